@@ -1,0 +1,51 @@
+// Package slots says which slot a task belongs to: a target topic, a record
+// key and a task id go in, a slot number comes out.
+//
+// The mapping is for ever: tasks stored years ago must still be found in the
+// slot this code names. Neither the hash, nor the separators, nor the order of
+// what is hashed may change; the golden values in the test hold it.
+package slots
+
+import (
+	"github.com/cespare/xxhash/v2"
+	jump "github.com/dgryski/go-jump"
+)
+
+// Kafka topic names consist of [a-zA-Z0-9._-], so neither separator can occur
+// in one: (topic, key) and (topic, id) are hashed from strings that can never
+// be equal, whatever bytes the key and the id hold.
+const (
+	keySeparator = "\x00"
+	idSeparator  = "\x01"
+)
+
+// Of returns the slot, in [0, n), of a task for topic.
+//
+// Tasks of one topic and key share a slot, which is what keeps them in order
+// of due time. A nil key promises no order, so such tasks are spread by their
+// id instead; an empty key that is not nil is a key like any other. An n below
+// 1 is taken as 1.
+//
+// Growing from n to m slots moves only (m-n)/m of the tasks, all of them to
+// the new slots (jump consistent hash, Lamping and Veach 2014).
+func Of(topic string, key []byte, id string, n int) int {
+	if n <= 1 {
+		return 0
+	}
+	return int(jump.Hash(hash(topic, key, id), n))
+}
+
+func hash(topic string, key []byte, id string) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	// A Digest's writes never fail.
+	_, _ = d.WriteString(topic)
+	if key != nil {
+		_, _ = d.WriteString(keySeparator)
+		_, _ = d.Write(key)
+	} else {
+		_, _ = d.WriteString(idSeparator)
+		_, _ = d.WriteString(id)
+	}
+	return d.Sum64()
+}
