@@ -1,0 +1,91 @@
+// Package index is the near future of every slot, kept in Redis: tasks that are
+// due soon go in, the time of each slot's next task comes out.
+//
+// It is a hint and never decides anything. MySQL is the truth; whatever this
+// package loses, doubles or remembers for too long costs precision or a wasted
+// look, never a task. Nothing here needs a script or a transaction: every write
+// is one plain command that may run twice (go-redis runs a command again when
+// its reply was lost) and every write to a slot touches one hash tag, so the
+// same code runs on a single server and on Redis Cluster.
+//
+// Keys, for prefix "notyet" and slot 17:
+//
+//	{notyet:17}:due    sorted set: member = decimal seq, score = pos (Unix ms)
+//	{notyet:17}:mark   string: the set holds every task with pos up to this (Unix ms)
+//	notyet:wake        pub/sub channel: "slot:pos slot:pos …"
+package index
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config says where Redis is. The zero Config is one server on 127.0.0.1:6379.
+type Config struct {
+	// Addrs are host:port pairs: the server's; with Cluster those of some of the
+	// nodes; with MasterName those of the sentinels. Default 127.0.0.1:6379.
+	Addrs []string
+	// Username and Password authenticate to the server (to the master, not to
+	// the sentinels). Default none.
+	Username, Password string
+	// DB is the database number; a cluster has only 0. Default 0.
+	DB int
+	// Cluster says that Addrs name nodes of a Redis Cluster. Never guessed from
+	// the number of addresses. Default false.
+	Cluster bool
+	// MasterName, when set, is the name under which the sentinels at Addrs know
+	// the master. Excludes Cluster.
+	MasterName string
+	// TLS, when set, is used for every connection. Default plain TCP.
+	TLS *tls.Config
+	// Prefix separates installations that share a server. It must not contain
+	// braces (they would move the hash tag) or white space. Default "notyet".
+	Prefix string
+
+	// DialTimeout bounds one attempt to connect. Default 1 s.
+	DialTimeout time.Duration
+	// Timeout bounds one read and one write on a connection. Default 2 s. A dead
+	// server costs a caller at most about 2 × (DialTimeout + Timeout): one try
+	// and one retry; the caller's context cuts that short.
+	Timeout time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if len(c.Addrs) == 0 {
+		c.Addrs = []string{"127.0.0.1:6379"}
+	}
+	if c.Prefix == "" {
+		c.Prefix = "notyet"
+	}
+	if c.DialTimeout == 0 {
+		c.DialTimeout = time.Second
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 2 * time.Second
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case strings.ContainsAny(c.Prefix, "{} \t\r\n"):
+		return fmt.Errorf("redis prefix %q must not contain braces or white space", c.Prefix)
+	case c.Cluster && c.MasterName != "":
+		return errors.New("redis cluster and redis master name exclude each other")
+	case c.Cluster && c.DB != 0:
+		return fmt.Errorf("redis database %d: a cluster has only database 0", c.DB)
+	case !c.Cluster && c.MasterName == "" && len(c.Addrs) > 1:
+		return fmt.Errorf("%d redis addresses %v: set cluster or a master name, or give one address", len(c.Addrs), c.Addrs)
+	case c.DialTimeout < 0 || c.Timeout < 0:
+		return errors.New("redis timeouts must not be negative")
+	}
+	return nil
+}
+
+// The braces are the hash tag: both keys of a slot live on one node.
+func (x *Index) dueKey(slot int) string  { return x.tag + strconv.Itoa(slot) + "}:due" }
+func (x *Index) markKey(slot int) string { return x.tag + strconv.Itoa(slot) + "}:mark" }

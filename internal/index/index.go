@@ -1,0 +1,131 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/zap"
+)
+
+// Entry is one task of the near future.
+type Entry struct {
+	Slot int
+	// Pos is its place in the slot's order, Unix ms.
+	Pos int64
+	// Seq names the task and its version.
+	Seq uint64
+}
+
+// SlotPos is a place in a slot's order, Unix ms.
+type SlotPos struct {
+	Slot int
+	Pos  int64
+}
+
+// Index is safe for concurrent use.
+type Index struct {
+	rdb     redis.UniversalClient
+	log     *zap.Logger
+	tag     string // "{prefix:", opened and not closed
+	channel string
+}
+
+// New checks cfg and returns an Index. It does not connect: a Redis that is
+// away now may come later, and nothing waits for it.
+func New(cfg Config, log *zap.Logger) (*Index, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("configuring the index: %w", err)
+	}
+	adaptLog(log)
+	return &Index{
+		rdb:     newClient(cfg),
+		log:     log,
+		tag:     "{" + cfg.Prefix + ":",
+		channel: cfg.Prefix + ":wake",
+	}, nil
+}
+
+// newClient makes a dead server cheap (one retry, one dial per try) and heeds
+// the caller's context, neither of which is the default.
+func newClient(cfg Config) redis.UniversalClient {
+	o := &redis.UniversalOptions{
+		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password,
+		DB: cfg.DB, MasterName: cfg.MasterName, TLSConfig: cfg.TLS,
+		ContextTimeoutEnabled: true,
+		MaxRetries:            1,
+		// A slot on its way between two nodes answers MOVED and then ASK.
+		MaxRedirects:  3,
+		DialTimeout:   cfg.DialTimeout,
+		DialerRetries: 1,
+		ReadTimeout:   cfg.Timeout,
+		WriteTimeout:  cfg.Timeout,
+		// Open-source servers do not know the command that this would send.
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	switch {
+	case cfg.Cluster:
+		return redis.NewClusterClient(o.Cluster())
+	case cfg.MasterName != "":
+		return redis.NewFailoverClient(o.Failover())
+	default:
+		return redis.NewClient(o.Simple())
+	}
+}
+
+// Close closes the connections. Channels from Wakes close with their contexts.
+func (x *Index) Close() {
+	if err := x.rdb.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		x.log.Warn("closing redis failed", zap.Error(err))
+	}
+}
+
+// Ping says whether Redis answers.
+func (x *Index) Ping(ctx context.Context) error {
+	if err := x.rdb.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("pinging redis: %w", err)
+	}
+	return nil
+}
+
+// Next returns, for each of the slots, the lowest position above its Pos. Slots
+// with nothing above are left out. The order is that of the argument.
+func (x *Index) Next(ctx context.Context, from []SlotPos) ([]SlotPos, error) {
+	var next []SlotPos
+	for part := range chunks(from) {
+		cmds := make([]*redis.ZSliceCmd, len(part))
+		_, err := x.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, s := range part {
+				cmds[i] = p.ZRangeByScoreWithScores(ctx, x.dueKey(s.Slot), &redis.ZRangeBy{
+					Min: above(s.Pos), Max: "+inf", Count: 1,
+				})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("reading the next positions of %d slots: %w", len(from), err)
+		}
+		for i, cmd := range cmds {
+			if z := cmd.Val(); len(z) > 0 {
+				next = append(next, SlotPos{part[i].Slot, int64(z[0].Score)})
+			}
+		}
+	}
+	return next, nil
+}
+
+// Count returns how many entries the slot has in (from, to].
+func (x *Index) Count(ctx context.Context, slot int, from, to int64) (int64, error) {
+	n, err := x.rdb.ZCount(ctx, x.dueKey(slot), above(from), strconv.FormatInt(to, 10)).Result()
+	if err != nil {
+		return 0, fmt.Errorf("counting entries of slot %d: %w", slot, err)
+	}
+	return n, nil
+}
+
+// above is the score range that starts just behind pos.
+func above(pos int64) string { return "(" + strconv.FormatInt(pos, 10) }

@@ -1,0 +1,27 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+// libraryLog carries go-redis's own messages to zap. The library has one logger
+// per process; the latest Index provides it.
+type libraryLog struct{ to atomic.Pointer[zap.Logger] }
+
+var shared libraryLog
+
+func adaptLog(log *zap.Logger) {
+	shared.to.Store(log)
+	redis.SetLogger(&shared)
+}
+
+func (l *libraryLog) Printf(_ context.Context, format string, v ...any) {
+	// Mostly connections that come and go: what matters reaches the caller as
+	// an error too.
+	l.to.Load().Debug("redis client", zap.String("message", fmt.Sprintf(format, v...)))
+}

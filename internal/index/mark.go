@@ -1,0 +1,125 @@
+package index
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+// Marks returns how far (Unix ms) each slot is warmed up: every pending task
+// with a position up to there was added. A slot that is not in the map has no
+// mark, because it is new, was cleared, or Redis lost it: rebuild it.
+func (x *Index) Marks(ctx context.Context, slots []int) (map[int]int64, error) {
+	marks := make(map[int]int64, len(slots))
+	for part := range slices.Chunk(slots, maxMembers) {
+		cmds := make([]*redis.StringCmd, len(part))
+		// Pipelined reports the first failed command, and an absent key counts
+		// as failed, so the commands are looked at one by one. A connection
+		// error is set on all of them.
+		_, err := x.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, slot := range part {
+				cmds[i] = p.Get(ctx, x.markKey(slot))
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, fmt.Errorf("reading marks of %d slots: %w", len(slots), err)
+		}
+		for i, cmd := range cmds {
+			if err := x.readMark(marks, part[i], cmd); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return marks, nil
+}
+
+func (x *Index) readMark(marks map[int]int64, slot int, cmd *redis.StringCmd) error {
+	text, err := cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the mark of slot %d: %w", slot, err)
+	}
+	mark, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		// Not ours; a rebuild puts it right.
+		x.log.Warn("mark of a slot is not a number", zap.Int("slot", slot))
+		return nil
+	}
+	marks[slot] = mark
+	return nil
+}
+
+// SetMark says that the slot is warmed up to upTo (Unix ms). Call it after the
+// Add that makes it true.
+func (x *Index) SetMark(ctx context.Context, slot int, upTo int64) error {
+	if err := x.rdb.Set(ctx, x.markKey(slot), upTo, 0).Err(); err != nil {
+		return fmt.Errorf("setting the mark of slot %d: %w", slot, err)
+	}
+	return nil
+}
+
+// Clear drops a slot's mark and its entries: the slot is to be rebuilt. One
+// command drops both, so a mark never stands over a set that is gone. Memory is
+// freed in the background.
+func (x *Index) Clear(ctx context.Context, slot int) error {
+	if err := x.rdb.Unlink(ctx, x.markKey(slot), x.dueKey(slot)).Err(); err != nil {
+		return fmt.Errorf("clearing slot %d: %w", slot, err)
+	}
+	return nil
+}
+
+// Members returns all entries of a slot by position, then seq: for drift
+// checks, not for the hot path. An entry that stays throughout is returned once;
+// one that comes or goes meanwhile may be missing or present.
+func (x *Index) Members(ctx context.Context, slot int) ([]Entry, error) {
+	found := make(map[uint64]int64)
+	var cursor uint64
+	for {
+		page, next, err := x.rdb.ZScan(ctx, x.dueKey(slot), cursor, "", maxMembers).Result()
+		if err != nil {
+			return nil, fmt.Errorf("reading entries of slot %d: %w", slot, err)
+		}
+		if err := collect(found, page); err != nil {
+			return nil, fmt.Errorf("reading entries of slot %d: %w", slot, err)
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	entries := make([]Entry, 0, len(found))
+	for seq, pos := range found {
+		entries = append(entries, Entry{Slot: slot, Pos: pos, Seq: seq})
+	}
+	slices.SortFunc(entries, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq))
+	})
+	return entries, nil
+}
+
+// collect takes a page of alternating members and scores.
+func collect(found map[uint64]int64, page []string) error {
+	for pair := range slices.Chunk(page, 2) {
+		if len(pair) < 2 {
+			return errors.New("a member without a score")
+		}
+		seq, err := strconv.ParseUint(pair[0], 10, 64)
+		if err != nil {
+			return fmt.Errorf("a member that is no seq: %w", err)
+		}
+		score, err := strconv.ParseFloat(pair[1], 64)
+		if err != nil {
+			return fmt.Errorf("the score of seq %d: %w", seq, err)
+		}
+		found[seq] = int64(score)
+	}
+	return nil
+}
