@@ -1,0 +1,134 @@
+// Package kafka is the little that every stage shares about Kafka: clients with
+// one set of defaults, topics made on start, and one answer to "is it the
+// record or the world?". The clients it returns are plain kgo clients.
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+	"github.com/twmb/franz-go/plugin/kzap"
+	"go.uber.org/zap"
+)
+
+// Config says where Kafka is and how to talk to it. The zero Config is one
+// broker on 127.0.0.1:9092 without TLS or authentication.
+type Config struct {
+	// Brokers are host:port pairs to begin with; the rest of the cluster is
+	// discovered. Default 127.0.0.1:9092.
+	Brokers []string
+	// ClientID is what brokers log and count quotas by. Default "notyet".
+	ClientID string
+	// TLS, when set, is used for every connection. Default plain TCP.
+	TLS *tls.Config
+	// SASL is the mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Default none.
+	SASL string
+	// Username and Password are for SASL.
+	Username, Password string
+	// AllowAutoTopicCreation lets a broker that is so configured create a topic
+	// that is only looked up. A mistyped target topic then comes into being
+	// instead of becoming a dead letter, so: development only. Default false.
+	AllowAutoTopicCreation bool
+
+	// Linger is how long a producer waits for a batch to fill. Default 0: a due
+	// task is not made later. Under load batches form without it, from what
+	// arrives while a request is in flight.
+	Linger time.Duration
+	// MaxBufferedRecords and MaxBufferedBytes bound what a producer holds; at
+	// either bound Produce blocks and TryProduce fails. The library bounds bytes
+	// not at all. Default 50 000 records and 256 MiB: a full buffer of records
+	// of 5 KiB.
+	MaxBufferedRecords int
+	MaxBufferedBytes   int
+}
+
+func (c Config) withDefaults() Config {
+	if len(c.Brokers) == 0 {
+		c.Brokers = []string{"127.0.0.1:9092"}
+	}
+	if c.ClientID == "" {
+		c.ClientID = "notyet"
+	}
+	if c.MaxBufferedRecords == 0 {
+		c.MaxBufferedRecords = 50_000
+	}
+	if c.MaxBufferedBytes == 0 {
+		c.MaxBufferedBytes = 256 << 20
+	}
+	return c
+}
+
+// New returns a client with only the connection settings of cfg, for
+// administration. It does not connect yet.
+func New(cfg Config, log *zap.Logger, opts ...kgo.Opt) (*kgo.Client, error) {
+	base, err := cfg.withDefaults().options(log)
+	if err != nil {
+		return nil, fmt.Errorf("configuring the kafka client: %w", err)
+	}
+	client, err := kgo.NewClient(append(base, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("configuring the kafka client: %w", err)
+	}
+	return client, nil
+}
+
+func (c Config) options(log *zap.Logger) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(c.Brokers...),
+		kgo.ClientID(c.ClientID),
+		kgo.WithLogger(Logger(log)),
+	}
+	if c.TLS != nil {
+		opts = append(opts, kgo.DialTLSConfig(c.TLS))
+	}
+	if c.AllowAutoTopicCreation {
+		opts = append(opts, kgo.AllowAutoTopicCreation())
+	}
+	mechanism, err := c.mechanism()
+	if err != nil {
+		return nil, err
+	}
+	if mechanism != nil {
+		opts = append(opts, kgo.SASL(mechanism))
+	}
+	return opts, nil
+}
+
+func (c Config) mechanism() (sasl.Mechanism, error) {
+	if c.SASL != "" && c.Username == "" {
+		return nil, errors.New("kafka SASL needs a user name")
+	}
+	switch c.SASL {
+	case "":
+		if c.Username != "" || c.Password != "" {
+			return nil, errors.New("kafka user name or password without a SASL mechanism: set PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+		}
+		return nil, nil //nolint:nilnil // none is a valid answer
+	case "PLAIN":
+		return plain.Auth{User: c.Username, Pass: c.Password}.AsMechanism(), nil
+	case "SCRAM-SHA-256":
+		return scram.Auth{User: c.Username, Pass: c.Password}.AsSha256Mechanism(), nil
+	case "SCRAM-SHA-512":
+		return scram.Auth{User: c.Username, Pass: c.Password}.AsSha512Mechanism(), nil
+	default:
+		return nil, fmt.Errorf("kafka SASL mechanism %q is not PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", c.SASL)
+	}
+}
+
+// Logger carries the library's messages to log.
+func Logger(log *zap.Logger) kgo.Logger { return kzap.New(log.WithOptions(zap.AddCallerSkip(2))) }
+
+// Ping says whether any broker answers.
+func Ping(ctx context.Context, client *kgo.Client) error {
+	if err := client.Ping(ctx); err != nil {
+		return fmt.Errorf("pinging kafka: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TopicSpec describes a topic to create.
+type TopicSpec struct {
+	Name string
+	// Partitions is their number; 0 takes the broker's default.
+	Partitions int32
+	// Replication is the number of copies; 0 takes the broker's default.
+	Replication int16
+	// Configs are the topic's settings, such as retention.ms.
+	Configs map[string]string
+}
+
+// EnsureTopics creates the topics that do not exist and returns the names of
+// those it created. A topic that exists is left as it is, also where it differs
+// from its spec. On an error the topics that were created are returned with it.
+func EnsureTopics(ctx context.Context, client *kgo.Client, specs []TopicSpec) (created []string, err error) {
+	admin := kadm.NewClient(client)
+	for _, s := range specs {
+		_, err := admin.CreateTopic(ctx, orDefault(s.Partitions), orDefault(s.Replication), configs(s.Configs), s.Name)
+		switch {
+		case err == nil:
+			created = append(created, s.Name)
+		case errors.Is(err, kerr.TopicAlreadyExists):
+		default:
+			return created, fmt.Errorf("creating topic %q: %w", s.Name, err)
+		}
+	}
+	return created, nil
+}
+
+// orDefault turns 0 into Kafka's "you choose".
+func orDefault[N int16 | int32](n N) N {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+func configs(m map[string]string) map[string]*string {
+	out := make(map[string]*string, len(m))
+	for k, v := range m {
+		out[k] = &v
+	}
+	return out
+}
+
+// TopicIDs returns the ids that the cluster gave to topics. A topic that was
+// deleted and created again has another id; one that does not exist is left out.
+// Topics are never created by asking.
+func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[string][16]byte, error) {
+	ids := make(map[string][16]byte, len(topics))
+	if len(topics) == 0 {
+		return ids, nil // kadm would take none for all
+	}
+	details, err := kadm.NewClient(client).ListTopicsWithInternal(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("reading topic ids: %w", err)
+	}
+	for name, d := range details {
+		switch {
+		case d.Err == nil:
+			ids[name] = d.ID
+		case errors.Is(d.Err, kerr.UnknownTopicOrPartition):
+		default:
+			return nil, fmt.Errorf("reading the id of topic %q: %w", name, d.Err)
+		}
+	}
+	return ids, nil
+}
