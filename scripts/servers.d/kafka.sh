@@ -1,0 +1,68 @@
+# Apache Kafka: one KRaft node that is broker and controller. The jars come through Maven, once, into the cache.
+# shellcheck shell=bash disable=SC2034,SC2154
+
+kafka_port=${SERVERS_KAFKA_PORT:-19092}
+# Only to fetch the jars.
+kafka_needs=(mvn=maven /etc/ssl/certs/ca-certificates.crt=ca-certificates)
+# Far from the ports people pick next to another set's, and inside the range for every broker port.
+kafka_controller_port=$((kafka_port + (kafka_port > 65000 ? -517 : 517)))
+# A new pom or checksum list is a new folder.
+kafka_lib=$cache/kafka-$(cat "$scripts"/servers.d/kafka.{pom.xml,sha256} | sha256sum | head -c 12)
+
+fetch_kafka() {
+  [[ -d $kafka_lib ]] && return
+  "$scripts/need" "${kafka_needs[@]}"
+  echo "servers: fetching Kafka's jars into $kafka_lib (44 MB, once)" >&2
+  local tmp
+  mkdir -p "$cache"
+  tmp=$(mktemp -d "$cache/kafka-fetch.XXXXXX")
+  "$scripts/retry" mvn -B -q -C -f "$scripts/servers.d/kafka.pom.xml" -Dmaven.repo.local="$tmp/m2" \
+    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$tmp/lib" >&2 </dev/null
+  (cd "$tmp/lib" && sha256sum --quiet --strict -c "$scripts/servers.d/kafka.sha256") >&2 || fail "Kafka's jars are not what kafka.sha256 says"
+  # Renamed last: a folder with this name is whole. A loser of a race between two sets finds the winner's.
+  mv -T "$tmp/lib" "$kafka_lib" 2>/dev/null || [[ -d $kafka_lib ]]
+  rm -rf "$tmp"
+}
+
+kafka_prepare() {
+  local java
+  java=$(java_bin)
+  ! listening "$kafka_controller_port" || fail "something else listens on 127.0.0.1:$kafka_controller_port, where Kafka's controller goes: change SERVERS_KAFKA_PORT"
+  kafka_settings >"$home/server.properties"
+  if [[ ! -e $home/formatted ]]; then
+    rm -rf "$home/data"
+    "$java" -Xmx128m -cp "$kafka_lib/*" kafka.tools.StorageTool format -t "$(kafka_cluster_id)" -c "$home/server.properties" >>"$home/log" 2>&1 ||
+      { tail -n 25 "$home/log" >&2; fail "formatting Kafka's storage failed"; }
+    touch "$home/formatted"
+  fi
+  run=("$java" -Xms512m -Xmx512m -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:+ExitOnOutOfMemoryError -Djava.awt.headless=true
+    "-Dlog4j2.configurationFile=$scripts/servers.d/kafka.log4j2.properties" -cp "$kafka_lib/*" kafka.Kafka "$home/server.properties")
+}
+
+# 16 random bytes in URL-safe base64, as Kafka's own random-uuid prints; no '-', which it avoids in front.
+kafka_cluster_id() { head -c 16 /dev/urandom | base64 | tr '+/' '__' | tr -d '='; }
+
+kafka_settings() {
+  cat <<SETTINGS
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:$kafka_controller_port
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:$kafka_port,CONTROLLER://127.0.0.1:$kafka_controller_port
+advertised.listeners=PLAINTEXT://127.0.0.1:$kafka_port
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs=$home/data
+auto.create.topics.enable=false
+delete.topic.enable=true
+default.replication.factor=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+# 50 each by default: creating them is the longest part of a first test.
+offsets.topic.num.partitions=8
+transaction.state.log.num.partitions=8
+SETTINGS
+}

@@ -1,0 +1,69 @@
+# Starting, finding and stopping one server. Each server's own file gives NAME_port, NAME_needs and NAME_prepare; the last
+# writes what the server needs under $home and sets the array `run` to its command line.
+# shellcheck shell=bash disable=SC2154
+
+fail() { echo "servers: $*" >&2; exit 1; }
+
+port_of() { local variable=$1_port; echo "${!variable}"; }
+
+# Words of a process's command line; empty for a zombie and for a number that nobody has.
+command_line() { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null
+
+# pid_of prints the process that this folder's pid file names, if it still is that server: a command line with the
+# server's folder in it tells it from a stranger that got the number after a reboot.
+pid_of() {
+  local pid home=$dir/$1
+  [[ -s $home/pid ]] || return 0
+  pid=$(<"$home/pid")
+  [[ $(command_line "$pid") != *"$home/"* ]] || echo "$pid"
+}
+
+ready() { timeout 5 "$scripts/servers.d/probe" "$1" "$(port_of "$1")" 2>/dev/null; }
+
+listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+start() {
+  local name=$1 home=$dir/$1 port run=()
+  port=$(port_of "$name")
+  if listening "$port"; then fail "something else listens on 127.0.0.1:$port: set SERVERS_$(setting "$name")_PORT"; fi
+  mkdir -p "$home"
+  "${name}_prepare"
+  echo "servers: starting $name on 127.0.0.1:$port" >&2
+  echo "$port" >"$home/port"
+  # Its own session and no terminal: it outlives the caller's shell. Descriptor 9 is the caller's lock.
+  (
+    cd "$home" || exit
+    setsid "${run[@]}" </dev/null >>"$home/log" 2>&1 9>&- &
+    echo $! >"$home/pid"
+  )
+}
+
+setting() { if [[ $1 == mariadb ]]; then echo MYSQL; else echo "${1^^}"; fi; }
+
+await_ready() {
+  local name=$1 deadline=$((SECONDS + wait_seconds))
+  until ready "$name"; do
+    [[ -n $(command_line "$(<"$dir/$name/pid")") ]] || { tail -n 25 "$dir/$name/log" >&2; fail "$name ended while starting; its log is $dir/$name/log"; }
+    ((SECONDS < deadline)) || { tail -n 25 "$dir/$name/log" >&2; fail "$name is not ready after ${wait_seconds}s"; }
+    sleep 0.1
+  done
+}
+
+ask_to_stop() {
+  local pid
+  pid=$(pid_of "$1")
+  [[ -z $pid ]] || kill -TERM "$pid"
+}
+
+await_stopped() {
+  local name=$1 pid deadline=$((SECONDS + wait_seconds))
+  while pid=$(pid_of "$name") && [[ -n $pid ]]; do
+    if ((SECONDS >= deadline)); then
+      echo "servers: $name (pid $pid) did not stop in ${wait_seconds}s: killing it" >&2
+      kill -KILL "$pid" || true
+      deadline=$((SECONDS + wait_seconds))
+    fi
+    sleep 0.1
+  done
+  rm -f "$dir/$name/pid"
+}
