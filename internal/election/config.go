@@ -1,0 +1,79 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Defaults of Config.
+const (
+	DefaultRoot           = "/notyet"
+	DefaultSessionTimeout = 4 * time.Second
+)
+
+// Config says where the ensemble is and how fast a silent member is given up.
+type Config struct {
+	// Servers are the ensemble's addresses, host or host:port (2181 if left out). Names are resolved at each connect, so
+	// a server may change its address. Required.
+	Servers []string
+	// Root is the absolute path under which everything is kept; members of one installation share it. Default "/notyet".
+	Root string
+	// MemberID names this process start. It must not be reused while an earlier bearer may be alive: a member that finds
+	// its id taken by another process waits until that one is gone. Default hostname-pid-uuid.
+	MemberID string
+	// SessionTimeout is how long the ensemble keeps a silent member. The servers bound it to 2–20 of their ticks; if they
+	// grant less, TrustWindow shrinks in proportion. Default 4s; shorter takes over faster, and takes hiccups for deaths.
+	SessionTimeout time.Duration
+	// TrustWindow is how long after a request was sent its answer is worth something. It must be shorter than
+	// SessionTimeout: the difference is what a member has to stop before others take over. Default 2/3 of SessionTimeout.
+	TrustWindow time.Duration
+	// Slots returns the number of slots, from the database. Only the leader calls it. Required.
+	Slots func(ctx context.Context) (int, error)
+}
+
+// withDefaults fills what was left out and refuses what cannot work.
+func (c Config) withDefaults() (Config, error) {
+	if c.Root == "" {
+		c.Root = DefaultRoot
+	}
+	if c.SessionTimeout == 0 {
+		c.SessionTimeout = DefaultSessionTimeout
+	}
+	if c.TrustWindow == 0 {
+		c.TrustWindow = c.SessionTimeout * 2 / 3
+	}
+	if c.MemberID == "" {
+		c.MemberID = defaultMemberID()
+	}
+	return c, c.validate()
+}
+
+func (c Config) validate() error {
+	switch {
+	case len(c.Servers) == 0:
+		return errors.New("validating election config: no servers")
+	case c.Slots == nil:
+		return errors.New("validating election config: no slot count")
+	case !strings.HasPrefix(c.Root, "/") || strings.HasSuffix(c.Root, "/") || strings.Contains(c.Root, "//"):
+		return fmt.Errorf("validating election config: root %q is not an absolute path below /", c.Root)
+	case c.SessionTimeout < 10*time.Millisecond:
+		return fmt.Errorf("validating election config: session timeout %s is below 10ms", c.SessionTimeout)
+	case c.TrustWindow < 0 || c.TrustWindow >= c.SessionTimeout:
+		return fmt.Errorf("validating election config: trust window %s is not within the session timeout %s", c.TrustWindow, c.SessionTimeout)
+	}
+	return nil
+}
+
+func defaultMemberID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown" // the uuid alone makes the id unique
+	}
+	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString())
+}

@@ -1,0 +1,93 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// localPoll is how often Local looks whether the number of slots has changed.
+const localPoll = 5 * time.Second
+
+// Local is the Source of a process that is alone (notyet dev): always trusted, owner of all slots, one epoch per start
+// (and one more for each change of the number of slots).
+type Local struct {
+	member  string
+	slots   func(ctx context.Context) (int, error)
+	epochs  Epochs
+	watch   chan struct{}
+	current atomic.Pointer[Assignment]
+}
+
+var _ Source = (*Local)(nil)
+
+// NewLocal prepares a single member; slots returns the number of slots, from the database.
+func NewLocal(memberID string, slots func(ctx context.Context) (int, error), epochs Epochs) *Local {
+	l := &Local{member: memberID, slots: slots, epochs: epochs, watch: make(chan struct{}, 1)}
+	l.current.Store(&Assignment{})
+	return l
+}
+
+// Run takes an epoch and holds all slots until ctx ends. It returns an error only if the database fails at the start.
+func (l *Local) Run(ctx context.Context) error {
+	if err := l.refresh(ctx); err != nil {
+		return err
+	}
+	tick := time.NewTicker(localPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			_ = l.refresh(ctx) // a failed look changes nothing; the next one is a tick away
+		}
+	}
+}
+
+// refresh assigns all slots under a new epoch if their number is not the known one.
+func (l *Local) refresh(ctx context.Context) error {
+	n, err := l.slots(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the number of slots: %w", err)
+	}
+	if cur := l.current.Load(); cur.Epoch > 0 && len(cur.Slots) == n {
+		return nil
+	}
+	epoch, err := l.epochs.NextEpoch(ctx)
+	if err != nil {
+		return fmt.Errorf("taking an epoch: %w", err)
+	}
+	l.current.Store(&Assignment{Epoch: epoch, Slots: firstSlots(n), Members: []string{l.member}})
+	signal(l.watch)
+	return nil
+}
+
+// Watch implements Source.
+func (l *Local) Watch() <-chan struct{} { return l.watch }
+
+// Current implements Source.
+func (l *Local) Current() Assignment { return *l.current.Load() }
+
+// Trusted implements Source: nobody else could take over.
+func (l *Local) Trusted() bool { return true }
+
+// Alive implements Source: every other id is an earlier start of this process.
+func (l *Local) Alive(member string) bool { return member == l.member }
+
+// signal leaves a token unless one is waiting already.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+func firstSlots(n int) []int {
+	slots := make([]int, n)
+	for i := range slots {
+		slots[i] = i
+	}
+	return slots
+}

@@ -1,0 +1,223 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"go.uber.org/zap"
+)
+
+// snapshot is what one round has read.
+type snapshot struct {
+	sharing    sharing
+	version    int32 // of the assignment znode
+	candidates []candidate
+}
+
+// serve joins and then reads one round after the other until something ends the term.
+func (t *term) serve() error {
+	if err := t.connected(); err != nil {
+		return err
+	}
+	if err := t.join(); err != nil {
+		return err
+	}
+	for {
+		pause, err := t.round()
+		if err != nil {
+			return err
+		}
+		if err := t.wait(pause); err != nil {
+			return err
+		}
+	}
+}
+
+// connected waits for the session. A server may accept and then be silent, so this has a bound too: connect and handshake.
+func (t *term) connected() error {
+	timeout := time.NewTimer(2 * t.z.cfg.TrustWindow / roundsPerWindow)
+	defer timeout.Stop()
+	select {
+	case <-t.ready:
+		return nil
+	case <-t.ctx.Done():
+		return fmt.Errorf("opening a session: %w", context.Cause(t.ctx))
+	case <-timeout.C:
+		return errors.New("opening a session: no answer in time")
+	}
+}
+
+func (t *term) wait(pause time.Duration) error {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-t.ctx.Done():
+		return context.Cause(t.ctx)
+	case <-t.wake:
+	case <-timer.C:
+	}
+	return nil
+}
+
+// join creates what is missing and a candidate of our own, unless another process lives under our id.
+func (t *term) join() error {
+	for _, path := range t.z.paths.all {
+		if err := t.ensure(path); err != nil {
+			return err
+		}
+	}
+	candidates, err := t.readCandidates()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(candidates, t.stranger) {
+		return errTaken
+	}
+	data, err := json.Marshal(memberData{ID: t.z.cfg.MemberID, Instance: t.z.instance, Started: t.z.started})
+	if err != nil {
+		return fmt.Errorf("encoding the candidate: %w", err)
+	}
+	path, err := call(t, "creating the candidate", func(c *zk.Conn) (string, error) {
+		return c.CreateProtectedEphemeralSequential(t.z.paths.candidate, data, zk.WorldACL(zk.PermAll))
+	})
+	if err != nil {
+		return err
+	}
+	t.own = path[len(t.z.paths.members)+1:]
+	return nil
+}
+
+// ensure looks first: creating asks for rights on the parent even if the node is there.
+func (t *term) ensure(path string) error {
+	there, err := call(t, "looking for "+path, func(c *zk.Conn) (bool, error) {
+		there, _, err := c.Exists(path)
+		return there, err
+	})
+	if err != nil || there {
+		return err
+	}
+	_, err = call(t, "creating "+path, func(c *zk.Conn) (string, error) {
+		return c.Create(path, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+	})
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
+}
+
+// round reads everything afresh, adopts it, and acts on it. It returns how long the next round can wait if nothing wakes it.
+func (t *term) round() (time.Duration, error) {
+	sent := time.Now()
+	s, err := t.read()
+	if err != nil {
+		return 0, err
+	}
+	place, err := t.place(s.candidates)
+	if err != nil {
+		return 0, err
+	}
+	t.z.view.apply(sent, t.window, s.sharing, memberIDs(s.candidates))
+	if place > 0 {
+		t.lead = nil
+		err = t.follow(s.candidates[place-1])
+		return t.pace() - time.Since(sent), err
+	}
+	if t.lead == nil {
+		t.log.Info("leading the election")
+		t.lead = newLeader(t)
+		return 0, nil // read again: a leader watches the members
+	}
+	pause, err := t.lead.act(s)
+	return min(pause, t.pace()-time.Since(sent)), err
+}
+
+// read asks the server to catch up with the quorum first: one that was cut off from it would go on answering from old
+// data, for a session that the quorum has expired. Then the assignment before the members (see view.apply).
+func (t *term) read() (snapshot, error) {
+	var s snapshot
+	if _, err := call(t, "syncing", func(c *zk.Conn) (string, error) { return c.Sync(t.z.paths.members) }); err != nil {
+		return s, err
+	}
+	data, version, err := t.get(t.z.paths.assignment, true)
+	if err != nil {
+		return s, t.missing(err)
+	}
+	if s.sharing, err = decodeSharing(data); err != nil {
+		t.log.Error("unreadable assignment is ignored, the leader writes a new one", zap.Error(err))
+	}
+	s.version = version.Version
+	s.candidates, err = t.readCandidates()
+	return s, t.missing(err)
+}
+
+// missing turns the absence of a path that join has made into what it means: the ensemble was wiped, we are not in it.
+func (t *term) missing(err error) error {
+	if errors.Is(err, zk.ErrNoNode) {
+		return errors.Join(errEvicted, err)
+	}
+	return err
+}
+
+// place returns the own candidate's rank by age. It removes left-over candidates of this process, whose sessions have not
+// expired yet, and steps back if another process came first with our id.
+func (t *term) place(candidates []candidate) (int, error) {
+	place := slices.IndexFunc(candidates, func(c candidate) bool { return c.name == t.own })
+	if place < 0 {
+		return 0, errEvicted
+	}
+	if owner := candidates[place].owner; owner != t.conn.SessionID() {
+		return 0, fmt.Errorf("candidate %s belongs to session %#x: %w", t.own, owner, errEvicted)
+	}
+	for i, c := range candidates {
+		if t.stranger(c) && i < place {
+			return 0, errTaken
+		}
+		if c.Instance == t.z.instance && c.name != t.own {
+			if err := t.remove(c.name); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return place, nil
+}
+
+// stranger reports whether a candidate bears our id and is not of this process.
+func (t *term) stranger(c candidate) bool {
+	return c.ID == t.z.cfg.MemberID && c.Instance != t.z.instance
+}
+
+func (t *term) remove(name string) error {
+	_, err := call(t, "removing a left-over candidate", func(c *zk.Conn) (struct{}, error) {
+		return struct{}{}, c.Delete(t.z.paths.members+"/"+name, -1)
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	return err
+}
+
+// follow watches the candidate before ours only, so that a death wakes one member and not all.
+func (t *term) follow(before candidate) error {
+	path := t.z.paths.members + "/" + before.name
+	if !t.arm(path) {
+		return nil
+	}
+	_, err := call(t, "watching the candidate before", func(c *zk.Conn) (struct{}, error) {
+		_, _, _, err := c.GetW(path)
+		return struct{}{}, err
+	})
+	if err == nil {
+		return nil
+	}
+	t.disarm(path)
+	if errors.Is(err, zk.ErrNoNode) {
+		signal(t.wake) // gone in between
+		return nil
+	}
+	return err
+}

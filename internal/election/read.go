@@ -1,0 +1,98 @@
+package election
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+	"go.uber.org/zap"
+)
+
+type node struct {
+	data []byte
+	stat *zk.Stat
+}
+
+// get reads a znode and, if asked to, makes sure that a watch is set.
+func (t *term) get(path string, watch bool) ([]byte, *zk.Stat, error) {
+	set := watch && t.arm(path)
+	n, err := call(t, "reading "+path, func(c *zk.Conn) (n node, err error) {
+		if set {
+			n.data, n.stat, _, err = c.GetW(path)
+		} else {
+			n.data, n.stat, err = c.Get(path)
+		}
+		return n, err
+	})
+	if err != nil && set {
+		t.disarm(path)
+	}
+	return n.data, n.stat, err
+}
+
+// children lists the candidates' names; the leader also watches them.
+func (t *term) children() ([]string, error) {
+	path := t.z.paths.members
+	set := t.lead != nil && t.arm(path)
+	names, err := call(t, "listing the members", func(c *zk.Conn) (names []string, err error) {
+		if set {
+			names, _, _, err = c.ChildrenW(path)
+		} else {
+			names, _, err = c.Children(path)
+		}
+		return names, err
+	})
+	if err != nil && set {
+		t.disarm(path)
+	}
+	return names, err
+}
+
+// readCandidates returns all candidates, oldest first. A candidate's data never changes, so each is read once per term;
+// one that vanishes between the two reads is left out.
+func (t *term) readCandidates() ([]candidate, error) {
+	names, err := t.children()
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]candidate, len(names))
+	var all []candidate
+	for _, name := range names {
+		c, ok := t.known[name]
+		if !ok {
+			if c, ok, err = t.readCandidate(name); err != nil {
+				return nil, err
+			}
+		}
+		if ok {
+			known[name] = c
+			all = append(all, c)
+		}
+	}
+	t.known = known
+	slices.SortFunc(all, bySequence)
+	return all, nil
+}
+
+func (t *term) readCandidate(name string) (candidate, bool, error) {
+	c := candidate{name: name}
+	seq, ok := sequence(name)
+	if !ok {
+		t.log.Debug("not a candidate", zap.String("znode", name))
+		return c, false, nil
+	}
+	data, stat, err := t.get(t.z.paths.members+"/"+name, false)
+	if errors.Is(err, zk.ErrNoNode) {
+		return c, false, nil
+	}
+	if err != nil {
+		return c, false, err
+	}
+	if err := json.Unmarshal(data, &c.memberData); err != nil || c.ID == "" {
+		t.log.Warn("candidate without a member id is ignored", zap.String("znode", name))
+		return c, false, nil
+	}
+	c.seq, c.owner = seq, stat.EphemeralOwner
+	return c, true, nil
+}

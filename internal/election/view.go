@@ -1,0 +1,110 @@
+package election
+
+import (
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// view is what a member knows. One term at a time writes to it; everybody reads.
+type view struct {
+	member string
+	log    *zap.Logger
+	watch  chan struct{}
+
+	mu      sync.Mutex
+	shared  sharing         // newest adopted; its epoch never falls
+	current Assignment      // the same, as this member sees it
+	members map[string]bool // ids of the candidates read last
+	heard   time.Time       // when the last answered request was SENT: a slow reply must not extend trust. Zero: no trust
+	window  time.Duration   // the trust window of the session that answered
+	expiry  *time.Timer     // fires when the window ends
+}
+
+func newView(member string, log *zap.Logger) *view {
+	v := &view{member: member, log: log, watch: make(chan struct{}, 1)}
+	v.expiry = time.AfterFunc(time.Hour, v.lapsed)
+	v.expiry.Stop()
+	return v
+}
+
+// apply adopts what one round has read, all at once. The assignment must have been read before the members, so that a
+// member it names and that is not among them is one that has died.
+func (v *view) apply(sent time.Time, window time.Duration, s sharing, members []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	changed := v.setMembers(members) || !v.fresh() // setMembers first: it must run
+	v.heard, v.window = sent, window
+	v.expiry.Reset(window - time.Since(sent))
+	if s.Epoch > v.shared.Epoch {
+		v.shared, v.current = s, s.of(v.member)
+		changed = true
+		v.log.Info("new slot assignment", zap.Int64("epoch", s.Epoch), zap.Int("slots", len(v.current.Slots)), zap.Int("members", len(s.Members)))
+	}
+	if changed {
+		signal(v.watch)
+	}
+}
+
+// setMembers reports whether the set differs from the known one.
+func (v *view) setMembers(ids []string) bool {
+	known := v.members
+	v.members = make(map[string]bool, len(ids))
+	changed := len(ids) != len(known)
+	for _, id := range ids {
+		v.members[id] = true
+		changed = changed || !known[id]
+	}
+	return changed
+}
+
+// distrust ends trust now: the member's ephemeral is gone or is about to be deleted.
+func (v *view) distrust() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.expiry.Stop()
+	if v.heard.IsZero() {
+		return
+	}
+	v.heard = time.Time{}
+	signal(v.watch)
+}
+
+// lapsed runs when the window may have ended; a round that was applied meanwhile has moved it.
+func (v *view) lapsed() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.fresh() || v.heard.IsZero() {
+		return
+	}
+	v.log.Warn("not heard from the ensemble within the trust window", zap.Duration("window", v.window))
+	signal(v.watch)
+}
+
+// fresh needs mu. time.Since compares monotonic readings, so that a stepped wall clock changes nothing.
+func (v *view) fresh() bool { return !v.heard.IsZero() && time.Since(v.heard) < v.window }
+
+func (v *view) trusted() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.fresh()
+}
+
+func (v *view) assignment() Assignment {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.current
+}
+
+func (v *view) sharing() sharing {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.shared
+}
+
+func (v *view) alive(member string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.fresh() || v.members[member]
+}

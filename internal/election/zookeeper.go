@@ -1,0 +1,105 @@
+package election
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+)
+
+// Pauses between terms: short at first, because a member that lost its connection has about a third of its trust window
+// left to find another server; then doubling, so that an ensemble that comes back is not stormed.
+const (
+	minPause = 20 * time.Millisecond
+	maxPause = time.Second
+)
+
+// ZooKeeper is the Source of a member among several. It lives through many terms; what it knows is kept in its view.
+type ZooKeeper struct {
+	cfg      Config
+	epochs   Epochs
+	log      *zap.Logger
+	paths    paths
+	instance string // this process start: tells a left-over ephemeral of ours from another process with our id
+	started  int64  // Unix ms, for people who look at the znode
+	view     *view
+}
+
+var _ Source = (*ZooKeeper)(nil)
+
+// NewZooKeeper validates cfg and prepares a member; it connects to nothing until Run.
+func NewZooKeeper(cfg Config, epochs Epochs, log *zap.Logger) (*ZooKeeper, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if log == nil {
+		log = zap.NewNop()
+	}
+	log = log.With(zap.String("member", cfg.MemberID))
+	return &ZooKeeper{
+		cfg:      cfg,
+		epochs:   epochs,
+		log:      log,
+		paths:    pathsUnder(cfg.Root),
+		instance: uuid.NewString(),
+		started:  time.Now().UnixMilli(),
+		view:     newView(cfg.MemberID, log),
+	}, nil
+}
+
+// MemberID is the id under which this process joins: the configured one or the default.
+func (z *ZooKeeper) MemberID() string { return z.cfg.MemberID }
+
+// Watch implements Source.
+func (z *ZooKeeper) Watch() <-chan struct{} { return z.view.watch }
+
+// Current implements Source.
+func (z *ZooKeeper) Current() Assignment { return z.view.assignment() }
+
+// Trusted implements Source.
+func (z *ZooKeeper) Trusted() bool { return z.view.trusted() }
+
+// Alive implements Source.
+func (z *ZooKeeper) Alive(member string) bool { return z.view.alive(member) }
+
+// Run serves one term after the other, each with one server in turn, until ctx ends.
+func (z *ZooKeeper) Run(ctx context.Context) error {
+	var ending sync.WaitGroup // what earlier terms still have to unwind
+	defer ending.Wait()
+	defer z.view.distrust()
+	servers := shuffled(z.cfg.Servers)
+	pause := minPause
+	for n := 0; ctx.Err() == nil; n++ {
+		joined, err := z.serveTerm(ctx, servers[n%len(servers)], &ending)
+		if ctx.Err() != nil {
+			break
+		}
+		if joined {
+			pause = minPause
+		}
+		z.log.Info("election term ended", zap.Bool("joined", joined), zap.Duration("pause", pause), zap.Error(err))
+		sleep(ctx, pause/2+rand.N(pause/2+1))
+		pause = min(2*pause, maxPause)
+	}
+	return nil
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func shuffled(servers []string) []string {
+	out := append([]string(nil), servers...)
+	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
