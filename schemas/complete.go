@@ -1,0 +1,153 @@
+package schemas
+
+import (
+	"strconv"
+	"time"
+)
+
+// complete checks the headers against each other and the limits, and fills in what they leave open.
+func (d *decoder) complete(l *Limits) *Rejection {
+	if extra := d.seen &^ allowed[d.req.Op]; extra != 0 {
+		return d.misplaced(extra)
+	}
+	d.req.Accepted = d.rec.Timestamp.UnixMilli()
+	if d.req.Accepted < 0 || d.req.Accepted > maxMillis {
+		return &Rejection{
+			Header: "record timestamp", Value: strconv.FormatInt(d.req.Accepted, 10),
+			Problem: "is not a time in Unix milliseconds", Fix: "let the client or the broker set it",
+		}
+	}
+	d.req.Key, d.req.Value = d.rec.Key, d.rec.Value
+	if rej := d.target(l); rej != nil {
+		return rej
+	}
+	if rej := d.identity(); rej != nil {
+		return rej
+	}
+	switch d.req.Op {
+	case OpSchedule:
+		return d.schedule(l)
+	case OpTimer:
+		return d.timer(l)
+	}
+	return nil
+}
+
+// misplaced explains a header that the op does not take.
+func (d *decoder) misplaced(extra header) *Rejection {
+	h := extra & -extra
+	v, _ := only(d.rec.Headers, h.name())
+	return bad(h, v, "means nothing with "+HeaderOp+" "+d.req.Op.String(), "leave it out, or change "+HeaderOp)
+}
+
+// target checks where the task is to go.
+func (d *decoder) target(l *Limits) *Rejection {
+	topic, callback := d.req.Topic, d.req.URL
+	switch {
+	case topic != "" && callback != "":
+		return bad(hURL, []byte(callback), "stands beside "+HeaderTopic, "send one of them")
+	case callback != "" && !l.allows(callback):
+		return bad(hURL, []byte(callback), "is not allowed on this intake topic", "ask its operator, or use another one")
+	case callback != "":
+		return nil
+	case topic == "":
+		return missing(hTopic, "name the target topic")
+	case l.internal(topic, d.rec.Topic):
+		return bad(hTopic, []byte(topic), "is an internal topic", "name a topic of your own")
+	case !l.allows(topic):
+		return bad(hTopic, []byte(topic), "is not allowed on this intake topic", "ask its operator, or use another one")
+	}
+	return nil
+}
+
+// identity checks or makes the id.
+func (d *decoder) identity() *Rejection {
+	op := d.req.Op
+	if d.req.GivenID {
+		if op >= OpTimer && len(d.req.ID) > MaxTimerIDLen {
+			return bad(hID, []byte(d.req.ID), "leaves no room for the time of a run",
+				"write a timer id of at most "+strconv.Itoa(MaxTimerIDLen)+" bytes")
+		}
+		return nil
+	}
+	if op != OpSchedule {
+		return missing(hID, HeaderOp+" "+op.String()+" needs the id")
+	}
+	d.req.ID = DefaultID(d.rec.Topic, d.rec.Partition, d.rec.Offset)
+	if len(d.req.ID) > MaxIDLen {
+		return missing(hID, "give one; the intake topic's name is too long for a default")
+	}
+	return nil
+}
+
+func (d *decoder) schedule(l *Limits) *Rejection {
+	s := &d.req.Settings
+	if d.seen&hEvents == 0 {
+		s.Events = DefaultEvents(d.req.GivenID)
+	}
+	if extra := d.seen & (hMerge | hMaxWait); extra != 0 && s.IfExists != Merge {
+		h := extra & -extra
+		v, _ := only(d.rec.Headers, h.name())
+		return bad(h, v, "means nothing without "+HeaderIfExists+" merge", "leave it out, or add "+HeaderIfExists+" merge")
+	}
+	if rej := d.valueFits(l); rej != nil {
+		return rej
+	}
+	return d.due(l)
+}
+
+func (d *decoder) timer(l *Limits) *Rejection {
+	if d.seen&hCron == 0 {
+		return missing(hCron, HeaderOp+" timer needs a cron expression")
+	}
+	if d.req.Timer.Timezone == "" {
+		d.req.Timer.Timezone = "UTC"
+	}
+	return d.valueFits(l)
+}
+
+func (d *decoder) valueFits(l *Limits) *Rejection {
+	if len(d.rec.Value) <= l.maxValue() {
+		return nil
+	}
+	return &Rejection{
+		Header: "record value", Problem: "has " + strconv.Itoa(len(d.rec.Value)) + " bytes",
+		Fix: "send at most " + strconv.Itoa(l.maxValue()) + ", or a reference to what is larger",
+	}
+}
+
+// due resolves the due time. No sum here can overflow: parseAt and Accepted are within minMillis and maxMillis, and a
+// duration has at most 9.3e12 ms.
+func (d *decoder) due(l *Limits) *Rejection {
+	h, v := d.seen&(hAt|hDelay), d.at
+	switch h {
+	case 0:
+		return missing(hAt, "send "+HeaderAt+" or "+HeaderDelay)
+	case hAt | hDelay:
+		return bad(hDelay, d.delay, "stands beside "+HeaderAt, "send one of them")
+	case hAt:
+		at, rej := parseAt(v)
+		if rej != nil {
+			return rej
+		}
+		d.req.Due = at
+	case hDelay:
+		v = d.delay
+		delay, problem := parseDuration(v)
+		if problem != "" {
+			return bad(hDelay, v, problem, durationFix)
+		}
+		d.req.Due = d.req.Accepted + ceilMillis(delay)
+	}
+	if d.req.Due-d.req.Accepted > l.maxDelay() || d.req.Due > maxMillis {
+		return beyond(h, v, l, d.req.Accepted)
+	}
+	return nil
+}
+
+func beyond(h header, v []byte, l *Limits, accepted int64) *Rejection {
+	horizon := time.Duration(l.maxDelay()) * time.Millisecond
+	from := time.UnixMilli(accepted).UTC().Format(time.RFC3339)
+	return bad(h, v, "is beyond the horizon of "+horizon.String()+" from "+from,
+		"schedule it nearer, or ask the operator for a longer horizon")
+}

@@ -1,0 +1,187 @@
+package schemas
+
+import (
+	"bytes"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Decode understands an intake record, or says why not; the error is always a *Rejection. It reads nothing but its
+// arguments (and, for timers, time zone data), so that the same record always decodes to the same request.
+//
+// The record's timestamp decides what a delay and the horizon are counted from. It should be the broker's
+// (message.timestamp.type=LogAppendTime); with CreateTime it is the caller's clock.
+func Decode(r *kgo.Record, l Limits) (Request, error) {
+	d := decoder{rec: r}
+	d.req.Settings = defaults
+	d.req.Version = NoVersion
+	if rej := d.headers(); rej != nil {
+		return Request{}, rej.addressed(r)
+	}
+	if rej := d.complete(&l); rej != nil {
+		return Request{}, rej.addressed(r)
+	}
+	return d.req, nil
+}
+
+// decoder holds what is known while the headers are read.
+type decoder struct {
+	rec   *kgo.Record
+	req   Request
+	seen  header
+	at    []byte
+	delay []byte
+}
+
+// headers reads each header once and collects those of the business. Those are mostly in one stretch, before or behind
+// ours, and are then not copied.
+func (d *decoder) headers() *Rejection {
+	all := d.rec.Headers
+	first, end, split := 0, 0, false // the stretch all[first:end], until it is split
+	for i := range all {
+		h := &all[i]
+		if ours(h.Key) {
+			if rej := d.header(h.Key, h.Value); rej != nil {
+				return rej
+			}
+			continue
+		}
+		switch {
+		case split:
+			d.req.Headers = append(d.req.Headers, *h)
+		case first == end:
+			first, end = i, i+1
+		case i == end:
+			end++
+		default:
+			split = true
+			d.req.Headers = make([]kgo.RecordHeader, 0, len(all)-i+end-first)
+			d.req.Headers = append(append(d.req.Headers, all[first:end]...), *h)
+		}
+	}
+	if !split && first < end {
+		d.req.Headers = all[first:end:end]
+	}
+	return nil
+}
+
+// header reads one of ours.
+func (d *decoder) header(key string, v []byte) *Rejection {
+	h := lookup(key)
+	if h == 0 {
+		return unknown(key, v)
+	}
+	if d.seen&h != 0 {
+		return bad(h, v, "is repeated", "send it once")
+	}
+	d.seen |= h
+	switch h {
+	case hOp:
+		return parseEnum(h, opNames, v, &d.req.Op)
+	case hTopic:
+		return d.topic(v)
+	case hURL:
+		return d.url(v)
+	case hID:
+		return d.id(v)
+	case hVersion:
+		return d.version(v)
+	case hAt:
+		d.at = v
+	case hDelay:
+		d.delay = v
+	case hCron:
+		return d.cron(v)
+	case hTimezone:
+		return d.timezone(v)
+	case hMisfire:
+		return parseEnum(h, misfireNames, v, &d.req.Timer.Misfire)
+	default:
+		if h&hNotRequest != 0 {
+			return bad(h, v, "is not part of a request", "leave it out; notyet and consumers write it")
+		}
+		return d.req.Settings.set(h, v)
+	}
+	return nil
+}
+
+func (d *decoder) topic(v []byte) *Rejection {
+	d.req.Topic = string(v)
+	if !ValidTopic(d.req.Topic) {
+		return bad(hTopic, v, "is not a topic name", "write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)")
+	}
+	return nil
+}
+
+func (d *decoder) id(v []byte) *Rejection {
+	if problem := idProblem(v); problem != "" {
+		return bad(hID, v, problem, "write 1 to 255 bytes of UTF-8")
+	}
+	d.req.ID, d.req.GivenID = string(v), true
+	return nil
+}
+
+func idProblem(v []byte) string {
+	switch {
+	case len(v) == 0:
+		return "is empty"
+	case len(v) > MaxIDLen:
+		return "has " + strconv.Itoa(len(v)) + " bytes"
+	case !utf8.Valid(v):
+		return "is not UTF-8"
+	}
+	return ""
+}
+
+func (d *decoder) version(v []byte) *Rejection {
+	n, isInt, fits := parseInt(v)
+	if !isInt || !fits || v[0] == '-' {
+		return bad(hVersion, v, "is not a version", "write an integer from 0 to 9223372036854775807")
+	}
+	d.req.Version = n
+	return nil
+}
+
+func (d *decoder) url(v []byte) *Rejection {
+	const maxURL = 2048 // what proxies and servers commonly take
+	const fix = "write an absolute http or https URL of at most 2048 bytes without a fragment"
+	if len(v) > maxURL || !utf8.Valid(v) {
+		return bad(hURL, v, "is too long or not UTF-8", fix)
+	}
+	u, err := url.Parse(string(v))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Fragment != "" {
+		return bad(hURL, v, "is not a callback URL", fix)
+	}
+	d.req.URL = string(v)
+	return nil
+}
+
+// cron checks what can be checked without knowing dates: 5 or 6 fields of the characters that cron dialects use.
+func (d *decoder) cron(v []byte) *Rejection {
+	const fix = "write 5 fields (minute hour day month weekday), or 6 with seconds in front"
+	if n := len(bytes.Fields(v)); n != 5 && n != 6 || len(v) > MaxIDLen {
+		return bad(hCron, v, "is not a cron expression", fix)
+	}
+	for _, c := range v {
+		if !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'z') && !strings.ContainsRune(" \t*/,-?#", rune(c)) {
+			return bad(hCron, v, "is not a cron expression", fix)
+		}
+	}
+	d.req.Timer.Cron = string(v)
+	return nil
+}
+
+func (d *decoder) timezone(v []byte) *Rejection {
+	name := string(v)
+	_, err := time.LoadLocation(name)
+	if err != nil || name == "" || name == "Local" {
+		return bad(hTimezone, v, "is not a time zone", "write an IANA name such as Europe/Berlin, or UTC")
+	}
+	d.req.Timer.Timezone = name
+	return nil
+}

@@ -1,0 +1,125 @@
+package schemas
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Delivery is what notyet adds to a delivered record.
+type Delivery struct {
+	ID      string
+	Due     int64  // Unix ms
+	Attempt int    // from 1
+	Key     string // the idempotency key: equal for every copy of one attempt of one task, never for two
+	Replay  int    // n-th replay from the dead letters; 0: none
+}
+
+// ErrNotDelivery says that a record carries no delivery headers: it was not notyet that sent it.
+var ErrNotDelivery = errors.New("not a delivery of notyet")
+
+// AppendDelivery adds the headers of a delivery behind the caller's own. Their values share one allocation.
+func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
+	b := make([]byte, 0, len(d.ID)+len(d.Key)+48) // three numbers of at most 20, 10 and 10 digits
+	add := func(name string, from int) {
+		h = append(h, kgo.RecordHeader{Key: name, Value: b[from:len(b):len(b)]})
+	}
+	b = append(b, d.ID...)
+	add(HeaderID, 0)
+	from := len(b)
+	b = strconv.AppendInt(b, d.Due, 10)
+	add(HeaderDue, from)
+	from = len(b)
+	b = strconv.AppendInt(b, int64(d.Attempt), 10)
+	add(HeaderAttempt, from)
+	from = len(b)
+	b = append(b, d.Key...)
+	add(HeaderDelivery, from)
+	if d.Replay > 0 {
+		from = len(b)
+		b = strconv.AppendInt(b, int64(d.Replay), 10)
+		add(HeaderReplay, from)
+	}
+	return h
+}
+
+// DeliveryKey is the idempotency key of an attempt of the task that the intake record at (topic, partition, offset)
+// asked for. The topic is named by Kafka's id of it, so that a topic deleted and made again gives other keys. It is 43
+// characters of base64url; nobody but this function may rely on what is inside.
+func DeliveryKey(topicID [16]byte, partition int32, offset int64, attempt int) string {
+	var b [32]byte
+	copy(b[:], topicID[:])
+	binary.BigEndian.PutUint32(b[16:], uint32(partition))
+	binary.BigEndian.PutUint64(b[20:], uint64(offset))
+	binary.BigEndian.PutUint32(b[28:], uint32(attempt)) // attempts are at most 2^31-1, see setMaxAttempts
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// ParseDelivery reads the headers of a delivered record and returns the business's own beside it, in order. Without
+// id and attempt the error is ErrNotDelivery. Headers that a newer version of notyet has added are left out of the rest.
+func ParseDelivery(r *kgo.Record) (Delivery, []kgo.RecordHeader, error) {
+	var d Delivery
+	var seen header
+	rest := make([]kgo.RecordHeader, 0, len(r.Headers))
+	for i := range r.Headers {
+		h := &r.Headers[i]
+		if !strings.HasPrefix(h.Key, Prefix) {
+			rest = append(rest, *h)
+			continue
+		}
+		name := lookup(h.Key)
+		if name != 0 && seen&name != 0 {
+			return Delivery{}, nil, fmt.Errorf("parsing delivery: %s is repeated", h.Key)
+		}
+		seen |= name
+		if rej := d.set(name, h.Value); rej != nil {
+			return Delivery{}, nil, fmt.Errorf("parsing delivery: %w", rej)
+		}
+	}
+	if seen&hID == 0 || seen&hAttempt == 0 {
+		return Delivery{}, nil, ErrNotDelivery
+	}
+	if len(rest) == 0 {
+		rest = nil
+	}
+	return d, rest, nil
+}
+
+func (d *Delivery) set(name header, v []byte) *Rejection {
+	switch name {
+	case hID:
+		if problem := idProblem(v); problem != "" {
+			return bad(name, v, problem, "expected 1 to 255 bytes of UTF-8")
+		}
+		d.ID = string(v)
+	case hDelivery:
+		d.Key = string(v)
+	case hDue:
+		n, isInt, fits := parseInt(v)
+		if !isInt || !fits {
+			return bad(name, v, "is not a time", "expected Unix milliseconds")
+		}
+		d.Due = n
+	case hAttempt:
+		return countProblem(name, v, &d.Attempt)
+	case hReplay:
+		return countProblem(name, v, &d.Replay)
+	}
+	return nil
+}
+
+// countProblem reads a number from 1 on, or says what is wrong.
+func countProblem(name header, v []byte, into *int) *Rejection {
+	n, isInt, fits := parseInt(v)
+	if !isInt || !fits || n < 1 || n > math.MaxInt32 {
+		return bad(name, v, "is not a count", "expected an integer from 1 to 2147483647")
+	}
+	*into = int(n)
+	return nil
+}

@@ -1,0 +1,82 @@
+package schemas
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// minMillis and maxMillis are the first and the last millisecond that RFC 3339 can write, 0000-01-01 and 9999-12-31
+	// UTC. Within them no sum of a time and a duration (at most 9.3e12 ms) overflows.
+	minMillis = -62167219200000
+	maxMillis = 253402300799999
+)
+
+const atFix = "write RFC 3339 such as 2027-01-31T08:00:00+01:00, or Unix milliseconds"
+
+// parseAt reads a due time as Unix milliseconds, rounded up.
+func parseAt(v []byte) (int64, *Rejection) {
+	if len(v) == 0 {
+		return 0, bad(hAt, v, "is empty", atFix)
+	}
+	if ms, isInt, _ := parseInt(v); isInt {
+		if ms < minMillis || ms > maxMillis {
+			return 0, bad(hAt, v, "is not within the years 0000 to 9999 in milliseconds", atFix)
+		}
+		return ms, nil
+	}
+	// UnmarshalText is strict where time.Parse is not (comma, one-digit hours).
+	var t time.Time
+	if err := t.UnmarshalText(v); err != nil {
+		return 0, bad(hAt, v, "is neither RFC 3339 nor Unix milliseconds", atFix)
+	}
+	// An offset can carry the instant a day beyond the written year.
+	ms := t.Unix()*1000 + int64(t.Nanosecond()/1e6)
+	if t.Nanosecond()%1e6 != 0 || belowNanosecond(v) {
+		ms++
+	}
+	if ms < minMillis || ms > maxMillis {
+		return 0, bad(hAt, v, "is not within the years 0000 to 9999", atFix)
+	}
+	return ms, nil
+}
+
+// belowNanosecond tells whether a valid RFC 3339 time has a digit other than 0 behind its ninth decimal; package time
+// drops those.
+func belowNanosecond(v []byte) bool {
+	const point = len("2006-01-02T15:04:05")
+	if len(v) <= point || v[point] != '.' {
+		return false
+	}
+	for i := point + 10; i < len(v) && isDigit(v[i]); i++ {
+		if v[i] != '0' {
+			return true
+		}
+	}
+	return false
+}
+
+// parseInt reads [-]digits; other signs and separators that strconv would take are not part of the contract. A number
+// that does not fit is an integer all the same: it saturates, and fits is false.
+func parseInt(v []byte) (n int64, isInt, fits bool) {
+	sign := int64(1)
+	if len(v) > 0 && v[0] == '-' {
+		sign, v = -1, v[1:]
+	}
+	if len(v) == 0 {
+		return 0, false, false
+	}
+	fits = true
+	for _, c := range v {
+		if !isDigit(c) {
+			return 0, false, false
+		}
+		digit := int64(c - '0')
+		if !fits || n > (math.MaxInt64-digit)/10 {
+			n, fits = math.MaxInt64, false
+			continue
+		}
+		n = n*10 + digit
+	}
+	return sign * n, true, fits
+}

@@ -1,0 +1,206 @@
+package schemas
+
+import (
+	"bytes"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Durations are read here, exactly, in integers. time.ParseDuration drops digits below a nanosecond and computes
+// fractions in floating point, which can come out too short; ISO 8601 parsers at hand do the same and accept repeated
+// and misplaced units. A delay that comes out too short delivers before due.
+
+const durationFix = "write a duration such as 90s, 36h, PT30M or P400D"
+
+const (
+	notDuration  = "is not a duration"
+	negative     = "is negative"
+	tooLong      = "is longer than 292 years"
+	yearsOrMonth = "has years or months, whose length is not fixed"
+)
+
+// parseDuration reads a Go duration (90s, 1.5h) or an ISO 8601 one (PT30M, P1DT12H, P2W; no years, no months). It
+// answers what is wrong, or "". Fractions of a nanosecond are rounded up.
+func parseDuration(v []byte) (d time.Duration, problem string) {
+	if len(v) == 0 {
+		return 0, "is empty"
+	}
+	switch v[0] {
+	case '-':
+		return 0, negative
+	case 'P':
+		return parseISO(v[1:])
+	case '+':
+		v = v[1:]
+	}
+	if len(v) == 1 && v[0] == '0' {
+		return 0, ""
+	}
+	return parseGo(v)
+}
+
+// parseGo reads one or more of number and unit.
+func parseGo(v []byte) (time.Duration, string) {
+	if len(v) == 0 {
+		return 0, notDuration
+	}
+	var total time.Duration
+	for len(v) > 0 {
+		n, rest, problem := readDecimal(v)
+		if problem != "" {
+			return 0, problem
+		}
+		end := bytes.IndexFunc(rest, func(r rune) bool { return r == '.' || r >= '0' && r <= '9' })
+		if end < 0 {
+			end = len(rest)
+		}
+		unit := goUnit(rest[:end])
+		if unit == 0 {
+			return 0, notDuration
+		}
+		if total, problem = n.addTo(total, unit); problem != "" {
+			return 0, problem
+		}
+		v = rest[end:]
+	}
+	return total, ""
+}
+
+func goUnit(u []byte) time.Duration {
+	switch string(u) {
+	case "ns":
+		return time.Nanosecond
+	case "us", "µs", "μs": // U+00B5 and U+03BC, as in Go
+		return time.Microsecond
+	case "ms":
+		return time.Millisecond
+	case "s":
+		return time.Second
+	case "m":
+		return time.Minute
+	case "h":
+		return time.Hour
+	}
+	return 0
+}
+
+// parseISO reads what follows the P. Units come once each and from long to short; only the last may have a fraction.
+func parseISO(v []byte) (time.Duration, string) {
+	var total time.Duration
+	inTime, parts, last, fraction := false, 0, time.Duration(math.MaxInt64), false
+	for len(v) > 0 {
+		if v[0] == 'T' && !inTime {
+			inTime, parts, v = true, 0, v[1:]
+			continue
+		}
+		n, rest, problem := readDecimal(v)
+		if problem != "" {
+			return 0, problem
+		}
+		if len(rest) == 0 || fraction {
+			return 0, notDuration
+		}
+		if rest[0] == 'Y' || rest[0] == 'M' && !inTime {
+			return 0, yearsOrMonth
+		}
+		unit := isoUnit(rest[0], inTime)
+		if unit == 0 || unit >= last {
+			return 0, notDuration
+		}
+		if total, problem = n.addTo(total, unit); problem != "" {
+			return 0, problem
+		}
+		last, fraction, parts, v = unit, n.scale > 1, parts+1, rest[1:]
+	}
+	if parts == 0 {
+		return 0, notDuration // "P", "PT", "P1DT"
+	}
+	return total, ""
+}
+
+func isoUnit(c byte, inTime bool) time.Duration {
+	const day = 24 * time.Hour
+	switch {
+	case c == 'W' && !inTime:
+		return 7 * day
+	case c == 'D' && !inTime:
+		return day
+	case c == 'H' && inTime:
+		return time.Hour
+	case c == 'M' && inTime:
+		return time.Minute
+	case c == 'S' && inTime:
+		return time.Second
+	}
+	return 0
+}
+
+// decimal is whole + frac/scale, and a little more if sticky.
+type decimal struct {
+	whole, frac, scale uint64
+	sticky             bool
+}
+
+// readDecimal reads digits, and digits behind a point; at least one digit in all.
+func readDecimal(v []byte) (d decimal, rest []byte, problem string) {
+	d.scale = 1
+	i := 0
+	for ; i < len(v) && isDigit(v[i]); i++ {
+		if d.whole > math.MaxInt64/10-1 {
+			return d, nil, tooLong
+		}
+		d.whole = d.whole*10 + uint64(v[i]-'0')
+	}
+	digits := i
+	if i < len(v) && v[i] == '.' {
+		for i++; i < len(v) && isDigit(v[i]); i++ {
+			digits++
+			d.addFraction(v[i] - '0')
+		}
+	}
+	if digits == 0 {
+		return d, nil, notDuration
+	}
+	return d, v[i:], ""
+}
+
+// addFraction keeps 18 digits, which fit 64 bits, and remembers whether anything was behind them.
+func (d *decimal) addFraction(digit byte) {
+	if d.scale < 1e18 {
+		d.frac, d.scale = d.frac*10+uint64(digit), d.scale*10
+	} else if digit != 0 {
+		d.sticky = true
+	}
+}
+
+// addTo adds d × unit to total, rounded up to a nanosecond.
+func (d decimal) addTo(total, unit time.Duration) (time.Duration, string) {
+	hi, ns := bits.Mul64(d.whole, uint64(unit))
+	if hi != 0 || ns > math.MaxInt64 {
+		return 0, tooLong
+	}
+	// frac < scale, so the quotient is below unit and Div64 cannot overflow.
+	hi, lo := bits.Mul64(d.frac, uint64(unit))
+	part, rem := bits.Div64(hi, lo, d.scale)
+	if rem != 0 || d.sticky {
+		part++
+	}
+	// Three numbers below 2^63: the first sum cannot wrap, the second is checked before.
+	sum := ns + part
+	if sum > math.MaxInt64 || sum > math.MaxInt64-uint64(total) {
+		return 0, tooLong
+	}
+	return total + time.Duration(sum), ""
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// ceilMillis is the duration in whole milliseconds, rounded up. The duration is not negative.
+func ceilMillis(d time.Duration) int64 {
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond != 0 {
+		ms++
+	}
+	return ms
+}

@@ -1,0 +1,118 @@
+package schemas
+
+// Op is what a request asks for.
+type Op uint8
+
+const (
+	OpSchedule     Op = iota // a new task, or a new due time for a pending one
+	OpCancel                 // no delivery
+	OpFire                   // delivery now
+	OpTimer                  // a cron timer
+	OpTimerEnable            // the timer runs again
+	OpTimerDisable           // the timer rests
+	OpTimerDelete            // the timer ends
+)
+
+// IfExists is what a schedule does to a pending task of the same identity.
+type IfExists uint8
+
+const (
+	Replace IfExists = iota // new due time, key, value and headers
+	Keep                    // the first one wins
+	Merge                   // see MergeMode
+)
+
+// MergeMode is how values are merged.
+type MergeMode uint8
+
+const (
+	MergeLast   MergeMode = iota // the later value
+	MergeSum                     // numeric leaves of JSON objects are added
+	MergeAppend                  // a JSON array of all values
+)
+
+// Priority orders the tasks that are due at the same time.
+type Priority uint8
+
+const (
+	PriorityNormal Priority = iota
+	PriorityHigh
+	PriorityLow
+)
+
+// Ack is what ends a task.
+type Ack uint8
+
+const (
+	AckNone   Ack = iota // Kafka's acknowledgement
+	AckReport            // a consumer's report
+)
+
+// Events is how much of a task's life goes to the results topic.
+type Events uint8
+
+const (
+	EventsNone Events = iota
+	EventsFinal
+	EventsAll
+)
+
+// Misfire is what a timer does about the runs that it missed.
+type Misfire uint8
+
+const (
+	MisfireOnce Misfire = iota // one run for all of them
+	MisfireSkip                // none
+	MisfireAll                 // every one
+)
+
+// The names are the contract's; their order is the constants'.
+var (
+	opNames       = []string{"schedule", "cancel", "fire", "timer", "timer-enable", "timer-disable", "timer-delete"}
+	ifExistsNames = []string{"replace", "keep", "merge"}
+	mergeNames    = []string{"last", "sum", "append"}
+	priorityNames = []string{"normal", "high", "low"}
+	ackNames      = []string{"none", "report"}
+	eventsNames   = []string{"none", "final", "all"}
+	misfireNames  = []string{"once", "skip", "all"}
+)
+
+// String gives the contract's word, as in the header.
+func (o Op) String() string { return nameOf(opNames, uint8(o)) }
+
+// String gives the contract's word, as in the header.
+func (i IfExists) String() string { return nameOf(ifExistsNames, uint8(i)) }
+
+// String gives the contract's word, as in the header.
+func (m MergeMode) String() string { return nameOf(mergeNames, uint8(m)) }
+
+// String gives the contract's word, as in the header.
+func (p Priority) String() string { return nameOf(priorityNames, uint8(p)) }
+
+// String gives the contract's word, as in the header.
+func (a Ack) String() string { return nameOf(ackNames, uint8(a)) }
+
+// String gives the contract's word, as in the header.
+func (e Events) String() string { return nameOf(eventsNames, uint8(e)) }
+
+// String gives the contract's word, as in the header.
+func (m Misfire) String() string { return nameOf(misfireNames, uint8(m)) }
+
+// nameOf answers "invalid" for a number that is no constant, which no decoder accepts.
+func nameOf(names []string, i uint8) string {
+	if int(i) < len(names) {
+		return names[i]
+	}
+	return "invalid"
+}
+
+// parseEnum finds the word's number.
+func parseEnum[T ~uint8](h header, names []string, v []byte, into *T) *Rejection {
+	for i, n := range names {
+		if string(v) == n {
+			*into = T(i)
+			return nil
+		}
+	}
+	return enumProblem(h, names, v)
+}

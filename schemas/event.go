@@ -1,0 +1,146 @@
+package schemas
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// State is where a task is, or what a request came to.
+type State string
+
+const (
+	StateScheduled  State = "scheduled"
+	StateMerged     State = "merged"
+	StateStale      State = "stale"
+	StateRejected   State = "rejected"
+	StateCancelled  State = "cancelled"
+	StateTooLate    State = "too_late"
+	StateNotFound   State = "not_found"
+	StateDispatched State = "dispatched"
+	StateRetrying   State = "retrying"
+	StateFired      State = "fired"
+	StateKept       State = "kept"
+	StateSucceeded  State = "succeeded"
+	StateDead       State = "dead"
+)
+
+// States are all states of the contract.
+func States() []State {
+	return []State{
+		StateScheduled, StateMerged, StateStale, StateRejected, StateCancelled, StateTooLate, StateNotFound,
+		StateDispatched, StateRetrying, StateFired, StateKept, StateSucceeded, StateDead,
+	}
+}
+
+// Final tells whether the state ends a task or a request: no other event follows from it.
+func (s State) Final() bool {
+	switch s {
+	case StateSucceeded, StateCancelled, StateRejected, StateStale, StateDead:
+		return true
+	}
+	return false
+}
+
+// eventSchema is the number in an event's "schema" field.
+const eventSchema = 1
+
+// Event is one step in a task's life, or the answer to a request.
+//
+// In JSON, schema, id, state and at are always there. What is not known is left out: topic if it is "", due if it is 0,
+// attempt if it is 0 (nothing was delivered yet), reason if it is "", and lateness_ms if both it and attempt are 0 - so
+// that a delivery on time says 0 and a task that was never delivered says nothing.
+type Event struct {
+	Topic    string // target topic
+	ID       string
+	State    State
+	Due, At  int64 // Unix ms: due time, and when this happened
+	Attempt  int
+	Lateness int64 // ms between due and delivery
+	Reason   string
+}
+
+// EncodeEvent writes an event as a record for the given results topic: key = id, value = JSON, state as a header.
+func EncodeEvent(resultsTopic string, e Event) *kgo.Record {
+	return &kgo.Record{
+		Topic:   resultsTopic,
+		Key:     []byte(e.ID),
+		Value:   e.appendJSON(make([]byte, 0, 160+len(e.ID)+len(e.Topic)+len(e.Reason))),
+		Headers: []kgo.RecordHeader{{Key: HeaderState, Value: []byte(e.State)}},
+	}
+}
+
+func (e Event) appendJSON(b []byte) []byte {
+	b = append(b, `{"schema":`...)
+	b = strconv.AppendInt(b, eventSchema, 10)
+	text := func(name, v string) {
+		b = append(append(append(b, `,"`...), name...), `":`...)
+		b = appendString(b, v)
+	}
+	number := func(name string, v int64) {
+		b = append(append(append(b, `,"`...), name...), `":`...)
+		b = strconv.AppendInt(b, v, 10)
+	}
+	if e.Topic != "" {
+		text("topic", e.Topic)
+	}
+	text("id", e.ID)
+	text("state", string(e.State))
+	if e.Due != 0 {
+		number("due", e.Due)
+	}
+	number("at", e.At)
+	if e.Attempt != 0 {
+		number("attempt", int64(e.Attempt))
+	}
+	if e.Attempt != 0 || e.Lateness != 0 {
+		number("lateness_ms", e.Lateness)
+	}
+	if e.Reason != "" {
+		text("reason", e.Reason)
+	}
+	return append(b, '}')
+}
+
+// appendString writes a JSON string; what needs no escaping is copied.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, _ := json.Marshal(s) // a string always has a JSON form; bytes that are no UTF-8 become U+FFFD
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+// DecodeEvent reads a result record. States that a newer version has added are passed on; they are not Final.
+func DecodeEvent(r *kgo.Record) (Event, error) {
+	var j struct {
+		Schema   int    `json:"schema"`
+		Topic    string `json:"topic"`
+		ID       string `json:"id"`
+		State    State  `json:"state"`
+		Due      int64  `json:"due"`
+		At       int64  `json:"at"`
+		Attempt  int    `json:"attempt"`
+		Lateness int64  `json:"lateness_ms"`
+		Reason   string `json:"reason"`
+	}
+	if err := json.Unmarshal(r.Value, &j); err != nil {
+		return Event{}, fmt.Errorf("decoding event: %w", err)
+	}
+	if j.Schema != eventSchema {
+		return Event{}, fmt.Errorf("decoding event: unknown schema %d", j.Schema)
+	}
+	if j.ID == "" || j.State == "" {
+		return Event{}, errors.New("decoding event: without id or state")
+	}
+	return Event{
+		Topic: j.Topic, ID: j.ID, State: j.State, Due: j.Due, At: j.At,
+		Attempt: j.Attempt, Lateness: j.Lateness, Reason: j.Reason,
+	}, nil
+}

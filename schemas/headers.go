@@ -1,0 +1,181 @@
+package schemas
+
+import "math/bits"
+
+// Prefix starts the name of every header that notyet owns. Names are lower case; a header that only looks like one of
+// them (other case, unknown rest) rejects a request.
+const Prefix = "notyet-"
+
+// Headers of a request.
+const (
+	HeaderOp          = "notyet-op"
+	HeaderTopic       = "notyet-topic"
+	HeaderID          = "notyet-id"
+	HeaderAt          = "notyet-at"
+	HeaderDelay       = "notyet-delay"
+	HeaderIfExists    = "notyet-if-exists"
+	HeaderMerge       = "notyet-merge"
+	HeaderMaxWait     = "notyet-max-wait"
+	HeaderVersion     = "notyet-version"
+	HeaderPriority    = "notyet-priority"
+	HeaderAck         = "notyet-ack"
+	HeaderAckTimeout  = "notyet-ack-timeout"
+	HeaderMaxAttempts = "notyet-max-attempts"
+	HeaderBackoff     = "notyet-backoff"
+	HeaderMaxLateness = "notyet-max-lateness"
+	HeaderEvents      = "notyet-events"
+	HeaderCron        = "notyet-cron"
+	HeaderTimezone    = "notyet-timezone"
+	HeaderMisfire     = "notyet-misfire"
+	HeaderURL         = "notyet-url"
+)
+
+// Headers of a delivered record, beside HeaderID.
+const (
+	HeaderDue      = "notyet-due"
+	HeaderAttempt  = "notyet-attempt"
+	HeaderDelivery = "notyet-delivery"
+	HeaderReplay   = "notyet-replay"
+)
+
+// Headers of a report, beside HeaderTopic, HeaderID and HeaderAttempt, and of a result event.
+const (
+	HeaderStatus     = "notyet-status"
+	HeaderRetryAfter = "notyet-retry-after"
+	HeaderState      = "notyet-state"
+)
+
+// header is a set of header names, one bit each, so that "seen twice" and "not for this op" are one AND per record.
+type header uint32
+
+const (
+	hOp header = 1 << iota
+	hTopic
+	hID
+	hAt
+	hDelay
+	hIfExists
+	hMerge
+	hMaxWait
+	hVersion
+	hPriority
+	hAck
+	hAckTimeout
+	hMaxAttempts
+	hBackoff
+	hMaxLateness
+	hEvents
+	hCron
+	hTimezone
+	hMisfire
+	hURL
+	// From here on: never part of a request.
+	hDue
+	hAttempt
+	hDelivery
+	hReplay
+	hStatus
+	hRetryAfter
+	hState
+
+	hNotRequest = hDue | hAttempt | hDelivery | hReplay | hStatus | hRetryAfter | hState
+	hSettings   = hIfExists | hMerge | hMaxWait | hPriority | hAck | hAckTimeout | hMaxAttempts | hBackoff | hMaxLateness | hEvents
+	hTarget     = hOp | hTopic | hURL | hID | hVersion
+)
+
+// headerNames is in the order of the bits.
+var headerNames = [...]string{
+	HeaderOp, HeaderTopic, HeaderID, HeaderAt, HeaderDelay, HeaderIfExists, HeaderMerge, HeaderMaxWait, HeaderVersion,
+	HeaderPriority, HeaderAck, HeaderAckTimeout, HeaderMaxAttempts, HeaderBackoff, HeaderMaxLateness, HeaderEvents,
+	HeaderCron, HeaderTimezone, HeaderMisfire, HeaderURL,
+	HeaderDue, HeaderAttempt, HeaderDelivery, HeaderReplay, HeaderStatus, HeaderRetryAfter, HeaderState,
+}
+
+// name is the name of the lowest header in the set.
+func (h header) name() string { return headerNames[bits.TrailingZeros32(uint32(h))] }
+
+// allowed says which headers an op takes. What an op would have to ignore is refused: `notyet-at` on a cancel is a
+// misunderstanding, and `notyet-events: none` on one would promise a silence that is not kept.
+var allowed = [...]header{
+	OpSchedule:     hTarget | hAt | hDelay | hSettings,
+	OpCancel:       hTarget,
+	OpFire:         hTarget,
+	OpTimer:        hTarget | hCron | hTimezone | hMisfire | hSettings&^(hIfExists|hMerge|hMaxWait),
+	OpTimerEnable:  hTarget,
+	OpTimerDisable: hTarget,
+	OpTimerDelete:  hTarget,
+}
+
+// ours tells whether a header's name starts with Prefix in any case.
+func ours(key string) bool {
+	if len(key) < len(Prefix) || key[0]|0x20 != 'n' {
+		return false
+	}
+	for i := 1; i < len(Prefix)-1; i++ {
+		if key[i]|0x20 != Prefix[i] {
+			return false
+		}
+	}
+	return key[len(Prefix)-1] == '-'
+}
+
+// lookup is the bit of a header's name, or 0. The compiler turns the switch into a binary search.
+func lookup(key string) header {
+	switch key {
+	case HeaderOp:
+		return hOp
+	case HeaderTopic:
+		return hTopic
+	case HeaderID:
+		return hID
+	case HeaderAt:
+		return hAt
+	case HeaderDelay:
+		return hDelay
+	case HeaderIfExists:
+		return hIfExists
+	case HeaderMerge:
+		return hMerge
+	case HeaderMaxWait:
+		return hMaxWait
+	case HeaderVersion:
+		return hVersion
+	case HeaderPriority:
+		return hPriority
+	case HeaderAck:
+		return hAck
+	case HeaderAckTimeout:
+		return hAckTimeout
+	case HeaderMaxAttempts:
+		return hMaxAttempts
+	case HeaderBackoff:
+		return hBackoff
+	case HeaderMaxLateness:
+		return hMaxLateness
+	case HeaderEvents:
+		return hEvents
+	case HeaderCron:
+		return hCron
+	case HeaderTimezone:
+		return hTimezone
+	case HeaderMisfire:
+		return hMisfire
+	case HeaderURL:
+		return hURL
+	case HeaderDue:
+		return hDue
+	case HeaderAttempt:
+		return hAttempt
+	case HeaderDelivery:
+		return hDelivery
+	case HeaderReplay:
+		return hReplay
+	case HeaderStatus:
+		return hStatus
+	case HeaderRetryAfter:
+		return hRetryAfter
+	case HeaderState:
+		return hState
+	}
+	return 0
+}

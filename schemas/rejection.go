@@ -1,0 +1,156 @@
+package schemas
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// maxShown bounds what a rejection repeats of a header's name or value, in bytes.
+const maxShown = 80
+
+// Rejection is why a request cannot be taken, for the one who sent it.
+type Rejection struct {
+	ID      string // the request's id where it is usable, else its default id
+	Topic   string // the request's target topic where it is usable, else ""
+	Header  string // what is wrong: a header's name, "record value" or "record timestamp"
+	Value   string // its value, valid UTF-8, cut; "" when there is none
+	Problem string // what is wrong with it
+	Fix     string // what to write instead
+}
+
+// Error is one line: header, value, problem and fix.
+func (r *Rejection) Error() string {
+	var b strings.Builder
+	b.WriteString(r.Header)
+	if r.Value != "" {
+		b.WriteByte(' ')
+		b.WriteString(strconv.Quote(r.Value))
+	}
+	b.WriteByte(' ')
+	b.WriteString(r.Problem)
+	b.WriteString(": ")
+	b.WriteString(r.Fix)
+	return b.String()
+}
+
+func bad(h header, v []byte, problem, fix string) *Rejection {
+	return &Rejection{Header: h.name(), Value: shown(v), Problem: problem, Fix: fix}
+}
+
+func missing(h header, fix string) *Rejection {
+	return &Rejection{Header: h.name(), Problem: "is missing", Fix: fix}
+}
+
+func enumProblem(h header, names []string, v []byte) *Rejection {
+	return bad(h, v, "is none of its values", "write one of "+strings.Join(names, ", "))
+}
+
+// shown makes a value fit to be repeated in one line of valid UTF-8.
+func shown(v []byte) string {
+	if len(v) <= maxShown {
+		return strings.ToValidUTF8(string(v), "\uFFFD")
+	}
+	return strings.ToValidUTF8(string(cutUTF8(v, maxShown)), "\uFFFD") + "…"
+}
+
+// cutUTF8 shortens v to at most n bytes without splitting a character.
+func cutUTF8(v []byte, n int) []byte {
+	if len(v) <= n {
+		return v
+	}
+	for i := n; i > n-utf8.UTFMax && i > 0; i-- {
+		if utf8.RuneStart(v[i]) {
+			return v[:i]
+		}
+	}
+	return v[:n] // not UTF-8 anyway
+}
+
+// unknown explains a header that looks like ours and is not.
+func unknown(key string, v []byte) *Rejection {
+	rej := &Rejection{Header: shownName(key), Value: shown(v), Problem: "is not a header of notyet"}
+	lower := strings.ToLower(key)
+	if lookup(lower) != 0 {
+		rej.Problem, rej.Fix = "is not in lower case", "write "+lower
+		return rej
+	}
+	if near := nearest(lower); near != "" {
+		rej.Fix = "did you mean " + near + "?"
+		return rej
+	}
+	rej.Fix = "remove it; names that start with " + Prefix + " are reserved"
+	return rej
+}
+
+// shownName keeps a header's name on one line.
+func shownName(key string) string {
+	q := strconv.Quote(shown([]byte(key)))
+	return q[1 : len(q)-1]
+}
+
+// nearest is the request header within two edits of the name, or "".
+func nearest(name string) string {
+	best, distance := "", 3
+	if len(name) > 2*len(HeaderMaxAttempts) {
+		return ""
+	}
+	for i, n := range headerNames {
+		if header(1)<<i&hNotRequest != 0 {
+			continue
+		}
+		if d := edits(name, n); d < distance {
+			best, distance = n, d
+		}
+	}
+	return best
+}
+
+// edits is the Levenshtein distance in bytes.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// addressed fills in whom the rejection goes to, from whatever of the record is usable.
+func (r *Rejection) addressed(rec *kgo.Record) *Rejection {
+	r.ID = DefaultID(rec.Topic, rec.Partition, rec.Offset)
+	if v, ok := only(rec.Headers, HeaderID); ok && idProblem(v) == "" {
+		r.ID = string(v)
+	}
+	if v, ok := only(rec.Headers, HeaderTopic); ok && ValidTopic(string(v)) {
+		r.Topic = string(v)
+	}
+	return r
+}
+
+// only finds the header of that name if it stands there exactly once.
+func only(headers []kgo.RecordHeader, name string) (v []byte, ok bool) {
+	for _, h := range headers {
+		if h.Key != name {
+			continue
+		}
+		if ok {
+			return nil, false
+		}
+		v, ok = h.Value, true
+	}
+	return v, ok
+}

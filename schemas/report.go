@@ -1,0 +1,136 @@
+package schemas
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// MaxReportError is how much of a report's error text is kept, in bytes of UTF-8.
+const MaxReportError = 4 << 10
+
+// NoRetryAfter is the RetryAfter of a report that leaves the pause to the task's backoff.
+const NoRetryAfter time.Duration = -1
+
+// Status is what a consumer made of a delivery. The zero value is none, so that a forgotten status is not an "ok".
+type Status uint8
+
+const (
+	StatusOK    Status = iota + 1 // done
+	StatusRetry                   // deliver again later
+	StatusFail                    // never deliver again
+)
+
+var statusNames = []string{"ok", "retry", "fail"}
+
+// String gives the contract's word, as in the header.
+func (s Status) String() string { return nameOf(statusNames, uint8(s)-1) }
+
+// Report is a consumer's word about one attempt.
+type Report struct {
+	Topic      string // the topic that the task was delivered to
+	ID         string
+	Attempt    int
+	Status     Status
+	RetryAfter time.Duration // pause before the next attempt, wins over the backoff; NoRetryAfter: none given
+	Error      string        // at most MaxReportError bytes
+}
+
+// EncodeReport writes a report as a record for the given reports topic. Its key is the task's id.
+func EncodeReport(topic string, r Report) *kgo.Record {
+	headers := make([]kgo.RecordHeader, 0, 5)
+	headers = append(headers,
+		kgo.RecordHeader{Key: HeaderTopic, Value: []byte(r.Topic)},
+		kgo.RecordHeader{Key: HeaderID, Value: []byte(r.ID)},
+		kgo.RecordHeader{Key: HeaderAttempt, Value: strconv.AppendInt(nil, int64(r.Attempt), 10)},
+		kgo.RecordHeader{Key: HeaderStatus, Value: []byte(r.Status.String())},
+	)
+	if r.RetryAfter >= 0 {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderRetryAfter, Value: []byte(r.RetryAfter.String())})
+	}
+	rec := &kgo.Record{Topic: topic, Key: []byte(r.ID), Headers: headers}
+	if text := errorText([]byte(r.Error)); text != "" {
+		rec.Value = []byte(text)
+	}
+	return rec
+}
+
+// DecodeReport reads a report record. The headers of the delivery may stand in it, so that a consumer can send back the
+// headers it got; any other notyet- header that is no part of a report is an error, as in a request. RetryAfter is
+// rounded up to a millisecond.
+func DecodeReport(rec *kgo.Record) (Report, error) {
+	r := Report{RetryAfter: NoRetryAfter}
+	var seen header
+	for i := range rec.Headers {
+		h := &rec.Headers[i]
+		if !ours(h.Key) {
+			continue
+		}
+		name := lookup(h.Key)
+		if name == 0 {
+			return Report{}, fmt.Errorf("decoding report: %w", unknown(h.Key, h.Value))
+		}
+		if seen&name != 0 {
+			return Report{}, fmt.Errorf("decoding report: %w", bad(name, h.Value, "is repeated", "send it once"))
+		}
+		seen |= name
+		if rej := r.set(name, h.Value); rej != nil {
+			return Report{}, fmt.Errorf("decoding report: %w", rej)
+		}
+	}
+	const needed = hTopic | hID | hAttempt | hStatus
+	if lacking := needed &^ seen; lacking != 0 {
+		return Report{}, fmt.Errorf("decoding report: %w", missing(lacking, "a report needs it"))
+	}
+	r.Error = errorText(rec.Value)
+	return r, nil
+}
+
+func (r *Report) set(name header, v []byte) *Rejection {
+	switch name {
+	case hTopic:
+		if r.Topic = string(v); !ValidTopic(r.Topic) {
+			return bad(name, v, "is not a topic name", "write the topic of the delivered record")
+		}
+	case hID:
+		if problem := idProblem(v); problem != "" {
+			return bad(name, v, problem, "write the id of the delivered record")
+		}
+		r.ID = string(v)
+	case hAttempt:
+		return countProblem(name, v, &r.Attempt)
+	case hStatus:
+		if rej := parseEnum(name, statusNames, v, &r.Status); rej != nil {
+			return rej
+		}
+		r.Status++ // the constants start at 1
+	case hRetryAfter:
+		return r.setRetryAfter(v)
+	case hDue, hDelivery, hReplay: // of the delivery
+	default:
+		return bad(name, v, "is not part of a report", "leave it out")
+	}
+	return nil
+}
+
+func (r *Report) setRetryAfter(v []byte) *Rejection {
+	d, problem := parseDuration(v)
+	if problem == "" && d > 0 {
+		d, problem = parsePositive(v)
+	}
+	if problem != "" {
+		return bad(hRetryAfter, v, problem, durationFix)
+	}
+	r.RetryAfter = d
+	return nil
+}
+
+// errorText is the text, as valid UTF-8 of at most MaxReportError bytes. Repairing can make a text longer, so it is cut
+// again.
+func errorText(v []byte) string {
+	v = bytes.ToValidUTF8(cutUTF8(v, MaxReportError), []byte("\uFFFD"))
+	return string(cutUTF8(v, MaxReportError))
+}

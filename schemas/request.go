@@ -1,0 +1,114 @@
+package schemas
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Request is one intake record, understood.
+type Request struct {
+	Op    Op
+	Topic string // target topic, "" if URL is set
+	URL   string // target of an HTTP callback, "" if Topic is set
+
+	// ID names the task together with its target. Without a given one (schedule only) it is the DefaultID.
+	ID      string
+	GivenID bool
+
+	// Due is in Unix ms, resolved from notyet-at or notyet-delay. It may lie in the past, even before 1970: deliver at
+	// once. 0 for every op but schedule.
+	Due int64
+
+	// Delay is for callers only: if not 0, Record writes notyet-delay, which is counted from the intake record's
+	// timestamp, instead of notyet-at. Decode leaves it 0.
+	Delay time.Duration
+
+	// Accepted is the intake record's timestamp in Unix ms.
+	Accepted int64
+
+	// Version orders requests about one task; NoVersion when absent.
+	Version int64
+
+	Settings Settings
+
+	// Key, Value and Headers are the business's own: delivered byte for byte, null as null, headers in their order.
+	// Decode lets them share the record's memory.
+	Key, Value []byte
+	Headers    []kgo.RecordHeader
+
+	// Timer is set for OpTimer.
+	Timer Timer
+}
+
+// NoVersion is the Version of a request without one.
+const NoVersion int64 = -1
+
+// Timer is when a cron timer runs.
+type Timer struct {
+	// Cron has 5 fields, or 6 with seconds in front. Decode checks the number of fields and their characters; whether
+	// the expression means something is for the caller's cron parser to say.
+	Cron string
+
+	// Timezone is an IANA name; default UTC. Decode checks it against the program's time zone data.
+	Timezone string
+
+	// Misfire is what happens to missed runs.
+	Misfire Misfire
+}
+
+// NewRequest is a request with the contract's defaults. An empty id leaves the choice to the scanner.
+func NewRequest(op Op, topic, id string) Request {
+	r := Request{Op: op, Topic: topic, ID: id, GivenID: id != "", Version: NoVersion, Settings: DefaultSettings()}
+	r.Settings.Events = DefaultEvents(r.GivenID)
+	return r
+}
+
+// Record writes the request as a record for the given intake topic and decodes it back, so that a mistake is found
+// here and not in a rejection event: such an error is a *Rejection. What depends on the installation's Limits (horizon,
+// size, allowed targets) is not known here. The record's timestamp is Accepted, or unset if that is 0.
+//
+// The caller may add headers of its own through Headers; key, value and header values are shared, not copied.
+func (r Request) Record(intake string) (*kgo.Record, error) {
+	rec := &kgo.Record{Topic: intake, Key: r.Key, Value: r.Value, Headers: r.appendHeaders(nil)}
+	check := *rec
+	check.Timestamp = time.Now()
+	if r.Accepted != 0 {
+		rec.Timestamp = time.UnixMilli(r.Accepted)
+		check.Timestamp = rec.Timestamp
+	}
+	anything := Limits{MaxDelay: math.MaxInt64, MaxValueBytes: math.MaxInt, InternalTopics: []string{}}
+	if _, err := Decode(&check, anything); err != nil {
+		return nil, err
+	}
+	return rec, nil
+}
+
+func (r Request) appendHeaders(dst []kgo.RecordHeader) []kgo.RecordHeader {
+	dst = append(make([]kgo.RecordHeader, 0, len(dst)+len(r.Headers)+8), dst...)
+	add := func(present bool, name, value string) {
+		if present {
+			dst = append(dst, kgo.RecordHeader{Key: name, Value: []byte(value)})
+		}
+	}
+	add(r.Op != OpSchedule, HeaderOp, r.Op.String())
+	add(r.Topic != "" || r.URL == "", HeaderTopic, r.Topic)
+	add(r.URL != "", HeaderURL, r.URL)
+	add(r.GivenID, HeaderID, r.ID)
+	if r.Op == OpSchedule {
+		add(r.Delay == 0 || r.Due != 0, HeaderAt, strconv.FormatInt(r.Due, 10))
+		add(r.Delay != 0, HeaderDelay, r.Delay.String())
+	}
+	add(r.Version != NoVersion, HeaderVersion, strconv.FormatInt(r.Version, 10))
+	if r.Op == OpTimer {
+		add(true, HeaderCron, r.Timer.Cron)
+		add(r.Timer.Timezone != "" && r.Timer.Timezone != "UTC", HeaderTimezone, r.Timer.Timezone)
+		add(r.Timer.Misfire != MisfireOnce, HeaderMisfire, r.Timer.Misfire.String())
+	}
+	if r.Op == OpSchedule || r.Op == OpTimer {
+		dst = r.Settings.appendHeaders(dst, DefaultEvents(r.GivenID))
+	}
+	return append(dst, r.Headers...)
+}

@@ -1,0 +1,187 @@
+package schemas
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Settings is what a task needs at and after its delivery. The zero value is not the default: start from
+// DefaultSettings. All durations are whole milliseconds once decoded (rounded up).
+type Settings struct {
+	// Priority orders tasks that are due together.
+	Priority Priority
+
+	// Ack is what ends the task.
+	Ack Ack
+
+	// AckTimeout is how long a delivery waits for its report; default 1m. Only with AckReport.
+	AckTimeout time.Duration
+
+	// MaxAttempts is the number of deliveries in all, at least 1; default 16.
+	MaxAttempts int
+
+	// Backoff is the pause before the next attempt, counted from the report or from the end of AckTimeout.
+	Backoff Backoff
+
+	// MaxLateness is how late the task may be delivered; later it is dead ("expired"). Default 0: however late.
+	MaxLateness time.Duration
+
+	// Events is what goes to the results topic. Default EventsFinal for a task with an id of its caller's and EventsNone
+	// for one without: see DefaultEvents.
+	Events Events
+
+	// MaxWait bounds, from the first schedule on, how far merging may push the due time. Default 0: unbounded. Only with
+	// IfExists Merge.
+	MaxWait time.Duration
+
+	// IfExists is what happens when a pending task has the same identity.
+	IfExists IfExists
+
+	// Merge is how values are merged. Only with IfExists Merge.
+	Merge MergeMode
+}
+
+// Backoff is the pause between attempts: always First, without jitter, or First doubled per attempt up to Max, jittered.
+// Written "fixed:5s" or "exponential:1s:10m".
+type Backoff struct {
+	Exponential bool
+	First       time.Duration
+	Max         time.Duration // equal to First unless Exponential
+}
+
+// String gives the contract's form, as in the header.
+func (b Backoff) String() string {
+	if b.Exponential {
+		return "exponential:" + b.First.String() + ":" + b.Max.String()
+	}
+	return "fixed:" + b.First.String()
+}
+
+// defaults are part of the contract and of the body's format: a body stores only what differs from them, so another
+// default needs another format version.
+var defaults = Settings{
+	AckTimeout:  time.Minute,
+	MaxAttempts: 16,
+	Backoff:     Backoff{Exponential: true, First: time.Second, Max: 10 * time.Minute},
+	Events:      EventsFinal,
+}
+
+// DefaultSettings is what holds for a task with an id of its caller's when a request sets nothing.
+func DefaultSettings() Settings { return defaults }
+
+// DefaultEvents is what goes to the results topic when a request does not say.
+func DefaultEvents(givenID bool) Events {
+	if givenID {
+		return EventsFinal
+	}
+	return EventsNone
+}
+
+// set reads one settings header.
+func (s *Settings) set(h header, v []byte) *Rejection {
+	switch h {
+	case hPriority:
+		return parseEnum(h, priorityNames, v, &s.Priority)
+	case hAck:
+		return parseEnum(h, ackNames, v, &s.Ack)
+	case hEvents:
+		return parseEnum(h, eventsNames, v, &s.Events)
+	case hIfExists:
+		return parseEnum(h, ifExistsNames, v, &s.IfExists)
+	case hMerge:
+		return parseEnum(h, mergeNames, v, &s.Merge)
+	case hAckTimeout:
+		return setPositive(h, v, &s.AckTimeout)
+	case hMaxLateness:
+		return setPositive(h, v, &s.MaxLateness)
+	case hMaxWait:
+		return setPositive(h, v, &s.MaxWait)
+	case hMaxAttempts:
+		return s.setMaxAttempts(v)
+	case hBackoff:
+		return s.setBackoff(v)
+	}
+	return nil
+}
+
+func (s *Settings) setMaxAttempts(v []byte) *Rejection {
+	n, isInt, fits := parseInt(v)
+	if !isInt || !fits || n < 1 || n > math.MaxInt32 {
+		return bad(hMaxAttempts, v, "is not a number of deliveries", "write an integer from 1 to 2147483647")
+	}
+	s.MaxAttempts = int(n)
+	return nil
+}
+
+func (s *Settings) setBackoff(v []byte) *Rejection {
+	const fix = "write fixed:5s or exponential:1s:10m"
+	kind, rest, _ := bytes.Cut(v, []byte(":"))
+	first, limit, two := bytes.Cut(rest, []byte(":"))
+	b := Backoff{Exponential: string(kind) == "exponential"}
+	if !b.Exponential && string(kind) != "fixed" || b.Exponential != two {
+		return bad(hBackoff, v, "is not a backoff", fix)
+	}
+	var problem string
+	if b.First, problem = parsePositive(first); problem != "" {
+		return bad(hBackoff, v, "has a pause that "+problem, fix)
+	}
+	b.Max = b.First
+	if two {
+		if b.Max, problem = parsePositive(limit); problem != "" {
+			return bad(hBackoff, v, "has a longest pause that "+problem, fix)
+		}
+	}
+	if b.Max < b.First {
+		return bad(hBackoff, v, "has a longest pause below its first", fix)
+	}
+	s.Backoff = b
+	return nil
+}
+
+func setPositive(h header, v []byte, into *time.Duration) *Rejection {
+	d, problem := parsePositive(v)
+	if problem != "" {
+		return bad(h, v, problem, durationFix)
+	}
+	*into = d
+	return nil
+}
+
+// parsePositive reads a duration above 0 and rounds it up to a millisecond.
+func parsePositive(v []byte) (time.Duration, string) {
+	d, problem := parseDuration(v)
+	if problem != "" {
+		return 0, problem
+	}
+	if d == 0 {
+		return 0, "is zero"
+	}
+	if d > math.MaxInt64-time.Millisecond {
+		return 0, tooLong
+	}
+	return time.Duration(ceilMillis(d)) * time.Millisecond, ""
+}
+
+// appendHeaders adds a header for each setting that differs from its default; events is the default for Events.
+func (s Settings) appendHeaders(dst []kgo.RecordHeader, events Events) []kgo.RecordHeader {
+	add := func(differs bool, name string, value func() string) {
+		if differs {
+			dst = append(dst, kgo.RecordHeader{Key: name, Value: []byte(value())})
+		}
+	}
+	add(s.IfExists != defaults.IfExists, HeaderIfExists, s.IfExists.String)
+	add(s.Merge != defaults.Merge, HeaderMerge, s.Merge.String)
+	add(s.MaxWait != defaults.MaxWait, HeaderMaxWait, s.MaxWait.String)
+	add(s.Priority != defaults.Priority, HeaderPriority, s.Priority.String)
+	add(s.Ack != defaults.Ack, HeaderAck, s.Ack.String)
+	add(s.AckTimeout != defaults.AckTimeout, HeaderAckTimeout, s.AckTimeout.String)
+	add(s.MaxAttempts != defaults.MaxAttempts, HeaderMaxAttempts, func() string { return strconv.Itoa(s.MaxAttempts) })
+	add(s.Backoff != defaults.Backoff, HeaderBackoff, s.Backoff.String)
+	add(s.MaxLateness != defaults.MaxLateness, HeaderMaxLateness, s.MaxLateness.String)
+	add(s.Events != events, HeaderEvents, s.Events.String)
+	return dst
+}

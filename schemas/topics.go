@@ -1,0 +1,59 @@
+package schemas
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Default names of notyet's own topics; all of them can be configured.
+const (
+	TopicIntake  = "notyet.intake"
+	TopicReports = "notyet.reports"
+	TopicResults = "notyet.results"
+)
+
+const (
+	// maxTopicLen is Kafka's own bound on a topic's name.
+	maxTopicLen = 249
+
+	// MaxIDLen is the longest id in bytes.
+	MaxIDLen = 255
+
+	// MaxTimerIDLen is the longest timer id in bytes. The id of a run is "<timer id>@<run ms>": one byte and up to 14
+	// digits (until the year 5138) must fit behind it.
+	MaxTimerIDLen = MaxIDLen - 1 - 14
+
+	// MaxIntakeTopicLen is the longest name of an intake topic in bytes for which every DefaultID stays within MaxIDLen:
+	// two slashes, 10 digits of partition and 19 of offset follow it.
+	MaxIntakeTopicLen = MaxIDLen - 2 - 10 - 19
+)
+
+// DefaultID is the id of a task whose request names none: "<intake topic>/<partition>/<offset>". It is also the key of
+// a rejection that has no usable id.
+func DefaultID(topic string, partition int32, offset int64) string {
+	b := make([]byte, 0, len(topic)+32)
+	b = append(b, topic...)
+	b = append(b, '/')
+	b = strconv.AppendInt(b, int64(partition), 10)
+	b = append(b, '/')
+	b = strconv.AppendInt(b, offset, 10)
+	return string(b)
+}
+
+// ValidTopic tells whether Kafka would accept the name: 1 to 249 of [a-zA-Z0-9._-], not "." and not "..".
+func ValidTopic(name string) bool {
+	if len(name) == 0 || len(name) > maxTopicLen || name == "." || name == ".." {
+		return false
+	}
+	for i := 0; i < len(name); i++ {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// reserved tells whether the topic belongs to Kafka itself.
+func reserved(topic string) bool { return strings.HasPrefix(topic, "__") }
