@@ -1,0 +1,353 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Batch is a run of intake records with the offsets they cover. All of it happens, or nothing.
+type Batch struct {
+	Advance []Advance
+	Changes []Change // in intake order for each source
+	// Resolve also looks at the requests that wait for the outcome of these identities.
+	Resolve [][16]byte
+}
+
+// Place is where a task stands in the line, for the index.
+type Place struct {
+	Slot int
+	Pos  int64
+	Seq  int64
+}
+
+// Applied is what a batch has done.
+type Applied struct {
+	Tell    []Outbox // events that are decided and stored, to be told and then forgotten (Told)
+	Added   []Place
+	Removed []Place
+	Waiting int // requests that wait for a delivery's outcome
+}
+
+// Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced: the offsets are not
+// where the batch begins, so (a part of) it is stored already; read the source again. An error in between says nothing
+// about what happened, and the same batch may be applied again: the offsets let it happen once.
+//
+// The order inside is what keeps a task from slipping between a writer and the owner of its slot: rows first, then a
+// shared lock on the slots they belong to, which holds every claimed where it is, then whatever depends on claimed, then
+// the commit. An owner that moves claimed waits for the lock and reads afterwards.
+func (s *Store) Apply(ctx context.Context, b Batch, now int64) (Applied, error) {
+	slotCount, err := s.cachedSlotCount(ctx)
+	if err != nil {
+		return Applied{}, err
+	}
+	var out Applied
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		for _, a := range b.Advance {
+			if err := advance(ctx, tx, a); err != nil {
+				return err
+			}
+		}
+		w := work{store: s, tx: tx, now: now, resolving: len(b.Resolve) > 0, slotCount: slotCount}
+		if err := w.run(ctx, b); err != nil {
+			return err
+		}
+		out = w.applied
+		return nil
+	})
+	if err != nil {
+		return Applied{}, fmt.Errorf("applying %d requests: %w", len(b.Changes), err)
+	}
+	return out, nil
+}
+
+// work is one attempt at one batch.
+type work struct {
+	store     *Store
+	tx        *sql.Tx
+	now       int64
+	resolving bool
+
+	slotCount int
+	slots     map[int]Slot
+	fresh     []*Task // no task of their identity was known
+	applied   Applied
+	events    map[int]*Outbox
+	dead      []*DeadLetter
+}
+
+// identity gathers what a batch asks of one task.
+type identity struct {
+	key     [16]byte
+	before  *Task
+	now     *Task
+	changes []Change
+	held    []Change // were waiting already
+	wait    []Change // must wait now
+}
+
+func (w *work) run(ctx context.Context, b Batch) error {
+	list, err := w.gather(ctx, b)
+	if err != nil {
+		return err
+	}
+	w.splitFresh(&list)
+	if err := insertTasks(ctx, w.tx, w.fresh); err != nil {
+		return err
+	}
+	if err := w.lockSlots(ctx, list); err != nil {
+		return err
+	}
+	if err := w.placeLate(ctx); err != nil {
+		return err
+	}
+	if err := w.hold(ctx, list); err != nil {
+		return err
+	}
+	for _, id := range list {
+		w.decideAll(id)
+	}
+	if err := w.write(ctx, list); err != nil {
+		return err
+	}
+	if err := w.keepWaiting(ctx, list); err != nil {
+		return err
+	}
+	return w.finish(ctx)
+}
+
+// gather groups the changes by identity and reads the tasks that are known, locked against other writers.
+func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
+	list := make([]*identity, 0, len(b.Changes)+len(b.Resolve))
+	byKey := make(map[[16]byte]*identity, cap(list))
+	at := func(key [16]byte) *identity {
+		id := byKey[key]
+		if id == nil {
+			id = &identity{key: key}
+			byKey[key] = id
+			list = append(list, id)
+		}
+		return id
+	}
+	for _, c := range b.Changes {
+		switch {
+		case c.Rejected != nil:
+			w.reject(c)
+		case c.Report != nil:
+			id := at(Ident(c.Report.Topic, c.Report.ID))
+			id.changes = append(id.changes, c)
+		default:
+			id := at(Ident(c.Request.Topic, c.Request.ID))
+			id.changes = append(id.changes, c)
+		}
+	}
+	for _, key := range b.Resolve {
+		at(key)
+	}
+	// One order for every writer, so that two of them do not lock each other out.
+	slices.SortFunc(list, func(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) })
+	return list, chunks(list, func(part []*identity) error {
+		keys := make([]any, len(part))
+		for i, id := range part {
+			keys[i] = id.key[:]
+		}
+		rows, err := fetch(ctx, w.tx, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE ident IN ("+marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
+		if err != nil {
+			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
+		}
+		for i := range rows {
+			byKey[Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
+		}
+		return nil
+	})
+}
+
+// splitFresh decides the common case ahead of any lock: identities of which nothing is known and that are only scheduled.
+func (w *work) splitFresh(list *[]*identity) {
+	rest := (*list)[:0]
+	for _, id := range *list {
+		if id.before != nil || len(id.changes) == 0 || w.resolving || !onlySchedules(id.changes) {
+			rest = append(rest, id)
+			continue
+		}
+		w.decideAll(id)
+		if id.now != nil {
+			id.now.Pos = max(id.now.Due, w.store.hint.claimed(id.now.Slot)+1)
+			w.fresh = append(w.fresh, id.now)
+		}
+	}
+	*list = rest
+}
+
+func onlySchedules(changes []Change) bool {
+	for _, c := range changes {
+		if c.Request == nil || c.Request.Op != schemas.OpSchedule {
+			return false
+		}
+	}
+	return true
+}
+
+// decideAll runs the changes of an identity through the state machine, in order. Once one must wait, those behind it
+// wait too; reports are about the delivery that is waited for and never queue behind a request.
+func (w *work) decideAll(id *identity) {
+	id.now = id.before
+	queued := false
+	for _, c := range append(id.held, id.changes...) {
+		if queued && c.Report == nil {
+			id.wait = append(id.wait, c)
+			continue
+		}
+		v := decide(id.now, w.phase(id), c, w.slotCount, w.now)
+		if v.wait {
+			id.wait = append(id.wait, c)
+			queued = queued || c.Report == nil
+			continue
+		}
+		id.now = v.next
+		if v.dead != nil {
+			v.dead.DiedAt = w.now
+			w.dead = append(w.dead, v.dead)
+		}
+		w.tell(c.Seq, v.event)
+	}
+}
+
+// phase is where the identity's task stands after the changes so far. What this transaction itself made is pending or
+// ended by construction.
+func (w *work) phase(id *identity) phase {
+	switch {
+	case id.now == nil:
+		return ended
+	case id.now == id.before:
+		return id.now.phase(w.slots[id.now.Slot])
+	case id.now.Slot == outOfLine:
+		return ended
+	case id.now.State != StateLine:
+		return waiting
+	}
+	return pending
+}
+
+func (w *work) reject(c Change) {
+	d := *c.Rejected
+	d.DiedAt = w.now
+	w.dead = append(w.dead, &d)
+	w.tell(c.Seq, schemas.Event{Topic: d.Topic, ID: d.TaskID, State: schemas.StateRejected, Due: d.Due, Reason: d.Reason})
+}
+
+func (w *work) tell(seq int64, e schemas.Event) {
+	if e.State == "" {
+		return
+	}
+	e.At = w.now
+	src, _ := SplitSeq(seq)
+	if w.events == nil {
+		w.events = make(map[int]*Outbox)
+	}
+	box := w.events[src]
+	if box == nil {
+		box = &Outbox{Source: src}
+		w.events[src] = box
+	}
+	box.Seq = max(box.Seq, seq)
+	box.Events = append(box.Events, e)
+}
+
+// lockSlots locks the slots of every row that this batch writes or judges: all of them once a known task is touched,
+// because a request that waited for it may schedule it anywhere.
+func (w *work) lockSlots(ctx context.Context, list []*identity) error {
+	set := slotSet{}
+	for _, t := range w.fresh {
+		set.add(t.Slot)
+	}
+	for slot := 0; slot < w.slotCount && len(list) > 0; slot++ {
+		set.add(slot)
+	}
+	var err error
+	if w.slots, err = w.store.lockSlots(ctx, w.tx, set, lockShared); err != nil {
+		return err
+	}
+	w.store.hint.learn(w.slots)
+	return nil
+}
+
+// placeLate moves the fresh tasks that their slot's owner has already passed to the first place that is still free. They
+// are released by due, so they are not late for it.
+func (w *work) placeLate(ctx context.Context) error {
+	moves := map[int][]any{}
+	for _, t := range w.fresh {
+		if claimed := w.slots[t.Slot].Claimed; t.Pos <= claimed {
+			t.Pos = claimed + 1
+			moves[t.Slot] = append(moves[t.Slot], t.Seq)
+		}
+		w.applied.Added = append(w.applied.Added, Place{t.Slot, t.Pos, t.Seq})
+	}
+	for slot, seqs := range moves {
+		err := chunks(seqs, func(part []any) error {
+			_, err := w.tx.ExecContext(ctx, "UPDATE tasks SET pos = ? WHERE seq IN ("+marks(len(part))+")", append([]any{w.slots[slot].Claimed + 1}, part...)...)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("placing late tasks: %w", err)
+		}
+	}
+	return nil
+}
+
+// write replaces the rows of the identities that changed.
+func (w *work) write(ctx context.Context, list []*identity) error {
+	var gone []int64
+	var rows []*Task
+	for _, id := range list {
+		if id.now == id.before {
+			continue
+		}
+		if t := id.before; t != nil {
+			gone = append(gone, t.Seq)
+			if t.Slot != outOfLine {
+				w.applied.Removed = append(w.applied.Removed, Place{t.Slot, t.Pos, t.Seq})
+			}
+		}
+		if t := id.now; t != nil {
+			if t.Slot != outOfLine {
+				t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
+				w.applied.Added = append(w.applied.Added, Place{t.Slot, t.Pos, t.Seq})
+			}
+			rows = append(rows, t)
+		}
+	}
+	if err := deleteTasks(ctx, w.tx, gone); err != nil {
+		return err
+	}
+	return insertTasks(ctx, w.tx, rows)
+}
+
+func (w *work) finish(ctx context.Context) error {
+	if err := w.store.insertDead(ctx, w.tx, w.dead); err != nil {
+		return err
+	}
+	for _, box := range w.events {
+		if err := box.store(ctx, w.tx); err != nil {
+			return err
+		}
+		w.applied.Tell = append(w.applied.Tell, *box)
+	}
+	return nil
+}
+
+// claimedHint remembers the last seen claimed of each slot, so that most tasks get their place right at the insert. It
+// may be behind: the place is judged again under the lock.
+type claimedHint struct{ v [4096]atomic.Int64 }
+
+func (h *claimedHint) claimed(slot int) int64 { return h.v[slot].Load() }
+
+func (h *claimedHint) learn(slots map[int]Slot) {
+	for n, s := range slots {
+		h.v[n].Store(s.Claimed)
+	}
+}

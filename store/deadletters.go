@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+)
+
+// Kinds of dead letters.
+const (
+	KindDead     = "dead"     // could not be delivered, or its attempts are used up
+	KindExpired  = "expired"  // its notyet-max-lateness passed first
+	KindRejected = "rejected" // a request that could not be taken
+)
+
+// DeadLetter is a task or a request that notyet has given up on, with the cause.
+type DeadLetter struct {
+	ID         int64  `json:"id"`
+	Seq        int64  `json:"-"`
+	Kind       string `json:"kind"`
+	Topic      string `json:"topic"`
+	TaskID     string `json:"task_id"`
+	Due        int64  `json:"due"`
+	Attempt    int    `json:"attempt"`
+	Replay     int    `json:"replay"`
+	Reason     string `json:"reason"`
+	DiedAt     int64  `json:"died_at"`
+	ReplayedAt int64  `json:"replayed_at"` // 0: not replayed
+	Body       []byte `json:"-"`           // schemas.EncodeBody
+}
+
+const deadColumns = "id, seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, body"
+
+func scanDead(r *sql.Rows, d *DeadLetter) error {
+	return r.Scan(&d.ID, &d.Seq, &d.Kind, &d.Topic, &d.TaskID, &d.Due, &d.Attempt, &d.Replay, &d.Reason, &d.DiedAt, &d.ReplayedAt, &d.Body)
+}
+
+func deadTask(t Task, kind, reason string, now int64) *DeadLetter {
+	return &DeadLetter{Seq: t.Seq, Kind: kind, Topic: t.Topic, TaskID: t.ID, Due: t.Due, Attempt: t.Attempt, Replay: t.Replay, Reason: reason, DiedAt: now, Body: t.Body}
+}
+
+// maxReason is the width of the reason column.
+const maxReason = 4096
+
+// insertDead may be repeated: a task dies once.
+func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*DeadLetter) error {
+	again := " ON DUPLICATE KEY UPDATE seq = seq"
+	if s.lite {
+		again = " ON CONFLICT (seq) DO NOTHING"
+	}
+	return chunks(dead, func(part []*DeadLetter) error {
+		a := make([]any, 0, 11*len(part))
+		for _, d := range part {
+			reason := []byte(d.Reason)
+			if len(reason) > maxReason {
+				reason = reason[:maxReason]
+			}
+			a = append(a, d.Seq, []byte(d.Kind), []byte(d.Topic), []byte(d.TaskID), d.Due, d.Attempt, d.Replay, reason, d.DiedAt, 0, nonNil(d.Body))
+		}
+		rows := strings.Repeat(",(?,?,?,?,?,?,?,?,?,?,?)", len(part))[1:]
+		_, err := tx.ExecContext(ctx, "INSERT INTO dead_letters (seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, body) VALUES "+rows+again, a...)
+		if err != nil {
+			return fmt.Errorf("writing %d dead letters: %w", len(part), err)
+		}
+		return nil
+	})
+}
+
+// DeadFilter selects dead letters; the zero value selects all that were not replayed.
+type DeadFilter struct {
+	IDs      []int64
+	Kind     string
+	Topic    string
+	TaskID   string
+	Reason   string // a part of the reason
+	Since    int64  // died at or after, Unix ms
+	Until    int64  // died before, Unix ms; 0: no bound
+	Replayed bool   // also those that were replayed
+	After    int64  // only ids above it: pages go in the order of ids
+	Limit    int    // 0: 100
+}
+
+// DeadLetters lists dead letters in the order in which they were written.
+func (s *Store) DeadLetters(ctx context.Context, f DeadFilter) ([]DeadLetter, error) {
+	q := s.gorm.WithContext(ctx).Table("dead_letters").Where("id > ?", f.After)
+	if len(f.IDs) > 0 {
+		q = q.Where("id IN ?", f.IDs)
+	}
+	equal := func(column, value string) {
+		if value != "" {
+			q = q.Where(column+" = ?", []byte(value))
+		}
+	}
+	equal("kind", f.Kind)
+	equal("topic", f.Topic)
+	equal("task_id", f.TaskID)
+	if f.Reason != "" {
+		like := "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(f.Reason) + "%"
+		q = q.Where("CAST(reason AS CHAR) LIKE ? ESCAPE '!'", like)
+	}
+	if f.Since > 0 {
+		q = q.Where("died_at >= ?", f.Since)
+	}
+	if f.Until > 0 {
+		q = q.Where("died_at < ?", f.Until)
+	}
+	if !f.Replayed {
+		q = q.Where("replayed_at = 0")
+	}
+	if f.Limit == 0 {
+		f.Limit = 100
+	}
+	rows, err := q.Select(deadColumns).Order("id").Limit(f.Limit).Rows()
+	if err != nil {
+		return nil, fmt.Errorf("listing dead letters: %w", err)
+	}
+	defer rows.Close()
+	var out []DeadLetter
+	for rows.Next() {
+		var d DeadLetter
+		if err := scanDead(rows, &d); err != nil {
+			return nil, fmt.Errorf("listing dead letters: %w", err)
+		}
+		out = append(out, d)
+	}
+	return out, rows.Err()
+}
+
+func nonNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}

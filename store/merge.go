@@ -1,0 +1,152 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"strconv"
+	"strings"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// mergeValue combines the value of a pending task (old nil: there is none) with that of a newer request.
+func mergeValue(old *schemas.Body, mode schemas.MergeMode, value []byte) ([]byte, error) {
+	switch mode {
+	case schemas.MergeSum:
+		return sumValues(old, value)
+	case schemas.MergeAppend:
+		return appendValues(old, value)
+	}
+	return value, nil
+}
+
+func appendValues(old *schemas.Body, value []byte) ([]byte, error) {
+	value = bytes.TrimSpace(value)
+	if !json.Valid(value) {
+		return nil, errors.New("is not JSON, which notyet-merge append needs")
+	}
+	var list []byte
+	switch {
+	case old == nil:
+		list = []byte{'['}
+	case old.Settings.IfExists == schemas.Merge && old.Settings.Merge == schemas.MergeAppend:
+		list = append(bytes.Clone(old.Value[:len(old.Value)-1]), ',') // it is "[…]", made here
+	case json.Valid(old.Value):
+		list = append(append([]byte{'['}, bytes.TrimSpace(old.Value)...), ',')
+	default:
+		return nil, errors.New("cannot be appended: the pending task's value is not JSON")
+	}
+	return append(append(list, value...), ']'), nil
+}
+
+func sumValues(old *schemas.Body, value []byte) ([]byte, error) {
+	b, err := parseObject(value)
+	if err != nil {
+		return nil, fmt.Errorf("is not a JSON object, which notyet-merge sum needs: %w", err)
+	}
+	if old == nil {
+		return value, nil
+	}
+	a, err := parseObject(old.Value)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be added: the pending task's value is not a JSON object: %w", err)
+	}
+	if err := addInto(a, b, ""); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(a); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(out.Bytes(), "\n"), nil
+}
+
+// parseObject keeps numbers as they are written: nothing may be lost to a float64.
+func parseObject(b []byte) (map[string]any, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more follows behind the first JSON value")
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, errors.New("it is another kind of JSON value")
+	}
+	return m, nil
+}
+
+// addInto adds the numbers of b to those of a, leaf by leaf; of other leaves the later one, b's, wins.
+func addInto(a, b map[string]any, path string) error {
+	for k, later := range b {
+		switch l := later.(type) {
+		case json.Number:
+			if e, ok := a[k].(json.Number); ok {
+				sum, err := addNumbers(e, l)
+				if err != nil {
+					return fmt.Errorf("field %q: %w", path+k, err)
+				}
+				later = sum
+			}
+		case map[string]any:
+			if e, ok := a[k].(map[string]any); ok {
+				if err := addInto(e, l, path+k+"."); err != nil {
+					return err
+				}
+				later = e
+			}
+		}
+		a[k] = later
+	}
+	return nil
+}
+
+// addNumbers is exact: decimal fractions have finite decimal sums.
+func addNumbers(a, b json.Number) (json.Number, error) {
+	x, px, err := parseNumber(a)
+	if err != nil {
+		return "", err
+	}
+	y, py, err := parseNumber(b)
+	if err != nil {
+		return "", err
+	}
+	s := x.Add(x, y).FloatString(max(px, py))
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	if s == "-0" {
+		s = "0"
+	}
+	return json.Number(s), nil
+}
+
+// maxExponent keeps "1e999999999" from becoming a gigabyte of digits; float64 ends at 308.
+const maxExponent = 308
+
+// parseNumber also answers how many decimal places the number has.
+func parseNumber(n json.Number) (*big.Rat, int, error) {
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(n.String()), "e")
+	_, fraction, _ := strings.Cut(mantissa, ".")
+	exp := 0
+	if exponent != "" {
+		var err error
+		if exp, err = strconv.Atoi(exponent); err != nil || exp > maxExponent || exp < -maxExponent {
+			return nil, 0, fmt.Errorf("the number %s is too large or too small to be added", cut([]byte(n)))
+		}
+	}
+	r, ok := new(big.Rat).SetString(n.String())
+	if !ok {
+		return nil, 0, fmt.Errorf("the number %s cannot be read", cut([]byte(n)))
+	}
+	return r, max(len(fraction)-exp, 0), nil
+}

@@ -1,0 +1,9 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+CREATE TABLE meta (
+  name  VARBINARY(64) NOT NULL PRIMARY KEY,
+  value BIGINT        NOT NULL
+) ENGINE=InnoDB;
+
+-- +goose Down
+DROP TABLE meta;

@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Outbox is a run of events that a transaction has decided, stored with it until they are told: a process that dies in
+// between leaves them to the next reader of the source.
+type Outbox struct {
+	Source int
+	Seq    int64
+	Events []schemas.Event
+}
+
+func (o *Outbox) store(ctx context.Context, tx *sql.Tx) error {
+	data, err := json.Marshal(o.Events)
+	if err != nil {
+		return fmt.Errorf("encoding events: %w", err)
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO outbox (src, seq, events) VALUES (?,?,?)", o.Source, o.Seq, data); err != nil {
+		return fmt.Errorf("storing %d events: %w", len(o.Events), err)
+	}
+	return nil
+}
+
+// Untold reads the events of the sources that are not known to be told, oldest first, at most limit runs.
+func (s *Store) Untold(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
+	out, err := fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error {
+		var data []byte
+		if err := r.Scan(&o.Source, &o.Seq, &data); err != nil {
+			return err
+		}
+		return json.Unmarshal(data, &o.Events)
+	}, "SELECT src, seq, events FROM outbox WHERE src IN ("+marks(len(sources))+") ORDER BY seq LIMIT ?", append(args(sources), limit)...)
+	if err != nil {
+		return nil, fmt.Errorf("reading untold events: %w", err)
+	}
+	return out, nil
+}
+
+// Told forgets events that Kafka has acknowledged.
+func (s *Store) Told(ctx context.Context, told []Outbox) error {
+	return chunks(told, func(part []Outbox) error {
+		a := make([]any, 0, 2*len(part))
+		for _, o := range part {
+			a = append(a, o.Source, o.Seq)
+		}
+		if _, err := s.db.ExecContext(ctx, "DELETE FROM outbox WHERE (src, seq) IN ("+strings.Repeat(",(?,?)", len(part))[1:]+")", a...); err != nil {
+			return fmt.Errorf("forgetting told events: %w", err)
+		}
+		return nil
+	})
+}

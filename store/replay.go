@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// MaxReplays is how often a task can be brought back: a message that dies each time must not circle for ever.
+const MaxReplays = 10
+
+// Replayed says what became of one dead letter that was to be replayed.
+type Replayed struct {
+	ID      int64  `json:"id"`
+	Topic   string `json:"topic"`
+	TaskID  string `json:"task_id"`
+	Skipped string `json:"skipped,omitempty"` // why it was not replayed; empty: it was
+}
+
+// Replay puts dead tasks back into the line, due now, with fresh attempts, and marks their letters, in one transaction:
+// each letter is replayed once, whatever dies in between. The places are for the index.
+func (s *Store) Replay(ctx context.Context, ids []int64, now int64) (report []Replayed, added []Place, err error) {
+	slotCount, err := s.cachedSlotCount(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		report, added = nil, nil
+		letters, err := fetch(ctx, tx, scanDead, "SELECT "+deadColumns+" FROM dead_letters WHERE id IN ("+marks(len(ids))+") ORDER BY id"+s.locking(lockExclusive), args(ids)...)
+		if err != nil {
+			return err
+		}
+		w := work{store: s, tx: tx, now: now, slotCount: slotCount, resolving: true}
+		batch := Batch{}
+		for _, d := range letters {
+			batch.Resolve = append(batch.Resolve, Ident(d.Topic, d.TaskID))
+		}
+		list, err := w.gather(ctx, batch)
+		if err != nil {
+			return err
+		}
+		if err := w.lockSlots(ctx, list); err != nil {
+			return err
+		}
+		byKey := map[[16]byte]*identity{}
+		for _, id := range list {
+			id.now = id.before
+			byKey[id.key] = id
+		}
+		var marked []int64
+		for _, d := range letters {
+			r := Replayed{ID: d.ID, Topic: d.Topic, TaskID: d.TaskID}
+			id := byKey[Ident(d.Topic, d.TaskID)]
+			if r.Skipped = notReplayable(d, id, w.phase(id)); r.Skipped == "" {
+				id.now = revived(d, slotCount, now)
+				marked = append(marked, d.ID)
+			}
+			report = append(report, r)
+		}
+		if err := w.write(ctx, list); err != nil {
+			return err
+		}
+		added = w.applied.Added
+		if len(marked) == 0 {
+			return nil
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE dead_letters SET replayed_at = ? WHERE id IN ("+marks(len(marked))+")", append([]any{now}, args(marked)...)...)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("replaying %d dead letters: %w", len(ids), err)
+	}
+	return report, added, nil
+}
+
+func notReplayable(d DeadLetter, id *identity, ph phase) string {
+	switch {
+	case d.Kind == KindRejected:
+		return "it is a rejected request: correct it and publish it again"
+	case d.ReplayedAt > 0:
+		return "it has been replayed already"
+	case d.Replay >= MaxReplays:
+		return fmt.Sprintf("it has been replayed %d times", d.Replay)
+	case id.now != nil && ph != ended:
+		return "a newer task of this topic and id is under way"
+	}
+	return ""
+}
+
+func revived(d DeadLetter, slotCount int, now int64) *Task {
+	t := &Task{Seq: Seq(ReplaySource, d.ID), Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
+	t.Slot = slotOf(t, slotCount)
+	return t
+}

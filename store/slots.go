@@ -1,0 +1,194 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// Slot is one line of tasks and how far along it things are.
+type Slot struct {
+	Slot    int
+	Epoch   int64  // of the assignment under which it was taken; a higher one fences a lower one
+	Owner   string // member id; empty when it is free
+	Claimed int64  // every task with pos <= Claimed is the owner's
+	Done    int64  // every task with pos <= Done is settled
+}
+
+const slotColumns = "slot, epoch, owner, claimed, done"
+
+func scanSlot(r *sql.Rows, s *Slot) error {
+	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done)
+}
+
+// SlotCount is the number of slots; 0 before Migrate.
+func (s *Store) SlotCount(ctx context.Context) (int, error) {
+	var n int
+	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots").Scan(&n); err != nil {
+		return 0, fmt.Errorf("counting the slots: %w", err)
+	}
+	return n, nil
+}
+
+// Slots reads all slots, in order.
+func (s *Store) Slots(ctx context.Context) ([]Slot, error) {
+	out, err := fetch(ctx, s.db, scanSlot, "SELECT "+slotColumns+" FROM slots ORDER BY slot")
+	if err != nil {
+		return nil, fmt.Errorf("reading the slots: %w", err)
+	}
+	return out, nil
+}
+
+func (s *Store) makeSlots(ctx context.Context, n int) error {
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		for i := range n {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO slots ("+slotColumns+") VALUES (?, 0, ?, 0, 0)", i, []byte{}); err != nil {
+				return fmt.Errorf("making slot %d: %w", i, err)
+			}
+		}
+		return nil
+	})
+}
+
+// NextEpoch allocates a fencing epoch: each call answers a higher one, whatever else was lost or rebuilt.
+func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
+	var epoch int64
+	name := []byte("epoch")
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, "UPDATE meta SET value = value + 1 WHERE name = ?", name)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil {
+			return err
+		} else if n == 0 {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value) VALUES (?, 1)", name); err != nil {
+				return err
+			}
+		}
+		return tx.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?", name).Scan(&epoch)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("allocating an epoch: %w", err)
+	}
+	return epoch, nil
+}
+
+// Acquire makes owner the owner of the slots under epoch and answers them as they were before, in order. A slot that
+// another holds at epoch or above is left alone and left out; repeating the call after a lost reply is harmless. From the commit on, whatever the previous owner writes fails.
+func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner string) ([]Slot, error) {
+	var before []Slot
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		var err error
+		before, err = fetch(ctx, tx, scanSlot, "SELECT "+slotColumns+" FROM slots WHERE slot IN ("+marks(len(slots))+") AND (epoch < ? OR (epoch = ? AND owner = ?)) ORDER BY slot"+s.locking(lockExclusive), append(args(slots), epoch, epoch, []byte(owner))...)
+		if err != nil || len(before) == 0 {
+			return err
+		}
+		taken := make([]any, 0, len(before)+2)
+		taken = append(taken, epoch, []byte(owner))
+		for _, b := range before {
+			taken = append(taken, b.Slot)
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ? WHERE slot IN ("+marks(len(before))+")", taken...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("acquiring %d slots: %w", len(slots), err)
+	}
+	return before, nil
+}
+
+// Release frees the slots that are still held under epoch, so that their next owner need not wait. It may be repeated.
+func (s *Store) Release(ctx context.Context, slots []int, epoch int64) error {
+	if len(slots) == 0 {
+		return nil
+	}
+	a := append([]any{[]byte{}}, args(slots)...)
+	if _, err := s.db.ExecContext(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+marks(len(slots))+") AND epoch = ?", append(a, epoch)...); err != nil {
+		return fmt.Errorf("releasing %d slots: %w", len(slots), err)
+	}
+	return nil
+}
+
+// Claim moves claimed of the slots ahead to pos: from the commit on, every task up to pos is the owner's. All slots must
+// be held under epoch and none may be beyond pos, else nothing moves and the answer is ErrFenced. A lost reply is
+// harmless: repeating the claim with the same pos succeeds.
+func (s *Store) Claim(ctx context.Context, slots []int, epoch, pos int64) error {
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		a := append([]any{pos}, args(slots)...)
+		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot IN ("+marks(len(slots))+") AND epoch = ? AND claimed <= ?", append(a, epoch, pos)...)
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		if err == nil && n != int64(len(slots)) {
+			err = ErrFenced
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("claiming %d slots up to %d: %w", len(slots), pos, err)
+	}
+	return nil
+}
+
+// SlotPos is a place in a slot's line.
+type SlotPos struct {
+	Slot int
+	Pos  int64
+}
+
+// Next answers, for each of the slots that has one, the first place beyond claimed that holds a task: what falls due next,
+// whatever any index says. One dive into the (slot, pos) index for each slot.
+func (s *Store) Next(ctx context.Context, slots []int) ([]SlotPos, error) {
+	if len(slots) == 0 {
+		return nil, nil
+	}
+	out, err := fetch(ctx, s.db, func(r *sql.Rows, p *SlotPos) error { return r.Scan(&p.Slot, &p.Pos) },
+		"SELECT slot, pos FROM (SELECT s.slot AS slot, (SELECT t.pos FROM tasks t WHERE t.slot = s.slot AND t.pos > s.claimed ORDER BY t.pos LIMIT 1) AS pos"+
+			" FROM slots s WHERE s.slot IN ("+marks(len(slots))+")) n WHERE pos IS NOT NULL", args(slots)...)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the next tasks: %w", err)
+	}
+	return out, nil
+}
+
+// slotSet collects slots to lock, ascending, each once: one order for all keeps transactions from deadlocking.
+type slotSet map[int]struct{}
+
+func (set slotSet) add(slot int) {
+	if slot >= 0 {
+		set[slot] = struct{}{}
+	}
+}
+
+func (set slotSet) sorted() []int {
+	out := make([]int, 0, len(set))
+	for slot := range set {
+		out = append(out, slot)
+	}
+	sort.Ints(out)
+	return out
+}
+
+// lock reads the slots under a lock that keeps their claimed where it is until the transaction ends.
+func (s *Store) lockSlots(ctx context.Context, tx *sql.Tx, set slotSet, clause string) (map[int]Slot, error) {
+	slots := set.sorted()
+	if len(slots) == 0 {
+		return nil, nil
+	}
+	rows, err := fetch(ctx, tx, scanSlot, "SELECT "+slotColumns+" FROM slots WHERE slot IN ("+marks(len(slots))+") ORDER BY slot"+s.locking(clause), args(slots)...)
+	if err != nil {
+		return nil, fmt.Errorf("locking %d slots: %w", len(slots), err)
+	}
+	if len(rows) != len(slots) {
+		return nil, fmt.Errorf("locking slots %s: only %d of them exist", strings.Trim(fmt.Sprint(slots), "[]"), len(rows))
+	}
+	out := make(map[int]Slot, len(rows))
+	for _, r := range rows {
+		out[r.Slot] = r
+	}
+	return out, nil
+}

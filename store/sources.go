@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// Source is one partition of an intake topic. Its id and an intake offset make the seq of the task that the record
+// schedules, so a record can make at most one task, and the same one again after the database was restored.
+type Source struct {
+	ID        int
+	Topic     string
+	TopicID   [16]byte // tells the topic from an earlier one of the same name, whose offsets began at 0 too
+	Partition int32
+	Next      int64 // the first offset that is not stored yet
+}
+
+const (
+	// ReplaySource is the source of tasks that were replayed from the dead letters; their offset is the letter's id.
+	ReplaySource = 1
+	firstSource  = 16
+	maxSource    = 1<<15 - 1 // seq stays positive
+	offsetBits   = 48
+)
+
+// Seq packs a source and an offset.
+func Seq(source int, offset int64) int64 { return int64(source)<<offsetBits | offset }
+
+// SplitSeq is the inverse of Seq.
+func SplitSeq(seq int64) (source int, offset int64) {
+	return int(seq >> offsetBits), seq & (1<<offsetBits - 1)
+}
+
+const sourceColumns = "src, topic, topic_id, part, next_offset"
+
+func scanSource(r *sql.Rows, s *Source) error {
+	var id []byte
+	if err := r.Scan(&s.ID, &s.Topic, &id, &s.Partition, &s.Next); err != nil {
+		return err
+	}
+	copy(s.TopicID[:], id)
+	return nil
+}
+
+// Sources reads all sources.
+func (s *Store) Sources(ctx context.Context) ([]Source, error) {
+	out, err := fetch(ctx, s.db, scanSource, "SELECT "+sourceColumns+" FROM sources ORDER BY src")
+	if err != nil {
+		return nil, fmt.Errorf("reading the sources: %w", err)
+	}
+	return out, nil
+}
+
+// Source reads a partition's source, and makes it, to begin at offset first, when the partition is new here.
+func (s *Store) Source(ctx context.Context, topic string, topicID [16]byte, partition int32, first int64) (Source, error) {
+	src := Source{Topic: topic, TopicID: topicID, Partition: partition}
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		err := tx.QueryRowContext(ctx, "SELECT src, next_offset FROM sources WHERE topic = ? AND topic_id = ? AND part = ?", []byte(topic), topicID[:], partition).Scan(&src.ID, &src.Next)
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(src), ?) + 1 FROM sources", firstSource-1).Scan(&src.ID); err != nil {
+			return err
+		}
+		if src.ID > maxSource {
+			return fmt.Errorf("no source id is left: %d partitions of intake topics have been seen", maxSource-firstSource+1)
+		}
+		src.Next = first
+		_, err = tx.ExecContext(ctx, "INSERT INTO sources ("+sourceColumns+") VALUES (?,?,?,?,?)", src.ID, []byte(topic), topicID[:], partition, first)
+		return err
+	})
+	if err != nil {
+		return Source{}, fmt.Errorf("reading the source of %s/%d: %w", topic, partition, err)
+	}
+	return src, nil
+}
+
+// Advance says which intake offsets a batch covers: [From, To) of one source.
+type Advance struct {
+	Source   int
+	From, To int64
+}
+
+// advance moves the stored offset with the tasks, in their transaction. It fails with ErrFenced when the offset is not
+// From: the records are stored already, or another reader is at them.
+func advance(ctx context.Context, tx *sql.Tx, a Advance) error {
+	res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = ? WHERE src = ? AND next_offset = ?", a.To, a.Source, a.From)
+	if err != nil {
+		return fmt.Errorf("moving the offset of source %d: %w", a.Source, err)
+	}
+	if n, err := res.RowsAffected(); err != nil {
+		return err
+	} else if n != 1 {
+		return fmt.Errorf("moving the offset of source %d from %d to %d: %w", a.Source, a.From, a.To, ErrFenced)
+	}
+	return nil
+}

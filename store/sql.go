@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"go.uber.org/zap"
+	"gorm.io/gorm"
+)
+
+// ErrFenced: the slot has another owner by now, or the intake another reader. What was asked for has not happened.
+var ErrFenced = errors.New("fenced: another owner holds it")
+
+// Lock clauses. SQLite needs none: its write transactions are serial from their first statement on.
+const (
+	lockShared    = " LOCK IN SHARE MODE"
+	lockExclusive = " FOR UPDATE"
+)
+
+func (s *Store) locking(clause string) string {
+	if s.lite {
+		return ""
+	}
+	return clause
+}
+
+// A statement carries at most this many rows or bytes: long enough to spread its fixed cost (about 100 µs) thin, short
+// enough to stay far below max_allowed_packet (16 MiB on MariaDB) and to keep the parser's memory small.
+const (
+	maxRows  = 1000
+	maxBytes = 4 << 20
+)
+
+// transact runs f in a transaction and again when the database picked it as the victim of a deadlock or another writer
+// came first; f must therefore be repeatable. READ COMMITTED: range reads must not lock gaps under other writers.
+func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
+	for attempt := 1; ; attempt++ {
+		err := s.once(ctx, f)
+		if err == nil || ctx.Err() != nil || !contended(err) || attempt >= 20 {
+			return err
+		}
+		s.log.Debug("transaction contended, running it again", zap.Int("attempt", attempt), zap.Error(err))
+	}
+}
+
+func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
+	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+	if s.lite {
+		opts = nil
+	}
+	tx, err := s.db.BeginTx(ctx, opts)
+	if err != nil {
+		return fmt.Errorf("beginning a transaction: %w", err)
+	}
+	if err := f(tx); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("%w: %w", errCommit, err)
+	}
+	return nil
+}
+
+// errCommit: the commit may or may not have happened.
+var errCommit = errors.New("committing")
+
+// contended tells errors after which the same transaction can be tried again at once.
+func contended(err error) bool {
+	var my *mysql.MySQLError
+	if errors.As(err, &my) {
+		switch my.Number {
+		case 1213, 1205: // deadlock, lock wait timeout
+			return true
+		}
+	}
+	return duplicate(err)
+}
+
+// duplicate: somebody else inserted the same identity between our look and our insert.
+func duplicate(err error) bool {
+	var my *mysql.MySQLError
+	if errors.As(err, &my) {
+		return my.Number == 1062
+	}
+	return errors.Is(err, gorm.ErrDuplicatedKey) || strings.Contains(err.Error(), "UNIQUE constraint failed")
+}
+
+// marks returns n placeholders: "?,?,?".
+func marks(n int) string {
+	if n == 0 {
+		return "NULL"
+	}
+	return strings.Repeat("?,", n-1) + "?"
+}
+
+func args[T any](values []T) []any {
+	out := make([]any, len(values))
+	for i, v := range values {
+		out[i] = v
+	}
+	return out
+}
+
+// chunks cuts values into pieces of at most maxRows.
+func chunks[T any](values []T, f func([]T) error) error {
+	for len(values) > 0 {
+		n := min(len(values), maxRows)
+		if err := f(values[:n]); err != nil {
+			return err
+		}
+		values = values[n:]
+	}
+	return nil
+}
+
+// fetch runs a query and scans every row.
+func fetch[T any](ctx context.Context, q interface {
+	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
+}, scan func(*sql.Rows, *T) error, query string, args ...any) ([]T, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []T
+	for rows.Next() {
+		var v T
+		if err := scan(rows, &v); err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, rows.Err()
+}

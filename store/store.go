@@ -1,0 +1,146 @@
+// Package store keeps tasks, slots, intake offsets and dead letters in MySQL (or, embedded, in SQLite): requests go in
+// with the intake offsets they came from, tasks come out slot by slot in the order of their time, and every question of
+// who won (cancel or delivery, old owner or new) is answered here, inside one transaction.
+//
+// A slot is a line of tasks ordered by pos. Two offsets move along it: everything up to claimed belongs to the slot's
+// owner, everything up to done is settled. See ARCHITECTURE.md for the locking that makes this sound.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/glebarez/sqlite"
+	"github.com/go-sql-driver/mysql"
+	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
+	gormmysql "gorm.io/driver/mysql"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+// Config says where the database is. The zero value is not usable: DSN is required.
+type Config struct {
+	// DSN of a MySQL or MariaDB server in the form of go-sql-driver (user:password@tcp(host:port)/database), or
+	// "sqlite:PATH" for the embedded database ("sqlite::memory:" keeps it in memory).
+	DSN string
+	// MaxConns bounds the open connections. Default 16. SQLite always has one writer at a time.
+	MaxConns int
+	// SlotPatience bounds the wait for a row or slot lock. Default 10 s.
+	SlotPatience time.Duration
+}
+
+// Store is safe for use by several goroutines.
+type Store struct {
+	gorm *gorm.DB
+	db   *sql.DB
+	log  *zap.Logger
+	lite bool // SQLite: no lock clauses, its writers are serial
+	hint claimedHint
+
+	slotCount atomic.Int64
+}
+
+const sqlitePrefix = "sqlite:"
+
+// Open connects and answers an error that says what is wrong with the DSN or the server. It changes nothing: see Migrate.
+func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
+	if cfg.MaxConns == 0 {
+		cfg.MaxConns = 16
+	}
+	if cfg.SlotPatience == 0 {
+		cfg.SlotPatience = 10 * time.Second
+	}
+	s := &Store{log: log}
+	dialector, err := s.dialector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	handler := zapslog.NewHandler(log.Core())
+	s.gorm, err = gorm.Open(dialector, &gorm.Config{
+		SkipDefaultTransaction: true,
+		TranslateError:         true,
+		NowFunc:                func() time.Time { return time.Now().UTC() },
+		Logger: logger.NewSlogLogger(slog.New(handler), logger.Config{
+			SlowThreshold: time.Second, LogLevel: logger.Error, IgnoreRecordNotFoundError: true, ParameterizedQueries: true,
+		}),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	if s.db, err = s.gorm.DB(); err != nil {
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	s.db.SetMaxOpenConns(cfg.MaxConns)
+	s.db.SetMaxIdleConns(cfg.MaxConns)
+	if !s.lite {
+		s.db.SetConnMaxLifetime(30 * time.Minute)
+	} else if strings.Contains(cfg.DSN, ":memory:") {
+		s.db.SetMaxOpenConns(1) // each connection would have a database of its own
+		s.db.SetMaxIdleConns(1)
+	}
+	if err := s.Ping(ctx); err != nil {
+		_ = s.db.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
+	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
+		s.lite = true
+		// immediate: a transaction takes the write lock as it begins, so a read in it can never be outdated by another's write.
+		q := url.Values{"_txlock": {"immediate"}, "_pragma": {"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "cache_size(-65536)"}}
+		return sqlite.Open(path + "?" + q.Encode()), nil
+	}
+	parsed, err := mysql.ParseDSN(cfg.DSN)
+	if err != nil {
+		return nil, fmt.Errorf("reading NOTYET_MYSQL_DSN (want user:password@tcp(host:port)/database): %w", err)
+	}
+	if parsed.DBName == "" {
+		return nil, errors.New("reading NOTYET_MYSQL_DSN: it names no database (want user:password@tcp(host:port)/database)")
+	}
+	parsed.InterpolateParams = true // one round trip a statement, no prepared statement for each batch size
+	parsed.ClientFoundRows = true   // a repeated conditional update must not look like a lost fence
+	parsed.RejectReadOnly = true    // after a failover, leave the old primary
+	parsed.Loc = time.UTC
+	parsed.Logger = mysqlLog{s.log}
+	if parsed.Timeout == 0 {
+		parsed.Timeout = 5 * time.Second
+	}
+	if parsed.ReadTimeout == 0 {
+		parsed.ReadTimeout = 60 * time.Second
+	}
+	if parsed.WriteTimeout == 0 {
+		parsed.WriteTimeout = 60 * time.Second
+	}
+	if parsed.Params == nil {
+		parsed.Params = map[string]string{}
+	}
+	if parsed.Params["innodb_lock_wait_timeout"] == "" {
+		parsed.Params["innodb_lock_wait_timeout"] = fmt.Sprint(int(cfg.SlotPatience.Seconds()))
+	}
+	return gormmysql.New(gormmysql.Config{DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), nil
+}
+
+type mysqlLog struct{ log *zap.Logger }
+
+func (l mysqlLog) Print(v ...any) { l.log.Warn("mysql driver", zap.String("detail", fmt.Sprint(v...))) }
+
+// Ping asks the server for a sign of life.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.db.PingContext(ctx); err != nil {
+		return fmt.Errorf("reaching the database: %w", err)
+	}
+	return nil
+}
+
+// Close releases the connections.
+func (s *Store) Close() error { return s.db.Close() }

@@ -1,0 +1,152 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/schemas"
+)
+
+// View is a task as a person wants to see it.
+type View struct {
+	Topic   string `json:"topic"`
+	ID      string `json:"id"`
+	State   string `json:"state"` // pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled, dead
+	Due     int64  `json:"due"`   // Unix ms
+	Next    int64  `json:"next"`  // when something happens to it next, Unix ms; 0 once it has ended
+	Attempt int    `json:"attempt"`
+	Replay  int    `json:"replay,omitempty"`
+	Version *int64 `json:"version,omitempty"`
+	Created int64  `json:"created"`
+	Slot    int    `json:"slot"` // -1: out of the line
+	Body    []byte `json:"-"`
+}
+
+func (t *Task) view(s Slot) View {
+	v := View{Topic: t.Topic, ID: t.ID, Due: t.Due, Attempt: t.Attempt, Replay: t.Replay, Created: t.Created, Slot: t.Slot, Body: t.Body}
+	if t.Version >= 0 {
+		v.Version = &t.Version
+	}
+	switch t.phase(s) {
+	case pending:
+		v.State, v.Next = "pending", t.Due
+	case inFlight:
+		v.State, v.Next = "claimed", t.Due
+	case waiting:
+		v.State, v.Next = "waiting_retry", t.Pos
+		if t.State == StateReport {
+			v.State = "waiting_report"
+		}
+	case ended:
+		v.State = map[State]string{StateCancelled: "cancelled", StateTombstone: "cancelled", StateSucceeded: "succeeded", StateDead: "dead"}[t.State]
+		if v.State == "" {
+			v.State, v.Attempt = "delivered", t.Attempt+1
+		}
+	}
+	return v
+}
+
+// ErrNotFound: no task of this topic and id is known.
+var ErrNotFound = errors.New("no task of this topic and id is known")
+
+// Get reads the newest task of a topic and id.
+func (s *Store) Get(ctx context.Context, topic, id string) (View, error) {
+	key := Ident(topic, id)
+	// The slot is read after the task: offsets only move ahead, so a task can look settled too late, never too early.
+	tasks, err := fetch(ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE ident = ?", key[:])
+	if err != nil {
+		return View{}, fmt.Errorf("reading the task: %w", err)
+	}
+	if len(tasks) == 0 {
+		return View{}, ErrNotFound
+	}
+	t := tasks[0]
+	slot := Slot{}
+	if t.Slot != outOfLine {
+		if slot, err = s.slot(ctx, t.Slot); err != nil {
+			return View{}, err
+		}
+	}
+	return t.view(slot), nil
+}
+
+func (s *Store) slot(ctx context.Context, n int) (Slot, error) {
+	out, err := fetch(ctx, s.db, scanSlot, "SELECT "+slotColumns+" FROM slots WHERE slot = ?", n)
+	if err == nil && len(out) == 0 {
+		err = sql.ErrNoRows
+	}
+	if err != nil {
+		return Slot{}, fmt.Errorf("reading slot %d: %w", n, err)
+	}
+	return out[0], nil
+}
+
+// ListFilter selects tasks in the line.
+type ListFilter struct {
+	Topic string
+	From  int64 // place in the line at or after, Unix ms
+	Limit int   // 0: 100
+	Ended bool  // the latest settled ones instead of the next to come
+}
+
+// List answers the tasks that come next, or that were settled last, in the order of their place: one short read of each
+// slot's line, however long it is.
+func (s *Store) List(ctx context.Context, f ListFilter) ([]View, error) {
+	if f.Limit <= 0 {
+		f.Limit = 100
+	}
+	all, err := s.Slots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	type row struct {
+		task Task
+		slot Slot
+	}
+	var rows []row
+	topic := ""
+	if f.Topic != "" {
+		topic = " AND topic = ?"
+	}
+	for _, slot := range append(all, Slot{Slot: outOfLine}) {
+		a := []any{slot.Slot, max(f.From, slot.Done+1)}
+		where, order := "slot = ? AND pos >= ?", ""
+		switch {
+		case slot.Slot == outOfLine && !f.Ended:
+			continue
+		case slot.Slot == outOfLine:
+			a, order = []any{slot.Slot, f.From}, " DESC"
+		case f.Ended:
+			where, order, a = "slot = ? AND pos <= ? AND pos >= ?", " DESC", []any{slot.Slot, slot.Done, f.From}
+		}
+		if topic != "" {
+			a = append(a, []byte(f.Topic))
+		}
+		tasks, err := fetch(ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE "+where+topic+" ORDER BY pos"+order+", seq"+order+" LIMIT ?", append(a, f.Limit)...)
+		if err != nil {
+			return nil, fmt.Errorf("listing slot %d: %w", slot.Slot, err)
+		}
+		for _, t := range tasks {
+			rows = append(rows, row{t, slot})
+		}
+	}
+	sort.Slice(rows, func(i, j int) bool { return (rows[i].task.Pos < rows[j].task.Pos) != f.Ended })
+	out := make([]View, 0, min(len(rows), f.Limit))
+	for _, r := range rows[:min(len(rows), f.Limit)] {
+		out = append(out, r.task.view(r.slot))
+	}
+	return out, nil
+}
+
+// slotOf is the slot of a task: its target topic and key, so that one key's tasks are delivered in order.
+func slotOf(t *Task, n int) int {
+	body, err := schemas.DecodeBody(t.Body)
+	if err != nil {
+		return 0
+	}
+	return slots.Of(t.Topic, body.Key, t.ID, n)
+}
