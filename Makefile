@@ -1,0 +1,36 @@
+# Where Go's own installer puts it, for shells that do not have it on their PATH.
+export PATH := $(PATH):/usr/local/go/bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test test-short bench chaos check clean
+
+help: ## lists these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## bin/notyet: one static binary, no C compiler needed
+	@scripts/retry go mod download
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/notyet ./cmd/notyet
+
+run: build ## the whole pipeline in one process, everything embedded
+	exec bin/notyet dev
+
+test: ## installs and starts what the tests need, passes all tests (a package: make test ARGS=./store/...)
+	scripts/test $(ARGS)
+
+test-short: ## the tests that need no server
+	env -u NOTYET_KAFKA_BROKERS -u NOTYET_MYSQL_DSN -u NOTYET_REDIS_ADDRS -u NOTYET_ZOOKEEPER_SERVERS go test ./...
+
+bench: build ## load and lateness, measured on real servers
+	@[ -x scripts/bench ] || { echo 'scripts/bench does not exist'; exit 1; }
+	scripts/bench $(ARGS)
+
+chaos: build ## fault runs on real servers
+	@[ -x scripts/chaos ] || { echo 'scripts/chaos does not exist'; exit 1; }
+	scripts/chaos $(ARGS)
+
+check: ## formatting, vet, lint, tidy modules, import arrows, vulnerabilities
+	scripts/check
+
+clean: ## removes bin/; servers, their data and downloads stay in the cache
+	rm -rf bin

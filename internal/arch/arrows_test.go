@@ -1,0 +1,56 @@
+package arch
+
+// module is the path that our own imports begin with.
+const module = "github.com/notyet/notyet/"
+
+// anything, as the only entry of a row, lets a package import every other of ours.
+const anything = "*"
+
+// arrows is the whole arrow table: for each part of the tree, which other parts its code may import. A part covers the
+// packages below it, and those may import one another. A package that no row covers is a violation: a new part begins here.
+var arrows = map[string][]string{
+	"schemas": {},
+
+	// Stages: the flow from intake to delivery. They meet in schemas and in the store's rows, never in one another.
+	"producer":   {"schemas"},
+	"consumer":   {"schemas"},
+	"store":      {"schemas", "internal/slots"},
+	"scanner":    {"schemas", "store", "internal/slots", "internal/index", "internal/sendlog", "internal/election"},
+	"dispatcher": {"schemas", "store", "internal/slots", "internal/index", "internal/sendlog", "internal/election"},
+	"deadletter": {"schemas", "store", "internal/slots", "internal/index", "internal/sendlog", "internal/election"},
+
+	// Substrate: each part stands alone.
+	"internal/slots":    {"schemas"},
+	"internal/index":    {"schemas"},
+	"internal/sendlog":  {"schemas"},
+	"internal/election": {"schemas"},
+	"internal/config":   {"schemas"},
+	"internal/ops":      {"schemas"},
+	"internal/kafka":    {"schemas"},
+	"internal/embedded": {"internal/kafka"},
+	"internal/arch":     {},
+
+	"internal/api": {"schemas", "store", "deadletter"},
+	"cmd":          {anything},
+}
+
+// stages may not meet in a test either: what needs two of them is a test of the assembled program, in cmd. Substrate
+// may: a stage's test runs on the embedded one.
+var stages = []string{"producer", "consumer", "store", "scanner", "dispatcher", "deadletter"}
+
+// homes names, for each client library, the only part whose code and tests import it, so that its traps are handled
+// once. A library is every package whose path begins with the key.
+var homes = map[string]string{
+	"gorm.io/":                       "store",
+	"github.com/glebarez/sqlite":     "store",
+	"github.com/redis/go-redis/":     "internal/index",
+	"github.com/go-zookeeper/zk":     "internal/election",
+	"github.com/cockroachdb/pebble/": "internal/sendlog",
+	"github.com/alecthomas/kong":     "cmd",
+}
+
+// fakes stand in for servers: code imports them only in the embedded part, tests anywhere.
+var fakes = []string{"github.com/twmb/franz-go/pkg/kfake", "github.com/alicebob/miniredis/"}
+
+// outside lists parts that the table does not judge.
+var outside = []string{"internal/deps"}
