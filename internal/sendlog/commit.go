@@ -1,0 +1,147 @@
+package sendlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"go.uber.org/zap"
+)
+
+const (
+	// maxGroup bounds what is committed with one sync. pebble treats a batch of
+	// more than half a memtable (8 MiB) differently, and slower.
+	maxGroup = 4 << 20
+	// pruneEvery is how often retention is applied.
+	pruneEvery = time.Hour
+)
+
+// request is one batch on its way to the committer.
+type request struct {
+	value []byte // header to be filled in, then the entries
+	done  chan error
+}
+
+var requests = sync.Pool{New: func() any { return &request{done: make(chan error, 1)} }}
+
+func newRequest() *request {
+	r := requests.Get().(*request)
+	r.value = append(r.value[:0], make([]byte, headerSize)...)
+	return r
+}
+
+func (r *request) recycle() {
+	const tooBigToKeep = 1 << 20
+	if cap(r.value) <= tooBigToKeep {
+		requests.Put(r)
+	}
+}
+
+// append hands r to the committer and waits. All of it ends when the log breaks,
+// because the committer may then be parked inside pebble.
+func (l *Log) append(ctx context.Context, r *request) error {
+	if err := l.fault.err(); err != nil {
+		return err
+	}
+	select {
+	case l.requests <- r:
+	case <-l.fault.broken:
+		return l.fault.err()
+	case <-l.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.done:
+		r.recycle()
+		return err
+	case <-l.fault.broken:
+		return l.fault.err()
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the disk, written or not: %w", ctx.Err())
+	}
+}
+
+// run is the committer: it alone numbers batches and writes, so the order of
+// numbers is the order on disk and a crash can only cut off the end. While one
+// group is being synced the next gathers, so callers share syncs.
+func (l *Log) run() {
+	defer func() {
+		// pebble panics, holding its locks, on a write-ahead log that failed.
+		if p := recover(); p != nil {
+			l.fault.breakWith(panicked(p))
+		}
+	}()
+	var group []*request
+	for {
+		l.pruneSometimes()
+		select {
+		case <-l.closing:
+			return
+		case p := <-l.prunes:
+			p.done <- l.prune(p.before)
+			continue
+		case r := <-l.requests:
+			group = l.gather(append(group[:0], r))
+		}
+		err := l.commit(group)
+		for _, r := range group {
+			r.done <- err
+		}
+	}
+}
+
+func panicked(p any) error {
+	if err, ok := p.(error); ok {
+		return fmt.Errorf("pebble panicked: %w", err)
+	}
+	return fmt.Errorf("pebble panicked: %v", p)
+}
+
+// gather adds whoever is waiting already.
+func (l *Log) gather(group []*request) []*request {
+	size := len(group[0].value)
+	for size < maxGroup {
+		select {
+		case r := <-l.requests:
+			group = append(group, r)
+			size += len(r.value)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+func (l *Log) commit(group []*request) error {
+	batch := l.db.NewBatch()
+	// Never before an earlier batch, whatever the clock does: what was appended
+	// after a moment is found by asking from that moment on.
+	at := max(l.cfg.Now().UnixMilli(), l.lastAt)
+	number := l.written.Load()
+	for _, r := range group {
+		number++
+		fillHeader(r.value, number, at)
+		if err := batch.Set(batchKey(number), r.value, nil); err != nil {
+			return errors.Join(err, batch.Close())
+		}
+	}
+	// Apply does not return when the write failed: see fault.
+	if err := l.db.Apply(batch, pebble.Sync); err != nil {
+		return errors.Join(err, batch.Close())
+	}
+	l.written.Store(number)
+	l.lastAt = at
+	if err := l.mark.set(number); err != nil {
+		// The batches are safe; only the guard of the log's end is not up to date.
+		l.log.Warn("writing the send log's watermark failed", zap.Error(err))
+	}
+	if err := batch.Close(); err != nil {
+		l.log.Warn("closing a batch of the send log failed", zap.Error(err))
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package sendlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+)
+
+// A value is
+//
+//	crc32c u32 | number u64 | at i64 | kind u8 | count uvarint | count entries
+//
+// with fixed-width integers little-endian and the checksum over all behind it.
+// Numbers in entries are varints (zigzag where they can be negative). A string
+// is its length plus 1, then its bytes; a length of 0 means the same as in the
+// entry before, which is what most topics are.
+const (
+	headerSize = 4 + 8 + 8
+
+	kindIntents  = 1
+	kindOutcomes = 2
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+type header struct {
+	crc    uint32
+	number uint64
+	at     int64
+}
+
+func decodeHeader(v []byte) (header, bool) {
+	if len(v) < headerSize {
+		return header{}, false
+	}
+	return header{
+		crc:    binary.LittleEndian.Uint32(v),
+		number: binary.LittleEndian.Uint64(v[4:]),
+		at:     int64(binary.LittleEndian.Uint64(v[12:])),
+	}, true
+}
+
+func fillHeader(v []byte, number uint64, at int64) {
+	binary.LittleEndian.PutUint64(v[4:], number)
+	binary.LittleEndian.PutUint64(v[12:], uint64(at))
+	binary.LittleEndian.PutUint32(v, crc32.Checksum(v[4:], castagnoli))
+}
+
+func appendIntents(b []byte, intents []Intent) []byte {
+	b = append(b, kindIntents)
+	b = binary.AppendUvarint(b, uint64(len(intents)))
+	topic := ""
+	for i := range intents {
+		e := &intents[i]
+		b = binary.AppendUvarint(b, e.Seq)
+		b = binary.AppendVarint(b, int64(e.Attempt))
+		b = binary.AppendVarint(b, int64(e.Slot))
+		b = binary.AppendVarint(b, e.Epoch)
+		b = binary.AppendVarint(b, e.Due)
+		b = appendString(b, e.Topic, topic)
+		b = appendString(b, e.ID, "")
+		b = binary.LittleEndian.AppendUint64(b, e.BodyHash)
+		topic = e.Topic
+	}
+	return b
+}
+
+func appendOutcomes(b []byte, outcomes []Outcome) []byte {
+	b = append(b, kindOutcomes)
+	b = binary.AppendUvarint(b, uint64(len(outcomes)))
+	reason := ""
+	for i := range outcomes {
+		e := &outcomes[i]
+		b = binary.AppendUvarint(b, e.Seq)
+		b = binary.AppendVarint(b, int64(e.Attempt))
+		b = append(b, flag(e.Acked))
+		b = binary.AppendVarint(b, int64(e.Partition))
+		b = binary.AppendVarint(b, e.Offset)
+		b = binary.AppendVarint(b, e.At)
+		b = appendString(b, e.Error, reason)
+		reason = e.Error
+	}
+	return b
+}
+
+func appendString(b []byte, s, before string) []byte {
+	if s == before {
+		return append(b, 0)
+	}
+	b = binary.AppendUvarint(b, uint64(len(s))+1)
+	return append(b, s...)
+}
+
+func flag(set bool) byte {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+var errMalformed = errors.New("malformed batch")
+
+// decode checks a value against its number and calls f for its entries.
+func decode(number uint64, v []byte, f func(Entry) error) error {
+	h, ok := decodeHeader(v)
+	if !ok || h.number != number || h.crc != crc32.Checksum(v[4:], castagnoli) {
+		return errMalformed
+	}
+	r := reader{b: v[headerSize:]}
+	kind := r.byte()
+	count := r.uvarint()
+	switch kind {
+	case kindIntents:
+		return decodeIntents(&r, h.at, count, f)
+	case kindOutcomes:
+		return decodeOutcomes(&r, h.at, count, f)
+	default:
+		return errMalformed
+	}
+}
+
+func decodeIntents(r *reader, at int64, count uint64, f func(Entry) error) error {
+	var e Intent
+	for range count {
+		e = Intent{
+			Seq: r.uvarint(), Attempt: int32(r.varint()), Slot: int32(r.varint()),
+			Epoch: r.varint(), Due: r.varint(),
+			Topic: r.string(e.Topic), ID: r.string(""), BodyHash: r.uint64(),
+		}
+		if r.bad {
+			return errMalformed
+		}
+		if err := f(Entry{At: at, Intent: &e}); err != nil {
+			return &stopped{err}
+		}
+	}
+	return nil
+}
+
+func decodeOutcomes(r *reader, at int64, count uint64, f func(Entry) error) error {
+	var e Outcome
+	for range count {
+		e = Outcome{
+			Seq: r.uvarint(), Attempt: int32(r.varint()), Acked: r.byte() == 1,
+			Partition: int32(r.varint()), Offset: r.varint(), At: r.varint(),
+			Error: r.string(e.Error),
+		}
+		if r.bad {
+			return errMalformed
+		}
+		if err := f(Entry{At: at, Outcome: &e}); err != nil {
+			return &stopped{err}
+		}
+	}
+	return nil
+}
+
+// stopped carries the callback's own error past those of decoding.
+type stopped struct{ error }
+
+func (s *stopped) Unwrap() error { return s.error }
+
+// reader takes values off b; after the first that does not fit, bad is set and
+// all are zero.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) fail() { r.b, r.bad = nil, true }
+
+func (r *reader) byte() byte {
+	if len(r.b) < 1 {
+		r.fail()
+		return 0
+	}
+	v := r.b[0]
+	r.b = r.b[1:]
+	return v
+}
+
+func (r *reader) uint64() uint64 {
+	if len(r.b) < 8 {
+		r.fail()
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(r.b)
+	r.b = r.b[8:]
+	return v
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) string(before string) string {
+	n := r.uvarint()
+	if n == 0 {
+		return before
+	}
+	if n--; n > uint64(len(r.b)) {
+		r.fail()
+		return ""
+	}
+	s := string(r.b[:n])
+	r.b = r.b[n:]
+	return s
+}

@@ -1,0 +1,320 @@
+package sendlog
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/gofrs/flock"
+	"go.uber.org/zap"
+)
+
+// Intent says that an attempt to deliver a task is about to be sent.
+type Intent struct {
+	// Seq names the task and its version.
+	Seq     uint64
+	Attempt int32
+	Slot    int32
+	// Epoch is that of the claim under which it is sent.
+	Epoch int64
+	// Due is in Unix ms.
+	Due       int64
+	Topic, ID string
+	// BodyHash is of the delivered key, value and headers.
+	BodyHash uint64
+}
+
+// Outcome says what came of an attempt. An intent without an outcome is in
+// doubt.
+type Outcome struct {
+	Seq     uint64
+	Attempt int32
+	// Acked says that Kafka acknowledged the record, at Partition and Offset.
+	Acked     bool
+	Partition int32
+	Offset    int64
+	// At is when, in Unix ms.
+	At int64
+	// Error is why it was not acknowledged.
+	Error string
+}
+
+// Key names one attempt to deliver one version of a task.
+type Key struct {
+	Seq     uint64
+	Attempt int32
+}
+
+// Config of a Log. The zero Config works.
+type Config struct {
+	// Retention is how long batches are kept; older ones are pruned about once
+	// an hour while batches are appended, and on Open. It should be longer than
+	// the time in which anyone restores a database or reconciles. Default 72 h.
+	Retention time.Duration
+	// Now tells the time. Default time.Now.
+	Now func() time.Time
+
+	fs vfs.FS // of pebble, for tests
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Retention < 0 {
+		return c, fmt.Errorf("send log retention %v must not be negative", c.Retention)
+	}
+	if c.Retention == 0 {
+		c.Retention = 72 * time.Hour
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.fs == nil {
+		c.fs = vfs.Default
+	}
+	return c, nil
+}
+
+// ErrLocked says that another process, or another Log of this one, has the
+// directory open.
+var ErrLocked = errors.New("the send log directory is in use by another process")
+
+// ErrClosed is what a Log answers after Close.
+var ErrClosed = errors.New("the send log is closed")
+
+// Log is safe for concurrent use.
+type Log struct {
+	cfg   Config
+	log   *zap.Logger
+	lock  *flock.Flock
+	db    *pebble.DB
+	mark  *watermark
+	fault *fault
+
+	requests  chan *request
+	prunes    chan pruneRequest
+	closing   chan struct{}
+	closeOnce sync.Once
+	closeErr  error
+	committer sync.WaitGroup
+
+	// reading is held by readers and, for good, by Close: pebble must not be
+	// closed under a snapshot.
+	reading sync.RWMutex
+	closed  bool
+
+	// written is the number of the last batch on disk; the committer moves it.
+	written atomic.Uint64
+
+	// Of the committer alone, once it runs.
+	lastAt    int64 // Unix ms of the last batch
+	nextPrune time.Time
+}
+
+// Open opens the log in dir and creates both as needed. It fails when the
+// directory is in use (ErrLocked), not when batches are missing or damaged:
+// that is for Replay and Acked to report.
+func Open(dir string, cfg Config, log *zap.Logger) (*Log, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("opening the send log: %w", err)
+	}
+	l := &Log{
+		cfg: cfg, log: log, fault: newFault(log),
+		requests: make(chan *request), prunes: make(chan pruneRequest),
+		closing: make(chan struct{}),
+	}
+	if err := l.open(dir); err != nil {
+		return nil, fmt.Errorf("opening the send log in %s: %w", dir, errors.Join(err, l.release()))
+	}
+	l.committer.Go(l.run)
+	return l, nil
+}
+
+func (l *Log) open(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	lock := flock.New(filepath.Join(dir, "lock"))
+	switch held, err := lock.TryLock(); {
+	case err != nil:
+		return fmt.Errorf("locking: %w", err)
+	case !held:
+		return ErrLocked
+	}
+	l.lock = lock
+
+	var err error
+	if l.mark, err = openWatermark(filepath.Join(dir, "watermark")); err != nil {
+		return err
+	}
+	if err = l.openDB(filepath.Join(dir, "db")); err != nil {
+		return err
+	}
+	return l.position()
+}
+
+// openDB runs pebble's Open where a fatal error in it can be left behind.
+func (l *Log) openDB(dir string) error {
+	opened := make(chan error, 1)
+	go func() {
+		db, err := pebble.Open(dir, l.options())
+		if err == nil {
+			l.db = db
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		return err
+	case <-l.fault.broken:
+		return l.fault.err()
+	}
+}
+
+func (l *Log) options() *pebble.Options {
+	return &pebble.Options{
+		FS:                 l.cfg.fs,
+		FormatMajorVersion: pebble.FormatNewest,
+		Logger:             pebbleLog{l.fault},
+		EventListener:      l.fault.events(),
+		// Nothing is read twice; keys only grow, so compaction moves tables
+		// without rewriting them and a bigger memtable only saves files.
+		MemTableSize: 16 << 20,
+		CacheSize:    8 << 20,
+	}
+}
+
+// position finds where to go on. What the watermark knows to have been written
+// and the database no longer has is left out of the numbering.
+func (l *Log) position() error {
+	last, at, err := l.last()
+	if err != nil {
+		return fmt.Errorf("finding the last batch: %w", err)
+	}
+	l.lastAt = at
+	l.written.Store(max(last, l.mark.value))
+	if last < l.mark.value {
+		l.log.Error("send log lost its last batches",
+			zap.Uint64("last", last), zap.Uint64("written", l.mark.value))
+	}
+	return nil
+}
+
+// last returns the number and the time of the last batch, or the number before
+// the first one that is kept when there is none.
+func (l *Log) last() (number uint64, at int64, err error) {
+	it, err := l.db.NewIter(batchKeys())
+	if err != nil {
+		return 0, 0, err
+	}
+	if it.Last() {
+		number = keyNumber(it.Key())
+		if h, ok := decodeHeader(it.Value()); ok {
+			at = h.at
+		}
+	}
+	if err := it.Close(); err != nil {
+		return 0, 0, err
+	}
+	if number == 0 {
+		first, err := readFirst(l.db)
+		return first - 1, 0, err
+	}
+	return number, at, nil
+}
+
+// Close waits for appends and readers under way, then closes the files. Appends that come
+// later fail with ErrClosed. Closing again does nothing.
+func (l *Log) Close() error {
+	l.closeOnce.Do(func() {
+		close(l.closing)
+		if err := l.awaitCommitter(); err != nil {
+			// pebble is in no state to be closed. What it holds ends with the
+			// process.
+			l.closeErr = fmt.Errorf("closing the send log: %w", err)
+			return
+		}
+		l.reading.Lock()
+		defer l.reading.Unlock()
+		l.closed = true
+		if err := l.release(); err != nil {
+			l.closeErr = fmt.Errorf("closing the send log: %w", err)
+		}
+	})
+	return l.closeErr
+}
+
+func (l *Log) awaitCommitter() error {
+	idle := make(chan struct{})
+	go func() { l.committer.Wait(); close(idle) }()
+	select {
+	case <-l.fault.broken:
+		return l.fault.err()
+	case <-idle:
+		return l.fault.err()
+	}
+}
+
+// release closes what is open, the lock last.
+func (l *Log) release() error {
+	var errs []error
+	if l.db != nil {
+		errs = append(errs, l.db.Close())
+	}
+	if l.mark != nil {
+		errs = append(errs, l.mark.close())
+	}
+	if l.lock != nil {
+		errs = append(errs, l.lock.Unlock())
+	}
+	return errors.Join(errs...)
+}
+
+// AppendIntents writes the intents as one batch. When it returns nil they are on
+// disk. On an error they may be: the caller must not send, or must send as if
+// they were not. The error is ErrBroken, ErrClosed or the context's.
+func (l *Log) AppendIntents(ctx context.Context, intents []Intent) error {
+	if len(intents) == 0 {
+		return nil
+	}
+	r := newRequest()
+	r.value = appendIntents(r.value, intents)
+	if err := l.append(ctx, r); err != nil {
+		return fmt.Errorf("appending %d intents to the send log: %w", len(intents), err)
+	}
+	return nil
+}
+
+// AppendOutcomes writes the outcomes as one batch, as AppendIntents does.
+func (l *Log) AppendOutcomes(ctx context.Context, outcomes []Outcome) error {
+	if len(outcomes) == 0 {
+		return nil
+	}
+	r := newRequest()
+	r.value = appendOutcomes(r.value, outcomes)
+	if err := l.append(ctx, r); err != nil {
+		return fmt.Errorf("appending %d outcomes to the send log: %w", len(outcomes), err)
+	}
+	return nil
+}
+
+// Keys: 'b' and the big-endian number of a batch, so that they sort by number;
+// 'f' holds the number of the first batch that was not pruned.
+var firstKey = []byte{'f'}
+
+func batchKey(number uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{'b'}, number)
+}
+
+func keyNumber(key []byte) uint64 { return binary.BigEndian.Uint64(key[1:]) }
+
+func batchKeys() *pebble.IterOptions {
+	return &pebble.IterOptions{LowerBound: []byte{'b'}, UpperBound: []byte{'c'}}
+}

@@ -1,0 +1,184 @@
+package sendlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Entry is what one intent or outcome was, and when it was appended. Exactly one
+// of Intent and Outcome is set; it is valid until the callback returns.
+type Entry struct {
+	// At is Unix ms; it never falls from one entry to the next.
+	At      int64
+	Intent  *Intent
+	Outcome *Outcome
+}
+
+// Gap is a run of batches that were written and are missing.
+type Gap struct{ First, Last uint64 }
+
+// DamageError says which batches of those asked for could not be read. All
+// others were. Each batch is one call of AppendIntents or AppendOutcomes; what
+// its entries were is not known.
+type DamageError struct {
+	// Gaps are batches that are not there.
+	Gaps []Gap
+	// Corrupt are batches that are there and fail their checksum.
+	Corrupt []uint64
+}
+
+func (e *DamageError) Error() string {
+	var b strings.Builder
+	b.WriteString("the send log is damaged:")
+	for _, g := range e.Gaps {
+		fmt.Fprintf(&b, " batches %d to %d are missing;", g.First, g.Last)
+	}
+	if len(e.Corrupt) > 0 {
+		fmt.Fprintf(&b, " batches %d are corrupt;", e.Corrupt)
+	}
+	return strings.TrimSuffix(b.String(), ";")
+}
+
+func (e *DamageError) missing(first, last uint64) {
+	if first <= last {
+		e.Gaps = append(e.Gaps, Gap{first, last})
+	}
+}
+
+func (e *DamageError) orNil() error {
+	if len(e.Gaps)+len(e.Corrupt) == 0 {
+		return nil
+	}
+	return e
+}
+
+// Replay calls f with every entry that was appended at from or later, in the
+// order of appending, and stops at f's first error, which it returns. What is
+// missing or damaged does not stop it: it is reported at the end, as a
+// *DamageError. Entries appended meanwhile may or may not be included.
+func (l *Log) Replay(ctx context.Context, from time.Time, f func(Entry) error) error {
+	if err := l.replay(ctx, from.UnixMilli(), f); err != nil {
+		return fmt.Errorf("replaying the send log: %w", err)
+	}
+	return nil
+}
+
+// Acked returns the attempts of which the log proves, by an outcome appended at
+// since or later, that Kafka acknowledged them. Together with a *DamageError it
+// returns what it could read: what it returns is true, what is absent unknown.
+func (l *Log) Acked(ctx context.Context, since time.Time) (map[Key]Outcome, error) {
+	acked := make(map[Key]Outcome)
+	err := l.replay(ctx, since.UnixMilli(), func(e Entry) error {
+		if e.Outcome != nil && e.Outcome.Acked {
+			acked[Key{e.Outcome.Seq, e.Outcome.Attempt}] = *e.Outcome
+		}
+		return nil
+	})
+	if err != nil {
+		return acked, fmt.Errorf("reading acknowledged attempts: %w", err)
+	}
+	return acked, nil
+}
+
+func (l *Log) replay(ctx context.Context, from int64, f func(Entry) error) error {
+	l.reading.RLock()
+	defer l.reading.RUnlock()
+	if l.closed {
+		return ErrClosed
+	}
+	// A snapshot: pruning meanwhile must not look like a gap.
+	snap, end := l.snapshot()
+	defer func() { _ = snap.Close() }() // only refuses while iterators are open
+	first, err := readFirst(snap)
+	if err != nil {
+		return err
+	}
+	// Where a header is damaged the search may have stopped early.
+	young := func(e Entry) error {
+		if e.At < from {
+			return nil
+		}
+		return f(e)
+	}
+	var damage DamageError
+	for number := seek(snap, first, end, from); number < end; {
+		number, err = pass(ctx, snap, number, end, &damage, young)
+		if err != nil {
+			return err
+		}
+	}
+	return damage.orNil()
+}
+
+// pass reads from number on until the end, or until a table that cannot be read,
+// and returns where to go on.
+func pass(ctx context.Context, snap *pebble.Snapshot, number, end uint64, damage *DamageError, f func(Entry) error) (next uint64, err error) {
+	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: batchKey(number), UpperBound: batchKey(end)})
+	if err != nil {
+		return 0, err
+	}
+	for valid := it.First(); valid; valid = it.Next() {
+		if err := ctx.Err(); err != nil {
+			return 0, errors.Join(err, it.Close())
+		}
+		found := keyNumber(it.Key())
+		damage.missing(number, found-1)
+		value, err := it.ValueAndErr()
+		if err == nil {
+			err = decode(found, value, f)
+		}
+		var stop *stopped
+		switch {
+		case errors.As(err, &stop):
+			return 0, errors.Join(stop.error, it.Close())
+		case err != nil:
+			damage.Corrupt = append(damage.Corrupt, found)
+		}
+		number = found + 1
+	}
+	switch err := it.Close(); {
+	case err == nil:
+		damage.missing(number, end-1)
+		return end, nil
+	case pebble.IsCorruptionError(err):
+		// The iterator does not say how far the damage goes: try one further.
+		damage.Corrupt = append(damage.Corrupt, number)
+		return number + 1, nil
+	default:
+		return 0, err
+	}
+}
+
+// seek finds the first batch that was appended at from or later. Batches with an
+// unreadable header count as later, so that damage is reported rather than
+// skipped.
+func seek(snap *pebble.Snapshot, first, end uint64, from int64) uint64 {
+	n := sort.Search(int(end-first), func(i int) bool {
+		at, ok := timeOf(snap, first+uint64(i), end)
+		return !ok || at >= from
+	})
+	return first + uint64(n)
+}
+
+// timeOf returns the time of the batch, or of the one that follows a gap.
+func timeOf(snap *pebble.Snapshot, number, end uint64) (at int64, ok bool) {
+	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: batchKey(number), UpperBound: batchKey(end)})
+	if err != nil {
+		return 0, false
+	}
+	if it.First() {
+		var h header
+		h, ok = decodeHeader(it.Value())
+		at = h.at
+	}
+	if err := it.Close(); err != nil {
+		return 0, false
+	}
+	return at, ok
+}
