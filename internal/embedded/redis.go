@@ -1,0 +1,27 @@
+package embedded
+
+import (
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// Redis is a running in-memory server. It keeps nothing when it stops, which is
+// what the index must be able to bear anyway, and it is slow with more than some
+// 20 000 members in one sorted set.
+type Redis struct{ server *miniredis.Miniredis }
+
+// StartRedis starts a server on a free port of 127.0.0.1.
+func StartRedis() (*Redis, error) {
+	m := miniredis.NewMiniRedis()
+	if err := m.Start(); err != nil {
+		return nil, fmt.Errorf("starting embedded redis: %w", err)
+	}
+	return &Redis{m}, nil
+}
+
+// Addr is the host:port to connect to.
+func (r *Redis) Addr() string { return r.server.Addr() }
+
+// Close stops the server.
+func (r *Redis) Close() { r.server.Close() }
