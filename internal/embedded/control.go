@@ -21,7 +21,7 @@ type control = func(kmsg.Request) (resp kmsg.Response, err error, handled bool)
 // writes only for topics that are created explicitly: after kill -9, a topic of
 // its own making is gone with all its records. Created from here, the topic is
 // in the file before any client hears of it.
-func (k *Kafka) createAsked(cfg KafkaConfig, log *zap.Logger) control {
+func (k *Kafka) createAsked(cfg Config, log *zap.Logger) control {
 	return func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		req, ok := kreq.(*kmsg.MetadataRequest)
 		if !ok || !req.AllowAutoTopicCreation && !cfg.CreateOnLookup {

@@ -20,9 +20,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// KafkaConfig of an embedded broker. The zero KafkaConfig keeps everything in
+// Config of an embedded broker. The zero Config keeps everything in
 // memory and serves on 127.0.0.1:9092.
-type KafkaConfig struct {
+type Config struct {
 	// Addr is the host:port to listen on, and the one that clients are told, so
 	// the host must be one they can reach: not 0.0.0.0. Port 0 takes any free
 	// one. Default 127.0.0.1:9092.
@@ -49,7 +49,7 @@ type KafkaConfig struct {
 // Topic to create.
 type Topic struct {
 	Name string
-	// Partitions is their number; 0 takes KafkaConfig.Partitions.
+	// Partitions is their number; 0 takes Config.Partitions.
 	Partitions int32
 	// Configs are settings such as retention.bytes. Without retention.ms or
 	// retention.bytes a topic keeps everything: no intake record is ever
@@ -57,7 +57,7 @@ type Topic struct {
 	Configs map[string]string
 }
 
-func (c KafkaConfig) withDefaults() (KafkaConfig, error) {
+func (c Config) withDefaults() (Config, error) {
 	if c.Addr == "" {
 		c.Addr = "127.0.0.1:9092"
 	}
@@ -90,7 +90,7 @@ type Kafka struct {
 
 // StartKafka starts a broker; it serves when StartKafka returns. Errors:
 // ErrDataDirLocked; an address in use; a data directory that cannot be read.
-func StartKafka(cfg KafkaConfig, log *zap.Logger) (*Kafka, error) {
+func StartKafka(cfg Config, log *zap.Logger) (*Kafka, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("starting embedded kafka: %w", err)
@@ -103,7 +103,7 @@ func StartKafka(cfg KafkaConfig, log *zap.Logger) (*Kafka, error) {
 	return k, nil
 }
 
-func (k *Kafka) start(cfg KafkaConfig, log *zap.Logger) (err error) {
+func (k *Kafka) start(cfg Config, log *zap.Logger) (err error) {
 	if cfg.DataDir != "" {
 		if k.lock, err = lockDir(cfg.DataDir); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (k *Kafka) start(cfg KafkaConfig, log *zap.Logger) (err error) {
 	return nil
 }
 
-func options(cfg KafkaConfig, log *zap.Logger) []kfake.Opt {
+func options(cfg Config, log *zap.Logger) []kfake.Opt {
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.ClusterID("notyet-dev"),
