@@ -23,7 +23,10 @@ type Place struct {
 	Slot int
 	Pos  int64
 	Seq  int64
+	Due  int64 // when it is to be delivered: before Pos, where the line had already been claimed beyond its due time
 }
+
+func (t *Task) place() Place { return Place{t.Slot, t.Pos, t.Seq, t.Due} }
 
 // Applied is what a batch has done.
 type Applied struct {
@@ -285,7 +288,7 @@ func (w *work) placeLate(ctx context.Context) error {
 			t.Pos = claimed + 1
 			moves[t.Slot] = append(moves[t.Slot], t.Seq)
 		}
-		w.applied.Added = append(w.applied.Added, Place{t.Slot, t.Pos, t.Seq})
+		w.applied.Added = append(w.applied.Added, t.place())
 	}
 	for slot, seqs := range moves {
 		err := chunks(seqs, func(part []any) error {
@@ -310,13 +313,13 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 		if t := id.before; t != nil {
 			gone = append(gone, t.Seq)
 			if t.Slot != outOfLine {
-				w.applied.Removed = append(w.applied.Removed, Place{t.Slot, t.Pos, t.Seq})
+				w.applied.Removed = append(w.applied.Removed, t.place())
 			}
 		}
 		if t := id.now; t != nil {
 			if t.Slot != outOfLine {
 				t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
-				w.applied.Added = append(w.applied.Added, Place{t.Slot, t.Pos, t.Seq})
+				w.applied.Added = append(w.applied.Added, t.place())
 			}
 			rows = append(rows, t)
 		}

@@ -84,6 +84,7 @@ func schedule(cur *Task, ph phase, c Change, slotCount int) verdict {
 	next.Body = schemas.EncodeBody(nil, r.Key, value, r.Headers, settings)
 	next.Slot = slots.Of(r.Topic, r.Key, r.ID, slotCount)
 	next.Pos = next.Due
+	next.Lane = LaneOf(r.Topic, ClassOf(settings.Priority))
 	v.next = next
 	return v.tell(r, state, next.Due, "")
 }
@@ -179,7 +180,7 @@ func report(cur *Task, ph phase, rep schemas.Report, now int64) verdict {
 		if rep.RetryAfter >= 0 {
 			wait = rep.RetryAfter
 		}
-		next.State, next.Pos = StateRetry, now+ceilMillis(wait)
+		next.State, next.Pos, next.Lane = StateRetry, now+ceilMillis(wait), LaneOf(cur.Topic, ClassRetried)
 		v.event.State = schemas.StateRetrying
 	}
 	if !Tells(body.Settings.Events, v.event.State) {

@@ -1,53 +1,61 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
+	"slices"
 )
 
-// Cursor is how far into a claimed range its tasks have been read: up to and including (Pos, Seq).
-type Cursor struct {
-	Pos int64
-	Seq int64
+// Entry is a task in the line without its body: what the (slot, pos) index alone can tell.
+type Entry struct {
+	Slot int
+	Pos  int64
+	Seq  int64
+	Lane Lane
 }
 
-// Page bounds what one Load may bring into memory. A page ends early, never late: after Rows tasks, or with the task
-// whose body reaches Bytes.
-type Page struct {
-	Rows  int
-	Bytes int
-}
-
-// Load reads claimed tasks with their bodies: those of the slots that lie beyond the cursor and not beyond to, ordered by
-// slot, pos and seq. more says that the page ended before they did: then all slots before the last task's are complete,
-// that slot goes on behind the last task, and those after it have not been read.
-//
-// Within a claimed range nothing appears or disappears but by the owner's hand, so pages add up to the whole.
-func (s *Store) Load(ctx context.Context, slots []int, after Cursor, to int64, page Page) (tasks []Task, more bool, err error) {
-	if len(slots) == 0 || to < after.Pos {
-		return nil, false, nil
+// Entries reads the line of the slots in (from, to], ordered by slot, pos and seq, from the index alone. Within a claimed
+// range nothing appears or disappears but by the owner's hand, so one read after the claim is complete.
+func (s *Store) Entries(ctx context.Context, slots []int, from, to int64) ([]Entry, error) {
+	if len(slots) == 0 || from >= to {
+		return nil, nil
 	}
-	a := append(args(slots), after.Pos, to, after.Pos, after.Seq, page.Rows+1)
-	rows, err := s.db.QueryContext(ctx, "SELECT "+taskColumns+" FROM tasks WHERE slot IN ("+marks(len(slots))+
-		") AND pos >= ? AND pos <= ? AND (pos > ? OR seq > ?) ORDER BY slot, pos, seq LIMIT ?", a...)
+	out, err := fetch(ctx, s.db, func(r *sql.Rows, e *Entry) error { return r.Scan(&e.Slot, &e.Pos, &e.Seq, &e.Lane) },
+		"SELECT slot, pos, seq, lane FROM tasks WHERE slot IN ("+marks(len(slots))+") AND pos > ? AND pos <= ? ORDER BY slot, pos", append(args(slots), from, to)...)
 	if err != nil {
-		return nil, false, fmt.Errorf("loading claimed tasks: %w", err)
+		return nil, fmt.Errorf("reading claimed entries: %w", err)
 	}
-	defer rows.Close()
-	bytes := 0
-	for rows.Next() {
-		if len(tasks) == page.Rows || len(tasks) > 0 && bytes >= page.Bytes {
-			return tasks, true, nil
-		}
-		var t Task
-		if err := scanTask(rows, &t); err != nil {
-			return nil, false, fmt.Errorf("loading claimed tasks: %w", err)
-		}
-		bytes += len(t.Body)
-		tasks = append(tasks, t)
+	slices.SortFunc(out, func(a, b Entry) int { // nearly sorted: the index orders tasks of one place by lane
+		return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq))
+	})
+	return out, nil
+}
+
+// Nth answers the place of the n-th task (from 1) of a slot beyond from, and whether there are that many: how far a claim
+// may go so that it takes no more than n tasks, but for those at the very same place.
+func (s *Store) Nth(ctx context.Context, slot int, from int64, n int) (pos int64, ok bool, err error) {
+	err = s.db.QueryRowContext(ctx, "SELECT pos FROM tasks WHERE slot = ? AND pos > ? ORDER BY pos LIMIT 1 OFFSET ?", slot, from, n-1).Scan(&pos)
+	if err == sql.ErrNoRows {
+		return 0, false, nil
 	}
-	if err := rows.Err(); err != nil {
-		return nil, false, fmt.Errorf("loading claimed tasks: %w", err)
+	if err != nil {
+		return 0, false, fmt.Errorf("measuring slot %d: %w", slot, err)
 	}
-	return tasks, false, nil
+	return pos, true, nil
+}
+
+// Tasks reads tasks with their bodies, in the order of seq. A seq that is not there any more is left out.
+func (s *Store) Tasks(ctx context.Context, seqs []int64) ([]Task, error) {
+	var out []Task
+	err := chunks(seqs, func(part []int64) error {
+		rows, err := fetch(ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE seq IN ("+marks(len(part))+") ORDER BY seq", args(part)...)
+		out = append(out, rows...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading %d task bodies: %w", len(seqs), err)
+	}
+	return out, nil
 }

@@ -89,6 +89,7 @@ func notReplayable(d DeadLetter, id *identity, ph phase) string {
 
 func revived(d DeadLetter, slotCount int, now int64) *Task {
 	t := &Task{Seq: Seq(ReplaySource, d.ID), Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
+	t.Lane = LaneOf(d.Topic, ClassRetried)
 	t.Slot = slotOf(t, slotCount)
 	return t
 }

@@ -11,19 +11,19 @@ import (
 // insertTasks writes tasks in the order of their seq, many to a statement.
 func insertTasks(ctx context.Context, tx *sql.Tx, tasks []*Task) error {
 	slices.SortFunc(tasks, func(a, b *Task) int { return int(min(max(a.Seq-b.Seq, -1), 1)) })
-	const row = ",(?,?,?,?,?,?,?,?,?,?,?,?,?)"
+	const row = ",(?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 	for len(tasks) > 0 {
 		n, size := 0, 0
 		for n < len(tasks) && n < maxRows && size < maxBytes {
 			size += len(tasks[n].Body) + 100
 			n++
 		}
-		a := make([]any, 0, 13*n)
+		a := make([]any, 0, 14*n)
 		for _, t := range tasks[:n] {
 			ident := Ident(t.Topic, t.ID)
-			a = append(a, t.Seq, ident[:], t.Slot, t.Pos, t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), nonNil(t.Body))
+			a = append(a, t.Seq, ident[:], t.Slot, t.Pos, int64(t.Lane), t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), nonNil(t.Body))
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO tasks (seq, ident, slot, pos, due, state, attempt, replay, version, created, topic, id, body) VALUES "+strings.Repeat(row, n)[1:], a...)
+		_, err := tx.ExecContext(ctx, "INSERT INTO tasks (seq, ident, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body) VALUES "+strings.Repeat(row, n)[1:], a...)
 		if err != nil {
 			return fmt.Errorf("storing %d tasks: %w", n, err)
 		}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+
+	"github.com/notyet/notyet/schemas"
 )
 
 // Done closes (From, To] of a slot: all of it was delivered, in Count tasks that are still in the line.
@@ -24,6 +27,7 @@ type Exit struct {
 	State   State
 	Pos     int64
 	Attempt int
+	Lane    Lane
 	Dead    *DeadLetter
 }
 
@@ -33,12 +37,13 @@ func (e Exit) inLine() bool { return e.State <= StateReport }
 type Settled struct {
 	Fenced   []int   // slots that have another owner: nothing was written for them, nor for any other
 	Mismatch []int   // slots whose range holds another number of tasks than was settled: their done stays
+	Tell     Outbox  // the events, to be told and then forgotten (Told)
 	Moved    []Place // where the exits that stay in the line stand now
 }
 
-// Settle makes outcomes durable in one transaction: first the tasks that leave their place, then the done offsets of
-// their slots. It may be repeated after an error whose outcome is unknown.
-func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, now int64) (Settled, error) {
+// Settle makes outcomes durable in one transaction: the tasks that leave their place, the events that tell of it, and the
+// done offsets of their slots. It may be repeated after an error whose outcome is unknown.
+func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []schemas.Event, now int64) (Settled, error) {
 	var out Settled
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		out = Settled{}
@@ -69,8 +74,11 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, now int64
 		if out.Moved, err = s.writeExits(ctx, tx, exits, slots, now); err != nil {
 			return err
 		}
-		out.Mismatch, err = moveDone(ctx, tx, done)
-		return err
+		if out.Mismatch, err = moveDone(ctx, tx, done); err != nil || len(events) == 0 {
+			return err
+		}
+		out.Tell = Outbox{Source: ExitSource, Seq: now<<20 | rand.Int64N(1<<20), Events: events}
+		return out.Tell.store(ctx, tx)
 	})
 	if err != nil && len(out.Fenced) == 0 {
 		return Settled{}, fmt.Errorf("settling %d slots, %d exits: %w", len(done), len(exits), err)
@@ -105,7 +113,7 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, slots 
 		e := &exits[i]
 		if e.inLine() {
 			e.Pos = max(e.Pos, slots[e.Slot].Claimed+1)
-			moved = append(moved, Place{e.Slot, e.Pos, e.Seq})
+			moved = append(moved, Place{e.Slot, e.Pos, e.Seq, e.Pos})
 		} else {
 			e.Pos = now
 		}
@@ -135,6 +143,7 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, slots 
 		})
 		column("pos", func(e Exit) any { return e.Pos })
 		column("state", func(e Exit) any { return int(e.State) })
+		column("lane", func(e Exit) any { return int64(e.Lane) })
 		column("attempt", func(e Exit) any { return e.Attempt })
 		_, err := tx.ExecContext(ctx, "UPDATE tasks SET "+set.String()+" WHERE seq IN ("+marks(len(part))+")", append(a, seqsOf(part)...)...)
 		return err

@@ -20,7 +20,9 @@ type Source struct {
 const (
 	// ReplaySource is the source of tasks that were replayed from the dead letters; their offset is the letter's id.
 	ReplaySource = 1
-	firstSource  = 16
+	// ExitSource is the outbox source of events about tasks that left their line; every scanner looks after it.
+	ExitSource  = 2
+	firstSource = 16
 	maxSource    = 1<<15 - 1 // seq stays positive
 	offsetBits   = 48
 )

@@ -28,6 +28,7 @@ type Task struct {
 	Seq     int64 // intake source << 48 | intake offset
 	Slot    int
 	Pos     int64 // place in the slot's line, Unix ms
+	Lane    Lane
 	Due     int64 // Unix ms
 	State   State
 	Attempt int   // deliveries made
@@ -72,8 +73,8 @@ func (t *Task) phase(s Slot) phase {
 	}
 }
 
-const taskColumns = "seq, slot, pos, due, state, attempt, replay, version, created, topic, id, body"
+const taskColumns = "seq, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body"
 
 func scanTask(r *sql.Rows, t *Task) error {
-	return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Topic, &t.ID, &t.Body)
+	return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.Lane, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Topic, &t.ID, &t.Body)
 }

@@ -7,6 +7,7 @@ CREATE TABLE tasks (
   ident   BINARY(16)      NOT NULL COMMENT 'hash of topic and id',
   slot    INT             NOT NULL,
   pos     BIGINT          NOT NULL COMMENT 'place in the line of the slot, Unix ms',
+  lane    INT             NOT NULL COMMENT 'hash of the topic and class of service: who takes turns with whom',
   due     BIGINT          NOT NULL COMMENT 'Unix ms',
   state   TINYINT         NOT NULL,
   attempt INT             NOT NULL COMMENT 'deliveries made',
@@ -17,7 +18,7 @@ CREATE TABLE tasks (
   id      VARBINARY(255)  NOT NULL,
   body    MEDIUMBLOB      NOT NULL,
   UNIQUE KEY ident (ident),
-  KEY line (slot, pos)
+  KEY line (slot, pos, lane)
 ) ENGINE=InnoDB;
 
 -- +goose Down

@@ -1,0 +1,42 @@
+package store
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Lane says who takes turns with whom when more is due than can be sent at once: 24 bits of the target topic's hash, and
+// the class of service. It stands in the (slot, pos) index, so that a flood on one topic is seen without its bodies.
+type Lane uint32
+
+// Class orders the lanes of one target: fresh work goes before retried work.
+type Class uint8
+
+const (
+	ClassHigh Class = iota
+	ClassNormal
+	ClassLow
+	ClassRetried
+	Classes = 4
+)
+
+// LaneOf makes the lane of a task.
+func LaneOf(topic string, c Class) Lane { return Lane(xxhash.Sum64String(topic)&0x7fffff)<<8 | Lane(c) }
+
+// Class is the lane's class of service.
+func (l Lane) Class() Class { return Class(l & 0xff) }
+
+// Target tells lanes of different target topics apart.
+func (l Lane) Target() uint32 { return uint32(l >> 8) }
+
+// ClassOf is the class of a fresh task.
+func ClassOf(p schemas.Priority) Class {
+	switch p {
+	case schemas.PriorityHigh:
+		return ClassHigh
+	case schemas.PriorityLow:
+		return ClassLow
+	}
+	return ClassNormal
+}
