@@ -16,12 +16,14 @@ fetch_kafka() {
   local tmp
   mkdir -p "$cache"
   tmp=$(mktemp -d "$cache/kafka-fetch.XXXXXX")
+  # shellcheck disable=SC2064  # now, as $tmp is local
+  trap "rm -rf '$tmp'" EXIT
   "$scripts/retry" mvn -B -q -C -f "$scripts/servers.d/kafka.pom.xml" -Dmaven.repo.local="$tmp/m2" \
-    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$tmp/lib" >&2 </dev/null
+    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$tmp/lib" >&2 </dev/null ||
+    fail "fetching Kafka's jars failed"
   (cd "$tmp/lib" && sha256sum --quiet --strict -c "$scripts/servers.d/kafka.sha256") >&2 || fail "Kafka's jars are not what kafka.sha256 says"
   # Renamed last: a folder with this name is whole. A loser of a race between two sets finds the winner's.
   mv -T "$tmp/lib" "$kafka_lib" 2>/dev/null || [[ -d $kafka_lib ]]
-  rm -rf "$tmp"
 }
 
 kafka_prepare() {
