@@ -1,0 +1,296 @@
+package index_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/notyet/notyet/internal/index"
+)
+
+// onEveryServer runs f on miniredis, by both kinds of client, always, and on the server that
+// NOTYET_REDIS_ADDRS names when it is set, under a prefix of its own.
+func onEveryServer(t *testing.T, f func(t *testing.T, x *index.Index, raw *redis.Client, prefix string)) {
+	run := func(t *testing.T, addr, prefix string, cluster bool) {
+		x, err := index.New(index.Config{Addrs: []string{addr}, Prefix: prefix, Cluster: cluster}, zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel)))
+		require.NoError(t, err)
+		t.Cleanup(x.Close)
+		raw := redis.NewClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { _ = raw.Close() })
+		t.Cleanup(func() { dropPrefix(t, raw, prefix) })
+		f(t, x, raw, prefix)
+	}
+	t.Run("miniredis", func(t *testing.T) {
+		run(t, miniredis.RunT(t).Addr(), "notyet", false)
+	})
+	// One node that has all the hash slots: the client of a cluster, at least.
+	t.Run("miniredis as a cluster", func(t *testing.T) {
+		run(t, miniredis.RunT(t).Addr(), "notyet", true)
+	})
+	t.Run("redis", func(t *testing.T) {
+		addrs := os.Getenv("NOTYET_REDIS_ADDRS")
+		if addrs == "" {
+			t.Skip("NOTYET_REDIS_ADDRS is not set")
+		}
+		addr, _, _ := strings.Cut(addrs, ",")
+		run(t, addr, fmt.Sprintf("test-%x", rand.Uint64()), false)
+	})
+}
+
+func dropPrefix(t *testing.T, raw *redis.Client, prefix string) {
+	ctx := context.Background()
+	keys, err := raw.Keys(ctx, "{"+prefix+":*").Result()
+	require.NoError(t, err)
+	if len(keys) > 0 {
+		require.NoError(t, raw.Unlink(ctx, keys...).Err())
+	}
+}
+
+const base = int64(1_790_000_000_000) // a day in 2026, in ms: near enough to what scores will be
+
+func TestAddNextRemove(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+		ctx := t.Context()
+		require.NoError(t, x.Ping(ctx))
+		entries := []index.Entry{
+			{Slot: 1, Pos: base + 5, Seq: 3<<48 | 1},
+			{Slot: 0, Pos: base + 1, Seq: 3<<48 | 2},
+			{Slot: 1, Pos: base + 2, Seq: 1<<64 - 1}, // the highest seq there is
+			{Slot: 7, Pos: base + 2, Seq: 0},
+		}
+		require.NoError(t, x.Add(ctx, entries))
+		require.NoError(t, x.Add(ctx, entries), "a doubled command must change nothing")
+
+		next, err := x.Next(ctx, []index.SlotPos{{Slot: 1, Pos: 0}, {Slot: 9, Pos: 0}, {Slot: 0, Pos: base}, {Slot: 7, Pos: base + 2}})
+		require.NoError(t, err)
+		require.Equal(t, []index.SlotPos{{Slot: 1, Pos: base + 2}, {Slot: 0, Pos: base + 1}}, next)
+		next, err = x.Next(ctx, []index.SlotPos{{Slot: 1, Pos: base + 2}})
+		require.NoError(t, err)
+		require.Equal(t, []index.SlotPos{{Slot: 1, Pos: base + 5}}, next, "the first above, not at")
+
+		members, err := x.Members(ctx, 1)
+		require.NoError(t, err)
+		require.Equal(t, []index.Entry{entries[2], entries[0]}, members)
+
+		require.NoError(t, x.Remove(ctx, entries[:3]))
+		require.NoError(t, x.Remove(ctx, entries[:3]))
+		for slot, want := range map[int]int{0: 0, 1: 0, 7: 1} {
+			members, err := x.Members(ctx, slot)
+			require.NoError(t, err)
+			require.Len(t, members, want, "slot %d", slot)
+		}
+	})
+}
+
+func TestAddMovesAnEntryToItsLastPosition(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+		ctx := t.Context()
+		require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 2, Pos: base, Seq: 8}, {Slot: 3, Pos: 1, Seq: 9}, {Slot: 2, Pos: base + 9, Seq: 8}}))
+		members, err := x.Members(ctx, 2)
+		require.NoError(t, err)
+		require.Equal(t, []index.Entry{{Slot: 2, Pos: base + 9, Seq: 8}}, members)
+	})
+}
+
+// Larger than one command and than one pipeline, over several slots.
+func TestManyEntries(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+		ctx := t.Context()
+		const n, slots = 12_345, 3
+		entries := make([]index.Entry, n)
+		for i := range entries {
+			entries[i] = index.Entry{Slot: i % slots, Pos: base + int64(i), Seq: uint64(i)}
+		}
+		rand.Shuffle(n, func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
+		require.NoError(t, x.Add(ctx, entries))
+		total := 0
+		for slot := range slots {
+			members, err := x.Members(ctx, slot)
+			require.NoError(t, err)
+			for i, e := range members {
+				require.Equal(t, index.Entry{Slot: slot, Pos: base + int64(i*slots+slot), Seq: uint64(i*slots + slot)}, e)
+			}
+			total += len(members)
+		}
+		require.Equal(t, n, total)
+
+		require.NoError(t, x.Remove(ctx, entries[1:]))
+		left, err := x.Members(ctx, entries[0].Slot)
+		require.NoError(t, err)
+		require.Equal(t, entries[:1], left)
+	})
+}
+
+func TestCountAndTrimBounds(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+		ctx := t.Context()
+		for i := range int64(10) {
+			require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 4, Pos: base + i, Seq: uint64(i)}, {Slot: 5, Pos: base + i, Seq: uint64(i)}}))
+		}
+		for _, c := range []struct{ from, to, want int64 }{
+			{base - 1, base + 9, 10}, {base, base + 9, 9}, {base, base, 0}, {base, base + 1, 1}, {base + 9, base, 0}, {base - 1, 1 << 53, 10},
+		} {
+			n, err := x.Count(ctx, 4, c.from, c.to)
+			require.NoError(t, err)
+			require.Equal(t, c.want, n, "(%d, %d]", c.from-base, c.to-base)
+		}
+		for range 2 {
+			require.NoError(t, x.Trim(ctx, []index.SlotPos{{Slot: 4, Pos: base + 3}, {Slot: 5, Pos: base + 9}, {Slot: 6, Pos: base}}))
+		}
+		left, err := x.Members(ctx, 4)
+		require.NoError(t, err)
+		require.Len(t, left, 6)
+		require.Equal(t, base+4, left[0].Pos)
+		n, err := x.Count(ctx, 5, -1<<53, 1<<53)
+		require.NoError(t, err)
+		require.Zero(t, n)
+	})
+}
+
+func TestScoresAreExact(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+		ctx := t.Context()
+		const highest = int64(1 << 53)
+		require.NoError(t, x.Add(ctx, []index.Entry{{Pos: highest - 1, Seq: 1}, {Pos: highest, Seq: 2}, {Pos: -highest, Seq: 3}}))
+		next, err := x.Next(ctx, []index.SlotPos{{Pos: highest - 1}})
+		require.NoError(t, err)
+		require.Equal(t, []index.SlotPos{{Pos: highest}}, next)
+		members, err := x.Members(ctx, 0)
+		require.NoError(t, err)
+		require.Equal(t, []index.Entry{{Pos: -highest, Seq: 3}, {Pos: highest - 1, Seq: 1}, {Pos: highest, Seq: 2}}, members)
+
+		require.ErrorContains(t, x.Add(ctx, []index.Entry{{Pos: highest + 1, Seq: 4}}), "2^53")
+	})
+}
+
+func TestMarks(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, raw *redis.Client, prefix string) {
+		ctx := t.Context()
+		require.NoError(t, x.SetMark(ctx, 1, base))
+		require.NoError(t, x.SetMark(ctx, 2, 0))
+		require.NoError(t, raw.Set(ctx, "{"+prefix+":3}:mark", "not a number", 0).Err())
+		marks, err := x.Marks(ctx, []int{0, 1, 2, 3})
+		require.NoError(t, err)
+		require.Equal(t, map[int]int64{1: base, 2: 0}, marks, "an absent or foreign mark means: rebuild")
+
+		require.NoError(t, x.SetMark(ctx, 1, base+1))
+		require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 1, Pos: base, Seq: 1}, {Slot: 2, Pos: base, Seq: 2}}))
+		for range 2 {
+			require.NoError(t, x.Clear(ctx, 1))
+		}
+		marks, err = x.Marks(ctx, []int{1, 2})
+		require.NoError(t, err)
+		require.Equal(t, map[int]int64{2: 0}, marks)
+		members, err := x.Members(ctx, 1)
+		require.NoError(t, err)
+		require.Empty(t, members)
+		n, err := x.Count(ctx, 2, 0, base)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n, "another slot must not be touched")
+	})
+}
+
+func TestNothingToDo(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+		ctx := t.Context()
+		require.NoError(t, x.Add(ctx, nil))
+		require.NoError(t, x.Remove(ctx, nil))
+		require.NoError(t, x.Trim(ctx, nil))
+		require.NoError(t, x.Wake(ctx, nil))
+		next, err := x.Next(ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, next)
+		marks, err := x.Marks(ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, marks)
+	})
+}
+
+func TestKeysOfASlotShareAHashTag(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, raw *redis.Client, prefix string) {
+		ctx := t.Context()
+		require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 17, Pos: base, Seq: 1}}))
+		require.NoError(t, x.SetMark(ctx, 17, base))
+		keys, err := raw.Keys(ctx, "*"+prefix+"*").Result()
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"{" + prefix + ":17}:due", "{" + prefix + ":17}:mark"}, keys)
+		members, err := raw.ZRange(ctx, "{"+prefix+":17}:due", 0, -1).Result()
+		require.NoError(t, err)
+		require.Equal(t, []string{"1"}, members)
+	})
+}
+
+func TestForeignMemberIsAnErrorNotAnEntry(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, raw *redis.Client, prefix string) {
+		ctx := t.Context()
+		require.NoError(t, raw.ZAdd(ctx, "{"+prefix+":1}:due", redis.Z{Score: 1, Member: "whose?"}).Err())
+		_, err := x.Members(ctx, 1)
+		require.ErrorContains(t, err, "whose?")
+	})
+}
+
+func TestServerAnswersAnError(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, raw *redis.Client, prefix string) {
+		ctx := t.Context()
+		require.NoError(t, raw.Set(ctx, "{"+prefix+":1}:due", "a string", 0).Err())
+		require.ErrorContains(t, x.Add(ctx, []index.Entry{{Slot: 0, Pos: 1, Seq: 1}, {Slot: 1, Pos: 1, Seq: 1}}), "WRONGTYPE")
+		_, err := x.Next(ctx, []index.SlotPos{{Slot: 0}, {Slot: 1}})
+		require.ErrorContains(t, err, "WRONGTYPE")
+		require.NoError(t, raw.ZAdd(ctx, "{"+prefix+":1}:mark", redis.Z{Member: 1}).Err())
+		_, err = x.Marks(ctx, []int{0, 1})
+		require.ErrorContains(t, err, "WRONGTYPE", "hidden behind the absent key of slot 0")
+	})
+}
+
+// A dead server must cost a caller little: one refused connection and one retry.
+func TestAwayAndBack(t *testing.T) {
+	m := miniredis.RunT(t)
+	x, err := index.New(index.Config{Addrs: []string{m.Addr()}}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(x.Close)
+	ctx := t.Context()
+	require.NoError(t, x.SetMark(ctx, 1, 1))
+
+	m.Close()
+	begin := time.Now()
+	_, err = x.Marks(ctx, []int{1})
+	require.Error(t, err, "an unreachable server must not look like an empty one")
+	require.Error(t, x.Ping(ctx))
+	require.Less(t, time.Since(begin), 2*time.Second)
+
+	require.NoError(t, m.Restart())
+	require.NoError(t, x.SetMark(ctx, 1, 2), "the first command after it is back")
+}
+
+func TestConfig(t *testing.T) {
+	for name, c := range map[string]index.Config{
+		"braces":               {Prefix: "a{b"},
+		"cluster and sentinel": {Cluster: true, MasterName: "m"},
+		"cluster database":     {Cluster: true, DB: 1},
+		"two addresses":        {Addrs: []string{"a:1", "b:1"}},
+		"negative timeout":     {Timeout: -1},
+	} {
+		_, err := index.New(c, zap.NewNop())
+		require.ErrorContains(t, err, "configuring the index", name)
+	}
+	for name, c := range map[string]index.Config{
+		"zero":     {},
+		"cluster":  {Cluster: true, Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}},
+		"sentinel": {MasterName: "m", Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}, DB: 3},
+	} {
+		x, err := index.New(c, zap.NewNop())
+		require.NoError(t, err, name)
+		x.Close()
+		require.Error(t, x.Ping(t.Context()), "closed")
+	}
+}
