@@ -23,8 +23,8 @@ const (
 	// ExitSource is the outbox source of events about tasks that left their line; every scanner looks after it.
 	ExitSource  = 2
 	firstSource = 16
-	maxSource    = 1<<15 - 1 // seq stays positive
-	offsetBits   = 48
+	maxSource   = 1<<15 - 1 // seq stays positive
+	offsetBits  = 48
 )
 
 // Seq packs a source and an offset.

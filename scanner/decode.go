@@ -1,0 +1,62 @@
+package scanner
+
+import (
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// decode makes a change of an intake record. A bad request becomes one too, a rejection; a bad report is nothing to
+// anyone.
+func (s *Scanner) decode(source int, r *kgo.Record) (store.Change, bool) {
+	c := store.Change{Seq: store.Seq(source, r.Offset)}
+	if r.Topic == s.cfg.Reports {
+		report, err := schemas.DecodeReport(r)
+		if err != nil {
+			s.metrics.badReports.Inc()
+			s.log.Debug("ignoring a bad report", zap.Int32("partition", r.Partition), zap.Int64("offset", r.Offset), zap.Error(err))
+			return c, false
+		}
+		c.Report = &report
+		return c, true
+	}
+	limits, ok := s.cfg.IntakeLimits[r.Topic]
+	if !ok {
+		limits = s.cfg.Limits
+	}
+	request, err := schemas.Decode(r, limits)
+	if err == nil {
+		err = supported(&request)
+	}
+	if err != nil {
+		c.Rejected = rejected(c.Seq, r, err)
+		return c, true
+	}
+	c.Request = &request
+	return c, true
+}
+
+// supported rejects what the contract has and this version cannot do yet, rather than drop it.
+func supported(r *schemas.Request) error {
+	switch {
+	case r.Op >= schemas.OpTimer:
+		return &schemas.Rejection{ID: r.ID, Topic: r.Topic, Header: schemas.HeaderOp, Value: r.Op.String(), Problem: "is not supported by this version", Fix: "use schedule, cancel or fire"}
+	case r.URL != "":
+		return &schemas.Rejection{ID: r.ID, Header: schemas.HeaderURL, Value: r.URL, Problem: "is not supported by this version", Fix: "name a topic in " + schemas.HeaderTopic}
+	}
+	return nil
+}
+
+func rejected(seq int64, r *kgo.Record, err error) *store.DeadLetter {
+	d := &store.DeadLetter{Seq: seq, Kind: store.KindRejected, Reason: err.Error()}
+	var rej *schemas.Rejection
+	if errors.As(err, &rej) {
+		d.Topic, d.TaskID = rej.Topic, rej.ID
+	}
+	d.Body = schemas.EncodeRejected(r)
+	return d
+}

@@ -1,0 +1,63 @@
+package scanner
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/notyet/notyet/store"
+)
+
+type metrics struct {
+	requests     *prometheus.CounterVec
+	batchTime    prometheus.Histogram
+	batchSize    prometheus.Histogram
+	fenced       prometheus.Counter
+	storeErrors  prometheus.Counter
+	fetchErrors  prometheus.Counter
+	badReports   prometheus.Counter
+	eventErrors  prometheus.Counter
+	leftovers    prometheus.Counter
+	indexDropped prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: name, Help: help})
+	}
+	return &metrics{
+		requests: f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: "requests_total", Help: "Intake records stored, by what they were."}, []string{"kind"}),
+		batchTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "scanner", Name: "batch_seconds", Help: "Time to store a batch.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14)}),
+		batchSize: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "scanner", Name: "batch_records", Help: "Records in a batch.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 8)}),
+		fenced:       counter("fenced_total", "Batches refused because another scanner had stored them."),
+		storeErrors:  counter("store_errors_total", "Failed calls to the database, each tried again."),
+		fetchErrors:  counter("fetch_errors_total", "Failed fetches of intake partitions."),
+		badReports:   counter("bad_reports_total", "Reports that could not be read."),
+		eventErrors:  counter("event_errors_total", "Events that could not be sent, each tried again."),
+		leftovers:    counter("leftover_events_total", "Runs of events that a dead process had left untold."),
+		indexDropped: counter("index_dropped_total", "Index updates dropped while the index was away."),
+	}
+}
+
+func (m *metrics) batch(b store.Batch, took time.Duration) {
+	m.batchTime.Observe(took.Seconds())
+	m.batchSize.Observe(float64(len(b.Changes)))
+	kinds := map[string]int{}
+	for _, c := range b.Changes {
+		switch {
+		case c.Rejected != nil:
+			kinds["rejected"]++
+		case c.Report != nil:
+			kinds["report"]++
+		default:
+			kinds[c.Request.Op.String()]++
+		}
+	}
+	for kind, n := range kinds {
+		m.requests.WithLabelValues(kind).Add(float64(n))
+	}
+}

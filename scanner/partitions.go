@@ -1,0 +1,199 @@
+package scanner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store"
+)
+
+type partitionKey struct {
+	topic     string
+	partition int32
+}
+
+// partitions knows, for each assigned intake partition, which source it is and how far the database has it. The database
+// says where to begin; the offsets that Kafka keeps for the group are written for lag monitors and never read.
+type partitions struct {
+	s         *Scanner
+	mu        sync.Mutex
+	topicIDs  map[string][16]byte
+	sources   map[partitionKey]*store.Source
+	committed map[string]map[int32]kgo.EpochOffset
+}
+
+func newPartitions(s *Scanner) *partitions {
+	return &partitions{s: s, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, committed: map[string]map[int32]kgo.EpochOffset{}}
+}
+
+// begin is called with newly assigned partitions and the offsets of the group; it answers where to fetch from.
+func (p *partitions) begin(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	err := p.s.retry(ctx, "looking up where the intake stands", func() error { return p.lookUp(ctx, offsets) })
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for topic, parts := range offsets {
+		for part := range parts {
+			at := kgo.NewOffset().AtStart()
+			if src := p.sources[partitionKey{topic, part}]; src != nil {
+				at = kgo.NewOffset().At(src.Next)
+				p.s.log.Info("taking an intake partition", zap.String("topic", topic), zap.Int32("partition", part), zap.Int64("offset", src.Next))
+			}
+			parts[part] = at
+		}
+	}
+	return offsets, nil
+}
+
+func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) error {
+	var topics []string
+	for topic := range offsets {
+		topics = append(topics, topic)
+	}
+	ids, err := kafka.TopicIDs(ctx, p.s.producer, topics...)
+	if err != nil {
+		return err
+	}
+	known, err := p.s.store.Sources(ctx)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for topic, id := range ids {
+		p.topicIDs[topic] = id
+	}
+	for topic, parts := range offsets {
+		for part := range parts {
+			delete(p.sources, partitionKey{topic, part})
+		}
+	}
+	for _, src := range known {
+		_, assigned := offsets[src.Topic][src.Partition]
+		if assigned && src.TopicID == p.topicIDs[src.Topic] {
+			p.sources[partitionKey{src.Topic, src.Partition}] = &src
+		}
+	}
+	return nil
+}
+
+// source answers a partition's source, made on first use to begin at offset first.
+func (p *partitions) source(ctx context.Context, key partitionKey, first int64) (store.Source, error) {
+	p.mu.Lock()
+	src, id := p.sources[key], p.topicIDs[key.topic]
+	p.mu.Unlock()
+	if src != nil {
+		return *src, nil
+	}
+	made, err := p.s.store.Source(ctx, key.topic, id, key.partition, first)
+	if err != nil {
+		return store.Source{}, err
+	}
+	p.set(key, made)
+	return made, nil
+}
+
+func (p *partitions) set(key partitionKey, src store.Source) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sources[key] = &src
+}
+
+// reread forgets what is known of a partition after the database said that it is elsewhere, and reads it anew. A database
+// that stands further back than the records at hand was restored: the intake is then read again from where it stands.
+func (p *partitions) reread(ctx context.Context, key partitionKey, at int64) error {
+	p.mu.Lock()
+	id := p.topicIDs[key.topic]
+	p.mu.Unlock()
+	src, err := p.s.store.Source(ctx, key.topic, id, key.partition, at)
+	if err != nil {
+		return err
+	}
+	p.set(key, src)
+	if src.Next < at {
+		p.s.log.Warn("the database stands before the records at hand: reading the intake again from there",
+			zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offset", src.Next), zap.Int64("at_hand", at))
+		p.s.consumer.SetOffsets(map[string]map[int32]kgo.EpochOffset{key.topic: {key.partition: {Epoch: -1, Offset: src.Next}}})
+	}
+	return nil
+}
+
+// stored notes how far the database has a partition.
+func (p *partitions) stored(key partitionKey, src store.Source, epoch int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sources[key] != nil {
+		p.sources[key] = &src
+	}
+	if p.committed[key.topic] == nil {
+		p.committed[key.topic] = map[int32]kgo.EpochOffset{}
+	}
+	p.committed[key.topic][key.partition] = kgo.EpochOffset{Epoch: epoch, Offset: src.Next}
+}
+
+// drop forgets revoked partitions. Batches in flight may still be stored: the offsets in the database let it happen once.
+func (p *partitions) drop(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for topic, parts := range gone {
+		for _, part := range parts {
+			delete(p.sources, partitionKey{topic, part})
+			delete(p.committed[topic], part)
+		}
+	}
+}
+
+// ids answers the sources that this scanner looks after.
+func (p *partitions) ids() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := []int{store.ExitSource}
+	for _, src := range p.sources {
+		out = append(out, src.ID)
+	}
+	return out
+}
+
+func (p *partitions) commitEvery(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p.commit(ctx)
+		}
+	}
+}
+
+// commit tells Kafka what the database has durably, never more.
+func (p *partitions) commit(ctx context.Context) {
+	p.mu.Lock()
+	offsets := p.committed
+	p.committed = map[string]map[int32]kgo.EpochOffset{}
+	p.mu.Unlock()
+	for topic, parts := range offsets {
+		if len(parts) == 0 {
+			delete(offsets, topic)
+		}
+	}
+	if len(offsets) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	p.s.consumer.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
+		if err != nil {
+			p.s.log.Debug("committing offsets for lag monitors failed", zap.Error(err))
+		}
+	})
+}

@@ -1,0 +1,207 @@
+// Package scanner takes requests and reports from the intake topics and stores them: Kafka records go in; task rows, index
+// entries and answers on the results topic come out.
+//
+// Order of effects, for each batch: (1) one transaction stores the tasks, the events that answer them and the intake
+// offsets they came from; (2) the index learns of them and the dispatchers are woken; (3) the events are told, and
+// forgotten once Kafka has acknowledged them; (4) the group's offset is committed to Kafka, for lag monitors only. Where a
+// scanner dies, the next one begins at the offsets in the database, tells what was left untold, and the dispatchers find
+// what the index has not learned.
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// Config of a scanner. The zero value works.
+type Config struct {
+	// Group is the consumer group that shares the intake partitions. Default "notyet-scanner".
+	Group string
+	// Intake are the topics with requests. Default notyet.intake.
+	Intake []string
+	// Reports is the topic with consumers' reports. Default notyet.reports.
+	Reports string
+	// Results is the topic that events go to. Default notyet.results.
+	Results string
+	// Limits of a request.
+	Limits schemas.Limits
+	// IntakeLimits replace Limits for the intake topics that they name.
+	IntakeLimits map[string]schemas.Limits
+	// Window is the near future that the index holds. Default 2 h.
+	Window time.Duration
+	// Workers store batches side by side, each on its own connection; a partition always goes to the same one.
+	// Default 4: more make the database no faster (measured: one connection 28k rows/s, four 50k, limited by its CPU).
+	Workers int
+	// BatchRecords bounds a transaction. Default 2000: about 60 ms of work for the database, during whose last few the
+	// slots are locked.
+	BatchRecords int
+}
+
+func (c Config) withDefaults() Config {
+	def(&c.Group, "notyet-scanner")
+	def(&c.Reports, schemas.TopicReports)
+	def(&c.Results, schemas.TopicResults)
+	def(&c.Window, 2*time.Hour)
+	def(&c.Workers, 4)
+	def(&c.BatchRecords, 2000)
+	if len(c.Intake) == 0 {
+		c.Intake = []string{schemas.TopicIntake}
+	}
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Scanner is one member of the group. Make it with New.
+type Scanner struct {
+	cfg     Config
+	store   *store.Store
+	index   *index.Index
+	log     *zap.Logger
+	metrics *metrics
+
+	consumer *kgo.Client
+	producer *kgo.Client // events; also asks about topics, so that the consumer's session is never in the way
+	parts    *partitions
+	workers  []*worker
+	indexing chan store.Applied
+	telling  *teller
+}
+
+// New checks the configuration and connects nothing yet.
+func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Scanner, error) {
+	cfg = cfg.withDefaults()
+	s := &Scanner{cfg: cfg, store: st, index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
+	var err error
+	if s.producer, err = kafka.NewProducer(kcfg, log); err != nil {
+		return nil, err
+	}
+	s.parts = newPartitions(s)
+	topics := append([]string{cfg.Reports}, cfg.Intake...)
+	s.consumer, err = kafka.NewConsumerGroup(kcfg, cfg.Group, topics, log,
+		kgo.AdjustFetchOffsetsFn(s.parts.begin),
+		kgo.OnPartitionsRevoked(s.parts.drop),
+		kgo.OnPartitionsLost(s.parts.drop),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.FetchMaxWait(250*time.Millisecond),
+	)
+	if err != nil {
+		s.producer.Close()
+		return nil, err
+	}
+	s.telling = newTeller(s)
+	for range cfg.Workers {
+		s.workers = append(s.workers, newWorker(s))
+	}
+	return s, nil
+}
+
+// Ready answers what keeps the scanner from taking requests.
+func (s *Scanner) Ready(ctx context.Context) error {
+	return errors.Join(kafka.Ping(ctx, s.producer), s.store.Ping(ctx))
+}
+
+// Run takes requests until ctx ends; then it finishes the batches at hand and leaves the group.
+func (s *Scanner) Run(ctx context.Context) error {
+	defer s.producer.Close()
+	defer s.consumer.Close()
+	// What is at hand when ctx ends is still stored and told, within the time that remains to work.
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	helpers, helping := errgroup.WithContext(work)
+	helpers.Go(func() error { s.feedIndex(helping); return nil })
+	helpers.Go(func() error { s.telling.run(helping); return nil })
+	helpers.Go(func() error { s.resolve(ctx); return nil })
+	helpers.Go(func() error { s.parts.commitEvery(ctx, time.Second); return nil })
+
+	workers := errgroup.Group{}
+	for _, w := range s.workers {
+		workers.Go(func() error { return w.run(ctx, work) })
+	}
+	err := s.poll(ctx)
+	for _, w := range s.workers {
+		close(w.in)
+	}
+	err = errors.Join(err, workers.Wait())
+	s.telling.drain(5 * time.Second)
+	s.parts.commit(work)
+	cancel()
+	_ = helpers.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// poll hands fetched records to the workers. A full worker holds it up, and so the intake waits where it is safe: in Kafka.
+func (s *Scanner) poll(ctx context.Context) error {
+	for ctx.Err() == nil {
+		fetches := s.consumer.PollRecords(ctx, 10_000)
+		if fetches.IsClientClosed() {
+			return errors.New("polling the intake: the client was closed")
+		}
+		fetches.EachError(func(topic string, partition int32, err error) {
+			if ctx.Err() == nil {
+				s.metrics.fetchErrors.Inc()
+				s.log.Warn("fetching intake failed", zap.String("topic", topic), zap.Int32("partition", partition), zap.Error(err))
+			}
+		})
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+			if len(p.Records) == 0 {
+				return
+			}
+			w := s.workers[workerOf(p.Topic, p.Partition, len(s.workers))]
+			select {
+			case w.in <- p.Records:
+			case <-ctx.Done():
+			}
+		})
+	}
+	return nil
+}
+
+func workerOf(topic string, partition int32, n int) int {
+	h := uint32(partition)
+	for _, c := range []byte(topic) {
+		h = h*31 + uint32(c)
+	}
+	return int(h % uint32(n))
+}
+
+func nowMillis() int64 { return time.Now().UnixMilli() }
+
+// retry runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s: bad world, keep and try again.
+func (s *Scanner) retry(ctx context.Context, what string, f func() error) error {
+	pause := 50 * time.Millisecond
+	for {
+		err := f()
+		if err == nil || errors.Is(err, store.ErrFenced) {
+			return err
+		}
+		s.metrics.storeErrors.Inc()
+		s.log.Warn("the database did not take it, trying again", zap.String("doing", what), zap.Duration("pause", pause), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, errors.Join(err, ctx.Err()))
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}

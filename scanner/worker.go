@@ -1,0 +1,149 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+)
+
+// worker stores the records of its partitions, batch after batch.
+type worker struct {
+	s  *Scanner
+	in chan []*kgo.Record // runs of one partition each, in order
+}
+
+func newWorker(s *Scanner) *worker { return &worker{s: s, in: make(chan []*kgo.Record, 8)} }
+
+// run ends when in is closed and empty; what is at hand when ctx ends is still stored, with a few tries.
+func (w *worker) run(ctx, work context.Context) error {
+	for first := range w.in {
+		runs, count := [][]*kgo.Record{first}, len(first)
+	more:
+		for count < w.s.cfg.BatchRecords { // what waits already goes along; nothing is waited for
+			select {
+			case next, ok := <-w.in:
+				if !ok {
+					break more
+				}
+				runs = append(runs, next)
+				count += len(next)
+			default:
+				break more
+			}
+		}
+		bound, cancel := context.WithCancel(work)
+		stop := context.AfterFunc(ctx, func() { time.AfterFunc(5*time.Second, cancel) })
+		err := w.store(bound, runs)
+		stop()
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// store puts runs into the database, in transactions of at most BatchRecords, until all are in.
+func (w *worker) store(ctx context.Context, runs [][]*kgo.Record) error {
+	for len(runs) > 0 {
+		batch, covered, rest, err := w.assemble(ctx, runs)
+		if err != nil {
+			return err
+		}
+		if len(covered) == 0 {
+			return nil // all of it is stored already
+		}
+		began := time.Now()
+		var done store.Applied
+		err = w.s.retry(ctx, "storing requests", func() (err error) {
+			done, err = w.s.store.Apply(ctx, batch, nowMillis())
+			return err
+		})
+		if errors.Is(err, store.ErrFenced) {
+			if err := w.catchUp(ctx, covered); err != nil {
+				return err
+			}
+			continue // the same runs again, less what turned out to be stored
+		}
+		if err != nil {
+			return err
+		}
+		for _, c := range covered {
+			w.s.parts.stored(c.key, c.src, c.epoch)
+		}
+		w.s.metrics.batch(batch, time.Since(began))
+		w.s.applied(done)
+		runs = rest
+	}
+	return nil
+}
+
+// coverage is what a batch covers of one partition.
+type coverage struct {
+	key   partitionKey
+	src   store.Source // as it stands once the batch is stored
+	first int64
+	epoch int32
+}
+
+// assemble makes the next batch of runs, leaving out what the database has already, and answers what remains after it.
+func (w *worker) assemble(ctx context.Context, runs [][]*kgo.Record) (b store.Batch, covered []coverage, rest [][]*kgo.Record, err error) {
+	at := map[partitionKey]int{}
+	for i, run := range runs {
+		if len(b.Changes) >= w.s.cfg.BatchRecords {
+			rest = append(rest, runs[i:]...)
+			break
+		}
+		key := partitionKey{run[0].Topic, run[0].Partition}
+		n, seen := at[key]
+		if !seen {
+			var src store.Source
+			err := w.s.retry(ctx, "reading the source", func() (err error) { src, err = w.s.parts.source(ctx, key, run[0].Offset); return err })
+			if err != nil {
+				return b, nil, nil, err
+			}
+			n, at[key] = len(covered), len(covered)
+			covered = append(covered, coverage{key: key, src: src, first: src.Next})
+		}
+		c := &covered[n]
+		take := min(len(run), w.s.cfg.BatchRecords-len(b.Changes))
+		for _, r := range run[:take] {
+			if r.Offset < c.src.Next {
+				continue
+			}
+			if change, ok := w.s.decode(c.src.ID, r); ok {
+				b.Changes = append(b.Changes, change)
+			}
+			c.src.Next, c.epoch = r.Offset+1, r.LeaderEpoch
+		}
+		if take < len(run) {
+			rest = append(rest, run[take:])
+		}
+	}
+	moved := covered[:0]
+	for _, c := range covered {
+		if c.src.Next > c.first {
+			moved = append(moved, c)
+			b.Advance = append(b.Advance, store.Advance{Source: c.src.ID, From: c.first, To: c.src.Next})
+		}
+	}
+	return b, moved, rest, nil
+}
+
+// catchUp reads where the database stands after it refused a batch.
+func (w *worker) catchUp(ctx context.Context, covered []coverage) error {
+	w.s.metrics.fenced.Inc()
+	for _, c := range covered {
+		w.s.log.Info("an intake partition is elsewhere by now", zap.String("topic", c.key.topic), zap.Int32("partition", c.key.partition), zap.Int64("offset", c.first))
+		err := w.s.retry(ctx, "reading the source", func() error { return w.s.parts.reread(ctx, c.key, c.first) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
