@@ -1,0 +1,100 @@
+package sendlog
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+)
+
+var epoch = time.UnixMilli(1_790_000_000_000)
+
+func mustOpen(t *testing.T, dir string, cfg Config) *Log {
+	t.Helper()
+	l, err := Open(dir, cfg, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// clock is set by tests, so that "since" needs no waiting.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time { return c.now }
+
+func intent(seq uint64) Intent {
+	return Intent{
+		Seq: seq, Attempt: 1, Slot: int32(seq % 64), Epoch: 7, Due: epoch.UnixMilli() + int64(seq),
+		Topic: "orders.due", ID: fmt.Sprintf("order-%d", seq), BodyHash: seq * 0x9e3779b97f4a7c15,
+	}
+}
+
+func outcome(seq uint64) Outcome {
+	return Outcome{Seq: seq, Attempt: 1, Acked: true, Partition: int32(seq % 8), Offset: int64(seq), At: epoch.UnixMilli()}
+}
+
+// appendOne writes one batch: an intent per seq.
+func appendOne(t *testing.T, l *Log, seqs ...uint64) {
+	t.Helper()
+	var intents []Intent
+	for _, seq := range seqs {
+		intents = append(intents, intent(seq))
+	}
+	require.NoError(t, l.AppendIntents(t.Context(), intents))
+}
+
+// replayed returns the seqs of all intents from a moment on.
+func replayed(t *testing.T, l *Log, from time.Time) ([]uint64, error) {
+	t.Helper()
+	var seqs []uint64
+	err := l.Replay(t.Context(), from, func(e Entry) error {
+		if e.Intent != nil {
+			require.Equal(t, intent(e.Intent.Seq), *e.Intent)
+			seqs = append(seqs, e.Intent.Seq)
+		}
+		return nil
+	})
+	return seqs, err
+}
+
+// copyDir is what a kill -9 leaves: the files as they are, and no lock.
+func copyDir(t *testing.T, from string) string {
+	t.Helper()
+	to := t.TempDir()
+	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+	return to
+}
+
+// newest returns the last of the files in dir/db with that extension.
+func newest(t *testing.T, dir, ext string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "db", "*"+ext))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return files[len(files)-1]
+}
+
+func size(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	return info.Size()
+}
+
+func diskUsage(t *testing.T, dir string) (total int64) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		total += info.Size()
+		return err
+	}))
+	return total
+}
