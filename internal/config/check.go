@@ -1,0 +1,208 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// check finds values that can be read and cannot work. Keys whose values could not be read hold their defaults.
+func (l *loader) check(c *Config) {
+	l.addresses("kafka.brokers", c.Kafka.Brokers)
+	l.addresses("redis.addrs", c.Redis.Addrs)
+	l.addresses("zookeeper.servers", c.ZooKeeper.Servers)
+	l.listen("http.addr", c.HTTP.Addr)
+	l.dsn(c.MySQL.DSN)
+	l.sasl(c.Kafka.SASL)
+	l.tls("kafka.tls", c.Kafka.TLS)
+	l.tls("redis.tls", c.Redis.TLS)
+	l.redis(c.Redis)
+	l.topics(c)
+	l.numbers(c)
+	l.durations(c)
+	l.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	l.oneOf("log.format", c.Log.Format, "json", "console")
+	if r := c.ZooKeeper.Root; !strings.HasPrefix(r, "/") || len(r) < 2 || strings.HasSuffix(r, "/") || strings.Contains(r, "//") {
+		l.bad("zookeeper.root", r, "is not a path below /", "write one such as /notyet")
+	}
+}
+
+// bad adds a problem with the value that key has.
+func (l *loader) bad(key, value, problem, fix string) {
+	if f, _ := find(fields, key); f.secret {
+		value = ""
+	}
+	l.add(Problem{Key: key, Source: l.origin[key], Value: value, Problem: problem, Fix: fix})
+}
+
+func (l *loader) addresses(key string, list []string) {
+	if len(list) == 0 {
+		l.bad(key, "", "is empty", "write host:port")
+	}
+	for _, a := range list {
+		if !address(a) {
+			l.bad(key, a, "is not an address", "write host:port, several with commas between them")
+		}
+	}
+}
+
+// address takes a host alone too: each client knows its usual port.
+func address(a string) bool {
+	host, port, err := net.SplitHostPort(a)
+	if err != nil {
+		return a != "" && !strings.ContainsAny(a, " /:@")
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n > 0 && n <= 65535 && host != "" && !strings.ContainsAny(host, " /@")
+}
+
+func (l *loader) listen(key, addr string) {
+	_, port, err := net.SplitHostPort(addr)
+	n, portErr := strconv.Atoi(port)
+	if err != nil || portErr != nil || n < 0 || n > 65535 {
+		l.bad(key, addr, "is not an address to listen on", "write host:port such as 127.0.0.1:8080, or :8080 for all interfaces")
+	}
+}
+
+func (l *loader) dsn(dsn string) {
+	const fix = "write user:password@tcp(host:port)/database"
+	if path, lite := strings.CutPrefix(dsn, "sqlite:"); dsn == "" || lite && path != "" {
+		return
+	}
+	parsed, err := mysql.ParseDSN(dsn)
+	switch {
+	case err != nil:
+		l.bad("mysql.dsn", "", "cannot be read: "+err.Error(), fix)
+	case parsed.DBName == "":
+		l.bad("mysql.dsn", "", "names no database", fix)
+	}
+}
+
+func (l *loader) sasl(s SASL) {
+	l.oneOf("kafka.sasl.mechanism", s.Mechanism, "", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+	if s.Mechanism != "" && s.User == "" {
+		l.bad("kafka.sasl.user", "", "is not set though kafka.sasl.mechanism is", "set "+EnvName("kafka.sasl.user"))
+	}
+	if s.Mechanism == "" && (s.User != "" || s.Password != "") {
+		l.bad("kafka.sasl.mechanism", "", "is not set though user or password is", "write PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+	}
+}
+
+func (l *loader) tls(key string, t TLS) {
+	if (t.Cert == "") != (t.Key == "") {
+		l.bad(key+".cert", t.Cert, "and "+key+".key go together", "set both or none")
+	}
+	if !t.Enabled && t != (TLS{}) {
+		l.bad(key+".enabled", "false", "makes the other settings of "+key+" idle", "write true, or remove them")
+	}
+}
+
+func (l *loader) redis(r Redis) {
+	switch {
+	case r.Cluster && r.Master != "":
+		l.bad("redis.master", r.Master, "and redis.cluster exclude each other", "remove one")
+	case r.Cluster && r.DB != 0:
+		l.bad("redis.db", strconv.Itoa(r.DB), "is not 0, and a cluster has only database 0", "remove it")
+	case !r.Cluster && r.Master == "" && len(r.Addrs) > 1:
+		l.bad("redis.addrs", strings.Join(r.Addrs, ","), "has several addresses", "set redis.cluster or redis.master, or write one address")
+	}
+	if strings.ContainsAny(r.Prefix, "{} \t\r\n") || r.Prefix == "" {
+		l.bad("redis.prefix", r.Prefix, "is empty, or has braces or white space", "write a name such as notyet")
+	}
+	if r.DB < 0 {
+		l.bad("redis.db", strconv.Itoa(r.DB), "is negative", "write 0 or more")
+	}
+}
+
+func (l *loader) topics(c *Config) {
+	if len(c.Intake.Topics) == 0 {
+		l.bad("intake.topics", "", "is empty", "name at least one topic")
+	}
+	for _, in := range c.Intake.Topics {
+		l.topic("intake.topics", in.Topic)
+		if len(in.Topic) > schemas.MaxIntakeTopicLen {
+			l.bad("intake.topics", in.Topic, "is too long to make ids from", fmt.Sprintf("write at most %d characters", schemas.MaxIntakeTopicLen))
+		}
+		limits, _ := c.Limits(in.Topic)
+		if err := limits.Validate(); err != nil {
+			l.bad("intake", in.Topic, "has limits that cannot work: "+err.Error(), "see intake.allowed-targets, intake.max-delay and intake.max-value-bytes")
+		}
+	}
+	l.topic("reports.topic", c.Reports.Topic)
+	l.topic("results.topic", c.Results.Topic)
+	seen := map[string]bool{}
+	for _, name := range c.OwnTopics() {
+		if seen[name] {
+			l.bad("intake.topics", name, "is named twice among intake, reports and results", "give each topic a name of its own")
+		}
+		seen[name] = true
+	}
+}
+
+func (l *loader) topic(key, name string) {
+	if !schemas.ValidTopic(name) {
+		l.bad(key, name, "is not a topic name", "write 1 to 249 of a-z A-Z 0-9 . _ -")
+	}
+}
+
+func (l *loader) numbers(c *Config) {
+	within := func(key string, n, low, high int64) {
+		if n < low || n > high {
+			l.bad(key, strconv.FormatInt(n, 10), "is out of range", fmt.Sprintf("write %d to %d", low, high))
+		}
+	}
+	within("slots", int64(c.Slots), 1, 4096)
+	within("mysql.max-conns", int64(c.MySQL.MaxConns), 2, 10_000)
+	within("dispatcher.stage-tasks", int64(c.Dispatcher.StageTasks), 1, 100_000_000)
+	within("dispatcher.stage-bytes", int64(c.Dispatcher.StageBytes), 1<<20, 1<<40)
+	within("intake.max-value-bytes", int64(c.Intake.MaxValueBytes), 1, 1<<30)
+	within("migrate.partitions", int64(c.Migrate.Partitions), 1, 10_000)
+	within("migrate.replication", int64(c.Migrate.Replication), 0, 100)
+}
+
+func (l *loader) durations(c *Config) {
+	positive := func(key string, d time.Duration) {
+		if d <= 0 {
+			l.bad(key, d.String(), "is not positive", "write a duration such as 20s")
+		}
+	}
+	positive("window", c.Window)
+	positive("stop-timeout", c.StopTimeout)
+	positive("zookeeper.session-timeout", c.ZooKeeper.SessionTimeout)
+	positive("intake.max-delay", c.Intake.MaxDelay)
+	positive("dispatcher.look-ahead", c.Dispatcher.LookAhead)
+	positive("dispatcher.drain-timeout", c.Dispatcher.DrainTimeout)
+	positive("sendlog.retention", c.SendLog.Retention)
+	positive("migrate.retention", c.Migrate.Retention)
+	if c.Window > 0 && c.Dispatcher.LookAhead > c.Window {
+		l.bad("dispatcher.look-ahead", c.Dispatcher.LookAhead.String(), "is longer than window "+c.Window.String(), "write less")
+	}
+}
+
+func (l *loader) oneOf(key, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		l.bad(key, value, "is none of its values", "write one of "+strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
+	}
+}
+
+// String lists every setting with its value, one a line; secrets are hidden.
+func (c *Config) String() string {
+	var b strings.Builder
+	for _, f := range fields {
+		v := reflect.ValueOf(c).Elem().FieldByIndex(f.index)
+		if f.secret && !v.IsZero() {
+			fmt.Fprintf(&b, "%s: (hidden)\n", f.key)
+			continue
+		}
+		fmt.Fprintf(&b, "%s: %v\n", f.key, v.Interface())
+	}
+	return b.String()
+}

@@ -1,0 +1,180 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "notyet.yaml")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	return name
+}
+
+func load(t *testing.T, yaml string, environ []string, flags map[string]string) (*Config, error) {
+	t.Helper()
+	s := Sources{Environ: append([]string{"PATH=/bin"}, environ...), Flags: flags}
+	if yaml != "" {
+		s.File = write(t, yaml)
+	}
+	return Load(s)
+}
+
+func TestNothingSetIsValid(t *testing.T) {
+	cfg, err := load(t, "", nil, nil)
+	require.NoError(t, err)
+	want := Default()
+	want.inherit()
+	require.Equal(t, &want, cfg)
+	limits, ok := cfg.Limits("notyet.intake")
+	require.True(t, ok)
+	require.Equal(t, schemas.DefaultMaxDelay, limits.MaxDelay)
+	require.Equal(t, []string{"notyet.intake", "notyet.reports", "notyet.results"}, limits.InternalTopics)
+	_, ok = cfg.Limits("orders")
+	require.False(t, ok)
+}
+
+func TestPrecedence(t *testing.T) {
+	yaml := "kafka:\n  brokers: [file:1]\nhttp:\n  addr: file:1\nslots: 8\n"
+	cfg, err := load(t, yaml, []string{"NOTYET_HTTP_ADDR=env:2", "NOTYET_SLOTS=9"}, map[string]string{"slots": "10"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"file:1"}, cfg.Kafka.Brokers)
+	require.Equal(t, "env:2", cfg.HTTP.Addr)
+	require.Equal(t, 10, cfg.Slots)
+}
+
+func TestEveryVariableOfTheContract(t *testing.T) {
+	cfg, err := load(t, "", []string{
+		"NOTYET_KAFKA_BROKERS=a:1, b:2,", "NOTYET_MYSQL_DSN=u:p@tcp(h:3306)/d", "NOTYET_REDIS_ADDRS=r:1",
+		"NOTYET_ZOOKEEPER_SERVERS=z1:1,z2:2", "NOTYET_HTTP_ADDR=:80", "NOTYET_INTAKE_TOPICS=in.a,in.b", "NOTYET_DISPATCHER_LOOK_AHEAD=2s",
+		"NOTYET_DISPATCHER_STAGE_BYTES=1GiB", "NOTYET_HTTP_PPROF=true", "NOTYET_KAFKA_CLIENT_ID=",
+	}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a:1", "b:2"}, cfg.Kafka.Brokers)
+	require.Equal(t, "u:p@tcp(h:3306)/d", cfg.MySQL.DSN)
+	require.Equal(t, []string{"r:1"}, cfg.Redis.Addrs)
+	require.Equal(t, []string{"z1:1", "z2:2"}, cfg.ZooKeeper.Servers)
+	require.Equal(t, ":80", cfg.HTTP.Addr)
+	require.Equal(t, []string{"in.a", "in.b"}, cfg.IntakeNames())
+	require.Equal(t, 2*time.Second, cfg.Dispatcher.LookAhead)
+	require.Equal(t, Size(1<<30), cfg.Dispatcher.StageBytes)
+	require.True(t, cfg.HTTP.Pprof)
+	require.Equal(t, "notyet", cfg.Kafka.ClientID, "an empty variable sets nothing")
+}
+
+func TestNoTwoKeysShareAVariable(t *testing.T) {
+	seen := map[string]string{}
+	for _, key := range Keys() {
+		require.Empty(t, seen[EnvName(key)], "%s has the variable of another", key)
+		seen[EnvName(key)] = key
+	}
+}
+
+func TestIntakesInheritWhatTheyLeaveOut(t *testing.T) {
+	cfg, err := load(t, `
+intake:
+  max-delay: 48h
+  allowed-targets: [orders.*]
+  topics:
+    - plain
+    - topic: special
+      allowed-targets: [bills, "bills.*"]
+      max-delay: 1h
+      max-value-bytes: 2KiB
+`, nil, nil)
+	require.NoError(t, err)
+	plain, _ := cfg.Limits("plain")
+	require.Equal(t, schemas.Limits{MaxDelay: 48 * time.Hour, MaxValueBytes: 1 << 20, AllowedTargets: []string{"orders.*"}, InternalTopics: cfg.OwnTopics()}, plain)
+	special, _ := cfg.Limits("special")
+	require.Equal(t, schemas.Limits{MaxDelay: time.Hour, MaxValueBytes: 2048, AllowedTargets: []string{"bills", "bills.*"}, InternalTopics: cfg.OwnTopics()}, special)
+}
+
+func TestMistakes(t *testing.T) {
+	for name, c := range map[string]struct {
+		yaml  string
+		env   []string
+		flags map[string]string
+		want  []string // each is in the error
+	}{
+		"unknown key":            {yaml: "kafka:\n  broker: x\n", want: []string{"kafka.broker ", "is unknown", "did you mean kafka.brokers?"}},
+		"unknown variable":       {env: []string{"NOTYET_KAFKA_BROKER=x"}, want: []string{"NOTYET_KAFKA_BROKER", "did you mean NOTYET_KAFKA_BROKERS?"}},
+		"unknown flag":           {flags: map[string]string{"slot": "3"}, want: []string{"slot (--set)", "did you mean slots?"}},
+		"a value for a section":  {yaml: "kafka: x\n", want: []string{"kafka (", "is a section"}},
+		"not a duration":         {env: []string{"NOTYET_WINDOW=2 hours"}, want: []string{"window (NOTYET_WINDOW)", `"2 hours"`, "write a duration"}},
+		"not a number":           {env: []string{"NOTYET_SLOTS=many"}, want: []string{"slots (NOTYET_SLOTS)", `"many"`, "write a whole number"}},
+		"not a size":             {env: []string{"NOTYET_DISPATCHER_STAGE_BYTES=1GB"}, want: []string{`"1GB"`, "KiB, MiB or GiB"}},
+		"not a bool":             {yaml: "http:\n  pprof: perhaps\n", want: []string{"http.pprof", "write true or false"}},
+		"out of range":           {env: []string{"NOTYET_SLOTS=5000"}, want: []string{`"5000"`, "write 1 to 4096"}},
+		"address without a port": {env: []string{"NOTYET_HTTP_ADDR=localhost"}, want: []string{"http.addr (NOTYET_HTTP_ADDR)", "host:port"}},
+		"broker as URL":          {env: []string{"NOTYET_KAFKA_BROKERS=kafka://a:9092"}, want: []string{"kafka.brokers", "kafka://a:9092", "write host:port"}},
+		"DSN without a database": {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/"}, want: []string{"mysql.dsn", "names no database"}},
+		"several Redis":          {env: []string{"NOTYET_REDIS_ADDRS=a:1,b:2"}, want: []string{"redis.addrs", "set redis.cluster or redis.master"}},
+		"an intake's typo":       {yaml: "intake:\n  topics:\n    - {topic: a, max-dely: 1h}\n", want: []string{"entry 1", "did you mean max-delay?"}},
+		"a bad pattern":          {yaml: "intake:\n  allowed-targets: ['[']\n", want: []string{"intake", "checking allowed target"}},
+		"one topic twice":        {env: []string{"NOTYET_RESULTS_TOPIC=notyet.intake"}, want: []string{"notyet.intake", "named twice"}},
+		"a bad topic":            {env: []string{"NOTYET_INTAKE_TOPICS=a b"}, want: []string{"intake.topics", `"a b"`, "is not a topic name"}},
+		"SASL without user":      {env: []string{"NOTYET_KAFKA_SASL_MECHANISM=PLAIN"}, want: []string{"kafka.sasl.user", "NOTYET_KAFKA_SASL_USER"}},
+		"idle TLS settings":      {env: []string{"NOTYET_KAFKA_TLS_CA=/ca.pem"}, want: []string{"kafka.tls.enabled"}},
+		"not YAML":               {yaml: "a: [", want: []string{"--config", "cannot be read"}},
+		"all at once": {yaml: "slots: x\nwat: 1\n", env: []string{"NOTYET_LOG_LEVEL=loud", "NOTYET_FOO=1"},
+			want: []string{"4 problem(s)", "slots", "wat", "log.level", "NOTYET_FOO"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, c.yaml, c.env, c.flags)
+			var all *Error
+			require.ErrorAs(t, err, &all)
+			for _, want := range c.want {
+				require.Contains(t, err.Error(), want)
+			}
+			require.NotContains(t, err.Error(), "geheim", "secrets are not repeated")
+		})
+	}
+}
+
+func TestFile(t *testing.T) {
+	_, err := Load(Sources{File: "/nowhere/at/all.yaml", Environ: []string{}})
+	require.ErrorContains(t, err, "does not exist")
+
+	cfg, err := Load(Sources{Environ: []string{"NOTYET_CONFIG=" + write(t, "# only comments\nkafka:\nslots: 7\n")}})
+	require.NoError(t, err)
+	require.Equal(t, 7, cfg.Slots)
+}
+
+func TestWhatKubernetesInjectsIsNoMistake(t *testing.T) {
+	_, err := load(t, "", []string{
+		"NOTYET_SERVICE_HOST=10.0.0.1", "NOTYET_SERVICE_PORT=80", "NOTYET_SERVICE_PORT_HTTP=80", "NOTYET_PORT=tcp://10.0.0.1:80",
+		"NOTYET_PORT_80_TCP=tcp://10.0.0.1:80", "NOTYET_PORT_80_TCP_ADDR=10.0.0.1", "NOTYET_SCANNER_SERVICE_HOST=10.0.0.2", "NOTYET_SCANNER_PORT_80_TCP_PROTO=tcp",
+	}, nil)
+	require.NoError(t, err)
+}
+
+func TestRequireAndIgnore(t *testing.T) {
+	_, err := Load(Sources{Environ: []string{"NOTYET_KAFKA_BROKERS=a:1"}, Require: []string{"kafka.brokers", "mysql.dsn", "redis.addrs"}})
+	var all *Error
+	require.ErrorAs(t, err, &all)
+	require.Len(t, all.Problems, 2)
+	require.ErrorContains(t, err, "mysql.dsn is not set: set NOTYET_MYSQL_DSN")
+
+	cfg, err := Load(Sources{
+		File:    write(t, "redis: {addrs: [real:1], prefix: real}\n"),
+		Environ: []string{"NOTYET_KAFKA_BROKERS=!!", "NOTYET_HTTP_ADDR=:1"}, Ignore: []string{"kafka.brokers", "redis."},
+	})
+	require.NoError(t, err)
+	require.Equal(t, Default().Redis, cfg.Redis)
+	require.Equal(t, ":1", cfg.HTTP.Addr)
+}
+
+func TestStringHidesSecrets(t *testing.T) {
+	cfg, err := load(t, "", []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/d"}, nil)
+	require.NoError(t, err)
+	require.Contains(t, cfg.String(), "mysql.dsn: (hidden)\n")
+	require.Contains(t, cfg.String(), "dispatcher.stage-bytes: 256MiB\n")
+	require.NotContains(t, cfg.String(), "geheim")
+}

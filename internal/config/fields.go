@@ -1,0 +1,112 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+)
+
+// envPrefix starts the name of every variable of ours.
+const envPrefix = "NOTYET_"
+
+// field is one leaf of a struct of settings.
+type field struct {
+	key    string // such as kafka.sasl.password
+	index  []int  // of reflect's FieldByIndex
+	secret bool   // its value is not repeated in messages
+}
+
+func (f field) env() string { return EnvName(f.key) }
+
+// EnvName is the variable that sets a key.
+func EnvName(key string) string {
+	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(key))
+}
+
+// fields are the leaves of Config, in the order of the source.
+var fields = leaves(reflect.TypeFor[Config](), "", nil)
+
+// intakeFields are those of one entry of intake.topics.
+var intakeFields = leaves(reflect.TypeFor[Intake](), "", nil)
+
+func leaves(t reflect.Type, prefix string, index []int) []field {
+	var out []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		at := append(append([]int(nil), index...), i)
+		key := prefix + f.Tag.Get("key")
+		if f.Type.Kind() == reflect.Struct {
+			out = append(out, leaves(f.Type, key+".", at)...)
+			continue
+		}
+		out = append(out, field{key: key, index: at, secret: f.Tag.Get("secret") != ""})
+	}
+	return out
+}
+
+func find(in []field, key string) (field, bool) {
+	for _, f := range in {
+		if f.key == key {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+// section tells whether keys begin with this one.
+func section(key string) bool {
+	for _, f := range fields {
+		if strings.HasPrefix(f.key, key+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// Keys are all keys that can be set, in the order of Config.
+func Keys() []string {
+	keys := make([]string, 0, len(fields))
+	for _, f := range fields {
+		keys = append(keys, f.key)
+	}
+	return keys
+}
+
+func keysOf(in []field) []string {
+	keys := make([]string, 0, len(in))
+	for _, f := range in {
+		keys = append(keys, f.key)
+	}
+	return keys
+}
+
+// nearest is the candidate that is least edits away, if that is near enough to be a slip of the hand.
+func nearest(name string, candidates []string) string {
+	best, distance := "", 1+max(2, len(name)/4)
+	for _, c := range candidates {
+		if d := edits(strings.ToLower(name), strings.ToLower(c)); d < distance {
+			best, distance = c, d
+		}
+	}
+	return best
+}
+
+// edits is the Levenshtein distance in bytes.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

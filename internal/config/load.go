@@ -1,0 +1,216 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+)
+
+// FileVariable names the configuration file when no flag does.
+const FileVariable = envPrefix + "CONFIG"
+
+// Sources is where Load looks, in rising precedence.
+type Sources struct {
+	// File is a YAML file. Default: the one that NOTYET_CONFIG names, else none.
+	File string
+	// Environ are NAME=value pairs. Default os.Environ().
+	Environ []string
+	// Flags are keys with their values as text.
+	Flags map[string]string
+	// Ignore are keys, or sections with a dot at their end, that are not taken from file or environment: what points at
+	// real servers must not reach a program that brings its own.
+	Ignore []string
+	// Require are keys that must be set somewhere: their default is only for trying out.
+	Require []string
+}
+
+// loader gathers values and mistakes.
+type loader struct {
+	values   *koanf.Koanf
+	origin   map[string]string // of each key that was set
+	problems []Problem
+}
+
+// Load reads and checks everything. The error is an *Error.
+func Load(s Sources) (*Config, error) {
+	if s.Environ == nil {
+		s.Environ = os.Environ()
+	}
+	if s.File == "" {
+		s.File = lookup(s.Environ, FileVariable)
+	}
+	l := &loader{values: koanf.New("."), origin: map[string]string{}}
+	l.file(s)
+	l.environment(s)
+	l.flags(s.Flags)
+	cfg := Default()
+	l.assign(&cfg)
+	cfg.inherit()
+	l.require(s.Require)
+	l.check(&cfg)
+	if len(l.problems) > 0 {
+		return nil, &Error{Problems: l.problems}
+	}
+	return &cfg, nil
+}
+
+func lookup(environ []string, name string) string {
+	for _, pair := range environ {
+		if n, v, _ := strings.Cut(pair, "="); n == name {
+			return v
+		}
+	}
+	return ""
+}
+
+func (l *loader) add(p Problem) { l.problems = append(l.problems, p) }
+
+// take notes a value from origin for a later assignment.
+func (l *loader) take(key string, value any, origin string) {
+	if err := l.values.Set(key, value); err != nil {
+		l.add(Problem{Key: key, Source: origin, Problem: "cannot be read: " + err.Error()})
+		return
+	}
+	l.origin[key] = origin
+}
+
+func (l *loader) file(s Sources) {
+	if s.File == "" {
+		return
+	}
+	k := koanf.New(".")
+	if err := k.Load(file.Provider(s.File), yaml.Parser()); err != nil {
+		p := Problem{Key: "--config", Value: s.File, Problem: "cannot be read: " + err.Error(), Fix: "name a YAML file"}
+		if errors.Is(err, fs.ErrNotExist) {
+			p.Problem = "does not exist"
+		}
+		l.add(p)
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(k.All())) {
+		value := k.Get(key)
+		_, known := find(fields, key)
+		switch {
+		case value == nil && (known || section(key)): // a key with nothing behind it
+		case known:
+			if !ignored(s.Ignore, key) {
+				l.take(key, value, s.File)
+			}
+		case section(key):
+			l.add(Problem{Key: key, Source: s.File, Value: fmt.Sprint(value), Problem: "is a section", Fix: "write its keys below it, indented"})
+		default:
+			l.add(Problem{Key: key, Source: s.File, Problem: "is unknown", Fix: fileFix(key)})
+		}
+	}
+}
+
+func fileFix(key string) string {
+	if near := nearest(key, Keys()); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "remove it"
+}
+
+// injected are variables that Kubernetes makes up for a Service that is called notyet, or notyet-something.
+var injected = regexp.MustCompile(`^NOTYET_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+
+func (l *loader) environment(s Sources) {
+	names := map[string]string{}
+	var variables []string
+	for _, f := range fields {
+		names[f.env()] = f.key
+		variables = append(variables, f.env())
+	}
+	provider := env.Provider("\x00", env.Opt{
+		Prefix:      envPrefix,
+		EnvironFunc: func() []string { return s.Environ },
+		TransformFunc: func(name, value string) (string, any) {
+			key, known := names[name]
+			switch {
+			case name == FileVariable, value == "", known && ignored(s.Ignore, key):
+			case known:
+				return key, value
+			case !injected.MatchString(name):
+				fix := "unset it; names that begin with " + envPrefix + " are settings"
+				if near := nearest(name, append(variables, FileVariable)); near != "" {
+					fix = "did you mean " + near + "?"
+				}
+				l.add(Problem{Key: name, Value: value, Problem: "is unknown", Fix: fix})
+			}
+			return "", nil
+		},
+	})
+	found, err := provider.Read()
+	if err != nil {
+		l.add(Problem{Key: envPrefix + "*", Problem: "cannot be read: " + err.Error()})
+	}
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		l.take(key, found[key], EnvName(key))
+	}
+}
+
+func (l *loader) flags(flags map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(flags)) {
+		if _, known := find(fields, key); !known {
+			l.add(Problem{Key: key, Source: "--set", Problem: "is unknown", Fix: fileFix(key)})
+			continue
+		}
+		l.take(key, flags[key], "flag")
+	}
+}
+
+func ignored(ignore []string, key string) bool {
+	return slices.ContainsFunc(ignore, func(i string) bool { return i == key || strings.HasSuffix(i, ".") && strings.HasPrefix(key, i) })
+}
+
+func (l *loader) assign(cfg *Config) {
+	for _, f := range fields {
+		origin, set := l.origin[f.key]
+		if !set {
+			continue
+		}
+		raw := l.values.Get(f.key)
+		if err := assign(reflect.ValueOf(cfg).Elem().FieldByIndex(f.index), raw); err != nil {
+			p := Problem{Key: f.key, Source: origin, Problem: "is not valid", Fix: err.Error()}
+			if !f.secret {
+				p.Value = fmt.Sprint(raw)
+			}
+			l.add(p)
+		}
+	}
+}
+
+// inherit gives each intake topic what holds for all where it says nothing.
+func (c *Config) inherit() {
+	for i := range c.Intake.Topics {
+		in := &c.Intake.Topics[i]
+		if in.AllowedTargets == nil {
+			in.AllowedTargets = c.Intake.AllowedTargets
+		}
+		if in.MaxDelay == 0 {
+			in.MaxDelay = c.Intake.MaxDelay
+		}
+		if in.MaxValueBytes == 0 {
+			in.MaxValueBytes = c.Intake.MaxValueBytes
+		}
+	}
+}
+
+func (l *loader) require(keys []string) {
+	for _, key := range keys {
+		if l.origin[key] == "" {
+			l.add(Problem{Key: key, Problem: "is not set", Fix: "set " + EnvName(key) + ", or " + key + " in the file"})
+		}
+	}
+}
