@@ -1,0 +1,74 @@
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+)
+
+type check struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+// Check adds a dependency to /readyz, before Run. The function is called at each request, side by side with the others,
+// and must heed its context.
+func (s *Server) Check(name string, run func(ctx context.Context) error) {
+	s.checks = append(s.checks, check{name, run})
+}
+
+func alive(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// Readiness is the answer of /readyz.
+type Readiness struct {
+	Ready  bool              `json:"ready"`
+	Checks map[string]string `json:"checks"` // by name: "ok", or what is wrong
+}
+
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	result := s.readiness(r.Context())
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !result.Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(result)
+}
+
+func (s *Server) readiness(ctx context.Context) Readiness {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.CheckTimeout)
+	defer cancel()
+	errs := make([]error, len(s.checks))
+	var running sync.WaitGroup
+	for i, c := range s.checks {
+		running.Go(func() { errs[i] = bounded(ctx, c.run) })
+	}
+	running.Wait()
+	result := Readiness{Ready: true, Checks: map[string]string{}}
+	for i, c := range s.checks {
+		result.Checks[c.name] = "ok"
+		if errs[i] != nil {
+			result.Ready, result.Checks[c.name] = false, errs[i].Error()
+		}
+	}
+	if s.stopping.Load() {
+		result.Ready, result.Checks["process"] = false, "stopping"
+	}
+	return result
+}
+
+// bounded answers when ctx ends even if the check does not.
+func bounded(ctx context.Context, run func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

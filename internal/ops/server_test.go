@@ -1,0 +1,139 @@
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+)
+
+// serve runs a server on a free port until the test ends, and answers its address.
+func serve(t *testing.T, cfg Config, prepare func(*Server)) string {
+	t.Helper()
+	cfg.Addr = "127.0.0.1:0"
+	s := New(cfg, NewRegistry(), zaptest.NewLogger(t))
+	if prepare != nil {
+		prepare(s)
+	}
+	require.NoError(t, s.Listen())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	return "http://" + s.Addr()
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url) //nolint:noctx // a test's
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+func TestHealthDoesNotDependOnDependencies(t *testing.T) {
+	url := serve(t, Config{CheckTimeout: 50 * time.Millisecond}, func(s *Server) {
+		s.Check("database", func(context.Context) error { return errors.New("gone") })
+		s.Check("redis", func(context.Context) error { return nil })
+		s.Check("kafka", func(context.Context) error { select {} }) // heeds nothing
+	})
+	code, _ := get(t, url+"/healthz")
+	require.Equal(t, 200, code)
+
+	code, body := get(t, url+"/readyz")
+	require.Equal(t, 503, code)
+	var r Readiness
+	require.NoError(t, json.Unmarshal([]byte(body), &r))
+	require.Equal(t, Readiness{Checks: map[string]string{"database": "gone", "redis": "ok", "kafka": "context deadline exceeded"}}, r)
+}
+
+func TestReadyUntilStopping(t *testing.T) {
+	var server *Server
+	url := serve(t, Config{}, func(s *Server) { server = s; s.Check("a", func(context.Context) error { return nil }) })
+	code, _ := get(t, url+"/readyz")
+	require.Equal(t, 200, code)
+	server.Stopping()
+	code, body := get(t, url+"/readyz")
+	require.Equal(t, 503, code)
+	require.Contains(t, body, "stopping")
+}
+
+func TestMetricsAndProfiles(t *testing.T) {
+	url := serve(t, Config{}, nil)
+	_, body := get(t, url+"/metrics")
+	require.Contains(t, body, "go_goroutines")
+	require.Contains(t, body, "process_start_time_seconds")
+	code, _ := get(t, url+"/debug/pprof/")
+	require.Equal(t, 404, code)
+
+	code, _ = get(t, serve(t, Config{Pprof: true}, nil)+"/debug/pprof/")
+	require.Equal(t, 200, code)
+}
+
+func TestAPortInUseNamesTheSetting(t *testing.T) {
+	url := serve(t, Config{}, nil)
+	addr := strings.TrimPrefix(url, "http://")
+	err := New(Config{Addr: addr}, NewRegistry(), zaptest.NewLogger(t)).Listen()
+	require.ErrorContains(t, err, addr+" is in use")
+	require.ErrorContains(t, err, "http.addr (NOTYET_HTTP_ADDR)")
+}
+
+func TestOtherSitesCannotChangeAnything(t *testing.T) {
+	changed := 0
+	url := serve(t, Config{}, func(s *Server) {
+		s.Mux().HandleFunc("POST /change", func(http.ResponseWriter, *http.Request) { changed++ })
+	})
+	post := func(origin string) int {
+		req, err := http.NewRequest(http.MethodPost, url+"/change", nil) //nolint:noctx // a test's
+		require.NoError(t, err)
+		if origin != "" {
+			req.Header.Set("Origin", origin)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	require.Equal(t, 403, post("https://evil.example"))
+	require.Equal(t, 0, changed)
+	require.Equal(t, 200, post("")) // curl, and our own commands
+	require.Equal(t, 200, post(url))
+	require.Equal(t, 2, changed)
+}
+
+func TestStopWaitsForRequestsUnderWay(t *testing.T) {
+	began, finish := make(chan struct{}), make(chan struct{})
+	s := New(Config{Addr: "127.0.0.1:0"}, NewRegistry(), zaptest.NewLogger(t))
+	s.Mux().HandleFunc("GET /slow", func(w http.ResponseWriter, _ *http.Request) {
+		close(began)
+		<-finish
+		_, _ = w.Write([]byte("whole"))
+	})
+	require.NoError(t, s.Listen())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	got := make(chan string, 1)
+	go func() {
+		_, body := get(t, "http://"+s.Addr()+"/slow")
+		got <- body
+	}()
+	<-began
+	cancel()
+	require.Eventually(t, func() bool { return s.stopping.Load() }, 5*time.Second, time.Millisecond)
+	close(finish)
+	require.Equal(t, "whole", <-got)
+	require.NoError(t, <-ended)
+}
