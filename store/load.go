@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Entry is a task in the line without its body: what the (slot, pos) index alone can tell.
@@ -16,14 +17,29 @@ type Entry struct {
 	Lane Lane
 }
 
-// Entries reads the line of the slots in (from, to], ordered by slot, pos and seq, from the index alone. Within a claimed
-// range nothing appears or disappears but by the owner's hand, so one read after the claim is complete.
-func (s *Store) Entries(ctx context.Context, slots []int, from, to int64) ([]Entry, error) {
-	if len(slots) == 0 || from >= to {
+// Range is a piece of a slot's line: (From, To].
+type Range struct {
+	Slot     int
+	From, To int64
+}
+
+func rangesWhere(ranges []Range) (string, []any) {
+	a := make([]any, 0, 3*len(ranges))
+	for _, r := range ranges {
+		a = append(a, r.Slot, r.From, r.To)
+	}
+	return strings.Repeat(" OR (slot = ? AND pos > ? AND pos <= ?)", len(ranges))[len(" OR "):], a
+}
+
+// Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone. Within a claimed range nothing appears
+// or disappears but by the owner's hand, so one read after the claim is complete.
+func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
+	if len(ranges) == 0 {
 		return nil, nil
 	}
+	where, a := rangesWhere(ranges)
 	out, err := fetch(ctx, s.db, func(r *sql.Rows, e *Entry) error { return r.Scan(&e.Slot, &e.Pos, &e.Seq, &e.Lane) },
-		"SELECT slot, pos, seq, lane FROM tasks WHERE slot IN ("+marks(len(slots))+") AND pos > ? AND pos <= ? ORDER BY slot, pos", append(args(slots), from, to)...)
+		"SELECT slot, pos, seq, lane FROM tasks WHERE "+where, a...)
 	if err != nil {
 		return nil, fmt.Errorf("reading claimed entries: %w", err)
 	}
@@ -31,6 +47,28 @@ func (s *Store) Entries(ctx context.Context, slots []int, from, to int64) ([]Ent
 		return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq))
 	})
 	return out, nil
+}
+
+// Count answers how many tasks stand in each piece; a slot without any is left out. It reads the index only.
+func (s *Store) Count(ctx context.Context, ranges []Range) (map[int]int, error) {
+	return countRanges(ctx, s.db, ranges)
+}
+
+func countRanges(ctx context.Context, q querier, ranges []Range) (map[int]int, error) {
+	counts := make(map[int]int, len(ranges))
+	if len(ranges) == 0 {
+		return counts, nil
+	}
+	type count struct{ slot, n int }
+	where, a := rangesWhere(ranges)
+	rows, err := fetch(ctx, q, func(r *sql.Rows, c *count) error { return r.Scan(&c.slot, &c.n) }, "SELECT slot, COUNT(*) FROM tasks WHERE "+where+" GROUP BY slot", a...)
+	if err != nil {
+		return nil, fmt.Errorf("counting %d ranges: %w", len(ranges), err)
+	}
+	for _, r := range rows {
+		counts[r.slot] = r.n
+	}
+	return counts, nil
 }
 
 // Nth answers the place of the n-th task (from 1) of a slot beyond from, and whether there are that many: how far a claim

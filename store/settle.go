@@ -160,23 +160,16 @@ func moveDone(ctx context.Context, tx *sql.Tx, done []Done) (mismatch []int, err
 	if len(done) == 0 {
 		return nil, nil
 	}
-	var a []any
-	for _, d := range done {
-		a = append(a, d.Slot, d.From, d.To)
+	ranges := make([]Range, len(done))
+	for i, d := range done {
+		ranges[i] = Range{d.Slot, d.From, d.To}
 	}
-	type count struct{ slot, n int }
-	rows, err := fetch(ctx, tx, func(r *sql.Rows, c *count) error { return r.Scan(&c.slot, &c.n) },
-		"SELECT slot, COUNT(*) FROM tasks WHERE "+strings.Repeat(" OR (slot = ? AND pos > ? AND pos <= ?)", len(done))[4:]+" GROUP BY slot", a...)
+	counts, err := countRanges(ctx, tx, ranges)
 	if err != nil {
-		return nil, fmt.Errorf("counting the settled ranges: %w", err)
+		return nil, err
 	}
-	counts := map[int]int{}
-	for _, r := range rows {
-		counts[r.slot] = r.n
-	}
+	var a, slots []any
 	var set strings.Builder
-	a = a[:0]
-	var slots []any
 	for _, d := range done {
 		if counts[d.Slot] != d.Count {
 			mismatch = append(mismatch, d.Slot)

@@ -33,7 +33,7 @@ func TestSmoke(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []SlotPos{{slot, now + 10}}, next)
 	require.NoError(t, s.Claim(ctx, []int{slot}, 1, now+20))
-	entries, err := s.Entries(ctx, []int{slot}, 0, now+20)
+	entries, err := s.Entries(ctx, []Range{{slot, 0, now + 20}})
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	tasks, err := s.Tasks(ctx, []int64{entries[0].Seq})

@@ -118,10 +118,12 @@ func chunks[T any](values []T, f func([]T) error) error {
 	return nil
 }
 
-// fetch runs a query and scans every row.
-func fetch[T any](ctx context.Context, q interface {
+type querier interface {
 	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
-}, scan func(*sql.Rows, *T) error, query string, args ...any) ([]T, error) {
+}
+
+// fetch runs a query and scans every row.
+func fetch[T any](ctx context.Context, q querier, scan func(*sql.Rows, *T) error, query string, args ...any) ([]T, error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
