@@ -25,9 +25,8 @@ func parseAt(v []byte) (int64, *Rejection) {
 		}
 		return ms, nil
 	}
-	// UnmarshalText is strict where time.Parse is not (comma, one-digit hours).
 	var t time.Time
-	if err := t.UnmarshalText(v); err != nil {
+	if !rfc3339(v) || t.UnmarshalText(v) != nil {
 		return 0, bad(hAt, v, "is neither RFC 3339 nor Unix milliseconds", atFix)
 	}
 	// An offset can carry the instant a day beyond the written year.
@@ -39,6 +38,37 @@ func parseAt(v []byte) (int64, *Rejection) {
 		return 0, bad(hAt, v, "is not within the years 0000 to 9999", atFix)
 	}
 	return ms, nil
+}
+
+// rfc3339 checks the form, in which package time is lenient: it takes a comma, one-digit hours and offsets of 24 hours.
+// Whether the day exists is for package time to say.
+func rfc3339(v []byte) bool {
+	const form = "0000-00-00T00:00:00"
+	if len(v) < len(form) || !hasForm(v[:len(form)], form) {
+		return false
+	}
+	v = v[len(form):]
+	if len(v) > 1 && v[0] == '.' && isDigit(v[1]) {
+		for v = v[1:]; len(v) > 0 && isDigit(v[0]); {
+			v = v[1:]
+		}
+	}
+	if len(v) == 1 {
+		return v[0] == 'Z'
+	}
+	const offset = "00:00"
+	return len(v) == 1+len(offset) && (v[0] == '+' || v[0] == '-') && hasForm(v[1:], offset) &&
+		string(v[1:3]) < "24" && string(v[4:6]) < "60"
+}
+
+// hasForm compares byte by byte; a 0 in the form stands for any digit.
+func hasForm(v []byte, form string) bool {
+	for i, c := range v {
+		if form[i] == '0' && !isDigit(c) || form[i] != '0' && form[i] != c {
+			return false
+		}
+	}
+	return true
 }
 
 // belowNanosecond tells whether a valid RFC 3339 time has a digit other than 0 behind its ninth decimal; package time

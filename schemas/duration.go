@@ -147,7 +147,7 @@ func readDecimal(v []byte) (d decimal, rest []byte, problem string) {
 	d.scale = 1
 	i := 0
 	for ; i < len(v) && isDigit(v[i]); i++ {
-		if d.whole > math.MaxInt64/10-1 {
+		if d.whole > (math.MaxUint64-9)/10 {
 			return d, nil, tooLong
 		}
 		d.whole = d.whole*10 + uint64(v[i]-'0')
@@ -186,7 +186,7 @@ func (d decimal) addTo(total, unit time.Duration) (time.Duration, string) {
 	if rem != 0 || d.sticky {
 		part++
 	}
-	// Three numbers below 2^63: the first sum cannot wrap, the second is checked before.
+	// ns and part are below 2^63, so their sum cannot wrap; that with total is checked before.
 	sum := ns + part
 	if sum > math.MaxInt64 || sum > math.MaxInt64-uint64(total) {
 		return 0, tooLong

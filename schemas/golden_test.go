@@ -169,7 +169,7 @@ func TestGoldenBodies(t *testing.T) {
 		for i := 0; i < len(c.Settings); i += 2 {
 			require.Nil(t, s.set(lookup(c.Settings[i]), []byte(c.Settings[i+1])))
 		}
-		if c.Hex == "" || *update {
+		if c.Hex == "" { // not even -update changes the bytes of a case that stands
 			c.Hex = hex.EncodeToString(EncodeBody(nil, r.Key, r.Value, r.Headers, s))
 		}
 		stored, err := hex.DecodeString(c.Hex)

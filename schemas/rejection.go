@@ -91,9 +91,9 @@ func shownName(key string) string {
 	return q[1 : len(q)-1]
 }
 
-// nearest is the request header within two edits of the name, or "".
+// nearest is the request header within two edits of the name, fewer for a short name, or "".
 func nearest(name string) string {
-	best, distance := "", 3
+	best, distance := "", min(3, 1+(len(name)-len(Prefix))/2)
 	if len(name) > 2*len(HeaderMaxAttempts) {
 		return ""
 	}

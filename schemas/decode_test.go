@@ -1,0 +1,276 @@
+package schemas
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const accepted = 1790000000000 // 2026-09-21T14:13:20Z
+
+// intake is an intake record with headers given as name, value, name, value …
+func intake(headers ...string) *kgo.Record {
+	r := &kgo.Record{Topic: TopicIntake, Partition: 3, Offset: 42, Timestamp: time.UnixMilli(accepted)}
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return r
+}
+
+// scheduled is a valid schedule with more headers behind it.
+func scheduled(more ...string) *kgo.Record {
+	return intake(append([]string{HeaderTopic, "orders", HeaderID, "order-1", HeaderAt, "1790000060000"}, more...)...)
+}
+
+func operation(op string, more ...string) *kgo.Record {
+	return intake(append([]string{HeaderOp, op, HeaderTopic, "orders", HeaderID, "order-1"}, more...)...)
+}
+
+func TestDecodeRejects(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	for _, c := range []struct {
+		record *kgo.Record
+		want   string
+	}{
+		{scheduled("notyet-", ""), "notyet- is not a header of notyet: remove it; names that start with notyet- are reserved"},
+		{scheduled("notyet-x\ny", "a\nb"), `notyet-x\ny "a\nb" is not a header of notyet: remove it; names that start with notyet- are reserved`},
+		{scheduled("notyet-merg", "sum"), `notyet-merg "sum" is not a header of notyet: did you mean notyet-merge?`},
+		{scheduled("NOTYET-ACK", "none"), `NOTYET-ACK "none" is not in lower case: write notyet-ack`},
+		{scheduled("NotYet-Whatever", ""), "NotYet-Whatever is not a header of notyet: remove it; names that start with notyet- are reserved"},
+		{scheduled(HeaderID, "order-2"), `notyet-id "order-2" is repeated: send it once`},
+		{scheduled(HeaderDue, "1"), `notyet-due "1" is not part of a request: leave it out; notyet and consumers write it`},
+		{scheduled(HeaderAttempt, "1"), `notyet-attempt "1" is not part of a request: leave it out; notyet and consumers write it`},
+		{scheduled(HeaderDelivery, "1"), `notyet-delivery "1" is not part of a request: leave it out; notyet and consumers write it`},
+		{scheduled(HeaderReplay, "1"), `notyet-replay "1" is not part of a request: leave it out; notyet and consumers write it`},
+		{scheduled(HeaderStatus, "ok"), `notyet-status "ok" is not part of a request: leave it out; notyet and consumers write it`},
+		{scheduled(HeaderRetryAfter, "1s"), `notyet-retry-after "1s" is not part of a request: leave it out; notyet and consumers write it`},
+		{scheduled(HeaderState, "dead"), `notyet-state "dead" is not part of a request: leave it out; notyet and consumers write it`},
+
+		{intake(HeaderAt, "1"), "notyet-topic is missing: name the target topic"},
+		{intake(HeaderTopic, "", HeaderAt, "1"), "notyet-topic is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)"},
+		{intake(HeaderTopic, "..", HeaderAt, "1"), `notyet-topic ".." is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
+		{intake(HeaderTopic, "a b", HeaderAt, "1"), `notyet-topic "a b" is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
+		{intake(HeaderTopic, "\xff", HeaderAt, "1"), `notyet-topic "` + "\uFFFD" + `" is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
+		{intake(HeaderTopic, long, HeaderAt, "1"), `notyet-topic "` + long[:80] + `…" is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
+		{intake(HeaderTopic, "__x", HeaderAt, "1"), `notyet-topic "__x" is an internal topic: name a topic of your own`},
+		{intake(HeaderTopic, TopicIntake, HeaderAt, "1"), `notyet-topic "notyet.intake" is an internal topic: name a topic of your own`},
+		{intake(HeaderTopic, TopicResults, HeaderAt, "1"), `notyet-topic "notyet.results" is an internal topic: name a topic of your own`},
+		{intake(HeaderTopic, "orders", HeaderID, "", HeaderAt, "1"), "notyet-id is empty: write 1 to 255 bytes of UTF-8"},
+		{intake(HeaderTopic, "orders", HeaderID, long, HeaderAt, "1"), `notyet-id "` + long[:80] + `…" has 300 bytes: write 1 to 255 bytes of UTF-8`},
+		{intake(HeaderTopic, "orders", HeaderID, "a\xff", HeaderAt, "1"), `notyet-id "a` + "\uFFFD" + `" is not UTF-8: write 1 to 255 bytes of UTF-8`},
+
+		{intake(HeaderTopic, "orders"), "notyet-at is missing: send notyet-at or notyet-delay"},
+		{scheduled(HeaderDelay, "1s"), `notyet-delay "1s" stands beside notyet-at: send one of them`},
+		{intake(HeaderTopic, "orders", HeaderAt, ""), "notyet-at is empty: " + atFix},
+		{intake(HeaderTopic, "orders", HeaderAt, "tomorrow"), `notyet-at "tomorrow" is neither RFC 3339 nor Unix milliseconds: ` + atFix},
+		{intake(HeaderTopic, "orders", HeaderAt, "9223372036854775808"), `notyet-at "9223372036854775808" is not within the years 0000 to 9999 in milliseconds: ` + atFix},
+		{intake(HeaderTopic, "orders", HeaderAt, "317000000000000"), `notyet-at "317000000000000" is not within the years 0000 to 9999 in milliseconds: ` + atFix}, // year 12015
+		{intake(HeaderTopic, "orders", HeaderAt, "12026-01-01T00:00:00Z"), `notyet-at "12026-01-01T00:00:00Z" is neither RFC 3339 nor Unix milliseconds: ` + atFix},
+		{intake(HeaderTopic, "orders", HeaderAt, "9999-12-31T23:59:59-23:59"), `notyet-at "9999-12-31T23:59:59-23:59" is not within the years 0000 to 9999: ` + atFix},
+		{
+			intake(HeaderTopic, "orders", HeaderAt, "9999-12-31T23:59:59Z"),
+			`notyet-at "9999-12-31T23:59:59Z" is beyond the horizon of 87672h0m0s from 2026-09-21T14:13:20Z: schedule it nearer, or ask the operator for a longer horizon`,
+		},
+		{
+			intake(HeaderTopic, "orders", HeaderDelay, "P3653DT0.001S"),
+			`notyet-delay "P3653DT0.001S" is beyond the horizon of 87672h0m0s from 2026-09-21T14:13:20Z: schedule it nearer, or ask the operator for a longer horizon`,
+		},
+		{intake(HeaderTopic, "orders", HeaderDelay, ""), "notyet-delay is empty: " + durationFix},
+		{intake(HeaderTopic, "orders", HeaderDelay, "-1ns"), `notyet-delay "-1ns" is negative: ` + durationFix},
+		{intake(HeaderTopic, "orders", HeaderDelay, "P300000D"), `notyet-delay "P300000D" is longer than 292 years: ` + durationFix},
+		{intake(HeaderTopic, "orders", HeaderDelay, "5d"), `notyet-delay "5d" is not a duration: ` + durationFix},
+
+		{scheduled(HeaderVersion, "-1"), `notyet-version "-1" is not a version: write an integer from 0 to 9223372036854775807`},
+		{scheduled(HeaderVersion, "9223372036854775808"), `notyet-version "9223372036854775808" is not a version: write an integer from 0 to 9223372036854775807`},
+		{scheduled(HeaderVersion, "1.0"), `notyet-version "1.0" is not a version: write an integer from 0 to 9223372036854775807`},
+		{scheduled(HeaderVersion, ""), "notyet-version is not a version: write an integer from 0 to 9223372036854775807"},
+		{scheduled(HeaderOp, "delete"), `notyet-op "delete" is none of its values: write one of schedule, cancel, fire, timer, timer-enable, timer-disable, timer-delete`},
+		{scheduled(HeaderIfExists, "Keep"), `notyet-if-exists "Keep" is none of its values: write one of replace, keep, merge`},
+		{scheduled(HeaderMerge, "max"), `notyet-merge "max" is none of its values: write one of last, sum, append`},
+		{scheduled(HeaderMerge, "last"), `notyet-merge "last" means nothing without notyet-if-exists merge: leave it out, or add notyet-if-exists merge`},
+		{scheduled(HeaderIfExists, "keep", HeaderMaxWait, "1m"), `notyet-max-wait "1m" means nothing without notyet-if-exists merge: leave it out, or add notyet-if-exists merge`},
+		{scheduled(HeaderIfExists, "merge", HeaderMaxWait, "0"), `notyet-max-wait "0" is zero: ` + durationFix},
+		{scheduled(HeaderPriority, ""), "notyet-priority is none of its values: write one of normal, high, low"},
+		{scheduled(HeaderAck, "yes"), `notyet-ack "yes" is none of its values: write one of none, report`},
+		{scheduled(HeaderEvents, "some"), `notyet-events "some" is none of its values: write one of none, final, all`},
+		{scheduled(HeaderAckTimeout, "0s"), `notyet-ack-timeout "0s" is zero: ` + durationFix},
+		{scheduled(HeaderMaxLateness, "-1h"), `notyet-max-lateness "-1h" is negative: ` + durationFix},
+		{scheduled(HeaderMaxAttempts, "0"), `notyet-max-attempts "0" is not a number of deliveries: write an integer from 1 to 2147483647`},
+		{scheduled(HeaderMaxAttempts, "2147483648"), `notyet-max-attempts "2147483648" is not a number of deliveries: write an integer from 1 to 2147483647`},
+		{scheduled(HeaderBackoff, "5s"), `notyet-backoff "5s" is not a backoff: write fixed:5s or exponential:1s:10m`},
+		{scheduled(HeaderBackoff, "fixed:5s:6s"), `notyet-backoff "fixed:5s:6s" is not a backoff: write fixed:5s or exponential:1s:10m`},
+		{scheduled(HeaderBackoff, "exponential:5s"), `notyet-backoff "exponential:5s" is not a backoff: write fixed:5s or exponential:1s:10m`},
+		{scheduled(HeaderBackoff, "fixed:0s"), `notyet-backoff "fixed:0s" has a pause that is zero: write fixed:5s or exponential:1s:10m`},
+		{scheduled(HeaderBackoff, "exponential:1s:x"), `notyet-backoff "exponential:1s:x" has a longest pause that is not a duration: write fixed:5s or exponential:1s:10m`},
+		{scheduled(HeaderBackoff, "exponential:2s:1s"), `notyet-backoff "exponential:2s:1s" has a longest pause below its first: write fixed:5s or exponential:1s:10m`},
+		{scheduled(HeaderCron, "* * * * *"), `notyet-cron "* * * * *" means nothing with notyet-op schedule: leave it out, or change notyet-op`},
+
+		{operation("cancel", HeaderAt, "1"), `notyet-at "1" means nothing with notyet-op cancel: leave it out, or change notyet-op`},
+		{operation("cancel", HeaderEvents, "none"), `notyet-events "none" means nothing with notyet-op cancel: leave it out, or change notyet-op`},
+		{operation("fire", HeaderDelay, "1s"), `notyet-delay "1s" means nothing with notyet-op fire: leave it out, or change notyet-op`},
+		{operation("fire", HeaderPriority, "high"), `notyet-priority "high" means nothing with notyet-op fire: leave it out, or change notyet-op`},
+		{intake(HeaderOp, "fire", HeaderTopic, "orders"), "notyet-id is missing: notyet-op fire needs the id"},
+
+		{operation("timer"), "notyet-cron is missing: notyet-op timer needs a cron expression"},
+		{operation("timer", HeaderCron, "* * * *"), `notyet-cron "* * * *" is not a cron expression: write 5 fields (minute hour day month weekday), or 6 with seconds in front`},
+		{operation("timer", HeaderCron, "* * * * ;"), `notyet-cron "* * * * ;" is not a cron expression: write 5 fields (minute hour day month weekday), or 6 with seconds in front`},
+		{operation("timer", HeaderCron, "* * * * *", HeaderTimezone, "Mars/Olympus"), `notyet-timezone "Mars/Olympus" is not a time zone: write an IANA name such as Europe/Berlin, or UTC`},
+		{operation("timer", HeaderCron, "* * * * *", HeaderTimezone, "Local"), `notyet-timezone "Local" is not a time zone: write an IANA name such as Europe/Berlin, or UTC`},
+		{operation("timer", HeaderCron, "* * * * *", HeaderMisfire, "never"), `notyet-misfire "never" is none of its values: write one of once, skip, all`},
+		{operation("timer", HeaderCron, "* * * * *", HeaderIfExists, "keep"), `notyet-if-exists "keep" means nothing with notyet-op timer: leave it out, or change notyet-op`},
+		{operation("timer-enable", HeaderCron, "* * * * *"), `notyet-cron "* * * * *" means nothing with notyet-op timer-enable: leave it out, or change notyet-op`},
+		{
+			intake(HeaderOp, "timer-delete", HeaderTopic, "orders", HeaderID, long[:241]),
+			`notyet-id "` + long[:80] + `…" leaves no room for the time of a run: write a timer id of at most 240 bytes`,
+		},
+
+		{intake(HeaderURL, "https://a/", HeaderTopic, "orders", HeaderAt, "1"), `notyet-url "https://a/" stands beside notyet-topic: send one of them`},
+		{intake(HeaderURL, "ftp://a/", HeaderAt, "1"), `notyet-url "ftp://a/" is not a callback URL: write an absolute http or https URL of at most 2048 bytes without a fragment`},
+		{intake(HeaderURL, "https://:80/", HeaderAt, "1"), `notyet-url "https://:80/" is not a callback URL: write an absolute http or https URL of at most 2048 bytes without a fragment`},
+		{intake(HeaderURL, "https://a/\xff", HeaderAt, "1"), `notyet-url "https://a/` + "\uFFFD" + `" is too long or not UTF-8: write an absolute http or https URL of at most 2048 bytes without a fragment`},
+	} {
+		req, err := Decode(c.record, Limits{})
+		require.EqualError(t, err, c.want)
+		require.IsType(t, &Rejection{}, err)
+		require.NotContains(t, err.Error(), "\n")
+		require.Zero(t, req)
+	}
+}
+
+func TestRejectionIsAddressed(t *testing.T) {
+	for _, c := range []struct {
+		record    *kgo.Record
+		id, topic string
+	}{
+		{scheduled("notyet-x", "1"), "order-1", "orders"},
+		{intake("notyet-x", "1", HeaderID, "late", HeaderTopic, "orders"), "late", "orders"}, // read although the first header is bad
+		{intake(HeaderTopic, "orders"), "notyet.intake/3/42", "orders"},
+		{intake(HeaderTopic, "orders", HeaderID, "a\xff"), "notyet.intake/3/42", "orders"},
+		{intake(HeaderTopic, "or ders", HeaderID, "a"), "a", ""},
+		{scheduled(HeaderID, "order-2"), "notyet.intake/3/42", "orders"}, // two ids: neither is the one
+	} {
+		_, err := Decode(c.record, Limits{})
+		var rej *Rejection
+		require.ErrorAs(t, err, &rej)
+		require.Equal(t, c.id, rej.ID)
+		require.Equal(t, c.topic, rej.Topic)
+	}
+}
+
+func TestDecodeLimits(t *testing.T) {
+	big := scheduled()
+	big.Value = make([]byte, 11)
+	for _, c := range []struct {
+		record *kgo.Record
+		limits Limits
+		want   string // "" = accepted
+	}{
+		{big, Limits{MaxValueBytes: 11}, ""},
+		{big, Limits{MaxValueBytes: 10}, "record value has 11 bytes: send at most 10, or a reference to what is larger"},
+		{scheduled(), Limits{MaxDelay: time.Minute}, ""},
+		{
+			scheduled(), Limits{MaxDelay: time.Minute - time.Millisecond},
+			`notyet-at "1790000060000" is beyond the horizon of 59.999s from 2026-09-21T14:13:20Z: schedule it nearer, or ask the operator for a longer horizon`,
+		},
+		{scheduled(), Limits{AllowedTargets: []string{"payments", "ord*"}}, ""},
+		{scheduled(), Limits{AllowedTargets: []string{"payments", "["}}, `notyet-topic "orders" is not allowed on this intake topic: ask its operator, or use another one`},
+		{operation("cancel"), Limits{AllowedTargets: []string{"payments"}}, `notyet-topic "orders" is not allowed on this intake topic: ask its operator, or use another one`},
+		{scheduled(), Limits{InternalTopics: []string{"orders"}}, `notyet-topic "orders" is an internal topic: name a topic of your own`},
+		{intake(HeaderTopic, TopicResults, HeaderAt, "1"), Limits{InternalTopics: []string{"orders"}}, ""},
+		{intake(HeaderTopic, TopicIntake, HeaderAt, "1"), Limits{InternalTopics: []string{}}, `notyet-topic "notyet.intake" is an internal topic: name a topic of your own`},
+		{intake(HeaderURL, "https://a/b", HeaderAt, "1"), Limits{AllowedTargets: []string{"*"}}, `notyet-url "https://a/b" is not allowed on this intake topic: ask its operator, or use another one`},
+		{intake(HeaderURL, "https://a/b", HeaderAt, "1"), Limits{AllowedTargets: []string{"https://a/*"}}, ""},
+	} {
+		_, err := Decode(c.record, c.limits)
+		if c.want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, c.want)
+		}
+	}
+}
+
+func TestLimitsValidate(t *testing.T) {
+	require.NoError(t, Limits{}.Validate())
+	require.NoError(t, Limits{AllowedTargets: []string{"a*", "[a-c]"}}.Validate())
+	require.ErrorContains(t, Limits{AllowedTargets: []string{"a["}}.Validate(), `"a["`)
+	require.Error(t, Limits{MaxDelay: -1}.Validate())
+}
+
+// TestDecodeRecordTimestamp: what every due time is measured against must itself be a time.
+func TestDecodeRecordTimestamp(t *testing.T) {
+	for _, ms := range []int64{-1, maxMillis + 1, 317000000000000, math.MaxInt64} {
+		r := intake(HeaderTopic, "orders", HeaderDelay, "1s")
+		r.Timestamp = time.UnixMilli(ms)
+		_, err := Decode(r, Limits{})
+		require.ErrorContains(t, err, "record timestamp", ms)
+	}
+	r := intake(HeaderTopic, "orders", HeaderDelay, "1ms")
+	r.Timestamp = time.UnixMilli(maxMillis)
+	_, err := Decode(r, Limits{})
+	require.ErrorContains(t, err, "beyond the horizon")
+}
+
+// TestDecodeDefaultIDTooLong: an id that no store can hold must not be made up.
+func TestDecodeDefaultIDTooLong(t *testing.T) {
+	r := intake(HeaderTopic, "orders", HeaderDelay, "1s")
+	r.Partition, r.Offset = math.MaxInt32, math.MaxInt64
+	r.Topic = strings.Repeat("i", MaxIntakeTopicLen)
+	req, err := Decode(r, Limits{})
+	require.NoError(t, err)
+	require.Len(t, req.ID, MaxIDLen)
+	r.Topic += "i"
+	_, err = Decode(r, Limits{})
+	require.EqualError(t, err, "notyet-id is missing: give one; the intake topic's name is too long for a default")
+}
+
+// TestDecodeBusinessHeaders: whatever their place among ours, they come out in order and untouched.
+func TestDecodeBusinessHeaders(t *testing.T) {
+	ours := scheduled().Headers
+	business := []kgo.RecordHeader{
+		{Key: "a", Value: []byte("1")}, {Key: "a", Value: nil}, {Key: "", Value: []byte{}}, {Key: "Notye-x", Value: []byte{0xff}},
+		{Key: "notyet", Value: []byte("no prefix")}, {Key: "notyet_at", Value: []byte("1")},
+	}
+	for mask := range 1 << (len(ours) + len(business)) {
+		var mixed []kgo.RecordHeader
+		o, b := 0, 0
+		for bit := range len(ours) + len(business) {
+			if mask>>bit&1 == 0 && o < len(ours) {
+				mixed, o = append(mixed, ours[o]), o+1
+			} else if b < len(business) {
+				mixed, b = append(mixed, business[b]), b+1
+			}
+		}
+		mixed = append(append(mixed, ours[o:]...), business[b:]...)
+		r := scheduled()
+		r.Headers = mixed
+		req, err := Decode(r, Limits{})
+		require.NoError(t, err)
+		require.Equal(t, business, req.Headers)
+		_ = append(req.Headers, kgo.RecordHeader{Key: "more"}) // must not write into the record
+		require.Equal(t, mixed, r.Headers)
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	for name, r := range map[string]*kgo.Record{
+		"at":       scheduled("traceparent", "00-1", "content-type", "json"),
+		"delay":    intake("traceparent", "00-1", HeaderTopic, "orders", HeaderDelay, "PT30M"),
+		"rfc3339":  intake(HeaderTopic, "orders", HeaderID, "order-1", HeaderAt, "2026-10-01T08:00:00.123456789+02:00"),
+		"settings": scheduled(HeaderAck, "report", HeaderBackoff, "fixed:5s", HeaderMaxAttempts, "3", HeaderVersion, "7"),
+		"cancel":   operation("cancel", HeaderVersion, "7"),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Decode(r, Limits{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
