@@ -1,0 +1,201 @@
+// Package deadletter is what operators do with tasks and requests that were given up: a filter goes in; letters as JSON
+// come out, tasks go back into their line, or rows are deleted.
+//
+// The letters live in the store's table. A replay marks each letter in the transaction that revives its task, so a run
+// that dies half way is simply started again.
+package deadletter
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// ErrNotFound: there is no dead letter with this id.
+var ErrNotFound = errors.New("there is no dead letter with this id")
+
+// Letter is a dead letter in JSON. Times are Unix ms.
+type Letter struct {
+	ID         int64  `json:"id"`
+	Kind       string `json:"kind"        doc:"dead, expired or rejected"`
+	Topic      string `json:"topic"`
+	TaskID     string `json:"task_id"`
+	Due        int64  `json:"due"         doc:"Unix ms; 0: none"`
+	Attempt    int    `json:"attempt"     doc:"deliveries made"`
+	Replay     int    `json:"replay"      doc:"how often it had been replayed before it died"`
+	Reason     string `json:"reason"`
+	DiedAt     int64  `json:"died_at"     doc:"Unix ms"`
+	ReplayedAt int64  `json:"replayed_at" doc:"Unix ms; 0: not replayed"`
+	// Content is nil where it was not asked for.
+	*Content
+}
+
+// Content is what a task carries. Bytes that are no UTF-8 stand in the base64 field instead; null in both is Kafka's null.
+type Content struct {
+	Key         *string  `json:"key"`
+	KeyBase64   string   `json:"key_base64,omitempty"`
+	Value       *string  `json:"value"`
+	ValueBase64 string   `json:"value_base64,omitempty"`
+	Headers     []Header `json:"headers"`
+}
+
+// Header is one header of the business's own, in its place.
+type Header struct {
+	Key         string  `json:"key"`
+	Value       *string `json:"value"`
+	ValueBase64 string  `json:"value_base64,omitempty"`
+}
+
+// NewContent shows a task's key, value and headers.
+func NewContent(b schemas.Body) *Content {
+	c := &Content{Headers: make([]Header, 0, len(b.Headers))}
+	c.Key, c.KeyBase64 = text(b.Key)
+	c.Value, c.ValueBase64 = text(b.Value)
+	for _, h := range b.Headers {
+		shown := Header{Key: strings.ToValidUTF8(h.Key, "\uFFFD")}
+		shown.Value, shown.ValueBase64 = text(h.Value)
+		c.Headers = append(c.Headers, shown)
+	}
+	return c
+}
+
+func text(b []byte) (*string, string) {
+	switch {
+	case b == nil:
+		return nil, ""
+	case !utf8.Valid(b):
+		return nil, base64.StdEncoding.EncodeToString(b)
+	}
+	s := string(b)
+	return &s, ""
+}
+
+// Bytes are the key, value and headers that the content shows; the error names the field.
+func (c *Content) Bytes() (key, value []byte, headers []kgo.RecordHeader, err error) {
+	if key, err = raw("key", c.Key, c.KeyBase64); err != nil {
+		return nil, nil, nil, err
+	}
+	if value, err = raw("value", c.Value, c.ValueBase64); err != nil {
+		return nil, nil, nil, err
+	}
+	for i, h := range c.Headers {
+		v, err := raw(fmt.Sprintf("headers[%d].value", i), h.Value, h.ValueBase64)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: v})
+	}
+	return key, value, headers, nil
+}
+
+// FieldError is a mistake in a field of Content.
+type FieldError struct{ Field, Value, Problem string }
+
+func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
+
+func raw(field string, text *string, encoded string) ([]byte, error) {
+	switch {
+	case text != nil && encoded != "":
+		return nil, &FieldError{field + "_base64", encoded, "stands beside " + field + ": send one of them"}
+	case text != nil:
+		return []byte(*text), nil
+	case encoded == "":
+		return nil, nil
+	}
+	b, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, &FieldError{field + "_base64", encoded, "is not base64: use the standard alphabet, padded"}
+	}
+	return b, nil
+}
+
+func newLetter(d store.DeadLetter, content bool) Letter {
+	l := Letter{ID: d.ID, Kind: d.Kind, Topic: d.Topic, TaskID: d.TaskID, Due: d.Due, Attempt: d.Attempt, Replay: d.Replay,
+		Reason: strings.ToValidUTF8(d.Reason, "\uFFFD"), DiedAt: d.DiedAt, ReplayedAt: d.ReplayedAt}
+	if !content {
+		return l
+	}
+	decode := schemas.DecodeBody
+	if d.Kind == store.KindRejected {
+		decode = schemas.DecodeRejected
+	}
+	body, err := decode(d.Body)
+	if err != nil {
+		// Shown rather than hidden: the raw bytes are all that is left of it.
+		body = schemas.Body{Value: d.Body}
+		l.Reason += " (its stored content cannot be read: " + err.Error() + ")"
+	}
+	l.Content = NewContent(body)
+	return l
+}
+
+// List answers one page of letters in the order of their ids, with their content if asked.
+func List(ctx context.Context, st *store.Store, f store.DeadFilter, content bool) ([]Letter, error) {
+	dead, err := st.DeadLetters(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Letter, 0, len(dead))
+	for _, d := range dead {
+		out = append(out, newLetter(d, content))
+	}
+	return out, nil
+}
+
+// Show answers one letter, or ErrNotFound.
+func Show(ctx context.Context, st *store.Store, id int64) (Letter, error) {
+	found, err := List(ctx, st, store.DeadFilter{IDs: []int64{id}, Replayed: true}, true)
+	if err != nil {
+		return Letter{}, err
+	}
+	if len(found) == 0 {
+		return Letter{}, ErrNotFound
+	}
+	return found[0], nil
+}
+
+// exportPage is small because letters have their content in memory: 100 of the largest default values are 100 MiB.
+const exportPage = 100
+
+// Source answers pages of letters with their content.
+type Source interface {
+	Letters(ctx context.Context, f store.DeadFilter, content bool) ([]Letter, error)
+}
+
+// Export writes every letter that the filter selects, one JSON object a line, and answers how many. f.Limit bounds them; 0
+// does not.
+func Export(ctx context.Context, from Source, f store.DeadFilter, w io.Writer) (int, error) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	written, bound := 0, f.Limit
+	for {
+		f.Limit = exportPage
+		if bound > 0 {
+			f.Limit = min(exportPage, bound-written)
+		}
+		page, err := from.Letters(ctx, f, true)
+		if err != nil {
+			return written, err
+		}
+		for _, l := range page {
+			if err := enc.Encode(l); err != nil {
+				return written, fmt.Errorf("writing a dead letter: %w", err)
+			}
+			written++
+		}
+		if len(page) < f.Limit || written == bound {
+			return written, nil
+		}
+		f.After = page[len(page)-1].ID
+	}
+}

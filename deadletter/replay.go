@@ -1,0 +1,218 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/store"
+)
+
+// PageSize is how many letters one transaction replays: locks are held for some tens of milliseconds.
+const PageSize = 500
+
+// Page is what became of one run of letters.
+type Page struct {
+	Letters []store.Replayed `json:"letters"`
+	Next    int64            `json:"next"    doc:"id to go on after; 0: that was the last page"`
+}
+
+// Pager replays the first letters that a filter selects, f.Limit (0: PageSize) at most. It may be repeated: a letter is
+// replayed once.
+type Pager interface {
+	ReplayPage(ctx context.Context, f store.DeadFilter, dryRun bool) (Page, error)
+}
+
+// Local is the Pager that works on the database itself.
+type Local struct {
+	store *store.Store
+	index *index.Index // nil: dispatchers find the tasks in the database at their next look
+	log   *zap.Logger
+}
+
+// NewLocal returns a Pager; ix may be nil.
+func NewLocal(st *store.Store, ix *index.Index, log *zap.Logger) *Local {
+	return &Local{store: st, index: ix, log: log}
+}
+
+// ReplayPage implements Pager. Order of effects: the tasks are in their lines and the letters marked, in one transaction;
+// then the index learns of them. When it does not, they are found a little later.
+func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, dryRun bool) (Page, error) {
+	if f.Limit <= 0 || f.Limit > PageSize {
+		f.Limit = PageSize
+	}
+	letters, err := l.store.DeadLetters(ctx, f)
+	if err != nil || len(letters) == 0 {
+		return Page{Letters: []store.Replayed{}}, err
+	}
+	page := Page{}
+	if len(letters) == f.Limit {
+		page.Next = letters[len(letters)-1].ID
+	}
+	if dryRun {
+		page.Letters, err = l.rehearse(ctx, letters)
+		return page, err
+	}
+	ids := make([]int64, 0, len(letters))
+	for _, d := range letters {
+		ids = append(ids, d.ID)
+	}
+	var places []store.Place
+	if page.Letters, places, err = l.store.Replay(ctx, ids, time.Now().UnixMilli()); err != nil {
+		return Page{}, err
+	}
+	l.hint(ctx, places)
+	return page, nil
+}
+
+func (l *Local) hint(ctx context.Context, places []store.Place) {
+	if l.index == nil || len(places) == 0 {
+		return
+	}
+	entries := make([]index.Entry, 0, len(places))
+	wake := make([]index.SlotPos, 0, len(places))
+	for _, p := range places {
+		entries = append(entries, index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)})
+		wake = append(wake, index.SlotPos{Slot: p.Slot, Pos: p.Due})
+	}
+	if err := errors.Join(l.index.Add(ctx, entries), l.index.Wake(ctx, wake)); err != nil {
+		l.log.Warn("the index did not learn of replayed tasks; they are delivered a little later", zap.Int("tasks", len(places)), zap.Error(err))
+	}
+}
+
+// rehearse says what Replay would do, as far as can be said without locks.
+func (l *Local) rehearse(ctx context.Context, letters []store.DeadLetter) ([]store.Replayed, error) {
+	out := make([]store.Replayed, 0, len(letters))
+	revived := map[[16]byte]bool{}
+	for _, d := range letters {
+		r := store.Replayed{ID: d.ID, Topic: d.Topic, TaskID: d.TaskID}
+		key := store.Ident(d.Topic, d.TaskID)
+		var err error
+		if r.Skipped, err = l.obstacle(ctx, d, revived[key]); err != nil {
+			return nil, err
+		}
+		revived[key] = revived[key] || r.Skipped == ""
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func (l *Local) obstacle(ctx context.Context, d store.DeadLetter, revived bool) (string, error) {
+	switch {
+	case d.Kind == store.KindRejected:
+		return "it is a rejected request: correct it and publish it again", nil
+	case d.ReplayedAt > 0:
+		return "it has been replayed already", nil
+	case d.Replay >= store.MaxReplays:
+		return fmt.Sprintf("it has been replayed %d times", d.Replay), nil
+	case revived:
+		return underWay, nil
+	}
+	task, err := l.store.Get(ctx, d.Topic, d.TaskID)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	switch task.State {
+	case "delivered", "succeeded", "cancelled", "dead":
+		return "", nil
+	}
+	return underWay, nil
+}
+
+const underWay = "a newer task of this topic and id is under way"
+
+// Progress is how far a replay or a purge has come.
+type Progress struct {
+	Done    int64 `json:"done"`    // replayed, or purged
+	Skipped int64 `json:"skipped"` // see Reasons
+}
+
+// Result is what a whole replay came to.
+type Result struct {
+	Progress
+	Reasons map[string]int64 `json:"reasons,omitempty"` // why letters were skipped, and how many
+}
+
+// Options of Replay. The zero value replays everything at once, as fast as the database takes it.
+type Options struct {
+	// DryRun only says what would happen.
+	DryRun bool
+	// Rate bounds the letters per second. Default 0: unbounded.
+	Rate float64
+	// Progress is called after each page. Default none.
+	Progress func(Progress)
+	// Each is called with what became of each letter. Default none.
+	Each func(store.Replayed)
+}
+
+// Replay pages through all letters that the filter selects; f.Limit bounds them, 0 does not. On an error, and when ctx
+// ends, it answers what was done until then; run again, it goes on from there.
+func Replay(ctx context.Context, pager Pager, f store.DeadFilter, o Options) (Result, error) {
+	result := Result{Reasons: map[string]int64{}}
+	began, left := time.Now(), f.Limit
+	size := PageSize
+	if o.Rate > 0 {
+		size = int(min(PageSize, max(1, o.Rate))) // about one page a second, or one letter at a time
+	}
+	for {
+		f.Limit = size
+		if left > 0 {
+			f.Limit = min(size, left)
+		}
+		page, err := pager.ReplayPage(ctx, f, o.DryRun)
+		if err != nil {
+			return result, err
+		}
+		result.count(page, o)
+		if left > 0 {
+			if left -= len(page.Letters); left <= 0 {
+				return result, nil
+			}
+		}
+		if page.Next == 0 {
+			return result, nil
+		}
+		f.After = page.Next
+		if o.Rate > 0 && !o.DryRun {
+			due := began.Add(time.Duration(float64(result.Done) / o.Rate * float64(time.Second)))
+			if err := sleepUntil(ctx, due); err != nil {
+				return result, err
+			}
+		}
+	}
+}
+
+func (r *Result) count(page Page, o Options) {
+	for _, l := range page.Letters {
+		if l.Skipped == "" {
+			r.Done++
+		} else {
+			r.Skipped++
+			r.Reasons[l.Skipped]++
+		}
+		if o.Each != nil {
+			o.Each(l)
+		}
+	}
+	if o.Progress != nil {
+		o.Progress(r.Progress)
+	}
+}
+
+func sleepUntil(ctx context.Context, at time.Time) error {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("replaying dead letters: %w", ctx.Err())
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,71 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+)
+
+// where is the filter as a condition with its arguments.
+func (f DeadFilter) where() (string, []any) {
+	cond, a := []string{"id > ?"}, []any{f.After}
+	add := func(set bool, c string, values ...any) {
+		if set {
+			cond, a = append(cond, c), append(a, values...)
+		}
+	}
+	add(len(f.IDs) > 0, "id IN ("+marks(len(f.IDs))+")", args(f.IDs)...)
+	add(f.Kind != "", "kind = ?", []byte(f.Kind))
+	add(f.Topic != "", "topic = ?", []byte(f.Topic))
+	add(f.TaskID != "", "task_id = ?", []byte(f.TaskID))
+	like := "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(f.Reason) + "%"
+	add(f.Reason != "", "CAST(reason AS CHAR) LIKE ? ESCAPE '!'", like)
+	add(f.Since > 0, "died_at >= ?", f.Since)
+	add(f.Until > 0, "died_at < ?", f.Until)
+	add(!f.Replayed, "replayed_at = 0")
+	return strings.Join(cond, " AND "), a
+}
+
+// CountDead is the number of dead letters that the filter selects, whatever its Limit.
+func (s *Store) CountDead(ctx context.Context, f DeadFilter) (int64, error) {
+	where, a := f.where()
+	var n int64
+	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM dead_letters WHERE "+where, a...).Scan(&n); err != nil {
+		return 0, fmt.Errorf("counting dead letters: %w", err)
+	}
+	return n, nil
+}
+
+// PurgeDead deletes the first f.Limit dead letters (0: 1000) that the filter selects and answers how many those were and the
+// id to go on After; 0 says that none are left. One that is replayed meanwhile stays, unless f.Replayed. The rows of dead
+// tasks are not touched: a cancel still answers that they are dead, as long as they are remembered.
+func (s *Store) PurgeDead(ctx context.Context, f DeadFilter) (deleted int64, next int64, err error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = maxRows
+	}
+	where, a := f.where()
+	ids, err := fetch(ctx, s.db, func(r *sql.Rows, id *int64) error { return r.Scan(id) },
+		"SELECT id FROM dead_letters WHERE "+where+" ORDER BY id LIMIT ?", append(a, limit)...)
+	if err != nil {
+		return 0, 0, fmt.Errorf("selecting dead letters to purge: %w", err)
+	}
+	err = chunks(ids, func(part []int64) error {
+		spared := ""
+		if !f.Replayed {
+			spared = " AND replayed_at = 0"
+		}
+		res, err := s.db.ExecContext(ctx, "DELETE FROM dead_letters WHERE id IN ("+marks(len(part))+")"+spared, args(part)...)
+		if err != nil {
+			return fmt.Errorf("purging %d dead letters: %w", len(part), err)
+		}
+		n, err := res.RowsAffected()
+		deleted += n
+		return err
+	})
+	if err == nil && len(ids) == limit {
+		next = ids[len(ids)-1]
+	}
+	return deleted, next, err
+}
