@@ -50,7 +50,9 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	if s.lite {
-		opts = nil
+		// A transaction whose context ends takes its connection along, and a database in memory with it. The statements
+		// still heed the caller's context, and a failed one rolls back.
+		opts, ctx = nil, context.WithoutCancel(ctx)
 	}
 	tx, err := s.db.BeginTx(ctx, opts)
 	if err != nil {
