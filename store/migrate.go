@@ -2,10 +2,12 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/pressly/goose/v3"
 )
@@ -25,7 +27,39 @@ func (s *Store) migrator() (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider(dialect, s.db, files)
+	var opts []goose.ProviderOption
+	if !s.lite {
+		opts = append(opts, goose.WithSessionLocker(migrationLock{}))
+	}
+	return goose.NewProvider(dialect, s.db, files, opts...)
+}
+
+// migrationLock lets one process migrate at a time. It is the server's, for its database, and ends with the connection.
+type migrationLock struct{}
+
+func (migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	var got sql.NullInt64
+	err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(CONCAT('notyet.migrate.', MD5(DATABASE())), 50)").Scan(&got)
+	if err == nil && got.Int64 != 1 {
+		err = errors.New("another process has been migrating the database for 50 s")
+	}
+	return err
+}
+
+func (migrationLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "DO RELEASE_LOCK(CONCAT('notyet.migrate.', MD5(DATABASE())))")
+	return err
+}
+
+// up migrates. On SQLite there is no lock beyond a migration's own transaction: one that another process made in the
+// meantime fails here as a whole, and is found made the next time.
+func (s *Store) up(ctx context.Context, m *goose.Provider) error {
+	for attempt := 1; ; attempt++ {
+		_, err := m.Up(ctx)
+		if err == nil || !s.lite || attempt == 5 || !strings.Contains(err.Error(), "already exists") {
+			return err
+		}
+	}
 }
 
 // Migrate brings the tables to this program's version and makes slots 0..slots-1 where there are none yet; the number of
@@ -38,12 +72,8 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 	if err != nil {
 		return fmt.Errorf("reading the migrations: %w", err)
 	}
-	if _, err := m.Up(ctx); err != nil {
+	if err := s.up(ctx, m); err != nil {
 		return fmt.Errorf("migrating the database: %w", err)
-	}
-	have, err := s.SlotCount(ctx)
-	if err != nil || have > 0 {
-		return err
 	}
 	return s.makeSlots(ctx, slots)
 }

@@ -41,8 +41,13 @@ func (s *Store) Slots(ctx context.Context) ([]Slot, error) {
 	return out, nil
 }
 
+// makeSlots makes n slots unless there are some, looking again after another process came first.
 func (s *Store) makeSlots(ctx context.Context, n int) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
+		var have int
+		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots").Scan(&have); err != nil || have > 0 {
+			return err
+		}
 		for i := range n {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO slots ("+slotColumns+") VALUES (?, 0, ?, 0, 0)", i, []byte{}); err != nil {
 				return fmt.Errorf("making slot %d: %w", i, err)
