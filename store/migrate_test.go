@@ -1,0 +1,111 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+)
+
+func TestMigrate(t *testing.T) {
+	for _, b := range backends() {
+		t.Run(b.name, func(t *testing.T) {
+			ctx, s := t.Context(), open(t, b.fresh(t))
+
+			require.ErrorIs(t, s.CheckMigrated(ctx), ErrNotMigrated, "no tables yet")
+			for _, n := range []int{-1, 0, 4097} {
+				require.ErrorContains(t, s.Migrate(ctx, n), "slots must be 1 to 4096")
+			}
+			require.NoError(t, s.Migrate(ctx, 5))
+			require.NoError(t, s.CheckMigrated(ctx))
+
+			require.NoError(t, s.Migrate(ctx, 9), "again, with another wish")
+			slots, err := s.Slots(ctx)
+			require.NoError(t, err)
+			require.Len(t, slots, 5, "the number of slots is fixed by the first migration")
+			for i, slot := range slots {
+				require.Equal(t, Slot{Slot: i}, slot)
+			}
+		})
+	}
+}
+
+// Tables without slots are what a migration leaves that died half-way.
+func TestMigrateFinishesAHalfDoneMigration(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		_, err := s.db.ExecContext(s.ctx, "DELETE FROM slots")
+		require.NoError(t, err)
+		require.ErrorIs(t, s.CheckMigrated(s.ctx), ErrNotMigrated)
+		_, err = s.Apply(s.ctx, s.batch(s.schedule("a")), s.now)
+		require.ErrorIs(t, err, ErrNotMigrated)
+
+		require.NoError(t, s.Migrate(s.ctx, 3))
+		require.NoError(t, s.CheckMigrated(s.ctx))
+		require.Len(t, s.allSlots(), 3)
+	})
+}
+
+// Every replica of a deployment may run the migration as it starts.
+func TestMigrateByManyAtOnce(t *testing.T) {
+	for _, b := range backends() {
+		if b.name == "sqlite-memory" {
+			continue // one connection: nobody can be there at the same time
+		}
+		t.Run(b.name, func(t *testing.T) {
+			cfg := b.fresh(t)
+			var stores []*Store
+			for range 4 {
+				stores = append(stores, open(t, cfg))
+			}
+			errs := make([]error, len(stores))
+			var wg sync.WaitGroup
+			for i, s := range stores {
+				wg.Go(func() { errs[i] = s.Migrate(context.Background(), 6) })
+			}
+			wg.Wait()
+			for _, err := range errs {
+				require.NoError(t, err)
+			}
+			require.NoError(t, stores[0].CheckMigrated(t.Context()))
+			n, err := stores[1].SlotCount(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 6, n)
+		})
+	}
+}
+
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"":                             "reading NOTYET_MYSQL_DSN",
+		"user@tcp(127.0.0.1:1":         "reading NOTYET_MYSQL_DSN",
+		"user@tcp(127.0.0.1:1)/":       "it names no database",
+		"user@tcp(127.0.0.1:1)/notyet": "connection refused",
+		"sqlite:/no/such/folder/n.db":  "unable to open database file",
+	} {
+		t.Run(dsn, func(t *testing.T) {
+			_, err := Open(t.Context(), Config{DSN: dsn}, zap.NewNop())
+			require.ErrorContains(t, err, want)
+		})
+	}
+}
+
+// A transaction that is cut short by its context must not take the connection, and with it the whole database in memory,
+// along.
+func TestCancelledCallsLeaveTheDatabaseWhole(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		for range 20 {
+			ctx, cancel := context.WithCancel(s.ctx)
+			err := s.transact(ctx, func(tx *sql.Tx) error {
+				cancel()
+				_, err := tx.ExecContext(ctx, "DELETE FROM tasks")
+				return err
+			})
+			require.Error(t, err)
+			require.Equal(t, "pending", s.state("a"))
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSeq(t *testing.T) {
+	for _, c := range []struct {
+		source int
+		offset int64
+	}{{ReplaySource, 0}, {firstSource, 1}, {17, 1<<offsetBits - 1}, {maxSource, 1<<offsetBits - 1}} {
+		seq := Seq(c.source, c.offset)
+		require.Positive(t, seq)
+		source, offset := SplitSeq(seq)
+		require.Equal(t, c.source, source)
+		require.Equal(t, c.offset, offset)
+	}
+	require.Less(t, Seq(17, 1<<offsetBits-1), Seq(18, 0), "sources do not overlap")
+}
+
+func TestSources(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		get := func(topic string, topicID byte, partition int32, first int64) Source {
+			src, err := s.Source(s.ctx, topic, [16]byte{topicID}, partition, first)
+			require.NoError(t, err)
+			return src
+		}
+		require.Equal(t, Source{ID: firstSource, Topic: "in", TopicID: [16]byte{1}}, s.source)
+		require.Equal(t, s.source, get("in", 1, 0, 99), "a known source begins where it stands, not where the caller says")
+
+		other := get("in", 1, 1, 7)
+		require.Equal(t, Source{ID: firstSource + 1, Topic: "in", TopicID: [16]byte{1}, Partition: 1, Next: 7}, other)
+		made := get("in", 2, 0, 0)
+		require.Equal(t, firstSource+2, made.ID, "a topic that was made anew has offsets that mean other records")
+		require.Equal(t, firstSource+3, get("in2", 1, 0, 0).ID)
+
+		s.do(s.schedule("a"))
+		require.EqualValues(t, 1, get("in", 1, 0, 0).Next)
+		all, err := s.Sources(s.ctx)
+		require.NoError(t, err)
+		require.Len(t, all, 4)
+		require.Equal(t, other, all[1])
+		require.Equal(t, made, all[2])
+	})
+}
+
+// A scanner that starts opens all of its partitions at once, beside other scanners.
+func TestSourcesMadeByManyAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		const partitions, readers = 64, 4
+		stores := [readers]*Store{s.Store, s.another(), s.another(), s.another()}
+		ids := make([][readers]int, partitions)
+		errs := make(chan error, partitions*readers)
+		var wg sync.WaitGroup
+		for p := range partitions {
+			for r := range readers {
+				wg.Go(func() {
+					src, err := stores[r].Source(context.Background(), "many", [16]byte{9}, int32(p), 0)
+					ids[p][r] = src.ID
+					errs <- err
+				})
+			}
+		}
+		wg.Wait()
+		close(errs)
+		for err := range errs {
+			require.NoError(t, err)
+		}
+		seen := map[int]bool{}
+		for p := range partitions {
+			require.Equal(t, ids[p][0], ids[p][1], "readers of one partition agree")
+			require.False(t, seen[ids[p][0]], "two partitions share a source")
+			seen[ids[p][0]] = true
+		}
+	})
+}
+
+func TestSourceIdsRunOut(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for _, q := range []string{"UPDATE sources SET src = ?", "UPDATE meta SET value = ? WHERE name <> 'epoch'"} {
+			_, err := s.db.ExecContext(s.ctx, q, maxSource)
+			require.NoError(t, err)
+		}
+		_, err := s.Source(s.ctx, "one more", [16]byte{1}, 0, 0)
+		require.ErrorContains(t, err, "no source id is left")
+	})
+}
+
+// The offset is moved with the tasks, so that a batch happens once, whoever brings it again.
+func TestABatchIsStoredOnce(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		first := s.batch(s.schedule("a"), s.schedule("b", merge(1), value(`{"n":1}`)))
+		s.apply(first)
+		sum := s.batch(s.schedule("b", merge(1), value(`{"n":1}`)))
+		s.apply(sum)
+		before := s.dump()
+
+		for name, b := range map[string]Batch{
+			"the same again":      sum,
+			"the one before":      first,
+			"a part of one":       {Advance: []Advance{{s.source.ID, 1, 3}}, Changes: sum.Changes},
+			"from beyond a gap":   {Advance: []Advance{{s.source.ID, 4, 5}}},
+			"an unknown source":   {Advance: []Advance{{999, 0, 1}}},
+			"one of two is known": {Advance: []Advance{{s.source.ID, 3, 4}, {s.source.ID, 0, 2}}},
+		} {
+			_, err := s.Apply(s.ctx, b, s.now)
+			require.ErrorIs(t, err, ErrFenced, name)
+			require.Equal(t, before, s.dump(), name)
+		}
+		require.Equal(t, `{"n":2}`, string(s.body("b").Value))
+	})
+}
+
+// An error at the commit says nothing about what happened. Whoever then repeats the batch is told that it has.
+func TestABatchWhoseReplyWasLost(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		b := s.batch(s.schedule("a"), s.cancel("nobody"))
+		_, err := s.Apply(s.ctx, b, s.now)
+		require.NoError(t, err) // and suppose that the caller never learned it
+		stored := s.dump()
+
+		_, err = s.Apply(s.ctx, b, s.now+5)
+		require.ErrorIs(t, err, ErrFenced)
+		require.Equal(t, stored, s.dump())
+
+		src, err := s.Source(s.ctx, "in", [16]byte{1}, 0, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, src.Next, "where the reader goes on")
+		untold, err := s.Untold(s.ctx, []int{src.ID}, 10)
+		require.NoError(t, err)
+		require.Len(t, untold, 1, "and the events are still there to be told")
+	})
+}
