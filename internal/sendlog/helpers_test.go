@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,10 +23,19 @@ func mustOpen(t *testing.T, dir string, cfg Config) *Log {
 	return l
 }
 
-// clock is set by tests, so that "since" needs no waiting.
-type clock struct{ now time.Time }
+// clock is set by tests, so that "since" needs no waiting. The committer reads it
+// whenever it likes.
+type clock struct{ ms atomic.Int64 }
 
-func (c *clock) Now() time.Time { return c.now }
+func newClock() *clock {
+	c := &clock{}
+	c.set(epoch)
+	return c
+}
+
+func (c *clock) Now() time.Time          { return time.UnixMilli(c.ms.Load()) }
+func (c *clock) set(to time.Time)        { c.ms.Store(to.UnixMilli()) }
+func (c *clock) forward(d time.Duration) { c.ms.Add(d.Milliseconds()) }
 
 func intent(seq uint64) Intent {
 	return Intent{

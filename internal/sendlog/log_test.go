@@ -56,12 +56,12 @@ func TestWhatWasAppendedComesBackAfterReopening(t *testing.T) {
 }
 
 func TestSinceAndFrom(t *testing.T) {
-	c := &clock{now: epoch}
+	c := newClock()
 	l := mustOpen(t, t.TempDir(), Config{Now: c.Now})
 	for i := range uint64(20) {
-		c.now = epoch.Add(time.Duration(i) * time.Second)
+		c.set(epoch.Add(time.Duration(i) * time.Second))
 		if i >= 10 && i < 15 {
-			c.now = epoch // the clock steps back for a while
+			c.set(epoch) // the clock steps back for a while
 		}
 		appendOne(t, l, i)
 		require.NoError(t, l.AppendOutcomes(t.Context(), []Outcome{outcome(i)}))
@@ -148,11 +148,11 @@ func TestOpenRefusesNonsense(t *testing.T) {
 }
 
 func TestPrune(t *testing.T) {
-	c := &clock{now: epoch}
+	c := newClock()
 	dir := t.TempDir()
 	l := mustOpen(t, dir, Config{Now: c.Now})
 	for i := range uint64(10) {
-		c.now = epoch.Add(time.Duration(i) * time.Minute)
+		c.set(epoch.Add(time.Duration(i) * time.Minute))
 		appendOne(t, l, i)
 	}
 	ctx := t.Context()
@@ -169,7 +169,7 @@ func TestPrune(t *testing.T) {
 	l = mustOpen(t, dir, Config{Now: c.Now})
 	check(4, 5, 6, 7, 8, 9)
 
-	require.NoError(t, l.Prune(ctx, c.now.Add(time.Hour)), "everything")
+	require.NoError(t, l.Prune(ctx, c.Now().Add(time.Hour)), "everything")
 	check()
 	require.NoError(t, l.Close())
 	l = mustOpen(t, dir, Config{Now: c.Now})
@@ -179,12 +179,12 @@ func TestPrune(t *testing.T) {
 }
 
 func TestRetentionPrunesByItself(t *testing.T) {
-	c := &clock{now: epoch}
+	c := newClock()
 	dir := t.TempDir()
 	l := mustOpen(t, dir, Config{Now: c.Now, Retention: 24 * time.Hour})
 	for hour := range uint64(100) {
 		appendOne(t, l, hour)
-		c.now = c.now.Add(time.Hour)
+		c.forward(time.Hour)
 	}
 	appendOne(t, l, 100)
 	// The round trip through the committer: it prunes before it takes the next.
@@ -195,7 +195,7 @@ func TestRetentionPrunesByItself(t *testing.T) {
 	require.EqualValues(t, 100, seqs[len(seqs)-1])
 	require.NoError(t, l.Close())
 
-	c.now = c.now.Add(20 * time.Hour)
+	c.forward(20 * time.Hour)
 	l = mustOpen(t, dir, Config{Now: c.Now, Retention: 24 * time.Hour})
 	require.NoError(t, l.Prune(t.Context(), time.Time{}))
 	seqs, err = replayed(t, l, time.Time{})
@@ -205,7 +205,7 @@ func TestRetentionPrunesByItself(t *testing.T) {
 
 // Pruning must give the space back, not only hide what it held.
 func TestPruneFreesSpace(t *testing.T) {
-	c := &clock{now: epoch}
+	c := newClock()
 	dir := t.TempDir()
 	l := mustOpen(t, dir, Config{Now: c.Now})
 	big := make([]Intent, 1000)
@@ -215,12 +215,12 @@ func TestPruneFreesSpace(t *testing.T) {
 			big[j].ID = fmt.Sprintf("%x", uint64(i*1000+j)*0x9e3779b97f4a7c15) // does not compress well
 		}
 		require.NoError(t, l.AppendIntents(t.Context(), big))
-		c.now = c.now.Add(time.Minute)
+		c.forward(time.Minute)
 	}
 	require.NoError(t, l.db.Flush())
 	full := diskUsage(t, dir)
 	require.Greater(t, full, int64(4<<20))
-	require.NoError(t, l.Prune(t.Context(), c.now))
+	require.NoError(t, l.Prune(t.Context(), c.Now()))
 	require.NoError(t, l.db.Flush())
 	require.Eventually(t, func() bool { return diskUsage(t, dir) < full/4 }, 30*time.Second, 10*time.Millisecond)
 }
