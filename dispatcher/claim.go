@@ -1,0 +1,276 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/store"
+)
+
+const (
+	// sweepEvery is how often the database itself is asked what comes next, whatever the index says: the second line.
+	// The question costs one dive into an index for each slot.
+	sweepEvery = time.Second
+	// lead is how long before its due time a task that a wake told of is claimed: a claim and the fetch of a body take
+	// a few milliseconds.
+	lead = 25 * time.Millisecond
+	// claimPause keeps a stream of tasks due at once from becoming a claim each.
+	claimPause = 5 * time.Millisecond
+	// overdue is how far a line may lie behind before it is claimed piece by piece.
+	overdue = 2 * time.Second
+)
+
+// claimLoop claims each line in time for its next task: half a look-ahead before it is due, a whole one at once.
+func (d *Dispatcher) claimLoop(ctx context.Context) {
+	wakes := d.index.Wakes(ctx)
+	sweep := time.NewTicker(sweepEvery)
+	defer sweep.Stop()
+	failures := 0
+	for ctx.Err() == nil {
+		timer := time.NewTimer(d.untilClaim())
+		select {
+		case <-ctx.Done():
+		case places, ok := <-wakes:
+			if !ok {
+				wakes = nil
+			}
+			d.heed(places)
+		case <-sweep.C:
+			d.sweep(ctx)
+		case <-d.sweepKick:
+			d.sweep(ctx)
+		case <-d.claimKick:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if !d.trusted() || d.stopping.Load() {
+			sleep(ctx, claimPause)
+			continue
+		}
+		claimed, err := d.claim(ctx)
+		switch {
+		case errors.Is(err, store.ErrFenced):
+			d.fenced(ctx)
+		case err != nil:
+			failures++
+			if ctx.Err() == nil {
+				d.log.Warn("claiming failed, trying again", zap.Error(err))
+			}
+			sleep(ctx, pauseAfter(failures))
+		case claimed:
+			failures = 0
+			sleep(ctx, claimPause)
+		}
+	}
+}
+
+// heed notes what the wakes tell.
+func (d *Dispatcher) heed(places []index.SlotPos) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range places {
+		if l := d.lines[p.Slot]; l != nil {
+			l.urgent = min(l.urgent, p.Pos)
+		}
+	}
+}
+
+// sweep asks the database what comes next in every line.
+func (d *Dispatcher) sweep(ctx context.Context) {
+	d.mu.Lock()
+	slots := make([]int, 0, len(d.lines))
+	for slot := range d.lines {
+		slots = append(slots, slot)
+	}
+	d.mu.Unlock()
+	slices.Sort(slots)
+	next, err := d.store.Next(ctx, slots)
+	if err != nil {
+		if ctx.Err() == nil {
+			d.log.Warn("asking the database for the next tasks failed", zap.Error(err))
+		}
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range next {
+		if l := d.lines[n.Slot]; l != nil && n.Pos > l.claimed {
+			if n.Pos < l.next && n.Pos <= nowMillis() {
+				d.metrics.swept.Inc() // overdue, and nobody had told of it
+			}
+			l.next = min(l.next, n.Pos)
+		}
+	}
+}
+
+// claimAt is when a line is to be claimed next.
+func (d *Dispatcher) claimAt(l *line) int64 {
+	if !l.leaving.IsZero() {
+		return never
+	}
+	at := int64(never)
+	if l.next != never {
+		at = l.next - d.cfg.LookAhead.Milliseconds()/2
+	}
+	if l.urgent != never {
+		at = min(at, l.urgent-lead.Milliseconds())
+	}
+	return at
+}
+
+func (d *Dispatcher) untilClaim() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.entries >= d.maxEntries() {
+		return sweepEvery // settling kicks
+	}
+	at := int64(never)
+	for _, l := range d.lines {
+		at = min(at, d.claimAt(l))
+	}
+	return time.Duration(min(max(at-nowMillis(), 0), sweepEvery.Milliseconds())) * time.Millisecond
+}
+
+// maxEntries bounds the tasks in memory that have no body yet, at about 150 bytes each. One millisecond's tasks are
+// claimed together, so a single claim may exceed it.
+func (d *Dispatcher) maxEntries() int { return 10 * d.cfg.StageTasks }
+
+// claim claims what is due to be claimed and answers whether there was anything.
+func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
+	now := nowMillis()
+	to := now + d.cfg.LookAhead.Milliseconds()
+	d.mu.Lock()
+	trigger := false
+	var ready []*line
+	for _, l := range d.lines {
+		if l.claimed >= to || d.entries >= d.maxEntries() {
+			continue
+		}
+		at := d.claimAt(l)
+		trigger = trigger || at <= now
+		if at <= now || l.next <= to && l.leaving.IsZero() {
+			ready = append(ready, l)
+		}
+	}
+	room := d.maxEntries() - d.entries
+	d.mu.Unlock()
+	if !trigger {
+		return false, nil
+	}
+	slices.SortFunc(ready, func(a, b *line) int { return a.slot - b.slot })
+	groups := map[claimGroup][]*line{}
+	for _, l := range ready {
+		upTo := to
+		if l.next < now-overdue.Milliseconds() { // an outage has passed: a bite at a time
+			nth, more, err := d.store.Nth(ctx, l.slot, l.claimed, max(room/len(ready), 1000))
+			if err != nil {
+				return false, err
+			}
+			if more {
+				upTo = min(upTo, nth)
+			}
+		}
+		g := claimGroup{l.epoch, upTo}
+		groups[g] = append(groups[g], l)
+	}
+	for g, lines := range groups {
+		if err := d.claimLines(ctx, lines, g); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+type claimGroup struct{ epoch, to int64 }
+
+// claimLines claims first and reads afterwards: what was written before the claim is there to be read, what comes later is
+// placed behind it.
+func (d *Dispatcher) claimLines(ctx context.Context, lines []*line, g claimGroup) error {
+	slots := make([]int, len(lines))
+	ranges := make([]store.Range, len(lines))
+	for i, l := range lines {
+		slots[i] = l.slot
+		ranges[i] = store.Range{Slot: l.slot, From: l.claimed, To: g.to}
+	}
+	if err := d.store.Claim(ctx, slots, g.epoch, g.to); err != nil {
+		return err
+	}
+	entries, err := d.store.Entries(ctx, ranges)
+	for failures := 1; err != nil; failures++ { // claimed is moved: the read must follow
+		d.log.Warn("reading a claimed range failed, trying again", zap.Error(err))
+		if sleep(ctx, pauseAfter(failures)); ctx.Err() != nil {
+			return err
+		}
+		entries, err = d.store.Entries(ctx, ranges)
+	}
+	d.metrics.claims.Inc()
+	d.mu.Lock()
+	still := make(map[int]*line, len(lines))
+	for _, l := range lines {
+		l.claimed, l.next, l.urgent = g.to, never, never
+		if !l.abandoned {
+			still[l.slot] = l
+		}
+	}
+	d.enter(still, entries, false)
+	d.mu.Unlock()
+	if len(entries) == 0 {
+		d.settleKick.now()
+	}
+	d.askNext(ctx, lines, slots, g.to)
+	return nil
+}
+
+// askNext asks the index, or where it does not answer the database, for the lines' next tasks.
+func (d *Dispatcher) askNext(ctx context.Context, lines []*line, slots []int, from int64) {
+	places := make([]index.SlotPos, len(lines))
+	for i, l := range lines {
+		places[i] = index.SlotPos{Slot: l.slot, Pos: from}
+	}
+	bound, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	next, err := d.index.Next(bound, places)
+	cancel()
+	if err != nil {
+		d.metrics.indexErrors.Inc()
+		fromStore, err := d.store.Next(ctx, slots)
+		if err != nil {
+			return // the sweep asks again
+		}
+		for _, n := range fromStore {
+			next = append(next, index.SlotPos(n))
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range next {
+		if l := d.lines[n.Slot]; l != nil && n.Pos > l.claimed {
+			l.next = min(l.next, n.Pos)
+		}
+	}
+}
+
+// enter puts claimed tasks into their lines and into the queue for their bodies. mu is held.
+func (d *Dispatcher) enter(lines map[int]*line, entries []store.Entry, doubt bool) {
+	tasks := make([]task, len(entries)) // one allocation for all
+	for i, e := range entries {
+		l := lines[e.Slot]
+		if l == nil {
+			continue
+		}
+		t := &tasks[i]
+		*t = task{line: l, seq: e.Seq, pos: e.Pos, lane: e.Lane, doubt: doubt}
+		l.tasks = append(l.tasks, t)
+		d.entries++
+		if original := d.stuck[e.Seq]; original != nil { // still with the producer from here: wait for its answer
+			d.setAside(t, original)
+			continue
+		}
+		d.fetching.push(t)
+	}
+	d.fetchKick.now()
+}

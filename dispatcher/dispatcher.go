@@ -1,0 +1,251 @@
+// Package dispatcher delivers tasks at their instant: it claims the near future of the slots it owns, stages the tasks in
+// memory, and sends each to its topic when it is due. Slots go in; records on business topics and settled slots come out.
+//
+// Five loops share the state, each in its own file, in the order in which a task meets them: own (which slots), claim
+// (which tasks), fetch (their bodies), release (send at the instant), settle (make the outcome durable). preheat keeps the
+// index in step beside them.
+//
+// Order of effects, for each task: (1) its place is claimed in the database; (2) its intent is in the send log, synced;
+// (3) it is sent, not before it is due; (4) Kafka's answer is in the send log; (5) the final event is told; (6) done moves
+// beyond it. Where a dispatcher dies, the next owner sends again what lies between done and claimed.
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// Config of a dispatcher. The zero value works.
+type Config struct {
+	// MemberID names this process among the dispatchers; the election source must use the same. Default host-pid-uuid.
+	MemberID string
+	// Results is the topic that events go to. Default notyet.results.
+	Results string
+	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer stalls of the database
+	// without lateness; a cancel of a claimed task answers too_late. Default 500 ms.
+	LookAhead time.Duration
+	// Window is the near future that the index holds. Default 2 h.
+	Window time.Duration
+	// StageTasks and StageBytes bound the tasks that are in memory with their bodies. Default 100 000 and 256 MiB.
+	StageTasks int
+	StageBytes int
+	// CreateTargets makes a target topic that does not exist when its first task is sent. Default false: such a task
+	// becomes a dead letter, for a mistyped name should not come into being.
+	CreateTargets bool
+	// DrainTimeout bounds how long a slot that is given away, and every slot at shutdown, is waited for. Default 20 s.
+	DrainTimeout time.Duration
+	// SickAfter is how long a target may acknowledge nothing before its tasks are set aside. Default 10 s.
+	SickAfter time.Duration
+}
+
+func (c Config) withDefaults() (Config, error) {
+	def(&c.Results, schemas.TopicResults)
+	def(&c.LookAhead, 500*time.Millisecond)
+	def(&c.Window, 2*time.Hour)
+	def(&c.StageTasks, 100_000)
+	def(&c.StageBytes, 256<<20)
+	def(&c.DrainTimeout, 20*time.Second)
+	def(&c.SickAfter, 10*time.Second)
+	if c.MemberID == "" {
+		host, _ := os.Hostname()
+		c.MemberID = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8])
+	}
+	if c.LookAhead < 10*time.Millisecond || c.LookAhead > time.Minute {
+		return c, fmt.Errorf("the look-ahead must be 10ms to 1m, not %v", c.LookAhead)
+	}
+	if c.StageTasks < 1 || c.StageBytes < 1 {
+		return c, errors.New("the staging bounds must be above 0")
+	}
+	return c, nil
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Dispatcher owns a share of the slots. Make it with New.
+type Dispatcher struct {
+	cfg     Config
+	store   *store.Store
+	index   *index.Index
+	members election.Source
+	sent    *sendlog.Log
+	log     *zap.Logger
+	metrics *metrics
+	client  *kgo.Client
+	sources *sources
+
+	suspended atomic.Bool // trust was lost: nothing is sent until the epochs have been checked again
+	stopping  atomic.Bool
+
+	claimKick, sweepKick, fetchKick, releaseKick, settleKick, ownKick kick
+
+	waits map[[2]int64]time.Time // of the owner loop: since when a slot is waited for, by slot and epoch
+
+	mu        sync.Mutex
+	lines     map[int]*line
+	fetching  fetchQueue
+	due       dueHeap
+	targets   map[string]*target
+	staged    int // tasks in memory with their bodies
+	bytes     int
+	entries   int // tasks in memory, with or without
+	outcomes  []outcome
+	exits     []exit
+	acked     map[sendlog.Key]sendlog.Outcome // what an earlier run of this process is known to have delivered
+	indexAway time.Time                       // of the settle loop: the index failed, leave it alone until then
+	stuck     map[int64]*task                 // sent, unanswered for long, and out of their line since
+}
+
+// kick wakes a loop; kicks that come while it is awake become one.
+type kick chan struct{}
+
+func newKick() kick { return make(kick, 1) }
+
+func (k kick) now() {
+	select {
+	case k <- struct{}{}:
+	default:
+	}
+}
+
+// New checks the configuration and connects nothing yet.
+func New(kcfg kafka.Config, st *store.Store, ix *index.Index, members election.Source, sent *sendlog.Log, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Dispatcher, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("configuring the dispatcher: %w", err)
+	}
+	// What is staged always fits into the producer, so producing never blocks on one target's account.
+	kcfg.MaxBufferedRecords = 2 * cfg.StageTasks
+	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
+	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
+	d := &Dispatcher{
+		cfg: cfg, store: st, index: ix, members: members, sent: sent, log: log, sources: &sources{store: st},
+		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick(),
+		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, fetching: newFetchQueue(),
+	}
+	d.metrics = newMetrics(reg, d)
+	if d.client, err = kafka.NewProducer(kcfg, log); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Ready answers what keeps the dispatcher from delivering. Owning no slot is fine: there may be more members than slots.
+func (d *Dispatcher) Ready(ctx context.Context) error {
+	if !d.trusted() {
+		return errors.New("the election has not been heard of lately")
+	}
+	return errors.Join(kafka.Ping(ctx, d.client), d.store.Ping(ctx))
+}
+
+// Run delivers until ctx ends; then it claims no more, waits for what is staged and sent, settles it, gives its slots back
+// and leaves, all within DrainTimeout.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, loops := errgroup.WithContext(work)
+	member, leave := context.WithCancel(work)
+	defer leave()
+	var members errgroup.Group
+	members.Go(func() error { return d.members.Run(member) })
+
+	group.Go(func() error { d.ownLoop(loops); return nil })
+	group.Go(func() error { d.claimLoop(loops); return nil })
+	group.Go(func() error { d.fetchLoop(loops); return nil })
+	group.Go(func() error { d.releaseLoop(loops); return nil })
+	group.Go(func() error { d.settleLoop(loops); return nil })
+	group.Go(func() error { d.preheatLoop(loops); return nil })
+
+	failed := make(chan error, 1)
+	go func() { failed <- members.Wait() }()
+	var err error
+	select {
+	case <-ctx.Done():
+		d.drain()
+	case err = <-failed:
+		err = fmt.Errorf("the election ended: %w", err)
+	}
+	stop()
+	_ = group.Wait()
+	leave()
+	flush, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = d.client.Flush(flush)
+	d.client.Close()
+	if ctx.Err() != nil {
+		return <-failed
+	}
+	return err
+}
+
+// drain waits until nothing is left to settle and every slot is given back, within the bound.
+func (d *Dispatcher) drain() {
+	d.stopping.Store(true)
+	d.ownKick.now()
+	d.claimKick.now()
+	deadline := time.After(d.cfg.DrainTimeout)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		d.mu.Lock()
+		left := len(d.lines)
+		d.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			d.log.Warn("leaving with slots that did not drain, their next owner sends again what was in flight", zap.Int("slots", left))
+			return
+		}
+	}
+}
+
+// trusted says whether anything may be claimed or sent now. Once trust is lost it stays so until the owner loop has made
+// sure that nobody else took the slots meanwhile.
+func (d *Dispatcher) trusted() bool {
+	if !d.members.Trusted() {
+		if d.suspended.CompareAndSwap(false, true) {
+			d.ownKick.now()
+		}
+		return false
+	}
+	return !d.suspended.Load()
+}
+
+func nowMillis() int64 { return time.Now().UnixMilli() }
+
+// pauseAfter is the pause after the n-th failure in a row: 20 ms to 2 s.
+func pauseAfter(failures int) time.Duration {
+	return min(20*time.Millisecond<<min(failures, 7), 2*time.Second)
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

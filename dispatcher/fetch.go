@@ -1,0 +1,313 @@
+package dispatcher
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// fetchQueue holds claimed tasks whose bodies are not read yet, by lane. Targets take turns, so that a flood on one delays
+// only itself; within a target, classes share by weight, so that fresh work goes first and nothing starves.
+type fetchQueue struct {
+	targets map[uint32]*fetchTarget
+	ring    []*fetchTarget // targets with something queued, the next in turn first
+	size    int
+}
+
+type fetchTarget struct {
+	classes [store.Classes][]*task
+	size    int
+}
+
+// weights of high, normal, low and retried: how many of each a turn may take.
+var weights = [store.Classes]int{256, 128, 32, 16}
+
+func newFetchQueue() fetchQueue { return fetchQueue{targets: map[uint32]*fetchTarget{}} }
+
+func (q *fetchQueue) push(t *task) {
+	key := t.lane.Target()
+	ft := q.targets[key]
+	if ft == nil {
+		ft = &fetchTarget{}
+		q.targets[key] = ft
+		q.ring = append(q.ring, ft)
+	} else if ft.size == 0 {
+		q.ring = append(q.ring, ft)
+	}
+	class := min(t.lane.Class(), store.Classes-1)
+	ft.classes[class] = append(ft.classes[class], t)
+	ft.size++
+	q.size++
+}
+
+// take removes at most n tasks, turn by turn.
+func (q *fetchQueue) take(n int) []*task {
+	out := make([]*task, 0, min(n, q.size))
+	for len(out) < n && len(q.ring) > 0 {
+		ft := q.ring[0]
+		q.ring = q.ring[1:]
+		for class := range ft.classes {
+			k := min(weights[class], len(ft.classes[class]), n-len(out))
+			out = append(out, ft.classes[class][:k]...)
+			ft.classes[class] = ft.classes[class][k:]
+			ft.size -= k
+		}
+		if ft.size > 0 {
+			q.ring = append(q.ring, ft)
+		}
+	}
+	q.size -= len(out)
+	if q.size == 0 {
+		*q = newFetchQueue() // names of targets that are no more must not pile up
+	}
+	return out
+}
+
+// fetchTasks bounds one read of bodies: enough to spread the cost of a statement, short enough for the first of them.
+const fetchTasks = 1000
+
+// fetchLoop reads bodies while there is room for them, notes the intents, and stages the tasks.
+func (d *Dispatcher) fetchLoop(ctx context.Context) {
+	for ctx.Err() == nil {
+		batch := d.nextFetch()
+		if len(batch) == 0 {
+			select {
+			case <-ctx.Done():
+			case <-d.fetchKick:
+			}
+			continue
+		}
+		d.fetch(ctx, batch)
+	}
+}
+
+func (d *Dispatcher) nextFetch() []*task {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	room := d.cfg.StageTasks - d.staged
+	if room <= 0 || d.bytes >= d.cfg.StageBytes {
+		return nil // whatever leaves memory kicks
+	}
+	batch := d.fetching.take(min(room, fetchTasks))
+	return slices.DeleteFunc(batch, func(t *task) bool { return t.line.abandoned })
+}
+
+// fetch reads the bodies of a batch and notes their intents, again and again until it is done: these tasks are claimed.
+func (d *Dispatcher) fetch(ctx context.Context, batch []*task) {
+	bySeq := make(map[int64]*task, len(batch))
+	seqs := make([]int64, len(batch))
+	for i, t := range batch {
+		bySeq[t.seq], seqs[i] = t, t.seq
+	}
+	slices.Sort(seqs)
+	var rows []store.Task
+	d.until(ctx, "reading task bodies", func() (err error) { rows, err = d.store.Tasks(ctx, seqs); return err })
+	ready := make([]*task, 0, len(rows))
+	intents := make([]sendlog.Intent, 0, len(rows))
+	for i := range rows {
+		t := bySeq[rows[i].Seq]
+		if err := d.prepare(ctx, t, &rows[i]); err != nil {
+			d.bury(t, store.KindDead, "its stored body cannot be read: "+err.Error())
+			continue
+		}
+		ready = append(ready, t)
+		if t.record != nil {
+			intents = append(intents, sendlog.Intent{Seq: uint64(t.seq), Attempt: int32(t.attempt + 1), Slot: int32(t.line.slot), Epoch: t.line.epoch,
+				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
+		}
+	}
+	d.until(ctx, "noting intents in the send log", func() error { return d.sent.AppendIntents(ctx, intents) })
+	if ctx.Err() != nil {
+		return
+	}
+	d.lost(batch, rows)
+	d.stage(ready)
+}
+
+// lost handles claimed tasks whose rows are gone, which nobody may do: the count of the settled range will tell.
+func (d *Dispatcher) lost(batch []*task, rows []store.Task) {
+	if len(rows) == len(batch) {
+		return
+	}
+	found := make(map[int64]bool, len(rows))
+	for i := range rows {
+		found[rows[i].Seq] = true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range batch {
+		if !found[t.seq] {
+			t.status = left
+			d.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.line.slot), zap.Bool("abandoned", t.line.abandoned))
+		}
+	}
+}
+
+// until runs f until it succeeds or ctx ends.
+func (d *Dispatcher) until(ctx context.Context, what string, f func() error) {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		err := f()
+		if err == nil {
+			return
+		}
+		d.metrics.retries.Inc()
+		if ctx.Err() == nil {
+			d.log.Warn("trying again", zap.String("doing", what), zap.Error(err))
+		}
+		sleep(ctx, pauseAfter(failures))
+	}
+}
+
+// prepare makes the record of a task, whole but for the instant at which it is sent.
+func (d *Dispatcher) prepare(ctx context.Context, t *task, row *store.Task) error {
+	t.topic, t.id, t.due, t.attempt, t.replay, t.state = row.Topic, row.ID, row.Due, row.Attempt, row.Replay, row.State
+	t.body, t.size = row.Body, len(row.Body)+500
+	body, err := schemas.DecodeBody(row.Body)
+	if err != nil {
+		return err
+	}
+	t.settings = body.Settings
+	t.at = t.due
+	if t.state != store.StateLine {
+		t.at = t.pos
+	}
+	if t.state == store.StateReport {
+		return nil // nothing to send: its report is missing
+	}
+	key, err := d.sources.deliveryKey(ctx, row.Seq, t.attempt+1)
+	if err != nil {
+		return err
+	}
+	headers := make([]kgo.RecordHeader, len(body.Headers), len(body.Headers)+5)
+	copy(headers, body.Headers)
+	t.record = &kgo.Record{Topic: row.Topic, Key: body.Key, Value: body.Value, Headers: schemas.AppendDelivery(headers, schemas.Delivery{
+		ID: row.ID, Due: row.Due, Attempt: t.attempt + 1, Key: key, Replay: row.Replay,
+	})}
+	return nil
+}
+
+// stage puts tasks with bodies before the release loop.
+func (d *Dispatcher) stage(ready []*task) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range ready {
+		if t.line.abandoned {
+			continue
+		}
+		t.status = staged
+		d.staged++
+		d.bytes += t.size
+		if done, ok := d.acked[sendlog.Key{Seq: uint64(t.seq), Attempt: int32(t.attempt + 1)}]; ok && t.doubt && t.record != nil {
+			d.metrics.proven.Inc()
+			d.outcomes = append(d.outcomes, outcome{task: t, at: done.At, known: true})
+			d.settleKick.now()
+			continue
+		}
+		d.due.push(t)
+	}
+	d.releaseKick.now()
+}
+
+// unstage forgets what staging held. mu is held.
+func (d *Dispatcher) unstage(t *task) {
+	d.staged--
+	d.bytes -= t.size
+	t.record, t.body = nil, nil
+	d.fetchKick.now()
+}
+
+// sources answers idempotency keys from intake positions.
+type sources struct {
+	store *store.Store
+	known map[int]store.Source
+}
+
+func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (string, error) {
+	src, offset := store.SplitSeq(seq)
+	if src == store.ReplaySource {
+		return schemas.DeliveryKey([16]byte{}, -1, offset, attempt), nil
+	}
+	known, ok := s.known[src]
+	for failures := 1; !ok; failures++ {
+		all, err := s.store.Sources(ctx)
+		if err == nil {
+			s.known = make(map[int]store.Source, len(all))
+			for _, a := range all {
+				s.known[a.ID] = a
+			}
+			if known, ok = s.known[src]; !ok {
+				return "", store.ErrNotFound
+			}
+			break
+		}
+		if sleep(ctx, pauseAfter(failures)); ctx.Err() != nil {
+			return "", err
+		}
+	}
+	return schemas.DeliveryKey(known.TopicID, known.Partition, offset, attempt), nil
+}
+
+// dueHeap orders staged tasks by the instant of their release; those of one instant by class and then as they came.
+type dueHeap []*task
+
+func (h dueHeap) less(a, b *task) bool {
+	if a.at != b.at {
+		return a.at < b.at
+	}
+	if ac, bc := a.lane.Class(), b.lane.Class(); ac != bc {
+		return ac < bc
+	}
+	return a.seq < b.seq
+}
+
+func (h *dueHeap) push(t *task) {
+	*h = append(*h, t)
+	s := *h
+	for i := len(s) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !h.less(s[i], s[up]) {
+			break
+		}
+		s[i], s[up] = s[up], s[i]
+		i = up
+	}
+}
+
+func (h *dueHeap) pop() *task {
+	s := *h
+	top, last := s[0], len(s)-1
+	s[0], s[last] = s[last], nil
+	s = s[:last]
+	for i := 0; ; {
+		least := i
+		for _, c := range [2]int{2*i + 1, 2*i + 2} {
+			if c < last && h.less(s[c], s[least]) {
+				least = c
+			}
+		}
+		if least == i {
+			break
+		}
+		s[i], s[least] = s[least], s[i]
+		i = least
+	}
+	*h = s
+	return top
+}
+
+// untilDue is how long until the first staged task is due; at most a second. mu is held.
+func (h dueHeap) untilDue() time.Duration {
+	if len(h) == 0 {
+		return time.Second
+	}
+	// Aim at the start of the due millisecond, on the wall clock.
+	return min(max(time.Until(time.UnixMilli(h[0].at)), 0), time.Second)
+}

@@ -1,0 +1,103 @@
+package dispatcher
+
+import (
+	"math"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// line is an owned slot: its offsets as the database has them, and every task between them.
+type line struct {
+	slot    int
+	epoch   int64
+	claimed int64
+	done    int64
+
+	tasks []*task // (done, claimed], in the order of pos
+	head  int     // tasks before it are closed
+
+	next   int64 // the first place beyond claimed that is known to hold a task
+	urgent int64 // the earliest due time that a wake has told of
+
+	leaving   time.Time // since when the slot is to be given away; zero: it is not
+	abandoned bool      // no longer ours: what comes in for it is thrown away
+}
+
+const never = math.MaxInt64
+
+type status uint8
+
+const (
+	entered status = iota // its place is claimed, its body not yet read
+	staged                // waits for its instant, or for its target
+	sending               // with the producer
+	settled               // delivered, its final event told
+	left                  // out of the line, by an exit
+)
+
+// task is one claimed task.
+type task struct {
+	line   *line
+	seq    int64
+	pos    int64
+	lane   store.Lane
+	status status
+	doubt  bool  // an earlier owner may have sent it
+	at     int64 // when to release it, Unix ms
+
+	// Once its body is read:
+	topic    string
+	id       string
+	due      int64
+	attempt  int // deliveries made
+	replay   int
+	state    store.State
+	settings schemas.Settings
+	body     []byte
+	record   *kgo.Record
+	size     int
+}
+
+// closable answers how far done can move: everything up to it is settled or gone. count is how many of those tasks are
+// still in the line, which the database is to confirm.
+func (l *line) closable() (to int64, count int) {
+	to = l.claimed
+	for i := l.head; i < len(l.tasks); i++ {
+		if t := l.tasks[i]; t.status < settled {
+			to = t.pos - 1 // tasks at the same place close together
+			break
+		}
+	}
+	if to <= l.done {
+		return l.done, 0
+	}
+	for i := l.head; i < len(l.tasks) && l.tasks[i].pos <= to; i++ {
+		if l.tasks[i].status == settled {
+			count++
+		}
+	}
+	return to, count
+}
+
+// closeTo moves done to where the database has it now and answers how many tasks it let go.
+func (l *line) closeTo(to int64) (n int) {
+	l.done = to
+	for l.head < len(l.tasks) && l.tasks[l.head].pos <= to {
+		l.tasks[l.head] = nil
+		l.head++
+		n++
+	}
+	if l.head > len(l.tasks)/2 {
+		l.tasks = append(l.tasks[:0:0], l.tasks[l.head:]...)
+		l.head = 0
+	}
+	return n
+}
+
+func (l *line) open() []*task { return l.tasks[l.head:] }
+
+func (l *line) drained() bool { return l.done == l.claimed && l.head == len(l.tasks) }

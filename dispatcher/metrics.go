@@ -1,0 +1,64 @@
+package dispatcher
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	delivered, claims, fenced, abandoned, doubts, proven, swept, retries, postponed, sick, mismatch, rebuilds, drift, indexErrors, eventErrors prometheus.Counter
+
+	dead       *prometheus.CounterVec
+	lateness   prometheus.Histogram
+	settleTime prometheus.Histogram
+}
+
+func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
+	f := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help})
+	}
+	gauge := func(name, help string, value func() int) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, func() float64 {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return float64(value())
+		})
+	}
+	gauge("slots", "Slots owned.", func() int { return len(d.lines) })
+	gauge("claimed_tasks", "Claimed tasks that are not settled.", func() int { return d.entries })
+	gauge("staged_tasks", "Tasks in memory with their bodies.", func() int { return d.staged })
+	gauge("staged_bytes", "Memory that bodies of staged tasks take.", func() int { return d.bytes })
+	gauge("stuck_tasks", "Tasks with the producer that have been set aside.", func() int { return len(d.stuck) })
+	gauge("unsettled_milliseconds", "How far done lies behind claimed, at most over the slots.", func() int {
+		worst := int64(0)
+		for _, l := range d.lines {
+			if len(l.open()) > 0 {
+				worst = max(worst, l.claimed-l.open()[0].pos)
+			}
+		}
+		return int(worst)
+	})
+	return &metrics{
+		delivered:   counter("delivered_total", "Records that Kafka has acknowledged."),
+		claims:      counter("claims_total", "Claims of some slots' near future."),
+		fenced:      counter("fenced_total", "Writes refused because a slot had another owner."),
+		abandoned:   counter("abandoned_slots_total", "Slots lost while tasks were claimed."),
+		doubts:      counter("in_doubt_total", "Tasks that an earlier owner had claimed and not closed."),
+		proven:      counter("proven_total", "Tasks in doubt that the send log proved delivered."),
+		swept:       counter("swept_total", "Overdue lines that only the sweep of the database found."),
+		retries:     counter("retries_total", "Calls to the database, the send log or Kafka that failed and were tried again."),
+		postponed:   counter("postponed_total", "Tasks put off because their target was sick."),
+		sick:        counter("sick_targets_total", "Targets that stopped answering."),
+		mismatch:    counter("mismatch_total", "Settled ranges in which the database counted another number of tasks."),
+		rebuilds:    counter("index_rebuilds_total", "Slots loaded into the index from nothing."),
+		drift:       counter("index_drift_total", "Slots whose index had drifted from the database."),
+		indexErrors: counter("index_errors_total", "Failed calls to the index."),
+		eventErrors: counter("event_errors_total", "Events that could not be sent."),
+		dead:        f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "dead_total", Help: "Dead letters, by kind."}, []string{"kind"}),
+		lateness: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "lateness_seconds",
+			Help: "From the instant at which an attempt was due to Kafka's acknowledgement.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 20)}),
+		settleTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "settle_seconds",
+			Help: "Time of one settlement.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 12)}),
+	}
+}

@@ -1,0 +1,182 @@
+package dispatcher
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/store"
+)
+
+// The index holds, for every slot, the tasks between claimed and the slot's mark. Its owner moves the mark ahead as time
+// goes by, and loads the slot anew where the mark is gone or the number of entries has drifted from the database's.
+const (
+	preheatEvery = 2 * time.Second
+	driftEvery   = 30 * time.Second
+	// preheatPage bounds one read and one run of additions.
+	preheatPage = 5000
+	// slack is how far the mark stays behind what scanners add by themselves, so that a task stored while the mark moves
+	// is added by one or the other. It outlasts any transaction.
+	slack = time.Minute
+	// stride is how far the mark moves at least: the window is topped up now and then, not every time.
+	stride = time.Minute
+)
+
+func (d *Dispatcher) preheatLoop(ctx context.Context) {
+	tick := time.NewTicker(preheatEvery)
+	defer tick.Stop()
+	lastDrift := time.Now()
+	suspects := map[int]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := d.preheat(ctx)
+		if err == nil && time.Since(lastDrift) >= driftEvery {
+			lastDrift = time.Now()
+			suspects, err = d.drift(ctx, suspects)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.metrics.indexErrors.Inc()
+			d.log.Warn("keeping the index in step failed, dispatch goes on from the database", zap.Error(err))
+		}
+	}
+}
+
+type lineView struct {
+	slot          int
+	claimed, done int64
+}
+
+func (d *Dispatcher) views() []lineView {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]lineView, 0, len(d.lines))
+	for _, l := range d.lines {
+		out = append(out, lineView{l.slot, l.claimed, l.done})
+	}
+	slices.SortFunc(out, func(a, b lineView) int { return a.slot - b.slot })
+	return out
+}
+
+func slotsOf(views []lineView) []int {
+	out := make([]int, len(views))
+	for i, v := range views {
+		out[i] = v.slot
+	}
+	return out
+}
+
+// preheat loads what the marks do not cover yet, the nearest first, and lets go of what is settled.
+func (d *Dispatcher) preheat(ctx context.Context) error {
+	views := d.views()
+	marks, err := d.index.Marks(ctx, slotsOf(views))
+	if err != nil {
+		return err
+	}
+	upTo := nowMillis() + (d.cfg.Window - min(slack, d.cfg.Window/2)).Milliseconds()
+	trim := make([]index.SlotPos, len(views))
+	for i, v := range views {
+		trim[i] = index.SlotPos{Slot: v.slot, Pos: v.done}
+		mark, warm := marks[v.slot]
+		switch {
+		case !warm:
+			d.metrics.rebuilds.Inc()
+			mark = v.done
+		case upTo-mark < min(stride, d.cfg.Window/4).Milliseconds():
+			continue
+		}
+		if err := d.load(ctx, v.slot, max(mark, v.done), upTo); err != nil {
+			return err
+		}
+	}
+	return d.index.Trim(ctx, trim)
+}
+
+// load adds (from, upTo] of a slot to the index, page by page, then moves the mark.
+func (d *Dispatcher) load(ctx context.Context, slot int, from, upTo int64) error {
+	for at := from; at < upTo; {
+		to, more, err := d.store.Nth(ctx, slot, at, preheatPage)
+		if err != nil {
+			return err
+		}
+		if !more || to > upTo {
+			to = upTo
+		}
+		entries, err := d.store.Entries(ctx, []store.Range{{Slot: slot, From: at, To: to}})
+		if err != nil {
+			return err
+		}
+		add := make([]index.Entry, len(entries))
+		for i, e := range entries {
+			add[i] = index.Entry{Slot: slot, Pos: e.Pos, Seq: uint64(e.Seq)}
+		}
+		if err := d.index.Add(ctx, add); err != nil {
+			return err
+		}
+		at = to
+	}
+	return d.index.SetMark(ctx, slot, upTo)
+}
+
+// drift compares the number of entries with the database's. Updates are always on their way, so only a slot that is off
+// twice in a row is loaded anew.
+func (d *Dispatcher) drift(ctx context.Context, before map[int]bool) (map[int]bool, error) {
+	now := map[int]bool{}
+	views := d.views()
+	marks, err := d.index.Marks(ctx, slotsOf(views))
+	if err != nil {
+		return now, err
+	}
+	ranges := make([]store.Range, 0, len(views))
+	for _, v := range views {
+		if mark, ok := marks[v.slot]; ok && mark > v.claimed {
+			ranges = append(ranges, store.Range{Slot: v.slot, From: v.claimed, To: mark})
+		}
+	}
+	want, err := d.store.Count(ctx, ranges)
+	if err != nil {
+		return now, err
+	}
+	for _, r := range ranges {
+		have, err := d.index.Count(ctx, r.Slot, r.From, r.To)
+		if err != nil {
+			return now, err
+		}
+		if have == int64(want[r.Slot]) {
+			continue
+		}
+		now[r.Slot] = true
+		if before[r.Slot] {
+			d.metrics.drift.Inc()
+			d.log.Warn("the index has drifted from the database: loading the slot anew", zap.Int("slot", r.Slot), zap.Int64("index", have), zap.Int("database", want[r.Slot]))
+			if err := d.index.Clear(ctx, r.Slot); err != nil {
+				return now, err
+			}
+			delete(now, r.Slot)
+		}
+	}
+	return now, nil
+}
+
+// updateIndex is best effort: the index is a hint, and what is missed here is mended by preheat.
+func (d *Dispatcher) updateIndex(ctx context.Context, trim []index.SlotPos, add []index.Entry) {
+	if time.Now().Before(d.indexAway) {
+		return
+	}
+	bound, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	err := d.index.Trim(bound, trim)
+	if err == nil && len(add) > 0 {
+		err = d.index.Add(bound, add)
+	}
+	if err != nil {
+		d.indexAway = time.Now().Add(2 * time.Second)
+		d.metrics.indexErrors.Inc()
+	}
+}

@@ -1,0 +1,227 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// target is one business topic and how it is doing.
+type target struct {
+	sending int       // records with the producer
+	since   time.Time // of the last sign of life, or of the first record sent after a rest
+	sick    bool
+	waiting []*task // due, but the target has enough in flight
+}
+
+// targetCap is how many records one target may have in flight.
+func (d *Dispatcher) targetCap() int { return max(d.cfg.StageTasks/4, 1) }
+
+// releaseLoop sends each staged task at its instant.
+func (d *Dispatcher) releaseLoop(ctx context.Context) {
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	for {
+		d.mu.Lock()
+		timer.Reset(d.due.untilDue())
+		d.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-d.releaseKick:
+		}
+		for d.trusted() && d.releaseSome(ctx) {
+		}
+	}
+}
+
+// releaseBatch bounds how many tasks are sent between two looks at whether the election still trusts us, which is how
+// many a paused owner may send on waking.
+const releaseBatch = 256
+
+// sendable keeps the record of a task that may be abandoned while it is handed to the producer.
+type sendable struct {
+	task   *task
+	record *kgo.Record
+}
+
+// releaseSome sends what is due, and answers whether there may be more.
+func (d *Dispatcher) releaseSome(ctx context.Context) bool {
+	now := nowMillis()
+	send := make([]sendable, 0, releaseBatch)
+	d.mu.Lock()
+	for len(send) < releaseBatch && len(d.due) > 0 && d.due[0].at <= now {
+		if t := d.due.pop(); !t.line.abandoned && d.admit(t, now, false) {
+			send = append(send, sendable{t, t.record})
+		}
+	}
+	for _, g := range d.targets {
+		for len(send) < releaseBatch && len(g.waiting) > 0 && g.sending < d.targetCap() {
+			t := g.waiting[0]
+			g.waiting = g.waiting[1:]
+			if !t.line.abandoned && d.admit(t, now, true) {
+				send = append(send, sendable{t, t.record})
+			}
+		}
+	}
+	d.mu.Unlock()
+	for _, s := range send {
+		d.client.TryProduce(context.WithoutCancel(ctx), s.record, func(r *kgo.Record, err error) { d.answered(s.task, r, err) })
+	}
+	return len(send) == releaseBatch
+}
+
+// admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
+// before one that has not. mu is held.
+func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
+	if t.state == store.StateReport {
+		d.unreported(t, now)
+		return false
+	}
+	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound {
+		d.buryLocked(t, store.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
+		return false
+	}
+	g := d.targets[t.topic]
+	if g == nil {
+		g = &target{}
+		d.targets[t.topic] = g
+	}
+	switch {
+	case g.sick:
+		d.postpone(t, now)
+		return false
+	case !waited && len(g.waiting) > 0, g.sending >= d.targetCap():
+		g.waiting = append(g.waiting, t)
+		return false
+	}
+	if g.sending == 0 {
+		g.since = time.Now()
+	}
+	g.sending++
+	t.status = sending
+	return true
+}
+
+// answered is the producer's promise: it only notes.
+func (d *Dispatcher) answered(t *task, r *kgo.Record, err error) {
+	now := time.Now()
+	d.mu.Lock()
+	g := d.targets[t.topic]
+	g.sending--
+	if err == nil || kafka.Permanent(err) {
+		if g.since = now; g.sick {
+			g.sick = false
+			d.log.Info("a target answers again", zap.String("topic", t.topic))
+		}
+	}
+	d.outcomes = append(d.outcomes, outcome{task: t, at: now.UnixMilli(), partition: r.Partition, offset: r.Offset, err: err})
+	kickRelease := len(g.waiting) > 0
+	if g.sending == 0 && !kickRelease {
+		delete(d.targets, t.topic)
+	}
+	d.mu.Unlock()
+	if err == nil {
+		d.metrics.lateness.Observe(max(now.Sub(time.UnixMilli(t.at)).Seconds(), 0))
+	}
+	d.settleKick.now()
+	if kickRelease {
+		d.releaseKick.now()
+	}
+}
+
+// unreported ends the wait for a report: another attempt after its backoff, or none is left. mu is held.
+func (d *Dispatcher) unreported(t *task, now int64) {
+	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)
+	if t.attempt >= t.settings.MaxAttempts {
+		d.buryLocked(t, store.KindDead, fmt.Sprintf("attempts exhausted (%d): %s", t.attempt, reason))
+		return
+	}
+	d.leave(t, exit{
+		Exit:  store.Exit{State: store.StateRetry, Pos: now + store.Backoff(t.settings.Backoff, t.attempt).Milliseconds() + 1, Attempt: t.attempt, Lane: store.LaneOf(t.topic, store.ClassRetried)},
+		event: schemas.Event{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason},
+	})
+}
+
+// postpone sets a task of a sick target aside, still pending: it can be cancelled. mu is held.
+func (d *Dispatcher) postpone(t *task, now int64) {
+	const aside = 5_000
+	d.metrics.postponed.Inc()
+	d.leave(t, exit{Exit: store.Exit{State: t.state, Pos: now + aside, Attempt: t.attempt, Lane: t.lane}})
+}
+
+// setAside takes a task out of its line whose earlier sending is still unanswered; it stays out of reach of a cancel. mu is
+// held.
+func (d *Dispatcher) setAside(t, original *task) {
+	const aside = 30_000
+	d.leave(t, exit{Exit: store.Exit{State: store.StateRetry, Pos: nowMillis() + aside, Attempt: original.attempt, Lane: t.lane}})
+}
+
+func (d *Dispatcher) bury(t *task, kind, reason string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.buryLocked(t, kind, reason)
+}
+
+// buryLocked ends a task with a dead letter. mu is held.
+func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
+	d.metrics.dead.WithLabelValues(kind).Inc()
+	d.leave(t, exit{
+		Exit: store.Exit{State: store.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &store.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
+			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: nowMillis(), Body: t.body}},
+		event: schemas.Event{State: schemas.StateDead, Attempt: t.attempt, Reason: reason},
+	})
+}
+
+// leave takes a task out of its line with the next settlement. mu is held.
+func (d *Dispatcher) leave(t *task, e exit) {
+	e.Seq, e.Slot, e.Epoch = t.seq, t.line.slot, t.line.epoch
+	e.task = t
+	if !store.Tells(t.settings.Events, e.event.State) || e.event.State == "" {
+		e.event = schemas.Event{}
+	} else {
+		e.event.Topic, e.event.ID, e.event.Due, e.event.At = t.topic, t.id, t.due, nowMillis()
+	}
+	if t.status == staged || t.status == sending {
+		d.unstage(t)
+	}
+	t.status = left
+	d.exits = append(d.exits, e)
+	d.settleKick.now()
+}
+
+// checkTargets finds targets that have not answered for long. What is with the producer cannot be called back: it leaves
+// its line, so that the line goes on, and its answer is still waited for. mu is held.
+func (d *Dispatcher) checkTargets() {
+	for topic, g := range d.targets {
+		if g.sick || g.sending == 0 || time.Since(g.since) < d.cfg.SickAfter {
+			continue
+		}
+		g.sick = true
+		d.metrics.sick.Inc()
+		d.log.Warn("a target does not answer: its tasks are set aside", zap.String("topic", topic), zap.Int("in_flight", g.sending))
+		for _, l := range d.lines {
+			for _, t := range l.open() {
+				if t.status == sending && t.topic == topic {
+					d.stuck[t.seq] = t
+					body := t.body // for the dead letter that it may yet become
+					d.setAside(t, t)
+					t.body = body
+				}
+			}
+		}
+		now := nowMillis()
+		for _, t := range g.waiting {
+			d.postpone(t, now)
+		}
+		g.waiting = nil
+	}
+}

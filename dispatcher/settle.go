@@ -1,0 +1,342 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// outcome is what came of sending a task.
+type outcome struct {
+	task      *task
+	at        int64
+	partition int32
+	offset    int64
+	err       error
+	known     bool // from the send log: it is noted there already
+}
+
+// exit is a task that leaves its line, with the event that tells of it.
+type exit struct {
+	store.Exit
+	task  *task
+	event schemas.Event // State "": none
+}
+
+// settleEvery is the least pause between settlements: each is a few statements for all slots together, so this bounds
+// what they cost under load (at most 100 transactions a second), and under no load nothing waits for them.
+const settleEvery = 10 * time.Millisecond
+
+// settleLoop makes outcomes durable.
+func (d *Dispatcher) settleLoop(ctx context.Context) {
+	check := time.NewTicker(time.Second)
+	defer check.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.settleKick:
+		case <-check.C:
+			d.mu.Lock()
+			d.checkTargets()
+			d.mu.Unlock()
+		}
+		d.note(ctx)
+		d.settle(ctx)
+		sleep(ctx, settleEvery)
+	}
+}
+
+// note writes the outcomes at hand to the send log and decides what follows from each.
+func (d *Dispatcher) note(ctx context.Context) {
+	d.mu.Lock()
+	outcomes := d.outcomes
+	d.outcomes = nil
+	d.mu.Unlock()
+	if len(outcomes) == 0 {
+		return
+	}
+	entries := make([]sendlog.Outcome, 0, len(outcomes))
+	for _, o := range outcomes {
+		if o.known {
+			continue
+		}
+		e := sendlog.Outcome{Seq: uint64(o.task.seq), Attempt: int32(o.task.attempt + 1), Acked: o.err == nil, Partition: o.partition, Offset: o.offset, At: o.at}
+		if o.err != nil {
+			e.Error = o.err.Error()
+		}
+		entries = append(entries, e)
+	}
+	d.until(ctx, "noting outcomes in the send log", func() error { return d.sent.AppendOutcomes(ctx, entries) })
+	if ctx.Err() != nil {
+		return
+	}
+	var tell []*task
+	d.mu.Lock()
+	for _, o := range outcomes {
+		if d.conclude(o) {
+			tell = append(tell, o.task)
+		}
+	}
+	d.mu.Unlock()
+	for _, t := range tell {
+		d.tellDelivered(ctx, t)
+	}
+}
+
+// conclude decides what follows from an outcome; true means that the delivery is to be told before it counts. mu is held.
+func (d *Dispatcher) conclude(o outcome) bool {
+	t := o.task
+	if t.status == left {
+		d.answeredLate(o)
+		return false
+	}
+	if t.line.abandoned {
+		return false
+	}
+	switch {
+	case o.err != nil && kafka.Permanent(o.err):
+		d.log.Info("a task cannot be delivered", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
+		d.buryLocked(t, store.KindDead, "kafka refused it: "+o.err.Error())
+	case o.err != nil:
+		d.metrics.retries.Inc()
+		d.log.Debug("the producer gave a task back", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
+		d.postpone(t, nowMillis())
+	case t.settings.Ack == schemas.AckReport:
+		d.metrics.delivered.Inc()
+		d.leave(t, awaitReport(t, o.at))
+	case store.Tells(t.settings.Events, schemas.StateSucceeded):
+		d.metrics.delivered.Inc()
+		return true
+	default:
+		d.metrics.delivered.Inc()
+		d.unstage(t)
+		t.status = settled
+	}
+	return false
+}
+
+func awaitReport(t *task, at int64) exit {
+	return exit{
+		Exit:  store.Exit{State: store.StateReport, Pos: at + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: store.LaneOf(t.topic, store.ClassRetried)},
+		event: schemas.Event{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)},
+	}
+}
+
+// answeredLate takes the answer about a task that has been set aside meanwhile. mu is held.
+func (d *Dispatcher) answeredLate(o outcome) {
+	t := o.task
+	if d.stuck[t.seq] != t {
+		return
+	}
+	delete(d.stuck, t.seq)
+	l := d.lines[t.line.slot]
+	if l == nil {
+		return
+	}
+	late := &task{line: l, seq: t.seq, topic: t.topic, id: t.id, due: t.due, at: t.at, attempt: t.attempt, replay: t.replay, settings: t.settings, body: t.body, lane: t.lane}
+	switch {
+	case o.err == nil && t.settings.Ack == schemas.AckReport:
+		d.leave(late, awaitReport(late, o.at))
+	case o.err == nil:
+		d.metrics.delivered.Inc()
+		d.leave(late, exit{
+			Exit:  store.Exit{State: store.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane},
+			event: schemas.Event{State: schemas.StateSucceeded, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)},
+		})
+	case kafka.Permanent(o.err):
+		d.buryLocked(late, store.KindDead, "kafka refused it: "+o.err.Error())
+	}
+}
+
+// tellDelivered sends the events of a delivery; it counts as settled once they are acknowledged.
+func (d *Dispatcher) tellDelivered(ctx context.Context, t *task) {
+	now := nowMillis()
+	event := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: now, Attempt: t.attempt + 1, Lateness: max(now-t.at, 0)}
+	if store.Tells(t.settings.Events, event.State) {
+		d.client.Produce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, event), nil)
+	}
+	event.State = schemas.StateSucceeded
+	d.client.Produce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, event), func(_ *kgo.Record, err error) {
+		if err != nil { // the results topic is missing or refuses: deliveries go on
+			d.metrics.eventErrors.Inc()
+			d.log.Error("telling an event failed", zap.String("topic", d.cfg.Results), zap.Error(err))
+		}
+		d.mu.Lock()
+		if t.status == sending || t.status == staged {
+			if !t.line.abandoned {
+				d.unstage(t)
+			}
+			t.status = settled
+		}
+		d.mu.Unlock()
+		d.settleKick.now()
+	})
+}
+
+// settle closes what can be closed, in one transaction for all slots.
+func (d *Dispatcher) settle(ctx context.Context) {
+	d.mu.Lock()
+	exits := d.exits
+	d.exits = nil
+	d.mu.Unlock()
+	for failures := 0; ctx.Err() == nil; {
+		exits = d.ours(exits)
+		done, lines := d.closable()
+		if len(exits)+len(done) == 0 {
+			return
+		}
+		began := time.Now()
+		rows, events := exitRows(exits)
+		result, err := d.store.Settle(ctx, done, rows, events, nowMillis())
+		if errors.Is(err, store.ErrFenced) || len(result.Fenced) > 0 {
+			d.fenced(ctx)
+			continue
+		}
+		if err != nil {
+			failures++
+			d.metrics.retries.Inc()
+			if ctx.Err() == nil {
+				d.log.Warn("settling failed, trying again", zap.Error(err))
+			}
+			sleep(ctx, pauseAfter(failures))
+			continue
+		}
+		d.metrics.settleTime.Observe(time.Since(began).Seconds())
+		d.closed(done, lines, result)
+		d.afterSettle(ctx, done, result)
+		return
+	}
+	d.mu.Lock()
+	d.exits = append(exits, d.exits...)
+	d.mu.Unlock()
+}
+
+// ours leaves out exits of slots that were lost, and all but the last word on one task.
+func (d *Dispatcher) ours(exits []exit) []exit {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := make(map[int64]int, len(exits))
+	out := exits[:0]
+	for _, e := range exits {
+		if l := d.lines[e.Slot]; l == nil || l.epoch != e.Epoch {
+			continue
+		}
+		if i, ok := at[e.Seq]; ok {
+			if e.State > out[i].State { // ended wins over set aside
+				out[i] = e
+			}
+			continue
+		}
+		at[e.Seq] = len(out)
+		out = append(out, e)
+	}
+	return out
+}
+
+func (d *Dispatcher) closable() ([]store.Done, []*line) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var done []store.Done
+	var lines []*line
+	for _, l := range d.lines {
+		if to, count := l.closable(); to > l.done {
+			done = append(done, store.Done{Slot: l.slot, Epoch: l.epoch, From: l.done, To: to, Count: count})
+			lines = append(lines, l)
+		}
+	}
+	return done, lines
+}
+
+func exitRows(exits []exit) ([]store.Exit, []schemas.Event) {
+	rows := make([]store.Exit, len(exits))
+	var events []schemas.Event
+	for i, e := range exits {
+		rows[i] = e.Exit
+		if e.event.State != "" {
+			events = append(events, e.event)
+		}
+	}
+	return rows, events
+}
+
+func (d *Dispatcher) closed(done []store.Done, lines []*line, result store.Settled) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	mismatch := map[int]bool{}
+	for _, slot := range result.Mismatch {
+		mismatch[slot] = true
+	}
+	for i, l := range lines {
+		switch {
+		case l.abandoned:
+		case mismatch[l.slot]:
+			d.metrics.mismatch.Inc()
+			d.log.Error("the database counts another number of tasks than were settled: taking the slot anew", zap.Int("slot", l.slot),
+				zap.Int64("from", done[i].From), zap.Int64("to", done[i].To), zap.Int("settled", done[i].Count))
+			d.abandon(l)
+		default:
+			d.entries -= l.closeTo(done[i].To)
+		}
+	}
+	for _, m := range result.Moved {
+		if l := d.lines[m.Slot]; l != nil && m.Pos > l.claimed {
+			l.next = min(l.next, m.Pos)
+		}
+	}
+	d.claimKick.now()
+	if d.stopping.Load() {
+		d.ownKick.now()
+	}
+}
+
+// afterSettle follows up on what is durable now: the index lets go of what is settled and learns of what moved; then the
+// events are told.
+func (d *Dispatcher) afterSettle(ctx context.Context, done []store.Done, result store.Settled) {
+	trim := make([]index.SlotPos, len(done))
+	for i, c := range done {
+		trim[i] = index.SlotPos{Slot: c.Slot, Pos: c.To}
+	}
+	horizon := nowMillis() + d.cfg.Window.Milliseconds()
+	var add []index.Entry
+	for _, m := range result.Moved {
+		if m.Pos <= horizon {
+			add = append(add, index.Entry{Slot: m.Slot, Pos: m.Pos, Seq: uint64(m.Seq)})
+		}
+	}
+	d.updateIndex(ctx, trim, add)
+	d.tell(ctx, result.Tell)
+}
+
+// tell sends stored events and forgets them once all are acknowledged; what is left, a scanner tells.
+func (d *Dispatcher) tell(ctx context.Context, run store.Outbox) {
+	if len(run.Events) == 0 {
+		return
+	}
+	left := make(chan error, len(run.Events))
+	for _, e := range run.Events {
+		d.client.Produce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, e), func(_ *kgo.Record, err error) { left <- err })
+	}
+	go func() {
+		for range run.Events {
+			if err := <-left; err != nil {
+				d.metrics.eventErrors.Inc()
+				return
+			}
+		}
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := d.store.Told(bound, []store.Outbox{run}); err != nil {
+			d.log.Warn("forgetting told events failed, they will be told again", zap.Error(err))
+		}
+	}()
+}
