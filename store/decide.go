@@ -100,7 +100,7 @@ func cancel(cur *Task, ph phase, c Change, now int64) verdict {
 		next := *cur
 		v.next = &next
 	case ph == ended && (cur.State == StateCancelled || cur.State == StateTombstone):
-		if r.Version <= cur.Version {
+		if r.Version < 0 || r.Version == cur.Version && cur.State == StateTombstone {
 			return v.tell(r, schemas.StateCancelled, cur.Due, "")
 		}
 		next := *cur
