@@ -215,6 +215,12 @@ func (f *fixture) row(id string) Task {
 	return rows[0]
 }
 
+func (f *fixture) place(id string) Place {
+	f.t.Helper()
+	t := f.row(id)
+	return t.place()
+}
+
 func (f *fixture) body(id string) schemas.Body {
 	f.t.Helper()
 	body, err := schemas.DecodeBody(f.row(id).Body)
