@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+func request(intake, topic string, headers ...string) *kgo.Record {
+	r := &kgo.Record{Topic: intake, Headers: []kgo.RecordHeader{{Key: schemas.HeaderTopic, Value: []byte(topic)}}}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return r
+}
+
+// TestDeliversEachOnceAndNotEarly is the main job: many tasks due over a few seconds, each delivered once, whole, in time.
+func TestDeliversEachOnceAndNotEarly(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		const n = 2000
+		target := s.name + ".orders"
+		s.topics(4, target)
+		s.scanner()
+		s.dispatcher("one")
+		type want struct {
+			due   int64
+			value string
+		}
+		wants := map[string]want{}
+		begin := time.Now()
+		for i := range n {
+			due := begin.Add(time.Duration(rand.IntN(3000)) * time.Millisecond).UnixMilli()
+			key := fmt.Sprintf("key-%d", i)
+			r := request(s.intake, target, schemas.HeaderAt, strconv.FormatInt(due, 10), "trace", key, "trace", "again")
+			r.Key, r.Value = []byte(key), []byte(fmt.Sprintf("body %d", i))
+			wants[key] = want{due, string(r.Value)}
+			s.client.Produce(t.Context(), r, func(_ *kgo.Record, err error) { require.NoError(t, err) })
+		}
+		require.NoError(t, s.client.Flush(t.Context()))
+		got := map[string]int{}
+		s.read(s.reader(target), 30*time.Second, func(r *kgo.Record) bool {
+			w := wants[string(r.Key)]
+			require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), w.due, "early")
+			require.Equal(t, w.value, string(r.Value))
+			require.Equal(t, "trace", r.Headers[0].Key)
+			require.Equal(t, "again", string(r.Headers[1].Value))
+			require.Equal(t, strconv.FormatInt(w.due, 10), header(r, schemas.HeaderDue))
+			require.Equal(t, "1", header(r, schemas.HeaderAttempt))
+			got[string(r.Key)]++
+			return len(got) == n
+		})
+		for key, copies := range got {
+			require.Equal(t, 1, copies, key)
+		}
+	})
+}

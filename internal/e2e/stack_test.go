@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/embedded"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/store"
+)
+
+// stack is one set of servers with names of its own on it.
+type stack struct {
+	t       *testing.T
+	real    bool
+	name    string // part of every topic, group, prefix and root
+	log     *zap.Logger
+	kafka   kafka.Config
+	dsn     string
+	redis   string
+	zk      []string
+	intake  string
+	reports string
+	results string
+	client  *kgo.Client
+	store   *store.Store
+	index   *index.Index
+	flush   func() // empties Redis of what is this stack's
+}
+
+// onStacks runs a test on the embedded servers, and on real ones where the environment points at them.
+func onStacks(t *testing.T, f func(t *testing.T, s *stack)) {
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		f(t, newStack(t, false))
+	})
+	t.Run("real", func(t *testing.T) {
+		for _, name := range []string{"NOTYET_KAFKA_BROKERS", "NOTYET_MYSQL_DSN", "NOTYET_REDIS_ADDRS", "NOTYET_ZOOKEEPER_SERVERS"} {
+			if os.Getenv(name) == "" {
+				t.Skip(name + " is not set: run scripts/servers up and evaluate scripts/servers env")
+			}
+		}
+		f(t, newStack(t, true))
+	})
+}
+
+func newStack(t *testing.T, real bool) *stack {
+	var random [4]byte
+	_, err := rand.Read(random[:])
+	require.NoError(t, err)
+	s := &stack{t: t, real: real, name: "e2e" + hex.EncodeToString(random[:]), log: logger(t)}
+	s.intake, s.reports, s.results = s.name+".intake", s.name+".reports", s.name+".results"
+	if real {
+		s.kafka.Brokers = strings.Split(os.Getenv("NOTYET_KAFKA_BROKERS"), ",")
+		s.redis = strings.Split(os.Getenv("NOTYET_REDIS_ADDRS"), ",")[0]
+		s.zk = strings.Split(os.Getenv("NOTYET_ZOOKEEPER_SERVERS"), ",")
+		s.dsn = freshDatabase(t, os.Getenv("NOTYET_MYSQL_DSN"), s.name)
+	} else {
+		k, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0"}, s.log)
+		require.NoError(t, err)
+		t.Cleanup(k.Close)
+		r, err := embedded.StartRedis()
+		require.NoError(t, err)
+		t.Cleanup(r.Close)
+		s.kafka.Brokers, s.redis = []string{k.Addr()}, r.Addr()
+		s.dsn = "sqlite:" + t.TempDir() + "/notyet.db"
+	}
+	s.client, err = kafka.NewProducer(s.kafka, s.log)
+	require.NoError(t, err)
+	t.Cleanup(s.client.Close)
+	s.topics(8, s.intake, s.reports, s.results)
+	ctx := t.Context()
+	s.store, err = store.Open(ctx, store.Config{DSN: s.dsn}, s.log)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.store.Close() })
+	require.NoError(t, s.store.Migrate(ctx, 16))
+	s.index = s.newIndex()
+	return s
+}
+
+// logger keeps warnings and worse; NOTYET_TEST_LOG=debug shows all.
+func logger(t *testing.T) *zap.Logger {
+	level := zapcore.WarnLevel
+	if v := os.Getenv("NOTYET_TEST_LOG"); v != "" {
+		require.NoError(t, level.Set(v))
+	}
+	cfg := zap.NewDevelopmentConfig()
+	cfg.Level = zap.NewAtomicLevelAt(level)
+	cfg.DisableStacktrace = true
+	log, err := cfg.Build()
+	require.NoError(t, err)
+	return log
+}
+
+func freshDatabase(t *testing.T, dsn, name string) string {
+	cfg, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	_, err = db.Exec("CREATE DATABASE " + name)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, _ = db.Exec("DROP DATABASE " + name)
+		_ = db.Close()
+	})
+	cfg.DBName = name
+	return cfg.FormatDSN()
+}
+
+// topics makes topics whose records carry the broker's time of arrival.
+func (s *stack) topics(partitions int32, names ...string) {
+	var specs []kafka.TopicSpec
+	for _, n := range names {
+		specs = append(specs, kafka.TopicSpec{Name: n, Partitions: partitions, Replication: 1, Configs: map[string]string{"message.timestamp.type": "LogAppendTime"}})
+	}
+	_, err := kafka.EnsureTopics(s.t.Context(), s.client, specs)
+	require.NoError(s.t, err)
+}
+
+func (s *stack) newIndex() *index.Index {
+	ix, err := index.New(index.Config{Addrs: []string{s.redis}, Prefix: s.name}, s.log)
+	require.NoError(s.t, err)
+	s.t.Cleanup(ix.Close)
+	return ix
+}
+
+// process is a stage that runs until it is stopped.
+type process struct {
+	stop context.CancelFunc
+	done chan error
+}
+
+func (s *stack) start(run func(context.Context) error) *process {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &process{stop: cancel, done: make(chan error, 1)}
+	go func() { p.done <- run(ctx) }()
+	s.t.Cleanup(func() { p.shutdown(s.t) })
+	return p
+}
+
+func (p *process) shutdown(t *testing.T) {
+	if p.stop == nil {
+		return
+	}
+	p.stop()
+	p.stop = nil
+	select {
+	case err := <-p.done:
+		require.NoError(t, err)
+	case <-time.After(40 * time.Second):
+		t.Error("a stage did not stop within 40 s")
+	}
+}
+
+func (s *stack) scanner() *process {
+	sc, err := scanner.New(s.kafka, s.store, s.newIndex(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results}, prometheus.NewRegistry(), s.log)
+	require.NoError(s.t, err)
+	return s.start(sc.Run)
+}
+
+func (s *stack) dispatcher(id string) *process {
+	sent, err := sendlog.Open(s.t.TempDir(), sendlog.Config{}, s.log)
+	require.NoError(s.t, err)
+	var members election.Source
+	if s.real {
+		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, s.store, s.log)
+		require.NoError(s.t, err)
+	} else {
+		members = election.NewLocal(id, s.store.SlotCount, s.store)
+	}
+	d, err := dispatcher.New(s.kafka, s.store, s.newIndex(), members, sent, dispatcher.Config{MemberID: id, Results: s.results}, prometheus.NewRegistry(), s.log)
+	require.NoError(s.t, err)
+	return s.start(func(ctx context.Context) error {
+		defer func() { _ = sent.Close() }()
+		return d.Run(ctx)
+	})
+}
+
+// reader consumes topics from their beginning.
+func (s *stack) reader(topics ...string) *kgo.Client {
+	c, err := kafka.New(s.kafka, s.log, kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	require.NoError(s.t, err)
+	s.t.Cleanup(c.Close)
+	return c
+}
+
+// read polls until done says so, or fails the test after bound.
+func (s *stack) read(c *kgo.Client, bound time.Duration, done func(*kgo.Record) bool) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), bound)
+	defer cancel()
+	for finished := false; !finished; {
+		f := c.PollFetches(ctx)
+		if ctx.Err() != nil {
+			require.Fail(s.t, "records are missing", fmt.Sprintf("after %v", bound))
+		}
+		f.EachRecord(func(r *kgo.Record) { finished = done(r) || finished })
+	}
+}
+
+func header(r *kgo.Record, name string) string {
+	for _, h := range r.Headers {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
