@@ -158,7 +158,7 @@ func (t *term) read() (snapshot, error) {
 // missing turns the absence of a path that join has made into what it means: the ensemble was wiped, we are not in it.
 func (t *term) missing(err error) error {
 	if errors.Is(err, zk.ErrNoNode) {
-		return errors.Join(errEvicted, err)
+		return fmt.Errorf("%w: %w", errEvicted, err)
 	}
 	return err
 }

@@ -81,7 +81,7 @@ func (z *ZooKeeper) Run(ctx context.Context) error {
 		if joined {
 			pause = minPause
 		}
-		z.log.Info("election term ended", zap.Bool("joined", joined), zap.Duration("pause", pause), zap.Error(err))
+		z.log.Warn("election term ended", zap.Bool("joined", joined), zap.Duration("pause", pause), zap.Error(err))
 		sleep(ctx, pause/2+rand.N(pause/2+1))
 		pause = min(2*pause, maxPause)
 	}

@@ -1,0 +1,171 @@
+package election
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/election/zkfake"
+)
+
+// These need to break the server itself, or look inside a term.
+
+// onFake runs a test against a fake server of its own.
+func onFake(t *testing.T, cfg zkfake.Config) *ensemble {
+	t.Parallel()
+	return newEnsemble(t, startFake(t, cfg))
+}
+
+// joinByHand opens a term that the test drives itself.
+func (e *ensemble) joinByHand(id string) *term {
+	z, err := NewZooKeeper(Config{Servers: []string{e.server}, Root: e.root, MemberID: id, SessionTimeout: sessionTimeout,
+		Slots: func(context.Context) (int, error) { return 10, nil }}, e.epochs, zap.NewNop())
+	require.NoError(e.t, err)
+	term, err := z.openTerm(context.Background(), e.server)
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { term.leave(); term.cut(); term.unwind() })
+	require.NoError(e.t, term.connected())
+	require.NoError(e.t, term.join())
+	return term
+}
+
+func TestPausedLeaderOverwritesNothing(t *testing.T) {
+	onBoth(t, func(e *ensemble) {
+		paused := e.joinByHand("a")
+		l := newLeader(paused)
+		l.slots, l.epoch = 10, 7
+		s, err := paused.read()
+		require.NoError(e.t, err)
+
+		// …it is paused here, and another leader publishes.
+		newer := []byte(`{"epoch":8,"members":["b"],"owners":[0]}`)
+		_, err = e.admin.Set(e.paths.assignment, newer, -1)
+		require.NoError(e.t, err)
+		require.NoError(e.t, l.publish(s, []string{"a"}))
+		require.EqualValues(e.t, 8, e.published().Epoch)
+
+		// The epoch is judged too, if the pause comes before the read.
+		l.epoch = 7
+		s, err = paused.read()
+		require.NoError(e.t, err)
+		_, err = l.act(s)
+		require.NoError(e.t, err)
+		require.EqualValues(e.t, 8, e.published().Epoch)
+
+		// And a leader whose candidate is gone is none, whatever version and epoch it holds.
+		require.NoError(e.t, e.admin.Delete(e.paths.members+"/"+paused.own, -1))
+		l.epoch = 9
+		require.ErrorIs(e.t, l.publish(s, []string{"a"}), errEvicted)
+		require.EqualValues(e.t, 8, e.published().Epoch)
+	})
+}
+
+func TestDeletedCandidateEndsTrustAndJoinsAgain(t *testing.T) {
+	onBoth(t, func(e *ensemble) {
+		a := e.start("a")
+		e.settle(a)
+		old := e.candidates()[0]
+		require.NoError(e.t, e.admin.Delete(e.paths.members+"/"+old.name, -1))
+		eventually(e.t, "a new candidate of a new session", func() bool {
+			cs := e.candidates()
+			return len(cs) == 1 && cs[0].name != old.name && cs[0].owner != old.owner
+		})
+		e.settle(a)
+		require.Equal(e.t, 1, a.lapsed())
+	})
+}
+
+func TestExpiredMemberStartsANewTerm(t *testing.T) {
+	e := onFake(t, zkfake.Config{})
+	a := e.start("a")
+	e.settle(a)
+	b := e.start("b")
+	e.settle(a, b)
+	epoch := b.Current().Epoch
+	require.True(t, e.fake.Expire(e.candidates()[0].owner))
+	eventually(t, "b has led", func() bool { return b.Current().Epoch > epoch })
+	e.settle(a, b)
+}
+
+func TestServerRestartedEmpty(t *testing.T) {
+	e := onFake(t, zkfake.Config{})
+	a, b := e.start("a"), e.start("b")
+	e.settle(a, b)
+	epoch := a.Current().Epoch
+	e.fake.Close()
+	eventually(t, "nobody is trusted", func() bool { return !a.Trusted() && !b.Trusted() })
+	startFake(t, zkfake.Config{Addr: e.server})
+	eventually(t, "shared under a higher epoch", func() bool { return a.Current().Epoch > epoch && e.shared(a, b) })
+}
+
+func TestTrustShrinksWithTheGrantedTimeout(t *testing.T) {
+	e := onFake(t, zkfake.Config{MaxSessionTimeout: sessionTimeout})
+	line := startProxy(t, e.server)
+	a := e.start("a", through(line), func(c *Config) { c.SessionTimeout = 100 * sessionTimeout })
+	b := e.start("b")
+	e.settle(a, b)
+	line.freeze(toServer | toMember)
+	e.takenOver(a, func() bool { return e.shared(b) })
+}
+
+func TestSilentServerIsPassedOver(t *testing.T) {
+	e := onFake(t, zkfake.Config{})
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, nobody answers
+	require.NoError(t, err)
+	defer silent.Close()
+	refusing, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	refusing.Close()
+	a := e.start("a", func(c *Config) {
+		c.Servers = []string{silent.Addr().String(), refusing.Addr().String(), e.server}
+	})
+	e.settle(a)
+}
+
+func TestLostServerIsReplacedWithinTrust(t *testing.T) {
+	e := onFake(t, zkfake.Config{})
+	one, two := startProxy(t, e.server), startProxy(t, e.server)
+	a := e.start("a", func(c *Config) {
+		c.Servers, c.SessionTimeout = []string{one.addr(), two.addr()}, 4*sessionTimeout
+	})
+	e.settle(a)
+	session := e.candidates()[0].owner
+	for _, p := range []*proxy{one, two} {
+		p.mu.Lock()
+		used := len(p.conns) > 0
+		p.mu.Unlock()
+		if used {
+			p.freeze(toServer | toMember)
+		}
+	}
+	eventually(t, "a new session by the other server", func() bool {
+		cs := e.candidates()
+		return len(cs) == 1 && cs[0].owner != session
+	})
+	require.True(t, a.Trusted())
+	require.Zero(t, a.lapsed(), "a third of the window is left to change servers")
+}
+
+func TestRunEndsWithoutAnEnsemble(t *testing.T) {
+	t.Parallel()
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer nobody.Close()
+	z, err := NewZooKeeper(Config{Servers: []string{nobody.Addr().String()}, SessionTimeout: sessionTimeout,
+		Slots: func(context.Context) (int, error) { return 10, nil }}, &countingEpochs{}, nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*sessionTimeout)
+	defer cancel()
+	require.NoError(t, z.Run(ctx))
+	ended := time.Now()
+	deadline, _ := ctx.Deadline()
+	require.Less(t, ended.Sub(deadline), 3*time.Second, "the client takes up to a second or two to end")
+	require.False(t, z.Trusted())
+	require.Zero(t, z.Current())
+	require.NotEmpty(t, z.MemberID())
+	require.True(t, z.Alive("anybody"))
+}

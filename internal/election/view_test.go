@@ -1,0 +1,113 @@
+package election
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+)
+
+const window = time.Second
+
+func signalled(v *view) bool {
+	select {
+	case <-v.watch:
+		return true
+	default:
+		return false
+	}
+}
+
+func inBubble(t *testing.T, test func(t *testing.T, v *view)) {
+	synctest.Test(t, func(t *testing.T) { test(t, newView("a", zap.NewNop())) })
+}
+
+func TestTrustIsCountedFromTheRequest(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *view) {
+		require.False(t, v.trusted(), "nothing heard yet")
+		sent := time.Now()
+		time.Sleep(window * 8 / 10) // the reply takes its time
+		v.apply(sent, window, sharing{}, []string{"a"})
+		require.True(t, v.trusted())
+		require.True(t, signalled(v))
+		time.Sleep(window*2/10 - 1)
+		synctest.Wait()
+		require.True(t, v.trusted())
+		require.False(t, signalled(v))
+		time.Sleep(1)
+		synctest.Wait()
+		require.False(t, v.trusted())
+		require.True(t, signalled(v), "the loss is signalled when it happens")
+	})
+}
+
+func TestReplyAfterTheWindowIsWorthNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *view) {
+		sent := time.Now()
+		time.Sleep(window)
+		v.apply(sent, window, sharing{}, []string{"a"})
+		require.False(t, v.trusted())
+	})
+}
+
+func TestEachRoundMovesTheWindow(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *view) {
+		for range 5 {
+			v.apply(time.Now(), window, sharing{}, []string{"a"})
+			time.Sleep(window - 1)
+			require.True(t, v.trusted())
+		}
+		require.True(t, signalled(v), "the first")
+		time.Sleep(1)
+		synctest.Wait()
+		require.True(t, signalled(v), "the end")
+		v.apply(time.Now(), window, sharing{}, []string{"a"})
+		require.True(t, signalled(v), "trust is back")
+	})
+}
+
+func TestDistrustIsImmediate(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *view) {
+		v.apply(time.Now(), window, sharing{Epoch: 3, Members: []string{"a"}, Owners: []int{0}}, []string{"a"})
+		require.True(t, signalled(v))
+		v.distrust()
+		require.False(t, v.trusted())
+		require.True(t, signalled(v))
+		require.EqualValues(t, 3, v.assignment().Epoch, "what is known stays known")
+		time.Sleep(2 * window)
+		synctest.Wait()
+		v.distrust()
+		require.False(t, signalled(v), "said once")
+	})
+}
+
+func TestOnlyATrustedMemberCallsOthersDead(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *view) {
+		require.True(t, v.alive("b"), "unknown")
+		v.apply(time.Now(), window, sharing{}, []string{"a", "b"})
+		require.True(t, v.alive("b"))
+		require.True(t, signalled(v))
+		v.apply(time.Now(), window, sharing{}, []string{"a"})
+		require.False(t, v.alive("b"))
+		require.True(t, signalled(v))
+		v.apply(time.Now(), window, sharing{}, []string{"a"})
+		require.False(t, signalled(v), "nothing has changed")
+		time.Sleep(window)
+		require.True(t, v.alive("b"), "stale")
+	})
+}
+
+func TestAdoptedEpochNeverFalls(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *view) {
+		both := []string{"a", "b"}
+		v.apply(time.Now(), window, sharing{Epoch: 5, Members: both, Owners: []int{0, 1, 0}}, both)
+		require.Equal(t, Assignment{Epoch: 5, Slots: []int{0, 2}, Members: both}, v.assignment())
+		v.apply(time.Now(), window, sharing{Epoch: 4, Members: both, Owners: []int{1, 1, 1}}, both)
+		v.apply(time.Now(), window, sharing{}, both)
+		require.Equal(t, []int{0, 2}, v.assignment().Slots)
+		v.apply(time.Now(), window, sharing{Epoch: 6, Members: both, Owners: []int{1, 1, 1}}, both)
+		require.Equal(t, Assignment{Epoch: 6, Members: both}, v.assignment())
+	})
+}
