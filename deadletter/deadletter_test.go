@@ -99,7 +99,9 @@ func (g *graveyard) reject(id string) {
 	g.apply(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, TaskID: id, Reason: "notyet-topc is not a header", Body: schemas.EncodeRejected(record)}})
 }
 
-func (g *graveyard) local(ix *index.Index) *Local { return NewLocal(g.Store, ix, zaptest.NewLogger(g.t)) }
+func (g *graveyard) local(ix *index.Index) *Local {
+	return NewLocal(g.Store, ix, zaptest.NewLogger(g.t))
+}
 
 func TestShowGivesEveryByteBack(t *testing.T) {
 	g := newGraveyard(t)

@@ -42,17 +42,17 @@ type Letter struct {
 
 // Content is what a task carries. Bytes that are no UTF-8 stand in the base64 field instead; null in both is Kafka's null.
 type Content struct {
-	Key         *string  `json:"key"`
+	Key         *string  `json:"key"                    required:"false" doc:"text; null: see key_base64, or null"`
 	KeyBase64   string   `json:"key_base64,omitempty"`
-	Value       *string  `json:"value"`
+	Value       *string  `json:"value"                  required:"false" doc:"text; null: see value_base64, or null"`
 	ValueBase64 string   `json:"value_base64,omitempty"`
-	Headers     []Header `json:"headers"`
+	Headers     []Header `json:"headers"                required:"false" doc:"the business's own, in their order"`
 }
 
 // Header is one header of the business's own, in its place.
 type Header struct {
 	Key         string  `json:"key"`
-	Value       *string `json:"value"`
+	Value       *string `json:"value"                  required:"false"`
 	ValueBase64 string  `json:"value_base64,omitempty"`
 }
 

@@ -1,0 +1,327 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/embedded"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// world is an API over a database and a broker of its own.
+type world struct {
+	t      *testing.T
+	store  *store.Store
+	local  *Local
+	broker string
+	url    string
+	client *Client
+	source store.Source
+	next   int64
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, log)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, st.Close()) })
+	require.NoError(t, st.Migrate(t.Context(), 4))
+	broker, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0", Topics: []embedded.Topic{{Name: "in.a"}, {Name: "in.b"}}}, log)
+	require.NoError(t, err)
+	t.Cleanup(broker.Close)
+	producer, err := kafka.NewProducer(kafka.Config{Brokers: []string{broker.Addr()}}, log, kgo.RecordPartitioner(Partitioner()))
+	require.NoError(t, err)
+	t.Cleanup(producer.Close)
+	w := &world{t: t, store: st, broker: broker.Addr(), local: NewLocal(st, deadletter.NewLocal(st, nil, log))}
+	mux := http.NewServeMux()
+	Mount(mux, w.local, NewPublisher(producer), Config{Version: "test", Intakes: []Intake{
+		{Topic: "in.a", Limits: schemas.Limits{InternalTopics: []string{"in.a", "in.b"}, MaxDelay: 48 * time.Hour}},
+		{Topic: "in.b", Limits: schemas.Limits{AllowedTargets: []string{"bills"}}},
+	}})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	w.url, w.client = server.URL, NewClient(strings.TrimPrefix(server.URL, "http://"))
+	w.source, err = st.Source(t.Context(), "in.a", [16]byte{1}, 0, 0)
+	require.NoError(t, err)
+	return w
+}
+
+// put stores a change as the scanner would.
+func (w *world) put(c store.Change) {
+	w.t.Helper()
+	c.Seq = store.Seq(w.source.ID, w.next)
+	if c.Rejected != nil {
+		c.Rejected.Seq = c.Seq
+	}
+	_, err := w.store.Apply(w.t.Context(), store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []store.Change{c}}, time.Now().UnixMilli())
+	require.NoError(w.t, err)
+	w.next++
+}
+
+func (w *world) schedule(topic, id string, due int64, key, value []byte) {
+	w.t.Helper()
+	settings := schemas.DefaultSettings()
+	settings.Ack = schemas.AckReport
+	w.put(store.Change{Request: &schemas.Request{
+		Topic: topic, ID: id, GivenID: true, Due: due, Accepted: due, Version: 7, Key: key, Value: value,
+		Headers: []kgo.RecordHeader{{Key: "trace", Value: []byte("x")}}, Settings: settings,
+	}})
+}
+
+func (w *world) do(method, path, body string) (int, string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body))
+	require.NoError(w.t, err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(w.t, err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	require.NoError(w.t, err)
+	if resp.StatusCode >= 400 {
+		require.Equal(w.t, "application/problem+json", resp.Header.Get("Content-Type"))
+	}
+	return resp.StatusCode, string(answer)
+}
+
+// records reads what is in a topic, all of it.
+func (w *world) records(topic string, n int) []*kgo.Record {
+	w.t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(w.broker), kgo.ConsumeTopics(topic), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
+	require.NoError(w.t, err)
+	defer c.Close()
+	var out []*kgo.Record
+	for len(out) < n {
+		fetches := c.PollFetches(w.t.Context())
+		require.NoError(w.t, fetches.Err())
+		out = append(out, fetches.Records()...)
+	}
+	return out
+}
+
+func TestGetFindsAnyID(t *testing.T) {
+	w := newWorld(t)
+	due := time.Now().Add(time.Hour).UnixMilli()
+	for i, id := range []string{"plain", "a/b", "..", "ü ?&=#%2F", "notyet.intake/3/42", "new\nline"} {
+		w.schedule("orders", id, due, []byte("k"), []byte(fmt.Sprint(i)))
+		for _, path := range []string{
+			"/api/v1/task?" + url.Values{"topic": {"orders"}, "id": {id}}.Encode(),
+			"/api/v1/tasks/orders/" + url.PathEscape(id),
+		} {
+			if id == ".." && !strings.Contains(path, "?") {
+				continue // no path can carry it: that is what the query is for
+			}
+			code, answer := w.do("GET", path, "")
+			require.Equal(t, 200, code, "%s: %s", path, answer)
+			var task Task
+			require.NoError(t, json.Unmarshal([]byte(answer), &task))
+			require.Equal(t, id, task.ID)
+			require.Equal(t, fmt.Sprint(i), *task.Value)
+		}
+		task, err := w.client.Task(t.Context(), "orders", id)
+		require.NoError(t, err)
+		require.Equal(t, id, task.ID)
+	}
+}
+
+func TestGetShowsEverything(t *testing.T) {
+	w := newWorld(t)
+	due := time.Now().Add(time.Hour).UnixMilli()
+	w.schedule("orders", "a", due, nil, []byte{0xff, 0})
+	code, answer := w.do("GET", "/api/v1/task?topic=orders&id=a", "")
+	require.Equal(t, 200, code)
+	slot := 0
+	if task, err := w.client.Task(t.Context(), "orders", "a"); err == nil {
+		slot = task.Slot
+	}
+	require.JSONEq(t, fmt.Sprintf(`{"topic":"orders","id":"a","state":"pending","due":%d,"next":%d,"attempt":0,"replay":0,"version":7,"created":%d,"slot":%d,
+		"settings":{"priority":"normal","ack":"report","ack_timeout":"1m0s","max_attempts":16,"backoff":"exponential:1s:10m0s","events":"final"},
+		"key":null,"value":null,"value_base64":"/wA=","headers":[{"key":"trace","value":"x"}]}`, due, due, due, slot), answer)
+
+	code, answer = w.do("GET", "/api/v1/task?topic=orders&id=b", "")
+	require.Equal(t, 404, code)
+	require.Contains(t, answer, "no task of this topic and id is known")
+	_, err := w.client.Task(t.Context(), "orders", "b")
+	require.ErrorIs(t, err, store.ErrNotFound)
+}
+
+func TestList(t *testing.T) {
+	w := newWorld(t)
+	now := time.Now().UnixMilli()
+	for i := range 5 {
+		w.schedule("orders", fmt.Sprint(i), now+int64(10-i)*60_000, nil, []byte("v"))
+	}
+	w.schedule("bills", "x", now+1000, nil, nil)
+	tasks, err := w.client.Tasks(t.Context(), TaskFilter{Topic: "orders", Limit: 2})
+	require.NoError(t, err)
+	require.Len(t, tasks, 2)
+	require.Equal(t, "4", tasks[0].ID, "what comes first stands first")
+	require.Nil(t, tasks[0].Content)
+
+	local, err := w.local.Tasks(t.Context(), TaskFilter{Content: true})
+	require.NoError(t, err)
+	remote, err := w.client.Tasks(t.Context(), TaskFilter{Content: true})
+	require.NoError(t, err)
+	require.Len(t, local, 6)
+	require.Equal(t, local, remote, "both ways of asking answer the same")
+	none, err := w.client.Tasks(t.Context(), TaskFilter{Ended: true})
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	code, answer := w.do("GET", "/api/v1/tasks?limit=9999", "")
+	require.Equal(t, 422, code)
+	require.Contains(t, answer, "query.limit")
+	code, answer = w.do("GET", "/api/v1/tasks?topik=orders", "")
+	require.Equal(t, 422, code)
+	require.Contains(t, answer, "query.topik")
+}
+
+func TestScheduleGoesToTheIntake(t *testing.T) {
+	w := newWorld(t)
+	code, answer := w.do("POST", "/api/v1/tasks", `{"topic":"orders","id":"a","delay":"PT90S","priority":"high","version":3,"max_attempts":2,"if_exists":"keep",
+		"key":"k","value_base64":"AP8=","headers":[{"key":"h","value":"1"},{"key":"h","value":"2"},{"key":"n","value":null}]}`)
+	require.Equal(t, 202, code, answer)
+	r := w.records("in.a", 1)[0]
+	require.Equal(t, []byte("k"), r.Key)
+	require.Equal(t, []byte{0, 0xff}, r.Value)
+	req, err := schemas.Decode(r, schemas.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, "a", req.ID)
+	require.Equal(t, int64(3), req.Version)
+	require.Equal(t, schemas.PriorityHigh, req.Settings.Priority)
+	require.Equal(t, schemas.Keep, req.Settings.IfExists)
+	require.Equal(t, 2, req.Settings.MaxAttempts)
+	require.Equal(t, r.Timestamp.UnixMilli()+90_000, req.Due)
+	require.Equal(t, []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h", Value: []byte("2")}, {Key: "n"}}, req.Headers)
+	var p Published
+	require.NoError(t, json.Unmarshal([]byte(answer), &p))
+	require.Equal(t, Published{Topic: "orders", ID: "a", Op: "schedule", Due: req.Due, Intake: "in.a", Partition: r.Partition, Offset: r.Offset}, p)
+
+	due := time.Now().Add(time.Hour).UnixMilli()
+	code, answer = w.do("POST", "/api/v1/tasks", fmt.Sprintf(`{"intake":"in.b","topic":"bills","at":%d}`, due))
+	require.Equal(t, 202, code, answer)
+	require.NoError(t, json.Unmarshal([]byte(answer), &p))
+	require.Equal(t, fmt.Sprintf("in.b/%d/0", p.Partition), p.ID)
+	require.Equal(t, due, p.Due)
+	require.Nil(t, w.records("in.b", 1)[0].Key)
+}
+
+func TestCancelAndFire(t *testing.T) {
+	w := newWorld(t)
+	for _, op := range []string{"cancel", "fire"} {
+		code, answer := w.do("POST", "/api/v1/tasks/"+op, `{"topic":"orders","id":"a","version":5}`)
+		require.Equal(t, 202, code, answer)
+		require.Contains(t, answer, `"op":"`+op+`"`)
+	}
+	code, answer := w.do("POST", "/api/v1/tasks", `{"topic":"orders","id":"a","delay":"1h"}`)
+	require.Equal(t, 202, code, answer)
+	records := w.records("in.a", 3)
+	require.Equal(t, records[0].Partition, records[1].Partition, "without a key, the id keeps requests about one task in order")
+	require.Equal(t, records[0].Partition, records[2].Partition)
+}
+
+func TestMistakesNameTheFieldAndTheFix(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct{ path, body, location, message string }{
+		{"/tasks", `{"topic":"orders"}`, "body.at", "is missing"},
+		{"/tasks", `{"topic":"orders","delay":"-1s"}`, "body.delay", "is negative"},
+		{"/tasks", `{"topic":"orders","delay":"72h"}`, "body.delay", "horizon"},
+		{"/tasks", `{"topic":"orders","at":"tomorrow"}`, "body.at", "RFC 3339"},
+		{"/tasks", `{"topic":"in.b","delay":"1s"}`, "body.topic", "internal topic"},
+		{"/tasks", `{"topic":"orders","delay":"1s","priority":"urgent"}`, "body.priority", "normal"},
+		{"/tasks", `{"topic":"orders","delay":"1s","max_attempts":0}`, "body.max_attempts", "1 to"},
+		{"/tasks", `{"topic":"orders","delay":"1s","headers":[{"key":"Notyet-Op","value":"cancel"}]}`, "body.headers[0].key", "fields of their own"},
+		{"/tasks", `{"topic":"orders","delay":"1s","value":"a","value_base64":"eA=="}`, "body.value_base64", "one of them"},
+		{"/tasks", `{"topic":"orders","delay":"1s","dealy":"2s"}`, "body.dealy", "unexpected"},
+		{"/tasks", `{"delay":"1s"}`, "body", "topic"},
+		{"/tasks", `{"intake":"nope","topic":"orders","delay":"1s"}`, "body.intake", "configured"},
+		{"/tasks", `{"intake":"in.b","topic":"orders","delay":"1s"}`, "body.topic", "not allowed"},
+		{"/tasks/cancel", `{"topic":"orders","id":""}`, "body.id", "needs the id"},
+		{"/tasks/fire", `{"topic":"or ders","id":"a"}`, "body.topic", "topic name"},
+		{"/deadletters/replay", `{}`, "body.all", "no filter"},
+		{"/deadletters/purge", `{"topic":"orders","all":true}`, "body.all", "stands beside"},
+	} {
+		code, answer := w.do("POST", "/api/v1"+c.path, c.body)
+		require.Equal(t, 422, code, "%s: %s", c.body, answer)
+		require.Contains(t, answer, `"location":"`+c.location+`"`, c.body)
+		require.Contains(t, answer, c.message, c.body)
+	}
+	code, _ := w.do("POST", "/api/v1/tasks", `{`)
+	require.Equal(t, 400, code)
+}
+
+func TestDeadLettersBothWays(t *testing.T) {
+	w := newWorld(t)
+	for i := range 3 {
+		record := &kgo.Record{Value: []byte{0xff}, Headers: []kgo.RecordHeader{{Key: "notyet-delay", Value: []byte("soon")}}}
+		w.put(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, Topic: "orders", TaskID: fmt.Sprint(i), Reason: "notyet-delay", Body: schemas.EncodeRejected(record)}})
+	}
+	local, err := w.local.Letters(t.Context(), store.DeadFilter{}, true)
+	require.NoError(t, err)
+	remote, err := w.client.Letters(t.Context(), store.DeadFilter{}, true)
+	require.NoError(t, err)
+	require.Len(t, local, 3)
+	require.Equal(t, local, remote)
+
+	one, err := w.client.Letter(t.Context(), local[1].ID)
+	require.NoError(t, err)
+	require.Equal(t, local[1], one)
+	_, err = w.client.Letter(t.Context(), 999)
+	require.ErrorIs(t, err, deadletter.ErrNotFound)
+
+	filter := store.DeadFilter{IDs: []int64{local[0].ID, local[2].ID}, Reason: "delay", Topic: "orders", Until: 1 << 50}
+	n, err := w.client.CountLetters(t.Context(), filter)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), n)
+	result, err := deadletter.Replay(t.Context(), w.client, filter, deadletter.Options{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, int64(2), result.Skipped)
+	purged, err := deadletter.Purge(t.Context(), w.client, filter, nil)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), purged)
+	purged, err = deadletter.Purge(t.Context(), w.client, store.DeadFilter{}, nil)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), purged)
+}
+
+func TestDescription(t *testing.T) {
+	w := newWorld(t)
+	code, answer := w.do("GET", "/openapi.json", "")
+	require.Equal(t, 200, code)
+	var doc struct {
+		OpenAPI string
+		Paths   map[string]any
+	}
+	require.NoError(t, json.Unmarshal([]byte(answer), &doc))
+	require.Equal(t, "3.1.0", doc.OpenAPI)
+	require.Contains(t, doc.Paths, "/api/v1/tasks/{topic}/{id}")
+	require.NotContains(t, answer, "$schema")
+}
+
+func TestClientSaysWhatTheServerSaid(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.client.Tasks(t.Context(), TaskFilter{Limit: 5000})
+	require.ErrorContains(t, err, "query.limit")
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	_, err = NewClient(strings.TrimPrefix(other.URL, "http://")).Task(t.Context(), "a", "b")
+	require.ErrorContains(t, err, "the API answered 404", "another program's 404 does not mean that there is no such task")
+	_, err = NewClient(":1").Task(t.Context(), "a", "b")
+	require.ErrorContains(t, err, "127.0.0.1:1")
+}

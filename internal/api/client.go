@@ -1,0 +1,183 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/store"
+)
+
+// Client asks a running service over HTTP; it has the methods of Local.
+type Client struct {
+	base string
+	http *http.Client
+}
+
+// NewClient takes the host:port of a service.
+func NewClient(addr string) *Client {
+	if strings.HasPrefix(addr, ":") {
+		addr = "127.0.0.1" + addr
+	}
+	return &Client{base: "http://" + addr + "/api/v1", http: &http.Client{Timeout: 60 * time.Second}}
+}
+
+// Task answers one task with its content, or store.ErrNotFound.
+func (c *Client) Task(ctx context.Context, topic, id string) (Task, error) {
+	var t Task
+	err := c.get(ctx, "/task", url.Values{"topic": {topic}, "id": {id}}, &t, store.ErrNotFound)
+	return t, err
+}
+
+// Tasks lists tasks.
+func (c *Client) Tasks(ctx context.Context, f TaskFilter) ([]Task, error) {
+	q := url.Values{}
+	set(q, "topic", f.Topic)
+	setInt(q, "from", f.From)
+	setInt(q, "limit", int64(f.Limit))
+	setBool(q, "ended", f.Ended)
+	setBool(q, "content", f.Content)
+	var out Tasks
+	err := c.get(ctx, "/tasks", q, &out, nil)
+	return out.Tasks, err
+}
+
+// Letter answers one dead letter, or deadletter.ErrNotFound.
+func (c *Client) Letter(ctx context.Context, id int64) (deadletter.Letter, error) {
+	var l deadletter.Letter
+	err := c.get(ctx, "/deadletters/"+strconv.FormatInt(id, 10), nil, &l, deadletter.ErrNotFound)
+	return l, err
+}
+
+// Letters implements deadletter.Source.
+func (c *Client) Letters(ctx context.Context, f store.DeadFilter, content bool) ([]deadletter.Letter, error) {
+	q := query(newLetterFilter(f))
+	setInt(q, "limit", int64(f.Limit))
+	setBool(q, "content", content)
+	var out Letters
+	err := c.get(ctx, "/deadletters", q, &out, nil)
+	return out.Letters, err
+}
+
+// CountLetters counts what a filter selects.
+func (c *Client) CountLetters(ctx context.Context, f store.DeadFilter) (int64, error) {
+	var out Count
+	err := c.get(ctx, "/deadletters/count", query(newLetterFilter(f)), &out, nil)
+	return out.Count, err
+}
+
+// ReplayPage implements deadletter.Pager.
+func (c *Client) ReplayPage(ctx context.Context, f store.DeadFilter, dryRun bool) (deadletter.Page, error) {
+	filter := newLetterFilter(f)
+	var out deadletter.Page
+	err := c.post(ctx, "/deadletters/replay", ReplayRequest{LetterFilter: filter, All: !filter.selects(), DryRun: dryRun, Limit: f.Limit}, &out)
+	return out, err
+}
+
+// PurgePage implements deadletter.Purger.
+func (c *Client) PurgePage(ctx context.Context, f store.DeadFilter) (deleted, next int64, err error) {
+	filter := newLetterFilter(f)
+	var out Purged
+	err = c.post(ctx, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), Limit: f.Limit}, &out)
+	return out.Deleted, out.Next, err
+}
+
+func query(f LetterFilter) url.Values {
+	q := url.Values{}
+	ids := make([]string, 0, len(f.IDs))
+	for _, id := range f.IDs {
+		ids = append(ids, strconv.FormatInt(id, 10))
+	}
+	set(q, "ids", strings.Join(ids, ","))
+	set(q, "kind", f.Kind)
+	set(q, "topic", f.Topic)
+	set(q, "task_id", f.TaskID)
+	set(q, "reason", f.Reason)
+	setInt(q, "since", f.Since)
+	setInt(q, "until", f.Until)
+	setInt(q, "after", f.After)
+	setBool(q, "replayed", f.Replayed)
+	return q
+}
+
+func set(q url.Values, name, value string) {
+	if value != "" {
+		q.Set(name, value)
+	}
+}
+
+func setInt(q url.Values, name string, n int64) {
+	if n != 0 {
+		q.Set(name, strconv.FormatInt(n, 10))
+	}
+}
+
+func setBool(q url.Values, name string, b bool) {
+	if b {
+		q.Set(name, "true")
+	}
+}
+
+func (c *Client) get(ctx context.Context, path string, q url.Values, into any, missing error) error {
+	return c.do(ctx, http.MethodGet, path+"?"+q.Encode(), nil, into, missing)
+}
+
+func (c *Client) post(ctx context.Context, path string, request, into any) error {
+	data, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("encoding the request: %w", err)
+	}
+	return c.do(ctx, http.MethodPost, path, data, into, nil)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, data []byte, into any, missing error) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("asking the API: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking the API: %w", err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("reading the API's answer: %w", err)
+	}
+	if ours := resp.Header.Get("Content-Type") == "application/problem+json"; ours && resp.StatusCode == http.StatusNotFound && missing != nil {
+		return missing
+	}
+	if resp.StatusCode >= 300 {
+		return failure(resp.Status, answer)
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("reading the API's answer: %w", err)
+	}
+	return nil
+}
+
+// failure reads the problem, if it is one of ours.
+func failure(status string, answer []byte) error {
+	var p huma.ErrorModel
+	if json.Unmarshal(answer, &p) != nil || p.Detail == "" {
+		return fmt.Errorf("the API answered %s", status)
+	}
+	text := p.Detail
+	for _, d := range p.Errors {
+		if !strings.Contains(text, d.Message) {
+			text += "; " + d.Location + " " + d.Message
+		}
+	}
+	return fmt.Errorf("the API answered %s: %s", status, text)
+}

@@ -1,0 +1,114 @@
+package api
+
+import (
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/store"
+)
+
+// LetterFilter selects dead letters; without anything set, all that were not replayed.
+type LetterFilter struct {
+	IDs      []int64 `json:"ids,omitempty"      query:"ids"      doc:"only these"`
+	Kind     string  `json:"kind,omitempty"     query:"kind"     doc:"dead, expired or rejected"`
+	Topic    string  `json:"topic,omitempty"    query:"topic"    doc:"only this target topic"`
+	TaskID   string  `json:"task_id,omitempty"  query:"task_id"  doc:"only this task's"`
+	Reason   string  `json:"reason,omitempty"   query:"reason"   doc:"a part of the reason"`
+	Since    int64   `json:"since,omitempty"    query:"since"    doc:"died at or after, Unix ms"`
+	Until    int64   `json:"until,omitempty"    query:"until"    doc:"died before, Unix ms"`
+	Replayed bool    `json:"replayed,omitempty" query:"replayed" doc:"also those that were replayed"`
+	After    int64   `json:"after,omitempty"    query:"after"    doc:"only ids above: the next of the page before"`
+}
+
+func newLetterFilter(f store.DeadFilter) LetterFilter {
+	return LetterFilter{IDs: f.IDs, Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: f.After}
+}
+
+func (f LetterFilter) store(limit int) store.DeadFilter {
+	return store.DeadFilter{IDs: f.IDs, Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: f.After, Limit: limit}
+}
+
+// selects tells whether anything narrows the filter.
+func (f LetterFilter) selects() bool {
+	return len(f.IDs) > 0 || f.Kind != "" || f.Topic != "" || f.TaskID != "" || f.Reason != "" || f.Since != 0 || f.Until != 0
+}
+
+type listLettersInput struct {
+	LetterFilter
+	Limit   int  `query:"limit"   default:"100"                        maximum:"1000" minimum:"1"`
+	Content bool `query:"content" doc:"with key, value and headers"`
+}
+
+func (s *server) listLetters(ctx ctxType, in *listLettersInput) (*body[Letters], error) {
+	letters, err := s.local.Letters(ctx, in.store(in.Limit), in.Content)
+	return &body[Letters]{Letters{letters}}, problem(err)
+}
+
+// Count is a number of dead letters.
+type Count struct {
+	Count int64 `json:"count"`
+}
+
+type countInput struct{ LetterFilter }
+
+func (s *server) countLetters(ctx ctxType, in *countInput) (*body[Count], error) {
+	n, err := s.local.CountLetters(ctx, in.store(0))
+	return &body[Count]{Count{n}}, problem(err)
+}
+
+type letterInput struct {
+	ID int64 `path:"id"`
+}
+
+func (s *server) getLetter(ctx ctxType, in *letterInput) (*body[deadletter.Letter], error) {
+	letter, err := s.local.Letter(ctx, in.ID)
+	return &body[deadletter.Letter]{letter}, problem(err)
+}
+
+// ReplayRequest asks for one page to be replayed.
+type ReplayRequest struct {
+	LetterFilter
+	All    bool `json:"all,omitempty"     doc:"without a filter: really all of them"`
+	DryRun bool `json:"dry_run,omitempty" doc:"only say what would happen"`
+	Limit  int  `json:"limit,omitempty"   doc:"0: 500"                                maximum:"500" minimum:"0"`
+}
+
+func (s *server) replay(ctx ctxType, in *body[ReplayRequest]) (*body[deadletter.Page], error) {
+	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
+		return nil, err
+	}
+	page, err := s.local.ReplayPage(ctx, in.Body.store(in.Body.Limit), in.Body.DryRun)
+	return &body[deadletter.Page]{page}, problem(err)
+}
+
+// PurgeRequest asks for one page to be deleted.
+type PurgeRequest struct {
+	LetterFilter
+	All   bool `json:"all,omitempty"   doc:"without a filter: really all of them"`
+	Limit int  `json:"limit,omitempty" doc:"0: 1000"                              maximum:"1000" minimum:"0"`
+}
+
+// Purged says how far a purge has come.
+type Purged struct {
+	Deleted int64 `json:"deleted"`
+	Next    int64 `json:"next"    doc:"id to go on after; 0: that was the last page"`
+}
+
+func (s *server) purge(ctx ctxType, in *body[PurgeRequest]) (*body[Purged], error) {
+	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
+		return nil, err
+	}
+	deleted, next, err := s.local.PurgePage(ctx, in.Body.store(in.Body.Limit))
+	return &body[Purged]{Purged{deleted, next}}, problem(err)
+}
+
+// guard keeps a forgotten filter from meaning everything.
+func guard(f LetterFilter, all bool) error {
+	if f.selects() != all {
+		return nil
+	}
+	if all {
+		return huma.Error422UnprocessableEntity("all stands beside a filter: send one of them", &huma.ErrorDetail{Location: "body.all", Message: "stands beside a filter: send one of them", Value: true})
+	}
+	return huma.Error422UnprocessableEntity("no filter: name what is meant, or set all to true", &huma.ErrorDetail{Location: "body.all", Message: "no filter: name what is meant, or set all to true"})
+}

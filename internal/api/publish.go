@@ -1,0 +1,84 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Partitioner puts a record with a key where Kafka's default partitioner (murmur2) puts it. A request without a key goes
+// by its task's id instead, so that what this program publishes about one task stays in order even then.
+func Partitioner() kgo.Partitioner { return partitioner{kgo.StickyKeyPartitioner(nil)} }
+
+type partitioner struct{ usual kgo.Partitioner }
+
+func (p partitioner) ForTopic(topic string) kgo.TopicPartitioner {
+	return topicPartitioner{p.usual.ForTopic(topic)}
+}
+
+type topicPartitioner struct{ kgo.TopicPartitioner }
+
+func (p topicPartitioner) RequiresConsistency(r *kgo.Record) bool {
+	return p.TopicPartitioner.RequiresConsistency(byTask(r))
+}
+
+func (p topicPartitioner) Partition(r *kgo.Record, n int) int {
+	return p.TopicPartitioner.Partition(byTask(r), n)
+}
+
+// byTask answers the record, or one with the id as its key.
+func byTask(r *kgo.Record) *kgo.Record {
+	if r.Key != nil {
+		return r
+	}
+	for _, h := range r.Headers {
+		if h.Key == schemas.HeaderID {
+			return &kgo.Record{Topic: r.Topic, Key: h.Value}
+		}
+	}
+	return r
+}
+
+// ErrUnknownOutcome: Kafka has not answered in time; the request may arrive yet.
+var ErrUnknownOutcome = errors.New("kafka has not acknowledged in time, the request may still arrive: send it again with the same id, which is harmless")
+
+// ErrBusy: more requests wait for Kafka than memory is set aside for; this one was not sent.
+var ErrBusy = errors.New("kafka does not take requests at the moment, this one was not sent: try again")
+
+// Publisher sends requests to the intake.
+type Publisher struct{ client *kgo.Client }
+
+// NewPublisher takes a producing client, which stays the caller's to close.
+func NewPublisher(client *kgo.Client) *Publisher { return &Publisher{client} }
+
+// Publish returns when Kafka has acknowledged the record, or when ctx ends: then the outcome is unknown, and the record
+// keeps its place, since giving up on it could fail the records of other callers.
+func (p *Publisher) Publish(ctx context.Context, r *kgo.Record) (Published, error) {
+	acked := make(chan error, 1)
+	p.client.TryProduce(context.WithoutCancel(ctx), r, func(_ *kgo.Record, err error) { acked <- err })
+	select {
+	case <-ctx.Done():
+		return Published{}, ErrUnknownOutcome
+	case err := <-acked:
+		if errors.Is(err, kgo.ErrMaxBuffered) {
+			return Published{}, ErrBusy
+		}
+		if err != nil {
+			return Published{}, fmt.Errorf("publishing to %s: %w", r.Topic, err)
+		}
+	}
+	return published(r)
+}
+
+// published reads the record once more, with its place and its final timestamp.
+func published(r *kgo.Record) (Published, error) {
+	req, err := schemas.Decode(r, schemas.Limits{MaxDelay: 1<<63 - 1, MaxValueBytes: 1<<31 - 1, InternalTopics: []string{}})
+	if err != nil {
+		return Published{}, fmt.Errorf("reading back what was published: %w", err)
+	}
+	return Published{Topic: req.Topic, ID: req.ID, Op: req.Op.String(), Due: req.Due, Intake: r.Topic, Partition: r.Partition, Offset: r.Offset}, nil
+}

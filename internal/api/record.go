@@ -1,0 +1,100 @@
+package api
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/schemas"
+)
+
+// Record writes the request as a record for the intake topic in and reads it back as the scanner will, so that a mistake is
+// found now: a *deadletter.FieldError or a *schemas.Rejection.
+func (r *Schedule) Record(in Intake) (*kgo.Record, error) {
+	key, value, own, err := r.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	b := builder{}
+	b.text(schemas.HeaderTopic, r.Topic)
+	b.text(schemas.HeaderID, r.ID)
+	b.text(schemas.HeaderAt, string(r.At))
+	b.text(schemas.HeaderDelay, r.Delay)
+	b.text(schemas.HeaderIfExists, r.IfExists)
+	b.text(schemas.HeaderMerge, r.Merge)
+	b.text(schemas.HeaderMaxWait, r.MaxWait)
+	b.number(schemas.HeaderVersion, r.Version)
+	b.text(schemas.HeaderPriority, r.Priority)
+	b.text(schemas.HeaderAck, r.Ack)
+	b.text(schemas.HeaderAckTimeout, r.AckTimeout)
+	b.number(schemas.HeaderMaxAttempts, r.MaxAttempts)
+	b.text(schemas.HeaderBackoff, r.Backoff)
+	b.text(schemas.HeaderMaxLateness, r.MaxLateness)
+	b.text(schemas.HeaderEvents, r.Events)
+	if err := b.own(own); err != nil {
+		return nil, err
+	}
+	return b.record(in, key, value)
+}
+
+// Record writes a cancel or a fire as a record, as Schedule.Record does.
+func (t *Target) Record(op schemas.Op, in Intake) (*kgo.Record, error) {
+	content := deadletter.Content{Key: t.Key, KeyBase64: t.KeyBase64}
+	key, _, _, err := content.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	b := builder{}
+	b.text(schemas.HeaderOp, op.String())
+	b.text(schemas.HeaderTopic, t.Topic)
+	b.text(schemas.HeaderID, t.ID)
+	b.number(schemas.HeaderVersion, t.Version)
+	return b.record(in, key, nil)
+}
+
+type builder struct{ headers []kgo.RecordHeader }
+
+func (b *builder) text(name, value string) {
+	if value != "" {
+		b.headers = append(b.headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+	}
+}
+
+func (b *builder) number(name string, value *int64) {
+	if value != nil {
+		b.text(name, strconv.FormatInt(*value, 10))
+	}
+}
+
+// own adds the business's headers. One that looks like ours would be taken for a setting.
+func (b *builder) own(headers []kgo.RecordHeader) error {
+	for i, h := range headers {
+		if strings.HasPrefix(strings.ToLower(h.Key), schemas.Prefix) {
+			return &deadletter.FieldError{Field: fmt.Sprintf("headers[%d].key", i), Value: h.Key, Problem: "starts with " + schemas.Prefix + ": those are fields of their own"}
+		}
+	}
+	b.headers = append(b.headers, headers...)
+	return nil
+}
+
+func (b *builder) record(in Intake, key, value []byte) (*kgo.Record, error) {
+	r := &kgo.Record{Topic: in.Topic, Key: key, Value: value, Headers: b.headers}
+	check := *r
+	check.Timestamp = time.Now()
+	if _, err := schemas.Decode(&check, in.Limits); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// field is the name that a header has in JSON.
+func field(header string) string {
+	if header == "record value" {
+		return "value"
+	}
+	return strings.ReplaceAll(strings.TrimPrefix(header, schemas.Prefix), "-", "_")
+}

@@ -1,0 +1,85 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// publishPatience is how long a caller waits for Kafka. Shorter than the server's own bound on an answer.
+const publishPatience = 10 * time.Second
+
+type body[T any] struct{ Body T }
+
+type listTasksInput struct {
+	Topic   string `query:"topic"   doc:"only this target topic"`
+	From    int64  `query:"from"    doc:"only what is due at or after, Unix ms"`
+	Limit   int    `query:"limit"   default:"100"                                             maximum:"1000" minimum:"1"`
+	Ended   bool   `query:"ended"   doc:"those that ended last instead of those to come"`
+	Content bool   `query:"content" doc:"with key, value and headers"`
+}
+
+func (s *server) listTasks(ctx ctxType, in *listTasksInput) (*body[Tasks], error) {
+	tasks, err := s.local.Tasks(ctx, TaskFilter{Topic: in.Topic, From: in.From, Limit: in.Limit, Ended: in.Ended, Content: in.Content})
+	return &body[Tasks]{Tasks{tasks}}, problem(err)
+}
+
+type pathInput struct {
+	Topic string `path:"topic"`
+	ID    string `path:"id"`
+}
+
+func (s *server) getTask(ctx ctxType, in *pathInput) (*body[Task], error) {
+	task, err := s.local.Task(ctx, in.Topic, in.ID)
+	return &body[Task]{task}, problem(err)
+}
+
+type queryInput struct {
+	Topic string `query:"topic" required:"true"`
+	ID    string `query:"id"    required:"true"`
+}
+
+func (s *server) findTask(ctx ctxType, in *queryInput) (*body[Task], error) {
+	task, err := s.local.Task(ctx, in.Topic, in.ID)
+	return &body[Task]{task}, problem(err)
+}
+
+func (s *server) schedule(ctx ctxType, in *body[Schedule]) (*body[Published], error) {
+	return s.publish(ctx, in.Body.Intake, in.Body.Record)
+}
+
+func (s *server) cancel(ctx ctxType, in *body[Target]) (*body[Published], error) {
+	return s.publish(ctx, in.Body.Intake, func(to Intake) (*kgo.Record, error) { return in.Body.Record(schemas.OpCancel, to) })
+}
+
+func (s *server) fire(ctx ctxType, in *body[Target]) (*body[Published], error) {
+	return s.publish(ctx, in.Body.Intake, func(to Intake) (*kgo.Record, error) { return in.Body.Record(schemas.OpFire, to) })
+}
+
+func (s *server) publish(ctx ctxType, topic string, record func(Intake) (*kgo.Record, error)) (*body[Published], error) {
+	to, ok := pick(s.intakes, topic)
+	if !ok {
+		return nil, bad("intake", topic, "is not an intake topic: leave it out, or name one that is configured")
+	}
+	r, err := record(to)
+	if err != nil {
+		return nil, problem(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	defer cancel()
+	done, err := s.publisher.Publish(ctx, r)
+	return &body[Published]{done}, problem(err)
+}
+
+// pick finds an intake by its name; the first is the default.
+func pick(intakes []Intake, topic string) (Intake, bool) {
+	for _, in := range intakes {
+		if topic == "" || in.Topic == topic {
+			return in, true
+		}
+	}
+	return Intake{}, false
+}

@@ -1,0 +1,146 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+type ctxType = context.Context
+
+// Task is a task in JSON. Times are Unix ms.
+type Task struct {
+	Topic   string `json:"topic"`
+	ID      string `json:"id"`
+	State   string `json:"state"             doc:"pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled or dead"`
+	Due     int64  `json:"due"               doc:"Unix ms"`
+	Next    int64  `json:"next"              doc:"when something happens to it next, Unix ms; 0 once it has ended"`
+	Attempt int    `json:"attempt"           doc:"deliveries made"`
+	Replay  int    `json:"replay"            doc:"times replayed from the dead letters"`
+	Version *int64 `json:"version,omitempty"`
+	Created int64  `json:"created"           doc:"Unix ms of the request that opened it"`
+	Slot    int    `json:"slot"              doc:"the line it stands in; -1: none any more"`
+	// Settings and Content are nil where they were not asked for, or are not kept any more.
+	Settings *Settings `json:"settings,omitempty"`
+	*deadletter.Content
+}
+
+// Settings are a task's own, in the words of the contract's headers.
+type Settings struct {
+	Priority    string `json:"priority"`
+	Ack         string `json:"ack"`
+	AckTimeout  string `json:"ack_timeout,omitempty"`
+	MaxAttempts int    `json:"max_attempts"`
+	Backoff     string `json:"backoff"`
+	MaxLateness string `json:"max_lateness,omitempty"`
+	Events      string `json:"events"`
+}
+
+func newTask(v store.View, content bool) Task {
+	t := Task{Topic: v.Topic, ID: v.ID, State: v.State, Due: v.Due, Next: v.Next, Attempt: v.Attempt, Replay: v.Replay, Version: v.Version, Created: v.Created, Slot: v.Slot}
+	if !content || len(v.Body) == 0 { // a cancelled task keeps no body
+		return t
+	}
+	body, err := schemas.DecodeBody(v.Body)
+	if err != nil {
+		body = schemas.Body{Value: v.Body, Settings: schemas.DefaultSettings()} // the bytes are all that is left of it
+	}
+	t.Content, t.Settings = deadletter.NewContent(body), newSettings(body.Settings)
+	return t
+}
+
+func newSettings(s schemas.Settings) *Settings {
+	out := &Settings{Priority: s.Priority.String(), Ack: s.Ack.String(), MaxAttempts: s.MaxAttempts, Backoff: s.Backoff.String(), Events: s.Events.String()}
+	if s.Ack == schemas.AckReport {
+		out.AckTimeout = s.AckTimeout.String()
+	}
+	if s.MaxLateness > 0 {
+		out.MaxLateness = s.MaxLateness.String()
+	}
+	return out
+}
+
+// Tasks is a list of tasks.
+type Tasks struct {
+	Tasks []Task `json:"tasks"`
+}
+
+// Letters is a list of dead letters.
+type Letters struct {
+	Letters []deadletter.Letter `json:"letters"`
+}
+
+// Target names the task that a cancel or fire is about.
+type Target struct {
+	Intake  string `json:"intake,omitempty"  doc:"intake topic; default the first configured"`
+	Topic   string `json:"topic"             doc:"target topic"`
+	ID      string `json:"id"`
+	Version *int64 `json:"version,omitempty" doc:"ignored as stale when it is lower than the task's"`
+	// Key of the record: the same as that of the task's other requests keeps them in order.
+	Key       *string `json:"key"                  required:"false" doc:"record key: give that of the task's other requests, so that they stay in order"`
+	KeyBase64 string  `json:"key_base64,omitempty"`
+}
+
+// Schedule asks for a delivery. Fields are the headers of the contract; what is left out takes the contract's default.
+type Schedule struct {
+	Intake      string   `json:"intake,omitempty"       doc:"intake topic; default the first configured"`
+	Topic       string   `json:"topic"                  doc:"target topic"`
+	ID          string   `json:"id,omitempty"           doc:"caller's id; without one a repeated request is another task"`
+	At          TimeText `json:"at,omitempty"           doc:"due time: RFC 3339 or Unix ms; exactly one of at and delay"`
+	Delay       string   `json:"delay,omitempty"        doc:"such as 90s, 36h, PT30M or P400D"`
+	IfExists    string   `json:"if_exists,omitempty"    doc:"replace, keep or merge"`
+	Merge       string   `json:"merge,omitempty"        doc:"last, sum or append"`
+	MaxWait     string   `json:"max_wait,omitempty"     doc:"duration"`
+	Version     *int64   `json:"version,omitempty"`
+	Priority    string   `json:"priority,omitempty"     doc:"high, normal or low"`
+	Ack         string   `json:"ack,omitempty"          doc:"none or report"`
+	AckTimeout  string   `json:"ack_timeout,omitempty"  doc:"duration"`
+	MaxAttempts *int64   `json:"max_attempts,omitempty"`
+	Backoff     string   `json:"backoff,omitempty"      doc:"fixed:5s or exponential:1s:10m"`
+	MaxLateness string   `json:"max_lateness,omitempty" doc:"duration"`
+	Events      string   `json:"events,omitempty"       doc:"none, final or all"`
+	deadletter.Content
+}
+
+// TimeText is a time as text or as a number.
+type TimeText string
+
+// UnmarshalJSON takes a string or an integer.
+func (t *TimeText) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		var s string
+		err := json.Unmarshal(b, &s)
+		*t = TimeText(s)
+		return err
+	}
+	if text := string(b); text != "null" {
+		if strings.ContainsAny(text, ".eE{[tf") {
+			return errors.New("at: write RFC 3339 in quotes, or Unix ms")
+		}
+		*t = TimeText(text)
+	}
+	return nil
+}
+
+// Schema tells huma.
+func (TimeText) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger, Format: "int64"}}}
+}
+
+// Published says where a request is, and what it means there.
+type Published struct {
+	Topic     string `json:"topic"     doc:"target topic"`
+	ID        string `json:"id"`
+	Op        string `json:"op"`
+	Due       int64  `json:"due"       doc:"Unix ms; 0 for cancel and fire"`
+	Intake    string `json:"intake"    doc:"intake topic"`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+}
