@@ -178,12 +178,11 @@ func (l *loader) durations(c *Config) {
 	positive("stop-timeout", c.StopTimeout)
 	positive("zookeeper.session-timeout", c.ZooKeeper.SessionTimeout)
 	positive("intake.max-delay", c.Intake.MaxDelay)
-	positive("dispatcher.look-ahead", c.Dispatcher.LookAhead)
 	positive("dispatcher.drain-timeout", c.Dispatcher.DrainTimeout)
 	positive("sendlog.retention", c.SendLog.Retention)
 	positive("migrate.retention", c.Migrate.Retention)
-	if c.Window > 0 && c.Dispatcher.LookAhead > c.Window {
-		l.bad("dispatcher.look-ahead", c.Dispatcher.LookAhead.String(), "is longer than window "+c.Window.String(), "write less")
+	if d := c.Dispatcher.LookAhead; d < 10*time.Millisecond || d > time.Minute {
+		l.bad("dispatcher.look-ahead", d.String(), "is out of range", "write 10ms to 1m")
 	}
 }
 

@@ -33,7 +33,12 @@ type Config struct {
 	Window time.Duration `key:"window"`
 	// StopTimeout bounds the whole stop of a service; what has not drained by then is left to its successor. Default 30s.
 	StopTimeout time.Duration `key:"stop-timeout"`
+
+	set map[string]string // where each key was set
 }
+
+// IsSet tells whether a key was set in the file, the environment or by a flag.
+func (c *Config) IsSet(key string) bool { return c.set[key] != "" }
 
 // Kafka says where Kafka is and how to talk to it.
 type Kafka struct {

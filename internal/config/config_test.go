@@ -32,6 +32,7 @@ func TestNothingSetIsValid(t *testing.T) {
 	require.NoError(t, err)
 	want := Default()
 	want.inherit()
+	want.set = map[string]string{}
 	require.Equal(t, &want, cfg)
 	limits, ok := cfg.Limits("notyet.intake")
 	require.True(t, ok)
@@ -105,7 +106,7 @@ func TestMistakes(t *testing.T) {
 	}{
 		"unknown key":            {yaml: "kafka:\n  broker: x\n", want: []string{"kafka.broker ", "is unknown", "did you mean kafka.brokers?"}},
 		"unknown variable":       {env: []string{"NOTYET_KAFKA_BROKER=x"}, want: []string{"NOTYET_KAFKA_BROKER", "did you mean NOTYET_KAFKA_BROKERS?"}},
-		"unknown flag":           {flags: map[string]string{"slot": "3"}, want: []string{"slot (--set)", "did you mean slots?"}},
+		"unknown flag":           {flags: map[string]string{"slot": "3"}, want: []string{"slot (flag)", "did you mean slots?"}},
 		"a value for a section":  {yaml: "kafka: x\n", want: []string{"kafka (", "is a section"}},
 		"not a duration":         {env: []string{"NOTYET_WINDOW=2 hours"}, want: []string{"window (NOTYET_WINDOW)", `"2 hours"`, "write a duration"}},
 		"not a number":           {env: []string{"NOTYET_SLOTS=many"}, want: []string{"slots (NOTYET_SLOTS)", `"many"`, "write a whole number"}},
@@ -162,7 +163,16 @@ func TestRequireAndIgnore(t *testing.T) {
 	require.Len(t, all.Problems, 2)
 	require.ErrorContains(t, err, "mysql.dsn is not set: set NOTYET_MYSQL_DSN")
 
-	cfg, err := Load(Sources{
+	cfg, err := Load(Sources{Environ: []string{"NOTYET_LOG_FORMAT=json"}, Defaults: map[string]string{"log.level": "warn", "log.format": "console", "mysql.dsn": "sqlite:x"}, Require: []string{"mysql.dsn"}})
+	require.ErrorContains(t, err, "mysql.dsn", "a command's default is not the operator's word")
+	require.Nil(t, cfg)
+	cfg, err = Load(Sources{Environ: []string{"NOTYET_LOG_FORMAT=json", "NOTYET_TEST_X=1"}, Defaults: map[string]string{"log.level": "warn", "log.format": "console"}})
+	require.NoError(t, err)
+	require.Equal(t, Log{Level: "warn", Format: "json"}, cfg.Log)
+	require.True(t, cfg.IsSet("log.format"))
+	require.False(t, cfg.IsSet("log.level"))
+
+	cfg, err = Load(Sources{
 		File:    write(t, "redis: {addrs: [real:1], prefix: real}\n"),
 		Environ: []string{"NOTYET_KAFKA_BROKERS=!!", "NOTYET_HTTP_ADDR=:1"}, Ignore: []string{"kafka.brokers", "redis."},
 	})

@@ -32,6 +32,9 @@ func leaves(t reflect.Type, prefix string, index []int) []field {
 	var out []field
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
 		at := append(append([]int(nil), index...), i)
 		key := prefix + f.Tag.Get("key")
 		if f.Type.Kind() == reflect.Struct {

@@ -28,6 +28,8 @@ type Sources struct {
 	Environ []string
 	// Flags are keys with their values as text.
 	Flags map[string]string
+	// Defaults are a command's own: below everything else, and not counted as set.
+	Defaults map[string]string
 	// Ignore are keys, or sections with a dot at their end, that are not taken from file or environment: what points at
 	// real servers must not reach a program that brings its own.
 	Ignore []string
@@ -51,12 +53,15 @@ func Load(s Sources) (*Config, error) {
 		s.File = lookup(s.Environ, FileVariable)
 	}
 	l := &loader{values: koanf.New("."), origin: map[string]string{}}
+	l.texts(s.Defaults, "default")
+	clear(l.origin)
 	l.file(s)
 	l.environment(s)
-	l.flags(s.Flags)
+	l.texts(s.Flags, "flag")
 	cfg := Default()
 	l.assign(&cfg)
 	cfg.inherit()
+	cfg.set = l.origin
 	l.require(s.Require)
 	l.check(&cfg)
 	if len(l.problems) > 0 {
@@ -122,6 +127,9 @@ func fileFix(key string) string {
 	return "remove it"
 }
 
+// testPrefix begins variables that only our tests read.
+const testPrefix = envPrefix + "TEST_"
+
 // injected are variables that Kubernetes makes up for a Service that is called notyet, or notyet-something.
 var injected = regexp.MustCompile(`^NOTYET_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
@@ -138,7 +146,7 @@ func (l *loader) environment(s Sources) {
 		TransformFunc: func(name, value string) (string, any) {
 			key, known := names[name]
 			switch {
-			case name == FileVariable, value == "", known && ignored(s.Ignore, key):
+			case name == FileVariable, value == "", strings.HasPrefix(name, testPrefix), known && ignored(s.Ignore, key):
 			case known:
 				return key, value
 			case !injected.MatchString(name):
@@ -160,13 +168,13 @@ func (l *loader) environment(s Sources) {
 	}
 }
 
-func (l *loader) flags(flags map[string]string) {
-	for _, key := range slices.Sorted(maps.Keys(flags)) {
+func (l *loader) texts(values map[string]string, origin string) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if _, known := find(fields, key); !known {
-			l.add(Problem{Key: key, Source: "--set", Problem: "is unknown", Fix: fileFix(key)})
+			l.add(Problem{Key: key, Source: origin, Problem: "is unknown", Fix: fileFix(key)})
 			continue
 		}
-		l.take(key, flags[key], "flag")
+		l.take(key, values[key], origin)
 	}
 }
 
@@ -176,11 +184,10 @@ func ignored(ignore []string, key string) bool {
 
 func (l *loader) assign(cfg *Config) {
 	for _, f := range fields {
-		origin, set := l.origin[f.key]
-		if !set {
+		if !l.values.Exists(f.key) {
 			continue
 		}
-		raw := l.values.Get(f.key)
+		origin, raw := l.origin[f.key], l.values.Get(f.key)
 		if err := assign(reflect.ValueOf(cfg).Elem().FieldByIndex(f.index), raw); err != nil {
 			p := Problem{Key: f.key, Source: origin, Problem: "is not valid", Fix: err.Error()}
 			if !f.secret {
