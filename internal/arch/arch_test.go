@@ -29,7 +29,9 @@ func TestTreeKeepsToTheArrowTable(t *testing.T) {
 	require.NotZero(t, ours, "no import of ours was read: the test would judge nothing")
 	require.NotZero(t, foreign)
 
-	require.Empty(t, violations(sources), "each line is an import against the table in arrows_test.go")
+	for _, violation := range violations(sources) {
+		t.Error(violation)
+	}
 }
 
 // readTree parses the imports of every Go file of this module. It reads the files itself, rather than asking go list, so
