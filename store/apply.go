@@ -79,7 +79,8 @@ type work struct {
 	slots     map[int]Slot
 	fresh     []*Task // no task of their identity was known
 	applied   Applied
-	events    map[int]*Outbox
+	events    map[int]*openBox // for each source
+	full      []*openBox
 	dead      []*DeadLetter
 }
 
@@ -198,6 +199,7 @@ func onlySchedules(changes []Change) bool {
 // decideAll runs the changes of an identity through the state machine, in order. Once one must wait, those behind it
 // wait too; reports are about the delivery that is waited for and never queue behind a request.
 func (w *work) decideAll(id *identity) {
+	w.changeBoxes()
 	id.now = id.before
 	queued := false
 	for _, c := range append(id.held, id.changes...) {
@@ -237,6 +239,7 @@ func (w *work) phase(id *identity) phase {
 }
 
 func (w *work) reject(c Change) {
+	w.changeBoxes()
 	d := *c.Rejected
 	d.DiedAt = w.now
 	w.dead = append(w.dead, &d)
@@ -250,15 +253,35 @@ func (w *work) tell(seq int64, e schemas.Event) {
 	e.At = w.now
 	src, _ := SplitSeq(seq)
 	if w.events == nil {
-		w.events = make(map[int]*Outbox)
+		w.events = make(map[int]*openBox)
 	}
 	box := w.events[src]
 	if box == nil {
-		box = &Outbox{Source: src}
+		box = &openBox{Outbox: Outbox{Source: src}}
 		w.events[src] = box
 	}
 	box.Seq = max(box.Seq, seq)
 	box.Events = append(box.Events, e)
+	box.size += 200 + len(e.Topic) + len(e.ID) + len(e.Reason)
+}
+
+// openBox gathers events.
+type openBox struct {
+	Outbox
+	size int // about, in bytes
+}
+
+// maxBox keeps an outbox row below the 16 MiB of its column, though JSON may write six bytes for one.
+const maxBox = 2 << 20
+
+// changeBoxes puts full boxes aside, between identities, so that the events of one stay in order.
+func (w *work) changeBoxes() {
+	for src, box := range w.events {
+		if box.size >= maxBox {
+			w.full = append(w.full, box)
+			delete(w.events, src)
+		}
+	}
 }
 
 // lockSlots locks the slots of every row that this batch writes or judges: all of them once a known task is touched,
@@ -335,10 +358,13 @@ func (w *work) finish(ctx context.Context) error {
 		return err
 	}
 	for _, box := range w.events {
+		w.full = append(w.full, box)
+	}
+	for _, box := range w.full {
 		if err := box.store(ctx, w.tx); err != nil {
 			return err
 		}
-		w.applied.Tell = append(w.applied.Tell, *box)
+		w.applied.Tell = append(w.applied.Tell, box.Outbox)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Kinds of dead letters.
@@ -40,8 +41,23 @@ func deadTask(t Task, kind, reason string, now int64) *DeadLetter {
 	return &DeadLetter{Seq: t.Seq, Kind: kind, Topic: t.Topic, TaskID: t.ID, Due: t.Due, Attempt: t.Attempt, Replay: t.Replay, Reason: reason, DiedAt: now, Body: t.Body}
 }
 
-// maxReason is the width of the reason column.
-const maxReason = 4096
+// The widths of columns whose content is not checked before it comes here: a rejected request's id may be the default one
+// of an intake topic with a long name, a reason may hold a consumer's text.
+const (
+	maxReason = 4096
+	maxTaskID = 255
+)
+
+// cutText shortens s to n bytes, before the character that does not fit whole.
+func cutText(s string, n int) []byte {
+	if len(s) <= n {
+		return []byte(s)
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return []byte(s[:n])
+}
 
 // insertDead may be repeated: a task dies once.
 func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*DeadLetter) error {
@@ -49,14 +65,10 @@ func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*DeadLetter) 
 	if s.lite {
 		again = " ON CONFLICT (seq) DO NOTHING"
 	}
-	return chunks(dead, func(part []*DeadLetter) error {
+	return pieces(dead, func(d *DeadLetter) int { return len(d.Body) + len(d.Reason) + 100 }, func(part []*DeadLetter) error {
 		a := make([]any, 0, 11*len(part))
 		for _, d := range part {
-			reason := []byte(d.Reason)
-			if len(reason) > maxReason {
-				reason = reason[:maxReason]
-			}
-			a = append(a, d.Seq, []byte(d.Kind), []byte(d.Topic), []byte(d.TaskID), d.Due, d.Attempt, d.Replay, reason, d.DiedAt, 0, nonNil(d.Body))
+			a = append(a, d.Seq, []byte(d.Kind), []byte(d.Topic), cutText(d.TaskID, maxTaskID), d.Due, d.Attempt, d.Replay, cutText(d.Reason, maxReason), d.DiedAt, 0, nonNil(d.Body))
 		}
 		rows := strings.Repeat(",(?,?,?,?,?,?,?,?,?,?,?)", len(part))[1:]
 		_, err := tx.ExecContext(ctx, "INSERT INTO dead_letters (seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, body) VALUES "+rows+again, a...)

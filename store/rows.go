@@ -12,14 +12,10 @@ import (
 func insertTasks(ctx context.Context, tx *sql.Tx, tasks []*Task) error {
 	slices.SortFunc(tasks, func(a, b *Task) int { return int(min(max(a.Seq-b.Seq, -1), 1)) })
 	const row = ",(?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-	for len(tasks) > 0 {
-		n, size := 0, 0
-		for n < len(tasks) && n < maxRows && size < maxBytes {
-			size += len(tasks[n].Body) + 100
-			n++
-		}
+	return pieces(tasks, func(t *Task) int { return len(t.Body) + 100 }, func(part []*Task) error {
+		n := len(part)
 		a := make([]any, 0, 14*n)
-		for _, t := range tasks[:n] {
+		for _, t := range part {
 			ident := Ident(t.Topic, t.ID)
 			a = append(a, t.Seq, ident[:], t.Slot, t.Pos, int64(t.Lane), t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), nonNil(t.Body))
 		}
@@ -27,9 +23,8 @@ func insertTasks(ctx context.Context, tx *sql.Tx, tasks []*Task) error {
 		if err != nil {
 			return fmt.Errorf("storing %d tasks: %w", n, err)
 		}
-		tasks = tasks[n:]
-	}
-	return nil
+		return nil
+	})
 }
 
 func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {

@@ -120,6 +120,22 @@ func chunks[T any](values []T, f func([]T) error) error {
 	return nil
 }
 
+// pieces cuts values into pieces of at most maxRows that are little larger than maxBytes in all.
+func pieces[T any](values []T, size func(T) int, f func([]T) error) error {
+	for len(values) > 0 {
+		n, bytes := 0, 0
+		for n < len(values) && n < maxRows && bytes < maxBytes {
+			bytes += size(values[n])
+			n++
+		}
+		if err := f(values[:n]); err != nil {
+			return err
+		}
+		values = values[n:]
+	}
+	return nil
+}
+
 type querier interface {
 	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
 }
