@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/notyet/notyet/schemas"
 )
 
 // A request about a task that is being delivered waits in its own table until the outcome is known: it can neither be
@@ -16,23 +18,50 @@ type held struct {
 	change Change
 }
 
-func scanHeld(r *sql.Rows, h *held) error {
-	var data []byte
-	if err := r.Scan(&h.ident, &data); err != nil {
-		return err
-	}
-	return json.Unmarshal(data, &h.change)
+// stored is a change as JSON, but for what callers fill with any bytes: JSON would change a header's name that is not UTF-8.
+type stored struct {
+	Change
+	Body []byte // schemas.EncodeBody of the request
 }
 
-// hold fetches the requests that wait for the identities of this batch, in the order in which they came.
+func encodeChange(c Change) ([]byte, error) {
+	s := stored{Change: c}
+	if c.Request != nil {
+		r := *c.Request
+		s.Body = schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)
+		r.Key, r.Value, r.Headers = nil, nil, nil
+		s.Request = &r
+	}
+	return json.Marshal(s)
+}
+
+func decodeChange(data []byte) (Change, error) {
+	var s stored
+	if err := json.Unmarshal(data, &s); err != nil || s.Request == nil {
+		return s.Change, err
+	}
+	body, err := schemas.DecodeBody(s.Body)
+	s.Request.Key, s.Request.Value, s.Request.Headers = body.Key, body.Value, body.Headers
+	return s.Change, err
+}
+
+func scanHeld(r *sql.Rows, h *held) error {
+	var data []byte
+	err := r.Scan(&h.ident, &data)
+	if err == nil {
+		h.change, err = decodeChange(data)
+	}
+	return err
+}
+
+// hold fetches the requests that wait for the identities of this batch, in the order in which they came. A pending task
+// may have some as well: it was put back into the line before anybody looked at them, and newer requests stay behind them.
 func (w *work) hold(ctx context.Context, list []*identity) error {
 	byKey := make(map[[16]byte]*identity)
 	var keys []any
 	for _, id := range list {
-		if id.before != nil && id.before.phase(w.slots[id.before.Slot]) != pending || w.resolving {
-			byKey[id.key] = id
-			keys = append(keys, id.key[:])
-		}
+		byKey[id.key] = id
+		keys = append(keys, id.key[:])
 	}
 	var seqs []int64
 	err := chunks(keys, func(part []any) error {
@@ -58,25 +87,34 @@ func (w *work) hold(ctx context.Context, list []*identity) error {
 
 // keepWaiting stores what must (still) wait.
 func (w *work) keepWaiting(ctx context.Context, list []*identity) error {
-	var a []any
+	type row struct {
+		seq    int64
+		ident  []byte
+		report bool
+		data   []byte
+	}
+	var rows []row
 	for _, id := range list {
 		for _, c := range id.wait {
-			data, err := json.Marshal(c)
+			data, err := encodeChange(c)
 			if err != nil {
 				return fmt.Errorf("encoding a waiting request: %w", err)
 			}
-			a = append(a, c.Seq, id.key[:], c.Report != nil, data)
+			rows = append(rows, row{c.Seq, id.key[:], c.Report != nil, data})
 		}
 	}
-	w.applied.Waiting = len(a) / 4
-	for len(a) > 0 {
-		n := min(len(a), 4*100)
-		if _, err := w.tx.ExecContext(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES "+strings.Repeat(",(?,?,?,?)", n/4)[1:], a[:n]...); err != nil {
-			return fmt.Errorf("storing waiting requests: %w", err)
+	w.applied.Waiting = len(rows)
+	return pieces(rows, func(r row) int { return len(r.data) }, func(part []row) error {
+		a := make([]any, 0, 4*len(part))
+		for _, r := range part {
+			a = append(a, r.seq, r.ident, r.report, r.data)
 		}
-		a = a[n:]
-	}
-	return nil
+		_, err := w.tx.ExecContext(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES "+strings.Repeat(",(?,?,?,?)", len(part))[1:], a...)
+		if err != nil {
+			return fmt.Errorf("storing %d waiting requests: %w", len(part), err)
+		}
+		return nil
+	})
 }
 
 // Resolvable answers identities for which requests wait that can be decided by now: a report as soon as its task is not
