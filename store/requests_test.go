@@ -56,3 +56,5 @@ func fixedBackoff(d time.Duration) option {
 func says(id string, attempt int, status schemas.Status) schemas.Report {
 	return schemas.Report{Topic: target, ID: id, Attempt: attempt, Status: status, RetryAfter: schemas.NoRetryAfter}
 }
+
+const ms = time.Millisecond

@@ -1,0 +1,81 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Events are stored with what they tell of, until they are told: whoever reads the source next finds them.
+func TestOutbox(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		other, err := s.Source(s.ctx, "in", [16]byte{1}, 1, 0)
+		require.NoError(t, err)
+		var want []Outbox
+		for i := range 3 {
+			s.do(s.schedule(fmt.Sprint("a", i)), s.schedule(fmt.Sprint("b", i), tell(schemas.EventsNone)))
+			want = append(want, s.last.Tell...)
+		}
+		s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []Change{{Seq: Seq(other.ID, 0), Request: s.schedule("c")}}})
+		elsewhere := s.last.Tell
+		s.do(s.schedule("quiet", tell(schemas.EventsNone)))
+		require.Empty(t, s.last.Tell)
+
+		untold := func(limit int, sources ...int) []Outbox {
+			out, err := s.Untold(s.ctx, sources, limit)
+			require.NoError(t, err)
+			return out
+		}
+		require.Equal(t, want, untold(10, s.source.ID), "oldest first")
+		require.Equal(t, want[:2], untold(2, s.source.ID))
+		require.Equal(t, append(want, elsewhere...), untold(10, s.source.ID, other.ID))
+		require.Empty(t, untold(10))
+
+		require.NoError(t, s.Told(s.ctx, want[:2]))
+		require.NoError(t, s.Told(s.ctx, want[:2]), "repeated")
+		require.NoError(t, s.Told(s.ctx, nil))
+		require.Equal(t, append(want[2:], elsewhere...), untold(10, s.source.ID, other.ID))
+		require.NoError(t, s.Told(s.ctx, append(elsewhere, want[2])))
+		require.Zero(t, s.count("outbox"))
+	})
+}
+
+// A batch of several sources keeps their events apart: each source's reader tells its own.
+func TestOutboxOfSeveralSources(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		other, err := s.Source(s.ctx, "in", [16]byte{1}, 1, 0)
+		require.NoError(t, err)
+		b := s.batch(s.schedule("a"))
+		b.Advance = append(b.Advance, Advance{other.ID, 0, 2})
+		b.Changes = append(b.Changes, Change{Seq: Seq(other.ID, 0), Request: s.schedule("b")}, Change{Seq: Seq(other.ID, 1), Request: s.cancel("a")})
+		s.apply(b)
+		require.Len(t, s.last.Tell, 2)
+		for _, box := range s.last.Tell {
+			want := 1
+			if box.Source == other.ID {
+				want = 2
+			}
+			require.Len(t, box.Events, want)
+			source, _ := SplitSeq(box.Seq)
+			require.Equal(t, box.Source, source)
+		}
+		require.Equal(t, "cancelled", s.state("a"), "sources are taken in the order of the batch")
+	})
+}
+
+// More than a statement carries.
+func TestToldMany(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		var told []Outbox
+		for range 25 {
+			for range 100 {
+				told = append(told, Outbox{Source: s.source.ID, Seq: Seq(s.source.ID, s.offset)})
+				s.offset++
+			}
+		}
+		require.NoError(t, s.Told(s.ctx, told))
+	})
+}

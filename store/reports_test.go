@@ -1,0 +1,188 @@
+package store
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// awaiting is a task that was delivered once and whose report is awaited.
+func awaiting(s *fixture, with ...option) {
+	s.do(s.schedule("a", append([]option{wantReport, maxAttempts(3), fixedBackoff(5 * time.Second)}, with...)...))
+	s.awaitReport("a", 1)
+}
+
+func TestReportOK(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		awaiting(s)
+		place := s.place("a")
+		s.now += 30
+		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateSucceeded, Due: t0 + 1000, At: s.now, Attempt: 1}}, s.do(says("a", 1, schemas.StatusOK)))
+		require.Equal(t, []Place{place}, s.last.Removed)
+		require.Equal(t, "succeeded", s.state("a"))
+		require.Empty(t, s.do(says("a", 1, schemas.StatusOK)), "doubled")
+		require.Empty(t, s.do(says("a", 1, schemas.StatusFail)), "late")
+		require.Equal(t, "succeeded", s.state("a"))
+		require.Zero(t, s.count("dead_letters"))
+	})
+}
+
+func TestReportRetry(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		awaiting(s)
+		s.now += 30
+		r := says("a", 1, schemas.StatusRetry)
+		r.Error = "try later"
+		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateRetrying, Due: t0 + 1000, At: s.now, Attempt: 1, Reason: "try later"}}, s.do(r))
+		row := s.row("a")
+		require.Equal(t, StateRetry, row.State)
+		require.Equal(t, s.now+5000, row.Pos, "the backoff is counted from the report")
+		require.Equal(t, 1, row.Attempt)
+		require.Equal(t, ClassRetried, row.Lane.Class(), "fresh work goes before retried work")
+		require.Equal(t, []Place{s.place("a")}, s.last.Added)
+		require.Equal(t, "waiting_retry", s.state("a"))
+
+		for _, again := range []schemas.Report{r, says("a", 1, schemas.StatusFail), says("a", 2, schemas.StatusOK)} {
+			require.Empty(t, s.do(again), "doubled, or of an attempt that was never made")
+			require.Equal(t, row, s.row("a"))
+		}
+		s.awaitReport("a", 2)
+		after := says("a", 2, schemas.StatusRetry)
+		after.RetryAfter = 0
+		s.do(after)
+		require.Equal(t, max(s.now, s.row("a").Pos), s.row("a").Pos)
+		require.LessOrEqual(t, s.row("a").Pos, s.now+1, "notyet-retry-after wins over the backoff, even at 0")
+	})
+}
+
+func TestReportRetryAfter(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		awaiting(s)
+		r := says("a", 1, schemas.StatusRetry)
+		r.RetryAfter = time.Hour + time.Nanosecond
+		s.do(r)
+		require.Equal(t, s.now+3_600_001, s.row("a").Pos, "rounding is only ever late")
+	})
+}
+
+func TestReportFail(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		awaiting(s)
+		r := says("a", 1, schemas.StatusFail)
+		r.Error = "bad \x00 order"
+		events := s.do(r)
+		require.Len(t, events, 1)
+		require.Equal(t, schemas.StateDead, events[0].State)
+		require.Contains(t, events[0].Reason, r.Error)
+		require.Equal(t, "dead", s.state("a"))
+		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		require.NoError(t, err)
+		row := s.row("a")
+		require.Equal(t, []DeadLetter{{ID: letters[0].ID, Seq: row.Seq, Kind: KindDead, Topic: target, TaskID: "a", Due: t0 + 1000, Attempt: 1,
+			Reason: "the consumer reported a permanent failure: " + r.Error, DiedAt: s.now, Body: row.Body}}, letters)
+
+		require.Empty(t, s.do(r, says("a", 1, schemas.StatusOK)), "doubled and late")
+		require.Equal(t, 1, s.count("dead_letters"))
+		require.Equal(t, "dead", s.state("a"))
+	})
+}
+
+func TestAttemptsExhausted(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		awaiting(s)
+		for attempt := 1; attempt <= 3; attempt++ {
+			want := schemas.StateRetrying
+			if attempt == 3 {
+				want = schemas.StateDead
+			}
+			r := says("a", attempt, schemas.StatusRetry)
+			r.Error = strings.Repeat("x", schemas.MaxReportError)
+			require.Equal(t, want, s.answer(r), "attempt %d", attempt)
+			require.Empty(t, s.do(r), "doubled")
+			if attempt < 3 {
+				s.awaitReport("a", attempt+1)
+			}
+		}
+		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		require.NoError(t, err)
+		require.Len(t, letters, 1, "dead once")
+		require.Equal(t, 3, letters[0].Attempt)
+		require.Contains(t, letters[0].Reason, "attempts exhausted (3)")
+		require.Equal(t, schemas.StateScheduled, s.answer(s.schedule("a")), "the id may be used again")
+	})
+}
+
+// A late ok counts, whatever has been started since; a late retry or fail does not.
+func TestLateReports(t *testing.T) {
+	for name, bring := range map[string]func(s *fixture){
+		"a retry is awaited":    func(s *fixture) { s.do(says("a", 1, schemas.StatusRetry)) },
+		"a newer report is out": func(s *fixture) { s.do(says("a", 1, schemas.StatusRetry)); s.awaitReport("a", 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				awaiting(s)
+				bring(s)
+				before := s.row("a")
+				require.Empty(t, s.do(says("a", 1, schemas.StatusRetry), says("a", 1, schemas.StatusFail)))
+				require.Equal(t, before, s.row("a"))
+				require.Equal(t, schemas.StateSucceeded, s.answer(says("a", 1, schemas.StatusOK)))
+				require.Equal(t, "succeeded", s.state("a"))
+			})
+		})
+	}
+}
+
+// A late ok that comes while the next attempt is in flight counts when that attempt's outcome is known.
+func TestLateOKDuringTheNextAttempt(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		awaiting(s)
+		s.do(says("a", 1, schemas.StatusRetry))
+		s.now = s.row("a").Pos
+		s.claim(s.now)
+		require.Empty(t, s.do(says("a", 1, schemas.StatusFail), says("a", 1, schemas.StatusOK)))
+		s.settle(s.now, s.exit("a", StateReport, s.now+60_000, 2))
+		require.Equal(t, []schemas.State{schemas.StateSucceeded}, s.resolve())
+	})
+}
+
+func TestForeignReports(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", wantReport), s.schedule("none", in(-time.Hour)), s.schedule("retried", in(-time.Hour)))
+		s.claim(t0)
+		s.settle(t0, s.exit("none", StateReport, t0+500_000, 1), s.exit("retried", StateRetry, t0+500_000, 1))
+		before := s.dump()["tasks"]
+		elsewhere := says("a", 1, schemas.StatusOK)
+		elsewhere.Topic = "other"
+		require.Empty(t, s.do(says("a", 1, schemas.StatusOK), says("a", 1, schemas.StatusFail)), "nothing was delivered yet")
+		require.Empty(t, s.do(says("unknown", 1, schemas.StatusOK), elsewhere))
+		require.Empty(t, s.do(says("none", 1, schemas.StatusFail), says("retried", 1, schemas.StatusOK)), "these ask for no report")
+		require.Empty(t, s.do(says("a", 0, schemas.StatusOK), says("a", -1, schemas.StatusOK), says("a", 99, schemas.StatusFail)))
+		require.Equal(t, before, s.dump()["tasks"])
+		require.Zero(t, s.count("waiting"))
+		require.Zero(t, s.count("dead_letters"))
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	fixed := schemas.Backoff{First: 5 * time.Second, Max: 5 * time.Second}
+	for attempt := 1; attempt < 50; attempt++ {
+		require.Equal(t, 5*time.Second, Backoff(fixed, attempt), "fixed is not jittered")
+	}
+	growing := schemas.Backoff{Exponential: true, First: time.Second, Max: time.Minute}
+	for attempt, whole := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 1000: time.Minute} {
+		differ := map[time.Duration]bool{}
+		for range 200 {
+			d := Backoff(growing, attempt)
+			require.Greater(t, d, whole/2)
+			require.LessOrEqual(t, d, whole)
+			differ[d] = true
+		}
+		require.Greater(t, len(differ), 100, "those that failed together must not come back together")
+	}
+	require.Equal(t, time.Nanosecond, Backoff(schemas.Backoff{Exponential: true, First: 1, Max: 1}, 3))
+	require.Zero(t, Backoff(schemas.Backoff{Exponential: true}, 3))
+}
