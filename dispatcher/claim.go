@@ -266,8 +266,12 @@ func (d *Dispatcher) enter(lines map[int]*line, entries []store.Entry, doubt boo
 		*t = task{line: l, seq: e.Seq, pos: e.Pos, lane: e.Lane, doubt: doubt}
 		l.tasks = append(l.tasks, t)
 		d.entries++
-		if original := d.stuck[e.Seq]; original != nil { // still with the producer from here: wait for its answer
-			d.setAside(t, original)
+		if original := d.stuck[e.Seq]; original != nil { // with the producer from here
+			if original.answered {
+				t.status = left // its end is on the way to the database
+			} else {
+				d.setAside(t, original)
+			}
 			continue
 		}
 		d.fetching.push(t)

@@ -106,6 +106,7 @@ type Dispatcher struct {
 	mu        sync.Mutex
 	lines     map[int]*line
 	fetching  fetchQueue
+	unread    []*task // taken from it, but there was no room for their bodies
 	due       dueHeap
 	targets   map[string]*target
 	staged    int // tasks in memory with their bodies

@@ -77,7 +77,7 @@ const fetchTasks = 1000
 // fetchLoop reads bodies while there is room for them, notes the intents, and stages the tasks.
 func (d *Dispatcher) fetchLoop(ctx context.Context) {
 	for ctx.Err() == nil {
-		batch := d.nextFetch()
+		batch, bytes := d.nextFetch()
 		if len(batch) == 0 {
 			select {
 			case <-ctx.Done():
@@ -85,31 +85,52 @@ func (d *Dispatcher) fetchLoop(ctx context.Context) {
 			}
 			continue
 		}
-		d.fetch(ctx, batch)
+		d.fetch(ctx, batch, bytes)
 	}
 }
 
-func (d *Dispatcher) nextFetch() []*task {
+// nextFetch answers tasks to read and how many bytes of bodies there is room for.
+func (d *Dispatcher) nextFetch() ([]*task, int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	room := d.cfg.StageTasks - d.staged
-	if room <= 0 || d.bytes >= d.cfg.StageBytes {
-		return nil // whatever leaves memory kicks
+	for {
+		room, bytes := d.cfg.StageTasks-d.staged, d.cfg.StageBytes-d.bytes
+		if room <= 0 || bytes <= 0 || len(d.unread)+d.fetching.size == 0 {
+			return nil, 0 // whatever is claimed, or leaves memory, kicks
+		}
+		batch := d.unread
+		if d.unread = nil; len(batch) == 0 {
+			batch = d.fetching.take(min(room, fetchTasks))
+		}
+		if batch = slices.DeleteFunc(batch, func(t *task) bool { return t.line.abandoned }); len(batch) > 0 {
+			return batch, bytes
+		}
 	}
-	batch := d.fetching.take(min(room, fetchTasks))
-	return slices.DeleteFunc(batch, func(t *task) bool { return t.line.abandoned })
 }
 
 // fetch reads the bodies of a batch and notes their intents, again and again until it is done: these tasks are claimed.
-func (d *Dispatcher) fetch(ctx context.Context, batch []*task) {
+func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 	bySeq := make(map[int64]*task, len(batch))
 	seqs := make([]int64, len(batch))
 	for i, t := range batch {
 		bySeq[t.seq], seqs[i] = t, t.seq
 	}
-	slices.Sort(seqs)
 	var rows []store.Task
-	d.until(ctx, "reading task bodies", func() (err error) { rows, err = d.store.Tasks(ctx, seqs); return err })
+	var rest []int64
+	d.until(ctx, "reading task bodies", func() (err error) { rows, rest, err = d.store.Tasks(ctx, seqs, bytes); return err })
+	if len(rest) > 0 { // no room for their bodies yet
+		unread := make([]*task, len(rest))
+		for i, seq := range rest {
+			unread[i] = bySeq[seq]
+			delete(bySeq, seq)
+		}
+		d.mu.Lock()
+		d.unread = unread
+		d.mu.Unlock()
+	}
+	if ctx.Err() != nil {
+		return
+	}
 	ready := make([]*task, 0, len(rows))
 	intents := make([]sendlog.Intent, 0, len(rows))
 	for i := range rows {
@@ -128,26 +149,20 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task) {
 	if ctx.Err() != nil {
 		return
 	}
-	d.lost(batch, rows)
+	d.lost(bySeq, rows)
 	d.stage(ready)
 }
 
 // lost handles claimed tasks whose rows are gone, which nobody may do: the count of the settled range will tell.
-func (d *Dispatcher) lost(batch []*task, rows []store.Task) {
-	if len(rows) == len(batch) {
-		return
-	}
-	found := make(map[int64]bool, len(rows))
+func (d *Dispatcher) lost(bySeq map[int64]*task, rows []store.Task) {
 	for i := range rows {
-		found[rows[i].Seq] = true
+		delete(bySeq, rows[i].Seq)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, t := range batch {
-		if !found[t.seq] {
-			t.status = left
-			d.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.line.slot), zap.Bool("abandoned", t.line.abandoned))
-		}
+	for _, t := range bySeq {
+		t.status = left
+		d.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.line.slot), zap.Bool("abandoned", t.line.abandoned))
 	}
 }
 

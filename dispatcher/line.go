@@ -41,13 +41,14 @@ const (
 
 // task is one claimed task.
 type task struct {
-	line   *line
-	seq    int64
-	pos    int64
-	lane   store.Lane
-	status status
-	doubt  bool  // an earlier owner may have sent it
-	at     int64 // when to release it, Unix ms
+	line     *line
+	seq      int64
+	pos      int64
+	lane     store.Lane
+	status   status
+	answered bool  // set aside, and its answer has come since: it is about to end
+	doubt    bool  // an earlier owner may have sent it
+	at       int64 // when to release it, Unix ms
 
 	// Once its body is read:
 	topic    string

@@ -226,7 +226,9 @@ func (d *Dispatcher) begin(ctx context.Context, got []store.Slot, epoch int64) e
 	for _, s := range got {
 		d.lines[s.Slot] = &line{slot: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never}
 	}
-	d.acked = acked
+	if len(entries) > 0 {
+		d.acked = acked
+	}
 	d.enter(d.lines, entries, true)
 	d.mu.Unlock()
 	slots := make([]int, len(got))

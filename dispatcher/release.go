@@ -38,7 +38,10 @@ func (d *Dispatcher) releaseLoop(ctx context.Context) {
 		case <-timer.C:
 		case <-d.releaseKick:
 		}
-		for d.trusted() && d.releaseSome(ctx) {
+		for d.trusted() && d.releaseSome() {
+		}
+		if !d.trusted() {
+			sleep(ctx, 10*time.Millisecond)
 		}
 	}
 }
@@ -54,7 +57,7 @@ type sendable struct {
 }
 
 // releaseSome sends what is due, and answers whether there may be more.
-func (d *Dispatcher) releaseSome(ctx context.Context) bool {
+func (d *Dispatcher) releaseSome() bool {
 	now := nowMillis()
 	send := make([]sendable, 0, releaseBatch)
 	d.mu.Lock()
@@ -74,7 +77,7 @@ func (d *Dispatcher) releaseSome(ctx context.Context) bool {
 	}
 	d.mu.Unlock()
 	for _, s := range send {
-		d.client.TryProduce(context.WithoutCancel(ctx), s.record, func(r *kgo.Record, err error) { d.answered(s.task, r, err) })
+		d.client.TryProduce(context.Background(), s.record, func(r *kgo.Record, err error) { d.answered(s.task, r, err) })
 	}
 	return len(send) == releaseBatch
 }

@@ -138,11 +138,12 @@ func (d *Dispatcher) answeredLate(o outcome) {
 	if d.stuck[t.seq] != t {
 		return
 	}
-	delete(d.stuck, t.seq)
 	l := d.lines[t.line.slot]
 	if l == nil {
+		delete(d.stuck, t.seq)
 		return
 	}
+	t.answered = true // it stays known as stuck until its end is durable
 	late := &task{line: l, seq: t.seq, topic: t.topic, id: t.id, due: t.due, at: t.at, attempt: t.attempt, replay: t.replay, settings: t.settings, body: t.body, lane: t.lane}
 	switch {
 	case o.err == nil && t.settings.Ack == schemas.AckReport:
@@ -155,6 +156,8 @@ func (d *Dispatcher) answeredLate(o outcome) {
 		})
 	case kafka.Permanent(o.err):
 		d.buryLocked(late, store.KindDead, "kafka refused it: "+o.err.Error())
+	default:
+		delete(d.stuck, t.seq) // it was not sent: its later place stands
 	}
 }
 
@@ -212,7 +215,7 @@ func (d *Dispatcher) settle(ctx context.Context) {
 			continue
 		}
 		d.metrics.settleTime.Observe(time.Since(began).Seconds())
-		d.closed(done, lines, result)
+		d.closed(exits, done, lines, result)
 		d.afterSettle(ctx, done, result)
 		return
 	}
@@ -269,7 +272,7 @@ func exitRows(exits []exit) ([]store.Exit, []schemas.Event) {
 	return rows, events
 }
 
-func (d *Dispatcher) closed(done []store.Done, lines []*line, result store.Settled) {
+func (d *Dispatcher) closed(exits []exit, done []store.Done, lines []*line, result store.Settled) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	mismatch := map[int]bool{}
@@ -286,6 +289,11 @@ func (d *Dispatcher) closed(done []store.Done, lines []*line, result store.Settl
 			d.abandon(l)
 		default:
 			d.entries -= l.closeTo(done[i].To)
+		}
+	}
+	for _, e := range exits {
+		if t := d.stuck[e.Seq]; t != nil && t.answered {
+			delete(d.stuck, e.Seq)
 		}
 	}
 	for _, m := range result.Moved {

@@ -157,8 +157,9 @@ func (s *Scanner) poll(ctx context.Context) error {
 		if fetches.IsClientClosed() {
 			return errors.New("polling the intake: the client was closed")
 		}
+		failed := false
 		fetches.EachError(func(topic string, partition int32, err error) {
-			if ctx.Err() == nil {
+			if failed = true; ctx.Err() == nil {
 				s.metrics.fetchErrors.Inc()
 				s.log.Warn("fetching intake failed", zap.String("topic", topic), zap.Int32("partition", partition), zap.Error(err))
 			}
@@ -173,6 +174,12 @@ func (s *Scanner) poll(ctx context.Context) error {
 			case <-ctx.Done():
 			}
 		})
+		if failed {
+			select { // an error that stays must not become a spin
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
 	}
 	return nil
 }

@@ -84,16 +84,43 @@ func (s *Store) Nth(ctx context.Context, slot int, from int64, n int) (pos int64
 	return pos, true, nil
 }
 
-// Tasks reads tasks with their bodies, in the order of seq. A seq that is not there any more is left out.
-func (s *Store) Tasks(ctx context.Context, seqs []int64) ([]Task, error) {
-	var out []Task
-	err := chunks(seqs, func(part []int64) error {
-		rows, err := fetch(ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE seq IN ("+marks(len(part))+") ORDER BY seq", args(part)...)
-		out = append(out, rows...)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading %d task bodies: %w", len(seqs), err)
+// Tasks reads tasks with their bodies, in the order of seq, until the bodies reach maxBytes; rest are the seqs that were
+// not looked at for that. A seq that is not there any more is left out of both.
+func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []Task, rest []int64, err error) {
+	seqs = slices.Sorted(slices.Values(seqs))
+	for len(seqs) > 0 && maxBytes > 0 {
+		part := seqs[:min(len(seqs), maxRows)]
+		rows, err := s.tasks(ctx, part, maxBytes)
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading %d task bodies: %w", len(part), err)
+		}
+		for i := range rows {
+			maxBytes -= len(rows[i].Body)
+		}
+		tasks = append(tasks, rows...)
+		if maxBytes <= 0 {
+			next, _ := slices.BinarySearch(seqs, rows[len(rows)-1].Seq+1)
+			return tasks, seqs[next:], nil
+		}
+		seqs = seqs[len(part):]
 	}
-	return out, nil
+	return tasks, seqs, nil
+}
+
+func (s *Store) tasks(ctx context.Context, seqs []int64, maxBytes int) ([]Task, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT "+taskColumns+" FROM tasks WHERE seq IN ("+marks(len(seqs))+") ORDER BY seq", args(seqs)...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	out := make([]Task, 0, len(seqs))
+	for maxBytes > 0 && rows.Next() {
+		var t Task
+		if err := scanTask(rows, &t); err != nil {
+			return nil, err
+		}
+		maxBytes -= len(t.Body)
+		out = append(out, t)
+	}
+	return out, rows.Err()
 }

@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// publish sends requests and waits for Kafka to have them.
+func (s *stack) publish(records ...*kgo.Record) {
+	require.NoError(s.t, s.client.ProduceSync(s.t.Context(), records...).FirstErr())
+}
+
+func keyed(r *kgo.Record, key, value string) *kgo.Record {
+	r.Key, r.Value = []byte(key), []byte(value)
+	return r
+}
+
+func inMillis(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMilli(), 10) }
+
+// answers collects events until every wanted state of an id was seen.
+func (s *stack) answers(wants map[string]schemas.State) map[string]schemas.Event {
+	got := map[string]schemas.Event{}
+	s.read(s.reader(s.results), 30*time.Second, func(r *kgo.Record) bool {
+		e, err := schemas.DecodeEvent(r)
+		require.NoError(s.t, err)
+		if wants[e.ID] == e.State {
+			got[e.ID] = e
+		}
+		return len(got) == len(wants)
+	})
+	return got
+}
+
+func TestCancelReplaceFireAndReject(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		target := s.name + ".orders"
+		s.topics(1, target)
+		s.scanner()
+		s.dispatcher("one")
+		at, id, op := schemas.HeaderAt, schemas.HeaderID, schemas.HeaderOp
+		hour := inMillis(time.Hour)
+		s.publish(
+			keyed(request(s.intake, target, id, "cancelled", at, hour), "a", "never"),
+			keyed(request(s.intake, target, id, "replaced", at, hour), "b", "old"),
+			keyed(request(s.intake, target, id, "fired", at, hour), "c", "now"),
+			keyed(request(s.intake, target, id, "both", at, hour, schemas.HeaderDelay, "1s"), "d", "bad"),
+			keyed(request(s.intake, target, id, "unknown-header", at, hour, "notyet-prioritee", "high"), "e", "bad"),
+			keyed(request(s.intake, "__consumer_offsets", id, "internal", at, hour), "f", "bad"),
+			keyed(request(s.intake, target, id, "nobody", op, "cancel"), "g", ""),
+		)
+		s.publish(
+			keyed(request(s.intake, target, id, "cancelled", op, "cancel"), "a", ""),
+			keyed(request(s.intake, target, id, "replaced", schemas.HeaderDelay, "300ms"), "b", "new"),
+			keyed(request(s.intake, target, id, "fired", op, "fire"), "c", ""),
+		)
+		var values []string
+		s.read(s.reader(target), 30*time.Second, func(r *kgo.Record) bool {
+			values = append(values, string(r.Value))
+			return len(values) == 2
+		})
+		require.ElementsMatch(t, []string{"now", "new"}, values)
+		got := s.answers(map[string]schemas.State{
+			"cancelled": schemas.StateCancelled, "replaced": schemas.StateSucceeded, "fired": schemas.StateSucceeded, "both": schemas.StateRejected,
+			"unknown-header": schemas.StateRejected, "internal": schemas.StateRejected, "nobody": schemas.StateNotFound,
+		})
+		require.Contains(t, got["unknown-header"].Reason, "notyet-prioritee")
+		letters, err := s.store.DeadLetters(t.Context(), store.DeadFilter{Kind: store.KindRejected})
+		require.NoError(t, err)
+		require.Len(t, letters, 3)
+		v, err := s.store.Get(t.Context(), target, "cancelled")
+		require.NoError(t, err)
+		require.Equal(t, "cancelled", v.State)
+	})
+}
+
+// TestReportsAndRetries follows a task through a missing report, a retry and an ok.
+func TestReportsAndRetries(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		target := s.name + ".jobs"
+		s.topics(1, target)
+		s.scanner()
+		s.dispatcher("one")
+		s.publish(keyed(request(s.intake, target, schemas.HeaderID, "job", schemas.HeaderDelay, "50ms", schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "500ms",
+			schemas.HeaderBackoff, "fixed:100ms", schemas.HeaderEvents, "all"), "k", "work"))
+		report := func(attempt int, status schemas.Status) {
+			s.publish(schemas.EncodeReport(s.reports, schemas.Report{Topic: target, ID: "job", Attempt: attempt, Status: status, RetryAfter: -1}))
+		}
+		attempts := []string{}
+		s.read(s.reader(target), 30*time.Second, func(r *kgo.Record) bool {
+			attempts = append(attempts, header(r, schemas.HeaderAttempt))
+			switch len(attempts) {
+			case 1: // no report
+			case 2:
+				report(2, schemas.StatusRetry)
+			case 3:
+				report(3, schemas.StatusOK)
+			}
+			return len(attempts) == 3
+		})
+		require.Equal(t, []string{"1", "2", "3"}, attempts)
+		s.answers(map[string]schemas.State{"job": schemas.StateSucceeded})
+		v, err := s.store.Get(t.Context(), target, "job")
+		require.NoError(t, err)
+		require.Equal(t, "succeeded", v.State)
+	})
+}
+
+// TestMissingTargetDelaysOnlyItself: its tasks become dead letters with the cause, the others arrive, and a replay delivers
+// once the topic is there.
+func TestMissingTargetDelaysOnlyItself(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		fine, missing := s.name+".fine", s.name+".missing"
+		s.topics(1, fine)
+		s.scanner()
+		s.dispatcher("one")
+		due := time.Now().Add(500 * time.Millisecond).UnixMilli()
+		at := strconv.FormatInt(due, 10)
+		for i := range 20 {
+			topic := fine
+			if i%2 == 1 {
+				topic = missing
+			}
+			s.publish(keyed(request(s.intake, topic, schemas.HeaderID, fmt.Sprint(i), schemas.HeaderAt, at), fmt.Sprint(i), "v"))
+		}
+		n := 0
+		s.read(s.reader(fine), 30*time.Second, func(r *kgo.Record) bool {
+			require.Less(t, r.Timestamp.UnixMilli()-due, int64(2000), "the missing topic must not hold it up")
+			n++
+			return n == 10
+		})
+		wants := map[string]schemas.State{}
+		for i := 1; i < 20; i += 2 {
+			wants[fmt.Sprint(i)] = schemas.StateDead
+		}
+		s.answers(wants)
+		letters, err := s.store.DeadLetters(t.Context(), store.DeadFilter{Topic: missing})
+		require.NoError(t, err)
+		require.Len(t, letters, 10)
+		require.Contains(t, letters[0].Reason, "UNKNOWN_TOPIC")
+
+		s.topics(1, missing)
+		ids := make([]int64, len(letters))
+		for i, l := range letters {
+			ids[i] = l.ID
+		}
+		report, _, err := s.store.Replay(t.Context(), ids, time.Now().UnixMilli())
+		require.NoError(t, err)
+		require.Len(t, report, 10)
+		n = 0
+		s.read(s.reader(missing), 30*time.Second, func(r *kgo.Record) bool {
+			require.Equal(t, "1", header(r, schemas.HeaderReplay))
+			n++
+			return n == 10
+		})
+	})
+}
+
+// TestNothingIsLostAcrossAStop: what is pending when every process stops is there afterwards, and due tasks are delivered.
+func TestNothingIsLostAcrossAStop(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		target := s.name + ".later"
+		s.topics(1, target)
+		scanner, dispatcher := s.scanner(), s.dispatcher("one")
+		for i, delay := range []string{"2s", "1m", "36h", "P400D"} {
+			s.publish(keyed(request(s.intake, target, schemas.HeaderID, fmt.Sprint(i), schemas.HeaderDelay, delay, schemas.HeaderEvents, "all"), "k", delay))
+		}
+		s.answers(map[string]schemas.State{"0": schemas.StateScheduled, "1": schemas.StateScheduled, "2": schemas.StateScheduled, "3": schemas.StateScheduled})
+		scanner.shutdown(t)
+		dispatcher.shutdown(t)
+		// Published while nothing runs: it waits in Kafka.
+		s.publish(keyed(request(s.intake, target, schemas.HeaderID, "4", schemas.HeaderDelay, "1ms"), "k", "1ms"))
+		s.scanner()
+		s.dispatcher("two")
+		values := map[string]int{}
+		s.read(s.reader(target), 30*time.Second, func(r *kgo.Record) bool {
+			values[string(r.Value)]++
+			return len(values) == 2
+		})
+		require.Equal(t, map[string]int{"2s": 1, "1ms": 1}, values)
+		for _, id := range []string{"1", "2", "3"} {
+			v, err := s.store.Get(t.Context(), target, id)
+			require.NoError(t, err)
+			require.Equal(t, "pending", v.State)
+		}
+	})
+}
