@@ -23,6 +23,9 @@ type Range struct {
 	From, To int64
 }
 
+// maxRanges is how many pieces a statement names: SQLite allows expressions a thousand deep.
+const maxRanges = 500
+
 func rangesWhere(ranges []Range) (string, []any) {
 	a := make([]any, 0, 3*len(ranges))
 	for _, r := range ranges {
@@ -34,14 +37,15 @@ func rangesWhere(ranges []Range) (string, []any) {
 // Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone. Within a claimed range nothing appears
 // or disappears but by the owner's hand, so one read after the claim is complete.
 func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
-	if len(ranges) == 0 {
-		return nil, nil
-	}
-	where, a := rangesWhere(ranges)
-	out, err := fetch(ctx, s.db, func(r *sql.Rows, e *Entry) error { return r.Scan(&e.Slot, &e.Pos, &e.Seq, &e.Lane) },
-		"SELECT slot, pos, seq, lane FROM tasks WHERE "+where, a...)
-	if err != nil {
-		return nil, fmt.Errorf("reading claimed entries: %w", err)
+	var out []Entry
+	for part := range slices.Chunk(ranges, maxRanges) {
+		where, a := rangesWhere(part)
+		rows, err := fetch(ctx, s.db, func(r *sql.Rows, e *Entry) error { return r.Scan(&e.Slot, &e.Pos, &e.Seq, &e.Lane) },
+			"SELECT slot, pos, seq, lane FROM tasks WHERE "+where, a...)
+		if err != nil {
+			return nil, fmt.Errorf("reading claimed entries: %w", err)
+		}
+		out = append(out, rows...)
 	}
 	slices.SortFunc(out, func(a, b Entry) int { // nearly sorted: the index orders tasks of one place by lane
 		return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq))
@@ -56,17 +60,16 @@ func (s *Store) Count(ctx context.Context, ranges []Range) (map[int]int, error) 
 
 func countRanges(ctx context.Context, q querier, ranges []Range) (map[int]int, error) {
 	counts := make(map[int]int, len(ranges))
-	if len(ranges) == 0 {
-		return counts, nil
-	}
 	type count struct{ slot, n int }
-	where, a := rangesWhere(ranges)
-	rows, err := fetch(ctx, q, func(r *sql.Rows, c *count) error { return r.Scan(&c.slot, &c.n) }, "SELECT slot, COUNT(*) FROM tasks WHERE "+where+" GROUP BY slot", a...)
-	if err != nil {
-		return nil, fmt.Errorf("counting %d ranges: %w", len(ranges), err)
-	}
-	for _, r := range rows {
-		counts[r.slot] = r.n
+	for part := range slices.Chunk(ranges, maxRanges) {
+		where, a := rangesWhere(part)
+		rows, err := fetch(ctx, q, func(r *sql.Rows, c *count) error { return r.Scan(&c.slot, &c.n) }, "SELECT slot, COUNT(*) FROM tasks WHERE "+where+" GROUP BY slot", a...)
+		if err != nil {
+			return nil, fmt.Errorf("counting %d ranges: %w", len(ranges), err)
+		}
+		for _, r := range rows {
+			counts[r.slot] += r.n
+		}
 	}
 	return counts, nil
 }
