@@ -1,0 +1,227 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// whole reads every line from its begin to pos.
+func (f *fixture) whole(pos int64) []Entry {
+	f.t.Helper()
+	var ranges []Range
+	for _, slot := range f.allSlots() {
+		ranges = append(ranges, Range{slot, 0, pos})
+	}
+	entries, err := f.Entries(f.ctx, ranges)
+	require.NoError(f.t, err)
+	return entries
+}
+
+func TestEntries(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		high := func(r *schemas.Request) { r.Settings.Priority = schemas.PriorityHigh }
+		low := func(r *schemas.Request) { r.Settings.Priority = schemas.PriorityLow }
+		for i, o := range []option{low, high, in(time.Second), low, high} { // all of them due at the same time
+			s.do(s.schedule(fmt.Sprint(i), key("k"), o), s.schedule(fmt.Sprint("later", i), key("k"), o, in(2000*ms)), s.schedule(fmt.Sprint("other", i)))
+		}
+		entries := s.whole(t0 + 1000)
+		require.Len(t, entries, 10)
+		require.True(t, slices.IsSortedFunc(entries, func(a, b Entry) int {
+			return slices.Compare([]int64{int64(a.Slot), a.Pos, a.Seq}, []int64{int64(b.Slot), b.Pos, b.Seq})
+		}), "by slot, pos and seq, whatever the lanes")
+		for _, e := range entries {
+			tasks, _, err := s.Tasks(s.ctx, []int64{e.Seq}, 1<<20)
+			require.NoError(t, err)
+			require.Equal(t, Entry{tasks[0].Slot, tasks[0].Pos, tasks[0].Seq, tasks[0].Lane}, e)
+		}
+		slot := s.row("0").Slot
+		for _, c := range []struct {
+			from, to int64
+			n        int
+		}{{0, t0 + 999, 0}, {t0 + 999, t0 + 1000, 5}, {t0 + 1000, t0 + 1999, 0}, {t0 + 1000, t0 + 2000, 5}, {t0 + 2000, t0 + 1000, 0}} {
+			part, err := s.Entries(s.ctx, []Range{{slot, c.from, c.to}})
+			require.NoError(t, err)
+			part = slices.DeleteFunc(part, func(e Entry) bool { return len(e.id(s)) > 5 })
+			require.Len(t, part, c.n, "(from, to]: %d, %d", c.from, c.to)
+		}
+		none, err := s.Entries(s.ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, none)
+	})
+}
+
+// id names the entry's task; "other…" ones are in a slot by chance.
+func (e Entry) id(s *fixture) string {
+	tasks, _, err := s.Tasks(s.ctx, []int64{e.Seq}, 1<<20)
+	require.NoError(s.t, err)
+	if tasks[0].ID[0] == 'o' {
+		return tasks[0].ID
+	}
+	return ""
+}
+
+// A claim that is bounded by Nth, step by step, takes every task once, however many share a place.
+func TestNthBoundsAClaim(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		const same, spread = 250, 150
+		var records []any
+		for i := range same {
+			records = append(records, s.schedule(fmt.Sprint("same", i), key("k")))
+		}
+		for i := range spread {
+			records = append(records, s.schedule(fmt.Sprint("spread", i), key("k"), in(time.Duration(i*20)*ms)))
+		}
+		s.do(records...)
+		slot := s.row("same0").Slot
+
+		seen := map[int64]bool{}
+		from, steps := int64(0), 0
+		for ; ; steps++ {
+			pos, ok, err := s.Nth(s.ctx, slot, from, 40)
+			require.NoError(t, err)
+			if !ok {
+				pos = t0 + 100_000
+			}
+			entries, err := s.Entries(s.ctx, []Range{{slot, from, pos}})
+			require.NoError(t, err)
+			counts, err := s.Count(s.ctx, []Range{{slot, from, pos}})
+			require.NoError(t, err)
+			require.Equal(t, len(entries), counts[slot])
+			for _, e := range entries {
+				require.False(t, seen[e.Seq])
+				seen[e.Seq] = true
+			}
+			if !ok {
+				break
+			}
+			require.GreaterOrEqual(t, len(entries), 40)
+			from = pos
+		}
+		require.Len(t, seen, same+spread)
+		require.Greater(t, steps, 3)
+		_, ok, err := s.Nth(s.ctx, (slot+1)%testSlots, 0, 1)
+		require.NoError(t, err)
+		require.False(t, ok)
+	})
+}
+
+func TestCount(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for i := range 20 {
+			s.do(s.schedule(fmt.Sprint(i)))
+		}
+		want := map[int]int{}
+		var ranges []Range
+		for _, e := range s.whole(t0 + 1000) {
+			want[e.Slot]++
+		}
+		for slot := range testSlots {
+			ranges = append(ranges, Range{slot, 0, t0 + 1000})
+		}
+		counts, err := s.Count(s.ctx, ranges)
+		require.NoError(t, err)
+		require.Equal(t, want, counts)
+		counts, err = s.Count(s.ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, counts)
+	})
+}
+
+// An owner may hold every slot there can be.
+func TestAsManySlotsAsThereCanBe(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		_, err := s.db.ExecContext(s.ctx, "DELETE FROM slots")
+		require.NoError(t, err)
+		require.NoError(t, s.Migrate(s.ctx, 4096))
+		var records []any
+		for i := range 50 {
+			records = append(records, s.schedule(fmt.Sprint(i)))
+		}
+		s.do(records...)
+		s.claim(t0 + 1000)
+		require.Len(t, s.whole(t0+1000), 50)
+
+		var done []Done
+		var ranges []Range
+		for slot := range 4096 {
+			ranges = append(ranges, Range{slot, 0, t0 + 1000})
+		}
+		counts, err := s.Count(s.ctx, ranges)
+		require.NoError(t, err)
+		for slot := range 4096 {
+			done = append(done, Done{slot, s.epoch, 0, t0 + 1000, counts[slot]})
+		}
+		settled, err := s.Settle(s.ctx, done, nil, nil, s.now)
+		require.NoError(t, err)
+		require.Empty(t, settled.Mismatch)
+		require.Equal(t, "delivered", s.state("7"))
+		next, err := s.Next(s.ctx, s.allSlots())
+		require.NoError(t, err)
+		require.Empty(t, next)
+		require.NoError(t, s.Release(s.ctx, s.allSlots(), s.epoch))
+	})
+}
+
+// Pages by rows and by bytes add up to the whole, whatever the bounds.
+func TestTasksInPages(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		const n = 1500 // more than a statement asks for
+		var records []any
+		for i := range n {
+			records = append(records, s.schedule(fmt.Sprint(i), value(strings.Repeat("x", i%100))))
+		}
+		s.do(records...)
+		var seqs []int64
+		for _, p := range s.last.Added {
+			seqs = append(seqs, p.Seq)
+		}
+		slices.SortFunc(seqs, func(a, b int64) int { return int(b - a) })
+		gone := Seq(s.source.ID, s.offset)
+		asked := append(slices.Clone(seqs), gone)
+		slices.Reverse(seqs)
+
+		for _, maxBytes := range []int{1 << 30, 100_000, 5_000} {
+			var got []int64
+			for rest, pages := slices.Clone(asked), 0; len(rest) > 0; pages++ {
+				require.Less(t, pages, n, "no page is empty")
+				var tasks []Task
+				var err error
+				tasks, rest, err = s.Tasks(s.ctx, rest, maxBytes)
+				require.NoError(t, err)
+				size := 0
+				for i, task := range tasks {
+					require.Less(t, size, maxBytes, "the page ends with the body that reaches the bound")
+					size += len(task.Body)
+					got = append(got, task.Seq)
+					if i%500 == 0 {
+						require.Equal(t, s.row(task.ID), task)
+					}
+				}
+			}
+			require.Equal(t, seqs, got, "in the order of seq; what is not there any more is left out")
+		}
+		require.Equal(t, gone, asked[n], "the caller's list is left as it is")
+		tasks, rest, err := s.Tasks(s.ctx, nil, 10)
+		require.NoError(t, err)
+		require.Empty(t, tasks)
+		require.Empty(t, rest)
+	})
+}
+
+func TestLanes(t *testing.T) {
+	for _, p := range []schemas.Priority{schemas.PriorityHigh, schemas.PriorityNormal, schemas.PriorityLow} {
+		l := LaneOf("orders", ClassOf(p))
+		require.Equal(t, ClassOf(p), l.Class())
+		require.Equal(t, LaneOf("orders", ClassRetried).Target(), l.Target())
+		require.NotEqual(t, LaneOf("invoices", ClassOf(p)).Target(), l.Target())
+		require.LessOrEqual(t, int64(l), int64(1<<31-1), "it fits its column")
+	}
+	require.True(t, ClassHigh < ClassNormal && ClassNormal < ClassLow && ClassLow < ClassRetried && ClassRetried < Classes)
+}

@@ -1,0 +1,158 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNextEpoch(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		other, last := s.another(), int64(0)
+		for i := range 10 {
+			from := s.Store
+			if i%2 == 1 {
+				from = other
+			}
+			epoch, err := from.NextEpoch(s.ctx)
+			require.NoError(t, err)
+			require.Greater(t, epoch, last)
+			last = epoch
+		}
+	})
+}
+
+func TestAcquire(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		acquire := func(epoch int64, owner string, slots ...int) []Slot {
+			t.Helper()
+			out, err := s.Acquire(s.ctx, slots, epoch, owner)
+			require.NoError(t, err)
+			return out
+		}
+		require.Equal(t, []Slot{{Slot: 1}, {Slot: 3}}, acquire(5, "me", 3, 1), "as they were before, in order")
+		require.NoError(t, s.Claim(s.ctx, []int{1, 3}, 5, 70))
+		mine := []Slot{{Slot: 1, Epoch: 5, Owner: "me", Claimed: 70}, {Slot: 3, Epoch: 5, Owner: "me", Claimed: 70}}
+		require.Equal(t, mine, acquire(5, "me", 1, 3), "again, after a lost reply")
+
+		require.Empty(t, acquire(5, "you", 1, 3), "another of the same epoch is left alone")
+		require.Empty(t, acquire(4, "me", 1, 3), "an older term of my own, too")
+		require.Equal(t, []Slot{{Slot: 2}}, acquire(4, "you", 1, 2, 3, 99), "only what is to be had")
+		require.Empty(t, acquire(9, "you"))
+
+		require.Equal(t, mine[1:], acquire(6, "you", 3), "a higher epoch takes over what is in doubt")
+		all, err := s.Slots(s.ctx)
+		require.NoError(t, err)
+		require.Equal(t, []Slot{{Slot: 0}, mine[0], {Slot: 2, Epoch: 4, Owner: "you"}, {Slot: 3, Epoch: 6, Owner: "you", Claimed: 70}}, all)
+	})
+}
+
+func TestRelease(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.own()
+		s.claim(50)
+		taken, err := s.Acquire(s.ctx, []int{0}, s.epoch+1, "you")
+		require.NoError(t, err)
+		require.Len(t, taken, 1)
+
+		for range 2 { // repeated after a lost reply
+			require.NoError(t, s.Release(s.ctx, []int{0, 1}, s.epoch))
+			all, err := s.Slots(s.ctx)
+			require.NoError(t, err)
+			require.Equal(t, "you", all[0].Owner, "not mine any more")
+			require.Equal(t, Slot{Slot: 1, Epoch: s.epoch, Claimed: 50}, all[1])
+			require.Equal(t, "me", all[2].Owner)
+		}
+		require.NoError(t, s.Release(s.ctx, nil, s.epoch))
+	})
+}
+
+func TestClaimIsFenced(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.own()
+		require.NoError(t, s.Claim(s.ctx, []int{0, 1}, s.epoch, 100))
+		require.NoError(t, s.Claim(s.ctx, []int{0, 1}, s.epoch, 100), "again, after a lost reply")
+		require.NoError(t, s.Claim(s.ctx, []int{1}, s.epoch, 200))
+		_, err := s.Acquire(s.ctx, []int{3}, s.epoch+1, "you")
+		require.NoError(t, err)
+		before := s.dump()
+
+		for name, c := range map[string]struct {
+			slots []int
+			epoch int64
+			pos   int64
+		}{
+			"one slot has another owner":     {[]int{2, 3}, s.epoch, 300},
+			"an older epoch":                 {[]int{0}, s.epoch - 1, 300},
+			"a newer epoch than any":         {[]int{0}, s.epoch + 9, 300},
+			"the new owner's, for all":       {[]int{2, 3}, s.epoch + 1, 300},
+			"one slot is beyond":             {[]int{0, 1}, s.epoch, 150},
+			"one slot does not exist":        {[]int{0, 77}, s.epoch, 300},
+			"a late repetition, gone beyond": {[]int{1}, s.epoch, 100},
+		} {
+			require.ErrorIs(t, s.Claim(s.ctx, c.slots, c.epoch, c.pos), ErrFenced, name)
+			require.Equal(t, before, s.dump(), name)
+		}
+		require.NoError(t, s.Claim(s.ctx, []int{3}, s.epoch+1, 300))
+	})
+}
+
+// An epoch that was seized answers for the whole past: neither claims nor outcomes of the old owner have an effect.
+func TestTheOldOwnerIsFenced(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", key("k")), s.schedule("b", key("k"), in(2000*ms)))
+		s.claim(t0 + 1000)
+		old := s.epoch
+		slot := s.row("a").Slot
+		s.own()
+		before := s.dump()
+
+		require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), old, t0+2000), ErrFenced)
+		require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), old, t0+1000), ErrFenced, "not even what it has already")
+		exit := s.exit("a", StateDead, 0, 1)
+		exit.Epoch, exit.Dead = old, deadTask(s.row("a"), KindDead, "r", t0)
+		for _, c := range []struct {
+			done  []Done
+			exits []Exit
+		}{{[]Done{{slot, old, 0, t0 + 1000, 1}}, nil}, {nil, []Exit{exit}}} {
+			settled, err := s.Settle(s.ctx, c.done, c.exits, nil, s.now)
+			require.NoError(t, err)
+			require.Equal(t, []int{slot}, settled.Fenced)
+			require.Empty(t, settled.Moved)
+		}
+		require.Equal(t, before, s.dump())
+		require.Equal(t, "claimed", s.state("a"), "in doubt: the new owner sends it again")
+		s.settle(t0 + 1000)
+		require.Equal(t, "delivered", s.state("a"))
+	})
+}
+
+func TestNext(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		next := func(slots ...int) map[int]int64 {
+			t.Helper()
+			out, err := s.Next(s.ctx, slots)
+			require.NoError(t, err)
+			m := map[int]int64{}
+			for _, p := range out {
+				m[p.Slot] = p.Pos
+			}
+			require.Len(t, m, len(out))
+			return m
+		}
+		require.Empty(t, next(0, 1, 2, 3))
+		s.do(s.schedule("a", key("k"), in(3000*ms)), s.schedule("b", key("k"), in(1000*ms)), s.schedule("gone", key("k"), in(500*ms)))
+		s.do(s.cancel("gone"))
+		slot := s.row("a").Slot
+		require.Equal(t, map[int]int64{slot: t0 + 1000}, next(0, 1, 2, 3))
+		require.Empty(t, next((slot+1)%testSlots))
+		require.Empty(t, next())
+
+		s.claim(t0 + 1000)
+		require.Equal(t, map[int]int64{slot: t0 + 3000}, next(slot), "beyond claimed")
+		s.settle(t0+1000, s.exit("b", StateReport, t0+2000, 1))
+		require.Equal(t, map[int]int64{slot: t0 + 2000}, next(slot), "a report's time-out falls due as well")
+		s.claim(t0 + 3000)
+		require.Empty(t, next(slot))
+	})
+}
