@@ -15,9 +15,9 @@ var arrows = map[string][]string{
 	"producer":   {"schemas"},
 	"consumer":   {"schemas"},
 	"store":      {"schemas", "internal/slots"},
-	"scanner":    {"schemas", "store", "internal/slots", "internal/index", "internal/sendlog", "internal/election"},
-	"dispatcher": {"schemas", "store", "internal/slots", "internal/index", "internal/sendlog", "internal/election"},
-	"deadletter": {"schemas", "store", "internal/slots", "internal/index", "internal/sendlog", "internal/election"},
+	"scanner":    {"schemas", "store", "internal/index", "internal/kafka"},
+	"dispatcher": {"schemas", "store", "internal/index", "internal/sendlog", "internal/election", "internal/kafka"},
+	"deadletter": {"schemas", "store", "internal/index"},
 
 	// Substrate: each part stands alone.
 	"internal/slots":    {"schemas"},
@@ -31,6 +31,7 @@ var arrows = map[string][]string{
 	"internal/arch":     {},
 
 	"internal/api": {"schemas", "store", "deadletter"},
+	"internal/e2e": {anything}, // tests of the assembled pipeline
 	"cmd":          {anything},
 }
 

@@ -17,7 +17,6 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/cespare/xxhash/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -314,15 +313,11 @@ func TestClusterSurvivesKills(t *testing.T) {
 	require.Zero(t, unexplained, "extra copies far from any kill")
 }
 
+// emptyRedis does to this stack what FLUSHALL does to a server.
 func (c *cluster) emptyRedis() {
-	rdb := redis.NewClient(&redis.Options{Addr: c.redis})
-	defer rdb.Close()
-	ctx := context.Background()
-	keys := rdb.Scan(ctx, 0, "*"+c.name+"*", 1000).Iterator()
-	n := 0
-	for keys.Next(ctx) {
-		n++
-		rdb.Del(ctx, keys.Val())
+	n, err := c.store.SlotCount(context.Background())
+	require.NoError(c.t, err)
+	for slot := range n {
+		require.NoError(c.t, c.index.Clear(context.Background(), slot))
 	}
-	c.t.Logf("emptied redis: %d keys", n)
 }

@@ -45,7 +45,6 @@ type stack struct {
 	client  *kgo.Client
 	store   *store.Store
 	index   *index.Index
-	flush   func() // empties Redis of what is this stack's
 }
 
 // onStacks runs a test on the embedded servers, and on real ones where the environment points at them.
