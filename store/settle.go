@@ -18,8 +18,9 @@ type Done struct {
 	Count    int
 }
 
-// Exit takes one task that its owner has claimed out of its place. With a State in the line it goes to a later place, at
-// Pos or behind claimed; with another it has ended, with a dead letter where one is given.
+// Exit takes one task that its owner has claimed, or has set aside for a retry while its sending was unanswered, out of its
+// place. With a State in the line it goes to a later place, at Pos or behind claimed; with another it has ended, with a dead
+// letter where one is given. One that has left its place already is left alone.
 type Exit struct {
 	Seq     int64
 	Slot    int
@@ -33,10 +34,22 @@ type Exit struct {
 
 func (e Exit) inLine() bool { return e.State <= StateReport }
 
+// due says whether the task still stands where the owner knows it. When a settlement is repeated, callers and consumers may
+// have gone on with a task that left its place the first time, and what they were told must stay.
+func (e Exit) due(row Task, s Slot) bool {
+	switch {
+	case row.Slot != e.Slot, row.Pos <= s.Done:
+		return false
+	case row.Pos <= s.Claimed:
+		return true
+	}
+	return row.State == StateRetry && (row.Attempt < e.Attempt || row.Attempt == e.Attempt && !e.inLine())
+}
+
 // Settled is what Settle found.
 type Settled struct {
 	Fenced   []int   // slots that have another owner: nothing was written for them, nor for any other
-	Mismatch []int   // slots whose range holds another number of tasks than was settled: their done stays
+	Mismatch []int   // slots whose range holds another number of tasks than was settled, or is not theirs: their done stays
 	Tell     Outbox  // the events, to be told and then forgotten (Told)
 	Moved    []Place // where the exits that stay in the line stand now
 }
@@ -47,7 +60,8 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 	var out Settled
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		out = Settled{}
-		if err := s.lockExits(ctx, tx, exits); err != nil {
+		rows, err := s.lockExits(ctx, tx, exits)
+		if err != nil {
 			return err
 		}
 		set, epochs := slotSet{}, map[int]int64{}
@@ -71,10 +85,10 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 		if len(out.Fenced) > 0 {
 			return ErrFenced
 		}
-		if out.Moved, err = s.writeExits(ctx, tx, exits, slots, now); err != nil {
+		if out.Moved, err = s.writeExits(ctx, tx, exits, rows, slots, now); err != nil {
 			return err
 		}
-		if out.Mismatch, err = moveDone(ctx, tx, done); err != nil || len(events) == 0 {
+		if out.Mismatch, err = moveDone(ctx, tx, done, slots); err != nil || len(events) == 0 {
 			return err
 		}
 		out.Tell = Outbox{Source: ExitSource, Seq: now<<20 | rand.Int64N(1<<20), Events: events}
@@ -87,13 +101,14 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 }
 
 // lockExits locks the rows before the slots, as writers do: the other order would lock each other out.
-func (s *Store) lockExits(ctx context.Context, tx *sql.Tx, exits []Exit) error {
-	if s.lite {
-		return nil
-	}
-	return chunks(exits, func(part []Exit) error {
-		_, err := fetch(ctx, tx, func(r *sql.Rows, v *int64) error { return r.Scan(v) },
-			"SELECT seq FROM tasks WHERE seq IN ("+marks(len(part))+") ORDER BY seq"+lockExclusive, seqsOf(part)...)
+func (s *Store) lockExits(ctx context.Context, tx *sql.Tx, exits []Exit) (map[int64]Task, error) {
+	rows := make(map[int64]Task, len(exits))
+	return rows, chunks(exits, func(part []Exit) error {
+		list, err := fetch(ctx, tx, func(r *sql.Rows, t *Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Attempt) },
+			"SELECT seq, slot, pos, state, attempt FROM tasks WHERE seq IN ("+marks(len(part))+") ORDER BY seq"+s.locking(lockExclusive), seqsOf(part)...)
+		for _, t := range list {
+			rows[t.Seq] = t
+		}
 		return err
 	})
 }
@@ -106,13 +121,20 @@ func seqsOf(exits []Exit) []any {
 	return out
 }
 
-func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, slots map[int]Slot, now int64) ([]Place, error) {
+func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]Task, slots map[int]Slot, now int64) ([]Place, error) {
 	var moved []Place
 	var dead []*DeadLetter
-	for i := range exits {
-		e := &exits[i]
+	leaving := make([]Exit, 0, len(exits))
+	for _, e := range exits {
+		row, claimed := rows[e.Seq], slots[e.Slot].Claimed
+		if !e.due(row, slots[e.Slot]) {
+			if row.Slot == e.Slot && row.Pos > claimed {
+				moved = append(moved, Place{row.Slot, row.Pos, row.Seq, row.Pos})
+			}
+			continue
+		}
 		if e.inLine() {
-			e.Pos = max(e.Pos, slots[e.Slot].Claimed+1)
+			e.Pos = max(e.Pos, claimed+1)
 			moved = append(moved, Place{e.Slot, e.Pos, e.Seq, e.Pos})
 		} else {
 			e.Pos = now
@@ -120,8 +142,9 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, slots 
 		if e.Dead != nil {
 			dead = append(dead, e.Dead)
 		}
+		leaving = append(leaving, e)
 	}
-	err := chunks(exits, func(part []Exit) error {
+	err := chunks(leaving, func(part []Exit) error {
 		var set strings.Builder
 		var a []any
 		column := func(name string, value func(Exit) any) {
@@ -155,8 +178,9 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, slots 
 }
 
 // moveDone moves done where the database counts as many tasks in the range as were settled: a task that was overlooked
-// on the way cannot be passed over. The count reads the (slot, pos) index only.
-func moveDone(ctx context.Context, tx *sql.Tx, done []Done) (mismatch []int, err error) {
+// on the way cannot be passed over. The count reads the (slot, pos) index only. The range must leave no gap behind done and
+// not reach beyond claimed, where writers still put tasks; one that is settled already is left alone.
+func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]Slot) (mismatch []int, err error) {
 	if len(done) == 0 {
 		return nil, nil
 	}
@@ -171,7 +195,11 @@ func moveDone(ctx context.Context, tx *sql.Tx, done []Done) (mismatch []int, err
 	var a, slots []any
 	var set strings.Builder
 	for _, d := range done {
-		if counts[d.Slot] != d.Count {
+		s := at[d.Slot]
+		if d.To <= s.Done {
+			continue
+		}
+		if d.From > s.Done || d.To > s.Claimed || counts[d.Slot] != d.Count {
 			mismatch = append(mismatch, d.Slot)
 			continue
 		}
