@@ -1,0 +1,284 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Nothing is written for a task that is simply delivered: the offset says so.
+func TestSettleDelivered(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", key("k")), s.schedule("b", key("k")), s.schedule("c", key("k"), in(2000*ms)))
+		s.claim(t0 + 2000)
+		before := s.dump()["tasks"]
+		s.settle(t0 + 1000)
+		require.Equal(t, before, s.dump()["tasks"])
+		require.Equal(t, []string{"delivered", "delivered", "claimed"}, []string{s.state("a"), s.state("b"), s.state("c")})
+		s.settle(t0 + 2000)
+		require.Equal(t, "delivered", s.state("c"))
+	})
+}
+
+// A task that was overlooked on the way cannot be passed over: done stays, and the other slots' moves.
+func TestSettleMismatch(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		var records []any
+		for i := range 40 {
+			records = append(records, s.schedule(fmt.Sprint(i)))
+		}
+		s.do(records...)
+		s.claim(t0 + 1000)
+		done := s.doneUpTo(t0 + 1000)
+		done[0].Count--
+		done[1].Count++
+		settled, err := s.Settle(s.ctx, done, nil, nil, s.now)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []int{0, 1}, settled.Mismatch)
+		slots, err := s.Slots(s.ctx)
+		require.NoError(t, err)
+		require.Equal(t, []int64{0, 0, t0 + 1000, t0 + 1000}, []int64{slots[0].Done, slots[1].Done, slots[2].Done, slots[3].Done})
+
+		s.settle(t0 + 1000)
+		require.Equal(t, "delivered", s.state("7"))
+	})
+}
+
+// done may only close what lies right behind it and is the owner's: any other range would pass tasks over, or close places
+// where writers still put new ones.
+func TestSettleRangesMustFit(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", key("k"), in(1000*ms)), s.schedule("b", key("k"), in(2000*ms)), s.schedule("c", key("k"), in(3000*ms)))
+		slot := s.row("a").Slot
+		s.claim(t0 + 2500)
+		for name, d := range map[string]Done{
+			"a gap passes a over":   {slot, s.epoch, t0 + 1000, t0 + 2000, 1},
+			"beyond claimed":        {slot, s.epoch, 0, t0 + 3000, 3},
+			"beyond claimed, empty": {slot, s.epoch, 0, t0 + 2700, 2},
+		} {
+			settled, err := s.Settle(s.ctx, []Done{d}, nil, nil, s.now)
+			require.NoError(t, err)
+			require.Equal(t, []int{slot}, settled.Mismatch, name)
+			require.Equal(t, "claimed", s.state("a"), name)
+		}
+		s.settle(t0 + 2500)
+		// A repetition of something older, in whatever state, moves nothing back.
+		settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, 0, t0 + 1000, 1}}, nil, nil, s.now)
+		require.NoError(t, err)
+		require.Empty(t, settled.Mismatch, "it is settled")
+		require.Equal(t, "delivered", s.state("b"))
+	})
+}
+
+// What leaves the line does so with its outcome; the offset then passes its old place.
+func TestSettleExits(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		ids := []string{"report", "retry", "back", "dead", "expired", "succeeded", "plain"}
+		for _, id := range ids {
+			s.do(s.schedule(id, key("k"), wantReport))
+		}
+		s.claim(t0 + 5000)
+		before := map[string]Task{}
+		for _, id := range ids {
+			before[id] = s.row(id)
+		}
+		s.now = t0 + 1500
+		dead := s.exit("dead", StateDead, 0, 1)
+		dead.Dead = deadTask(before["dead"], KindDead, "no such topic", s.now)
+		expired := s.exit("expired", StateDead, 0, 0)
+		expired.Dead = deadTask(before["expired"], KindExpired, "too late", s.now)
+		retry := s.exit("retry", StateRetry, t0+9000, 1)
+		retry.Lane = LaneOf(target, ClassRetried)
+		exits := []Exit{s.exit("report", StateReport, t0+61_000, 1), retry, s.exit("back", StateLine, 1, 0), dead, expired, s.exit("succeeded", StateSucceeded, 0, 1)}
+		events := []schemas.Event{{Topic: target, ID: "dead", State: schemas.StateDead, At: s.now, Reason: "no such topic"}}
+		settled, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, events, s.now)
+		require.NoError(t, err)
+		require.Empty(t, settled.Mismatch)
+
+		for id, want := range map[string]struct {
+			view    string
+			slot    int
+			pos     int64
+			state   State
+			attempt int
+		}{
+			"report":    {"waiting_report", before["report"].Slot, t0 + 61_000, StateReport, 1},
+			"retry":     {"waiting_retry", before["retry"].Slot, t0 + 9000, StateRetry, 1},
+			"back":      {"pending", before["back"].Slot, t0 + 5001, StateLine, 0},
+			"dead":      {"dead", outOfLine, s.now, StateDead, 1},
+			"expired":   {"dead", outOfLine, s.now, StateDead, 0},
+			"succeeded": {"succeeded", outOfLine, s.now, StateSucceeded, 1},
+			"plain":     {"delivered", before["plain"].Slot, t0 + 1000, StateLine, 0},
+		} {
+			row := before[id]
+			row.Slot, row.Pos, row.State, row.Attempt, row.Lane = want.slot, want.pos, want.state, want.attempt, s.row(id).Lane
+			require.Equal(t, row, s.row(id), id)
+			require.Equal(t, want.view, s.state(id), id)
+		}
+		require.Equal(t, ClassRetried, s.row("retry").Lane.Class())
+		var moved []int64
+		for _, p := range settled.Moved {
+			moved = append(moved, p.Seq, p.Pos)
+		}
+		require.Equal(t, []int64{before["report"].Seq, t0 + 61_000, before["retry"].Seq, t0 + 9000, before["back"].Seq, t0 + 5001}, moved)
+
+		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		require.NoError(t, err)
+		require.Len(t, letters, 2)
+		require.Equal(t, []string{KindDead, KindExpired}, []string{letters[0].Kind, letters[1].Kind})
+		untold, err := s.Untold(s.ctx, []int{ExitSource}, 10)
+		require.NoError(t, err)
+		require.Equal(t, []Outbox{settled.Tell}, untold)
+		require.Equal(t, events, settled.Tell.Events)
+	})
+}
+
+// After an error whose outcome is unknown the owner settles again. Meanwhile callers and consumers may have gone on with the
+// tasks that left their place: what they were told must stay.
+func TestSettleRepeated(t *testing.T) {
+	for name, c := range map[string]struct {
+		state State
+		mean  func(s *fixture)
+		want  string
+	}{
+		"nothing has happened":          {StateReport, func(*fixture) {}, "waiting_report"},
+		"a report ended it":             {StateReport, func(s *fixture) { s.do(says("a", 1, schemas.StatusOK)) }, "succeeded"},
+		"a report killed it":            {StateReport, func(s *fixture) { s.do(says("a", 1, schemas.StatusFail)) }, "dead"},
+		"a report asked for a retry":    {StateReport, func(s *fixture) { s.do(says("a", 1, schemas.StatusRetry)) }, "waiting_retry"},
+		"it was cancelled":              {StateLine, func(s *fixture) { s.do(s.cancel("a")) }, "cancelled"},
+		"it was replaced":               {StateLine, func(s *fixture) { s.do(s.schedule("a", in(9e9))) }, "pending"},
+		"it was fired":                  {StateLine, func(s *fixture) { s.do(s.fire("a")) }, "pending"},
+		"it was replayed":               {StateDead, func(s *fixture) { s.replay() }, "pending"},
+		"a dead id was used again":      {StateDead, func(s *fixture) { s.do(s.schedule("a", in(9e9))) }, "pending"},
+		"a delivered id was used again": {StateDead, func(s *fixture) { s.do(s.schedule("plain", in(9e9))) }, "dead"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a", wantReport, key("k")), s.schedule("plain", key("k")))
+				s.claim(t0 + 1000)
+				exit := s.exit("a", c.state, t0+500_000, 1)
+				if c.state == StateDead {
+					exit.Dead = deadTask(s.row("a"), KindDead, "r", s.now)
+				}
+				done := s.doneUpTo(t0+1000, exit)
+				_, err := s.Settle(s.ctx, done, []Exit{exit}, nil, s.now)
+				require.NoError(t, err)
+				c.mean(s)
+				before := s.dump()
+
+				settled, err := s.Settle(s.ctx, done, []Exit{exit}, nil, s.now)
+				require.NoError(t, err)
+				require.Empty(t, settled.Mismatch, "it was settled the first time")
+				require.Equal(t, before, s.dump())
+				require.Equal(t, c.want, s.state("a"))
+				for _, p := range settled.Moved {
+					require.Equal(t, s.place("a").Pos, p.Pos, "the index hears where the task is")
+				}
+			})
+		})
+	}
+}
+
+// The answer about a sending may come when its task has long been set aside: it counts there, but once.
+func TestSettleLateAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		state State
+		want  string
+	}{"delivered": {StateSucceeded, "succeeded"}, "delivered, a report is awaited": {StateReport, "waiting_report"}, "refused": {StateDead, "dead"}} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a", wantReport))
+				s.claim(t0 + 1000)
+				s.settle(t0+1000, s.exit("a", StateRetry, t0+30_000, 0))
+				exit := s.exit("a", c.state, t0+60_000, 1)
+				if c.state == StateDead {
+					exit.Attempt = 0
+				}
+				for range 2 {
+					_, err := s.Settle(s.ctx, nil, []Exit{exit}, nil, s.now)
+					require.NoError(t, err)
+					require.Equal(t, c.want, s.state("a"))
+					require.Equal(t, exit.Attempt, s.row("a").Attempt)
+				}
+				if c.state == StateReport {
+					s.do(says("a", 1, schemas.StatusRetry))
+					row := s.row("a")
+					_, err := s.Settle(s.ctx, nil, []Exit{exit}, nil, s.now)
+					require.NoError(t, err)
+					require.Equal(t, row, s.row("a"))
+				}
+			})
+		})
+	}
+}
+
+// replay brings back every dead letter there is.
+func (f *fixture) replay() ([]Replayed, []Place) {
+	f.t.Helper()
+	letters, err := f.DeadLetters(f.ctx, DeadFilter{Replayed: true})
+	require.NoError(f.t, err)
+	var ids []int64
+	for _, d := range letters {
+		ids = append(ids, d.ID)
+	}
+	report, added, err := f.Replay(f.ctx, ids, f.now)
+	require.NoError(f.t, err)
+	return report, added
+}
+
+func TestSettleNothing(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		settled, err := s.Settle(s.ctx, nil, nil, nil, s.now)
+		require.NoError(t, err)
+		require.Zero(t, settled)
+	})
+}
+
+// Every slot of an exit must be the owner's, else nothing of the whole call is written.
+func TestSettleIsFencedAsAWhole(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		var records []any
+		for i := range 40 {
+			records = append(records, s.schedule(fmt.Sprint(i)))
+		}
+		s.do(records...)
+		s.claim(t0 + 1000)
+		exit := s.exit("7", StateRetry, t0+9000, 1)
+		done := s.doneUpTo(t0+1000, exit)
+		lost := (exit.Slot + 1) % testSlots
+		_, err := s.Acquire(s.ctx, []int{lost}, s.epoch+1, "you")
+		require.NoError(t, err)
+		before := s.dump()
+		settled, err := s.Settle(s.ctx, done, []Exit{exit}, []schemas.Event{{ID: "7", State: schemas.StateRetrying}}, s.now)
+		require.NoError(t, err)
+		require.Equal(t, []int{lost}, settled.Fenced)
+		require.Equal(t, before, s.dump())
+	})
+}
+
+// A target that is down takes thousands of tasks out of the line at once.
+func TestSettleManyExits(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		const n = 1300
+		var records []any
+		for i := range n {
+			records = append(records, s.schedule(fmt.Sprint(i)))
+		}
+		s.do(records...)
+		s.claim(t0 + 1000)
+		var exits []Exit
+		for i, p := range s.last.Added {
+			exits = append(exits, Exit{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: StateRetry, Pos: t0 + 10_000 + int64(i), Attempt: i})
+		}
+		s.settle(t0+1000, exits...)
+		for _, i := range []int{0, 999, 1000, n - 1} {
+			tasks, _, err := s.Tasks(s.ctx, []int64{exits[i].Seq}, 1<<20)
+			require.NoError(t, err)
+			require.Equal(t, t0+10_000+int64(i), tasks[0].Pos)
+			require.Equal(t, i, tasks[0].Attempt)
+		}
+	})
+}
