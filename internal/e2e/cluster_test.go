@@ -284,7 +284,9 @@ func TestClusterSurvivesKills(t *testing.T) {
 	var kills []int64
 	var faults sync.WaitGroup
 	faults.Go(func() {
-		at := func(part float64) { time.Sleep(time.Until(begin.Add(3*time.Second + time.Duration(part*float64(span))))) }
+		at := func(part float64) {
+			time.Sleep(time.Until(begin.Add(3*time.Second + time.Duration(part*float64(span)))))
+		}
 		at(-0.1)
 		scanner.kill()
 		at(0.2)

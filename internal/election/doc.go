@@ -1,6 +1,6 @@
 /*
-In go the ensemble's members and the database's slot count; out comes, for each member, an Assignment: an epoch and the slots
-to work on. The epoch is what protects the tasks (every claim carries it and the database refuses a stale one); election and
+Package election takes in who is alive (a ZooKeeper ensemble) and how many slots there are (the database), and gives each member
+an Assignment: an epoch and the slots to work on. The epoch is what protects the tasks (every claim carries it and the database refuses a stale one); election and
 trust make it rare that two members try the same slot, and bound how long a slot goes without one.
 
 # Znodes
@@ -36,6 +36,9 @@ counts the session timeout S from the last it heard of us, which is not before t
 So a member has S−W, 1.3 s by default, to finish what it began while trusted. A claim that takes longer is refused by its epoch.
 Rounds are W/3 apart and a call has W/3 to be answered: a server that falls silent is given up at 2/3 W at the latest, and the
 rest of W is for finding another. If the servers grant less than S, W shrinks in proportion.
+
+S−W is what can be had, not a proof: a ZooKeeper follower reports its clients to its leader every half tick only, so one that
+is cut off right after a round may cost its clients up to W/3 and half a tick of S. Epochs are there for that, too.
 
 A session whose member may be trusted still is never closed, only its connection is: the ensemble keeps it until S, as
 promised above. It is closed, and its ephemeral goes within milliseconds, after trust was ended first: on leaving, and when the

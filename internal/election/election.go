@@ -1,5 +1,3 @@
-// Package election takes the wish of several dispatchers to work and gives each its slots: who is alive, who leads, and
-// which member owns which slots. See doc.go for terms, trust and failures.
 package election
 
 import "context"

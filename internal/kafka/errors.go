@@ -11,7 +11,6 @@ import (
 // operator does something.
 var aboutTopic = []error{
 	kerr.UnknownTopicOrPartition, // after unknownTopicTries
-	kerr.UnknownTopicID,          // deleted, perhaps created again: see Permanent
 	kerr.InvalidTopicException,
 	kerr.TopicAuthorizationFailed,
 }
@@ -33,14 +32,22 @@ var aboutRecord = []error{
 // world's fault: no record is given up for an error that nobody foresaw. A nil
 // error is not permanent.
 //
-// A record may be innocent all the same, in two ways, so make the sentence final
-// only by a NewSoloProducer client:
+// UNKNOWN_TOPIC_ID is not permanent: the topic was deleted. If it is back under
+// another id, the next try succeeds (NewProducer's clients forget the old one);
+// if it is not, the next try ends with UNKNOWN_TOPIC_OR_PARTITION, which is.
 //
-//   - When one record fails for good, kgo fails all that it holds for that
-//     partition, with the same error.
-//   - A client that produced to a topic before it was deleted and created again
-//     answers UNKNOWN_TOPIC_ID until its PurgeTopicsFromProducing is called.
+// The record may be innocent of a permanent error: when one fails for good, kgo
+// fails all that it holds for that partition with the same error (see
+// NeighboursToo).
 func Permanent(err error) bool {
 	is := func(target error) bool { return errors.Is(err, target) }
 	return slices.ContainsFunc(aboutTopic, is) || slices.ContainsFunc(aboutRecord, is)
+}
+
+// NeighboursToo says whether a Permanent error may be that of another record,
+// which shared a batch or only a partition's buffer with this one. Then make the
+// sentence final only after a NewSoloProducer client has said the same. False
+// means that any record for the topic gets this error.
+func NeighboursToo(err error) bool {
+	return slices.ContainsFunc(aboutRecord, func(target error) bool { return errors.Is(err, target) })
 }

@@ -38,7 +38,13 @@ func NewProducer(cfg Config, log *zap.Logger, opts ...kgo.Opt) (*kgo.Client, err
 		kgo.MetadataMinAge(metadataEvery),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 	}
-	return New(cfg, log, append(base, opts...)...)
+	forget := &forgetRecreated{log: log}
+	client, err := New(cfg, log, append(append(base, kgo.WithHooks(forget)), opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	forget.client.Store(client)
+	return client, nil
 }
 
 // NewSoloProducer returns a producer that has one record in hand at a time, in a

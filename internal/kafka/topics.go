@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // TopicSpec describes a topic to create.
@@ -56,24 +57,31 @@ func configs(m map[string]string) map[string]*string {
 }
 
 // TopicIDs returns the ids that the cluster gave to topics. A topic that was
-// deleted and created again has another id; one that does not exist is left out.
-// Topics are never created by asking.
+// deleted and created again has another id; one that does not exist, or that the
+// broker asked has not heard of since it was created a moment ago, is left out.
+// Topics are never created by asking. The answer is a broker's of this moment,
+// not the client's memory, which may be seconds old.
 func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[string][16]byte, error) {
-	ids := make(map[string][16]byte, len(topics))
-	if len(topics) == 0 {
-		return ids, nil // kadm would take none for all
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = false
+	req.Topics = []kmsg.MetadataRequestTopic{} // nil would mean all
+	for _, name := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &name
+		req.Topics = append(req.Topics, t)
 	}
-	details, err := kadm.NewClient(client).ListTopicsWithInternal(ctx, topics...)
+	resp, err := req.RequestWith(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("reading topic ids: %w", err)
 	}
-	for name, d := range details {
-		switch {
-		case d.Err == nil:
-			ids[name] = d.ID
-		case errors.Is(d.Err, kerr.UnknownTopicOrPartition):
+	ids := make(map[string][16]byte, len(topics))
+	for _, t := range resp.Topics {
+		switch err := kerr.ErrorForCode(t.ErrorCode); {
+		case t.Topic == nil || errors.Is(err, kerr.UnknownTopicOrPartition):
+		case err != nil:
+			return nil, fmt.Errorf("reading the id of topic %q: %w", *t.Topic, err)
 		default:
-			return nil, fmt.Errorf("reading the id of topic %q: %w", name, d.Err)
+			ids[*t.Topic] = t.TopicID
 		}
 	}
 	return ids, nil

@@ -39,6 +39,9 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(result)
 }
 
+// Ready tells whether /readyz would answer 200 now.
+func (s *Server) Ready(ctx context.Context) bool { return s.readiness(ctx).Ready }
+
 func (s *Server) readiness(ctx context.Context) Readiness {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.CheckTimeout)
 	defer cancel()
