@@ -1,0 +1,93 @@
+package kafka_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+func TestConfigIsChecked(t *testing.T) {
+	for want, cfg := range map[string]kafka.Config{
+		"user name":      {SASL: "PLAIN"},
+		"without a SASL": {Username: "u"},
+		`"GSSAPI"`:       {SASL: "GSSAPI", Username: "u"},
+	} {
+		_, err := kafka.New(cfg, zap.NewNop())
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "secret")
+	}
+	_, err := kafka.NewConsumerGroup(kafka.Config{}, "", []string{"a"}, zap.NewNop())
+	require.ErrorContains(t, err, "group")
+	_, err = kafka.NewConsumerGroup(kafka.Config{}, "g", nil, zap.NewNop())
+	require.ErrorContains(t, err, "topic")
+}
+
+func TestPingAndAuthentication(t *testing.T) {
+	cluster, cfg := startKafka(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "u", "secret"), kfake.Superuser("PLAIN", "p", "secret"))
+	ping := func(cfg kafka.Config) error {
+		client := newClient(t, kafka.New, cfg, kgo.RequestRetries(0))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		return kafka.Ping(ctx, client)
+	}
+	require.ErrorContains(t, ping(cfg), "pinging kafka")
+	cfg.SASL, cfg.Username, cfg.Password = "SCRAM-SHA-256", "u", "secret"
+	require.NoError(t, ping(cfg))
+	cfg.Password = "wrong"
+	require.Error(t, ping(cfg))
+	cfg.SASL, cfg.Username, cfg.Password = "PLAIN", "p", "secret"
+	require.NoError(t, ping(cfg))
+	cluster.Close()
+	require.Error(t, ping(cfg))
+}
+
+func TestLogger(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	l := kafka.Logger(zap.New(core))
+	l.Log(kgo.LogLevelDebug, "unheard")
+	l.Log(kgo.LogLevelWarn, "heard", "topic", "orders")
+	require.Equal(t, kgo.LogLevelInfo, l.Level())
+	require.Equal(t, 1, logs.FilterMessage("heard").FilterField(zap.String("topic", "orders")).Len())
+	require.Zero(t, logs.FilterMessage("unheard").Len())
+}
+
+// A member sees everything from the start, nothing uncommitted, and commits only
+// what it is told to.
+func TestConsumerGroup(t *testing.T) {
+	_, cfg := startKafka(t, kfake.SeedTopics(1, "orders"))
+	txn := newClient(t, kafka.NewProducer, cfg, kgo.TransactionalID("x"))
+	for i, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit} {
+		require.NoError(t, txn.BeginTransaction())
+		require.NoError(t, produce(t, txn, "orders", []byte{byte(i)}))
+		require.NoError(t, txn.EndTransaction(t.Context(), end))
+	}
+	read := func() (values []byte) {
+		client, err := kafka.NewConsumerGroup(cfg, "scanner", []string{"orders"}, zap.NewNop())
+		require.NoError(t, err)
+		defer client.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		for len(values) < 2 {
+			fetches := client.PollFetches(ctx)
+			require.NoError(t, fetches.Err())
+			fetches.EachRecord(func(r *kgo.Record) { values = append(values, r.Value...) })
+		}
+		return values
+	}
+	require.Equal(t, []byte{0, 2}, read())
+	require.Equal(t, []byte{0, 2}, read(), "nothing was committed by itself")
+
+	admin := kadm.NewClient(newClient(t, kafka.New, cfg))
+	offsets, err := admin.FetchOffsets(t.Context(), "scanner")
+	require.NoError(t, err)
+	require.Empty(t, offsets.Offsets())
+}

@@ -1,0 +1,71 @@
+package kafka_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+func TestEnsureTopics(t *testing.T) {
+	cluster, cfg := startKafka(t, kfake.SeedTopics(3, "there"), kfake.DefaultNumPartitions(5))
+	client := newClient(t, kafka.New, cfg)
+	specs := []kafka.TopicSpec{
+		{Name: "notyet.intake", Partitions: 2, Replication: 1, Configs: map[string]string{"retention.ms": "-1"}},
+		{Name: "there", Partitions: 9},
+		{Name: "notyet.results"},
+	}
+	created, err := kafka.EnsureTopics(t.Context(), client, specs)
+	require.NoError(t, err)
+	require.Equal(t, []string{"notyet.intake", "notyet.results"}, created)
+	created, err = kafka.EnsureTopics(t.Context(), client, specs)
+	require.NoError(t, err)
+	require.Empty(t, created)
+
+	admin := kadm.NewClient(client)
+	topics, err := admin.ListTopics(t.Context())
+	require.NoError(t, err)
+	for name, partitions := range map[string]int{"notyet.intake": 2, "there": 3, "notyet.results": 5} {
+		require.Len(t, topics[name].Partitions, partitions, name)
+	}
+	settings, err := admin.DescribeTopicConfigs(t.Context(), "notyet.intake")
+	require.NoError(t, err)
+	found := ""
+	for _, s := range settings[0].Configs {
+		if s.Key == "retention.ms" {
+			found = s.MaybeValue()
+		}
+	}
+	require.Equal(t, "-1", found)
+
+	created, err = kafka.EnsureTopics(t.Context(), client, []kafka.TopicSpec{{Name: "good"}, {Name: "notyet_intake"}, {Name: "never"}})
+	require.ErrorIs(t, err, kerr.InvalidTopicException)
+	require.ErrorContains(t, err, `"notyet_intake"`, "differs from another only in . and _")
+	require.Equal(t, []string{"good"}, created)
+	require.EqualValues(t, -1, cluster.LeaderFor("never", 0))
+}
+
+func TestTopicIDs(t *testing.T) {
+	cluster, cfg := startKafka(t, kfake.SeedTopics(1, "a", "b"))
+	client := newClient(t, kafka.New, cfg)
+	ids, err := kafka.TopicIDs(t.Context(), client, "a", "b", "missing")
+	require.NoError(t, err)
+	require.Len(t, ids, 2)
+	require.NotEqual(t, ids["a"], ids["b"])
+	require.NotZero(t, ids["a"])
+
+	require.NoError(t, cluster.DeleteTopic("a"))
+	require.NoError(t, cluster.CreateTopic("a", 1, nil))
+	again, err := kafka.TopicIDs(t.Context(), client, "a", "b")
+	require.NoError(t, err)
+	require.Equal(t, ids["b"], again["b"])
+	require.NotEqual(t, ids["a"], again["a"], "another topic, whatever its name")
+
+	none, err := kafka.TopicIDs(t.Context(), client)
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
