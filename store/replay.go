@@ -52,7 +52,7 @@ func (s *Store) Replay(ctx context.Context, ids []int64, now int64) (report []Re
 			r := Replayed{ID: d.ID, Topic: d.Topic, TaskID: d.TaskID}
 			id := byKey[Ident(d.Topic, d.TaskID)]
 			if r.Skipped = notReplayable(d, id, w.phase(id)); r.Skipped == "" {
-				id.now = revived(d, slotCount, now)
+				id.now = revived(d, id.now, slotCount, now)
 				marked = append(marked, d.ID)
 			}
 			report = append(report, r)
@@ -83,12 +83,19 @@ func notReplayable(d DeadLetter, id *identity, ph phase) string {
 		return fmt.Sprintf("it has been replayed %d times", d.Replay)
 	case id.now != nil && ph != ended:
 		return "a newer task of this topic and id is under way"
+	case id.now != nil && (id.now.State == StateCancelled || id.now.State == StateTombstone):
+		return "a newer request of this topic and id was cancelled, and nothing is delivered after that"
+	case id.now != nil && id.now.Seq != d.Seq && id.now.Version >= 0:
+		return fmt.Sprintf("a newer request, of version %d, has come since", id.now.Version)
 	}
 	return ""
 }
 
-func revived(d DeadLetter, slotCount int, now int64) *Task {
+func revived(d DeadLetter, before *Task, slotCount int, now int64) *Task {
 	t := &Task{Seq: Seq(ReplaySource, d.ID), Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
+	if before != nil {
+		t.Version = before.Version
+	}
 	t.Lane = LaneOf(d.Topic, ClassRetried)
 	t.Slot = slotOf(t, slotCount)
 	return t
