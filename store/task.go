@@ -75,6 +75,9 @@ func (t *Task) phase(s Slot) phase {
 
 const taskColumns = "seq, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body"
 
-func scanTask(r *sql.Rows, t *Task) error {
-	return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.Lane, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Topic, &t.ID, &t.Body)
+func scanTask(r *sql.Rows, t *Task) error { return scanTaskAnd(r, t) }
+
+// scanTaskAnd also scans columns that follow the task's.
+func scanTaskAnd(r *sql.Rows, t *Task, more ...any) error {
+	return r.Scan(append([]any{&t.Seq, &t.Slot, &t.Pos, &t.Lane, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Topic, &t.ID, &t.Body}, more...)...)
 }

@@ -1,11 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"sort"
+	stdslices "slices"
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
@@ -56,33 +57,21 @@ var ErrNotFound = errors.New("no task of this topic and id is known")
 // Get reads the newest task of a topic and id.
 func (s *Store) Get(ctx context.Context, topic, id string) (View, error) {
 	key := Ident(topic, id)
-	// The slot is read after the task: offsets only move ahead, so a task can look settled too late, never too early.
-	tasks, err := fetch(ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE ident = ?", key[:])
+	type seen struct {
+		task Task
+		slot Slot
+	}
+	// One statement, one moment: between two, a task could leave its place and the slot's done pass it.
+	rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *seen) error { return scanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done) },
+		"SELECT "+taskColumns+", COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0)"+
+			" FROM tasks WHERE ident = ?", key[:])
 	if err != nil {
 		return View{}, fmt.Errorf("reading the task: %w", err)
 	}
-	if len(tasks) == 0 {
+	if len(rows) == 0 {
 		return View{}, ErrNotFound
 	}
-	t := tasks[0]
-	slot := Slot{}
-	if t.Slot != outOfLine {
-		if slot, err = s.slot(ctx, t.Slot); err != nil {
-			return View{}, err
-		}
-	}
-	return t.view(slot), nil
-}
-
-func (s *Store) slot(ctx context.Context, n int) (Slot, error) {
-	out, err := fetch(ctx, s.db, scanSlot, "SELECT "+slotColumns+" FROM slots WHERE slot = ?", n)
-	if err == nil && len(out) == 0 {
-		err = sql.ErrNoRows
-	}
-	if err != nil {
-		return Slot{}, fmt.Errorf("reading slot %d: %w", n, err)
-	}
-	return out[0], nil
+	return rows[0].task.view(rows[0].slot), nil
 }
 
 // ListFilter selects tasks in the line.
@@ -134,7 +123,13 @@ func (s *Store) List(ctx context.Context, f ListFilter) ([]View, error) {
 			rows = append(rows, row{t, slot})
 		}
 	}
-	sort.Slice(rows, func(i, j int) bool { return (rows[i].task.Pos < rows[j].task.Pos) != f.Ended })
+	stdslices.SortFunc(rows, func(a, b row) int {
+		order := cmp.Or(cmp.Compare(a.task.Pos, b.task.Pos), cmp.Compare(a.task.Seq, b.task.Seq))
+		if f.Ended {
+			return -order
+		}
+		return order
+	})
 	out := make([]View, 0, min(len(rows), f.Limit))
 	for _, r := range rows[:min(len(rows), f.Limit)] {
 		out = append(out, r.task.view(r.slot))
