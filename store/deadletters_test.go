@@ -1,0 +1,155 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// letter is a dead letter that the case need not bring about by a task's life.
+func (f *fixture) letter(d DeadLetter) {
+	f.t.Helper()
+	f.do(&d)
+}
+
+func TestDeadLetterFilters(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for i, d := range []DeadLetter{
+			{Kind: KindDead, Topic: "orders", TaskID: "a", Reason: "no such topic"},
+			{Kind: KindExpired, Topic: "orders", TaskID: "b", Reason: "100% too late"},
+			{Kind: KindRejected, Topic: "orders", TaskID: "c", Reason: "value_x is wrong!"},
+			{Kind: KindDead, Topic: "invoices", TaskID: "a", Reason: "Größe über 1000 % der Grenze"},
+			{Kind: KindDead, Topic: "Orders", TaskID: "d", Reason: "valueAx"},
+		} {
+			s.now = t0 + int64(i)*1000
+			s.letter(d)
+		}
+		all, err := s.DeadLetters(s.ctx, DeadFilter{})
+		require.NoError(t, err)
+		require.Len(t, all, 5)
+		_, err = s.db.ExecContext(s.ctx, "UPDATE dead_letters SET replayed_at = 7 WHERE id = ?", all[1].ID)
+		require.NoError(t, err)
+
+		for name, c := range map[string]struct {
+			filter DeadFilter
+			want   string // the task ids
+		}{
+			"all that were not replayed":      {DeadFilter{}, "a c a d"},
+			"all":                             {DeadFilter{Replayed: true}, "a b c a d"},
+			"by id":                           {DeadFilter{IDs: []int64{all[3].ID, all[0].ID, 999_999_999}}, "a a"},
+			"by kind":                         {DeadFilter{Kind: KindDead}, "a a d"},
+			"by topic, its letters' case too": {DeadFilter{Topic: "orders", Replayed: true}, "a b c"},
+			"by task id":                      {DeadFilter{TaskID: "a"}, "a a"},
+			"by both":                         {DeadFilter{TaskID: "a", Topic: "invoices"}, "a"},
+			"by a part of the reason":         {DeadFilter{Reason: "such"}, "a"},
+			"a % is a %":                      {DeadFilter{Reason: "0%", Replayed: true}, "b"},
+			"a _ is a _":                      {DeadFilter{Reason: "value_x"}, "c"},
+			"a ! is a !":                      {DeadFilter{Reason: "wrong!"}, "c"},
+			"by letters beyond ASCII":         {DeadFilter{Reason: "über"}, "a"},
+			"since":                           {DeadFilter{Since: t0 + 3000}, "a d"},
+			"until":                           {DeadFilter{Until: t0 + 3000}, "a c"},
+			"since and until":                 {DeadFilter{Since: t0 + 2000, Until: t0 + 3000}, "c"},
+			"the first":                       {DeadFilter{Limit: 2}, "a c"},
+			"the next":                        {DeadFilter{Limit: 2, After: all[2].ID}, "a d"},
+			"none":                            {DeadFilter{Topic: "none"}, ""},
+		} {
+			letters, err := s.DeadLetters(s.ctx, c.filter)
+			require.NoError(t, err, name)
+			got := ""
+			for i, d := range letters {
+				if i > 0 {
+					require.Greater(t, d.ID, letters[i-1].ID, name)
+					got += " "
+				}
+				got += d.TaskID
+			}
+			require.Equal(t, c.want, got, name)
+			if c.filter.Limit == 0 {
+				n, err := s.CountDead(s.ctx, c.filter)
+				require.NoError(t, err)
+				require.EqualValues(t, len(letters), n, name)
+			}
+		}
+	})
+}
+
+// Pages of dead letters add up to the whole.
+func TestDeadLettersInPages(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		var records []any
+		for i := range 250 {
+			records = append(records, &DeadLetter{Kind: KindDead, Topic: target, TaskID: fmt.Sprint(i)})
+		}
+		s.do(records...)
+		seen, after := map[string]bool{}, int64(0)
+		for {
+			page, err := s.DeadLetters(s.ctx, DeadFilter{After: after})
+			require.NoError(t, err)
+			if len(page) == 0 {
+				break
+			}
+			require.LessOrEqual(t, len(page), 100)
+			for _, d := range page {
+				require.False(t, seen[d.TaskID])
+				seen[d.TaskID] = true
+			}
+			after = page[len(page)-1].ID
+		}
+		require.Len(t, seen, 250)
+	})
+}
+
+func TestPurgeDead(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		var records []any
+		for i := range 7 {
+			records = append(records, &DeadLetter{Kind: KindDead, Topic: target, TaskID: fmt.Sprint(i), Reason: "r"})
+		}
+		records = append(records, &DeadLetter{Kind: KindDead, Topic: "other", TaskID: "x"})
+		s.do(records...)
+		all, err := s.DeadLetters(s.ctx, DeadFilter{})
+		require.NoError(t, err)
+		_, err = s.db.ExecContext(s.ctx, "UPDATE dead_letters SET replayed_at = 7 WHERE id = ?", all[0].ID)
+		require.NoError(t, err)
+
+		f, purged := DeadFilter{Topic: target, Limit: 4}, int64(0)
+		for pages := 1; ; pages++ {
+			n, next, err := s.PurgeDead(s.ctx, f)
+			require.NoError(t, err)
+			purged += n
+			if f.After = next; next == 0 {
+				require.Equal(t, 2, pages)
+				break
+			}
+		}
+		require.EqualValues(t, 6, purged)
+		left, err := s.DeadLetters(s.ctx, DeadFilter{Replayed: true})
+		require.NoError(t, err)
+		require.Len(t, left, 2, "what was replayed, and what was not meant")
+		n, _, err := s.PurgeDead(s.ctx, DeadFilter{Replayed: true})
+		require.NoError(t, err)
+		require.EqualValues(t, 2, n)
+	})
+}
+
+// The rows of dead tasks stay when their letters are purged: what callers are answered does not change.
+func TestPurgeLeavesTheTask(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.die("a")
+		_, _, err := s.PurgeDead(s.ctx, DeadFilter{})
+		require.NoError(t, err)
+		require.Zero(t, s.count("dead_letters"))
+		require.Equal(t, schemas.StateTooLate, s.answer(s.cancel("a")))
+	})
+}
+
+// die lets a task be scheduled and die.
+func (f *fixture) die(id string, with ...option) {
+	f.t.Helper()
+	f.do(f.schedule(id, append([]option{wantReport}, with...)...))
+	f.awaitReport(id, 1)
+	require.Equal(f.t, schemas.StateDead, f.answer(says(id, 1, schemas.StatusFail)))
+}

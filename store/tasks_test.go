@@ -1,0 +1,148 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+func TestGet(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		_, err := s.Get(s.ctx, target, "a")
+		require.ErrorIs(t, err, ErrNotFound)
+
+		s.do(s.schedule("a", version(3), wantReport, fixedBackoff(5*time.Second)))
+		v3 := int64(3)
+		check := func(state string, next int64, attempt int) {
+			t.Helper()
+			v, err := s.Get(s.ctx, target, "a")
+			require.NoError(t, err)
+			row := s.row("a")
+			require.Equal(t, View{Topic: target, ID: "a", State: state, Due: t0 + 1000, Next: next, Attempt: attempt, Version: &v3, Created: t0, Slot: row.Slot, Body: row.Body}, v)
+		}
+		check("pending", t0+1000, 0)
+		s.claim(t0 + 1000)
+		check("claimed", t0+1000, 0)
+		s.settle(t0+1000, s.exit("a", StateReport, t0+61_000, 1))
+		check("waiting_report", t0+61_000, 1)
+		s.do(says("a", 1, schemas.StatusRetry))
+		check("waiting_retry", s.row("a").Pos, 1)
+		s.awaitReport("a", 2)
+		s.do(says("a", 2, schemas.StatusOK))
+		check("succeeded", 0, 2)
+
+		s.do(s.schedule("b"))
+		s.deliver(s.row("b").Pos)
+		v, err := s.Get(s.ctx, target, "b")
+		require.NoError(t, err)
+		require.Equal(t, "delivered", v.State)
+		require.Equal(t, 1, v.Attempt)
+		require.Zero(t, v.Next)
+		require.Nil(t, v.Version, "it has none")
+
+		s.do(s.schedule("c"), s.cancel("c"))
+		require.Equal(t, "cancelled", s.state("c"))
+		s.do(s.cancel("d", version(1)))
+		require.Equal(t, "cancelled", s.state("d"))
+		s.die("e")
+		require.Equal(t, "dead", s.state("e"))
+		s.replay()
+		v, err = s.Get(s.ctx, target, "e")
+		require.NoError(t, err)
+		require.Equal(t, 1, v.Replay)
+	})
+}
+
+func TestList(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for i := range 12 {
+			s.do(s.schedule(fmt.Sprint(i), in(time.Duration(i+1)*time.Second)))
+		}
+		other := s.schedule("other", in(90*ms))
+		other.Topic = "invoices"
+		s.do(other, s.cancel("3"))
+		s.deliver(t0 + 6000)
+
+		ids := func(f ListFilter) (out []string) {
+			t.Helper()
+			views, err := s.List(s.ctx, f)
+			require.NoError(t, err)
+			for _, v := range views {
+				out = append(out, v.ID)
+			}
+			return out
+		}
+		require.Equal(t, []string{"6", "7", "8", "9", "10", "11"}, ids(ListFilter{}), "what comes next, in order")
+		require.Equal(t, []string{"6", "7"}, ids(ListFilter{Limit: 2}))
+		require.Equal(t, []string{"9", "10"}, ids(ListFilter{Limit: 2, From: t0 + 9500}))
+		require.Empty(t, ids(ListFilter{Topic: "invoices"}))
+		require.Equal(t, []string{"5", "4", "2", "1", "0", "other", "3"}, ids(ListFilter{Ended: true}), "what was settled last, the latest first")
+		require.Equal(t, []string{"5", "4"}, ids(ListFilter{Ended: true, Limit: 2}))
+		require.Equal(t, []string{"other"}, ids(ListFilter{Ended: true, Topic: "invoices"}))
+		require.Equal(t, []string{"5", "4"}, ids(ListFilter{Ended: true, From: t0 + 4000}))
+	})
+}
+
+// Many tasks at one place are listed in one order every time, so that pages can be compared.
+func TestListOfOnePlace(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		var records []any
+		for i := range 60 {
+			records = append(records, s.schedule(fmt.Sprintf("%02d", i)))
+		}
+		s.do(records...)
+		for _, ended := range []bool{false, true} {
+			views, err := s.List(s.ctx, ListFilter{Ended: ended})
+			require.NoError(t, err)
+			require.Len(t, views, 60)
+			for i, v := range views {
+				want := i
+				if ended {
+					want = 59 - i
+				}
+				require.Equal(t, fmt.Sprintf("%02d", want), v.ID)
+			}
+			s.deliver(t0 + 1000)
+		}
+	})
+}
+
+// What a reader sees while the task is being settled is one of the states it is in, never a mixture of two.
+func TestGetDuringSettle(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		const rounds = 150
+		s.do(s.schedule("a", wantReport))
+		s.own()
+		other, stop, seen := s.another(), make(chan struct{}), make(chan string, 1)
+		go func() {
+			defer close(seen)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				v, err := other.Get(s.ctx, target, "a")
+				if err != nil {
+					seen <- err.Error()
+					return
+				}
+				if v.State != "pending" && v.State != "claimed" && v.State != "waiting_retry" {
+					seen <- v.State
+					return
+				}
+			}
+		}()
+		for range rounds {
+			s.now = s.row("a").Pos
+			s.claim(s.now)
+			s.settle(s.now, s.exit("a", StateRetry, s.now+1000, 1))
+		}
+		close(stop)
+		require.Empty(t, <-seen, "it is never delivered, only retried")
+	})
+}
