@@ -80,7 +80,9 @@ func (c Config) withDefaults() (Config, error) {
 // ErrDataDirLocked says that another process uses the data directory.
 var ErrDataDirLocked = errors.New("the kafka data directory is in use by another process")
 
-// Kafka is a running broker.
+// Kafka is a running broker. Unlike a real one it knows no LogAppendTime: records
+// keep the time that their producer gave them, whatever message.timestamp.type
+// says.
 type Kafka struct {
 	cluster *kfake.Cluster
 	lock    *flock.Flock // nil in memory
@@ -114,7 +116,6 @@ func (k *Kafka) start(cfg Config, log *zap.Logger) (err error) {
 	}
 	k.addr = k.cluster.ListenAddrs()[0]
 	k.cluster.ControlKey(int16(kmsg.Metadata), k.createAsked(cfg, log))
-	k.cluster.ControlKey(int16(kmsg.Produce), appendTime)
 	for _, t := range cfg.Topics {
 		if err := k.cluster.CreateTopic(t.Name, t.Partitions, t.Configs); err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 			return fmt.Errorf("creating topic %q: %w", t.Name, err)

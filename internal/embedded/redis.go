@@ -9,7 +9,10 @@ import (
 // Redis is a running in-memory server. It keeps nothing when it stops, which is
 // what the index must be able to bear anyway, and it is slow with more than some
 // 20 000 members in one sorted set.
-type Redis struct{ server *miniredis.Miniredis }
+type Redis struct {
+	server *miniredis.Miniredis
+	addr   string
+}
 
 // StartRedis starts a server on a free port of 127.0.0.1.
 func StartRedis() (*Redis, error) {
@@ -17,11 +20,11 @@ func StartRedis() (*Redis, error) {
 	if err := m.Start(); err != nil {
 		return nil, fmt.Errorf("starting embedded redis: %w", err)
 	}
-	return &Redis{m}, nil
+	return &Redis{server: m, addr: m.Addr()}, nil
 }
 
 // Addr is the host:port to connect to.
-func (r *Redis) Addr() string { return r.server.Addr() }
+func (r *Redis) Addr() string { return r.addr }
 
 // Close stops the server.
 func (r *Redis) Close() { r.server.Close() }
