@@ -101,6 +101,10 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg pr
 		kgo.OnPartitionsLost(s.parts.drop),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.FetchMaxWait(250*time.Millisecond),
+		// A dead scanner's partitions wait this long for another; 6 s is the least that brokers allow by default. Losing
+		// the membership by mistake costs a rebalance and nothing else.
+		kgo.SessionTimeout(6*time.Second),
+		kgo.HeartbeatInterval(1500*time.Millisecond),
 	)
 	if err != nil {
 		s.producer.Close()

@@ -105,7 +105,7 @@ func TestViolationsAreFound(t *testing.T) {
 
 		"a stage imports a stage": {"scanner/run.go", module + "dispatcher",
 			"package scanner imports github.com/notyet/notyet/dispatcher (scanner/run.go): scanner may import only schemas, store, " +
-				"internal/slots, internal/index, internal/sendlog, internal/election of ours"},
+				"internal/index, internal/kafka of ours"},
 		"a stage's test imports a stage":       {"scanner/run_test.go", module + "dispatcher", "scanner may import only"},
 		"a stage imports a package of cmd":     {"scanner/run_test.go", module + "cmd/notyet", "scanner may import only"},
 		"a producer imports the store":         {"producer/send.go", module + "store", "producer may import only schemas of ours"},

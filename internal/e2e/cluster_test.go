@@ -42,7 +42,11 @@ func newCluster(t *testing.T) *cluster {
 		}
 	}
 	s := newStack(t, true)
-	c := &cluster{stack: s, dir: t.TempDir(), binary: filepath.Join(t.TempDir(), "notyet")}
+	dir := os.Getenv("NOTYET_CLUSTER_LOGS") // keeps the logs of the processes
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	c := &cluster{stack: s, dir: dir, binary: filepath.Join(t.TempDir(), "notyet")}
 	out, err := exec.Command("go", "build", "-o", c.binary, "github.com/notyet/notyet/cmd/notyet").CombinedOutput()
 	require.NoError(t, err, string(out))
 	for _, kv := range os.Environ() {
