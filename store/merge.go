@@ -13,15 +13,24 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
+// maxMerged bounds what merging makes of values that are each within their intake's limit: without it a task that is
+// merged again and again outgrows its column, and every merge writes all of it.
+const maxMerged = 2 << 20
+
 // mergeValue combines the value of a pending task (old nil: there is none) with that of a newer request.
-func mergeValue(old *schemas.Body, mode schemas.MergeMode, value []byte) ([]byte, error) {
+func mergeValue(old *schemas.Body, mode schemas.MergeMode, value []byte) (merged []byte, err error) {
 	switch mode {
 	case schemas.MergeSum:
-		return sumValues(old, value)
+		merged, err = sumValues(old, value)
 	case schemas.MergeAppend:
-		return appendValues(old, value)
+		merged, err = appendValues(old, value)
+	default:
+		return value, nil
 	}
-	return value, nil
+	if err == nil && old != nil && len(merged) > maxMerged {
+		return nil, fmt.Errorf("cannot be merged: the task would have %d bytes, and %d are allowed: use another id, or let it be delivered first", len(merged), maxMerged)
+	}
+	return merged, err
 }
 
 func appendValues(old *schemas.Body, value []byte) ([]byte, error) {
@@ -130,11 +139,18 @@ func addNumbers(a, b json.Number) (json.Number, error) {
 	return json.Number(s), nil
 }
 
-// maxExponent keeps "1e999999999" from becoming a gigabyte of digits; float64 ends at 308.
-const maxExponent = 308
+// maxExponent keeps "1e999999999" from becoming a gigabyte of digits; float64 ends at 308. maxDigits does the same for
+// numbers that are written out: arithmetic on a million digits takes seconds, and other tasks wait for the transaction.
+const (
+	maxExponent = 308
+	maxDigits   = 4096
+)
 
 // parseNumber also answers how many decimal places the number has.
 func parseNumber(n json.Number) (*big.Rat, int, error) {
+	if len(n) > maxDigits {
+		return nil, 0, fmt.Errorf("the number %s… of %d characters is too large or too small to be added", cut([]byte(n)), len(n))
+	}
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(n.String()), "e")
 	_, fraction, _ := strings.Cut(mantissa, ".")
 	exp := 0
