@@ -114,7 +114,7 @@ func TestListOfOnePlace(t *testing.T) {
 // What a reader sees while the task is being settled is one of the states it is in, never a mixture of two.
 func TestGetDuringSettle(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		const rounds = 150
+		const rounds = 60
 		s.do(s.schedule("a", wantReport))
 		s.own()
 		other, stop, seen := s.another(), make(chan struct{}), make(chan string, 1)
