@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/api"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/store"
+)
+
+// tasks answers questions about tasks: from the database, or by asking a service that has one.
+type tasks interface {
+	Task(ctx context.Context, topic, id string) (api.Task, error)
+	Tasks(ctx context.Context, f api.TaskFilter) ([]api.Task, error)
+}
+
+// letters answers questions about dead letters, and does things to them.
+type letters interface {
+	deadletter.Pager
+	deadletter.Purger
+	deadletter.Source
+	Letter(ctx context.Context, id int64) (deadletter.Letter, error)
+	CountLetters(ctx context.Context, f store.DeadFilter) (int64, error)
+}
+
+var (
+	_ tasks   = (*api.Local)(nil)
+	_ letters = (*api.Local)(nil)
+	_ tasks   = (*api.Client)(nil)
+	_ letters = (*api.Client)(nil)
+)
+
+// backend is one or the other.
+type backend struct {
+	tasks
+	letters
+	close func()
+}
+
+func (a *app) backend(s settings, more servers) (*backend, error) {
+	cfg, err := a.client(s, more)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.MySQL.DSN == "" {
+		c := api.NewClient(cfg.HTTP.Addr)
+		return &backend{tasks: c, letters: c, close: func() {}}, nil
+	}
+	return a.direct(cfg)
+}
+
+func (a *app) direct(cfg *config.Config) (*backend, error) {
+	log := newLogger(cfg.Log, a.stderr)
+	st, err := openStore(a.ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	closes := []func(){func() { _ = st.Close() }}
+	var ix *index.Index // without one, replayed tasks are found at a dispatcher's next look
+	if cfg.IsSet("redis.addrs") {
+		icfg, err := indexConfig(cfg)
+		if err == nil {
+			ix, err = index.New(icfg, log)
+		}
+		if err != nil {
+			closes[0]()
+			return nil, err
+		}
+		closes = append(closes, ix.Close)
+	}
+	local := api.NewLocal(st, deadletter.NewLocal(st, ix, log))
+	return &backend{tasks: local, letters: local, close: func() {
+		for _, f := range closes {
+			f()
+		}
+	}}, nil
+}
+
+// instant reads RFC 3339, Unix milliseconds, or a duration from now in the given direction; "" is 0.
+func instant(flag, text string, direction time.Duration) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return ms, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return time.Now().Add(direction * d).UnixMilli(), nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return 0, usage("%s %q: write RFC 3339 such as 2027-01-31T08:00:00Z, Unix milliseconds, or a duration such as 24h", flag, text)
+	}
+	return t.UnixMilli(), nil
+}

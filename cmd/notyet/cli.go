@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/notyet/notyet/internal/config"
+)
+
+// Exit codes of the contract.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// cli is the whole command line.
+type cli struct {
+	Dev        devCmd        `cmd:"" help:"Run everything in this one process, for trying out and development."`
+	Scanner    scannerCmd    `cmd:"" help:"Run a scanner: takes requests from the intake into the database."`
+	Dispatcher dispatcherCmd `cmd:"" help:"Run a dispatcher: delivers tasks when they are due."`
+	All        allCmd        `cmd:"" help:"Run a scanner and a dispatcher in one process."`
+	Migrate    migrateCmd    `cmd:"" help:"Make or update the database tables and notyet's own topics."`
+
+	Schedule scheduleCmd `cmd:"" help:"Schedule a message."`
+	Cancel   cancelCmd   `cmd:"" help:"Cancel a scheduled message, and say who won."`
+	Fire     fireCmd     `cmd:"" help:"Deliver a scheduled message now, and say who won."`
+	Get      getCmd      `cmd:"" help:"Show a task."`
+	List     listCmd     `cmd:"" help:"List the tasks that come next, or that ended last."`
+	Watch    watchCmd    `cmd:"" help:"Follow what happens to tasks."`
+
+	Deadletter deadletterCmd `cmd:"" help:"Deal with messages that were given up."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+}
+
+const description = `Scheduled messages for Kafka: publish to an intake topic with headers that say where and when, and the message is on its topic then.
+
+Settings come from the file that --config (or NOTYET_CONFIG) names, then the environment (NOTYET_KAFKA_BROKERS, NOTYET_MYSQL_DSN, NOTYET_REDIS_ADDRS, NOTYET_ZOOKEEPER_SERVERS, NOTYET_HTTP_ADDR, …), then flags; what comes later wins.
+
+Exit codes: 0 done, 1 failed, 2 bad usage or configuration.`
+
+// app is what a command sees of the world.
+type app struct {
+	ctx            context.Context //nolint:containedctx // one command's life
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	environ        []string
+}
+
+// usageError is a mistake in the command line: exit code 2.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// errTold: the command has failed, and what there is to say has been said.
+var errTold = errors.New("failed")
+
+// exited is how kong leaves for --help.
+type exited int
+
+// run is the program: arguments in, exit code out.
+func (a *app) run(args []string) (code int) {
+	defer func() {
+		if r := recover(); r != nil {
+			e, ok := r.(exited)
+			if !ok {
+				panic(r)
+			}
+			code = int(e)
+		}
+	}()
+	var grammar cli
+	parser, err := kong.New(&grammar, kong.Name("notyet"), kong.Description(description),
+		kong.Writers(a.stdout, a.stderr), kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 110}),
+		kong.Bind(a))
+	if err != nil {
+		fmt.Fprintln(a.stderr, "notyet:", err)
+		return exitFailed
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return a.misused(err)
+	}
+	return a.code(parsed.Run())
+}
+
+// misused explains a command line that could not be understood.
+func (a *app) misused(err error) int {
+	fmt.Fprintln(a.stderr, "notyet:", err)
+	command := "notyet"
+	var pe *kong.ParseError
+	if errors.As(err, &pe) {
+		for _, p := range pe.Context.Path {
+			if p.Command != nil {
+				command += " " + p.Command.Name
+			}
+		}
+	}
+	fmt.Fprintf(a.stderr, "Try: %s --help\n", command)
+	return exitUsage
+}
+
+func (a *app) code(err error) int {
+	var bad usageError
+	var badConfig *config.Error
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errTold):
+		return exitFailed
+	}
+	fmt.Fprintln(a.stderr, "notyet:", err)
+	if errors.As(err, &bad) || errors.As(err, &badConfig) {
+		return exitUsage
+	}
+	return exitFailed
+}

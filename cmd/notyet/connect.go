@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/api"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store"
+)
+
+func kafkaConfig(cfg *config.Config) (kafka.Config, error) {
+	t, err := tlsConfig("kafka.tls", cfg.Kafka.TLS)
+	return kafka.Config{
+		Brokers: cfg.Kafka.Brokers, ClientID: cfg.Kafka.ClientID, TLS: t,
+		SASL: cfg.Kafka.SASL.Mechanism, Username: cfg.Kafka.SASL.User, Password: cfg.Kafka.SASL.Password,
+	}, err
+}
+
+func indexConfig(cfg *config.Config) (index.Config, error) {
+	t, err := tlsConfig("redis.tls", cfg.Redis.TLS)
+	r := cfg.Redis
+	return index.Config{
+		Addrs: r.Addrs, Username: r.User, Password: r.Password, DB: r.DB, Cluster: r.Cluster, MasterName: r.Master, Prefix: r.Prefix, TLS: t,
+	}, err
+}
+
+// tlsConfig is nil when TLS is off.
+func tlsConfig(key string, t config.TLS) (*tls.Config, error) {
+	if !t.Enabled {
+		return nil, nil //nolint:nilnil // off is a valid answer
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CA != "" {
+		pem, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, usage("%s.ca: %v", key, err)
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usage("%s.ca %q: there is no certificate in PEM form in it", key, t.CA)
+		}
+	}
+	if t.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, usage("%s.cert and %s.key: %v", key, key, err)
+		}
+		out.Certificates = []tls.Certificate{pair}
+	}
+	return out, nil
+}
+
+// openStore connects to a database that has been migrated.
+func openStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store.Store, error) {
+	st, err := store.Open(ctx, store.Config{DSN: cfg.MySQL.DSN, MaxConns: cfg.MySQL.MaxConns}, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.CheckMigrated(ctx); err != nil {
+		_ = st.Close()
+		return nil, err
+	}
+	return st, nil
+}
+
+// intakes are the intake topics as the API wants them.
+func intakes(cfg *config.Config) []api.Intake {
+	var out []api.Intake
+	for _, name := range cfg.IntakeNames() {
+		limits, _ := cfg.Limits(name)
+		out = append(out, api.Intake{Topic: name, Limits: limits})
+	}
+	return out
+}
+
+// intake picks one by name; the first is the default.
+func intake(cfg *config.Config, name string) (api.Intake, error) {
+	for _, in := range intakes(cfg) {
+		if name == "" || in.Topic == name {
+			return in, nil
+		}
+	}
+	return api.Intake{}, usage("--intake %q is not an intake topic: the configuration (intake.topics) has %s", name, strings.Join(cfg.IntakeNames(), ", "))
+}
+
+// dialPatience is how long a command tries to reach Kafka before it says that it cannot.
+const dialPatience = 5 * time.Second
+
+// publisher connects a producer and makes sure that Kafka is there: the client alone would try for ever.
+func publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.Client, error) {
+	kcfg, err := kafkaConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kafka.NewProducer(kcfg, log, kgo.RecordPartitioner(api.Partitioner()))
+	if err != nil {
+		return nil, err
+	}
+	if err := reach(ctx, cfg, client); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return client, nil
+}
+
+func reach(ctx context.Context, cfg *config.Config, client *kgo.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	if err := kafka.Ping(ctx, client); err != nil {
+		return fmt.Errorf("no answer from Kafka at %s (kafka.brokers): %w", strings.Join(cfg.Kafka.Brokers, ","), err)
+	}
+	return nil
+}

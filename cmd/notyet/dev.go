@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/embedded"
+)
+
+type devCmd struct {
+	settings
+	KafkaAddr string `default:"127.0.0.1:9092" help:"Serve Kafka here; clients are told this address." name:"kafka-addr" placeholder:"HOST:PORT"`
+	Data      string `help:"Keep topics, tasks and the send log in this directory, also through kill -9. Default: nothing is kept." placeholder:"DIR" type:"path"`
+}
+
+// Help is part of --help.
+func (devCmd) Help() string {
+	return `Kafka, Redis, SQL and the election are embedded: nothing else need be installed. For development, not for production.
+Topics come into being when they are first used. So that settings for real servers do no harm, everything that begins with
+NOTYET_KAFKA_, NOTYET_MYSQL_, NOTYET_REDIS_ and NOTYET_ZOOKEEPER_ is ignored, in the file too.
+
+Examples:
+  notyet dev
+  notyet dev --data ./notyet-data --kafka-addr 127.0.0.1:19092 --http-addr 127.0.0.1:18080`
+}
+
+// devSources: what points at real servers must not reach a process that brings its own.
+var devSources = config.Sources{
+	Ignore:   []string{"kafka.", "mysql.", "redis.", "zookeeper.", "sendlog.dir", "dispatcher.member-id"},
+	Defaults: map[string]string{"log.level": "warn", "log.format": "console", "slots": "8", "stop-timeout": "10s", "dispatcher.drain-timeout": "5s"},
+}
+
+// Run is straight-line: servers, database, parts, and then it blocks.
+func (c *devCmd) Run(a *app) error {
+	cfg, err := a.load(c.settings, servers{}, devSources)
+	if err != nil {
+		return err
+	}
+	log := newLogger(cfg.Log, a.stderr)
+	dir, remove, err := c.directory()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	stop, err := c.startServers(cfg, dir, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if _, err := migrateDatabase(a.ctx, cfg, log); err != nil {
+		return err
+	}
+	s, err := openService(a.ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	s.kafka.AllowAutoTopicCreation = true
+	if err := s.addScanner(); err != nil {
+		return err
+	}
+	member := fmt.Sprintf("dev-%d-%d", os.Getpid(), time.Now().UnixMilli())
+	if err := s.addDispatcher(election.NewLocal(member, s.store.SlotCount, s.store), member); err != nil {
+		return err
+	}
+	s.life.add("greeting", func(ctx context.Context) error { return c.greet(ctx, a, s) })
+	return s.run(a.ctx, "dev")
+}
+
+// directory is where everything is kept: the given one, or one that is removed at the end.
+func (c *devCmd) directory() (dir string, remove func(), err error) {
+	if c.Data != "" {
+		if err := os.MkdirAll(c.Data, 0o755); err != nil {
+			return "", nil, usage("--data: %v", err)
+		}
+		return c.Data, func() {}, nil
+	}
+	if dir, err = os.MkdirTemp("", "notyet-dev-"); err != nil {
+		return "", nil, fmt.Errorf("making a directory for this run: %w", err)
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// startServers starts the embedded ones and points cfg at them.
+func (c *devCmd) startServers(cfg *config.Config, dir string, log *zap.Logger) (stop func(), err error) {
+	kcfg := embedded.Config{Addr: c.KafkaAddr, CreateOnLookup: true}
+	if c.Data != "" {
+		kcfg.DataDir = filepath.Join(dir, "kafka")
+	}
+	for _, name := range cfg.OwnTopics() {
+		kcfg.Topics = append(kcfg.Topics, embedded.Topic{Name: name})
+	}
+	k, err := embedded.StartKafka(kcfg, log)
+	if errors.Is(err, embedded.ErrDataDirLocked) {
+		return nil, fmt.Errorf("--data %s: another notyet dev uses it", c.Data)
+	}
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--kafka-addr: %w", err)}
+	}
+	r, err := embedded.StartRedis()
+	if err != nil {
+		k.Close()
+		return nil, err
+	}
+	cfg.Kafka.Brokers, cfg.Redis.Addrs = []string{k.Addr()}, []string{r.Addr()}
+	cfg.MySQL.DSN = "sqlite:" + filepath.Join(dir, "notyet.db")
+	cfg.SendLog.Dir = filepath.Join(dir, "sendlog")
+	return func() { r.Close(); k.Close() }, nil
+}
+
+// greet says what to type next, as soon as everything is ready.
+func (c *devCmd) greet(ctx context.Context, a *app, s *service) error {
+	for !s.http.Ready(ctx) && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if ctx.Err() == nil {
+		c.print(a, s)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (c *devCmd) print(a *app, s *service) {
+	kept := "nothing is kept (use --data DIR)"
+	if c.Data != "" {
+		kept = "everything is kept in " + c.Data
+	}
+	broker, web, in := s.cfg.Kafka.Brokers[0], s.http.Addr(), s.cfg.IntakeNames()[0]
+	elsewhere := ""
+	if broker != config.Default().Kafka.Brokers[0] {
+		elsewhere += " --kafka-brokers " + broker
+	}
+	asked := ""
+	if web != config.Default().HTTP.Addr {
+		asked = " --http-addr " + web
+	}
+	fmt.Fprintf(a.stdout, `notyet dev is ready; %s. For development, not for production: one process, one copy of everything.
+
+  Kafka  %s
+  HTTP   http://%s (API /api/v1, /openapi.json, /metrics)
+
+Next, in another terminal:
+
+  notyet schedule%s --topic orders --id hello --delay 5s --value 'hello, later'
+  notyet get%s --topic orders --id hello
+  notyet watch%s
+
+or with any Kafka client:
+
+  echo 'hello, later' | kcat -P -b %s -t %s -H notyet-topic=orders -H notyet-delay=5s
+  kcat -C -b %s -t orders -o beginning -f '%%T %%k %%s %%h\n'
+
+`, kept, broker, web, elsewhere, asked, elsewhere, broker, in, broker)
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/notyet/notyet/internal/api"
+)
+
+type getCmd struct {
+	settings
+	servers
+	asJSON
+	Topic string `help:"Target topic of the task." placeholder:"TOPIC" required:"" short:"t"`
+	ID    string `help:"The task's id; without one of its caller's it is INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID" required:""`
+}
+
+// Help is part of --help.
+func (getCmd) Help() string {
+	return whereFrom + `
+Exit code 1 when no such task is known.
+
+Examples:
+  notyet get -t orders --id 4711
+  notyet get -t orders --id notyet.intake/3/42 --json | jq -r .state`
+}
+
+// whereFrom explains the two ways of asking.
+const whereFrom = `Asks the database when mysql.dsn is set (NOTYET_MYSQL_DSN), else the service at http.addr, such as a running notyet dev.`
+
+// Run prints one task.
+func (c *getCmd) Run(a *app) error {
+	b, err := a.backend(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	t, err := b.Task(a.ctx, c.Topic, c.ID)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.json(t)
+	}
+	a.task(t)
+	return nil
+}
+
+func (a *app) task(t api.Task) {
+	version := ""
+	if t.Version != nil {
+		version = strconv.FormatInt(*t.Version, 10)
+	}
+	replay := ""
+	if t.Replay > 0 {
+		replay = strconv.Itoa(t.Replay)
+	}
+	pairs(a.stdout, "topic", t.Topic, "id", plain(t.ID), "state", t.State, "due", when(t.Due))
+	if t.Next != t.Due {
+		pairs(a.stdout, "next", when(t.Next))
+	}
+	pairs(a.stdout, "attempt", strconv.Itoa(t.Attempt), "replay", replay, "version", version, "created", when(t.Created))
+	if s := t.Settings; s != nil {
+		attempts := fmt.Sprintf("%s, at most %d attempts, %s", s.Ack, s.MaxAttempts, s.Backoff)
+		pairs(a.stdout, "ack", attempts, "ack timeout", s.AckTimeout, "max lateness", s.MaxLateness, "priority", s.Priority, "events", s.Events)
+	}
+	content(a.stdout, t.Content)
+}
+
+type listCmd struct {
+	settings
+	servers
+	asJSON
+	Topic   string `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
+	From    string `help:"Only what is due from then on: RFC 3339, Unix milliseconds, or in that time from now." placeholder:"TIME"`
+	Limit   int    `default:"100" help:"At most this many, 1 to 1000." placeholder:"N" short:"n"`
+	Ended   bool   `help:"Those that ended last instead of those that come next."`
+	Content bool   `help:"With --json: with key, value and headers."`
+}
+
+// Help is part of --help.
+func (listCmd) Help() string {
+	return whereFrom + `
+
+Examples:
+  notyet list -t orders -n 20
+  notyet list --from 24h
+  notyet list --ended --json | jq '.[] | select(.state == "dead")'`
+}
+
+// Run prints tasks.
+func (c *listCmd) Run(a *app) error {
+	if c.Limit < 1 || c.Limit > 1000 {
+		return usage("--limit %d: write 1 to 1000", c.Limit)
+	}
+	from, err := instant("--from", c.From, +1)
+	if err != nil {
+		return err
+	}
+	b, err := a.backend(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	tasks, err := b.Tasks(a.ctx, api.TaskFilter{Topic: c.Topic, From: from, Limit: c.Limit, Ended: c.Ended, Content: c.Content})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.json(tasks)
+	}
+	rows := make([][]any, 0, len(tasks))
+	for _, t := range tasks {
+		rows = append(rows, []any{when(t.Due), t.State, t.Topic, plain(t.ID), t.Attempt})
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(a.stdout, "no tasks")
+		return nil
+	}
+	a.table([]any{"DUE", "STATE", "TOPIC", "ID", "ATTEMPT"}, rows)
+	return nil
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+)
+
+// part is something that runs until its context ends.
+type part struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+// lifecycle runs the parts of a service side by side, and stops them one after the other, the last first.
+type lifecycle struct {
+	log      *zap.Logger
+	patience time.Duration // for the whole stop
+	parts    []part
+	stopping func() // called as the stop begins
+}
+
+func (l *lifecycle) add(name string, run func(ctx context.Context) error) {
+	l.parts = append(l.parts, part{name, run})
+}
+
+// running is a part that was started.
+type running struct {
+	part
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// run returns when ctx has ended, or any part has ended by itself, and all have stopped or patience is over.
+func (l *lifecycle) run(ctx context.Context) error {
+	var group errgroup.Group
+	ended := make(chan error, len(l.parts))
+	started := make([]running, 0, len(l.parts))
+	for _, p := range l.parts {
+		own, stop := context.WithCancel(context.WithoutCancel(ctx))
+		r := running{part: p, stop: stop, done: make(chan struct{})}
+		started = append(started, r)
+		group.Go(func() error {
+			defer close(r.done)
+			err := p.run(own)
+			if err == nil && own.Err() == nil {
+				err = fmt.Errorf("%s ended by itself", p.name)
+			} else if err != nil {
+				err = fmt.Errorf("%s: %w", p.name, err)
+			}
+			ended <- err
+			return err
+		})
+	}
+	var cause error
+	select {
+	case <-ctx.Done():
+	case cause = <-ended:
+	}
+	l.log.Info("stopping", zap.Error(cause))
+	l.stopping()
+	if err := l.stopAll(started); err != nil {
+		return err
+	}
+	return group.Wait()
+}
+
+func (l *lifecycle) stopAll(started []running) error {
+	bound := time.NewTimer(l.patience)
+	defer bound.Stop()
+	for i := len(started) - 1; i >= 0; i-- {
+		r, began := started[i], time.Now()
+		r.stop()
+		select {
+		case <-r.done:
+			l.log.Info("stopped", zap.String("part", r.name), zap.Duration("took", time.Since(began)))
+		case <-bound.C:
+			return fmt.Errorf("stopping: %s was not done after %s in all (stop-timeout); leaving it to its successor", r.name, l.patience)
+		}
+	}
+	return nil
+}

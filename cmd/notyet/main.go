@@ -1,0 +1,36 @@
+// Command notyet delivers Kafka messages later: the services, and what people type at them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set by the build: -ldflags "-X main.version=…".
+var version = "unknown"
+
+func main() {
+	ctx, cancel := context.WithCancel(context.Background())
+	go onSignals(cancel)
+	a := &app{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
+	os.Exit(a.run(os.Args[1:]))
+}
+
+// onSignals asks to stop at the first signal and leaves at the second, whatever is still under way: that is as safe as
+// kill -9, which everything here survives.
+func onSignals(stop func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	<-signals
+	stop()
+	s := <-signals
+	fmt.Fprintln(os.Stderr, "notyet: stopping at once")
+	code := exitFailed
+	if n, ok := s.(syscall.Signal); ok {
+		code = 128 + int(n)
+	}
+	os.Exit(code)
+}

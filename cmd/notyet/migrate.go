@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store"
+)
+
+type migrateCmd struct {
+	settings
+	servers
+	asJSON
+}
+
+// Help is part of --help.
+func (migrateCmd) Help() string {
+	return `Run it before the first start and with each new version; it may be run again at any time, also while services run.
+What exists is left as it is: the number of slots (slots), and topics with their partitions and settings.
+
+The intake and report topics that it makes keep records for migrate.retention (14 days) by the broker's clock, whatever their
+size: so long may every scanner be away, and so old may a database backup be that is restored, before requests are lost. Of
+three copies or more, two must have a record before it counts (min.insync.replicas).
+
+Example:
+  notyet migrate --kafka-brokers kafka:9092 --mysql-dsn 'user:password@tcp(mysql:3306)/notyet' --set migrate.replication=3`
+}
+
+// migrated is what migrate prints.
+type migrated struct {
+	Slots   int      `json:"slots"`
+	Created []string `json:"topics_created"`
+	Kept    []string `json:"topics_kept"`
+}
+
+// Run brings database and topics up to date.
+func (c *migrateCmd) Run(a *app) error {
+	cfg, err := a.load(c.settings, c.servers, config.Sources{Defaults: quiet, Require: []string{"kafka.brokers", "mysql.dsn"}})
+	if err != nil {
+		return err
+	}
+	log := newLogger(cfg.Log, a.stderr)
+	out := migrated{Created: []string{}, Kept: []string{}}
+	if out.Slots, err = migrateDatabase(a.ctx, cfg, log); err != nil {
+		return err
+	}
+	if out.Created, err = migrateTopics(a.ctx, cfg, log); err != nil {
+		return err
+	}
+	for _, name := range cfg.OwnTopics() {
+		if !slices.Contains(out.Created, name) {
+			out.Kept = append(out.Kept, name)
+		}
+	}
+	if c.JSON {
+		return a.json(out)
+	}
+	fmt.Fprintf(a.stdout, "database: up to date, %d slots\n", out.Slots)
+	for _, name := range out.Created {
+		fmt.Fprintf(a.stdout, "topic %s: created\n", name)
+	}
+	for _, name := range out.Kept {
+		fmt.Fprintf(a.stdout, "topic %s: exists, left as it is\n", name)
+	}
+	return nil
+}
+
+func migrateDatabase(ctx context.Context, cfg *config.Config, log *zap.Logger) (slots int, err error) {
+	st, err := store.Open(ctx, store.Config{DSN: cfg.MySQL.DSN}, log)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = st.Close() }()
+	if err := st.Migrate(ctx, cfg.Slots); err != nil {
+		return 0, err
+	}
+	return st.SlotCount(ctx)
+}
+
+func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger) ([]string, error) {
+	kcfg, err := kafkaConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kafka.New(kcfg, log)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	if err := reach(ctx, cfg, client); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	created, err := kafka.EnsureTopics(ctx, client, topicSpecs(cfg))
+	if created == nil {
+		created = []string{}
+	}
+	return created, err
+}
+
+// topicSpecs are notyet's own topics as migrate makes them. Delays are counted from the record's timestamp: it is the
+// broker's, so that a caller's clock that is wrong cannot make a task early or late. Results are anyone's to read; how long
+// they stay is left to the broker's own settings.
+func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
+	var specs []kafka.TopicSpec
+	for _, name := range cfg.OwnTopics() {
+		settings := map[string]string{"message.timestamp.type": "LogAppendTime"}
+		if name != cfg.Results.Topic {
+			settings["cleanup.policy"] = "delete"
+			settings["retention.ms"] = strconv.FormatInt(cfg.Migrate.Retention.Milliseconds(), 10)
+			settings["retention.bytes"] = "-1"
+		}
+		if cfg.Migrate.Replication >= 3 {
+			settings["min.insync.replicas"] = "2"
+		}
+		specs = append(specs, kafka.TopicSpec{Name: name, Partitions: int32(cfg.Migrate.Partitions), Replication: int16(cfg.Migrate.Replication), Configs: settings})
+	}
+	return specs
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+
+	"github.com/notyet/notyet/deadletter"
+)
+
+// json prints one value, indented, with a line feed at its end.
+func (a *app) json(v any) error {
+	enc := json.NewEncoder(a.stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// line prints one value on one line, for streams.
+func (a *app) line(v any) error {
+	enc := json.NewEncoder(a.stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// table prints rows under headings, with lines between them only for people.
+func (a *app) table(head []any, rows [][]any) {
+	t := table.NewWriter()
+	t.SetOutputMirror(a.stdout)
+	t.AppendHeader(head)
+	for _, r := range rows {
+		t.AppendRow(r)
+	}
+	style := table.StyleLight
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft = ""
+	style.Format.Header = text.FormatDefault
+	t.SetStyle(style)
+	t.SuppressTrailingSpaces()
+	t.Render()
+}
+
+// pairs prints names with their values, one a line.
+func pairs(w io.Writer, values ...string) {
+	for i := 0; i+1 < len(values); i += 2 {
+		if values[i+1] != "" {
+			fmt.Fprintf(w, "%-12s %s\n", values[i], values[i+1])
+		}
+	}
+}
+
+// when shows an instant, and how far away it is; nothing for 0.
+func when(ms int64) string {
+	if ms == 0 {
+		return ""
+	}
+	t := time.UnixMilli(ms)
+	away := time.Until(t)
+	if away >= 0 {
+		return stamp(ms) + " (in " + rough(away) + ")"
+	}
+	return stamp(ms) + " (" + rough(-away) + " ago)"
+}
+
+// stamp is RFC 3339 in UTC with milliseconds.
+func stamp(ms int64) string {
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+func rough(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return strconv.Itoa(int(d.Hours()/24)) + "d"
+}
+
+// content prints key, headers and value: text as it is where a terminal can show it, else quoted or in base64.
+func content(w io.Writer, c *deadletter.Content) {
+	if c == nil {
+		return
+	}
+	pairs(w, "key", shown(c.Key, c.KeyBase64))
+	for _, h := range c.Headers {
+		pairs(w, "header", plain(h.Key)+"="+shown(h.Value, h.ValueBase64))
+	}
+	pairs(w, "value", shown(c.Value, c.ValueBase64))
+}
+
+func shown(s *string, encoded string) string {
+	switch {
+	case encoded != "":
+		return "base64:" + encoded
+	case s == nil:
+		return "(null)"
+	case *s == "":
+		return `""`
+	}
+	return plain(*s)
+}
+
+// plain keeps what a business has written from moving a terminal's cursor.
+func plain(s string) string {
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/progress"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/store"
+)
+
+// bar shows how far a long command has come, to a person.
+type bar struct {
+	writer  progress.Writer
+	tracker *progress.Tracker
+}
+
+// bar is empty, and shows nothing, unless standard error is a terminal.
+func (a *app) bar(b *backend, what string, f store.DeadFilter) *bar {
+	if !isTerminal(a.stderr) {
+		return &bar{}
+	}
+	total, err := b.CountLetters(a.ctx, f)
+	if err != nil {
+		return &bar{} // the command itself will meet the error
+	}
+	if f.Limit > 0 {
+		total = min(total, int64(f.Limit))
+	}
+	w := progress.NewWriter()
+	w.SetOutputWriter(a.stderr)
+	w.SetUpdateFrequency(100 * time.Millisecond)
+	w.SetAutoStop(false)
+	t := &progress.Tracker{Message: what, Total: total}
+	w.AppendTracker(t)
+	go w.Render()
+	return &bar{w, t}
+}
+
+func (b *bar) show(p deadletter.Progress) {
+	if b.tracker != nil {
+		b.tracker.SetValue(p.Done + p.Skipped)
+	}
+}
+
+func (b *bar) end() {
+	if b.tracker == nil {
+		return
+	}
+	b.tracker.MarkAsDone()
+	b.writer.Stop()
+	for b.writer.IsRenderInProgress() {
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/api"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/schemas"
+)
+
+type scheduleCmd struct {
+	settings
+	servers
+	asJSON
+	Topic     string   `help:"Target topic." placeholder:"TOPIC" required:"" short:"t"`
+	ID        string   `help:"Your id of the task: 1 to 255 bytes. With one, repeating the request is harmless, and the task can be cancelled." name:"id" placeholder:"ID"`
+	At        string   `help:"Due time: RFC 3339, or Unix milliseconds." placeholder:"TIME" xor:"due"`
+	Delay     string   `help:"Due this long after Kafka has the request: 90s, 36h, PT30M, P400D." placeholder:"DURATION" xor:"due"`
+	Key       *string  `help:"Record key. Requests about one task should carry the same, so that they stay in order." placeholder:"KEY" short:"k"`
+	Value     *string  `help:"Record value. Without one of these flags it is read from standard input, unless that is a terminal." placeholder:"TEXT" xor:"value"`
+	ValueFile string   `help:"Read the value from a file, byte for byte; - is standard input." placeholder:"FILE" type:"path" xor:"value"`
+	NullValue bool     `help:"Send Kafka's null as the value." xor:"value"`
+	Header    []string `help:"A header of your own, delivered as it is; may be repeated." placeholder:"NAME=VALUE" sep:"none" short:"H"`
+
+	IfExists    string `help:"When a pending task has this id: replace it (default), keep it, or merge." placeholder:"replace|keep|merge"`
+	Merge       string `help:"With merge: the last value (default), the sum of JSON numbers, or a JSON array of all." placeholder:"last|sum|append"`
+	MaxWait     string `help:"With merge: never later than this after the first." placeholder:"DURATION"`
+	TaskVersion string `help:"Requests below the task's version are ignored." name:"version" placeholder:"N"`
+	Priority    string `help:"Among tasks that are due together." placeholder:"high|normal|low"`
+	Ack         string `help:"Done when Kafka has it (none, default), or when a consumer reports." placeholder:"none|report"`
+	AckTimeout  string `help:"With report: wait this long, default 1m." placeholder:"DURATION"`
+	MaxAttempts string `help:"Deliveries in all, default 16." placeholder:"N"`
+	Backoff     string `help:"Between attempts, default exponential:1s:10m." placeholder:"KIND:…"`
+	MaxLateness string `help:"Rather a dead letter than delivered later than this." placeholder:"DURATION"`
+	Events      string `help:"What is told on the results topic." placeholder:"none|final|all"`
+
+	Intake  string        `help:"Intake topic, where several are configured." placeholder:"TOPIC"`
+	Wait    bool          `help:"Wait until the task has ended; exit code 0 only when it succeeded."`
+	Timeout time.Duration `default:"10s" help:"How long Kafka may take to acknowledge." placeholder:"DURATION"`
+}
+
+// Help is part of --help.
+func (scheduleCmd) Help() string {
+	return `Publishes one request to the intake topic, and prints where it is. Whatever has been acknowledged will be delivered.
+
+Examples:
+  notyet schedule -t orders --id 4711 --delay 30m --key 4711 --value '{"remind":true}'
+  notyet schedule -t orders --at 2027-01-31T08:00:00+01:00 --value-file order.json -H source=shop
+  notyet schedule -t mails --id digest-7 --delay 5m --if-exists merge --merge append --max-wait 1h --value '"one more"'
+  date | notyet schedule -t clock --delay 2s --id now --wait`
+}
+
+// Run publishes, and waits if asked to.
+func (c *scheduleCmd) Run(a *app) error {
+	cfg, err := a.client(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	in, err := intake(cfg, c.Intake)
+	if err != nil {
+		return err
+	}
+	request, err := c.request(a.stdin)
+	if err != nil {
+		return err
+	}
+	record, err := request.Record(in)
+	if err != nil {
+		return usageError{err}
+	}
+	log := newLogger(cfg.Log, a.stderr)
+	var results *tail
+	if c.Wait {
+		if results, err = openTail(a.ctx, cfg, log); err != nil {
+			return err
+		}
+		defer results.close()
+	}
+	done, err := publish(a.ctx, cfg, log, record, c.Timeout)
+	if err != nil {
+		return err
+	}
+	if err := c.tell(a, done); err != nil || !c.Wait {
+		return err
+	}
+	return c.await(a, results, done)
+}
+
+func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
+	if c.At == "" && c.Delay == "" {
+		return nil, usage("when? say --at or --delay")
+	}
+	r := &api.Schedule{
+		Topic: c.Topic, ID: c.ID, At: api.TimeText(c.At), Delay: c.Delay, IfExists: c.IfExists, Merge: c.Merge, MaxWait: c.MaxWait,
+		Priority: c.Priority, Ack: c.Ack, AckTimeout: c.AckTimeout, Backoff: c.Backoff, MaxLateness: c.MaxLateness, Events: c.Events,
+	}
+	if c.Wait && c.Events == "none" {
+		return nil, usage("--wait needs --events final or all: with none nobody hears of the end")
+	}
+	if c.Wait && c.Events == "" {
+		r.Events = "final"
+	}
+	for _, n := range []struct {
+		flag, text string
+		into       **int64
+	}{{"--version", c.TaskVersion, &r.Version}, {"--max-attempts", c.MaxAttempts, &r.MaxAttempts}} {
+		if err := number(n.flag, n.text, n.into); err != nil {
+			return nil, err
+		}
+	}
+	for _, h := range c.Header {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok {
+			return nil, usage("--header %q: write NAME=VALUE", h)
+		}
+		r.Headers = append(r.Headers, deadletter.Header{Key: name, Value: &value})
+	}
+	value, err := c.value(stdin)
+	if err != nil {
+		return nil, err
+	}
+	var key []byte
+	if c.Key != nil {
+		key = []byte(*c.Key)
+	}
+	carried := deadletter.NewContent(schemas.Body{Key: key, Value: value})
+	carried.Headers = r.Headers
+	r.Content = *carried
+	return r, nil
+}
+
+func (c *scheduleCmd) value(stdin io.Reader) ([]byte, error) {
+	switch {
+	case c.NullValue:
+		return nil, nil
+	case c.Value != nil:
+		return []byte(*c.Value), nil
+	case c.ValueFile != "" && c.ValueFile != "-":
+		value, err := os.ReadFile(c.ValueFile)
+		if err != nil {
+			return nil, usage("--value-file: %v", err)
+		}
+		return notNull(value), nil
+	case c.ValueFile == "" && isTerminal(stdin):
+		return nil, usage("what? say --value, --value-file or --null-value, or pipe the value in")
+	}
+	value, err := io.ReadAll(stdin)
+	if err != nil {
+		return nil, fmt.Errorf("reading the value from standard input: %w", err)
+	}
+	return notNull(value), nil
+}
+
+func notNull(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+func number(flag, text string, into **int64) error {
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return usage("%s %q: write a whole number", flag, text)
+	}
+	*into = &n
+	return nil
+}
+
+// publish connects, sends and disconnects.
+func publish(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Record, timeout time.Duration) (api.Published, error) {
+	client, err := publisher(ctx, cfg, log)
+	if err != nil {
+		return api.Published{}, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	done, err := api.NewPublisher(client).Publish(ctx, r)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		err = fmt.Errorf("the intake topic %s does not exist: run `notyet migrate`, or name the right one in intake.topics", r.Topic)
+	}
+	return done, err
+}
+
+func (c *scheduleCmd) tell(a *app, p api.Published) error {
+	if c.JSON {
+		return a.line(p)
+	}
+	fmt.Fprintf(a.stdout, "scheduled %s for %s, due %s; %s/%d offset %d\n", plain(p.ID), p.Topic, when(p.Due), p.Intake, p.Partition, p.Offset)
+	return nil
+}
+
+// await prints the final event.
+func (c *scheduleCmd) await(a *app, results *tail, p api.Published) error {
+	found, err := results.until(a.ctx, func(e event) bool { return e.about(p.Topic, p.ID) && e.State.Final() })
+	if err != nil {
+		return err
+	}
+	if err := a.event(found, c.JSON); err != nil {
+		return err
+	}
+	if found.State != schemas.StateSucceeded {
+		return errTold
+	}
+	return nil
+}

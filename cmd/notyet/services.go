@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/internal/api"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/ops"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// service is a process of stages around one database, one index and one HTTP port.
+type service struct {
+	cfg    *config.Config
+	log    *zap.Logger
+	reg    *prometheus.Registry
+	kafka  kafka.Config
+	store  *store.Store
+	index  *index.Index
+	http   *ops.Server
+	life   *lifecycle
+	closes []func() // in the order of opening
+}
+
+// openService opens what every service needs. The port comes first: a mistake about it should cost nothing.
+func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *service, err error) {
+	s = &service{cfg: cfg, log: log, reg: ops.NewRegistry()}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	s.http = ops.New(ops.Config{Addr: cfg.HTTP.Addr, Pprof: cfg.HTTP.Pprof}, s.reg, log)
+	s.life = &lifecycle{log: log, patience: cfg.StopTimeout, stopping: s.http.Stopping}
+	if err := s.http.Listen(); err != nil {
+		return s, usageError{err}
+	}
+	s.onClose(func() { _ = s.http.Close() })
+	if s.kafka, err = kafkaConfig(cfg); err != nil {
+		return s, err
+	}
+	icfg, err := indexConfig(cfg)
+	if err != nil {
+		return s, err
+	}
+	if s.store, err = openStore(ctx, cfg, log); err != nil {
+		return s, err
+	}
+	s.onClose(func() { _ = s.store.Close() })
+	if s.index, err = index.New(icfg, log); err != nil {
+		return s, err
+	}
+	s.onClose(s.index.Close)
+	s.http.Check("mysql", s.store.Ping)
+	s.http.Check("redis", s.index.Ping)
+	return s, s.mountAPI()
+}
+
+func (s *service) mountAPI() error {
+	producer, err := kafka.NewProducer(s.kafka, s.log, kgo.RecordPartitioner(api.Partitioner()))
+	if err != nil {
+		return err
+	}
+	s.onClose(producer.Close)
+	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) })
+	local := api.NewLocal(s.store, deadletter.NewLocal(s.store, s.index, s.log))
+	api.Mount(s.http.Mux(), local, api.NewPublisher(producer), api.Config{Version: version, Intakes: intakes(s.cfg)})
+	s.life.add("http", s.http.Run)
+	return nil
+}
+
+func (s *service) onClose(f func()) { s.closes = append(s.closes, f) }
+
+// close gives back what was opened, the last first.
+func (s *service) close() {
+	for i := len(s.closes) - 1; i >= 0; i-- {
+		s.closes[i]()
+	}
+	s.closes = nil
+}
+
+// addScanner makes the scanner one of the parts.
+func (s *service) addScanner() error {
+	cfg := scanner.Config{
+		Group: s.cfg.Scanner.Group, Intake: s.cfg.IntakeNames(), Reports: s.cfg.Reports.Topic, Results: s.cfg.Results.Topic,
+		IntakeLimits: map[string]schemas.Limits{}, Window: s.cfg.Window,
+	}
+	for _, in := range intakes(s.cfg) {
+		cfg.IntakeLimits[in.Topic] = in.Limits
+	}
+	sc, err := scanner.New(s.kafka, s.store, s.index, cfg, s.reg, s.log)
+	if err != nil {
+		return fmt.Errorf("setting the scanner up: %w", err)
+	}
+	s.http.Check("scanner", sc.Ready)
+	s.life.add("scanner", sc.Run)
+	return nil
+}
+
+// addDispatcher makes the dispatcher one of the parts; memberID is its name in the election.
+func (s *service) addDispatcher(members election.Source, memberID string) error {
+	sent, err := sendlog.Open(s.cfg.SendLog.Dir, sendlog.Config{Retention: s.cfg.SendLog.Retention}, s.log)
+	if err != nil {
+		return fmt.Errorf("%w (sendlog.dir says where it is; each dispatcher needs its own)", err)
+	}
+	s.onClose(func() {
+		if err := sent.Close(); err != nil {
+			s.log.Warn("closing the send log failed", zap.Error(err))
+		}
+	})
+	d := s.cfg.Dispatcher
+	disp, err := dispatcher.New(s.kafka, s.store, s.index, members, sent, dispatcher.Config{
+		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, Window: s.cfg.Window,
+		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: s.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout,
+	}, s.reg, s.log)
+	if err != nil {
+		return fmt.Errorf("setting the dispatcher up: %w", err)
+	}
+	s.http.Check("dispatcher", disp.Ready)
+	s.life.add("dispatcher", disp.Run)
+	return nil
+}
+
+// zookeeper is the election among several dispatchers.
+func (s *service) zookeeper() (*election.ZooKeeper, error) {
+	z := s.cfg.ZooKeeper
+	members, err := election.NewZooKeeper(election.Config{
+		Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, MemberID: s.cfg.Dispatcher.MemberID, Slots: s.store.SlotCount,
+	}, s.store, s.log)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return members, nil
+}
+
+// run serves until ctx ends or a part fails, then stops everything and closes what was opened.
+func (s *service) run(ctx context.Context, name string) error {
+	s.log.Info("started", zap.String("service", name), zap.String("version", version), zap.String("http", s.http.Addr()))
+	return s.life.run(ctx)
+}

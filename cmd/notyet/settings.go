@@ -1,0 +1,77 @@
+package main
+
+import (
+	"io"
+	"strings"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/notyet/notyet/internal/config"
+)
+
+// settings are the flags of every command. What has no flag of its own is set by --set.
+type settings struct {
+	Config   string   `group:"Settings" help:"Read settings from this YAML file." placeholder:"FILE" short:"c"`
+	Set      []string `group:"Settings" help:"Set any one key, as in the file: --set dispatcher.look-ahead=1s" placeholder:"KEY=VALUE" sep:"none"`
+	HTTPAddr string   `group:"Settings" help:"Where to serve, or to find, health and API (http.addr)." name:"http-addr" placeholder:"HOST:PORT"`
+	LogLevel string   `group:"Settings" help:"debug, info, warn or error (log.level)." placeholder:"LEVEL"`
+}
+
+// servers are the flags of commands that talk to real ones.
+type servers struct {
+	KafkaBrokers     string `group:"Settings" help:"kafka.brokers" name:"kafka-brokers" placeholder:"HOST:PORT,…"`
+	MySQLDSN         string `group:"Settings" help:"mysql.dsn; other users can see flags, so better NOTYET_MYSQL_DSN" name:"mysql-dsn" placeholder:"DSN"`
+	RedisAddrs       string `group:"Settings" help:"redis.addrs" name:"redis-addrs" placeholder:"HOST:PORT,…"`
+	ZooKeeperServers string `group:"Settings" help:"zookeeper.servers" name:"zookeeper-servers" placeholder:"HOST:PORT,…"`
+}
+
+// asJSON is the flag of every command that prints something.
+type asJSON struct {
+	JSON bool `help:"Print JSON." name:"json"`
+}
+
+// load reads the configuration from everywhere it can come from.
+func (a *app) load(s settings, more servers, src config.Sources) (*config.Config, error) {
+	flags := map[string]string{
+		"http.addr": s.HTTPAddr, "log.level": s.LogLevel, "kafka.brokers": more.KafkaBrokers, "mysql.dsn": more.MySQLDSN,
+		"redis.addrs": more.RedisAddrs, "zookeeper.servers": more.ZooKeeperServers,
+	}
+	for key, value := range flags {
+		if value == "" {
+			delete(flags, key)
+		}
+	}
+	for _, pair := range s.Set {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, usage("--set %q: write KEY=VALUE", pair)
+		}
+		flags[key] = value
+	}
+	src.File, src.Environ, src.Flags = s.Config, a.environ, flags
+	return config.Load(src)
+}
+
+// quiet are the defaults of commands that people type: their answer is on stdout, a log would only be in the way.
+var quiet = map[string]string{"log.level": "warn", "log.format": "console"}
+
+// client loads the configuration for such a command.
+func (a *app) client(s settings, more servers) (*config.Config, error) {
+	return a.load(s, more, config.Sources{Defaults: quiet})
+}
+
+func newLogger(cfg config.Log, w io.Writer) *zap.Logger {
+	level := zapcore.InfoLevel
+	_ = level.Set(cfg.Level) // has been checked
+	enc := zap.NewProductionEncoderConfig()
+	enc.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	enc.EncodeDuration = zapcore.StringDurationEncoder
+	encoder := zapcore.NewJSONEncoder(enc)
+	if cfg.Format == "console" {
+		enc.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		enc.EncodeLevel = zapcore.CapitalLevelEncoder
+		encoder = zapcore.NewConsoleEncoder(enc)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+)
+
+// tail reads the results topic from a place that is known before anything is asked, so that no answer can be missed.
+type tail struct {
+	client *kgo.Client
+	topic  string
+	unread []event
+}
+
+// event is a result with the JSON that it came in.
+type event struct {
+	schemas.Event
+	raw json.RawMessage
+}
+
+// about tells whether the event is about this task. A rejection may not know its topic.
+func (e event) about(topic, id string) bool {
+	return e.ID == id && (e.Topic == topic || e.Topic == "" && e.State == schemas.StateRejected)
+}
+
+// openTail begins at the end of the results topic as it is now.
+func openTail(ctx context.Context, cfg *config.Config, log *zap.Logger) (*tail, error) {
+	return openResults(ctx, cfg, log, false)
+}
+
+func openResults(ctx context.Context, cfg *config.Config, log *zap.Logger, fromStart bool) (*tail, error) {
+	kcfg, err := kafkaConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	// An answer of a transaction that was taken back is none.
+	client, err := kafka.New(kcfg, log, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		return nil, err
+	}
+	t := &tail{client: client, topic: cfg.Results.Topic}
+	if err := reach(ctx, cfg, client); err != nil {
+		t.close()
+		return nil, err
+	}
+	if err := t.seek(ctx, fromStart); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *tail) seek(ctx context.Context, fromStart bool) error {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	list := kadm.NewClient(t.client).ListEndOffsets
+	if fromStart {
+		list = kadm.NewClient(t.client).ListStartOffsets
+	}
+	offsets, err := list(ctx, t.topic)
+	if err == nil {
+		err = offsets.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("looking at the results topic %s (`notyet migrate` makes it): %w", t.topic, err)
+	}
+	from := map[int32]kgo.Offset{}
+	offsets.Each(func(o kadm.ListedOffset) { from[o.Partition] = kgo.NewOffset().At(o.Offset) })
+	t.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{t.topic: from})
+	return nil
+}
+
+func (t *tail) close() { t.client.Close() }
+
+// next waits for one event, and passes over records that are none.
+func (t *tail) next(ctx context.Context) (event, error) {
+	for len(t.unread) == 0 {
+		fetches := t.client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return event{}, err
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if e, err := schemas.DecodeEvent(r); err == nil {
+				t.unread = append(t.unread, event{Event: e, raw: r.Value})
+			}
+		})
+	}
+	e := t.unread[0]
+	t.unread = t.unread[1:]
+	return e, nil
+}
+
+// until waits for the first event that is wanted.
+func (t *tail) until(ctx context.Context, wanted func(event) bool) (event, error) {
+	for {
+		e, err := t.next(ctx)
+		if err != nil || wanted(e) {
+			return e, err
+		}
+	}
+}
+
+// event prints one event.
+func (a *app) event(e event, asJSON bool) error {
+	if asJSON {
+		return a.line(e.raw)
+	}
+	fmt.Fprintln(a.stdout, eventText(e.Event))
+	return nil
+}
+
+func eventText(e schemas.Event) string {
+	words := []string{stamp(e.At), fmt.Sprintf("%-10s", e.State), e.Topic, plain(e.ID)}
+	if e.Attempt > 0 {
+		words = append(words, fmt.Sprintf("attempt %d, %d ms late", e.Attempt, e.Lateness))
+	}
+	if e.Reason != "" {
+		words = append(words, "("+plain(e.Reason)+")")
+	}
+	return strings.Join(words, " ")
+}

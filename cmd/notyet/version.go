@@ -1,0 +1,17 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+)
+
+type versionCmd struct{ asJSON }
+
+// Run prints what this program is.
+func (c *versionCmd) Run(a *app) error {
+	if c.JSON {
+		return a.json(map[string]string{"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+	}
+	fmt.Fprintf(a.stdout, "notyet %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return nil
+}

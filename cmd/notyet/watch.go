@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+type watchCmd struct {
+	settings
+	servers
+	asJSON
+	Topic     string   `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
+	ID        string   `help:"Only this task." name:"id" placeholder:"ID"`
+	State     []string `help:"Only these states: succeeded, cancelled, dead, rejected, …" placeholder:"STATE,…"`
+	FromStart bool     `help:"Begin with the oldest event that is kept, not with the next one."`
+	Count     int      `help:"Leave after this many events." placeholder:"N" short:"n"`
+}
+
+// Help is part of --help.
+func (watchCmd) Help() string {
+	return `Follows the results topic until interrupted. What a task tells there is its notyet-events: final by default when it has
+an id of its caller's, none when it has not.
+
+Examples:
+  notyet watch
+  notyet watch -t orders --state dead,rejected --json | jq -r .reason
+  notyet watch --id 4711 --from-start -n 1`
+}
+
+// Run prints events as they come.
+func (c *watchCmd) Run(a *app) error {
+	for _, s := range c.State {
+		if !slices.Contains(schemas.States(), schemas.State(s)) {
+			return usage("--state %q is none of %v", s, schemas.States())
+		}
+	}
+	cfg, err := a.client(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	results, err := openResults(a.ctx, cfg, newLogger(cfg.Log, a.stderr), c.FromStart)
+	if err != nil {
+		return err
+	}
+	defer results.close()
+	for n := 0; c.Count <= 0 || n < c.Count; n++ {
+		e, err := results.until(a.ctx, c.wanted)
+		if errors.Is(err, context.Canceled) {
+			return nil // interrupted, which is how it ends
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.event(e, c.JSON); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *watchCmd) wanted(e event) bool {
+	return (c.Topic == "" || e.Topic == c.Topic) && (c.ID == "" || e.ID == c.ID) && (len(c.State) == 0 || slices.Contains(c.State, string(e.State)))
+}
