@@ -40,7 +40,7 @@ type Config struct {
 	// Results is the topic that events go to. Default notyet.results.
 	Results string
 	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer stalls of the database
-	// without lateness; a cancel of a claimed task answers too_late. Default 500 ms.
+	// without lateness; a cancel of a claimed task answers too_late. Default 200 ms.
 	LookAhead time.Duration
 	// Window is the near future that the index holds. Default 2 h.
 	Window time.Duration
@@ -58,7 +58,7 @@ type Config struct {
 
 func (c Config) withDefaults() (Config, error) {
 	def(&c.Results, schemas.TopicResults)
-	def(&c.LookAhead, 500*time.Millisecond)
+	def(&c.LookAhead, 200*time.Millisecond)
 	def(&c.Window, 2*time.Hour)
 	def(&c.StageTasks, 100_000)
 	def(&c.StageBytes, 256<<20)

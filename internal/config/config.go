@@ -148,7 +148,7 @@ type Scanner struct {
 type Dispatcher struct {
 	// MemberID names this process among the dispatchers. Default host, process id and a random part.
 	MemberID string `key:"member-id"`
-	// LookAhead is how long before its due time a task is taken; from then on a cancel is too late. Default 500ms.
+	// LookAhead is how long before its due time a task is taken; from then on a cancel is too late. Default 200ms.
 	LookAhead time.Duration `key:"look-ahead"`
 	// StageTasks and StageBytes bound what waits in memory for its instant. Default 100000 and 256MiB.
 	StageTasks int  `key:"stage-tasks"`
@@ -199,7 +199,7 @@ func Default() Config {
 		Reports:    Topic{schemas.TopicReports},
 		Results:    Topic{schemas.TopicResults},
 		Scanner:    Scanner{Group: "notyet-scanner"},
-		Dispatcher: Dispatcher{LookAhead: 500 * time.Millisecond, StageTasks: 100_000, StageBytes: 256 << 20, DrainTimeout: 20 * time.Second},
+		Dispatcher: Dispatcher{LookAhead: 200 * time.Millisecond, StageTasks: 100_000, StageBytes: 256 << 20, DrainTimeout: 20 * time.Second},
 		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour},
 		Migrate:    Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},

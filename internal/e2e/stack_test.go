@@ -178,6 +178,12 @@ func (s *stack) scanner() *process {
 }
 
 func (s *stack) dispatcher(id string) *process {
+	return s.dispatcherWith(dispatcher.Config{MemberID: id})
+}
+
+func (s *stack) dispatcherWith(cfg dispatcher.Config) *process {
+	id := cfg.MemberID
+	cfg.Results = s.results
 	sent, err := sendlog.Open(s.t.TempDir(), sendlog.Config{}, s.log)
 	require.NoError(s.t, err)
 	var members election.Source
@@ -187,7 +193,7 @@ func (s *stack) dispatcher(id string) *process {
 	} else {
 		members = election.NewLocal(id, s.store.SlotCount, s.store)
 	}
-	d, err := dispatcher.New(s.kafka, s.store, s.newIndex(), members, sent, dispatcher.Config{MemberID: id, Results: s.results}, prometheus.NewRegistry(), s.log)
+	d, err := dispatcher.New(s.kafka, s.store, s.newIndex(), members, sent, cfg, prometheus.NewRegistry(), s.log)
 	require.NoError(s.t, err)
 	return s.start(func(ctx context.Context) error {
 		defer func() { _ = sent.Close() }()
