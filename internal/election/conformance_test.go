@@ -56,15 +56,15 @@ func TestSlotsGrowOnline(t *testing.T) {
 // patient members look by themselves every 13 s only, so that what happens sooner is the watches' doing.
 func patient(c *Config) { c.SessionTimeout = time.Minute }
 
-func TestCleanLeaveIsSeenAtOnce(t *testing.T) {
+func TestJoiningAndLeavingAreSeenAtOnce(t *testing.T) {
 	onBoth(t, func(e *ensemble) {
+		began := time.Now()
 		a := e.start("a", patient)
 		e.settle(a)
 		b := e.start("b", patient)
 		e.settle(a, b)
 		c := e.start("c", patient)
 		e.settle(a, b, c)
-		began := time.Now()
 		a.leave() // the leader
 		e.settle(b, c)
 		require.False(e.t, b.Alive("a"))

@@ -156,21 +156,27 @@ func (c *countingEpochs) NextEpoch(context.Context) (int64, error) {
 // member is a running ZooKeeper whose history is checked: its epochs never fall.
 type member struct {
 	*ZooKeeper
-	id     string
 	leave  func() // cancels and waits for Run
 	mu     sync.Mutex
 	epochs []int64
 	lapses int // times that trust was found lost after it had been there
 }
 
-func (e *ensemble) start(id string, change ...func(*Config)) *member {
+// member makes one that does not run yet.
+func (e *ensemble) member(id string, change ...func(*Config)) *ZooKeeper {
 	cfg := Config{Servers: []string{e.server}, Root: e.root, MemberID: id, SessionTimeout: sessionTimeout, Slots: func(context.Context) (int, error) { return int(e.slots.Load()), nil }}
 	for _, c := range change {
 		c(&cfg)
 	}
 	z, err := NewZooKeeper(cfg, e.epochs, zaptest.NewLogger(e.t, zaptest.Level(zap.InfoLevel)))
 	require.NoError(e.t, err)
-	m := &member{ZooKeeper: z, id: cfg.MemberID}
+	return z
+}
+
+// start runs one until it is told to leave or the test ends.
+func (e *ensemble) start(id string, change ...func(*Config)) *member {
+	z := e.member(id, change...)
+	m := &member{ZooKeeper: z}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	ended := make(chan struct{})
