@@ -134,11 +134,11 @@ func moved(prev, next sharing) int {
 // ask reads the slot count, and takes an epoch if wanted, unless a question is under way or it is too early for another.
 // It returns when to try again at the latest; an answer wakes the term by itself.
 func (l *leader) ask(withEpoch bool) time.Duration {
-	if rest := time.Until(l.resume); rest > 0 && !l.asking {
-		return rest
-	}
 	if l.asking {
 		return l.t.window
+	}
+	if rest := time.Until(l.resume); rest > 0 {
+		return rest
 	}
 	l.asking, l.asked = true, time.Now()
 	l.t.calls.Go(func() {
