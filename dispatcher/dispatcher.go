@@ -94,12 +94,14 @@ type Dispatcher struct {
 	log     *zap.Logger
 	metrics *metrics
 	client  *kgo.Client
+	solo    *kgo.Client // sends one record at a time: see soloLoop
+	failure chan error
 	sources *sources
 
 	suspended atomic.Bool // trust was lost: nothing is sent until the epochs have been checked again
 	stopping  atomic.Bool
 
-	claimKick, sweepKick, fetchKick, releaseKick, settleKick, ownKick kick
+	claimKick, sweepKick, fetchKick, releaseKick, suspectKick, settleKick, ownKick kick
 
 	waits map[[2]int64]time.Time // of the owner loop: since when a slot is waited for, by slot and epoch
 
@@ -113,6 +115,7 @@ type Dispatcher struct {
 	bytes     int
 	entries   int // tasks in memory, with or without
 	outcomes  []outcome
+	suspects  []sendable // refused, perhaps on another's account
 	exits     []exit
 	acked     map[sendlog.Key]sendlog.Outcome // what an earlier run of this process is known to have delivered
 	indexAway time.Time                       // of the settle loop: the index failed, leave it alone until then
@@ -142,12 +145,16 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, members election.S
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
 	d := &Dispatcher{
-		cfg: cfg, store: st, index: ix, members: members, sent: sent, log: log, sources: &sources{store: st},
-		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick(),
+		cfg: cfg, store: st, index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, failure: make(chan error, 1),
+		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), suspectKick: newKick(), settleKick: newKick(), ownKick: newKick(),
 		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, fetching: newFetchQueue(),
 	}
 	d.metrics = newMetrics(reg, d)
 	if d.client, err = kafka.NewProducer(kcfg, log); err != nil {
+		return nil, err
+	}
+	if d.solo, err = kafka.NewSoloProducer(kcfg, log); err != nil {
+		d.client.Close()
 		return nil, err
 	}
 	return d, nil
@@ -176,10 +183,11 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	group.Go(func() error { d.claimLoop(loops); return nil })
 	group.Go(func() error { d.fetchLoop(loops); return nil })
 	group.Go(func() error { d.releaseLoop(loops); return nil })
+	group.Go(func() error { d.soloLoop(loops); return nil })
 	group.Go(func() error { d.settleLoop(loops); return nil })
 	group.Go(func() error { d.preheatLoop(loops); return nil })
 
-	failed := make(chan error, 1)
+	failed := make(chan error, 2)
 	go func() { failed <- members.Wait() }()
 	var err error
 	select {
@@ -187,6 +195,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		d.drain()
 	case err = <-failed:
 		err = fmt.Errorf("the election ended: %w", err)
+		failed <- nil
+	case err = <-d.failure:
 	}
 	stop()
 	_ = group.Wait()
@@ -195,10 +205,16 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer cancel()
 	_ = d.client.Flush(flush)
 	d.client.Close()
-	if ctx.Err() != nil {
-		return <-failed
+	d.solo.Close()
+	return errors.Join(err, <-failed)
+}
+
+// fail ends Run with an error that cannot be mended in this process.
+func (d *Dispatcher) fail(err error) {
+	select {
+	case d.failure <- err:
+	default:
 	}
-	return err
 }
 
 // drain waits until nothing is left to settle and every slot is given back, within the bound.

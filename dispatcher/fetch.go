@@ -2,6 +2,8 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -117,7 +119,7 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 	}
 	var rows []store.Task
 	var rest []int64
-	d.until(ctx, "reading task bodies", func() (err error) { rows, rest, err = d.store.Tasks(ctx, seqs, bytes); return err })
+	d.until(ctx, "reading task bodies", func(ctx context.Context) (err error) { rows, rest, err = d.store.Tasks(ctx, seqs, bytes); return err })
 	if len(rest) > 0 { // no room for their bodies yet
 		unread := make([]*task, len(rest))
 		for i, seq := range rest {
@@ -145,7 +147,7 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
 		}
 	}
-	d.until(ctx, "noting intents in the send log", func() error { return d.sent.AppendIntents(ctx, intents) })
+	d.until(ctx, "noting intents in the send log", func(ctx context.Context) error { return d.sent.AppendIntents(ctx, intents) })
 	if ctx.Err() != nil {
 		return
 	}
@@ -166,14 +168,23 @@ func (d *Dispatcher) lost(bySeq map[int64]*task, rows []store.Task) {
 	}
 }
 
-// until runs f until it succeeds or ctx ends.
-func (d *Dispatcher) until(ctx context.Context, what string, f func() error) {
+// until runs f, each time within a bound, until it succeeds or ctx ends. A broken send log stays broken: the dispatcher
+// ends, and another takes its slots.
+func (d *Dispatcher) until(ctx context.Context, what string, f func(context.Context) error) {
+	const bound = 30 * time.Second
 	for failures := 1; ctx.Err() == nil; failures++ {
-		err := f()
+		try, cancel := context.WithTimeout(ctx, bound)
+		err := f(try)
+		cancel()
 		if err == nil {
 			return
 		}
 		d.metrics.retries.Inc()
+		if errors.Is(err, sendlog.ErrBroken) {
+			d.fail(fmt.Errorf("%s: %w", what, err))
+			<-ctx.Done()
+			return
+		}
 		if ctx.Err() == nil {
 			d.log.Warn("trying again", zap.String("doing", what), zap.Error(err))
 		}

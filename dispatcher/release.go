@@ -141,6 +141,41 @@ func (d *Dispatcher) answered(t *task, r *kgo.Record, err error) {
 	}
 }
 
+// soloLoop sends again, one at a time, records that were refused together with others: when one record of a partition
+// fails for good, the producer fails all it holds for that partition with the same error, and the others are innocent.
+func (d *Dispatcher) soloLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.suspectKick:
+		}
+		d.mu.Lock()
+		suspects := d.suspects
+		d.suspects = nil
+		d.mu.Unlock()
+		for _, s := range suspects {
+			if s.task.line.isAbandoned(d) || ctx.Err() != nil {
+				continue
+			}
+			r, err := d.solo.ProduceSync(ctx, s.record).First()
+			if ctx.Err() != nil {
+				return
+			}
+			d.mu.Lock()
+			d.outcomes = append(d.outcomes, outcome{task: s.task, at: nowMillis(), partition: r.Partition, offset: r.Offset, err: err, alone: true})
+			d.mu.Unlock()
+			d.settleKick.now()
+		}
+	}
+}
+
+func (l *line) isAbandoned(d *Dispatcher) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return l.abandoned
+}
+
 // unreported ends the wait for a report: another attempt after its backoff, or none is left. mu is held.
 func (d *Dispatcher) unreported(t *task, now int64) {
 	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)

@@ -23,6 +23,7 @@ type outcome struct {
 	offset    int64
 	err       error
 	known     bool // from the send log: it is noted there already
+	alone     bool // it was sent by itself: an error is about nothing else
 }
 
 // exit is a task that leaves its line, with the event that tells of it.
@@ -67,7 +68,7 @@ func (d *Dispatcher) note(ctx context.Context) {
 	}
 	entries := make([]sendlog.Outcome, 0, len(outcomes))
 	for _, o := range outcomes {
-		if o.known {
+		if o.known || o.err != nil && kafka.NeighboursToo(o.err) && !o.alone {
 			continue
 		}
 		e := sendlog.Outcome{Seq: uint64(o.task.seq), Attempt: int32(o.task.attempt + 1), Acked: o.err == nil, Partition: o.partition, Offset: o.offset, At: o.at}
@@ -76,7 +77,7 @@ func (d *Dispatcher) note(ctx context.Context) {
 		}
 		entries = append(entries, e)
 	}
-	d.until(ctx, "noting outcomes in the send log", func() error { return d.sent.AppendOutcomes(ctx, entries) })
+	d.until(ctx, "noting outcomes in the send log", func(ctx context.Context) error { return d.sent.AppendOutcomes(ctx, entries) })
 	if ctx.Err() != nil {
 		return
 	}
@@ -104,6 +105,9 @@ func (d *Dispatcher) conclude(o outcome) bool {
 		return false
 	}
 	switch {
+	case o.err != nil && kafka.Permanent(o.err) && kafka.NeighboursToo(o.err) && !o.alone:
+		d.suspects = append(d.suspects, sendable{t, t.record})
+		d.suspectKick.now()
 	case o.err != nil && kafka.Permanent(o.err):
 		d.log.Info("a task cannot be delivered", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
 		d.buryLocked(t, store.KindDead, "kafka refused it: "+o.err.Error())
