@@ -220,12 +220,15 @@ type pages struct {
 	fail  int // at this page; 0: never
 }
 
-func (p *pages) ReplayPage(_ context.Context, f store.DeadFilter, _ bool) (Page, error) {
+func (p *pages) ReplayPage(_ context.Context, f store.DeadFilter, upTo int64, _ bool) (Page, error) {
+	if want := int64(99); len(p.sizes) > 0 && upTo != want {
+		return Page{}, errors.New("the bound of the first page must go to all others")
+	}
 	p.sizes = append(p.sizes, f.Limit)
 	if len(p.sizes) == p.fail {
 		return Page{}, errors.New("gone")
 	}
-	out := Page{}
+	out := Page{UpTo: 99}
 	for id := f.After + 1; id <= min(p.all, f.After+int64(f.Limit)); id++ {
 		out.Letters = append(out.Letters, store.Replayed{ID: id})
 	}
@@ -235,9 +238,9 @@ func (p *pages) ReplayPage(_ context.Context, f store.DeadFilter, _ bool) (Page,
 	return out, nil
 }
 
-func (p *pages) PurgePage(ctx context.Context, f store.DeadFilter) (int64, int64, error) {
-	page, err := p.ReplayPage(ctx, f, false)
-	return int64(len(page.Letters)), page.Next, err
+func (p *pages) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (Purged, error) {
+	page, err := p.ReplayPage(ctx, f, upTo, false)
+	return Purged{Deleted: int64(len(page.Letters)), Next: page.Next, UpTo: page.UpTo}, err
 }
 
 func TestPaging(t *testing.T) {
@@ -322,4 +325,42 @@ func TestExport(t *testing.T) {
 		require.Equal(t, fmt.Sprint(want-1), l.TaskID)
 		require.Equal(t, "v", *l.Value)
 	}
+}
+
+// mortal is a Pager whose replayed tasks die again at once.
+type mortal struct {
+	*Local
+	g     *graveyard
+	pages int
+}
+
+func (m *mortal) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error) {
+	m.pages++
+	page, err := m.Local.ReplayPage(ctx, f, upTo, dryRun)
+	for range page.Letters {
+		m.g.reject(fmt.Sprint("new", m.g.next))
+	}
+	return page, err
+}
+
+func TestARunEndsThoughLettersKeepComing(t *testing.T) {
+	g := newGraveyard(t)
+	for i := range 5 {
+		g.reject(fmt.Sprint(i))
+	}
+	m := &mortal{Local: g.local(nil), g: g}
+	r, err := Replay(t.Context(), m, store.DeadFilter{}, Options{Rate: 2})
+	require.NoError(t, err)
+	require.Equal(t, int64(5), r.Skipped, "what comes while a run goes on does not belong to it")
+	require.Equal(t, 3, m.pages)
+
+	last, err := g.LastDead(t.Context())
+	require.NoError(t, err)
+	g.reject("unseen")
+	purged, err := g.local(nil).PurgePage(t.Context(), store.DeadFilter{}, last)
+	require.NoError(t, err)
+	require.Equal(t, Purged{Deleted: 10, UpTo: last}, purged)
+	left, err := g.CountDead(t.Context(), store.DeadFilter{})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), left)
 }

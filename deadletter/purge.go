@@ -6,36 +6,49 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// Purger deletes the first letters that a filter selects, and answers how many and the id to go on after (0: no more).
+// Purged says how far a purge has come.
+type Purged struct {
+	Deleted int64 `json:"deleted"`
+	Next    int64 `json:"next"    doc:"id to go on after; 0: that was the last page"`
+	UpTo    int64 `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
+}
+
+// Purger deletes the first letters that a filter selects, f.Limit (0: 1000) at most. upTo is as for Pager: what dies while a
+// purge runs was not meant by it.
 type Purger interface {
-	PurgePage(ctx context.Context, f store.DeadFilter) (deleted, next int64, err error)
+	PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (Purged, error)
 }
 
 // PurgePage implements Purger on the database itself.
-func (l *Local) PurgePage(ctx context.Context, f store.DeadFilter) (deleted, next int64, err error) {
-	return l.store.PurgeDead(ctx, f)
+func (l *Local) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (Purged, error) {
+	upTo, err := l.last(ctx, upTo)
+	if err != nil {
+		return Purged{}, err
+	}
+	deleted, next, err := l.store.PurgeDeadUpTo(ctx, f, upTo)
+	return Purged{Deleted: deleted, Next: next, UpTo: upTo}, err
 }
 
-// Purge deletes every letter that the filter selects, page by page; f.Limit bounds them, 0 does not. On an error it
+// Purge deletes every letter that the filter selects and that exists when it begins, page by page; f.Limit bounds them, 0 does not. On an error it
 // answers what was deleted until then.
 func Purge(ctx context.Context, p Purger, f store.DeadFilter, progress func(Progress)) (int64, error) {
 	const pageSize = 1000
-	var total int64
+	var total, upTo int64
 	left := f.Limit
 	for {
 		f.Limit = pageSize
 		if left > 0 {
 			f.Limit = min(pageSize, left-int(total))
 		}
-		deleted, next, err := p.PurgePage(ctx, f)
-		total += deleted
+		page, err := p.PurgePage(ctx, f, upTo)
+		total += page.Deleted
 		if progress != nil {
 			progress(Progress{Done: total})
 		}
-		if err != nil || next == 0 || left > 0 && total >= int64(left) {
+		if err != nil || page.Next == 0 || left > 0 && total >= int64(left) {
 			return total, err
 		}
-		f.After = next
+		f.After, upTo = page.Next, page.UpTo
 	}
 }
 

@@ -19,12 +19,14 @@ const PageSize = 500
 type Page struct {
 	Letters []store.Replayed `json:"letters"`
 	Next    int64            `json:"next"    doc:"id to go on after; 0: that was the last page"`
+	UpTo    int64            `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
 }
 
-// Pager replays the first letters that a filter selects, f.Limit (0: PageSize) at most. It may be repeated: a letter is
-// replayed once.
+// Pager replays the first letters that a filter selects, f.Limit (0: PageSize) at most. upTo is the id of the last one that
+// belongs to the run; 0 with the first page: of all that there are now. Without that bound a run would meet again what it
+// has replayed and what died once more. It may be repeated: a letter is replayed once.
 type Pager interface {
-	ReplayPage(ctx context.Context, f store.DeadFilter, dryRun bool) (Page, error)
+	ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error)
 }
 
 // Local is the Pager that works on the database itself.
@@ -41,17 +43,27 @@ func NewLocal(st *store.Store, ix *index.Index, log *zap.Logger) *Local {
 
 // ReplayPage implements Pager. Order of effects: the tasks are in their lines and the letters marked, in one transaction;
 // then the index learns of them. When it does not, they are found a little later.
-func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, dryRun bool) (Page, error) {
+func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error) {
 	if f.Limit <= 0 || f.Limit > PageSize {
 		f.Limit = PageSize
 	}
-	letters, err := l.store.DeadLetters(ctx, f)
-	if err != nil || len(letters) == 0 {
-		return Page{Letters: []store.Replayed{}}, err
+	upTo, err := l.last(ctx, upTo)
+	if err != nil {
+		return Page{}, err
 	}
-	page := Page{}
+	letters, err := l.store.DeadLetters(ctx, f)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Letters: []store.Replayed{}, UpTo: upTo}
 	if len(letters) == f.Limit {
 		page.Next = letters[len(letters)-1].ID
+	}
+	for n := len(letters); n > 0 && letters[n-1].ID > upTo; n-- {
+		letters, page.Next = letters[:n-1], 0
+	}
+	if len(letters) == 0 {
+		return page, nil
 	}
 	if dryRun {
 		page.Letters, err = l.rehearse(ctx, letters)
@@ -67,6 +79,14 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, dryRun bool)
 	}
 	l.hint(ctx, places)
 	return page, nil
+}
+
+// last is the bound of a run: the given one, or the last letter that there is now.
+func (l *Local) last(ctx context.Context, upTo int64) (int64, error) {
+	if upTo > 0 {
+		return upTo, nil
+	}
+	return l.store.LastDead(ctx)
 }
 
 func (l *Local) hint(ctx context.Context, places []store.Place) {
@@ -130,14 +150,14 @@ const underWay = "a newer task of this topic and id is under way"
 
 // Progress is how far a replay or a purge has come.
 type Progress struct {
-	Done    int64 `json:"done"`    // replayed, or purged
-	Skipped int64 `json:"skipped"` // see Reasons
+	Done    int64 // replayed, or purged
+	Skipped int64 // see Result.Reasons
 }
 
 // Result is what a whole replay came to.
 type Result struct {
 	Progress
-	Reasons map[string]int64 `json:"reasons,omitempty"` // why letters were skipped, and how many
+	Reasons map[string]int64 // why letters were skipped, and how many
 }
 
 // Options of Replay. The zero value replays everything at once, as fast as the database takes it.
@@ -152,11 +172,12 @@ type Options struct {
 	Each func(store.Replayed)
 }
 
-// Replay pages through all letters that the filter selects; f.Limit bounds them, 0 does not. On an error, and when ctx
+// Replay pages through all letters that the filter selects and that exist when it begins; f.Limit bounds them, 0 does not.
+// On an error, and when ctx
 // ends, it answers what was done until then; run again, it goes on from there.
 func Replay(ctx context.Context, pager Pager, f store.DeadFilter, o Options) (Result, error) {
 	result := Result{Reasons: map[string]int64{}}
-	began, left := time.Now(), f.Limit
+	began, left, upTo := time.Now(), f.Limit, int64(0)
 	size := PageSize
 	if o.Rate > 0 {
 		size = int(min(PageSize, max(1, o.Rate))) // about one page a second, or one letter at a time
@@ -166,10 +187,11 @@ func Replay(ctx context.Context, pager Pager, f store.DeadFilter, o Options) (Re
 		if left > 0 {
 			f.Limit = min(size, left)
 		}
-		page, err := pager.ReplayPage(ctx, f, o.DryRun)
+		page, err := pager.ReplayPage(ctx, f, upTo, o.DryRun)
 		if err != nil {
 			return result, err
 		}
+		upTo = page.UpTo
 		result.count(page, o)
 		if left > 0 {
 			if left -= len(page.Letters); left <= 0 {

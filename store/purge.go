@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -37,17 +38,32 @@ func (s *Store) CountDead(ctx context.Context, f DeadFilter) (int64, error) {
 	return n, nil
 }
 
-// PurgeDead deletes the first f.Limit dead letters (0: 1000) that the filter selects and answers how many those were and the
+// LastDead is the highest id of a dead letter; 0: there are none. A run over many pages that ends there does not meet what
+// dies while it runs.
+func (s *Store) LastDead(ctx context.Context) (int64, error) {
+	var id sql.NullInt64
+	if err := s.db.QueryRowContext(ctx, "SELECT MAX(id) FROM dead_letters").Scan(&id); err != nil {
+		return 0, fmt.Errorf("looking for the last dead letter: %w", err)
+	}
+	return id.Int64, nil
+}
+
+// PurgeDead deletes the first f.Limit dead letters (0: 1000) that the filter selects, and answers how many those were and the
 // id to go on After; 0 says that none are left. One that is replayed meanwhile stays, unless f.Replayed. The rows of dead
 // tasks are not touched: a cancel still answers that they are dead, as long as they are remembered.
-func (s *Store) PurgeDead(ctx context.Context, f DeadFilter) (deleted int64, next int64, err error) {
+func (s *Store) PurgeDead(ctx context.Context, f DeadFilter) (deleted, next int64, err error) {
+	return s.PurgeDeadUpTo(ctx, f, math.MaxInt64)
+}
+
+// PurgeDeadUpTo is PurgeDead for letters with an id up to upTo only: see LastDead.
+func (s *Store) PurgeDeadUpTo(ctx context.Context, f DeadFilter, upTo int64) (deleted, next int64, err error) {
 	limit := f.Limit
 	if limit <= 0 {
 		limit = maxRows
 	}
 	where, a := f.where()
 	ids, err := fetch(ctx, s.db, func(r *sql.Rows, id *int64) error { return r.Scan(id) },
-		"SELECT id FROM dead_letters WHERE "+where+" ORDER BY id LIMIT ?", append(a, limit)...)
+		"SELECT id FROM dead_letters WHERE "+where+" AND id <= ? ORDER BY id LIMIT ?", append(a, upTo, limit)...)
 	if err != nil {
 		return 0, 0, fmt.Errorf("selecting dead letters to purge: %w", err)
 	}

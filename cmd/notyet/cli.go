@@ -116,6 +116,9 @@ func (a *app) code(err error) int {
 		return exitDone
 	case errors.Is(err, errTold):
 		return exitFailed
+	case a.ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(a.stderr, "notyet: interrupted")
+		return exitFailed
 	}
 	fmt.Fprintln(a.stderr, "notyet:", err)
 	if errors.As(err, &bad) || errors.As(err, &badConfig) {

@@ -192,8 +192,8 @@ type deadReplayCmd struct {
 // Help is part of --help.
 func (deadReplayCmd) Help() string {
 	return whereFrom + `
-Each letter is replayed once, in the transaction that marks it: a run that was interrupted is simply started again. What
-was rejected, has been replayed ten times, or has a newer task of its id under way, is skipped. A replayed task is delivered
+Each letter is replayed once, in the transaction that marks it: a run that was interrupted is simply started again. A run
+takes what is there when it begins; what dies again meanwhile is left for another one. What was rejected, has been replayed ten times, or has a newer task of its id under way, is skipped. A replayed task is delivered
 with notyet-replay. Exit code 1 when ids were named and not all of them could be replayed.
 
 Examples:
@@ -204,8 +204,10 @@ Examples:
 
 // replayed is what replay prints.
 type replayed struct {
-	deadletter.Result
-	DryRun bool `json:"dry_run,omitempty"`
+	Replayed int64            `json:"replayed"`
+	Skipped  int64            `json:"skipped"`
+	Reasons  map[string]int64 `json:"reasons"`
+	DryRun   bool             `json:"dry_run,omitempty"`
 }
 
 // Run replays page by page.
@@ -229,7 +231,7 @@ func (c *deadReplayCmd) Run(a *app) error {
 	result, err := deadletter.Replay(a.ctx, b, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: bar.show})
 	bar.end()
 	if c.JSON {
-		err = errors.Join(err, a.json(replayed{result, c.DryRun}))
+		err = errors.Join(err, a.json(replayed{result.Done, result.Skipped, result.Reasons, c.DryRun}))
 	} else {
 		c.tell(a, result)
 	}
@@ -268,7 +270,7 @@ What is purged cannot be replayed any more; export it first if in doubt. Asks be
 
 Examples:
   notyet deadletter purge --kind rejected --until 720h
-  notyet deadletter purge --replayed --all --yes`
+  notyet deadletter purge 17 18 --yes`
 }
 
 // purged is what purge prints.

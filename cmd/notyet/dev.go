@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -99,11 +100,13 @@ func (c *devCmd) startServers(cfg *config.Config, dir string, log *zap.Logger) (
 		kcfg.Topics = append(kcfg.Topics, embedded.Topic{Name: name})
 	}
 	k, err := embedded.StartKafka(kcfg, log)
-	if errors.Is(err, embedded.ErrDataDirLocked) {
+	switch {
+	case errors.Is(err, embedded.ErrDataDirLocked):
 		return nil, fmt.Errorf("--data %s: another notyet dev uses it", c.Data)
-	}
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--kafka-addr: %w", err)}
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("--kafka-addr: %w", err)
+	case err != nil:
+		return nil, usageError{fmt.Errorf("--kafka-addr, --data: %w", err)}
 	}
 	r, err := embedded.StartRedis()
 	if err != nil {

@@ -46,7 +46,7 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 	s.http = ops.New(ops.Config{Addr: cfg.HTTP.Addr, Pprof: cfg.HTTP.Pprof}, s.reg, log)
 	s.life = &lifecycle{log: log, patience: cfg.StopTimeout, stopping: s.http.Stopping}
 	if err := s.http.Listen(); err != nil {
-		return s, usageError{err}
+		return s, err
 	}
 	s.onClose(func() { _ = s.http.Close() })
 	if s.kafka, err = kafkaConfig(cfg); err != nil {

@@ -77,19 +77,19 @@ func (c *Client) CountLetters(ctx context.Context, f store.DeadFilter) (int64, e
 }
 
 // ReplayPage implements deadletter.Pager.
-func (c *Client) ReplayPage(ctx context.Context, f store.DeadFilter, dryRun bool) (deadletter.Page, error) {
+func (c *Client) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (deadletter.Page, error) {
 	filter := newLetterFilter(f)
 	var out deadletter.Page
-	err := c.post(ctx, "/deadletters/replay", ReplayRequest{LetterFilter: filter, All: !filter.selects(), DryRun: dryRun, Limit: f.Limit}, &out)
+	err := c.post(ctx, "/deadletters/replay", ReplayRequest{LetterFilter: filter, All: !filter.selects(), DryRun: dryRun, Limit: f.Limit, UpTo: upTo}, &out)
 	return out, err
 }
 
 // PurgePage implements deadletter.Purger.
-func (c *Client) PurgePage(ctx context.Context, f store.DeadFilter) (deleted, next int64, err error) {
+func (c *Client) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (deadletter.Purged, error) {
 	filter := newLetterFilter(f)
-	var out Purged
-	err = c.post(ctx, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), Limit: f.Limit}, &out)
-	return out.Deleted, out.Next, err
+	var out deadletter.Purged
+	err := c.post(ctx, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), Limit: f.Limit, UpTo: upTo}, &out)
+	return out, err
 }
 
 func query(f LetterFilter) url.Values {
@@ -148,7 +148,7 @@ func (c *Client) do(ctx context.Context, method, path string, data []byte, into 
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("asking the API: %w", err)
+		return fmt.Errorf("no answer from the service at %s (http.addr): %w", req.URL.Host, err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)

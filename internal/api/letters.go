@@ -68,38 +68,34 @@ func (s *server) getLetter(ctx ctxType, in *letterInput) (*body[deadletter.Lette
 // ReplayRequest asks for one page to be replayed.
 type ReplayRequest struct {
 	LetterFilter
-	All    bool `json:"all,omitempty"     doc:"without a filter: really all of them"`
-	DryRun bool `json:"dry_run,omitempty" doc:"only say what would happen"`
-	Limit  int  `json:"limit,omitempty"   doc:"0: 500"                                maximum:"500" minimum:"0"`
+	All    bool  `json:"all,omitempty"     doc:"without a filter: really all of them"`
+	DryRun bool  `json:"dry_run,omitempty" doc:"only say what would happen"`
+	Limit  int   `json:"limit,omitempty"   doc:"0: 500"                                maximum:"500" minimum:"0"`
+	UpTo   int64 `json:"up_to,omitempty" doc:"that of the page before; leave it out with the first"`
 }
 
 func (s *server) replay(ctx ctxType, in *body[ReplayRequest]) (*body[deadletter.Page], error) {
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return nil, err
 	}
-	page, err := s.local.ReplayPage(ctx, in.Body.store(in.Body.Limit), in.Body.DryRun)
+	page, err := s.local.ReplayPage(ctx, in.Body.store(in.Body.Limit), in.Body.UpTo, in.Body.DryRun)
 	return &body[deadletter.Page]{page}, problem(err)
 }
 
 // PurgeRequest asks for one page to be deleted.
 type PurgeRequest struct {
 	LetterFilter
-	All   bool `json:"all,omitempty"   doc:"without a filter: really all of them"`
-	Limit int  `json:"limit,omitempty" doc:"0: 1000"                              maximum:"1000" minimum:"0"`
+	All   bool  `json:"all,omitempty"   doc:"without a filter: really all of them"`
+	Limit int   `json:"limit,omitempty" doc:"0: 1000"                              maximum:"1000" minimum:"0"`
+	UpTo  int64 `json:"up_to,omitempty" doc:"that of the page before; leave it out with the first"`
 }
 
-// Purged says how far a purge has come.
-type Purged struct {
-	Deleted int64 `json:"deleted"`
-	Next    int64 `json:"next"    doc:"id to go on after; 0: that was the last page"`
-}
-
-func (s *server) purge(ctx ctxType, in *body[PurgeRequest]) (*body[Purged], error) {
+func (s *server) purge(ctx ctxType, in *body[PurgeRequest]) (*body[deadletter.Purged], error) {
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return nil, err
 	}
-	deleted, next, err := s.local.PurgePage(ctx, in.Body.store(in.Body.Limit))
-	return &body[Purged]{Purged{deleted, next}}, problem(err)
+	page, err := s.local.PurgePage(ctx, in.Body.store(in.Body.Limit), in.Body.UpTo)
+	return &body[deadletter.Purged]{page}, problem(err)
 }
 
 // guard keeps a forgotten filter from meaning everything.
