@@ -20,7 +20,8 @@ const target = "orders"
 // fixture is a store with one intake partition and one owner of all its slots.
 type fixture struct {
 	*Store
-	t      testing.TB
+	test   testing.TB
+	t      tester // what fails: the test, or one run of a model
 	ctx    context.Context
 	now    int64
 	source Source
@@ -32,8 +33,13 @@ type fixture struct {
 	config  Config
 }
 
+type tester interface {
+	require.TestingT
+	Helper()
+}
+
 func newFixture(t testing.TB, s *Store) *fixture {
-	f := &fixture{Store: s, t: t, ctx: context.Background(), now: t0}
+	f := &fixture{Store: s, test: t, t: t, ctx: context.Background(), now: t0}
 	var err error
 	f.source, err = s.Source(f.ctx, "in", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
@@ -45,7 +51,7 @@ func (f *fixture) another() *Store {
 	if f.backend.name == "sqlite-memory" {
 		return f.Store
 	}
-	return open(f.t, f.config)
+	return open(f.test, f.config)
 }
 
 // change wraps a *schemas.Request, a schemas.Report or a *DeadLetter and gives it the next intake offset.

@@ -1,0 +1,278 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// TestModel does what callers, consumers and an owner may do, in any order, to a few ids, and holds the store to the
+// reference after every step. A failure prints the steps, made as few as possible, and the seed to repeat it with.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := open(t, Config{DSN: sqlitePrefix + ":memory:"})
+		defer s.Close()
+		require.NoError(rt, s.Migrate(t.Context(), testSlots))
+		m := &machine{fixture: newFixture(t, s), ref: &reference{now: t0, tasks: map[string]*refTask{}}}
+		m.t = rt
+		m.own()
+		for range 3 { // longer lives than rapid's average of 30 steps
+			rt.Repeat(rapid.StateMachineActions(m))
+		}
+	})
+}
+
+// machine is the store and the reference side by side. Its exported methods are the actions.
+type machine struct {
+	*fixture
+	ref   *reference
+	batch Batch // the last one
+}
+
+var modelIDs = []string{"a", "b", "c"}
+
+func (m *machine) Intake(rt *rapid.T) {
+	m.bring(rt, rapid.SliceOfN(rapid.Custom(m.record), 1, 4).Draw(rt, "records")...)
+}
+
+func (m *machine) bring(rt *rapid.T, records ...any) {
+	b := m.fixture.batch(records...)
+	of, want := map[string][]any{}, map[string][]string{}
+	for _, r := range records {
+		of[idOf(r)] = append(of[idOf(r)], r)
+	}
+	for id, some := range of {
+		want[id] = m.ref.take(id, some...)
+	}
+	m.compare(rt, want, m.apply(b))
+	m.batch = b
+}
+
+// Report says something of an attempt that has been made, or nearly.
+func (m *machine) Report(rt *rapid.T) {
+	var waiting []string
+	for _, id := range modelIDs {
+		if t := m.ref.task(id); t.attempt > 0 && !t.ended() {
+			waiting = append(waiting, id)
+		}
+	}
+	if len(waiting) == 0 {
+		rt.Skip("nothing was delivered")
+	}
+	id := rapid.SampledFrom(waiting).Draw(rt, "id")
+	m.bring(rt, drawReport(rt, id, max(m.ref.task(id).attempt-rapid.SampledFrom([]int{0, 0, 0, 1, -1}).Draw(rt, "late"), 1)))
+}
+
+// Deliver brings one task to where its report is awaited.
+func (m *machine) Deliver(rt *rapid.T) {
+	id := rapid.SampledFrom(modelIDs).Draw(rt, "id")
+	t := m.ref.task(id)
+	if t.ended() {
+		rt.Skip("it has ended")
+	}
+	to := max(t.pos, m.ref.claimed)
+	m.now = max(m.now, to)
+	m.ref.now = m.now
+	m.claim(to)
+	m.ref.claim(to)
+	m.close(rt, t.pos, id)
+}
+
+// Again brings the last batch a second time, as after a lost reply.
+func (m *machine) Again(rt *rapid.T) {
+	if m.batch.Advance == nil {
+		rt.Skip("nothing was brought yet")
+	}
+	_, err := m.Apply(m.ctx, m.batch, m.now)
+	require.ErrorIs(rt, err, ErrFenced)
+}
+
+func (m *machine) Resolve(rt *rapid.T) {
+	keys, err := m.Resolvable(m.ctx, 100)
+	require.NoError(rt, err)
+	want := map[string][]string{}
+	for _, id := range modelIDs {
+		if told := m.ref.take(id); len(told) > 0 {
+			want[id] = told
+		}
+	}
+	m.compare(rt, want, m.apply(Batch{Resolve: keys}))
+}
+
+func (m *machine) Tick(rt *rapid.T) {
+	m.now += rapid.Int64Range(1, 3000).Draw(rt, "ms")
+	m.ref.now = m.now
+}
+
+func (m *machine) Owner(rt *rapid.T) {
+	places := []int64{m.now + rapid.Int64Range(-2000, 2000).Draw(rt, "ahead")}
+	for _, id := range modelIDs {
+		places = append(places, m.ref.task(id).pos)
+	}
+	pos := max(m.ref.claimed, rapid.SampledFrom(places).Draw(rt, "to"))
+	m.claim(pos)
+	m.ref.claim(pos)
+}
+
+// Takeover changes nothing about any task.
+func (m *machine) Takeover(*rapid.T) { m.own() }
+
+// Outcomes settles what is claimed up to some place, each task with an outcome of its own.
+func (m *machine) Outcomes(rt *rapid.T) {
+	if m.ref.claimed <= m.ref.done {
+		rt.Skip("nothing is claimed")
+	}
+	places := []int64{m.ref.claimed}
+	for _, id := range modelIDs {
+		if pos := m.ref.task(id).pos; pos > m.ref.done && pos <= m.ref.claimed {
+			places = append(places, pos)
+		}
+	}
+	m.close(rt, rapid.SampledFrom(places).Draw(rt, "to"), "")
+}
+
+// close settles up to a place; the report of one task is awaited in any case.
+func (m *machine) close(rt *rapid.T, to int64, awaited string) {
+	var exits []Exit
+	for _, id := range modelIDs {
+		if t := m.ref.task(id); t.state == "claimed" && t.pos <= to {
+			if e, leaves := m.outcome(rt, id, t, id == awaited); leaves {
+				exits = append(exits, e)
+			}
+		}
+	}
+	m.settle(to, exits...)
+	m.ref.done = to
+}
+
+func (m *machine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Exit, bool) {
+	outcomes := []string{"awaiting", "retry", "back", "dead", "succeeded"}
+	if t.settings.Ack == schemas.AckNone {
+		outcomes = append(outcomes, "delivered", "delivered", "delivered")
+	}
+	if awaited {
+		outcomes = []string{"awaiting"}
+	}
+	outcome := rapid.SampledFrom(outcomes).Draw(rt, "outcome of "+id)
+	later := m.now + rapid.Int64Range(1, 3000).Draw(rt, "later")
+	e := m.exit(id, StateLine, later, t.attempt)
+	switch outcome {
+	case "delivered":
+		t.state = "delivered"
+		return e, false
+	case "awaiting":
+		e.State, t.state, t.attempt = StateReport, "waiting_report", t.attempt+1
+	case "retry":
+		e.State, t.state = StateRetry, "waiting_retry"
+	case "back":
+		t.state = "pending"
+	case "succeeded":
+		e.State, t.state, t.attempt = StateSucceeded, "succeeded", t.attempt+1
+	case "dead":
+		e.State, t.state = StateDead, "dead"
+		e.Dead = deadTask(m.row(id), KindDead, "drawn", m.now)
+		m.ref.letters++
+	}
+	e.Attempt = t.attempt
+	t.pos = max(later, m.ref.claimed+1)
+	return e, true
+}
+
+// Check compares everything that can be seen of the tasks.
+func (m *machine) Check(rt *rapid.T) {
+	waiting := 0
+	for _, id := range modelIDs {
+		want := m.ref.task(id)
+		waiting += len(want.queue)
+		got, err := m.Get(m.ctx, target, id)
+		if want.state == "" {
+			require.ErrorIs(rt, err, ErrNotFound)
+			continue
+		}
+		require.NoError(rt, err)
+		next := int64(0)
+		switch want.state {
+		case "pending", "claimed":
+			next = want.due
+		case "waiting_report", "waiting_retry":
+			next = want.pos
+		}
+		attempt, version := want.attempt, int64(-1)
+		if want.state == "delivered" {
+			attempt++
+		}
+		if got.Version != nil {
+			version = *got.Version
+		}
+		require.Equal(rt, fmt.Sprint(want.state, want.due, next, attempt, want.version, want.created),
+			fmt.Sprint(got.State, got.Due, got.Next, got.Attempt, version, got.Created), "state, due, next, attempt, version and created of %s", id)
+		if want.state != "cancelled" {
+			require.Equal(rt, want.shown(), string(m.body(id).Value), "value of %s", id)
+		}
+		if !want.ended() {
+			require.Equal(rt, want.pos, m.row(id).Pos, "place of %s", id)
+		}
+	}
+	require.Equal(rt, waiting, m.count("waiting"), "waiting requests")
+	require.Equal(rt, m.ref.letters, m.count("dead_letters"), "dead letters")
+}
+
+func (m *machine) compare(rt *rapid.T, want map[string][]string, events []schemas.Event) {
+	got := map[string][]string{}
+	for _, e := range events {
+		got[e.ID] = append(got[e.ID], string(e.State))
+	}
+	for _, id := range modelIDs {
+		require.Equal(rt, want[id], got[id], "what was told of %s", id)
+	}
+}
+
+func idOf(record any) string {
+	if r, ok := record.(*schemas.Request); ok {
+		return r.ID
+	}
+	return record.(schemas.Report).ID
+}
+
+func drawReport(rt *rapid.T, id string, attempt int) schemas.Report {
+	r := says(id, attempt, rapid.SampledFrom([]schemas.Status{schemas.StatusOK, schemas.StatusRetry, schemas.StatusRetry, schemas.StatusFail}).Draw(rt, "status"))
+	r.RetryAfter = time.Duration(rapid.SampledFrom([]int64{-1, 0, int64(time.Second)}).Draw(rt, "retry-after"))
+	return r
+}
+
+// record draws anything that may come from the intake.
+func (m *machine) record(rt *rapid.T) any {
+	id := rapid.SampledFrom(modelIDs).Draw(rt, "id")
+	v := version(rapid.SampledFrom([]int64{-1, -1, -1, 0, 1, 1, 2}).Draw(rt, "version"))
+	switch rapid.SampledFrom([]string{"schedule", "schedule", "schedule", "cancel", "fire", "report", "report"}).Draw(rt, "kind") {
+	case "cancel":
+		return m.cancel(id, v)
+	case "fire":
+		return m.fire(id, v)
+	case "report":
+		return drawReport(rt, id, rapid.IntRange(1, 3).Draw(rt, "attempt"))
+	}
+	with := []option{v, value(rapid.SampledFrom([]string{`{"n":1}`, `{"n":20}`, "text"}).Draw(rt, "value")),
+		in(time.Duration(rapid.IntRange(-1000, 4000).Draw(rt, "delay")) * ms), key(id), maxAttempts(rapid.IntRange(1, 3).Draw(rt, "attempts")),
+		fixedBackoff(time.Duration(rapid.IntRange(1, 3000).Draw(rt, "backoff")) * ms),
+		tell(rapid.SampledFrom([]schemas.Events{schemas.EventsNone, schemas.EventsFinal, schemas.EventsAll}).Draw(rt, "events"))}
+	if rapid.Bool().Draw(rt, "report wanted") {
+		with = append(with, wantReport)
+	}
+	switch rapid.SampledFrom([]string{"replace", "keep", "last", "sum", "append"}).Draw(rt, "if-exists") {
+	case "keep":
+		with = append(with, keep)
+	case "last":
+		with = append(with, merge(schemas.MergeLast), maxWait(time.Duration(rapid.IntRange(0, 3000).Draw(rt, "max-wait"))*ms))
+	case "sum":
+		with = append(with, merge(schemas.MergeSum))
+	case "append":
+		with = append(with, merge(schemas.MergeAppend))
+	}
+	return m.schedule(id, with...)
+}
