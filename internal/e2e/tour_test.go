@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The README prints these; a tour that cannot have them is told other ones.
+const (
+	printedKafka = "127.0.0.1:9092"
+	printedHTTP  = "127.0.0.1:8080"
+)
+
+// variable are the parts of the README's outputs that differ from run to run. Whatever they do not name must be the same,
+// but for empty lines at the end.
+var variable = []struct{ pattern, stand string }{
+	{`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z`, "INSTANT"},
+	{`notyet-due=\d{13}\b`, "notyet-due=MILLIS"},
+	{`\(in [0-9hms.]+\)`, "(in A WHILE)"},
+	{`\([0-9hms.]+ ago\)`, "(A WHILE ago)"},
+	{`\b\d+ ms late\b`, "SOME ms late"},
+	{`notyet-delivery=[A-Za-z0-9_-]{43}\b`, "notyet-delivery=KEY"},
+	{`notyet\.intake/[0-3](/| offset )\d+\b`, "notyet.intake/PARTITION${1}OFFSET"},
+	{` {2,}`, " "}, // columns are as wide as what stands in them
+}
+
+func normal(output string) string {
+	for _, v := range variable {
+		output = regexp.MustCompile(v.pattern).ReplaceAllString(output, v.stand)
+	}
+	return strings.TrimRight(output, "\n")
+}
+
+// tourStop is one command block of the tour with the output that is printed behind it.
+type tourStop struct{ commands, output string }
+
+// tourStops finds what is fenced as "sh tour", and what is fenced as "text" right behind it.
+func tourStops(readme string) []tourStop {
+	fences := regexp.MustCompile("(?ms)^```sh tour\n(.*?)^```\n(?:\\s*^```text\n(.*?)^```\n)?")
+	var out []tourStop
+	for _, m := range fences.FindAllStringSubmatch(readme, -1) {
+		out = append(out, tourStop{m[1], m[2]})
+	}
+	return out
+}
+
+// TestTour runs the README's tour as it is printed, against notyet dev.
+func TestTour(t *testing.T) {
+	if _, err := exec.LookPath("kcat"); err != nil {
+		require.NotEqual(t, "true", os.Getenv("CI"), "kcat is missing, and CI must run the tour")
+		t.Skip("kcat is not installed: apt-get install kcat")
+	}
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	require.NoError(t, err)
+	stops := tourStops(string(readme))
+	require.Len(t, stops, strings.Count(string(readme), "```sh tour\n"))
+	require.NotEmpty(t, stops)
+
+	d := startDev(t)
+	for _, s := range stops {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		var stdout, stderr bytes.Buffer
+		cmd := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", strings.ReplaceAll(s.commands, printedKafka, d.kafka))
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = d.dir, d.env, &stdout, &stderr
+		err := cmd.Run()
+		cancel()
+		require.NoError(t, err, "%s\n%s%s", s.commands, &stdout, &stderr)
+		require.Equal(t, normal(s.output), normal(stdout.String()), "%s\n%s", s.commands, &stderr)
+	}
+}
+
+// A check that lets anything through would not notice that the README is outdated.
+func TestTourIsComparedStrictly(t *testing.T) {
+	const printed = "2026-11-21T20:28:47.380Z succeeded  orders 4711 attempt 1, 11 ms late\n"
+	require.Equal(t, normal(printed), normal("2031-01-01T00:00:00.001Z succeeded orders 4711 attempt 1, 0 ms late\n"))
+	for _, other := range []string{
+		"2026-11-21T20:28:47.380Z dead       orders 4711 attempt 1, 11 ms late\n",
+		"2026-11-21T20:28:47.380Z succeeded  orders 4712 attempt 1, 11 ms late\n",
+		"2026-11-21T20:28:47.380Z succeeded  orders 4711 attempt 2, 11 ms late\n",
+		"20:28:47.380 succeeded  orders 4711 attempt 1, 11 ms late\n",
+		printed + printed,
+	} {
+		require.NotEqual(t, normal(printed), normal(other))
+	}
+	stops := tourStops("a\n```sh tour\nx\ny\n```\n\n```text\nz\n```\n\n```sh tour\nw\n```\n\nwords\n\n```text\nv\n```\n")
+	require.Equal(t, []tourStop{{"x\ny\n", "z\n"}, {"w\n", ""}}, stops)
+}
+
+// dev is a running notyet dev with a folder in which bin/notyet is the program.
+type dev struct {
+	dir, kafka string
+	env        []string
+}
+
+// startDev starts notyet dev on the ports that the README prints, or where one of them is taken on free ones.
+func startDev(t *testing.T) dev {
+	d := dev{dir: t.TempDir(), kafka: printedKafka}
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "NOTYET_") { // of real servers
+			d.env = append(d.env, kv)
+		}
+	}
+	out, err := exec.Command("go", "build", "-o", filepath.Join(d.dir, "bin", "notyet"), "github.com/notyet/notyet/cmd/notyet").CombinedOutput()
+	require.NoError(t, err, string(out))
+	greeting, problem := d.run(t)
+	if strings.Contains(problem, "is in use") {
+		t.Logf("%s or %s is in use: the tour runs with other ports than it prints", printedKafka, printedHTTP)
+		greeting, problem = d.run(t, "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
+		d.kafka = after(greeting, "Kafka")
+		web, err := url.Parse(after(greeting, "HTTP"))
+		require.NoError(t, err)
+		d.env = append(d.env, "NOTYET_KAFKA_BROKERS="+d.kafka, "NOTYET_HTTP_ADDR="+web.Host)
+	}
+	require.Contains(t, greeting, "notyet dev is ready", problem)
+	return d
+}
+
+// after is the first word behind the first one of a line of the greeting.
+func after(greeting, name string) string {
+	for line := range strings.Lines(greeting) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == name {
+			return words[1]
+		}
+	}
+	return ""
+}
+
+// run starts notyet dev and answers what it says by the time that it is ready, or what is wrong when it ends before.
+func (d *dev) run(t *testing.T, args ...string) (greeting, problem string) {
+	cmd := exec.Command(filepath.Join(d.dir, "bin", "notyet"), append([]string{"dev"}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stderr = d.dir, d.env, &stderr
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := make(chan string, 100)
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for in := bufio.NewScanner(stdout); in.Scan(); {
+			lines <- in.Text()
+		}
+		close(lines)
+		_, _ = io.Copy(io.Discard, stdout)
+	}()
+	deadline := time.After(time.Minute)
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				_ = cmd.Wait()
+				return greeting, stderr.String()
+			}
+			greeting += line + "\n"
+			if strings.Contains(line, "kcat -C") { // its last line
+				t.Cleanup(func() { stopDev(t, cmd, read, &stderr) })
+				return greeting, ""
+			}
+		case <-deadline:
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			require.Fail(t, "notyet dev is not ready after a minute", stderr.String())
+		}
+	}
+}
+
+func stopDev(t *testing.T, cmd *exec.Cmd, read <-chan struct{}, stderr *bytes.Buffer) {
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-read:
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("notyet dev ended with %v: %s", err, stderr)
+		}
+	case <-time.After(30 * time.Second):
+		_ = cmd.Process.Kill()
+		t.Error("notyet dev did not stop within 30 s")
+	}
+}
