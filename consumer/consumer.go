@@ -21,9 +21,12 @@ import (
 // Handler handles one message. ctx ends DrainTimeout after Run's context has; a handler that fails then is not reported,
 // its message comes again. A panic is an error like any other.
 //
+// Messages of one key in one partition are handled one after the other, others side by side: a message that is slow or
+// fails again and again holds up its own key alone.
+//
 // The error of a message that notyet delivered is reported; only a task of "notyet-ack report" is delivered again for it.
 // The error of any other message cannot be reported, nobody would send it again: it ends Run with the message
-// uncommitted.
+// uncommitted. A Retrier has such messages delivered again instead.
 type Handler func(ctx context.Context, m Message) error
 
 // Message is a record, with what notyet added to it taken apart.
@@ -50,13 +53,19 @@ type Config struct {
 	// 16.
 	Concurrency int
 
-	// MaxPoll is how many messages are taken from the client at once. The group cannot rebalance until they are handled,
-	// so MaxPoll / Concurrency × a handler's time must stay well below the client's RebalanceTimeout (default 60s).
-	// Default 256.
+	// MaxPoll is how many messages are taken from the client and not yet handled. Default 256.
 	MaxPoll int
 
-	// DrainTimeout is how long handlers and reports may go on when Run's context has ended, and after them the last
-	// commit. Default 10s.
+	// MaxHold is how long more messages are taken while earlier ones are being handled. The group cannot rebalance
+	// meanwhile, nor until the last of them is handled: MaxHold + MaxPoll / Concurrency × a handler's time must stay below
+	// the client's RebalanceTimeout (default 60s), or the group goes on without this member. When MaxHold is over, the
+	// messages of all keys wait for the slowest handler: raise RebalanceTimeout for handlers that take minutes. Default a
+	// third of RebalanceTimeout.
+	MaxHold time.Duration
+
+	// DrainTimeout is how long handlers and reports may go on when Run's context has ended; then the handlers' context
+	// ends, too, and a second later those that go on are left behind (ErrAbandoned). The last commit has as long again.
+	// Default 10s.
 	DrainTimeout time.Duration
 
 	// Guard remembers handled deliveries. Default nil: none.
@@ -97,8 +106,8 @@ func New(client *kgo.Client, c Config) (*Consumer, error) {
 			return nil, fmt.Errorf("making consumer: the client lacks kgo.%s", name)
 		}
 	}
-	if c.Concurrency < 0 || c.MaxPoll < 0 || c.DrainTimeout < 0 {
-		return nil, errors.New("making consumer: negative Concurrency, MaxPoll or DrainTimeout")
+	if c.Concurrency < 0 || c.MaxPoll < 0 || c.MaxHold < 0 || c.DrainTimeout < 0 {
+		return nil, errors.New("making consumer: negative Concurrency, MaxPoll, MaxHold or DrainTimeout")
 	}
 	if c.Reporter == nil {
 		c.Reporter = client
@@ -112,6 +121,9 @@ func New(client *kgo.Client, c Config) (*Consumer, error) {
 	if c.MaxPoll == 0 {
 		c.MaxPoll = 256
 	}
+	if c.MaxHold == 0 {
+		c.MaxHold = client.OptValue(kgo.RebalanceTimeout).(time.Duration) / 3
+	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = 10 * time.Second
 	}
@@ -122,10 +134,10 @@ func New(client *kgo.Client, c Config) (*Consumer, error) {
 }
 
 // Run handles messages until ctx ends (nil), the client is closed, or something happens that it must not pass over: a
-// report or a commit that Kafka refuses, or an error about a message that notyet did not deliver.
+// report or a commit that Kafka refuses, an error about a message that notyet did not deliver, or ErrAbandoned.
 //
-// Order of effects, per poll: handle, report and wait for Kafka to have the reports, then commit the messages before the
-// first unhandled one of each partition.
+// Order of effects, per message: handle, report and wait for Kafka to have the report, then commit, and never past the
+// first unhandled message of a partition.
 //
 // Close the client after Run: what it has polled and not committed comes again to the next owner of the partition, and
 // not to this client.
@@ -133,16 +145,7 @@ func (c *Consumer) Run(ctx context.Context, handle Handler) error {
 	work, stop := outlive(ctx, c.DrainTimeout)
 	defer stop()
 	for ctx.Err() == nil {
-		fetches := c.client.PollRecords(ctx, c.MaxPoll)
-		if fetches.IsClientClosed() {
-			return fmt.Errorf("polling: %w", kgo.ErrClientClosed)
-		}
-		fetches.EachError(func(topic string, partition int32, err error) {
-			if ctx.Err() == nil {
-				c.OnError(Message{}, fmt.Errorf("fetching %s/%d: %w", topic, partition, err))
-			}
-		})
-		err := c.batch(ctx, work, handle, fetches.Records())
+		err := c.window(ctx, work, handle)
 		c.client.AllowRebalance()
 		if err != nil {
 			return err
@@ -151,24 +154,18 @@ func (c *Consumer) Run(ctx context.Context, handle Handler) error {
 	return nil
 }
 
-// batch handles, reports and commits what one poll gave.
-func (c *Consumer) batch(ctx, work context.Context, handle Handler, records []*kgo.Record) error {
-	if len(records) == 0 {
-		return nil
+// poll takes up to n messages; none when ctx ends.
+func (c *Consumer) poll(ctx context.Context, n int) ([]*kgo.Record, error) {
+	fetches := c.client.PollRecords(ctx, n)
+	if fetches.IsClientClosed() {
+		return nil, fmt.Errorf("polling: %w", kgo.ErrClientClosed)
 	}
-	b := newBatch(c, handle, records)
-	failure := b.run(ctx, work)
-	last, stop := outlive(ctx, c.DrainTimeout) // a bound of its own: the handlers may have used up theirs
-	defer stop()
-	err := c.client.CommitRecords(last, b.prefix()...)
-	switch {
-	case err == nil:
-	case overtaken(err):
-		c.OnError(Message{}, fmt.Errorf("committing: %w", err))
-	default:
-		failure = errors.Join(failure, fmt.Errorf("committing: %w", err))
-	}
-	return failure
+	fetches.EachError(func(topic string, partition int32, err error) {
+		if ctx.Err() == nil {
+			c.OnError(Message{}, fmt.Errorf("fetching %s/%d: %w", topic, partition, err))
+		}
+	})
+	return fetches.Records(), nil
 }
 
 // outlive is a context that ends d after ctx has.

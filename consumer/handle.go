@@ -1,0 +1,93 @@
+package consumer
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// message takes a record apart. One whose notyet headers are damaged is none of notyet's: it is handled as it is.
+func message(r *kgo.Record) Message {
+	d, rest, err := schemas.ParseDelivery(r)
+	if err != nil {
+		return Message{Record: r, Headers: r.Headers}
+	}
+	return Message{Record: r, Headers: rest, Delivery: &d}
+}
+
+// one handles one message and sends its report.
+func (w *window) one(e *entry) {
+	m := message(e.record)
+	returned := false
+	defer func() {
+		if !returned { // runtime.Goexit, as a test's FailNow does: nobody knows what has been done
+			w.fail(fmt.Errorf("handling %s: its goroutine was ended", place(e.record)))
+			w.finish(e, false)
+		}
+	}()
+	err := contained(func() error { return w.guarded(m) })
+	returned = true
+	if err != nil {
+		w.OnError(m, err)
+	}
+	switch {
+	case err != nil && w.work.Err() != nil: // most likely because of that: it comes again, as the same attempt
+		w.finish(e, false)
+	case m.Delivery != nil:
+		w.report(e, m, outcome(err))
+	case err != nil:
+		w.fail(fmt.Errorf("handling %s: %w", place(e.record), err))
+		w.finish(e, false)
+	default:
+		w.finish(e, true)
+	}
+}
+
+// report sends the report; only with it is the message handled. The promise does nothing but note the outcome.
+func (w *window) report(e *entry, m Message, r schemas.Report) {
+	r.Topic, r.ID, r.Attempt = m.Record.Topic, m.Delivery.ID, m.Delivery.Attempt
+	w.Reporter.Produce(w.work, schemas.EncodeReport(w.ReportsTopic, r), func(_ *kgo.Record, err error) {
+		if err != nil && w.work.Err() == nil {
+			w.fail(fmt.Errorf("reporting %s of %s: %w", r.Status, r.ID, err))
+		}
+		w.finish(e, err == nil)
+	})
+}
+
+// guarded calls the handler unless the guard has seen the delivery.
+func (w *window) guarded(m Message) error {
+	if w.Guard == nil || m.Delivery == nil || m.Delivery.Key == "" {
+		return w.handle(w.work, m)
+	}
+	seen, err := w.Guard.Seen(w.work, m.Delivery.Key)
+	if err != nil {
+		return fmt.Errorf("asking the guard: %w", err)
+	}
+	if seen {
+		return nil
+	}
+	if err := w.handle(w.work, m); err != nil {
+		return err
+	}
+	if err := w.Guard.Done(w.work, m.Delivery.Key); err != nil {
+		w.OnError(m, fmt.Errorf("telling the guard: %w", err))
+	}
+	return nil
+}
+
+// contained turns a panic into an error.
+func contained(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+func place(r *kgo.Record) string {
+	return fmt.Sprintf("%s/%d at offset %d", r.Topic, r.Partition, r.Offset)
+}

@@ -1,0 +1,51 @@
+package consumer
+
+import "github.com/twmb/franz-go/pkg/kgo"
+
+// entry is one message from its fetch to its commit.
+type entry struct {
+	record  *kgo.Record
+	handled bool // and its report, if one is due, acknowledged
+}
+
+type partition struct {
+	topic string
+	n     int32
+}
+
+// ledger keeps the messages of each partition in the order of their offsets, so that no commit passes an unhandled one.
+type ledger struct {
+	open map[partition][]*entry
+	size int
+}
+
+func (l *ledger) add(e *entry) {
+	if l.open == nil {
+		l.open = map[partition][]*entry{}
+	}
+	p := partition{e.record.Topic, e.record.Partition}
+	l.open[p] = append(l.open[p], e)
+	l.size++
+}
+
+// prefix takes out, for each partition, the messages before the first unhandled one, and answers the last of them: what
+// may be committed.
+func (l *ledger) prefix() []*kgo.Record {
+	var last []*kgo.Record
+	for p, entries := range l.open {
+		n := 0
+		for n < len(entries) && entries[n].handled {
+			n++
+		}
+		if n == 0 {
+			continue
+		}
+		last = append(last, entries[n-1].record)
+		l.size -= n
+		clear(entries[:n]) // or the rest would keep their bodies in memory
+		if l.open[p] = entries[n:]; n == len(entries) {
+			delete(l.open, p)
+		}
+	}
+	return last
+}

@@ -1,0 +1,66 @@
+package consumer
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
+)
+
+func TestLines(t *testing.T) {
+	r := func(partition int32, key string) *kgo.Record {
+		return &kgo.Record{Partition: partition, Key: []byte(key)}
+	}
+	require.Equal(t, lineOf(r(0, "a")), lineOf(r(0, "a")))
+	require.NotEqual(t, lineOf(r(0, "a")), lineOf(r(1, "a")), "another partition, perhaps another member's")
+	require.NotEqual(t, lineOf(r(0, "a")), lineOf(r(0, "b")))
+	require.NotEqual(t, lineOf(&kgo.Record{}), lineOf(r(0, "")), "an empty key is a key")
+	require.NotEqual(t, lineOf(&kgo.Record{}), lineOf(&kgo.Record{Offset: 1}), "without a key there is no order")
+}
+
+// TestPrefix: whatever is handled in whatever order, what may be committed is right behind the messages before the
+// first unhandled one, once, and nothing else is forgotten.
+func TestPrefix(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var l ledger
+		var all []*entry
+		next := map[int32]int64{}
+		committed := map[int32]int64{} // next offset
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 2).Draw(t, "step") {
+			case 0:
+				p := rapid.Int32Range(0, 2).Draw(t, "partition")
+				all = append(all, &entry{record: &kgo.Record{Topic: "t", Partition: p, Offset: next[p]}})
+				l.add(all[len(all)-1])
+				next[p]++
+			case 1:
+				if len(all) > 0 {
+					rapid.SampledFrom(all).Draw(t, "entry").handled = true
+				}
+			case 2:
+				for _, r := range l.prefix() {
+					require.Greater(t, r.Offset+1, committed[r.Partition])
+					committed[r.Partition] = r.Offset + 1
+				}
+				want, open := expected(all)
+				require.Equal(t, want, committed)
+				require.Equal(t, open, l.size)
+			}
+		}
+	})
+}
+
+// expected is the next offset to handle in every partition where it is not 0, and how many messages are behind them.
+func expected(all []*entry) (next map[int32]int64, open int) {
+	next, closed := map[int32]int64{}, map[int32]bool{}
+	for _, e := range all {
+		p := e.record.Partition
+		if closed[p] = closed[p] || !e.handled; closed[p] {
+			open++
+		} else {
+			next[p] = e.record.Offset + 1
+		}
+	}
+	return next, open
+}
