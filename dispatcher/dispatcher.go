@@ -52,6 +52,8 @@ type Config struct {
 	CreateTargets bool
 	// DrainTimeout bounds how long a slot that is given away, and every slot at shutdown, is waited for. Default 20 s.
 	DrainTimeout time.Duration
+	// Retention is how long ended tasks can be asked about and keep their version. Default 7 days.
+	Retention time.Duration
 	// SickAfter is how long a target may acknowledge nothing before its tasks are set aside. Default 10 s.
 	SickAfter time.Duration
 }
@@ -63,6 +65,7 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.StageTasks, 100_000)
 	def(&c.StageBytes, 256<<20)
 	def(&c.DrainTimeout, 20*time.Second)
+	def(&c.Retention, 7*24*time.Hour)
 	def(&c.SickAfter, 10*time.Second)
 	if c.MemberID == "" {
 		host, _ := os.Hostname()
@@ -186,6 +189,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	group.Go(func() error { d.soloLoop(loops); return nil })
 	group.Go(func() error { d.settleLoop(loops); return nil })
 	group.Go(func() error { d.preheatLoop(loops); return nil })
+	group.Go(func() error { d.retireLoop(loops); return nil })
 
 	failed := make(chan error, 2)
 	go func() { failed <- members.Wait() }()

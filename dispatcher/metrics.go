@@ -6,7 +6,7 @@ import (
 )
 
 type metrics struct {
-	delivered, claims, fenced, abandoned, doubts, proven, swept, retries, postponed, sick, mismatch, rebuilds, drift, indexErrors, eventErrors prometheus.Counter
+	delivered, claims, fenced, abandoned, doubts, proven, swept, retries, postponed, sick, mismatch, rebuilds, drift, retired, indexErrors, eventErrors prometheus.Counter
 
 	dead       *prometheus.CounterVec
 	lateness   prometheus.Histogram
@@ -53,6 +53,7 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		mismatch:    counter("mismatch_total", "Settled ranges in which the database counted another number of tasks."),
 		rebuilds:    counter("index_rebuilds_total", "Slots loaded into the index from nothing."),
 		drift:       counter("index_drift_total", "Slots whose index had drifted from the database."),
+		retired:     counter("retired_total", "Ended tasks forgotten after the retention."),
 		indexErrors: counter("index_errors_total", "Failed calls to the index."),
 		eventErrors: counter("event_errors_total", "Events that could not be sent."),
 		dead:        f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "dead_total", Help: "Dead letters, by kind."}, []string{"kind"}),

@@ -179,6 +179,7 @@ func (l *loader) durations(c *Config) {
 	positive("zookeeper.session-timeout", c.ZooKeeper.SessionTimeout)
 	positive("intake.max-delay", c.Intake.MaxDelay)
 	positive("dispatcher.drain-timeout", c.Dispatcher.DrainTimeout)
+	positive("dispatcher.retention", c.Dispatcher.Retention)
 	positive("sendlog.retention", c.SendLog.Retention)
 	positive("migrate.retention", c.Migrate.Retention)
 	if d := c.Dispatcher.LookAhead; d < 10*time.Millisecond || d > time.Minute {

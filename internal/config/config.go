@@ -153,6 +153,8 @@ type Dispatcher struct {
 	// StageTasks and StageBytes bound what waits in memory for its instant. Default 100000 and 256MiB.
 	StageTasks int  `key:"stage-tasks"`
 	StageBytes Size `key:"stage-bytes"`
+	// Retention is how long ended tasks can be asked about and keep their version. Default 168h.
+	Retention time.Duration `key:"retention"`
 	// DrainTimeout bounds, at a stop, the wait for Kafka's answers to what was sent. Default 20s.
 	DrainTimeout time.Duration `key:"drain-timeout"`
 }
@@ -199,7 +201,7 @@ func Default() Config {
 		Reports:    Topic{schemas.TopicReports},
 		Results:    Topic{schemas.TopicResults},
 		Scanner:    Scanner{Group: "notyet-scanner"},
-		Dispatcher: Dispatcher{LookAhead: 200 * time.Millisecond, StageTasks: 100_000, StageBytes: 256 << 20, DrainTimeout: 20 * time.Second},
+		Dispatcher: Dispatcher{LookAhead: 200 * time.Millisecond, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second},
 		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour},
 		Migrate:    Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},
