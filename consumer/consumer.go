@@ -68,23 +68,12 @@ type Config struct {
 	// Default 10s.
 	DrainTimeout time.Duration
 
-	// Guard remembers handled deliveries. Default nil: none.
+	// Guard remembers handled deliveries: a TTLGuard, a SQLGuard (whose InTx needs none here). Default nil: none.
 	Guard Guard
 
 	// OnError hears of every error and panic of a handler or guard, and (with a zero Message) of fetching and of commits
 	// that a rebalance has overtaken, after which Run goes on. It is called from several goroutines. Default nil.
 	OnError func(Message, error)
-}
-
-// Guard makes a handler idempotent by remembering delivery keys, at best in the same database transaction as the
-// handler's own effect. Both methods are called from several goroutines and may be called again with the same key.
-type Guard interface {
-	// Seen tells whether the delivery was handled: then the handler is passed over and "ok" reported again. An error
-	// is treated as the handler's.
-	Seen(ctx context.Context, deliveryKey string) (bool, error)
-
-	// Done is called when the handler has succeeded. An error goes to OnError; the delivery is done all the same.
-	Done(ctx context.Context, deliveryKey string) error
 }
 
 // Consumer handles what its client polls.

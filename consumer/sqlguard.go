@@ -1,0 +1,197 @@
+package consumer
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Dialect is whose SQL a database speaks.
+type Dialect uint8
+
+const (
+	MySQL  Dialect = iota // and MariaDB
+	SQLite                // 3
+)
+
+// dialects' statements take the table's name. Keys are bytes: a text column would take two keys for one whose letters
+// differ in case, and pass over a delivery. Deleting goes in pieces, so that no statement holds locks for long.
+var dialects = [...]struct{ create, insert, purge string }{
+	MySQL: {
+		"CREATE TABLE IF NOT EXISTS %[1]s (delivery_key VARBINARY(255) NOT NULL PRIMARY KEY, handled_at BIGINT NOT NULL, KEY handled_at (handled_at))",
+		"INSERT IGNORE INTO %[1]s (delivery_key, handled_at) VALUES (?, ?)",
+		"DELETE FROM %[1]s WHERE handled_at < ? LIMIT 5000",
+	},
+	SQLite: {
+		"CREATE TABLE IF NOT EXISTS %[1]s (delivery_key BLOB NOT NULL PRIMARY KEY, handled_at INTEGER NOT NULL) WITHOUT ROWID",
+		"INSERT OR IGNORE INTO %[1]s (delivery_key, handled_at) VALUES (?, ?)",
+		"DELETE FROM %[1]s WHERE delivery_key IN (SELECT delivery_key FROM %[1]s WHERE handled_at < ? LIMIT 5000)",
+	},
+}
+
+// maxGuardKey is what the key's column holds; MySQL would cut longer ones and take two for one.
+const maxGuardKey = 255
+
+var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?$`)
+
+// SQLGuardConfig of a SQLGuard; the zero value works for MySQL and MariaDB.
+type SQLGuardConfig struct {
+	Dialect Dialect
+
+	// Table is where keys are kept. Handlers of one delivery in several groups must each have their own. Default
+	// "notyet_handled".
+	Table string
+}
+
+// SQLGuard remembers in a table (delivery_key, handled_at in Unix ms) of MySQL, MariaDB or SQLite. It can be used in two
+// ways:
+//
+// InTx marks a delivery in the transaction of the handler's own effect. Both are there or neither, also after a crash and
+// with two consumers at once: the effect is had once per delivery.
+//
+// As Config.Guard it works for any handler, but marks only after the handler has succeeded: a crash in between has the
+// delivery handled again.
+type SQLGuard struct {
+	db                          *sql.DB
+	create, find, insert, purge string
+}
+
+// NewSQLGuard makes a guard over the caller's database, which stays the caller's to close. It does not touch the
+// database: see Create.
+func NewSQLGuard(db *sql.DB, c SQLGuardConfig) (*SQLGuard, error) {
+	if c.Table == "" {
+		c.Table = "notyet_handled"
+	}
+	if !tableName.MatchString(c.Table) {
+		return nil, fmt.Errorf("making guard: %q is not a table's name", c.Table)
+	}
+	if int(c.Dialect) >= len(dialects) {
+		return nil, fmt.Errorf("making guard: unknown dialect %d", c.Dialect)
+	}
+	d := dialects[c.Dialect]
+	with := func(statement string) string { return fmt.Sprintf(statement, c.Table) }
+	return &SQLGuard{
+		db: db, create: with(d.create), insert: with(d.insert), purge: with(d.purge),
+		find: with("SELECT 1 FROM %[1]s WHERE delivery_key = ?"),
+	}, nil
+}
+
+// Create makes the table if it is not there. Where a migration makes it: the key's column must compare bytes.
+func (g *SQLGuard) Create(ctx context.Context) error {
+	if _, err := g.db.ExecContext(ctx, g.create); err != nil {
+		return fmt.Errorf("creating the table of handled deliveries: %w", err)
+	}
+	return nil
+}
+
+// Seen implements Guard.
+func (g *SQLGuard) Seen(ctx context.Context, deliveryKey string) (bool, error) {
+	var one int
+	err := g.db.QueryRowContext(ctx, g.find, []byte(deliveryKey)).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for a handled delivery: %w", err)
+	}
+	return true, nil
+}
+
+// Done implements Guard.
+func (g *SQLGuard) Done(ctx context.Context, deliveryKey string) error {
+	_, err := g.mark(ctx, g.db, deliveryKey)
+	return err
+}
+
+// Mark notes in the caller's transaction that the delivery is handled. It answers false if it is already: then there is
+// nothing to do but to roll back. It waits while another transaction that has marked the same delivery is open, so mark
+// first, before the effect.
+func (g *SQLGuard) Mark(ctx context.Context, tx *sql.Tx, deliveryKey string) (bool, error) {
+	return g.mark(ctx, tx, deliveryKey)
+}
+
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+func (g *SQLGuard) mark(ctx context.Context, e execer, key string) (first bool, err error) {
+	if key == "" || len(key) > maxGuardKey {
+		return false, fmt.Errorf("marking a delivery as handled: its key has %d bytes instead of 1 to %d", len(key), maxGuardKey)
+	}
+	result, err := e.ExecContext(ctx, g.insert, []byte(key), time.Now().UnixMilli())
+	if err != nil {
+		return false, fmt.Errorf("marking a delivery as handled: %w", err)
+	}
+	n, err := result.RowsAffected()
+	if err != nil {
+		return false, fmt.Errorf("marking a delivery as handled: %w", err)
+	}
+	return n == 1, nil
+}
+
+// errCommit says that a COMMIT failed: whether it took effect is not known.
+var errCommit = errors.New("committing the handler's transaction")
+
+// InTx makes a handler that runs in a transaction of its own, in which the delivery is marked first; a delivery marked
+// before is passed over. The transaction is committed if the handler succeeds, else rolled back. If the commit fails with
+// an unknown outcome, all of it is tried once more, which does nothing if the first one took effect.
+//
+// Messages that notyet did not deliver have no key, so that nothing passes over a second copy of them.
+func (g *SQLGuard) InTx(handle func(ctx context.Context, tx *sql.Tx, m Message) error) Handler {
+	return func(ctx context.Context, m Message) error {
+		err := g.once(ctx, m, handle)
+		if errors.Is(err, errCommit) && keyOf(m) != "" {
+			err = g.once(ctx, m, handle)
+		}
+		return err
+	}
+}
+
+func (g *SQLGuard) once(ctx context.Context, m Message, handle func(context.Context, *sql.Tx, Message) error) error {
+	tx, err := g.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("beginning the handler's transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing; after a panic it must be
+	if key := keyOf(m); key != "" {
+		if first, err := g.Mark(ctx, tx, key); err != nil || !first {
+			return err
+		}
+	}
+	if err := handle(ctx, tx, m); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("%w: %w", errCommit, err)
+	}
+	return nil
+}
+
+func keyOf(m Message) string {
+	if m.Delivery == nil {
+		return ""
+	}
+	return m.Delivery.Key
+}
+
+// Purge forgets what was handled before the given time and tells how many deliveries that were. Keep at least what the
+// business topics keep (Kafka's default is 7 days): as long can a copy come. To be called now and then, say hourly.
+func (g *SQLGuard) Purge(ctx context.Context, before time.Time) (int64, error) {
+	var total int64
+	for {
+		result, err := g.db.ExecContext(ctx, g.purge, before.UnixMilli())
+		if err != nil {
+			return total, fmt.Errorf("purging handled deliveries: %w", err)
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return total, fmt.Errorf("purging handled deliveries: %w", err)
+		}
+		if total += n; n == 0 {
+			return total, nil
+		}
+	}
+}
