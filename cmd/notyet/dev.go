@@ -56,7 +56,7 @@ func (c *devCmd) Run(a *app) error {
 		return err
 	}
 	defer stop()
-	if _, err := migrateDatabase(a.ctx, cfg, log); err != nil {
+	if _, err := migrateDatabase(a.ctx, cfg); err != nil {
 		return err
 	}
 	s, err := openService(a.ctx, cfg, log)

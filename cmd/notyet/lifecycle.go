@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 )
+
+// errStuck: a part did not stop in time and may still be at work.
+var errStuck = errors.New("not done")
 
 // part is something that runs until its context ends.
 type part struct {
@@ -78,7 +82,10 @@ func (l *lifecycle) stopAll(started []running) error {
 		case <-r.done:
 			l.log.Info("stopped", zap.String("part", r.name), zap.Duration("took", time.Since(began)))
 		case <-bound.C:
-			return fmt.Errorf("stopping: %s was not done after %s in all (stop-timeout); leaving it to its successor", r.name, l.patience)
+			for _, left := range started[:i] {
+				left.stop()
+			}
+			return fmt.Errorf("stopping: %s was %w after %s in all (stop-timeout); what it had at hand is left to its successor", r.name, errStuck, l.patience)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -149,5 +150,9 @@ func (s *service) zookeeper() (*election.ZooKeeper, error) {
 // run serves until ctx ends or a part fails, then stops everything and closes what was opened.
 func (s *service) run(ctx context.Context, name string) error {
 	s.log.Info("started", zap.String("service", name), zap.String("version", version), zap.String("http", s.http.Addr()))
-	return s.life.run(ctx)
+	err := s.life.run(ctx)
+	if errors.Is(err, errStuck) {
+		s.closes = nil // closing could wait for what is stuck: it all ends with the process
+	}
+	return err
 }

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestExitCodes(t *testing.T) {
+	nowhere := []string{"NOTYET_KAFKA_BROKERS=127.0.0.1:1", "NOTYET_HTTP_ADDR=127.0.0.1:1"}
+	file := filepath.Join(t.TempDir(), "notyet.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("kafka: {brokers: [127.0.0.1:1]}\nwrong: 1\n"), 0o600))
+	sqlite := "sqlite:" + t.TempDir() + "/notyet.db"
+	for _, c := range []struct {
+		args    []string
+		environ []string
+		stdin   string
+		code    int
+		stdout  string // a part of it
+		stderr  string
+	}{
+		{args: []string{"--help"}, code: 0, stdout: "deadletter"},
+		{args: []string{"schedule", "--help"}, code: 0, stdout: "Examples:"},
+		{args: []string{"version"}, code: 0, stdout: "notyet unknown"},
+		{args: []string{"version", "--json"}, code: 0, stdout: `"version": "unknown"`},
+
+		{args: nil, code: 2, stderr: "expected one of"},
+		{args: []string{"schedul"}, code: 2, stderr: `did you mean "schedule"?`},
+		{args: []string{"get", "--topic", "a"}, code: 2, stderr: "--id"},
+		{args: []string{"get", "-t", "a", "--id", "b", "--jsn"}, code: 2, stderr: "notyet get --help"},
+		{args: []string{"schedule", "-t", "a"}, code: 2, stderr: "--at or --delay"},
+		{args: []string{"schedule", "-t", "a", "--at", "1", "--delay", "1s"}, code: 2, stderr: "can't be used together"},
+		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x", "--null-value"}, code: 2, stderr: "can't be used together"},
+		{args: []string{"schedule", "-t", "a", "--delay", "soon", "--value", "x"}, code: 2, stderr: `notyet-delay "soon" is not a duration`},
+		{args: []string{"schedule", "-t", "notyet.results", "--delay", "1s", "--value", "x"}, code: 2, stderr: "internal topic"},
+		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x", "-H", "novalue"}, code: 2, stderr: "NAME=VALUE"},
+		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x", "-H", "Notyet-Op=cancel"}, code: 2, stderr: "starts with notyet-"},
+		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x", "--version", "one"}, code: 2, stderr: "whole number"},
+		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value-file", "/nowhere"}, code: 2, stderr: "--value-file"},
+		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x", "--intake", "other"}, code: 2, stderr: "the configuration (intake.topics) has notyet.intake"},
+		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x", "--wait", "--events", "none"}, code: 2, stderr: "--wait needs"},
+		{args: []string{"cancel", "-t", "a b", "--id", "x"}, code: 2, stderr: "is not a topic name"},
+		{args: []string{"watch", "--state", "done"}, code: 2, stderr: "succeeded"},
+		{args: []string{"list", "--limit", "0"}, code: 2, stderr: "1 to 1000"},
+		{args: []string{"list", "--from", "later"}, code: 2, stderr: "RFC 3339"},
+		{args: []string{"deadletter", "replay"}, code: 2, stderr: "--all"},
+		{args: []string{"deadletter", "purge", "--all", "-t", "x"}, code: 2, stderr: "beside a filter"},
+		{args: []string{"deadletter", "list", "--kind", "lost"}, code: 2, stderr: "dead, expired or rejected"},
+		{args: []string{"deadletter", "replay", "--all", "--rate=-1"}, code: 2, stderr: "--rate"},
+		{args: []string{"list", "--set", "x"}, code: 2, stderr: "KEY=VALUE"},
+
+		{args: []string{"scanner"}, code: 2, stderr: "3 problem(s)"},
+		{args: []string{"dispatcher"}, code: 2, stderr: "NOTYET_ZOOKEEPER_SERVERS"},
+		{args: []string{"all"}, code: 2, stderr: "4 problem(s)"},
+		{args: []string{"migrate"}, code: 2, stderr: "mysql.dsn is not set"},
+		{args: []string{"list"}, environ: []string{"NOTYET_HTTP_ADR=x"}, code: 2, stderr: "did you mean NOTYET_HTTP_ADDR?"},
+		{args: []string{"list", "-c", file, "--set", "slots=0"}, code: 2, stderr: "2 problem(s)"},
+		{args: []string{"list"}, environ: []string{"NOTYET_CONFIG=" + file}, code: 2, stderr: "wrong"},
+		{args: []string{"list", "--set", "kafka.tls.enabled=true", "--set", "kafka.tls.ca=/nowhere.pem"}, code: 1, stderr: "127.0.0.1:1"},
+		{args: []string{"watch", "--set", "kafka.tls.enabled=true", "--set", "kafka.tls.ca=/nowhere.pem"}, code: 2, stderr: "kafka.tls.ca"},
+		{args: []string{"dev", "--kafka-addr", "0.0.0.0:1"}, code: 2, stderr: "a host that clients can reach"},
+
+		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x"}, code: 1, stderr: "no answer from Kafka at 127.0.0.1:1 (kafka.brokers)"},
+		{args: []string{"cancel", "-t", "a", "--id", "x"}, code: 1, stderr: "no answer from Kafka"},
+		{args: []string{"get", "-t", "a", "--id", "b"}, code: 1, stderr: "127.0.0.1:1 (http.addr)"},
+		{args: []string{"get", "-t", "a", "--id", "b"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite}, code: 1, stderr: "notyet migrate"},
+		{args: []string{"get", "-t", "a", "--id", "b"}, environ: []string{"NOTYET_MYSQL_DSN=u:p@tcp(127.0.0.1:1)/d"}, code: 1, stderr: "notyet: opening the database: dial tcp 127.0.0.1:1"},
+		{args: []string{"scanner", "--http-addr", "127.0.0.1:0"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite, "NOTYET_REDIS_ADDRS=127.0.0.1:1"}, code: 1, stderr: "notyet migrate"},
+		{args: []string{"migrate"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite}, code: 1, stderr: "no answer from Kafka"},
+	} {
+		environ := append(append([]string{}, nowhere...), c.environ...)
+		if c.args != nil && (c.args[0] == "scanner" || c.args[0] == "dispatcher" || c.args[0] == "all" || c.args[0] == "migrate") && c.environ == nil {
+			environ = c.environ
+		}
+		r := notyet(t, environ, c.stdin, c.args...)
+		require.Equal(t, c.code, r.code, "%v: %s", c.args, r.stderr)
+		require.Contains(t, r.stdout, c.stdout, "%v", c.args)
+		require.Contains(t, r.stderr, c.stderr, "%v", c.args)
+		if c.code == exitUsage {
+			require.Empty(t, r.stdout, "%v: what is wrong is no output", c.args)
+		}
+	}
+}
+
+func TestEveryCommandHasHelp(t *testing.T) {
+	for _, args := range [][]string{
+		{"dev"}, {"scanner"}, {"dispatcher"}, {"all"}, {"migrate"}, {"schedule"}, {"cancel"}, {"fire"}, {"get"}, {"list"}, {"watch"},
+		{"deadletter", "list"}, {"deadletter", "show"}, {"deadletter", "replay"}, {"deadletter", "purge"}, {"deadletter", "export"},
+	} {
+		r := notyet(t, nil, "", append(args, "--help")...)
+		require.Equal(t, exitDone, r.code)
+		require.Contains(t, r.stdout, "Example", "%v", args)
+		require.Contains(t, r.stdout, "--config", "%v", args)
+		require.Empty(t, r.stderr)
+	}
+}

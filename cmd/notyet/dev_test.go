@@ -1,0 +1,300 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/api"
+)
+
+func client(t *testing.T, broker string, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(broker), kgo.FetchMaxWait(100 * time.Millisecond)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// first waits for a topic's first record.
+func first(t *testing.T, broker, topic string) *kgo.Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	c := client(t, broker, kgo.ConsumeTopics(topic), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
+	for {
+		fetches := c.PollFetches(ctx)
+		require.NoError(t, ctx.Err(), "no record came on %s", topic)
+		if r := fetches.Records(); len(r) > 0 {
+			return r[0]
+		}
+	}
+}
+
+func headerOf(r *kgo.Record, name string) string {
+	for _, h := range r.Headers {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+func TestDevDeliversWhatAnyKafkaClientPublishes(t *testing.T) {
+	d := startDev(t)
+	began := time.Now()
+	intake := client(t, d.kafka)
+	require.NoError(t, intake.ProduceSync(t.Context(), &kgo.Record{
+		Topic: "notyet.intake", Key: []byte("k"), Value: []byte("v"), Headers: []kgo.RecordHeader{
+			{Key: "own", Value: []byte{0xff}}, {Key: "notyet-topic", Value: []byte("orders")}, {Key: "notyet-delay", Value: []byte("700ms")}, {Key: "own", Value: nil},
+		},
+	}).FirstErr())
+	r := first(t, d.kafka, "orders")
+	due, err := strconv.ParseInt(headerOf(r, "notyet-due"), 10, 64)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, due, began.UnixMilli()+700)
+	require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), due, "never before due")
+	require.GreaterOrEqual(t, time.Now().UnixMilli(), due)
+	require.Equal(t, []byte("k"), r.Key)
+	require.Equal(t, []byte("v"), r.Value)
+	require.Equal(t, []kgo.RecordHeader{{Key: "own", Value: []byte{0xff}}, {Key: "own"}}, r.Headers[:2])
+	require.Equal(t, "1", headerOf(r, "notyet-attempt"))
+}
+
+func TestDevServesHealthMetricsAndDescription(t *testing.T) {
+	d := startDev(t)
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.json", "/api/v1/tasks"} {
+		resp, err := http.Get("http://" + d.http + path) //nolint:noctx // a test's
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 200, resp.StatusCode, path)
+	}
+	require.Contains(t, d.out.String(), "not for production")
+	require.Equal(t, exitDone, d.stop())
+}
+
+func TestScheduleGetCancelFire(t *testing.T) {
+	d := startDev(t)
+
+	r := d.cmd(t, "schedule", "-t", "orders", "--id", "a/1", "--delay", "1h", "--key", "k", "--value", "hello", "-H", "x=1=2", "-H", "x=", "--json")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	var p api.Published
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &p))
+	require.Equal(t, "a/1", p.ID)
+	require.Equal(t, "notyet.intake", p.Intake)
+	require.InDelta(t, time.Now().Add(time.Hour).UnixMilli(), p.Due, 60_000)
+
+	var task api.Task
+	require.Eventually(t, func() bool { // acknowledged is not yet stored
+		r = d.cmd(t, "get", "-t", "orders", "--id", "a/1", "--json")
+		return r.code == exitDone
+	}, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &task))
+	require.Equal(t, "pending", task.State)
+	require.Equal(t, p.Due, task.Due)
+	require.Equal(t, "k", *task.Key)
+	require.Equal(t, "hello", *task.Value)
+	one, none := "1=2", ""
+	require.Equal(t, []deadletter.Header{{Key: "x", Value: &one}, {Key: "x", Value: &none}}, task.Headers)
+	r = d.cmd(t, "get", "-t", "orders", "--id", "a/1")
+	require.Contains(t, r.stdout, "header       x=1=2\n")
+	require.Contains(t, d.cmd(t, "list", "-t", "orders").stdout, "a/1")
+
+	r = d.cmd(t, "cancel", "-t", "orders", "--id", "a/1", "--key", "k")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "cancelled")
+	r = d.cmd(t, "cancel", "-t", "orders", "--id", "unknown", "--json")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stdout, `"state":"not_found"`)
+	r = d.cmd(t, "fire", "-t", "orders", "--id", "a/1", "--key", "k")
+	require.Equal(t, exitFailed, r.code)
+
+	r = notyet(t, d.environ, "\x00\xff", "schedule", "-t", "orders", "--id", "b", "--delay", "P400D")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	r = d.cmd(t, "fire", "-t", "orders", "--id", "b", "--no-wait")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "fire of b")
+	record := first(t, d.kafka, "orders")
+	require.Equal(t, []byte{0, 0xff}, record.Value, "standard input is the value, byte for byte")
+	require.Nil(t, record.Key)
+
+	r = d.cmd(t, "watch", "--from-start", "-n", "1", "--state", "cancelled", "--json")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, `"id":"a/1"`)
+	r = d.cmd(t, "get", "-t", "orders", "--id", "nothing")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stderr, "no task of this topic and id is known")
+}
+
+func TestScheduleWaitsForTheEnd(t *testing.T) {
+	d := startDev(t)
+	r := d.cmd(t, "schedule", "-t", "orders", "--delay", "100ms", "--value", "x", "--wait")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "succeeded")
+	r = d.cmd(t, "schedule", "-t", "orders", "--id", "v", "--version", "5", "--delay", "1h", "--null-value")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	r = d.cmd(t, "schedule", "-t", "orders", "--id", "v", "--version", "4", "--delay", "1h", "--null-value", "--wait")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stdout, "stale")
+}
+
+// unreported makes a dead letter: a report is asked for and never comes.
+func (d *dev) unreported(t *testing.T, id string) {
+	t.Helper()
+	r := d.cmd(t, "schedule", "-t", "orders", "--id", id, "--delay", "0s", "--ack", "report", "--ack-timeout", "10ms", "--max-attempts", "1", "--value", id, "--wait")
+	require.Equal(t, exitFailed, r.code, r.stderr)
+	require.Contains(t, r.stdout, "dead")
+}
+
+func TestDeadLetters(t *testing.T) {
+	d := startDev(t)
+	d.unreported(t, "a")
+	d.unreported(t, "b")
+	r := d.cmd(t, "deadletter", "list", "--json")
+	var found []deadletter.Letter
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &found))
+	require.Len(t, found, 2)
+	require.Nil(t, found[0].Content)
+	id := fmt.Sprint(found[0].ID)
+	require.Contains(t, d.cmd(t, "deadletter", "list", "--task-id", "b").stdout, "attempts exhausted")
+	require.Contains(t, d.cmd(t, "deadletter", "show", id).stdout, "value        a\n")
+	require.Equal(t, 2, strings.Count(d.cmd(t, "deadletter", "export").stdout, "\n"))
+	file := filepath.Join(t.TempDir(), "letters")
+	require.Equal(t, exitDone, d.cmd(t, "deadletter", "export", "--task-id", "a", "-o", file).code)
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(data), `"value":"a"`)
+
+	require.Contains(t, d.cmd(t, "deadletter", "replay", "--all", "--dry-run").stdout, "would replay 2, skipped 0")
+	r = d.cmd(t, "deadletter", "replay", id, "--json")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.JSONEq(t, `{"replayed":1,"skipped":0,"reasons":{}}`, r.stdout)
+	r = d.cmd(t, "deadletter", "replay", id, "4242")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stdout, "it has been replayed already")
+	require.Contains(t, r.stderr, "1 of the ids: there is no dead letter with this id")
+
+	require.JSONEq(t, `{"purged":1,"dry_run":true}`, d.cmd(t, "deadletter", "purge", "--task-id", "b", "--dry-run", "--json").stdout)
+	require.JSONEq(t, `{"purged":1}`, d.cmd(t, "deadletter", "purge", "--task-id", "b", "--json").stdout)
+	require.Contains(t, d.cmd(t, "deadletter", "list", "--task-id", "b").stdout, "no dead letters")
+	require.Equal(t, exitFailed, d.cmd(t, "deadletter", "show", "4242").code)
+}
+
+func TestTheDatabaseAndTheServiceAnswerTheSame(t *testing.T) {
+	data := t.TempDir()
+	d := startDev(t, "--data", data)
+	d.unreported(t, "a")
+	r := d.cmd(t, "schedule", "-t", "orders", "--id", "p", "--delay", "P400D", "--value", "x", "--events", "all")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, exitDone, d.cmd(t, "watch", "--from-start", "--id", "p", "-n", "1").code)
+
+	direct := append(d.environ, "NOTYET_MYSQL_DSN=sqlite:"+filepath.Join(data, "notyet.db"))
+	for _, args := range [][]string{
+		{"get", "-t", "orders", "--id", "p", "--json"}, {"list", "--json", "--content"}, {"list", "--ended", "--json"},
+		{"deadletter", "list", "--json"}, {"deadletter", "export"}, {"deadletter", "show", "1", "--json"}, {"deadletter", "replay", "--all", "--dry-run", "--json"},
+	} {
+		asked, read := d.cmd(t, args...), notyet(t, direct, "", args...)
+		require.Equal(t, exitDone, asked.code, asked.stderr)
+		require.Equal(t, asked, read, "%v", args)
+	}
+}
+
+// process is the program in a process of its own.
+func process(t *testing.T, args ...string) (*exec.Cmd, *stream) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	out := &stream{}
+	cmd := exec.Command(self, args...) //nolint:noctx // ended by a signal
+	cmd.Env = []string{"HOME=/", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), asProgram + "=1"}
+	cmd.Stdout, cmd.Stderr = out, out
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, out
+}
+
+func ready(t *testing.T, out *stream) *dev {
+	t.Helper()
+	d := &dev{out: out}
+	require.Eventually(t, d.greeted, 20*time.Second, time.Millisecond, "%s", out)
+	return d
+}
+
+func TestDevKeepsEverythingThroughKill(t *testing.T) {
+	data := t.TempDir()
+	args := []string{"dev", "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--data", data}
+	cmd, out := process(t, args...)
+	d := ready(t, out)
+	require.Equal(t, exitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "soon", "--delay", "1500ms", "--value", "x").code)
+	require.Equal(t, exitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "later", "--delay", "1h", "--value", "x").code)
+
+	other, said := process(t, args...)
+	require.ErrorContains(t, other.Wait(), "exit status 1", "one process at a time")
+	require.Contains(t, said.String(), "another notyet dev uses it")
+
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	cmd, out = process(t, args...)
+	d = ready(t, out)
+	r := first(t, d.kafka, "orders")
+	require.Equal(t, "soon", headerOf(r, "notyet-id"))
+	require.Contains(t, d.cmd(t, "list").stdout, "later")
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait(), "asked to stop, it is done: exit code 0; %s", out)
+}
+
+func TestDevLeavesNothingBehind(t *testing.T) {
+	cmd, out := process(t, "dev", "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
+	ready(t, out)
+	var temporary string
+	for _, e := range cmd.Env {
+		if dir, ok := strings.CutPrefix(e, "TMPDIR="); ok {
+			temporary = dir
+		}
+	}
+	entries, err := os.ReadDir(temporary)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Wait())
+	entries, err = os.ReadDir(temporary)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func TestPortsInUse(t *testing.T) {
+	d := startDev(t)
+	r := notyet(t, nil, "", "dev", "--kafka-addr", d.kafka, "--http-addr", "127.0.0.1:0")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stderr, "--kafka-addr")
+	require.Contains(t, r.stderr, "in use")
+	r = notyet(t, nil, "", "dev", "--kafka-addr", "127.0.0.1:0", "--http-addr", d.http)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stderr, "http.addr (NOTYET_HTTP_ADDR)")
+}
+
+func TestMigrate(t *testing.T) {
+	d := startDev(t)
+	environ := append(d.environ, "NOTYET_MYSQL_DSN=sqlite:"+t.TempDir()+"/notyet.db", "NOTYET_INTAKE_TOPICS=in.a,in.b", "NOTYET_SLOTS=5")
+	r := notyet(t, environ, "", "migrate", "--json")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.JSONEq(t, `{"slots":5,"topics_created":["in.a","in.b"],"topics_kept":["notyet.reports","notyet.results"]}`, r.stdout)
+	r = notyet(t, environ, "", "migrate", "--set", "slots=9")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "5 slots")
+	require.Contains(t, r.stdout, "topic in.a: exists, left as it is")
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// asProgram, set in the environment, makes the test binary the program itself, for tests that need a process to kill.
+const asProgram = "NOTYET_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// result is what a command line came to.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// notyet runs a command line in this process, with nothing in the environment but what is given.
+func notyet(t *testing.T, environ []string, stdin string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out, errs bytes.Buffer
+	a := &app{ctx: ctx, stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, environ: append([]string{"HOME=/"}, environ...)}
+	code := a.run(args)
+	return result{code, out.String(), errs.String()}
+}
+
+// stream is a buffer that one side writes and another reads.
+type stream struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *stream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *stream) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// dev is a running notyet dev.
+type dev struct {
+	kafka, http string
+	environ     []string // that makes other commands find it
+	out, errs   *stream
+	stop        func() int // answers the exit code
+}
+
+func startDev(t *testing.T, args ...string) *dev {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &dev{out: &stream{}, errs: &stream{}}
+	a := &app{ctx: ctx, stdin: strings.NewReader(""), stdout: d.out, stderr: d.errs, environ: []string{
+		"HOME=/", // what points at real servers must not matter:
+		"NOTYET_KAFKA_BROKERS=127.0.0.1:1", "NOTYET_MYSQL_DSN=x:y@tcp(127.0.0.1:1)/z", "NOTYET_REDIS_ADDRS=127.0.0.1:1", "NOTYET_ZOOKEEPER_SERVERS=!",
+	}}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- a.run(append([]string{"dev", "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}, args...))
+	}()
+	stop := sync.OnceValue(func() int { cancel(); return <-ended })
+	t.Cleanup(func() { require.Equal(t, exitDone, stop(), "dev's log: %s", d.errs) })
+	d.stop = stop
+	require.Eventually(t, func() bool { return d.greeted() || len(ended) > 0 }, 20*time.Second, time.Millisecond)
+	require.True(t, d.greeted(), "dev ended: %s", d.errs)
+	return d
+}
+
+// greeted reads the addresses from what dev has printed.
+func (d *dev) greeted() bool {
+	text := d.out.String()
+	if !strings.Contains(text, "kcat -C") {
+		return false
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		words := strings.Fields(line)
+		switch {
+		case len(words) > 1 && words[0] == "Kafka":
+			d.kafka = words[1]
+		case len(words) > 1 && words[0] == "HTTP":
+			d.http = strings.TrimPrefix(words[1], "http://")
+		}
+	}
+	d.environ = []string{"NOTYET_KAFKA_BROKERS=" + d.kafka, "NOTYET_HTTP_ADDR=" + d.http}
+	return true
+}
+
+// cmd runs a command against the running dev.
+func (d *dev) cmd(t *testing.T, args ...string) result {
+	t.Helper()
+	return notyet(t, d.environ, "", args...)
+}
