@@ -1,6 +1,6 @@
 // Package consumer handles deliveries: records of the business topics go in, reports come out. A handler's nil becomes
 // "ok", an error "retry" (with RetryAfter: after a pause of its choice), Fail "fail", so that notyet knows whether to
-// deliver a task of "notyet-ack report" again.
+// deliver a task of "notyet-ack report" again. A Retrier has any other record delivered again.
 //
 // It works over the caller's own kgo.Client. Delivery is at least once: a handler must bear to see a delivery twice, or
 // have a Guard that remembers.
@@ -123,7 +123,7 @@ func New(client *kgo.Client, c Config) (*Consumer, error) {
 }
 
 // Run handles messages until ctx ends (nil), the client is closed, or something happens that it must not pass over: a
-// report or a commit that Kafka refuses, an error about a message that notyet did not deliver, or ErrAbandoned.
+// report or a commit that Kafka refuses, an error about a message that notyet did not deliver, a Stop, or ErrAbandoned.
 //
 // Order of effects, per message: handle, report and wait for Kafka to have the report, then commit, and never past the
 // first unhandled message of a partition.

@@ -17,6 +17,11 @@ func RetryAfter(d time.Duration, err error) error {
 // Fail makes an error that ends the task: it goes to the dead letters without another attempt.
 func Fail(err error) error { return &permanent{orDefault(err, "failed")} }
 
+// Stop makes an error that ends Run with the message uncommitted and unreported, whoever delivered it: for what no other
+// attempt and no other message would fare better with, such as a database that is gone. The message comes again when
+// the consumer is started again.
+func Stop(err error) error { return &stopError{orDefault(err, "stopped")} }
+
 // PanicError is the error that a panic of a handler becomes. Its text, which goes into the report, is without the stack.
 type PanicError struct {
 	Value any
@@ -37,6 +42,11 @@ type permanent struct{ cause error }
 
 func (e *permanent) Error() string { return e.cause.Error() }
 func (e *permanent) Unwrap() error { return e.cause }
+
+type stopError struct{ cause error }
+
+func (e *stopError) Error() string { return e.cause.Error() }
+func (e *stopError) Unwrap() error { return e.cause }
 
 func orDefault(err error, text string) error {
 	if err == nil {

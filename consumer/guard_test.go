@@ -14,7 +14,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	_ "github.com/glebarez/go-sqlite"
-	_ "github.com/go-sql-driver/mysql"
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -28,12 +28,7 @@ func onDatabases(t *testing.T, f func(t *testing.T, db *sql.DB, g *consumer.SQLG
 		return func(t *testing.T) {
 			db, err := sql.Open(driver, dsn)
 			require.NoError(t, err)
-			c.Table = fmt.Sprintf("handled_%d", time.Now().UnixNano())
-			t.Cleanup(func() {
-				_, _ = db.Exec("DROP TABLE " + c.Table)
-				_, _ = db.Exec("DROP TABLE effects")
-				_ = db.Close()
-			})
+			t.Cleanup(func() { _ = db.Close() })
 			g, err := consumer.NewSQLGuard(db, c)
 			require.NoError(t, err)
 			require.NoError(t, g.Create(t.Context()))
@@ -50,8 +45,24 @@ func onDatabases(t *testing.T, f func(t *testing.T, db *sql.DB, g *consumer.SQLG
 		if dsn == "" {
 			t.Skip("NOTYET_MYSQL_DSN is not set: run scripts/servers up and evaluate scripts/servers env")
 		}
-		run("mysql", dsn, consumer.SQLGuardConfig{})(t)
+		run("mysql", freshDatabase(t, dsn), consumer.SQLGuardConfig{})(t)
 	})
+}
+
+func freshDatabase(t *testing.T, dsn string) string {
+	t.Helper()
+	c, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	c.DBName = fmt.Sprintf("guard%d", time.Now().UnixNano())
+	_, err = db.Exec("CREATE DATABASE " + c.DBName)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, _ = db.Exec("DROP DATABASE " + c.DBName)
+		_ = db.Close()
+	})
+	return c.FormatDSN()
 }
 
 func delivered(key, value string) consumer.Message {

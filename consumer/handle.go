@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 
@@ -33,10 +34,11 @@ func (w *window) one(e *entry) {
 	if err != nil {
 		w.OnError(m, err)
 	}
+	var stop *stopError
 	switch {
 	case err != nil && w.work.Err() != nil: // most likely because of that: it comes again, as the same attempt
 		w.finish(e, false)
-	case m.Delivery != nil:
+	case m.Delivery != nil && !errors.As(err, &stop):
 		w.report(e, m, outcome(err))
 	case err != nil:
 		w.fail(fmt.Errorf("handling %s: %w", place(e.record), err))
