@@ -2,7 +2,8 @@
 // the task for a later Cancel or Fire.
 //
 // It works over the caller's own kgo.Client, whose settings (acks, idempotence, compression, transactions) it leaves
-// alone. A task counts as accepted, and is never lost from then on, once Schedule has returned without an error.
+// alone. A task counts as accepted, and is never lost from then on, once Schedule has returned without an error; in a
+// transaction of the caller's (see Records) once that is committed.
 package producer
 
 import (
@@ -74,7 +75,8 @@ func (p *Producer) ScheduleBatch(ctx context.Context, tasks ...Task) ([]Ref, err
 	return refs, errors.Join(errs...)
 }
 
-// Records makes the records of tasks without sending them, in order: for a caller's own transaction, outbox or batch.
+// Records makes the records of tasks without sending them, in order: for a caller's own transaction, outbox or batch. In
+// a Kafka transaction they are requests only if it commits, and a delay counts from before that.
 func (p *Producer) Records(tasks ...Task) ([]*kgo.Record, error) {
 	records := make([]*kgo.Record, len(tasks))
 	for i, t := range tasks {
@@ -89,6 +91,16 @@ func (p *Producer) Records(tasks ...Task) ([]*kgo.Record, error) {
 	return records, nil
 }
 
+// CancelRecords makes the records of cancels without sending them, in order: what Records is to Schedule.
+func (p *Producer) CancelRecords(refs ...Ref) ([]*kgo.Record, error) {
+	return p.about(schemas.OpCancel, refs...)
+}
+
+// FireRecords makes the records of fires without sending them, in order.
+func (p *Producer) FireRecords(refs ...Ref) ([]*kgo.Record, error) {
+	return p.about(schemas.OpFire, refs...)
+}
+
 // Cancel asks that the task be not delivered. No error means that the request is accepted; whether it came in time is
 // answered on the results topic: cancelled, too_late or not_found.
 func (p *Producer) Cancel(ctx context.Context, ref Ref) error {
@@ -99,19 +111,31 @@ func (p *Producer) Cancel(ctx context.Context, ref Ref) error {
 func (p *Producer) Fire(ctx context.Context, ref Ref) error { return p.ask(ctx, schemas.OpFire, ref) }
 
 func (p *Producer) ask(ctx context.Context, op schemas.Op, ref Ref) error {
-	request := schemas.NewRequest(op, ref.Topic, ref.ID)
-	request.Key = ref.Key
-	if ref.Version != nil {
-		request.Version = explicit(*ref.Version)
-	}
-	record, err := request.Record(p.intake)
+	records, err := p.about(op, ref)
 	if err != nil {
-		return fmt.Errorf("asking to %s: %w", op, err)
+		return err
 	}
-	if err := p.send(ctx, []*kgo.Record{record})[0]; err != nil {
+	if err := p.send(ctx, records)[0]; err != nil {
 		return fmt.Errorf("asking to %s %s: %w", op, ref.ID, err)
 	}
 	return nil
+}
+
+// about makes requests about tasks that are there.
+func (p *Producer) about(op schemas.Op, refs ...Ref) ([]*kgo.Record, error) {
+	records := make([]*kgo.Record, len(refs))
+	for i, ref := range refs {
+		request := schemas.NewRequest(op, ref.Topic, ref.ID)
+		request.Key = ref.Key
+		if ref.Version != nil {
+			request.Version = explicit(*ref.Version)
+		}
+		var err error
+		if records[i], err = request.Record(p.intake); err != nil {
+			return nil, fmt.Errorf("asking to %s task %d: %w", op, i, err)
+		}
+	}
+	return records, nil
 }
 
 // send waits for the acknowledgements of all records or the end of ctx, and returns an error or nil for each.

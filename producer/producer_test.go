@@ -2,6 +2,7 @@ package producer_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -176,12 +177,59 @@ func TestPartialFailure(t *testing.T) {
 // TestOwnTransaction: what the caller aborts was never requested.
 func TestOwnTransaction(t *testing.T) {
 	f := newFake(t, kgo.TransactionalID("orders-service"))
-	for id, commit := range map[string]kgo.TransactionEndTry{"aborted": kgo.TryAbort, "committed": kgo.TryCommit} {
+	ends := []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit}
+	for i, id := range []string{"aborted", "committed"} {
 		require.NoError(t, f.client.BeginTransaction())
-		records, err := f.Records(producer.Task{Topic: "orders", ID: id, Delay: time.Minute})
+		records, err := f.Records(producer.Task{Topic: "orders", ID: id, Delay: time.Minute, Key: []byte("k")})
 		require.NoError(t, err)
-		require.NoError(t, f.client.ProduceSync(t.Context(), records...).FirstErr())
-		require.NoError(t, f.client.EndTransaction(t.Context(), commit))
+		cancels, err := f.CancelRecords(producer.Ref{Topic: "reminders", ID: id + "-1", Key: []byte("k")}, producer.Ref{Topic: "reminders", ID: id + "-2", Key: []byte("k")})
+		require.NoError(t, err)
+		fires, err := f.FireRecords(producer.Ref{Topic: "invoices", ID: id, Key: []byte("k"), Version: new(int64(3))})
+		require.NoError(t, err)
+		require.NoError(t, f.client.ProduceSync(t.Context(), slices.Concat(records, cancels, fires)...).FirstErr())
+		require.NoError(t, f.client.EndTransaction(t.Context(), ends[i]))
 	}
-	require.Equal(t, "committed", f.requests(t, 1)[0].ID)
+	var got []string
+	for _, r := range f.requests(t, 4) {
+		got = append(got, r.Op.String()+" "+r.Topic+" "+r.ID)
+	}
+	require.Equal(t, []string{"schedule orders committed", "cancel reminders committed-1", "cancel reminders committed-2", "fire invoices committed"}, got)
+	_, err := f.CancelRecords(producer.Ref{Topic: "reminders", ID: "x"}, producer.Ref{Topic: "reminders"})
+	require.ErrorContains(t, err, "asking to cancel task 1")
+}
+
+// TestSettings: every setting arrives as it was given.
+func TestSettings(t *testing.T) {
+	change := func(f func(*schemas.Settings)) schemas.Settings {
+		s := schemas.DefaultSettings()
+		f(&s)
+		return s
+	}
+	f := newFake(t)
+	want := map[string]schemas.Settings{
+		"merge last": change(func(s *schemas.Settings) { s.IfExists = schemas.Merge }),
+		"merge sum": change(func(s *schemas.Settings) {
+			s.IfExists, s.Merge, s.MaxWait = schemas.Merge, schemas.MergeSum, time.Minute
+		}),
+		"merge append": change(func(s *schemas.Settings) { s.IfExists, s.Merge = schemas.Merge, schemas.MergeAppend }),
+		"keep":         change(func(s *schemas.Settings) { s.IfExists = schemas.Keep }),
+		"high":         change(func(s *schemas.Settings) { s.Priority = schemas.PriorityHigh }),
+		"low":          change(func(s *schemas.Settings) { s.Priority = schemas.PriorityLow }),
+		"report": change(func(s *schemas.Settings) {
+			s.Ack, s.AckTimeout, s.MaxAttempts = schemas.AckReport, 90*time.Second, 3
+			s.Backoff = schemas.Backoff{Exponential: true, First: time.Second, Max: time.Hour}
+		}),
+		"lateness":   change(func(s *schemas.Settings) { s.MaxLateness = 36 * time.Hour }),
+		"all events": change(func(s *schemas.Settings) { s.Events = schemas.EventsAll }),
+		"no events":  change(func(s *schemas.Settings) { s.Events = schemas.EventsNone }),
+	}
+	var tasks []producer.Task
+	for id, s := range want {
+		tasks = append(tasks, producer.Task{Topic: "orders", ID: id, Delay: time.Minute, Value: []byte("{}"), Settings: &s})
+	}
+	_, err := f.ScheduleBatch(t.Context(), tasks...)
+	require.NoError(t, err)
+	for _, r := range f.requests(t, len(want)) {
+		require.Equal(t, want[r.ID], r.Settings, r.ID)
+	}
 }
