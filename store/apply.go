@@ -51,7 +51,7 @@ func (s *Store) Apply(ctx context.Context, b Batch, now int64) (Applied, error) 
 	var out Applied
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		for _, a := range b.Advance {
-			if err := advance(ctx, tx, a); err != nil {
+			if err := s.advance(ctx, tx, a); err != nil {
 				return err
 			}
 		}

@@ -87,8 +87,8 @@ type Advance struct {
 
 // advance moves the stored offset with the tasks, in their transaction. It fails with ErrFenced when the offset is not
 // From: the records are stored already, or another reader is at them.
-func advance(ctx context.Context, tx *sql.Tx, a Advance) error {
-	res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = ? WHERE src = ? AND next_offset = ?", a.To, a.Source, a.From)
+func (s *Store) advance(ctx context.Context, tx *sql.Tx, a Advance) error {
+	res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = ? WHERE src = ?"+s.expect(), a.To, a.Source, a.From)
 	if err != nil {
 		return fmt.Errorf("moving the offset of source %d: %w", a.Source, err)
 	}

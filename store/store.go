@@ -46,6 +46,7 @@ type Store struct {
 	hint claimedHint
 
 	slotCount atomic.Int64
+	sabotage  sabotage
 }
 
 const sqlitePrefix = "sqlite:"
