@@ -1,0 +1,81 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// contest lets several processes at one database and answers what they saw that must not be; nothing else of it may fail.
+// Each is run twice: on a store as it is, where nothing may be found, and on a sabotaged one, where something must be.
+type contest func(s *fixture) *violations
+
+type violations struct {
+	mu   sync.Mutex
+	list []string
+	errs []error
+}
+
+func (v *violations) add(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.list = append(v.list, fmt.Sprintf(format, args...))
+}
+
+func (v *violations) fail(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.errs = append(v.errs, err)
+}
+
+func (v *violations) count() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.list)
+}
+
+// holds runs the contest on every database.
+func holds(t *testing.T, c contest) {
+	t.Helper()
+	each(t, func(t *testing.T, s *fixture) {
+		v := c(s)
+		require.Empty(t, v.errs)
+		require.Empty(t, first(v.list))
+	})
+}
+
+func first(list []string) []string { return list[:min(len(list), 5)] }
+
+// notices runs the contest with a condition taken away until a violation shows, in at most a minute. SQLite's writers are
+// serial by themselves: a lock that is missing can only be noticed on MySQL, where there is one.
+func notices(t *testing.T, how sabotage, c contest) {
+	t.Helper()
+	locks := how == noSharedLock || how == noExclusiveLock
+	for _, b := range backends() {
+		if b.lite && locks {
+			continue
+		}
+		t.Run(b.name, func(t *testing.T) {
+			for began, round := time.Now(), 1; ; round++ {
+				s := b.fixture(t)
+				s.sabotage = how
+				v := c(s)
+				if len(v.list) > 0 {
+					t.Logf("round %d: %d violations, as: %s", round, len(v.list), v.list[0])
+					return
+				}
+				require.Less(t, time.Since(began), time.Minute, "%d rounds without the condition, and nothing was noticed; errors: %v", round, v.errs)
+			}
+		})
+	}
+}
+
+// another for a contest is as sabotaged as the first.
+func (f *fixture) rival() *Store {
+	s := f.another()
+	s.sabotage = f.sabotage
+	return s
+}

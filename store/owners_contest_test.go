@@ -1,0 +1,113 @@
+package store
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func TestNeverTwoEffectiveOwners(t *testing.T)        { holds(t, owners) }
+func TestTwoEffectiveOwnersAreNoticed(t *testing.T)   { notices(t, noEpochCheck, owners) }
+func TestAcquiringWithoutALockIsNoticed(t *testing.T) { notices(t, noExclusiveLock, acquirers) }
+
+// owners lets four of them take the slots from one another while they claim and settle. What an owner starts after another's
+// Acquire has returned must fail, and the epochs of what succeeds must never fall.
+func owners(s *fixture) *violations {
+	const terms, steps = 12, 6
+	v := &violations{}
+	stores := []*Store{s.Store, s.rival()}
+	slots := s.allSlots()
+	var acquired atomic.Int64 // the highest epoch whose Acquire has returned
+	var pos atomic.Int64
+	effective := func(what string, epoch, before int64, err error) {
+		switch {
+		case err == nil && before > epoch:
+			v.add("%s under epoch %d took effect after epoch %d had been acquired", what, epoch, before)
+		case err != nil && !errors.Is(err, ErrFenced):
+			v.fail(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for n := range 4 {
+		wg.Go(func() {
+			store := stores[n%2]
+			for range terms {
+				epoch, err := store.NextEpoch(s.ctx)
+				if err != nil {
+					v.fail(err)
+					return
+				}
+				taken, err := store.Acquire(s.ctx, slots, epoch, string(rune('a'+n)))
+				if err != nil {
+					v.fail(err)
+					return
+				}
+				if len(taken) < len(slots) {
+					continue // a later one was faster
+				}
+				raise(&acquired, epoch)
+				for range steps {
+					before := acquired.Load()
+					effective("a claim", epoch, before, store.Claim(s.ctx, slots, epoch, pos.Add(1+rand.Int64N(3))))
+					before = acquired.Load()
+					settled, err := store.Settle(s.ctx, []Done{{Slot: slots[0], Epoch: epoch, From: 0, To: 1}}, nil, nil, 1)
+					if len(settled.Fenced) > 0 {
+						err = ErrFenced
+					}
+					effective("a settlement", epoch, before, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return v
+}
+
+func raise(a *atomic.Int64, to int64) {
+	for {
+		if old := a.Load(); old >= to || a.CompareAndSwap(old, to) {
+			return
+		}
+	}
+}
+
+// acquirers take one slot at the same moment, each under an epoch of its own. Each is told how it found the slot: no two
+// may have found it the same, and the highest epoch has it in the end.
+func acquirers(s *fixture) *violations {
+	v := &violations{}
+	stores := []*Store{s.Store, s.rival()}
+	for round := range int64(40) {
+		var wg sync.WaitGroup
+		found := make([]int64, 6)
+		for n := range found {
+			wg.Go(func() {
+				found[n] = -1
+				taken, err := stores[n%2].Acquire(s.ctx, []int{0}, round*100+int64(n)+1, "me")
+				if err != nil {
+					v.fail(err)
+				} else if len(taken) == 1 {
+					found[n] = taken[0].Epoch
+				}
+			})
+		}
+		wg.Wait()
+		seen := map[int64]bool{}
+		for _, epoch := range found {
+			if epoch >= 0 && seen[epoch] {
+				v.add("two owners took the slot over from epoch %d", epoch)
+			}
+			seen[epoch] = true
+		}
+		slots, err := s.Slots(s.ctx)
+		if err != nil {
+			v.fail(err)
+		} else if want := round*100 + int64(len(found)); slots[0].Epoch != want {
+			v.add("the slot is left to epoch %d, below %d", slots[0].Epoch, want)
+		}
+	}
+	return v
+}
+
+func TestAcquirersTakeTurns(t *testing.T) { holds(t, acquirers) }

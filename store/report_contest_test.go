@@ -1,0 +1,250 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+func TestReportsBesideTheirTimeouts(t *testing.T) { holds(t, reportsAndTimeouts) }
+
+// delivery is what a consumer sees.
+type delivery struct {
+	id      string
+	attempt int
+}
+
+// reportsAndTimeouts lets consumers report on deliveries (in time, late, doubled, or not at all) while the owner's time-outs
+// run, new requests for the same ids come, and a third process decides what waits. In the end every task has ended, once, and
+// nothing is left behind. All of them change the same rows, in orders of their own: none may fail for that.
+func reportsAndTimeouts(s *fixture) *violations {
+	const tasks, reporters = 40, 3
+	v := &violations{}
+	o := &reportOwner{mover: newMover(s, v), deliveries: make(chan delivery, 10_000)}
+	requests := make([]*schemas.Request, tasks)
+	for i := range requests {
+		requests[i] = soon(schemas.OpSchedule, fmt.Sprint(i))
+		requests[i].Settings.Ack, requests[i].Settings.MaxAttempts = schemas.AckReport, 3
+		requests[i].Settings.Backoff = schemas.Backoff{First: 3 * ms, Max: 3 * ms}
+	}
+	intake := newWriter(s, 0, v)
+	intake.bring(requests...)
+
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for n := range reporters {
+		wg.Go(func() { o.report(newWriter(s, n+1, v), stop) })
+	}
+	wg.Go(func() { o.resolve(stop) })
+	for deadline := time.Now().Add(30 * time.Second); !o.ended(tasks); o.step() {
+		if time.Now().After(deadline) {
+			v.add("some task has not ended: %d rows wait, %d tasks are in a line", s.count("waiting"), s.inLine())
+			break
+		}
+	}
+	close(stop)
+	wg.Wait()
+	o.compare(requests)
+	return v
+}
+
+// reportOwner delivers what falls due and gives its consumers a few milliseconds to report.
+type reportOwner struct {
+	*mover
+	deliveries chan delivery
+	open       atomic.Int64 // deliveries that a consumer has not yet done with
+	mu         sync.Mutex
+	final      map[string][]schemas.State
+}
+
+func (o *reportOwner) step() {
+	now := time.Now().UnixMilli()
+	if now <= o.from {
+		return
+	}
+	if err := o.store.Claim(o.s.ctx, o.slots, o.epoch, now); err != nil {
+		o.v.fail(err)
+		return
+	}
+	var ranges []Range
+	for _, slot := range o.slots {
+		ranges = append(ranges, Range{slot, o.from, now})
+	}
+	entries, err := o.store.Entries(o.s.ctx, ranges)
+	if err != nil {
+		o.v.fail(err)
+	}
+	var exits []Exit
+	var events []schemas.Event
+	for _, e := range entries {
+		tasks, _, err := o.store.Tasks(o.s.ctx, []int64{e.Seq}, 1<<20)
+		if err != nil || len(tasks) != 1 {
+			o.v.add("a claimed task is gone: %v", err)
+			continue
+		}
+		exit, event := o.outcome(tasks[0], now)
+		exits = append(exits, exit)
+		events = append(events, event...)
+	}
+	var done []Done
+	for _, slot := range o.slots {
+		done = append(done, Done{Slot: slot, Epoch: o.epoch, From: o.from, To: now})
+	}
+	settled, err := o.store.Settle(o.s.ctx, done, exits, events, now)
+	switch {
+	case err != nil:
+		o.v.fail(err)
+	case len(settled.Mismatch) > 0:
+		o.v.add("a claimed range has changed in slots %v", settled.Mismatch)
+	}
+	o.told(settled.Tell.Events)
+	o.from = now
+}
+
+// outcome delivers a task, or ends the wait for its report.
+func (o *reportOwner) outcome(t Task, now int64) (Exit, []schemas.Event) {
+	e := Exit{Seq: t.Seq, Slot: t.Slot, Epoch: o.epoch, Attempt: t.Attempt, Lane: t.Lane}
+	switch {
+	case t.State == StateReport && t.Attempt >= 3:
+		e.State, e.Dead = StateDead, deadTask(t, KindDead, "no report", now)
+		return e, []schemas.Event{{Topic: t.Topic, ID: t.ID, State: schemas.StateDead}}
+	case t.State == StateReport:
+		e.State, e.Pos = StateRetry, now+3
+	default:
+		e.State, e.Attempt, e.Pos = StateReport, t.Attempt+1, now+15
+		o.open.Add(1)
+		o.deliveries <- delivery{t.ID, e.Attempt} // before the outcome is stored: reports may overtake it
+	}
+	return e, nil
+}
+
+// report is a consumer that reports on some deliveries, on some twice, and on some when it is late.
+func (o *reportOwner) report(w *writer, stop <-chan struct{}) {
+	var late []delivery
+	for {
+		select {
+		case <-stop:
+			return
+		case d := <-o.deliveries:
+			late = o.answer(w, d, late)
+			o.open.Add(-1)
+		}
+	}
+}
+
+func (o *reportOwner) answer(w *writer, d delivery, late []delivery) []delivery {
+	batch := []delivery{d}
+	if rand.IntN(3) == 0 {
+		batch = append(batch, d)
+	}
+	if rand.IntN(3) == 0 {
+		late = append(late, d)
+		batch = batch[1:]
+	}
+	if len(late) > 4 {
+		batch, late = append(batch, late...), nil
+	}
+	b := Batch{Advance: []Advance{{w.source.ID, w.offset, w.offset + int64(len(batch))}}}
+	for _, d := range batch {
+		r := says(d.id, d.attempt, schemas.Status(1+rand.IntN(3)))
+		b.Changes = append(b.Changes, Change{Seq: Seq(w.source.ID, w.offset), Report: &r})
+		w.offset++
+	}
+	o.apply(w.store, b)
+	if rand.IntN(4) == 0 { // a schedule for a task that may be under way or not
+		r := soon(schemas.OpSchedule, d.id)
+		r.Settings.Ack, r.Settings.MaxAttempts, r.Settings.IfExists = schemas.AckReport, 3, schemas.Keep
+		_, events := w.bring(r)
+		o.told(events)
+	}
+	return late
+}
+
+func (o *reportOwner) resolve(stop <-chan struct{}) {
+	store := o.s.rival()
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		keys, err := store.Resolvable(o.s.ctx, 10)
+		if err != nil {
+			o.v.fail(err)
+			return
+		}
+		if len(keys) > 0 {
+			o.apply(store, Batch{Resolve: keys})
+		}
+	}
+}
+
+func (o *reportOwner) apply(store *Store, b Batch) {
+	applied, err := store.Apply(o.s.ctx, b, time.Now().UnixMilli())
+	if err != nil {
+		o.v.fail(err)
+	}
+	for _, box := range applied.Tell {
+		o.told(box.Events)
+	}
+}
+
+func (o *reportOwner) told(events []schemas.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.final == nil {
+		o.final = map[string][]schemas.State{}
+	}
+	for _, e := range events {
+		switch e.State {
+		case schemas.StateScheduled, schemas.StateSucceeded, schemas.StateDead:
+			o.final[e.ID] = append(o.final[e.ID], e.State)
+		}
+	}
+}
+
+// ended looks whether nothing can happen any more.
+func (o *reportOwner) ended(tasks int) bool {
+	return o.open.Load() == 0 && o.s.inLine() == 0 && o.s.count("waiting") == 0 && o.s.count("tasks") == tasks
+}
+
+func (f *fixture) inLine() (n int) {
+	if err := f.db.QueryRowContext(f.ctx, "SELECT COUNT(*) FROM tasks WHERE slot >= 0").Scan(&n); err != nil {
+		return -1
+	}
+	return n
+}
+
+// compare holds what was told to what is stored: an end for each beginning, the last of them the one to be seen.
+func (o *reportOwner) compare(requests []*schemas.Request) {
+	dead := 0
+	for _, r := range requests {
+		begins, ends := 1, 0 // the first schedule was told before anybody listened
+		for _, state := range o.final[r.ID] {
+			switch state {
+			case schemas.StateScheduled:
+				begins++
+			case schemas.StateDead:
+				dead++
+				ends++
+			default:
+				ends++
+			}
+		}
+		if begins != ends {
+			o.v.add("task %s began %d times and ended %d times: %v", r.ID, begins, ends, o.final[r.ID])
+		}
+		if state := o.s.state(r.ID); !slices.Contains([]string{"succeeded", "dead"}, state) {
+			o.v.add("task %s is %s", r.ID, state)
+		}
+	}
+	if n := o.s.count("dead_letters"); n != dead {
+		o.v.add("%d dead letters of %d deaths", n, dead)
+	}
+}
