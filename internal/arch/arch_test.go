@@ -101,7 +101,6 @@ func TestViolationsAreFound(t *testing.T) {
 		"a stage's test may use the embedded":     {"scanner/run_test.go", module + "internal/embedded", ""},
 		"a test may use a fake":                   {"scanner/run_test.go", "github.com/twmb/franz-go/pkg/kfake", ""},
 		"the home may use its library":            {"store/db.go", "gorm.io/gorm", ""},
-		"the temporary pins are not judged":       {"internal/deps/deps.go", "gorm.io/gorm", ""},
 
 		"a stage imports a stage": {"scanner/run.go", module + "dispatcher",
 			"package scanner imports github.com/notyet/notyet/dispatcher (scanner/run.go): scanner may import only schemas, store, " +

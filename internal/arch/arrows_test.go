@@ -52,6 +52,3 @@ var homes = map[string]string{
 
 // fakes stand in for servers: code imports them only in the embedded part, tests anywhere.
 var fakes = []string{"github.com/twmb/franz-go/pkg/kfake", "github.com/alicebob/miniredis/"}
-
-// outside lists parts that the table does not judge.
-var outside = []string{"internal/deps"}

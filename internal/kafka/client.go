@@ -123,7 +123,14 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 }
 
 // Logger carries the library's messages to log.
-func Logger(log *zap.Logger) kgo.Logger { return kzap.New(log.WithOptions(zap.AddCallerSkip(2))) }
+func Logger(log *zap.Logger) kgo.Logger {
+	// Its Info lines tell of every metadata look-up; ours tell what matters.
+	level := kgo.LogLevelWarn
+	if log.Core().Enabled(zap.DebugLevel) {
+		level = kgo.LogLevelDebug
+	}
+	return kzap.New(log.WithOptions(zap.AddCallerSkip(2)), kzap.Level(level))
+}
 
 // Ping says whether any broker answers.
 func Ping(ctx context.Context, client *kgo.Client) error {
