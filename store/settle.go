@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
@@ -121,6 +122,9 @@ func seqsOf(exits []Exit) []any {
 	return out
 }
 
+// maxCases is how many rows an UPDATE tells apart by CASE: for each of them the server looks through all.
+const maxCases = 100
+
 func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]Task, slots map[int]Slot, now int64) ([]Place, error) {
 	var moved []Place
 	var dead []*DeadLetter
@@ -144,7 +148,7 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows m
 		}
 		leaving = append(leaving, e)
 	}
-	err := chunks(leaving, func(part []Exit) error {
+	for part := range slices.Chunk(leaving, maxCases) {
 		var set strings.Builder
 		var a []any
 		column := func(name string, value func(Exit) any) {
@@ -169,10 +173,9 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows m
 		column("lane", func(e Exit) any { return int64(e.Lane) })
 		column("attempt", func(e Exit) any { return e.Attempt })
 		_, err := tx.ExecContext(ctx, "UPDATE tasks SET "+set.String()+" WHERE seq IN ("+marks(len(part))+")", append(a, seqsOf(part)...)...)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("moving %d tasks out of their place: %w", len(exits), err)
+		if err != nil {
+			return nil, fmt.Errorf("moving %d tasks out of their place: %w", len(part), err)
+		}
 	}
 	return moved, s.insertDead(ctx, tx, dead)
 }
@@ -192,8 +195,7 @@ func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]Slot) (mi
 	if err != nil {
 		return nil, err
 	}
-	var a, slots []any
-	var set strings.Builder
+	var fit []Done
 	for _, d := range done {
 		s := at[d.Slot]
 		if d.To <= s.Done {
@@ -203,16 +205,18 @@ func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]Slot) (mi
 			mismatch = append(mismatch, d.Slot)
 			continue
 		}
-		set.WriteString(" WHEN ? THEN ?")
-		a = append(a, d.Slot, d.To)
-		slots = append(slots, d.Slot)
+		fit = append(fit, d)
 	}
-	if len(slots) == 0 {
-		return mismatch, nil
-	}
-	_, err = tx.ExecContext(ctx, "UPDATE slots SET done = CASE slot"+set.String()+" END WHERE slot IN ("+marks(len(slots))+")", append(a, slots...)...)
-	if err != nil {
-		return nil, fmt.Errorf("moving done: %w", err)
+	for part := range slices.Chunk(fit, maxCases) {
+		var a, slots []any
+		for _, d := range part {
+			a = append(a, d.Slot, d.To)
+			slots = append(slots, d.Slot)
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE slots SET done = CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(part))+" END WHERE slot IN ("+marks(len(part))+")", append(a, slots...)...)
+		if err != nil {
+			return nil, fmt.Errorf("moving done: %w", err)
+		}
 	}
 	return mismatch, nil
 }
