@@ -28,14 +28,15 @@ import (
 
 // options of a run.
 type options struct {
-	brokers, dsn, intake, topic string
-	users, files, chunks        int
-	pace, delay, maxWait        time.Duration
+	brokers, dsn, intake, reports, topic string
+	users, files, chunks                 int
+	pace, delay, maxWait                 time.Duration
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.intake, "intake", schemas.TopicIntake, "notyet's intake `topic`")
+	flag.StringVar(&o.reports, "reports", schemas.TopicReports, "notyet's reports `topic`")
 	flag.StringVar(&o.topic, "topic", "quota.updates", "`topic` that the updates are delivered to; made if it is not there")
 	flag.IntVar(&o.users, "users", 3, "users who upload at once")
 	flag.IntVar(&o.files, "files", 2, "files that each of them uploads at once")
@@ -79,7 +80,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	}
 	defer client.CloseAllowingRebalance()
 
-	updates, err := consumer.New(client, consumer.Config{OnError: func(_ consumer.Message, err error) {
+	updates, err := consumer.New(client, consumer.Config{ReportsTopic: o.reports, OnError: func(_ consumer.Message, err error) {
 		fmt.Fprintln(os.Stderr, "quota: handling:", err)
 	}})
 	if err != nil {
