@@ -51,7 +51,7 @@ func (s *Store) Told(ctx context.Context, told []Outbox) error {
 		for _, o := range part {
 			a = append(a, o.Source, o.Seq)
 		}
-		if _, err := s.db.ExecContext(ctx, "DELETE FROM outbox WHERE (src, seq) IN ("+strings.Repeat(",(?,?)", len(part))[1:]+")", a...); err != nil {
+		if _, err := s.exec(ctx, "DELETE FROM outbox WHERE (src, seq) IN ("+strings.Repeat(",(?,?)", len(part))[1:]+")", a...); err != nil {
 			return fmt.Errorf("forgetting told events: %w", err)
 		}
 		return nil

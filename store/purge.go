@@ -72,7 +72,7 @@ func (s *Store) PurgeDeadUpTo(ctx context.Context, f DeadFilter, upTo int64) (de
 		if !f.Replayed {
 			spared = " AND replayed_at = 0"
 		}
-		res, err := s.db.ExecContext(ctx, "DELETE FROM dead_letters WHERE id IN ("+marks(len(part))+")"+spared, args(part)...)
+		res, err := s.exec(ctx, "DELETE FROM dead_letters WHERE id IN ("+marks(len(part))+")"+spared, args(part)...)
 		if err != nil {
 			return fmt.Errorf("purging %d dead letters: %w", len(part), err)
 		}

@@ -30,7 +30,7 @@ func (s *Store) Retire(ctx context.Context, slot int, before int64, limit int) (
 		return 0, nil
 	}
 	// The place is asked again: a tombstone may have been renewed meanwhile.
-	if _, err := s.db.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+marks(len(seqs))+") AND slot = ? AND pos <= ?", append(args(seqs), slot, before)...); err != nil {
+	if _, err := s.exec(ctx, "DELETE FROM tasks WHERE seq IN ("+marks(len(seqs))+") AND slot = ? AND pos <= ?", append(args(seqs), slot, before)...); err != nil {
 		return 0, fmt.Errorf("retiring %d tasks of slot %d: %w", len(seqs), slot, err)
 	}
 	return len(seqs), nil

@@ -111,7 +111,7 @@ func (s *Store) Release(ctx context.Context, slots []int, epoch int64) error {
 		return nil
 	}
 	a := append([]any{[]byte{}}, args(slots)...)
-	if _, err := s.db.ExecContext(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+marks(len(slots))+") AND epoch = ?", append(a, epoch)...); err != nil {
+	if _, err := s.exec(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+marks(len(slots))+") AND epoch = ?", append(a, epoch)...); err != nil {
 		return fmt.Errorf("releasing %d slots: %w", len(slots), err)
 	}
 	return nil

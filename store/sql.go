@@ -53,6 +53,8 @@ func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 		// A transaction whose context ends takes its connection along, and a database in memory with it. The statements
 		// still heed the caller's context, and a failed one rolls back.
 		opts, ctx = nil, context.WithoutCancel(ctx)
+		s.writing.Lock()
+		defer s.writing.Unlock()
 	}
 	tx, err := s.db.BeginTx(ctx, opts)
 	if err != nil {
@@ -66,6 +68,15 @@ func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 		return fmt.Errorf("%w: %w", errCommit, err)
 	}
 	return nil
+}
+
+// exec runs one statement that writes, by itself.
+func (s *Store) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if s.lite {
+		s.writing.Lock()
+		defer s.writing.Unlock()
+	}
+	return s.db.ExecContext(ctx, query, args...)
 }
 
 // errCommit: the commit may or may not have happened.

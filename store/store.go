@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,6 +47,7 @@ type Store struct {
 	hint claimedHint
 
 	slotCount atomic.Int64
+	writing   sync.Mutex // SQLite: who else writes polls for its lock, and may starve; here writers wait in turn
 	sabotage  sabotage
 }
 
