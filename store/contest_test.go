@@ -73,8 +73,12 @@ func notices(t *testing.T, how sabotage, c contest) {
 	}
 }
 
-// another for a contest is as sabotaged as the first.
+// rival is the store as another contestant sees it: another process, as sabotaged as the first. SQLite is embedded in one
+// process, whose goroutines share the store.
 func (f *fixture) rival() *Store {
+	if f.backend.lite {
+		return f.Store
+	}
 	s := f.another()
 	s.sabotage = f.sabotage
 	return s

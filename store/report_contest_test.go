@@ -209,9 +209,10 @@ func (o *reportOwner) told(events []schemas.Event) {
 	}
 }
 
-// ended looks whether nothing can happen any more.
+// ended looks whether nothing can happen any more: the order matters, for a consumer's request may wait, and what waits may
+// enter the line.
 func (o *reportOwner) ended(tasks int) bool {
-	return o.open.Load() == 0 && o.s.inLine() == 0 && o.s.count("waiting") == 0 && o.s.count("tasks") == tasks
+	return o.open.Load() == 0 && o.s.count("waiting") == 0 && o.s.inLine() == 0 && o.s.count("tasks") == tasks
 }
 
 func (f *fixture) inLine() (n int) {
