@@ -100,7 +100,7 @@ func (g *graveyard) reject(id string) {
 }
 
 func (g *graveyard) local(ix *index.Index) *Local {
-	return NewLocal(g.Store, ix, zaptest.NewLogger(g.t))
+	return NewLocal(g.Store, ix, "test", zaptest.NewLogger(g.t))
 }
 
 func TestShowGivesEveryByteBack(t *testing.T) {
@@ -156,7 +156,7 @@ func TestReplayOnceAndOnlyWhatCanBe(t *testing.T) {
 	g.schedule("orders", "b", []byte("3")) // a newer one is under way
 
 	want := Result{Progress: Progress{Done: 1, Skipped: 2}, Reasons: map[string]int64{
-		underWay: 1, "it is a rejected request: correct it and publish it again": 1,
+		"a newer task of this topic and id is under way": 1, "it is a rejected request: correct it and publish it again": 1,
 	}}
 	dry, err := Replay(t.Context(), g.local(nil), store.DeadFilter{}, Options{DryRun: true})
 	require.NoError(t, err)

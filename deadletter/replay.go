@@ -33,12 +33,13 @@ type Pager interface {
 type Local struct {
 	store *store.Store
 	index *index.Index // nil: dispatchers find the tasks in the database at their next look
+	by    string
 	log   *zap.Logger
 }
 
-// NewLocal returns a Pager; ix may be nil.
-func NewLocal(st *store.Store, ix *index.Index, log *zap.Logger) *Local {
-	return &Local{store: st, index: ix, log: log}
+// NewLocal returns a Pager; ix may be nil. by is who replays, for the audit.
+func NewLocal(st *store.Store, ix *index.Index, by string, log *zap.Logger) *Local {
+	return &Local{store: st, index: ix, by: by, log: log}
 }
 
 // ReplayPage implements Pager. Order of effects: the tasks are in their lines and the letters marked, in one transaction;
@@ -65,16 +66,12 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 	if len(letters) == 0 {
 		return page, nil
 	}
-	if dryRun {
-		page.Letters, err = l.rehearse(ctx, letters)
-		return page, err
-	}
 	ids := make([]int64, 0, len(letters))
 	for _, d := range letters {
 		ids = append(ids, d.ID)
 	}
 	var places []store.Place
-	if page.Letters, places, err = l.store.Replay(ctx, ids, time.Now().UnixMilli()); err != nil {
+	if page.Letters, places, err = l.store.Replay(ctx, ids, l.by, time.Now().UnixMilli(), dryRun); err != nil {
 		return Page{}, err
 	}
 	l.hint(ctx, places)
@@ -103,50 +100,6 @@ func (l *Local) hint(ctx context.Context, places []store.Place) {
 		l.log.Warn("the index did not learn of replayed tasks; they are delivered a little later", zap.Int("tasks", len(places)), zap.Error(err))
 	}
 }
-
-// rehearse says what Replay would do, as far as can be said without locks.
-func (l *Local) rehearse(ctx context.Context, letters []store.DeadLetter) ([]store.Replayed, error) {
-	out := make([]store.Replayed, 0, len(letters))
-	revived := map[[16]byte]bool{}
-	for _, d := range letters {
-		r := store.Replayed{ID: d.ID, Topic: d.Topic, TaskID: d.TaskID}
-		key := store.Ident(d.Topic, d.TaskID)
-		var err error
-		if r.Skipped, err = l.obstacle(ctx, d, revived[key]); err != nil {
-			return nil, err
-		}
-		revived[key] = revived[key] || r.Skipped == ""
-		out = append(out, r)
-	}
-	return out, nil
-}
-
-func (l *Local) obstacle(ctx context.Context, d store.DeadLetter, revived bool) (string, error) {
-	switch {
-	case d.Kind == store.KindRejected:
-		return "it is a rejected request: correct it and publish it again", nil
-	case d.ReplayedAt > 0:
-		return "it has been replayed already", nil
-	case d.Replay >= store.MaxReplays:
-		return fmt.Sprintf("it has been replayed %d times", d.Replay), nil
-	case revived:
-		return underWay, nil
-	}
-	task, err := l.store.Get(ctx, d.Topic, d.TaskID)
-	if errors.Is(err, store.ErrNotFound) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	switch task.State {
-	case "delivered", "succeeded", "cancelled", "dead":
-		return "", nil
-	}
-	return underWay, nil
-}
-
-const underWay = "a newer task of this topic and id is under way"
 
 // Progress is how far a replay or a purge has come.
 type Progress struct {

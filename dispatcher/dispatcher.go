@@ -1,9 +1,9 @@
 // Package dispatcher delivers tasks at their instant: it claims the near future of the slots it owns, stages the tasks in
 // memory, and sends each to its topic when it is due. Slots go in; records on business topics and settled slots come out.
 //
-// Five loops share the state, each in its own file, in the order in which a task meets them: own (which slots), claim
-// (which tasks), fetch (their bodies), release (send at the instant), settle (make the outcome durable). preheat keeps the
-// index in step beside them.
+// Loops share the state, each in its own file, in the order in which a task meets them: own (which slots), claim (which
+// tasks), fetch (their bodies), release (send at the instant), solo (send again alone what was refused in company), settle
+// (make the outcome durable). preheat keeps the index in step beside them, and retire forgets what ended long ago.
 //
 // Order of effects, for each task: (1) its place is claimed in the database; (2) its intent is in the send log, synced;
 // (3) it is sent, not before it is due; (4) Kafka's answer is in the send log; (5) the final event is told; (6) done moves
@@ -52,7 +52,8 @@ type Config struct {
 	CreateTargets bool
 	// DrainTimeout bounds how long a slot that is given away, and every slot at shutdown, is waited for. Default 20 s.
 	DrainTimeout time.Duration
-	// Retention is how long ended tasks can be asked about and keep their version. Default 7 days.
+	// Retention is how long a task can be asked about and keeps its version once it has ended, counted from its due time or,
+	// where a caller or a consumer ended it, from then. Default 7 days.
 	Retention time.Duration
 	// SickAfter is how long a target may acknowledge nothing before its tasks are set aside. Default 10 s.
 	SickAfter time.Duration
@@ -97,14 +98,15 @@ type Dispatcher struct {
 	log     *zap.Logger
 	metrics *metrics
 	client  *kgo.Client
-	solo    *kgo.Client // sends one record at a time: see soloLoop
+	kafka   kafka.Config
+	solos   sync.WaitGroup // see solo.go
 	failure chan error
 	sources *sources
 
 	suspended atomic.Bool // trust was lost: nothing is sent until the epochs have been checked again
 	stopping  atomic.Bool
 
-	claimKick, sweepKick, fetchKick, releaseKick, suspectKick, settleKick, ownKick kick
+	claimKick, sweepKick, fetchKick, releaseKick, settleKick, ownKick kick
 
 	waits map[[2]int64]time.Time // of the owner loop: since when a slot is waited for, by slot and epoch
 
@@ -148,16 +150,12 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, members election.S
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
 	d := &Dispatcher{
-		cfg: cfg, store: st, index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, failure: make(chan error, 1),
-		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), suspectKick: newKick(), settleKick: newKick(), ownKick: newKick(),
+		cfg: cfg, store: st, index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
+		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick(),
 		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, fetching: newFetchQueue(),
 	}
 	d.metrics = newMetrics(reg, d)
 	if d.client, err = kafka.NewProducer(kcfg, log); err != nil {
-		return nil, err
-	}
-	if d.solo, err = kafka.NewSoloProducer(kcfg, log); err != nil {
-		d.client.Close()
 		return nil, err
 	}
 	return d, nil
@@ -186,7 +184,6 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	group.Go(func() error { d.claimLoop(loops); return nil })
 	group.Go(func() error { d.fetchLoop(loops); return nil })
 	group.Go(func() error { d.releaseLoop(loops); return nil })
-	group.Go(func() error { d.soloLoop(loops); return nil })
 	group.Go(func() error { d.settleLoop(loops); return nil })
 	group.Go(func() error { d.preheatLoop(loops); return nil })
 	group.Go(func() error { d.retireLoop(loops); return nil })
@@ -204,12 +201,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	stop()
 	_ = group.Wait()
+	d.solos.Wait()
 	leave()
 	flush, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = d.client.Flush(flush)
 	d.client.Close()
-	d.solo.Close()
 	return errors.Join(err, <-failed)
 }
 

@@ -143,7 +143,7 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 		}
 		ready = append(ready, t)
 		if t.record != nil {
-			intents = append(intents, sendlog.Intent{Seq: uint64(t.seq), Attempt: int32(t.attempt + 1), Slot: int32(t.line.slot), Epoch: t.line.epoch,
+			intents = append(intents, sendlog.Intent{Seq: uint64(t.seq), Attempt: t.sending(), Slot: int32(t.line.slot), Epoch: t.line.epoch,
 				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
 		}
 	}
@@ -155,7 +155,8 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 	d.stage(ready)
 }
 
-// lost handles claimed tasks whose rows are gone, which nobody may do: the count of the settled range will tell.
+// lost handles claimed tasks whose rows are gone. Nobody may do that, short of a hand in the database: they cannot be sent,
+// and must not hold up their line.
 func (d *Dispatcher) lost(bySeq map[int64]*task, rows []store.Task) {
 	for i := range rows {
 		delete(bySeq, rows[i].Seq)
@@ -208,7 +209,7 @@ func (d *Dispatcher) prepare(ctx context.Context, t *task, row *store.Task) erro
 	if t.state == store.StateReport {
 		return nil // nothing to send: its report is missing
 	}
-	key, err := d.sources.deliveryKey(ctx, row.Seq, t.attempt+1)
+	key, err := d.sources.deliveryKey(ctx, row.Seq, int(t.sending()))
 	if err != nil {
 		return err
 	}
@@ -231,7 +232,7 @@ func (d *Dispatcher) stage(ready []*task) {
 		t.status = staged
 		d.staged++
 		d.bytes += t.size
-		if done, ok := d.acked[sendlog.Key{Seq: uint64(t.seq), Attempt: int32(t.attempt + 1)}]; ok && t.doubt && t.record != nil {
+		if done, ok := d.acked[sendlog.Key{Seq: uint64(t.seq), Attempt: t.sending()}]; ok && t.doubt && t.record != nil {
 			d.metrics.proven.Inc()
 			d.outcomes = append(d.outcomes, outcome{task: t, at: done.At, known: true})
 			d.settleKick.now()
@@ -258,9 +259,6 @@ type sources struct {
 
 func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (string, error) {
 	src, offset := store.SplitSeq(seq)
-	if src == store.ReplaySource {
-		return schemas.DeliveryKey([16]byte{}, -1, offset, attempt), nil
-	}
 	known, ok := s.known[src]
 	for failures := 1; !ok; failures++ {
 		all, err := s.store.Sources(ctx)

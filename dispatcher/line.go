@@ -63,6 +63,13 @@ type task struct {
 	size     int
 }
 
+// replayShift leaves room for sixteen million attempts between two replays of a task.
+const replayShift = 24
+
+// sending names the attempt that is to be made, among all that the task ever sees: a replay begins to count anew, and must
+// not be taken for what was sent before it.
+func (t *task) sending() int32 { return int32(t.replay)<<replayShift + int32(t.attempt) + 1 }
+
 // closable answers how far done can move: everything up to it is settled or gone. count is how many of those tasks are
 // still in the line, which the database is to confirm.
 func (l *line) closable() (to int64, count int) {

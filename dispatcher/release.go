@@ -19,6 +19,9 @@ type target struct {
 	since   time.Time // of the last sign of life, or of the first record sent after a rest
 	sick    bool
 	waiting []*task // due, but the target has enough in flight
+
+	suspects []sendable // refused, perhaps on another's account
+	trying   bool       // somebody is at them
 }
 
 // targetCap is how many records one target may have in flight.
@@ -115,7 +118,9 @@ func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
 }
 
 // answered is the producer's promise: it only notes.
-func (d *Dispatcher) answered(t *task, r *kgo.Record, err error) {
+func (d *Dispatcher) answered(t *task, r *kgo.Record, err error) { d.answeredBy(t, r, err, false) }
+
+func (d *Dispatcher) answeredBy(t *task, r *kgo.Record, err error, alone bool) {
 	now := time.Now()
 	d.mu.Lock()
 	g := d.targets[t.topic]
@@ -126,9 +131,9 @@ func (d *Dispatcher) answered(t *task, r *kgo.Record, err error) {
 			d.log.Info("a target answers again", zap.String("topic", t.topic))
 		}
 	}
-	d.outcomes = append(d.outcomes, outcome{task: t, at: now.UnixMilli(), partition: r.Partition, offset: r.Offset, err: err})
+	d.outcomes = append(d.outcomes, outcome{task: t, at: now.UnixMilli(), partition: r.Partition, offset: r.Offset, err: err, alone: alone})
 	kickRelease := len(g.waiting) > 0
-	if g.sending == 0 && !kickRelease {
+	if g.sending == 0 && !kickRelease && !g.trying {
 		delete(d.targets, t.topic)
 	}
 	d.mu.Unlock()
@@ -139,41 +144,6 @@ func (d *Dispatcher) answered(t *task, r *kgo.Record, err error) {
 	if kickRelease {
 		d.releaseKick.now()
 	}
-}
-
-// soloLoop sends again, one at a time, records that were refused together with others: when one record of a partition
-// fails for good, the producer fails all it holds for that partition with the same error, and the others are innocent.
-func (d *Dispatcher) soloLoop(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.suspectKick:
-		}
-		d.mu.Lock()
-		suspects := d.suspects
-		d.suspects = nil
-		d.mu.Unlock()
-		for _, s := range suspects {
-			if s.task.line.isAbandoned(d) || ctx.Err() != nil {
-				continue
-			}
-			r, err := d.solo.ProduceSync(ctx, s.record).First()
-			if ctx.Err() != nil {
-				return
-			}
-			d.mu.Lock()
-			d.outcomes = append(d.outcomes, outcome{task: s.task, at: nowMillis(), partition: r.Partition, offset: r.Offset, err: err, alone: true})
-			d.mu.Unlock()
-			d.settleKick.now()
-		}
-	}
-}
-
-func (l *line) isAbandoned(d *Dispatcher) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return l.abandoned
 }
 
 // unreported ends the wait for a report: another attempt after its backoff, or none is left. mu is held.

@@ -71,7 +71,7 @@ func (d *Dispatcher) note(ctx context.Context) {
 		if o.known || o.err != nil && kafka.NeighboursToo(o.err) && !o.alone {
 			continue
 		}
-		e := sendlog.Outcome{Seq: uint64(o.task.seq), Attempt: int32(o.task.attempt + 1), Acked: o.err == nil, Partition: o.partition, Offset: o.offset, At: o.at}
+		e := sendlog.Outcome{Seq: uint64(o.task.seq), Attempt: o.task.sending(), Acked: o.err == nil, Partition: o.partition, Offset: o.offset, At: o.at}
 		if o.err != nil {
 			e.Error = o.err.Error()
 		}
@@ -84,7 +84,7 @@ func (d *Dispatcher) note(ctx context.Context) {
 	var tell []*task
 	d.mu.Lock()
 	for _, o := range outcomes {
-		if d.conclude(o) {
+		if d.conclude(ctx, o) {
 			tell = append(tell, o.task)
 		}
 	}
@@ -95,7 +95,7 @@ func (d *Dispatcher) note(ctx context.Context) {
 }
 
 // conclude decides what follows from an outcome; true means that the delivery is to be told before it counts. mu is held.
-func (d *Dispatcher) conclude(o outcome) bool {
+func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 	t := o.task
 	if t.status == left {
 		d.answeredLate(o)
@@ -106,8 +106,7 @@ func (d *Dispatcher) conclude(o outcome) bool {
 	}
 	switch {
 	case o.err != nil && kafka.Permanent(o.err) && kafka.NeighboursToo(o.err) && !o.alone:
-		d.suspects = append(d.suspects, sendable{t, t.record})
-		d.suspectKick.now()
+		d.suspect(ctx, t)
 	case o.err != nil && kafka.Permanent(o.err):
 		d.log.Info("a task cannot be delivered", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
 		d.buryLocked(t, store.KindDead, "kafka refused it: "+o.err.Error())
@@ -158,7 +157,7 @@ func (d *Dispatcher) answeredLate(o outcome) {
 			Exit:  store.Exit{State: store.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane},
 			event: schemas.Event{State: schemas.StateSucceeded, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)},
 		})
-	case kafka.Permanent(o.err):
+	case kafka.Permanent(o.err) && (o.alone || !kafka.NeighboursToo(o.err)):
 		d.buryLocked(late, store.KindDead, "kafka refused it: "+o.err.Error())
 	default:
 		delete(d.stuck, t.seq) // it was not sent: its later place stands

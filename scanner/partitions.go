@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -61,6 +62,11 @@ func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 	ids, err := kafka.TopicIDs(ctx, p.s.producer, topics...)
 	if err != nil {
 		return err
+	}
+	for _, topic := range topics {
+		if ids[topic] == [16]byte{} { // going on without it would take the partition for a new one and store all of it again
+			return fmt.Errorf("kafka does not know topic %q at the moment", topic)
+		}
 	}
 	known, err := p.s.store.Sources(ctx)
 	if err != nil {

@@ -28,13 +28,14 @@ type DeadLetter struct {
 	Reason     string `json:"reason"`
 	DiedAt     int64  `json:"died_at"`
 	ReplayedAt int64  `json:"replayed_at"` // 0: not replayed
+	ReplayedBy string `json:"replayed_by,omitempty"`
 	Body       []byte `json:"-"`           // schemas.EncodeBody
 }
 
-const deadColumns = "id, seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, body"
+const deadColumns = "id, seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, replayed_by, body"
 
 func scanDead(r *sql.Rows, d *DeadLetter) error {
-	return r.Scan(&d.ID, &d.Seq, &d.Kind, &d.Topic, &d.TaskID, &d.Due, &d.Attempt, &d.Replay, &d.Reason, &d.DiedAt, &d.ReplayedAt, &d.Body)
+	return r.Scan(&d.ID, &d.Seq, &d.Kind, &d.Topic, &d.TaskID, &d.Due, &d.Attempt, &d.Replay, &d.Reason, &d.DiedAt, &d.ReplayedAt, &d.ReplayedBy, &d.Body)
 }
 
 func deadTask(t Task, kind, reason string, now int64) *DeadLetter {
@@ -63,15 +64,15 @@ func cutText(s string, n int) []byte {
 func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*DeadLetter) error {
 	again := " ON DUPLICATE KEY UPDATE seq = seq"
 	if s.lite {
-		again = " ON CONFLICT (seq) DO NOTHING"
+		again = " ON CONFLICT (seq, replay) DO NOTHING"
 	}
 	return pieces(dead, func(d *DeadLetter) int { return len(d.Body) + len(d.Reason) + 100 }, func(part []*DeadLetter) error {
-		a := make([]any, 0, 11*len(part))
+		a := make([]any, 0, 12*len(part))
 		for _, d := range part {
-			a = append(a, d.Seq, []byte(d.Kind), []byte(d.Topic), cutText(d.TaskID, maxTaskID), d.Due, d.Attempt, d.Replay, cutText(d.Reason, maxReason), d.DiedAt, 0, nonNil(d.Body))
+			a = append(a, d.Seq, []byte(d.Kind), []byte(d.Topic), cutText(d.TaskID, maxTaskID), d.Due, d.Attempt, d.Replay, cutText(d.Reason, maxReason), d.DiedAt, 0, []byte{}, nonNil(d.Body))
 		}
-		rows := strings.Repeat(",(?,?,?,?,?,?,?,?,?,?,?)", len(part))[1:]
-		_, err := tx.ExecContext(ctx, "INSERT INTO dead_letters (seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, body) VALUES "+rows+again, a...)
+		rows := strings.Repeat(",(?,?,?,?,?,?,?,?,?,?,?,?)", len(part))[1:]
+		_, err := tx.ExecContext(ctx, "INSERT INTO dead_letters (seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, replayed_by, body) VALUES "+rows+again, a...)
 		if err != nil {
 			return fmt.Errorf("writing %d dead letters: %w", len(part), err)
 		}

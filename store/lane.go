@@ -6,7 +6,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Lane says who takes turns with whom when more is due than can be sent at once: 24 bits of the target topic's hash, and
+// Lane says who takes turns with whom when more is due than can be sent at once: 23 bits of the target topic's hash, and
 // the class of service. It stands in the (slot, pos) index, so that a flood on one topic is seen without its bodies.
 type Lane uint32
 

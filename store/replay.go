@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 )
 
@@ -17,9 +18,13 @@ type Replayed struct {
 	Skipped string `json:"skipped,omitempty"` // why it was not replayed; empty: it was
 }
 
-// Replay puts dead tasks back into the line, due now, with fresh attempts, and marks their letters, in one transaction:
-// each letter is replayed once, whatever dies in between. The places are for the index.
-func (s *Store) Replay(ctx context.Context, ids []int64, now int64) (report []Replayed, added []Place, err error) {
+// errRehearsed rolls a rehearsal back.
+var errRehearsed = errors.New("rehearsed")
+
+// Replay puts dead tasks back into the line, due now, with fresh attempts, and marks their letters with who asked for it,
+// in one transaction: each letter is replayed once, whatever dies in between. The places are for the index. A rehearsal
+// does all that and takes it back.
+func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, rehearse bool) (report []Replayed, added []Place, err error) {
 	slotCount, err := s.cachedSlotCount(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -61,13 +66,17 @@ func (s *Store) Replay(ctx context.Context, ids []int64, now int64) (report []Re
 			return err
 		}
 		added = w.applied.Added
+		if rehearse {
+			added = nil
+			return errRehearsed
+		}
 		if len(marked) == 0 {
 			return nil
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE dead_letters SET replayed_at = ? WHERE id IN ("+marks(len(marked))+")", append([]any{now}, args(marked)...)...)
+		_, err = tx.ExecContext(ctx, "UPDATE dead_letters SET replayed_at = ?, replayed_by = ? WHERE id IN ("+marks(len(marked))+")", append([]any{now, cutText(by, 255)}, args(marked)...)...)
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errRehearsed) {
 		return nil, nil, fmt.Errorf("replaying %d dead letters: %w", len(ids), err)
 	}
 	return report, added, nil
@@ -91,8 +100,9 @@ func notReplayable(d DeadLetter, id *identity, ph phase) string {
 	return ""
 }
 
+// revived keeps the seq of the task that died: with the count of replays it names each delivery for good.
 func revived(d DeadLetter, before *Task, slotCount int, now int64) *Task {
-	t := &Task{Seq: Seq(ReplaySource, d.ID), Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
+	t := &Task{Seq: d.Seq, Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
 	if before != nil {
 		t.Version = before.Version
 	}

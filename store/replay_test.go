@@ -22,7 +22,7 @@ func TestReplay(t *testing.T) {
 		require.Equal(t, []Place{s.place("a")}, added)
 
 		row := s.row("a")
-		require.Equal(t, Task{Seq: Seq(ReplaySource, letters[0].ID), Slot: slots.Of(target, []byte("k"), "a", testSlots), Pos: row.Pos, Due: s.now,
+		require.Equal(t, Task{Seq: letters[0].Seq, Slot: slots.Of(target, []byte("k"), "a", testSlots), Pos: row.Pos, Due: s.now,
 			Lane: LaneOf(target, ClassRetried), Replay: 1, Version: 5, Created: s.now, Topic: target, ID: "a", Body: body}, row)
 		require.GreaterOrEqual(t, row.Pos, s.now)
 		require.Equal(t, "pending", s.state("a"))
@@ -114,7 +114,7 @@ func TestReplayTwoLettersOfOneID(t *testing.T) {
 func TestReplayNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		for _, ids := range [][]int64{nil, {4711}} {
-			report, added, err := s.Replay(s.ctx, ids, s.now)
+			report, added, err := s.Replay(s.ctx, ids, "test", s.now, false)
 			require.NoError(t, err)
 			require.Empty(t, report)
 			require.Empty(t, added)
@@ -139,7 +139,7 @@ func TestReplayByTwoAtOnce(t *testing.T) {
 		errs := make([]error, len(reports))
 		var wg sync.WaitGroup
 		for i := range reports {
-			wg.Go(func() { reports[i], _, errs[i] = stores[i%2].Replay(s.ctx, ids, s.now) })
+			wg.Go(func() { reports[i], _, errs[i] = stores[i%2].Replay(s.ctx, ids, "test", s.now, false) })
 		}
 		wg.Wait()
 		times := map[string]int{}

@@ -224,7 +224,7 @@ func (f *fixture) replay() ([]Replayed, []Place) {
 	for _, d := range letters {
 		ids = append(ids, d.ID)
 	}
-	report, added, err := f.Replay(f.ctx, ids, f.now)
+	report, added, err := f.Replay(f.ctx, ids, "test", f.now, false)
 	require.NoError(f.t, err)
 	return report, added
 }

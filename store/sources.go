@@ -18,8 +18,6 @@ type Source struct {
 }
 
 const (
-	// ReplaySource is the source of tasks that were replayed from the dead letters; their offset is the letter's id.
-	ReplaySource = 1
 	// ExitSource is the outbox source of events about tasks that left their line; every scanner looks after it.
 	ExitSource  = 2
 	firstSource = 16

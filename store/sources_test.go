@@ -12,7 +12,7 @@ func TestSeq(t *testing.T) {
 	for _, c := range []struct {
 		source int
 		offset int64
-	}{{ReplaySource, 0}, {firstSource, 1}, {17, 1<<offsetBits - 1}, {maxSource, 1<<offsetBits - 1}} {
+	}{{ExitSource, 0}, {firstSource, 1}, {17, 1<<offsetBits - 1}, {maxSource, 1<<offsetBits - 1}} {
 		seq := Seq(c.source, c.offset)
 		require.Positive(t, seq)
 		source, offset := SplitSeq(seq)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"os/user"
 	"strconv"
 	"time"
 
@@ -74,7 +76,7 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 		}
 		closes = append(closes, ix.Close)
 	}
-	local := api.NewLocal(st, deadletter.NewLocal(st, ix, log))
+	local := api.NewLocal(st, deadletter.NewLocal(st, ix, operator(), log))
 	return &backend{tasks: local, letters: local, close: func() {
 		for _, f := range closes {
 			f()
@@ -98,4 +100,14 @@ func instant(flag, text string, direction time.Duration) (int64, error) {
 		return 0, usage("%s %q: write RFC 3339 such as 2027-01-31T08:00:00Z, Unix milliseconds, or a duration such as 24h", flag, text)
 	}
 	return t.UnixMilli(), nil
+}
+
+// operator is who works at this shell, for the audit of replays.
+func operator() string {
+	host, _ := os.Hostname()
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return name + "@" + host
 }

@@ -77,7 +77,7 @@ func (s *service) mountAPI() error {
 	}
 	s.onClose(producer.Close)
 	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) })
-	local := api.NewLocal(s.store, deadletter.NewLocal(s.store, s.index, s.log))
+	local := api.NewLocal(s.store, deadletter.NewLocal(s.store, s.index, "api", s.log))
 	api.Mount(s.http.Mux(), local, api.NewPublisher(producer), api.Config{Version: version, Intakes: intakes(s.cfg)})
 	s.life.add("http", s.http.Run)
 	return nil

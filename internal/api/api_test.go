@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 	producer, err := kafka.NewProducer(kafka.Config{Brokers: []string{broker.Addr()}}, log, kgo.RecordPartitioner(Partitioner()))
 	require.NoError(t, err)
 	t.Cleanup(producer.Close)
-	w := &world{t: t, store: st, broker: broker.Addr(), local: NewLocal(st, deadletter.NewLocal(st, nil, log))}
+	w := &world{t: t, store: st, broker: broker.Addr(), local: NewLocal(st, deadletter.NewLocal(st, nil, "test", log))}
 	mux := http.NewServeMux()
 	Mount(mux, w.local, NewPublisher(producer), Config{Version: "test", Intakes: []Intake{
 		{Topic: "in.a", Limits: schemas.Limits{InternalTopics: []string{"in.a", "in.b"}, MaxDelay: 48 * time.Hour}},

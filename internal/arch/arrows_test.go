@@ -33,6 +33,7 @@ var arrows = map[string][]string{
 	"internal/api": {"schemas", "store", "deadletter"},
 	"internal/e2e": {anything}, // tests of the assembled pipeline
 	"cmd":          {anything},
+	"examples":     {"schemas", "producer", "consumer"}, // what people copy
 }
 
 // stages may not meet in a test either: what needs two of them is a test of the assembled program, in cmd. Substrate

@@ -153,7 +153,8 @@ type Dispatcher struct {
 	// StageTasks and StageBytes bound what waits in memory for its instant. Default 100000 and 256MiB.
 	StageTasks int  `key:"stage-tasks"`
 	StageBytes Size `key:"stage-bytes"`
-	// Retention is how long ended tasks can be asked about and keep their version. Default 168h.
+	// Retention is how long a task can be asked about and keeps its version once it has ended, counted from its due time
+	// or, where a caller or a consumer ended it, from then. Default 168h.
 	Retention time.Duration `key:"retention"`
 	// DrainTimeout bounds, at a stop, the wait for Kafka's answers to what was sent. Default 20s.
 	DrainTimeout time.Duration `key:"drain-timeout"`

@@ -163,7 +163,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		for i, l := range letters {
 			ids[i] = l.ID
 		}
-		report, _, err := s.store.Replay(t.Context(), ids, time.Now().UnixMilli())
+		report, _, err := s.store.Replay(t.Context(), ids, "test", time.Now().UnixMilli(), false)
 		require.NoError(t, err)
 		require.Len(t, report, 10)
 		n = 0

@@ -28,7 +28,7 @@ type Intent struct {
 	// Due is in Unix ms.
 	Due       int64
 	Topic, ID string
-	// BodyHash is of the delivered key, value and headers.
+	// BodyHash is of what is stored of the task: key, value, headers and settings.
 	BodyHash uint64
 }
 

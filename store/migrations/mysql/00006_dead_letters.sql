@@ -12,8 +12,9 @@ CREATE TABLE dead_letters (
   reason      VARBINARY(4096) NOT NULL,
   died_at     BIGINT          NOT NULL,
   replayed_at BIGINT          NOT NULL COMMENT '0: not replayed',
+  replayed_by VARBINARY(255)  NOT NULL COMMENT 'who asked for it',
   body        MEDIUMBLOB      NOT NULL,
-  UNIQUE KEY seq (seq),
+  UNIQUE KEY seq (seq, replay),
   KEY topic (topic, id)
 ) ENGINE=InnoDB;
 
