@@ -101,7 +101,10 @@ func (t *teller) forget(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := t.s.store.Told(ctx, told); err != nil {
-		t.s.log.Warn("forgetting told events failed, they will be told again", zap.Error(err))
+		t.s.log.Debug("forgetting told events failed, trying again with the next", zap.Error(err))
+		t.mu.Lock()
+		t.told = append(told, t.told...)
+		t.mu.Unlock()
 	}
 }
 

@@ -29,7 +29,7 @@ type DeadLetter struct {
 	DiedAt     int64  `json:"died_at"`
 	ReplayedAt int64  `json:"replayed_at"` // 0: not replayed
 	ReplayedBy string `json:"replayed_by,omitempty"`
-	Body       []byte `json:"-"`           // schemas.EncodeBody
+	Body       []byte `json:"-"` // schemas.EncodeBody
 }
 
 const deadColumns = "id, seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, replayed_by, body"
