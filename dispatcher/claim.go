@@ -197,6 +197,7 @@ func (d *Dispatcher) claimLines(ctx context.Context, lines []*line, g claimGroup
 		slots[i] = l.slot
 		ranges[i] = store.Range{Slot: l.slot, From: l.claimed, To: g.to}
 	}
+	began := time.Now()
 	if err := d.store.Claim(ctx, slots, g.epoch, g.to); err != nil {
 		return err
 	}
@@ -209,6 +210,7 @@ func (d *Dispatcher) claimLines(ctx context.Context, lines []*line, g claimGroup
 		entries, err = d.store.Entries(ctx, ranges)
 	}
 	d.metrics.claims.Inc()
+	d.metrics.claimTime.Observe(time.Since(began).Seconds())
 	d.mu.Lock()
 	still := make(map[int]*line, len(lines))
 	for _, l := range lines {

@@ -112,6 +112,7 @@ func (d *Dispatcher) nextFetch() ([]*task, int) {
 
 // fetch reads the bodies of a batch and notes their intents, again and again until it is done: these tasks are claimed.
 func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
+	began := time.Now()
 	bySeq := make(map[int64]*task, len(batch))
 	seqs := make([]int64, len(batch))
 	for i, t := range batch {
@@ -151,6 +152,7 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 	if ctx.Err() != nil {
 		return
 	}
+	d.metrics.fetchTime.Observe(time.Since(began).Seconds())
 	d.lost(bySeq, rows)
 	d.stage(ready)
 }
@@ -223,6 +225,7 @@ func (d *Dispatcher) prepare(ctx context.Context, t *task, row *store.Task) erro
 
 // stage puts tasks with bodies before the release loop.
 func (d *Dispatcher) stage(ready []*task) {
+	now := nowMillis()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, t := range ready {
@@ -230,6 +233,9 @@ func (d *Dispatcher) stage(ready []*task) {
 			continue
 		}
 		t.status = staged
+		if t.at < now {
+			d.metrics.stagedLate.Inc()
+		}
 		d.staged++
 		d.bytes += t.size
 		if done, ok := d.acked[sendlog.Key{Seq: uint64(t.seq), Attempt: t.sending()}]; ok && t.doubt && t.record != nil {

@@ -11,6 +11,9 @@ type metrics struct {
 	dead       *prometheus.CounterVec
 	lateness   prometheus.Histogram
 	settleTime prometheus.Histogram
+	claimTime  prometheus.Histogram
+	fetchTime  prometheus.Histogram
+	stagedLate prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
@@ -59,6 +62,11 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		dead:        f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "dead_total", Help: "Dead letters, by kind."}, []string{"kind"}),
 		lateness: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "lateness_seconds",
 			Help: "From the instant at which an attempt was due to Kafka's acknowledgement.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 20)}),
+		stagedLate: counter("staged_late_total", "Tasks that were due already as they reached memory."),
+		claimTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "claim_seconds",
+			Help: "Time of one claim, with the reading of what it claimed.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 12)}),
+		fetchTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "fetch_seconds",
+			Help: "Time to read a run of bodies and to note the intents.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 12)}),
 		settleTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "settle_seconds",
 			Help: "Time of one settlement.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 12)}),
 	}
