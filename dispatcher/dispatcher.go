@@ -155,7 +155,9 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, members election.S
 		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, fetching: newFetchQueue(),
 	}
 	d.metrics = newMetrics(reg, d)
-	if d.client, err = kafka.NewProducer(kcfg, log); err != nil {
+	// One request at a time to each broker: what falls due while it is on its way goes along with the next, so a steady
+	// trickle costs the broker a request a round trip, not one a task, and nothing lingers.
+	if d.client, err = kafka.NewProducer(kcfg, log, kgo.MaxProduceRequestsInflightPerBroker(1)); err != nil {
 		return nil, err
 	}
 	return d, nil

@@ -33,9 +33,9 @@ type exit struct {
 	event schemas.Event // State "": none
 }
 
-// settleEvery is the least pause between settlements: each is a few statements for all slots together, so this bounds
-// what they cost under load (at most 100 transactions a second), and under no load nothing waits for them.
-const settleEvery = 10 * time.Millisecond
+// settleEvery is the least pause between settlements. Each is a few statements for all slots together, so it bounds what
+// they cost under load to 20 transactions a second; what it costs is that a kill leaves up to so much more in doubt.
+const settleEvery = 50 * time.Millisecond
 
 // settleLoop makes outcomes durable.
 func (d *Dispatcher) settleLoop(ctx context.Context) {

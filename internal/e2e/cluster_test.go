@@ -177,7 +177,8 @@ func (c *cluster) load(targets []string, n int, head, span time.Duration) map[st
 
 // collect reads the targets until every task has arrived and then until grace has passed without another copy.
 func (c *cluster) collect(targets []string, wants map[string]*delivery, bound, grace time.Duration) {
-	reader := c.reader(targets...)
+	// The broker's own time of arrival is what counts, so the reader may be lazy: it is not to load what is measured.
+	reader := c.reader(targets, kgo.FetchMinBytes(1<<20), kgo.FetchMaxWait(500*time.Millisecond))
 	missing := len(wants)
 	deadline := time.Now().Add(bound)
 	quiet := time.Time{}

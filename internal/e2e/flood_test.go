@@ -40,7 +40,7 @@ func TestFloodDelaysOnlyItself(t *testing.T) {
 			require.NoError(t, s.client.Flush(t.Context()))
 			late := hdrhistogram.New(1, 600_000, 3)
 			n := 0
-			s.read(s.reader(quiet), head+seconds*time.Second+60*time.Second, func(r *kgo.Record) bool {
+			s.read(s.reader([]string{quiet}), head+seconds*time.Second+60*time.Second, func(r *kgo.Record) bool {
 				if header(r, "phase") == phase {
 					due, err := strconv.ParseInt(header(r, schemas.HeaderDue), 10, 64)
 					require.NoError(t, err)
@@ -57,6 +57,6 @@ func TestFloodDelaysOnlyItself(t *testing.T) {
 			t.Logf("%s (%d at one instant): %d/s on another topic, lateness ms p50 %d p99 %d max %d", phase, flood, rate, h.ValueAtQuantile(50), h.ValueAtQuantile(99), h.Max())
 		}
 		n := 0
-		s.read(s.reader(loud), 120*time.Second, func(*kgo.Record) bool { n++; return n == flood })
+		s.read(s.reader([]string{loud}), 120*time.Second, func(*kgo.Record) bool { n++; return n == flood })
 	})
 }

@@ -48,7 +48,7 @@ func TestMergeLosesNoUpdate(t *testing.T) {
 		appended := map[int]int{}
 		deliveries := map[string]int{}
 		complete := func() bool { return n == int64(updates/2) && len(appended) == updates/2 }
-		s.read(s.reader(target), span+60*time.Second, func(r *kgo.Record) bool {
+		s.read(s.reader([]string{target}), span+60*time.Second, func(r *kgo.Record) bool {
 			id := header(r, schemas.HeaderID)
 			deliveries[id]++
 			number, err := strconv.Atoi(id)

@@ -100,7 +100,7 @@ func TestReplayIsResumedAfterAKill(t *testing.T) {
 	took := time.Since(began)
 	require.Zero(t, left())
 	copies := map[string]int{}
-	c.read(c.reader(target), 2*time.Minute, func(r *kgo.Record) bool {
+	c.read(c.reader([]string{target}), 2*time.Minute, func(r *kgo.Record) bool {
 		require.Equal(t, "1", header(r, schemas.HeaderReplay))
 		copies[header(r, schemas.HeaderID)]++
 		return len(copies) == n

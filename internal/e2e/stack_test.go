@@ -202,8 +202,9 @@ func (s *stack) dispatcherWith(cfg dispatcher.Config) *process {
 }
 
 // reader consumes topics from their beginning.
-func (s *stack) reader(topics ...string) *kgo.Client {
-	c, err := kafka.New(s.kafka, s.log, kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+func (s *stack) reader(topics []string, opts ...kgo.Opt) *kgo.Client {
+	opts = append([]kgo.Opt{kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100 * time.Millisecond)}, opts...)
+	c, err := kafka.New(s.kafka, s.log, opts...)
 	require.NoError(s.t, err)
 	s.t.Cleanup(c.Close)
 	return c

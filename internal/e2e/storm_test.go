@@ -73,7 +73,7 @@ func TestStormAtDueTime(t *testing.T) {
 		published := map[string][]arrival{} // id/version
 		acknowledged := map[string]int64{}  // replacements, by id
 		answers := map[string]schemas.State{}
-		reader := s.reader(target, s.results)
+		reader := s.reader([]string{target, s.results})
 		s.read(reader, span+60*time.Second, func(r *kgo.Record) bool {
 			if r.Topic == target {
 				key := header(r, schemas.HeaderID) + "/" + string(r.Value)
