@@ -58,7 +58,7 @@ func newCluster(t *testing.T) *cluster {
 		"NOTYET_KAFKA_BROKERS="+strings.Join(s.kafka.Brokers, ","), "NOTYET_MYSQL_DSN="+s.dsn, "NOTYET_REDIS_ADDRS="+s.redis,
 		"NOTYET_ZOOKEEPER_SERVERS="+strings.Join(s.zk, ","), "NOTYET_ZOOKEEPER_ROOT=/"+s.name, "NOTYET_REDIS_PREFIX="+s.name,
 		"NOTYET_INTAKE_TOPICS="+s.intake, "NOTYET_REPORTS_TOPIC="+s.reports, "NOTYET_RESULTS_TOPIC="+s.results,
-		"NOTYET_SCANNER_GROUP="+s.name, "NOTYET_LOG_FORMAT=console",
+		"NOTYET_SCANNER_GROUP="+s.name, "NOTYET_LOG_FORMAT=console", "NOTYET_HTTP_PPROF=true",
 	)
 	return c
 }
@@ -250,7 +250,7 @@ func TestClusterDeliversEachOnce(t *testing.T) {
 		c.spawn(name, "dispatcher")
 	}
 	c.warm()
-	wants := c.load(targets, n, 5*time.Second, span)
+	wants := c.load(targets, n, 5*time.Second+time.Duration(n)*100*time.Microsecond, span) // stored before the first is due
 	c.collect(targets, wants, span+60*time.Second, 2*time.Second)
 	f := measure(t, wants)
 	require.Zero(t, f.early)
