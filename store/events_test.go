@@ -69,6 +69,12 @@ func TestWhichEventsAreTold(t *testing.T) {
 	}
 }
 
+func TestRejectionsAreToldInAnyCase(t *testing.T) {
+	for _, e := range []schemas.Events{schemas.EventsNone, schemas.EventsFinal, schemas.EventsAll} {
+		require.True(t, Tells(e, schemas.StateRejected))
+	}
+}
+
 // A request that was rejected before it came here is told about and kept, and stops nothing.
 func TestRejectedRecords(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
@@ -104,7 +110,7 @@ func TestRejectedRecordsOfAnySize(t *testing.T) {
 // A poll may bring much of everything at once: large bodies to be kept, long error texts to be told. No statement may
 // become larger than a server takes.
 func TestLargeBatches(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachLarge(t, func(t *testing.T, s *fixture) {
 		large := strings.Repeat("\x00'", 1<<19)
 		records := make([]any, 12)
 		for i := range records {
@@ -132,7 +138,7 @@ func TestLargeBatches(t *testing.T) {
 }
 
 func TestManyLongEvents(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachLarge(t, func(t *testing.T, s *fixture) {
 		n := 4500 // × 4 KiB is more than the 16 MiB that a row of MySQL's holds
 		if s.lite {
 			n = 300

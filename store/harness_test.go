@@ -48,6 +48,17 @@ func each(t *testing.T, f func(t *testing.T, s *fixture)) {
 	}
 }
 
+// eachLarge is each for cases with thousands of rows. The race detector makes SQLite ten times as slow, and what runs there on
+// a file is what runs in memory.
+func eachLarge(t *testing.T, f func(t *testing.T, s *fixture)) {
+	t.Helper()
+	for _, b := range backends() {
+		if !raceDetector || b.name != "sqlite-file" {
+			t.Run(b.name, func(t *testing.T) { f(t, b.fixture(t)) })
+		}
+	}
+}
+
 func (b backend) fixture(t testing.TB) *fixture {
 	cfg := b.migrated(t)
 	s := open(t, cfg)

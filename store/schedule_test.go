@@ -130,7 +130,7 @@ func TestSameIDOnTwoTopics(t *testing.T) {
 
 // More rows than a statement carries, and more bytes.
 func TestScheduleManyAndLarge(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachLarge(t, func(t *testing.T, s *fixture) {
 		records := make([]any, 2500)
 		for i := range records {
 			records[i] = s.schedule(fmt.Sprint("many-", i))

@@ -64,6 +64,10 @@ func TestRelease(t *testing.T) {
 			require.Equal(t, "me", all[2].Owner)
 		}
 		require.NoError(t, s.Release(s.ctx, nil, s.epoch))
+		require.NoError(t, s.Release(s.ctx, []int{2}, s.epoch+1), "nor yet")
+		all, err := s.Slots(s.ctx)
+		require.NoError(t, err)
+		require.Equal(t, "me", all[2].Owner)
 	})
 }
 

@@ -116,6 +116,25 @@ func TestWaitingForATaskThatWasPutBack(t *testing.T) {
 	}
 }
 
+// A task may be retired while something waits for it: that is decided as for an unknown id.
+func TestWaitingForARetiredTask(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"), s.schedule("b"))
+		s.claim(t0 + 1000)
+		s.do(s.schedule("a", value("new")), s.schedule("b", value("new")))
+		s.settle(t0 + 1000)
+		for _, slot := range s.allSlots() {
+			_, err := s.Retire(s.ctx, slot, t0+1000, 10)
+			require.NoError(t, err)
+		}
+		require.Zero(t, s.count("tasks"))
+		require.Len(t, s.do(s.cancel("b")), 2, "the waiting schedule, and its cancel")
+		require.Equal(t, "cancelled", s.state("b"))
+		require.Equal(t, []schemas.State{schemas.StateScheduled}, s.resolve())
+		require.Equal(t, "new", string(s.body("a").Value))
+	})
+}
+
 // What waits comes back byte for byte.
 func TestWaitingRequestsKeepTheirBytes(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
