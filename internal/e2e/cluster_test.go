@@ -284,15 +284,15 @@ func TestClusterSurvivesKills(t *testing.T) {
 	first := c.spawn("dispatcher1", "dispatcher")
 	second := c.spawn("dispatcher2", "dispatcher")
 	c.warm()
+	head := 3*time.Second + time.Duration(n)*100*time.Microsecond
 	begin := time.Now()
-	wants := map[string]*delivery{}
 	var kills []int64
 	var faults sync.WaitGroup
 	faults.Go(func() {
 		at := func(part float64) {
-			time.Sleep(time.Until(begin.Add(3*time.Second + time.Duration(part*float64(span)))))
+			time.Sleep(time.Until(begin.Add(head + time.Duration(part*float64(span)))))
 		}
-		at(-0.1)
+		at(-0.05)
 		scanner.kill()
 		at(0.2)
 		kills = append(kills, time.Now().UnixMilli())
@@ -305,7 +305,7 @@ func TestClusterSurvivesKills(t *testing.T) {
 		kills = append(kills, time.Now().UnixMilli())
 		second.kill()
 	})
-	wants = c.load(targets, n, 3*time.Second, span)
+	wants := c.load(targets, n, head, span)
 	c.collect(targets, wants, span+90*time.Second, 3*time.Second)
 	faults.Wait()
 	f := measure(t, wants)
