@@ -31,12 +31,6 @@ func (v *violations) fail(err error) {
 	v.errs = append(v.errs, err)
 }
 
-func (v *violations) count() int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.list)
-}
-
 // holds runs the contest on every database.
 func holds(t *testing.T, c contest) {
 	t.Helper()

@@ -135,6 +135,29 @@ func TestPurgeDead(t *testing.T) {
 	})
 }
 
+// A run over pages that ends at the last letter there was does not meet what dies while it runs.
+func TestPurgeDeadUpTo(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		last, err := s.LastDead(s.ctx)
+		require.NoError(t, err)
+		require.Zero(t, last)
+		s.letter(DeadLetter{Kind: KindDead, Topic: target, TaskID: "before"})
+		last, err = s.LastDead(s.ctx)
+		require.NoError(t, err)
+		s.letter(DeadLetter{Kind: KindDead, Topic: target, TaskID: "meanwhile"})
+		n, next, err := s.PurgeDeadUpTo(s.ctx, DeadFilter{Limit: 1}, last)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		n, _, err = s.PurgeDeadUpTo(s.ctx, DeadFilter{Limit: 1, After: next}, last)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		require.NoError(t, err)
+		require.Len(t, letters, 1)
+		require.Equal(t, "meanwhile", letters[0].TaskID)
+	})
+}
+
 // The rows of dead tasks stay when their letters are purged: what callers are answered does not change.
 func TestPurgeLeavesTheTask(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {

@@ -35,6 +35,32 @@ func TestReplay(t *testing.T) {
 	})
 }
 
+// A rehearsal answers what a replay would, and changes nothing; a replay leaves who asked for it.
+func TestReplayRehearsed(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.die("a")
+		s.die("b")
+		s.do(s.schedule("b"))
+		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		require.NoError(t, err)
+		ids := []int64{letters[0].ID, letters[1].ID}
+		before := s.dump()
+		rehearsed, added, err := s.Replay(s.ctx, ids, "operator", s.now, true)
+		require.NoError(t, err)
+		require.Empty(t, added)
+		require.Equal(t, before, s.dump())
+
+		report, added, err := s.Replay(s.ctx, ids, "operator", s.now, false)
+		require.NoError(t, err)
+		require.Equal(t, rehearsed, report)
+		require.Len(t, added, 1)
+		letters, err = s.DeadLetters(s.ctx, DeadFilter{Replayed: true})
+		require.NoError(t, err)
+		require.Equal(t, []string{"operator", ""}, []string{letters[0].ReplayedBy, letters[1].ReplayedBy})
+		require.Equal(t, []int64{s.now, 0}, []int64{letters[0].ReplayedAt, letters[1].ReplayedAt})
+	})
+}
+
 func TestReplaySkips(t *testing.T) {
 	for name, c := range map[string]struct {
 		bring  func(s *fixture)

@@ -111,6 +111,36 @@ func TestListOfOnePlace(t *testing.T) {
 	})
 }
 
+// Retiring forgets what has ended and is old enough, and nothing else.
+func TestRetire(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for _, id := range []string{"1", "2", "3"} {
+			s.do(s.schedule(id, key("k")))
+		}
+		s.do(s.schedule("young", key("k"), in(2000*ms)), s.schedule("claimed", key("k"), in(3000*ms)), s.schedule("pending", key("k"), in(9000*ms)))
+		s.do(s.schedule("cancelled", key("k")), s.cancel("cancelled"))
+		slot := s.row("1").Slot
+		s.deliver(t0 + 2000)
+		s.claim(t0 + 3000)
+		retire := func(slot int, before int64, limit int) int {
+			t.Helper()
+			n, err := s.Retire(s.ctx, slot, before, limit)
+			require.NoError(t, err)
+			return n
+		}
+		require.Equal(t, 2, retire(slot, t0+1999, 2), "the oldest first, so many at most")
+		require.Equal(t, 1, retire(slot, t0+1999, 2))
+		require.Equal(t, "delivered", s.state("young"))
+		require.Equal(t, 1, retire(slot, t0+99_000, 9), "never beyond what is settled")
+		require.Equal(t, []string{"", "", "claimed", "pending"}, []string{s.state("3"), s.state("young"), s.state("claimed"), s.state("pending")})
+		require.Zero(t, retire(OutOfLine, t0-1, 9))
+		require.Equal(t, 1, retire(OutOfLine, t0, 9))
+		require.Equal(t, "", s.state("cancelled"))
+		_, err := s.Retire(s.ctx, 77, t0, 9)
+		require.Error(t, err)
+	})
+}
+
 // What a reader sees while the task is being settled is one of the states it is in, never a mixture of two.
 func TestGetDuringSettle(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
