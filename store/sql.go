@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"go.uber.org/zap"
@@ -44,6 +46,12 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 			return err
 		}
 		s.log.Debug("transaction contended, running it again", zap.Int("attempt", attempt), zap.Error(err))
+		if attempt > 1 { // those who collide twice are in step: 1 to 64 ms at random take them out of it
+			select {
+			case <-ctx.Done():
+			case <-time.After(rand.N(time.Millisecond << min(attempt-1, 6))):
+			}
+		}
 	}
 }
 
