@@ -26,6 +26,7 @@ type fetchQueue struct {
 
 type fetchTarget struct {
 	classes [store.Classes][]*task
+	left    [store.Classes]int // of the weights, in this turn
 	size    int
 }
 
@@ -38,7 +39,7 @@ func (q *fetchQueue) push(t *task) {
 	key := t.lane.Target()
 	ft := q.targets[key]
 	if ft == nil {
-		ft = &fetchTarget{}
+		ft = &fetchTarget{left: weights}
 		q.targets[key] = ft
 		q.ring = append(q.ring, ft)
 	} else if ft.size == 0 {
@@ -50,17 +51,22 @@ func (q *fetchQueue) push(t *task) {
 	q.size++
 }
 
-// take removes at most n tasks, turn by turn.
+// take removes at most n tasks, turn by turn. A target that n cuts short gives its place away all the same, and goes on
+// with the rest of its weights when it comes around: under load n is small, and would else be the most urgent class's alone.
 func (q *fetchQueue) take(n int) []*task {
 	out := make([]*task, 0, min(n, q.size))
 	for len(out) < n && len(q.ring) > 0 {
 		ft := q.ring[0]
 		q.ring = q.ring[1:]
 		for class := range ft.classes {
-			k := min(weights[class], len(ft.classes[class]), n-len(out))
+			k := min(ft.left[class], len(ft.classes[class]), n-len(out))
 			out = append(out, ft.classes[class][:k]...)
 			ft.classes[class] = ft.classes[class][k:]
+			ft.left[class] -= k
 			ft.size -= k
+		}
+		if len(out) < n {
+			ft.left = weights
 		}
 		if ft.size > 0 {
 			q.ring = append(q.ring, ft)

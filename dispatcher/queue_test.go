@@ -1,0 +1,183 @@
+package dispatcher
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/notyet/notyet/store"
+)
+
+// queued makes n tasks of a lane, numbered on from first.
+func queued(topic string, class store.Class, first, n int) []*task {
+	out := make([]*task, n)
+	for i := range out {
+		out[i] = &task{line: &line{}, seq: int64(first + i), lane: store.LaneOf(topic, class)}
+	}
+	return out
+}
+
+func queueOf(tasks ...[]*task) *fetchQueue {
+	q := newFetchQueue()
+	for _, run := range tasks {
+		for _, t := range run {
+			q.push(t)
+		}
+	}
+	return &q
+}
+
+// classes counts tasks by class.
+func classes(tasks []*task) (n [store.Classes]int) {
+	for _, t := range tasks {
+		n[t.lane.Class()]++
+	}
+	return n
+}
+
+func TestTargetsTakeTurns(t *testing.T) {
+	q := queueOf(queued("flood", store.ClassNormal, 0, 5000), queued("quiet", store.ClassNormal, 10_000, 3), queued("other", store.ClassRetried, 20_000, 40))
+	got := q.take(2*128 + 3 + 40 + 1)
+	var turns []string
+	for _, run := range slices.Collect(chunksByTarget(got)) {
+		turns = append(turns, fmt.Sprintf("%d+%d", run[0].seq, len(run)))
+	}
+	// The flood has 128 a turn, the others what they have, up to 16 of the retried ones.
+	require.Equal(t, []string{"0+128", "10000+3", "20000+16", "128+128", "20016+16", "256+9"}, turns)
+	require.Equal(t, 5000+3+40-len(got), q.size)
+	require.Equal(t, int64(20_032), q.take(1)[0].seq, "a turn that was cut short is over")
+}
+
+// chunksByTarget yields runs of tasks of one target.
+func chunksByTarget(tasks []*task) func(func([]*task) bool) {
+	return func(yield func([]*task) bool) {
+		for len(tasks) > 0 {
+			n := 1
+			for n < len(tasks) && tasks[n].lane.Target() == tasks[0].lane.Target() {
+				n++
+			}
+			if !yield(tasks[:n]) {
+				return
+			}
+			tasks = tasks[n:]
+		}
+	}
+}
+
+func TestClassesShareByWeight(t *testing.T) {
+	all := [][]*task{}
+	for class := range store.Class(store.Classes) { // the least urgent first
+		all = append(all, queued("t", store.Classes-1-class, int(class)*10_000, 3000))
+	}
+	q := queueOf(all...)
+	turn := q.take(256 + 128 + 32 + 16)
+	require.Equal(t, [store.Classes]int{256, 128, 32, 16}, classes(turn))
+	require.True(t, slices.IsSortedFunc(turn, func(a, b *task) int { return int(a.lane.Class()) - int(b.lane.Class()) }), "in a turn the most urgent go first")
+	require.Equal(t, [store.Classes]int{2560, 1280, 320, 160}, classes(q.take(4320)))
+}
+
+// Under load memory is full, and every read takes the few places that have just become free: the classes share these too.
+func TestNoClassStarvesWhenRoomIsScarce(t *testing.T) {
+	for _, room := range []int{1, 7, 100, 256} {
+		var all [][]*task
+		for class := range store.Class(store.Classes) {
+			all = append(all, queued("t", class, int(class)*10_000, 3000))
+		}
+		q := queueOf(all...)
+		var got []*task
+		for len(got) < 4*(256+128+32+16) {
+			got = append(got, q.take(room)...)
+		}
+		require.Equal(t, [store.Classes]int{4 * 256, 4 * 128, 4 * 32, 4 * 16}, classes(got[:4*432]), "with room for %d", room)
+	}
+}
+
+func TestUnknownClassesAreRetriedWork(t *testing.T) {
+	q := queueOf(queued("t", 9, 0, 100), queued("t", store.ClassLow, 1000, 1))
+	got := q.take(17)
+	require.Equal(t, int64(1000), got[0].seq)
+	require.Len(t, got, 17)
+}
+
+func TestEmptyQueueForgetsItsTargets(t *testing.T) {
+	q := queueOf(queued("a", store.ClassHigh, 0, 2), queued("b", store.ClassHigh, 10, 2))
+	require.Empty(t, q.take(0))
+	require.Len(t, q.take(100), 4)
+	require.Empty(t, q.targets)
+	require.Empty(t, q.take(100))
+}
+
+// Whatever comes and goes: nothing is lost or doubled, as much is taken as there is, and each lane keeps its order.
+func TestFetchQueueHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := newFetchQueue()
+		model := map[store.Lane][]int64{}
+		size, seq := 0, int64(0)
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				lane := store.LaneOf(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "topic"), store.Class(rapid.IntRange(0, store.Classes-1).Draw(t, "class")))
+				for range rapid.IntRange(1, 300).Draw(t, "n") {
+					seq++
+					q.push(&task{seq: seq, lane: lane})
+					model[lane] = append(model[lane], seq)
+					size++
+				}
+			},
+			"take": func(t *rapid.T) {
+				n := rapid.IntRange(0, 500).Draw(t, "n")
+				got := q.take(n)
+				require.Len(t, got, min(n, size))
+				for _, task := range got {
+					require.NotEmpty(t, model[task.lane])
+					require.Equal(t, model[task.lane][0], task.seq)
+					model[task.lane] = model[task.lane][1:]
+				}
+				size -= len(got)
+			},
+			"": func(t *rapid.T) { require.Equal(t, size, q.size) },
+		})
+	})
+}
+
+func TestDueHeapOrdersByInstantClassAndSeq(t *testing.T) {
+	h := dueHeap{}
+	for _, at := range [][3]int64{{2, 0, 1}, {1, 3, 2}, {1, 0, 9}, {1, 0, 3}, {1, 1, 1}} {
+		h.push(&task{at: at[0], lane: store.LaneOf("t", store.Class(at[1])), seq: at[2]})
+	}
+	var got [][3]int64
+	for len(h) > 0 {
+		top := h.pop()
+		got = append(got, [3]int64{top.at, int64(top.lane.Class()), top.seq})
+	}
+	require.Equal(t, [][3]int64{{1, 0, 3}, {1, 0, 9}, {1, 1, 1}, {1, 3, 2}, {2, 0, 1}}, got)
+}
+
+// The heap is a sorted list to whoever pushes and pops.
+func TestDueHeapIsASortedList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h, model, seq := dueHeap{}, dueHeap{}, int64(0)
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				seq++ // small ranges make ties
+				added := &task{at: rapid.Int64Range(0, 4).Draw(t, "at"), seq: seq, lane: store.LaneOf("t", store.Class(rapid.IntRange(0, 3).Draw(t, "class")))}
+				h.push(added)
+				model = append(model, added)
+				slices.SortFunc(model, func(a, b *task) int {
+					return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.lane.Class(), b.lane.Class()), cmp.Compare(a.seq, b.seq))
+				})
+			},
+			"pop": func(t *rapid.T) {
+				if len(model) == 0 {
+					t.Skip("empty")
+				}
+				require.Same(t, model[0], h.pop())
+				model = model[1:]
+			},
+			"": func(t *rapid.T) { require.Len(t, h, len(model)) },
+		})
+	})
+}
