@@ -1,0 +1,101 @@
+package dispatcher
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// lineOf makes a line that is done up to 100 and claimed up to 200, of (pos, status).
+func lineOf(tasks ...task) *line {
+	l := &line{done: 100, claimed: 200}
+	for i := range tasks {
+		tasks[i].line, tasks[i].seq = l, int64(i+1)
+		l.tasks = append(l.tasks, &tasks[i])
+	}
+	return l
+}
+
+func at(pos int64, s status) task { return task{pos: pos, status: s} }
+
+func TestClosable(t *testing.T) {
+	for name, c := range map[string]struct {
+		tasks []task
+		to    int64
+		count int
+	}{
+		"nothing claimed moves to claimed":       {nil, 200, 0},
+		"all settled":                            {[]task{at(120, settled), at(150, settled)}, 200, 2},
+		"exits are not counted":                  {[]task{at(120, left), at(150, settled), at(160, left)}, 200, 1},
+		"the head holds up all behind it":        {[]task{at(120, sending), at(150, settled)}, 119, 0},
+		"up to before the first that is open":    {[]task{at(120, settled), at(130, left), at(140, staged), at(150, settled)}, 139, 1},
+		"an entered one is open":                 {[]task{at(120, settled), at(140, entered)}, 139, 1},
+		"ties close together":                    {[]task{at(120, settled), at(130, settled), at(130, sending), at(130, settled)}, 129, 1},
+		"ties that are settled close":            {[]task{at(130, settled), at(130, left), at(130, settled), at(131, staged)}, 130, 2},
+		"an open task at the first place":        {[]task{at(101, sending), at(102, settled)}, 100, 0},
+		"an open task at the last claimed place": {[]task{at(150, settled), at(200, sending)}, 199, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := lineOf(c.tasks...)
+			to, count := l.closable()
+			require.Equal(t, c.to, to)
+			require.Equal(t, c.count, count)
+			again, _ := l.closable()
+			require.Equal(t, to, again, "asking changes nothing")
+		})
+	}
+}
+
+func TestCloseToLetsGoOfWhatIsClosed(t *testing.T) {
+	l := lineOf(at(110, settled), at(110, left), at(120, settled), at(150, sending), at(160, settled))
+	to, count := l.closable()
+	require.Equal(t, int64(149), to)
+	require.Equal(t, 2, count)
+	require.Equal(t, 3, l.closeTo(to), "exits are let go of too")
+	require.Equal(t, int64(149), l.done)
+	require.False(t, l.drained())
+	require.Len(t, l.open(), 2)
+	require.Equal(t, int64(150), l.open()[0].pos)
+
+	to, count = l.closable()
+	require.Equal(t, int64(149), to, "nothing further")
+	require.Zero(t, count)
+
+	l.open()[0].status = settled
+	to, count = l.closable()
+	require.Equal(t, int64(200), to)
+	require.Equal(t, 2, count, "what was closed before is not counted again")
+	require.Equal(t, 2, l.closeTo(to))
+	require.Empty(t, l.open())
+	require.True(t, l.drained())
+}
+
+// A line that never empties must not keep what it has let go of.
+func TestClosedTasksLeaveMemory(t *testing.T) {
+	l := &line{}
+	for pos := int64(1); pos <= 10_000; pos++ {
+		l.claimed = pos
+		l.tasks = append(l.tasks, &task{line: l, pos: pos, status: settled})
+		if pos > 5 {
+			l.closeTo(pos - 5)
+		}
+		require.LessOrEqual(t, len(l.tasks), 12)
+	}
+	require.Len(t, l.open(), 5)
+}
+
+// What the send log calls an attempt: no replay is taken for what was sent before it.
+func TestSendingNamesAttemptsApart(t *testing.T) {
+	seen := map[int32][2]int{}
+	for _, replay := range []int{0, 1, 2, 127} {
+		for _, attempt := range []int{0, 1, 2, 999, 1<<replayShift - 2} {
+			n := (&task{replay: replay, attempt: attempt}).sending()
+			require.Positive(t, n)
+			require.NotContains(t, seen, n)
+			seen[n] = [2]int{replay, attempt}
+		}
+	}
+	require.Equal(t, int32(1), (&task{}).sending())
+	require.Equal(t, int32(3), (&task{attempt: 2}).sending())
+	require.Equal(t, int32(1<<24+1), (&task{replay: 1}).sending())
+}
