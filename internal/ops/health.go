@@ -10,12 +10,18 @@ import (
 type check struct {
 	name string
 	run  func(ctx context.Context) error
+	hint bool // does without: told, but no reason not to be ready
 }
 
 // Check adds a dependency to /readyz, before Run. The function is called at each request, side by side with the others,
 // and must heed its context.
 func (s *Server) Check(name string, run func(ctx context.Context) error) {
-	s.checks = append(s.checks, check{name, run})
+	s.checks = append(s.checks, check{name: name, run: run})
+}
+
+// Hint adds a dependency that the service can do without, though not as well: /readyz tells of it and stays 200.
+func (s *Server) Hint(name string, run func(ctx context.Context) error) {
+	s.checks = append(s.checks, check{name: name, run: run, hint: true})
 }
 
 func alive(w http.ResponseWriter, _ *http.Request) {
@@ -55,7 +61,7 @@ func (s *Server) readiness(ctx context.Context) Readiness {
 	for i, c := range s.checks {
 		result.Checks[c.name] = "ok"
 		if errs[i] != nil {
-			result.Ready, result.Checks[c.name] = false, errs[i].Error()
+			result.Ready, result.Checks[c.name] = result.Ready && c.hint, errs[i].Error()
 		}
 	}
 	if s.stopping.Load() {

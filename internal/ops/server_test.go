@@ -137,3 +137,14 @@ func TestStopWaitsForRequestsUnderWay(t *testing.T) {
 	require.Equal(t, "whole", <-got)
 	require.NoError(t, <-ended)
 }
+
+func TestReadyWithoutAHint(t *testing.T) {
+	s := New(Config{Addr: "127.0.0.1:0"}, NewRegistry(), zaptest.NewLogger(t))
+	s.Check("needed", func(context.Context) error { return nil })
+	s.Hint("helpful", func(context.Context) error { return errors.New("away") })
+	got := s.readiness(t.Context())
+	require.True(t, got.Ready)
+	require.Equal(t, map[string]string{"needed": "ok", "helpful": "away"}, got.Checks)
+	s.Check("missing", func(context.Context) error { return errors.New("gone") })
+	require.False(t, s.readiness(t.Context()).Ready)
+}
