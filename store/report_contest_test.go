@@ -42,7 +42,7 @@ func reportsAndTimeouts(s *fixture) *violations {
 		wg.Go(func() { o.report(newWriter(s, n+1, v), stop) })
 	}
 	wg.Go(func() { o.resolve(stop) })
-	for deadline := time.Now().Add(30 * time.Second); !o.ended(tasks); o.step() {
+	for deadline := time.Now().Add(2 * time.Minute); !o.ended(tasks); o.step() {
 		if time.Now().After(deadline) {
 			v.add("some task has not ended: %d rows wait, %d tasks are in a line", s.count("waiting"), s.inLine())
 			break
