@@ -1,0 +1,317 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/embedded"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+const (
+	bound   = 20 * time.Second
+	tick    = 5 * time.Millisecond
+	results = "results"
+)
+
+// fixture is what dispatchers work on: a broker, a database, an index, and tasks that the test stores itself.
+type fixture struct {
+	*testing.T
+	cluster *kfake.Cluster
+	redis   *embedded.Redis
+	kafka   kafka.Config
+	store   *store.Store
+	slots   []int
+	source  store.Source
+}
+
+func newFixture(t *testing.T, slots int, topics ...string) *fixture {
+	t.Parallel()
+	f := &fixture{T: t}
+	var err error
+	f.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, append(topics, results)...))
+	require.NoError(t, err)
+	t.Cleanup(f.cluster.Close)
+	f.kafka = kafka.Config{Brokers: f.cluster.ListenAddrs()}
+	f.redis, err = embedded.StartRedis()
+	require.NoError(t, err)
+	t.Cleanup(f.redis.Close)
+	f.store, err = store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = f.store.Close() })
+	require.NoError(t, f.store.Migrate(t.Context(), slots))
+	f.source, err = f.store.Source(t.Context(), "intake", [16]byte{7}, 0, 0)
+	require.NoError(t, err)
+	for slot := range slots {
+		f.slots = append(f.slots, slot)
+	}
+	return f
+}
+
+// schedule stores tasks as a scanner does, in one batch.
+func (f *fixture) schedule(requests ...*kgo.Record) {
+	f.Helper()
+	b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(len(requests))}}}
+	for i, r := range requests {
+		request, err := schemas.Decode(r, schemas.Limits{})
+		require.NoError(f, err)
+		b.Changes = append(b.Changes, store.Change{Seq: store.Seq(f.source.ID, f.source.Next+int64(i)), Request: &request})
+	}
+	_, err := f.store.Apply(f.Context(), b, nowMillis())
+	require.NoError(f, err)
+	f.source.Next += int64(len(requests))
+}
+
+// ask makes a request; headers are pairs.
+func ask(topic, id string, due time.Time, headers ...string) *kgo.Record {
+	r := &kgo.Record{Topic: "intake", Key: []byte(id), Value: []byte("body of " + id), Timestamp: time.Now()}
+	headers = append(headers, schemas.HeaderTopic, topic, schemas.HeaderID, id, schemas.HeaderAt, strconv.FormatInt(due.UnixMilli(), 10))
+	for pair := range slices.Chunk(headers, 2) {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: pair[0], Value: []byte(pair[1])})
+	}
+	return r
+}
+
+func askMany(n int, topic, prefix string, due time.Time, headers ...string) []*kgo.Record {
+	out := make([]*kgo.Record, n)
+	for i := range out {
+		out[i] = ask(topic, fmt.Sprint(prefix, i), due, headers...)
+	}
+	return out
+}
+
+// mute keeps a topic from acknowledging, until the answer is called. Nothing of what is refused is written.
+func (f *fixture) mute(topic string) (answer func()) {
+	h := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotEnoughReplicas, Count: -1})
+	return h.Remove
+}
+
+// settledUpTo says whether every slot is settled beyond pos.
+func (f *fixture) settledUpTo(pos time.Time) bool {
+	slots, err := f.store.Slots(context.Background())
+	require.NoError(f, err)
+	return !slices.ContainsFunc(slots, func(s store.Slot) bool { return s.Done < pos.UnixMilli() })
+}
+
+func (f *fixture) eventually(what string, condition func() bool) {
+	f.Helper()
+	require.Eventually(f, condition, bound, tick, what)
+}
+
+// passes waits for an instant.
+func (f *fixture) passes(at time.Time) {
+	f.Helper()
+	f.eventually("time goes by", func() bool { return time.Now().After(at) })
+}
+
+// log collects what is published on a topic.
+type log struct {
+	mu      sync.Mutex
+	records []*kgo.Record
+}
+
+func (f *fixture) read(topic string) *log {
+	c, err := kafka.New(f.kafka, zap.NewNop(), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
+	require.NoError(f, err)
+	l, done := &log{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			fetches := c.PollFetches(context.Background())
+			if fetches.IsClientClosed() {
+				return
+			}
+			l.mu.Lock()
+			l.records = append(l.records, fetches.Records()...)
+			l.mu.Unlock()
+		}
+	}()
+	f.Cleanup(func() { c.Close(); <-done })
+	return l
+}
+
+func (l *log) all() []*kgo.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.records)
+}
+
+func (l *log) count() int { return len(l.all()) }
+
+// copies counts deliveries by task id.
+func (l *log) copies() map[string]int {
+	out := map[string]int{}
+	for _, r := range l.all() {
+		out[header(r, schemas.HeaderID)]++
+	}
+	return out
+}
+
+// events of a state, by task id.
+func (l *log) events(t require.TestingT, state schemas.State) map[string][]schemas.Event {
+	out := map[string][]schemas.Event{}
+	for _, r := range l.all() {
+		e, err := schemas.DecodeEvent(r)
+		require.NoError(t, err)
+		if e.State == state {
+			out[e.ID] = append(out[e.ID], e)
+		}
+	}
+	return out
+}
+
+func header(r *kgo.Record, name string) string {
+	for _, h := range r.Headers {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// members is an election that the test decides.
+type members struct {
+	mu      sync.Mutex
+	current election.Assignment
+	trusted bool
+	alive   map[string]bool
+	watch   chan struct{}
+	failed  chan error
+}
+
+var _ election.Source = (*members)(nil)
+
+func (f *fixture) elect(epoch int64) *members {
+	return &members{current: election.Assignment{Epoch: epoch, Slots: f.slots}, trusted: true, alive: map[string]bool{}, watch: make(chan struct{}, 1), failed: make(chan error, 1)}
+}
+
+func (m *members) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-m.failed:
+		return err
+	}
+}
+
+func (m *members) change(f func()) {
+	m.mu.Lock()
+	f()
+	m.mu.Unlock()
+	select {
+	case m.watch <- struct{}{}:
+	default:
+	}
+}
+
+func (m *members) trust(yes bool) { m.change(func() { m.trusted = yes }) }
+
+func (m *members) Watch() <-chan struct{} { return m.watch }
+
+func (m *members) Current() election.Assignment {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current
+}
+
+func (m *members) Trusted() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.trusted
+}
+
+func (m *members) Alive(member string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.alive[member]
+}
+
+// running is a dispatcher at work.
+type running struct {
+	*Dispatcher
+	f    *fixture
+	sent *sendlog.Log
+	stop context.CancelFunc
+	done chan error
+}
+
+// start runs a dispatcher with a send log in dir.
+func (f *fixture) start(m *members, dir string, cfg Config) *running {
+	f.Helper()
+	cfg.Results = results
+	sent, err := sendlog.Open(dir, sendlog.Config{}, zap.NewNop())
+	require.NoError(f, err)
+	ix, err := index.New(index.Config{Addrs: []string{f.redis.Addr()}}, zap.NewNop())
+	require.NoError(f, err)
+	f.Cleanup(ix.Close)
+	d, err := New(f.kafka, f.store, ix, m, sent, cfg, prometheus.NewRegistry(), zap.NewNop())
+	require.NoError(f, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{Dispatcher: d, f: f, sent: sent, stop: cancel, done: make(chan error, 1)}
+	go func() { r.done <- d.Run(ctx) }()
+	f.Cleanup(func() { _ = r.end() })
+	return r
+}
+
+// end stops a dispatcher in an orderly way and answers what Run said.
+func (r *running) end() error {
+	if r.stop == nil {
+		return nil
+	}
+	r.stop()
+	r.stop = nil
+	err := <-r.done
+	require.NoError(r.f, r.sent.Close())
+	return err
+}
+
+// crash ends a dispatcher as it stands: nothing drains, no slot is given back.
+func (r *running) crash(m *members) {
+	r.f.Helper()
+	m.failed <- context.DeadlineExceeded
+	err := <-r.done
+	require.ErrorIs(r.f, err, context.DeadlineExceeded)
+	r.stop()
+	r.stop = nil
+	require.NoError(r.f, r.sent.Close())
+}
+
+// inside answers a number of the dispatcher's state.
+func (r *running) inside(read func() int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return read()
+}
+
+func (r *running) stagedTasks() int { return r.inside(func() int { return r.staged }) }
+
+func (r *running) owned() int { return r.inside(func() int { return len(r.lines) }) }
+
+// counted is the value of a counter, by way of a registry: that needs no further module.
+func counted(c prometheus.Counter) int {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(c)
+	families, err := reg.Gather()
+	if err != nil {
+		panic(err)
+	}
+	return int(families[0].GetMetric()[0].GetCounter().GetValue())
+}

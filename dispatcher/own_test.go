@@ -1,0 +1,216 @@
+package dispatcher
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+func TestWhoIsNotTrustedSendsNothing(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	orders := f.read("orders")
+	m := f.elect(5)
+	d := f.start(m, t.TempDir(), Config{MemberID: "one", LookAhead: 5 * time.Second})
+	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
+	due := time.Now().Add(time.Second)
+	f.schedule(askMany(20, "orders", "t", due)...)
+	d.sweepKick.now()
+	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
+	m.trust(false)
+	require.Eventually(t, func() bool { return d.suspended.Load() }, bound, tick)
+	require.False(t, time.Now().After(due), "too slow to tell")
+
+	f.passes(due.Add(300 * time.Millisecond))
+	require.Zero(t, orders.count())
+	require.Error(t, d.Ready(t.Context()))
+	require.Equal(t, 20, d.stagedTasks())
+
+	m.trust(true)
+	f.eventually("all is settled", func() bool { return f.settledUpTo(due) })
+	f.eventually("each task arrives", func() bool { return len(orders.copies()) == 20 })
+	require.Equal(t, 20, orders.count())
+	require.Zero(t, counted(d.metrics.abandoned))
+	require.NoError(t, d.Ready(t.Context()))
+}
+
+func TestWhatAnotherTookMeanwhileIsAbandoned(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	orders := f.read("orders")
+	m := f.elect(5)
+	d := f.start(m, t.TempDir(), Config{MemberID: "one", LookAhead: 5 * time.Second})
+	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
+	due := time.Now().Add(time.Second)
+	f.schedule(askMany(20, "orders", "t", due)...)
+	d.sweepKick.now()
+	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
+	m.trust(false)
+	f.eventually("it has noticed", func() bool { return d.suspended.Load() })
+	got, err := f.store.Acquire(t.Context(), f.slots, 6, "two")
+	require.NoError(t, err)
+	require.Len(t, got, 4)
+	require.False(t, time.Now().After(due), "too slow to tell")
+
+	f.passes(due)
+	m.change(func() { m.trusted, m.alive["two"] = true, true })
+	f.eventually("it gives up its slots", func() bool { return d.owned() == 0 })
+	require.Equal(t, 4, counted(d.metrics.abandoned))
+	require.Zero(t, d.stagedTasks())
+	f.eventually("it works again", d.trusted)
+	f.eventually("it has looked at what was due", func() bool { return d.inside(func() int { return len(d.due) }) == 0 })
+	require.NoError(t, d.end())
+	require.Zero(t, orders.count())
+	slots, err := f.store.Slots(t.Context())
+	require.NoError(t, err)
+	for _, s := range slots {
+		require.Equal(t, "two", s.Owner)
+		require.Equal(t, int64(6), s.Epoch)
+		require.Less(t, s.Done, due.UnixMilli())
+	}
+
+	next := f.elect(7) // and it is no loss: who owns them later delivers
+	f.start(next, t.TempDir(), Config{MemberID: "three"})
+	f.eventually("all is settled", func() bool { return f.settledUpTo(due) })
+	f.eventually("each task arrives", func() bool { return len(orders.copies()) == 20 })
+	require.Equal(t, 20, orders.count())
+}
+
+// An owner that believes itself trusted, and has been fenced all the same, sends nothing that it has not yet claimed.
+func TestFencedOwnerClaimsNothing(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	orders := f.read("orders")
+	m := f.elect(5)
+	d := f.start(m, t.TempDir(), Config{MemberID: "one"})
+	f.eventually("it owns its slots", func() bool { return d.owned() == 2 })
+	m.change(func() { m.alive["two"] = true })
+	_, err := f.store.Acquire(t.Context(), f.slots, 6, "two")
+	require.NoError(t, err)
+	f.schedule(askMany(10, "orders", "t", time.Now())...)
+	d.sweepKick.now()
+	f.eventually("it notices at its next write", func() bool { return d.owned() == 0 })
+	require.NotZero(t, counted(d.metrics.fenced))
+	require.NoError(t, d.end())
+	require.Zero(t, orders.count())
+}
+
+// takeover has a dispatcher die with tasks that are acknowledged, noted in its send log, and not settled; then another takes
+// its slots with the send log in dir.
+func takeover(t *testing.T, sameLog bool) (orders *log, next *running) {
+	f := newFixture(t, 4, "orders")
+	orders = f.read("orders")
+	events := f.read(results)
+	answer := f.mute(results) // a delivery counts once its final event is acknowledged
+	dir := t.TempDir()
+	m := f.elect(5)
+	d := f.start(m, dir, Config{MemberID: "one"})
+	due := time.Now().Add(200 * time.Millisecond)
+	f.schedule(askMany(30, "orders", "t", due, schemas.HeaderEvents, "all")...)
+	f.eventually("all is acknowledged and noted", func() bool { return counted(d.metrics.delivered) == 30 })
+	d.crash(m)
+	require.False(t, f.settledUpTo(due))
+	f.eventually("all is published", func() bool { return orders.count() == 30 })
+
+	answer()
+	if !sameLog {
+		dir = t.TempDir()
+	}
+	next = f.start(f.elect(6), dir, Config{MemberID: "two"})
+	f.eventually("all is settled", func() bool { return f.settledUpTo(due) })
+	require.Equal(t, 30, counted(next.metrics.doubts))
+	f.eventually("every end is told", func() bool { return len(events.events(t, schemas.StateSucceeded)) == 30 })
+	for _, told := range events.events(t, schemas.StateSucceeded) {
+		require.Len(t, told, 1)
+	}
+	return orders, next
+}
+
+func TestTakeoverSendsAgainWhatIsInDoubt(t *testing.T) {
+	orders, next := takeover(t, false)
+	require.Zero(t, counted(next.metrics.proven))
+	next.f.eventually("each task arrives once more", func() bool { return orders.count() == 60 })
+	keys := map[string]string{}
+	for _, r := range orders.all() {
+		id, key := header(r, schemas.HeaderID), header(r, schemas.HeaderDelivery)
+		require.NotEmpty(t, key)
+		if before, again := keys[id]; again {
+			require.Equal(t, before, key, "a copy carries the key of the first")
+		}
+		keys[id] = key
+		require.Equal(t, "1", header(r, schemas.HeaderAttempt))
+		require.Equal(t, "body of "+id, string(r.Value))
+	}
+	require.Len(t, keys, 30)
+	for id, n := range orders.copies() {
+		require.Equal(t, 2, n, id)
+	}
+}
+
+func TestTakeoverSendsNothingThatTheSendLogProves(t *testing.T) {
+	orders, next := takeover(t, true)
+	require.Equal(t, 30, counted(next.metrics.proven))
+	require.NoError(t, next.end())
+	require.Equal(t, 30, orders.count())
+	require.Len(t, orders.copies(), 30)
+}
+
+func TestStopDrainsAndReleases(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 2 * time.Second})
+	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
+	due, later := time.Now().Add(700*time.Millisecond), time.Now().Add(4*time.Second)
+	f.schedule(askMany(20, "orders", "t", due)...)
+	f.schedule(askMany(20, "orders", "later", later)...)
+	d.sweepKick.now()
+	f.eventually("the near ones are staged", func() bool { return d.stagedTasks() >= 20 })
+	require.NoError(t, d.end())
+	require.True(t, time.Now().After(due), "what is claimed is waited for")
+	slots, err := f.store.Slots(t.Context())
+	require.NoError(t, err)
+	for _, s := range slots {
+		require.Empty(t, s.Owner)
+		require.Equal(t, s.Claimed, s.Done)
+		require.GreaterOrEqual(t, s.Done, due.UnixMilli())
+	}
+	f.eventually("the near ones are delivered", func() bool { return orders.count() == 20 })
+
+	m := f.elect(6)
+	m.change(func() { m.alive["one"] = true }) // nobody waits for who has let go
+	next := f.start(m, t.TempDir(), Config{MemberID: "two"})
+	f.eventually("it owns its slots", func() bool { return next.owned() == 4 })
+	require.Zero(t, counted(next.metrics.doubts))
+	f.eventually("the rest follows", func() bool { return f.settledUpTo(later) })
+	f.eventually("the rest arrives", func() bool { return orders.count() == 40 })
+	require.Len(t, orders.copies(), 40)
+}
+
+func TestLivingOwnerIsGivenTimeToDrain(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	one, two := f.elect(5), f.elect(5)
+	two.current.Slots = nil
+	one.alive["two"], two.alive["one"] = true, true
+	a := f.start(one, t.TempDir(), Config{MemberID: "one", LookAhead: 2 * time.Second})
+	b := f.start(two, t.TempDir(), Config{MemberID: "two"})
+	f.eventually("one owns the slots", func() bool { return a.owned() == 2 })
+	due := time.Now().Add(time.Second)
+	f.schedule(askMany(10, "orders", "t", due)...)
+	a.sweepKick.now()
+	f.eventually("the tasks are staged", func() bool { return a.stagedTasks() == 10 })
+	for _, m := range []*members{two, one} {
+		m.change(func() {
+			m.current.Epoch, m.current.Slots = 6, nil
+			if m == two {
+				m.current.Slots = f.slots
+			}
+		})
+	}
+	f.eventually("two owns the slots", func() bool { return b.owned() == 2 })
+	require.True(t, time.Now().After(due))
+	require.Zero(t, counted(b.metrics.doubts))
+	require.Zero(t, a.owned())
+	require.Zero(t, counted(a.metrics.abandoned))
+	orders := f.read("orders")
+	f.eventually("each task arrives", func() bool { return orders.count() == 10 })
+}
