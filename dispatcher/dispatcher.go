@@ -114,6 +114,7 @@ type Dispatcher struct {
 	lines     map[int]*line
 	fetching  fetchQueue
 	unread    []*task // taken from it, but there was no room for their bodies
+	bite      int     // how many of them to try at once
 	due       dueHeap
 	targets   map[string]*target
 	staged    int // tasks in memory with their bodies

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,8 +107,10 @@ func (d *Dispatcher) nextFetch() ([]*task, int) {
 		if room <= 0 || bytes <= 0 || len(d.unread)+d.fetching.size == 0 {
 			return nil, 0 // whatever is claimed, or leaves memory, kicks
 		}
-		batch := d.unread
-		if d.unread = nil; len(batch) == 0 {
+		var batch []*task
+		if n := min(len(d.unread), d.bite, room); n > 0 {
+			batch, d.unread = d.unread[:n:n], d.unread[n:]
+		} else {
 			batch = d.fetching.take(min(room, fetchTasks))
 		}
 		if batch = slices.DeleteFunc(batch, func(t *task) bool { return t.line.abandoned }); len(batch) > 0 {
@@ -127,18 +130,11 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 	var rows []store.Task
 	var rest []int64
 	d.until(ctx, "reading task bodies", func(ctx context.Context) (err error) { rows, rest, err = d.store.Tasks(ctx, seqs, bytes); return err })
-	if len(rest) > 0 { // no room for their bodies yet
-		unread := make([]*task, len(rest))
-		for i, seq := range rest {
-			unread[i] = bySeq[seq]
-			delete(bySeq, seq)
-		}
-		d.mu.Lock()
-		d.unread = unread
-		d.mu.Unlock()
-	}
 	if ctx.Err() != nil {
 		return
+	}
+	if len(rest) > 0 { // no room for their bodies yet
+		rows = d.putBack(bySeq, rows, rest)
 	}
 	ready := make([]*task, 0, len(rows))
 	intents := make([]sendlog.Intent, 0, len(rows))
@@ -161,6 +157,34 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 	d.metrics.fetchTime.Observe(time.Since(began).Seconds())
 	d.lost(bySeq, rows)
 	d.stage(ready)
+}
+
+// putBack keeps of the rows that were read those that come before every task that was not: one key's tasks must not
+// overtake each other here. The others are read again, in smaller bites, so that in the end the first of them fits.
+func (d *Dispatcher) putBack(bySeq map[int64]*task, rows []store.Task, rest []int64) []store.Task {
+	order := func(a, b *task) int { return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.seq, b.seq)) }
+	unread := make([]*task, len(rest), len(bySeq))
+	for i, seq := range rest {
+		unread[i] = bySeq[seq]
+	}
+	first := slices.MinFunc(unread, order)
+	bite := max(len(rows)/2, 1)
+	rows = slices.DeleteFunc(rows, func(row store.Task) bool {
+		t := bySeq[row.Seq]
+		late := order(t, first) > 0
+		if late {
+			unread = append(unread, t)
+		}
+		return late
+	})
+	for _, t := range unread {
+		delete(bySeq, t.seq)
+	}
+	slices.SortFunc(unread, order)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unread, d.bite = append(unread, d.unread...), bite
+	return rows
 }
 
 // lost handles claimed tasks whose rows are gone. Nobody may do that, short of a hand in the database: they cannot be sent,
