@@ -191,7 +191,7 @@ func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
 
 // leave takes a task out of its line with the next settlement. mu is held.
 func (d *Dispatcher) leave(t *task, e exit) {
-	e.Seq, e.Slot, e.Epoch = t.seq, t.line.slot, t.line.epoch
+	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.line.slot, t.line.epoch, t.pos
 	e.task = t
 	if !store.Tells(t.settings.Events, e.event.State) || e.event.State == "" {
 		e.event = schemas.Event{}

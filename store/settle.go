@@ -26,6 +26,7 @@ type Exit struct {
 	Seq     int64
 	Slot    int
 	Epoch   int64
+	From    int64 // the place at which it was claimed; 0: wherever it stands
 	State   State
 	Pos     int64
 	Attempt int
@@ -42,7 +43,7 @@ func (e Exit) due(row Task, s Slot) bool {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
 		return false
 	case row.Pos <= s.Claimed:
-		return true
+		return e.From == 0 || row.Pos == e.From // at another place it has left already, and was claimed again
 	}
 	return row.State == StateRetry && (row.Attempt < e.Attempt || row.Attempt == e.Attempt && !e.inLine())
 }

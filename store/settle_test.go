@@ -283,3 +283,21 @@ func TestSettleManyExits(t *testing.T) {
 		}
 	})
 }
+
+// An exit is repeated after its reply was lost. Meanwhile the task was claimed again, at its new place: it is not touched.
+func TestExitRepeatedAfterItsTaskWasClaimedAgain(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		from := s.row("a").Pos
+		s.claim(from)
+		exit := s.exit("a", StateRetry, from+10, 1)
+		exit.From = from
+		s.settle(from, exit)
+		s.claim(from + 10)
+		before := s.dump()["tasks"]
+		again, err := s.Settle(s.ctx, nil, []Exit{exit}, nil, s.now)
+		require.NoError(t, err)
+		require.Empty(t, again.Moved)
+		require.Equal(t, before, s.dump()["tasks"])
+	})
+}
