@@ -67,7 +67,7 @@ func newFixture(t *testing.T, slots int, topics ...string) *fixture {
 }
 
 // schedule stores tasks as a scanner does, in one batch.
-func (f *fixture) schedule(requests ...*kgo.Record) {
+func (f *fixture) schedule(requests ...*kgo.Record) store.Applied {
 	f.Helper()
 	b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(len(requests))}}}
 	for i, r := range requests {
@@ -75,9 +75,10 @@ func (f *fixture) schedule(requests ...*kgo.Record) {
 		require.NoError(f, err)
 		b.Changes = append(b.Changes, store.Change{Seq: store.Seq(f.source.ID, f.source.Next+int64(i)), Request: &request})
 	}
-	_, err := f.store.Apply(f.Context(), b, nowMillis())
+	done, err := f.store.Apply(f.Context(), b, nowMillis())
 	require.NoError(f, err)
 	f.source.Next += int64(len(requests))
+	return done
 }
 
 // ask makes a request; headers are pairs.

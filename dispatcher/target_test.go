@@ -1,0 +1,174 @@
+package dispatcher
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+func TestSilentTargetDelaysOnlyItself(t *testing.T) {
+	f := newFixture(t, 4, "silent", "lively")
+	silent, lively, events := f.read("silent"), f.read("lively"), f.read(results)
+	answer := f.mute("silent")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond})
+	due := time.Now()
+	f.schedule(append(askMany(20, "silent", "s", due, schemas.HeaderEvents, "all"), askMany(20, "lively", "l", due, schemas.HeaderEvents, "none")...)...)
+	f.eventually("the other is not held up", func() bool { return lively.count() == 20 })
+	f.eventually("it is found sick", func() bool { return counted(d.metrics.sick) == 1 })
+	f.eventually("done moves on", func() bool { return f.settledUpTo(due) })
+	require.Equal(t, 20, d.inside(func() int { return len(d.stuck) }))
+
+	again := time.Now() // what is due while it is sick is not sent at all, and can be cancelled
+	f.schedule(append(askMany(5, "silent", "put-off", again, schemas.HeaderEvents, "all"), askMany(20, "lively", "again", again, schemas.HeaderEvents, "none")...)...)
+	f.schedule(ask("silent", "cancelled", again))
+	f.eventually("the other is not held up", func() bool { return lively.count() == 40 })
+	f.eventually("they are put off", func() bool { return counted(d.metrics.postponed) == 6 })
+	f.eventually("done moves on", func() bool { return f.settledUpTo(again) })
+	f.cancel("silent", "cancelled")
+	require.Zero(t, silent.count())
+	require.Equal(t, 20, d.inside(func() int { return len(d.stuck) }))
+
+	answer()
+	f.eventually("what it has is acknowledged, the rest sent", func() bool { return len(silent.copies()) == 25 })
+	f.eventually("every end is told", func() bool { return len(events.events(t, schemas.StateSucceeded)) == 25 })
+	f.eventually("nothing is left with the producer", func() bool { return d.inside(func() int { return len(d.stuck) }) == 0 })
+	f.eventually("all is settled", func() bool { return d.inside(func() int { return d.entries }) == 0 })
+	require.Equal(t, 25, silent.count(), "each once")
+	require.NotContains(t, silent.copies(), "cancelled")
+	for id, told := range events.events(t, schemas.StateSucceeded) {
+		require.Len(t, told, 1, id)
+		require.Equal(t, 1, told[0].Attempt)
+	}
+	for i := range 20 {
+		v, err := f.store.Get(t.Context(), "silent", fmt.Sprint("s", i))
+		require.NoError(t, err)
+		require.Contains(t, []string{"succeeded", "delivered"}, v.State)
+		require.Equal(t, 1, v.Attempt)
+	}
+	require.Len(t, lively.copies(), 40)
+	require.Equal(t, 40, lively.count())
+}
+
+// A task that was set aside unanswered, and is claimed again while it still is, must not be sent beside itself.
+func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
+	t.Parallel()
+	d := &Dispatcher{cfg: Config{}, stuck: map[int64]*task{}, targets: map[string]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick()}
+	l := &line{slot: 0, epoch: 5}
+	original := &task{line: l, seq: 9, attempt: 2, status: left}
+	d.stuck[9] = original
+	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: 50, Seq: 9}, {Slot: 0, Pos: 51, Seq: 10}}, false)
+	require.Equal(t, 1, d.fetching.size)
+	require.Equal(t, int64(10), d.fetching.take(1)[0].seq)
+	require.Len(t, d.exits, 1)
+	require.Equal(t, store.StateRetry, d.exits[0].State)
+	require.Equal(t, 2, d.exits[0].Attempt)
+	require.Greater(t, d.exits[0].Pos, nowMillis()+25_000)
+
+	original.answered = true // and when its end is on the way, it only has to get out of the way
+	d.exits = nil
+	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: 90, Seq: 9}}, false)
+	require.Zero(t, d.fetching.size)
+	require.Empty(t, d.exits)
+	require.Equal(t, left, l.tasks[len(l.tasks)-1].status)
+}
+
+func TestTooLateBecomesADeadLetter(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	orders, events := f.read("orders"), f.read(results)
+	due := time.Now().Add(-10 * time.Second)
+	f.schedule(
+		ask("orders", "stale", due, schemas.HeaderMaxLateness, "5s"),
+		ask("orders", "quiet", due, schemas.HeaderMaxLateness, "5s", schemas.HeaderEvents, "none"),
+		ask("orders", "patient", due, schemas.HeaderMaxLateness, "1h", schemas.HeaderEvents, "all"),
+		ask("orders", "eternal", due),
+	)
+	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	f.eventually("the others are delivered", func() bool { return orders.count() == 2 })
+	f.eventually("it is told", func() bool { return len(events.events(t, schemas.StateDead)) == 1 })
+	require.Equal(t, map[string]int{"patient": 1, "eternal": 1}, orders.copies())
+	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	require.NoError(t, err)
+	require.Len(t, dead, 2)
+	for _, d := range dead {
+		require.Equal(t, store.KindExpired, d.Kind)
+		require.Equal(t, due.UnixMilli(), d.Due)
+		require.Contains(t, d.Reason, "notyet-max-lateness 5s")
+		body, err := schemas.DecodeBody(d.Body)
+		require.NoError(t, err)
+		require.Equal(t, "body of "+d.TaskID, string(body.Value))
+		v, err := f.store.Get(t.Context(), "orders", d.TaskID)
+		require.NoError(t, err)
+		require.Equal(t, "dead", v.State)
+	}
+	told := events.events(t, schemas.StateDead)["stale"]
+	require.Len(t, told, 1)
+	require.Equal(t, "orders", told[0].Topic)
+	require.Equal(t, due.UnixMilli(), told[0].Due)
+	require.NotEmpty(t, told[0].Reason)
+}
+
+func TestUnknownTargetBecomesADeadLetter(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	orders := f.read("orders")
+	due := time.Now()
+	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	f.schedule(ask("ordres", "mistyped", due), ask("orders", "right", due))
+	f.eventually("the other is delivered", func() bool { return orders.count() == 1 })
+	f.eventually("it is given up", func() bool { return f.settledUpTo(due) })
+	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	require.NoError(t, err)
+	require.Len(t, dead, 1)
+	require.Equal(t, "mistyped", dead[0].TaskID)
+	require.Equal(t, store.KindDead, dead[0].Kind)
+}
+
+func TestDeliversWithoutTheIndex(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	first := time.Now().Add(50 * time.Millisecond)
+	f.schedule(askMany(10, "orders", "before", first)...)
+	f.eventually("they are delivered", func() bool { return f.settledUpTo(first) && orders.count() == 10 })
+	f.redis.Close()
+	second := time.Now().Add(time.Second)
+	f.schedule(askMany(10, "orders", "after", second)...)
+	f.eventually("they are delivered", func() bool { return f.settledUpTo(second) && orders.count() == 20 })
+	require.Len(t, orders.copies(), 20)
+	require.NotZero(t, counted(d.metrics.indexErrors))
+	for _, r := range orders.all() {
+		require.False(t, r.Timestamp.Before(first.Truncate(time.Millisecond)), "early")
+	}
+}
+
+// With room for few, the most urgent are read and sent first, though the others came before them.
+func TestUrgentTasksGoFirst(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	due := time.Now().Add(-time.Second)
+	var requests []*kgo.Record
+	for _, class := range []string{"low", "normal", "high"} {
+		requests = append(requests, askMany(20, "orders", class+"-", due, schemas.HeaderPriority, class)...)
+	}
+	f.schedule(requests...)
+	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", StageTasks: 8})
+	f.eventually("all arrive", func() bool { return orders.count() == 60 })
+	for i, r := range orders.all() {
+		class := []string{"high", "normal", "low"}[i/20]
+		require.Equal(t, fmt.Sprintf("%s-%d", class, i%20), header(r, schemas.HeaderID), "and of each class in the order of their arrival")
+	}
+}
+
+// cancel stores a cancel and requires that it is answered with cancelled.
+func (f *fixture) cancel(topic, id string) {
+	f.Helper()
+	done := f.schedule(&kgo.Record{Topic: "intake", Timestamp: time.Now(), Headers: []kgo.RecordHeader{
+		{Key: schemas.HeaderOp, Value: []byte("cancel")}, {Key: schemas.HeaderTopic, Value: []byte(topic)}, {Key: schemas.HeaderID, Value: []byte(id)}}})
+	require.Len(f, done.Tell, 1)
+	require.Equal(f, schemas.StateCancelled, done.Tell[0].Events[0].State)
+}
