@@ -90,7 +90,8 @@ type identity struct {
 	before  *Task
 	now     *Task
 	changes []Change
-	held    []Change // were waiting already
+	held    []Change // were waiting already, and are decided now
+	queued  bool     // others wait on: what is new goes behind them
 	wait    []Change // must wait now
 }
 
@@ -201,7 +202,7 @@ func onlySchedules(changes []Change) bool {
 func (w *work) decideAll(id *identity) {
 	w.changeBoxes()
 	id.now = id.before
-	queued := false
+	queued := id.queued
 	for _, c := range append(id.held, id.changes...) {
 		if queued && c.Report == nil {
 			id.wait = append(id.wait, c)

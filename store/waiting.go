@@ -54,18 +54,57 @@ func scanHeld(r *sql.Rows, h *held) error {
 	return err
 }
 
-// hold fetches the requests that wait for the identities of this batch, in the order in which they came. A pending task
-// may have some as well: it was put back into the line before anybody looked at them, and newer requests stay behind them.
+// hold fetches the requests that wait for the identities of this batch and whose time has come, in the order in which they
+// came: all of them where the task has ended (or is pending: it was put back into the line before anybody looked at them),
+// reports where it is between attempts. While it is in flight nothing is fetched: what is new only goes behind what waits,
+// so a long wait under many requests costs each of them once.
 func (w *work) hold(ctx context.Context, list []*identity) error {
-	byKey := make(map[[16]byte]*identity)
-	var keys []any
+	var over, between, busy []*identity
 	for _, id := range list {
-		byKey[id.key] = id
-		keys = append(keys, id.key[:])
+		id.now = id.before
+		switch w.phase(id) {
+		case inFlight:
+			busy = append(busy, id)
+		case waiting:
+			between, busy = append(between, id), append(busy, id)
+		default:
+			over = append(over, id)
+		}
 	}
+	if err := w.take(ctx, over, ""); err != nil {
+		return err
+	}
+	if err := w.take(ctx, between, " AND report = 1"); err != nil {
+		return err
+	}
+	return chunks(busy, func(part []*identity) error {
+		byKey, keys := keysOf(part)
+		queued, err := fetch(ctx, w.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) },
+			"SELECT DISTINCT ident FROM waiting WHERE ident IN ("+marks(len(keys))+") AND report = 0", keys...)
+		if err != nil {
+			return fmt.Errorf("looking for waiting requests: %w", err)
+		}
+		for _, key := range queued {
+			byKey[[16]byte(key)].queued = true
+		}
+		return nil
+	})
+}
+
+func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
+	byKey, keys := make(map[[16]byte]*identity, len(list)), make([]any, len(list))
+	for i, id := range list {
+		byKey[id.key], keys[i] = id, id.key[:]
+	}
+	return byKey, keys
+}
+
+// take moves waiting requests from their table into the identities.
+func (w *work) take(ctx context.Context, list []*identity, which string) error {
 	var seqs []int64
-	err := chunks(keys, func(part []any) error {
-		rows, err := fetch(ctx, w.tx, scanHeld, "SELECT ident, request FROM waiting WHERE ident IN ("+marks(len(part))+") ORDER BY seq"+w.store.locking(lockExclusive), part...)
+	err := chunks(list, func(part []*identity) error {
+		byKey, keys := keysOf(part)
+		rows, err := fetch(ctx, w.tx, scanHeld, "SELECT ident, request FROM waiting WHERE ident IN ("+marks(len(keys))+")"+which+" ORDER BY seq"+w.store.locking(lockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading waiting requests: %w", err)
 		}
