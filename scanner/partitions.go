@@ -27,10 +27,13 @@ type partitions struct {
 	topicIDs  map[string][16]byte
 	sources   map[partitionKey]*store.Source
 	committed map[string]map[int32]kgo.EpochOffset
+	// outdated holds, for a partition that is read again from further back, the offset behind the last record that was read
+	// before. More of that reading may be on its way, and must not be stored over what is missing.
+	outdated map[partitionKey]int64
 }
 
 func newPartitions(s *Scanner) *partitions {
-	return &partitions{s: s, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, committed: map[string]map[int32]kgo.EpochOffset{}}
+	return &partitions{s: s, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, committed: map[string]map[int32]kgo.EpochOffset{}, outdated: map[partitionKey]int64{}}
 }
 
 // begin is called with newly assigned partitions and the offsets of the group; it answers where to fetch from.
@@ -80,6 +83,7 @@ func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 	for topic, parts := range offsets {
 		for part := range parts {
 			delete(p.sources, partitionKey{topic, part})
+			delete(p.outdated, partitionKey{topic, part})
 		}
 	}
 	for _, src := range known {
@@ -114,22 +118,44 @@ func (p *partitions) set(key partitionKey, src store.Source) {
 }
 
 // reread forgets what is known of a partition after the database said that it is elsewhere, and reads it anew. A database
-// that stands further back than the records at hand was restored: the intake is then read again from where it stands.
-func (p *partitions) reread(ctx context.Context, key partitionKey, at int64) error {
+// that stands further back than the records at hand was restored: the intake is then read again from where it stands, and
+// the records at hand, which end before behind, are to be thrown away: true.
+func (p *partitions) reread(ctx context.Context, key partitionKey, at, behind int64) (bool, error) {
 	p.mu.Lock()
 	id := p.topicIDs[key.topic]
 	p.mu.Unlock()
 	src, err := p.s.store.Source(ctx, key.topic, id, key.partition, at)
 	if err != nil {
-		return err
+		return false, err
 	}
 	p.set(key, src)
 	if src.Next < at {
+		p.mu.Lock()
+		p.outdated[key] = behind
+		p.mu.Unlock()
 		p.s.log.Warn("the database stands before the records at hand: reading the intake again from there",
 			zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offset", src.Next), zap.Int64("at_hand", at))
 		p.s.consumer.SetOffsets(map[string]map[int32]kgo.EpochOffset{key.topic: {key.partition: {Epoch: -1, Offset: src.Next}}})
 	}
-	return nil
+	return src.Next < at, nil
+}
+
+// isOutdated says whether a run that has just come in was read before its partition was set back. The new reading is known
+// by its step back: it begins at or before the last record of the old one, whatever gaps there are.
+func (p *partitions) isOutdated(run []*kgo.Record) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := partitionKey{run[0].Topic, run[0].Partition}
+	behind, ok := p.outdated[key]
+	if !ok {
+		return false
+	}
+	if run[0].Offset < behind {
+		delete(p.outdated, key)
+		return false
+	}
+	p.outdated[key] = run[len(run)-1].Offset + 1
+	return true
 }
 
 // stored notes how far the database has a partition.
@@ -152,6 +178,7 @@ func (p *partitions) drop(_ context.Context, _ *kgo.Client, gone map[string][]in
 	for topic, parts := range gone {
 		for _, part := range parts {
 			delete(p.sources, partitionKey{topic, part})
+			delete(p.outdated, partitionKey{topic, part})
 			delete(p.committed[topic], part)
 		}
 	}

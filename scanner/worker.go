@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -50,13 +51,15 @@ func (w *worker) run(ctx, work context.Context) error {
 
 // store puts runs into the database, in transactions of at most BatchRecords, until all are in.
 func (w *worker) store(ctx context.Context, runs [][]*kgo.Record) error {
+	runs = slices.DeleteFunc(runs, w.s.parts.isOutdated)
 	for len(runs) > 0 {
 		batch, covered, rest, err := w.assemble(ctx, runs)
 		if err != nil {
 			return err
 		}
 		if len(covered) == 0 {
-			return nil // all of it is stored already
+			runs = rest // all of this batch is stored already, and of the rest maybe not
+			continue
 		}
 		began := time.Now()
 		var done store.Applied
@@ -65,7 +68,7 @@ func (w *worker) store(ctx context.Context, runs [][]*kgo.Record) error {
 			return err
 		})
 		if errors.Is(err, store.ErrFenced) {
-			if err := w.catchUp(ctx, covered); err != nil {
+			if runs, err = w.catchUp(ctx, covered, runs); err != nil {
 				return err
 			}
 			continue // the same runs again, less what turned out to be stored
@@ -135,15 +138,28 @@ func (w *worker) assemble(ctx context.Context, runs [][]*kgo.Record) (b store.Ba
 	return b, moved, rest, nil
 }
 
-// catchUp reads where the database stands after it refused a batch.
-func (w *worker) catchUp(ctx context.Context, covered []coverage) error {
+// catchUp reads where the database stands after it refused a batch, and answers the runs that are still to be stored.
+func (w *worker) catchUp(ctx context.Context, covered []coverage, runs [][]*kgo.Record) ([][]*kgo.Record, error) {
 	w.s.metrics.fenced.Inc()
 	for _, c := range covered {
 		w.s.log.Info("an intake partition is elsewhere by now", zap.String("topic", c.key.topic), zap.Int32("partition", c.key.partition), zap.Int64("offset", c.first))
-		err := w.s.retry(ctx, "reading the source", func() error { return w.s.parts.reread(ctx, c.key, c.first) })
-		if err != nil {
+		behind := int64(0)
+		for _, run := range runs {
+			if c.key == (partitionKey{run[0].Topic, run[0].Partition}) {
+				behind = run[len(run)-1].Offset + 1
+			}
+		}
+		var setBack bool
+		err := w.s.retry(ctx, "reading the source", func() (err error) {
+			setBack, err = w.s.parts.reread(ctx, c.key, c.first, behind)
 			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if setBack {
+			runs = slices.DeleteFunc(runs, func(run []*kgo.Record) bool { return c.key == partitionKey{run[0].Topic, run[0].Partition} })
 		}
 	}
-	return nil
+	return runs, nil
 }
