@@ -1,0 +1,194 @@
+package scanner
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+func asks(prefix string, n int) []*kgo.Record {
+	out := make([]*kgo.Record, n)
+	for i := range out {
+		out[i] = ask(fmt.Sprint(prefix, i), int32(i%intakeParts), schemas.HeaderEvents, "all")
+	}
+	return out
+}
+
+// A group of its own for each makes both take every partition: what a scanner does that has been thrown out of the group
+// and has not noticed, all the time.
+func TestTwoScannersOfOnePartitionStoreItOnce(t *testing.T) {
+	const n = 2000
+	f := newFixture(t)
+	f.publish(asks("a", n/2)...)
+	one := f.start(f.store, Config{Group: "one", BatchRecords: 37})
+	two := f.start(f.open(), Config{Group: "two", BatchRecords: 53})
+	f.eventually("both know where the intake stands", func() bool { return one.at() == n/2 && two.at() == n/2 })
+	f.publish(asks("b", n/2)...)
+	events := f.events(atLeast(n))
+	f.eventually("both have read all", func() bool { return one.at() == n && two.at() == n })
+	require.Equal(t, n, f.count("SELECT COUNT(*) FROM tasks"))
+	require.NotZero(t, counted(one.metrics.fenced)+counted(two.metrics.fenced), "they have not met")
+	one.end()
+	two.end()
+	scheduled := byID(events, schemas.StateScheduled)
+	require.Len(t, scheduled, n)
+	for id, told := range scheduled {
+		require.Equal(t, 1, told, id)
+	}
+	require.Zero(t, f.count("SELECT COUNT(*) FROM outbox"), "all is told")
+}
+
+// A batch may turn out to be stored as a whole, with more behind it that is not.
+func TestWhatFollowsAStoredBatchIsStored(t *testing.T) {
+	f := newFixture(t)
+	s := f.scanner(f.store, Config{BatchRecords: 10})
+	t.Cleanup(s.producer.Close)
+	t.Cleanup(s.consumer.Close)
+	key := partitionKey{schemas.TopicIntake, 0}
+	src, err := f.store.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 25)
+	require.NoError(t, err)
+	s.parts.set(key, src)
+	run := make([]*kgo.Record, 40)
+	for i := range run {
+		run[i] = ask(fmt.Sprint(i), 0)
+		run[i].Offset, run[i].Timestamp = int64(i), time.Now()
+	}
+	require.NoError(t, s.workers[0].store(t.Context(), [][]*kgo.Record{run}))
+	require.Equal(t, 15, f.count("SELECT COUNT(*) FROM tasks"))
+}
+
+// at sums up how far a scanner has its partitions of the intake stored, as it knows.
+func (r *running) at() (sum int64) {
+	r.parts.mu.Lock()
+	defer r.parts.mu.Unlock()
+	for key, src := range r.parts.sources {
+		if key.topic == schemas.TopicIntake {
+			sum += src.Next
+		}
+	}
+	return sum
+}
+
+func TestRebalancesLoseAndDoubleNothing(t *testing.T) {
+	const n = 300
+	f := newFixture(t)
+	first := f.start(f.store, Config{BatchRecords: 20})
+	f.publish(asks("a", n)...)
+	f.events(atLeast(n))
+	second := f.start(f.open(), Config{BatchRecords: 20})
+	f.publish(asks("b", n)...)
+	f.eventually("they share", func() bool {
+		return first.assigned() > 0 && second.assigned() > 0 && first.assigned()+second.assigned() == intakeParts
+	})
+	f.publish(asks("c", n)...)
+	first.end()
+	f.publish(asks("d", n)...)
+	events := f.events(atLeast(4 * n))
+	f.eventually("all is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 4*n })
+	scheduled := byID(events, schemas.StateScheduled)
+	require.Len(t, scheduled, 4*n)
+	require.Len(t, events, 4*n)
+}
+
+// assigned counts the partitions of the intake that a scanner has, once the database knows them all.
+func (r *running) assigned() (n int) {
+	r.parts.mu.Lock()
+	defer r.parts.mu.Unlock()
+	for key := range r.parts.sources {
+		if key.topic == schemas.TopicIntake {
+			n++
+		}
+	}
+	return n
+}
+
+// What Kafka keeps for the group is for lag monitors: the database says where to begin.
+func TestBeginsWhereTheDatabaseStands(t *testing.T) {
+	f := newFixture(t)
+	first := f.start(f.store, Config{Group: "one"})
+	f.publish(asks("a", 40)...)
+	f.events(atLeast(40))
+	first.end()
+	// Another group has nothing committed, which says "from the start" to whoever believes it.
+	next := f.start(f.open(), Config{Group: "two"})
+	f.publish(asks("b", 40)...)
+	events := f.events(func(e []schemas.Event) bool { return len(byID(e, schemas.StateScheduled)) == 80 })
+	require.Len(t, events, 80)
+	require.Zero(t, counted(next.metrics.fenced), "it did not even try")
+	sources, err := f.store.Sources(t.Context())
+	require.NoError(t, err)
+	sum := int64(0)
+	for _, src := range sources {
+		if src.Topic == schemas.TopicIntake {
+			sum += src.Next
+		}
+	}
+	require.Equal(t, int64(80), sum)
+}
+
+// A database that fails is waited for; meanwhile the intake waits in Kafka.
+func TestWaitsForTheDatabase(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	f.publish(asks("a", 100)...)
+	f.events(atLeast(100))
+
+	f.sql("ALTER TABLE tasks RENAME TO away")
+	f.publish(asks("b", 100)...)
+	f.eventually("it tries again and again", func() bool { return counted(s.metrics.storeErrors) >= 3 })
+	require.Equal(t, 100, f.count("SELECT COUNT(*) FROM away"))
+	require.Equal(t, int64(100), s.at(), "offsets stay with what is stored")
+	select {
+	case err := <-s.done:
+		require.Fail(t, "it gave up", "%v", err)
+	default:
+	}
+
+	f.sql("ALTER TABLE away RENAME TO tasks")
+	events := f.events(atLeast(200))
+	require.Len(t, byID(events, schemas.StateScheduled), 200)
+	require.Len(t, events, 200)
+	require.Equal(t, 200, f.count("SELECT COUNT(*) FROM tasks"))
+}
+
+// A scanner that ends while the database is away leaves what it has not stored to the next.
+func TestEndsWhileTheDatabaseIsAway(t *testing.T) {
+	f := newFixture(t)
+	st := f.open()
+	s := f.start(st, Config{})
+	f.publish(asks("a", 20)...)
+	f.events(atLeast(20))
+	require.NoError(t, st.Close())
+	f.publish(asks("b", 20)...)
+	f.eventually("it tries again", func() bool { return counted(s.metrics.storeErrors) >= 1 })
+	s.end()
+	require.Equal(t, 20, f.count("SELECT COUNT(*) FROM tasks"))
+
+	f.start(f.store, Config{})
+	events := f.events(atLeast(40))
+	require.Len(t, byID(events, schemas.StateScheduled), 40)
+	require.Len(t, events, 40)
+}
+
+// A database restored from a backup stands further back than the scanner: the intake is read again from there.
+func TestReadsAgainWhatARestoredDatabaseLacks(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	f.publish(asks("a", 40)...)
+	f.events(atLeast(40))
+	f.sql("DELETE FROM tasks WHERE seq % 281474976710656 >= 5", "UPDATE sources SET next_offset = 5 WHERE next_offset > 5")
+	require.Equal(t, 20, f.count("SELECT COUNT(*) FROM tasks"))
+	f.publish(asks("b", 4)...)
+	f.eventually("all is there again", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 44 })
+	require.NotZero(t, counted(s.metrics.fenced))
+	for i := range 40 {
+		v, err := f.store.Get(t.Context(), "orders", fmt.Sprint("a", i))
+		require.NoError(t, err)
+		require.Equal(t, "pending", v.State)
+	}
+}
