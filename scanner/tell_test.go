@@ -1,0 +1,101 @@
+package scanner
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// What a scanner has stored and not told before it died, the next tells: not at first sight, for it may be on its way.
+func TestLeftoversAreToldWhenSeenTwice(t *testing.T) {
+	f := newFixture(t)
+	s := f.scanner(f.store, Config{})
+	t.Cleanup(s.producer.Close)
+	t.Cleanup(s.consumer.Close)
+	src, err := f.store.Source(t.Context(), schemas.TopicIntake, [16]byte{1}, 0, 0)
+	require.NoError(t, err)
+	s.parts.set(partitionKey{schemas.TopicIntake, 0}, src)
+	r := ask("left", 0, schemas.HeaderEvents, "all")
+	r.Timestamp = time.Now()
+	change, ok := s.decode(src.ID, r)
+	require.True(t, ok)
+	_, err = f.store.Apply(t.Context(), store.Batch{Advance: []store.Advance{{Source: src.ID, From: 0, To: 1}}, Changes: []store.Change{change}}, nowMillis())
+	require.NoError(t, err)
+
+	seen := s.telling.leftovers(t.Context(), nil)
+	require.Len(t, seen, 1)
+	require.Zero(t, counted(s.metrics.leftovers))
+	seen = s.telling.leftovers(t.Context(), seen)
+	require.Empty(t, seen, "what is told is not looked for")
+	require.Equal(t, 1, counted(s.metrics.leftovers))
+	events := f.events(atLeast(1))
+	require.Equal(t, "left", events[0].ID)
+	require.Equal(t, schemas.StateScheduled, events[0].State)
+	s.telling.drain(bound)
+	s.telling.forget(t.Context())
+	require.Zero(t, f.count("SELECT COUNT(*) FROM outbox"))
+	require.Empty(t, s.telling.leftovers(t.Context(), nil))
+}
+
+func TestBadRequestsAreRejectedWhole(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	odd := []byte{0, 0xff, '\'', '"', 0x80, '\n', 0xc3}
+	bad := &kgo.Record{Topic: schemas.TopicIntake, Key: odd, Value: odd, Headers: []kgo.RecordHeader{
+		{Key: schemas.HeaderID, Value: odd}, {Key: schemas.HeaderTopic, Value: odd}, {Key: string(odd), Value: odd}, {Key: schemas.HeaderAt, Value: odd}}}
+	callback := record(schemas.TopicIntake, 0, schemas.HeaderURL, "https://example.com/", schemas.HeaderDelay, "1h", schemas.HeaderID, "callback")
+	f.publish(bad, callback, &kgo.Record{Topic: schemas.TopicIntake}, ask("good", 0, schemas.HeaderEvents, "all"))
+	events := f.events(atLeast(4))
+	require.Equal(t, map[string]int{"good": 1}, byID(events, schemas.StateScheduled))
+	rejected := byID(events, schemas.StateRejected)
+	require.Len(t, rejected, 3)
+	require.Contains(t, rejected, "callback")
+	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM tasks"))
+	require.Equal(t, int64(4), s.at())
+
+	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{Kind: store.KindRejected})
+	require.NoError(t, err)
+	require.Len(t, dead, 3)
+	body, err := schemas.DecodeRejected(dead[0].Body)
+	require.NoError(t, err)
+	require.Equal(t, odd, body.Key)
+	require.Equal(t, odd, body.Value)
+	require.Equal(t, bad.Headers, body.Headers, "all of it, just as it came")
+	require.NotEmpty(t, dead[0].Reason)
+}
+
+func TestBadReportsAreIgnored(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	report := schemas.Report{Topic: "orders", ID: "none", Attempt: 1, Status: schemas.StatusOK}
+	foreign := schemas.EncodeReport(schemas.TopicReports, report)
+	f.publish(&kgo.Record{Topic: schemas.TopicReports, Value: []byte{0xff}}, record(schemas.TopicReports, 0, schemas.HeaderStatus, "\xff"), foreign)
+	f.publish(ask("good", 0, schemas.HeaderEvents, "all"))
+	f.eventually("they are passed over", func() bool {
+		return f.count("SELECT COALESCE(SUM(next_offset), 0) FROM sources WHERE topic = ?", []byte(schemas.TopicReports)) == 3
+	})
+	require.Equal(t, 2, counted(s.metrics.badReports))
+	require.Len(t, f.events(atLeast(1)), 1)
+	require.Zero(t, f.count("SELECT COUNT(*) FROM dead_letters"))
+}
+
+// The index is a hint: while it is away its updates are dropped, and nobody waits for it.
+func TestRequestsAreTakenWithoutTheIndex(t *testing.T) {
+	f := newFixture(t)
+	f.redis.Close()
+	s := f.start(f.store, Config{BatchRecords: 1})
+	const n = 400 // more batches than wait for the index
+	f.publish(asks("a", n)...)
+	require.Len(t, byID(f.events(atLeast(n)), schemas.StateScheduled), n)
+	f.eventually("their updates are dropped", func() bool { return counted(s.metrics.indexDropped) == n })
+	for i := range n {
+		_, err := f.store.Get(t.Context(), "orders", fmt.Sprint("a", i))
+		require.NoError(t, err)
+	}
+}
