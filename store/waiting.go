@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
@@ -55,40 +56,45 @@ func scanHeld(r *sql.Rows, h *held) error {
 }
 
 // hold fetches the requests that wait for the identities of this batch and whose time has come, in the order in which they
-// came: all of them where the task has ended (or is pending: it was put back into the line before anybody looked at them),
-// reports where it is between attempts. While it is in flight nothing is fetched: what is new only goes behind what waits,
-// so a long wait under many requests costs each of them once.
+// came: where the task has ended (or is pending: it was put back into the line before anybody looked at them), and where a
+// report may end it. Else nothing is fetched: what is new only goes behind what waits, so a long wait under many requests
+// costs each of them once.
 func (w *work) hold(ctx context.Context, list []*identity) error {
-	var over, between, busy []*identity
+	var over, busy []*identity
 	for _, id := range list {
 		id.now = id.before
-		switch w.phase(id) {
-		case inFlight:
+		switch ph := w.phase(id); {
+		case ph == inFlight, ph == waiting && !w.resolving && !slices.ContainsFunc(id.changes, func(c Change) bool { return c.Report != nil }):
 			busy = append(busy, id)
-		case waiting:
-			between, busy = append(between, id), append(busy, id)
 		default:
 			over = append(over, id)
 		}
 	}
-	if err := w.take(ctx, over, ""); err != nil {
-		return err
-	}
-	if err := w.take(ctx, between, " AND report = 1"); err != nil {
-		return err
-	}
-	return chunks(busy, func(part []*identity) error {
+	err := chunks(busy, func(part []*identity) error {
 		byKey, keys := keysOf(part)
-		queued, err := fetch(ctx, w.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) },
-			"SELECT DISTINCT ident FROM waiting WHERE ident IN ("+marks(len(keys))+") AND report = 0", keys...)
+		type kind struct {
+			ident  []byte
+			report bool
+		}
+		kinds, err := fetch(ctx, w.tx, func(r *sql.Rows, k *kind) error { return r.Scan(&k.ident, &k.report) },
+			"SELECT DISTINCT ident, report FROM waiting WHERE ident IN ("+marks(len(keys))+") ORDER BY ident, report DESC", keys...)
 		if err != nil {
 			return fmt.Errorf("looking for waiting requests: %w", err)
 		}
-		for _, key := range queued {
-			byKey[[16]byte(key)].queued = true
+		for _, k := range kinds { // a report comes before the requests of its identity
+			switch id := byKey[[16]byte(k.ident)]; {
+			case !k.report:
+				id.queued = !slices.Contains(over, id)
+			case w.phase(id) == waiting:
+				over = append(over, id)
+			}
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return w.take(ctx, over)
 }
 
 func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
@@ -100,11 +106,11 @@ func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
 }
 
 // take moves waiting requests from their table into the identities.
-func (w *work) take(ctx context.Context, list []*identity, which string) error {
+func (w *work) take(ctx context.Context, list []*identity) error {
 	var seqs []int64
 	err := chunks(list, func(part []*identity) error {
 		byKey, keys := keysOf(part)
-		rows, err := fetch(ctx, w.tx, scanHeld, "SELECT ident, request FROM waiting WHERE ident IN ("+marks(len(keys))+")"+which+" ORDER BY seq"+w.store.locking(lockExclusive), keys...)
+		rows, err := fetch(ctx, w.tx, scanHeld, "SELECT ident, request FROM waiting WHERE ident IN ("+marks(len(keys))+") ORDER BY seq"+w.store.locking(lockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading waiting requests: %w", err)
 		}
