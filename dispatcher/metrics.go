@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/notyet/notyet/store"
 )
 
 type metrics struct {
@@ -42,7 +44,12 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		}
 		return int(worst)
 	})
+	dead := f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "dead_total", Help: "Dead letters, by kind."}, []string{"kind"})
+	for _, kind := range []string{store.KindDead, store.KindExpired} {
+		dead.WithLabelValues(kind) // there from the start: a rate misses the first step of a new series
+	}
 	return &metrics{
+		dead:        dead,
 		delivered:   counter("delivered_total", "Records that Kafka has acknowledged."),
 		claims:      counter("claims_total", "Claims of some slots' near future."),
 		fenced:      counter("fenced_total", "Writes refused because a slot had another owner."),
@@ -59,7 +66,6 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		retired:     counter("retired_total", "Ended tasks forgotten after the retention."),
 		indexErrors: counter("index_errors_total", "Failed calls to the index."),
 		eventErrors: counter("event_errors_total", "Events that could not be sent."),
-		dead:        f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "dead_total", Help: "Dead letters, by kind."}, []string{"kind"}),
 		lateness: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "lateness_seconds",
 			Help: "From the instant at which an attempt was due to Kafka's acknowledgement.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 20)}),
 		stagedLate: counter("staged_late_total", "Tasks that were due already as they reached memory."),

@@ -34,7 +34,11 @@ func decide(cur *Task, ph phase, c Change, slotCount int, now int64) verdict {
 	r := c.Request
 	v := verdict{next: cur}
 	if cur != nil && r.Version >= 0 && (r.Version < cur.Version || r.Version == cur.Version && cur.State == StateTombstone && r.Op == schemas.OpSchedule) {
-		return v.tell(r, schemas.StateStale, cur.Due, fmt.Sprintf("notyet-version %d is not above the known version %d", r.Version, cur.Version))
+		how := "below the known version"
+		if r.Version == cur.Version {
+			how = "not above the cancelled version"
+		}
+		return v.tell(r, schemas.StateStale, cur.Due, fmt.Sprintf("notyet-version %d is %s %d", r.Version, how, cur.Version))
 	}
 	switch r.Op {
 	case schemas.OpSchedule:

@@ -68,6 +68,7 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	}
 	handler := zapslog.NewHandler(log.Core())
 	s.gorm, err = gorm.Open(dialector, &gorm.Config{
+		DisableAutomaticPing:   true, // Ping below says it in one line
 		SkipDefaultTransaction: true,
 		TranslateError:         true,
 		NowFunc:                func() time.Time { return time.Now().UTC() },

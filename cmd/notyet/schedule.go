@@ -35,7 +35,7 @@ type scheduleCmd struct {
 	Header    []string `help:"A header of your own, delivered as it is; may be repeated." placeholder:"NAME=VALUE" sep:"none" short:"H"`
 
 	IfExists    string `help:"When a pending task has this id: replace it (default), keep it, or merge." placeholder:"replace|keep|merge"`
-	Merge       string `help:"With merge: the last value (default), the sum of JSON numbers, or a JSON array of all." placeholder:"last|sum|append"`
+	Merge       string `help:"With merge: the last value (default), the numbers in JSON objects added field by field, or a JSON array of all." placeholder:"last|sum|append"`
 	MaxWait     string `help:"With merge: never later than this after the first." placeholder:"DURATION"`
 	TaskVersion string `help:"Requests below the task's version are ignored." name:"version" placeholder:"N"`
 	Priority    string `help:"Among tasks that are due together." placeholder:"high|normal|low"`
