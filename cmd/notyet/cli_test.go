@@ -66,7 +66,7 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"cancel", "-t", "a", "--id", "x"}, code: 1, stderr: "no answer from Kafka"},
 		{args: []string{"get", "-t", "a", "--id", "b"}, code: 1, stderr: "127.0.0.1:1 (http.addr)"},
 		{args: []string{"get", "-t", "a", "--id", "b"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite}, code: 1, stderr: "notyet migrate"},
-		{args: []string{"get", "-t", "a", "--id", "b"}, environ: []string{"NOTYET_MYSQL_DSN=u:p@tcp(127.0.0.1:1)/d"}, code: 1, stderr: "notyet: opening the database: dial tcp 127.0.0.1:1"},
+		{args: []string{"get", "-t", "a", "--id", "b"}, environ: []string{"NOTYET_MYSQL_DSN=u:p@tcp(127.0.0.1:1)/d"}, code: 1, stderr: "notyet: reaching the database: dial tcp 127.0.0.1:1"},
 		{args: []string{"scanner", "--http-addr", "127.0.0.1:0"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite, "NOTYET_REDIS_ADDRS=127.0.0.1:1"}, code: 1, stderr: "notyet migrate"},
 		{args: []string{"migrate"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite}, code: 1, stderr: "no answer from Kafka"},
 	} {
