@@ -85,7 +85,7 @@ type Scanner struct {
 	telling  *teller
 }
 
-// New checks the configuration and connects nothing yet.
+// New checks the configuration and makes the clients; the consumer begins to join its group. Nothing is taken before Run.
 func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Scanner, error) {
 	cfg = cfg.withDefaults()
 	s := &Scanner{cfg: cfg, store: st, index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
