@@ -121,7 +121,6 @@ type Dispatcher struct {
 	bytes     int
 	entries   int // tasks in memory, with or without
 	outcomes  []outcome
-	suspects  []sendable // refused, perhaps on another's account
 	exits     []exit
 	acked     map[sendlog.Key]sendlog.Outcome // what an earlier run of this process is known to have delivered
 	indexAway time.Time                       // of the settle loop: the index failed, leave it alone until then

@@ -89,13 +89,6 @@ func newest(t *testing.T, dir, ext string) string {
 	return files[len(files)-1]
 }
 
-func size(t *testing.T, path string) int64 {
-	t.Helper()
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	return info.Size()
-}
-
 func diskUsage(t *testing.T, dir string) (total int64) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
