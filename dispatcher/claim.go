@@ -146,7 +146,7 @@ func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
 	to := now + d.cfg.LookAhead.Milliseconds()
 	d.mu.Lock()
 	trigger := false
-	var ready []*line
+	var ready []claimable
 	for _, l := range d.lines {
 		if l.claimed >= to || d.entries >= d.maxEntries() {
 			continue
@@ -154,7 +154,7 @@ func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
 		at := d.claimAt(l)
 		trigger = trigger || at <= now
 		if at <= now || l.next <= to && l.leaving.IsZero() {
-			ready = append(ready, l)
+			ready = append(ready, claimable{l, l.next < now-overdue.Milliseconds()})
 		}
 	}
 	room := d.maxEntries() - d.entries
@@ -162,11 +162,11 @@ func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
 	if !trigger {
 		return false, nil
 	}
-	slices.SortFunc(ready, func(a, b *line) int { return a.slot - b.slot })
+	slices.SortFunc(ready, func(a, b claimable) int { return a.slot - b.slot })
 	groups := map[claimGroup][]*line{}
 	for _, l := range ready {
 		upTo := to
-		if l.next < now-overdue.Milliseconds() { // an outage has passed: a bite at a time
+		if l.behind { // an outage has passed: a bite at a time
 			nth, more, err := d.store.Nth(ctx, l.slot, l.claimed, max(room/len(ready), 1000))
 			if err != nil {
 				return false, err
@@ -176,7 +176,7 @@ func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
 			}
 		}
 		g := claimGroup{l.epoch, upTo}
-		groups[g] = append(groups[g], l)
+		groups[g] = append(groups[g], l.line)
 	}
 	for g, lines := range groups {
 		if err := d.claimLines(ctx, lines, g); err != nil {
@@ -184,6 +184,12 @@ func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// claimable is a line to be claimed. Settling moves a line's next, so what is to be known of it is noted under the lock.
+type claimable struct {
+	*line
+	behind bool
 }
 
 type claimGroup struct{ epoch, to int64 }
@@ -214,7 +220,7 @@ func (d *Dispatcher) claimLines(ctx context.Context, lines []*line, g claimGroup
 	d.mu.Lock()
 	still := make(map[int]*line, len(lines))
 	for _, l := range lines {
-		l.claimed, l.next, l.urgent = g.to, never, never
+		l.claimTo(g.to)
 		if !l.abandoned {
 			still[l.slot] = l
 		}

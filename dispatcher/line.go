@@ -106,6 +106,17 @@ func (l *line) closeTo(to int64) (n int) {
 	return n
 }
 
+// claimTo moves claimed. What has been heard meanwhile of places beyond it stays known.
+func (l *line) claimTo(to int64) {
+	l.claimed = to
+	if l.next <= to {
+		l.next = never
+	}
+	if l.urgent <= to {
+		l.urgent = never
+	}
+}
+
 func (l *line) open() []*task { return l.tasks[l.head:] }
 
 func (l *line) drained() bool { return l.done == l.claimed && l.head == len(l.tasks) }

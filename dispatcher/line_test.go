@@ -99,3 +99,12 @@ func TestSendingNamesAttemptsApart(t *testing.T) {
 	require.Equal(t, int32(3), (&task{attempt: 2}).sending())
 	require.Equal(t, int32(1<<24+1), (&task{replay: 1}).sending())
 }
+
+func TestClaimToKeepsWhatLiesBeyond(t *testing.T) {
+	l := &line{claimed: 100, next: 150, urgent: 300} // settling or a wake may have told of a place while the claim ran
+	l.claimTo(200)
+	require.Equal(t, line{claimed: 200, next: never, urgent: 300}, *l)
+	l.next = 250
+	l.claimTo(300)
+	require.Equal(t, line{claimed: 300, next: never, urgent: never}, *l)
+}
