@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -101,32 +102,11 @@ func nearest(name string) string {
 		if header(1)<<i&hNotRequest != 0 {
 			continue
 		}
-		if d := edits(name, n); d < distance {
+		if d := levenshtein.ComputeDistance(name, n); d < distance {
 			best, distance = n, d
 		}
 	}
 	return best
-}
-
-// edits is the Levenshtein distance in bytes.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // addressed fills in whom the rejection goes to, from whatever of the record is usable.

@@ -3,6 +3,8 @@ package config
 import (
 	"reflect"
 	"strings"
+
+	"github.com/agnivade/levenshtein"
 )
 
 // envPrefix starts the name of every variable of ours.
@@ -86,30 +88,9 @@ func keysOf(in []field) []string {
 func nearest(name string, candidates []string) string {
 	best, distance := "", 1+max(2, len(name)/4)
 	for _, c := range candidates {
-		if d := edits(strings.ToLower(name), strings.ToLower(c)); d < distance {
+		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(c)); d < distance {
 			best, distance = c, d
 		}
 	}
 	return best
-}
-
-// edits is the Levenshtein distance in bytes.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
