@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
 )
@@ -72,6 +73,9 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 	}
 	var places []store.Place
 	if page.Letters, places, err = l.store.Replay(ctx, ids, l.by, time.Now().UnixMilli(), dryRun); err != nil {
+		return Page{}, err
+	}
+	if err := faultpoint.At(faultpoint.DeadletterReplayed); err != nil {
 		return Page{}, err
 	}
 	l.hint(ctx, places)

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
 )
@@ -205,6 +206,9 @@ func (d *Dispatcher) claimLines(ctx context.Context, lines []*line, g claimGroup
 	}
 	began := time.Now()
 	if err := d.store.Claim(ctx, slots, g.epoch, g.to); err != nil {
+		return err
+	}
+	if err := faultpoint.At(faultpoint.DispatcherClaimed); err != nil {
 		return err
 	}
 	entries, err := d.store.Entries(ctx, ranges)

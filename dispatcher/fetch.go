@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -150,7 +151,12 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
 		}
 	}
-	d.until(ctx, "noting intents in the send log", func(ctx context.Context) error { return d.sent.AppendIntents(ctx, intents) })
+	d.until(ctx, "noting intents in the send log", func(ctx context.Context) error {
+		if err := d.sent.AppendIntents(ctx, intents); err != nil {
+			return err
+		}
+		return faultpoint.At(faultpoint.DispatcherLogged)
+	})
 	if ctx.Err() != nil {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
 )
@@ -130,6 +131,9 @@ func (d *Dispatcher) giveAway(ctx context.Context, assigned election.Assignment)
 	}
 	d.mu.Unlock()
 	for epoch, slots := range byEpoch {
+		if err := faultpoint.At(faultpoint.DispatcherDrained); err != nil {
+			return err
+		}
 		if err := d.store.Release(ctx, slots, epoch); err != nil {
 			return err
 		}
@@ -181,6 +185,9 @@ func (d *Dispatcher) take(ctx context.Context, assigned election.Assignment, mis
 	}
 	got, err := d.store.Acquire(ctx, free, assigned.Epoch, d.cfg.MemberID)
 	if err != nil {
+		return false, err
+	}
+	if err := faultpoint.At(faultpoint.DispatcherAcquired); err != nil {
 		return false, err
 	}
 	if err := d.begin(ctx, got, assigned.Epoch); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
 )
@@ -116,6 +117,9 @@ func (d *Dispatcher) load(ctx context.Context, slot int, from, upTo int64) error
 		for i, e := range entries {
 			add[i] = index.Entry{Slot: slot, Pos: e.Pos, Seq: uint64(e.Seq)}
 		}
+		if err := faultpoint.At(faultpoint.DispatcherWindow); err != nil {
+			return err
+		}
 		if err := d.index.Add(ctx, add); err != nil {
 			return err
 		}
@@ -171,7 +175,10 @@ func (d *Dispatcher) updateIndex(ctx context.Context, trim []index.SlotPos, add 
 	}
 	bound, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
-	err := d.index.Trim(bound, trim)
+	err := faultpoint.At(faultpoint.DispatcherMarked)
+	if err == nil {
+		err = d.index.Trim(bound, trim)
+	}
 	if err == nil && len(add) > 0 {
 		err = d.index.Add(bound, add)
 	}

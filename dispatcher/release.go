@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -80,6 +81,10 @@ func (d *Dispatcher) releaseSome() bool {
 	}
 	d.mu.Unlock()
 	for _, s := range send {
+		if err := faultpoint.At(faultpoint.DispatcherTrusted); err != nil {
+			d.answered(s.task, s.record, err)
+			continue
+		}
 		d.client.TryProduce(context.Background(), s.record, func(r *kgo.Record, err error) { d.answered(s.task, r, err) })
 	}
 	return len(send) == releaseBatch
@@ -121,6 +126,9 @@ func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
 func (d *Dispatcher) answered(t *task, r *kgo.Record, err error) { d.answeredBy(t, r, err, false) }
 
 func (d *Dispatcher) answeredBy(t *task, r *kgo.Record, err error, alone bool) {
+	if fault := faultpoint.At(faultpoint.DispatcherSent); fault != nil {
+		err = fault
+	}
 	now := time.Now()
 	d.mu.Lock()
 	g := d.targets[t.topic]
@@ -148,6 +156,7 @@ func (d *Dispatcher) answeredBy(t *task, r *kgo.Record, err error, alone bool) {
 
 // unreported ends the wait for a report: another attempt after its backoff, or none is left. mu is held.
 func (d *Dispatcher) unreported(t *task, now int64) {
+	_ = faultpoint.At(faultpoint.DispatcherUnreported)
 	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)
 	if t.attempt >= t.settings.MaxAttempts {
 		d.buryLocked(t, store.KindDead, fmt.Sprintf("attempts exhausted (%d): %s", t.attempt, reason))

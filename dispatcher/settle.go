@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
@@ -77,7 +78,12 @@ func (d *Dispatcher) note(ctx context.Context) {
 		}
 		entries = append(entries, e)
 	}
-	d.until(ctx, "noting outcomes in the send log", func(ctx context.Context) error { return d.sent.AppendOutcomes(ctx, entries) })
+	d.until(ctx, "noting outcomes in the send log", func(ctx context.Context) error {
+		if err := faultpoint.At(faultpoint.DispatcherAcknowledged); err != nil {
+			return err
+		}
+		return d.sent.AppendOutcomes(ctx, entries)
+	})
 	if ctx.Err() != nil {
 		return
 	}
@@ -203,7 +209,7 @@ func (d *Dispatcher) settle(ctx context.Context) {
 		}
 		began := time.Now()
 		rows, events := exitRows(exits)
-		result, err := d.store.Settle(ctx, done, rows, events, nowMillis())
+		result, err := d.settleOnce(ctx, done, rows, events)
 		if errors.Is(err, store.ErrFenced) || len(result.Fenced) > 0 {
 			d.fenced(ctx)
 			continue
@@ -225,6 +231,17 @@ func (d *Dispatcher) settle(ctx context.Context) {
 	d.mu.Lock()
 	d.exits = append(exits, d.exits...)
 	d.mu.Unlock()
+}
+
+func (d *Dispatcher) settleOnce(ctx context.Context, done []store.Done, exits []store.Exit, events []schemas.Event) (store.Settled, error) {
+	if err := faultpoint.At(faultpoint.DispatcherNoted); err != nil {
+		return store.Settled{}, err
+	}
+	result, err := d.store.Settle(ctx, done, exits, events, nowMillis())
+	if err != nil {
+		return result, err
+	}
+	return result, faultpoint.At(faultpoint.DispatcherSettled)
 }
 
 // ours leaves out exits of slots that were lost, and all but the last word on one task.

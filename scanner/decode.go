@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
@@ -15,6 +16,7 @@ import (
 func (s *Scanner) decode(source int, r *kgo.Record) (store.Change, bool) {
 	c := store.Change{Seq: store.Seq(source, r.Offset)}
 	if r.Topic == s.cfg.Reports {
+		_ = faultpoint.At(faultpoint.ScannerReport)
 		report, err := schemas.DecodeReport(r)
 		if err != nil {
 			s.metrics.badReports.Inc()

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
 )
@@ -75,6 +76,9 @@ func (s *Scanner) updateIndex(ctx context.Context, done store.Applied) error {
 		remove = append(remove, index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)})
 	}
 	if len(remove) > 0 { // before add: a fired task is removed from and added to the same slot under one seq
+		if err := faultpoint.At(faultpoint.ScannerRemoving); err != nil {
+			return err
+		}
 		if err := s.index.Remove(ctx, remove); err != nil {
 			return err
 		}

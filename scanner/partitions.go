@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 )
@@ -220,6 +221,9 @@ func (p *partitions) commit(ctx context.Context) {
 		}
 	}
 	if len(offsets) == 0 {
+		return
+	}
+	if faultpoint.At(faultpoint.ScannerIndexed) != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

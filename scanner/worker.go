@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/store"
 )
 
@@ -64,8 +65,13 @@ func (w *worker) store(ctx context.Context, runs [][]*kgo.Record) error {
 		began := time.Now()
 		var done store.Applied
 		err = w.s.retry(ctx, "storing requests", func() (err error) {
-			done, err = w.s.store.Apply(ctx, batch, nowMillis())
-			return err
+			if err := faultpoint.At(faultpoint.ScannerPolled); err != nil {
+				return err
+			}
+			if done, err = w.s.store.Apply(ctx, batch, nowMillis()); err != nil {
+				return err
+			}
+			return faultpoint.At(faultpoint.ScannerStored)
 		})
 		if errors.Is(err, store.ErrFenced) {
 			if runs, err = w.catchUp(ctx, covered, runs); err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/notyet/notyet/internal/faultpoint"
 )
 
 // Kinds of dead letters.
@@ -76,7 +78,7 @@ func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*DeadLetter) 
 		if err != nil {
 			return fmt.Errorf("writing %d dead letters: %w", len(part), err)
 		}
-		return nil
+		return faultpoint.At(faultpoint.StoreBuried)
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/notyet/notyet/internal/faultpoint"
 )
 
 // MaxReplays is how often a task can be brought back: a message that dies each time must not circle for ever.
@@ -63,6 +65,9 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 			report = append(report, r)
 		}
 		if err := w.write(ctx, list); err != nil {
+			return err
+		}
+		if err := faultpoint.At(faultpoint.StoreReplaying); err != nil {
 			return err
 		}
 		added = w.applied.Added

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/notyet/notyet/internal/faultpoint"
 )
 
 // insertTasks writes tasks in the order of their seq, many to a statement.
@@ -30,6 +32,9 @@ func insertTasks(ctx context.Context, tx *sql.Tx, tasks []*Task) error {
 func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return chunks(seqs, func(part []int64) error {
+		if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
+			return err
+		}
 		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+marks(len(part))+")", args(part)...); err != nil {
 			return fmt.Errorf("deleting %d task rows: %w", len(part), err)
 		}

@@ -14,10 +14,10 @@ var arrows = map[string][]string{
 	// Stages: the flow from intake to delivery. They meet in schemas and in the store's rows, never in one another.
 	"producer":   {"schemas"},
 	"consumer":   {"schemas"},
-	"store":      {"schemas", "internal/slots"},
-	"scanner":    {"schemas", "store", "internal/index", "internal/kafka"},
-	"dispatcher": {"schemas", "store", "internal/index", "internal/sendlog", "internal/election", "internal/kafka"},
-	"deadletter": {"schemas", "store", "internal/index"},
+	"store":      {"schemas", "internal/slots", "internal/faultpoint"},
+	"scanner":    {"schemas", "store", "internal/index", "internal/kafka", "internal/faultpoint"},
+	"dispatcher": {"schemas", "store", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/faultpoint"},
+	"deadletter": {"schemas", "store", "internal/index", "internal/faultpoint"},
 
 	// Substrate: each part stands alone.
 	"internal/slots":    {"schemas"},
@@ -29,6 +29,8 @@ var arrows = map[string][]string{
 	"internal/kafka":    {"schemas"},
 	"internal/embedded": {"internal/kafka"},
 	"internal/arch":     {},
+
+	"internal/faultpoint": {}, // named by whoever has a place to die at
 
 	"internal/api": {"schemas", "store", "deadletter"},
 	"internal/e2e": {anything}, // tests of the assembled pipeline

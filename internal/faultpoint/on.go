@@ -1,0 +1,145 @@
+//go:build faultpoints
+
+package faultpoint
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	pointsVariable = "NOTYET_FAULTPOINTS"
+	clockVariable  = "NOTYET_FAULT_CLOCK_FILE"
+)
+
+// fault is what happens at one place.
+type fault struct {
+	action   string // kill, error or stall
+	pause    time.Duration
+	from, to int64 // the first and the last passing that it happens at
+	passed   atomic.Int64
+}
+
+var armed map[string]*fault
+
+// The variables are taken out of the environment: they are no settings, of which an unknown one is a mistake.
+func init() {
+	var err error
+	if armed, err = parse(os.Getenv(pointsVariable)); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", pointsVariable, err)
+		os.Exit(2)
+	}
+	_ = os.Unsetenv(pointsVariable)
+	if file := os.Getenv(clockVariable); file != "" {
+		readClock(file)
+		go func() {
+			for range time.Tick(100 * time.Millisecond) {
+				readClock(file)
+			}
+		}()
+	}
+	_ = os.Unsetenv(clockVariable)
+}
+
+func parse(text string) (map[string]*fault, error) {
+	out := map[string]*fault{}
+	for one := range strings.SplitSeq(text, ",") {
+		if one == "" {
+			continue
+		}
+		name, what, _ := strings.Cut(one, "=")
+		if !known(name) {
+			return nil, fmt.Errorf("%q is no place", name)
+		}
+		f, err := parseFault(what)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", one, err)
+		}
+		out[name] = f
+	}
+	return out, nil
+}
+
+func known(name string) bool {
+	for _, r := range Rows {
+		if r.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func parseFault(text string) (*fault, error) {
+	what, when, counted := strings.Cut(text, "@")
+	f := &fault{from: 1}
+	action, pause, long := strings.Cut(what, ":")
+	f.action = action
+	if action != "kill" && action != "error" && action != "stall" || long != (action == "stall") {
+		return nil, fmt.Errorf("%q is neither kill, error nor stall:DURATION", what)
+	}
+	var err error
+	if long {
+		if f.pause, err = time.ParseDuration(pause); err != nil {
+			return nil, err
+		}
+	}
+	times := int64(1)
+	if counted {
+		first, n, several := strings.Cut(when, "x")
+		if f.from, err = strconv.ParseInt(first, 10, 64); err != nil {
+			return nil, err
+		}
+		if several {
+			if times, err = strconv.ParseInt(n, 10, 64); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if f.to = f.from + times - 1; f.from < 1 || f.to < f.from {
+		return nil, fmt.Errorf("%q: passings are counted from 1", when)
+	}
+	return f, nil
+}
+
+// At does what a place is armed with, and says so on standard error, where the test looks for it.
+func At(name string) error {
+	f := armed[name]
+	if f == nil {
+		return nil
+	}
+	if n := f.passed.Add(1); n < f.from || n > f.to {
+		return nil
+	}
+	fmt.Fprintf(os.Stderr, "faultpoint: %s: %s\n", name, f.action)
+	switch f.action {
+	case "kill":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // until it is delivered
+	case "stall":
+		time.Sleep(f.pause)
+		fmt.Fprintf(os.Stderr, "faultpoint: %s: over\n", name)
+		return nil
+	}
+	return fmt.Errorf("injected at %s", name)
+}
+
+var clock atomic.Int64 // ns
+
+// Clock is how far the wall clock is made to be off.
+func Clock() time.Duration { return time.Duration(clock.Load()) }
+
+// readClock keeps the last offset where there is none to be read: the file may be in the middle of being written.
+func readClock(file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return
+	}
+	if ms, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
+		clock.Store(ms * int64(time.Millisecond))
+	}
+}

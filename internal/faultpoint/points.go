@@ -1,0 +1,84 @@
+package faultpoint
+
+// The places, in the order in which a task meets them. Each comment says where it is and what an error stands for there;
+// where it says none, only death and a pause make sense.
+const (
+	// ScannerReport: a record of the reports topic has been read (scanner/decode.go). No error.
+	ScannerReport = "scanner.report"
+	// ScannerPolled: a batch is about to be stored (scanner/worker.go). Error: the database does not take it.
+	ScannerPolled = "scanner.polled"
+	// StoreReplacing: under the locks of rows and slots, before known tasks are cancelled, replaced, fired or ended
+	// (store/rows.go). Error: the transaction fails.
+	StoreReplacing = "store.replacing"
+	// StoreBuried: dead letters are written, and not yet committed (store/deadletters.go). Error: the transaction fails.
+	StoreBuried = "store.buried"
+	// ScannerStored: a batch is committed (scanner/worker.go). Error: the reply to the commit is lost.
+	ScannerStored = "scanner.stored"
+	// ScannerRemoving: entries of cancelled or replaced tasks are about to be removed from the index (scanner/index.go).
+	// Error: Redis refuses.
+	ScannerRemoving = "scanner.removing"
+	// ScannerIndexed: the group's offset is about to be committed (scanner/partitions.go). Error: Kafka refuses.
+	ScannerIndexed = "scanner.indexed"
+	// DispatcherAcquired: slots are taken in the database, and not yet in memory (dispatcher/own.go). Error: the reply is
+	// lost.
+	DispatcherAcquired = "dispatcher.acquired"
+	// DispatcherDrained: slots are about to be given away (dispatcher/own.go). Error: the database does not take it.
+	DispatcherDrained = "dispatcher.drained"
+	// DispatcherWindow: a page of the near future is read, and not yet in the index (dispatcher/preheat.go). Error: Redis
+	// refuses.
+	DispatcherWindow = "dispatcher.window"
+	// DispatcherClaimed: claimed has moved, nothing is read (dispatcher/claim.go). Error: the reply is lost.
+	DispatcherClaimed = "dispatcher.claimed"
+	// DispatcherLogged: intents are in the send log (dispatcher/fetch.go). Error: noting them failed after all.
+	DispatcherLogged = "dispatcher.logged"
+	// DispatcherTrusted: the election is trusted, and a due task is about to be handed to the producer
+	// (dispatcher/release.go). Error: the producer gives it back.
+	DispatcherTrusted = "dispatcher.trusted"
+	// DispatcherSent: Kafka has answered, and nobody has looked (dispatcher/release.go). Error: the answer is lost.
+	DispatcherSent = "dispatcher.sent"
+	// DispatcherAcknowledged: outcomes are about to be noted in the send log (dispatcher/settle.go). Error: that fails.
+	DispatcherAcknowledged = "dispatcher.acknowledged"
+	// DispatcherNoted: outcomes are in the send log, and about to be settled (dispatcher/settle.go). Error: the database
+	// does not take it.
+	DispatcherNoted = "dispatcher.noted"
+	// DispatcherSettled: a settlement is committed (dispatcher/settle.go). Error: the reply to the commit is lost.
+	DispatcherSettled = "dispatcher.settled"
+	// DispatcherMarked: what is settled is about to be removed from the index (dispatcher/preheat.go). Error: Redis refuses.
+	DispatcherMarked = "dispatcher.marked"
+	// DispatcherUnreported: the time for a report is over, and its task about to be retried or buried
+	// (dispatcher/release.go). No error.
+	DispatcherUnreported = "dispatcher.unreported"
+	// StoreReplaying: dead tasks are back in their lines, and their letters not yet marked (store/replay.go). Error: the
+	// transaction fails.
+	StoreReplaying = "store.replaying"
+	// DeadletterReplayed: a replay is committed, and the index not told (deadletter/replay.go). Error: the reply is lost.
+	DeadletterReplayed = "deadletter.replayed"
+)
+
+// Row says what follows when everything dies at a place: a row of the table in ARCHITECTURE.md.
+type Row struct{ Name, After, Then string }
+
+// Rows has one for each place.
+var Rows = []Row{
+	{ScannerReport, "report received, not stored", "as polled, not stored: the reports topic has sources too"},
+	{ScannerPolled, "polled, not stored", "nothing is durable; the partition's next reader begins at the offset in MySQL (a dead scanner is noticed within 6 s)"},
+	{StoreReplacing, "cancel decided, not committed (cancel racing a claim)", "the transaction is rolled back and its locks are gone: a claim that waited for them takes the task, and the cancel, read again, is `too_late`"},
+	{StoreBuried, "dead letter written, task not closed", "cannot be seen: one transaction, rolled back; the task is as before, and dies once when it is repeated"},
+	{ScannerStored, "stored, not indexed, not told, reply lost", "the batch comes again and is refused by the offset; the sweep finds its tasks within a second, the outbox keeps its answers"},
+	{ScannerRemoving, "cancel or replacement stored, index entry not removed", "the dispatcher claims a little early and finds nothing there; the comparison every 30 s mends the index"},
+	{ScannerIndexed, "indexed, offset not committed to Kafka", "only lag monitors notice"},
+	{DispatcherAcquired, "mid slot change: slots taken, not begun", "they stay the dead owner's until its session ends, then the next one takes them"},
+	{DispatcherDrained, "mid slot change: slots drained, not released", "likewise; nothing is in doubt, nothing is sent again"},
+	{DispatcherWindow, "window read, not indexed", "the mark has not moved: loaded again from where it is"},
+	{DispatcherClaimed, "claimed, not logged", "the next owner finds `(done, claimed]` in doubt and sends it: after the session timeout (4 s) when the owner was killed, at once when it left"},
+	{DispatcherLogged, "logged, not sent", "the same: an intent alone proves nothing"},
+	{DispatcherTrusted, "paused between the look at trust and the send", "dead, as logged, not sent; on waking, it sends at most 256 tasks, and what its producer holds, as second copies with the same key, and its claims and settlements are refused"},
+	{DispatcherSent, "sent, response lost", "the producer retries idempotently, no second copy; when the process died, the next owner sends a second copy with the same delivery key"},
+	{DispatcherAcknowledged, "acknowledged, outcome not logged", "a second copy, likewise"},
+	{DispatcherNoted, "outcome logged, not marked in MySQL", "the same process directory, restarted, takes the slot: proven, not sent again, the event is told. Another dispatcher: a second copy"},
+	{DispatcherSettled, "marked in MySQL, reply lost, events of exits not told", "a settlement is repeated, and leaves alone what went on since; its events wait in outbox source 2, after which every scanner looks"},
+	{DispatcherMarked, "marked, not removed from Redis", "entries up to `done` are never asked for; the next settlement or the look every 2 s trims them"},
+	{DispatcherUnreported, "timeout of a report decided, not resent", "the row still waits for its report, and is in doubt: the next owner decides again"},
+	{StoreReplaying, "replayed, not marked", "cannot be seen: one transaction, rolled back; run again, each letter is replayed once"},
+	{DeadletterReplayed, "replayed and marked, index not told", "the sweep finds it; run again, the letter is skipped"},
+}
