@@ -32,10 +32,11 @@ var arrows = map[string][]string{
 
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
-	"internal/api": {"schemas", "store", "deadletter"},
-	"internal/e2e": {anything}, // tests of the assembled pipeline
-	"cmd":          {anything},
-	"examples":     {"schemas", "producer", "consumer"}, // what people copy
+	"internal/api":   {"schemas", "store", "deadletter"},
+	"internal/bench": {"schemas", "internal/kafka"},
+	"internal/e2e":   {anything}, // tests of the assembled pipeline
+	"cmd":            {anything},
+	"examples":       {"schemas", "producer", "consumer"}, // what people copy
 }
 
 // stages may not meet in a test either: what needs two of them is a test of the assembled program, in cmd. Substrate

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/notyet/notyet/internal/bench"
+	"github.com/notyet/notyet/internal/config"
+)
+
+// benchCmd measures a running installation.
+type benchCmd struct {
+	Ingest    benchIngestCmd    `cmd:"" help:"How fast requests are stored."`
+	Burst     benchBurstCmd     `cmd:"" help:"How late tasks are that are all due in one second."`
+	Steady    benchSteadyCmd    `cmd:"" help:"How late tasks are at a steady rate."`
+	Sustained benchSustainedCmd `cmd:"" help:"How much goes through: schedule, deliver, settle."`
+}
+
+// Help is part of --help.
+func (benchCmd) Help() string {
+	return `Puts a load on the installation that the settings point at, by its intake topic, and measures what comes of it on a topic of
+its own, which it makes with message.timestamp.type=LogAppendTime and deletes afterwards. Lateness is the broker's time of a
+delivery less its due time. Run it where nobody else uses the installation, or its figures are about both.
+
+Exit code 1 when a task was lost or came early.`
+}
+
+// benchFlags are those of every measurement.
+type benchFlags struct {
+	settings
+	servers
+	asJSON
+	Intake     string        `help:"Intake topic, where several are configured." placeholder:"TOPIC"`
+	Topic      string        `help:"Target topic to make. Default: notyet-bench- and random characters." placeholder:"TOPIC" short:"t"`
+	Partitions int           `default:"8" help:"Of the target topic." placeholder:"N"`
+	ValueBytes int           `default:"200" help:"Size of each task's value." placeholder:"N"`
+	PIDs       []string      `help:"Processes on this machine whose CPU time and memory go into the result." name:"pids" placeholder:"NAME=PID,…"`
+	Patience   time.Duration `default:"1m" help:"What does not come while nothing comes for this long is lost." placeholder:"DURATION"`
+	Keep       bool          `help:"Leave the topics, and tasks that are not due, where they are."`
+	Plot       string        `help:"Draw lateness and deliveries over time into this SVG file." placeholder:"FILE" type:"path"`
+}
+
+type benchIngestCmd struct {
+	benchFlags
+	N int `arg:"" help:"How many tasks."`
+}
+
+// Help is part of --help.
+func (benchIngestCmd) Help() string {
+	return `Schedules N tasks for tomorrow, and measures until all are in the database. With mysql.dsn it compares with how fast the
+database alone takes the same rows (4 connections, 500 rows to a statement), and deletes the tasks; without, it goes by events
+and cancels them.
+
+Example:
+  notyet bench ingest 200000`
+}
+
+// Run measures.
+func (c *benchIngestCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Ingest(ctx, c.N) }, positive("N", c.N))
+}
+
+type benchBurstCmd struct {
+	benchFlags
+	N    int           `arg:"" help:"How many tasks."`
+	Lead time.Duration `help:"From the first request to the second in which all are due. Default: 5s and 1s for each 8000 tasks." placeholder:"DURATION"`
+}
+
+// Help is part of --help.
+func (benchBurstCmd) Help() string {
+	return `Schedules N tasks with keys of their own, all due in one second and spread over its milliseconds; sending ends before it. Then
+sends the same records to Kafka directly, to compare.
+
+Example:
+  notyet bench burst 100000 --plot burst.svg`
+}
+
+// Run measures.
+func (c *benchBurstCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Burst(ctx, c.N, c.Lead) },
+		positive("N", c.N), notNegative("--lead", c.Lead))
+}
+
+type benchSteadyCmd struct {
+	benchFlags
+	Rate   int           `arg:"" help:"Tasks a second."`
+	For    time.Duration `default:"60s" help:"How long to measure." placeholder:"DURATION"`
+	WarmUp time.Duration `default:"20s" help:"How long before that." placeholder:"DURATION"`
+}
+
+// Help is part of --help.
+func (benchSteadyCmd) Help() string {
+	return `Schedules RATE tasks a second, each due 3 to 5 s later at a random millisecond. Then sends records to Kafka directly at the same
+rate and measures how long it takes to acknowledge them, to compare.
+
+Example:
+  notyet bench steady 2000 --for 60s --pids scanner=4711,dispatcher=4712`
+}
+
+// Run measures.
+func (c *benchSteadyCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
+		return b.Steady(ctx, c.Rate, c.WarmUp, c.For)
+	},
+		positive("RATE", c.Rate), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+}
+
+// pressure are the flags of measurements that send as much as goes through.
+type pressure struct {
+	For     time.Duration `default:"60s" help:"How long to measure." placeholder:"DURATION"`
+	WarmUp  time.Duration `default:"15s" help:"How long before that." placeholder:"DURATION"`
+	Pending int           `default:"100000" help:"At most so many tasks are on their way at a time." placeholder:"N"`
+}
+
+func (p pressure) checks() []error {
+	return []error{atLeast("--for", p.For, time.Second), notNegative("--warm-up", p.WarmUp), positive("--pending", p.Pending)}
+}
+
+type benchSustainedCmd struct {
+	benchFlags
+	pressure
+	Ack        string `default:"none" enum:"none,report" help:"none, or report: the bench consumes what is delivered and reports it." placeholder:"none|report" xor:"variant"`
+	IDs        bool   `help:"With ids of the caller's, so that the end of each task is told." name:"ids" xor:"variant"`
+	Priorities bool   `help:"With high, normal and low priority by turns." xor:"variant"`
+}
+
+// Help is part of --help.
+func (benchSustainedCmd) Help() string {
+	return `Schedules as much as goes through, each task due 1 to 3 s later, and measures deliveries a second; with mysql.dsn also how many were
+settled.
+
+Examples:
+  notyet bench sustained --for 60s
+  notyet bench sustained --ack report`
+}
+
+// Run measures.
+func (c *benchSustainedCmd) Run(a *app) error {
+	v := bench.Variant{Report: c.Ack == "report", IDs: c.IDs, Priorities: c.Priorities}
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
+		return b.Sustained(ctx, v, c.Pending, c.WarmUp, c.For)
+	}, c.checks()...)
+}
+
+// measure connects, runs one measurement, prints it and cleans up.
+func (c *benchFlags) measure(a *app, run func(context.Context, *bench.Bench) (*bench.Result, error), checks ...error) error {
+	for _, err := range checks {
+		if err != nil {
+			return err
+		}
+	}
+	cfg, err := a.client(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	bcfg, err := c.config(a, cfg)
+	if err != nil {
+		return err
+	}
+	log := newLogger(cfg.Log, a.stderr)
+	first, err := publisher(a.ctx, cfg, log) // says in one line that Kafka is not there
+	if err != nil {
+		return err
+	}
+	first.Close()
+	b, err := bench.Open(a.ctx, bcfg, log)
+	if err != nil {
+		return err
+	}
+	defer b.Close(context.WithoutCancel(a.ctx))
+	r, err := run(a.ctx, b)
+	if err != nil {
+		return err
+	}
+	return c.tell(a, r)
+}
+
+func (c *benchFlags) config(a *app, cfg *config.Config) (bench.Config, error) {
+	kcfg, err := kafkaConfig(cfg)
+	if err != nil {
+		return bench.Config{}, err
+	}
+	in, err := intake(cfg, c.Intake)
+	if err != nil {
+		return bench.Config{}, err
+	}
+	processes, err := c.processes()
+	if err != nil {
+		return bench.Config{}, err
+	}
+	for _, err := range []error{
+		positive("--partitions", c.Partitions), atLeast("--value-bytes", c.ValueBytes, bench.MinValueBytes), atLeast("--patience", c.Patience, time.Second),
+	} {
+		if err != nil {
+			return bench.Config{}, err
+		}
+	}
+	return bench.Config{
+		Kafka: kcfg, Intake: in.Topic, Reports: cfg.Reports.Topic, Results: cfg.Results.Topic, Limits: in.Limits, DSN: cfg.MySQL.DSN,
+		Topic: c.Topic, Partitions: c.Partitions, ValueBytes: c.ValueBytes, Keep: c.Keep, Patience: c.Patience, Processes: processes,
+		Say: func(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) },
+	}, nil
+}
+
+func (c *benchFlags) processes() ([]bench.Process, error) {
+	var out []bench.Process
+	for _, text := range c.PIDs {
+		name, number, ok := strings.Cut(text, "=")
+		pid, err := strconv.Atoi(number)
+		if !ok || name == "" || err != nil || pid < 1 {
+			return nil, usage("--pids %q: write NAME=PID, several with commas", text)
+		}
+		if _, err := os.Stat("/proc/" + number); err != nil {
+			return nil, usage("--pids %q: there is no process %d on this machine", text, pid)
+		}
+		out = append(out, bench.Process{Name: name, PID: pid})
+	}
+	return out, nil
+}
+
+// tell prints a result; something lost or early is a failure.
+func (c *benchFlags) tell(a *app, r *bench.Result) error {
+	if c.Plot != "" {
+		if err := r.Plot(c.Plot); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		if err := a.line(r); err != nil {
+			return err
+		}
+	} else {
+		a.result(r)
+	}
+	if len(r.Wrong) > 0 {
+		return errTold
+	}
+	return nil
+}
+
+func (a *app) result(r *bench.Result) {
+	rows := [][]any{{"tasks", strconv.Itoa(r.Tasks)}}
+	for _, f := range r.Figures {
+		rows = append(rows, []any{strings.ReplaceAll(f.Name, "_", " "), figureText(f.Value)})
+	}
+	a.table([]any{strings.TrimSpace(r.Shape + " " + r.Variant), ""}, rows)
+	if r.Clock == "CreateTime" {
+		fmt.Fprintln(a.stdout, "The broker keeps no LogAppendTime: lateness is by the dispatcher's clock as it sent.")
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(a.stdout, "Note: "+n)
+	}
+	for _, w := range r.Wrong {
+		fmt.Fprintln(a.stdout, "WRONG: "+w)
+	}
+}
+
+// figureText shows whole numbers whole.
+func figureText(v float64) string {
+	if v == math.Trunc(v) {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 6, 64)
+}
+
+func positive(what string, n int) error { return atLeast(what, n, 1) }
+
+func notNegative(what string, d time.Duration) error { return atLeast(what, d, 0) }
+
+func atLeast[N int | time.Duration](what string, n, least N) error {
+	if n < least {
+		return usage("%s %v: at least %v", what, n, least)
+	}
+	return nil
+}

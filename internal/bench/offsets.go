@@ -1,0 +1,92 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// offsets is a place in each partition of a topic.
+type offsets map[int32]int64
+
+// since counts the records between an earlier place and this one.
+func (o offsets) since(earlier offsets) int {
+	n := int64(0)
+	for p, at := range o {
+		n += at - earlier[p]
+	}
+	return int(n)
+}
+
+// ends is where a topic ends now. A topic that was made a moment ago may not be known yet.
+func (b *Bench) ends(ctx context.Context, topic string) (offsets, error) {
+	var err error
+	for range 50 {
+		var listed kadm.ListedOffsets
+		if listed, err = b.admin.ListEndOffsets(ctx, topic); err == nil {
+			err = listed.Error()
+		}
+		if err == nil {
+			out := offsets{}
+			listed.Each(func(o kadm.ListedOffset) { out[o.Partition] = o.Offset })
+			return out, nil
+		}
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.LeaderNotAvailable) && !errors.Is(err, kerr.NotLeaderForPartition) {
+			break
+		}
+		if err := rest(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("reading the end of topic %s: %w", topic, err)
+}
+
+// look is how often the end of a topic is asked for: often enough to see a second in tenths, and cheap for the broker.
+const look = 50 * time.Millisecond
+
+// ErrMissing says that deliveries stopped coming before all were there.
+var ErrMissing = errors.New("deliveries are missing")
+
+// await waits until n records have come behind a place on the target topic. While more come it waits as long as it takes;
+// when none has come for the patience of the configuration, counted from lastDue, the error is ErrMissing.
+func (b *Bench) await(ctx context.Context, from offsets, n int, lastDue time.Time) (int, error) {
+	var got int
+	for moved := time.Now(); ; {
+		ends, err := b.ends(ctx, b.cfg.Topic)
+		if err != nil {
+			return got, err
+		}
+		now := ends.since(from)
+		if now >= n {
+			return now, nil
+		}
+		if now > got {
+			got, moved = now, time.Now()
+		}
+		if moved.Before(lastDue) {
+			moved = lastDue
+		}
+		if time.Since(moved) > b.cfg.Patience {
+			return got, fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, got, n, b.cfg.Patience)
+		}
+		if err := rest(ctx, look); err != nil {
+			return got, err
+		}
+	}
+}
+
+// rest waits, unless ctx ends.
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/prometheus/procfs"
+)
+
+// Process is one whose use of the machine goes into the results, under a name.
+type Process struct {
+	Name string
+	PID  int
+}
+
+// use is what processes have used so far, in the order of the configuration.
+type use []procfs.ProcStat
+
+// usage looks at all configured processes and, last, at the bench itself.
+func (b *Bench) usage() (use, error) {
+	var out use
+	for _, p := range append(b.cfg.Processes[:len(b.cfg.Processes):len(b.cfg.Processes)], Process{"bench", os.Getpid()}) {
+		proc, err := procfs.NewProc(p.PID)
+		if err != nil {
+			return nil, fmt.Errorf("looking at process %s=%d: %w", p.Name, p.PID, err)
+		}
+		stat, err := proc.Stat()
+		if err != nil {
+			return nil, fmt.Errorf("looking at process %s=%d: %w", p.Name, p.PID, err)
+		}
+		out = append(out, stat)
+	}
+	return out, nil
+}
+
+// used adds what each process has used between two looks: for each of the tasks, and as a share of one core.
+func (r *Result) used(b *Bench, before, after use, tasks int, seconds float64) {
+	if len(b.cfg.Processes) == 0 {
+		return
+	}
+	names := make([]string, 0, len(after))
+	for _, p := range b.cfg.Processes {
+		names = append(names, p.Name)
+	}
+	sum := 0.0
+	for i, name := range append(names, "bench") {
+		cpu := after[i].CPUTime() - before[i].CPUTime()
+		if i < len(names) {
+			sum += cpu
+		}
+		if tasks > 0 {
+			r.figure("cpu_"+name+"_us_per_task", cpu*1e6/float64(tasks))
+		}
+		r.figure("cpu_"+name+"_percent", 100*cpu/seconds)
+		r.figure("memory_"+name+"_mb", float64(after[i].ResidentMemory())/1e6)
+	}
+	if tasks > 0 {
+		r.figure("cpu_us_per_task", sum*1e6/float64(tasks))
+	}
+}

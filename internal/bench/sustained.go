@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+)
+
+// Sustained schedules as much as goes through, each task due 1 to 3 s later, with at most pending of them not yet
+// delivered, and measures for `last` after the warm-up.
+func (b *Bench) Sustained(ctx context.Context, v Variant, pending int, warmUp, last time.Duration) (*Result, error) {
+	from, err := b.ends(ctx, b.cfg.Topic)
+	if err != nil {
+		return nil, err
+	}
+	told, err := b.ends(ctx, b.cfg.Results)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if v.Report {
+		stop, err := b.report(ctx, from)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+	}
+	begin := time.Now().Add(warmUp)
+	end := begin.Add(last)
+	b.cfg.Say("sending as much as goes through, %s; measuring from %s for %s", v.Name(), begin.Format("15:04:05"), last)
+	l := b.newLoad(v)
+	watch := b.watch(ctx, begin, end)
+	settled := b.watchSettled(ctx, v, begin, end)
+	if err := b.press(ctx, l, from, pending, end); err != nil {
+		return nil, err
+	}
+	if err := l.flush(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := b.await(ctx, from, int(l.sent), time.Now().Add(3*time.Second)); err != nil && !errors.Is(err, ErrMissing) {
+		return nil, err
+	}
+	t := newTally(int(l.sent), begin.UnixMilli(), end.UnixMilli())
+	if err := b.count(ctx, t, from); err != nil {
+		return nil, err
+	}
+	r := newResult("sustained", int(l.sent))
+	r.Variant = v.Name()
+	r.figure("delivered_per_s", float64(t.inWindow)/last.Seconds())
+	if err := settled.into(r, t); err != nil {
+		return nil, err
+	}
+	r.delivered(t)
+	if err := watch.into(r, b, t.inWindow); err != nil {
+		return nil, err
+	}
+	if v.IDs {
+		return r, b.finalEvents(ctx, r, told, t)
+	}
+	return r, nil
+}
+
+// press sends until the end and never has more than pending tasks outstanding.
+func (b *Bench) press(ctx context.Context, l *load, from offsets, pending int, end time.Time) error {
+	for delivered, moved := 0, time.Now(); time.Now().Before(end); {
+		now := time.Now().UnixMilli()
+		for range 500 {
+			if int(l.sent)-delivered >= pending {
+				break
+			}
+			l.send(ctx, now+1000+rand.Int64N(2000))
+		}
+		if err := errors.Join(ctx.Err(), l.err()); err != nil {
+			return err
+		}
+		if int(l.sent)-delivered < pending && time.Now().UnixMilli() < now+look.Milliseconds() {
+			continue
+		}
+		ends, err := b.ends(ctx, b.cfg.Topic)
+		if err != nil {
+			return err
+		}
+		if n := ends.since(from); n > delivered {
+			delivered, moved = n, time.Now()
+		}
+		if time.Since(moved) > b.cfg.Patience {
+			return fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, delivered, l.sent, b.cfg.Patience)
+		}
+		if err := rest(ctx, look/10); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report answers every delivery behind a place with ok, as a consumer does.
+func (b *Bench) report(ctx context.Context, from offsets) (stop func(), err error) {
+	starts := map[int32]kgo.Offset{}
+	for p, at := range from {
+		starts[p] = kgo.NewOffset().At(at)
+	}
+	kcfg := b.cfg.Kafka
+	kcfg.Linger = intakeLinger
+	client, err := kafka.NewProducer(kcfg, b.log, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{b.cfg.Topic: starts}))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	var failed atomic.Bool
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+				client.Produce(ctx, okReport(b.cfg.Reports, r), func(_ *kgo.Record, err error) {
+					if err != nil && ctx.Err() == nil && failed.CompareAndSwap(false, true) {
+						b.cfg.Say("a report could not be sent: %v", err)
+					}
+				})
+			})
+		}
+	}()
+	return func() {
+		_ = client.Flush(context.WithoutCancel(ctx))
+		cancel()
+		<-done
+		client.Close()
+	}, nil
+}
+
+func okReport(topic string, delivery *kgo.Record) *kgo.Record {
+	r := schemas.Report{Topic: delivery.Topic, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}
+	for _, h := range delivery.Headers {
+		switch h.Key {
+		case schemas.HeaderID:
+			r.ID = string(h.Value)
+		case schemas.HeaderAttempt:
+			r.Attempt, _ = strconv.Atoi(string(h.Value))
+		}
+	}
+	rec := schemas.EncodeReport(topic, r)
+	rec.Key = delivery.Key
+	return rec
+}
+
+// finalEvents waits for the events of tasks that have ids. Events of others can only hide that one is missing, so nobody
+// else should use the installation meanwhile.
+func (b *Bench) finalEvents(ctx context.Context, r *Result, from offsets, t *tally) error {
+	want := r.Tasks - t.lost()
+	for moved, seen := time.Now(), 0; ; {
+		ends, err := b.ends(ctx, b.cfg.Results)
+		if err != nil {
+			return err
+		}
+		n := ends.since(from)
+		if n > seen {
+			seen, moved = n, time.Now()
+		}
+		if n >= want || time.Since(moved) > b.cfg.Patience {
+			r.figure("final_events", float64(n))
+			if n < want {
+				r.Wrong = append(r.Wrong, fmt.Sprintf("%d final events are missing", want-n))
+			}
+			return nil
+		}
+		if err := rest(ctx, look); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// tally is what came of a load. Lateness counts first copies of tasks due from `from` until before `to`; everything else
+// counts all tasks.
+type tally struct {
+	from, to int64 // Unix ms; 0 and 0: all
+
+	copies   []uint8 // of each task
+	lateness *hdrhistogram.Histogram
+	early    int
+	extra    int
+	inWindow int // deliveries that came within the window
+	dueIn    int // tasks that were due within it
+
+	first, last int64 // Unix ms of arrivals
+	byBroker    bool  // arrivals are the broker's LogAppendTime, not the sender's clock
+	course      map[int64]*moment
+
+	// Deliveries from killed on (Unix ms; 0: nothing is killed) that are late by lateEnough: the first and the last.
+	killed, firstLate, lastLate int64
+}
+
+// moment is a tenth of a second on the time axis.
+type moment struct {
+	delivered  int
+	worst, sum int64
+}
+
+const tenth = 100 // ms
+
+// lateEnough, in ms, is what a delivery is late by only when its owner was lost: half the length of a long pause of a
+// garbage collector, a disk or a neighbour would be too little.
+const lateEnough = 500
+
+// newLateness holds milliseconds up to a day with three digits.
+func newLateness() *hdrhistogram.Histogram { return hdrhistogram.New(1, 86_400_000, 3) }
+
+func newTally(tasks int, from, to int64) *tally {
+	return &tally{from: from, to: to, copies: make([]uint8, tasks), lateness: newLateness(), course: map[int64]*moment{}}
+}
+
+// add takes one record of the target topic.
+func (t *tally) add(r *kgo.Record) {
+	if len(r.Value) < headBytes {
+		return
+	}
+	i := binary.BigEndian.Uint64(r.Value)
+	if i >= uint64(len(t.copies)) {
+		return // of the warm-up
+	}
+	t.byBroker = r.Attrs.TimestampType() == 1
+	t.arrived(int(i), int64(binary.BigEndian.Uint64(r.Value[8:])), r.Timestamp.UnixMilli())
+}
+
+func (t *tally) arrived(i int, due, at int64) {
+	if t.copies[i] < 255 {
+		t.copies[i]++
+	}
+	if t.copies[i] > 1 {
+		t.extra++
+		return
+	}
+	if t.first == 0 || at < t.first {
+		t.first = at
+	}
+	t.last = max(t.last, at)
+	late := at - due
+	if late < 0 {
+		t.early++
+	}
+	if t.within(at) {
+		t.inWindow++
+	}
+	if t.killed > 0 && at >= t.killed && late >= lateEnough {
+		if t.firstLate == 0 || at < t.firstLate {
+			t.firstLate = at
+		}
+		t.lastLate = max(t.lastLate, at)
+	}
+	m := t.course[at/tenth]
+	if m == nil {
+		m = &moment{}
+		t.course[at/tenth] = m
+	}
+	m.delivered++
+	m.worst = max(m.worst, late)
+	m.sum += late
+	if t.within(due) {
+		t.dueIn++
+		_ = t.lateness.RecordValue(min(max(late, 0), t.lateness.HighestTrackableValue()))
+	}
+}
+
+func (t *tally) within(ms int64) bool { return t.to == 0 || ms >= t.from && ms < t.to }
+
+func (t *tally) lost() int {
+	n := 0
+	for _, c := range t.copies {
+		if c == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// count reads the target topic from one place to its end and tallies what is there.
+func (b *Bench) count(ctx context.Context, t *tally, from offsets) error {
+	b.cfg.Say("reading the deliveries back")
+	to, err := b.ends(ctx, b.cfg.Topic)
+	if err != nil {
+		return err
+	}
+	return b.read(ctx, b.cfg.Topic, from, to, t.add)
+}
+
+// read passes the records between two places of a topic to f, each partition in its order.
+func (b *Bench) read(ctx context.Context, topic string, from, to offsets, f func(*kgo.Record)) error {
+	left := to.since(from)
+	starts := map[int32]kgo.Offset{}
+	for p := range to {
+		starts[p] = kgo.NewOffset().At(from[p])
+	}
+	client, err := kafka.New(b.cfg.Kafka, b.log, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}), kgo.FetchMaxWait(100*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for left > 0 {
+		ctx, cancel := context.WithTimeout(ctx, b.cfg.Patience)
+		fetches := client.PollFetches(ctx)
+		cancel()
+		if err := ctx.Err(); err != nil && fetches.NumRecords() == 0 {
+			return fmt.Errorf("reading topic %s back, %d records to go: %w", topic, left, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if r.Offset < to[r.Partition] {
+				left--
+				f(r)
+			}
+		})
+	}
+	return nil
+}
