@@ -90,7 +90,7 @@ func instant(flag, text string, direction time.Duration) (int64, error) {
 		return 0, nil
 	}
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return ms, nil
+		return ms, notSeconds(flag, ms)
 	}
 	if d, err := time.ParseDuration(text); err == nil {
 		return time.Now().Add(direction * d).UnixMilli(), nil
@@ -100,6 +100,14 @@ func instant(flag, text string, direction time.Duration) (int64, error) {
 		return 0, usage("%s %q: write RFC 3339 such as 2027-01-31T08:00:00Z, Unix milliseconds, or a duration such as 24h", flag, text)
 	}
 	return t.UnixMilli(), nil
+}
+
+// notSeconds refuses Unix milliseconds before 2001, which are mostly seconds of today.
+func notSeconds(flag string, ms int64) error {
+	if y2001 := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC); ms >= y2001.UnixMilli() {
+		return nil
+	}
+	return usage("%s %d: in Unix milliseconds that is %s. If these are seconds, write %d000", flag, ms, stamp(ms), ms)
 }
 
 // operator is who works at this shell, for the audit of replays.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/alecthomas/kong"
 
@@ -38,6 +39,17 @@ type cli struct {
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
+// AfterApply refuses a flag with nothing behind it, mostly the value of a shell variable that is not set: it would silently
+// mean what leaving the flag out means, such as a task without an id, or all dead letters. --key and --value may be empty.
+func (cli) AfterApply(c *kong.Context) error {
+	for _, p := range c.Path {
+		if f := p.Flag; f != nil && f.Target.Kind() == reflect.String && f.Target.Len() == 0 {
+			return fmt.Errorf("--%s is empty: give it a value, or leave it out", f.Name)
+		}
+	}
+	return nil
+}
+
 const description = `Scheduled messages for Kafka: publish to an intake topic with headers that say where and when, and the message is on its topic then.
 
 Settings come from the file that --config (or NOTYET_CONFIG) names, then the environment (NOTYET_KAFKA_BROKERS, NOTYET_MYSQL_DSN, NOTYET_REDIS_ADDRS, NOTYET_ZOOKEEPER_SERVERS, NOTYET_HTTP_ADDR, …), then flags; what comes later wins.
@@ -50,6 +62,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
+	program        string // how this one was called, for hints that can be typed
 }
 
 // usageError is a mistake in the command line: exit code 2.
@@ -96,7 +109,7 @@ func (a *app) run(args []string) (code int) {
 // misused explains a command line that could not be understood.
 func (a *app) misused(err error) int {
 	fmt.Fprintln(a.stderr, "notyet:", err)
-	command := "notyet"
+	command := a.program
 	var pe *kong.ParseError
 	if errors.As(err, &pe) {
 		for _, p := range pe.Context.Path {

@@ -41,6 +41,18 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value-file", "/nowhere"}, code: 2, stderr: "--value-file"},
 		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x", "--intake", "other"}, code: 2, stderr: "the configuration (intake.topics) has notyet.intake"},
 		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x", "--wait", "--events", "none"}, code: 2, stderr: "--wait needs"},
+		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "", "--key", "", "--id", ""}, code: 2, stderr: "--id is empty: give it a value, or leave it out"},
+		{args: []string{"get", "-t", "a", "--id", ""}, code: 2, stderr: "--id is empty"},
+		{args: []string{"cancel", "-t", "a", "--id="}, code: 2, stderr: "Try: notyet cancel --help"},
+		{args: []string{"fire", "-t", "", "--id", "x"}, code: 2, stderr: "--topic is empty"},
+		{args: []string{"watch", "--id", ""}, code: 2, stderr: "--id is empty"},
+		{args: []string{"deadletter", "purge", "-t", "a", "--task-id", ""}, code: 2, stderr: "--task-id is empty"},
+		{args: []string{"schedule", "-t", "a", "--at", "1763760000", "--value", "x"}, code: 2, stderr: "--at 1763760000: in Unix milliseconds that is 1970-01-21T09:56:00.000Z. If these are seconds, write 1763760000000; for at once write --delay 0s"},
+		{args: []string{"list", "--from", "1763760000"}, code: 2, stderr: "write 1763760000000"},
+		{args: []string{"deadletter", "purge", "--since", "1763760000"}, code: 2, stderr: "--since"},
+		{args: []string{"watch", "-n", "0"}, code: 2, stderr: "--count (-n) 0: write 1 or more"},
+		{args: []string{"watch", "--count=-3"}, code: 2, stderr: "--count (-n) -3: write 1 or more"},
+		{args: []string{"deadletter", "purge", "-t", "a", "-n", "0"}, code: 2, stderr: "--limit (-n) 0: write 1 or more"},
 		{args: []string{"cancel", "-t", "a b", "--id", "x"}, code: 2, stderr: "is not a topic name"},
 		{args: []string{"watch", "--state", "done"}, code: 2, stderr: "succeeded"},
 		{args: []string{"list", "--limit", "0"}, code: 2, stderr: "1 to 1000"},
@@ -78,6 +90,7 @@ func TestExitCodes(t *testing.T) {
 		require.Equal(t, c.code, r.code, "%v: %s", c.args, r.stderr)
 		require.Contains(t, r.stdout, c.stdout, "%v", c.args)
 		require.Contains(t, r.stderr, c.stderr, "%v", c.args)
+		require.NotContains(t, r.stderr, "WARN", "%v: what is wrong is told once", c.args)
 		if c.code == exitUsage {
 			require.Empty(t, r.stdout, "%v: what is wrong is no output", c.args)
 		}

@@ -31,18 +31,20 @@ type letterFilter struct {
 	Since    string `group:"Filter" help:"Died at or after: RFC 3339, Unix milliseconds, or so long ago (24h)." placeholder:"TIME"`
 	Until    string `group:"Filter" help:"Died before." placeholder:"TIME"`
 	Replayed bool   `group:"Filter" help:"Also those that were replayed."`
-	Limit    int    `group:"Filter" help:"At most this many, the oldest first." placeholder:"N" short:"n"`
+	Limit    *int   `group:"Filter" help:"At most this many, the oldest first." placeholder:"N" short:"n"`
 }
 
 func (f *letterFilter) filter(ids []int64) (store.DeadFilter, error) {
-	out := store.DeadFilter{IDs: ids, Topic: f.Topic, TaskID: f.TaskID, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed, Limit: f.Limit}
+	out := store.DeadFilter{IDs: ids, Topic: f.Topic, TaskID: f.TaskID, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed}
 	switch f.Kind {
 	case "", store.KindDead, store.KindExpired, store.KindRejected:
 	default:
 		return out, usage("--kind %q: write dead, expired or rejected", f.Kind)
 	}
-	if f.Limit < 0 {
-		return out, usage("--limit %d: write 1 or more", f.Limit)
+	if f.Limit != nil {
+		if out.Limit = *f.Limit; out.Limit < 1 {
+			return out, usage("--limit (-n) %d: write 1 or more, or leave it out", out.Limit)
+		}
 	}
 	var err error
 	if out.Since, err = instant("--since", f.Since, -1); err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -15,8 +17,16 @@ var version = "unknown"
 func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	go onSignals(cancel)
-	a := &app{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
+	a := &app{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ(), program: called(os.Args[0])}
 	os.Exit(a.run(os.Args[1:]))
+}
+
+// called is what to type to call this program again: its path where it was called by one, else its name.
+func called(arg0 string) string {
+	if strings.ContainsRune(arg0, filepath.Separator) {
+		return arg0
+	}
+	return "notyet"
 }
 
 // onSignals asks to stop at the first signal and leaves at the second, whatever is still under way: that is as safe as

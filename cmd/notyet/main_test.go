@@ -35,7 +35,7 @@ func notyet(t *testing.T, environ []string, stdin string, args ...string) result
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var out, errs bytes.Buffer
-	a := &app{ctx: ctx, stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, environ: append([]string{"HOME=/"}, environ...)}
+	a := &app{ctx: ctx, stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, environ: append([]string{"HOME=/"}, environ...), program: "notyet"}
 	code := a.run(args)
 	return result{code, out.String(), errs.String()}
 }
@@ -70,9 +70,10 @@ func startDev(t *testing.T, args ...string) *dev {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &dev{out: &stream{}, errs: &stream{}}
-	a := &app{ctx: ctx, stdin: strings.NewReader(""), stdout: d.out, stderr: d.errs, environ: []string{
+	a := &app{ctx: ctx, stdin: strings.NewReader(""), stdout: d.out, stderr: d.errs, program: "bin/notyet", environ: []string{
 		"HOME=/", // what points at real servers must not matter:
-		"NOTYET_KAFKA_BROKERS=127.0.0.1:1", "NOTYET_MYSQL_DSN=x:y@tcp(127.0.0.1:1)/z", "NOTYET_REDIS_ADDRS=127.0.0.1:1", "NOTYET_ZOOKEEPER_SERVERS=!",
+		"NOTYET_KAFKA_BROKERS=127.0.0.1:1", "NOTYET_MYSQL_DSN=x:y@tcp(127.0.0.1:1)/z", "NOTYET_REDIS_ADDRS=127.0.0.1:1", "NOTYET_ZOOKEEPER_SERVERS=!", "NOTYET_SLOTS=0",
+		"NOTYET_WINDOW=1h",
 	}}
 	ended := make(chan int, 1)
 	go func() {

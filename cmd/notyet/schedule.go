@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ type scheduleCmd struct {
 
 	Intake  string        `help:"Intake topic, where several are configured." placeholder:"TOPIC"`
 	Wait    bool          `help:"Wait until the task has ended; exit code 0 only when it succeeded."`
-	Timeout time.Duration `default:"10s" help:"How long Kafka may take to acknowledge." placeholder:"DURATION"`
+	Timeout time.Duration `help:"Give up waiting after this. Default: 10s for Kafka to acknowledge; with --wait until 30s after the task was due or last heard of." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
@@ -88,19 +89,25 @@ func (c *scheduleCmd) Run(a *app) error {
 		}
 		defer results.close()
 	}
-	done, err := publish(a.ctx, cfg, log, record, c.Timeout)
+	began := time.Now()
+	done, err := publish(a.ctx, cfg, log, record, cmp.Or(c.Timeout, ackPatience))
 	if err != nil {
 		return err
 	}
 	if err := c.tell(a, done); err != nil || !c.Wait {
 		return err
 	}
-	return c.await(a, results, done)
+	return c.await(a, results, done, began)
 }
 
 func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 	if c.At == "" && c.Delay == "" {
 		return nil, usage("when? say --at or --delay")
+	}
+	if ms, err := strconv.ParseInt(c.At, 10, 64); err == nil {
+		if err := notSeconds("--at", ms); err != nil {
+			return nil, fmt.Errorf("%w; for at once write --delay 0s", err)
+		}
 	}
 	r := &api.Schedule{
 		Topic: c.Topic, ID: c.ID, At: api.TimeText(c.At), Delay: c.Delay, IfExists: c.IfExists, Merge: c.Merge, MaxWait: c.MaxWait,
@@ -202,20 +209,56 @@ func (c *scheduleCmd) tell(a *app, p api.Published) error {
 	if c.JSON {
 		return a.line(p)
 	}
-	fmt.Fprintf(a.stdout, "scheduled %s for %s, due %s; %s/%d offset %d\n", plain(p.ID), p.Topic, when(p.Due), p.Intake, p.Partition, p.Offset)
+	format := "scheduled %s for %s, due %s; %s/%d offset %d\n"
+	if c.IfExists == "keep" {
+		format = "asked for %s for %s, due %s unless one of this id is pending and keeps its own time; %s/%d offset %d\n"
+	}
+	fmt.Fprintf(a.stdout, format, plain(p.ID), p.Topic, when(p.Due), p.Intake, p.Partition, p.Offset)
 	return nil
 }
 
-// await prints the final event.
-func (c *scheduleCmd) await(a *app, results *tail, p api.Published) error {
-	found, err := results.until(a.ctx, func(e event) bool { return e.about(p.Topic, p.ID) && e.State.Final() })
-	if err != nil {
+const (
+	ackPatience = 10 * time.Second // for Kafka to acknowledge
+	endPatience = 30 * time.Second // for news of a task that should have been delivered
+)
+
+// await prints the final event. Whatever is heard of the task before it tells when it is really due: another request may
+// have moved it, or it was there before and was kept.
+func (c *scheduleCmd) await(a *app, results *tail, p api.Published, began time.Time) error {
+	until := c.until(began, p.Due)
+	known := "nothing was heard of it"
+	for {
+		ctx, cancel := context.WithDeadline(a.ctx, until)
+		found, err := results.until(ctx, func(e event) bool { return e.about(p.Topic, p.ID) })
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("no end by %s (--timeout): %s is in %s/%d at offset %d, due %s; %s", stamp(until.UnixMilli()), plain(p.ID), p.Intake, p.Partition, p.Offset, stamp(p.Due), known)
+		}
+		if err != nil {
+			return err
+		}
+		if found.State.Final() {
+			return c.ended(a, found)
+		}
+		known = "last heard: " + eventText(found.Event)
+		p.Due = cmp.Or(found.Due, p.Due)
+		until = c.until(began, max(p.Due, found.At))
+	}
+}
+
+// until is when to give up on a task from which something is to be heard at the instant given.
+func (c *scheduleCmd) until(began time.Time, next int64) time.Time {
+	if c.Timeout > 0 {
+		return began.Add(c.Timeout)
+	}
+	return time.UnixMilli(next).Add(endPatience)
+}
+
+func (c *scheduleCmd) ended(a *app, e event) error {
+	if err := a.event(e, c.JSON); err != nil {
 		return err
 	}
-	if err := a.event(found, c.JSON); err != nil {
-		return err
-	}
-	if found.State != schemas.StateSucceeded {
+	if e.State != schemas.StateSucceeded {
 		return errTold
 	}
 	return nil

@@ -53,8 +53,9 @@ func (a *app) load(s settings, more servers, src config.Sources) (*config.Config
 	return config.Load(src)
 }
 
-// quiet are the defaults of commands that people type: their answer is on stdout, a log would only be in the way.
-var quiet = map[string]string{"log.level": "warn", "log.format": "console"}
+// quiet are the defaults of commands that people type: their answer is on stdout, and what went wrong is told once, at the
+// end; each attempt that failed on the way would only be in the way.
+var quiet = map[string]string{"log.level": "error", "log.format": "console"}
 
 // client loads the configuration for such a command.
 func (a *app) client(s settings, more servers) (*config.Config, error) {

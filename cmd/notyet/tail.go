@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -123,6 +124,9 @@ func eventText(e schemas.Event) string {
 	words := []string{stamp(e.At), fmt.Sprintf("%-10s", e.State), e.Topic, plain(e.ID)}
 	if e.Attempt > 0 {
 		words = append(words, fmt.Sprintf("attempt %d, %d ms late", e.Attempt, e.Lateness))
+	}
+	if slices.Contains([]schemas.State{schemas.StateScheduled, schemas.StateMerged, schemas.StateKept}, e.State) {
+		words = append(words, "due "+stamp(e.Due))
 	}
 	if e.Reason != "" {
 		words = append(words, "("+plain(e.Reason)+")")

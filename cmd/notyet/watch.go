@@ -16,7 +16,7 @@ type watchCmd struct {
 	ID        string   `help:"Only this task." name:"id" placeholder:"ID"`
 	State     []string `help:"Only these states: succeeded, cancelled, dead, rejected, …" placeholder:"STATE,…"`
 	FromStart bool     `help:"Begin with the oldest event that is kept, not with the next one."`
-	Count     int      `help:"Leave after this many events." placeholder:"N" short:"n"`
+	Count     *int     `help:"Leave after this many events." placeholder:"N" short:"n"`
 }
 
 // Help is part of --help.
@@ -37,6 +37,9 @@ func (c *watchCmd) Run(a *app) error {
 			return usage("--state %q is none of %v", s, schemas.States())
 		}
 	}
+	if c.Count != nil && *c.Count < 1 {
+		return usage("--count (-n) %d: write 1 or more, or leave it out to follow until interrupted", *c.Count)
+	}
 	cfg, err := a.client(c.settings, c.servers)
 	if err != nil {
 		return err
@@ -46,7 +49,7 @@ func (c *watchCmd) Run(a *app) error {
 		return err
 	}
 	defer results.close()
-	for n := 0; c.Count <= 0 || n < c.Count; n++ {
+	for n := 0; c.Count == nil || n < *c.Count; n++ {
 		e, err := results.until(a.ctx, c.wanted)
 		if errors.Is(err, context.Canceled) {
 			return nil // interrupted, which is how it ends
