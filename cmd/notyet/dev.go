@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,7 +28,8 @@ type devCmd struct {
 func (devCmd) Help() string {
 	return `Kafka, Redis, SQL and the election are embedded: nothing else need be installed. For development, not for production.
 Topics come into being when they are first used. So that settings for real servers do no harm, everything that begins with
-NOTYET_KAFKA_, NOTYET_MYSQL_, NOTYET_REDIS_ and NOTYET_ZOOKEEPER_ is ignored, in the file too.
+NOTYET_KAFKA_, NOTYET_MYSQL_, NOTYET_REDIS_ and NOTYET_ZOOKEEPER_, NOTYET_SENDLOG_DIR, NOTYET_DISPATCHER_MEMBER_ID and
+NOTYET_SLOTS are ignored, in the file too. Other variables count, and the greeting names them.
 
 Examples:
   notyet dev
@@ -35,7 +38,7 @@ Examples:
 
 // devSources: what points at real servers must not reach a process that brings its own.
 var devSources = config.Sources{
-	Ignore:   []string{"kafka.", "mysql.", "redis.", "zookeeper.", "sendlog.dir", "dispatcher.member-id"},
+	Ignore:   []string{"kafka.", "mysql.", "redis.", "zookeeper.", "sendlog.dir", "dispatcher.member-id", "slots"},
 	Defaults: map[string]string{"log.level": "warn", "log.format": "console", "slots": "8", "stop-timeout": "10s", "dispatcher.drain-timeout": "5s"},
 }
 
@@ -148,21 +151,47 @@ func (c *devCmd) print(a *app, s *service) {
 	if web != config.Default().HTTP.Addr {
 		asked = " --http-addr " + web
 	}
-	fmt.Fprintf(a.stdout, `notyet dev is ready; %s. For development, not for production: one process, one copy of everything.
+	fmt.Fprintf(a.stdout, `notyet dev is ready; %[1]s. For development, not for production: one process, one copy of everything.
 
-  Kafka  %s
-  HTTP   http://%s (API /api/v1, /openapi.json, /metrics)
-
+  Kafka  %[2]s
+  HTTP   http://%[3]s (API /api/v1, /openapi.json, /metrics)
+%[8]s
 Next, in another terminal:
 
-  notyet schedule%s --topic orders --id hello --delay 5s --value 'hello, later'
-  notyet get%s --topic orders --id hello
-  notyet watch%s
+  %[4]s schedule%[5]s --topic orders --id hello --delay 5s --value 'hello, later'
+  %[4]s get%[6]s --topic orders --id hello
+  %[4]s watch%[5]s
 
 or with any Kafka client:
 
-  echo 'hello, later' | kcat -P -b %s -t %s -H notyet-topic=orders -H notyet-delay=5s
-  kcat -C -b %s -t orders -o beginning -f '%%T %%k %%s %%h\n'
+  echo 'hello, later' | kcat -P -b %[2]s -t %[7]s -H notyet-topic=orders -H notyet-delay=5s
+  kcat -C -b %[2]s -t orders -o beginning -f '%%T %%k %%s %%h\n'
 
-`, kept, broker, web, elsewhere, asked, elsewhere, broker, in, broker)
+`, kept, broker, web, a.program, elsewhere, asked, in, fromEnvironment(s.cfg, a.environ))
+}
+
+// fromEnvironment tells which variables matter to dev and which do not: a shell may still have those of a real installation.
+func fromEnvironment(cfg *config.Config, environ []string) string {
+	var used, ignored []string
+	for _, key := range config.Keys() {
+		name := config.EnvName(key)
+		set := slices.ContainsFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, name+"=") && pair != name+"=" })
+		switch {
+		case set && cfg.Origin(key) == name:
+			used = append(used, name)
+		case set && !cfg.IsSet(key):
+			ignored = append(ignored, name)
+		}
+	}
+	text := ""
+	if len(used) > 0 {
+		text += "\n  Used from the environment: " + strings.Join(used, ", ")
+	}
+	if len(ignored) > 0 {
+		text += "\n  Ignored, since dev brings its own: " + strings.Join(ignored, ", ")
+	}
+	if text != "" {
+		text += "\n"
+	}
+	return text
 }

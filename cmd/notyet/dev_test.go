@@ -83,6 +83,9 @@ func TestDevServesHealthMetricsAndDescription(t *testing.T) {
 		require.Equal(t, 200, resp.StatusCode, path)
 	}
 	require.Contains(t, d.out.String(), "not for production")
+	require.Contains(t, d.out.String(), "Used from the environment: NOTYET_WINDOW\n")
+	require.Contains(t, d.out.String(), "Ignored, since dev brings its own: NOTYET_KAFKA_BROKERS, NOTYET_MYSQL_DSN, NOTYET_REDIS_ADDRS, NOTYET_ZOOKEEPER_SERVERS, NOTYET_SLOTS\n")
+	require.Contains(t, d.out.String(), "  bin/notyet schedule --kafka-brokers "+d.kafka)
 	require.Equal(t, exitDone, d.stop())
 }
 
@@ -149,6 +152,41 @@ func TestScheduleWaitsForTheEnd(t *testing.T) {
 	r = d.cmd(t, "schedule", "-t", "orders", "--id", "v", "--version", "4", "--delay", "1h", "--null-value", "--wait")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.stdout, "stale")
+}
+
+func TestScheduleGivesUpWaiting(t *testing.T) {
+	d := startDev(t)
+	r := d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "1h", "--value", "x", "--wait", "--timeout", "100ms")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stdout, "scheduled a for orders")
+	require.Contains(t, r.stderr, "(--timeout): a is in notyet.intake/")
+	require.Contains(t, r.stderr, "nothing was heard of it")
+
+	require.Eventually(t, func() bool {
+		r = d.cmd(t, "get", "-t", "orders", "--id", "a", "--json")
+		return r.code == exitDone
+	}, 20*time.Second, 10*time.Millisecond)
+	var task api.Task
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &task))
+	r = d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "2h", "--value", "x", "--if-exists", "keep", "--events", "all", "--wait", "--timeout", "3s")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stdout, "unless one of this id is pending and keeps its own time")
+	require.Contains(t, r.stderr, "due "+stamp(task.Due)+"; last heard: ", "that of the task that was kept")
+	require.Contains(t, r.stderr, " kept       orders a due "+stamp(task.Due))
+}
+
+func TestHowLongScheduleWaits(t *testing.T) {
+	began := time.UnixMilli(1_000_000)
+	c := &scheduleCmd{}
+	require.Equal(t, int64(1_090_000), c.until(began, 1_060_000).UnixMilli(), "30 s beyond what is known")
+	c.Timeout = 5 * time.Second
+	require.Equal(t, int64(1_005_000), c.until(began, 1_060_000).UnixMilli())
+}
+
+func TestHintsNameTheProgramAsItWasCalled(t *testing.T) {
+	for arg0, want := range map[string]string{"notyet": "notyet", "bin/notyet": "bin/notyet", "/usr/bin/notyet": "/usr/bin/notyet", "./other": "./other"} {
+		require.Equal(t, want, called(arg0))
+	}
 }
 
 // unreported makes a dead letter: a report is asked for and never comes.
@@ -294,6 +332,9 @@ func TestMigrate(t *testing.T) {
 	require.Equal(t, exitDone, r.code, r.stderr)
 	require.JSONEq(t, `{"slots":5,"topics_created":["in.a","in.b"],"topics_kept":["notyet.reports","notyet.results"]}`, r.stdout)
 	r = notyet(t, environ, "", "migrate", "--set", "slots=9")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.stderr, "slots is 9 (flag), but the database has 5, and their number cannot be changed yet: write 5")
+	r = notyet(t, environ, "", "migrate")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "5 slots")
 	require.Contains(t, r.stdout, "topic in.a: exists, left as it is")

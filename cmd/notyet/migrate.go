@@ -23,7 +23,8 @@ type migrateCmd struct {
 // Help is part of --help.
 func (migrateCmd) Help() string {
 	return `Run it before the first start and with each new version; it may be run again at any time, also while services run.
-What exists is left as it is: the number of slots (slots), and topics with their partitions and settings.
+What exists is left as it is: topics with their partitions and settings, and the number of slots: where slots says another
+one, migrate fails.
 
 The intake and report topics that it makes keep records for migrate.retention (14 days) by the broker's clock, whatever their
 size: so long may every scanner be away, and so old may a database backup be that is restored, before requests are lost. Of
@@ -81,7 +82,11 @@ func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err er
 	if err := st.Migrate(ctx, cfg.Slots); err != nil {
 		return 0, err
 	}
-	return st.SlotCount(ctx)
+	slots, err = st.SlotCount(ctx)
+	if err == nil && cfg.IsSet("slots") && slots != cfg.Slots {
+		err = usage("slots is %d (%s), but the database has %d, and their number cannot be changed yet: write %d, or leave it out", cfg.Slots, cfg.Origin("slots"), slots, slots)
+	}
+	return slots, err
 }
 
 func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger) ([]string, error) {

@@ -40,6 +40,9 @@ type Config struct {
 // IsSet tells whether a key was set in the file, the environment or by a flag.
 func (c *Config) IsSet(key string) bool { return c.set[key] != "" }
 
+// Origin is where a key was set: the name of the file or of the variable, or "flag"; "" when it was not.
+func (c *Config) Origin(key string) string { return c.set[key] }
+
 // Kafka says where Kafka is and how to talk to it.
 type Kafka struct {
 	// Brokers are host:port to begin with. Default 127.0.0.1:9092.
