@@ -30,8 +30,13 @@ type graveyard struct {
 
 func newGraveyard(t *testing.T) *graveyard {
 	t.Helper()
+	return newGraveyardOn(t, "sqlite:"+t.TempDir()+"/notyet.db")
+}
+
+func newGraveyardOn(t *testing.T, dsn string) *graveyard {
+	t.Helper()
 	ctx := t.Context()
-	st, err := store.Open(ctx, store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zaptest.NewLogger(t))
+	st, err := store.Open(ctx, store.Config{DSN: dsn}, zaptest.NewLogger(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	require.NoError(t, st.Migrate(ctx, 1))

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"database/sql"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -133,6 +136,51 @@ func TestPurgeDead(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 2, n)
 	})
+}
+
+// Of a million letters, those of one task and those of one topic are found without reading the others.
+func TestLettersAreFoundByIndex(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		var letters []any
+		for i := range 500 {
+			letters = append(letters, &DeadLetter{Kind: KindDead, Topic: "topic" + strconv.Itoa(i%10), TaskID: strconv.Itoa(i)})
+		}
+		s.do(letters...)
+		for _, c := range []struct {
+			index string
+			f     DeadFilter
+		}{{"task", DeadFilter{TaskID: "77"}}, {"task", DeadFilter{TaskID: "77", Topic: "topic7"}}, {"topic", DeadFilter{Topic: "topic7"}}} {
+			explain, used := "EXPLAIN ", "|"+c.index+"|"
+			if s.lite {
+				explain, used = "EXPLAIN QUERY PLAN ", "INDEX dead_letters_"+c.index+" "
+			}
+			where, a := c.f.where()
+			rows, err := s.db.QueryContext(s.ctx, explain+"SELECT "+deadColumns+" FROM dead_letters WHERE "+where+" ORDER BY id LIMIT 100", a...)
+			require.NoError(t, err)
+			require.Contains(t, strings.Join(cells(t, rows), "|"), used, "%+v", c.f)
+		}
+	})
+}
+
+// cells are all of a result, as text.
+func cells(t *testing.T, rows *sql.Rows) []string {
+	t.Helper()
+	defer rows.Close()
+	columns, err := rows.Columns()
+	require.NoError(t, err)
+	var out []string
+	for rows.Next() {
+		row, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
+		for i := range row {
+			into[i] = &row[i]
+		}
+		require.NoError(t, rows.Scan(into...))
+		for _, cell := range row {
+			out = append(out, cell.String)
+		}
+	}
+	require.NoError(t, rows.Err())
+	return out
 }
 
 // A run over pages that ends at the last letter there was does not meet what dies while it runs.

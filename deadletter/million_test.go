@@ -1,0 +1,184 @@
+package deadletter
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// TestMillion does to many letters what operators do to them, and logs what each step costs. NOTYET_LETTERS says how many;
+// 1000000 is the published form.
+func TestMillion(t *testing.T) {
+	letters := 20_000
+	if v := os.Getenv("NOTYET_LETTERS"); v != "" {
+		var err error
+		letters, err = strconv.Atoi(v)
+		require.NoError(t, err)
+	}
+	t.Run("sqlite", func(t *testing.T) { handle(t, "sqlite:"+t.TempDir()+"/notyet.db", letters) })
+	t.Run("mysql", func(t *testing.T) {
+		dsn := os.Getenv("NOTYET_MYSQL_DSN")
+		if dsn == "" {
+			t.Skip("NOTYET_MYSQL_DSN is not set: run scripts/servers up and evaluate scripts/servers env")
+		}
+		handle(t, freshDatabase(t, dsn), letters)
+	})
+}
+
+func freshDatabase(t *testing.T, dsn string) string {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	cfg.DBName = "notyet_letters_" + rand.Text()
+	_, err = db.ExecContext(t.Context(), "CREATE DATABASE "+cfg.DBName)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := db.ExecContext(context.Background(), "DROP DATABASE "+cfg.DBName)
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+	})
+	return cfg.FormatDSN()
+}
+
+// What the letters are: of ten topics, in turn; of a hundred one expired, of a thousand one was rejected, of ten thousand one
+// has a reason of its own. A batch of them died every 500 s.
+const (
+	batchSize  = 500
+	firstDeath = 1_700_000_000_000
+	rareReason = "disk full on broker 3"
+)
+
+func letter(i int) *store.DeadLetter {
+	d := &store.DeadLetter{
+		Kind: store.KindDead, Topic: "topic-" + strconv.Itoa(i%10), TaskID: "order-" + strconv.Itoa(i), Due: diedAt(i), Attempt: 16, Reason: "attempts exhausted: HTTP 503 from the shop",
+	}
+	switch {
+	case i%10_000 == 777:
+		d.Reason = rareReason
+	case i%1000 == 1:
+		d.Kind, d.Reason = store.KindRejected, "notyet-dely is not a header of notyet"
+	case i%100 == 2:
+		d.Kind, d.Reason = store.KindExpired, "could not be delivered within 1h0m0s of its due time"
+	}
+	value := `{"order":` + strconv.Itoa(i) + `,"text":"` + strings.Repeat("x", 300) + `"}`
+	d.Body = schemas.EncodeBody(nil, []byte(d.TaskID), []byte(value), nil, schemas.DefaultSettings())
+	return d
+}
+
+func diedAt(i int) int64 { return firstDeath + int64(i/batchSize)*batchSize*1000 }
+
+// bury writes letters 0 to n-1, which get the ids 1 to n.
+func (g *graveyard) bury(n int) {
+	g.t.Helper()
+	for i := 0; i < n; i += batchSize {
+		b := store.Batch{Advance: []store.Advance{{Source: g.source.ID, From: int64(i), To: int64(min(n, i+batchSize))}}}
+		for int64(i+len(b.Changes)) < b.Advance[0].To {
+			d := letter(i + len(b.Changes))
+			d.Seq = store.Seq(g.source.ID, int64(i+len(b.Changes)))
+			b.Changes = append(b.Changes, store.Change{Seq: d.Seq, Rejected: d})
+		}
+		applied, err := g.Apply(g.t.Context(), b, diedAt(i))
+		require.NoError(g.t, err)
+		require.NoError(g.t, g.Told(g.t.Context(), applied.Tell))
+	}
+}
+
+func handle(t *testing.T, dsn string, n int) {
+	g := newGraveyardOn(t, dsn)
+	local, ctx := g.local(nil), t.Context()
+	measure := func(what string, want int, f func() (int, error)) {
+		t.Helper()
+		began := time.Now()
+		got, err := f()
+		took := time.Since(began)
+		require.NoError(t, err, what)
+		require.Equal(t, want, got, what)
+		t.Logf("%-44s %10s %9d letters %9.0f/s", what, took.Round(10*time.Microsecond), got, float64(got)/took.Seconds())
+	}
+	list := func(f store.DeadFilter) func() (int, error) {
+		return func() (int, error) { found, err := local.Letters(ctx, f, false); return len(found), err }
+	}
+	count := func(f store.DeadFilter) func() (int, error) {
+		return func() (int, error) { found, err := g.CountDead(ctx, f); return int(found), err }
+	}
+	measure("write", n, func() (int, error) { g.bury(n); return n, nil })
+
+	last := strconv.Itoa(n - 1)
+	measure("list, first page", 100, list(store.DeadFilter{}))
+	measure("list, page after 90 %", 100, list(store.DeadFilter{After: int64(n) * 9 / 10}))
+	measure("list by topic, first page", 100, list(store.DeadFilter{Topic: "topic-3"}))
+	measure("list by topic, page after 90 %", 100, list(store.DeadFilter{Topic: "topic-3", After: int64(n) * 9 / 10}))
+	measure("list by topic that has none", 0, list(store.DeadFilter{Topic: "topic-none"}))
+	measure("list by task id", 1, list(store.DeadFilter{TaskID: "order-" + last}))
+	measure("list by task id and topic", 1, list(store.DeadFilter{TaskID: "order-" + last, Topic: "topic-" + last[len(last)-1:]}))
+	measure("list by kind, 1 in 1000", min(100, n/1000), list(store.DeadFilter{Kind: store.KindRejected}))
+	measure("list by reason, 1 in 10000", min(100, n/10_000), list(store.DeadFilter{Reason: "disk full"}))
+	measure("list by reason that has none", 0, list(store.DeadFilter{Reason: "no such reason"}))
+	measure("list by time, first tenth", 100, list(store.DeadFilter{Until: diedAt(n / 10)}))
+	measure("list by time, last tenth", 100, list(store.DeadFilter{Since: diedAt(n - n/10)}))
+	measure("list by time, after the last", 0, list(store.DeadFilter{Since: diedAt(n)}))
+	measure("show", 1, func() (int, error) {
+		l, err := Show(ctx, g.Store, int64(n))
+		require.NotNil(t, l.Content)
+		return 1, err
+	})
+
+	measure("count all", n, count(store.DeadFilter{}))
+	measure("count a topic", n/10, count(store.DeadFilter{Topic: "topic-3"}))
+	measure("count a reason", n/10_000, count(store.DeadFilter{Reason: "disk full"}))
+	measure("count by time, last tenth", n/10, count(store.DeadFilter{Since: diedAt(n - n/10)}))
+
+	out := &sink{}
+	measure("export", n, func() (int, error) { return Export(ctx, local, store.DeadFilter{}, out) })
+	t.Logf("export wrote %d MiB, its heap was at most %d MiB", out.bytes>>20, out.heap>>20)
+	require.Equal(t, n, out.lines)
+	require.Less(t, out.heap, uint64(64<<20), "an export holds a page, not the table")
+
+	dead := store.DeadFilter{Topic: "topic-3", Kind: store.KindDead}
+	measure("replay of a topic, dry run", n/10, func() (int, error) {
+		r, err := Replay(ctx, local, dead, Options{DryRun: true})
+		return int(r.Done), err
+	})
+	dead.Limit = n / 20
+	const rate = 5000
+	began := time.Now()
+	measure("replay at 5000/s", n/20, func() (int, error) { r, err := Replay(ctx, local, dead, Options{Rate: rate}); return int(r.Done), err })
+	require.GreaterOrEqual(t, time.Since(began), time.Duration(n/20-PageSize)*time.Second/rate, "the rate is a bound")
+	dead.Limit = 0
+	measure("replay of the others, unbounded", n/20, func() (int, error) { r, err := Replay(ctx, local, dead, Options{}); return int(r.Done), err })
+	measure("purge of a topic", n/10, func() (int, error) {
+		d, err := Purge(ctx, local, store.DeadFilter{Topic: "topic-4"}, nil)
+		return int(d), err
+	})
+	measure("count what is left", n*8/10, count(store.DeadFilter{}))
+}
+
+// sink takes an export and looks at the heap now and then.
+type sink struct {
+	bytes, lines int
+	heap         uint64
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.bytes += len(p)
+	if s.lines++; s.lines%10_000 == 0 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		s.heap = max(s.heap, m.HeapAlloc)
+	}
+	return len(p), nil
+}

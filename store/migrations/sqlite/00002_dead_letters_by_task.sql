@@ -1,0 +1,5 @@
+-- +goose Up
+CREATE INDEX dead_letters_task ON dead_letters (task_id, topic);
+
+-- +goose Down
+DROP INDEX dead_letters_task;
