@@ -3,6 +3,9 @@ package store
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,30 +16,68 @@ import (
 )
 
 // TestModel does what callers, consumers and an owner may do, in any order, to a few ids, and holds the store to the
-// reference after every step. A failure prints the steps, made as few as possible, and the seed to repeat it with.
+// reference after every step. A failure prints the steps, made as few as possible; -rapid.seed repeats a run, and
+// -rapid.checks sets the number of lives.
 func TestModel(t *testing.T) {
-	if lives := flag.Lookup("rapid.checks"); raceDetector && lives.Value.String() == lives.DefValue {
-		require.NoError(t, lives.Value.Set("15")) // it makes SQLite ten times as slow, and finds nothing in one goroutine
-		defer func() { require.NoError(t, lives.Value.Set(lives.DefValue)) }()
-	}
-	rapid.Check(t, func(rt *rapid.T) {
-		s := open(t, Config{DSN: sqlitePrefix + ":memory:"})
-		defer s.Close()
-		require.NoError(rt, s.Migrate(t.Context(), testSlots))
-		m := &machine{fixture: newFixture(t, s), ref: &reference{now: t0, tasks: map[string]*refTask{}}}
-		m.t = rt
-		m.own()
-		for range 3 { // longer lives than rapid's average of 30 steps
-			rt.Repeat(rapid.StateMachineActions(m))
+	for _, b := range backends() {
+		if b.name == "sqlite-memory" {
+			continue // it cannot be restarted
 		}
-	})
+		t.Run(b.name, func(t *testing.T) {
+			lives := flag.Lookup("rapid.checks")
+			if raceDetector && lives.Value.String() == lives.DefValue {
+				setFlag(t, "rapid.checks", "15") // it makes SQLite ten times as slow, and finds nothing in one goroutine
+			}
+			seed := flag.Lookup("rapid.seed")
+			if seed.Value.String() == seed.DefValue {
+				setFlag(t, "rapid.seed", strconv.FormatUint(rand.Uint64(), 10))
+			}
+			operations := 0
+			rapid.Check(t, func(rt *rapid.T) { live(t, rt, b, &operations) })
+			t.Logf("%d operations in %s lives, -rapid.seed=%s", operations, lives.Value, seed.Value)
+		})
+	}
+}
+
+func setFlag(t *testing.T, name, value string) {
+	f := flag.Lookup(name)
+	before := f.Value.String()
+	require.NoError(t, f.Value.Set(value))
+	t.Cleanup(func() { require.NoError(t, f.Value.Set(before)) })
+}
+
+// live is one life of a store: its tables are empty when it begins.
+func live(t *testing.T, rt *rapid.T, b backend, operations *int) {
+	life := &scope{TB: t}
+	defer life.end()
+	m := &machine{fixture: b.fixture(life), ref: &reference{now: t0, tasks: map[string]*refTask{}}, operations: operations}
+	m.t = rt
+	m.own()
+	for range 3 { // longer lives than rapid's average of 30 steps
+		rt.Repeat(rapid.StateMachineActions(m))
+	}
+}
+
+// scope is a test whose cleanups run when it ends, which is before the test does.
+type scope struct {
+	testing.TB
+	cleanups []func()
+}
+
+func (s *scope) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
+
+func (s *scope) end() {
+	for _, f := range slices.Backward(s.cleanups) {
+		f()
+	}
 }
 
 // machine is the store and the reference side by side. Its exported methods are the actions.
 type machine struct {
 	*fixture
-	ref   *reference
-	batch Batch // the last one
+	ref        *reference
+	batch      Batch // the last one
+	operations *int  // requests, reports, and what the owner and time did
 }
 
 var modelIDs = []string{"a", "b", "c"}
@@ -47,6 +88,7 @@ func (m *machine) Intake(rt *rapid.T) {
 
 func (m *machine) bring(rt *rapid.T, records ...any) {
 	b := m.fixture.batch(records...)
+	*m.operations += len(records) - 1
 	of, want := map[string][]any{}, map[string][]string{}
 	for _, r := range records {
 		of[idOf(r)] = append(of[idOf(r)], r)
@@ -127,6 +169,29 @@ func (m *machine) Owner(rt *rapid.T) {
 // Takeover changes nothing about any task.
 func (m *machine) Takeover(*rapid.T) { m.own() }
 
+// Restart changes nothing either.
+func (m *machine) Restart(rt *rapid.T) {
+	require.NoError(rt, m.Close())
+	m.Store = open(m.test, m.config)
+}
+
+// Year lets a year pass, after which whatever ended in the one before is forgotten. What waited has been decided long ago.
+func (m *machine) Year(rt *rapid.T) {
+	if rapid.IntRange(0, 9).Draw(rt, "of ten") > 0 {
+		rt.Skip("years are rare")
+	}
+	m.Resolve(rt)
+	m.Resolve(rt) // what a report has set free
+	const day = 24 * 60 * 60 * 1000
+	m.now += 365 * day
+	m.ref.now = m.now
+	for _, slot := range append(m.allSlots(), OutOfLine) {
+		_, err := m.Retire(m.ctx, slot, m.now-30*day, 100)
+		require.NoError(rt, err)
+	}
+	m.ref.forget()
+}
+
 // Outcomes settles what is claimed up to some place, each task with an outcome of its own.
 func (m *machine) Outcomes(rt *rapid.T) {
 	if m.ref.claimed <= m.ref.done {
@@ -190,6 +255,7 @@ func (m *machine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Exi
 
 // Check compares everything that can be seen of the tasks.
 func (m *machine) Check(rt *rapid.T) {
+	*m.operations++
 	waiting := 0
 	for _, id := range modelIDs {
 		want := m.ref.task(id)
@@ -216,11 +282,14 @@ func (m *machine) Check(rt *rapid.T) {
 		}
 		require.Equal(rt, fmt.Sprint(want.state, want.due, next, attempt, want.version, want.created),
 			fmt.Sprint(got.State, got.Due, got.Next, got.Attempt, version, got.Created), "state, due, next, attempt, version and created of %s", id)
+		row := m.row(id)
 		if want.state != "cancelled" {
-			require.Equal(rt, want.shown(), string(m.body(id).Value), "value of %s", id)
+			body, err := schemas.DecodeBody(row.Body)
+			require.NoError(rt, err)
+			require.Equal(rt, want.shown(), string(body.Value), "value of %s", id)
 		}
 		if !want.ended() {
-			require.Equal(rt, want.pos, m.row(id).Pos, "place of %s", id)
+			require.Equal(rt, want.pos, row.Pos, "place of %s", id)
 		}
 	}
 	require.Equal(rt, waiting, m.count("waiting"), "waiting requests")

@@ -221,6 +221,15 @@ func (m *reference) report(t *refTask, r schemas.Report) (state schemas.State, w
 	return state, false
 }
 
+// forget ends the memory of what has ended. What waits for a task goes on waiting.
+func (m *reference) forget() {
+	for id, t := range m.tasks {
+		if t.ended() {
+			m.tasks[id] = &refTask{version: -1, queue: t.queue}
+		}
+	}
+}
+
 // claim gives the owner everything up to pos.
 func (m *reference) claim(pos int64) {
 	m.claimed = pos
