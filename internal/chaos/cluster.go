@@ -1,0 +1,218 @@
+package chaos
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql" // the driver of Cluster.db
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// Names on the servers, which are this run's alone.
+const (
+	intakeTopic  = "notyet.intake"
+	reportsTopic = "notyet.reports"
+	resultsTopic = "notyet.results"
+	ackTopic     = "chaos.ack"   // its tasks wait for reports
+	limitTopic   = "chaos.limit" // its message limit is lowered
+	floodTopic   = "chaos.flood" // bursts
+	groupName    = "notyet-scanner"
+	database     = "chaos"
+)
+
+var plainTopics = []string{"chaos.a", "chaos.b", "chaos.c", "chaos.d"}
+
+func allTargets() []string { return append([]string{ackTopic, limitTopic, floodTopic}, plainTopics...) }
+
+const (
+	slotCount = 16
+	partCount = 4
+)
+
+// session is ZooKeeper's, as the product has it by default.
+const session = 4 * time.Second
+
+// Cluster is servers and processes. The harness itself reaches the servers without a proxy.
+type Cluster struct {
+	Servers *Servers
+	dir     string
+	binary  string
+	log     *zap.Logger
+
+	db     *sql.DB // as root: it can read when the others cannot write
+	client *kgo.Client
+	admin  *kadm.Client
+	nodes  []*node
+}
+
+// NewCluster builds the program, starts empty servers and everything on them. Logs and send logs go to dir.
+func NewCluster(ctx context.Context, root, dir string, basePort int, log *zap.Logger) (*Cluster, error) {
+	servers := filepath.Join(dir, "servers")
+	c := &Cluster{Servers: NewServers(root, servers, basePort), dir: dir, binary: filepath.Join(dir, "notyet"), log: log}
+	build := exec.CommandContext(ctx, "go", "build", "-o", c.binary, "./cmd/notyet")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building notyet: %w: %s", err, out)
+	}
+	if err := c.Servers.Up(ctx); err != nil {
+		return nil, err
+	}
+	for _, step := range []func(context.Context) error{c.connect, c.prepare, c.startNodes} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
+func (c *Cluster) connect(context.Context) error {
+	var err error
+	if c.db, err = sql.Open("mysql", "root@tcp("+c.Servers.addr(mysqlServer)+")/?multiStatements=true&timeout=2s&readTimeout=60s"); err != nil {
+		return err
+	}
+	if c.client, err = kgo.NewClient(kgo.SeedBrokers(c.Servers.addr(kafkaServer)), kgo.RecordDeliveryTimeout(30*time.Second), kgo.MaxBufferedRecords(500_000),
+		kgo.ProducerLinger(2*time.Millisecond)); err != nil {
+		return err
+	}
+	c.admin = kadm.NewClient(c.client)
+	return nil
+}
+
+func (c *Cluster) prepare(ctx context.Context) error {
+	// A user without the right to write while the server is read-only.
+	if _, err := c.db.ExecContext(ctx, "CREATE DATABASE "+database+" CHARACTER SET utf8mb4; CREATE USER 'chaos'@'%' IDENTIFIED BY 'chaos'; GRANT ALL PRIVILEGES ON "+database+".* TO 'chaos'@'%'"); err != nil {
+		return fmt.Errorf("making the database: %w", err)
+	}
+	if err := c.topics(ctx, append(allTargets(), intakeTopic, reportsTopic, resultsTopic)...); err != nil {
+		return err
+	}
+	migrate := exec.CommandContext(ctx, c.binary, "migrate")
+	migrate.Env = append(c.env(), "NOTYET_KAFKA_BROKERS="+c.Servers.addr(kafkaServer), "NOTYET_MYSQL_DSN="+c.dsn(c.Servers.addr(mysqlServer)))
+	if out, err := migrate.CombinedOutput(); err != nil {
+		return fmt.Errorf("migrating: %w: %s", err, out)
+	}
+	return nil
+}
+
+// topics makes topics whose records carry the broker's time of arrival.
+func (c *Cluster) topics(ctx context.Context, names ...string) error {
+	var specs []kafka.TopicSpec
+	for _, n := range names {
+		specs = append(specs, kafka.TopicSpec{Name: n, Partitions: partCount, Configs: map[string]string{"message.timestamp.type": "LogAppendTime"}})
+	}
+	_, err := kafka.EnsureTopics(ctx, c.client, specs)
+	return err
+}
+
+func (c *Cluster) startNodes(context.Context) error {
+	for _, role := range []struct {
+		name  string
+		count int
+	}{{scannerRole, 2}, {dispatcherRole, 3}} {
+		for i := range role.count {
+			n, err := c.newNode(role.name+strconv.Itoa(i+1), role.name)
+			if err != nil {
+				return err
+			}
+			c.nodes = append(c.nodes, n)
+			if err := n.start(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) dsn(addr string) string { return "chaos:chaos@tcp(" + addr + ")/" + database }
+
+// env is what all processes share.
+func (c *Cluster) env() []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "NOTYET_") {
+			env = append(env, kv)
+		}
+	}
+	return append(env, "NOTYET_SLOTS="+strconv.Itoa(slotCount), "NOTYET_MIGRATE_PARTITIONS="+strconv.Itoa(partCount), "NOTYET_SCANNER_GROUP="+groupName,
+		"NOTYET_ZOOKEEPER_SESSION_TIMEOUT="+session.String(), "NOTYET_LOG_FORMAT=console")
+}
+
+func (c *Cluster) of(role string) []*node {
+	var out []*node
+	for _, n := range c.nodes {
+		if n.role == role {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// AwaitWhole returns when every process is ready and every slot has an owner that runs and moves ahead.
+func (c *Cluster) AwaitWhole(ctx context.Context, bound time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	problem := "nothing was asked"
+	for {
+		if problem = c.broken(ctx); problem == "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not whole after %v: %s", bound, problem)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// broken says what is not as it should be, or "".
+func (c *Cluster) broken(ctx context.Context) string {
+	for _, n := range c.nodes {
+		if !n.ready(ctx) {
+			return n.name + " is not ready"
+		}
+	}
+	slots, err := c.slots(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	owners := map[string]bool{}
+	for _, s := range slots {
+		owners[s.Owner] = true
+	}
+	for _, d := range c.of(dispatcherRole) {
+		if !owners[d.name] {
+			return d.name + " owns no slot"
+		}
+		delete(owners, d.name)
+	}
+	for o := range owners {
+		return "slots are owned by '" + o + "'"
+	}
+	return ""
+}
+
+// Close ends all processes and servers.
+func (c *Cluster) Close() error {
+	for _, n := range c.nodes {
+		n.close()
+	}
+	if c.client != nil {
+		c.client.Close()
+	}
+	if c.db != nil {
+		_ = c.db.Close()
+	}
+	return c.Servers.Down(context.WithoutCancel(context.Background()))
+}

@@ -1,0 +1,89 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+func killMySQL(b *breaker) error {
+	b.began(mysqlServer)
+	if err := b.Servers.Kill(mysqlServer); err != nil {
+		return err
+	}
+	begin := time.Now()
+	b.wait(b.between(0, 4*time.Second))
+	refused := b.refused(mysqlServer)
+	err := b.Servers.Up(b.ctx, mysqlServer)
+	b.evidence(refused, "the process was gone for %v", time.Since(begin).Round(time.Millisecond))
+	return err
+}
+
+// freezeMySQL makes the server read-only, as one is that was demoted.
+func freezeMySQL(b *breaker) error {
+	b.began(mysqlServer)
+	if _, err := b.db.ExecContext(b.ctx, "SET GLOBAL read_only = 1"); err != nil {
+		return err
+	}
+	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
+	from, before := stored(), b.load.acked.Load()
+	span := b.between(2*time.Second, 8*time.Second)
+	b.wait(span)
+	moved, came := stored()-from, b.load.acked.Load()-before
+	b.evidence(moved == 0 && came > 0, "for %v; %d requests came and %d were stored", span.Round(time.Millisecond), came, moved)
+	_, err := b.db.ExecContext(b.ctx, "SET GLOBAL read_only = 0")
+	return err
+}
+
+// slowMySQL holds up what everybody asks the database, and what it answers.
+func slowMySQL(b *breaker) error {
+	delay := b.between(20*time.Millisecond, 250*time.Millisecond)
+	b.began(mysqlServer)
+	hit := int64(0)
+	for _, n := range b.nodes {
+		n.proxies[mysqlServer].Hurt()
+		n.proxies[mysqlServer].Delay(delay)
+	}
+	b.wait(b.between(3*time.Second, 8*time.Second))
+	for _, n := range b.nodes {
+		n.proxies[mysqlServer].Heal()
+		hit += n.proxies[mysqlServer].Hurt()
+	}
+	b.evidence(hit > 0, "each packet held up by %v each way; %d bytes hit", delay.Round(time.Millisecond), hit)
+	return nil
+}
+
+// lockMySQL holds locks that everybody needs, several times over, and lets deadlocks happen: it takes slots in the order
+// opposite to everybody else's.
+func lockMySQL(b *breaker) error {
+	waits := func() int64 {
+		return b.count(b.ctx, "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'INNODB_ROW_LOCK_WAITS'")
+	}
+	before := waits()
+	b.began(mysqlServer)
+	for end := time.Now().Add(b.between(3*time.Second, 8*time.Second)); time.Now().Before(end) && b.ctx.Err() == nil; {
+		if err := b.contend(); err != nil {
+			b.log.Debug("a lock of ours was broken: " + err.Error())
+		}
+	}
+	after := waits()
+	b.evidence(after > before, "%d waits for row locks", after-before)
+	return nil
+}
+
+func (b *breaker) contend() error {
+	ctx, cancel := context.WithTimeout(b.ctx, 10*time.Second)
+	defer cancel()
+	tx, err := b.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	for slot := slotCount - 1; slot >= 0; slot-- {
+		if _, err := tx.ExecContext(ctx, fmt.Sprintf("SELECT claimed FROM %s.slots WHERE slot = %d FOR UPDATE", database, slot)); err != nil {
+			return err
+		}
+	}
+	b.wait(b.between(50*time.Millisecond, 800*time.Millisecond))
+	return nil
+}

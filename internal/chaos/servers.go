@@ -1,0 +1,130 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The servers, as scripts/servers calls them.
+const (
+	kafkaServer     = "kafka"
+	mysqlServer     = "mariadb"
+	redisServer     = "redis"
+	zookeeperServer = "zookeeper"
+)
+
+var serverNames = []string{kafkaServer, mysqlServer, redisServer, zookeeperServer}
+
+// Servers is a set of real servers that may be broken, because nobody else uses it.
+type Servers struct {
+	script string // scripts/servers
+	dir    string
+	ports  map[string]int
+}
+
+// NewServers is a set whose ports are base+92 (Kafka), +306 (MariaDB), +379 (Redis) and +181 (ZooKeeper).
+func NewServers(root, dir string, base int) *Servers {
+	return &Servers{script: filepath.Join(root, "scripts", "servers"), dir: dir, ports: map[string]int{
+		kafkaServer: base + 92, mysqlServer: base + 306, redisServer: base + 379, zookeeperServer: base + 181,
+	}}
+}
+
+func (s *Servers) addr(name string) string { return fmt.Sprintf("127.0.0.1:%d", s.ports[name]) }
+
+func (s *Servers) home(name string) string { return filepath.Join(s.dir, name) }
+
+func (s *Servers) call(ctx context.Context, command string, names ...string) error {
+	cmd := exec.CommandContext(ctx, s.script, append([]string{command}, names...)...)
+	cmd.Env = append(os.Environ(), "SERVERS_DIR="+s.dir, "SERVERS_MYSQL_BUFFER_POOL=512M",
+		fmt.Sprintf("SERVERS_KAFKA_PORT=%d", s.ports[kafkaServer]), fmt.Sprintf("SERVERS_MYSQL_PORT=%d", s.ports[mysqlServer]),
+		fmt.Sprintf("SERVERS_REDIS_PORT=%d", s.ports[redisServer]), fmt.Sprintf("SERVERS_ZOOKEEPER_PORT=%d", s.ports[zookeeperServer]))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("scripts/servers %s %s: %w: %s", command, strings.Join(names, " "), err, out)
+	}
+	return nil
+}
+
+// Up starts servers, none means all; they are ready when it returns.
+func (s *Servers) Up(ctx context.Context, names ...string) error { return s.call(ctx, "up", names...) }
+
+// Down stops servers in good order.
+func (s *Servers) Down(ctx context.Context, names ...string) error {
+	return s.call(ctx, "down", names...)
+}
+
+// Kill ends a server without a chance to do anything about it, and returns when it is gone.
+func (s *Servers) Kill(name string) error {
+	file := filepath.Join(s.home(name), "pid")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("killing %s: %w", name, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return fmt.Errorf("killing %s: %w", name, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("killing %s: %w", name, err)
+	}
+	for range 500 {
+		if !running(pid) {
+			return os.Remove(file)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("killing %s: process %d is still there", name, pid)
+}
+
+// running tells whether a process exists and is no zombie.
+func running(pid int) bool {
+	state, err := processState(pid)
+	return err == nil && state != 'Z'
+}
+
+// processState is the letter that the kernel gives: R, S, D, T (stopped), Z.
+func processState(pid int) (byte, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	i := bytes.LastIndexByte(stat, ')') // the name before it may hold anything
+	if i < 0 || i+2 >= len(stat) {
+		return 0, errors.New("a stat without a state")
+	}
+	return stat[i+2], nil
+}
+
+// redis runs one command.
+func (s *Servers) redis(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "redis-cli", append([]string{"-p", strconv.Itoa(s.ports[redisServer])}, args...)...).CombinedOutput()
+	if err != nil || bytes.HasPrefix(out, []byte("ERR")) {
+		return "", fmt.Errorf("redis %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// zookeeper asks one of ZooKeeper's four-letter words.
+func (s *Servers) zookeeper(word string) (string, error) {
+	conn, err := net.DialTimeout("tcp", s.addr(zookeeperServer), 2*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := conn.Write([]byte(word)); err != nil {
+		return "", err
+	}
+	out, err := io.ReadAll(conn)
+	return string(out), err
+}
