@@ -19,6 +19,11 @@ type benchCmd struct {
 	Burst     benchBurstCmd     `cmd:"" help:"How late tasks are that are all due in one second."`
 	Steady    benchSteadyCmd    `cmd:"" help:"How late tasks are at a steady rate."`
 	Sustained benchSustainedCmd `cmd:"" help:"How much goes through: schedule, deliver, settle."`
+	Backlog   benchBacklogCmd   `cmd:"" help:"What many pending tasks cost those that are due."`
+	History   benchHistoryCmd   `cmd:"" help:"What many ended tasks cost those that are due."`
+	Failover  benchFailoverCmd  `cmd:"" help:"How long deliveries pause when a dispatcher is killed."`
+	Idle      benchIdleCmd      `cmd:"" help:"What processes use when there is nothing to do."`
+	Report    benchReportCmd    `cmd:"" help:"Results of runs as Markdown, beside the goals."`
 }
 
 // Help is part of --help.
@@ -41,110 +46,9 @@ type benchFlags struct {
 	ValueBytes int           `default:"200" help:"Size of each task's value." placeholder:"N"`
 	PIDs       []string      `help:"Processes on this machine whose CPU time and memory go into the result." name:"pids" placeholder:"NAME=PID,…"`
 	Patience   time.Duration `default:"1m" help:"What does not come while nothing comes for this long is lost." placeholder:"DURATION"`
+	Label      string        `help:"Your word for what is measured, to tell results apart." placeholder:"TEXT"`
 	Keep       bool          `help:"Leave the topics, and tasks that are not due, where they are."`
 	Plot       string        `help:"Draw lateness and deliveries over time into this SVG file." placeholder:"FILE" type:"path"`
-}
-
-type benchIngestCmd struct {
-	benchFlags
-	N int `arg:"" help:"How many tasks."`
-}
-
-// Help is part of --help.
-func (benchIngestCmd) Help() string {
-	return `Schedules N tasks for tomorrow, and measures until all are in the database. With mysql.dsn it compares with how fast the
-database alone takes the same rows (4 connections, 500 rows to a statement), and deletes the tasks; without, it goes by events
-and cancels them.
-
-Example:
-  notyet bench ingest 200000`
-}
-
-// Run measures.
-func (c *benchIngestCmd) Run(a *app) error {
-	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Ingest(ctx, c.N) }, positive("N", c.N))
-}
-
-type benchBurstCmd struct {
-	benchFlags
-	N    int           `arg:"" help:"How many tasks."`
-	Lead time.Duration `help:"From the first request to the second in which all are due. Default: 5s and 1s for each 8000 tasks." placeholder:"DURATION"`
-}
-
-// Help is part of --help.
-func (benchBurstCmd) Help() string {
-	return `Schedules N tasks with keys of their own, all due in one second and spread over its milliseconds; sending ends before it. Then
-sends the same records to Kafka directly, to compare.
-
-Example:
-  notyet bench burst 100000 --plot burst.svg`
-}
-
-// Run measures.
-func (c *benchBurstCmd) Run(a *app) error {
-	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Burst(ctx, c.N, c.Lead) },
-		positive("N", c.N), notNegative("--lead", c.Lead))
-}
-
-type benchSteadyCmd struct {
-	benchFlags
-	Rate   int           `arg:"" help:"Tasks a second."`
-	For    time.Duration `default:"60s" help:"How long to measure." placeholder:"DURATION"`
-	WarmUp time.Duration `default:"20s" help:"How long before that." placeholder:"DURATION"`
-}
-
-// Help is part of --help.
-func (benchSteadyCmd) Help() string {
-	return `Schedules RATE tasks a second, each due 3 to 5 s later at a random millisecond. Then sends records to Kafka directly at the same
-rate and measures how long it takes to acknowledge them, to compare.
-
-Example:
-  notyet bench steady 2000 --for 60s --pids scanner=4711,dispatcher=4712`
-}
-
-// Run measures.
-func (c *benchSteadyCmd) Run(a *app) error {
-	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
-		return b.Steady(ctx, c.Rate, c.WarmUp, c.For)
-	},
-		positive("RATE", c.Rate), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
-}
-
-// pressure are the flags of measurements that send as much as goes through.
-type pressure struct {
-	For     time.Duration `default:"60s" help:"How long to measure." placeholder:"DURATION"`
-	WarmUp  time.Duration `default:"15s" help:"How long before that." placeholder:"DURATION"`
-	Pending int           `default:"100000" help:"At most so many tasks are on their way at a time." placeholder:"N"`
-}
-
-func (p pressure) checks() []error {
-	return []error{atLeast("--for", p.For, time.Second), notNegative("--warm-up", p.WarmUp), positive("--pending", p.Pending)}
-}
-
-type benchSustainedCmd struct {
-	benchFlags
-	pressure
-	Ack        string `default:"none" enum:"none,report" help:"none, or report: the bench consumes what is delivered and reports it." placeholder:"none|report" xor:"variant"`
-	IDs        bool   `help:"With ids of the caller's, so that the end of each task is told." name:"ids" xor:"variant"`
-	Priorities bool   `help:"With high, normal and low priority by turns." xor:"variant"`
-}
-
-// Help is part of --help.
-func (benchSustainedCmd) Help() string {
-	return `Schedules as much as goes through, each task due 1 to 3 s later, and measures deliveries a second; with mysql.dsn also how many were
-settled.
-
-Examples:
-  notyet bench sustained --for 60s
-  notyet bench sustained --ack report`
-}
-
-// Run measures.
-func (c *benchSustainedCmd) Run(a *app) error {
-	v := bench.Variant{Report: c.Ack == "report", IDs: c.IDs, Priorities: c.Priorities}
-	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
-		return b.Sustained(ctx, v, c.Pending, c.WarmUp, c.For)
-	}, c.checks()...)
 }
 
 // measure connects, runs one measurement, prints it and cleans up.
@@ -177,6 +81,7 @@ func (c *benchFlags) measure(a *app, run func(context.Context, *bench.Bench) (*b
 	if err != nil {
 		return err
 	}
+	r.Label = c.Label
 	return c.tell(a, r)
 }
 
@@ -225,17 +130,17 @@ func (c *benchFlags) processes() ([]bench.Process, error) {
 
 // tell prints a result; something lost or early is a failure.
 func (c *benchFlags) tell(a *app, r *bench.Result) error {
-	if c.Plot != "" {
-		if err := r.Plot(c.Plot); err != nil {
-			return err
-		}
-	}
 	if c.JSON {
 		if err := a.line(r); err != nil {
 			return err
 		}
 	} else {
 		a.result(r)
+	}
+	if c.Plot != "" {
+		if err := r.Plot(c.Plot); err != nil {
+			return err
+		}
 	}
 	if len(r.Wrong) > 0 {
 		return errTold

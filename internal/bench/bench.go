@@ -169,7 +169,7 @@ func (b *Bench) warmUp(ctx context.Context) error {
 	if err := run.flush(ctx); err != nil {
 		return err
 	}
-	if _, err := b.await(ctx, end, warmUpTasks, time.Now()); err != nil {
+	if err := b.await(ctx, end, warmUpTasks, time.Now()); err != nil {
 		return fmt.Errorf("warming up: %w (are a scanner and a dispatcher running, and does `notyet get` find the task?)", err)
 	}
 	return nil

@@ -43,14 +43,14 @@ func (b *Bench) Burst(ctx context.Context, n int, lead time.Duration) (*Result, 
 		return nil, err
 	}
 	b.cfg.Say("due now")
-	if _, err := b.await(ctx, from, n, second.Add(time.Second)); err != nil && !errors.Is(err, ErrMissing) {
+	if err := b.await(ctx, from, n, second.Add(time.Second)); err != nil && !errors.Is(err, ErrMissing) {
 		return nil, err
 	}
 	after, err := b.usage()
 	if err != nil {
 		return nil, err
 	}
-	t := newTally(n, 0, 0)
+	t := (&tally{}).expect(n)
 	if err := b.count(ctx, t, from); err != nil {
 		return nil, err
 	}

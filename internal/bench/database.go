@@ -181,3 +181,31 @@ func (b *Bench) purge(ctx context.Context, l *load) error {
 }
 
 var errNoDatabase = errors.New("this needs the installation's database: set mysql.dsn (NOTYET_MYSQL_DSN) to a MySQL or MariaDB")
+
+// done is up to where each slot is settled, Unix ms.
+func (d *database) done(ctx context.Context) ([]int64, error) {
+	rows, err := d.db.QueryContext(ctx, "SELECT done FROM slots ORDER BY slot")
+	if err != nil {
+		return nil, fmt.Errorf("reading the slots: %w", err)
+	}
+	defer rows.Close()
+	var out []int64
+	for rows.Next() {
+		var at int64
+		if err := rows.Scan(&at); err != nil {
+			return nil, fmt.Errorf("reading the slots: %w", err)
+		}
+		out = append(out, at)
+	}
+	return out, rows.Err()
+}
+
+// forget deletes what past has inserted.
+func (b *Bench) forget(ctx context.Context, n int) error {
+	for from := int64(historySource) << offsetBits; n > 0; from, n = from+purgeRows, n-purgeRows {
+		if _, err := b.db.db.ExecContext(ctx, "DELETE FROM tasks WHERE seq BETWEEN ? AND ?", from, from+purgeRows-1); err != nil {
+			return fmt.Errorf("deleting the history: %w", err)
+		}
+	}
+	return nil
+}

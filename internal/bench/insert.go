@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,17 +30,28 @@ func (b *Bench) insertRate(ctx context.Context, l *load) (float64, error) {
 		return 0, fmt.Errorf("making a table to compare with: %w", err)
 	}
 	defer func() { _, _ = b.db.db.ExecContext(context.WithoutCancel(ctx), "DROP TABLE "+table) }()
-	statement := "INSERT INTO " + table + " (" + columns + ") VALUES "
 	began := time.Now()
-	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(rawWriters)
-	for part := range slices.Chunk(rows, rawRows) {
-		work.Go(func() error { return insert(ctx, b.db.db, statement, part) })
-	}
-	if err := work.Wait(); err != nil {
+	if err := b.insertAll(ctx, table, columns, len(rows), func(i int) []any { return rows[i] }); err != nil {
 		return 0, fmt.Errorf("inserting to compare: %w", err)
 	}
 	return float64(len(rows)) / time.Since(began).Seconds(), nil
+}
+
+// insertAll inserts n rows, many to a statement, over several connections.
+func (b *Bench) insertAll(ctx context.Context, table, columns string, n int, row func(i int) []any) error {
+	statement := "INSERT INTO " + table + " (" + columns + ") VALUES "
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(rawWriters)
+	for from := 0; from < n; from += rawRows {
+		work.Go(func() error {
+			part := make([][]any, min(rawRows, n-from))
+			for i := range part {
+				part[i] = row(from + i)
+			}
+			return insert(ctx, b.db.db, statement, part)
+		})
+	}
+	return work.Wait()
 }
 
 func insert(ctx context.Context, db *sql.DB, statement string, rows [][]any) error {

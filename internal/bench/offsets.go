@@ -53,16 +53,16 @@ var ErrMissing = errors.New("deliveries are missing")
 
 // await waits until n records have come behind a place on the target topic. While more come it waits as long as it takes;
 // when none has come for the patience of the configuration, counted from lastDue, the error is ErrMissing.
-func (b *Bench) await(ctx context.Context, from offsets, n int, lastDue time.Time) (int, error) {
+func (b *Bench) await(ctx context.Context, from offsets, n int, lastDue time.Time) error {
 	var got int
 	for moved := time.Now(); ; {
 		ends, err := b.ends(ctx, b.cfg.Topic)
 		if err != nil {
-			return got, err
+			return err
 		}
 		now := ends.since(from)
 		if now >= n {
-			return now, nil
+			return nil
 		}
 		if now > got {
 			got, moved = now, time.Now()
@@ -71,10 +71,10 @@ func (b *Bench) await(ctx context.Context, from offsets, n int, lastDue time.Tim
 			moved = lastDue
 		}
 		if time.Since(moved) > b.cfg.Patience {
-			return got, fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, got, n, b.cfg.Patience)
+			return fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, got, n, b.cfg.Patience)
 		}
 		if err := rest(ctx, look); err != nil {
-			return got, err
+			return err
 		}
 	}
 }

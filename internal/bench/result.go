@@ -14,6 +14,7 @@ import (
 type Result struct {
 	Shape   string    `json:"shape"`
 	Variant string    `json:"variant,omitempty"`
+	Label   string    `json:"label,omitempty"` // the operator's word for what was measured
 	At      time.Time `json:"at"`
 	Tasks   int       `json:"tasks"`
 	// Clock is what lateness was measured by: LogAppendTime, or CreateTime where the broker does not keep its own time.
@@ -24,6 +25,7 @@ type Result struct {
 	Notes []string `json:"notes,omitempty"`
 
 	course []point
+	load   *load
 }
 
 // Figure is one number of a result.

@@ -10,43 +10,35 @@ import (
 // Steady schedules rate tasks a second, each due 3 to 5 s later at a random millisecond. Those that are due within `last`
 // after the warm-up are measured. Then it measures how long Kafka alone takes to acknowledge a record at the same rate.
 func (b *Bench) Steady(ctx context.Context, rate int, warmUp, last time.Duration) (*Result, error) {
-	from, err := b.ends(ctx, b.cfg.Topic)
+	r, err := b.steady(ctx, rate, warmUp, last)
 	if err != nil {
-		return nil, err
-	}
-	l := b.newLoad(Variant{})
-	// What is due in the measured time was sent from 5 s before it on.
-	begin := time.Now().Add(warmUp + longestDelay)
-	end := begin.Add(last)
-	b.cfg.Say("sending %d tasks a second; measuring from %s for %s", rate, begin.Format("15:04:05"), last)
-	watch := b.watch(ctx, begin, end)
-	if err := pace(ctx, rate, time.Until(end)-shortestDelay, func() {
-		l.send(ctx, time.Now().Add(shortestDelay).UnixMilli()+rand.Int64N((longestDelay-shortestDelay).Milliseconds()))
-	}); err != nil {
-		return nil, err
-	}
-	if err := l.flush(ctx); err != nil {
-		return nil, err
-	}
-	if _, err := b.await(ctx, from, int(l.sent), end.Add(longestDelay)); err != nil && !errors.Is(err, ErrMissing) {
-		return nil, err
-	}
-	t := newTally(int(l.sent), begin.UnixMilli(), end.UnixMilli())
-	if err := b.count(ctx, t, from); err != nil {
 		return nil, err
 	}
 	acks, err := b.rawAcks(ctx, rate, max(last/4, min(last, 10*time.Second)))
 	if err != nil {
 		return nil, err
 	}
+	r.quantiles("raw_ack", "us", acks)
+	if late, ok := r.Figures.Get("late_p99_ms"); ok {
+		r.figure("late_p99_over_raw_ms", late-float64(acks.ValueAtQuantile(99))/1000)
+	}
+	return r, nil
+}
+
+// steady is the load of Steady without the comparison.
+func (b *Bench) steady(ctx context.Context, rate int, warmUp, last time.Duration) (*Result, error) {
+	begin := time.Now().Add(warmUp + longestDelay) // what is due then was sent after the warm-up began
+	end := begin.Add(last)
+	watch := b.watch(ctx, begin, end)
+	t, l, err := b.flow(ctx, rate, &tally{from: begin.UnixMilli(), to: end.UnixMilli()})
+	if err != nil {
+		return nil, err
+	}
 	r := newResult("steady", int(l.sent))
+	r.load = l
 	r.figure("asked_per_s", float64(rate))
 	r.delivered(t)
 	r.figure("measured", float64(t.dueIn))
-	r.quantiles("raw_ack", "us", acks)
-	if t.lateness.TotalCount() > 0 {
-		r.figure("late_p99_over_raw_ms", float64(t.lateness.ValueAtQuantile(99))-float64(acks.ValueAtQuantile(99))/1000)
-	}
 	return r, watch.into(r, b, t.dueIn)
 }
 
@@ -55,6 +47,31 @@ const (
 	shortestDelay = 3 * time.Second
 	longestDelay  = 5 * time.Second
 )
+
+// flow sends rate tasks a second until those that are due at the end of the tally's window are sent, and tallies what comes.
+func (b *Bench) flow(ctx context.Context, rate int, t *tally) (*tally, *load, error) {
+	from, err := b.ends(ctx, b.cfg.Topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	begin, end := time.UnixMilli(t.from), time.UnixMilli(t.to)
+	b.cfg.Say("sending %d tasks a second; measuring from %s for %s", rate, begin.Format(time.TimeOnly), end.Sub(begin))
+	l := b.newLoad(Variant{})
+	err = pace(ctx, rate, time.Until(end)-shortestDelay, func() {
+		l.send(ctx, time.Now().Add(shortestDelay).UnixMilli()+rand.Int64N((longestDelay-shortestDelay).Milliseconds()))
+	})
+	if err == nil {
+		err = l.flush(ctx)
+	}
+	if err == nil {
+		err = b.await(ctx, from, int(l.sent), end.Add(longestDelay))
+	}
+	if err != nil && !errors.Is(err, ErrMissing) { // what is missing, the tally says
+		return nil, nil, err
+	}
+	t.expect(int(l.sent))
+	return t, l, b.count(ctx, t, from)
+}
 
 // watch looks at the processes at the beginning and the end of a window.
 type watch struct {

@@ -47,15 +47,15 @@ func (b *Bench) Sustained(ctx context.Context, v Variant, pending int, warmUp, l
 	if err := l.flush(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := b.await(ctx, from, int(l.sent), time.Now().Add(3*time.Second)); err != nil && !errors.Is(err, ErrMissing) {
+	if err := b.await(ctx, from, int(l.sent), time.Now().Add(3*time.Second)); err != nil && !errors.Is(err, ErrMissing) {
 		return nil, err
 	}
-	t := newTally(int(l.sent), begin.UnixMilli(), end.UnixMilli())
+	t := (&tally{from: begin.UnixMilli(), to: end.UnixMilli()}).expect(int(l.sent))
 	if err := b.count(ctx, t, from); err != nil {
 		return nil, err
 	}
 	r := newResult("sustained", int(l.sent))
-	r.Variant = v.Name()
+	r.Variant, r.load = v.Name(), l
 	r.figure("delivered_per_s", float64(t.inWindow)/last.Seconds())
 	if err := settled.into(r, t); err != nil {
 		return nil, err

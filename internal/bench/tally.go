@@ -47,8 +47,10 @@ const lateEnough = 500
 // newLateness holds milliseconds up to a day with three digits.
 func newLateness() *hdrhistogram.Histogram { return hdrhistogram.New(1, 86_400_000, 3) }
 
-func newTally(tasks int, from, to int64) *tally {
-	return &tally{from: from, to: to, copies: make([]uint8, tasks), lateness: newLateness(), course: map[int64]*moment{}}
+// expect prepares for tasks with the numbers below n.
+func (t *tally) expect(n int) *tally {
+	t.copies, t.lateness, t.course = make([]uint8, n), newLateness(), map[int64]*moment{}
+	return t
 }
 
 // add takes one record of the target topic.

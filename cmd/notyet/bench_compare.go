@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/notyet/notyet/internal/bench"
+)
+
+// twofold is the load of measurements that compare an installation with itself.
+type twofold struct {
+	pressure
+	Rate int `help:"Tasks a second. Default: as much as goes through, with at most --pending on their way." placeholder:"N"`
+}
+
+func (t twofold) shape() bench.Shape {
+	return bench.Shape{Rate: t.Rate, Pending: t.Pending, WarmUp: t.WarmUp, For: t.For}
+}
+
+func (t twofold) checks() []error {
+	return append(t.pressure.checks(), atLeast("--rate", t.Rate, 0))
+}
+
+type benchBacklogCmd struct {
+	benchFlags
+	twofold
+	N int `arg:"" help:"How many tasks to leave pending."`
+}
+
+// Help is part of --help.
+func (benchBacklogCmd) Help() string {
+	return `Measures a load, schedules N tasks for tomorrow, measures the load again, and deletes the tasks. Needs mysql.dsn. What a task costs
+is known for the processes that --pids names.
+
+Example:
+  notyet bench backlog 10000000 --pids scanner=4711,dispatcher=4712,redis=4713`
+}
+
+// Run measures.
+func (c *benchBacklogCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
+		return b.Backlog(ctx, c.N, c.shape())
+	},
+		append(c.checks(), positive("N", c.N))...)
+}
+
+type benchHistoryCmd struct {
+	benchFlags
+	twofold
+	N    int     `arg:"" help:"How many tasks to make."`
+	Days float64 `default:"30" help:"How far back they ended. Keep dispatcher.retention above it, or they are forgotten meanwhile." placeholder:"DAYS"`
+}
+
+// Help is part of --help.
+func (benchHistoryCmd) Help() string {
+	return `Measures a load, writes N ended tasks straight into the database, measures the load again, and deletes them. Needs mysql.dsn. For
+an installation that exists to be measured.
+
+Example:
+  notyet bench history 5000000 --pids scanner=4711,dispatcher=4712`
+}
+
+// Run measures.
+func (c *benchHistoryCmd) Run(a *app) error {
+	checks := append(c.checks(), positive("N", c.N))
+	if c.Days <= 0 {
+		checks = append(checks, usage("--days %v: above 0", c.Days))
+	}
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
+		return b.History(ctx, c.N, c.Days, c.shape())
+	}, checks...)
+}
+
+type benchFailoverCmd struct {
+	benchFlags
+	Rate   int           `default:"500" help:"Tasks a second." placeholder:"N"`
+	Kill   int           `help:"Process id of a dispatcher on this machine, to be killed with SIGKILL. Default: you are asked to kill one." placeholder:"PID"`
+	For    time.Duration `default:"30s" help:"How long to measure from the kill on." placeholder:"DURATION"`
+	WarmUp time.Duration `default:"10s" help:"How long before that." placeholder:"DURATION"`
+}
+
+// Help is part of --help.
+func (benchFailoverCmd) Help() string {
+	return `Puts a steady load on an installation with two dispatchers or more, and measures what the death of one does: the time until its
+successor delivers, how late tasks were, and how many came twice.
+
+Example:
+  notyet bench failover --kill $(pidof -s notyet)`
+}
+
+// Run measures.
+func (c *benchFailoverCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
+		return b.Failover(ctx, c.Rate, c.Kill, c.WarmUp, c.For)
+	}, positive("--rate", c.Rate), atLeast("--kill", c.Kill, 0), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+}
+
+type benchIdleCmd struct {
+	benchFlags
+	For time.Duration `default:"60s" help:"How long to watch." placeholder:"DURATION"`
+}
+
+// Help is part of --help.
+func (benchIdleCmd) Help() string {
+	return `Sees a few tasks through, then watches the processes that --pids names while nothing is asked of them.
+
+Example:
+  notyet bench idle --pids scanner=4711,dispatcher=4712`
+}
+
+// Run measures.
+func (c *benchIdleCmd) Run(a *app) error {
+	check := atLeast("--for", c.For, time.Second)
+	if len(c.PIDs) == 0 {
+		check = usage("--pids: name the processes to watch")
+	}
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Idle(ctx, c.For) }, check)
+}

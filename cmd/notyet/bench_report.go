@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+
+	"github.com/notyet/notyet/internal/bench"
+)
+
+type benchReportCmd struct {
+	File string `arg:"" help:"Lines of bench --json, and of other systems' measurements." type:"existingfile"`
+	Into string `help:"Put it between the markers of this Markdown file instead of printing it." placeholder:"FILE" type:"existingfile"`
+}
+
+// Help is part of --help.
+func (benchReportCmd) Help() string {
+	return `The file that --into names has the lines ` + reportBegin + ` and ` + reportEnd + `; what is between them is replaced.
+
+Example:
+  notyet bench burst 20000 --json >> results.jsonl
+  notyet bench report results.jsonl`
+}
+
+const (
+	reportBegin = "<!-- bench: begin -->"
+	reportEnd   = "<!-- bench: end -->"
+)
+
+// Run reads, and prints or writes.
+func (c *benchReportCmd) Run(a *app) error {
+	f, err := os.Open(c.File)
+	if err != nil {
+		return usage("%v", err)
+	}
+	defer func() { _ = f.Close() }()
+	lines, err := bench.ReadLines(f)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", c.File, err)
+	}
+	if c.Into == "" {
+		fmt.Fprint(a.stdout, lines.Markdown())
+		return nil
+	}
+	text, err := os.ReadFile(c.Into)
+	if err != nil {
+		return usage("--into: %v", err)
+	}
+	head, rest, begun := bytes.Cut(text, []byte(reportBegin))
+	_, tail, ended := bytes.Cut(rest, []byte(reportEnd))
+	if !begun || !ended {
+		return usage("--into %s: it has no lines %s and %s", c.Into, reportBegin, reportEnd)
+	}
+	out := fmt.Appendf(nil, "%s%s\n\n%s\n%s%s", head, reportBegin, lines.Markdown(), reportEnd, tail)
+	if err := os.WriteFile(c.Into, out, 0o644); err != nil { //nolint:gosec // a document, for everyone to read
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}

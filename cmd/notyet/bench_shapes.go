@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/notyet/notyet/internal/bench"
+)
+
+type benchIngestCmd struct {
+	benchFlags
+	N int `arg:"" help:"How many tasks."`
+}
+
+// Help is part of --help.
+func (benchIngestCmd) Help() string {
+	return `Schedules N tasks for tomorrow, and measures until all are in the database. With mysql.dsn it compares with how fast the
+database alone takes the same rows (4 connections, 500 rows to a statement), and deletes the tasks; without, it goes by events
+and cancels them.
+
+Example:
+  notyet bench ingest 200000`
+}
+
+// Run measures.
+func (c *benchIngestCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Ingest(ctx, c.N) }, positive("N", c.N))
+}
+
+type benchBurstCmd struct {
+	benchFlags
+	N    int           `arg:"" help:"How many tasks."`
+	Lead time.Duration `help:"From the first request to the second in which all are due. Default: 5s and 1s for each 8000 tasks." placeholder:"DURATION"`
+}
+
+// Help is part of --help.
+func (benchBurstCmd) Help() string {
+	return `Schedules N tasks with keys of their own, all due in one second and spread over its milliseconds; sending ends before it. Then
+sends the same records to Kafka directly, to compare.
+
+Example:
+  notyet bench burst 100000 --plot burst.svg`
+}
+
+// Run measures.
+func (c *benchBurstCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Burst(ctx, c.N, c.Lead) },
+		positive("N", c.N), notNegative("--lead", c.Lead))
+}
+
+type benchSteadyCmd struct {
+	benchFlags
+	Rate   int           `arg:"" help:"Tasks a second."`
+	For    time.Duration `default:"60s" help:"How long to measure." placeholder:"DURATION"`
+	WarmUp time.Duration `default:"20s" help:"How long before that." placeholder:"DURATION"`
+}
+
+// Help is part of --help.
+func (benchSteadyCmd) Help() string {
+	return `Schedules RATE tasks a second, each due 3 to 5 s later at a random millisecond. Then sends records to Kafka directly at the same
+rate and measures how long it takes to acknowledge them, to compare.
+
+Example:
+  notyet bench steady 2000 --for 60s --pids scanner=4711,dispatcher=4712`
+}
+
+// Run measures.
+func (c *benchSteadyCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
+		return b.Steady(ctx, c.Rate, c.WarmUp, c.For)
+	},
+		positive("RATE", c.Rate), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+}
+
+// pressure are the flags of measurements that send as much as goes through.
+type pressure struct {
+	For     time.Duration `default:"60s" help:"How long to measure." placeholder:"DURATION"`
+	WarmUp  time.Duration `default:"15s" help:"How long before that." placeholder:"DURATION"`
+	Pending int           `default:"100000" help:"At most so many tasks are on their way at a time." placeholder:"N"`
+}
+
+func (p pressure) checks() []error {
+	return []error{atLeast("--for", p.For, time.Second), notNegative("--warm-up", p.WarmUp), positive("--pending", p.Pending)}
+}
+
+type benchSustainedCmd struct {
+	benchFlags
+	pressure
+	Ack        string `default:"none" enum:"none,report" help:"none, or report: the bench consumes what is delivered and reports it." placeholder:"none|report"`
+	IDs        bool   `help:"With ids of the caller's, so that the end of each task is told." name:"ids"`
+	Priorities bool   `help:"With high, normal and low priority by turns."`
+}
+
+// Help is part of --help.
+func (benchSustainedCmd) Help() string {
+	return `Schedules as much as goes through, each task due 1 to 3 s later, and measures deliveries a second; with mysql.dsn also how many were
+settled.
+
+Examples:
+  notyet bench sustained --for 60s
+  notyet bench sustained --ack report`
+}
+
+// Run measures.
+func (c *benchSustainedCmd) Run(a *app) error {
+	v := bench.Variant{Report: c.Ack == "report", IDs: c.IDs, Priorities: c.Priorities}
+	if v.Report && v.IDs || v.Report && v.Priorities || v.IDs && v.Priorities {
+		return usage("--ack report, --ids and --priorities are measured one at a time")
+	}
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
+		return b.Sustained(ctx, v, c.Pending, c.WarmUp, c.For)
+	}, c.checks()...)
+}

@@ -1,0 +1,128 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Peer is one line of another system's measurement.
+type Peer struct {
+	Peer     string  `json:"peer"`
+	Shape    string  `json:"shape"`
+	N        int     `json:"n"`
+	Drain    float64 `json:"drain_per_s"`
+	P50      float64 `json:"p50_ms"`
+	P99      float64 `json:"p99_ms"`
+	Max      float64 `json:"max_ms"`
+	Early    int     `json:"early"`
+	Lost     int     `json:"lost"`
+	Dups     int     `json:"dups"`
+	Settings string  `json:"settings"`
+}
+
+// Lines are what a file of results holds.
+type Lines struct {
+	Runs  []Result
+	Peers []Peer
+}
+
+// ReadLines reads results and peers' lines, one JSON object a line, in any order.
+func ReadLines(r io.Reader) (Lines, error) {
+	var out Lines
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		text := bytes.TrimSpace(lines.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		var peer Peer
+		var run Result
+		err := json.Unmarshal(text, &peer)
+		if err == nil && peer.Peer != "" {
+			out.Peers = append(out.Peers, peer)
+			continue
+		}
+		if err := json.Unmarshal(text, &run); err != nil || run.Shape == "" {
+			return out, fmt.Errorf("line %d is no result of notyet bench --json: %w", n, err)
+		}
+		out.Runs = append(out.Runs, run)
+	}
+	return out, lines.Err()
+}
+
+// Markdown is the goals with what was measured, then every run, then the peers.
+func (l Lines) Markdown() string {
+	var b strings.Builder
+	b.WriteString("| what | goal | measured | of the goal | met |\n|---|---|---|---|---|\n")
+	for _, g := range goals {
+		if row := g.row(l); row != "" {
+			b.WriteString(row)
+		}
+	}
+	b.WriteString("\n| run | tasks | lost | early | extra copies | p50 ms | p99 ms | p99.9 ms | max ms | a second | CPU µs a task |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, r := range l.Runs {
+		b.WriteString(r.row())
+	}
+	if len(l.Peers) > 0 {
+		b.WriteString("\n| peer | shape | messages | lost | early | doubled | p50 ms | p99 ms | max ms | drained a second |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	}
+	for _, p := range l.Peers {
+		fmt.Fprintf(&b, "| %s | %s | %s | %d | %d | %d | %s | %s | %s | %s |\n", p.Peer, p.Shape, digits(float64(p.N)), p.Lost, p.Early, p.Dups, digits(p.P50), digits(p.P99), digits(p.Max), digits(p.Drain))
+	}
+	return b.String()
+}
+
+func (r Result) row() string {
+	cell := func(names ...string) string {
+		for _, n := range names {
+			if v, ok := r.Figures.Get(n); ok {
+				return digits(v)
+			}
+		}
+		return ""
+	}
+	name := strings.TrimSpace(strings.Join([]string{r.Label, r.Shape, r.Variant}, " "))
+	return "| " + strings.Join([]string{
+		name, digits(float64(r.Tasks)), cell("lost", "after_lost"), cell("early", "after_early"), cell("extra_copies", "after_extra_copies"),
+		cell("late_p50_ms", "after_late_p50_ms"), cell("late_p99_ms", "after_late_p99_ms"), cell("late_p99.9_ms", "after_late_p99.9_ms"), cell("late_max_ms", "after_late_max_ms"),
+		cell("delivered_per_s", "drain_per_s", "ingest_per_s", "asked_per_s", "after_delivered_per_s"), cell("cpu_us_per_task", "after_cpu_us_per_task"),
+	}, " | ") + " |\n"
+}
+
+// digits writes a number for people: 12,345 or 1.25.
+func digits(v float64) string {
+	if v < 100 {
+		return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", v), "0"), ".")
+	}
+	text := fmt.Sprintf("%.0f", v)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// find collects a figure of all runs that match.
+func (l Lines) find(figure string, match func(Result) bool) []float64 {
+	var out []float64
+	for _, r := range l.Runs {
+		if v, ok := r.Figures.Get(figure); ok && match(r) {
+			out = append(out, v)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func median(sorted []float64) float64 {
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
