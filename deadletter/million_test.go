@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"io"
 	"os"
 	"runtime"
 	"strconv"
@@ -142,6 +143,9 @@ func handle(t *testing.T, dsn string, n int) {
 	measure("count a reason", n/10_000, count(store.DeadFilter{Reason: "disk full"}))
 	measure("count by time, last tenth", n/10, count(store.DeadFilter{Since: diedAt(n - n/10)}))
 
+	measure("export by time, last tenth", n/10, func() (int, error) {
+		return Export(ctx, local, store.DeadFilter{Since: diedAt(n - n/10)}, io.Discard)
+	})
 	out := &sink{}
 	measure("export", n, func() (int, error) { return Export(ctx, local, store.DeadFilter{}, out) })
 	t.Logf("export wrote %d MiB, its heap was at most %d MiB", out.bytes>>20, out.heap>>20)

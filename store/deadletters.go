@@ -98,35 +98,15 @@ type DeadFilter struct {
 
 // DeadLetters lists dead letters in the order in which they were written.
 func (s *Store) DeadLetters(ctx context.Context, f DeadFilter) ([]DeadLetter, error) {
-	q := s.gorm.WithContext(ctx).Table("dead_letters").Where("id > ?", f.After)
-	if len(f.IDs) > 0 {
-		q = q.Where("id IN ?", f.IDs)
-	}
-	equal := func(column, value string) {
-		if value != "" {
-			q = q.Where(column+" = ?", []byte(value))
-		}
-	}
-	equal("kind", f.Kind)
-	equal("topic", f.Topic)
-	equal("task_id", f.TaskID)
-	if f.Reason != "" {
-		like := "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(f.Reason) + "%"
-		q = q.Where("CAST(reason AS CHAR) LIKE ? ESCAPE '!'", like)
-	}
-	if f.Since > 0 {
-		q = q.Where("died_at >= ?", f.Since)
-	}
-	if f.Until > 0 {
-		q = q.Where("died_at < ?", f.Until)
-	}
-	if !f.Replayed {
-		q = q.Where("replayed_at = 0")
+	f, err := s.skipOld(ctx, f)
+	if err != nil {
+		return nil, err
 	}
 	if f.Limit == 0 {
 		f.Limit = 100
 	}
-	rows, err := q.Select(deadColumns).Order("id").Limit(f.Limit).Rows()
+	where, a := f.where()
+	rows, err := s.gorm.WithContext(ctx).Table("dead_letters").Where(where, a...).Select(deadColumns).Order("id").Limit(f.Limit).Rows()
 	if err != nil {
 		return nil, fmt.Errorf("listing dead letters: %w", err)
 	}
