@@ -71,8 +71,12 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 	for _, d := range letters {
 		ids = append(ids, d.ID)
 	}
+	now, err := l.store.Time(ctx)
+	if err != nil {
+		return Page{}, err
+	}
 	var places []store.Place
-	if page.Letters, places, err = l.store.Replay(ctx, ids, l.by, time.Now().UnixMilli(), dryRun); err != nil {
+	if page.Letters, places, err = l.store.Replay(ctx, ids, l.by, now.UnixMilli(), dryRun); err != nil {
 		return Page{}, err
 	}
 	if err := faultpoint.At(faultpoint.DeadletterReplayed); err != nil {

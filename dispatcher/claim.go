@@ -101,7 +101,7 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 	defer d.mu.Unlock()
 	for _, n := range next {
 		if l := d.lines[n.Slot]; l != nil && n.Pos > l.claimed {
-			if n.Pos < l.next && n.Pos <= nowMillis() {
+			if n.Pos < l.next && n.Pos <= d.clock.Millis() {
 				d.metrics.swept.Inc() // overdue, and nobody had told of it
 			}
 			l.next = min(l.next, n.Pos)
@@ -134,7 +134,7 @@ func (d *Dispatcher) untilClaim() time.Duration {
 	for _, l := range d.lines {
 		at = min(at, d.claimAt(l))
 	}
-	return time.Duration(min(max(at-nowMillis(), 0), sweepEvery.Milliseconds())) * time.Millisecond
+	return time.Duration(min(max(at-d.clock.Millis(), 0), sweepEvery.Milliseconds())) * time.Millisecond
 }
 
 // maxEntries bounds the tasks in memory that have no body yet, at about 150 bytes each. One millisecond's tasks are
@@ -143,7 +143,7 @@ func (d *Dispatcher) maxEntries() int { return 10 * d.cfg.StageTasks }
 
 // claim claims what is due to be claimed and answers whether there was anything.
 func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
-	now := nowMillis()
+	now := d.clock.Millis()
 	to := now + d.cfg.LookAhead.Milliseconds()
 	d.mu.Lock()
 	trigger := false

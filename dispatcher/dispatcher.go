@@ -92,6 +92,7 @@ func def[T comparable](field *T, value T) {
 type Dispatcher struct {
 	cfg     Config
 	store   *store.Store
+	clock   *store.Clock
 	index   *index.Index
 	members election.Source
 	sent    *sendlog.Log
@@ -150,7 +151,7 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, members election.S
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
 	d := &Dispatcher{
-		cfg: cfg, store: st, index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
+		cfg: cfg, store: st, clock: st.NewClock(), index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
 		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick(),
 		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, fetching: newFetchQueue(),
 	}
@@ -174,6 +175,10 @@ func (d *Dispatcher) Ready(ctx context.Context) error {
 // Run delivers until ctx ends; then it claims no more, waits for what is staged and sent, settles it, gives its slots back
 // and leaves, all within DrainTimeout.
 func (d *Dispatcher) Run(ctx context.Context) error {
+	if err := d.clock.Start(ctx); err != nil {
+		d.client.Close()
+		return nil // told to stop before the database was there
+	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, loops := errgroup.WithContext(work)
@@ -182,6 +187,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var members errgroup.Group
 	members.Go(func() error { return d.members.Run(member) })
 
+	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.ownLoop(loops); return nil })
 	group.Go(func() error { d.claimLoop(loops); return nil })
 	group.Go(func() error { d.fetchLoop(loops); return nil })
@@ -255,8 +261,6 @@ func (d *Dispatcher) trusted() bool {
 	}
 	return !d.suspended.Load()
 }
-
-func nowMillis() int64 { return time.Now().UnixMilli() }
 
 // pauseAfter is the pause after the n-th failure in a row: 20 ms to 2 s.
 func pauseAfter(failures int) time.Duration {

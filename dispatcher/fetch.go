@@ -261,7 +261,7 @@ func (d *Dispatcher) prepare(ctx context.Context, t *task, row *store.Task) erro
 
 // stage puts tasks with bodies before the release loop.
 func (d *Dispatcher) stage(ready []*task) {
-	now := nowMillis()
+	now := d.clock.Millis()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, t := range ready {
@@ -370,10 +370,10 @@ func (h *dueHeap) pop() *task {
 }
 
 // untilDue is how long until the first staged task is due; at most a second. mu is held.
-func (h dueHeap) untilDue() time.Duration {
+func (h dueHeap) untilDue(now time.Time) time.Duration {
 	if len(h) == 0 {
 		return time.Second
 	}
-	// Aim at the start of the due millisecond, on the wall clock.
-	return min(max(time.Until(time.UnixMilli(h[0].at)), 0), time.Second)
+	// Aim at the start of the due millisecond.
+	return min(max(time.UnixMilli(h[0].at).Sub(now), 0), time.Second)
 }

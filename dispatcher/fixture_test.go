@@ -316,3 +316,5 @@ func counted(c prometheus.Counter) int {
 	}
 	return int(families[0].GetMetric()[0].GetCounter().GetValue())
 }
+
+func nowMillis() int64 { return time.Now().UnixMilli() }

@@ -35,6 +35,8 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 	gauge("staged_tasks", "Tasks in memory with their bodies.", func() int { return d.staged })
 	gauge("staged_bytes", "Memory that bodies of staged tasks take.", func() int { return d.bytes })
 	gauge("stuck_tasks", "Tasks with the producer that have been set aside.", func() int { return len(d.stuck) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "clock_offset_seconds",
+		Help: "How far the database's clock, which tasks go by, is ahead of this machine's."}, func() float64 { return d.clock.Offset().Seconds() })
 	gauge("unsettled_milliseconds", "How far done lies behind claimed, at most over the slots.", func() int {
 		worst := int64(0)
 		for _, l := range d.lines {

@@ -225,7 +225,7 @@ func (d *Dispatcher) begin(ctx context.Context, got []store.Slot, epoch int64) e
 	}
 	var acked map[sendlog.Key]sendlog.Outcome
 	if len(entries) > 0 {
-		if acked, err = d.sent.Acked(ctx, time.Now().Add(-time.Hour)); err != nil {
+		if acked, err = d.sent.Acked(ctx, d.clock.Now().Add(-time.Hour)); err != nil {
 			d.log.Warn("reading the send log failed: all that is in doubt is sent again", zap.Error(err))
 		}
 	}

@@ -80,7 +80,7 @@ func (d *Dispatcher) preheat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	upTo := nowMillis() + (d.cfg.Window - min(slack, d.cfg.Window/2)).Milliseconds()
+	upTo := d.clock.Millis() + (d.cfg.Window - min(slack, d.cfg.Window/2)).Milliseconds()
 	trim := make([]index.SlotPos, len(views))
 	for i, v := range views {
 		trim[i] = index.SlotPos{Slot: v.slot, Pos: v.done}

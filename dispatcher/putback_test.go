@@ -11,7 +11,7 @@ import (
 // TestPutBackKeepsTheOrder: bodies are read in the order of seq and released in the order of place, so a read that ends
 // early must not let a later place go ahead of an earlier one.
 func TestPutBackKeepsTheOrder(t *testing.T) {
-	d := &Dispatcher{fetching: newFetchQueue(), cfg: Config{StageTasks: 100, StageBytes: 1 << 20}}
+	d := &Dispatcher{clock: new(store.Store).NewClock(), fetching: newFetchQueue(), cfg: Config{StageTasks: 100, StageBytes: 1 << 20}}
 	l := &line{}
 	tasks := map[int64]*task{}
 	for seq, pos := range []int64{50, 10, 40, 20, 30} { // read: seq 0, 1, 2; not read: 3, 4

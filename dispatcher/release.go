@@ -34,7 +34,7 @@ func (d *Dispatcher) releaseLoop(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		d.mu.Lock()
-		timer.Reset(d.due.untilDue())
+		timer.Reset(d.due.untilDue(d.clock.Now()))
 		d.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -62,7 +62,7 @@ type sendable struct {
 
 // releaseSome sends what is due, and answers whether there may be more.
 func (d *Dispatcher) releaseSome() bool {
-	now := nowMillis()
+	now := d.clock.Millis()
 	send := make([]sendable, 0, releaseBatch)
 	d.mu.Lock()
 	for len(send) < releaseBatch && len(d.due) > 0 && d.due[0].at <= now {
@@ -129,12 +129,12 @@ func (d *Dispatcher) answeredBy(t *task, r *kgo.Record, err error, alone bool) {
 	if fault := faultpoint.At(faultpoint.DispatcherSent); fault != nil {
 		err = fault
 	}
-	now := time.Now()
+	now := d.clock.Now()
 	d.mu.Lock()
 	g := d.targets[t.topic]
 	g.sending--
 	if err == nil || kafka.Permanent(err) {
-		if g.since = now; g.sick {
+		if g.since = time.Now(); g.sick {
 			g.sick = false
 			d.log.Info("a target answers again", zap.String("topic", t.topic))
 		}
@@ -179,7 +179,7 @@ func (d *Dispatcher) postpone(t *task, now int64) {
 // held.
 func (d *Dispatcher) setAside(t, original *task) {
 	const aside = 30_000
-	d.leave(t, exit{Exit: store.Exit{State: store.StateRetry, Pos: nowMillis() + aside, Attempt: original.attempt, Lane: t.lane}})
+	d.leave(t, exit{Exit: store.Exit{State: store.StateRetry, Pos: d.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
 }
 
 func (d *Dispatcher) bury(t *task, kind, reason string) {
@@ -193,7 +193,7 @@ func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
 	d.metrics.dead.WithLabelValues(kind).Inc()
 	d.leave(t, exit{
 		Exit: store.Exit{State: store.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &store.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
-			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: nowMillis(), Body: t.body}},
+			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: d.clock.Millis(), Body: t.body}},
 		event: schemas.Event{State: schemas.StateDead, Attempt: t.attempt, Reason: reason},
 	})
 }
@@ -205,7 +205,7 @@ func (d *Dispatcher) leave(t *task, e exit) {
 	if !store.Tells(t.settings.Events, e.event.State) || e.event.State == "" {
 		e.event = schemas.Event{}
 	} else {
-		e.event.Topic, e.event.ID, e.event.Due, e.event.At = t.topic, t.id, t.due, nowMillis()
+		e.event.Topic, e.event.ID, e.event.Due, e.event.At = t.topic, t.id, t.due, d.clock.Millis()
 	}
 	if t.status == staged || t.status == sending {
 		d.unstage(t)
@@ -235,7 +235,7 @@ func (d *Dispatcher) checkTargets() {
 				}
 			}
 		}
-		now := nowMillis()
+		now := d.clock.Millis()
 		for _, t := range g.waiting {
 			d.postpone(t, now)
 		}

@@ -21,7 +21,7 @@ func (d *Dispatcher) retireLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		before := time.Now().Add(-d.cfg.Retention).UnixMilli()
+		before := d.clock.Now().Add(-d.cfg.Retention).UnixMilli()
 		for _, slot := range d.retirable() {
 			for n := bite; n == bite && ctx.Err() == nil; sleep(ctx, pause) {
 				var err error

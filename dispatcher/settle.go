@@ -119,7 +119,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 	case o.err != nil:
 		d.metrics.retries.Inc()
 		d.log.Debug("the producer gave a task back", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
-		d.postpone(t, nowMillis())
+		d.postpone(t, d.clock.Millis())
 	case t.settings.Ack == schemas.AckReport:
 		d.metrics.delivered.Inc()
 		d.leave(t, awaitReport(t, o.at))
@@ -172,7 +172,7 @@ func (d *Dispatcher) answeredLate(o outcome) {
 
 // tellDelivered sends the events of a delivery; it counts as settled once they are acknowledged.
 func (d *Dispatcher) tellDelivered(ctx context.Context, t *task) {
-	now := nowMillis()
+	now := d.clock.Millis()
 	event := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: now, Attempt: t.attempt + 1, Lateness: max(now-t.at, 0)}
 	if store.Tells(t.settings.Events, event.State) {
 		d.client.Produce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, event), nil)
@@ -237,7 +237,7 @@ func (d *Dispatcher) settleOnce(ctx context.Context, done []store.Done, exits []
 	if err := faultpoint.At(faultpoint.DispatcherNoted); err != nil {
 		return store.Settled{}, err
 	}
-	result, err := d.store.Settle(ctx, done, exits, events, nowMillis())
+	result, err := d.store.Settle(ctx, done, exits, events, d.clock.Millis())
 	if err != nil {
 		return result, err
 	}
@@ -334,7 +334,7 @@ func (d *Dispatcher) afterSettle(ctx context.Context, done []store.Done, result 
 	for i, c := range done {
 		trim[i] = index.SlotPos{Slot: c.Slot, Pos: c.To}
 	}
-	horizon := nowMillis() + d.cfg.Window.Milliseconds()
+	horizon := d.clock.Millis() + d.cfg.Window.Milliseconds()
 	var add []index.Entry
 	for _, m := range result.Moved {
 		if m.Pos <= horizon {

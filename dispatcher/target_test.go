@@ -58,7 +58,7 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 // A task that was set aside unanswered, and is claimed again while it still is, must not be sent beside itself.
 func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	t.Parallel()
-	d := &Dispatcher{cfg: Config{}, stuck: map[int64]*task{}, targets: map[string]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick()}
+	d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, stuck: map[int64]*task{}, targets: map[string]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick()}
 	l := &line{slot: 0, epoch: 5}
 	original := &task{line: l, seq: 9, attempt: 2, status: left}
 	d.stuck[9] = original

@@ -48,7 +48,7 @@ func (s *Scanner) feedIndex(ctx context.Context) {
 func (s *Scanner) updateIndex(ctx context.Context, done store.Applied) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	now := nowMillis()
+	now := s.clock.Millis()
 	wake := map[int]int64{}
 	add := make([]index.Entry, 0, len(done.Added))
 	for _, p := range done.Added {

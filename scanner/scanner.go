@@ -73,6 +73,7 @@ func def[T comparable](field *T, value T) {
 type Scanner struct {
 	cfg     Config
 	store   *store.Store
+	clock   *store.Clock
 	index   *index.Index
 	log     *zap.Logger
 	metrics *metrics
@@ -88,7 +89,7 @@ type Scanner struct {
 // New checks the configuration and makes the clients; the consumer begins to join its group. Nothing is taken before Run.
 func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Scanner, error) {
 	cfg = cfg.withDefaults()
-	s := &Scanner{cfg: cfg, store: st, index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
+	s := &Scanner{cfg: cfg, store: st, clock: st.NewClock(), index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
 	var err error
 	if s.producer, err = kafka.NewProducer(kcfg, log); err != nil {
 		return nil, err
@@ -126,10 +127,14 @@ func (s *Scanner) Ready(ctx context.Context) error {
 func (s *Scanner) Run(ctx context.Context) error {
 	defer s.producer.Close()
 	defer s.consumer.Close()
+	if err := s.clock.Start(ctx); err != nil {
+		return nil // told to stop before the database was there
+	}
 	// What is at hand when ctx ends is still stored and told, within the time that remains to work.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	helpers, helping := errgroup.WithContext(work)
+	helpers.Go(func() error { s.clock.Run(helping); return nil })
 	helpers.Go(func() error { s.feedIndex(helping); return nil })
 	helpers.Go(func() error { s.telling.run(helping); return nil })
 	helpers.Go(func() error { s.resolve(ctx); return nil })
@@ -195,8 +200,6 @@ func workerOf(topic string, partition int32, n int) int {
 	}
 	return int(h % uint32(n))
 }
-
-func nowMillis() int64 { return time.Now().UnixMilli() }
 
 // retry runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s: bad world, keep and try again.
 func (s *Scanner) retry(ctx context.Context, what string, f func() error) error {

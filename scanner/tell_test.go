@@ -25,7 +25,7 @@ func TestLeftoversAreToldWhenSeenTwice(t *testing.T) {
 	r.Timestamp = time.Now()
 	change, ok := s.decode(src.ID, r)
 	require.True(t, ok)
-	_, err = f.store.Apply(t.Context(), store.Batch{Advance: []store.Advance{{Source: src.ID, From: 0, To: 1}}, Changes: []store.Change{change}}, nowMillis())
+	_, err = f.store.Apply(t.Context(), store.Batch{Advance: []store.Advance{{Source: src.ID, From: 0, To: 1}}, Changes: []store.Change{change}}, time.Now().UnixMilli())
 	require.NoError(t, err)
 
 	seen := s.telling.leftovers(t.Context(), nil)
