@@ -160,7 +160,7 @@ func TestScheduleGivesUpWaiting(t *testing.T) {
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.stdout, "scheduled a for orders")
 	require.Contains(t, r.stderr, "(--timeout): a is in notyet.intake/")
-	require.Contains(t, r.stderr, "nothing was heard of it")
+	require.Contains(t, r.stderr, "nothing was heard of it. It goes on: `notyet get`")
 
 	require.Eventually(t, func() bool {
 		r = d.cmd(t, "get", "-t", "orders", "--id", "a", "--json")

@@ -232,7 +232,8 @@ func (c *scheduleCmd) await(a *app, results *tail, p api.Published, began time.T
 		found, err := results.until(ctx, func(e event) bool { return e.about(p.Topic, p.ID) })
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("no end by %s (--timeout): %s is in %s/%d at offset %d, due %s; %s", stamp(until.UnixMilli()), plain(p.ID), p.Intake, p.Partition, p.Offset, stamp(p.Due), known)
+			return fmt.Errorf("no end by %s (--timeout): %s is in %s/%d at offset %d, due %s; %s. It goes on: `%s get` tells how far it is",
+				stamp(until.UnixMilli()), plain(p.ID), p.Intake, p.Partition, p.Offset, stamp(p.Due), known, a.program)
 		}
 		if err != nil {
 			return err
