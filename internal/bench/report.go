@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -27,6 +28,7 @@ type Peer struct {
 
 // Lines are what a file of results holds.
 type Lines struct {
+	About []string // {"about": "…"}: where and how it was measured
 	Runs  []Result
 	Peers []Peer
 }
@@ -41,24 +43,38 @@ func ReadLines(r io.Reader) (Lines, error) {
 		if len(text) == 0 {
 			continue
 		}
-		var peer Peer
-		var run Result
-		err := json.Unmarshal(text, &peer)
-		if err == nil && peer.Peer != "" {
-			out.Peers = append(out.Peers, peer)
-			continue
+		if err := out.add(text); err != nil {
+			return out, fmt.Errorf("line %d: %w", n, err)
 		}
-		if err := json.Unmarshal(text, &run); err != nil || run.Shape == "" {
-			return out, fmt.Errorf("line %d is no result of notyet bench --json: %w", n, err)
-		}
-		out.Runs = append(out.Runs, run)
 	}
 	return out, lines.Err()
+}
+
+func (l *Lines) add(text []byte) error {
+	var kind struct{ About, Peer, Shape string }
+	if err := json.Unmarshal(text, &kind); err != nil {
+		return err
+	}
+	switch {
+	case kind.About != "":
+		l.About = append(l.About, kind.About)
+		return nil
+	case kind.Peer != "":
+		l.Peers = append(l.Peers, Peer{})
+		return json.Unmarshal(text, &l.Peers[len(l.Peers)-1])
+	case kind.Shape != "":
+		l.Runs = append(l.Runs, Result{})
+		return json.Unmarshal(text, &l.Runs[len(l.Runs)-1])
+	}
+	return errors.New("it is no result: those have a shape")
 }
 
 // Markdown is the goals with what was measured, then every run, then the peers.
 func (l Lines) Markdown() string {
 	var b strings.Builder
+	for _, a := range l.About {
+		b.WriteString(a + ".\n\n")
+	}
 	b.WriteString("| what | goal | measured | of the goal | met |\n|---|---|---|---|---|\n")
 	for _, g := range goals {
 		if row := g.row(l); row != "" {
