@@ -18,6 +18,21 @@ func TestFirstMemberGetsAllSlots(t *testing.T) {
 	})
 }
 
+// A process that comes back under its id is shared anew, though nobody else is there and nothing moves: its predecessor's
+// epoch may be in use still, or be given back.
+func TestRestartUnderOneIDTakesAnEpoch(t *testing.T) {
+	onBoth(t, func(e *ensemble) {
+		first := e.start("a")
+		e.settle(first)
+		before := first.Current()
+		first.leave()
+		again := e.start("a")
+		e.settle(again)
+		require.Greater(e.t, again.Current().Epoch, before.Epoch)
+		require.Equal(e.t, before.Slots, again.Current().Slots)
+	})
+}
+
 func TestJoiningMovesOnlyWhatMustMove(t *testing.T) {
 	onBoth(t, func(e *ensemble) {
 		a := e.start("a")

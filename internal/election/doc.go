@@ -6,7 +6,8 @@ trust make it rare that two members try the same slot, and bound how long a slot
 # Znodes
 
 	/notyet/members/_c_<guid>-m-<sequence>   a candidate, ephemeral: {"id","instance","started"}
-	/notyet/assignment                       {"epoch","members","owners"}; owners[slot] is an index into members
+	/notyet/assignment                       {"epoch","members","owners","instances"}; owners[slot] is an index into
+	                                         members, instances are the process starts behind them
 
 A member is an id; it may have two candidates for a while (the newer one, and that of a session that has not expired yet),
 and counts once. The oldest candidate leads. It watches the members; each other one watches the candidate before its own, and
@@ -46,7 +47,8 @@ own candidate is gone anyhow.
 
 # Leading
 
-The leader compares the published assignment with who is alive and how many slots there are (asked every W). If they differ it
+The leader compares the published assignment with who is alive, by id and process start, and how many slots there are (asked
+every W). If they differ it
 takes an epoch from the database, computes even shares that move as little as possible, and writes them under two conditions
 that the ensemble judges in one step: its own candidate exists, and nobody has written since it read. Newcomers wait 200 ms for
 others; a departure does not wait. Questions to the database run beside the rounds.
@@ -69,6 +71,7 @@ others; a departure does not wait. Questions to the database run beside the roun
 	the assignment is unreadable      ignored, replaced by the leader
 	the database is away              members stay trusted and keep their slots; slots of the dead wait for an epoch
 	the database was set back         an epoch that does not rise is refused and the next one taken, until it rises
+	a member is started again         its new process start gets a new epoch, though nothing moves; until then it has no slots
 	two processes have one id         the later one waits, untrusted, until the earlier one's candidate is gone
 	somebody deletes a candidate      its member is untrusted at the next round and joins again
 

@@ -51,7 +51,7 @@ func (l *leader) act(s snapshot) (time.Duration, error) {
 		l.ask(false)
 	}
 	alive := memberIDs(s.candidates)
-	if l.slots <= 0 || l.fits(s.sharing, alive) {
+	if l.slots <= 0 || l.fits(s.sharing, alive, instancesOf(alive, s.candidates)) {
 		l.joins = time.Time{}
 		return l.t.window, nil
 	}
@@ -65,8 +65,8 @@ func (l *leader) act(s snapshot) (time.Duration, error) {
 	return l.t.window, l.publish(s, alive)
 }
 
-func (l *leader) fits(s sharing, alive []string) bool {
-	return s.Epoch > 0 && len(s.Owners) == l.slots && slices.Equal(s.Members, alive)
+func (l *leader) fits(s sharing, alive, instances []string) bool {
+	return s.Epoch > 0 && len(s.Owners) == l.slots && slices.Equal(s.Members, alive) && slices.Equal(s.Instances, instances)
 }
 
 // holdBack returns how long newcomers have to wait still. Nobody waits if a member has left or the slots have changed.
@@ -99,6 +99,7 @@ func (l *leader) publish(s snapshot, alive []string) error {
 		prev = l.t.z.view.sharing() // the ensemble was wiped: still move as little as possible
 	}
 	next := newSharing(l.epoch, alive, assign(prev.owners(), alive, l.slots))
+	next.Instances = instancesOf(alive, s.candidates)
 	data, err := json.Marshal(next)
 	if err != nil {
 		return fmt.Errorf("encoding the assignment: %w", err)

@@ -37,7 +37,7 @@ func TestSharingAfterAWipeStartsFromMemory(t *testing.T) {
 		l := newLeader(term)
 		l.slots, l.epoch = 4, 5
 		require.NoError(e.t, l.publish(s, []string{"a", "b"}))
-		require.Equal(e.t, sharing{Epoch: 5, Members: []string{"a", "b"}, Owners: owners}, e.published())
+		require.Equal(e.t, sharing{Epoch: 5, Members: []string{"a", "b"}, Owners: owners, Instances: []string{term.z.instance, ""}}, e.published())
 	})
 }
 

@@ -9,9 +9,10 @@ import (
 
 // view is what a member knows. One term at a time writes to it; everybody reads.
 type view struct {
-	member string
-	log    *zap.Logger
-	watch  chan struct{}
+	member   string
+	instance string
+	log      *zap.Logger
+	watch    chan struct{}
 
 	mu      sync.Mutex
 	shared  sharing         // newest adopted; its epoch never falls
@@ -22,8 +23,8 @@ type view struct {
 	expiry  *time.Timer     // fires when the window ends
 }
 
-func newView(member string, log *zap.Logger) *view {
-	v := &view{member: member, log: log, watch: make(chan struct{}, 1)}
+func newView(member, instance string, log *zap.Logger) *view {
+	v := &view{member: member, instance: instance, log: log, watch: make(chan struct{}, 1)}
 	v.expiry = time.AfterFunc(time.Hour, v.lapsed)
 	v.expiry.Stop()
 	return v
@@ -38,7 +39,7 @@ func (v *view) apply(sent time.Time, window time.Duration, s sharing, members []
 	v.heard, v.window = sent, window
 	v.expiry.Reset(window - time.Since(sent))
 	if s.Epoch > v.shared.Epoch {
-		v.shared, v.current = s, s.of(v.member)
+		v.shared, v.current = s, s.of(v.member, v.instance)
 		changed = true
 		v.log.Info("new slot assignment", zap.Int64("epoch", s.Epoch), zap.Int("slots", len(v.current.Slots)), zap.Int("members", len(s.Members)))
 	}

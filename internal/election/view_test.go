@@ -21,7 +21,7 @@ func signalled(v *view) bool {
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, v *view)) {
-	synctest.Test(t, func(t *testing.T) { test(t, newView("a", zap.NewNop())) })
+	synctest.Test(t, func(t *testing.T) { test(t, newView("a", "this", zap.NewNop())) })
 }
 
 func TestTrustIsCountedFromTheRequest(t *testing.T) {
@@ -109,5 +109,9 @@ func TestAdoptedEpochNeverFalls(t *testing.T) {
 		require.Equal(t, []int{0, 2}, v.assignment().Slots)
 		v.apply(time.Now(), window, sharing{Epoch: 6, Members: both, Owners: []int{1, 1, 1}}, both)
 		require.Equal(t, Assignment{Epoch: 6, Members: both}, v.assignment())
+		v.apply(time.Now(), window, sharing{Epoch: 7, Members: both, Owners: []int{0, 0, 1}, Instances: []string{"an earlier one", "b"}}, both)
+		require.Equal(t, Assignment{Epoch: 7, Members: both}, v.assignment(), "meant for another process of this id")
+		v.apply(time.Now(), window, sharing{Epoch: 8, Members: both, Owners: []int{0, 0, 1}, Instances: []string{"this", "b"}}, both)
+		require.Equal(t, Assignment{Epoch: 8, Slots: []int{0, 1}, Members: both}, v.assignment())
 	})
 }

@@ -42,6 +42,9 @@ type sharing struct {
 	Epoch   int64    `json:"epoch"`
 	Members []string `json:"members"`
 	Owners  []int    `json:"owners"` // by slot: index into Members
+	// Instances are the process starts behind Members. A new one under a known id gets a new epoch, so that it can take the
+	// slots and what is left of its predecessor cannot use them.
+	Instances []string `json:"instances,omitempty"`
 }
 
 // newSharing writes down who owns what; every slot must have an owner among members, which must be sorted.
@@ -64,6 +67,9 @@ func decodeSharing(data []byte) (sharing, error) {
 	if s.Epoch <= 0 {
 		return sharing{}, fmt.Errorf("decoding the assignment: epoch %d", s.Epoch)
 	}
+	if s.Instances != nil && len(s.Instances) != len(s.Members) {
+		return sharing{}, fmt.Errorf("decoding the assignment: %d instances of %d members", len(s.Instances), len(s.Members))
+	}
 	for slot, i := range s.Owners {
 		if i < 0 || i >= len(s.Members) {
 			return sharing{}, fmt.Errorf("decoding the assignment: slot %d is owned by member number %d of %d", slot, i, len(s.Members))
@@ -80,11 +86,11 @@ func (s sharing) owners() map[int]string {
 	return m
 }
 
-// of is the sharing as one member sees it.
-func (s sharing) of(member string) Assignment {
+// of is the sharing as one member sees it. What is meant for another process start of its id is not for it.
+func (s sharing) of(member, instance string) Assignment {
 	a := Assignment{Epoch: s.Epoch, Members: s.Members}
 	for slot, i := range s.Owners {
-		if s.Members[i] == member {
+		if s.Members[i] == member && (s.Instances == nil || s.Instances[i] == instance) {
 			a.Slots = append(a.Slots, slot)
 		}
 	}
@@ -112,6 +118,17 @@ func sequence(name string) (int32, bool) {
 // bySequence orders candidates by age; the difference of wrapped numbers is right as long as those alive are less than
 // 2^31 apart.
 func bySequence(a, b candidate) int { return int(a.seq - b.seq) }
+
+// instancesOf are the process starts behind ids: of several candidates of one id the oldest's, since the others step back.
+func instancesOf(ids []string, cs []candidate) []string {
+	out := make([]string, len(ids))
+	for _, c := range slices.Backward(slices.SortedFunc(slices.Values(cs), bySequence)) {
+		if i, ok := slices.BinarySearch(ids, c.ID); ok {
+			out[i] = c.Instance
+		}
+	}
+	return out
+}
 
 // memberIDs are the ids behind the candidates, sorted, each once: an id may have a left-over candidate for a while.
 func memberIDs(cs []candidate) []string {

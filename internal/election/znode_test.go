@@ -42,14 +42,15 @@ func TestSharingRoundTrip(t *testing.T) {
 	back, err := decodeSharing(data)
 	require.NoError(t, err)
 	require.Equal(t, s, back)
-	require.Equal(t, Assignment{Epoch: 7, Slots: []int{0, 2}, Members: []string{"a", "b"}}, back.of("b"))
-	require.Equal(t, Assignment{Epoch: 7, Members: []string{"a", "b"}}, back.of("stranger"))
+	require.Equal(t, Assignment{Epoch: 7, Slots: []int{0, 2}, Members: []string{"a", "b"}}, back.of("b", ""))
+	require.Equal(t, Assignment{Epoch: 7, Members: []string{"a", "b"}}, back.of("stranger", ""))
 }
 
 func FuzzDecodeSharing(f *testing.F) {
 	f.Add([]byte(``))
 	f.Add([]byte(`{"epoch":7,"members":["a","b"],"owners":[1,0,1]}`))
 	f.Add([]byte(`{"epoch":7,"members":["a"],"owners":[1]}`))
+	f.Add([]byte(`{"epoch":7,"members":["a"],"owners":[0],"instances":[]}`))
 	f.Add([]byte(`{"epoch":7,"members":["a"],"owners":[-1]}`))
 	f.Add([]byte(`{"epoch":-7}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -60,6 +61,6 @@ func FuzzDecodeSharing(f *testing.F) {
 		}
 		require.Len(t, s.owners(), len(s.Owners))
 		require.GreaterOrEqual(t, s.Epoch, int64(0))
-		s.of("a")
+		s.of("a", "")
 	})
 }

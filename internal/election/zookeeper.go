@@ -40,14 +40,15 @@ func NewZooKeeper(cfg Config, epochs Epochs, log *zap.Logger) (*ZooKeeper, error
 		log = zap.NewNop()
 	}
 	log = log.With(zap.String("member", cfg.MemberID))
+	instance := uuid.NewString()
 	return &ZooKeeper{
 		cfg:      cfg,
 		epochs:   epochs,
 		log:      log,
 		paths:    pathsUnder(cfg.Root),
-		instance: uuid.NewString(),
+		instance: instance,
 		started:  time.Now().UnixMilli(),
-		view:     newView(cfg.MemberID, log),
+		view:     newView(cfg.MemberID, instance, log),
 	}, nil
 }
 
