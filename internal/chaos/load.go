@@ -57,7 +57,7 @@ func (l *load) run(ctx context.Context, rate int) {
 			break
 		}
 		for queue.Len() > 0 && queue.all[0].at <= now {
-			l.send(heap.Pop(queue).(planned).op)
+			l.send(queue.next().op)
 		}
 	}
 	l.sent.Wait()
@@ -128,6 +128,9 @@ func (a *agenda) add(more []planned) {
 		heap.Push(a, p)
 	}
 }
+
+// next takes out what comes first.
+func (a *agenda) next() planned { return heap.Pop(a).(planned) }
 
 func (a *agenda) Len() int { return len(a.all) }
 

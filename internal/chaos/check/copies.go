@@ -110,7 +110,7 @@ func (c *checker) byArrival() []*history.Delivery {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 	})
 	for _, d := range all {
-		if d.Attempt == 1 && !seen[d.Op] && c.ops[d.Op] != nil {
+		if o := c.ops[d.Op]; d.Attempt == 1 && !seen[d.Op] && o != nil && o.Accepted > 0 {
 			seen[d.Op] = true
 			c.firsts = append(c.firsts, d)
 		}

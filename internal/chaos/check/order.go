@@ -26,7 +26,7 @@ func (c *checker) judgeOrder() {
 	for _, d := range c.byArrival() {
 		o := c.ops[d.Op]
 		// A request about a known task may have to wait for the outcome of a delivery before it is placed.
-		if len(c.lives[ident{d.Topic, d.ID}].ops) > 1 || stored(o)+ahead > o.DueAt() {
+		if len(c.lives[ident{o.Topic, c.identity(o)}].ops) > 1 || stored(o)+ahead > o.DueAt() {
 			continue
 		}
 		c.Figures.Ordered++

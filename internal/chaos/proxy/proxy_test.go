@@ -1,0 +1,167 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// echo is a server that sends back what it gets.
+func echo(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// talker is a client that sends lines and counts what comes back.
+type talker struct {
+	t     *testing.T
+	conn  net.Conn
+	lines chan string // closed with the connection
+}
+
+func talk(t *testing.T, p *Proxy) *talker {
+	conn, err := net.Dial("tcp", p.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	c := &talker{t, conn, make(chan string, 16)}
+	go func() {
+		defer close(c.lines)
+		for in := bufio.NewScanner(conn); in.Scan(); {
+			c.lines <- in.Text()
+		}
+	}()
+	return c
+}
+
+func (c *talker) say(line string) {
+	_, err := c.conn.Write([]byte(line + "\n"))
+	require.NoError(c.t, err)
+}
+
+func (c *talker) hears(line string) {
+	select {
+	case got := <-c.lines:
+		require.Equal(c.t, line, got)
+	case <-time.After(10 * time.Second):
+		require.Fail(c.t, "nothing came back", line)
+	}
+}
+
+func (c *talker) hearsNothing() {
+	select {
+	case got, open := <-c.lines:
+		require.Fail(c.t, "something came", "%q %v", got, open)
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+func startEcho(t *testing.T) *Proxy {
+	p, err := Start(echo(t))
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func TestProxyForwards(t *testing.T) {
+	p := startEcho(t)
+	c := talk(t, p)
+	c.say("hello")
+	c.hears("hello")
+	require.Zero(t, p.Hurt())
+}
+
+func TestFreezeHoldsBackAndLetsGo(t *testing.T) {
+	for _, d := range []Direction{ToServer, ToClient, Both} {
+		p := startEcho(t)
+		c := talk(t, p)
+		p.Freeze(d)
+		c.say("hello")
+		c.hearsNothing()
+		require.Positive(t, p.Hurt())
+		p.Heal()
+		c.hears("hello")
+	}
+}
+
+func TestDropLosesForGood(t *testing.T) {
+	p := startEcho(t)
+	c := talk(t, p)
+	p.Drop(ToClient)
+	c.say("lost")
+	require.Eventually(t, func() bool { return p.Hurt() > 0 }, 10*time.Second, time.Millisecond)
+	p.Heal() // breaks the connection, whose stream has a hole
+	_, open := <-c.lines
+	require.False(t, open)
+	c = talk(t, p)
+	c.say("again")
+	c.hears("again")
+}
+
+func TestCutRefusesUntilHealed(t *testing.T) {
+	p := startEcho(t)
+	c := talk(t, p)
+	c.say("hello")
+	c.hears("hello")
+	p.Cut()
+	_, open := <-c.lines
+	require.False(t, open)
+	_, open = <-talk(t, p).lines
+	require.False(t, open)
+	p.Heal()
+	c = talk(t, p)
+	c.say("back")
+	c.hears("back")
+}
+
+func TestDelayHoldsUp(t *testing.T) {
+	p := startEcho(t)
+	c := talk(t, p)
+	p.Delay(30 * time.Millisecond)
+	begin := time.Now()
+	c.say("slow")
+	c.hears("slow")
+	require.GreaterOrEqual(t, time.Since(begin), 60*time.Millisecond)
+}
+
+// TestKafkaClientsComeThroughTheProxy: not only their first connection, but all that a broker's answers lead to.
+func TestKafkaClientsComeThroughTheProxy(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "topic"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	p, err := StartKafka(cluster.ListenAddrs()[0])
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	client, err := kgo.NewClient(kgo.SeedBrokers(p.Addr()), kgo.DefaultProduceTopic("topic"), kgo.ConsumerGroup("group"), kgo.ConsumeTopics("topic"))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, client.ProduceSync(ctx, kgo.StringRecord("hello")).FirstErr())
+	require.Len(t, client.PollFetches(ctx).Records(), 1)
+	_, port, err := net.SplitHostPort(p.Addr())
+	require.NoError(t, err)
+	brokers, err := kadm.NewClient(client).ListBrokers(ctx)
+	require.NoError(t, err)
+	require.Len(t, brokers, 1)
+	require.Equal(t, port, strconv.Itoa(int(brokers[0].Port)))
+}
