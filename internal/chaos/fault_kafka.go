@@ -72,19 +72,26 @@ func (b *breaker) letters(topic string) int64 {
 	return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE topic = ?", topic)
 }
 
+// limitPadding makes each record of the limited topic larger than the lowered limit, and smaller than the usual one.
+const (
+	limitPadding = 6000
+	loweredLimit = 3000
+	usualLimit   = 1_048_588 // Kafka's default
+)
+
 // lowerLimit lets a topic refuse what it took before: those tasks die, and nobody else.
 func lowerLimit(b *breaker) error {
 	before := b.letters(limitTopic)
 	b.load.spread(limitTopic, 200, 6*time.Second)
 	b.wait(time.Second)
 	b.began(limitTopic)
-	if err := b.limit(1000); err != nil {
+	if err := b.limit(loweredLimit); err != nil {
 		return err
 	}
 	died := b.until(40*time.Second, func() bool { return b.letters(limitTopic) > before })
 	b.wait(b.between(0, 2*time.Second))
 	b.evidence(died, "%d dead letters by then", b.letters(limitTopic)-before)
-	return b.limit(1_048_588)
+	return b.limit(usualLimit)
 }
 
 func (b *breaker) limit(bytes int) error {

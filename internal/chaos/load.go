@@ -69,7 +69,7 @@ func (l *load) send(op history.Op) {
 	op.At = time.Now().UnixMilli()
 	padding := rand.New(rand.NewPCG(l.seed, uint64(-op.N))).IntN(200)
 	if op.Topic == limitTopic {
-		padding = 6000
+		padding = limitPadding
 	}
 	l.sent.Add(1)
 	l.client.Produce(context.Background(), record(&op, padding), func(_ *kgo.Record, err error) {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -165,19 +165,20 @@ func commit(root string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Explain writes the findings, and the whole story of the first few tasks that they are about.
-func (r *Report) Explain(out *os.File) {
-	const most = 40
-	told := map[string]bool{}
-	for i, f := range r.Result.Findings {
-		if i == most {
-			fmt.Fprintf(out, "… and %d more\n", len(r.Result.Findings)-most)
-			break
+// Explain writes the findings, and the whole story of the first tasks that they are about.
+func (r *Report) Explain(out io.Writer) {
+	const most, stories = 10, 2 // of each invariant
+	count := map[string]int{}
+	for _, f := range r.Result.Findings {
+		count[f.Invariant]++
+		if n := count[f.Invariant]; n <= most {
+			fmt.Fprintln(out, f)
+			if f.ID != "" && n <= stories {
+				check.Story(out, r.History, f.Topic, f.ID)
+			}
 		}
-		fmt.Fprintln(out, f)
-		if f.ID != "" && len(told) < 5 && !told[f.Topic+"/"+f.ID] {
-			told[f.Topic+"/"+f.ID] = true
-			check.Story(out, r.History, f.Topic, f.ID)
-		}
+	}
+	if len(count) > 0 {
+		fmt.Fprintf(out, "findings: %s\n", counts(count))
 	}
 }

@@ -35,7 +35,7 @@ func TestTinyRun(t *testing.T) {
 	require.Zero(t, f.Lost)
 	require.GreaterOrEqual(t, f.Earliest, int64(0))
 	require.Positive(t, f.Indexed)
-	for _, fate := range []string{"delivered", "replaced", "stale", "cancelled", "rejected", "pending", "dead"} {
+	for _, fate := range []string{"delivered", "replaced", "stale", "cancelled", "rejected", "pending"} {
 		require.Positive(t, f.Fates[fate], fate)
 	}
 	for _, phase := range check.Phases {

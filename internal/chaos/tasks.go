@@ -133,7 +133,7 @@ func resident(r *rand.Rand, s history.Op, now int64) history.Op {
 
 // record writes an op as an intake record, and its hash into the op.
 func record(op *history.Op, padding int) *kgo.Record {
-	r := &kgo.Record{Topic: intakeTopic, Key: []byte(op.Key), Value: []byte("op=" + strconv.FormatInt(op.N, 10) + " " + strings.Repeat("x", padding))}
+	r := &kgo.Record{Topic: intakeTopic, Key: []byte(op.Key), Value: noise([]byte("op="+strconv.FormatInt(op.N, 10)+" "), op.N, padding)}
 	add := func(name, value string) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
 	}
@@ -172,6 +172,15 @@ func record(op *history.Op, padding int) *kgo.Record {
 	r.Headers = append(r.Headers, own...)
 	op.Hash = bodyHash(r.Key, r.Value, own)
 	return r
+}
+
+// noise appends bytes that do not compress: brokers judge the size of what was compressed.
+func noise(value []byte, n int64, size int) []byte {
+	r := rand.New(rand.NewPCG(uint64(n), 0))
+	for range size {
+		value = append(value, byte(r.Uint32()))
+	}
+	return value
 }
 
 func bodyHash(key, value []byte, headers []kgo.RecordHeader) uint64 {

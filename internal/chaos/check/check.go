@@ -22,10 +22,10 @@ import (
 // Bounds are what is tolerated, in ms. The zero value takes the defaults.
 type Bounds struct {
 	Late     int64 // a task that is later than this is late. Default 1000
-	Recovery int64 // from a fault's end until no task is late any more. Default 60000
+	Recovery int64 // from a fault's end until no task is late any more, and for one task while nothing is broken. Default 60000
 	Copies   int64 // from a fault's end until the last copy that it explains. Default 45000
 	Window   int64 // in calm, how far behind the earliest instant a redelivery may be. Default 3000
-	Flood    int64 // how late, at p99, tasks beside a burst may be. Default 5000
+	Flood    int64 // how much later than in calm, at p99, tasks beside a burst may be. Default 5000
 }
 
 func (b Bounds) withDefaults() Bounds {

@@ -10,11 +10,10 @@ import (
 // lead is how long before a fault a task may be due and still be hit by it, in ms: one that is late is on its way so long.
 const lead = 1500
 
-// judgeLateness is I12: after each fault lateness returns under its bound, and in calm it stays there; and I13: beside a
-// burst of one target the others stay bounded.
+// judgeLateness is I12: after each fault lateness returns under its bound, no task stays stuck, and in calm none is late;
+// and I13: beside a burst of one target the others stay bounded.
 func (c *checker) judgeLateness() {
-	firsts := slices.Clone(c.byArrival())
-	slices.SortStableFunc(firsts, func(a, b *history.Delivery) int { return cmp.Compare(c.wanted(a), c.wanted(b)) })
+	firsts := c.byArrival()
 	for i, f := range c.faults {
 		next := c.h.Run.End
 		if i+1 < len(c.faults) {
@@ -23,29 +22,40 @@ func (c *checker) judgeLateness() {
 		c.recovery(f, next, firsts)
 	}
 	for _, d := range firsts {
-		phase := c.phase(c.wanted(d))
-		late := d.At - c.wanted(d)
-		note(c.Figures.Lateness[phase], late)
-		if phase == "calm" && late > c.bounds.Recovery {
-			c.find("I12", d.Topic, d.ID, "%d ms late, and nothing was broken", late)
+		at := c.wanted(d)
+		note(c.Figures.Lateness[c.phase(at)], d.At-at)
+		if well := c.well(at, d.At); well > c.bounds.Recovery {
+			c.find("I12", d.Topic, d.ID, "%d ms late, of which nothing was broken for %d", d.At-at, well)
 		}
 	}
 	c.judgeBursts(firsts)
 }
 
+// well is how much of a span was no fault's.
+func (c *checker) well(from, to int64) int64 {
+	total := to - from
+	if total <= c.bounds.Recovery {
+		return total
+	}
+	for _, f := range c.faults {
+		total -= max(0, min(f.End, to)-max(f.Start, from))
+	}
+	return total
+}
+
 // wanted is when a task could be delivered at the earliest: as it was due, or as the intake had it.
 func (c *checker) wanted(d *history.Delivery) int64 { return max(d.Due, c.ops[d.Op].Accepted) }
 
-// recovery notes how long after a fault's end tasks were late: those that were due from its start until the next one's.
+// recovery notes when, after a fault and before the next one, the last late task came.
 func (c *checker) recovery(f *history.Fault, next int64, firsts []*history.Delivery) {
 	over := f.End
-	from, _ := slices.BinarySearchFunc(firsts, f.Start-lead, func(d *history.Delivery, at int64) int { return cmp.Compare(c.wanted(d), at) })
+	from, _ := slices.BinarySearchFunc(firsts, f.End, func(d *history.Delivery, at int64) int { return cmp.Compare(d.At, at) })
 	for _, d := range firsts[from:] {
-		if c.wanted(d) > max(next-lead, f.End) {
+		if d.At >= next {
 			break
 		}
 		if d.At-c.wanted(d) > c.bounds.Late {
-			over = max(over, d.At)
+			over = d.At
 		}
 	}
 	c.Figures.recovered[f] = over
@@ -85,7 +95,8 @@ func (c *checker) judgeBursts(firsts []*history.Delivery) {
 			}
 		}
 	}
-	if p99 := c.Figures.Beside.ValueAtQuantile(99); p99 > c.bounds.Flood {
-		c.find("I13", "", "", "beside bursts the other targets' tasks were %d ms late at p99", p99)
+	calm := c.Figures.Lateness["calm"].ValueAtQuantile(99)
+	if p99 := c.Figures.Beside.ValueAtQuantile(99); p99 > calm+c.bounds.Flood {
+		c.find("I13", "", "", "beside bursts the other targets' tasks were %d ms late at p99, %d in calm", p99, calm)
 	}
 }

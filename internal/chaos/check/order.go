@@ -26,7 +26,8 @@ func (c *checker) judgeOrder() {
 	for _, d := range c.byArrival() {
 		o := c.ops[d.Op]
 		// A request about a known task may have to wait for the outcome of a delivery before it is placed.
-		if len(c.lives[ident{o.Topic, c.identity(o)}].ops) > 1 || stored(o)+ahead > o.DueAt() {
+		// One that is refused by its topic is asked again alone.
+		if len(c.lives[ident{o.Topic, c.identity(o)}].ops) > 1 || stored(o)+ahead > o.DueAt() || o.Mortal {
 			continue
 		}
 		c.Figures.Ordered++
