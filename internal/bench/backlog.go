@@ -38,7 +38,7 @@ func (b *Bench) Backlog(ctx context.Context, n int, s Shape) (*Result, error) {
 			return 0, err
 		}
 		loads = append(loads, l)
-		at, err := b.stored(ctx, l, nil)
+		at, err := b.stored(ctx, l)
 		return float64(n) / at.Sub(l.began).Seconds(), err
 	}
 	sample := min(n, intakeSample)

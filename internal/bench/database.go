@@ -76,9 +76,8 @@ func (b *Bench) taken(ctx context.Context, topic string) (int, error) {
 	return int(n), err
 }
 
-// stored waits until every request of a load is in the database, and answers when it was; progress, if not nil, hears how
-// many are.
-func (b *Bench) stored(ctx context.Context, l *load, progress func(n int)) (time.Time, error) {
+// stored waits until every request of a load is in the database, and answers when it was.
+func (b *Bench) stored(ctx context.Context, l *load) (time.Time, error) {
 	l.mu.Lock()
 	places, first := l.places, l.first
 	l.mu.Unlock()
@@ -92,9 +91,6 @@ func (b *Bench) stored(ctx context.Context, l *load, progress func(n int)) (time
 		for p, end := range places {
 			lacking = lacking || sources[p].next < end
 			n += max(min(sources[p].next, end)-first[p], 0)
-		}
-		if progress != nil {
-			progress(int(n))
 		}
 		if !lacking {
 			return now, nil
@@ -111,12 +107,18 @@ func (b *Bench) stored(ctx context.Context, l *load, progress func(n int)) (time
 	}
 }
 
-// storedBefore is stored, or the zero time where there is no database to look at.
-func (b *Bench) storedBefore(ctx context.Context, l *load) (time.Time, error) {
+// storedBy is stored, or the zero time when that was not so at the given instant or where there is no database to look at.
+func (b *Bench) storedBy(ctx context.Context, l *load, at time.Time) (time.Time, error) {
 	if b.db == nil {
 		return time.Time{}, nil
 	}
-	return b.stored(ctx, l, nil)
+	bound, cancel := context.WithDeadline(ctx, at)
+	defer cancel()
+	stored, err := b.stored(bound, l)
+	if bound.Err() != nil && ctx.Err() == nil {
+		return time.Time{}, nil
+	}
+	return stored, err
 }
 
 // unsettled counts the tasks that are due and behind no slot's done.

@@ -30,7 +30,7 @@ func (b *Bench) Ingest(ctx context.Context, n int) (*Result, error) {
 	sent := time.Now()
 	var stored time.Time
 	if b.db != nil {
-		stored, err = b.stored(ctx, l, nil)
+		stored, err = b.stored(ctx, l)
 	} else {
 		stored, err = b.told(ctx, told, n)
 	}

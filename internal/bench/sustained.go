@@ -72,31 +72,31 @@ func (b *Bench) Sustained(ctx context.Context, v Variant, pending int, warmUp, l
 
 // press sends until the end and never has more than pending tasks outstanding.
 func (b *Bench) press(ctx context.Context, l *load, from offsets, pending int, end time.Time) error {
-	for delivered, moved := 0, time.Now(); time.Now().Before(end); {
-		now := time.Now().UnixMilli()
-		for range 500 {
-			if int(l.sent)-delivered >= pending {
-				break
+	delivered, moved, looked := 0, time.Now(), time.Now()
+	for now := time.Now(); now.Before(end); now = time.Now() {
+		if now.Sub(looked) >= look {
+			ends, err := b.ends(ctx, b.cfg.Topic)
+			if err != nil {
+				return err
 			}
-			l.send(ctx, now+1000+rand.Int64N(2000))
+			if n := ends.since(from); n > delivered {
+				delivered, moved = n, now
+			}
+			looked = now
 		}
-		if err := errors.Join(ctx.Err(), l.err()); err != nil {
-			return err
-		}
-		if int(l.sent)-delivered < pending && time.Now().UnixMilli() < now+look.Milliseconds() {
-			continue
-		}
-		ends, err := b.ends(ctx, b.cfg.Topic)
-		if err != nil {
-			return err
-		}
-		if n := ends.since(from); n > delivered {
-			delivered, moved = n, time.Now()
-		}
-		if time.Since(moved) > b.cfg.Patience {
+		if now.Sub(moved) > b.cfg.Patience {
 			return fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, delivered, l.sent, b.cfg.Patience)
 		}
-		if err := rest(ctx, look/10); err != nil {
+		room := min(pending-(int(l.sent)-delivered), 500)
+		for range room {
+			l.send(ctx, now.UnixMilli()+1000+rand.Int64N(2000))
+		}
+		if room <= 0 {
+			if err := rest(ctx, look/5); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(ctx.Err(), l.err()); err != nil {
 			return err
 		}
 	}
