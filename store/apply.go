@@ -153,9 +153,8 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 	for _, key := range b.Resolve {
 		at(key)
 	}
-	// One order for every writer, so that two of them do not lock each other out.
-	slices.SortFunc(list, func(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) })
-	return list, chunks(list, func(part []*identity) error {
+	slices.SortFunc(list, inOrder)
+	err := chunks(list, func(part []*identity) error {
 		keys := make([]any, len(part))
 		for i, id := range part {
 			keys[i] = id.key[:]
@@ -169,6 +168,38 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 		}
 		return nil
 	})
+	if renamed := renameStrangers(list); len(renamed) > 0 {
+		list = append(list, renamed...)
+		slices.SortFunc(list, inOrder)
+	}
+	return list, err
+}
+
+// inOrder is one order for every writer, so that two of them do not lock each other out.
+func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
+
+// renameStrangers takes the requests without an id out of identities that belong to a record of another source, and gives them an
+// id that names theirs. Default ids name a topic, a partition and an offset, and a topic that was deleted and made again
+// has them all a second time: what is pending from before must not be replaced.
+func renameStrangers(list []*identity) (renamed []*identity) {
+	for _, id := range list {
+		if id.before == nil {
+			continue
+		}
+		theirs, _ := SplitSeq(id.before.Seq)
+		id.changes = slices.DeleteFunc(id.changes, func(c Change) bool {
+			ours, _ := SplitSeq(c.Seq)
+			if c.Request == nil || c.Request.GivenID || c.Request.Op != schemas.OpSchedule || ours == theirs {
+				return false
+			}
+			r := *c.Request
+			r.ID = fmt.Sprintf("%s@%d", r.ID, ours)
+			c.Request = &r
+			renamed = append(renamed, &identity{key: Ident(r.Topic, r.ID), changes: []Change{c}})
+			return true
+		})
+	}
+	return renamed
 }
 
 // splitFresh decides the common case ahead of any lock: identities of which nothing is known and that are only scheduled.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
 )
 
 func TestSeq(t *testing.T) {
@@ -133,5 +135,32 @@ func TestABatchWhoseReplyWasLost(t *testing.T) {
 		untold, err := s.Untold(s.ctx, []int{src.ID}, 10)
 		require.NoError(t, err)
 		require.Len(t, untold, 1, "and the events are still there to be told")
+	})
+}
+
+// A topic that was deleted and made again has the same offsets, and so the same default ids: they must not replace each other.
+func TestDefaultIDsOfATopicThatWasMadeAnew(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		byDefault := func(what string) *schemas.Request {
+			r := s.schedule("in/0/7", value(what))
+			r.GivenID = false
+			return r
+		}
+		s.do(byDefault("old"))
+		var err error
+		s.source, err = s.Source(s.ctx, "in", [16]byte{2}, 0, 0)
+		require.NoError(t, err)
+		s.offset = 0
+
+		events := s.do(byDefault("new"), s.cancel("other"))
+		require.Len(t, events, 2)
+		require.Equal(t, "old", string(s.body("in/0/7").Value))
+		require.Equal(t, "new", string(s.body("in/0/7@17").Value))
+		require.Equal(t, schemas.StateScheduled, events[0].State)
+		require.Equal(t, "in/0/7@17", events[0].ID)
+
+		require.Equal(t, schemas.StateScheduled, s.answer(s.schedule("in/0/7", value("replaced"))), "who names the id means the task")
+		require.Equal(t, "replaced", string(s.body("in/0/7").Value))
+		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("in/0/7@17")))
 	})
 }
