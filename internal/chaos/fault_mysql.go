@@ -1,8 +1,13 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -86,4 +91,80 @@ func (b *breaker) contend() error {
 	}
 	b.wait(b.between(50*time.Millisecond, 800*time.Millisecond))
 	return nil
+}
+
+// restoreMySQL sets the database back to a copy that is some seconds old, and follows the procedure for that: everything
+// is stopped, the database restored, what the send logs and topics prove is settled, and everything is started again.
+func restoreMySQL(b *breaker) error {
+	data, backup := b.Servers.home(mysqlServer)+"/data", filepath.Join(b.dir, "backup")
+	b.began(mysqlServer)
+	if err := b.Servers.Down(b.ctx, mysqlServer); err != nil {
+		return err
+	}
+	if err := replace(data, backup); err != nil {
+		return err
+	}
+	if err := b.Servers.Up(b.ctx, mysqlServer); err != nil {
+		return err
+	}
+	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
+	from := stored()
+	grown := b.until(30*time.Second, func() bool { return stored() > from })
+	b.wait(b.between(2*time.Second, 6*time.Second))
+	lost := stored()
+	for _, n := range b.nodes {
+		n.kill()
+	}
+	if err := b.Servers.Kill(mysqlServer); err != nil {
+		return err
+	}
+	if err := replace(backup, data); err != nil {
+		return err
+	}
+	if err := b.Servers.Up(b.ctx, mysqlServer); err != nil {
+		return err
+	}
+	lost -= stored()
+	out, err := b.reconcile()
+	b.evidence(grown && lost > 0, "%d stored requests and reports were gone; reconcile: %s", lost, out)
+	if err != nil {
+		return err
+	}
+	for _, n := range b.nodes {
+		if err := n.start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace makes to a copy of the folder from.
+func replace(from, to string) error {
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return os.CopyFS(to, os.DirFS(from))
+}
+
+// reconcile settles what is known to have been sent. It refuses until the killed ones are known to be gone.
+func (b *breaker) reconcile() (string, error) {
+	args := []string{"deadletter", "reconcile", "--topics", "--json"}
+	for _, n := range b.of(dispatcherRole) {
+		args = append(args, "--send-log", n.sendlog())
+	}
+	var out []byte
+	var err error
+	for range 10 {
+		var said bytes.Buffer
+		cmd := exec.CommandContext(b.ctx, b.binary, args...)
+		cmd.Env = append(b.env(), "NOTYET_KAFKA_BROKERS="+b.Servers.addr(kafkaServer), "NOTYET_MYSQL_DSN="+b.dsn(b.Servers.addr(mysqlServer)),
+			"NOTYET_REDIS_ADDRS="+b.Servers.addr(redisServer), "NOTYET_ZOOKEEPER_SERVERS="+b.Servers.addr(zookeeperServer))
+		cmd.Stderr = &said
+		if out, err = cmd.Output(); err == nil {
+			return strings.Join(strings.Fields(string(out)), " "), nil
+		}
+		err = fmt.Errorf("reconciling: %w: %s", err, said.String())
+		b.wait(2 * time.Second)
+	}
+	return "", err
 }

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strings"
 	"syscall"
@@ -155,6 +156,26 @@ func (b *breaker) away(role string, span time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// stepClock steps the clock of one dispatcher, ahead or back, and back to what it was.
+func stepClock(b *breaker) error {
+	n := b.one(dispatcherRole)
+	steps := []time.Duration{5 * time.Second, -5 * time.Second, time.Hour, -time.Hour}
+	step := steps[b.rng.IntN(len(steps))]
+	b.began(n.name)
+	if err := n.setClock(step.Milliseconds()); err != nil {
+		return err
+	}
+	var seen float64
+	noticed := b.until(10*time.Second, func() bool {
+		var err error
+		seen, err = n.metric("notyet_dispatcher_clock_offset_seconds")
+		return err == nil && math.Abs(math.Abs(seen)-step.Abs().Seconds()) < 1
+	})
+	b.wait(b.between(2*time.Second, 6*time.Second))
+	b.evidence(noticed, "by %v; the process said that its clock is off by %.3f s", step, seen)
+	return n.setClock(0)
 }
 
 // rebalance lets one more scanner join the group and leave it again.

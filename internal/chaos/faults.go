@@ -53,6 +53,8 @@ var faults = []fault{
 	{kind: "mysql-read-only", doubles: true, hurt: freezeMySQL},
 	{kind: "mysql-slow", doubles: true, hurt: slowMySQL},
 	{kind: "mysql-locks", doubles: true, hurt: lockMySQL},
+	{kind: "mysql-restored", doubles: true, rewinds: true, hurt: restoreMySQL},
+	{kind: "clock-stepped", hurt: stepClock},
 }
 
 // Kinds are the names of all faults.

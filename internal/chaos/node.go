@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -63,7 +66,10 @@ func (c *Cluster) newNode(name, role string) (*node, error) {
 	if n.http, err = freeAddr(); err != nil {
 		return nil, err
 	}
-	n.env = append(c.env(), "NOTYET_HTTP_ADDR="+n.http, "NOTYET_DISPATCHER_MEMBER_ID="+name, "NOTYET_SENDLOG_DIR="+n.sendlog(),
+	if err := n.setClock(0); err != nil {
+		return nil, err
+	}
+	n.env = append(c.env(), "NOTYET_FAULT_CLOCK_FILE="+n.clock(), "NOTYET_HTTP_ADDR="+n.http, "NOTYET_DISPATCHER_MEMBER_ID="+name, "NOTYET_SENDLOG_DIR="+n.sendlog(),
 		"NOTYET_KAFKA_BROKERS="+n.proxies[kafkaServer].Addr(), "NOTYET_MYSQL_DSN="+c.dsn(n.proxies[mysqlServer].Addr()),
 		"NOTYET_REDIS_ADDRS="+n.proxies[redisServer].Addr(), "NOTYET_ZOOKEEPER_SERVERS="+n.proxies[zookeeperServer].Addr())
 	return n, nil
@@ -78,6 +84,32 @@ func freeAddr() (string, error) {
 }
 
 func (n *node) sendlog() string { return filepath.Join(n.dir, n.name+"-sendlog") }
+
+// clock is the file that says by how many ms the process's clock is off.
+func (n *node) clock() string { return filepath.Join(n.dir, n.name+".clock") }
+
+func (n *node) setClock(ms int64) error {
+	// Renamed, so that the process never reads half of it.
+	if err := os.WriteFile(n.clock()+".new", []byte(strconv.FormatInt(ms, 10)), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(n.clock()+".new", n.clock())
+}
+
+// metric reads one number from the process, by the beginning of its line.
+func (n *node) metric(name string) (float64, error) {
+	resp, err := http.Get("http://" + n.http + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			return strconv.ParseFloat(text, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no metric %s", n.name, name)
+}
 
 // start runs the process, and again whenever it ends by itself, until kill or stop.
 func (n *node) start() error {

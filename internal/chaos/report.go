@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"text/template"
@@ -26,6 +27,7 @@ var reportText string
 var templates = template.Must(template.Must(template.New("figures").Funcs(template.FuncMap{
 	"counts": counts, "quantiles": quantiles, "outcomes": outcomes, "phases": func() []string { return check.Phases },
 	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) }, "atMost": atMost, "sum": sum, "kindNames": kindNames,
+	"examples": examples, "bugs": func() []check.Bug { return check.Bugs }, "cpus": runtime.NumCPU,
 }).Parse(figuresText)).New("report").Parse(reportText))
 
 // Print writes the figures.
@@ -79,4 +81,16 @@ func atMost(n int) string { return fmt.Sprintf("%.1e", 3/float64(max(n, 1))) }
 
 func kindNames(kinds map[string]*check.Kind) []string {
 	return slices.Sorted(maps.Keys(kinds))
+}
+
+// examples are the first fault of each kind, by kind.
+func examples(all []history.Fault) []history.Fault {
+	var out []history.Fault
+	for _, f := range all {
+		if !slices.ContainsFunc(out, func(o history.Fault) bool { return o.Kind == f.Kind }) {
+			out = append(out, f)
+		}
+	}
+	slices.SortFunc(out, func(a, b history.Fault) int { return strings.Compare(a.Kind, b.Kind) })
+	return out
 }

@@ -101,7 +101,7 @@ func (c *Cluster) suffer(ctx context.Context, cfg Config, kinds []fault) (*histo
 	}
 	cancel()
 	watching.Wait()
-	return rec.History(), errors.Join(err, c.surprises(rec))
+	return rec.History(), errors.Join(err, c.surprises())
 }
 
 // breakAll breaks one thing after the other, each kind once a round in an order that the seed decides.
@@ -143,7 +143,7 @@ func (c *Cluster) settle(ctx context.Context, h *history.History) error {
 }
 
 // surprises are processes that ended by themselves.
-func (c *Cluster) surprises(*history.Recorder) error {
+func (c *Cluster) surprises() error {
 	var errs []error
 	for _, n := range c.nodes {
 		n.mu.Lock()
