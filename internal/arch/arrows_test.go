@@ -36,7 +36,7 @@ var arrows = map[string][]string{
 	"internal/bench": {"schemas", "internal/kafka"},
 	"internal/e2e":   {anything}, // tests of the assembled pipeline
 	// Fault runs look at what the program leaves behind, and never run it in their own process.
-	"internal/chaos": {"schemas", "internal/slots", "internal/index", "internal/sendlog", "internal/kafka"},
+	"internal/chaos": {"schemas", "internal/index", "internal/sendlog", "internal/kafka"},
 	"cmd":            {anything},
 	"examples":       {"schemas", "producer", "consumer"}, // what people copy
 }

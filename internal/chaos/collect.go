@@ -195,6 +195,24 @@ func addSent(ctx context.Context, h *history.History, n *node, log *zap.Logger) 
 	})
 }
 
+// restIn looks at it until index and database agree, within bound: the index is trimmed every 2 s, and what it lacks is
+// noticed at the second of two looks 30 s apart. The last look counts.
+func (c *Cluster) restIn(ctx context.Context, bound time.Duration) (history.Rest, error) {
+	begin := time.Now()
+	for {
+		r, err := c.rest(ctx)
+		r.Took = time.Since(begin).Milliseconds()
+		if err != nil || r.Agrees() || time.Since(begin) > bound {
+			return r, err
+		}
+		select {
+		case <-ctx.Done():
+			return r, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
 // rest looks at the index and the database while nothing is under way.
 func (c *Cluster) rest(ctx context.Context) (history.Rest, error) {
 	r := history.Rest{Until: time.Now().Add(90 * time.Minute).UnixMilli()}

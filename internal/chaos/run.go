@@ -128,9 +128,8 @@ func (c *Cluster) breakAll(ctx, coming context.Context, cfg Config, kinds []faul
 
 // settle looks at the state of rest, stops the processes in good order and reads what there is to read.
 func (c *Cluster) settle(ctx context.Context, h *history.History) error {
-	time.Sleep(5 * time.Second) // the index is trimmed every 2 s
 	var err error
-	if h.Rest, err = c.rest(ctx); err != nil {
+	if h.Rest, err = c.restIn(ctx, 3*time.Minute); err != nil {
 		return err
 	}
 	var stopping sync.WaitGroup

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/notyet/notyet/internal/chaos/history"
-	"github.com/notyet/notyet/internal/slots"
 )
 
 // judgeFaults: a fault that nobody could see proves nothing, so it fails the run. What the others did is counted.
@@ -47,31 +46,39 @@ func gap(arrivals []int64, from, to int64) int64 {
 	return longest
 }
 
-// takeover notes how long after a dispatcher's kill the first task of its slots came out again.
+// takeover notes how long after a dispatcher's kill a task of its slots came out under a higher epoch, which is the next
+// owner's. What the killed one had sent may be stored after its death, so the send logs say who sent it.
 func (c *checker) takeover(f *history.Fault) {
-	const onItsWay = 100 // ms: what the killed one had sent may be stored so much later
 	mine := c.owned(f.Killed, f.Start)
-	firsts := c.byArrival()
-	i, _ := slices.BinarySearchFunc(firsts, f.Start+onItsWay, func(d *history.Delivery, at int64) int { return cmp.Compare(d.At, at) })
-	for ; i < len(firsts) && firsts[i].At < f.End+c.bounds.Recovery; i++ {
-		d := firsts[i]
-		o := c.ops[d.Op]
-		if mine[slots.Of(o.Topic, []byte(o.Key), d.ID, c.h.Run.Slots)] {
-			note(c.Figures.Takeover, d.At-f.Start)
-			return
+	sent := c.h.Sent
+	i, _ := slices.BinarySearchFunc(sent, f.Start, func(s history.Sent, at int64) int { return cmp.Compare(s.At, at) })
+	for ; i < len(sent) && sent[i].At < f.End+c.bounds.Recovery; i++ {
+		s := &sent[i]
+		l := c.lives[ident{s.Topic, s.ID}]
+		if before, ok := mine[s.Slot]; !ok || s.Outcome || s.Epoch <= before || l == nil {
+			continue
+		}
+		for _, d := range l.deliveries {
+			if d.At >= s.At && d.Attempt == s.Attempt {
+				note(c.Figures.Takeover, d.At-f.Start)
+				return
+			}
 		}
 	}
 }
 
-// owned are the slots that a member had at an instant.
-func (c *checker) owned(member string, at int64) map[int]bool {
-	mine := map[int]bool{}
+// owned are the slots that a member had at an instant, and under which epoch.
+func (c *checker) owned(member string, at int64) map[int]int64 {
+	mine := map[int]int64{}
 	for i := range c.h.Slots {
 		s := &c.h.Slots[i]
 		if s.At > at {
 			break
 		}
-		mine[s.Slot] = s.Owner == member
+		delete(mine, s.Slot)
+		if s.Owner == member {
+			mine[s.Slot] = s.Epoch
+		}
 	}
 	return mine
 }

@@ -45,26 +45,16 @@ func (c *checker) judgeOffsets() {
 
 // judgeIndex is I11: at rest the index holds exactly what waits in the lines of the window.
 func (c *checker) judgeIndex() {
-	want := map[history.Entry]bool{}
+	extra, missing := c.h.Rest.Drift()
+	for _, e := range extra {
+		c.find("I11", "", "", "the index of slot %d holds seq %d at %d, which does not wait there", e.Slot, e.Seq, e.Pos)
+	}
+	for _, e := range missing {
+		c.find("I11", "", "", "the index of slot %d lacks seq %d at %d", e.Slot, e.Seq, e.Pos)
+	}
 	for _, p := range c.h.Rest.Pending {
 		if p.Pos <= c.h.Rest.Until {
-			want[p.Entry] = true
+			c.Figures.Indexed++
 		}
 	}
-	have := map[history.Entry]bool{}
-	for _, e := range c.h.Rest.Index {
-		if e.Pos > c.h.Rest.Until {
-			continue
-		}
-		have[e] = true
-		if !want[e] {
-			c.find("I11", "", "", "the index of slot %d holds seq %d at %d, which does not wait there", e.Slot, e.Seq, e.Pos)
-		}
-	}
-	for e := range want {
-		if !have[e] {
-			c.find("I11", "", "", "the index of slot %d lacks seq %d at %d", e.Slot, e.Seq, e.Pos)
-		}
-	}
-	c.Figures.Indexed = len(want)
 }

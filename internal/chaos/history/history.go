@@ -195,8 +195,35 @@ type Pending struct {
 // Rest is the state in which everything came to rest.
 type Rest struct {
 	Until   int64     `json:"until"` // the index is to hold what has its place up to here
+	Took    int64     `json:"took"`  // ms from the end of all work until index and database agreed
 	Index   []Entry   `json:"index"`
 	Pending []Pending `json:"pending"`
+}
+
+// Drift is what the index holds and should not, and what it lacks.
+func (r *Rest) Drift() (extra, missing []Entry) {
+	want := map[Entry]bool{}
+	for _, p := range r.Pending {
+		if p.Pos <= r.Until {
+			want[p.Entry] = true
+		}
+	}
+	for _, e := range r.Index {
+		if e.Pos <= r.Until && !want[e] {
+			extra = append(extra, e)
+		}
+		delete(want, e)
+	}
+	for e := range want {
+		missing = append(missing, e)
+	}
+	return extra, missing
+}
+
+// Agrees tells whether the index holds exactly what waits.
+func (r *Rest) Agrees() bool {
+	extra, missing := r.Drift()
+	return len(extra)+len(missing) == 0
 }
 
 // Hash is what a body is compared by: key, value and headers, each in its order.
