@@ -51,7 +51,7 @@ func (b *Bench) Burst(ctx context.Context, n int, lead time.Duration) (*Result, 
 		return nil, err
 	}
 	t := (&tally{}).expect(n)
-	if err := b.count(ctx, t, from); err != nil {
+	if err := b.gather(ctx, t, from, second.Add(time.Second)); err != nil {
 		return nil, err
 	}
 	rate, err := b.rawRate(ctx, n)

@@ -58,18 +58,22 @@ func newRequests(topic string, size int, v Variant) *requests {
 
 var priorities = [...][]byte{[]byte(schemas.PriorityHigh.String()), []byte(schemas.PriorityNormal.String()), []byte(schemas.PriorityLow.String())}
 
+// ackTimeout is longer than an overloaded installation takes to come to a report: what is measured is not redelivery.
+var ackTimeout = []byte("10m")
+
 // record is written by hand: making a checked schemas.Request of each would cost more than sending it.
 func (q *requests) record(intake string, i uint64, due int64) *kgo.Record {
 	value := make([]byte, q.size)
 	binary.BigEndian.PutUint64(value, i)
 	binary.BigEndian.PutUint64(value[8:], uint64(due))
 	_, _ = q.random.Read(value[headBytes:])
-	headers := make([]kgo.RecordHeader, 0, 5)
+	headers := make([]kgo.RecordHeader, 0, 4)
 	add := func(name string, v []byte) { headers = append(headers, kgo.RecordHeader{Key: name, Value: v}) }
 	add(schemas.HeaderTopic, q.topic)
 	add(schemas.HeaderAt, strconv.AppendInt(nil, due, 10))
 	if q.variant.Report {
 		add(schemas.HeaderAck, []byte(schemas.AckReport.String()))
+		add(schemas.HeaderAckTimeout, ackTimeout)
 	}
 	if q.variant.IDs {
 		add(schemas.HeaderID, fmt.Appendf(nil, "%s-%d", q.run, i))

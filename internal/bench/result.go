@@ -125,6 +125,9 @@ func (r *Result) delivered(t *tally) {
 	r.figure("lost", float64(lost))
 	r.figure("early", float64(t.early))
 	r.figure("extra_copies", float64(t.extra))
+	if t.again > 0 {
+		r.figure("later_attempts", float64(t.again))
+	}
 	r.quantiles("late", "ms", t.lateness)
 	if lost > 0 {
 		r.Wrong = append(r.Wrong, fmt.Sprintf("%d of %d tasks were not delivered", lost, r.Tasks))

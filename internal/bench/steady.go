@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -63,14 +62,11 @@ func (b *Bench) flow(ctx context.Context, rate int, t *tally) (*tally, *load, er
 	if err == nil {
 		err = l.flush(ctx)
 	}
-	if err == nil {
-		err = b.await(ctx, from, int(l.sent), end.Add(longestDelay))
-	}
-	if err != nil && !errors.Is(err, ErrMissing) { // what is missing, the tally says
+	if err != nil {
 		return nil, nil, err
 	}
 	t.expect(int(l.sent))
-	return t, l, b.count(ctx, t, from)
+	return t, l, b.gather(ctx, t, from, end.Add(longestDelay))
 }
 
 // watch looks at the processes at the beginning and the end of a window.

@@ -5,14 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
-	"sync/atomic"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/schemas"
 )
 
 // Sustained schedules as much as goes through, each task due 1 to 3 s later, with at most pending of them not yet
@@ -28,12 +21,12 @@ func (b *Bench) Sustained(ctx context.Context, v Variant, pending int, warmUp, l
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var reports *reporter
 	if v.Report {
-		stop, err := b.report(ctx, from)
-		if err != nil {
+		if reports, err = b.report(ctx, from); err != nil {
 			return nil, err
 		}
-		defer stop()
+		defer reports.close()
 	}
 	begin := time.Now().Add(warmUp)
 	end := begin.Add(last)
@@ -47,12 +40,14 @@ func (b *Bench) Sustained(ctx context.Context, v Variant, pending int, warmUp, l
 	if err := l.flush(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.await(ctx, from, int(l.sent), time.Now().Add(3*time.Second)); err != nil && !errors.Is(err, ErrMissing) {
+	t := (&tally{from: begin.UnixMilli(), to: end.UnixMilli()}).expect(int(l.sent))
+	if err := b.gather(ctx, t, from, time.Now().Add(longestPressed)); err != nil {
 		return nil, err
 	}
-	t := (&tally{from: begin.UnixMilli(), to: end.UnixMilli()}).expect(int(l.sent))
-	if err := b.count(ctx, t, from); err != nil {
-		return nil, err
+	if v.Report {
+		if err := reports.await(ctx, t.records()); err != nil {
+			return nil, err
+		}
 	}
 	r := newResult("sustained", int(l.sent))
 	r.Variant, r.load = v.Name(), l
@@ -69,6 +64,12 @@ func (b *Bench) Sustained(ctx context.Context, v Variant, pending int, warmUp, l
 	}
 	return r, nil
 }
+
+// Delays of a sustained load.
+const (
+	shortestPressed = time.Second
+	longestPressed  = 3 * time.Second
+)
 
 // press sends until the end and never has more than pending tasks outstanding.
 func (b *Bench) press(ctx context.Context, l *load, from offsets, pending int, end time.Time) error {
@@ -89,7 +90,7 @@ func (b *Bench) press(ctx context.Context, l *load, from offsets, pending int, e
 		}
 		room := min(pending-(int(l.sent)-delivered), 500)
 		for range room {
-			l.send(ctx, now.UnixMilli()+1000+rand.Int64N(2000))
+			l.send(ctx, now.Add(shortestPressed).UnixMilli()+rand.Int64N((longestPressed-shortestPressed).Milliseconds()))
 		}
 		if room <= 0 {
 			if err := rest(ctx, look/5); err != nil {
@@ -101,56 +102,6 @@ func (b *Bench) press(ctx context.Context, l *load, from offsets, pending int, e
 		}
 	}
 	return nil
-}
-
-// report answers every delivery behind a place with ok, as a consumer does.
-func (b *Bench) report(ctx context.Context, from offsets) (stop func(), err error) {
-	starts := map[int32]kgo.Offset{}
-	for p, at := range from {
-		starts[p] = kgo.NewOffset().At(at)
-	}
-	kcfg := b.cfg.Kafka
-	kcfg.Linger = intakeLinger
-	client, err := kafka.NewProducer(kcfg, b.log, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{b.cfg.Topic: starts}))
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	var failed atomic.Bool
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
-				client.Produce(ctx, okReport(b.cfg.Reports, r), func(_ *kgo.Record, err error) {
-					if err != nil && ctx.Err() == nil && failed.CompareAndSwap(false, true) {
-						b.cfg.Say("a report could not be sent: %v", err)
-					}
-				})
-			})
-		}
-	}()
-	return func() {
-		_ = client.Flush(context.WithoutCancel(ctx))
-		cancel()
-		<-done
-		client.Close()
-	}, nil
-}
-
-func okReport(topic string, delivery *kgo.Record) *kgo.Record {
-	r := schemas.Report{Topic: delivery.Topic, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}
-	for _, h := range delivery.Headers {
-		switch h.Key {
-		case schemas.HeaderID:
-			r.ID = string(h.Value)
-		case schemas.HeaderAttempt:
-			r.Attempt, _ = strconv.Atoi(string(h.Value))
-		}
-	}
-	rec := schemas.EncodeReport(topic, r)
-	rec.Key = delivery.Key
-	return rec
 }
 
 // finalEvents waits for the events of tasks that have ids. Events of others can only hide that one is missing, so nobody

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
 )
 
 // tally is what came of a load. Lateness counts first copies of tasks due from `from` until before `to`; everything else
@@ -20,7 +22,8 @@ type tally struct {
 	copies   []uint8 // of each task
 	lateness *hdrhistogram.Histogram
 	early    int
-	extra    int
+	extra    int // further copies of a first attempt
+	again    int // later attempts
 	inWindow int // deliveries that came within the window
 	dueIn    int // tasks that were due within it
 
@@ -63,6 +66,12 @@ func (t *tally) add(r *kgo.Record) {
 		return // of the warm-up
 	}
 	t.byBroker = r.Attrs.TimestampType() == 1
+	for _, h := range r.Headers {
+		if h.Key == schemas.HeaderAttempt && string(h.Value) != "1" {
+			t.again++
+			return
+		}
+	}
 	t.arrived(int(i), int64(binary.BigEndian.Uint64(r.Value[8:])), r.Timestamp.UnixMilli())
 }
 
@@ -105,6 +114,9 @@ func (t *tally) arrived(i int, due, at int64) {
 	}
 }
 
+// records is how many deliveries there were in all.
+func (t *tally) records() int { return len(t.copies) - t.lost() + t.extra + t.again }
+
 func (t *tally) within(ms int64) bool { return t.to == 0 || ms >= t.from && ms < t.to }
 
 func (t *tally) lost() int {
@@ -117,14 +129,25 @@ func (t *tally) lost() int {
 	return n
 }
 
-// count reads the target topic from one place to its end and tallies what is there.
-func (b *Bench) count(ctx context.Context, t *tally, from offsets) error {
-	b.cfg.Say("reading the deliveries back")
-	to, err := b.ends(ctx, b.cfg.Topic)
-	if err != nil {
-		return err
+// gather reads the target topic from a place on until every task of the tally has come, or none comes any more: the tally
+// says what is missing then. Copies do not stand in for tasks, so it looks again for as many as are still missing.
+func (b *Bench) gather(ctx context.Context, t *tally, from offsets, lastDue time.Time) error {
+	for left := len(t.copies); left > 0; left = t.lost() {
+		missing := b.await(ctx, from, left, lastDue)
+		if missing != nil && !errors.Is(missing, ErrMissing) {
+			return missing
+		}
+		b.cfg.Say("reading the deliveries back")
+		to, err := b.ends(ctx, b.cfg.Topic)
+		if err == nil {
+			err = b.read(ctx, b.cfg.Topic, from, to, t.add)
+		}
+		if err != nil || missing != nil {
+			return err
+		}
+		from = to
 	}
-	return b.read(ctx, b.cfg.Topic, from, to, t.add)
+	return nil
 }
 
 // read passes the records between two places of a topic to f, each partition in its order.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
 )
 
 func TestTallyCountsLostEarlyAndExtraCopies(t *testing.T) {
@@ -56,6 +58,11 @@ func TestTallyReadsWhatWasSent(t *testing.T) {
 		r.Timestamp = time.UnixMilli(5000 + late)
 		x.add(r)
 	}
+	second := q.record("in", 2, 5000)
+	second.Timestamp = time.UnixMilli(99_000)
+	second.Headers = schemas.AppendDelivery(nil, schemas.Delivery{ID: "x", Due: 5000, Attempt: 2, Key: "k"})
+	x.add(second)
+	require.Equal(t, 1, x.again, "a later attempt is neither a copy nor late")
 	warm := q.record("in", warmUpIndex, 0)
 	warm.Timestamp = time.UnixMilli(9000)
 	x.add(warm)

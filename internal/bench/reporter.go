@@ -1,0 +1,100 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+)
+
+// reporter is a consumer of the target topic that reports every delivery as done.
+type reporter struct {
+	b       *Bench
+	client  *kgo.Client
+	stop    context.CancelFunc
+	stopped chan struct{}
+	acked   atomic.Int64 // reports that Kafka has
+	failed  atomic.Pointer[error]
+}
+
+// report begins behind a place of the target topic.
+func (b *Bench) report(ctx context.Context, from offsets) (*reporter, error) {
+	starts := map[int32]kgo.Offset{}
+	for p, at := range from {
+		starts[p] = kgo.NewOffset().At(at)
+	}
+	kcfg := b.cfg.Kafka
+	kcfg.Linger = intakeLinger
+	client, err := kafka.NewProducer(kcfg, b.log, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{b.cfg.Topic: starts}))
+	if err != nil {
+		return nil, err
+	}
+	r := &reporter{b: b, client: client, stopped: make(chan struct{})}
+	ctx, r.stop = context.WithCancel(ctx)
+	go r.run(ctx)
+	return r, nil
+}
+
+func (r *reporter) run(ctx context.Context) {
+	defer close(r.stopped)
+	for ctx.Err() == nil {
+		r.client.PollFetches(ctx).EachRecord(func(delivery *kgo.Record) {
+			r.client.Produce(ctx, okReport(r.b.cfg.Reports, delivery), func(_ *kgo.Record, err error) {
+				if err != nil {
+					r.failed.CompareAndSwap(nil, &err)
+					return
+				}
+				r.acked.Add(1)
+			})
+		})
+	}
+}
+
+// await waits until n deliveries are reported: one that is not would be delivered again, after the run.
+func (r *reporter) await(ctx context.Context, n int) error {
+	for moved, seen := time.Now(), int64(0); ; {
+		if err := r.failed.Load(); err != nil {
+			return fmt.Errorf("reporting to %s: %w", r.b.cfg.Reports, *err)
+		}
+		now := r.acked.Load()
+		if now >= int64(n) {
+			return nil
+		}
+		if now > seen {
+			moved, seen = time.Now(), now
+		}
+		if time.Since(moved) > r.b.cfg.Patience {
+			return fmt.Errorf("reporting to %s: %d of %d reports are sent, and none for %s", r.b.cfg.Reports, now, n, r.b.cfg.Patience)
+		}
+		if err := rest(ctx, look); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *reporter) close() {
+	r.stop()
+	<-r.stopped
+	r.client.Close()
+}
+
+func okReport(topic string, delivery *kgo.Record) *kgo.Record {
+	r := schemas.Report{Topic: delivery.Topic, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}
+	for _, h := range delivery.Headers {
+		switch h.Key {
+		case schemas.HeaderID:
+			r.ID = string(h.Value)
+		case schemas.HeaderAttempt:
+			r.Attempt, _ = strconv.Atoi(string(h.Value))
+		}
+	}
+	rec := schemas.EncodeReport(topic, r)
+	rec.Key = delivery.Key
+	return rec
+}
