@@ -35,6 +35,7 @@ const (
 	entered status = iota // its place is claimed, its body not yet read
 	staged                // waits for its instant, or for its target
 	sending               // with the producer
+	telling               // delivered, its final event with the producer
 	settled               // delivered, its final event told
 	left                  // out of the line, by an exit
 )

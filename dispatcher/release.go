@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -163,8 +164,8 @@ func (d *Dispatcher) unreported(t *task, now int64) {
 		return
 	}
 	d.leave(t, exit{
-		Exit:  store.Exit{State: store.StateRetry, Pos: now + store.Backoff(t.settings.Backoff, t.attempt).Milliseconds() + 1, Attempt: t.attempt, Lane: store.LaneOf(t.topic, store.ClassRetried)},
-		event: schemas.Event{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason},
+		Exit:   store.Exit{State: store.StateRetry, Pos: now + store.Backoff(t.settings.Backoff, t.attempt).Milliseconds() + 1, Attempt: t.attempt, Lane: store.LaneOf(t.topic, store.ClassRetried)},
+		events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason}},
 	})
 }
 
@@ -194,7 +195,7 @@ func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
 	d.leave(t, exit{
 		Exit: store.Exit{State: store.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &store.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
 			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: d.clock.Millis(), Body: t.body}},
-		event: schemas.Event{State: schemas.StateDead, Attempt: t.attempt, Reason: reason},
+		events: []schemas.Event{{State: schemas.StateDead, Attempt: t.attempt, Reason: reason}},
 	})
 }
 
@@ -202,10 +203,10 @@ func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
 func (d *Dispatcher) leave(t *task, e exit) {
 	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.line.slot, t.line.epoch, t.pos
 	e.task = t
-	if !store.Tells(t.settings.Events, e.event.State) || e.event.State == "" {
-		e.event = schemas.Event{}
-	} else {
-		e.event.Topic, e.event.ID, e.event.Due, e.event.At = t.topic, t.id, t.due, d.clock.Millis()
+	e.events = slices.DeleteFunc(e.events, func(ev schemas.Event) bool { return !store.Tells(t.settings.Events, ev.State) })
+	for i := range e.events {
+		ev := &e.events[i]
+		ev.Topic, ev.ID, ev.Due, ev.At = t.topic, t.id, t.due, d.clock.Millis()
 	}
 	if t.status == staged || t.status == sending {
 		d.unstage(t)

@@ -27,11 +27,11 @@ type outcome struct {
 	alone     bool // it was sent by itself: an error is about nothing else
 }
 
-// exit is a task that leaves its line, with the event that tells of it.
+// exit is a task that leaves its line, with the events that tell of it.
 type exit struct {
 	store.Exit
-	task  *task
-	event schemas.Event // State "": none
+	task   *task
+	events []schemas.Event
 }
 
 // settleEvery is the least pause between settlements. Each is a few statements for all slots together, so it bounds what
@@ -50,6 +50,7 @@ func (d *Dispatcher) settleLoop(ctx context.Context) {
 		case <-check.C:
 			d.mu.Lock()
 			d.checkTargets()
+			d.checkUntold()
 			d.mu.Unlock()
 		}
 		d.note(ctx)
@@ -87,16 +88,16 @@ func (d *Dispatcher) note(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	var tell []*task
+	var tell []outcome
 	d.mu.Lock()
 	for _, o := range outcomes {
 		if d.conclude(ctx, o) {
-			tell = append(tell, o.task)
+			tell = append(tell, o)
 		}
 	}
 	d.mu.Unlock()
-	for _, t := range tell {
-		d.tellDelivered(ctx, t)
+	for _, o := range tell {
+		d.tellDelivered(ctx, o.task, o.at)
 	}
 }
 
@@ -125,6 +126,9 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 		d.leave(t, awaitReport(t, o.at))
 	case store.Tells(t.settings.Events, schemas.StateSucceeded):
 		d.metrics.delivered.Inc()
+		d.unstage(t)
+		t.status = telling
+		d.untold[t] = o.at
 		return true
 	default:
 		d.metrics.delivered.Inc()
@@ -136,8 +140,8 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 
 func awaitReport(t *task, at int64) exit {
 	return exit{
-		Exit:  store.Exit{State: store.StateReport, Pos: at + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: store.LaneOf(t.topic, store.ClassRetried)},
-		event: schemas.Event{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)},
+		Exit:   store.Exit{State: store.StateReport, Pos: at + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: store.LaneOf(t.topic, store.ClassRetried)},
+		events: []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)}},
 	}
 }
 
@@ -159,10 +163,7 @@ func (d *Dispatcher) answeredLate(o outcome) {
 		d.leave(late, awaitReport(late, o.at))
 	case o.err == nil:
 		d.metrics.delivered.Inc()
-		d.leave(late, exit{
-			Exit:  store.Exit{State: store.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane},
-			event: schemas.Event{State: schemas.StateSucceeded, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)},
-		})
+		d.leaveUntold(late, o.at)
 	case kafka.Permanent(o.err) && (o.alone || !kafka.NeighboursToo(o.err)):
 		d.buryLocked(late, store.KindDead, "kafka refused it: "+o.err.Error())
 	default:
@@ -171,28 +172,54 @@ func (d *Dispatcher) answeredLate(o outcome) {
 }
 
 // tellDelivered sends the events of a delivery; it counts as settled once they are acknowledged.
-func (d *Dispatcher) tellDelivered(ctx context.Context, t *task) {
-	now := d.clock.Millis()
-	event := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: now, Attempt: t.attempt + 1, Lateness: max(now-t.at, 0)}
-	if store.Tells(t.settings.Events, event.State) {
-		d.client.Produce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, event), nil)
-	}
-	event.State = schemas.StateSucceeded
-	d.client.Produce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, event), func(_ *kgo.Record, err error) {
-		if err != nil { // the results topic is missing or refuses: deliveries go on
-			d.metrics.eventErrors.Inc()
-			d.log.Error("telling an event failed", zap.String("topic", d.cfg.Results), zap.Error(err))
-		}
-		d.mu.Lock()
-		if t.status == sending || t.status == staged {
-			if !t.line.abandoned {
-				d.unstage(t)
+func (d *Dispatcher) tellDelivered(ctx context.Context, t *task, at int64) {
+	events := deliveredEvents(t, at)
+	left := len(events)
+	for _, e := range events {
+		d.client.TryProduce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, e), func(_ *kgo.Record, err error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			switch left--; {
+			case t.status != telling:
+			case err != nil:
+				d.metrics.eventErrors.Inc()
+				d.log.Warn("telling an event failed, leaving it to the database", zap.String("topic", d.cfg.Results), zap.Error(err))
+				d.leaveUntold(t, at)
+			case left == 0:
+				t.status = settled
+				delete(d.untold, t)
 			}
-			t.status = settled
+			d.settleKick.now()
+		})
+	}
+}
+
+// deliveredEvents are what is to be told of a delivery that ends its task; at is when it was acknowledged.
+func deliveredEvents(t *task, at int64) []schemas.Event {
+	e := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: at, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)}
+	events := []schemas.Event{e, e}
+	events[1].State = schemas.StateSucceeded
+	if !store.Tells(t.settings.Events, schemas.StateDispatched) {
+		events = events[1:]
+	}
+	return events
+}
+
+// leaveUntold stores the end of a delivered task with its events, which are told from there. mu is held.
+func (d *Dispatcher) leaveUntold(t *task, at int64) {
+	delete(d.untold, t)
+	if !t.line.abandoned {
+		d.leave(t, exit{Exit: store.Exit{State: store.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})
+	}
+}
+
+// checkUntold finds deliveries whose events have not been acknowledged for long: they must not hold up their line. mu is held.
+func (d *Dispatcher) checkUntold() {
+	for t, at := range d.untold {
+		if d.clock.Millis()-at > d.cfg.SickAfter.Milliseconds() {
+			d.leaveUntold(t, at)
 		}
-		d.mu.Unlock()
-		d.settleKick.now()
-	})
+	}
 }
 
 // settle closes what can be closed, in one transaction for all slots.
@@ -285,9 +312,7 @@ func exitRows(exits []exit) ([]store.Exit, []schemas.Event) {
 	var events []schemas.Event
 	for i, e := range exits {
 		rows[i] = e.Exit
-		if e.event.State != "" {
-			events = append(events, e.event)
-		}
+		events = append(events, e.events...)
 	}
 	return rows, events
 }
@@ -352,7 +377,7 @@ func (d *Dispatcher) tell(ctx context.Context, run store.Outbox) {
 	}
 	left := make(chan error, len(run.Events))
 	for _, e := range run.Events {
-		d.client.Produce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, e), func(_ *kgo.Record, err error) { left <- err })
+		d.client.TryProduce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, e), func(_ *kgo.Record, err error) { left <- err })
 	}
 	go func() {
 		for range run.Events {

@@ -36,7 +36,9 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 
 	answer()
 	f.eventually("what it has is acknowledged, the rest sent", func() bool { return len(silent.copies()) == 25 })
-	f.eventually("every end is told", func() bool { return len(events.events(t, schemas.StateSucceeded)) == 25 })
+	f.eventually("every end is told", func() bool {
+		return len(events.events(t, schemas.StateDispatched)) == 25 && len(events.events(t, schemas.StateSucceeded)) == 25
+	})
 	f.eventually("nothing is left with the producer", func() bool { return d.inside(func() int { return len(d.stuck) }) == 0 })
 	f.eventually("all is settled", func() bool { return d.inside(func() int { return d.entries }) == 0 })
 	require.Equal(t, 25, silent.count(), "each once")
@@ -76,6 +78,30 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	require.Zero(t, d.fetching.size)
 	require.Empty(t, d.exits)
 	require.Equal(t, left, l.tasks[len(l.tasks)-1].status)
+}
+
+// The results topic does not answer: what has been delivered is neither sent again nor holds up its line, and is told later.
+func TestSilentResultsHoldUpNothing(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	orders, events := f.read("orders"), f.read(results)
+	answer := f.mute(results)
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond})
+	due := time.Now()
+	f.schedule(askMany(20, "orders", "o", due, schemas.HeaderEvents, "all")...)
+	f.eventually("done moves on", func() bool { return orders.count() == 20 && f.settledUpTo(due) })
+	require.Zero(t, d.inside(func() int { return len(d.stuck) + len(d.untold) + d.staged }))
+	for i := range 20 {
+		v, err := f.store.Get(t.Context(), "orders", fmt.Sprint("o", i))
+		require.NoError(t, err)
+		require.Equal(t, "succeeded", v.State)
+	}
+	require.Zero(t, events.count())
+
+	answer()
+	f.eventually("every end is told", func() bool {
+		return len(events.events(t, schemas.StateDispatched)) == 20 && len(events.events(t, schemas.StateSucceeded)) == 20
+	})
+	require.Equal(t, 20, orders.count(), "each once")
 }
 
 func TestTooLateBecomesADeadLetter(t *testing.T) {
