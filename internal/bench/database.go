@@ -121,10 +121,12 @@ func (b *Bench) storedBy(ctx context.Context, l *load, at time.Time) (time.Time,
 	return stored, err
 }
 
-// unsettled counts the tasks that are due and behind no slot's done.
-func (d *database) unsettled(ctx context.Context) (int, error) {
+// open counts the tasks of the near future that are behind no slot's done: all that a load has stored and that are not
+// settled, but not what is pending for tomorrow.
+func (d *database) open(ctx context.Context) (int, error) {
 	n := 0
-	err := d.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots s STRAIGHT_JOIN tasks t ON t.slot = s.slot WHERE t.pos > s.done AND t.pos <= ?", time.Now().UnixMilli()).Scan(&n)
+	near := time.Now().Add(time.Minute).UnixMilli()
+	err := d.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots s STRAIGHT_JOIN tasks t ON t.slot = s.slot WHERE t.pos > s.done AND t.pos <= ?", near).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("counting what is not settled: %w", err)
 	}

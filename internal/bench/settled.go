@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// settling looks at both ends of a window at what the database holds as done. Without a database it looks at nothing.
+// settling counts at both ends of a window what the database holds as done. Without a database it counts nothing.
 type settling struct {
 	b             *Bench
 	variant       Variant
 	window        float64 // seconds
-	before, after int     // unsettled tasks that are due; with reports: reports taken
+	before, after int
 	err           error
 	done          chan struct{}
 }
@@ -33,25 +33,25 @@ func (b *Bench) watchSettled(ctx context.Context, v Variant, begin, end time.Tim
 	return s
 }
 
+// look counts what has been settled ever: with reports, the reports that are stored; else what was stored of the intake, less
+// what is still open. Only the difference of two looks means something.
 func (s *settling) look(ctx context.Context) (int, error) {
 	if s.variant.Report {
 		return s.b.taken(ctx, s.b.cfg.Reports)
 	}
-	return s.b.db.unsettled(ctx)
+	stored, err := s.b.taken(ctx, s.b.cfg.Intake)
+	if err != nil {
+		return 0, err
+	}
+	open, err := s.b.db.open(ctx)
+	return stored - open, err
 }
 
-// into adds how many tasks were settled in the window: those that fell due in it, less what more is unsettled at its end;
-// with reports, those whose report was stored.
-func (s *settling) into(r *Result, t *tally) error {
+// into adds how many tasks were settled in the window.
+func (s *settling) into(r *Result) error {
 	<-s.done
-	if s.err != nil || s.b.db == nil {
-		return s.err
-	}
-	if s.variant.Report {
+	if s.err == nil && s.b.db != nil {
 		r.figure("settled_per_s", float64(s.after-s.before)/s.window)
-		return nil
 	}
-	r.figure("settled_per_s", float64(t.dueIn-(s.after-s.before))/s.window)
-	r.figure("unsettled_at_end", float64(s.after))
-	return nil
+	return s.err
 }

@@ -52,7 +52,7 @@ func (b *Bench) Sustained(ctx context.Context, v Variant, pending int, warmUp, l
 	r := newResult("sustained", int(l.sent))
 	r.Variant, r.load = v.Name(), l
 	r.figure("delivered_per_s", float64(t.inWindow)/last.Seconds())
-	if err := settled.into(r, t); err != nil {
+	if err := settled.into(r); err != nil {
 		return nil, err
 	}
 	r.delivered(t)
