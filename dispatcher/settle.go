@@ -75,7 +75,7 @@ func (d *Dispatcher) note(ctx context.Context) {
 		}
 		e := sendlog.Outcome{Seq: uint64(o.task.seq), Attempt: o.task.sending(), Acked: o.err == nil, Partition: o.partition, Offset: o.offset, At: o.at}
 		if o.err != nil {
-			e.Error = o.err.Error()
+			e.Error, e.Refused = o.err.Error(), kafka.Permanent(o.err)
 		}
 		entries = append(entries, e)
 	}

@@ -73,7 +73,7 @@ func appendOutcomes(b []byte, outcomes []Outcome) []byte {
 		e := &outcomes[i]
 		b = binary.AppendUvarint(b, e.Seq)
 		b = binary.AppendVarint(b, int64(e.Attempt))
-		b = append(b, flag(e.Acked))
+		b = append(b, verdict(e))
 		b = binary.AppendVarint(b, int64(e.Partition))
 		b = binary.AppendVarint(b, e.Offset)
 		b = binary.AppendVarint(b, e.At)
@@ -91,11 +91,21 @@ func appendString(b []byte, s, before string) []byte {
 	return append(b, s...)
 }
 
-func flag(set bool) byte {
-	if set {
-		return 1
+// Verdicts of an outcome.
+const (
+	unanswered = 0
+	acked      = 1
+	refused    = 2
+)
+
+func verdict(o *Outcome) byte {
+	switch {
+	case o.Acked:
+		return acked
+	case o.Refused:
+		return refused
 	}
-	return 0
+	return unanswered
 }
 
 var errMalformed = errors.New("malformed batch")
@@ -140,11 +150,12 @@ func decodeIntents(r *reader, at int64, count uint64, f func(Entry) error) error
 func decodeOutcomes(r *reader, at int64, count uint64, f func(Entry) error) error {
 	var e Outcome
 	for range count {
-		e = Outcome{
-			Seq: r.uvarint(), Attempt: int32(r.varint()), Acked: r.byte() == 1,
-			Partition: int32(r.varint()), Offset: r.varint(), At: r.varint(),
-			Error: r.string(e.Error),
-		}
+		o := Outcome{Seq: r.uvarint(), Attempt: int32(r.varint())}
+		verdict := r.byte()
+		o.Acked, o.Refused = verdict == acked, verdict == refused
+		o.Partition, o.Offset, o.At = int32(r.varint()), r.varint(), r.varint()
+		o.Error = r.string(e.Error)
+		e = o
 		if r.bad {
 			return errMalformed
 		}

@@ -32,8 +32,9 @@ func TestEveryEntryComesBack(t *testing.T) {
 			}
 		}), 1, 20).Draw(t, "intents")
 		outcomes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Outcome {
+			answer := rapid.IntRange(0, 2).Draw(t, "answer")
 			return Outcome{
-				Seq: rapid.Uint64().Draw(t, "seq"), Attempt: rapid.Int32().Draw(t, "attempt"), Acked: rapid.Bool().Draw(t, "acked"),
+				Seq: rapid.Uint64().Draw(t, "seq"), Attempt: rapid.Int32().Draw(t, "attempt"), Acked: answer == 1, Refused: answer == 2,
 				Partition: rapid.Int32().Draw(t, "partition"), Offset: rapid.Int64().Draw(t, "offset"),
 				At: rapid.Int64().Draw(t, "at"), Error: str.Draw(t, "error"),
 			}

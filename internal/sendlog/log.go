@@ -38,7 +38,9 @@ type Outcome struct {
 	Seq     uint64
 	Attempt int32
 	// Acked says that Kafka acknowledged the record, at Partition and Offset.
-	Acked     bool
+	Acked bool
+	// Refused says that Kafka refused the record for good, and Error why. With neither, it was to be sent again.
+	Refused   bool
 	Partition int32
 	Offset    int64
 	// At is when, in Unix ms.
@@ -59,6 +61,8 @@ type Config struct {
 	// an hour while batches are appended, and on Open. It should be longer than
 	// the time in which anyone restores a database or reconciles. Default 72 h.
 	Retention time.Duration
+	// Existing refuses to make a log where there is none, for those who only read. Default false.
+	Existing bool
 	// Now tells the time. Default time.Now.
 	Now func() time.Time
 
@@ -84,6 +88,9 @@ func (c Config) withDefaults() (Config, error) {
 // ErrLocked says that another process, or another Log of this one, has the
 // directory open.
 var ErrLocked = errors.New("the send log directory is in use by another process")
+
+// ErrNoLog says that there is no send log in the directory, and Config.Existing asks for one.
+var ErrNoLog = errors.New("there is no send log")
 
 // ErrClosed is what a Log answers after Close.
 var ErrClosed = errors.New("the send log is closed")
@@ -138,6 +145,9 @@ func Open(dir string, cfg Config, log *zap.Logger) (*Log, error) {
 }
 
 func (l *Log) open(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "db")); l.cfg.Existing && err != nil {
+		return fmt.Errorf("%w: %w", ErrNoLog, err)
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -223,4 +225,24 @@ func TestPruneFreesSpace(t *testing.T) {
 	require.NoError(t, l.Prune(t.Context(), c.Now()))
 	require.NoError(t, l.db.Flush())
 	require.Eventually(t, func() bool { return diskUsage(t, dir) < full/4 }, 30*time.Second, 10*time.Millisecond)
+}
+
+func TestExistingMakesNoLog(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Open(dir, Config{Existing: true}, zap.NewNop())
+	require.ErrorIs(t, err, ErrNoLog)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	made, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, made)
+
+	l := mustOpen(t, dir, Config{})
+	appendOne(t, l, 1)
+	_, err = Open(dir, Config{Existing: true}, zap.NewNop())
+	require.ErrorIs(t, err, ErrLocked)
+	require.NoError(t, l.Close())
+	l = mustOpen(t, dir, Config{Existing: true})
+	var seen int
+	require.NoError(t, l.Replay(t.Context(), time.Time{}, func(Entry) error { seen++; return nil }))
+	require.Equal(t, 1, seen)
 }
