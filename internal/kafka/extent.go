@@ -1,0 +1,110 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+)
+
+// Offsets are an offset of each partition of some topics.
+type Offsets map[string]map[int32]int64
+
+func plainOffsets(listed kadm.ListedOffsets) Offsets {
+	out := Offsets{}
+	listed.Each(func(o kadm.ListedOffset) {
+		if out[o.Topic] == nil {
+			out[o.Topic] = map[int32]int64{}
+		}
+		out[o.Topic][o.Partition] = o.Offset
+	})
+	return out
+}
+
+// Ends answers, for each partition, the offset behind the last record that is in it by now, in a transaction that is over
+// or in none. A topic that does not exist is left out.
+func Ends(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
+	return list(ctx, client, topics, kadm.NewClient(client).ListCommittedOffsets)
+}
+
+// Starts answers the first offset that each partition still has.
+func Starts(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
+	return list(ctx, client, topics, kadm.NewClient(client).ListStartOffsets)
+}
+
+// Since answers, for each partition, the offset of the first record of the given time or later, by the records' own
+// timestamps; where there is none, that behind the last record.
+func Since(ctx context.Context, client *kgo.Client, at time.Time, topics ...string) (Offsets, error) {
+	return list(ctx, client, topics, func(ctx context.Context, topics ...string) (kadm.ListedOffsets, error) {
+		return kadm.NewClient(client).ListOffsetsAfterMilli(ctx, at.UnixMilli(), topics...)
+	})
+}
+
+func list(ctx context.Context, client *kgo.Client, topics []string, ask func(context.Context, ...string) (kadm.ListedOffsets, error)) (Offsets, error) {
+	known, err := TopicIDs(ctx, client, topics...)
+	if err != nil || len(known) == 0 {
+		return Offsets{}, err
+	}
+	names := make([]string, 0, len(known))
+	for name := range known {
+		names = append(names, name)
+	}
+	listed, err := ask(ctx, names...)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing offsets of %d topics: %w", len(topics), err)
+	}
+	return plainOffsets(listed), nil
+}
+
+// Scan calls f with every record between two offsets of each partition, until f answers false. It reads past the group
+// and the offsets of anybody, leaves out records of transactions that were given up, and knows the end of a partition
+// also where a marker of a transaction stands at it.
+func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f func(*kgo.Record) bool) error {
+	left, read := 0, map[string]map[int32]kgo.Offset{}
+	for topic, parts := range to {
+		for part, end := range parts {
+			if first, ok := from[topic][part]; ok && first < end {
+				if read[topic] == nil {
+					read[topic] = map[int32]kgo.Offset{}
+				}
+				read[topic][part] = kgo.NewOffset().At(first)
+				left++
+			}
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	client, err := New(cfg, log, kgo.ConsumePartitions(read), kgo.KeepControlRecords(), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for left > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil { // of the context, or of a client that is closed
+			return fmt.Errorf("reading %d topics: %w", len(read), err)
+		}
+		for _, e := range fetches.Errors() {
+			log.Warn("fetching failed, trying again", zap.String("topic", e.Topic), zap.Int32("partition", e.Partition), zap.Error(e.Err))
+		}
+		for it := fetches.RecordIter(); !it.Done(); {
+			r := it.Next()
+			end := to[r.Topic][r.Partition]
+			if r.Offset < end && !r.Attrs.IsControl() && !f(r) {
+				return nil
+			}
+			if _, reading := read[r.Topic][r.Partition]; reading && r.Offset >= end-1 { // beyond it where the record there was given up
+				delete(read[r.Topic], r.Partition)
+				left--
+			}
+		}
+	}
+	return nil
+}
