@@ -17,6 +17,7 @@ type metrics struct {
 	storeErrors  prometheus.Counter
 	fetchErrors  prometheus.Counter
 	badReports   prometheus.Counter
+	reread       prometheus.Counter
 	eventErrors  prometheus.Counter
 	leftovers    prometheus.Counter
 	indexDropped prometheus.Counter
@@ -36,6 +37,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		fenced:       counter("fenced_total", "Batches refused because another scanner had stored them."),
 		storeErrors:  counter("store_errors_total", "Failed calls to the database, each tried again."),
 		fetchErrors:  counter("fetch_errors_total", "Failed fetches of intake partitions."),
+		reread:       counter("reread_offsets_total", "Intake offsets read again because the database was set back."),
 		badReports:   counter("bad_reports_total", "Reports that could not be read."),
 		eventErrors:  counter("event_errors_total", "Events that could not be sent, each tried again."),
 		leftovers:    counter("leftover_events_total", "Runs of events that a dead process had left untold."),

@@ -37,7 +37,8 @@ func newPartitions(s *Scanner) *partitions {
 	return &partitions{s: s, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, committed: map[string]map[int32]kgo.EpochOffset{}, outdated: map[partitionKey]int64{}}
 }
 
-// begin is called with newly assigned partitions and the offsets of the group; it answers where to fetch from.
+// begin is called with newly assigned partitions and the offsets of the group; it answers where to fetch from. The group's
+// never pass the database's, so a database that stands before them was restored, and what lies between is read again.
 func (p *partitions) begin(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	err := p.s.retry(ctx, "looking up where the intake stands", func() error { return p.lookUp(ctx, offsets) })
 	if err != nil {
@@ -46,11 +47,16 @@ func (p *partitions) begin(ctx context.Context, offsets map[string]map[int32]kgo
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for topic, parts := range offsets {
-		for part := range parts {
-			at := kgo.NewOffset().AtStart()
+		for part, committed := range parts {
+			at, stored := kgo.NewOffset().AtStart(), int64(0)
 			if src := p.sources[partitionKey{topic, part}]; src != nil {
-				at = kgo.NewOffset().At(src.Next)
+				at, stored = kgo.NewOffset().At(src.Next), src.Next
 				p.s.log.Info("taking an intake partition", zap.String("topic", topic), zap.Int32("partition", part), zap.Int64("offset", src.Next))
+			}
+			if again := committed.EpochOffset().Offset - stored; again > 0 {
+				p.s.metrics.reread.Add(float64(again))
+				p.s.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
+					zap.String("topic", topic), zap.Int32("partition", part), zap.Int64("offset", stored), zap.Int64("offsets_again", again))
 			}
 			parts[part] = at
 		}
@@ -134,8 +140,9 @@ func (p *partitions) reread(ctx context.Context, key partitionKey, at, behind in
 		p.mu.Lock()
 		p.outdated[key] = behind
 		p.mu.Unlock()
-		p.s.log.Warn("the database stands before the records at hand: reading the intake again from there",
-			zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offset", src.Next), zap.Int64("at_hand", at))
+		p.s.metrics.reread.Add(float64(at - src.Next))
+		p.s.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
+			zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offset", src.Next), zap.Int64("offsets_again", at-src.Next))
 		p.s.consumer.SetOffsets(map[string]map[int32]kgo.EpochOffset{key.topic: {key.partition: {Epoch: -1, Offset: src.Next}}})
 	}
 	return src.Next < at, nil

@@ -33,6 +33,8 @@ type Config struct {
 	Intake []string
 	// Reports is the topic with consumers' reports. Default notyet.reports.
 	Reports string
+	// Read are those of these topics that are read. Default all.
+	Read []string
 	// Results is the topic that events go to. Default notyet.results.
 	Results string
 	// Limits of a request.
@@ -59,6 +61,9 @@ func (c Config) withDefaults() Config {
 	if len(c.Intake) == 0 {
 		c.Intake = []string{schemas.TopicIntake}
 	}
+	if len(c.Read) == 0 {
+		c.Read = append([]string{c.Reports}, c.Intake...)
+	}
 	return c
 }
 
@@ -72,6 +77,7 @@ func def[T comparable](field *T, value T) {
 // Scanner is one member of the group. Make it with New.
 type Scanner struct {
 	cfg     Config
+	kcfg    kafka.Config
 	store   *store.Store
 	clock   *store.Clock
 	index   *index.Index
@@ -89,14 +95,13 @@ type Scanner struct {
 // New checks the configuration and makes the clients; the consumer begins to join its group. Nothing is taken before Run.
 func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Scanner, error) {
 	cfg = cfg.withDefaults()
-	s := &Scanner{cfg: cfg, store: st, clock: st.NewClock(), index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
+	s := &Scanner{cfg: cfg, kcfg: kcfg, store: st, clock: st.NewClock(), index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
 	var err error
 	if s.producer, err = kafka.NewProducer(kcfg, log); err != nil {
 		return nil, err
 	}
 	s.parts = newPartitions(s)
-	topics := append([]string{cfg.Reports}, cfg.Intake...)
-	s.consumer, err = kafka.NewConsumerGroup(kcfg, cfg.Group, topics, log,
+	s.consumer, err = kafka.NewConsumerGroup(kcfg, cfg.Group, cfg.Read, log,
 		kgo.AdjustFetchOffsetsFn(s.parts.begin),
 		kgo.OnPartitionsRevoked(s.parts.drop),
 		kgo.OnPartitionsLost(s.parts.drop),

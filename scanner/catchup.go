@@ -1,0 +1,96 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// CatchUp runs the scanner until the database has everything that is in its topics as it begins, then stops it. progress
+// is told now and then how many offsets are left.
+func (s *Scanner) CatchUp(ctx context.Context, progress func(left int64)) error {
+	ends, err := kafka.Ends(ctx, s.producer, s.cfg.Read...)
+	if err != nil {
+		s.producer.Close()
+		s.consumer.Close()
+		return fmt.Errorf("catching up: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ran := make(chan error, 1)
+	go func() { ran <- s.Run(ctx) }()
+	err = s.awaitEnds(ctx, ends, progress, ran)
+	stop()
+	if err != nil {
+		return fmt.Errorf("catching up: %w", err)
+	}
+	return <-ran
+}
+
+func (s *Scanner) awaitEnds(ctx context.Context, ends kafka.Offsets, progress func(int64), ran chan error) error {
+	const (
+		look  = 100 * time.Millisecond
+		quiet = 30 // looks without progress until the end of a partition is looked at
+	)
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for before, still := int64(-1), 0; ; still++ {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-ran:
+			ran <- err
+			return err
+		case <-tick.C:
+		}
+		stored, left, err := s.left(ctx, ends)
+		switch {
+		case err != nil:
+			return err
+		case left == 0:
+			return nil
+		case left != before:
+			before, still = left, 0
+			progress(left)
+		case still >= quiet:
+			// The last offsets may be markers of transactions, or records of one that was given up.
+			still = 0
+			more := false
+			err := kafka.Scan(ctx, s.kcfg, stored, ends, s.log, func(*kgo.Record) bool { more = true; return false })
+			if err != nil || !more {
+				return err
+			}
+		}
+	}
+}
+
+// left answers how far the database has each partition, and how many offsets are left until ends.
+func (s *Scanner) left(ctx context.Context, ends kafka.Offsets) (stored kafka.Offsets, left int64, err error) {
+	ids, err := kafka.TopicIDs(ctx, s.producer, s.cfg.Read...)
+	if err != nil {
+		return nil, 0, err
+	}
+	starts, err := kafka.Starts(ctx, s.producer, s.cfg.Read...)
+	if err != nil {
+		return nil, 0, err
+	}
+	sources, err := s.store.Sources(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, src := range sources {
+		if first, ok := starts[src.Topic][src.Partition]; ok && src.TopicID == ids[src.Topic] {
+			starts[src.Topic][src.Partition] = max(first, src.Next)
+		}
+	}
+	for topic, parts := range ends {
+		for part, end := range parts {
+			left += max(end-starts[topic][part], 0)
+		}
+	}
+	return starts, left, nil
+}

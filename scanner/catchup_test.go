@@ -1,0 +1,74 @@
+package scanner
+
+import (
+	"context"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+)
+
+func TestCatchUp(t *testing.T) {
+	f := newFixture(t)
+	f.publish(asks("a", 50)...)
+	f.publish(record(schemas.TopicReports, 0, schemas.HeaderTopic, "orders", schemas.HeaderID, "a1", schemas.HeaderAttempt, "1", schemas.HeaderStatus, "ok"))
+	// At the end of a partition stand a record that was given up and two markers: nothing that could ever be stored.
+	tx, err := kafka.New(f.kafka, zap.NewNop(), kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	defer tx.Close()
+	for id, end := range map[string]kgo.TransactionEndTry{"b": kgo.TryCommit, "c": kgo.TryAbort} {
+		require.NoError(t, tx.BeginTransaction())
+		require.NoError(t, tx.ProduceSync(t.Context(), ask(id, 1)).FirstErr())
+		require.NoError(t, tx.EndTransaction(t.Context(), end))
+	}
+	var left []int64
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	require.NoError(t, f.scanner(f.store, Config{Read: []string{schemas.TopicIntake}}).CatchUp(ctx, func(n int64) { left = append(left, n) }))
+	require.Equal(t, 51, f.count("SELECT COUNT(*) FROM tasks"))
+	require.NotEmpty(t, left)
+	require.Zero(t, f.count("SELECT COUNT(*) FROM sources WHERE topic = ?", []byte(schemas.TopicReports)), "reports were not to be read")
+
+	require.NoError(t, f.scanner(f.store, Config{Read: []string{schemas.TopicReports}}).CatchUp(ctx, func(int64) {}))
+	require.Equal(t, 1, f.count("SELECT next_offset FROM sources WHERE topic = ?", []byte(schemas.TopicReports)))
+}
+
+// A scanner that starts on a database older than what the group has stored says so, with counts, before it reads on.
+func TestSaysThatTheDatabaseWasSetBack(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	f.publish(asks("a", 40)...)
+	f.events(atLeast(40))
+	s.end()
+	stored := f.count("SELECT next_offset FROM sources WHERE part = 2 AND topic = ?", []byte(schemas.TopicIntake))
+	require.Greater(t, stored, 5)
+
+	core, logs := observer.New(zapcore.WarnLevel)
+	run := func() *Scanner {
+		s, err := New(f.kafka, f.store, f.index, Config{}, prometheus.NewRegistry(), zap.New(core))
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), bound)
+		defer cancel()
+		require.NoError(t, s.CatchUp(ctx, func(int64) {}))
+		return s
+	}
+	require.Zero(t, counted(run().metrics.reread))
+	require.Zero(t, logs.Len(), "nothing to say on a restart")
+
+	f.sql("DELETE FROM tasks WHERE seq % 281474976710656 >= 5", "UPDATE sources SET next_offset = 5 WHERE part = 2")
+	again := run()
+	require.Equal(t, stored-5, counted(again.metrics.reread))
+	found := logs.FilterMessageSnippet("older than what was stored").All()
+	require.Len(t, found, 1)
+	fields := found[0].ContextMap()
+	require.EqualValues(t, 2, fields["partition"])
+	require.EqualValues(t, 5, fields["offset"])
+	require.EqualValues(t, stored-5, fields["offsets_again"])
+}
