@@ -44,6 +44,14 @@ type Applied struct {
 // shared lock on the slots they belong to, which holds every claimed where it is, then whatever depends on claimed, then
 // the commit. An owner that moves claimed waits for the lock and reads afterwards.
 func (s *Store) Apply(ctx context.Context, b Batch, now int64) (Applied, error) {
+	out, err := s.apply(ctx, b, now, false)
+	if err != nil {
+		return Applied{}, fmt.Errorf("applying %d requests: %w", len(b.Changes), err)
+	}
+	return out, nil
+}
+
+func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (Applied, error) {
 	slotCount, err := s.cachedSlotCount(ctx)
 	if err != nil {
 		return Applied{}, err
@@ -55,17 +63,14 @@ func (s *Store) Apply(ctx context.Context, b Batch, now int64) (Applied, error) 
 				return err
 			}
 		}
-		w := work{store: s, tx: tx, now: now, resolving: len(b.Resolve) > 0, slotCount: slotCount}
+		w := work{store: s, tx: tx, now: now, resolving: len(b.Resolve) > 0, settling: settling, slotCount: slotCount}
 		if err := w.run(ctx, b); err != nil {
 			return err
 		}
 		out = w.applied
 		return nil
 	})
-	if err != nil {
-		return Applied{}, fmt.Errorf("applying %d requests: %w", len(b.Changes), err)
-	}
-	return out, nil
+	return out, err
 }
 
 // work is one attempt at one batch.
@@ -74,6 +79,7 @@ type work struct {
 	tx        *sql.Tx
 	now       int64
 	resolving bool
+	settling  bool // no further request is to come that might be older than a proof
 
 	slotCount int
 	slots     map[int]Slot
@@ -82,6 +88,7 @@ type work struct {
 	events    map[int]*openBox // for each source
 	full      []*openBox
 	dead      []*DeadLetter
+	proven    []schemas.Event // of tasks that evidence has settled
 }
 
 // identity gathers what a batch asks of one task.
@@ -206,7 +213,7 @@ func renameStrangers(list []*identity) (renamed []*identity) {
 func (w *work) splitFresh(list *[]*identity) {
 	rest := (*list)[:0]
 	for _, id := range *list {
-		if id.before != nil || len(id.changes) == 0 || w.resolving || !onlySchedules(id.changes) {
+		if id.before != nil || len(id.changes) == 0 || w.resolving || w.store.evidence != nil || !onlySchedules(id.changes) {
 			rest = append(rest, id)
 			continue
 		}
@@ -235,6 +242,7 @@ func (w *work) decideAll(id *identity) {
 	id.now = id.before
 	queued := id.queued
 	for _, c := range append(id.held, id.changes...) {
+		w.asSent(id, &c)
 		if queued && c.Report == nil {
 			id.wait = append(id.wait, c)
 			continue
@@ -251,6 +259,9 @@ func (w *work) decideAll(id *identity) {
 			w.dead = append(w.dead, v.dead)
 		}
 		w.tell(c.Seq, v.event)
+	}
+	if w.settling {
+		w.asSent(id, nil)
 	}
 }
 
@@ -391,6 +402,9 @@ func (w *work) finish(ctx context.Context) error {
 	}
 	for _, box := range w.events {
 		w.full = append(w.full, box)
+	}
+	if len(w.proven) > 0 {
+		w.full = append(w.full, &openBox{Outbox: exitBox(w.proven, w.now)})
 	}
 	for _, box := range w.full {
 		if err := box.store(ctx, w.tx); err != nil {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
@@ -16,6 +17,11 @@ type Outbox struct {
 	Source int
 	Seq    int64
 	Events []schemas.Event
+}
+
+// exitBox holds events about tasks that left their line.
+func exitBox(events []schemas.Event, now int64) Outbox {
+	return Outbox{Source: ExitSource, Seq: now<<20 | rand.Int64N(1<<20), Events: events}
 }
 
 func (o *Outbox) store(ctx context.Context, tx *sql.Tx) error {

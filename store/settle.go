@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -93,7 +92,7 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 		if out.Mismatch, err = moveDone(ctx, tx, done, slots); err != nil || len(events) == 0 {
 			return err
 		}
-		out.Tell = Outbox{Source: ExitSource, Seq: now<<20 | rand.Int64N(1<<20), Events: events}
+		out.Tell = exitBox(events, now)
 		return out.Tell.store(ctx, tx)
 	})
 	if err != nil && len(out.Fenced) == 0 {

@@ -49,6 +49,7 @@ type Store struct {
 	slotCount atomic.Int64
 	writing   sync.Mutex // SQLite: who else writes polls for its lock, and may starve; here writers wait in turn
 	sabotage  sabotage
+	evidence  Evidence // nil but in a recovery
 }
 
 const sqlitePrefix = "sqlite:"

@@ -17,6 +17,8 @@ type deadletterCmd struct {
 	Replay deadReplayCmd `cmd:"" help:"Put tasks back into their line, due now, with fresh attempts."`
 	Purge  deadPurgeCmd  `cmd:"" help:"Delete dead letters for good."`
 	Export deadExportCmd `cmd:"" help:"Write dead letters as JSON, one a line."`
+
+	Reconcile deadReconcileCmd `cmd:"" help:"After a restore of the database: settle what was sent since the backup."`
 }
 
 // letterFilter are the flags that select letters.

@@ -93,16 +93,20 @@ func (s *service) close() {
 	s.closes = nil
 }
 
+func scannerConfig(cfg *config.Config) scanner.Config {
+	out := scanner.Config{
+		Group: cfg.Scanner.Group, Intake: cfg.IntakeNames(), Reports: cfg.Reports.Topic, Results: cfg.Results.Topic,
+		IntakeLimits: map[string]schemas.Limits{}, Window: cfg.Window,
+	}
+	for _, in := range intakes(cfg) {
+		out.IntakeLimits[in.Topic] = in.Limits
+	}
+	return out
+}
+
 // addScanner makes the scanner one of the parts.
 func (s *service) addScanner() error {
-	cfg := scanner.Config{
-		Group: s.cfg.Scanner.Group, Intake: s.cfg.IntakeNames(), Reports: s.cfg.Reports.Topic, Results: s.cfg.Results.Topic,
-		IntakeLimits: map[string]schemas.Limits{}, Window: s.cfg.Window,
-	}
-	for _, in := range intakes(s.cfg) {
-		cfg.IntakeLimits[in.Topic] = in.Limits
-	}
-	sc, err := scanner.New(s.kafka, s.store, s.index, cfg, s.reg, s.log)
+	sc, err := scanner.New(s.kafka, s.store, s.index, scannerConfig(s.cfg), s.reg, s.log)
 	if err != nil {
 		return fmt.Errorf("setting the scanner up: %w", err)
 	}

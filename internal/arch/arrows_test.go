@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"store":      {"schemas", "internal/slots", "internal/faultpoint"},
 	"scanner":    {"schemas", "store", "internal/index", "internal/kafka", "internal/faultpoint"},
 	"dispatcher": {"schemas", "store", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/faultpoint"},
-	"deadletter": {"schemas", "store", "internal/index", "internal/faultpoint"},
+	"deadletter": {"schemas", "store", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
 
 	// Substrate: each part stands alone.
 	"internal/slots":    {"schemas"},

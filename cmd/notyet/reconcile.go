@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/scanner"
+)
+
+type deadReconcileCmd struct {
+	settings
+	servers
+	asJSON
+	SendLog []string `help:"A send log directory; say it for each dispatcher (default: sendlog.dir). Copies do." name:"send-log" placeholder:"DIR" type:"path"`
+	Topics  bool     `help:"Look in the target topics for deliveries that the logs leave in doubt."`
+	DryRun  bool     `help:"Only say what would happen."`
+	Since   string   `help:"Read the logs from here: RFC 3339, Unix milliseconds, or so long ago (24h). Default: an hour before what the database last claimed." placeholder:"TIME"`
+}
+
+// Help is part of --help.
+func (deadReconcileCmd) Help() string {
+	return `After the database was set back to a backup: reads the intake again from where the database stands, and settles what the send logs prove to have been sent, so that it is not sent again. What was not sent stays, and is sent.
+
+Stop every scanner and dispatcher first, restore the database, run this, then start them. A run that was interrupted is simply started again. Needs Kafka, MySQL and ZooKeeper; docs/recovery.md has the whole procedure.
+
+Examples:
+  notyet deadletter reconcile --send-log /var/lib/notyet/sendlog --dry-run
+  notyet deadletter reconcile --send-log ./logs/host-a --send-log ./logs/host-b --topics`
+}
+
+// Run reconciles, or refuses while somebody is at work.
+func (c *deadReconcileCmd) Run(a *app) error {
+	cfg, err := a.client(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	since, err := instant("--since", c.Since, -1)
+	if err != nil {
+		return err
+	}
+	if cfg.MySQL.DSN == "" {
+		return usage("mysql.dsn (NOTYET_MYSQL_DSN) is not set: this works on the database itself")
+	}
+	r := deadletter.Reconcile{
+		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, Intake: cfg.IntakeNames(), Reports: []string{cfg.Reports.Topic},
+		Step: func(what string) { fmt.Fprintln(a.stderr, what) },
+	}
+	if len(r.Logs) == 0 {
+		r.Logs = []string{cfg.SendLog.Dir}
+	}
+	if since != 0 {
+		r.Since = time.UnixMilli(since)
+	}
+	out, err := a.reconcile(cfg, r)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.json(out)
+	}
+	c.tell(a, out)
+	return nil
+}
+
+func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.Reconciled, error) {
+	var none deadletter.Reconciled
+	log := newLogger(cfg.Log, a.stderr)
+	kcfg, err := kafkaConfig(cfg)
+	if err != nil {
+		return none, err
+	}
+	if err := a.atRest(cfg, kcfg, log); err != nil {
+		return none, err
+	}
+	st, err := openStore(a.ctx, cfg, zap.NewNop())
+	if err != nil {
+		return none, err
+	}
+	defer func() { _ = st.Close() }()
+	icfg, err := indexConfig(cfg)
+	if err != nil {
+		return none, err
+	}
+	ix, err := index.New(icfg, log)
+	if err != nil {
+		return none, err
+	}
+	defer ix.Close()
+	r.CatchUp = func(ctx context.Context, topics []string) error {
+		scfg := scannerConfig(cfg)
+		scfg.Read = topics
+		s, err := scanner.New(kcfg, st, ix, scfg, prometheus.NewRegistry(), log)
+		if err != nil {
+			return err
+		}
+		return s.CatchUp(ctx, func(left int64) { fmt.Fprintf(a.stderr, "  %d to go\n", left) })
+	}
+	return deadletter.NewLocal(st, ix, operator(), log).Reconcile(a.ctx, kcfg, r)
+}
+
+// atRest refuses while scanners or dispatchers are at work: the ones would judge requests without what the logs know, the
+// others send what is about to be settled.
+func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) error {
+	client, err := publisher(a.ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(a.ctx, 3*dialPatience)
+	defer cancel()
+	scanners, err := kafka.GroupMembers(ctx, client, cfg.Scanner.Group)
+	if err != nil {
+		return err
+	}
+	if len(scanners) > 0 {
+		return fmt.Errorf("scanners are at work (group %s): stop %s first. One that was killed counts for 6 s", cfg.Scanner.Group, strings.Join(scanners, ", "))
+	}
+	dispatchers, err := election.Members(ctx, cfg.ZooKeeper.Servers, cfg.ZooKeeper.Root, log)
+	if err != nil {
+		return err
+	}
+	if len(dispatchers) > 0 {
+		return fmt.Errorf("dispatchers are at work (zookeeper.root %s): stop %s first. One that was killed counts for %v", cfg.ZooKeeper.Root, strings.Join(dispatchers, ", "), cfg.ZooKeeper.SessionTimeout)
+	}
+	return nil
+}
+
+func (c *deadReconcileCmd) tell(a *app, r deadletter.Reconciled) {
+	for _, l := range r.Logs {
+		fmt.Fprintf(a.stdout, "send log %s: %d entries since %s\n", l.Dir, l.Entries, stamp(r.Since))
+		if l.Damage != "" {
+			fmt.Fprintf(a.stdout, "  %s\n", l.Damage)
+		}
+	}
+	settled := "settled"
+	if r.DryRun {
+		settled = "to settle"
+	}
+	rows := [][]any{
+		{r.Proven, "tasks were answered by Kafka"},
+		{r.InDoubt, "tasks were in doubt: about to be sent, and no answer is known"},
+		{r.Found, "of those are on their topics"},
+		{r.Unread, "records of the intake and of reports were not in the database"},
+		{r.UnreadProven, "of those made tasks that were sent: " + settled},
+		{r.Unsent, "tasks in the database were sent: " + settled},
+		{r.Again, "tasks in doubt will be sent again, with the delivery key they had"},
+	}
+	for _, row := range rows {
+		fmt.Fprintf(a.stdout, "%9d %s\n", row...)
+	}
+	if !r.DryRun && r.Left > 0 {
+		fmt.Fprintf(a.stdout, "%9d proven tasks are still to be sent: run it again\n", r.Left)
+	}
+}

@@ -1,0 +1,148 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/store"
+)
+
+// replayShift is where a send log's number of an attempt has the count of replays: sixteen million attempts between two.
+const replayShift = 24
+
+// evidence is what send logs, and the target topics, tell of each task: about 100 bytes a task.
+type evidence struct {
+	tasks   map[int64]sent
+	refused map[int64]string // why, of tasks whose newest answer was a refusal
+	topics  []string
+	topicAt map[string]uint32
+}
+
+// sent is what is known of one task.
+type sent struct {
+	taken  int64 // Unix ms: when it was first noted as about to be sent
+	at     int64 // Unix ms: of the newest answer
+	proven int32 // the newest attempt with an answer, counted over all replays; 0: none
+	noted  int32 // the newest attempt
+	topic  uint32
+	name   uint64 // of topic and id
+	body   uint64
+}
+
+func newEvidence() *evidence {
+	return &evidence{tasks: map[int64]sent{}, refused: map[int64]string{}, topicAt: map[string]uint32{}}
+}
+
+// LogRead says what a send log had to tell.
+type LogRead struct {
+	Dir     string `json:"dir"`
+	Entries int    `json:"entries"`
+	Damage  string `json:"damage,omitempty"` // what of it is missing: its tasks are in doubt, or unknown
+}
+
+// read takes in a send log from since on. Nothing is changed in it, nor forgotten.
+func (e *evidence) read(ctx context.Context, dir string, since time.Time, log *zap.Logger) (LogRead, error) {
+	out := LogRead{Dir: dir}
+	l, err := sendlog.Open(dir, sendlog.Config{Existing: true, Retention: math.MaxInt64}, log)
+	if err != nil {
+		return out, err
+	}
+	err = l.Replay(ctx, since, func(entry sendlog.Entry) error {
+		out.Entries++
+		e.note(entry)
+		return nil
+	})
+	var damage *sendlog.DamageError
+	if errors.As(err, &damage) {
+		out.Damage, err = damage.Error(), nil
+	}
+	return out, errors.Join(err, l.Close())
+}
+
+func (e *evidence) note(entry sendlog.Entry) {
+	if in := entry.Intent; in != nil {
+		s, known := e.tasks[int64(in.Seq)]
+		if !known || entry.At < s.taken {
+			s.taken = entry.At
+		}
+		s.noted = max(s.noted, in.Attempt)
+		s.topic, s.name, s.body = e.topic(in.Topic), nameOf(in.Topic, in.ID), in.BodyHash
+		e.tasks[int64(in.Seq)] = s
+		return
+	}
+	if o := entry.Outcome; o.Acked {
+		e.acknowledged(int64(o.Seq), o.Attempt, o.At)
+	} else if s, ok := e.tasks[int64(o.Seq)]; ok && o.Refused && o.Attempt > s.proven {
+		s.proven, s.at = o.Attempt, o.At
+		e.tasks[int64(o.Seq)], e.refused[int64(o.Seq)] = s, o.Error
+	}
+}
+
+// acknowledged notes an answer of Kafka. Without its intent, which is older or damaged, it cannot be told whose it is.
+func (e *evidence) acknowledged(seq int64, attempt int32, at int64) {
+	s, ok := e.tasks[seq]
+	_, refused := e.refused[seq]
+	if !ok || attempt < s.proven || attempt == s.proven && !refused {
+		return
+	}
+	s.proven, s.at = attempt, at
+	e.tasks[seq] = s
+	delete(e.refused, seq)
+}
+
+func (e *evidence) topic(name string) uint32 {
+	at, ok := e.topicAt[name]
+	if !ok {
+		at = uint32(len(e.topics))
+		e.topics, e.topicAt[name] = append(e.topics, name), at
+	}
+	return at
+}
+
+func nameOf(topic, id string) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.WriteString(topic)
+	_, _ = d.Write([]byte{0}) // never part of a topic name
+	_, _ = d.WriteString(id)
+	return d.Sum64()
+}
+
+// Of implements store.Evidence: the task must be the one that was sent, by name and content.
+func (e *evidence) Of(t *store.Task) (store.Proof, bool) {
+	s, ok := e.tasks[t.Seq]
+	if !ok || s.proven == 0 || s.name != nameOf(t.Topic, t.ID) || s.body != xxhash.Sum64(t.Body) {
+		return store.Proof{}, false
+	}
+	return store.Proof{
+		Taken: s.taken, Replay: int(s.proven >> replayShift), Attempt: int(s.proven & (1<<replayShift - 1)), At: s.at, Refused: e.refused[t.Seq],
+	}, true
+}
+
+// doubtful answers the tasks whose newest attempt has no answer, in order.
+func (e *evidence) doubtful() []int64 {
+	var out []int64
+	for seq, s := range e.tasks {
+		if s.noted > s.proven {
+			out = append(out, seq)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// seqs are the tasks with a proof, in order.
+func (e *evidence) seqs() []int64 {
+	all := slices.Collect(maps.Keys(e.tasks))
+	all = slices.DeleteFunc(all, func(seq int64) bool { return e.tasks[seq].proven == 0 })
+	slices.Sort(all)
+	return all
+}

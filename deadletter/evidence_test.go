@@ -1,0 +1,113 @@
+package deadletter
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/store"
+)
+
+func noted(seq uint64, attempt int32) sendlog.Intent {
+	return sendlog.Intent{Seq: seq, Attempt: attempt, Topic: "orders", ID: "a", BodyHash: xxhash.Sum64String("body")}
+}
+
+func TestEvidence(t *testing.T) {
+	const replayed = 1 << replayShift
+	acked := func(attempt int32) sendlog.Outcome {
+		return sendlog.Outcome{Seq: 7, Attempt: attempt, Acked: true, At: int64(attempt)}
+	}
+	refused := func(attempt int32) sendlog.Outcome {
+		return sendlog.Outcome{Seq: 7, Attempt: attempt, Refused: true, At: int64(attempt), Error: "no"}
+	}
+	again := func(attempt int32) sendlog.Outcome {
+		return sendlog.Outcome{Seq: 7, Attempt: attempt, Error: "not now"}
+	}
+	for name, c := range map[string]struct {
+		outcomes []sendlog.Outcome
+		noted    []int32
+		want     store.Proof
+		proven   bool
+		doubtful bool
+	}{
+		"noted only":                   {noted: []int32{1}, doubtful: true},
+		"acknowledged":                 {noted: []int32{1}, outcomes: []sendlog.Outcome{acked(1)}, proven: true, want: store.Proof{Attempt: 1, At: 1}},
+		"given back, to be sent again": {noted: []int32{1}, outcomes: []sendlog.Outcome{again(1)}, doubtful: true},
+		"given back, then sent":        {noted: []int32{1, 1}, outcomes: []sendlog.Outcome{again(1), acked(1)}, proven: true, want: store.Proof{Attempt: 1, At: 1}},
+		"the newest attempt counts":    {noted: []int32{1, 2, 3}, outcomes: []sendlog.Outcome{acked(1), acked(3), acked(2)}, proven: true, want: store.Proof{Attempt: 3, At: 3}},
+		"a retry is in doubt":          {noted: []int32{1, 2}, outcomes: []sendlog.Outcome{acked(1)}, proven: true, doubtful: true, want: store.Proof{Attempt: 1, At: 1}},
+		"refused":                      {noted: []int32{1}, outcomes: []sendlog.Outcome{refused(1)}, proven: true, want: store.Proof{Attempt: 1, At: 1, Refused: "no"}},
+		"refused, replayed, sent": {noted: []int32{1, replayed + 1}, outcomes: []sendlog.Outcome{refused(1), acked(replayed + 1)}, proven: true,
+			want: store.Proof{Replay: 1, Attempt: 1, At: replayed + 1}},
+		"another log has it sent":  {noted: []int32{1}, outcomes: []sendlog.Outcome{refused(1), acked(1), refused(1)}, proven: true, want: store.Proof{Attempt: 1, At: 1}},
+		"whose it is is not known": {outcomes: []sendlog.Outcome{acked(1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEvidence()
+			for _, attempt := range c.noted {
+				in := noted(7, attempt)
+				e.note(sendlog.Entry{At: 100, Intent: &in})
+			}
+			for _, o := range c.outcomes {
+				e.note(sendlog.Entry{At: 200, Outcome: &o})
+			}
+			proof, ok := e.Of(&store.Task{Seq: 7, Topic: "orders", ID: "a", Body: []byte("body")})
+			require.Equal(t, c.proven, ok)
+			if ok {
+				c.want.Taken = 100
+				require.Equal(t, c.want, proof)
+				require.Equal(t, []int64{7}, e.seqs())
+			} else {
+				require.Empty(t, e.seqs())
+			}
+			require.Equal(t, c.doubtful, len(e.doubtful()) == 1)
+		})
+	}
+}
+
+// Sources made after the backup may be numbered in another order: a seq alone proves nothing.
+func TestEvidenceKnowsTheTaskItIsAbout(t *testing.T) {
+	e := newEvidence()
+	in := noted(7, 1)
+	e.note(sendlog.Entry{Intent: &in})
+	e.acknowledged(7, 1, 5)
+	for name, other := range map[string]store.Task{
+		"topic": {Seq: 7, Topic: "order", ID: "sa", Body: []byte("body")}, "id": {Seq: 7, Topic: "orders", ID: "b", Body: []byte("body")},
+		"body": {Seq: 7, Topic: "orders", ID: "a", Body: []byte("other")}, "seq": {Seq: 8, Topic: "orders", ID: "a", Body: []byte("body")},
+	} {
+		_, ok := e.Of(&other)
+		require.False(t, ok, name)
+	}
+}
+
+func TestEvidenceFromLogs(t *testing.T) {
+	dir, ctx := t.TempDir(), context.Background()
+	l, err := sendlog.Open(dir, sendlog.Config{Now: func() time.Time { return time.UnixMilli(1000) }}, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, l.AppendIntents(ctx, []sendlog.Intent{noted(7, 1), noted(8, 1)}))
+	require.NoError(t, l.AppendOutcomes(ctx, []sendlog.Outcome{{Seq: 7, Attempt: 1, Acked: true}}))
+	_, err = newEvidence().read(ctx, dir, time.Time{}, zap.NewNop())
+	require.ErrorIs(t, err, sendlog.ErrLocked, "its dispatcher is at work")
+	require.NoError(t, l.Close())
+
+	for range 2 { // and an old log is not pruned by reading it
+		e := newEvidence()
+		read, err := e.read(ctx, dir, time.Time{}, zap.NewNop())
+		require.NoError(t, err)
+		require.Equal(t, LogRead{Dir: dir, Entries: 3}, read)
+		require.Equal(t, []int64{7}, e.seqs())
+		require.Equal(t, []int64{8}, e.doubtful())
+	}
+	e := newEvidence()
+	read, err := e.read(ctx, dir, time.UnixMilli(2000), zap.NewNop())
+	require.NoError(t, err)
+	require.Zero(t, read.Entries, "since")
+
+	_, err = newEvidence().read(ctx, t.TempDir(), time.Time{}, zap.NewNop())
+	require.ErrorIs(t, err, sendlog.ErrNoLog)
+}

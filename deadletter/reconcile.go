@@ -1,0 +1,302 @@
+package deadletter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// Reconcile says how to bring a database that was set back to where its tasks are.
+type Reconcile struct {
+	// Logs are the send log directories of all dispatchers.
+	Logs []string
+	// Since is where in them to begin. Default: an hour before what the database last claimed.
+	Since time.Time
+	// Topics also looks in the target topics for what the logs leave in doubt.
+	Topics bool
+	// DryRun only says what would happen.
+	DryRun bool
+	// CatchUp takes what the topics hold into the store, from where the database stands. Required.
+	CatchUp func(ctx context.Context, topics []string) error
+	// Intake and Reports are the topics that scanners read. Required.
+	Intake, Reports []string
+	// Step is called as each step begins. Default none.
+	Step func(what string)
+}
+
+// Reconciled is what a reconciliation found and did.
+type Reconciled struct {
+	DryRun bool      `json:"dry_run"`
+	Since  int64     `json:"since"`
+	Logs   []LogRead `json:"logs"`
+	// Proven are the tasks of which there is an answer by Kafka: an acknowledgement, or a refusal for good.
+	Proven int `json:"proven"`
+	// InDoubt are those about to be sent, of which no answer is known, and Found how many of them are on their topics.
+	InDoubt int `json:"in_doubt"`
+	Found   int `json:"found"`
+	// Unread is how many offsets of the intake the database had not stored, and UnreadProven how many of those are
+	// requests whose tasks are proven: they are settled as they are read again.
+	Unread       int64 `json:"unread"`
+	UnreadProven int   `json:"unread_proven"`
+	// Unsent are proven tasks that the tables took for ones that are still to be sent, when the run began.
+	Unsent int `json:"unsent"`
+	// Left are those that it still does at the end: 0, but in a dry run.
+	Left int `json:"left"`
+	// Again are the tasks in doubt that will be sent once more, with the same delivery key.
+	Again int `json:"again"`
+}
+
+// Reconcile settles what send logs prove to have been sent and an older database has still to send. No scanner and no
+// dispatcher may be at work. First the requests that came after the backup are read again, each judged as it was, beside
+// the deliveries that came before it; then the rows that nobody asked about are settled; then the reports are read again,
+// which are about deliveries that are known by now. Each step can be interrupted and done again.
+func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (Reconciled, error) {
+	out := Reconciled{DryRun: r.DryRun}
+	fail := func(err error) (Reconciled, error) { return out, fmt.Errorf("reconciling: %w", err) }
+	if err := l.since(ctx, &r); err != nil {
+		return fail(err)
+	}
+	out.Since = r.Since.UnixMilli()
+	known := newEvidence()
+	for _, dir := range r.Logs {
+		r.step("reading " + dir)
+		read, err := known.read(ctx, dir, r.Since, l.log)
+		if err != nil {
+			return fail(err)
+		}
+		out.Logs = append(out.Logs, read)
+	}
+	out.InDoubt = len(known.doubtful())
+	client, err := kafka.New(kcfg, l.log)
+	if err != nil {
+		return fail(err)
+	}
+	defer client.Close()
+	if r.Topics {
+		r.step("looking in the target topics")
+		if out.Found, err = l.lookOnTopics(ctx, client, kcfg, known); err != nil {
+			return fail(err)
+		}
+	}
+	out.Proven = len(known.seqs())
+	if err := l.measure(ctx, client, r, known, &out); err != nil {
+		return fail(err)
+	}
+	if r.DryRun {
+		return out, nil
+	}
+	l.store.Believe(known)
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"reading the intake again", func() error { return r.CatchUp(ctx, r.Intake) }},
+		{"settling what was sent", func() error { return l.settleSent(ctx, known) }},
+		{"reading the reports again", func() error { return r.CatchUp(ctx, r.Reports) }},
+	} {
+		r.step(step.what)
+		if err := step.do(); err != nil {
+			return fail(err)
+		}
+	}
+	l.forgetIndex(ctx)
+	if out.Left, err = l.count(ctx, known, known.seqs()); err == nil {
+		out.Again, err = l.again(ctx, known)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return out, nil
+}
+
+func (r *Reconcile) step(what string) {
+	if r.Step != nil {
+		r.Step(what)
+	}
+}
+
+// since fills in where the logs are to be read from. A delivery is settled within a second when all is well; an hour
+// leaves room for a line that could not be closed as the backup was made.
+func (l *Local) since(ctx context.Context, r *Reconcile) error {
+	if !r.Since.IsZero() {
+		return nil
+	}
+	slots, err := l.store.Slots(ctx)
+	if err != nil {
+		return err
+	}
+	last := int64(0)
+	for _, s := range slots {
+		last = max(last, s.Claimed)
+	}
+	r.Since = time.UnixMilli(max(last-time.Hour.Milliseconds(), 0))
+	return nil
+}
+
+// seqsAtOnce is how many tasks one statement looks for: each may come with a body of up to a megabyte.
+const seqsAtOnce = 500
+
+// unsent calls f with the tasks that the tables take for unsent, against the evidence.
+func (l *Local) unsent(ctx context.Context, known store.Evidence, seqs []int64, f func([]store.Task) error) error {
+	for part := range slices.Chunk(seqs, seqsAtOnce) {
+		tasks, err := l.store.Unsent(ctx, part, known)
+		if err == nil && len(tasks) > 0 {
+			err = f(tasks)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Local) count(ctx context.Context, known store.Evidence, seqs []int64) (n int, err error) {
+	err = l.unsent(ctx, known, seqs, func(tasks []store.Task) error { n += len(tasks); return nil })
+	return n, err
+}
+
+// settleSent settles the rows that the requests read again have not touched.
+func (l *Local) settleSent(ctx context.Context, known *evidence) error {
+	return l.unsent(ctx, known, known.seqs(), func(tasks []store.Task) error {
+		now, err := l.store.Time(ctx)
+		if err != nil {
+			return err
+		}
+		return l.store.SettleProven(ctx, tasks, now.UnixMilli()) // the next scanner tells the events
+	})
+}
+
+// measure compares the evidence with the database as it stands.
+func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, known *evidence, out *Reconciled) error {
+	sources, err := l.store.Sources(ctx)
+	if err != nil {
+		return err
+	}
+	topics := append(slices.Clone(r.Intake), r.Reports...)
+	starts, err := kafka.Starts(ctx, client, topics...)
+	if err != nil {
+		return err
+	}
+	ends, err := kafka.Ends(ctx, client, topics...)
+	if err != nil {
+		return err
+	}
+	next := map[int]int64{}
+	for _, src := range sources {
+		next[src.ID] = src.Next
+		if first, ok := starts[src.Topic][src.Partition]; ok {
+			starts[src.Topic][src.Partition] = max(first, src.Next)
+		}
+	}
+	for topic, parts := range ends {
+		for part, end := range parts {
+			out.Unread += max(end-starts[topic][part], 0)
+		}
+	}
+	unread := func(seqs []int64) (n int) {
+		for _, seq := range seqs {
+			if src, offset := store.SplitSeq(seq); offset >= next[src] {
+				n++
+			}
+		}
+		return n
+	}
+	out.UnreadProven = unread(known.seqs())
+	if out.Unsent, err = l.count(ctx, known, known.seqs()); err != nil {
+		return err
+	}
+	out.Left = out.Unsent + out.UnreadProven
+	out.Again, err = l.again(ctx, known)
+	out.Again += unread(known.doubtful())
+	return err
+}
+
+// again counts the tasks in doubt that the database has still to send.
+func (l *Local) again(ctx context.Context, known *evidence) (int, error) {
+	// What is in doubt would settle the task if it were proven: whether it would is asked by supposing so.
+	supposed := *known
+	supposed.tasks = map[int64]sent{}
+	doubtful := known.doubtful()
+	for _, seq := range doubtful {
+		s := known.tasks[seq]
+		s.proven = s.noted
+		supposed.tasks[seq] = s
+	}
+	return l.count(ctx, &supposed, doubtful)
+}
+
+// lookOnTopics reads the target topics from when the first doubtful task was noted, and takes each delivery that it was
+// looking for as acknowledged.
+func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka.Config, known *evidence) (found int, err error) {
+	sources, err := l.store.Sources(ctx)
+	if err != nil {
+		return 0, err
+	}
+	byID := map[int]store.Source{}
+	for _, src := range sources {
+		byID[src.ID] = src
+	}
+	wanted, from, topics := map[string]int64{}, time.Now(), map[string]bool{}
+	for _, seq := range known.doubtful() {
+		id, offset := store.SplitSeq(seq)
+		src, ok := byID[id]
+		if !ok {
+			continue // its request has not been read again, so its key is not known: it stays in doubt
+		}
+		s := known.tasks[seq]
+		wanted[schemas.DeliveryKey(src.TopicID, src.Partition, offset, int(s.noted))] = seq
+		topics[known.topics[s.topic]] = true
+		// A minute for the difference of the dispatcher's clock from the broker's.
+		if taken := time.UnixMilli(s.taken).Add(-time.Minute); taken.Before(from) {
+			from = taken
+		}
+	}
+	if len(wanted) == 0 {
+		return 0, nil
+	}
+	names := make([]string, 0, len(topics))
+	for name := range topics {
+		names = append(names, name)
+	}
+	ends, err := kafka.Ends(ctx, client, names...)
+	if err != nil {
+		return 0, err
+	}
+	starts, err := kafka.Since(ctx, client, from, names...)
+	if err != nil {
+		return 0, err
+	}
+	err = kafka.Scan(ctx, kcfg, starts, ends, l.log, func(r *kgo.Record) bool {
+		for _, h := range r.Headers {
+			if seq, ok := wanted[string(h.Value)]; ok && h.Key == schemas.HeaderDelivery {
+				known.acknowledged(seq, known.tasks[seq].noted, r.Timestamp.UnixMilli())
+				delete(wanted, string(h.Value))
+				found++
+			}
+		}
+		return len(wanted) > 0
+	})
+	return found, err
+}
+
+// forgetIndex has the dispatchers load the index anew: it is as old as they are, and the database is not.
+func (l *Local) forgetIndex(ctx context.Context) {
+	if l.index == nil {
+		return
+	}
+	slots, err := l.store.SlotCount(ctx)
+	for slot := 0; slot < slots && err == nil; slot++ {
+		err = l.index.Clear(ctx, slot)
+	}
+	if err != nil {
+		l.log.Warn("the index was not cleared; dispatchers find out themselves that it is off", zap.Error(err))
+	}
+}

@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/schemas"
+)
+
+// dispatcherAt keeps its send log where the test can find it.
+func (s *stack) dispatcherAt(id, dir string) *process {
+	sent, err := sendlog.Open(dir, sendlog.Config{}, s.log)
+	require.NoError(s.t, err)
+	var members election.Source = election.NewLocal(id, s.store.SlotCount, s.store)
+	if s.real {
+		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, s.store, s.log)
+		require.NoError(s.t, err)
+	}
+	d, err := dispatcher.New(s.kafka, s.store, s.newIndex(), members, sent, dispatcher.Config{MemberID: id, Results: s.results}, prometheus.NewRegistry(), s.log)
+	require.NoError(s.t, err)
+	return s.start(func(ctx context.Context) error {
+		defer func() { _ = sent.Close() }()
+		return d.Run(ctx)
+	})
+}
+
+func (s *stack) reconcile(r deadletter.Reconcile) deadletter.Reconciled {
+	r.Intake, r.Reports = []string{s.intake}, []string{s.reports}
+	r.CatchUp = func(ctx context.Context, topics []string) error {
+		sc, err := scanner.New(s.kafka, s.store, s.newIndex(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results, Read: topics},
+			prometheus.NewRegistry(), s.log)
+		if err != nil {
+			return err
+		}
+		return sc.CatchUp(ctx, func(int64) {})
+	}
+	out, err := deadletter.NewLocal(s.store, s.newIndex(), "test", s.log).Reconcile(s.t.Context(), s.kafka, r)
+	require.NoError(s.t, err)
+	s.t.Logf("%+v", out)
+	return out
+}
+
+// copies are the deliveries that were seen: how many of each id, and with which attempts.
+type copies map[string][]string
+
+func (s *stack) seen(target string, quiet time.Duration) copies {
+	out := copies{}
+	c := s.reader([]string{target})
+	for idle := time.Now(); time.Since(idle) < quiet; {
+		ctx, cancel := context.WithTimeout(s.t.Context(), 200*time.Millisecond)
+		f := c.PollFetches(ctx)
+		cancel()
+		f.EachRecord(func(r *kgo.Record) {
+			idle = time.Now()
+			id := header(r, schemas.HeaderID)
+			out[id] = append(out[id], header(r, schemas.HeaderAttempt)+":"+string(r.Value))
+		})
+	}
+	return out
+}
+
+// await polls the target until so many deliveries are there.
+func (s *stack) await(target string, n int) {
+	seen := 0
+	s.read(s.reader([]string{target}), time.Minute, func(*kgo.Record) bool { seen++; return seen == n })
+}
+
+// TestRestoredDatabaseIsReconciled: a database set back to an earlier moment, and a send log. What was sent is not sent
+// again, what was not is; requests are judged as they were before.
+func TestRestoredDatabaseIsReconciled(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		target, dir := s.name+".target", t.TempDir()
+		s.topics(4, target)
+		task := func(id, value string, headers ...string) *kgo.Record {
+			return keyed(request(s.intake, target, append(headers, schemas.HeaderID, id)...), id, value)
+		}
+		soon := func() string { return inMillis(300 * time.Millisecond) }
+		later := inMillis(time.Hour)
+		tell := func(id, attempt, status string, more ...string) *kgo.Record {
+			return keyed(request(s.reports, target, append(more, schemas.HeaderID, id, schemas.HeaderAttempt, attempt, schemas.HeaderStatus, status)...), id, "")
+		}
+		sc, d := s.scanner(), s.dispatcherAt("d1", dir)
+		const each = 20
+		run := func(prefix, at string, headers ...string) {
+			var records []*kgo.Record
+			for i := range each {
+				records = append(records, task(prefix+strconv.Itoa(i), "v", append(headers, schemas.HeaderAt, at)...))
+			}
+			s.publish(records...)
+		}
+		run("before-", soon())
+		s.await(target, each)
+		// In the backup, but not yet sent: sent after it.
+		comes := inMillis(3 * time.Second)
+		run("stored-", comes)
+		run("reports-", comes, schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "1s", schemas.HeaderMaxAttempts, "2", schemas.HeaderBackoff, "fixed:1h")
+		run("waits-", later)
+		s.publish(task("replaced", "old", schemas.HeaderAt, later), task("cancelled", "x", schemas.HeaderAt, later),
+			task("again", "retried", schemas.HeaderAt, comes, schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "1h", schemas.HeaderBackoff, "fixed:10ms"))
+		known := func(ids ...string) { // partitions are stored side by side
+			for _, prefix := range []string{"before-", "stored-", "reports-", "waits-"} {
+				for i := range each {
+					ids = append(ids, prefix+strconv.Itoa(i))
+				}
+			}
+			for _, id := range ids {
+				require.Eventually(t, func() bool {
+					v, err := s.store.Get(t.Context(), target, id)
+					return err == nil && (v.State != "claimed")
+				}, 20*time.Second, 10*time.Millisecond, id)
+			}
+		}
+		known("replaced", "cancelled", "again")
+		b := s.backUp()
+
+		// After the backup.
+		run("after-", soon())
+		run("late-", later)
+		s.publish(task("replaced", "new", schemas.HeaderAt, soon()), task("cancelled", "x", schemas.HeaderOp, "cancel"), task("kept", "first", schemas.HeaderAt, inMillis(3*time.Second)),
+			task("kept", "double", schemas.HeaderAt, soon(), schemas.HeaderIfExists, "keep"), task("merged", `{"n":1}`, schemas.HeaderAt, soon(), schemas.HeaderIfExists, "merge", schemas.HeaderMerge, "sum"))
+		s.await(target, 4*each+4) // before, stored, reports, after, replaced, kept, merged, again
+		for i := range each {
+			s.publish(tell("reports-"+strconv.Itoa(i), "1", "ok"))
+		}
+		s.publish(tell("again", "1", "retry"))
+		s.await(target, 4*each+5)
+		s.publish(tell("again", "2", "ok"))
+		// Their ids are free again: these are new tasks.
+		s.publish(task("kept", "second", schemas.HeaderAt, later, schemas.HeaderIfExists, "keep"), task("merged", `{"n":5}`, schemas.HeaderAt, later, schemas.HeaderIfExists, "merge", schemas.HeaderMerge, "sum"),
+			task("stored-0", "x", schemas.HeaderOp, "cancel"))
+		for _, id := range []string{"kept", "merged"} {
+			require.Eventually(t, func() bool {
+				v, err := s.store.Get(t.Context(), target, id)
+				return err == nil && v.State == "pending"
+			}, 20*time.Second, 10*time.Millisecond, id)
+		}
+		require.Eventually(t, func() bool {
+			return s.state(target, "again") == "succeeded" && s.state(target, "reports-19") == "succeeded"
+		}, 20*time.Second, 10*time.Millisecond)
+		sc.shutdown(t)
+		d.shutdown(t)
+		was := s.seen(target, time.Second)
+		s.restore(b)
+
+		plan := s.reconcile(deadletter.Reconcile{Logs: []string{dir}, DryRun: true})
+		require.Equal(t, 2*each+1, plan.Unsent, "stored, reports, again")
+		require.Equal(t, each+3, plan.UnreadProven, "after, replaced, kept, merged")
+		require.Zero(t, plan.InDoubt)
+		require.Equal(t, plan, s.reconcile(deadletter.Reconcile{Logs: []string{dir}, DryRun: true}), "a dry run changes nothing")
+
+		done := s.reconcile(deadletter.Reconcile{Logs: []string{dir}})
+		require.Zero(t, done.Left)
+		require.Zero(t, done.Again)
+		repeated := s.reconcile(deadletter.Reconcile{Logs: []string{dir}})
+		require.Zero(t, repeated.Unread)
+		require.Zero(t, repeated.Unsent)
+		for i := range each {
+			require.Equal(t, "succeeded", s.state(target, fmt.Sprintf("stored-%d", i)))
+			require.Equal(t, "succeeded", s.state(target, fmt.Sprintf("reports-%d", i)))
+			require.Equal(t, "pending", s.state(target, fmt.Sprintf("waits-%d", i)))
+			require.Equal(t, "pending", s.state(target, fmt.Sprintf("late-%d", i)))
+		}
+		require.Equal(t, "succeeded", s.state(target, "again"))
+		require.Equal(t, "succeeded", s.state(target, "replaced"))
+		require.Equal(t, "cancelled", s.state(target, "cancelled"))
+
+		// And on it goes: nothing comes twice, and what is still to come comes.
+		s.scanner()
+		s.dispatcherAt("d2", dir)
+		for _, prefix := range []string{"waits-", "late-"} {
+			for i := range each {
+				id := prefix + strconv.Itoa(i)
+				s.publish(task(id, "", schemas.HeaderOp, "fire"))
+				was[id] = []string{"1:v"}
+			}
+		}
+		s.publish(task("kept", "", schemas.HeaderOp, "fire"), task("merged", "", schemas.HeaderOp, "fire"))
+		was["kept"], was["merged"] = append(was["kept"], "1:second"), append(was["merged"], `1:{"n":5}`)
+		s.await(target, 6*each+7)
+		require.Equal(t, was, s.seen(target, 2*time.Second))
+		require.Equal(t, []string{"1:retried", "2:retried"}, was["again"])
+		require.Equal(t, []string{"1:new"}, was["replaced"])
+	})
+}
+
+func (s *stack) state(topic, id string) string {
+	v, err := s.store.Get(s.t.Context(), topic, id)
+	require.NoError(s.t, err, id)
+	return v.State
+}
+
+// TestReconcileAfterAKill: everything is killed under load, and the database is older than that. With the topics at hand
+// not one task is sent twice, and none is lost, though the first reconciliation is killed as well.
+func TestReconcileAfterAKill(t *testing.T) {
+	c := newCluster(t)
+	n := clusterTasks(t, 4000)
+	targets := []string{c.name + ".a", c.name + ".b"}
+	c.topics(4, targets...)
+	span := max(time.Duration(n/500)*time.Second, 8*time.Second)
+	sc, d1, d2 := c.spawn("scanner", "scanner"), c.spawn("d1", "dispatcher"), c.spawn("d2", "dispatcher")
+	wants := c.load(targets, n, 2*time.Second, span)
+	c.await(targets[0], n/10)
+	b := c.backUp()
+	c.await(targets[0], n/4)
+	for _, p := range []*proc{d1, d2, sc} {
+		p.kill()
+	}
+	c.restore(b)
+	args := []string{"deadletter", "reconcile", "--topics", "--json", "--send-log", filepath.Join(c.dir, "d1-sendlog"), "--send-log", filepath.Join(c.dir, "d2-sendlog")}
+	run := func(more ...string) (out deadletter.Reconciled, problem string) {
+		cmd := exec.Command(c.binary, append(args, more...)...)
+		cmd.Env = c.env
+		text, err := cmd.Output()
+		if err != nil {
+			var failed *exec.ExitError
+			require.ErrorAs(t, err, &failed)
+			return out, string(failed.Stderr)
+		}
+		require.NoError(t, json.Unmarshal(text, &out))
+		return out, ""
+	}
+	_, problem := run("--dry-run")
+	require.Contains(t, problem, "at work", "the sessions of the killed are still there")
+	var plan deadletter.Reconciled
+	require.Eventually(t, func() bool { plan, problem = run("--dry-run"); return problem == "" }, 30*time.Second, 200*time.Millisecond)
+	require.Positive(t, plan.Unsent+plan.UnreadProven)
+
+	half := exec.Command(c.binary, args...)
+	half.Env = c.env
+	require.NoError(t, half.Start())
+	time.AfterFunc(300*time.Millisecond, func() { _ = half.Process.Kill() })
+	_ = half.Wait()
+
+	var done deadletter.Reconciled
+	require.Eventually(t, func() bool { done, problem = run(); return problem == "" }, time.Minute, 200*time.Millisecond, problem)
+	t.Logf("plan %+v\ndone %+v", plan, done)
+	require.Zero(t, done.Left)
+
+	c.spawn("scanner", "scanner")
+	c.spawn("d1", "dispatcher")
+	c.spawn("d2", "dispatcher")
+	c.collect(targets, wants, 2*time.Minute+span, 3*time.Second)
+	require.Zero(t, measure(t, wants).doubled)
+}
