@@ -27,7 +27,8 @@ var reportText string
 var templates = template.Must(template.Must(template.New("figures").Funcs(template.FuncMap{
 	"counts": counts, "quantiles": quantiles, "outcomes": outcomes, "phases": func() []string { return check.Phases },
 	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) }, "atMost": atMost, "sum": sum, "kindNames": kindNames,
-	"examples": examples, "bugs": func() []check.Bug { return check.Bugs }, "cpus": runtime.NumCPU,
+	"examples": examples, "findings": byInvariant, "first": func(all []check.Finding) []check.Finding { return all[:min(len(all), 20)] },
+	"bugs": func() []check.Bug { return check.Bugs }, "cpus": runtime.NumCPU,
 }).Parse(figuresText)).New("report").Parse(reportText))
 
 // Print writes the figures.
@@ -81,6 +82,14 @@ func atMost(n int) string { return fmt.Sprintf("%.1e", 3/float64(max(n, 1))) }
 
 func kindNames(kinds map[string]*check.Kind) []string {
 	return slices.Sorted(maps.Keys(kinds))
+}
+
+func byInvariant(all []check.Finding) string {
+	m := map[string]int{}
+	for _, f := range all {
+		m[f.Invariant]++
+	}
+	return counts(m)
 }
 
 // examples are the first fault of each kind, by kind.

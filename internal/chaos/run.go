@@ -40,8 +40,8 @@ type Report struct {
 	Took    time.Duration
 }
 
-// Run does everything and judges it. An error means that the run itself failed, or the cluster did; what was found is in the
-// report, whose history is saved in Dir.
+// Run does everything and judges it. An error means that the run itself failed; what was found is in the report, whose
+// history is saved in Dir.
 func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err error) {
 	kinds, err := faultsNamed(cfg.Faults)
 	if err != nil {
@@ -60,8 +60,8 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err erro
 	if err != nil {
 		return rep, err
 	}
-	h.Run = history.Run{Seed: cfg.Seed, Commit: commit(cfg.Root), Intake: intakeTopic, Slots: slotCount, Session: session.Milliseconds(),
-		Start: begin.UnixMilli(), End: time.Now().UnixMilli()}
+	h.Run.Seed, h.Run.Commit, h.Run.Intake, h.Run.Slots, h.Run.Session = cfg.Seed, commit(cfg.Root), intakeTopic, slotCount, session.Milliseconds()
+	h.Run.Start, h.Run.End = begin.UnixMilli(), time.Now().UnixMilli()
 	if err := c.settle(ctx, h); err != nil {
 		return rep, err
 	}
@@ -90,18 +90,23 @@ func (c *Cluster) suffer(ctx context.Context, cfg Config, kinds []fault) (*histo
 	coming, stop := context.WithTimeout(ctx, cfg.For)
 	defer stop()
 	loading.Go(func() { l.run(coming, cfg.Rate) })
-	err = c.breakAll(ctx, coming, cfg, kinds, l, rec)
-	if err != nil || cfg.Rounds > 0 {
+	var unrest []string
+	if err := c.breakAll(ctx, coming, cfg, kinds, l, rec); err != nil {
+		unrest = append(unrest, err.Error())
+		stop()
+	} else if cfg.Rounds > 0 {
 		stop() // nothing more will be broken
 	}
 	loading.Wait()
 	c.log.Info("no more requests", zap.Int64("requests", l.ops.Load()))
-	if err == nil {
-		err = c.drain(ctx, cfg.Longest+3*time.Minute)
+	if err := c.drain(ctx, cfg.Longest+3*time.Minute); err != nil {
+		unrest = append(unrest, err.Error())
 	}
 	cancel()
 	watching.Wait()
-	return rec.History(), errors.Join(err, c.surprises())
+	h := rec.History()
+	h.Run.Unrest = append(unrest, c.surprises()...)
+	return h, nil
 }
 
 // breakAll breaks one thing after the other, each kind once a round in an order that the seed decides.
@@ -138,20 +143,23 @@ func (c *Cluster) settle(ctx context.Context, h *history.History) error {
 		stopping.Go(func() { errs[i] = n.stop() })
 	}
 	stopping.Wait()
-	return errors.Join(errors.Join(errs...), c.collect(ctx, h))
+	if err := errors.Join(errs...); err != nil {
+		h.Run.Unrest = append(h.Run.Unrest, err.Error())
+	}
+	return c.collect(ctx, h)
 }
 
 // surprises are processes that ended by themselves.
-func (c *Cluster) surprises() error {
-	var errs []error
+func (c *Cluster) surprises() []string {
+	var all []string
 	for _, n := range c.nodes {
 		n.mu.Lock()
 		for _, e := range n.exits {
-			errs = append(errs, fmt.Errorf("%s ended by itself at %d: %s", e.Node, e.At, e.Err))
+			all = append(all, fmt.Sprintf("%s ended by itself at %d: %s", e.Node, e.At, e.Err))
 		}
 		n.mu.Unlock()
 	}
-	return errors.Join(errs...)
+	return all
 }
 
 func commit(root string) string {
@@ -177,7 +185,5 @@ func (r *Report) Explain(out io.Writer) {
 			}
 		}
 	}
-	if len(count) > 0 {
-		fmt.Fprintf(out, "findings: %s\n", counts(count))
-	}
+	fmt.Fprintf(out, "findings: %s\n", byInvariant(r.Result.Findings))
 }

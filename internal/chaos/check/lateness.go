@@ -29,6 +29,9 @@ func (c *checker) judgeLateness() {
 		}
 	}
 	c.judgeBursts(firsts)
+	for _, what := range c.h.Run.Unrest {
+		c.find("I12", "", "", "%s", what)
+	}
 }
 
 // well is how much of a span was no fault's.

@@ -74,9 +74,8 @@ var Bugs = []Bug{
 	{"an offset is committed that is not stored", "I10", func(h *history.History) { h.Offsets[1].Committed++ }},
 	{"the index lacks a task", "I11", func(h *history.History) { h.Rest.Index = nil }},
 	{"the index holds what is done", "I11", func(h *history.History) { h.Rest.Index = append(h.Rest.Index, history.Entry{Pos: base, Seq: 1}) }},
-	{"tasks stay late when the fault is over", "I12", func(h *history.History) {
-		late(h, "doubled", 68_000)
-	}},
+	{"tasks stay late when the fault is over", "I12", func(h *history.History) { late(h, "doubled", 68_000) }},
+	{"work is left when all should be done", "I12", func(h *history.History) { h.Run.Unrest = []string{"7 rows are left to do"} }},
 	{"a flood holds up another target", "I13", func(h *history.History) {
 		h.Faults = append(h.Faults, history.Fault{Kind: Burst, Target: "flood", Start: base + 9000, End: base + 13_000, Effect: true})
 		delivery(h, "third", 1).At += 8000

@@ -30,6 +30,8 @@ type Run struct {
 	Session int64  `json:"session"` // ZooKeeper session, ms
 	Start   int64  `json:"start"`   // load began
 	End     int64  `json:"end"`     // everything drained, targets read
+
+	Unrest []string `json:"unrest,omitempty"` // why it did not become whole or come to rest, and processes that ended by themselves
 }
 
 // What a client asked for.

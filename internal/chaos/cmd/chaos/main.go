@@ -86,14 +86,14 @@ func breakThings(ctx context.Context, cfg chaos.Config, report string, keep bool
 	if err := rep.Print(os.Stdout); err != nil {
 		return err
 	}
-	rep.Explain(os.Stdout)
-	if len(rep.Result.Findings) > 0 {
-		return fmt.Errorf("%w: %d findings (seed %d; everything is in %s)", errFound, len(rep.Result.Findings), cfg.Seed, cfg.Dir)
-	}
 	if report != "" {
 		if err := rep.Write(report); err != nil {
 			return err
 		}
+	}
+	rep.Explain(os.Stdout)
+	if len(rep.Result.Findings) > 0 {
+		return fmt.Errorf("%w: %d findings (seed %d; everything is in %s)", errFound, len(rep.Result.Findings), cfg.Seed, cfg.Dir)
 	}
 	if !keep {
 		return os.RemoveAll(cfg.Dir)
