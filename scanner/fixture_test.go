@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	bound       = 20 * time.Second
+	bound       = time.Minute // of what takes moments, on a machine that does much else
 	tick        = 5 * time.Millisecond
 	intakeParts = 4
 )
@@ -171,6 +171,11 @@ func (f *fixture) events(done func([]schemas.Event) bool) []schemas.Event {
 
 func atLeast(n int) func([]schemas.Event) bool {
 	return func(events []schemas.Event) bool { return len(events) >= n }
+}
+
+// tell says that so many tasks are told of as scheduled.
+func tell(n int) func([]schemas.Event) bool {
+	return func(events []schemas.Event) bool { return len(byID(events, schemas.StateScheduled)) >= n }
 }
 
 // byID counts events of a state.
