@@ -54,6 +54,11 @@ type Store struct {
 
 const sqlitePrefix = "sqlite:"
 
+// silence is how long the server lets a connection be silent: one of a process that is frozen, or gone with its machine, in
+// the middle of a transaction would hold its locks for the server's default of eight hours, against whoever is to take over.
+// The pool gives up idle connections before that.
+const silence = 5 * time.Second
+
 // Open connects and answers an error that says what is wrong with the DSN or the server. It changes nothing: see Migrate.
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	if cfg.MaxConns == 0 {
@@ -87,6 +92,7 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	s.db.SetMaxIdleConns(cfg.MaxConns)
 	if !s.lite {
 		s.db.SetConnMaxLifetime(30 * time.Minute)
+		s.db.SetConnMaxIdleTime(silence / 2)
 	} else if strings.Contains(cfg.DSN, ":memory:") {
 		s.db.SetMaxOpenConns(1) // each connection would have a database of its own
 		s.db.SetMaxIdleConns(1)
@@ -129,8 +135,10 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	if parsed.Params == nil {
 		parsed.Params = map[string]string{}
 	}
-	if parsed.Params["innodb_lock_wait_timeout"] == "" {
-		parsed.Params["innodb_lock_wait_timeout"] = fmt.Sprint(int(cfg.SlotPatience.Seconds()))
+	for name, value := range map[string]time.Duration{"innodb_lock_wait_timeout": cfg.SlotPatience, "wait_timeout": silence} {
+		if parsed.Params[name] == "" {
+			parsed.Params[name] = fmt.Sprint(int(value.Seconds()))
+		}
 	}
 	return gormmysql.New(gormmysql.Config{DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), nil
 }
