@@ -19,6 +19,8 @@ const (
 	driftEvery   = 30 * time.Second
 	// preheatPage bounds one read and one run of additions.
 	preheatPage = 5000
+	// driftPage is up to how many entries of a slot are compared one by one.
+	driftPage = 1000
 	// slack is how far the mark stays behind what scanners add by themselves, so that a task stored while the mark moves
 	// is added by one or the other. It outlasts any transaction.
 	slack = time.Minute
@@ -128,8 +130,9 @@ func (d *Dispatcher) load(ctx context.Context, slot int, from, upTo int64) error
 	return d.index.SetMark(ctx, slot, upTo)
 }
 
-// drift compares the number of entries with the database's. Updates are always on their way, so only a slot that is off
-// twice in a row is loaded anew.
+// drift compares the number of entries with the database's, and of slots that hold few the entries too: a replacement of
+// which the index has not heard leaves as many. Updates are always on their way, so only a slot that is off twice in a row is
+// loaded anew.
 func (d *Dispatcher) drift(ctx context.Context, before map[int]bool) (map[int]bool, error) {
 	now := map[int]bool{}
 	views := d.views()
@@ -152,7 +155,13 @@ func (d *Dispatcher) drift(ctx context.Context, before map[int]bool) (map[int]bo
 		if err != nil {
 			return now, err
 		}
-		if have == int64(want[r.Slot]) {
+		same := have == int64(want[r.Slot])
+		if same && have <= driftPage {
+			if same, err = d.sameEntries(ctx, r); err != nil {
+				return now, err
+			}
+		}
+		if same {
 			continue
 		}
 		now[r.Slot] = true
@@ -166,6 +175,19 @@ func (d *Dispatcher) drift(ctx context.Context, before map[int]bool) (map[int]bo
 		}
 	}
 	return now, nil
+}
+
+func (d *Dispatcher) sameEntries(ctx context.Context, r store.Range) (bool, error) {
+	rows, err := d.store.Entries(ctx, []store.Range{r})
+	if err != nil {
+		return false, err
+	}
+	members, err := d.index.Members(ctx, r.Slot)
+	if err != nil {
+		return false, err
+	}
+	members = slices.DeleteFunc(members, func(e index.Entry) bool { return e.Pos <= r.From || e.Pos > r.To })
+	return slices.EqualFunc(rows, members, func(row store.Entry, e index.Entry) bool { return row.Pos == e.Pos && uint64(row.Seq) == e.Seq }), nil
 }
 
 // updateIndex is best effort: the index is a hint, and what is missed here is mended by preheat.
