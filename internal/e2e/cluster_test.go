@@ -49,18 +49,24 @@ func newCluster(t *testing.T) *cluster {
 	c := &cluster{stack: s, dir: dir, binary: filepath.Join(t.TempDir(), "notyet")}
 	out, err := exec.Command("go", "build", "-o", c.binary, "github.com/notyet/notyet/cmd/notyet").CombinedOutput()
 	require.NoError(t, err, string(out))
+	c.env = s.environ()
+	return c
+}
+
+// environ is what points a process of the program at the stack's servers and names.
+func (s *stack) environ() []string {
+	var env []string
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "NOTYET_") {
-			c.env = append(c.env, kv)
+			env = append(env, kv)
 		}
 	}
-	c.env = append(c.env,
+	return append(env,
 		"NOTYET_KAFKA_BROKERS="+strings.Join(s.kafka.Brokers, ","), "NOTYET_MYSQL_DSN="+s.dsn, "NOTYET_REDIS_ADDRS="+s.redis,
 		"NOTYET_ZOOKEEPER_SERVERS="+strings.Join(s.zk, ","), "NOTYET_ZOOKEEPER_ROOT=/"+s.name, "NOTYET_REDIS_PREFIX="+s.name,
 		"NOTYET_INTAKE_TOPICS="+s.intake, "NOTYET_REPORTS_TOPIC="+s.reports, "NOTYET_RESULTS_TOPIC="+s.results,
 		"NOTYET_SCANNER_GROUP="+s.name, "NOTYET_LOG_FORMAT=console", "NOTYET_HTTP_PPROF=true",
 	)
-	return c
 }
 
 // proc is one process of the program.

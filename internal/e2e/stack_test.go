@@ -63,7 +63,10 @@ func onStacks(t *testing.T, f func(t *testing.T, s *stack)) {
 	})
 }
 
-func newStack(t *testing.T, real bool) *stack {
+func newStack(t *testing.T, real bool) *stack { return newStackOf(t, real, 8) }
+
+// newStackOf makes notyet's own topics with so many partitions.
+func newStackOf(t *testing.T, real bool, partitions int32) *stack {
 	var random [4]byte
 	_, err := rand.Read(random[:])
 	require.NoError(t, err)
@@ -87,7 +90,7 @@ func newStack(t *testing.T, real bool) *stack {
 	s.client, err = kafka.NewProducer(s.kafka, s.log)
 	require.NoError(t, err)
 	t.Cleanup(s.client.Close)
-	s.topics(8, s.intake, s.reports, s.results)
+	s.topics(partitions, s.intake, s.reports, s.results)
 	ctx := t.Context()
 	s.store, err = store.Open(ctx, store.Config{DSN: s.dsn}, s.log)
 	require.NoError(t, err)

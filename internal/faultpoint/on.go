@@ -17,15 +17,20 @@ const (
 	clockVariable  = "NOTYET_FAULT_CLOCK_FILE"
 )
 
-// fault is what happens at one place.
+// place is one that is armed.
+type place struct {
+	passed atomic.Int64
+	faults []fault
+}
+
+// fault is what happens at some passings of a place.
 type fault struct {
 	action   string // kill, error or stall
 	pause    time.Duration
-	from, to int64 // the first and the last passing that it happens at
-	passed   atomic.Int64
+	from, to int64 // the first and the last passing
 }
 
-var armed map[string]*fault
+var armed map[string]*place
 
 // The variables are taken out of the environment: they are no settings, of which an unknown one is a mistake.
 func init() {
@@ -46,8 +51,8 @@ func init() {
 	_ = os.Unsetenv(clockVariable)
 }
 
-func parse(text string) (map[string]*fault, error) {
-	out := map[string]*fault{}
+func parse(text string) (map[string]*place, error) {
+	out := map[string]*place{}
 	for one := range strings.SplitSeq(text, ",") {
 		if one == "" {
 			continue
@@ -60,7 +65,10 @@ func parse(text string) (map[string]*fault, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", one, err)
 		}
-		out[name] = f
+		if out[name] == nil {
+			out[name] = &place{}
+		}
+		out[name].faults = append(out[name].faults, f)
 	}
 	return out, nil
 }
@@ -74,47 +82,54 @@ func known(name string) bool {
 	return false
 }
 
-func parseFault(text string) (*fault, error) {
+func parseFault(text string) (fault, error) {
 	what, when, counted := strings.Cut(text, "@")
-	f := &fault{from: 1}
+	f := fault{from: 1}
 	action, pause, long := strings.Cut(what, ":")
 	f.action = action
 	if action != "kill" && action != "error" && action != "stall" || long != (action == "stall") {
-		return nil, fmt.Errorf("%q is neither kill, error nor stall:DURATION", what)
+		return f, fmt.Errorf("%q is neither kill, error nor stall:DURATION", what)
 	}
 	var err error
 	if long {
 		if f.pause, err = time.ParseDuration(pause); err != nil {
-			return nil, err
+			return f, err
 		}
 	}
 	times := int64(1)
 	if counted {
 		first, n, several := strings.Cut(when, "x")
 		if f.from, err = strconv.ParseInt(first, 10, 64); err != nil {
-			return nil, err
+			return f, err
 		}
 		if several {
 			if times, err = strconv.ParseInt(n, 10, 64); err != nil {
-				return nil, err
+				return f, err
 			}
 		}
 	}
 	if f.to = f.from + times - 1; f.from < 1 || f.to < f.from {
-		return nil, fmt.Errorf("%q: passings are counted from 1", when)
+		return f, fmt.Errorf("%q: passings are counted from 1", when)
 	}
 	return f, nil
 }
 
 // At does what a place is armed with, and says so on standard error, where the test looks for it.
 func At(name string) error {
-	f := armed[name]
-	if f == nil {
+	p := armed[name]
+	if p == nil {
 		return nil
 	}
-	if n := f.passed.Add(1); n < f.from || n > f.to {
-		return nil
+	n := p.passed.Add(1)
+	for _, f := range p.faults {
+		if n >= f.from && n <= f.to {
+			return f.happen(name)
+		}
 	}
+	return nil
+}
+
+func (f fault) happen(name string) error {
 	fmt.Fprintf(os.Stderr, "faultpoint: %s: %s\n", name, f.action)
 	switch f.action {
 	case "kill":
@@ -122,7 +137,6 @@ func At(name string) error {
 		select {} // until it is delivered
 	case "stall":
 		time.Sleep(f.pause)
-		fmt.Fprintf(os.Stderr, "faultpoint: %s: over\n", name)
 		return nil
 	}
 	return fmt.Errorf("injected at %s", name)

@@ -1,0 +1,412 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// work is a few dozen tasks of every sort, and all that was seen of them.
+type work struct {
+	*world
+	target  string
+	missing string // a topic that does not exist
+	replays bool   // what fails is replayed
+
+	mu       sync.Mutex
+	wishes   map[string]*wish // by id
+	timed    []action
+	seen     []seen
+	events   map[string][]told          // by id
+	read     map[string]map[int32]int64 // by topic and partition: how far
+	unknown  map[string]bool            // ids of requests that were not acknowledged: they may or may not have happened
+	problems []string
+}
+
+// wish is what is to become of an id.
+type wish struct {
+	dues    map[string]int64 // by value: what may be delivered, and not before when
+	ends    []string         // where it may end, as get says
+	letters int              // dead letters that it leaves
+}
+
+type seen struct {
+	at    int64
+	value string
+	schemas.Delivery
+}
+
+type told struct {
+	at    int64
+	state schemas.State
+}
+
+const (
+	ackTimeout = 700 * time.Millisecond
+	farAhead   = time.Hour
+)
+
+func newWork(w *world, replays bool) *work {
+	k := &work{world: w, target: w.name + ".orders", missing: w.name + ".missing", replays: replays, wishes: map[string]*wish{}, events: map[string][]told{}, unknown: map[string]bool{}}
+	k.read = map[string]map[int32]int64{k.target: {}, k.results: {}}
+	if w.real {
+		w.topics(2, k.target)
+	}
+	return k
+}
+
+// schedule is a request that carries its value as its content's name, and a header of its own.
+func (k *work) schedule(id, value string, due int64, headers ...string) *kgo.Record {
+	if k.wishes[id] == nil {
+		k.wishes[id] = &wish{dues: map[string]int64{}}
+	}
+	k.wishes[id].dues[value] = due
+	topic := k.target
+	if strings.HasPrefix(id, "missing-") {
+		topic = k.missing
+	}
+	r := request(k.intake, topic, append([]string{schemas.HeaderID, id, schemas.HeaderAt, strconv.FormatInt(due, 10), "app", id}, headers...)...)
+	return keyed(r, id, value)
+}
+
+func (k *work) ends(id string, letters int, states ...string) {
+	k.wishes[id].ends, k.wishes[id].letters = states, letters
+}
+
+func (k *work) publishAt(at int64, r *kgo.Record) { k.timed = append(k.timed, action{at, r}) }
+
+func (k *work) cancel(id string) *kgo.Record {
+	return keyed(request(k.intake, k.target, schemas.HeaderID, id, schemas.HeaderOp, "cancel"), id, "")
+}
+
+// plan is three seconds of tasks that begin at begin; what is to be published when.
+func (k *work) plan(begin int64) {
+	now := time.Now().UnixMilli()
+	for i := range 30 {
+		id := fmt.Sprintf("plain-%d", i)
+		k.publishAt(now, k.schedule(id, "v", begin+int64(i)*100))
+		k.ends(id, 0, "delivered")
+	}
+	// Before the look-ahead, within it, and behind the due time.
+	for i, lead := range []int64{-600, -400, -250, -200, -150, -50, 0, 50} {
+		due := begin + 200 + int64(i)*330
+		id := fmt.Sprintf("cancel-%d", i)
+		k.publishAt(now, k.schedule(id, "v", due))
+		k.publishAt(due+lead, k.cancel(id))
+		k.ends(id, 0, "cancelled", "delivered")
+		id = fmt.Sprintf("replace-%d", i)
+		k.publishAt(now, k.schedule(id, "1", due+100, schemas.HeaderVersion, "1"))
+		k.publishAt(due+100+lead, k.schedule(id, "2", due+500, schemas.HeaderVersion, "2", schemas.HeaderEvents, "all"))
+		k.ends(id, 0, "delivered")
+	}
+	far := now + farAhead.Milliseconds()
+	for i := range 4 {
+		id := fmt.Sprintf("far-%d", i)
+		k.publishAt(begin+int64(i)*600, k.schedule(id, "v", far+int64(i)))
+		k.ends(id, 0, "pending")
+		id = fmt.Sprintf("farcancel-%d", i)
+		k.publishAt(now, k.schedule(id, "v", far+int64(i)))
+		k.publishAt(begin+int64(i)*700, k.cancel(id))
+		k.ends(id, 0, "cancelled")
+		id = fmt.Sprintf("farreplace-%d", i)
+		k.publishAt(now, k.schedule(id, "1", far+int64(i), schemas.HeaderVersion, "1"))
+		k.publishAt(begin+int64(i)*700, k.schedule(id, "2", far+int64(i)+1000, schemas.HeaderVersion, "2"))
+		k.ends(id, 0, "pending")
+	}
+	k.planReported(now, begin)
+	k.publishAt(begin, keyed(request(k.intake, k.target, schemas.HeaderID, "bad", schemas.HeaderAt, "soon"), "bad", ""))
+	k.wishes["bad"] = &wish{letters: 1}
+}
+
+// planReported adds tasks whose consumer reports, or does not: see report.
+func (k *work) planReported(now, begin int64) {
+	reported := []string{schemas.HeaderAck, "report", schemas.HeaderAckTimeout, ackTimeout.String(), schemas.HeaderBackoff, "fixed:100ms", schemas.HeaderMaxAttempts}
+	for i := range 2 {
+		for n, kind := range []string{"ok", "silent", "retry", "fail", "never"} {
+			id, attempts := fmt.Sprintf("%s-%d", kind, i), "16"
+			if kind == "never" {
+				attempts = "2"
+			}
+			k.publishAt(now, k.schedule(id, "v", begin+int64(i)*800+int64(n)*50, append(slices.Clone(reported), attempts)...))
+			switch {
+			case kind == "never", kind == "fail" && !k.replays:
+				k.ends(id, 1, "dead")
+			case kind == "fail":
+				k.ends(id, 1, "succeeded")
+			default:
+				k.ends(id, 0, "succeeded")
+			}
+		}
+		if k.real { // embedded Kafka makes a topic that is asked for
+			id := fmt.Sprintf("missing-%d", i)
+			k.publishAt(now, k.schedule(id, "v", begin+int64(i)*500))
+			k.ends(id, 1, "dead")
+		}
+	}
+}
+
+// report is what the consumer makes of a delivery: 0 is nothing.
+func report(d schemas.Delivery) schemas.Status {
+	kind, _, _ := strings.Cut(d.ID, "-")
+	switch {
+	case kind == "ok", kind == "silent" && d.Attempt > 1, kind == "retry" && d.Attempt > 1, kind == "fail" && d.Replay > 0:
+		return schemas.StatusOK
+	case kind == "retry":
+		return schemas.StatusRetry
+	case kind == "fail":
+		return schemas.StatusFail
+	}
+	return 0
+}
+
+// perform publishes everything at its time, and consumes and reports, until the test ends. The channel is closed when all
+// is published.
+func (k *work) perform() <-chan struct{} {
+	reader := k.reader([]string{k.target, k.results})
+	ctx, cancel := context.WithCancel(context.Background())
+	var consuming sync.WaitGroup
+	consuming.Go(func() {
+		for ctx.Err() == nil {
+			reader.PollFetches(ctx).EachRecord(k.take)
+		}
+	})
+	published := make(chan struct{})
+	consuming.Go(func() {
+		defer close(published)
+		slices.SortStableFunc(k.timed, func(a, b action) int { return int(a.at - b.at) })
+		for _, a := range k.timed {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Until(time.UnixMilli(a.at))):
+			}
+			k.client.Produce(ctx, a.record, k.accepted)
+		}
+		_ = k.client.Flush(ctx)
+	})
+	k.t.Cleanup(func() { cancel(); consuming.Wait() })
+	return published
+}
+
+func (k *work) accepted(r *kgo.Record, err error) {
+	if err != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.unknown[header(r, schemas.HeaderID)] = true
+	}
+}
+
+func (k *work) take(r *kgo.Record) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.read[r.Topic][r.Partition] = r.Offset + 1
+	if r.Topic == k.results {
+		e, err := schemas.DecodeEvent(r)
+		if err != nil {
+			k.problems = append(k.problems, err.Error())
+		}
+		k.events[e.ID] = append(k.events[e.ID], told{r.Timestamp.UnixMilli(), e.State})
+		return
+	}
+	d, rest, err := schemas.ParseDelivery(r)
+	switch {
+	case err != nil:
+		k.problems = append(k.problems, err.Error())
+		return
+	case k.wishes[d.ID] == nil:
+		k.problems = append(k.problems, "a phantom: "+d.ID)
+		return
+	case len(rest) != 1 || rest[0].Key != "app" || string(rest[0].Value) != d.ID || string(r.Key) != d.ID:
+		k.problems = append(k.problems, "changed on the way: "+d.ID)
+	}
+	k.seen = append(k.seen, seen{r.Timestamp.UnixMilli(), string(r.Value), d})
+	if status := report(d); status != 0 {
+		rep := schemas.Report{Topic: k.target, ID: d.ID, Attempt: d.Attempt, Status: status, RetryAfter: schemas.NoRetryAfter}
+		k.client.Produce(context.Background(), schemas.EncodeReport(k.reports, rep), nil)
+	}
+}
+
+// unread says where the topics go on beyond what was read.
+func (k *work) unread() []string {
+	ends, err := kadm.NewClient(k.client).ListEndOffsets(k.t.Context(), k.target, k.results)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var out []string
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ends.Each(func(o kadm.ListedOffset) {
+		if k.read[o.Topic][o.Partition] < o.Offset {
+			out = append(out, fmt.Sprintf("%s/%d goes on to %d", o.Topic, o.Partition, o.Offset))
+		}
+	})
+	return out
+}
+
+// settle waits until every task is where it may end, and told of, and all that was published is read.
+func (k *work) settle() {
+	k.t.Helper()
+	st := k.database()
+	var open []string
+	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); {
+		if open = k.open(st); len(open) == 0 {
+			open = k.unread()
+		}
+		if len(open) == 0 {
+			return
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-k.t.Context().Done():
+		}
+	}
+	require.Fail(k.t, "stuck", "%s", strings.Join(open, "\n"))
+}
+
+func (k *work) open(st *store.Store) []string {
+	var out []string
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, w := range k.wishes {
+		state, want := "rejected", []schemas.State{schemas.StateRejected}
+		if id != "bad" {
+			topic := k.target
+			if strings.HasPrefix(id, "missing-") {
+				topic = k.missing
+			}
+			v, err := st.Get(k.t.Context(), topic, id)
+			if state = v.State; err != nil {
+				state = err.Error()
+			}
+			if !slices.Contains(w.ends, state) && !k.unknown[id] {
+				out = append(out, id+" is "+state)
+			}
+			if newest := int64(len(w.dues)); newest > 1 && err == nil && *v.Version != newest && !k.unknown[id] {
+				out = append(out, fmt.Sprintf("%s has version %d", id, *v.Version))
+			}
+			want = map[string][]schemas.State{"delivered": {schemas.StateSucceeded}, "succeeded": {schemas.StateSucceeded}, "dead": {schemas.StateDead}}[state]
+		}
+		if strings.Contains(id, "cancel") {
+			want = []schemas.State{schemas.StateCancelled, schemas.StateTooLate}
+		}
+		isWanted := func(e told) bool { return slices.Contains(want, e.state) }
+		if len(want) > 0 && !slices.ContainsFunc(k.events[id], isWanted) && !k.unknown[id] {
+			out = append(out, fmt.Sprintf("%s is %s, and nobody was told", id, state))
+		}
+	}
+	return out
+}
+
+// judge checks all that was seen, and answers the extra copies: the first of each, as often as it was repeated.
+func (k *work) judge() []seen {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.t
+	require.Empty(t, k.problems)
+	if len(k.unknown) > 0 {
+		t.Logf("not acknowledged: %v", k.unknown)
+	}
+	type name struct {
+		id, value       string
+		attempt, replay int
+	}
+	first, keys := map[name]seen{}, map[string]name{}
+	var extra []seen
+	slices.SortFunc(k.seen, func(a, b seen) int { return int(a.at - b.at) })
+	for _, s := range k.seen {
+		n := name{s.ID, s.value, s.Attempt, s.Replay}
+		due, ok := k.wishes[s.ID].dues[s.value]
+		require.True(t, ok, "%s carries %q", s.ID, s.value)
+		if s.Replay == 0 {
+			require.Equal(t, due, s.Due, "%s", s.ID)
+		}
+		require.GreaterOrEqual(t, s.at, s.Due, "early: %s", s.ID)
+		if known, ok := keys[s.Key]; ok {
+			require.Equal(t, known, n, "one delivery key for two deliveries")
+		}
+		keys[s.Key] = n
+		if f, ok := first[n]; ok {
+			require.Equal(t, f.Key, s.Key, "copies of one delivery must carry one key: %s", s.ID)
+			extra = append(extra, f)
+			continue
+		}
+		first[n] = s
+		if s.Attempt > 1 {
+			before, ok := first[name{s.ID, s.value, s.Attempt - 1, s.Replay}]
+			require.True(t, ok, "attempt %d of %s before the one before", s.Attempt, s.ID)
+			if report(before.Delivery) == 0 {
+				require.GreaterOrEqual(t, s.at, before.at+ackTimeout.Milliseconds(), "attempt %d of %s before its report was overdue", s.Attempt, s.ID)
+			}
+		}
+	}
+	for id := range k.wishes {
+		delivered := func(value string) bool { _, ok := first[name{id, value, 1, 0}]; return ok }
+		k.judgeAnswers(id, delivered)
+	}
+	k.judgeLetters()
+	return extra
+}
+
+// judgeAnswers holds what was answered against what was delivered.
+func (k *work) judgeAnswers(id string, delivered func(value string) bool) {
+	t, w := k.t, k.wishes[id]
+	answers := map[schemas.State]int64{}
+	for _, e := range k.events[id] {
+		if at, ok := answers[e.state]; !ok || e.at < at {
+			answers[e.state] = e.at
+		}
+	}
+	_, cancelled := answers[schemas.StateCancelled]
+	_, tooLate := answers[schemas.StateTooLate]
+	switch {
+	case k.unknown[id] || id == "bad":
+	case strings.Contains(id, "cancel"):
+		require.NotEqual(t, cancelled, tooLate, "%s was answered %v", id, answers)
+		require.Equal(t, tooLate, delivered("v"), "%s was answered %v", id, answers)
+	case slices.Contains(w.ends, "pending"):
+		require.False(t, delivered("v") || delivered("1") || delivered("2"), "%s is an hour ahead", id)
+	case strings.HasPrefix(id, "missing-"):
+	case strings.HasPrefix(id, "replace-"):
+		require.True(t, delivered("2"), "lost: %s", id)
+		for _, s := range k.seen {
+			if s.ID == id && s.value == "1" {
+				require.LessOrEqual(t, s.at, answers[schemas.StateScheduled], "%s: version 1 after version 2 was acknowledged", id)
+			}
+		}
+	default:
+		require.True(t, delivered("v"), "lost: %s", id)
+	}
+}
+
+// judgeLetters counts the dead letters of each id.
+func (k *work) judgeLetters() {
+	letters, err := k.store.DeadLetters(k.t.Context(), store.DeadFilter{Replayed: true, Limit: 1000})
+	require.NoError(k.t, err)
+	have := map[string]int{}
+	for _, l := range letters {
+		have[l.TaskID]++
+		if k.replays && strings.HasPrefix(l.TaskID, "fail-") {
+			require.NotZero(k.t, l.ReplayedAt, "%s", l.TaskID)
+		}
+	}
+	for id, w := range k.wishes {
+		require.Equal(k.t, w.letters, have[id], "dead letters of %s", id)
+	}
+	for id := range have {
+		require.Contains(k.t, k.wishes, id, "a foreign dead letter")
+	}
+}

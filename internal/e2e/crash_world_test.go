@@ -1,0 +1,212 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store"
+)
+
+// world is an installation of its own whose processes can be armed: a scanner and a dispatcher on real servers, or one
+// notyet dev that keeps everything in a directory.
+type world struct {
+	*stack
+	binary string
+	dir    string
+	env    []string
+	http   string // of dev
+	starts int
+}
+
+// built is the program with its fault points: one for all tests.
+var built struct {
+	once   sync.Once
+	dir    string
+	binary string
+	err    error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+func buildFaulty(t *testing.T) string {
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "notyet-faulty-"); built.err != nil {
+			return
+		}
+		built.binary = filepath.Join(built.dir, "notyet")
+		out, err := exec.Command("go", "build", "-tags", "faultpoints", "-ldflags", "-s -w", "-o", built.binary, "github.com/notyet/notyet/cmd/notyet").CombinedOutput()
+		if err != nil {
+			built.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	require.NoError(t, built.err)
+	return built.binary
+}
+
+func newWorld(t *testing.T, binary string, real bool) *world {
+	w := &world{binary: binary, dir: t.TempDir()}
+	if real {
+		w.stack = newStackOf(t, true, 2)
+		w.env = w.environ()
+		return w
+	}
+	w.stack = &stack{t: t, name: "dev", intake: "notyet.intake", reports: "notyet.reports", results: "notyet.results", log: logger(t)}
+	w.kafka.Brokers, w.http = []string{freeAddr(t)}, freeAddr(t)
+	w.dsn = "sqlite:" + filepath.Join(w.dir, "data", "notyet.db")
+	w.env = append(w.environ(), "NOTYET_HTTP_ADDR="+w.http)
+	var err error
+	w.client, err = kafka.NewProducer(w.kafka, w.log)
+	require.NoError(t, err)
+	t.Cleanup(w.client.Close)
+	return w
+}
+
+var nextPort atomic.Int64
+
+// freeAddr is an address that stays free while nobody listens there: below the range that connections take theirs from.
+func freeAddr(t *testing.T) string {
+	for range 1000 {
+		port := 20_000 + (int64(os.Getpid())*97+nextPort.Add(1))%12_000
+		addr := "127.0.0.1:" + strconv.FormatInt(port, 10)
+		if l, err := net.Listen("tcp", addr); err == nil {
+			require.NoError(t, l.Close())
+			return addr
+		}
+	}
+	require.Fail(t, "no port is free")
+	return ""
+}
+
+// run starts a process, armed with faults at a place; it keeps its name and its directories from one start to the next.
+func (w *world) run(name, point string, faults []string, args ...string) *proc {
+	w.starts++
+	log, err := os.Create(filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", name, w.starts)))
+	require.NoError(w.t, err)
+	defer log.Close()
+	cmd := exec.Command(w.binary, args...)
+	armed := make([]string, len(faults))
+	for i, f := range faults {
+		armed[i] = point + "=" + f
+	}
+	cmd.Env = append(w.env[:len(w.env):len(w.env)], "NOTYET_FAULTPOINTS="+strings.Join(armed, ","))
+	if w.real {
+		cmd.Env = append(cmd.Env, "NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_DISPATCHER_MEMBER_ID="+name, "NOTYET_SENDLOG_DIR="+filepath.Join(w.dir, name+"-sendlog"))
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	require.NoError(w.t, cmd.Start())
+	p := &proc{t: w.t, cmd: cmd, name: name, log: log.Name(), done: make(chan error, 1)}
+	go func() { p.done <- cmd.Wait() }()
+	w.t.Cleanup(func() {
+		p.stop()
+		if w.t.Failed() {
+			text, _ := os.ReadFile(p.log)
+			w.t.Logf("--- %s\n%s", p.log, tail(text, 4000))
+		}
+	})
+	return p
+}
+
+// serve starts the process that is called name; every embedded one is dev.
+func (w *world) serve(name, point string, faults []string) *proc {
+	if w.real {
+		return w.run(name, point, faults, strings.TrimRight(name, "0123456789"))
+	}
+	return w.run("dev", point, faults, "dev", "--data", filepath.Join(w.dir, "data"), "--kafka-addr", w.kafka.Brokers[0])
+}
+
+// said waits until the process has said something.
+func (p *proc) said(what string) {
+	p.t.Helper()
+	require.Eventually(p.t, func() bool {
+		text, err := os.ReadFile(p.log)
+		return err == nil && strings.Contains(string(text), what)
+	}, time.Minute, 20*time.Millisecond, "%s did not say %q", p.name, what)
+}
+
+// struck waits until every fault has happened.
+func (p *proc) struck(point string, faults []string) {
+	p.t.Helper()
+	for _, f := range faults {
+		action, _, _ := strings.Cut(strings.Split(f, "@")[0], ":")
+		p.said("faultpoint: " + point + ": " + action + "\n")
+	}
+}
+
+// died waits until the process has killed itself, and answers when that was.
+func (p *proc) died() int64 {
+	p.t.Helper()
+	select {
+	case err := <-p.done:
+		p.done <- nil
+		require.ErrorContains(p.t, err, "killed")
+	case <-time.After(time.Minute):
+		require.Fail(p.t, "it did not die", p.name)
+	}
+	return time.Now().UnixMilli()
+}
+
+func (p *proc) signal(s syscall.Signal) { require.NoError(p.t, p.cmd.Process.Signal(s)) }
+
+// database opens the store that the processes use: for dev not before it is wanted, so that nobody else holds the files
+// of a process that dies.
+func (w *world) database() *store.Store {
+	if w.store == nil {
+		st, err := store.Open(w.t.Context(), store.Config{DSN: w.dsn}, w.log)
+		require.NoError(w.t, err)
+		w.t.Cleanup(func() { _ = st.Close() })
+		w.store = st
+	}
+	return w.store
+}
+
+// drifted says where the index differs from the pending rows of its window.
+func (w *world) drifted() string {
+	ctx := context.Background()
+	all, err := w.store.Slots(ctx)
+	require.NoError(w.t, err)
+	for _, s := range all {
+		marks, err := w.index.Marks(ctx, []int{s.Slot})
+		require.NoError(w.t, err)
+		mark, warm := marks[s.Slot]
+		if !warm {
+			return fmt.Sprintf("slot %d has no mark", s.Slot)
+		}
+		rows, err := w.store.Entries(ctx, []store.Range{{Slot: s.Slot, From: s.Done, To: mark}})
+		require.NoError(w.t, err)
+		members, err := w.index.Members(ctx, s.Slot)
+		require.NoError(w.t, err)
+		var want, have []string
+		for _, r := range rows {
+			want = append(want, fmt.Sprintf("%d@%d", r.Seq, r.Pos))
+		}
+		for _, m := range members {
+			if m.Pos <= mark {
+				have = append(have, fmt.Sprintf("%d@%d", m.Seq, m.Pos))
+			}
+		}
+		if a, b := fmt.Sprint(want), fmt.Sprint(have); a != b {
+			return fmt.Sprintf("slot %d: the database has %s, the index %s", s.Slot, a, b)
+		}
+	}
+	return ""
+}
