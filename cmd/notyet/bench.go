@@ -42,10 +42,10 @@ type benchFlags struct {
 	asJSON
 	Intake     string        `help:"Intake topic, where several are configured." placeholder:"TOPIC"`
 	Topic      string        `help:"Target topic to make. Default: notyet-bench- and random characters." placeholder:"TOPIC" short:"t"`
-	Partitions int           `default:"8" help:"Of the target topic." placeholder:"N"`
-	ValueBytes int           `default:"200" help:"Size of each task's value." placeholder:"N"`
+	Partitions int           `default:"8" help:"Of the target topic. Default 8." placeholder:"N"`
+	ValueBytes int           `default:"200" help:"Size of each task's value. Default 200." placeholder:"N"`
 	PIDs       []string      `help:"Processes on this machine whose CPU time and memory go into the result." name:"pids" placeholder:"NAME=PID,…"`
-	Patience   time.Duration `default:"1m" help:"What does not come while nothing comes for this long is lost." placeholder:"DURATION"`
+	Patience   time.Duration `default:"1m" help:"What does not come while nothing comes for this long is lost. Default 1m." placeholder:"DURATION"`
 	Label      string        `help:"Your word for what is measured, to tell results apart." placeholder:"TEXT"`
 	Keep       bool          `help:"Leave the topics, and tasks that are not due, where they are."`
 	Plot       string        `help:"Draw lateness and deliveries over time into this SVG file." placeholder:"FILE" type:"path"`

@@ -48,7 +48,7 @@ type benchHistoryCmd struct {
 	benchFlags
 	twofold
 	N    int     `arg:"" help:"How many tasks to make."`
-	Days float64 `default:"30" help:"How far back they ended. Keep dispatcher.retention above it, or they are forgotten meanwhile." placeholder:"DAYS"`
+	Days float64 `default:"30" help:"How far back they ended. Keep dispatcher.retention above it, or they are forgotten meanwhile. Default 30." placeholder:"DAYS"`
 }
 
 // Help is part of --help.
@@ -73,10 +73,10 @@ func (c *benchHistoryCmd) Run(a *app) error {
 
 type benchFailoverCmd struct {
 	benchFlags
-	Rate   int           `default:"500" help:"Tasks a second." placeholder:"N"`
+	Rate   int           `default:"500" help:"Tasks a second. Default 500." placeholder:"N"`
 	Kill   int           `help:"Process id of a dispatcher on this machine, to be killed with SIGKILL. Default: you are asked to kill one." placeholder:"PID"`
-	For    time.Duration `default:"30s" help:"How long to measure from the kill on." placeholder:"DURATION"`
-	WarmUp time.Duration `default:"10s" help:"How long before that." placeholder:"DURATION"`
+	For    time.Duration `default:"30s" help:"How long to measure from the kill on. Default 30s." placeholder:"DURATION"`
+	WarmUp time.Duration `default:"10s" help:"How long before that. Default 10s." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
@@ -97,7 +97,7 @@ func (c *benchFailoverCmd) Run(a *app) error {
 
 type benchIdleCmd struct {
 	benchFlags
-	For time.Duration `default:"60s" help:"How long to watch." placeholder:"DURATION"`
+	For time.Duration `default:"60s" help:"How long to watch. Default 60s." placeholder:"DURATION"`
 }
 
 // Help is part of --help.

@@ -51,8 +51,8 @@ func (c *benchBurstCmd) Run(a *app) error {
 type benchSteadyCmd struct {
 	benchFlags
 	Rate   int           `arg:"" help:"Tasks a second."`
-	For    time.Duration `default:"60s" help:"How long to measure." placeholder:"DURATION"`
-	WarmUp time.Duration `default:"20s" help:"How long before that." placeholder:"DURATION"`
+	For    time.Duration `default:"60s" help:"How long to measure. Default 60s." placeholder:"DURATION"`
+	WarmUp time.Duration `default:"20s" help:"How long before that. Default 20s." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
@@ -74,9 +74,9 @@ func (c *benchSteadyCmd) Run(a *app) error {
 
 // pressure are the flags of measurements that send as much as goes through.
 type pressure struct {
-	For     time.Duration `default:"60s" help:"How long to measure." placeholder:"DURATION"`
-	WarmUp  time.Duration `default:"15s" help:"How long before that." placeholder:"DURATION"`
-	Pending int           `default:"100000" help:"At most so many tasks are on their way at a time." placeholder:"N"`
+	For     time.Duration `default:"60s" help:"How long to measure. Default 60s." placeholder:"DURATION"`
+	WarmUp  time.Duration `default:"15s" help:"How long before that. Default 15s." placeholder:"DURATION"`
+	Pending int           `default:"100000" help:"At most so many tasks are on their way at a time. Default 100000." placeholder:"N"`
 }
 
 func (p pressure) checks() []error {

@@ -13,65 +13,82 @@ func (b *Bench) Burst(ctx context.Context, n int, lead time.Duration) (*Result, 
 	if lead == 0 {
 		lead = burstLead(n)
 	}
-	r := newResult("burst", n)
 	from, err := b.ends(ctx, b.cfg.Topic)
 	if err != nil {
 		return nil, err
 	}
-	second := time.Now().Add(lead + time.Second - 1).Truncate(time.Second)
-	b.cfg.Say("sending %d tasks, due in the second from %s", n, second.Format("15:04:05"))
-	l := b.newLoad(Variant{})
-	for i := range n {
-		l.send(ctx, second.UnixMilli()+int64(i)*1000/int64(n))
-	}
-	if err := l.flush(ctx); err != nil {
-		return nil, err
-	}
-	sent := time.Now()
-	if spare := second.Sub(sent); spare < 0 {
-		return nil, fmt.Errorf("sending %d tasks took %s, longer than the %s until they were due: set a longer lead", n, sent.Sub(l.began).Round(time.Second), lead)
-	}
-	stored, err := b.storedBy(ctx, l, second)
+	r := newResult("burst", n)
+	second, err := b.sendBurst(ctx, r, lead)
 	if err != nil {
 		return nil, err
 	}
-	if err := rest(ctx, time.Until(second)); err != nil {
-		return nil, err
-	}
-	before, err := b.usage()
+	t, err := b.drain(ctx, r, from, second)
 	if err != nil {
-		return nil, err
-	}
-	b.cfg.Say("due now")
-	if err := b.await(ctx, from, n, second.Add(time.Second)); err != nil && !errors.Is(err, ErrMissing) {
-		return nil, err
-	}
-	after, err := b.usage()
-	if err != nil {
-		return nil, err
-	}
-	t := (&tally{}).expect(n)
-	if err := b.gather(ctx, t, from, second.Add(time.Second)); err != nil {
 		return nil, err
 	}
 	rate, err := b.rawRate(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	r.delivered(t)
 	drain := perSecond(n-t.lost(), second.UnixMilli(), t.last)
 	r.figure("drain_per_s", drain)
 	r.figure("raw_produce_per_s", rate)
 	r.figure("drain_to_raw", drain/rate)
-	r.figure("sent_per_s", float64(n)/sent.Sub(l.began).Seconds())
-	r.stored(stored, second, b.db != nil)
-	r.used(b, before, after, n, time.Since(second).Seconds())
 	return r, nil
 }
 
-// burstLead is long enough on the smallest machine that was tried: it stored 12,000 a second.
+// burstLead leaves time to store 8000 tasks a second, half of what two cores with everything on them do.
 func burstLead(n int) time.Duration {
 	return 5*time.Second + time.Duration(n)*time.Second/8000
+}
+
+// sendBurst answers the second in which the tasks are due, when it begins.
+func (b *Bench) sendBurst(ctx context.Context, r *Result, lead time.Duration) (second time.Time, err error) {
+	second = time.Now().Add(lead + time.Second - 1).Truncate(time.Second)
+	b.cfg.Say("sending %d tasks, due in the second from %s", r.Tasks, second.Format(time.TimeOnly))
+	l := b.newLoad(Variant{})
+	for i := range r.Tasks {
+		l.send(ctx, second.UnixMilli()+int64(i)*1000/int64(r.Tasks))
+	}
+	if err := l.flush(ctx); err != nil {
+		return second, err
+	}
+	took := time.Since(l.began)
+	if time.Now().After(second) {
+		return second, fmt.Errorf("sending %d tasks took %s, longer than the %s until they were due: set a longer lead", r.Tasks, took.Round(time.Second), lead)
+	}
+	r.figure("sent_per_s", float64(r.Tasks)/took.Seconds())
+	stored, err := b.storedBy(ctx, l, second)
+	if err != nil {
+		return second, err
+	}
+	r.stored(stored, second, b.db != nil)
+	return second, rest(ctx, time.Until(second))
+}
+
+// drain waits for the deliveries of a burst and tallies them.
+func (b *Bench) drain(ctx context.Context, r *Result, from offsets, second time.Time) (*tally, error) {
+	b.cfg.Say("due now")
+	before, err := b.usage()
+	if err != nil {
+		return nil, err
+	}
+	lastDue := second.Add(time.Second)
+	if err := b.await(ctx, from, r.Tasks, lastDue); err != nil && !errors.Is(err, ErrMissing) {
+		return nil, err
+	}
+	after, err := b.usage()
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(second)
+	t := (&tally{}).expect(r.Tasks)
+	if err := b.gather(ctx, t, from, lastDue); err != nil {
+		return nil, err
+	}
+	r.delivered(t)
+	r.used(b, before, after, r.Tasks, took.Seconds())
+	return t, nil
 }
 
 // perSecond is a rate over Unix milliseconds, counting at least one.

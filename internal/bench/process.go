@@ -16,6 +16,19 @@ type Process struct {
 // use is what processes have used so far, in the order of the configuration.
 type use []procfs.ProcStat
 
+// peaks is the most memory that each has had since it began, in bytes.
+func (b *Bench) peaks() []uint64 {
+	out := make([]uint64, len(b.cfg.Processes))
+	for i, p := range b.cfg.Processes {
+		if proc, err := procfs.NewProc(p.PID); err == nil {
+			if status, err := proc.NewStatus(); err == nil {
+				out[i] = status.VmHWM
+			}
+		}
+	}
+	return out
+}
+
 // usage looks at all configured processes and, last, at the bench itself.
 func (b *Bench) usage() (use, error) {
 	var out use
@@ -53,6 +66,9 @@ func (r *Result) used(b *Bench, before, after use, tasks int, seconds float64) {
 		}
 		r.figure("cpu_"+name+"_percent", 100*cpu/seconds)
 		r.figure("memory_"+name+"_mb", float64(after[i].ResidentMemory())/1e6)
+	}
+	for i, peak := range b.peaks() {
+		r.figure("peak_"+names[i]+"_mb", float64(peak)/1e6)
 	}
 	if tasks > 0 {
 		r.figure("cpu_us_per_task", sum*1e6/float64(tasks))

@@ -52,7 +52,7 @@ func (r *raw) delivery(i uint64) *kgo.Record {
 }
 
 // rawRecords bounds the measurement of the raw rate: some seconds of it say what it is.
-const rawRecords = 500_000
+const rawRecords = 300_000
 
 // rawRate sends n records, at most rawRecords, as fast as it goes, and answers how many a second.
 func (b *Bench) rawRate(ctx context.Context, n int) (float64, error) {
