@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,7 +45,7 @@ func TestBenchBurst(t *testing.T) {
 	text, err := os.ReadFile(plot)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "<svg")
-	require.NotContains(t, d.cmd(t, "list", "--json").stdout, "notyet-bench", "nothing stays behind")
+	require.Eventually(t, func() bool { return !strings.Contains(d.cmd(t, "list", "--json").stdout, "notyet-bench") }, 20*time.Second, 10*time.Millisecond, "nothing stays behind")
 }
 
 func TestBenchIngestCancelsWhatItStored(t *testing.T) {
