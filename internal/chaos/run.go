@@ -112,7 +112,9 @@ func (c *Cluster) suffer(ctx context.Context, cfg Config, kinds []fault) (*histo
 // breakAll breaks one thing after the other, each kind once a round in an order that the seed decides.
 func (c *Cluster) breakAll(ctx, coming context.Context, cfg Config, kinds []fault, l *load, rec *history.Recorder) error {
 	b := &breaker{Cluster: c, ctx: ctx, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), load: l, burst: cfg.Burst}
-	b.wait(5 * time.Second)
+	b.until(time.Minute, func() bool { // every partition has brought something, so that no fault meets a cluster in the making
+		return b.count(ctx, "SELECT COUNT(*) FROM "+database+".sources WHERE next_offset > 0") == 2*partCount
+	})
 	n := 0
 	for round := 0; cfg.Rounds == 0 || round < cfg.Rounds; round++ {
 		for _, i := range b.rng.Perm(len(kinds)) {

@@ -1,13 +1,10 @@
 package check
 
+import "github.com/notyet/notyet/internal/chaos/history"
+
 // judgeSent is I14: every record on a target topic was noted before it was sent, and what was noted as acknowledged is
 // there. It is also the other half of I9: who notes an intent under an epoch that is over, does so because of a fault.
 func (c *checker) judgeSent() {
-	type intent struct {
-		log     string
-		seq     uint64
-		attempt int
-	}
 	type place struct {
 		topic     string
 		partition int32
@@ -17,42 +14,53 @@ func (c *checker) judgeSent() {
 		ident
 		attempt int
 	}
-	intents := make(map[intent]noted, len(c.h.Sent)/2)
-	expected := make(map[noted]bool, len(c.h.Sent)/2)
-	for i := range c.h.Sent {
-		if s := &c.h.Sent[i]; !s.Outcome {
-			n := noted{ident{s.Topic, s.ID}, s.Attempt}
-			intents[intent{s.Log, s.Seq, s.Attempt}], expected[n] = n, true
-		}
-	}
 	there := make(map[place]noted, len(c.h.Deliveries))
 	for i := range c.h.Deliveries {
 		d := &c.h.Deliveries[i]
-		n := noted{ident{d.Topic, d.ID}, d.Attempt}
-		there[place{d.Topic, d.Partition, d.Offset}] = n
-		if !expected[n] {
+		there[place{d.Topic, d.Partition, d.Offset}] = noted{ident{d.Topic, d.ID}, d.Attempt}
+	}
+	expected := make(map[noted]bool, len(c.h.Sent)/2)
+	c.eachOutcome(func(intent, outcome *history.Sent) {
+		n := noted{ident{intent.Topic, intent.ID}, intent.Attempt}
+		expected[n] = true
+		if l := c.lives[n.ident]; outcome == nil || !outcome.Acked || l != nil && l.ops[0].Mortal { // its topic may be gone
+			return
+		}
+		if there[place{n.topic, outcome.Partition, outcome.Offset}] != n {
+			c.find("I14", n.topic, n.id, "%s says that attempt %d was acknowledged at %d/%d, which holds something else", intent.Log, n.attempt, outcome.Partition, outcome.Offset)
+		}
+	})
+	for i := range c.h.Deliveries {
+		d := &c.h.Deliveries[i]
+		if !expected[noted{ident{d.Topic, d.ID}, d.Attempt}] {
 			c.find("I14", d.Topic, d.ID, "attempt %d is at %s/%d/%d, and no send log has an intent", d.Attempt, d.Topic, d.Partition, d.Offset)
 		}
 	}
+	c.judgeEpochs()
+}
+
+// eachOutcome calls f with each intent, and again with each of its outcomes. An outcome is of the newest intent before it.
+func (c *checker) eachOutcome(f func(intent, outcome *history.Sent)) {
+	type key struct {
+		log     string
+		seq     uint64
+		attempt int
+	}
+	newest := make(map[key]*history.Sent, len(c.h.Sent)/2)
 	for i := range c.h.Sent {
 		s := &c.h.Sent[i]
-		if !s.Outcome || !s.Acked {
-			continue
-		}
-		n, ok := intents[intent{s.Log, s.Seq, s.Attempt}]
-		if !ok {
+		k := key{s.Log, s.Seq, s.Attempt}
+		switch intent := newest[k]; {
+		case !s.Outcome:
+			newest[k] = s
+			c.Figures.Intents++
+			f(s, nil)
+		case intent == nil:
 			c.find("I14", "", "", "%s has an outcome of seq %d, attempt %d, and no intent", s.Log, s.Seq, s.Attempt)
-			continue
-		}
-		if l := c.lives[n.ident]; l != nil && l.ops[0].Mortal {
-			continue // its topic may be gone
-		}
-		if there[place{n.topic, s.Partition, s.Offset}] != n {
-			c.find("I14", n.topic, n.id, "%s says that attempt %d was acknowledged at %d/%d, which holds something else", s.Log, s.Attempt, s.Partition, s.Offset)
+		default:
+			f(intent, s)
 		}
 	}
-	c.Figures.Intents = len(intents)
-	c.judgeEpochs()
 }
 
 // judgeEpochs looks for intents under an epoch below one that was in use for the slot before.
