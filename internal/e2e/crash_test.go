@@ -73,7 +73,9 @@ func TestCrashPoints(t *testing.T) {
 	defer all.Wait()
 	for _, kind := range []string{"real", "embedded"} {
 		if kind == "real" && os.Getenv("NOTYET_KAFKA_BROKERS") == "" {
-			t.Run(kind, func(t *testing.T) { t.Skip("NOTYET_KAFKA_BROKERS is not set: run scripts/servers up and evaluate scripts/servers env") })
+			t.Run(kind, func(t *testing.T) {
+				t.Skip("NOTYET_KAFKA_BROKERS is not set: run scripts/servers up and evaluate scripts/servers env")
+			})
 			continue
 		}
 		for _, c := range crashes {

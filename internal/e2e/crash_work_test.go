@@ -30,7 +30,7 @@ type work struct {
 	seen     []seen
 	events   map[string][]told          // by id
 	read     map[string]map[int32]int64 // by topic and partition: how far
-	unknown  map[string]bool            // ids of requests that were not acknowledged: they may or may not have happened
+	unknown  map[string]bool            // ids of requests that were not acknowledged, or came twice: they may or may not have happened
 	problems []string
 }
 
@@ -311,14 +311,36 @@ func (k *work) open(st *store.Store) []string {
 	return out
 }
 
+// requestedTwice notes requests that stand in the intake twice: embedded Kafka forgets, when it is killed, what it had of a
+// producer, which sends again what was not acknowledged. Each of the two counts then.
+func (k *work) requestedTwice() {
+	ends, err := kadm.NewClient(k.client).ListEndOffsets(k.t.Context(), k.intake)
+	require.NoError(k.t, err)
+	left := 0
+	ends.Each(func(o kadm.ListedOffset) { left += int(o.Offset) })
+	count := map[string]int{}
+	k.stack.read(k.reader([]string{k.intake}), time.Minute, func(r *kgo.Record) bool {
+		left--
+		id := header(r, schemas.HeaderID)
+		name := id + "/" + header(r, schemas.HeaderOp) + "/" + string(r.Value)
+		if count[name]++; count[name] > 1 {
+			k.unknown[id] = true
+		}
+		return left == 0
+	})
+}
+
 // judge checks all that was seen, and answers the extra copies: the first of each, as often as it was repeated.
 func (k *work) judge() []seen {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if !k.real {
+		k.requestedTwice()
+	}
 	t := k.t
 	require.Empty(t, k.problems)
 	if len(k.unknown) > 0 {
-		t.Logf("not acknowledged: %v", k.unknown)
+		t.Logf("not acknowledged, or twice in the intake: %v", k.unknown)
 	}
 	type name struct {
 		id, value       string
@@ -339,7 +361,9 @@ func (k *work) judge() []seen {
 			require.Equal(t, known, n, "one delivery key for two deliveries")
 		}
 		keys[s.Key] = n
-		if f, ok := first[n]; ok {
+		if f, ok := first[n]; ok && k.unknown[s.ID] {
+			continue
+		} else if ok {
 			require.Equal(t, f.Key, s.Key, "copies of one delivery must carry one key: %s", s.ID)
 			extra = append(extra, f)
 			continue
@@ -404,7 +428,9 @@ func (k *work) judgeLetters() {
 		}
 	}
 	for id, w := range k.wishes {
-		require.Equal(k.t, w.letters, have[id], "dead letters of %s", id)
+		if !k.unknown[id] {
+			require.Equal(k.t, w.letters, have[id], "dead letters of %s", id)
+		}
 	}
 	for id := range have {
 		require.Contains(k.t, k.wishes, id, "a foreign dead letter")
