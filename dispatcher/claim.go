@@ -168,12 +168,12 @@ func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
 	for _, l := range ready {
 		upTo := to
 		if l.behind { // an outage has passed: a bite at a time
-			nth, more, err := d.store.Nth(ctx, l.slot, l.claimed, max(room/len(ready), 1000))
+			nth, more, err := d.store.Nth(ctx, store.Range{Slot: l.slot, From: l.claimed, To: to}, max(room/len(ready), 1000))
 			if err != nil {
 				return false, err
 			}
 			if more {
-				upTo = min(upTo, nth)
+				upTo = nth
 			}
 		}
 		g := claimGroup{l.epoch, upTo}

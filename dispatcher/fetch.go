@@ -81,8 +81,9 @@ func (q *fetchQueue) take(n int) []*task {
 	return out
 }
 
-// fetchTasks bounds one read of bodies: enough to spread the cost of a statement, short enough for the first of them.
-const fetchTasks = 1000
+// fetchTasks bounds one read of bodies: enough to spread the cost of a statement, short enough for the first of them, and
+// no more than the store reads at a time.
+const fetchTasks = 900
 
 // fetchLoop reads bodies while there is room for them, notes the intents, and stages the tasks.
 func (d *Dispatcher) fetchLoop(ctx context.Context) {

@@ -104,11 +104,11 @@ func (d *Dispatcher) preheat(ctx context.Context) error {
 // load adds (from, upTo] of a slot to the index, page by page, then moves the mark.
 func (d *Dispatcher) load(ctx context.Context, slot int, from, upTo int64) error {
 	for at := from; at < upTo; {
-		to, more, err := d.store.Nth(ctx, slot, at, preheatPage)
+		to, more, err := d.store.Nth(ctx, store.Range{Slot: slot, From: at, To: upTo}, preheatPage)
 		if err != nil {
 			return err
 		}
-		if !more || to > upTo {
+		if !more {
 			to = upTo
 		}
 		entries, err := d.store.Entries(ctx, []store.Range{{Slot: slot, From: at, To: to}})

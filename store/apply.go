@@ -57,13 +57,15 @@ func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (A
 		return Applied{}, err
 	}
 	var out Applied
+	tries := 0
 	err = s.transact(ctx, func(tx *sql.Tx) error {
+		tries++
 		for _, a := range b.Advance {
 			if err := s.advance(ctx, tx, a); err != nil {
 				return err
 			}
 		}
-		w := work{store: s, tx: tx, now: now, resolving: len(b.Resolve) > 0, settling: settling, slotCount: slotCount}
+		w := work{store: s, tx: tx, now: now, resolving: len(b.Resolve) > 0, settling: settling, first: tries == 1, slotCount: slotCount}
 		if err := w.run(ctx, b); err != nil {
 			return err
 		}
@@ -79,6 +81,7 @@ type work struct {
 	tx        *sql.Tx
 	now       int64
 	resolving bool
+	first     bool // default ids are taken to be new; the unique key knows better, and the next try looks
 	settling  bool // no further request is to come that might be older than a proof
 
 	slotCount int
@@ -161,7 +164,7 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 		at(key)
 	}
 	slices.SortFunc(list, inOrder)
-	err := chunks(list, func(part []*identity) error {
+	err := chunks(w.perhapsKnown(list), func(part []*identity) error {
 		keys := make([]any, len(part))
 		for i, id := range part {
 			keys[i] = id.key[:]
@@ -180,6 +183,20 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 		slices.SortFunc(list, inOrder)
 	}
 	return list, err
+}
+
+// perhapsKnown leaves out identities that are made of their intake position: only a topic that was made anew has them twice.
+func (w *work) perhapsKnown(list []*identity) []*identity {
+	if !w.first || w.resolving {
+		return list
+	}
+	out := make([]*identity, 0, len(list))
+	for _, id := range list {
+		if c := id.changes; len(c) != 1 || c[0].Request == nil || c[0].Request.GivenID || c[0].Request.Op != schemas.OpSchedule {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 // inOrder is one order for every writer, so that two of them do not lock each other out.

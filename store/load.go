@@ -74,15 +74,15 @@ func countRanges(ctx context.Context, q querier, ranges []Range) (map[int]int, e
 	return counts, nil
 }
 
-// Nth answers the place of the n-th task (from 1) of a slot beyond from, and whether there are that many: how far a claim
-// may go so that it takes no more than n tasks, but for those at the very same place.
-func (s *Store) Nth(ctx context.Context, slot int, from int64, n int) (pos int64, ok bool, err error) {
-	err = s.db.QueryRowContext(ctx, "SELECT pos FROM tasks WHERE slot = ? AND pos > ? ORDER BY pos LIMIT 1 OFFSET ?", slot, from, n-1).Scan(&pos)
+// Nth answers the place of the n-th task (from 1) of a piece, and whether there are that many: how far a claim may go so that
+// it takes no more than n tasks, but for those at the very same place.
+func (s *Store) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, err error) {
+	err = s.db.QueryRowContext(ctx, "SELECT pos FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? ORDER BY pos LIMIT 1 OFFSET ?", r.Slot, r.From, r.To, n-1).Scan(&pos)
 	if err == sql.ErrNoRows {
 		return 0, false, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("measuring slot %d: %w", slot, err)
+		return 0, false, fmt.Errorf("measuring slot %d: %w", r.Slot, err)
 	}
 	return pos, true, nil
 }

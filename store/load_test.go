@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -84,7 +85,7 @@ func TestNthBoundsAClaim(t *testing.T) {
 		seen := map[int64]bool{}
 		from, steps := int64(0), 0
 		for ; ; steps++ {
-			pos, ok, err := s.Nth(s.ctx, slot, from, 40)
+			pos, ok, err := s.Nth(s.ctx, Range{Slot: slot, From: from, To: math.MaxInt64}, 40)
 			require.NoError(t, err)
 			if !ok {
 				pos = t0 + 100_000
@@ -106,9 +107,12 @@ func TestNthBoundsAClaim(t *testing.T) {
 		}
 		require.Len(t, seen, same+spread)
 		require.Greater(t, steps, 3)
-		_, ok, err := s.Nth(s.ctx, (slot+1)%testSlots, 0, 1)
+		_, ok, err := s.Nth(s.ctx, Range{Slot: (slot + 1) % testSlots, To: math.MaxInt64}, 1)
 		require.NoError(t, err)
 		require.False(t, ok)
+		_, ok, err = s.Nth(s.ctx, Range{Slot: slot, To: 1}, 1)
+		require.NoError(t, err)
+		require.False(t, ok, "what lies beyond is not counted")
 	})
 }
 

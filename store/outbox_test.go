@@ -31,13 +31,13 @@ func TestOutbox(t *testing.T) {
 		}
 		require.Equal(t, want, untold(10, s.source.ID), "oldest first")
 		require.Equal(t, want[:2], untold(2, s.source.ID))
-		require.Equal(t, append(want, elsewhere...), untold(10, s.source.ID, other.ID))
+		require.ElementsMatch(t, append(want, elsewhere...), untold(10, s.source.ID, other.ID))
 		require.Empty(t, untold(10))
 
 		require.NoError(t, s.Told(s.ctx, want[:2]))
 		require.NoError(t, s.Told(s.ctx, want[:2]), "repeated")
 		require.NoError(t, s.Told(s.ctx, nil))
-		require.Equal(t, append(want[2:], elsewhere...), untold(10, s.source.ID, other.ID))
+		require.ElementsMatch(t, append(want[2:], elsewhere...), untold(10, s.source.ID, other.ID))
 		require.NoError(t, s.Told(s.ctx, append(elsewhere, want[2])))
 		require.Zero(t, s.count("outbox"))
 	})

@@ -2,9 +2,12 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Source is one partition of an intake topic. Its id and an intake offset make the seq of the task that the record
@@ -21,7 +24,7 @@ const (
 	// ExitSource is the outbox source of events about tasks that left their line; every scanner looks after it.
 	ExitSource  = 2
 	firstSource = 16
-	maxSource   = 1<<15 - 1 // seq stays positive
+	lastSource  = 31_999 // behind it lie those that measurements make up, until 1<<15 - 1: seq stays positive
 	offsetBits  = 48
 )
 
@@ -61,11 +64,12 @@ func (s *Store) Source(ctx context.Context, topic string, topicID [16]byte, part
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(src), ?) + 1 FROM sources", firstSource-1).Scan(&src.ID); err != nil {
+		taken, err := fetch(ctx, tx, func(r *sql.Rows, id *int) error { return r.Scan(id) }, "SELECT src FROM sources ORDER BY src")
+		if err != nil {
 			return err
 		}
-		if src.ID > maxSource {
-			return fmt.Errorf("no source id is left: %d partitions of intake topics have been seen", maxSource-firstSource+1)
+		if src.ID = freeSource(taken, topic, topicID, partition); src.ID == 0 {
+			return fmt.Errorf("no source id is left: %d partitions of intake topics have been seen", len(taken))
 		}
 		src.Next = first
 		_, err = tx.ExecContext(ctx, "INSERT INTO sources ("+sourceColumns+") VALUES (?,?,?,?,?)", src.ID, []byte(topic), topicID[:], partition, first)
@@ -75,6 +79,22 @@ func (s *Store) Source(ctx context.Context, topic string, topicID [16]byte, part
 		return Source{}, fmt.Errorf("reading the source of %s/%d: %w", topic, partition, err)
 	}
 	return src, nil
+}
+
+// freeSource derives the id from what it stands for, so that a partition that was made known after a backup gets the same one
+// when the backup has been restored: the send logs name tasks by it. Of two whose ids are the same, about one pair among
+// 250 partitions, the second takes the next that is free. 0: none is.
+func freeSource(taken []int, topic string, topicID [16]byte, partition int32) int {
+	const ids = lastSource - firstSource + 1
+	sum := sha256.Sum256(binary.BigEndian.AppendUint32(append([]byte(topic), topicID[:]...), uint32(partition)))
+	begin := int(binary.BigEndian.Uint64(sum[:]) % ids)
+	for i := range ids {
+		id := firstSource + (begin+i)%ids
+		if _, found := slices.BinarySearch(taken, id); !found {
+			return id
+		}
+	}
+	return 0
 }
 
 // Advance says which intake offsets a batch covers: [From, To) of one source.
