@@ -137,7 +137,7 @@ func (b *breaker) breakOne(n int, f fault) (history.Fault, error) {
 	b.note.End = time.Now().UnixMilli()
 	b.log.Info("broken and healed", zap.Int("n", n), zap.String("kind", f.kind), zap.String("target", b.note.Target),
 		zap.Int64("ms", b.note.End-b.note.Start), zap.Bool("effect", b.note.Effect), zap.String("evidence", b.note.Evidence), zap.Error(err))
-	whole := b.AwaitWhole(b.ctx, 90*time.Second)
+	whole := b.AwaitWhole(b.ctx, 3*time.Minute)
 	if whole != nil {
 		whole = fmt.Errorf("after fault %d (%s): %w", n, f.kind, whole)
 	}
