@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/notyet/notyet/internal/chaos/proxy"
@@ -56,9 +58,12 @@ func (b *breaker) backAfter(away time.Duration) error {
 	return nil
 }
 
-// wipeZooKeeper makes the ensemble a new one.
+// wipeZooKeeper makes the ensemble a new one, which knows nobody.
 func wipeZooKeeper(b *breaker) error {
-	_, epoch := b.owned("")
+	before, err := b.zxid()
+	if err != nil {
+		return err
+	}
 	b.began(zookeeperServer)
 	if err := b.Servers.Kill(zookeeperServer); err != nil {
 		return err
@@ -70,7 +75,27 @@ func wipeZooKeeper(b *breaker) error {
 	if err := b.Servers.Up(b.ctx, zookeeperServer); err != nil {
 		return err
 	}
-	rose := b.until(30*time.Second, func() bool { _, now := b.owned(""); return now > epoch })
-	b.evidence(rose, "the ensemble was empty, and slots were taken under an epoch above %d: %v", epoch, rose)
+	after, err := b.zxid()
+	if err != nil {
+		return err
+	}
+	joined := b.until(30*time.Second, func() bool {
+		dump, err := b.Servers.zookeeper("dump")
+		return err == nil && len(candidate.FindAllString(dump, -1)) == len(b.of(dispatcherRole))
+	})
+	b.evidence(after < before && joined, "its last transaction was %#x and is %#x; all dispatchers joined again: %v", before, after, joined)
 	return nil
+}
+
+// zxid is the number of ZooKeeper's last transaction.
+func (b *breaker) zxid() (n int64, err error) {
+	text, err := b.Servers.zookeeper("srvr")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(text, "Zxid: ")
+	if _, err := fmt.Sscanf(rest, "0x%x", &n); err != nil {
+		return 0, fmt.Errorf("reading ZooKeeper's last transaction: %w", err)
+	}
+	return n, nil
 }
