@@ -21,12 +21,17 @@ type metrics struct {
 	eventErrors  prometheus.Counter
 	leftovers    prometheus.Counter
 	indexDropped prometheus.Counter
+	unclaimed    prometheus.Gauge
+	unsettled    prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return f.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: name, Help: help})
 	}
 	return &metrics{
 		requests: f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: "requests_total", Help: "Intake records stored, by what they were."}, []string{"kind"}),
@@ -41,6 +46,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		badReports:   counter("bad_reports_total", "Reports that could not be read."),
 		eventErrors:  counter("event_errors_total", "Events that could not be sent, each tried again."),
 		leftovers:    counter("leftover_events_total", "Runs of events that a dead process had left untold."),
+		unclaimed:    gauge("unclaimed_slots", "Slots with a task that has been due for a minute and that no dispatcher has claimed."),
+		unsettled:    gauge("unsettled_slots", "Slots with a claimed task that has been due for a minute and is not settled."),
 		indexDropped: counter("index_dropped_total", "Index updates dropped while the index was away."),
 	}
 }

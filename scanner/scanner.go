@@ -143,6 +143,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	helpers.Go(func() error { s.feedIndex(helping); return nil })
 	helpers.Go(func() error { s.telling.run(helping); return nil })
 	helpers.Go(func() error { s.resolve(ctx); return nil })
+	helpers.Go(func() error { s.watch(ctx); return nil })
 	helpers.Go(func() error { s.parts.commitEvery(ctx, time.Second); return nil })
 
 	workers := errgroup.Group{}

@@ -1,0 +1,124 @@
+package dispatcher
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// told lets the index know of stored tasks, as a scanner does.
+func (r *running) told(places []store.Place) {
+	r.f.Helper()
+	for _, p := range places {
+		require.NoError(r.f, r.index.Add(r.f.Context(), []index.Entry{{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)}}))
+		require.NoError(r.f, r.index.Wake(r.f.Context(), []index.SlotPos{{Slot: p.Slot, Pos: p.Due}}))
+	}
+}
+
+func (r *running) warm() {
+	r.f.Helper()
+	r.f.eventually("the index is loaded", func() bool {
+		marks, err := r.index.Marks(r.f.Context(), r.f.slots)
+		return err == nil && len(marks) == len(r.f.slots)
+	})
+}
+
+// A task that the index has lost, and that nobody was woken for, is found by the sweep; with both at work it finds nothing.
+func TestSweepFindsWhatTheIndexLost(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	d.warm()
+	d.told(f.schedule(askMany(10, "orders", "told", time.Now().Add(700*time.Millisecond), schemas.HeaderEvents, "none")...).Added)
+	f.eventually("they are delivered", func() bool { return orders.count() == 10 })
+	require.Zero(t, counted(d.metrics.swept))
+
+	lost := f.schedule(ask("orders", "lost", time.Now().Add(2*time.Second))).Added[0]
+	entry := []index.Entry{{Slot: lost.Slot, Pos: lost.Pos, Seq: uint64(lost.Seq)}}
+	require.NoError(t, d.index.Add(t.Context(), entry))
+	require.NoError(t, d.index.Remove(t.Context(), entry))
+	f.eventually("it is delivered all the same", func() bool { return orders.copies()["lost"] == 1 })
+	require.Zero(t, counted(d.metrics.swept), "a sweep found it ahead of its time")
+
+	f.schedule(ask("orders", "overdue", time.Now()))
+	f.eventually("it is delivered all the same", func() bool { return orders.copies()["overdue"] == 1 })
+	require.Positive(t, counted(d.metrics.swept))
+}
+
+// Entries that are missing, that are too many, and as many of both: each is found, at the second look, and mended.
+func TestDriftIsFoundAndMended(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	d.warm()
+	places := f.schedule(askMany(40, "orders", "later", time.Now().Add(time.Hour))...).Added
+	d.told(places)
+	entry := func(p store.Place) index.Entry { return index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)} }
+	phantom := entry(places[0])
+	phantom.Seq += 1000
+	var twin store.Place // of the same slot as the first
+	for _, p := range places[1:] {
+		if p.Slot == places[0].Slot {
+			twin = p
+		}
+	}
+	same := func() bool {
+		var want, have []index.Entry
+		for _, p := range places {
+			want = append(want, entry(p))
+		}
+		for _, slot := range f.slots {
+			members, err := d.index.Members(t.Context(), slot)
+			require.NoError(t, err)
+			have = append(have, members...)
+		}
+		order := func(a, b index.Entry) int { return cmp.Compare(a.Seq, b.Seq) }
+		slices.SortFunc(want, order)
+		slices.SortFunc(have, order)
+		return slices.Equal(want, have)
+	}
+	// drift is what the loop does every half minute; two looks at each slot's entries take two rounds each.
+	look := func(suspects map[int]bool) map[int]bool {
+		suspects, err := d.drift(t.Context(), suspects)
+		require.NoError(t, err)
+		return suspects
+	}
+	suspects := look(nil)
+	suspects = look(suspects)
+	require.Empty(t, look(suspects))
+	require.Zero(t, counted(d.metrics.drift), "nothing is wrong")
+	require.True(t, same())
+
+	for i, plant := range []struct {
+		what string
+		do   func() error
+	}{
+		{"missing", func() error { return d.index.Remove(t.Context(), []index.Entry{entry(places[0])}) }},
+		{"too many", func() error { return d.index.Add(t.Context(), []index.Entry{phantom}) }},
+		{"one for another", func() error {
+			if err := d.index.Remove(t.Context(), []index.Entry{entry(twin)}); err != nil {
+				return err
+			}
+			return d.index.Add(t.Context(), []index.Entry{phantom})
+		}},
+	} {
+		require.NoError(t, plant.do(), plant.what)
+		require.False(t, same(), plant.what)
+		var suspects map[int]bool
+		for range 3 {
+			require.Equal(t, i, counted(d.metrics.drift), plant.what)
+			if suspects = look(suspects); counted(d.metrics.drift) > i {
+				break
+			}
+		}
+		require.Equal(t, i+1, counted(d.metrics.drift), plant.what)
+		f.eventually("it is loaded anew", same)
+		d.warm()
+	}
+}

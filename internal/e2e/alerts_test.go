@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/scanner"
+)
+
+// registered are the names of the metrics that the services register.
+func registered(t *testing.T) map[string]bool {
+	s := newStack(t, false)
+	reg := prometheus.NewRegistry()
+	sc, err := scanner.New(s.kafka, s.store, s.index, scanner.Config{Group: s.name}, reg, s.log)
+	require.NoError(t, err)
+	sent, err := sendlog.Open(t.TempDir(), sendlog.Config{}, s.log)
+	require.NoError(t, err)
+	d, err := dispatcher.New(s.kafka, s.store, s.index, election.NewLocal("d", s.store.SlotCount, s.store), sent, dispatcher.Config{MemberID: "d"}, reg, s.log)
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = sc.Run(ended), d.Run(ended) // closes what they hold
+	require.NoError(t, sent.Close())
+
+	described := make(chan *prometheus.Desc)
+	go func() { reg.Describe(described); close(described) }()
+	name := regexp.MustCompile(`fqName: "([a-z_]+)"`)
+	out := map[string]bool{}
+	for desc := range described {
+		out[name.FindStringSubmatch(desc.String())[1]] = true
+	}
+	return out
+}
+
+var metricName = regexp.MustCompile(`\bnotyet_(scanner|dispatcher)_[a-z_]+`)
+
+func TestAlertsAreAboutMetricsThatThereAre(t *testing.T) {
+	known := registered(t)
+	require.True(t, known["notyet_dispatcher_slots"] && known["notyet_scanner_requests_total"], known)
+	text, err := os.ReadFile("../../docs/alerts.yml")
+	require.NoError(t, err)
+	rules, err := yaml.Parser().Unmarshal(text)
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for _, group := range rules["groups"].([]any) {
+		for _, rule := range group.(map[string]any)["rules"].([]any) {
+			rule := rule.(map[string]any)
+			for _, key := range []string{"alert", "expr", "labels", "annotations"} {
+				require.NotEmpty(t, rule[key], "%v", rule)
+			}
+			names[rule["alert"].(string)] = true
+			found := metricName.FindAllString(rule["expr"].(string), -1)
+			require.NotEmpty(t, found, "%v", rule)
+			for _, name := range found {
+				require.True(t, known[strings.TrimSuffix(name, "_bucket")], "%s is in the alert %s and nowhere else", name, rule["alert"])
+			}
+		}
+	}
+	for _, name := range []string{"NotyetBacklog", "NotyetOverdue", "NotyetRetriesExhausted", "NotyetIndexDrift", "NotyetUnownedSlots", "NotyetStuck"} {
+		require.True(t, names[name], name)
+	}
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	for _, name := range metricName.FindAllString(string(readme), -1) {
+		require.True(t, known[strings.TrimSuffix(name, "_bucket")], "%s is in the README and nowhere else", name)
+	}
+}

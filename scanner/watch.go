@@ -1,0 +1,59 @@
+package scanner
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+)
+
+const (
+	// watchEvery is how often a scanner looks whether the dispatchers keep up.
+	watchEvery = 10 * time.Second
+	// behindAfter is how far a slot may lie behind before it counts. Taking over a slot from a dispatcher that has lost
+	// touch takes some 25 s at most.
+	behindAfter = time.Minute
+)
+
+// watch looks after the dispatchers from outside, by what the database shows: it also sees when there are none, when they
+// trust nobody, and when one of them hangs.
+func (s *Scanner) watch(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.look(ctx)
+		}
+	}
+}
+
+func (s *Scanner) look(ctx context.Context) {
+	unclaimed, unsettled, err := s.store.Overdue(ctx, s.clock.Millis()-behindAfter.Milliseconds())
+	if err != nil {
+		if ctx.Err() == nil {
+			s.metrics.storeErrors.Inc()
+			s.log.Warn("looking for slots that lie behind failed", zap.Error(err))
+		}
+		return
+	}
+	s.metrics.unclaimed.Set(float64(len(unclaimed)))
+	s.metrics.unsettled.Set(float64(len(unsettled)))
+	s.complain("tasks have been due for a minute and no dispatcher has claimed them", unclaimed)
+	s.complain("claimed tasks have been due for a minute and are not settled", unsettled)
+}
+
+func (s *Scanner) complain(what string, slots []store.Slot) {
+	if len(slots) == 0 {
+		return
+	}
+	numbers := make([]int, len(slots))
+	for i, slot := range slots {
+		numbers[i] = slot.Slot
+	}
+	s.log.Warn(what, zap.Ints("slots", numbers), zap.String("first_owner", slots[0].Owner))
+}

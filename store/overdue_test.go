@@ -1,0 +1,47 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOverdue(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		look := func(before int64) (unclaimed, unsettled []int) {
+			u, o, err := s.Overdue(s.ctx, before)
+			require.NoError(t, err)
+			for _, x := range u {
+				unclaimed = append(unclaimed, x.Slot)
+			}
+			for _, x := range o {
+				unsettled = append(unsettled, x.Slot)
+			}
+			return unclaimed, unsettled
+		}
+		s.do(s.schedule("a"), s.schedule("b", in(time.Hour)))
+		slot, due := s.row("a").Slot, s.row("a").Pos
+		s.own()
+		unclaimed, unsettled := look(due)
+		require.Empty(t, unclaimed, "it is not due yet")
+		require.Empty(t, unsettled)
+
+		unclaimed, unsettled = look(due + 1)
+		require.Equal(t, []int{slot}, unclaimed)
+		require.Empty(t, unsettled)
+
+		s.claim(due + 100)
+		unclaimed, unsettled = look(due + 1)
+		require.Empty(t, unclaimed)
+		require.Equal(t, []int{slot}, unsettled)
+		slots, _, err := s.Overdue(s.ctx, due+time.Hour.Milliseconds()*2)
+		require.NoError(t, err)
+		require.Equal(t, "me", slots[0].Owner)
+
+		s.settle(due + 100)
+		unclaimed, unsettled = look(due + 1000)
+		require.Empty(t, unclaimed)
+		require.Empty(t, unsettled)
+	})
+}
