@@ -70,7 +70,7 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// Sources made after the backup may be numbered in another order: a seq alone proves nothing.
+// Two sources may have exchanged their numbers since the backup: a seq alone proves nothing.
 func TestEvidenceKnowsTheTaskItIsAbout(t *testing.T) {
 	e := newEvidence()
 	in := noted(7, 1)

@@ -16,8 +16,8 @@ type Proof struct {
 	Refused string // why Kafka refused it for good; empty: it was acknowledged
 }
 
-// Evidence answers proofs, after a database was set back. It must know the task by more than its seq: sources made after
-// the backup may have been numbered in another order. It is asked inside transactions, so it must answer at once.
+// Evidence answers proofs, after a database was set back. It must know the task by more than its seq: two sources
+// whose numbers collide, made again after the backup, may have exchanged them. It is asked inside transactions, so it must answer at once.
 type Evidence interface {
 	Of(t *Task) (Proof, bool)
 }
