@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync/atomic"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -385,16 +387,27 @@ func (w *work) placeLate(ctx context.Context) error {
 	return nil
 }
 
-// write replaces the rows of the identities that changed.
+// moved says whether a task is ended where it stands, with nothing changed but its place and state: a cancel, a report. Those
+// of one batch end alike.
+func (id *identity) moved() (move, bool) {
+	if id.before == nil || id.now == nil || id.now.Slot != outOfLine {
+		return move{}, false
+	}
+	a, b := *id.before, *id.now
+	a.Slot, a.Pos, a.State = b.Slot, b.Pos, b.State
+	return move{b.Slot, b.Pos, b.State}, reflect.DeepEqual(a, b)
+}
+
+// write brings the rows of the identities that changed up to date.
 func (w *work) write(ctx context.Context, list []*identity) error {
 	var gone []int64
 	var rows []*Task
+	same := map[move][]int64{}
 	for _, id := range list {
 		if id.now == id.before {
 			continue
 		}
 		if t := id.before; t != nil {
-			gone = append(gone, t.Seq)
 			if t.Slot != outOfLine {
 				w.applied.Removed = append(w.applied.Removed, t.place())
 			}
@@ -404,8 +417,25 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 				t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
 				w.applied.Added = append(w.applied.Added, t.place())
 			}
-			rows = append(rows, t)
 		}
+		if m, only := id.moved(); only {
+			same[m] = append(same[m], id.now.Seq)
+			continue
+		}
+		if id.before != nil {
+			gone = append(gone, id.before.Seq)
+		}
+		if id.now != nil {
+			rows = append(rows, id.now)
+		}
+	}
+	if len(same)+len(gone) > 0 {
+		if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
+			return err
+		}
+	}
+	if err := moveTasks(ctx, w.tx, same); err != nil {
+		return err
 	}
 	if err := deleteTasks(ctx, w.tx, gone); err != nil {
 		return err

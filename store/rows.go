@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/notyet/notyet/internal/faultpoint"
 )
 
 // insertTasks writes tasks in the order of their seq, many to a statement.
@@ -29,12 +27,30 @@ func insertTasks(ctx context.Context, tx *sql.Tx, tasks []*Task) error {
 	})
 }
 
+// move is where rows go, and as what.
+type move struct {
+	slot  int
+	pos   int64
+	state State
+}
+
+func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
+	for m, seqs := range moves {
+		slices.Sort(seqs)
+		err := chunks(seqs, func(part []int64) error {
+			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ? WHERE seq IN ("+marks(len(part))+")", append([]any{m.slot, m.pos, int(m.state)}, args(part)...)...)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("ending %d tasks: %w", len(seqs), err)
+		}
+	}
+	return nil
+}
+
 func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return chunks(seqs, func(part []int64) error {
-		if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
-			return err
-		}
 		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+marks(len(part))+")", args(part)...); err != nil {
 			return fmt.Errorf("deleting %d task rows: %w", len(part), err)
 		}
