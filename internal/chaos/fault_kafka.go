@@ -41,7 +41,7 @@ func killBroker(b *breaker) error {
 	}
 	begin := time.Now()
 	b.wait(b.between(0, 4*time.Second))
-	refused, silent := b.refused(kafkaServer), b.load.acked.Load()
+	refused, silent := b.Servers.refuses(kafkaServer), b.load.acked.Load()
 	if err := b.Servers.Up(b.ctx, kafkaServer); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ func killMySQL(b *breaker) error {
 	}
 	begin := time.Now()
 	b.wait(b.between(0, 4*time.Second))
-	refused := b.refused(mysqlServer)
+	refused := b.Servers.refuses(mysqlServer)
 	err := b.Servers.Up(b.ctx, mysqlServer)
 	b.evidence(refused, "the process was gone for %v", time.Since(begin).Round(time.Millisecond))
 	return err

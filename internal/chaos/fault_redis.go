@@ -28,7 +28,7 @@ func killRedis(b *breaker) error {
 	}
 	span := b.between(0, 6*time.Second)
 	b.wait(span)
-	b.evidence(b.refused(redisServer), "the process was gone for %v and came back empty", span.Round(time.Millisecond))
+	b.evidence(b.Servers.refuses(redisServer), "the process was gone for %v and came back empty", span.Round(time.Millisecond))
 	return b.Servers.Up(b.ctx, redisServer)
 }
 

@@ -50,7 +50,7 @@ func (b *breaker) backAfter(away time.Duration) error {
 	begin := time.Now()
 	distrusted := b.until(away, func() bool { return !b.of(dispatcherRole)[0].ready(b.ctx) })
 	b.wait(away - time.Since(begin))
-	refused := b.refused(zookeeperServer)
+	refused := b.Servers.refuses(zookeeperServer)
 	if err := b.Servers.Up(b.ctx, zookeeperServer); err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -142,15 +141,6 @@ func (b *breaker) breakOne(n int, f fault) (history.Fault, error) {
 		whole = fmt.Errorf("after fault %d (%s): %w", n, f.kind, whole)
 	}
 	return *b.note, errors.Join(err, whole)
-}
-
-// refused tells whether a server takes no connections.
-func (b *breaker) refused(server string) bool {
-	conn, err := net.DialTimeout("tcp", b.Servers.addr(server), time.Second)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err != nil
 }
 
 // owned is the number of slots that a member has, and the highest epoch among all.

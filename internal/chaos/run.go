@@ -127,7 +127,7 @@ func (c *Cluster) breakAll(ctx, coming context.Context, cfg Config, kinds []faul
 			if err != nil {
 				return err
 			}
-			b.wait(b.between(time.Second, 4*time.Second))
+			b.wait(b.between(time.Second/2, 2*time.Second))
 		}
 	}
 	return nil

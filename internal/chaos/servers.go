@@ -78,12 +78,22 @@ func (s *Servers) Kill(name string) error {
 		return fmt.Errorf("killing %s: %w", name, err)
 	}
 	for range 500 {
-		if !running(pid) {
+		// A process counts as dead while some of its threads still hold its port.
+		if !running(pid) && s.refuses(name) {
 			return os.Remove(file)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	return fmt.Errorf("killing %s: process %d is still there", name, pid)
+}
+
+// refuses tells whether nobody listens where a server should.
+func (s *Servers) refuses(name string) bool {
+	conn, err := net.DialTimeout("tcp", s.addr(name), time.Second)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err != nil
 }
 
 // running tells whether a process exists and is no zombie.
@@ -108,7 +118,10 @@ func processState(pid int) (byte, error) {
 // redis runs one command.
 func (s *Servers) redis(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "redis-cli", append([]string{"-p", strconv.Itoa(s.ports[redisServer])}, args...)...).CombinedOutput()
-	if err != nil || bytes.HasPrefix(out, []byte("ERR")) {
+	if err == nil && bytes.HasPrefix(out, []byte("ERR")) { // which is no exit code
+		err = errors.New("refused")
+	}
+	if err != nil {
 		return "", fmt.Errorf("redis %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return strings.TrimSpace(string(out)), nil
