@@ -63,6 +63,9 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"deadletter", "replay", "--all", "--rate=-1"}, code: 2, stderr: "--rate"},
 		{args: []string{"list", "--set", "x"}, code: 2, stderr: "KEY=VALUE"},
 
+		{args: []string{"deadletter", "reconcile", "--since", "long ago"}, code: 2, stderr: "--since"},
+		{args: []string{"deadletter", "reconcile"}, code: 2, stderr: "mysql.dsn is not set"},
+		{args: []string{"deadletter", "reconcile", "--set", "redis.addrs=127.0.0.1:1", "--set", "zookeeper.servers=127.0.0.1:1"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite}, code: 1, stderr: "no answer from Kafka"},
 		{args: []string{"scanner"}, code: 2, stderr: "3 problem(s)"},
 		{args: []string{"dispatcher"}, code: 2, stderr: "NOTYET_ZOOKEEPER_SERVERS"},
 		{args: []string{"all"}, code: 2, stderr: "4 problem(s)"},

@@ -31,7 +31,7 @@ type deadReconcileCmd struct {
 func (deadReconcileCmd) Help() string {
 	return `After the database was set back to a backup: reads the intake again from where the database stands, and settles what the send logs prove to have been sent, so that it is not sent again. What was not sent stays, and is sent.
 
-Stop every scanner and dispatcher first, restore the database, run this, then start them. A run that was interrupted is simply started again. Needs Kafka, MySQL and ZooKeeper; docs/recovery.md has the whole procedure.
+Stop every scanner and dispatcher first, restore the database, run this, then start them. A run that was interrupted is simply started again. Needs all four servers; docs/recovery.md has the whole procedure.
 
 Examples:
   notyet deadletter reconcile --send-log /var/lib/notyet/sendlog --dry-run
@@ -40,16 +40,13 @@ Examples:
 
 // Run reconciles, or refuses while somebody is at work.
 func (c *deadReconcileCmd) Run(a *app) error {
-	cfg, err := a.client(c.settings, c.servers)
-	if err != nil {
-		return err
-	}
 	since, err := instant("--since", c.Since, -1)
 	if err != nil {
 		return err
 	}
-	if cfg.MySQL.DSN == "" {
-		return usage("mysql.dsn (NOTYET_MYSQL_DSN) is not set: this works on the database itself")
+	cfg, err := a.load(c.settings, c.servers, config.Sources{Defaults: quiet, Require: everyServer})
+	if err != nil {
+		return err
 	}
 	r := deadletter.Reconcile{
 		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, Intake: cfg.IntakeNames(), Reports: []string{cfg.Reports.Topic},
