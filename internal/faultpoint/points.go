@@ -8,7 +8,7 @@ const (
 	// ScannerPolled: a batch is about to be stored (scanner/worker.go). Error: the database does not take it.
 	ScannerPolled = "scanner.polled"
 	// StoreReplacing: under the locks of rows and slots, before known tasks are cancelled, replaced, fired or ended
-	// (store/rows.go). Error: the transaction fails.
+	// (store/apply.go). Error: the transaction fails.
 	StoreReplacing = "store.replacing"
 	// StoreBuried: dead letters are written, and not yet committed (store/deadletters.go). Error: the transaction fails.
 	StoreBuried = "store.buried"
