@@ -27,6 +27,12 @@ type outcome struct {
 	alone     bool // it was sent by itself: an error is about nothing else
 }
 
+// told is a delivery that is being told of.
+type told struct {
+	at    int64 // when it was acknowledged, Unix ms: long ago, where the send log proves it
+	since time.Time
+}
+
 // exit is a task that leaves its line, with the events that tell of it.
 type exit struct {
 	store.Exit
@@ -128,7 +134,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 		d.metrics.delivered.Inc()
 		d.unstage(t)
 		t.status = telling
-		d.untold[t] = o.at
+		d.untold[t] = told{at: o.at, since: time.Now()}
 		return true
 	default:
 		d.metrics.delivered.Inc()
@@ -215,9 +221,9 @@ func (d *Dispatcher) leaveUntold(t *task, at int64) {
 
 // checkUntold finds deliveries whose events have not been acknowledged for long: they must not hold up their line. mu is held.
 func (d *Dispatcher) checkUntold() {
-	for t, at := range d.untold {
-		if d.clock.Millis()-at > d.cfg.SickAfter.Milliseconds() {
-			d.leaveUntold(t, at)
+	for t, told := range d.untold {
+		if time.Since(told.since) > d.cfg.SickAfter {
+			d.leaveUntold(t, told.at)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestWhatFollowsAStoredBatchIsStored(t *testing.T) {
 	key := partitionKey{schemas.TopicIntake, 0}
 	src, err := f.store.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 25)
 	require.NoError(t, err)
-	s.parts.set(key, src)
+	s.parts.sources[key] = &src
 	run := make([]*kgo.Record, 40)
 	for i := range run {
 		run[i] = ask(fmt.Sprint(i), 0)
@@ -67,7 +67,7 @@ func (r *running) at() (sum int64) {
 	r.parts.mu.Lock()
 	defer r.parts.mu.Unlock()
 	for key, src := range r.parts.sources {
-		if key.topic == schemas.TopicIntake {
+		if key.topic == schemas.TopicIntake && src != nil {
 			sum += src.Next
 		}
 	}
@@ -101,8 +101,8 @@ func TestRebalancesLoseAndDoubleNothing(t *testing.T) {
 func (r *running) assigned() (n int) {
 	r.parts.mu.Lock()
 	defer r.parts.mu.Unlock()
-	for key := range r.parts.sources {
-		if key.topic == schemas.TopicIntake {
+	for key, src := range r.parts.sources {
+		if key.topic == schemas.TopicIntake && src != nil {
 			n++
 		}
 	}

@@ -26,7 +26,7 @@ type partitions struct {
 	s         *Scanner
 	mu        sync.Mutex
 	topicIDs  map[string][16]byte
-	sources   map[partitionKey]*store.Source
+	sources   map[partitionKey]*store.Source // of the assigned partitions; nil: not asked for yet
 	committed map[string]map[int32]kgo.EpochOffset
 	// outdated holds, for a partition that is read again from further back, the offset behind the last record that was read
 	// before. More of that reading may be on its way, and must not be stored over what is missing.
@@ -89,7 +89,7 @@ func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 	}
 	for topic, parts := range offsets {
 		for part := range parts {
-			delete(p.sources, partitionKey{topic, part})
+			p.sources[partitionKey{topic, part}] = nil
 			delete(p.outdated, partitionKey{topic, part})
 		}
 	}
@@ -118,10 +118,13 @@ func (p *partitions) source(ctx context.Context, key partitionKey, first int64) 
 	return made, nil
 }
 
+// set notes a source, unless its partition has been revoked while a batch of it was at hand.
 func (p *partitions) set(key partitionKey, src store.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sources[key] = &src
+	if _, assigned := p.sources[key]; assigned {
+		p.sources[key] = &src
+	}
 }
 
 // reread forgets what is known of a partition after the database said that it is elsewhere, and reads it anew. A database
@@ -198,7 +201,9 @@ func (p *partitions) ids() []int {
 	defer p.mu.Unlock()
 	out := []int{store.ExitSource}
 	for _, src := range p.sources {
-		out = append(out, src.ID)
+		if src != nil {
+			out = append(out, src.ID)
+		}
 	}
 	return out
 }

@@ -20,7 +20,7 @@ func TestLeftoversAreToldWhenSeenTwice(t *testing.T) {
 	s.consumer.Close() // it joins the group by itself, and would forget the source that is set here
 	src, err := f.store.Source(t.Context(), schemas.TopicIntake, [16]byte{1}, 0, 0)
 	require.NoError(t, err)
-	s.parts.set(partitionKey{schemas.TopicIntake, 0}, src)
+	s.parts.sources[partitionKey{schemas.TopicIntake, 0}] = &src
 	r := ask("left", 0, schemas.HeaderEvents, "all")
 	r.Timestamp = time.Now()
 	change, ok := s.decode(src.ID, r)

@@ -51,7 +51,7 @@ func TestMergeLosesNoUpdate(t *testing.T) {
 		appended := map[int]int{}
 		deliveries := map[string]int{}
 		complete := func() bool { return n == int64(updates/2) && len(appended) == updates/2 }
-		s.read(s.reader([]string{target}), span+60*time.Second, func(r *kgo.Record) bool {
+		s.read(s.reader([]string{target}), span+3*time.Minute, func(r *kgo.Record) bool {
 			id := header(r, schemas.HeaderID)
 			deliveries[id]++
 			due, err := strconv.ParseInt(header(r, schemas.HeaderDue), 10, 64)
