@@ -33,8 +33,9 @@ func newLoad(client *kgo.Client, rec *history.Recorder, seed uint64, longest tim
 	return &load{client: client, rec: rec, seed: seed, longest: longest.Milliseconds(), extra: make(chan []planned, 16)}
 }
 
-// run begins rate lives a second until ctx ends, then sends what is planned still, and returns when all is answered.
-func (l *load) run(ctx context.Context, rate int) {
+// run begins rate lives a second until coming ends, then sends what is planned still, and returns when all is answered, or
+// ctx has ended.
+func (l *load) run(ctx, coming context.Context, rate int) {
 	const step = 5 * time.Millisecond
 	tick := time.NewTicker(step)
 	defer tick.Stop()
@@ -47,24 +48,24 @@ func (l *load) run(ctx context.Context, rate int) {
 		case <-tick.C:
 		}
 		now := time.Now().UnixMilli()
-		if ctx.Err() == nil {
+		if coming.Err() == nil {
 			for begun < int64(time.Since(begin).Seconds()*float64(rate)) {
 				begun++
 				l.tasks.Add(1)
 				queue.add(life(l.seed, begun, now, l.longest))
 			}
-		} else if queue.Len() == 0 {
+		} else if queue.Len() == 0 || ctx.Err() != nil {
 			break
 		}
 		for queue.Len() > 0 && queue.all[0].at <= now {
-			l.send(queue.next().op)
+			l.send(ctx, queue.next().op)
 		}
 	}
 	l.sent.Wait()
 }
 
 // send is asynchronous; records of one key stay in order.
-func (l *load) send(op history.Op) {
+func (l *load) send(ctx context.Context, op history.Op) {
 	op.N = l.ops.Add(1)
 	op.At = time.Now().UnixMilli()
 	padding := rand.New(rand.NewPCG(l.seed, uint64(-op.N))).IntN(200)
@@ -72,7 +73,7 @@ func (l *load) send(op history.Op) {
 		padding = limitPadding
 	}
 	l.sent.Add(1)
-	l.client.Produce(context.Background(), record(&op, padding), func(_ *kgo.Record, err error) {
+	l.client.Produce(ctx, record(&op, padding), func(_ *kgo.Record, err error) {
 		defer l.sent.Done()
 		switch {
 		case err == nil:

@@ -89,7 +89,7 @@ func (c *Cluster) suffer(ctx context.Context, cfg Config, kinds []fault) (*histo
 	l := newLoad(c.client, rec, cfg.Seed, cfg.Longest)
 	coming, stop := context.WithTimeout(ctx, cfg.For)
 	defer stop()
-	loading.Go(func() { l.run(coming, cfg.Rate) })
+	loading.Go(func() { l.run(ctx, coming, cfg.Rate) })
 	var unrest []string
 	if err := c.breakAll(ctx, coming, cfg, kinds, l, rec); err != nil {
 		unrest = append(unrest, err.Error())
