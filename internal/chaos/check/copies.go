@@ -66,14 +66,14 @@ func (c *checker) judgeCopy(l *life, before, d *history.Delivery) {
 }
 
 // cause is the fault that explains a copy at second of what was published at first: it was under way, or not long over,
-// when the second was sent, and the first had no time to be settled before it began.
+// when the second was sent (the time of other faults does not count: they hold up copies, too), and the first had no time to be settled before it began.
 func (c *checker) cause(first, second int64) *history.Fault {
 	const unsettled = 10_000
 	for _, f := range slices.Backward(c.faults) {
-		if f.Doubles && f.Start-unsettled <= first && first <= f.End+c.bounds.Copies && f.Start <= second && second <= f.End+c.bounds.Copies {
+		if f.Doubles && f.Start-unsettled <= first && first <= f.End+c.bounds.Copies && f.Start <= second && c.well(f.End, second) <= c.bounds.Copies {
 			return f
 		}
-		if f.Rewinds && f.Start <= second && second <= f.End+c.bounds.Copies {
+		if f.Rewinds && f.Start <= second && c.well(f.End, second) <= c.bounds.Copies {
 			return f
 		}
 	}

@@ -24,6 +24,9 @@ func (c *checker) judgeLateness() {
 	for _, d := range firsts {
 		at := c.wanted(d)
 		note(c.Figures.Lateness[c.phase(at)], d.At-at)
+		if d.At-at <= c.bounds.Recovery {
+			continue
+		}
 		if well := c.well(at, d.At); well > c.bounds.Recovery {
 			c.find("I12", d.Topic, d.ID, "%d ms late, of which nothing was broken for %d", d.At-at, well)
 		}
@@ -37,9 +40,6 @@ func (c *checker) judgeLateness() {
 // well is how much of a span was no fault's.
 func (c *checker) well(from, to int64) int64 {
 	total := to - from
-	if total <= c.bounds.Recovery {
-		return total
-	}
 	for _, f := range c.faults {
 		total -= max(0, min(f.End, to)-max(f.Start, from))
 	}

@@ -84,7 +84,7 @@ func (w *walk) replaced(old, newer *history.Op) {
 }
 
 func (w *walk) cancel(o *history.Op) {
-	answer := w.answer()
+	answer := w.answerTo()
 	w.Figures.Cancels[answer]++
 	switch answer {
 	case "cancelled":
@@ -156,6 +156,23 @@ func (c *checker) waiting() map[ident]bool {
 		}
 	}
 	return c.pending
+}
+
+// answerTo is what holds: the last answer, where the database was set back between two of them.
+func (w *walk) answerTo() string {
+	var before *history.Event
+	answer := w.answer()
+	for _, e := range w.events {
+		if e.State != "cancelled" && e.State != "too_late" && e.State != "not_found" {
+			continue
+		}
+		if before != nil && e.State != before.State && w.rewound(before.At, e.At) {
+			w.Figures.Reversed++
+			answer = e.State
+		}
+		before = e
+	}
+	return answer
 }
 
 // answer is what the one cancel of a life was told.

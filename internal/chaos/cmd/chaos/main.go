@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 	flag.BoolVar(&keep, "keep", false, "keep the folder though nothing was found")
 	flag.Parse()
 	if again != "" {
-		return judge(again)
+		return judge(cfg, again, report)
 	}
 	if long {
 		cfg.For, cfg.Rate, cfg.Burst = 45*time.Minute, 250, 50_000
@@ -101,16 +101,21 @@ func breakThings(ctx context.Context, cfg chaos.Config, report string, keep bool
 	return nil
 }
 
-func judge(path string) error {
+func judge(cfg chaos.Config, path, report string) error {
 	h, err := history.Load(path)
 	if err != nil {
 		return err
 	}
-	rep := chaos.Report{History: h, Result: check.Run(h, check.Bounds{})}
+	rep := chaos.Report{Config: cfg, History: h, Result: check.Run(h, check.Bounds{}), Took: time.Duration(h.Run.End-h.Run.Start) * time.Millisecond}
 	if err := rep.Print(os.Stdout); err != nil {
 		return err
 	}
 	rep.Explain(os.Stdout)
+	if report != "" {
+		if err := rep.Write(report); err != nil {
+			return err
+		}
+	}
 	if len(rep.Result.Findings) > 0 {
 		return fmt.Errorf("%w: %d findings", errFound, len(rep.Result.Findings))
 	}
