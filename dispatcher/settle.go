@@ -339,7 +339,12 @@ func (d *Dispatcher) closed(exits []exit, done []store.Done, lines []*line, resu
 				zap.Int64("from", done[i].From), zap.Int64("to", done[i].To), zap.Int("settled", done[i].Count))
 			d.abandon(l)
 		default:
-			d.entries -= l.closeTo(done[i].To)
+			to := done[i].To
+			if at, ok := result.Stands[l.slot]; ok {
+				to = at
+				d.settleKick.now()
+			}
+			d.entries -= l.closeTo(to)
 		}
 	}
 	for _, e := range exits {

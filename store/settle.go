@@ -49,10 +49,13 @@ func (e Exit) due(row Task, s Slot) bool {
 
 // Settled is what Settle found.
 type Settled struct {
-	Fenced   []int   // slots that have another owner: nothing was written for them, nor for any other
-	Mismatch []int   // slots whose range holds another number of tasks than was settled, or is not theirs: their done stays
-	Tell     Outbox  // the events, to be told and then forgotten (Told)
-	Moved    []Place // where the exits that stay in the line stand now
+	Fenced   []int // slots that have another owner: nothing was written for them, nor for any other
+	Mismatch []int // slots whose range holds another number of tasks than was settled, or is not theirs: their done stays
+	// Stands is where done stands already in slots of which an earlier settlement has moved it beyond From, its reply lost. What is
+	// settled may be replaced, so that the rest is counted from there, the next time.
+	Stands map[int]int64
+	Tell   Outbox  // the events, to be told and then forgotten (Told)
+	Moved  []Place // where the exits that stay in the line stand now
 }
 
 // Settle makes outcomes durable in one transaction: the tasks that leave their place, the events that tell of it, and the
@@ -89,7 +92,7 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 		if out.Moved, err = s.writeExits(ctx, tx, exits, rows, slots, now); err != nil {
 			return err
 		}
-		if out.Mismatch, err = moveDone(ctx, tx, done, slots); err != nil || len(events) == 0 {
+		if out.Mismatch, out.Stands, err = moveDone(ctx, tx, done, slots); err != nil || len(events) == 0 {
 			return err
 		}
 		out.Tell = exitBox(events, now)
@@ -183,22 +186,27 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows m
 // moveDone moves done where the database counts as many tasks in the range as were settled: a task that was overlooked
 // on the way cannot be passed over. The count reads the (slot, pos) index only. The range must leave no gap behind done and
 // not reach beyond claimed, where writers still put tasks; one that is settled already is left alone.
-func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]Slot) (mismatch []int, err error) {
+func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]Slot) (mismatch []int, stands map[int]int64, err error) {
 	if len(done) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
+	stands = map[int]int64{}
 	ranges := make([]Range, len(done))
 	for i, d := range done {
 		ranges[i] = Range{d.Slot, d.From, d.To}
 	}
 	counts, err := countRanges(ctx, tx, ranges)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var fit []Done
 	for _, d := range done {
 		s := at[d.Slot]
 		if d.To <= s.Done {
+			continue
+		}
+		if d.From < s.Done {
+			stands[d.Slot] = s.Done
 			continue
 		}
 		if d.From > s.Done || d.To > s.Claimed || counts[d.Slot] != d.Count {
@@ -215,8 +223,8 @@ func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]Slot) (mi
 		}
 		_, err := tx.ExecContext(ctx, "UPDATE slots SET done = CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(part))+" END WHERE slot IN ("+marks(len(part))+")", append(a, slots...)...)
 		if err != nil {
-			return nil, fmt.Errorf("moving done: %w", err)
+			return nil, nil, fmt.Errorf("moving done: %w", err)
 		}
 	}
-	return mismatch, nil
+	return mismatch, stands, nil
 }

@@ -301,3 +301,25 @@ func TestExitRepeatedAfterItsTaskWasClaimedAgain(t *testing.T) {
 		require.Equal(t, before, s.dump()["tasks"])
 	})
 }
+
+// A settlement whose reply was lost is repeated with more to settle, and meanwhile an id that it settled was used again.
+func TestSettleGoesOnFromWhereALostReplyHasIt(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", key("k")), s.schedule("b", key("k"), in(2000*ms)))
+		s.claim(t0 + 5000)
+		first, all := s.doneUpTo(t0+1500), s.doneUpTo(t0+3000)
+		_, err := s.Settle(s.ctx, first, nil, nil, s.now)
+		require.NoError(t, err)
+		s.do(s.schedule("a", key("k"), in(9e9)))
+
+		settled, err := s.Settle(s.ctx, all, nil, nil, s.now)
+		require.NoError(t, err)
+		require.Empty(t, settled.Mismatch)
+		require.Len(t, settled.Stands, len(all))
+		for _, at := range settled.Stands {
+			require.EqualValues(t, t0+1500, at)
+		}
+		s.settle(t0 + 3000) // counted from there
+		require.Equal(t, "delivered", s.state("b"))
+	})
+}
