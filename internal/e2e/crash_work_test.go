@@ -303,9 +303,14 @@ func (k *work) open(st *store.Store) []string {
 		if strings.Contains(id, "cancel") {
 			want = []schemas.State{schemas.StateCancelled, schemas.StateTooLate}
 		}
-		isWanted := func(e told) bool { return slices.Contains(want, e.state) }
-		if len(want) > 0 && !slices.ContainsFunc(k.events[id], isWanted) && !k.unknown[id] {
+		isTold := func(states ...schemas.State) bool {
+			return slices.ContainsFunc(k.events[id], func(e told) bool { return slices.Contains(states, e.state) })
+		}
+		if len(want) > 0 && !isTold(want...) && !k.unknown[id] {
 			out = append(out, fmt.Sprintf("%s is %s, and nobody was told", id, state))
+		}
+		if strings.HasPrefix(id, "replace-") && !isTold(schemas.StateScheduled) && !k.unknown[id] {
+			out = append(out, id+" is replaced, and nobody was told") // a scanner tells what another left after 5 to 10 s
 		}
 	}
 	return out
