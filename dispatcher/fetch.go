@@ -242,7 +242,7 @@ func (d *Dispatcher) prepare(ctx context.Context, t *task, row *store.Task) erro
 	}
 	t.settings = body.Settings
 	t.at = t.due
-	if t.state != store.StateLine {
+	if t.attempt > 0 {
 		t.at = t.pos
 	}
 	if t.state == store.StateReport {

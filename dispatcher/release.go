@@ -169,17 +169,18 @@ func (d *Dispatcher) unreported(t *task, now int64) {
 	})
 }
 
-// postpone sets a task of a sick target aside, still pending: it can be cancelled. mu is held.
+// postpone sets a task of a sick target aside, unsent: unless a caller was told that it is too late, it can be cancelled. mu
+// is held.
 func (d *Dispatcher) postpone(t *task, now int64) {
 	const aside = 5_000
 	d.metrics.postponed.Inc()
-	d.leave(t, exit{Exit: store.Exit{State: t.state, Pos: now + aside, Attempt: t.attempt, Lane: t.lane}})
+	d.leave(t, exit{Exit: store.Exit{State: store.StateLine, Pos: now + aside, Attempt: t.attempt, Lane: t.lane}})
 }
 
 // setAside takes a task out of its line whose earlier sending is still unanswered; it stays out of reach of a cancel. mu is
 // held.
 func (d *Dispatcher) setAside(t, original *task) {
-	const aside = 30_000
+	const aside = 10_000
 	d.leave(t, exit{Exit: store.Exit{State: store.StateRetry, Pos: d.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
 }
 

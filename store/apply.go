@@ -94,6 +94,7 @@ type work struct {
 	full      []*openBox
 	dead      []*DeadLetter
 	proven    []schemas.Event // of tasks that evidence has settled
+	taken     []int64         // of tasks in flight: see verdict
 }
 
 // identity gathers what a batch asks of one task.
@@ -273,6 +274,9 @@ func (w *work) decideAll(id *identity) {
 			continue
 		}
 		id.now = v.next
+		if v.taken {
+			w.taken = append(w.taken, id.now.Seq)
+		}
 		if v.dead != nil {
 			v.dead.DiedAt = w.now
 			w.dead = append(w.dead, v.dead)
@@ -433,6 +437,9 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 		if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
 			return err
 		}
+	}
+	if err := keepTaken(ctx, w.tx, w.taken); err != nil {
+		return err
 	}
 	if err := moveTasks(ctx, w.tx, same); err != nil {
 		return err

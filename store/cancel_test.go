@@ -53,13 +53,16 @@ func TestCancelTooLate(t *testing.T) {
 		s.claim(t0 + 1000)
 		tooLate := func(id, when string) {
 			t.Helper()
-			before := s.dump()["tasks"]
+			want := s.row(id)
+			if when == "claimed" {
+				want.State = StateRetry // so that it stays out of reach: see TestTooLateHolds
+			}
 			events := s.do(s.cancel(id, version(9)))
 			require.Len(t, events, 1, when)
 			require.Equal(t, schemas.StateTooLate, events[0].State, when)
 			require.EqualValues(t, t0+1000, events[0].Due)
 			require.NotEmpty(t, events[0].Reason)
-			require.Equal(t, before, s.dump()["tasks"], when)
+			require.Equal(t, want, s.row(id), when)
 		}
 		tooLate("a", "claimed")
 		s.settle(t0+1000, s.exit("b", StateReport, t0+60_000, 1), s.exit("c", StateRetry, t0+9_000, 1))
@@ -115,6 +118,37 @@ func TestCancelPendingWithVersion(t *testing.T) {
 		require.Equal(t, schemas.StateScheduled, s.answer(s.schedule("c")), "a request without a version applies")
 		require.EqualValues(t, 0, s.row("c").Version, "and keeps the stored one")
 	})
+}
+
+// Who was told too_late counts on a delivery: neither another cancel nor a replacement may come before it, though the owner
+// gives the task back unsent.
+func TestTooLateHolds(t *testing.T) {
+	for name, ask := range map[string]func(s *fixture) *schemas.Request{
+		"cancel": func(s *fixture) *schemas.Request { return s.cancel("a") },
+		"fire":   func(s *fixture) *schemas.Request { return s.fire("a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a", value("old")))
+				s.claim(t0 + 2000)
+				require.Equal(t, schemas.StateTooLate, s.answer(ask(s)))
+				back := s.exit("a", StateLine, t0+5000, 0)
+				_, err := s.Settle(s.ctx, s.doneUpTo(t0+2000, back), []Exit{back}, nil, s.now)
+				require.NoError(t, err)
+
+				require.Equal(t, schemas.StateTooLate, s.answer(s.cancel("a")))
+				s.do(s.schedule("a", value("new"), in(time.Hour)))
+				s.resolve()
+				require.Equal(t, "old", string(s.body("a").Value))
+				require.Equal(t, "waiting_retry", s.state("a"))
+				s.claim(t0 + 6000)
+				s.settle(t0 + 6000)
+				s.resolve()
+				require.Equal(t, "new", string(s.body("a").Value), "once it is delivered")
+				require.Equal(t, "pending", s.state("a"))
+			})
+		})
+	}
 }
 
 func TestFire(t *testing.T) {

@@ -23,6 +23,7 @@ type verdict struct {
 	event schemas.Event // State "": nothing to tell
 	dead  *DeadLetter
 	wait  bool // the task is being delivered: decide when its outcome is known
+	taken bool // a caller is told that it is too late: the task must not become pending again
 }
 
 // decide is the whole state machine of what callers and consumers can do to a task. It is a pure function of the task
@@ -110,7 +111,7 @@ func cancel(cur *Task, ph phase, c Change, now int64) verdict {
 		next := *cur
 		v.next = &next
 	case ph == inFlight || ph == waiting:
-		return v.tell(r, schemas.StateTooLate, cur.Due, "the task is being delivered")
+		return v.tooLate(r, cur)
 	default:
 		return v.tell(r, schemas.StateTooLate, cur.Due, endedHow(cur))
 	}
@@ -130,7 +131,7 @@ func fire(cur *Task, ph phase, c Change, now int64) verdict {
 	case cur == nil || cur.State == StateCancelled || cur.State == StateTombstone:
 		return v.tell(r, schemas.StateNotFound, 0, "no pending task of this topic and id is known")
 	case ph == inFlight || ph == waiting:
-		return v.tell(r, schemas.StateTooLate, cur.Due, "the task is being delivered")
+		return v.tooLate(r, cur)
 	case ph == ended:
 		return v.tell(r, schemas.StateTooLate, cur.Due, endedHow(cur))
 	}
@@ -141,6 +142,12 @@ func fire(cur *Task, ph phase, c Change, now int64) verdict {
 	}
 	v.next = &next
 	return v.tell(r, schemas.StateFired, next.Due, "")
+}
+
+// tooLate promises that the task is delivered, or dies: though its owner may yet give it back unsent.
+func (v verdict) tooLate(r *schemas.Request, cur *Task) verdict {
+	v.taken = cur.State == StateLine
+	return v.tell(r, schemas.StateTooLate, cur.Due, "the task is being delivered")
 }
 
 func endedHow(t *Task) string {

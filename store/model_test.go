@@ -240,7 +240,7 @@ func (m *machine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Exi
 	case "retry":
 		e.State, t.state = StateRetry, "waiting_retry"
 	case "back":
-		t.state = "pending"
+		t.state = t.was
 	case "succeeded":
 		e.State, t.state, t.attempt = StateSucceeded, "succeeded", t.attempt+1
 	case "dead":

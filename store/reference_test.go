@@ -165,7 +165,7 @@ func (m *reference) cancel(t *refTask, r *schemas.Request) schemas.State {
 	case t.state == "":
 		t.created = r.Accepted
 	case t.state != "pending" && t.state != "cancelled":
-		return schemas.StateTooLate
+		return t.tooLate()
 	}
 	if t.state != "cancelled" || r.Version >= 0 {
 		t.tomb = r.Version >= 0
@@ -187,6 +187,14 @@ func (m *reference) fire(t *refTask, r *schemas.Request) schemas.State {
 			t.version = r.Version
 		}
 		return schemas.StateFired
+	}
+	return t.tooLate()
+}
+
+// tooLate keeps a task that is given back from being pending again.
+func (t *refTask) tooLate() schemas.State {
+	if t.was == "pending" {
+		t.was = "waiting_retry"
 	}
 	return schemas.StateTooLate
 }

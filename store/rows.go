@@ -48,6 +48,18 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 	return nil
 }
 
+// keepTaken puts tasks in flight out of the reach of callers, for good.
+func keepTaken(ctx context.Context, tx *sql.Tx, seqs []int64) error {
+	slices.Sort(seqs)
+	return chunks(slices.Compact(seqs), func(part []int64) error {
+		_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ? WHERE seq IN ("+marks(len(part))+")", append([]any{int(StateRetry)}, args(part)...)...)
+		if err != nil {
+			return fmt.Errorf("keeping %d tasks from becoming pending again: %w", len(part), err)
+		}
+		return nil
+	})
+}
+
 func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return chunks(seqs, func(part []int64) error {

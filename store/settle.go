@@ -19,8 +19,8 @@ type Done struct {
 }
 
 // Exit takes one task that its owner has claimed, or has set aside for a retry while its sending was unanswered, out of its
-// place. With a State in the line it goes to a later place, at Pos or behind claimed; with another it has ended, with a dead
-// letter where one is given. One that has left its place already is left alone.
+// place. With a State in the line it goes to a later place, at Pos or behind claimed: with StateLine as what it was, unsent.
+// With another it has ended, with a dead letter where one is given. One that has left its place already is left alone.
 type Exit struct {
 	Seq     int64
 	Slot    int
@@ -141,6 +141,9 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows m
 			continue
 		}
 		if e.inLine() {
+			if e.State == StateLine {
+				e.State = row.State
+			}
 			e.Pos = max(e.Pos, claimed+1)
 			moved = append(moved, Place{e.Slot, e.Pos, e.Seq, e.Pos})
 		} else {

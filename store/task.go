@@ -11,7 +11,7 @@ type State int8
 
 const (
 	StateLine   State = 0 // in the line, to be delivered at pos
-	StateRetry  State = 1 // in the line, to be delivered again at pos
+	StateRetry  State = 1 // in the line, to be delivered at pos whatever a caller asks for: again, or it was too late to cancel it
 	StateReport State = 2 // delivered and acknowledged by Kafka; a report is awaited until pos
 
 	// Out of the line: slot is -1 and pos is when it ended.

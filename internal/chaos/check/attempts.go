@@ -89,6 +89,8 @@ func (c *checker) judgeEnd(l *life, o *history.Op, last *history.Delivery) {
 	switch {
 	case dead > 1:
 		c.about(l, "I8", "died %d times", dead)
+	case succeeded && dead == 0 && c.revoked(l, "dead", "succeeded"):
+		c.Figures.Reversed++
 	case succeeded && (dead == 1 || l.told("dead")):
 		c.about(l, "I8", "succeeded and died")
 	case succeeded && !slices.ContainsFunc(l.reports, func(r *history.Report) bool { return r.Status == "ok" }):
@@ -100,4 +102,19 @@ func (c *checker) judgeEnd(l *life, o *history.Op, last *history.Delivery) {
 	case !succeeded && dead == 0:
 		c.about(l, "I8", "attempt %d was not followed by another, nor by an end", last.Attempt)
 	}
+}
+
+// revoked tells whether one state was told, then the database was set back, and then another was told: its requests and
+// reports are read again, and times that had run out by then have not yet.
+func (c *checker) revoked(l *life, state, by string) bool {
+	var first *history.Event
+	for _, e := range l.events {
+		switch {
+		case e.State == state && first == nil:
+			first = e
+		case e.State == by && first != nil:
+			return c.rewound(first.At, e.At)
+		}
+	}
+	return false
 }

@@ -16,7 +16,7 @@ type Figures struct {
 	Earliest    int64          // least of (published - due); math.MaxInt64 when nothing was delivered
 	Fates       map[string]int // of requests: delivered, replaced, cancelled, stale, rejected, dead, pending, failed, unknown
 	Cancels     map[string]int // answers
-	Reversed    int            // answers that became others when the database was set back
+	Reversed    int            // answers and ends that became others when the database was set back
 	Copies      map[string]int // extra ones, by the kind of fault that explains them
 	Unexplained int
 	Ordered     int            // deliveries whose place in the order of their key was certain

@@ -62,6 +62,7 @@ var Bugs = []Bug{
 	{"attempts are used up and the task is not dead", "I8", func(h *history.History) {
 		h.Letters = slices.DeleteFunc(h.Letters, func(l history.Letter) bool { return l.ID == "exhausted" })
 	}},
+	{"a task that died succeeds", "I8", func(h *history.History) { dieFirst(h, "reported") }},
 	{"a task dies twice", "I8", func(h *history.History) {
 		h.Letters = append(h.Letters, history.Letter{Topic: "target", ID: "exhausted", Attempt: 2})
 	}},
@@ -140,4 +141,14 @@ func late(h *history.History, id string, by int64) {
 			h.Deliveries[i].At += by
 		}
 	}
+}
+
+// dieFirst has a task told dead 100 ms before it is told succeeded, and answers when that is.
+func dieFirst(h *history.History, id string) int64 {
+	i := slices.IndexFunc(h.Events, func(e history.Event) bool { return e.ID == id && e.State == "succeeded" })
+	dead := h.Events[i]
+	dead.State = "dead"
+	dead.At -= 100
+	h.Events = slices.Insert(h.Events, i, dead)
+	return dead.At + 100
 }
