@@ -59,6 +59,7 @@ func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (A
 		return Applied{}, err
 	}
 	var out Applied
+	insert := s.prepare(ctx, insertQuery(preparedRows))
 	tries := 0
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		tries++
@@ -67,7 +68,7 @@ func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (A
 				return err
 			}
 		}
-		w := work{store: s, tx: tx, now: now, resolving: len(b.Resolve) > 0, settling: settling, first: tries == 1, slotCount: slotCount}
+		w := work{store: s, tx: tx, insert: insert, now: now, resolving: len(b.Resolve) > 0, settling: settling, first: tries == 1, slotCount: slotCount}
 		if err := w.run(ctx, b); err != nil {
 			return err
 		}
@@ -81,6 +82,7 @@ func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (A
 type work struct {
 	store     *Store
 	tx        *sql.Tx
+	insert    *sql.Stmt // of preparedRows tasks; nil: there is none
 	now       int64
 	resolving bool
 	first     bool // default ids are taken to be new; the unique key knows better, and the next try looks
@@ -114,7 +116,7 @@ func (w *work) run(ctx context.Context, b Batch) error {
 		return err
 	}
 	w.splitFresh(&list)
-	if err := insertTasks(ctx, w.tx, w.fresh); err != nil {
+	if err := w.insertTasks(ctx, w.fresh); err != nil {
 		return err
 	}
 	if err := w.lockSlots(ctx, list); err != nil {
@@ -447,7 +449,7 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 	if err := deleteTasks(ctx, w.tx, gone); err != nil {
 		return err
 	}
-	return insertTasks(ctx, w.tx, rows)
+	return w.insertTasks(ctx, rows)
 }
 
 func (w *work) finish(ctx context.Context) error {

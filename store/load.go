@@ -92,7 +92,7 @@ func (s *Store) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, er
 func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []Task, rest []int64, err error) {
 	seqs = slices.Sorted(slices.Values(seqs))
 	for len(seqs) > 0 && maxBytes > 0 {
-		part := seqs[:min(len(seqs), maxRows)]
+		part := seqs[:min(len(seqs), preparedRows)]
 		rows, err := s.tasks(ctx, part, maxBytes)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading %d task bodies: %w", len(part), err)
@@ -111,7 +111,7 @@ func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []
 }
 
 func (s *Store) tasks(ctx context.Context, seqs []int64, maxBytes int) ([]Task, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT "+taskColumns+" FROM tasks WHERE seq IN ("+marks(len(seqs))+") ORDER BY seq", args(seqs)...)
+	rows, err := s.query(ctx, "SELECT "+taskColumns+" FROM tasks WHERE seq IN ("+marks(len(seqs))+") ORDER BY seq", args(seqs))
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -216,6 +217,41 @@ func TestTasksInPages(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, tasks)
 		require.Empty(t, rest)
+	})
+}
+
+// Ids, keys and values are bytes, and stay what they are in statements of every size.
+func TestManyTasksKeepTheirBytes(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		const n = 2*preparedRows + 3
+		random := rand.NewChaCha8([32]byte{})
+		want := map[string]*schemas.Request{}
+		var records []any
+		for i := range n {
+			noise := make([]byte, 50)
+			_, _ = random.Read(noise)
+			r := s.schedule(fmt.Sprintf("%d\x00'\\%s", i, noise), key(string(noise[:20])), value(string(noise[20:])))
+			want[r.ID] = r
+			records = append(records, r)
+		}
+		s.do(records...)
+		var seqs []int64
+		for _, p := range s.last.Added {
+			seqs = append(seqs, p.Seq)
+		}
+		tasks, rest, err := s.Tasks(s.ctx, seqs, 1<<30)
+		require.NoError(t, err)
+		require.Empty(t, rest)
+		require.Len(t, tasks, n)
+		for _, task := range tasks {
+			r := want[task.ID]
+			require.NotNil(t, r, "%q", task.ID)
+			body, err := schemas.DecodeBody(task.Body)
+			require.NoError(t, err)
+			require.Equal(t, r.Key, body.Key)
+			require.Equal(t, r.Value, body.Value)
+			require.Equal(t, r.Due, task.Due)
+		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -8,20 +9,33 @@ import (
 	"strings"
 )
 
+func insertQuery(rows int) string {
+	return "INSERT INTO tasks (seq, ident, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body) VALUES " +
+		strings.Repeat(",(?,?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)[1:]
+}
+
+func insertArgs(tasks []*Task) []any {
+	a := make([]any, 0, 14*len(tasks))
+	for _, t := range tasks {
+		ident := Ident(t.Topic, t.ID)
+		a = append(a, t.Seq, ident[:], t.Slot, t.Pos, int64(t.Lane), t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), nonNil(t.Body))
+	}
+	return a
+}
+
 // insertTasks writes tasks in the order of their seq, many to a statement.
-func insertTasks(ctx context.Context, tx *sql.Tx, tasks []*Task) error {
-	slices.SortFunc(tasks, func(a, b *Task) int { return int(min(max(a.Seq-b.Seq, -1), 1)) })
-	const row = ",(?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-	return pieces(tasks, func(t *Task) int { return len(t.Body) + 100 }, func(part []*Task) error {
-		n := len(part)
-		a := make([]any, 0, 14*n)
-		for _, t := range part {
-			ident := Ident(t.Topic, t.ID)
-			a = append(a, t.Seq, ident[:], t.Slot, t.Pos, int64(t.Lane), t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), nonNil(t.Body))
+func (w *work) insertTasks(ctx context.Context, tasks []*Task) error {
+	slices.SortFunc(tasks, func(a, b *Task) int { return cmp.Compare(a.Seq, b.Seq) })
+	return pieces(tasks, func(t *Task) int { return len(t.Body) + 100 }, func(part []*Task) (err error) {
+		for w.insert != nil && len(part) >= preparedRows && err == nil {
+			_, err = w.tx.StmtContext(ctx, w.insert).ExecContext(ctx, insertArgs(part[:preparedRows])...)
+			part = part[preparedRows:]
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO tasks (seq, ident, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body) VALUES "+strings.Repeat(row, n)[1:], a...)
+		if len(part) > 0 && err == nil {
+			_, err = w.tx.ExecContext(ctx, insertQuery(len(part)), insertArgs(part)...)
+		}
 		if err != nil {
-			return fmt.Errorf("storing %d tasks: %w", n, err)
+			return fmt.Errorf("storing tasks: %w", err)
 		}
 		return nil
 	})

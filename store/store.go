@@ -47,6 +47,7 @@ type Store struct {
 	hint claimedHint
 
 	slotCount atomic.Int64
+	prepared  prepared
 	writing   sync.Mutex // SQLite: who else writes polls for its lock, and may starve; here writers wait in turn
 	sabotage  sabotage
 	evidence  Evidence // nil but in a recovery
