@@ -95,7 +95,7 @@ func (d *Dispatcher) releaseSome() bool {
 // before one that has not. mu is held.
 func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
 	if t.state == store.StateReport {
-		d.unreported(t, now)
+		d.unreported(t)
 		return false
 	}
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound {
@@ -140,7 +140,7 @@ func (d *Dispatcher) answeredBy(t *task, r *kgo.Record, err error, alone bool) {
 			d.log.Info("a target answers again", zap.String("topic", t.topic))
 		}
 	}
-	d.outcomes = append(d.outcomes, outcome{task: t, at: now.UnixMilli(), partition: r.Partition, offset: r.Offset, err: err, alone: alone})
+	d.outcomes = append(d.outcomes, outcome{task: t, at: now.UnixMilli(), latest: d.clock.Latest(), partition: r.Partition, offset: r.Offset, err: err, alone: alone})
 	kickRelease := len(g.waiting) > 0
 	if g.sending == 0 && !kickRelease && !g.trying {
 		delete(d.targets, t.topic)
@@ -156,7 +156,7 @@ func (d *Dispatcher) answeredBy(t *task, r *kgo.Record, err error, alone bool) {
 }
 
 // unreported ends the wait for a report: another attempt after its backoff, or none is left. mu is held.
-func (d *Dispatcher) unreported(t *task, now int64) {
+func (d *Dispatcher) unreported(t *task) {
 	_ = faultpoint.At(faultpoint.DispatcherUnreported)
 	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)
 	if t.attempt >= t.settings.MaxAttempts {
@@ -164,7 +164,7 @@ func (d *Dispatcher) unreported(t *task, now int64) {
 		return
 	}
 	d.leave(t, exit{
-		Exit:   store.Exit{State: store.StateRetry, Pos: now + store.Backoff(t.settings.Backoff, t.attempt).Milliseconds() + 1, Attempt: t.attempt, Lane: store.LaneOf(t.topic, store.ClassRetried)},
+		Exit:   store.Exit{State: store.StateRetry, Pos: d.clock.Latest() + store.Backoff(t.settings.Backoff, t.attempt).Milliseconds() + 1, Attempt: t.attempt, Lane: store.LaneOf(t.topic, store.ClassRetried)},
 		events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason}},
 	})
 }

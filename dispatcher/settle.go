@@ -20,6 +20,7 @@ import (
 type outcome struct {
 	task      *task
 	at        int64
+	latest    int64 // no later than this, whatever the clock will turn out to be
 	partition int32
 	offset    int64
 	err       error
@@ -129,7 +130,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 		d.postpone(t, d.clock.Millis())
 	case t.settings.Ack == schemas.AckReport:
 		d.metrics.delivered.Inc()
-		d.leave(t, awaitReport(t, o.at))
+		d.leave(t, awaitReport(t, o))
 	case store.Tells(t.settings.Events, schemas.StateSucceeded):
 		d.metrics.delivered.Inc()
 		d.unstage(t)
@@ -144,10 +145,10 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 	return false
 }
 
-func awaitReport(t *task, at int64) exit {
+func awaitReport(t *task, o outcome) exit {
 	return exit{
-		Exit:   store.Exit{State: store.StateReport, Pos: at + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: store.LaneOf(t.topic, store.ClassRetried)},
-		events: []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)}},
+		Exit:   store.Exit{State: store.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: store.LaneOf(t.topic, store.ClassRetried)},
+		events: []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)}},
 	}
 }
 
@@ -163,10 +164,10 @@ func (d *Dispatcher) answeredLate(o outcome) {
 		return
 	}
 	t.answered = true // it stays known as stuck until its end is durable
-	late := &task{line: l, seq: t.seq, topic: t.topic, id: t.id, due: t.due, at: t.at, attempt: t.attempt, replay: t.replay, settings: t.settings, body: t.body, lane: t.lane}
+	late := &task{line: l, seq: t.seq, at: t.at, lane: t.lane, content: t.content}
 	switch {
 	case o.err == nil && t.settings.Ack == schemas.AckReport:
-		d.leave(late, awaitReport(late, o.at))
+		d.leave(late, awaitReport(late, o))
 	case o.err == nil:
 		d.metrics.delivered.Inc()
 		d.leaveUntold(late, o.at)

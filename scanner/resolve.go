@@ -36,7 +36,7 @@ func (s *Scanner) resolveOnce(ctx context.Context, limit int) (int, error) {
 	if err != nil || len(keys) == 0 {
 		return 0, err
 	}
-	done, err := s.store.Apply(ctx, store.Batch{Resolve: keys}, s.clock.Millis())
+	done, err := s.store.Apply(ctx, store.Batch{Resolve: keys}, s.clock.Latest())
 	if err != nil {
 		return 0, err
 	}

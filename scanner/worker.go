@@ -68,7 +68,7 @@ func (w *worker) store(ctx context.Context, runs [][]*kgo.Record) error {
 			if err := faultpoint.At(faultpoint.ScannerPolled); err != nil {
 				return err
 			}
-			if done, err = w.s.store.Apply(ctx, batch, w.s.clock.Millis()); err != nil {
+			if done, err = w.s.store.Apply(ctx, batch, w.s.clock.Latest()); err != nil {
 				return err
 			}
 			return faultpoint.At(faultpoint.ScannerStored)

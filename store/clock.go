@@ -24,10 +24,11 @@ type Clock struct {
 	last  atomic.Pointer[reading]
 }
 
-// reading is what the database's clock showed at a moment of ours.
+// reading is what the database's clock showed at a moment of ours: shown at least, latest at most.
 type reading struct {
-	at    time.Time // with a monotonic part
-	shown time.Time
+	at     time.Time // with a monotonic part
+	shown  time.Time
+	latest time.Time
 }
 
 const (
@@ -42,7 +43,7 @@ const (
 func (s *Store) NewClock() *Clock {
 	c := &Clock{store: s, log: s.log}
 	now := time.Now()
-	c.last.Store(&reading{at: now, shown: wall(now)})
+	c.last.Store(&reading{at: now, shown: wall(now), latest: wall(now)})
 	return c
 }
 
@@ -53,8 +54,11 @@ func (c *Clock) Start(ctx context.Context) error {
 	c.last.Store(&reading{at: time.Now()}) // so that the first answer's lower bound counts
 	for {
 		err := c.ask(ctx)
-		if err == nil {
-			return nil
+		for n := 0; err == nil; n++ { // the quickest of some answers is the best
+			if n == 4 {
+				return nil
+			}
+			err = c.ask(ctx)
 		}
 		if ctx.Err() == nil {
 			c.log.Warn("asking the database for the time failed, trying again", zap.Error(err))
@@ -93,6 +97,10 @@ func (c *Clock) Now() time.Time { return c.last.Load().moved(time.Now()) }
 // Millis is Now in Unix milliseconds.
 func (c *Clock) Millis() int64 { return c.Now().UnixMilli() }
 
+// Latest is the latest that the database's time can be, in Unix milliseconds. A wait that begins by it and ends by Now is never
+// too short, though Now catches up meanwhile.
+func (c *Clock) Latest() int64 { return c.last.Load().bound(time.Now()).UnixMilli() }
+
 // Offset is how far the database's clock is ahead of this machine's.
 func (c *Clock) Offset() time.Duration {
 	now := time.Now()
@@ -102,6 +110,11 @@ func (c *Clock) Offset() time.Duration {
 func (r *reading) moved(now time.Time) time.Time {
 	passed := now.Sub(r.at)
 	return r.shown.Add(passed - passed/quartz)
+}
+
+func (r *reading) bound(now time.Time) time.Time {
+	passed := now.Sub(r.at)
+	return r.latest.Add(passed + passed/quartz)
 }
 
 func (c *Clock) ask(ctx context.Context) error {
@@ -118,13 +131,17 @@ func (c *Clock) ask(ctx context.Context) error {
 
 // learn takes an answer that was under way from sent to now.
 func (c *Clock) learn(sent, now, shown time.Time) {
-	estimate, high := c.last.Load().moved(now), shown.Add(now.Sub(sent))
+	last := c.last.Load()
+	estimate, latest, high := last.moved(now), last.bound(now), shown.Add(now.Sub(sent))
 	if estimate.Before(shown) {
 		estimate = shown
 	} else if estimate.After(high) {
 		estimate = high
 	}
-	c.last.Store(&reading{at: now, shown: estimate})
+	if latest.Before(estimate) || latest.After(high) {
+		latest = high
+	}
+	c.last.Store(&reading{at: now, shown: estimate, latest: latest})
 }
 
 // Time asks the database for its time. SQLite has none but this machine's.

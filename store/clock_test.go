@@ -38,8 +38,10 @@ func TestClockFollowsTheDatabase(t *testing.T) {
 		}
 		answer(begin.Add(time.Hour + 8182*time.Millisecond)) // and 10 ms on the way: at most 8192 now
 		require.Equal(t, begin.Add(time.Hour+8191*time.Millisecond), c.Now(), "what an answer allows stays")
+		require.Equal(t, begin.Add(time.Hour+8192*time.Millisecond).UnixMilli(), c.Latest())
 		answer(begin.Add(time.Hour + 8192*time.Millisecond))
 		require.Equal(t, begin.Add(time.Hour+8192*time.Millisecond), c.Now(), "it catches up")
+		require.Equal(t, begin.Add(time.Hour+8192*time.Millisecond).UnixMilli(), c.Latest(), "what an earlier answer excludes stays excluded")
 		answer(begin)
 		require.Equal(t, begin.Add(took), c.Now(), "another database is believed at once, at most what it may show by now")
 		require.Equal(t, took-8192*time.Millisecond, c.Offset())
