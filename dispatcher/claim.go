@@ -137,9 +137,9 @@ func (d *Dispatcher) untilClaim() time.Duration {
 	return time.Duration(min(max(at-d.clock.Millis(), 0), sweepEvery.Milliseconds())) * time.Millisecond
 }
 
-// maxEntries bounds the tasks in memory that have no body yet, at about 150 bytes each. One millisecond's tasks are
+// maxEntries bounds the tasks in memory that have no body yet, at about 80 bytes each. One millisecond's tasks are
 // claimed together, so a single claim may exceed it.
-func (d *Dispatcher) maxEntries() int { return 10 * d.cfg.StageTasks }
+func (d *Dispatcher) maxEntries() int { return 30 * d.cfg.StageTasks }
 
 // claim claims what is due to be claimed and answers whether there was anything.
 func (d *Dispatcher) claim(ctx context.Context) (bool, error) {

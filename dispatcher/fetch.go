@@ -139,9 +139,11 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 		rows = d.putBack(bySeq, rows, rest)
 	}
 	ready := make([]*task, 0, len(rows))
+	contents := make([]content, len(rows)) // one allocation for all
 	intents := make([]sendlog.Intent, 0, len(rows))
 	for i := range rows {
 		t := bySeq[rows[i].Seq]
+		t.content = &contents[i]
 		if err := d.prepare(ctx, t, &rows[i]); err != nil {
 			d.bury(t, store.KindDead, "its stored body cannot be read: "+err.Error())
 			continue

@@ -40,18 +40,22 @@ const (
 	left                  // out of the line, by an exit
 )
 
-// task is one claimed task.
+// task is one claimed task. There may be millions after an outage, so it is small until its body is read.
 type task struct {
 	line     *line
 	seq      int64
 	pos      int64
+	at       int64 // when to release it, Unix ms
 	lane     store.Lane
 	status   status
-	answered bool  // set aside, and its answer has come since: it is about to end
-	doubt    bool  // an earlier owner may have sent it
-	at       int64 // when to release it, Unix ms
+	answered bool // set aside, and its answer has come since: it is about to end
+	doubt    bool // an earlier owner may have sent it
 
-	// Once its body is read:
+	*content // nil until its body is read
+}
+
+// content is what the row of a task says of it.
+type content struct {
 	topic    string
 	id       string
 	due      int64
@@ -69,7 +73,7 @@ const replayShift = 24
 
 // sending names the attempt that is to be made, among all that the task ever sees: a replay begins to count anew, and must
 // not be taken for what was sent before it.
-func (t *task) sending() int32 { return int32(t.replay)<<replayShift + int32(t.attempt) + 1 }
+func (c *content) sending() int32 { return int32(c.replay)<<replayShift + int32(c.attempt) + 1 }
 
 // closable answers how far done can move: everything up to it is settled or gone. count is how many of those tasks are
 // still in the line, which the database is to confirm.

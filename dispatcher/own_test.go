@@ -9,20 +9,26 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-func TestWhoIsNotTrustedSendsNothing(t *testing.T) {
-	f := newFixture(t, 4, "orders")
-	orders := f.read("orders")
+// suspend starts a dispatcher that has lost trust in the election with 20 tasks staged, and answers when those are due.
+func (f *fixture) suspend() (*members, *running, time.Time) {
+	f.Helper()
 	m := f.elect(5)
-	d := f.start(m, t.TempDir(), Config{MemberID: "one", LookAhead: 5 * time.Second})
+	d := f.start(m, f.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second})
 	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
-	due := time.Now().Add(time.Second)
+	due := time.Now().Add(4 * time.Second)
 	f.schedule(askMany(20, "orders", "t", due)...)
 	d.sweepKick.now()
 	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
 	m.trust(false)
-	require.Eventually(t, func() bool { return d.suspended.Load() }, bound, tick)
-	require.False(t, time.Now().After(due), "too slow to tell")
+	f.eventually("it has noticed", func() bool { return d.suspended.Load() })
+	require.False(f, time.Now().After(due), "too slow to tell")
+	return m, d, due
+}
 
+func TestWhoIsNotTrustedSendsNothing(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	orders := f.read("orders")
+	m, d, due := f.suspend()
 	f.passes(due.Add(300 * time.Millisecond))
 	require.Zero(t, orders.count())
 	require.Error(t, d.Ready(t.Context()))
@@ -39,19 +45,10 @@ func TestWhoIsNotTrustedSendsNothing(t *testing.T) {
 func TestWhatAnotherTookMeanwhileIsAbandoned(t *testing.T) {
 	f := newFixture(t, 4, "orders")
 	orders := f.read("orders")
-	m := f.elect(5)
-	d := f.start(m, t.TempDir(), Config{MemberID: "one", LookAhead: 5 * time.Second})
-	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
-	due := time.Now().Add(time.Second)
-	f.schedule(askMany(20, "orders", "t", due)...)
-	d.sweepKick.now()
-	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
-	m.trust(false)
-	f.eventually("it has noticed", func() bool { return d.suspended.Load() })
+	m, d, due := f.suspend()
 	got, err := f.store.Acquire(t.Context(), f.slots, 6, "two")
 	require.NoError(t, err)
 	require.Len(t, got, 4)
-	require.False(t, time.Now().After(due), "too slow to tell")
 
 	f.passes(due)
 	m.change(func() { m.trusted, m.alive["two"] = true, true })

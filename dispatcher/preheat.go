@@ -156,7 +156,7 @@ func (d *Dispatcher) drift(ctx context.Context, before map[int]bool) (map[int]bo
 			return now, err
 		}
 		same := have == int64(want[r.Slot])
-		if same && have <= driftPage {
+		if same && have > 0 && have <= driftPage {
 			if same, err = d.sameEntries(ctx, r); err != nil {
 				return now, err
 			}

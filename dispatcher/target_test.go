@@ -62,7 +62,7 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	t.Parallel()
 	d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, stuck: map[int64]*task{}, targets: map[string]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick()}
 	l := &line{slot: 0, epoch: 5}
-	original := &task{line: l, seq: 9, attempt: 2, status: left}
+	original := &task{line: l, seq: 9, status: left, content: &content{attempt: 2}}
 	d.stuck[9] = original
 	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: 50, Seq: 9}, {Slot: 0, Pos: 51, Seq: 10}}, false)
 	require.Equal(t, 1, d.fetching.size)
