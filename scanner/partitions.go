@@ -208,19 +208,6 @@ func (p *partitions) ids() []int {
 	return out
 }
 
-func (p *partitions) commitEvery(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			p.commit(ctx)
-		}
-	}
-}
-
 // commit tells Kafka what the database has durably, never more.
 func (p *partitions) commit(ctx context.Context) {
 	p.mu.Lock()

@@ -144,7 +144,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	helpers.Go(func() error { s.telling.run(helping); return nil })
 	helpers.Go(func() error { s.resolve(ctx); return nil })
 	helpers.Go(func() error { s.watch(ctx); return nil })
-	helpers.Go(func() error { s.parts.commitEvery(ctx, time.Second); return nil })
+	helpers.Go(func() error { every(ctx, time.Second, s.parts.commit); return nil })
 
 	workers := errgroup.Group{}
 	for _, w := range s.workers {

@@ -19,15 +19,18 @@ const (
 
 // watch looks after the dispatchers from outside, by what the database shows: it also sees when there are none, when they
 // trust nobody, and when one of them hangs.
-func (s *Scanner) watch(ctx context.Context) {
-	tick := time.NewTicker(watchEvery)
+func (s *Scanner) watch(ctx context.Context) { every(ctx, watchEvery, s.look) }
+
+// every calls f again and again until ctx ends.
+func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.look(ctx)
+			f(ctx)
 		}
 	}
 }

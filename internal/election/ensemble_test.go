@@ -27,8 +27,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	// sessionTimeout is what a real server with ticks of 500 ms grants, and long enough for a busy machine.
-	sessionTimeout = 1500 * time.Millisecond
-	patience       = 30 * time.Second
+	sessionTimeout = 3 * time.Second
+	patience       = time.Minute
 )
 
 // ensemble is what a test runs against: an empty root on a server, and a session of the test's own to look at it.
