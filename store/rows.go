@@ -26,20 +26,31 @@ func insertArgs(tasks []*Task) []any {
 // insertTasks writes tasks in the order of their seq, many to a statement.
 func (w *work) insertTasks(ctx context.Context, tasks []*Task) error {
 	slices.SortFunc(tasks, func(a, b *Task) int { return cmp.Compare(a.Seq, b.Seq) })
-	return pieces(tasks, func(t *Task) int { return len(t.Body) + 100 }, func(part []*Task) (err error) {
-		for w.insert != nil && len(part) >= preparedRows && err == nil {
-			_, err = w.tx.StmtContext(ctx, w.insert).ExecContext(ctx, insertArgs(part[:preparedRows])...)
-			part = part[preparedRows:]
-		}
-		if len(part) > 0 && err == nil {
-			_, err = w.tx.ExecContext(ctx, insertQuery(len(part)), insertArgs(part)...)
-		}
-		if err != nil {
-			return fmt.Errorf("storing tasks: %w", err)
+	return pieces(tasks, func(t *Task) int { return len(t.Body) + 100 }, func(part []*Task) error {
+		for len(part) > 0 {
+			var err error
+			n := len(part)
+			switch {
+			case w.store.lite: // for each value its driver looks through all
+				n = min(n, liteRows)
+				fallthrough
+			case w.insert == nil || n < preparedRows:
+				_, err = w.tx.ExecContext(ctx, insertQuery(n), insertArgs(part[:n])...)
+			default:
+				n = preparedRows
+				_, err = w.tx.StmtContext(ctx, w.insert).ExecContext(ctx, insertArgs(part[:n])...)
+			}
+			if err != nil {
+				return fmt.Errorf("storing %d tasks: %w", n, err)
+			}
+			part = part[n:]
 		}
 		return nil
 	})
 }
+
+// liteRows is how many rows a statement inserts into SQLite.
+const liteRows = 32
 
 // move is where rows go, and as what.
 type move struct {

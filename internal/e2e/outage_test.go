@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"strconv"
 	"testing"
@@ -85,19 +86,20 @@ func TestReturnAfterAnOutage(t *testing.T) {
 // waitStored waits until so many tasks stand in the lines.
 func (s *stack) waitStored(n int) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool {
+	stored := 0
+	for deadline := time.Now().Add(time.Minute + time.Duration(n)*time.Millisecond); stored < n; time.Sleep(200 * time.Millisecond) {
+		require.True(s.t, time.Now().Before(deadline), "%d of %d tasks were stored", stored, n)
 		slots, err := s.store.Slots(s.t.Context())
 		require.NoError(s.t, err)
 		ranges := make([]store.Range, len(slots))
 		for i, slot := range slots {
-			ranges[i] = store.Range{Slot: slot.Slot, From: slot.Done, To: time.Now().UnixMilli()}
+			ranges[i] = store.Range{Slot: slot.Slot, From: slot.Done, To: math.MaxInt64}
 		}
 		counts, err := s.store.Count(s.t.Context(), ranges)
 		require.NoError(s.t, err)
-		stored := 0
+		stored = 0
 		for _, c := range counts {
 			stored += c
 		}
-		return stored == n
-	}, time.Minute+time.Duration(n)*time.Millisecond, 200*time.Millisecond, "not all tasks were stored")
+	}
 }
