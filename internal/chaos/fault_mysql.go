@@ -149,8 +149,10 @@ func replace(from, to string) error {
 // reconcile settles what is known to have been sent. It refuses until the killed ones are known to be gone.
 func (b *breaker) reconcile() (string, error) {
 	args := []string{"deadletter", "reconcile", "--topics", "--json"}
+	dir := ""
 	for _, n := range b.of(dispatcherRole) {
 		args = append(args, "--send-log", n.sendlog())
+		dir = filepath.Dir(n.sendlog()) + string(filepath.Separator)
 	}
 	var out []byte
 	var err error
@@ -161,7 +163,7 @@ func (b *breaker) reconcile() (string, error) {
 			"NOTYET_REDIS_ADDRS="+b.Servers.addr(redisServer), "NOTYET_ZOOKEEPER_SERVERS="+b.Servers.addr(zookeeperServer))
 		cmd.Stderr = &said
 		if out, err = cmd.Output(); err == nil {
-			return strings.Join(strings.Fields(string(out)), " "), nil
+			return strings.ReplaceAll(strings.Join(strings.Fields(string(out)), " "), dir, ""), nil
 		}
 		err = fmt.Errorf("reconciling: %w: %s", err, said.String())
 		b.wait(2 * time.Second)
