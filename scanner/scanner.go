@@ -165,10 +165,18 @@ func (s *Scanner) Run(ctx context.Context) error {
 	return err
 }
 
+// A poll that brought few records is followed by a pause: a trickle would else be a fetch and a transaction a record, each of
+// which costs as much as fifty rows. After a rest, a record is taken at once.
+const (
+	pollPause = 10 * time.Millisecond
+	pollFew   = 1000
+)
+
 // poll hands fetched records to the workers. A full worker holds it up, and so the intake waits where it is safe: in Kafka.
 func (s *Scanner) poll(ctx context.Context) error {
 	for ctx.Err() == nil {
 		fetches := s.consumer.PollRecords(ctx, 10_000)
+		polled := time.Now()
 		if fetches.IsClientClosed() {
 			return errors.New("polling the intake: the client was closed")
 		}
@@ -189,9 +197,16 @@ func (s *Scanner) poll(ctx context.Context) error {
 			case <-ctx.Done():
 			}
 		})
-		if failed {
-			select { // an error that stays must not become a spin
-			case <-time.After(100 * time.Millisecond):
+		var pause time.Duration
+		switch {
+		case failed: // an error that stays must not become a spin
+			pause = 100 * time.Millisecond
+		case fetches.NumRecords() < pollFew:
+			pause = time.Until(polled.Add(pollPause))
+		}
+		if pause > 0 {
+			select {
+			case <-time.After(pause):
 			case <-ctx.Done():
 			}
 		}

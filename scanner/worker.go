@@ -17,8 +17,6 @@ import (
 type worker struct {
 	s  *Scanner
 	in chan []*kgo.Record // runs of one partition each, in order
-
-	began time.Time // the last batch
 }
 
 func newWorker(s *Scanner) *worker { return &worker{s: s, in: make(chan []*kgo.Record, 8)} }
@@ -26,8 +24,20 @@ func newWorker(s *Scanner) *worker { return &worker{s: s, in: make(chan []*kgo.R
 // run ends when in is closed and empty; what is at hand when ctx ends is still stored, with a few tries.
 func (w *worker) run(ctx, work context.Context) error {
 	for first := range w.in {
-		runs := w.gather(first)
-		w.began = time.Now()
+		runs, count := [][]*kgo.Record{first}, len(first)
+	more:
+		for count < w.s.cfg.BatchRecords { // what waits already goes along; nothing is waited for
+			select {
+			case next, ok := <-w.in:
+				if !ok {
+					break more
+				}
+				runs = append(runs, next)
+				count += len(next)
+			default:
+				break more
+			}
+		}
 		bound, cancel := context.WithCancel(work)
 		stop := context.AfterFunc(ctx, func() { time.AfterFunc(5*time.Second, cancel) })
 		err := w.store(bound, runs)
@@ -38,40 +48,6 @@ func (w *worker) run(ctx, work context.Context) error {
 		}
 	}
 	return nil
-}
-
-// batchPause is the least time between two batches that are not full. A trickle would else be a transaction a record, each of
-// which costs as much as fifty rows.
-const batchPause = 10 * time.Millisecond
-
-// gather adds to a run what comes until the next batch may begin; after a rest, that is at once.
-func (w *worker) gather(first []*kgo.Record) [][]*kgo.Record {
-	runs, count := [][]*kgo.Record{first}, len(first)
-	pause := time.NewTimer(time.Until(w.began.Add(batchPause)))
-	defer pause.Stop()
-	for waited := false; count < w.s.cfg.BatchRecords; {
-		var next []*kgo.Record
-		var ok bool
-		select {
-		case next, ok = <-w.in:
-		default:
-			if waited {
-				return runs
-			}
-			select {
-			case next, ok = <-w.in:
-			case <-pause.C:
-				waited = true
-				continue
-			}
-		}
-		if !ok {
-			return runs
-		}
-		runs = append(runs, next)
-		count += len(next)
-	}
-	return runs
 }
 
 // store puts runs into the database, in transactions of at most BatchRecords, until all are in.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -146,16 +146,43 @@ type SlotPos struct {
 }
 
 // Next answers, for each of the slots that has one, the first place beyond claimed that holds a task: what falls due next,
-// whatever any index says. One dive into the (slot, pos) index for each slot.
+// whatever any index says.
 func (s *Store) Next(ctx context.Context, slots []int) ([]SlotPos, error) {
 	if len(slots) == 0 {
 		return nil, nil
 	}
-	out, err := fetch(ctx, s.db, func(r *sql.Rows, p *SlotPos) error { return r.Scan(&p.Slot, &p.Pos) },
-		"SELECT slot, pos FROM (SELECT s.slot AS slot, (SELECT t.pos FROM tasks t WHERE t.slot = s.slot AND t.pos > s.claimed ORDER BY t.pos LIMIT 1) AS pos"+
-			" FROM slots s WHERE s.slot IN ("+marks(len(slots))+")) n WHERE pos IS NOT NULL", args(slots)...)
+	claimed, err := fetch(ctx, s.db, func(r *sql.Rows, p *SlotPos) error { return r.Scan(&p.Slot, &p.Pos) },
+		"SELECT slot, claimed FROM slots WHERE slot IN ("+marks(len(slots))+")", args(slots)...)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the next tasks: %w", err)
+	}
+	return s.beyond(ctx, claimed)
+}
+
+// beyond answers, for each place that has one, the first place in its slot beyond it that holds a task: one dive into the
+// (slot, pos) index each. The places are literals, because from another table's column the server reads the slot from its
+// beginning, with all that was ever settled there.
+func (s *Store) beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error) {
+	type row struct {
+		slot int
+		pos  sql.NullInt64
+	}
+	var out []SlotPos
+	for part := range slices.Chunk(places, 100) {
+		a := make([]any, 0, 3*len(part))
+		for _, p := range part {
+			a = append(a, p.Slot, p.Slot, p.Pos)
+		}
+		dives := strings.Repeat(" UNION ALL SELECT ?, (SELECT pos FROM tasks WHERE slot = ? AND pos > ? ORDER BY pos LIMIT 1)", len(part))
+		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.slot, &v.pos) }, dives[len(" UNION ALL "):], a...)
+		if err != nil {
+			return nil, fmt.Errorf("looking for the next tasks: %w", err)
+		}
+		for _, r := range rows {
+			if r.pos.Valid {
+				out = append(out, SlotPos{r.slot, r.pos.Int64})
+			}
+		}
 	}
 	return out, nil
 }
@@ -174,7 +201,7 @@ func (set slotSet) sorted() []int {
 	for slot := range set {
 		out = append(out, slot)
 	}
-	sort.Ints(out)
+	slices.Sort(out)
 	return out
 }
 
