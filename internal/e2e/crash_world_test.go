@@ -118,10 +118,7 @@ func (w *world) run(name, point string, faults []string, args ...string) *proc {
 	go func() { p.done <- cmd.Wait() }()
 	w.t.Cleanup(func() {
 		p.stop()
-		if w.t.Failed() {
-			text, _ := os.ReadFile(p.log)
-			w.t.Logf("--- %s\n%s", p.log, tail(text, 4000))
-		}
+		showLog(w.t, p.log)
 	})
 	return p
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -100,18 +101,29 @@ func newStackOf(t *testing.T, real bool, partitions int32) *stack {
 	return s
 }
 
-// logger keeps warnings and worse; NOTYET_TEST_LOG=debug shows all.
+// logger keeps warnings and worse, and shows the last of them where the test fails; NOTYET_TEST_LOG=debug keeps all.
 func logger(t *testing.T) *zap.Logger {
 	level := zapcore.WarnLevel
 	if v := os.Getenv("NOTYET_TEST_LOG"); v != "" {
 		require.NoError(t, level.Set(v))
 	}
+	file := filepath.Join(t.TempDir(), "test.log")
 	cfg := zap.NewDevelopmentConfig()
 	cfg.Level = zap.NewAtomicLevelAt(level)
 	cfg.DisableStacktrace = true
+	cfg.OutputPaths, cfg.ErrorOutputPaths = []string{file}, []string{file}
 	log, err := cfg.Build()
 	require.NoError(t, err)
+	t.Cleanup(func() { showLog(t, file) })
 	return log
+}
+
+// showLog shows the end of a log of a test that has failed.
+func showLog(t *testing.T, file string) {
+	if t.Failed() {
+		text, _ := os.ReadFile(file)
+		t.Logf("--- %s\n%s", filepath.Base(file), tail(text, 4000))
+	}
 }
 
 func freshDatabase(t *testing.T, dsn, name string) string {
