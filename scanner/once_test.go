@@ -58,7 +58,7 @@ func TestWhatFollowsAStoredBatchIsStored(t *testing.T) {
 		run[i] = ask(fmt.Sprint(i), 0)
 		run[i].Offset, run[i].Timestamp = int64(i), time.Now()
 	}
-	require.NoError(t, s.workers[0].store(t.Context(), [][]*kgo.Record{run}))
+	require.NoError(t, worker{s}.store(t.Context(), [][]*kgo.Record{run}))
 	require.Equal(t, 15, f.count("SELECT COUNT(*) FROM tasks"))
 }
 

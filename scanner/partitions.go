@@ -156,7 +156,7 @@ func (p *partitions) reread(ctx context.Context, key partitionKey, at, behind in
 func (p *partitions) isOutdated(run []*kgo.Record) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := partitionKey{run[0].Topic, run[0].Partition}
+	key := keyOf(run)
 	behind, ok := p.outdated[key]
 	if !ok {
 		return false

@@ -43,7 +43,7 @@ type Config struct {
 	IntakeLimits map[string]schemas.Limits
 	// Window is the near future that the index holds. Default 2 h.
 	Window time.Duration
-	// Workers store batches side by side, each on its own connection; a partition always goes to the same one.
+	// Workers store batches side by side, each on its own connection; a partition is with one of them at a time.
 	// Default 4: more make the database no faster (measured: one connection 28k rows/s, four 50k, limited by its CPU).
 	Workers int
 	// BatchRecords bounds a transaction. Default 2000: about 60 ms of work for the database, during whose last few the
@@ -87,7 +87,7 @@ type Scanner struct {
 	consumer *kgo.Client
 	producer *kgo.Client // events; also asks about topics, so that the consumer's session is never in the way
 	parts    *partitions
-	workers  []*worker
+	queue    *queue
 	indexing chan store.Applied
 	telling  *teller
 }
@@ -117,9 +117,7 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg pr
 		return nil, err
 	}
 	s.telling = newTeller(s)
-	for range cfg.Workers {
-		s.workers = append(s.workers, newWorker(s))
-	}
+	s.queue = newQueue(8 * cfg.Workers)
 	return s, nil
 }
 
@@ -147,13 +145,11 @@ func (s *Scanner) Run(ctx context.Context) error {
 	helpers.Go(func() error { every(ctx, time.Second, s.parts.commit); return nil })
 
 	workers := errgroup.Group{}
-	for _, w := range s.workers {
-		workers.Go(func() error { return w.run(ctx, work) })
+	for range s.cfg.Workers {
+		workers.Go(func() error { return worker{s}.run(ctx, work) })
 	}
 	err := s.poll(ctx)
-	for _, w := range s.workers {
-		close(w.in)
-	}
+	s.queue.close()
 	err = errors.Join(err, workers.Wait())
 	s.telling.drain(5 * time.Second)
 	s.parts.commit(work)
@@ -172,7 +168,7 @@ const (
 	pollFew   = 1000
 )
 
-// poll hands fetched records to the workers. A full worker holds it up, and so the intake waits where it is safe: in Kafka.
+// poll hands fetched records to the workers. A full queue holds it up, and so the intake waits where it is safe: in Kafka.
 func (s *Scanner) poll(ctx context.Context) error {
 	for ctx.Err() == nil {
 		fetches := s.consumer.PollRecords(ctx, 10_000)
@@ -187,16 +183,13 @@ func (s *Scanner) poll(ctx context.Context) error {
 				s.log.Warn("fetching intake failed", zap.String("topic", topic), zap.Int32("partition", partition), zap.Error(err))
 			}
 		})
+		var runs [][]*kgo.Record
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			if len(p.Records) == 0 {
-				return
-			}
-			w := s.workers[workerOf(p.Topic, p.Partition, len(s.workers))]
-			select {
-			case w.in <- p.Records:
-			case <-ctx.Done():
+			if len(p.Records) > 0 {
+				runs = append(runs, p.Records)
 			}
 		})
+		s.queue.put(ctx, runs)
 		var pause time.Duration
 		switch {
 		case failed: // an error that stays must not become a spin
@@ -212,14 +205,6 @@ func (s *Scanner) poll(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func workerOf(topic string, partition int32, n int) int {
-	h := uint32(partition)
-	for _, c := range []byte(topic) {
-		h = h*31 + uint32(c)
-	}
-	return int(h % uint32(n))
 }
 
 // retry runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s: bad world, keep and try again.

@@ -13,45 +13,30 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// worker stores the records of its partitions, batch after batch.
-type worker struct {
-	s  *Scanner
-	in chan []*kgo.Record // runs of one partition each, in order
-}
+// worker stores what the queue holds, batch after batch.
+type worker struct{ s *Scanner }
 
-func newWorker(s *Scanner) *worker { return &worker{s: s, in: make(chan []*kgo.Record, 8)} }
-
-// run ends when in is closed and empty; what is at hand when ctx ends is still stored, with a few tries.
-func (w *worker) run(ctx, work context.Context) error {
-	for first := range w.in {
-		runs, count := [][]*kgo.Record{first}, len(first)
-	more:
-		for count < w.s.cfg.BatchRecords { // what waits already goes along; nothing is waited for
-			select {
-			case next, ok := <-w.in:
-				if !ok {
-					break more
-				}
-				runs = append(runs, next)
-				count += len(next)
-			default:
-				break more
-			}
+// run ends when the queue is closed and empty; what is at hand when ctx ends is still stored, with a few tries.
+func (w worker) run(ctx, work context.Context) error {
+	for {
+		runs := w.s.queue.take(w.s.cfg.BatchRecords)
+		if len(runs) == 0 {
+			return nil
 		}
 		bound, cancel := context.WithCancel(work)
 		stop := context.AfterFunc(ctx, func() { time.AfterFunc(5*time.Second, cancel) })
-		err := w.store(bound, runs)
+		err := w.store(bound, slices.Clone(runs))
 		stop()
 		cancel()
+		w.s.queue.done(runs)
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // store puts runs into the database, in transactions of at most BatchRecords, until all are in.
-func (w *worker) store(ctx context.Context, runs [][]*kgo.Record) error {
+func (w worker) store(ctx context.Context, runs [][]*kgo.Record) error {
 	runs = slices.DeleteFunc(runs, w.s.parts.isOutdated)
 	for len(runs) > 0 {
 		batch, covered, rest, err := w.assemble(ctx, runs)
@@ -101,14 +86,14 @@ type coverage struct {
 }
 
 // assemble makes the next batch of runs, leaving out what the database has already, and answers what remains after it.
-func (w *worker) assemble(ctx context.Context, runs [][]*kgo.Record) (b store.Batch, covered []coverage, rest [][]*kgo.Record, err error) {
+func (w worker) assemble(ctx context.Context, runs [][]*kgo.Record) (b store.Batch, covered []coverage, rest [][]*kgo.Record, err error) {
 	at := map[partitionKey]int{}
 	for i, run := range runs {
 		if len(b.Changes) >= w.s.cfg.BatchRecords {
 			rest = append(rest, runs[i:]...)
 			break
 		}
-		key := partitionKey{run[0].Topic, run[0].Partition}
+		key := keyOf(run)
 		n, seen := at[key]
 		if !seen {
 			var src store.Source
@@ -145,13 +130,13 @@ func (w *worker) assemble(ctx context.Context, runs [][]*kgo.Record) (b store.Ba
 }
 
 // catchUp reads where the database stands after it refused a batch, and answers the runs that are still to be stored.
-func (w *worker) catchUp(ctx context.Context, covered []coverage, runs [][]*kgo.Record) ([][]*kgo.Record, error) {
+func (w worker) catchUp(ctx context.Context, covered []coverage, runs [][]*kgo.Record) ([][]*kgo.Record, error) {
 	w.s.metrics.fenced.Inc()
 	for _, c := range covered {
 		w.s.log.Info("an intake partition is elsewhere by now", zap.String("topic", c.key.topic), zap.Int32("partition", c.key.partition), zap.Int64("offset", c.first))
 		behind := int64(0)
 		for _, run := range runs {
-			if c.key == (partitionKey{run[0].Topic, run[0].Partition}) {
+			if c.key == keyOf(run) {
 				behind = run[len(run)-1].Offset + 1
 			}
 		}
@@ -164,7 +149,7 @@ func (w *worker) catchUp(ctx context.Context, covered []coverage, runs [][]*kgo.
 			return nil, err
 		}
 		if setBack {
-			runs = slices.DeleteFunc(runs, func(run []*kgo.Record) bool { return c.key == partitionKey{run[0].Topic, run[0].Partition} })
+			runs = slices.DeleteFunc(runs, func(run []*kgo.Record) bool { return c.key == keyOf(run) })
 		}
 	}
 	return runs, nil

@@ -14,8 +14,8 @@ import (
 
 // Batch is a run of intake records with the offsets they cover. All of it happens, or nothing.
 type Batch struct {
-	Advance []Advance
-	Changes []Change // in intake order for each source
+	Advance []Advance // each source once
+	Changes []Change  // in intake order for each source
 	// Resolve also looks at the requests that wait for the outcome of these identities.
 	Resolve [][16]byte
 }
@@ -63,10 +63,8 @@ func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (A
 	tries := 0
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		tries++
-		for _, a := range b.Advance {
-			if err := s.advance(ctx, tx, a); err != nil {
-				return err
-			}
+		if err := s.advance(ctx, tx, b.Advance); err != nil {
+			return err
 		}
 		w := work{store: s, tx: tx, insert: insert, now: now, resolving: len(b.Resolve) > 0, settling: settling, first: tries == 1, slotCount: slotCount}
 		if err := w.run(ctx, b); err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Source is one partition of an intake topic. Its id and an intake offset make the seq of the task that the record
@@ -103,17 +104,26 @@ type Advance struct {
 	From, To int64
 }
 
-// advance moves the stored offset with the tasks, in their transaction. It fails with ErrFenced when the offset is not
-// From: the records are stored already, or another reader is at them.
-func (s *Store) advance(ctx context.Context, tx *sql.Tx, a Advance) error {
-	res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = ? WHERE src = ?"+s.expect(), a.To, a.Source, a.From)
-	if err != nil {
-		return fmt.Errorf("moving the offset of source %d: %w", a.Source, err)
-	}
-	if n, err := res.RowsAffected(); err != nil {
-		return err
-	} else if n != 1 {
-		return fmt.Errorf("moving the offset of source %d from %d to %d: %w", a.Source, a.From, a.To, ErrFenced)
-	}
-	return nil
+// advance moves the stored offsets with the tasks, in their transaction. It fails with ErrFenced when one of them is not where
+// it is to be moved from: the records are stored already, or another reader is at them.
+func (s *Store) advance(ctx context.Context, tx *sql.Tx, moves []Advance) error {
+	return chunks(moves, func(part []Advance) error {
+		cases := "CASE src" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
+		var to, from, sources []any
+		for _, a := range part {
+			to = append(to, a.Source, a.To)
+			from = append(from, a.Source, a.From)
+			sources = append(sources, a.Source)
+		}
+		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+" WHERE src IN ("+marks(len(part))+") AND next_offset "+s.expect()+" "+cases, slices.Concat(to, sources, from)...)
+		if err != nil {
+			return fmt.Errorf("moving the offsets of %d sources: %w", len(part), err)
+		}
+		if n, err := res.RowsAffected(); err != nil {
+			return err
+		} else if n != int64(len(part)) {
+			return fmt.Errorf("moving the offsets of sources %v: %w", part, ErrFenced)
+		}
+		return nil
+	})
 }

@@ -39,7 +39,7 @@ const (
 )
 
 // transact runs f in a transaction and again when the database picked it as the victim of a deadlock or another writer
-// came first; f must therefore be repeatable. READ COMMITTED: range reads must not lock gaps under other writers.
+// came first; f must therefore be repeatable.
 func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := s.once(ctx, f)
@@ -57,15 +57,14 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 }
 
 func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
-	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	if s.lite {
 		// A transaction whose context ends takes its connection along, and a database in memory with it. The statements
 		// still heed the caller's context, and a failed one rolls back.
-		opts, ctx = nil, context.WithoutCancel(ctx)
+		ctx = context.WithoutCancel(ctx)
 		s.writing.Lock()
 		defer s.writing.Unlock()
 	}
-	tx, err := s.db.BeginTx(ctx, opts)
+	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
 	}

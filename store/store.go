@@ -9,6 +9,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -141,7 +142,28 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 			parsed.Params[name] = fmt.Sprint(int(value.Seconds()))
 		}
 	}
-	return gormmysql.New(gormmysql.Config{DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), nil
+	base, err := mysql.NewConnector(parsed)
+	if err != nil {
+		return nil, fmt.Errorf("reading NOTYET_MYSQL_DSN: %w", err)
+	}
+	db := sql.OpenDB(connector{base})
+	return gormmysql.New(gormmysql.Config{Conn: db, DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), nil
+}
+
+// connector makes connections whose transactions are READ COMMITTED, because range reads must not lock gaps under other
+// writers. Asked for with each transaction it would be a round trip each time.
+type connector struct{ driver.Connector }
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", nil); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 type mysqlLog struct{ log *zap.Logger }

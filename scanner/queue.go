@@ -1,0 +1,96 @@
+package scanner
+
+import (
+	"context"
+	"maps"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// queue holds fetched runs of records, of one partition each, for the workers. A worker takes all that waits, up to a batch, so
+// that a trickle is few transactions however many partitions and workers there are; a partition is in one pair of hands at a
+// time, so that its records stay in order.
+type queue struct {
+	bound int // on the runs, beyond which put waits
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	runs    [][]*kgo.Record
+	busy    map[partitionKey]bool
+	closed  bool
+}
+
+func newQueue(bound int) *queue {
+	q := &queue{bound: bound, busy: map[partitionKey]bool{}}
+	q.changed = sync.NewCond(&q.mu)
+	return q
+}
+
+func keyOf(run []*kgo.Record) partitionKey { return partitionKey{run[0].Topic, run[0].Partition} }
+
+// put adds runs, once there is room or ctx has ended.
+func (q *queue) put(ctx context.Context, runs [][]*kgo.Record) {
+	if len(runs) == 0 {
+		return
+	}
+	defer context.AfterFunc(ctx, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.changed.Broadcast()
+	})()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.runs) > q.bound && ctx.Err() == nil {
+		q.changed.Wait()
+	}
+	q.runs = append(q.runs, runs...)
+	q.changed.Broadcast()
+}
+
+// take waits for runs of partitions that nobody is at, and answers those that wait, until they have n records; none when the
+// queue is closed and empty. The partitions are the caller's until done.
+func (q *queue) take(n int) [][]*kgo.Record {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		var taken, rest [][]*kgo.Record
+		mine, count := map[partitionKey]bool{}, 0
+		for _, run := range q.runs {
+			if key := keyOf(run); q.busy[key] || count >= n {
+				rest = append(rest, run)
+			} else {
+				taken, mine[key] = append(taken, run), true
+				count += len(run)
+			}
+		}
+		if len(taken) > 0 {
+			q.runs = rest
+			maps.Copy(q.busy, mine)
+			q.changed.Broadcast()
+			return taken
+		}
+		if q.closed && len(q.runs) == 0 {
+			return nil
+		}
+		q.changed.Wait()
+	}
+}
+
+// done gives the partitions of taken runs back.
+func (q *queue) done(runs [][]*kgo.Record) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, run := range runs {
+		delete(q.busy, keyOf(run))
+	}
+	q.changed.Broadcast()
+}
+
+// close ends the queue: what is in it can still be taken.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.changed.Broadcast()
+}
