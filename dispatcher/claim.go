@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -26,7 +27,8 @@ const (
 	overdue = 2 * time.Second
 )
 
-// claimLoop claims each line in time for its next task: half a look-ahead before it is due, a whole one at once.
+// claimLoop claims each line in time for its next task: a look-ahead less half the usual one before it is due, a whole one at
+// once.
 func (d *Dispatcher) claimLoop(ctx context.Context) {
 	wakes := d.index.Wakes(ctx)
 	sweep := time.NewTicker(sweepEvery)
@@ -42,6 +44,7 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 			}
 			d.heed(places)
 		case <-sweep.C:
+			d.foresee(ctx)
 			d.sweep(ctx)
 		case <-d.sweepKick:
 			d.sweep(ctx)
@@ -116,7 +119,7 @@ func (d *Dispatcher) claimAt(l *line) int64 {
 	}
 	at := int64(never)
 	if l.next != never {
-		at = l.next - d.cfg.LookAhead.Milliseconds()/2
+		at = l.next - d.ahead + d.cfg.LookAhead.Milliseconds()/2
 	}
 	if l.urgent != never {
 		at = min(at, l.urgent-lead.Milliseconds())
@@ -144,8 +147,8 @@ func (d *Dispatcher) maxEntries() int { return 30 * d.cfg.StageTasks }
 // claim claims what is due to be claimed and answers whether there was anything.
 func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
 	now := d.clock.Millis()
-	to := now + d.cfg.LookAhead.Milliseconds()
 	d.mu.Lock()
+	to := now + d.ahead
 	trigger := false
 	var ready []claimable
 	for _, l := range d.lines {
@@ -266,8 +269,12 @@ func (d *Dispatcher) askNext(ctx context.Context, lines []*line, slots []int, fr
 	}
 }
 
-// enter puts claimed tasks into their lines and into the queue for their bodies. mu is held.
+// enter puts claimed tasks into their lines and into the queue for their bodies. They come in the order of their lines. mu is
+// held.
 func (d *Dispatcher) enter(lines map[int]*line, entries []store.Entry, doubt bool) {
+	now := d.clock.Millis()
+	soon := now + lead.Milliseconds()
+	queue := make([]*task, 0, len(entries))
 	tasks := make([]task, len(entries)) // one allocation for all
 	for i, e := range entries {
 		l := lines[e.Slot]
@@ -275,7 +282,12 @@ func (d *Dispatcher) enter(lines map[int]*line, entries []store.Entry, doubt boo
 			continue
 		}
 		t := &tasks[i]
-		*t = task{line: l, seq: e.Seq, pos: e.Pos, lane: e.Lane, doubt: doubt}
+		*t = task{line: l, seq: e.Seq, pos: e.Pos, at: e.Pos, lane: e.Lane, doubt: doubt}
+		// At the first place behind what was claimed stands what came when its own place was claimed already.
+		if e.Pos == l.before+1 {
+			t.at = min(t.at, now)
+		}
+		t.pressing = t.at <= soon
 		l.tasks = append(l.tasks, t)
 		d.entries++
 		if original := d.stuck[e.Seq]; original != nil { // with the producer from here
@@ -286,6 +298,10 @@ func (d *Dispatcher) enter(lines map[int]*line, entries []store.Entry, doubt boo
 			}
 			continue
 		}
+		queue = append(queue, t)
+	}
+	slices.SortStableFunc(queue, func(a, b *task) int { return cmp.Compare(a.at, b.at) })
+	for _, t := range queue {
 		d.fetching.push(t)
 	}
 	d.fetchKick.now()

@@ -42,6 +42,9 @@ type Config struct {
 	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer stalls of the database
 	// without lateness; a cancel of a claimed task answers too_late. Default 200 ms.
 	LookAhead time.Duration
+	// BurstLookAhead is how far the look-ahead may grow before so many tasks that they could not be staged within it. One that
+	// is not above LookAhead keeps it as it is. Default 3 s.
+	BurstLookAhead time.Duration
 	// Window is the near future that the index holds. Default 2 h.
 	Window time.Duration
 	// StageTasks and StageBytes bound the tasks that are in memory with their bodies. Default 100 000 and 256 MiB.
@@ -62,6 +65,7 @@ type Config struct {
 func (c Config) withDefaults() (Config, error) {
 	def(&c.Results, schemas.TopicResults)
 	def(&c.LookAhead, 200*time.Millisecond)
+	def(&c.BurstLookAhead, 3*time.Second)
 	def(&c.Window, 2*time.Hour)
 	def(&c.StageTasks, 100_000)
 	def(&c.StageBytes, 256<<20)
@@ -112,6 +116,7 @@ type Dispatcher struct {
 	waits map[[2]int64]time.Time // of the owner loop: since when a slot is waited for, by slot and epoch
 
 	mu        sync.Mutex
+	ahead     int64 // the look-ahead for now, ms
 	lines     map[int]*line
 	fetching  fetchQueue
 	unread    []*task // taken from it, but there was no room for their bodies
@@ -152,7 +157,7 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, members election.S
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
 	d := &Dispatcher{
-		cfg: cfg, store: st, clock: st.NewClock(), index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
+		cfg: cfg, ahead: cfg.LookAhead.Milliseconds(), store: st, clock: st.NewClock(), index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
 		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick(),
 		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, untold: map[*task]told{}, fetching: newFetchQueue(),
 	}

@@ -19,17 +19,36 @@ import (
 )
 
 // fetchQueue holds claimed tasks whose bodies are not read yet, by lane. Targets take turns, so that a flood on one delays
-// only itself; within a target, classes share by weight, so that fresh work goes first and nothing starves.
+// only itself; within a target, classes share by weight, so that fresh work goes first and nothing starves; within a class
+// they go by their time, whatever a long look-ahead has brought before.
 type fetchQueue struct {
 	targets map[uint32]*fetchTarget
 	ring    []*fetchTarget // targets with something queued, the next in turn first
 	size    int
+	pressed int // of size, how many press
 }
 
 type fetchTarget struct {
-	classes [store.Classes][]*task
+	classes [store.Classes]fetchClass
 	left    [store.Classes]int // of the weights, in this turn
 	size    int
+}
+
+// fetchClass keeps two lines, each in the order of at.
+type fetchClass struct{ pressing, ahead []*task }
+
+// take removes the first task, of both lines or of those that press; nil: there is none.
+func (c *fetchClass) take(pressing bool) (t *task) {
+	from := &c.pressing
+	if len(c.pressing) == 0 || !pressing && len(c.ahead) > 0 && c.ahead[0].at < c.pressing[0].at {
+		if from = &c.ahead; pressing {
+			return nil
+		}
+	}
+	if len(*from) > 0 {
+		t, *from = (*from)[0], (*from)[1:]
+	}
+	return t
 }
 
 // weights of high, normal, low and retried: how many of each a turn may take.
@@ -47,25 +66,41 @@ func (q *fetchQueue) push(t *task) {
 	} else if ft.size == 0 {
 		q.ring = append(q.ring, ft)
 	}
-	class := min(t.lane.Class(), store.Classes-1)
-	ft.classes[class] = append(ft.classes[class], t)
+	class := &ft.classes[min(t.lane.Class(), store.Classes-1)]
+	if t.pressing {
+		class.pressing = append(class.pressing, t)
+		q.pressed++
+	} else {
+		class.ahead = append(class.ahead, t)
+	}
 	ft.size++
 	q.size++
 }
 
-// take removes at most n tasks, turn by turn. A target that n cuts short gives its place away all the same, and goes on
-// with the rest of its weights when it comes around: under load n is small, and would else be the most urgent class's alone.
-func (q *fetchQueue) take(n int) []*task {
+// take removes at most n tasks, turn by turn; only such as press, if so asked. A target that n cuts short gives its place away
+// all the same, and goes on with the rest of its weights when it comes around: under load n is small, and would else be the
+// most urgent class's alone.
+func (q *fetchQueue) take(n int, pressing bool) []*task {
+	if pressing {
+		n = min(n, q.pressed)
+	}
 	out := make([]*task, 0, min(n, q.size))
 	for len(out) < n && len(q.ring) > 0 {
 		ft := q.ring[0]
 		q.ring = q.ring[1:]
 		for class := range ft.classes {
-			k := min(ft.left[class], len(ft.classes[class]), n-len(out))
-			out = append(out, ft.classes[class][:k]...)
-			ft.classes[class] = ft.classes[class][k:]
-			ft.left[class] -= k
-			ft.size -= k
+			for ft.left[class] > 0 && len(out) < n {
+				t := ft.classes[class].take(pressing)
+				if t == nil {
+					break
+				}
+				out = append(out, t)
+				ft.left[class]--
+				ft.size--
+				if t.pressing {
+					q.pressed--
+				}
+			}
 		}
 		if len(out) < n {
 			ft.left = weights
@@ -106,14 +141,16 @@ func (d *Dispatcher) nextFetch() ([]*task, int) {
 	defer d.mu.Unlock()
 	for {
 		room, bytes := d.cfg.StageTasks-d.staged, d.cfg.StageBytes-d.bytes
-		if room <= 0 || bytes <= 0 || len(d.unread)+d.fetching.size == 0 {
+		// What is read ahead leaves a tenth of the room to what presses.
+		pressing := room <= d.cfg.StageTasks/10 || bytes <= d.cfg.StageBytes/10
+		if room <= 0 || bytes <= 0 || len(d.unread) == 0 && (d.fetching.size == 0 || pressing && d.fetching.pressed == 0) {
 			return nil, 0 // whatever is claimed, or leaves memory, kicks
 		}
 		var batch []*task
 		if n := min(len(d.unread), d.bite, room); n > 0 {
 			batch, d.unread = d.unread[:n:n], d.unread[n:]
 		} else {
-			batch = d.fetching.take(min(room, fetchTasks))
+			batch = d.fetching.take(min(room, fetchTasks), pressing)
 		}
 		if batch = slices.DeleteFunc(batch, func(t *task) bool { return t.line.abandoned }); len(batch) > 0 {
 			return batch, bytes

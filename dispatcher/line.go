@@ -15,6 +15,7 @@ type line struct {
 	slot    int
 	epoch   int64
 	claimed int64
+	before  int64 // claimed before the latest claim
 	done    int64
 
 	tasks []*task // (done, claimed], in the order of pos
@@ -45,11 +46,12 @@ type task struct {
 	line     *line
 	seq      int64
 	pos      int64
-	at       int64 // when to release it, Unix ms
+	at       int64 // when to release it, Unix ms; until its body is read, at the latest then
 	lane     store.Lane
 	status   status
 	answered bool // set aside, and its answer has come since: it is about to end
 	doubt    bool // an earlier owner may have sent it
+	pressing bool // it is due about now, or may be
 
 	*content // nil until its body is read
 }
@@ -113,7 +115,7 @@ func (l *line) closeTo(to int64) (n int) {
 
 // claimTo moves claimed. What has been heard meanwhile of places beyond it stays known.
 func (l *line) claimTo(to int64) {
-	l.claimed = to
+	l.before, l.claimed = l.claimed, to
 	if l.next <= to {
 		l.next = never
 	}

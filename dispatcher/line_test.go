@@ -103,8 +103,8 @@ func TestSendingNamesAttemptsApart(t *testing.T) {
 func TestClaimToKeepsWhatLiesBeyond(t *testing.T) {
 	l := &line{claimed: 100, next: 150, urgent: 300} // settling or a wake may have told of a place while the claim ran
 	l.claimTo(200)
-	require.Equal(t, line{claimed: 200, next: never, urgent: 300}, *l)
+	require.Equal(t, line{claimed: 200, before: 100, next: never, urgent: 300}, *l)
 	l.next = 250
 	l.claimTo(300)
-	require.Equal(t, line{claimed: 300, next: never, urgent: never}, *l)
+	require.Equal(t, line{claimed: 300, before: 200, next: never, urgent: never}, *l)
 }

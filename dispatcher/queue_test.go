@@ -41,7 +41,7 @@ func classes(tasks []*task) (n [store.Classes]int) {
 
 func TestTargetsTakeTurns(t *testing.T) {
 	q := queueOf(queued("flood", store.ClassNormal, 0, 5000), queued("quiet", store.ClassNormal, 10_000, 3), queued("other", store.ClassRetried, 20_000, 40))
-	got := q.take(2*128 + 3 + 40 + 1)
+	got := q.take(2*128+3+40+1, false)
 	var turns []string
 	for _, run := range slices.Collect(chunksByTarget(got)) {
 		turns = append(turns, fmt.Sprintf("%d+%d", run[0].seq, len(run)))
@@ -49,7 +49,7 @@ func TestTargetsTakeTurns(t *testing.T) {
 	// The flood has 128 a turn, the others what they have, up to 16 of the retried ones.
 	require.Equal(t, []string{"0+128", "10000+3", "20000+16", "128+128", "20016+16", "256+9"}, turns)
 	require.Equal(t, 5000+3+40-len(got), q.size)
-	require.Equal(t, int64(20_032), q.take(1)[0].seq, "a turn that was cut short is over")
+	require.Equal(t, int64(20_032), q.take(1, false)[0].seq, "a turn that was cut short is over")
 }
 
 // chunksByTarget yields runs of tasks of one target.
@@ -74,10 +74,10 @@ func TestClassesShareByWeight(t *testing.T) {
 		all = append(all, queued("t", store.Classes-1-class, int(class)*10_000, 3000))
 	}
 	q := queueOf(all...)
-	turn := q.take(256 + 128 + 32 + 16)
+	turn := q.take(256+128+32+16, false)
 	require.Equal(t, [store.Classes]int{256, 128, 32, 16}, classes(turn))
 	require.True(t, slices.IsSortedFunc(turn, func(a, b *task) int { return int(a.lane.Class()) - int(b.lane.Class()) }), "in a turn the most urgent go first")
-	require.Equal(t, [store.Classes]int{2560, 1280, 320, 160}, classes(q.take(4320)))
+	require.Equal(t, [store.Classes]int{2560, 1280, 320, 160}, classes(q.take(4320, false)))
 }
 
 // Under load memory is full, and every read takes the few places that have just become free: the classes share these too.
@@ -90,7 +90,7 @@ func TestNoClassStarvesWhenRoomIsScarce(t *testing.T) {
 		q := queueOf(all...)
 		var got []*task
 		for len(got) < 4*(256+128+32+16) {
-			got = append(got, q.take(room)...)
+			got = append(got, q.take(room, false)...)
 		}
 		require.Equal(t, [store.Classes]int{4 * 256, 4 * 128, 4 * 32, 4 * 16}, classes(got[:4*432]), "with room for %d", room)
 	}
@@ -98,17 +98,17 @@ func TestNoClassStarvesWhenRoomIsScarce(t *testing.T) {
 
 func TestUnknownClassesAreRetriedWork(t *testing.T) {
 	q := queueOf(queued("t", 9, 0, 100), queued("t", store.ClassLow, 1000, 1))
-	got := q.take(17)
+	got := q.take(17, false)
 	require.Equal(t, int64(1000), got[0].seq)
 	require.Len(t, got, 17)
 }
 
 func TestEmptyQueueForgetsItsTargets(t *testing.T) {
 	q := queueOf(queued("a", store.ClassHigh, 0, 2), queued("b", store.ClassHigh, 10, 2))
-	require.Empty(t, q.take(0))
-	require.Len(t, q.take(100), 4)
+	require.Empty(t, q.take(0, false))
+	require.Len(t, q.take(100, false), 4)
 	require.Empty(t, q.targets)
-	require.Empty(t, q.take(100))
+	require.Empty(t, q.take(100, false))
 }
 
 // Whatever comes and goes: nothing is lost or doubled, as much is taken as there is, and each lane keeps its order.
@@ -129,7 +129,7 @@ func TestFetchQueueHolds(t *testing.T) {
 			},
 			"take": func(t *rapid.T) {
 				n := rapid.IntRange(0, 500).Draw(t, "n")
-				got := q.take(n)
+				got := q.take(n, false)
 				require.Len(t, got, min(n, size))
 				for _, task := range got {
 					require.NotEmpty(t, model[task.lane])
@@ -180,4 +180,61 @@ func TestDueHeapIsASortedList(t *testing.T) {
 			"": func(t *rapid.T) { require.Len(t, h, len(model)) },
 		})
 	})
+}
+
+// timed makes tasks of one lane that are to be released at those times.
+func timed(pressing bool, at ...int64) []*task {
+	out := queued("t", store.ClassNormal, 0, len(at))
+	for i, t := range out {
+		t.at, t.pressing = at[i], pressing
+	}
+	return out
+}
+
+func times(tasks []*task) []int64 {
+	out := make([]int64, len(tasks))
+	for i, t := range tasks {
+		out[i] = t.at
+	}
+	return out
+}
+
+// A long look-ahead has brought tasks of the next seconds; then come some that are due now.
+func TestWhatIsDueIsReadFirst(t *testing.T) {
+	q := queueOf(timed(false, 10, 3000, 3001), timed(true, 20, 21))
+	require.Equal(t, []int64{10, 20, 21, 3000, 3001}, times(q.take(10, false)), "by their time, what has waited too long included")
+}
+
+func TestTheLastRoomIsForWhatPresses(t *testing.T) {
+	q := queueOf(timed(false, 10, 3000), timed(true, 20, 21))
+	require.Equal(t, []int64{20, 21}, times(q.take(10, true)))
+	require.Empty(t, q.take(10, true))
+	require.Equal(t, 2, q.size)
+	require.Zero(t, q.pressed)
+	require.Equal(t, []int64{10, 3000}, times(q.take(10, false)))
+}
+
+// With nine tenths of the room taken by what is due later, what is due now still finds a place.
+func TestReadingAheadLeavesRoom(t *testing.T) {
+	d := &Dispatcher{clock: new(store.Store).NewClock(), fetching: newFetchQueue(), cfg: Config{StageTasks: 100, StageBytes: 1 << 20}, fetchKick: newKick()}
+	l := &line{slot: 0}
+	now := nowMillis()
+	var later []store.Entry
+	for i := range 200 {
+		later = append(later, store.Entry{Slot: 0, Pos: now + 3000 + int64(i), Seq: int64(i)})
+	}
+	l.claimTo(now + 5000)
+	d.enter(map[int]*line{0: l}, later, false)
+	d.staged = 89
+	batch, _ := d.nextFetch()
+	require.NotEmpty(t, batch)
+	d.staged = 90
+	batch, _ = d.nextFetch()
+	require.Empty(t, batch)
+
+	l.claimTo(now + 5100)
+	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: now + 5001, Seq: 500}, {Slot: 0, Pos: now + 5002, Seq: 501}}, false)
+	batch, _ = d.nextFetch()
+	require.Len(t, batch, 1, "the one that stands behind what was claimed came late")
+	require.Equal(t, int64(500), batch[0].seq)
 }

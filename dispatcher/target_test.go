@@ -66,7 +66,7 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	d.stuck[9] = original
 	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: 50, Seq: 9}, {Slot: 0, Pos: 51, Seq: 10}}, false)
 	require.Equal(t, 1, d.fetching.size)
-	require.Equal(t, int64(10), d.fetching.take(1)[0].seq)
+	require.Equal(t, int64(10), d.fetching.take(1, false)[0].seq)
 	require.Len(t, d.exits, 1)
 	require.Equal(t, store.StateRetry, d.exits[0].State)
 	require.Equal(t, 2, d.exits[0].Attempt)

@@ -128,7 +128,7 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 	})
 	d := s.cfg.Dispatcher
 	disp, err := dispatcher.New(s.kafka, s.store, s.index, members, sent, dispatcher.Config{
-		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, Window: s.cfg.Window,
+		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: s.cfg.Window,
 		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: s.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, Retention: d.Retention,
 	}, s.reg, s.log)
 	if err != nil {

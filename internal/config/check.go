@@ -185,6 +185,9 @@ func (l *loader) durations(c *Config) {
 	if d := c.Dispatcher.LookAhead; d < 10*time.Millisecond || d > time.Minute {
 		l.bad("dispatcher.look-ahead", d.String(), "is out of range", "write 10ms to 1m")
 	}
+	if d := c.Dispatcher.BurstLookAhead; d < 0 || d > time.Minute {
+		l.bad("dispatcher.burst-look-ahead", d.String(), "is out of range", "write 0s to 1m")
+	}
 }
 
 func (l *loader) oneOf(key, value string, allowed ...string) {

@@ -153,6 +153,9 @@ type Dispatcher struct {
 	MemberID string `key:"member-id"`
 	// LookAhead is how long before its due time a task is taken; from then on a cancel is too late. Default 200ms.
 	LookAhead time.Duration `key:"look-ahead"`
+	// BurstLookAhead is how far the look-ahead may grow before so many tasks that they could not be read within it: 30,000
+	// a second. One that is not above look-ahead keeps it as it is. Default 3s.
+	BurstLookAhead time.Duration `key:"burst-look-ahead"`
 	// StageTasks and StageBytes bound what waits in memory for its instant. Default 100000 and 256MiB.
 	StageTasks int  `key:"stage-tasks"`
 	StageBytes Size `key:"stage-bytes"`
@@ -205,7 +208,7 @@ func Default() Config {
 		Reports:    Topic{schemas.TopicReports},
 		Results:    Topic{schemas.TopicResults},
 		Scanner:    Scanner{Group: "notyet-scanner"},
-		Dispatcher: Dispatcher{LookAhead: 200 * time.Millisecond, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second},
+		Dispatcher: Dispatcher{LookAhead: 200 * time.Millisecond, BurstLookAhead: 3 * time.Second, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second},
 		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour},
 		Migrate:    Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -125,6 +126,31 @@ func (x *Index) Count(ctx context.Context, slot int, from, to int64) (int64, err
 		return 0, fmt.Errorf("counting entries of slot %d: %w", slot, err)
 	}
 	return n, nil
+}
+
+// Counts returns how many entries the slots have in all between each two neighbouring bounds: in (bounds[i], bounds[i+1]].
+func (x *Index) Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error) {
+	out := make([]int64, max(len(bounds)-1, 0))
+	for part := range slices.Chunk(slots, 100) {
+		cmds := make([][]*redis.IntCmd, len(out))
+		_, err := x.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := range out {
+				for _, slot := range part {
+					cmds[i] = append(cmds[i], p.ZCount(ctx, x.dueKey(slot), above(bounds[i]), strconv.FormatInt(bounds[i+1], 10)))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("counting the entries of %d slots: %w", len(slots), err)
+		}
+		for i := range out {
+			for _, cmd := range cmds[i] {
+				out[i] += cmd.Val()
+			}
+		}
+	}
+	return out, nil
 }
 
 // above is the score range that starts just behind pos.

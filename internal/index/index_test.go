@@ -157,6 +157,30 @@ func TestCountAndTrimBounds(t *testing.T) {
 	})
 }
 
+func TestCountsBetweenBounds(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+		ctx := t.Context()
+		var entries []index.Entry
+		slots := make([]int, 130) // more than go into one round trip
+		for i := range slots {
+			slots[i] = i
+			entries = append(entries, index.Entry{Slot: i, Pos: base, Seq: 1}, index.Entry{Slot: i, Pos: base + 5, Seq: 2}, index.Entry{Slot: i, Pos: base + 10, Seq: 3})
+		}
+		require.NoError(t, x.Add(ctx, entries))
+		counts, err := x.Counts(ctx, slots, []int64{base - 1, base, base + 4, base + 100})
+		require.NoError(t, err)
+		require.Equal(t, []int64{130, 0, 260}, counts)
+		counts, err = x.Counts(ctx, slots[:2], []int64{base, base + 5})
+		require.NoError(t, err)
+		require.Equal(t, []int64{2}, counts)
+		for _, bounds := range [][]int64{nil, {base}} {
+			counts, err = x.Counts(ctx, slots, bounds)
+			require.NoError(t, err)
+			require.Empty(t, counts)
+		}
+	})
+}
+
 func TestScoresAreExact(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
 		ctx := t.Context()
