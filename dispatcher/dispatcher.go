@@ -40,7 +40,7 @@ type Config struct {
 	// Results is the topic that events go to. Default notyet.results.
 	Results string
 	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer stalls of the database
-	// without lateness; a cancel of a claimed task answers too_late. Default 200 ms.
+	// without lateness; a cancel of a claimed task answers too_late. Default 400 ms.
 	LookAhead time.Duration
 	// BurstLookAhead is how far the look-ahead may grow before so many tasks that they could not be staged within it. One that
 	// is not above LookAhead keeps it as it is. Default 3 s.
@@ -64,7 +64,7 @@ type Config struct {
 
 func (c Config) withDefaults() (Config, error) {
 	def(&c.Results, schemas.TopicResults)
-	def(&c.LookAhead, 200*time.Millisecond)
+	def(&c.LookAhead, 400*time.Millisecond)
 	def(&c.BurstLookAhead, 3*time.Second)
 	def(&c.Window, 2*time.Hour)
 	def(&c.StageTasks, 100_000)

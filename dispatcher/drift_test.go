@@ -34,11 +34,12 @@ func TestDriftOfContent(t *testing.T) {
 	require.Empty(t, suspects)
 
 	right := index.Entry{Pos: placed[0].Pos, Seq: uint64(placed[0].Seq)}
+	other := index.Entry{Pos: right.Pos, Seq: right.Seq + 1000}
 	require.NoError(t, d.index.Remove(t.Context(), []index.Entry{right}))
-	require.NoError(t, d.index.Add(t.Context(), []index.Entry{{Pos: right.Pos, Seq: right.Seq + 1000}}))
+	require.NoError(t, d.index.Add(t.Context(), []index.Entry{other}))
 	suspects, err = d.drift(t.Context(), suspects)
 	require.NoError(t, err)
-	require.Equal(t, map[int]bool{0: true}, suspects)
+	require.Equal(t, map[index.Entry]bool{right: true, other: true}, suspects)
 	_, err = d.drift(t.Context(), suspects)
 	require.NoError(t, err)
 	require.NoError(t, d.preheat(t.Context()))

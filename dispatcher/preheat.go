@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,7 +20,7 @@ const (
 	driftEvery   = 30 * time.Second
 	// preheatPage bounds one read and one run of additions.
 	preheatPage = 5000
-	// driftPage is up to how many entries of a slot are compared one by one.
+	// driftPage is how many entries of a slot, the nearest, are compared one by one.
 	driftPage = 1000
 	// slack is how far the mark stays behind what scanners add by themselves, so that a task stored while the mark moves
 	// is added by one or the other. It outlasts any transaction.
@@ -32,7 +33,7 @@ func (d *Dispatcher) preheatLoop(ctx context.Context) {
 	tick := time.NewTicker(preheatEvery)
 	defer tick.Stop()
 	lastDrift := time.Now()
-	suspects := map[int]bool{}
+	var suspects map[index.Entry]bool
 	for {
 		select {
 		case <-ctx.Done():
@@ -130,11 +131,10 @@ func (d *Dispatcher) load(ctx context.Context, slot int, from, upTo int64) error
 	return d.index.SetMark(ctx, slot, upTo)
 }
 
-// drift compares the number of entries with the database's, and of slots that hold few the entries too: a replacement of
-// which the index has not heard leaves as many. Updates are always on their way, so only a slot that is off twice in a row is
-// loaded anew.
-func (d *Dispatcher) drift(ctx context.Context, before map[int]bool) (map[int]bool, error) {
-	now := map[int]bool{}
+// drift compares the nearest entries of each slot with the database's, and the number of all, and answers those that only one of
+// the two has. Updates are always on their way, so a slot is loaded anew for what was off the last time too.
+func (d *Dispatcher) drift(ctx context.Context, before map[index.Entry]bool) (map[index.Entry]bool, error) {
+	now := map[index.Entry]bool{}
 	views := d.views()
 	marks, err := d.index.Marks(ctx, slotsOf(views))
 	if err != nil {
@@ -155,39 +155,65 @@ func (d *Dispatcher) drift(ctx context.Context, before map[int]bool) (map[int]bo
 		if err != nil {
 			return now, err
 		}
-		same := have == int64(want[r.Slot])
-		if same && have > 0 && have <= driftPage {
-			if same, err = d.sameEntries(ctx, r); err != nil {
-				return now, err
-			}
-		}
-		if same {
+		if have == 0 && want[r.Slot] == 0 {
 			continue
 		}
-		now[r.Slot] = true
-		if before[r.Slot] {
-			d.metrics.drift.Inc()
-			d.log.Warn("the index has drifted from the database: loading the slot anew", zap.Int("slot", r.Slot), zap.Int64("index", have), zap.Int("database", want[r.Slot]))
-			if err := d.index.Clear(ctx, r.Slot); err != nil {
+		odd := []index.Entry{{Slot: r.Slot}} // stands for the number
+		if off := have - int64(want[r.Slot]); -driftPage <= off && off <= driftPage {
+			if odd, err = d.oddEntries(ctx, r, want[r.Slot]); err != nil {
 				return now, err
 			}
-			delete(now, r.Slot)
+		}
+		if !slices.ContainsFunc(odd, func(e index.Entry) bool { return before[e] }) {
+			for _, e := range odd {
+				now[e] = true
+			}
+			continue
+		}
+		d.metrics.drift.Inc()
+		d.log.Warn("the index has drifted from the database: loading the slot anew", zap.Int("slot", r.Slot), zap.Int64("index", have), zap.Int("database", want[r.Slot]))
+		if err := d.index.Clear(ctx, r.Slot); err != nil {
+			return now, err
 		}
 	}
 	return now, nil
 }
 
-func (d *Dispatcher) sameEntries(ctx context.Context, r store.Range) (bool, error) {
-	rows, err := d.store.Entries(ctx, []store.Range{r})
-	if err != nil {
-		return false, err
+// oddEntries answers which of the nearest entries of a piece, of which the database has about n, only one of the two has.
+func (d *Dispatcher) oddEntries(ctx context.Context, r store.Range, n int) ([]index.Entry, error) {
+	if n > driftPage {
+		to, more, err := d.store.Nth(ctx, r, driftPage)
+		if err != nil {
+			return nil, err
+		}
+		if more {
+			r.To = to
+		}
 	}
-	members, err := d.index.Members(ctx, r.Slot)
-	if err != nil {
-		return false, err
+	var rows []store.Entry
+	if n > 0 {
+		var err error
+		if rows, err = d.store.Entries(ctx, []store.Range{r}); err != nil {
+			return nil, err
+		}
 	}
-	members = slices.DeleteFunc(members, func(e index.Entry) bool { return e.Pos <= r.From || e.Pos > r.To })
-	return slices.EqualFunc(rows, members, func(row store.Entry, e index.Entry) bool { return row.Pos == e.Pos && uint64(row.Seq) == e.Seq }), nil
+	members, err := d.index.Range(ctx, r.Slot, r.From, r.To)
+	if err != nil {
+		return nil, err
+	}
+	only := make(map[index.Entry]bool, len(members))
+	for _, m := range members {
+		only[m] = true
+	}
+	for _, row := range rows {
+		e := index.Entry{Slot: row.Slot, Pos: row.Pos, Seq: uint64(row.Seq)}
+		if only[e] {
+			delete(only, e)
+		} else {
+			only[e] = true
+		}
+	}
+	return slices.Collect(maps.Keys(only)), nil
 }
 
 // updateIndex is best effort: the index is a hint, and what is missed here is mended by preheat.

@@ -29,13 +29,17 @@ type target struct {
 // targetCap is how many records one target may have in flight.
 func (d *Dispatcher) targetCap() int { return max(d.cfg.StageTasks/4, 1) }
 
-// releaseLoop sends each staged task at its instant.
+// releasePause is how long the release of what is due rests at least: what falls due meanwhile goes in one request, which costs
+// a broker about as much as a task does.
+const releasePause = 2 * time.Millisecond
+
+// releaseLoop sends each staged task at its instant, or with those of the 2 ms after it.
 func (d *Dispatcher) releaseLoop(ctx context.Context) {
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	for {
 		d.mu.Lock()
-		timer.Reset(d.due.untilDue(d.clock.Now()))
+		timer.Reset(max(d.due.untilDue(d.clock.Now()), releasePause))
 		d.mu.Unlock()
 		select {
 		case <-ctx.Done():

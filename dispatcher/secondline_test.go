@@ -83,8 +83,8 @@ func TestDriftIsFoundAndMended(t *testing.T) {
 		slices.SortFunc(have, order)
 		return slices.Equal(want, have)
 	}
-	// drift is what the loop does every half minute; two looks at each slot's entries take two rounds each.
-	look := func(suspects map[int]bool) map[int]bool {
+	// drift is what the loop does every half minute.
+	look := func(suspects map[index.Entry]bool) map[index.Entry]bool {
 		suspects, err := d.drift(t.Context(), suspects)
 		require.NoError(t, err)
 		return suspects
@@ -94,6 +94,16 @@ func TestDriftIsFoundAndMended(t *testing.T) {
 	require.Empty(t, look(suspects))
 	require.Zero(t, counted(d.metrics.drift), "nothing is wrong")
 	require.True(t, same())
+
+	// Updates that are on their way: at each look others.
+	for _, p := range places[:4] {
+		require.NoError(t, d.index.Remove(t.Context(), []index.Entry{entry(p)}))
+		suspects = look(suspects)
+		require.Equal(t, map[index.Entry]bool{entry(p): true}, suspects)
+		require.NoError(t, d.index.Add(t.Context(), []index.Entry{entry(p)}))
+	}
+	require.Zero(t, counted(d.metrics.drift))
+	require.Empty(t, look(suspects))
 
 	for i, plant := range []struct {
 		what string
@@ -107,10 +117,17 @@ func TestDriftIsFoundAndMended(t *testing.T) {
 			}
 			return d.index.Add(t.Context(), []index.Entry{phantom})
 		}},
+		{"very many", func() error {
+			many := make([]index.Entry, 2*driftPage)
+			for i := range many {
+				many[i] = index.Entry{Slot: phantom.Slot, Pos: phantom.Pos + int64(i), Seq: phantom.Seq + uint64(i)}
+			}
+			return d.index.Add(t.Context(), many)
+		}},
 	} {
 		require.NoError(t, plant.do(), plant.what)
 		require.False(t, same(), plant.what)
-		var suspects map[int]bool
+		var suspects map[index.Entry]bool
 		for range 3 {
 			require.Equal(t, i, counted(d.metrics.drift), plant.what)
 			if suspects = look(suspects); counted(d.metrics.drift) > i {

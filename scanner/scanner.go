@@ -164,7 +164,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 // A poll that brought few records is followed by a pause: a trickle would else be a fetch and a transaction a record, each of
 // which costs as much as fifty rows. After a rest, a record is taken at once.
 const (
-	pollPause = 10 * time.Millisecond
+	pollPause = 25 * time.Millisecond
 	pollFew   = 1000
 )
 

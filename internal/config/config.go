@@ -151,7 +151,7 @@ type Scanner struct {
 type Dispatcher struct {
 	// MemberID names this process among the dispatchers. Default host, process id and a random part.
 	MemberID string `key:"member-id"`
-	// LookAhead is how long before its due time a task is taken; from then on a cancel is too late. Default 200ms.
+	// LookAhead is how long before its due time a task is taken; from then on a cancel is too late. Default 400ms.
 	LookAhead time.Duration `key:"look-ahead"`
 	// BurstLookAhead is how far the look-ahead may grow before so many tasks that they could not be read within it: 30,000
 	// a second. One that is not above look-ahead keeps it as it is. Default 3s.
@@ -208,7 +208,7 @@ func Default() Config {
 		Reports:    Topic{schemas.TopicReports},
 		Results:    Topic{schemas.TopicResults},
 		Scanner:    Scanner{Group: "notyet-scanner"},
-		Dispatcher: Dispatcher{LookAhead: 200 * time.Millisecond, BurstLookAhead: 3 * time.Second, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second},
+		Dispatcher: Dispatcher{LookAhead: 400 * time.Millisecond, BurstLookAhead: 3 * time.Second, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second},
 		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour},
 		Migrate:    Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},

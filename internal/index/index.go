@@ -128,6 +128,23 @@ func (x *Index) Count(ctx context.Context, slot int, from, to int64) (int64, err
 	return n, nil
 }
 
+// Range returns the entries that the slot has in (from, to], in no order.
+func (x *Index) Range(ctx context.Context, slot int, from, to int64) ([]Entry, error) {
+	found, err := x.rdb.ZRangeByScoreWithScores(ctx, x.dueKey(slot), &redis.ZRangeBy{Min: above(from), Max: strconv.FormatInt(to, 10)}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("reading entries of slot %d: %w", slot, err)
+	}
+	out := make([]Entry, len(found))
+	for i, z := range found {
+		seq, err := strconv.ParseUint(z.Member.(string), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("reading entries of slot %d: %w", slot, err)
+		}
+		out[i] = Entry{Slot: slot, Pos: int64(z.Score), Seq: seq}
+	}
+	return out, nil
+}
+
 // Counts returns how many entries the slots have in all between each two neighbouring bounds: in (bounds[i], bounds[i+1]].
 func (x *Index) Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error) {
 	out := make([]int64, max(len(bounds)-1, 0))

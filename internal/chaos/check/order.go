@@ -9,9 +9,9 @@ import (
 )
 
 // ahead is how long before its due time a task has to be stored for its place in the order to be certain, in ms: when it is
-// stored, tasks due after it may have been taken already, which happens a look-ahead (200 ms) before they are due; it goes to
+// stored, tasks due after it may have been taken already, which happens a look-ahead before they are due; it goes to
 // the first free place then.
-const ahead = 500
+const ahead = 1000
 
 // line is what one key of one target gets.
 type line struct {
