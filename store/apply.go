@@ -42,9 +42,9 @@ type Applied struct {
 // where the batch begins, so (a part of) it is stored already; read the source again. An error in between says nothing
 // about what happened, and the same batch may be applied again: the offsets let it happen once.
 //
-// The order inside is what keeps a task from slipping between a writer and the owner of its slot: rows first, then a
-// shared lock on the slots they belong to, which holds every claimed where it is, then whatever depends on claimed, then
-// the commit. An owner that moves claimed waits for the lock and reads afterwards.
+// The order inside is what keeps a task from slipping between a writer and the owner of its slot: known rows and most new ones
+// first, then a shared lock on the slots they belong to, which holds every claimed where it is, then whatever depends on
+// claimed, then the commit. An owner that moves claimed waits for the lock and reads afterwards.
 func (s *Store) Apply(ctx context.Context, b Batch, now int64) (Applied, error) {
 	out, err := s.apply(ctx, b, now, false)
 	if err != nil {
@@ -89,6 +89,7 @@ type work struct {
 	slotCount int
 	slots     map[int]Slot
 	fresh     []*Task // no task of their identity was known
+	late      []*Task // of the same sort, but their due time is about to be claimed, or was
 	applied   Applied
 	events    map[int]*openBox // for each source
 	full      []*openBox
@@ -120,7 +121,7 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err := w.lockSlots(ctx, list); err != nil {
 		return err
 	}
-	if err := w.placeLate(ctx); err != nil {
+	if err := w.placeFresh(ctx); err != nil {
 		return err
 	}
 	if err := w.hold(ctx, list); err != nil {
@@ -238,13 +239,19 @@ func (w *work) splitFresh(list *[]*identity) {
 			continue
 		}
 		w.decideAll(id)
-		if id.now != nil {
-			id.now.Pos = max(id.now.Due, w.store.hint.claimed(id.now.Slot)+1)
-			w.fresh = append(w.fresh, id.now)
+		if t := id.now; t != nil && t.Due > w.store.hint.claimed(t.Slot)+nearby {
+			t.Pos = t.Due
+			w.fresh = append(w.fresh, t)
+		} else if t != nil {
+			w.late = append(w.late, t)
 		}
 	}
 	*list = rest
 }
+
+// nearby is how far beyond claimed, ms, a due time may be claimed while a batch is stored. Such tasks are stored under the lock,
+// because storing them before it and moving them then is twice the work; the others keep the lock short.
+const nearby = 1000
 
 func onlySchedules(changes []Change) bool {
 	for _, c := range changes {
@@ -354,7 +361,7 @@ func (w *work) changeBoxes() {
 // because a request that waited for it may schedule it anywhere.
 func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 	set := slotSet{}
-	for _, t := range w.fresh {
+	for _, t := range slices.Concat(w.fresh, w.late) {
 		set.add(t.Slot)
 	}
 	for slot := 0; slot < w.slotCount && len(list) > 0; slot++ {
@@ -368,9 +375,9 @@ func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 	return nil
 }
 
-// placeLate moves the fresh tasks that their slot's owner has already passed to the first place that is still free. They
-// are released by due, so they are not late for it.
-func (w *work) placeLate(ctx context.Context) error {
+// placeFresh stores the late tasks, those that their slot's owner has passed at the first place that is still free, and moves
+// the others of which that has become true. They are released by due, so they are not late for it.
+func (w *work) placeFresh(ctx context.Context) error {
 	moves := map[int][]any{}
 	for _, t := range w.fresh {
 		if claimed := w.slots[t.Slot].Claimed; t.Pos <= claimed {
@@ -388,7 +395,11 @@ func (w *work) placeLate(ctx context.Context) error {
 			return fmt.Errorf("placing late tasks: %w", err)
 		}
 	}
-	return nil
+	for _, t := range w.late {
+		t.Pos = max(t.Due, w.slots[t.Slot].Claimed+1)
+		w.applied.Added = append(w.applied.Added, t.place())
+	}
+	return w.insertTasks(ctx, w.late)
 }
 
 // moved says whether a task is ended where it stands, with nothing changed but its place and state: a cancel, a report. Those
@@ -469,8 +480,8 @@ func (w *work) finish(ctx context.Context) error {
 	return nil
 }
 
-// claimedHint remembers the last seen claimed of each slot, so that most tasks get their place right at the insert. It
-// may be behind: the place is judged again under the lock.
+// claimedHint remembers the last seen claimed of each slot, so that most tasks are stored once, and most of them before the
+// lock. It may be behind: the place is judged again under the lock.
 type claimedHint struct{ v [4096]atomic.Int64 }
 
 func (h *claimedHint) claimed(slot int) int64 { return h.v[slot].Load() }
