@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,14 +50,14 @@ var crashes = []crash{
 	{point: faultpoint.DispatcherAcquired, in: "dispatcher", dies: "kill@1", lives: []string{"error@1x2", "stall:500ms@3"}},
 	{point: faultpoint.DispatcherDrained, in: "dispatcher", dies: "kill@1", lives: []string{"error@1", "stall:500ms@2"}, stop: true},
 	{point: faultpoint.DispatcherWindow, in: "dispatcher", dies: "kill@3", lives: []string{"error@2", "stall:500ms@3"}},
-	{point: faultpoint.DispatcherClaimed, in: "dispatcher", dies: "kill@4", lives: []string{"error@3x2", "stall:500ms@6"}},
-	{point: faultpoint.DispatcherLogged, in: "dispatcher", dies: "kill@4", lives: []string{"error@3x2", "stall:500ms@6"}},
+	{point: faultpoint.DispatcherClaimed, in: "dispatcher", dies: "kill@3", lives: []string{"error@2x2", "stall:500ms@5"}},
+	{point: faultpoint.DispatcherLogged, in: "dispatcher", dies: "kill@3", lives: []string{"error@2x2", "stall:500ms@5"}},
 	{point: faultpoint.DispatcherTrusted, in: "dispatcher", dies: "kill@8", lives: []string{"error@6x2", "stall:500ms@10"}},
 	{point: faultpoint.DispatcherSent, in: "dispatcher", dies: "kill@8", lives: []string{"error@6x2", "stall:500ms@10"}, copies: 2},
-	{point: faultpoint.DispatcherAcknowledged, in: "dispatcher", dies: "kill@4", lives: []string{"error@3x2", "stall:500ms@6"}},
-	{point: faultpoint.DispatcherNoted, in: "dispatcher", dies: "kill@5", lives: []string{"error@3x2", "stall:500ms@6"}},
-	{point: faultpoint.DispatcherSettled, in: "dispatcher", dies: "kill@5", lives: []string{"error@3x3", "stall:500ms@8"}},
-	{point: faultpoint.DispatcherMarked, in: "dispatcher", dies: "kill@5", lives: []string{"error@3", "stall:400ms@4"}},
+	{point: faultpoint.DispatcherAcknowledged, in: "dispatcher", dies: "kill@3", lives: []string{"error@2x2", "stall:500ms@5"}},
+	{point: faultpoint.DispatcherNoted, in: "dispatcher", dies: "kill@3", lives: []string{"error@2x2", "stall:500ms@5"}},
+	{point: faultpoint.DispatcherSettled, in: "dispatcher", dies: "kill@3", lives: []string{"error@2x3", "stall:500ms@6"}},
+	{point: faultpoint.DispatcherMarked, in: "dispatcher", dies: "kill@3", lives: []string{"error@2", "stall:400ms@3"}},
 	{point: faultpoint.DispatcherUnreported, in: "dispatcher", dies: "kill@2", lives: []string{"stall:500ms@2"}},
 	{point: faultpoint.StoreReplaying, in: "replay", dies: "kill@1", lives: []string{"error@1", "stall:300ms@2"}},
 	{point: faultpoint.DeadletterReplayed, in: "replay", dies: "kill@1", lives: []string{"error@1", "stall:300ms@2"}},
@@ -68,7 +69,7 @@ var crashes = []crash{
 func TestCrashPoints(t *testing.T) {
 	binary := buildFaulty(t)
 	// Most of the time of each goes by with waiting for sessions to end.
-	room := make(chan struct{}, 10)
+	room := make(chan struct{}, 8)
 	var all sync.WaitGroup
 	defer all.Wait()
 	for _, kind := range []string{"real", "embedded"} {
@@ -106,22 +107,23 @@ func (c crash) happen(w *world, dies bool, release func()) {
 	begin := time.Now().Add(3 * time.Second)
 	k.plan(begin.UnixMilli())
 	published := k.perform()
-	var died int64
 	switch {
 	case c.in == "replay":
-		died = k.replay(c, faults, armed)
+		k.replay(c, faults, armed)
 	case c.stop:
 		<-time.After(time.Until(begin.Add(1500 * time.Millisecond)))
 		if dies {
 			armed.signal(syscall.SIGTERM)
-			died = armed.died()
+			armed.died()
+			k.noteClosed()
 		} else {
 			armed.stop()
 		}
 		armed.struck(c.point, faults)
 		w.serve(c.in, "", nil)
 	case dies:
-		died = armed.died()
+		armed.died()
+		k.noteClosed()
 		armed.struck(c.point, faults)
 		w.serve(c.in, "", nil)
 	default:
@@ -130,7 +132,7 @@ func (c crash) happen(w *world, dies bool, release func()) {
 	<-published
 	k.settle()
 	release() // only the index is waited for from here
-	c.judgeCopies(w, k.judge(), died)
+	c.judgeCopies(k, k.judge())
 	if w.real {
 		drift := "nobody looked"
 		for deadline := time.Now().Add(100 * time.Second); drift != "" && time.Now().Before(deadline); <-time.After(200 * time.Millisecond) {
@@ -155,23 +157,24 @@ func (c crash) start(w *world, faults []string) (armed *proc) {
 	return armed
 }
 
-// judgeCopies: a death leaves what was in flight in doubt, a fault that is lived through only what it is allowed to.
-func (c crash) judgeCopies(w *world, extra []seen, died int64) {
+// judgeCopies: a death leaves in doubt what was not closed then, a fault that is lived through only what it is allowed to.
+func (c crash) judgeCopies(k *work, extra []seen) {
 	switch {
-	case died == 0:
-		require.LessOrEqual(w.t, len(extra), c.copies, "copies without a cause: %v", extra)
-	case w.real && c.in != "dispatcher":
-		require.Empty(w.t, extra, "the dispatcher did not die")
+	case k.closed == nil:
+		require.LessOrEqual(k.t, len(extra), c.copies, "copies without a cause: %v", extra)
+	case k.real && c.in != "dispatcher":
+		require.Empty(k.t, extra, "the dispatcher did not die")
 	default:
 		for _, s := range extra {
-			require.True(w.t, s.at > died-3000 && s.at < died+1000, "not in flight at %d, and copied: %v", died, s)
+			v := k.closed[s.ID]
+			require.Negative(k.t, cmp.Or(cmp.Compare(v.Replay, s.Replay), cmp.Compare(v.Attempt, s.Attempt)), "closed with %d attempts when it died, and copied: %v", v.Attempt, s)
 		}
 	}
 }
 
 // replay puts back into the line what failed for good, again until it is done, while faults happen to who does it: the
 // command itself, or the dev that it asks.
-func (k *work) replay(c crash, faults []string, dev *proc) (died int64) {
+func (k *work) replay(c crash, faults []string, dev *proc) {
 	type letter struct{ ID int64 }
 	var letters []letter
 	args := []string{"deadletter", "list", "--reason", "permanent failure", "--json"}
@@ -190,25 +193,24 @@ func (k *work) replay(c crash, faults []string, dev *proc) (died int64) {
 			err := <-dev.done
 			dev.done <- nil
 			require.Equal(k.t, !strings.HasPrefix(f, "stall") || c.point == faultpoint.DeadletterReplayed, err != nil, "%s: %v", f, err)
-			died = time.Now().UnixMilli()
+			if f == c.dies {
+				k.noteClosed()
+			}
 		} else {
 			_, _ = k.command(args...)
 			if f == c.dies {
-				died = dev.died()
+				dev.died()
+				k.noteClosed()
 				k.serve("dev", "", nil)
 			}
 		}
 		dev.struck(c.point, []string{f})
-	}
-	if faults[0] != c.dies {
-		died = 0
 	}
 	require.Eventually(k.t, func() bool {
 		_, _ = k.command(args...)
 		out, err := k.command("deadletter", "list", "--reason", "permanent failure", "--json")
 		return err == nil && strings.TrimSpace(string(out)) == "[]"
 	}, time.Minute, 100*time.Millisecond)
-	return died
 }
 
 // command runs the program as a person does, and answers what it printed.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -32,6 +33,7 @@ type work struct {
 	read     map[string]map[int32]int64 // by topic and partition: how far
 	unknown  map[string]bool            // ids of requests that were not acknowledged, or came twice: they may or may not have happened
 	problems []string
+	closed   map[string]store.View // by id: as the database had it when a process had died; nil: none has
 }
 
 // wish is what is to become of an id.
@@ -72,12 +74,28 @@ func (k *work) schedule(id, value string, due int64, headers ...string) *kgo.Rec
 		k.wishes[id] = &wish{dues: map[string]int64{}}
 	}
 	k.wishes[id].dues[value] = due
-	topic := k.target
-	if strings.HasPrefix(id, "missing-") {
-		topic = k.missing
-	}
-	r := request(k.intake, topic, append([]string{schemas.HeaderID, id, schemas.HeaderAt, strconv.FormatInt(due, 10), "app", id}, headers...)...)
+	r := request(k.intake, k.topicOf(id), append([]string{schemas.HeaderID, id, schemas.HeaderAt, strconv.FormatInt(due, 10), "app", id}, headers...)...)
 	return keyed(r, id, value)
+}
+
+// noteClosed notes what is closed now that a process has died: nobody may send that again.
+func (k *work) noteClosed() {
+	k.closed = map[string]store.View{}
+	st := k.database()
+	for id := range k.wishes {
+		v, err := st.Get(k.t.Context(), k.topicOf(id), id)
+		if !errors.Is(err, store.ErrNotFound) {
+			require.NoError(k.t, err)
+			k.closed[id] = v
+		}
+	}
+}
+
+func (k *work) topicOf(id string) string {
+	if strings.HasPrefix(id, "missing-") {
+		return k.missing
+	}
+	return k.target
 }
 
 func (k *work) ends(id string, letters int, states ...string) {
@@ -262,7 +280,7 @@ func (k *work) settle() {
 	k.t.Helper()
 	st := k.database()
 	var open []string
-	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); {
 		if open = k.open(st); len(open) == 0 {
 			open = k.unread()
 		}
@@ -284,11 +302,7 @@ func (k *work) open(st *store.Store) []string {
 	for id, w := range k.wishes {
 		state, want := "rejected", []schemas.State{schemas.StateRejected}
 		if id != "bad" {
-			topic := k.target
-			if strings.HasPrefix(id, "missing-") {
-				topic = k.missing
-			}
-			v, err := st.Get(k.t.Context(), topic, id)
+			v, err := st.Get(k.t.Context(), k.topicOf(id), id)
 			if state = v.State; err != nil {
 				state = err.Error()
 			}

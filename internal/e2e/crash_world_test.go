@@ -137,7 +137,7 @@ func (p *proc) said(what string) {
 	require.Eventually(p.t, func() bool {
 		text, err := os.ReadFile(p.log)
 		return err == nil && strings.Contains(string(text), what)
-	}, time.Minute, 20*time.Millisecond, "%s did not say %q", p.name, what)
+	}, 2*time.Minute, 20*time.Millisecond, "%s did not say %q", p.name, what)
 }
 
 // struck waits until every fault has happened.
@@ -149,17 +149,16 @@ func (p *proc) struck(point string, faults []string) {
 	}
 }
 
-// died waits until the process has killed itself, and answers when that was.
-func (p *proc) died() int64 {
+// died waits until the process has killed itself.
+func (p *proc) died() {
 	p.t.Helper()
 	select {
 	case err := <-p.done:
 		p.done <- nil
 		require.ErrorContains(p.t, err, "killed")
-	case <-time.After(time.Minute):
+	case <-time.After(2 * time.Minute):
 		require.Fail(p.t, "it did not die", p.name)
 	}
-	return time.Now().UnixMilli()
 }
 
 func (p *proc) signal(s syscall.Signal) { require.NoError(p.t, p.cmd.Process.Signal(s)) }
