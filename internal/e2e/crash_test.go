@@ -38,26 +38,27 @@ type crash struct {
 	copies int
 }
 
-// crashes has every place. The passings are chosen so that it is in the middle of the work.
+// crashes has every place. The passings are chosen so that work is going on, and so early that a machine which is so slow that all
+// of it is done at once passes them too.
 var crashes = []crash{
 	{point: faultpoint.ScannerReport, in: "scanner", dies: "kill@1", lives: []string{"stall:500ms@1"}},
-	{point: faultpoint.ScannerPolled, in: "scanner", dies: "kill@4", lives: []string{"error@3x2", "stall:500ms@5"}},
-	{point: faultpoint.StoreReplacing, in: "scanner", dies: "kill@3", lives: []string{"error@2x2", "stall:300ms@4x3"}},
+	{point: faultpoint.ScannerPolled, in: "scanner", dies: "kill@2", lives: []string{"error@2x2", "stall:500ms@4"}},
+	{point: faultpoint.StoreReplacing, in: "scanner", dies: "kill@1", lives: []string{"error@1x2", "stall:300ms@3"}},
 	{point: faultpoint.StoreBuried, in: "dispatcher", dies: "kill@1", lives: []string{"error@1", "stall:300ms@2"}},
-	{point: faultpoint.ScannerStored, in: "scanner", dies: "kill@4", lives: []string{"error@3", "stall:500ms@5"}},
-	{point: faultpoint.ScannerRemoving, in: "scanner", dies: "kill@2", lives: []string{"error@2", "stall:500ms@3"}},
+	{point: faultpoint.ScannerStored, in: "scanner", dies: "kill@2", lives: []string{"error@2", "stall:500ms@3"}},
+	{point: faultpoint.ScannerRemoving, in: "scanner", dies: "kill@1", lives: []string{"error@1", "stall:500ms@2"}},
 	{point: faultpoint.ScannerIndexed, in: "scanner", dies: "kill@2", lives: []string{"error@1", "stall:500ms@2"}},
 	{point: faultpoint.DispatcherAcquired, in: "dispatcher", dies: "kill@1", lives: []string{"error@1x2", "stall:500ms@3"}},
 	{point: faultpoint.DispatcherDrained, in: "dispatcher", dies: "kill@1", lives: []string{"error@1", "stall:500ms@2"}, stop: true},
 	{point: faultpoint.DispatcherWindow, in: "dispatcher", dies: "kill@3", lives: []string{"error@2", "stall:500ms@3"}},
-	{point: faultpoint.DispatcherClaimed, in: "dispatcher", dies: "kill@3", lives: []string{"error@2x2", "stall:500ms@5"}},
-	{point: faultpoint.DispatcherLogged, in: "dispatcher", dies: "kill@3", lives: []string{"error@2x2", "stall:500ms@5"}},
+	{point: faultpoint.DispatcherClaimed, in: "dispatcher", dies: "kill@2", lives: []string{"error@1x2", "stall:500ms@3"}},
+	{point: faultpoint.DispatcherLogged, in: "dispatcher", dies: "kill@2", lives: []string{"error@1x2", "stall:500ms@3"}},
 	{point: faultpoint.DispatcherTrusted, in: "dispatcher", dies: "kill@8", lives: []string{"error@6x2", "stall:500ms@10"}},
 	{point: faultpoint.DispatcherSent, in: "dispatcher", dies: "kill@8", lives: []string{"error@6x2", "stall:500ms@10"}, copies: 2},
-	{point: faultpoint.DispatcherAcknowledged, in: "dispatcher", dies: "kill@3", lives: []string{"error@2x2", "stall:500ms@5"}},
-	{point: faultpoint.DispatcherNoted, in: "dispatcher", dies: "kill@3", lives: []string{"error@2x2", "stall:500ms@5"}},
-	{point: faultpoint.DispatcherSettled, in: "dispatcher", dies: "kill@3", lives: []string{"error@2x3", "stall:500ms@6"}},
-	{point: faultpoint.DispatcherMarked, in: "dispatcher", dies: "kill@3", lives: []string{"error@2", "stall:400ms@3"}},
+	{point: faultpoint.DispatcherAcknowledged, in: "dispatcher", dies: "kill@2", lives: []string{"error@1x2", "stall:500ms@3"}},
+	{point: faultpoint.DispatcherNoted, in: "dispatcher", dies: "kill@2", lives: []string{"error@1x2", "stall:500ms@3"}},
+	{point: faultpoint.DispatcherSettled, in: "dispatcher", dies: "kill@2", lives: []string{"error@1x3", "stall:500ms@4"}},
+	{point: faultpoint.DispatcherMarked, in: "dispatcher", dies: "kill@2", lives: []string{"error@1", "stall:400ms@2"}},
 	{point: faultpoint.DispatcherUnreported, in: "dispatcher", dies: "kill@2", lives: []string{"stall:500ms@2"}},
 	{point: faultpoint.StoreReplaying, in: "replay", dies: "kill@1", lives: []string{"error@1", "stall:300ms@2"}},
 	{point: faultpoint.DeadletterReplayed, in: "replay", dies: "kill@1", lives: []string{"error@1", "stall:300ms@2"}},
