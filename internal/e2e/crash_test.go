@@ -116,10 +116,10 @@ func (c crash) happen(w *world, dies bool, release func()) {
 		if dies {
 			armed.signal(syscall.SIGTERM)
 			armed.died()
-			k.noteClosed()
 		} else {
 			armed.stop()
 		}
+		k.noteClosed() // a target that is slow to answer may leave more than the drain waits for
 		armed.struck(c.point, faults)
 		w.serve(c.in, "", nil)
 	case dies:
