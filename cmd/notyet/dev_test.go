@@ -156,7 +156,7 @@ func TestScheduleWaitsForTheEnd(t *testing.T) {
 
 func TestScheduleGivesUpWaiting(t *testing.T) {
 	d := startDev(t)
-	r := d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "1h", "--value", "x", "--wait", "--timeout", "100ms")
+	r := d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "1h", "--value", "x", "--wait", "--timeout", "5s")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.stdout, "scheduled a for orders")
 	require.Contains(t, r.stderr, "(--timeout): a is in notyet.intake/")
@@ -168,7 +168,7 @@ func TestScheduleGivesUpWaiting(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 	var task api.Task
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &task))
-	r = d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "2h", "--value", "x", "--if-exists", "keep", "--events", "all", "--wait", "--timeout", "3s")
+	r = d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "2h", "--value", "x", "--if-exists", "keep", "--events", "all", "--wait", "--timeout", "10s")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.stdout, "unless one of this id is pending and keeps its own time")
 	require.Contains(t, r.stderr, "due "+stamp(task.Due)+"; last heard: ", "that of the task that was kept")
