@@ -43,7 +43,7 @@ func newFake(t *testing.T, opts ...kgo.Opt) fake {
 // requests reads n requests as the scanner would.
 func (f fake) requests(t *testing.T, n int) []schemas.Request {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out []schemas.Request
 	for len(out) < n {

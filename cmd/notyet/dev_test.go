@@ -32,7 +32,7 @@ func client(t *testing.T, broker string, opts ...kgo.Opt) *kgo.Client {
 // first waits for a topic's first record.
 func first(t *testing.T, broker, topic string) *kgo.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	c := client(t, broker, kgo.ConsumeTopics(topic), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
 	for {
@@ -104,7 +104,7 @@ func TestScheduleGetCancelFire(t *testing.T) {
 	require.Eventually(t, func() bool { // acknowledged is not yet stored
 		r = d.cmd(t, "get", "-t", "orders", "--id", "a/1", "--json")
 		return r.code == exitDone
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &task))
 	require.Equal(t, "pending", task.State)
 	require.Equal(t, p.Due, task.Due)
@@ -165,7 +165,7 @@ func TestScheduleGivesUpWaiting(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r = d.cmd(t, "get", "-t", "orders", "--id", "a", "--json")
 		return r.code == exitDone
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	var task api.Task
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &task))
 	r = d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "2h", "--value", "x", "--if-exists", "keep", "--events", "all", "--wait", "--timeout", "10s")
@@ -267,7 +267,7 @@ func process(t *testing.T, args ...string) (*exec.Cmd, *stream) {
 func ready(t *testing.T, out *stream) *dev {
 	t.Helper()
 	d := &dev{out: out}
-	require.Eventually(t, d.greeted, 20*time.Second, time.Millisecond, "%s", out)
+	require.Eventually(t, d.greeted, time.Minute, time.Millisecond, "%s", out)
 	return d
 }
 

@@ -32,7 +32,7 @@ type result struct {
 // notyet runs a command line in this process, with nothing in the environment but what is given.
 func notyet(t *testing.T, environ []string, stdin string, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out, errs bytes.Buffer
 	a := &app{ctx: ctx, stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, environ: append([]string{"HOME=/"}, environ...), program: "notyet"}
@@ -82,7 +82,7 @@ func startDev(t *testing.T, args ...string) *dev {
 	stop := sync.OnceValue(func() int { cancel(); return <-ended })
 	t.Cleanup(func() { require.Equal(t, exitDone, stop(), "dev's log: %s", d.errs) })
 	d.stop = stop
-	require.Eventually(t, func() bool { return d.greeted() || len(ended) > 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.greeted() || len(ended) > 0 }, time.Minute, time.Millisecond)
 	require.True(t, d.greeted(), "dev ended: %s", d.errs)
 	return d
 }

@@ -122,7 +122,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 				require.Eventually(t, func() bool {
 					v, err := s.store.Get(t.Context(), target, id)
 					return err == nil && (v.State != "claimed")
-				}, 20*time.Second, 10*time.Millisecond, id)
+				}, 2*time.Minute, 10*time.Millisecond, id)
 			}
 		}
 		known("replaced", "cancelled", "again")
@@ -147,11 +147,11 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 			require.Eventually(t, func() bool {
 				v, err := s.store.Get(t.Context(), target, id)
 				return err == nil && v.State == "pending"
-			}, 20*time.Second, 10*time.Millisecond, id)
+			}, 2*time.Minute, 10*time.Millisecond, id)
 		}
 		require.Eventually(t, func() bool {
 			return s.state(target, "again") == "succeeded" && s.state(target, "reports-19") == "succeeded"
-		}, 20*time.Second, 10*time.Millisecond)
+		}, 2*time.Minute, 10*time.Millisecond)
 		sc.shutdown(t)
 		d.shutdown(t)
 		was := s.seen(target, time.Second)
@@ -237,7 +237,7 @@ func TestReconcileAfterAKill(t *testing.T) {
 	_, problem := run("--dry-run")
 	require.Contains(t, problem, "at work", "the sessions of the killed are still there")
 	var plan deadletter.Reconciled
-	require.Eventually(t, func() bool { plan, problem = run("--dry-run"); return problem == "" }, 30*time.Second, 200*time.Millisecond)
+	require.Eventually(t, func() bool { plan, problem = run("--dry-run"); return problem == "" }, 2*time.Minute, 200*time.Millisecond)
 	require.Positive(t, plan.Unsent+plan.UnreadProven)
 
 	half := exec.Command(c.binary, args...)

@@ -132,7 +132,7 @@ func TestStopWaitsForRequestsUnderWay(t *testing.T) {
 	}()
 	<-began
 	cancel()
-	require.Eventually(t, func() bool { return s.stopping.Load() }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.stopping.Load() }, time.Minute, time.Millisecond)
 	close(finish)
 	require.Equal(t, "whole", <-got)
 	require.NoError(t, <-ended)
