@@ -227,7 +227,7 @@ func TestMarks(t *testing.T) {
 	})
 }
 
-func TestNothingToDo(t *testing.T) {
+func TestEmptyCallsChangeNothing(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
 		ctx := t.Context()
 		require.NoError(t, x.Add(ctx, nil))
