@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -90,7 +91,10 @@ func newStackOf(t *testing.T, real bool, partitions int32) *stack {
 	}
 	s.client, err = kafka.NewProducer(s.kafka, s.log)
 	require.NoError(t, err)
-	t.Cleanup(s.client.Close)
+	t.Cleanup(func() {
+		s.deleteTopics()
+		s.client.Close()
+	})
 	s.topics(partitions, s.intake, s.reports, s.results)
 	ctx := t.Context()
 	s.store, err = store.Open(ctx, store.Config{DSN: s.dsn}, s.log)
@@ -149,6 +153,27 @@ func (s *stack) topics(partitions int32, names ...string) {
 	}
 	_, err := kafka.EnsureTopics(s.t.Context(), s.client, specs)
 	require.NoError(s.t, err)
+}
+
+// deleteTopics deletes every topic with the stack's name: a broker that keeps those of many runs starts slowly.
+func (s *stack) deleteTopics() {
+	if !s.real {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	admin := kadm.NewClient(s.client)
+	found, err := admin.ListTopics(ctx)
+	require.NoError(s.t, err)
+	var ours []string
+	for _, topic := range found.Names() {
+		if strings.HasPrefix(topic, s.name) {
+			ours = append(ours, topic)
+		}
+	}
+	deleted, err := admin.DeleteTopics(ctx, ours...)
+	require.NoError(s.t, err)
+	require.NoError(s.t, deleted.Error())
 }
 
 func (s *stack) newIndex() *index.Index {
