@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // fake is a Kafka with one business topic of one partition, and a consumer's client.
 type fake struct {
@@ -123,10 +123,13 @@ func (f *fake) reports(n int) map[string]schemas.Report {
 	return out
 }
 
-// committed is the group's offset in the one partition; -1: none.
+// committed is the group's offset in the one partition; -1: none, or the consumer has not joined yet.
 func (f *fake) committed() int64 {
 	f.t.Helper()
 	offsets, err := kadm.NewClient(f.reader).FetchOffsets(f.t.Context(), "billing")
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return -1
+	}
 	require.NoError(f.t, err)
 	o, ok := offsets.Lookup("orders", 0)
 	if !ok {

@@ -31,7 +31,7 @@ func ExampleRetrier() {
 		log.Fatal(err)
 	}
 	defer client.CloseAllowingRebalance()
-	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	if err := client.ProduceSync(ctx, &kgo.Record{Topic: "payments", Key: []byte("account-7"), Value: []byte("12.50")}).FirstErr(); err != nil {
 		log.Fatal(err)

@@ -34,7 +34,7 @@ func Example() {
 	// What notyet delivers: the business's record, and the delivery's headers behind its own.
 	delivered := &kgo.Record{Topic: "reminders", Key: []byte("customer-12"), Value: []byte(`{"order":4711}`)}
 	delivered.Headers = schemas.AppendDelivery(nil, schemas.Delivery{ID: "order-4711", Due: 1790000000000, Attempt: 1, Key: "AAEC"})
-	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	if err := client.ProduceSync(ctx, delivered).FirstErr(); err != nil {
 		log.Fatal(err)

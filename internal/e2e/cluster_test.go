@@ -120,8 +120,8 @@ func (p *proc) stop() {
 		if err != nil && !strings.Contains(err.Error(), "killed") {
 			p.t.Errorf("%s ended with %v", p.name, err)
 		}
-	case <-time.After(40 * time.Second):
-		p.t.Errorf("%s did not stop within 40 s", p.name)
+	case <-time.After(2 * time.Minute):
+		p.t.Errorf("%s did not stop within two minutes", p.name)
 		_ = p.cmd.Process.Kill()
 	}
 }

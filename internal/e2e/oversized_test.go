@@ -34,7 +34,7 @@ func TestOversizedTaskTakesNobodyAlong(t *testing.T) {
 		}
 		s.publish(keyed(request(s.intake, target, schemas.HeaderAt, at, schemas.HeaderID, "large"), "k", random.String()))
 		seen := map[int]bool{}
-		s.read(s.reader([]string{target}), 30*time.Second, func(r *kgo.Record) bool {
+		s.read(s.reader([]string{target}), 2*time.Minute, func(r *kgo.Record) bool {
 			seen[len(r.Value)] = true
 			return len(seen) == 10
 		})

@@ -45,7 +45,7 @@ func TestDeliversEachOnceAndNotEarly(t *testing.T) {
 		}
 		require.NoError(t, s.client.Flush(t.Context()))
 		got := map[string]int{}
-		s.read(s.reader([]string{target}), 30*time.Second, func(r *kgo.Record) bool {
+		s.read(s.reader([]string{target}), 2*time.Minute, func(r *kgo.Record) bool {
 			w := wants[string(r.Key)]
 			require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), w.due, "early")
 			require.Equal(t, w.value, string(r.Value))

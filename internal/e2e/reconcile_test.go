@@ -106,7 +106,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 		run("before-", soon())
 		s.await(target, each)
 		// In the backup, but not yet sent: sent after it.
-		comes := inMillis(3 * time.Second)
+		comes := inMillis(10 * time.Second)
 		run("stored-", comes)
 		run("reports-", comes, schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "1s", schemas.HeaderMaxAttempts, "2", schemas.HeaderBackoff, "fixed:1h")
 		run("waits-", later)
@@ -131,7 +131,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 		// After the backup.
 		run("after-", soon())
 		run("late-", later)
-		s.publish(task("replaced", "new", schemas.HeaderAt, soon()), task("cancelled", "x", schemas.HeaderOp, "cancel"), task("kept", "first", schemas.HeaderAt, inMillis(3*time.Second)),
+		s.publish(task("replaced", "new", schemas.HeaderAt, soon()), task("cancelled", "x", schemas.HeaderOp, "cancel"), task("kept", "first", schemas.HeaderAt, inMillis(6*time.Second)),
 			task("kept", "double", schemas.HeaderAt, soon(), schemas.HeaderIfExists, "keep"), task("merged", `{"n":1}`, schemas.HeaderAt, soon(), schemas.HeaderIfExists, "merge", schemas.HeaderMerge, "sum"))
 		s.await(target, 4*each+4) // before, stored, reports, after, replaced, kept, merged, again
 		for i := range each {
@@ -247,7 +247,7 @@ func TestReconcileAfterAKill(t *testing.T) {
 	_ = half.Wait()
 
 	var done deadletter.Reconciled
-	require.Eventually(t, func() bool { done, problem = run(); return problem == "" }, time.Minute, 200*time.Millisecond, problem)
+	require.Eventually(t, func() bool { done, problem = run(); return problem == "" }, 2*time.Minute, 200*time.Millisecond, problem)
 	t.Logf("plan %+v\ndone %+v", plan, done)
 	require.Zero(t, done.Left)
 

@@ -29,7 +29,7 @@ func inMillis(d time.Duration) string { return strconv.FormatInt(time.Now().Add(
 // answers collects events until every wanted state of an id was seen.
 func (s *stack) answers(wants map[string]schemas.State) map[string]schemas.Event {
 	got := map[string]schemas.Event{}
-	s.read(s.reader([]string{s.results}), 30*time.Second, func(r *kgo.Record) bool {
+	s.read(s.reader([]string{s.results}), 2*time.Minute, func(r *kgo.Record) bool {
 		e, err := schemas.DecodeEvent(r)
 		require.NoError(s.t, err)
 		if wants[e.ID] == e.State {
@@ -63,7 +63,7 @@ func TestCancelReplaceFireAndReject(t *testing.T) {
 			keyed(request(s.intake, target, id, "fired", op, "fire"), "c", ""),
 		)
 		var values []string
-		s.read(s.reader([]string{target}), 30*time.Second, func(r *kgo.Record) bool {
+		s.read(s.reader([]string{target}), 2*time.Minute, func(r *kgo.Record) bool {
 			values = append(values, string(r.Value))
 			return len(values) == 2
 		})
@@ -95,7 +95,7 @@ func TestReportsAndRetries(t *testing.T) {
 			s.publish(schemas.EncodeReport(s.reports, schemas.Report{Topic: target, ID: "job", Attempt: attempt, Status: status, RetryAfter: -1}))
 		}
 		attempts := []string{}
-		s.read(s.reader([]string{target}), 30*time.Second, func(r *kgo.Record) bool {
+		s.read(s.reader([]string{target}), 2*time.Minute, func(r *kgo.Record) bool {
 			attempts = append(attempts, header(r, schemas.HeaderAttempt))
 			switch len(attempts) {
 			case 1: // no report
@@ -135,7 +135,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		}
 		s.publish(first...)
 		reader, known := s.reader(fine), 0
-		s.read(reader, 30*time.Second, func(*kgo.Record) bool { known++; return known == topics })
+		s.read(reader, 2*time.Minute, func(*kgo.Record) bool { known++; return known == topics })
 
 		begin := time.Now().Add(time.Second)
 		var requests []*kgo.Record
@@ -149,7 +149,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		s.publish(requests...)
 		late, last := hdrhistogram.New(1, 60_000, 3), int64(0)
 		n := 0
-		s.read(reader, 30*time.Second, func(r *kgo.Record) bool {
+		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool {
 			due, err := strconv.ParseInt(header(r, schemas.HeaderDue), 10, 64)
 			require.NoError(t, err)
 			require.NoError(t, late.RecordValue(r.Timestamp.UnixMilli()-due))
@@ -179,7 +179,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, report, 10)
 		n = 0
-		s.read(s.reader([]string{missing}), 30*time.Second, func(r *kgo.Record) bool {
+		s.read(s.reader([]string{missing}), 2*time.Minute, func(r *kgo.Record) bool {
 			require.Equal(t, "1", header(r, schemas.HeaderReplay))
 			n++
 			return n == 10
@@ -204,7 +204,7 @@ func TestNothingIsLostAcrossAStop(t *testing.T) {
 		s.scanner()
 		s.dispatcher("two")
 		values := map[string]int{}
-		s.read(s.reader([]string{target}), 30*time.Second, func(r *kgo.Record) bool {
+		s.read(s.reader([]string{target}), 2*time.Minute, func(r *kgo.Record) bool {
 			values[string(r.Value)]++
 			return len(values) == 2
 		})

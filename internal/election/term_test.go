@@ -201,7 +201,7 @@ func TestRunEndsWithoutAnEnsemble(t *testing.T) {
 	require.NoError(t, z.Run(ctx))
 	ended := time.Now()
 	deadline, _ := ctx.Deadline()
-	require.Less(t, ended.Sub(deadline), 10*time.Second, "the client takes up to a second or two to end")
+	require.Less(t, ended.Sub(deadline), time.Minute, "the client takes up to a second or two to end")
 	require.False(t, z.Trusted())
 	require.Zero(t, z.Current())
 	require.NotEmpty(t, z.MemberID())

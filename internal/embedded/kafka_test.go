@@ -16,7 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/embedded"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func start(t *testing.T, cfg embedded.Config) *embedded.Kafka {
 	t.Helper()

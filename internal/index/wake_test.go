@@ -13,7 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // wakeUntil publishes until something arrives: a subscription is not complete
 // when Wakes returns, and what is published before is lost by design.

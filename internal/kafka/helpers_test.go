@@ -14,7 +14,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func startKafka(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, kafka.Config) {
 	t.Helper()

@@ -154,7 +154,7 @@ func TestKafkaClientsComeThroughTheProxy(t *testing.T) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(p.Addr()), kgo.DefaultProduceTopic("topic"), kgo.ConsumerGroup("group"), kgo.ConsumeTopics("topic"))
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	require.NoError(t, client.ProduceSync(ctx, kgo.StringRecord("hello")).FirstErr())
 	require.Len(t, client.PollFetches(ctx).Records(), 1)
