@@ -292,7 +292,7 @@ func (d *Dispatcher) enter(lines map[int]*line, entries []store.Entry, doubt boo
 		d.entries++
 		if original := d.stuck[e.Seq]; original != nil { // with the producer from here
 			if original.answered {
-				t.status = left // its end is on the way to the database
+				t.status = leaving
 			} else {
 				d.setAside(t, original)
 			}

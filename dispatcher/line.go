@@ -37,6 +37,7 @@ const (
 	staged                // waits for its instant, or for its target
 	sending               // with the producer
 	telling               // delivered, its final event with the producer
+	leaving               // its exit is on the way to the database
 	settled               // delivered, its final event told
 	left                  // out of the line, by an exit
 )

@@ -29,6 +29,7 @@ func TestClosable(t *testing.T) {
 		"exits are not counted":                  {[]task{at(120, left), at(150, settled), at(160, left)}, 200, 1},
 		"the head holds up all behind it":        {[]task{at(120, sending), at(150, settled)}, 119, 0},
 		"up to before the first that is open":    {[]task{at(120, settled), at(130, left), at(140, staged), at(150, settled)}, 139, 1},
+		"an exit on its way is waited for":       {[]task{at(120, settled), at(130, leaving), at(150, settled)}, 129, 1},
 		"an entered one is open":                 {[]task{at(120, settled), at(140, entered)}, 139, 1},
 		"ties close together":                    {[]task{at(120, settled), at(130, settled), at(130, sending), at(130, settled)}, 129, 1},
 		"ties that are settled close":            {[]task{at(130, settled), at(130, left), at(130, settled), at(131, staged)}, 130, 2},

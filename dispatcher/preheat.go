@@ -132,7 +132,8 @@ func (d *Dispatcher) load(ctx context.Context, slot int, from, upTo int64) error
 }
 
 // drift compares the nearest entries of each slot with the database's, and the number of all, and answers those that only one of
-// the two has. Updates are always on their way, so a slot is loaded anew for what was off the last time too.
+// the two has. Updates are always on their way, so only what was off the last time too is mended. An entry too many, which a
+// late update has put back, costs a look and is taken out; for one that is missing the slot is loaded anew.
 func (d *Dispatcher) drift(ctx context.Context, before map[index.Entry]bool) (map[index.Entry]bool, error) {
 	now := map[index.Entry]bool{}
 	views := d.views()
@@ -150,6 +151,7 @@ func (d *Dispatcher) drift(ctx context.Context, before map[index.Entry]bool) (ma
 	if err != nil {
 		return now, err
 	}
+	fresh := func(e index.Entry) bool { now[e] = true; return !before[e] }
 	for _, r := range ranges {
 		have, err := d.index.Count(ctx, r.Slot, r.From, r.To)
 		if err != nil {
@@ -158,16 +160,17 @@ func (d *Dispatcher) drift(ctx context.Context, before map[index.Entry]bool) (ma
 		if have == 0 && want[r.Slot] == 0 {
 			continue
 		}
-		odd := []index.Entry{{Slot: r.Slot}} // stands for the number
+		missing, extra := []index.Entry{{Slot: r.Slot}}, []index.Entry(nil) // stands for the number
 		if off := have - int64(want[r.Slot]); -driftPage <= off && off <= driftPage {
-			if odd, err = d.oddEntries(ctx, r, want[r.Slot]); err != nil {
+			if missing, extra, err = d.compare(ctx, r, want[r.Slot]); err != nil {
 				return now, err
 			}
 		}
-		if !slices.ContainsFunc(odd, func(e index.Entry) bool { return before[e] }) {
-			for _, e := range odd {
-				now[e] = true
-			}
+		missing, extra = slices.DeleteFunc(missing, fresh), slices.DeleteFunc(extra, fresh)
+		if err := d.index.Remove(ctx, extra); err != nil {
+			return now, err
+		}
+		if len(missing) == 0 {
 			continue
 		}
 		d.metrics.drift.Inc()
@@ -179,12 +182,13 @@ func (d *Dispatcher) drift(ctx context.Context, before map[index.Entry]bool) (ma
 	return now, nil
 }
 
-// oddEntries answers which of the nearest entries of a piece, of which the database has about n, only one of the two has.
-func (d *Dispatcher) oddEntries(ctx context.Context, r store.Range, n int) ([]index.Entry, error) {
+// compare answers which of the nearest entries of a piece, of which the database has about n, only the database has, and which
+// only the index.
+func (d *Dispatcher) compare(ctx context.Context, r store.Range, n int) (missing, extra []index.Entry, err error) {
 	if n > driftPage {
 		to, more, err := d.store.Nth(ctx, r, driftPage)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if more {
 			r.To = to
@@ -192,14 +196,13 @@ func (d *Dispatcher) oddEntries(ctx context.Context, r store.Range, n int) ([]in
 	}
 	var rows []store.Entry
 	if n > 0 {
-		var err error
 		if rows, err = d.store.Entries(ctx, []store.Range{r}); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	members, err := d.index.Range(ctx, r.Slot, r.From, r.To)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	only := make(map[index.Entry]bool, len(members))
 	for _, m := range members {
@@ -207,13 +210,12 @@ func (d *Dispatcher) oddEntries(ctx context.Context, r store.Range, n int) ([]in
 	}
 	for _, row := range rows {
 		e := index.Entry{Slot: row.Slot, Pos: row.Pos, Seq: uint64(row.Seq)}
-		if only[e] {
-			delete(only, e)
-		} else {
-			only[e] = true
+		if !only[e] {
+			missing = append(missing, e)
 		}
+		delete(only, e)
 	}
-	return slices.Collect(maps.Keys(only)), nil
+	return missing, slices.Collect(maps.Keys(only)), nil
 }
 
 // updateIndex is best effort: the index is a hint, and what is missed here is mended by preheat.

@@ -216,7 +216,7 @@ func (d *Dispatcher) leave(t *task, e exit) {
 	if t.status == staged || t.status == sending {
 		d.unstage(t)
 	}
-	t.status = left
+	t.status = leaving
 	d.exits = append(d.exits, e)
 	d.settleKick.now()
 }

@@ -111,7 +111,7 @@ func (d *Dispatcher) note(ctx context.Context) {
 // conclude decides what follows from an outcome; true means that the delivery is to be told before it counts. mu is held.
 func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 	t := o.task
-	if t.status == left {
+	if t.status == leaving || t.status == left {
 		d.answeredLate(o)
 		return false
 	}
@@ -229,17 +229,30 @@ func (d *Dispatcher) checkUntold() {
 	}
 }
 
-// settle closes what can be closed, in one transaction for all slots.
+// settle takes tasks out of their lines, and then closes what can be closed, in one transaction each for all slots: the first
+// shares its locks with the writers of tasks, and only the second, which is short, keeps them out.
 func (d *Dispatcher) settle(ctx context.Context) {
 	d.mu.Lock()
 	exits := d.exits
 	d.exits = nil
 	d.mu.Unlock()
+	nothing := func() ([]store.Done, []*line) { return nil, nil }
+	if len(exits) > 0 && !d.settleThese(ctx, exits, nothing) {
+		d.mu.Lock()
+		d.exits = append(exits, d.exits...)
+		d.mu.Unlock()
+		return
+	}
+	d.settleThese(ctx, nil, d.closable)
+}
+
+// settleThese answers whether all is durable: not when ctx ended before.
+func (d *Dispatcher) settleThese(ctx context.Context, exits []exit, closable func() ([]store.Done, []*line)) bool {
 	for failures := 0; ctx.Err() == nil; {
 		exits = d.ours(exits)
-		done, lines := d.closable()
+		done, lines := closable()
 		if len(exits)+len(done) == 0 {
-			return
+			return true
 		}
 		began := time.Now()
 		rows, events := exitRows(exits)
@@ -260,11 +273,9 @@ func (d *Dispatcher) settle(ctx context.Context) {
 		d.metrics.settleTime.Observe(time.Since(began).Seconds())
 		d.closed(exits, done, lines, result)
 		d.afterSettle(ctx, done, result)
-		return
+		return true
 	}
-	d.mu.Lock()
-	d.exits = append(exits, d.exits...)
-	d.mu.Unlock()
+	return false
 }
 
 func (d *Dispatcher) settleOnce(ctx context.Context, done []store.Done, exits []store.Exit, events []schemas.Event) (store.Settled, error) {
@@ -290,6 +301,7 @@ func (d *Dispatcher) ours(exits []exit) []exit {
 		}
 		if i, ok := at[e.Seq]; ok {
 			if e.State > out[i].State { // ended wins over set aside
+				e.task = out[i].task // the one in the line
 				out[i] = e
 			}
 			continue
@@ -349,8 +361,10 @@ func (d *Dispatcher) closed(exits []exit, done []store.Done, lines []*line, resu
 		}
 	}
 	for _, e := range exits {
+		e.task.status = left
 		if t := d.stuck[e.Seq]; t != nil && t.answered {
 			delete(d.stuck, e.Seq)
+			d.leftAgain(e)
 		}
 	}
 	for _, m := range result.Moved {
@@ -361,6 +375,17 @@ func (d *Dispatcher) closed(exits []exit, done []store.Done, lines []*line, resu
 	d.claimKick.now()
 	if d.stopping.Load() {
 		d.ownKick.now()
+	}
+}
+
+// leftAgain marks what was claimed anew of a task whose late answer has ended it. mu is held.
+func (d *Dispatcher) leftAgain(e exit) {
+	if l := d.lines[e.Slot]; l != nil {
+		for _, t := range l.open() {
+			if t.seq == e.Seq && t.status == leaving {
+				t.status = left
+			}
+		}
 	}
 }
 

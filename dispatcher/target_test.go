@@ -77,7 +77,7 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: 90, Seq: 9}}, false)
 	require.Zero(t, d.fetching.size)
 	require.Empty(t, d.exits)
-	require.Equal(t, left, l.tasks[len(l.tasks)-1].status)
+	require.Equal(t, leaving, l.tasks[len(l.tasks)-1].status)
 }
 
 // The results topic does not answer: what has been delivered is neither sent again nor holds up its line, and is told later.

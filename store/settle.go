@@ -59,7 +59,7 @@ type Settled struct {
 }
 
 // Settle makes outcomes durable in one transaction: the tasks that leave their place, the events that tell of it, and the
-// done offsets of their slots. It may be repeated after an error whose outcome is unknown.
+// done offsets of their slots. Only the last keep the writers of tasks waiting. It may be repeated after an error whose outcome is unknown.
 func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []schemas.Event, now int64) (Settled, error) {
 	var out Settled
 	err := s.transact(ctx, func(tx *sql.Tx) error {
@@ -77,7 +77,11 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 			set.add(e.Slot)
 			epochs[e.Slot] = e.Epoch
 		}
-		slots, err := s.lockSlots(ctx, tx, set, lockExclusive)
+		clause := lockShared // nobody may move claimed meanwhile
+		if len(done) > 0 {
+			clause = lockExclusive
+		}
+		slots, err := s.lockSlots(ctx, tx, set, clause)
 		if err != nil {
 			return err
 		}
@@ -131,7 +135,7 @@ const maxCases = 100
 func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]Task, slots map[int]Slot, now int64) ([]Place, error) {
 	var moved []Place
 	var dead []*DeadLetter
-	leaving := make([]Exit, 0, len(exits))
+	leaving := map[departure][]Exit{}
 	for _, e := range exits {
 		row, claimed := rows[e.Seq], slots[e.Slot].Claimed
 		if !e.due(row, slots[e.Slot]) {
@@ -152,38 +156,40 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows m
 		if e.Dead != nil {
 			dead = append(dead, e.Dead)
 		}
-		leaving = append(leaving, e)
+		alike := departure{e.inLine(), e.State, e.Lane, e.Attempt}
+		leaving[alike] = append(leaving[alike], e)
 	}
-	for part := range slices.Chunk(leaving, maxCases) {
-		var set strings.Builder
-		var a []any
-		column := func(name string, value func(Exit) any) {
-			if set.Len() > 0 {
-				set.WriteString(", ")
+	for alike, exits := range leaving {
+		for part := range slices.Chunk(exits, maxCases) {
+			if err := alike.write(ctx, tx, part); err != nil {
+				return nil, fmt.Errorf("moving %d tasks out of their place: %w", len(part), err)
 			}
-			set.WriteString(name + " = CASE seq")
-			for _, e := range part {
-				set.WriteString(" WHEN ? THEN ?")
-				a = append(a, e.Seq, value(e))
-			}
-			set.WriteString(" END")
-		}
-		column("slot", func(e Exit) any {
-			if e.inLine() {
-				return e.Slot
-			}
-			return outOfLine
-		})
-		column("pos", func(e Exit) any { return e.Pos })
-		column("state", func(e Exit) any { return int(e.State) })
-		column("lane", func(e Exit) any { return int64(e.Lane) })
-		column("attempt", func(e Exit) any { return e.Attempt })
-		_, err := tx.ExecContext(ctx, "UPDATE tasks SET "+set.String()+" WHERE seq IN ("+marks(len(part))+")", append(a, seqsOf(part)...)...)
-		if err != nil {
-			return nil, fmt.Errorf("moving %d tasks out of their place: %w", len(part), err)
 		}
 	}
 	return moved, s.insertDead(ctx, tx, dead)
+}
+
+// departure is what exits have in common that are written together; their places differ.
+type departure struct {
+	inLine  bool
+	state   State
+	lane    Lane
+	attempt int
+}
+
+func (d departure) write(ctx context.Context, tx *sql.Tx, exits []Exit) error {
+	a := []any{int(d.state), int64(d.lane), d.attempt}
+	for _, e := range exits {
+		a = append(a, e.Seq, e.Pos)
+	}
+	slot := ""
+	if !d.inLine {
+		slot = ", slot = ?"
+		a = append(a, outOfLine)
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, lane = ?, attempt = ?, pos = CASE seq"+strings.Repeat(" WHEN ? THEN ?", len(exits))+" END"+slot+
+		" WHERE seq IN ("+marks(len(exits))+")", append(a, seqsOf(exits)...)...)
+	return err
 }
 
 // moveDone moves done where the database counts as many tasks in the range as were settled: a task that was overlooked
