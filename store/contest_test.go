@@ -25,6 +25,12 @@ func (v *violations) add(format string, args ...any) {
 	v.list = append(v.list, fmt.Sprintf(format, args...))
 }
 
+func (v *violations) any() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.list) > 0
+}
+
 func (v *violations) fail(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

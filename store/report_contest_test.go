@@ -12,7 +12,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-func TestReportsBesideTheirTimeouts(t *testing.T) { holds(t, reportsAndTimeouts) }
+func TestReportsBesideTheirTimeouts(t *testing.T)     { holds(t, reportsAndTimeouts) }
+func TestLeavingBehindTheClaimIsNoticed(t *testing.T) { notices(t, noSharedLock, reportsAndTimeouts) }
 
 // delivery is what a consumer sees.
 type delivery struct {
@@ -42,7 +43,7 @@ func reportsAndTimeouts(s *fixture) *violations {
 		wg.Go(func() { o.report(newWriter(s, n+1, v), stop) })
 	}
 	wg.Go(func() { o.resolve(stop) })
-	for deadline := time.Now().Add(2 * time.Minute); !o.ended(tasks); o.step() {
+	for deadline := time.Now().Add(2 * time.Minute); !o.ended(tasks) && !v.any(); o.step() {
 		if time.Now().After(deadline) {
 			v.add("some task has not ended: %d rows wait, %d tasks are in a line", s.count("waiting"), s.inLine())
 			break
@@ -54,9 +55,13 @@ func reportsAndTimeouts(s *fixture) *violations {
 	return v
 }
 
-// reportOwner delivers what falls due and gives its consumers a few milliseconds to report.
+// reportOwner delivers what falls due and gives its consumers a few milliseconds to report. While the outcomes of one claim are
+// stored, it claims the next.
 type reportOwner struct {
 	*mover
+	closed     int64 // up to here all is settled; the exits are of what lies between it and from
+	exits      []Exit
+	events     []schemas.Event
 	deliveries chan delivery
 	open       atomic.Int64 // deliveries that a consumer has not yet done with
 	mu         sync.Mutex
@@ -68,20 +73,12 @@ func (o *reportOwner) step() {
 	if now <= o.from {
 		return
 	}
-	if err := o.store.Claim(o.s.ctx, o.slots, o.epoch, now); err != nil {
-		o.v.fail(err)
-		return
-	}
-	var ranges []Range
-	for _, slot := range o.slots {
-		ranges = append(ranges, Range{slot, o.from, now})
-	}
-	entries, err := o.store.Entries(o.s.ctx, ranges)
-	if err != nil {
-		o.v.fail(err)
-	}
-	var exits []Exit
-	var events []schemas.Event
+	var wg sync.WaitGroup
+	wg.Go(o.leave)
+	entries := o.claim(now)
+	wg.Wait()
+	o.close()
+	o.closed, o.from, o.exits, o.events = o.from, now, nil, nil
 	for _, e := range entries {
 		tasks, _, err := o.store.Tasks(o.s.ctx, []int64{e.Seq}, 1<<20)
 		if err != nil || len(tasks) != 1 {
@@ -89,22 +86,47 @@ func (o *reportOwner) step() {
 			continue
 		}
 		exit, event := o.outcome(tasks[0], now)
-		exits = append(exits, exit)
-		events = append(events, event...)
+		o.exits = append(o.exits, exit)
+		o.events = append(o.events, event...)
 	}
+}
+
+func (o *reportOwner) claim(to int64) []Entry {
+	if err := o.store.Claim(o.s.ctx, o.slots, o.epoch, to); err != nil {
+		o.v.fail(err)
+	}
+	var ranges []Range
+	for _, slot := range o.slots {
+		ranges = append(ranges, Range{slot, o.from, to})
+	}
+	entries, err := o.store.Entries(o.s.ctx, ranges)
+	if err != nil {
+		o.v.fail(err)
+	}
+	return entries
+}
+
+func (o *reportOwner) leave() {
+	settled, err := o.store.Settle(o.s.ctx, nil, o.exits, o.events, o.from)
+	if err != nil {
+		o.v.fail(err)
+	}
+	o.told(settled.Tell.Events)
+}
+
+// close finds that nothing is left where all has gone.
+func (o *reportOwner) close() {
 	var done []Done
 	for _, slot := range o.slots {
-		done = append(done, Done{Slot: slot, Epoch: o.epoch, From: o.from, To: now})
+		done = append(done, Done{Slot: slot, Epoch: o.epoch, From: o.closed, To: o.from})
 	}
-	settled, err := o.store.Settle(o.s.ctx, done, exits, events, now)
+	settled, err := o.store.Settle(o.s.ctx, done, nil, nil, o.from)
 	switch {
 	case err != nil:
 		o.v.fail(err)
 	case len(settled.Mismatch) > 0:
 		o.v.add("a claimed range has changed in slots %v", settled.Mismatch)
 	}
-	o.told(settled.Tell.Events)
-	o.from = now
 }
 
 // outcome delivers a task, or ends the wait for its report.
