@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/notyet/notyet/internal/api"
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/schemas"
 )
 

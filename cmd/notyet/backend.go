@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
-	"github.com/notyet/notyet/internal/api"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/notyet/notyet/internal/bench"
+	"github.com/notyet/notyet/bench"
 	"github.com/notyet/notyet/internal/config"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/notyet/notyet/internal/bench"
+	"github.com/notyet/notyet/bench"
 )
 
 // twofold is the load of measurements that compare an installation with itself.

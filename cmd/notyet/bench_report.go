@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/notyet/notyet/internal/bench"
+	"github.com/notyet/notyet/bench"
 )
 
 type benchReportCmd struct {

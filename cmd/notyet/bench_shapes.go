@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/notyet/notyet/internal/bench"
+	"github.com/notyet/notyet/bench"
 )
 
 type benchIngestCmd struct {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/internal/bench"
+	"github.com/notyet/notyet/bench"
 )
 
 func measured(t *testing.T, r result) bench.Result {

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/api"
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"

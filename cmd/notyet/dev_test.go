@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
-	"github.com/notyet/notyet/internal/api"
 )
 
 func client(t *testing.T, broker string, opts ...kgo.Opt) *kgo.Client {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/notyet/notyet/internal/api"
+	"github.com/notyet/notyet/api"
 )
 
 type getCmd struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
-	"github.com/notyet/notyet/internal/api"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/schemas"
 )

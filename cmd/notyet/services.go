@@ -9,9 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/dispatcher"
-	"github.com/notyet/notyet/internal/api"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"

@@ -1,0 +1,60 @@
+package arch
+
+// module is the path that our own imports begin with.
+const module = "github.com/notyet/notyet/"
+
+// anything, as the only entry of a row, lets a package import every other of ours.
+const anything = "*"
+
+// arrows is the whole arrow table: for each part of the tree, which other parts its code may import. A part covers the
+// packages below it, and those may import one another. A package that no row covers is a violation: a new part begins here.
+var arrows = map[string][]string{
+	"schemas": {},
+
+	// Stages: the flow from intake to delivery. They meet in schemas and in the store's rows, never in one another.
+	"producer":   {"schemas"},
+	"consumer":   {"schemas"},
+	"store":      {"schemas", "internal/slots", "internal/faultpoint"},
+	"scanner":    {"schemas", "store", "internal/index", "internal/kafka", "internal/faultpoint"},
+	"dispatcher": {"schemas", "store", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/faultpoint"},
+	"deadletter": {"schemas", "store", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
+
+	// Substrate: each part stands alone.
+	"internal/slots":    {"schemas"},
+	"internal/index":    {"schemas"},
+	"internal/sendlog":  {"schemas"},
+	"internal/election": {"schemas"},
+	"internal/config":   {"schemas"},
+	"internal/ops":      {"schemas"},
+	"internal/kafka":    {"schemas"},
+	"internal/embedded": {"internal/kafka"},
+	"test/arch":         {},
+
+	"internal/faultpoint": {}, // named by whoever has a place to die at
+
+	"api":      {"schemas", "store", "deadletter"},
+	"bench":    {"schemas", "internal/kafka"},
+	"test/e2e": {anything}, // tests of the assembled pipeline
+	// Fault runs look at what the program leaves behind, and never run it in their own process.
+	"test/chaos": {"schemas", "internal/index", "internal/sendlog", "internal/kafka"},
+	"cmd":        {anything},
+	"examples":   {"schemas", "producer", "consumer"}, // what people copy
+}
+
+// stages may not meet in a test either: what needs two of them is a test of the assembled program, in cmd. Substrate
+// may: a stage's test runs on the embedded one.
+var stages = []string{"producer", "consumer", "store", "scanner", "dispatcher", "deadletter"}
+
+// homes names, for each client library, the only part whose code and tests import it, so that its traps are handled
+// once. A library is every package whose path begins with the key.
+var homes = map[string]string{
+	"gorm.io/":                       "store",
+	"github.com/glebarez/sqlite":     "store",
+	"github.com/redis/go-redis/":     "internal/index",
+	"github.com/go-zookeeper/zk":     "internal/election",
+	"github.com/cockroachdb/pebble/": "internal/sendlog",
+	"github.com/alecthomas/kong":     "cmd",
+}
+
+// fakes stand in for servers: code imports them only in the embedded part, tests anywhere.
+var fakes = []string{"github.com/twmb/franz-go/pkg/kfake", "github.com/alicebob/miniredis/"}

@@ -1,0 +1,120 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// judgeAttempts is I8, for a task that waits for reports: each attempt is followed by another one, in its time, until a
+// report ends it or the attempts are used up; then it is dead, once.
+func (c *checker) judgeAttempts(l *life) {
+	if len(l.ops) != 1 || l.ops[0].AckTimeout == 0 || len(l.deliveries) == 0 {
+		return
+	}
+	o := l.ops[0]
+	first := l.firstCopies()
+	last := first[len(first)-1]
+	for i, d := range first {
+		if d.Attempt != i+1 {
+			c.about(l, "I8", "attempt %d follows attempt %d", d.Attempt, i)
+			return
+		}
+	}
+	if last.Attempt > o.MaxAttempts {
+		c.about(l, "I8", "attempt %d, and %d are allowed", last.Attempt, o.MaxAttempts)
+	}
+	for i := 1; i < len(first); i++ {
+		c.judgeRedelivery(l, o, first[i-1], first[i])
+	}
+	c.judgeEnd(l, o, last)
+}
+
+// firstCopies are the first copies of each attempt, by attempt.
+func (l *life) firstCopies() []*history.Delivery {
+	var out []*history.Delivery
+	for _, d := range l.deliveries {
+		if !slices.ContainsFunc(out, func(b *history.Delivery) bool { return b.Attempt == d.Attempt }) {
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, func(a, b *history.Delivery) int { return a.Attempt - b.Attempt })
+	return out
+}
+
+// judgeRedelivery: not before its time, soon after it, and only if nothing has ended the task.
+func (c *checker) judgeRedelivery(l *life, o *history.Op, before, d *history.Delivery) {
+	const onItsWay = 2000 // a report that is stored as the next attempt is on its way comes too late to stop it
+	from := before.At + o.AckTimeout + o.Backoff
+	for _, r := range l.reports {
+		if r.Attempt != before.Attempt || r.Status != "retry" {
+			continue
+		}
+		wait := o.Backoff
+		if r.RetryAfter >= 0 {
+			wait = r.RetryAfter
+		}
+		from = min(from, r.At+wait)
+	}
+	if d.At < from {
+		c.about(l, "I8", "attempt %d at %d, before %d", d.Attempt, d.At, from)
+	}
+	if c.disturbed(before.At, d.At) {
+		return // reports and time-outs may have overtaken one another
+	}
+	r := l.report(before.Attempt, before.At, before.At+o.AckTimeout)
+	switch {
+	case r == nil || r.Status == "retry":
+		if d.At > from+c.bounds.Window {
+			c.about(l, "I8", "attempt %d at %d, %d ms behind its time", d.Attempt, d.At, d.At-from)
+		}
+	case d.At > r.At+onItsWay:
+		c.about(l, "I8", "attempt %d at %d, though attempt %d was reported %s at %d", d.Attempt, d.At, before.Attempt, r.Status, r.At)
+	}
+}
+
+// report is the first word about an attempt in the span.
+func (l *life) report(n int, from, to int64) *history.Report {
+	for _, r := range l.reports {
+		if r.Attempt == n && r.At >= from && r.At <= to {
+			return r
+		}
+	}
+	return nil
+}
+
+// judgeEnd: a task ends in a report of ok, or dead, once; and it does end.
+func (c *checker) judgeEnd(l *life, o *history.Op, last *history.Delivery) {
+	succeeded, dead := l.told("succeeded"), len(l.letters)
+	switch {
+	case dead > 1:
+		c.about(l, "I8", "died %d times", dead)
+	case succeeded && dead == 0 && c.revoked(l, "dead", "succeeded"):
+		c.Figures.Reversed++
+	case succeeded && (dead == 1 || l.told("dead")):
+		c.about(l, "I8", "succeeded and died")
+	case succeeded && !slices.ContainsFunc(l.reports, func(r *history.Report) bool { return r.Status == "ok" }):
+		c.about(l, "I8", "succeeded, and nobody reported ok")
+	case dead == 1 && last.Attempt < o.MaxAttempts && !slices.ContainsFunc(l.reports, func(r *history.Report) bool { return r.Status == "fail" }):
+		c.about(l, "I8", "died after attempt %d of %d, and nobody reported fail: %s", last.Attempt, o.MaxAttempts, l.letters[0].Reason)
+	case !succeeded && dead == 0 && last.Attempt >= o.MaxAttempts:
+		c.about(l, "I8", "%d attempts are used up, and it is not dead", last.Attempt)
+	case !succeeded && dead == 0:
+		c.about(l, "I8", "attempt %d was not followed by another, nor by an end", last.Attempt)
+	}
+}
+
+// revoked tells whether one state was told, then the database was set back, and then another was told: its requests and
+// reports are read again, and times that had run out by then have not yet.
+func (c *checker) revoked(l *life, state, by string) bool {
+	var first *history.Event
+	for _, e := range l.events {
+		switch {
+		case e.State == state && first == nil:
+			first = e
+		case e.State == by && first != nil:
+			return c.rewound(first.At, e.At)
+		}
+	}
+	return false
+}

@@ -1,0 +1,70 @@
+package check
+
+import (
+	"math"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// Figures are what a run comes to beside its verdict. Times are ms.
+type Figures struct {
+	Deliveries  int
+	Lost        int
+	Early       int
+	Earliest    int64          // least of (published - due); math.MaxInt64 when nothing was delivered
+	Fates       map[string]int // of requests: delivered, replaced, cancelled, stale, rejected, dead, pending, failed, unknown
+	Cancels     map[string]int // answers
+	Reversed    int            // answers and ends that became others when the database was set back
+	Copies      map[string]int // extra ones, by the kind of fault that explains them
+	Unexplained int
+	Ordered     int            // deliveries whose place in the order of their key was certain
+	Inversions  map[string]int // in the order of a key, by the kind of fault
+	Stragglers  int            // intents under an epoch that was over
+	Intents     int
+	Indexed     int // entries that the index held at rest
+
+	Lateness map[string]*hdrhistogram.Histogram // of first copies of first attempts: calm, fault, recovery
+	Beside   *hdrhistogram.Histogram            // tasks of other targets during bursts
+	Takeover *hdrhistogram.Histogram            // from a dispatcher's kill to the first delivery of its slots by another
+	Kinds    map[string]*Kind
+
+	recovered map[*history.Fault]int64 // when no task was late any more
+}
+
+// Kind is what all faults of a kind did.
+type Kind struct {
+	Count    int
+	Effects  int
+	Gap      int64 // longest time without any delivery
+	Recovery *hdrhistogram.Histogram
+}
+
+// Phases of a run, in the order of a report.
+var Phases = []string{"calm", "fault", "recovery"}
+
+func newFigures() Figures {
+	f := Figures{
+		Earliest: math.MaxInt64, Fates: map[string]int{}, Cancels: map[string]int{}, Copies: map[string]int{}, Inversions: map[string]int{},
+		Lateness: map[string]*hdrhistogram.Histogram{}, Beside: histogram(), Takeover: histogram(), Kinds: map[string]*Kind{}, recovered: map[*history.Fault]int64{},
+	}
+	for _, p := range Phases {
+		f.Lateness[p] = histogram()
+	}
+	return f
+}
+
+const longest = 60 * 60 * 1000
+
+func histogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, longest, 3) }
+
+func note(h *hdrhistogram.Histogram, ms int64) { _ = h.RecordValue(min(max(ms, 0), longest)) }
+
+// over is when a fault's aftermath ended; before that is known, when it ended at the latest.
+func (f *Figures) over(x *history.Fault, bound int64) int64 {
+	if at, ok := f.recovered[x]; ok {
+		return at
+	}
+	return x.End + bound
+}

@@ -1,0 +1,213 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// judgeLife walks through the requests about one identity in the order of the intake, which is the order in which they
+// take effect, and holds what became of each against what was published and answered. A delivery and a request that race
+// may end either way; that only one of them won, and that the answer says which, is what counts.
+func (c *checker) judgeLife(l *life) {
+	w := walk{checker: c, life: l, version: -1}
+	for _, o := range l.ops {
+		switch {
+		case o.Invalid:
+			w.invalid(o)
+		case o.Kind == history.Cancel:
+			w.cancel(o)
+		default:
+			w.schedule(o)
+		}
+	}
+	w.end()
+}
+
+// walk is where judgeLife stands.
+type walk struct {
+	*checker
+	*life
+	version int64 // that the identity is at; -1: none
+	tomb    bool  // a cancel with that version stands
+	known   bool  // something was applied before
+	last    *history.Op
+}
+
+func (w *walk) invalid(o *history.Op) {
+	w.Figures.Fates["rejected"]++
+	if !w.told("rejected") && o.Outcome == history.OK {
+		w.about(w.life, "I1", "request %d is invalid and was not rejected", o.N)
+	}
+	if w.delivered(o) {
+		w.about(w.life, "I3", "request %d is invalid and was delivered", o.N)
+	}
+}
+
+func (w *walk) schedule(o *history.Op) {
+	if w.known && o.Version >= 0 && (o.Version < w.version || w.tomb && o.Version == w.version) {
+		w.stale(o)
+		return
+	}
+	if w.last != nil {
+		w.replaced(w.last, o)
+	}
+	w.last, w.known, w.tomb = o, true, false
+	if o.Version >= 0 {
+		w.version = o.Version
+	}
+}
+
+func (w *walk) stale(o *history.Op) {
+	w.Figures.Fates["stale"]++
+	if w.delivered(o) {
+		w.about(w.life, "I6", "request %d of version %d was delivered, though %d was known", o.N, o.Version, w.version)
+	}
+	if !w.told("stale") && o.Outcome == history.OK {
+		w.about(w.life, "I1", "request %d of version %d was not answered stale (%d was known)", o.N, o.Version, w.version)
+	}
+}
+
+// replaced: by the time that newer took effect, old was delivered, or it never is.
+func (w *walk) replaced(old, newer *history.Op) {
+	first := w.first(old)
+	if first == nil {
+		w.Figures.Fates["replaced"]++
+		return
+	}
+	w.Figures.Fates["delivered"]++
+	for _, e := range w.events {
+		if e.State == "scheduled" && e.Due == newer.Due && first.At > e.At {
+			w.about(w.life, "I6", "request %d was published at %d, after the newer request %d was acknowledged at %d", old.N, first.At, newer.N, e.At)
+		}
+	}
+}
+
+func (w *walk) cancel(o *history.Op) {
+	answer := w.answerTo()
+	w.Figures.Cancels[answer]++
+	switch answer {
+	case "cancelled":
+		if w.last != nil && w.delivered(w.last) {
+			w.about(w.life, "I5", "cancelled was answered, and request %d was published", w.last.N)
+		}
+		if w.last != nil {
+			w.Figures.Fates["cancelled"]++
+		}
+		w.last, w.known, w.tomb = nil, true, o.Version >= 0
+		if o.Version >= 0 {
+			w.version = o.Version
+		}
+	case "too_late":
+		if w.last == nil || !w.ended(w.last) {
+			w.about(w.life, "I5", "too_late was answered, and nothing was delivered before or after")
+		}
+	case "not_found":
+		if w.last != nil {
+			w.about(w.life, "I5", "not_found was answered, and request %d came before", w.last.N)
+		}
+	case "stale":
+	default:
+		if o.Outcome == history.OK {
+			w.about(w.life, "I1", "cancel %d was not answered", o.N)
+		}
+	}
+}
+
+// end: what is not replaced and not cancelled was delivered, is dead, or is not due yet.
+func (w *walk) end() {
+	o := w.last
+	switch {
+	case o == nil:
+	case w.delivered(o):
+		w.Figures.Fates["delivered"]++
+	case o.Mortal && w.told("succeeded"): // its topic was deleted, with its record in it
+		w.Figures.Fates["delivered"]++
+	case len(w.letters) > 0:
+		w.Figures.Fates["dead"]++
+		if !o.Mortal {
+			w.about(w.life, "I1", "request %d died, and its target was well: %s", o.N, w.letters[0].Reason)
+		}
+	case o.DueAt() > w.h.Run.End:
+		w.Figures.Fates["pending"]++
+		if !w.waits() {
+			w.about(w.life, "I1", "request %d is due at %d, and does not wait", o.N, o.DueAt())
+		}
+	case o.Outcome != history.OK:
+		w.Figures.Fates[o.Outcome]++
+	default:
+		w.Figures.Lost++
+		w.about(w.life, "I1", "request %d, due at %d, was lost", o.N, o.DueAt())
+	}
+}
+
+// waits tells whether the database has the task in its line.
+func (w *walk) waits() bool {
+	_, ok := w.waiting()[w.ident]
+	return ok
+}
+
+// waiting are the identities that the database has in their lines.
+func (c *checker) waiting() map[ident]bool {
+	if c.pending == nil {
+		c.pending = make(map[ident]bool, len(c.h.Rest.Pending))
+		for _, p := range c.h.Rest.Pending {
+			c.pending[ident{p.Topic, p.ID}] = true
+		}
+	}
+	return c.pending
+}
+
+// answerTo is what holds: the last answer, where the database was set back between two of them.
+func (w *walk) answerTo() string {
+	var before *history.Event
+	answer := w.answer()
+	for _, e := range w.events {
+		if e.State != "cancelled" && e.State != "too_late" && e.State != "not_found" {
+			continue
+		}
+		if before != nil && e.State != before.State && w.rewound(before.At, e.At) {
+			w.Figures.Reversed++
+			answer = e.State
+		}
+		before = e
+	}
+	return answer
+}
+
+// answer is what the one cancel of a life was told.
+func (l *life) answer() string {
+	for _, e := range l.events {
+		switch e.State {
+		case "cancelled", "too_late", "not_found":
+			return e.State
+		}
+	}
+	for _, e := range l.events {
+		if e.State == "stale" {
+			return e.State
+		}
+	}
+	return "nothing"
+}
+
+func (l *life) told(state string) bool {
+	return slices.ContainsFunc(l.events, func(e *history.Event) bool { return e.State == state })
+}
+
+// ended tells whether the request was delivered, or died.
+func (l *life) ended(o *history.Op) bool {
+	return l.delivered(o) || len(l.letters) > 0 || o.Mortal && l.told("succeeded")
+}
+
+func (l *life) delivered(o *history.Op) bool { return l.first(o) != nil }
+
+// first is the first copy of the request's first attempt.
+func (l *life) first(o *history.Op) *history.Delivery {
+	for _, d := range l.deliveries {
+		if d.Op == o.N {
+			return d
+		}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package check
+
+import "github.com/notyet/notyet/test/chaos/history"
+
+// judgeSlots is I9: a slot's epoch, and what it has claimed and settled, never fall.
+func (c *checker) judgeSlots() {
+	last := map[int]*history.SlotSample{}
+	for i := range c.h.Slots {
+		s := &c.h.Slots[i]
+		before := last[s.Slot]
+		last[s.Slot] = s
+		switch {
+		case s.Done > s.Claimed:
+			c.find("I9", "", "", "slot %d has settled up to %d and claimed up to %d", s.Slot, s.Done, s.Claimed)
+		case before == nil || c.rewound(before.At, s.At):
+		case s.Epoch < before.Epoch:
+			c.find("I9", "", "", "the epoch of slot %d fell from %d to %d at %d", s.Slot, before.Epoch, s.Epoch, s.At)
+		case s.Claimed < before.Claimed || s.Done < before.Done:
+			c.find("I9", "", "", "slot %d went back from (%d, %d] to (%d, %d] at %d", s.Slot, before.Done, before.Claimed, s.Done, s.Claimed, s.At)
+		}
+	}
+}
+
+// rewound tells whether the database was set back in the span.
+func (c *checker) rewound(from, to int64) bool {
+	for _, f := range c.faults {
+		if f.Rewinds && f.Start <= to && f.End >= from {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeOffsets is I10: what Kafka was told is stored, is stored.
+func (c *checker) judgeOffsets() {
+	behind := false // the database was set back, and has not caught up with what it had
+	for _, s := range c.h.Offsets {
+		ahead := s.Committed > s.Stored
+		behind = ahead && (behind || c.rewound(s.At, s.At))
+		if ahead && !behind {
+			c.find("I10", "", "", "%s/%d: offset %d was committed, and the database had %d (at %d)", s.Topic, s.Partition, s.Committed, s.Stored, s.At)
+		}
+	}
+}
+
+// judgeIndex is I11: at rest the index holds exactly what waits in the lines of the window.
+func (c *checker) judgeIndex() {
+	extra, missing := c.h.Rest.Drift()
+	for _, e := range extra {
+		c.find("I11", "", "", "the index of slot %d holds seq %d at %d, which does not wait there", e.Slot, e.Seq, e.Pos)
+	}
+	for _, e := range missing {
+		c.find("I11", "", "", "the index of slot %d lacks seq %d at %d", e.Slot, e.Seq, e.Pos)
+	}
+	for _, p := range c.h.Rest.Pending {
+		if p.Pos <= c.h.Rest.Until {
+			c.Figures.Indexed++
+		}
+	}
+}

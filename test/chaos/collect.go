@@ -1,0 +1,249 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// soon is the span in which nothing may be left to do when everything has come to rest; residents are due far behind it.
+const soon = 15 * time.Minute
+
+// drain waits until nothing is left to do, within bound.
+func (c *Cluster) drain(ctx context.Context, bound time.Duration) error {
+	deadline := time.Now().Add(bound)
+	quiet := 0
+	for {
+		left := c.count(ctx, `SELECT (SELECT COUNT(*) FROM `+database+`.tasks t JOIN `+database+`.slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos < ?)
+			+ (SELECT COUNT(*) FROM `+database+`.outbox) + (SELECT COUNT(*) FROM `+database+`.waiting)`, time.Now().Add(soon).UnixMilli())
+		lag, err := c.lag(ctx)
+		if quiet++; left != 0 || err != nil || lag != 0 {
+			quiet = 0
+		}
+		if quiet >= 5 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not at rest after %v: %d rows are left to do, %d records not stored", bound, left, lag)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// lag is the number of requests and reports that are not in the database.
+func (c *Cluster) lag(ctx context.Context) (int64, error) {
+	ends, err := c.admin.ListEndOffsets(ctx, intakeTopic, reportsTopic)
+	if err != nil {
+		return 0, err
+	}
+	total := int64(0)
+	ends.Each(func(o kadm.ListedOffset) { total += o.Offset })
+	stored := c.count(ctx, "SELECT COALESCE(SUM(next_offset), 0) FROM "+database+".sources WHERE topic IN (?, ?)", intakeTopic, reportsTopic)
+	return total - stored, nil
+}
+
+// collect adds to the history what the topics and the database hold. Rest must have been taken and processes stopped.
+func (c *Cluster) collect(ctx context.Context, h *history.History) error {
+	byNumber := make(map[int64]*history.Op, len(h.Ops))
+	for i := range h.Ops {
+		byNumber[h.Ops[i].N] = &h.Ops[i]
+	}
+	if err := c.readAll(ctx, allTargets(), func(r *kgo.Record) error { return addDelivery(h, r) }); err != nil {
+		return err
+	}
+	if err := c.readAll(ctx, []string{intakeTopic, reportsTopic, resultsTopic}, func(r *kgo.Record) error { return addOther(h, byNumber, r) }); err != nil {
+		return err
+	}
+	if err := c.addLetters(ctx, h); err != nil {
+		return err
+	}
+	for _, n := range c.of(dispatcherRole) {
+		if err := addSent(ctx, h, n, c.log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readAll reads topics raw, from offset 0 to their ends.
+func (c *Cluster) readAll(ctx context.Context, topics []string, each func(*kgo.Record) error) error {
+	ends, err := c.admin.ListEndOffsets(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("asking where the topics end: %w", err)
+	}
+	left, from := int64(0), map[string]map[int32]kgo.Offset{}
+	ends.Each(func(o kadm.ListedOffset) {
+		left += o.Offset
+		if from[o.Topic] == nil {
+			from[o.Topic] = map[int32]kgo.Offset{}
+		}
+		from[o.Topic][o.Partition] = kgo.NewOffset().AtStart()
+	})
+	reader, err := kgo.NewClient(kgo.SeedBrokers(c.Servers.addr(kafkaServer)), kgo.ConsumePartitions(from), kgo.FetchMaxBytes(16<<20))
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	for left > 0 {
+		fetches := reader.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("reading %v: %d records are missing: %w", topics, left, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			left--
+			err = errors.Join(err, each(r))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func addDelivery(h *history.History, r *kgo.Record) error {
+	d, rest, err := schemas.ParseDelivery(r)
+	if err != nil {
+		return fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, r.Offset, err)
+	}
+	h.Deliveries = append(h.Deliveries, history.Delivery{
+		Op: opNumber(r.Value), Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: r.Timestamp.UnixMilli(),
+		Partition: r.Partition, Offset: r.Offset, Hash: bodyHash(r.Key, r.Value, rest),
+	})
+	return nil
+}
+
+func addOther(h *history.History, ops map[int64]*history.Op, r *kgo.Record) error {
+	at := r.Timestamp.UnixMilli()
+	switch r.Topic {
+	case intakeTopic:
+		o := ops[opNumber(r.Value)]
+		if o == nil {
+			return fmt.Errorf("%s/%d/%d is of nobody", r.Topic, r.Partition, r.Offset)
+		}
+		if o.Accepted != 0 {
+			return fmt.Errorf("request %d is twice in the intake", o.N)
+		}
+		o.Partition, o.Offset, o.Accepted = r.Partition, r.Offset, at
+	case reportsTopic:
+		rep, err := schemas.DecodeReport(r)
+		if err != nil {
+			return err
+		}
+		after := int64(-1)
+		if rep.RetryAfter >= 0 {
+			after = rep.RetryAfter.Milliseconds()
+		}
+		h.Reports = append(h.Reports, history.Report{Topic: rep.Topic, ID: rep.ID, Attempt: rep.Attempt, Status: rep.Status.String(), RetryAfter: after, At: at})
+	default:
+		e, err := schemas.DecodeEvent(r)
+		if err != nil {
+			return err
+		}
+		h.Events = append(h.Events, history.Event{Topic: e.Topic, ID: e.ID, State: string(e.State), Due: e.Due, At: at, Attempt: e.Attempt})
+	}
+	return nil
+}
+
+func (c *Cluster) addLetters(ctx context.Context, h *history.History) error {
+	rows, err := c.db.QueryContext(ctx, "SELECT topic, task_id, kind, reason, attempt, died_at FROM "+database+".dead_letters ORDER BY id")
+	if err != nil {
+		return fmt.Errorf("reading the dead letters: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var d history.Letter
+		if err := rows.Scan(&d.Topic, &d.ID, &d.Kind, &d.Reason, &d.Attempt, &d.DiedAt); err != nil {
+			return err
+		}
+		h.Letters = append(h.Letters, d)
+	}
+	return rows.Err()
+}
+
+func addSent(ctx context.Context, h *history.History, n *node, log *zap.Logger) error {
+	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{}, log)
+	if err != nil {
+		return fmt.Errorf("opening the send log of %s: %w", n.name, err)
+	}
+	defer func() { _ = sent.Close() }()
+	return sent.Replay(ctx, time.UnixMilli(0), func(e sendlog.Entry) error {
+		s := history.Sent{Log: n.name, At: e.At}
+		if i := e.Intent; i != nil {
+			s.Seq, s.Attempt, s.Topic, s.ID, s.Slot, s.Epoch = i.Seq, int(i.Attempt), i.Topic, i.ID, int(i.Slot), i.Epoch
+		} else {
+			o := e.Outcome
+			s.Outcome, s.Seq, s.Attempt, s.Acked, s.Partition, s.Offset = true, o.Seq, int(o.Attempt), o.Acked, o.Partition, o.Offset
+		}
+		h.Sent = append(h.Sent, s)
+		return nil
+	})
+}
+
+// restIn looks at it until index and database agree, within bound: the index is trimmed every 2 s, and what it lacks is
+// noticed at the second of two looks 30 s apart. The last look counts.
+func (c *Cluster) restIn(ctx context.Context, bound time.Duration) (history.Rest, error) {
+	begin := time.Now()
+	for {
+		r, err := c.rest(ctx)
+		r.Took = time.Since(begin).Milliseconds()
+		if err != nil || r.Agrees() || time.Since(begin) > bound {
+			return r, err
+		}
+		select {
+		case <-ctx.Done():
+			return r, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// rest looks at the index and the database while nothing is under way.
+func (c *Cluster) rest(ctx context.Context) (history.Rest, error) {
+	r := history.Rest{Until: time.Now().Add(90 * time.Minute).UnixMilli()}
+	rows, err := c.db.QueryContext(ctx, "SELECT t.slot, t.pos, t.seq, t.topic, t.id FROM "+database+".tasks t JOIN "+database+".slots s ON s.slot = t.slot WHERE t.pos > s.done")
+	if err != nil {
+		return r, fmt.Errorf("reading what waits: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var p history.Pending
+		if err := rows.Scan(&p.Slot, &p.Pos, &p.Seq, &p.Topic, &p.ID); err != nil {
+			return r, err
+		}
+		r.Pending = append(r.Pending, p)
+	}
+	if err := rows.Err(); err != nil {
+		return r, err
+	}
+	ix, err := index.New(index.Config{Addrs: []string{c.Servers.addr(redisServer)}}, c.log)
+	if err != nil {
+		return r, err
+	}
+	defer ix.Close()
+	for slot := range slotCount {
+		entries, err := ix.Members(ctx, slot)
+		if err != nil {
+			return r, err
+		}
+		for _, e := range entries {
+			r.Index = append(r.Index, history.Entry{Slot: e.Slot, Pos: e.Pos, Seq: e.Seq})
+		}
+	}
+	return r, nil
+}

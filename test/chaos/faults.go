@@ -1,0 +1,159 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// fault is one kind of thing that can be broken.
+type fault struct {
+	kind     string
+	doubles  bool // second copies may come of it
+	disorder bool // tasks of one key may be put off one by one
+	rewinds  bool // it sets the database back
+	hurt     func(b *breaker) error
+}
+
+// faults are all kinds. What each one says about second copies is what the checker holds it to.
+var faults = []fault{
+	{kind: "kill-dispatcher", doubles: true, hurt: killDispatcher},
+	{kind: "kill-leader", doubles: true, hurt: killLeader},
+	{kind: "kill-in-burst", doubles: true, hurt: killInBurst},
+	{kind: "kill-scanner", hurt: killScanner},
+	{kind: "pause-dispatcher", doubles: true, hurt: pauseDispatcher},
+	{kind: "pause-scanner", hurt: pauseScanner},
+	{kind: "rolling-restart", hurt: rollingRestart},
+	{kind: "burst", hurt: onlyBurst},
+	{kind: "all-dispatchers-away", doubles: true, hurt: dispatchersAway},
+	{kind: "all-scanners-away", hurt: scannersAway},
+	{kind: "group-rebalance", hurt: rebalance},
+	{kind: "zookeeper-cut", doubles: true, hurt: cutZooKeeper},
+	{kind: "zookeeper-killed", doubles: true, hurt: killZooKeeper},
+	{kind: "zookeeper-wiped", doubles: true, hurt: wipeZooKeeper},
+	{kind: "kafka-answers-dropped", doubles: true, disorder: true, hurt: dropKafka},
+	{kind: "kafka-cut", doubles: true, disorder: true, hurt: cutKafka},
+	{kind: "broker-killed", doubles: true, disorder: true, hurt: killBroker},
+	{kind: "topic-deleted", hurt: deleteTopic},
+	{kind: "message-limit-lowered", hurt: lowerLimit},
+	{kind: "redis-flushed", hurt: flushRedis},
+	{kind: "redis-killed", hurt: killRedis},
+	{kind: "redis-stale", hurt: staleRedis},
+	{kind: "redis-full", hurt: fillRedis},
+	{kind: "mysql-killed", doubles: true, hurt: killMySQL},
+	{kind: "mysql-read-only", doubles: true, hurt: freezeMySQL},
+	{kind: "mysql-slow", doubles: true, hurt: slowMySQL},
+	{kind: "mysql-locks", doubles: true, hurt: lockMySQL},
+	{kind: "mysql-restored", doubles: true, rewinds: true, hurt: restoreMySQL},
+	{kind: "clock-stepped", hurt: stepClock},
+}
+
+// Kinds are the names of all faults.
+func Kinds() []string {
+	var names []string
+	for _, f := range faults {
+		names = append(names, f.kind)
+	}
+	return names
+}
+
+func faultsNamed(names []string) ([]fault, error) {
+	if len(names) == 0 {
+		return faults, nil
+	}
+	var out []fault
+	for _, name := range names {
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.kind == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no fault is called %q: there are %s", name, strings.Join(Kinds(), ", "))
+		}
+		out = append(out, faults[i])
+	}
+	return out, nil
+}
+
+// breaker is what a fault works with.
+type breaker struct {
+	*Cluster
+	ctx   context.Context
+	rng   *rand.Rand
+	load  *load
+	burst int // tasks of one
+	note  *history.Fault
+}
+
+// evidence says how the fault was seen to have an effect, or that it was not.
+func (b *breaker) evidence(effect bool, format string, args ...any) {
+	b.note.Effect, b.note.Evidence = effect, fmt.Sprintf(format, args...)
+}
+
+// began is called as the thing breaks; what leads up to it belongs to the calm before.
+func (b *breaker) began(target string) {
+	b.note.Start, b.note.Target = time.Now().UnixMilli(), target
+}
+
+func (b *breaker) one(role string) *node {
+	all := b.of(role)
+	return all[b.rng.IntN(len(all))]
+}
+
+// between is a span at random.
+func (b *breaker) between(from, to time.Duration) time.Duration {
+	return from + time.Duration(b.rng.Int64N(int64(to-from)+1))
+}
+
+// wait lets time pass.
+func (b *breaker) wait(d time.Duration) {
+	select {
+	case <-b.ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// until waits for a condition and tells whether it came.
+func (b *breaker) until(bound time.Duration, done func() bool) bool {
+	for deadline := time.Now().Add(bound); time.Now().Before(deadline) && b.ctx.Err() == nil; {
+		if done() {
+			return true
+		}
+		b.wait(50 * time.Millisecond)
+	}
+	return done()
+}
+
+// breakOne breaks one thing, heals it and waits until the cluster is whole.
+func (b *breaker) breakOne(n int, f fault) (history.Fault, error) {
+	b.note = &history.Fault{N: n, Kind: f.kind, Start: time.Now().UnixMilli(), Doubles: f.doubles, Disorder: f.disorder, Rewinds: f.rewinds}
+	err := f.hurt(b)
+	b.note.End = time.Now().UnixMilli()
+	b.log.Info("broken and healed", zap.Int("n", n), zap.String("kind", f.kind), zap.String("target", b.note.Target),
+		zap.Int64("ms", b.note.End-b.note.Start), zap.Bool("effect", b.note.Effect), zap.String("evidence", b.note.Evidence), zap.Error(err))
+	whole := b.AwaitWhole(b.ctx, 3*time.Minute)
+	if whole != nil {
+		whole = fmt.Errorf("after fault %d (%s): %w", n, f.kind, whole)
+	}
+	return *b.note, errors.Join(err, whole)
+}
+
+// owned is the number of slots that a member has, and the highest epoch among all.
+func (b *breaker) owned(member string) (slots int, epoch int64) {
+	all, err := b.slots(b.ctx)
+	if err != nil {
+		return -1, -1
+	}
+	for _, s := range all {
+		epoch = max(epoch, s.Epoch)
+		if s.Owner == member {
+			slots++
+		}
+	}
+	return slots, epoch
+}

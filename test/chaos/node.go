@@ -1,0 +1,232 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/notyet/notyet/test/chaos/proxy"
+)
+
+// node is one process of the program, with a proxy of its own before each server.
+type node struct {
+	name    string
+	role    string // scanner or dispatcher
+	binary  string
+	dir     string
+	env     []string
+	http    string
+	proxies map[string]*proxy.Proxy
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	done    chan struct{}
+	started time.Time
+	wanted  bool // it is to run: when it ends by itself it is started again, as any supervisor does
+	exits   []exit
+}
+
+// exit is a process that ended by itself.
+type exit struct {
+	Node string
+	At   int64
+	Err  string
+}
+
+const (
+	scannerRole    = "scanner"
+	dispatcherRole = "dispatcher"
+)
+
+func (c *Cluster) newNode(name, role string) (*node, error) {
+	n := &node{name: name, role: role, binary: c.binary, dir: c.dir, proxies: map[string]*proxy.Proxy{}}
+	for _, server := range serverNames {
+		begin := proxy.Start
+		if server == kafkaServer {
+			begin = proxy.StartKafka
+		}
+		p, err := begin(c.Servers.addr(server))
+		if err != nil {
+			return nil, err
+		}
+		n.proxies[server] = p
+	}
+	var err error
+	if n.http, err = freeAddr(); err != nil {
+		return nil, err
+	}
+	if err := n.setClock(0); err != nil {
+		return nil, err
+	}
+	n.env = append(c.env(), "NOTYET_FAULT_CLOCK_FILE="+n.clock(), "NOTYET_HTTP_ADDR="+n.http, "NOTYET_DISPATCHER_MEMBER_ID="+name, "NOTYET_SENDLOG_DIR="+n.sendlog(),
+		"NOTYET_KAFKA_BROKERS="+n.proxies[kafkaServer].Addr(), "NOTYET_MYSQL_DSN="+c.dsn(n.proxies[mysqlServer].Addr()),
+		"NOTYET_REDIS_ADDRS="+n.proxies[redisServer].Addr(), "NOTYET_ZOOKEEPER_SERVERS="+n.proxies[zookeeperServer].Addr())
+	return n, nil
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+func (n *node) sendlog() string { return filepath.Join(n.dir, n.name+"-sendlog") }
+
+// clock is the file that says by how many ms the process's clock is off.
+func (n *node) clock() string { return filepath.Join(n.dir, n.name+".clock") }
+
+func (n *node) setClock(ms int64) error {
+	// Renamed, so that the process never reads half of it.
+	if err := os.WriteFile(n.clock()+".new", []byte(strconv.FormatInt(ms, 10)), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(n.clock()+".new", n.clock())
+}
+
+// metric reads one number from the process, by the beginning of its line.
+func (n *node) metric(name string) (float64, error) {
+	resp, err := http.Get("http://" + n.http + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			return strconv.ParseFloat(text, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no metric %s", n.name, name)
+}
+
+// start runs the process, and again whenever it ends by itself, until kill or stop.
+func (n *node) start() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wanted = true
+	return n.spawn()
+}
+
+// spawn needs mu.
+func (n *node) spawn() error {
+	log, err := os.OpenFile(filepath.Join(n.dir, n.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(n.binary, n.role)
+	cmd.Env, cmd.Stdout, cmd.Stderr = n.env, log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s: %w", n.name, err)
+	}
+	n.cmd, n.done, n.started = cmd, make(chan struct{}), time.Now()
+	go n.await(cmd, n.done)
+	return nil
+}
+
+func (n *node) await(cmd *exec.Cmd, done chan struct{}) {
+	err := cmd.Wait()
+	close(done)
+	n.mu.Lock()
+	surprise := n.wanted && n.cmd == cmd
+	if surprise {
+		n.exits = append(n.exits, exit{n.name, time.Now().UnixMilli(), fmt.Sprint(err)})
+	}
+	n.mu.Unlock()
+	if !surprise {
+		return
+	}
+	time.Sleep(time.Second)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.wanted && n.cmd == cmd {
+		_ = n.spawn() // an error is found when the cluster does not become whole
+	}
+}
+
+func (n *node) unwant() (*exec.Cmd, chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wanted = false
+	return n.cmd, n.done
+}
+
+// kill is SIGKILL; the process is gone when it returns.
+func (n *node) kill() {
+	cmd, done := n.unwant()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Signal(syscall.SIGKILL)
+	<-done
+}
+
+// stop is SIGTERM, and an error when that takes too long or does not end well.
+func (n *node) stop() error {
+	cmd, done := n.unwant()
+	if cmd == nil {
+		return nil
+	}
+	_ = cmd.Process.Signal(syscall.SIGCONT)
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-done:
+	case <-time.After(45 * time.Second):
+		n.kill()
+		return fmt.Errorf("%s did not stop within 45 s", n.name)
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 0 {
+		return fmt.Errorf("%s stopped with exit code %d", n.name, code)
+	}
+	return nil
+}
+
+func (n *node) signal(s syscall.Signal) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd == nil {
+		return errors.New("it does not run")
+	}
+	return n.cmd.Process.Signal(s)
+}
+
+func (n *node) pid() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cmd.Process.Pid
+}
+
+// ready asks the process itself.
+func (n *node) ready(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.http+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+func (n *node) close() {
+	n.kill()
+	for _, p := range n.proxies {
+		p.Close()
+	}
+}

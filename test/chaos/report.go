@@ -1,0 +1,105 @@
+package chaos
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/notyet/notyet/test/chaos/check"
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+//go:embed figures.tmpl
+var figuresText string
+
+//go:embed report.tmpl
+var reportText string
+
+var templates = template.Must(template.Must(template.New("figures").Funcs(template.FuncMap{
+	"counts": counts, "quantiles": quantiles, "outcomes": outcomes, "phases": func() []string { return check.Phases },
+	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) }, "atMost": atMost, "sum": sum, "kindNames": kindNames,
+	"examples": examples, "findings": byInvariant, "first": func(all []check.Finding) []check.Finding { return all[:min(len(all), 20)] },
+	"bugs": func() []check.Bug { return check.Bugs }, "cpus": runtime.NumCPU,
+}).Parse(figuresText)).New("report").Parse(reportText))
+
+// Print writes the figures.
+func (r *Report) Print(w io.Writer) error { return templates.ExecuteTemplate(w, "figures", r) }
+
+// Write writes the published report.
+func (r *Report) Write(path string) error {
+	var b strings.Builder
+	if err := templates.ExecuteTemplate(&b, "report", r); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+// counts are a map's entries in words, the largest first.
+func counts(m map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return m[b] - m[a] })
+	var parts []string
+	for _, n := range names {
+		parts = append(parts, fmt.Sprintf("%s %d", n, m[n]))
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func sum(m map[string]int) int {
+	n := 0
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// quantiles are the cells of a table's row: number, p50, p99, p99.9, maximum.
+func quantiles(h *hdrhistogram.Histogram) string {
+	return fmt.Sprintf("%d | %d | %d | %d | %d", h.TotalCount(), h.ValueAtQuantile(50), h.ValueAtQuantile(99), h.ValueAtQuantile(99.9), h.Max())
+}
+
+func outcomes(ops []history.Op) string {
+	m := map[string]int{}
+	for i := range ops {
+		m[ops[i].Outcome]++
+	}
+	return counts(m)
+}
+
+// atMost is the bound at 95 % on the share of what was seen 0 times in n.
+func atMost(n int) string { return fmt.Sprintf("%.1e", 3/float64(max(n, 1))) }
+
+func kindNames(kinds map[string]*check.Kind) []string {
+	return slices.Sorted(maps.Keys(kinds))
+}
+
+func byInvariant(all []check.Finding) string {
+	m := map[string]int{}
+	for _, f := range all {
+		m[f.Invariant]++
+	}
+	return counts(m)
+}
+
+// examples are the first fault of each kind, by kind.
+func examples(all []history.Fault) []history.Fault {
+	var out []history.Fault
+	for _, f := range all {
+		if !slices.ContainsFunc(out, func(o history.Fault) bool { return o.Kind == f.Kind }) {
+			out = append(out, f)
+		}
+	}
+	slices.SortFunc(out, func(a, b history.Fault) int { return strings.Compare(a.Kind, b.Kind) })
+	return out
+}

@@ -1,0 +1,206 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// planned is a request and when it is to be sent.
+type planned struct {
+	at   int64
+	op   history.Op
+	turn int // among those of one time
+}
+
+// Settings of tasks that wait for reports.
+const (
+	ackTimeout  = 4000 // ms
+	ackAttempts = 4
+	ackBackoff  = 1000 // ms
+)
+
+// life is the requests about the n-th task, all of them decided by seed and n; now is when the first may be sent and
+// longest the farthest due time of an ordinary task, in ms.
+func life(seed uint64, n, now, longest int64) []planned {
+	r := rand.New(rand.NewPCG(seed, uint64(n)))
+	base := history.Op{
+		Kind: history.Schedule, Topic: plainTopics[r.IntN(len(plainTopics))], ID: fmt.Sprintf("t%d", n),
+		Key: fmt.Sprintf("k%d", r.IntN(400)), Due: now + distance(r, longest), Version: -1, High: r.IntN(10) == 0,
+	}
+	switch p := r.IntN(100); {
+	case p < 50:
+		return []planned{{at: now, op: base}}
+	case p < 65:
+		base.ID = ""
+		if r.IntN(2) == 0 {
+			base.Due, base.Delay = 0, base.Due-now
+		}
+		return []planned{{at: now, op: base}}
+	case p < 74:
+		return cancelled(r, base, now)
+	case p < 86:
+		return replaced(r, base, now)
+	case p < 88:
+		return overtaken(base, now)
+	case p < 89:
+		base.Due, base.Invalid = now, true
+		return []planned{{at: now, op: base}}
+	case p < 90:
+		return []planned{{at: now, op: resident(r, base, now)}}
+	default:
+		base.Topic, base.AckTimeout, base.MaxAttempts, base.Backoff = ackTopic, ackTimeout, ackAttempts, ackBackoff
+		return []planned{{at: now, op: base}}
+	}
+}
+
+// distance is mostly short, so that most tasks live through few faults, and sometimes as long as it may be.
+func distance(r *rand.Rand, longest int64) int64 {
+	switch p := r.IntN(10); {
+	case p < 3:
+		return r.Int64N(min(longest, 2_000))
+	case p < 8:
+		return r.Int64N(min(longest, 20_000))
+	}
+	return r.Int64N(longest)
+}
+
+// cancelled asks for a cancel some time before the task is due, or in a storm of 50 ms around it.
+func cancelled(r *rand.Rand, s history.Op, now int64) []planned {
+	at := now + r.Int64N(s.Due-now+1)
+	if r.IntN(2) == 0 {
+		at = max(now, s.Due-50+r.Int64N(101))
+	}
+	c := history.Op{Kind: history.Cancel, Topic: s.Topic, ID: s.ID, Key: s.Key, Version: -1}
+	out := []planned{{at: now, op: s}, {at: at, op: c}}
+	if r.IntN(4) == 0 { // the id is used again
+		s.Due += 2000 + r.Int64N(3000)
+		out = append(out, planned{at: at + 1, op: s})
+	}
+	return out
+}
+
+// replaced asks for one to three newer versions, some of them about when the task is due, and one that is too old.
+func replaced(r *rand.Rand, s history.Op, now int64) []planned {
+	versions := r.IntN(3) > 0
+	s.Told = true
+	if versions {
+		s.Version = 10
+	}
+	out := []planned{{at: now, op: s}}
+	at := now
+	for range 1 + r.IntN(3) {
+		at += r.Int64N(max(s.Due-at, 1))
+		if r.IntN(2) == 0 {
+			at = max(at, s.Due-50+r.Int64N(101))
+		}
+		s.Due = max(s.Due, at) + 1 + r.Int64N(5000) // dues of one life differ: an answer is known by its due time
+		if versions {
+			s.Version++
+		}
+		out = append(out, planned{at: at, op: s})
+		if versions && r.IntN(4) == 0 {
+			old := s
+			old.Version, old.Due = s.Version-2, s.Due+1
+			out = append(out, planned{at: at + 1, op: old})
+		}
+	}
+	return out
+}
+
+// overtaken is a cancel that comes before what it cancels.
+func overtaken(s history.Op, now int64) []planned {
+	c := history.Op{Kind: history.Cancel, Topic: s.Topic, ID: s.ID, Key: s.Key, Version: 3}
+	s.Version = 3
+	return []planned{{at: now, op: c}, {at: now + 1, op: s}}
+}
+
+// resident is still pending when the run ends: inside the index's window, or beyond it.
+func resident(r *rand.Rand, s history.Op, now int64) history.Op {
+	const minute = 60_000
+	s.Due = now + (70+r.Int64N(15))*minute
+	if r.IntN(2) == 0 {
+		s.Due += 200 * minute
+	}
+	return s
+}
+
+// record writes an op as an intake record, and its hash into the op.
+func record(op *history.Op, padding int) *kgo.Record {
+	r := &kgo.Record{Topic: intakeTopic, Key: []byte(op.Key), Value: noise([]byte("op="+strconv.FormatInt(op.N, 10)+" "), op.N, padding)}
+	add := func(name, value string) {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+	}
+	add(schemas.HeaderTopic, op.Topic)
+	if op.ID != "" {
+		add(schemas.HeaderID, op.ID)
+	}
+	if op.Version >= 0 {
+		add(schemas.HeaderVersion, strconv.FormatInt(op.Version, 10))
+	}
+	if op.Kind == history.Cancel {
+		add(schemas.HeaderOp, history.Cancel)
+		return r
+	}
+	switch {
+	case op.Invalid:
+		add(schemas.HeaderAt, "tomorrow")
+	case op.Due == 0:
+		add(schemas.HeaderDelay, strconv.FormatInt(op.Delay, 10)+"ms")
+	default:
+		add(schemas.HeaderAt, strconv.FormatInt(op.Due, 10))
+	}
+	if op.High {
+		add(schemas.HeaderPriority, "high")
+	}
+	if op.Told {
+		add(schemas.HeaderEvents, "all")
+	}
+	if op.AckTimeout > 0 {
+		add(schemas.HeaderAck, "report")
+		add(schemas.HeaderAckTimeout, strconv.FormatInt(op.AckTimeout, 10)+"ms")
+		add(schemas.HeaderMaxAttempts, strconv.Itoa(op.MaxAttempts))
+		add(schemas.HeaderBackoff, "fixed:"+strconv.FormatInt(op.Backoff, 10)+"ms")
+	}
+	own := []kgo.RecordHeader{{Key: "app", Value: []byte("chaos")}, {Key: "n", Value: []byte{0, byte(op.N), 0xff}}, {Key: "app", Value: nil}}
+	r.Headers = append(r.Headers, own...)
+	op.Hash = bodyHash(r.Key, r.Value, own)
+	return r
+}
+
+// noise appends bytes that do not compress: brokers judge the size of what was compressed.
+func noise(value []byte, n int64, size int) []byte {
+	r := rand.New(rand.NewPCG(uint64(n), 0))
+	for range size {
+		value = append(value, byte(r.Uint32()))
+	}
+	return value
+}
+
+func bodyHash(key, value []byte, headers []kgo.RecordHeader) uint64 {
+	var parts [][]byte
+	for _, h := range headers {
+		parts = append(parts, []byte(h.Key), h.Value)
+	}
+	return history.Hash(key, value, parts...)
+}
+
+// opNumber is the number that a value begins with, 0 when it does not.
+func opNumber(value []byte) int64 {
+	text, ok := strings.CutPrefix(string(value[:min(len(value), 32)]), "op=")
+	if !ok {
+		return 0
+	}
+	text, _, _ = strings.Cut(text, " ")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

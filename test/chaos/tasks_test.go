@@ -1,0 +1,92 @@
+package chaos
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+func TestLivesAreDecidedBySeedAndNumber(t *testing.T) {
+	require.Equal(t, life(1, 7, 1000, 60_000), life(1, 7, 1000, 60_000))
+	require.NotEqual(t, life(1, 7, 1000, 60_000), life(1, 8, 1000, 60_000))
+	require.NotEqual(t, life(1, 7, 1000, 60_000), life(2, 7, 1000, 60_000))
+}
+
+// TestRequestsAreWhatTheContractSays: every kind of request comes up, and each but the invalid ones can be decoded and
+// says what its op says.
+func TestRequestsAreWhatTheContractSays(t *testing.T) {
+	const now = 1_700_000_000_000
+	kinds := map[string]int{}
+	for n := range int64(3000) {
+		for i, p := range life(5, n, now, 60_000) {
+			op := p.op
+			op.N = n*10 + int64(i) + 1
+			r := record(&op, 10)
+			require.Equal(t, op.N, opNumber(r.Value))
+			r.Timestamp = time.UnixMilli(now)
+			request, err := schemas.Decode(r, schemas.Limits{})
+			if op.Invalid {
+				kinds["invalid"]++
+				require.Error(t, err)
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, op.Version, request.Version)
+			require.Equal(t, op.Topic, request.Topic)
+			kinds[request.Op.String()]++
+			if op.Kind == history.Schedule {
+				require.Equal(t, op.Hash, bodyHash(request.Key, request.Value, request.Headers), "what is delivered has the hash that was noted")
+				require.Equal(t, op.AckTimeout > 0, request.Settings.Ack == schemas.AckReport)
+			}
+			if op.Due > 0 && op.Kind == history.Schedule {
+				require.Equal(t, op.Due, request.Due)
+			}
+		}
+	}
+	for _, kind := range []string{"invalid", "schedule", "cancel"} {
+		require.Positive(t, kinds[kind], kind)
+	}
+}
+
+func TestBodyHashSeesEveryChange(t *testing.T) {
+	key, value := []byte("k"), []byte("v")
+	headers := []kgo.RecordHeader{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte("2")}}
+	want := bodyHash(key, value, headers)
+	for name, other := range map[string]uint64{
+		"key": bodyHash([]byte("x"), value, headers), "value": bodyHash(key, []byte("x"), headers), "a header is dropped": bodyHash(key, value, headers[:1]),
+		"the order of headers": bodyHash(key, value, []kgo.RecordHeader{headers[1], headers[0]}),
+		"a header's value":     bodyHash(key, value, []kgo.RecordHeader{headers[0], {Key: "b", Value: []byte("3")}}),
+	} {
+		require.NotEqual(t, want, other, name)
+	}
+}
+
+func TestAgendaKeepsOrder(t *testing.T) {
+	var a agenda
+	var all []planned
+	for i := range 100 {
+		all = append(all, planned{at: int64(i % 3), op: history.Op{Due: int64(i)}})
+	}
+	a.add(all)
+	last := planned{at: -1}
+	for a.Len() > 0 {
+		p := a.next()
+		require.True(t, p.at > last.at || p.at == last.at && p.op.Due > last.op.Due)
+		last = p
+	}
+}
+
+func TestConsumersDoEverything(t *testing.T) {
+	seen := map[behaviour]bool{}
+	for op := range int64(1000) {
+		b := behave(3, op, 1)
+		require.Equal(t, b, behave(3, op, 1))
+		seen[b] = true
+	}
+	require.Len(t, seen, int(staysSilent)+1)
+}
