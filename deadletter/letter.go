@@ -27,7 +27,7 @@ var ErrNotFound = errors.New("there is no dead letter with this id")
 // Letter is a dead letter in JSON. Times are Unix ms.
 type Letter struct {
 	ID         int64  `json:"id"`
-	Kind       string `json:"kind"        doc:"dead, expired or rejected"`
+	Kind       string `json:"kind"        doc:"dead, undeliverable, expired, rejected or callback"`
 	Topic      string `json:"topic"`
 	TaskID     string `json:"task_id"`
 	Due        int64  `json:"due"         doc:"Unix ms; 0: none"`

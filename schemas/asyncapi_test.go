@@ -120,6 +120,7 @@ func TestDocumentEnumsEqualTheCode(t *testing.T) {
 		states = append(states, string(s))
 	}
 	require.Equal(t, states, words(t, d.at(t, "components", "schemas", "state")["enum"]))
+	require.Equal(t, Kinds(), words(t, d.at(t, "components", "schemas", "kind")["enum"]))
 
 	for name, names := range map[string][]string{
 		HeaderOp: opNames, HeaderIfExists: ifExistsNames, HeaderMerge: mergeNames, HeaderPriority: priorityNames,

@@ -46,13 +46,30 @@ func (s State) Final() bool {
 	return false
 }
 
+// Kind is why a task is dead or a request rejected. An event and the dead letter of the same task carry the same one.
+type Kind = string
+
+const (
+	KindDead          Kind = "dead"          // its attempts are used up, or a consumer reported fail
+	KindUndeliverable Kind = "undeliverable" // the target refused it for good
+	KindExpired       Kind = "expired"       // its notyet-max-lateness passed first
+	KindRejected      Kind = "rejected"      // a request that could not be taken
+	KindCallback      Kind = "callback"      // an HTTP callback that cannot succeed
+	KindMissed        Kind = "missed"        // a timer's run that was dropped; there is no dead letter
+)
+
+// Kinds are all kinds of the contract.
+func Kinds() []Kind {
+	return []Kind{KindDead, KindUndeliverable, KindExpired, KindRejected, KindCallback, KindMissed}
+}
+
 // eventSchema is the number in an event's "schema" field.
 const eventSchema = 1
 
 // Event is one step in a task's life, or the answer to a request.
 //
 // In JSON, schema, id, state and at are always there. What is not known is left out: topic if it is "", due if it is 0,
-// attempt if it is 0 (nothing was delivered yet), reason if it is "", and lateness_ms if both it and attempt are 0 - so
+// attempt if it is 0 (nothing was delivered yet), reason and kind if they are "", and lateness_ms if both it and attempt are 0 - so
 // that a delivery on time says 0 and a task that was never delivered says nothing.
 type Event struct {
 	Topic    string // target topic
@@ -62,6 +79,7 @@ type Event struct {
 	Attempt  int
 	Lateness int64 // ms between due and delivery
 	Reason   string
+	Kind     Kind `json:",omitempty"` // of dead and rejected: why
 }
 
 // EncodeEvent writes an event as a record for the given results topic: key = id, value = JSON, state as a header.
@@ -100,6 +118,9 @@ func (e Event) appendJSON(b []byte) []byte {
 	if e.Attempt != 0 || e.Lateness != 0 {
 		number("lateness_ms", e.Lateness)
 	}
+	if e.Kind != "" {
+		text("kind", e.Kind)
+	}
 	if e.Reason != "" {
 		text("reason", e.Reason)
 	}
@@ -129,6 +150,7 @@ func DecodeEvent(r *kgo.Record) (Event, error) {
 		Attempt  int    `json:"attempt"`
 		Lateness int64  `json:"lateness_ms"`
 		Reason   string `json:"reason"`
+		Kind     Kind   `json:"kind"`
 	}
 	if err := json.Unmarshal(r.Value, &j); err != nil {
 		return Event{}, fmt.Errorf("decoding event: %w", err)
@@ -141,6 +163,6 @@ func DecodeEvent(r *kgo.Record) (Event, error) {
 	}
 	return Event{
 		Topic: j.Topic, ID: j.ID, State: j.State, Due: j.Due, At: j.At,
-		Attempt: j.Attempt, Lateness: j.Lateness, Reason: j.Reason,
+		Attempt: j.Attempt, Lateness: j.Lateness, Reason: j.Reason, Kind: j.Kind,
 	}, nil
 }

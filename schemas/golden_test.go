@@ -263,6 +263,7 @@ func TestGoldenEvents(t *testing.T) {
 		e, err := DecodeEvent(r)
 		require.NoError(t, err)
 		require.Equal(t, c.Event, e)
+		require.Equal(t, c.Event.State == StateDead || c.Event.State == StateRejected, e.Kind != "", "dead and rejected say why")
 	})
 	require.Len(t, covered, len(States()), "every state has a golden event")
 }

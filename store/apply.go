@@ -316,7 +316,7 @@ func (w *work) reject(c Change) {
 	d := *c.Rejected
 	d.DiedAt = w.now
 	w.dead = append(w.dead, &d)
-	w.tell(c.Seq, schemas.Event{Topic: d.Topic, ID: d.TaskID, State: schemas.StateRejected, Due: d.Due, Reason: d.Reason})
+	w.tell(c.Seq, schemas.Event{Topic: d.Topic, ID: d.TaskID, State: schemas.StateRejected, Due: d.Due, Kind: d.Kind, Reason: d.Reason})
 }
 
 func (w *work) tell(seq int64, e schemas.Event) {

@@ -8,13 +8,16 @@ import (
 	"unicode/utf8"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
 )
 
-// Kinds of dead letters.
+// Kinds of dead letters: those of schemas.
 const (
-	KindDead     = "dead"     // could not be delivered, or its attempts are used up
-	KindExpired  = "expired"  // its notyet-max-lateness passed first
-	KindRejected = "rejected" // a request that could not be taken
+	KindDead          = schemas.KindDead
+	KindUndeliverable = schemas.KindUndeliverable
+	KindExpired       = schemas.KindExpired
+	KindRejected      = schemas.KindRejected
+	KindCallback      = schemas.KindCallback
 )
 
 // DeadLetter is a task or a request that notyet has given up on, with the cause.

@@ -203,7 +203,7 @@ func report(cur *Task, ph phase, rep schemas.Report, now int64) verdict {
 func (v *verdict) die(t *Task, reason string, now int64) {
 	v.dead = deadTask(*t, KindDead, reason, now)
 	t.Slot, t.Pos, t.State = outOfLine, now, StateDead
-	v.event.State, v.event.Reason = schemas.StateDead, reason
+	v.event.State, v.event.Kind, v.event.Reason = schemas.StateDead, KindDead, reason
 }
 
 // tell adds the answer to r, where the caller wants to hear it: answers to cancel and fire are always sent.
@@ -217,7 +217,7 @@ func (v verdict) tell(r *schemas.Request, state schemas.State, due int64, reason
 func (v verdict) reject(c Change, what, value, problem string) verdict {
 	r := c.Request
 	reason := fmt.Sprintf("%s %q: %s", what, value, problem)
-	v.event = schemas.Event{Topic: r.Topic, ID: r.ID, State: schemas.StateRejected, Due: r.Due, Reason: reason}
+	v.event = schemas.Event{Topic: r.Topic, ID: r.ID, State: schemas.StateRejected, Due: r.Due, Kind: KindRejected, Reason: reason}
 	v.dead = &DeadLetter{Seq: c.Seq, Kind: KindRejected, Topic: r.Topic, TaskID: r.ID, Due: r.Due, Reason: reason,
 		Body: schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)}
 	return v

@@ -81,7 +81,7 @@ func TestRejectedRecords(t *testing.T) {
 		bad := &DeadLetter{Kind: KindRejected, Topic: target, TaskID: "in/0/1", Due: 9, Reason: `notyet-at "x" is no time: write milliseconds`,
 			Body: schemas.EncodeBody(nil, []byte("k"), nil, nil, schemas.DefaultSettings())}
 		events := s.do(s.schedule("a"), bad, s.schedule("b"))
-		require.Contains(t, events, schemas.Event{Topic: target, ID: "in/0/1", State: schemas.StateRejected, Due: 9, At: t0, Reason: bad.Reason})
+		require.Contains(t, events, schemas.Event{Topic: target, ID: "in/0/1", State: schemas.StateRejected, Due: 9, At: t0, Reason: bad.Reason, Kind: KindRejected})
 		require.Len(t, events, 3)
 		require.Equal(t, 2, s.count("tasks"))
 

@@ -57,8 +57,9 @@ func (w *work) asSent(id *identity, c *Change) {
 	switch {
 	case p.Refused != "":
 		t.Attempt-- // one that was refused does not count as made
-		event.State, event.Attempt, event.Lateness, event.Reason = schemas.StateDead, t.Attempt, 0, "kafka refused it: "+p.Refused
-		w.dead = append(w.dead, deadTask(t, KindDead, event.Reason, w.now))
+		event.State, event.Attempt, event.Lateness = schemas.StateDead, t.Attempt, 0
+		event.Kind, event.Reason = KindUndeliverable, "kafka refused it: "+p.Refused
+		w.dead = append(w.dead, deadTask(t, event.Kind, event.Reason, w.now))
 		t.Slot, t.Pos, t.State = outOfLine, w.now, StateDead
 	case body.Settings.Ack == schemas.AckReport:
 		event.State = schemas.StateDispatched

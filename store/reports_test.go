@@ -78,6 +78,7 @@ func TestReportFail(t *testing.T) {
 		require.Len(t, events, 1)
 		require.Equal(t, schemas.StateDead, events[0].State)
 		require.Contains(t, events[0].Reason, r.Error)
+		require.Equal(t, KindDead, events[0].Kind)
 		require.Equal(t, "dead", s.state("a"))
 		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
 		require.NoError(t, err)

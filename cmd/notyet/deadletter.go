@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -28,7 +30,7 @@ type letterFilter struct {
 	asJSON
 	Topic    string `group:"Filter" help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	TaskID   string `group:"Filter" help:"Only the task with this id." name:"task-id" placeholder:"ID"`
-	Kind     string `group:"Filter" help:"dead (could not be delivered), expired (max-lateness) or rejected (a bad request)." placeholder:"KIND"`
+	Kind     string `group:"Filter" help:"dead (attempts used up, or reported fail), undeliverable (the target refused it), expired (max-lateness), rejected (a bad request) or callback." placeholder:"KIND"`
 	Reason   string `group:"Filter" help:"Only where the reason has this text in it." placeholder:"TEXT"`
 	Since    string `group:"Filter" help:"Died at or after: RFC 3339, Unix milliseconds, or so long ago (24h)." placeholder:"TIME"`
 	Until    string `group:"Filter" help:"Died before." placeholder:"TIME"`
@@ -38,10 +40,8 @@ type letterFilter struct {
 
 func (f *letterFilter) filter(ids []int64) (store.DeadFilter, error) {
 	out := store.DeadFilter{IDs: ids, Topic: f.Topic, TaskID: f.TaskID, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed}
-	switch f.Kind {
-	case "", store.KindDead, store.KindExpired, store.KindRejected:
-	default:
-		return out, usage("--kind %q: write dead, expired or rejected", f.Kind)
+	if kinds := schemas.Kinds(); f.Kind != "" && !slices.Contains(kinds, f.Kind) {
+		return out, usage("--kind %q: write one of %s", f.Kind, strings.Join(kinds, ", "))
 	}
 	if f.Limit != nil {
 		if out.Limit = *f.Limit; out.Limit < 1 {
