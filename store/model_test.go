@@ -186,7 +186,7 @@ func (m *machine) Year(rt *rapid.T) {
 	m.now += 365 * day
 	m.ref.now = m.now
 	for _, slot := range append(m.allSlots(), OutOfLine) {
-		_, err := m.Retire(m.ctx, slot, m.now-30*day, 100)
+		_, _, err := m.Retire(m.ctx, Range{Slot: slot, To: m.now - 30*day})
 		require.NoError(rt, err)
 	}
 	m.ref.forget()

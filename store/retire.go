@@ -9,29 +9,46 @@ import (
 // OutOfLine is the slot of tasks that were ended by hand: cancelled, reported, dead. Their place is when they ended.
 const OutOfLine = outOfLine
 
-// Retire forgets at most limit ended tasks of a slot, the oldest first: those that stand at or before the given place (in
-// Unix ms) and are settled. It answers how many there were; fewer than limit means that none is left. What is forgotten
-// takes its version with it, so the place must lie further back than any request can be late.
-func (s *Store) Retire(ctx context.Context, slot int, before int64, limit int) (int, error) {
-	if slot != OutOfLine {
+// RetireBite is how many tasks Retire forgets at most: one statement that is over soon.
+const RetireBite = maxRows
+
+// Retire forgets ended tasks of a piece of a slot's line, the oldest first and at most RetireBite of them. It returns how many those
+// were and what is left of the piece: go on with it until it is empty. The rest begins behind what was forgotten, because the
+// server still walks over deleted rows for a while. What is forgotten takes its version with it, so the piece must lie further
+// back than any request can be late.
+func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err error) {
+	to := r.To
+	if r.Slot != OutOfLine {
 		var done int64
-		if err := s.db.QueryRowContext(ctx, "SELECT done FROM slots WHERE slot = ?", slot).Scan(&done); err != nil {
-			return 0, fmt.Errorf("reading how far slot %d is settled: %w", slot, err)
+		if err := s.db.QueryRowContext(ctx, "SELECT done FROM slots WHERE slot = ?", r.Slot).Scan(&done); err != nil {
+			return 0, r, fmt.Errorf("reading how far slot %d is settled: %w", r.Slot, err)
 		}
-		before = min(before, done)
+		to = min(to, done) // what lies beyond it has not ended
 	}
-	limit = min(limit, maxRows)
-	seqs, err := fetch(ctx, s.db, func(r *sql.Rows, seq *int64) error { return r.Scan(seq) },
-		"SELECT seq FROM tasks WHERE slot = ? AND pos <= ? ORDER BY pos LIMIT ?", slot, before, limit)
+	var last int64
+	seqs, err := fetch(ctx, s.db, func(rows *sql.Rows, seq *int64) error { return rows.Scan(seq, &last) },
+		"SELECT seq, pos FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? ORDER BY pos LIMIT ?", r.Slot, r.From, to, RetireBite)
 	if err != nil {
-		return 0, fmt.Errorf("looking for ended tasks of slot %d: %w", slot, err)
+		return 0, r, fmt.Errorf("looking for ended tasks of slot %d: %w", r.Slot, err)
 	}
-	if len(seqs) == 0 {
-		return 0, nil
+	if len(seqs) > 0 {
+		// The place is asked again: a tombstone may have been renewed meanwhile.
+		if _, err := s.exec(ctx, "DELETE FROM tasks WHERE seq IN ("+marks(len(seqs))+") AND slot = ? AND pos <= ?", append(args(seqs), r.Slot, to)...); err != nil {
+			return 0, r, fmt.Errorf("retiring %d tasks of slot %d: %w", len(seqs), r.Slot, err)
+		}
 	}
-	// The place is asked again: a tombstone may have been renewed meanwhile.
-	if _, err := s.exec(ctx, "DELETE FROM tasks WHERE seq IN ("+marks(len(seqs))+") AND slot = ? AND pos <= ?", append(args(seqs), slot, before)...); err != nil {
-		return 0, fmt.Errorf("retiring %d tasks of slot %d: %w", len(seqs), slot, err)
+	rest = Range{Slot: r.Slot, From: r.To, To: r.To}
+	if len(seqs) == RetireBite {
+		rest.From = last - 1 // more may have ended at that very place
 	}
-	return len(seqs), nil
+	return len(seqs), rest, nil
+}
+
+// NextEnded returns when the first task ended out of the line beyond the given time (Unix ms): one dive into the index.
+func (s *Store) NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error) {
+	next, err := s.beyond(ctx, []SlotPos{{OutOfLine, after}})
+	if err != nil || len(next) == 0 {
+		return 0, false, err
+	}
+	return next[0].Pos, true, nil
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -37,12 +38,12 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, res.Mismatch)
 
-	n, err := s.Retire(ctx, 0, now-1000, 100)
+	n, _, err := s.Retire(ctx, Range{To: now - 1000})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	_, err = s.Get(ctx, "t", "old")
 	require.ErrorIs(t, err, ErrNotFound)
-	n, err = s.Retire(ctx, 0, now+5000, 100)
+	n, _, err = s.Retire(ctx, Range{To: now + 5000})
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "what is not settled stays, whatever its place")
 	_, err = s.Get(ctx, "t", "unsettled")
@@ -50,9 +51,55 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 
 	_, err = s.Get(ctx, "t", "cancelled")
 	require.NoError(t, err)
-	n, err = s.Retire(ctx, OutOfLine, now, 100)
+	n, _, err = s.Retire(ctx, Range{Slot: OutOfLine, To: now})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	_, err = s.Get(ctx, "t", "cancelled")
 	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// However many have ended, the oldest go first, a bite at a time, until nothing is left; many ended at the very same place.
+func TestRetireGoesOnUntilNothingIsLeft(t *testing.T) {
+	eachLarge(t, func(t *testing.T, s *fixture) {
+		const n = 2*RetireBite + RetireBite/2
+		for i := range 5 {
+			records := make([]any, 0, n/5)
+			for j := range n / 5 {
+				records = append(records, s.schedule(fmt.Sprint(i, "-", j), key("k")))
+			}
+			s.do(records...)
+		}
+		s.do(s.schedule("later", key("k"), in(5*time.Second)))
+		slot := s.row("0-0").Slot
+		s.deliver(t0 + 10_000)
+		var bites []int
+		for rest := (Range{Slot: slot, To: t0 + 4000}); rest.From < rest.To; {
+			var took int
+			var err error
+			took, rest, err = s.Retire(s.ctx, rest)
+			require.NoError(t, err)
+			bites = append(bites, took)
+			require.LessOrEqual(t, len(bites), 4, "%v", bites)
+		}
+		require.Equal(t, []int{RetireBite, RetireBite, RetireBite / 2}, bites)
+		require.Equal(t, 1, s.count("tasks"))
+		require.Equal(t, "delivered", s.state("later"))
+	})
+}
+
+func TestNextEnded(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		_, ok, err := s.NextEnded(s.ctx, 0)
+		require.NoError(t, err)
+		require.False(t, ok, "nothing has ended")
+		s.do(s.schedule("a"), s.cancel("a"))
+		s.now += 5000
+		s.do(s.schedule("b"), s.cancel("b"))
+		for after, want := range map[int64]int64{0: t0, t0 - 1: t0, t0: t0 + 5000} {
+			pos, ok, err := s.NextEnded(s.ctx, after)
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Equal(t, want, pos, "after %d", after)
+		}
+	})
 }

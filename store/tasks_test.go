@@ -122,21 +122,21 @@ func TestRetire(t *testing.T) {
 		slot := s.row("1").Slot
 		s.deliver(t0 + 2000)
 		s.claim(t0 + 3000)
-		retire := func(slot int, before int64, limit int) int {
+		retire := func(slot int, before int64) int {
 			t.Helper()
-			n, err := s.Retire(s.ctx, slot, before, limit)
+			n, rest, err := s.Retire(s.ctx, Range{Slot: slot, To: before})
 			require.NoError(t, err)
+			require.Equal(t, Range{slot, before, before}, rest, "nothing is left of it")
 			return n
 		}
-		require.Equal(t, 2, retire(slot, t0+1999, 2), "the oldest first, so many at most")
-		require.Equal(t, 1, retire(slot, t0+1999, 2))
+		require.Equal(t, 3, retire(slot, t0+1999))
 		require.Equal(t, "delivered", s.state("young"))
-		require.Equal(t, 1, retire(slot, t0+99_000, 9), "never beyond what is settled")
+		require.Equal(t, 1, retire(slot, t0+99_000), "never beyond what is settled")
 		require.Equal(t, []string{"", "", "claimed", "pending"}, []string{s.state("3"), s.state("young"), s.state("claimed"), s.state("pending")})
-		require.Zero(t, retire(OutOfLine, t0-1, 9))
-		require.Equal(t, 1, retire(OutOfLine, t0, 9))
+		require.Zero(t, retire(OutOfLine, t0-1))
+		require.Equal(t, 1, retire(OutOfLine, t0))
 		require.Equal(t, "", s.state("cancelled"))
-		_, err := s.Retire(s.ctx, 77, t0, 9)
+		_, _, err := s.Retire(s.ctx, Range{Slot: 77, To: t0})
 		require.Error(t, err)
 	})
 }

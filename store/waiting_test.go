@@ -124,7 +124,7 @@ func TestWaitingForARetiredTask(t *testing.T) {
 		s.do(s.schedule("a", value("new")), s.schedule("b", value("new")))
 		s.settle(t0 + 1000)
 		for _, slot := range s.allSlots() {
-			_, err := s.Retire(s.ctx, slot, t0+1000, 10)
+			_, _, err := s.Retire(s.ctx, Range{Slot: slot, To: t0 + 1000})
 			require.NoError(t, err)
 		}
 		require.Zero(t, s.count("tasks"))

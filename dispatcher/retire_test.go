@@ -1,0 +1,187 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// retention is a store whose tasks end at a steady rate, in a time that the test moves, and the owners that forget them.
+type retention struct {
+	*testing.T
+	store  *store.Store
+	source store.Source
+	now    int64
+	rows   int // stored and not forgotten
+
+	calls   int // statements of owners, about
+	retired map[string]int
+}
+
+func newRetention(t *testing.T, slots int) *retention {
+	r := &retention{T: t, now: 1_700_000_000_000, retired: map[string]int{}}
+	var err error
+	r.store, err = store.Open(t.Context(), store.Config{DSN: "sqlite::memory:"}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.store.Close() })
+	require.NoError(t, r.store.Migrate(t.Context(), slots))
+	r.source, err = r.store.Source(t.Context(), "intake", [16]byte{7}, 0, 0)
+	require.NoError(t, err)
+	all := make([]int, slots)
+	for i := range all {
+		all[i] = i
+	}
+	_, err = r.store.Acquire(t.Context(), all, 1, "me")
+	require.NoError(t, err)
+	return r
+}
+
+// owner is one dispatcher's retirer. It never rests.
+func (r *retention) owner(name string, slotCount int, slots ...int) *retirer {
+	return &retirer{store: countedStore{r, name}, slotCount: slotCount, slots: func() []int { return slots }, retired: prometheus.NewCounter(prometheus.CounterOpts{}),
+		log: zap.NewNop(), pause: func(context.Context, time.Duration) {}}
+}
+
+// countedStore counts what an owner asks of the database.
+type countedStore struct {
+	r    *retention
+	name string
+}
+
+func (c countedStore) Retire(ctx context.Context, piece store.Range) (int, store.Range, error) {
+	n, rest, err := c.r.store.Retire(ctx, piece)
+	c.r.calls++
+	c.r.rows -= n
+	c.r.retired[c.name] += n
+	return n, rest, err
+}
+
+func (c countedStore) NextEnded(ctx context.Context, after int64) (int64, bool, error) {
+	c.r.calls++
+	return c.r.store.NextEnded(ctx, after)
+}
+
+// second lets n tasks be scheduled and end within a second: half are cancelled, a quarter reported, a quarter delivered.
+func (r *retention) second(n int) {
+	r.Helper()
+	ctx := r.Context()
+	r.now += 1000
+	var b store.Batch
+	add := func(op schemas.Op, id string) {
+		request := schemas.NewRequest(op, "orders", id)
+		request.Accepted = r.now
+		if op == schemas.OpSchedule {
+			request.Key, request.Due = []byte(id), r.now
+		}
+		b.Changes = append(b.Changes, store.Change{Seq: store.Seq(r.source.ID, r.source.Next+int64(len(b.Changes))), Request: &request})
+	}
+	for i := range n {
+		id := strconv.FormatInt(r.now, 10) + "-" + strconv.Itoa(i)
+		add(schemas.OpSchedule, id)
+		if i%2 == 0 {
+			add(schemas.OpCancel, id)
+		}
+	}
+	b.Advance = []store.Advance{{Source: r.source.ID, From: r.source.Next, To: r.source.Next + int64(len(b.Changes))}}
+	_, err := r.store.Apply(ctx, b, r.now)
+	require.NoError(r, err)
+	r.source.Next = b.Advance[0].To
+	r.rows += n
+	r.settle(n / 4)
+}
+
+// settle ends what is due: so many by their report, the others by their delivery.
+func (r *retention) settle(reported int) {
+	r.Helper()
+	slots, err := r.store.Slots(r.Context())
+	require.NoError(r, err)
+	var done []store.Done
+	var exits []store.Exit
+	for _, s := range slots {
+		require.NoError(r, r.store.Claim(r.Context(), []int{s.Slot}, 1, r.now))
+		entries, err := r.store.Entries(r.Context(), []store.Range{{Slot: s.Slot, From: s.Done, To: r.now}})
+		require.NoError(r, err)
+		count := len(entries)
+		for _, e := range entries {
+			if reported > 0 {
+				reported--
+				count--
+				exits = append(exits, store.Exit{Seq: e.Seq, Slot: s.Slot, Epoch: 1, State: store.StateSucceeded, Attempt: 1, Lane: e.Lane})
+			}
+		}
+		done = append(done, store.Done{Slot: s.Slot, Epoch: 1, From: s.Done, To: r.now, Count: count})
+	}
+	settled, err := r.store.Settle(r.Context(), done, exits, nil, r.now)
+	require.NoError(r, err)
+	require.Empty(r, settled.Mismatch)
+}
+
+// However tasks end, and whoever owns the slots, the rows stay below twice what the retention holds.
+func TestRetentionKeepsUpWithTheRate(t *testing.T) {
+	const slots, rate, keep = 4, 100, time.Minute
+	r := newRetention(t, slots)
+	owners := []*retirer{r.owner("a", slots, 0, 2), r.owner("b", slots, 1, 3)}
+	most, next := 0, int64(0)
+	for range 4 * 60 {
+		r.second(rate)
+		most = max(most, r.rows)
+		if r.now < next {
+			continue
+		}
+		next = r.now + retireEvery(keep).Milliseconds()
+		for _, o := range owners {
+			require.NoError(t, o.round(t.Context(), r.now-keep.Milliseconds()))
+		}
+	}
+	require.Less(t, most, 2*rate*int(keep.Seconds()), "rows")
+	require.InDelta(t, r.retired["a"], r.retired["b"], float64(r.retired["a"]+r.retired["b"])/4, "the owners share the work: %v", r.retired)
+	gone, ok, err := r.store.NextEnded(t.Context(), 0)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Greater(t, gone, r.now-keep.Milliseconds()-retireEvery(keep).Milliseconds()-1000)
+}
+
+// After an outage a round forgets all that has piled up, in full bites: what it costs grows with the rows, not with anything else.
+func TestRetiringWhatHasPiledUp(t *testing.T) {
+	r := newRetention(t, 4)
+	for range 4 {
+		r.second(4000)
+	}
+	o := r.owner("a", 4, 0, 1, 2, 3)
+	bites := 0
+	o.pause = func(context.Context, time.Duration) { bites++ }
+	require.NoError(t, o.round(t.Context(), r.now))
+	require.Zero(t, r.rows)
+	require.Equal(t, 16_000, r.retired["a"])
+	require.LessOrEqual(t, bites, 16_000/store.RetireBite+4+4, "a rest after each bite; one that is not full for each slot and window")
+	require.LessOrEqual(t, r.calls, bites+4+4+1)
+}
+
+// A stop is heeded between two bites, and an error leaves the rest to the next round.
+func TestRetiringStops(t *testing.T) {
+	r := newRetention(t, 1)
+	r.second(4000)
+	o := r.owner("a", 1, 0)
+	ctx, stop := context.WithCancel(t.Context())
+	o.pause = func(context.Context, time.Duration) { stop() }
+	require.ErrorIs(t, o.round(ctx, r.now), context.Canceled)
+	require.LessOrEqual(t, r.retired["a"], store.RetireBite)
+	o.pause = func(context.Context, time.Duration) {}
+	require.NoError(t, o.round(t.Context(), r.now))
+	require.Zero(t, r.rows)
+}
+
+func TestRetireEvery(t *testing.T) {
+	for keep, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: 6 * time.Second, 7 * 24 * time.Hour: time.Minute} {
+		require.Equal(t, want, retireEvery(keep), fmt.Sprint(keep))
+	}
+}
