@@ -35,7 +35,8 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 	defer sweep.Stop()
 	failures := 0
 	for ctx.Err() == nil {
-		timer := time.NewTimer(d.untilClaim())
+		// Whatever makes a line ready, the loop rests: it must not take a core if a claim does not help.
+		timer := time.NewTimer(max(d.untilClaim(), claimPause))
 		select {
 		case <-ctx.Done():
 		case places, ok := <-wakes:
@@ -60,6 +61,7 @@ func (d *Dispatcher) claimLoop(ctx context.Context) {
 		switch {
 		case errors.Is(err, store.ErrFenced):
 			d.fenced(ctx)
+			sleep(ctx, claimPause)
 		case err != nil:
 			failures++
 			if ctx.Err() == nil {
@@ -93,7 +95,9 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 	}
 	d.mu.Unlock()
 	slices.Sort(slots)
-	next, err := d.store.Next(ctx, slots)
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	next, err := d.store.Next(bound, slots)
 	if err != nil {
 		if ctx.Err() == nil {
 			d.log.Warn("asking the database for the next tasks failed", zap.Error(err))
@@ -108,13 +112,17 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 				d.metrics.swept.Inc() // overdue, and nobody had told of it
 			}
 			l.next = min(l.next, n.Pos)
+			// At the first place behind what is claimed stands what came when its own place was claimed already: it may be due.
+			if n.Pos == l.claimed+1 {
+				l.urgent = min(l.urgent, d.clock.Millis())
+			}
 		}
 	}
 }
 
 // claimAt is when a line is to be claimed next.
 func (d *Dispatcher) claimAt(l *line) int64 {
-	if !l.leaving.IsZero() {
+	if !l.leaving.IsZero() || l.claiming {
 		return never
 	}
 	at := int64(never)
@@ -146,41 +154,24 @@ func (d *Dispatcher) maxEntries() int { return 30 * d.cfg.StageTasks }
 
 // claim claims what is due to be claimed and answers whether there was anything.
 func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
-	now := d.clock.Millis()
-	d.mu.Lock()
-	to := now + d.ahead
-	trigger := false
-	var ready []claimable
-	for _, l := range d.lines {
-		if l.claimed >= to || d.entries >= d.maxEntries() {
-			continue
-		}
-		at := d.claimAt(l)
-		trigger = trigger || at <= now
-		if at <= now || l.next <= to && l.leaving.IsZero() {
-			ready = append(ready, claimable{l, l.next < now-overdue.Milliseconds()})
-		}
-	}
-	room := d.maxEntries() - d.entries
-	d.mu.Unlock()
-	if !trigger {
+	ready, room := d.beginClaim()
+	if len(ready) == 0 {
 		return false, nil
 	}
-	slices.SortFunc(ready, func(a, b claimable) int { return a.slot - b.slot })
-	groups := map[claimGroup][]*line{}
+	defer d.endClaim(ready)
+	groups := map[claimGroup][]claimable{}
 	for _, l := range ready {
-		upTo := to
 		if l.behind { // an outage has passed: a bite at a time
-			nth, more, err := d.store.Nth(ctx, store.Range{Slot: l.slot, From: l.claimed, To: to}, max(room/len(ready), 1000))
+			nth, more, err := d.nth(ctx, store.Range{Slot: l.slot, From: l.claimed, To: l.to}, max(room/len(ready), 1000))
 			if err != nil {
 				return false, err
 			}
 			if more {
-				upTo = nth
+				l.to = nth
 			}
 		}
-		g := claimGroup{l.epoch, upTo}
-		groups[g] = append(groups[g], l.line)
+		g := claimGroup{l.epoch, l.to}
+		groups[g] = append(groups[g], l)
 	}
 	for g, lines := range groups {
 		if err := d.claimLines(ctx, lines, g); err != nil {
@@ -190,50 +181,87 @@ func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// claimable is a line to be claimed. Settling moves a line's next, so what is to be known of it is noted under the lock.
+func (d *Dispatcher) nth(ctx context.Context, r store.Range, n int) (int64, bool, error) {
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return d.store.Nth(bound, r, n)
+}
+
+// claimable is a line that is being claimed. Settling moves a line's next, so what is to be known of it is noted under the lock.
 type claimable struct {
 	*line
+	to     int64
 	behind bool
 }
 
 type claimGroup struct{ epoch, to int64 }
 
+// beginClaim decides which lines are claimed now, and how far: always further than they are. Until endClaim they are not
+// given back, since what is decided here is done later, under no lock. room is how many tasks may still enter.
+func (d *Dispatcher) beginClaim() (ready []claimable, room int) {
+	now := d.clock.Millis()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if room = d.maxEntries() - d.entries; room <= 0 {
+		return nil, 0
+	}
+	ahead, trigger := now+d.ahead, false
+	for _, l := range d.lines {
+		at := d.claimAt(l)
+		trigger = trigger || at <= now
+		if at <= now || at != never && l.next <= ahead {
+			ready = append(ready, claimable{line: l, to: l.reach(ahead), behind: l.next < now-overdue.Milliseconds()})
+		}
+	}
+	if !trigger {
+		return nil, room
+	}
+	for _, l := range ready {
+		l.claiming = true
+	}
+	slices.SortFunc(ready, func(a, b claimable) int { return a.slot - b.slot })
+	return ready, room
+}
+
+func (d *Dispatcher) endClaim(lines []claimable) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range lines {
+		l.claiming = false
+	}
+}
+
+func rangesOf(lines []claimable) []store.Range {
+	out := make([]store.Range, len(lines))
+	for i, l := range lines {
+		out[i] = store.Range{Slot: l.slot, From: l.claimed, To: l.to}
+	}
+	return out
+}
+
 // claimLines claims first and reads afterwards: what was written before the claim is there to be read, what comes later is
 // placed behind it.
-func (d *Dispatcher) claimLines(ctx context.Context, lines []*line, g claimGroup) error {
+func (d *Dispatcher) claimLines(ctx context.Context, lines []claimable, g claimGroup) error {
 	slots := make([]int, len(lines))
-	ranges := make([]store.Range, len(lines))
 	for i, l := range lines {
 		slots[i] = l.slot
-		ranges[i] = store.Range{Slot: l.slot, From: l.claimed, To: g.to}
 	}
 	began := time.Now()
-	if err := d.store.Claim(ctx, slots, g.epoch, g.to); err != nil {
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	if err := d.store.Claim(bound, slots, g.epoch, g.to); err != nil {
 		return err
 	}
 	if err := faultpoint.At(faultpoint.DispatcherClaimed); err != nil {
 		return err
 	}
-	entries, err := d.store.Entries(ctx, ranges)
-	for failures := 1; err != nil; failures++ { // claimed is moved: the read must follow
-		d.log.Warn("reading a claimed range failed, trying again", zap.Error(err))
-		if sleep(ctx, pauseAfter(failures)); ctx.Err() != nil {
-			return err
-		}
-		entries, err = d.store.Entries(ctx, ranges)
+	entries, err := d.readClaimed(ctx, lines)
+	if err != nil {
+		return err
 	}
 	d.metrics.claims.Inc()
 	d.metrics.claimTime.Observe(time.Since(began).Seconds())
-	d.mu.Lock()
-	still := make(map[int]*line, len(lines))
-	for _, l := range lines {
-		l.claimTo(g.to)
-		if !l.abandoned {
-			still[l.slot] = l
-		}
-	}
-	d.enter(still, entries, false)
-	d.mu.Unlock()
+	d.takeIn(lines, entries)
 	if len(entries) == 0 {
 		d.settleKick.now()
 	}
@@ -241,8 +269,46 @@ func (d *Dispatcher) claimLines(ctx context.Context, lines []*line, g claimGroup
 	return nil
 }
 
+// readClaimed reads what has been claimed, again and again until it is done: claimed has moved, so the read must follow. It gives
+// up where none of the lines is ours any more.
+func (d *Dispatcher) readClaimed(ctx context.Context, lines []claimable) ([]store.Entry, error) {
+	ranges := rangesOf(lines)
+	for failures := 1; ; failures++ {
+		bound, cancel := context.WithTimeout(ctx, answerWithin*time.Duration(min(failures, 8))) // there may be millions
+		entries, err := d.store.Entries(bound, ranges)
+		cancel()
+		if err == nil || d.allAbandoned(lines) {
+			return entries, err
+		}
+		d.log.Warn("reading a claimed range failed, trying again", zap.Error(err))
+		if sleep(ctx, pauseAfter(failures)); ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+func (d *Dispatcher) allAbandoned(lines []claimable) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !slices.ContainsFunc(lines, func(l claimable) bool { return !l.abandoned })
+}
+
+// takeIn moves lines to where they are claimed, with what stands there.
+func (d *Dispatcher) takeIn(lines []claimable, entries []store.Entry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ours := make(map[int]*line, len(lines))
+	for _, l := range lines {
+		l.claimTo(l.to)
+		if !l.abandoned {
+			ours[l.slot] = l.line
+		}
+	}
+	d.enter(ours, entries, false)
+}
+
 // askNext asks the index, or where it does not answer the database, for the lines' next tasks.
-func (d *Dispatcher) askNext(ctx context.Context, lines []*line, slots []int, from int64) {
+func (d *Dispatcher) askNext(ctx context.Context, lines []claimable, slots []int, from int64) {
 	places := make([]index.SlotPos, len(lines))
 	for i, l := range lines {
 		places[i] = index.SlotPos{Slot: l.slot, Pos: from}
@@ -252,7 +318,9 @@ func (d *Dispatcher) askNext(ctx context.Context, lines []*line, slots []int, fr
 	cancel()
 	if err != nil {
 		d.metrics.indexErrors.Inc()
-		fromStore, err := d.store.Next(ctx, slots)
+		bound, cancel := context.WithTimeout(ctx, answerWithin)
+		fromStore, err := d.store.Next(bound, slots)
+		cancel()
 		if err != nil {
 			return // the sweep asks again
 		}

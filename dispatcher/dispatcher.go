@@ -108,7 +108,8 @@ type Dispatcher struct {
 	failure chan error
 	sources *sources
 
-	suspended atomic.Bool // trust was lost: nothing is sent until the epochs have been checked again
+	suspended suspension // while it is active, nothing is claimed or sent
+	held      holdings   // of the owner loop: slots without a line
 	stopping  atomic.Bool
 
 	claimKick, sweepKick, fetchKick, releaseKick, settleKick, ownKick kick
@@ -241,9 +242,7 @@ func (d *Dispatcher) drain() {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		d.mu.Lock()
-		left := len(d.lines)
-		d.mu.Unlock()
+		left := d.ownedSlots() + d.held.count()
 		if left == 0 {
 			return
 		}
@@ -260,12 +259,12 @@ func (d *Dispatcher) drain() {
 // sure that nobody else took the slots meanwhile.
 func (d *Dispatcher) trusted() bool {
 	if !d.members.Trusted() {
-		if d.suspended.CompareAndSwap(false, true) {
+		if d.suspended.lose() {
 			d.ownKick.now()
 		}
 		return false
 	}
-	return !d.suspended.Load()
+	return !d.suspended.active()
 }
 
 // pauseAfter is the pause after the n-th failure in a row: 20 ms to 2 s.

@@ -254,8 +254,8 @@ type running struct {
 	done chan error
 }
 
-// start runs a dispatcher with a send log in dir.
-func (f *fixture) start(m *members, dir string, cfg Config) *running {
+// make is a dispatcher with a send log in dir that does not run: the test takes its steps.
+func (f *fixture) make(m *members, dir string, cfg Config) (*Dispatcher, *sendlog.Log) {
 	f.Helper()
 	cfg.Results = results
 	sent, err := sendlog.Open(dir, sendlog.Config{}, zap.NewNop())
@@ -265,6 +265,21 @@ func (f *fixture) start(m *members, dir string, cfg Config) *running {
 	f.Cleanup(ix.Close)
 	d, err := New(f.kafka, f.store, ix, m, sent, cfg, prometheus.NewRegistry(), zap.NewNop())
 	require.NoError(f, err)
+	return d, sent
+}
+
+// stepped makes a dispatcher that does not run.
+func (f *fixture) stepped(m *members, cfg Config) *Dispatcher {
+	f.Helper()
+	d, sent := f.make(m, f.TempDir(), cfg)
+	f.Cleanup(func() { d.client.Close(); _ = sent.Close() })
+	return d
+}
+
+// start runs a dispatcher with a send log in dir.
+func (f *fixture) start(m *members, dir string, cfg Config) *running {
+	f.Helper()
+	d, sent := f.make(m, dir, cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Dispatcher: d, f: f, sent: sent, stop: cancel, done: make(chan error, 1)}
 	go func() { r.done <- d.Run(ctx) }()

@@ -24,7 +24,9 @@ type line struct {
 	next   int64 // the first place beyond claimed that is known to hold a task
 	urgent int64 // the earliest due time that a wake has told of
 
+	claiming  bool      // somebody is moving claimed, and is the only one who may
 	leaving   time.Time // since when the slot is to be given away; zero: it is not
+	releasing bool      // it was given back, or may have been: it cannot stay
 	abandoned bool      // no longer ours: what comes in for it is thrown away
 }
 
@@ -125,6 +127,18 @@ func (l *line) claimTo(to int64) {
 	}
 }
 
+// reach is how far a claim of the line goes. Where it is claimed beyond the look-ahead - before a burst that look-ahead was
+// longer, or the database's clock was set back - what came late stands right behind, and a few places are enough for it. Claims
+// rest longer than these last, so that time catches up; multiples let lines be claimed together.
+func (l *line) reach(ahead int64) int64 {
+	const few = int64(claimPause / time.Millisecond)
+	if ahead > l.claimed {
+		return ahead
+	}
+	return (l.claimed/few + 1) * few
+}
+
 func (l *line) open() []*task { return l.tasks[l.head:] }
 
-func (l *line) drained() bool { return l.done == l.claimed && l.head == len(l.tasks) }
+// drained says that nothing is left to send or to settle, nor may come by a claim that is under way.
+func (l *line) drained() bool { return !l.claiming && l.done == l.claimed && l.head == len(l.tasks) }

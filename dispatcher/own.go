@@ -44,10 +44,10 @@ func (d *Dispatcher) ownLoop(ctx context.Context) {
 // own answers whether ownership is as assigned.
 func (d *Dispatcher) own(ctx context.Context) (bool, error) {
 	if !d.members.Trusted() {
-		d.suspended.Store(true)
+		d.suspended.lose()
 		return false, nil
 	}
-	if d.suspended.Load() {
+	if d.suspended.active() {
 		if err := d.verify(ctx); err != nil {
 			return false, err
 		}
@@ -59,37 +59,55 @@ func (d *Dispatcher) own(ctx context.Context) (bool, error) {
 	if err := d.giveAway(ctx, assigned); err != nil {
 		return false, err
 	}
-	missing := d.missing(assigned)
-	if len(missing) == 0 {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return len(d.lines) == len(assigned.Slots), nil
+	if missing := d.missing(assigned); len(missing) > 0 {
+		if err := d.take(ctx, assigned, missing); err != nil {
+			return false, err
+		}
 	}
-	return d.take(ctx, assigned, missing)
+	return len(d.missing(assigned)) == 0 && d.ownedSlots() == len(assigned.Slots) && d.held.count() == 0, nil
+}
+
+func (d *Dispatcher) ownedSlots() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.lines)
 }
 
 // verify ends a suspension: slots that another has taken meanwhile are abandoned, with all that is staged for them.
 func (d *Dispatcher) verify(ctx context.Context) error {
-	slots, err := d.store.Slots(ctx)
+	look := d.suspended.look()
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	slots, err := d.store.Slots(bound)
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	for _, s := range slots {
-		if l := d.lines[s.Slot]; l != nil && l.epoch != s.Epoch {
-			d.abandon(l)
-		}
+	d.lose(slots)
+	if err := d.catchUp(ctx, slots); err != nil {
+		return err
 	}
-	d.mu.Unlock()
-	d.suspended.Store(false)
+	d.suspended.end(look)
 	d.claimKick.now()
 	d.releaseKick.now()
-	d.log.Info("trusting the election again")
+	d.log.Info("the slots are as the election says")
 	return nil
 }
 
+// lose abandons lines that are no longer ours, as the slots were read. Several loops do that, and what they read may be of before a
+// slot was taken here. As a slot's epoch never falls, and an epoch that has given it back cannot hold it again, a line is lost
+// only where the database is as far as the line, or further.
+func (d *Dispatcher) lose(slots []store.Slot) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range slots {
+		if l := d.lines[s.Slot]; l != nil && (s.Epoch > l.epoch || s.Epoch == l.epoch && s.Owner != d.cfg.MemberID) {
+			d.abandon(l, "it has another owner")
+		}
+	}
+}
+
 // abandon forgets a slot that is no longer ours. mu is held.
-func (d *Dispatcher) abandon(l *line) {
+func (d *Dispatcher) abandon(l *line, why string) {
 	l.abandoned = true
 	delete(d.lines, l.slot)
 	d.entries -= len(l.open())
@@ -99,56 +117,17 @@ func (d *Dispatcher) abandon(l *line) {
 		}
 	}
 	d.metrics.abandoned.Inc()
-	d.log.Warn("abandoning a slot that has another owner", zap.Int("slot", l.slot), zap.Int64("epoch", l.epoch), zap.Int("tasks", len(l.open())))
+	d.log.Warn("abandoning a slot", zap.String("because", why), zap.Int("slot", l.slot), zap.Int64("epoch", l.epoch), zap.Int("tasks", len(l.open())))
 	d.ownKick.now()
 }
 
 // fenced abandons slots of which the database says that they are held under another epoch.
 func (d *Dispatcher) fenced(ctx context.Context) {
 	d.metrics.fenced.Inc()
-	d.suspended.Store(true)
+	d.suspended.lose()
 	if err := d.verify(ctx); err != nil && ctx.Err() == nil {
 		d.log.Warn("checking the slots failed", zap.Error(err))
 	}
-}
-
-// giveAway releases slots that are assigned elsewhere. They claim no more, so they drain within the look-ahead; one that
-// does not is released all the same, and its next owner sends again what is in doubt.
-func (d *Dispatcher) giveAway(ctx context.Context, assigned election.Assignment) error {
-	byEpoch := map[int64][]int{}
-	d.mu.Lock()
-	for _, l := range d.lines {
-		if _, mine := slices.BinarySearch(assigned.Slots, l.slot); mine {
-			l.leaving = time.Time{}
-			continue
-		}
-		if l.leaving.IsZero() {
-			l.leaving = time.Now()
-		}
-		if l.drained() || time.Since(l.leaving) > d.cfg.DrainTimeout {
-			byEpoch[l.epoch] = append(byEpoch[l.epoch], l.slot)
-		}
-	}
-	d.mu.Unlock()
-	for epoch, slots := range byEpoch {
-		if err := faultpoint.At(faultpoint.DispatcherDrained); err != nil {
-			return err
-		}
-		if err := d.store.Release(ctx, slots, epoch); err != nil {
-			return err
-		}
-		d.mu.Lock()
-		for _, slot := range slots {
-			if l := d.lines[slot]; l.drained() {
-				delete(d.lines, slot)
-			} else {
-				d.abandon(l)
-			}
-		}
-		d.mu.Unlock()
-		d.log.Info("gave slots away", zap.Ints("slots", slots))
-	}
-	return nil
 }
 
 func (d *Dispatcher) missing(assigned election.Assignment) []int {
@@ -165,10 +144,12 @@ func (d *Dispatcher) missing(assigned election.Assignment) []int {
 
 // take acquires the missing slots that are free: released, or their owner is gone from the election, or it was this
 // process. The owner of the others is given the time to drain, and is fenced when it does not.
-func (d *Dispatcher) take(ctx context.Context, assigned election.Assignment, missing []int) (bool, error) {
-	slots, err := d.store.Slots(ctx)
+func (d *Dispatcher) take(ctx context.Context, assigned election.Assignment, missing []int) error {
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	slots, err := d.store.Slots(bound)
 	if err != nil {
-		return false, err
+		return err
 	}
 	var free []int
 	for _, s := range slots {
@@ -181,19 +162,21 @@ func (d *Dispatcher) take(ctx context.Context, assigned election.Assignment, mis
 		}
 	}
 	if len(free) == 0 {
-		return false, nil
+		return nil
 	}
-	got, err := d.store.Acquire(ctx, free, assigned.Epoch, d.cfg.MemberID)
+	d.held.note(free, assigned.Epoch) // whatever comes of it
+	got, err := d.store.Acquire(bound, free, assigned.Epoch, d.cfg.MemberID)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if err := faultpoint.At(faultpoint.DispatcherAcquired); err != nil {
-		return false, err
+		return err
 	}
 	if err := d.begin(ctx, got, assigned.Epoch); err != nil {
-		return false, err
+		return err
 	}
-	return len(got) == len(missing), nil
+	d.held.settle(free, assigned.Epoch)
+	return nil
 }
 
 // waited answers how long a slot has been waited for under an assignment.
@@ -219,7 +202,9 @@ func (d *Dispatcher) begin(ctx context.Context, got []store.Slot, epoch int64) e
 			doubts = append(doubts, store.Range{Slot: s.Slot, From: s.Done, To: s.Claimed})
 		}
 	}
-	entries, err := d.store.Entries(ctx, doubts)
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	entries, err := d.store.Entries(bound, doubts)
 	if err != nil {
 		return err
 	}

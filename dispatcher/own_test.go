@@ -20,7 +20,7 @@ func (f *fixture) suspend() (*members, *running, time.Time) {
 	d.sweepKick.now()
 	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
 	m.trust(false)
-	f.eventually("it has noticed", func() bool { return d.suspended.Load() })
+	f.eventually("it has noticed", func() bool { return d.suspended.active() })
 	require.False(f, time.Now().After(due), "too slow to tell")
 	return m, d, due
 }

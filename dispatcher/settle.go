@@ -296,7 +296,7 @@ func (d *Dispatcher) ours(exits []exit) []exit {
 	at := make(map[int64]int, len(exits))
 	out := exits[:0]
 	for _, e := range exits {
-		if l := d.lines[e.Slot]; l == nil || l.epoch != e.Epoch {
+		if l := d.lines[e.Slot]; l == nil || l != e.task.line { // a line may have been taken anew under the same epoch
 			continue
 		}
 		if i, ok := at[e.Seq]; ok {
@@ -350,7 +350,7 @@ func (d *Dispatcher) closed(exits []exit, done []store.Done, lines []*line, resu
 			d.metrics.mismatch.Inc()
 			d.log.Error("the database counts another number of tasks than were settled: taking the slot anew", zap.Int("slot", l.slot),
 				zap.Int64("from", done[i].From), zap.Int64("to", done[i].To), zap.Int("settled", done[i].Count))
-			d.abandon(l)
+			d.abandon(l, "the database counts another number of tasks in it")
 		default:
 			to := done[i].To
 			if at, ok := result.Stands[l.slot]; ok {

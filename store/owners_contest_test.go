@@ -111,3 +111,88 @@ func acquirers(s *fixture) *violations {
 }
 
 func TestAcquirersTakeTurns(t *testing.T) { holds(t, acquirers) }
+
+func TestReleasedOwnersClaimNothing(t *testing.T)     { holds(t, leavers) }
+func TestClaimsBesideAReleaseAreNoticed(t *testing.T) { notices(t, noReleaseCheck, leavers) }
+
+// leavers claim from one process and give back from another, in turns. Nothing that is asked for once a slot was given back may
+// succeed, and the next owner must find it drained.
+func leavers(s *fixture) *violations {
+	v := &violations{}
+	stores := []*Store{s.Store, s.rival()}
+	slots := s.allSlots()
+	pos := int64(0)
+	for range 25 {
+		epoch, err := s.NextEpoch(s.ctx)
+		if err != nil {
+			v.fail(err)
+			return v
+		}
+		taken, err := s.Acquire(s.ctx, slots, epoch, "me")
+		if err != nil {
+			v.fail(err)
+			return v
+		}
+		for _, slot := range taken {
+			if slot.Claimed != slot.Done {
+				v.add("slot %d was given back, and (%d, %d] is in doubt", slot.Slot, slot.Done, slot.Claimed)
+			}
+		}
+		var gone atomic.Bool
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range 200 {
+				pos++
+				before := gone.Load()
+				err := stores[1].Claim(s.ctx, slots, epoch, pos)
+				if err == nil && before {
+					v.add("a claim up to %d took effect after all slots were given back", pos)
+				}
+				if err != nil {
+					if !errors.Is(err, ErrFenced) {
+						v.fail(err)
+					}
+					return
+				}
+			}
+		})
+		wg.Go(func() { leave(stores[0], s, v, epoch, &gone) })
+		wg.Wait()
+	}
+	return v
+}
+
+// leave settles and gives back until nothing is kept.
+func leave(store *Store, s *fixture, v *violations, epoch int64, gone *atomic.Bool) {
+	for {
+		all, err := store.Slots(s.ctx)
+		if err != nil {
+			v.fail(err)
+			return
+		}
+		var done []Done
+		var held []int
+		for _, slot := range all {
+			if slot.Owner == "" {
+				continue
+			}
+			held = append(held, slot.Slot)
+			if slot.Done < slot.Claimed {
+				done = append(done, Done{Slot: slot.Slot, Epoch: epoch, From: slot.Done, To: slot.Claimed})
+			}
+		}
+		if _, err := store.Settle(s.ctx, done, nil, nil, 1); err != nil {
+			v.fail(err)
+			return
+		}
+		kept, err := store.Release(s.ctx, held, epoch)
+		if err != nil {
+			v.fail(err)
+			return
+		}
+		if len(kept) == 0 {
+			gone.Store(true)
+			return
+		}
+	}
+}

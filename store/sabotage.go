@@ -9,14 +9,37 @@ const (
 	noExclusiveLock                     // writers read what they are about to change, but do not lock it
 	noEpochCheck                        // an owner of the past still counts
 	noOffsetCheck                       // a batch counts as often as it is brought
+	noReleaseCheck                      // a slot is given back as it is, and its epoch still counts
 )
 
-// fence is the condition on an owner's epoch.
+// fence is the condition that a slot is held under an epoch. One that was given back has no owner.
 func (s *Store) fence() string {
-	if s.sabotage == noEpochCheck {
+	switch s.sabotage {
+	case noEpochCheck:
 		return " AND epoch >= ?"
+	case noReleaseCheck:
+		return " AND epoch = ?"
 	}
-	return " AND epoch = ?"
+	return " AND epoch = ? AND LENGTH(owner) > 0"
+}
+
+// holds is fence for a slot that was read under a lock.
+func (s *Store) holds(slot Slot, epoch int64) bool {
+	switch s.sabotage {
+	case noEpochCheck:
+		return true
+	case noReleaseCheck:
+		return slot.Epoch == epoch
+	}
+	return slot.Epoch == epoch && slot.Owner != ""
+}
+
+// drained is the condition that all that was claimed of a slot is settled.
+func (s *Store) drained() string {
+	if s.sabotage == noReleaseCheck {
+		return ""
+	}
+	return " AND claimed = done"
 }
 
 // expect is how a source's offset must compare with the expected one.

@@ -86,7 +86,7 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 			return err
 		}
 		for slot, epoch := range epochs {
-			if slots[slot].Epoch != epoch && s.sabotage != noEpochCheck {
+			if !s.holds(slots[slot], epoch) {
 				out.Fenced = append(out.Fenced, slot)
 			}
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,8 +83,12 @@ func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 }
 
 // Acquire makes owner the owner of the slots under epoch and answers them as they were before, in order. A slot that
-// another holds at epoch or above is left alone and left out; repeating the call after a lost reply is harmless. From the commit on, whatever the previous owner writes fails.
+// another holds at epoch or above is left alone and left out, as is one that was given back under epoch; repeating the call
+// after a lost reply is harmless. From the commit on, whatever the previous owner writes fails.
 func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner string) ([]Slot, error) {
+	if owner == "" {
+		return nil, errors.New("acquiring slots: the owner must have a name, for a slot without one is free")
+	}
 	var before []Slot
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		var err error
@@ -105,20 +110,39 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 	return before, nil
 }
 
-// Release frees the slots that are still held under epoch, so that their next owner need not wait. It may be repeated.
-func (s *Store) Release(ctx context.Context, slots []int, epoch int64) error {
-	if len(slots) == 0 {
-		return nil
+// Release gives back the slots of epoch that are drained: all that was claimed is settled. The others are kept and returned: the
+// owner has something to settle, or a claim whose reply was lost has moved claimed. It may be repeated.
+//
+// From the commit on, whatever is still on its way under the epoch fails, claims included. So a release and a claim of one slot
+// cannot both succeed unless the claim came first, and then the slot is not drained.
+func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []int, err error) {
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		where := " WHERE slot IN (" + marks(len(slots)) + ") AND epoch = ? AND LENGTH(owner) > 0"
+		a := append(args(slots), epoch)
+		if _, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ?"+where+s.drained(), append([]any{[]byte{}}, a...)...); err != nil {
+			return err
+		}
+		kept, err = fetch(ctx, tx, func(r *sql.Rows, slot *int) error { return r.Scan(slot) }, "SELECT slot FROM slots"+where+" ORDER BY slot", a...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("releasing %d slots: %w", len(slots), err)
 	}
+	return kept, nil
+}
+
+// Abandon gives up the slots that are still held under epoch, whatever is claimed and not settled in them: that is in doubt, and
+// for their next owner. From the commit on, whatever is still on its way under the epoch fails. It may be repeated.
+func (s *Store) Abandon(ctx context.Context, slots []int, epoch int64) error {
 	a := append([]any{[]byte{}}, args(slots)...)
 	if _, err := s.exec(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+marks(len(slots))+") AND epoch = ?", append(a, epoch)...); err != nil {
-		return fmt.Errorf("releasing %d slots: %w", len(slots), err)
+		return fmt.Errorf("abandoning %d slots: %w", len(slots), err)
 	}
 	return nil
 }
 
 // Claim moves claimed of the slots ahead to pos: from the commit on, every task up to pos is the owner's. All slots must
-// be held under epoch and none may be beyond pos, else nothing moves and the answer is ErrFenced. A lost reply is
+// be held under epoch, not given back, and none may be beyond pos, else nothing moves and the answer is ErrFenced. A lost reply is
 // harmless: repeating the claim with the same pos succeeds.
 func (s *Store) Claim(ctx context.Context, slots []int, epoch, pos int64) error {
 	err := s.transact(ctx, func(tx *sql.Tx) error {

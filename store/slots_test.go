@@ -47,28 +47,86 @@ func TestAcquire(t *testing.T) {
 	})
 }
 
+func TestAcquiringNeedsAName(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		_, err := s.Acquire(s.ctx, []int{0}, 1, "")
+		require.ErrorContains(t, err, "must have a name")
+	})
+}
+
 func TestRelease(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.own()
-		s.claim(50)
+		s.deliver(50)
 		taken, err := s.Acquire(s.ctx, []int{0}, s.epoch+1, "you")
 		require.NoError(t, err)
 		require.Len(t, taken, 1)
-
-		for range 2 { // repeated after a lost reply
-			require.NoError(t, s.Release(s.ctx, []int{0, 1}, s.epoch))
+		release := func(epoch int64, slots ...int) []int {
+			t.Helper()
+			kept, err := s.Release(s.ctx, slots, epoch)
+			require.NoError(t, err)
+			return kept
+		}
+		slot := func(n int) Slot {
+			t.Helper()
 			all, err := s.Slots(s.ctx)
 			require.NoError(t, err)
-			require.Equal(t, "you", all[0].Owner, "not mine any more")
-			require.Equal(t, Slot{Slot: 1, Epoch: s.epoch, Claimed: 50}, all[1])
-			require.Equal(t, "me", all[2].Owner)
+			return all[n]
 		}
-		require.NoError(t, s.Release(s.ctx, nil, s.epoch))
-		require.NoError(t, s.Release(s.ctx, []int{2}, s.epoch+1), "nor yet")
-		all, err := s.Slots(s.ctx)
-		require.NoError(t, err)
-		require.Equal(t, "me", all[2].Owner)
+		for range 2 { // repeated after a lost reply
+			require.Empty(t, release(s.epoch, 0, 1))
+			require.Equal(t, "you", slot(0).Owner, "not mine any more")
+			require.Equal(t, Slot{Slot: 1, Epoch: s.epoch, Claimed: 50, Done: 50}, slot(1))
+			require.Equal(t, "me", slot(2).Owner)
+		}
+		require.Empty(t, release(s.epoch))
+		require.Empty(t, release(s.epoch+1, 2), "nor yet")
+		require.Equal(t, "me", slot(2).Owner)
+
+		require.NoError(t, s.Claim(s.ctx, []int{2}, s.epoch, 60))
+		require.Equal(t, []int{2}, release(s.epoch, 2, 3), "what is claimed is to be settled first")
+		require.Equal(t, "me", slot(2).Owner)
+		require.Empty(t, slot(3).Owner)
+		require.NoError(t, s.Abandon(s.ctx, []int{2}, s.epoch+1), "under another epoch")
+		require.Equal(t, "me", slot(2).Owner)
+		for range 2 {
+			require.NoError(t, s.Abandon(s.ctx, []int{0, 2}, s.epoch))
+			require.Equal(t, Slot{Slot: 2, Epoch: s.epoch, Claimed: 60, Done: 50}, slot(2))
+			require.Equal(t, "you", slot(0).Owner)
+		}
 	})
+}
+
+// Whoever has given a slot back has no part in it: what it had on its way fails, though no other owner has come yet.
+func TestWhatIsGivenBackIsFenced(t *testing.T) {
+	for name, giveBack := range map[string]func(s *fixture, slot int) error{
+		"released":  func(s *fixture, slot int) error { _, err := s.Release(s.ctx, []int{slot}, s.epoch); return err },
+		"abandoned": func(s *fixture, slot int) error { return s.Abandon(s.ctx, []int{slot}, s.epoch) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a", key("k"), in(100*ms)))
+				slot := s.row("a").Slot
+				s.deliver(t0)
+				require.NoError(t, giveBack(s, slot))
+				before := s.dump()
+				require.ErrorIs(t, s.Claim(s.ctx, []int{slot}, s.epoch, t0+1000), ErrFenced)
+				require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), s.epoch, t0+1000), ErrFenced)
+				settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, t0, t0, 0}}, nil, nil, s.now)
+				require.NoError(t, err)
+				require.Equal(t, []int{slot}, settled.Fenced)
+				again, err := s.Acquire(s.ctx, []int{slot}, s.epoch, "me")
+				require.NoError(t, err)
+				require.Empty(t, again, "an epoch that is over does not come back")
+				require.Equal(t, before, s.dump())
+
+				taken, err := s.Acquire(s.ctx, []int{slot}, s.epoch+1, "you")
+				require.NoError(t, err)
+				require.Equal(t, []Slot{{Slot: slot, Epoch: s.epoch, Claimed: t0, Done: t0}}, taken)
+				require.NoError(t, s.Claim(s.ctx, []int{slot}, s.epoch+1, t0+1000))
+			})
+		})
+	}
 }
 
 func TestClaimIsFenced(t *testing.T) {

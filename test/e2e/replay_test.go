@@ -42,7 +42,7 @@ func (s *stack) deadLetters(target string, n int) {
 	}
 	epoch, err := s.store.NextEpoch(ctx)
 	require.NoError(s.t, err)
-	_, err = s.store.Acquire(ctx, all, epoch, "")
+	_, err = s.store.Acquire(ctx, all, epoch, "me")
 	require.NoError(s.t, err)
 	require.NoError(s.t, s.store.Claim(ctx, all, epoch, now))
 	for slot := range slots {

@@ -1,0 +1,206 @@
+package dispatcher
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/store"
+)
+
+// owning is a dispatcher that does not run and has taken all slots under epoch 5, and the election to change its mind.
+func (f *fixture) owning(cfg Config) (*members, *Dispatcher) {
+	f.Helper()
+	cfg.MemberID = "one"
+	m := f.elect(5)
+	d := f.stepped(m, cfg)
+	settled, err := d.own(f.Context())
+	require.NoError(f, err)
+	require.True(f, settled)
+	return m, d
+}
+
+// assign changes the assignment and lets the owner loop look at it once.
+func (f *fixture) assign(m *members, d *Dispatcher, epoch int64, slots ...int) (settled bool) {
+	f.Helper()
+	m.change(func() { m.current.Epoch, m.current.Slots = epoch, slots })
+	settled, err := d.own(f.Context())
+	require.NoError(f, err)
+	return settled
+}
+
+func (f *fixture) slot(n int) store.Slot {
+	f.Helper()
+	slots, err := f.store.Slots(f.Context())
+	require.NoError(f, err)
+	return slots[n]
+}
+
+// A claim is decided, the slot is given away before the claim is made: nothing is claimed for two owners.
+func TestSlotWithAClaimUnderWayStays(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{})
+	due := time.Now().Add(200 * time.Millisecond)
+	f.schedule(ask("orders", "a", due))
+	d.sweep(t.Context())
+	ready, _ := d.beginClaim()
+	require.Len(t, ready, 1)
+
+	require.False(t, f.assign(m, d, 6), "it is not given away")
+	require.Equal(t, "one", f.slot(0).Owner)
+	require.NoError(t, d.claimLines(t.Context(), ready, claimGroup{5, ready[0].to}))
+	d.endClaim(ready)
+	require.False(t, f.assign(m, d, 6), "nor with what was claimed")
+	require.Equal(t, "one", f.slot(0).Owner)
+	require.Equal(t, 1, d.entries)
+
+	d.lines[0].tasks[0].status = settled
+	d.settle(t.Context())
+	require.True(t, f.assign(m, d, 6))
+	require.Equal(t, store.Slot{Epoch: 5, Claimed: ready[0].to, Done: ready[0].to}, f.slot(0))
+	ready, _ = d.beginClaim()
+	require.Empty(t, ready)
+}
+
+// The reply to a claim is lost, and then the slot is to be given away: what was claimed is not left to the next owner.
+func TestClaimWithoutAReplyIsTakenIn(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{})
+	due := time.Now().Add(200 * time.Millisecond)
+	f.schedule(ask("orders", "a", due))
+	require.NoError(t, f.store.Claim(t.Context(), []int{0}, 5, due.UnixMilli()+7))
+	require.True(t, d.lines[0].drained(), "as far as is known here")
+
+	require.False(t, f.assign(m, d, 6))
+	require.Equal(t, "one", f.slot(0).Owner)
+	require.Equal(t, due.UnixMilli()+7, d.lines[0].claimed)
+	require.Len(t, d.lines[0].open(), 1)
+	require.Equal(t, 1, d.entries)
+}
+
+// The same, while the slot stays: the next claim, which does not reach as far, is refused. That is not a fence, and does not go on
+// for as long as the first claim reached.
+func TestClaimShortOfOneWithoutAReply(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	_, d := f.owning(Config{})
+	now := nowMillis()
+	f.schedule(ask("orders", "a", time.UnixMilli(now+2000)))
+	require.NoError(t, f.store.Claim(t.Context(), []int{0}, 5, now+3000))
+	d.heed([]index.SlotPos{{Slot: 0, Pos: now}})
+	_, err := d.claim(t.Context())
+	require.ErrorIs(t, err, store.ErrFenced)
+	d.fenced(t.Context())
+	require.False(t, d.suspended.active())
+	require.Equal(t, now+3000, d.lines[0].claimed)
+	require.Len(t, d.lines[0].open(), 1)
+	d.heed([]index.SlotPos{{Slot: 0, Pos: now}})
+	claimed, err := d.claim(t.Context())
+	require.NoError(t, err)
+	require.True(t, claimed)
+	require.Greater(t, d.lines[0].claimed, now+3000)
+	require.Len(t, d.lines[0].open(), 1, "each once")
+}
+
+// What does not drain in time is abandoned here before it is in the database, and an assignment that comes back begins anew.
+func TestSlotThatDoesNotDrainIsAbandoned(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{DrainTimeout: time.Hour})
+	due := time.Now().Add(200 * time.Millisecond)
+	f.schedule(ask("orders", "a", due))
+	d.sweep(t.Context())
+	_, err := d.claim(t.Context())
+	require.NoError(t, err)
+	old := d.lines[0]
+	require.False(t, f.assign(m, d, 6))
+	old.leaving = time.Now().Add(-2 * time.Hour)
+	ready, _ := d.beginClaim()
+	require.Empty(t, ready, "it is leaving")
+
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = d.own(gone) // the database does not take it
+	require.Error(t, err)
+	require.True(t, old.abandoned)
+	require.Empty(t, d.lines)
+	require.Zero(t, d.entries)
+	require.Equal(t, "one", f.slot(0).Owner)
+	require.Equal(t, 1, d.held.count())
+
+	require.True(t, f.assign(m, d, 7, 0), "back again")
+	require.NotSame(t, old, d.lines[0])
+	require.Equal(t, int64(7), f.slot(0).Epoch)
+	require.True(t, d.lines[0].open()[0].doubt)
+	require.Zero(t, d.held.count())
+
+	require.False(t, f.assign(m, d, 8))
+	d.lines[0].leaving = time.Now().Add(-2 * time.Hour)
+	require.True(t, f.assign(m, d, 8))
+	require.Empty(t, f.slot(0).Owner)
+	require.ErrorIs(t, f.store.Claim(t.Context(), []int{0}, 7, due.UnixMilli()+5000), store.ErrFenced)
+}
+
+// A slot was taken in the database, beginning on it failed, and then it is assigned elsewhere: its owner need not wait for us.
+func TestSlotTakenAndNotBegunIsGivenBack(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	m := f.elect(5)
+	d := f.stepped(m, Config{MemberID: "one"})
+	_, err := f.store.Acquire(t.Context(), f.slots, 5, "one")
+	require.NoError(t, err)
+	d.held.note(f.slots, 5)
+	require.True(t, f.assign(m, d, 6, 1))
+	require.Empty(t, f.slot(0).Owner)
+	require.Equal(t, store.Slot{Slot: 1, Epoch: 6, Owner: "one"}, f.slot(1))
+	require.Equal(t, 1, d.ownedSlots())
+	require.Zero(t, d.held.count())
+}
+
+// The reply to a release is lost, and the assignment comes back: the line is not used as it was, for the slot may be another's.
+func TestReleaseWithoutAReply(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{})
+	old := d.lines[0]
+	m.change(func() { m.current.Epoch, m.current.Slots = 6, nil })
+	require.Len(t, d.leavers(m.Current()), 1)
+	_, err := f.store.Release(t.Context(), []int{0}, 5)
+	require.NoError(t, err)
+	require.True(t, f.assign(m, d, 7, 0))
+	require.NotSame(t, old, d.lines[0])
+	require.Equal(t, int64(7), f.slot(0).Epoch)
+	require.Zero(t, counted(d.metrics.abandoned))
+}
+
+// A look at the slots that began before a slot was taken here ends later: the line stays.
+func TestLookOfThePastAbandonsNothing(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	_, err := f.store.Acquire(t.Context(), f.slots, 4, "another")
+	require.NoError(t, err)
+	past, err := f.store.Slots(t.Context())
+	require.NoError(t, err)
+	_, d := f.owning(Config{})
+	d.lose(past)
+	require.Len(t, d.lines, 1)
+	_, err = f.store.Acquire(t.Context(), f.slots, 6, "another")
+	require.NoError(t, err)
+	require.NoError(t, d.verify(t.Context()))
+	require.Empty(t, d.lines)
+}
+
+// Lines are given away and fenced at once, whichever comes first.
+func TestGiveAwayBesideAFence(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	m, d := f.owning(Config{})
+	m.change(func() { m.current.Epoch, m.current.Slots = 6, nil })
+	drained := d.leavers(m.Current())
+	require.Len(t, drained[5], 4)
+	_, err := f.store.Acquire(t.Context(), []int{1, 2}, 6, "two")
+	require.NoError(t, err)
+	d.fenced(t.Context()) // of another loop
+	require.Len(t, d.lines, 2)
+	require.NoError(t, d.release(t.Context(), drained[5], 5))
+	require.Empty(t, d.lines)
+	require.Equal(t, "two", f.slot(1).Owner)
+	require.Empty(t, f.slot(0).Owner)
+}
