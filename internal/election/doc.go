@@ -17,7 +17,8 @@ all watch the assignment.
 
 A term is one TCP connection, one session and one candidate, and all end together. The client library would reconnect by
 itself; it is not allowed to, for three reasons: it runs what is still in its queue under whatever session comes next, it does
-not say "expired" while it is cut off, and what it does to set its watches again may fail silently. A member that loses its
+not say "expired" while it is cut off, and what it does to set its watches again may fail silently. It also races with itself over
+the zxid that it would resume a session by, so none is shown to it (zkconn). A member that loses its
 connection goes to the next server, makes a new candidate, and then deletes its own old one. Its id was there all the time, so
 nothing is shared anew and its slots stay.
 

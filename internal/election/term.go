@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/election/zkconn"
 )
 
 // A round is read three times per trust window, and one call may take as long as the pause between two: a server that
@@ -83,7 +85,7 @@ func (z *ZooKeeper) openTerm(ctx context.Context, server string) (*term, error) 
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	var err error
 	t.conn, t.done, err = zk.Connect([]string{server}, z.cfg.SessionTimeout,
-		zk.WithDialer(t.dial), zk.WithHostProvider(&oneServer{}), zk.WithEventCallback(t.event),
+		zk.WithDialer(t.dial), zk.WithHostProvider(&byName{}), zk.WithEventCallback(t.event),
 		zk.WithLogger(clientLog{t.log}), zk.WithMaxBufferSize(16<<20))
 	if err != nil {
 		t.end(err)
@@ -144,7 +146,7 @@ func (t *term) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	if t.state == cut {
 		tcp.Close()
 	}
-	return &wire{Conn: tcp, granted: t.granted}, nil
+	return zkconn.New(tcp, t.granted), nil
 }
 
 // granted shrinks the trust window in proportion if the server keeps the session shorter than asked for. It runs before

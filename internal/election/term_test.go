@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"net"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +34,19 @@ func (e *ensemble) joinByHand(id string) *term {
 	term := e.openByHand(id)
 	require.NoError(e.t, term.join())
 	return term
+}
+
+// The library reads the last zxid that it was told while its receiving goroutine writes it, when it sets watches. It has
+// nothing to write down if it is told none.
+func TestClientIsToldNoZxid(t *testing.T) {
+	onBoth(t, func(e *ensemble) {
+		term := e.joinByHand("a")
+		_, err := term.read()
+		require.NoError(e.t, err)
+		seen := reflect.ValueOf(term.conn).Elem().FieldByName("lastZxid")
+		require.True(e.t, seen.IsValid(), "the library has no such field any more: look whether it still races")
+		require.Zero(e.t, seen.Int())
+	})
 }
 
 func TestTakenIDIsNotJoined(t *testing.T) {

@@ -1,50 +1,26 @@
 package election
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net"
-	"time"
 
 	"go.uber.org/zap"
 )
 
-// oneServer is the host provider of a term: one server, by name, so that it is resolved at the connect and not once per
-// process. From the second request on it says "all tried", which makes the client look whether it was closed.
-type oneServer struct {
-	server string
-	asked  bool
+// byName is the host provider: servers in turn, by name, so that each is resolved at the connect and not once per process.
+// When all were tried it says so, which makes the client pause and look whether it was closed.
+type byName struct {
+	servers []string
+	next    int
 }
 
-func (o *oneServer) Init(servers []string) error { o.server = servers[0]; return nil }
-func (o *oneServer) Len() int                    { return 1 }
-func (o *oneServer) Connected()                  {}
+func (b *byName) Init(servers []string) error { b.servers = servers; return nil }
+func (b *byName) Len() int                    { return len(b.servers) }
+func (b *byName) Connected()                  {}
 
-func (o *oneServer) Next() (string, bool) {
-	again := o.asked
-	o.asked = true
-	return o.server, again
-}
-
-// wire reads along the first bytes that a server sends, because the client keeps the granted session timeout to itself:
-// length, protocol version, timeout in ms (4 bytes each).
-type wire struct {
-	net.Conn
-	head    []byte
-	granted func(sessionTimeout time.Duration)
-}
-
-const wireHead = 12
-
-func (w *wire) Read(p []byte) (int, error) {
-	n, err := w.Conn.Read(p)
-	if missing := wireHead - len(w.head); missing > 0 {
-		w.head = append(w.head, p[:min(n, missing)]...)
-		if len(w.head) == wireHead {
-			w.granted(time.Duration(int32(binary.BigEndian.Uint32(w.head[8:]))) * time.Millisecond)
-		}
-	}
-	return n, err
+func (b *byName) Next() (string, bool) {
+	server, again := b.servers[b.next%len(b.servers)], b.next > 0 && b.next%len(b.servers) == 0
+	b.next++
+	return server, again
 }
 
 // clientLog hands the client's log to ours.

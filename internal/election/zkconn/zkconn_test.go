@@ -1,0 +1,75 @@
+package zkconn_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/election/zkconn"
+)
+
+// stream is a net.Conn that only reads.
+type stream struct {
+	net.Conn
+	io.Reader
+}
+
+func (s stream) Read(p []byte) (int, error) { return s.Reader.Read(p) }
+
+func packet(body ...[]byte) []byte {
+	all := bytes.Join(body, nil)
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(all))), all...)
+}
+
+func number[T uint32 | uint64](n T) []byte {
+	if n, ok := any(n).(uint64); ok {
+		return binary.BigEndian.AppendUint64(nil, n)
+	}
+	return binary.BigEndian.AppendUint32(nil, uint32(n))
+}
+
+func TestAnswersShowNoZxid(t *testing.T) {
+	const full = ^uint64(0)
+	handshake := packet(number[uint32](0), number[uint32](2500), number(full), number[uint32](2), []byte("pw"))
+	answer := func(zxid uint64, body string) []byte {
+		return packet(number[uint32](7), number(zxid), number[uint32](9), []byte(body))
+	}
+	short := packet([]byte{1, 2}) // no server sends it; what follows must still be read right
+	empty := packet()
+	sent := bytes.Join([][]byte{handshake, answer(full, "a body of any length"), answer(full, ""), short, empty, answer(1, "x")}, nil)
+	want := bytes.Join([][]byte{handshake, answer(0, "a body of any length"), answer(0, ""), short, empty, answer(0, "x")}, nil)
+	for name, pieces := range map[string]func(io.Reader) io.Reader{
+		"at once":        func(r io.Reader) io.Reader { return r },
+		"byte by byte":   iotest.OneByteReader,
+		"in halves":      iotest.HalfReader,
+		"end with bytes": iotest.DataErrReader,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var granted []time.Duration
+			c := zkconn.New(stream{Reader: pieces(bytes.NewReader(sent))}, func(d time.Duration) { granted = append(granted, d) })
+			got, err := io.ReadAll(c)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+			require.Equal(t, []time.Duration{2500 * time.Millisecond}, granted)
+		})
+	}
+}
+
+func FuzzPacketsComeThrough(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0})
+	f.Add(bytes.Repeat([]byte{255}, 40))
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		whole, err := io.ReadAll(zkconn.New(stream{Reader: bytes.NewReader(sent)}, func(time.Duration) {}))
+		require.NoError(t, err)
+		require.Len(t, whole, len(sent))
+		split, err := io.ReadAll(zkconn.New(stream{Reader: iotest.OneByteReader(bytes.NewReader(sent))}, func(time.Duration) {}))
+		require.NoError(t, err)
+		require.Equal(t, whole, split)
+	})
+}
