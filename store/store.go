@@ -8,6 +8,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -33,6 +34,8 @@ type Config struct {
 	// DSN of a MySQL or MariaDB server in the form of go-sql-driver (user:password@tcp(host:port)/database), or
 	// "sqlite:PATH" for the embedded database ("sqlite::memory:" keeps it in memory).
 	DSN string
+	// TLS, when set, is used for every connection; without a ServerName the host in DSN is expected. Default what DSN says.
+	TLS *tls.Config
 	// MaxConns bounds the open connections. Default 16. SQLite always has one writer at a time.
 	MaxConns int
 	// SlotPatience bounds the wait for a row or slot lock. Default 10 s.
@@ -124,6 +127,9 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	parsed.ClientFoundRows = true   // a repeated conditional update must not look like a lost fence
 	parsed.RejectReadOnly = true    // after a failover, leave the old primary
 	parsed.Loc = time.UTC
+	if cfg.TLS != nil {
+		parsed.TLS = cfg.TLS
+	}
 	parsed.Logger = mysqlLog{s.log}
 	if parsed.Timeout == 0 {
 		parsed.Timeout = 5 * time.Second
@@ -173,6 +179,11 @@ func (l mysqlLog) Print(v ...any) { l.log.Warn("mysql driver", zap.String("detai
 // Ping asks the server for a sign of life.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.db.PingContext(ctx); err != nil {
+		var unverified *tls.CertificateVerificationError
+		var alert tls.AlertError
+		if errors.As(err, &unverified) || errors.As(err, &alert) || errors.Is(err, mysql.ErrNoTLS) {
+			return fmt.Errorf("reaching the database: %w (see mysql.tls)", err)
+		}
 		return fmt.Errorf("reaching the database: %w", err)
 	}
 	return nil

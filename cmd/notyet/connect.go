@@ -14,6 +14,7 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
@@ -61,9 +62,25 @@ func tlsConfig(key string, t config.TLS) (*tls.Config, error) {
 	return out, nil
 }
 
+func storeConfig(cfg *config.Config) (store.Config, error) {
+	t, err := tlsConfig("mysql.tls", cfg.MySQL.TLS)
+	return store.Config{DSN: cfg.MySQL.DSN, MaxConns: cfg.MySQL.MaxConns, TLS: t}, err
+}
+
+// electionConfig is what a member and somebody who looks for members have in common.
+func electionConfig(cfg *config.Config) (election.Config, error) {
+	t, err := tlsConfig("zookeeper.tls", cfg.ZooKeeper.TLS)
+	z := cfg.ZooKeeper
+	return election.Config{Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, Auth: z.Auth, TLS: t}, err
+}
+
 // openStore connects to a database that has been migrated.
 func openStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store.Store, error) {
-	st, err := store.Open(ctx, store.Config{DSN: cfg.MySQL.DSN, MaxConns: cfg.MySQL.MaxConns}, log)
+	scfg, err := storeConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	st, err := store.Open(ctx, scfg, log)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,11 @@ func (c *migrateCmd) Run(a *app) error {
 }
 
 func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err error) {
-	st, err := store.Open(ctx, store.Config{DSN: cfg.MySQL.DSN}, zap.NewNop()) // whatever it would log comes back as an error too
+	scfg, err := storeConfig(cfg)
+	if err != nil {
+		return 0, err
+	}
+	st, err := store.Open(ctx, scfg, zap.NewNop()) // whatever it would log comes back as an error too
 	if err != nil {
 		return 0, err
 	}

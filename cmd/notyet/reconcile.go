@@ -122,7 +122,11 @@ func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) err
 	if len(scanners) > 0 {
 		return fmt.Errorf("scanners are at work (group %s): stop %s first. One that was killed counts for 6 s", cfg.Scanner.Group, strings.Join(scanners, ", "))
 	}
-	dispatchers, err := election.Members(ctx, cfg.ZooKeeper.Servers, cfg.ZooKeeper.Root, log)
+	ecfg, err := electionConfig(cfg)
+	if err != nil {
+		return err
+	}
+	dispatchers, err := election.Members(ctx, ecfg, log)
 	if err != nil {
 		return err
 	}

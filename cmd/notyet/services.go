@@ -141,10 +141,12 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 
 // zookeeper is the election among several dispatchers.
 func (s *service) zookeeper() (*election.ZooKeeper, error) {
-	z := s.cfg.ZooKeeper
-	members, err := election.NewZooKeeper(election.Config{
-		Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, MemberID: s.cfg.Dispatcher.MemberID, Slots: s.store.SlotCount,
-	}, s.store, s.log)
+	cfg, err := electionConfig(s.cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MemberID, cfg.Slots = s.cfg.Dispatcher.MemberID, s.store.SlotCount
+	members, err := election.NewZooKeeper(cfg, s.store, s.log)
 	if err != nil {
 		return nil, usageError{err}
 	}

@@ -20,10 +20,13 @@ func (l *loader) check(c *Config) {
 	l.addresses("redis.addrs", c.Redis.Addrs)
 	l.addresses("zookeeper.servers", c.ZooKeeper.Servers)
 	l.listen("http.addr", c.HTTP.Addr)
-	l.dsn(c.MySQL.DSN)
+	l.dsn(c.MySQL)
 	l.sasl(c.Kafka.SASL)
 	l.tls("kafka.tls", c.Kafka.TLS)
 	l.tls("redis.tls", c.Redis.TLS)
+	l.tls("mysql.tls", c.MySQL.TLS)
+	l.tls("zookeeper.tls", c.ZooKeeper.TLS)
+	l.zookeeperAuth(c.ZooKeeper.Auth)
 	l.redis(c.Redis)
 	l.topics(c)
 	l.numbers(c)
@@ -72,17 +75,45 @@ func (l *loader) listen(key, addr string) {
 	}
 }
 
-func (l *loader) dsn(dsn string) {
+func (l *loader) dsn(m MySQL) {
 	const fix = "write user:password@tcp(host:port)/database"
-	if path, lite := strings.CutPrefix(dsn, "sqlite:"); dsn == "" || lite && path != "" {
+	if path, lite := strings.CutPrefix(m.DSN, "sqlite:"); m.DSN == "" || lite && path != "" {
+		if lite && m.TLS.Enabled {
+			l.bad("mysql.tls.enabled", "true", "has no use for a database in a file", "remove it")
+		}
 		return
 	}
-	parsed, err := mysql.ParseDSN(dsn)
+	parsed, err := mysql.ParseDSN(m.DSN)
 	switch {
+	// A file of one's own authority cannot be named in the DSN, so those who need one would write that nobody is checked.
+	case unverified(m.DSN):
+		l.bad("mysql.dsn", "", "asks for TLS without a look at who the server is (tls=preferred or tls=skip-verify)",
+			"remove tls from it and set mysql.tls.enabled, and mysql.tls.ca for an authority of your own")
 	case err != nil:
 		l.bad("mysql.dsn", "", "cannot be read: "+err.Error(), fix)
 	case parsed.DBName == "":
 		l.bad("mysql.dsn", "", "names no database", fix)
+	case m.TLS.Enabled && parsed.TLSConfig != "":
+		l.bad("mysql.dsn", "", "has a tls parameter beside mysql.tls", "remove it from the DSN")
+	}
+}
+
+// unverified looks at the text: a DSN whose server goes unverified is refused before any of it is believed.
+func unverified(dsn string) bool {
+	_, query, _ := strings.Cut(dsn[strings.LastIndex(dsn, "/")+1:], "?")
+	for param := range strings.SplitSeq(query, "&") {
+		switch strings.ToLower(param) {
+		case "tls=preferred", "tls=skip-verify":
+			return true
+		}
+	}
+	return false
+}
+
+func (l *loader) zookeeperAuth(auth string) {
+	user, password, _ := strings.Cut(auth, ":")
+	if auth != "" && (user == "" || password == "") {
+		l.bad("zookeeper.auth", "", "is not a user and a password", "write user:password")
 	}
 }
 

@@ -77,6 +77,7 @@ type TLS struct {
 type MySQL struct {
 	// DSN is user:password@tcp(host:port)/database. Default none.
 	DSN string `key:"dsn" secret:"yes"`
+	TLS TLS    `key:"tls"`
 	// MaxConns bounds the open connections of one process. Default 16.
 	MaxConns int `key:"max-conns"`
 }
@@ -104,6 +105,10 @@ type ZooKeeper struct {
 	Servers []string `key:"servers"`
 	// Root is the path under which everything is kept. Default "/notyet".
 	Root string `key:"root"`
+	// Auth is user:password of digest authentication. Everything below Root is then open to that user alone; all
+	// dispatchers need the same. Default none: open to whoever can connect.
+	Auth string `key:"auth" secret:"yes"`
+	TLS  TLS    `key:"tls"`
 	// SessionTimeout is how long a silent dispatcher keeps its slots. Default 4s.
 	SessionTimeout time.Duration `key:"session-timeout"`
 }

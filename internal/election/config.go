@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -24,6 +25,11 @@ type Config struct {
 	Servers []string
 	// Root is the absolute path under which everything is kept; members of one installation share it. Default "/notyet".
 	Root string
+	// Auth is user:password of digest authentication. What is below Root then belongs to that user alone, and what was
+	// open is closed. Default none: everything is open to who can connect.
+	Auth string
+	// TLS, when set, is used for every connection; without a ServerName the host in Servers is expected. Default plain TCP.
+	TLS *tls.Config
 	// MemberID names this process start. It must not be reused while an earlier bearer may be alive: a member that finds
 	// its id taken by another process waits until that one is gone. Default hostname-pid-uuid.
 	MemberID string
@@ -62,6 +68,8 @@ func (c Config) validate() error {
 		return errors.New("validating election config: no slot count")
 	case !strings.HasPrefix(c.Root, "/") || strings.HasSuffix(c.Root, "/") || strings.Contains(c.Root, "//"):
 		return fmt.Errorf("validating election config: root %q is not an absolute path below /", c.Root)
+	case c.Auth != "" && !strings.Contains(c.Auth, ":"):
+		return errors.New("validating election config: auth is not user:password")
 	case c.SessionTimeout < 10*time.Millisecond:
 		return fmt.Errorf("validating election config: session timeout %s is below 10ms", c.SessionTimeout)
 	case c.TrustWindow < 0 || c.TrustWindow >= c.SessionTimeout:

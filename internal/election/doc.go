@@ -77,6 +77,7 @@ others; a departure does not wait. Questions to the database run beside the roun
 	somebody deletes a candidate      its member is untrusted at the next round and joins again
 
 Not covered: an ensemble wiped and a database set back while members keep running. They go on refusing epochs below the one they
-have seen; restart them. Access control on the ensemble is not offered: the znodes are open to who can connect.
+have seen; restart them. The znodes are open
+to who can connect unless Config.Auth is set: then root and what is below belong to that user alone.
 */
 package election

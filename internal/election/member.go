@@ -46,6 +46,9 @@ func (t *term) connected() error {
 	case <-t.ready:
 		return nil
 	case <-t.ctx.Done():
+		if cause := context.Cause(t.ctx); errors.Is(cause, errLost) && t.z.cfg.TLS == nil {
+			return fmt.Errorf("opening a session: %w; a server that wants TLS (zookeeper.tls) does that", cause)
+		}
 		return fmt.Errorf("opening a session: %w", context.Cause(t.ctx))
 	case <-timeout.C:
 		return errors.New("opening a session: no answer in time")
@@ -66,6 +69,9 @@ func (t *term) wait(pause time.Duration) error {
 
 // join creates what is missing and a candidate of our own, unless another process lives under our id.
 func (t *term) join() error {
+	if err := t.authenticate(); err != nil {
+		return err
+	}
 	for _, path := range t.z.paths.all {
 		if err := t.ensure(path); err != nil {
 			return err
@@ -83,7 +89,7 @@ func (t *term) join() error {
 		return fmt.Errorf("encoding the candidate: %w", err)
 	}
 	path, err := call(t, "creating the candidate", func(c *zk.Conn) (string, error) {
-		return c.CreateProtectedEphemeralSequential(t.z.paths.candidate, data, zk.WorldACL(zk.PermAll))
+		return c.CreateProtectedEphemeralSequential(t.z.paths.candidate, data, t.z.cfg.acl())
 	})
 	if err != nil {
 		return err
@@ -98,11 +104,22 @@ func (t *term) ensure(path string) error {
 		there, _, err := c.Exists(path)
 		return there, err
 	})
-	if err != nil || there {
+	if err != nil {
 		return err
 	}
+	ours := t.z.cfg.Auth != "" && t.z.paths.below(path)
+	if there {
+		if !ours {
+			return nil
+		}
+		return t.closeToOthers(path)
+	}
+	acl := openACL
+	if ours {
+		acl = t.z.cfg.acl()
+	}
 	_, err = call(t, "creating "+path, func(c *zk.Conn) (string, error) {
-		return c.Create(path, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+		return c.Create(path, nil, zk.FlagPersistent, acl)
 	})
 	if errors.Is(err, zk.ErrNodeExists) {
 		return nil

@@ -5,27 +5,41 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/election/zkconn"
 )
 
-// Members answers the ids of the members that are alive under a root (empty: DefaultRoot), for somebody who is not one of
-// them. A member that died counts for as long as its session lasts.
-func Members(ctx context.Context, servers []string, root string, log *zap.Logger) ([]string, error) {
-	ids, err := members(ctx, servers, root, log)
+// Members answers the ids of the members that are alive, for somebody who is not one of them: of cfg, only what says where
+// the ensemble is and how to get in is needed. A member that died counts for as long as its session lasts.
+func Members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error) {
+	ids, err := members(ctx, cfg, log)
 	if err != nil {
 		return nil, fmt.Errorf("asking the ensemble who is alive: %w", err)
 	}
 	return ids, nil
 }
 
-func members(ctx context.Context, servers []string, root string, log *zap.Logger) ([]string, error) {
-	if root == "" {
-		root = DefaultRoot
+func members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error) {
+	if cfg.Root == "" {
+		cfg.Root = DefaultRoot
 	}
-	conn, _, err := zk.Connect(servers, DefaultSessionTimeout, zk.WithLogger(clientLog{log}), zk.WithLogInfo(false))
+	var trouble lastError
+	dial := func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		tcp, err := cfg.dial(ctx, network, addr, timeout)
+		if trouble.set(err); err != nil {
+			return nil, err
+		}
+		return zkconn.New(tcp, func(time.Duration) {}), nil
+	}
+	conn, _, err := zk.Connect(cfg.Servers, DefaultSessionTimeout,
+		zk.WithDialer(dial), zk.WithHostProvider(&byName{}), zk.WithLogger(clientLog{log}), zk.WithLogInfo(false))
 	if err != nil {
 		return nil, err
 	}
@@ -36,15 +50,42 @@ func members(ctx context.Context, servers []string, root string, log *zap.Logger
 	}
 	answers := make(chan answer, 1) // the client has no timeouts: it blocks while cut off, until it is closed
 	go func() {
-		ids, err := readMembers(conn, pathsUnder(root).members)
-		answers <- answer{ids, err}
+		if cfg.Auth != "" {
+			if err := conn.AddAuth("digest", []byte(cfg.Auth)); err != nil {
+				answers <- answer{err: explain(err)}
+				return
+			}
+		}
+		ids, err := readMembers(conn, pathsUnder(cfg.Root).members)
+		answers <- answer{ids, explain(err)}
 	}()
 	select {
 	case a := <-answers:
+		if errors.Is(a.err, zk.ErrNoServer) || errors.Is(a.err, zk.ErrConnectionClosed) {
+			return nil, errors.Join(a.err, trouble.get())
+		}
 		return a.ids, a.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, errors.Join(ctx.Err(), trouble.get())
 	}
+}
+
+// lastError is why the last connect failed: the library only logs it.
+type lastError struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (l *lastError) set(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+}
+
+func (l *lastError) get() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
 }
 
 func readMembers(conn *zk.Conn, parent string) ([]string, error) {

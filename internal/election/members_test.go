@@ -14,7 +14,7 @@ func TestMembersAreSeenFromOutside(t *testing.T) {
 		ask := func(root string) []string {
 			ctx, cancel := context.WithTimeout(e.t.Context(), patience)
 			defer cancel()
-			ids, err := Members(ctx, []string{e.server}, root, zap.NewNop())
+			ids, err := Members(ctx, Config{Servers: []string{e.server}, Root: root}, zap.NewNop())
 			require.NoError(e.t, err)
 			return ids
 		}
@@ -33,6 +33,6 @@ func TestMembersWithoutAnEnsemble(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := Members(ctx, []string{"127.0.0.1:1"}, "", zap.NewNop())
+	_, err := Members(ctx, Config{Servers: []string{"127.0.0.1:1"}}, zap.NewNop())
 	require.ErrorContains(t, err, "asking the ensemble who is alive")
 }

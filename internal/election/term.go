@@ -86,7 +86,7 @@ func (z *ZooKeeper) openTerm(ctx context.Context, server string) (*term, error) 
 	var err error
 	t.conn, t.done, err = zk.Connect([]string{server}, z.cfg.SessionTimeout,
 		zk.WithDialer(t.dial), zk.WithHostProvider(&byName{}), zk.WithEventCallback(t.event),
-		zk.WithLogger(clientLog{t.log}), zk.WithMaxBufferSize(16<<20))
+		zk.WithLogger(clientLog{t.log}), zk.WithMaxBufferSize(zkconn.MaxPacket))
 	if err != nil {
 		t.end(err)
 		return nil, fmt.Errorf("connecting to %s: %w", server, err)
@@ -134,8 +134,7 @@ func (t *term) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	if !first {
 		return nil, errOver
 	}
-	dialer := net.Dialer{Timeout: t.pace()}
-	tcp, err := dialer.DialContext(t.ctx, network, addr)
+	tcp, err := t.z.cfg.dial(t.ctx, network, addr, t.pace())
 	if err != nil {
 		t.end(err)
 		return nil, err
@@ -219,7 +218,7 @@ func call[T any](t *term, what string, request func(*zk.Conn) (T, error)) (T, er
 	select {
 	case a := <-answers:
 		if a.err != nil {
-			return zero, fmt.Errorf("%s: %w", what, a.err)
+			return zero, fmt.Errorf("%s: %w", what, explain(a.err))
 		}
 		return a.value, nil
 	case <-t.ctx.Done():

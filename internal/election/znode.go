@@ -10,6 +10,7 @@ import (
 
 // paths are the znodes of one installation.
 type paths struct {
+	root       string
 	all        []string // persistent ones, parents first
 	members    string   // parent of the candidates: protected ephemeral sequentials
 	candidate  string   // what a candidate's name is made from
@@ -19,7 +20,7 @@ type paths struct {
 const candidatePrefix = "m-"
 
 func pathsUnder(root string) paths {
-	p := paths{members: root + "/members", assignment: root + "/assignment"}
+	p := paths{root: root, members: root + "/members", assignment: root + "/assignment"}
 	p.candidate = p.members + "/" + candidatePrefix
 	for i := 1; i < len(root); i++ {
 		if root[i] == '/' {
@@ -29,6 +30,9 @@ func pathsUnder(root string) paths {
 	p.all = append(p.all, root, p.members, p.assignment)
 	return p
 }
+
+// below reports whether a path is the installation's own: root and what is under it. What is above may have other users.
+func (p paths) below(path string) bool { return path == p.root || strings.HasPrefix(path, p.root+"/") }
 
 // memberData is the content of a candidate; it never changes.
 type memberData struct {

@@ -19,8 +19,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -84,6 +86,22 @@ func (c Config) validate() error {
 		return errors.New("redis timeouts must not be negative")
 	}
 	return nil
+}
+
+// explain names the setting behind an error that setting it right mends.
+func (x *Index) explain(err error) error {
+	var unverified *tls.CertificateVerificationError
+	var notTLS tls.RecordHeaderError
+	var alert tls.AlertError
+	switch {
+	case errors.As(err, &unverified), errors.As(err, &notTLS), errors.As(err, &alert):
+		return fmt.Errorf("%w (see redis.tls)", err)
+	case !x.secured && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
+		return fmt.Errorf("%w: a server that wants TLS (redis.tls) hangs up so", err)
+	case strings.HasPrefix(err.Error(), "WRONGPASS"), strings.HasPrefix(err.Error(), "NOAUTH"), strings.HasPrefix(err.Error(), "NOPERM"):
+		return fmt.Errorf("%w (see redis.user and redis.password)", err)
+	}
+	return err
 }
 
 // The braces are the hash tag: both keys of a slot live on one node.

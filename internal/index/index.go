@@ -33,6 +33,7 @@ type Index struct {
 	log     *zap.Logger
 	tag     string // "{prefix:", opened and not closed
 	channel string
+	secured bool // with TLS
 }
 
 // New checks cfg and returns an Index. It does not connect: a Redis that is
@@ -48,6 +49,7 @@ func New(cfg Config, log *zap.Logger) (*Index, error) {
 		log:     log,
 		tag:     "{" + cfg.Prefix + ":",
 		channel: cfg.Prefix + ":wake",
+		secured: cfg.TLS != nil,
 	}, nil
 }
 
@@ -88,7 +90,7 @@ func (x *Index) Close() {
 // Ping says whether Redis answers.
 func (x *Index) Ping(ctx context.Context) error {
 	if err := x.rdb.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("pinging redis: %w", err)
+		return fmt.Errorf("pinging redis: %w", x.explain(err))
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ var arrows = map[string][]string{
 	"internal/embedded": {"internal/kafka"},
 	"test/arch":         {},
 
+	"internal/testcert":   {}, // certificates, for tests
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
 	"api":      {"schemas", "store", "deadletter"},

@@ -8,9 +8,14 @@
 package zkconn
 
 import (
+	"fmt"
 	"net"
 	"time"
 )
+
+// MaxPacket bounds what a server may send: the library makes room for as much as the first four bytes say, and whatever
+// listens on a wrong port may say gigabytes.
+const MaxPacket = 16 << 20
 
 // Offsets in a packet, the four bytes of its length included. The first packet answers the handshake: length, protocol
 // version, session timeout in ms, … Every other one begins with length, xid (4 bytes), zxid (8 bytes), error code.
@@ -42,11 +47,13 @@ func New(tcp net.Conn, granted func(sessionTimeout time.Duration)) *Conn {
 // Read implements net.Conn. A packet may come in any pieces.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.follow(p[:n])
+	if tooLong := c.follow(p[:n]); tooLong != nil {
+		return 0, tooLong // not one byte of it: the library would make room for all of it
+	}
 	return n, err
 }
 
-func (c *Conn) follow(p []byte) {
+func (c *Conn) follow(p []byte) error {
 	for len(p) > 0 {
 		step := 1
 		if c.at < headerEnds {
@@ -56,10 +63,14 @@ func (c *Conn) follow(p []byte) {
 		}
 		c.at += step
 		p = p[step:]
+		if c.at == lengthEnds && c.length > MaxPacket {
+			return fmt.Errorf("a packet of %d bytes: that is not a ZooKeeper server, or one that wants TLS", c.length)
+		}
 		if c.at >= lengthEnds && c.at == c.end() {
 			c.at, c.length, c.answered = 0, 0, true
 		}
 	}
+	return nil
 }
 
 func (c *Conn) end() int { return lengthEnds + int(c.length) }

@@ -61,15 +61,28 @@ func TestAnswersShowNoZxid(t *testing.T) {
 	}
 }
 
+// The answer of a server that wants TLS, read as a packet, would be one of 352 MB.
+func TestPacketsAreBounded(t *testing.T) {
+	alert := []byte{21, 3, 1, 0, 2, 2, 70}
+	for name, r := range map[string]io.Reader{"at once": bytes.NewReader(alert), "byte by byte": iotest.OneByteReader(bytes.NewReader(alert))} {
+		_, err := io.ReadFull(zkconn.New(stream{Reader: r}, func(time.Duration) {}), make([]byte, 4))
+		require.ErrorContains(t, err, "not a ZooKeeper server", name)
+	}
+	allowed := binary.BigEndian.AppendUint32(nil, zkconn.MaxPacket)
+	_, err := io.ReadFull(zkconn.New(stream{Reader: bytes.NewReader(allowed)}, func(time.Duration) {}), make([]byte, 4))
+	require.NoError(t, err)
+}
+
 func FuzzPacketsComeThrough(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0})
 	f.Add(bytes.Repeat([]byte{255}, 40))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		whole, err := io.ReadAll(zkconn.New(stream{Reader: bytes.NewReader(sent)}, func(time.Duration) {}))
-		require.NoError(t, err)
-		require.Len(t, whole, len(sent))
-		split, err := io.ReadAll(zkconn.New(stream{Reader: iotest.OneByteReader(bytes.NewReader(sent))}, func(time.Duration) {}))
-		require.NoError(t, err)
-		require.Equal(t, whole, split)
+		split, splitErr := io.ReadAll(zkconn.New(stream{Reader: iotest.OneByteReader(bytes.NewReader(sent))}, func(time.Duration) {}))
+		require.Equal(t, err, splitErr)
+		if err == nil {
+			require.Len(t, whole, len(sent))
+			require.Equal(t, whole, split)
+		}
 	})
 }

@@ -1,0 +1,85 @@
+package election
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"go.uber.org/zap"
+)
+
+var openACL = zk.WorldACL(zk.PermAll)
+
+// acl is that of new znodes: all rights to whom the session is authenticated as, and none to others.
+func (c Config) acl() []zk.ACL {
+	if c.Auth == "" {
+		return openACL
+	}
+	return zk.AuthACL(zk.PermAll)
+}
+
+// dial bounds the TLS handshake like the connect. The library is given host names, so the name to expect is known here.
+func (c Config) dial(ctx context.Context, network, addr string, timeout time.Duration) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: timeout}
+	if c.TLS == nil {
+		return dialer.DialContext(ctx, network, addr)
+	}
+	conn, err := (&tls.Dialer{NetDialer: &dialer, Config: c.TLS}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s with TLS (zookeeper.tls): %w", addr, err)
+	}
+	return conn, nil
+}
+
+// explain says what to do about the errors that a setting mends.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, zk.ErrNoAuth):
+		return fmt.Errorf("%w: the znodes belong to another user: set zookeeper.auth to what the other dispatchers have", err)
+	case errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL):
+		return fmt.Errorf("%w: the server does not take digest authentication (zookeeper.auth)", err)
+	}
+	return err
+}
+
+// authenticate tells the server who we are. It takes any password: a wrong one shows when a znode refuses it.
+func (t *term) authenticate() error {
+	if t.z.cfg.Auth == "" {
+		return nil
+	}
+	_, err := call(t, "authenticating", func(c *zk.Conn) (struct{}, error) {
+		return struct{}{}, c.AddAuth("digest", []byte(t.z.cfg.Auth))
+	})
+	return err
+}
+
+// closeToOthers takes away the world's rights on a znode that was made before there was a user.
+func (t *term) closeToOthers(path string) error {
+	type rights struct {
+		acl  []zk.ACL
+		stat *zk.Stat
+	}
+	now, err := call(t, "reading the rights of "+path, func(c *zk.Conn) (r rights, err error) {
+		r.acl, r.stat, err = c.GetACL(path)
+		return r, err
+	})
+	if err != nil || !slices.ContainsFunc(now.acl, func(a zk.ACL) bool { return a.Scheme == "world" }) {
+		return err
+	}
+	_, err = call(t, "closing "+path+" to others", func(c *zk.Conn) (struct{}, error) {
+		_, err := c.SetACL(path, t.z.cfg.acl(), now.stat.Aversion)
+		return struct{}{}, err
+	})
+	if errors.Is(err, zk.ErrBadVersion) {
+		return nil // another member was faster
+	}
+	if err == nil {
+		t.log.Info("closed a znode to others", zap.String("znode", path))
+	}
+	return err
+}

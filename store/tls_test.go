@@ -1,0 +1,65 @@
+package store
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/testcert"
+)
+
+// startSecured runs a MariaDB of the test's own, in which one user must come over TLS with a certificate.
+func startSecured(t *testing.T, certs testcert.Files) (port string) {
+	for _, program := range []string{"mariadbd", "mariadb-install-db"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(program + " is not installed")
+		}
+	}
+	home := t.TempDir()
+	options := []string{"--no-defaults", "--datadir=" + filepath.Join(home, "data"), "--user=" + os.Getenv("USER")}
+	if os.Geteuid() == 0 {
+		options[2] = "--user=root"
+	}
+	out, err := exec.Command("mariadb-install-db", append(options, "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-flush-method=nosync")...).CombinedOutput()
+	require.NoError(t, err, string(out))
+	init := filepath.Join(home, "init.sql")
+	require.NoError(t, os.WriteFile(init, []byte("CREATE DATABASE notyet;\nCREATE USER 'notyet'@'%' IDENTIFIED BY 'geheim' REQUIRE X509;\nGRANT ALL ON notyet.* TO 'notyet'@'%';\n"), 0o600))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port = strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, listener.Close())
+	cmd := exec.Command("mariadbd", append(options, "--init-file="+init, "--socket=m.sock", "--bind-address=127.0.0.1", "--port="+port,
+		"--ssl-ca="+certs.CA, "--ssl-cert="+certs.ServerCert, "--ssl-key="+certs.ServerKey, "--innodb-flush-method=nosync")...)
+	cmd.Dir = home
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return port
+}
+
+func TestMariaDBOverTLS(t *testing.T) {
+	if os.Getenv("NOTYET_MYSQL_DSN") == "" {
+		t.Skip("NOTYET_MYSQL_DSN is not set: this machine runs no databases")
+	}
+	certs := testcert.New(t)
+	good := Config{DSN: "notyet:geheim@tcp(localhost:" + startSecured(t, certs) + ")/notyet", TLS: certs.Client(t)}
+	connect := func(cfg Config) error {
+		s, err := Open(t.Context(), cfg, zap.NewNop())
+		if err == nil {
+			err = s.Close()
+		}
+		return err
+	}
+	require.Eventually(t, func() bool { return connect(good) == nil }, 2*time.Minute, 50*time.Millisecond, "it starts")
+
+	stranger, plain := good, good
+	stranger.TLS, plain.TLS = testcert.New(t).Client(t), nil
+	require.ErrorContains(t, connect(stranger), "mysql.tls")
+	require.ErrorContains(t, connect(plain), "Access denied")
+}
