@@ -3,7 +3,6 @@ package scanner
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -53,12 +52,9 @@ func TestWhatFollowsAStoredBatchIsStored(t *testing.T) {
 	src, err := f.store.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 25)
 	require.NoError(t, err)
 	s.parts.sources[key] = &src
-	run := make([]*kgo.Record, 40)
-	for i := range run {
-		run[i] = ask(fmt.Sprint(i), 0)
-		run[i].Offset, run[i].Timestamp = int64(i), time.Now()
-	}
-	require.NoError(t, worker{s}.store(t.Context(), [][]*kgo.Record{run}))
+	left, err := worker{s}.store(t.Context(), []run{asksAt(&reading{key: key}, 0, 40)})
+	require.NoError(t, err)
+	require.Empty(t, left)
 	require.Equal(t, 15, f.count("SELECT COUNT(*) FROM tasks"))
 }
 

@@ -28,19 +28,21 @@ type partitions struct {
 	topicIDs  map[string][16]byte
 	sources   map[partitionKey]*store.Source // of the assigned partitions; nil: not asked for yet
 	committed map[string]map[int32]kgo.EpochOffset
-	// outdated holds, for a partition that is read again from further back, the offset behind the last record that was read
-	// before. More of that reading may be on its way, and must not be stored over what is missing.
-	outdated map[partitionKey]int64
+	readings  map[partitionKey]*reading // of the assigned partitions
+	again     map[partitionKey]int64    // partitions to be read again, from these offsets, and the poller has not yet
+	wake      context.CancelFunc        // ends the poll that is under way
 }
 
 func newPartitions(s *Scanner) *partitions {
-	return &partitions{s: s, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, committed: map[string]map[int32]kgo.EpochOffset{}, outdated: map[partitionKey]int64{}}
+	return &partitions{s: s, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, committed: map[string]map[int32]kgo.EpochOffset{},
+		readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, wake: func() {}}
 }
 
 // begin is called with newly assigned partitions and the offsets of the group; it answers where to fetch from. The group's
 // never pass the database's, so a database that stands before them was restored, and what lies between is read again.
 func (p *partitions) begin(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-	err := p.s.retry(ctx, "looking up where the intake stands", func() error { return p.lookUp(ctx, offsets) })
+	var starts kafka.Offsets
+	err := p.s.retry(ctx, "looking up where the intake stands", func() (err error) { starts, err = p.lookUp(ctx, offsets); return err })
 	if err != nil {
 		return nil, err
 	}
@@ -48,9 +50,10 @@ func (p *partitions) begin(ctx context.Context, offsets map[string]map[int32]kgo
 	defer p.mu.Unlock()
 	for topic, parts := range offsets {
 		for part, committed := range parts {
-			at, stored := kgo.NewOffset().AtStart(), int64(0)
-			if src := p.sources[partitionKey{topic, part}]; src != nil {
-				at, stored = kgo.NewOffset().At(src.Next), src.Next
+			key := partitionKey{topic, part}
+			first, stored := starts[topic][part], int64(0)
+			if src := p.sources[key]; src != nil {
+				first, stored = src.Next, src.Next
 				p.s.log.Info("taking an intake partition", zap.String("topic", topic), zap.Int32("partition", part), zap.Int64("offset", src.Next))
 			}
 			if again := committed.EpochOffset().Offset - stored; again > 0 {
@@ -58,29 +61,57 @@ func (p *partitions) begin(ctx context.Context, offsets map[string]map[int32]kgo
 				p.s.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
 					zap.String("topic", topic), zap.Int32("partition", part), zap.Int64("offset", stored), zap.Int64("offsets_again", again))
 			}
-			parts[part] = at
+			p.begun(key, first)
+			parts[part] = kgo.NewOffset().At(first)
 		}
 	}
 	return offsets, nil
 }
 
-func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) error {
+// begun begins a new reading of a partition. The caller holds the lock.
+func (p *partitions) begun(key partitionKey, first int64) {
+	p.endReading(key)
+	p.readings[key] = &reading{key: key, first: first, polled: first}
+}
+
+// endReading has nothing of the present reading of a partition stored any more. The caller holds the lock.
+func (p *partitions) endReading(key partitionKey) {
+	if r := p.readings[key]; r != nil {
+		r.ended.Store(true)
+	}
+	delete(p.readings, key)
+	delete(p.again, key)
+}
+
+// lookUp reads what the database knows of newly assigned partitions, and answers where Kafka has each begin.
+func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kafka.Offsets, error) {
 	var topics []string
 	for topic := range offsets {
 		topics = append(topics, topic)
 	}
 	ids, err := kafka.TopicIDs(ctx, p.s.producer, topics...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, topic := range topics {
 		if ids[topic] == [16]byte{} { // going on without it would take the partition for a new one and store all of it again
-			return fmt.Errorf("kafka does not know topic %q at the moment", topic)
+			return nil, fmt.Errorf("kafka does not know topic %q at the moment", topic)
+		}
+	}
+	starts, err := kafka.Starts(ctx, p.s.producer, topics...)
+	if err != nil {
+		return nil, err
+	}
+	for topic, parts := range offsets {
+		for part := range parts {
+			if _, known := starts[topic][part]; !known {
+				return nil, fmt.Errorf("kafka does not know where %s/%d begins at the moment", topic, part)
+			}
 		}
 	}
 	known, err := p.s.store.Sources(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +121,6 @@ func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 	for topic, parts := range offsets {
 		for part := range parts {
 			p.sources[partitionKey{topic, part}] = nil
-			delete(p.outdated, partitionKey{topic, part})
 		}
 	}
 	for _, src := range known {
@@ -99,7 +129,7 @@ func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 			p.sources[partitionKey{src.Topic, src.Partition}] = &src
 		}
 	}
-	return nil
+	return starts, nil
 }
 
 // source answers a partition's source, made on first use to begin at offset first.
@@ -127,46 +157,77 @@ func (p *partitions) set(key partitionKey, src store.Source) {
 	}
 }
 
-// reread forgets what is known of a partition after the database said that it is elsewhere, and reads it anew. A database
-// that stands further back than the records at hand was restored: the intake is then read again from where it stands, and
-// the records at hand, which end before behind, are to be thrown away: true.
-func (p *partitions) reread(ctx context.Context, key partitionKey, at, behind int64) (bool, error) {
+// reread learns where a partition stands after the database said that it is elsewhere than at. A database that stands further
+// back was restored: the intake is then read again from there, and nothing that was read until now is stored.
+func (p *partitions) reread(ctx context.Context, r *reading, at int64) error {
 	p.mu.Lock()
-	id := p.topicIDs[key.topic]
+	id := p.topicIDs[r.key.topic]
 	p.mu.Unlock()
-	src, err := p.s.store.Source(ctx, key.topic, id, key.partition, at)
+	src, err := p.s.store.Source(ctx, r.key.topic, id, r.key.partition, at)
 	if err != nil {
-		return false, err
+		return err
 	}
-	p.set(key, src)
+	p.set(r.key, src)
 	if src.Next < at {
-		p.mu.Lock()
-		p.outdated[key] = behind
-		p.mu.Unlock()
 		p.s.metrics.reread.Add(float64(at - src.Next))
 		p.s.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
-			zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offset", src.Next), zap.Int64("offsets_again", at-src.Next))
-		p.s.consumer.SetOffsets(map[string]map[int32]kgo.EpochOffset{key.topic: {key.partition: {Epoch: -1, Offset: src.Next}}})
+			zap.String("topic", r.key.topic), zap.Int32("partition", r.key.partition), zap.Int64("offset", src.Next), zap.Int64("offsets_again", at-src.Next))
+		p.setBack(r, src.Next)
 	}
-	return src.Next < at, nil
+	return nil
 }
 
-// isOutdated says whether a run that has just come in was read before its partition was set back. The new reading is known
-// by its step back: it begins at or before the last record of the old one, whatever gaps there are.
-func (p *partitions) isOutdated(run []*kgo.Record) bool {
+// setBack ends a reading and has the poller read its partition again from an offset, unless another reading has begun.
+func (p *partitions) setBack(r *reading, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := keyOf(run)
-	behind, ok := p.outdated[key]
-	if !ok {
-		return false
+	r.ended.Store(true)
+	if p.readings[r.key] == r {
+		p.again[r.key] = to
+		p.wake()
 	}
-	if run[0].Offset < behind {
-		delete(p.outdated, key)
-		return false
+}
+
+// fail ends the reading of a run that could not be stored. Its partition is read again from what is known to be stored.
+func (p *partitions) fail(r run) {
+	to := r.from
+	p.mu.Lock()
+	if src := p.sources[r.key()]; src != nil {
+		to = min(to, src.Next)
 	}
-	p.outdated[key] = run[len(run)-1].Offset + 1
-	return true
+	p.mu.Unlock()
+	if !r.reading.ended.Load() {
+		p.setBack(r.reading, to)
+	}
+}
+
+// polling prepares the next poll: it begins what is to be read again, and answers a context that ends when there is more of
+// that. Only the poller moves the client's offsets, so a poll never returns what was fetched before they were moved.
+func (p *partitions) polling(ctx context.Context) (context.Context, context.CancelFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ctx, p.wake = context.WithCancel(ctx)
+	offsets := map[string]map[int32]kgo.EpochOffset{}
+	for key, to := range p.again {
+		p.begun(key, to)
+		if offsets[key.topic] == nil {
+			offsets[key.topic] = map[int32]kgo.EpochOffset{}
+		}
+		offsets[key.topic][key.partition] = kgo.EpochOffset{Epoch: -1, Offset: to}
+	}
+	p.s.consumer.SetOffsets(offsets)
+	return ctx, p.wake
+}
+
+// received makes a run of polled records; false when their partition is no longer read from where they were.
+func (p *partitions) received(records []*kgo.Record) (run, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.readings[partitionKey{records[0].Topic, records[0].Partition}]
+	if r == nil || r.ended.Load() {
+		return run{}, false
+	}
+	return r.next(records), true
 }
 
 // stored notes how far the database has a partition.
@@ -182,14 +243,14 @@ func (p *partitions) stored(key partitionKey, src store.Source, epoch int32) {
 	p.committed[key.topic][key.partition] = kgo.EpochOffset{Epoch: epoch, Offset: src.Next}
 }
 
-// drop forgets revoked partitions. Batches in flight may still be stored: the offsets in the database let it happen once.
+// drop forgets revoked partitions. A batch that is being stored may still succeed: the offsets in the database let it happen once.
 func (p *partitions) drop(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for topic, parts := range gone {
 		for _, part := range parts {
 			delete(p.sources, partitionKey{topic, part})
-			delete(p.outdated, partitionKey{topic, part})
+			p.endReading(partitionKey{topic, part})
 			delete(p.committed[topic], part)
 		}
 	}

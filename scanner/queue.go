@@ -4,8 +4,6 @@ import (
 	"context"
 	"maps"
 	"sync"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // queue holds fetched runs of records, of one partition each, for the workers. A worker takes all that waits, up to a batch, so
@@ -16,7 +14,7 @@ type queue struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	runs    [][]*kgo.Record
+	runs    []run
 	busy    map[partitionKey]bool
 	closed  bool
 }
@@ -27,10 +25,8 @@ func newQueue(bound int) *queue {
 	return q
 }
 
-func keyOf(run []*kgo.Record) partitionKey { return partitionKey{run[0].Topic, run[0].Partition} }
-
 // put adds runs, once there is room or ctx has ended.
-func (q *queue) put(ctx context.Context, runs [][]*kgo.Record) {
+func (q *queue) put(ctx context.Context, runs []run) {
 	if len(runs) == 0 {
 		return
 	}
@@ -50,18 +46,18 @@ func (q *queue) put(ctx context.Context, runs [][]*kgo.Record) {
 
 // take waits for runs of partitions that nobody is at, and answers those that wait, until they have n records; none when the
 // queue is closed and empty. The partitions are the caller's until done.
-func (q *queue) take(n int) [][]*kgo.Record {
+func (q *queue) take(n int) []run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
-		var taken, rest [][]*kgo.Record
+		var taken, rest []run
 		mine, count := map[partitionKey]bool{}, 0
-		for _, run := range q.runs {
-			if key := keyOf(run); q.busy[key] || count >= n {
-				rest = append(rest, run)
+		for _, r := range q.runs {
+			if key := r.key(); q.busy[key] || count >= n {
+				rest = append(rest, r)
 			} else {
-				taken, mine[key] = append(taken, run), true
-				count += len(run)
+				taken, mine[key] = append(taken, r), true
+				count += len(r.records)
 			}
 		}
 		if len(taken) > 0 {
@@ -78,11 +74,11 @@ func (q *queue) take(n int) [][]*kgo.Record {
 }
 
 // done gives the partitions of taken runs back.
-func (q *queue) done(runs [][]*kgo.Record) {
+func (q *queue) done(runs []run) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, run := range runs {
-		delete(q.busy, keyOf(run))
+	for _, r := range runs {
+		delete(q.busy, r.key())
 	}
 	q.changed.Broadcast()
 }

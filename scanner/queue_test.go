@@ -10,43 +10,43 @@ import (
 )
 
 // runOf is a run of n records of one partition, the first of them at offset first.
-func runOf(partition int32, first int64, n int) []*kgo.Record {
-	run := make([]*kgo.Record, n)
-	for i := range run {
-		run[i] = &kgo.Record{Topic: "t", Partition: partition, Offset: first + int64(i)}
+func runOf(partition int32, first int64, n int) run {
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		records[i] = &kgo.Record{Topic: "t", Partition: partition, Offset: first + int64(i)}
 	}
-	return run
+	return run{&reading{key: partitionKey{"t", partition}}, first, first + int64(n), records}
 }
 
 func TestOneTakesAllThatWaits(t *testing.T) {
 	q := newQueue(10)
-	q.put(t.Context(), [][]*kgo.Record{runOf(0, 0, 3), runOf(1, 0, 3), runOf(0, 3, 1)})
-	require.Equal(t, [][]*kgo.Record{runOf(0, 0, 3), runOf(1, 0, 3), runOf(0, 3, 1)}, q.take(100))
+	q.put(t.Context(), []run{runOf(0, 0, 3), runOf(1, 0, 3), runOf(0, 3, 1)})
+	require.Equal(t, []run{runOf(0, 0, 3), runOf(1, 0, 3), runOf(0, 3, 1)}, q.take(100))
 }
 
 func TestAPartitionIsInOnePairOfHands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(10)
-		q.put(t.Context(), [][]*kgo.Record{runOf(0, 0, 3), runOf(1, 0, 3), runOf(0, 3, 1)})
+		q.put(t.Context(), []run{runOf(0, 0, 3), runOf(1, 0, 3), runOf(0, 3, 1)})
 		first := q.take(2)
-		require.Equal(t, [][]*kgo.Record{runOf(0, 0, 3)}, first, "no more than asked for, but whole runs")
-		require.Equal(t, [][]*kgo.Record{runOf(1, 0, 3)}, q.take(100))
-		taken := make(chan [][]*kgo.Record, 1)
+		require.Equal(t, []run{runOf(0, 0, 3)}, first, "no more than asked for, but whole runs")
+		require.Equal(t, []run{runOf(1, 0, 3)}, q.take(100))
+		taken := make(chan []run, 1)
 		go func() { taken <- q.take(100) }()
 		synctest.Wait()
 		require.Empty(t, taken, "what goes on with partition 0 waits")
 		q.done(first)
-		require.Equal(t, [][]*kgo.Record{runOf(0, 3, 1)}, <-taken)
+		require.Equal(t, []run{runOf(0, 3, 1)}, <-taken)
 	})
 }
 
 func TestAFullQueueHoldsUpItsSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1)
-		q.put(t.Context(), [][]*kgo.Record{runOf(0, 0, 1), runOf(1, 0, 1)})
+		q.put(t.Context(), []run{runOf(0, 0, 1), runOf(1, 0, 1)})
 		ctx, cancel := context.WithCancel(t.Context())
 		put := make(chan bool)
-		go func() { q.put(ctx, [][]*kgo.Record{runOf(2, 0, 1)}); close(put) }()
+		go func() { q.put(ctx, []run{runOf(2, 0, 1)}); close(put) }()
 		synctest.Wait()
 		select {
 		case <-put:
@@ -56,8 +56,8 @@ func TestAFullQueueHoldsUpItsSource(t *testing.T) {
 		require.Len(t, q.take(100), 2)
 		<-put
 		go func() {
-			q.put(ctx, [][]*kgo.Record{runOf(3, 0, 1), runOf(4, 0, 1)})
-			q.put(ctx, [][]*kgo.Record{runOf(5, 0, 1)})
+			q.put(ctx, []run{runOf(3, 0, 1), runOf(4, 0, 1)})
+			q.put(ctx, []run{runOf(5, 0, 1)})
 		}()
 		synctest.Wait()
 		cancel() // what is at hand is put all the same
@@ -71,14 +71,14 @@ func TestAFullQueueHoldsUpItsSource(t *testing.T) {
 func TestAClosedQueueWaitsForItsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1)
-		q.put(t.Context(), [][]*kgo.Record{runOf(0, 0, 1), runOf(0, 1, 1)})
+		q.put(t.Context(), []run{runOf(0, 0, 1), runOf(0, 1, 1)})
 		first := q.take(1)
 		q.close()
-		last := make(chan [][]*kgo.Record)
+		last := make(chan []run)
 		go func() { last <- q.take(1) }()
 		synctest.Wait()
 		q.done(first)
-		require.Equal(t, [][]*kgo.Record{runOf(0, 1, 1)}, <-last)
+		require.Equal(t, []run{runOf(0, 1, 1)}, <-last)
 		require.Empty(t, q.take(1))
 	})
 }

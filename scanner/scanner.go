@@ -74,11 +74,17 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
+// applier stores batches: the store.
+type applier interface {
+	Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error)
+}
+
 // Scanner is one member of the group. Make it with New.
 type Scanner struct {
 	cfg     Config
 	kcfg    kafka.Config
 	store   *store.Store
+	applier applier
 	clock   *store.Clock
 	index   *index.Index
 	log     *zap.Logger
@@ -95,7 +101,7 @@ type Scanner struct {
 // New checks the configuration and makes the clients; the consumer begins to join its group. Nothing is taken before Run.
 func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Scanner, error) {
 	cfg = cfg.withDefaults()
-	s := &Scanner{cfg: cfg, kcfg: kcfg, store: st, clock: st.NewClock(), index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
+	s := &Scanner{cfg: cfg, kcfg: kcfg, store: st, applier: st, clock: st.NewClock(), index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
 	var err error
 	if s.producer, err = kafka.NewProducer(kcfg, log); err != nil {
 		return nil, err
@@ -106,6 +112,7 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg pr
 		kgo.OnPartitionsRevoked(s.parts.drop),
 		kgo.OnPartitionsLost(s.parts.drop),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.BlockRebalanceOnPoll(), // until what was polled is known by its reading, not while it is stored
 		kgo.FetchMaxWait(250*time.Millisecond),
 		// A dead scanner's partitions wait this long for another; 6 s is the least that brokers allow by default. Losing
 		// the membership by mistake costs a rebalance and nothing else.
@@ -126,10 +133,14 @@ func (s *Scanner) Ready(ctx context.Context) error {
 	return errors.Join(kafka.Ping(ctx, s.producer), s.store.Ping(ctx))
 }
 
+// stopPatience is how long what is at hand may take to be stored once the scanner is to stop. What is not stored by then is
+// in Kafka, for the next.
+const stopPatience = 5 * time.Second
+
 // Run takes requests until ctx ends; then it finishes the batches at hand and leaves the group.
 func (s *Scanner) Run(ctx context.Context) error {
 	defer s.producer.Close()
-	defer s.consumer.Close()
+	defer s.consumer.CloseAllowingRebalance()
 	if err := s.clock.Start(ctx); err != nil {
 		return nil // told to stop before the database was there
 	}
@@ -144,13 +155,17 @@ func (s *Scanner) Run(ctx context.Context) error {
 	helpers.Go(func() error { s.watch(ctx); return nil })
 	helpers.Go(func() error { every(ctx, time.Second, s.parts.commit); return nil })
 
+	// One bound for all of it: many runs that cannot be stored must not each have it.
+	storing, giveUp := context.WithCancel(work)
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopPatience, giveUp) })()
 	workers := errgroup.Group{}
 	for range s.cfg.Workers {
-		workers.Go(func() error { return worker{s}.run(ctx, work) })
+		workers.Go(func() error { worker{s}.run(storing); return nil })
 	}
 	err := s.poll(ctx)
 	s.queue.close()
-	err = errors.Join(err, workers.Wait())
+	_ = workers.Wait()
 	s.telling.drain(5 * time.Second)
 	s.parts.commit(work)
 	cancel()
@@ -171,24 +186,34 @@ const (
 // poll hands fetched records to the workers. A full queue holds it up, and so the intake waits where it is safe: in Kafka.
 func (s *Scanner) poll(ctx context.Context) error {
 	for ctx.Err() == nil {
-		fetches := s.consumer.PollRecords(ctx, 10_000)
+		polling, polledAll := s.parts.polling(ctx)
+		fetches := s.consumer.PollRecords(polling, 10_000)
+		woken := polling.Err() != nil
+		polledAll()
 		polled := time.Now()
 		if fetches.IsClientClosed() {
 			return errors.New("polling the intake: the client was closed")
 		}
 		failed := false
 		fetches.EachError(func(topic string, partition int32, err error) {
+			if woken && errors.Is(err, context.Canceled) {
+				return
+			}
 			if failed = true; ctx.Err() == nil {
 				s.metrics.fetchErrors.Inc()
 				s.log.Warn("fetching intake failed", zap.String("topic", topic), zap.Int32("partition", partition), zap.Error(err))
 			}
 		})
-		var runs [][]*kgo.Record
+		var runs []run
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			if len(p.Records) > 0 {
-				runs = append(runs, p.Records)
+			if len(p.Records) == 0 {
+				return
+			}
+			if r, ok := s.parts.received(p.Records); ok {
+				runs = append(runs, r)
 			}
 		})
+		s.consumer.AllowRebalance() // a partition was not revoked and given back between the poll and here
 		s.queue.put(ctx, runs)
 		var pause time.Duration
 		switch {
@@ -212,7 +237,7 @@ func (s *Scanner) retry(ctx context.Context, what string, f func() error) error 
 	pause := 50 * time.Millisecond
 	for {
 		err := f()
-		if err == nil || errors.Is(err, store.ErrFenced) {
+		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) {
 			return err
 		}
 		s.metrics.storeErrors.Inc()

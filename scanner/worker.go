@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/faultpoint"
@@ -16,107 +15,107 @@ import (
 // worker stores what the queue holds, batch after batch.
 type worker struct{ s *Scanner }
 
-// run ends when the queue is closed and empty; what is at hand when ctx ends is still stored, with a few tries.
-func (w worker) run(ctx, work context.Context) error {
+// run ends when the queue is closed and empty. What is at hand then is still stored, until ctx ends.
+func (w worker) run(ctx context.Context) {
 	for {
 		runs := w.s.queue.take(w.s.cfg.BatchRecords)
 		if len(runs) == 0 {
-			return nil
+			return
 		}
-		bound, cancel := context.WithCancel(work)
-		stop := context.AfterFunc(ctx, func() { time.AfterFunc(5*time.Second, cancel) })
-		err := w.store(bound, slices.Clone(runs))
-		stop()
-		cancel()
+		if left, err := w.store(ctx, slices.Clone(runs)); err != nil {
+			for _, r := range left {
+				w.s.parts.fail(r)
+			}
+			w.s.log.Warn("requests were not stored, and are read again", zap.Int("runs", len(left)), zap.Error(err))
+			select { // an error that stays must not become a spin
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
 		w.s.queue.done(runs)
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
 	}
 }
 
-// store puts runs into the database, in transactions of at most BatchRecords, until all are in.
-func (w worker) store(ctx context.Context, runs [][]*kgo.Record) error {
-	runs = slices.DeleteFunc(runs, w.s.parts.isOutdated)
-	for len(runs) > 0 {
+// store puts runs into the database, in transactions of at most BatchRecords, until all are in. After an error it answers
+// those of which something is not known to be in.
+func (w worker) store(ctx context.Context, runs []run) ([]run, error) {
+	for {
+		runs = slices.DeleteFunc(runs, func(r run) bool { return r.reading.ended.Load() })
+		if len(runs) == 0 {
+			return nil, nil
+		}
 		batch, covered, rest, err := w.assemble(ctx, runs)
 		if err != nil {
-			return err
+			return runs, err
 		}
 		if len(covered) == 0 {
 			runs = rest // all of this batch is stored already, and of the rest maybe not
 			continue
 		}
-		began := time.Now()
-		var done store.Applied
-		err = w.s.retry(ctx, "storing requests", func() (err error) {
-			if err := faultpoint.At(faultpoint.ScannerPolled); err != nil {
-				return err
-			}
-			if done, err = w.s.store.Apply(ctx, batch, w.s.clock.Latest()); err != nil {
-				return err
-			}
-			return faultpoint.At(faultpoint.ScannerStored)
-		})
-		if errors.Is(err, store.ErrFenced) {
-			if runs, err = w.catchUp(ctx, covered, runs); err != nil {
-				return err
+		err = w.apply(ctx, batch, covered)
+		switch {
+		case errors.Is(err, store.ErrFenced):
+			if err := w.catchUp(ctx, covered); err != nil {
+				return runs, err
 			}
 			continue // the same runs again, less what turned out to be stored
+		case err != nil:
+			return runs, err
 		}
-		if err != nil {
-			return err
-		}
-		for _, c := range covered {
-			w.s.parts.stored(c.key, c.src, c.epoch)
-		}
-		w.s.metrics.batch(batch, time.Since(began))
-		w.s.applied(done)
 		runs = rest
 	}
+}
+
+func (w worker) apply(ctx context.Context, batch store.Batch, covered []coverage) error {
+	began := time.Now()
+	var done store.Applied
+	err := w.s.retry(ctx, "storing requests", func() (err error) {
+		if err := faultpoint.At(faultpoint.ScannerPolled); err != nil {
+			return err
+		}
+		if done, err = w.s.applier.Apply(ctx, batch, w.s.clock.Latest()); err != nil {
+			return err
+		}
+		return faultpoint.At(faultpoint.ScannerStored)
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range covered {
+		w.s.parts.stored(c.reading.key, c.src, c.epoch)
+	}
+	w.s.metrics.batch(batch, time.Since(began))
+	w.s.applied(done)
 	return nil
 }
 
-// coverage is what a batch covers of one partition.
-type coverage struct {
-	key   partitionKey
-	src   store.Source // as it stands once the batch is stored
-	first int64
-	epoch int32
-}
-
-// assemble makes the next batch of runs, leaving out what the database has already, and answers what remains after it.
-func (w worker) assemble(ctx context.Context, runs [][]*kgo.Record) (b store.Batch, covered []coverage, rest [][]*kgo.Record, err error) {
+// assemble makes the next batch of runs, leaving out what the database has already, and answers what remains after it. It
+// cannot make one that leaves out records which are not stored: see coverage.
+func (w worker) assemble(ctx context.Context, runs []run) (b store.Batch, covered []coverage, rest []run, err error) {
 	at := map[partitionKey]int{}
-	for i, run := range runs {
-		if len(b.Changes) >= w.s.cfg.BatchRecords {
+	for i, r := range runs {
+		room := w.s.cfg.BatchRecords - len(b.Changes)
+		if room <= 0 {
 			rest = append(rest, runs[i:]...)
 			break
 		}
-		key := keyOf(run)
-		n, seen := at[key]
+		n, seen := at[r.key()]
 		if !seen {
 			var src store.Source
-			err := w.s.retry(ctx, "reading the source", func() (err error) { src, err = w.s.parts.source(ctx, key, run[0].Offset); return err })
+			err := w.s.retry(ctx, "reading the source", func() (err error) { src, err = w.s.parts.source(ctx, r.key(), r.reading.first); return err })
 			if err != nil {
 				return b, nil, nil, err
 			}
-			n, at[key] = len(covered), len(covered)
-			covered = append(covered, coverage{key: key, src: src, first: src.Next})
+			n, at[r.key()] = len(covered), len(covered)
+			covered = append(covered, coverage{reading: r.reading, src: src, first: src.Next})
 		}
-		c := &covered[n]
-		take := min(len(run), w.s.cfg.BatchRecords-len(b.Changes))
-		for _, r := range run[:take] {
-			if r.Offset < c.src.Next {
-				continue
-			}
-			if change, ok := w.s.decode(c.src.ID, r); ok {
-				b.Changes = append(b.Changes, change)
-			}
-			c.src.Next, c.epoch = r.Offset+1, r.LeaderEpoch
+		if len(r.records) > room {
+			var tail run
+			r, tail = r.split(room)
+			rest = append(rest, tail)
 		}
-		if take < len(run) {
-			rest = append(rest, run[take:])
+		if err := covered[n].extend(&b, r, w.s.decode); err != nil {
+			return b, nil, nil, err
 		}
 	}
 	moved := covered[:0]
@@ -129,28 +128,15 @@ func (w worker) assemble(ctx context.Context, runs [][]*kgo.Record) (b store.Bat
 	return b, moved, rest, nil
 }
 
-// catchUp reads where the database stands after it refused a batch, and answers the runs that are still to be stored.
-func (w worker) catchUp(ctx context.Context, covered []coverage, runs [][]*kgo.Record) ([][]*kgo.Record, error) {
+// catchUp reads where the database stands after it refused a batch.
+func (w worker) catchUp(ctx context.Context, covered []coverage) error {
 	w.s.metrics.fenced.Inc()
 	for _, c := range covered {
-		w.s.log.Info("an intake partition is elsewhere by now", zap.String("topic", c.key.topic), zap.Int32("partition", c.key.partition), zap.Int64("offset", c.first))
-		behind := int64(0)
-		for _, run := range runs {
-			if c.key == keyOf(run) {
-				behind = run[len(run)-1].Offset + 1
-			}
-		}
-		var setBack bool
-		err := w.s.retry(ctx, "reading the source", func() (err error) {
-			setBack, err = w.s.parts.reread(ctx, c.key, c.first, behind)
-			return err
-		})
+		w.s.log.Info("an intake partition is elsewhere by now", zap.String("topic", c.reading.key.topic), zap.Int32("partition", c.reading.key.partition), zap.Int64("offset", c.first))
+		err := w.s.retry(ctx, "reading the source", func() error { return w.s.parts.reread(ctx, c.reading, c.first) })
 		if err != nil {
-			return nil, err
-		}
-		if setBack {
-			runs = slices.DeleteFunc(runs, func(run []*kgo.Record) bool { return c.key == keyOf(run) })
+			return err
 		}
 	}
-	return runs, nil
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 type Batch struct {
 	Advance []Advance // each source once
 	Changes []Change  // in intake order for each source
+	Gaps    []Gap     // offsets that Advance covers and Changes do not bring, in order for each source: see Skip
 	// Resolve also looks at the requests that wait for the outcome of these identities.
 	Resolve [][16]byte
 }
@@ -46,6 +47,9 @@ type Applied struct {
 // first, then a shared lock on the slots they belong to, which holds every claimed where it is, then whatever depends on
 // claimed, then the commit. An owner that moves claimed waits for the lock and reads afterwards.
 func (s *Store) Apply(ctx context.Context, b Batch, now int64) (Applied, error) {
+	if err := b.check(); err != nil {
+		return Applied{}, fmt.Errorf("applying %d requests: %w", len(b.Changes), err)
+	}
 	out, err := s.apply(ctx, b, now, false)
 	if err != nil {
 		return Applied{}, fmt.Errorf("applying %d requests: %w", len(b.Changes), err)

@@ -114,10 +114,10 @@ func TestABatchIsStoredOnce(t *testing.T) {
 		for name, b := range map[string]Batch{
 			"the same again":      sum,
 			"the one before":      first,
-			"a part of one":       {Advance: []Advance{{s.source.ID, 1, 3}}, Changes: sum.Changes},
-			"from beyond a gap":   {Advance: []Advance{{s.source.ID, 4, 5}}},
-			"an unknown source":   {Advance: []Advance{{999, 0, 1}}},
-			"one of two is known": {Advance: []Advance{{s.source.ID, 3, 4}, {s.source.ID, 0, 2}}},
+			"a part of one":       {Advance: []Advance{{s.source.ID, 1, 3}}, Changes: sum.Changes, Gaps: []Gap{{s.source.ID, 1, 2}}},
+			"from beyond a gap":   {Advance: []Advance{{s.source.ID, 4, 5}}, Gaps: []Gap{{s.source.ID, 4, 5}}},
+			"an unknown source":   {Advance: []Advance{{999, 0, 1}}, Gaps: []Gap{{999, 0, 1}}},
+			"one of two is known": {Advance: []Advance{{s.source.ID, 3, 4}, {999, 0, 2}}, Gaps: []Gap{{s.source.ID, 3, 4}, {999, 0, 2}}},
 		} {
 			_, err := s.Apply(s.ctx, b, s.now)
 			require.ErrorIs(t, err, ErrFenced, name)

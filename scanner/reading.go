@@ -1,0 +1,81 @@
+package scanner
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/store"
+)
+
+// reading is one partition as this process reads it, from the moment it is assigned or set back. It ends when the partition
+// is revoked, when it is set back, and when a batch of it fails: nothing that was read in it is stored from then on, except a
+// batch that is being stored already. So what follows a failed batch cannot be stored without it.
+type reading struct {
+	key   partitionKey
+	first int64 // where it began
+	// polled is the offset below which Kafka has handed over everything that it has. Only the poller moves it.
+	polled int64
+	ended  atomic.Bool
+}
+
+// run is records that were polled together. It covers the offsets [from, to): what has no record in it, Kafka does not have
+// (it was compacted away, is a marker of a transaction, or was given up), because from is where the run before it ended.
+type run struct {
+	reading  *reading
+	from, to int64
+	records  []*kgo.Record
+}
+
+// next makes the run of what the poller has received. The caller is the poller, and holds the lock under which readings end.
+func (r *reading) next(records []*kgo.Record) run {
+	out := run{reading: r, from: min(r.polled, records[0].Offset), to: records[len(records)-1].Offset + 1, records: records}
+	r.polled = out.to
+	return out
+}
+
+func (r run) key() partitionKey { return r.reading.key }
+
+// split cuts a run before its n-th record.
+func (r run) split(n int) (head, tail run) {
+	head, tail = r, r
+	head.records, tail.records = r.records[:n], r.records[n:]
+	head.to = r.records[n].Offset
+	tail.from = head.to
+	return head, tail
+}
+
+// errGap: records are missing between what is stored and the run that is to be stored.
+var errGap = errors.New("records are missing before this run")
+
+// coverage is what a batch covers of one partition. It grows by runs that continue it, and by nothing else.
+type coverage struct {
+	reading *reading
+	src     store.Source // as it stands once the batch is stored
+	first   int64
+	epoch   int32
+}
+
+// extend adds a run to the batch. It fails with errGap, and adds nothing, when the run begins beyond the end of the coverage.
+func (c *coverage) extend(b *store.Batch, r run, decode func(source int, r *kgo.Record) (store.Change, bool)) error {
+	if r.from > c.src.Next {
+		return fmt.Errorf("%s/%d is stored up to offset %d, the run begins at %d: %w", c.src.Topic, c.src.Partition, c.src.Next, r.from, errGap)
+	}
+	without := c.src.Next // where the offsets begin that bring no change
+	for _, rec := range r.records {
+		if rec.Offset < c.src.Next {
+			continue
+		}
+		if change, ok := decode(c.src.ID, rec); ok {
+			b.Skip(c.src.ID, without, rec.Offset)
+			b.Changes = append(b.Changes, change)
+			without = rec.Offset + 1
+		}
+		c.src.Next, c.epoch = rec.Offset+1, rec.LeaderEpoch
+	}
+	c.src.Next = max(c.src.Next, r.to)
+	b.Skip(c.src.ID, without, c.src.Next)
+	return nil
+}

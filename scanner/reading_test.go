@@ -1,0 +1,144 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// asksAt is a run of n requests, the first of them at offset first.
+func asksAt(r *reading, first int64, n int) run {
+	out := run{reading: r, from: first, to: first + int64(n)}
+	for i := range n {
+		rec := ask(fmt.Sprint(first+int64(i)), r.key.partition)
+		rec.Offset, rec.Timestamp = first+int64(i), time.Now()
+		out.records = append(out.records, rec)
+	}
+	return out
+}
+
+// A batch that leaves out what is not stored cannot be made; a gap that Kafka has left is part of the run.
+func TestABatchContinuesWhatIsStored(t *testing.T) {
+	key := partitionKey{"in", 0}
+	decode := func(source int, r *kgo.Record) (store.Change, bool) {
+		return store.Change{Seq: store.Seq(source, r.Offset)}, string(r.Value) != "ignored"
+	}
+	at := func(from int64, offsets ...int64) run {
+		r := run{reading: &reading{key: key}, from: from, to: from}
+		for _, o := range offsets {
+			r.records, r.to = append(r.records, &kgo.Record{Offset: o}), o+1
+		}
+		return r
+	}
+	ignoring := at(10, 10, 11, 12)
+	ignoring.records[1].Value = []byte("ignored")
+	for name, c := range map[string]struct {
+		runs    []run
+		changes int
+		gaps    []store.Gap
+		next    int64
+		gap     bool
+	}{
+		"continues":                  {runs: []run{at(10, 10, 11), at(12, 12)}, changes: 3, next: 13},
+		"partly stored":              {runs: []run{at(5, 8, 9, 10)}, changes: 1, next: 11},
+		"all stored":                 {runs: []run{at(5, 8, 9)}, next: 10},
+		"Kafka has none there":       {runs: []run{at(10, 13), at(14, 16, 17)}, changes: 3, gaps: []store.Gap{{Source: 16, From: 10, To: 13}, {Source: 16, From: 14, To: 16}}, next: 18},
+		"one that asks for nothing":  {runs: []run{ignoring}, changes: 2, gaps: []store.Gap{{Source: 16, From: 11, To: 12}}, next: 13},
+		"the one before is missing":  {runs: []run{at(12, 12, 13)}, gap: true, next: 10},
+		"the one between is missing": {runs: []run{at(10, 10), at(12, 12)}, gap: true, changes: 1, next: 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b store.Batch
+			cov := coverage{src: store.Source{ID: 16, Next: 10}, first: 10}
+			var err error
+			for _, r := range c.runs {
+				if err = cov.extend(&b, r, decode); err != nil {
+					break
+				}
+			}
+			if c.gap {
+				require.ErrorIs(t, err, errGap)
+			} else {
+				require.NoError(t, err)
+			}
+			require.Len(t, b.Changes, c.changes)
+			require.Equal(t, c.gaps, b.Gaps)
+			require.Equal(t, c.next, cov.src.Next)
+		})
+	}
+}
+
+// inMemory is a scanner on a database in this process. Its clients reach nobody.
+func inMemory(t *testing.T, cfg Config) (*Scanner, *store.Store) {
+	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = st.Close() })
+	require.NoError(t, st.Migrate(t.Context(), 4))
+	cfg = cfg.withDefaults()
+	s := &Scanner{cfg: cfg, store: st, applier: st, clock: st.NewClock(), log: zap.NewNop(), metrics: newMetrics(prometheus.NewRegistry()), indexing: make(chan store.Applied, 256), queue: newQueue(8 * cfg.Workers)}
+	s.parts = newPartitions(s)
+	s.telling = newTeller(s)
+	return s, st
+}
+
+// stalling is a database whose first answer does not come while anybody waits for it; the later ones come whoever waits.
+type stalling struct {
+	*store.Store
+	calls atomic.Int32
+}
+
+func (d *stalling) Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error) {
+	if d.calls.Add(1) == 1 {
+		<-ctx.Done()
+		return store.Applied{}, ctx.Err()
+	}
+	return d.Store.Apply(context.WithoutCancel(ctx), b, now)
+}
+
+// A database that stalls until the stopping scanner gives up must not have the later run stored without the earlier one.
+func TestWhatFollowsAFailedRunIsNotStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st := inMemory(t, Config{})
+		db := &stalling{Store: st}
+		s.applier = db
+		key := partitionKey{schemas.TopicIntake, 0}
+		src, err := st.Source(t.Context(), key.topic, [16]byte{1}, 0, 0)
+		require.NoError(t, err)
+		s.parts.sources[key] = &src
+		s.parts.begun(key, 0)
+		r := s.parts.readings[key]
+		var runs []run
+		for first := int64(0); first < 20; first += 10 {
+			next, ok := s.parts.received(asksAt(r, first, 10).records)
+			require.True(t, ok)
+			runs = append(runs, next)
+		}
+		ctx, giveUp := context.WithCancel(t.Context())
+		s.queue.put(ctx, runs[:1])
+		ended := make(chan struct{})
+		go func() { worker{s}.run(ctx); close(ended) }()
+		synctest.Wait()
+		require.EqualValues(t, 1, db.calls.Load())
+		s.queue.put(ctx, runs[1:])
+		s.queue.close()
+		giveUp()
+		<-ended
+		after, err := st.Source(t.Context(), key.topic, [16]byte{1}, 0, 0)
+		require.NoError(t, err)
+		require.Zero(t, after.Next, "nothing is stored, so nothing may be passed")
+		_, ok := s.parts.received(asksAt(r, 20, 1).records)
+		require.False(t, ok, "nothing more is taken of it until it is read again")
+		require.Equal(t, map[partitionKey]int64{key: 0}, s.parts.again)
+	})
+}

@@ -1,0 +1,87 @@
+package scanner
+
+import (
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+)
+
+// A real database is frozen, requests come in two polls, the scanner is stopped gracefully, and the database goes on while
+// the scanner still gives up: nothing may be passed that is not stored. NOTYET_FREEZE_PID is the process of the server at
+// NOTYET_MYSQL_DSN, which must serve nobody else.
+func TestAStopWhileTheDatabaseIsFrozenLosesNothing(t *testing.T) {
+	pid, err := strconv.Atoi(os.Getenv("NOTYET_FREEZE_PID"))
+	if err != nil {
+		t.Skip("NOTYET_FREEZE_PID is not set")
+	}
+	f := newFixture(t)
+	st := freshMySQL(t)
+	s := f.start(st, Config{})
+	f.publish(asksIn("warm", 5, 0)...)
+	f.eventually("the scanner is at work", func() bool { return s.at() == 5 })
+
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	frozen := true
+	thaw := func() {
+		if frozen {
+			frozen = false
+			require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+		}
+	}
+	defer thaw()
+	f.publish(asksIn("a", 10, 0)...)
+	time.Sleep(1500 * time.Millisecond) // the first are with a worker
+	f.publish(asksIn("b", 5, 0)...)
+	time.Sleep(500 * time.Millisecond)
+	time.AfterFunc(6500*time.Millisecond, thaw) // after the patience of a stop, before its end
+	s.end()
+	time.Sleep(2 * time.Second)
+
+	f.start(st, Config{})
+	for _, id := range []string{"a0", "a9", "b0", "b4"} {
+		f.eventually(id+" is stored", func() bool { _, err := st.Get(t.Context(), "orders", id); return err == nil })
+	}
+}
+
+// asksIn makes requests of one partition.
+func asksIn(prefix string, n int, partition int32) []*kgo.Record {
+	out := asks(prefix, n)
+	for _, r := range out {
+		r.Partition = partition
+	}
+	return out
+}
+
+// freshMySQL is a database of its own on the server at NOTYET_MYSQL_DSN.
+func freshMySQL(t *testing.T) *store.Store {
+	cfg, err := mysql.ParseDSN(os.Getenv("NOTYET_MYSQL_DSN"))
+	require.NoError(t, err)
+	admin, err := sql.Open("mysql", cfg.FormatDSN())
+	require.NoError(t, err)
+	name := fmt.Sprintf("scanner_%x", rand.Uint64())
+	_, err = admin.ExecContext(t.Context(), "CREATE DATABASE "+name)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := admin.Exec("DROP DATABASE " + name)
+		require.NoError(t, err)
+		_ = admin.Close()
+	})
+	cfg.DBName = name
+	st, err := store.Open(t.Context(), store.Config{DSN: cfg.FormatDSN()}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = st.Close() })
+	require.NoError(t, st.Migrate(t.Context(), 4))
+	return st
+}
