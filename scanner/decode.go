@@ -54,11 +54,9 @@ func supported(r *schemas.Request) error {
 }
 
 func rejected(seq int64, r *kgo.Record, err error) *store.DeadLetter {
-	d := &store.DeadLetter{Seq: seq, Kind: store.KindRejected, Reason: err.Error()}
 	var rej *schemas.Rejection
-	if errors.As(err, &rej) {
-		d.Topic, d.TaskID = rej.Topic, rej.ID
+	if !errors.As(err, &rej) {
+		rej = &schemas.Rejection{}
 	}
-	d.Body = schemas.EncodeRejected(r)
-	return d
+	return rejectedRecord(seq, r, rej.Topic, rej.ID, err)
 }

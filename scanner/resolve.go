@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -36,10 +37,18 @@ func (s *Scanner) resolveOnce(ctx context.Context, limit int) (int, error) {
 	if err != nil || len(keys) == 0 {
 		return 0, err
 	}
-	done, err := s.store.Apply(ctx, store.Batch{Resolve: keys}, s.clock.Latest())
+	return len(keys), s.resolveKeys(ctx, keys)
+}
+
+// resolveKeys halves what fails for a record, so that one that cannot be stored holds up nobody else.
+func (s *Scanner) resolveKeys(ctx context.Context, keys [][16]byte) error {
+	done, err := s.applier.Apply(ctx, store.Batch{Resolve: keys}, s.clock.Latest())
+	if n := len(keys); n > 1 && store.BadRecord(err) {
+		return errors.Join(s.resolveKeys(ctx, keys[:n/2]), s.resolveKeys(ctx, keys[n/2:]))
+	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	s.applied(done)
-	return len(keys), nil
+	return nil
 }

@@ -237,7 +237,7 @@ func (s *Scanner) retry(ctx context.Context, what string, f func() error) error 
 	pause := 50 * time.Millisecond
 	for {
 		err := f()
-		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) {
+		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) || store.BadRecord(err) {
 			return err
 		}
 		s.metrics.storeErrors.Inc()

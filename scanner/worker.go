@@ -38,13 +38,16 @@ func (w worker) run(ctx context.Context) {
 
 // store puts runs into the database, in transactions of at most BatchRecords, until all are in. After an error it answers
 // those of which something is not known to be in.
+//
+// A batch that fails for a record is halved until the record stands alone; then the record becomes a dead letter, alone.
 func (w worker) store(ctx context.Context, runs []run) ([]run, error) {
+	limit, refused := w.s.cfg.BatchRecords, refusals{}
 	for {
 		runs = slices.DeleteFunc(runs, func(r run) bool { return r.reading.ended.Load() })
 		if len(runs) == 0 {
 			return nil, nil
 		}
-		batch, covered, rest, err := w.assemble(ctx, runs)
+		batch, covered, rest, err := w.assemble(ctx, runs, limit, refused)
 		if err != nil {
 			return runs, err
 		}
@@ -59,10 +62,17 @@ func (w worker) store(ctx context.Context, runs []run) ([]run, error) {
 				return runs, err
 			}
 			continue // the same runs again, less what turned out to be stored
+		case store.BadRecord(err) && len(batch.Changes) > 1:
+			limit = max(1, min(limit, len(batch.Changes))/2)
+			continue
+		case store.BadRecord(err) && len(batch.Changes) == 1 && refused.add(batch.Changes[0].Seq, err):
+			w.s.log.Warn("the database refuses a record, which becomes a dead letter", zap.String("topic", covered[0].reading.key.topic),
+				zap.Int32("partition", covered[0].reading.key.partition), zap.Error(err))
+			continue
 		case err != nil:
 			return runs, err
 		}
-		runs = rest
+		runs, limit = rest, min(2*limit, w.s.cfg.BatchRecords)
 	}
 }
 
@@ -91,10 +101,10 @@ func (w worker) apply(ctx context.Context, batch store.Batch, covered []coverage
 
 // assemble makes the next batch of runs, leaving out what the database has already, and answers what remains after it. It
 // cannot make one that leaves out records which are not stored: see coverage.
-func (w worker) assemble(ctx context.Context, runs []run) (b store.Batch, covered []coverage, rest []run, err error) {
+func (w worker) assemble(ctx context.Context, runs []run, limit int, refused refusals) (b store.Batch, covered []coverage, rest []run, err error) {
 	at := map[partitionKey]int{}
 	for i, r := range runs {
-		room := w.s.cfg.BatchRecords - len(b.Changes)
+		room := limit - len(b.Changes)
 		if room <= 0 {
 			rest = append(rest, runs[i:]...)
 			break
@@ -114,7 +124,7 @@ func (w worker) assemble(ctx context.Context, runs []run) (b store.Batch, covere
 			r, tail = r.split(room)
 			rest = append(rest, tail)
 		}
-		if err := covered[n].extend(&b, r, w.s.decode); err != nil {
+		if err := covered[n].extend(&b, r, refused.decode(w.s)); err != nil {
 			return b, nil, nil, err
 		}
 	}

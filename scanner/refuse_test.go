@@ -1,0 +1,96 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// refusing is a database that refuses some records as too long, and their dead letters as long as they have a body.
+type refusing struct {
+	*store.Store
+	offsets    []int64
+	lettersToo bool
+	tries      atomic.Int32
+}
+
+func (d *refusing) Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error) {
+	d.tries.Add(1)
+	for _, c := range b.Changes {
+		_, offset := store.SplitSeq(c.Seq)
+		if slices.Contains(d.offsets, offset) && (c.Request != nil || d.lettersToo && len(c.Rejected.Body) > 0) {
+			return store.Applied{}, fmt.Errorf("storing: %w", &mysql.MySQLError{Number: 1406, Message: "Data too long for column 'body'"})
+		}
+	}
+	return d.Store.Apply(ctx, b, now)
+}
+
+func TestARecordThatTheDatabaseRefusesBecomesADeadLetterAlone(t *testing.T) {
+	f := newFixture(t)
+	for i, lettersToo := range []bool{false, true} {
+		s := f.scanner(f.store, Config{})
+		t.Cleanup(s.producer.Close)
+		s.consumer.Close() // it joins the group by itself, and would forget the source that is set here
+		st := f.store
+		db := &refusing{Store: st, offsets: []int64{0, 617, 618, 999}, lettersToo: lettersToo}
+		s.applier = db
+		key := partitionKey{schemas.TopicIntake, int32(i)}
+		src, err := st.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 0)
+		require.NoError(t, err)
+		s.parts.sources[key] = &src
+		left, err := worker{s}.store(t.Context(), []run{asksAt(&reading{key: key}, 0, 1000)})
+		require.NoError(t, err)
+		require.Empty(t, left)
+		require.Less(t, int(db.tries.Load()), 150, "the neighbours wait for that many transactions")
+		after, err := st.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 1000, after.Next)
+		letters, err := st.DeadLetters(t.Context(), store.DeadFilter{})
+		require.NoError(t, err)
+		letters = letters[i*len(db.offsets):]
+		require.Len(t, letters, len(db.offsets))
+		for i, d := range letters {
+			require.Equal(t, store.Seq(src.ID, db.offsets[i]), d.Seq)
+			require.Equal(t, store.KindRejected, d.Kind)
+			require.Contains(t, d.Reason, "Data too long")
+			require.Equal(t, lettersToo, len(d.Body) == 0)
+		}
+		for _, id := range []string{"1", "616", "619", "998"} {
+			_, err := st.Get(t.Context(), "orders", id)
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestADeadLetterKeepsSixtyFourKiBOfARecord(t *testing.T) {
+	big := make([]byte, 20<<20)
+	header := func(n int) kgo.RecordHeader { return kgo.RecordHeader{Key: "h", Value: big[:n]} }
+	for name, r := range map[string]*kgo.Record{
+		"key":          {Key: big},
+		"value":        {Key: []byte("k"), Value: big},
+		"header":       {Headers: []kgo.RecordHeader{header(20 << 20)}},
+		"header's key": {Headers: []kgo.RecordHeader{{Key: string(big)}}},
+		"many headers": {Headers: slices.Repeat([]kgo.RecordHeader{header(0)}, 500_000)},
+		"all of them":  {Key: big[:1<<20], Value: big, Headers: slices.Repeat([]kgo.RecordHeader{header(1000)}, 5000)},
+	} {
+		d := rejectedRecord(1, r, string(big[:1000]), string(big[:1000]), errors.New(string(big)))
+		require.LessOrEqual(t, len(d.Body), maxKept, name)
+		require.LessOrEqual(t, len(d.Reason), maxReason, name)
+		require.LessOrEqual(t, len(d.Topic), maxTopic, name)
+		require.LessOrEqual(t, len(d.TaskID), schemas.MaxIDLen, name)
+		_, err := schemas.DecodeRejected(d.Body)
+		require.NoError(t, err, name)
+	}
+	small := record("in", 0, "a", "b")
+	require.Equal(t, small, kept(small))
+}

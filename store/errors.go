@@ -1,0 +1,43 @@
+package store
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// aboutRecord are MySQL's answers that the same row will get again, whenever it comes.
+var aboutRecord = []uint16{
+	1048, // a column cannot be null
+	1118, // the row is too large
+	1153, // a packet is larger than max_allowed_packet
+	1264, // a number is out of range
+	1265, // data was truncated
+	1292, // an incorrect value of its type
+	1301, // a result is larger than max_allowed_packet
+	1366, // a string is not of the column's character set
+	1406, // data is too long for the column
+	3140, // invalid JSON
+	3819, // a check constraint is violated (MySQL)
+	4025, // the same (MariaDB)
+}
+
+// SQLite's, likewise: a string or blob is too big, a check constraint is violated, a type does not match.
+var liteAboutRecord = []int{18, 275, 20}
+
+// BadRecord is the one question about a failed write: is it the record (true: the same one will fail again) or is it the world
+// (false: keep it and try again)? Everything unknown is the world's fault. A batch that fails for a record has others in it
+// that are innocent: make it smaller until the record stands alone.
+func BadRecord(err error) bool {
+	var my *mysql.MySQLError
+	if errors.As(err, &my) {
+		return slices.Contains(aboutRecord, my.Number)
+	}
+	var lite interface{ Code() int }
+	if errors.As(err, &lite) {
+		return slices.Contains(liteAboutRecord, lite.Code())
+	}
+	return errors.Is(err, mysql.ErrPktTooLarge) || err != nil && strings.Contains(err.Error(), "string or blob too big")
+}
