@@ -30,12 +30,13 @@ type partitions struct {
 	committed map[string]map[int32]kgo.EpochOffset
 	readings  map[partitionKey]*reading // of the assigned partitions
 	again     map[partitionKey]int64    // partitions to be read again, from these offsets, and the poller has not yet
+	skip      map[partitionKey]int64    // partitions to be read on from these offsets, behind what cannot be read
 	wake      context.CancelFunc        // ends the poll that is under way
 }
 
 func newPartitions(s *Scanner) *partitions {
 	return &partitions{s: s, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, committed: map[string]map[int32]kgo.EpochOffset{},
-		readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, wake: func() {}}
+		readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, skip: map[partitionKey]int64{}, wake: func() {}}
 }
 
 // begin is called with newly assigned partitions and the offsets of the group; it answers where to fetch from. The group's
@@ -81,6 +82,7 @@ func (p *partitions) endReading(key partitionKey) {
 	}
 	delete(p.readings, key)
 	delete(p.again, key)
+	delete(p.skip, key)
 }
 
 // lookUp reads what the database knows of newly assigned partitions, and answers where Kafka has each begin.
@@ -208,12 +210,19 @@ func (p *partitions) polling(ctx context.Context) (context.Context, context.Canc
 	defer p.mu.Unlock()
 	ctx, p.wake = context.WithCancel(ctx)
 	offsets := map[string]map[int32]kgo.EpochOffset{}
-	for key, to := range p.again {
-		p.begun(key, to)
+	move := func(key partitionKey, to int64) {
 		if offsets[key.topic] == nil {
 			offsets[key.topic] = map[int32]kgo.EpochOffset{}
 		}
 		offsets[key.topic][key.partition] = kgo.EpochOffset{Epoch: -1, Offset: to}
+	}
+	for key, to := range p.again {
+		p.begun(key, to)
+		move(key, to)
+	}
+	for key, to := range p.skip {
+		delete(p.skip, key)
+		move(key, to)
 	}
 	p.s.consumer.SetOffsets(offsets)
 	return ctx, p.wake
@@ -228,6 +237,20 @@ func (p *partitions) received(records []*kgo.Record) (run, bool) {
 		return run{}, false
 	}
 	return r.next(records), true
+}
+
+// receivedTooLarge makes a run of a batch that is too large to be read, and has the next poll go on behind it.
+func (p *partitions) receivedTooLarge(e *kgo.ErrDecompressTooLarge) (run, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := partitionKey{e.Topic, e.Partition}
+	r := p.readings[key]
+	if r == nil || r.ended.Load() {
+		return run{}, false
+	}
+	out := r.nextTooLarge(e)
+	p.skip[key] = out.to
+	return out, true
 }
 
 // stored notes how far the database has a partition.

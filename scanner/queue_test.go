@@ -15,7 +15,7 @@ func runOf(partition int32, first int64, n int) run {
 	for i := range records {
 		records[i] = &kgo.Record{Topic: "t", Partition: partition, Offset: first + int64(i)}
 	}
-	return run{&reading{key: partitionKey{"t", partition}}, first, first + int64(n), records}
+	return run{reading: &reading{key: partitionKey{"t", partition}}, from: first, to: first + int64(n), records: records}
 }
 
 func TestOneTakesAllThatWaits(t *testing.T) {

@@ -27,11 +27,21 @@ type run struct {
 	reading  *reading
 	from, to int64
 	records  []*kgo.Record
+	tooLarge error // of a batch that is too large to be read: its one record stands for all of it
 }
 
 // next makes the run of what the poller has received. The caller is the poller, and holds the lock under which readings end.
 func (r *reading) next(records []*kgo.Record) run {
 	out := run{reading: r, from: min(r.polled, records[0].Offset), to: records[len(records)-1].Offset + 1, records: records}
+	r.polled = out.to
+	return out
+}
+
+// nextTooLarge makes the run of a batch that is too large to be read.
+func (r *reading) nextTooLarge(e *kgo.ErrDecompressTooLarge) run {
+	first := max(e.Offset, r.polled)
+	stands := &kgo.Record{Topic: e.Topic, Partition: e.Partition, Offset: first, LeaderEpoch: e.Epoch}
+	out := run{reading: r, from: r.polled, to: max(e.NextOffset, first+1), records: []*kgo.Record{stands}, tooLarge: e}
 	r.polled = out.to
 	return out
 }

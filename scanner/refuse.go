@@ -80,10 +80,14 @@ func (m refusals) add(seq int64, err error) bool {
 }
 
 // decode makes a change of an intake record, the rejection of one that is refused.
-func (m refusals) decode(s *Scanner) func(source int, r *kgo.Record) (store.Change, bool) {
+func (m refusals) decode(s *Scanner, of run) func(source int, r *kgo.Record) (store.Change, bool) {
 	return func(source int, r *kgo.Record) (store.Change, bool) {
 		seq := store.Seq(source, r.Offset)
 		refused := m[seq]
+		if of.tooLarge != nil {
+			reason := fmt.Sprintf("the batch of records at the offsets %d to %d is larger than 64 MiB when it is decompressed: send less in one batch (%v)", r.Offset, of.to-1, of.tooLarge)
+			return store.Change{Seq: seq, Rejected: bareRejection(seq, r, reason)}, true
+		}
 		if refused == nil {
 			return s.decode(source, r)
 		}

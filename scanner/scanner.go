@@ -196,7 +196,7 @@ func (s *Scanner) poll(ctx context.Context) error {
 		}
 		failed := false
 		fetches.EachError(func(topic string, partition int32, err error) {
-			if woken && errors.Is(err, context.Canceled) {
+			if woken && errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrMaxDecompress) {
 				return
 			}
 			if failed = true; ctx.Err() == nil {
@@ -205,14 +205,7 @@ func (s *Scanner) poll(ctx context.Context) error {
 			}
 		})
 		var runs []run
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			if len(p.Records) == 0 {
-				return
-			}
-			if r, ok := s.parts.received(p.Records); ok {
-				runs = append(runs, r)
-			}
-		})
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) { runs = append(runs, s.receive(p)...) })
 		s.consumer.AllowRebalance() // a partition was not revoked and given back between the poll and here
 		s.queue.put(ctx, runs)
 		var pause time.Duration
@@ -230,6 +223,22 @@ func (s *Scanner) poll(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// receive makes runs of what was polled of a partition: its records, and a batch behind them that is too large to be read.
+func (s *Scanner) receive(p kgo.FetchTopicPartition) (runs []run) {
+	if len(p.Records) > 0 {
+		if r, ok := s.parts.received(p.Records); ok {
+			runs = append(runs, r)
+		}
+	}
+	if tooLarge, ok := errors.AsType[*kgo.ErrDecompressTooLarge](p.Err); ok {
+		s.log.Warn("a batch of the intake is too large to be read, and becomes a dead letter", zap.Error(p.Err))
+		if r, ok := s.parts.receivedTooLarge(tooLarge); ok {
+			runs = append(runs, r)
+		}
+	}
+	return runs
 }
 
 // retry runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s: bad world, keep and try again.

@@ -124,7 +124,7 @@ func (w worker) assemble(ctx context.Context, runs []run, limit int, refused ref
 			r, tail = r.split(room)
 			rest = append(rest, tail)
 		}
-		if err := covered[n].extend(&b, r, refused.decode(w.s)); err != nil {
+		if err := covered[n].extend(&b, r, refused.decode(w.s, r)); err != nil {
 			return b, nil, nil, err
 		}
 	}
