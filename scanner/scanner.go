@@ -94,6 +94,7 @@ type Scanner struct {
 	producer *kgo.Client // events; also asks about topics, so that the consumer's session is never in the way
 	parts    *partitions
 	queue    *queue
+	standing standing
 	indexing chan store.Applied
 	telling  *teller
 }
@@ -130,7 +131,7 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg pr
 
 // Ready answers what keeps the scanner from taking requests.
 func (s *Scanner) Ready(ctx context.Context) error {
-	return errors.Join(kafka.Ping(ctx, s.producer), s.store.Ping(ctx))
+	return errors.Join(kafka.Ping(ctx, s.producer), s.store.Ping(ctx), s.standing.ready())
 }
 
 // stopPatience is how long what is at hand may take to be stored once the scanner is to stop. What is not stored by then is

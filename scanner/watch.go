@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -36,6 +37,10 @@ func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 }
 
 func (s *Scanner) look(ctx context.Context) {
+	s.metrics.standing.Reset()
+	s.standing.each(func(key partitionKey, _ tried, long time.Duration) {
+		s.metrics.standing.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(long.Seconds())
+	})
 	unclaimed, unsettled, err := s.store.Overdue(ctx, s.clock.Millis()-behindAfter.Milliseconds())
 	if err != nil {
 		if ctx.Err() == nil {

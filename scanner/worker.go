@@ -78,8 +78,11 @@ func (w worker) store(ctx context.Context, runs []run) ([]run, error) {
 
 func (w worker) apply(ctx context.Context, batch store.Batch, covered []coverage) error {
 	began := time.Now()
+	w.s.standing.begin(covered)
+	defer w.s.standing.end(covered)
 	var done store.Applied
 	err := w.s.retry(ctx, "storing requests", func() (err error) {
+		defer func() { w.s.standing.failed(covered, err) }()
 		if err := faultpoint.At(faultpoint.ScannerPolled); err != nil {
 			return err
 		}

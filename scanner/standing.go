@@ -1,0 +1,79 @@
+package scanner
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// standAfter is how long one batch may take before the scanner says that it is not ready.
+const standAfter = time.Minute
+
+// standing knows the batches that are being stored, so that a partition which stands shows from outside.
+type standing struct {
+	mu      sync.Mutex
+	batches map[partitionKey]tried
+}
+
+// tried is a batch of a partition, since when it is being stored, and why that last failed.
+type tried struct {
+	offset int64
+	since  time.Time
+	err    error
+}
+
+func (s *standing) begin(covered []coverage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.batches == nil {
+		s.batches = map[partitionKey]tried{}
+	}
+	for _, c := range covered {
+		s.batches[c.reading.key] = tried{offset: c.first, since: time.Now()}
+	}
+}
+
+func (s *standing) failed(covered []coverage, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range covered {
+		t := s.batches[c.reading.key]
+		t.err = err
+		s.batches[c.reading.key] = t
+	}
+}
+
+func (s *standing) end(covered []coverage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range covered {
+		delete(s.batches, c.reading.key)
+	}
+}
+
+// each calls f with each partition that stands, and for how long.
+func (s *standing) each(f func(partitionKey, tried, time.Duration)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, t := range s.batches {
+		if long := time.Since(t.since); long >= standAfter {
+			f(key, t, long)
+		}
+	}
+}
+
+// ready answers why the scanner is not: one of the partitions that stand.
+func (s *standing) ready() (err error) {
+	s.each(func(key partitionKey, t tried, long time.Duration) {
+		err = fmt.Errorf("%s/%d stands at offset %d: its batch has been tried for %s, the last error: %w", key.topic, key.partition, t.offset, long.Round(time.Second), orTimeout(t.err))
+	})
+	return err
+}
+
+func orTimeout(err error) error {
+	if err == nil {
+		return errors.New("the database has not answered")
+	}
+	return err
+}
