@@ -29,8 +29,9 @@ const (
 
 // claimLoop claims each line in time for its next task: a look-ahead less half the usual one before it is due, a whole one at
 // once.
-func (d *Dispatcher) claimLoop(ctx context.Context) {
-	wakes := d.index.Wakes(ctx)
+func (d *Dispatcher) claimLoop(ctx context.Context) { d.claimRounds(ctx, d.index.Wakes(ctx)) }
+
+func (d *Dispatcher) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos) {
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
 	failures := 0

@@ -1,0 +1,93 @@
+package dispatcher
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// rounds counts how often the claim loop asks whether it is trusted: once a round.
+type rounds struct {
+	*members
+	n atomic.Int64
+}
+
+func (r *rounds) Trusted() bool { r.n.Add(1); return true }
+
+// A line is claimed far beyond the look-ahead: before a burst that look-ahead was longer, or the database's clock was set back.
+// What comes now and is due now is claimed at once, and the loop neither spins nor claims ahead by as much again.
+func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
+	for name, c := range map[string]struct {
+		beyond time.Duration
+		woken  bool
+		within time.Duration
+	}{
+		"after a burst":                        {3 * time.Second, true, 10 * time.Millisecond},
+		"after a burst, the wake is lost":      {3 * time.Second, false, sweepEvery + 10*time.Millisecond},
+		"after the clock was set back":         {time.Hour, true, 10 * time.Millisecond},
+		"the same, and nothing tells of tasks": {time.Hour, false, sweepEvery + 10*time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				st, err := store.Open(ctx, store.Config{DSN: "sqlite::memory:"}, zap.NewNop())
+				require.NoError(t, err)
+				defer st.Close()
+				require.NoError(t, st.Migrate(ctx, 1))
+				src, err := st.Source(ctx, "intake", [16]byte{7}, 0, 0)
+				require.NoError(t, err)
+				f := &fixture{T: t, store: st, slots: []int{0}, source: src}
+				ix, err := index.New(index.Config{Addrs: []string{"127.0.0.1:1"}}, zap.NewNop()) // away: it is a hint
+				require.NoError(t, err)
+				defer ix.Close()
+				m := &rounds{members: f.elect(5)}
+				d, err := New(kafka.Config{Brokers: []string{"127.0.0.1:1"}}, st, ix, m, nil, Config{MemberID: "one", Results: results, BurstLookAhead: time.Millisecond}, prometheus.NewRegistry(), zap.NewNop())
+				require.NoError(t, err)
+				defer d.client.Close()
+				_, err = d.own(ctx)
+				require.NoError(t, err)
+				beyond := nowMillis() + c.beyond.Milliseconds()
+				require.NoError(t, st.Claim(ctx, []int{0}, 5, beyond))
+				d.lines[0].claimTo(beyond)
+
+				wakes := make(chan []index.SlotPos)
+				ended := make(chan struct{})
+				go func() { defer close(ended); d.claimRounds(ctx, wakes) }()
+				time.Sleep(50 * time.Millisecond)
+				const tasks = 20
+				for i := range tasks {
+					due := time.Now()
+					f.schedule(ask("orders", string(rune('a'+i)), due, schemas.HeaderEvents, "none"))
+					if c.woken {
+						wakes <- []index.SlotPos{{Slot: 0, Pos: due.UnixMilli()}}
+					}
+					time.Sleep(c.within)
+					d.mu.Lock()
+					require.Equal(t, i+1, d.entries, "claimed within %v", c.within)
+					d.mu.Unlock()
+				}
+				d.mu.Lock()
+				claimed := d.lines[0].claimed
+				d.mu.Unlock()
+				require.LessOrEqual(t, claimed-beyond, int64(5*(tasks+5)), "a few places each")
+
+				before := m.n.Load()
+				time.Sleep(2 * time.Second)
+				require.LessOrEqual(t, m.n.Load()-before, int64(20), "rounds in two seconds without work")
+				cancel()
+				<-ended
+			})
+		})
+	}
+}
