@@ -21,7 +21,7 @@ func TestStoppedTargetsHoldBoundedMemory(t *testing.T) {
 		f.schedule(append(askMany(each, "stopped", string(rune('a'+round)), due), askMany(1, "lively", string(rune('a'+round)), due)...)...)
 		f.eventually("the other is not held up", func() bool { return lively.count() == round+1 })
 		d.inside(func() int {
-			require.LessOrEqual(t, d.staged, cfg.StageTasks, "with bodies")
+			require.LessOrEqual(t, d.staging.tasks, cfg.StageTasks, "with bodies")
 			require.LessOrEqual(t, len(d.stuck), cfg.StageTasks/4, "with the producer")
 			return 0
 		})

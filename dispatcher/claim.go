@@ -342,7 +342,6 @@ func (d *Dispatcher) askNext(ctx context.Context, lines []claimable, slots []int
 // held.
 func (d *Dispatcher) enter(lines map[int]*line, entries []store.Entry, doubt bool) {
 	now := d.clock.Millis()
-	soon := now + lead.Milliseconds()
 	queue := make([]*task, 0, len(entries))
 	tasks := make([]task, len(entries)) // one allocation for all
 	for i, e := range entries {
@@ -356,7 +355,6 @@ func (d *Dispatcher) enter(lines map[int]*line, entries []store.Entry, doubt boo
 		if e.Pos == l.before+1 {
 			t.at = min(t.at, now)
 		}
-		t.pressing = t.at <= soon
 		l.tasks = append(l.tasks, t)
 		d.entries++
 		if original := d.stuck[e.Seq]; original != nil { // with the producer from here

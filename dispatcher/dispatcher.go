@@ -124,8 +124,7 @@ type Dispatcher struct {
 	bite      int     // how many of them to try at once
 	due       dueHeap
 	targets   map[string]*target
-	staged    int // tasks in memory with their bodies
-	bytes     int
+	staging   staging
 	entries   int // tasks in memory, with or without
 	outcomes  []outcome
 	exits     []exit
@@ -158,7 +157,7 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, members election.S
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
 	d := &Dispatcher{
-		cfg: cfg, ahead: cfg.LookAhead.Milliseconds(), store: st, clock: st.NewClock(), index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
+		cfg: cfg, staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, ahead: cfg.LookAhead.Milliseconds(), store: st, clock: st.NewClock(), index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
 		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick(),
 		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, untold: map[*task]told{}, fetching: newFetchQueue(),
 	}

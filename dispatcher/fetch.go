@@ -25,30 +25,12 @@ type fetchQueue struct {
 	targets map[uint32]*fetchTarget
 	ring    []*fetchTarget // targets with something queued, the next in turn first
 	size    int
-	pressed int // of size, how many press
 }
 
 type fetchTarget struct {
-	classes [store.Classes]fetchClass
+	classes [store.Classes]dueHeap
 	left    [store.Classes]int // of the weights, in this turn
 	size    int
-}
-
-// fetchClass keeps two lines, each in the order of at.
-type fetchClass struct{ pressing, ahead []*task }
-
-// take removes the first task, of both lines or of those that press; nil: there is none.
-func (c *fetchClass) take(pressing bool) (t *task) {
-	from := &c.pressing
-	if len(c.pressing) == 0 || !pressing && len(c.ahead) > 0 && c.ahead[0].at < c.pressing[0].at {
-		if from = &c.ahead; pressing {
-			return nil
-		}
-	}
-	if len(*from) > 0 {
-		t, *from = (*from)[0], (*from)[1:]
-	}
-	return t
 }
 
 // weights of high, normal, low and retried: how many of each a turn may take.
@@ -66,41 +48,31 @@ func (q *fetchQueue) push(t *task) {
 	} else if ft.size == 0 {
 		q.ring = append(q.ring, ft)
 	}
-	class := &ft.classes[min(t.lane.Class(), store.Classes-1)]
-	if t.pressing {
-		class.pressing = append(class.pressing, t)
-		q.pressed++
-	} else {
-		class.ahead = append(class.ahead, t)
-	}
+	ft.classes[min(t.lane.Class(), store.Classes-1)].push(t)
 	ft.size++
 	q.size++
 }
 
-// take removes at most n tasks, turn by turn; only such as press, if so asked. A target that n cuts short gives its place away
-// all the same, and goes on with the rest of its weights when it comes around: under load n is small, and would else be the
-// most urgent class's alone.
-func (q *fetchQueue) take(n int, pressing bool) []*task {
-	if pressing {
-		n = min(n, q.pressed)
-	}
+// take removes at most n tasks, turn by turn; only such as are to be released at until or before. A target that n cuts short gives
+// its place away all the same, and goes on with the rest of its weights when it comes around: under load n is small, and would
+// otherwise be the most urgent class's alone.
+func (q *fetchQueue) take(n int, until int64) []*task {
 	out := make([]*task, 0, min(n, q.size))
-	for len(out) < n && len(q.ring) > 0 {
+	// A turn may give nothing since its weights are used up: then the next one gives what there is.
+	for idle := 0; len(out) < n && idle < 2*len(q.ring); {
 		ft := q.ring[0]
 		q.ring = q.ring[1:]
+		before := len(out)
 		for class := range ft.classes {
-			for ft.left[class] > 0 && len(out) < n {
-				t := ft.classes[class].take(pressing)
-				if t == nil {
-					break
-				}
-				out = append(out, t)
+			tasks := &ft.classes[class]
+			for ft.left[class] > 0 && len(out) < n && len(*tasks) > 0 && (*tasks)[0].at <= until {
+				out = append(out, tasks.pop())
 				ft.left[class]--
-				ft.size--
-				if t.pressing {
-					q.pressed--
-				}
 			}
+		}
+		if idle++; len(out) > before {
+			idle = 0
+			ft.size -= len(out) - before
 		}
 		if len(out) < n {
 			ft.left = weights
@@ -116,44 +88,66 @@ func (q *fetchQueue) take(n int, pressing bool) []*task {
 	return out
 }
 
+// first is the earliest time at which one of the tasks is to be released; never: there is none.
+func (q *fetchQueue) first() int64 {
+	at := int64(never)
+	for _, ft := range q.ring {
+		for _, class := range ft.classes {
+			if len(class) > 0 {
+				at = min(at, class[0].at)
+			}
+		}
+	}
+	return at
+}
+
 // fetchTasks bounds one read of bodies: enough to spread the cost of a statement, short enough for the first of them, and
 // no more than the store reads at a time.
 const fetchTasks = 900
 
 // fetchLoop reads bodies while there is room for them, notes the intents, and stages the tasks.
 func (d *Dispatcher) fetchLoop(ctx context.Context) {
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
 	for ctx.Err() == nil {
-		batch, bytes := d.nextFetch()
-		if len(batch) == 0 {
-			select {
-			case <-ctx.Done():
-			case <-d.fetchKick:
-			}
+		batch, bytes, wait := d.nextFetch()
+		if len(batch) > 0 {
+			d.fetch(ctx, batch, bytes)
 			continue
 		}
-		d.fetch(ctx, batch, bytes)
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case <-d.fetchKick: // something was claimed, or has left memory
+		case <-timer.C: // something has come to be due
+		}
 	}
 }
 
-// nextFetch answers tasks to read and how many bytes of bodies there is room for.
-func (d *Dispatcher) nextFetch() ([]*task, int) {
+// nextFetch answers tasks to read and how many bytes of bodies there is room for, or after which time to ask again. What is due is
+// asked of the clock here, not when a task was claimed: with little room left, tasks that were claimed ahead and are due by now
+// go in the order of their time with those that came late.
+func (d *Dispatcher) nextFetch() ([]*task, int, time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for {
-		room, bytes := d.cfg.StageTasks-d.staged, d.cfg.StageBytes-d.bytes
-		// What is read ahead leaves a tenth of the room to what presses.
-		pressing := room <= d.cfg.StageTasks/10 || bytes <= d.cfg.StageBytes/10
-		if room <= 0 || bytes <= 0 || len(d.unread) == 0 && (d.fetching.size == 0 || pressing && d.fetching.pressed == 0) {
-			return nil, 0 // whatever is claimed, or leaves memory, kicks
+		room, bytes := d.staging.room()
+		if room <= 0 || bytes <= 0 || len(d.unread) == 0 && d.fetching.size == 0 {
+			return nil, 0, time.Second
+		}
+		until := int64(never)
+		if d.staging.scarce() {
+			until = d.clock.Millis() + lead.Milliseconds()
 		}
 		var batch []*task
 		if n := min(len(d.unread), d.bite, room); n > 0 {
 			batch, d.unread = d.unread[:n:n], d.unread[n:]
-		} else {
-			batch = d.fetching.take(min(room, fetchTasks), pressing)
+		} else if batch = d.fetching.take(min(room, fetchTasks), until); len(batch) == 0 {
+			wait := time.Duration(min(d.fetching.first()-until, 1000)) * time.Millisecond
+			return nil, 0, max(wait, time.Millisecond)
 		}
 		if batch = slices.DeleteFunc(batch, func(t *task) bool { return t.line.abandoned }); len(batch) > 0 {
-			return batch, bytes
+			return batch, bytes, 0
 		}
 	}
 }
@@ -312,8 +306,7 @@ func (d *Dispatcher) stage(ready []*task) {
 		if t.at < now {
 			d.metrics.stagedLate.Inc()
 		}
-		d.staged++
-		d.bytes += t.size
+		d.staging.add(t)
 		if done, ok := d.acked[sendlog.Key{Seq: uint64(t.seq), Attempt: t.sending()}]; ok && t.doubt && t.record != nil {
 			d.metrics.proven.Inc()
 			d.outcomes = append(d.outcomes, outcome{task: t, at: done.At, known: true})
@@ -325,12 +318,12 @@ func (d *Dispatcher) stage(ready []*task) {
 	d.releaseKick.now()
 }
 
-// unstage forgets what staging held. mu is held.
+// unstage forgets what staging held, if it still holds it. mu is held.
 func (d *Dispatcher) unstage(t *task) {
-	d.staged--
-	d.bytes -= t.size
-	t.record, t.body = nil, nil
-	d.fetchKick.now()
+	if d.staging.remove(t) {
+		t.record, t.body = nil, nil
+		d.fetchKick.now()
+	}
 }
 
 // sources answers idempotency keys from intake positions.

@@ -317,7 +317,7 @@ func (r *running) inside(read func() int) int {
 	return read()
 }
 
-func (r *running) stagedTasks() int { return r.inside(func() int { return r.staged }) }
+func (r *running) stagedTasks() int { return r.inside(func() int { return r.staging.tasks }) }
 
 func (r *running) owned() int { return r.inside(func() int { return len(r.lines) }) }
 

@@ -54,7 +54,6 @@ type task struct {
 	status   status
 	answered bool // set aside, and its answer has come since: it is about to end
 	doubt    bool // an earlier owner may have sent it
-	pressing bool // it is due about now, or may be
 
 	*content // nil until its body is read
 }
@@ -71,6 +70,7 @@ type content struct {
 	body     []byte
 	record   *kgo.Record
 	size     int
+	counted  bool // by the dispatcher's staging
 }
 
 // replayShift leaves room for sixteen million attempts between two replays of a task.

@@ -32,8 +32,8 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 	}
 	gauge("slots", "Slots owned.", func() int { return len(d.lines) })
 	gauge("claimed_tasks", "Claimed tasks that are not settled.", func() int { return d.entries })
-	gauge("staged_tasks", "Tasks in memory with their bodies.", func() int { return d.staged })
-	gauge("staged_bytes", "Memory that bodies of staged tasks take.", func() int { return d.bytes })
+	gauge("staged_tasks", "Tasks in memory with their bodies.", func() int { return d.staging.tasks })
+	gauge("staged_bytes", "Memory that bodies of staged tasks take.", func() int { return d.staging.bytes })
 	gauge("stuck_tasks", "Tasks with the producer that have been set aside.", func() int { return len(d.stuck) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "clock_offset_seconds",
 		Help: "How far the database's clock, which tasks go by, is ahead of this machine's."}, func() float64 { return d.clock.Offset().Seconds() })

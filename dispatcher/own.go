@@ -112,9 +112,7 @@ func (d *Dispatcher) abandon(l *line, why string) {
 	delete(d.lines, l.slot)
 	d.entries -= len(l.open())
 	for _, t := range l.open() {
-		if t.status == staged || t.status == sending {
-			d.unstage(t)
-		}
+		d.unstage(t)
 	}
 	d.metrics.abandoned.Inc()
 	d.log.Warn("abandoning a slot", zap.String("because", why), zap.Int("slot", l.slot), zap.Int64("epoch", l.epoch), zap.Int("tasks", len(l.open())))

@@ -11,7 +11,7 @@ import (
 // TestPutBackKeepsTheOrder: bodies are read in the order of seq and released in the order of place, so a read that ends
 // early must not let a later place go ahead of an earlier one.
 func TestPutBackKeepsTheOrder(t *testing.T) {
-	d := &Dispatcher{clock: new(store.Store).NewClock(), fetching: newFetchQueue(), cfg: Config{StageTasks: 100, StageBytes: 1 << 20}}
+	d := &Dispatcher{clock: new(store.Store).NewClock(), fetching: newFetchQueue(), staging: staging{maxTasks: 100, maxBytes: 1 << 20}}
 	l := &line{}
 	tasks := map[int64]*task{}
 	for seq, pos := range []int64{50, 10, 40, 20, 30} { // read: seq 0, 1, 2; not read: 3, 4
@@ -22,7 +22,7 @@ func TestPutBackKeepsTheOrder(t *testing.T) {
 	require.Len(t, tasks, 1)
 	var places []int64
 	for len(d.unread) > 0 {
-		batch, _ := d.nextFetch()
+		batch, _, _ := d.nextFetch()
 		require.Len(t, batch, 1, "a bite of half of what was read")
 		places = append(places, batch[0].pos)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -41,7 +42,7 @@ func classes(tasks []*task) (n [store.Classes]int) {
 
 func TestTargetsTakeTurns(t *testing.T) {
 	q := queueOf(queued("flood", store.ClassNormal, 0, 5000), queued("quiet", store.ClassNormal, 10_000, 3), queued("other", store.ClassRetried, 20_000, 40))
-	got := q.take(2*128+3+40+1, false)
+	got := q.take(2*128+3+40+1, never)
 	var turns []string
 	for _, run := range slices.Collect(chunksByTarget(got)) {
 		turns = append(turns, fmt.Sprintf("%d+%d", run[0].seq, len(run)))
@@ -49,7 +50,7 @@ func TestTargetsTakeTurns(t *testing.T) {
 	// The flood has 128 a turn, the others what they have, up to 16 of the retried ones.
 	require.Equal(t, []string{"0+128", "10000+3", "20000+16", "128+128", "20016+16", "256+9"}, turns)
 	require.Equal(t, 5000+3+40-len(got), q.size)
-	require.Equal(t, int64(20_032), q.take(1, false)[0].seq, "a turn that was cut short is over")
+	require.Equal(t, int64(20_032), q.take(1, never)[0].seq, "a turn that was cut short is over")
 }
 
 // chunksByTarget yields runs of tasks of one target.
@@ -74,10 +75,10 @@ func TestClassesShareByWeight(t *testing.T) {
 		all = append(all, queued("t", store.Classes-1-class, int(class)*10_000, 3000))
 	}
 	q := queueOf(all...)
-	turn := q.take(256+128+32+16, false)
+	turn := q.take(256+128+32+16, never)
 	require.Equal(t, [store.Classes]int{256, 128, 32, 16}, classes(turn))
 	require.True(t, slices.IsSortedFunc(turn, func(a, b *task) int { return int(a.lane.Class()) - int(b.lane.Class()) }), "in a turn the most urgent go first")
-	require.Equal(t, [store.Classes]int{2560, 1280, 320, 160}, classes(q.take(4320, false)))
+	require.Equal(t, [store.Classes]int{2560, 1280, 320, 160}, classes(q.take(4320, never)))
 }
 
 // Under load memory is full, and every read takes the few places that have just become free: the classes share these too.
@@ -90,7 +91,7 @@ func TestNoClassStarvesWhenRoomIsScarce(t *testing.T) {
 		q := queueOf(all...)
 		var got []*task
 		for len(got) < 4*(256+128+32+16) {
-			got = append(got, q.take(room, false)...)
+			got = append(got, q.take(room, never)...)
 		}
 		require.Equal(t, [store.Classes]int{4 * 256, 4 * 128, 4 * 32, 4 * 16}, classes(got[:4*432]), "with room for %d", room)
 	}
@@ -98,17 +99,17 @@ func TestNoClassStarvesWhenRoomIsScarce(t *testing.T) {
 
 func TestUnknownClassesAreRetriedWork(t *testing.T) {
 	q := queueOf(queued("t", 9, 0, 100), queued("t", store.ClassLow, 1000, 1))
-	got := q.take(17, false)
+	got := q.take(17, never)
 	require.Equal(t, int64(1000), got[0].seq)
 	require.Len(t, got, 17)
 }
 
 func TestEmptyQueueForgetsItsTargets(t *testing.T) {
 	q := queueOf(queued("a", store.ClassHigh, 0, 2), queued("b", store.ClassHigh, 10, 2))
-	require.Empty(t, q.take(0, false))
-	require.Len(t, q.take(100, false), 4)
+	require.Empty(t, q.take(0, never))
+	require.Len(t, q.take(100, never), 4)
 	require.Empty(t, q.targets)
-	require.Empty(t, q.take(100, false))
+	require.Empty(t, q.take(100, never))
 }
 
 // Whatever comes and goes: nothing is lost or doubled, as much is taken as there is, and each lane keeps its order.
@@ -129,7 +130,7 @@ func TestFetchQueueHolds(t *testing.T) {
 			},
 			"take": func(t *rapid.T) {
 				n := rapid.IntRange(0, 500).Draw(t, "n")
-				got := q.take(n, false)
+				got := q.take(n, never)
 				require.Len(t, got, min(n, size))
 				for _, task := range got {
 					require.NotEmpty(t, model[task.lane])
@@ -183,10 +184,10 @@ func TestDueHeapIsASortedList(t *testing.T) {
 }
 
 // timed makes tasks of one lane that are to be released at those times.
-func timed(pressing bool, at ...int64) []*task {
+func timed(at ...int64) []*task {
 	out := queued("t", store.ClassNormal, 0, len(at))
 	for i, t := range out {
-		t.at, t.pressing = at[i], pressing
+		t.at = at[i]
 	}
 	return out
 }
@@ -201,40 +202,62 @@ func times(tasks []*task) []int64 {
 
 // A long look-ahead has brought tasks of the next seconds; then come some that are due now.
 func TestWhatIsDueIsReadFirst(t *testing.T) {
-	q := queueOf(timed(false, 10, 3000, 3001), timed(true, 20, 21))
-	require.Equal(t, []int64{10, 20, 21, 3000, 3001}, times(q.take(10, false)), "by their time, what has waited too long included")
+	q := queueOf(timed(10, 3000, 3001), timed(20, 21))
+	require.Equal(t, []int64{10, 20, 21, 3000, 3001}, times(q.take(10, never)), "by their time, what has waited too long included")
 }
 
-func TestTheLastRoomIsForWhatPresses(t *testing.T) {
-	q := queueOf(timed(false, 10, 3000), timed(true, 20, 21))
-	require.Equal(t, []int64{20, 21}, times(q.take(10, true)))
-	require.Empty(t, q.take(10, true))
-	require.Equal(t, 2, q.size)
-	require.Zero(t, q.pressed)
-	require.Equal(t, []int64{10, 3000}, times(q.take(10, false)))
+// What was claimed ahead and has come to be due is not overtaken by what was claimed late.
+func TestTheLastRoomIsForWhatIsDue(t *testing.T) {
+	q := queueOf(timed(10, 3000), timed(20, 21))
+	require.Equal(t, int64(10), q.first())
+	require.Equal(t, []int64{10, 20}, times(q.take(10, 20)))
+	require.Equal(t, []int64{21}, times(q.take(10, 30)))
+	require.Empty(t, q.take(10, 30))
+	require.Equal(t, 1, q.size)
+	require.Equal(t, int64(3000), q.first())
+	require.Equal(t, []int64{3000}, times(q.take(10, never)))
+	require.Equal(t, int64(never), q.first())
+}
+
+// A target whose weights are used up, and one with nothing due, do not keep the others from their turns.
+func TestTargetsWithoutDueTasksArePassedBy(t *testing.T) {
+	late := queued("late", store.ClassNormal, 0, 3)
+	due := queued("due", store.ClassNormal, 100, 300)
+	for _, task := range late {
+		task.at = 1000
+	}
+	q := queueOf(late, due)
+	require.Len(t, q.take(128, 10), 128)
+	require.Len(t, q.take(500, 10), 172)
+	require.Empty(t, q.take(500, 10))
+	require.Len(t, q.take(500, 1000), 3)
 }
 
 // With nine tenths of the room taken by what is due later, what is due now still finds a place.
 func TestReadingAheadLeavesRoom(t *testing.T) {
-	d := &Dispatcher{clock: new(store.Store).NewClock(), fetching: newFetchQueue(), cfg: Config{StageTasks: 100, StageBytes: 1 << 20}, fetchKick: newKick()}
+	d := &Dispatcher{clock: new(store.Store).NewClock(), fetching: newFetchQueue(), staging: staging{maxTasks: 100, maxBytes: 1 << 20}, fetchKick: newKick()}
 	l := &line{slot: 0}
 	now := nowMillis()
 	var later []store.Entry
 	for i := range 200 {
-		later = append(later, store.Entry{Slot: 0, Pos: now + 3000 + int64(i), Seq: int64(i)})
+		later = append(later, store.Entry{Slot: 0, Pos: now + 30_000 + int64(i), Seq: int64(i)})
 	}
-	l.claimTo(now + 5000)
+	l.claimTo(now + 50_000)
 	d.enter(map[int]*line{0: l}, later, false)
-	d.staged = 89
-	batch, _ := d.nextFetch()
+	d.staging.tasks = 89
+	batch, _, _ := d.nextFetch()
 	require.NotEmpty(t, batch)
-	d.staged = 90
-	batch, _ = d.nextFetch()
+	d.staging.tasks = 90
+	batch, _, wait := d.nextFetch()
 	require.Empty(t, batch)
+	require.Equal(t, time.Second, wait)
 
-	l.claimTo(now + 5100)
-	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: now + 5001, Seq: 500}, {Slot: 0, Pos: now + 5002, Seq: 501}}, false)
-	batch, _ = d.nextFetch()
+	l.claimTo(now + 51_000)
+	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: now + 50_001, Seq: 500}, {Slot: 0, Pos: now + 50_002, Seq: 501}}, false)
+	batch, _, _ = d.nextFetch()
 	require.Len(t, batch, 1, "the one that stands behind what was claimed came late")
 	require.Equal(t, int64(500), batch[0].seq)
+	d.fetching.push(&task{line: l, seq: 600, at: now + 25 + 200, lane: store.LaneOf("t", store.ClassNormal)})
+	_, _, wait = d.nextFetch()
+	require.LessOrEqual(t, wait, 200*time.Millisecond, "until it is due")
 }

@@ -213,8 +213,9 @@ func (d *Dispatcher) leave(t *task, e exit) {
 		ev := &e.events[i]
 		ev.Topic, ev.ID, ev.Due, ev.At = t.topic, t.id, t.due, d.clock.Millis()
 	}
-	if t.status == staged || t.status == sending {
-		d.unstage(t)
+	d.unstage(t)
+	if t.line.abandoned { // its next owner decides
+		return
 	}
 	t.status = leaving
 	d.exits = append(d.exits, e)

@@ -66,7 +66,7 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	d.stuck[9] = original
 	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: 50, Seq: 9}, {Slot: 0, Pos: 51, Seq: 10}}, false)
 	require.Equal(t, 1, d.fetching.size)
-	require.Equal(t, int64(10), d.fetching.take(1, false)[0].seq)
+	require.Equal(t, int64(10), d.fetching.take(1, never)[0].seq)
 	require.Len(t, d.exits, 1)
 	require.Equal(t, store.StateRetry, d.exits[0].State)
 	require.Equal(t, 2, d.exits[0].Attempt)
@@ -89,7 +89,7 @@ func TestSilentResultsHoldUpNothing(t *testing.T) {
 	due := time.Now()
 	f.schedule(askMany(20, "orders", "o", due, schemas.HeaderEvents, "all")...)
 	f.eventually("done moves on", func() bool { return orders.count() == 20 && f.settledUpTo(due) })
-	require.Zero(t, d.inside(func() int { return len(d.stuck) + len(d.untold) + d.staged }))
+	require.Zero(t, d.inside(func() int { return len(d.stuck) + len(d.untold) + d.staging.tasks }))
 	for i := range 20 {
 		v, err := f.store.Get(t.Context(), "orders", fmt.Sprint("o", i))
 		require.NoError(t, err)
