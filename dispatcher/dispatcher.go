@@ -128,10 +128,10 @@ type Dispatcher struct {
 	entries   int // tasks in memory, with or without
 	outcomes  []outcome
 	exits     []exit
-	acked     map[sendlog.Key]sendlog.Outcome // what an earlier run of this process is known to have delivered
-	indexAway time.Time                       // of the settle loop: the index failed, leave it alone until then
-	stuck     map[int64]*task                 // sent, unanswered for long, and out of their line since
-	untold    map[*task]told                  // delivered, their events with the producer
+	proofs    proofs          // what an earlier run of this process is known to have delivered
+	indexAway time.Time       // of the settle loop: the index failed, leave it alone until then
+	stuck     map[int64]*task // sent, unanswered for long, and out of their line since
+	untold    map[*task]told  // delivered, their events with the producer
 }
 
 // kick wakes a loop; kicks that come while it is awake become one.
@@ -159,7 +159,7 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, members election.S
 	d := &Dispatcher{
 		cfg: cfg, staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, ahead: cfg.LookAhead.Milliseconds(), store: st, clock: st.NewClock(), index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
 		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick(),
-		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, untold: map[*task]told{}, fetching: newFetchQueue(),
+		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, proofs: proofs{}, untold: map[*task]told{}, fetching: newFetchQueue(),
 	}
 	d.metrics = newMetrics(reg, d)
 	// One request at a time to each broker: what falls due while it is on its way goes along with the next, so a steady

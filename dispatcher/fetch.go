@@ -237,6 +237,7 @@ func (d *Dispatcher) lost(bySeq map[int64]*task, rows []store.Task) {
 	defer d.mu.Unlock()
 	for _, t := range bySeq {
 		t.status = left
+		d.proofs.forget(t.seq)
 		d.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.line.slot), zap.Bool("abandoned", t.line.abandoned))
 	}
 }
@@ -307,7 +308,7 @@ func (d *Dispatcher) stage(ready []*task) {
 			d.metrics.stagedLate.Inc()
 		}
 		d.staging.add(t)
-		if done, ok := d.acked[sendlog.Key{Seq: uint64(t.seq), Attempt: t.sending()}]; ok && t.doubt && t.record != nil {
+		if done, ok := d.proofs.take(t.seq, t.sending()); ok && t.doubt && t.record != nil {
 			d.metrics.proven.Inc()
 			d.outcomes = append(d.outcomes, outcome{task: t, at: done.At, known: true})
 			d.settleKick.now()

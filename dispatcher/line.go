@@ -80,6 +80,10 @@ const replayShift = 24
 // not be taken for what was sent before it.
 func (c *content) sending() int32 { return int32(c.replay)<<replayShift + int32(c.attempt) + 1 }
 
+// maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
+// set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.
+func (t *task) maybeSent() bool { return t.doubt || t.state == store.StateRetry }
+
 // closable answers how far done can move: everything up to it is settled or gone. count is how many of those tasks are
 // still in the line, which the database is to confirm.
 func (l *line) closable() (to int64, count int) {

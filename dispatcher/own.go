@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -9,7 +10,6 @@ import (
 
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/faultpoint"
-	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
 )
 
@@ -113,6 +113,7 @@ func (d *Dispatcher) abandon(l *line, why string) {
 	d.entries -= len(l.open())
 	for _, t := range l.open() {
 		d.unstage(t)
+		d.proofs.forget(t.seq)
 	}
 	d.metrics.abandoned.Inc()
 	d.log.Warn("abandoning a slot", zap.String("because", why), zap.Int("slot", l.slot), zap.Int64("epoch", l.epoch), zap.Int("tasks", len(l.open())))
@@ -206,19 +207,12 @@ func (d *Dispatcher) begin(ctx context.Context, got []store.Slot, epoch int64) e
 	if err != nil {
 		return err
 	}
-	var acked map[sendlog.Key]sendlog.Outcome
-	if len(entries) > 0 {
-		if acked, err = d.sent.Acked(ctx, d.clock.Now().Add(-time.Hour)); err != nil {
-			d.log.Warn("reading the send log failed: all that is in doubt is sent again", zap.Error(err))
-		}
-	}
+	proven := d.proofsOf(ctx, entries)
 	d.mu.Lock()
 	for _, s := range got {
 		d.lines[s.Slot] = &line{slot: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never}
 	}
-	if len(entries) > 0 {
-		d.acked = acked
-	}
+	maps.Copy(d.proofs, proven)
 	d.enter(d.lines, entries, true)
 	d.mu.Unlock()
 	slots := make([]int, len(got))

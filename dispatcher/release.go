@@ -102,7 +102,7 @@ func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
 		d.unreported(t)
 		return false
 	}
-	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound {
+	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound && !t.maybeSent() {
 		d.buryLocked(t, store.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
 		return false
 	}
@@ -173,12 +173,16 @@ func (d *Dispatcher) unreported(t *task) {
 	})
 }
 
-// postpone sets a task of a sick target aside, unsent: unless a caller was told that it is too late, it can be cancelled. mu
-// is held.
+// postpone sets a task of a sick target aside, unsent: unless a caller was told that it is too late, or an earlier owner may have
+// sent it, it can be cancelled. mu is held.
 func (d *Dispatcher) postpone(t *task, now int64) {
 	const aside = 5_000
 	d.metrics.postponed.Inc()
-	d.leave(t, exit{Exit: store.Exit{State: store.StateLine, Pos: now + aside, Attempt: t.attempt, Lane: t.lane}})
+	state := store.StateLine
+	if t.maybeSent() {
+		state = store.StateRetry
+	}
+	d.leave(t, exit{Exit: store.Exit{State: state, Pos: now + aside, Attempt: t.attempt, Lane: t.lane}})
 }
 
 // setAside takes a task out of its line whose earlier sending is still unanswered; it stays out of reach of a cancel. mu is
@@ -214,6 +218,7 @@ func (d *Dispatcher) leave(t *task, e exit) {
 		ev.Topic, ev.ID, ev.Due, ev.At = t.topic, t.id, t.due, d.clock.Millis()
 	}
 	d.unstage(t)
+	d.proofs.forget(t.seq)
 	if t.line.abandoned { // its next owner decides
 		return
 	}

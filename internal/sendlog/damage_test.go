@@ -170,7 +170,7 @@ func TestCorruptBatchIsReportedAndTheRestIsRead(t *testing.T) {
 	} {
 		require.NoError(t, l.db.Set(batchKey(number), value, pebble.Sync))
 	}
-	acked, err := l.Acked(t.Context(), time.Time{})
+	acked, err := l.Acked(t.Context(), time.Time{}, every)
 	var damage *DamageError
 	require.ErrorAs(t, err, &damage)
 	require.Equal(t, []uint64{4, 5, 8, 11, 12}, damage.Corrupt)

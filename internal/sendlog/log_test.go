@@ -41,9 +41,12 @@ func TestWhatWasAppendedComesBackAfterReopening(t *testing.T) {
 		}))
 		require.Equal(t, []Intent{intent(1), intent(2), intent(3)}, intents)
 		require.Equal(t, []Outcome{outcome(1), failed, retried}, outcomes)
-		acked, err := l.Acked(ctx, time.Time{})
+		acked, err := l.Acked(ctx, time.Time{}, every)
 		require.NoError(t, err)
 		require.Equal(t, map[Key]Outcome{{1, 1}: outcome(1), {2, 2}: retried}, acked)
+		acked, err = l.Acked(ctx, time.Time{}, func(seq uint64) bool { return seq == 1 })
+		require.NoError(t, err)
+		require.Equal(t, map[Key]Outcome{{1, 1}: outcome(1)}, acked)
 	}
 	check(l)
 	require.NoError(t, l.Close())
@@ -72,7 +75,7 @@ func TestSinceAndFrom(t *testing.T) {
 		since := epoch.Add(time.Duration(from) * time.Second)
 		seqs, err := replayed(t, l, since)
 		require.NoError(t, err)
-		acked, err := l.Acked(t.Context(), since)
+		acked, err := l.Acked(t.Context(), since, every)
 		require.NoError(t, err)
 		want := 20 - max(from, 0)
 		require.Len(t, seqs, want, "from %d s", from)
@@ -138,7 +141,7 @@ func TestClosed(t *testing.T) {
 	require.ErrorIs(t, l.AppendOutcomes(t.Context(), []Outcome{outcome(1)}), ErrClosed)
 	require.ErrorIs(t, l.Replay(t.Context(), epoch, nil), ErrClosed)
 	require.ErrorIs(t, l.Prune(t.Context(), epoch), ErrClosed)
-	_, err := l.Acked(t.Context(), epoch)
+	_, err := l.Acked(t.Context(), epoch, every)
 	require.ErrorIs(t, err, ErrClosed)
 }
 

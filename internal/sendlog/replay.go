@@ -70,12 +70,13 @@ func (l *Log) Replay(ctx context.Context, from time.Time, f func(Entry) error) e
 }
 
 // Acked returns the attempts of which the log proves, by an outcome appended at
-// since or later, that Kafka acknowledged them. Together with a *DamageError it
-// returns what it could read: what it returns is true, what is absent unknown.
-func (l *Log) Acked(ctx context.Context, since time.Time) (map[Key]Outcome, error) {
+// since or later, that Kafka acknowledged them, of tasks that wanted accepts by
+// their seq: an hour of all is gigabytes. Together with an error it returns what
+// it could read: what it returns is true, what is absent unknown.
+func (l *Log) Acked(ctx context.Context, since time.Time, wanted func(seq uint64) bool) (map[Key]Outcome, error) {
 	acked := make(map[Key]Outcome)
 	err := l.replay(ctx, since.UnixMilli(), func(e Entry) error {
-		if e.Outcome != nil && e.Outcome.Acked {
+		if e.Outcome != nil && e.Outcome.Acked && wanted(e.Outcome.Seq) {
 			acked[Key{e.Outcome.Seq, e.Outcome.Attempt}] = *e.Outcome
 		}
 		return nil

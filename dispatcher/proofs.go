@@ -1,0 +1,66 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/store"
+)
+
+const (
+	// proofsWithin bounds how long a takeover waits for its send log: what is not read by then is sent again.
+	proofsWithin = 10 * time.Second
+	// proofsBack is how far back the send log is read at most.
+	proofsBack = time.Hour
+	// proofsSlack is for clocks that differ: the send log goes by this machine's, places by the database's. It also covers tasks
+	// that stand behind a long look-ahead, later than they are due.
+	proofsSlack = 2 * time.Minute
+)
+
+// proofs are outcomes by which the send log proves that tasks in doubt were delivered, by seq. Each is dropped with its first use
+// or with its task, so there are never more than tasks in doubt. The dispatcher's lock guards them.
+type proofs map[int64][]sendlog.Outcome
+
+// take returns the proof of an attempt, and forgets all of its task.
+func (p proofs) take(seq int64, attempt int32) (sendlog.Outcome, bool) {
+	defer delete(p, seq)
+	for _, o := range p[seq] {
+		if o.Attempt == attempt {
+			return o, true
+		}
+	}
+	return sendlog.Outcome{}, false
+}
+
+func (p proofs) forget(seq int64) { delete(p, seq) }
+
+// proofsOf reads what the send log proves of tasks in doubt. Nothing is sent before it is due, so it begins at the first of them.
+func (d *Dispatcher) proofsOf(ctx context.Context, entries []store.Entry) proofs {
+	found := proofs{}
+	if len(entries) == 0 {
+		return found
+	}
+	doubted := make(map[uint64]struct{}, len(entries))
+	first := int64(never)
+	for _, e := range entries {
+		doubted[uint64(e.Seq)] = struct{}{}
+		first = min(first, e.Pos)
+	}
+	since := time.UnixMilli(first).Add(-proofsSlack)
+	if back := d.clock.Now().Add(-proofsBack); since.Before(back) {
+		since = back
+	}
+	bound, cancel := context.WithTimeout(ctx, proofsWithin)
+	defer cancel()
+	acked, err := d.sent.Acked(bound, since, func(seq uint64) bool { _, ok := doubted[seq]; return ok })
+	if err != nil {
+		d.log.Warn("reading the send log failed: what it does not prove is sent again", zap.Error(err))
+	}
+	for key, o := range acked {
+		found[int64(key.Seq)] = append(found[int64(key.Seq)], o)
+	}
+	return found
+}
