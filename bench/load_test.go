@@ -45,7 +45,7 @@ func TestReportIsAboutTheDelivery(t *testing.T) {
 	rec.Headers = schemas.AppendDelivery(nil, schemas.Delivery{ID: "a", Due: 1000, Attempt: 3, Key: "k"})
 	got, err := schemas.DecodeReport(okReport("reports", rec))
 	require.NoError(t, err)
-	require.Equal(t, schemas.Report{Topic: "target", ID: "a", Attempt: 3, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}, got)
+	require.Equal(t, schemas.Report{Topic: "target", ID: "a", Attempt: 3, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter, Delivery: "k"}, got)
 }
 
 func TestPaceSendsWhatWasAskedForInTheTime(t *testing.T) {

@@ -92,6 +92,8 @@ func okReport(topic string, delivery *kgo.Record) *kgo.Record {
 			r.ID = string(h.Value)
 		case schemas.HeaderAttempt:
 			r.Attempt, _ = strconv.Atoi(string(h.Value))
+		case schemas.HeaderDelivery:
+			r.Delivery = string(h.Value)
 		}
 	}
 	rec := schemas.EncodeReport(topic, r)

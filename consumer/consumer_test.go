@@ -172,7 +172,8 @@ func TestOutcomes(t *testing.T) {
 	})
 	got := f.reports(6)
 	report := func(id string, s schemas.Status, after time.Duration, text string) {
-		require.Equal(t, schemas.Report{Topic: "orders", ID: id, Attempt: 1, Status: s, RetryAfter: after, Error: text}, got[id])
+		require.Equal(t, schemas.Report{Topic: "orders", ID: id, Attempt: 1, Status: s, RetryAfter: after, Error: text, Delivery: got[id].Delivery}, got[id])
+		require.NotEmpty(t, got[id].Delivery)
 	}
 	report("task-0", schemas.StatusOK, schemas.NoRetryAfter, "")
 	report("task-1", schemas.StatusRetry, schemas.NoRetryAfter, "busy")

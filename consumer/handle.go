@@ -50,7 +50,7 @@ func (w *window) one(e *entry) {
 
 // report sends the report; only with it is the message handled. The promise does nothing but note the outcome.
 func (w *window) report(e *entry, m Message, r schemas.Report) {
-	r.Topic, r.ID, r.Attempt = m.Record.Topic, m.Delivery.ID, m.Delivery.Attempt
+	r.Topic, r.ID, r.Attempt, r.Delivery = m.Record.Topic, m.Delivery.ID, m.Delivery.Attempt, m.Delivery.Key
 	w.Reporter.Produce(w.work, schemas.EncodeReport(w.ReportsTopic, r), func(_ *kgo.Record, err error) {
 		if err != nil && w.work.Err() == nil {
 			w.fail(fmt.Errorf("reporting %s of %s: %w", r.Status, r.ID, err))

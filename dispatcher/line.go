@@ -73,12 +73,8 @@ type content struct {
 	counted  bool // by the dispatcher's staging
 }
 
-// replayShift leaves room for sixteen million attempts between two replays of a task.
-const replayShift = 24
-
-// sending names the attempt that is to be made, among all that the task ever sees: a replay begins to count anew, and must
-// not be taken for what was sent before it.
-func (c *content) sending() int32 { return int32(c.replay)<<replayShift + int32(c.attempt) + 1 }
+// sending names the attempt that is to be made, among all that the task ever sees.
+func (c *content) sending() int32 { return store.Sending(c.replay, c.attempt+1) }
 
 // maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
 // set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.

@@ -89,7 +89,7 @@ func TestClosedTasksLeaveMemory(t *testing.T) {
 func TestSendingNamesAttemptsApart(t *testing.T) {
 	seen := map[int32][2]int{}
 	for _, replay := range []int{0, 1, 2, 127} {
-		for _, attempt := range []int{0, 1, 2, 999, 1<<replayShift - 2} {
+		for _, attempt := range []int{0, 1, 2, 999, 1<<24 - 2} {
 			n := (&content{replay: replay, attempt: attempt}).sending()
 			require.Positive(t, n)
 			require.NotContains(t, seen, n)

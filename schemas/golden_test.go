@@ -210,6 +210,7 @@ type reportCase struct {
 	Record goldenRecord `json:"record"`
 	Report *struct {
 		Topic, ID, Status, Error string
+		Delivery                 string `json:",omitempty"`
 		Attempt                  int
 		RetryAfterMS             int64
 	} `json:"report,omitempty"`
@@ -233,6 +234,7 @@ func TestGoldenReports(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte("{}"), &c.Report))
 		}
 		c.Report.Topic, c.Report.ID, c.Report.Status, c.Report.Error = r.Topic, r.ID, r.Status.String(), r.Error
+		c.Report.Delivery = r.Delivery
 		c.Report.Attempt, c.Report.RetryAfterMS = r.Attempt, r.RetryAfter.Milliseconds()
 		if r.RetryAfter == NoRetryAfter {
 			c.Report.RetryAfterMS = -1

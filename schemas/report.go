@@ -15,6 +15,9 @@ const MaxReportError = 4 << 10
 // NoRetryAfter is the RetryAfter of a report that leaves the pause to the task's backoff.
 const NoRetryAfter time.Duration = -1
 
+// maxDeliveryKey is far above what DeliveryKey makes, and keeps out what nobody has delivered.
+const maxDeliveryKey = 255
+
 // Status is what a consumer made of a delivery. The zero value is none, so that a forgotten status is not an "ok".
 type Status uint8
 
@@ -37,17 +40,24 @@ type Report struct {
 	Status     Status
 	RetryAfter time.Duration // pause before the next attempt, wins over the backoff; NoRetryAfter: none given
 	Error      string        // at most MaxReportError bytes
+
+	// Delivery is the idempotency key of the delivery. With it, the report is about that delivery and no other. Without it,
+	// a late report of an earlier task may be taken for one about a newer task of the same id.
+	Delivery string
 }
 
 // EncodeReport writes a report as a record for the given reports topic. Its key is the task's id.
 func EncodeReport(topic string, r Report) *kgo.Record {
-	headers := make([]kgo.RecordHeader, 0, 5)
+	headers := make([]kgo.RecordHeader, 0, 6)
 	headers = append(headers,
 		kgo.RecordHeader{Key: HeaderTopic, Value: []byte(r.Topic)},
 		kgo.RecordHeader{Key: HeaderID, Value: []byte(r.ID)},
 		kgo.RecordHeader{Key: HeaderAttempt, Value: strconv.AppendInt(nil, int64(r.Attempt), 10)},
 		kgo.RecordHeader{Key: HeaderStatus, Value: []byte(r.Status.String())},
 	)
+	if r.Delivery != "" {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderDelivery, Value: []byte(r.Delivery)})
+	}
 	if r.RetryAfter >= 0 {
 		headers = append(headers, kgo.RecordHeader{Key: HeaderRetryAfter, Value: []byte(r.RetryAfter.String())})
 	}
@@ -109,7 +119,12 @@ func (r *Report) set(name header, v []byte) *Rejection {
 		r.Status++ // the constants start at 1
 	case hRetryAfter:
 		return r.setRetryAfter(v)
-	case hDue, hDelivery, hReplay: // of the delivery
+	case hDelivery:
+		if len(v) == 0 || len(v) > maxDeliveryKey {
+			return bad(name, v, "is not a delivery's key", "write the notyet-delivery of the delivered record, or leave it out")
+		}
+		r.Delivery = string(v)
+	case hDue, hReplay: // of the delivery
 	default:
 		return bad(name, v, "is not part of a report", "leave it out")
 	}

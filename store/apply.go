@@ -131,6 +131,9 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err := w.hold(ctx, list); err != nil {
 		return err
 	}
+	if err := w.knowSources(ctx, list); err != nil {
+		return err
+	}
 	for _, id := range list {
 		w.decideAll(id)
 	}
@@ -274,6 +277,9 @@ func (w *work) decideAll(id *identity) {
 	queued := id.queued
 	for _, c := range append(id.held, id.changes...) {
 		w.asSent(id, &c)
+		if w.foreign(c.Report, id.now) {
+			continue
+		}
 		if queued && c.Report == nil {
 			id.wait = append(id.wait, c)
 			continue

@@ -157,10 +157,13 @@ func endedHow(t *Task) string {
 	return "the task has been delivered"
 }
 
-// report takes a consumer's word on an attempt. Late, doubled and foreign ones change nothing, but that a late ok counts.
+// report takes a consumer's word on an attempt. Late, doubled and foreign ones change nothing, but that a late ok counts. One that
+// names its delivery, which has been found to be of this task, also proves that it was made: the dispatcher may have had no answer
+// from Kafka yet, and have set the task aside meanwhile.
 func report(cur *Task, ph phase, rep schemas.Report, now int64) verdict {
 	v := verdict{next: cur}
-	if cur == nil || ph == pending || ph == ended {
+	proven := rep.Delivery != ""
+	if cur == nil || ph == ended || ph == pending && !proven {
 		return v
 	}
 	body, err := schemas.DecodeBody(cur.Body)
@@ -171,11 +174,15 @@ func report(cur *Task, ph phase, rep schemas.Report, now int64) verdict {
 		v.wait = rep.Attempt <= cur.Attempt+1
 		return v
 	}
-	late := rep.Attempt < cur.Attempt || cur.State != StateReport
-	if rep.Attempt > cur.Attempt || rep.Attempt < 1 || late && rep.Status != schemas.StatusOK {
+	next := *cur
+	unanswered := proven && cur.State != StateReport && rep.Attempt == cur.Attempt+1
+	if unanswered {
+		next.Attempt = rep.Attempt
+	}
+	late := !unanswered && (rep.Attempt < cur.Attempt || cur.State != StateReport)
+	if rep.Attempt > next.Attempt || rep.Attempt < 1 || late && rep.Status != schemas.StatusOK {
 		return v
 	}
-	next := *cur
 	v.next = &next
 	v.event = schemas.Event{Topic: cur.Topic, ID: cur.ID, Due: cur.Due, Attempt: rep.Attempt, Reason: rep.Error}
 	switch {
@@ -184,10 +191,10 @@ func report(cur *Task, ph phase, rep schemas.Report, now int64) verdict {
 		v.event.State = schemas.StateSucceeded
 	case rep.Status == schemas.StatusFail:
 		v.die(&next, "the consumer reported a permanent failure: "+rep.Error, now)
-	case cur.Attempt >= body.Settings.MaxAttempts:
-		v.die(&next, fmt.Sprintf("attempts exhausted (%d); the last: %s", cur.Attempt, rep.Error), now)
+	case next.Attempt >= body.Settings.MaxAttempts:
+		v.die(&next, fmt.Sprintf("attempts exhausted (%d); the last: %s", next.Attempt, rep.Error), now)
 	default:
-		wait := Backoff(body.Settings.Backoff, cur.Attempt)
+		wait := Backoff(body.Settings.Backoff, next.Attempt)
 		if rep.RetryAfter >= 0 {
 			wait = rep.RetryAfter
 		}

@@ -187,3 +187,94 @@ func TestBackoff(t *testing.T) {
 	require.Equal(t, time.Nanosecond, Backoff(schemas.Backoff{Exponential: true, First: 1, Max: 1}, 3))
 	require.Zero(t, Backoff(schemas.Backoff{Exponential: true}, 3))
 }
+
+// about is the report of a delivery that names it, as the consumer library sends it.
+func (f *fixture) about(row Task, attempt int, status schemas.Status) schemas.Report {
+	r := says(row.ID, attempt, status)
+	_, offset := SplitSeq(row.Seq)
+	r.Delivery = schemas.DeliveryKey(f.source.TopicID, f.source.Partition, offset, int(Sending(row.Replay, attempt)))
+	return r
+}
+
+// A report that names its delivery is about that one and no other: an id can be used again, and a dead task replayed.
+func TestReportOfAnEarlierTask(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		awaiting(s)
+		monday := s.about(s.row("a"), 1, schemas.StatusOK)
+		require.Len(t, s.do(monday), 1)
+		require.Equal(t, "succeeded", s.state("a"))
+
+		awaiting(s)
+		tuesday := s.row("a")
+		for _, status := range []schemas.Status{schemas.StatusOK, schemas.StatusRetry, schemas.StatusFail} {
+			doubled := monday
+			doubled.Status = status
+			require.Empty(t, s.do(doubled), "%s", status)
+			require.Equal(t, tuesday, s.row("a"))
+		}
+		s.claim(tuesday.Pos)
+		require.Empty(t, s.do(monday))
+		require.Zero(t, s.count("waiting"), "nor does it wait for the outcome of another delivery")
+		s.settle(tuesday.Pos, s.exit("a", StateReport, tuesday.Pos+60_000, 1))
+
+		require.Len(t, s.do(s.about(tuesday, 1, schemas.StatusFail)), 1)
+		require.Equal(t, "dead", s.state("a"))
+		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		require.NoError(t, err)
+		_, _, err = s.Replay(s.ctx, []int64{letters[0].ID}, "me", s.now, false)
+		require.NoError(t, err)
+		s.awaitReport("a", 1)
+		require.Empty(t, s.do(s.about(tuesday, 1, schemas.StatusOK)), "of the delivery before the replay")
+		require.Equal(t, "waiting_report", s.state("a"))
+		require.Len(t, s.do(s.about(s.row("a"), 1, schemas.StatusOK)), 1)
+		require.Equal(t, "succeeded", s.state("a"))
+	})
+}
+
+// A task whose sending Kafka has not answered is set aside, to be sent again. A report that names the delivery proves that it was
+// made; one that does not may be anybody's.
+func TestReportOfATaskThatWasSetAside(t *testing.T) {
+	for status, want := range map[schemas.Status]string{schemas.StatusOK: "succeeded", schemas.StatusRetry: "waiting_retry", schemas.StatusFail: "dead"} {
+		t.Run(status.String(), func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a", wantReport, maxAttempts(3), fixedBackoff(5*time.Second)))
+				s.now = t0 + 1000
+				s.claim(s.now)
+				sent := s.row("a")
+				s.settle(s.now, s.exit("a", StateRetry, s.now+5000, 0))
+				aside := s.row("a")
+				require.Empty(t, s.do(says("a", 1, status)))
+				require.Equal(t, aside, s.row("a"))
+				require.Len(t, s.do(s.about(sent, 1, status)), 1)
+				require.Equal(t, want, s.state("a"))
+				require.Equal(t, 1, s.row("a").Attempt)
+				require.Empty(t, s.do(s.about(sent, 1, status)), "doubled")
+
+				before := s.dump()
+				late := Exit{Seq: sent.Seq, Slot: sent.Slot, Epoch: s.epoch, From: aside.Pos, State: StateReport, Pos: s.now + 60_000, Attempt: 1, Lane: sent.Lane}
+				_, err := s.Settle(s.ctx, nil, []Exit{late}, nil, s.now)
+				require.NoError(t, err)
+				require.Equal(t, before, s.dump(), "Kafka's answer comes after the report")
+			})
+		})
+	}
+}
+
+// One that comes before the dispatcher has noted the delivery waits for it, as one does that names none.
+func TestReportBeforeTheOutcome(t *testing.T) {
+	for _, outcome := range []State{StateReport, StateRetry} {
+		each(t, func(t *testing.T, s *fixture) {
+			s.do(s.schedule("a", wantReport))
+			s.now = t0 + 1000
+			s.claim(s.now)
+			require.Empty(t, s.do(s.about(s.row("a"), 1, schemas.StatusOK)))
+			attempt := 0
+			if outcome == StateReport {
+				attempt = 1
+			}
+			s.settle(s.now, s.exit("a", outcome, s.now+5000, attempt))
+			require.Equal(t, []schemas.State{schemas.StateSucceeded}, s.resolve())
+			require.Equal(t, "succeeded", s.state("a"))
+		})
+	}
+}

@@ -37,6 +37,13 @@ func SplitSeq(seq int64) (source int, offset int64) {
 	return int(seq >> offsetBits), seq & (1<<offsetBits - 1)
 }
 
+// replayShift leaves room for sixteen million attempts between two replays of a task.
+const replayShift = 24
+
+// Sending names an attempt (from 1) among all that a task ever sees: a replay begins to count anew, and must not be taken for what
+// was sent before it.
+func Sending(replay, attempt int) int32 { return int32(replay)<<replayShift + int32(attempt) }
+
 const sourceColumns = "src, topic, topic_id, part, next_offset"
 
 func scanSource(r *sql.Rows, s *Source) error {

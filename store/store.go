@@ -52,6 +52,7 @@ type Store struct {
 
 	slotCount atomic.Int64
 	prepared  prepared
+	known     knownSources
 	writing   sync.Mutex // SQLite: who else writes polls for its lock, and may starve; here writers wait in turn
 	sabotage  sabotage
 	evidence  Evidence // nil but in a recovery
