@@ -95,7 +95,7 @@ type Schedule struct {
 	ID          string   `json:"id,omitempty"           doc:"caller's id; without one a repeated request is another task"`
 	At          TimeText `json:"at,omitempty"           doc:"due time: RFC 3339 or Unix ms; exactly one of at and delay"`
 	Delay       string   `json:"delay,omitempty"        doc:"such as 90s, 36h, PT30M or P400D"`
-	IfExists    string   `json:"if_exists,omitempty"    doc:"replace, keep or merge"`
+	IfExists    string   `json:"if_exists,omitempty"    doc:"replace, keep, merge or once"`
 	Merge       string   `json:"merge,omitempty"        doc:"last, sum or append"`
 	MaxWait     string   `json:"max_wait,omitempty"     doc:"duration"`
 	Version     *int64   `json:"version,omitempty"`

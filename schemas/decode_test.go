@@ -89,7 +89,7 @@ func TestDecodeRejects(t *testing.T) {
 		{scheduled(HeaderVersion, "1.0"), `notyet-version "1.0" is not a version: write an integer from 0 to 9223372036854775807`},
 		{scheduled(HeaderVersion, ""), "notyet-version is not a version: write an integer from 0 to 9223372036854775807"},
 		{scheduled(HeaderOp, "delete"), `notyet-op "delete" is none of its values: write one of schedule, cancel, fire, timer, timer-enable, timer-disable, timer-delete`},
-		{scheduled(HeaderIfExists, "Keep"), `notyet-if-exists "Keep" is none of its values: write one of replace, keep, merge`},
+		{scheduled(HeaderIfExists, "Keep"), `notyet-if-exists "Keep" is none of its values: write one of replace, keep, merge, once`},
 		{scheduled(HeaderMerge, "max"), `notyet-merge "max" is none of its values: write one of last, sum, append`},
 		{scheduled(HeaderMerge, "last"), `notyet-merge "last" means nothing without notyet-if-exists merge: leave it out, or add notyet-if-exists merge`},
 		{scheduled(HeaderIfExists, "keep", HeaderMaxWait, "1m"), `notyet-max-wait "1m" means nothing without notyet-if-exists merge: leave it out, or add notyet-if-exists merge`},

@@ -20,6 +20,7 @@ const (
 	Replace IfExists = iota // new due time, key, value and headers
 	Keep                    // the first one wins
 	Merge                   // see MergeMode
+	Once                    // like Keep, and also when the task has ended and is remembered
 )
 
 // MergeMode is how values are merged.
@@ -69,7 +70,7 @@ const (
 // The names are the contract's; their order is the constants'.
 var (
 	opNames       = []string{"schedule", "cancel", "fire", "timer", "timer-enable", "timer-disable", "timer-delete"}
-	ifExistsNames = []string{"replace", "keep", "merge"}
+	ifExistsNames = []string{"replace", "keep", "merge", "once"}
 	mergeNames    = []string{"last", "sum", "append"}
 	priorityNames = []string{"normal", "high", "low"}
 	ackNames      = []string{"none", "report"}

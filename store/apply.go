@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"fmt"
 	"reflect"
@@ -218,7 +219,7 @@ func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
 // has them all a second time: what is pending from before must not be replaced.
 func renameStrangers(list []*identity) (renamed []*identity) {
 	for _, id := range list {
-		if id.before == nil {
+		if id.before == nil || id.before.madeByCancel() { // a cancel means the task by this id, whichever partition it came through
 			continue
 		}
 		theirs, _ := SplitSeq(id.before.Seq)
@@ -228,13 +229,23 @@ func renameStrangers(list []*identity) (renamed []*identity) {
 				return false
 			}
 			r := *c.Request
-			r.ID = fmt.Sprintf("%s@%d", r.ID, ours)
+			r.ID = strangerID(r.ID, ours)
 			c.Request = &r
 			renamed = append(renamed, &identity{key: Ident(r.Topic, r.ID), changes: []Change{c}})
 			return true
 		})
 	}
 	return renamed
+}
+
+// strangerID names the source too. Where that is longer than an id may be, a hash stands for the topic.
+func strangerID(id string, source int) string {
+	named := fmt.Sprintf("%s@%d", id, source)
+	if len(named) <= schemas.MaxIDLen {
+		return named
+	}
+	sum := sha256.Sum256([]byte(id))
+	return fmt.Sprintf("%x@%d", sum[:16], source)
 }
 
 // splitFresh decides the common case ahead of any lock: identities of which nothing is known and that are only scheduled.

@@ -55,6 +55,12 @@ func decide(cur *Task, ph phase, c Change, slotCount int, now int64) verdict {
 func schedule(cur *Task, ph phase, c Change, slotCount int) verdict {
 	r, v := c.Request, verdict{next: cur}
 	settings := r.Settings
+	if settings.IfExists == schemas.Once {
+		if cur != nil && !cur.madeByCancel() {
+			return v.tell(r, schemas.StateKept, cur.Due, "")
+		}
+		settings.IfExists = schemas.Keep // as it is stored: the version before does not know once
+	}
 	if cur != nil && (ph == inFlight || ph == waiting) {
 		// Dropping it would lose a request, storing it beside the delivery could let the older one arrive last.
 		v.wait = true

@@ -338,9 +338,11 @@ func (m *machine) record(rt *rapid.T) any {
 	if rapid.Bool().Draw(rt, "report wanted") {
 		with = append(with, wantReport)
 	}
-	switch rapid.SampledFrom([]string{"replace", "keep", "last", "sum", "append"}).Draw(rt, "if-exists") {
+	switch rapid.SampledFrom([]string{"replace", "keep", "once", "last", "sum", "append"}).Draw(rt, "if-exists") {
 	case "keep":
 		with = append(with, keep)
+	case "once":
+		with = append(with, once)
 	case "last":
 		with = append(with, merge(schemas.MergeLast), maxWait(time.Duration(rapid.IntRange(0, 3000).Draw(rt, "max-wait"))*ms))
 	case "sum":

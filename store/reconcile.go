@@ -77,7 +77,7 @@ func (w *work) asSent(id *identity, c *Change) {
 // stoodBeside says that a request came before its task was taken and left it in the line: that there was a delivery shows
 // that any other request has come later.
 func stoodBeside(r *schemas.Request, p Proof) bool {
-	stays := r.Op == schemas.OpFire || r.Op == schemas.OpSchedule && r.Settings.IfExists == schemas.Keep
+	stays := r.Op == schemas.OpFire || r.Op == schemas.OpSchedule && (r.Settings.IfExists == schemas.Keep || r.Settings.IfExists == schemas.Once)
 	return stays && r.Accepted < p.Taken-foresight
 }
 

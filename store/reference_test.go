@@ -20,6 +20,7 @@ type refTask struct {
 	state    string // as a person sees it; "" when nothing is known
 	was      string // while claimed: the state before
 	tomb     bool   // cancelled by a request with a version
+	foretold bool   // no task was known when that cancel came
 	version  int64
 	due, pos int64
 	created  int64
@@ -83,6 +84,7 @@ func (m *reference) take(id string, records ...any) (told []string) {
 }
 
 func (m *reference) request(t *refTask, r *schemas.Request) (state schemas.State, wait bool) {
+	known := t.state != "" && !t.foretold
 	held := t.tomb && r.Version == t.version && r.Op == schemas.OpSchedule
 	switch {
 	case t.state != "" && r.Version >= 0 && (r.Version < t.version || held):
@@ -91,6 +93,8 @@ func (m *reference) request(t *refTask, r *schemas.Request) (state schemas.State
 		return m.cancel(t, r), false
 	case r.Op == schemas.OpFire:
 		return m.fire(t, r), false
+	case r.Settings.IfExists == schemas.Once && known:
+		state = schemas.StateKept
 	case !t.ended() && t.state != "pending":
 		return "", true
 	default:
@@ -163,7 +167,7 @@ func (m *reference) cancel(t *refTask, r *schemas.Request) schemas.State {
 	case t.state == "" && r.Version < 0:
 		return schemas.StateNotFound
 	case t.state == "":
-		t.created = r.Accepted
+		t.created, t.foretold = r.Accepted, true
 	case t.state != "pending" && t.state != "cancelled":
 		return t.tooLate()
 	}

@@ -40,6 +40,7 @@ func value(v string) option         { return func(r *schemas.Request) { r.Value 
 func version(v int64) option        { return func(r *schemas.Request) { r.Version = v } }
 func tell(e schemas.Events) option  { return func(r *schemas.Request) { r.Settings.Events = e } }
 func keep(r *schemas.Request)       { r.Settings.IfExists = schemas.Keep }
+func once(r *schemas.Request)       { r.Settings.IfExists = schemas.Once }
 func wantReport(r *schemas.Request) { r.Settings.Ack = schemas.AckReport }
 
 func merge(m schemas.MergeMode) option {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -190,5 +191,68 @@ func TestScheduleBehindClaimedThatAnotherMoved(t *testing.T) {
 			s.do(s.schedule(id))
 			require.Equal(t, claimed+1, s.row(id).Pos)
 		}
+	})
+}
+
+// once keeps whatever is known of an id, at each point of a task's life; a cancel that came before any schedule is no task.
+func TestScheduleOnce(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		require.Equal(t, schemas.StateScheduled, s.answer(s.schedule("a", once)))
+		kept := func(where string) {
+			t.Helper()
+			before := s.row("a")
+			require.Equal(t, schemas.StateKept, s.answer(s.schedule("a", once, value("second"))), where)
+			require.Equal(t, before, s.row("a"), where)
+			require.Zero(t, s.count("waiting"), where)
+		}
+		kept("pending")
+		s.now = t0 + 1000
+		s.claim(s.now)
+		kept("in flight")
+		s.settle(s.now)
+		kept("delivered")
+		require.Equal(t, schemas.StateScheduled, s.answer(s.schedule("a", value("third"))), "without once the id is free")
+		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("a", version(3))))
+		kept("cancelled")
+		require.Equal(t, schemas.StateStale, s.answer(s.schedule("a", once, version(2))))
+
+		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("b", version(3))))
+		require.Equal(t, schemas.StateStale, s.answer(s.schedule("b", once, version(3))))
+		require.Equal(t, schemas.StateScheduled, s.answer(s.schedule("b", once, version(4))))
+		body := s.body("b")
+		require.NotEqual(t, schemas.Once, body.Settings.IfExists, "dispatchers of the version before must be able to read it")
+	})
+}
+
+// A cancel with a version that names a default id stops its schedule, though it came through another partition.
+func TestCancelOfADefaultIDThroughAnotherPartition(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		other, err := s.Source(s.ctx, "in", [16]byte{1}, 1, 0)
+		require.NoError(t, err)
+		id := schemas.DefaultID("in", 1, 0)
+		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel(id, version(1))))
+		late := s.schedule(id, version(1))
+		late.GivenID = false
+		events := s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []Change{{Seq: Seq(other.ID, 0), Request: late}}})
+		require.Len(t, events, 1)
+		require.Equal(t, schemas.StateStale, events[0].State)
+		require.Equal(t, 1, s.count("tasks"))
+	})
+}
+
+// The longest name of an intake topic leaves no room for what makes a default id unique; the batch must go through all the same.
+func TestDefaultIDOfARecreatedTopicWithALongName(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		id := schemas.DefaultID(strings.Repeat("t", schemas.MaxIntakeTopicLen), 2147483647, 1<<47)
+		id += strings.Repeat("x", schemas.MaxIDLen-len(id))
+		again, err := s.Source(s.ctx, "in", [16]byte{2}, 0, 0)
+		require.NoError(t, err)
+		first, second := s.schedule(id), s.schedule(id)
+		first.GivenID, second.GivenID = false, false
+		s.do(first)
+		events := s.apply(Batch{Advance: []Advance{{again.ID, 0, 1}}, Changes: []Change{{Seq: Seq(again.ID, 0), Request: second}}})
+		require.Len(t, events, 1)
+		require.LessOrEqual(t, len(events[0].ID), schemas.MaxIDLen)
+		require.Equal(t, 2, s.count("tasks"), "what is pending from before is not replaced")
 	})
 }

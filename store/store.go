@@ -103,7 +103,11 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 		s.db.SetMaxOpenConns(1) // each connection would have a database of its own
 		s.db.SetMaxIdleConns(1)
 	}
-	if err := s.Ping(ctx); err != nil {
+	err = s.Ping(ctx)
+	if err == nil && !s.lite {
+		err = s.checkSinglePrimary(ctx)
+	}
+	if err != nil {
 		_ = s.db.Close()
 		return nil, err
 	}

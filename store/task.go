@@ -87,6 +87,9 @@ func (t *Task) phase(s Slot) phase {
 	}
 }
 
+// madeByCancel says that no task of this identity is known, only a cancel with a version that came before it.
+func (t *Task) madeByCancel() bool { return t.State == StateTombstone && t.Due == 0 }
+
 const taskColumns = "seq, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body"
 
 func scanTask(r *sql.Rows, t *Task) error { return scanTaskAnd(r, t) }

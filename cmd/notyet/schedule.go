@@ -35,7 +35,7 @@ type scheduleCmd struct {
 	NullValue bool     `help:"Send Kafka's null as the value." xor:"value"`
 	Header    []string `help:"A header of your own, delivered as it is; may be repeated." placeholder:"NAME=VALUE" sep:"none" short:"H"`
 
-	IfExists    string `help:"When a pending task has this id: replace it (default), keep it, or merge." placeholder:"replace|keep|merge"`
+	IfExists    string `help:"When a pending task has this id: replace it (default), keep it, or merge; once also keeps one that has ended." placeholder:"replace|keep|merge|once"`
 	Merge       string `help:"With merge: the last value (default), the numbers in JSON objects added field by field, or a JSON array of all." placeholder:"last|sum|append"`
 	MaxWait     string `help:"With merge: never later than this after the first." placeholder:"DURATION"`
 	TaskVersion string `help:"Requests below the task's version are ignored." name:"version" placeholder:"N"`
@@ -210,7 +210,10 @@ func (c *scheduleCmd) tell(a *app, p api.Published) error {
 		return a.line(p)
 	}
 	format := "scheduled %s for %s, due %s; %s/%d offset %d\n"
-	if c.IfExists == "keep" {
+	switch c.IfExists {
+	case "once":
+		format = "asked for %s for %s, due %s unless one of this id is known and keeps its own time; %s/%d offset %d\n"
+	case "keep":
 		format = "asked for %s for %s, due %s unless one of this id is pending and keeps its own time; %s/%d offset %d\n"
 	}
 	fmt.Fprintf(a.stdout, format, plain(p.ID), p.Topic, when(p.Due), p.Intake, p.Partition, p.Offset)

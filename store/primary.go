@@ -1,0 +1,40 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrMultiPrimary: writers may be on several servers at once, where the shared lock on a slot's row holds nobody back: it is not
+// part of what servers certify. A task could slip behind its slot's owner and never be delivered.
+var ErrMultiPrimary = errors.New("the database accepts writes on several servers at once, and notyet's row locks hold on one only")
+
+// checkSinglePrimary refuses servers whose locks do not hold for all writers.
+func (s *Store) checkSinglePrimary(ctx context.Context) error {
+	type variable struct{ name, value string }
+	rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *variable) error { return r.Scan(&v.name, &v.value) },
+		"SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')")
+	if err != nil {
+		return fmt.Errorf("asking the database how it replicates: %w", err)
+	}
+	for _, v := range rows {
+		if err := singlePrimary(v.name, v.value); err != nil {
+			return fmt.Errorf("checking the database: %w", err)
+		}
+	}
+	return nil
+}
+
+func singlePrimary(variable, value string) error {
+	on := strings.EqualFold(value, "ON") || value == "1"
+	switch {
+	case variable == "wsrep_on" && on:
+		return fmt.Errorf("%w: wsrep_on is %s (Galera): use a server with replicas, or Group Replication in single-primary mode", ErrMultiPrimary, value)
+	case variable == "group_replication_single_primary_mode" && !on:
+		return fmt.Errorf("%w: group_replication_single_primary_mode is %s: set it to ON", ErrMultiPrimary, value)
+	}
+	return nil
+}
