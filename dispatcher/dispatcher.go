@@ -58,6 +58,8 @@ type Config struct {
 	// Retention is how long a task can be asked about and keeps its version once it has ended, counted from its due time or,
 	// where a caller or a consumer ended it, from then. Default 7 days.
 	Retention time.Duration
+	// DeadRetention is how long a dead letter is kept, replayed or not. Default 0: for ever.
+	DeadRetention time.Duration
 	// SickAfter is how long a target may acknowledge nothing before its tasks are set aside. Default 10 s.
 	SickAfter time.Duration
 }

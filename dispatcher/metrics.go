@@ -10,6 +10,8 @@ import (
 type metrics struct {
 	delivered, claims, fenced, abandoned, doubts, proven, swept, retries, postponed, sick, mismatch, rebuilds, drift, retired, indexErrors, eventErrors prometheus.Counter
 
+	letters, letterBytes prometheus.Gauge
+
 	dead       *prometheus.CounterVec
 	lateness   prometheus.Histogram
 	settleTime prometheus.Histogram
@@ -50,7 +52,12 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 	for _, kind := range []string{store.KindDead, store.KindExpired} {
 		dead.WithLabelValues(kind) // there from the start: a rate misses the first step of a new series
 	}
+	size := func(name, help string) prometheus.Gauge {
+		return f.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help})
+	}
 	return &metrics{
+		letters:     size("dead_letters", "Dead letters that are kept, about, as the owner of slot 0 sees them; 0 elsewhere."),
+		letterBytes: size("dead_letter_bytes", "Space that dead letters take in the database, about, as the owner of slot 0 sees it; 0 elsewhere."),
 		dead:        dead,
 		delivered:   counter("delivered_total", "Records that Kafka has acknowledged."),
 		claims:      counter("claims_total", "Claims of some slots' near future."),

@@ -54,6 +54,9 @@ func (d *Dispatcher) retireLoop(ctx context.Context) {
 		if r.slotCount, err = d.store.SlotCount(ctx); err == nil {
 			err = r.round(ctx, d.clock.Now().Add(-d.cfg.Retention).UnixMilli())
 		}
+		if err == nil {
+			err = d.retireLetters(ctx)
+		}
 		if err != nil && ctx.Err() == nil {
 			d.log.Warn("retiring ended tasks failed, trying again later", zap.Error(err))
 		}
@@ -68,6 +71,29 @@ func (r *retirer) round(ctx context.Context, before int64) error {
 		}
 	}
 	return r.outOfLine(ctx, before)
+}
+
+// retireLetters forgets dead letters and measures what is left of them: it is for the owner of slot 0, for they have no slots.
+func (d *Dispatcher) retireLetters(ctx context.Context) error {
+	if slots := slotsOf(d.views()); len(slots) == 0 || slots[0] != 0 {
+		d.metrics.letters.Set(0)
+		d.metrics.letterBytes.Set(0)
+		return nil
+	}
+	for more := d.cfg.DeadRetention > 0; more && ctx.Err() == nil; {
+		began := time.Now()
+		var err error
+		if _, more, err = d.store.RetireDead(ctx, d.clock.Now().Add(-d.cfg.DeadRetention).UnixMilli()); err != nil {
+			return err
+		}
+		afterBite(ctx, time.Since(began))
+	}
+	count, bytes, err := d.store.MeasureDead(ctx)
+	if err == nil {
+		d.metrics.letters.Set(float64(count))
+		d.metrics.letterBytes.Set(float64(bytes))
+	}
+	return err
 }
 
 // retireWindow is the time, ms, by which owners share what ended out of the line: no two of them delete the same rows, nor rows of

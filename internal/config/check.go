@@ -211,6 +211,9 @@ func (l *loader) durations(c *Config) {
 	positive("intake.max-delay", c.Intake.MaxDelay)
 	positive("dispatcher.drain-timeout", c.Dispatcher.DrainTimeout)
 	positive("dispatcher.retention", c.Dispatcher.Retention)
+	if d := c.DeadLetters.Retention; d != 0 && d < time.Minute {
+		l.bad("deadletters.retention", d.String(), "is out of range", "write 1m or more, or 0s to keep dead letters for ever")
+	}
 	positive("sendlog.retention", c.SendLog.Retention)
 	positive("migrate.retention", c.Migrate.Retention)
 	if d := c.Dispatcher.LookAhead; d < 10*time.Millisecond || d > time.Minute {

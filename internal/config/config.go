@@ -24,8 +24,10 @@ type Config struct {
 	Scanner    Scanner    `key:"scanner"`
 	Dispatcher Dispatcher `key:"dispatcher"`
 	SendLog    SendLog    `key:"sendlog"`
-	Migrate    Migrate    `key:"migrate"`
-	Log        Log        `key:"log"`
+	// DeadLetters are tasks and requests that were given up.
+	DeadLetters DeadLetters `key:"deadletters"`
+	Migrate     Migrate     `key:"migrate"`
+	Log         Log         `key:"log"`
 
 	// Slots is how many lines tasks are kept in; migrate makes them in an empty database. Default 64.
 	Slots int `key:"slots"`
@@ -169,6 +171,12 @@ type Dispatcher struct {
 	Retention time.Duration `key:"retention"`
 	// DrainTimeout bounds, at a stop, the wait for Kafka's answers to what was sent. Default 20s.
 	DrainTimeout time.Duration `key:"drain-timeout"`
+}
+
+// DeadLetters are kept in the database.
+type DeadLetters struct {
+	// Retention is how long a dead letter is kept, counted from its task's death, replayed or not. Default 0s: for ever.
+	Retention time.Duration `key:"retention"`
 }
 
 // SendLog is a dispatcher's local record of what it sent.

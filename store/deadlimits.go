@@ -1,0 +1,39 @@
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+// deadBite is how many dead letters RetireDead deletes at most: each may hold megabytes.
+const deadBite = 200
+
+// RetireDead deletes dead letters that died before the given time (Unix ms), the oldest first, a bite at a time. more says that
+// there may be more of them.
+func (s *Store) RetireDead(ctx context.Context, before int64) (n int, more bool, err error) {
+	var ids []int64
+	err = s.gorm.WithContext(ctx).Table("dead_letters").Where("died_at < ?", before).Order("died_at").Limit(deadBite).Pluck("id", &ids).Error
+	if err != nil {
+		return 0, false, fmt.Errorf("looking for old dead letters: %w", err)
+	}
+	if len(ids) == 0 {
+		return 0, false, nil
+	}
+	if _, err := s.exec(ctx, "DELETE FROM dead_letters WHERE id IN ("+marks(len(ids))+")", args(ids)...); err != nil {
+		return 0, false, fmt.Errorf("deleting %d old dead letters: %w", len(ids), err)
+	}
+	return len(ids), len(ids) == deadBite, nil
+}
+
+// MeasureDead returns about how many dead letters there are and how many bytes they take: the server's estimates, because counting
+// reads them all.
+func (s *Store) MeasureDead(ctx context.Context) (count, bytes int64, err error) {
+	query := "SELECT COALESCE(table_rows, 0), COALESCE(data_length + index_length, 0) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'dead_letters'"
+	if s.lite {
+		query = "SELECT COUNT(*), COALESCE(SUM(LENGTH(body) + LENGTH(reason) + 200), 0) FROM dead_letters"
+	}
+	if err := s.db.QueryRowContext(ctx, query).Scan(&count, &bytes); err != nil {
+		return 0, 0, fmt.Errorf("measuring the dead letters: %w", err)
+	}
+	return count, bytes, nil
+}
