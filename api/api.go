@@ -4,7 +4,8 @@
 // It is described by /openapi.json, which is made from the types here. Errors are problem+json (RFC 9457) and name the
 // field and the fix. Times are Unix ms: integers below 2^53, which every JSON reader takes exactly.
 //
-// There is no authentication: listen where only operators can connect.
+// Who asks is in the request's context, put there by internal/access; a request without a caller is refused. Each operation
+// names the role that it needs, and each input says which topics it is about.
 package api
 
 import (
@@ -12,7 +13,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"golang.org/x/sync/semaphore"
 
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -31,15 +34,23 @@ type Intake struct {
 }
 
 type server struct {
+	huma      huma.API
 	local     *Local
 	publisher *Publisher
 	intakes   []Intake
+	bodies    *semaphore.Weighted // bytes of request bodies that are in memory
 }
 
-// Mount adds the API to mux.
+// bodyBudget bounds the bodies of all requests under way. JSON takes about three times its size while it is read.
+const bodyBudget = 128 << 20
+
+// Mount adds the API to mux, which must stand behind an access.Guard.
 func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
-	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes}
-	s.tasks(describe(mux, cfg))
+	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, huma: describe(mux, cfg)}
+	s.bodies = semaphore.NewWeighted(max(bodyBudget, s.largestBody()))
+	s.tasks()
+	s.letters()
+	mux.HandleFunc("/api/", unknownPath)
 }
 
 func describe(mux *http.ServeMux, cfg Config) huma.API {
@@ -48,45 +59,80 @@ func describe(mux *http.ServeMux, cfg Config) huma.API {
 	c.DocsPath, c.SchemasPath = "", "" // its pages load scripts from elsewhere
 	c.CreateHooks = nil                // answers are what the types say, without a $schema field
 	c.RejectUnknownQueryParameters = true
+	c.Transformers = append(c.Transformers, shortenProblem)
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token": {Type: "http", Scheme: "bearer", Description: "A token of http.tokens. Without that file none is needed, on loopback addresses."},
+	}
+	c.Security = []map[string][]string{{"token": {}}, {}}
 	return humago.New(mux, c)
 }
 
-func (s *server) tasks(api huma.API) {
-	register(api, "list-tasks", http.MethodGet, "/api/v1/tasks", "List the tasks that come next, or those that ended last", s.listTasks)
-	register(api, "get-task", http.MethodGet, "/api/v1/tasks/{topic}/{id}", "Show a task; percent-encode the id", s.getTask)
-	register(api, "find-task", http.MethodGet, "/api/v1/task", "Show a task, whatever characters its id has", s.findTask)
-	register(api, "schedule-task", http.MethodPost, "/api/v1/tasks", "Schedule a task: answered when Kafka has the request", s.schedule, s.limitBody, created)
-	register(api, "cancel-task", http.MethodPost, "/api/v1/tasks/cancel", "Ask to cancel a task; who won is told on the results topic", s.cancel, created)
-	register(api, "fire-task", http.MethodPost, "/api/v1/tasks/fire", "Ask to deliver a task now; the answer is told on the results topic", s.fire, created)
+func (s *server) tasks() {
+	const read, operate = access.Read, access.Operate
+	register(s, read, "list-tasks", http.MethodGet, "/api/v1/tasks", "List the tasks that come next, or those that ended last", s.listTasks)
+	register(s, read, "get-task", http.MethodGet, "/api/v1/tasks/{topic}/{id}", "Show a task; percent-encode the id", s.getTask)
+	register(s, read, "find-task", http.MethodGet, "/api/v1/task", "Show a task, whatever characters its id has", s.findTask)
+	register(s, operate, "schedule-task", http.MethodPost, "/api/v1/tasks", "Schedule a task: answered when Kafka has the request", s.schedule, s.limitBody, accepted)
+	register(s, operate, "cancel-task", http.MethodPost, "/api/v1/tasks/cancel", "Ask to cancel a task; who won is told on the results topic", s.cancel, accepted)
+	register(s, operate, "fire-task", http.MethodPost, "/api/v1/tasks/fire", "Ask to deliver a task now; the answer is told on the results topic", s.fire, accepted)
+}
 
-	register(api, "list-deadletters", http.MethodGet, "/api/v1/deadletters", "List dead letters in the order of their ids", s.listLetters)
-	register(api, "count-deadletters", http.MethodGet, "/api/v1/deadletters/count", "Count dead letters", s.countLetters)
-	register(api, "get-deadletter", http.MethodGet, "/api/v1/deadletters/{id}", "Show a dead letter with its content", s.getLetter)
-	register(api, "replay-deadletters", http.MethodPost, "/api/v1/deadletters/replay", "Replay one page of dead letters; go on after next", s.replay)
-	register(api, "purge-deadletters", http.MethodPost, "/api/v1/deadletters/purge", "Delete one page of dead letters; go on after next", s.purge)
+func (s *server) letters() {
+	const read, operate, admin = access.Read, access.Operate, access.Admin
+	register(s, read, "list-deadletters", http.MethodGet, "/api/v1/deadletters", "List dead letters in the order of their ids", s.listLetters)
+	register(s, read, "count-deadletters", http.MethodGet, "/api/v1/deadletters/count", "Count dead letters", s.countLetters)
+	register(s, read, "get-deadletter", http.MethodGet, "/api/v1/deadletters/{id}", "Show a dead letter with its content", s.getLetter)
+	register(s, operate, "replay-deadletters", http.MethodPost, "/api/v1/deadletters/replay", "Replay one page of dead letters; go on after next", s.replay)
+	register(s, admin, "purge-deadletters", http.MethodPost, "/api/v1/deadletters/purge", "Delete one page of dead letters; go on after next", s.purge)
 }
 
 type option func(*huma.Operation)
 
-func register[I, O any](api huma.API, id, method, path, summary string, handler func(ctxType, *I) (*O, error), options ...option) {
+// scoped is an input that knows which topics it is about: scope refuses a caller who may not see or change them.
+type scoped[I any] interface {
+	*I
+	scope(c access.Caller) error
+}
+
+// register adds an operation for callers with the role. Its handler sees only inputs within the caller's topics, and what
+// it returns loses its values where the caller may not read them.
+func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, path, summary string, handler func(ctxType, *I) (*O, error), options ...option) {
 	op := huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Errors: []int{
-		http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusInternalServerError,
-		http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity,
+		http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 	}}
+	op.Description = "Needs the role " + role.String() + "."
 	for _, o := range options {
 		o(&op)
 	}
-	huma.Register(api, op, handler)
+	op.Middlewares = append(op.Middlewares, s.require(role), s.budget(op.MaxBodyBytes))
+	huma.Register(s.huma, op, func(ctx ctxType, in *I) (*O, error) {
+		caller := access.From(ctx)
+		if err := P(in).scope(caller); err != nil {
+			return nil, err
+		}
+		out, err := handler(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		if v, ok := any(out).(valuable); ok && !caller.May(access.Operate) {
+			v.withhold()
+		}
+		return out, nil
+	})
 }
 
-func created(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }
+func accepted(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }
 
-// limitBody lets the largest value through in either form (base64 takes 4/3; escaped text up to 6 bytes for one), with its
-// headers.
-func (s *server) limitBody(op *huma.Operation) {
+// limitBody lets the largest value through.
+func (s *server) limitBody(op *huma.Operation) { op.MaxBodyBytes = s.largestBody() }
+
+// largestBody has room for the largest value in either form (base64 takes 4/3; escaped text up to 6 bytes for one), with
+// its headers.
+func (s *server) largestBody() int64 {
 	largest := schemas.DefaultMaxValueBytes
 	for _, in := range s.intakes {
 		largest = max(largest, in.Limits.MaxValueBytes)
 	}
-	op.MaxBodyBytes = 6*int64(largest) + 1<<20
+	return 6*int64(largest) + 1<<20
 }

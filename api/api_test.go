@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +17,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
@@ -31,6 +35,7 @@ type world struct {
 	broker string
 	url    string
 	client *Client
+	tokens map[string]string // by name: a role, or a role with topics of its own
 	source store.Source
 	next   int64
 }
@@ -54,12 +59,32 @@ func newWorld(t *testing.T) *world {
 		{Topic: "in.a", Limits: schemas.Limits{InternalTopics: []string{"in.a", "in.b"}, MaxDelay: 48 * time.Hour}},
 		{Topic: "in.b", Limits: schemas.Limits{AllowedTargets: []string{"bills"}}},
 	}})
-	server := httptest.NewServer(mux)
+	w.tokens = map[string]string{}
+	guard, err := access.New(access.Config{Tokens: w.tokensFile()}, log)
+	require.NoError(t, err)
+	server := httptest.NewServer(guard.Handler(mux))
 	t.Cleanup(server.Close)
-	w.url, w.client = server.URL, NewClient(strings.TrimPrefix(server.URL, "http://"))
+	w.url, w.client = server.URL, NewClient(ClientConfig{Addr: strings.TrimPrefix(server.URL, "http://"), Token: w.tokens["admin"]})
 	w.source, err = st.Source(t.Context(), "in.a", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
 	return w
+}
+
+// tokensFile makes a token of each role for all topics, and one of each for orders alone.
+func (w *world) tokensFile() string {
+	w.t.Helper()
+	var entries []access.Entry
+	for _, role := range []access.Role{access.Read, access.Operate, access.Admin} {
+		for name, topics := range map[string][]string{role.String(): nil, role.String() + " of orders": {"orders"}} {
+			token, entry := access.NewToken(strings.ReplaceAll(name, " ", "-"), role, topics)
+			w.tokens[name], entries = token, append(entries, entry)
+		}
+	}
+	text, err := yaml.Marshal(entries)
+	require.NoError(w.t, err)
+	path := filepath.Join(w.t.TempDir(), "tokens.yaml")
+	require.NoError(w.t, os.WriteFile(path, text, 0o600))
+	return path
 }
 
 // put stores a change as the scanner would.
@@ -86,9 +111,18 @@ func (w *world) schedule(topic, id string, due int64, key, value []byte) {
 
 func (w *world) do(method, path, body string) (int, string) {
 	w.t.Helper()
+	return w.as("admin", method, path, body)
+}
+
+// as sends a request with the token of that name; an unknown name sends none.
+func (w *world) as(name, method, path, body string) (int, string) {
+	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body))
 	require.NoError(w.t, err)
 	req.Header.Set("Content-Type", "application/json")
+	if token := w.tokens[name]; token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(w.t, err)
 	defer resp.Body.Close()
@@ -320,8 +354,8 @@ func TestClientSaysWhatTheServerSaid(t *testing.T) {
 	require.ErrorContains(t, err, "query.limit")
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
-	_, err = NewClient(strings.TrimPrefix(other.URL, "http://")).Task(t.Context(), "a", "b")
+	_, err = NewClient(ClientConfig{Addr: strings.TrimPrefix(other.URL, "http://")}).Task(t.Context(), "a", "b")
 	require.ErrorContains(t, err, "the API answered 404", "another program's 404 does not mean that there is no such task")
-	_, err = NewClient(":1").Task(t.Context(), "a", "b")
+	_, err = NewClient(ClientConfig{Addr: ":1"}).Task(t.Context(), "a", "b")
 	require.ErrorContains(t, err, "127.0.0.1:1")
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,16 +21,38 @@ import (
 
 // Client asks a running service over HTTP; it has the methods of Local.
 type Client struct {
-	base string
-	http *http.Client
+	base  string
+	token string
+	http  *http.Client
 }
 
-// NewClient takes the host:port of a service.
-func NewClient(addr string) *Client {
-	if strings.HasPrefix(addr, ":") {
-		addr = "127.0.0.1" + addr
+// ClientConfig says where the service is. Addr is required.
+type ClientConfig struct {
+	// Addr is host:port.
+	Addr string
+	// Token is sent with each request. Default none.
+	Token string
+	// TLS makes it HTTPS. Default plain HTTP.
+	TLS *tls.Config
+}
+
+// maxAnswer bounds what is read of one answer: a page of dead letters with their content is the largest.
+const maxAnswer = 1 << 30
+
+// NewClient connects when it is first used.
+func NewClient(cfg ClientConfig) *Client {
+	if strings.HasPrefix(cfg.Addr, ":") {
+		cfg.Addr = "127.0.0.1" + cfg.Addr
 	}
-	return &Client{base: "http://" + addr + "/api/v1", http: &http.Client{Timeout: 60 * time.Second}}
+	scheme := "http://"
+	// No proxy from the environment: a token is for the service alone.
+	transport := &http.Transport{TLSClientConfig: cfg.TLS}
+	if cfg.TLS != nil {
+		scheme = "https://"
+	}
+	// A redirect could carry the token elsewhere, and the API makes none.
+	none := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{base: scheme + cfg.Addr + "/api/v1", token: cfg.Token, http: &http.Client{Timeout: 60 * time.Second, Transport: transport, CheckRedirect: none}}
 }
 
 // Task answers one task with its content, or store.ErrNotFound.
@@ -146,17 +169,23 @@ func (c *Client) do(ctx context.Context, method, path string, data []byte, into 
 		return fmt.Errorf("asking the API: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return fmt.Errorf("no answer from the service at %s (http.addr): %w", req.URL.Host, err)
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("reading the API's answer: %w", err)
 	}
 	if ours := resp.Header.Get("Content-Type") == "application/problem+json"; ours && resp.StatusCode == http.StatusNotFound && missing != nil {
 		return missing
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		return fmt.Errorf("%w (commands send http.token, NOTYET_HTTP_TOKEN)", failure(resp.Status, answer))
 	}
 	if resp.StatusCode >= 300 {
 		return failure(resp.Status, answer)

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -40,4 +42,49 @@ func bad(field, value, message string) error {
 		detail.Value = value
 	}
 	return huma.Error422UnprocessableEntity(field+" "+message, detail)
+}
+
+// longestEcho bounds what a problem document repeats of the request: enough to recognise a field, never a body.
+const longestEcho = 100
+
+// shortenProblem cuts the values that a problem document repeats, and leaves out what is not a single one.
+func shortenProblem(_ huma.Context, _ string, v any) (any, error) {
+	p, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	p.Detail = shorten(p.Detail, 2000)
+	for _, e := range p.Errors {
+		e.Message, e.Location = shorten(e.Message, 1000), shorten(e.Location, 300)
+		switch value := e.Value.(type) {
+		case string:
+			e.Value = shorten(value, longestEcho)
+		case bool, int, int64, float64, nil:
+		case json.Number:
+			e.Value = shorten(value.String(), longestEcho)
+		default:
+			e.Value = nil
+		}
+	}
+	return p, nil
+}
+
+// shorten cuts text before the character that does not fit whole.
+func shorten(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "…"
+}
+
+// unknownPath answers what no operation does, as a problem document too.
+func unknownPath(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(http.StatusNotFound)
+	_ = json.NewEncoder(w).Encode(&huma.ErrorModel{
+		Title: http.StatusText(http.StatusNotFound), Status: http.StatusNotFound, Detail: "there is no such path and method: see /openapi.json",
+	})
 }

@@ -1,9 +1,12 @@
 package api
 
 import (
+	"slices"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/store"
 )
 
@@ -39,8 +42,20 @@ type listLettersInput struct {
 	Content bool `query:"content" doc:"with key, value and headers"`
 }
 
+func (in *listLettersInput) scope(c access.Caller) error {
+	if in.Content && !c.May(access.Operate) {
+		return huma.Error403Forbidden("content: " + access.Beyond(c, access.Operate))
+	}
+	if in.Topic == "" {
+		return nil // the handler leaves out what is not the caller's
+	}
+	return withinTopics(c, in.Topic)
+}
+
 func (s *server) listLetters(ctx ctxType, in *listLettersInput) (*body[Letters], error) {
 	letters, err := s.local.Letters(ctx, in.store(in.Limit), in.Content)
+	caller := access.From(ctx)
+	letters = slices.DeleteFunc(letters, func(l deadletter.Letter) bool { return !caller.Topic(l.Topic) })
 	return &body[Letters]{Letters{letters}}, problem(err)
 }
 
@@ -51,6 +66,8 @@ type Count struct {
 
 type countInput struct{ LetterFilter }
 
+func (in *countInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
+
 func (s *server) countLetters(ctx ctxType, in *countInput) (*body[Count], error) {
 	n, err := s.local.CountLetters(ctx, in.store(0))
 	return &body[Count]{Count{n}}, problem(err)
@@ -60,10 +77,22 @@ type letterInput struct {
 	ID int64 `path:"id"`
 }
 
-func (s *server) getLetter(ctx ctxType, in *letterInput) (*body[deadletter.Letter], error) {
+func (in *letterInput) scope(access.Caller) error { return nil } // the handler looks at the letter's topic
+
+func (s *server) getLetter(ctx ctxType, in *letterInput) (*letterOutput, error) {
 	letter, err := s.local.Letter(ctx, in.ID)
-	return &body[deadletter.Letter]{letter}, problem(err)
+	if err != nil {
+		return nil, problem(err)
+	}
+	if err := withinTopics(access.From(ctx), letter.Topic); err != nil {
+		return nil, err
+	}
+	return &letterOutput{letter}, nil
 }
+
+type letterOutput struct{ Body deadletter.Letter }
+
+func (o *letterOutput) withhold() { o.Body.Content = nil }
 
 // ReplayRequest asks for one page to be replayed.
 type ReplayRequest struct {
@@ -74,7 +103,11 @@ type ReplayRequest struct {
 	UpTo   int64 `json:"up_to,omitempty" doc:"that of the page before; leave it out with the first"`
 }
 
-func (s *server) replay(ctx ctxType, in *body[ReplayRequest]) (*body[deadletter.Page], error) {
+type replayInput struct{ Body ReplayRequest }
+
+func (in *replayInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
+
+func (s *server) replay(ctx ctxType, in *replayInput) (*body[deadletter.Page], error) {
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return nil, err
 	}
@@ -90,7 +123,11 @@ type PurgeRequest struct {
 	UpTo  int64 `json:"up_to,omitempty" doc:"that of the page before; leave it out with the first"`
 }
 
-func (s *server) purge(ctx ctxType, in *body[PurgeRequest]) (*body[deadletter.Purged], error) {
+type purgeInput struct{ Body PurgeRequest }
+
+func (in *purgeInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
+
+func (s *server) purge(ctx ctxType, in *purgeInput) (*body[deadletter.Purged], error) {
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return nil, err
 	}

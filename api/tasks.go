@@ -2,10 +2,13 @@ package api
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -22,8 +25,20 @@ type listTasksInput struct {
 	Content bool   `query:"content" doc:"with key, value and headers"`
 }
 
+func (in *listTasksInput) scope(c access.Caller) error {
+	if in.Content && !c.May(access.Operate) {
+		return huma.Error403Forbidden("content: " + access.Beyond(c, access.Operate))
+	}
+	if in.Topic == "" {
+		return nil // the handler leaves out what is not the caller's
+	}
+	return withinTopics(c, in.Topic)
+}
+
 func (s *server) listTasks(ctx ctxType, in *listTasksInput) (*body[Tasks], error) {
 	tasks, err := s.local.Tasks(ctx, TaskFilter{Topic: in.Topic, From: in.From, Limit: in.Limit, Ended: in.Ended, Content: in.Content})
+	caller := access.From(ctx)
+	tasks = slices.DeleteFunc(tasks, func(t Task) bool { return !caller.Topic(t.Topic) })
 	return &body[Tasks]{Tasks{tasks}}, problem(err)
 }
 
@@ -31,6 +46,8 @@ type pathInput struct {
 	Topic string `path:"topic"`
 	ID    string `path:"id"`
 }
+
+func (in *pathInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
 func (s *server) getTask(ctx ctxType, in *pathInput) (*body[Task], error) {
 	task, err := s.local.Task(ctx, in.Topic, in.ID)
@@ -42,20 +59,30 @@ type queryInput struct {
 	ID    string `query:"id"    required:"true"`
 }
 
+func (in *queryInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
+
 func (s *server) findTask(ctx ctxType, in *queryInput) (*body[Task], error) {
 	task, err := s.local.Task(ctx, in.Topic, in.ID)
 	return &body[Task]{task}, problem(err)
 }
 
-func (s *server) schedule(ctx ctxType, in *body[Schedule]) (*body[Published], error) {
+type scheduleInput struct{ Body Schedule }
+
+func (in *scheduleInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
+
+type targetInput struct{ Body Target }
+
+func (in *targetInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
+
+func (s *server) schedule(ctx ctxType, in *scheduleInput) (*body[Published], error) {
 	return s.publish(ctx, in.Body.Intake, in.Body.Record)
 }
 
-func (s *server) cancel(ctx ctxType, in *body[Target]) (*body[Published], error) {
+func (s *server) cancel(ctx ctxType, in *targetInput) (*body[Published], error) {
 	return s.publish(ctx, in.Body.Intake, func(to Intake) (*kgo.Record, error) { return in.Body.Record(schemas.OpCancel, to) })
 }
 
-func (s *server) fire(ctx ctxType, in *body[Target]) (*body[Published], error) {
+func (s *server) fire(ctx ctxType, in *targetInput) (*body[Published], error) {
 	return s.publish(ctx, in.Body.Intake, func(to Intake) (*kgo.Record, error) { return in.Body.Record(schemas.OpFire, to) })
 }
 

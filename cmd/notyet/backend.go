@@ -51,7 +51,11 @@ func (a *app) backend(s settings, more servers) (*backend, error) {
 		return nil, err
 	}
 	if cfg.MySQL.DSN == "" {
-		c := api.NewClient(cfg.HTTP.Addr)
+		ccfg, err := clientConfig(cfg)
+		if err != nil {
+			return nil, err
+		}
+		c := api.NewClient(ccfg)
 		return &backend{tasks: c, letters: c, close: func() {}}, nil
 	}
 	return a.direct(cfg)

@@ -63,6 +63,12 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"deadletter", "replay", "--all", "--rate=-1"}, code: 2, stderr: "--rate"},
 		{args: []string{"list", "--set", "x"}, code: 2, stderr: "KEY=VALUE"},
 
+		{args: []string{"token", "new", "a"}, code: 2, stderr: "--role"},
+		{args: []string{"token", "new", "a", "--role", "root"}, code: 2, stderr: "write read, operate or admin"},
+		{args: []string{"token", "new", "a b", "--role", "read"}, code: 2, stderr: "without blanks"},
+		{args: []string{"token", "new", "a", "--role", "read", "--topics", "["}, code: 2, stderr: "is not a pattern"},
+		{args: []string{"scanner", "--http-addr", "127.0.0.1:0", "--set", "http.tokens=/nowhere.yaml"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite, "NOTYET_REDIS_ADDRS=127.0.0.1:1"}, code: 2, stderr: "http.tokens: open /nowhere.yaml"},
+		{args: []string{"scanner", "--http-addr", "127.0.0.1:0", "--set", "http.tls.enabled=true"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite, "NOTYET_REDIS_ADDRS=127.0.0.1:1"}, code: 2, stderr: "http.tls.cert and http.tls.key"},
 		{args: []string{"deadletter", "reconcile", "--since", "long ago"}, code: 2, stderr: "--since"},
 		{args: []string{"deadletter", "reconcile"}, code: 2, stderr: "mysql.dsn is not set"},
 		{args: []string{"deadletter", "reconcile", "--set", "redis.addrs=127.0.0.1:1", "--set", "zookeeper.servers=127.0.0.1:1"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite}, code: 1, stderr: "no answer from Kafka"},

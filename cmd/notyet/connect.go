@@ -13,10 +13,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/ops"
 	"github.com/notyet/notyet/store"
 )
 
@@ -72,6 +74,30 @@ func electionConfig(cfg *config.Config) (election.Config, error) {
 	t, err := tlsConfig("zookeeper.tls", cfg.ZooKeeper.TLS)
 	z := cfg.ZooKeeper
 	return election.Config{Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, Auth: z.Auth, TLS: t}, err
+}
+
+// clientConfig is how commands find the API.
+func clientConfig(cfg *config.Config) (api.ClientConfig, error) {
+	h := cfg.HTTP
+	t, err := tlsConfig("http.tls", config.TLS{Enabled: h.TLS.Enabled, CA: h.TLS.CA, ServerName: h.TLS.ServerName})
+	return api.ClientConfig{Addr: h.Addr, Token: h.Token, TLS: t}, err
+}
+
+// opsConfig is the HTTP server of a service.
+func opsConfig(cfg *config.Config, log *zap.Logger) (ops.Config, error) {
+	h := cfg.HTTP
+	out := ops.Config{Addr: h.Addr, OpsAddr: cfg.Ops.Addr, MaxConns: h.MaxConns, Pprof: h.Pprof}
+	if h.TLS.Enabled {
+		if h.TLS.Cert == "" {
+			return out, usage("http.tls.enabled needs a certificate in a service: set http.tls.cert and http.tls.key to PEM files")
+		}
+		out.Certificate, out.Key = h.TLS.Cert, h.TLS.Key
+	}
+	var err error
+	if out.Guard, err = access.New(access.Config{Tokens: h.Tokens, Hosts: h.Hosts}, log); err != nil {
+		return out, usageError{err}
+	}
+	return out, nil
 }
 
 // openStore connects to a database that has been migrated.

@@ -44,7 +44,11 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 			s.close()
 		}
 	}()
-	s.http = ops.New(ops.Config{Addr: cfg.HTTP.Addr, Pprof: cfg.HTTP.Pprof}, s.reg, log)
+	ocfg, err := opsConfig(cfg, log)
+	if err != nil {
+		return s, err
+	}
+	s.http = ops.New(ocfg, s.reg, log)
 	s.life = &lifecycle{log: log, patience: cfg.StopTimeout, stopping: s.http.Stopping}
 	if err := s.http.Listen(); err != nil {
 		return s, err

@@ -15,6 +15,7 @@ type settings struct {
 	Config   string   `group:"Settings" help:"Read settings from this YAML file." placeholder:"FILE" short:"c"`
 	Set      []string `group:"Settings" help:"Set any one key, as in the file: --set dispatcher.look-ahead=1s" placeholder:"KEY=VALUE" sep:"none"`
 	HTTPAddr string   `group:"Settings" help:"Where to serve, or to find, health and API (http.addr)." name:"http-addr" placeholder:"HOST:PORT"`
+	Token    string   `group:"Settings" help:"Token for the API (http.token); other users can see flags, so better NOTYET_HTTP_TOKEN" name:"http-token" placeholder:"TOKEN"`
 	LogLevel string   `group:"Settings" help:"debug, info, warn or error (log.level)." placeholder:"LEVEL"`
 }
 
@@ -34,7 +35,7 @@ type asJSON struct {
 // load reads the configuration from everywhere it can come from.
 func (a *app) load(s settings, more servers, src config.Sources) (*config.Config, error) {
 	flags := map[string]string{
-		"http.addr": s.HTTPAddr, "log.level": s.LogLevel, "kafka.brokers": more.KafkaBrokers, "mysql.dsn": more.MySQLDSN,
+		"http.addr": s.HTTPAddr, "http.token": s.Token, "log.level": s.LogLevel, "kafka.brokers": more.KafkaBrokers, "mysql.dsn": more.MySQLDSN,
 		"redis.addrs": more.RedisAddrs, "zookeeper.servers": more.ZooKeeperServers,
 	}
 	for key, value := range flags {

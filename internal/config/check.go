@@ -20,6 +20,10 @@ func (l *loader) check(c *Config) {
 	l.addresses("redis.addrs", c.Redis.Addrs)
 	l.addresses("zookeeper.servers", c.ZooKeeper.Servers)
 	l.listen("http.addr", c.HTTP.Addr)
+	if c.Ops.Addr != "" {
+		l.listen("ops.addr", c.Ops.Addr)
+	}
+	l.http(c.HTTP)
 	l.dsn(c.MySQL)
 	l.sasl(c.Kafka.SASL)
 	l.tls("kafka.tls", c.Kafka.TLS)
@@ -136,6 +140,24 @@ func (l *loader) tls(key string, t TLS) {
 	}
 }
 
+func (l *loader) http(h HTTP) {
+	t := h.TLS
+	if (t.Cert == "") != (t.Key == "") {
+		l.bad("http.tls.cert", t.Cert, "and http.tls.key go together", "set both or none")
+	}
+	if !t.Enabled && t != (HTTPTLS{}) {
+		l.bad("http.tls.enabled", "false", "makes the other settings of http.tls idle", "write true, or remove them")
+	}
+	for _, host := range h.Hosts {
+		if strings.ContainsAny(host, "/ *") {
+			l.bad("http.hosts", host, "is not a host name", "write a name such as notyet.example, without scheme, path or pattern")
+		}
+	}
+	if strings.ContainsAny(h.Token, " \t\r\n") {
+		l.bad("http.token", "", "has white space in it", "write the token that `notyet token new` printed")
+	}
+}
+
 func (l *loader) redis(r Redis) {
 	switch {
 	case r.Cluster && r.Master != "":
@@ -191,6 +213,7 @@ func (l *loader) numbers(c *Config) {
 		}
 	}
 	within("slots", int64(c.Slots), 1, 4096)
+	within("http.max-conns", int64(c.HTTP.MaxConns), 10, 1_000_000)
 	within("mysql.max-conns", int64(c.MySQL.MaxConns), 2, 10_000)
 	within("dispatcher.stage-tasks", int64(c.Dispatcher.StageTasks), 1, 100_000_000)
 	within("dispatcher.stage-bytes", int64(c.Dispatcher.StageBytes), 1<<20, 1<<40)

@@ -18,6 +18,7 @@ type Config struct {
 	Redis      Redis      `key:"redis"`
 	ZooKeeper  ZooKeeper  `key:"zookeeper"`
 	HTTP       HTTP       `key:"http"`
+	Ops        Ops        `key:"ops"`
 	Intake     Intakes    `key:"intake"`
 	Reports    Topic      `key:"reports"`
 	Results    Topic      `key:"results"`
@@ -115,12 +116,40 @@ type ZooKeeper struct {
 	SessionTimeout time.Duration `key:"session-timeout"`
 }
 
-// HTTP serves health, metrics and the API.
+// HTTP serves the API and, unless ops.addr is set, health and metrics.
 type HTTP struct {
 	// Addr is host:port to listen on, and for commands where to find the API. Default 127.0.0.1:8080.
 	Addr string `key:"addr"`
+	// Tokens is a YAML file of who may use the API: a list of {name, sha256, role, topics}, see "notyet token new". It is
+	// read again when it changes. Default none: the API answers on loopback addresses only.
+	Tokens string `key:"tokens"`
+	// Hosts are names that requests may have in their Host header beside loopback ones, where there are no tokens.
+	Hosts []string `key:"hosts"`
+	// Token is what commands show to the API. Default none.
+	Token string  `key:"token" secret:"yes"`
+	TLS   HTTPTLS `key:"tls"`
+	// MaxConns bounds the connections that are open at a time; others wait. Default 1000.
+	MaxConns int `key:"max-conns"`
 	// Pprof serves Go's profiles under /debug/pprof. Default false.
 	Pprof bool `key:"pprof"`
+}
+
+// HTTPTLS makes http.addr speak HTTPS. Default plain HTTP.
+type HTTPTLS struct {
+	Enabled bool `key:"enabled"`
+	// Cert and Key are PEM files that services show. They are read again when they change.
+	Cert string `key:"cert"`
+	Key  string `key:"key"`
+	// CA is a PEM file of the authorities that commands trust. Default the system's.
+	CA string `key:"ca"`
+	// ServerName is the name that commands expect in the certificate. Default the host in http.addr.
+	ServerName string `key:"server-name"`
+}
+
+// Ops serves health and metrics.
+type Ops struct {
+	// Addr is host:port for them alone, always plain HTTP. Default none: they are served at http.addr.
+	Addr string `key:"addr"`
 }
 
 // Intakes are the topics that requests come from, and what holds for those that say nothing else.
@@ -213,7 +242,7 @@ func Default() Config {
 		MySQL:     MySQL{MaxConns: 16},
 		Redis:     Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "notyet"},
 		ZooKeeper: ZooKeeper{Servers: []string{"127.0.0.1:2181"}, Root: "/notyet", SessionTimeout: 4 * time.Second},
-		HTTP:      HTTP{Addr: "127.0.0.1:8080"},
+		HTTP:      HTTP{Addr: "127.0.0.1:8080", MaxConns: 1000},
 		Intake: Intakes{
 			Topics:   []Intake{{Topic: schemas.TopicIntake}},
 			MaxDelay: schemas.DefaultMaxDelay, MaxValueBytes: schemas.DefaultMaxValueBytes,

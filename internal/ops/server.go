@@ -1,10 +1,12 @@
 // Package ops is the HTTP server that every service runs: whether it is alive, whether it is ready and what not, its
-// metrics and, on the same port, whatever else is mounted.
+// metrics and, behind a guard, whatever else is mounted.
 //
 //	/healthz      200 while the process serves; a database that is away does not change that
 //	/readyz       200 when every check passes, else 503; JSON names each check
 //	/metrics      Prometheus
-//	/debug/pprof  Go's profiles, only when configured
+//	/debug/pprof  Go's profiles, only when configured, for the role admin
+//
+// The first three answer anybody, at the same address as the rest or at one of their own.
 package ops
 
 import (
@@ -22,13 +24,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/notyet/notyet/internal/access"
 )
 
 // Config of a Server. The zero value works.
 type Config struct {
 	// Addr is host:port to listen on; port 0 takes any free one. Default 127.0.0.1:8080.
 	Addr string
-	// Pprof serves profiles, which show memory and code to whoever can connect. Default false.
+	// OpsAddr is host:port for health and metrics alone, without TLS. Default none: they are served at Addr.
+	OpsAddr string
+	// Guard lets through who may use what is mounted. Default: one that admits loopback only.
+	Guard *access.Guard
+	// Certificate and Key are PEM files; with them, Addr serves HTTPS. They are read again when they change. Default plain.
+	Certificate, Key string
+	// MaxConns bounds the connections of each address; further ones wait to be accepted. Default 1000.
+	MaxConns int
+	// Pprof serves profiles, which show memory and code. Default false.
 	Pprof bool
 	// CheckTimeout bounds each check of /readyz. Default 2s.
 	CheckTimeout time.Duration
@@ -40,7 +54,7 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
 	writeTimeout      = 60 * time.Second
-	idleTimeout       = 2 * time.Minute
+	idleTimeout       = 30 * time.Second
 	maxHeaderBytes    = 64 << 10
 )
 
@@ -48,11 +62,18 @@ const (
 type Server struct {
 	cfg      Config
 	log      *zap.Logger
-	mux      *http.ServeMux
-	http     *http.Server
-	listener net.Listener
+	mux      *http.ServeMux // behind the guard
+	main     *http.Server
+	ops      *http.Server // nil: main serves health and metrics too
+	faces    []face       // in the order of main, ops
 	checks   []check
 	stopping atomic.Bool
+}
+
+// face is one address with what it serves.
+type face struct {
+	server   *http.Server
+	listener net.Listener
 }
 
 // NewRegistry returns a registry with what Go and the operating system say about the process.
@@ -70,53 +91,111 @@ func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
 	if cfg.CheckTimeout == 0 {
 		cfg.CheckTimeout = 2 * time.Second
 	}
+	if cfg.MaxConns == 0 {
+		cfg.MaxConns = 1000
+	}
+	if cfg.Guard == nil {
+		cfg.Guard = &access.Guard{}
+	}
 	s := &Server{cfg: cfg, log: log, mux: http.NewServeMux()}
-	s.mux.HandleFunc("GET /healthz", alive)
-	s.mux.HandleFunc("GET /readyz", s.ready)
-	s.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, ErrorLog: errorLog{log}}))
+	open := http.NewServeMux()
+	open.HandleFunc("GET /healthz", alive)
+	open.HandleFunc("GET /readyz", s.ready)
+	open.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, ErrorLog: errorLog{log}}))
 	if cfg.Pprof {
-		s.mux.HandleFunc("/debug/pprof/", pprof.Index)
-		s.mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		s.mux.HandleFunc("/debug/pprof/profile", unhurried(pprof.Profile))
-		s.mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		s.mux.HandleFunc("/debug/pprof/trace", unhurried(pprof.Trace))
+		s.profiles()
 	}
-	s.http = &http.Server{
-		// A page of another site, opened in an operator's browser, must not be able to change anything here.
-		Handler:           http.NewCrossOriginProtection().Handler(s.mux),
-		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog:       zap.NewStdLog(log),
+	guarded := access.CrossOrigin(cfg.Guard.Handler(s.mux))
+	if cfg.OpsAddr != "" {
+		s.main, s.ops = s.server(guarded), s.server(open)
+		return s
 	}
+	open.Handle("/", guarded)
+	s.main = s.server(open)
 	return s
 }
 
-// Mux takes further handlers, before Run.
+func (s *Server) server(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       zap.NewStdLog(s.log),
+	}
+}
+
+func (s *Server) profiles() {
+	for path, h := range map[string]http.HandlerFunc{
+		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/symbol": pprof.Symbol,
+		"/debug/pprof/profile": unhurried(pprof.Profile), "/debug/pprof/trace": unhurried(pprof.Trace),
+	} {
+		s.mux.HandleFunc(path, access.Require(access.Admin, h))
+	}
+}
+
+// Mux takes further handlers, before Run. The guard has let their requests through, and access.From tells them who asks.
 func (s *Server) Mux() *http.ServeMux { return s.mux }
 
-// Listen opens the port, so that a mistake about it is known before anything else starts.
+// Listen opens the addresses, so that a mistake about one is known before anything else starts.
 func (s *Server) Listen() error {
-	l, err := net.Listen("tcp", s.cfg.Addr)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listening for HTTP: %s is in use: stop what listens there, or set http.addr (NOTYET_HTTP_ADDR) to another address", s.cfg.Addr)
-	case err != nil:
-		return fmt.Errorf("listening for HTTP on %s, which http.addr (NOTYET_HTTP_ADDR) says: %w", s.cfg.Addr, err)
+	l, err := s.listen("http.addr (NOTYET_HTTP_ADDR)", s.cfg.Addr)
+	if err != nil {
+		return err
 	}
-	s.listener = l
+	if s.cfg.Certificate != "" {
+		if l, err = s.secure(l); err != nil {
+			return err
+		}
+	}
+	s.faces = append(s.faces, face{s.main, l})
+	if s.ops == nil {
+		return nil
+	}
+	if l, err = s.listen("ops.addr (NOTYET_OPS_ADDR)", s.cfg.OpsAddr); err != nil {
+		_ = s.Close()
+		return err
+	}
+	s.faces = append(s.faces, face{s.ops, l})
 	return nil
 }
 
+func (s *Server) listen(setting, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("listening for HTTP: %s is in use: stop what listens there, or set %s to another address", addr, setting)
+	case err != nil:
+		return nil, fmt.Errorf("listening for HTTP on %s, which %s says: %w", addr, setting, err)
+	}
+	return netutil.LimitListener(l, s.cfg.MaxConns), nil
+}
+
 // Addr is the host:port that Listen has opened.
-func (s *Server) Addr() string { return s.listener.Addr().String() }
+func (s *Server) Addr() string { return s.faces[0].listener.Addr().String() }
+
+// OpsAddr is the host:port of health and metrics.
+func (s *Server) OpsAddr() string { return s.faces[len(s.faces)-1].listener.Addr().String() }
 
 // Stopping makes /readyz fail from now on: no new work, please.
 func (s *Server) Stopping() { s.stopping.Store(true) }
 
 // Run serves until ctx ends, then lets requests under way finish for up to five seconds.
 func (s *Server) Run(ctx context.Context) error {
+	var all errgroup.Group
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, f := range s.faces {
+		all.Go(func() error {
+			defer cancel() // one that fails ends the other
+			return s.serve(ctx, f)
+		})
+	}
+	return all.Wait()
+}
+
+func (s *Server) serve(ctx context.Context, f face) error {
 	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(s.listener) }()
+	go func() { served <- f.server.Serve(f.listener) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serving HTTP: %w", err)
@@ -125,20 +204,21 @@ func (s *Server) Run(ctx context.Context) error {
 	s.Stopping()
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := s.http.Shutdown(patience); err != nil {
+	if err := f.server.Shutdown(patience); err != nil {
 		s.log.Warn("HTTP requests were cut off", zap.Error(err))
-		_ = s.http.Close()
+		_ = f.server.Close()
 	}
 	<-served
 	return nil
 }
 
-// Close gives up the port of a server that never ran.
+// Close gives up the addresses of a server that never ran.
 func (s *Server) Close() error {
-	if s.listener == nil {
-		return nil
+	var err error
+	for _, f := range s.faces {
+		err = errors.Join(err, f.listener.Close())
 	}
-	return s.listener.Close()
+	return err
 }
 
 // unhurried lifts the bound on answering: a profile takes as long as it was asked to.

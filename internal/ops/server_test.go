@@ -4,14 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
+
+	"github.com/notyet/notyet/internal/access"
 )
 
 // serve runs a server on a free port until the test ends, and answers its address.
@@ -147,4 +153,109 @@ func TestReadyWithoutAHint(t *testing.T) {
 	require.Equal(t, map[string]string{"needed": "ok", "helpful": "away"}, got.Checks)
 	s.Check("missing", func(context.Context) error { return errors.New("gone") })
 	require.False(t, s.readiness(t.Context()).Ready)
+}
+
+func TestHealthAnswersAnyHostAndTheRestDoesNot(t *testing.T) {
+	url := serve(t, Config{}, func(s *Server) { s.Mux().HandleFunc("GET /api", func(http.ResponseWriter, *http.Request) {}) })
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200, "/api": 403} {
+		req, err := http.NewRequest(http.MethodGet, url+path, nil) //nolint:noctx // a test's
+		require.NoError(t, err)
+		req.Host = "rebound.example"
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, want, resp.StatusCode, path)
+	}
+	code, _ := get(t, url+"/api")
+	require.Equal(t, 200, code)
+}
+
+func TestHealthAtAnAddressOfItsOwn(t *testing.T) {
+	var server *Server
+	url := serve(t, Config{OpsAddr: "127.0.0.1:0"}, func(s *Server) {
+		server = s
+		s.Mux().HandleFunc("GET /api", func(http.ResponseWriter, *http.Request) {})
+	})
+	own := "http://" + server.OpsAddr()
+	require.NotEqual(t, url, own)
+	for path, want := range map[string]int{"/healthz": 200, "/metrics": 200, "/api": 404} {
+		code, _ := get(t, own+path)
+		require.Equal(t, want, code, path)
+	}
+	for path, want := range map[string]int{"/healthz": 404, "/metrics": 404, "/api": 200} {
+		code, _ := get(t, url+path)
+		require.Equal(t, want, code, path)
+	}
+}
+
+func TestProfilesAreForAdmins(t *testing.T) {
+	token, entry := access.NewToken("reader", access.Operate, nil)
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "- {name: reader, sha256: %s, role: operate}", entry.SHA256), 0o600))
+	guard, err := access.New(access.Config{Tokens: path}, zaptest.NewLogger(t))
+	require.NoError(t, err)
+	url := serve(t, Config{Pprof: true, Guard: guard}, nil)
+	code, _ := get(t, url+"/debug/pprof/heap")
+	require.Equal(t, 401, code)
+	req, err := http.NewRequest(http.MethodGet, url+"/debug/pprof/heap", nil) //nolint:noctx // a test's
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 403, resp.StatusCode)
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	url := serve(t, Config{MaxConns: 2}, nil)
+	addr := strings.TrimPrefix(url, "http://")
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = c.Write([]byte("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))
+		require.NoError(t, err)
+		return c
+	}
+	answered := func(c net.Conn) <-chan error {
+		done := make(chan error, 1)
+		go func() { _, err := c.Read(make([]byte, 1)); done <- err }()
+		return done
+	}
+	first := dial()
+	require.NoError(t, <-answered(first))
+	require.NoError(t, <-answered(dial()))
+	third := answered(dial())
+	select {
+	case <-third:
+		t.Fatal("a third connection was served beside two open ones")
+	case <-time.After(200 * time.Millisecond):
+	}
+	require.NoError(t, first.Close())
+	require.NoError(t, <-third, "it is served when one of them has gone")
+}
+
+func TestSlowClientsAreCutOff(t *testing.T) {
+	s := New(Config{}, NewRegistry(), zaptest.NewLogger(t))
+	for _, h := range []*http.Server{s.main, New(Config{OpsAddr: "127.0.0.1:0"}, NewRegistry(), zaptest.NewLogger(t)).ops} {
+		require.Positive(t, h.ReadHeaderTimeout)
+		require.Positive(t, h.ReadTimeout)
+		require.Positive(t, h.WriteTimeout)
+		require.Positive(t, h.IdleTimeout)
+		require.Positive(t, h.MaxHeaderBytes)
+		h.ReadHeaderTimeout = 50 * time.Millisecond
+	}
+	s.cfg.Addr = "127.0.0.1:0"
+	require.NoError(t, s.Listen())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	c, err := net.Dial("tcp", s.Addr())
+	require.NoError(t, err)
+	_, err = c.Write([]byte("GET / HTTP/1.1\r\nX: "))
+	require.NoError(t, err)
+	_, err = io.ReadAll(c) // ends when the server closes it
+	require.NoError(t, err)
+	cancel()
+	require.NoError(t, <-ended)
 }

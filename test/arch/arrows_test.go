@@ -25,7 +25,9 @@ var arrows = map[string][]string{
 	"internal/sendlog":  {"schemas"},
 	"internal/election": {"schemas"},
 	"internal/config":   {"schemas"},
-	"internal/ops":      {"schemas"},
+	"internal/reload":   {},
+	"internal/access":   {"internal/reload"},
+	"internal/ops":      {"internal/access", "internal/reload"},
 	"internal/kafka":    {"schemas"},
 	"internal/embedded": {"internal/kafka"},
 	"test/arch":         {},
@@ -33,7 +35,7 @@ var arrows = map[string][]string{
 	"internal/testcert":   {}, // certificates, for tests
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
-	"api":      {"schemas", "store", "deadletter"},
+	"api":      {"schemas", "store", "deadletter", "internal/access"},
 	"bench":    {"schemas", "internal/kafka"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	// Fault runs look at what the program leaves behind, and never run it in their own process.

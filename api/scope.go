@@ -1,0 +1,84 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/notyet/notyet/internal/access"
+)
+
+// require refuses callers without the role, before anything of the request is read.
+func (s *server) require(role access.Role) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		c := access.From(ctx.Context())
+		switch {
+		case c.Role == access.None:
+			_ = huma.WriteErr(s.huma, ctx, http.StatusUnauthorized, "nobody has said who asks")
+		case !c.May(role):
+			_ = huma.WriteErr(s.huma, ctx, http.StatusForbidden, access.Beyond(c, role))
+		default:
+			next(ctx)
+		}
+	}
+}
+
+// budget refuses a body that would not fit beside those that are being read. One of unknown length counts as the largest.
+func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
+	if limit == 0 {
+		limit = 1 << 20 // huma's default
+	}
+	return func(ctx huma.Context, next func(huma.Context)) {
+		size := limit
+		if n, err := strconv.ParseInt(ctx.Header("Content-Length"), 10, 64); err == nil {
+			size = min(n, limit)
+		} else if ctx.Method() == http.MethodGet {
+			size = 0
+		}
+		if !s.bodies.TryAcquire(size) {
+			ctx.SetHeader("Retry-After", "1")
+			_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, "the bodies of other requests take all memory that is set aside for them: try again in a second")
+			return
+		}
+		defer s.bodies.Release(size)
+		next(ctx)
+	}
+}
+
+// withinTopics refuses a topic that is not one of the caller's. An empty one means all, which a caller with topics of its
+// own must narrow.
+func withinTopics(c access.Caller, topic string) error {
+	switch {
+	case c.Topic(topic):
+		return nil
+	case topic == "":
+		return huma.Error403Forbidden(fmt.Sprintf("the token %q is for some topics only: name one with topic", c.Name))
+	}
+	return huma.Error403Forbidden(fmt.Sprintf("the topic is none of those of the token %q", c.Name))
+}
+
+// valuable is an answer with what tasks carry, which the role read does not see.
+type valuable interface{ withhold() }
+
+// withhold leaves out keys, values and headers: all of them are the business's own.
+func (b *body[T]) withhold() {
+	if v, ok := any(&b.Body).(valuable); ok {
+		v.withhold()
+	}
+}
+
+func (t *Task) withhold() { t.Content = nil }
+
+func (t *Tasks) withhold() {
+	for i := range t.Tasks {
+		t.Tasks[i].withhold()
+	}
+}
+
+func (l *Letters) withhold() {
+	for i := range l.Letters {
+		l.Letters[i].Content = nil
+	}
+}

@@ -1,0 +1,208 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// call is one operation as a caller meets it. ROLE is the role that it needs; {topic} stands for the topic that it is about.
+type call struct {
+	role, method, path, body string
+	// wide calls are about every topic where none is named: "filtered" answers with the caller's own, "refused" does not.
+	wide string
+}
+
+var calls = map[string]call{
+	"list-tasks":         {"read", "GET", "/api/v1/tasks?topic={topic}", "", ""},
+	"list-all-tasks":     {"read", "GET", "/api/v1/tasks", "", "filtered"},
+	"list-with-content":  {"operate", "GET", "/api/v1/tasks?topic={topic}&content=true", "", ""},
+	"get-task":           {"read", "GET", "/api/v1/tasks/{topic}/a", "", ""},
+	"find-task":          {"read", "GET", "/api/v1/task?topic={topic}&id=a", "", ""},
+	"schedule-task":      {"operate", "POST", "/api/v1/tasks", `{"topic":"{topic}","id":"b","delay":"1h","value":"x"}`, ""},
+	"cancel-task":        {"operate", "POST", "/api/v1/tasks/cancel", `{"topic":"{topic}","id":"c"}`, ""},
+	"fire-task":          {"operate", "POST", "/api/v1/tasks/fire", `{"topic":"{topic}","id":"c"}`, ""},
+	"list-deadletters":   {"read", "GET", "/api/v1/deadletters?topic={topic}", "", ""},
+	"list-all-letters":   {"read", "GET", "/api/v1/deadletters", "", "filtered"},
+	"letters-content":    {"operate", "GET", "/api/v1/deadletters?topic={topic}&content=true", "", ""},
+	"count-deadletters":  {"read", "GET", "/api/v1/deadletters/count?topic={topic}", "", ""},
+	"count-all-letters":  {"read", "GET", "/api/v1/deadletters/count", "", "refused"},
+	"get-deadletter":     {"read", "GET", "/api/v1/deadletters/{letter}", "", ""},
+	"replay-deadletters": {"operate", "POST", "/api/v1/deadletters/replay", `{"topic":"{topic}","dry_run":true}`, ""},
+	"replay-by-id":       {"operate", "POST", "/api/v1/deadletters/replay", `{"ids":[1],"dry_run":true}`, "refused"},
+	"purge-deadletters":  {"admin", "POST", "/api/v1/deadletters/purge", `{"topic":"{topic}","task_id":"none"}`, ""},
+	"purge-all":          {"admin", "POST", "/api/v1/deadletters/purge", `{"ids":[99]}`, "refused"},
+}
+
+// secretive is a world with a task and a dead letter of each of two topics, whose content reads SECRET.
+func secretive(t *testing.T) (*world, map[string]string) {
+	t.Helper()
+	w := newWorld(t)
+	for _, topic := range []string{"orders", "bills"} {
+		w.schedule(topic, "a", time.Now().Add(time.Hour).UnixMilli(), []byte("SECRET key"), []byte("SECRET value"))
+		record := &kgo.Record{Key: []byte("SECRET"), Value: []byte("SECRET"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("SECRET")}}}
+		w.put(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, Topic: topic, TaskID: "dead", Reason: "bad", Body: schemas.EncodeRejected(record)}})
+	}
+	return w, map[string]string{"orders": "1", "bills": "2"}
+}
+
+func TestRoleByPathByTopic(t *testing.T) {
+	w, letters := secretive(t)
+	roles := []string{"read", "operate", "admin"}
+	for name, c := range calls {
+		for _, topic := range []string{"orders", "bills"} {
+			fill := strings.NewReplacer("{topic}", topic, "{letter}", letters[topic])
+			for token := range w.tokens {
+				role, restricted := strings.CutSuffix(token, " of orders")
+				code, answer := w.as(token, c.method, fill.Replace(c.path), fill.Replace(c.body))
+				about := fmt.Sprintf("%s as %s about %s: %s", name, token, topic, answer)
+				switch {
+				case slices.Index(roles, role) < slices.Index(roles, c.role):
+					require.Equal(t, 403, code, about)
+				case restricted && c.wide == "refused":
+					require.Equal(t, 403, code, about)
+				case restricted && c.wide == "filtered":
+					require.Equal(t, 200, code, about)
+					require.Contains(t, answer, `"topic":"orders"`, about)
+					require.NotContains(t, answer, "bills", about)
+				case restricted && topic == "bills" && c.wide == "":
+					require.Equal(t, 403, code, about)
+				default:
+					require.Less(t, code, 300, about)
+				}
+				if code < 300 && role == "read" {
+					require.NotContains(t, answer, "SECRET", about)
+				}
+				if code == 403 {
+					require.NotContains(t, answer, "SECRET", about)
+				}
+			}
+			for _, nobody := range []string{"", "unknown"} {
+				code, _ := w.as(nobody, c.method, fill.Replace(c.path), fill.Replace(c.body))
+				require.Equal(t, 401, code, name)
+			}
+		}
+	}
+	code, answer := w.as("operate", "GET", "/api/v1/tasks/orders/a", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, answer, "SECRET value")
+	code, answer = w.as("operate", "GET", "/api/v1/deadletters/1", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, answer, "SECRET")
+}
+
+// TestNoOperationIsLeftOut keeps the table above complete: what the description has and the table does not is not judged.
+func TestNoOperationIsLeftOut(t *testing.T) {
+	w := newWorld(t)
+	code, answer := w.do("GET", "/openapi.json", "")
+	require.Equal(t, 200, code)
+	var doc struct {
+		Paths map[string]map[string]struct{ OperationID string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(answer), &doc))
+	judged := map[string]bool{}
+	for _, c := range calls {
+		judged[c.method+" "+shape(c.path)] = true
+	}
+	n := 0
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			n++
+			require.True(t, judged[strings.ToUpper(method)+" "+shape(path)], "%s (%s %s) is in no row of calls", op.OperationID, method, path)
+		}
+	}
+	require.Greater(t, n, 10)
+}
+
+var variable = regexp.MustCompile(`/(\{[^}]*\}|a)(/|$)`)
+
+// shape is a path without its query, its variables all alike.
+func shape(path string) string {
+	path, _, _ = strings.Cut(path, "?")
+	for range 2 {
+		path = variable.ReplaceAllString(path, "/*$2")
+	}
+	return path
+}
+
+func TestWithoutAGuardNothingIsServed(t *testing.T) {
+	w := newWorld(t)
+	mux := http.NewServeMux()
+	Mount(mux, w.local, nil, Config{})
+	for _, c := range calls {
+		r := httptest.NewRequest(c.method, strings.NewReplacer("{topic}", "orders", "{letter}", "1").Replace(c.path), nil)
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, r)
+		require.Equal(t, 401, answer.Code, c.path)
+	}
+}
+
+func TestBodiesAreBounded(t *testing.T) {
+	w := newWorld(t)
+	code, answer := w.do("POST", "/api/v1/tasks/cancel", `{"topic":"orders","id":"`+strings.Repeat("x", 2<<20)+`"}`)
+	require.Equal(t, 413, code)
+	require.Less(t, len(answer), 2000)
+
+	s := &server{intakes: []Intake{{Limits: schemas.Limits{MaxValueBytes: 8 << 20}}}}
+	require.Less(t, s.largestBody(), int64(bodyBudget), "one request of the largest size fits beside another")
+}
+
+func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
+	mux := http.NewServeMux()
+	s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: semaphore.NewWeighted(100)}
+	s.tasks()
+	post := func(size int) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, "/api/v1/tasks", strings.NewReader(strings.Repeat(" ", size)))
+		r.Header.Set("Content-Length", strconv.Itoa(size)) // as the server leaves it there
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate})))
+		return answer
+	}
+	require.Equal(t, 400, post(100).Code, "it is read, and is no JSON")
+	answer := post(101)
+	require.Equal(t, 503, answer.Code)
+	require.Equal(t, "1", answer.Header().Get("Retry-After"))
+	require.Equal(t, 400, post(100).Code, "what was taken is given back")
+}
+
+func TestAnswersDoNotRepeatWhatWasSent(t *testing.T) {
+	w := newWorld(t)
+	long := strings.Repeat("SECRET", 1000)
+	for _, body := range []string{
+		`{"topic":"orders","delay":"1s","value":{"a":"` + long + `"}}`,
+		`{"topic":"orders","delay":"1s","value":7,"key":"` + long + `"}`,
+		`{"topic":"orders","delay":"1s","wrong":"` + long + `"}`,
+		`{"delay":"1s","value":"` + long + `"}`,
+		`["` + long + `"]`,
+		`{"topic":"` + long + `","delay":"1s"}`,
+		`{"topic":"orders","delay":"` + long + `"}`,
+		`{"topic":"orders","delay":"1s","` + long + `":1}`,
+		`{"topic":"orders","delay":"1s","value":"` + long,
+		`{"topic":"orders","delay":"1s","value_base64":"` + long + `!"}`,
+	} {
+		code, answer := w.do("POST", "/api/v1/tasks", body)
+		require.Contains(t, []int{400, 422}, code)
+		require.Less(t, len(answer), 5000, answer)
+		require.LessOrEqual(t, strings.Count(answer, "SECRET"), 400, answer)
+		var p struct{ Detail string }
+		require.NoError(t, json.Unmarshal([]byte(answer), &p))
+		require.NotEmpty(t, p.Detail)
+	}
+	_, answer := w.do("POST", "/api/v1/tasks", `{"delay":"1s","value":"SECRET"}`)
+	require.NotContains(t, answer, "SECRET", "a mistake beside the value does not repeat the value")
+}

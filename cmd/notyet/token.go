@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/notyet/notyet/internal/access"
+)
+
+type tokenCmd struct {
+	New tokenNewCmd `cmd:"" help:"Make a token, and its entry for http.tokens."`
+}
+
+type tokenNewCmd struct {
+	asJSON
+	Name   string   `arg:"" help:"Who it is for: the name in the audit log." name:"name"`
+	Role   string   `help:"read (no values), operate (values, schedule, cancel, fire, replay) or admin (all)." placeholder:"ROLE" required:""`
+	Topics []string `help:"Only for target topics that match one of these patterns, such as orders.*; default all." placeholder:"PATTERN,…"`
+}
+
+// Help is part of --help.
+func (tokenNewCmd) Help() string {
+	return `Prints the token, which is kept nowhere, and the entry to add to the file that http.tokens (NOTYET_HTTP_TOKENS) names. The
+entry holds the token's SHA-256 only. Services read the file again when it changes.
+
+Examples:
+  notyet token new dashboard --role read
+  notyet token new orders-team --role operate --topics 'orders,orders.*'`
+}
+
+// made is what token new prints.
+type made struct {
+	Token string       `json:"token"`
+	Entry access.Entry `json:"entry"`
+}
+
+// Run makes one token.
+func (c *tokenNewCmd) Run(a *app) error {
+	role, err := access.ParseRole(c.Role)
+	if err != nil {
+		return usage("--role: %v", err)
+	}
+	if err := access.CheckName(c.Name); err != nil {
+		return usageError{err}
+	}
+	if err := access.CheckTopics(c.Topics); err != nil {
+		return usage("--topics: %v", err)
+	}
+	token, entry := access.NewToken(c.Name, role, c.Topics)
+	if c.JSON {
+		return a.json(made{token, entry})
+	}
+	text, err := yaml.Marshal([]access.Entry{entry})
+	if err != nil {
+		return fmt.Errorf("writing the entry: %w", err)
+	}
+	_, err = fmt.Fprintf(a.stdout, "token: %s\nentry:\n%s", token, text)
+	return err
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/notyet/notyet/internal/access"
+)
+
+// newToken runs the command and writes what belongs into the tokens file.
+func newToken(t *testing.T, path string, args ...string) string {
+	t.Helper()
+	r := notyet(t, nil, "", append([]string{"token", "new"}, args...)...)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	var out struct {
+		Token string
+		Entry []access.Entry
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(r.stdout), &out))
+	text, err := yaml.Marshal(out.Entry)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), out.Token)
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	_, err = file.Write(text)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	return out.Token
+}
+
+func TestCommandsShowTheirToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	reader := newToken(t, path, "dashboard", "--role", "read")
+	admin := newToken(t, path, "root", "--role", "admin", "--topics", "orders,orders.*")
+	d := startDev(t, "--set", "http.tokens="+path)
+
+	r := d.cmd(t, "list")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stderr, "NOTYET_HTTP_TOKEN")
+	r = d.cmd(t, "list", "--http-token", reader)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	r = d.cmd(t, "deadletter", "purge", "--yes", "-t", "orders", "--http-token", reader)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.stderr, "role admin")
+	d.environ = append(d.environ, "NOTYET_HTTP_TOKEN="+admin)
+	r = d.cmd(t, "deadletter", "purge", "--yes", "-t", "orders")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	r = d.cmd(t, "deadletter", "purge", "--yes", "-t", "bills")
+	require.Equal(t, exitFailed, r.code)
+	require.NotContains(t, r.stderr, admin)
+
+	resp, err := http.Get("http://" + d.http + "/healthz") //nolint:noctx // a test's
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 200, resp.StatusCode, "health needs no token")
+}
+
+func TestTokenAsJSON(t *testing.T) {
+	r := notyet(t, nil, "", "token", "new", "ci", "--role", "operate", "--json")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	var out made
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
+	require.NotEmpty(t, out.Token)
+	require.Equal(t, access.Entry{Name: "ci", SHA256: out.Entry.SHA256, Role: "operate"}, out.Entry)
+}

@@ -1,0 +1,203 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	"go.yaml.in/yaml/v3"
+)
+
+// ask sends a request that came to the local address and names the host; it answers the status and the caller's name.
+func ask(g *Guard, local, host string, prepare func(*http.Request)) (int, string) {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Host = host
+	at, err := net.ResolveTCPAddr("tcp", local)
+	if err != nil {
+		panic(err)
+	}
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(at)))
+	if prepare != nil {
+		prepare(r)
+	}
+	w := httptest.NewRecorder()
+	name := ""
+	g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { name = From(r.Context()).Name })).ServeHTTP(w, r)
+	return w.Code, name
+}
+
+func TestWithoutTokensOnlyLoopback(t *testing.T) {
+	g, err := New(Config{Hosts: []string{"Proxy.example", "with.port:8443"}}, zap.NewNop())
+	require.NoError(t, err)
+	for _, c := range []struct {
+		local, host string
+		want        int
+	}{
+		{"127.0.0.1:8080", "127.0.0.1:8080", 200},
+		{"127.0.0.1:8080", "localhost:8080", 200},
+		{"127.0.0.1:8080", "LOCALHOST.", 200},
+		{"127.0.0.1:8080", "127.8.8.8", 200},
+		{"[::1]:8080", "[::1]:8080", 200},
+		{"[::1]:8080", "[::1]", 200},
+		{"[::ffff:127.0.0.1]:8080", "[::ffff:127.0.0.1]:8080", 200},
+		{"127.0.0.1:8080", "proxy.example:443", 200},
+		{"127.0.0.1:8080", "with.port:8443", 200},
+
+		{"127.0.0.1:8080", "with.port:8444", 403},
+		{"127.0.0.1:8080", "evil.example:8080", 403}, // DNS rebinding
+		{"127.0.0.1:8080", "localhost.evil.example", 403},
+		{"127.0.0.1:8080", "127.0.0.1.evil.example", 403},
+		{"127.0.0.1:8080", "evil.localhost", 403},
+		{"127.0.0.1:8080", "", 403},
+		{"127.0.0.1:8080", "0.0.0.0:8080", 403},
+		{"127.0.0.1:8080", "10.0.0.5:8080", 403},
+		{"10.0.0.5:8080", "127.0.0.1:8080", 403}, // from outside, with a header that lies
+		{"10.0.0.5:8080", "proxy.example", 403},
+		{"[fe80::1]:8080", "localhost", 403},
+	} {
+		code, name := ask(g, c.local, c.host, nil)
+		require.Equal(t, c.want, code, "%s to %s", c.host, c.local)
+		require.Equal(t, code == 200, name == "local")
+	}
+	w := httptest.NewRecorder()
+	g.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	require.Equal(t, 403, w.Code, "a request whose connection is unknown is from outside")
+}
+
+func tokensFile(t *testing.T, entries ...Entry) string {
+	t.Helper()
+	text, err := yaml.Marshal(entries)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	return path
+}
+
+func TestTokens(t *testing.T) {
+	reader, readEntry := NewToken("reader", Read, []string{"orders.*"})
+	admin, adminEntry := NewToken("root", Admin, nil)
+	g, err := New(Config{Tokens: tokensFile(t, readEntry, adminEntry)}, zap.NewNop())
+	require.NoError(t, err)
+	for _, c := range []struct {
+		name   string
+		header []string
+		want   string // caller; empty: refused
+	}{
+		{"none", nil, ""},
+		{"right", []string{"Bearer " + reader}, "reader"},
+		{"another", []string{"bearer " + admin}, "root"},
+		{"wrong", []string{"Bearer nyt_x"}, ""},
+		{"empty", []string{"Bearer "}, ""},
+		{"the hash instead of the token", []string{"Bearer " + adminEntry.SHA256}, ""},
+		{"another scheme", []string{"Basic " + admin}, ""},
+		{"no scheme", []string{admin}, ""},
+		{"two", []string{"Bearer " + admin, "Bearer " + reader}, ""},
+	} {
+		code, name := ask(g, "10.0.0.5:8080", "anything.example", func(r *http.Request) { r.Header["Authorization"] = c.header })
+		require.Equal(t, c.want, name, c.name)
+		require.Equal(t, c.want == "", code == 401, c.name)
+	}
+	code, _ := ask(g, "127.0.0.1:8080", "127.0.0.1:8080", nil)
+	require.Equal(t, 401, code, "with tokens, loopback needs one too")
+}
+
+func TestRefusalsAreProblemDocuments(t *testing.T) {
+	_, e := NewToken("a", Read, nil)
+	g, err := New(Config{Tokens: tokensFile(t, e)}, zap.NewNop())
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	g.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	require.Equal(t, `Bearer realm="notyet"`, w.Header().Get("WWW-Authenticate"))
+	var p struct {
+		Status int
+		Detail string
+	}
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
+	require.Equal(t, 401, p.Status)
+	require.Contains(t, p.Detail, "Authorization: Bearer TOKEN")
+}
+
+func TestTokensAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old, oldEntry := NewToken("old", Read, nil)
+		fresh, freshEntry := NewToken("fresh", Operate, nil)
+		path := tokensFile(t, oldEntry)
+		tokens, err := OpenTokens(path, zaptest.NewLogger(t))
+		require.NoError(t, err)
+		_, ok := tokens.Caller(old)
+		require.True(t, ok)
+
+		text, err := yaml.Marshal([]Entry{freshEntry, {Name: "other", SHA256: oldEntry.SHA256[:62] + "00", Role: "read"}})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+		time.Sleep(2 * time.Second)
+		_, ok = tokens.Caller(old)
+		require.False(t, ok, "one that was taken out is void")
+		c, ok := tokens.Caller(fresh)
+		require.True(t, ok)
+		require.Equal(t, Operate, c.Role)
+
+		require.NoError(t, os.WriteFile(path, []byte("- broken"), 0o600))
+		time.Sleep(2 * time.Second)
+		_, ok = tokens.Caller(fresh)
+		require.True(t, ok, "a broken file locks nobody out and lets nobody in")
+	})
+}
+
+func TestMistakesInTheTokensFile(t *testing.T) {
+	sum := "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+	for name, c := range map[string]struct{ text, want string }{
+		"empty":             {"", "no token"},
+		"no list":           {"name: a", "YAML list"},
+		"unknown key":       {"- {name: a, sha256: " + sum + ", role: read, topic: x}", "topic"},
+		"a token, no hash":  {"- {name: a, sha256: nyt_secret, role: read}", "64 hexadecimal digits"},
+		"unknown role":      {"- {name: a, sha256: " + sum + ", role: root}", "read, operate or admin"},
+		"no name":           {"- {sha256: " + sum + ", role: read}", "name"},
+		"no pattern":        {"- {name: a, sha256: " + sum + ", role: read, topics: []}", "leave topics out"},
+		"a bad pattern":     {"- {name: a, sha256: " + sum + ", role: read, topics: ['[']}", "is not a pattern"},
+		"two of one name":   {"- {name: a, sha256: " + sum + ", role: read}\n- {name: a, sha256: " + sum[:62] + "00, role: read}", "its own"},
+		"one hash of two":   {"- {name: a, sha256: " + sum + ", role: read}\n- {name: b, sha256: " + sum + ", role: admin}", "its own"},
+		"a device, no file": {"", "larger"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "tokens.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(c.text), 0o600))
+			if c.want == "larger" {
+				path = "/dev/zero"
+			}
+			_, err := New(Config{Tokens: path}, zap.NewNop())
+			require.ErrorContains(t, err, "http.tokens")
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "nyt_secret")
+		})
+	}
+	_, err := New(Config{Tokens: "/nowhere.yaml"}, zap.NewNop())
+	require.ErrorContains(t, err, "no such file")
+}
+
+func TestRolesAndTopics(t *testing.T) {
+	require.False(t, Caller{}.May(None), "who has no role may nothing")
+	for _, has := range []Role{None, Read, Operate, Admin} {
+		for _, needs := range []Role{Read, Operate, Admin} {
+			require.Equal(t, has >= needs, Caller{Role: has}.May(needs))
+		}
+	}
+	c := Caller{Topics: []string{"orders", "bills.*"}}
+	require.True(t, c.Topic("orders"))
+	require.True(t, c.Topic("bills.de"))
+	require.False(t, c.Topic("orders.de"))
+	require.False(t, c.Topic(""))
+	require.True(t, Caller{}.Topic("anything"))
+	require.Equal(t, Caller{}, From(t.Context()))
+}

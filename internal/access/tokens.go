@@ -1,0 +1,160 @@
+package access
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+
+	"go.uber.org/zap"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/notyet/notyet/internal/reload"
+)
+
+// Entry is one token in the file, without the token itself.
+type Entry struct {
+	Name   string   `json:"name"             yaml:"name"`
+	SHA256 string   `json:"sha256"           yaml:"sha256"` // of the token, in hexadecimal
+	Role   string   `json:"role"             yaml:"role"`
+	Topics []string `json:"topics,omitempty" yaml:"topics,omitempty"` // absent: all
+}
+
+// known is an Entry that has been checked.
+type known struct {
+	sum    [sha256.Size]byte
+	caller Caller
+}
+
+// maxTokensFile keeps a wrong path, such as that of a device, from being read without end.
+const maxTokensFile = 1 << 20
+
+// Tokens are those in a file, which is read again when it changes.
+type Tokens struct{ entries *reload.Value[[]known] }
+
+// OpenTokens reads the file. One that cannot be read later is logged, and what it said before stays in force.
+func OpenTokens(file string, log *zap.Logger) (*Tokens, error) {
+	entries, err := reload.New(func() ([]known, error) { return readTokens(file) }, func(err error) {
+		log.Error("the tokens file has changed and cannot be used; the tokens before stay in force", zap.Error(err))
+	}, file)
+	if err != nil {
+		return nil, err
+	}
+	return &Tokens{entries}, nil
+}
+
+// Caller is who has the token. It takes the same time for every wrong one.
+func (t *Tokens) Caller(token string) (Caller, bool) {
+	sum := sha256.Sum256([]byte(token))
+	found := Caller{}
+	ok := 0
+	for _, k := range t.entries.Get() {
+		if subtle.ConstantTimeCompare(sum[:], k.sum[:]) == 1 {
+			found, ok = k.caller, 1
+		}
+	}
+	return found, ok == 1
+}
+
+func readTokens(file string) ([]known, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("http.tokens: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxTokensFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("http.tokens: %w", err)
+	}
+	if len(text) > maxTokensFile {
+		return nil, fmt.Errorf("http.tokens: %s is larger than %d bytes", file, maxTokensFile)
+	}
+	out, err := parseTokens(text)
+	if err != nil {
+		return nil, fmt.Errorf("http.tokens: %s: %w", file, err)
+	}
+	return out, nil
+}
+
+func parseTokens(text []byte) ([]known, error) {
+	var entries []Entry
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&entries); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("want a YAML list of {name, sha256, role, topics}: %w", err)
+	}
+	if len(entries) == 0 {
+		return nil, errors.New("there is no token in it: add an entry that `notyet token new` prints")
+	}
+	names, sums := map[string]bool{}, map[[sha256.Size]byte]bool{}
+	out := make([]known, 0, len(entries))
+	for i, e := range entries {
+		k, err := e.check()
+		if err == nil && (names[e.Name] || sums[k.sum]) {
+			err = errors.New("another entry has the same name or sha256: give each its own")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("entry %d (%q): %w", i+1, e.Name, err)
+		}
+		names[e.Name], sums[k.sum] = true, true
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+func (e Entry) check() (k known, err error) {
+	if err := CheckName(e.Name); err != nil {
+		return k, err
+	}
+	sum, err := hex.DecodeString(e.SHA256)
+	if err != nil || len(sum) != sha256.Size {
+		return k, errors.New("sha256: write the SHA-256 of the token as 64 hexadecimal digits")
+	}
+	role, err := ParseRole(e.Role)
+	if err != nil {
+		return k, err
+	}
+	if err := CheckTopics(e.Topics); err != nil {
+		return k, err
+	}
+	return known{[sha256.Size]byte(sum), Caller{Name: e.Name, Role: role, Topics: e.Topics}}, nil
+}
+
+// CheckName refuses names that could not be told apart in a log.
+func CheckName(name string) error {
+	if name == "" || len(name) > 64 {
+		return errors.New("name: write 1 to 64 characters")
+	}
+	for _, c := range name {
+		if c <= ' ' || c > '~' {
+			return errors.New("name: write ASCII letters, digits and punctuation, without blanks")
+		}
+	}
+	return nil
+}
+
+// CheckTopics refuses patterns that can match nothing. nil means every topic; a list without a pattern is a mistake.
+func CheckTopics(patterns []string) error {
+	if patterns != nil && len(patterns) == 0 {
+		return errors.New("topics: the list is empty: name a pattern, or leave topics out for all")
+	}
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return fmt.Errorf("topics: %q is not a pattern: write one such as orders or orders.*", p)
+		}
+	}
+	return nil
+}
+
+// NewToken makes a token of 256 random bits, and its entry.
+func NewToken(name string, role Role, topics []string) (token string, e Entry) {
+	token = "nyt_" + rand.Text() + rand.Text()
+	sum := sha256.Sum256([]byte(token))
+	return token, Entry{Name: name, SHA256: hex.EncodeToString(sum[:]), Role: role.String(), Topics: topics}
+}

@@ -1,0 +1,74 @@
+// Package reload keeps what was read from files, and reads them again when they change: certificates and tokens are
+// replaced without a restart.
+package reload
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// lookEvery bounds how often the files are looked at, whatever the number of callers.
+const lookEvery = time.Second
+
+// Value is what load made of the files. It is safe for use by several goroutines.
+type Value[T any] struct {
+	paths []string
+	load  func() (T, error)
+	fail  func(error)
+
+	mu     sync.Mutex
+	value  T
+	stamp  string    // of the files that value, or the last failure, came from
+	looked time.Time // when the files were last looked at
+}
+
+// New loads the value for the first time. Later it is loaded again within a second after a file has changed; when that
+// fails, fail is called once for each change, and the value before stays in force.
+func New[T any](load func() (T, error), fail func(error), paths ...string) (*Value[T], error) {
+	v := &Value[T]{paths: paths, load: load, fail: fail, looked: time.Now()}
+	v.stamp = v.stat() // before the load: a change in between is seen later
+	var err error
+	v.value, err = load()
+	return v, err
+}
+
+// Get returns the value in force.
+func (v *Value[T]) Get() T {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if now := time.Now(); now.Sub(v.looked) >= lookEvery {
+		v.looked = now
+		v.look()
+	}
+	return v.value
+}
+
+func (v *Value[T]) look() {
+	stamp := v.stat()
+	if stamp == v.stamp {
+		return
+	}
+	v.stamp = stamp
+	value, err := v.load()
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	v.value = value
+}
+
+// stat follows links: Kubernetes replaces a mounted secret by a link to another directory.
+func (v *Value[T]) stat() string {
+	stamp := ""
+	for _, path := range v.paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			stamp += err.Error()
+			continue
+		}
+		stamp += fmt.Sprintf("%d/%d;", info.ModTime().UnixNano(), info.Size())
+	}
+	return stamp
+}
