@@ -204,23 +204,33 @@ func TestList(t *testing.T) {
 	w.schedule("bills", "x", now+1000, nil, nil)
 	tasks, err := w.client.Tasks(t.Context(), TaskFilter{Topic: "orders", Limit: 2})
 	require.NoError(t, err)
-	require.Len(t, tasks, 2)
-	require.Equal(t, "4", tasks[0].ID, "what comes first stands first")
-	require.Nil(t, tasks[0].Content)
+	require.Len(t, tasks.Tasks, 2)
+	require.Equal(t, "4", tasks.Tasks[0].ID, "what comes first stands first")
+	require.Nil(t, tasks.Tasks[0].Content)
+	tasks, err = w.client.Tasks(t.Context(), TaskFilter{Topic: "orders", Cursor: tasks.Cursor, IDPrefix: "2", State: "pending"})
+	require.NoError(t, err)
+	require.Len(t, tasks.Tasks, 1)
+	require.Equal(t, "2", tasks.Tasks[0].ID)
+	require.Empty(t, tasks.Cursor, "the last page has none")
 
 	local, err := w.local.Tasks(t.Context(), TaskFilter{Content: true})
 	require.NoError(t, err)
 	remote, err := w.client.Tasks(t.Context(), TaskFilter{Content: true})
 	require.NoError(t, err)
-	require.Len(t, local, 6)
+	require.Len(t, local.Tasks, 6)
 	require.Equal(t, local, remote, "both ways of asking answer the same")
 	none, err := w.client.Tasks(t.Context(), TaskFilter{Ended: true})
 	require.NoError(t, err)
-	require.Empty(t, none)
+	require.Empty(t, none.Tasks)
 
 	code, answer := w.do("GET", "/api/v1/tasks?limit=9999", "")
 	require.Equal(t, 422, code)
 	require.Contains(t, answer, "query.limit")
+	for query, want := range map[string]string{"cursor=x": "cursor", "cursor=1.2.3.4": "cursor", "state=lost": "query.state"} {
+		code, answer = w.do("GET", "/api/v1/tasks?"+query, "")
+		require.Equal(t, 422, code, query)
+		require.Contains(t, answer, want)
+	}
 	code, answer = w.do("GET", "/api/v1/tasks?topik=orders", "")
 	require.Equal(t, 422, code)
 	require.Contains(t, answer, "query.topik")
@@ -358,4 +368,24 @@ func TestClientSaysWhatTheServerSaid(t *testing.T) {
 	require.ErrorContains(t, err, "the API answered 404", "another program's 404 does not mean that there is no such task")
 	_, err = NewClient(ClientConfig{Addr: ":1"}).Task(t.Context(), "a", "b")
 	require.ErrorContains(t, err, "127.0.0.1:1")
+}
+
+func TestFourListsAtATime(t *testing.T) {
+	w := newWorld(t)
+	for range listsAtOnce {
+		w.local.lists <- struct{}{}
+	}
+	for _, path := range []string{"/api/v1/tasks", "/api/v1/deadletters", "/api/v1/deadletters/count"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+w.tokens["read"])
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 503, resp.StatusCode, path)
+		require.Equal(t, "1", resp.Header.Get("Retry-After"), path)
+	}
+	<-w.local.lists
+	code, _ := w.do("GET", "/api/v1/tasks", "")
+	require.Equal(t, 200, code)
 }

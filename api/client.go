@@ -62,17 +62,21 @@ func (c *Client) Task(ctx context.Context, topic, id string) (Task, error) {
 	return t, err
 }
 
-// Tasks lists tasks.
-func (c *Client) Tasks(ctx context.Context, f TaskFilter) ([]Task, error) {
+// Tasks lists a page of tasks.
+func (c *Client) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	q := url.Values{}
 	set(q, "topic", f.Topic)
+	set(q, "id-prefix", f.IDPrefix)
+	set(q, "state", f.State)
+	set(q, "cursor", f.Cursor)
 	setInt(q, "from", f.From)
+	setInt(q, "to", f.To)
 	setInt(q, "limit", int64(f.Limit))
 	setBool(q, "ended", f.Ended)
 	setBool(q, "content", f.Content)
 	var out Tasks
 	err := c.get(ctx, "/tasks", q, &out, nil)
-	return out.Tasks, err
+	return out, err
 }
 
 // Letter answers one dead letter, or deadletter.ErrNotFound.

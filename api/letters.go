@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -42,9 +43,15 @@ type listLettersInput struct {
 	Content bool `query:"content" doc:"with key, value and headers"`
 }
 
+// lettersWithContent bounds a page that carries what the letters carry.
+const lettersWithContent = 100
+
 func (in *listLettersInput) scope(c access.Caller) error {
 	if in.Content && !c.May(access.Operate) {
 		return huma.Error403Forbidden("content: " + access.Beyond(c, access.Operate))
+	}
+	if in.Content && in.Limit > lettersWithContent {
+		return bad("limit", strconv.Itoa(in.Limit), "is above 100, the most with content: read more pages")
 	}
 	if in.Topic == "" {
 		return nil // the handler leaves out what is not the caller's
@@ -53,7 +60,12 @@ func (in *listLettersInput) scope(c access.Caller) error {
 }
 
 func (s *server) listLetters(ctx ctxType, in *listLettersInput) (*body[Letters], error) {
-	letters, err := s.local.Letters(ctx, in.store(in.Limit), in.Content)
+	var letters []deadletter.Letter
+	err := s.local.listing(ctx, func(ctx ctxType) error {
+		var err error
+		letters, err = s.local.Letters(ctx, in.store(in.Limit), in.Content)
+		return err
+	})
 	caller := access.From(ctx)
 	letters = slices.DeleteFunc(letters, func(l deadletter.Letter) bool { return !caller.Topic(l.Topic) })
 	return &body[Letters]{Letters{letters}}, problem(err)
@@ -69,7 +81,12 @@ type countInput struct{ LetterFilter }
 func (in *countInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
 func (s *server) countLetters(ctx ctxType, in *countInput) (*body[Count], error) {
-	n, err := s.local.CountLetters(ctx, in.store(0))
+	var n int64
+	err := s.local.listing(ctx, func(ctx ctxType) error {
+		var err error
+		n, err = s.local.CountLetters(ctx, in.store(0))
+		return err
+	})
 	return &body[Count]{Count{n}}, problem(err)
 }
 

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -18,11 +17,15 @@ const publishPatience = 10 * time.Second
 type body[T any] struct{ Body T }
 
 type listTasksInput struct {
-	Topic   string `query:"topic"   doc:"only this target topic"`
-	From    int64  `query:"from"    doc:"only what is due at or after, Unix ms"`
-	Limit   int    `query:"limit"   default:"100"                                             maximum:"1000" minimum:"1"`
-	Ended   bool   `query:"ended"   doc:"those that ended last instead of those to come"`
-	Content bool   `query:"content" doc:"with key, value and headers"`
+	Topic    string `query:"topic"     doc:"only this target topic"`
+	IDPrefix string `query:"id-prefix" doc:"only ids that begin so"`
+	State    string `query:"state"     doc:"only tasks in this state; one of ended tasks implies ended" enum:"pending,claimed,waiting_report,waiting_retry,delivered,succeeded,cancelled,dead"`
+	From     int64  `query:"from"      doc:"only what is due, or has ended, at or after, Unix ms"`
+	To       int64  `query:"to"        doc:"only what is due, or has ended, before, Unix ms"`
+	Limit    int    `query:"limit"     default:"100"                                                    maximum:"1000" minimum:"1"`
+	Cursor   string `query:"cursor"    doc:"that of the page before"                                    maxLength:"100"`
+	Ended    bool   `query:"ended"     doc:"those that ended last instead of those to come"`
+	Content  bool   `query:"content"   doc:"with key, value and headers; pages are then shorter"`
 }
 
 func (in *listTasksInput) scope(c access.Caller) error {
@@ -36,10 +39,14 @@ func (in *listTasksInput) scope(c access.Caller) error {
 }
 
 func (s *server) listTasks(ctx ctxType, in *listTasksInput) (*body[Tasks], error) {
-	tasks, err := s.local.Tasks(ctx, TaskFilter{Topic: in.Topic, From: in.From, Limit: in.Limit, Ended: in.Ended, Content: in.Content})
-	caller := access.From(ctx)
-	tasks = slices.DeleteFunc(tasks, func(t Task) bool { return !caller.Topic(t.Topic) })
-	return &body[Tasks]{Tasks{tasks}}, problem(err)
+	f := TaskFilter{
+		Topic: in.Topic, IDPrefix: in.IDPrefix, State: in.State, From: in.From, To: in.To, Limit: in.Limit, Cursor: in.Cursor, Ended: in.Ended, Content: in.Content,
+	}
+	if caller := access.From(ctx); !caller.AllTopics() {
+		f.Allowed = caller.Topic
+	}
+	tasks, err := s.local.Tasks(ctx, f)
+	return &body[Tasks]{tasks}, problem(err)
 }
 
 type pathInput struct {

@@ -67,9 +67,10 @@ func newSettings(s schemas.Settings) *Settings {
 	return out
 }
 
-// Tasks is a list of tasks.
+// Tasks is a page of tasks. It can be short, or empty, and not the last.
 type Tasks struct {
-	Tasks []Task `json:"tasks"`
+	Tasks  []Task `json:"tasks"`
+	Cursor string `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
 }
 
 // Letters is a list of dead letters.

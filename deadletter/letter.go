@@ -142,6 +142,7 @@ func newLetter(d store.DeadLetter, content bool) Letter {
 
 // List answers one page of letters in the order of their ids, with their content if asked.
 func List(ctx context.Context, st *store.Store, f store.DeadFilter, content bool) ([]Letter, error) {
+	f.NoBody = !content
 	dead, err := st.DeadLetters(ctx, f)
 	if err != nil {
 		return nil, err

@@ -53,6 +53,7 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 	if err != nil {
 		return Page{}, err
 	}
+	f.NoBody = true // their ids are all that is wanted here
 	letters, err := l.store.DeadLetters(ctx, f)
 	if err != nil {
 		return Page{}, err

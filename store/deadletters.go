@@ -97,6 +97,7 @@ type DeadFilter struct {
 	Replayed bool   // also those that were replayed
 	After    int64  // only ids above it: pages go in the order of ids
 	Limit    int    // 0: 100
+	NoBody   bool   // without what they carry
 }
 
 // DeadLetters lists dead letters in the order in which they were written.
@@ -109,7 +110,11 @@ func (s *Store) DeadLetters(ctx context.Context, f DeadFilter) ([]DeadLetter, er
 		f.Limit = 100
 	}
 	where, a := f.where()
-	rows, err := s.gorm.WithContext(ctx).Table("dead_letters").Where(where, a...).Select(deadColumns).Order("id").Limit(f.Limit).Rows()
+	columns := deadColumns
+	if f.NoBody {
+		columns = strings.TrimSuffix(deadColumns, "body") + "''"
+	}
+	rows, err := s.gorm.WithContext(ctx).Table("dead_letters").Where(where, a...).Select(columns).Order("id").Limit(f.Limit).Rows()
 	if err != nil {
 		return nil, fmt.Errorf("listing dead letters: %w", err)
 	}

@@ -1,12 +1,10 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	stdslices "slices"
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
@@ -72,69 +70,6 @@ func (s *Store) Get(ctx context.Context, topic, id string) (View, error) {
 		return View{}, ErrNotFound
 	}
 	return rows[0].task.view(rows[0].slot), nil
-}
-
-// ListFilter selects tasks in the line.
-type ListFilter struct {
-	Topic string
-	From  int64 // place in the line at or after, Unix ms
-	Limit int   // 0: 100
-	Ended bool  // the latest settled ones instead of the next to come
-}
-
-// List answers the tasks that come next, or that were settled last, in the order of their place: one short read of each
-// slot's line, however long it is.
-func (s *Store) List(ctx context.Context, f ListFilter) ([]View, error) {
-	if f.Limit <= 0 {
-		f.Limit = 100
-	}
-	all, err := s.Slots(ctx)
-	if err != nil {
-		return nil, err
-	}
-	type row struct {
-		task Task
-		slot Slot
-	}
-	var rows []row
-	topic := ""
-	if f.Topic != "" {
-		topic = " AND topic = ?"
-	}
-	for _, slot := range append(all, Slot{Slot: outOfLine}) {
-		a := []any{slot.Slot, max(f.From, slot.Done+1)}
-		where, order := "slot = ? AND pos >= ?", ""
-		switch {
-		case slot.Slot == outOfLine && !f.Ended:
-			continue
-		case slot.Slot == outOfLine:
-			a, order = []any{slot.Slot, f.From}, " DESC"
-		case f.Ended:
-			where, order, a = "slot = ? AND pos <= ? AND pos >= ?", " DESC", []any{slot.Slot, slot.Done, f.From}
-		}
-		if topic != "" {
-			a = append(a, []byte(f.Topic))
-		}
-		tasks, err := fetch(ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE "+where+topic+" ORDER BY pos"+order+", seq"+order+" LIMIT ?", append(a, f.Limit)...)
-		if err != nil {
-			return nil, fmt.Errorf("listing slot %d: %w", slot.Slot, err)
-		}
-		for _, t := range tasks {
-			rows = append(rows, row{t, slot})
-		}
-	}
-	stdslices.SortFunc(rows, func(a, b row) int {
-		order := cmp.Or(cmp.Compare(a.task.Pos, b.task.Pos), cmp.Compare(a.task.Seq, b.task.Seq))
-		if f.Ended {
-			return -order
-		}
-		return order
-	})
-	out := make([]View, 0, min(len(rows), f.Limit))
-	for _, r := range rows[:min(len(rows), f.Limit)] {
-		out = append(out, r.task.view(r.slot))
-	}
-	return out, nil
 }
 
 // slotOf is the slot of a task: its target topic and key, so that one key's tasks are delivered in order.

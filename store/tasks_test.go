@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -54,60 +53,6 @@ func TestGet(t *testing.T) {
 		v, err = s.Get(s.ctx, target, "e")
 		require.NoError(t, err)
 		require.Equal(t, 1, v.Replay)
-	})
-}
-
-func TestList(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		for i := range 12 {
-			s.do(s.schedule(fmt.Sprint(i), in(time.Duration(i+1)*time.Second)))
-		}
-		other := s.schedule("other", in(90*ms))
-		other.Topic = "invoices"
-		s.do(other, s.cancel("3"))
-		s.deliver(t0 + 6000)
-
-		ids := func(f ListFilter) (out []string) {
-			t.Helper()
-			views, err := s.List(s.ctx, f)
-			require.NoError(t, err)
-			for _, v := range views {
-				out = append(out, v.ID)
-			}
-			return out
-		}
-		require.Equal(t, []string{"6", "7", "8", "9", "10", "11"}, ids(ListFilter{}), "what comes next, in order")
-		require.Equal(t, []string{"6", "7"}, ids(ListFilter{Limit: 2}))
-		require.Equal(t, []string{"9", "10"}, ids(ListFilter{Limit: 2, From: t0 + 9500}))
-		require.Empty(t, ids(ListFilter{Topic: "invoices"}))
-		require.Equal(t, []string{"5", "4", "2", "1", "0", "other", "3"}, ids(ListFilter{Ended: true}), "what was settled last, the latest first")
-		require.Equal(t, []string{"5", "4"}, ids(ListFilter{Ended: true, Limit: 2}))
-		require.Equal(t, []string{"other"}, ids(ListFilter{Ended: true, Topic: "invoices"}))
-		require.Equal(t, []string{"5", "4"}, ids(ListFilter{Ended: true, From: t0 + 4000}))
-	})
-}
-
-// Many tasks at one place are listed in one order every time, so that pages can be compared.
-func TestListOfOnePlace(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		var records []any
-		for i := range 60 {
-			records = append(records, s.schedule(fmt.Sprintf("%02d", i)))
-		}
-		s.do(records...)
-		for _, ended := range []bool{false, true} {
-			views, err := s.List(s.ctx, ListFilter{Ended: ended})
-			require.NoError(t, err)
-			require.Len(t, views, 60)
-			for i, v := range views {
-				want := i
-				if ended {
-					want = 59 - i
-				}
-				require.Equal(t, fmt.Sprintf("%02d", want), v.ID)
-			}
-			s.deliver(t0 + 1000)
-		}
 	})
 }
 

@@ -19,7 +19,7 @@ import (
 // tasks answers questions about tasks: from the database, or by asking a service that has one.
 type tasks interface {
 	Task(ctx context.Context, topic, id string) (api.Task, error)
-	Tasks(ctx context.Context, f api.TaskFilter) ([]api.Task, error)
+	Tasks(ctx context.Context, f api.TaskFilter) (api.Tasks, error)
 }
 
 // letters answers questions about dead letters, and does things to them.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
@@ -72,6 +73,9 @@ type listCmd struct {
 	servers
 	asJSON
 	Topic   string `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
+	Prefix  string `help:"Only tasks whose id begins so." name:"id-prefix" placeholder:"TEXT"`
+	State   string `help:"Only tasks in this state, such as pending, waiting_retry or dead." placeholder:"STATE"`
+	To      string `help:"Only what is due before then: forms of --from." placeholder:"TIME"`
 	From    string `help:"Only what is due from then on: RFC 3339, Unix milliseconds, or in that time from now." placeholder:"TIME"`
 	Limit   int    `default:"100" help:"At most this many, 1 to 1000." placeholder:"N" short:"n"`
 	Ended   bool   `help:"Those that ended last instead of those that come next."`
@@ -97,12 +101,16 @@ func (c *listCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	to, err := instant("--to", c.To, +1)
+	if err != nil {
+		return err
+	}
 	b, err := a.backend(c.settings, c.servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	tasks, err := b.Tasks(a.ctx, api.TaskFilter{Topic: c.Topic, From: from, Limit: c.Limit, Ended: c.Ended, Content: c.Content})
+	tasks, err := listed(a.ctx, b, api.TaskFilter{Topic: c.Topic, IDPrefix: c.Prefix, State: c.State, From: from, To: to, Limit: c.Limit, Ended: c.Ended, Content: c.Content})
 	if err != nil {
 		return err
 	}
@@ -119,4 +127,20 @@ func (c *listCmd) Run(a *app) error {
 	}
 	a.table([]any{"DUE", "STATE", "TOPIC", "ID", "ATTEMPT"}, rows)
 	return nil
+}
+
+// listed reads pages until there are as many tasks as were asked for, or no more.
+func listed(ctx context.Context, from tasks, f api.TaskFilter) ([]api.Task, error) {
+	out, want := []api.Task{}, f.Limit
+	for {
+		f.Limit = want - len(out)
+		page, err := from.Tasks(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.Tasks...)
+		if f.Cursor = page.Cursor; f.Cursor == "" || len(out) >= want {
+			return out, nil
+		}
+	}
 }

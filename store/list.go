@@ -1,0 +1,328 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	stdslices "slices"
+	"strings"
+)
+
+// ListFilter selects tasks to list.
+type ListFilter struct {
+	Topic    string
+	IDPrefix string
+	State    string // one of View's; "": all that are to come, or all that have ended
+	From, To int64  // place in the line at or after, and before, Unix ms; 0: no bound
+	Limit    int    // 0: 100
+	Ended    bool   // the latest settled ones first, instead of the next to come
+	Body     bool   // with their content
+	After    *ListPlace
+	// Allowed tells whether a task of the topic may be listed. nil: all.
+	Allowed func(topic string) bool
+}
+
+// ListPlace is where a page ends: a place in the order of all lists.
+type ListPlace struct {
+	Pos  int64
+	Lane Lane
+	Seq  int64
+}
+
+func (p ListPlace) compare(o ListPlace) int {
+	return cmp.Or(cmp.Compare(p.Pos, o.Pos), cmp.Compare(p.Lane, o.Lane), cmp.Compare(p.Seq, o.Seq))
+}
+
+// ListPage is one page. More is where the next begins; nil says that this was the last. A page can be short, or empty, and
+// not the last: looking at tasks that the filter does not want is bounded too.
+type ListPage struct {
+	Tasks []View
+	More  *ListPlace
+}
+
+// What one page may cost. An entry of an index is 30 bytes; a row without its body about 200; bodies are read a few at a time.
+const (
+	listExamined  = 5000     // rows
+	listBodyBytes = 16 << 20 // of bodies; the one that passes it is still taken
+	listBodies    = 16       // rows whose bodies are asked for at once
+)
+
+// ErrState: no task is ever in that state.
+var ErrState = errors.New("state is none of pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled, dead")
+
+// endedStates tells which states are those of tasks that have ended.
+var endedStates = map[string]bool{
+	"pending": false, "claimed": false, "waiting_report": false, "waiting_retry": false,
+	"delivered": true, "succeeded": true, "cancelled": true, "dead": true,
+}
+
+// List reads one page of the tasks that come next, or that were settled last, in the order of their place. It reads index
+// entries of the topic's lanes, or of the slots' lines, merges them, and looks at no more rows than fit into the page and
+// its bounds, however long the lines are.
+func (s *Store) List(ctx context.Context, f ListFilter) (ListPage, error) {
+	l, err := s.lister(ctx, f)
+	if err != nil {
+		return ListPage{}, err
+	}
+	page, err := l.run(ctx)
+	if err != nil {
+		return ListPage{}, fmt.Errorf("listing tasks: %w", err)
+	}
+	return page, nil
+}
+
+func (s *Store) lister(ctx context.Context, f ListFilter) (*lister, error) {
+	if f.Limit <= 0 {
+		f.Limit = 100
+	}
+	if f.State != "" {
+		ended, known := endedStates[f.State]
+		if !known {
+			return nil, ErrState
+		}
+		f.Ended = ended
+	}
+	all, err := s.Slots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &lister{store: s, f: f, slots: map[int]Slot{OutOfLine: {Slot: OutOfLine}}}
+	for _, slot := range all {
+		l.slots[slot.Slot] = slot
+	}
+	l.open(all)
+	return l, nil
+}
+
+// lister merges streams of index entries.
+type lister struct {
+	store   *Store
+	f       ListFilter
+	slots   map[int]Slot
+	streams []*stream
+	entries int // read from indexes
+	looked  int // rows
+}
+
+// stream is a run of an index: of one slot's line, or of one lane.
+type stream struct {
+	column   string // slot or lane
+	value    int64
+	from, to int64 // places, both included
+	after    *ListPlace
+	read     []ListPlace // entries that were read and not yet taken
+	end      bool
+}
+
+func (l *lister) open(all []Slot) {
+	from, to := l.f.From, int64(1)<<62
+	if l.f.To > 0 {
+		to = l.f.To - 1
+	}
+	add := func(column string, value, from, to int64) {
+		if from <= to {
+			l.streams = append(l.streams, &stream{column: column, value: value, from: from, to: to, after: l.f.After})
+		}
+	}
+	if l.f.Topic != "" {
+		// No slot has anything to come at or before the least done. Of what has ended, nothing is known by its place alone.
+		if !l.f.Ended {
+			least := to
+			for _, s := range all {
+				least = min(least, s.Done+1)
+			}
+			from = max(from, least)
+		}
+		for c := range Classes {
+			add("lane", int64(LaneOf(l.f.Topic, Class(c))), from, to)
+		}
+		return
+	}
+	for _, s := range all {
+		if l.f.Ended {
+			add("slot", int64(s.Slot), from, min(to, s.Done))
+		} else {
+			add("slot", int64(s.Slot), max(from, s.Done+1), to)
+		}
+	}
+	if l.f.Ended {
+		add("slot", OutOfLine, from, to)
+	}
+}
+
+// run takes entries in order, as many at a time as the page has room for, and looks at their rows.
+func (l *lister) run(ctx context.Context) (ListPage, error) {
+	page, bytes := ListPage{Tasks: []View{}}, 0
+	for {
+		want := min(l.f.Limit-len(page.Tasks), listExamined-l.looked)
+		if l.f.IDPrefix != "" || l.f.State != "" || l.f.Allowed != nil {
+			want = min(500, listExamined-l.looked) // many of them may not be wanted
+		}
+		if l.f.Body {
+			want = min(want, listBodies)
+		}
+		entries, err := l.take(ctx, want)
+		if err != nil || len(entries) == 0 {
+			return page, err
+		}
+		l.looked += len(entries)
+		rows, err := l.rows(ctx, entries)
+		if err != nil {
+			return page, err
+		}
+		for _, e := range entries {
+			if v, ok := rows[e.Seq]; ok && l.wanted(v) {
+				page.Tasks = append(page.Tasks, v)
+				bytes += len(v.Body)
+			}
+			if len(page.Tasks) == l.f.Limit || bytes >= listBodyBytes {
+				page.More = &e
+				return page, nil
+			}
+		}
+		if l.looked >= listExamined {
+			page.More = &entries[len(entries)-1]
+			return page, nil
+		}
+	}
+}
+
+func (l *lister) wanted(v View) bool {
+	return (l.f.Topic == "" || v.Topic == l.f.Topic) && strings.HasPrefix(v.ID, l.f.IDPrefix) &&
+		(l.f.State == "" || v.State == l.f.State) && endedStates[v.State] == l.f.Ended && (l.f.Allowed == nil || l.f.Allowed(v.Topic))
+}
+
+// take is the next n entries of all streams, in order.
+func (l *lister) take(ctx context.Context, n int) ([]ListPlace, error) {
+	// What one stream is asked for at a time: its share, and some more, so that most are asked once a page.
+	share := min(n, max(n/max(len(l.streams), 1)*2, 16))
+	var out []ListPlace
+	for len(out) < n {
+		var first *stream
+		for _, s := range l.streams {
+			if len(s.read) == 0 && !s.end {
+				if err := l.fill(ctx, share); err != nil {
+					return nil, err
+				}
+			}
+			if len(s.read) > 0 && (first == nil || l.order(s.read[0], first.read[0]) < 0) {
+				first = s
+			}
+		}
+		if first == nil {
+			return out, nil
+		}
+		out, first.read = append(out, first.read[0]), first.read[1:]
+	}
+	return out, nil
+}
+
+func (l *lister) order(a, b ListPlace) int {
+	if l.f.Ended {
+		return b.compare(a)
+	}
+	return a.compare(b)
+}
+
+// fill reads the next n entries of every stream that has none left, many streams in one statement.
+func (l *lister) fill(ctx context.Context, n int) error {
+	var empty []*stream
+	for _, s := range l.streams {
+		if len(s.read) == 0 && !s.end {
+			empty = append(empty, s)
+		}
+	}
+	for part := range stdslices.Chunk(empty, 50) {
+		var queries []string
+		var a []any
+		for i, s := range part {
+			q, qa := s.query(i, l.f.Ended, n)
+			queries, a = append(queries, q...), append(a, qa...)
+		}
+		type row struct {
+			stream int
+			at     ListPlace
+		}
+		rows, err := fetch(ctx, l.store.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.stream, &v.at.Pos, &v.at.Lane, &v.at.Seq) },
+			strings.Join(queries, " UNION ALL "), a...)
+		if err != nil {
+			return err
+		}
+		l.entries += len(rows)
+		for _, r := range rows {
+			part[r.stream].read = append(part[r.stream].read, r.at)
+		}
+		for _, s := range part {
+			stdslices.SortFunc(s.read, l.order)
+			if s.end = len(s.read) < n; len(s.read) > n {
+				s.read = s.read[:n] // of three ranges, each may have brought n
+			}
+			if len(s.read) > 0 {
+				s.after = &s.read[len(s.read)-1]
+			}
+		}
+	}
+	return nil
+}
+
+// query reads n entries behind after. One condition on three columns would read all that stands at the same place again for
+// each page; three ranges are read from where they begin.
+func (s *stream) query(i int, descending bool, n int) (queries []string, a []any) {
+	beyond, order := ">", ""
+	if descending {
+		beyond, order = "<", " DESC"
+	}
+	one := func(where string, values ...any) {
+		queries = append(queries, fmt.Sprintf("SELECT * FROM (SELECT %d AS stream, pos, lane, seq FROM tasks WHERE %s = ? AND %s ORDER BY pos%s, lane%s, seq%s LIMIT ?) AS t%d_%d",
+			i, s.column, where, order, order, order, i, len(queries)))
+		a = append(append(append(a, s.value), values...), n)
+	}
+	p := s.after
+	inside := p != nil && p.Pos >= s.from && p.Pos <= s.to
+	from, to := s.from, s.to
+	if p != nil && !descending {
+		from = max(from, p.Pos+1)
+	} else if p != nil {
+		to = min(to, p.Pos-1)
+	}
+	switch {
+	case inside && s.column == "lane":
+		// The stream's lane stands before, at or behind the page's end as a whole.
+		switch c := cmp.Compare(s.value, int64(p.Lane)); {
+		case c == 0:
+			one("pos = ? AND seq "+beyond+" ?", p.Pos, p.Seq)
+		case c > 0 != descending:
+			one("pos = ?", p.Pos)
+		}
+	case inside:
+		one("pos = ? AND lane = ? AND seq "+beyond+" ?", p.Pos, int64(p.Lane), p.Seq)
+		one("pos = ? AND lane "+beyond+" ?", p.Pos, int64(p.Lane))
+	}
+	one("pos BETWEEN ? AND ?", from, to)
+	return queries, a
+}
+
+const listColumns = "seq, slot, pos, lane, due, state, attempt, replay, version, created, topic, id"
+
+// rows reads the tasks of entries, with their bodies where they are wanted.
+func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View, error) {
+	body := "''"
+	if l.f.Body {
+		body = "body"
+	}
+	out := make(map[int64]View, len(entries))
+	seqs := make([]int64, 0, len(entries))
+	for _, e := range entries {
+		seqs = append(seqs, e.Seq)
+	}
+	err := chunks(seqs, func(part []int64) error {
+		tasks, err := fetch(ctx, l.store.db, scanTask, "SELECT "+listColumns+", "+body+" FROM tasks WHERE seq IN ("+marks(len(part))+")", args(part)...)
+		for _, t := range tasks {
+			out[t.Seq] = t.view(l.slots[t.Slot])
+		}
+		return err
+	})
+	return out, err
+}
