@@ -53,6 +53,7 @@ type Cluster struct {
 
 	db     *sql.DB // as root: it can read when the others cannot write
 	client *kgo.Client
+	large  *kgo.Client // sends records that are beyond our limits, and compress to less than the broker's
 	admin  *kadm.Client
 	nodes  []*node
 }
@@ -85,6 +86,9 @@ func (c *Cluster) connect(context.Context) error {
 	}
 	if c.client, err = kgo.NewClient(kgo.SeedBrokers(c.Servers.addr(kafkaServer)), kgo.RecordDeliveryTimeout(30*time.Second), kgo.MaxBufferedRecords(500_000),
 		kgo.ProducerLinger(2*time.Millisecond)); err != nil {
+		return err
+	}
+	if c.large, err = kgo.NewClient(kgo.SeedBrokers(c.Servers.addr(kafkaServer)), kgo.ProducerBatchMaxBytes(64<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression())); err != nil {
 		return err
 	}
 	c.admin = kadm.NewClient(c.client)
@@ -211,6 +215,9 @@ func (c *Cluster) Close() error {
 	}
 	if c.client != nil {
 		c.client.Close()
+	}
+	if c.large != nil {
+		c.large.Close()
 	}
 	if c.db != nil {
 		_ = c.db.Close()

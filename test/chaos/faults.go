@@ -20,6 +20,7 @@ type fault struct {
 	doubles  bool // second copies may come of it
 	disorder bool // tasks of one key may be put off one by one
 	rewinds  bool // it sets the database back
+	overlap  bool // two things at once
 	hurt     func(b *breaker) error
 }
 
@@ -54,6 +55,16 @@ var faults = []fault{
 	{kind: "mysql-locks", doubles: true, hurt: lockMySQL},
 	{kind: "mysql-restored", doubles: true, rewinds: true, hurt: restoreMySQL},
 	{kind: "clock-stepped", hurt: stepClock},
+	{kind: "hostile-records", hurt: sendHostile},
+	{kind: "all-expire", doubles: true, hurt: expireAll},
+	{kind: "all-targets-missing", hurt: missAll},
+	{kind: "stop-scanner-while", overlap: true, hurt: stopScannerWhile},
+	{kind: "kill-scanner-while", overlap: true, hurt: killScannerWhile},
+	{kind: "pause-scanner-while", overlap: true, hurt: pauseScannerWhile},
+	{kind: "rebalance-while", overlap: true, hurt: rebalanceWhile},
+	{kind: "stop-dispatcher-while", overlap: true, hurt: stopDispatcherWhile},
+	{kind: "kill-dispatcher-while", overlap: true, doubles: true, hurt: killDispatcherWhile},
+	{kind: "pause-dispatcher-while", overlap: true, doubles: true, hurt: pauseDispatcherWhile},
 }
 
 // Kinds are the names of all faults.
@@ -131,7 +142,7 @@ func (b *breaker) until(bound time.Duration, done func() bool) bool {
 
 // breakOne breaks one thing, heals it and waits until the cluster is whole.
 func (b *breaker) breakOne(n int, f fault) (history.Fault, error) {
-	b.note = &history.Fault{N: n, Kind: f.kind, Start: time.Now().UnixMilli(), Doubles: f.doubles, Disorder: f.disorder, Rewinds: f.rewinds}
+	b.note = &history.Fault{N: n, Kind: f.kind, Start: time.Now().UnixMilli(), Doubles: f.doubles, Disorder: f.disorder, Rewinds: f.rewinds, Overlap: f.overlap}
 	err := f.hurt(b)
 	b.note.End = time.Now().UnixMilli()
 	b.log.Info("broken and healed", zap.Int("n", n), zap.String("kind", f.kind), zap.String("target", b.note.Target),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 // load sends requests and notes how each ended.
 type load struct {
 	client  *kgo.Client
+	large   *kgo.Client // for records that the other one would not send
 	rec     *history.Recorder
 	seed    uint64
 	longest int64 // farthest due time of an ordinary task, ms
@@ -29,8 +31,8 @@ type load struct {
 	sent  sync.WaitGroup
 }
 
-func newLoad(client *kgo.Client, rec *history.Recorder, seed uint64, longest time.Duration) *load {
-	return &load{client: client, rec: rec, seed: seed, longest: longest.Milliseconds(), extra: make(chan []planned, 16)}
+func newLoad(client, large *kgo.Client, rec *history.Recorder, seed uint64, longest time.Duration) *load {
+	return &load{client: client, large: large, rec: rec, seed: seed, longest: longest.Milliseconds(), extra: make(chan []planned, 16)}
 }
 
 // run begins rate lives a second until coming ends, then sends what is planned still, and returns when all is answered, or
@@ -72,8 +74,12 @@ func (l *load) send(ctx context.Context, op history.Op) {
 	if op.Topic == limitTopic {
 		padding = limitPadding
 	}
+	client := l.client
+	if op.Hostile != "" {
+		client = l.large
+	}
 	l.sent.Add(1)
-	l.client.Produce(ctx, record(&op, padding), func(_ *kgo.Record, err error) {
+	client.Produce(ctx, record(&op, padding), func(_ *kgo.Record, err error) {
 		defer l.sent.Done()
 		switch {
 		case err == nil:
@@ -88,9 +94,25 @@ func (l *load) send(ctx context.Context, op history.Op) {
 	})
 }
 
+// sendNow sends requests of a fault in turn: each is answered before the next is sent.
+func (l *load) sendNow(ctx context.Context, op history.Op) {
+	l.tasks.Add(1)
+	l.send(ctx, op)
+	client := l.client
+	if op.Hostile != "" {
+		client = l.large
+	}
+	_ = client.Flush(ctx) // how it ended is noted
+}
+
 // burst asks for n tasks that are all due within the second that begins at due, sent as evenly as time allows until two
 // seconds before.
-func (l *load) burst(n int, due int64) {
+func (l *load) burst(n int, due int64) { l.dueTogether(n, due, "b", 0) }
+
+// expiring asks for n tasks with the longest ids that may be at most a second late, all due at one instant.
+func (l *load) expiring(n int, due int64) { l.dueTogether(n, due, strings.Repeat("x", 240), 1000) }
+
+func (l *load) dueTogether(n int, due int64, prefix string, maxLateness int64) {
 	now := time.Now().UnixMilli()
 	first := l.tasks.Add(int64(n)) - int64(n)
 	more := make([]planned, n)
@@ -98,7 +120,8 @@ func (l *load) burst(n int, due int64) {
 		k := first + int64(i)
 		r := rand.New(rand.NewPCG(l.seed, uint64(k)^1<<62))
 		more[i] = planned{at: now + int64(i)*max(due-2000-now, 0)/int64(n), op: history.Op{
-			Kind: history.Schedule, Topic: floodTopic, ID: fmt.Sprintf("b%d", k), Key: fmt.Sprintf("k%d", r.IntN(2000)), Due: due + r.Int64N(1000), Version: -1,
+			Kind: history.Schedule, Topic: floodTopic, ID: fmt.Sprintf("%s%d", prefix, k), Key: fmt.Sprintf("k%d", r.IntN(2000)), Due: due + r.Int64N(1000), Version: -1,
+			MaxLateness: maxLateness, Mortal: maxLateness > 0,
 		}}
 	}
 	l.extra <- more

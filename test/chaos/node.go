@@ -175,22 +175,28 @@ func (n *node) kill() {
 
 // stop is SIGTERM, and an error when that takes too long or does not end well.
 func (n *node) stop() error {
+	code, err := n.terminate()
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%s stopped with exit code %d", n.name, code)
+	}
+	return err
+}
+
+// terminate is SIGTERM; the process is gone when it returns. An error says that it did not end within the bound.
+func (n *node) terminate() (code int, err error) {
 	cmd, done := n.unwant()
 	if cmd == nil {
-		return nil
+		return 0, nil
 	}
 	_ = cmd.Process.Signal(syscall.SIGCONT)
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-done:
+		return cmd.ProcessState.ExitCode(), nil
 	case <-time.After(45 * time.Second):
 		n.kill()
-		return fmt.Errorf("%s did not stop within 45 s", n.name)
+		return -1, fmt.Errorf("%s did not stop within 45 s", n.name)
 	}
-	if code := cmd.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("%s stopped with exit code %d", n.name, code)
-	}
-	return nil
 }
 
 func (n *node) signal(s syscall.Signal) error {

@@ -27,7 +27,7 @@ var reportText string
 var templates = template.Must(template.Must(template.New("figures").Funcs(template.FuncMap{
 	"counts": counts, "quantiles": quantiles, "outcomes": outcomes, "phases": func() []string { return check.Phases },
 	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) }, "atMost": atMost, "sum": sum, "kindNames": kindNames,
-	"examples": examples, "findings": byInvariant, "first": func(all []check.Finding) []check.Finding { return all[:min(len(all), 20)] },
+	"examples": examples, "overlapping": overlapping, "findings": byInvariant, "first": func(all []check.Finding) []check.Finding { return all[:min(len(all), 20)] },
 	"bugs": func() []check.Bug { return check.Bugs }, "cpus": runtime.NumCPU,
 }).Parse(figuresText)).New("report").Parse(reportText))
 
@@ -102,4 +102,14 @@ func examples(all []history.Fault) []history.Fault {
 	}
 	slices.SortFunc(out, func(a, b history.Fault) int { return strings.Compare(a.Kind, b.Kind) })
 	return out
+}
+
+func overlapping(all []history.Fault) int {
+	n := 0
+	for _, f := range all {
+		if f.Overlap {
+			n++
+		}
+	}
+	return n
 }

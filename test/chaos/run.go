@@ -86,7 +86,7 @@ func (c *Cluster) suffer(ctx context.Context, cfg Config, kinds []fault) (*histo
 	watching.Go(func() { reporter.run(ctx) })
 	defer func() { cancel(); watching.Wait() }()
 
-	l := newLoad(c.client, rec, cfg.Seed, cfg.Longest)
+	l := newLoad(c.client, c.large, rec, cfg.Seed, cfg.Longest)
 	coming, stop := context.WithTimeout(ctx, cfg.For)
 	defer stop()
 	loading.Go(func() { l.run(ctx, coming, cfg.Rate) })

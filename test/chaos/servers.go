@@ -63,24 +63,34 @@ func (s *Servers) Down(ctx context.Context, names ...string) error {
 	return s.call(ctx, "down", names...)
 }
 
-// Kill ends a server without a chance to do anything about it, and returns when it is gone.
-func (s *Servers) Kill(name string) error {
-	file := filepath.Join(s.home(name), "pid")
-	text, err := os.ReadFile(file)
+// Signal sends a signal to a server and returns its pid.
+func (s *Servers) Signal(name string, signal syscall.Signal) (int, error) {
+	text, err := os.ReadFile(s.pidFile(name))
 	if err != nil {
-		return fmt.Errorf("killing %s: %w", name, err)
+		return 0, fmt.Errorf("signalling %s: %w", name, err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
-		return fmt.Errorf("killing %s: %w", name, err)
+		return 0, fmt.Errorf("signalling %s: %w", name, err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		return fmt.Errorf("killing %s: %w", name, err)
+	if err := syscall.Kill(pid, signal); err != nil {
+		return 0, fmt.Errorf("signalling %s: %w", name, err)
+	}
+	return pid, nil
+}
+
+func (s *Servers) pidFile(name string) string { return filepath.Join(s.home(name), "pid") }
+
+// Kill ends a server without a chance to do anything about it, and returns when it is gone.
+func (s *Servers) Kill(name string) error {
+	pid, err := s.Signal(name, syscall.SIGKILL)
+	if err != nil {
+		return err
 	}
 	for range 500 {
 		// A process counts as dead while some of its threads still hold its port.
 		if !running(pid) && s.refuses(name) {
-			return os.Remove(file)
+			return os.Remove(s.pidFile(name))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

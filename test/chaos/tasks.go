@@ -149,7 +149,7 @@ func record(op *history.Op, padding int) *kgo.Record {
 		return r
 	}
 	switch {
-	case op.Invalid:
+	case op.Invalid && op.Hostile == "":
 		add(schemas.HeaderAt, "tomorrow")
 	case op.Due == 0:
 		add(schemas.HeaderDelay, strconv.FormatInt(op.Delay, 10)+"ms")
@@ -168,9 +168,13 @@ func record(op *history.Op, padding int) *kgo.Record {
 		add(schemas.HeaderMaxAttempts, strconv.Itoa(op.MaxAttempts))
 		add(schemas.HeaderBackoff, "fixed:"+strconv.FormatInt(op.Backoff, 10)+"ms")
 	}
+	if op.MaxLateness > 0 {
+		add(schemas.HeaderMaxLateness, strconv.FormatInt(op.MaxLateness, 10)+"ms")
+	}
 	own := []kgo.RecordHeader{{Key: "app", Value: []byte("chaos")}, {Key: "n", Value: []byte{0, byte(op.N), 0xff}}, {Key: "app", Value: nil}}
 	r.Headers = append(r.Headers, own...)
 	op.Hash = bodyHash(r.Key, r.Value, own)
+	beyondLimit(op.Hostile, r)
 	return r
 }
 

@@ -61,12 +61,14 @@ type Op struct {
 	High    bool   `json:"high,omitempty"`  // priority
 	Told    bool   `json:"told,omitempty"`  // notyet-events: all
 	Invalid bool   `json:"invalid,omitempty"`
-	Mortal  bool   `json:"mortal,omitempty"` // a fault aims at its topic: it may end as a dead letter
-	Hash    uint64 `json:"hash"`             // of key, value and the caller's headers
+	Mortal  bool   `json:"mortal,omitempty"`  // a fault aims at it or at its topic: it may end as a dead letter
+	Hostile string `json:"hostile,omitempty"` // in what way it is beyond a limit
+	Hash    uint64 `json:"hash"`              // of key, value and the caller's headers
 
 	AckTimeout  int64 `json:"ack_timeout,omitempty"` // ms; 0: ack none
 	MaxAttempts int   `json:"max_attempts,omitempty"`
-	Backoff     int64 `json:"backoff,omitempty"` // ms, fixed
+	Backoff     int64 `json:"backoff,omitempty"`      // ms, fixed
+	MaxLateness int64 `json:"max_lateness,omitempty"` // ms; 0: none
 
 	At      int64  `json:"at"` // when the client sent it, by its own clock
 	Outcome string `json:"outcome"`
@@ -137,12 +139,13 @@ type Fault struct {
 	Target   string `json:"target"`
 	Start    int64  `json:"start"`
 	End      int64  `json:"end"`
-	Doubles  bool   `json:"doubles"`          // it may cause second copies
-	Disorder bool   `json:"disorder"`         // it may put off tasks one by one
-	Rewinds  bool   `json:"rewinds"`          // it sets the database back
-	Killed   string `json:"killed,omitempty"` // the member that was killed, for takeover times
-	Effect   bool   `json:"effect"`           // it was seen to have had one
-	Evidence string `json:"evidence"`         // by this
+	Overlap  bool   `json:"overlap,omitempty"` // a process was disturbed while a server was
+	Doubles  bool   `json:"doubles"`           // it may cause second copies
+	Disorder bool   `json:"disorder"`          // it may put off tasks one by one
+	Rewinds  bool   `json:"rewinds"`           // it sets the database back
+	Killed   string `json:"killed,omitempty"`  // the member that was killed, for takeover times
+	Effect   bool   `json:"effect"`            // it was seen to have had one
+	Evidence string `json:"evidence"`          // by this
 }
 
 // SlotSample is a slot as the database had it.
