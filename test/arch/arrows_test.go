@@ -12,6 +12,7 @@ var arrows = map[string][]string{
 	"schemas": {},
 
 	// Stages: the flow from intake to delivery. They meet in schemas and in the store's rows, never in one another.
+	"timer":      {},
 	"producer":   {"schemas"},
 	"consumer":   {"schemas"},
 	"store":      {"schemas", "internal/slots", "internal/faultpoint"},

@@ -1,0 +1,205 @@
+package timer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	cron "github.com/netresearch/go-cron"
+)
+
+// Cron is a parsed cron expression in a zone. The library knows calendars only: it is asked about wall clock times, read as
+// UTC, and what daylight saving does to them is decided here.
+type Cron struct {
+	calendar cron.Schedule
+	zone     *time.Location
+	// fixed: neither the hour nor the minute field holds a star. Such an expression means local times of day: one that daylight
+	// saving skips runs at the end of the gap, one that comes twice runs the first time only. Any other follows elapsed time.
+	fixed bool
+}
+
+const (
+	fieldsOfCron = cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Extended
+	// searchYears is how far ahead the next run is looked for: 29 February on a given weekday can be 40 years away.
+	searchYears = 45
+)
+
+var (
+	eitherDay = cron.NewParser(fieldsOfCron | cron.DowOrDom).WithMaxSearchYears(searchYears)
+	bothDays  = cron.NewParser(fieldsOfCron).WithMaxSearchYears(searchYears)
+)
+
+var nicknames = map[string]string{
+	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
+	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
+}
+
+// fieldNames are the fields of a six-field expression, in order.
+var fieldNames = []string{"second", "minute", "hour", "day of month", "month", "day of week"}
+
+// ParseCron reads an expression of 5 fields (minute, hour, day of month, month, day of week) or 6 (seconds first), or a nickname
+// such as @daily. Where both day fields are restricted, either suffices, as in Vixie cron.
+func ParseCron(expression string, zone *time.Location) (Cron, error) {
+	fields, err := cronFields(expression)
+	if err != nil {
+		return Cron{}, err
+	}
+	parser := eitherDay
+	if anyDay(fields[3]) || anyDay(fields[5]) {
+		parser = bothDays
+	}
+	calendar, err := parser.Parse(strings.Join(fields, " "))
+	if err != nil {
+		return Cron{}, err
+	}
+	return Cron{calendar: calendar, zone: zone, fixed: !open(fields[1]) && !open(fields[2])}, nil
+}
+
+// cronFields splits an expression into six fields, refuses what the library would take in another sense than cron's, and
+// rewrites what it spells differently.
+func cronFields(expression string) ([]string, error) {
+	text := strings.TrimSpace(expression)
+	if strings.HasPrefix(text, "@") {
+		long, ok := nicknames[strings.ToLower(text)]
+		if !ok {
+			return nil, errors.New("is no nickname that is known: use @yearly, @monthly, @weekly, @daily or @hourly, or notyet-every for an interval")
+		}
+		text = long
+	}
+	fields := strings.Fields(text)
+	switch len(fields) {
+	case 5:
+		fields = slices.Insert(fields, 0, "0")
+	case 6:
+	default:
+		return nil, fmt.Errorf("has %d fields: it takes 5 (minute hour day-of-month month day-of-week), or 6 with seconds first", len(fields))
+	}
+	for i, field := range fields {
+		if err := checkField(i, field); err != nil {
+			return nil, err
+		}
+	}
+	fields[5] = lastWeekday(fields[5])
+	return fields, nil
+}
+
+// characters that fields are made of; names of months and days are letters.
+const characters = "0123456789*?,-/#ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+func checkField(i int, field string) error {
+	if bad := strings.Trim(field, characters); bad != "" {
+		return fmt.Errorf("%s field %q: %q does not belong there", fieldNames[i], field, bad)
+	}
+	for _, item := range strings.Split(field, ",") {
+		if item == "" {
+			return fmt.Errorf("%s field %q has an empty item in its list", fieldNames[i], field)
+		}
+		spread, _, _ := strings.Cut(item, "/")
+		from, to, isRange := strings.Cut(spread, "-")
+		first, err := strconv.Atoi(from)
+		last, errLast := strconv.Atoi(to)
+		if isRange && err == nil && errLast == nil && first > last && i != 5 {
+			return fmt.Errorf("%s field %q: the range %s ends before it begins", fieldNames[i], field, spread)
+		}
+	}
+	return nil
+}
+
+// lastWeekday rewrites 5L and FRIL, the last Friday of a month, as the library spells it: 5#L.
+func lastWeekday(field string) string {
+	items := strings.Split(field, ",")
+	for i, item := range items {
+		day, isLast := strings.CutSuffix(strings.ToUpper(item), "L")
+		if isLast && day != "" && !strings.HasSuffix(day, "#") {
+			items[i] = day + "#L"
+		}
+	}
+	return strings.Join(items, ",")
+}
+
+func anyDay(field string) bool { return strings.HasPrefix(field, "*") || strings.HasPrefix(field, "?") }
+
+func open(field string) bool { return strings.ContainsAny(field, "*?") }
+
+// Next is the first run after an instant; false: there is none within 45 years.
+func (c Cron) Next(after time.Time) (time.Time, bool) {
+	at := after
+	for {
+		p := periodOf(at, c.zone)
+		wall := asUTC(at, p.offset)
+		if c.fixed {
+			wall = later(wall, p.repeatedUntil.Add(-time.Second))
+		}
+		for {
+			tick := c.calendar.Next(wall)
+			if tick.IsZero() {
+				return time.Time{}, false
+			}
+			run := tick.Add(-p.offset)
+			if p.end.IsZero() || run.Before(p.end) {
+				return run, true
+			}
+			next := periodOf(p.end, c.zone)
+			if c.fixed && tick.Before(asUTC(p.end, next.offset)) {
+				return p.end, true // the gap skips its local time
+			}
+			// No other tick comes before this one, so periods that end a day before it cannot matter.
+			if far := tick.Add(-26 * time.Hour); far.After(p.end) {
+				at = far
+				break
+			}
+			wall = asUTC(p.end, next.offset).Add(-time.Second)
+			if c.fixed {
+				wall = later(wall, next.repeatedUntil.Add(-time.Second))
+			}
+			p = next
+		}
+	}
+}
+
+// Shifted says whether a run comes at the end of a gap, because daylight saving skips its local time.
+func (c Cron) Shifted(run time.Time) bool {
+	wall := asUTC(run, periodOf(run, c.zone).offset)
+	return !c.calendar.Next(wall.Add(-time.Second)).Equal(wall)
+}
+
+// period is a span in which a zone's offset stays as it is.
+type period struct {
+	offset time.Duration
+	end    time.Time // first instant behind it; zero: it lasts
+	// repeatedUntil is the wall clock time, read as UTC, up to which the period before it has shown the same times already.
+	repeatedUntil time.Time
+}
+
+func periodOf(at time.Time, zone *time.Location) period {
+	local := at.In(zone)
+	start, end := local.ZoneBounds()
+	p := period{offset: offsetOf(local), end: end}
+	// On 31 December of leap years after 2037 the library of time gives an end that is past (golang/go#81583).
+	if !end.IsZero() && !end.After(at) {
+		p.end = at.Add(24 * time.Hour)
+	}
+	if !start.IsZero() && !start.After(at) {
+		before := offsetOf(start.Add(-time.Nanosecond).In(zone))
+		p.repeatedUntil = asUTC(start, before)
+	}
+	return p
+}
+
+func offsetOf(local time.Time) time.Duration {
+	_, seconds := local.Zone()
+	return time.Duration(seconds) * time.Second
+}
+
+// asUTC is the wall clock time of an instant under an offset, read as UTC.
+func asUTC(at time.Time, offset time.Duration) time.Time { return at.UTC().Add(offset) }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

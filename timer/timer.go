@@ -1,0 +1,126 @@
+// Package timer says when a timer runs: from its definition alone, without a clock, a database or Kafka. A definition goes in;
+// instants come out.
+package timer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	_ "time/tzdata" // zones are the same on machines that have none
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Definition is what a timer's headers say of its runs. Times are Unix ms.
+type Definition struct {
+	Cron   string        // an expression; exactly one of Cron and Every
+	Every  time.Duration // at least 1 s; runs at From + k × Every
+	Zone   string        // IANA name; "" is UTC
+	From   int64         // first instant at which a run may lie
+	Until  int64         // last one; 0: for ever
+	Jitter time.Duration // each run is due up to this later
+}
+
+// ShortestEvery is the least interval between runs.
+const ShortestEvery = time.Second
+
+// Schedule is a definition that makes sense.
+type Schedule struct {
+	def  Definition
+	cron Cron
+}
+
+// Error says which field of a definition is wrong, and how to mend it.
+type Error struct {
+	Field   string // cron, every, timezone, until
+	Problem string
+}
+
+func (e *Error) Error() string { return e.Field + " " + e.Problem }
+
+// New checks a definition: it must have a run.
+func New(def Definition) (Schedule, error) {
+	s := Schedule{def: def}
+	zone, err := loadZone(def.Zone)
+	switch {
+	case err != nil:
+		return s, &Error{"timezone", err.Error()}
+	case (def.Cron == "") == (def.Every == 0):
+		return s, &Error{"cron", "and every: exactly one of them says when the timer runs"}
+	case def.Cron == "" && def.Every < ShortestEvery:
+		return s, &Error{"every", fmt.Sprintf("is %v: it must be at least %v", def.Every, ShortestEvery)}
+	case def.Every%time.Millisecond != 0:
+		return s, &Error{"every", fmt.Sprintf("is %v: it must be whole milliseconds", def.Every)}
+	case def.Until != 0 && def.Until < def.From:
+		return s, &Error{"until", "lies before from"}
+	}
+	if def.Cron != "" {
+		if s.cron, err = ParseCron(def.Cron, zone); err != nil {
+			return s, &Error{"cron", err.Error()}
+		}
+	}
+	if _, ok := s.Next(def.From - 1); !ok {
+		if def.Cron != "" && def.Until != 0 {
+			return s, &Error{"cron", "has no run between from and until"}
+		}
+		return s, &Error{"cron", "never comes"}
+	}
+	return s, nil
+}
+
+// loadZone knows IANA names only: "Local" would mean another zone on another machine.
+func loadZone(name string) (*time.Location, error) {
+	if name == "" {
+		return time.UTC, nil
+	}
+	if strings.EqualFold(name, "local") {
+		return nil, errors.New("must be an IANA name, such as Europe/Berlin")
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not known: use an IANA name, such as Europe/Berlin", name)
+	}
+	return zone, nil
+}
+
+// Next is the first run after an instant, both in Unix ms; false: there is none.
+func (s Schedule) Next(after int64) (int64, bool) {
+	after = max(after, s.def.From-1)
+	var run int64
+	if s.def.Every > 0 {
+		every := s.def.Every.Milliseconds()
+		run = s.def.From + ((after-s.def.From)/every+1)*every
+		if after < s.def.From {
+			run = s.def.From
+		}
+	} else {
+		at, ok := s.cron.Next(time.UnixMilli(after))
+		if !ok {
+			return 0, false
+		}
+		run = at.UnixMilli()
+	}
+	return run, s.def.Until == 0 || run <= s.def.Until
+}
+
+// Shifted says whether a run comes at the end of a gap, because daylight saving skips its local time.
+func (s Schedule) Shifted(run int64) bool {
+	return s.def.Cron != "" && s.cron.Shifted(time.UnixMilli(run))
+}
+
+// Due is when a run of the timer with this identity is due: up to the jitter later. It follows from timer and run, so it is the
+// same after a restart.
+func (s Schedule) Due(topic, id string, run int64) int64 {
+	jitter := uint64(s.def.Jitter.Milliseconds())
+	if jitter == 0 {
+		return run
+	}
+	return run + int64(xxhash.Sum64String(fmt.Sprintf("%s\x00%s\x00%d", topic, id, run))%(jitter+1))
+}
+
+// RunID is the id of the task that a run is.
+func RunID(timer string, run int64) string { return fmt.Sprintf("%s@%d", timer, run) }
+
+// LongestID bounds a timer's id, so that the ids of its runs are within the bound of tasks' ids: 255 bytes less "@" and 13 digits.
+const LongestID = 241

@@ -1,0 +1,90 @@
+package timer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func at(t *testing.T, text string) int64 {
+	t.Helper()
+	instant, err := time.Parse(time.RFC3339, text)
+	require.NoError(t, err)
+	return instant.UnixMilli()
+}
+
+func TestDefinitionsThatMakeNoSense(t *testing.T) {
+	from := at(t, "2027-01-01T00:00:00Z")
+	for name, c := range map[string]struct {
+		def   Definition
+		field string
+	}{
+		"neither":               {Definition{From: from}, "cron"},
+		"both":                  {Definition{Cron: "* * * * *", Every: time.Minute, From: from}, "cron"},
+		"too often":             {Definition{Every: 999 * time.Millisecond, From: from}, "every"},
+		"below a millisecond":   {Definition{Every: time.Second + 1, From: from}, "every"},
+		"negative":              {Definition{Every: -time.Minute, From: from}, "every"},
+		"never":                 {Definition{Cron: "0 0 30 2 *", From: from}, "cron"},
+		"not before until":      {Definition{Cron: "0 0 1 7 *", From: from, Until: at(t, "2027-06-01T00:00:00Z")}, "cron"},
+		"until before from":     {Definition{Every: time.Minute, From: from, Until: from - 1}, "until"},
+		"a zone that is none":   {Definition{Every: time.Minute, From: from, Zone: "Europe/Nowhere"}, "timezone"},
+		"a zone of the machine": {Definition{Every: time.Minute, From: from, Zone: "Local"}, "timezone"},
+		"a path":                {Definition{Every: time.Minute, From: from, Zone: "../etc/passwd"}, "timezone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(c.def)
+			var wrong *Error
+			require.ErrorAs(t, err, &wrong)
+			require.Equal(t, c.field, wrong.Field)
+		})
+	}
+}
+
+func TestEveryCountsFromFrom(t *testing.T) {
+	from := at(t, "2027-01-01T00:00:00Z") + 5
+	s, err := New(Definition{Every: 1500 * time.Millisecond, From: from, Until: from + 4500})
+	require.NoError(t, err)
+	var runs []int64
+	for run, ok := s.Next(0); ok; run, ok = s.Next(run) {
+		runs = append(runs, run-from)
+	}
+	require.Equal(t, []int64{0, 1500, 3000, 4500}, runs)
+	run, ok := s.Next(from + 1)
+	require.True(t, ok)
+	require.Equal(t, from+1500, run)
+}
+
+func TestFromAndUntilBoundCron(t *testing.T) {
+	s, err := New(Definition{Cron: "0 12 * * *", From: at(t, "2027-01-01T12:00:00Z"), Until: at(t, "2027-01-02T12:00:00Z")})
+	require.NoError(t, err)
+	run, ok := s.Next(0)
+	require.True(t, ok)
+	require.Equal(t, at(t, "2027-01-01T12:00:00Z"), run, "the first instant counts")
+	run, ok = s.Next(run)
+	require.True(t, ok)
+	require.Equal(t, at(t, "2027-01-02T12:00:00Z"), run, "so does the last")
+	_, ok = s.Next(run)
+	require.False(t, ok)
+}
+
+func TestJitterFollowsFromTimerAndRun(t *testing.T) {
+	s, err := New(Definition{Every: time.Minute, From: 1_800_000_000_000, Jitter: 10 * time.Second})
+	require.NoError(t, err)
+	seen := map[int64]bool{}
+	for i := range int64(200) {
+		run := 1_800_000_000_000 + i*60_000
+		due := s.Due("orders", "t1", run)
+		require.Equal(t, due, s.Due("orders", "t1", run))
+		require.GreaterOrEqual(t, due, run)
+		require.LessOrEqual(t, due, run+10_000)
+		seen[due-run] = true
+	}
+	require.Greater(t, len(seen), 150, "offsets are spread")
+	require.NotEqual(t, s.Due("orders", "t1", 1_800_000_000_000), s.Due("orders", "t2", 1_800_000_000_000))
+}
+
+func TestRunIDsFitWhereTimersIDsAreWithinTheirBound(t *testing.T) {
+	const last = 9_999_999_999_999 // of 13 digits: the year 2286
+	require.Len(t, RunID(string(make([]byte, LongestID)), last), 255)
+}
