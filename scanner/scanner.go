@@ -131,7 +131,7 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg pr
 
 // Ready answers what keeps the scanner from taking requests.
 func (s *Scanner) Ready(ctx context.Context) error {
-	return errors.Join(kafka.Ping(ctx, s.producer), s.store.Ping(ctx), s.standing.ready())
+	return errors.Join(kafka.Ping(ctx, s.producer), s.store.Ping(ctx), s.standing.ready(), s.readyRecreated(ctx))
 }
 
 // stopPatience is how long what is at hand may take to be stored once the scanner is to stop. What is not stored by then is
@@ -155,6 +155,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	helpers.Go(func() error { s.resolve(ctx); return nil })
 	helpers.Go(func() error { s.watch(ctx); return nil })
 	helpers.Go(func() error { every(ctx, time.Second, s.parts.commit); return nil })
+	helpers.Go(func() error { every(ctx, 5*time.Second, s.readRecreated); return nil })
 
 	// One bound for all of it: many runs that cannot be stored must not each have it.
 	storing, giveUp := context.WithCancel(work)

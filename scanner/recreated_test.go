@@ -1,0 +1,35 @@
+package scanner
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+)
+
+func TestARecreatedIntakeIsReadFromItsStart(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	f.publish(ask("a", 0), ask("b", 0), ask("c", 0))
+	f.eventually("stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 3 })
+	admin := kadm.NewClient(f.client)
+	_, err := admin.DeleteTopic(t.Context(), schemas.TopicIntake)
+	require.NoError(t, err)
+	_, err = admin.CreateTopic(t.Context(), intakeParts, 1, nil, schemas.TopicIntake)
+	require.NoError(t, err)
+	p, err := kafka.NewProducer(f.kafka, zap.NewNop(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	defer p.Close()
+	for i := range 6 {
+		require.NoError(t, p.ProduceSync(t.Context(), ask(fmt.Sprint("n", i), 0)).FirstErr())
+	}
+	require.ErrorContains(t, s.Ready(t.Context()), "created again")
+	f.eventually("the new ones are stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 9 })
+	require.NoError(t, s.Ready(t.Context()))
+}
