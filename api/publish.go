@@ -76,7 +76,7 @@ func (p *Publisher) Publish(ctx context.Context, r *kgo.Record) (Published, erro
 
 // published reads the record once more, with its place and its final timestamp.
 func published(r *kgo.Record) (Published, error) {
-	req, err := schemas.Decode(r, schemas.Limits{MaxDelay: 1<<63 - 1, MaxValueBytes: 1<<31 - 1, InternalTopics: []string{}})
+	req, err := schemas.Decode(r, schemas.Limits{MaxDelay: 1<<63 - 1, MaxValueBytes: schemas.MaxValueBytes, InternalTopics: []string{}})
 	if err != nil {
 		return Published{}, fmt.Errorf("reading back what was published: %w", err)
 	}

@@ -93,8 +93,8 @@ func (b *builder) record(in Intake, key, value []byte) (*kgo.Record, error) {
 
 // field is the name that a header has in JSON.
 func field(header string) string {
-	if header == "record value" {
-		return "value"
+	if part, ok := strings.CutPrefix(header, "record "); ok {
+		return part // key, headers, value, timestamp
 	}
 	return strings.ReplaceAll(strings.TrimPrefix(header, schemas.Prefix), "-", "_")
 }

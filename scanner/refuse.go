@@ -9,17 +9,18 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// The most that the dead letter of a rejected record keeps of it, and of the texts about it. The intake has all of it.
-const (
-	maxKept   = 64 << 10
-	maxReason = 4096
-	maxTopic  = 249
-)
+// maxReason is the most that a dead letter keeps of its reason.
+const maxReason = 4096
 
 // rejectedRecord is the dead letter of a record that was rejected for err.
 func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *store.DeadLetter {
-	d := &store.DeadLetter{Seq: seq, Kind: store.KindRejected, Topic: cut(topic, maxTopic), TaskID: cut(id, schemas.MaxIDLen), Reason: cut(err.Error(), maxReason)}
-	d.Body = schemas.EncodeRejected(kept(r))
+	d := &store.DeadLetter{Seq: seq, Kind: store.KindRejected, Topic: cut(topic, schemas.MaxTopicLen), TaskID: cut(id, schemas.MaxIDLen)}
+	d.Body = schemas.EncodeRejected(r)
+	part := ""
+	if kept, size := schemas.RejectedPart(r); kept < size {
+		part = fmt.Sprintf(" (%d of its %d bytes are kept, the rest is in the intake: %s)", kept, size, schemas.DefaultID(r.Topic, r.Partition, r.Offset))
+	}
+	d.Reason = cut(err.Error(), maxReason-len(part)) + part
 	return d
 }
 
@@ -27,28 +28,6 @@ func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *stor
 func bareRejection(seq int64, r *kgo.Record, reason string) *store.DeadLetter {
 	id := schemas.DefaultID(r.Topic, r.Partition, r.Offset)
 	return &store.DeadLetter{Seq: seq, Kind: store.KindRejected, TaskID: cut(id, schemas.MaxIDLen), Reason: cut(reason, maxReason)}
-}
-
-// kept cuts a record to what a dead letter keeps: first of its key, then of its headers, then of its value.
-func kept(r *kgo.Record) *kgo.Record {
-	const field = 32 // what the form adds to a field, at most
-	room := maxKept - 1024
-	take := func(b []byte) []byte {
-		n := max(min(len(b), room), 0)
-		room -= n + field
-		return b[:n:n]
-	}
-	out := *r
-	out.Key, out.Headers = take(r.Key), nil
-	for _, h := range r.Headers {
-		if room < len(h.Key)+field {
-			break
-		}
-		room -= len(h.Key) + field
-		out.Headers = append(out.Headers, kgo.RecordHeader{Key: h.Key, Value: take(h.Value)})
-	}
-	out.Value = take(r.Value)
-	return &out
 }
 
 func cut(s string, n int) string {
@@ -93,7 +72,7 @@ func (m refusals) decode(s *Scanner, of run) func(source int, r *kgo.Record) (st
 		}
 		c := store.Change{Seq: seq, Rejected: bareRejection(seq, r, refused.reason)}
 		if !refused.bare {
-			c.Rejected.Body = schemas.EncodeRejected(kept(r))
+			c.Rejected.Body = schemas.EncodeRejected(r)
 		}
 		return c, true
 	}

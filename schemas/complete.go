@@ -28,7 +28,7 @@ func (d *decoder) complete(l *Limits) *Rejection {
 	case OpSchedule:
 		return d.schedule(l)
 	case OpTimer:
-		return d.timer(l)
+		return d.timer()
 	}
 	return nil
 }
@@ -90,30 +90,17 @@ func (d *decoder) schedule(l *Limits) *Rejection {
 		v, _ := only(d.rec.Headers, h.name())
 		return bad(h, v, "means nothing without "+HeaderIfExists+" merge", "leave it out, or add "+HeaderIfExists+" merge")
 	}
-	if rej := d.valueFits(l); rej != nil {
-		return rej
-	}
 	return d.due(l)
 }
 
-func (d *decoder) timer(l *Limits) *Rejection {
+func (d *decoder) timer() *Rejection {
 	if d.seen&hCron == 0 {
 		return missing(hCron, HeaderOp+" timer needs a cron expression")
 	}
 	if d.req.Timer.Timezone == "" {
 		d.req.Timer.Timezone = "UTC"
 	}
-	return d.valueFits(l)
-}
-
-func (d *decoder) valueFits(l *Limits) *Rejection {
-	if len(d.rec.Value) <= l.maxValue() {
-		return nil
-	}
-	return &Rejection{
-		Header: "record value", Problem: "has " + strconv.Itoa(len(d.rec.Value)) + " bytes",
-		Fix: "send at most " + strconv.Itoa(l.maxValue()) + ", or a reference to what is larger",
-	}
+	return nil
 }
 
 // due resolves the due time. No sum here can overflow: parseAt and Accepted are within minMillis and maxMillis, and a

@@ -17,6 +17,9 @@ import (
 // The record's timestamp decides what a delay and the horizon are counted from. It should be the broker's
 // (message.timestamp.type=LogAppendTime); with CreateTime it is the caller's clock.
 func Decode(r *kgo.Record, l Limits) (Request, error) {
+	if rej := l.size(r); rej != nil {
+		return Request{}, rej.addressed(r)
+	}
 	d := decoder{rec: r}
 	d.req.Settings = defaults
 	d.req.Version = NoVersion
@@ -148,9 +151,8 @@ func (d *decoder) version(v []byte) *Rejection {
 }
 
 func (d *decoder) url(v []byte) *Rejection {
-	const maxURL = 2048 // what proxies and servers commonly take
 	const fix = "write an absolute http or https URL of at most 2048 bytes without a fragment"
-	if len(v) > maxURL || !utf8.Valid(v) {
+	if len(v) > MaxURLLen || !utf8.Valid(v) {
 		return bad(hURL, v, "is too long or not UTF-8", fix)
 	}
 	u, err := url.Parse(string(v))

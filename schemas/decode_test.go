@@ -124,8 +124,8 @@ func TestDecodeRejects(t *testing.T) {
 		{operation("timer", HeaderCron, "* * * * *", HeaderIfExists, "keep"), `notyet-if-exists "keep" means nothing with notyet-op timer: leave it out, or change notyet-op`},
 		{operation("timer-enable", HeaderCron, "* * * * *"), `notyet-cron "* * * * *" means nothing with notyet-op timer-enable: leave it out, or change notyet-op`},
 		{
-			intake(HeaderOp, "timer-delete", HeaderTopic, "orders", HeaderID, long[:241]),
-			`notyet-id "` + long[:80] + `…" leaves no room for the time of a run: write a timer id of at most 240 bytes`,
+			intake(HeaderOp, "timer-delete", HeaderTopic, "orders", HeaderID, long[:242]),
+			`notyet-id "` + long[:80] + `…" leaves no room for the time of a run: write a timer id of at most 241 bytes`,
 		},
 
 		{intake(HeaderURL, "https://a/", HeaderTopic, "orders", HeaderAt, "1"), `notyet-url "https://a/" stands beside notyet-topic: send one of them`},
@@ -194,11 +194,64 @@ func TestDecodeLimits(t *testing.T) {
 	}
 }
 
+// TestDecodeLimitsOfSize: at each bound a request is taken, one beyond it is rejected by the bound's name, whatever it
+// asks for.
+func TestDecodeLimitsOfSize(t *testing.T) {
+	const own = len(HeaderTopic+"orders") + len(HeaderID+"order-1") + len(HeaderAt+"1790000060000")
+	fill := func(n int) []byte { return make([]byte, n) }
+	more := func(r *kgo.Record, n int) *kgo.Record {
+		r.Headers = append(r.Headers, make([]kgo.RecordHeader, n)...)
+		return r
+	}
+	with := func(key, value int, headers ...kgo.RecordHeader) *kgo.Record {
+		r := scheduled()
+		r.Key, r.Value, r.Headers = fill(key), fill(value), append(r.Headers, headers...)
+		return r
+	}
+	cancel := operation("cancel")
+	cancel.Value = fill(DefaultMaxValueBytes + 1)
+	for name, c := range map[string]struct {
+		record *kgo.Record
+		limits Limits
+		want   string // "" = accepted
+	}{
+		"key":              {record: with(MaxKeyBytes, 0)},
+		"key beyond":       {record: with(MaxKeyBytes+1, 0), want: "record key has 65537 bytes: send at most 65536, or a reference to what is larger"},
+		"headers":          {record: more(scheduled(), MaxHeaders-3)},
+		"headers beyond":   {record: more(scheduled(), MaxHeaders-2), want: "record headers are 129 in number: send at most 128, or a reference to what is larger"},
+		"10,000 headers":   {record: more(scheduled(), 10_000), want: "record headers are 10003 in number: send at most 128, or a reference to what is larger"},
+		"header":           {record: with(0, 0, kgo.RecordHeader{Key: "h", Value: fill(MaxHeaderBytes - own - 1)})},
+		"header beyond":    {record: with(0, 0, kgo.RecordHeader{Key: "h", Value: fill(MaxHeaderBytes - own)}), want: "record headers have 65537 bytes: send at most 65536, or a reference to what is larger"},
+		"name of a header": {record: with(0, 0, kgo.RecordHeader{Key: strings.Repeat("h", 20<<20)}), want: "record headers have 20971576 bytes: send at most 65536, or a reference to what is larger"},
+		"name like ours":   {record: with(0, 0, kgo.RecordHeader{Key: Prefix + strings.Repeat("h", 20<<20)}), want: "record headers have 20971583 bytes: send at most 65536, or a reference to what is larger"},
+		"value":            {record: with(0, DefaultMaxValueBytes)},
+		"value beyond":     {record: with(0, DefaultMaxValueBytes+1), want: "record value has 1048577 bytes: send at most 1048576, or a reference to what is larger"},
+		"value of its own": {record: with(0, MaxValueBytes), limits: Limits{MaxValueBytes: MaxValueBytes}},
+		"never more":       {record: with(0, MaxValueBytes+1), limits: Limits{MaxValueBytes: 1 << 30}, want: "record value has 8388609 bytes: send at most 8388608, or a reference to what is larger"},
+		"of a cancel too":  {record: cancel, want: "record value has 1048577 bytes: send at most 1048576, or a reference to what is larger"},
+		"all at once":      {record: with(MaxKeyBytes, DefaultMaxValueBytes, kgo.RecordHeader{Key: "h", Value: fill(MaxHeaderBytes - own - 1)})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Decode(c.record, c.limits)
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, c.want)
+			var rej *Rejection
+			require.ErrorAs(t, err, &rej)
+			require.Equal(t, "order-1", rej.ID, "the answer goes to whoever asked")
+		})
+	}
+}
+
 func TestLimitsValidate(t *testing.T) {
 	require.NoError(t, Limits{}.Validate())
 	require.NoError(t, Limits{AllowedTargets: []string{"a*", "[a-c]"}}.Validate())
 	require.ErrorContains(t, Limits{AllowedTargets: []string{"a["}}.Validate(), `"a["`)
 	require.Error(t, Limits{MaxDelay: -1}.Validate())
+	require.NoError(t, Limits{MaxValueBytes: MaxValueBytes}.Validate())
+	require.ErrorContains(t, Limits{MaxValueBytes: MaxValueBytes + 1}.Validate(), "at most 8388608")
 }
 
 // TestDecodeRecordTimestamp: what every due time is measured against must itself be a time.

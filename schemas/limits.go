@@ -4,15 +4,54 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// Bounds on what a caller can grow. docs/limits.md lists them beside those of the stages, and a test keeps it true.
+//
+// Kafka's own limit on a record counts compressed bytes, so it bounds none of these: 20 MiB of zeros arrive in a few kB.
 const (
-	// DefaultMaxDelay is the default horizon: 3653 days, the most that ten calendar years can have.
-	DefaultMaxDelay = 3653 * 24 * time.Hour
+	// MaxKeyBytes is the largest key of a request.
+	MaxKeyBytes = 64 << 10
+
+	// MaxHeaders is the largest number of headers of a request, notyet's own among them.
+	MaxHeaders = 128
+
+	// MaxHeaderBytes is the largest sum of a request's header names and values, notyet's own among them.
+	MaxHeaderBytes = 64 << 10
 
 	// DefaultMaxValueBytes is the default bound on a request's value.
 	DefaultMaxValueBytes = 1 << 20
+
+	// MaxValueBytes is the largest bound on a request's value that an intake topic can have. A task is one row whose
+	// column holds 16 MiB.
+	MaxValueBytes = 8 << 20
+
+	// MaxRejectedBytes is how much of a rejected record its dead letter keeps. The intake still has all of it.
+	MaxRejectedBytes = 64 << 10
+
+	// MaxIDLen is the longest id in bytes.
+	MaxIDLen = 255
+
+	// MaxTimerIDLen is the longest timer id in bytes. The id of a run is "<timer id>@<run ms>": one byte and 13 digits
+	// (until the year 2286) must fit behind it.
+	MaxTimerIDLen = MaxIDLen - 1 - 13
+
+	// MaxTopicLen is Kafka's own bound on a topic's name.
+	MaxTopicLen = 249
+
+	// MaxIntakeTopicLen is the longest name of an intake topic in bytes for which every DefaultID stays within MaxIDLen:
+	// two slashes, 10 digits of partition and 19 of offset follow it.
+	MaxIntakeTopicLen = MaxIDLen - 2 - 10 - 19
+
+	// MaxURLLen is the longest callback URL in bytes: what proxies and servers commonly take.
+	MaxURLLen = 2048
+
+	// DefaultMaxDelay is the default horizon: 3653 days, the most that ten calendar years can have.
+	DefaultMaxDelay = 3653 * 24 * time.Hour
 )
 
 // Limits is what an intake topic accepts. The zero value is usable.
@@ -21,7 +60,7 @@ type Limits struct {
 	// rejected, never clamped. Default DefaultMaxDelay.
 	MaxDelay time.Duration
 
-	// MaxValueBytes is the largest value of a task. Default DefaultMaxValueBytes.
+	// MaxValueBytes is the largest value of a request, at most the constant of that name. Default DefaultMaxValueBytes.
 	MaxValueBytes int
 
 	// AllowedTargets are patterns as of path.Match, of which a target topic must match one: "orders", "orders.*". A
@@ -37,6 +76,9 @@ type Limits struct {
 func (l Limits) Validate() error {
 	if l.MaxDelay < 0 || l.MaxValueBytes < 0 {
 		return fmt.Errorf("checking limits: negative horizon %s or value size %d", l.MaxDelay, l.MaxValueBytes)
+	}
+	if l.MaxValueBytes > MaxValueBytes {
+		return fmt.Errorf("checking limits: a value size of %d bytes, and at most %d are possible", l.MaxValueBytes, MaxValueBytes)
 	}
 	for _, p := range l.AllowedTargets {
 		if _, err := path.Match(p, ""); err != nil {
@@ -57,7 +99,30 @@ func (l Limits) maxValue() int {
 	if l.MaxValueBytes == 0 {
 		return DefaultMaxValueBytes
 	}
-	return l.MaxValueBytes
+	return min(l.MaxValueBytes, MaxValueBytes)
+}
+
+// size checks how large a record is, whatever it asks for, before anything of it is read.
+func (l Limits) size(r *kgo.Record) *Rejection {
+	headers := 0
+	for i := range r.Headers {
+		headers += len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	}
+	switch {
+	case len(r.Headers) > MaxHeaders:
+		return tooLarge("record headers", "are "+strconv.Itoa(len(r.Headers))+" in number", MaxHeaders)
+	case headers > MaxHeaderBytes:
+		return tooLarge("record headers", "have "+strconv.Itoa(headers)+" bytes", MaxHeaderBytes)
+	case len(r.Key) > MaxKeyBytes:
+		return tooLarge("record key", "has "+strconv.Itoa(len(r.Key))+" bytes", MaxKeyBytes)
+	case len(r.Value) > l.maxValue():
+		return tooLarge("record value", "has "+strconv.Itoa(len(r.Value))+" bytes", l.maxValue())
+	}
+	return nil
+}
+
+func tooLarge(what, problem string, bound int) *Rejection {
+	return &Rejection{Header: what, Problem: problem, Fix: "send at most " + strconv.Itoa(bound) + ", or a reference to what is larger"}
 }
 
 func (l Limits) allows(target string) bool {

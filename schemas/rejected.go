@@ -9,14 +9,72 @@ import (
 // rawName keeps a rejected record's headers, notyet-* ones among them, apart from the settings of a body.
 const rawName = "raw:"
 
+// perRecord is what a body takes beside its key, value and headers, rounded up.
+const perRecord = 32
+
+// perHeader is what a header takes in a body beside its name and value: rawName and lengths, rounded up. It also bounds
+// the number of headers.
+const perHeader = 16
+
 // EncodeRejected is the body of a dead letter for a request that could not be taken: the intake record's key, value and
-// all its headers, just as they came.
+// all its headers, just as they came. Of a record above MaxRejectedBytes a part is kept; RejectedPart says how much.
 func EncodeRejected(r *kgo.Record) []byte {
-	headers := make([]kgo.RecordHeader, len(r.Headers))
-	for i, h := range r.Headers {
-		headers[i] = kgo.RecordHeader{Key: rawName + h.Key, Value: h.Value}
+	key, value, headers := rejectedPart(r)
+	raw := make([]kgo.RecordHeader, len(headers))
+	for i, h := range headers {
+		raw[i] = kgo.RecordHeader{Key: rawName + h.Key, Value: h.Value}
 	}
-	return EncodeBody(nil, r.Key, r.Value, headers, defaults)
+	return EncodeBody(nil, key, value, raw, defaults)
+}
+
+// EncodeRejected is the same for a request that was understood and could not be taken later on.
+func (r Request) EncodeRejected() []byte {
+	return EncodeRejected(&kgo.Record{Key: r.Key, Value: r.Value, Headers: r.appendHeaders(nil)})
+}
+
+// RejectedPart is how many bytes of the record EncodeRejected keeps, and how many it has. A header counts 16 bytes beside
+// its name and value, and the record 32.
+func RejectedPart(r *kgo.Record) (kept, size int) {
+	key, value, headers := rejectedPart(r)
+	return contentLen(key, value, headers), contentLen(r.Key, r.Value, r.Headers)
+}
+
+// rejectedPart keeps, of a record that is too large, of the headers the first half of the room, of the key half of what
+// they leave, and of the value the rest.
+func rejectedPart(r *kgo.Record) (key, value []byte, headers []kgo.RecordHeader) {
+	if contentLen(r.Key, r.Value, r.Headers) <= MaxRejectedBytes {
+		return r.Key, r.Value, r.Headers
+	}
+	headers, room := firstHeaders(r.Headers, MaxRejectedBytes/2)
+	room += MaxRejectedBytes/2 - perRecord
+	key = cutUTF8(r.Key, room/2)
+	return key, cutUTF8(r.Value, room-len(key)), headers
+}
+
+// firstHeaders are those that fit into room, the last of them maybe cut, and what room they leave.
+func firstHeaders(all []kgo.RecordHeader, room int) ([]kgo.RecordHeader, int) {
+	for i, h := range all {
+		need := perHeader + len(h.Key) + len(h.Value)
+		if need <= room {
+			room -= need
+			continue
+		}
+		first := all[:i:i]
+		if room -= perHeader + len(h.Key); room > 0 { // a cut name would be another header
+			h.Value = cutUTF8(h.Value, room)
+			return append(first, h), room - len(h.Value)
+		}
+		return first, 0
+	}
+	return all, room
+}
+
+func contentLen(key, value []byte, headers []kgo.RecordHeader) int {
+	n := perRecord + len(key) + len(value) + perHeader*len(headers)
+	for i := range headers {
+		n += len(headers[i].Key) + len(headers[i].Value)
+	}
+	return n
 }
 
 // DecodeRejected reads what EncodeRejected wrote; the settings mean nothing.

@@ -16,7 +16,7 @@ const maxShown = 80
 type Rejection struct {
 	ID      string // the request's id where it is usable, else its default id
 	Topic   string // the request's target topic where it is usable, else ""
-	Header  string // what is wrong: a header's name, "record value" or "record timestamp"
+	Header  string // what is wrong: a header's name, or "record key", "record headers", "record value", "record timestamp"
 	Value   string // its value, valid UTF-8, cut; "" when there is none
 	Problem string // what is wrong with it
 	Fix     string // what to write instead

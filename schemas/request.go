@@ -79,7 +79,7 @@ func (r Request) Record(intake string) (*kgo.Record, error) {
 		rec.Timestamp = time.UnixMilli(r.Accepted)
 		check.Timestamp = rec.Timestamp
 	}
-	anything := Limits{MaxDelay: math.MaxInt64, MaxValueBytes: math.MaxInt, InternalTopics: []string{}}
+	anything := Limits{MaxDelay: math.MaxInt64, MaxValueBytes: MaxValueBytes, InternalTopics: []string{}}
 	if _, err := Decode(&check, anything); err != nil {
 		return nil, err
 	}

@@ -12,22 +12,6 @@ const (
 	TopicResults = "notyet.results"
 )
 
-const (
-	// maxTopicLen is Kafka's own bound on a topic's name.
-	maxTopicLen = 249
-
-	// MaxIDLen is the longest id in bytes.
-	MaxIDLen = 255
-
-	// MaxTimerIDLen is the longest timer id in bytes. The id of a run is "<timer id>@<run ms>": one byte and up to 14
-	// digits (until the year 5138) must fit behind it.
-	MaxTimerIDLen = MaxIDLen - 1 - 14
-
-	// MaxIntakeTopicLen is the longest name of an intake topic in bytes for which every DefaultID stays within MaxIDLen:
-	// two slashes, 10 digits of partition and 19 of offset follow it.
-	MaxIntakeTopicLen = MaxIDLen - 2 - 10 - 19
-)
-
 // DefaultID is the id of a task whose request names none: "<intake topic>/<partition>/<offset>". It is also the key of
 // a rejection that has no usable id.
 func DefaultID(topic string, partition int32, offset int64) string {
@@ -42,7 +26,7 @@ func DefaultID(topic string, partition int32, offset int64) string {
 
 // ValidTopic tells whether Kafka would accept the name: 1 to 249 of [a-zA-Z0-9._-], not "." and not "..".
 func ValidTopic(name string) bool {
-	if len(name) == 0 || len(name) > maxTopicLen || name == "." || name == ".." {
+	if len(name) == 0 || len(name) > MaxTopicLen || name == "." || name == ".." {
 		return false
 	}
 	for i := 0; i < len(name); i++ {

@@ -231,8 +231,7 @@ func (v verdict) reject(c Change, what, value, problem string) verdict {
 	r := c.Request
 	reason := fmt.Sprintf("%s %q: %s", what, value, problem)
 	v.event = schemas.Event{Topic: r.Topic, ID: r.ID, State: schemas.StateRejected, Due: r.Due, Kind: KindRejected, Reason: reason}
-	v.dead = &DeadLetter{Seq: c.Seq, Kind: KindRejected, Topic: r.Topic, TaskID: r.ID, Due: r.Due, Reason: reason,
-		Body: schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)}
+	v.dead = &DeadLetter{Seq: c.Seq, Kind: KindRejected, Topic: r.Topic, TaskID: r.ID, Due: r.Due, Reason: reason, Body: r.EncodeRejected()}
 	return v
 }
 

@@ -217,7 +217,7 @@ func (l *loader) numbers(c *Config) {
 	within("mysql.max-conns", int64(c.MySQL.MaxConns), 2, 10_000)
 	within("dispatcher.stage-tasks", int64(c.Dispatcher.StageTasks), 1, 100_000_000)
 	within("dispatcher.stage-bytes", int64(c.Dispatcher.StageBytes), 1<<20, 1<<40)
-	within("intake.max-value-bytes", int64(c.Intake.MaxValueBytes), 1, 1<<30)
+	within("intake.max-value-bytes", int64(c.Intake.MaxValueBytes), 1, schemas.MaxValueBytes)
 	within("migrate.partitions", int64(c.Migrate.Partitions), 1, 10_000)
 	within("migrate.replication", int64(c.Migrate.Replication), 0, 100)
 }

@@ -160,7 +160,7 @@ type Intakes struct {
 	AllowedTargets []string `key:"allowed-targets"`
 	// MaxDelay is the horizon; a request beyond it is rejected. Default 10 years.
 	MaxDelay time.Duration `key:"max-delay"`
-	// MaxValueBytes is the largest value. Default 1MiB.
+	// MaxValueBytes is the largest value. Default 1MiB, at most 8MiB.
 	MaxValueBytes Size `key:"max-value-bytes"`
 }
 

@@ -118,6 +118,8 @@ func TestMistakes(t *testing.T) {
 		"DSN without a database": {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/"}, want: []string{"mysql.dsn", "names no database"}},
 		"several Redis":          {env: []string{"NOTYET_REDIS_ADDRS=a:1,b:2"}, want: []string{"redis.addrs", "set redis.cluster or redis.master"}},
 		"an intake's typo":       {yaml: "intake:\n  topics:\n    - {topic: a, max-dely: 1h}\n", want: []string{"entry 1", "did you mean max-delay?"}},
+		"a value too large":      {yaml: "intake:\n  max-value-bytes: 9MiB\n", want: []string{"intake.max-value-bytes", `"9437184"`, "write 1 to 8388608"}},
+		"one topic's value":      {yaml: "intake:\n  topics:\n    - {topic: a, max-value-bytes: 8388609}\n", want: []string{"intake", `"a"`, "at most 8388608 are possible"}},
 		"a bad pattern":          {yaml: "intake:\n  allowed-targets: ['[']\n", want: []string{"intake", "checking allowed target"}},
 		"one topic twice":        {env: []string{"NOTYET_RESULTS_TOPIC=notyet.intake"}, want: []string{"notyet.intake", "named twice"}},
 		"a bad topic":            {env: []string{"NOTYET_INTAKE_TOPICS=a b"}, want: []string{"intake.topics", `"a b"`, "is not a topic name"}},
