@@ -50,22 +50,26 @@ func TestDecodeRejects(t *testing.T) {
 		{scheduled(HeaderRetryAfter, "1s"), `notyet-retry-after "1s" is not part of a request: leave it out; notyet and consumers write it`},
 		{scheduled(HeaderState, "dead"), `notyet-state "dead" is not part of a request: leave it out; notyet and consumers write it`},
 
-		{intake(HeaderAt, "1"), "notyet-topic is missing: name the target topic"},
-		{intake(HeaderTopic, "", HeaderAt, "1"), "notyet-topic is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)"},
-		{intake(HeaderTopic, "..", HeaderAt, "1"), `notyet-topic ".." is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
-		{intake(HeaderTopic, "a b", HeaderAt, "1"), `notyet-topic "a b" is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
-		{intake(HeaderTopic, "\xff", HeaderAt, "1"), `notyet-topic "` + "\uFFFD" + `" is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
-		{intake(HeaderTopic, long, HeaderAt, "1"), `notyet-topic "` + long[:80] + `…" is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
-		{intake(HeaderTopic, "__x", HeaderAt, "1"), `notyet-topic "__x" is an internal topic: name a topic of your own`},
-		{intake(HeaderTopic, TopicIntake, HeaderAt, "1"), `notyet-topic "notyet.intake" is an internal topic: name a topic of your own`},
-		{intake(HeaderTopic, TopicResults, HeaderAt, "1"), `notyet-topic "notyet.results" is an internal topic: name a topic of your own`},
-		{intake(HeaderTopic, "orders", HeaderID, "", HeaderAt, "1"), "notyet-id is empty: write 1 to 255 bytes of UTF-8"},
-		{intake(HeaderTopic, "orders", HeaderID, long, HeaderAt, "1"), `notyet-id "` + long[:80] + `…" has 300 bytes: write 1 to 255 bytes of UTF-8`},
-		{intake(HeaderTopic, "orders", HeaderID, "a\xff", HeaderAt, "1"), `notyet-id "a` + "\uFFFD" + `" is not UTF-8: write 1 to 255 bytes of UTF-8`},
+		{intake(HeaderAt, "1790000060000"), "notyet-topic is missing: name the target topic"},
+		{intake(HeaderTopic, "", HeaderAt, "1790000060000"), "notyet-topic is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)"},
+		{intake(HeaderTopic, "..", HeaderAt, "1790000060000"), `notyet-topic ".." is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
+		{intake(HeaderTopic, "a b", HeaderAt, "1790000060000"), `notyet-topic "a b" is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
+		{intake(HeaderTopic, "\xff", HeaderAt, "1790000060000"), `notyet-topic "` + "\uFFFD" + `" is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
+		{intake(HeaderTopic, long, HeaderAt, "1790000060000"), `notyet-topic "` + long[:80] + `…" is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
+		{intake(HeaderTopic, "__x", HeaderAt, "1790000060000"), `notyet-topic "__x" is an internal topic: name a topic of your own`},
+		{intake(HeaderTopic, TopicIntake, HeaderAt, "1790000060000"), `notyet-topic "notyet.intake" is an internal topic: name a topic of your own`},
+		{intake(HeaderTopic, TopicResults, HeaderAt, "1790000060000"), `notyet-topic "notyet.results" is an internal topic: name a topic of your own`},
+		{intake(HeaderTopic, "orders", HeaderID, "", HeaderAt, "1790000060000"), "notyet-id is empty: write 1 to 255 bytes of UTF-8"},
+		{intake(HeaderTopic, "orders", HeaderID, long, HeaderAt, "1790000060000"), `notyet-id "` + long[:80] + `…" has 300 bytes: write 1 to 255 bytes of UTF-8`},
+		{intake(HeaderTopic, "orders", HeaderID, "a\xff", HeaderAt, "1790000060000"), `notyet-id "a` + "\uFFFD" + `" is not UTF-8: write 1 to 255 bytes of UTF-8`},
 
 		{intake(HeaderTopic, "orders"), "notyet-at is missing: send notyet-at or notyet-delay"},
 		{scheduled(HeaderDelay, "1s"), `notyet-delay "1s" stands beside notyet-at: send one of them`},
 		{intake(HeaderTopic, "orders", HeaderAt, ""), "notyet-at is empty: " + atFix},
+		{intake(HeaderTopic, "orders", HeaderAt, "1790000060"), `notyet-at "1790000060" is below 100000000000, so it is Unix seconds by mistake: write Unix milliseconds: 1790000060000`},
+		{intake(HeaderTopic, "orders", HeaderAt, "99999999999"), `notyet-at "99999999999" is below 100000000000, so it is Unix seconds by mistake: write Unix milliseconds: 99999999999000`},
+		{intake(HeaderTopic, "orders", HeaderAt, "0"), `notyet-at "0" is below 100000000000, so it is Unix seconds by mistake: write Unix milliseconds, or RFC 3339 such as 1970-01-31T08:00:00Z for a time that long ago`},
+		{intake(HeaderTopic, "orders", HeaderAt, "-9223372036854775809"), `notyet-at "-9223372036854775809" is below 100000000000, so it is Unix seconds by mistake: write Unix milliseconds, or RFC 3339 such as 1970-01-31T08:00:00Z for a time that long ago`},
 		{intake(HeaderTopic, "orders", HeaderAt, "tomorrow"), `notyet-at "tomorrow" is neither RFC 3339 nor Unix milliseconds: ` + atFix},
 		{intake(HeaderTopic, "orders", HeaderAt, "9223372036854775808"), `notyet-at "9223372036854775808" is not within the years 0000 to 9999 in milliseconds: ` + atFix},
 		{intake(HeaderTopic, "orders", HeaderAt, "317000000000000"), `notyet-at "317000000000000" is not within the years 0000 to 9999 in milliseconds: ` + atFix}, // year 12015
@@ -109,7 +113,7 @@ func TestDecodeRejects(t *testing.T) {
 		{scheduled(HeaderBackoff, "exponential:2s:1s"), `notyet-backoff "exponential:2s:1s" has a longest pause below its first: write fixed:5s or exponential:1s:10m`},
 		{scheduled(HeaderCron, "* * * * *"), `notyet-cron "* * * * *" means nothing with notyet-op schedule: leave it out, or change notyet-op`},
 
-		{operation("cancel", HeaderAt, "1"), `notyet-at "1" means nothing with notyet-op cancel: leave it out, or change notyet-op`},
+		{operation("cancel", HeaderAt, "1790000060000"), `notyet-at "1790000060000" means nothing with notyet-op cancel: leave it out, or change notyet-op`},
 		{operation("cancel", HeaderEvents, "none"), `notyet-events "none" means nothing with notyet-op cancel: leave it out, or change notyet-op`},
 		{operation("fire", HeaderDelay, "1s"), `notyet-delay "1s" means nothing with notyet-op fire: leave it out, or change notyet-op`},
 		{operation("fire", HeaderPriority, "high"), `notyet-priority "high" means nothing with notyet-op fire: leave it out, or change notyet-op`},
@@ -128,16 +132,100 @@ func TestDecodeRejects(t *testing.T) {
 			`notyet-id "` + long[:80] + `…" leaves no room for the time of a run: write a timer id of at most 241 bytes`,
 		},
 
-		{intake(HeaderURL, "https://a/", HeaderTopic, "orders", HeaderAt, "1"), `notyet-url "https://a/" stands beside notyet-topic: send one of them`},
-		{intake(HeaderURL, "ftp://a/", HeaderAt, "1"), `notyet-url "ftp://a/" is not a callback URL: write an absolute http or https URL of at most 2048 bytes without a fragment`},
-		{intake(HeaderURL, "https://:80/", HeaderAt, "1"), `notyet-url "https://:80/" is not a callback URL: write an absolute http or https URL of at most 2048 bytes without a fragment`},
-		{intake(HeaderURL, "https://a/\xff", HeaderAt, "1"), `notyet-url "https://a/` + "\uFFFD" + `" is too long or not UTF-8: write an absolute http or https URL of at most 2048 bytes without a fragment`},
+		{intake(HeaderURL, "https://a/", HeaderTopic, "orders", HeaderAt, "1790000060000"), `notyet-url "https://a/" stands beside notyet-topic: send one of them`},
+		{intake(HeaderURL, "ftp://a/", HeaderAt, "1790000060000"), `notyet-url "ftp://a/" is not a callback URL: write an absolute http or https URL of at most 2048 bytes without a fragment`},
+		{intake(HeaderURL, "https://:80/", HeaderAt, "1790000060000"), `notyet-url "https://:80/" is not a callback URL: write an absolute http or https URL of at most 2048 bytes without a fragment`},
+		{intake(HeaderURL, "https://a/\xff", HeaderAt, "1790000060000"), `notyet-url "https://a/` + "\uFFFD" + `" is too long or not UTF-8: write an absolute http or https URL of at most 2048 bytes without a fragment`},
 	} {
 		req, err := Decode(c.record, Limits{})
 		require.EqualError(t, err, c.want)
 		require.IsType(t, &Rejection{}, err)
 		require.NotContains(t, err.Error(), "\n")
 		require.Zero(t, req)
+	}
+}
+
+// TestDecodeRejectsEveryMisnamedHeader: no header that looks like one of ours is passed over in silence.
+func TestDecodeRejectsEveryMisnamedHeader(t *testing.T) {
+	for i, name := range headerNames {
+		request := header(1)<<i&hNotRequest == 0
+		for what, r := range map[string]*kgo.Record{
+			"upper case":          scheduled(strings.ToUpper(name), "1"),
+			"title case":          scheduled("N"+name[1:], "1"),
+			"one letter":          scheduled(name[:len(name)-1]+strings.ToUpper(name[len(name)-1:]), "1"),
+			"trailing space":      scheduled(name+" ", "1"),
+			"NUL":                 scheduled(name+"\x00", "1"),
+			"not UTF-8":           scheduled(name+"\xff", "1"),
+			"one more s":          scheduled(name+"s", "1"),
+			"value no UTF-8":      intake(HeaderTopic, "orders", name, "\xff\xfe"),
+			"value is NUL":        intake(HeaderTopic, "orders", name, "\x00"),
+			"twice":               intake(name, "1", name, "1"),
+			"twice, in two cases": intake(name, "1", strings.ToUpper(name), "1"),
+		} {
+			if what == "value is NUL" && name == HeaderID {
+				continue // an id is any UTF-8
+			}
+			_, err := Decode(r, Limits{})
+			var rej *Rejection
+			require.ErrorAs(t, err, &rej, "%s %s", name, what)
+			require.NotContains(t, rej.Error(), "\x00")
+			require.Regexp(t, `^(?i)notyet-`, rej.Header, "%s %s", name, what)
+		}
+		if !request {
+			_, err := Decode(scheduled(name, "1"), Limits{})
+			require.ErrorContains(t, err, name+` "1" is not part of a request`)
+		}
+	}
+	for _, future := range []string{"notyet-every", "notyet-from", "notyet-until", "notyet-jitter", "notyet-overlap", "notyet-timer", "notyet-method"} {
+		_, err := Decode(scheduled(future, "1"), Limits{})
+		require.ErrorContains(t, err, future)
+	}
+}
+
+// TestDecodeTimersHeadersOnOtherOps: a timer's header on a request of another kind is a misunderstanding.
+func TestDecodeTimersHeadersOnOtherOps(t *testing.T) {
+	for op := range opNames {
+		if Op(op) == OpTimer {
+			continue
+		}
+		for name, v := range map[string]string{HeaderCron: "* * * * *", HeaderTimezone: "UTC", HeaderMisfire: "once"} {
+			r := operation(opNames[op], name, v)
+			if Op(op) == OpSchedule {
+				r = scheduled(name, v)
+			}
+			_, err := Decode(r, Limits{})
+			require.ErrorContains(t, err, name+` "`+v+`" means nothing with notyet-op `+opNames[op])
+		}
+	}
+}
+
+// TestDecodeTargetsOfEveryOp: whoever may not schedule for a target may not cancel, fire or replace there either, and
+// internal topics are nobody's.
+func TestDecodeTargetsOfEveryOp(t *testing.T) {
+	limits := Limits{AllowedTargets: []string{"orders", "bills.*"}, InternalTopics: []string{"in", "rep", "res"}}
+	for _, op := range opNames {
+		request := func(target string) *kgo.Record {
+			r := intake(HeaderOp, op, HeaderTopic, target, HeaderID, "x")
+			switch op {
+			case "schedule":
+				r.Headers = append(r.Headers, kgo.RecordHeader{Key: HeaderDelay, Value: []byte("1s")})
+			case "timer":
+				r.Headers = append(r.Headers, kgo.RecordHeader{Key: HeaderCron, Value: []byte("* * * * *")})
+			}
+			return r
+		}
+		for _, target := range []string{"orders", "bills.a", "bills."} {
+			_, err := Decode(request(target), limits)
+			require.NoError(t, err, "%s %s", op, target)
+		}
+		for _, target := range []string{"order", "orders2", "Orders", "bills", "xbills.a", "payments"} {
+			_, err := Decode(request(target), limits)
+			require.ErrorContains(t, err, "is not allowed on this intake topic", "%s %s", op, target)
+		}
+		for _, target := range []string{"__consumer_offsets", "__x", "in", "rep", "res", TopicIntake} {
+			_, err := Decode(request(target), Limits{AllowedTargets: []string{"*"}, InternalTopics: limits.InternalTopics})
+			require.ErrorContains(t, err, "is an internal topic", "%s %s", op, target)
+		}
 	}
 }
 
@@ -180,10 +268,10 @@ func TestDecodeLimits(t *testing.T) {
 		{scheduled(), Limits{AllowedTargets: []string{"payments", "["}}, `notyet-topic "orders" is not allowed on this intake topic: ask its operator, or use another one`},
 		{operation("cancel"), Limits{AllowedTargets: []string{"payments"}}, `notyet-topic "orders" is not allowed on this intake topic: ask its operator, or use another one`},
 		{scheduled(), Limits{InternalTopics: []string{"orders"}}, `notyet-topic "orders" is an internal topic: name a topic of your own`},
-		{intake(HeaderTopic, TopicResults, HeaderAt, "1"), Limits{InternalTopics: []string{"orders"}}, ""},
-		{intake(HeaderTopic, TopicIntake, HeaderAt, "1"), Limits{InternalTopics: []string{}}, `notyet-topic "notyet.intake" is an internal topic: name a topic of your own`},
-		{intake(HeaderURL, "https://a/b", HeaderAt, "1"), Limits{AllowedTargets: []string{"*"}}, `notyet-url "https://a/b" is not allowed on this intake topic: ask its operator, or use another one`},
-		{intake(HeaderURL, "https://a/b", HeaderAt, "1"), Limits{AllowedTargets: []string{"https://a/*"}}, ""},
+		{intake(HeaderTopic, TopicResults, HeaderAt, "1790000060000"), Limits{InternalTopics: []string{"orders"}}, ""},
+		{intake(HeaderTopic, TopicIntake, HeaderAt, "1790000060000"), Limits{InternalTopics: []string{}}, `notyet-topic "notyet.intake" is an internal topic: name a topic of your own`},
+		{intake(HeaderURL, "https://a/b", HeaderAt, "1790000060000"), Limits{AllowedTargets: []string{"*"}}, `notyet-url "https://a/b" is not allowed on this intake topic: ask its operator, or use another one`},
+		{intake(HeaderURL, "https://a/b", HeaderAt, "1790000060000"), Limits{AllowedTargets: []string{"https://a/*"}}, ""},
 	} {
 		_, err := Decode(c.record, c.limits)
 		if c.want == "" {

@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -12,6 +13,10 @@ const (
 	maxMillis = 253402300799999
 )
 
+// firstMillis is the least number that is taken for Unix milliseconds (1973-03-03). What is below is Unix seconds by
+// mistake (until the year 5138), which would be delivered at once; RFC 3339 writes such a time without doubt.
+const firstMillis = 100_000_000_000
+
 const atFix = "write RFC 3339 such as 2027-01-31T08:00:00+01:00, or Unix milliseconds"
 
 // parseAt reads a due time as Unix milliseconds, rounded up.
@@ -20,7 +25,10 @@ func parseAt(v []byte) (int64, *Rejection) {
 		return 0, bad(hAt, v, "is empty", atFix)
 	}
 	if ms, isInt, _ := parseInt(v); isInt {
-		if ms < minMillis || ms > maxMillis {
+		if ms < firstMillis {
+			return 0, seconds(v, ms)
+		}
+		if ms > maxMillis {
 			return 0, bad(hAt, v, "is not within the years 0000 to 9999 in milliseconds", atFix)
 		}
 		return ms, nil
@@ -38,6 +46,22 @@ func parseAt(v []byte) (int64, *Rejection) {
 		return 0, bad(hAt, v, "is not within the years 0000 to 9999", atFix)
 	}
 	return ms, nil
+}
+
+func seconds(v []byte, n int64) *Rejection {
+	fix := "write Unix milliseconds, or RFC 3339 such as 1970-01-31T08:00:00Z for a time that long ago"
+	if n > 0 {
+		fix = "write Unix milliseconds: " + strconv.FormatInt(n, 10) + "000"
+	}
+	return bad(hAt, v, "is below "+strconv.Itoa(firstMillis)+", so it is Unix seconds by mistake", fix)
+}
+
+// appendAt writes a due time in the form that parseAt takes.
+func appendAt(b []byte, ms int64) []byte {
+	if ms < firstMillis {
+		return time.UnixMilli(ms).UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
+	}
+	return strconv.AppendInt(b, ms, 10)
 }
 
 // rfc3339 checks the form, in which package time is lenient: it takes a comma, one-digit hours and offsets of 24 hours.

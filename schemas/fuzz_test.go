@@ -38,7 +38,7 @@ func FuzzDecode(f *testing.F) {
 		scheduled(HeaderAck, "report", HeaderAckTimeout, "30s", HeaderMaxAttempts, "3", HeaderBackoff, "exponential:1s:2h", HeaderEvents, "none"),
 		intake(HeaderTopic, "orders", HeaderDelay, "P1DT2H3M4.5S"), intake(HeaderTopic, "orders", HeaderDelay, "1h0.1ns", HeaderMaxLateness, "1us"),
 		intake(HeaderTopic, "orders", HeaderAt, "2026-09-21T14:13:20.0000000001+02:00", HeaderPriority, "low"),
-		operation("cancel", HeaderVersion, "1"), operation("fire"), intake(HeaderURL, "https://a/b?c", HeaderAt, "-1"),
+		operation("cancel", HeaderVersion, "1"), operation("fire"), intake(HeaderURL, "https://a/b?c", HeaderAt, "1790000060000"),
 		operation("timer", HeaderCron, "*/5 * * * * MON", HeaderTimezone, "Europe/Berlin", HeaderMisfire, "skip"), operation("timer-delete"),
 		scheduled("Notyet-Topic", "x"), scheduled(HeaderAttempt, "1"),
 	} {

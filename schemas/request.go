@@ -98,7 +98,7 @@ func (r Request) appendHeaders(dst []kgo.RecordHeader) []kgo.RecordHeader {
 	add(r.URL != "", HeaderURL, r.URL)
 	add(r.GivenID, HeaderID, r.ID)
 	if r.Op == OpSchedule {
-		add(r.Delay == 0 || r.Due != 0, HeaderAt, strconv.FormatInt(r.Due, 10))
+		add(r.Delay == 0 || r.Due != 0, HeaderAt, string(appendAt(nil, r.Due)))
 		add(r.Delay != 0, HeaderDelay, r.Delay.String())
 	}
 	add(r.Version != NoVersion, HeaderVersion, strconv.FormatInt(r.Version, 10))

@@ -123,7 +123,11 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	}
 	parsed, err := mysql.ParseDSN(cfg.DSN)
 	if err != nil {
-		return nil, fmt.Errorf("reading NOTYET_MYSQL_DSN (want user:password@tcp(host:port)/database): %w", err)
+		// The parser's error repeats parts of the DSN, the password among them where the form is another.
+		return nil, errors.New("reading NOTYET_MYSQL_DSN: it cannot be read (want user:password@tcp(host:port)/database)")
+	}
+	if parsed.Net != "tcp" && parsed.Net != "unix" { // dialling would repeat it, and without an @ it is user and password
+		return nil, errors.New("reading NOTYET_MYSQL_DSN: its protocol is neither tcp nor unix (want user:password@tcp(host:port)/database)")
 	}
 	if parsed.DBName == "" {
 		return nil, errors.New("reading NOTYET_MYSQL_DSN: it names no database (want user:password@tcp(host:port)/database)")
@@ -155,7 +159,7 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	}
 	base, err := mysql.NewConnector(parsed)
 	if err != nil {
-		return nil, fmt.Errorf("reading NOTYET_MYSQL_DSN: %w", err)
+		return nil, errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
 	}
 	db := sql.OpenDB(connector{base})
 	return gormmysql.New(gormmysql.Config{Conn: db, DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), nil

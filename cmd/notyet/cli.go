@@ -91,6 +91,7 @@ func (a *app) run(args []string) (code int) {
 			code = int(e)
 		}
 	}()
+	a.stdout, a.stderr = &visible{to: a.stdout}, &visible{to: a.stderr}
 	var grammar cli
 	parser, err := kong.New(&grammar, kong.Name("notyet"), kong.Description(description),
 		kong.Writers(a.stdout, a.stderr), kong.Exit(func(code int) { panic(exited(code)) }),

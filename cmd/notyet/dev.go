@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,6 +50,7 @@ func (c *devCmd) Run(a *app) error {
 		return err
 	}
 	log := newLogger(cfg.Log, a.stderr)
+	privateFiles()
 	dir, remove, err := c.directory()
 	if err != nil {
 		return err
@@ -82,7 +84,10 @@ func (c *devCmd) Run(a *app) error {
 // directory is where everything is kept: the given one, or one that is removed at the end.
 func (c *devCmd) directory() (dir string, remove func(), err error) {
 	if c.Data != "" {
-		if err := os.MkdirAll(c.Data, 0o755); err != nil {
+		if err := os.MkdirAll(c.Data, 0o700); err != nil {
+			return "", nil, usage("--data: %v", err)
+		}
+		if err := closeToOthers(c.Data); err != nil {
 			return "", nil, usage("--data: %v", err)
 		}
 		return c.Data, func() {}, nil
@@ -91,6 +96,29 @@ func (c *devCmd) directory() (dir string, remove func(), err error) {
 		return "", nil, fmt.Errorf("making a directory for this run: %w", err)
 	}
 	return dir, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// closeToOthers takes from everybody else what an earlier version left readable: the directory holds the messages
+// themselves. Of the directory that the user named, only what dev keeps in it is touched.
+func closeToOthers(dir string) error {
+	for _, name := range []string{"kafka", "sendlog", "notyet.db", "notyet.db-wal", "notyet.db-shm"} {
+		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil || d.Type()&fs.ModeSymlink != 0 {
+				return err
+			}
+			if d.IsDir() {
+				return os.Chmod(path, 0o700)
+			}
+			return os.Chmod(path, 0o600)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startServers starts the embedded ones and points cfg at them.

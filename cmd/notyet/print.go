@@ -34,6 +34,9 @@ func (a *app) line(v any) error {
 }
 
 func isTerminal(stream any) bool {
+	if v, ok := stream.(*visible); ok {
+		stream = v.to
+	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
@@ -44,6 +47,11 @@ func (a *app) table(head []any, rows [][]any) {
 	t.SetOutputMirror(a.stdout)
 	t.AppendHeader(head)
 	for _, r := range rows {
+		for i := range r {
+			if s, ok := r[i].(string); ok {
+				r[i] = plain(s)
+			}
+		}
 		t.AppendRow(r)
 	}
 	style := table.StyleLight
@@ -59,7 +67,7 @@ func (a *app) table(head []any, rows [][]any) {
 func pairs(w io.Writer, values ...string) {
 	for i := 0; i+1 < len(values); i += 2 {
 		if values[i+1] != "" {
-			fmt.Fprintf(w, "%-12s %s\n", values[i], values[i+1])
+			fmt.Fprintf(w, "%-12s %s\n", values[i], plain(values[i+1]))
 		}
 	}
 }
@@ -118,7 +126,8 @@ func shown(s *string, encoded string) string {
 	return plain(*s)
 }
 
-// plain keeps what a business has written from moving a terminal's cursor.
+// plain quotes what a business has written where it would move a terminal's cursor or begin a line of its own. What is
+// quoted already stays as it is.
 func plain(s string) string {
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)

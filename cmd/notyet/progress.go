@@ -28,7 +28,7 @@ func (a *app) bar(b *backend, what string, f store.DeadFilter) *bar {
 		total = min(total, int64(f.Limit))
 	}
 	w := progress.NewWriter()
-	w.SetOutputWriter(a.stderr)
+	w.SetOutputWriter(raw(a.stderr))
 	w.SetUpdateFrequency(100 * time.Millisecond)
 	w.SetAutoStop(false)
 	t := &progress.Tracker{Message: what, Total: total}

@@ -27,6 +27,7 @@ func (c *scannerCmd) Run(a *app) error {
 		return err
 	}
 	defer s.close()
+	s.warnUnrestricted()
 	if err := s.addScanner(); err != nil {
 		return err
 	}
@@ -99,6 +100,7 @@ func (c *allCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	s.warnUnrestricted()
 	if err := s.addScanner(); err != nil {
 		return err
 	}

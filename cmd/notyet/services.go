@@ -108,6 +108,14 @@ func scannerConfig(cfg *config.Config) scanner.Config {
 	return out
 }
 
+// warnUnrestricted says where whoever may write an intake topic may write, cancel and replace everywhere.
+func (s *service) warnUnrestricted() {
+	if names := s.cfg.Unrestricted(); len(names) > 0 {
+		s.log.Warn("who may write these intake topics may deliver to, cancel and replace tasks of every topic that notyet may write: set intake.allowed-targets, or set it to * where that is meant",
+			zap.Strings("intake", names))
+	}
+}
+
 // addScanner makes the scanner one of the parts.
 func (s *service) addScanner() error {
 	sc, err := scanner.New(s.kafka, s.store, s.index, scannerConfig(s.cfg), s.reg, s.log)

@@ -46,7 +46,7 @@ func (a *app) load(s settings, more servers, src config.Sources) (*config.Config
 	for _, pair := range s.Set {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return nil, usage("--set %q: write KEY=VALUE", pair)
+			return nil, usage("--set without a value: write KEY=VALUE") // what was written may be a secret
 		}
 		flags[key] = value
 	}

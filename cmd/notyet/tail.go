@@ -121,7 +121,7 @@ func (a *app) event(e event, asJSON bool) error {
 }
 
 func eventText(e schemas.Event) string {
-	words := []string{stamp(e.At), fmt.Sprintf("%-10s", e.State), e.Topic, plain(e.ID)}
+	words := []string{stamp(e.At), fmt.Sprintf("%-10s", plain(string(e.State))), plain(e.Topic), plain(e.ID)}
 	if e.Attempt > 0 {
 		words = append(words, fmt.Sprintf("attempt %d, %d ms late", e.Attempt, e.Lateness))
 	}

@@ -47,7 +47,7 @@ func (l *loader) bad(key, value, problem, fix string) {
 	if f, _ := find(fields, key); f.secret {
 		value = ""
 	}
-	l.add(Problem{Key: key, Source: l.origin[key], Value: value, Problem: problem, Fix: fix})
+	l.add(Problem{Key: key, Source: l.origin[key], Value: redact(value), Problem: problem, Fix: fix})
 }
 
 func (l *loader) addresses(key string, list []string) {
@@ -88,13 +88,17 @@ func (l *loader) dsn(m MySQL) {
 		return
 	}
 	parsed, err := mysql.ParseDSN(m.DSN)
-	switch {
+	switch { // the parser's errors repeat parts of the DSN, and which part it took for the password is not known
 	// A file of one's own authority cannot be named in the DSN, so those who need one would write that nobody is checked.
 	case unverified(m.DSN):
 		l.bad("mysql.dsn", "", "asks for TLS without a look at who the server is (tls=preferred or tls=skip-verify)",
 			"remove tls from it and set mysql.tls.enabled, and mysql.tls.ca for an authority of your own")
+	case err != nil && strings.Contains(m.DSN, "://"):
+		l.bad("mysql.dsn", "", "is a URL", fix)
 	case err != nil:
-		l.bad("mysql.dsn", "", "cannot be read: "+err.Error(), fix)
+		l.bad("mysql.dsn", "", "cannot be read", fix+"; a parameter's value is percent-encoded")
+	case parsed.Net != "tcp" && parsed.Net != "unix": // without an @, what was meant for user and password stands there
+		l.bad("mysql.dsn", "", "has a protocol that is neither tcp nor unix", fix)
 	case parsed.DBName == "":
 		l.bad("mysql.dsn", "", "names no database", fix)
 	case m.TLS.Enabled && parsed.TLSConfig != "":
@@ -178,6 +182,9 @@ func (l *loader) redis(r Redis) {
 func (l *loader) topics(c *Config) {
 	if len(c.Intake.Topics) == 0 {
 		l.bad("intake.topics", "", "is empty", "name at least one topic")
+	}
+	if c.IsSet("intake.allowed-targets") && len(c.Intake.AllowedTargets) == 0 {
+		l.bad("intake.allowed-targets", "", "is empty", "write patterns; * allows every topic")
 	}
 	for _, in := range c.Intake.Topics {
 		l.topic("intake.topics", in.Topic)

@@ -156,7 +156,9 @@ type Ops struct {
 type Intakes struct {
 	// Topics are names, or in the file also mappings with the keys of Intake. Default notyet.intake.
 	Topics []Intake `key:"topics"`
-	// AllowedTargets are patterns (path.Match) of which a target topic must match one. Default every topic.
+	// AllowedTargets are patterns (path.Match) of which a target topic must match one, for every op: who may not schedule
+	// for a topic may not cancel, fire or replace there either. Default every topic, of which scanners warn; * means that
+	// it is meant.
 	AllowedTargets []string `key:"allowed-targets"`
 	// MaxDelay is the horizon; a request beyond it is rejected. Default 10 years.
 	MaxDelay time.Duration `key:"max-delay"`
@@ -269,6 +271,17 @@ func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
 		}
 	}
 	return schemas.Limits{}, false
+}
+
+// Unrestricted are the intake topics whose writers may reach every target topic because nobody said otherwise.
+func (c *Config) Unrestricted() []string {
+	var names []string
+	for _, in := range c.Intake.Topics {
+		if len(in.AllowedTargets) == 0 {
+			names = append(names, in.Topic)
+		}
+	}
+	return names
 }
 
 // IntakeNames are the names of the intake topics.

@@ -153,6 +153,57 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
+// No value of an unknown or secret key is shown, nor the credentials in a value that stands in the wrong place.
+func TestMistakesHideSecrets(t *testing.T) {
+	for name, c := range map[string]struct {
+		yaml  string
+		env   []string
+		flags map[string]string
+	}{
+		"mistyped variable":           {env: []string{"NOTYET_MYSQL_DNS=geheim"}},
+		"mistyped key":                {yaml: "mysql:\n  dns: u:geheim@tcp(h:1)/d\n"},
+		"mistyped flag":               {flags: map[string]string{"kafka.sasl.pasword": "geheim"}},
+		"secret for a section":        {yaml: "mysql: u:geheim@tcp(h:1)/d\n"},
+		"secret as a mapping":         {yaml: "mysql:\n  dsn: {u:geheim@tcp(h:1)/d}\n"},
+		"secret as a nested mapping":  {yaml: "mysql:\n  dsn:\n    geheim: 1\n"},
+		"secret as a list":            {yaml: "redis:\n  password: [geheim]\n"},
+		"not a mapping at all":        {yaml: "geheim"},
+		"not YAML":                    {yaml: "mysql: {dsn: geheim"},
+		"DSN: a URL":                  {env: []string{"NOTYET_MYSQL_DSN=mysql://u:geheim@h:3306/d"}},
+		"DSN: without a host":         {env: []string{"NOTYET_MYSQL_DSN=u:geheim/d"}},
+		"DSN: without a slash":        {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)"}},
+		"DSN: an @ too few":           {env: []string{"NOTYET_MYSQL_DSN=u:geheim(h:1)/d"}},
+		"DSN: a bad parameter":        {env: []string{"NOTYET_MYSQL_DSN=u:p@tcp(h:1)/d?timeout=geheim"}},
+		"DSN: not a bool":             {env: []string{"NOTYET_MYSQL_DSN=u:p@tcp(h:1)/d?parseTime=geheim"}},
+		"Redis as a URL":              {env: []string{"NOTYET_REDIS_ADDRS=redis://u:geheim@h:6379"}},
+		"Redis as a URL, parameter":   {env: []string{"NOTYET_REDIS_ADDRS=redis://h:6379?password=geheim"}},
+		"brokers with a user":         {env: []string{"NOTYET_KAFKA_BROKERS=u:geheim@h:9092"}},
+		"ZooKeeper with a user":       {env: []string{"NOTYET_ZOOKEEPER_SERVERS=u:geheim@h:2181"}},
+		"HTTP address with a user":    {env: []string{"NOTYET_HTTP_ADDR=u:geheim@h"}},
+		"a DSN where a number stands": {env: []string{"NOTYET_SLOTS=u:geheim@tcp(h:1)/d"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, c.yaml, c.env, c.flags)
+			require.Error(t, err)
+			require.NotContains(t, err.Error(), "geheim")
+		})
+	}
+}
+
+func TestUnrestrictedIntakesAreNamed(t *testing.T) {
+	cfg, err := load(t, "", []string{"NOTYET_INTAKE_TOPICS=a,b"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, cfg.Unrestricted())
+	cfg, err = load(t, "intake:\n  topics: [a, {topic: b, allowed-targets: [x.*]}, {topic: c, allowed-targets: ['*']}]\n", nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, cfg.Unrestricted())
+	cfg, err = load(t, "", []string{"NOTYET_INTAKE_ALLOWED_TARGETS=*"}, nil)
+	require.NoError(t, err)
+	require.Empty(t, cfg.Unrestricted())
+	_, err = load(t, "intake:\n  allowed-targets: []\n", nil, nil)
+	require.ErrorContains(t, err, "intake.allowed-targets")
+}
+
 func TestFile(t *testing.T) {
 	_, err := Load(Sources{File: "/nowhere/at/all.yaml", Environ: []string{}})
 	require.ErrorContains(t, err, "does not exist")

@@ -30,6 +30,18 @@ func (p Problem) String() string {
 	return b.String()
 }
 
+// redact hides what a value can hold of a password where a DSN or a URL stands in the wrong place: everything up to an @,
+// and what follows a question mark.
+func redact(value string) string {
+	if i := strings.LastIndexByte(value, '@'); i >= 0 {
+		value = "(hidden)" + value[i:]
+	}
+	if i := strings.IndexByte(value, '?'); i >= 0 {
+		value = value[:i] + "?(hidden)"
+	}
+	return value
+}
+
 // Error is every mistake of a configuration at once.
 type Error struct{ Problems []Problem }
 

@@ -96,7 +96,7 @@ func (l *loader) file(s Sources) {
 	}
 	k := koanf.New(".")
 	if err := k.Load(file.Provider(s.File), yaml.Parser()); err != nil {
-		p := Problem{Key: "--config", Value: s.File, Problem: "cannot be read: " + err.Error(), Fix: "name a YAML file"}
+		p := Problem{Key: "--config", Value: s.File, Problem: "cannot be read: " + quoted.ReplaceAllString(err.Error(), "(hidden)"), Fix: "name a YAML file"}
 		if errors.Is(err, fs.ErrNotExist) {
 			p.Problem = "does not exist"
 		}
@@ -113,12 +113,28 @@ func (l *loader) file(s Sources) {
 				l.take(key, value, s.File)
 			}
 		case section(key):
-			l.add(Problem{Key: key, Source: s.File, Value: fmt.Sprint(value), Problem: "is a section", Fix: "write its keys below it, indented"})
+			l.add(Problem{Key: key, Source: s.File, Problem: "is a section", Fix: "write its keys below it, indented"})
 		default:
-			l.add(Problem{Key: key, Source: s.File, Problem: "is unknown", Fix: fileFix(key)})
+			l.unknownKey(s.File, key)
 		}
 	}
 }
+
+// unknownKey names a key that nothing is called. Below a secret, what looks like a key can be the secret itself: a DSN
+// without quotes is a YAML mapping where a space follows one of its colons. Its value is never shown: it may be a secret
+// whose key is mistyped.
+func (l *loader) unknownKey(source, key string) {
+	for _, f := range fields {
+		if _, below := strings.CutPrefix(key, f.key+"."); below && f.secret {
+			l.add(Problem{Key: f.key, Source: source, Problem: "is not one value", Fix: "write one value, in quotes"})
+			return
+		}
+	}
+	l.add(Problem{Key: redact(key), Source: source, Problem: "is unknown", Fix: fileFix(key)})
+}
+
+// quoted is what the YAML parser repeats of the file.
+var quoted = regexp.MustCompile("`[^`]*`")
 
 func fileFix(key string) string {
 	if near := nearest(key, Keys()); near != "" {
@@ -154,7 +170,7 @@ func (l *loader) environment(s Sources) {
 				if near := nearest(name, append(variables, FileVariable)); near != "" {
 					fix = "did you mean " + near + "?"
 				}
-				l.add(Problem{Key: name, Value: value, Problem: "is unknown", Fix: fix})
+				l.add(Problem{Key: name, Problem: "is unknown", Fix: fix}) // its value may be a secret
 			}
 			return "", nil
 		},
@@ -171,7 +187,7 @@ func (l *loader) environment(s Sources) {
 func (l *loader) texts(values map[string]string, origin string) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if _, known := find(fields, key); !known {
-			l.add(Problem{Key: key, Source: origin, Problem: "is unknown", Fix: fileFix(key)})
+			l.unknownKey(origin, key)
 			continue
 		}
 		l.take(key, values[key], origin)
@@ -191,7 +207,7 @@ func (l *loader) assign(cfg *Config) {
 		if err := assign(reflect.ValueOf(cfg).Elem().FieldByIndex(f.index), raw); err != nil {
 			p := Problem{Key: f.key, Source: origin, Problem: "is not valid", Fix: err.Error()}
 			if !f.secret {
-				p.Value = fmt.Sprint(raw)
+				p.Value = redact(fmt.Sprint(raw))
 			}
 			l.add(p)
 		}

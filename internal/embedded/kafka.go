@@ -158,13 +158,16 @@ func listen(network, addr string) (net.Listener, error) {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s is in use: stop what listens there, or set another kafka address: %w", addr, err)
 	}
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	return &guard{Listener: l}, nil
 }
 
 // lockDir guards against a second process. kfake has no guard of its own, and
 // two brokers on one directory destroy it.
 func lockDir(dir string) (*flock.Flock, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	lock := flock.New(filepath.Join(dir, "lock"))

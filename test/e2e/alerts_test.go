@@ -37,10 +37,31 @@ func registered(t *testing.T) map[string]bool {
 	name := regexp.MustCompile(`fqName: "([a-z_]+)"`)
 	out := map[string]bool{}
 	for desc := range described {
-		out[name.FindStringSubmatch(desc.String())[1]] = true
+		found := name.FindStringSubmatch(desc.String())[1]
+		out[found] = true
+		labelled[found] = !strings.Contains(desc.String(), "variableLabels: {}")
 	}
 	return out
 }
+
+// A comparison of numbers that nobody reports is no alert, so the loss of every scanner, and that of every dispatcher,
+// must be asked for. It is asked for by metrics that a process has from its start: a labelled one appears with its first
+// event, and the alert would stand until then.
+func TestAlertsFireWhenNobodyIsThere(t *testing.T) {
+	text, err := os.ReadFile("../../docs/alerts.yml")
+	require.NoError(t, err)
+	known := registered(t)
+	stages := map[string]bool{}
+	for _, m := range regexp.MustCompile(`expr: absent\((notyet_(scanner|dispatcher)_[a-z_]+)\)\n`).FindAllStringSubmatch(string(text), -1) {
+		require.True(t, known[m[1]], m[1])
+		require.False(t, labelled[m[1]], "%s is not there before its first event", m[1])
+		stages[m[2]] = true
+	}
+	require.Equal(t, map[string]bool{"scanner": true, "dispatcher": true}, stages)
+}
+
+// labelled are the metrics that registered has found with labels.
+var labelled = map[string]bool{}
 
 var metricName = regexp.MustCompile(`\bnotyet_(scanner|dispatcher)_[a-z_]+`)
 
@@ -66,7 +87,7 @@ func TestAlertsAreAboutMetricsThatThereAre(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"NotyetBacklog", "NotyetOverdue", "NotyetRetriesExhausted", "NotyetIndexDrift", "NotyetUnownedSlots", "NotyetStuck"} {
+	for _, name := range []string{"NotyetBacklog", "NotyetOverdue", "NotyetRetriesExhausted", "NotyetIndexDrift", "NotyetUnownedSlots", "NotyetStuck", "NotyetNoScanner", "NotyetNoDispatcher"} {
 		require.True(t, names[name], name)
 	}
 	readme, err := os.ReadFile("../../README.md")

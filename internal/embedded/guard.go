@@ -1,0 +1,108 @@
+package embedded
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds on what a stranger can do at the broker's port. kfake reads four bytes as a length and makes room for as many:
+// for an HTTP GET, 1.2 GB.
+const (
+	// maxRequest is the largest request, Kafka's own default (socket.request.max.bytes).
+	maxRequest = 100 << 20
+	// maxConnections is how many may be open; a further one is closed at once.
+	maxConnections = 1000
+	// idlePatience is how long a connection may rest between requests, Kafka's own default (connections.max.idle.ms).
+	// Clients connect again by themselves.
+	idlePatience = 10 * time.Minute
+	// partPatience is how long a connection may be silent in the middle of a request, or before its first one.
+	partPatience = 30 * time.Second
+)
+
+var errNotKafka = errors.New("not a request of Kafka")
+
+// guard is a listener whose connections carry requests of bounded size.
+type guard struct {
+	net.Listener
+	open atomic.Int64
+}
+
+// Accept passes over connections that are too many.
+func (g *guard) Accept() (net.Conn, error) {
+	for {
+		conn, err := g.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if g.open.Add(1) > maxConnections {
+			g.open.Add(-1)
+			_ = conn.Close()
+			continue
+		}
+		return &guarded{Conn: conn, done: sync.OnceFunc(func() { g.open.Add(-1) })}, nil
+	}
+}
+
+// guarded reads requests: four bytes of length, and so many bytes. One goroutine reads it.
+type guarded struct {
+	net.Conn
+	done func()
+	head [4]byte
+	have int   // bytes of head that were read
+	left int64 // bytes of the request that are still to come
+	seen bool  // a whole request has come
+}
+
+// Read fails, and closes the connection, as soon as a length cannot be one.
+func (c *guarded) Read(p []byte) (int, error) {
+	patience := partPatience
+	if c.seen && c.left == 0 && c.have == 0 {
+		patience = idlePatience
+	}
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(p)
+	if frame := c.follow(p[:n]); frame != nil {
+		_ = c.Close()
+		return 0, frame
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = c.Close()
+	}
+	return n, err
+}
+
+// follow keeps account of where in the stream of requests the bytes are.
+func (c *guarded) follow(b []byte) error {
+	for len(b) > 0 {
+		if c.left > 0 {
+			k := min(c.left, int64(len(b)))
+			c.left -= k
+			c.seen, b = c.seen || c.left == 0, b[k:]
+			continue
+		}
+		k := copy(c.head[c.have:], b)
+		c.have, b = c.have+k, b[k:]
+		if c.have < len(c.head) {
+			return nil
+		}
+		c.have, c.left = 0, int64(int32(binary.BigEndian.Uint32(c.head[:])))
+		if c.left <= 0 || c.left > maxRequest {
+			return fmt.Errorf("%w: it begins with %q", errNotKafka, c.head[:])
+		}
+	}
+	return nil
+}
+
+// Close makes room for another connection.
+func (c *guarded) Close() error {
+	c.done()
+	return c.Conn.Close()
+}
