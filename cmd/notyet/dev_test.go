@@ -339,3 +339,26 @@ func TestMigrate(t *testing.T) {
 	require.Contains(t, r.stdout, "5 slots")
 	require.Contains(t, r.stdout, "topic in.a: exists, left as it is")
 }
+
+// The directory holds other people's messages. What an earlier version left readable is closed too.
+func TestDevsFilesAreItsUsersAlone(t *testing.T) {
+	data := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(data, "kafka"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(data, "kafka", "old"), nil, 0o644))
+	before := map[string]bool{data: true} // the user's own
+	d := startDev(t, "--data", data)
+	require.Equal(t, exitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "p", "--delay", "10ms", "--value", "x", "--wait").code)
+	files := 0
+	require.NoError(t, filepath.WalkDir(data, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || before[path] {
+			return nil //nolint:nilerr // a file may go while the services run
+		}
+		if info, err := entry.Info(); err == nil {
+			require.Zero(t, info.Mode().Perm()&0o077, "%s is %v", path, info.Mode())
+			files++
+		}
+		return nil
+	}))
+	require.Greater(t, files, 5)
+	require.Equal(t, exitDone, d.stop())
+}
