@@ -49,6 +49,8 @@ type Config struct {
 	// BatchRecords bounds a transaction. Default 2000: about 60 ms of work for the database, during whose last few the
 	// slots are locked.
 	BatchRecords int
+	// CommitEvery is how often Kafka is told what is stored, for lag monitors. Default 1 s; below 0: never.
+	CommitEvery time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -58,6 +60,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Window, 2*time.Hour)
 	def(&c.Workers, 4)
 	def(&c.BatchRecords, 2000)
+	def(&c.CommitEvery, time.Second)
 	if len(c.Intake) == 0 {
 		c.Intake = []string{schemas.TopicIntake}
 	}
@@ -154,8 +157,10 @@ func (s *Scanner) Run(ctx context.Context) error {
 	helpers.Go(func() error { s.telling.run(helping); return nil })
 	helpers.Go(func() error { s.resolve(ctx); return nil })
 	helpers.Go(func() error { s.watch(ctx); return nil })
-	helpers.Go(func() error { every(ctx, time.Second, s.parts.commit); return nil })
 	helpers.Go(func() error { every(ctx, 5*time.Second, s.readRecreated); return nil })
+	if s.cfg.CommitEvery > 0 {
+		helpers.Go(func() error { every(ctx, s.cfg.CommitEvery, s.parts.commit); return nil })
+	}
 
 	// One bound for all of it: many runs that cannot be stored must not each have it.
 	storing, giveUp := context.WithCancel(work)
@@ -169,7 +174,9 @@ func (s *Scanner) Run(ctx context.Context) error {
 	s.queue.close()
 	_ = workers.Wait()
 	s.telling.drain(5 * time.Second)
-	s.parts.commit(work)
+	if s.cfg.CommitEvery > 0 {
+		s.parts.commit(work)
+	}
 	cancel()
 	_ = helpers.Wait()
 	if ctx.Err() != nil {

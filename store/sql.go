@@ -57,7 +57,7 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 }
 
 func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
-	if s.lite {
+	if s.solo {
 		// A transaction whose context ends takes its connection along, and a database in memory with it. The statements
 		// still heed the caller's context, and a failed one rolls back.
 		ctx = context.WithoutCancel(ctx)
@@ -80,7 +80,7 @@ func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 
 // exec runs one statement that writes, by itself.
 func (s *Store) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if s.lite {
+	if s.solo {
 		s.writing.Lock()
 		defer s.writing.Unlock()
 	}

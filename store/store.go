@@ -38,6 +38,9 @@ type Config struct {
 	TLS *tls.Config
 	// MaxConns bounds the open connections. Default 16. SQLite always has one writer at a time.
 	MaxConns int
+	// Connector, when set, makes the connections of an embedded database instead of DSN. It stands for a server: what it
+	// does about contexts and about writers that meet is its own matter. For tests that put something in between.
+	Connector driver.Connector
 	// SlotPatience bounds the wait for a row or slot lock. Default 10 s.
 	SlotPatience time.Duration
 }
@@ -48,6 +51,7 @@ type Store struct {
 	db   *sql.DB
 	log  *zap.Logger
 	lite bool // SQLite: no lock clauses, its writers are serial
+	solo bool // and this process alone sees to that
 	hint claimedHint
 
 	slotCount atomic.Int64
@@ -115,8 +119,12 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 }
 
 func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
-	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
+	if cfg.Connector != nil {
 		s.lite = true
+		return &sqlite.Dialector{Conn: sql.OpenDB(cfg.Connector)}, nil
+	}
+	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
+		s.lite, s.solo = true, true
 		// immediate: a transaction takes the write lock as it begins, so a read in it can never be outdated by another's write.
 		q := url.Values{"_txlock": {"immediate"}, "_pragma": {"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "cache_size(-65536)"}}
 		return sqlite.Open(path + "?" + q.Encode()), nil

@@ -16,10 +16,12 @@
 package index
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,6 +46,8 @@ type Config struct {
 	MasterName string
 	// TLS, when set, is used for every connection. Default plain TCP.
 	TLS *tls.Config
+	// Dial makes connections. Default TCP; a test that runs in virtual time brings its own.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Prefix separates installations that share a server. It must not contain
 	// braces (they would move the hash tag) or white space. Default "notyet".
 	Prefix string

@@ -58,7 +58,7 @@ func New(cfg Config, log *zap.Logger) (*Index, error) {
 func newClient(cfg Config) redis.UniversalClient {
 	o := &redis.UniversalOptions{
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password,
-		DB: cfg.DB, MasterName: cfg.MasterName, TLSConfig: cfg.TLS,
+		DB: cfg.DB, MasterName: cfg.MasterName, TLSConfig: cfg.TLS, Dialer: cfg.Dial,
 		ContextTimeoutEnabled: true,
 		MaxRetries:            1,
 		// A slot on its way between two nodes answers MOVED and then ASK.

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -32,6 +33,8 @@ type Config struct {
 	SASL string
 	// Username and Password are for SASL.
 	Username, Password string
+	// Dial makes connections. Default TCP; a test that runs in virtual time brings its own.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// AllowAutoTopicCreation lets a broker that is so configured create a topic
 	// that is only looked up. A mistyped target topic then comes into being
 	// instead of becoming a dead letter, so: development only. Default false.
@@ -87,6 +90,9 @@ func (c Config) options(log *zap.Logger) ([]kgo.Opt, error) {
 	}
 	if c.TLS != nil {
 		opts = append(opts, kgo.DialTLSConfig(c.TLS))
+	}
+	if c.Dial != nil {
+		opts = append(opts, kgo.Dialer(c.Dial))
 	}
 	if c.AllowAutoTopicCreation {
 		opts = append(opts, kgo.AllowAutoTopicCreation())

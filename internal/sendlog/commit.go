@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -25,18 +24,19 @@ type request struct {
 	done  chan error
 }
 
-var requests = sync.Pool{New: func() any { return &request{done: make(chan error, 1)} }}
-
-func newRequest() *request {
-	r := requests.Get().(*request)
+func (l *Log) newRequest() *request {
+	r, ok := l.pool.Get().(*request)
+	if !ok {
+		r = &request{done: make(chan error, 1)}
+	}
 	r.value = append(r.value[:0], make([]byte, headerSize)...)
 	return r
 }
 
-func (r *request) recycle() {
+func (l *Log) recycle(r *request) {
 	const tooBigToKeep = 1 << 20
 	if cap(r.value) <= tooBigToKeep {
-		requests.Put(r)
+		l.pool.Put(r)
 	}
 }
 
@@ -57,7 +57,7 @@ func (l *Log) append(ctx context.Context, r *request) error {
 	}
 	select {
 	case err := <-r.done:
-		r.recycle()
+		l.recycle(r)
 		return err
 	case <-l.fault.broken:
 		return l.fault.err()
@@ -131,7 +131,8 @@ func (l *Log) commit(group []*request) error {
 		}
 	}
 	// Apply does not return when the write failed: see fault.
-	if err := l.db.Apply(batch, pebble.Sync); err != nil {
+	if err := l.cfg.Disk(func() error { return l.db.Apply(batch, pebble.Sync) }); err != nil {
+		l.fault.breakWith(err)
 		return errors.Join(err, batch.Close())
 	}
 	l.written.Store(number)

@@ -66,6 +66,10 @@ type Config struct {
 	// Now tells the time. Default time.Now.
 	Now func() time.Time
 
+	// Disk is called with each write and does it, or fails as a disk does, which breaks the log. Default: just does it. For
+	// tests that put something in between.
+	Disk func(write func() error) error
+
 	fs vfs.FS // of pebble, for tests
 }
 
@@ -78,6 +82,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Disk == nil {
+		c.Disk = func(write func() error) error { return write() }
 	}
 	if c.fs == nil {
 		c.fs = vfs.Default
@@ -104,6 +111,7 @@ type Log struct {
 	mark  *watermark
 	fault *fault
 
+	pool      sync.Pool // of requests; not shared among logs, whose channels may be of another test's time
 	requests  chan *request
 	prunes    chan pruneRequest
 	closing   chan struct{}
@@ -294,7 +302,7 @@ func (l *Log) AppendIntents(ctx context.Context, intents []Intent) error {
 	if len(intents) == 0 {
 		return nil
 	}
-	r := newRequest()
+	r := l.newRequest()
 	r.value = appendIntents(r.value, intents)
 	if err := l.append(ctx, r); err != nil {
 		return fmt.Errorf("appending %d intents to the send log: %w", len(intents), err)
@@ -307,7 +315,7 @@ func (l *Log) AppendOutcomes(ctx context.Context, outcomes []Outcome) error {
 	if len(outcomes) == 0 {
 		return nil
 	}
-	r := newRequest()
+	r := l.newRequest()
 	r.value = appendOutcomes(r.value, outcomes)
 	if err := l.append(ctx, r); err != nil {
 		return fmt.Errorf("appending %d outcomes to the send log: %w", len(outcomes), err)

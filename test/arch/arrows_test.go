@@ -39,6 +39,7 @@ var arrows = map[string][]string{
 	"api":      {"schemas", "store", "deadletter", "internal/access"},
 	"bench":    {"schemas", "internal/kafka"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
+	"test/sim": {anything}, // the whole pipeline in one process and virtual time
 	// Fault runs look at what the program leaves behind, and never run it in their own process.
 	"test/chaos": {"schemas", "internal/index", "internal/sendlog", "internal/kafka"},
 	"cmd":        {anything},
@@ -60,5 +61,5 @@ var homes = map[string]string{
 	"github.com/alecthomas/kong":     "cmd",
 }
 
-// fakes stand in for servers: code imports them only in the embedded part, tests anywhere.
+// fakes stand in for servers: code imports them only in the embedded part and in the simulator, tests anywhere.
 var fakes = []string{"github.com/twmb/franz-go/pkg/kfake", "github.com/alicebob/miniredis/"}

@@ -1,0 +1,221 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// observer reads all topics as they grow. It notes when the broker had each record: kfake knows no LogAppendTime.
+type observer struct {
+	w      *world
+	client *kgo.Client
+	done   chan struct{}
+	mu     sync.Mutex
+	seen   []arrival
+}
+
+type arrival struct {
+	at int64
+	r  *kgo.Record
+}
+
+func (w *world) observe() *observer {
+	c, err := kafka.New(kafka.Config{Dial: w.network.DialContext}, zap.NewNop(), kgo.ConsumeTopics(append(targets(), schemas.TopicIntake, schemas.TopicReports, schemas.TopicResults)...),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(30*time.Second), kgo.FetchMaxBytes(64<<20), kgo.MetadataMaxAge(time.Hour))
+	if err != nil {
+		panic(err) // it depends on nothing
+	}
+	o := &observer{w: w, client: c, done: make(chan struct{})}
+	go o.run()
+	return o
+}
+
+func (o *observer) run() {
+	defer close(o.done)
+	for {
+		fetches := o.client.PollFetches(context.Background())
+		if fetches.IsClientClosed() {
+			return
+		}
+		at := time.Now().UnixMilli()
+		fetches.EachRecord(func(r *kgo.Record) {
+			o.mu.Lock()
+			o.seen = append(o.seen, arrival{at, r})
+			o.mu.Unlock()
+			if r.Topic == ackTopic {
+				o.w.report(r)
+			}
+		})
+	}
+}
+
+func (o *observer) all() []arrival {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.seen)
+}
+
+func (o *observer) close() {
+	o.client.Close()
+	<-o.done
+}
+
+// history is all that can be known of the run by now.
+func (w *world) history(begin, end time.Time) *history.History {
+	h := w.rec.History()
+	h.Run = history.Run{Seed: w.seed, Intake: schemas.TopicIntake, Slots: w.slots, Session: w.session.Milliseconds(), Start: begin.UnixMilli(), End: end.UnixMilli()}
+	ops := make(map[int64]*history.Op, len(h.Ops))
+	for i := range h.Ops {
+		ops[h.Ops[i].N] = &h.Ops[i]
+	}
+	for _, a := range w.seen.all() {
+		w.place(h, ops, a)
+	}
+	letters, err := w.admin.DeadLetters(context.Background(), store.DeadFilter{Limit: 1000})
+	if err != nil {
+		w.find("sim", "reading the dead letters: %v", err)
+	}
+	for _, d := range letters {
+		h.Letters = append(h.Letters, history.Letter{Topic: d.Topic, ID: d.TaskID, Kind: d.Kind, Reason: d.Reason, Attempt: d.Attempt, DiedAt: d.DiedAt})
+	}
+	for _, n := range w.nodes {
+		if !n.scans {
+			w.sent(h, n)
+		}
+	}
+	return h
+}
+
+func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) {
+	r := a.r
+	switch r.Topic {
+	case schemas.TopicIntake:
+		o := ops[number(r.Value)]
+		if o == nil || o.Accepted != 0 {
+			w.find("sim", "%s/%d/%d is of nobody, or a second copy", r.Topic, r.Partition, r.Offset)
+			return
+		}
+		o.Partition, o.Offset, o.Accepted = r.Partition, r.Offset, r.Timestamp.UnixMilli()
+	case schemas.TopicReports:
+		rep, err := schemas.DecodeReport(r)
+		if err != nil {
+			w.find("sim", "reading a report: %v", err)
+			return
+		}
+		after := int64(-1)
+		if rep.RetryAfter >= 0 {
+			after = rep.RetryAfter.Milliseconds()
+		}
+		h.Reports = append(h.Reports, history.Report{Topic: rep.Topic, ID: rep.ID, Attempt: rep.Attempt, Status: rep.Status.String(), RetryAfter: after, At: a.at})
+	case schemas.TopicResults:
+		e, err := schemas.DecodeEvent(r)
+		if err != nil {
+			w.find("schema", "reading an event: %v", err)
+			return
+		}
+		h.Events = append(h.Events, history.Event{Topic: e.Topic, ID: e.ID, State: string(e.State), Due: e.Due, At: a.at, Attempt: e.Attempt})
+	default:
+		d, rest, err := schemas.ParseDelivery(r)
+		if err != nil {
+			w.find("I3", "%s/%d/%d: %v", r.Topic, r.Partition, r.Offset, err)
+			return
+		}
+		h.Deliveries = append(h.Deliveries, history.Delivery{Op: number(r.Value), Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: a.at,
+			Partition: r.Partition, Offset: r.Offset, Hash: hash(r.Key, r.Value, rest)})
+	}
+}
+
+func (w *world) sent(h *history.History, n *node) {
+	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{}, zap.NewNop())
+	if err != nil {
+		w.find("sim", "opening the send log of %s: %v", n.name, err)
+		return
+	}
+	defer func() { _ = sent.Close() }()
+	err = sent.Replay(context.Background(), time.UnixMilli(0), func(e sendlog.Entry) error {
+		s := history.Sent{Log: n.name, At: e.At}
+		if i := e.Intent; i != nil {
+			s.Seq, s.Attempt, s.Topic, s.ID, s.Slot, s.Epoch = i.Seq, int(i.Attempt), i.Topic, i.ID, int(i.Slot), i.Epoch
+		} else {
+			o := e.Outcome
+			s.Outcome, s.Seq, s.Attempt, s.Acked, s.Partition, s.Offset = true, o.Seq, int(o.Attempt), o.Acked, o.Partition, o.Offset
+		}
+		h.Sent = append(h.Sent, s)
+		return nil
+	})
+	if err != nil {
+		w.find("sim", "reading the send log of %s: %v", n.name, err)
+	}
+}
+
+// sample notes the slots as the database has them, until ctx ends.
+func (w *world) sample(ctx context.Context) {
+	last := map[int]history.SlotSample{}
+	for pause(ctx, 500*time.Millisecond) == nil {
+		slots, err := w.admin.Slots(ctx)
+		if err != nil {
+			continue
+		}
+		for _, s := range slots {
+			now := history.SlotSample{Slot: s.Slot, Epoch: s.Epoch, Owner: s.Owner, Claimed: s.Claimed, Done: s.Done}
+			if now != last[s.Slot] {
+				last[s.Slot] = now
+				now.At = time.Now().UnixMilli()
+				w.rec.Slot(now)
+			}
+		}
+		w.sampleOffsets(ctx)
+	}
+}
+
+// sampleOffsets notes how far the database has the intake.
+func (w *world) sampleOffsets(ctx context.Context) {
+	sources, err := w.admin.Sources(ctx)
+	if err != nil {
+		return
+	}
+	for _, s := range sources {
+		w.rec.Offset(history.OffsetSample{At: time.Now().UnixMilli(), Topic: s.Topic, Partition: s.Partition, Stored: s.Next})
+	}
+}
+
+// atRest is what the index and the database hold, with nothing under way.
+func (w *world) atRest(ctx context.Context) (history.Rest, error) {
+	r := history.Rest{Until: time.Now().Add(w.scanner.Window - min(5*time.Minute, w.scanner.Window/2)).UnixMilli()}
+	slots, err := w.admin.Slots(ctx)
+	if err != nil {
+		return r, err
+	}
+	ix, err := index.New(index.Config{Dial: w.dialRedis}, zap.NewNop())
+	if err != nil {
+		return r, err
+	}
+	defer ix.Close()
+	rows, err := w.rows(ctx, "SELECT t.slot, t.pos, t.seq, t.topic, t.id FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done")
+	if err != nil {
+		return r, err
+	}
+	r.Pending = rows
+	for _, s := range slots {
+		entries, err := ix.Range(ctx, s.Slot, -1<<52, 1<<52)
+		if err != nil {
+			return r, err
+		}
+		for _, e := range entries {
+			r.Index = append(r.Index, history.Entry{Slot: e.Slot, Pos: e.Pos, Seq: e.Seq})
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,375 @@
+package sim
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// database stands for a MySQL server: one file in memory, of which every process has connections of its own. Its writers
+// queue for one lock, and give up as they do on MySQL.
+type database struct {
+	*server
+	driver driver.Driver
+	dsn    string
+	write  chan struct{} // holds a token while somebody writes
+	silent time.Duration // what a call waits for an answer at most
+	stmts  int
+}
+
+const (
+	lockPatience = 10 * time.Second // innodb_lock_wait_timeout
+	silence      = 5 * time.Second  // wait_timeout, which ends the transaction of a process that is paused
+	maxBlob      = 1<<24 - 1        // MEDIUMBLOB
+)
+
+func newDatabase(path string, seed uint64) (*database, error) {
+	dsn := path + "?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=busy_timeout(0)"
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = db.Close() }()
+	return &database{server: newServer("database", seed), driver: db.Driver(), dsn: dsn, write: make(chan struct{}, 1), silent: 20 * time.Second}, nil
+}
+
+// of makes the connections of a process.
+func (d *database) of(p *process) driver.Connector { return connector{d, p} }
+
+type connector struct {
+	d *database
+	p *process
+}
+
+func (c connector) Driver() driver.Driver { return c.d.driver }
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if err := c.p.gate(); err != nil {
+		return nil, err
+	}
+	now, _ := c.d.state()
+	if now.refuse || c.d.chance(now.before) {
+		return nil, errRefused
+	}
+	if err := pause(ctx, now.delay); err != nil {
+		return nil, err
+	}
+	if !c.d.awaitAnswer(ctx, c.p, true) {
+		return nil, errSilent
+	}
+	real, err := c.d.driver.Open(c.d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &dbConn{d: c.d, p: c.p, real: real.(realConn)}, nil
+}
+
+// awaitAnswer waits while the server is frozen, as long as anybody would.
+func (d *database) awaitAnswer(ctx context.Context, p *process, answers bool) bool {
+	if d.await(answers, closedAlready, nil) {
+		return true
+	}
+	bound, cancel := context.WithTimeout(ctx, d.silent)
+	defer cancel()
+	return d.await(answers, bound.Done(), p.dead)
+}
+
+type realConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ExecerContext
+	driver.QueryerContext
+}
+
+// dbConn is one connection. database/sql sees to it that it is used by one caller at a time.
+type dbConn struct {
+	d      *database
+	p      *process
+	real   realConn
+	tx     driver.Tx
+	locked bool
+	broken bool
+	closed bool
+}
+
+func (c *dbConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("not used on SQLite") }
+func (c *dbConn) Begin() (driver.Tx, error) {
+	return c.BeginTx(context.Background(), driver.TxOptions{})
+}
+func (c *dbConn) IsValid() bool { return !c.broken }
+
+func (c *dbConn) ResetSession(context.Context) error {
+	if c.broken || !c.p.alive() {
+		return driver.ErrBadConn
+	}
+	return nil
+}
+
+func (c *dbConn) Ping(ctx context.Context) error {
+	_, err := c.call(ctx, func() error { return nil }, false)
+	return err
+}
+
+func (c *dbConn) Close() error {
+	c.abandon()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	return c.real.Close()
+}
+
+// abandon is what the server does about a connection that is gone: what was not committed never was.
+func (c *dbConn) abandon() {
+	c.broken = true
+	if c.tx != nil {
+		_ = c.tx.Rollback()
+		c.tx = nil
+	}
+	c.unlock()
+}
+
+func (c *dbConn) unlock() {
+	if c.locked {
+		c.locked = false
+		<-c.d.write
+	}
+}
+
+// lock queues for the right to write.
+func (c *dbConn) lock(ctx context.Context) error {
+	timer := time.NewTimer(lockPatience)
+	defer timer.Stop()
+	select {
+	case c.d.write <- struct{}{}:
+		c.locked = true
+		return nil
+	case <-ctx.Done():
+		c.abandon()
+		return ctx.Err()
+	case <-c.p.dead:
+		c.abandon()
+		return errDead
+	case <-timer.C:
+		return &mysql.MySQLError{Number: 1205, Message: "Lock wait timeout exceeded (simulated)"}
+	}
+}
+
+// call does one thing on the server, as its condition and the process's let it. lasting says that its effect stays when
+// the connection breaks afterwards.
+func (c *dbConn) call(ctx context.Context, effect func() error, lasting bool) (happened bool, err error) {
+	if c.broken {
+		return false, driver.ErrBadConn
+	}
+	if err := c.gate(); err != nil {
+		return false, err
+	}
+	now, _ := c.d.state()
+	if now.refuse || c.d.chance(now.before) {
+		c.abandon()
+		return false, errLost
+	}
+	if pause(ctx, now.delay) != nil {
+		c.abandon()
+		return false, ctx.Err()
+	}
+	if !c.d.awaitAnswer(ctx, c.p, false) {
+		return false, c.gaveUp(ctx, effect, lasting)
+	}
+	if err := effect(); err != nil {
+		return false, err
+	}
+	if now, _ := c.d.state(); c.d.chance(now.after) {
+		c.abandon()
+		return true, errLost
+	}
+	if !c.d.awaitAnswer(ctx, c.p, true) {
+		c.abandon()
+		return true, cause(ctx)
+	}
+	return true, c.gate()
+}
+
+func cause(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errSilent
+}
+
+// gaveUp is about a call whose caller has lost patience with a frozen server. The server may have it in its queue, and do
+// it when it is well: a commit, or a statement that is its own transaction.
+func (c *dbConn) gaveUp(ctx context.Context, effect func() error, lasting bool) error {
+	c.broken = true
+	if !lasting || !c.d.chance(0.5) {
+		c.abandon()
+		return cause(ctx)
+	}
+	real := *c // the server's end of the connection
+	c.tx, c.locked, c.closed = nil, false, true
+	go func() {
+		c.d.await(false, nil, nil)
+		_ = effect()
+		real.abandon()
+		_ = real.real.Close()
+	}()
+	return cause(ctx)
+}
+
+// gate is the process's. A transaction that is silent for long is ended by the server.
+func (c *dbConn) gate() error {
+	if !c.locked {
+		return c.p.gate()
+	}
+	timer := time.NewTimer(silence)
+	defer timer.Stop()
+	err := c.p.gateWithin(timer.C)
+	if errors.Is(err, errSilent) {
+		c.abandon()
+		if err = c.p.gate(); err == nil {
+			err = errLost
+		}
+	}
+	if errors.Is(err, errDead) {
+		c.abandon()
+	}
+	return err
+}
+
+func (c *dbConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	if c.broken {
+		return nil, driver.ErrBadConn
+	}
+	if err := c.lock(ctx); err != nil {
+		return nil, err
+	}
+	opts.Isolation = 0
+	_, err := c.call(ctx, func() (err error) {
+		c.tx, err = c.real.BeginTx(context.Background(), opts)
+		return err
+	}, false)
+	if err != nil {
+		c.abandon()
+		return nil, err
+	}
+	return dbTx{c}, nil
+}
+
+type dbTx struct{ c *dbConn }
+
+func (t dbTx) Commit() error {
+	c := t.c
+	tx := c.tx
+	if tx == nil {
+		return errLost
+	}
+	done, err := c.call(context.Background(), tx.Commit, true)
+	if done {
+		c.tx = nil
+	}
+	if !c.closed {
+		if err != nil {
+			c.abandon()
+		}
+		c.unlock()
+	}
+	return err
+}
+
+func (t dbTx) Rollback() error {
+	c := t.c
+	if c.tx != nil {
+		_ = c.tx.Rollback()
+		c.tx = nil
+	}
+	c.unlock()
+	return nil
+}
+
+func (c *dbConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (res driver.Result, err error) {
+	if err := tooLong(args); err != nil {
+		return nil, err
+	}
+	if c.tx == nil {
+		if c.broken {
+			return nil, driver.ErrBadConn
+		}
+		if err := c.lock(ctx); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if !c.closed {
+				c.unlock()
+			}
+		}()
+	}
+	_, err = c.call(ctx, func() (err error) {
+		res, err = c.real.ExecContext(context.Background(), query, args)
+		return err
+	}, c.tx == nil)
+	return res, c.seen(ctx, err)
+}
+
+func (c *dbConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (rows driver.Rows, err error) {
+	writes := c.tx == nil && !strings.HasPrefix(strings.TrimSpace(strings.ToUpper(query[:min(len(query), 20)])), "SELECT")
+	if writes {
+		if err := c.lock(ctx); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if !c.closed {
+				c.unlock()
+			}
+		}()
+	}
+	_, err = c.call(ctx, func() (err error) {
+		rows, err = c.real.QueryContext(context.Background(), query, args)
+		return err
+	}, false)
+	if err != nil && rows != nil {
+		_ = rows.Close()
+		rows = nil
+	}
+	return rows, c.seen(ctx, err)
+}
+
+// seen is an error as the caller gets it. A context that ends takes the connection along.
+func (c *dbConn) seen(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		c.abandon()
+	}
+	return err
+}
+
+// tooLong is MySQL's limit on a column, which SQLite does not have.
+func tooLong(args []driver.NamedValue) error {
+	for i, a := range args {
+		if b, ok := a.Value.([]byte); ok && len(b) > maxBlob {
+			return &mysql.MySQLError{Number: 1406, Message: fmt.Sprintf("Data too long for column (argument %d, simulated)", i)}
+		}
+	}
+	return nil
+}
+
+// unharmed makes connections that meet no fault, and queue with the others all the same.
+type unharmed struct {
+	d *database
+	p *process
+}
+
+func (u unharmed) Driver() driver.Driver { return u.d.driver }
+
+func (u unharmed) Connect(context.Context) (driver.Conn, error) {
+	real, err := u.d.driver.Open(u.d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	well := &database{server: newServer("well", 0), driver: u.d.driver, dsn: u.d.dsn, write: u.d.write, silent: u.d.silent}
+	return &dbConn{d: well, p: u.p, real: real.(realConn)}, nil
+}

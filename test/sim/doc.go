@@ -1,0 +1,18 @@
+// Package sim runs the whole pipeline, its real code, in one process and in virtual time: a broker, an index and an election
+// in memory, a database file in memory, several scanners and dispatchers that start, stop, are dropped dead, are paused. A
+// seed decides the configuration, the load and the faults, which overlap; what comes of it is a history like that of a
+// fault run on real servers, and the same checker judges it.
+//
+//	seed.go       what a seed draws
+//	world.go      one run: servers, processes, clients, and the way from start to verdict
+//	process.go    a scanner or dispatcher that can be stopped, dropped dead, paused
+//	server.go     how a server is doing: well, slow, frozen, refusing, failing before or after the effect
+//	link.go       connections to Kafka and Redis, which pass through the server's condition and the process's
+//	database.go   connections to the database, likewise
+//	members.go    the election, likewise
+//	load.go       requests of every kind, and what consumers report
+//	faults.go     what is broken, and when
+//	collect.go    the history
+//	liveness.go   what must hold beside it: all comes to rest, nothing spins, nothing leaks
+//	story.go      a readable account of a seed that failed
+package sim

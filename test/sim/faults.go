@@ -1,0 +1,190 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// trouble is one fault that is drawn: when it begins, how long it lasts, and what it does and undoes.
+type trouble struct {
+	kind   string
+	target string
+	at     time.Duration
+	lasts  time.Duration
+	moves  bool // slots or partitions change hands: where something else is wrong at the time, copies may follow
+	copies bool // copies may follow whatever else happens
+	begin  func()
+	end    func()
+}
+
+// mischief breaks things as the seed has it, and answers what waits until all is whole again. Half of the faults are pairs:
+// a process is stopped, dropped or paused while a server is in a bad way.
+func (w *world) mischief() (whole func()) {
+	r := rand.New(rand.NewPCG(w.seed, 3))
+	var all []trouble
+	for len(all) < w.faults {
+		at := time.Duration(r.Int64N(int64(w.load)))
+		server := w.serverTrouble(r, at)
+		if r.IntN(2) == 0 {
+			all = append(all, server)
+			at += time.Duration(r.Int64N(int64(server.lasts)))
+		} else if r.IntN(3) == 0 {
+			all = append(all, server)
+			continue
+		}
+		all = append(all, w.nodeTrouble(r, at))
+	}
+	var under sync.WaitGroup
+	for i, t := range all {
+		under.Go(func() { w.suffer(i, t, all) })
+	}
+	return under.Wait
+}
+
+// suffer lets one fault happen.
+func (w *world) suffer(i int, t trouble, all []trouble) {
+	time.Sleep(t.at)
+	f := history.Fault{N: i + 1, Kind: t.kind, Target: t.target, Start: time.Now().UnixMilli(), Disorder: true, Effect: true}
+	w.note("fault %d: %s of %s for %v", f.N, t.kind, t.target, t.lasts)
+	t.begin()
+	time.Sleep(t.lasts)
+	t.end()
+	f.End = time.Now().UnixMilli()
+	w.note("fault %d is over", f.N)
+	f.Doubles = t.copies || t.moves && beside(i, t, all)
+	w.rec.Fault(f)
+}
+
+// beside tells whether another fault is under way, or just over, when t begins.
+func beside(i int, t trouble, all []trouble) bool {
+	const aftermath = 30 * time.Second
+	for j, o := range all {
+		if i != j && o.at <= t.at+t.lasts+aftermath && o.at+o.lasts+aftermath >= t.at {
+			return true
+		}
+	}
+	return false
+}
+
+var spans = []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second, 7 * time.Second, 12 * time.Second, 25 * time.Second}
+
+// serverTrouble is a server that is in a bad way.
+func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
+	t := trouble{at: at, lasts: spans[r.IntN(len(spans))]}
+	if r.IntN(4) == 0 {
+		return w.topicTrouble(r, t)
+	}
+	s := []*server{w.db.server, w.db.server, w.kafkaSrv, w.redisSrv, w.electorate.s}[r.IntN(5)]
+	var c condition
+	switch r.IntN(6) {
+	case 0:
+		t.kind, c.delay = "slow", pick(r, 20*time.Millisecond, 200*time.Millisecond, 3*time.Second)
+	case 1:
+		t.kind, c.frozen = "frozen", true
+	case 2:
+		t.kind, c.mute = "answering late", true
+	case 3:
+		t.kind, c.refuse = "refusing", true
+	case 4:
+		t.kind, c.before = "failing before the effect", pick(r, 0.05, 0.3)
+	case 5:
+		t.kind, c.after = "failing after the effect", pick(r, 0.05, 0.3)
+	}
+	t.target, t.copies = s.name, s == w.electorate.s
+	t.begin = func() {
+		s.set(c)
+		if c.refuse {
+			w.cut(s)
+		}
+	}
+	t.end = func() { s.set(condition{}) }
+	if s == w.redisSrv && r.IntN(3) == 0 {
+		end := t.end
+		t.end = func() { w.redis.FlushAll(); end() }
+	}
+	return t
+}
+
+// topicTrouble is a topic, or a partition of one, that acknowledges nothing.
+func (w *world) topicTrouble(r *rand.Rand, t trouble) trouble {
+	f := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: pick(r, schemas.TopicResults, plainTopics[0], faintTopic, floodTopic, ackTopic), Err: kerr.NotEnoughReplicas, Count: -1}
+	t.kind, t.target = "acknowledging nothing", f.Topic
+	if f.Topic != schemas.TopicResults && r.IntN(2) == 0 {
+		f.Partitions = []int32{r.Int32N(w.partitions)}
+		t.target = fmt.Sprintf("%s/%d", f.Topic, f.Partitions[0])
+	}
+	if r.IntN(3) == 0 {
+		t.kind, f.Err = "storing without acknowledging", kerr.NotEnoughReplicasAfterAppend
+	}
+	var h *kfake.FaultHandle
+	t.begin = func() { h = w.cluster.Fault(f) }
+	t.end = func() { h.Remove() }
+	return t
+}
+
+// nodeTrouble is a process that is stopped, dropped dead or paused, or whose share changes.
+func (w *world) nodeTrouble(r *rand.Rand, at time.Duration) trouble {
+	t := trouble{at: at, lasts: spans[r.IntN(len(spans)-1)], moves: true}
+	n := w.nodes[r.IntN(len(w.nodes))]
+	t.target = n.name
+	switch r.IntN(8) {
+	case 0, 1, 2:
+		t.kind = "stop"
+		t.begin = func() { n.busy.Lock(); n.stop() }
+		t.end = func() { n.start(); n.busy.Unlock() }
+	case 3, 4:
+		t.kind, t.copies = "death", true
+		t.begin = func() { n.busy.Lock(); n.kill() }
+		t.end = func() { n.start(); n.busy.Unlock() }
+	case 5, 6:
+		t.kind, t.copies = "pause", true
+		t.begin = func() { n.busy.Lock(); n.freeze() }
+		t.end = func() { n.thaw(); n.busy.Unlock() }
+	default:
+		t.kind, t.target, t.lasts = "moving of slots", "the election", 3*time.Second
+		seed := r.Uint64()
+		t.begin = func() { w.electorate.shuffle(seed) }
+		t.end = func() {}
+	}
+	return t
+}
+
+// shuffle gives the slots to others.
+func (e *electorate) shuffle(seed uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := rand.New(rand.NewPCG(seed, 0))
+	r.Shuffle(len(e.owners), func(i, j int) { e.owners[i], e.owners[j] = e.owners[j], e.owners[i] })
+	e.dirty = true
+}
+
+// busyLock is a lock whose waiters virtual time does not wait for.
+type busyLock chan struct{}
+
+func (b busyLock) Lock()   { b <- struct{}{} }
+func (b busyLock) Unlock() { <-b }
+
+// heal makes all well, and waits until every process is up.
+func (w *world) heal() {
+	for _, s := range w.servers() {
+		s.set(condition{})
+	}
+	for _, n := range w.nodes {
+		n.start()
+	}
+	w.note("all is well from here on")
+}
+
+func (w *world) servers() []*server {
+	return slices.Clone([]*server{w.db.server, w.kafkaSrv, w.redisSrv, w.electorate.s})
+}

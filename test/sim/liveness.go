@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/chaos/check"
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+const (
+	// drainPatience is how long after all is well, and after the last due time, something may be left to do.
+	drainPatience = 90 * time.Second
+	// soon is the span in which nothing may be left to do; what is due far behind it stays.
+	soon = 15 * time.Minute
+)
+
+// drain waits until nothing is left to do.
+func (w *world) drain() {
+	deadline := time.Now().Add(time.Duration(w.longest)*time.Millisecond + drainPatience)
+	for quiet := 0; quiet < 3; {
+		time.Sleep(time.Second)
+		left, lag := w.left(), w.lag()
+		quiet++
+		if left != 0 || lag != 0 {
+			quiet = 0
+		}
+		if time.Now().After(deadline) {
+			w.find("I12", "not at rest %v after all was well: %d rows are left to do, %d records are not stored", drainPatience, left, lag)
+			return
+		}
+	}
+}
+
+func (w *world) left() (n int64) {
+	db := sql.OpenDB(unharmed{w.db, newProcess("nobody")})
+	defer func() { _ = db.Close() }()
+	err := db.QueryRow(`SELECT (SELECT COUNT(*) FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos < ?)
+		+ (SELECT COUNT(*) FROM outbox) + (SELECT COUNT(*) FROM waiting)`, time.Now().Add(soon).UnixMilli()).Scan(&n)
+	if err != nil {
+		w.find("sim", "counting what is left: %v", err)
+	}
+	return n
+}
+
+func (w *world) lag() (n int64) {
+	ends, err := kadm.NewClient(w.client).ListEndOffsets(context.Background(), schemas.TopicIntake, schemas.TopicReports)
+	if err != nil {
+		w.find("sim", "asking where the topics end: %v", err)
+		return -1
+	}
+	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
+	sources, err := w.admin.Sources(context.Background())
+	if err != nil {
+		w.find("sim", "reading the sources: %v", err)
+	}
+	for _, s := range sources {
+		n -= s.Next
+	}
+	return n
+}
+
+// rest waits until index and database agree: what the index lacks is noticed at the second of two looks 30 s apart.
+func (w *world) rest() {
+	begin := time.Now()
+	for {
+		r, err := w.atRest(context.Background())
+		if err != nil {
+			w.find("sim", "looking at the rest: %v", err)
+			return
+		}
+		r.Took = time.Since(begin).Milliseconds()
+		if r.Agrees() || time.Since(begin) > 2*time.Minute {
+			w.rec.History().Rest = r
+			return
+		}
+		time.Sleep(2 * time.Second)
+	}
+}
+
+func (w *world) rows(ctx context.Context, query string) (out []history.Pending, err error) {
+	db := sql.OpenDB(unharmed{w.db, newProcess("nobody")})
+	defer func() { _ = db.Close() }()
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var p history.Pending
+		if err := rows.Scan(&p.Slot, &p.Pos, &p.Seq, &p.Topic, &p.ID); err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, rows.Err()
+}
+
+// judge holds the history against the invariants.
+func (w *world) judge(h *history.History) {
+	result := check.Run(h, check.Bounds{})
+	w.findings = append(w.findings, result.Findings...)
+}

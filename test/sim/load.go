@@ -1,0 +1,279 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// planned is a request and when it is sent.
+type planned struct {
+	at int64
+	op history.Op
+	// extra headers, beyond what the history has of an op
+	extra []kgo.RecordHeader
+	value []byte // instead of the op's number
+}
+
+// Settings of tasks that wait for reports.
+const (
+	ackTimeout  = 2000 // ms
+	ackAttempts = 3
+	ackBackoff  = 500 // ms
+)
+
+// ask sends the whole load on its way, from now on.
+func (w *world) ask(begin time.Time) {
+	r := rand.New(rand.NewPCG(w.seed, 2))
+	now := begin.UnixMilli()
+	var all []planned
+	n := int(w.load.Seconds() * float64(w.rate))
+	for i := range n {
+		at := now + int64(i)*1000/int64(w.rate)
+		all = append(all, w.life(r, i, at)...)
+	}
+	if r.IntN(3) == 0 { // many due at one instant
+		due := now + 2000 + r.Int64N(w.load.Milliseconds())
+		for i := range 20 + r.IntN(100) {
+			all = append(all, planned{at: now + r.Int64N(2000), op: history.Op{Kind: history.Schedule, Topic: floodTopic, ID: fmt.Sprintf("burst-%d", i), Key: fmt.Sprint(i % 7), Due: due, Version: -1}})
+		}
+	}
+	if w.hostile {
+		all = append(all, hostile(r, now, w.load.Milliseconds())...)
+	}
+	slices.SortStableFunc(all, func(a, b planned) int { return int(a.at - b.at) })
+	go func() {
+		for _, p := range all {
+			if wait := time.Until(time.UnixMilli(p.at)); wait > 0 {
+				time.Sleep(wait)
+			}
+			w.send(p)
+		}
+	}()
+}
+
+func (w *world) life(r *rand.Rand, i int, at int64) []planned {
+	o := history.Op{Kind: history.Schedule, Topic: plainTopics[r.IntN(len(plainTopics))], ID: fmt.Sprintf("t%d", i), Key: fmt.Sprintf("k%d", r.IntN(5)),
+		Due: at + 1 + r.Int64N(w.longest), Version: -1, High: r.IntN(10) == 0}
+	if r.IntN(8) == 0 {
+		o.Due = at // at once
+	}
+	if r.IntN(16) == 0 { // as long as ids may be
+		o.ID += "-" + strings.Repeat("x", 254-len(o.ID))
+	}
+	switch p := r.IntN(100); {
+	case p < 35:
+	case p < 45:
+		o.ID = ""
+		if r.IntN(2) == 0 {
+			o.Due, o.Delay = 0, o.Due-at
+		}
+	case p < 60:
+		return cancelled(r, o, at)
+	case p < 75:
+		return replaced(r, o, at)
+	case p < 80:
+		c := history.Op{Kind: history.Cancel, Topic: o.Topic, ID: o.ID, Key: o.Key, Version: 3}
+		o.Version = 3
+		return []planned{{at: at, op: c}, {at: at + 1, op: o}}
+	case p < 83:
+		o.Due, o.Invalid = at, true
+	case p < 86: // pending when the run ends
+		o.Due = at + 3_600_000 + r.Int64N(3*3_600_000)
+	case p < 90:
+		o.Topic, o.Mortal = lostTopic, true
+	default:
+		o.Topic, o.AckTimeout, o.MaxAttempts, o.Backoff = ackTopic, ackTimeout, ackAttempts, ackBackoff
+	}
+	return []planned{{at: at, op: o}}
+}
+
+// cancelled asks for a cancel some time before the task is due, or about then.
+func cancelled(r *rand.Rand, o history.Op, at int64) []planned {
+	when := at + r.Int64N(o.Due-at+1)
+	if r.IntN(2) == 0 {
+		when = max(at, o.Due-50+r.Int64N(101))
+	}
+	return []planned{{at: at, op: o}, {at: when, op: history.Op{Kind: history.Cancel, Topic: o.Topic, ID: o.ID, Key: o.Key, Version: -1}}}
+}
+
+// replaced asks for newer versions, some of them about when the task is due, and one that is too old.
+func replaced(r *rand.Rand, o history.Op, at int64) []planned {
+	versions := r.IntN(3) > 0
+	o.Told = true
+	if versions {
+		o.Version = 10
+	}
+	out := []planned{{at: at, op: o}}
+	when := at
+	for range 1 + r.IntN(3) {
+		when += r.Int64N(max(o.Due-when, 1))
+		if r.IntN(2) == 0 {
+			when = max(when, o.Due-50+r.Int64N(101))
+		}
+		o.Due = max(o.Due, when) + 1 + r.Int64N(3000)
+		if versions {
+			o.Version++
+		}
+		out = append(out, planned{at: when, op: o})
+		if versions && r.IntN(4) == 0 {
+			old := o
+			old.Version, old.Due = o.Version-2, o.Due+1
+			out = append(out, planned{at: when + 1, op: old})
+		}
+	}
+	return out
+}
+
+// hostile are records that Kafka takes because they compress to nothing, or that are odd in other ways. Each is answered, and
+// none is in another's way.
+func hostile(r *rand.Rand, now, span int64) (out []planned) {
+	bad := func(i int) planned {
+		return planned{at: now + r.Int64N(span), op: history.Op{Kind: history.Schedule, Topic: plainTopics[0], ID: fmt.Sprintf("hostile-%d", i), Key: "k0", Due: now + span, Version: -1, Invalid: true}}
+	}
+	header := bad(0)
+	header.extra = []kgo.RecordHeader{{Key: "zeros", Value: make([]byte, 20<<20)}}
+	out = append(out, header)
+	value := bad(1)
+	value.value = make([]byte, 20<<20)
+	copy(value.value, "op=")
+	out = append(out, value)
+	many := bad(2)
+	for range 10_000 {
+		many.extra = append(many.extra, kgo.RecordHeader{Key: "h", Value: []byte("v")})
+	}
+	return append(out, many)
+}
+
+// send hands a request to Kafka.
+func (w *world) send(p planned) {
+	w.mu.Lock()
+	w.ops++
+	p.op.N = w.ops
+	w.mu.Unlock()
+	p.op.At = time.Now().UnixMilli()
+	r := record(&p)
+	w.client.Produce(context.Background(), r, func(_ *kgo.Record, err error) {
+		p.op.Outcome = history.OK
+		if err != nil {
+			p.op.Outcome = history.Unknown
+			w.note("request %d was not taken: %v", p.op.N, err)
+		}
+		w.rec.Op(p.op)
+	})
+}
+
+// record writes a request as an intake record, and its hash into the op.
+func record(p *planned) *kgo.Record {
+	op := &p.op
+	prefix := "op=" + strconv.FormatInt(op.N, 10) + " "
+	r := &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(op.Key), Value: []byte(prefix)}
+	if p.value != nil {
+		r.Value = p.value
+		copy(r.Value, prefix)
+	}
+	add := func(name, value string) {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+	}
+	add(schemas.HeaderTopic, op.Topic)
+	if op.ID != "" {
+		add(schemas.HeaderID, op.ID)
+	}
+	if op.Version >= 0 {
+		add(schemas.HeaderVersion, strconv.FormatInt(op.Version, 10))
+	}
+	if op.Kind == history.Cancel {
+		add(schemas.HeaderOp, history.Cancel)
+		return r
+	}
+	switch {
+	case op.Invalid && len(p.extra) == 0 && p.value == nil:
+		add(schemas.HeaderAt, "tomorrow")
+	case op.Due == 0:
+		add(schemas.HeaderDelay, strconv.FormatInt(op.Delay, 10)+"ms")
+	default:
+		add(schemas.HeaderAt, strconv.FormatInt(op.Due, 10))
+	}
+	if op.High {
+		add(schemas.HeaderPriority, "high")
+	}
+	if op.Told {
+		add(schemas.HeaderEvents, "all")
+	}
+	if op.AckTimeout > 0 {
+		add(schemas.HeaderAck, "report")
+		add(schemas.HeaderAckTimeout, strconv.FormatInt(op.AckTimeout, 10)+"ms")
+		add(schemas.HeaderMaxAttempts, strconv.Itoa(op.MaxAttempts))
+		add(schemas.HeaderBackoff, "fixed:"+strconv.FormatInt(op.Backoff, 10)+"ms")
+	}
+	own := append([]kgo.RecordHeader{{Key: "app", Value: []byte("sim")}, {Key: "n", Value: []byte{0, byte(op.N), 0xff}}, {Key: "app", Value: nil}}, p.extra...)
+	r.Headers = append(r.Headers, own...)
+	op.Hash = hash(r.Key, r.Value, own)
+	return r
+}
+
+func hash(key, value []byte, headers []kgo.RecordHeader) uint64 {
+	var parts [][]byte
+	for _, h := range headers {
+		parts = append(parts, []byte(h.Key), h.Value)
+	}
+	return history.Hash(key, value, parts...)
+}
+
+// number is the number that a value begins with, 0 when it does not.
+func number(value []byte) int64 {
+	text, ok := strings.CutPrefix(string(value[:min(len(value), 32)]), "op=")
+	if !ok {
+		return 0
+	}
+	text, _, _ = strings.Cut(text, " ")
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// report is what a consumer does about a delivery that waits for a report.
+func (w *world) report(r *kgo.Record) {
+	d, _, err := schemas.ParseDelivery(r)
+	if err != nil {
+		return // the checker sees it too
+	}
+	rep := schemas.Report{Topic: r.Topic, ID: d.ID, Attempt: d.Attempt, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}
+	send := func(rep schemas.Report) {
+		w.client.Produce(context.Background(), schemas.EncodeReport(schemas.TopicReports, rep), nil)
+	}
+	rnd := rand.New(rand.NewPCG(w.seed^uint64(d.Attempt)<<32, uint64(number(r.Value))))
+	switch p := rnd.IntN(100); {
+	case p < 45:
+		send(rep)
+	case p < 58:
+		send(rep)
+		send(rep)
+	case p < 66: // of an attempt and of a task that never were
+		foreign := rep
+		foreign.Attempt, foreign.Status = 99, schemas.StatusFail
+		send(foreign)
+		foreign.Attempt, foreign.ID = 1, "nobody"
+		send(foreign)
+		send(rep)
+	case p < 76:
+		rep.Status = schemas.StatusRetry
+		send(rep)
+	case p < 84:
+		rep.Status, rep.RetryAfter = schemas.StatusRetry, 300*time.Millisecond
+		send(rep)
+	case p < 90:
+		time.AfterFunc((ackTimeout+ackBackoff/2)*time.Millisecond, func() { send(rep) })
+	case p < 95:
+		rep.Status, rep.Error = schemas.StatusFail, "it is beyond me"
+		send(rep)
+	}
+}

@@ -1,0 +1,178 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/store"
+)
+
+// node is where a scanner or a dispatcher runs, again and again. Its send log stays.
+type node struct {
+	w     *world
+	name  string
+	scans bool
+	up    *running
+	old   []*running // dropped dead, winding down
+	busy  busyLock   // held by whoever is breaking it
+}
+
+// running is one process start.
+type running struct {
+	*process
+	ctx  context.Context
+	stop context.CancelFunc
+	done chan error
+}
+
+func (n *node) start() {
+	if n.up != nil {
+		return
+	}
+	r := &running{process: newProcess(n.name), done: make(chan error, 1)}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	n.up = r
+	n.w.note("%s starts", n.name)
+	go func() { r.done <- n.supervise(r) }()
+}
+
+// supervise starts the process again when it ends by itself.
+func (n *node) supervise(r *running) error {
+	for {
+		err := n.serve(r)
+		if r.ctx.Err() != nil || !r.alive() {
+			return err
+		}
+		n.w.note("%s ended by itself: %v", n.name, err)
+		if pause(r.ctx, time.Second) != nil {
+			return err
+		}
+	}
+}
+
+func (n *node) serve(r *running) (err error) {
+	w, log := n.w, n.w.story.logger(n.name)
+	st, err := store.Open(r.ctx, store.Config{Connector: w.db.of(r.process), MaxConns: 8}, log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = st.Close() }()
+	ix, err := index.New(index.Config{Dial: w.through(r.process, w.redisSrv, time.Second, w.dialRedis)}, log)
+	if err != nil {
+		return err
+	}
+	defer ix.Close()
+	kcfg := kafka.Config{ClientID: n.name, Dial: w.through(r.process, w.kafkaSrv, 10*time.Second, w.network.DialContext)}
+	if n.scans {
+		s, err := scanner.New(kcfg, st, ix, w.scanner, prometheus.NewRegistry(), log)
+		if err != nil {
+			return err
+		}
+		return s.Run(r.ctx)
+	}
+	return n.dispatch(r, kcfg, st, ix, log)
+}
+
+func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix *index.Index, log *zap.Logger) error {
+	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{Disk: func(write func() error) error {
+		if err := r.gate(); err != nil {
+			return err
+		}
+		return write()
+	}}, zap.NewNop())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sent.Close() }()
+	cfg := n.w.dispatcher
+	cfg.MemberID = n.name
+	d, err := dispatcher.New(kcfg, st, ix, n.w.electorate.member(r.process, n.name), sent, cfg, prometheus.NewRegistry(), log)
+	if err != nil {
+		return err
+	}
+	return d.Run(r.ctx)
+}
+
+func (n *node) sendlog() string { return filepath.Join(n.w.dir, n.name) }
+
+// stopPatience is how long a graceful stop may take, whatever is broken.
+const stopPatience = 45 * time.Second
+
+// stop asks it to end, and waits.
+func (n *node) stop() {
+	r := n.up
+	if r == nil {
+		return
+	}
+	n.up = nil
+	n.w.note("%s is asked to stop", n.name)
+	r.thaw()
+	r.stop()
+	timer := time.NewTimer(stopPatience)
+	defer timer.Stop()
+	select {
+	case err := <-r.done:
+		if err != nil && !errors.Is(err, context.Canceled) {
+			n.w.note("%s stopped: %v", n.name, err)
+		} else {
+			n.w.note("%s stopped", n.name)
+		}
+	case <-timer.C:
+		n.w.find("I12", "%s did not stop within %v", n.name, stopPatience)
+		n.drop(r)
+	}
+}
+
+// kill drops the process dead.
+func (n *node) kill() {
+	r := n.up
+	if r == nil {
+		return
+	}
+	n.up = nil
+	n.w.note("%s is dropped dead", n.name)
+	n.drop(r)
+}
+
+func (n *node) drop(r *running) {
+	r.kill()
+	r.stop()
+	r.thaw()
+	n.old = append(n.old, r)
+}
+
+// winddown waits for what is left of dead processes: in reality they are gone at once.
+func (w *world) winddown() {
+	for _, n := range w.nodes {
+		for _, r := range n.old {
+			select {
+			case <-r.done:
+			case <-time.After(10 * time.Minute):
+				w.find("leak", "what %s left, dropped dead, does not end", n.name)
+			}
+		}
+	}
+}
+
+// freeze pauses the process, thaw lets it go on.
+func (n *node) freeze() {
+	if n.up != nil {
+		n.up.freeze()
+	}
+}
+
+func (n *node) thaw() {
+	if n.up != nil {
+		n.up.thaw()
+	}
+}

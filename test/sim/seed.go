@@ -1,0 +1,58 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/scanner"
+)
+
+// plan is what a seed draws before the clock starts. Small bounds find more.
+type plan struct {
+	seed        uint64
+	slots       int
+	partitions  int32 // of the intake, and of each target
+	scanners    int
+	dispatchers int
+	session     time.Duration // of the election
+	load        time.Duration
+	rate        int // tasks a second
+	longest     int64
+	faults      int // how many
+	hostile     bool
+	scanner     scanner.Config
+	dispatcher  dispatcher.Config
+}
+
+func drawn(seed uint64) plan {
+	r := rand.New(rand.NewPCG(seed, 1))
+	p := plan{
+		seed: seed, slots: 1 + r.IntN(5), partitions: 1 + r.Int32N(3), scanners: 1 + r.IntN(3), dispatchers: 1 + r.IntN(3),
+		session: pick(r, 2*time.Second, 4*time.Second), load: time.Duration(5+r.IntN(20)) * time.Second, rate: pick(r, 2, 5, 20), faults: r.IntN(9),
+		hostile: r.IntN(12) == 0, longest: pick[int64](r, 2000, 10_000, 30_000),
+	}
+	window := pick(r, 5*time.Second, time.Minute, 2*time.Hour)
+	p.scanner = scanner.Config{CommitEvery: -1, Workers: pick(r, 1, 2, 4), BatchRecords: pick(r, 3, 10, 100), Window: window}
+	p.dispatcher = dispatcher.Config{
+		LookAhead: pick(r, 50*time.Millisecond, 400*time.Millisecond, 2*time.Second), BurstLookAhead: pick(r, time.Millisecond, 3*time.Second), Window: window,
+		StageTasks: pick(r, 8, 20, 100), StageBytes: pick(r, 4<<10, 1<<20), DrainTimeout: pick(r, 2*time.Second, 5*time.Second), SickAfter: pick(r, 3*time.Second, 10*time.Second),
+		Retention: time.Hour,
+	}
+	return p
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+func (p plan) String() string {
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v",
+		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile)
+}
+
+// calm is the same without faults and hostile records.
+func (p plan) calm() plan {
+	p.faults, p.hostile = 0, false
+	return p
+}

@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// regressions are seeds that have failed once, each for a reason that is mended.
+var regressions = []uint64{1, 2, 3}
+
+// runSeed is one seed from start to verdict.
+func runSeed(t *testing.T, p plan) (out Outcome) {
+	t.Helper()
+	dir, err := os.MkdirTemp(memory(), "notyet-sim")
+	require.NoError(t, err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	_, err = template(p.slots)
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		w, err := newWorld(p, dir)
+		require.NoError(t, err)
+		out = w.run()
+	})
+	return out
+}
+
+// total is what all seeds of a test came to.
+type total struct {
+	seeds, requests, faults, calls, failed int
+	virtual                                time.Duration
+	began                                  time.Time
+}
+
+func (s *total) run(t *testing.T, p plan) {
+	t.Helper()
+	t.Run(fmt.Sprint(p.seed), func(t *testing.T) {
+		out := runSeed(t, p)
+		s.seeds++
+		s.requests += out.Requests
+		s.faults += out.Faults
+		s.calls += out.Calls
+		s.virtual += out.Virtual
+		if len(out.Findings) > 0 {
+			s.failed++
+			t.Errorf("run it again: make sim SEED=%d\n%s", p.seed, out.Story)
+		}
+	})
+}
+
+func (s *total) print(t *testing.T) {
+	t.Helper()
+	took := time.Since(s.began)
+	t.Logf("%d seeds in %v (%v each), %d failed: %.1f virtual hours, %d requests, %d faults, %d database calls; per second: %.1f seeds, %.0f virtual seconds, %.0f requests, %.1f faults",
+		s.seeds, took.Round(time.Millisecond), (took / time.Duration(max(s.seeds, 1))).Round(time.Millisecond), s.failed, s.virtual.Hours(), s.requests, s.faults, s.calls,
+		float64(s.seeds)/took.Seconds(), s.virtual.Seconds()/took.Seconds(), float64(s.requests)/took.Seconds(), float64(s.faults)/took.Seconds())
+}
+
+// TestRegressions runs the seeds that once found something.
+func TestRegressions(t *testing.T) {
+	all := total{began: time.Now()}
+	for _, seed := range regressions {
+		all.run(t, drawn(seed).calm())
+	}
+	all.print(t)
+}
+
+// TestSeeds runs seeds that nobody has seen: SEED=n one of them, SEEDS=n so many from there or from anywhere, SIM_FOR=1h as
+// many as go into that. In CI it takes three minutes.
+func TestSeeds(t *testing.T) {
+	first, n, bound := rand.Uint64N(1<<40), 1<<30, 30*time.Second
+	if os.Getenv("CI") == "true" {
+		bound = 3 * time.Minute
+	}
+	if text := os.Getenv("SIM_FOR"); text != "" {
+		var err error
+		bound, err = time.ParseDuration(text)
+		require.NoError(t, err)
+	}
+	setting(t, "SEED", func(v uint64) { first, n, bound = v, 1, time.Hour })
+	setting(t, "SEEDS", func(v uint64) { n, bound = int(v), 24*time.Hour })
+	t.Logf("seeds from %d on", first)
+	all := total{began: time.Now()}
+	for seed := first; seed < first+uint64(n) && time.Since(all.began) < bound && all.failed < 5; seed++ {
+		p := drawn(seed)
+		if os.Getenv("SIM_FAULTS") == "" {
+			p = p.calm()
+		}
+		all.run(t, p)
+	}
+	all.print(t)
+}
+
+func setting(t *testing.T, name string, use func(uint64)) {
+	t.Helper()
+	if text := os.Getenv(name); text != "" {
+		v, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, name)
+		use(v)
+	}
+}

@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/chaos/check"
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+const (
+	ackTopic   = "acks"    // tasks that wait for a report
+	floodTopic = "flood"   // a burst's
+	faintTopic = "faint"   // a target that fails
+	lostTopic  = "nowhere" // a target that does not exist
+)
+
+var plainTopics = []string{"plain-a", "plain-b", faintTopic}
+
+func targets() []string { return append([]string{ackTopic, floodTopic}, plainTopics...) }
+
+// world is one seed's run.
+type world struct {
+	plan
+	dir   string
+	start time.Time
+	story *story
+	rec   *history.Recorder
+	seen  *observer
+
+	network    kfake.VirtualNetwork
+	cluster    *kfake.Cluster
+	redis      *miniredis.Miniredis
+	db         *database
+	kafkaSrv   *server
+	redisSrv   *server
+	electorate *electorate
+	admin      *store.Store // of nobody: it meets no fault
+	client     *kgo.Client  // likewise
+
+	nodes []*node
+
+	mu       sync.Mutex
+	links    map[*server]map[*link]bool
+	findings []check.Finding
+	faulty   int // faults under way
+	ops      int64
+}
+
+// Outcome is what came of a seed.
+type Outcome struct {
+	Plan     string
+	Findings []check.Finding
+	Story    string
+	Virtual  time.Duration
+	Requests int
+	Faults   int
+	Calls    int
+}
+
+// template is a database that is migrated, by its number of slots; worlds begin with a copy.
+var templates sync.Map
+
+func template(slots int) ([]byte, error) {
+	if data, ok := templates.Load(slots); ok {
+		return data.([]byte), nil
+	}
+	dir, err := os.MkdirTemp(memory(), "notyet-sim-template")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "n.db")
+	st, err := store.Open(context.Background(), store.Config{DSN: "sqlite:" + path}, zap.NewNop())
+	if err != nil {
+		return nil, err
+	}
+	if err := st.Migrate(context.Background(), slots); err != nil {
+		return nil, err
+	}
+	if err := st.Close(); err != nil { // the last one to close puts everything into the one file
+		return nil, err
+	}
+	data, err := os.ReadFile(path)
+	templates.Store(slots, data)
+	return data, err
+}
+
+// memory is a folder that is in memory, if there is one.
+func memory() string {
+	if _, err := os.Stat("/dev/shm"); err == nil {
+		return "/dev/shm"
+	}
+	return ""
+}
+
+func newWorld(p plan, dir string) (*world, error) {
+	w := &world{plan: p, dir: dir, start: time.Now(), rec: &history.Recorder{}, links: map[*server]map[*link]bool{}}
+	w.story = newStory(w.start)
+	data, err := template(p.slots)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "n.db")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return nil, err
+	}
+	if w.db, err = newDatabase(path, p.seed); err != nil {
+		return nil, err
+	}
+	w.kafkaSrv, w.redisSrv = newServer("kafka", p.seed+1), newServer("redis", p.seed+2)
+	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(w.network.Listen),
+		kfake.SeedTopics(p.partitions, append(targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults),
+		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
+	if err != nil {
+		return nil, err
+	}
+	w.redis = miniredis.NewMiniRedis()
+	nobody := newProcess("nobody")
+	if w.admin, err = store.Open(context.Background(), store.Config{Connector: unharmed{w.db, nobody}}, zap.NewNop()); err != nil {
+		return nil, err
+	}
+	if w.client, err = kafka.New(kafka.Config{Dial: w.network.DialContext}, zap.NewNop(), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.MetadataMinAge(10*time.Millisecond)); err != nil {
+		return nil, err
+	}
+	w.electorate = newElectorate(newServer("election", p.seed+3), p.session, p.slots, w.nextEpoch)
+	for i := range p.scanners {
+		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("scanner-%d", i), scans: true})
+	}
+	for i := range p.dispatchers {
+		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("dispatcher-%d", i)})
+	}
+	return w, nil
+}
+
+// nextEpoch is the leader's question: it needs a database that answers.
+func (w *world) nextEpoch(ctx context.Context) (int64, error) {
+	if c, _ := w.db.state(); c.frozen || c.mute || c.refuse {
+		return 0, errRefused
+	}
+	return w.admin.NextEpoch(ctx)
+}
+
+func (w *world) link(l *link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.links[l.s] == nil {
+		w.links[l.s] = map[*link]bool{}
+	}
+	w.links[l.s][l] = true
+}
+
+// cut breaks all connections to a server.
+func (w *world) cut(s *server) {
+	w.mu.Lock()
+	links := w.links[s]
+	delete(w.links, s)
+	w.mu.Unlock()
+	for l := range links {
+		l.sever()
+	}
+}
+
+func (w *world) find(invariant, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.findings = append(w.findings, check.Finding{Invariant: invariant, What: fmt.Sprintf(format, args...)})
+}
+
+func (w *world) note(format string, args ...any) { w.story.note("world", format, args...) }
+
+func (w *world) dialRedis(context.Context, string, string) (net.Conn, error) { return w.redis.Dial() }
+
+// run goes from start to verdict. It is called in a bubble of virtual time.
+func (w *world) run() (out Outcome) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var helpers sync.WaitGroup
+	w.seen = w.observe()
+	helpers.Go(func() { w.electorate.run(ctx) })
+	helpers.Go(func() { w.sample(ctx) })
+	for _, n := range w.nodes {
+		n.start()
+	}
+	begin := time.Now()
+	whole := w.mischief()
+	w.ask(begin)
+	time.Sleep(time.Until(begin.Add(w.load)))
+	whole()
+	w.heal()
+	w.drain()
+	w.rest()
+	end := time.Now()
+	for _, n := range w.nodes {
+		n.stop()
+	}
+	w.winddown()
+	cancel()
+	helpers.Wait()
+	h := w.history(begin, end)
+	w.judge(h)
+	all, _ := w.db.counts()
+	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all}
+	if len(w.findings) > 0 {
+		out.Story = w.story.tell(w.plan, h, w.findings)
+	}
+	w.close()
+	return out
+}
+
+func (w *world) close() {
+	w.seen.close()
+	w.client.Close()
+	_ = w.admin.Close()
+	w.cluster.Close()
+	w.redis.Close()
+	w.cut(w.kafkaSrv)
+	w.cut(w.redisSrv)
+	time.Sleep(time.Minute) // for what ends by itself
+}
