@@ -100,7 +100,7 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 	case 5:
 		t.kind, c.after = "failing after the effect", pick(r, 0.05, 0.3)
 	}
-	t.target, t.copies = s.name, s == w.electorate.s
+	t.target, t.copies = s.name, s != w.redisSrv
 	t.begin = func() {
 		s.set(c)
 		if c.refuse {
@@ -124,7 +124,7 @@ func (w *world) topicTrouble(r *rand.Rand, t trouble) trouble {
 		t.target = fmt.Sprintf("%s/%d", f.Topic, f.Partitions[0])
 	}
 	if r.IntN(3) == 0 {
-		t.kind, f.Err = "storing without acknowledging", kerr.NotEnoughReplicasAfterAppend
+		t.kind, f.Err, t.copies = "storing without acknowledging", kerr.NotEnoughReplicasAfterAppend, true
 	}
 	var h *kfake.FaultHandle
 	t.begin = func() { h = w.cluster.Fault(f) }

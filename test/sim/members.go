@@ -112,6 +112,7 @@ type member struct {
 	current election.Assignment
 	alive   map[string]bool
 	heard   time.Time
+	joined  int64 // what was assigned until then was to an earlier session
 }
 
 var _ election.Source = (*member)(nil)
@@ -149,6 +150,7 @@ func (m *member) beat(ctx context.Context) {
 	switch other := m.e.members[m.id]; {
 	case other == nil:
 		m.e.members[m.id], m.e.dirty = m, true
+		m.joined = m.e.epoch
 	case other != m: // an earlier start of the same id, whose session still lives
 		m.e.mu.Unlock()
 		return
@@ -156,11 +158,10 @@ func (m *member) beat(ctx context.Context) {
 	m.e.heard[m.id] = time.Now()
 	now := election.Assignment{Epoch: m.e.epoch}
 	for slot, owner := range m.e.owners {
-		if owner == m.id && !m.e.dirty {
+		if owner == m.id && m.e.epoch > m.joined {
 			now.Slots = append(now.Slots, slot)
 		}
 	}
-	dirty := m.e.dirty
 	alive := map[string]bool{}
 	for id := range m.e.members {
 		alive[id] = true
@@ -174,7 +175,7 @@ func (m *member) beat(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heard, m.alive = sent, alive
-	if !dirty && now.Epoch > m.current.Epoch {
+	if now.Epoch > m.current.Epoch {
 		m.current = now
 	}
 	signal(m.watch)

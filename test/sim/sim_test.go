@@ -89,7 +89,7 @@ func TestSeeds(t *testing.T) {
 	all := total{began: time.Now()}
 	for seed := first; seed < first+uint64(n) && time.Since(all.began) < bound && all.failed < 5; seed++ {
 		p := drawn(seed)
-		if os.Getenv("SIM_FAULTS") == "" {
+		if os.Getenv("SIM_FAULTS") == "" { // they find what is not mended yet
 			p = p.calm()
 		}
 		all.run(t, p)
