@@ -19,6 +19,7 @@ type story struct {
 	start time.Time
 	mu    sync.Mutex
 	lines []line
+	said  map[string]int
 }
 
 type line struct {
@@ -27,7 +28,7 @@ type line struct {
 	what string
 }
 
-func newStory(start time.Time) *story { return &story{start: start} }
+func newStory(start time.Time) *story { return &story{start: start, said: map[string]int{}} }
 
 func (s *story) note(who, format string, args ...any) {
 	s.mu.Lock()
@@ -62,6 +63,9 @@ func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	for _, f := range append(slices.Clip(c.fields), fields...) {
 		f.AddTo(enc)
 	}
+	if c.s.again(c.who + e.Message) {
+		return nil
+	}
 	text := e.Message
 	keys := make([]string, 0, len(enc.Fields))
 	for k := range enc.Fields {
@@ -75,6 +79,15 @@ func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	}
 	c.s.note(c.who, "%s", text)
 	return nil
+}
+
+// again says whether somebody has said the same often enough.
+func (s *story) again(what string) bool {
+	const often = 6
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.said[what]++
+	return s.said[what] > often
 }
 
 func (c *core) Sync() error { return nil }
