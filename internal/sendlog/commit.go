@@ -132,7 +132,6 @@ func (l *Log) commit(group []*request) error {
 	}
 	// Apply does not return when the write failed: see fault.
 	if err := l.cfg.Disk(func() error { return l.db.Apply(batch, pebble.Sync) }); err != nil {
-		l.fault.breakWith(err)
 		return errors.Join(err, batch.Close())
 	}
 	l.written.Store(number)

@@ -66,8 +66,8 @@ type Config struct {
 	// Now tells the time. Default time.Now.
 	Now func() time.Time
 
-	// Disk is called with each write and does it, or fails as a disk does, which breaks the log. Default: just does it. For
-	// tests that put something in between.
+	// Disk is called with each write and does it, or fails, and then so do those who asked for it. Default: just does it.
+	// For tests that put something in between.
 	Disk func(write func() error) error
 
 	fs vfs.FS // of pebble, for tests
