@@ -37,8 +37,9 @@ type told struct {
 // exit is a task that leaves its line, with the events that tell of it.
 type exit struct {
 	store.Exit
-	task   *task
-	events []schemas.Event
+	task    *task
+	events  []schemas.Event
+	reduced int // how often the database has refused it: see isolate.go
 }
 
 // settleEvery is the least pause between settlements. Each is a few statements for all slots together, so it bounds what
@@ -230,29 +231,28 @@ func (d *Dispatcher) checkUntold() {
 }
 
 // settle takes tasks out of their lines, and then closes what can be closed, in one transaction each for all slots: the first
-// shares its locks with the writers of tasks, and only the second, which is short, keeps them out.
+// share their locks with the writers of tasks, and only the last, which is short, keeps them out.
 func (d *Dispatcher) settle(ctx context.Context) {
 	d.mu.Lock()
 	exits := d.exits
 	d.exits = nil
 	d.mu.Unlock()
-	nothing := func() ([]store.Done, []*line) { return nil, nil }
-	if len(exits) > 0 && !d.settleThese(ctx, exits, nothing) {
+	if left := d.settlePieces(ctx, d.ours(exits)); len(left) > 0 {
 		d.mu.Lock()
-		d.exits = append(exits, d.exits...)
+		d.exits = append(left, d.exits...)
 		d.mu.Unlock()
-		return
 	}
-	d.settleThese(ctx, nil, d.closable)
+	_ = d.settleThese(ctx, nil, d.closable)
 }
 
-// settleThese answers whether all is durable: not when ctx ended before.
-func (d *Dispatcher) settleThese(ctx context.Context, exits []exit, closable func() ([]store.Done, []*line)) bool {
+// settleThese tries until all is durable. An error says that it is not: ctx ended, or the database refuses the exits for what is in
+// them.
+func (d *Dispatcher) settleThese(ctx context.Context, exits []exit, closable func() ([]store.Done, []*line)) error {
 	for failures := 0; ctx.Err() == nil; {
 		exits = d.ours(exits)
 		done, lines := closable()
 		if len(exits)+len(done) == 0 {
-			return true
+			return nil
 		}
 		began := time.Now()
 		rows, events := exitRows(exits)
@@ -260,6 +260,9 @@ func (d *Dispatcher) settleThese(ctx context.Context, exits []exit, closable fun
 		if errors.Is(err, store.ErrFenced) || len(result.Fenced) > 0 {
 			d.fenced(ctx)
 			continue
+		}
+		if len(exits) > 0 && store.BadRecord(err) {
+			return err
 		}
 		if err != nil {
 			failures++
@@ -273,9 +276,9 @@ func (d *Dispatcher) settleThese(ctx context.Context, exits []exit, closable fun
 		d.metrics.settleTime.Observe(time.Since(began).Seconds())
 		d.closed(exits, done, lines, result)
 		d.afterSettle(ctx, done, result)
-		return true
+		return nil
 	}
-	return false
+	return ctx.Err()
 }
 
 func (d *Dispatcher) settleOnce(ctx context.Context, done []store.Done, exits []store.Exit, events []schemas.Event) (store.Settled, error) {
@@ -404,7 +407,9 @@ func (d *Dispatcher) afterSettle(ctx context.Context, done []store.Done, result 
 		}
 	}
 	d.updateIndex(ctx, trim, add)
-	d.tell(ctx, result.Tell)
+	for _, run := range result.Tell {
+		d.tell(ctx, run)
+	}
 }
 
 // tell sends stored events and forgets them once all are acknowledged; what is left, a scanner tells.

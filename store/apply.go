@@ -356,7 +356,7 @@ func (w *work) tell(seq int64, e schemas.Event) {
 	}
 	box.Seq = max(box.Seq, seq)
 	box.Events = append(box.Events, e)
-	box.size += 200 + len(e.Topic) + len(e.ID) + len(e.Reason)
+	box.size += eventSize(e)
 }
 
 // openBox gathers events.
@@ -364,9 +364,6 @@ type openBox struct {
 	Outbox
 	size int // about, in bytes
 }
-
-// maxBox keeps an outbox row below the 16 MiB of its column, though JSON may write six bytes for one.
-const maxBox = 2 << 20
 
 // changeBoxes puts full boxes aside, between identities, so that the events of one stay in order.
 func (w *work) changeBoxes() {
@@ -489,8 +486,8 @@ func (w *work) finish(ctx context.Context) error {
 	for _, box := range w.events {
 		w.full = append(w.full, box)
 	}
-	if len(w.proven) > 0 {
-		w.full = append(w.full, &openBox{Outbox: exitBox(w.proven, w.now)})
+	for _, box := range exitBoxes(w.proven, w.now) {
+		w.full = append(w.full, &openBox{Outbox: box})
 	}
 	for _, box := range w.full {
 		if err := box.store(ctx, w.tx); err != nil {

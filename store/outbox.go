@@ -19,9 +19,29 @@ type Outbox struct {
 	Events []schemas.Event
 }
 
-// exitBox holds events about tasks that left their line.
-func exitBox(events []schemas.Event, now int64) Outbox {
-	return Outbox{Source: ExitSource, Seq: now<<20 | rand.Int64N(1<<20), Events: events}
+// maxBox keeps an outbox row below the 16 MiB of its column, and its statement below the server's packets, though JSON may write six
+// bytes for one.
+const maxBox = 2 << 20
+
+// eventSize is about how many bytes an event takes in an outbox row.
+func eventSize(e schemas.Event) int { return 200 + len(e.Topic) + len(e.ID) + len(e.Reason) }
+
+// exitBoxes hold events about tasks that left their line, each box about maxBox bytes at most.
+func exitBoxes(events []schemas.Event, now int64) []Outbox {
+	var boxes []Outbox
+	seq := now<<20 | rand.Int64N(1<<20)
+	for len(events) > 0 {
+		n, bytes := 0, 0
+		for n < len(events) && bytes < maxBox {
+			events[n].Reason = string(cutText(events[n].Reason, maxReason))
+			bytes += eventSize(events[n])
+			n++
+		}
+		boxes = append(boxes, Outbox{Source: ExitSource, Seq: seq, Events: events[:n:n]})
+		events = events[n:]
+		seq++
+	}
+	return boxes
 }
 
 func (o *Outbox) store(ctx context.Context, tx *sql.Tx) error {

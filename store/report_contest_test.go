@@ -111,7 +111,9 @@ func (o *reportOwner) leave() {
 	if err != nil {
 		o.v.fail(err)
 	}
-	o.told(settled.Tell.Events)
+	for _, box := range settled.Tell {
+		o.told(box.Events)
+	}
 }
 
 // close finds that nothing is left where all has gone.

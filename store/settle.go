@@ -54,8 +54,8 @@ type Settled struct {
 	// Stands is where done stands already in slots of which an earlier settlement has moved it beyond From, its reply lost. What is
 	// settled may be replaced, so that the rest is counted from there, the next time.
 	Stands map[int]int64
-	Tell   Outbox  // the events, to be told and then forgotten (Told)
-	Moved  []Place // where the exits that stay in the line stand now
+	Tell   []Outbox // the events, to be told and then forgotten (Told)
+	Moved  []Place  // where the exits that stay in the line stand now
 }
 
 // Settle makes outcomes durable in one transaction: the tasks that leave their place, the events that tell of it, and the
@@ -99,8 +99,13 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 		if out.Mismatch, out.Stands, err = moveDone(ctx, tx, done, slots); err != nil || len(events) == 0 {
 			return err
 		}
-		out.Tell = exitBox(events, now)
-		return out.Tell.store(ctx, tx)
+		out.Tell = exitBoxes(events, now)
+		for _, box := range out.Tell {
+			if err := box.store(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil && len(out.Fenced) == 0 {
 		return Settled{}, fmt.Errorf("settling %d slots, %d exits: %w", len(done), len(exits), err)

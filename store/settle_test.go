@@ -131,8 +131,9 @@ func TestSettleExits(t *testing.T) {
 		require.Equal(t, []string{KindDead, KindExpired}, []string{letters[0].Kind, letters[1].Kind})
 		untold, err := s.Untold(s.ctx, []int{ExitSource}, 10)
 		require.NoError(t, err)
-		require.Equal(t, []Outbox{settled.Tell}, untold)
-		require.Equal(t, events, settled.Tell.Events)
+		require.Equal(t, settled.Tell, untold)
+		require.Len(t, settled.Tell, 1)
+		require.Equal(t, events, settled.Tell[0].Events)
 	})
 }
 
