@@ -55,6 +55,7 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 				d, err := New(kafka.Config{Brokers: []string{"127.0.0.1:1"}}, st, ix, m, nil, Config{MemberID: "one", Results: results, BurstLookAhead: time.Millisecond}, prometheus.NewRegistry(), zap.NewNop())
 				require.NoError(t, err)
 				defer d.client.Close()
+				defer d.results.Close(0)
 				_, err = d.own(ctx)
 				require.NoError(t, err)
 				beyond := nowMillis() + c.beyond.Milliseconds()

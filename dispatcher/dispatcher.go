@@ -25,6 +25,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
@@ -108,6 +109,8 @@ type Dispatcher struct {
 	kafka   kafka.Config
 	solos   sync.WaitGroup // see solo.go
 	failure chan error
+	results *events.Publisher
+	pending deferred // see announce.go
 	sources *sources
 
 	suspended suspension // while it is active, nothing is claimed or sent
@@ -164,6 +167,9 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, members election.S
 		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, proofs: proofs{}, untold: map[*task]told{}, fetching: newFetchQueue(),
 	}
 	d.metrics = newMetrics(reg, d)
+	if d.results, err = events.New(kcfg, st, events.Config{Topic: cfg.Results, Stage: "dispatcher", Sources: d.leftoverSources}, reg, log); err != nil {
+		return nil, err
+	}
 	// One request at a time to each broker: what falls due while it is on its way goes along with the next, so a steady
 	// trickle costs the broker a request a round trip, not one a task, and nothing lingers.
 	if d.client, err = kafka.NewProducer(kcfg, log, kgo.MaxProduceRequestsInflightPerBroker(1)); err != nil {
@@ -180,11 +186,15 @@ func (d *Dispatcher) Ready(ctx context.Context) error {
 	return errors.Join(kafka.Ping(ctx, d.client), d.store.Ping(ctx))
 }
 
+// ResultsReady says whether the results topic answers; deliveries go on without it.
+func (d *Dispatcher) ResultsReady(ctx context.Context) error { return d.results.Ready(ctx) }
+
 // Run delivers until ctx ends; then it claims no more, waits for what is staged and sent, settles it, gives its slots back
 // and leaves, all within DrainTimeout.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	if err := d.clock.Start(ctx); err != nil {
 		d.client.Close()
+		d.results.Close(0)
 		return nil // told to stop before the database was there
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -203,6 +213,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	group.Go(func() error { d.settleLoop(loops); return nil })
 	group.Go(func() error { d.preheatLoop(loops); return nil })
 	group.Go(func() error { d.retireLoop(loops); return nil })
+	group.Go(func() error { d.results.Run(loops); return nil })
 
 	failed := make(chan error, 2)
 	go func() { failed <- members.Wait() }()
@@ -223,6 +234,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer cancel()
 	_ = d.client.Flush(flush)
 	d.client.Close()
+	d.results.Close(time.Second)
 	return errors.Join(err, <-failed)
 }
 

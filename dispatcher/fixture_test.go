@@ -272,7 +272,7 @@ func (f *fixture) make(m *members, dir string, cfg Config) (*Dispatcher, *sendlo
 func (f *fixture) stepped(m *members, cfg Config) *Dispatcher {
 	f.Helper()
 	d, sent := f.make(m, f.TempDir(), cfg)
-	f.Cleanup(func() { d.client.Close(); _ = sent.Close() })
+	f.Cleanup(func() { d.client.Close(); d.results.Close(0); _ = sent.Close() })
 	return d
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 type metrics struct {
-	delivered, claims, fenced, abandoned, doubts, proven, swept, retries, postponed, sick, mismatch, rebuilds, drift, retired, indexErrors, eventErrors, refusedExits prometheus.Counter
+	delivered, claims, fenced, abandoned, doubts, proven, swept, retries, postponed, sick, mismatch, rebuilds, drift, retired, indexErrors, deferredEvents, refusedExits prometheus.Counter
 
 	letters, letterBytes prometheus.Gauge
 
@@ -74,9 +74,9 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		drift:       counter("index_drift_total", "Slots whose index had drifted from the database."),
 		retired:     counter("retired_total", "Ended tasks forgotten after the retention."),
 		indexErrors: counter("index_errors_total", "Failed calls to the index."),
-		eventErrors: counter("event_errors_total", "Events that could not be sent."),
 
-		refusedExits: counter("refused_exits_total", "Ends of tasks that the database refused for what was in them."),
+		refusedExits:   counter("refused_exits_total", "Ends of tasks that the database refused for what was in them."),
+		deferredEvents: counter("deferred_deliveries_events_total", "Events of deliveries that were stored because the results topic did not take them in time."),
 
 		lateness: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "lateness_seconds",
 			Help: "From the instant at which an attempt was due to Kafka's acknowledgement.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 20)}),

@@ -17,7 +17,7 @@ func TestProofsAreOfTasksInDoubtOnly(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	m := f.elect(5)
 	d, sent := f.make(m, t.TempDir(), Config{MemberID: "two"})
-	t.Cleanup(func() { d.client.Close(); _ = sent.Close() })
+	t.Cleanup(func() { d.client.Close(); d.results.Close(0); _ = sent.Close() })
 	now := time.Now()
 	f.schedule(askMany(3, "orders", "t", now.Add(-time.Second))...)
 	_, err := f.store.Acquire(t.Context(), f.slots, 4, "one")

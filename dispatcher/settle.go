@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/faultpoint"
@@ -105,7 +104,7 @@ func (d *Dispatcher) note(ctx context.Context) {
 	}
 	d.mu.Unlock()
 	for _, o := range tell {
-		d.tellDelivered(ctx, o.task, o.at)
+		d.announce(o.task, o.at)
 	}
 }
 
@@ -179,29 +178,6 @@ func (d *Dispatcher) answeredLate(o outcome) {
 	}
 }
 
-// tellDelivered sends the events of a delivery; it counts as settled once they are acknowledged.
-func (d *Dispatcher) tellDelivered(ctx context.Context, t *task, at int64) {
-	events := deliveredEvents(t, at)
-	left := len(events)
-	for _, e := range events {
-		d.client.TryProduce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, e), func(_ *kgo.Record, err error) {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			switch left--; {
-			case t.status != telling:
-			case err != nil:
-				d.metrics.eventErrors.Inc()
-				d.log.Warn("telling an event failed, leaving it to the database", zap.String("topic", d.cfg.Results), zap.Error(err))
-				d.leaveUntold(t, at)
-			case left == 0:
-				t.status = settled
-				delete(d.untold, t)
-			}
-			d.settleKick.now()
-		})
-	}
-}
-
 // deliveredEvents are what is to be told of a delivery that ends its task; at is when it was acknowledged.
 func deliveredEvents(t *task, at int64) []schemas.Event {
 	e := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: at, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)}
@@ -213,20 +189,10 @@ func deliveredEvents(t *task, at int64) []schemas.Event {
 	return events
 }
 
-// leaveUntold stores the end of a delivered task with its events, which are told from there. mu is held.
+// leaveUntold stores the end of a delivered task that has left its line with its events, which are published from there. mu is held.
 func (d *Dispatcher) leaveUntold(t *task, at int64) {
-	delete(d.untold, t)
 	if !t.line.abandoned {
 		d.leave(t, exit{Exit: store.Exit{State: store.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})
-	}
-}
-
-// checkUntold finds deliveries whose events have not been acknowledged for long: they must not hold up their line. mu is held.
-func (d *Dispatcher) checkUntold() {
-	for t, told := range d.untold {
-		if time.Since(told.since) > d.cfg.SickAfter {
-			d.leaveUntold(t, told.at)
-		}
 	}
 }
 
@@ -242,6 +208,7 @@ func (d *Dispatcher) settle(ctx context.Context) {
 		d.exits = append(left, d.exits...)
 		d.mu.Unlock()
 	}
+	d.storeDeferred(ctx)
 	_ = d.settleThese(ctx, nil, d.closable)
 }
 
@@ -407,31 +374,5 @@ func (d *Dispatcher) afterSettle(ctx context.Context, done []store.Done, result 
 		}
 	}
 	d.updateIndex(ctx, trim, add)
-	for _, run := range result.Tell {
-		d.tell(ctx, run)
-	}
-}
-
-// tell sends stored events and forgets them once all are acknowledged; what is left, a scanner tells.
-func (d *Dispatcher) tell(ctx context.Context, run store.Outbox) {
-	if len(run.Events) == 0 {
-		return
-	}
-	left := make(chan error, len(run.Events))
-	for _, e := range run.Events {
-		d.client.TryProduce(context.WithoutCancel(ctx), schemas.EncodeEvent(d.cfg.Results, e), func(_ *kgo.Record, err error) { left <- err })
-	}
-	go func() {
-		for range run.Events {
-			if err := <-left; err != nil {
-				d.metrics.eventErrors.Inc()
-				return
-			}
-		}
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err := d.store.Told(bound, []store.Outbox{run}); err != nil {
-			d.log.Warn("forgetting told events failed, they will be told again", zap.Error(err))
-		}
-	}()
+	d.results.Stored(result.Tell)
 }

@@ -93,7 +93,7 @@ func TestSilentResultsHoldUpNothing(t *testing.T) {
 	for i := range 20 {
 		v, err := f.store.Get(t.Context(), "orders", fmt.Sprint("o", i))
 		require.NoError(t, err)
-		require.Equal(t, "succeeded", v.State)
+		require.Equal(t, "delivered", v.State, "nothing is written for each")
 	}
 	require.Zero(t, events.count())
 
@@ -197,4 +197,21 @@ func (f *fixture) cancel(topic, id string) {
 		{Key: schemas.HeaderOp, Value: []byte("cancel")}, {Key: schemas.HeaderTopic, Value: []byte(topic)}, {Key: schemas.HeaderID, Value: []byte(id)}}})
 	require.Len(f, done.Tell, 1)
 	require.Equal(f, schemas.StateCancelled, done.Tell[0].Events[0].State)
+}
+
+// Deliveries keep going however long the results topic does not answer, and with more events than there is room for.
+func TestSilentResultsNeverStopDeliveries(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	orders := f.read("orders")
+	f.mute(results)
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond, StageTasks: 40})
+	for round := range 12 { // each is half of what the producer of deliveries held
+		due := time.Now()
+		f.schedule(askMany(40, "orders", fmt.Sprint(round, "-"), due)...)
+		d.sweepKick.now()
+		f.eventually("they are delivered", func() bool { return orders.count() == 40*(round+1) })
+		f.eventually("done moves on", func() bool { return f.settledUpTo(due) })
+	}
+	require.Positive(t, counted(d.metrics.deferredEvents))
+	require.Len(t, orders.copies(), 12*40)
 }

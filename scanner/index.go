@@ -20,7 +20,7 @@ func (s *Scanner) applied(done store.Applied) {
 	if len(done.Added)+len(done.Removed) > 0 {
 		s.indexing <- done
 	}
-	s.telling.tell(done.Tell)
+	s.results.Stored(done.Tell)
 }
 
 // feedIndex keeps the index up to date. The index is a hint: while it is away its updates are dropped, dispatchers go by

@@ -18,8 +18,6 @@ type metrics struct {
 	fetchErrors  prometheus.Counter
 	badReports   prometheus.Counter
 	reread       prometheus.Counter
-	eventErrors  prometheus.Counter
-	leftovers    prometheus.Counter
 	indexDropped prometheus.Counter
 	standing     *prometheus.GaugeVec
 	unclaimed    prometheus.Gauge
@@ -46,8 +44,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		fetchErrors:  counter("fetch_errors_total", "Failed fetches of intake partitions."),
 		reread:       counter("reread_offsets_total", "Intake offsets read again because the database was set back."),
 		badReports:   counter("bad_reports_total", "Reports that could not be read."),
-		eventErrors:  counter("event_errors_total", "Events that could not be sent, each tried again."),
-		leftovers:    counter("leftover_events_total", "Runs of events that a dead process had left untold."),
 		unclaimed:    gauge("unclaimed_slots", "Slots with a task that has been due for a minute and that no dispatcher has claimed."),
 		unsettled:    gauge("unsettled_slots", "Slots with a claimed task that has been due for a minute and is not settled."),
 		indexDropped: counter("index_dropped_total", "Index updates dropped while the index was away."),

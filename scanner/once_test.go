@@ -36,7 +36,7 @@ func TestTwoScannersOfOnePartitionStoreItOnce(t *testing.T) {
 	two.end()
 	scheduled := byID(events, schemas.StateScheduled)
 	require.Len(t, scheduled, n)
-	if counted(one.metrics.leftovers)+counted(two.metrics.leftovers) == 0 { // a slow machine takes its own for a dead one's
+	if counted(one.results.Leftovers())+counted(two.results.Leftovers()) == 0 { // a slow machine takes its own for a dead one's
 		require.Len(t, events, n, "each is told once")
 	}
 	require.Zero(t, f.count("SELECT COUNT(*) FROM outbox"), "all is told")
@@ -88,7 +88,7 @@ func TestRebalancesLoseAndDoubleNothing(t *testing.T) {
 	f.eventually("all is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 4*n })
 	scheduled := byID(events, schemas.StateScheduled)
 	require.Len(t, scheduled, 4*n)
-	if counted(first.metrics.leftovers)+counted(second.metrics.leftovers) == 0 {
+	if counted(first.results.Leftovers())+counted(second.results.Leftovers()) == 0 {
 		require.Len(t, events, 4*n, "each is told once")
 	}
 }

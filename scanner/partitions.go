@@ -283,7 +283,7 @@ func (p *partitions) drop(_ context.Context, _ *kgo.Client, gone map[string][]in
 func (p *partitions) ids() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := []int{store.ExitSource}
+	var out []int
 	for _, src := range p.sources {
 		if src != nil {
 			out = append(out, src.ID)

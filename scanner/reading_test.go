@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/events"
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
@@ -88,7 +90,9 @@ func inMemory(t *testing.T, cfg Config) (*Scanner, *store.Store) {
 	cfg = cfg.withDefaults()
 	s := &Scanner{cfg: cfg, store: st, applier: st, clock: st.NewClock(), log: zap.NewNop(), metrics: newMetrics(prometheus.NewRegistry()), indexing: make(chan store.Applied, 256), queue: newQueue(8 * cfg.Workers)}
 	s.parts = newPartitions(s)
-	s.telling = newTeller(s)
+	s.results, err = events.New(kafka.Config{}, st, events.Config{Topic: cfg.Results, Stage: "scanner"}, prometheus.NewRegistry(), zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { s.results.Close(0) })
 	return s, st
 }
 

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
@@ -94,12 +95,12 @@ type Scanner struct {
 	metrics *metrics
 
 	consumer *kgo.Client
-	producer *kgo.Client // events; also asks about topics, so that the consumer's session is never in the way
+	producer *kgo.Client // asks about topics, so that the consumer's session is never in the way
 	parts    *partitions
 	queue    *queue
 	standing standing
 	indexing chan store.Applied
-	telling  *teller
+	results  *events.Publisher
 }
 
 // New checks the configuration and makes the clients; the consumer begins to join its group. Nothing is taken before Run.
@@ -111,6 +112,10 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg pr
 		return nil, err
 	}
 	s.parts = newPartitions(s)
+	if s.results, err = events.New(kcfg, st, events.Config{Topic: cfg.Results, Stage: "scanner", Sources: s.parts.ids}, reg, log); err != nil {
+		s.producer.Close()
+		return nil, err
+	}
 	s.consumer, err = kafka.NewConsumerGroup(kcfg, cfg.Group, cfg.Read, log,
 		kgo.AdjustFetchOffsetsFn(s.parts.begin),
 		kgo.OnPartitionsRevoked(s.parts.drop),
@@ -125,9 +130,9 @@ func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg pr
 	)
 	if err != nil {
 		s.producer.Close()
+		s.results.Close(0)
 		return nil, err
 	}
-	s.telling = newTeller(s)
 	s.queue = newQueue(8 * cfg.Workers)
 	return s, nil
 }
@@ -141,11 +146,15 @@ func (s *Scanner) Ready(ctx context.Context) error {
 // in Kafka, for the next.
 const stopPatience = 5 * time.Second
 
+// ResultsReady says whether the results topic answers; requests are taken without it.
+func (s *Scanner) ResultsReady(ctx context.Context) error { return s.results.Ready(ctx) }
+
 // Run takes requests until ctx ends; then it finishes the batches at hand and leaves the group.
 func (s *Scanner) Run(ctx context.Context) error {
 	defer s.producer.Close()
 	defer s.consumer.CloseAllowingRebalance()
 	if err := s.clock.Start(ctx); err != nil {
+		s.results.Close(0)
 		return nil // told to stop before the database was there
 	}
 	// What is at hand when ctx ends is still stored and told, within the time that remains to work.
@@ -154,7 +163,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	helpers, helping := errgroup.WithContext(work)
 	helpers.Go(func() error { s.clock.Run(helping); return nil })
 	helpers.Go(func() error { s.feedIndex(helping); return nil })
-	helpers.Go(func() error { s.telling.run(helping); return nil })
+	helpers.Go(func() error { s.results.Run(helping); return nil })
 	helpers.Go(func() error { s.resolve(ctx); return nil })
 	helpers.Go(func() error { s.watch(ctx); return nil })
 	helpers.Go(func() error { every(ctx, 5*time.Second, s.readRecreated); return nil })
@@ -173,12 +182,12 @@ func (s *Scanner) Run(ctx context.Context) error {
 	err := s.poll(ctx)
 	s.queue.close()
 	_ = workers.Wait()
-	s.telling.drain(5 * time.Second)
 	if s.cfg.CommitEvery > 0 {
 		s.parts.commit(work)
 	}
 	cancel()
 	_ = helpers.Wait()
+	s.results.Close(5 * time.Second)
 	if ctx.Err() != nil {
 		return nil
 	}

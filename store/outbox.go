@@ -55,6 +55,48 @@ func (o *Outbox) store(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
+// StoreEvents stores events that belong to no other write, to be published later.
+func (s *Store) StoreEvents(ctx context.Context, events []schemas.Event, now int64) ([]Outbox, error) {
+	boxes := exitBoxes(events, now)
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		for _, box := range boxes {
+			if err := box.store(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return boxes, nil
+}
+
+// UntoldRuns lists the runs of the sources that are not known to be told, oldest first, at most limit, without their events.
+func (s *Store) UntoldRuns(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
+	out, err := fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error { return r.Scan(&o.Source, &o.Seq) },
+		"SELECT src, seq FROM outbox WHERE src IN ("+marks(len(sources))+") ORDER BY seq LIMIT ?", append(args(sources), limit)...)
+	if err != nil {
+		return nil, fmt.Errorf("listing untold events: %w", err)
+	}
+	return out, nil
+}
+
+// UntoldRun reads the events of a run. False: it was told meanwhile.
+func (s *Store) UntoldRun(ctx context.Context, run Outbox) (Outbox, bool, error) {
+	rows, err := fetch(ctx, s.db, func(r *sql.Rows, data *[]byte) error { return r.Scan(data) }, "SELECT events FROM outbox WHERE src = ? AND seq = ?", run.Source, run.Seq)
+	if err != nil {
+		return Outbox{}, false, fmt.Errorf("reading untold events: %w", err)
+	}
+	if len(rows) == 0 {
+		return Outbox{}, false, nil
+	}
+	if err := json.Unmarshal(rows[0], &run.Events); err != nil {
+		return Outbox{}, false, fmt.Errorf("reading untold events: %w", err)
+	}
+	return run, true, nil
+}
+
 // Untold reads the events of the sources that are not known to be told, oldest first, at most limit runs.
 func (s *Store) Untold(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
 	out, err := fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error {

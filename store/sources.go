@@ -22,7 +22,7 @@ type Source struct {
 }
 
 const (
-	// ExitSource is the outbox source of events about tasks that left their line; every scanner looks after it.
+	// ExitSource is the outbox source of events about tasks that left their line; the owner of slot 0 looks after it.
 	ExitSource  = 2
 	firstSource = 16
 	lastSource  = 31_999 // behind it lie those that measurements make up, until 1<<15 - 1: seq stays positive

@@ -123,6 +123,7 @@ func (s *service) addScanner() error {
 		return fmt.Errorf("setting the scanner up: %w", err)
 	}
 	s.http.Check("scanner", sc.Ready)
+	s.http.Hint("scanner's results topic", sc.ResultsReady)
 	s.life.add("scanner", sc.Run)
 	return nil
 }
@@ -147,6 +148,7 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 		return fmt.Errorf("setting the dispatcher up: %w", err)
 	}
 	s.http.Check("dispatcher", disp.Ready)
+	s.http.Hint("dispatcher's results topic", disp.ResultsReady)
 	s.life.add("dispatcher", disp.Run)
 	return nil
 }

@@ -103,7 +103,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"the home may use its library":            {"store/db.go", "gorm.io/gorm", ""},
 
 		"a stage imports a stage": {"scanner/run.go", module + "dispatcher",
-			"package scanner imports github.com/notyet/notyet/dispatcher (scanner/run.go): scanner may import only schemas, store, " +
+			"package scanner imports github.com/notyet/notyet/dispatcher (scanner/run.go): scanner may import only schemas, store, events, " +
 				"internal/index, internal/kafka, internal/faultpoint of ours"},
 		"a stage's test imports a stage":       {"scanner/run_test.go", module + "dispatcher", "scanner may import only"},
 		"a stage imports a package of cmd":     {"scanner/run_test.go", module + "cmd/notyet", "scanner may import only"},

@@ -16,8 +16,9 @@ var arrows = map[string][]string{
 	"producer":   {"schemas"},
 	"consumer":   {"schemas"},
 	"store":      {"schemas", "internal/slots", "internal/faultpoint"},
-	"scanner":    {"schemas", "store", "internal/index", "internal/kafka", "internal/faultpoint"},
-	"dispatcher": {"schemas", "store", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/faultpoint"},
+	"events":     {"schemas", "store", "internal/kafka"},
+	"scanner":    {"schemas", "store", "events", "internal/index", "internal/kafka", "internal/faultpoint"},
+	"dispatcher": {"schemas", "store", "events", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/faultpoint"},
 	"deadletter": {"schemas", "store", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
 
 	// Substrate: each part stands alone.
@@ -48,7 +49,7 @@ var arrows = map[string][]string{
 
 // stages may not meet in a test either: what needs two of them is a test of the assembled program, in cmd. Substrate
 // may: a stage's test runs on the embedded one.
-var stages = []string{"producer", "consumer", "store", "scanner", "dispatcher", "deadletter"}
+var stages = []string{"producer", "consumer", "store", "events", "scanner", "dispatcher", "deadletter"}
 
 // homes names, for each client library, the only part whose code and tests import it, so that its traps are handled
 // once. A library is every package whose path begins with the key.

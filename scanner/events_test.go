@@ -3,44 +3,35 @@ package scanner
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
-// What a scanner has stored and not told before it died, the next tells: not at first sight, for it may be on its way.
-func TestLeftoversAreToldWhenSeenTwice(t *testing.T) {
+// A results topic that does not answer holds up neither the intake nor a stop, and nothing is lost of what it was to be told.
+func TestSilentResultsDoNotStopTheIntake(t *testing.T) {
 	f := newFixture(t)
-	s := f.scanner(f.store, Config{})
-	t.Cleanup(s.producer.Close)
-	s.consumer.Close() // it joins the group by itself, and would forget the source that is set here
-	src, err := f.store.Source(t.Context(), schemas.TopicIntake, [16]byte{1}, 0, 0)
-	require.NoError(t, err)
-	s.parts.sources[partitionKey{schemas.TopicIntake, 0}] = &src
-	r := ask("left", 0, schemas.HeaderEvents, "all")
-	r.Timestamp = time.Now()
-	change, ok := s.decode(src.ID, r)
-	require.True(t, ok)
-	_, err = f.store.Apply(t.Context(), store.Batch{Advance: []store.Advance{{Source: src.ID, From: 0, To: 1}}, Changes: []store.Change{change}}, time.Now().UnixMilli())
-	require.NoError(t, err)
-
-	seen := s.telling.leftovers(t.Context(), nil)
-	require.Len(t, seen, 1)
-	require.Zero(t, counted(s.metrics.leftovers))
-	seen = s.telling.leftovers(t.Context(), seen)
-	require.Empty(t, seen, "what is told is not looked for")
-	require.Equal(t, 1, counted(s.metrics.leftovers))
-	events := f.events(atLeast(1))
-	require.Equal(t, "left", events[0].ID)
-	require.Equal(t, schemas.StateScheduled, events[0].State)
-	s.telling.drain(bound)
-	s.telling.forget(t.Context())
-	require.Zero(t, f.count("SELECT COUNT(*) FROM outbox"))
-	require.Empty(t, s.telling.leftovers(t.Context(), nil))
+	answer := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: schemas.TopicResults, Err: kerr.NotEnoughReplicas, Count: -1}).Remove
+	const n = 4000
+	f.kafka.MaxBufferedRecords = 1000 // what a producer holds, and then blocks
+	s := f.start(f.store, Config{})
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		records[i] = ask(fmt.Sprint("t", i), 0, schemas.HeaderEvents, "all")
+	}
+	f.publish(records...)
+	f.eventually("all are stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == n })
+	require.NotZero(t, f.count("SELECT COUNT(*) FROM outbox"))
+	s.end()
+	answer()
+	f.start(f.store, Config{})
+	f.eventually("all is told", func() bool { return f.count("SELECT COUNT(*) FROM outbox") == 0 })
 }
 
 func TestBadRequestsAreRejectedWhole(t *testing.T) {

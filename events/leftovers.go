@@ -1,0 +1,122 @@
+package events
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+)
+
+const (
+	// lookRuns bounds how many runs of the outbox one look knows of.
+	lookRuns = 10_000
+	// forgetBound bounds one try to forget.
+	forgetBound = 10 * time.Second
+)
+
+// Run forgets what is published and publishes what was left in the outbox, until ctx ends.
+func (p *Publisher) Run(ctx context.Context) {
+	look := time.NewTicker(p.cfg.LookEvery)
+	defer look.Stop()
+	var l leftovers
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.kick:
+			p.forget(ctx)
+			p.publishLeft(ctx, &l) // there is room again
+		case <-look.C:
+			p.look(ctx, &l)
+			p.publishLeft(ctx, &l)
+		}
+	}
+}
+
+// forget deletes from the outbox what is acknowledged. What it cannot delete it tries again.
+func (p *Publisher) forget(ctx context.Context) {
+	p.mu.Lock()
+	runs := p.published
+	p.published = nil
+	p.mu.Unlock()
+	if len(runs) == 0 {
+		return
+	}
+	bound, cancel := context.WithTimeout(ctx, forgetBound)
+	defer cancel()
+	err := p.store.Told(bound, runs)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.log.Debug("forgetting published events failed, trying again", zap.Error(err))
+		p.published = append(runs, p.published...)
+		return
+	}
+	for _, run := range runs {
+		delete(p.stored, keyOf(run))
+	}
+}
+
+// leftovers are runs that were in the outbox at the last look.
+type leftovers struct {
+	seen map[key]bool   // at the last look
+	due  []store.Outbox // seen at two, without their events, in order
+}
+
+// look finds what is still in the outbox. At its first look a run may be on its way, from here or from another process.
+func (p *Publisher) look(ctx context.Context, l *leftovers) {
+	p.forget(ctx)
+	sources := p.cfg.Sources()
+	if len(sources) == 0 {
+		*l = leftovers{}
+		return
+	}
+	bound, cancel := context.WithTimeout(ctx, forgetBound)
+	defer cancel()
+	runs, err := p.store.UntoldRuns(bound, sources, lookRuns)
+	if err != nil {
+		if ctx.Err() == nil {
+			p.log.Warn("looking for unpublished events failed", zap.Error(err))
+		}
+		return
+	}
+	now := make(map[key]bool, len(runs))
+	l.due = l.due[:0]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, run := range runs {
+		k := keyOf(run)
+		if now[k] = true; l.seen[k] && !p.stored[k] {
+			l.due = append(l.due, run)
+		}
+	}
+	l.seen = now
+	p.metrics.waiting.Set(float64(len(runs)))
+}
+
+// publishLeft publishes leftovers while there is room. One run is read at a time, and at most two rooms' worth are in memory.
+func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
+	for len(l.due) > 0 && ctx.Err() == nil && p.roomy() {
+		bound, cancel := context.WithTimeout(ctx, forgetBound)
+		run, ok, err := p.store.UntoldRun(bound, l.due[0])
+		cancel()
+		switch {
+		case err != nil:
+			p.log.Warn("reading unpublished events failed", zap.Int("source", l.due[0].Source), zap.Int64("seq", l.due[0].Seq), zap.Error(err))
+		case ok && !p.tryStored(run):
+			return
+		case ok:
+			p.metrics.leftovers.Inc()
+		}
+		l.due = l.due[1:]
+	}
+}
+
+// roomy says whether it is worth while to read a run.
+func (p *Publisher) roomy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.records == 0 || p.records < p.cfg.MaxRecords/2 && p.bytes < p.cfg.MaxBytes/2
+}

@@ -1,0 +1,247 @@
+// Package events publishes events on the results topic: events that a transaction has stored, and deliveries' last events go in;
+// records on the topic come out.
+//
+// It has a producer of its own and never blocks whoever hands it something. A results topic that does not answer fills the room that
+// is set for it and nothing else: stored events that find no room stay in the outbox and are published later, and of the others the
+// caller learns that there is no room.
+package events
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// Config of a Publisher. The zero value works.
+type Config struct {
+	// Topic that events go to. Default notyet.results.
+	Topic string
+	// Stage is whose events these are; metrics carry it in their names. Default "events".
+	Stage string
+	// MaxRecords and MaxBytes bound what is sent and not acknowledged. Default 20,000 events and 16 MiB: more than a second of 5,000
+	// deliveries, each with two events.
+	MaxRecords int
+	MaxBytes   int
+	// Sources are the outbox sources whose leftovers are published here, asked for at each look. Default none.
+	Sources func() []int
+	// LookEvery is the time between two looks at what is left in the outbox. A run is published when it is seen at two looks, because at
+	// the first it may be on its way from another process. Default 5 s.
+	LookEvery time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Topic == "" {
+		c.Topic = schemas.TopicResults
+	}
+	if c.Stage == "" {
+		c.Stage = "events"
+	}
+	if c.MaxRecords == 0 {
+		c.MaxRecords = 20_000
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 16 << 20
+	}
+	if c.Sources == nil {
+		c.Sources = func() []int { return nil }
+	}
+	if c.LookEvery == 0 {
+		c.LookEvery = 5 * time.Second
+	}
+	return c
+}
+
+// Publisher is safe for concurrent use. Make it with New.
+type Publisher struct {
+	cfg     Config
+	client  *kgo.Client
+	store   *store.Store
+	log     *zap.Logger
+	metrics *metrics
+	kick    chan struct{} // something was acknowledged
+
+	mu        sync.Mutex
+	records   int            // with the client, not acknowledged
+	bytes     int            // of those
+	since     time.Time      // of the last acknowledgement, or of the first record after a rest
+	stored    map[key]bool   // runs that are with the client, or published and not yet forgotten
+	published []store.Outbox // acknowledged and not yet forgotten, without their events
+}
+
+// key names a run of the outbox.
+type key struct {
+	source int
+	seq    int64
+}
+
+func keyOf(run store.Outbox) key { return key{run.Source, run.Seq} }
+
+// New makes the producer and connects nothing yet.
+func New(kcfg kafka.Config, st *store.Store, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Publisher, error) {
+	cfg = cfg.withDefaults()
+	// The room is counted here, where it is known before an event is encoded; the client's bound is beyond it.
+	kcfg.MaxBufferedRecords, kcfg.MaxBufferedBytes = 2*cfg.MaxRecords, 4*cfg.MaxBytes
+	client, err := kafka.NewProducer(kcfg, log, kgo.MaxProduceRequestsInflightPerBroker(1))
+	if err != nil {
+		return nil, fmt.Errorf("making the producer of events: %w", err)
+	}
+	p := &Publisher{cfg: cfg, client: client, store: st, log: log, kick: make(chan struct{}, 1), stored: map[key]bool{}}
+	p.metrics = newMetrics(reg, p)
+	return p, nil
+}
+
+// size is about what an event takes in memory until it is acknowledged.
+func size(e schemas.Event) int { return 400 + len(e.Topic) + len(e.ID) + len(e.Reason) }
+
+// Publish sends events that are stored nowhere, in order, and calls done once all are acknowledged or one has failed. It returns false,
+// and does nothing, when there is no room.
+func (p *Publisher) Publish(events []schemas.Event, done func(error)) bool {
+	bytes := 0
+	for _, e := range events {
+		bytes += size(e)
+	}
+	if !p.reserve(len(events), bytes) {
+		return false
+	}
+	p.send(events, done)
+	return true
+}
+
+// Stored sends the events of runs that are in the outbox, and forgets each run once all its events are acknowledged. A run that finds
+// no room stays where it is, and Run publishes it later, here or elsewhere.
+func (p *Publisher) Stored(runs []store.Outbox) {
+	for _, run := range runs {
+		p.tryStored(run)
+	}
+}
+
+// tryStored returns false when there is no room for a run.
+func (p *Publisher) tryStored(run store.Outbox) bool {
+	k := keyOf(run)
+	p.mu.Lock()
+	known := p.stored[k]
+	p.stored[k] = true
+	p.mu.Unlock()
+	if known {
+		return true
+	}
+	published := p.Publish(run.Events, func(err error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if err != nil { // it stays in the outbox, and the next look finds it
+			delete(p.stored, k)
+			return
+		}
+		p.published = append(p.published, store.Outbox{Source: run.Source, Seq: run.Seq})
+		p.wake()
+	})
+	if !published {
+		p.metrics.deferred.Inc()
+		p.mu.Lock()
+		delete(p.stored, k)
+		p.mu.Unlock()
+	}
+	return published
+}
+
+func (p *Publisher) wake() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// reserve takes room; whatever is larger than all of it is let through alone.
+func (p *Publisher) reserve(records, bytes int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.records > 0 && (p.records+records > p.cfg.MaxRecords || p.bytes+bytes > p.cfg.MaxBytes) {
+		return false
+	}
+	if p.records == 0 {
+		p.since = time.Now()
+	}
+	p.records += records
+	p.bytes += bytes
+	return true
+}
+
+func (p *Publisher) send(events []schemas.Event, done func(error)) {
+	var mu sync.Mutex
+	var first error
+	left := len(events)
+	for _, e := range events {
+		p.client.TryProduce(context.Background(), schemas.EncodeEvent(p.cfg.Topic, e), func(_ *kgo.Record, err error) {
+			p.answered(e, err)
+			mu.Lock()
+			if left--; first == nil {
+				first = err
+			}
+			last := left == 0
+			mu.Unlock()
+			if last {
+				done(first)
+			}
+		})
+	}
+}
+
+// answered is the client's promise for one event.
+func (p *Publisher) answered(e schemas.Event, err error) {
+	p.mu.Lock()
+	p.records--
+	p.bytes -= size(e)
+	if err == nil {
+		p.since = time.Now()
+	}
+	p.mu.Unlock()
+	if err != nil {
+		p.metrics.errors.Inc()
+		p.log.Warn("publishing an event failed", zap.String("topic", p.cfg.Topic), zap.String("state", string(e.State)), zap.Error(err))
+	}
+}
+
+// Unanswered is how long the results topic has acknowledged nothing of what was sent. 0: nothing waits for it.
+func (p *Publisher) Unanswered() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.records == 0 {
+		return 0
+	}
+	return time.Since(p.since)
+}
+
+// Leftovers counts the runs that were published because they were found in the outbox.
+func (p *Publisher) Leftovers() prometheus.Counter { return p.metrics.leftovers }
+
+// silent is how long the topic may acknowledge nothing before Ready says so.
+const silent = 10 * time.Second
+
+// Ready says whether the results topic answers. Nothing else waits for it.
+func (p *Publisher) Ready(context.Context) error {
+	if d := p.Unanswered(); d > silent {
+		return fmt.Errorf("topic %s has acknowledged no event for %v: events wait in the database", p.cfg.Topic, d.Round(time.Second))
+	}
+	return nil
+}
+
+// Close waits within the bound for what is sent to be acknowledged, forgets that, and ends the client. What is left stays in the
+// outbox.
+func (p *Publisher) Close(bound time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	if err := p.client.Flush(ctx); err != nil {
+		p.log.Warn("events are left unpublished, they stay in the database", zap.Error(err))
+	}
+	p.forget(ctx)
+	p.client.Close()
+}
