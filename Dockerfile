@@ -9,7 +9,8 @@ RUN CGO_ENABLED=0 go build -trimpath -tags timetzdata -ldflags "-s -w -X main.ve
 
 # Alpine, for the wget of the health checks and a shell to look around; certificates for TLS are in its base.
 FROM alpine:3.22
-RUN adduser -S -D -H -u 65532 notyet && install -d -o 65532 -m 0750 /var/lib/notyet
+# A volume takes the owner of the folder that it is first mounted on.
+RUN adduser -S -D -H -u 65532 notyet && install -d -o 65532 -m 0750 /var/lib/notyet /etc/notyet
 COPY --from=build /out/notyet /usr/local/bin/notyet
 USER 65532
 # The send log's place; a dispatcher needs a volume of its own here.
