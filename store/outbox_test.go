@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,5 +78,26 @@ func TestToldMany(t *testing.T) {
 			}
 		}
 		require.NoError(t, s.Told(s.ctx, told))
+	})
+}
+
+// The events of a large settlement take more than a row holds.
+func TestManyEventsOfExits(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		const n = 12_000
+		list := make([]schemas.Event, n)
+		for i := range list { // each character takes six bytes in JSON
+			list[i] = schemas.Event{Topic: target, ID: fmt.Sprint(strings.Repeat("<", 240), i), State: schemas.StateDead, At: s.now}
+		}
+		settled, err := s.Settle(s.ctx, nil, nil, list, s.now)
+		require.NoError(t, err)
+		require.Greater(t, len(settled.Tell), 1)
+		untold, err := s.Untold(s.ctx, []int{ExitSource}, 100)
+		require.NoError(t, err)
+		var stored []schemas.Event
+		for _, box := range untold {
+			stored = append(stored, box.Events...)
+		}
+		require.Equal(t, list, stored)
 	})
 }
