@@ -11,16 +11,21 @@ import (
 // time, so that its records stay in order.
 type queue struct {
 	bound int // on the runs, beyond which put waits
+	bytes int // of memory that the queued records take, beyond which put waits
 
 	mu      sync.Mutex
 	changed *sync.Cond
 	runs    []run
+	weight  int // of all records in runs
 	busy    map[partitionKey]bool
 	closed  bool
 }
 
+// queueBytes is how much may wait for a worker: more than four workers store in a second.
+const queueBytes = 32 << 20
+
 func newQueue(bound int) *queue {
-	q := &queue{bound: bound, busy: map[partitionKey]bool{}}
+	q := &queue{bound: bound, bytes: queueBytes, busy: map[partitionKey]bool{}}
 	q.changed = sync.NewCond(&q.mu)
 	return q
 }
@@ -30,6 +35,7 @@ func (q *queue) put(ctx context.Context, runs []run) {
 	if len(runs) == 0 {
 		return
 	}
+	added := weigh(runs)
 	defer context.AfterFunc(ctx, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -37,10 +43,11 @@ func (q *queue) put(ctx context.Context, runs []run) {
 	})()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.runs) > q.bound && ctx.Err() == nil {
+	for (len(q.runs) > q.bound || q.weight > q.bytes) && ctx.Err() == nil {
 		q.changed.Wait()
 	}
 	q.runs = append(q.runs, runs...)
+	q.weight += added
 	q.changed.Broadcast()
 }
 
@@ -62,6 +69,7 @@ func (q *queue) take(n int) []run {
 		}
 		if len(taken) > 0 {
 			q.runs = rest
+			q.weight -= weigh(taken)
 			maps.Copy(q.busy, mine)
 			q.changed.Broadcast()
 			return taken
@@ -71,6 +79,15 @@ func (q *queue) take(n int) []run {
 		}
 		q.changed.Wait()
 	}
+}
+
+func weigh(runs []run) (n int) {
+	for _, r := range runs {
+		for _, rec := range r.records {
+			n += weight(rec)
+		}
+	}
+	return n
 }
 
 // done gives the partitions of taken runs back.

@@ -82,3 +82,25 @@ func TestAClosedQueueWaitsForItsLast(t *testing.T) {
 		require.Empty(t, q.take(1))
 	})
 }
+
+// Few large records are held up like many small ones.
+func TestQueueBoundsTheMemoryOfWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(100)
+		large := asksAt(&reading{key: partitionKey{"in", 0}}, 0, 1)
+		large.records[0].Value = make([]byte, queueBytes+1)
+		q.put(t.Context(), []run{large})
+		put := false
+		go func() {
+			q.put(t.Context(), []run{asksAt(&reading{key: partitionKey{"in", 1}}, 0, 1)})
+			put = true
+		}()
+		synctest.Wait()
+		require.False(t, put)
+		require.Len(t, q.take(1), 1)
+		synctest.Wait()
+		require.True(t, put)
+		require.Len(t, q.take(1), 1)
+		require.Zero(t, q.weight)
+	})
+}

@@ -48,6 +48,28 @@ func (r *reading) nextTooLarge(e *kgo.ErrDecompressTooLarge) run {
 
 func (r run) key() partitionKey { return r.reading.key }
 
+// weight is about how much memory a record takes, the library's structs included.
+func weight(r *kgo.Record) int {
+	n := 256 + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += 64 + len(h.Key) + len(h.Value)
+	}
+	return n
+}
+
+// fit returns how many of a run's first records are no more than room and no heavier than bytes, at least one, and what those
+// weigh.
+func (r run) fit(room, bytes int) (n, weighs int) {
+	for _, rec := range r.records {
+		w := weight(rec)
+		if n > 0 && (n >= room || weighs+w > bytes) {
+			break
+		}
+		n, weighs = n+1, weighs+w
+	}
+	return n, weighs
+}
+
 // split cuts a run before its n-th record.
 func (r run) split(n int) (head, tail run) {
 	head, tail = r, r

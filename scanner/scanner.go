@@ -214,7 +214,11 @@ func (s *Scanner) poll(ctx context.Context) error {
 		}
 		failed := false
 		fetches.EachError(func(topic string, partition int32, err error) {
-			if woken && errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrMaxDecompress) {
+			switch {
+			case woken && errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrMaxDecompress):
+				return
+			case errors.Is(err, kafka.ErrHeld): // the workers make room
+				failed = true
 				return
 			}
 			if failed = true; ctx.Err() == nil {

@@ -36,7 +36,7 @@ func (w worker) run(ctx context.Context) {
 	}
 }
 
-// store puts runs into the database, in transactions of at most BatchRecords, until all are in. After an error it answers
+// store puts runs into the database, in transactions of at most BatchRecords and transactionBytes, until all are in. After an error it answers
 // those of which something is not known to be in.
 //
 // A batch that fails for a record is halved until the record stands alone; then the record becomes a dead letter, alone.
@@ -102,13 +102,17 @@ func (w worker) apply(ctx context.Context, batch store.Batch, covered []coverage
 	return nil
 }
 
+// transactionBytes bounds a transaction too: the statements hold a second copy of what its records hold, in each worker.
+const transactionBytes = 8 << 20
+
 // assemble makes the next batch of runs, leaving out what the database has already, and answers what remains after it. It
 // cannot make one that leaves out records which are not stored: see coverage.
 func (w worker) assemble(ctx context.Context, runs []run, limit int, refused refusals) (b store.Batch, covered []coverage, rest []run, err error) {
 	at := map[partitionKey]int{}
+	bytes := transactionBytes
 	for i, r := range runs {
 		room := limit - len(b.Changes)
-		if room <= 0 {
+		if room <= 0 || bytes <= 0 {
 			rest = append(rest, runs[i:]...)
 			break
 		}
@@ -122,13 +126,20 @@ func (w worker) assemble(ctx context.Context, runs []run, limit int, refused ref
 			n, at[r.key()] = len(covered), len(covered)
 			covered = append(covered, coverage{reading: r.reading, src: src, first: src.Next})
 		}
-		if len(r.records) > room {
+		fits, weighs := r.fit(room, bytes)
+		bytes -= weighs
+		cut := fits < len(r.records)
+		if cut {
 			var tail run
-			r, tail = r.split(room)
+			r, tail = r.split(fits)
 			rest = append(rest, tail)
 		}
 		if err := covered[n].extend(&b, r, refused.decode(w.s, r)); err != nil {
 			return b, nil, nil, err
+		}
+		if cut { // what follows must not come before the rest of it
+			rest = append(rest, runs[i+1:]...)
+			break
 		}
 	}
 	moved := covered[:0]

@@ -7,9 +7,21 @@ import (
 	"go.uber.org/zap"
 )
 
-// maxBatchBytes is how large a batch of records may be in memory: more than what the largest allowed records need, and far
-// below what a broker lets in, whose limit counts compressed bytes.
-const maxBatchBytes = 64 << 20
+// boundFetches are the options that bound what fetches bring into memory. What is compressed is small on the way and large in
+// memory. A batch beyond the bound stops its partition with kgo.ErrDecompressTooLarge, until SetOffsets moves on behind it; a
+// fetch that has no room for now fails with ErrHeld, and is made again.
+func boundFetches() ([]kgo.Opt, error) {
+	decompressor, err := newBounded(maxBatchBytes, maxHeldBytes)
+	if err != nil {
+		return nil, err
+	}
+	return []kgo.Opt{
+		kgo.WithDecompressor(decompressor),
+		// What is not compressed grows too: records of a few bytes take thirty times as many. So 4 MiB are 128 MiB at most.
+		kgo.FetchMaxBytes(4 << 20),
+		kgo.FetchMaxPartitionBytes(1 << 20),
+	}, nil
+}
 
 // NewConsumerGroup returns a client that consumes topics as a member of group.
 //
@@ -24,20 +36,19 @@ func NewConsumerGroup(cfg Config, group string, topics []string, log *zap.Logger
 	if group == "" || len(topics) == 0 {
 		return nil, errors.New("configuring the kafka consumer: a group and at least one topic are required")
 	}
-	base := []kgo.Opt{
+	bounds, err := boundFetches()
+	if err != nil {
+		return nil, err
+	}
+	base := append(bounds,
 		kgo.ConsumerGroup(group),
 		kgo.ConsumeTopics(topics...),
 		kgo.DisableAutoCommit(),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// What is compressed is small on the way and large in memory: these bound what one fetch can bring. A batch beyond
-		// the bound stops its partition with kgo.ErrDecompressTooLarge, until SetOffsets moves on behind it.
-		kgo.MaxDecompressBatchBytes(maxBatchBytes),
-		kgo.FetchMaxBytes(8 << 20),
-		kgo.FetchMaxPartitionBytes(1 << 20),
 		// A topic that is created after the consumer is found this soon.
 		kgo.MetadataMinAge(metadataEvery),
-	}
+	)
 	return New(cfg, log, append(base, opts...)...)
 }

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -64,7 +65,7 @@ func list(ctx context.Context, client *kgo.Client, topics []string, ask func(con
 
 // Scan calls f with every record between two offsets of each partition, until f answers false. It reads past the group
 // and the offsets of anybody, leaves out records of transactions that were given up, and knows the end of a partition
-// also where a marker of a transaction stands at it.
+// also where a marker of a transaction stands at it. A batch that is too large to be read is one record with nothing in it.
 func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f func(*kgo.Record) bool) error {
 	left, read := 0, map[string]map[int32]kgo.Offset{}
 	for topic, parts := range to {
@@ -81,18 +82,25 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 	if left == 0 {
 		return nil
 	}
-	client, err := New(cfg, log, kgo.ConsumePartitions(read), kgo.KeepControlRecords(), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	opts, err := boundFetches()
+	if err != nil {
+		return err
+	}
+	client, err := New(cfg, log, append(opts, kgo.ConsumePartitions(read), kgo.KeepControlRecords(), kgo.FetchIsolationLevel(kgo.ReadCommitted()))...)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	for left > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := fetches.Err0(); err != nil { // of the context, or of a client that is closed
-			return fmt.Errorf("reading %d topics: %w", len(read), err)
+	reached := func(topic string, partition int32, next int64) {
+		if _, reading := read[topic][partition]; reading && next >= to[topic][partition] { // beyond it where the record there was given up
+			delete(read[topic], partition)
+			left--
 		}
-		for _, e := range fetches.Errors() {
-			log.Warn("fetching failed, trying again", zap.String("topic", e.Topic), zap.Int32("partition", e.Partition), zap.Error(e.Err))
+	}
+	for left > 0 {
+		fetches := client.PollRecords(ctx, 10_000)
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("reading %d topics: %w", len(read), err)
 		}
 		for it := fetches.RecordIter(); !it.Done(); {
 			r := it.Next()
@@ -100,11 +108,35 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 			if r.Offset < end && !r.Attrs.IsControl() && !f(r) {
 				return nil
 			}
-			if _, reading := read[r.Topic][r.Partition]; reading && r.Offset >= end-1 { // beyond it where the record there was given up
-				delete(read[r.Topic], r.Partition)
-				left--
+			reached(r.Topic, r.Partition, r.Offset+1)
+		}
+		for _, e := range fetches.Errors() {
+			tooLarge, passable := errors.AsType[*kgo.ErrDecompressTooLarge](e.Err)
+			switch {
+			case passable:
+				log.Warn("a batch of records is too large to be read, and is passed", zap.Error(e.Err))
+				if tooLarge.Offset < to[e.Topic][e.Partition] && !f(&kgo.Record{Topic: e.Topic, Partition: e.Partition, Offset: tooLarge.Offset}) {
+					return nil
+				}
+				reached(e.Topic, e.Partition, tooLarge.NextOffset)
+				client.SetOffsets(map[string]map[int32]kgo.EpochOffset{e.Topic: {e.Partition: {Epoch: -1, Offset: tooLarge.NextOffset}}})
+				continue
+			case !errors.Is(e.Err, ErrHeld):
+				log.Warn("fetching failed, trying again", zap.String("topic", e.Topic), zap.Int32("partition", e.Partition), zap.Error(e.Err))
+			}
+			if err := pause(ctx, 100*time.Millisecond); err != nil { // an error that stays must not become a spin
+				return fmt.Errorf("reading %d topics: %w", len(read), err)
 			}
 		}
 	}
 	return nil
+}
+
+func pause(ctx context.Context, long time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(long):
+		return nil
+	}
 }

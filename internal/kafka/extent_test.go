@@ -87,3 +87,22 @@ func TestGroupMembers(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, members)
 }
+
+// A batch that cannot be read into memory is one record with nothing in it, and what stands behind it is read.
+func TestScanPassesABatchThatIsTooLarge(t *testing.T) {
+	_, cfg := startKafka(t, kfake.SeedTopics(1, "in"))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	client := newClient(t, kafka.NewProducer, cfg, kgo.ProducerBatchMaxBytes(100<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.MaxDecompressBatchBytes(1<<30))
+	for _, value := range [][]byte{[]byte("before"), make([]byte, 70<<20), []byte("behind"), make([]byte, 70<<20)} {
+		require.NoError(t, produce(t, client, "in", value))
+	}
+	ends, err := kafka.Ends(ctx, client, "in")
+	require.NoError(t, err)
+	var seen []string
+	require.NoError(t, kafka.Scan(ctx, cfg, kafka.Offsets{"in": {0: 0}}, ends, zap.NewNop(), func(r *kgo.Record) bool {
+		seen = append(seen, strconv.Itoa(int(r.Offset))+string(r.Value))
+		return true
+	}))
+	require.Equal(t, []string{"0before", "1", "2behind", "3"}, seen)
+}
