@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"fmt"
 	"reflect"
@@ -176,11 +175,28 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 		at(key)
 	}
 	slices.SortFunc(list, inOrder)
-	err := chunks(w.perhapsKnown(list), func(part []*identity) error {
-		keys := make([]any, len(part))
-		for i, id := range part {
-			keys[i] = id.key[:]
+	err := w.readKnown(ctx, w.perhapsKnown(list))
+	for look := list; err == nil; {
+		strangers := renameStrangers(look)
+		if len(strangers) == 0 {
+			break
 		}
+		look = look[:0:0]
+		for _, c := range strangers {
+			id := at(Ident(c.Request.Topic, c.Request.ID))
+			id.changes = append(id.changes, c)
+			look = append(look, id)
+		}
+		err = w.readKnown(ctx, look) // the new name may be taken too
+	}
+	slices.SortFunc(list, inOrder)
+	return list, err
+}
+
+// readKnown reads the tasks of identities, locked against other writers.
+func (w *work) readKnown(ctx context.Context, list []*identity) error {
+	return chunks(list, func(part []*identity) error {
+		byKey, keys := keysOf(part)
 		rows, err := fetch(ctx, w.tx, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE ident IN ("+marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
@@ -190,11 +206,6 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 		}
 		return nil
 	})
-	if renamed := renameStrangers(list); len(renamed) > 0 {
-		list = append(list, renamed...)
-		slices.SortFunc(list, inOrder)
-	}
-	return list, err
 }
 
 // perhapsKnown leaves out identities that are made of their intake position: only a topic that was made anew has them twice.
@@ -213,40 +224,6 @@ func (w *work) perhapsKnown(list []*identity) []*identity {
 
 // inOrder is one order for every writer, so that two of them do not lock each other out.
 func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
-
-// renameStrangers takes the requests without an id out of identities that belong to a record of another source, and gives them an
-// id that names theirs. Default ids name a topic, a partition and an offset, and a topic that was deleted and made again
-// has them all a second time: what is pending from before must not be replaced.
-func renameStrangers(list []*identity) (renamed []*identity) {
-	for _, id := range list {
-		if id.before == nil || id.before.madeByCancel() { // a cancel means the task by this id, whichever partition it came through
-			continue
-		}
-		theirs, _ := SplitSeq(id.before.Seq)
-		id.changes = slices.DeleteFunc(id.changes, func(c Change) bool {
-			ours, _ := SplitSeq(c.Seq)
-			if c.Request == nil || c.Request.GivenID || c.Request.Op != schemas.OpSchedule || ours == theirs {
-				return false
-			}
-			r := *c.Request
-			r.ID = strangerID(r.ID, ours)
-			c.Request = &r
-			renamed = append(renamed, &identity{key: Ident(r.Topic, r.ID), changes: []Change{c}})
-			return true
-		})
-	}
-	return renamed
-}
-
-// strangerID names the source too. Where that is longer than an id may be, a hash stands for the topic.
-func strangerID(id string, source int) string {
-	named := fmt.Sprintf("%s@%d", id, source)
-	if len(named) <= schemas.MaxIDLen {
-		return named
-	}
-	sum := sha256.Sum256([]byte(id))
-	return fmt.Sprintf("%x@%d", sum[:16], source)
-}
 
 // splitFresh decides the common case ahead of any lock: identities of which nothing is known and that are only scheduled.
 func (w *work) splitFresh(list *[]*identity) {
