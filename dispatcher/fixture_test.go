@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strconv"
@@ -38,6 +39,7 @@ type fixture struct {
 	cluster *kfake.Cluster
 	redis   *embedded.Redis
 	kafka   kafka.Config
+	path    string // of the database
 	store   *store.Store
 	slots   []int
 	source  store.Source
@@ -54,7 +56,8 @@ func newFixture(t *testing.T, slots int, topics ...string) *fixture {
 	f.redis, err = embedded.StartRedis()
 	require.NoError(t, err)
 	t.Cleanup(f.redis.Close)
-	f.store, err = store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
+	f.path = t.TempDir() + "/notyet.db"
+	f.store, err = store.Open(t.Context(), store.Config{DSN: "sqlite:" + f.path}, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = f.store.Close() })
 	require.NoError(t, f.store.Migrate(t.Context(), slots))
@@ -64,6 +67,16 @@ func newFixture(t *testing.T, slots int, topics ...string) *fixture {
 		f.slots = append(f.slots, slot)
 	}
 	return f
+}
+
+// sql is the database under everybody's feet. The store's import has registered its driver.
+func (f *fixture) sql(statement string) {
+	f.Helper()
+	db, err := sql.Open("sqlite", f.path+"?_pragma=busy_timeout(10000)")
+	require.NoError(f, err)
+	defer func() { require.NoError(f, db.Close()) }()
+	_, err = db.Exec(statement)
+	require.NoError(f, err)
 }
 
 // schedule stores tasks as a scanner does, in one batch.

@@ -180,7 +180,7 @@ func TestLookOfThePastAbandonsNothing(t *testing.T) {
 	past, err := f.store.Slots(t.Context())
 	require.NoError(t, err)
 	_, d := f.owning(Config{})
-	d.lose(past)
+	d.lose(past, nil)
 	require.Len(t, d.lines, 1)
 	_, err = f.store.Acquire(t.Context(), f.slots, 6, "another")
 	require.NoError(t, err)

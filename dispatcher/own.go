@@ -75,14 +75,14 @@ func (d *Dispatcher) ownedSlots() int {
 
 // verify ends a suspension: slots that another has taken meanwhile are abandoned, with all that is staged for them.
 func (d *Dispatcher) verify(ctx context.Context) error {
-	look := d.suspended.look()
+	look, had := d.suspended.look(), d.had()
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	slots, err := d.store.Slots(bound)
 	if err != nil {
 		return err
 	}
-	d.lose(slots)
+	d.lose(slots, had)
 	if err := d.catchUp(ctx, slots); err != nil {
 		return err
 	}
@@ -93,15 +93,22 @@ func (d *Dispatcher) verify(ctx context.Context) error {
 	return nil
 }
 
-// lose abandons lines that are no longer ours, as the slots were read. Several loops do that, and what they read may be of before a
-// slot was taken here. As a slot's epoch never falls, and an epoch that has given it back cannot hold it again, a line is lost
-// only where the database is as far as the line, or further.
-func (d *Dispatcher) lose(slots []store.Slot) {
+// had returns the lines of this moment, for lose.
+func (d *Dispatcher) had() map[int]*line {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.lines)
+}
+
+// lose abandons lines that are no longer ours, as the slots were read. had are the lines from before that look: it says nothing
+// about those that were taken while it was under way. A line from before it was in the database by then. Where the look shows an
+// earlier epoch all the same, the database was set back, and the slot is to be taken anew.
+func (d *Dispatcher) lose(slots []store.Slot, had map[int]*line) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range slots {
-		if l := d.lines[s.Slot]; l != nil && (s.Epoch > l.epoch || s.Epoch == l.epoch && s.Owner != d.cfg.MemberID) {
-			d.abandon(l, "it has another owner")
+		if l := d.lines[s.Slot]; l != nil && l == had[s.Slot] && (s.Epoch != l.epoch || s.Owner != d.cfg.MemberID) {
+			d.abandon(l, "the database says that it is not ours")
 		}
 	}
 }

@@ -92,6 +92,28 @@ func TestFencedOwnerClaimsNothing(t *testing.T) {
 	require.Zero(t, orders.count())
 }
 
+// A database that fails over to a replica may have forgotten who took its slots. Nobody else has them, so their owner takes them
+// anew; what it claimed is in doubt.
+func TestSlotsAreTakenAnewAfterTheDatabaseForgotIt(t *testing.T) {
+	for name, forget := range map[string]string{
+		"that they were taken":                     "UPDATE slots SET epoch = 3, owner = ''",
+		"that their owner before this one is gone": "UPDATE slots SET epoch = 4, owner = 'gone'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 2, "orders")
+			orders := f.read("orders")
+			d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+			f.eventually("it owns its slots", func() bool { return d.owned() == 2 })
+			f.sql(forget)
+			f.schedule(askMany(10, "orders", "t", time.Now())...)
+			d.sweepKick.now()
+			f.eventually("each task arrives", func() bool { return len(orders.copies()) == 10 })
+			f.eventually("all is settled", func() bool { return f.settledUpTo(time.Now().Add(-time.Second)) })
+			require.NoError(t, d.end())
+		})
+	}
+}
+
 // takeover has a dispatcher die with tasks that are acknowledged, noted in its send log, and not settled; then another takes
 // its slots with the send log in dir.
 func takeover(t *testing.T, sameLog bool) (orders *log, next *running) {
