@@ -25,6 +25,8 @@ type Config struct {
 	Version string
 	// Intakes are the intake topics with what each accepts. The first is the default of a request that names none.
 	Intakes []Intake
+	// Answers finds the answers that callers wait for. nil: nobody waits, ?wait= is answered as if none had come in time.
+	Answers *Answers
 }
 
 // Intake is a topic that requests are sent to.
@@ -38,6 +40,7 @@ type server struct {
 	local     *Local
 	publisher *Publisher
 	intakes   []Intake
+	answers   *Answers
 	bodies    *semaphore.Weighted // bytes of request bodies that are in memory
 }
 
@@ -46,9 +49,10 @@ const bodyBudget = 128 << 20
 
 // Mount adds the API to mux, which must stand behind an access.Guard.
 func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
-	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, huma: describe(mux, cfg)}
+	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, huma: describe(mux, cfg)}
 	s.bodies = semaphore.NewWeighted(max(bodyBudget, s.largestBody()))
 	s.tasks()
+	s.asks()
 	s.letters()
 	mux.HandleFunc("/api/", unknownPath)
 }
@@ -73,8 +77,6 @@ func (s *server) tasks() {
 	register(s, read, "get-task", http.MethodGet, "/api/v1/tasks/{topic}/{id}", "Show a task; percent-encode the id", s.getTask)
 	register(s, read, "find-task", http.MethodGet, "/api/v1/task", "Show a task, whatever characters its id has", s.findTask)
 	register(s, operate, "schedule-task", http.MethodPost, "/api/v1/tasks", "Schedule a task: answered when Kafka has the request", s.schedule, s.limitBody, accepted)
-	register(s, operate, "cancel-task", http.MethodPost, "/api/v1/tasks/cancel", "Ask to cancel a task; who won is told on the results topic", s.cancel, accepted)
-	register(s, operate, "fire-task", http.MethodPost, "/api/v1/tasks/fire", "Ask to deliver a task now; the answer is told on the results topic", s.fire, accepted)
 }
 
 func (s *server) letters() {

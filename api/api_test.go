@@ -29,15 +29,16 @@ import (
 
 // world is an API over a database and a broker of its own.
 type world struct {
-	t      *testing.T
-	store  *store.Store
-	local  *Local
-	broker string
-	url    string
-	client *Client
-	tokens map[string]string // by name: a role, or a role with topics of its own
-	source store.Source
-	next   int64
+	t       *testing.T
+	store   *store.Store
+	local   *Local
+	answers *Answers
+	broker  string
+	url     string
+	client  *Client
+	tokens  map[string]string // by name: a role, or a role with topics of its own
+	source  store.Source
+	next    int64
 }
 
 func newWorld(t *testing.T) *world {
@@ -47,15 +48,17 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	require.NoError(t, st.Migrate(t.Context(), 4))
-	broker, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0", Topics: []embedded.Topic{{Name: "in.a"}, {Name: "in.b"}}}, log)
+	broker, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0", Topics: []embedded.Topic{{Name: "in.a"}, {Name: "in.b"}, {Name: "results"}}}, log)
 	require.NoError(t, err)
 	t.Cleanup(broker.Close)
 	producer, err := kafka.NewProducer(kafka.Config{Brokers: []string{broker.Addr()}}, log, kgo.RecordPartitioner(Partitioner()))
 	require.NoError(t, err)
 	t.Cleanup(producer.Close)
 	w := &world{t: t, store: st, broker: broker.Addr(), local: NewLocal(st, deadletter.NewLocal(st, nil, "test", log))}
+	w.answers = NewAnswers("results", func() (*kgo.Client, error) { return kafka.New(kafka.Config{Brokers: []string{broker.Addr()}}, log) }, log)
+	t.Cleanup(w.answers.Close)
 	mux := http.NewServeMux()
-	Mount(mux, w.local, NewPublisher(producer), Config{Version: "test", Intakes: []Intake{
+	Mount(mux, w.local, NewPublisher(producer), Config{Version: "test", Answers: w.answers, Intakes: []Intake{
 		{Topic: "in.a", Limits: schemas.Limits{InternalTopics: []string{"in.a", "in.b"}, MaxDelay: 48 * time.Hour}},
 		{Topic: "in.b", Limits: schemas.Limits{AllowedTargets: []string{"bills"}}},
 	}})

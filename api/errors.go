@@ -29,10 +29,15 @@ func problem(err error) error {
 		return huma.Error404NotFound(err.Error())
 	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded):
 		return huma.Error504GatewayTimeout(err.Error())
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrListing):
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrListing), errors.Is(err, ErrWaiters):
 		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})
 	}
 	return huma.NewError(http.StatusServiceUnavailable, err.Error())
+}
+
+// badQuery is a 422 about one parameter of the query.
+func badQuery(name, value, message string) error {
+	return huma.Error422UnprocessableEntity(name+" "+message, &huma.ErrorDetail{Location: "query." + name, Message: message, Value: value})
 }
 
 // bad is a 422 about one field of the body.

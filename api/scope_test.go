@@ -37,6 +37,8 @@ var calls = map[string]call{
 	"schedule-task":      {"operate", "POST", "/api/v1/tasks", `{"topic":"{topic}","id":"b","delay":"1h","value":"x"}`, ""},
 	"cancel-task":        {"operate", "POST", "/api/v1/tasks/cancel", `{"topic":"{topic}","id":"c"}`, ""},
 	"fire-task":          {"operate", "POST", "/api/v1/tasks/fire", `{"topic":"{topic}","id":"c"}`, ""},
+	"cancel-by-path":     {"operate", "POST", "/api/v1/tasks/{topic}/a/cancel?wait=1ms", "", ""},
+	"fire-by-path":       {"operate", "POST", "/api/v1/tasks/{topic}/a/fire", "", ""},
 	"list-deadletters":   {"read", "GET", "/api/v1/deadletters?topic={topic}", "", ""},
 	"list-all-letters":   {"read", "GET", "/api/v1/deadletters", "", "filtered"},
 	"letters-content":    {"operate", "GET", "/api/v1/deadletters?topic={topic}&content=true", "", ""},

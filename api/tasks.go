@@ -8,7 +8,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/access"
-	"github.com/notyet/notyet/schemas"
 )
 
 // publishPatience is how long a caller waits for Kafka. Shorter than the server's own bound on an answer.
@@ -77,20 +76,8 @@ type scheduleInput struct{ Body Schedule }
 
 func (in *scheduleInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
 
-type targetInput struct{ Body Target }
-
-func (in *targetInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
-
 func (s *server) schedule(ctx ctxType, in *scheduleInput) (*body[Published], error) {
 	return s.publish(ctx, in.Body.Intake, in.Body.Record)
-}
-
-func (s *server) cancel(ctx ctxType, in *targetInput) (*body[Published], error) {
-	return s.publish(ctx, in.Body.Intake, func(to Intake) (*kgo.Record, error) { return in.Body.Record(schemas.OpCancel, to) })
-}
-
-func (s *server) fire(ctx ctxType, in *targetInput) (*body[Published], error) {
-	return s.publish(ctx, in.Body.Intake, func(to Intake) (*kgo.Record, error) { return in.Body.Record(schemas.OpFire, to) })
 }
 
 func (s *server) publish(ctx ctxType, topic string, record func(Intake) (*kgo.Record, error)) (*body[Published], error) {

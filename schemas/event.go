@@ -80,16 +80,23 @@ type Event struct {
 	Lateness int64 // ms between due and delivery
 	Reason   string
 	Kind     Kind `json:",omitempty"` // of dead and rejected: why
+	// Request is the intake position of the request that this answers, in the form of DefaultID. It is a header of the
+	// record. "": the event answers no request.
+	Request string `json:",omitempty"`
 }
 
-// EncodeEvent writes an event as a record for the given results topic: key = id, value = JSON, state as a header.
+// EncodeEvent writes an event as a record for the given results topic: key = id, value = JSON, state and request as headers.
 func EncodeEvent(resultsTopic string, e Event) *kgo.Record {
-	return &kgo.Record{
+	r := &kgo.Record{
 		Topic:   resultsTopic,
 		Key:     []byte(e.ID),
 		Value:   e.appendJSON(make([]byte, 0, 160+len(e.ID)+len(e.Topic)+len(e.Reason))),
 		Headers: []kgo.RecordHeader{{Key: HeaderState, Value: []byte(e.State)}},
 	}
+	if e.Request != "" {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: HeaderRequest, Value: []byte(e.Request)})
+	}
+	return r
 }
 
 func (e Event) appendJSON(b []byte) []byte {
@@ -163,6 +170,16 @@ func DecodeEvent(r *kgo.Record) (Event, error) {
 	}
 	return Event{
 		Topic: j.Topic, ID: j.ID, State: j.State, Due: j.Due, At: j.At,
-		Attempt: j.Attempt, Lateness: j.Lateness, Reason: j.Reason, Kind: j.Kind,
+		Attempt: j.Attempt, Lateness: j.Lateness, Reason: j.Reason, Kind: j.Kind, Request: AnsweredRequest(r),
 	}, nil
+}
+
+// AnsweredRequest is the intake position of the request that a result record answers; "": none.
+func AnsweredRequest(r *kgo.Record) string {
+	for _, h := range r.Headers {
+		if h.Key == HeaderRequest {
+			return string(h.Value)
+		}
+	}
+	return ""
 }

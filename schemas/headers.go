@@ -43,6 +43,7 @@ const (
 	HeaderStatus     = "notyet-status"
 	HeaderRetryAfter = "notyet-retry-after"
 	HeaderState      = "notyet-state"
+	HeaderRequest    = "notyet-request"
 )
 
 // header is a set of header names, one bit each, so that "seen twice" and "not for this op" are one AND per record.
@@ -77,8 +78,9 @@ const (
 	hStatus
 	hRetryAfter
 	hState
+	hRequest
 
-	hNotRequest = hDue | hAttempt | hDelivery | hReplay | hStatus | hRetryAfter | hState
+	hNotRequest = hDue | hAttempt | hDelivery | hReplay | hStatus | hRetryAfter | hState | hRequest
 	hSettings   = hIfExists | hMerge | hMaxWait | hPriority | hAck | hAckTimeout | hMaxAttempts | hBackoff | hMaxLateness | hEvents
 	hTarget     = hOp | hTopic | hURL | hID | hVersion
 )
@@ -88,7 +90,7 @@ var headerNames = [...]string{
 	HeaderOp, HeaderTopic, HeaderID, HeaderAt, HeaderDelay, HeaderIfExists, HeaderMerge, HeaderMaxWait, HeaderVersion,
 	HeaderPriority, HeaderAck, HeaderAckTimeout, HeaderMaxAttempts, HeaderBackoff, HeaderMaxLateness, HeaderEvents,
 	HeaderCron, HeaderTimezone, HeaderMisfire, HeaderURL,
-	HeaderDue, HeaderAttempt, HeaderDelivery, HeaderReplay, HeaderStatus, HeaderRetryAfter, HeaderState,
+	HeaderDue, HeaderAttempt, HeaderDelivery, HeaderReplay, HeaderStatus, HeaderRetryAfter, HeaderState, HeaderRequest,
 }
 
 // name is the name of the lowest header in the set.
@@ -176,6 +178,8 @@ func lookup(key string) header {
 		return hRetryAfter
 	case HeaderState:
 		return hState
+	case HeaderRequest:
+		return hRequest
 	}
 	return 0
 }

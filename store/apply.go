@@ -114,6 +114,9 @@ type identity struct {
 }
 
 func (w *work) run(ctx context.Context, b Batch) error {
+	if err := w.knowAdvanced(ctx, b.Advance); err != nil {
+		return err
+	}
 	list, err := w.gather(ctx, b)
 	if err != nil {
 		return err
@@ -286,6 +289,9 @@ func (w *work) decideAll(id *identity) {
 			v.dead.DiedAt = w.now
 			w.dead = append(w.dead, v.dead)
 		}
+		if c.Request != nil && v.event.State != "" {
+			v.event.Request = w.store.known.position(c.Seq)
+		}
 		w.tell(c.Seq, v.event)
 	}
 	if w.settling {
@@ -314,7 +320,7 @@ func (w *work) reject(c Change) {
 	d := *c.Rejected
 	d.DiedAt = w.now
 	w.dead = append(w.dead, &d)
-	w.tell(c.Seq, schemas.Event{Topic: d.Topic, ID: d.TaskID, State: schemas.StateRejected, Due: d.Due, Kind: d.Kind, Reason: d.Reason})
+	w.tell(c.Seq, schemas.Event{Topic: d.Topic, ID: d.TaskID, State: schemas.StateRejected, Due: d.Due, Kind: d.Kind, Reason: d.Reason, Request: w.store.known.position(c.Seq)})
 }
 
 func (w *work) tell(seq int64, e schemas.Event) {

@@ -37,17 +37,41 @@ func (k *knownSources) learn(all []Source) {
 // knowSources makes sure that the deliveries of the tasks at hand can be named.
 func (w *work) knowSources(ctx context.Context, list []*identity) error {
 	for _, id := range list {
-		if !w.newSource(id) {
-			continue
+		if w.newSource(id) {
+			return w.readSources(ctx)
 		}
-		all, err := fetch(ctx, w.tx, func(r *sql.Rows, s *Source) error { return scanSource(r, s) }, "SELECT "+sourceColumns+" FROM sources")
-		if err != nil {
-			return fmt.Errorf("reading the sources: %w", err)
-		}
-		w.store.known.learn(all)
-		return nil
 	}
 	return nil
+}
+
+func (w *work) readSources(ctx context.Context) error {
+	all, err := fetch(ctx, w.tx, func(r *sql.Rows, s *Source) error { return scanSource(r, s) }, "SELECT "+sourceColumns+" FROM sources")
+	if err != nil {
+		return fmt.Errorf("reading the sources: %w", err)
+	}
+	w.store.known.learn(all)
+	return nil
+}
+
+// knowAdvanced makes sure that the requests of a batch can be named in the events that answer them. Sources that measurements
+// make up stand in no table.
+func (w *work) knowAdvanced(ctx context.Context, moves []Advance) error {
+	for _, a := range moves {
+		if _, ok := w.store.known.get(a.Source); !ok && a.Source >= firstSource && a.Source <= lastSource {
+			return w.readSources(ctx)
+		}
+	}
+	return nil
+}
+
+// position is where a request stands in its intake topic; "" when its source is not known.
+func (k *knownSources) position(seq int64) string {
+	id, offset := SplitSeq(seq)
+	src, ok := k.get(id)
+	if !ok {
+		return ""
+	}
+	return schemas.DefaultID(src.Topic, src.Partition, offset)
 }
 
 func (w *work) newSource(id *identity) bool {
@@ -55,6 +79,10 @@ func (w *work) newSource(id *identity) bool {
 		src, _ := SplitSeq(seq)
 		_, ok := w.store.known.get(src)
 		return !ok
+	}
+	// A request that waited may have come through a partition that another process reads.
+	if slices.ContainsFunc(id.held, func(c Change) bool { return c.Request != nil && unknown(c.Seq) }) {
+		return true
 	}
 	if id.before != nil && unknown(id.before.Seq) {
 		return true

@@ -101,7 +101,9 @@ func (c *target) answer(a *app, results *tail, p api.Published, won schemas.Stat
 	ctx, cancel := context.WithTimeout(a.ctx, c.Timeout)
 	defer cancel()
 	answers := []schemas.State{won, schemas.StateTooLate, schemas.StateNotFound, schemas.StateStale, schemas.StateRejected}
-	found, err := results.until(ctx, func(e event) bool { return e.about(p.Topic, p.ID) && slices.Contains(answers, e.State) })
+	asked := schemas.DefaultID(p.Intake, p.Partition, p.Offset)
+	mine := func(e event) bool { return e.Request == asked || e.Request == "" } // a scanner of an older version does not say
+	found, err := results.until(ctx, func(e event) bool { return e.about(p.Topic, p.ID) && mine(e) && slices.Contains(answers, e.State) })
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %s; the %s is in %s/%d at offset %d and will be answered on %s: is a scanner running?", c.Timeout, p.Op, p.Intake, p.Partition, p.Offset, results.topic)
 	}

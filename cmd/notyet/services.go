@@ -82,7 +82,12 @@ func (s *service) mountAPI() error {
 	s.onClose(producer.Close)
 	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) })
 	local := api.NewLocal(s.store, deadletter.NewLocal(s.store, s.index, "api", s.log))
-	api.Mount(s.http.Mux(), local, api.NewPublisher(producer), api.Config{Version: version, Intakes: intakes(s.cfg)})
+	// An answer of a transaction that was taken back is none.
+	answers := api.NewAnswers(s.cfg.Results.Topic, func() (*kgo.Client, error) {
+		return kafka.New(s.kafka, s.log, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	}, s.log)
+	s.onClose(answers.Close)
+	api.Mount(s.http.Mux(), local, api.NewPublisher(producer), api.Config{Version: version, Intakes: intakes(s.cfg), Answers: answers})
 	s.life.add("http", s.http.Run)
 	return nil
 }

@@ -1,0 +1,237 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// How many callers may wait for an answer at a time, how long, and how many answers about one id each of them keeps until
+// it knows which one is its own.
+const (
+	maxWaiters   = 256
+	maxWait      = 30 * time.Second
+	maxHeld      = 100
+	tailIdle     = 30 * time.Second // without a waiter, the results topic is not read for longer
+	tailPatience = 5 * time.Second  // for Kafka to say where the results topic ends
+)
+
+// ErrWaiters: as many callers wait for answers as may.
+var ErrWaiters = errors.New("too many callers wait for answers at the moment, this request was not sent: try again, or leave wait out")
+
+// Answers finds the answers to requests on the results topic. All waiters share one reader. It starts with the first waiter
+// and stops when there has been none for a while. Events of other tasks cost it a look at their key.
+type Answers struct {
+	dial  func() (*kgo.Client, error)
+	topic string
+	log   *zap.Logger
+
+	starting sync.Mutex // held by the one who starts the reader, never by the reader
+	mu       sync.Mutex // guards the rest
+	tail     *answerTail
+	waiters  map[string][]*waiter // by task id
+	count    int
+	lastUse  time.Time
+	closed   bool
+}
+
+// answerTail is one run of the reader.
+type answerTail struct {
+	client *kgo.Client
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+// waiter keeps the answers about an id that came since it was made.
+type waiter struct {
+	id   string
+	held []schemas.Event // guarded by Answers.mu
+	came chan struct{}   // has a place for one; says that held has grown
+}
+
+// NewAnswers reads the results topic through clients that dial makes; they should read committed records only.
+func NewAnswers(topic string, dial func() (*kgo.Client, error), log *zap.Logger) *Answers {
+	return &Answers{dial: dial, topic: topic, log: log, waiters: map[string][]*waiter{}}
+}
+
+// Close stops the reader. Who still waits has no answer.
+func (a *Answers) Close() {
+	a.starting.Lock()
+	defer a.starting.Unlock()
+	a.mu.Lock()
+	tail := a.tail
+	a.tail, a.closed = nil, true
+	a.mu.Unlock()
+	tail.close()
+}
+
+func (t *answerTail) close() {
+	if t != nil {
+		t.stop()
+		<-t.done
+	}
+}
+
+// expect makes a waiter for answers about an id, before the request is sent: the reader then stands at or before the answer.
+// The caller gives it back with leave. Where Kafka does not let the reader start, the waiter gets no answer.
+func (a *Answers) expect(ctx context.Context, id string) (*waiter, error) {
+	a.mu.Lock()
+	if a.count >= maxWaiters {
+		a.mu.Unlock()
+		return nil, ErrWaiters
+	}
+	w := &waiter{id: id, came: make(chan struct{}, 1)}
+	a.waiters[id] = append(a.waiters[id], w)
+	a.count++
+	a.mu.Unlock()
+	if err := a.start(ctx); err != nil {
+		a.log.Warn("the results topic cannot be read, so a caller waits for nothing", zap.Error(err))
+	}
+	return w, nil
+}
+
+// leave ends the wait.
+func (a *Answers) leave(w *waiter) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := a.waiters[w.id]
+	for i := range all {
+		if all[i] == w {
+			a.waiters[w.id] = append(all[:i:i], all[i+1:]...)
+			a.count--
+			break
+		}
+	}
+	if len(a.waiters[w.id]) == 0 {
+		delete(a.waiters, w.id)
+	}
+	a.lastUse = time.Now()
+}
+
+// answer waits for the event that answers the request at an intake position; false: it did not come before ctx ended.
+func (a *Answers) answer(ctx context.Context, w *waiter, request string) (schemas.Event, bool) {
+	for {
+		a.mu.Lock()
+		held := w.held
+		w.held = nil
+		a.mu.Unlock()
+		for _, e := range held {
+			if e.Request == request {
+				return e, true
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return schemas.Event{}, false
+		case <-w.came:
+		}
+	}
+}
+
+// start makes sure that the reader runs, and stands at the end of the results topic as it is now or before it.
+func (a *Answers) start(ctx context.Context) error {
+	a.starting.Lock()
+	defer a.starting.Unlock()
+	a.mu.Lock()
+	running := a.tail != nil || a.closed
+	a.mu.Unlock()
+	if running {
+		return nil
+	}
+	client, err := a.dial()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, tailPatience)
+	defer cancel()
+	offsets, err := kadm.NewClient(client).ListEndOffsets(ctx, a.topic)
+	if err == nil {
+		err = offsets.Error()
+	}
+	if err != nil {
+		client.Close()
+		return fmt.Errorf("looking where the results topic %s ends: %w", a.topic, err)
+	}
+	from := map[int32]kgo.Offset{}
+	offsets.Each(func(o kadm.ListedOffset) { from[o.Partition] = kgo.NewOffset().At(o.Offset) })
+	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{a.topic: from})
+	reading, stop := context.WithCancel(context.Background())
+	tail := &answerTail{client: client, stop: stop, done: make(chan struct{})}
+	a.mu.Lock()
+	a.tail, a.lastUse = tail, time.Now()
+	a.mu.Unlock()
+	go a.read(reading, tail)
+	return nil
+}
+
+// read hands events to those who wait for them, until nobody has for a while.
+func (a *Answers) read(ctx context.Context, tail *answerTail) {
+	defer close(tail.done)
+	defer tail.client.Close()
+	for ctx.Err() == nil {
+		polling, cancel := context.WithTimeout(ctx, tailIdle/4)
+		fetches := tail.client.PollFetches(polling)
+		cancel()
+		fetches.EachRecord(a.deliver)
+		failed := false
+		fetches.EachError(func(_ string, partition int32, err error) {
+			if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+				failed = true
+				a.log.Warn("reading the results topic failed", zap.Int32("partition", partition), zap.Error(err))
+			}
+		})
+		if a.idle(tail) {
+			return
+		}
+		if failed { // an error that stays must not become a spin
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+// idle ends the reader's run where nobody needs it any more. The next waiter starts another.
+func (a *Answers) idle(tail *answerTail) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.count > 0 || time.Since(a.lastUse) < tailIdle {
+		return false
+	}
+	if a.tail == tail {
+		a.tail = nil
+	}
+	return true
+}
+
+func (a *Answers) deliver(r *kgo.Record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := a.waiters[string(r.Key)]
+	if len(all) == 0 || schemas.AnsweredRequest(r) == "" {
+		return
+	}
+	e, err := schemas.DecodeEvent(r)
+	if err != nil {
+		return
+	}
+	for _, w := range all {
+		if len(w.held) >= maxHeld {
+			w.held = w.held[1:] // the oldest: what the caller waits for comes last
+		}
+		w.held = append(w.held, e)
+		select {
+		case w.came <- struct{}{}:
+		default:
+		}
+	}
+}

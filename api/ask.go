@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
+)
+
+// Event is an event as it stands on the results topic.
+type Event struct {
+	Schema   int           `json:"schema"`
+	Topic    string        `json:"topic,omitempty"`
+	ID       string        `json:"id"`
+	State    schemas.State `json:"state"`
+	Due      int64         `json:"due,omitempty"         doc:"Unix ms"`
+	At       int64         `json:"at"                    doc:"when this happened, Unix ms"`
+	Attempt  int           `json:"attempt,omitempty"`
+	Lateness *int64        `json:"lateness_ms,omitempty" doc:"ms between due and delivery; there whenever attempt is"`
+	Kind     string        `json:"kind,omitempty"        doc:"of dead and rejected: why"`
+	Reason   string        `json:"reason,omitempty"`
+}
+
+func newEvent(e schemas.Event) Event {
+	out := Event{Schema: 1, Topic: e.Topic, ID: e.ID, State: e.State, Due: e.Due, At: e.At, Attempt: e.Attempt, Kind: e.Kind, Reason: e.Reason}
+	if e.Attempt != 0 || e.Lateness != 0 {
+		out.Lateness = &e.Lateness
+	}
+	return out
+}
+
+// asks are the operations that ask about one task and can wait for the answer.
+func (s *server) asks() {
+	const operate = access.Operate
+	answered := s.answered()
+	register(s, operate, "cancel-task", http.MethodPost, "/api/v1/tasks/cancel", "Ask to cancel a task, whatever characters its id has; wait for who won", s.cancel, accepted, answered)
+	register(s, operate, "fire-task", http.MethodPost, "/api/v1/tasks/fire", "Ask to deliver a task now, whatever characters its id has; wait for who won", s.fire, accepted, answered)
+	register(s, operate, "cancel-task-by-path", http.MethodPost, "/api/v1/tasks/{topic}/{id}/cancel", "Ask to cancel a task; wait for who won; percent-encode the id", s.cancelPath, accepted, answered)
+	register(s, operate, "fire-task-by-path", http.MethodPost, "/api/v1/tasks/{topic}/{id}/fire", "Ask to deliver a task now; wait for who won; percent-encode the id", s.firePath, accepted, answered)
+}
+
+// answered describes both answers: the event, and that Kafka has the request.
+func (s *server) answered() option {
+	registry := s.huma.OpenAPI().Components.Schemas
+	describe := func(description string, schema *huma.Schema) *huma.Response {
+		return &huma.Response{Description: description, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+	}
+	event := describe("The answer, as on the results topic", huma.SchemaFromType(registry, reflect.TypeFor[Event]()))
+	sent := describe("Kafka has the request; the answer did not come in time, or was not waited for", huma.SchemaFromType(registry, reflect.TypeFor[Published]()))
+	return func(op *huma.Operation) { op.Responses = map[string]*huma.Response{"200": event, "202": sent} }
+}
+
+// Waiting is how long a caller wants to wait for the answer.
+type Waiting struct {
+	Wait string `query:"wait" doc:"wait so long for the answer, such as 2s; at most 30s" example:"2s"`
+}
+
+func (w Waiting) duration() (time.Duration, error) {
+	if w.Wait == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(w.Wait)
+	if err != nil || d <= 0 || d > maxWait {
+		return 0, badQuery("wait", w.Wait, "is no duration from 1ms to "+maxWait.String()+": write one such as 2s, or leave it out")
+	}
+	return d, nil
+}
+
+type targetInput struct {
+	Waiting
+	Body Target
+}
+
+func (in *targetInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
+
+// pathTarget is a Target whose topic and id stand in the path.
+type pathTarget struct {
+	Waiting
+	Topic   string `path:"topic"`
+	ID      string `path:"id"`
+	Intake  string `query:"intake"  doc:"intake topic; default the first configured"`
+	Version string `query:"version" doc:"ignored as stale when it is lower than the task's" pattern:"^[0-9]{1,18}$"`
+	Key     string `query:"key"     doc:"record key: give that of the task's other requests, so that they stay in order"`
+}
+
+func (in *pathTarget) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
+
+func (in *pathTarget) target() Target {
+	t := Target{Intake: in.Intake, Topic: in.Topic, ID: in.ID}
+	if in.Key != "" {
+		t.Key = &in.Key
+	}
+	if in.Version != "" {
+		n, _ := strconv.ParseInt(in.Version, 10, 64) // 18 digits, as the pattern says
+		t.Version = &n
+	}
+	return t
+}
+
+// answerOutput is an Event with 200, or a Published with 202.
+type answerOutput struct {
+	Status int
+	Body   any
+}
+
+func (s *server) cancel(ctx ctxType, in *targetInput) (*answerOutput, error) {
+	return s.ask(ctx, schemas.OpCancel, in.Body, in.Waiting)
+}
+
+func (s *server) fire(ctx ctxType, in *targetInput) (*answerOutput, error) {
+	return s.ask(ctx, schemas.OpFire, in.Body, in.Waiting)
+}
+
+func (s *server) cancelPath(ctx ctxType, in *pathTarget) (*answerOutput, error) {
+	return s.ask(ctx, schemas.OpCancel, in.target(), in.Waiting)
+}
+
+func (s *server) firePath(ctx ctxType, in *pathTarget) (*answerOutput, error) {
+	return s.ask(ctx, schemas.OpFire, in.target(), in.Waiting)
+}
+
+// ask sends the request and waits for the answer to it, and to no other request about the task. The wait begins when Kafka
+// has the request.
+func (s *server) ask(ctx ctxType, op schemas.Op, t Target, w Waiting) (*answerOutput, error) {
+	wait, err := w.duration()
+	if err != nil {
+		return nil, err
+	}
+	record := func(to Intake) (*kgo.Record, error) { return t.Record(op, to) }
+	if wait == 0 || s.answers == nil {
+		sent, err := s.publish(ctx, t.Intake, record)
+		if err != nil {
+			return nil, err
+		}
+		return &answerOutput{http.StatusAccepted, sent.Body}, nil
+	}
+	mine, err := s.answers.expect(ctx, t.ID)
+	if err != nil {
+		return nil, problem(err)
+	}
+	defer s.answers.leave(mine)
+	sent, err := s.publish(ctx, t.Intake, record)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	p := sent.Body
+	if e, ok := s.answers.answer(ctx, mine, schemas.DefaultID(p.Intake, p.Partition, p.Offset)); ok {
+		return &answerOutput{http.StatusOK, newEvent(e)}, nil
+	}
+	return &answerOutput{http.StatusAccepted, p}, nil
+}

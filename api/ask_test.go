@@ -1,0 +1,159 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// respond answers each request of in.a on the results topic as a scanner would, with what say makes of it, until the test ends.
+func (w *world) respond(say func(r *schemas.Request, position string) []schemas.Event) {
+	w.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.broker), kgo.ConsumeTopics("in.a"), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+				req, err := schemas.Decode(r, schemas.Limits{})
+				if err != nil {
+					return
+				}
+				for _, e := range say(&req, schemas.DefaultID(r.Topic, r.Partition, r.Offset)) {
+					_ = client.ProduceSync(ctx, schemas.EncodeEvent("results", e)).FirstErr()
+				}
+			})
+		}
+	})
+	w.t.Cleanup(func() { cancel(); done.Wait(); client.Close() })
+}
+
+func TestWaitReturnsTheAnswerToThisRequestOnly(t *testing.T) {
+	w := newWorld(t)
+	w.respond(func(r *schemas.Request, position string) []schemas.Event {
+		e := schemas.Event{Topic: r.Topic, ID: r.ID, State: schemas.StateCancelled, Due: 5, At: 7, Request: position}
+		if r.Op == schemas.OpFire {
+			e.State, e.Reason = schemas.StateTooLate, "the task is being delivered"
+		}
+		other, none := e, e
+		other.State, other.Request = schemas.StateNotFound, "in.a/9/999999"
+		none.State, none.Request = schemas.StateSucceeded, ""
+		return []schemas.Event{other, none, e}
+	})
+	for _, id := range []string{"a", "a/b", "ü ?&=#%2F"} {
+		for _, path := range []string{"/api/v1/tasks/cancel", "/api/v1/tasks/orders/" + url.PathEscape(id) + "/cancel"} {
+			body := ""
+			if path == "/api/v1/tasks/cancel" {
+				text, err := json.Marshal(Target{Topic: "orders", ID: id})
+				require.NoError(t, err)
+				body = string(text)
+			}
+			code, answer := w.do("POST", path+"?wait=20s", body)
+			require.Equal(t, 200, code, answer)
+			var e Event
+			require.NoError(t, json.Unmarshal([]byte(answer), &e))
+			require.Equal(t, Event{Schema: 1, Topic: "orders", ID: id, State: schemas.StateCancelled, Due: 5, At: 7}, e)
+		}
+	}
+	code, answer := w.do("POST", "/api/v1/tasks/orders/a/fire?wait=20s", "")
+	require.Equal(t, 200, code, answer)
+	require.JSONEq(t, `{"schema":1,"topic":"orders","id":"a","state":"too_late","due":5,"at":7,"reason":"the task is being delivered"}`, answer)
+	require.Zero(t, w.answers.count, "nobody waits any more")
+	require.Empty(t, w.answers.waiters)
+}
+
+func TestWaitForNothingIsAccepted(t *testing.T) {
+	w := newWorld(t)
+	for _, query := range []string{"?wait=50ms", ""} {
+		code, answer := w.do("POST", "/api/v1/tasks/orders/a/cancel"+query, "")
+		require.Equal(t, 202, code, answer)
+		require.Contains(t, answer, `"op":"cancel"`)
+		require.Contains(t, answer, `"offset":`)
+	}
+	code, answer := w.do("POST", "/api/v1/tasks/orders/a/fire?version=3&key=k&intake=in.a", "")
+	require.Equal(t, 202, code, answer)
+	var fired *kgo.Record
+	for _, r := range w.records("in.a", 3) {
+		if r.Key != nil {
+			fired = r
+		}
+	}
+	req, err := schemas.Decode(fired, schemas.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, schemas.OpFire, req.Op)
+	require.Equal(t, int64(3), req.Version)
+	require.Equal(t, []byte("k"), req.Key)
+}
+
+func TestWaitIsBounded(t *testing.T) {
+	w := newWorld(t)
+	for _, wait := range []string{"31s", "-1s", "0s", "2", "soon"} {
+		code, answer := w.do("POST", "/api/v1/tasks/orders/a/cancel?wait="+wait, "")
+		require.Equal(t, 422, code, wait)
+		require.Contains(t, answer, "query.wait")
+		require.Contains(t, answer, "30s")
+	}
+	waiters := make([]*waiter, maxWaiters)
+	for i := range waiters {
+		var err error
+		waiters[i], err = w.answers.expect(t.Context(), "other")
+		require.NoError(t, err)
+	}
+	code, answer := w.do("POST", "/api/v1/tasks/orders/a/cancel?wait=1s", "")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, answer, "was not sent")
+	for range 2 * maxHeld {
+		w.answers.deliver(schemas.EncodeEvent("results", schemas.Event{ID: "other", State: schemas.StateStale, Request: "x"}))
+	}
+	w.answers.deliver(schemas.EncodeEvent("results", schemas.Event{ID: "other", State: schemas.StateFired, Request: "mine"}))
+	require.Len(t, waiters[0].held, maxHeld)
+	e, ok := w.answers.answer(t.Context(), waiters[0], "mine")
+	require.True(t, ok, "however many others there are")
+	require.Equal(t, schemas.StateFired, e.State)
+	for _, one := range waiters {
+		w.answers.leave(one)
+	}
+	code, _ = w.do("POST", "/api/v1/tasks/orders/a/cancel?wait=10ms", "")
+	require.Equal(t, 202, code)
+}
+
+func TestTheResultsAreReadOnlyWhileSomebodyWaits(t *testing.T) {
+	w := newWorld(t)
+	one, err := w.answers.expect(t.Context(), "a")
+	require.NoError(t, err)
+	tail := w.answers.tail
+	require.NotNil(t, tail)
+	w.answers.leave(one)
+	w.answers.mu.Lock()
+	w.answers.lastUse = time.Now().Add(-tailIdle)
+	w.answers.mu.Unlock()
+	require.True(t, w.answers.idle(tail))
+	require.Nil(t, w.answers.tail)
+	tail.close()
+	_, err = w.answers.expect(t.Context(), "a")
+	require.NoError(t, err)
+	require.NotSame(t, tail, w.answers.tail, "the next waiter starts another reader")
+	require.False(t, w.answers.idle(w.answers.tail), "somebody waits")
+}
+
+func TestAWaiterWithoutKafkaHasNoAnswer(t *testing.T) {
+	a := NewAnswers("results", func() (*kgo.Client, error) { return kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1")) }, newWorld(t).answers.log)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	w, err := a.expect(ctx, "a")
+	require.NoError(t, err)
+	_, ok := a.answer(ctx, w, "in.a/0/0")
+	require.False(t, ok)
+	require.Nil(t, a.tail)
+	a.Close()
+}
