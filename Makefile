@@ -26,7 +26,7 @@ bench: build ## load and lateness, measured on real servers
 	scripts/bench $(ARGS)
 
 sim: ## the whole pipeline in virtual time under random faults: SEED=n, SEEDS=n or SIM_FOR=1h
-	SIM_FAULTS=1 SIM_FOR='$(SIM_FOR)' SEED='$(SEED)' SEEDS='$(SEEDS)' go test ./test/sim -run TestSeeds -count=1 -v -timeout 25h
+	SIM_FOR='$(SIM_FOR)' SEED='$(SEED)' SEEDS='$(SEEDS)' go test ./test/sim -run TestSeeds -count=1 -v -timeout 25h
 
 chaos: build ## fault runs on real servers
 	@[ -x scripts/chaos ] || { echo 'scripts/chaos does not exist'; exit 1; }

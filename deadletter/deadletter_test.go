@@ -104,7 +104,7 @@ func (g *graveyard) reject(id string) {
 	g.apply(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, TaskID: id, Reason: "notyet-topc is not a header", Body: schemas.EncodeRejected(record)}})
 }
 
-func (g *graveyard) local(ix *index.Index) *Local {
+func (g *graveyard) local(ix Index) *Local {
 	return NewLocal(g.Store, ix, "test", zaptest.NewLogger(g.t))
 }
 

@@ -30,16 +30,23 @@ type Pager interface {
 	ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error)
 }
 
+// Index is what a replay needs of the index: internal/index has one in Redis and one in memory.
+type Index interface {
+	Add(ctx context.Context, entries []index.Entry) error
+	Wake(ctx context.Context, at []index.SlotPos) error
+	Clear(ctx context.Context, slot int) error
+}
+
 // Local is the Pager that works on the database itself.
 type Local struct {
 	store *store.Store
-	index *index.Index // nil: dispatchers find the tasks in the database at their next look
+	index Index // nil: dispatchers find the tasks in the database at their next look
 	by    string
 	log   *zap.Logger
 }
 
 // NewLocal returns a Pager; ix may be nil. by is who replays, for the audit.
-func NewLocal(st *store.Store, ix *index.Index, by string, log *zap.Logger) *Local {
+func NewLocal(st *store.Store, ix Index, by string, log *zap.Logger) *Local {
 	return &Local{store: st, index: ix, by: by, log: log}
 }
 

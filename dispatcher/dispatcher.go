@@ -95,12 +95,27 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
+// Index is what a dispatcher needs of the index: internal/index has one in Redis and one in memory.
+type Index interface {
+	Wakes(ctx context.Context) <-chan []index.SlotPos
+	Next(ctx context.Context, from []index.SlotPos) ([]index.SlotPos, error)
+	Count(ctx context.Context, slot int, from, to int64) (int64, error)
+	Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error)
+	Range(ctx context.Context, slot int, from, to int64) ([]index.Entry, error)
+	Marks(ctx context.Context, slots []int) (map[int]int64, error)
+	SetMark(ctx context.Context, slot int, upTo int64) error
+	Add(ctx context.Context, entries []index.Entry) error
+	Remove(ctx context.Context, entries []index.Entry) error
+	Trim(ctx context.Context, upTo []index.SlotPos) error
+	Clear(ctx context.Context, slot int) error
+}
+
 // Dispatcher owns a share of the slots. Make it with New.
 type Dispatcher struct {
 	cfg     Config
 	store   *store.Store
 	clock   *store.Clock
-	index   *index.Index
+	index   Index
 	members election.Source
 	sent    *sendlog.Log
 	log     *zap.Logger
@@ -152,7 +167,7 @@ func (k kick) now() {
 }
 
 // New checks the configuration and connects nothing yet.
-func New(kcfg kafka.Config, st *store.Store, ix *index.Index, members election.Source, sent *sendlog.Log, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Dispatcher, error) {
+func New(kcfg kafka.Config, st *store.Store, ix Index, members election.Source, sent *sendlog.Log, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Dispatcher, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("configuring the dispatcher: %w", err)

@@ -16,7 +16,7 @@ func TestDriftOfContent(t *testing.T) {
 	d := f.start(f.elect(1), t.TempDir(), Config{})
 	placed := f.schedule(askMany(3, "orders", "t", time.Now().Add(time.Hour))...).Added
 	loaded := func() bool {
-		members, err := d.index.Members(t.Context(), 0)
+		members, err := d.index.(*index.Index).Members(t.Context(), 0)
 		require.NoError(t, err)
 		marks, err := d.index.Marks(t.Context(), f.slots)
 		require.NoError(t, err)

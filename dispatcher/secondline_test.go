@@ -18,7 +18,7 @@ func (r *running) told(places []store.Place) {
 	r.f.Helper()
 	for _, p := range places {
 		require.NoError(r.f, r.index.Add(r.f.Context(), []index.Entry{{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)}}))
-		require.NoError(r.f, r.index.Wake(r.f.Context(), []index.SlotPos{{Slot: p.Slot, Pos: p.Due}}))
+		require.NoError(r.f, r.index.(*index.Index).Wake(r.f.Context(), []index.SlotPos{{Slot: p.Slot, Pos: p.Due}}))
 	}
 }
 
@@ -74,7 +74,7 @@ func TestDriftIsFoundAndMended(t *testing.T) {
 			want = append(want, entry(p))
 		}
 		for _, slot := range f.slots {
-			members, err := d.index.Members(t.Context(), slot)
+			members, err := d.index.(*index.Index).Members(t.Context(), slot)
 			require.NoError(t, err)
 			have = append(have, members...)
 		}

@@ -83,6 +83,13 @@ type applier interface {
 	Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error)
 }
 
+// Index is what the scanner needs of the index: internal/index has one in Redis and one in memory.
+type Index interface {
+	Add(ctx context.Context, entries []index.Entry) error
+	Remove(ctx context.Context, entries []index.Entry) error
+	Wake(ctx context.Context, at []index.SlotPos) error
+}
+
 // Scanner is one member of the group. Make it with New.
 type Scanner struct {
 	cfg     Config
@@ -90,7 +97,7 @@ type Scanner struct {
 	store   *store.Store
 	applier applier
 	clock   *store.Clock
-	index   *index.Index
+	index   Index
 	log     *zap.Logger
 	metrics *metrics
 
@@ -104,7 +111,7 @@ type Scanner struct {
 }
 
 // New checks the configuration and makes the clients; the consumer begins to join its group. Nothing is taken before Run.
-func New(kcfg kafka.Config, st *store.Store, ix *index.Index, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Scanner, error) {
+func New(kcfg kafka.Config, st *store.Store, ix Index, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Scanner, error) {
 	cfg = cfg.withDefaults()
 	s := &Scanner{cfg: cfg, kcfg: kcfg, store: st, applier: st, clock: st.NewClock(), index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
 	var err error

@@ -68,17 +68,18 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 		return nil, err
 	}
 	closes := []func(){func() { _ = st.Close() }}
-	var ix *index.Index // without one, replayed tasks are found at a dispatcher's next look
+	var ix deadletter.Index // without one, replayed tasks are found at a dispatcher's next look
 	if cfg.IsSet("redis.addrs") {
 		icfg, err := indexConfig(cfg)
+		var inRedis *index.Index
 		if err == nil {
-			ix, err = index.New(icfg, log)
+			inRedis, err = index.New(icfg, log)
 		}
 		if err != nil {
 			closes[0]()
 			return nil, err
 		}
-		closes = append(closes, ix.Close)
+		ix, closes = inRedis, append(closes, inRedis.Close)
 	}
 	local := api.NewLocal(st, deadletter.NewLocal(st, ix, operator(), log))
 	return &backend{tasks: local, letters: local, close: func() {

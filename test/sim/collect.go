@@ -9,7 +9,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
@@ -198,7 +197,7 @@ func (w *world) atRest(ctx context.Context) (history.Rest, error) {
 	if err != nil {
 		return r, err
 	}
-	ix, err := index.New(index.Config{Dial: w.dialRedis}, zap.NewNop())
+	ix, err := w.indexOf(nil, zap.NewNop())
 	if err != nil {
 		return r, err
 	}

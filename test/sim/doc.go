@@ -9,10 +9,12 @@
 //	server.go     how a server is doing: well, slow, frozen, refusing, failing before or after the effect
 //	link.go       connections to Kafka and Redis, which pass through the server's condition and the process's
 //	database.go   connections to the database, likewise
+//	index.go      calls of the index, likewise
 //	members.go    the election, likewise
 //	load.go       requests of every kind, and what consumers report
 //	faults.go     what is broken, and when
 //	collect.go    the history
 //	liveness.go   what must hold beside it: all comes to rest, nothing spins, nothing leaks
+//	watchdog.go   what ends a run that stands still
 //	story.go      a readable account of a seed that failed
 package sim

@@ -84,13 +84,9 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 	if r.IntN(4) == 0 {
 		return w.topicTrouble(r, t)
 	}
-	s := []*server{w.db.server, w.db.server, w.kafkaSrv, w.redisSrv, w.electorate.s}[r.IntN(5)]
+	s := []*server{w.db.server, w.db.server, w.kafkaSrv, w.indexSrv, w.electorate.s}[r.IntN(5)]
 	var c condition
-	way := r.IntN(6)
-	if s == w.redisSrv { // its client holds locks as it waits, for which virtual time does not go on
-		way = 3 + way%3
-	}
-	switch way {
+	switch r.IntN(6) {
 	case 0:
 		t.kind, c.delay = "slow", pick(r, 20*time.Millisecond, 200*time.Millisecond, 3*time.Second)
 	case 1:
@@ -104,7 +100,7 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 	case 5:
 		t.kind, c.after = "failing after the effect", pick(r, 0.05, 0.3)
 	}
-	t.target, t.copies = s.name, s != w.redisSrv
+	t.target, t.copies = s.name, s != w.indexSrv
 	t.begin = func() {
 		s.set(c)
 		if c.refuse {
@@ -112,9 +108,9 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 		}
 	}
 	t.end = func() { s.set(condition{}) }
-	if s == w.redisSrv && r.IntN(3) == 0 {
+	if s == w.indexSrv && r.IntN(3) == 0 {
 		end := t.end
-		t.end = func() { w.redis.FlushAll(); end() }
+		t.end = func() { w.memory.Flush(); end() }
 	}
 	return t
 }
@@ -190,5 +186,5 @@ func (w *world) heal() {
 }
 
 func (w *world) servers() []*server {
-	return slices.Clone([]*server{w.db.server, w.kafkaSrv, w.redisSrv, w.electorate.s})
+	return slices.Clone([]*server{w.db.server, w.kafkaSrv, w.indexSrv, w.electorate.s})
 }

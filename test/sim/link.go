@@ -56,29 +56,17 @@ func (w *world) through(p *process, s *server, patience time.Duration, dial dial
 
 func (l *link) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
-	if gate := l.gate(); gate != nil {
+	if gate := l.p.gate(); gate != nil {
 		return 0, gate
 	}
 	return n, err
 }
 
 func (l *link) Write(b []byte) (int, error) {
-	if err := l.gate(); err != nil {
+	if err := l.p.gate(); err != nil {
 		return 0, err
 	}
 	return l.Conn.Write(b)
-}
-
-// gate is the process's. The client of Redis holds locks as it reads and writes, for which virtual time does not wait: its
-// connections are severed with the process, and not paused.
-func (l *link) gate() error {
-	if l.s.name != "redis" {
-		return l.p.gate()
-	}
-	if !l.p.alive() {
-		return errDead
-	}
-	return nil
 }
 
 // sever breaks the connection at once, for both sides.

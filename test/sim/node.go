@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/dispatcher"
-	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/scanner"
@@ -67,7 +66,7 @@ func (n *node) serve(r *running) (err error) {
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	ix, err := index.New(index.Config{Dial: w.through(r.process, w.redisSrv, time.Second, w.dialRedis)}, log)
+	ix, err := w.indexOf(r.process, log)
 	if err != nil {
 		return err
 	}
@@ -83,7 +82,7 @@ func (n *node) serve(r *running) (err error) {
 	return n.dispatch(r, kcfg, st, ix, log)
 }
 
-func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix *index.Index, log *zap.Logger) error {
+func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispatcher.Index, log *zap.Logger) error {
 	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{Disk: func(write func() error) error {
 		if err := r.gate(); err != nil {
 			return err

@@ -22,6 +22,7 @@ type plan struct {
 	longest     int64
 	faults      int // how many
 	hostile     bool
+	redis       bool // the index is in Redis: only without faults, for its client waits for answers under locks, for which virtual time does not wait
 	scanner     scanner.Config
 	dispatcher  dispatcher.Config
 }
@@ -40,19 +41,14 @@ func drawn(seed uint64) plan {
 		StageTasks: pick(r, 8, 20, 100), StageBytes: pick(r, 4<<10, 1<<20), DrainTimeout: pick(r, 2*time.Second, 5*time.Second), SickAfter: pick(r, 3*time.Second, 10*time.Second),
 		Retention: time.Hour,
 	}
+	p.redis = p.faults == 0 && r.IntN(2) == 0
 	return p
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile)
-}
-
-// calm is the same without faults and hostile records.
-func (p plan) calm() plan {
-	p.faults, p.hostile = 0, false
-	return p
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -38,15 +40,17 @@ type world struct {
 	dir   string
 	start time.Time
 	story *story
+	pulse *atomic.Int64 // grows as the run goes on: who watches it is outside of the bubble
 	rec   *history.Recorder
 	seen  *observer
 
 	network    kfake.VirtualNetwork
 	cluster    *kfake.Cluster
-	redis      *miniredis.Miniredis
+	memory     *index.Memory
+	redis      *miniredis.Miniredis // instead, where the plan says so
 	db         *database
 	kafkaSrv   *server
-	redisSrv   *server
+	indexSrv   *server
 	electorate *electorate
 	admin      *store.Store // of nobody: it meets no fault
 	client     *kgo.Client  // likewise
@@ -107,8 +111,8 @@ func memory() string {
 	return ""
 }
 
-func newWorld(p plan, dir string) (*world, error) {
-	w := &world{plan: p, dir: dir, start: time.Now(), rec: &history.Recorder{}, links: map[*server]map[*link]bool{}}
+func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
+	w := &world{plan: p, dir: dir, pulse: pulse, start: time.Now(), rec: &history.Recorder{}, links: map[*server]map[*link]bool{}}
 	w.story = newStory(w.start)
 	data, err := template(p.slots)
 	if err != nil {
@@ -121,14 +125,17 @@ func newWorld(p plan, dir string) (*world, error) {
 	if w.db, err = newDatabase(path, p.seed); err != nil {
 		return nil, err
 	}
-	w.kafkaSrv, w.redisSrv = newServer("kafka", p.seed+1), newServer("redis", p.seed+2)
+	w.kafkaSrv, w.indexSrv = newServer("kafka", p.seed+1), newServer("index", p.seed+2)
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(w.network.Listen),
 		kfake.SeedTopics(p.partitions, append(targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults),
 		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	if err != nil {
 		return nil, err
 	}
-	w.redis = miniredis.NewMiniRedis()
+	w.memory = index.NewMemory()
+	if p.redis {
+		w.redis = miniredis.NewMiniRedis()
+	}
 	nobody := newProcess("nobody")
 	if w.admin, err = store.Open(context.Background(), store.Config{Connector: unharmed{w.db, nobody}}, zap.NewNop()); err != nil {
 		return nil, err
@@ -182,6 +189,22 @@ func (w *world) find(invariant, format string, args ...any) {
 
 func (w *world) note(format string, args ...any) { w.story.note("world", format, args...) }
 
+// indexOf is a process's way to the index; nobody's meets no fault.
+func (w *world) indexOf(p *process, log *zap.Logger) (anyIndex, error) {
+	switch {
+	case w.redis != nil:
+		cfg := index.Config{Dial: w.dialRedis}
+		if p != nil {
+			cfg.Dial = w.through(p, w.indexSrv, time.Second, w.dialRedis)
+		}
+		return index.New(cfg, log)
+	case p == nil:
+		return w.memory, nil
+	default:
+		return hints{m: w.memory, s: w.indexSrv, p: p}, nil
+	}
+}
+
 func (w *world) dialRedis(context.Context, string, string) (net.Conn, error) { return w.redis.Dial() }
 
 // run goes from start to verdict. It is called in a bubble of virtual time.
@@ -191,6 +214,11 @@ func (w *world) run() (out Outcome) {
 	w.seen = w.observe()
 	helpers.Go(func() { w.electorate.run(ctx) })
 	helpers.Go(func() { w.sample(ctx) })
+	helpers.Go(func() {
+		for pause(ctx, 100*time.Millisecond) == nil {
+			w.pulse.Add(1)
+		}
+	})
 	for _, n := range w.nodes {
 		n.start()
 	}
@@ -225,8 +253,10 @@ func (w *world) close() {
 	w.client.Close()
 	_ = w.admin.Close()
 	w.cluster.Close()
-	w.redis.Close()
+	if w.redis != nil {
+		w.redis.Close()
+	}
 	w.cut(w.kafkaSrv)
-	w.cut(w.redisSrv)
+	w.cut(w.indexSrv)
 	time.Sleep(time.Minute) // for what ends by itself
 }
