@@ -107,12 +107,27 @@ func (d *Dispatcher) leavers(assigned election.Assignment) map[int64][]int {
 		case l.drained():
 			l.releasing = true
 			drained[l.epoch] = append(drained[l.epoch], l.slot)
-		case time.Since(l.leaving) > d.cfg.DrainTimeout:
+		case time.Since(l.leaving) <= d.cfg.DrainTimeout/2:
+		case time.Since(l.leaving) <= d.cfg.DrainTimeout:
+			d.settleApart(l)
+		default:
 			d.held.note([]int{l.slot}, l.epoch)
 			d.abandon(l, "it did not drain in time")
 		}
 	}
 	return drained
+}
+
+// settleApart ends, each by itself, the delivered tasks behind one that holds done back - with the producer, whose target does
+// not answer; not read yet - and may do so longer than the line stays: else its next owner would send them again. A settlement
+// under way may count those that it can close, and only those. mu is held.
+func (d *Dispatcher) settleApart(l *line) {
+	to, _ := l.closable()
+	for _, t := range l.open() {
+		if t.status == settled && t.pos > to {
+			d.leave(t, exit{Exit: store.Exit{State: store.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
+		}
+	}
 }
 
 // release gives drained slots back. After an error they may be given back or not, so they stay as they are until it is clear,

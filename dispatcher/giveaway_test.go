@@ -142,6 +142,41 @@ func TestSlotThatDoesNotDrainIsAbandoned(t *testing.T) {
 	require.ErrorIs(t, f.store.Claim(t.Context(), []int{0}, 7, due.UnixMilli()+5000), store.ErrFenced)
 }
 
+// A task that is not answered holds done back while the slot is to be given away. What was delivered behind it is not in doubt
+// for the next owner; what is not delivered is.
+func TestDeliveredBehindAnUnansweredOneIsNotLeftInDoubt(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{DrainTimeout: time.Hour})
+	due := time.Now().Add(50 * time.Millisecond)
+	for i, id := range []string{"before", "silent", "after", "beyond"} {
+		f.schedule(ask("orders", id, due.Add(time.Duration(i)*time.Millisecond)))
+	}
+	d.sweep(t.Context())
+	_, err := d.claim(t.Context())
+	require.NoError(t, err)
+	l := d.lines[0]
+	require.Len(t, l.open(), 4)
+	for i, is := range []status{settled, sending, settled, settled} {
+		l.open()[i].status, l.open()[i].content = is, &content{topic: "orders"}
+	}
+	require.False(t, f.assign(m, d, 6))
+	d.settle(t.Context())
+	require.Len(t, l.open(), 3, "what stands before it is closed as ever")
+
+	l.leaving = time.Now().Add(-40 * time.Minute)
+	require.False(t, f.assign(m, d, 6))
+	d.settle(t.Context())
+	l.leaving = time.Now().Add(-2 * time.Hour)
+	require.True(t, f.assign(m, d, 6))
+
+	two := f.stepped(f.elect(7), Config{MemberID: "two"})
+	_, err = two.own(t.Context())
+	require.NoError(t, err)
+	require.Len(t, two.lines[0].open(), 1)
+	require.Equal(t, l.open()[0].seq, two.lines[0].open()[0].seq, "the silent one")
+	require.True(t, two.lines[0].open()[0].doubt)
+}
+
 // A slot was taken in the database, beginning on it failed, and then it is assigned elsewhere: its owner need not wait for us.
 func TestSlotTakenAndNotBegunIsGivenBack(t *testing.T) {
 	f := newFixture(t, 2, "orders")

@@ -133,6 +133,9 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, cfg Config, reg prometheu
 		// A dead scanner's partitions wait this long for another; 6 s is the least that brokers allow by default. Losing
 		// the membership by mistake costs a rebalance and nothing else.
 		kgo.SessionTimeout(6*time.Second),
+		// What others wait for a member that does not join anew, and, with ten seconds more, what a member waits for a group
+		// that does not come together. Nothing is done before a member joins again.
+		kgo.RebalanceTimeout(10*time.Second),
 		kgo.HeartbeatInterval(1500*time.Millisecond),
 	)
 	if err != nil {
@@ -159,7 +162,7 @@ func (s *Scanner) ResultsReady(ctx context.Context) error { return s.results.Rea
 // Run takes requests until ctx ends; then it finishes the batches at hand and leaves the group.
 func (s *Scanner) Run(ctx context.Context) error {
 	defer s.producer.Close()
-	defer s.consumer.CloseAllowingRebalance()
+	defer s.leaveGroup()
 	if err := s.clock.Start(ctx); err != nil {
 		s.results.Close(0)
 		return nil // told to stop before the database was there
@@ -199,6 +202,20 @@ func (s *Scanner) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// leavePatience bounds the goodbye to the group: it waits behind a join, and so for whatever that waits for. Without it the
+// group finds out by itself, after the session.
+const leavePatience = 3 * time.Second
+
+func (s *Scanner) leaveGroup() {
+	s.consumer.AllowRebalance()
+	bound, cancel := context.WithTimeout(context.Background(), leavePatience)
+	defer cancel()
+	if err := s.consumer.LeaveGroupContext(bound); err != nil {
+		s.log.Warn("leaving without a goodbye to the group", zap.Error(err))
+	}
+	s.consumer.Close()
 }
 
 // A poll that brought few records is followed by a pause: a trickle would else be a fetch and a transaction a record, each of

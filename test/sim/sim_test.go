@@ -14,7 +14,7 @@ import (
 )
 
 // regressions are seeds that have failed once, each for a reason that is mended.
-var regressions = []uint64{1, 2, 3, 218, 1002}
+var regressions = []uint64{1, 2, 3, 218, 1002, 3007, 863251567503, 863251567511}
 
 // runSeed is one seed from start to verdict.
 func runSeed(t *testing.T, p plan) (out Outcome) {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,14 @@ type line struct {
 	what string
 }
 
+// level is what a story tells of: SIM_DEBUG=1 has the small print too.
+var level = func() zapcore.Level {
+	if os.Getenv("SIM_DEBUG") != "" {
+		return zapcore.DebugLevel
+	}
+	return zapcore.InfoLevel
+}()
+
 func newStory(start time.Time) *story { return &story{start: start, said: map[string]int{}} }
 
 func (s *story) note(who, format string, args ...any) {
@@ -47,7 +56,7 @@ type core struct {
 	fields []zapcore.Field
 }
 
-func (c *core) Enabled(l zapcore.Level) bool { return l >= zapcore.InfoLevel }
+func (c *core) Enabled(l zapcore.Level) bool { return l >= level }
 func (c *core) With(f []zapcore.Field) zapcore.Core {
 	return &core{c.s, c.who, append(slices.Clip(c.fields), f...)}
 }
@@ -83,7 +92,10 @@ func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 // again says whether somebody has said the same often enough.
 func (s *story) again(what string) bool {
-	const often = 6
+	often := 6
+	if level == zapcore.DebugLevel {
+		often = 1000
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.said[what]++
@@ -122,7 +134,7 @@ func (s *story) tell(p plan, h *history.History, findings []check.Finding) strin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := s.lines
-	if len(lines) > 400 {
+	if len(lines) > 400 && level != zapcore.DebugLevel {
 		lines = lines[:400]
 	}
 	for _, l := range lines {
