@@ -265,8 +265,9 @@ func onlySchedules(changes []Change) bool {
 func (w *work) decideAll(id *identity) {
 	w.changeBoxes()
 	id.now = id.before
-	queued := id.queued
-	for _, c := range append(id.held, id.changes...) {
+	queued := false
+	for i, c := range append(id.held, id.changes...) {
+		queued = queued || id.queued && i >= len(id.held) // what is new, behind those that were not taken
 		w.asSent(id, &c)
 		if w.foreign(c.Report, id.now) {
 			continue

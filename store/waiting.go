@@ -105,27 +105,57 @@ func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
 	return byKey, keys
 }
 
-// take moves waiting requests from their table into the identities.
+// maxHeld and maxHeldBytes bound what one transaction takes of the requests that wait, however many there are. A task may be between
+// attempts for hours, and a caller may send requests about it all the while.
+const (
+	maxHeld      = 1000
+	maxHeldBytes = 8 << 20
+)
+
+// take moves waiting requests from their table into the identities: all of them, or the reports and the oldest of the others. What is
+// too much for one transaction waits on, and what is new goes behind it.
 func (w *work) take(ctx context.Context, list []*identity) error {
-	var seqs []int64
-	err := chunks(list, func(part []*identity) error {
+	type row struct{ seq, size int64 }
+	rows, bytes := maxHeld, int64(maxHeldBytes)
+	return chunks(list, func(part []*identity) error {
 		byKey, keys := keysOf(part)
-		rows, err := fetch(ctx, w.tx, scanHeld, "SELECT ident, request FROM waiting WHERE ident IN ("+marks(len(keys))+") ORDER BY seq"+w.store.locking(lockExclusive), keys...)
+		queue, err := fetch(ctx, w.tx, func(r *sql.Rows, v *row) error { return r.Scan(&v.seq, &v.size) },
+			"SELECT seq, LENGTH(request) FROM waiting WHERE ident IN ("+marks(len(keys))+") ORDER BY report DESC, seq LIMIT ?"+w.store.locking(lockExclusive), append(keys, rows+1)...)
+		if err != nil {
+			return fmt.Errorf("looking for waiting requests: %w", err)
+		}
+		var seqs []int64
+		for rows > 0 && bytes > 0 && len(seqs) < len(queue) {
+			rows, bytes = rows-1, bytes-queue[len(seqs)].size
+			seqs = append(seqs, queue[len(seqs)].seq)
+		}
+		slices.Sort(seqs)
+		if err := w.takeThese(ctx, byKey, seqs); err != nil || len(seqs) == len(queue) {
+			return err
+		}
+		left, err := fetch(ctx, w.tx, func(r *sql.Rows, ident *[]byte) error { return r.Scan(ident) },
+			"SELECT DISTINCT ident FROM waiting WHERE ident IN ("+marks(len(part))+")", keys[:len(part)]...)
+		if err != nil {
+			return fmt.Errorf("looking for requests that wait on: %w", err)
+		}
+		for _, ident := range left {
+			byKey[[16]byte(ident)].queued = true
+		}
+		return nil
+	})
+}
+
+func (w *work) takeThese(ctx context.Context, byKey map[[16]byte]*identity, seqs []int64) error {
+	return chunks(seqs, func(part []int64) error {
+		rows, err := fetch(ctx, w.tx, scanHeld, "SELECT ident, request FROM waiting WHERE seq IN ("+marks(len(part))+") ORDER BY seq", args(part)...)
 		if err != nil {
 			return fmt.Errorf("reading waiting requests: %w", err)
 		}
 		for _, h := range rows {
 			id := byKey[[16]byte(h.ident)]
 			id.held = append(id.held, h.change)
-			seqs = append(seqs, h.change.Seq)
 		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return chunks(seqs, func(part []int64) error {
-		_, err := w.tx.ExecContext(ctx, "DELETE FROM waiting WHERE seq IN ("+marks(len(part))+")", args(part)...)
+		_, err = w.tx.ExecContext(ctx, "DELETE FROM waiting WHERE seq IN ("+marks(len(part))+")", args(part)...)
 		return err
 	})
 }

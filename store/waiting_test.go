@@ -1,7 +1,10 @@
 package store
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -178,5 +181,51 @@ func TestResolvable(t *testing.T) {
 		}
 		require.Equal(t, "pending", s.state("fresh"))
 		require.Zero(t, s.count("waiting"))
+	})
+}
+
+// However many requests wait for one delivery, each transaction decides so many of them, in their order, and what comes meanwhile
+// stands behind them.
+func TestManyRequestsWaitForOneOutcome(t *testing.T) {
+	eachLarge(t, func(t *testing.T, s *fixture) {
+		const n = 2*maxHeld + 500
+		id := strings.Repeat("\x01", schemas.MaxIDLen) // six bytes each in an event
+		s.do(s.schedule(id, in(0), wantReport))
+		s.awaitReport(id, 1)
+		for first := 0; first < n; first += 500 {
+			var more []any
+			for i := range 500 {
+				more = append(more, s.schedule(id, in(time.Hour), value(fmt.Sprint(first+i))))
+			}
+			s.do(more...)
+		}
+		require.Equal(t, n, s.count("waiting"))
+		require.Len(t, s.do(says(id, 1, schemas.StatusOK)), 1)
+		require.Equal(t, n, s.count("waiting"), "those that were looked at beside the report wait on")
+
+		require.Len(t, s.resolve(), maxHeld)
+		require.Equal(t, fmt.Sprint(maxHeld-1), string(s.body(id).Value))
+		require.Len(t, s.do(s.cancel(id)), maxHeld, "it takes the next of them along, and waits")
+		require.Equal(t, fmt.Sprint(2*maxHeld-1), string(s.body(id).Value))
+		require.Len(t, s.resolve(), n-2*maxHeld+1)
+		require.Zero(t, s.count("waiting"))
+		require.Equal(t, "cancelled", s.state(id))
+	})
+}
+
+// They are bounded in bytes too.
+func TestLargeRequestsWaitForOneOutcome(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", in(0), wantReport))
+		s.awaitReport("a", 1)
+		for range 8 {
+			s.do(s.schedule("a", in(time.Hour), value(strings.Repeat("v", 2<<20))))
+		}
+		s.do(says("a", 1, schemas.StatusOK))
+		taken := len(s.resolve())
+		require.Less(t, taken, 8)
+		for s.count("waiting") > 0 {
+			require.NotEmpty(t, s.resolve())
+		}
 	})
 }
