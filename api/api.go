@@ -53,6 +53,7 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s.bodies = semaphore.NewWeighted(max(bodyBudget, s.largestBody()))
 	s.tasks()
 	s.asks()
+	s.forecasts()
 	s.letters()
 	mux.HandleFunc("/api/", unknownPath)
 }

@@ -39,6 +39,8 @@ var calls = map[string]call{
 	"fire-task":          {"operate", "POST", "/api/v1/tasks/fire", `{"topic":"{topic}","id":"c"}`, ""},
 	"cancel-by-path":     {"operate", "POST", "/api/v1/tasks/{topic}/a/cancel?wait=1ms", "", ""},
 	"fire-by-path":       {"operate", "POST", "/api/v1/tasks/{topic}/a/fire", "", ""},
+	"forecast":           {"read", "GET", "/api/v1/forecast?topic={topic}", "", ""},
+	"forecast-of-all":    {"read", "GET", "/api/v1/forecast", "", "refused"},
 	"list-deadletters":   {"read", "GET", "/api/v1/deadletters?topic={topic}", "", ""},
 	"list-all-letters":   {"read", "GET", "/api/v1/deadletters", "", "filtered"},
 	"letters-content":    {"operate", "GET", "/api/v1/deadletters?topic={topic}&content=true", "", ""},

@@ -20,6 +20,7 @@ import (
 type tasks interface {
 	Task(ctx context.Context, topic, id string) (api.Task, error)
 	Tasks(ctx context.Context, f api.TaskFilter) (api.Tasks, error)
+	Forecast(ctx context.Context, f api.ForecastFilter) (api.Forecast, error)
 }
 
 // letters answers questions about dead letters, and does things to them.

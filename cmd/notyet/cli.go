@@ -32,6 +32,7 @@ type cli struct {
 	Fire     fireCmd     `cmd:"" help:"Deliver a scheduled message now, and say who won."`
 	Get      getCmd      `cmd:"" help:"Show a task."`
 	List     listCmd     `cmd:"" help:"List the tasks that come next, or that ended last."`
+	Forecast forecastCmd `cmd:"" help:"Count the tasks that fall due in each step of time."`
 	Watch    watchCmd    `cmd:"" help:"Follow what happens to tasks."`
 
 	Deadletter deadletterCmd `cmd:"" help:"Deal with messages that were given up."`

@@ -56,6 +56,8 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"cancel", "-t", "a b", "--id", "x"}, code: 2, stderr: "is not a topic name"},
 		{args: []string{"watch", "--state", "done"}, code: 2, stderr: "succeeded"},
 		{args: []string{"list", "--limit", "0"}, code: 2, stderr: "1 to 1000"},
+		{args: []string{"forecast", "--step", "1ms"}, code: 2, stderr: "write 1s or more"},
+		{args: []string{"forecast", "--to", "later"}, code: 2, stderr: "RFC 3339"},
 		{args: []string{"list", "--from", "later"}, code: 2, stderr: "RFC 3339"},
 		{args: []string{"deadletter", "replay"}, code: 2, stderr: "--all"},
 		{args: []string{"deadletter", "purge", "--all", "-t", "x"}, code: 2, stderr: "beside a filter"},
@@ -108,7 +110,7 @@ func TestExitCodes(t *testing.T) {
 
 func TestEveryCommandHasHelp(t *testing.T) {
 	for _, args := range [][]string{
-		{"dev"}, {"scanner"}, {"dispatcher"}, {"all"}, {"migrate"}, {"schedule"}, {"cancel"}, {"fire"}, {"get"}, {"list"}, {"watch"},
+		{"dev"}, {"scanner"}, {"dispatcher"}, {"all"}, {"migrate"}, {"schedule"}, {"cancel"}, {"fire"}, {"get"}, {"list"}, {"forecast"}, {"watch"},
 		{"deadletter", "list"}, {"deadletter", "show"}, {"deadletter", "replay"}, {"deadletter", "purge"}, {"deadletter", "export"},
 	} {
 		r := notyet(t, nil, "", append(args, "--help")...)

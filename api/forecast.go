@@ -1,0 +1,114 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/store"
+)
+
+// maxSteps bounds a forecast: a week of minutes.
+const maxSteps = 7 * 24 * 60
+
+// ForecastFilter says what to count.
+type ForecastFilter struct {
+	Topic    string
+	From, To int64         // Unix ms; 0: now, and an hour after From
+	Step     time.Duration // 0: a minute
+}
+
+// Forecast is how many tasks fall due in each step. Steps without tasks are left out.
+type Forecast struct {
+	Steps []ForecastStep `json:"steps"`
+}
+
+// ForecastStep is one step.
+type ForecastStep struct {
+	At    int64 `json:"at"    doc:"when the step begins, Unix ms"`
+	Count int64 `json:"count" doc:"tasks whose due time, next attempt or end of the wait for a report is in the step"`
+}
+
+// Forecast counts what falls due, in steps.
+func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
+	wanted, err := f.store(time.Now())
+	if err != nil {
+		return Forecast{}, err
+	}
+	out := Forecast{Steps: []ForecastStep{}}
+	err = l.listing(ctx, func(ctx context.Context) error {
+		steps, err := l.store.Forecast(ctx, wanted)
+		for _, s := range steps {
+			out.Steps = append(out.Steps, ForecastStep{s.At, s.Count})
+		}
+		return err
+	})
+	return out, err
+}
+
+func (f ForecastFilter) store(now time.Time) (store.ForecastFilter, error) {
+	if f.Step == 0 {
+		f.Step = time.Minute
+	}
+	if f.From == 0 {
+		f.From = now.UnixMilli()
+	}
+	if f.To == 0 {
+		f.To = f.From + time.Hour.Milliseconds()
+	}
+	out := store.ForecastFilter{Topic: f.Topic, From: f.From, To: f.To, Step: f.Step.Milliseconds()}
+	wrong := func(field, value, problem string) error {
+		return &deadletter.FieldError{Field: field, Value: value, Problem: problem}
+	}
+	switch {
+	case f.From < 0:
+		return out, wrong("from", strconv.FormatInt(f.From, 10), "is negative: write Unix ms")
+	case f.To <= f.From:
+		return out, wrong("to", strconv.FormatInt(f.To, 10), "is not after from: write a later time in Unix ms")
+	case f.Step < time.Second:
+		return out, wrong("step", f.Step.String(), "is below a second: write 1s or more")
+	case (f.To-f.From-1)/out.Step >= maxSteps:
+		return out, wrong("step", f.Step.String(), "makes more than "+strconv.Itoa(maxSteps)+" steps between from and to: write a longer step, or a shorter range")
+	}
+	return out, nil
+}
+
+type forecastInput struct {
+	Topic string `query:"topic" doc:"only this target topic"`
+	From  int64  `query:"from"  doc:"Unix ms; default now"`
+	To    int64  `query:"to"    doc:"Unix ms, not included; default an hour after from"`
+	Step  string `query:"step"  doc:"at least 1s; at most 10080 steps" default:"1m"`
+}
+
+func (in *forecastInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
+
+func (s *server) forecasts() {
+	register(s, access.Read, "forecast", http.MethodGet, "/api/v1/forecast", "Count the tasks that fall due in each step", s.forecast)
+}
+
+func (s *server) forecast(ctx ctxType, in *forecastInput) (*body[Forecast], error) {
+	step, err := time.ParseDuration(in.Step)
+	if err != nil || step <= 0 {
+		return nil, badQuery("step", in.Step, "is no duration: write one such as 1m")
+	}
+	out, err := s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, From: in.From, To: in.To, Step: step})
+	return &body[Forecast]{out}, problem(err)
+}
+
+// Forecast counts what falls due, in steps.
+func (c *Client) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
+	q := url.Values{}
+	set(q, "topic", f.Topic)
+	setInt(q, "from", f.From)
+	setInt(q, "to", f.To)
+	if f.Step != 0 {
+		q.Set("step", f.Step.String())
+	}
+	var out Forecast
+	err := c.get(ctx, "/forecast", q, &out, nil)
+	return out, err
+}

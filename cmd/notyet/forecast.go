@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/notyet/notyet/api"
+)
+
+type forecastCmd struct {
+	settings
+	servers
+	asJSON
+	Topic string        `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
+	From  string        `help:"From then on: RFC 3339, Unix milliseconds, or in that time from now. Default now." placeholder:"TIME"`
+	To    string        `help:"Until before then: forms of --from. Default an hour after --from." placeholder:"TIME"`
+	Step  time.Duration `default:"1m" help:"Length of a step, at least 1s; at most 10080 steps." placeholder:"DURATION"`
+}
+
+// Help is part of --help.
+func (forecastCmd) Help() string {
+	return whereFrom + `
+Prints how many tasks fall due in each step. Steps without tasks are left out.
+
+Examples:
+  notyet forecast
+  notyet forecast -t orders --to 24h --step 1h --json | jq '.steps[].count'`
+}
+
+// Run prints the steps.
+func (c *forecastCmd) Run(a *app) error {
+	if c.Step < time.Second {
+		return usage("--step %s: write 1s or more", c.Step)
+	}
+	from, err := instant("--from", c.From, +1)
+	if err != nil {
+		return err
+	}
+	to, err := instant("--to", c.To, +1)
+	if err != nil {
+		return err
+	}
+	b, err := a.backend(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	f, err := b.Forecast(a.ctx, api.ForecastFilter{Topic: c.Topic, From: from, To: to, Step: c.Step})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.json(f)
+	}
+	rows := make([][]any, 0, len(f.Steps))
+	for _, s := range f.Steps {
+		rows = append(rows, []any{when(s.At), s.Count})
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(a.stdout, "no tasks")
+		return nil
+	}
+	a.table([]any{"FROM", "TASKS"}, rows)
+	return nil
+}

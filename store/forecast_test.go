@@ -1,0 +1,49 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestForecastCountsWhatIsToCome(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		base := time.Now().Add(time.Hour).UnixMilli() // beyond the server's clock, as what is to come is
+		at := func(ms int64) option { return in(time.Duration(base+ms-t0) * time.Millisecond) }
+		for i := range 20 {
+			s.do(s.schedule(fmt.Sprint("past", i), in(time.Duration(i+1)*time.Millisecond)))
+			s.do(s.schedule(fmt.Sprint("near", i), at(int64(i))))
+			s.do(s.schedule(fmt.Sprint("late", i), at(2500)))
+		}
+		other := s.schedule("other", at(999))
+		other.Topic = "invoices"
+		s.do(other, s.schedule("edge", at(1000)), s.schedule("gone", at(500)), s.cancel("gone"), s.schedule("beyond", at(3000)))
+		s.deliver(t0 + 1000)
+
+		forecast := func(topic string, from, to int64) map[int64]int64 {
+			t.Helper()
+			steps, err := s.Forecast(s.ctx, ForecastFilter{Topic: topic, From: from, To: to, Step: 1000})
+			require.NoError(t, err)
+			out := map[int64]int64{}
+			last := int64(-1)
+			for _, step := range steps {
+				require.Greater(t, step.At, last, "in order")
+				last, out[step.At-base] = step.At, step.Count
+			}
+			return out
+		}
+		require.Equal(t, map[int64]int64{0: 21, 1000: 1, 2000: 20}, forecast("", base, base+3000))
+		require.Equal(t, map[int64]int64{0: 20, 1000: 1, 2000: 20}, forecast(target, base, base+3000))
+		require.Equal(t, map[int64]int64{0: 1}, forecast("invoices", base, base+3000))
+		require.Empty(t, forecast("nothing", base, base+3000))
+		require.Empty(t, forecast("", t0, t0+2000), "what was delivered is not to come")
+		require.Empty(t, forecast(target, t0, base-1000), "nor what was cancelled")
+
+		// What is claimed and not settled is still to come, and the two indexes meet without a gap or an overlap.
+		s.claim(base + 1500)
+		require.Equal(t, map[int64]int64{0: 20, 1000: 1, 2000: 20}, forecast(target, base, base+3000))
+		require.Equal(t, map[int64]int64{0: 21, 1000: 1, 2000: 20}, forecast("", base, base+3000))
+	})
+}
