@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		return int(worst)
 	})
 	dead := f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "dead_total", Help: "Dead letters, by kind."}, []string{"kind"})
-	for _, kind := range []string{store.KindDead, store.KindExpired} {
+	for _, kind := range []string{store.KindDead, store.KindUndeliverable, store.KindExpired} {
 		dead.WithLabelValues(kind) // there from the start: a rate misses the first step of a new series
 	}
 	size := func(name, help string) prometheus.Gauge {

@@ -204,7 +204,7 @@ func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
 	d.leave(t, exit{
 		Exit: store.Exit{State: store.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &store.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
 			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: d.clock.Millis(), Body: t.body}},
-		events: []schemas.Event{{State: schemas.StateDead, Attempt: t.attempt, Reason: reason}},
+		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Reason: reason}},
 	})
 }
 

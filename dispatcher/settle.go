@@ -123,7 +123,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 		d.suspect(ctx, t)
 	case o.err != nil && kafka.Permanent(o.err):
 		d.log.Info("a task cannot be delivered", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
-		d.buryLocked(t, store.KindDead, "kafka refused it: "+o.err.Error())
+		d.buryLocked(t, store.KindUndeliverable, "kafka refused it: "+o.err.Error())
 	case o.err != nil:
 		d.metrics.retries.Inc()
 		d.log.Debug("the producer gave a task back", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
@@ -172,7 +172,7 @@ func (d *Dispatcher) answeredLate(o outcome) {
 		d.metrics.delivered.Inc()
 		d.leaveUntold(late, o.at)
 	case kafka.Permanent(o.err) && (o.alone || !kafka.NeighboursToo(o.err)):
-		d.buryLocked(late, store.KindDead, "kafka refused it: "+o.err.Error())
+		d.buryLocked(late, store.KindUndeliverable, "kafka refused it: "+o.err.Error())
 	default:
 		delete(d.stuck, t.seq) // it was not sent: its later place stands
 	}

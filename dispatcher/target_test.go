@@ -137,13 +137,14 @@ func TestTooLateBecomesADeadLetter(t *testing.T) {
 	require.Equal(t, "orders", told[0].Topic)
 	require.Equal(t, due.UnixMilli(), told[0].Due)
 	require.NotEmpty(t, told[0].Reason)
+	require.Equal(t, store.KindExpired, told[0].Kind)
 }
 
 func TestUnknownTargetBecomesADeadLetter(t *testing.T) {
 	f := newFixture(t, 2, "orders")
-	orders := f.read("orders")
+	orders, events := f.read("orders"), f.read(results)
 	due := time.Now()
-	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
 	f.schedule(ask("ordres", "mistyped", due), ask("orders", "right", due))
 	f.eventually("the other is delivered", func() bool { return orders.count() == 1 })
 	f.eventually("it is given up", func() bool { return f.settledUpTo(due) })
@@ -151,7 +152,10 @@ func TestUnknownTargetBecomesADeadLetter(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, dead, 1)
 	require.Equal(t, "mistyped", dead[0].TaskID)
-	require.Equal(t, store.KindDead, dead[0].Kind)
+	require.Equal(t, store.KindUndeliverable, dead[0].Kind)
+	f.eventually("it is told", func() bool { return len(events.events(t, schemas.StateDead)) == 1 })
+	require.Equal(t, store.KindUndeliverable, events.events(t, schemas.StateDead)["mistyped"][0].Kind)
+	require.Equal(t, 1, counted(d.metrics.dead.WithLabelValues(store.KindUndeliverable)))
 }
 
 func TestDeliversWithoutTheIndex(t *testing.T) {

@@ -169,6 +169,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, letters, 10)
 		require.Contains(t, letters[0].Reason, "UNKNOWN_TOPIC")
+		require.Equal(t, store.KindUndeliverable, letters[0].Kind)
 
 		s.topics(1, missing)
 		ids := make([]int64, len(letters))
