@@ -37,7 +37,11 @@ func (d *Dispatcher) claimRounds(ctx context.Context, wakes <-chan []index.SlotP
 	failures := 0
 	for ctx.Err() == nil {
 		// Whatever makes a line ready, the loop rests: it must not take a core if a claim does not help.
-		timer := time.NewTimer(max(d.untilClaim(), claimPause))
+		rest := max(d.untilClaim(), claimPause)
+		if faultpoint.Without(faultpoint.ClaimedAhead) {
+			rest = d.untilClaim()
+		}
+		timer := time.NewTimer(rest)
 		select {
 		case <-ctx.Done():
 		case places, ok := <-wakes:
@@ -208,6 +212,9 @@ func (d *Dispatcher) beginClaim() (ready []claimable, room int) {
 	}
 	ahead, trigger := now+d.ahead, false
 	for _, l := range d.lines {
+		if l.claimed >= ahead && faultpoint.Without(faultpoint.ClaimedAhead) {
+			continue
+		}
 		at := d.claimAt(l)
 		trigger = trigger || at <= now
 		if at <= now || at != never && l.next <= ahead {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
@@ -78,7 +79,9 @@ func (c *content) sending() int32 { return store.Sending(c.replay, c.attempt+1) 
 
 // maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
 // set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.
-func (t *task) maybeSent() bool { return t.doubt || t.state == store.StateRetry }
+func (t *task) maybeSent() bool {
+	return (t.doubt || t.state == store.StateRetry) && !faultpoint.Without(faultpoint.DoubtIsSent)
+}
 
 // closable answers how far done can move: everything up to it is settled or gone. count is how many of those tasks are
 // still in the line, which the database is to confirm.
@@ -132,7 +135,7 @@ func (l *line) claimTo(to int64) {
 // rest longer than these last, so that time catches up; multiples let lines be claimed together.
 func (l *line) reach(ahead int64) int64 {
 	const few = int64(claimPause / time.Millisecond)
-	if ahead > l.claimed {
+	if ahead > l.claimed || faultpoint.Without(faultpoint.ClaimedAhead) {
 		return ahead
 	}
 	return (l.claimed/few + 1) * few
@@ -141,4 +144,6 @@ func (l *line) reach(ahead int64) int64 {
 func (l *line) open() []*task { return l.tasks[l.head:] }
 
 // drained says that nothing is left to send or to settle, nor may come by a claim that is under way.
-func (l *line) drained() bool { return !l.claiming && l.done == l.claimed && l.head == len(l.tasks) }
+func (l *line) drained() bool {
+	return (!l.claiming || faultpoint.Without(faultpoint.ReleasedWhenDrained)) && l.done == l.claimed && l.head == len(l.tasks)
+}

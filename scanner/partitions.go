@@ -198,7 +198,7 @@ func (p *partitions) fail(r run) {
 		to = min(to, src.Next)
 	}
 	p.mu.Unlock()
-	if !r.reading.ended.Load() {
+	if !r.reading.ended.Load() && !faultpoint.Without(faultpoint.NothingBehindFailure) {
 		p.setBack(r.reading, to)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
@@ -15,7 +16,9 @@ const maxReason = 4096
 // rejectedRecord is the dead letter of a record that was rejected for err.
 func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *store.DeadLetter {
 	d := &store.DeadLetter{Seq: seq, Kind: store.KindRejected, Topic: cut(topic, schemas.MaxTopicLen), TaskID: cut(id, schemas.MaxIDLen)}
-	d.Body = schemas.EncodeRejected(r)
+	if d.Body = schemas.EncodeRejected(r); faultpoint.Without(faultpoint.RefusedAlone) {
+		d.Body = schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, schemas.Settings{})
+	}
 	part := ""
 	if kept, size := schemas.RejectedPart(r); kept < size {
 		part = fmt.Sprintf(" (%d of its %d bytes are kept, the rest is in the intake: %s)", kept, size, schemas.DefaultID(r.Topic, r.Partition, r.Offset))

@@ -22,7 +22,7 @@ func (w worker) run(ctx context.Context) {
 		if len(runs) == 0 {
 			return
 		}
-		if left, err := w.store(ctx, slices.Clone(runs)); err != nil {
+		if left, err := w.store(w.patient(ctx), slices.Clone(runs)); err != nil {
 			for _, r := range left {
 				w.s.parts.fail(r)
 			}
@@ -34,6 +34,16 @@ func (w worker) run(ctx context.Context) {
 		}
 		w.s.queue.done(runs)
 	}
+}
+
+// patient is ctx: however many runs there are, they share the time that is left.
+func (w worker) patient(ctx context.Context) context.Context {
+	if ctx.Err() != nil && faultpoint.Without(faultpoint.NothingBehindFailure) {
+		own, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+		time.AfterFunc(stopPatience, giveUp)
+		return own
+	}
+	return ctx
 }
 
 // store puts runs into the database, in transactions of at most BatchRecords and transactionBytes, until all are in. After an error it answers

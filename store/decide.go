@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 )
@@ -168,7 +169,7 @@ func endedHow(t *Task) string {
 // from Kafka yet, and have set the task aside meanwhile.
 func report(cur *Task, ph phase, rep schemas.Report, now int64) verdict {
 	v := verdict{next: cur}
-	proven := rep.Delivery != ""
+	proven := rep.Delivery != "" && !faultpoint.Without(faultpoint.ReportOfDelivery)
 	if cur == nil || ph == ended || ph == pending && !proven {
 		return v
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -94,7 +95,7 @@ func (w *work) newSource(id *identity) bool {
 // foreign says that a report is about another delivery than the ones of this task: of an earlier task of the same id, or from
 // before the task was replayed. A report that names no delivery is taken to be about this task.
 func (w *work) foreign(rep *schemas.Report, t *Task) bool {
-	if rep == nil || rep.Delivery == "" || t == nil {
+	if rep == nil || rep.Delivery == "" || t == nil || faultpoint.Without(faultpoint.ReportOfDelivery) {
 		return false
 	}
 	id, offset := SplitSeq(t.Seq)

@@ -1,5 +1,7 @@
 package store
 
+import "github.com/notyet/notyet/internal/faultpoint"
+
 // sabotage takes away one of the conditions that everything rests on. Only this package's tests set it, to prove that they
 // would notice if the condition were missing.
 type sabotage int8
@@ -12,9 +14,16 @@ const (
 	noReleaseCheck                      // a slot is given back as it is, and its epoch still counts
 )
 
+func (s *Store) sabotaged() sabotage {
+	if faultpoint.Without(faultpoint.ReleasedWhenDrained) {
+		return noReleaseCheck
+	}
+	return s.sabotage
+}
+
 // fence is the condition that a slot is held under an epoch. One that was given back has no owner.
 func (s *Store) fence() string {
-	switch s.sabotage {
+	switch s.sabotaged() {
 	case noEpochCheck:
 		return " AND epoch >= ?"
 	case noReleaseCheck:
@@ -25,7 +34,7 @@ func (s *Store) fence() string {
 
 // holds is fence for a slot that was read under a lock.
 func (s *Store) holds(slot Slot, epoch int64) bool {
-	switch s.sabotage {
+	switch s.sabotaged() {
 	case noEpochCheck:
 		return true
 	case noReleaseCheck:
@@ -36,7 +45,7 @@ func (s *Store) holds(slot Slot, epoch int64) bool {
 
 // drained is the condition that all that was claimed of a slot is settled.
 func (s *Store) drained() string {
-	if s.sabotage == noReleaseCheck {
+	if s.sabotaged() == noReleaseCheck {
 		return ""
 	}
 	return " AND claimed = done"

@@ -157,3 +157,11 @@ func readClock(file string) {
 		clock.Store(ms * int64(time.Millisecond))
 	}
 }
+
+var away atomic.Value // Fix
+
+// TakeAway takes a fix away for as long as the program runs.
+func TakeAway(f Fix) { away.Store(f) }
+
+// Without tells whether a fix is taken away.
+func Without(f Fix) bool { return away.Load() == f }

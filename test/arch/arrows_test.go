@@ -16,7 +16,7 @@ var arrows = map[string][]string{
 	"producer":   {"schemas"},
 	"consumer":   {"schemas"},
 	"store":      {"schemas", "internal/slots", "internal/faultpoint"},
-	"events":     {"schemas", "store", "internal/kafka"},
+	"events":     {"schemas", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":    {"schemas", "store", "events", "internal/index", "internal/kafka", "internal/faultpoint"},
 	"dispatcher": {"schemas", "store", "events", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/faultpoint"},
 	"deadletter": {"schemas", "store", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
