@@ -3,7 +3,7 @@ export PATH := $(PATH):/usr/local/go/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-short bench sim chaos check clean
+.PHONY: help build run test test-short bench sim sim-plants chaos check clean
 
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ bench: build ## load and lateness, measured on real servers
 
 sim: ## the whole pipeline in virtual time under random faults: SEED=n, SEEDS=n or SIM_FOR=1h
 	SIM_FOR='$(SIM_FOR)' SEED='$(SEED)' SEEDS='$(SEEDS)' go test ./test/sim -run TestSeeds -count=1 -v -timeout 25h
+
+sim-plants: ## takes away one fix at a time, and counts the seeds until the simulator notices (SIM_PLANTS=part of a name)
+	SIM_PLANTS='$(or $(SIM_PLANTS),1)' SEEDS='$(SEEDS)' go test -tags faultpoints ./test/sim -run TestPlants -count=1 -v -timeout 25h
 
 chaos: build ## fault runs on real servers
 	@[ -x scripts/chaos ] || { echo 'scripts/chaos does not exist'; exit 1; }

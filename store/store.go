@@ -41,6 +41,8 @@ type Config struct {
 	// Connector, when set, makes the connections of an embedded database instead of DSN. It stands for a server: what it
 	// does about contexts and about writers that meet is its own matter. For tests that put something in between.
 	Connector driver.Connector
+	// Clock is the clock of the server that Connector stands for. Default this machine's.
+	Clock func() time.Time
 	// SlotPatience bounds the wait for a row or slot lock. Default 10 s.
 	SlotPatience time.Duration
 }
@@ -59,7 +61,8 @@ type Store struct {
 	known     knownSources
 	writing   sync.Mutex // SQLite: who else writes polls for its lock, and may starve; here writers wait in turn
 	sabotage  sabotage
-	evidence  Evidence // nil but in a recovery
+	now       func() time.Time // of a database that is simulated
+	evidence  Evidence         // nil but in a recovery
 }
 
 const sqlitePrefix = "sqlite:"
@@ -77,7 +80,7 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	if cfg.SlotPatience == 0 {
 		cfg.SlotPatience = 10 * time.Second
 	}
-	s := &Store{log: log}
+	s := &Store{log: log, now: cfg.Clock}
 	dialector, err := s.dialector(cfg)
 	if err != nil {
 		return nil, err

@@ -149,7 +149,7 @@ func addOther(h *history.History, ops map[int64]*history.Op, r *kgo.Record) erro
 		if rep.RetryAfter >= 0 {
 			after = rep.RetryAfter.Milliseconds()
 		}
-		h.Reports = append(h.Reports, history.Report{Topic: rep.Topic, ID: rep.ID, Attempt: rep.Attempt, Status: rep.Status.String(), RetryAfter: after, At: at})
+		h.Reports = append(h.Reports, history.Report{Topic: rep.Topic, ID: rep.ID, Attempt: rep.Attempt, Status: rep.Status.String(), RetryAfter: after, At: at, Delivery: rep.Delivery})
 	default:
 		e, err := schemas.DecodeEvent(r)
 		if err != nil {

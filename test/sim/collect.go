@@ -117,7 +117,7 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 		if rep.RetryAfter >= 0 {
 			after = rep.RetryAfter.Milliseconds()
 		}
-		h.Reports = append(h.Reports, history.Report{Topic: rep.Topic, ID: rep.ID, Attempt: rep.Attempt, Status: rep.Status.String(), RetryAfter: after, At: a.at})
+		h.Reports = append(h.Reports, history.Report{Topic: rep.Topic, ID: rep.ID, Attempt: rep.Attempt, Status: rep.Status.String(), RetryAfter: after, At: a.at, Delivery: rep.Delivery})
 	case schemas.TopicResults:
 		e, err := schemas.DecodeEvent(r)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -16,11 +17,14 @@ import (
 // queue for one lock, and give up as they do on MySQL.
 type database struct {
 	*server
-	driver driver.Driver
-	dsn    string
-	write  chan struct{} // holds a token while somebody writes
-	silent time.Duration // what a call waits for an answer at most
-	stmts  int
+	driver  driver.Driver
+	dsn     string
+	write   chan struct{} // holds a token while somebody writes
+	silent  time.Duration // what a call waits for an answer at most
+	stmts   int
+	latency time.Duration // of a call while all is well
+	back    atomic.Int64  // how far its clock is behind, ns
+	column  int           // how many bytes of events one row takes
 }
 
 const (
@@ -38,6 +42,9 @@ func newDatabase(path string, seed uint64) (*database, error) {
 	defer func() { _ = db.Close() }()
 	return &database{server: newServer("database", seed), driver: db.Driver(), dsn: dsn, write: make(chan struct{}, 1), silent: 20 * time.Second}, nil
 }
+
+// clock is the database's.
+func (d *database) clock() time.Time { return time.Now().Add(-time.Duration(d.back.Load())) }
 
 // of makes the connections of a process.
 func (d *database) of(p *process) driver.Connector { return connector{d, p} }
@@ -175,7 +182,7 @@ func (c *dbConn) call(ctx context.Context, effect func() error, lasting bool) (h
 		c.abandon()
 		return false, errLost
 	}
-	if pause(ctx, now.delay) != nil {
+	if pause(ctx, now.delay+c.d.latency) != nil {
 		c.abandon()
 		return false, ctx.Err()
 	}
@@ -293,7 +300,7 @@ func (t dbTx) Rollback() error {
 }
 
 func (c *dbConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (res driver.Result, err error) {
-	if err := tooLong(args); err != nil {
+	if err := c.d.tooLong(query, args); err != nil {
 		return nil, err
 	}
 	if c.tx == nil {
@@ -348,9 +355,13 @@ func (c *dbConn) seen(ctx context.Context, err error) error {
 }
 
 // tooLong is MySQL's limit on a column, which SQLite does not have.
-func tooLong(args []driver.NamedValue) error {
+func (d *database) tooLong(query string, args []driver.NamedValue) error {
+	most := maxBlob
+	if d.column > 0 && strings.HasPrefix(query, "INSERT INTO outbox") {
+		most = d.column
+	}
 	for i, a := range args {
-		if b, ok := a.Value.([]byte); ok && len(b) > maxBlob {
+		if b, ok := a.Value.([]byte); ok && len(b) > most {
 			return &mysql.MySQLError{Number: 1406, Message: fmt.Sprintf("Data too long for column (argument %d, simulated)", i)}
 		}
 	}

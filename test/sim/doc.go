@@ -14,6 +14,7 @@
 //	load.go       requests of every kind, and what consumers report
 //	faults.go     what is broken, and when
 //	collect.go    the history
+//	rest.go       nothing spins, and all is back to its size at rest
 //	liveness.go   what must hold beside it: all comes to rest, nothing spins, nothing leaks
 //	watchdog.go   what ends a run that stands still
 //	story.go      a readable account of a seed that failed

@@ -21,6 +21,8 @@ type trouble struct {
 	target string
 	at     time.Duration
 	lasts  time.Duration
+	beside bool // of a side effect, while which deliveries go on
+	gentle bool // it fails nothing, and takes nothing so long that anybody gives up
 	moves  bool // slots or partitions change hands: where something else is wrong at the time, copies may follow
 	copies bool // copies may follow whatever else happens
 	begin  func()
@@ -44,6 +46,9 @@ func (w *world) mischief() (whole func()) {
 		}
 		all = append(all, w.nodeTrouble(r, at))
 	}
+	if w.silent {
+		all = append(all, w.silence())
+	}
 	var under sync.WaitGroup
 	for i, t := range all {
 		under.Go(func() { w.suffer(i, t, all) })
@@ -61,6 +66,7 @@ func (w *world) suffer(i int, t trouble, all []trouble) {
 	t.end()
 	f.End = time.Now().UnixMilli()
 	w.note("fault %d is over", f.N)
+	f.Beside = t.beside
 	f.Doubles = t.copies || t.moves && beside(i, t, all)
 	w.rec.Fault(f)
 }
@@ -69,7 +75,7 @@ func (w *world) suffer(i int, t trouble, all []trouble) {
 func beside(i int, t trouble, all []trouble) bool {
 	const aftermath = 30 * time.Second
 	for j, o := range all {
-		if i != j && o.at <= t.at+t.lasts+aftermath && o.at+o.lasts+aftermath >= t.at {
+		if i != j && !o.gentle && o.at <= t.at+t.lasts+aftermath && o.at+o.lasts+aftermath >= t.at {
 			return true
 		}
 	}
@@ -88,7 +94,7 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 	var c condition
 	switch r.IntN(6) {
 	case 0:
-		t.kind, c.delay = "slow", pick(r, 20*time.Millisecond, 200*time.Millisecond, 3*time.Second)
+		t.kind, c.delay = "slow", pick(r, 5*time.Millisecond, 20*time.Millisecond, 200*time.Millisecond, 3*time.Second)
 	case 1:
 		t.kind, c.frozen = "frozen", true
 	case 2:
@@ -100,7 +106,8 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 	case 5:
 		t.kind, c.after = "failing after the effect", pick(r, 0.05, 0.3)
 	}
-	t.target, t.copies = s.name, s != w.indexSrv
+	t.gentle = s == w.db.server && c.delay > 0 && c.delay < 10*time.Millisecond
+	t.target, t.copies = s.name, s != w.indexSrv && !t.gentle
 	t.begin = func() {
 		s.set(c)
 		if c.refuse {
@@ -128,6 +135,17 @@ func (w *world) topicTrouble(r *rand.Rand, t trouble) trouble {
 	}
 	var h *kfake.FaultHandle
 	t.begin = func() { h = w.cluster.Fault(f) }
+	t.end = func() { h.Remove() }
+	return t
+}
+
+// silence is a results topic that acknowledges nothing, for longer than anything may be late.
+func (w *world) silence() trouble {
+	t := trouble{kind: "acknowledging nothing", target: schemas.TopicResults, at: w.load / 8, lasts: 2 * time.Minute, gentle: true, beside: true}
+	var h *kfake.FaultHandle
+	t.begin = func() {
+		h = w.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: schemas.TopicResults, Err: kerr.NotEnoughReplicas, Count: -1})
+	}
 	t.end = func() { h.Remove() }
 	return t
 }

@@ -47,6 +47,12 @@ func (w *world) ask(begin time.Time) {
 			all = append(all, planned{at: now + r.Int64N(2000), op: history.Op{Kind: history.Schedule, Topic: floodTopic, ID: fmt.Sprintf("burst-%d", i), Key: fmt.Sprint(i % 7), Due: due, Version: -1}})
 		}
 	}
+	if w.forgets {
+		all = append(all, ending(now+w.load.Milliseconds()/2)...)
+	}
+	if w.column < maxBlob {
+		all = append(all, expiring(now, now+1000+r.Int64N(w.load.Milliseconds()))...)
+	}
 	if w.hostile {
 		all = append(all, hostile(r, now, w.load.Milliseconds())...)
 	}
@@ -71,6 +77,8 @@ func (w *world) life(r *rand.Rand, i int, at int64) []planned {
 		o.ID += "-" + strings.Repeat("x", 254-len(o.ID))
 	}
 	switch p := r.IntN(100); {
+	case p < 8:
+		o.MaxLateness, o.Mortal = 300+r.Int64N(2000), true
 	case p < 35:
 	case p < 45:
 		o.ID = ""
@@ -93,8 +101,31 @@ func (w *world) life(r *rand.Rand, i int, at int64) []planned {
 		o.Topic, o.Mortal = lostTopic, true
 	default:
 		o.Topic, o.AckTimeout, o.MaxAttempts, o.Backoff = ackTopic, ackTimeout, ackAttempts, ackBackoff
+		if o.ID != "" && r.IntN(2) == 0 { // the id is used again
+			again := o
+			again.Due = o.Due + 500 + r.Int64N(4000)
+			return []planned{{at: at, op: o}, {at: again.Due - r.Int64N(400), op: again}}
+		}
 	}
 	return []planned{{at: at, op: o}}
+}
+
+// ending are cancels of tasks that never were: each leaves a row that is ended from the start, all of them at about one instant.
+func ending(at int64) (out []planned) {
+	for i := range 2200 {
+		out = append(out, planned{at: at, op: history.Op{Kind: history.Cancel, Topic: plainTopics[i%2], ID: fmt.Sprintf("never-%d", i), Key: fmt.Sprint(i % 7), Version: 1}})
+	}
+	return out
+}
+
+// expiring are tasks with long ids that may be a millisecond late, all due at one instant.
+func expiring(now, due int64) (out []planned) {
+	for i := range 600 {
+		id := fmt.Sprintf("expiring-%d-", i)
+		out = append(out, planned{at: now + int64(i)%1000, op: history.Op{Kind: history.Schedule, Topic: floodTopic, ID: id + strings.Repeat("y", 255-len(id)), Key: fmt.Sprint(i % 7),
+			Due: due, Version: -1, MaxLateness: 1, Mortal: true}})
+	}
+	return out
 }
 
 // cancelled asks for a cancel some time before the task is due, or about then.
@@ -209,6 +240,9 @@ func record(p *planned) *kgo.Record {
 	if op.Told {
 		add(schemas.HeaderEvents, "all")
 	}
+	if op.MaxLateness > 0 {
+		add(schemas.HeaderMaxLateness, strconv.FormatInt(op.MaxLateness, 10)+"ms")
+	}
 	if op.AckTimeout > 0 {
 		add(schemas.HeaderAck, "report")
 		add(schemas.HeaderAckTimeout, strconv.FormatInt(op.AckTimeout, 10)+"ms")
@@ -246,7 +280,7 @@ func (w *world) report(r *kgo.Record) {
 	if err != nil {
 		return // the checker sees it too
 	}
-	rep := schemas.Report{Topic: r.Topic, ID: d.ID, Attempt: d.Attempt, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}
+	rep := schemas.Report{Topic: r.Topic, ID: d.ID, Attempt: d.Attempt, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter, Delivery: d.Key}
 	send := func(rep schemas.Report) {
 		w.client.Produce(context.Background(), schemas.EncodeReport(schemas.TopicReports, rep), nil)
 	}
@@ -256,7 +290,7 @@ func (w *world) report(r *kgo.Record) {
 		send(rep)
 	case p < 58:
 		send(rep)
-		send(rep)
+		time.AfterFunc(time.Duration(rnd.Int64N(6000))*time.Millisecond, func() { send(rep) }) // doubled, maybe much later
 	case p < 66: // of an attempt and of a task that never were
 		foreign := rep
 		foreign.Attempt, foreign.Status = 99, schemas.StatusFail

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,9 +30,10 @@ type node struct {
 // running is one process start.
 type running struct {
 	*process
-	ctx  context.Context
-	stop context.CancelFunc
-	done chan error
+	ctx    context.Context
+	stop   context.CancelFunc
+	done   chan error
+	gauges atomic.Pointer[prometheus.Registry] // of the latest run
 }
 
 func (n *node) start() {
@@ -61,7 +63,7 @@ func (n *node) supervise(r *running) error {
 
 func (n *node) serve(r *running) (err error) {
 	w, log := n.w, n.w.story.logger(n.name)
-	st, err := store.Open(r.ctx, store.Config{Connector: w.db.of(r.process), MaxConns: 8}, log)
+	st, err := store.Open(r.ctx, store.Config{Connector: w.db.of(r.process), MaxConns: 8, Clock: w.db.clock}, log)
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func (n *node) serve(r *running) (err error) {
 		return err
 	}
 	defer ix.Close()
-	kcfg := kafka.Config{ClientID: n.name, Dial: w.through(r.process, w.kafkaSrv, 10*time.Second, w.network.DialContext)}
+	kcfg := kafka.Config{ClientID: n.name, MaxBufferedRecords: w.small, Dial: w.through(r.process, w.kafkaSrv, 10*time.Second, w.network.DialContext)}
 	if n.scans {
 		s, err := scanner.New(kcfg, st, ix, w.scanner, prometheus.NewRegistry(), log)
 		if err != nil {
@@ -95,7 +97,9 @@ func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispa
 	defer func() { _ = sent.Close() }()
 	cfg := n.w.dispatcher
 	cfg.MemberID = n.name
-	d, err := dispatcher.New(kcfg, st, ix, n.w.electorate.member(r.process, n.name), sent, cfg, prometheus.NewRegistry(), log)
+	reg := prometheus.NewRegistry()
+	r.gauges.Store(reg)
+	d, err := dispatcher.New(kcfg, st, ix, n.w.electorate.member(r.process, n.name), sent, cfg, reg, log)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,13 @@ type plan struct {
 	longest     int64
 	faults      int // how many
 	hostile     bool
-	redis       bool // the index is in Redis: only without faults, for its client waits for answers under locks, for which virtual time does not wait
+	latency     time.Duration // of each call to the database that is well
+	forgets     bool          // many tasks end at once, and the retention is short
+	silent      bool          // the results topic answers nothing for longer than anything may be late
+	stepsBack   time.Duration // how far the database's clock is set back on the way; 0: not at all
+	small       int           // how many records a producer holds; 0: as many as usual
+	column      int           // how many bytes of events the database takes in one row
+	redis       bool          // the index is in Redis: only without faults, for its client waits for answers under locks, for which virtual time does not wait
 	scanner     scanner.Config
 	dispatcher  dispatcher.Config
 }
@@ -42,13 +48,25 @@ func drawn(seed uint64) plan {
 		Retention: time.Hour,
 	}
 	p.redis = p.faults == 0 && r.IntN(2) == 0
+	more := rand.New(rand.NewPCG(seed, 4)) // on its own, so that what older seeds draw stays as it is
+	p.latency, p.column = pick(more, 0, 0, time.Millisecond, 3*time.Millisecond), maxBlob
+	switch more.IntN(10) {
+	case 0:
+		p.forgets, p.dispatcher.Retention = true, time.Minute
+	case 1:
+		p.silent, p.small = true, 20+more.IntN(40)
+	case 2:
+		p.stepsBack = pick(more, 200*time.Millisecond, 500*time.Millisecond, time.Second)
+	case 3:
+		p.column, p.latency = 128<<10, 3*time.Millisecond
+	}
 	return p
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), steps back %v, column %d",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis)
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.stepsBack, p.column)
 }

@@ -125,6 +125,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	if w.db, err = newDatabase(path, p.seed); err != nil {
 		return nil, err
 	}
+	w.db.latency, w.db.column = p.latency, p.column
 	w.kafkaSrv, w.indexSrv = newServer("kafka", p.seed+1), newServer("index", p.seed+2)
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(w.network.Listen),
 		kfake.SeedTopics(p.partitions, append(targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults),
@@ -137,13 +138,14 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 		w.redis = miniredis.NewMiniRedis()
 	}
 	nobody := newProcess("nobody")
-	if w.admin, err = store.Open(context.Background(), store.Config{Connector: unharmed{w.db, nobody}}, zap.NewNop()); err != nil {
+	if w.admin, err = store.Open(context.Background(), store.Config{Connector: unharmed{w.db, nobody}, Clock: w.db.clock}, zap.NewNop()); err != nil {
 		return nil, err
 	}
 	if w.client, err = kafka.New(kafka.Config{Dial: w.network.DialContext}, zap.NewNop(), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.MetadataMinAge(10*time.Millisecond)); err != nil {
 		return nil, err
 	}
 	w.electorate = newElectorate(newServer("election", p.seed+3), p.session, p.slots, w.nextEpoch)
+	w.electorate.find = w.find
 	for i := range p.scanners {
 		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("scanner-%d", i), scans: true})
 	}
@@ -225,11 +227,19 @@ func (w *world) run() (out Outcome) {
 	begin := time.Now()
 	whole := w.mischief()
 	w.ask(begin)
+	if w.stepsBack > 0 {
+		time.AfterFunc(w.load/2, func() {
+			w.note("the database's clock is set back by %v", w.stepsBack)
+			w.db.back.Store(int64(w.stepsBack))
+		})
+	}
 	time.Sleep(time.Until(begin.Add(w.load)))
 	whole()
 	w.heal()
 	w.drain()
 	w.rest()
+	w.settled()
+	w.forgotten()
 	end := time.Now()
 	for _, n := range w.nodes {
 		n.stop()

@@ -30,6 +30,23 @@ func (c *checker) judgeAttempts(l *life) {
 	c.judgeEnd(l, o, last)
 }
 
+// judgeReports: a task ends well by a report about one of its own deliveries, and by none about an earlier task of its id.
+func (c *checker) judgeReports(l *life) {
+	for _, o := range l.ops {
+		if o.AckTimeout == 0 || len(l.ops) < 2 {
+			continue
+		}
+		keys := map[string]bool{"": true} // a report that names none may be about any
+		for _, d := range l.deliveries {
+			keys[d.Key] = keys[d.Key] || d.Op == o.N
+		}
+		succeeded := slices.ContainsFunc(l.events, func(e *history.Event) bool { return e.State == "succeeded" && e.Due == o.DueAt() })
+		if succeeded && !slices.ContainsFunc(l.reports, func(r *history.Report) bool { return r.Status == "ok" && keys[r.Delivery] }) {
+			c.about(l, "I8", "request %d succeeded, and nobody reported ok about a delivery of it", o.N)
+		}
+	}
+}
+
 // firstCopies are the first copies of each attempt, by attempt.
 func (l *life) firstCopies() []*history.Delivery {
 	var out []*history.Delivery

@@ -90,6 +90,7 @@ func Run(h *history.History, bounds Bounds) Result {
 		c.judgeLife(l)
 		c.judgeCopies(l)
 		c.judgeAttempts(l)
+		c.judgeReports(l)
 	}
 	c.judgeStrangers()
 	c.judgeOrder()

@@ -41,6 +41,9 @@ func (c *checker) judgeLateness() {
 func (c *checker) well(from, to int64) int64 {
 	total := to - from
 	for _, f := range c.faults {
+		if f.Beside {
+			continue
+		}
 		total -= max(0, min(f.End, to)-max(f.Start, from))
 	}
 	return total

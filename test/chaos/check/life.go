@@ -117,6 +117,9 @@ func (w *walk) cancel(o *history.Op) {
 // end: what is not replaced and not cancelled was delivered, is dead, or is not due yet.
 func (w *walk) end() {
 	o := w.last
+	if len(w.life.ops) == 1 && w.delivered(w.life.ops[0]) && slices.ContainsFunc(w.letters, func(d *history.Letter) bool { return d.Kind == "expired" }) {
+		w.about(w.life, "I1", "request %d was delivered, and also told to have expired", w.life.ops[0].N)
+	}
 	switch {
 	case o == nil:
 	case w.delivered(o):

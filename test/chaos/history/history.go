@@ -120,6 +120,7 @@ type Report struct {
 	Status     string `json:"status"`
 	RetryAfter int64  `json:"retry_after"` // ms; -1: none
 	At         int64  `json:"at"`
+	Delivery   string `json:"delivery,omitempty"` // the delivery that it names
 }
 
 // Letter is one dead letter.
@@ -144,6 +145,7 @@ type Fault struct {
 	Disorder bool   `json:"disorder"`          // it may put off tasks one by one
 	Rewinds  bool   `json:"rewinds"`           // it sets the database back
 	Killed   string `json:"killed,omitempty"`  // the member that was killed, for takeover times
+	Beside   bool   `json:"beside,omitempty"`  // it is of a side effect: deliveries go on
 	Effect   bool   `json:"effect"`            // it was seen to have had one
 	Evidence string `json:"evidence"`          // by this
 }

@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"database/sql"
+	"sync"
+	"time"
+)
+
+// spin counts the turns of a loop that asks, each time, whether it is trusted. One that turns without a rest would stop virtual
+// time: it is found, and then made to rest.
+type spin struct {
+	find func(invariant, format string, args ...any)
+
+	mu     sync.Mutex
+	second int64
+	turns  int
+	told   bool
+}
+
+const maxTurns = 20_000 // a virtual second
+
+func (s *spin) turn(who string) {
+	s.mu.Lock()
+	if now := time.Now().Unix(); now != s.second {
+		s.second, s.turns = now, 0
+	}
+	s.turns++
+	spins, first := s.turns > maxTurns, !s.told
+	s.told = s.told || spins
+	s.mu.Unlock()
+	if spins && first {
+		s.find("spin", "a loop of %s turned %d times in a second", who, maxTurns)
+	}
+	if spins {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// resting are the gauges of a dispatcher that are 0 while it has nothing to do.
+var resting = []string{"notyet_dispatcher_staged_tasks", "notyet_dispatcher_staged_bytes", "notyet_dispatcher_claimed_tasks", "notyet_dispatcher_stuck_tasks"}
+
+// settled looks whether what dispatchers hold is back to its size at rest.
+func (w *world) settled() {
+	for _, n := range w.nodes {
+		if n.up == nil || n.up.gauges.Load() == nil {
+			continue
+		}
+		families, err := n.up.gauges.Load().Gather()
+		if err != nil {
+			w.find("sim", "gathering the metrics of %s: %v", n.name, err)
+		}
+		for _, f := range families {
+			for _, name := range resting {
+				if f.GetName() == name && f.GetMetric()[0].GetGauge().GetValue() != 0 {
+					w.find("leak", "%s of %s is %v at rest", name, n.name, f.GetMetric()[0].GetGauge().GetValue())
+				}
+			}
+		}
+	}
+}
+
+// forgotten waits for the retention, and looks whether what has ended is gone.
+func (w *world) forgotten() {
+	if !w.forgets {
+		return
+	}
+	const rounds = 6 * time.Second // between two rounds, and some time for one
+	keep := w.dispatcher.Retention + w.dispatcher.Retention/10 + rounds
+	db := sql.OpenDB(unharmed{w.db, newProcess("nobody")})
+	defer func() { _ = db.Close() }()
+	for began := time.Now(); time.Since(began) < keep+10*time.Second; time.Sleep(time.Second) {
+		var n int
+		err := db.QueryRow(`SELECT COUNT(*) FROM tasks t LEFT JOIN slots s ON s.slot = t.slot WHERE t.pos < ? AND (s.slot IS NULL OR t.pos <= s.done)`,
+			time.Now().Add(-keep).UnixMilli()).Scan(&n)
+		if err != nil {
+			w.find("sim", "counting what has ended: %v", err)
+			return
+		}
+		if n > 0 {
+			w.find("growth", "%d ended tasks are there, %v after they ended; the retention is %v", n, keep, w.dispatcher.Retention)
+			return
+		}
+	}
+}
