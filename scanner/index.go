@@ -18,7 +18,11 @@ const near = 3 * time.Second
 // applied passes on what a transaction has done: first the index and the dispatchers, then whoever listens to results.
 func (s *Scanner) applied(done store.Applied) {
 	if len(done.Added)+len(done.Removed) > 0 {
-		s.indexing <- done
+		select {
+		case s.indexing <- done:
+		default: // an index that does not answer must not hold up what is stored
+			s.metrics.indexDropped.Add(float64(len(done.Added) + len(done.Removed)))
+		}
 	}
 	s.results.Stored(done.Tell)
 }

@@ -27,6 +27,7 @@ type partitions struct {
 	mu        sync.Mutex
 	topicIDs  map[string][16]byte
 	sources   map[partitionKey]*store.Source // of the assigned partitions; nil: not asked for yet
+	earlier   map[partitionKey][]int         // sources of earlier topics of the same name, as of the last assignment
 	committed map[string]map[int32]kgo.EpochOffset
 	readings  map[partitionKey]*reading // of the assigned partitions
 	again     map[partitionKey]int64    // partitions to be read again, from these offsets, and the poller has not yet
@@ -35,7 +36,7 @@ type partitions struct {
 }
 
 func newPartitions(s *Scanner) *partitions {
-	return &partitions{s: s, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, committed: map[string]map[int32]kgo.EpochOffset{},
+	return &partitions{s: s, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, earlier: map[partitionKey][]int{}, committed: map[string]map[int32]kgo.EpochOffset{},
 		readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, skip: map[partitionKey]int64{}, wake: func() {}}
 }
 
@@ -123,12 +124,17 @@ func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 	for topic, parts := range offsets {
 		for part := range parts {
 			p.sources[partitionKey{topic, part}] = nil
+			delete(p.earlier, partitionKey{topic, part})
 		}
 	}
 	for _, src := range known {
-		_, assigned := offsets[src.Topic][src.Partition]
-		if assigned && src.TopicID == p.topicIDs[src.Topic] {
-			p.sources[partitionKey{src.Topic, src.Partition}] = &src
+		key := partitionKey{src.Topic, src.Partition}
+		switch _, assigned := offsets[src.Topic][src.Partition]; {
+		case !assigned:
+		case src.TopicID == p.topicIDs[src.Topic]:
+			p.sources[key] = &src
+		default:
+			p.earlier[key] = append(p.earlier[key], src.ID)
 		}
 	}
 	return starts, nil
@@ -279,12 +285,14 @@ func (p *partitions) drop(_ context.Context, _ *kgo.Client, gone map[string][]in
 	}
 }
 
-// ids answers the sources that this scanner looks after.
+// ids answers the sources that this scanner looks after: those of its partitions, and those of earlier topics of their names,
+// whose pending events would belong to nobody.
 func (p *partitions) ids() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []int
-	for _, src := range p.sources {
+	for key, src := range p.sources {
+		out = append(out, p.earlier[key]...)
 		if src != nil {
 			out = append(out, src.ID)
 		}
@@ -313,7 +321,26 @@ func (p *partitions) commit(ctx context.Context) {
 	defer cancel()
 	p.s.consumer.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
 		if err != nil {
-			p.s.log.Debug("committing offsets for lag monitors failed", zap.Error(err))
+			p.s.log.Debug("committing offsets for lag monitors failed, trying again with the next", zap.Error(err))
+			p.uncommitted(offsets)
 		}
 	})
+}
+
+// uncommitted takes back what Kafka did not take, except of partitions that are gone or further by now.
+func (p *partitions) uncommitted(offsets map[string]map[int32]kgo.EpochOffset) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for topic, parts := range offsets {
+		for part, at := range parts {
+			_, assigned := p.sources[partitionKey{topic, part}]
+			if _, newer := p.committed[topic][part]; newer || !assigned {
+				continue
+			}
+			if p.committed[topic] == nil {
+				p.committed[topic] = map[int32]kgo.EpochOffset{}
+			}
+			p.committed[topic][part] = at
+		}
+	}
 }

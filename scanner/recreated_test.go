@@ -18,8 +18,10 @@ func TestARecreatedIntakeIsReadFromItsStart(t *testing.T) {
 	s := f.start(f.store, Config{})
 	f.publish(ask("a", 0), ask("b", 0), ask("c", 0))
 	f.eventually("stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 3 })
+	old, err := f.store.Sources(t.Context())
+	require.NoError(t, err)
 	admin := kadm.NewClient(f.client)
-	_, err := admin.DeleteTopic(t.Context(), schemas.TopicIntake)
+	_, err = admin.DeleteTopic(t.Context(), schemas.TopicIntake)
 	require.NoError(t, err)
 	_, err = admin.CreateTopic(t.Context(), intakeParts, 1, nil, schemas.TopicIntake)
 	require.NoError(t, err)
@@ -32,4 +34,7 @@ func TestARecreatedIntakeIsReadFromItsStart(t *testing.T) {
 	require.ErrorContains(t, s.Ready(t.Context()), "created again")
 	f.eventually("the new ones are stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 9 })
 	require.NoError(t, s.Ready(t.Context()))
+	for _, src := range old {
+		require.Contains(t, s.parts.ids(), src.ID, "somebody still looks after the pending events of the old topic")
+	}
 }
