@@ -50,6 +50,17 @@ const (
 	// MaxURLLen is the longest callback URL in bytes: what proxies and servers commonly take.
 	MaxURLLen = 2048
 
+	// MaxWaiting is how many requests may wait for one task's delivery to end. Each is decided in its turn, so their
+	// number is what a caller can make one id cost.
+	MaxWaiting = 1000
+
+	// MaxWaitingBytes bounds the sum of what they hold, as it is stored.
+	MaxWaitingBytes = 32 << 20
+
+	// MaxWaitingReports is how many reports may wait until their own delivery is known to have been made. One decides, so
+	// those beyond are doubles, or guesses at a delivery that they do not name.
+	MaxWaitingReports = 100
+
 	// DefaultMaxDelay is the default horizon: 3653 days, the most that ten calendar years can have.
 	DefaultMaxDelay = 3653 * 24 * time.Hour
 )

@@ -108,9 +108,7 @@ type identity struct {
 	before  *Task
 	now     *Task
 	changes []Change
-	held    []Change // were waiting already, and are decided now
-	queued  bool     // others wait on: what is new goes behind them
-	wait    []Change // must wait now
+	line    line
 }
 
 func (w *work) run(ctx context.Context, b Batch) error {
@@ -121,7 +119,9 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err != nil {
 		return err
 	}
-	w.splitFresh(&list)
+	if err := w.splitFresh(&list); err != nil {
+		return err
+	}
 	if err := w.insertTasks(ctx, w.fresh); err != nil {
 		return err
 	}
@@ -138,7 +138,9 @@ func (w *work) run(ctx context.Context, b Batch) error {
 		return err
 	}
 	for _, id := range list {
-		w.decideAll(id)
+		if err := w.decideAll(id); err != nil {
+			return err
+		}
 	}
 	if err := w.write(ctx, list); err != nil {
 		return err
@@ -229,14 +231,16 @@ func (w *work) perhapsKnown(list []*identity) []*identity {
 func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
 
 // splitFresh decides the common case ahead of any lock: identities of which nothing is known and that are only scheduled.
-func (w *work) splitFresh(list *[]*identity) {
+func (w *work) splitFresh(list *[]*identity) error {
 	rest := (*list)[:0]
 	for _, id := range *list {
 		if id.before != nil || len(id.changes) == 0 || w.resolving || w.store.evidence != nil || !onlySchedules(id.changes) {
 			rest = append(rest, id)
 			continue
 		}
-		w.decideAll(id)
+		if err := w.decideAll(id); err != nil {
+			return err
+		}
 		if t := id.now; t != nil && t.Due > w.store.hint.claimed(t.Slot)+nearby {
 			t.Pos = t.Due
 			w.fresh = append(w.fresh, t)
@@ -245,6 +249,7 @@ func (w *work) splitFresh(list *[]*identity) {
 		}
 	}
 	*list = rest
+	return nil
 }
 
 // nearby is how far beyond claimed, ms, a due time may be claimed while a batch is stored. Such tasks are stored under the lock,
@@ -260,44 +265,67 @@ func onlySchedules(changes []Change) bool {
 	return true
 }
 
-// decideAll runs the changes of an identity through the state machine, in order. Once one must wait, those behind it
-// wait too; reports are about the delivery that is waited for and never queue behind a request.
-func (w *work) decideAll(id *identity) {
+// decideAll runs the changes of an identity through the state machine, in order: those that were waiting, then those of the batch.
+// Once one must wait, those behind it wait too; reports are about the delivery that is waited for and never queue behind a request.
+func (w *work) decideAll(id *identity) error {
 	w.changeBoxes()
 	id.now = id.before
-	queued := false
-	for i, c := range append(id.held, id.changes...) {
-		queued = queued || id.queued && i >= len(id.held) // what is new, behind those that were not taken
-		w.asSent(id, &c)
-		if w.foreign(c.Report, id.now) {
+	for _, h := range id.line.held {
+		if w.decideOne(id, h.change, false) {
+			id.line.decided(h)
+		} else if !h.report { // reports come first, so all that follow are requests: they stay in the table as they are
+			break
+		}
+	}
+	for _, c := range id.changes {
+		if w.decideOne(id, c, id.line.requests > 0) {
 			continue
 		}
-		if queued && c.Report == nil {
-			id.wait = append(id.wait, c)
-			continue
+		h, err := newHeld(id.key, c)
+		if err != nil {
+			return err
 		}
-		v := decide(id.now, w.phase(id), c, w.slotCount, w.now)
-		if v.wait {
-			id.wait = append(id.wait, c)
-			queued = queued || c.Report == nil
-			continue
+		if !id.line.keep(h) && c.Request != nil {
+			w.follow(c, tooMany(c, id.now))
 		}
-		id.now = v.next
-		if v.taken {
-			w.taken = append(w.taken, id.now.Seq)
-		}
-		if v.dead != nil {
-			v.dead.DiedAt = w.now
-			w.dead = append(w.dead, v.dead)
-		}
-		if c.Request != nil && v.event.State != "" {
-			v.event.Request = w.store.known.position(c.Seq)
-		}
-		w.tell(c.Seq, v.event)
 	}
 	if w.settling {
 		w.asSent(id, nil)
 	}
+	return nil
+}
+
+// decideOne decides a change, unless it must wait.
+func (w *work) decideOne(id *identity, c Change, queued bool) (decided bool) {
+	w.asSent(id, &c)
+	if w.foreign(c.Report, id.now) {
+		return true
+	}
+	if queued && c.Report == nil {
+		return false
+	}
+	v := decide(id.now, w.phase(id), c, w.slotCount, w.now)
+	if v.wait {
+		return false
+	}
+	id.now = v.next
+	if v.taken {
+		w.taken = append(w.taken, id.now.Seq)
+	}
+	w.follow(c, v)
+	return true
+}
+
+// follow keeps what a verdict leaves: a dead letter, an event.
+func (w *work) follow(c Change, v verdict) {
+	if v.dead != nil {
+		v.dead.DiedAt = w.now
+		w.dead = append(w.dead, v.dead)
+	}
+	if c.Request != nil && v.event.State != "" {
+		v.event.Request = w.store.known.position(c.Seq)
+	}
+	w.tell(c.Seq, v.event)
 }
 
 // phase is where the identity's task stands after the changes so far. What this transaction itself made is pending or

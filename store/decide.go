@@ -236,6 +236,12 @@ func (v verdict) reject(c Change, what, value, problem string) verdict {
 	return v
 }
 
+// tooMany is the verdict on a request for which there is no room among those that wait.
+func tooMany(c Change, cur *Task) verdict {
+	problem := fmt.Sprintf("requests wait for this id until its delivery has ended, and at most %d of %d bytes in all may: send fewer, use other ids, or let its attempts end", schemas.MaxWaiting, schemas.MaxWaitingBytes)
+	return verdict{next: cur}.reject(c, "notyet-id", c.Request.ID, problem)
+}
+
 // Tells says whether a task with this setting has the state told on the results topic.
 func Tells(e schemas.Events, state schemas.State) bool {
 	switch {

@@ -16,7 +16,18 @@ import (
 
 type held struct {
 	ident  []byte
+	report bool
+	size   int    // of data
+	data   []byte // the change, encoded: only of what is to be stored
 	change Change
+}
+
+func newHeld(key [16]byte, c Change) (held, error) {
+	data, err := encodeChange(c)
+	if err != nil {
+		return held{}, fmt.Errorf("encoding a waiting request: %w", err)
+	}
+	return held{ident: key[:], report: c.Report != nil, size: len(data), data: data, change: c}, nil
 }
 
 // stored is a change as JSON, but for what callers fill with any bytes: JSON would change a header's name that is not UTF-8.
@@ -48,53 +59,78 @@ func decodeChange(data []byte) (Change, error) {
 
 func scanHeld(r *sql.Rows, h *held) error {
 	var data []byte
-	err := r.Scan(&h.ident, &data)
+	err := r.Scan(&h.ident, &h.report, &h.size, &data)
 	if err == nil {
 		h.change, err = decodeChange(data)
 	}
 	return err
 }
 
+// queue is what waits for one identity.
+type queue struct {
+	reports, requests int
+	bytes             int // of the requests
+}
+
+// line is a queue as a batch works on it.
+type line struct {
+	queue
+	held []held  // taken from the table, to be decided now
+	wait []held  // came with this batch and must wait
+	over []int64 // decided: out of the table
+}
+
+// A transaction takes at most so much of what waits, and what is left is for the next: every writer of tasks waits for the locks
+// that it holds. They are the first of each queue, so nothing is overtaken.
+const (
+	waitingPiece = 400
+	waitingBytes = 8 << 20
+)
+
 // hold fetches the requests that wait for the identities of this batch and whose time has come, in the order in which they
-// came: where the task has ended (or is pending: it was put back into the line before anybody looked at them), and where a
-// report may end it. Else nothing is fetched: what is new only goes behind what waits, so a long wait under many requests
-// costs each of them once.
+// came: all kinds of them where the task has ended or is pending (it was put back into the line before anybody looked at
+// them), and reports where one may end it. Nothing is read or written of what waits on: what is new goes behind it.
 func (w *work) hold(ctx context.Context, list []*identity) error {
-	var over, busy []*identity
-	for _, id := range list {
-		id.now = id.before
-		switch ph := w.phase(id); {
-		case ph == inFlight, ph == waiting && !w.resolving && !slices.ContainsFunc(id.changes, func(c Change) bool { return c.Report != nil }):
-			busy = append(busy, id)
-		default:
-			over = append(over, id)
-		}
-	}
-	err := chunks(busy, func(part []*identity) error {
+	left := piece{rows: waitingPiece, bytes: waitingBytes}
+	for part := range slices.Chunk(list, maxRows) {
 		byKey, keys := keysOf(part)
-		type kind struct {
-			ident  []byte
-			report bool
+		type count struct {
+			ident    []byte
+			report   bool
+			n, bytes int
 		}
-		kinds, err := fetch(ctx, w.tx, func(r *sql.Rows, k *kind) error { return r.Scan(&k.ident, &k.report) },
-			"SELECT DISTINCT ident, report FROM waiting WHERE ident IN ("+marks(len(keys))+") ORDER BY ident, report DESC", keys...)
+		counts, err := fetch(ctx, w.tx, func(r *sql.Rows, c *count) error { return r.Scan(&c.ident, &c.report, &c.n, &c.bytes) },
+			"SELECT ident, report, COUNT(*), SUM(size) FROM waiting WHERE ident IN ("+marks(len(keys))+") GROUP BY ident, report", keys...)
 		if err != nil {
 			return fmt.Errorf("looking for waiting requests: %w", err)
 		}
-		for _, k := range kinds { // a report comes before the requests of its identity
-			switch id := byKey[[16]byte(k.ident)]; {
-			case !k.report:
-				id.queued = !slices.Contains(over, id)
-			case w.phase(id) == waiting:
-				over = append(over, id)
+		for _, c := range counts {
+			id := byKey[[16]byte(c.ident)]
+			if c.report {
+				id.line.reports = c.n
+			} else {
+				id.line.requests, id.line.bytes = c.n, c.bytes
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return err
+		var free, reported []*identity
+		for _, id := range part {
+			id.now = id.before
+			switch ph := w.phase(id); {
+			case id.line.reports+id.line.requests == 0, ph == inFlight:
+			case ph != waiting:
+				free = append(free, id)
+			case id.line.reports > 0:
+				reported = append(reported, id)
+			}
+		}
+		if err := w.take(ctx, reported, " AND report = 1", &left); err != nil {
+			return err
+		}
+		if err := w.take(ctx, free, "", &left); err != nil {
+			return err
+		}
 	}
-	return w.take(ctx, over)
+	return nil
 }
 
 func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
@@ -105,84 +141,92 @@ func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
 	return byKey, keys
 }
 
-// maxHeld and maxHeldBytes bound what one transaction takes of the requests that wait, however many there are. A task may be between
-// attempts for hours, and a caller may send requests about it all the while.
-const (
-	maxHeld      = 1000
-	maxHeldBytes = 8 << 20
-)
+// piece is how much a transaction may still take.
+type piece struct{ rows, bytes int }
 
-// take moves waiting requests from their table into the identities: all of them, or the reports and the oldest of the others. What is
-// too much for one transaction waits on, and what is new goes behind it.
-func (w *work) take(ctx context.Context, list []*identity) error {
-	type row struct{ seq, size int64 }
-	rows, bytes := maxHeld, int64(maxHeldBytes)
-	return chunks(list, func(part []*identity) error {
-		byKey, keys := keysOf(part)
-		queue, err := fetch(ctx, w.tx, func(r *sql.Rows, v *row) error { return r.Scan(&v.seq, &v.size) },
-			"SELECT seq, LENGTH(request) FROM waiting WHERE ident IN ("+marks(len(keys))+") ORDER BY report DESC, seq LIMIT ?"+w.store.locking(lockExclusive), append(keys, rows+1)...)
-		if err != nil {
-			return fmt.Errorf("looking for waiting requests: %w", err)
-		}
-		var seqs []int64
-		for rows > 0 && bytes > 0 && len(seqs) < len(queue) {
-			rows, bytes = rows-1, bytes-queue[len(seqs)].size
-			seqs = append(seqs, queue[len(seqs)].seq)
-		}
-		slices.Sort(seqs)
-		if err := w.takeThese(ctx, byKey, seqs); err != nil || len(seqs) == len(queue) {
-			return err
-		}
-		left, err := fetch(ctx, w.tx, func(r *sql.Rows, ident *[]byte) error { return r.Scan(ident) },
-			"SELECT DISTINCT ident FROM waiting WHERE ident IN ("+marks(len(part))+")", keys[:len(part)]...)
-		if err != nil {
-			return fmt.Errorf("looking for requests that wait on: %w", err)
-		}
-		for _, ident := range left {
-			byKey[[16]byte(ident)].queued = true
-		}
+// take reads the first of what waits for the identities: reports, then requests, each in the order of their arrival. Rows that another
+// transaction has taken meanwhile are left out.
+func (w *work) take(ctx context.Context, list []*identity, which string, left *piece) error {
+	if len(list) == 0 || left.rows <= 0 || left.bytes <= 0 {
 		return nil
-	})
+	}
+	byKey, keys := keysOf(list)
+	type row struct {
+		seq  int64
+		size int
+	}
+	rows, err := fetch(ctx, w.tx, func(r *sql.Rows, v *row) error { return r.Scan(&v.seq, &v.size) },
+		"SELECT seq, size FROM waiting WHERE ident IN ("+marks(len(keys))+")"+which+" ORDER BY report DESC, arrived LIMIT ?", append(keys, left.rows)...)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	var seqs []int64
+	for _, v := range rows {
+		if left.bytes <= 0 {
+			break
+		}
+		seqs = append(seqs, v.seq)
+		left.rows, left.bytes = left.rows-1, left.bytes-v.size
+	}
+	taken, err := fetch(ctx, w.tx, scanHeld, "SELECT ident, report, size, request FROM waiting WHERE seq IN ("+marks(len(seqs))+") ORDER BY report DESC, arrived"+w.store.locking(lockExclusive), args(seqs)...)
+	if err != nil {
+		return fmt.Errorf("reading %d waiting requests: %w", len(seqs), err)
+	}
+	for _, h := range taken {
+		l := &byKey[[16]byte(h.ident)].line
+		l.held = append(l.held, h)
+	}
+	return nil
 }
 
-func (w *work) takeThese(ctx context.Context, byKey map[[16]byte]*identity, seqs []int64) error {
-	return chunks(seqs, func(part []int64) error {
-		rows, err := fetch(ctx, w.tx, scanHeld, "SELECT ident, request FROM waiting WHERE seq IN ("+marks(len(part))+") ORDER BY seq", args(part)...)
-		if err != nil {
-			return fmt.Errorf("reading waiting requests: %w", err)
+// keep lets a change wait, and says whether there was room for it.
+func (l *line) keep(h held) bool {
+	if h.report {
+		if l.reports >= schemas.MaxWaitingReports {
+			return false
 		}
-		for _, h := range rows {
-			id := byKey[[16]byte(h.ident)]
-			id.held = append(id.held, h.change)
+		l.reports++
+	} else {
+		if l.requests >= schemas.MaxWaiting || l.bytes+h.size > schemas.MaxWaitingBytes {
+			return false
 		}
-		_, err = w.tx.ExecContext(ctx, "DELETE FROM waiting WHERE seq IN ("+marks(len(part))+")", args(part)...)
+		l.requests, l.bytes = l.requests+1, l.bytes+h.size
+	}
+	l.wait = append(l.wait, h)
+	return true
+}
+
+// decided takes a change out of the queue.
+func (l *line) decided(h held) {
+	l.over = append(l.over, h.change.Seq)
+	if h.report {
+		l.reports--
+	} else {
+		l.requests, l.bytes = l.requests-1, l.bytes-h.size
+	}
+}
+
+// keepWaiting takes out of the table what is decided, and stores what must wait. What was there and waits on is not touched.
+func (w *work) keepWaiting(ctx context.Context, list []*identity) error {
+	var over []int64
+	var rows []held
+	for _, id := range list {
+		over = append(over, id.line.over...)
+		rows = append(rows, id.line.wait...)
+	}
+	slices.Sort(over)
+	err := chunks(over, func(part []int64) error {
+		_, err := w.tx.ExecContext(ctx, "DELETE FROM waiting WHERE seq IN ("+marks(len(part))+")", args(part)...)
 		return err
 	})
-}
-
-// keepWaiting stores what must (still) wait.
-func (w *work) keepWaiting(ctx context.Context, list []*identity) error {
-	type row struct {
-		seq    int64
-		ident  []byte
-		report bool
-		data   []byte
-	}
-	var rows []row
-	for _, id := range list {
-		for _, c := range id.wait {
-			data, err := encodeChange(c)
-			if err != nil {
-				return fmt.Errorf("encoding a waiting request: %w", err)
-			}
-			rows = append(rows, row{c.Seq, id.key[:], c.Report != nil, data})
-		}
+	if err != nil {
+		return fmt.Errorf("forgetting %d requests that waited: %w", len(over), err)
 	}
 	w.applied.Waiting = len(rows)
-	return pieces(rows, func(r row) int { return len(r.data) }, func(part []row) error {
+	return pieces(rows, func(h held) int { return h.size }, func(part []held) error {
 		a := make([]any, 0, 4*len(part))
-		for _, r := range part {
-			a = append(a, r.seq, r.ident, r.report, r.data)
+		for _, h := range part {
+			a = append(a, h.change.Seq, h.ident, h.report, h.data)
 		}
 		_, err := w.tx.ExecContext(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES "+strings.Repeat(",(?,?,?,?)", len(part))[1:], a...)
 		if err != nil {

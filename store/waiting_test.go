@@ -1,6 +1,8 @@
 package store
 
 import (
+	"bytes"
+	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
@@ -188,13 +190,13 @@ func TestResolvable(t *testing.T) {
 // stands behind them.
 func TestManyRequestsWaitForOneOutcome(t *testing.T) {
 	eachLarge(t, func(t *testing.T, s *fixture) {
-		const n = 2*maxHeld + 500
+		const n = 2*waitingPiece + 100
 		id := strings.Repeat("\x01", schemas.MaxIDLen) // six bytes each in an event
 		s.do(s.schedule(id, in(0), wantReport))
 		s.awaitReport(id, 1)
-		for first := 0; first < n; first += 500 {
+		for first := 0; first < n; first += 100 {
 			var more []any
-			for i := range 500 {
+			for i := range 100 {
 				more = append(more, s.schedule(id, in(time.Hour), value(fmt.Sprint(first+i))))
 			}
 			s.do(more...)
@@ -203,11 +205,11 @@ func TestManyRequestsWaitForOneOutcome(t *testing.T) {
 		require.Len(t, s.do(says(id, 1, schemas.StatusOK)), 1)
 		require.Equal(t, n, s.count("waiting"), "those that were looked at beside the report wait on")
 
-		require.Len(t, s.resolve(), maxHeld)
-		require.Equal(t, fmt.Sprint(maxHeld-1), string(s.body(id).Value))
-		require.Len(t, s.do(s.cancel(id)), maxHeld, "it takes the next of them along, and waits")
-		require.Equal(t, fmt.Sprint(2*maxHeld-1), string(s.body(id).Value))
-		require.Len(t, s.resolve(), n-2*maxHeld+1)
+		require.Len(t, s.resolve(), waitingPiece)
+		require.Equal(t, fmt.Sprint(waitingPiece-1), string(s.body(id).Value))
+		require.Len(t, s.do(s.cancel(id)), waitingPiece, "it takes the next of them along, and waits")
+		require.Equal(t, fmt.Sprint(2*waitingPiece-1), string(s.body(id).Value))
+		require.Len(t, s.resolve(), n-2*waitingPiece+1)
 		require.Zero(t, s.count("waiting"))
 		require.Equal(t, "cancelled", s.state(id))
 	})
@@ -228,4 +230,195 @@ func TestLargeRequestsWaitForOneOutcome(t *testing.T) {
 			require.NotEmpty(t, s.resolve())
 		}
 	})
+}
+
+// Requests of two sources take effect in the order in which they came, whichever of the sources has the higher number.
+func TestWaitingInTheOrderOfArrival(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		other, err := s.Source(s.ctx, "other", [16]byte{2}, 0, 0)
+		require.NoError(t, err)
+		mine, offsets := s.source, map[int]int64{}
+		from := func(src Source, id, content string) {
+			offsets[s.source.ID] = s.offset
+			s.source, s.offset = src, offsets[src.ID]
+			s.do(s.schedule(id, value(content)))
+		}
+		from(mine, "a", "")
+		from(mine, "b", "")
+		s.claim(t0 + 1000)
+		from(mine, "a", "first")
+		from(other, "a", "second")
+		from(other, "b", "first")
+		from(mine, "b", "second")
+		s.settle(t0 + 1000)
+		s.resolve()
+		require.Equal(t, "second", string(s.body("a").Value))
+		require.Equal(t, "second", string(s.body("b").Value))
+	})
+}
+
+// However many requests wait for one id, a transaction decides only so many of them, and none is overtaken.
+func TestWaitingIsDecidedInPieces(t *testing.T) {
+	const n = 2*waitingPiece + 1
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		s.claim(t0 + 1000)
+		var requests []any
+		for i := range n {
+			requests = append(requests, s.schedule("a", value(fmt.Sprint(i)), merge(schemas.MergeAppend), tell(schemas.EventsAll)))
+		}
+		s.do(requests...)
+		s.settle(t0 + 1000)
+		require.Equal(t, waitingPiece, len(s.resolve()))
+		require.Equal(t, n-waitingPiece, s.count("waiting"))
+
+		s.do(s.schedule("b"))
+		require.Equal(t, n-waitingPiece, s.count("waiting"), "it is nobody else's work")
+		events := s.do(s.schedule("a", value(`"last"`), merge(schemas.MergeAppend), tell(schemas.EventsAll)))
+		require.Equal(t, waitingPiece, len(events))
+		require.Equal(t, 2, s.count("waiting"), "what is new goes behind what is left")
+		require.Equal(t, 2, len(s.resolve()))
+		var want []string
+		for i := range n {
+			want = append(want, fmt.Sprint(i))
+		}
+		require.Equal(t, "["+strings.Join(append(want, `"last"`), ",")+"]", string(s.body("a").Value))
+	})
+}
+
+// Large requests are bounded by their bytes, over all ids of a batch together.
+func TestWaitingIsDecidedInPiecesOfBytes(t *testing.T) {
+	large := value(strings.Repeat("x", waitingBytes/3)) // a half of it with what JSON adds
+	each(t, func(t *testing.T, s *fixture) {
+		for _, id := range []string{"a", "b"} {
+			s.do(s.schedule(id))
+		}
+		s.claim(t0 + 1000)
+		for range 3 {
+			s.do(s.schedule("a", large, tell(schemas.EventsAll)), s.schedule("b", large, tell(schemas.EventsAll)))
+		}
+		s.settle(t0 + 1000)
+		var decided []int
+		for s.count("waiting") > 0 {
+			decided = append(decided, len(s.resolve()))
+		}
+		require.Equal(t, []int{3, 3}, decided)
+	})
+}
+
+// A report between two attempts leaves the requests that wait on where they are: their number is not part of its cost.
+func TestReportsDoNotTouchWhatWaitsOn(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", wantReport))
+		s.claim(t0 + 1000)
+		s.do(s.schedule("a", value("1")), s.schedule("a", value("2")))
+		before := s.dump()["waiting"]
+		s.settle(t0+1000, s.exit("a", StateReport, t0+61_000, 1))
+		require.Equal(t, schemas.StateRetrying, s.answer(says("a", 1, schemas.StatusRetry)))
+		require.Equal(t, before, s.dump()["waiting"])
+		s.awaitReport("a", 2)
+		require.Equal(t, schemas.StateSucceeded, s.answer(says("a", 2, schemas.StatusOK)))
+		require.Equal(t, before, s.dump()["waiting"])
+		require.Len(t, s.resolve(), 2)
+		require.Equal(t, "2", string(s.body("a").Value))
+	})
+}
+
+// One id's queue is bounded in number and bytes. What is beyond it is rejected and kept as a dead letter, and others have room.
+func TestWaitingQuota(t *testing.T) {
+	for name, c := range map[string]struct {
+		room  int
+		value string
+	}{
+		"number": {schemas.MaxWaiting, "x"},
+		"bytes":  {3, strings.Repeat("x", schemas.MaxWaitingBytes/5)}, // a third of it or a little less with what JSON adds
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a"), s.schedule("b"))
+				s.claim(t0 + 1000)
+				var requests []any
+				for range c.room - 1 {
+					requests = append(requests, s.schedule("a", value(c.value)))
+				}
+				require.Empty(t, s.do(requests...))
+				events := s.do(s.schedule("a", value(c.value)), s.schedule("a", value(c.value)), s.schedule("b", value(c.value)))
+				require.Len(t, events, 1, "the first has room, and so has another id's")
+				require.Equal(t, schemas.StateRejected, events[0].State)
+				require.Equal(t, KindRejected, events[0].Kind)
+				require.Contains(t, events[0].Reason, fmt.Sprintf("at most %d of %d bytes in all", schemas.MaxWaiting, schemas.MaxWaitingBytes))
+				require.Equal(t, c.room+1, s.count("waiting"))
+				letters, err := s.DeadLetters(s.ctx, DeadFilter{Kind: KindRejected})
+				require.NoError(t, err)
+				require.Len(t, letters, 1)
+				require.Equal(t, "a", letters[0].TaskID)
+
+				s.settle(t0 + 1000)
+				for s.count("waiting") > 0 {
+					s.resolve()
+				}
+				s.claim(s.row("a").Pos)
+				require.Empty(t, s.do(s.schedule("a", value(c.value))), "there is room again")
+			})
+		})
+	}
+}
+
+// Reports that name no delivery may be guessed: of those that wait, only so many are kept.
+func TestWaitingReportsQuota(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", wantReport))
+		s.claim(t0 + 1000)
+		reports := []any{says("a", 1, schemas.StatusOK)}
+		for range schemas.MaxWaitingReports + 5 {
+			reports = append(reports, says("a", 1, schemas.StatusRetry))
+		}
+		s.do(reports...)
+		require.Empty(t, s.do(says("a", 1, schemas.StatusFail)), "ignored, as a doubled one is")
+		require.Equal(t, schemas.MaxWaitingReports, s.count("waiting"))
+		require.Empty(t, s.do(s.schedule("a")), "requests have room of their own")
+		s.settle(t0+1000, s.exit("a", StateReport, t0+61_000, 1))
+		s.resolve()
+		require.Equal(t, "succeeded", s.state("a"))
+	})
+}
+
+// What waited before the migration is decided in the order that there was, and before what comes after it. A program of the version
+// before goes on writing and reading by the columns that it knows.
+func TestMigrateWhatWaits(t *testing.T) {
+	for _, b := range backends() {
+		t.Run(b.name, func(t *testing.T) {
+			ctx, store := t.Context(), open(t, b.fresh(t))
+			m, err := store.migrator()
+			require.NoError(t, err)
+			before := int64(10)
+			if store.lite {
+				before = 4
+			}
+			_, err = m.UpTo(ctx, before)
+			require.NoError(t, err)
+			require.NoError(t, store.makeSlots(ctx, 3))
+			insert := func(seq int64, r *schemas.Request) {
+				data, err := encodeChange(Change{Seq: seq, Request: r})
+				require.NoError(t, err)
+				key := Ident(r.Topic, r.ID)
+				_, err = store.exec(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES (?,?,?,?)", seq, key[:], false, data)
+				require.NoError(t, err)
+			}
+			s := &fixture{Store: store, test: t, t: t, ctx: ctx, now: t0, backend: b}
+			insert(Seq(18, 0), s.schedule("a", value("second")))
+			insert(Seq(17, 0), s.schedule("a", value("first")))
+			require.NoError(t, store.Migrate(ctx, 3))
+			insert(Seq(16, 0), s.schedule("a", value("third")))
+			key := Ident(target, "a")
+			rows, err := fetch(ctx, store.db, func(r *sql.Rows, h *held) error { return scanHeld(r, h) }, "SELECT ident, report, size, request FROM waiting WHERE ident = ? ORDER BY arrived", key[:])
+			require.NoError(t, err)
+			var values [][]byte
+			for _, h := range rows {
+				values = append(values, h.change.Request.Value)
+				require.Positive(t, h.size)
+			}
+			require.Equal(t, "first second third", string(bytes.Join(values, []byte(" "))))
+		})
+	}
 }

@@ -1,0 +1,16 @@
+-- +goose Up
+CREATE TABLE queue (
+  arrived INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL UNIQUE, ident BLOB NOT NULL, report INTEGER NOT NULL, request BLOB NOT NULL,
+  size INTEGER GENERATED ALWAYS AS (LENGTH(request)) STORED
+);
+INSERT INTO queue (seq, ident, report, request) SELECT seq, ident, report, request FROM waiting ORDER BY seq;
+DROP TABLE waiting;
+ALTER TABLE queue RENAME TO waiting;
+CREATE INDEX waiting_queue ON waiting (ident, report, arrived, size);
+
+-- +goose Down
+CREATE TABLE queue (seq INTEGER PRIMARY KEY, ident BLOB NOT NULL, report INTEGER NOT NULL, request BLOB NOT NULL);
+INSERT INTO queue (seq, ident, report, request) SELECT seq, ident, report, request FROM waiting;
+DROP TABLE waiting;
+ALTER TABLE queue RENAME TO waiting;
+CREATE INDEX waiting_ident ON waiting (ident);
