@@ -185,3 +185,54 @@ func TestRetireEvery(t *testing.T) {
 		require.Equal(t, want, retireEvery(keep), fmt.Sprint(keep))
 	}
 }
+
+// Dead letters belong to no slot: the owner of slot 0 forgets the old ones, all of them, and measures what is left; others show nothing.
+func TestRetiringDeadLetters(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		slots     []int
+		retention time.Duration
+		left, say int
+	}{
+		{"the owner of slot 0", []int{0, 1}, time.Hour, 2, 2},
+		{"another", []int{1}, time.Hour, 452, 0},
+		{"nobody", nil, time.Hour, 452, 0},
+		{"without a retention", []int{0}, 0, 452, 452},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t, 2, "orders")
+			dead := func(n int, at time.Time) {
+				b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(n)}}}
+				for i := range int64(n) {
+					seq := store.Seq(f.source.ID, f.source.Next+i)
+					b.Changes = append(b.Changes, store.Change{Seq: seq, Rejected: &store.DeadLetter{Seq: seq, Kind: store.KindRejected, Topic: "orders", TaskID: fmt.Sprint(seq)}})
+				}
+				_, err := f.store.Apply(t.Context(), b, at.UnixMilli())
+				require.NoError(t, err)
+				f.source.Next += int64(n)
+			}
+			dead(450, time.Now().Add(-2*time.Hour)) // some bites
+			dead(2, time.Now())
+			d := f.stepped(f.elect(1), Config{DeadRetention: c.retention})
+			d.metrics.letters.Set(7) // of an earlier owner's time
+			d.metrics.letterBytes.Set(7)
+			for _, slot := range c.slots {
+				d.lines[slot] = &line{slot: slot}
+			}
+			require.NoError(t, d.retireLetters(t.Context()))
+			count, _, err := f.store.MeasureDead(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, c.left, count)
+			require.Equal(t, c.say, gauged(t, d.metrics.letters))
+			require.Equal(t, c.say > 0, gauged(t, d.metrics.letterBytes) > 0)
+		})
+	}
+}
+
+func gauged(t *testing.T, g prometheus.Gauge) int {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(g)
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	return int(families[0].GetMetric()[0].GetGauge().GetValue())
+}

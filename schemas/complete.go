@@ -26,6 +26,9 @@ func (d *decoder) complete(l *Limits) *Rejection {
 	}
 	switch d.req.Op {
 	case OpSchedule:
+		if d.req.Settings.IfExists == Merge {
+			d.req.MaxValue = l.maxValue()
+		}
 		return d.schedule(l)
 	case OpTimer:
 		return d.timer()

@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // bounds are the constants of limits.go as docs/limits.md writes them.
@@ -58,5 +60,23 @@ func TestLimitsAreDocumented(t *testing.T) {
 				require.Contains(t, bounds, s.(*ast.ValueSpec).Names[0].Name, "document it")
 			}
 		}
+	}
+}
+
+// A request to merge brings the limit of its intake along, for what is made of it later.
+func TestMergesCarryTheLimit(t *testing.T) {
+	for _, c := range []struct {
+		ifExists    string
+		limit, want int
+	}{{"merge", 0, DefaultMaxValueBytes}, {"merge", 5000, 5000}, {"merge", 1 << 30, MaxValueBytes}, {"replace", 5000, 0}} {
+		r := NewRequest(OpSchedule, "orders", "a")
+		r.Due = 1_700_000_000_000
+		record, err := r.Record("intake")
+		require.NoError(t, err)
+		record.Headers = append(record.Headers, kgo.RecordHeader{Key: HeaderIfExists, Value: []byte(c.ifExists)})
+		record.Timestamp = time.UnixMilli(r.Due)
+		got, err := Decode(record, Limits{MaxValueBytes: c.limit})
+		require.NoError(t, err)
+		require.Equal(t, c.want, got.MaxValue, "%v", c)
 	}
 }

@@ -34,6 +34,10 @@ type Request struct {
 
 	Settings Settings
 
+	// MaxValue is the largest value that merging may make, with notyet-if-exists merge: the bound of the intake that took
+	// the request. 0 stands for DefaultMaxValueBytes.
+	MaxValue int
+
 	// Key, Value and Headers are the business's own: delivered byte for byte, null as null, headers in their order.
 	// Decode lets them share the record's memory.
 	Key, Value []byte

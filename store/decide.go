@@ -84,7 +84,7 @@ func schedule(cur *Task, ph phase, c Change, slotCount int) verdict {
 			}
 			old, state, next.Created = &body, schemas.StateMerged, cur.Created
 		}
-		merged, err := mergeValue(old, settings.Merge, r.Value)
+		merged, err := mergeValue(old, settings.Merge, r.Value, r.MaxValue)
 		if err != nil {
 			return v.reject(c, "value", cut(r.Value), err.Error())
 		}

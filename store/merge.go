@@ -13,12 +13,13 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// maxMerged bounds what merging makes of values that are each within their intake's limit: without it a task that is
-// merged again and again outgrows its column, and every merge writes all of it.
-const maxMerged = 2 << 20
-
-// mergeValue combines the value of a pending task (old nil: there is none) with that of a newer request.
-func mergeValue(old *schemas.Body, mode schemas.MergeMode, value []byte) (merged []byte, err error) {
+// mergeValue combines the value of a pending task (old nil: there is none) with that of a newer request. What it makes of values that
+// are each within their intake's limit stays within it too: otherwise a task that is merged again and again outgrows its
+// column, and every merge writes all of it.
+func mergeValue(old *schemas.Body, mode schemas.MergeMode, value []byte, limit int) (merged []byte, err error) {
+	if limit == 0 { // taken by the version before
+		limit = schemas.DefaultMaxValueBytes
+	}
 	switch mode {
 	case schemas.MergeSum:
 		merged, err = sumValues(old, value)
@@ -27,8 +28,8 @@ func mergeValue(old *schemas.Body, mode schemas.MergeMode, value []byte) (merged
 	default:
 		return value, nil
 	}
-	if err == nil && old != nil && len(merged) > maxMerged {
-		return nil, fmt.Errorf("cannot be merged: the task would have %d bytes, and %d are allowed: use another id, or let it be delivered first", len(merged), maxMerged)
+	if err == nil && old != nil && len(merged) > limit {
+		return nil, fmt.Errorf("cannot be merged: the task would have %d bytes, and %d are allowed: use another id, or let it be delivered first", len(merged), limit)
 	}
 	return merged, err
 }

@@ -134,20 +134,33 @@ func TestAppendValues(t *testing.T) {
 	}
 }
 
-// Merging goes on as long as it is asked for; the value must stay one that can be stored and delivered.
+// What merging makes stays within the limit of the intake that took the request. Beyond it the request is rejected, and the pending
+// task stays as it is.
 func TestMergedValuesAreBounded(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		large := `"` + strings.Repeat("x", 700_000) + `"`
-		var states []schemas.State
-		for range 5 {
-			states = append(states, s.answer(s.schedule("a", merge(schemas.MergeAppend), value(large))))
-		}
-		require.Equal(t, []schemas.State{schemas.StateScheduled, schemas.StateMerged, schemas.StateRejected, schemas.StateRejected, schemas.StateRejected}, states)
-		require.Len(t, s.body("a").Value, 2*len(large)+3)
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
-		require.NoError(t, err)
-		require.Contains(t, letters[0].Reason, "the task would have 2100010 bytes")
-	})
+	value := value(`"` + strings.Repeat("x", 700_000) + `"`)
+	for limit, want := range map[int][]schemas.State{
+		0:                     {schemas.StateScheduled, schemas.StateRejected, schemas.StateRejected}, // the default
+		2 << 20:               {schemas.StateScheduled, schemas.StateMerged, schemas.StateRejected},
+		schemas.MaxValueBytes: {schemas.StateScheduled, schemas.StateMerged, schemas.StateMerged},
+	} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				var before Task
+				for _, state := range want {
+					r := s.schedule("a", merge(schemas.MergeAppend), value)
+					r.MaxValue = limit
+					require.Equal(t, state, s.answer(r))
+					if state == schemas.StateRejected {
+						require.Equal(t, before, s.row("a"), "the pending task stays")
+						letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+						require.NoError(t, err)
+						require.Contains(t, letters[0].Reason, fmt.Sprintf("and %d are allowed", max(limit, schemas.DefaultMaxValueBytes)))
+					}
+					before = s.row("a")
+				}
+			})
+		})
+	}
 }
 
 // FuzzSum holds the sum to two laws on any input: it never panics, and on objects of integers the order does not matter and
