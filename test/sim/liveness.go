@@ -100,6 +100,38 @@ func (w *world) rows(ctx context.Context, query string) (out []history.Pending, 
 	return out, rows.Err()
 }
 
+const (
+	// busiest is how many calls of one server all processes together may make in a second of virtual time, several seconds on
+	// end: a loop that fails or finds nothing, and does not pause, makes many more.
+	busiest = 2000
+	// busyFor is how many seconds on end it takes to be called a spin: work comes in bursts.
+	busyFor = 5
+)
+
+// watchCalls looks for loops that spin, until ctx ends.
+func (w *world) watchCalls(ctx context.Context) {
+	type count struct{ last, busy int }
+	counts := map[*server]*count{}
+	for pause(ctx, time.Second) == nil {
+		for _, s := range w.servers() {
+			all, _ := s.counts()
+			c := counts[s]
+			if c == nil {
+				c = &count{}
+				counts[s] = c
+			}
+			w.busiest = max(w.busiest, all-c.last)
+			if all-c.last <= busiest {
+				c.busy = -1
+			}
+			if c.busy++; c.busy == busyFor {
+				w.find("spin", "%d calls of the %s in a second, and %d seconds on end as many", all-c.last, s.name, busyFor)
+			}
+			c.last = all
+		}
+	}
+}
+
 // judge holds the history against the invariants.
 func (w *world) judge(h *history.History) {
 	result := check.Run(h, check.Bounds{})

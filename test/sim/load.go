@@ -26,7 +26,7 @@ type planned struct {
 
 // Settings of tasks that wait for reports.
 const (
-	ackTimeout  = 2000 // ms
+	ackTimeout  = 6000 // ms; well above any look-ahead: a task whose time-out is claimed does not hear reports any more
 	ackAttempts = 3
 	ackBackoff  = 500 // ms
 )

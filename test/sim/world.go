@@ -62,6 +62,7 @@ type world struct {
 	findings []check.Finding
 	faulty   int // faults under way
 	ops      int64
+	busiest  int
 }
 
 // Outcome is what came of a seed.
@@ -73,6 +74,7 @@ type Outcome struct {
 	Requests int
 	Faults   int
 	Calls    int
+	Busiest  int // calls of one server in one second of virtual time
 }
 
 // template is a database that is migrated, by its number of slots; worlds begin with a copy.
@@ -216,6 +218,7 @@ func (w *world) run() (out Outcome) {
 	w.seen = w.observe()
 	helpers.Go(func() { w.electorate.run(ctx) })
 	helpers.Go(func() { w.sample(ctx) })
+	helpers.Go(func() { w.watchCalls(ctx) })
 	helpers.Go(func() {
 		for pause(ctx, 100*time.Millisecond) == nil {
 			w.pulse.Add(1)
@@ -250,7 +253,7 @@ func (w *world) run() (out Outcome) {
 	h := w.history(begin, end)
 	w.judge(h)
 	all, _ := w.db.counts()
-	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all}
+	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest}
 	if len(w.findings) > 0 {
 		out.Story = w.story.tell(w.plan, h, w.findings)
 	}
