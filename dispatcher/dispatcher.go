@@ -51,8 +51,8 @@ type Config struct {
 	// StageTasks and StageBytes bound the tasks that are in memory with their bodies. Default 100 000 and 256 MiB.
 	StageTasks int
 	StageBytes int
-	// CreateTargets makes a target topic that does not exist when its first task is sent. Default false: such a task
-	// becomes a dead letter, for a mistyped name should not come into being.
+	// CreateTargets makes a target topic that does not exist when its first task is sent. Default false: such a task becomes a
+	// dead letter after UndeliverableAfter, for a mistyped name should not come into being.
 	CreateTargets bool
 	// DrainTimeout bounds how long a slot that is given away, and every slot at shutdown, is waited for. Default 20 s.
 	DrainTimeout time.Duration
@@ -63,6 +63,9 @@ type Config struct {
 	DeadRetention time.Duration
 	// SickAfter is how long a target may acknowledge nothing before its tasks are set aside. Default 10 s.
 	SickAfter time.Duration
+	// UndeliverableAfter is how long a target that does not exist, or may not be written, is tried, before its tasks become dead
+	// letters. Below 0: once. Default 1 min.
+	UndeliverableAfter time.Duration
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -75,6 +78,7 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.DrainTimeout, 20*time.Second)
 	def(&c.Retention, 7*24*time.Hour)
 	def(&c.SickAfter, 10*time.Second)
+	def(&c.UndeliverableAfter, time.Minute)
 	if c.MemberID == "" {
 		host, _ := os.Hostname()
 		c.MemberID = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8])
@@ -144,6 +148,7 @@ type Dispatcher struct {
 	bite      int     // how many of them to try at once
 	due       dueHeap
 	targets   map[string]*target
+	refusals  refusals
 	staging   staging
 	entries   int // tasks in memory, with or without
 	outcomes  []outcome
@@ -177,7 +182,7 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, members election.Source, 
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
 	d := &Dispatcher{
-		cfg: cfg, staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, ahead: cfg.LookAhead.Milliseconds(), store: st, clock: st.NewClock(), index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
+		cfg: cfg, staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, refusals: refusals{patience: cfg.UndeliverableAfter}, ahead: cfg.LookAhead.Milliseconds(), store: st, clock: st.NewClock(), index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
 		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick(),
 		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, proofs: proofs{}, untold: map[*task]told{}, fetching: newFetchQueue(),
 	}

@@ -36,6 +36,7 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 	gauge("claimed_tasks", "Claimed tasks that are not settled.", func() int { return d.entries })
 	gauge("staged_tasks", "Tasks in memory with their bodies.", func() int { return d.staging.tasks })
 	gauge("staged_bytes", "Memory that bodies of staged tasks take.", func() int { return d.staging.bytes })
+	gauge("refused_targets", "Targets that do not exist or may not be written.", func() int { return len(d.refusals.topics) })
 	gauge("stuck_tasks", "Tasks with the producer that have been set aside.", func() int { return len(d.stuck) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "clock_offset_seconds",
 		Help: "How far the database's clock, which tasks go by, is ahead of this machine's."}, func() float64 { return d.clock.Offset().Seconds() })
@@ -67,7 +68,7 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		proven:      counter("proven_total", "Tasks in doubt that the send log proved delivered."),
 		swept:       counter("swept_total", "Overdue lines that only the sweep of the database found."),
 		retries:     counter("retries_total", "Calls to the database, the send log or Kafka that failed and were tried again."),
-		postponed:   counter("postponed_total", "Tasks put off because their target was sick."),
+		postponed:   counter("postponed_total", "Tasks put off because their target did not answer or refused them."),
 		sick:        counter("sick_targets_total", "Targets that stopped answering."),
 		mismatch:    counter("mismatch_total", "Settled ranges in which the database counted another number of tasks."),
 		rebuilds:    counter("index_rebuilds_total", "Slots loaded into the index from nothing."),

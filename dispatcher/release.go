@@ -113,7 +113,10 @@ func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
 	}
 	switch {
 	case g.sick:
-		d.postpone(t, now)
+		d.postpone(t, now, unsentPause)
+		return false
+	case d.refusals.holds(t.topic, time.Now(), g.sending > 0):
+		d.postpone(t, now, d.refusals.pause(t.topic))
 		return false
 	case !waited && len(g.waiting) > 0, g.sending >= d.targetCap():
 		g.waiting = append(g.waiting, t)
@@ -144,7 +147,8 @@ func (d *Dispatcher) answeredBy(t *task, r *kgo.Record, err error, alone bool) {
 			d.log.Info("a target answers again", zap.String("topic", t.topic))
 		}
 	}
-	d.outcomes = append(d.outcomes, outcome{task: t, at: now.UnixMilli(), latest: d.clock.Latest(), partition: r.Partition, offset: r.Offset, err: err, alone: alone})
+	again := d.refusedForNow(t.topic, err)
+	d.outcomes = append(d.outcomes, outcome{task: t, at: now.UnixMilli(), latest: d.clock.Latest(), partition: r.Partition, offset: r.Offset, err: err, alone: alone, again: again})
 	kickRelease := len(g.waiting) > 0
 	if g.sending == 0 && !kickRelease && !g.trying {
 		delete(d.targets, t.topic)
@@ -157,6 +161,24 @@ func (d *Dispatcher) answeredBy(t *task, r *kgo.Record, err error, alone bool) {
 	if kickRelease {
 		d.releaseKick.now()
 	}
+}
+
+// refusedForNow takes note of an answer to a record, and reports whether its target refused it and may take it in a moment. mu is
+// held.
+func (d *Dispatcher) refusedForNow(topic string, err error) bool {
+	switch {
+	case err == nil:
+		if d.refusals.accepted(topic) {
+			d.log.Info("a target takes records again", zap.String("topic", topic))
+		}
+	case kafka.TopicMayCome(err):
+		if _, known := d.refusals.topics[topic]; !known {
+			d.log.Warn("a target does not exist or may not be written: its tasks are tried for a while, then they are dead letters",
+				zap.String("topic", topic), zap.Duration("undeliverable_after", d.cfg.UndeliverableAfter), zap.Error(err))
+		}
+		return !d.refusals.refused(topic, time.Now())
+	}
+	return false
 }
 
 // unreported ends the wait for a report: another attempt after its backoff, or none is left. mu is held.
@@ -173,16 +195,18 @@ func (d *Dispatcher) unreported(t *task) {
 	})
 }
 
-// postpone sets a task of a sick target aside, unsent: unless a caller was told that it is too late, or an earlier owner may have
+// unsentPause is for how long a task is put off that was not sent.
+const unsentPause = 5 * time.Second
+
+// postpone puts a task off that was not sent, or was refused: unless a caller was told that it is too late, or an earlier owner may have
 // sent it, it can be cancelled. mu is held.
-func (d *Dispatcher) postpone(t *task, now int64) {
-	const aside = 5_000
+func (d *Dispatcher) postpone(t *task, now int64, pause time.Duration) {
 	d.metrics.postponed.Inc()
 	state := store.StateLine
 	if t.maybeSent() {
 		state = store.StateRetry
 	}
-	d.leave(t, exit{Exit: store.Exit{State: state, Pos: now + aside, Attempt: t.attempt, Lane: t.lane}})
+	d.leave(t, exit{Exit: store.Exit{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
 }
 
 // setAside takes a task out of its line whose earlier sending is still unanswered; it stays out of reach of a cancel. mu is
@@ -249,7 +273,7 @@ func (d *Dispatcher) checkTargets() {
 		}
 		now := d.clock.Millis()
 		for _, t := range g.waiting {
-			d.postpone(t, now)
+			d.postpone(t, now, unsentPause)
 		}
 		g.waiting = nil
 	}

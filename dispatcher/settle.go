@@ -25,6 +25,7 @@ type outcome struct {
 	err       error
 	known     bool // from the send log: it is noted there already
 	alone     bool // it was sent by itself: an error is about nothing else
+	again     bool // it was refused, but its target may take it in a moment
 }
 
 // told is a delivery that is being told of.
@@ -58,6 +59,7 @@ func (d *Dispatcher) settleLoop(ctx context.Context) {
 			d.mu.Lock()
 			d.checkTargets()
 			d.checkUntold()
+			d.refusals.forget(time.Now())
 			d.mu.Unlock()
 		}
 		d.note(ctx)
@@ -82,7 +84,7 @@ func (d *Dispatcher) note(ctx context.Context) {
 		}
 		e := sendlog.Outcome{Seq: uint64(o.task.seq), Attempt: o.task.sending(), Acked: o.err == nil, Partition: o.partition, Offset: o.offset, At: o.at}
 		if o.err != nil {
-			e.Error, e.Refused = o.err.Error(), kafka.Permanent(o.err)
+			e.Error, e.Refused = o.err.Error(), kafka.Permanent(o.err) && !o.again
 		}
 		entries = append(entries, e)
 	}
@@ -121,13 +123,13 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 	switch {
 	case o.err != nil && kafka.Permanent(o.err) && kafka.NeighboursToo(o.err) && !o.alone:
 		d.suspect(ctx, t)
-	case o.err != nil && kafka.Permanent(o.err):
+	case o.err != nil && kafka.Permanent(o.err) && !o.again:
 		d.log.Info("a task cannot be delivered", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
 		d.buryLocked(t, store.KindUndeliverable, "kafka refused it: "+o.err.Error())
 	case o.err != nil:
 		d.metrics.retries.Inc()
 		d.log.Debug("the producer gave a task back", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
-		d.postpone(t, d.clock.Millis())
+		d.postpone(t, d.clock.Millis(), d.refusals.pause(t.topic))
 	case t.settings.Ack == schemas.AckReport:
 		d.metrics.delivered.Inc()
 		d.leave(t, awaitReport(t, o))
@@ -171,7 +173,7 @@ func (d *Dispatcher) answeredLate(o outcome) {
 	case o.err == nil:
 		d.metrics.delivered.Inc()
 		d.leaveUntold(late, o.at)
-	case kafka.Permanent(o.err) && (o.alone || !kafka.NeighboursToo(o.err)):
+	case kafka.Permanent(o.err) && !o.again && (o.alone || !kafka.NeighboursToo(o.err)):
 		d.buryLocked(late, store.KindUndeliverable, "kafka refused it: "+o.err.Error())
 	default:
 		delete(d.stuck, t.seq) // it was not sent: its later place stands

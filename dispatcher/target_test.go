@@ -144,7 +144,7 @@ func TestUnknownTargetBecomesADeadLetter(t *testing.T) {
 	f := newFixture(t, 2, "orders")
 	orders, events := f.read("orders"), f.read(results)
 	due := time.Now()
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UndeliverableAfter: -1})
 	f.schedule(ask("ordres", "mistyped", due), ask("orders", "right", due))
 	f.eventually("the other is delivered", func() bool { return orders.count() == 1 })
 	f.eventually("it is given up", func() bool { return f.settledUpTo(due) })

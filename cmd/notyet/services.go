@@ -145,9 +145,12 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 		}
 	})
 	d := s.cfg.Dispatcher
+	if d.UndeliverableAfter == 0 {
+		d.UndeliverableAfter = -1 // once: 0 is the default there
+	}
 	disp, err := dispatcher.New(s.kafka, s.store, s.index, members, sent, dispatcher.Config{
 		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: s.cfg.Window,
-		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: s.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, Retention: d.Retention, DeadRetention: s.cfg.DeadLetters.Retention,
+		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: s.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, UndeliverableAfter: d.UndeliverableAfter, Retention: d.Retention, DeadRetention: s.cfg.DeadLetters.Retention,
 	}, s.reg, s.log)
 	if err != nil {
 		return fmt.Errorf("setting the dispatcher up: %w", err)

@@ -252,6 +252,9 @@ func (l *loader) durations(c *Config) {
 	if d := c.Dispatcher.BurstLookAhead; d < 0 || d > time.Minute {
 		l.bad("dispatcher.burst-look-ahead", d.String(), "is out of range", "write 0s to 1m")
 	}
+	if d := c.Dispatcher.UndeliverableAfter; d < 0 {
+		l.bad("dispatcher.undeliverable-after", d.String(), "is out of range", "write a duration such as 1m, or 0s to try once")
+	}
 }
 
 func (l *loader) oneOf(key, value string, allowed ...string) {

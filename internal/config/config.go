@@ -202,6 +202,9 @@ type Dispatcher struct {
 	Retention time.Duration `key:"retention"`
 	// DrainTimeout bounds, at a stop, the wait for Kafka's answers to what was sent. Default 20s.
 	DrainTimeout time.Duration `key:"drain-timeout"`
+	// UndeliverableAfter is how long the tasks of a target topic that does not exist, or may not be written, are tried before they
+	// become dead letters. 0s: once. Default 1m.
+	UndeliverableAfter time.Duration `key:"undeliverable-after"`
 }
 
 // DeadLetters are kept in the database.
@@ -252,7 +255,7 @@ func Default() Config {
 		Reports:    Topic{schemas.TopicReports},
 		Results:    Topic{schemas.TopicResults},
 		Scanner:    Scanner{Group: "notyet-scanner"},
-		Dispatcher: Dispatcher{LookAhead: 400 * time.Millisecond, BurstLookAhead: 3 * time.Second, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second},
+		Dispatcher: Dispatcher{LookAhead: 400 * time.Millisecond, BurstLookAhead: 3 * time.Second, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second, UndeliverableAfter: time.Minute},
 		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour},
 		Migrate:    Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},

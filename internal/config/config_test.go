@@ -119,6 +119,7 @@ func TestMistakes(t *testing.T) {
 		"several Redis":          {env: []string{"NOTYET_REDIS_ADDRS=a:1,b:2"}, want: []string{"redis.addrs", "set redis.cluster or redis.master"}},
 		"an intake's typo":       {yaml: "intake:\n  topics:\n    - {topic: a, max-dely: 1h}\n", want: []string{"entry 1", "did you mean max-delay?"}},
 		"a value too large":      {yaml: "intake:\n  max-value-bytes: 9MiB\n", want: []string{"intake.max-value-bytes", `"9437184"`, "write 1 to 8388608"}},
+		"a time below zero":      {env: []string{"NOTYET_DISPATCHER_UNDELIVERABLE_AFTER=-1s"}, want: []string{"dispatcher.undeliverable-after", "write a duration such as 1m, or 0s to try once"}},
 		"one topic's value":      {yaml: "intake:\n  topics:\n    - {topic: a, max-value-bytes: 8388609}\n", want: []string{"intake", `"a"`, "at most 8388608 are possible"}},
 		"a bad pattern":          {yaml: "intake:\n  allowed-targets: ['[']\n", want: []string{"intake", "checking allowed target"}},
 		"one topic twice":        {env: []string{"NOTYET_RESULTS_TOPIC=notyet.intake"}, want: []string{"notyet.intake", "named twice"}},

@@ -44,6 +44,12 @@ func Permanent(err error) bool {
 	return slices.ContainsFunc(aboutTopic, is) || slices.ContainsFunc(aboutRecord, is)
 }
 
+// TopicMayCome says whether a Permanent error is that of a topic that does not exist, or may not be written: either may be mended in
+// a moment, without a change to the record.
+func TopicMayCome(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)
+}
+
 // NeighboursToo says whether a Permanent error may be that of another record,
 // which shared a batch or only a partition's buffer with this one. Then make the
 // sentence final only after a NewSoloProducer client has said the same. False

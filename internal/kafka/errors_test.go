@@ -60,6 +60,8 @@ func TestPermanent(t *testing.T) {
 	} {
 		require.Equal(t, c.permanent, kafka.Permanent(c.err), "%v", c.err)
 		require.Equal(t, c.neighbours, kafka.NeighboursToo(c.err), "%v", c.err)
+		mayCome := c.err == kerr.UnknownTopicOrPartition || c.err == kerr.TopicAuthorizationFailed
+		require.Equal(t, mayCome, kafka.TopicMayCome(c.err), "%v", c.err)
 	}
 }
 

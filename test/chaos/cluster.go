@@ -151,7 +151,7 @@ func (c *Cluster) env() []string {
 		}
 	}
 	return append(env, "NOTYET_SLOTS="+strconv.Itoa(slotCount), "NOTYET_MIGRATE_PARTITIONS="+strconv.Itoa(partCount), "NOTYET_SCANNER_GROUP="+groupName,
-		"NOTYET_ZOOKEEPER_SESSION_TIMEOUT="+session.String(), "NOTYET_LOG_FORMAT=console")
+		"NOTYET_ZOOKEEPER_SESSION_TIMEOUT="+session.String(), "NOTYET_LOG_FORMAT=console", "NOTYET_DISPATCHER_UNDELIVERABLE_AFTER=5s")
 }
 
 func (c *Cluster) of(role string) []*node {

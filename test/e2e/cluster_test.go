@@ -66,6 +66,7 @@ func (s *stack) environ() []string {
 		"NOTYET_ZOOKEEPER_SERVERS="+strings.Join(s.zk, ","), "NOTYET_ZOOKEEPER_ROOT=/"+s.name, "NOTYET_REDIS_PREFIX="+s.name,
 		"NOTYET_INTAKE_TOPICS="+s.intake, "NOTYET_REPORTS_TOPIC="+s.reports, "NOTYET_RESULTS_TOPIC="+s.results,
 		"NOTYET_SCANNER_GROUP="+s.name, "NOTYET_LOG_FORMAT=console", "NOTYET_HTTP_PPROF=true",
+		"NOTYET_DISPATCHER_UNDELIVERABLE_AFTER=5s",
 	)
 }
 

@@ -218,7 +218,7 @@ func (s *stack) scanner() *process {
 }
 
 func (s *stack) dispatcher(id string) *process {
-	return s.dispatcherWith(dispatcher.Config{MemberID: id})
+	return s.dispatcherWith(dispatcher.Config{MemberID: id, UndeliverableAfter: 5 * time.Second})
 }
 
 func (s *stack) dispatcherWith(cfg dispatcher.Config) *process {

@@ -60,6 +60,7 @@ func drawn(seed uint64) plan {
 	case 3:
 		p.column, p.latency = 128<<10, 3*time.Millisecond
 	}
+	p.dispatcher.UndeliverableAfter = pick(more, -1, 5*time.Second) // drawn last, likewise
 	return p
 }
 

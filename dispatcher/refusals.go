@@ -1,0 +1,77 @@
+package dispatcher
+
+import "time"
+
+// refusals remembers which targets refuse every record: the topic does not exist, or may not be written. It may be there in a
+// moment, so until patience has passed since the first refusal in a row, its tasks are put off, and one of them at a time is sent
+// to ask again. After that each is sent, and is a dead letter if it is refused. The memory is this process's own: a new owner of
+// a slot begins its own count. The dispatcher's lock guards it.
+type refusals struct {
+	patience time.Duration
+	topics   map[string]*refusal
+}
+
+type refusal struct {
+	since, latest time.Time // of the refusals in a row
+	next          time.Time // nothing is sent before
+	pause         time.Duration
+}
+
+const (
+	firstRefusedPause   = time.Second
+	longestRefusedPause = 10 * time.Second
+	// refusedQuiet ends a row: a target that nothing was sent to for so long may have come and gone meanwhile.
+	refusedQuiet = 2 * time.Minute
+)
+
+// refused notes a refusal, and reports whether it is one too many.
+func (r *refusals) refused(topic string, now time.Time) (final bool) {
+	e := r.topics[topic]
+	if e == nil || now.Sub(e.latest) > refusedQuiet {
+		if r.topics == nil {
+			r.topics = map[string]*refusal{}
+		}
+		e = &refusal{since: now, pause: firstRefusedPause / 2}
+		r.topics[topic] = e
+	}
+	if e.latest = now; !now.Before(e.next) { // not one of many that were sent together
+		e.pause = min(2*e.pause, longestRefusedPause)
+		e.next = now.Add(e.pause)
+	}
+	return now.Sub(e.since) >= r.patience
+}
+
+// accepted ends a row, and reports whether there was one.
+func (r *refusals) accepted(topic string) bool {
+	if len(r.topics) == 0 || r.topics[topic] == nil {
+		return false
+	}
+	delete(r.topics, topic)
+	return true
+}
+
+// holds reports whether a due task is to be put off unsent; asking says that another is with the producer.
+func (r *refusals) holds(topic string, now time.Time, asking bool) bool {
+	if len(r.topics) == 0 {
+		return false
+	}
+	e := r.topics[topic]
+	return e != nil && now.Sub(e.since) < r.patience && (asking || now.Before(e.next))
+}
+
+// pause is for how long a task of the target is put off.
+func (r *refusals) pause(topic string) time.Duration {
+	if e := r.topics[topic]; e != nil {
+		return e.pause
+	}
+	return unsentPause
+}
+
+// forget drops rows that have ended by silence.
+func (r *refusals) forget(now time.Time) {
+	for topic, e := range r.topics {
+		if now.Sub(e.latest) > refusedQuiet {
+			delete(r.topics, topic)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package dispatcher
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// refuse has the broker answer what is produced to a topic with an error, until it is lifted.
+func (f *fixture) refuse(topic string, with *kerr.Error) (lift func()) {
+	return f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: with, Count: -1}).Remove
+}
+
+// TestRefusedTargetIsTriedAgain: a target that may not be written, or does not exist, costs nobody else anything, holds up no line
+// and keeps no body in memory; its tasks stay pending, and are delivered once it takes them.
+func TestRefusedTargetIsTriedAgain(t *testing.T) {
+	for name, topic := range map[string]string{"it may not be written": "closed", "it does not exist": "late"} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 4, "orders", "closed")
+			orders := f.read("orders")
+			mend := f.refuse("closed", kerr.TopicAuthorizationFailed)
+			if topic == "late" {
+				mend = func() {
+					client, err := kgo.NewClient(kgo.SeedBrokers(f.kafka.Brokers...))
+					require.NoError(t, err)
+					defer client.Close()
+					_, err = kadm.NewClient(client).CreateTopic(t.Context(), 1, 1, nil, topic)
+					require.NoError(t, err)
+				}
+			}
+			d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UndeliverableAfter: time.Hour, StageTasks: 40})
+			due := time.Now()
+			f.schedule(append(askMany(100, topic, "r", due), append(askMany(20, "orders", "o", due), ask(topic, "cancelled", due))...)...)
+			f.eventually("the others are delivered", func() bool { return orders.count() == 20 })
+			f.eventually("no line is held up", func() bool { return f.settledUpTo(due) })
+			f.eventually("no body is kept", func() bool { return d.inside(func() int { return d.entries + d.staging.tasks }) == 0 })
+			require.Less(t, d.client.BufferedProduceRecords(), int64(2), "one at a time asks again")
+			f.eventually("it can be cancelled between two tries", func() bool {
+				v, err := f.store.Get(t.Context(), topic, "cancelled")
+				return err == nil && v.State == "pending"
+			})
+			f.cancel(topic, "cancelled")
+			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+			require.NoError(t, err)
+			require.Empty(t, dead)
+			require.Equal(t, 1, d.inside(func() int { return len(d.refusals.topics) }))
+
+			mend()
+			mended := f.read(topic)
+			f.eventually("all arrive", func() bool { return len(mended.copies()) == 100 })
+			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.entries }) == 0 })
+			require.Equal(t, 100, mended.count(), "each once")
+			require.Zero(t, d.inside(func() int { return len(d.refusals.topics) }))
+			failed := 0
+			require.NoError(t, d.sent.Replay(t.Context(), due, func(e sendlog.Entry) error {
+				if o := e.Outcome; o != nil && o.Error != "" {
+					require.False(t, o.Refused, "what is tried again must not be noted as given up")
+					failed++
+				}
+				return nil
+			}))
+			require.NotZero(t, failed)
+		})
+	}
+}
+
+// TestRefusedTargetIsGivenUp: with undeliverable-after over, and at once where no later try can help.
+func TestRefusedTargetIsGivenUp(t *testing.T) {
+	const after = 3 * time.Second
+	for name, c := range map[string]struct {
+		refusal *kerr.Error
+		after   time.Duration
+		least   time.Duration
+	}{
+		"after a while":               {kerr.TopicAuthorizationFailed, after, after},
+		"after one try, as is asked":  {kerr.TopicAuthorizationFailed, -1, 0},
+		"at once: the record is bad":  {kerr.MessageTooLarge, time.Hour, 0},
+		"at once: the name is no use": {kerr.InvalidTopicException, time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 2, "closed")
+			events := f.read(results)
+			f.refuse("closed", c.refusal)
+			d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UndeliverableAfter: c.after})
+			due := time.Now()
+			f.schedule(askMany(10, "closed", "r", due)...)
+			f.eventually("they are given up", func() bool { return len(events.events(t, schemas.StateDead)) == 10 })
+			require.Equal(t, c.least > 0, counted(d.metrics.postponed) > 0)
+			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+			require.NoError(t, err)
+			require.Len(t, dead, 10)
+			for _, l := range dead {
+				require.Equal(t, store.KindUndeliverable, l.Kind)
+				require.Contains(t, l.Reason, c.refusal.Message)
+				require.GreaterOrEqual(t, l.DiedAt, due.Add(c.least).UnixMilli())
+				told := events.events(t, schemas.StateDead)[l.TaskID]
+				require.Equal(t, store.KindUndeliverable, told[0].Kind)
+			}
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	began := time.Now()
+	at := func(s float64) time.Time { return began.Add(time.Duration(s * float64(time.Second))) }
+	r := refusals{patience: time.Minute}
+	require.False(t, r.holds("a", at(0), false))
+	require.False(t, r.accepted("a"))
+	require.False(t, r.refused("a", at(0)))
+	require.False(t, r.refused("a", at(0.1)), "another of those that were sent together")
+	require.Equal(t, firstRefusedPause, r.pause("a"))
+	require.Equal(t, unsentPause, r.pause("b"))
+	require.True(t, r.holds("a", at(0.9), false))
+	require.False(t, r.holds("b", at(0.9), false), "another target")
+	require.False(t, r.holds("a", at(1), false), "one asks again")
+	require.True(t, r.holds("a", at(1), true), "and only one")
+	for i, pause := range []time.Duration{2, 4, 8, 10, 10} {
+		require.False(t, r.refused("a", at(float64(i+1)*10)))
+		require.Equal(t, pause*time.Second, r.pause("a"))
+	}
+	require.True(t, r.refused("a", at(60)))
+	require.False(t, r.holds("a", at(60), true), "now each is sent, and told what becomes of it")
+
+	require.True(t, r.accepted("a"))
+	require.False(t, r.refused("a", at(70)), "a new row")
+	require.False(t, r.refused("a", at(70).Add(refusedQuiet+1)), "nothing was sent for long: a new row")
+	r.forget(at(70).Add(2 * refusedQuiet))
+	require.Len(t, r.topics, 1)
+	r.forget(at(70).Add(2*refusedQuiet + 2))
+	require.Empty(t, r.topics)
+}
