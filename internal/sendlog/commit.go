@@ -55,15 +55,26 @@ func (l *Log) append(ctx context.Context, r *request) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	select {
-	case err := <-r.done:
-		l.recycle(r)
-		return err
-	case <-l.fault.broken:
-		return l.fault.err()
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for the disk, written or not: %w", ctx.Err())
+	return l.await(ctx, r)
+}
+
+// await waits for the committer's answer. The patience with the disk is had in two halves, so that a process that was stopped
+// itself, which uses up only one of them, does not take its own pause for the disk's.
+func (l *Log) await(ctx context.Context, r *request) error {
+	for range 2 {
+		select {
+		case err := <-r.done:
+			l.recycle(r)
+			return err
+		case <-l.fault.broken:
+			return l.fault.err()
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the disk, written or not: %w", ctx.Err())
+		case <-time.After(l.cfg.Patience / 2):
+		}
 	}
+	l.fault.breakWith(errSilent(l.cfg.Patience))
+	return l.fault.err()
 }
 
 // run is the committer: it alone numbers batches and writes, so the order of

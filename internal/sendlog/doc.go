@@ -32,5 +32,6 @@
 //
 // A disk that is too full to flush memory to a table, while the write-ahead log
 // still finds room, is milder: appends go on, pebble tries again, and at last
-// stalls them until there is space; an append then waits until its context ends.
+// stalls them until there is space; an append then waits until its context ends,
+// or until Config.Patience is over: a disk that does not answer breaks the log as one that refuses.
 package sendlog

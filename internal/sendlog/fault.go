@@ -4,14 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"go.uber.org/zap"
 )
 
-// ErrBroken says that the disk refused a write. The log takes no more in this
+// ErrBroken says that the disk refused a write, or did not answer in time. The log takes no more in this
 // process.
-var ErrBroken = errors.New("the send log is broken by a failed write")
+var ErrBroken = errors.New("the send log is broken")
 
 // fault is where pebble's fatal errors end up.
 type fault struct {
@@ -32,6 +33,10 @@ func (f *fault) breakWith(cause error) {
 		f.log.Error("send log is broken until the process restarts", zap.Error(cause))
 		close(f.broken)
 	})
+}
+
+func errSilent(patience time.Duration) error {
+	return fmt.Errorf("the disk has not answered for %v", patience)
 }
 
 // err is nil until the log breaks.

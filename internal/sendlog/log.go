@@ -66,6 +66,9 @@ type Config struct {
 	// Now tells the time. Default time.Now.
 	Now func() time.Time
 
+	// Patience is how long the disk may leave an append, or Close, without an answer before the log is broken. Default 20 s.
+	Patience time.Duration
+
 	// Disk is called with each write and does it, or fails, and then so do those who asked for it. Default: just does it.
 	// For tests that put something in between.
 	Disk func(write func() error) error
@@ -79,6 +82,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Retention == 0 {
 		c.Retention = 72 * time.Hour
+	}
+	if c.Patience == 0 {
+		c.Patience = 20 * time.Second
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -248,7 +254,8 @@ func (l *Log) last() (number uint64, at int64, err error) {
 	return number, at, nil
 }
 
-// Close waits for appends and readers under way, then closes the files. Appends that come
+// Close waits for appends and readers under way, then closes the files. A disk
+// that does not answer within Patience breaks the log, and its files stay open. Appends that come
 // later fail with ErrClosed. Closing again does nothing.
 func (l *Log) Close() error {
 	l.closeOnce.Do(func() {
@@ -274,10 +281,11 @@ func (l *Log) awaitCommitter() error {
 	go func() { l.committer.Wait(); close(idle) }()
 	select {
 	case <-l.fault.broken:
-		return l.fault.err()
 	case <-idle:
-		return l.fault.err()
+	case <-time.After(l.cfg.Patience):
+		l.fault.breakWith(errSilent(l.cfg.Patience))
 	}
+	return l.fault.err()
 }
 
 // release closes what is open, the lock last.

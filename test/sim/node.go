@@ -90,7 +90,7 @@ func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispa
 			return err
 		}
 		return write()
-	}}, zap.NewNop())
+	}, Patience: time.Hour}, zap.NewNop()) // the gate also holds a frozen process, whose own time should stand still
 	if err != nil {
 		return err
 	}
