@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
@@ -55,13 +56,13 @@ func (m *reference) task(id string) *refTask {
 	return t
 }
 
-// take is what one batch brings about a task, behind whatever waits for it. It answers the states told. A request that a
-// report of the same batch has set free is looked at with the next batch.
+// take is what one batch brings about a task, behind whatever waits for it. It answers the states told. A request that waited
+// and that a report has set free is looked at with the next batch, so that a report costs nothing for what waits behind it.
 func (m *reference) take(id string, records ...any) (told []string) {
 	t := m.task(id)
 	queue := append(t.queue[:len(t.queue):len(t.queue)], records...)
+	behind := !t.ended() && t.state != "pending" && slices.ContainsFunc(t.queue, func(q any) bool { _, ok := q.(*schemas.Request); return ok })
 	t.queue = nil
-	behind := false
 	for _, q := range queue {
 		var state schemas.State
 		wait := behind
