@@ -38,6 +38,10 @@ const (
 	maxBytes = 4 << 20
 )
 
+// maxPacket is what MariaDB takes by default. In the text of a statement some bytes of a value take two, so a statement that takes
+// more than this is sent prepared, its values beside its text.
+const maxPacket = 16<<20 - 1
+
 // transact runs f in a transaction and again when the database picked it as the victim of a deadlock or another writer
 // came first; f must therefore be repeatable.
 func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {

@@ -147,6 +147,7 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	parsed.ClientFoundRows = true   // a repeated conditional update must not look like a lost fence
 	parsed.RejectReadOnly = true    // after a failover, leave the old primary
 	parsed.Loc = time.UTC
+	parsed.MaxAllowedPacket = min(parsed.MaxAllowedPacket, maxPacket)
 	if cfg.TLS != nil {
 		parsed.TLS = cfg.TLS
 	}

@@ -22,6 +22,6 @@ SQL
   run=(mariadbd "${options[@]}" "--init-file=$home/init.sql" --socket=mariadb.sock "--pid-file=$home/mariadbd.pid"
     --bind-address=127.0.0.1 "--port=$mariadb_port" --skip-name-resolve --max-connections=300
     "--innodb-buffer-pool-size=${SERVERS_MYSQL_BUFFER_POOL:-1G}" --innodb-flush-log-at-trx-commit=1 --innodb-log-file-size=256M
-    --skip-log-bin --transaction-isolation=READ-COMMITTED --max-allowed-packet=64M
+    --skip-log-bin --transaction-isolation=READ-COMMITTED --max-allowed-packet=16M
     --character-set-server=utf8mb4 --default-time-zone=+00:00)
 }
