@@ -70,7 +70,7 @@ func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (A
 		if err := s.advance(ctx, tx, b.Advance); err != nil {
 			return err
 		}
-		w := work{store: s, tx: tx, insert: insert, now: now, resolving: len(b.Resolve) > 0, settling: settling, first: tries == 1, slotCount: slotCount}
+		w := work{store: s, tx: tx, insert: insert, now: now, resolving: len(b.Resolve) > 0, settling: settling, first: tries == 1, several: len(b.Changes) > 1, slotCount: slotCount}
 		if err := w.run(ctx, b); err != nil {
 			return err
 		}
@@ -100,6 +100,8 @@ type work struct {
 	dead      []*DeadLetter
 	proven    []schemas.Event // of tasks that evidence has settled
 	taken     []int64         // of tasks in flight: see verdict
+	merging   int             // of mergeBudget
+	several   bool            // the batch has more than one change, so it can be cut
 }
 
 // identity gathers what a batch asks of one task.
@@ -271,6 +273,9 @@ func (w *work) decideAll(id *identity) error {
 	w.changeBoxes()
 	id.now = id.before
 	for _, h := range id.line.held {
+		if w.merging > mergeBudget && !h.report {
+			break // they wait for the next transaction
+		}
 		if w.decideOne(id, h.change, false) {
 			id.line.decided(h)
 		} else if !h.report { // reports come first, so all that follow are requests: they stay in the table as they are
@@ -278,6 +283,9 @@ func (w *work) decideAll(id *identity) error {
 		}
 	}
 	for _, c := range id.changes {
+		if w.merging > mergeBudget && w.several {
+			return errMerging
+		}
 		if w.decideOne(id, c, id.line.requests > 0) {
 			continue
 		}
@@ -309,6 +317,7 @@ func (w *work) decideOne(id *identity, c Change, queued bool) (decided bool) {
 		return false
 	}
 	id.now = v.next
+	w.merging += v.cost
 	if v.taken {
 		w.taken = append(w.taken, id.now.Seq)
 	}

@@ -24,6 +24,7 @@ type verdict struct {
 	event schemas.Event // State "": nothing to tell
 	dead  *DeadLetter
 	wait  bool // the task is being delivered: decide when its outcome is known
+	cost  int  // of mergeBudget
 	taken bool // a caller is told that it is too late: the task must not become pending again
 }
 
@@ -84,6 +85,7 @@ func schedule(cur *Task, ph phase, c Change, slotCount int) verdict {
 			}
 			old, state, next.Created = &body, schemas.StateMerged, cur.Created
 		}
+		v.cost = mergeCost(old, settings.Merge, r.Value)
 		merged, err := mergeValue(old, settings.Merge, r.Value, r.MaxValue)
 		if err != nil {
 			return v.reject(c, "value", cut(r.Value), err.Error())
@@ -261,9 +263,8 @@ func Backoff(b schemas.Backoff, attempt int) time.Duration {
 	}
 	d := b.First
 	for i := 1; i < attempt && d < b.Max; i++ {
-		d *= 2
+		d += min(d, b.Max-d) // twice as long, or the longest: doubled, a pause of centuries would be negative
 	}
-	d = min(d, b.Max)
 	if half := int64(d / 2); half > 0 {
 		d -= time.Duration(rand.Int64N(half))
 	}

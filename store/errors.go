@@ -36,6 +36,9 @@ func BadRecord(err error) bool {
 	if faultpoint.Without(faultpoint.RefusedAlone) {
 		return false
 	}
+	if errors.Is(err, errMerging) {
+		return true // of a batch of several records; one alone may merge what it likes
+	}
 	var my *mysql.MySQLError
 	if errors.As(err, &my) {
 		return slices.Contains(aboutRecord, my.Number)

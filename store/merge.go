@@ -13,6 +13,35 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
+// maxSummed bounds what is parsed to be added, field by field, while the transaction waits: a server hangs up on a connection
+// that is silent for seconds, and the same batch would then fail again and again.
+const maxSummed = 256 << 10
+
+// mergeBudget is how much one transaction merges, in bytes that are copied; a byte that is added costs sumCost of them. Each merge
+// works on the whole value, so many small requests for one large task cost a multiple of what they bring.
+const (
+	mergeBudget = 256 << 20
+	sumCost     = 64
+)
+
+// errMerging: a batch merges more than a transaction may.
+var errMerging = errors.New("the batch merges too much for one transaction")
+
+// mergeCost is what merging a value into a body costs of mergeBudget.
+func mergeCost(old *schemas.Body, mode schemas.MergeMode, value []byte) int {
+	n := len(value)
+	if old != nil {
+		n += len(old.Value)
+	}
+	switch mode {
+	case schemas.MergeSum:
+		return n * sumCost
+	case schemas.MergeAppend:
+		return n
+	}
+	return 0
+}
+
 // mergeValue combines the value of a pending task (old nil: there is none) with that of a newer request. What it makes of values that
 // are each within their intake's limit stays within it too: otherwise a task that is merged again and again outgrows its
 // column, and every merge writes all of it.
@@ -54,12 +83,18 @@ func appendValues(old *schemas.Body, value []byte) ([]byte, error) {
 }
 
 func sumValues(old *schemas.Body, value []byte) ([]byte, error) {
+	if len(value) > maxSummed {
+		return nil, fmt.Errorf("cannot be added: it has %d bytes, and %d are allowed: send less at once, or merge by append", len(value), maxSummed)
+	}
 	b, err := parseObject(value)
 	if err != nil {
 		return nil, fmt.Errorf("is not a JSON object, which notyet-merge sum needs: %w", err)
 	}
 	if old == nil {
 		return value, nil
+	}
+	if len(old.Value) > maxSummed {
+		return nil, fmt.Errorf("cannot be added: the pending task's value has %d bytes, and %d are allowed: use another id, or let it be delivered first", len(old.Value), maxSummed)
 	}
 	a, err := parseObject(old.Value)
 	if err != nil {
