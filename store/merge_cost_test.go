@@ -32,7 +32,7 @@ func TestABatchThatMergesTooMuchIsCut(t *testing.T) {
 		count int
 	}{
 		{schemas.MergeSum, object(maxSummed / 4), `{"n":1}`, 100},
-		{schemas.MergeAppend, `"` + strings.Repeat("x", 1<<20) + `"`, `1`, 400},
+		{schemas.MergeAppend, `"` + strings.Repeat("x", 1<<20-4096) + `"`, `1`, 400},
 	} {
 		t.Run(c.mode.String(), func(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
