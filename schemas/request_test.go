@@ -54,6 +54,9 @@ func TestRequestRecord(t *testing.T) {
 		if want.Settings.MaxWait != 0 {
 			want.Settings.MaxWait = 2 * time.Millisecond // whole milliseconds, rounded up
 		}
+		if want.Settings.IfExists == Merge {
+			want.MaxValue = DefaultMaxValueBytes
+		}
 		require.Equal(t, want, got)
 	}
 }
