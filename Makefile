@@ -25,8 +25,8 @@ bench: build ## load and lateness, measured on real servers
 	@[ -x scripts/bench ] || { echo 'scripts/bench does not exist'; exit 1; }
 	scripts/bench $(ARGS)
 
-sim: ## the whole pipeline in virtual time under random faults: SEED=n, SEEDS=n or SIM_FOR=1h
-	SIM_FOR='$(SIM_FOR)' SEED='$(SEED)' SEEDS='$(SEEDS)' go test ./test/sim -run TestSeeds -count=1 -v -timeout 25h
+sim: ## the whole pipeline in virtual time under random faults: SEED=n, SEEDS=n or SIM_FOR=1h (default 10m)
+	SIM_FOR='$(or $(SIM_FOR),$(if $(SEED)$(SEEDS),,10m))' SEED='$(SEED)' SEEDS='$(SEEDS)' go test ./test/sim -run TestSeeds -count=1 -v -timeout 25h
 
 sim-plants: ## takes away one fix at a time, and counts the seeds until the simulator notices (SIM_PLANTS=part of a name)
 	SIM_PLANTS='$(or $(SIM_PLANTS),1)' SEEDS='$(SEEDS)' go test -tags faultpoints ./test/sim -run TestPlants -count=1 -v -timeout 25h
