@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// gather groups the changes by identity and reads the tasks that are known, locked against other writers.
+func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
+	list := make([]*identity, 0, len(b.Changes)+len(b.Resolve))
+	byKey := make(map[[16]byte]*identity, cap(list))
+	at := func(key [16]byte) *identity {
+		id := byKey[key]
+		if id == nil {
+			id = &identity{key: key}
+			byKey[key] = id
+			list = append(list, id)
+		}
+		return id
+	}
+	for _, c := range b.Changes {
+		switch {
+		case c.Rejected != nil:
+			w.reject(c)
+		case c.Report != nil:
+			id := at(Ident(c.Report.Topic, c.Report.ID))
+			id.changes = append(id.changes, c)
+		default:
+			id := at(Ident(c.Request.Topic, c.Request.ID))
+			id.changes = append(id.changes, c)
+		}
+	}
+	for _, key := range b.Resolve {
+		at(key)
+	}
+	slices.SortFunc(list, inOrder)
+	err := w.readKnown(ctx, w.perhapsKnown(list))
+	for look := list; err == nil; {
+		strangers := renameStrangers(look)
+		if len(strangers) == 0 {
+			break
+		}
+		look = look[:0:0]
+		for _, c := range strangers {
+			id := at(Ident(c.Request.Topic, c.Request.ID))
+			id.changes = append(id.changes, c)
+			look = append(look, id)
+		}
+		err = w.readKnown(ctx, look) // the new name may be taken too
+	}
+	slices.SortFunc(list, inOrder)
+	return list, err
+}
+
+// readKnown reads the tasks of identities, locked against other writers.
+func (w *work) readKnown(ctx context.Context, list []*identity) error {
+	return chunks(list, func(part []*identity) error {
+		byKey, keys := keysOf(part)
+		rows, err := fetch(ctx, w.tx, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE ident IN ("+marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
+		if err != nil {
+			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
+		}
+		for i := range rows {
+			byKey[Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
+		}
+		return nil
+	})
+}
+
+// perhapsKnown leaves out identities that are made of their intake position: only a topic that was made anew has them twice.
+func (w *work) perhapsKnown(list []*identity) []*identity {
+	if !w.first || w.resolving {
+		return list
+	}
+	out := make([]*identity, 0, len(list))
+	for _, id := range list {
+		if c := id.changes; len(c) != 1 || c[0].Request == nil || c[0].Request.GivenID || c[0].Request.Op != schemas.OpSchedule {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// inOrder is one order for every writer, so that two of them do not lock each other out.
+func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
+
+// splitFresh decides the common case ahead of any lock: identities of which nothing is known and that are only scheduled.
+func (w *work) splitFresh(list *[]*identity) error {
+	rest := (*list)[:0]
+	for _, id := range *list {
+		if id.before != nil || len(id.changes) == 0 || w.resolving || w.store.evidence != nil || !onlySchedules(id.changes) {
+			rest = append(rest, id)
+			continue
+		}
+		if err := w.decideAll(id); err != nil {
+			return err
+		}
+		if t := id.now; t != nil && t.Due > w.store.hint.claimed(t.Slot)+nearby {
+			t.Pos = t.Due
+			w.fresh = append(w.fresh, t)
+		} else if t != nil {
+			w.late = append(w.late, t)
+		}
+	}
+	*list = rest
+	return nil
+}
+
+// nearby is how far beyond claimed, ms, a due time may be claimed while a batch is stored. Such tasks are stored under the lock,
+// because storing them before it and moving them then is twice the work; the others keep the lock short.
+const nearby = 1000
+
+func onlySchedules(changes []Change) bool {
+	for _, c := range changes {
+		if c.Request == nil || c.Request.Op != schemas.OpSchedule {
+			return false
+		}
+	}
+	return true
+}
