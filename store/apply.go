@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
@@ -101,6 +102,7 @@ type work struct {
 	proven    []schemas.Event // of tasks that evidence has settled
 	taken     []int64         // of tasks in flight: see verdict
 	merging   int             // of mergeBudget
+	deciding  time.Duration   // of mergePatience
 	several   bool            // the batch has more than one change, so it can be cut
 }
 
@@ -159,7 +161,7 @@ func (w *work) decideAll(id *identity) error {
 	w.changeBoxes()
 	id.now = id.before
 	for _, h := range id.line.held {
-		if w.merging > mergeBudget && !h.report {
+		if w.mergedEnough() && !h.report {
 			break // they wait for the next transaction
 		}
 		if w.decideOne(id, h.change, false) {
@@ -169,7 +171,7 @@ func (w *work) decideAll(id *identity) error {
 		}
 	}
 	for _, c := range id.changes {
-		if w.merging > mergeBudget && w.several {
+		if w.mergedEnough() && w.several {
 			return errMerging
 		}
 		if w.decideOne(id, c, id.line.requests > 0) {
@@ -198,7 +200,9 @@ func (w *work) decideOne(id *identity, c Change, queued bool) (decided bool) {
 	if queued && c.Report == nil {
 		return false
 	}
+	began := time.Now()
 	v := decide(id.now, w.phase(id), c, w.slotCount, w.now)
+	w.deciding += time.Since(began)
 	if v.wait {
 		return false
 	}
@@ -210,6 +214,9 @@ func (w *work) decideOne(id *identity, c Change, queued bool) (decided bool) {
 	w.follow(c, v)
 	return true
 }
+
+// mergedEnough: the rest is for another transaction.
+func (w *work) mergedEnough() bool { return w.merging > mergeBudget || w.deciding > mergePatience }
 
 // follow keeps what a verdict leaves: a dead letter, an event.
 func (w *work) follow(c Change, v verdict) {

@@ -24,6 +24,10 @@ const (
 	sumCost     = 64
 )
 
+// mergePatience bounds the same in time: on a machine that is slow or busy the budget takes longer than the server lets the
+// transaction's connection be silent.
+const mergePatience = silence / 5
+
 // errMerging: a batch merges more than a transaction may.
 var errMerging = errors.New("the batch merges too much for one transaction")
 
