@@ -1,9 +1,10 @@
-// Package consumer handles deliveries: records of the business topics go in, reports come out. A handler's nil becomes
-// "ok", an error "retry" (with RetryAfter: after a pause of its choice), Fail "fail", so that notyet knows whether to
-// deliver a task of "notyet-ack report" again. A Retrier has any other record delivered again.
+// Package consumer handles deliveries: records of the business topics go in, reports come out. The
+// error that a handler returns becomes the report, by which notyet decides whether to deliver a
+// task of "notyet-ack report" again: nil becomes "ok", an error "retry" (RetryAfter sets the
+// pause), Fail "fail". A Retrier delivers any other record again.
 //
-// It works over the caller's own kgo.Client. Delivery is at least once: a handler must bear to see a delivery twice, or
-// have a Guard that remembers.
+// It works over the caller's own kgo.Client. Delivery is at least once: a handler must tolerate a
+// second copy of a delivery, or use a Guard that remembers handled deliveries.
 package consumer
 
 import (
@@ -18,73 +19,78 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Handler handles one message. ctx ends DrainTimeout after Run's context has; a handler that fails then is not reported,
-// its message comes again. A panic is an error like any other.
+// Handler handles one message. Its ctx ends DrainTimeout after Run's context has ended. A handler
+// that fails then is not reported; its message comes again. A panic counts as an error.
 //
-// Messages of one key in one partition are handled one after the other, others side by side: a message that is slow or
-// fails again and again holds up its own key alone.
+// Messages of one key in one partition are handled one after the other, all others concurrently. A
+// message that is slow or fails repeatedly holds up its own key alone.
 //
-// The error of a message that notyet delivered is reported; only a task of "notyet-ack report" is delivered again for it.
-// The error of any other message cannot be reported, nobody would send it again: it ends Run with the message
-// uncommitted. A Retrier has such messages delivered again instead.
+// The error of a message that notyet delivered is reported. Only a task of "notyet-ack report" is
+// then delivered again. The error of any other message cannot be reported, because nobody would
+// send the message again: it ends Run with the message uncommitted. Use a Retrier to have such
+// messages delivered again.
 type Handler func(ctx context.Context, m Message) error
 
-// Message is a record, with what notyet added to it taken apart.
+// Message is a record, with the headers that notyet added taken apart.
 type Message struct {
 	Record *kgo.Record
 
-	// Headers are the business's own.
+	// Headers are the business's own, without notyet's.
 	Headers []kgo.RecordHeader
 
-	// Delivery is nil if the record was not sent by notyet.
+	// Delivery is nil if notyet did not send the record.
 	Delivery *schemas.Delivery
 }
 
-// Config of a Consumer; the zero value works.
+// Config of a Consumer. The zero value works.
 type Config struct {
-	// Reporter sends the reports. Default: the consuming client. A report that Kafka has not answered at the end of
-	// DrainTimeout is given up, and with it whatever else the Reporter has buffered for the same partition.
+	// Reporter sends the reports. Default: the consuming client. A report that Kafka has not
+	// acknowledged at the end of DrainTimeout is given up, and so is everything else that the
+	// Reporter has buffered for the same partition.
 	Reporter *kgo.Client
 
-	// ReportsTopic is where reports go. Default schemas.TopicReports.
+	// ReportsTopic receives the reports. Default schemas.TopicReports.
 	ReportsTopic string
 
-	// Concurrency is how many messages are handled at once, those of one partition and key one after the other. Default
-	// 16.
+	// Concurrency is how many messages are handled at once. Messages of one partition and key are
+	// handled one after the other. Default 16.
 	Concurrency int
 
-	// MaxPoll is how many messages are taken from the client and not yet handled. Default 256.
+	// MaxPoll limits the messages that are taken from the client and not yet handled. Default 256.
 	MaxPoll int
 
-	// MaxHold is how long more messages are taken while earlier ones are being handled. The group cannot rebalance
-	// meanwhile, nor until the last of them is handled: MaxHold + MaxPoll / Concurrency × a handler's time must stay below
-	// the client's RebalanceTimeout (default 60s), or the group goes on without this member. When MaxHold is over, the
-	// messages of all keys wait for the slowest handler: raise RebalanceTimeout for handlers that take minutes. Default a
-	// third of RebalanceTimeout.
+	// MaxHold is how long the consumer takes more messages while earlier ones are being handled.
+	// The group cannot rebalance until the last of them is handled. MaxHold + MaxPoll / Concurrency
+	// × a handler's time must stay below the client's RebalanceTimeout (default 60s); otherwise the
+	// group removes this member. After MaxHold the messages of all keys wait for the slowest
+	// handler: raise RebalanceTimeout for handlers that take minutes. Default: a third of
+	// RebalanceTimeout.
 	MaxHold time.Duration
 
-	// DrainTimeout is how long handlers and reports may go on when Run's context has ended; then the handlers' context
-	// ends, too, and a second later those that go on are left behind (ErrAbandoned). The last commit has as long again.
-	// Default 10s.
+	// DrainTimeout is how long handlers and reports may continue after Run's context has ended.
+	// Then the handlers' context ends too. Handlers that still run a second later are left behind
+	// (ErrAbandoned). The last commit gets the same time again. Default 10s.
 	DrainTimeout time.Duration
 
-	// Guard remembers handled deliveries: a TTLGuard, a SQLGuard (whose InTx needs none here). Default nil: none.
+	// Guard remembers handled deliveries: a TTLGuard or a SQLGuard. SQLGuard.InTx needs none here.
+	// Default nil: nothing is remembered.
 	Guard Guard
 
-	// OnError hears of every error and panic of a handler or guard, and (with a zero Message) of fetching and of commits
-	// that a rebalance has overtaken, after which Run goes on. It is called from several goroutines. Default nil.
+	// OnError receives every error and panic of a handler or guard. With a zero Message it receives
+	// errors of fetching and of commits that came after a rebalance; Run continues after these. It
+	// is called from several goroutines. Default nil.
 	OnError func(Message, error)
 }
 
-// Consumer handles what its client polls.
+// Consumer handles the records that its client polls.
 type Consumer struct {
 	client *kgo.Client
 	Config
 }
 
-// New makes a Consumer over the caller's client, which stays the caller's to close after Run. The client must be in a
-// group, with DisableAutoCommit (or messages would be committed that are not handled) and BlockRebalanceOnPoll (or they
-// would be committed over another member's head).
+// New makes a Consumer over the caller's client. The caller closes the client after Run. The client
+// must be in a group. It needs DisableAutoCommit, otherwise it would commit unhandled messages. It
+// needs BlockRebalanceOnPoll, otherwise it could commit over the offset of another member.
 func New(client *kgo.Client, c Config) (*Consumer, error) {
 	for name, value := range map[string]any{
 		"ConsumerGroup":        client.OptValue(kgo.ConsumerGroup) != "",
@@ -122,16 +128,17 @@ func New(client *kgo.Client, c Config) (*Consumer, error) {
 	return &Consumer{client: client, Config: c}, nil
 }
 
-// Run handles messages until ctx ends (nil), the client is closed, or something happens that it must not pass over: a
-// report or a commit that Kafka refuses, an error about a message that notyet did not deliver, a Stop, or ErrAbandoned.
+// Run handles messages until ctx ends; then it returns nil. It returns an error when the client is
+// closed, Kafka refuses a report or a commit, a handler fails on a message that notyet did not
+// deliver, a handler returns Stop, or handlers are left behind (ErrAbandoned).
 //
-// Order of effects, per message: handle, report and wait for Kafka to have the report, then commit, and never past the
-// first unhandled message of a partition.
+// Each message is handled, then reported; Run waits until Kafka has the report, then commits. It
+// never commits past the first unhandled message of a partition.
 //
-// Close the client after Run: what it has polled and not committed comes again to the next owner of the partition, and
-// not to this client.
+// Close the client after Run. The messages that it polled and did not commit go to the next owner
+// of the partition, and never to this client again.
 func (c *Consumer) Run(ctx context.Context, handle Handler) error {
-	work, stop := outlive(ctx, c.DrainTimeout)
+	work, stop := withGrace(ctx, c.DrainTimeout)
 	defer stop()
 	for ctx.Err() == nil {
 		err := c.window(ctx, work, handle)
@@ -143,7 +150,7 @@ func (c *Consumer) Run(ctx context.Context, handle Handler) error {
 	return nil
 }
 
-// poll takes up to n messages; none when ctx ends.
+// poll takes up to n messages. It returns none when ctx ends.
 func (c *Consumer) poll(ctx context.Context, n int) ([]*kgo.Record, error) {
 	fetches := c.client.PollRecords(ctx, n)
 	if fetches.IsClientClosed() {
@@ -157,15 +164,16 @@ func (c *Consumer) poll(ctx context.Context, n int) ([]*kgo.Record, error) {
 	return fetches.Records(), nil
 }
 
-// outlive is a context that ends d after ctx has.
-func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// withGrace returns a context that ends d after ctx has ended.
+func withGrace(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
 	return longer, func() { forget(); cancel() }
 }
 
-// overtaken tells whether the group has gone on without this member; what it handled will come again, here or elsewhere.
-func overtaken(err error) bool {
+// rebalancedAway reports whether the group continued without this member. The messages that it
+// handled since the last commit come again, to this member or another.
+func rebalancedAway(err error) bool {
 	for _, e := range []error{kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress, kerr.StaleMemberEpoch} {
 		if errors.Is(err, e) {
 			return true

@@ -123,7 +123,8 @@ func (f *fake) reports(n int) map[string]schemas.Report {
 	return out
 }
 
-// committed is the group's offset in the one partition; -1: none, or the consumer has not joined yet.
+// committed is the group's offset in the one partition; -1: none, or the consumer has not joined
+// yet.
 func (f *fake) committed() int64 {
 	f.t.Helper()
 	offsets, err := kadm.NewClient(f.reader).FetchOffsets(f.t.Context(), "billing")
@@ -220,8 +221,8 @@ func TestOrderAndConcurrency(t *testing.T) {
 	require.Equal(t, 1, most)
 }
 
-// TestForeignMessages: what notyet has not delivered is handled without a report; an error about it stops the consumer
-// before it is committed.
+// TestForeignMessages: what notyet has not delivered is handled without a report; an error about it
+// stops the consumer before it is committed.
 func TestForeignMessages(t *testing.T) {
 	f := newFake(t)
 	f.send(false, "a=1", "a=2", "a=bad", "a=3")
@@ -291,7 +292,8 @@ func TestDrain(t *testing.T) {
 	require.EqualValues(t, 1, f.committed())
 }
 
-// TestDrainTimeout: a handler that is cut off is not reported, so that the shutdown costs no attempt.
+// TestDrainTimeout: a handler that is cut off is not reported, so that the shutdown costs no
+// attempt.
 func TestDrainTimeout(t *testing.T) {
 	f := newFake(t)
 	f.deliver("a=quick", "a=slow")

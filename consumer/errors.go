@@ -8,21 +8,22 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// RetryAfter makes an error that asks for the next attempt after d (at least 0, rounded up to a millisecond), instead of
-// the task's backoff.
+// RetryAfter makes an error that asks for the next attempt after d instead of the task's backoff. d
+// is at least 0 and is rounded up to a millisecond.
 func RetryAfter(d time.Duration, err error) error {
 	return &retryAfter{max(d, 0), orDefault(err, "retry")}
 }
 
-// Fail makes an error that ends the task: it goes to the dead letters without another attempt.
+// Fail makes an error that ends the task: it becomes a dead letter without another attempt.
 func Fail(err error) error { return &permanent{orDefault(err, "failed")} }
 
-// Stop makes an error that ends Run with the message uncommitted and unreported, whoever delivered it: for what no other
-// attempt and no other message would fare better with, such as a database that is gone. The message comes again when
-// the consumer is started again.
+// Stop makes an error that ends Run with the message uncommitted and unreported, no matter who
+// delivered it. Use it when neither another attempt nor another message could succeed, for example
+// when a database is down. The message comes again when the consumer is started again.
 func Stop(err error) error { return &stopError{orDefault(err, "stopped")} }
 
-// PanicError is the error that a panic of a handler becomes. Its text, which goes into the report, is without the stack.
+// PanicError is the error that a handler's panic becomes. Its text goes into the report and
+// excludes the stack.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -55,7 +56,7 @@ func orDefault(err error, text string) error {
 	return err
 }
 
-// outcome is what a handler's error says to notyet. Fail counts before RetryAfter.
+// outcome translates a handler's error into a report. Fail takes precedence over RetryAfter.
 func outcome(err error) schemas.Report {
 	r := schemas.Report{Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}
 	if err == nil {

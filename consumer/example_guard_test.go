@@ -12,7 +12,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Book a payment once per delivery, however often the delivery comes: booking and mark are one transaction.
+// Book a payment once per delivery, however often the delivery comes: booking and mark are one
+// transaction.
 func ExampleSQLGuard_InTx() {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {

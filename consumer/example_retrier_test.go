@@ -14,7 +14,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Have records of an ordinary topic, which notyet has never seen, handled again later: no retry topics, no timers.
+// Have records of an ordinary topic, which notyet has never seen, handled again later: no retry
+// topics, no timers.
 func ExampleRetrier() {
 	cluster := kfake.MustCluster(kfake.SeedTopics(1, "payments", "payments.dead", schemas.TopicIntake)) // a Kafka inside this process
 	defer cluster.Close()

@@ -6,27 +6,30 @@ import (
 	"time"
 )
 
-// Guard makes a handler idempotent by remembering the delivery keys of what it has handled: SQLGuard, TTLGuard, or one of
-// the caller's. Both methods are called from several goroutines and may be called again with the same key.
+// Guard makes a handler idempotent by remembering the delivery keys of handled deliveries:
+// SQLGuard, TTLGuard, or the caller's own. Both methods are called from several goroutines and may
+// be called again with the same key.
 //
-// What a Guard catches are copies of one delivery: after a crash between handling and committing, a rebalance, a failover
-// of notyet, a rewound consumer group. Two attempts of a task of "notyet-ack report" are two deliveries with a key each,
-// so a handler that succeeds after "notyet-ack-timeout" is over is asked again: make the timeout longer than the handler.
+// A Guard catches copies of one delivery: after a crash between handling and committing, a
+// rebalance, a failover of notyet or a rewound consumer group. Two attempts of a task of
+// "notyet-ack report" are two deliveries with a key each. A handler that succeeds after
+// "notyet-ack-timeout" is therefore called again: make the timeout longer than the handler takes.
 type Guard interface {
-	// Seen tells whether the delivery was handled: then the handler is passed over and "ok" reported again. An error
-	// is treated as the handler's.
+	// Seen reports whether the delivery was handled. If so, the handler is not called and "ok" is
+	// reported again. An error counts as the handler's.
 	Seen(ctx context.Context, deliveryKey string) (bool, error)
 
-	// Done is called when the handler has succeeded. An error goes to OnError; the delivery is done all the same.
+	// Done is called when the handler has succeeded. An error goes to OnError; the delivery still
+	// counts as handled.
 	Done(ctx context.Context, deliveryKey string) error
 }
 
-// DefaultGuardTTL is how long a TTLGuard remembers unless told otherwise: as long as Kafka keeps records by default
-// (7 days), for a copy in a topic can come as long as the topic keeps it.
+// DefaultGuardTTL is how long a TTLGuard remembers by default. A copy can come as long as its topic
+// keeps it; Kafka's default retention is 7 days.
 const DefaultGuardTTL = 7 * 24 * time.Hour
 
-// TTLGuard remembers in a cache whose keys expire, such as Redis, over two functions, so that no client library is
-// forced upon anybody. With go-redis:
+// TTLGuard remembers in a cache whose keys expire, such as Redis. It works through two functions, so
+// that it forces no client library on its user. With go-redis:
 //
 //	guard := consumer.TTLGuard{
 //		Has: func(ctx context.Context, key string) (bool, error) {
@@ -38,22 +41,23 @@ const DefaultGuardTTL = 7 * 24 * time.Hour
 //		},
 //	}
 //
-// A delivery is marked after it is handled, never before: a crash, or a cache that is away, between handling and marking
-// has it handled again, and so does a cache that forgets (eviction, failover). It is never passed over unhandled, as it
-// could be if a mark were set first. Two consumers that handle copies at the same instant both do: where the effect must
-// be had once even then, and it is in a database, take SQLGuard.InTx.
+// A delivery is marked after it is handled, never before. A crash or an unavailable cache between
+// handling and marking makes the delivery come again, and so does a cache that forgets (eviction,
+// failover). A mark that is set first could skip a delivery that nobody has handled. Two consumers
+// that handle copies at the same instant both do the work. If the effect must happen once even then,
+// and it is in a database, use SQLGuard.InTx.
 type TTLGuard struct {
-	// Has tells whether the key is there.
+	// Has reports whether the key exists.
 	Has func(ctx context.Context, key string) (bool, error)
 
-	// Set puts the key, to expire after ttl; putting it again is harmless, and need not extend it.
+	// Set stores the key, to expire after ttl. Storing it again is harmless and need not extend it.
 	Set func(ctx context.Context, key string, ttl time.Duration) error
 
-	// Prefix is put before delivery keys. Handlers of one delivery in several groups must each have their own. Default
-	// "notyet:handled:".
+	// Prefix precedes each delivery key. Handlers of one delivery in several groups need a prefix
+	// each. Default "notyet:handled:".
 	Prefix string
 
-	// TTL is how long to remember. Default DefaultGuardTTL.
+	// TTL is how long the guard remembers. Default DefaultGuardTTL.
 	TTL time.Duration
 }
 

@@ -141,7 +141,8 @@ func TestSQLGuardInTx(t *testing.T) {
 	})
 }
 
-// TestSQLGuardSideBySide: of copies handled at the same instant one has its effect; the others wait to learn of it.
+// TestSQLGuardSideBySide: of copies handled at the same instant one has its effect; the others wait
+// to learn of it.
 func TestSQLGuardSideBySide(t *testing.T) {
 	onDatabases(t, func(t *testing.T, db *sql.DB, g *consumer.SQLGuard) {
 		handle := g.InTx(insertEffect)
@@ -229,7 +230,8 @@ func TestTTLGuard(t *testing.T) {
 	require.ErrorIs(t, guard.Done(t.Context(), "k"), down)
 }
 
-// TestInTxThroughConsumer: copies of one delivery in the topic have one effect, and each is reported ok.
+// TestInTxThroughConsumer: copies of one delivery in the topic have one effect, and each is
+// reported ok.
 func TestInTxThroughConsumer(t *testing.T) {
 	onDatabases(t, func(t *testing.T, db *sql.DB, g *consumer.SQLGuard) {
 		f := newFake(t)

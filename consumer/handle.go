@@ -10,7 +10,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// message takes a record apart. One whose notyet headers are damaged is none of notyet's: it is handled as it is.
+// message takes a record apart. A record with damaged notyet headers counts as none of notyet's and
+// is handled as it is.
 func message(r *kgo.Record) Message {
 	d, rest, err := schemas.ParseDelivery(r)
 	if err != nil {
@@ -19,36 +20,37 @@ func message(r *kgo.Record) Message {
 	return Message{Record: r, Headers: rest, Delivery: &d}
 }
 
-// one handles one message and sends its report.
-func (w *window) one(e *entry) {
+// handleOne handles one message and sends its report.
+func (w *window) handleOne(e *entry) {
 	m := message(e.record)
 	returned := false
 	defer func() {
-		if !returned { // runtime.Goexit, as a test's FailNow does: nobody knows what has been done
-			w.fail(fmt.Errorf("handling %s: its goroutine was ended", place(e.record)))
+		if !returned { // runtime.Goexit, for example by a test's FailNow: the effects are unknown
+			w.fail(fmt.Errorf("handling %s: its goroutine was ended", position(e.record)))
 			w.finish(e, false)
 		}
 	}()
-	err := contained(func() error { return w.guarded(m) })
+	err := recoverPanic(func() error { return w.callHandler(m) })
 	returned = true
 	if err != nil {
 		w.OnError(m, err)
 	}
 	var stop *stopError
 	switch {
-	case err != nil && w.work.Err() != nil: // most likely because of that: it comes again, as the same attempt
+	case err != nil && w.work.Err() != nil: // probably cut off by the deadline: it comes again, as the same attempt
 		w.finish(e, false)
 	case m.Delivery != nil && !errors.As(err, &stop):
 		w.report(e, m, outcome(err))
 	case err != nil:
-		w.fail(fmt.Errorf("handling %s: %w", place(e.record), err))
+		w.fail(fmt.Errorf("handling %s: %w", position(e.record), err))
 		w.finish(e, false)
 	default:
 		w.finish(e, true)
 	}
 }
 
-// report sends the report; only with it is the message handled. The promise does nothing but note the outcome.
+// report sends the report. Only the acknowledged report makes the message handled. The promise must
+// not block: it only notes the outcome.
 func (w *window) report(e *entry, m Message, r schemas.Report) {
 	r.Topic, r.ID, r.Attempt, r.Delivery = m.Record.Topic, m.Delivery.ID, m.Delivery.Attempt, m.Delivery.Key
 	w.Reporter.Produce(w.work, schemas.EncodeReport(w.ReportsTopic, r), func(_ *kgo.Record, err error) {
@@ -59,8 +61,8 @@ func (w *window) report(e *entry, m Message, r schemas.Report) {
 	})
 }
 
-// guarded calls the handler unless the guard has seen the delivery.
-func (w *window) guarded(m Message) error {
+// callHandler calls the handler unless the guard has seen the delivery.
+func (w *window) callHandler(m Message) error {
 	if w.Guard == nil || m.Delivery == nil || m.Delivery.Key == "" {
 		return w.handle(w.work, m)
 	}
@@ -75,13 +77,13 @@ func (w *window) guarded(m Message) error {
 		return err
 	}
 	if err := w.Guard.Done(w.work, m.Delivery.Key); err != nil {
-		w.OnError(m, fmt.Errorf("telling the guard: %w", err))
+		w.OnError(m, fmt.Errorf("marking in the guard: %w", err))
 	}
 	return nil
 }
 
-// contained turns a panic into an error.
-func contained(f func() error) (err error) {
+// recoverPanic turns a panic into an error.
+func recoverPanic(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &PanicError{Value: p, Stack: debug.Stack()}
@@ -90,6 +92,6 @@ func contained(f func() error) (err error) {
 	return f()
 }
 
-func place(r *kgo.Record) string {
+func position(r *kgo.Record) string {
 	return fmt.Sprintf("%s/%d at offset %d", r.Topic, r.Partition, r.Offset)
 }

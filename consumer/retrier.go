@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -18,49 +17,51 @@ import (
 
 // RetrierConfig of a Retrier. Only DeadTopic must be set.
 type RetrierConfig struct {
-	// DeadTopic gets the records that are given up. Required.
+	// DeadTopic receives the records that are given up. Required.
 	DeadTopic string
 
-	// Topic is where retried records are delivered. Every group on it sees them, also those that have handled the record
-	// already: where there are several, give each a topic of its own and have it consume both. Default: the record's own.
+	// Topic is where retried records are delivered. Every group on it sees them, even groups that
+	// have already handled the record: with several groups, give each a topic of its own, which it
+	// consumes beside the original one. Default: the record's own topic.
 	Topic string
 
-	// Intake is the intake topic. What the installation's limits refuse (allowed topics, size, horizon) is refused after
-	// Later has returned, and is then among notyet's dead letters. Default schemas.TopicIntake.
+	// Intake is the intake topic. notyet applies its limits (allowed topics, size, horizon) after
+	// Later has returned; a request that it refuses becomes a dead letter. Default
+	// schemas.TopicIntake.
 	Intake string
 
-	// MaxAttempts is how often a record is handled in all, the first time included. Default 16.
+	// MaxAttempts is how often a record is handled in total, including the first time. Default 16.
 	MaxAttempts int
 
-	// Backoff is the pause before the next attempt; RetryAfter wins over it. Default exponential:1s:10m, jittered over
-	// the upper half of each pause.
+	// Backoff sets the pause before the next attempt; RetryAfter takes precedence. Default
+	// exponential:1s:10m. Each pause is jittered over its upper half.
 	Backoff schemas.Backoff
 
-	// Prefix begins the names of the headers by which records carry their history: see Retrier. Not "notyet-". Default
-	// "retry-".
+	// Prefix begins the names of the headers that carry a record's history: see Retrier. It must
+	// not begin with "notyet-". Default "retry-".
 	Prefix string
 
-	// OnError hears of the error of each attempt that Wrap has delivered again or given up. It is called from several
-	// goroutines. Default nil.
+	// OnError receives the error of each attempt that Wrap has scheduled again or given up. It is
+	// called from several goroutines. Default nil.
 	OnError func(r *kgo.Record, attempt int, err error)
 }
 
-// Retrier has records delivered again later, whoever sent them: what retry topics with their consumers and timers are
-// built for. The record is republished as a request to notyet, with its key, value and headers, and comes back when the
-// pause is over. Behind its headers it then carries
+// Retrier delivers records again later, no matter who sent them. It replaces retry topics with their
+// consumers and timers. A record is published as a request to notyet, with its key, value and
+// headers, and comes back when the pause is over. It then carries, after its own headers:
 //
 //	retry-attempt  which handling this is: 2 for the first retry
 //	retry-origin   topic/partition/offset of the record that was handled first
-//	retry-error    why it was not the last, at most 4 KiB
+//	retry-error    the error of the last attempt, at most 4 KiB
 //
-// Records of one key are not held back meanwhile: a retried one is overtaken. It comes back in the partition that
-// Kafka's default partitioner (murmur2) gives its key.
+// Records of one key are not held back meanwhile: later ones overtake a retried one. It comes back in
+// the partition that Kafka's default partitioner (murmur2) gives its key.
 type Retrier struct {
 	client *kgo.Client
 	RetrierConfig
 }
 
-// NewRetrier makes a Retrier over the caller's client, which stays the caller's to close.
+// NewRetrier makes a Retrier over the caller's client, which the caller closes.
 func NewRetrier(client *kgo.Client, c RetrierConfig) (*Retrier, error) {
 	if c.Intake == "" {
 		c.Intake = schemas.TopicIntake
@@ -92,12 +93,12 @@ func NewRetrier(client *kgo.Client, c RetrierConfig) (*Retrier, error) {
 	return &Retrier{client, c}, nil
 }
 
-// Wrap makes a handler that has Later called for errors and panics of another, for messages that notyet did not deliver
-// and those that it delivers for a Retrier. Others, which are somebody's tasks, keep their own retries. Where Later
-// fails, Run ends with the message uncommitted.
+// Wrap returns a handler that calls handle, and calls Later for its errors and panics. It does so
+// for messages that notyet did not deliver and for those that it delivers for a Retrier. Other
+// tasks keep their own retries. If Later fails, Run ends with the message uncommitted.
 func (r *Retrier) Wrap(handle Handler) Handler {
 	return func(ctx context.Context, m Message) error {
-		err := contained(func() error { return handle(ctx, m) })
+		err := recoverPanic(func() error { return handle(ctx, m) })
 		var stop *stopError
 		mine := m.Delivery == nil || r.history(m.Record).attempt > 1
 		if err == nil || !mine || ctx.Err() != nil || errors.As(err, &stop) {
@@ -111,12 +112,13 @@ func (r *Retrier) Wrap(handle Handler) Handler {
 	}
 }
 
-// Attempt tells which handling of a record this is, from 1.
+// Attempt returns which handling of the record this is, counted from 1.
 func (r *Retrier) Attempt(rec *kgo.Record) int { return r.history(rec).attempt }
 
-// Later has the record delivered again after a pause, or puts it into DeadTopic if this was the last attempt or cause is
-// a Fail. Only when it has returned nil may the record be committed: then Kafka has acknowledged its copy. It may be
-// called again for the same record, which replaces the request while it is pending.
+// Later schedules the record to be delivered again after a pause. It puts the record into DeadTopic
+// instead if this was the last attempt or cause is a Fail. Commit the record only after Later has
+// returned nil: then Kafka has acknowledged the copy. It may be called again for the same record;
+// that replaces the pending request.
 func (r *Retrier) Later(ctx context.Context, rec *kgo.Record, cause error) error {
 	verdict := outcome(orDefault(cause, "retry"))
 	past := r.history(rec)
@@ -126,21 +128,22 @@ func (r *Retrier) Later(ctx context.Context, rec *kgo.Record, cause error) error
 	} else {
 		pause := verdict.RetryAfter
 		if pause == schemas.NoRetryAfter {
-			pause = r.pause(past.attempt)
+			pause = r.Backoff.Pause(past.attempt)
 		}
 		past.attempt++
 		var err error
 		if again, err = r.request(rec, pause, r.headers(rec, past, verdict.Error)); err != nil {
-			return fmt.Errorf("retrying %s: %w", place(rec), err)
+			return fmt.Errorf("retrying %s: %w", position(rec), err)
 		}
 	}
 	if err := r.send(ctx, again); err != nil {
-		return fmt.Errorf("retrying %s through %s: %w", place(rec), again.Topic, err)
+		return fmt.Errorf("retrying %s through %s: %w", position(rec), again.Topic, err)
 	}
 	return nil
 }
 
-// request is named by the record's place and time, so that a record that is handled twice is retried once.
+// request derives the id from the record's position and time, so that a record that is handled
+// twice is retried once.
 func (r *Retrier) request(rec *kgo.Record, pause time.Duration, headers []kgo.RecordHeader) (*kgo.Record, error) {
 	topic := r.Topic
 	if topic == "" {
@@ -158,8 +161,8 @@ func (r *Retrier) request(rec *kgo.Record, pause time.Duration, headers []kgo.Re
 	return request.Record(r.Intake)
 }
 
-// send waits for Kafka's answer or the end of ctx. The client does not get ctx: a record that is given up takes others of
-// its partition with it.
+// send waits for Kafka's acknowledgement or the end of ctx. The client does not get ctx, because a
+// cancelled record takes others of its partition with it.
 func (r *Retrier) send(ctx context.Context, rec *kgo.Record) error {
 	answer := make(chan error, 1)
 	go r.client.Produce(context.WithoutCancel(ctx), rec, func(_ *kgo.Record, err error) { answer <- err })
@@ -171,32 +174,13 @@ func (r *Retrier) send(ctx context.Context, rec *kgo.Record) error {
 	}
 }
 
-// pause is the one after the n-th attempt. Its upper half is jittered, so that what failed together comes back apart.
-func (r *Retrier) pause(attempt int) time.Duration {
-	if !r.Backoff.Exponential {
-		return r.Backoff.First
-	}
-	d := r.Backoff.First
-	for i := 1; i < attempt && d < r.Backoff.Max; i++ {
-		if d > r.Backoff.Max/2 { // also where doubling would overflow
-			d = r.Backoff.Max
-		} else {
-			d *= 2
-		}
-	}
-	if half := int64(d / 2); half > 0 {
-		d -= time.Duration(rand.Int64N(half))
-	}
-	return d
-}
-
-// history is what a record carries from its earlier attempts.
+// history is what a record's headers say about its earlier attempts.
 type history struct {
 	attempt int
 	origin  string
 }
 
-// history of a record without any, or with what is no number, is that of a first attempt.
+// history reads a record's headers. Missing or malformed ones mean a first attempt.
 func (r *Retrier) history(rec *kgo.Record) history {
 	h := history{attempt: 1, origin: origin(rec)}
 	for _, header := range rec.Headers {
@@ -212,7 +196,8 @@ func (r *Retrier) history(rec *kgo.Record) history {
 	return h
 }
 
-// headers are the business's own in their order, without notyet's of the last delivery, and the history behind them.
+// headers returns the business's own headers in their order, then the history. It drops notyet's
+// headers of the last delivery.
 func (r *Retrier) headers(rec *kgo.Record, h history, cause string) []kgo.RecordHeader {
 	out := make([]kgo.RecordHeader, 0, len(rec.Headers)+3)
 	for _, header := range rec.Headers {
@@ -234,7 +219,8 @@ func (r *Retrier) headers(rec *kgo.Record, h history, cause string) []kgo.Record
 	)
 }
 
-// reserved tells whether a header is notyet's, which a request with it would be refused for, in any case.
+// reserved reports whether a header name is notyet's, in upper or lower case. notyet refuses requests
+// with such a header.
 func reserved(header string) bool {
 	return len(header) >= len(schemas.Prefix) && strings.EqualFold(header[:len(schemas.Prefix)], schemas.Prefix)
 }

@@ -79,7 +79,8 @@ func headers(kv ...string) (out []kgo.RecordHeader) {
 	return out
 }
 
-// TestRetrierRounds: a record that notyet never saw is handled three times, pauses between, and given up.
+// TestRetrierRounds: a record that notyet never saw is handled three times, pauses between, and
+// given up.
 func TestRetrierRounds(t *testing.T) {
 	f := newRetries(t)
 	retrier := f.retrier(consumer.RetrierConfig{MaxAttempts: 3, Backoff: schemas.Backoff{First: 5 * time.Second, Max: 5 * time.Second}})
@@ -147,8 +148,8 @@ func TestRetrierVerdicts(t *testing.T) {
 	require.Equal(t, headers("x-attempt", "1", "x-origin", "orders/3/7", "x-error", strings.Repeat("é", 2048)), dead.Headers)
 }
 
-// TestRetrierHeaders: notyet's headers of the last delivery do not make the next request a bad one, and damaged history
-// is a first attempt.
+// TestRetrierHeaders: notyet's headers of the last delivery do not make the next request a bad one,
+// and damaged history is a first attempt.
 func TestRetrierHeaders(t *testing.T) {
 	f := newRetries(t)
 	retrier := f.retrier(consumer.RetrierConfig{})
@@ -199,8 +200,8 @@ func TestRetrierLeavesTasksAlone(t *testing.T) {
 	require.Zero(t, end.Offset)
 }
 
-// TestRetrierRefused: a retried record whose next request is refused is not committed, though notyet delivered it and
-// would not deliver it again.
+// TestRetrierRefused: a retried record whose next request is refused is not committed, though
+// notyet delivered it and would not deliver it again.
 func TestRetrierRefused(t *testing.T) {
 	f := newRetries(t)
 	f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: schemas.TopicIntake, Err: kerr.TopicAuthorizationFailed, Count: -1})

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Dialect is whose SQL a database speaks.
+// Dialect is the SQL dialect of a database.
 type Dialect uint8
 
 const (
@@ -17,8 +17,9 @@ const (
 	SQLite                // 3
 )
 
-// dialects' statements take the table's name. Keys are bytes: a text column would take two keys for one whose letters
-// differ in case, and pass over a delivery. Deleting goes in pieces, so that no statement holds locks for long.
+// dialects holds the statements; each takes the table's name. Keys are bytes: a text column would
+// treat keys that differ only in case as equal and skip a delivery. Purging deletes in pieces, so
+// that no statement holds locks for long.
 var dialects = [...]struct{ create, insert, purge string }{
 	MySQL: {
 		"CREATE TABLE IF NOT EXISTS %[1]s (delivery_key VARBINARY(255) NOT NULL PRIMARY KEY, handled_at BIGINT NOT NULL, KEY handled_at (handled_at))",
@@ -32,7 +33,8 @@ var dialects = [...]struct{ create, insert, purge string }{
 	},
 }
 
-// maxGuardKey is what the key's column holds; MySQL would cut longer ones and take two for one.
+// maxGuardKey is the length of the key's column in bytes. MySQL would truncate longer keys and
+// mistake one for another.
 const maxGuardKey = 255
 
 var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?$`)
@@ -41,26 +43,26 @@ var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-
 type SQLGuardConfig struct {
 	Dialect Dialect
 
-	// Table is where keys are kept. Handlers of one delivery in several groups must each have their own. Default
+	// Table stores the keys. Handlers of one delivery in several groups need a table each. Default
 	// "notyet_handled".
 	Table string
 }
 
-// SQLGuard remembers in a table (delivery_key, handled_at in Unix ms) of MySQL, MariaDB or SQLite. It can be used in two
-// ways:
+// SQLGuard remembers in a table (delivery_key, handled_at in Unix ms) of MySQL, MariaDB or SQLite.
+// There are two ways to use it:
 //
-// InTx marks a delivery in the transaction of the handler's own effect. Both are there or neither, also after a crash and
-// with two consumers at once: the effect is had once per delivery.
+// InTx marks a delivery in the transaction of the handler's own effect. Either both are stored or
+// neither, even after a crash or with two consumers at once: the effect happens once per delivery.
 //
-// As Config.Guard it works for any handler, but marks only after the handler has succeeded: a crash in between has the
-// delivery handled again.
+// As Config.Guard it works for any handler, but marks only after the handler has succeeded. A crash
+// in between repeats the delivery.
 type SQLGuard struct {
 	db                          *sql.DB
 	create, find, insert, purge string
 }
 
-// NewSQLGuard makes a guard over the caller's database, which stays the caller's to close. It does not touch the
-// database: see Create.
+// NewSQLGuard makes a guard over the caller's database, which the caller closes. It does not touch
+// the database: call Create for that.
 func NewSQLGuard(db *sql.DB, c SQLGuardConfig) (*SQLGuard, error) {
 	if c.Table == "" {
 		c.Table = "notyet_handled"
@@ -79,7 +81,8 @@ func NewSQLGuard(db *sql.DB, c SQLGuardConfig) (*SQLGuard, error) {
 	}, nil
 }
 
-// Create makes the table if it is not there. Where a migration makes it: the key's column must compare bytes.
+// Create creates the table if it does not exist. A migration may create it instead; the key's
+// column must then compare bytes.
 func (g *SQLGuard) Create(ctx context.Context) error {
 	if _, err := g.db.ExecContext(ctx, g.create); err != nil {
 		return fmt.Errorf("creating the table of handled deliveries: %w", err)
@@ -106,9 +109,9 @@ func (g *SQLGuard) Done(ctx context.Context, deliveryKey string) error {
 	return err
 }
 
-// Mark notes in the caller's transaction that the delivery is handled. It answers false if it is already: then there is
-// nothing to do but to roll back. It waits while another transaction that has marked the same delivery is open, so mark
-// first, before the effect.
+// Mark notes in the caller's transaction that the delivery is handled. It returns false if the
+// delivery was already marked: then roll back. Mark waits while another open transaction has marked
+// the same delivery, so call it first, before the effect.
 func (g *SQLGuard) Mark(ctx context.Context, tx *sql.Tx, deliveryKey string) (bool, error) {
 	return g.mark(ctx, tx, deliveryKey)
 }
@@ -132,30 +135,31 @@ func (g *SQLGuard) mark(ctx context.Context, e execer, key string) (first bool, 
 	return n == 1, nil
 }
 
-// errCommit says that a COMMIT failed: whether it took effect is not known.
+// errCommit marks the error of a failed COMMIT, whose outcome is unknown.
 var errCommit = errors.New("committing the handler's transaction")
 
-// InTx makes a handler that runs in a transaction of its own, in which the delivery is marked first; a delivery marked
-// before is passed over. The transaction is committed if the handler succeeds, else rolled back. If the commit fails with
-// an unknown outcome, all of it is tried once more, which does nothing if the first one took effect.
+// InTx makes a handler that runs in a transaction of its own and marks the delivery first. It skips
+// a delivery that is already marked. It commits if the handler succeeds and rolls back otherwise.
+// If the outcome of the commit is unknown, it runs everything once more; that does nothing if the
+// first commit took effect.
 //
-// Messages that notyet did not deliver have no key, so that nothing passes over a second copy of them.
+// Messages that notyet did not deliver have no key, so their copies are not skipped.
 func (g *SQLGuard) InTx(handle func(ctx context.Context, tx *sql.Tx, m Message) error) Handler {
 	return func(ctx context.Context, m Message) error {
-		err := g.once(ctx, m, handle)
+		err := g.runInTx(ctx, m, handle)
 		if errors.Is(err, errCommit) && keyOf(m) != "" {
-			err = g.once(ctx, m, handle)
+			err = g.runInTx(ctx, m, handle)
 		}
 		return err
 	}
 }
 
-func (g *SQLGuard) once(ctx context.Context, m Message, handle func(context.Context, *sql.Tx, Message) error) error {
+func (g *SQLGuard) runInTx(ctx context.Context, m Message, handle func(context.Context, *sql.Tx, Message) error) error {
 	tx, err := g.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("beginning the handler's transaction: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing; after a panic it must be
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit; needed after a panic
 	if key := keyOf(m); key != "" {
 		if first, err := g.Mark(ctx, tx, key); err != nil || !first {
 			return err
@@ -177,8 +181,9 @@ func keyOf(m Message) string {
 	return m.Delivery.Key
 }
 
-// Purge forgets what was handled before the given time and tells how many deliveries that were. Keep at least what the
-// business topics keep (Kafka's default is 7 days): as long can a copy come. To be called now and then, say hourly.
+// Purge forgets what was handled before the given time and returns the number of deliveries. Keep
+// at least what the business topics keep (Kafka's default is 7 days), because a copy can come as
+// long as that. Call it regularly, for example hourly.
 func (g *SQLGuard) Purge(ctx context.Context, before time.Time) (int64, error) {
 	var total int64
 	for {

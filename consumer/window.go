@@ -8,24 +8,26 @@ import (
 	"time"
 )
 
-// ErrAbandoned says that handlers went on when DrainTimeout was over and their context had ended. Their messages are not
-// committed and come again; whatever these handlers still do, they do beside the next owner.
+// ErrAbandoned means that handlers were still running after DrainTimeout, although their context
+// had ended. Their messages are not committed and come again. These handlers may still have effects
+// while the next owner handles the same messages.
 var ErrAbandoned = errors.New("handlers still run")
 
 const (
-	// commitEvery is how long handled messages wait for their commit while others are at work: what a crash repeats.
+	// commitEvery is how long handled messages wait for their commit while others are being
+	// handled. It limits what a crash repeats.
 	commitEvery = time.Second
 
-	// farewell is how long a handler whose context has ended may take to notice.
-	farewell = time.Second
+	// stopGrace is how long a handler may take to notice that its context has ended.
+	stopGrace = time.Second
 
-	// aheadFactor × MaxPoll messages may be handled beyond an unhandled one of their partition.
+	// aheadFactor × MaxPoll messages may be handled past an unhandled one of their partition.
 	aheadFactor = 16
 )
 
-// window is a stretch of work during which the group cannot rebalance: from a poll that gave messages until all that were
-// taken are handled and committed. While some are being handled it takes more, for MaxHold at most, so that a slow
-// message holds up only its own key.
+// window is a period in which the group cannot rebalance: from a poll that returned messages until
+// all messages taken are handled and committed. While some are being handled it takes more, for at
+// most MaxHold, so that a slow message holds up only its own key.
 type window struct {
 	*Consumer
 	handle Handler
@@ -34,42 +36,42 @@ type window struct {
 	close  context.CancelFunc
 
 	mu      sync.Mutex
-	ledger  ledger
-	waiting map[line][]*entry // behind the one at work; present for every line at work or ready
-	ready   []line            // lines whose first message may start, in turn
-	running int               // handlers
-	open    int               // messages that wait, run or are being reported
-	closed  bool              // nothing starts any more
-	failure error             // the first
-	changed chan struct{}     // something has finished
+	offsets offsetTracker
+	waiting map[keyQueue][]*entry // behind the running one; has an entry for every running or ready queue
+	ready   []keyQueue            // queues whose first message may start, in turn
+	running int                   // handlers
+	open    int                   // messages that wait, run or are being reported
+	closed  bool                  // nothing starts any more
+	failure error                 // the first
+	changed chan struct{}         // something has finished
 }
 
-// window handles what the next poll gives, and what comes while that is handled.
+// window handles the messages of the next poll, and those that arrive meanwhile.
 func (c *Consumer) window(ctx, work context.Context, handle Handler) error {
 	first, err := c.poll(ctx, c.MaxPoll)
 	if err != nil || len(first) == 0 {
 		return err
 	}
-	more, stop := context.WithTimeout(ctx, c.MaxHold)
+	holding, stop := context.WithTimeout(ctx, c.MaxHold)
 	defer stop()
 	w := &window{
 		Consumer: c, handle: handle, ctx: ctx, work: work, close: stop,
-		waiting: map[line][]*entry{}, changed: make(chan struct{}, 1),
+		waiting: map[keyQueue][]*entry{}, changed: make(chan struct{}, 1),
 	}
 	defer context.AfterFunc(ctx, w.stop)()
 	w.take(first)
-	if err = w.extend(more); err != nil {
+	if err = w.extend(holding); err != nil {
 		w.stop()
 	}
 	w.drain()
-	return errors.Join(err, w.result(), w.commit())
+	return errors.Join(err, w.firstFailure(), w.commit())
 }
 
-// extend takes more messages until none are at work, MaxHold is over or something has failed.
-func (w *window) extend(more context.Context) error {
+// extend takes more messages until none is being handled, MaxHold is over or something has failed.
+func (w *window) extend(holding context.Context) error {
 	committed := time.Now()
-	for more.Err() == nil {
-		pause, cancel := context.WithTimeout(more, commitEvery)
+	for holding.Err() == nil {
+		pause, cancel := context.WithTimeout(holding, commitEvery)
 		room := w.room()
 		if room > 0 {
 			records, err := w.poll(pause, room)
@@ -95,15 +97,15 @@ func (w *window) extend(more context.Context) error {
 	return nil
 }
 
-// tell wakes drain or extend, of which only one waits.
-func (w *window) tell() {
+// signal wakes drain or extend; only one of them waits at a time.
+func (w *window) signal() {
 	select {
 	case w.changed <- struct{}{}:
 	default:
 	}
 }
 
-// fail stops the window, and Run.
+// fail stops the window and makes Run return err.
 func (w *window) fail(err error) {
 	w.mu.Lock()
 	if w.failure == nil {
@@ -113,7 +115,7 @@ func (w *window) fail(err error) {
 	w.stop()
 }
 
-// stop lets nothing more start; what has started goes on.
+// stop prevents further messages from starting. Running ones continue.
 func (w *window) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,25 +127,26 @@ func (w *window) stop() {
 		}
 	}
 	w.close()
-	w.tell()
+	w.signal()
 }
 
-// drain waits until nothing is at work, or until the handlers' time is over: then a moment for those that heed it.
+// drain waits until nothing runs any more. When the handlers' time is over it gives them stopGrace
+// to notice.
 func (w *window) drain() {
 	if w.await(w.work.Done(), func() bool { return w.open == 0 && w.running == 0 }) {
 		return
 	}
-	over, cancel := context.WithTimeout(context.WithoutCancel(w.work), farewell)
+	over, cancel := context.WithTimeout(context.WithoutCancel(w.work), stopGrace)
 	defer cancel()
 	if !w.await(over.Done(), func() bool { return w.running == 0 }) {
 		w.mu.Lock()
 		n := w.running
 		w.mu.Unlock()
-		w.fail(fmt.Errorf("draining: %d of them after %s: %w", n, w.DrainTimeout+farewell, ErrAbandoned))
+		w.fail(fmt.Errorf("draining: %d of them after %s: %w", n, w.DrainTimeout+stopGrace, ErrAbandoned))
 	}
 }
 
-// await waits for a condition, or for the end and answers false.
+// await waits for a condition and returns true, or returns false at the end.
 func (w *window) await(end <-chan struct{}, met func() bool) bool {
 	for {
 		w.mu.Lock()
@@ -160,27 +163,28 @@ func (w *window) await(end <-chan struct{}, met func() bool) bool {
 	}
 }
 
-func (w *window) result() error {
+func (w *window) firstFailure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.failure
 }
 
-// commit commits what is handled; it has a time of its own, the handlers may have used up theirs.
+// commit commits what is handled. It has a time limit of its own, because the handlers may have
+// used up theirs.
 func (w *window) commit() error {
 	w.mu.Lock()
-	last := w.ledger.prefix()
+	last := w.offsets.takeCommittable()
 	w.mu.Unlock()
 	if len(last) == 0 {
 		return nil
 	}
-	bound, stop := outlive(w.ctx, w.DrainTimeout)
+	bound, stop := withGrace(w.ctx, w.DrainTimeout)
 	defer stop()
 	err := w.client.CommitRecords(bound, last...)
 	switch {
 	case err == nil:
 		return nil
-	case overtaken(err):
+	case rebalancedAway(err):
 		w.close() // what was taken is handled all the same: a later commit must not pass it
 		w.OnError(Message{}, fmt.Errorf("committing: %w", err))
 		return nil

@@ -12,18 +12,18 @@ func TestLines(t *testing.T) {
 	r := func(partition int32, key string) *kgo.Record {
 		return &kgo.Record{Partition: partition, Key: []byte(key)}
 	}
-	require.Equal(t, lineOf(r(0, "a")), lineOf(r(0, "a")))
-	require.NotEqual(t, lineOf(r(0, "a")), lineOf(r(1, "a")), "another partition, perhaps another member's")
-	require.NotEqual(t, lineOf(r(0, "a")), lineOf(r(0, "b")))
-	require.NotEqual(t, lineOf(&kgo.Record{}), lineOf(r(0, "")), "an empty key is a key")
-	require.NotEqual(t, lineOf(&kgo.Record{}), lineOf(&kgo.Record{Offset: 1}), "without a key there is no order")
+	require.Equal(t, queueOf(r(0, "a")), queueOf(r(0, "a")))
+	require.NotEqual(t, queueOf(r(0, "a")), queueOf(r(1, "a")), "another partition, perhaps another member's")
+	require.NotEqual(t, queueOf(r(0, "a")), queueOf(r(0, "b")))
+	require.NotEqual(t, queueOf(&kgo.Record{}), queueOf(r(0, "")), "an empty key is a key")
+	require.NotEqual(t, queueOf(&kgo.Record{}), queueOf(&kgo.Record{Offset: 1}), "without a key there is no order")
 }
 
-// TestPrefix: whatever is handled in whatever order, what may be committed is right behind the messages before the
-// first unhandled one, once, and nothing else is forgotten.
+// TestPrefix: whatever is handled in whatever order, what may be committed is right behind the
+// messages before the first unhandled one, once, and nothing else is forgotten.
 func TestPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var l ledger
+		var l offsetTracker
 		var all []*entry
 		next := map[int32]int64{}
 		committed := map[int32]int64{} // next offset
@@ -39,7 +39,7 @@ func TestPrefix(t *testing.T) {
 					rapid.SampledFrom(all).Draw(t, "entry").handled = true
 				}
 			case 2:
-				for _, r := range l.prefix() {
+				for _, r := range l.takeCommittable() {
 					require.Greater(t, r.Offset+1, committed[r.Partition])
 					committed[r.Partition] = r.Offset + 1
 				}
@@ -51,7 +51,8 @@ func TestPrefix(t *testing.T) {
 	})
 }
 
-// expected is the next offset to handle in every partition where it is not 0, and how many messages are behind them.
+// expected is the next offset to handle in every partition where it is not 0, and how many messages
+// are behind them.
 func expected(all []*entry) (next map[int32]int64, open int) {
 	next, closed := map[int32]int64{}, map[int32]bool{}
 	for _, e := range all {

@@ -20,20 +20,20 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// graveyard is a migrated database with one source of requests, whose tasks die as they come.
-type graveyard struct {
+// fixture is a migrated database with one source of requests, and ways to make its tasks dead.
+type fixture struct {
 	*store.Store
 	t      *testing.T
 	source store.Source
 	next   int64
 }
 
-func newGraveyard(t *testing.T) *graveyard {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newGraveyardOn(t, "sqlite:"+t.TempDir()+"/notyet.db")
+	return newFixtureOn(t, "sqlite:"+t.TempDir()+"/notyet.db")
 }
 
-func newGraveyardOn(t *testing.T, dsn string) *graveyard {
+func newFixtureOn(t *testing.T, dsn string) *fixture {
 	t.Helper()
 	ctx := t.Context()
 	st, err := store.Open(ctx, store.Config{DSN: dsn}, zaptest.NewLogger(t))
@@ -42,10 +42,10 @@ func newGraveyardOn(t *testing.T, dsn string) *graveyard {
 	require.NoError(t, st.Migrate(ctx, 1))
 	source, err := st.Source(ctx, "notyet.intake", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
-	return &graveyard{Store: st, t: t, source: source}
+	return &fixture{Store: st, t: t, source: source}
 }
 
-func (g *graveyard) apply(changes ...store.Change) {
+func (g *fixture) apply(changes ...store.Change) {
 	g.t.Helper()
 	for i := range changes {
 		changes[i].Seq = store.Seq(g.source.ID, g.next+int64(i))
@@ -60,7 +60,7 @@ func (g *graveyard) apply(changes ...store.Change) {
 }
 
 // schedule makes a task that is due in an hour.
-func (g *graveyard) schedule(topic, id string, value []byte) {
+func (g *fixture) schedule(topic, id string, value []byte) {
 	g.t.Helper()
 	now := time.Now().UnixMilli()
 	g.apply(store.Change{Request: &schemas.Request{
@@ -70,7 +70,7 @@ func (g *graveyard) schedule(topic, id string, value []byte) {
 }
 
 // kill makes a dead task with a letter.
-func (g *graveyard) kill(topic, id, reason string, value []byte) {
+func (g *fixture) kill(topic, id, reason string, value []byte) {
 	g.t.Helper()
 	ctx := g.t.Context()
 	g.apply(store.Change{Request: &schemas.Request{
@@ -97,19 +97,19 @@ func (g *graveyard) kill(topic, id, reason string, value []byte) {
 	require.NoError(g.t, err)
 }
 
-// reject makes a letter of a request that could not be taken.
-func (g *graveyard) reject(id string) {
+// reject makes a letter of a rejected request.
+func (g *fixture) reject(id string) {
 	g.t.Helper()
 	record := &kgo.Record{Key: []byte("k"), Value: []byte("v"), Headers: []kgo.RecordHeader{{Key: "notyet-topc", Value: []byte("orders")}}}
 	g.apply(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, TaskID: id, Reason: "notyet-topc is not a header", Body: schemas.EncodeRejected(record)}})
 }
 
-func (g *graveyard) local(ix Index) *Local {
+func (g *fixture) local(ix Index) *Local {
 	return NewLocal(g.Store, ix, "test", zaptest.NewLogger(g.t))
 }
 
 func TestShowGivesEveryByteBack(t *testing.T) {
-	g := newGraveyard(t)
+	g := newFixture(t)
 	g.kill("orders", "a/ü", "no such topic", []byte{0, 0xfe})
 	g.reject("r")
 
@@ -154,7 +154,7 @@ func TestContentNamesTheFieldThatIsWrong(t *testing.T) {
 }
 
 func TestReplayOnceAndOnlyWhatCanBe(t *testing.T) {
-	g := newGraveyard(t)
+	g := newFixture(t)
 	g.kill("orders", "a", "boom", []byte("1"))
 	g.kill("orders", "b", "boom", []byte("2"))
 	g.reject("r")
@@ -188,7 +188,7 @@ func TestReplayOnceAndOnlyWhatCanBe(t *testing.T) {
 }
 
 func TestReplayTellsTheIndex(t *testing.T) {
-	g := newGraveyard(t)
+	g := newFixture(t)
 	g.kill("orders", "a", "boom", nil)
 	redis, err := embedded.StartRedis()
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestReplayTellsTheIndex(t *testing.T) {
 }
 
 func TestReplayWithoutRedis(t *testing.T) {
-	g := newGraveyard(t)
+	g := newFixture(t)
 	g.kill("orders", "a", "boom", nil)
 	ix, err := index.New(index.Config{Addrs: []string{"127.0.0.1:1"}, DialTimeout: 50 * time.Millisecond}, zaptest.NewLogger(t))
 	require.NoError(t, err)
@@ -218,7 +218,7 @@ func TestReplayWithoutRedis(t *testing.T) {
 	require.Equal(t, int64(1), r.Done)
 }
 
-// pages answers as many letters as it is asked for, up to all.
+// pages returns as many letters as are requested, up to all.
 type pages struct {
 	all   int64
 	sizes []int
@@ -280,7 +280,7 @@ func TestReplayAnswersWhatWasDoneBeforeAFailure(t *testing.T) {
 }
 
 func TestPurge(t *testing.T) {
-	g := newGraveyard(t)
+	g := newFixture(t)
 	for i := range 5 {
 		g.kill("orders", fmt.Sprint(i), "boom 100%", nil)
 	}
@@ -314,7 +314,7 @@ func TestPurge(t *testing.T) {
 }
 
 func TestExport(t *testing.T) {
-	g := newGraveyard(t)
+	g := newFixture(t)
 	for i := range 105 {
 		g.reject(fmt.Sprint(i))
 	}
@@ -332,14 +332,14 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// mortal is a Pager whose replayed tasks die again at once.
-type mortal struct {
+// dyingPager is a Pager whose replayed tasks die again at once.
+type dyingPager struct {
 	*Local
-	g     *graveyard
+	g     *fixture
 	pages int
 }
 
-func (m *mortal) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error) {
+func (m *dyingPager) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error) {
 	m.pages++
 	page, err := m.Local.ReplayPage(ctx, f, upTo, dryRun)
 	for range page.Letters {
@@ -349,11 +349,11 @@ func (m *mortal) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64,
 }
 
 func TestARunEndsThoughLettersKeepComing(t *testing.T) {
-	g := newGraveyard(t)
+	g := newFixture(t)
 	for i := range 5 {
 		g.reject(fmt.Sprint(i))
 	}
-	m := &mortal{Local: g.local(nil), g: g}
+	m := &dyingPager{Local: g.local(nil), g: g}
 	r, err := Replay(t.Context(), m, store.DeadFilter{}, Options{Rate: 2})
 	require.NoError(t, err)
 	require.Equal(t, int64(5), r.Skipped, "what comes while a run goes on does not belong to it")

@@ -15,18 +15,19 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// replayShift is where a send log's number of an attempt has the count of replays: sixteen million attempts between two.
+// replayShift splits the attempt number of a send log: the bits above it count replays, those below
+// it the attempts since the last replay (up to sixteen million).
 const replayShift = 24
 
-// evidence is what send logs, and the target topics, tell of each task: about 100 bytes a task.
+// evidence is what send logs and target topics prove about each task: about 100 bytes a task.
 type evidence struct {
 	tasks   map[int64]sent
-	refused map[int64]string // why, of tasks whose newest answer was a refusal
+	refused map[int64]string // error text of tasks whose newest answer was a refusal
 	topics  []string
 	topicAt map[string]uint32
 }
 
-// sent is what is known of one task.
+// sent is what is known of one task's sending.
 type sent struct {
 	taken  int64 // Unix ms: when it was first noted as about to be sent
 	at     int64 // Unix ms: of the newest answer
@@ -41,14 +42,14 @@ func newEvidence() *evidence {
 	return &evidence{tasks: map[int64]sent{}, refused: map[int64]string{}, topicAt: map[string]uint32{}}
 }
 
-// LogRead says what a send log had to tell.
+// LogRead is the result of reading one send log.
 type LogRead struct {
 	Dir     string `json:"dir"`
 	Entries int    `json:"entries"`
-	Damage  string `json:"damage,omitempty"` // what of it is missing: its tasks are in doubt, or unknown
+	Damage  string `json:"damage,omitempty"` // what of it is missing; the tasks noted there are in doubt, or unknown
 }
 
-// read takes in a send log from since on. Nothing is changed in it, nor forgotten.
+// read adds the entries of a send log from since on. It changes nothing in the log.
 func (e *evidence) read(ctx context.Context, dir string, since time.Time, log *zap.Logger) (LogRead, error) {
 	out := LogRead{Dir: dir}
 	l, err := sendlog.Open(dir, sendlog.Config{Existing: true, Retention: math.MaxInt64}, log)
@@ -86,7 +87,8 @@ func (e *evidence) note(entry sendlog.Entry) {
 	}
 }
 
-// acknowledged notes an answer of Kafka. Without its intent, which is older or damaged, it cannot be told whose it is.
+// acknowledged notes an answer of Kafka. If its intent is older or damaged, the answer cannot be
+// assigned to a task.
 func (e *evidence) acknowledged(seq int64, attempt int32, at int64) {
 	s, ok := e.tasks[seq]
 	_, refused := e.refused[seq]
@@ -116,7 +118,7 @@ func nameOf(topic, id string) uint64 {
 	return d.Sum64()
 }
 
-// Of implements store.Evidence: the task must be the one that was sent, by name and content.
+// Of implements store.Evidence. The task must be the one that was sent, by name and content.
 func (e *evidence) Of(t *store.Task) (store.Proof, bool) {
 	s, ok := e.tasks[t.Seq]
 	if !ok || s.proven == 0 || s.name != nameOf(t.Topic, t.ID) || s.body != xxhash.Sum64(t.Body) {
@@ -127,7 +129,7 @@ func (e *evidence) Of(t *store.Task) (store.Proof, bool) {
 	}, true
 }
 
-// doubtful answers the tasks whose newest attempt has no answer, in order.
+// doubtful returns the tasks whose newest attempt has no answer, in order.
 func (e *evidence) doubtful() []int64 {
 	var out []int64
 	for seq, s := range e.tasks {
@@ -139,7 +141,7 @@ func (e *evidence) doubtful() []int64 {
 	return out
 }
 
-// seqs are the tasks with a proof, in order.
+// seqs returns the tasks with a proof, in order.
 func (e *evidence) seqs() []int64 {
 	all := slices.Collect(maps.Keys(e.tasks))
 	all = slices.DeleteFunc(all, func(seq int64) bool { return e.tasks[seq].proven == 0 })

@@ -1,8 +1,8 @@
-// Package deadletter is what operators do with tasks and requests that were given up: a filter goes in; letters as JSON
-// come out, tasks go back into their line, or rows are deleted.
+// Package deadletter lets operators work on tasks and requests that were given up. A filter goes
+// in; letters come out as JSON, tasks become pending again, or rows are deleted.
 //
-// The letters live in the store's table. A replay marks each letter in the transaction that revives its task, so a run
-// that dies half way is simply started again.
+// The letters are in the store's table. A replay marks each letter in the transaction that revives
+// its task, so a run that stops half way is simply started again.
 package deadletter
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// ErrNotFound: there is no dead letter with this id.
+// ErrNotFound means that no dead letter has this id.
 var ErrNotFound = errors.New("there is no dead letter with this id")
 
 // Letter is a dead letter in JSON. Times are Unix ms.
@@ -37,11 +37,12 @@ type Letter struct {
 	DiedAt     int64  `json:"died_at"     doc:"Unix ms"`
 	ReplayedAt int64  `json:"replayed_at" doc:"Unix ms; 0: not replayed"`
 	ReplayedBy string `json:"replayed_by,omitempty" doc:"who asked for it: user@host, or api"`
-	// Content is nil where it was not asked for.
+	// Content is nil if it was not requested.
 	*Content
 }
 
-// Content is what a task carries. Bytes that are no UTF-8 stand in the base64 field instead; null in both is Kafka's null.
+// Content is what a task carries. Bytes that are not UTF-8 are in the base64 field instead. If both
+// fields are null, the value is Kafka's null.
 type Content struct {
 	Key         *string  `json:"key"                    required:"false" doc:"text; null: see key_base64, or null"`
 	KeyBase64   string   `json:"key_base64,omitempty"`
@@ -50,14 +51,14 @@ type Content struct {
 	Headers     []Header `json:"headers"                required:"false" doc:"the business's own, in their order"`
 }
 
-// Header is one header of the business's own, in its place.
+// Header is one of the business's own headers. Headers keep their order.
 type Header struct {
 	Key         string  `json:"key"`
 	Value       *string `json:"value"                  required:"false"`
 	ValueBase64 string  `json:"value_base64,omitempty"`
 }
 
-// NewContent shows a task's key, value and headers.
+// NewContent converts a task's key, value and headers.
 func NewContent(b schemas.Body) *Content {
 	c := &Content{Headers: make([]Header, 0, len(b.Headers))}
 	c.Key, c.KeyBase64 = text(b.Key)
@@ -81,7 +82,7 @@ func text(b []byte) (*string, string) {
 	return &s, ""
 }
 
-// Bytes are the key, value and headers that the content shows; the error names the field.
+// Bytes returns the key, value and headers. Its error is a *FieldError that names the field.
 func (c *Content) Bytes() (key, value []byte, headers []kgo.RecordHeader, err error) {
 	if key, err = raw("key", c.Key, c.KeyBase64); err != nil {
 		return nil, nil, nil, err
@@ -132,7 +133,7 @@ func newLetter(d store.DeadLetter, content bool) Letter {
 	}
 	body, err := decode(d.Body)
 	if err != nil {
-		// Shown rather than hidden: the raw bytes are all that is left of it.
+		// Show the raw bytes: nothing else is left of it.
 		body = schemas.Body{Value: d.Body}
 		l.Reason += " (its stored content cannot be read: " + err.Error() + ")"
 	}
@@ -140,7 +141,8 @@ func newLetter(d store.DeadLetter, content bool) Letter {
 	return l
 }
 
-// List answers one page of letters in the order of their ids, with their content if asked.
+// List returns one page of letters in the order of their ids, with their content if content is
+// true.
 func List(ctx context.Context, st *store.Store, f store.DeadFilter, content bool) ([]Letter, error) {
 	f.NoBody = !content
 	dead, err := st.DeadLetters(ctx, f)
@@ -154,7 +156,7 @@ func List(ctx context.Context, st *store.Store, f store.DeadFilter, content bool
 	return out, nil
 }
 
-// Show answers one letter, or ErrNotFound.
+// Show returns one letter, or ErrNotFound.
 func Show(ctx context.Context, st *store.Store, id int64) (Letter, error) {
 	found, err := List(ctx, st, store.DeadFilter{IDs: []int64{id}, Replayed: true}, true)
 	if err != nil {
@@ -166,16 +168,17 @@ func Show(ctx context.Context, st *store.Store, id int64) (Letter, error) {
 	return found[0], nil
 }
 
-// exportPage is small because letters have their content in memory: 100 of the largest default values are 100 MiB.
+// exportPage is small because letters hold their content in memory: 100 of the largest default
+// values take 100 MiB.
 const exportPage = 100
 
-// Source answers pages of letters with their content.
+// Source returns pages of letters with their content.
 type Source interface {
 	Letters(ctx context.Context, f store.DeadFilter, content bool) ([]Letter, error)
 }
 
-// Export writes every letter that the filter selects, one JSON object a line, and answers how many. f.Limit bounds them; 0
-// does not.
+// Export writes every letter that the filter selects as one JSON object a line, and returns their
+// number. f.Limit limits it; 0 means no limit.
 func Export(ctx context.Context, from Source, f store.DeadFilter, w io.Writer) (int, error) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

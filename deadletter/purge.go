@@ -6,20 +6,20 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// Purged says how far a purge has come.
+// Purged is the progress of a purge.
 type Purged struct {
 	Deleted int64 `json:"deleted"`
 	Next    int64 `json:"next"    doc:"id to go on after; 0: that was the last page"`
 	UpTo    int64 `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
 }
 
-// Purger deletes the first letters that a filter selects, f.Limit (0: 1000) at most. upTo is as for Pager: what dies while a
-// purge runs was not meant by it.
+// Purger deletes the first letters that a filter selects, at most f.Limit (0: 1000). upTo works as
+// for Pager: it excludes letters that are written while the purge runs.
 type Purger interface {
 	PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (Purged, error)
 }
 
-// PurgePage implements Purger on the database itself.
+// PurgePage implements Purger on the database.
 func (l *Local) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (Purged, error) {
 	upTo, err := l.last(ctx, upTo)
 	if err != nil {
@@ -29,8 +29,8 @@ func (l *Local) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (
 	return Purged{Deleted: deleted, Next: next, UpTo: upTo}, err
 }
 
-// Purge deletes every letter that the filter selects and that exists when it begins, page by page; f.Limit bounds them, 0 does not. On an error it
-// answers what was deleted until then.
+// Purge deletes, page by page, every letter that the filter selects and that exists when it begins.
+// f.Limit limits it; 0 means no limit. With an error it returns the number deleted until then.
 func Purge(ctx context.Context, p Purger, f store.DeadFilter, progress func(Progress)) (int64, error) {
 	const pageSize = 1000
 	var total, upTo int64

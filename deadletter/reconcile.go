@@ -14,21 +14,22 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// Reconcile says how to bring a database that was set back to where its tasks are.
+// Reconcile configures the reconciliation of a restored database with the send logs.
 type Reconcile struct {
 	// Logs are the send log directories of all dispatchers.
 	Logs []string
-	// Since is where in them to begin. Default: an hour before what the database last claimed.
+	// Since is the time from which the logs are read. Default: an hour before the database's last
+	// claim.
 	Since time.Time
-	// Topics also looks in the target topics for what the logs leave in doubt.
+	// Topics makes it search the target topics for deliveries that the logs leave in doubt.
 	Topics bool
-	// DryRun only says what would happen.
+	// DryRun reports what would happen and changes nothing.
 	DryRun bool
-	// CatchUp takes what the topics hold into the store, from where the database stands. Required.
+	// CatchUp stores what the topics hold, from the offsets in the database on. Required.
 	CatchUp func(ctx context.Context, topics []string) error
 	// Intake and Reports are the topics that scanners read. Required.
 	Intake, Reports []string
-	// Step is called as each step begins. Default none.
+	// Step is called when each step begins. Default: none.
 	Step func(what string)
 }
 
@@ -37,27 +38,29 @@ type Reconciled struct {
 	DryRun bool      `json:"dry_run"`
 	Since  int64     `json:"since"`
 	Logs   []LogRead `json:"logs"`
-	// Proven are the tasks of which there is an answer by Kafka: an acknowledgement, or a refusal for good.
+	// Proven counts the tasks with an answer by Kafka: an acknowledgement or a permanent refusal.
 	Proven int `json:"proven"`
-	// InDoubt are those about to be sent, of which no answer is known, and Found how many of them are on their topics.
+	// InDoubt counts the tasks that were about to be sent and have no known answer. Found is how
+	// many of them are on their topics.
 	InDoubt int `json:"in_doubt"`
 	Found   int `json:"found"`
-	// Unread is how many offsets of the intake the database had not stored, and UnreadProven how many of those are
-	// requests whose tasks are proven: they are settled as they are read again.
+	// Unread counts the intake offsets that the database had not stored. UnreadProven is how many
+	// of those are requests of proven tasks, which are settled when they are read again.
 	Unread       int64 `json:"unread"`
 	UnreadProven int   `json:"unread_proven"`
-	// Unsent are proven tasks that the tables took for ones that are still to be sent, when the run began.
+	// Unsent counts the proven tasks that the database still had to send when the run began.
 	Unsent int `json:"unsent"`
-	// Left are those that it still does at the end: 0, but in a dry run.
+	// Left counts those that it still has to send at the end: 0, except in a dry run.
 	Left int `json:"left"`
-	// Again are the tasks in doubt that will be sent once more, with the same delivery key.
+	// Again counts the tasks in doubt that will be sent once more, with the same delivery key.
 	Again int `json:"again"`
 }
 
-// Reconcile settles what send logs prove to have been sent and an older database has still to send. No scanner and no
-// dispatcher may be at work. First the requests that came after the backup are read again, each judged as it was, beside
-// the deliveries that came before it; then the rows that nobody asked about are settled; then the reports are read again,
-// which are about deliveries that are known by now. Each step can be interrupted and done again.
+// Reconcile settles the tasks that a restored, older database still has to send although send logs
+// prove that they were sent. No scanner and no dispatcher may run meanwhile. It works in three
+// steps. It reads the requests again that came after the backup and decides each as before, with
+// the deliveries that preceded it in view. It settles the remaining rows of proven tasks. It reads
+// the reports again, whose deliveries are known by then. Each step can be interrupted and repeated.
 func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (Reconciled, error) {
 	out := Reconciled{DryRun: r.DryRun}
 	fail := func(err error) (Reconciled, error) { return out, fmt.Errorf("reconciling: %w", err) }
@@ -123,8 +126,8 @@ func (r *Reconcile) step(what string) {
 	}
 }
 
-// since fills in where the logs are to be read from. A delivery is settled within a second when all is well; an hour
-// leaves room for a line that could not be closed as the backup was made.
+// since sets the default of r.Since. A delivery is normally settled within a second. An hour leaves
+// room for tasks that could not be settled when the backup was made.
 func (l *Local) since(ctx context.Context, r *Reconcile) error {
 	if !r.Since.IsZero() {
 		return nil
@@ -141,10 +144,11 @@ func (l *Local) since(ctx context.Context, r *Reconcile) error {
 	return nil
 }
 
-// seqsAtOnce is how many tasks one statement looks for: each may come with a body of up to a megabyte.
+// seqsAtOnce is how many tasks one statement selects: each may have a body of up to a megabyte.
 const seqsAtOnce = 500
 
-// unsent calls f with the tasks that the tables take for unsent, against the evidence.
+// unsent calls f with the tasks that the database has still to send although the evidence proves
+// them sent.
 func (l *Local) unsent(ctx context.Context, known store.Evidence, seqs []int64, f func([]store.Task) error) error {
 	for part := range slices.Chunk(seqs, seqsAtOnce) {
 		tasks, err := l.store.Unsent(ctx, part, known)
@@ -163,18 +167,18 @@ func (l *Local) count(ctx context.Context, known store.Evidence, seqs []int64) (
 	return n, err
 }
 
-// settleSent settles the rows that the requests read again have not touched.
+// settleSent settles the rows that no repeated request has settled.
 func (l *Local) settleSent(ctx context.Context, known *evidence) error {
 	return l.unsent(ctx, known, known.seqs(), func(tasks []store.Task) error {
 		now, err := l.store.Time(ctx)
 		if err != nil {
 			return err
 		}
-		return l.store.SettleProven(ctx, tasks, now.UnixMilli()) // the next scanner tells the events
+		return l.store.SettleProven(ctx, tasks, now.UnixMilli()) // the next scanner publishes the events
 	})
 }
 
-// measure compares the evidence with the database as it stands.
+// measure compares the evidence with the present database.
 func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, known *evidence, out *Reconciled) error {
 	sources, err := l.store.Sources(ctx)
 	if err != nil {
@@ -221,7 +225,8 @@ func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, kn
 
 // again counts the tasks in doubt that the database has still to send.
 func (l *Local) again(ctx context.Context, known *evidence) (int, error) {
-	// What is in doubt would settle the task if it were proven: whether it would is asked by supposing so.
+	// Suppose that the tasks in doubt were proven: those that would then be settled are still to be
+	// sent.
 	supposed := *known
 	supposed.tasks = map[int64]sent{}
 	doubtful := known.doubtful()
@@ -233,8 +238,8 @@ func (l *Local) again(ctx context.Context, known *evidence) (int, error) {
 	return l.count(ctx, &supposed, doubtful)
 }
 
-// lookOnTopics reads the target topics from when the first doubtful task was noted, and takes each delivery that it was
-// looking for as acknowledged.
+// lookOnTopics reads the target topics from the time of the first doubtful task. It counts each
+// delivery that it finds as acknowledged.
 func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka.Config, known *evidence) (found int, err error) {
 	sources, err := l.store.Sources(ctx)
 	if err != nil {
@@ -254,7 +259,7 @@ func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka
 		s := known.tasks[seq]
 		wanted[schemas.DeliveryKey(src.TopicID, src.Partition, offset, int(s.noted))] = seq
 		topics[known.topics[s.topic]] = true
-		// A minute for the difference of the dispatcher's clock from the broker's.
+		// A minute allows for the difference between the dispatcher's clock and the broker's.
 		if taken := time.UnixMilli(s.taken).Add(-time.Minute); taken.Before(from) {
 			from = taken
 		}
@@ -287,7 +292,8 @@ func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka
 	return found, err
 }
 
-// forgetIndex has the dispatchers load the index anew: it is as old as they are, and the database is not.
+// forgetIndex makes the dispatchers load the index anew, because the index is newer than the
+// restored database.
 func (l *Local) forgetIndex(ctx context.Context) {
 	if l.index == nil {
 		return

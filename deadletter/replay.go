@@ -13,31 +13,33 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// PageSize is how many letters one transaction replays: locks are held for some tens of milliseconds.
+// PageSize is how many letters one transaction replays. It holds its locks for some tens of
+// milliseconds.
 const PageSize = 500
 
-// Page is what became of one run of letters.
+// Page is the result for one page of letters.
 type Page struct {
 	Letters []store.Replayed `json:"letters"`
 	Next    int64            `json:"next"    doc:"id to go on after; 0: that was the last page"`
 	UpTo    int64            `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
 }
 
-// Pager replays the first letters that a filter selects, f.Limit (0: PageSize) at most. upTo is the id of the last one that
-// belongs to the run; 0 with the first page: of all that there are now. Without that bound a run would meet again what it
-// has replayed and what died once more. It may be repeated: a letter is replayed once.
+// Pager replays the first letters that a filter selects, at most f.Limit (0: PageSize). upTo is the
+// id of the last letter that belongs to the run; pass 0 with the first page to take the newest one.
+// Without this limit a run would replay tasks again that have died once more meanwhile. A page may
+// be repeated: a letter is replayed only once.
 type Pager interface {
 	ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error)
 }
 
-// Index is what a replay needs of the index: internal/index has one in Redis and one in memory.
+// Index is what a replay needs of the index. internal/index implements it in Redis and in memory.
 type Index interface {
 	Add(ctx context.Context, entries []index.Entry) error
 	Wake(ctx context.Context, at []index.SlotPos) error
 	Clear(ctx context.Context, slot int) error
 }
 
-// Local is the Pager that works on the database itself.
+// Local is the Pager that works on the database.
 type Local struct {
 	store *store.Store
 	index Index // nil: dispatchers find the tasks in the database at their next look
@@ -45,13 +47,13 @@ type Local struct {
 	log   *zap.Logger
 }
 
-// NewLocal returns a Pager; ix may be nil. by is who replays, for the audit.
+// NewLocal returns a Local. ix may be nil. by is who replays, for the audit log.
 func NewLocal(st *store.Store, ix Index, by string, log *zap.Logger) *Local {
 	return &Local{store: st, index: ix, by: by, log: log}
 }
 
-// ReplayPage implements Pager. Order of effects: the tasks are in their lines and the letters marked, in one transaction;
-// then the index learns of them. When it does not, they are found a little later.
+// ReplayPage implements Pager. One transaction makes the tasks pending and marks the letters. Then
+// the index is told. If that fails, dispatchers find the tasks a little later.
 func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error) {
 	if f.Limit <= 0 || f.Limit > PageSize {
 		f.Limit = PageSize
@@ -60,7 +62,7 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 	if err != nil {
 		return Page{}, err
 	}
-	f.NoBody = true // their ids are all that is wanted here
+	f.NoBody = true // only the ids are needed
 	letters, err := l.store.DeadLetters(ctx, f)
 	if err != nil {
 		return Page{}, err
@@ -94,7 +96,7 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 	return page, nil
 }
 
-// last is the bound of a run: the given one, or the last letter that there is now.
+// last returns the given limit of a run, or the newest letter's id.
 func (l *Local) last(ctx context.Context, upTo int64) (int64, error) {
 	if upTo > 0 {
 		return upTo, nil
@@ -117,33 +119,33 @@ func (l *Local) hint(ctx context.Context, places []store.Place) {
 	}
 }
 
-// Progress is how far a replay or a purge has come.
+// Progress is the progress of a replay or a purge.
 type Progress struct {
 	Done    int64 // replayed, or purged
 	Skipped int64 // see Result.Reasons
 }
 
-// Result is what a whole replay came to.
+// Result is the result of a whole replay.
 type Result struct {
 	Progress
-	Reasons map[string]int64 // why letters were skipped, and how many
+	Reasons map[string]int64 // number of skipped letters by reason
 }
 
 // Options of Replay. The zero value replays everything at once, as fast as the database takes it.
 type Options struct {
-	// DryRun only says what would happen.
+	// DryRun reports what would happen and changes nothing.
 	DryRun bool
-	// Rate bounds the letters per second. Default 0: unbounded.
+	// Rate limits the letters per second. Default 0: no limit.
 	Rate float64
-	// Progress is called after each page. Default none.
+	// Progress is called after each page. Default: none.
 	Progress func(Progress)
-	// Each is called with what became of each letter. Default none.
+	// Each is called with the result for each letter. Default: none.
 	Each func(store.Replayed)
 }
 
-// Replay pages through all letters that the filter selects and that exist when it begins; f.Limit bounds them, 0 does not.
-// On an error, and when ctx
-// ends, it answers what was done until then; run again, it goes on from there.
+// Replay replays, page by page, all letters that the filter selects and that exist when it begins.
+// f.Limit limits it; 0 means no limit. On an error, and when ctx ends, it returns what was done
+// until then. Another run continues from there.
 func Replay(ctx context.Context, pager Pager, f store.DeadFilter, o Options) (Result, error) {
 	result := Result{Reasons: map[string]int64{}}
 	began, left, upTo := time.Now(), f.Limit, int64(0)

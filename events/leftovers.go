@@ -65,7 +65,8 @@ type leftovers struct {
 	due  []store.Outbox // seen at two, without their events, in order
 }
 
-// look finds what is still in the outbox. At its first look a run may be on its way, from here or from another process.
+// look finds what is still in the outbox. At its first look a run may be on its way, from here or
+// from another process.
 func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	p.forget(ctx)
 	sources := p.cfg.Sources()
@@ -96,7 +97,8 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	p.metrics.waiting.Set(float64(len(runs)))
 }
 
-// publishLeft publishes leftovers while there is room. One run is read at a time, and at most two rooms' worth are in memory.
+// publishLeft publishes leftovers while there is room. One run is read at a time, and at most two
+// rooms' worth are in memory.
 func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
 	for len(l.due) > 0 && ctx.Err() == nil && p.roomy() {
 		bound, cancel := context.WithTimeout(ctx, forgetBound)

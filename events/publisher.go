@@ -1,9 +1,10 @@
-// Package events publishes events on the results topic: events that a transaction has stored, and deliveries' last events go in;
-// records on the topic come out.
+// Package events publishes events on the results topic: events that a transaction has stored, and
+// deliveries' last events go in; records on the topic come out.
 //
-// It has a producer of its own and never blocks whoever hands it something. A results topic that does not answer fills the room that
-// is set for it and nothing else: stored events that find no room stay in the outbox and are published later, and of the others the
-// caller learns that there is no room.
+// It has a producer of its own and never blocks whoever hands it something. A results topic that
+// does not answer fills the room that is set for it and nothing else: stored events that find no
+// room stay in the outbox and are published later, and of the others the caller learns that there
+// is no room.
 package events
 
 import (
@@ -28,14 +29,16 @@ type Config struct {
 	Topic string
 	// Stage is whose events these are; metrics carry it in their names. Default "events".
 	Stage string
-	// MaxRecords and MaxBytes bound what is sent and not acknowledged. Default 20,000 events and 16 MiB: more than a second of 5,000
-	// deliveries, each with two events.
+	// MaxRecords and MaxBytes bound what is sent and not acknowledged. Default 20,000 events and 16
+	// MiB: more than a second of 5,000 deliveries, each with two events.
 	MaxRecords int
 	MaxBytes   int
-	// Sources are the outbox sources whose leftovers are published here, asked for at each look. Default none.
+	// Sources are the outbox sources whose leftovers are published here, asked for at each look.
+	// Default none.
 	Sources func() []int
-	// LookEvery is the time between two looks at what is left in the outbox. A run is published when it is seen at two looks, because at
-	// the first it may be on its way from another process. Default 5 s.
+	// LookEvery is the time between two looks at what is left in the outbox. A run is published
+	// when it is seen at two looks, because at the first it may be on its way from another process.
+	// Default 5 s.
 	LookEvery time.Duration
 }
 
@@ -89,7 +92,8 @@ func keyOf(run store.Outbox) key { return key{run.Source, run.Seq} }
 // New makes the producer and connects nothing yet.
 func New(kcfg kafka.Config, st *store.Store, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Publisher, error) {
 	cfg = cfg.withDefaults()
-	// The room is counted here, where it is known before an event is encoded; the client's bound is beyond it.
+	// The room is counted here, where it is known before an event is encoded; the client's bound is
+	// beyond it.
 	if kcfg.MaxBufferedBytes = 4 * cfg.MaxBytes; !faultpoint.Without(faultpoint.ResultsApart) {
 		kcfg.MaxBufferedRecords = 2 * cfg.MaxRecords
 	}
@@ -105,8 +109,8 @@ func New(kcfg kafka.Config, st *store.Store, cfg Config, reg prometheus.Register
 // size is about what an event takes in memory until it is acknowledged.
 func size(e schemas.Event) int { return 400 + len(e.Topic) + len(e.ID) + len(e.Reason) }
 
-// Publish sends events that are stored nowhere, in order, and calls done once all are acknowledged or one has failed. It returns false,
-// and does nothing, when there is no room.
+// Publish sends events that are stored nowhere, in order, and calls done once all are acknowledged
+// or one has failed. It returns false, and does nothing, when there is no room.
 func (p *Publisher) Publish(events []schemas.Event, done func(error)) bool {
 	bytes := 0
 	for _, e := range events {
@@ -119,8 +123,9 @@ func (p *Publisher) Publish(events []schemas.Event, done func(error)) bool {
 	return true
 }
 
-// Stored sends the events of runs that are in the outbox, and forgets each run once all its events are acknowledged. A run that finds
-// no room stays where it is, and Run publishes it later, here or elsewhere.
+// Stored sends the events of runs that are in the outbox, and forgets each run once all its events
+// are acknowledged. A run that finds no room stays where it is, and Run publishes it later, here or
+// elsewhere.
 func (p *Publisher) Stored(runs []store.Outbox) {
 	for _, run := range runs {
 		p.tryStored(run)
@@ -217,7 +222,8 @@ func (p *Publisher) answered(e schemas.Event, err error) {
 	}
 }
 
-// Unanswered is how long the results topic has acknowledged nothing of what was sent. 0: nothing waits for it.
+// Unanswered is how long the results topic has acknowledged nothing of what was sent. 0: nothing
+// waits for it.
 func (p *Publisher) Unanswered() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,8 +247,8 @@ func (p *Publisher) Ready(context.Context) error {
 	return nil
 }
 
-// Close waits within the bound for what is sent to be acknowledged, forgets that, and ends the client. What is left stays in the
-// outbox.
+// Close waits within the bound for what is sent to be acknowledged, forgets that, and ends the
+// client. What is left stays in the outbox.
 func (p *Publisher) Close(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()

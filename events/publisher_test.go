@@ -96,7 +96,8 @@ func (f *fixture) left() int {
 	return len(runs)
 }
 
-// A topic that does not answer takes its room and no more, blocks nobody, and once it answers everything is published.
+// A topic that does not answer takes its room and no more, blocks nobody, and once it answers
+// everything is published.
 func TestSilentTopicBlocksNobody(t *testing.T) {
 	f := start(t, Config{MaxRecords: 100, MaxBytes: 20_000, LookEvery: 50 * time.Millisecond})
 	answer := f.mute()
@@ -128,7 +129,8 @@ func TestSilentTopicBlocksNobody(t *testing.T) {
 	}, bound, time.Millisecond, "nothing is kept in memory")
 }
 
-// What a process that died has left is published by whoever has the source now: not at first sight, for it may be on its way.
+// What a process that died has left is published by whoever has the source now: not at first sight,
+// for it may be on its way.
 func TestLeftoversArePublishedWhenSeenTwice(t *testing.T) {
 	f := start(t, Config{})
 	f.save(3)

@@ -13,8 +13,9 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Write a counter to a database once a user has been quiet for 5 seconds, with the sum of all that happened, and at the
-// latest 30 seconds after the first of it: one task per user, which every request merges into.
+// Write a counter to a database once a user has been quiet for 5 seconds, with the sum of all that
+// happened, and at the latest 30 seconds after the first of it: one task per user, which every
+// request merges into.
 func Example_debounce() {
 	cluster := kfake.MustCluster(kfake.SeedTopics(1, schemas.TopicIntake)) // a Kafka inside this process
 	defer cluster.Close()

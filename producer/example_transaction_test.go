@@ -13,7 +13,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Publish that an order is paid, cancel its reminder and ask for a review in a week: all of it or nothing.
+// Publish that an order is paid, cancel its reminder and ask for a review in a week: all of it or
+// nothing.
 func ExampleProducer_Records() {
 	cluster := kfake.MustCluster(kfake.SeedTopics(1, schemas.TopicIntake, "orders.paid")) // a Kafka inside this process
 	defer cluster.Close()
@@ -44,7 +45,8 @@ func ExampleProducer_Records() {
 		if sent != nil {
 			end = kgo.TryAbort
 		}
-		// Never with a context that may end: whether the transaction took effect would not be known.
+		// Never with a context that may end: whether the transaction took effect would not be
+		// known.
 		if err := client.EndTransaction(context.WithoutCancel(ctx), end); err != nil {
 			return err
 		}

@@ -1,9 +1,10 @@
-// Package producer sends requests to notyet: a Task goes in, a record on the intake topic comes out, and a Ref that names
-// the task for a later Cancel or Fire.
+// Package producer sends requests to notyet. A Task goes in; a record on the intake topic comes
+// out, and a Ref that names the task for a later Cancel or Fire.
 //
-// It works over the caller's own kgo.Client, whose settings (acks, idempotence, compression, transactions) it leaves
-// alone. A task counts as accepted, and is never lost from then on, once Schedule has returned without an error; in a
-// transaction of the caller's (see Records) once that is committed.
+// It works over the caller's own kgo.Client and leaves its settings (acks, idempotence,
+// compression, transactions) alone. Once Schedule has returned without an error the task is
+// accepted and is never lost. In a transaction of the caller's (see Records) this holds once the
+// transaction is committed.
 package producer
 
 import (
@@ -16,26 +17,26 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// ErrUnknownOutcome says that the context ended before Kafka answered: the request may still be accepted. Sending it
-// again is harmless if the task has an ID of the caller's.
+// ErrUnknownOutcome means that the context ended before Kafka answered. The request may still be
+// accepted. Sending it again is harmless if the caller gave the task an ID.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// Config of a Producer; the zero value works.
+// Config of a Producer. The zero value works.
 type Config struct {
 	// Intake is the intake topic. Default schemas.TopicIntake.
 	Intake string
 }
 
-// Producer sends requests. It is safe for concurrent use and holds nothing to close.
+// Producer sends requests. It is safe for concurrent use and needs no closing.
 type Producer struct {
 	client *kgo.Client
 	intake string
 }
 
-// New makes a Producer over the caller's client, which stays the caller's to close.
+// New makes a Producer over the caller's client, which the caller closes.
 //
-// Requests about one task should keep their order, for which they carry the same record key: leave the client's
-// partitioner as it is (StickyKeyPartitioner), or take another that goes by key.
+// Requests about one task carry the same record key, so that they keep their order. Leave the
+// client's partitioner as it is (StickyKeyPartitioner), or use another that goes by the key.
 func New(client *kgo.Client, c Config) *Producer {
 	if c.Intake == "" {
 		c.Intake = schemas.TopicIntake
@@ -43,8 +44,9 @@ func New(client *kgo.Client, c Config) *Producer {
 	return &Producer{client: client, intake: c.Intake}
 }
 
-// Schedule sends one task and waits until Kafka has acknowledged it. A mistake in the task is a *schemas.Rejection and
-// nothing is sent; limits of the installation (horizon, size, allowed topics) are answered by a "rejected" event only.
+// Schedule sends one task and waits until Kafka has acknowledged it. For a mistake in the task it
+// returns a *schemas.Rejection and sends nothing. It does not know the installation's limits
+// (horizon, size, allowed topics): a request beyond them gets a "rejected" event.
 func (p *Producer) Schedule(ctx context.Context, t Task) (Ref, error) {
 	refs, err := p.ScheduleBatch(ctx, t)
 	if err != nil {
@@ -53,8 +55,8 @@ func (p *Producer) Schedule(ctx context.Context, t Task) (Ref, error) {
 	return refs[0], nil
 }
 
-// ScheduleBatch sends tasks together and waits for all. If any task has a mistake, nothing is sent. If sending fails for
-// some, the refs of the others are set and those of the failed are zero.
+// ScheduleBatch sends tasks together and waits for all of them. If any task has a mistake, nothing
+// is sent. If sending fails for some tasks, their refs are zero and the others are set.
 func (p *Producer) ScheduleBatch(ctx context.Context, tasks ...Task) ([]Ref, error) {
 	records, err := p.Records(tasks...)
 	if err != nil {
@@ -75,8 +77,9 @@ func (p *Producer) ScheduleBatch(ctx context.Context, tasks ...Task) ([]Ref, err
 	return refs, errors.Join(errs...)
 }
 
-// Records makes the records of tasks without sending them, in order: for a caller's own transaction, outbox or batch. In
-// a Kafka transaction they are requests only if it commits, and a delay counts from before that.
+// Records returns the records of tasks, in order, without sending them: for the caller's own
+// transaction, outbox or batch. In a Kafka transaction they count once it is committed; a delay
+// counts from the records' timestamps, which are earlier.
 func (p *Producer) Records(tasks ...Task) ([]*kgo.Record, error) {
 	records := make([]*kgo.Record, len(tasks))
 	for i, t := range tasks {
@@ -91,23 +94,24 @@ func (p *Producer) Records(tasks ...Task) ([]*kgo.Record, error) {
 	return records, nil
 }
 
-// CancelRecords makes the records of cancels without sending them, in order: what Records is to Schedule.
+// CancelRecords returns the records of cancels, in order, without sending them.
 func (p *Producer) CancelRecords(refs ...Ref) ([]*kgo.Record, error) {
 	return p.about(schemas.OpCancel, refs...)
 }
 
-// FireRecords makes the records of fires without sending them, in order.
+// FireRecords returns the records of fires, in order, without sending them.
 func (p *Producer) FireRecords(refs ...Ref) ([]*kgo.Record, error) {
 	return p.about(schemas.OpFire, refs...)
 }
 
-// Cancel asks that the task be not delivered. No error means that the request is accepted; whether it came in time is
-// answered on the results topic: cancelled, too_late or not_found.
+// Cancel asks notyet not to deliver the task. A nil error means that the request is accepted.
+// Whether it came in time is an event on the results topic: cancelled, too_late or not_found.
 func (p *Producer) Cancel(ctx context.Context, ref Ref) error {
 	return p.ask(ctx, schemas.OpCancel, ref)
 }
 
-// Fire asks that the task be delivered now. The answer on the results topic is fired, too_late or not_found.
+// Fire asks notyet to deliver the task now. The event on the results topic is fired, too_late or
+// not_found.
 func (p *Producer) Fire(ctx context.Context, ref Ref) error { return p.ask(ctx, schemas.OpFire, ref) }
 
 func (p *Producer) ask(ctx context.Context, op schemas.Op, ref Ref) error {
@@ -121,7 +125,7 @@ func (p *Producer) ask(ctx context.Context, op schemas.Op, ref Ref) error {
 	return nil
 }
 
-// about makes requests about tasks that are there.
+// about makes requests about existing tasks.
 func (p *Producer) about(op schemas.Op, refs ...Ref) ([]*kgo.Record, error) {
 	records := make([]*kgo.Record, len(refs))
 	for i, ref := range refs {
@@ -138,10 +142,12 @@ func (p *Producer) about(op schemas.Op, refs ...Ref) ([]*kgo.Record, error) {
 	return records, nil
 }
 
-// send waits for the acknowledgements of all records or the end of ctx, and returns an error or nil for each.
+// send waits for the acknowledgements of all records or the end of ctx, and returns an error or nil
+// for each record.
 //
-// The client does not get ctx: a record that is given up takes with it all that is buffered for its partition, other
-// callers' requests too. What is sent is answered in the background even if nobody waits any more.
+// The client does not get ctx: a cancelled record takes everything buffered for its partition with
+// it, including other callers' requests. Records that nobody waits for any more are still sent in
+// the background.
 func (p *Producer) send(ctx context.Context, records []*kgo.Record) []error {
 	errs := make([]error, len(records))
 	if err := ctx.Err(); err != nil {

@@ -133,7 +133,8 @@ func TestMistakesAreNotSent(t *testing.T) {
 	require.Equal(t, "only", f.requests(t, 1)[0].ID)
 }
 
-// TestGivingUpWaiting: a caller that stops waiting hears so, and neither its own request nor others' are dropped.
+// TestGivingUpWaiting: a caller that stops waiting gets ErrUnknownOutcome; neither its own request
+// nor others' are dropped.
 func TestGivingUpWaiting(t *testing.T) {
 	f := newFake(t)
 	asked, answer := make(chan struct{}), make(chan struct{})
@@ -174,7 +175,7 @@ func TestPartialFailure(t *testing.T) {
 	require.Equal(t, []producer.Ref{{}}, refs)
 }
 
-// TestOwnTransaction: what the caller aborts was never requested.
+// TestOwnTransaction: requests of an aborted transaction do not count.
 func TestOwnTransaction(t *testing.T) {
 	f := newFake(t, kgo.TransactionalID("orders-service"))
 	ends := []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit}

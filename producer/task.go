@@ -8,32 +8,34 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Task is what to deliver, where and when.
+// Task says what to deliver, where and when.
 type Task struct {
 	// Topic is the target topic. Required.
 	Topic string
 
-	// ID names the task together with Topic, so that it can be replaced, merged, cancelled and fired, and so that sending
-	// the same task again makes no second one while the first is pending. 1 to 255 bytes of UTF-8. Default: one made
-	// from the intake record's place, see Ref.
+	// ID names the task together with Topic. With an ID the task can be replaced, merged, cancelled
+	// and fired, and sending it again creates no second one while the first is pending. 1 to 255
+	// bytes of UTF-8. Default: an id made from the intake record's position, see Ref.
 	ID string
 
-	// At is the due time, rounded up to a millisecond; what has passed is delivered at once. Exactly one of At and Delay.
+	// At is the due time, rounded up to a millisecond. A time in the past means delivery at once.
+	// Set exactly one of At and Delay.
 	At time.Time
 
 	// Delay is the due time counted from the intake record's timestamp.
 	Delay time.Duration
 
-	// Key, Value and Headers are delivered as they are, null as null. No header may start with "notyet-".
+	// Key, Value and Headers are delivered byte for byte; nil stays null. No header may start with
+	// "notyet-".
 	Key, Value []byte
 	Headers    []kgo.RecordHeader
 
-	// Version orders requests about one task when Kafka cannot, at least 0; a lower one than the task's is ignored. nil:
-	// none.
+	// Version orders requests about one task where Kafka cannot. It is at least 0; a request with a
+	// lower version than the task's is ignored. nil: no version.
 	Version *int64
 
-	// Settings differ from the defaults; start from schemas.DefaultSettings. nil: the defaults, and events only for a
-	// task with an ID.
+	// Settings replace the defaults; start from schemas.DefaultSettings. nil: the defaults, with
+	// events only for a task with an ID.
 	Settings *schemas.Settings
 }
 
@@ -42,8 +44,8 @@ type Ref struct {
 	Topic string
 	ID    string
 
-	// Key is the record key of the task, which keeps requests about it in order. A task without a key has no such order:
-	// then use Version, or wait for its "scheduled" event.
+	// Key is the task's record key, which keeps requests about it in order. A task without a key
+	// has no such order: use Version, or wait for its "scheduled" event.
 	Key []byte
 
 	// Version of the next request about the task. nil: none.
@@ -76,7 +78,8 @@ func (t Task) request() (schemas.Request, error) {
 	return r, nil
 }
 
-// explicit keeps a negative version from passing for an absent one: the request is then refused.
+// explicit turns a negative version into one that is refused; otherwise it would pass for an absent
+// one.
 func explicit(version int64) int64 {
 	if version == schemas.NoVersion {
 		return schemas.NoVersion - 1

@@ -5,5 +5,6 @@ import _ "embed"
 //go:embed asyncapi.yaml
 var asyncAPI string
 
-// AsyncAPI is the contract as an AsyncAPI 3.0 document in YAML, for programs that are not in Go.
+// AsyncAPI returns the contract as an AsyncAPI 3.0 document in YAML, for programs that are not in
+// Go.
 func AsyncAPI() string { return asyncAPI }

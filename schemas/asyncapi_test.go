@@ -133,7 +133,8 @@ func TestDocumentEnumsEqualTheCode(t *testing.T) {
 	require.Equal(t, statusNames, words(t, status["enum"]))
 }
 
-// TestDocumentDefaultsEqualTheCode sets every default that the document states: nothing may change by it.
+// TestDocumentDefaultsEqualTheCode sets every default that the document states: nothing may change
+// by it.
 func TestDocumentDefaultsEqualTheCode(t *testing.T) {
 	stated := 0
 	for name, p := range document(t).at(t, "components", "schemas", "requestHeaders", "properties") {
@@ -160,7 +161,8 @@ func TestDocumentAddresses(t *testing.T) {
 	}
 }
 
-// TestDocumentShape checks what AsyncAPI 3.0 requires of the parts used here, and that every reference leads somewhere.
+// TestDocumentShape checks what AsyncAPI 3.0 requires of the parts used here, and that every
+// reference leads somewhere.
 func TestDocumentShape(t *testing.T) {
 	d := document(t)
 	require.Equal(t, "3.0.0", d.root["asyncapi"])

@@ -17,14 +17,14 @@ var errBody = errors.New("malformed body")
 
 // Body is what a store keeps of a task for its delivery.
 type Body struct {
-	Key, Value []byte // null and empty stay apart
+	Key, Value []byte // null and empty stay different
 	Headers    []kgo.RecordHeader
 	Settings   Settings
 }
 
-// EncodeBody appends the body to dst: one version byte, then a record in Kafka's own encoding (record batch v2; length,
-// attributes, both deltas 0, key, value, headers) whose first headers are the settings that differ from
-// DefaultSettings. Settings at their default cost no byte.
+// EncodeBody appends the body to dst. It is one version byte, followed by a record in Kafka's own
+// encoding (record batch v2: length, attributes, both deltas 0, key, value, headers). Its first
+// headers are the settings that differ from DefaultSettings, so default settings take no space.
 //
 // No header may start with Prefix; Decode accepts none that does.
 func EncodeBody(dst, key, value []byte, headers []kgo.RecordHeader, s Settings) []byte {
@@ -48,8 +48,8 @@ func EncodeBody(dst, key, value []byte, headers []kgo.RecordHeader, s Settings) 
 	return appendHeaders(dst, headers)
 }
 
-// DecodeBody reads what EncodeBody wrote; key, value and header values share b's memory. Settings that a newer version
-// has added are ignored; another version byte, or bytes left over, is an error.
+// DecodeBody reads what EncodeBody wrote. Key, value and header values share b's memory. It ignores
+// settings that a newer version has added. Another version byte or trailing bytes are an error.
 func DecodeBody(b []byte) (Body, error) {
 	if len(b) == 0 {
 		return Body{}, fmt.Errorf("decoding body: %w: no bytes", errBody)
@@ -103,7 +103,7 @@ func (r *bodyReader) headers(body *Body) error {
 	return nil
 }
 
-// bodyReader fails once and for all, so that callers check at the end.
+// bodyReader remembers its first failure, so that callers check once at the end.
 type bodyReader struct {
 	rest   []byte
 	failed bool
@@ -129,7 +129,7 @@ func (r *bodyReader) take(n int64) []byte {
 	return b
 }
 
-// bytes is nil for null and not nil for empty.
+// bytes returns nil for null and an empty slice for empty.
 func (r *bodyReader) bytes() []byte {
 	n := r.varint()
 	if n < 0 {
@@ -138,8 +138,8 @@ func (r *bodyReader) bytes() []byte {
 	return r.take(n)
 }
 
-// appendBytes writes a zigzag varint length, which is how Go's signed varints and Kafka's agree, and the bytes; -1 is
-// null.
+// appendBytes writes the length as a zigzag varint, the encoding that Go's signed varints and Kafka
+// share, and then the bytes. A length of -1 is null.
 func appendBytes(dst, b []byte) []byte {
 	if b == nil {
 		return binary.AppendVarint(dst, -1)
@@ -166,7 +166,8 @@ func headersLen(headers []kgo.RecordHeader) int {
 	return n
 }
 
-// varintLen is the size of n ≥ 0 as a zigzag varint: seven bits a byte, one of them for the sign.
+// varintLen returns the size of n ≥ 0 as a zigzag varint: seven bits a byte, one of them for the
+// sign.
 func varintLen(n int) int {
 	size := 1
 	for u := uint64(n) << 1; u >= 0x80; u >>= 7 {

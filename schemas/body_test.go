@@ -51,7 +51,8 @@ func anySettings(t *rapid.T) Settings {
 	return s
 }
 
-// TestBodyRoundTrip also lets the Kafka client's own decoder read what stands behind the version byte.
+// TestBodyRoundTrip also lets the Kafka client's own decoder read what stands behind the version
+// byte.
 func TestBodyRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Body{anyBytes(t, "key"), anyBytes(t, "value"), anyHeaders(t), anySettings(t)}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// complete checks the headers against each other and the limits, and fills in what they leave open.
+// complete checks the headers against each other and the limits, and fills in defaults.
 func (d *decoder) complete(l *Limits) *Rejection {
 	if extra := d.seen &^ allowed[d.req.Op]; extra != 0 {
 		return d.misplaced(extra)
@@ -43,7 +43,7 @@ func (d *decoder) misplaced(extra header) *Rejection {
 	return bad(h, v, "means nothing with "+HeaderOp+" "+d.req.Op.String(), "leave it out, or change "+HeaderOp)
 }
 
-// target checks where the task is to go.
+// target checks the task's target.
 func (d *decoder) target(l *Limits) *Rejection {
 	topic, callback := d.req.Topic, d.req.URL
 	switch {
@@ -63,7 +63,7 @@ func (d *decoder) target(l *Limits) *Rejection {
 	return nil
 }
 
-// identity checks or makes the id.
+// identity checks the id, or makes one.
 func (d *decoder) identity() *Rejection {
 	op := d.req.Op
 	if d.req.GivenID {
@@ -106,8 +106,8 @@ func (d *decoder) timer() *Rejection {
 	return nil
 }
 
-// due resolves the due time. No sum here can overflow: parseAt and Accepted are within minMillis and maxMillis, and a
-// duration has at most 9.3e12 ms.
+// due computes the due time. No sum here can overflow: parseAt and Accepted are within minMillis
+// and maxMillis, and a duration has at most 9.3e12 ms.
 func (d *decoder) due(l *Limits) *Rejection {
 	h, v := d.seen&(hAt|hDelay), d.at
 	switch h {

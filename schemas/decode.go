@@ -11,11 +11,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Decode understands an intake record, or says why not; the error is always a *Rejection. It reads nothing but its
-// arguments (and, for timers, time zone data), so that the same record always decodes to the same request.
+// Decode decodes an intake record. Its error is always a *Rejection. It depends only on its
+// arguments (and, for timers, on time zone data), so the same record always decodes to the same
+// request.
 //
-// The record's timestamp decides what a delay and the horizon are counted from. It should be the broker's
-// (message.timestamp.type=LogAppendTime); with CreateTime it is the caller's clock.
+// A delay and the horizon are counted from the record's timestamp. This should be the broker's
+// (message.timestamp.type=LogAppendTime). With CreateTime it is the caller's clock.
 func Decode(r *kgo.Record, l Limits) (Request, error) {
 	if rej := l.size(r); rej != nil {
 		return Request{}, rej.addressed(r)
@@ -41,8 +42,8 @@ type decoder struct {
 	delay []byte
 }
 
-// headers reads each header once and collects those of the business. Those are mostly in one stretch, before or behind
-// ours, and are then not copied.
+// headers reads each header once and collects the business's own. These usually form one stretch,
+// before or after notyet's, and are then not copied.
 func (d *decoder) headers() *Rejection {
 	all := d.rec.Headers
 	first, end, split := 0, 0, false // the stretch all[first:end], until it is split
@@ -73,7 +74,7 @@ func (d *decoder) headers() *Rejection {
 	return nil
 }
 
-// header reads one of ours.
+// header reads one of notyet's headers.
 func (d *decoder) header(key string, v []byte) *Rejection {
 	h := lookup(key)
 	if h == 0 {
@@ -163,7 +164,7 @@ func (d *decoder) url(v []byte) *Rejection {
 	return nil
 }
 
-// cron checks what can be checked without knowing dates: 5 or 6 fields of the characters that cron dialects use.
+// cron checks what needs no dates: 5 or 6 fields of the characters that cron dialects use.
 func (d *decoder) cron(v []byte) *Rejection {
 	const fix = "write 5 fields (minute hour day month weekday), or 6 with seconds in front"
 	if n := len(bytes.Fields(v)); n != 5 && n != 6 || len(v) > MaxIDLen {

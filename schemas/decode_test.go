@@ -145,7 +145,8 @@ func TestDecodeRejects(t *testing.T) {
 	}
 }
 
-// TestDecodeRejectsEveryMisnamedHeader: no header that looks like one of ours is passed over in silence.
+// TestDecodeRejectsEveryMisnamedHeader: no header that looks like one of notyet's is silently
+// ignored.
 func TestDecodeRejectsEveryMisnamedHeader(t *testing.T) {
 	for i, name := range headerNames {
 		request := header(1)<<i&hNotRequest == 0
@@ -182,7 +183,7 @@ func TestDecodeRejectsEveryMisnamedHeader(t *testing.T) {
 	}
 }
 
-// TestDecodeTimersHeadersOnOtherOps: a timer's header on a request of another kind is a misunderstanding.
+// TestDecodeTimersHeadersOnOtherOps: a timer's header on a request of another kind is rejected.
 func TestDecodeTimersHeadersOnOtherOps(t *testing.T) {
 	for op := range opNames {
 		if Op(op) == OpTimer {
@@ -199,8 +200,8 @@ func TestDecodeTimersHeadersOnOtherOps(t *testing.T) {
 	}
 }
 
-// TestDecodeTargetsOfEveryOp: whoever may not schedule for a target may not cancel, fire or replace there either, and
-// internal topics are nobody's.
+// TestDecodeTargetsOfEveryOp: a sender that may not schedule for a target may not cancel, fire or
+// replace there either. Internal topics are never a target.
 func TestDecodeTargetsOfEveryOp(t *testing.T) {
 	limits := Limits{AllowedTargets: []string{"orders", "bills.*"}, InternalTopics: []string{"in", "rep", "res"}}
 	for _, op := range opNames {
@@ -282,8 +283,8 @@ func TestDecodeLimits(t *testing.T) {
 	}
 }
 
-// TestDecodeLimitsOfSize: at each bound a request is taken, one beyond it is rejected by the bound's name, whatever it
-// asks for.
+// TestDecodeLimitsOfSize: at each bound a request is taken, one beyond it is rejected by the
+// bound's name, whatever it asks for.
 func TestDecodeLimitsOfSize(t *testing.T) {
 	const own = len(HeaderTopic+"orders") + len(HeaderID+"order-1") + len(HeaderAt+"1790000060000")
 	fill := func(n int) []byte { return make([]byte, n) }
@@ -342,7 +343,7 @@ func TestLimitsValidate(t *testing.T) {
 	require.ErrorContains(t, Limits{MaxValueBytes: MaxValueBytes + 1}.Validate(), "at most 8388608")
 }
 
-// TestDecodeRecordTimestamp: what every due time is measured against must itself be a time.
+// TestDecodeRecordTimestamp: the record's timestamp must itself be a valid time.
 func TestDecodeRecordTimestamp(t *testing.T) {
 	for _, ms := range []int64{-1, maxMillis + 1, 317000000000000, math.MaxInt64} {
 		r := intake(HeaderTopic, "orders", HeaderDelay, "1s")
@@ -356,7 +357,7 @@ func TestDecodeRecordTimestamp(t *testing.T) {
 	require.ErrorContains(t, err, "beyond the horizon")
 }
 
-// TestDecodeDefaultIDTooLong: an id that no store can hold must not be made up.
+// TestDecodeDefaultIDTooLong: no default id is longer than a store can hold.
 func TestDecodeDefaultIDTooLong(t *testing.T) {
 	r := intake(HeaderTopic, "orders", HeaderDelay, "1s")
 	r.Partition, r.Offset = math.MaxInt32, math.MaxInt64

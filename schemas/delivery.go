@@ -17,14 +17,15 @@ type Delivery struct {
 	ID      string
 	Due     int64  // Unix ms
 	Attempt int    // from 1
-	Key     string // the idempotency key: equal for every copy of one attempt of one task, never for two
+	Key     string // idempotency key: equal for all copies of one attempt, different for all others
 	Replay  int    // n-th replay from the dead letters; 0: none
 }
 
-// ErrNotDelivery says that a record carries no delivery headers: it was not notyet that sent it.
+// ErrNotDelivery means that a record has no delivery headers: notyet did not send it.
 var ErrNotDelivery = errors.New("not a delivery of notyet")
 
-// AppendDelivery adds the headers of a delivery behind the caller's own. Their values share one allocation.
+// AppendDelivery adds the headers of a delivery after the caller's own. Their values share one
+// allocation.
 func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
 	b := make([]byte, 0, len(d.ID)+len(d.Key)+48) // three numbers of at most 20, 10 and 10 digits
 	add := func(name string, from int) {
@@ -49,9 +50,10 @@ func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
 	return h
 }
 
-// DeliveryKey is the idempotency key of an attempt of the task that the intake record at (topic, partition, offset)
-// asked for. The topic is named by Kafka's id of it, so that a topic deleted and made again gives other keys. It is 43
-// characters of base64url; nobody but this function may rely on what is inside.
+// DeliveryKey returns the idempotency key of an attempt of the task that the intake record at
+// (topic, partition, offset) requested. The topic is identified by Kafka's topic id, so that a
+// topic that was deleted and created again yields different keys. The key is 43 characters of
+// base64url; no other code may rely on its contents.
 func DeliveryKey(topicID [16]byte, partition int32, offset int64, attempt int) string {
 	var b [32]byte
 	copy(b[:], topicID[:])
@@ -61,8 +63,9 @@ func DeliveryKey(topicID [16]byte, partition int32, offset int64, attempt int) s
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// ParseDelivery reads the headers of a delivered record and returns the business's own beside it, in order. Without
-// id and attempt the error is ErrNotDelivery. Headers that a newer version of notyet has added are left out of the rest.
+// ParseDelivery reads the headers of a delivered record. It also returns the business's own
+// headers, in order; headers that a newer version of notyet has added are left out of these.
+// Without id and attempt the error is ErrNotDelivery.
 func ParseDelivery(r *kgo.Record) (Delivery, []kgo.RecordHeader, error) {
 	var d Delivery
 	var seen header
@@ -114,7 +117,7 @@ func (d *Delivery) set(name header, v []byte) *Rejection {
 	return nil
 }
 
-// countProblem reads a number from 1 on, or says what is wrong.
+// countProblem reads a number of at least 1, or returns what is wrong.
 func countProblem(name header, v []byte, into *int) *Rejection {
 	n, isInt, fits := parseInt(v)
 	if !isInt || !fits || n < 1 || n > math.MaxInt32 {

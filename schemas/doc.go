@@ -1,12 +1,12 @@
-// Package schemas is the public contract as code: Kafka records go in, requests, deliveries, reports and events come
-// out, and the other way round.
+// Package schemas is the public contract as code: Kafka records go in, requests, deliveries,
+// reports and events come out, and the other way round.
 //
-// Every program that talks to notyet through Kafka needs nothing but this contract; programs in Go can use this
-// package, or the producer and consumer packages on top of it. The same contract for other languages is the AsyncAPI
-// document that AsyncAPI returns; a test keeps the two equal.
+// Every program that talks to notyet through Kafka needs nothing but this contract; programs in Go
+// can use this package, or the producer and consumer packages on top of it. The same contract for
+// other languages is the AsyncAPI document that AsyncAPI returns; a test keeps the two equal.
 //
-// Times are Unix milliseconds UTC. Whatever has to be rounded to milliseconds is rounded up: a task may be late by a
-// fraction of a millisecond, never early.
+// Times are Unix milliseconds UTC. Whatever has to be rounded to milliseconds is rounded up: a task
+// may be late by a fraction of a millisecond, never early.
 //
 //	Decode        intake record   → Request     (scanner)
 //	Request.Record  Request       → intake record (callers)

@@ -7,14 +7,16 @@ import (
 )
 
 const (
-	// minMillis and maxMillis are the first and the last millisecond that RFC 3339 can write, 0000-01-01 and 9999-12-31
-	// UTC. Within them no sum of a time and a duration (at most 9.3e12 ms) overflows.
+	// minMillis and maxMillis are the first and the last millisecond that RFC 3339 can write,
+	// 0000-01-01 and 9999-12-31 UTC. Within them no sum of a time and a duration (at most 9.3e12
+	// ms) overflows.
 	minMillis = -62167219200000
 	maxMillis = 253402300799999
 )
 
-// firstMillis is the least number that is taken for Unix milliseconds (1973-03-03). What is below is Unix seconds by
-// mistake (until the year 5138), which would be delivered at once; RFC 3339 writes such a time without doubt.
+// firstMillis is the smallest number that is accepted as Unix milliseconds (1973-03-03). A smaller
+// one is probably Unix seconds (until the year 5138), whose task would be delivered at once. RFC
+// 3339 can write such an early time without ambiguity.
 const firstMillis = 100_000_000_000
 
 const atFix = "write RFC 3339 such as 2027-01-31T08:00:00+01:00, or Unix milliseconds"
@@ -64,8 +66,8 @@ func appendAt(b []byte, ms int64) []byte {
 	return strconv.AppendInt(b, ms, 10)
 }
 
-// rfc3339 checks the form, in which package time is lenient: it takes a comma, one-digit hours and offsets of 24 hours.
-// Whether the day exists is for package time to say.
+// rfc3339 checks the form, where package time is lenient: that accepts a comma, one-digit hours and
+// offsets of 24 hours. Package time checks whether the day exists.
 func rfc3339(v []byte) bool {
 	const form = "0000-00-00T00:00:00"
 	if len(v) < len(form) || !hasForm(v[:len(form)], form) {
@@ -85,7 +87,7 @@ func rfc3339(v []byte) bool {
 		string(v[1:3]) < "24" && string(v[4:6]) < "60"
 }
 
-// hasForm compares byte by byte; a 0 in the form stands for any digit.
+// hasForm compares byte by byte. A 0 in the form matches any digit.
 func hasForm(v []byte, form string) bool {
 	for i, c := range v {
 		if form[i] == '0' && !isDigit(c) || form[i] != '0' && form[i] != c {
@@ -95,8 +97,8 @@ func hasForm(v []byte, form string) bool {
 	return true
 }
 
-// belowNanosecond tells whether a valid RFC 3339 time has a digit other than 0 behind its ninth decimal; package time
-// drops those.
+// belowNanosecond reports whether a valid RFC 3339 time has a digit other than 0 after its ninth
+// decimal; package time drops those.
 func belowNanosecond(v []byte) bool {
 	const point = len("2006-01-02T15:04:05")
 	if len(v) <= point || v[point] != '.' {
@@ -110,8 +112,8 @@ func belowNanosecond(v []byte) bool {
 	return false
 }
 
-// parseInt reads [-]digits; other signs and separators that strconv would take are not part of the contract. A number
-// that does not fit is an integer all the same: it saturates, and fits is false.
+// parseInt reads [-]digits. Other signs and separators that strconv accepts are not part of the
+// contract. A number that does not fit is still an integer: it saturates, and fits is false.
 func parseInt(v []byte) (n int64, isInt, fits bool) {
 	sign := int64(1)
 	if len(v) > 0 && v[0] == '-' {

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Durations are read here, exactly, in integers. time.ParseDuration drops digits below a nanosecond and computes
-// fractions in floating point, which can come out too short; ISO 8601 parsers at hand do the same and accept repeated
-// and misplaced units. A delay that comes out too short delivers before due.
+// This file parses durations exactly, in integers. time.ParseDuration drops digits below a
+// nanosecond and computes fractions in floating point, so its result can be too short. The ISO 8601
+// parsers we know do the same, and accept repeated and misplaced units. A delay that is too short
+// delivers a task early.
 
 const durationFix = "write a duration such as 90s, 36h, PT30M or P400D"
 
@@ -20,8 +21,8 @@ const (
 	yearsOrMonth = "has years or months, whose length is not fixed"
 )
 
-// parseDuration reads a Go duration (90s, 1.5h) or an ISO 8601 one (PT30M, P1DT12H, P2W; no years, no months). It
-// answers what is wrong, or "". Fractions of a nanosecond are rounded up.
+// parseDuration reads a Go duration (90s, 1.5h) or an ISO 8601 one (PT30M, P1DT12H, P2W; no years,
+// no months). It returns what is wrong, or "". Fractions of a nanosecond are rounded up.
 func parseDuration(v []byte) (d time.Duration, problem string) {
 	if len(v) == 0 {
 		return 0, "is empty"
@@ -40,7 +41,7 @@ func parseDuration(v []byte) (d time.Duration, problem string) {
 	return parseGo(v)
 }
 
-// parseGo reads one or more of number and unit.
+// parseGo reads one or more numbers, each with its unit.
 func parseGo(v []byte) (time.Duration, string) {
 	if len(v) == 0 {
 		return 0, notDuration
@@ -85,7 +86,8 @@ func goUnit(u []byte) time.Duration {
 	return 0
 }
 
-// parseISO reads what follows the P. Units come once each and from long to short; only the last may have a fraction.
+// parseISO reads what follows the P. Each unit comes at most once, from long to short. Only the
+// last may have a fraction.
 func parseISO(v []byte) (time.Duration, string) {
 	var total time.Duration
 	inTime, parts, last, fraction := false, 0, time.Duration(math.MaxInt64), false
@@ -136,13 +138,13 @@ func isoUnit(c byte, inTime bool) time.Duration {
 	return 0
 }
 
-// decimal is whole + frac/scale, and a little more if sticky.
+// decimal is whole + frac/scale. sticky means that further digits, not all 0, follow.
 type decimal struct {
 	whole, frac, scale uint64
 	sticky             bool
 }
 
-// readDecimal reads digits, and digits behind a point; at least one digit in all.
+// readDecimal reads digits, optionally with a point; at least one digit in total.
 func readDecimal(v []byte) (d decimal, rest []byte, problem string) {
 	d.scale = 1
 	i := 0
@@ -165,7 +167,8 @@ func readDecimal(v []byte) (d decimal, rest []byte, problem string) {
 	return d, v[i:], ""
 }
 
-// addFraction keeps 18 digits, which fit 64 bits, and remembers whether anything was behind them.
+// addFraction keeps 18 digits, which fit 64 bits, and remembers in sticky whether a digit other
+// than 0 followed.
 func (d *decimal) addFraction(digit byte) {
 	if d.scale < 1e18 {
 		d.frac, d.scale = d.frac*10+uint64(digit), d.scale*10
@@ -186,7 +189,7 @@ func (d decimal) addTo(total, unit time.Duration) (time.Duration, string) {
 	if rem != 0 || d.sticky {
 		part++
 	}
-	// ns and part are below 2^63, so their sum cannot wrap; that with total is checked before.
+	// ns and part are below 2^63, so their sum cannot wrap. The sum with total is checked first.
 	sum := ns + part
 	if sum > math.MaxInt64 || sum > math.MaxInt64-uint64(total) {
 		return 0, tooLong
@@ -196,7 +199,8 @@ func (d decimal) addTo(total, unit time.Duration) (time.Duration, string) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// ceilMillis is the duration in whole milliseconds, rounded up. The duration is not negative.
+// ceilMillis returns a duration in whole milliseconds, rounded up. The duration must not be
+// negative.
 func ceilMillis(d time.Duration) int64 {
 	ms := int64(d / time.Millisecond)
 	if d%time.Millisecond != 0 {

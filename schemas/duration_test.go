@@ -43,8 +43,8 @@ func TestParseDurationProblems(t *testing.T) {
 	}
 }
 
-// TestParseDurationLikeGo: whatever Go writes is read back exactly, and what Go reads comes out the same, or longer by
-// the nanosecond that Go drops.
+// TestParseDurationLikeGo: whatever Go writes is read back exactly, and what Go reads comes out the
+// same, or longer by the nanosecond that Go drops.
 func TestParseDurationLikeGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Min(0).Draw(t, "d"))

@@ -9,18 +9,18 @@ const (
 	OpFire                   // delivery now
 	OpTimer                  // a cron timer
 	OpTimerEnable            // the timer runs again
-	OpTimerDisable           // the timer rests
+	OpTimerDisable           // the timer stops running, until it is enabled
 	OpTimerDelete            // the timer ends
 )
 
-// IfExists is what a schedule does to a pending task of the same identity.
+// IfExists is what a schedule request does to a pending task of the same identity.
 type IfExists uint8
 
 const (
 	Replace IfExists = iota // new due time, key, value and headers
 	Keep                    // the first one wins
 	Merge                   // see MergeMode
-	Once                    // like Keep, and also when the task has ended and is remembered
+	Once                    // like Keep, but also applies when the task has ended and is still remembered
 )
 
 // MergeMode is how values are merged.
@@ -49,7 +49,7 @@ const (
 	AckReport            // a consumer's report
 )
 
-// Events is how much of a task's life goes to the results topic.
+// Events selects which of a task's events go to the results topic.
 type Events uint8
 
 const (
@@ -58,7 +58,7 @@ const (
 	EventsAll
 )
 
-// Misfire is what a timer does about the runs that it missed.
+// Misfire is what a timer does about runs that it missed.
 type Misfire uint8
 
 const (
@@ -67,7 +67,7 @@ const (
 	MisfireAll                 // every one
 )
 
-// The names are the contract's; their order is the constants'.
+// The names are the contract's. They are in the order of the constants.
 var (
 	opNames       = []string{"schedule", "cancel", "fire", "timer", "timer-enable", "timer-disable", "timer-delete"}
 	ifExistsNames = []string{"replace", "keep", "merge", "once"}
@@ -99,7 +99,7 @@ func (e Events) String() string { return nameOf(eventsNames, uint8(e)) }
 // String gives the contract's word, as in the header.
 func (m Misfire) String() string { return nameOf(misfireNames, uint8(m)) }
 
-// nameOf answers "invalid" for a number that is no constant, which no decoder accepts.
+// nameOf returns "invalid" for a number that is no constant. No decoder accepts that word.
 func nameOf(names []string, i uint8) string {
 	if int(i) < len(names) {
 		return names[i]
@@ -107,7 +107,7 @@ func nameOf(names []string, i uint8) string {
 	return "invalid"
 }
 
-// parseEnum finds the word's number.
+// parseEnum parses one of the names.
 func parseEnum[T ~uint8](h header, names []string, v []byte, into *T) *Rejection {
 	for i, n := range names {
 		if string(v) == n {

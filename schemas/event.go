@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// State is where a task is, or what a request came to.
+// State is a task's state, or the outcome of a request.
 type State string
 
 const (
@@ -29,7 +29,7 @@ const (
 	StateDead       State = "dead"
 )
 
-// States are all states of the contract.
+// States returns all states of the contract.
 func States() []State {
 	return []State{
 		StateScheduled, StateMerged, StateStale, StateRejected, StateCancelled, StateTooLate, StateNotFound,
@@ -37,7 +37,7 @@ func States() []State {
 	}
 }
 
-// Final tells whether the state ends a task or a request: no other event follows from it.
+// Final reports whether the state ends a task or a request: no other event follows.
 func (s State) Final() bool {
 	switch s {
 	case StateSucceeded, StateCancelled, StateRejected, StateStale, StateDead:
@@ -46,31 +46,33 @@ func (s State) Final() bool {
 	return false
 }
 
-// Kind is why a task is dead or a request rejected. An event and the dead letter of the same task carry the same one.
+// Kind is why a task is dead or a request was rejected. An event and the dead letter of the same
+// task carry the same kind.
 type Kind = string
 
 const (
 	KindDead          Kind = "dead"          // its attempts are used up, or a consumer reported fail
-	KindUndeliverable Kind = "undeliverable" // the target refused it for good
-	KindExpired       Kind = "expired"       // its notyet-max-lateness passed first
-	KindRejected      Kind = "rejected"      // a request that could not be taken
+	KindUndeliverable Kind = "undeliverable" // the target refused it permanently
+	KindExpired       Kind = "expired"       // its notyet-max-lateness passed
+	KindRejected      Kind = "rejected"      // the request is invalid or cannot be accepted
 	KindCallback      Kind = "callback"      // an HTTP callback that cannot succeed
-	KindMissed        Kind = "missed"        // a timer's run that was dropped; there is no dead letter
+	KindMissed        Kind = "missed"        // a timer's run that was dropped; it has no dead letter
 )
 
-// Kinds are all kinds of the contract.
+// Kinds returns all kinds of the contract.
 func Kinds() []Kind {
 	return []Kind{KindDead, KindUndeliverable, KindExpired, KindRejected, KindCallback, KindMissed}
 }
 
-// eventSchema is the number in an event's "schema" field.
+// eventSchema is the value of an event's "schema" field.
 const eventSchema = 1
 
 // Event is one step in a task's life, or the answer to a request.
 //
-// In JSON, schema, id, state and at are always there. What is not known is left out: topic if it is "", due if it is 0,
-// attempt if it is 0 (nothing was delivered yet), reason and kind if they are "", and lateness_ms if both it and attempt are 0 - so
-// that a delivery on time says 0 and a task that was never delivered says nothing.
+// Its JSON always has schema, id, state and at. Unknown fields are left out: topic if it is "", due
+// if it is 0, attempt if it is 0 (nothing was delivered yet), reason and kind if they are "", and
+// lateness_ms if both it and attempt are 0. A delivery on time therefore has lateness_ms 0, and a
+// task that was never delivered has no lateness_ms.
 type Event struct {
 	Topic    string // target topic
 	ID       string
@@ -80,12 +82,13 @@ type Event struct {
 	Lateness int64 // ms between due and delivery
 	Reason   string
 	Kind     Kind `json:",omitempty"` // of dead and rejected: why
-	// Request is the intake position of the request that this answers, in the form of DefaultID. It is a header of the
-	// record. "": the event answers no request.
+	// Request is the intake position of the request that this event answers, in the form of
+	// DefaultID. It is a header of the record. "": the event answers no request.
 	Request string `json:",omitempty"`
 }
 
-// EncodeEvent writes an event as a record for the given results topic: key = id, value = JSON, state and request as headers.
+// EncodeEvent returns an event as a record for the given results topic: key = id, value = JSON,
+// state and request as headers.
 func EncodeEvent(resultsTopic string, e Event) *kgo.Record {
 	r := &kgo.Record{
 		Topic:   resultsTopic,
@@ -134,18 +137,19 @@ func (e Event) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendString writes a JSON string; what needs no escaping is copied.
+// appendString writes a JSON string. Text that needs no escaping is copied.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			quoted, _ := json.Marshal(s) // a string always has a JSON form; bytes that are no UTF-8 become U+FFFD
+			quoted, _ := json.Marshal(s) // a string always has a JSON form; invalid UTF-8 becomes U+FFFD
 			return append(b, quoted...)
 		}
 	}
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// DecodeEvent reads a result record. States that a newer version has added are passed on; they are not Final.
+// DecodeEvent reads a result record. It keeps states that a newer version has added; they are not
+// Final.
 func DecodeEvent(r *kgo.Record) (Event, error) {
 	var j struct {
 		Schema   int    `json:"schema"`
@@ -174,7 +178,7 @@ func DecodeEvent(r *kgo.Record) (Event, error) {
 	}, nil
 }
 
-// AnsweredRequest is the intake position of the request that a result record answers; "": none.
+// AnsweredRequest returns the intake position of the request that a result record answers, or "".
 func AnsweredRequest(r *kgo.Record) string {
 	for _, h := range r.Headers {
 		if h.Key == HeaderRequest {

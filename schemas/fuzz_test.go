@@ -9,7 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A fuzzed record is the bytes of one in Kafka's own encoding, so that the corpus can hold any of them.
+// A fuzzed record is the bytes of one in Kafka's own encoding, so that the corpus can hold any of
+// them.
 
 func fuzzRecord(b []byte, timestamp int64) (*kgo.Record, bool) {
 	var m kmsg.Record
@@ -31,7 +32,8 @@ func fuzzSeed(r *kgo.Record) []byte {
 	return m.AppendTo(nil)
 }
 
-// FuzzDecode: never panics; what it accepts can be written and is accepted again as the same request, body included.
+// FuzzDecode: never panics; what it accepts can be written and is accepted again as the same
+// request, body included.
 func FuzzDecode(f *testing.F) {
 	for _, r := range []*kgo.Record{
 		scheduled(), scheduled("a", "1", HeaderVersion, "7", HeaderIfExists, "merge", HeaderMerge, "sum", HeaderMaxWait, "10m"),

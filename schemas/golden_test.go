@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// update writes what the code does today into the golden files. The contract only grows: a line that changes there is a
-// break.
+// update writes today's results into the golden files. The contract only grows: a changed line
+// there is a breaking change.
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // goldenRecord is a Kafka record in JSON; null and "" stay apart.

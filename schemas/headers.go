@@ -2,8 +2,8 @@ package schemas
 
 import "math/bits"
 
-// Prefix starts the name of every header that notyet owns. Names are lower case; a header that only looks like one of
-// them (other case, unknown rest) rejects a request.
+// Prefix starts the name of every header that notyet owns. Names are lower case. A header with this
+// prefix in another case or with an unknown name rejects the request.
 const Prefix = "notyet-"
 
 // Headers of a request.
@@ -30,7 +30,7 @@ const (
 	HeaderURL         = "notyet-url"
 )
 
-// Headers of a delivered record, beside HeaderID.
+// Headers of a delivered record, in addition to HeaderID.
 const (
 	HeaderDue      = "notyet-due"
 	HeaderAttempt  = "notyet-attempt"
@@ -38,7 +38,8 @@ const (
 	HeaderReplay   = "notyet-replay"
 )
 
-// Headers of a report, beside HeaderTopic, HeaderID and HeaderAttempt, and of a result event.
+// Headers of a report and of a result event. A report also has HeaderTopic, HeaderID and
+// HeaderAttempt.
 const (
 	HeaderStatus     = "notyet-status"
 	HeaderRetryAfter = "notyet-retry-after"
@@ -46,7 +47,8 @@ const (
 	HeaderRequest    = "notyet-request"
 )
 
-// header is a set of header names, one bit each, so that "seen twice" and "not for this op" are one AND per record.
+// header is a set of header names, one bit each, so that checking for duplicates and for headers
+// that the op does not take is one AND per record.
 type header uint32
 
 const (
@@ -93,11 +95,12 @@ var headerNames = [...]string{
 	HeaderDue, HeaderAttempt, HeaderDelivery, HeaderReplay, HeaderStatus, HeaderRetryAfter, HeaderState, HeaderRequest,
 }
 
-// name is the name of the lowest header in the set.
+// name returns the name of the lowest header in the set.
 func (h header) name() string { return headerNames[bits.TrailingZeros32(uint32(h))] }
 
-// allowed says which headers an op takes. What an op would have to ignore is refused: `notyet-at` on a cancel is a
-// misunderstanding, and `notyet-events: none` on one would promise a silence that is not kept.
+// allowed lists which headers each op takes. A header that an op would ignore is refused:
+// `notyet-at` on a cancel is a mistake, and `notyet-events: none` on a cancel would suppress
+// nothing.
 var allowed = [...]header{
 	OpSchedule:     hTarget | hAt | hDelay | hSettings,
 	OpCancel:       hTarget,
@@ -108,7 +111,7 @@ var allowed = [...]header{
 	OpTimerDelete:  hTarget,
 }
 
-// ours tells whether a header's name starts with Prefix in any case.
+// ours reports whether a header's name starts with Prefix, in any case.
 func ours(key string) bool {
 	if len(key) < len(Prefix) || key[0]|0x20 != 'n' {
 		return false
@@ -121,7 +124,8 @@ func ours(key string) bool {
 	return key[len(Prefix)-1] == '-'
 }
 
-// lookup is the bit of a header's name, or 0. The compiler turns the switch into a binary search.
+// lookup returns the bit of a header's name, or 0. The compiler turns the switch into a binary
+// search.
 func lookup(key string) header {
 	switch key {
 	case HeaderOp:

@@ -10,80 +10,88 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Bounds on what a caller can grow. docs/limits.md lists them beside those of the stages, and a test keeps it true.
+// Limits on what a caller can make large. docs/limits.md lists them beside those of the stages, and
+// a test compares the two.
 //
-// Kafka's own limit on a record counts compressed bytes, so it bounds none of these: 20 MiB of zeros arrive in a few kB.
+// Kafka's own limit on a record counts compressed bytes, so it limits none of these: 20 MiB of
+// zeros arrive in a few kB.
 const (
 	// MaxKeyBytes is the largest key of a request.
 	MaxKeyBytes = 64 << 10
 
-	// MaxHeaders is the largest number of headers of a request, notyet's own among them.
+	// MaxHeaders is the largest number of headers of a request, including notyet's own.
 	MaxHeaders = 128
 
-	// MaxHeaderBytes is the largest sum of a request's header names and values, notyet's own among them.
+	// MaxHeaderBytes is the largest sum of a request's header names and values, including notyet's
+	// own.
 	MaxHeaderBytes = 64 << 10
 
-	// DefaultMaxValueBytes is the default bound on a request's value.
+	// DefaultMaxValueBytes is the default limit of a request's value.
 	DefaultMaxValueBytes = 1 << 20
 
-	// MaxValueBytes is the largest bound on a request's value that an intake topic can have. A task is one row whose
-	// column holds 16 MiB.
+	// MaxValueBytes is the highest limit of a request's value that an intake topic can set. A task
+	// is one row, whose column holds 16 MiB.
 	MaxValueBytes = 8 << 20
 
-	// MaxRejectedBytes is how much of a rejected record its dead letter keeps. The intake still has all of it.
+	// MaxRejectedBytes is how much of a rejected record its dead letter keeps. The intake still has
+	// all of it.
 	MaxRejectedBytes = 64 << 10
 
 	// MaxIDLen is the longest id in bytes.
 	MaxIDLen = 255
 
-	// MaxTimerIDLen is the longest timer id in bytes. The id of a run is "<timer id>@<run ms>": one byte and 13 digits
-	// (until the year 2286) must fit behind it.
+	// MaxTimerIDLen is the longest timer id in bytes. A run's id is "<timer id>@<run ms>", which
+	// adds one byte and 13 digits (until the year 2286).
 	MaxTimerIDLen = MaxIDLen - 1 - 13
 
-	// MaxTopicLen is Kafka's own bound on a topic's name.
+	// MaxTopicLen is Kafka's own limit of a topic's name.
 	MaxTopicLen = 249
 
-	// MaxIntakeTopicLen is the longest name of an intake topic in bytes for which every DefaultID stays within MaxIDLen:
-	// two slashes, 10 digits of partition and 19 of offset follow it.
+	// MaxIntakeTopicLen is the longest name of an intake topic in bytes for which every DefaultID
+	// stays within MaxIDLen: two slashes, 10 digits of partition and 19 of offset follow it.
 	MaxIntakeTopicLen = MaxIDLen - 2 - 10 - 19
 
-	// MaxURLLen is the longest callback URL in bytes: what proxies and servers commonly take.
+	// MaxURLLen is the longest callback URL in bytes: what proxies and servers commonly accept.
 	MaxURLLen = 2048
 
-	// MaxWaiting is how many requests may wait for one task's delivery to end. Each is decided in its turn, so their
-	// number is what a caller can make one id cost.
+	// MaxWaiting is how many requests may wait for the end of one task's delivery. They are decided
+	// one by one, so this limits the work that one id can cause.
 	MaxWaiting = 1000
 
-	// MaxWaitingBytes bounds the sum of what they hold, as it is stored.
+	// MaxWaitingBytes limits the sum of their stored bytes.
 	MaxWaitingBytes = 32 << 20
 
-	// MaxWaitingReports is how many reports may wait until their own delivery is known to have been made. One decides, so
-	// those beyond are doubles, or guesses at a delivery that they do not name.
+	// MaxWaitingReports is how many reports may wait until their delivery is known. One of them
+	// decides; the others are duplicates, or guesses that name no delivery.
 	MaxWaitingReports = 100
 
 	// DefaultMaxDelay is the default horizon: 3653 days, the most that ten calendar years can have.
 	DefaultMaxDelay = 3653 * 24 * time.Hour
 )
 
-// Limits is what an intake topic accepts. The zero value is usable.
+// Limits is what an intake topic accepts. The zero value works.
 type Limits struct {
-	// MaxDelay is the horizon: how far behind the intake record's timestamp a due time may lie. A request beyond it is
-	// rejected, never clamped. Default DefaultMaxDelay.
+	// MaxDelay is the horizon: how far after the intake record's timestamp a due time may be. A
+	// request beyond it is rejected, never clamped. Default DefaultMaxDelay.
 	MaxDelay time.Duration
 
-	// MaxValueBytes is the largest value of a request, at most the constant of that name. Default DefaultMaxValueBytes.
+	// MaxValueBytes is the largest value of a request in bytes, at most the constant of that name.
+	// Default DefaultMaxValueBytes.
 	MaxValueBytes int
 
-	// AllowedTargets are patterns as of path.Match, of which a target topic must match one: "orders", "orders.*". A
-	// callback URL is matched as a whole, and a * does not reach over its slashes. Default empty: every target.
+	// AllowedTargets are patterns as of path.Match. A target topic must match one of them:
+	// "orders", "orders.*". A callback URL is matched as a whole, and a * does not match its
+	// slashes. Default empty: every target.
 	AllowedTargets []string
 
-	// InternalTopics are notyet's own topics, which are never a target, like all that start with "__" and the intake
-	// topic itself. Default nil: TopicIntake, TopicReports and TopicResults.
+	// InternalTopics are notyet's own topics. They are never a target, and neither are the intake
+	// topic itself and topics that start with "__". Default nil: TopicIntake, TopicReports and
+	// TopicResults.
 	InternalTopics []string
 }
 
-// Validate finds patterns that can never match. Decode takes them for patterns that match nothing.
+// Validate returns an error for patterns that are malformed. Decode treats them as patterns that
+// match nothing.
 func (l Limits) Validate() error {
 	if l.MaxDelay < 0 || l.MaxValueBytes < 0 {
 		return fmt.Errorf("checking limits: negative horizon %s or value size %d", l.MaxDelay, l.MaxValueBytes)
@@ -113,7 +121,7 @@ func (l Limits) maxValue() int {
 	return min(l.MaxValueBytes, MaxValueBytes)
 }
 
-// size checks how large a record is, whatever it asks for, before anything of it is read.
+// size checks how large a record is, before anything of it is read.
 func (l Limits) size(r *kgo.Record) *Rejection {
 	headers := 0
 	for i := range r.Headers {
@@ -148,7 +156,7 @@ func (l Limits) allows(target string) bool {
 	return false
 }
 
-// internal tells whether the topic is one that must not receive tasks.
+// internal reports whether the topic is one that must not receive tasks.
 func (l Limits) internal(topic, intake string) bool {
 	if reserved(topic) || topic == intake {
 		return true

@@ -35,7 +35,8 @@ func size(n int) string {
 
 var limitRow = regexp.MustCompile("(?m)^\\| .+ \\| (.+) \\| `([^` ]+)` `([^`]+)` \\| .+ \\|$")
 
-// Every constant of limits.go is in the document with its value, and what the document names elsewhere is there.
+// Every constant of limits.go is in the document with its value, and what the document names
+// elsewhere is there.
 func TestLimitsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../docs/limits.md")
 	require.NoError(t, err)

@@ -6,18 +6,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// rawName keeps a rejected record's headers, notyet-* ones among them, apart from the settings of a body.
+// rawName prefixes a rejected record's headers, to distinguish its notyet-* headers from the
+// settings of a body.
 const rawName = "raw:"
 
-// perRecord is what a body takes beside its key, value and headers, rounded up.
+// perRecord is what a body takes in addition to its key, value and headers, in bytes, rounded up.
 const perRecord = 32
 
-// perHeader is what a header takes in a body beside its name and value: rawName and lengths, rounded up. It also bounds
-// the number of headers.
+// perHeader is what a header takes in a body in addition to its name and value: rawName and
+// lengths, rounded up. It also limits the number of headers.
 const perHeader = 16
 
-// EncodeRejected is the body of a dead letter for a request that could not be taken: the intake record's key, value and
-// all its headers, just as they came. Of a record above MaxRejectedBytes a part is kept; RejectedPart says how much.
+// EncodeRejected returns the body of a dead letter for a rejected request: the intake record's key,
+// value and all headers, unchanged. Of a record above MaxRejectedBytes only a part is kept;
+// RejectedPart returns how much.
 func EncodeRejected(r *kgo.Record) []byte {
 	key, value, headers := rejectedPart(r)
 	raw := make([]kgo.RecordHeader, len(headers))
@@ -27,20 +29,20 @@ func EncodeRejected(r *kgo.Record) []byte {
 	return EncodeBody(nil, key, value, raw, defaults)
 }
 
-// EncodeRejected is the same for a request that was understood and could not be taken later on.
+// EncodeRejected does the same for a request that was valid and is rejected later.
 func (r Request) EncodeRejected() []byte {
 	return EncodeRejected(&kgo.Record{Key: r.Key, Value: r.Value, Headers: r.appendHeaders(nil)})
 }
 
-// RejectedPart is how many bytes of the record EncodeRejected keeps, and how many it has. A header counts 16 bytes beside
-// its name and value, and the record 32.
+// RejectedPart returns how many bytes of the record EncodeRejected keeps, and how many it has. Each
+// header counts 16 bytes in addition to its name and value, and the record 32.
 func RejectedPart(r *kgo.Record) (kept, size int) {
 	key, value, headers := rejectedPart(r)
 	return contentLen(key, value, headers), contentLen(r.Key, r.Value, r.Headers)
 }
 
-// rejectedPart keeps, of a record that is too large, of the headers the first half of the room, of the key half of what
-// they leave, and of the value the rest.
+// rejectedPart cuts a record that is too large. Headers get half of the room, the key gets half of
+// what is left, and the value gets the rest.
 func rejectedPart(r *kgo.Record) (key, value []byte, headers []kgo.RecordHeader) {
 	if contentLen(r.Key, r.Value, r.Headers) <= MaxRejectedBytes {
 		return r.Key, r.Value, r.Headers
@@ -51,7 +53,8 @@ func rejectedPart(r *kgo.Record) (key, value []byte, headers []kgo.RecordHeader)
 	return key, cutUTF8(r.Value, room-len(key)), headers
 }
 
-// firstHeaders are those that fit into room, the last of them maybe cut, and what room they leave.
+// firstHeaders returns the headers that fit into room, the last one possibly cut, and the room that
+// is left.
 func firstHeaders(all []kgo.RecordHeader, room int) ([]kgo.RecordHeader, int) {
 	for i, h := range all {
 		need := perHeader + len(h.Key) + len(h.Value)
@@ -77,7 +80,7 @@ func contentLen(key, value []byte, headers []kgo.RecordHeader) int {
 	return n
 }
 
-// DecodeRejected reads what EncodeRejected wrote; the settings mean nothing.
+// DecodeRejected reads what EncodeRejected wrote. Its settings have no meaning.
 func DecodeRejected(b []byte) (Body, error) {
 	body, err := DecodeBody(b)
 	for i := range body.Headers {

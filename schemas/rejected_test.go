@@ -20,7 +20,7 @@ func TestRejectedKeepsTheRecordAsItCame(t *testing.T) {
 	require.Equal(t, r.Headers, body.Headers)
 }
 
-// Whatever a caller sends, its dead letter is a small row.
+// A dead letter is a small row, no matter what a caller sends.
 func TestRejectedKeepsAPartOfALargeRecord(t *testing.T) {
 	big, some := make([]byte, 20<<20), bytes.Repeat([]byte("ü"), 10_000)
 	text := func(n int) []byte { return bytes.Repeat([]byte("x"), n) }

@@ -9,20 +9,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// maxShown bounds what a rejection repeats of a header's name or value, in bytes.
+// maxShown limits how much of a header's name or value a rejection repeats, in bytes.
 const maxShown = 80
 
-// Rejection is why a request cannot be taken, for the one who sent it.
+// Rejection tells the sender why a request was rejected.
 type Rejection struct {
-	ID      string // the request's id where it is usable, else its default id
-	Topic   string // the request's target topic where it is usable, else ""
+	ID      string // the request's id if it is usable, otherwise its default id
+	Topic   string // the request's target topic if it is usable, otherwise ""
 	Header  string // what is wrong: a header's name, or "record key", "record headers", "record value", "record timestamp"
-	Value   string // its value, valid UTF-8, cut; "" when there is none
+	Value   string // its value, valid UTF-8, cut; "" if there is none
 	Problem string // what is wrong with it
 	Fix     string // what to write instead
 }
 
-// Error is one line: header, value, problem and fix.
+// Error returns one line: header, value, problem and fix.
 func (r *Rejection) Error() string {
 	var b strings.Builder
 	b.WriteString(r.Header)
@@ -49,7 +49,7 @@ func enumProblem(h header, names []string, v []byte) *Rejection {
 	return bad(h, v, "is none of its values", "write one of "+strings.Join(names, ", "))
 }
 
-// shown makes a value fit to be repeated in one line of valid UTF-8.
+// shown prepares a value for one line of valid UTF-8.
 func shown(v []byte) string {
 	if len(v) <= maxShown {
 		return strings.ToValidUTF8(string(v), "\uFFFD")
@@ -70,7 +70,7 @@ func cutUTF8(v []byte, n int) []byte {
 	return v[:n] // not UTF-8 anyway
 }
 
-// unknown explains a header that looks like ours and is not.
+// unknown explains a header that looks like notyet's and is not.
 func unknown(key string, v []byte) *Rejection {
 	rej := &Rejection{Header: shownName(key), Value: shown(v), Problem: "is not a header of notyet"}
 	lower := strings.ToLower(key)
@@ -92,7 +92,7 @@ func shownName(key string) string {
 	return q[1 : len(q)-1]
 }
 
-// nearest is the request header within two edits of the name, fewer for a short name, or "".
+// nearest returns the request header within two edits of the name (fewer for a short name), or "".
 func nearest(name string) string {
 	best, distance := "", min(3, 1+(len(name)-len(Prefix))/2)
 	if len(name) > 2*len(HeaderMaxAttempts) {
@@ -109,7 +109,7 @@ func nearest(name string) string {
 	return best
 }
 
-// addressed fills in whom the rejection goes to, from whatever of the record is usable.
+// addressed fills in the rejection's id and topic, as far as the record's are usable.
 func (r *Rejection) addressed(rec *kgo.Record) *Rejection {
 	r.ID = DefaultID(rec.Topic, rec.Partition, rec.Offset)
 	if v, ok := only(rec.Headers, HeaderID); ok && idProblem(v) == "" {
@@ -121,7 +121,7 @@ func (r *Rejection) addressed(rec *kgo.Record) *Rejection {
 	return r
 }
 
-// only finds the header of that name if it stands there exactly once.
+// only returns the header of that name if there is exactly one.
 func only(headers []kgo.RecordHeader, name string) (v []byte, ok bool) {
 	for _, h := range headers {
 		if h.Key != name {

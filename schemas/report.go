@@ -15,10 +15,12 @@ const MaxReportError = 4 << 10
 // NoRetryAfter is the RetryAfter of a report that leaves the pause to the task's backoff.
 const NoRetryAfter time.Duration = -1
 
-// maxDeliveryKey is far above what DeliveryKey makes, and keeps out what nobody has delivered.
+// maxDeliveryKey is far above the length of a DeliveryKey. It keeps out values that no delivery
+// had.
 const maxDeliveryKey = 255
 
-// Status is what a consumer made of a delivery. The zero value is none, so that a forgotten status is not an "ok".
+// Status is the outcome of a delivery at its consumer. The zero value is invalid, so that a
+// forgotten status is not an "ok".
 type Status uint8
 
 const (
@@ -32,21 +34,22 @@ var statusNames = []string{"ok", "retry", "fail"}
 // String gives the contract's word, as in the header.
 func (s Status) String() string { return nameOf(statusNames, uint8(s)-1) }
 
-// Report is a consumer's word about one attempt.
+// Report is a consumer's report about one attempt.
 type Report struct {
 	Topic      string // the topic that the task was delivered to
 	ID         string
 	Attempt    int
 	Status     Status
-	RetryAfter time.Duration // pause before the next attempt, wins over the backoff; NoRetryAfter: none given
+	RetryAfter time.Duration // pause before the next attempt, instead of the backoff; NoRetryAfter: none given
 	Error      string        // at most MaxReportError bytes
 
-	// Delivery is the idempotency key of the delivery. With it, the report is about that delivery and no other. Without it,
-	// a late report of an earlier task may be taken for one about a newer task of the same id.
+	// Delivery is the idempotency key of the delivery. With it, the report is about exactly that
+	// delivery. Without it, a late report about an earlier task may be applied to a newer task of
+	// the same id.
 	Delivery string
 }
 
-// EncodeReport writes a report as a record for the given reports topic. Its key is the task's id.
+// EncodeReport returns a report as a record for the given reports topic. Its key is the task's id.
 func EncodeReport(topic string, r Report) *kgo.Record {
 	headers := make([]kgo.RecordHeader, 0, 6)
 	headers = append(headers,
@@ -68,9 +71,9 @@ func EncodeReport(topic string, r Report) *kgo.Record {
 	return rec
 }
 
-// DecodeReport reads a report record. The headers of the delivery may stand in it, so that a consumer can send back the
-// headers it got; any other notyet- header that is no part of a report is an error, as in a request. RetryAfter is
-// rounded up to a millisecond.
+// DecodeReport reads a report record. It accepts the headers of the delivery, so that a consumer
+// can send back the headers it got. Any other notyet- header that is no part of a report is an
+// error, as in a request. RetryAfter is rounded up to a millisecond.
 func DecodeReport(rec *kgo.Record) (Report, error) {
 	r := Report{RetryAfter: NoRetryAfter}
 	var seen header
@@ -143,8 +146,8 @@ func (r *Report) setRetryAfter(v []byte) *Rejection {
 	return nil
 }
 
-// errorText is the text, as valid UTF-8 of at most MaxReportError bytes. Repairing can make a text longer, so it is cut
-// again.
+// errorText returns the text as valid UTF-8 of at most MaxReportError bytes. Repairing can make a
+// text longer, so it is cut again.
 func errorText(v []byte) string {
 	v = bytes.ToValidUTF8(cutUTF8(v, MaxReportError), []byte("\uFFFD"))
 	return string(cutUTF8(v, MaxReportError))

@@ -8,22 +8,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Request is one intake record, understood.
+// Request is one decoded intake record.
 type Request struct {
 	Op    Op
 	Topic string // target topic, "" if URL is set
 	URL   string // target of an HTTP callback, "" if Topic is set
 
-	// ID names the task together with its target. Without a given one (schedule only) it is the DefaultID.
+	// ID names the task together with its target. If a schedule request gives none, it is the
+	// DefaultID.
 	ID      string
 	GivenID bool
 
-	// Due is in Unix ms, resolved from notyet-at or notyet-delay. It may lie in the past, even before 1970: deliver at
-	// once. 0 for every op but schedule.
+	// Due is the due time in Unix ms, from notyet-at or notyet-delay. It may be in the past, even
+	// before 1970: deliver at once. It is 0 for every op but schedule.
 	Due int64
 
-	// Delay is for callers only: if not 0, Record writes notyet-delay, which is counted from the intake record's
-	// timestamp, instead of notyet-at. Decode leaves it 0.
+	// Delay is only for callers. If it is not 0, Record writes notyet-delay, which counts from the
+	// intake record's timestamp, instead of notyet-at. Decode leaves it 0.
 	Delay time.Duration
 
 	// Accepted is the intake record's timestamp in Unix ms.
@@ -34,12 +35,12 @@ type Request struct {
 
 	Settings Settings
 
-	// MaxValue is the largest value that merging may make, with notyet-if-exists merge: the bound of the intake that took
-	// the request. 0 stands for DefaultMaxValueBytes.
+	// MaxValue is the largest value in bytes that merging may produce (notyet-if-exists merge): the
+	// limit of the intake that accepted the request. 0 means DefaultMaxValueBytes.
 	MaxValue int
 
-	// Key, Value and Headers are the business's own: delivered byte for byte, null as null, headers in their order.
-	// Decode lets them share the record's memory.
+	// Key, Value and Headers are the business's own. They are delivered byte for byte, null as
+	// null, headers in their order. Decode lets them share the record's memory.
 	Key, Value []byte
 	Headers    []kgo.RecordHeader
 
@@ -50,31 +51,33 @@ type Request struct {
 // NoVersion is the Version of a request without one.
 const NoVersion int64 = -1
 
-// Timer is when a cron timer runs.
+// Timer is the schedule of a cron timer.
 type Timer struct {
-	// Cron has 5 fields, or 6 with seconds in front. Decode checks the number of fields and their characters; whether
-	// the expression means something is for the caller's cron parser to say.
+	// Cron has 5 fields, or 6 with seconds first. Decode checks only the number of fields and their
+	// characters. The timer package checks the expression's meaning.
 	Cron string
 
-	// Timezone is an IANA name; default UTC. Decode checks it against the program's time zone data.
+	// Timezone is an IANA name. Default UTC. Decode checks it against the program's time zone data.
 	Timezone string
 
 	// Misfire is what happens to missed runs.
 	Misfire Misfire
 }
 
-// NewRequest is a request with the contract's defaults. An empty id leaves the choice to the scanner.
+// NewRequest returns a request with the contract's defaults. With an empty id the scanner makes
+// one.
 func NewRequest(op Op, topic, id string) Request {
 	r := Request{Op: op, Topic: topic, ID: id, GivenID: id != "", Version: NoVersion, Settings: DefaultSettings()}
 	r.Settings.Events = DefaultEvents(r.GivenID)
 	return r
 }
 
-// Record writes the request as a record for the given intake topic and decodes it back, so that a mistake is found
-// here and not in a rejection event: such an error is a *Rejection. What depends on the installation's Limits (horizon,
-// size, allowed targets) is not known here. The record's timestamp is Accepted, or unset if that is 0.
+// Record returns the request as a record for the given intake topic. It decodes the record again to
+// find mistakes now and not as a rejection event: such an error is a *Rejection. It does not know
+// the installation's Limits (horizon, size, allowed targets). The record's timestamp is Accepted,
+// or unset if that is 0.
 //
-// The caller may add headers of its own through Headers; key, value and header values are shared, not copied.
+// Headers may hold the caller's own headers. Key, value and header values are shared, not copied.
 func (r Request) Record(intake string) (*kgo.Record, error) {
 	rec := &kgo.Record{Topic: intake, Key: r.Key, Value: r.Value, Headers: r.appendHeaders(nil)}
 	check := *rec

@@ -3,50 +3,53 @@ package schemas
 import (
 	"bytes"
 	"math"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Settings is what a task needs at and after its delivery. The zero value is not the default: start from
-// DefaultSettings. All durations are whole milliseconds once decoded (rounded up).
+// Settings control a task's delivery and what follows it. The zero value is not the default: start
+// from DefaultSettings. After decoding, all durations are whole milliseconds (rounded up).
 type Settings struct {
 	// Priority orders tasks that are due together.
 	Priority Priority
 
-	// Ack is what ends the task.
+	// Ack is what completes the task.
 	Ack Ack
 
-	// AckTimeout is how long a delivery waits for its report; default 1m. Only with AckReport.
+	// AckTimeout is how long a delivery waits for its report. Default 1m. Only with AckReport.
 	AckTimeout time.Duration
 
-	// MaxAttempts is the number of deliveries in all, at least 1; default 16.
+	// MaxAttempts is the total number of deliveries, at least 1. Default 16.
 	MaxAttempts int
 
-	// Backoff is the pause before the next attempt, counted from the report or from the end of AckTimeout.
+	// Backoff is the pause before the next attempt, counted from the report or from the end of
+	// AckTimeout.
 	Backoff Backoff
 
-	// MaxLateness is how late the task may be delivered; later it is dead ("expired"). Default 0: however late.
+	// MaxLateness is how late the task may be delivered. After that it is dead ("expired"). Default
+	// 0: no limit.
 	MaxLateness time.Duration
 
-	// Events is what goes to the results topic. Default EventsFinal for a task with an id of its caller's and EventsNone
-	// for one without: see DefaultEvents.
+	// Events selects what goes to the results topic. Default: EventsFinal for a task with an id
+	// given by its caller, EventsNone for others. See DefaultEvents.
 	Events Events
 
-	// MaxWait bounds, from the first schedule on, how far merging may push the due time. Default 0: unbounded. Only with
-	// IfExists Merge.
+	// MaxWait limits how far merging may move the due time, counted from the first schedule.
+	// Default 0: no limit. Only with IfExists Merge.
 	MaxWait time.Duration
 
-	// IfExists is what happens when a pending task has the same identity.
+	// IfExists is what happens if a pending task has the same identity.
 	IfExists IfExists
 
 	// Merge is how values are merged. Only with IfExists Merge.
 	Merge MergeMode
 }
 
-// Backoff is the pause between attempts: always First, without jitter, or First doubled per attempt up to Max, jittered.
-// Written "fixed:5s" or "exponential:1s:10m".
+// Backoff is the pause between attempts. It is either always First, without jitter, or First
+// doubled per attempt up to Max, jittered. The contract writes "fixed:5s" or "exponential:1s:10m".
 type Backoff struct {
 	Exponential bool
 	First       time.Duration
@@ -61,8 +64,24 @@ func (b Backoff) String() string {
 	return "fixed:" + b.First.String()
 }
 
-// defaults are part of the contract and of the body's format: a body stores only what differs from them, so another
-// default needs another format version.
+// Pause returns the pause after the n-th attempt, n from 1. An exponential pause is jittered over
+// its upper half, so that what failed together does not come back together.
+func (b Backoff) Pause(attempt int) time.Duration {
+	if !b.Exponential {
+		return b.First
+	}
+	d := b.First
+	for i := 1; i < attempt && d < b.Max; i++ {
+		d += min(d, b.Max-d) // doubled, but never past Max: no overflow
+	}
+	if half := int64(d / 2); half > 0 {
+		d -= time.Duration(rand.Int64N(half))
+	}
+	return d
+}
+
+// defaults are part of the contract and of the body's format. A body stores only what differs from
+// them, so changing a default needs a new format version.
 var defaults = Settings{
 	AckTimeout:  time.Minute,
 	MaxAttempts: 16,
@@ -70,10 +89,11 @@ var defaults = Settings{
 	Events:      EventsFinal,
 }
 
-// DefaultSettings is what holds for a task with an id of its caller's when a request sets nothing.
+// DefaultSettings returns the settings of a task with an id given by its caller when a request sets
+// nothing.
 func DefaultSettings() Settings { return defaults }
 
-// DefaultEvents is what goes to the results topic when a request does not say.
+// DefaultEvents returns what goes to the results topic if a request does not say.
 func DefaultEvents(givenID bool) Events {
 	if givenID {
 		return EventsFinal
@@ -166,7 +186,8 @@ func parsePositive(v []byte) (time.Duration, string) {
 	return time.Duration(ceilMillis(d)) * time.Millisecond, ""
 }
 
-// appendHeaders adds a header for each setting that differs from its default; events is the default for Events.
+// appendHeaders adds a header for each setting that differs from its default. events is the default
+// for Events.
 func (s Settings) appendHeaders(dst []kgo.RecordHeader, events Events) []kgo.RecordHeader {
 	add := func(differs bool, name string, value func() string) {
 		if differs {

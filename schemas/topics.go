@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Default names of notyet's own topics; all of them can be configured.
+// Default names of notyet's own topics. All of them can be configured.
 const (
 	TopicIntake  = "notyet.intake"
 	TopicReports = "notyet.reports"
 	TopicResults = "notyet.results"
 )
 
-// DefaultID is the id of a task whose request names none: "<intake topic>/<partition>/<offset>". It is also the key of
-// a rejection that has no usable id.
+// DefaultID returns the id of a task whose request gives none: "<intake
+// topic>/<partition>/<offset>". It is also the key of a rejection that has no usable id.
 func DefaultID(topic string, partition int32, offset int64) string {
 	b := make([]byte, 0, len(topic)+32)
 	b = append(b, topic...)
@@ -24,7 +24,8 @@ func DefaultID(topic string, partition int32, offset int64) string {
 	return string(b)
 }
 
-// ValidTopic tells whether Kafka would accept the name: 1 to 249 of [a-zA-Z0-9._-], not "." and not "..".
+// ValidTopic reports whether Kafka would accept the name: 1 to 249 of [a-zA-Z0-9._-], but not "."
+// or "..".
 func ValidTopic(name string) bool {
 	if len(name) == 0 || len(name) > MaxTopicLen || name == "." || name == ".." {
 		return false
@@ -39,5 +40,5 @@ func ValidTopic(name string) bool {
 	return true
 }
 
-// reserved tells whether the topic belongs to Kafka itself.
+// reserved reports whether the topic belongs to Kafka itself.
 func reserved(topic string) bool { return strings.HasPrefix(topic, "__") }

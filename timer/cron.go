@@ -11,19 +11,22 @@ import (
 	cron "github.com/netresearch/go-cron"
 )
 
-// Cron is a parsed cron expression in a zone. The library knows calendars only: it is asked about wall clock times, read as
-// UTC, and what daylight saving does to them is decided here.
+// Cron is a parsed cron expression in a time zone. The library only computes calendars: it gets
+// wall clock times, read as UTC. This type decides what daylight saving does to them.
 type Cron struct {
 	calendar cron.Schedule
 	zone     *time.Location
-	// fixed: neither the hour nor the minute field holds a star. Such an expression means local times of day: one that daylight
-	// saving skips runs at the end of the gap, one that comes twice runs the first time only. Any other follows elapsed time.
+	// fixed means that neither the hour nor the minute field has a star. Such an expression means
+	// local times of day: a run whose time daylight saving skips happens at the end of the gap, and
+	// one whose time comes twice happens the first time only. Any other expression follows elapsed
+	// time.
 	fixed bool
 }
 
 const (
 	fieldsOfCron = cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Extended
-	// searchYears is how far ahead the next run is looked for: 29 February on a given weekday can be 40 years away.
+	// searchYears limits the search for the next run: 29 February on a given weekday can be 40
+	// years away.
 	searchYears = 45
 )
 
@@ -37,11 +40,12 @@ var nicknames = map[string]string{
 	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
-// fieldNames are the fields of a six-field expression, in order.
+// fieldNames names the fields of a six-field expression, in order.
 var fieldNames = []string{"second", "minute", "hour", "day of month", "month", "day of week"}
 
-// ParseCron reads an expression of 5 fields (minute, hour, day of month, month, day of week) or 6 (seconds first), or a nickname
-// such as @daily. Where both day fields are restricted, either suffices, as in Vixie cron.
+// ParseCron parses an expression of 5 fields (minute, hour, day of month, month, day of week) or 6
+// (seconds first), or a nickname such as @daily. If both day fields are restricted, either one
+// suffices, as in Vixie cron.
 func ParseCron(expression string, zone *time.Location) (Cron, error) {
 	fields, err := cronFields(expression)
 	if err != nil {
@@ -58,8 +62,8 @@ func ParseCron(expression string, zone *time.Location) (Cron, error) {
 	return Cron{calendar: calendar, zone: zone, fixed: !open(fields[1]) && !open(fields[2])}, nil
 }
 
-// cronFields splits an expression into six fields, refuses what the library would take in another sense than cron's, and
-// rewrites what it spells differently.
+// cronFields splits an expression into six fields. It refuses what the library would understand
+// differently from cron, and rewrites what the library spells differently.
 func cronFields(expression string) ([]string, error) {
 	text := strings.TrimSpace(expression)
 	if strings.HasPrefix(text, "@") {
@@ -86,7 +90,7 @@ func cronFields(expression string) ([]string, error) {
 	return fields, nil
 }
 
-// characters that fields are made of; names of months and days are letters.
+// characters that fields may contain; names of months and days are letters
 const characters = "0123456789*?,-/#ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 func checkField(i int, field string) error {
@@ -124,7 +128,7 @@ func anyDay(field string) bool { return strings.HasPrefix(field, "*") || strings
 
 func open(field string) bool { return strings.ContainsAny(field, "*?") }
 
-// Next is the first run after an instant; false: there is none within 45 years.
+// Next returns the first run after an instant. It returns false if there is none within 45 years.
 func (c Cron) Next(after time.Time) (time.Time, bool) {
 	at := after
 	for {
@@ -146,7 +150,8 @@ func (c Cron) Next(after time.Time) (time.Time, bool) {
 			if c.fixed && tick.Before(asUTC(p.end, next.offset)) {
 				return p.end, true // the gap skips its local time
 			}
-			// No other tick comes before this one, so periods that end a day before it cannot matter.
+			// No other tick comes before this one, so periods that end more than a day before it do
+			// not matter.
 			if far := tick.Add(-26 * time.Hour); far.After(p.end) {
 				at = far
 				break
@@ -160,17 +165,19 @@ func (c Cron) Next(after time.Time) (time.Time, bool) {
 	}
 }
 
-// Shifted says whether a run comes at the end of a gap, because daylight saving skips its local time.
+// Shifted reports whether a run happens at the end of a gap because daylight saving skips its local
+// time.
 func (c Cron) Shifted(run time.Time) bool {
 	wall := asUTC(run, periodOf(run, c.zone).offset)
 	return !c.calendar.Next(wall.Add(-time.Second)).Equal(wall)
 }
 
-// period is a span in which a zone's offset stays as it is.
+// period is a span of time in which a zone's offset does not change.
 type period struct {
 	offset time.Duration
-	end    time.Time // first instant behind it; zero: it lasts
-	// repeatedUntil is the wall clock time, read as UTC, up to which the period before it has shown the same times already.
+	end    time.Time // first instant after it; zero: it has no end
+	// repeatedUntil is the wall clock time, read as UTC, until which this period repeats times of
+	// the period before it.
 	repeatedUntil time.Time
 }
 
@@ -178,7 +185,8 @@ func periodOf(at time.Time, zone *time.Location) period {
 	local := at.In(zone)
 	start, end := local.ZoneBounds()
 	p := period{offset: offsetOf(local), end: end}
-	// On 31 December of leap years after 2037 the library of time gives an end that is past (golang/go#81583).
+	// On 31 December of leap years after 2037 package time returns an end in the past
+	// (golang/go#81583).
 	if !end.IsZero() && !end.After(at) {
 		p.end = at.Add(24 * time.Hour)
 	}
@@ -194,7 +202,7 @@ func offsetOf(local time.Time) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// asUTC is the wall clock time of an instant under an offset, read as UTC.
+// asUTC returns the wall clock time of an instant at an offset, read as UTC.
 func asUTC(at time.Time, offset time.Duration) time.Time { return at.UTC().Add(offset) }
 
 func later(a, b time.Time) time.Time {

@@ -19,7 +19,8 @@ func zone(t *testing.T, name string) *time.Location {
 	return z
 }
 
-// TestDaylightSaving: what the contract says of local times that are skipped and of those that come twice.
+// TestDaylightSaving: what the contract says of local times that are skipped and of those that come
+// twice.
 func TestDaylightSaving(t *testing.T) {
 	for name, c := range map[string]struct {
 		zone, cron, after string
@@ -108,8 +109,8 @@ func TestWrongExpressionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestRunsEqualASlowReference: over random expressions and zones, runs are those that a look at every single minute
-// finds, and they rise strictly.
+// TestRunsEqualASlowReference: over random expressions and zones, runs are those that a look at
+// every single minute finds, and they rise strictly.
 func TestRunsEqualASlowReference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, name := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/St_Johns", "Pacific/Apia", "Antarctica/Troll", "Asia/Kolkata", "UTC"} {
@@ -172,8 +173,8 @@ func randomCron(rng *rand.Rand) string {
 	return strings.Join([]string{pick(0, 59), hours, pick(1, 31), pick(1, 12), pick(0, 6)}, " ")
 }
 
-// reference looks at every minute: at every instant for an expression that follows elapsed time, and at every wall clock time
-// for one that means local times.
+// reference looks at every minute: at every instant for an expression that follows elapsed time,
+// and at every wall clock time for one that means local times.
 func reference(t *testing.T, expression string, from, to time.Time) []int64 {
 	t.Helper()
 	fields := strings.Fields(expression)
@@ -200,7 +201,8 @@ func reference(t *testing.T, expression string, from, to time.Time) []int64 {
 	return all
 }
 
-// firstInstant is the first instant at which a zone's clocks show a time, or the end of the gap that skips it.
+// firstInstant is the first instant at which a zone's clocks show a time, or the end of the gap
+// that skips it.
 func firstInstant(wall time.Time, z *time.Location) time.Time {
 	var first time.Time
 	for probe := -30 * time.Hour; probe <= 30*time.Hour; probe += 30 * time.Minute {

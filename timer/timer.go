@@ -1,5 +1,5 @@
-// Package timer says when a timer runs: from its definition alone, without a clock, a database or Kafka. A definition goes in;
-// instants come out.
+// Package timer computes when a timer runs. A definition goes in; instants come out. It needs no
+// clock, database or Kafka.
 package timer
 
 import (
@@ -12,26 +12,26 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Definition is what a timer's headers say of its runs. Times are Unix ms.
+// Definition is what a timer's headers say about its runs. Times are Unix ms.
 type Definition struct {
 	Cron   string        // an expression; exactly one of Cron and Every
 	Every  time.Duration // at least 1 s; runs at From + k × Every
 	Zone   string        // IANA name; "" is UTC
-	From   int64         // first instant at which a run may lie
-	Until  int64         // last one; 0: for ever
-	Jitter time.Duration // each run is due up to this later
+	From   int64         // first instant at which a run may happen
+	Until  int64         // last such instant; 0: no end
+	Jitter time.Duration // each run is due up to this much later
 }
 
-// ShortestEvery is the least interval between runs.
+// ShortestEvery is the shortest interval between runs.
 const ShortestEvery = time.Second
 
-// Schedule is a definition that makes sense.
+// Schedule is a valid definition.
 type Schedule struct {
 	def  Definition
 	cron Cron
 }
 
-// Error says which field of a definition is wrong, and how to mend it.
+// Error names the field of a definition that is wrong, and how to correct it.
 type Error struct {
 	Field   string // cron, every, timezone, until
 	Problem string
@@ -39,7 +39,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Field + " " + e.Problem }
 
-// New checks a definition: it must have a run.
+// New checks a definition. It must have at least one run.
 func New(def Definition) (Schedule, error) {
 	s := Schedule{def: def}
 	zone, err := loadZone(def.Zone)
@@ -69,7 +69,7 @@ func New(def Definition) (Schedule, error) {
 	return s, nil
 }
 
-// loadZone knows IANA names only: "Local" would mean another zone on another machine.
+// loadZone accepts IANA names only: "Local" would mean another zone on another machine.
 func loadZone(name string) (*time.Location, error) {
 	if name == "" {
 		return time.UTC, nil
@@ -84,7 +84,7 @@ func loadZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// Next is the first run after an instant, both in Unix ms; false: there is none.
+// Next returns the first run after an instant, both in Unix ms. It returns false if there is none.
 func (s Schedule) Next(after int64) (int64, bool) {
 	after = max(after, s.def.From-1)
 	var run int64
@@ -104,13 +104,14 @@ func (s Schedule) Next(after int64) (int64, bool) {
 	return run, s.def.Until == 0 || run <= s.def.Until
 }
 
-// Shifted says whether a run comes at the end of a gap, because daylight saving skips its local time.
+// Shifted reports whether a run happens at the end of a gap because daylight saving skips its local
+// time.
 func (s Schedule) Shifted(run int64) bool {
 	return s.def.Cron != "" && s.cron.Shifted(time.UnixMilli(run))
 }
 
-// Due is when a run of the timer with this identity is due: up to the jitter later. It follows from timer and run, so it is the
-// same after a restart.
+// Due returns when a run of the timer is due: up to the jitter later. It depends only on the timer
+// and the run, so it is the same after a restart.
 func (s Schedule) Due(topic, id string, run int64) int64 {
 	jitter := uint64(s.def.Jitter.Milliseconds())
 	if jitter == 0 {
@@ -119,8 +120,6 @@ func (s Schedule) Due(topic, id string, run int64) int64 {
 	return run + int64(xxhash.Sum64String(fmt.Sprintf("%s\x00%s\x00%d", topic, id, run))%(jitter+1))
 }
 
-// RunID is the id of the task that a run is.
+// RunID returns the id of the task of a run. It is 14 bytes longer than the timer's id, which
+// schemas.MaxTimerIDLen limits accordingly.
 func RunID(timer string, run int64) string { return fmt.Sprintf("%s@%d", timer, run) }
-
-// LongestID bounds a timer's id, so that the ids of its runs are within the bound of tasks' ids: 255 bytes less "@" and 13 digits.
-const LongestID = 241

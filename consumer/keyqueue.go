@@ -2,27 +2,28 @@ package consumer
 
 import "github.com/twmb/franz-go/pkg/kgo"
 
-// line is what must be handled in order: the messages of one key in one partition. Messages without a key have no order;
-// each is a line of its own, told apart by n.
-type line struct {
+// keyQueue identifies messages that must be handled in order: those of one key in one partition.
+// Messages without a key have no order; each forms a queue of its own, identified by n.
+type keyQueue struct {
 	partition
 	key string
 	n   int64 // 0 with a key, offset+1 without
 }
 
-func lineOf(r *kgo.Record) line {
-	l := line{partition: partition{r.Topic, r.Partition}, key: string(r.Key)}
+func queueOf(r *kgo.Record) keyQueue {
+	l := keyQueue{partition: partition{r.Topic, r.Partition}, key: string(r.Key)}
 	if r.Key == nil {
 		l.n = r.Offset + 1
 	}
 	return l
 }
 
-// room is how many messages may be taken. MaxPoll bounds the unhandled ones, aheadFactor what a crash would repeat.
+// room is how many messages may be taken. MaxPoll limits the unhandled ones, aheadFactor what a
+// crash would repeat.
 func (w *window) room() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return max(min(w.MaxPoll-w.open, aheadFactor*w.MaxPoll-w.ledger.size), 0)
+	return max(min(w.MaxPoll-w.open, aheadFactor*w.MaxPoll-w.offsets.size), 0)
 }
 
 // take queues messages and starts what may start.
@@ -31,12 +32,12 @@ func (w *window) take(records []*kgo.Record) {
 	defer w.mu.Unlock()
 	for _, r := range records {
 		e := &entry{record: r}
-		w.ledger.add(e)
+		w.offsets.add(e)
 		if w.closed {
 			continue // unhandled: it comes again
 		}
 		w.open++
-		l := lineOf(r)
+		l := queueOf(r)
 		queue, busy := w.waiting[l]
 		w.waiting[l] = append(queue, e)
 		if !busy {
@@ -46,7 +47,7 @@ func (w *window) take(records []*kgo.Record) {
 	w.start()
 }
 
-// start runs the first messages of ready lines, as many as may run at once. The caller holds mu.
+// start runs the first messages of ready queues, up to Concurrency at once. The caller holds mu.
 func (w *window) start() {
 	for w.ctx.Err() == nil && w.running < w.Concurrency && len(w.ready) > 0 {
 		l := w.ready[0]
@@ -55,14 +56,14 @@ func (w *window) start() {
 		w.waiting[l] = w.waiting[l][1:]
 		w.running++
 		go func() {
-			defer w.ran(l) // also when the handler ends its goroutine
-			w.one(e)
+			defer w.handlerReturned(l) // also when the handler ends its goroutine
+			w.handleOne(e)
 		}()
 	}
 }
 
-// ran puts a line behind the others, so that a busy key does not hold up the rest.
-func (w *window) ran(l line) {
+// handlerReturned puts the queue behind the others, so that a busy key does not hold up the rest.
+func (w *window) handlerReturned(l keyQueue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running--
@@ -72,10 +73,10 @@ func (w *window) ran(l line) {
 		delete(w.waiting, l)
 	}
 	w.start()
-	w.tell()
+	w.signal()
 }
 
-// finish takes a message out of the work: handled, or to come again.
+// finish takes a message out of the work. An unhandled one comes again.
 func (w *window) finish(e *entry, handled bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,5 +84,5 @@ func (w *window) finish(e *entry, handled bool) {
 	if w.open--; w.open == 0 {
 		w.close() // the group may rebalance
 	}
-	w.tell()
+	w.signal()
 }

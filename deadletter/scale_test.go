@@ -19,8 +19,8 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// TestMillion does to many letters what operators do to them, and logs what each step costs. NOTYET_LETTERS says how many;
-// 1000000 is the published form.
+// TestMillion runs each operator command on many letters and logs its cost. NOTYET_LETTERS sets
+// their number; published figures use 1000000.
 func TestMillion(t *testing.T) {
 	letters := 10_000
 	file := ":memory:" // its commits wait for no disk
@@ -57,8 +57,8 @@ func freshDatabase(t *testing.T, dsn string) string {
 	return cfg.FormatDSN()
 }
 
-// What the letters are: of ten topics, in turn; of a hundred one expired, of a thousand one was rejected, of ten thousand one
-// has a reason of its own. A batch of them died every 500 s.
+// The letters have ten topics in turn. One in a hundred is expired, one in a thousand rejected, and
+// one in ten thousand has a reason of its own. A batch of them died every 500 s.
 const (
 	batchSize  = 500
 	firstDeath = 1_700_000_000_000
@@ -84,8 +84,8 @@ func letter(i int) *store.DeadLetter {
 
 func diedAt(i int) int64 { return firstDeath + int64(i/batchSize)*batchSize*1000 }
 
-// bury writes letters 0 to n-1, which get the ids 1 to n.
-func (g *graveyard) bury(n int) {
+// writeLetters writes letters 0 to n-1, which get the ids 1 to n.
+func (g *fixture) writeLetters(n int) {
 	g.t.Helper()
 	for i := 0; i < n; i += batchSize {
 		b := store.Batch{Advance: []store.Advance{{Source: g.source.ID, From: int64(i), To: int64(min(n, i+batchSize))}}}
@@ -101,7 +101,7 @@ func (g *graveyard) bury(n int) {
 }
 
 func handle(t *testing.T, dsn string, n int) {
-	g := newGraveyardOn(t, dsn)
+	g := newFixtureOn(t, dsn)
 	local, ctx := g.local(nil), t.Context()
 	measure := func(what string, want int, f func() (int, error)) {
 		t.Helper()
@@ -118,7 +118,7 @@ func handle(t *testing.T, dsn string, n int) {
 	count := func(f store.DeadFilter) func() (int, error) {
 		return func() (int, error) { found, err := g.CountDead(ctx, f); return int(found), err }
 	}
-	measure("write", n, func() (int, error) { g.bury(n); return n, nil })
+	measure("write", n, func() (int, error) { g.writeLetters(n); return n, nil })
 
 	last := strconv.Itoa(n - 1)
 	measure("list, first page", 100, list(store.DeadFilter{}))
@@ -173,7 +173,7 @@ func handle(t *testing.T, dsn string, n int) {
 	measure("count what is left", n*8/10, count(store.DeadFilter{}))
 }
 
-// sink takes an export and looks at the heap now and then.
+// sink receives an export and samples the heap.
 type sink struct {
 	bytes, lines int
 	heap         uint64

@@ -31,8 +31,8 @@ func receive[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-// TestSlowMessage: one message is being handled for long; its key waits, all others go on, also those that are fetched
-// later, and nothing behind it is committed.
+// TestSlowMessage: one message is being handled for long; its key waits, all others go on, also
+// those that are fetched later, and nothing behind it is committed.
 func TestSlowMessage(t *testing.T) {
 	f := newFake(t)
 	f.deliver("z=0", "a=slow", "b=1", "a=2")
@@ -114,7 +114,8 @@ func TestConcurrency(t *testing.T) {
 	require.LessOrEqual(t, most.Load(), int64(3))
 }
 
-// TestBusyConsumerLetsTheGroupRebalance: with work that never pauses, another member gets its share all the same.
+// TestBusyConsumerLetsTheGroupRebalance: with work that never pauses, another member gets its share
+// all the same.
 func TestBusyConsumerLetsTheGroupRebalance(t *testing.T) {
 	f := newFake(t)
 	_, err := kadm.NewClient(f.reader).CreateTopic(t.Context(), 2, 1, nil, "busy")
@@ -122,8 +123,8 @@ func TestBusyConsumerLetsTheGroupRebalance(t *testing.T) {
 	group := append(groupOpts(), kgo.ConsumeTopics("busy"), kgo.HeartbeatInterval(100*time.Millisecond))
 	f.client = f.newClient(group...)
 
-	// Each handler has the next message sent before it ends, and waits for it while the window lasts, so that the
-	// consumer is never idle within one.
+	// Each handler has the next message sent before it ends, and waits for it while the window
+	// lasts, so that the consumer is never idle within one.
 	var started sync.Map
 	begun := func(n int) chan struct{} {
 		c, _ := started.LoadOrStore(n, make(chan struct{}))
@@ -163,7 +164,8 @@ func TestBusyConsumerLetsTheGroupRebalance(t *testing.T) {
 	require.NoError(t, f.await(result))
 }
 
-// TestAbandonedHandler: a handler that ignores its context cannot keep Run from ending, and its message comes again.
+// TestAbandonedHandler: a handler that ignores its context cannot keep Run from ending, and its
+// message comes again.
 func TestAbandonedHandler(t *testing.T) {
 	f := newFake(t)
 	f.deliver("a=1", "b=2")
@@ -185,7 +187,8 @@ func TestAbandonedHandler(t *testing.T) {
 	require.EqualValues(t, 1, f.committed())
 }
 
-// TestEndedGoroutine: what a handler did that never returned is not known, so its message is not committed.
+// TestEndedGoroutine: what a handler did that never returned is not known, so its message is not
+// committed.
 func TestEndedGoroutine(t *testing.T) {
 	f := newFake(t)
 	f.deliver("a=1")
@@ -197,7 +200,8 @@ func TestEndedGoroutine(t *testing.T) {
 	require.EqualValues(t, -1, f.committed())
 }
 
-// TestFailureStopsTheRest: once Run is to end nothing more starts, and what has been handled before is committed.
+// TestFailureStopsTheRest: once Run is to end nothing more starts, and what has been handled before
+// is committed.
 func TestFailureStopsTheRest(t *testing.T) {
 	f := newFake(t)
 	f.send(false, "a=1", "a=bad", "a=3", "b=slow")

@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What each op takes beside topic, id and version, as the contract's tables say. Everything else that notyet knows is rejected by
-// name: a header without an effect would be a delivery other than the one that was meant.
+// The headers that each op takes in addition to topic, id and version, as in the contract's tables.
+// Every other notyet header is rejected by name: a header without effect would mean that the
+// delivery differs from what the sender wanted.
 func TestEveryHeaderWithEveryOp(t *testing.T) {
 	delivery := []string{HeaderPriority, HeaderAck, HeaderAckTimeout, HeaderMaxAttempts, HeaderBackoff, HeaderMaxLateness, HeaderEvents}
 	target := []string{HeaderOp, HeaderTopic, HeaderID, HeaderVersion}

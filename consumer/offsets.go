@@ -2,10 +2,10 @@ package consumer
 
 import "github.com/twmb/franz-go/pkg/kgo"
 
-// entry is one message from its fetch to its commit.
+// entry is one message, from its fetch to its commit.
 type entry struct {
 	record  *kgo.Record
-	handled bool // and its report, if one is due, acknowledged
+	handled bool // and its report, if one is due, is acknowledged
 }
 
 type partition struct {
@@ -13,13 +13,14 @@ type partition struct {
 	n     int32
 }
 
-// ledger keeps the messages of each partition in the order of their offsets, so that no commit passes an unhandled one.
-type ledger struct {
+// offsetTracker keeps the messages of each partition in the order of their offsets, so that no
+// commit passes an unhandled one.
+type offsetTracker struct {
 	open map[partition][]*entry
 	size int
 }
 
-func (l *ledger) add(e *entry) {
+func (l *offsetTracker) add(e *entry) {
 	if l.open == nil {
 		l.open = map[partition][]*entry{}
 	}
@@ -28,9 +29,9 @@ func (l *ledger) add(e *entry) {
 	l.size++
 }
 
-// prefix takes out, for each partition, the messages before the first unhandled one, and answers the last of them: what
-// may be committed.
-func (l *ledger) prefix() []*kgo.Record {
+// takeCommittable removes the messages before the first unhandled one of each partition. It returns
+// the last one removed of each partition: the record to commit.
+func (l *offsetTracker) takeCommittable() []*kgo.Record {
 	var last []*kgo.Record
 	for p, entries := range l.open {
 		n := 0
