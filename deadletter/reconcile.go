@@ -257,7 +257,7 @@ func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka
 			continue // its request has not been read again, so its key is not known: it stays in doubt
 		}
 		s := known.tasks[seq]
-		wanted[schemas.DeliveryKey(src.TopicID, src.Partition, offset, int(s.noted))] = seq
+		wanted[src.DeliveryKey(offset, int(s.noted))] = seq
 		topics[known.topics[s.topic]] = true
 		// A minute allows for the difference between the dispatcher's clock and the broker's.
 		if taken := time.UnixMilli(s.taken).Add(-time.Minute); taken.Before(from) {

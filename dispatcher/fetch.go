@@ -352,7 +352,7 @@ func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (stri
 			return "", err
 		}
 	}
-	return schemas.DeliveryKey(known.TopicID, known.Partition, offset, attempt), nil
+	return known.DeliveryKey(offset, attempt), nil
 }
 
 // dueHeap orders staged tasks by the instant of their release; those of one instant by class and then as they came.

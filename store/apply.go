@@ -18,6 +18,8 @@ type Batch struct {
 	Advance []Advance // each source once
 	Changes []Change  // in intake order for each source
 	Gaps    []Gap     // offsets that Advance covers and Changes do not bring, in order for each source: see Skip
+	// Epochs are the leader epochs of the sources that the batch moves, where they are known.
+	Epochs map[int]Epoch
 	// Resolve also looks at the requests that wait for the outcome of these identities.
 	Resolve [][16]byte
 }
@@ -68,7 +70,7 @@ func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (A
 	tries := 0
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		tries++
-		if err := s.advance(ctx, tx, b.Advance); err != nil {
+		if err := s.advance(ctx, tx, b); err != nil {
 			return err
 		}
 		w := work{store: s, tx: tx, insert: insert, now: now, resolving: len(b.Resolve) > 0, settling: settling, first: tries == 1, several: len(b.Changes) > 1, slotCount: slotCount}

@@ -100,5 +100,5 @@ func (w *work) foreign(rep *schemas.Report, t *Task) bool {
 	}
 	id, offset := SplitSeq(t.Seq)
 	src, ok := w.store.known.get(id)
-	return !ok || rep.Delivery != schemas.DeliveryKey(src.TopicID, src.Partition, offset, int(Sending(t.Replay, rep.Attempt)))
+	return !ok || rep.Delivery != src.DeliveryKey(offset, int(Sending(t.Replay, rep.Attempt)))
 }

@@ -5,10 +5,11 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/notyet/notyet/schemas"
 )
 
 // Source is one partition of an intake topic. Its id and an intake offset make the seq of the task that the record
@@ -19,6 +20,22 @@ type Source struct {
 	TopicID   [16]byte // tells the topic from an earlier one of the same name, whose offsets began at 0 too
 	Partition int32
 	Next      int64 // the first offset that is not stored yet
+	Epoch     Epoch
+	// Generation counts the restarts of the partition before this source. Retired, in Unix ms, is when it was restarted behind it:
+	// nothing is stored for a retired source any more, but its tasks, letters and pending events are still there.
+	Generation int
+	Retired    int64
+}
+
+// DeliveryKey names one attempt of the task that the record at offset made. Kafka gave the same offset to another record when its
+// log lost this one, so the key has the generation in it.
+func (s *Source) DeliveryKey(offset int64, attempt int) string {
+	id := s.TopicID
+	if s.Generation > 0 {
+		sum := sha256.Sum256(binary.BigEndian.AppendUint32(id[:], uint32(s.Generation)))
+		id = [16]byte(sum[:16])
+	}
+	return schemas.DeliveryKey(id, s.Partition, offset, attempt)
 }
 
 const (
@@ -44,18 +61,18 @@ const replayShift = 24
 // was sent before it.
 func Sending(replay, attempt int) int32 { return int32(replay)<<replayShift + int32(attempt) }
 
-const sourceColumns = "src, topic, topic_id, part, next_offset"
+const sourceColumns = "src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at"
 
 func scanSource(r *sql.Rows, s *Source) error {
 	var id []byte
-	if err := r.Scan(&s.ID, &s.Topic, &id, &s.Partition, &s.Next); err != nil {
+	if err := r.Scan(&s.ID, &s.Topic, &id, &s.Partition, &s.Next, &s.Epoch.Number, &s.Epoch.From, &s.Epoch.To, &s.Generation, &s.Retired); err != nil {
 		return err
 	}
 	copy(s.TopicID[:], id)
 	return nil
 }
 
-// Sources reads all sources.
+// Sources reads all sources, the retired ones too.
 func (s *Store) Sources(ctx context.Context) ([]Source, error) {
 	out, err := fetch(ctx, s.db, scanSource, "SELECT "+sourceColumns+" FROM sources ORDER BY src")
 	if err != nil {
@@ -66,22 +83,18 @@ func (s *Store) Sources(ctx context.Context) ([]Source, error) {
 
 // Source reads a partition's source, and makes it, to begin at offset first, when the partition is new here.
 func (s *Store) Source(ctx context.Context, topic string, topicID [16]byte, partition int32, first int64) (Source, error) {
-	src := Source{Topic: topic, TopicID: topicID, Partition: partition}
+	var src Source
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		err := tx.QueryRowContext(ctx, "SELECT src, next_offset FROM sources WHERE topic = ? AND topic_id = ? AND part = ?", []byte(topic), topicID[:], partition).Scan(&src.ID, &src.Next)
-		if !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-		taken, err := fetch(ctx, tx, func(r *sql.Rows, id *int) error { return r.Scan(id) }, "SELECT src FROM sources ORDER BY src")
+		found, err := fetch(ctx, tx, scanSource, "SELECT "+sourceColumns+" FROM sources WHERE topic = ? AND topic_id = ? AND part = ? AND retired_at = 0", []byte(topic), topicID[:], partition)
 		if err != nil {
 			return err
 		}
-		if src.ID = freeSource(taken, topic, topicID, partition); src.ID == 0 {
-			return fmt.Errorf("no source id is left: %d partitions of intake topics have been seen", len(taken))
+		if len(found) > 0 {
+			src = found[0]
+			return nil
 		}
-		src.Next = first
-		_, err = tx.ExecContext(ctx, "INSERT INTO sources ("+sourceColumns+") VALUES (?,?,?,?,?)", src.ID, []byte(topic), topicID[:], partition, first)
-		return err
+		src = Source{Topic: topic, TopicID: topicID, Partition: partition, Next: first, Epoch: Epoch{Number: -1}}
+		return insertSource(ctx, tx, &src)
 	})
 	if err != nil {
 		return Source{}, fmt.Errorf("reading the source of %s/%d: %w", topic, partition, err)
@@ -89,12 +102,30 @@ func (s *Store) Source(ctx context.Context, topic string, topicID [16]byte, part
 	return src, nil
 }
 
+// insertSource gives a new source its id.
+func insertSource(ctx context.Context, tx *sql.Tx, src *Source) error {
+	taken, err := fetch(ctx, tx, func(r *sql.Rows, id *int) error { return r.Scan(id) }, "SELECT src FROM sources ORDER BY src")
+	if err != nil {
+		return err
+	}
+	if src.ID = freeSource(taken, *src); src.ID == 0 {
+		return fmt.Errorf("no source id is left: %d partitions of intake topics have been seen", len(taken))
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO sources ("+sourceColumns+") VALUES ("+marks(10)+")",
+		src.ID, []byte(src.Topic), src.TopicID[:], src.Partition, src.Next, src.Epoch.Number, src.Epoch.From, src.Epoch.To, src.Generation, src.Retired)
+	return err
+}
+
 // freeSource derives the id from what it stands for, so that a partition that was made known after a backup gets the same one
 // when the backup has been restored: the send logs name tasks by it. Of two whose ids are the same, about one pair among
 // 250 partitions, the second takes the next that is free. 0: none is.
-func freeSource(taken []int, topic string, topicID [16]byte, partition int32) int {
+func freeSource(taken []int, src Source) int {
 	const ids = lastSource - firstSource + 1
-	sum := sha256.Sum256(binary.BigEndian.AppendUint32(append([]byte(topic), topicID[:]...), uint32(partition)))
+	stands := binary.BigEndian.AppendUint32(append([]byte(src.Topic), src.TopicID[:]...), uint32(src.Partition))
+	if src.Generation > 0 {
+		stands = binary.BigEndian.AppendUint32(stands, uint32(src.Generation))
+	}
+	sum := sha256.Sum256(stands)
 	begin := int(binary.BigEndian.Uint64(sum[:]) % ids)
 	for i := range ids {
 		id := firstSource + (begin+i)%ids
@@ -112,17 +143,18 @@ type Advance struct {
 }
 
 // advance moves the stored offsets with the tasks, in their transaction. It fails with ErrFenced when one of them is not where
-// it is to be moved from: the records are stored already, or another reader is at them.
-func (s *Store) advance(ctx context.Context, tx *sql.Tx, moves []Advance) error {
-	return chunks(moves, func(part []Advance) error {
-		cases := "CASE src" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
+// it is to be moved from, or retired: the records are stored already, another reader is at them, or the partition was restarted.
+func (s *Store) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
+	return chunks(b.Advance, func(part []Advance) error {
 		var to, from, sources []any
 		for _, a := range part {
 			to = append(to, a.Source, a.To)
 			from = append(from, a.Source, a.From)
 			sources = append(sources, a.Source)
 		}
-		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+" WHERE src IN ("+marks(len(part))+") AND next_offset "+s.expect()+" "+cases, slices.Concat(to, sources, from)...)
+		cases := "CASE src" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
+		epochs, values := setEpochs(part, b.Epochs)
+		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+epochs+" WHERE src IN ("+marks(len(part))+") AND retired_at = 0 AND next_offset "+s.expect()+" "+cases, slices.Concat(to, values, sources, from)...)
 		if err != nil {
 			return fmt.Errorf("moving the offsets of %d sources: %w", len(part), err)
 		}

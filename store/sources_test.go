@@ -33,11 +33,11 @@ func TestSources(t *testing.T) {
 			require.NoError(t, err)
 			return src
 		}
-		require.Equal(t, Source{ID: s.source.ID, Topic: "in", TopicID: [16]byte{1}}, s.source)
+		require.Equal(t, Source{ID: s.source.ID, Topic: "in", TopicID: [16]byte{1}, Epoch: Epoch{Number: -1}}, s.source)
 		require.Equal(t, s.source, get("in", 1, 0, 99), "a known source begins where it stands, not where the caller says")
 
 		other := get("in", 1, 1, 7)
-		require.Equal(t, Source{ID: other.ID, Topic: "in", TopicID: [16]byte{1}, Partition: 1, Next: 7}, other)
+		require.Equal(t, Source{ID: other.ID, Topic: "in", TopicID: [16]byte{1}, Partition: 1, Next: 7, Epoch: Epoch{Number: -1}}, other)
 		made := get("in", 2, 0, 0)
 		ids := []int{s.source.ID, other.ID, made.ID, get("in2", 1, 0, 0).ID} // a topic that was made anew has offsets that mean other records
 		slices.Sort(ids)
@@ -88,18 +88,19 @@ func TestSourcesMadeByManyAtOnce(t *testing.T) {
 
 // Numbers must not depend on who came first: a restored database has forgotten the latest.
 func TestSourceIDsFollowFromWhatTheyStandFor(t *testing.T) {
-	id := freeSource(nil, "in", [16]byte{1}, 0)
-	require.Equal(t, id, freeSource([]int{firstSource, id - 1, id + 1}, "in", [16]byte{1}, 0))
-	require.Equal(t, id+2, freeSource([]int{id, id + 1}, "in", [16]byte{1}, 0), "taken by another of the same number")
-	require.NotEqual(t, id, freeSource(nil, "in", [16]byte{1}, 1))
-	require.NotEqual(t, id, freeSource(nil, "in", [16]byte{2}, 0))
+	id := freeSource(nil, Source{Topic: "in", TopicID: [16]byte{1}, Partition: 0})
+	require.Equal(t, id, freeSource([]int{firstSource, id - 1, id + 1}, Source{Topic: "in", TopicID: [16]byte{1}, Partition: 0}))
+	require.Equal(t, id+2, freeSource([]int{id, id + 1}, Source{Topic: "in", TopicID: [16]byte{1}, Partition: 0}), "taken by another of the same number")
+	require.NotEqual(t, id, freeSource(nil, Source{Topic: "in", TopicID: [16]byte{1}, Partition: 1}))
+	require.NotEqual(t, id, freeSource(nil, Source{Topic: "in", TopicID: [16]byte{2}, Partition: 0}))
+	require.NotEqual(t, id, freeSource(nil, Source{Topic: "in", TopicID: [16]byte{1}, Partition: 0, Generation: 1}))
 
 	var all []int
 	for n := firstSource; n <= lastSource; n++ {
 		all = append(all, n)
 	}
-	require.Zero(t, freeSource(all, "in", [16]byte{1}, 0), "none is left")
-	require.Equal(t, firstSource, freeSource(all[1:], "in", [16]byte{1}, 0), "round the end")
+	require.Zero(t, freeSource(all, Source{Topic: "in", TopicID: [16]byte{1}, Partition: 0}), "none is left")
+	require.Equal(t, firstSource, freeSource(all[1:], Source{Topic: "in", TopicID: [16]byte{1}, Partition: 0}), "round the end")
 }
 
 // The offset is moved with the tasks, so that a batch happens once, whoever brings it again.

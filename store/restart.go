@@ -1,0 +1,77 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+)
+
+// Epoch is the leader epoch of the last record that was stored of a source. Kafka numbers the leaders of a partition: in one log,
+// an offset and an epoch name one record.
+type Epoch struct {
+	Number int32 // -1: not known
+	From   int64 // where the records of that epoch begin
+	To     int64 // behind the last of them that was stored; a scanner of an older version moves Next without it
+}
+
+// Next is the epoch once the record at offset is stored too.
+func (e Epoch) Next(number int32, offset int64) Epoch {
+	switch {
+	case number < 0: // a broker or a batch that does not say
+	case number == e.Number:
+		e.To = offset + 1
+	default:
+		e = Epoch{number, offset, offset + 1}
+	}
+	return e
+}
+
+// setEpochs is the part of an update of sources that notes their epochs, of those that have one.
+func setEpochs(part []Advance, epochs map[int]Epoch) (string, []any) {
+	var numbers, from, to []any
+	for _, a := range part {
+		if e, ok := epochs[a.Source]; ok {
+			numbers = append(numbers, a.Source, e.Number)
+			from = append(from, a.Source, e.From)
+			to = append(to, a.Source, e.To)
+		}
+	}
+	if len(numbers) == 0 {
+		return "", nil
+	}
+	var set strings.Builder
+	for _, column := range []string{"epoch", "epoch_from", "epoch_to"} {
+		set.WriteString(", " + column + " = CASE src" + strings.Repeat(" WHEN ? THEN ?", len(numbers)/2) + " ELSE " + column + " END")
+	}
+	return set.String(), append(append(numbers, from...), to...)
+}
+
+// Restart retires a source and begins another one for its partition at offset from, as of its log lost records. What was stored
+// stays as it is: its tasks are delivered, its events told. The new source has numbers of its own, so that a record at an
+// offset that was used before makes another task. ErrFenced: the source is not as it was read, because a scanner stored more,
+// or somebody has restarted it already.
+func (s *Store) Restart(ctx context.Context, src Source, from int64) (Source, error) {
+	now, err := s.Time(ctx)
+	if err != nil {
+		return Source{}, err
+	}
+	next := src
+	next.Next, next.Generation, next.Epoch = from, src.Generation+1, Epoch{Number: -1}
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, "UPDATE sources SET retired_at = ? WHERE src = ? AND next_offset = ? AND retired_at = 0", now.UnixMilli(), src.ID, src.Next)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil {
+			return err
+		} else if n != 1 {
+			return ErrFenced
+		}
+		return insertSource(ctx, tx, &next)
+	})
+	if err != nil {
+		return Source{}, fmt.Errorf("restarting %s/%d at offset %d: %w", src.Topic, src.Partition, from, err)
+	}
+	return next, nil
+}
