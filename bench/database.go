@@ -133,6 +133,15 @@ func (d *database) open(ctx context.Context) (int, error) {
 	return n, nil
 }
 
+// rows counts the table of tasks.
+func (d *database) rows(ctx context.Context) (int, error) {
+	n := 0
+	if err := d.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks").Scan(&n); err != nil {
+		return 0, fmt.Errorf("counting the stored tasks: %w", err)
+	}
+	return n, nil
+}
+
 // each runs a query for the rows of a load, which lie together in each source.
 func (b *Bench) each(ctx context.Context, l *load, f func(from, to int64) error) error {
 	sources, err := b.sources(ctx, b.cfg.Intake)

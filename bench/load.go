@@ -111,7 +111,11 @@ func (l *load) send(ctx context.Context, due int64) {
 }
 
 func (l *load) sendAs(ctx context.Context, i uint64, due int64) {
-	l.b.intake.Produce(ctx, l.requests.record(l.b.cfg.Intake, i, due), func(r *kgo.Record, err error) {
+	l.produce(ctx, l.requests.record(l.b.cfg.Intake, i, due))
+}
+
+func (l *load) produce(ctx context.Context, rec *kgo.Record) {
+	l.b.intake.Produce(ctx, rec, func(r *kgo.Record, err error) {
 		if err != nil {
 			l.failed.CompareAndSwap(nil, &err)
 			return

@@ -39,6 +39,20 @@ func TestRequestsAreWhatTheContractSays(t *testing.T) {
 	}
 }
 
+func TestCancelIsAboutItsRequest(t *testing.T) {
+	rec := newRequests("target", 20, Variant{IDs: true}).record("intake", 7, time.Now().Add(time.Second).UnixMilli())
+	cancel := cancelOf(rec)
+	rec.Timestamp, cancel.Timestamp = time.Now(), time.Now()
+	limits := schemas.Limits{MaxDelay: schemas.DefaultMaxDelay, MaxValueBytes: 1 << 20}
+	want, err := schemas.Decode(rec, limits)
+	require.NoError(t, err)
+	got, err := schemas.Decode(cancel, limits)
+	require.NoError(t, err)
+	require.Equal(t, schemas.OpCancel, got.Op)
+	require.Equal(t, []string{want.Topic, want.ID}, []string{got.Topic, got.ID})
+	require.Equal(t, rec.Key, cancel.Key, "so that it follows the request")
+}
+
 func TestReportIsAboutTheDelivery(t *testing.T) {
 	q := newRequests("target", 20, Variant{})
 	rec := q.record("target", 0, 1000)

@@ -17,14 +17,15 @@ import (
 type reporter struct {
 	b       *Bench
 	client  *kgo.Client
+	chosen  func(uint64) bool
 	stop    context.CancelFunc
 	stopped chan struct{}
 	acked   atomic.Int64 // reports that Kafka has
 	failed  atomic.Pointer[error]
 }
 
-// report begins behind a place of the target topic.
-func (b *Bench) report(ctx context.Context, from offsets) (*reporter, error) {
+// report begins behind a place of the target topic, and reports the tasks whose numbers are chosen.
+func (b *Bench) report(ctx context.Context, from offsets, chosen func(uint64) bool) (*reporter, error) {
 	starts := map[int32]kgo.Offset{}
 	for p, at := range from {
 		starts[p] = kgo.NewOffset().At(at)
@@ -35,7 +36,7 @@ func (b *Bench) report(ctx context.Context, from offsets) (*reporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reporter{b: b, client: client, stopped: make(chan struct{})}
+	r := &reporter{b: b, client: client, chosen: chosen, stopped: make(chan struct{})}
 	ctx, r.stop = context.WithCancel(ctx)
 	go r.run(ctx)
 	return r, nil
@@ -45,6 +46,9 @@ func (r *reporter) run(ctx context.Context) {
 	defer close(r.stopped)
 	for ctx.Err() == nil {
 		r.client.PollFetches(ctx).EachRecord(func(delivery *kgo.Record) {
+			if !r.chosen(number(delivery)) {
+				return
+			}
 			r.client.Produce(ctx, okReport(r.b.cfg.Reports, delivery), func(_ *kgo.Record, err error) {
 				if err != nil {
 					r.failed.CompareAndSwap(nil, &err)

@@ -23,7 +23,7 @@ func (b *Bench) Sustained(ctx context.Context, v Variant, pending int, warmUp, l
 	defer cancel()
 	var reports *reporter
 	if v.Report {
-		if reports, err = b.report(ctx, from); err != nil {
+		if reports, err = b.report(ctx, from, func(uint64) bool { return true }); err != nil {
 			return nil, err
 		}
 		defer reports.close()

@@ -18,9 +18,11 @@ import (
 // counts all tasks.
 type tally struct {
 	from, to int64 // Unix ms; 0 and 0: all
+	calmTo   int64 // Unix ms; tasks due before it count as calm
 
 	copies   []uint8 // of each task
 	lateness *hdrhistogram.Histogram
+	calm     *hdrhistogram.Histogram // of tasks due before calmTo
 	early    int
 	extra    int // further copies of a first attempt
 	again    int // later attempts
@@ -52,16 +54,13 @@ func newLateness() *hdrhistogram.Histogram { return hdrhistogram.New(1, 86_400_0
 
 // expect prepares for tasks with the numbers below n.
 func (t *tally) expect(n int) *tally {
-	t.copies, t.lateness, t.course = make([]uint8, n), newLateness(), map[int64]*moment{}
+	t.copies, t.lateness, t.calm, t.course = make([]uint8, n), newLateness(), newLateness(), map[int64]*moment{}
 	return t
 }
 
 // add takes one record of the target topic.
 func (t *tally) add(r *kgo.Record) {
-	if len(r.Value) < headBytes {
-		return
-	}
-	i := binary.BigEndian.Uint64(r.Value)
+	i := number(r)
 	if i >= uint64(len(t.copies)) {
 		return // of the warm-up
 	}
@@ -110,8 +109,15 @@ func (t *tally) arrived(i int, due, at int64) {
 	m.sum += late
 	if t.within(due) {
 		t.dueIn++
-		_ = t.lateness.RecordValue(min(max(late, 0), t.lateness.HighestTrackableValue()))
+		record(t.lateness, late)
 	}
+	if due < t.calmTo {
+		record(t.calm, late)
+	}
+}
+
+func record(h *hdrhistogram.Histogram, late int64) {
+	_ = h.RecordValue(min(max(late, 0), h.HighestTrackableValue()))
 }
 
 // records is how many deliveries there were in all.

@@ -21,6 +21,7 @@ type benchCmd struct {
 	Sustained benchSustainedCmd `cmd:"" help:"How much goes through: schedule, deliver, settle."`
 	Backlog   benchBacklogCmd   `cmd:"" help:"What many pending tasks cost those that are due."`
 	History   benchHistoryCmd   `cmd:"" help:"What many ended tasks cost those that are due."`
+	Retention benchRetentionCmd `cmd:"" help:"Whether ended tasks are deleted as fast as they come."`
 	Failover  benchFailoverCmd  `cmd:"" help:"How long deliveries pause when a dispatcher is killed."`
 	Idle      benchIdleCmd      `cmd:"" help:"What processes use when there is nothing to do."`
 	Report    benchReportCmd    `cmd:"" help:"Results of runs as Markdown, beside the goals."`

@@ -116,3 +116,26 @@ func (c *benchIdleCmd) Run(a *app) error {
 	}
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Idle(ctx, c.For) }, check)
 }
+
+type benchRetentionCmd struct {
+	benchFlags
+	Rate int           `default:"5000" help:"Tasks a second; half are cancelled, a quarter is reported. Default 5000." placeholder:"N"`
+	Kept time.Duration `default:"1m" help:"The dispatcher's retention (dispatcher.retention). Default 1m." placeholder:"DURATION"`
+	For  time.Duration `default:"10m" help:"How long to send, three times --kept or longer. Default 10m." placeholder:"DURATION"`
+}
+
+// Help is part of --help.
+func (benchRetentionCmd) Help() string {
+	return `Schedules, cancels and reports at a steady rate, and counts the rows of the table of tasks. Begin with an empty table, and a
+dispatcher whose retention is --kept. Exit code 1 also when there were more rows than twice the rate times the retention.
+
+Example:
+  notyet bench retention --rate 5000 --kept 1m --for 10m`
+}
+
+// Run measures.
+func (c *benchRetentionCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
+		return b.Retention(ctx, c.Rate, c.Kept, c.For)
+	}, positive("--rate", c.Rate), atLeast("--kept", c.Kept, time.Second), atLeast("--for", c.For, 3*c.Kept))
+}
