@@ -1,9 +1,9 @@
-// Package access decides who may use the API and the console: a request goes in; a caller with a role and topics comes
-// out, or the refusal has been answered.
+// Package access decides who may use the API and the console. A request goes in; a caller with a
+// role and topics comes out, or the request has been refused.
 //
-// Without tokens, only connections to a loopback address are served, and only when the Host header names a loopback host
-// or a configured one: a web page that a name server points at 127.0.0.1 (DNS rebinding) sends its own name.
-// With tokens, each request carries one.
+// Without tokens, it serves only connections to a loopback address whose Host header names a
+// loopback host or a configured one. A web page whose name resolves to 127.0.0.1 (DNS rebinding)
+// sends its own name and is refused. With tokens, each request needs one.
 package access
 
 import (
@@ -13,26 +13,27 @@ import (
 	"path"
 )
 
-// Role says what a caller may do; each includes the ones before.
+// Role says what a caller may do. Each role includes the ones before it.
 type Role int
 
 const (
-	// None may do nothing: the role of a request that no guard has let through.
+	// None may do nothing. It is the role of a request that passed no guard.
 	None Role = iota
-	// Read sees tasks and dead letters without what they carry.
+	// Read sees tasks and dead letters without their content.
 	Read
-	// Operate also sees what they carry, schedules, cancels, fires, replays and steers.
+	// Operate also sees content, and may schedule, cancel, fire, replay and change settings at run
+	// time.
 	Operate
-	// Admin may do everything, deleting included.
+	// Admin may do everything, including deletion.
 	Admin
 )
 
 var roleNames = map[Role]string{Read: "read", Operate: "operate", Admin: "admin"}
 
-// String is the role's name in the tokens file.
+// String returns the role's name as in the tokens file.
 func (r Role) String() string { return roleNames[r] }
 
-// ParseRole reads a role's name.
+// ParseRole parses a role's name.
 func ParseRole(name string) (Role, error) {
 	for r, n := range roleNames {
 		if n == name {
@@ -42,21 +43,22 @@ func ParseRole(name string) (Role, error) {
 	return None, fmt.Errorf("role %q is unknown: write read, operate or admin", name)
 }
 
-// Caller is who asks.
+// Caller is who sent a request.
 type Caller struct {
 	Name string
 	Role Role
-	// Topics are patterns (path.Match) of the target topics that the caller may see and change. nil: all.
+	// Topics are patterns (path.Match) of the target topics that the caller may see and change.
+	// nil: all.
 	Topics []string
 }
 
-// May tells whether the caller has the role.
+// May reports whether the caller has the role.
 func (c Caller) May(r Role) bool { return c.Role >= r && r > None }
 
-// AllTopics tells whether the caller is restricted to no topics.
+// AllTopics reports whether the caller may use every topic.
 func (c Caller) AllTopics() bool { return c.Topics == nil }
 
-// Topic tells whether the caller may see and change what is for a target topic.
+// Topic reports whether the caller may see and change the tasks of a target topic.
 func (c Caller) Topic(topic string) bool {
 	if c.AllTopics() {
 		return true
@@ -71,18 +73,19 @@ func (c Caller) Topic(topic string) bool {
 
 type callerKey struct{}
 
-// With returns a context in which From finds the caller.
+// With returns a context that carries the caller; From reads it.
 func With(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// From is the caller that a guard has let through. Where there was no guard, it is one who may do nothing.
+// From returns the caller that a guard has admitted. Without a guard it returns one who may do
+// nothing.
 func From(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
 }
 
-// Require serves h to callers with the role only.
+// Require serves h only to callers with the role.
 func Require(r Role, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		if c := From(req.Context()); !c.May(r) {
@@ -93,7 +96,7 @@ func Require(r Role, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// Beyond says that a caller lacks a role.
+// Beyond returns the text that says that a caller lacks a role.
 func Beyond(c Caller, r Role) string {
 	return fmt.Sprintf("this needs the role %s, and the token %q has the role %s: use a token of that role (notyet token new)", r, c.Name, c.Role)
 }

@@ -11,21 +11,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config of a Guard. The zero value admits loopback only.
+// Config of a Guard. The zero value admits loopback connections only.
 type Config struct {
-	// Tokens is a YAML file, see Entry. Default none: whoever connects to a loopback address may do everything.
+	// Tokens is a YAML file, see Entry. Default none: everybody who connects to a loopback address
+	// may do everything.
 	Tokens string
-	// Hosts are names that the Host header may have beside loopback ones, where there are no tokens. Default none.
+	// Hosts are names that the Host header may have in addition to loopback ones, if there are no
+	// tokens. Default none.
 	Hosts []string
 }
 
-// Guard lets requests through that may be served.
+// Guard admits or refuses requests.
 type Guard struct {
 	hosts  []string
 	tokens *Tokens // nil: loopback only
 }
 
-// New reads the tokens.
+// New returns a Guard and reads the tokens.
 func New(cfg Config, log *zap.Logger) (*Guard, error) {
 	g := &Guard{}
 	for _, h := range cfg.Hosts {
@@ -39,7 +41,7 @@ func New(cfg Config, log *zap.Logger) (*Guard, error) {
 	return g, err
 }
 
-// Handler serves next to those who may ask, with the Caller in the request's context.
+// Handler serves next to admitted callers, with the Caller in the request's context.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, status, problem := g.admit(r)
@@ -83,7 +85,8 @@ func (g *Guard) byToken(r *http.Request) (c Caller, status int, problem string) 
 	return c, 0, ""
 }
 
-// toLoopback tells whether the connection came to a loopback address, which only this machine reaches.
+// toLoopback reports whether the connection came to a loopback address, which only this machine
+// reaches.
 func toLoopback(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
@@ -118,7 +121,8 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 	}{http.StatusText(status), status, detail})
 }
 
-// CrossOrigin keeps pages of other sites, opened in an operator's browser, from changing anything.
+// CrossOrigin prevents pages of other sites, opened in an operator's browser, from changing
+// anything.
 func CrossOrigin(next http.Handler) http.Handler {
 	p := http.NewCrossOriginProtection()
 	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -18,7 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ask sends a request that came to the local address and names the host; it answers the status and the caller's name.
+// ask sends a request that came to the local address and names the host; it answers the status and
+// the caller's name.
 func ask(g *Guard, local, host string, prepare func(*http.Request)) (int, string) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Host = host

@@ -26,19 +26,20 @@ type Entry struct {
 	Topics []string `json:"topics,omitempty" yaml:"topics,omitempty"` // absent: all
 }
 
-// known is an Entry that has been checked.
+// known is a checked Entry.
 type known struct {
 	sum    [sha256.Size]byte
 	caller Caller
 }
 
-// maxTokensFile keeps a wrong path, such as that of a device, from being read without end.
+// maxTokensFile limits what is read if the path is wrong, for example a device.
 const maxTokensFile = 1 << 20
 
-// Tokens are those in a file, which is read again when it changes.
+// Tokens are the tokens of a file, which is read again when it changes.
 type Tokens struct{ entries *reload.Value[[]known] }
 
-// OpenTokens reads the file. One that cannot be read later is logged, and what it said before stays in force.
+// OpenTokens reads the file. If reading it again fails later, it logs that and keeps the previous
+// tokens.
 func OpenTokens(file string, log *zap.Logger) (*Tokens, error) {
 	entries, err := reload.New(func() ([]known, error) { return readTokens(file) }, func(err error) {
 		log.Error("the tokens file has changed and cannot be used; the tokens before stay in force", zap.Error(err))
@@ -49,7 +50,7 @@ func OpenTokens(file string, log *zap.Logger) (*Tokens, error) {
 	return &Tokens{entries}, nil
 }
 
-// Caller is who has the token. It takes the same time for every wrong one.
+// Caller returns the caller with this token. Every wrong token takes the same time.
 func (t *Tokens) Caller(token string) (Caller, bool) {
 	sum := sha256.Sum256([]byte(token))
 	found := Caller{}
@@ -126,7 +127,7 @@ func (e Entry) check() (k known, err error) {
 	return known{[sha256.Size]byte(sum), Caller{Name: e.Name, Role: role, Topics: e.Topics}}, nil
 }
 
-// CheckName refuses names that could not be told apart in a log.
+// CheckName refuses names that would be ambiguous in a log.
 func CheckName(name string) error {
 	if name == "" || len(name) > 64 {
 		return errors.New("name: write 1 to 64 characters")
@@ -139,7 +140,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckTopics refuses patterns that can match nothing. nil means every topic; a list without a pattern is a mistake.
+// CheckTopics refuses patterns that match nothing. nil means every topic; an empty list is a
+// mistake.
 func CheckTopics(patterns []string) error {
 	if patterns != nil && len(patterns) == 0 {
 		return errors.New("topics: the list is empty: name a pattern, or leave topics out for all")
@@ -152,7 +154,7 @@ func CheckTopics(patterns []string) error {
 	return nil
 }
 
-// NewToken makes a token of 256 random bits, and its entry.
+// NewToken returns a token of 256 random bits, and its entry.
 func NewToken(name string, role Role, topics []string) (token string, e Entry) {
 	token = "nyt_" + rand.Text() + rand.Text()
 	sum := sha256.Sum256([]byte(token))

@@ -14,7 +14,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// check finds values that can be read and cannot work. Keys whose values could not be read hold their defaults.
+// check finds values that were read and cannot work. Keys whose values could not be read hold their
+// defaults.
 func (l *loader) check(c *Config) {
 	l.addresses("kafka.brokers", c.Kafka.Brokers)
 	l.addresses("redis.addrs", c.Redis.Addrs)
@@ -42,7 +43,7 @@ func (l *loader) check(c *Config) {
 	}
 }
 
-// bad adds a problem with the value that key has.
+// bad adds a problem with the key's value.
 func (l *loader) bad(key, value, problem, fix string) {
 	if f, _ := find(fields, key); f.secret {
 		value = ""
@@ -61,7 +62,7 @@ func (l *loader) addresses(key string, list []string) {
 	}
 }
 
-// address takes a host alone too: each client knows its usual port.
+// address also accepts a host alone: each client knows its usual port.
 func address(a string) bool {
 	host, port, err := net.SplitHostPort(a)
 	if err != nil {
@@ -81,23 +82,24 @@ func (l *loader) listen(key, addr string) {
 
 func (l *loader) dsn(m MySQL) {
 	const fix = "write user:password@tcp(host:port)/database"
-	if path, lite := strings.CutPrefix(m.DSN, "sqlite:"); m.DSN == "" || lite && path != "" {
-		if lite && m.TLS.Enabled {
-			l.bad("mysql.tls.enabled", "true", "has no use for a database in a file", "remove it")
+	if path, sqlite := strings.CutPrefix(m.DSN, "sqlite:"); m.DSN == "" || sqlite && path != "" {
+		if sqlite && m.TLS.Enabled {
+			l.bad("mysql.tls.enabled", "true", "does nothing for a database in a file", "remove it")
 		}
 		return
 	}
 	parsed, err := mysql.ParseDSN(m.DSN)
-	switch { // the parser's errors repeat parts of the DSN, and which part it took for the password is not known
-	// A file of one's own authority cannot be named in the DSN, so those who need one would write that nobody is checked.
+	switch { // the parser's errors repeat parts of the DSN, and these may contain the password
+	// The DSN cannot name a file of the operator's own authority. Operators who need one would
+	// therefore turn verification off.
 	case unverified(m.DSN):
-		l.bad("mysql.dsn", "", "asks for TLS without a look at who the server is (tls=preferred or tls=skip-verify)",
+		l.bad("mysql.dsn", "", "asks for TLS without verifying the server (tls=preferred or tls=skip-verify)",
 			"remove tls from it and set mysql.tls.enabled, and mysql.tls.ca for an authority of your own")
 	case err != nil && strings.Contains(m.DSN, "://"):
 		l.bad("mysql.dsn", "", "is a URL", fix)
 	case err != nil:
 		l.bad("mysql.dsn", "", "cannot be read", fix+"; a parameter's value is percent-encoded")
-	case parsed.Net != "tcp" && parsed.Net != "unix": // without an @, what was meant for user and password stands there
+	case parsed.Net != "tcp" && parsed.Net != "unix": // without an @, user and password are parsed as something else
 		l.bad("mysql.dsn", "", "has a protocol that is neither tcp nor unix", fix)
 	case parsed.DBName == "":
 		l.bad("mysql.dsn", "", "names no database", fix)
@@ -106,7 +108,8 @@ func (l *loader) dsn(m MySQL) {
 	}
 }
 
-// unverified looks at the text: a DSN whose server goes unverified is refused before any of it is believed.
+// unverified looks at the text only: a DSN that turns off the server's verification is refused
+// before it is parsed.
 func unverified(dsn string) bool {
 	_, query, _ := strings.Cut(dsn[strings.LastIndex(dsn, "/")+1:], "?")
 	for param := range strings.SplitSeq(query, "&") {
@@ -140,7 +143,7 @@ func (l *loader) tls(key string, t TLS) {
 		l.bad(key+".cert", t.Cert, "and "+key+".key go together", "set both or none")
 	}
 	if !t.Enabled && t != (TLS{}) {
-		l.bad(key+".enabled", "false", "makes the other settings of "+key+" idle", "write true, or remove them")
+		l.bad(key+".enabled", "false", "makes the other settings of "+key+" useless", "write true, or remove them")
 	}
 }
 
@@ -150,7 +153,7 @@ func (l *loader) http(h HTTP) {
 		l.bad("http.tls.cert", t.Cert, "and http.tls.key go together", "set both or none")
 	}
 	if !t.Enabled && t != (HTTPTLS{}) {
-		l.bad("http.tls.enabled", "false", "makes the other settings of http.tls idle", "write true, or remove them")
+		l.bad("http.tls.enabled", "false", "makes the other settings of http.tls useless", "write true, or remove them")
 	}
 	for _, host := range h.Hosts {
 		if strings.ContainsAny(host, "/ *") {
@@ -242,7 +245,7 @@ func (l *loader) durations(c *Config) {
 	positive("dispatcher.drain-timeout", c.Dispatcher.DrainTimeout)
 	positive("dispatcher.retention", c.Dispatcher.Retention)
 	if d := c.DeadLetters.Retention; d != 0 && d < time.Minute {
-		l.bad("deadletters.retention", d.String(), "is out of range", "write 1m or more, or 0s to keep dead letters for ever")
+		l.bad("deadletters.retention", d.String(), "is out of range", "write 1m or more, or 0s to keep dead letters forever")
 	}
 	positive("sendlog.retention", c.SendLog.Retention)
 	positive("migrate.retention", c.Migrate.Retention)
@@ -263,7 +266,7 @@ func (l *loader) oneOf(key, value string, allowed ...string) {
 	}
 }
 
-// String lists every setting with its value, one a line; secrets are hidden.
+// String lists every setting with its value, one a line. Secrets are hidden.
 func (c *Config) String() string {
 	var b strings.Builder
 	for _, f := range fields {

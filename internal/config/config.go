@@ -1,8 +1,9 @@
-// Package config reads what an operator has set: defaults, then a YAML file, then NOTYET_* variables, then flags, each
-// over the one before. One checked Config comes out, or one error that names every mistake at once.
+// Package config reads the operator's settings: defaults, then a YAML file, then NOTYET_*
+// variables, then flags; later ones take precedence. It returns one checked Config, or one error
+// that names every mistake.
 //
-// The name of a variable follows from the key: http.addr is NOTYET_HTTP_ADDR, dispatcher.look-ahead is
-// NOTYET_DISPATCHER_LOOK_AHEAD. Lists in variables and flags are separated by commas.
+// A variable's name follows from its key: http.addr is NOTYET_HTTP_ADDR, dispatcher.look-ahead is
+// NOTYET_DISPATCHER_LOOK_AHEAD. In variables and flags, commas separate the elements of a list.
 package config
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Config is everything that can be set. The tag of a field is the last part of its key.
+// Config holds all settings. The tag of a field is the last part of its key.
 type Config struct {
 	Kafka      Kafka      `key:"kafka"`
 	MySQL      MySQL      `key:"mysql"`
@@ -30,27 +31,29 @@ type Config struct {
 	Migrate     Migrate     `key:"migrate"`
 	Log         Log         `key:"log"`
 
-	// Slots is how many lines tasks are kept in; migrate makes them in an empty database. Default 64.
+	// Slots is the number of slots that migrate creates in an empty database. Default 64.
 	Slots int `key:"slots"`
-	// Window is how far ahead of their due time tasks are in the Redis index. Default 2h.
+	// Window is how long before their due time tasks are in the Redis index. Default 2h.
 	Window time.Duration `key:"window"`
-	// StopTimeout bounds the whole stop of a service; what has not drained by then is left to its successor. Default 30s.
+	// StopTimeout limits the whole stop of a service. Its successor does what has not finished by
+	// then. Default 30s.
 	StopTimeout time.Duration `key:"stop-timeout"`
 
 	set map[string]string // where each key was set
 }
 
-// IsSet tells whether a key was set in the file, the environment or by a flag.
+// IsSet reports whether a key was set in the file, the environment or by a flag.
 func (c *Config) IsSet(key string) bool { return c.set[key] != "" }
 
-// Origin is where a key was set: the name of the file or of the variable, or "flag"; "" when it was not.
+// Origin returns where a key was set: the name of the file or of the variable, or "flag". It
+// returns "" if the key was not set.
 func (c *Config) Origin(key string) string { return c.set[key] }
 
-// Kafka says where Kafka is and how to talk to it.
+// Kafka is how to connect to Kafka.
 type Kafka struct {
-	// Brokers are host:port to begin with. Default 127.0.0.1:9092.
+	// Brokers are the host:port of the first brokers to contact. Default 127.0.0.1:9092.
 	Brokers []string `key:"brokers"`
-	// ClientID is what brokers log and count quotas by. Default "notyet".
+	// ClientID is the name that brokers use for logs and quotas. Default "notyet".
 	ClientID string `key:"client-id"`
 	SASL     SASL   `key:"sasl"`
 	TLS      TLS    `key:"tls"`
@@ -69,25 +72,27 @@ type TLS struct {
 	Enabled bool `key:"enabled"`
 	// CA is a PEM file of the authorities to trust. Default the system's.
 	CA string `key:"ca"`
-	// Cert and Key are PEM files by which we show who we are. Default none.
+	// Cert and Key are PEM files of the client's certificate. Default none.
 	Cert string `key:"cert"`
 	Key  string `key:"key"`
-	// ServerName is the name to expect in the server's certificate. Default the host that is dialled.
+	// ServerName is the name expected in the server's certificate. Default the host of the
+	// connection.
 	ServerName string `key:"server-name"`
 }
 
-// MySQL is the database that decides everything.
+// MySQL is the database, which holds the truth.
 type MySQL struct {
 	// DSN is user:password@tcp(host:port)/database. Default none.
 	DSN string `key:"dsn" secret:"yes"`
 	TLS TLS    `key:"tls"`
-	// MaxConns bounds the open connections of one process. Default 16.
+	// MaxConns limits the open connections of one process. Default 16.
 	MaxConns int `key:"max-conns"`
 }
 
 // Redis holds the index of the near future.
 type Redis struct {
-	// Addrs are host:port: of the server, of some nodes of a cluster, or of the sentinels. Default 127.0.0.1:6379.
+	// Addrs are host:port: of the server, of some nodes of a cluster, or of the sentinels. Default
+	// 127.0.0.1:6379.
 	Addrs    []string `key:"addrs"`
 	User     string   `key:"user"`
 	Password string   `key:"password" secret:"yes"`
@@ -95,40 +100,43 @@ type Redis struct {
 	DB int `key:"db"`
 	// Cluster says that Addrs are nodes of a Redis Cluster. Default false.
 	Cluster bool `key:"cluster"`
-	// Master is the name under which the sentinels at Addrs know the master. Default none: no sentinels.
+	// Master is the name under which the sentinels at Addrs know the master. Default none: no
+	// sentinels.
 	Master string `key:"master"`
 	// Prefix separates installations that share a server. Default "notyet".
 	Prefix string `key:"prefix"`
 	TLS    TLS    `key:"tls"`
 }
 
-// ZooKeeper shares the slots among the dispatchers.
+// ZooKeeper distributes the slots among the dispatchers.
 type ZooKeeper struct {
 	// Servers are host:port of the ensemble. Default 127.0.0.1:2181.
 	Servers []string `key:"servers"`
-	// Root is the path under which everything is kept. Default "/notyet".
+	// Root is the path of all nodes. Default "/notyet".
 	Root string `key:"root"`
-	// Auth is user:password of digest authentication. Everything below Root is then open to that user alone; all
-	// dispatchers need the same. Default none: open to whoever can connect.
+	// Auth is user:password for digest authentication. Only that user can then read and write below
+	// Root; all dispatchers need the same. Default none: everybody who can connect has access.
 	Auth string `key:"auth" secret:"yes"`
 	TLS  TLS    `key:"tls"`
-	// SessionTimeout is how long a silent dispatcher keeps its slots. Default 4s.
+	// SessionTimeout is how long an unresponsive dispatcher keeps its slots. Default 4s.
 	SessionTimeout time.Duration `key:"session-timeout"`
 }
 
 // HTTP serves the API and, unless ops.addr is set, health and metrics.
 type HTTP struct {
-	// Addr is host:port to listen on, and for commands where to find the API. Default 127.0.0.1:8080.
+	// Addr is host:port to listen on. Commands find the API there. Default 127.0.0.1:8080.
 	Addr string `key:"addr"`
-	// Tokens is a YAML file of who may use the API: a list of {name, sha256, role, topics}, see "notyet token new". It is
-	// read again when it changes. Default none: the API answers on loopback addresses only.
+	// Tokens is a YAML file of who may use the API: a list of {name, sha256, role, topics}, see
+	// "notyet token new". It is read again when it changes. Default none: the API serves loopback
+	// addresses only.
 	Tokens string `key:"tokens"`
-	// Hosts are names that requests may have in their Host header beside loopback ones, where there are no tokens.
+	// Hosts are names that the Host header may have in addition to loopback ones, if there are no
+	// tokens.
 	Hosts []string `key:"hosts"`
-	// Token is what commands show to the API. Default none.
+	// Token is the token that commands send to the API. Default none.
 	Token string  `key:"token" secret:"yes"`
 	TLS   HTTPTLS `key:"tls"`
-	// MaxConns bounds the connections that are open at a time; others wait. Default 1000.
+	// MaxConns limits the connections that are open at a time; others wait. Default 1000.
 	MaxConns int `key:"max-conns"`
 	// Pprof serves Go's profiles under /debug/pprof. Default false.
 	Pprof bool `key:"pprof"`
@@ -137,28 +145,32 @@ type HTTP struct {
 // HTTPTLS makes http.addr speak HTTPS. Default plain HTTP.
 type HTTPTLS struct {
 	Enabled bool `key:"enabled"`
-	// Cert and Key are PEM files that services show. They are read again when they change.
+	// Cert and Key are PEM files of the services' certificate. They are read again when they
+	// change.
 	Cert string `key:"cert"`
 	Key  string `key:"key"`
 	// CA is a PEM file of the authorities that commands trust. Default the system's.
 	CA string `key:"ca"`
-	// ServerName is the name that commands expect in the certificate. Default the host in http.addr.
+	// ServerName is the name that commands expect in the certificate. Default the host in
+	// http.addr.
 	ServerName string `key:"server-name"`
 }
 
 // Ops serves health and metrics.
 type Ops struct {
-	// Addr is host:port for them alone, always plain HTTP. Default none: they are served at http.addr.
+	// Addr is host:port for health and metrics alone, always plain HTTP. Default none: http.addr
+	// serves them.
 	Addr string `key:"addr"`
 }
 
-// Intakes are the topics that requests come from, and what holds for those that say nothing else.
+// Intakes are the topics that requests come from, and their common settings.
 type Intakes struct {
-	// Topics are names, or in the file also mappings with the keys of Intake. Default notyet.intake.
+	// Topics are names. In the file they can also be mappings with the keys of Intake. Default
+	// notyet.intake.
 	Topics []Intake `key:"topics"`
-	// AllowedTargets are patterns (path.Match) of which a target topic must match one, for every op: who may not schedule
-	// for a topic may not cancel, fire or replace there either. Default every topic, of which scanners warn; * means that
-	// it is meant.
+	// AllowedTargets are patterns (path.Match). A target topic must match one, for every op: who
+	// may not schedule for a topic may not cancel, fire or replace there either. Default every
+	// topic, with a warning by scanners; * means the same without the warning.
 	AllowedTargets []string `key:"allowed-targets"`
 	// MaxDelay is the horizon; a request beyond it is rejected. Default 10 years.
 	MaxDelay time.Duration `key:"max-delay"`
@@ -166,7 +178,7 @@ type Intakes struct {
 	MaxValueBytes Size `key:"max-value-bytes"`
 }
 
-// Intake is one intake topic; what it leaves out is that of Intakes.
+// Intake is one intake topic. It inherits what it leaves out from Intakes.
 type Intake struct {
 	Topic          string        `key:"topic"`
 	AllowedTargets []string      `key:"allowed-targets"`
@@ -174,42 +186,46 @@ type Intake struct {
 	MaxValueBytes  Size          `key:"max-value-bytes"`
 }
 
-// Topic is one of our own topics.
+// Topic is one of notyet's own topics.
 type Topic struct {
 	Topic string `key:"topic"`
 }
 
-// Scanner takes requests and reports.
+// Scanner reads requests and reports.
 type Scanner struct {
 	// Group is the consumer group. Default notyet-scanner.
 	Group string `key:"group"`
 }
 
-// Dispatcher delivers.
+// Dispatcher delivers tasks.
 type Dispatcher struct {
-	// MemberID names this process among the dispatchers. Default host, process id and a random part.
+	// MemberID names this process among the dispatchers. Default host, process id and a random
+	// part.
 	MemberID string `key:"member-id"`
-	// LookAhead is how long before its due time a task is taken; from then on a cancel is too late. Default 400ms.
+	// LookAhead is how long before its due time a task is claimed. From then on a cancel is too
+	// late. Default 400ms.
 	LookAhead time.Duration `key:"look-ahead"`
-	// BurstLookAhead is how far the look-ahead may grow before so many tasks that they could not be read within it: 30,000
-	// a second. One that is not above look-ahead keeps it as it is. Default 3s.
+	// BurstLookAhead is the upper limit of the look-ahead before a burst that a dispatcher cannot
+	// read in time (about 30,000 tasks/s). A value that is not above look-ahead turns this growth
+	// off. Default 3s.
 	BurstLookAhead time.Duration `key:"burst-look-ahead"`
-	// StageTasks and StageBytes bound what waits in memory for its instant. Default 100000 and 256MiB.
+	// StageTasks and StageBytes limit the claimed tasks in memory. Default 100000 and 256MiB.
 	StageTasks int  `key:"stage-tasks"`
 	StageBytes Size `key:"stage-bytes"`
-	// Retention is how long a task can be asked about and keeps its version once it has ended, counted from its due time
-	// or, where a caller or a consumer ended it, from then. Default 168h.
+	// Retention is how long an ended task can be queried and keeps its version. It counts from the
+	// due time or, if a caller or a consumer ended the task, from then. Default 168h.
 	Retention time.Duration `key:"retention"`
-	// DrainTimeout bounds, at a stop, the wait for Kafka's answers to what was sent. Default 20s.
+	// DrainTimeout limits the wait for Kafka's acknowledgements at a stop. Default 20s.
 	DrainTimeout time.Duration `key:"drain-timeout"`
-	// UndeliverableAfter is how long the tasks of a target topic that does not exist, or may not be written, are tried before they
-	// become dead letters. 0s: once. Default 1m.
+	// UndeliverableAfter is how long notyet retries the tasks of a target topic that does not exist
+	// or refuses writes. Then they become dead letters. 0s: one attempt. Default 1m.
 	UndeliverableAfter time.Duration `key:"undeliverable-after"`
 }
 
-// DeadLetters are kept in the database.
+// DeadLetters configures the dead letters in the database.
 type DeadLetters struct {
-	// Retention is how long a dead letter is kept, counted from its task's death, replayed or not. Default 0s: for ever.
+	// Retention is how long a dead letter is kept, counted from its task's death, whether or not it
+	// was replayed. Default 0s: no limit.
 	Retention time.Duration `key:"retention"`
 }
 
@@ -221,14 +237,14 @@ type SendLog struct {
 	Retention time.Duration `key:"retention"`
 }
 
-// Migrate is what the command of that name makes; topics that exist are left as they are.
+// Migrate configures what the command of that name creates. It does not change existing topics.
 type Migrate struct {
 	// Partitions of each topic. Default 12.
 	Partitions int `key:"partitions"`
 	// Replication is the number of copies. Default 0: the broker's default.
 	Replication int `key:"replication"`
-	// Retention of intake and report topics: how long a scanner may be away, or a database backup may be old, before
-	// requests are lost. Default 336h.
+	// Retention of intake and report topics. Requests are lost if all scanners are down longer than
+	// this, or if a database backup older than this is restored. Default 336h.
 	Retention time.Duration `key:"retention"`
 }
 
@@ -240,7 +256,7 @@ type Log struct {
 	Format string `key:"format"`
 }
 
-// Default is a Config in which nothing was set.
+// Default returns a Config in which nothing is set.
 func Default() Config {
 	return Config{
 		Kafka:     Kafka{Brokers: []string{"127.0.0.1:9092"}, ClientID: "notyet"},
@@ -264,7 +280,7 @@ func Default() Config {
 	}
 }
 
-// Limits is what the named intake topic accepts; ok is false when it is none of ours.
+// Limits returns what the named intake topic accepts. ok is false if it is not one of our intakes.
 func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
 	for _, in := range c.Intake.Topics {
 		if in.Topic == topic {
@@ -276,7 +292,8 @@ func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
 	return schemas.Limits{}, false
 }
 
-// Unrestricted are the intake topics whose writers may reach every target topic because nobody said otherwise.
+// Unrestricted returns the intake topics for which allowed-targets is not set, so that their writers
+// may use every target topic.
 func (c *Config) Unrestricted() []string {
 	var names []string
 	for _, in := range c.Intake.Topics {
@@ -287,7 +304,7 @@ func (c *Config) Unrestricted() []string {
 	return names
 }
 
-// IntakeNames are the names of the intake topics.
+// IntakeNames returns the names of the intake topics.
 func (c *Config) IntakeNames() []string {
 	names := make([]string, 0, len(c.Intake.Topics))
 	for _, in := range c.Intake.Topics {
@@ -296,7 +313,7 @@ func (c *Config) IntakeNames() []string {
 	return names
 }
 
-// OwnTopics are all topics that belong to the installation and are never a target.
+// OwnTopics returns all topics that belong to the installation and are never a target.
 func (c *Config) OwnTopics() []string {
 	return append(c.IntakeNames(), c.Reports.Topic, c.Results.Topic)
 }

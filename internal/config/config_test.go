@@ -154,7 +154,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// No value of an unknown or secret key is shown, nor the credentials in a value that stands in the wrong place.
+// No value of an unknown or secret key is shown, nor the credentials in a value that stands in the
+// wrong place.
 func TestMistakesHideSecrets(t *testing.T) {
 	for name, c := range map[string]struct {
 		yaml  string

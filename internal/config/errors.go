@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Problem is one mistake.
+// Problem is one mistake in the configuration.
 type Problem struct {
 	Key     string // the key, as in the file
-	Source  string // where the value came from: a file, a variable or a flag; "" when nothing was set
-	Value   string // what was set; "" when it is a secret or nothing was
+	Source  string // where the value came from: a file, a variable or a flag; "" if the key was not set
+	Value   string // what was set; "" if it is a secret or the key was not set
 	Problem string
 	Fix     string
 }
@@ -30,8 +30,8 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// redact hides what a value can hold of a password where a DSN or a URL stands in the wrong place: everything up to an @,
-// and what follows a question mark.
+// redact hides possible passwords in a value, in case a DSN or a URL is in the wrong place:
+// everything before an @, and everything after a question mark.
 func redact(value string) string {
 	if i := strings.LastIndexByte(value, '@'); i >= 0 {
 		value = "(hidden)" + value[i:]
@@ -42,10 +42,10 @@ func redact(value string) string {
 	return value
 }
 
-// Error is every mistake of a configuration at once.
+// Error holds all mistakes of a configuration.
 type Error struct{ Problems []Problem }
 
-// Error has one line for each problem.
+// Error returns one line for each problem.
 func (e *Error) Error() string {
 	lines := make([]string, 0, len(e.Problems)+1)
 	lines = append(lines, fmt.Sprintf("configuration: %d problem(s)", len(e.Problems)))

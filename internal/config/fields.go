@@ -7,27 +7,27 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// envPrefix starts the name of every variable of ours.
+// envPrefix starts the name of each variable.
 const envPrefix = "NOTYET_"
 
-// field is one leaf of a struct of settings.
+// field is one setting.
 type field struct {
 	key    string // such as kafka.sasl.password
-	index  []int  // of reflect's FieldByIndex
-	secret bool   // its value is not repeated in messages
+	index  []int  // for reflect's FieldByIndex
+	secret bool   // messages do not show its value
 }
 
 func (f field) env() string { return EnvName(f.key) }
 
-// EnvName is the variable that sets a key.
+// EnvName returns the variable that sets a key.
 func EnvName(key string) string {
 	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(key))
 }
 
-// fields are the leaves of Config, in the order of the source.
+// fields are the settings of Config, in the order of the source.
 var fields = leaves(reflect.TypeFor[Config](), "", nil)
 
-// intakeFields are those of one entry of intake.topics.
+// intakeFields are the settings of one entry of intake.topics.
 var intakeFields = leaves(reflect.TypeFor[Intake](), "", nil)
 
 func leaves(t reflect.Type, prefix string, index []int) []field {
@@ -57,7 +57,7 @@ func find(in []field, key string) (field, bool) {
 	return field{}, false
 }
 
-// section tells whether keys begin with this one.
+// section reports whether the key is the beginning of other keys.
 func section(key string) bool {
 	for _, f := range fields {
 		if strings.HasPrefix(f.key, key+".") {
@@ -67,7 +67,7 @@ func section(key string) bool {
 	return false
 }
 
-// Keys are all keys that can be set, in the order of Config.
+// Keys returns all keys, in the order of Config.
 func Keys() []string {
 	keys := make([]string, 0, len(fields))
 	for _, f := range fields {
@@ -84,7 +84,8 @@ func keysOf(in []field) []string {
 	return keys
 }
 
-// nearest is the candidate that is least edits away, if that is near enough to be a slip of the hand.
+// nearest returns the candidate with the fewest edits, if these are few enough for a typing
+// mistake.
 func nearest(name string, candidates []string) string {
 	best, distance := "", 1+max(2, len(name)/4)
 	for _, c := range candidates {

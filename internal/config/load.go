@@ -17,30 +17,31 @@ import (
 	"github.com/knadh/koanf/v2"
 )
 
-// FileVariable names the configuration file when no flag does.
+// FileVariable is the variable that names the configuration file, if no flag does.
 const FileVariable = envPrefix + "CONFIG"
 
-// Sources is where Load looks, in rising precedence.
+// Sources are where Load reads settings, in rising precedence.
 type Sources struct {
-	// File is a YAML file. Default: the one that NOTYET_CONFIG names, else none.
+	// File is a YAML file. Default: the one that NOTYET_CONFIG names, otherwise none.
 	File string
 	// Environ are NAME=value pairs. Default os.Environ().
 	Environ []string
-	// Flags are keys with their values as text.
+	// Flags are keys and their values as text.
 	Flags map[string]string
-	// Defaults are a command's own: below everything else, and not counted as set.
+	// Defaults are a command's own defaults. Everything else takes precedence, and they do not
+	// count as set.
 	Defaults map[string]string
-	// Ignore are keys, or sections with a dot at their end, that are not taken from file or environment: what points at
-	// real servers must not reach a program that brings its own.
+	// Ignore lists keys, or sections with a dot at their end, that are not read from file or
+	// environment. A program that starts its own servers uses it so as not to reach real ones.
 	Ignore []string
-	// Require are keys that must be set somewhere: their default is only for trying out.
+	// Require lists keys that must be set, because their default is only for trying notyet out.
 	Require []string
 }
 
-// loader gathers values and mistakes.
+// loader collects values and mistakes.
 type loader struct {
 	values   *koanf.Koanf
-	origin   map[string]string // of each key that was set
+	origin   map[string]string // where each key was set
 	problems []Problem
 }
 
@@ -81,7 +82,7 @@ func lookup(environ []string, name string) string {
 
 func (l *loader) add(p Problem) { l.problems = append(l.problems, p) }
 
-// take notes a value from origin for a later assignment.
+// take notes a value from origin, to be assigned later.
 func (l *loader) take(key string, value any, origin string) {
 	if err := l.values.Set(key, value); err != nil {
 		l.add(Problem{Key: key, Source: origin, Problem: "cannot be read: " + err.Error()})
@@ -107,7 +108,7 @@ func (l *loader) file(s Sources) {
 		value := k.Get(key)
 		_, known := find(fields, key)
 		switch {
-		case value == nil && (known || section(key)): // a key with nothing behind it
+		case value == nil && (known || section(key)): // a key without a value
 		case known:
 			if !ignored(s.Ignore, key) {
 				l.take(key, value, s.File)
@@ -120,9 +121,9 @@ func (l *loader) file(s Sources) {
 	}
 }
 
-// unknownKey names a key that nothing is called. Below a secret, what looks like a key can be the secret itself: a DSN
-// without quotes is a YAML mapping where a space follows one of its colons. Its value is never shown: it may be a secret
-// whose key is mistyped.
+// unknownKey reports an unknown key. Its value is never shown: it may be a secret whose key is
+// mistyped. Below a secret, what looks like a key can be the secret itself: a DSN without quotes is
+// a YAML mapping if a space follows one of its colons.
 func (l *loader) unknownKey(source, key string) {
 	for _, f := range fields {
 		if _, below := strings.CutPrefix(key, f.key+"."); below && f.secret {
@@ -133,7 +134,7 @@ func (l *loader) unknownKey(source, key string) {
 	l.add(Problem{Key: redact(key), Source: source, Problem: "is unknown", Fix: fileFix(key)})
 }
 
-// quoted is what the YAML parser repeats of the file.
+// quoted matches what the YAML parser quotes from the file.
 var quoted = regexp.MustCompile("`[^`]*`")
 
 func fileFix(key string) string {
@@ -143,10 +144,10 @@ func fileFix(key string) string {
 	return "remove it"
 }
 
-// testPrefix begins variables that only our tests read.
+// testPrefix begins variables that only tests read.
 const testPrefix = envPrefix + "TEST_"
 
-// injected are variables that Kubernetes makes up for a Service that is called notyet, or notyet-something.
+// injected matches variables that Kubernetes sets for a Service named notyet or notyet-something.
 var injected = regexp.MustCompile(`^NOTYET_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
 func (l *loader) environment(s Sources) {
@@ -214,7 +215,7 @@ func (l *loader) assign(cfg *Config) {
 	}
 }
 
-// inherit gives each intake topic what holds for all where it says nothing.
+// inherit gives each intake topic the common settings that it leaves out.
 func (c *Config) inherit() {
 	for i := range c.Intake.Topics {
 		in := &c.Intake.Topics[i]

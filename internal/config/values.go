@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Size is a number of bytes; written as a number, or with KiB, MiB or GiB.
+// Size is a number of bytes, written as a number or with KiB, MiB or GiB.
 type Size int64
 
-// String writes the largest unit that leaves a whole number.
+// String uses the largest unit that gives a whole number.
 func (s Size) String() string {
 	for _, u := range sizeUnits {
 		if s != 0 && s%u.size == 0 {
@@ -34,8 +34,8 @@ var (
 	intakesType  = reflect.TypeFor[[]Intake]()
 )
 
-// assign puts a value from the file (any YAML type) or from a variable or flag (text) into a field. The error says what
-// would have been right.
+// assign sets a field to a value from the file (any YAML type) or from a variable or flag (text).
+// Its error says what is accepted.
 func assign(into reflect.Value, raw any) error {
 	switch {
 	case into.Type() == durationType:
@@ -90,7 +90,7 @@ func assignPlain(into reflect.Value, raw any) error {
 	return nil
 }
 
-// assignIntakes takes names, or mappings with the keys of Intake.
+// assignIntakes accepts names, or mappings with the keys of Intake.
 func assignIntakes(into reflect.Value, raw any) error {
 	entries, ok := raw.([]any)
 	if !ok {
@@ -133,7 +133,7 @@ func unknownFix(name string, candidates []string) string {
 	return "no setting is called " + strconv.Quote(name)
 }
 
-// texts reads a list, or text with commas.
+// texts accepts a list, or text with commas.
 func texts(raw any) ([]string, error) {
 	var out []string
 	switch v := raw.(type) {
@@ -165,7 +165,7 @@ func isScalar(raw any) bool {
 	return false
 }
 
-// scalar writes back what YAML has taken for another type than text.
+// scalar returns the text of a value that YAML parsed as another type.
 func scalar(raw any) string {
 	if f, ok := raw.(float64); ok {
 		return strconv.FormatFloat(f, 'f', -1, 64)

@@ -15,7 +15,7 @@ import (
 
 var openACL = zk.WorldACL(zk.PermAll)
 
-// acl is that of new znodes: all rights to whom the session is authenticated as, and none to others.
+// acl is the access list of new znodes: all rights for the session's user, none for others.
 func (c Config) acl() []zk.ACL {
 	if c.Auth == "" {
 		return openACL
@@ -23,7 +23,8 @@ func (c Config) acl() []zk.ACL {
 	return zk.AuthACL(zk.PermAll)
 }
 
-// dial bounds the TLS handshake like the connect. The library is given host names, so the name to expect is known here.
+// dial limits the TLS handshake to the time of the connect. The library gets host names, so the
+// expected name is known here.
 func (c Config) dial(ctx context.Context, network, addr string, timeout time.Duration) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: timeout}
 	if c.TLS == nil {
@@ -36,18 +37,19 @@ func (c Config) dial(ctx context.Context, network, addr string, timeout time.Dur
 	return conn, nil
 }
 
-// explain says what to do about the errors that a setting mends.
+// explain adds the setting that would correct an error.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, zk.ErrNoAuth):
 		return fmt.Errorf("%w: the znodes belong to another user: set zookeeper.auth to what the other dispatchers have", err)
 	case errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL):
-		return fmt.Errorf("%w: the server does not take digest authentication (zookeeper.auth)", err)
+		return fmt.Errorf("%w: the server does not accept digest authentication (zookeeper.auth)", err)
 	}
 	return err
 }
 
-// authenticate tells the server who we are. It takes any password: a wrong one shows when a znode refuses it.
+// authenticate sends the user and password. The server accepts any; a wrong password shows when a
+// znode refuses access.
 func (t *term) authenticate() error {
 	if t.z.cfg.Auth == "" {
 		return nil
@@ -58,7 +60,7 @@ func (t *term) authenticate() error {
 	return err
 }
 
-// closeToOthers takes away the world's rights on a znode that was made before there was a user.
+// closeToOthers removes the world's rights on a znode that was created before Auth was set.
 func (t *term) closeToOthers(path string) error {
 	type rights struct {
 		acl  []zk.ACL

@@ -84,7 +84,8 @@ func TestZnodesAreClosedToOthers(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, ids)
 }
 
-// An installation that ran without a user is closed by the first member that has one. Paths above root may be others'.
+// An installation that ran without a user is closed by the first member that has one. Paths above
+// root may be others'.
 func TestOpenZnodesAreClosed(t *testing.T) {
 	e := onReal(t)
 	before := e.start("a")

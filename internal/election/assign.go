@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// assign shares slots 0..slots-1 among members, starting from who owned them before. Shares differ by at most one, and no
-// sharing with such shares moves fewer slots between living members: a member keeps what it has up to its share, and the
-// larger shares go to those who have most. It depends on nothing but its arguments (not on their order). Nobody alive, or
-// no slots: nothing is assigned.
+// assign distributes the slots 0..slots-1 among the members, starting from their previous owners.
+// Shares differ by at most one, and as few slots as possible move between living members: a member
+// keeps its slots up to its share, and the larger shares go to those who own most. The result
+// depends only on the arguments, not on their order. Without members or slots it assigns nothing.
 func assign(prev map[int]string, members []string, slots int) map[int]string {
 	members = slices.Compact(slices.Sorted(slices.Values(members)))
 	if len(members) == 0 || slots <= 0 {
 		return map[int]string{}
 	}
-	kept := make(map[string][]int, len(members)) // by living member: its slots, ascending
+	kept := make(map[string][]int, len(members)) // the slots of each living member, ascending
 	for slot := range slots {
 		if owner, ok := prev[slot]; ok {
 			kept[owner] = append(kept[owner], slot)
@@ -26,13 +26,14 @@ func assign(prev map[int]string, members []string, slots int) map[int]string {
 		for _, slot := range kept[m][:min(share[m], len(kept[m]))] {
 			next[slot] = m
 		}
-		share[m] -= min(share[m], len(kept[m])) // from here on: what is still missing
+		share[m] -= min(share[m], len(kept[m])) // from here on: how many slots each member lacks
 	}
 	fill(next, members, share, slots)
 	return next
 }
 
-// shares says how many slots each member gets: slots/n, and one more for the slots%n members that own most.
+// shares returns how many slots each member gets: slots/n, and one more for the slots%n members
+// that own most.
 func shares(kept map[string][]int, members []string, slots int) map[string]int {
 	ranked := slices.Clone(members)
 	slices.SortStableFunc(ranked, func(a, b string) int { return cmp.Compare(len(kept[b]), len(kept[a])) })
@@ -46,7 +47,8 @@ func shares(kept map[string][]int, members []string, slots int) map[string]int {
 	return share
 }
 
-// fill hands the free slots, lowest first, to the members that miss some; missing adds up to the number of free slots.
+// fill assigns the free slots, lowest first, to the members that lack some. missing adds up to the
+// number of free slots.
 func fill(next map[int]string, members []string, missing map[string]int, slots int) {
 	i := 0
 	for slot := range slots {

@@ -91,8 +91,8 @@ func takenAway(prev, next map[int]string, members []string) int {
 	return n
 }
 
-// fewestMoves computes the least possible number another way: every living member gives away what exceeds the small share,
-// except that slots%n of those which exceed it may keep one more.
+// fewestMoves computes the least possible number another way: every living member gives away what
+// exceeds the small share, except that slots%n of those which exceed it may keep one more.
 func fewestMoves(prev map[int]string, members []string, slots int) int {
 	count := map[string]int{}
 	for slot, owner := range prev {

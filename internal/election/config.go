@@ -18,32 +18,38 @@ const (
 	DefaultSessionTimeout = 4 * time.Second
 )
 
-// Config says where the ensemble is and how fast a silent member is given up.
+// Config is how to reach the ensemble, and how soon an unresponsive member loses its slots.
 type Config struct {
-	// Servers are the ensemble's addresses, host or host:port (2181 if left out). Names are resolved at each connect, so
-	// a server may change its address. Required.
+	// Servers are the ensemble's addresses, host or host:port (2181 if left out). Names are
+	// resolved at each connect, so a server may change its address. Required.
 	Servers []string
-	// Root is the absolute path under which everything is kept; members of one installation share it. Default "/notyet".
+	// Root is the absolute path of all znodes; members of one installation share it. Default
+	// "/notyet".
 	Root string
-	// Auth is user:password of digest authentication. What is below Root then belongs to that user alone, and what was
-	// open is closed. Default none: everything is open to who can connect.
+	// Auth is user:password for digest authentication. Only that user then has access below Root;
+	// existing open znodes are closed to others. Default none: everybody who can connect has
+	// access.
 	Auth string
-	// TLS, when set, is used for every connection; without a ServerName the host in Servers is expected. Default plain TCP.
+	// TLS, if set, is used for every connection. Without a ServerName the host in Servers is
+	// expected. Default plain TCP.
 	TLS *tls.Config
-	// MemberID names this process start. It must not be reused while an earlier bearer may be alive: a member that finds
-	// its id taken by another process waits until that one is gone. Default hostname-pid-uuid.
+	// MemberID names this start of the process. Do not reuse it while another process with it may
+	// live: a member whose id another process uses waits until that one is gone. Default
+	// hostname-pid-uuid.
 	MemberID string
-	// SessionTimeout is how long the ensemble keeps a silent member. The servers bound it to 2–20 of their ticks; if they
-	// grant less, TrustWindow shrinks in proportion. Default 4s; shorter takes over faster, and takes hiccups for deaths.
+	// SessionTimeout is how long the ensemble keeps an unresponsive member. The servers limit it to
+	// 2–20 of their ticks; if they grant less, TrustWindow shrinks in proportion. Default 4s. A
+	// shorter one takes over sooner, but mistakes short pauses for deaths.
 	SessionTimeout time.Duration
-	// TrustWindow is how long after a request was sent its answer is worth something. It must be shorter than
-	// SessionTimeout: the difference is what a member has to stop before others take over. Default 2/3 of SessionTimeout.
+	// TrustWindow is how long an answer stays valid, counted from when its request was sent. It
+	// must be shorter than SessionTimeout: the difference is the time in which a member has to stop
+	// before others take over. Default 2/3 of SessionTimeout.
 	TrustWindow time.Duration
 	// Slots returns the number of slots, from the database. Only the leader calls it. Required.
 	Slots func(ctx context.Context) (int, error)
 }
 
-// withDefaults fills what was left out and refuses what cannot work.
+// withDefaults fills in defaults and refuses settings that cannot work.
 func (c Config) withDefaults() (Config, error) {
 	if c.Root == "" {
 		c.Root = DefaultRoot

@@ -18,8 +18,8 @@ func TestFirstMemberGetsAllSlots(t *testing.T) {
 	})
 }
 
-// A process that comes back under its id is shared anew, though nobody else is there and nothing moves: its predecessor's
-// epoch may be in use still, or be given back.
+// A process that comes back under its id is shared anew, though nobody else is there and nothing
+// moves: its predecessor's epoch may be in use still, or be given back.
 func TestRestartUnderOneIDTakesAnEpoch(t *testing.T) {
 	onBoth(t, func(e *ensemble) {
 		first := e.start("a")
@@ -52,7 +52,8 @@ func TestMembersStartedTogetherShareOnce(t *testing.T) {
 	onBoth(t, func(e *ensemble) {
 		members := []*member{e.start("a"), e.start("b"), e.start("c")}
 		e.settle(members...)
-		// On a busy machine one may come later than the delay; a sharing for each would be the delay not working.
+		// On a busy machine one may come later than the delay; a sharing for each would be the
+		// delay not working.
 		require.LessOrEqual(e.t, members[0].Current().Epoch, int64(2))
 	})
 }
@@ -68,7 +69,8 @@ func TestSlotsGrowOnline(t *testing.T) {
 	})
 }
 
-// patient members look by themselves every 13 s only, so that what happens sooner is the watches' doing.
+// patient members look by themselves every 13 s only, so that what happens sooner is the watches'
+// doing.
 func patient(c *Config) { c.SessionTimeout = time.Minute }
 
 func TestJoiningAndLeavingAreSeenAtOnce(t *testing.T) {
@@ -108,7 +110,8 @@ func TestDeadLeaderIsTakenOver(t *testing.T) {
 	})
 }
 
-// takenOver waits for a condition that means that others work with lost's slots; lost must have stopped before.
+// takenOver waits for a condition that means that others work with lost's slots; lost must have
+// stopped before.
 func (e *ensemble) takenOver(lost *member, cond func() bool) {
 	e.t.Helper()
 	eventually(e.t, "taken over", cond)

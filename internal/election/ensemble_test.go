@@ -26,12 +26,14 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// sessionTimeout is what a real server with ticks of 500 ms grants, and long enough for a busy machine.
+	// sessionTimeout is what a real server with ticks of 500 ms grants, and long enough for a busy
+	// machine.
 	sessionTimeout = 3 * time.Second
 	patience       = time.Minute
 )
 
-// ensemble is what a test runs against: an empty root on a server, and a session of the test's own to look at it.
+// ensemble is what a test runs against: an empty root on a server, and a session of the test's own
+// to look at it.
 type ensemble struct {
 	t      *testing.T
 	server string
@@ -43,7 +45,8 @@ type ensemble struct {
 	epochs *countingEpochs
 }
 
-// onBoth runs a test against the fake always, and against real servers when NOTYET_ZOOKEEPER_SERVERS names them.
+// onBoth runs a test against the fake always, and against real servers when
+// NOTYET_ZOOKEEPER_SERVERS names them.
 func onBoth(t *testing.T, test func(e *ensemble)) {
 	t.Parallel()
 	t.Run("fake", func(t *testing.T) {

@@ -13,26 +13,27 @@ import (
 )
 
 const (
-	// joinDelay holds back a sharing that only newcomers ask for: members started together then move slots once. A
-	// departure is answered at once, since its slots are served by nobody.
+	// joinDelay delays a distribution that only new members need: members that start together then
+	// move slots once. A departure is handled at once, because nobody serves its slots.
 	joinDelay = 200 * time.Millisecond
-	// databaseTimeout bounds one question to the database.
+	// databaseTimeout limits one query to the database.
 	databaseTimeout = 5 * time.Second
-	// epochPause is the pause before asking again after an epoch that does not rise.
+	// epochPause is the pause before asking again after an epoch that did not rise.
 	epochPause = 10 * time.Millisecond
 )
 
-// leader computes and publishes the sharing for as long as its term's candidate is the oldest. It lives on the term's
-// goroutine; only questions to the database run beside it, because a slow database must not cost the member its trust.
+// leader computes and publishes the distribution while its term's candidate is the oldest. It runs
+// on the term's goroutine. Only queries to the database run on their own, because a slow database
+// must not cost the member its trust.
 type leader struct {
 	t       *term
-	slots   int       // as the database said last; 0: not known yet
+	slots   int       // the database's last answer; 0: not known yet
 	asked   time.Time // when it was asked
-	epoch   int64     // taken and not used yet; 0: none
+	epoch   int64     // allocated and not used yet; 0: none
 	asking  bool
-	resume  time.Time // not to be asked again before this
+	resume  time.Time // no query before this time
 	answers chan answer
-	joins   time.Time // since when newcomers wait; zero: none do
+	joins   time.Time // since when new members wait; zero: none waits
 }
 
 type answer struct {
@@ -43,8 +44,8 @@ type answer struct {
 
 func newLeader(t *term) *leader { return &leader{t: t, answers: make(chan answer, 1)} }
 
-// act publishes a new sharing if the published one does not fit who is alive and how many slots there are. It returns
-// when it wants to be called again at the latest.
+// act publishes a new distribution if the published one does not fit the living members and the
+// number of slots. It returns after which time to call it again at the latest.
 func (l *leader) act(s snapshot) (time.Duration, error) {
 	l.collect()
 	if time.Since(l.asked) >= l.t.window {
@@ -69,7 +70,8 @@ func (l *leader) fits(s sharing, alive, instances []string) bool {
 	return s.Epoch > 0 && len(s.Owners) == l.slots && slices.Equal(s.Members, alive) && slices.Equal(s.Instances, instances)
 }
 
-// holdBack returns how long newcomers have to wait still. Nobody waits if a member has left or the slots have changed.
+// holdBack returns how much longer new members have to wait. Nobody waits if a member has left or
+// the number of slots has changed.
 func (l *leader) holdBack(s sharing, alive []string) time.Duration {
 	left := slices.ContainsFunc(s.Members, func(id string) bool { return !slices.Contains(alive, id) })
 	if left || (s.Epoch > 0 && len(s.Owners) != l.slots) {
@@ -81,22 +83,23 @@ func (l *leader) holdBack(s sharing, alive []string) time.Duration {
 	return joinDelay - time.Since(l.joins)
 }
 
-// refuse drops an epoch that does not rise above the published one. That happens when another leader was faster, or when
-// the database was restored to an older state; asking again catches up.
+// refuse drops an epoch that does not rise above the published one. That happens when another
+// leader was faster, or when the database was restored to an older state. Asking again catches up.
 func (l *leader) refuse(floor int64) {
 	if l.epoch > 0 {
-		l.t.log.Warn("epoch does not rise, taking another", zap.Int64("epoch", l.epoch), zap.Int64("published", floor))
+		l.t.log.Warn("epoch does not rise, allocating another", zap.Int64("epoch", l.epoch), zap.Int64("published", floor))
 		l.resume = time.Now().Add(epochPause)
 	}
 	l.epoch = 0
 }
 
-// publish writes the new sharing if our candidate still exists and nobody has written since s was read, both judged by
-// the ensemble in one step. So a leader that was paused can overwrite nothing.
+// publish writes the new distribution if our candidate still exists and nobody has written since s
+// was read. The ensemble checks both in one step, so a leader that was paused cannot overwrite
+// anything.
 func (l *leader) publish(s snapshot, alive []string) error {
 	prev := s.sharing
 	if prev.Epoch == 0 {
-		prev = l.t.z.view.sharing() // the ensemble was wiped: still move as little as possible
+		prev = l.t.z.view.sharing() // the ensemble lost its data: still move as few slots as possible
 	}
 	next := newSharing(l.epoch, alive, assign(prev.owners(), alive, l.slots))
 	next.Instances = instancesOf(alive, s.candidates)
@@ -121,7 +124,7 @@ func (l *leader) publish(s snapshot, alive []string) error {
 	return l.t.missing(err)
 }
 
-// moved counts the slots that change hands, those without an owner before included.
+// moved counts the slots whose owner changes, including those without an owner before.
 func moved(prev, next sharing) int {
 	before, n := prev.owners(), 0
 	for slot, owner := range next.owners() {
@@ -132,8 +135,9 @@ func moved(prev, next sharing) int {
 	return n
 }
 
-// ask reads the slot count, and takes an epoch if wanted, unless a question is under way or it is too early for another.
-// It returns when to try again at the latest; an answer wakes the term by itself.
+// ask reads the number of slots and, if requested, allocates an epoch, unless a query is running or
+// it is too early for another. It returns after which time to try again at the latest. An answer
+// wakes the term by itself.
 func (l *leader) ask(withEpoch bool) time.Duration {
 	if l.asking {
 		return l.t.window
@@ -164,7 +168,7 @@ func (l *leader) consult(ctx context.Context, withEpoch bool) (a answer) {
 	return a
 }
 
-// collect takes the answer of the database if there is one. A failure leaves everything as it was; the next question
+// collect takes the database's answer, if there is one. A failure changes nothing; the next query
 // follows a round later.
 func (l *leader) collect() {
 	select {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// localPoll is how often Local looks whether the number of slots has changed.
+// localPoll is how often Local checks whether the number of slots has changed.
 const localPoll = 5 * time.Second
 
-// Local is the Source of a process that is alone (notyet dev): always trusted, owner of all slots, one epoch per start
-// (and one more for each change of the number of slots).
+// Local is the Source of a single process (notyet dev). It is always trusted and owns all slots,
+// with one epoch per start and one more for each change of the number of slots.
 type Local struct {
 	member  string
 	slots   func(ctx context.Context) (int, error)
@@ -22,14 +22,15 @@ type Local struct {
 
 var _ Source = (*Local)(nil)
 
-// NewLocal prepares a single member; slots returns the number of slots, from the database.
+// NewLocal prepares a single member. slots returns the number of slots, from the database.
 func NewLocal(memberID string, slots func(ctx context.Context) (int, error), epochs Epochs) *Local {
 	l := &Local{member: memberID, slots: slots, epochs: epochs, watch: make(chan struct{}, 1)}
 	l.current.Store(&Assignment{})
 	return l
 }
 
-// Run takes an epoch and holds all slots until ctx ends. It returns an error only if the database fails at the start.
+// Run allocates an epoch and holds all slots until ctx ends. It returns an error only if the
+// database fails at the start.
 func (l *Local) Run(ctx context.Context) error {
 	if err := l.refresh(ctx); err != nil {
 		return err
@@ -41,12 +42,12 @@ func (l *Local) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			_ = l.refresh(ctx) // a failed look changes nothing; the next one is a tick away
+			_ = l.refresh(ctx) // a failure changes nothing; the next try is one tick away
 		}
 	}
 }
 
-// refresh assigns all slots under a new epoch if their number is not the known one.
+// refresh assigns all slots under a new epoch if their number has changed.
 func (l *Local) refresh(ctx context.Context) error {
 	n, err := l.slots(ctx)
 	if err != nil {
@@ -70,7 +71,7 @@ func (l *Local) Watch() <-chan struct{} { return l.watch }
 // Current implements Source.
 func (l *Local) Current() Assignment { return *l.current.Load() }
 
-// Trusted implements Source: nobody else could take over.
+// Trusted implements Source: nobody else can take over.
 func (l *Local) Trusted() bool { return true }
 
 // Alive implements Source: every other id is an earlier start of this process.

@@ -19,7 +19,7 @@ type snapshot struct {
 	candidates []candidate
 }
 
-// serve joins and then reads one round after the other until something ends the term.
+// serve joins and then reads round after round until something ends the term.
 func (t *term) serve() error {
 	if err := t.connected(); err != nil {
 		return err
@@ -38,7 +38,8 @@ func (t *term) serve() error {
 	}
 }
 
-// connected waits for the session. A server may accept and then be silent, so this has a bound too: connect and handshake.
+// connected waits for the session. A server may accept a connection and then not answer, so this
+// has a limit too: connect plus handshake.
 func (t *term) connected() error {
 	timeout := time.NewTimer(2 * t.z.cfg.TrustWindow / roundsPerWindow)
 	defer timeout.Stop()
@@ -47,7 +48,7 @@ func (t *term) connected() error {
 		return nil
 	case <-t.ctx.Done():
 		if cause := context.Cause(t.ctx); errors.Is(cause, errLost) && t.z.cfg.TLS == nil {
-			return fmt.Errorf("opening a session: %w; a server that wants TLS (zookeeper.tls) does that", cause)
+			return fmt.Errorf("opening a session: %w; a server that requires TLS (zookeeper.tls) does that", cause)
 		}
 		return fmt.Errorf("opening a session: %w", context.Cause(t.ctx))
 	case <-timeout.C:
@@ -67,7 +68,7 @@ func (t *term) wait(pause time.Duration) error {
 	return nil
 }
 
-// join creates what is missing and a candidate of our own, unless another process lives under our id.
+// join creates the missing znodes and our candidate, unless another process uses our id.
 func (t *term) join() error {
 	if err := t.authenticate(); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (t *term) join() error {
 	return nil
 }
 
-// ensure looks first: creating asks for rights on the parent even if the node is there.
+// ensure checks first, because creating needs rights on the parent even if the node exists.
 func (t *term) ensure(path string) error {
 	there, err := call(t, "looking for "+path, func(c *zk.Conn) (bool, error) {
 		there, _, err := c.Exists(path)
@@ -127,7 +128,8 @@ func (t *term) ensure(path string) error {
 	return err
 }
 
-// round reads everything afresh, adopts it, and acts on it. It returns how long the next round can wait if nothing wakes it.
+// round reads everything again, applies it and acts on it. It returns how long the next round can
+// wait if nothing wakes it.
 func (t *term) round() (time.Duration, error) {
 	sent := time.Now()
 	s, err := t.read()
@@ -153,8 +155,9 @@ func (t *term) round() (time.Duration, error) {
 	return min(pause, t.pace()-time.Since(sent)), err
 }
 
-// read asks the server to catch up with the quorum first: one that was cut off from it would go on answering from old
-// data, for a session that the quorum has expired. Then the assignment before the members (see view.apply).
+// read first makes the server catch up with the quorum. A server that was cut off from the quorum
+// would otherwise answer from old data, for a session that the quorum has expired. It reads the
+// assignment before the members (see view.apply).
 func (t *term) read() (snapshot, error) {
 	var s snapshot
 	if _, err := call(t, "syncing", func(c *zk.Conn) (string, error) { return c.Sync(t.z.paths.members) }); err != nil {
@@ -172,7 +175,8 @@ func (t *term) read() (snapshot, error) {
 	return s, t.missing(err)
 }
 
-// missing turns the absence of a path that join has made into what it means: the ensemble was wiped, we are not in it.
+// missing explains why a path that join created is gone: the ensemble lost its data, so we are no
+// member of it.
 func (t *term) missing(err error) error {
 	if errors.Is(err, zk.ErrNoNode) {
 		return fmt.Errorf("%w: %w", errEvicted, err)
@@ -180,8 +184,8 @@ func (t *term) missing(err error) error {
 	return err
 }
 
-// place returns the own candidate's rank by age. It removes left-over candidates of this process, whose sessions have not
-// expired yet, and steps back if another process came first with our id.
+// place returns our candidate's rank by age. It removes left-over candidates of this process, whose
+// sessions have not expired yet. It withdraws if another process with our id came first.
 func (t *term) place(candidates []candidate) (int, error) {
 	place := slices.IndexFunc(candidates, func(c candidate) bool { return c.name == t.own })
 	if place < 0 {
@@ -203,7 +207,7 @@ func (t *term) place(candidates []candidate) (int, error) {
 	return place, nil
 }
 
-// stranger reports whether a candidate bears our id and is not of this process.
+// stranger reports whether a candidate has our id and belongs to another process.
 func (t *term) stranger(c candidate) bool {
 	return c.ID == t.z.cfg.MemberID && c.Instance != t.z.instance
 }
@@ -218,7 +222,7 @@ func (t *term) remove(name string) error {
 	return err
 }
 
-// follow watches the candidate before ours only, so that a death wakes one member and not all.
+// follow watches only the candidate before ours, so that a death wakes one member and not all.
 func (t *term) follow(before candidate) error {
 	path := t.z.paths.members + "/" + before.name
 	if !t.arm(path) {
@@ -233,7 +237,7 @@ func (t *term) follow(before candidate) error {
 	}
 	t.disarm(path)
 	if errors.Is(err, zk.ErrNoNode) {
-		signal(t.wake) // gone in between
+		signal(t.wake) // it disappeared meanwhile
 		return nil
 	}
 	return err

@@ -16,8 +16,8 @@ import (
 	"github.com/notyet/notyet/internal/election/zkconn"
 )
 
-// Members answers the ids of the members that are alive, for somebody who is not one of them: of cfg, only what says where
-// the ensemble is and how to get in is needed. A member that died counts for as long as its session lasts.
+// Members returns the ids of the living members, for a caller that is none of them. It needs only
+// the part of cfg that says how to connect. A member that died counts until its session expires.
 func Members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error) {
 	ids, err := members(ctx, cfg, log)
 	if err != nil {
@@ -48,7 +48,7 @@ func members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error)
 		ids []string
 		err error
 	}
-	answers := make(chan answer, 1) // the client has no timeouts: it blocks while cut off, until it is closed
+	answers := make(chan answer, 1) // the client has no timeouts: while cut off it blocks until it is closed
 	go func() {
 		if cfg.Auth != "" {
 			if err := conn.AddAuth("digest", []byte(cfg.Auth)); err != nil {
@@ -70,7 +70,7 @@ func members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error)
 	}
 }
 
-// lastError is why the last connect failed: the library only logs it.
+// lastError is why the last connect failed; the library only logs it.
 type lastError struct {
 	mu  sync.Mutex
 	err error
@@ -91,7 +91,7 @@ func (l *lastError) get() error {
 func readMembers(conn *zk.Conn, parent string) ([]string, error) {
 	names, _, err := conn.Children(parent)
 	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil // no dispatcher has ever run here
+		return nil, nil // no dispatcher has run here yet
 	}
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func readMembers(conn *zk.Conn, parent string) ([]string, error) {
 		case err != nil:
 			return nil, err
 		default:
-			m := memberData{ID: name} // also one that cannot be read is somebody
+			m := memberData{ID: name} // an unreadable one still is a member
 			_ = json.Unmarshal(data, &m)
 			ids = append(ids, m.ID)
 		}

@@ -14,7 +14,7 @@ type node struct {
 	stat *zk.Stat
 }
 
-// get reads a znode and, if asked to, makes sure that a watch is set.
+// get reads a znode. With watch it also makes sure that a watch is set.
 func (t *term) get(path string, watch bool) ([]byte, *zk.Stat, error) {
 	set := watch && t.arm(path)
 	n, err := call(t, "reading "+path, func(c *zk.Conn) (n node, err error) {
@@ -31,7 +31,7 @@ func (t *term) get(path string, watch bool) ([]byte, *zk.Stat, error) {
 	return n.data, n.stat, err
 }
 
-// children lists the candidates' names; the leader also watches them.
+// children lists the candidates' names. The leader also watches them.
 func (t *term) children() ([]string, error) {
 	path := t.z.paths.members
 	set := t.lead != nil && t.arm(path)
@@ -49,8 +49,8 @@ func (t *term) children() ([]string, error) {
 	return names, err
 }
 
-// readCandidates returns all candidates, oldest first. A candidate's data never changes, so each is read once per term;
-// one that vanishes between the two reads is left out.
+// readCandidates returns all candidates, oldest first. A candidate's data never changes, so each is
+// read once per term. One that disappears between the two reads is left out.
 func (t *term) readCandidates() ([]candidate, error) {
 	names, err := t.children()
 	if err != nil {

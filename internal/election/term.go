@@ -14,21 +14,24 @@ import (
 	"github.com/notyet/notyet/internal/election/zkconn"
 )
 
-// A round is read three times per trust window, and one call may take as long as the pause between two: a server that
-// falls silent right after a round is given up after 2/3 of the window, which leaves 1/3 to find another one in time.
+// A member reads three rounds per trust window, and one call may take as long as the pause between
+// two. If a server stops answering right after a round, the member gives it up after 2/3 of the
+// window. That leaves 1/3 to find another server in time.
 const roundsPerWindow = 3
 
 var (
 	errLost    = errors.New("connection lost")
 	errOver    = errors.New("the term is over")
-	errEvicted = errors.New("own candidate is gone")
+	errEvicted = errors.New("own candidate is missing")
 	errTaken   = errors.New("member id is held by another process")
 )
 
-// term is one TCP connection, one session, one candidate; none of them outlives the others. A second connect is refused,
-// so a request that the client still has in its queue can never run under another session.
+// term is one TCP connection, one session and one candidate; none of them outlives the others. A
+// second connect is refused, so a request in the client's queue can never run under another
+// session.
 //
-// serve and what it calls run on one goroutine. The client's own goroutine comes in by dial, granted and event only.
+// serve and what it calls run on one goroutine. The client's goroutine calls only dial, granted and
+// event.
 type term struct {
 	z     *ZooKeeper
 	log   *zap.Logger
@@ -38,12 +41,12 @@ type term struct {
 	done  <-chan zk.Event // closed when the client's goroutines have ended
 	ready chan struct{}   // closed when the session is granted
 	wake  chan struct{}   // something may have changed: read a round now
-	calls sync.WaitGroup  // requests and questions to the database under way
+	calls sync.WaitGroup  // running requests and database queries
 
 	window time.Duration // the trust window of this session; valid after ready
-	own    string        // name of the own candidate
+	own    string        // name of our candidate
 	known  map[string]candidate
-	lead   *leader // not nil while the own candidate is the oldest
+	lead   *leader // not nil while our candidate is the oldest
 
 	mu      sync.Mutex
 	tcp     net.Conn
@@ -60,7 +63,7 @@ const (
 	cut
 )
 
-// serveTerm reports whether the member had joined, and why the term ended.
+// serveTerm returns whether the member had joined, and why the term ended.
 func (z *ZooKeeper) serveTerm(ctx context.Context, server string, ending *sync.WaitGroup) (bool, error) {
 	t, err := z.openTerm(ctx, server)
 	if err != nil {
@@ -68,7 +71,7 @@ func (z *ZooKeeper) serveTerm(ctx context.Context, server string, ending *sync.W
 	}
 	err = t.serve()
 	if ctx.Err() != nil || errors.Is(err, errEvicted) || errors.Is(err, errTaken) {
-		z.view.distrust() // before the ephemeral goes: others may act on that at once
+		z.view.distrust() // before the ephemeral disappears: others may act on that at once
 		t.leave()
 	}
 	t.cut()
@@ -94,7 +97,8 @@ func (z *ZooKeeper) openTerm(ctx context.Context, server string) (*term, error) 
 	return t, nil
 }
 
-// leave closes the session, so that the others see us go at once. It takes up to a second if the server is silent.
+// leave closes the session, so that the others see at once that we are gone. It takes up to a
+// second if the server does not answer.
 func (t *term) leave() {
 	t.mu.Lock()
 	session := t.session
@@ -104,8 +108,8 @@ func (t *term) leave() {
 	}
 }
 
-// cut ends the term without a word to the server, which keeps the session until it times out. Telling it to close the
-// session would delete our ephemeral while we are still trusted.
+// cut ends the term without notice to the server, which keeps the session until it times out.
+// Closing the session would delete our ephemeral while we are still trusted.
 func (t *term) cut() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +120,8 @@ func (t *term) cut() {
 	}
 }
 
-// unwind waits for everything the term has started. The client gives up its queue within a second or two.
+// unwind waits for everything that the term has started. The client gives up its queue within a
+// second or two.
 func (t *term) unwind() {
 	t.conn.Close()
 	for range t.done {
@@ -148,8 +153,8 @@ func (t *term) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	return zkconn.New(tcp, t.granted), nil
 }
 
-// granted shrinks the trust window in proportion if the server keeps the session shorter than asked for. It runs before
-// ready is closed.
+// granted shrinks the trust window in proportion if the server grants a shorter session than
+// requested. It runs before ready is closed.
 func (t *term) granted(timeout time.Duration) {
 	if asked := t.z.cfg.SessionTimeout; timeout < asked {
 		t.window = time.Duration(float64(t.window) * float64(timeout) / float64(asked))
@@ -197,17 +202,17 @@ func (t *term) disarm(path string) {
 	delete(t.armed, path)
 }
 
-// pace is the pause between rounds and the bound of one call.
+// pace is the pause between rounds, and the time limit of one call.
 func (t *term) pace() time.Duration { return t.window / roundsPerWindow }
 
-// call bounds a request, because the client has no timeouts: it blocks while cut off. A call given up may still take
-// effect, so its term is given up with it.
+// call limits the time of a request, because the client has no timeouts: it blocks while cut off. A
+// request that timed out may still take effect, so its term ends.
 func call[T any](t *term, what string, request func(*zk.Conn) (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
 	}
-	answers := make(chan answer, 1) // a late answer finds room and no reader
+	answers := make(chan answer, 1) // room for a late answer that nobody reads
 	t.calls.Go(func() {
 		value, err := request(t.conn)
 		answers <- answer{value, err}

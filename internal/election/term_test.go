@@ -36,8 +36,8 @@ func (e *ensemble) joinByHand(id string) *term {
 	return term
 }
 
-// The library reads the last zxid that it was told while its receiving goroutine writes it, when it sets watches. It has
-// nothing to write down if it is told none.
+// The library reads the last zxid that it was told while its receiving goroutine writes it, when it
+// sets watches. It has nothing to write down if it is told none.
 func TestClientIsToldNoZxid(t *testing.T) {
 	onBoth(t, func(e *ensemble) {
 		term := e.joinByHand("a")

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// view is what a member knows. One term at a time writes to it; everybody reads.
+// view is what a member knows. One term at a time writes it; everybody reads it.
 type view struct {
 	member   string
 	instance string
@@ -15,11 +15,11 @@ type view struct {
 	watch    chan struct{}
 
 	mu      sync.Mutex
-	shared  sharing         // newest adopted; its epoch never falls
+	shared  sharing         // newest one applied; its epoch never falls
 	current Assignment      // the same, as this member sees it
 	members map[string]bool // ids of the candidates read last
-	heard   time.Time       // when the last answered request was SENT: a slow reply must not extend trust. Zero: no trust
-	window  time.Duration   // the trust window of the session that answered
+	heard   time.Time       // when the last answered request was SENT, so that a slow reply does not extend trust; zero: no trust
+	window  time.Duration   // trust window of the session that answered
 	expiry  *time.Timer     // fires when the window ends
 }
 
@@ -30,8 +30,8 @@ func newView(member, instance string, log *zap.Logger) *view {
 	return v
 }
 
-// apply adopts what one round has read, all at once. The assignment must have been read before the members, so that a
-// member it names and that is not among them is one that has died.
+// apply applies what one round has read, all at once. The assignment must have been read before the
+// members. A member that is named in the assignment and missing among the members has then died.
 func (v *view) apply(sent time.Time, window time.Duration, s sharing, members []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -48,7 +48,7 @@ func (v *view) apply(sent time.Time, window time.Duration, s sharing, members []
 	}
 }
 
-// setMembers reports whether the set differs from the known one.
+// setMembers replaces the set and reports whether it has changed.
 func (v *view) setMembers(ids []string) bool {
 	known := v.members
 	v.members = make(map[string]bool, len(ids))
@@ -60,7 +60,7 @@ func (v *view) setMembers(ids []string) bool {
 	return changed
 }
 
-// distrust ends trust now: the member's ephemeral is gone or is about to be deleted.
+// distrust ends trust now, because the member's ephemeral is gone or about to be deleted.
 func (v *view) distrust() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -72,7 +72,7 @@ func (v *view) distrust() {
 	signal(v.watch)
 }
 
-// lapsed runs when the window may have ended; a round that was applied meanwhile has moved it.
+// lapsed runs when the window may have ended. A round that was applied meanwhile has extended it.
 func (v *view) lapsed() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -83,7 +83,8 @@ func (v *view) lapsed() {
 	signal(v.watch)
 }
 
-// fresh needs mu. time.Since compares monotonic readings, so that a stepped wall clock changes nothing.
+// fresh needs mu. time.Since compares monotonic readings, so a step of the wall clock changes
+// nothing.
 func (v *view) fresh() bool { return !v.heard.IsZero() && time.Since(v.heard) < v.window }
 
 func (v *view) trusted() bool {

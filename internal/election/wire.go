@@ -6,8 +6,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// byName is the host provider: servers in turn, by name, so that each is resolved at the connect and not once per process.
-// When all were tried it says so, which makes the client pause and look whether it was closed.
+// byName is the host provider. It offers the servers in turn, by name, so that each name is
+// resolved at every connect and not once per process. After all servers were tried it says so; the
+// client then pauses and checks whether it was closed.
 type byName struct {
 	servers []string
 	next    int
@@ -23,7 +24,7 @@ func (b *byName) Next() (string, bool) {
 	return server, again
 }
 
-// clientLog hands the client's log to ours.
+// clientLog passes the client's log to zap.
 type clientLog struct{ log *zap.Logger }
 
 func (l clientLog) Printf(format string, args ...any) {

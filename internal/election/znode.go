@@ -13,8 +13,8 @@ type paths struct {
 	root       string
 	all        []string // persistent ones, parents first
 	members    string   // parent of the candidates: protected ephemeral sequentials
-	candidate  string   // what a candidate's name is made from
-	assignment string   // the published sharing, one JSON document
+	candidate  string   // prefix of a candidate's name
+	assignment string   // the published distribution, one JSON document
 }
 
 const candidatePrefix = "m-"
@@ -31,27 +31,30 @@ func pathsUnder(root string) paths {
 	return p
 }
 
-// below reports whether a path is the installation's own: root and what is under it. What is above may have other users.
+// below reports whether a path belongs to the installation: root and everything below it. Znodes
+// above it may have other users.
 func (p paths) below(path string) bool { return path == p.root || strings.HasPrefix(path, p.root+"/") }
 
-// memberData is the content of a candidate; it never changes.
+// memberData is the content of a candidate. It never changes.
 type memberData struct {
 	ID       string `json:"id"`
-	Instance string `json:"instance"` // names the process start
+	Instance string `json:"instance"` // identifies the process start
 	Started  int64  `json:"started"`  // Unix ms
 }
 
-// sharing is the content of the assignment znode. An empty or unreadable one is the zero sharing, epoch 0.
+// sharing is the content of the assignment znode. An empty or unreadable one is the zero sharing,
+// with epoch 0.
 type sharing struct {
 	Epoch   int64    `json:"epoch"`
 	Members []string `json:"members"`
 	Owners  []int    `json:"owners"` // by slot: index into Members
-	// Instances are the process starts behind Members. A new one under a known id gets a new epoch, so that it can take the
-	// slots and what is left of its predecessor cannot use them.
+	// Instances are the process starts of Members. A new start under a known id gets a new epoch,
+	// so that it can take the slots and what is left of its predecessor cannot use them.
 	Instances []string `json:"instances,omitempty"`
 }
 
-// newSharing writes down who owns what; every slot must have an owner among members, which must be sorted.
+// newSharing encodes who owns what. Every slot must have an owner among members, which must be
+// sorted.
 func newSharing(epoch int64, members []string, owners map[int]string) sharing {
 	s := sharing{Epoch: epoch, Members: slices.Clone(members), Owners: make([]int, len(owners))}
 	for slot, owner := range owners {
@@ -62,7 +65,7 @@ func newSharing(epoch int64, members []string, owners map[int]string) sharing {
 
 func decodeSharing(data []byte) (sharing, error) {
 	if len(data) == 0 {
-		return sharing{}, nil // created and never written
+		return sharing{}, nil // created and not yet written
 	}
 	var s sharing
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -90,7 +93,8 @@ func (s sharing) owners() map[int]string {
 	return m
 }
 
-// of is the sharing as one member sees it. What is meant for another process start of its id is not for it.
+// of returns the sharing as one member sees it. A share of another process start with the same id
+// does not count.
 func (s sharing) of(member, instance string) Assignment {
 	a := Assignment{Epoch: s.Epoch, Members: s.Members}
 	for slot, i := range s.Owners {
@@ -101,7 +105,7 @@ func (s sharing) of(member, instance string) Assignment {
 	return a
 }
 
-// candidate is one ephemeral below members.
+// candidate is one ephemeral znode below members.
 type candidate struct {
 	name  string
 	seq   int32
@@ -109,7 +113,8 @@ type candidate struct {
 	memberData
 }
 
-// sequence reads the number that the server appended. It is an int32 that wraps: after 2^31 candidates it is negative.
+// sequence returns the number that the server appended. It is an int32 that wraps: after 2^31
+// candidates it is negative.
 func sequence(name string) (int32, bool) {
 	i := strings.LastIndex(name, "-"+candidatePrefix)
 	if i < 0 {
@@ -119,11 +124,12 @@ func sequence(name string) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// bySequence orders candidates by age; the difference of wrapped numbers is right as long as those alive are less than
-// 2^31 apart.
+// bySequence orders candidates by age. The difference of wrapped numbers is right while the living
+// ones are less than 2^31 apart.
 func bySequence(a, b candidate) int { return int(a.seq - b.seq) }
 
-// instancesOf are the process starts behind ids: of several candidates of one id the oldest's, since the others step back.
+// instancesOf returns the process starts of ids. Of several candidates with one id the oldest
+// counts, since the others withdraw.
 func instancesOf(ids []string, cs []candidate) []string {
 	out := make([]string, len(ids))
 	for _, c := range slices.Backward(slices.SortedFunc(slices.Values(cs), bySequence)) {
@@ -134,7 +140,8 @@ func instancesOf(ids []string, cs []candidate) []string {
 	return out
 }
 
-// memberIDs are the ids behind the candidates, sorted, each once: an id may have a left-over candidate for a while.
+// memberIDs returns the ids of the candidates, sorted and without repetition: an id may have a
+// left-over candidate for a while.
 func memberIDs(cs []candidate) []string {
 	ids := make([]string, 0, len(cs))
 	for _, c := range cs {

@@ -10,27 +10,29 @@ import (
 	"go.uber.org/zap"
 )
 
-// Pauses between terms: short at first, because a member that lost its connection has about a third of its trust window
-// left to find another server; then doubling, so that an ensemble that comes back is not stormed.
+// Pauses between terms. The first is short, because a member that lost its connection has about a
+// third of its trust window left to find another server. Then they double, so that an ensemble that
+// restarts is not flooded.
 const (
 	minPause = 20 * time.Millisecond
 	maxPause = time.Second
 )
 
-// ZooKeeper is the Source of a member among several. It lives through many terms; what it knows is kept in its view.
+// ZooKeeper is the Source of one member among several. It lives through many terms; its view keeps
+// what it knows.
 type ZooKeeper struct {
 	cfg      Config
 	epochs   Epochs
 	log      *zap.Logger
 	paths    paths
-	instance string // this process start: tells a left-over ephemeral of ours from another process with our id
+	instance string // this process start: distinguishes our left-over ephemeral from another process with our id
 	started  int64  // Unix ms, for people who look at the znode
 	view     *view
 }
 
 var _ Source = (*ZooKeeper)(nil)
 
-// NewZooKeeper validates cfg and prepares a member; it connects to nothing until Run.
+// NewZooKeeper validates cfg and prepares a member. It does not connect before Run.
 func NewZooKeeper(cfg Config, epochs Epochs, log *zap.Logger) (*ZooKeeper, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -52,7 +54,7 @@ func NewZooKeeper(cfg Config, epochs Epochs, log *zap.Logger) (*ZooKeeper, error
 	}, nil
 }
 
-// MemberID is the id under which this process joins: the configured one or the default.
+// MemberID returns the id under which this process joins: the configured one or the default.
 func (z *ZooKeeper) MemberID() string { return z.cfg.MemberID }
 
 // Watch implements Source.
@@ -67,7 +69,7 @@ func (z *ZooKeeper) Trusted() bool { return z.view.trusted() }
 // Alive implements Source.
 func (z *ZooKeeper) Alive(member string) bool { return z.view.alive(member) }
 
-// Run serves one term after the other, each with one server in turn, until ctx ends.
+// Run serves one term after the other, each with the next server in turn, until ctx ends.
 func (z *ZooKeeper) Run(ctx context.Context) error {
 	var ending sync.WaitGroup // what earlier terms still have to unwind
 	defer ending.Wait()

@@ -9,16 +9,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// control looks at a request before the broker does; handled=false passes it on.
+// control handles a request before the broker does; handled=false passes the request on.
 type control = func(kmsg.Request) (resp kmsg.Response, err error, handled bool)
 
-// createAsked creates the topics that a metadata request asks for, before the
-// broker answers it.
+// createAsked creates the topics of a metadata request before the broker answers it.
 //
-// kfake can do that itself, but keeps the list of topics in a file that it
-// writes only for topics that are created explicitly: after kill -9, a topic of
-// its own making is gone with all its records. Created from here, the topic is
-// in the file before any client hears of it.
+// kfake can create them itself, but it saves its list of topics only when a topic is created
+// explicitly. After kill -9 a topic of its own making is gone with all its records. A topic created
+// here is in the file before any client hears of it.
 func (k *Kafka) createAsked(cfg Config, log *zap.Logger) control {
 	return func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		req, ok := kreq.(*kmsg.MetadataRequest)
@@ -26,7 +24,7 @@ func (k *Kafka) createAsked(cfg Config, log *zap.Logger) control {
 			return nil, nil, false
 		}
 		for _, t := range req.Topics {
-			// Asked for by id, or internal: never created.
+			// Looked up by id, or internal: never created.
 			if t.Topic == nil || *t.Topic == "" || strings.HasPrefix(*t.Topic, "__") {
 				continue
 			}

@@ -11,29 +11,30 @@ import (
 	"time"
 )
 
-// Bounds on what a stranger can do at the broker's port. kfake reads four bytes as a length and makes room for as many:
-// for an HTTP GET, 1.2 GB.
+// Limits on what a stranger can do at the broker's port. kfake reads four bytes as a length and
+// allocates as many: 1.2 GB for an HTTP GET.
 const (
 	// maxRequest is the largest request, Kafka's own default (socket.request.max.bytes).
 	maxRequest = 100 << 20
-	// maxConnections is how many may be open; a further one is closed at once.
+	// maxConnections limits open connections. A further one is closed at once.
 	maxConnections = 1000
-	// idlePatience is how long a connection may rest between requests, Kafka's own default (connections.max.idle.ms).
-	// Clients connect again by themselves.
-	idlePatience = 10 * time.Minute
-	// partPatience is how long a connection may be silent in the middle of a request, or before its first one.
-	partPatience = 30 * time.Second
+	// idleTimeout is how long a connection may be idle between requests: Kafka's own default
+	// (connections.max.idle.ms). Clients reconnect by themselves.
+	idleTimeout = 10 * time.Minute
+	// partTimeout is how long a connection may send nothing in the middle of a request, or before
+	// its first one.
+	partTimeout = 30 * time.Second
 )
 
 var errNotKafka = errors.New("not a request of Kafka")
 
-// guard is a listener whose connections carry requests of bounded size.
+// guard is a listener whose connections carry requests of limited size.
 type guard struct {
 	net.Listener
 	open atomic.Int64
 }
 
-// Accept passes over connections that are too many.
+// Accept closes connections above maxConnections.
 func (g *guard) Accept() (net.Conn, error) {
 	for {
 		conn, err := g.Listener.Accept()
@@ -49,21 +50,21 @@ func (g *guard) Accept() (net.Conn, error) {
 	}
 }
 
-// guarded reads requests: four bytes of length, and so many bytes. One goroutine reads it.
+// guarded reads requests: four bytes of length, then as many bytes. Only one goroutine reads it.
 type guarded struct {
 	net.Conn
 	done func()
 	head [4]byte
-	have int   // bytes of head that were read
-	left int64 // bytes of the request that are still to come
-	seen bool  // a whole request has come
+	have int   // bytes of head read so far
+	left int64 // remaining bytes of the request
+	seen bool  // a whole request has arrived
 }
 
-// Read fails, and closes the connection, as soon as a length cannot be one.
+// Read fails and closes the connection when a length is invalid.
 func (c *guarded) Read(p []byte) (int, error) {
-	patience := partPatience
+	patience := partTimeout
 	if c.seen && c.left == 0 && c.have == 0 {
-		patience = idlePatience
+		patience = idleTimeout
 	}
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return 0, err
@@ -79,7 +80,7 @@ func (c *guarded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// follow keeps account of where in the stream of requests the bytes are.
+// follow tracks the position in the stream of requests.
 func (c *guarded) follow(b []byte) error {
 	for len(b) > 0 {
 		if c.left > 0 {
@@ -101,7 +102,7 @@ func (c *guarded) follow(b []byte) error {
 	return nil
 }
 
-// Close makes room for another connection.
+// Close allows another connection.
 func (c *guarded) Close() error {
 	c.done()
 	return c.Conn.Close()

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Whoever speaks another protocol is let go, and costs nothing: kfake would make room for as many bytes as the first four
-// say.
+// Whoever speaks another protocol is let go, and costs nothing: kfake would make room for as many
+// bytes as the first four say.
 func TestStrangersAreLetGo(t *testing.T) {
 	k, err := StartKafka(Config{Addr: "127.0.0.1:0"}, zap.NewNop())
 	require.NoError(t, err)

@@ -1,6 +1,6 @@
-// Package embedded is the servers that notyet needs, inside the process: an
-// address to connect to comes out. For development and tests, not for
-// production: there is one broker, no replication, and one machine.
+// Package embedded runs the servers that notyet needs inside the process. It returns an address to
+// connect to. It is for development and tests, not for production: one broker, one machine, no
+// replication.
 package embedded
 
 import (
@@ -23,37 +23,33 @@ import (
 // Config of an embedded broker. The zero Config keeps everything in
 // memory and serves on 127.0.0.1:9092.
 type Config struct {
-	// Addr is the host:port to listen on, and the one that clients are told, so
-	// the host must be one they can reach: not 0.0.0.0. Port 0 takes any free
-	// one. Default 127.0.0.1:9092.
+	// Addr is the host:port to listen on and to announce to clients. They must be able to reach the
+	// host, so it cannot be 0.0.0.0. Port 0 means any free port. Default 127.0.0.1:9092.
 	Addr string
-	// DataDir keeps topics, records and committed offsets, also through kill -9.
-	// One process at a time. Default "": memory, gone with the process.
+	// DataDir stores topics, records and committed offsets. They survive kill -9. One process at a
+	// time may use it. Default "": memory only.
 	DataDir string
-	// SyncWrites waits for the disk at every produce (about 2 ms), so that what
-	// was acknowledged also survives a power failure. Only with DataDir.
-	// Default false.
+	// SyncWrites waits for the disk at every produce (about 2 ms), so that acknowledged records
+	// survive a power failure. It needs DataDir. Default false.
 	SyncWrites bool
-	// Topics exist from the start. One that exists already is left as it is.
+	// Topics are created at the start. Existing ones are not changed.
 	Topics []Topic
-	// Partitions is the number that a topic gets when nobody says. Default 4.
+	// Partitions is a topic's default number of partitions. Default 4.
 	Partitions int
-	// CreateOnLookup creates a topic when a client merely asks about it by name.
-	// Otherwise, as with a real broker, it is created when the client also
-	// allows it: Java clients, kafka-python and every librdkafka producer do by
-	// themselves, librdkafka consumers (kcat -C) and franz-go do not. With it, a
-	// mistyped target topic comes into being too. Default false.
+	// CreateOnLookup creates a topic whenever a client looks it up by name, even a mistyped one.
+	// Otherwise it is created only if the client also allows that, as with a real broker: Java
+	// clients, kafka-python and all librdkafka producers do by default; librdkafka consumers (kcat
+	// -C) and franz-go do not. Default false.
 	CreateOnLookup bool
 }
 
-// Topic to create.
+// Topic is a topic to create.
 type Topic struct {
 	Name string
 	// Partitions is their number; 0 takes Config.Partitions.
 	Partitions int32
-	// Configs are settings such as retention.bytes. Without retention.ms or
-	// retention.bytes a topic keeps everything: no intake record is ever
-	// dropped before it was read.
+	// Configs are settings such as retention.bytes. Without retention.ms or retention.bytes a topic
+	// keeps everything, so no intake record is dropped before it is read.
 	Configs map[string]string
 }
 
@@ -77,12 +73,11 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// ErrDataDirLocked says that another process uses the data directory.
+// ErrDataDirLocked means that another process uses the data directory.
 var ErrDataDirLocked = errors.New("the kafka data directory is in use by another process")
 
-// Kafka is a running broker. Unlike a real one it knows no LogAppendTime: records
-// keep the time that their producer gave them, whatever message.timestamp.type
-// says.
+// Kafka is a running broker. Unlike a real one it does not support LogAppendTime: records keep the
+// timestamp of their producer, whatever message.timestamp.type says.
 type Kafka struct {
 	cluster *kfake.Cluster
 	lock    *flock.Flock // nil in memory
@@ -90,8 +85,8 @@ type Kafka struct {
 	close   sync.Once
 }
 
-// StartKafka starts a broker; it serves when StartKafka returns. Errors:
-// ErrDataDirLocked; an address in use; a data directory that cannot be read.
+// StartKafka starts a broker, which serves when StartKafka returns. Errors: ErrDataDirLocked; an
+// address in use; a data directory that cannot be read.
 func StartKafka(cfg Config, log *zap.Logger) (*Kafka, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -132,12 +127,12 @@ func options(cfg Config, log *zap.Logger) []kfake.Opt {
 		kfake.DefaultNumPartitions(cfg.Partitions),
 		kfake.WithLogger(kafkaLog{log}),
 		kfake.BrokerConfigs(map[string]string{
-			// Nothing is dropped unless its topic says so: not records, and not
-			// the committed offsets of a group that was away for a week.
+			// Keep everything unless a topic says otherwise: records, and the committed offsets of
+			// a group that was away for a week.
 			"log.retention.ms":          "-1",
 			"offsets.retention.minutes": "5256000", // 10 years
-			// A topic that does have a limit is held to it within a minute. The
-			// default is an hour, in which memory can run full.
+			// Enforce a topic's limits within a minute. The default is an hour, in which memory can
+			// run full.
 			"log.cleaner.backoff.ms": "60000",
 			// Retention frees memory by whole segments, which are 100 MiB by
 			// default.
@@ -164,8 +159,8 @@ func listen(network, addr string) (net.Listener, error) {
 	return &guard{Listener: l}, nil
 }
 
-// lockDir guards against a second process. kfake has no guard of its own, and
-// two brokers on one directory destroy it.
+// lockDir protects against a second process. kfake has no such protection, and two brokers on one
+// directory destroy it.
 func lockDir(dir string) (*flock.Flock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -181,23 +176,22 @@ func lockDir(dir string) (*flock.Flock, error) {
 	return lock, nil
 }
 
-// Addr is the host:port to connect to.
+// Addr returns the host:port to connect to.
 func (k *Kafka) Addr() string { return k.addr }
 
-// Close stops the broker and saves what is to be kept. Closing again does
-// nothing.
+// Close stops the broker and saves its state. Closing again does nothing.
 func (k *Kafka) Close() {
 	k.close.Do(func() {
 		if k.cluster != nil {
 			k.cluster.Close()
 		}
 		if k.lock != nil {
-			_ = k.lock.Unlock() // the process's end does it at the latest
+			_ = k.lock.Unlock() // the end of the process releases it at the latest
 		}
 	})
 }
 
-// kafkaLog carries the broker's messages to zap. Its Info is one per request.
+// kafkaLog passes the broker's messages to zap. Its Info level has one message per request.
 type kafkaLog struct{ to *zap.Logger }
 
 func (l kafkaLog) Logf(level kfake.LogLevel, format string, args ...any) {

@@ -6,9 +6,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Redis is a running in-memory server. It keeps nothing when it stops, which is
-// what the index must be able to bear anyway, and it is slow with more than some
-// 20 000 members in one sorted set.
+// Redis is a running in-memory server. It loses everything when it stops, which the index
+// tolerates. It is slow with more than about 20,000 members in one sorted set.
 type Redis struct {
 	server *miniredis.Miniredis
 	addr   string
@@ -23,7 +22,7 @@ func StartRedis() (*Redis, error) {
 	return &Redis{server: m, addr: m.Addr()}, nil
 }
 
-// Addr is the host:port to connect to.
+// Addr returns the host:port to connect to.
 func (r *Redis) Addr() string { return r.addr }
 
 // Close stops the server.

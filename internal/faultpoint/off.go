@@ -4,11 +4,11 @@ package faultpoint
 
 import "time"
 
-// At is nil.
+// At returns nil.
 func At(string) error { return nil }
 
-// Without is false.
+// Without returns false.
 func Without(Fix) bool { return false }
 
-// Clock is 0.
+// Clock returns 0.
 func Clock() time.Duration { return 0 }

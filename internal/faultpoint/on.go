@@ -17,7 +17,7 @@ const (
 	clockVariable  = "NOTYET_FAULT_CLOCK_FILE"
 )
 
-// place is one that is armed.
+// place is an armed place.
 type place struct {
 	passed atomic.Int64
 	faults []fault
@@ -32,7 +32,8 @@ type fault struct {
 
 var armed map[string]*place
 
-// The variables are taken out of the environment: they are no settings, of which an unknown one is a mistake.
+// The variables are taken out of the environment: they are no settings, of which an unknown one is
+// a mistake.
 func init() {
 	var err error
 	if armed, err = parse(os.Getenv(pointsVariable)); err != nil {
@@ -114,7 +115,8 @@ func parseFault(text string) (fault, error) {
 	return f, nil
 }
 
-// At does what a place is armed with, and says so on standard error, where the test looks for it.
+// At carries out what a place is armed with. It reports that on standard error, where the test
+// reads it.
 func At(name string) error {
 	p := armed[name]
 	if p == nil {
@@ -134,7 +136,7 @@ func (f fault) happen(name string) error {
 	switch f.action {
 	case "kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // until it is delivered
+		select {} // wait for the signal
 	case "stall":
 		time.Sleep(f.pause)
 		return nil
@@ -144,10 +146,10 @@ func (f fault) happen(name string) error {
 
 var clock atomic.Int64 // ns
 
-// Clock is how far the wall clock is made to be off.
+// Clock returns the simulated error of the wall clock.
 func Clock() time.Duration { return time.Duration(clock.Load()) }
 
-// readClock keeps the last offset where there is none to be read: the file may be in the middle of being written.
+// readClock keeps the last offset if it cannot read one: the file may be half written.
 func readClock(file string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -160,8 +162,8 @@ func readClock(file string) {
 
 var away atomic.Value // Fix
 
-// TakeAway takes a fix away for as long as the program runs.
+// TakeAway removes a fix for as long as the program runs.
 func TakeAway(f Fix) { away.Store(f) }
 
-// Without tells whether a fix is taken away.
+// Without reports whether a fix is removed.
 func Without(f Fix) bool { return away.Load() == f }

@@ -1,64 +1,76 @@
 package faultpoint
 
-// The places, in the order in which a task meets them. Each comment says where it is and what an error stands for there;
-// where it says none, only death and a pause make sense.
+// The places, in the order in which a task passes them. Each comment says where the place is and
+// what an error stands for there. Where it names no error, only death and a pause make sense.
 const (
 	// ScannerReport: a record of the reports topic has been read (scanner/decode.go). No error.
 	ScannerReport = "scanner.report"
-	// ScannerPolled: a batch is about to be stored (scanner/worker.go). Error: the database does not take it.
+	// ScannerPolled: a batch is about to be stored (scanner/worker.go). Error: the database rejects
+	// it.
 	ScannerPolled = "scanner.polled"
-	// StoreReplacing: under the locks of rows and slots, before known tasks are cancelled, replaced, fired or ended
-	// (store/apply.go). Error: the transaction fails.
+	// StoreReplacing: under the locks of rows and slots, before known tasks are cancelled,
+	// replaced, fired or ended (store/apply.go). Error: the transaction fails.
 	StoreReplacing = "store.replacing"
-	// StoreBuried: dead letters are written, and not yet committed (store/deadletters.go). Error: the transaction fails.
+	// StoreBuried: dead letters are written and not yet committed (store/deadletters.go). Error:
+	// the transaction fails.
 	StoreBuried = "store.buried"
-	// ScannerStored: a batch is committed (scanner/worker.go). Error: the reply to the commit is lost.
-	ScannerStored = "scanner.stored"
-	// ScannerRemoving: entries of cancelled or replaced tasks are about to be removed from the index (scanner/index.go).
-	// Error: Redis refuses.
-	ScannerRemoving = "scanner.removing"
-	// ScannerIndexed: the group's offset is about to be committed (scanner/partitions.go). Error: Kafka refuses.
-	ScannerIndexed = "scanner.indexed"
-	// DispatcherAcquired: slots are taken in the database, and not yet in memory (dispatcher/own.go). Error: the reply is
+	// ScannerStored: a batch is committed (scanner/worker.go). Error: the reply to the commit is
 	// lost.
+	ScannerStored = "scanner.stored"
+	// ScannerRemoving: entries of cancelled or replaced tasks are about to be removed from the
+	// index (scanner/index.go). Error: Redis refuses.
+	ScannerRemoving = "scanner.removing"
+	// ScannerIndexed: the group's offset is about to be committed (scanner/partitions.go). Error:
+	// Kafka refuses.
+	ScannerIndexed = "scanner.indexed"
+	// DispatcherAcquired: slots are acquired in the database and not yet in memory
+	// (dispatcher/own.go). Error: the reply is lost.
 	DispatcherAcquired = "dispatcher.acquired"
-	// DispatcherDrained: slots are about to be given away (dispatcher/own.go). Error: the database does not take it.
-	DispatcherDrained = "dispatcher.drained"
-	// DispatcherWindow: a page of the near future is read, and not yet in the index (dispatcher/preheat.go). Error: Redis
+	// DispatcherDrained: slots are about to be given away (dispatcher/own.go). Error: the database
 	// refuses.
+	DispatcherDrained = "dispatcher.drained"
+	// DispatcherWindow: a page of the near future is read and not yet in the index
+	// (dispatcher/preheat.go). Error: Redis refuses.
 	DispatcherWindow = "dispatcher.window"
-	// DispatcherClaimed: claimed has moved, nothing is read (dispatcher/claim.go). Error: the reply is lost.
+	// DispatcherClaimed: the claim has advanced and nothing is read yet (dispatcher/claim.go).
+	// Error: the reply is lost.
 	DispatcherClaimed = "dispatcher.claimed"
-	// DispatcherLogged: intents are in the send log (dispatcher/fetch.go). Error: noting them failed after all.
+	// DispatcherLogged: intents are in the send log (dispatcher/fetch.go). Error: writing them
+	// failed.
 	DispatcherLogged = "dispatcher.logged"
-	// DispatcherTrusted: the election is trusted, and a due task is about to be handed to the producer
-	// (dispatcher/release.go). Error: the producer gives it back.
+	// DispatcherTrusted: the election is trusted, and a due task is about to be passed to the
+	// producer (dispatcher/release.go). Error: the producer refuses it.
 	DispatcherTrusted = "dispatcher.trusted"
-	// DispatcherSent: Kafka has answered, and nobody has looked (dispatcher/release.go). Error: the answer is lost.
+	// DispatcherSent: Kafka has answered, and the answer is not yet processed
+	// (dispatcher/release.go). Error: the answer is lost.
 	DispatcherSent = "dispatcher.sent"
-	// DispatcherAcknowledged: outcomes are about to be noted in the send log (dispatcher/settle.go). Error: that fails.
+	// DispatcherAcknowledged: outcomes are about to be written to the send log
+	// (dispatcher/settle.go). Error: that fails.
 	DispatcherAcknowledged = "dispatcher.acknowledged"
-	// DispatcherNoted: outcomes are in the send log, and about to be settled (dispatcher/settle.go). Error: the database
-	// does not take it.
+	// DispatcherNoted: outcomes are in the send log and about to be settled (dispatcher/settle.go).
+	// Error: the database refuses.
 	DispatcherNoted = "dispatcher.noted"
-	// DispatcherSettled: a settlement is committed (dispatcher/settle.go). Error: the reply to the commit is lost.
+	// DispatcherSettled: a settlement is committed (dispatcher/settle.go). Error: the reply to the
+	// commit is lost.
 	DispatcherSettled = "dispatcher.settled"
-	// DispatcherMarked: what is settled is about to be removed from the index (dispatcher/preheat.go). Error: Redis refuses.
+	// DispatcherMarked: settled tasks are about to be removed from the index
+	// (dispatcher/preheat.go). Error: Redis refuses.
 	DispatcherMarked = "dispatcher.marked"
-	// DispatcherUnreported: the time for a report is over, and its task about to be retried or buried
-	// (dispatcher/release.go). No error.
+	// DispatcherUnreported: the time for a report is over, and its task is about to be retried or
+	// to become a dead letter (dispatcher/release.go). No error.
 	DispatcherUnreported = "dispatcher.unreported"
-	// StoreReplaying: dead tasks are back in their lines, and their letters not yet marked (store/replay.go). Error: the
-	// transaction fails.
+	// StoreReplaying: dead tasks are pending again, and their letters are not yet marked
+	// (store/replay.go). Error: the transaction fails.
 	StoreReplaying = "store.replaying"
-	// DeadletterReplayed: a replay is committed, and the index not told (deadletter/replay.go). Error: the reply is lost.
+	// DeadletterReplayed: a replay is committed, and the index is not yet told
+	// (deadletter/replay.go). Error: the reply is lost.
 	DeadletterReplayed = "deadletter.replayed"
 )
 
-// Row says what follows when everything dies at a place: a row of the table in ARCHITECTURE.md.
+// Row says what follows when the program dies at a place: a row of the table in ARCHITECTURE.md.
 type Row struct{ Name, After, Then string }
 
-// Rows has one for each place.
+// Rows has one row for each place.
 var Rows = []Row{
 	{ScannerReport, "report received, not stored", "as polled, not stored: the reports topic has sources too"},
 	{ScannerPolled, "polled, not stored", "nothing is durable; the partition's next reader begins at the offset in MySQL (a dead scanner is noticed within 6 s)"},

@@ -28,35 +28,35 @@ import (
 	"time"
 )
 
-// Config says where Redis is. The zero Config is one server on 127.0.0.1:6379.
+// Config is how to connect to Redis. The zero Config is one server on 127.0.0.1:6379.
 type Config struct {
-	// Addrs are host:port pairs: the server's; with Cluster those of some of the
-	// nodes; with MasterName those of the sentinels. Default 127.0.0.1:6379.
+	// Addrs are host:port pairs: of the server, with Cluster of some of its nodes, with MasterName
+	// of the sentinels. Default 127.0.0.1:6379.
 	Addrs []string
 	// Username and Password authenticate to the server (to the master, not to
 	// the sentinels). Default none.
 	Username, Password string
 	// DB is the database number; a cluster has only 0. Default 0.
 	DB int
-	// Cluster says that Addrs name nodes of a Redis Cluster. Never guessed from
-	// the number of addresses. Default false.
+	// Cluster says that Addrs name nodes of a Redis Cluster. It is never guessed from the number of
+	// addresses. Default false.
 	Cluster bool
-	// MasterName, when set, is the name under which the sentinels at Addrs know
-	// the master. Excludes Cluster.
+	// MasterName, if set, is the name by which the sentinels at Addrs know the master. It excludes
+	// Cluster.
 	MasterName string
-	// TLS, when set, is used for every connection. Default plain TCP.
+	// TLS, if set, is used for every connection. Default plain TCP.
 	TLS *tls.Config
-	// Dial makes connections. Default TCP; a test that runs in virtual time brings its own.
+	// Dial opens connections. Default TCP; a test in virtual time sets its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Prefix separates installations that share a server. It must not contain
 	// braces (they would move the hash tag) or white space. Default "notyet".
 	Prefix string
 
-	// DialTimeout bounds one attempt to connect. Default 1 s.
+	// DialTimeout limits one attempt to connect. Default 1 s.
 	DialTimeout time.Duration
-	// Timeout bounds one read and one write on a connection. Default 2 s. A dead
-	// server costs a caller at most about 2 × (DialTimeout + Timeout): one try
-	// and one retry; the caller's context cuts that short.
+	// Timeout limits one read and one write on a connection. Default 2 s. A dead server costs a
+	// caller at most about 2 × (DialTimeout + Timeout): one try and one retry. The caller's context
+	// can end this earlier.
 	Timeout time.Duration
 }
 
@@ -92,7 +92,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// explain names the setting behind an error that setting it right mends.
+// explain names the setting that causes an error.
 func (x *Index) explain(err error) error {
 	var unverified *tls.CertificateVerificationError
 	var notTLS tls.RecordHeaderError
@@ -101,7 +101,7 @@ func (x *Index) explain(err error) error {
 	case errors.As(err, &unverified), errors.As(err, &notTLS), errors.As(err, &alert):
 		return fmt.Errorf("%w (see redis.tls)", err)
 	case !x.secured && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
-		return fmt.Errorf("%w: a server that wants TLS (redis.tls) hangs up so", err)
+		return fmt.Errorf("%w: a server that requires TLS (redis.tls) closes connections like this", err)
 	case strings.HasPrefix(err.Error(), "WRONGPASS"), strings.HasPrefix(err.Error(), "NOAUTH"), strings.HasPrefix(err.Error(), "NOPERM"):
 		return fmt.Errorf("%w (see redis.user and redis.password)", err)
 	}

@@ -15,13 +15,13 @@ import (
 // Entry is one task of the near future.
 type Entry struct {
 	Slot int
-	// Pos is its place in the slot's order, Unix ms.
+	// Pos is its position in the slot's order, Unix ms.
 	Pos int64
-	// Seq names the task and its version.
+	// Seq identifies the task and its version.
 	Seq uint64
 }
 
-// SlotPos is a place in a slot's order, Unix ms.
+// SlotPos is a position in a slot's order, Unix ms.
 type SlotPos struct {
 	Slot int
 	Pos  int64
@@ -31,13 +31,13 @@ type SlotPos struct {
 type Index struct {
 	rdb     redis.UniversalClient
 	log     *zap.Logger
-	tag     string // "{prefix:", opened and not closed
+	tag     string // "{prefix:", without the closing brace
 	channel string
 	secured bool // with TLS
 }
 
-// New checks cfg and returns an Index. It does not connect: a Redis that is
-// away now may come later, and nothing waits for it.
+// New checks cfg and returns an Index. It does not connect: Redis may become available later, and
+// nothing waits for it.
 func New(cfg Config, log *zap.Logger) (*Index, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -53,15 +53,15 @@ func New(cfg Config, log *zap.Logger) (*Index, error) {
 	}, nil
 }
 
-// newClient makes a dead server cheap (one retry, one dial per try) and heeds
-// the caller's context, neither of which is the default.
+// newClient limits the cost of a dead server (one retry, one dial per try) and obeys the caller's
+// context. Neither is the library's default.
 func newClient(cfg Config) redis.UniversalClient {
 	o := &redis.UniversalOptions{
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password,
 		DB: cfg.DB, MasterName: cfg.MasterName, TLSConfig: cfg.TLS, Dialer: cfg.Dial,
 		ContextTimeoutEnabled: true,
 		MaxRetries:            1,
-		// A slot on its way between two nodes answers MOVED and then ASK.
+		// A slot that moves between two nodes answers MOVED and then ASK.
 		MaxRedirects:  3,
 		DialTimeout:   cfg.DialTimeout,
 		DialerRetries: 1,
@@ -80,14 +80,14 @@ func newClient(cfg Config) redis.UniversalClient {
 	}
 }
 
-// Close closes the connections. Channels from Wakes close with their contexts.
+// Close closes the connections. The channels of Wakes close with their contexts.
 func (x *Index) Close() {
 	if err := x.rdb.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		x.log.Warn("closing redis failed", zap.Error(err))
 	}
 }
 
-// Ping says whether Redis answers.
+// Ping returns an error if Redis does not answer.
 func (x *Index) Ping(ctx context.Context) error {
 	if err := x.rdb.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("pinging redis: %w", x.explain(err))
@@ -95,8 +95,8 @@ func (x *Index) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Next returns, for each of the slots, the lowest position above its Pos. Slots
-// with nothing above are left out. The order is that of the argument.
+// Next returns, for each of the slots, the lowest position above its Pos. It leaves out slots that
+// have none. The order is that of the argument.
 func (x *Index) Next(ctx context.Context, from []SlotPos) ([]SlotPos, error) {
 	var next []SlotPos
 	for part := range chunks(from) {
@@ -130,7 +130,7 @@ func (x *Index) Count(ctx context.Context, slot int, from, to int64) (int64, err
 	return n, nil
 }
 
-// Range returns the entries that the slot has in (from, to], in no order.
+// Range returns the slot's entries in (from, to], in no order.
 func (x *Index) Range(ctx context.Context, slot int, from, to int64) ([]Entry, error) {
 	found, err := x.rdb.ZRangeByScoreWithScores(ctx, x.dueKey(slot), &redis.ZRangeBy{Min: above(from), Max: strconv.FormatInt(to, 10)}).Result()
 	if err != nil {
@@ -147,7 +147,8 @@ func (x *Index) Range(ctx context.Context, slot int, from, to int64) ([]Entry, e
 	return out, nil
 }
 
-// Counts returns how many entries the slots have in all between each two neighbouring bounds: in (bounds[i], bounds[i+1]].
+// Counts returns how many entries the slots have in total between neighbouring bounds: in
+// (bounds[i], bounds[i+1]].
 func (x *Index) Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error) {
 	out := make([]int64, max(len(bounds)-1, 0))
 	for part := range slices.Chunk(slots, 100) {
@@ -172,5 +173,5 @@ func (x *Index) Counts(ctx context.Context, slots []int, bounds []int64) ([]int6
 	return out, nil
 }
 
-// above is the score range that starts just behind pos.
+// above returns the score range that starts right after pos.
 func above(pos int64) string { return "(" + strconv.FormatInt(pos, 10) }

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// libraryLog carries go-redis's own messages to zap. The library has one logger
-// per process; the latest Index provides it.
+// libraryLog passes go-redis's own messages to zap. The library has one logger per process; the
+// latest Index provides it.
 type libraryLog struct{ to atomic.Pointer[zap.Logger] }
 
 var shared libraryLog
@@ -21,7 +21,6 @@ func adaptLog(log *zap.Logger) {
 }
 
 func (l *libraryLog) Printf(_ context.Context, format string, v ...any) {
-	// Mostly connections that come and go: what matters reaches the caller as
-	// an error too.
+	// Mostly connections that open and close. The caller also gets important problems as errors.
 	l.to.Load().Debug("redis client", zap.String("message", fmt.Sprintf(format, v...)))
 }

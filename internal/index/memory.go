@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// Memory is an index within the process, for an installation of one process: it does what Index does, and ends with the
-// process. It never waits and never fails.
+// Memory is an index in the process, for an installation of one process. It does what Index does
+// and ends with the process. It never waits and never fails.
 type Memory struct {
 	mu        sync.Mutex
 	slots     map[int]*memorySlot
 	listeners map[*listener]bool
 }
 
-// memorySlot keeps its entries twice: by seq, and in order of position and seq.
+// memorySlot keeps its entries twice: by seq, and ordered by position and seq.
 type memorySlot struct {
 	bySeq  map[uint64]int64
 	line   []Entry
@@ -24,24 +24,24 @@ type memorySlot struct {
 	marked bool
 }
 
-// listener holds what its reader has not taken yet: the lowest position of each slot.
+// listener holds what its reader has not yet received: the lowest position of each slot.
 type listener struct {
 	pending map[int]int64
 	news    chan struct{}
 }
 
-// NewMemory returns an index that is empty.
+// NewMemory returns an empty index.
 func NewMemory() *Memory {
 	return &Memory{slots: map[int]*memorySlot{}, listeners: map[*listener]bool{}}
 }
 
-// Close is there for the sake of Index, which has connections to close.
+// Close does nothing; Index has connections to close.
 func (m *Memory) Close() {}
 
-// Ping is nil: it always answers.
+// Ping returns nil.
 func (m *Memory) Ping(context.Context) error { return nil }
 
-// Flush forgets everything, as a server does that starts anew.
+// Flush removes everything, like a server that restarts.
 func (m *Memory) Flush() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,7 +61,7 @@ func compareEntries(a, b Entry) int {
 	return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq))
 }
 
-// behind is where in the line the first entry above pos is.
+// behind returns the position in the line of the first entry above pos.
 func (s *memorySlot) behind(pos int64) int {
 	i, _ := slices.BinarySearchFunc(s.line, pos, func(e Entry, pos int64) int {
 		if e.Pos > pos {
@@ -72,7 +72,7 @@ func (s *memorySlot) behind(pos int64) int {
 	return i
 }
 
-// between is the part of the line in (from, to].
+// between returns the entries in (from, to].
 func (s *memorySlot) between(from, to int64) []Entry {
 	first, last := s.behind(from), s.behind(to)
 	return s.line[first:max(first, last)]
@@ -104,7 +104,7 @@ func (m *Memory) Add(_ context.Context, entries []Entry) error {
 	return nil
 }
 
-// sort puts the line in order again, and leaves out what bySeq has not, or has elsewhere.
+// sort orders the line again and drops entries that bySeq does not have at this position.
 func (s *memorySlot) sort() {
 	slices.SortFunc(s.line, compareEntries)
 	s.line = slices.Compact(slices.DeleteFunc(s.line, func(e Entry) bool {
@@ -289,7 +289,7 @@ func (m *Memory) waiting(l *listener) []SlotPos {
 	return sorted(l.pending)
 }
 
-// took leaves what came while batch was being taken.
+// took keeps what arrived while batch was being sent.
 func (m *Memory) took(l *listener, batch []SlotPos) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 	"github.com/notyet/notyet/internal/testcert"
 )
 
-// startSecured runs a redis-server of the test's own that speaks TLS only, wants a client's certificate, and knows one user.
+// startSecured runs a redis-server of the test's own that speaks TLS only, wants a client's
+// certificate, and knows one user.
 func startSecured(t *testing.T, certs testcert.Files) (port string) {
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {

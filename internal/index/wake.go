@@ -11,9 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Wake tells whoever listens on Wakes that the slots have something at Pos,
-// which may be earlier than what they wait for. Nobody has to be listening, and
-// a message may be lost.
+// Wake tells the listeners of Wakes that the slots have a task at Pos, which may be earlier than
+// what they wait for. Nobody has to listen, and a message may be lost.
 func (x *Index) Wake(ctx context.Context, at []SlotPos) error {
 	for part := range chunks(at) {
 		if err := x.rdb.Publish(ctx, x.channel, encodeWake(part)).Err(); err != nil {
@@ -23,17 +22,16 @@ func (x *Index) Wake(ctx context.Context, at []SlotPos) error {
 	return nil
 }
 
-// Wakes subscribes to Wake, in this process and in others. It connects, and
-// connects again after every fault, by itself; what is published meanwhile is
-// lost. A slow reader never holds up the subscription: what it has not taken is
-// merged to the lowest position per slot, so memory is bounded by the number of
-// slots. The channel closes when ctx ends.
+// Wakes subscribes to Wake, in this process and in others. It connects, and reconnects after every
+// fault, by itself. Messages published meanwhile are lost. A slow reader never blocks the
+// subscription: what it has not received is merged to the lowest position per slot, so memory is
+// limited by the number of slots. The channel closes when ctx ends.
 func (x *Index) Wakes(ctx context.Context) <-chan []SlotPos {
 	out := make(chan []SlotPos)
 	sub := x.rdb.Subscribe(ctx, x.channel)
 	go func() {
 		defer close(out)
-		defer func() { _ = sub.Close() }() // nothing to do about a failed goodbye
+		defer func() { _ = sub.Close() }() // an error of closing changes nothing
 		forward(ctx, sub.Channel(), out)
 	}()
 	return out
@@ -43,7 +41,7 @@ func forward(ctx context.Context, in <-chan *redis.Message, out chan<- []SlotPos
 	pending := make(map[int]int64)
 	var batch []SlotPos
 	for {
-		// Sending on a nil channel never happens: nothing to say, nobody to tell.
+		// A nil channel blocks: nothing to send.
 		var send chan<- []SlotPos
 		if len(pending) > 0 {
 			send = out
@@ -85,8 +83,7 @@ func encodeWake(at []SlotPos) string {
 	return b.String()
 }
 
-// mergeWake leaves out what it cannot read: a wake is a hint, and a newer
-// version of us may say more.
+// mergeWake skips what it cannot parse: a wake is a hint, and a newer version may send more.
 func mergeWake(pending map[int]int64, payload string) {
 	for pair := range strings.FieldsSeq(payload) {
 		s, p, _ := strings.Cut(pair, ":")

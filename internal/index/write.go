@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// maxMembers bounds one command. A ZADD of 1000 members blocks the server
-	// for well under a millisecond per hundred members; nothing else waits long.
+	// maxMembers limits one command. A ZADD blocks the server for well under a millisecond per
+	// hundred members, so nothing else waits long.
 	maxMembers = 1000
-	// maxScore is where a float64, which is what a score is, stops holding every
+	// maxScore is the highest integer up to which a float64, the type of a score, holds every
 	// integer. In milliseconds that is the year 287396.
 	maxScore = 1 << 53
 )
 
-// Add puts entries in. Adding again changes nothing; adding a seq with another
-// position moves it. Entries may be of any slots, in any order.
+// Add adds entries. Adding an entry again changes nothing; adding a seq with another position moves
+// it. Entries may be of any slots, in any order.
 func (x *Index) Add(ctx context.Context, entries []Entry) error {
 	for _, e := range entries {
 		if e.Pos > maxScore || e.Pos < -maxScore {
@@ -40,7 +40,7 @@ func (x *Index) Add(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// Remove takes entries out, whatever their position. Absent ones are no error.
+// Remove removes entries, whatever their position. Absent entries are no error.
 func (x *Index) Remove(ctx context.Context, entries []Entry) error {
 	err := x.bySlot(ctx, entries, func(p redis.Pipeliner, slot int, run []Entry) {
 		members := make([]any, len(run))
@@ -72,15 +72,15 @@ func (x *Index) Trim(ctx context.Context, upTo []SlotPos) error {
 	return nil
 }
 
-// bySlot calls add with runs of at most maxMembers entries of one slot, and
-// sends what add queued in pipelines of bounded size.
+// bySlot calls add with runs of at most maxMembers entries of one slot. It sends the queued
+// commands in pipelines of limited size.
 func (x *Index) bySlot(ctx context.Context, entries []Entry, add func(redis.Pipeliner, int, []Entry)) error {
-	// The caller's slice stays as it is. A stable sort keeps the last of two
-	// positions of one seq the last.
+	// The caller's slice is not changed. A stable sort keeps the order of two positions of one seq,
+	// so the last one wins.
 	sorted := slices.Clone(entries)
 	slices.SortStableFunc(sorted, func(a, b Entry) int { return a.Slot - b.Slot })
 
-	// Ten runs are some 300 KiB: a reply is never far away.
+	// Ten runs are some 300 KiB, so a reply comes soon.
 	const maxQueued = 10 * maxMembers
 	for part := range slices.Chunk(sorted, maxQueued) {
 		_, err := x.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -101,5 +101,5 @@ func (x *Index) bySlot(ctx context.Context, entries []Entry, add func(redis.Pipe
 	return nil
 }
 
-// chunks bounds a pipeline to as many commands as a command has members.
+// chunks limits a pipeline to as many commands as a command has members.
 func chunks(s []SlotPos) iter.Seq[[]SlotPos] { return slices.Chunk(s, maxMembers) }

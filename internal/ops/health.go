@@ -10,16 +10,17 @@ import (
 type check struct {
 	name string
 	run  func(ctx context.Context) error
-	hint bool // does without: told, but no reason not to be ready
+	hint bool // reported, but not a reason to be unready
 }
 
-// Check adds a dependency to /readyz, before Run. The function is called at each request, side by side with the others,
-// and must heed its context.
+// Check adds a dependency to /readyz. Call it before Run. Each request calls the function,
+// concurrently with the others. It must obey its context.
 func (s *Server) Check(name string, run func(ctx context.Context) error) {
 	s.checks = append(s.checks, check{name: name, run: run})
 }
 
-// Hint adds a dependency that the service can do without, though not as well: /readyz tells of it and stays 200.
+// Hint adds a dependency that the service can work without, though less well. /readyz reports it
+// and stays 200.
 func (s *Server) Hint(name string, run func(ctx context.Context) error) {
 	s.checks = append(s.checks, check{name: name, run: run, hint: true})
 }
@@ -45,7 +46,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(result)
 }
 
-// Ready tells whether /readyz would answer 200 now.
+// Ready reports whether /readyz would return 200 now.
 func (s *Server) Ready(ctx context.Context) bool { return s.readiness(ctx).Ready }
 
 func (s *Server) readiness(ctx context.Context) Readiness {
@@ -70,7 +71,7 @@ func (s *Server) readiness(ctx context.Context) Readiness {
 	return result
 }
 
-// bounded answers when ctx ends even if the check does not.
+// bounded returns when ctx ends, even if the check does not.
 func bounded(ctx context.Context, run func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()

@@ -1,5 +1,5 @@
-// Package ops is the HTTP server that every service runs: whether it is alive, whether it is ready and what not, its
-// metrics and, behind a guard, whatever else is mounted.
+// Package ops is the HTTP server that every service runs: whether it is alive, whether it is ready
+// and what not, its metrics and, behind a guard, whatever else is mounted.
 //
 //	/healthz      200 while the process serves; a database that is away does not change that
 //	/readyz       200 when every check passes, else 503; JSON names each check
@@ -34,22 +34,25 @@ import (
 type Config struct {
 	// Addr is host:port to listen on; port 0 takes any free one. Default 127.0.0.1:8080.
 	Addr string
-	// OpsAddr is host:port for health and metrics alone, without TLS. Default none: they are served at Addr.
+	// OpsAddr is host:port for health and metrics alone, without TLS. Default none: Addr serves
+	// them.
 	OpsAddr string
-	// Guard lets through who may use what is mounted. Default: one that admits loopback only.
+	// Guard admits requests to what is mounted. Default: loopback only.
 	Guard *access.Guard
-	// Certificate and Key are PEM files; with them, Addr serves HTTPS. They are read again when they change. Default plain.
+	// Certificate and Key are PEM files; with them, Addr serves HTTPS. They are read again when
+	// they change. Default plain.
 	Certificate, Key string
-	// MaxConns bounds the connections of each address; further ones wait to be accepted. Default 1000.
+	// MaxConns limits the connections of each address; further ones wait to be accepted. Default
+	// 1000.
 	MaxConns int
-	// Pprof serves profiles, which show memory and code. Default false.
+	// Pprof serves profiles, which reveal memory and code. Default false.
 	Pprof bool
-	// CheckTimeout bounds each check of /readyz. Default 2s.
+	// CheckTimeout limits each check of /readyz. Default 2s.
 	CheckTimeout time.Duration
 }
 
-// A client that sends or reads slowly must not hold a connection for ever. Whoever streams longer than writeTimeout
-// lifts it with http.ResponseController.
+// A client that sends or reads slowly must not hold a connection forever. A handler that streams
+// longer than writeTimeout lifts the limit with http.ResponseController.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
@@ -65,25 +68,25 @@ type Server struct {
 	mux      *http.ServeMux // behind the guard
 	main     *http.Server
 	ops      *http.Server // nil: main serves health and metrics too
-	faces    []face       // in the order of main, ops
+	faces    []face       // main first, then ops
 	checks   []check
 	stopping atomic.Bool
 }
 
-// face is one address with what it serves.
+// face is one address and what it serves.
 type face struct {
 	server   *http.Server
 	listener net.Listener
 }
 
-// NewRegistry returns a registry with what Go and the operating system say about the process.
+// NewRegistry returns a registry with the metrics of Go and the process.
 func NewRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return reg
 }
 
-// New prepares the server; it opens nothing.
+// New prepares the server and opens nothing.
 func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8080"
@@ -133,10 +136,11 @@ func (s *Server) profiles() {
 	}
 }
 
-// Mux takes further handlers, before Run. The guard has let their requests through, and access.From tells them who asks.
+// Mux takes further handlers; add them before Run. Their requests have passed the guard, and
+// access.From returns the caller.
 func (s *Server) Mux() *http.ServeMux { return s.mux }
 
-// Listen opens the addresses, so that a mistake about one is known before anything else starts.
+// Listen opens the addresses, so that a wrong one is reported before anything else starts.
 func (s *Server) Listen() error {
 	l, err := s.listen("http.addr (NOTYET_HTTP_ADDR)", s.cfg.Addr)
 	if err != nil {
@@ -170,23 +174,23 @@ func (s *Server) listen(setting, addr string) (net.Listener, error) {
 	return netutil.LimitListener(l, s.cfg.MaxConns), nil
 }
 
-// Addr is the host:port that Listen has opened.
+// Addr returns the host:port that Listen has opened.
 func (s *Server) Addr() string { return s.faces[0].listener.Addr().String() }
 
-// OpsAddr is the host:port of health and metrics.
+// OpsAddr returns the host:port of health and metrics.
 func (s *Server) OpsAddr() string { return s.faces[len(s.faces)-1].listener.Addr().String() }
 
-// Stopping makes /readyz fail from now on: no new work, please.
+// Stopping makes /readyz fail from now on, so that no new work arrives.
 func (s *Server) Stopping() { s.stopping.Store(true) }
 
-// Run serves until ctx ends, then lets requests under way finish for up to five seconds.
+// Run serves until ctx ends. Then it gives running requests up to five seconds to finish.
 func (s *Server) Run(ctx context.Context) error {
 	var all errgroup.Group
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, f := range s.faces {
 		all.Go(func() error {
-			defer cancel() // one that fails ends the other
+			defer cancel() // if one fails, the other ends
 			return s.serve(ctx, f)
 		})
 	}
@@ -212,7 +216,7 @@ func (s *Server) serve(ctx context.Context, f face) error {
 	return nil
 }
 
-// Close gives up the addresses of a server that never ran.
+// Close closes the addresses of a server that never ran.
 func (s *Server) Close() error {
 	var err error
 	for _, f := range s.faces {
@@ -221,7 +225,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// unhurried lifts the bound on answering: a profile takes as long as it was asked to.
+// unhurried lifts the write timeout: a profile takes as long as was requested.
 func unhurried(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})

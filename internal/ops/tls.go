@@ -10,7 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/reload"
 )
 
-// secure puts TLS over a listener. A certificate that is replaced is used from the next connection on.
+// secure adds TLS to a listener. A replaced certificate is used from the next connection on.
 func (s *Server) secure(l net.Listener) (net.Listener, error) {
 	pair, err := reload.New(func() (*tls.Certificate, error) {
 		c, err := tls.LoadX509KeyPair(s.cfg.Certificate, s.cfg.Key)
@@ -24,7 +24,7 @@ func (s *Server) secure(l net.Listener) (net.Listener, error) {
 	}
 	return tls.NewListener(l, &tls.Config{
 		MinVersion:     tls.VersionTLS12,
-		NextProtos:     []string{"http/1.1"}, // what the bounds on connections and time are made for
+		NextProtos:     []string{"http/1.1"}, // the limits on connections and time assume it
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(), nil },
 	}), nil
 }

@@ -1,5 +1,5 @@
-// Package reload keeps what was read from files, and reads them again when they change: certificates and tokens are
-// replaced without a restart.
+// Package reload keeps what was read from files, and reads the files again when they change.
+// Certificates and tokens can thus be replaced without a restart.
 package reload
 
 import (
@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// lookEvery bounds how often the files are looked at, whatever the number of callers.
+// lookEvery limits how often the files are checked, whatever the number of callers.
 const lookEvery = time.Second
 
-// Value is what load made of the files. It is safe for use by several goroutines.
+// Value is what load returned for the files. It is safe for concurrent use.
 type Value[T any] struct {
 	paths []string
 	load  func() (T, error)
@@ -20,21 +20,21 @@ type Value[T any] struct {
 
 	mu     sync.Mutex
 	value  T
-	stamp  string    // of the files that value, or the last failure, came from
-	looked time.Time // when the files were last looked at
+	stamp  string    // of the files when they were last loaded, or failed to load
+	looked time.Time // when the files were last checked
 }
 
-// New loads the value for the first time. Later it is loaded again within a second after a file has changed; when that
-// fails, fail is called once for each change, and the value before stays in force.
+// New loads the value for the first time. It loads it again within a second after a file has
+// changed. If that fails, it calls fail once for each change and keeps the previous value.
 func New[T any](load func() (T, error), fail func(error), paths ...string) (*Value[T], error) {
 	v := &Value[T]{paths: paths, load: load, fail: fail, looked: time.Now()}
-	v.stamp = v.stat() // before the load: a change in between is seen later
+	v.stamp = v.stat() // before the load, so that a change in between is noticed later
 	var err error
 	v.value, err = load()
 	return v, err
 }
 
-// Get returns the value in force.
+// Get returns the current value.
 func (v *Value[T]) Get() T {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package slots says which slot a task belongs to: a target topic, a record
-// key and a task id go in, a slot number comes out.
+// Package slots maps a task to its slot. A target topic, a record key and a task id go in; a slot
+// number comes out.
 //
-// The mapping is for ever: tasks stored years ago must still be found in the
-// slot this code names. Neither the hash, nor the separators, nor the order of
-// what is hashed may change; the golden values in the test hold it.
+// The mapping must never change: tasks that were stored years ago must be found in the slot that
+// this code names. Neither the hash, nor the separators, nor the order of what is hashed may
+// change. The golden values in the test check this.
 package slots
 
 import (
@@ -11,9 +11,9 @@ import (
 	jump "github.com/dgryski/go-jump"
 )
 
-// Kafka topic names consist of [a-zA-Z0-9._-], so neither separator can occur
-// in one: (topic, key) and (topic, id) are hashed from strings that can never
-// be equal, whatever bytes the key and the id hold.
+// Kafka topic names consist of [a-zA-Z0-9._-], so neither separator can occur in one. The strings
+// hashed for (topic, key) and (topic, id) therefore never collide, whatever bytes the key and the
+// id hold.
 const (
 	keySeparator = "\x00"
 	idSeparator  = "\x01"
@@ -21,13 +21,12 @@ const (
 
 // Of returns the slot, in [0, n), of a task for topic.
 //
-// Tasks of one topic and key share a slot, which is what keeps them in order
-// of due time. A nil key promises no order, so such tasks are spread by their
-// id instead; an empty key that is not nil is a key like any other. An n below
-// 1 is taken as 1.
+// Tasks of one topic and key share a slot, which keeps them in order of due time. A nil key has no
+// order, so its tasks are spread by their id. An empty key that is not nil is a normal key. An n
+// below 1 counts as 1.
 //
-// Growing from n to m slots moves only (m-n)/m of the tasks, all of them to
-// the new slots (jump consistent hash, Lamping and Veach 2014).
+// Growing from n to m slots moves only (m-n)/m of the tasks, all of them to the new slots (jump
+// consistent hash, Lamping and Veach 2014).
 func Of(topic string, key []byte, id string, n int) int {
 	if n <= 1 {
 		return 0

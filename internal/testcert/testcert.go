@@ -1,5 +1,5 @@
-// Package testcert makes certificates for tests: an authority of the test's own, a server's certificate for 127.0.0.1 and
-// localhost, and a client's. The files are what an operator would have.
+// Package testcert makes certificates for tests: a private authority, a server's certificate for
+// 127.0.0.1 and localhost, and a client's. The files are like an operator's.
 package testcert
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Files are PEM files in a folder of the test's own.
+// Files are the PEM files, in a folder of the test's own.
 type Files struct {
 	CA, ServerCert, ServerKey, ClientCert, ClientKey string
 }
@@ -49,14 +49,14 @@ func New(t testing.TB) Files {
 	return f
 }
 
-// Client trusts the authority and shows the client's certificate.
+// Client returns a configuration that trusts the authority and sends the client's certificate.
 func (f Files) Client(t testing.TB) *tls.Config {
 	pair, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey)
 	require.NoError(t, err)
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: f.pool(t), Certificates: []tls.Certificate{pair}}
 }
 
-// Server shows the server's certificate and insists on a client's.
+// Server returns a configuration that sends the server's certificate and requires a client's.
 func (f Files) Server(t testing.TB) *tls.Config {
 	pair, err := tls.LoadX509KeyPair(f.ServerCert, f.ServerKey)
 	require.NoError(t, err)

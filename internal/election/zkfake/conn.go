@@ -5,16 +5,18 @@ import (
 	"time"
 )
 
-// conn is one client connection. Its fields but out are used under the server's lock or by read alone.
+// conn is one client connection. Its fields except out are used under the server's lock, or only by
+// read.
 type conn struct {
 	server  *Server
 	tcp     net.Conn
-	out     chan []byte // a nil packet: hang up
+	out     chan []byte // a nil packet closes the connection
 	closed  bool
 	session *session
 }
 
-// send queues a packet and never blocks: a client that does not read is dropped. The caller holds the lock.
+// send queues a packet and never blocks: a client that does not read is disconnected. The caller
+// holds the lock.
 func (c *conn) send(p []byte) {
 	if c.closed {
 		return
@@ -26,7 +28,7 @@ func (c *conn) send(p []byte) {
 	}
 }
 
-// hangUp closes the connection after what is queued.
+// hangUp closes the connection after the queued packets.
 func (c *conn) hangUp() { c.send(nil) }
 
 func (c *conn) write() {
@@ -64,10 +66,10 @@ func (c *conn) gone() {
 		c.session.conn = nil
 	}
 	c.closed = true
-	close(c.out) // write ends after what is queued
+	close(c.out) // write ends after the queued packets
 }
 
-// hello answers the handshake; a session id of 0 tells the client that its session has expired.
+// hello answers the handshake. A session id of 0 tells the client that its session has expired.
 func (c *conn) hello(d *decoder) bool {
 	d.int()  // protocol version
 	d.long() // last zxid seen
@@ -96,7 +98,7 @@ func (c *conn) hello(d *decoder) bool {
 	return true
 }
 
-// request answers one request. False ends the connection.
+// request answers one request. It returns false if the connection is to end.
 func (c *conn) request(d *decoder) bool {
 	const opClose = -11
 	xid, op := d.int(), d.int()
@@ -118,7 +120,7 @@ func (c *conn) request(d *decoder) bool {
 	if d.err != nil {
 		return false
 	}
-	s.tell()
+	s.notify()
 	e := newPacket()
 	e.int(xid)
 	e.long(s.tree.zxid)

@@ -11,7 +11,7 @@ const maxPacket = 1 << 20
 
 var errShort = errors.New("packet too short")
 
-// readPacket reads one packet: its length in 4 bytes, then that many.
+// readPacket reads one packet: its length in 4 bytes, then as many bytes.
 func readPacket(r io.Reader) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -26,7 +26,8 @@ func readPacket(r io.Reader) ([]byte, error) {
 	return p, err
 }
 
-// decoder takes a packet apart. The first lack of bytes is kept; everything after it reads as zero.
+// decoder reads the fields of a packet. It remembers the first lack of bytes; everything after it
+// reads as zero.
 type decoder struct {
 	rest []byte
 	err  error
@@ -64,7 +65,7 @@ func (d *decoder) strings() []string {
 	return all
 }
 
-// acl reads and forgets a list of rights: nothing is enforced here.
+// acl skips an access list: the fake enforces none.
 func (d *decoder) acl() {
 	for n := d.int(); n > 0 && d.err == nil; n-- {
 		d.int()
@@ -73,7 +74,7 @@ func (d *decoder) acl() {
 	}
 }
 
-// encoder puts a packet together; the first 4 bytes are its length.
+// encoder builds a packet. Its first 4 bytes are the length.
 type encoder struct{ p []byte }
 
 func newPacket() *encoder { return &encoder{p: make([]byte, 4, 128)} }

@@ -1,6 +1,6 @@
 package zkfake
 
-// Operations of the protocol that are answered here.
+// Operations of the protocol that the fake supports.
 const (
 	opCreate       = 1
 	opDelete       = 2
@@ -36,7 +36,7 @@ func (s *Server) handle(c *conn, op int32, d *decoder, out *encoder) code {
 	return s.change(c, op, d, out)
 }
 
-// look answers the requests that read, and sets their watch. Only exists watches what is not there.
+// look answers read requests and sets their watches. Only exists can watch a missing znode.
 func (s *Server) look(c *conn, op int32, d *decoder, out *encoder) code {
 	path, watch := d.string(), d.bool()
 	n, found := s.tree.nodes[path]
@@ -95,8 +95,8 @@ func (s *Server) change(c *conn, op int32, d *decoder, out *encoder) code {
 	return unimplemented
 }
 
-// multi carries out all of its operations or none. If one fails, the answer holds the codes up to that one; the request
-// itself counts as answered.
+// multi carries out all of its operations or none. If one fails, the answer holds the codes up to
+// that one; the request itself counts as answered.
 func (s *Server) multi(c *conn, d *decoder, out *encoder) code {
 	before := s.tree.clone()
 	results := &encoder{}

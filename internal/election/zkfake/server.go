@@ -1,9 +1,11 @@
-// Package zkfake is one ZooKeeper server in this process, for tests and development: it speaks the client protocol over TCP,
-// so that the real client with its sessions, watches and reconnects runs against it.
+// Package zkfake is one ZooKeeper server in this process, for tests and development. It speaks the
+// client protocol over TCP, so that the real client with its sessions, watches and reconnects runs
+// against it.
 //
-// It knows sessions (re-attach, expiry, a granted timeout), persistent, ephemeral and sequential znodes, versions, one-shot
-// watches and their replay, and multi. It does not know rights, quotas, containers, TTLs, persistent watches or an ensemble,
-// and it keeps everything in memory.
+// It supports sessions (re-attach, expiry, a granted timeout), persistent, ephemeral and sequential
+// znodes, versions, one-shot watches and setting them again, and multi. It does not support access
+// rights, quotas, containers, TTLs, persistent watches or an ensemble. It keeps everything in
+// memory.
 package zkfake
 
 import (
@@ -14,11 +16,12 @@ import (
 	"time"
 )
 
-// Config bounds what the server grants; the zero Config works.
+// Config limits what the server grants. The zero Config works.
 type Config struct {
 	// Addr is where to listen. Default 127.0.0.1:0, a free port.
 	Addr string
-	// MinSessionTimeout and MaxSessionTimeout bound the session timeout that a client asks for. Default 10ms and 1h.
+	// MinSessionTimeout and MaxSessionTimeout limit the session timeout that a client requests.
+	// Default 10ms and 1h.
 	MinSessionTimeout, MaxSessionTimeout time.Duration
 }
 
@@ -68,7 +71,7 @@ func Start(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Addr is host:port for clients.
+// Addr returns host:port for clients.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Close drops all connections and waits until nothing runs any more.
@@ -86,7 +89,8 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// Expire ends a session as if its timeout had passed: its ephemerals go and its connection is dropped. False if there is none.
+// Expire ends a session as if its timeout had passed: its ephemerals disappear and its connection
+// is closed. It returns false if there is no such session.
 func (s *Server) Expire(id int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +101,8 @@ func (s *Server) Expire(id int64) bool {
 	return sess != nil
 }
 
-// Disconnect drops a session's connection and keeps the session until its timeout. False if it is not connected.
+// Disconnect closes a session's connection and keeps the session until its timeout. It returns
+// false if the session is not connected.
 func (s *Server) Disconnect(id int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +133,8 @@ func (s *Server) accept() {
 	}
 }
 
-// attach gives a connection its session: the one it names, if that lives, or a new one. Nil: it has expired.
+// attach gives a connection its session: the one it names, if that is alive, or a new one. It
+// returns nil if that session has expired.
 func (s *Server) attach(c *conn, id int64, password []byte, asked time.Duration) *session {
 	if id != 0 {
 		sess := s.sessions[id]
@@ -151,12 +157,12 @@ func (s *Server) attach(c *conn, id int64, password []byte, asked time.Duration)
 	return sess
 }
 
-// end removes a session and what it owns. The caller holds the lock.
+// end removes a session and its znodes. The caller holds the lock.
 func (s *Server) end(sess *session) {
 	delete(s.sessions, sess.id)
 	sess.expiry.Stop()
 	s.tree.drop(sess.id)
-	s.tell()
+	s.notify()
 	if sess.conn != nil {
 		sess.conn.hangUp()
 	}

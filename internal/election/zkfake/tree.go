@@ -22,7 +22,7 @@ const (
 	sessionExpired          code = -112
 )
 
-// Kinds of change, as a watcher hears of them.
+// Kinds of change, as watchers receive them.
 const (
 	created         int32 = 1
 	deleted         int32 = 2
@@ -42,17 +42,18 @@ type znode struct {
 	pzxid          int64 // of the last change of its children
 	ctime, mtime   int64
 	version        int32
-	owner          int64 // session of an ephemeral, else 0
+	owner          int64 // session of an ephemeral, otherwise 0
 	births, living int32 // children ever created (numbers the sequential ones), children now
 }
 
-// change is what watchers are told.
+// change is what watchers receive.
 type change struct {
 	kind int32
 	path string
 }
 
-// tree holds the znodes by path. Its methods change it and note what watchers are to hear; the caller holds the lock.
+// tree holds the znodes by path. Its methods change it and note the changes for the watchers. The
+// caller holds the lock.
 type tree struct {
 	nodes   map[string]*znode
 	zxid    int64
@@ -153,7 +154,7 @@ func (t *tree) set(path string, data []byte, version int32) code {
 	return ok
 }
 
-// children are the names below path, sorted.
+// children returns the names below path, sorted.
 func (t *tree) children(path string) []string {
 	var names []string
 	for p := range t.nodes {

@@ -1,6 +1,7 @@
 package zkfake
 
-// watches remembers which connections want to hear of the next change of a path; one-shot, gone with the connection.
+// watches remembers which connections wait for the next change of a path. A watch fires once and
+// ends with its connection.
 type watches struct {
 	data     map[string]map[*conn]bool // set by getData and exists
 	children map[string]map[*conn]bool
@@ -17,7 +18,7 @@ func add(m map[string]map[*conn]bool, path string, c *conn) {
 	m[path][c] = true
 }
 
-// take returns who waits for a change, each once, and forgets them.
+// take returns the connections that wait for a change, each once, and removes their watches.
 func (w watches) take(ch change) map[*conn]bool {
 	who := map[*conn]bool{}
 	if ch.kind != childrenChanged {
@@ -57,8 +58,9 @@ func notify(c *conn, ch change) {
 	c.send(e.packet())
 }
 
-// tell delivers what the tree has noted. The caller holds the lock, so an event precedes every reply that shows its change.
-func (s *Server) tell() {
+// notify sends the changes that the tree has noted. The caller holds the lock, so an event precedes
+// every reply that shows its change.
+func (s *Server) notify() {
 	for _, ch := range s.tree.changes {
 		for c := range s.watches.take(ch) {
 			notify(c, ch)
@@ -67,7 +69,8 @@ func (s *Server) tell() {
 	s.tree.changes = nil
 }
 
-// setWatches sets a reconnected client's watches again, and delivers at once those whose event it has missed.
+// setWatches sets a reconnected client's watches again. Watches whose event the client has missed
+// fire at once.
 func (s *Server) setWatches(c *conn, d *decoder) code {
 	seen, data, exist, children := d.long(), d.strings(), d.strings(), d.strings()
 	for _, path := range data {

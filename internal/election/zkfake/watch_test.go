@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rawClient speaks the protocol by hand: the library is not told the zxid that setting watches again goes by.
+// rawClient speaks the protocol by hand: the library is not told the zxid that setting watches
+// again goes by.
 type rawClient struct {
 	t   *testing.T
 	tcp net.Conn

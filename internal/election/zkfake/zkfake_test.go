@@ -22,8 +22,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const timeout = 10 * time.Second
 
-// onBoth runs the same test against the fake and, if NOTYET_ZOOKEEPER_SERVERS is set, against a real server: the fake is
-// worth only as much as it behaves alike. root is an empty znode of the test's own.
+// onBoth runs the same test against the fake and, if NOTYET_ZOOKEEPER_SERVERS is set, against a
+// real server: the fake is worth only as much as it behaves alike. root is an empty znode of the
+// test's own.
 func onBoth(t *testing.T, test func(t *testing.T, server, root string)) {
 	t.Run("fake", func(t *testing.T) {
 		test(t, start(t, zkfake.Config{}).Addr(), newRoot())
