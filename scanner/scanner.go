@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/notyet/notyet/events"
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
@@ -292,7 +293,7 @@ func (s *Scanner) retry(ctx context.Context, what string, f func() error) error 
 	pause := 50 * time.Millisecond
 	for {
 		err := f()
-		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) || store.BadRecord(err) {
+		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) || store.BadRecord(err) && !faultpoint.Without(faultpoint.RefusedAlone) {
 			return err
 		}
 		s.metrics.storeErrors.Inc()

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
-
-	"github.com/notyet/notyet/internal/faultpoint"
 )
 
 // aboutRecord are MySQL's answers that the same row will get again, whenever it comes.
@@ -33,9 +31,6 @@ var liteAboutRecord = []int{18, 275, 20}
 // (false: keep it and try again)? Everything unknown is the world's fault. A batch that fails for a record has others in it
 // that are innocent: make it smaller until the record stands alone.
 func BadRecord(err error) bool {
-	if faultpoint.Without(faultpoint.RefusedAlone) {
-		return false
-	}
 	if errors.Is(err, errMerging) {
 		return true // of a batch of several records; one alone may merge what it likes
 	}

@@ -15,7 +15,8 @@ const (
 	ReportOfDelivery Fix = "report of its delivery"
 	// DoubtIsSent: what may have been sent is not held to its lateness (dispatcher/line.go).
 	DoubtIsSent Fix = "doubt is sent"
-	// RefusedAlone: a record that the database refuses becomes a small dead letter, alone (store/errors.go, scanner/refuse.go).
+	// RefusedAlone: a record that the database refuses becomes a small dead letter, alone (scanner/scanner.go,
+	// scanner/refuse.go).
 	RefusedAlone Fix = "refused alone"
 	// ClaimedAhead: a line that is claimed beyond the look-ahead is claimed a little further, and claims rest (dispatcher/line.go,
 	// dispatcher/claim.go).

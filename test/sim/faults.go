@@ -46,6 +46,9 @@ func (w *world) mischief() (whole func()) {
 		}
 		all = append(all, w.nodeTrouble(r, at))
 	}
+	for range w.moves {
+		all = append(all, w.move(r, time.Duration(r.Int64N(int64(w.load)))))
+	}
 	if w.silent {
 		all = append(all, w.silence())
 	}
@@ -169,12 +172,15 @@ func (w *world) nodeTrouble(r *rand.Rand, at time.Duration) trouble {
 		t.begin = func() { n.busy.Lock(); n.freeze() }
 		t.end = func() { n.thaw(); n.busy.Unlock() }
 	default:
-		t.kind, t.target, t.lasts = "moving of slots", "the election", 3*time.Second
-		seed := r.Uint64()
-		t.begin = func() { w.electorate.shuffle(seed) }
-		t.end = func() {}
+		return w.move(r, at)
 	}
 	return t
+}
+
+// move gives the slots to others.
+func (w *world) move(r *rand.Rand, at time.Duration) trouble {
+	seed := r.Uint64()
+	return trouble{kind: "moving of slots", target: "the election", at: at, lasts: 3 * time.Second, moves: true, gentle: w.moves > 0, begin: func() { w.electorate.shuffle(seed) }, end: func() {}}
 }
 
 // shuffle gives the slots to others.

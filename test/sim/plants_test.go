@@ -104,7 +104,8 @@ func planted(t *testing.T, fix faultpoint.Fix, expected []string, seed int) (fir
 	case first.invariant != "":
 		t.Logf("seed %d found something else: %s: %s", seed, first.invariant, first.what)
 	case err != nil:
-		t.Logf("seed %d did not end well (%v): %s", seed, err, out[max(0, len(out)-300):])
+		_, why, _ := bytes.Cut(out, []byte("panic: "))
+		t.Logf("seed %d did not end well (%v): %.1000s", seed, err, why)
 	}
 	return first
 }

@@ -22,6 +22,7 @@ type plan struct {
 	longest     int64
 	faults      int // how many
 	hostile     bool
+	moves       int           // how often slots change hands while nothing is broken
 	latency     time.Duration // of each call to the database that is well
 	forgets     bool          // many tasks end at once, and the retention is short
 	silent      bool          // the results topic answers nothing for longer than anything may be late
@@ -59,6 +60,8 @@ func drawn(seed uint64) plan {
 		p.stepsBack = pick(more, 200*time.Millisecond, 500*time.Millisecond, time.Second)
 	case 3:
 		p.column, p.latency = 128<<10, 3*time.Millisecond
+	case 4:
+		p.moves, p.faults, p.latency, p.dispatchers = 10+more.IntN(20), 0, 3*time.Millisecond, 2+more.IntN(2)
 	}
 	p.dispatcher.UndeliverableAfter = pick(more, -1, 5*time.Second) // drawn last, likewise
 	return p
@@ -67,7 +70,7 @@ func drawn(seed uint64) plan {
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), steps back %v, column %d",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), steps back %v, column %d, %d moves",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.stepsBack, p.column)
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.stepsBack, p.column, p.moves)
 }
