@@ -120,6 +120,7 @@ func TestWithout(t *testing.T) {
 	faultpoint.TakeAway(fix)
 	setting(t, "SEED", func(seed uint64) {
 		out := runSeed(t, drawn(seed))
+		fmt.Println(out.Plan)
 		for _, f := range out.Findings {
 			fmt.Println(foundMark + f.String())
 		}
