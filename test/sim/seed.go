@@ -50,7 +50,7 @@ func drawn(seed uint64) plan {
 	}
 	p.redis = p.faults == 0 && r.IntN(2) == 0
 	more := rand.New(rand.NewPCG(seed, 4)) // on its own, so that what older seeds draw stays as it is
-	p.latency, p.column = pick(more, 0, 0, time.Millisecond, 3*time.Millisecond), maxBlob
+	p.latency, p.column = pick(more, 0, 0, time.Millisecond), maxBlob
 	switch more.IntN(10) {
 	case 0:
 		p.forgets, p.dispatcher.Retention = true, time.Minute
@@ -59,9 +59,9 @@ func drawn(seed uint64) plan {
 	case 2:
 		p.stepsBack = pick(more, 200*time.Millisecond, 500*time.Millisecond, time.Second)
 	case 3:
-		p.column, p.latency = 128<<10, 3*time.Millisecond
+		p.column, p.latency = 128<<10, time.Millisecond
 	case 4:
-		p.moves, p.faults, p.latency, p.dispatchers = 10+more.IntN(20), 0, 3*time.Millisecond, 2+more.IntN(2)
+		p.moves, p.faults, p.latency, p.dispatchers = 10+more.IntN(20), 0, time.Millisecond, 2+more.IntN(2)
 	}
 	p.dispatcher.UndeliverableAfter = pick(more, -1, 5*time.Second) // drawn last, likewise
 	return p
