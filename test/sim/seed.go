@@ -62,6 +62,7 @@ func drawn(seed uint64) plan {
 		p.column, p.latency = 128<<10, time.Millisecond
 	case 4:
 		p.moves, p.faults, p.latency, p.dispatchers = 10+more.IntN(20), 0, time.Millisecond, 2+more.IntN(2)
+		p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.DrainTimeout = 400*time.Millisecond, time.Millisecond, 20*time.Second // what does not drain in time is sent again, rightly
 	}
 	p.dispatcher.UndeliverableAfter = pick(more, -1, 5*time.Second) // drawn last, likewise
 	return p
