@@ -50,7 +50,7 @@ func drawn(seed uint64) plan {
 	}
 	p.redis = p.faults == 0 && r.IntN(2) == 0
 	more := rand.New(rand.NewPCG(seed, 4)) // on its own, so that what older seeds draw stays as it is
-	p.latency, p.column = pick(more, 0, 0, time.Millisecond), maxBlob
+	p.latency, p.column = pick(more, 0, time.Millisecond), maxBlob
 	switch more.IntN(10) {
 	case 0:
 		p.forgets, p.dispatcher.Retention = true, time.Minute
