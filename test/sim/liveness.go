@@ -138,6 +138,10 @@ func (w *world) watchCalls(ctx context.Context) {
 
 // judge holds the history against the invariants.
 func (w *world) judge(h *history.History) {
-	result := check.Run(h, check.Bounds{Window: 3000 + 2*w.stepsBack.Milliseconds()}) // time that is set back passes twice
+	back := w.stepsBack.Milliseconds()
+	result := check.Run(h, check.Bounds{
+		Window: 3000 + 2*back, // time that is set back passes twice
+		Ahead:  max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead).Milliseconds() + 1000 + back,
+	})
 	w.findings = append(w.findings, result.Findings...)
 }

@@ -26,12 +26,13 @@ type Bounds struct {
 	Copies   int64 // from a fault's end until the last copy that it explains. Default 45000
 	Window   int64 // in calm, how far behind the earliest instant a redelivery may be. Default 3000
 	Flood    int64 // how much later than in calm, at p99, tasks beside a burst may be. Default 5000
+	Ahead    int64 // how long before its due time a task has to be stored for its place in the order to be certain. Default 1000
 }
 
 func (b Bounds) withDefaults() Bounds {
 	return Bounds{
 		Late: cmp.Or(b.Late, 1000), Recovery: cmp.Or(b.Recovery, 60_000), Copies: cmp.Or(b.Copies, 45_000),
-		Window: cmp.Or(b.Window, 3000), Flood: cmp.Or(b.Flood, 5000),
+		Window: cmp.Or(b.Window, 3000), Flood: cmp.Or(b.Flood, 5000), Ahead: cmp.Or(b.Ahead, 1000),
 	}
 }
 

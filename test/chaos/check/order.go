@@ -8,18 +8,15 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// ahead is how long before its due time a task has to be stored for its place in the order to be certain, in ms: when it is
-// stored, tasks due after it may have been taken already, which happens a look-ahead before they are due; it goes to
-// the first free place then.
-const ahead = 1000
-
 // line is what one key of one target gets.
 type line struct {
 	topic, key string
 	high       bool
 }
 
-// judgeOrder is I7: first attempts of one key, target and priority go in the order of their due times.
+// judgeOrder is I7: first attempts of one key, target and priority go in the order of their due times. The place of a task in it is certain
+// if it was stored long enough before its due time (Bounds.Ahead): tasks due after it may have been taken already when it is stored, which
+// happens a look-ahead before they are due, and it goes to the first free place then.
 func (c *checker) judgeOrder() {
 	latest := map[line]*history.Delivery{} // the one due last of those that went
 	stored := c.storedBy()
@@ -27,7 +24,7 @@ func (c *checker) judgeOrder() {
 		o := c.ops[d.Op]
 		// A request about a known task may have to wait for the outcome of a delivery before it is placed.
 		// One that is refused by its topic is asked again alone.
-		if len(c.lives[ident{o.Topic, c.identity(o)}].ops) > 1 || stored(o)+ahead > o.DueAt() || o.Mortal {
+		if len(c.lives[ident{o.Topic, c.identity(o)}].ops) > 1 || stored(o)+c.bounds.Ahead > o.DueAt() || o.Mortal {
 			continue
 		}
 		c.Figures.Ordered++
