@@ -280,6 +280,7 @@ func (d *Dispatcher) prepare(ctx context.Context, t *task, row *store.Task) erro
 		t.at = t.pos
 	}
 	if t.state == store.StateReport {
+		t.at += d.transit().Milliseconds()
 		return nil // nothing to send: its report is missing
 	}
 	key, err := d.sources.deliveryKey(ctx, row.Seq, int(t.sending()))

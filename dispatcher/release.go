@@ -181,20 +181,6 @@ func (d *Dispatcher) refusedForNow(topic string, err error) bool {
 	return false
 }
 
-// unreported ends the wait for a report: another attempt after its backoff, or none is left. mu is held.
-func (d *Dispatcher) unreported(t *task) {
-	_ = faultpoint.At(faultpoint.DispatcherUnreported)
-	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)
-	if t.attempt >= t.settings.MaxAttempts {
-		d.buryLocked(t, store.KindDead, fmt.Sprintf("attempts exhausted (%d): %s", t.attempt, reason))
-		return
-	}
-	d.leave(t, exit{
-		Exit:   store.Exit{State: store.StateRetry, Pos: d.clock.Latest() + store.Backoff(t.settings.Backoff, t.attempt).Milliseconds() + 1, Attempt: t.attempt, Lane: store.LaneOf(t.topic, store.ClassRetried)},
-		events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason}},
-	})
-}
-
 // unsentPause is for how long a task is put off that was not sent.
 const unsentPause = 5 * time.Second
 
@@ -224,12 +210,15 @@ func (d *Dispatcher) bury(t *task, kind, reason string) {
 
 // buryLocked ends a task with a dead letter. mu is held.
 func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
-	d.metrics.dead.WithLabelValues(kind).Inc()
-	d.leave(t, exit{
+	d.leave(t, d.death(t, kind, reason))
+}
+
+func (d *Dispatcher) death(t *task, kind, reason string) exit {
+	return exit{
 		Exit: store.Exit{State: store.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &store.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
 			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: d.clock.Millis(), Body: t.body}},
 		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Reason: reason}},
-	})
+	}
 }
 
 // leave takes a task out of its line with the next settlement. mu is held.

@@ -334,6 +334,9 @@ func (d *Dispatcher) closed(exits []exit, done []store.Done, lines []*line, resu
 	}
 	for _, e := range exits {
 		e.task.status = left
+		if _, waits := result.Reported[e.Seq]; e.Dead != nil && !waits {
+			d.metrics.dead.WithLabelValues(e.Dead.Kind).Inc()
+		}
 		if t := d.stuck[e.Seq]; t != nil && t.answered {
 			delete(d.stuck, e.Seq)
 			d.leftAgain(e)

@@ -31,6 +31,7 @@ type Exit struct {
 	Attempt int
 	Lane    Lane
 	Dead    *DeadLetter
+	Again   int64 // of one that ends a wait for a report: where the task waits on if a report is there, which then takes effect
 }
 
 func (e Exit) inLine() bool { return e.State <= StateReport }
@@ -56,6 +57,8 @@ type Settled struct {
 	Stands map[int]int64
 	Tell   []Outbox // the events, to be told and then forgotten (Told)
 	Moved  []Place  // where the exits that stay in the line stand now
+	// Reported are the exits that were to end a wait for a report, by seq: a report was there, and they wait on.
+	Reported map[int64]Task
 }
 
 // Settle makes outcomes durable in one transaction: the tasks that leave their place, the events that tell of it, and the
@@ -93,13 +96,17 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 		if len(out.Fenced) > 0 {
 			return ErrFenced
 		}
-		if out.Moved, err = s.writeExits(ctx, tx, exits, rows, slots, now); err != nil {
+		if out.Reported, err = s.reported(ctx, tx, exits, rows); err != nil {
 			return err
 		}
-		if out.Mismatch, out.Stands, err = moveDone(ctx, tx, done, slots); err != nil || len(events) == 0 {
+		leaving, told := waitOn(exits, events, out.Reported)
+		if out.Moved, err = s.writeExits(ctx, tx, leaving, rows, slots, now); err != nil {
 			return err
 		}
-		out.Tell = exitBoxes(events, now)
+		if out.Mismatch, out.Stands, err = moveDone(ctx, tx, done, slots); err != nil || len(told) == 0 {
+			return err
+		}
+		out.Tell = exitBoxes(told, now)
 		for _, box := range out.Tell {
 			if err := box.store(ctx, tx); err != nil {
 				return err

@@ -26,7 +26,6 @@ type planned struct {
 
 // Settings of tasks that wait for reports.
 const (
-	ackTimeout  = 6000 // ms; well above any look-ahead: a task whose time-out is claimed does not hear reports any more
 	ackAttempts = 3
 	ackBackoff  = 500 // ms
 )
@@ -100,7 +99,7 @@ func (w *world) life(r *rand.Rand, i int, at int64) []planned {
 	case p < 90:
 		o.Topic, o.Mortal = lostTopic, true
 	default:
-		o.Topic, o.AckTimeout, o.MaxAttempts, o.Backoff = ackTopic, ackTimeout, ackAttempts, ackBackoff
+		o.Topic, o.AckTimeout, o.MaxAttempts, o.Backoff = ackTopic, w.ackTimeout, ackAttempts, ackBackoff
 		if o.ID != "" && r.IntN(2) == 0 { // the id is used again
 			again := o
 			again.Due = o.Due + 500 + r.Int64N(4000)
@@ -305,7 +304,7 @@ func (w *world) report(r *kgo.Record) {
 		rep.Status, rep.RetryAfter = schemas.StatusRetry, 300*time.Millisecond
 		send(rep)
 	case p < 90:
-		time.AfterFunc((ackTimeout+ackBackoff/2)*time.Millisecond, func() { send(rep) })
+		time.AfterFunc(time.Duration(w.ackTimeout+ackBackoff/2)*time.Millisecond, func() { send(rep) })
 	case p < 95:
 		rep.Status, rep.Error = schemas.StatusFail, "it is beyond me"
 		send(rep)

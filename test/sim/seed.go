@@ -30,6 +30,7 @@ type plan struct {
 	small       int           // how many records a producer holds; 0: as many as usual
 	column      int           // how many bytes of events the database takes in one row
 	redis       bool          // the index is in Redis: only without faults, for its client waits for answers under locks, for which virtual time does not wait
+	ackTimeout  int64         // ms
 	scanner     scanner.Config
 	dispatcher  dispatcher.Config
 }
@@ -65,13 +66,14 @@ func drawn(seed uint64) plan {
 		p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.DrainTimeout = 400*time.Millisecond, time.Millisecond, 20*time.Second // what does not drain in time is sent again, rightly
 	}
 	p.dispatcher.UndeliverableAfter = pick(more, -1, 5*time.Second) // drawn last, likewise
+	p.ackTimeout = pick[int64](more, 2000, 6000)
 	return p
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), steps back %v, column %d, %d moves",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), steps back %v, column %d, %d moves, time-outs of %d ms",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.stepsBack, p.column, p.moves)
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.stepsBack, p.column, p.moves, p.ackTimeout)
 }

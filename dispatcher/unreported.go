@@ -1,0 +1,38 @@
+package dispatcher
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// longestTransit is for how long, at most, a report that was accepted in time is still on its way to the database when the wait ends.
+const longestTransit = time.Second
+
+// transit is how long after the end of a wait it is judged whether a report came in time: as long as the look-ahead, by which a
+// redelivery may be late.
+func (d *Dispatcher) transit() time.Duration { return min(d.cfg.LookAhead, longestTransit) }
+
+// unreported ends the wait for a report: another attempt after its backoff, or none is left. Only the settlement knows whether a
+// report came in time: see store/timeout.go. mu is held.
+func (d *Dispatcher) unreported(t *task) {
+	_ = faultpoint.At(faultpoint.DispatcherUnreported)
+	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)
+	now := d.clock.Millis()
+	var e exit
+	if t.attempt >= t.settings.MaxAttempts {
+		e = d.death(t, store.KindDead, fmt.Sprintf("attempts exhausted (%d): %s", t.attempt, reason))
+	} else {
+		waited := min(max(now-t.pos, 0), d.transit().Milliseconds()) // the backoff counts from the end of the wait
+		e = exit{
+			Exit: store.Exit{State: store.StateRetry, Pos: d.clock.Latest() + max(store.Backoff(t.settings.Backoff, t.attempt).Milliseconds()-waited, 0) + 1,
+				Attempt: t.attempt, Lane: store.LaneOf(t.topic, store.ClassRetried)},
+			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason}},
+		}
+	}
+	e.Again = now + d.ahead + unsentPause.Milliseconds() // out of the owner's hand, so that whoever decides what waits may take it
+	d.leave(t, e)
+}

@@ -1,0 +1,48 @@
+package dispatcher
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// The end of a wait is judged a little later, so that a report of the last moment has reached the database. The backoff counts from the end
+// of the wait all the same, and never less.
+func TestBackoffCountsFromTheEndOfTheWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		ahead, transit  time.Duration // the look-ahead, and what is to follow from it
+		judged          time.Duration // after the end of the wait
+		backoff, resent time.Duration // the latter after the end of the wait
+	}{
+		"usual":                       {400 * time.Millisecond, 400 * time.Millisecond, 400 * time.Millisecond, time.Second, time.Second},
+		"a backoff shorter than that": {400 * time.Millisecond, 400 * time.Millisecond, 400 * time.Millisecond, 100 * time.Millisecond, 400 * time.Millisecond},
+		"a long look-ahead":           {time.Minute, longestTransit, longestTransit, 5 * time.Second, 5 * time.Second},
+		"judged much later":           {400 * time.Millisecond, 400 * time.Millisecond, time.Hour, time.Second, time.Hour + 600*time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{LookAhead: c.ahead}, settleKick: newKick(), fetchKick: newKick(), proofs: proofs{}}
+				end := nowMillis()
+				settings := schemas.Settings{Ack: schemas.AckReport, MaxAttempts: 3, AckTimeout: time.Second, Backoff: schemas.Backoff{First: c.backoff, Max: c.backoff}}
+				row := &store.Task{Topic: "orders", ID: "a", Due: 1, Pos: end, Attempt: 1, State: store.StateReport, Body: schemas.EncodeBody(nil, nil, nil, nil, settings)}
+				task := &task{line: &line{}, pos: end, content: &content{}}
+				require.NoError(t, d.prepare(t.Context(), task, row))
+				require.Equal(t, end+c.transit.Milliseconds(), task.at)
+
+				time.Sleep(c.judged)
+				d.unreported(task)
+				require.Len(t, d.exits, 1)
+				e := d.exits[0]
+				require.Equal(t, store.StateRetry, e.State)
+				require.GreaterOrEqual(t, e.Pos, end+c.resent.Milliseconds())
+				require.LessOrEqual(t, e.Pos, end+c.resent.Milliseconds()+500, "what clocks may be apart in an hour")
+				require.Greater(t, e.Again, nowMillis()+d.ahead)
+			})
+		})
+	}
+}

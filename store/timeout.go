@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// A task whose wait for a report ends is in flight when it does: a report that arrives meanwhile waits in its table. The exit that
+// ends the wait must not pass it over, so both are looked at under the lock on the task's row: either the report is stored by then, or its
+// writer comes later and finds the task where the exit has put it.
+
+// reported answers which of the exits end a wait though a report waits that the task would have heard, by seq.
+func (s *Store) reported(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]Task) (map[int64]Task, error) {
+	ends := make([]Exit, 0, len(exits))
+	for _, e := range exits {
+		if e.Again > 0 && rows[e.Seq].State == StateReport {
+			ends = append(ends, e)
+		}
+	}
+	if len(ends) == 0 {
+		return nil, nil
+	}
+	found := map[int64]Task{}
+	err := chunks(ends, func(part []Exit) error {
+		type report struct {
+			task Task
+			held
+		}
+		reports, err := fetch(ctx, tx, func(r *sql.Rows, v *report) (err error) {
+			var data []byte
+			if err = r.Scan(&v.task.Seq, &v.task.Topic, &v.task.ID, &v.task.Attempt, &data); err == nil {
+				v.change, err = decodeChange(data)
+			}
+			return err
+		}, "SELECT t.seq, t.topic, t.id, t.attempt, w.request FROM tasks t JOIN waiting w ON w.ident = t.ident WHERE w.report = 1 AND t.seq IN ("+marks(len(part))+")", seqsOf(part)...)
+		for _, v := range reports {
+			if r := v.change.Report; r != nil && (r.Attempt == v.task.Attempt || r.Status == schemas.StatusOK && r.Attempt < v.task.Attempt) {
+				found[v.task.Seq] = v.task
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("looking for reports on %d tasks: %w", len(ends), err)
+	}
+	return found, nil
+}
+
+// waitOn makes exits that a waiting report comes before wait on, and leaves out what was to be told of them. What was passed in is left as
+// it is: the transaction may run again.
+func waitOn(exits []Exit, events []schemas.Event, reported map[int64]Task) ([]Exit, []schemas.Event) {
+	if len(reported) == 0 {
+		return exits, events
+	}
+	type name struct{ topic, id string }
+	named := make(map[name]bool, len(reported))
+	exits = slices.Clone(exits)
+	for i, e := range exits {
+		if t, ok := reported[e.Seq]; ok {
+			named[name{t.Topic, t.ID}] = true
+			exits[i].State, exits[i].Pos, exits[i].Attempt, exits[i].Dead = StateReport, e.Again, t.Attempt, nil
+		}
+	}
+	told := slices.DeleteFunc(slices.Clone(events), func(e schemas.Event) bool { return named[name{e.Topic, e.ID}] })
+	return exits, told
+}
