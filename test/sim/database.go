@@ -25,6 +25,7 @@ type database struct {
 	latency time.Duration // of a call while all is well
 	back    atomic.Int64  // how far its clock is behind, ns
 	column  int           // how many bytes of events one row takes
+	memo    *memo
 }
 
 const (
@@ -40,7 +41,7 @@ func newDatabase(path string, seed uint64) (*database, error) {
 		return nil, err
 	}
 	defer func() { _ = db.Close() }()
-	return &database{server: newServer("database", seed), driver: db.Driver(), dsn: dsn, write: make(chan struct{}, 1), silent: 20 * time.Second}, nil
+	return &database{server: newServer("database", seed), driver: db.Driver(), dsn: dsn, write: make(chan struct{}, 1), silent: 20 * time.Second, memo: &memo{}}, nil
 }
 
 // clock is the database's.
@@ -276,7 +277,10 @@ func (t dbTx) Commit() error {
 	if tx == nil {
 		return errLost
 	}
-	done, err := c.call(context.Background(), tx.Commit, true)
+	done, err := c.call(context.Background(), func() error {
+		defer c.d.memo.changed()
+		return tx.Commit()
+	}, true)
 	if done {
 		c.tx = nil
 	}
@@ -318,6 +322,9 @@ func (c *dbConn) ExecContext(ctx context.Context, query string, args []driver.Na
 	}
 	_, err = c.call(ctx, func() (err error) {
 		res, err = c.real.ExecContext(context.Background(), query, args)
+		if c.tx == nil {
+			c.d.memo.changed()
+		}
 		return err
 	}, c.tx == nil)
 	return res, c.seen(ctx, err)
@@ -336,7 +343,14 @@ func (c *dbConn) QueryContext(ctx context.Context, query string, args []driver.N
 		}()
 	}
 	_, err = c.call(ctx, func() (err error) {
-		rows, err = c.real.QueryContext(context.Background(), query, args)
+		really := func() (driver.Rows, error) { return c.real.QueryContext(context.Background(), query, args) }
+		if c.tx != nil || writes {
+			if rows, err = really(); writes {
+				c.d.memo.changed()
+			}
+			return err
+		}
+		rows, err = c.d.memo.ask(query, args, really)
 		return err
 	}, false)
 	if err != nil && rows != nil {
@@ -381,6 +395,6 @@ func (u unharmed) Connect(context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	well := &database{server: newServer("well", 0), driver: u.d.driver, dsn: u.d.dsn, write: u.d.write, silent: u.d.silent}
+	well := &database{server: newServer("well", 0), driver: u.d.driver, dsn: u.d.dsn, write: u.d.write, silent: u.d.silent, memo: u.d.memo}
 	return &dbConn{d: well, p: u.p, real: real.(realConn)}, nil
 }

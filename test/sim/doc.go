@@ -9,6 +9,7 @@
 //	server.go     how a server is doing: well, slow, frozen, refusing, failing before or after the effect
 //	link.go       connections to Kafka and Redis, which pass through the server's condition and the process's
 //	database.go   connections to the database, likewise
+//	memo.go       what the database was asked since it last changed
 //	index.go      calls of the index, likewise
 //	members.go    the election, likewise
 //	load.go       requests of every kind, and what consumers report
