@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"sync"
@@ -102,12 +103,12 @@ func (l *link) carry(from, to net.Conn, pass func() bool) {
 	under := make(chan []byte, 1024)
 	go func() {
 		defer close(under)
+		buf := make([]byte, 16<<10)
 		for {
-			buf := make([]byte, 16<<10)
 			n, err := from.Read(buf)
 			if n > 0 {
 				select {
-				case under <- buf[:n]:
+				case under <- bytes.Clone(buf[:n]):
 				case <-l.closed:
 					return
 				}

@@ -119,7 +119,7 @@ func ending(at int64) (out []planned) {
 
 // expiring are tasks with long ids that may be a millisecond late, all due at one instant.
 func expiring(now, due int64) (out []planned) {
-	for i := range 600 {
+	for i := range 400 {
 		id := fmt.Sprintf("expiring-%d-", i)
 		out = append(out, planned{at: now + int64(i)%1000, op: history.Op{Kind: history.Schedule, Topic: floodTopic, ID: id + strings.Repeat("y", 255-len(id)), Key: fmt.Sprint(i % 7),
 			Due: due, Version: -1, MaxLateness: 1, Mortal: true}})

@@ -39,7 +39,7 @@ func drawn(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 1))
 	p := plan{
 		seed: seed, slots: 1 + r.IntN(5), partitions: 1 + r.Int32N(3), scanners: 1 + r.IntN(3), dispatchers: 1 + r.IntN(3),
-		session: pick(r, 2*time.Second, 4*time.Second), load: time.Duration(5+r.IntN(20)) * time.Second, rate: pick(r, 2, 5, 20), faults: r.IntN(9),
+		session: pick(r, 2*time.Second, 4*time.Second), load: time.Duration(3+r.IntN(8)) * time.Second, rate: pick(r, 2, 5, 15), faults: r.IntN(9),
 		hostile: r.IntN(12) == 0, longest: pick[int64](r, 2000, 10_000, 30_000),
 	}
 	window := pick(r, 5*time.Second, time.Minute, 2*time.Hour)

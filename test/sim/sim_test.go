@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,12 @@ var regressions = []uint64{1, 2, 3, 218, 1002, 3007, 863251567503}
 // underRace is set where the race detector is on. With it the Go runtime itself has crashed in virtual time (SIGSEGV in a timer of a
 // bubble, Go 1.26.8), so scripts/test runs the simulator without it.
 var underRace bool
+
+// TestMain lets garbage grow: seeds are short, and each leaves some 100 MB of it.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 // runSeed is one seed from start to verdict.
 func runSeed(t *testing.T, p plan) (out Outcome) {
