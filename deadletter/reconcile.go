@@ -196,7 +196,7 @@ func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, kn
 	next := map[int]int64{}
 	for _, src := range sources {
 		next[src.ID] = src.Next
-		if first, ok := starts[src.Topic][src.Partition]; ok {
+		if first, ok := starts[src.Topic][src.Partition]; ok && src.Retired == 0 {
 			starts[src.Topic][src.Partition] = max(first, src.Next)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store"
 )
 
 // CatchUp runs the scanner until the database has everything that is in its topics as it begins, then stops it. progress
@@ -47,6 +48,9 @@ func (s *Scanner) awaitEnds(ctx context.Context, ends kafka.Offsets, progress fu
 			return err
 		case <-tick.C:
 		}
+		if err := s.halted.ready(); err != nil {
+			return err
+		}
 		stored, left, err := s.left(ctx, ends)
 		switch {
 		case err != nil:
@@ -82,7 +86,7 @@ func (s *Scanner) left(ctx context.Context, ends kafka.Offsets) (stored kafka.Of
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, src := range sources {
+	for _, src := range store.InUse(sources) {
 		if first, ok := starts[src.Topic][src.Partition]; ok && src.TopicID == ids[src.Topic] {
 			starts[src.Topic][src.Partition] = max(first, src.Next)
 		}

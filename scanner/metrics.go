@@ -20,6 +20,7 @@ type metrics struct {
 	reread       prometheus.Counter
 	indexDropped prometheus.Counter
 	standing     *prometheus.GaugeVec
+	halted       *prometheus.GaugeVec
 	unclaimed    prometheus.Gauge
 	unsettled    prometheus.Gauge
 }
@@ -34,6 +35,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	return &metrics{
 		standing: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "standing_partition_seconds", Help: "How long one batch of an intake partition has been tried, from a minute on."}, []string{"topic", "partition"}),
+		halted:   f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "halted_partition", Help: "1 for an intake partition that is not read any further because its log lost records that are stored."}, []string{"topic", "partition"}),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: "requests_total", Help: "Intake records stored, by what they were."}, []string{"kind"}),
 		batchTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "scanner", Name: "batch_seconds", Help: "Time to store a batch.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14)}),

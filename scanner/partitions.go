@@ -33,6 +33,7 @@ type partitions struct {
 	again     map[partitionKey]int64    // partitions to be read again, from these offsets, and the poller has not yet
 	skip      map[partitionKey]int64    // partitions to be read on from these offsets, behind what cannot be read
 	wake      context.CancelFunc        // ends the poll that is under way
+	paused    map[partitionKey]bool     // in the client; only the poller uses it
 }
 
 func newPartitions(s *Scanner) *partitions {
@@ -48,6 +49,7 @@ func (p *partitions) begin(ctx context.Context, offsets map[string]map[int32]kgo
 	if err != nil {
 		return nil, err
 	}
+	p.s.checkBegun(ctx, p.assigned(offsets))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for topic, parts := range offsets {
@@ -64,7 +66,7 @@ func (p *partitions) begin(ctx context.Context, offsets map[string]map[int32]kgo
 					zap.String("topic", topic), zap.Int32("partition", part), zap.Int64("offset", stored), zap.Int64("offsets_again", again))
 			}
 			p.begun(key, first)
-			parts[part] = kgo.NewOffset().At(first)
+			parts[part] = kgo.NewOffset().At(first) // of a halted one nothing is taken
 		}
 	}
 	return offsets, nil
@@ -131,7 +133,7 @@ func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 		key := partitionKey{src.Topic, src.Partition}
 		switch _, assigned := offsets[src.Topic][src.Partition]; {
 		case !assigned:
-		case src.TopicID == p.topicIDs[src.Topic]:
+		case src.TopicID == p.topicIDs[src.Topic] && src.Retired == 0:
 			p.sources[key] = &src
 		default:
 			p.earlier[key] = append(p.earlier[key], src.ID)
@@ -174,6 +176,9 @@ func (p *partitions) reread(ctx context.Context, r *reading, at int64) error {
 	src, err := p.s.store.Source(ctx, r.key.topic, id, r.key.partition, at)
 	if err != nil {
 		return err
+	}
+	if p.replaced(r.key, src) {
+		return nil
 	}
 	p.set(r.key, src)
 	if src.Next < at {
@@ -230,6 +235,7 @@ func (p *partitions) polling(ctx context.Context) (context.Context, context.Canc
 		delete(p.skip, key)
 		move(key, to)
 	}
+	p.pauseHalted()
 	p.s.consumer.SetOffsets(offsets)
 	return ctx, p.wake
 }
@@ -239,9 +245,10 @@ func (p *partitions) received(records []*kgo.Record) (run, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.readings[partitionKey{records[0].Topic, records[0].Partition}]
-	if r == nil || r.ended.Load() {
+	if r == nil || r.ended.Load() || p.s.halted.has(r.key) {
 		return run{}, false
 	}
+	r.queued.Add(1)
 	return r.next(records), true
 }
 
@@ -251,25 +258,26 @@ func (p *partitions) receivedTooLarge(e *kgo.ErrDecompressTooLarge) (run, bool) 
 	defer p.mu.Unlock()
 	key := partitionKey{e.Topic, e.Partition}
 	r := p.readings[key]
-	if r == nil || r.ended.Load() {
+	if r == nil || r.ended.Load() || p.s.halted.has(key) {
 		return run{}, false
 	}
+	r.queued.Add(1)
 	out := r.nextTooLarge(e)
 	p.skip[key] = out.to
 	return out, true
 }
 
 // stored notes how far the database has a partition.
-func (p *partitions) stored(key partitionKey, src store.Source, epoch int32) {
+func (p *partitions) stored(key partitionKey, src store.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sources[key] != nil {
+	if p.sources[key] != nil && p.sources[key].ID == src.ID {
 		p.sources[key] = &src
 	}
 	if p.committed[key.topic] == nil {
 		p.committed[key.topic] = map[int32]kgo.EpochOffset{}
 	}
-	p.committed[key.topic][key.partition] = kgo.EpochOffset{Epoch: epoch, Offset: src.Next}
+	p.committed[key.topic][key.partition] = kgo.EpochOffset{Epoch: src.Epoch.Number, Offset: src.Next}
 }
 
 // drop forgets revoked partitions. A batch that is being stored may still succeed: the offsets in the database let it happen once.
@@ -280,6 +288,7 @@ func (p *partitions) drop(_ context.Context, _ *kgo.Client, gone map[string][]in
 		for _, part := range parts {
 			delete(p.sources, partitionKey{topic, part})
 			p.endReading(partitionKey{topic, part})
+			p.s.halted.clear(partitionKey{topic, part})
 			delete(p.committed[topic], part)
 		}
 	}

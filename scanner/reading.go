@@ -3,6 +3,7 @@ package scanner
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -20,6 +21,41 @@ type reading struct {
 	// polled is the offset below which Kafka has handed over everything that it has. Only the poller moves it.
 	polled int64
 	ended  atomic.Bool
+	// until is an offset from which on nothing is stored, because the log is another one from there; 0: there is none.
+	until  atomic.Int64
+	queued atomic.Int32 // runs that are not stored, nor given up
+}
+
+// endAt has nothing stored of what was read from offset at on.
+func (r *reading) endAt(at int64) {
+	if at <= 0 {
+		r.ended.Store(true)
+	} else if before := r.until.Load(); before == 0 || at < before {
+		r.until.Store(at)
+	}
+}
+
+// storable are the runs that may still be stored, less what lies behind the end of their readings.
+func storable(runs []run) []run {
+	out := runs[:0]
+	for _, r := range runs {
+		until := r.reading.until.Load()
+		switch {
+		case r.reading.ended.Load(), until > 0 && r.from >= until:
+			continue
+		case until > 0 && r.to > until:
+			n := slices.IndexFunc(r.records, func(rec *kgo.Record) bool { return rec.Offset >= until })
+			if n == 0 {
+				continue
+			}
+			if n > 0 {
+				r.records = r.records[:n]
+			}
+			r.to = until
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // run is records that were polled together. It covers the offsets [from, to): what has no record in it, Kafka does not have
@@ -88,16 +124,31 @@ type coverage struct {
 	reading *reading
 	src     store.Source // as it stands once the batch is stored
 	first   int64
-	epoch   int32
+	ended   []store.Epoch // leader epochs that end in it, that of what is stored included
 }
 
-// extend adds a run to the batch. It fails with errGap, and adds nothing, when the run begins beyond the end of the coverage.
+// mismatchError is about a record that cannot be of the log that was stored.
+type mismatchError struct {
+	reading *reading
+	src     store.Source
+	at      int64
+	err     error
+}
+
+func (e *mismatchError) Error() string { return e.err.Error() }
+func (e *mismatchError) Unwrap() error { return e.err }
+
+// extend adds a run to the batch. It fails with errGap, and adds nothing, when the run begins beyond the end of the coverage; and
+// with errDiverged when a record is not of the log that is stored.
 func (c *coverage) extend(b *store.Batch, r run, decode func(source int, r *kgo.Record) (store.Change, bool)) error {
 	if r.from > c.src.Next && !faultpoint.Without(faultpoint.NothingBehindFailure) {
 		return fmt.Errorf("%s/%d is stored up to offset %d, the run begins at %d: %w", c.src.Topic, c.src.Partition, c.src.Next, r.from, errGap)
 	}
 	without := c.src.Next // where the offsets begin that bring no change
 	for _, rec := range r.records {
+		if err := fits(&c.src, rec); err != nil {
+			return &mismatchError{c.reading, c.src, rec.Offset, err}
+		}
 		if rec.Offset < c.src.Next {
 			continue
 		}
@@ -106,7 +157,12 @@ func (c *coverage) extend(b *store.Batch, r run, decode func(source int, r *kgo.
 			b.Changes = append(b.Changes, change)
 			without = rec.Offset + 1
 		}
-		c.src.Next, c.epoch = rec.Offset+1, rec.LeaderEpoch
+		c.src.Next = rec.Offset + 1
+		epoch := c.src.Epoch.Next(rec.LeaderEpoch, rec.Offset)
+		if epoch.Number != c.src.Epoch.Number && c.src.Epoch.Number >= 0 {
+			c.ended = append(c.ended, c.src.Epoch)
+		}
+		c.src.Epoch = epoch
 	}
 	c.src.Next = max(c.src.Next, r.to)
 	b.Skip(c.src.ID, without, c.src.Next)

@@ -59,6 +59,7 @@ func (p *partitions) forget(topics []string) {
 			if key.topic == topic {
 				p.endReading(key)
 				delete(p.sources, key)
+				p.s.halted.clear(key)
 				delete(p.committed[topic], key.partition)
 			}
 		}

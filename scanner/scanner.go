@@ -107,6 +107,7 @@ type Scanner struct {
 	parts    *partitions
 	queue    *queue
 	standing standing
+	halted   halted
 	indexing chan store.Applied
 	results  *events.Publisher
 }
@@ -150,7 +151,7 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, cfg Config, reg prometheu
 
 // Ready answers what keeps the scanner from taking requests.
 func (s *Scanner) Ready(ctx context.Context) error {
-	return errors.Join(kafka.Ping(ctx, s.producer), s.store.Ping(ctx), s.standing.ready(), s.readyRecreated(ctx))
+	return errors.Join(kafka.Ping(ctx, s.producer), s.store.Ping(ctx), s.standing.ready(), s.halted.ready(), s.readyRecreated(ctx))
 }
 
 // stopPatience is how long what is at hand may take to be stored once the scanner is to stop. What is not stored by then is
@@ -178,6 +179,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	helpers.Go(func() error { s.resolve(ctx); return nil })
 	helpers.Go(func() error { s.watch(ctx); return nil })
 	helpers.Go(func() error { every(ctx, 5*time.Second, s.readRecreated); return nil })
+	helpers.Go(func() error { every(ctx, checkEvery, s.check); return nil })
 	if s.cfg.CommitEvery > 0 {
 		helpers.Go(func() error { every(ctx, s.cfg.CommitEvery, s.parts.commit); return nil })
 	}
@@ -239,7 +241,11 @@ func (s *Scanner) poll(ctx context.Context) error {
 		}
 		failed := false
 		fetches.EachError(func(topic string, partition int32, err error) {
+			loss, lost := errors.AsType[*kgo.ErrDataLoss](err)
 			switch {
+			case lost:
+				s.lost(loss) // what it resumes at is not read: see received
+				return
 			case woken && errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrMaxDecompress):
 				return
 			case errors.Is(err, kafka.ErrHeld): // the workers make room

@@ -41,6 +41,10 @@ func (s *Scanner) look(ctx context.Context) {
 	s.standing.each(func(key partitionKey, _ tried, long time.Duration) {
 		s.metrics.standing.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(long.Seconds())
 	})
+	s.metrics.halted.Reset()
+	s.halted.each(func(key partitionKey, _ halt) {
+		s.metrics.halted.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(1)
+	})
 	unclaimed, unsettled, err := s.store.Overdue(ctx, s.clock.Millis()-behindAfter.Milliseconds())
 	if err != nil {
 		if ctx.Err() == nil {

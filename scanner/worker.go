@@ -33,6 +33,9 @@ func (w worker) run(ctx context.Context) {
 			}
 		}
 		w.s.queue.done(runs)
+		for _, r := range runs {
+			r.reading.queued.Add(-1)
+		}
 	}
 }
 
@@ -53,16 +56,24 @@ func (w worker) patient(ctx context.Context) context.Context {
 func (w worker) store(ctx context.Context, runs []run) ([]run, error) {
 	limit, refused := w.s.cfg.BatchRecords, refusals{}
 	for {
-		runs = slices.DeleteFunc(runs, func(r run) bool { return r.reading.ended.Load() })
+		runs = storable(runs)
 		if len(runs) == 0 {
 			return nil, nil
 		}
 		batch, covered, rest, err := w.assemble(ctx, runs, limit, refused)
+		if w.mismatched(err) {
+			continue // less what is not of that log
+		}
 		if err != nil {
 			return runs, err
 		}
 		if len(covered) == 0 {
 			runs = rest // all of this batch is stored already, and of the rest maybe not
+			continue
+		}
+		if same, err := w.verify(ctx, covered); err != nil {
+			return runs, err
+		} else if !same {
 			continue
 		}
 		err = w.apply(ctx, batch, covered)
@@ -105,7 +116,7 @@ func (w worker) apply(ctx context.Context, batch store.Batch, covered []coverage
 		return err
 	}
 	for _, c := range covered {
-		w.s.parts.stored(c.reading.key, c.src, c.epoch)
+		w.s.parts.stored(c.reading.key, c.src)
 	}
 	w.s.metrics.batch(batch, time.Since(began))
 	w.s.applied(done)
@@ -120,6 +131,7 @@ const transactionBytes = 8 << 20
 func (w worker) assemble(ctx context.Context, runs []run, limit int, refused refusals) (b store.Batch, covered []coverage, rest []run, err error) {
 	at := map[partitionKey]int{}
 	bytes := transactionBytes
+	b.Epochs = map[int]store.Epoch{}
 	for i, r := range runs {
 		room := limit - len(b.Changes)
 		if room <= 0 || bytes <= 0 {
@@ -157,6 +169,9 @@ func (w worker) assemble(ctx context.Context, runs []run, limit int, refused ref
 		if c.src.Next > c.first {
 			moved = append(moved, c)
 			b.Advance = append(b.Advance, store.Advance{Source: c.src.ID, From: c.first, To: c.src.Next})
+			if c.src.Epoch.Number >= 0 {
+				b.Epochs[c.src.ID] = c.src.Epoch
+			}
 		}
 	}
 	return b, moved, rest, nil

@@ -81,6 +81,11 @@ func (s *Store) Sources(ctx context.Context) ([]Source, error) {
 	return out, nil
 }
 
+// InUse leaves out the retired ones: of each partition of a topic there is one at most.
+func InUse(all []Source) []Source {
+	return slices.DeleteFunc(slices.Clone(all), func(s Source) bool { return s.Retired != 0 })
+}
+
 // Source reads a partition's source, and makes it, to begin at offset first, when the partition is new here.
 func (s *Store) Source(ctx context.Context, topic string, topicID [16]byte, partition int32, first int64) (Source, error) {
 	var src Source

@@ -1,0 +1,80 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Extent is what the leader of a partition says of its log.
+type Extent struct {
+	Start, End int64 // [Start, End), End as the high watermark: what no clean election takes back
+	// Epoch and EpochEnd answer the leader epoch that was asked about: the largest one up to it that the log has, and where that
+	// ends. -1: the log knows neither, or none was asked about.
+	Epoch    int32
+	EpochEnd int64
+	Err      error // of this partition: it has no leader, or there is none
+}
+
+// Extents asks about the partitions of epochs, each with a leader epoch, -1 for none. What one partition answers is no error of
+// the others. A partition that Kafka does not have is left out.
+func Extents(ctx context.Context, client *kgo.Client, epochs map[string]map[int32]int32) (map[string]map[int32]Extent, error) {
+	names := make([]string, 0, len(epochs))
+	for topic := range epochs {
+		names = append(names, topic)
+	}
+	known, err := TopicIDs(ctx, client, names...)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(topic string) bool { _, ok := known[topic]; return !ok })
+	if len(names) == 0 {
+		return nil, nil
+	}
+	admin := kadm.NewClient(client)
+	starts, err := admin.ListStartOffsets(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("listing where %d topics begin: %w", len(names), err)
+	}
+	ends, err := admin.ListEndOffsets(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("listing where %d topics end: %w", len(names), err)
+	}
+	ask := kadm.OffsetForLeaderEpochRequest{} // one partition without a leader fails the request for all
+	for topic, parts := range epochs {
+		for part, epoch := range parts {
+			if end, ok := ends.Lookup(topic, part); ok && end.Err == nil && epoch >= 0 {
+				ask.Add(topic, part, epoch)
+			}
+		}
+	}
+	var inEpochs kadm.OffsetsForLeaderEpochs
+	if len(ask) > 0 {
+		if inEpochs, err = admin.OffsetForLeaderEpoch(ctx, ask); err != nil {
+			return nil, fmt.Errorf("asking about leader epochs of %d topics: %w", len(ask), err)
+		}
+	}
+	out := map[string]map[int32]Extent{}
+	for topic, parts := range epochs {
+		out[topic] = map[int32]Extent{}
+		for part, epoch := range parts {
+			start, ok := starts.Lookup(topic, part)
+			end, ended := ends.Lookup(topic, part)
+			if !ok || !ended {
+				continue
+			}
+			x := Extent{Start: start.Offset, End: end.Offset, Epoch: -1, EpochEnd: -1, Err: errors.Join(start.Err, end.Err)}
+			if in, asked := inEpochs[topic][part]; asked {
+				x.Epoch, x.EpochEnd, x.Err = in.LeaderEpoch, in.EndOffset, errors.Join(x.Err, in.Err)
+			} else if epoch >= 0 {
+				x.Err = errors.Join(x.Err, errors.New("the leader did not answer about its epochs"))
+			}
+			out[topic][part] = x
+		}
+	}
+	return out, nil
+}

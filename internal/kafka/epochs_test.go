@@ -1,0 +1,39 @@
+package kafka_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+func TestExtents(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, "in"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	client := newClient(t, kafka.NewProducer, kafka.Config{Brokers: cluster.ListenAddrs()}, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	fill := func(n int) {
+		for range n {
+			require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "in", Value: []byte("v")}).FirstErr())
+		}
+	}
+	fill(3)
+	require.NoError(t, cluster.MoveTopicPartition("in", 0, (cluster.LeaderFor("in", 0)+1)%2))
+	fill(4)
+	require.NoError(t, cluster.DeleteRecords("in", 0, 1))
+	extents := func(epoch int32) map[int32]kafka.Extent {
+		got, err := kafka.Extents(t.Context(), client, map[string]map[int32]int32{"in": {0: epoch, 1: -1, 9: 0}, "absent": {0: 0}})
+		require.NoError(t, err)
+		require.NotContains(t, got["absent"], int32(0))
+		return got["in"]
+	}
+	got := extents(0)
+	require.Equal(t, kafka.Extent{Start: 1, End: 7, Epoch: 0, EpochEnd: 3}, got[0])
+	require.Equal(t, kafka.Extent{Epoch: -1, EpochEnd: -1}, got[1])
+	require.NotContains(t, got, int32(9))
+	require.Equal(t, kafka.Extent{Start: 1, End: 7, Epoch: 1, EpochEnd: 7}, extents(1)[0])
+	require.Equal(t, kafka.Extent{Start: 1, End: 7, Epoch: -1, EpochEnd: -1}, extents(8)[0])
+}

@@ -1,0 +1,97 @@
+package scanner
+
+import (
+	"fmt"
+	"sync"
+)
+
+// halt says why a partition is not read any further.
+type halt struct {
+	source int   // whose log it is about
+	next   int64 // stored up to here
+	same   int64 // the log is the one that was stored up to here, -1: not known
+	end    int64 // of the log, -1: not known
+	why    string
+	proven bool // by a record that was read
+}
+
+// halted knows the partitions whose log is not the one that was stored. Nothing is read of them until somebody decides where to
+// go on. What was read before is still stored.
+type halted struct {
+	mu sync.Mutex
+	by map[partitionKey]halt
+}
+
+// set halts a partition, and says whether that is news.
+func (h *halted) set(key partitionKey, now halt) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.by == nil {
+		h.by = map[partitionKey]halt{}
+	}
+	before, was := h.by[key]
+	if was && now.end < 0 {
+		return false // what is known says more
+	}
+	h.by[key] = now
+	return !was || before.end < 0
+}
+
+func (h *halted) clear(key partitionKey) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.by, key)
+}
+
+func (h *halted) has(key partitionKey) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.by[key]
+	return ok
+}
+
+// mayGoOn says whether a halted partition may be read on after its log was looked at. Where the log cannot tell, each record that
+// is read still can.
+func (h *halted) mayGoOn(key partitionKey, result verdict) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	why, ok := h.by[key]
+	return ok && (result == intact || result == unsure && !why.proven)
+}
+
+// each calls f with each partition that is halted.
+func (h *halted) each(f func(partitionKey, halt)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, why := range h.by {
+		f(key, why)
+	}
+}
+
+func (h *halted) keys() map[partitionKey]bool {
+	out := map[partitionKey]bool{}
+	h.each(func(key partitionKey, _ halt) { out[key] = true })
+	return out
+}
+
+// ready answers why the scanner is not: one of the partitions that are halted.
+func (h *halted) ready() (err error) {
+	h.each(func(key partitionKey, why halt) {
+		err = fmt.Errorf("%s/%d is not read any further, its log is not the one that was stored: %s; see `notyet intake status`", key.topic, key.partition, why)
+	})
+	return err
+}
+
+func (h halt) String() string {
+	out := fmt.Sprintf("stored up to offset %d", h.next)
+	if h.end >= 0 {
+		out += fmt.Sprintf(", the log has offsets up to %d", h.end)
+	}
+	if h.same >= 0 {
+		out += fmt.Sprintf(", both are the same up to %d", h.same)
+	}
+	if h.why != "" {
+		out += " (" + h.why + ")"
+	}
+	return out
+}
