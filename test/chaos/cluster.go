@@ -20,7 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// Names on the servers, which are this run's alone.
+// Names on the servers that only this run uses.
 const (
 	intakeTopic  = "notyet.intake"
 	reportsTopic = "notyet.reports"
@@ -41,28 +41,29 @@ const (
 	partCount = 4
 )
 
-// session is ZooKeeper's, as the product has it by default.
+// session is the ZooKeeper session timeout, which is the product's default.
 const session = 4 * time.Second
 
-// Cluster is servers and processes. The harness itself reaches the servers without a proxy.
+// Cluster is servers and processes. The harness itself connects to the servers without a proxy.
 type Cluster struct {
 	Servers *Servers
 	dir     string
 	binary  string
 	log     *zap.Logger
 
-	db     *sql.DB // as root: it can read when the others cannot write
+	db     *sql.DB // as root, which can read while others cannot write
 	client *kgo.Client
-	large  *kgo.Client // sends records that are beyond our limits, and compress to less than the broker's
+	large  *kgo.Client // sends records that exceed our limits, and compress to less than the broker's
 	admin  *kadm.Client
 	nodes  []*node
 }
 
-// NewCluster builds the program, starts empty servers and everything on them. Logs and send logs go to dir.
+// NewCluster builds the program, starts empty servers and everything on them. Logs and send logs go
+// to dir.
 func NewCluster(ctx context.Context, root, dir string, basePort int, log *zap.Logger) (*Cluster, error) {
 	servers := filepath.Join(dir, "servers")
 	c := &Cluster{Servers: NewServers(root, servers, basePort), dir: dir, binary: filepath.Join(dir, "notyet"), log: log}
-	// The tag adds clocks that can be stepped; places to die at stay unarmed.
+	// The tag makes clocks adjustable. No fault point is armed.
 	build := exec.CommandContext(ctx, "go", "build", "-tags", "faultpoints", "-o", c.binary, "./cmd/notyet")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
@@ -96,7 +97,7 @@ func (c *Cluster) connect(context.Context) error {
 }
 
 func (c *Cluster) prepare(ctx context.Context) error {
-	// A user without the right to write while the server is read-only.
+	// This user cannot write while the server is read-only.
 	if _, err := c.db.ExecContext(ctx, "CREATE DATABASE "+database+" CHARACTER SET utf8mb4; CREATE USER 'chaos'@'%' IDENTIFIED BY 'chaos'; GRANT ALL PRIVILEGES ON "+database+".* TO 'chaos'@'%'"); err != nil {
 		return fmt.Errorf("making the database: %w", err)
 	}
@@ -111,7 +112,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	return nil
 }
 
-// topics makes topics whose records carry the broker's time of arrival.
+// topics creates topics whose records carry the broker's time of arrival.
 func (c *Cluster) topics(ctx context.Context, names ...string) error {
 	var specs []kafka.TopicSpec
 	for _, n := range names {
@@ -142,7 +143,7 @@ func (c *Cluster) startNodes(context.Context) error {
 
 func (c *Cluster) dsn(addr string) string { return "chaos:chaos@tcp(" + addr + ")/" + database }
 
-// env is what all processes share.
+// env is the environment that all processes share.
 func (c *Cluster) env() []string {
 	var env []string
 	for _, kv := range os.Environ() {
@@ -164,8 +165,9 @@ func (c *Cluster) of(role string) []*node {
 	return out
 }
 
-// AwaitWhole returns when every process is ready and every slot has an owner that runs and moves ahead.
-func (c *Cluster) AwaitWhole(ctx context.Context, bound time.Duration) error {
+// AwaitReady waits until every process is ready and every slot has a living owner that makes
+// progress.
+func (c *Cluster) AwaitReady(ctx context.Context, bound time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	problem := "nothing was asked"
@@ -181,7 +183,7 @@ func (c *Cluster) AwaitWhole(ctx context.Context, bound time.Duration) error {
 	}
 }
 
-// broken says what is not as it should be, or "".
+// broken returns what is wrong, or "".
 func (c *Cluster) broken(ctx context.Context) string {
 	for _, n := range c.nodes {
 		if !n.ready(ctx) {

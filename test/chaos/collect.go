@@ -16,16 +16,16 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// soon is the span in which nothing may be left to do when everything has come to rest; residents are due far behind it.
-const soon = 15 * time.Minute
+// restHorizon is the span in which no task may be pending at rest; residents are due much later.
+const restHorizon = 15 * time.Minute
 
-// drain waits until nothing is left to do, within bound.
+// drain waits until no work is left, within bound.
 func (c *Cluster) drain(ctx context.Context, bound time.Duration) error {
 	deadline := time.Now().Add(bound)
 	quiet := 0
 	for {
 		left := c.count(ctx, `SELECT (SELECT COUNT(*) FROM `+database+`.tasks t JOIN `+database+`.slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos < ?)
-			+ (SELECT COUNT(*) FROM `+database+`.outbox) + (SELECT COUNT(*) FROM `+database+`.waiting)`, time.Now().Add(soon).UnixMilli())
+			+ (SELECT COUNT(*) FROM `+database+`.outbox) + (SELECT COUNT(*) FROM `+database+`.waiting)`, time.Now().Add(restHorizon).UnixMilli())
 		lag, err := c.lag(ctx)
 		if quiet++; left != 0 || err != nil || lag != 0 {
 			quiet = 0
@@ -44,7 +44,7 @@ func (c *Cluster) drain(ctx context.Context, bound time.Duration) error {
 	}
 }
 
-// lag is the number of requests and reports that are not in the database.
+// lag returns the number of requests and reports that are not in the database.
 func (c *Cluster) lag(ctx context.Context) (int64, error) {
 	ends, err := c.admin.ListEndOffsets(ctx, intakeTopic, reportsTopic)
 	if err != nil {
@@ -56,7 +56,8 @@ func (c *Cluster) lag(ctx context.Context) (int64, error) {
 	return total - stored, nil
 }
 
-// collect adds to the history what the topics and the database hold. Rest must have been taken and processes stopped.
+// collect adds the contents of the topics and the database to the history. Take Rest and stop the
+// processes before.
 func (c *Cluster) collect(ctx context.Context, h *history.History) error {
 	byNumber := make(map[int64]*history.Op, len(h.Ops))
 	for i := range h.Ops {
@@ -79,7 +80,7 @@ func (c *Cluster) collect(ctx context.Context, h *history.History) error {
 	return nil
 }
 
-// readAll reads topics raw, from offset 0 to their ends.
+// readAll reads whole topics, from offset 0 to their ends.
 func (c *Cluster) readAll(ctx context.Context, topics []string, each func(*kgo.Record) error) error {
 	ends, err := c.admin.ListEndOffsets(ctx, topics...)
 	if err != nil {
@@ -195,8 +196,9 @@ func addSent(ctx context.Context, h *history.History, n *node, log *zap.Logger) 
 	})
 }
 
-// restIn looks at it until index and database agree, within bound: the index is trimmed every 2 s, and what it lacks is
-// noticed at the second of two looks 30 s apart. The last look counts.
+// restIn compares index and database until they agree, within bound, and returns the last
+// comparison. The index is trimmed every 2 s, and missing entries are noticed at the second of two
+// checks 30 s apart.
 func (c *Cluster) restIn(ctx context.Context, bound time.Duration) (history.Rest, error) {
 	begin := time.Now()
 	for {
@@ -213,7 +215,7 @@ func (c *Cluster) restIn(ctx context.Context, bound time.Duration) (history.Rest
 	}
 }
 
-// rest looks at the index and the database while nothing is under way.
+// rest compares the index and the database while no work is in progress.
 func (c *Cluster) rest(ctx context.Context) (history.Rest, error) {
 	r := history.Rest{Until: time.Now().Add(90 * time.Minute).UnixMilli()}
 	rows, err := c.db.QueryContext(ctx, "SELECT t.slot, t.pos, t.seq, t.topic, t.id FROM "+database+".tasks t JOIN "+database+".slots s ON s.slot = t.slot WHERE t.pos > s.done")

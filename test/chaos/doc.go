@@ -1,11 +1,13 @@
-// Package chaos runs the built program as several processes on servers of its own, breaks one thing after another while
-// requests keep coming, heals it all, and hands what is left over to the checker as a history.
+// Package chaos runs the built program as several processes on servers of its own. It causes one
+// fault after the other while requests keep coming, repairs everything, and gives the checker a
+// history of the run.
 //
-//	servers.go, node.go, cluster.go   what is broken: servers, processes, and a proxy between each two
-//	tasks.go, load.go, reports.go     seeded requests and consumers
-//	faults.go, fault_*.go             what is done to them; each fault says how it was seen to have an effect
-//	observe.go, collect.go            what is noted meanwhile and at the end
+//	servers.go, node.go, cluster.go   servers, processes, and a proxy between each two of them
+//	tasks.go, load.go, reports.go     requests and consumers, determined by a seed
+//	faults.go, fault_*.go             the faults; each notes how its effect was observed
+//	observe.go, collect.go            what is noted during the run and at its end
 //	run.go, report.go                 the whole run, and docs/faults.md
 //
-// history/ is what lies between harness and checker; check/ judges it; proxy/ breaks connections.
+// history/ is the data between harness and checker; check/ is the checker; proxy/ disturbs
+// connections.
 package chaos

@@ -9,7 +9,7 @@ import (
 	"github.com/notyet/notyet/test/chaos/proxy"
 )
 
-// dropKafka swallows the broker's answers to one process: it cannot know what was done.
+// dropKafka drops the broker's answers to one process, which then cannot know what was done.
 func dropKafka(b *breaker) error {
 	n := b.nodes[b.rng.IntN(len(b.nodes))]
 	return b.hurtKafka(n, func(p *proxy.Proxy) { p.Drop(proxy.ToClient) })
@@ -22,13 +22,13 @@ func cutKafka(b *breaker) error {
 
 func (b *breaker) hurtKafka(n *node, hurt func(*proxy.Proxy)) error {
 	p := n.proxies[kafkaServer]
-	p.Hurt()
+	p.Affected()
 	b.began(n.name)
 	hurt(p)
-	span := b.between(time.Second, 8*time.Second)
+	span := b.randomSpan(time.Second, 8*time.Second)
 	b.wait(span)
 	p.Heal()
-	hit := p.Hurt()
+	hit := p.Affected()
 	b.evidence(hit > 0, "for %v; %d bytes and connections hit", span.Round(time.Millisecond), hit)
 	return nil
 }
@@ -40,7 +40,7 @@ func killBroker(b *breaker) error {
 		return err
 	}
 	begin := time.Now()
-	b.wait(b.between(0, 4*time.Second))
+	b.wait(b.randomSpan(0, 4*time.Second))
 	refused, silent := b.Servers.refuses(kafkaServer), b.load.acked.Load()
 	if err := b.Servers.Up(b.ctx, kafkaServer); err != nil {
 		return err
@@ -49,37 +49,40 @@ func killBroker(b *breaker) error {
 	return nil
 }
 
-// deleteTopic deletes a target with tasks in flight to it: they end as dead letters, or were delivered before.
+// deleteTopic deletes a target with tasks in progress: they become dead letters, or were delivered
+// before.
 func deleteTopic(b *breaker) error {
 	topic := fmt.Sprintf("chaos.gone.%d", b.note.N)
 	if err := b.topics(b.ctx, topic); err != nil {
 		return err
 	}
 	b.load.spread(topic, 200, 6*time.Second)
-	b.wait(b.between(1500*time.Millisecond, 4*time.Second))
+	b.wait(b.randomSpan(1500*time.Millisecond, 4*time.Second))
 	b.began(topic)
 	if _, err := b.admin.DeleteTopics(b.ctx, topic); err != nil {
 		return err
 	}
 	died := func() int64 { return b.letters(topic) }
-	dead := b.until(40*time.Second, func() bool { return died() > 0 })
+	dead := b.waitUntil(40*time.Second, func() bool { return died() > 0 })
 	b.evidence(dead, "%d dead letters by then", died())
 	return nil
 }
 
-// letters is the number of dead letters of a topic.
+// letters returns the number of dead letters of a topic.
 func (b *breaker) letters(topic string) int64 {
 	return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE topic = ?", topic)
 }
 
-// limitPadding makes each record of the limited topic larger than the lowered limit, and smaller than the usual one.
+// limitPadding makes each record of the limited topic larger than the lowered limit, and smaller
+// than the usual one.
 const (
 	limitPadding = 6000
 	loweredLimit = 3000
 	usualLimit   = 1_048_588 // Kafka's default
 )
 
-// lowerLimit lets a topic refuse what it took before: those tasks die, and nobody else.
+// lowerLimit makes a topic refuse what it accepted before. Those tasks become dead letters, and no
+// others.
 func lowerLimit(b *breaker) error {
 	before := b.letters(limitTopic)
 	b.load.spread(limitTopic, 200, 6*time.Second)
@@ -88,8 +91,8 @@ func lowerLimit(b *breaker) error {
 	if err := b.limit(loweredLimit); err != nil {
 		return err
 	}
-	died := b.until(40*time.Second, func() bool { return b.letters(limitTopic) > before })
-	b.wait(b.between(0, 2*time.Second))
+	died := b.waitUntil(40*time.Second, func() bool { return b.letters(limitTopic) > before })
+	b.wait(b.randomSpan(0, 2*time.Second))
 	b.evidence(died, "%d dead letters by then", b.letters(limitTopic)-before)
 	return b.limit(usualLimit)
 }

@@ -9,14 +9,16 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// Faults that callers commit: records beyond every limit, and many tasks that all end badly at once.
+// Faults that callers cause: records beyond every limit, and many tasks that all fail at once.
 
-// hostileSize is what compresses to nothing: the broker's limit, which counts compressed bytes, lets it through.
+// hostileSize is the size of values that compress to almost nothing: the broker's limit counts
+// compressed bytes and admits them.
 const hostileSize = 20 << 20
 
 var hostileKinds = []string{"value", "header", "headers", "key"}
 
-// sendHostile sends records that are beyond a limit, each followed by a good one on the same partition.
+// sendHostile sends records that exceed a limit, each followed by a valid one on the same
+// partition.
 func sendHostile(b *breaker) error {
 	b.began(intakeTopic)
 	for i, kind := range hostileKinds {
@@ -28,12 +30,13 @@ func sendHostile(b *breaker) error {
 	refused := func() int64 {
 		return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE id LIKE ?", fmt.Sprintf("h%d-%%", b.note.N))
 	}
-	all := b.until(30*time.Second, func() bool { return refused() == int64(len(hostileKinds)) })
+	all := b.waitUntil(30*time.Second, func() bool { return refused() == int64(len(hostileKinds)) })
 	b.evidence(all, "%d records, %d dead letters", len(hostileKinds), refused())
 	return nil
 }
 
-// expireAll lets many tasks with long ids fall due with nobody to send them: they all expire at one moment.
+// expireAll makes many tasks with long ids due while no dispatcher runs, so that they all expire at
+// once.
 func expireAll(b *breaker) error {
 	before := b.letters(floodTopic)
 	due := time.Now().Add(5*time.Second + time.Duration(b.burst)*time.Second/3000).UnixMilli()
@@ -50,7 +53,7 @@ func expireAll(b *breaker) error {
 		}
 	}
 	died := func() int64 { return b.letters(floodTopic) - before }
-	b.until(60*time.Second, func() bool { return died() >= int64(b.burst)*9/10 })
+	b.waitUntil(60*time.Second, func() bool { return died() >= int64(b.burst)*9/10 })
 	b.evidence(died() > 0, "%d of %d expired by then", died(), b.burst)
 	return nil
 }
@@ -65,12 +68,12 @@ func missAll(b *breaker) error {
 	died := func() int64 {
 		return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE topic LIKE ?", fmt.Sprintf("chaos.none.%d.%%", b.note.N))
 	}
-	dead := b.until(60*time.Second, func() bool { return died() >= topics })
+	dead := b.waitUntil(60*time.Second, func() bool { return died() >= topics })
 	b.evidence(dead, "%d dead letters by then", died())
 	return nil
 }
 
-// beyondLimit makes a request one that is beyond a limit.
+// beyondLimit makes a request exceed a limit.
 func beyondLimit(kind string, r *kgo.Record) {
 	switch kind {
 	case "value":

@@ -17,14 +17,14 @@ func killMySQL(b *breaker) error {
 		return err
 	}
 	begin := time.Now()
-	b.wait(b.between(0, 4*time.Second))
+	b.wait(b.randomSpan(0, 4*time.Second))
 	refused := b.Servers.refuses(mysqlServer)
 	err := b.Servers.Up(b.ctx, mysqlServer)
 	b.evidence(refused, "the process was gone for %v", time.Since(begin).Round(time.Millisecond))
 	return err
 }
 
-// freezeMySQL makes the server read-only, as one is that was demoted.
+// freezeMySQL makes the server read-only, like one that was demoted.
 func freezeMySQL(b *breaker) error {
 	b.began(mysqlServer)
 	if _, err := b.db.ExecContext(b.ctx, "SET GLOBAL read_only = 1"); err != nil {
@@ -32,7 +32,7 @@ func freezeMySQL(b *breaker) error {
 	}
 	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
 	from, before := stored(), b.load.acked.Load()
-	span := b.between(2*time.Second, 8*time.Second)
+	span := b.randomSpan(2*time.Second, 8*time.Second)
 	b.wait(span)
 	moved, came := stored()-from, b.load.acked.Load()-before
 	b.evidence(moved == 0 && came > 0, "for %v; %d requests came and %d were stored", span.Round(time.Millisecond), came, moved)
@@ -40,33 +40,33 @@ func freezeMySQL(b *breaker) error {
 	return err
 }
 
-// slowMySQL holds up what everybody asks the database, and what it answers.
+// slowMySQL delays all queries and answers of the database.
 func slowMySQL(b *breaker) error {
-	delay := b.between(20*time.Millisecond, 250*time.Millisecond)
+	delay := b.randomSpan(20*time.Millisecond, 250*time.Millisecond)
 	b.began(mysqlServer)
 	hit := int64(0)
 	for _, n := range b.nodes {
-		n.proxies[mysqlServer].Hurt()
+		n.proxies[mysqlServer].Affected()
 		n.proxies[mysqlServer].Delay(delay)
 	}
-	b.wait(b.between(3*time.Second, 8*time.Second))
+	b.wait(b.randomSpan(3*time.Second, 8*time.Second))
 	for _, n := range b.nodes {
 		n.proxies[mysqlServer].Heal()
-		hit += n.proxies[mysqlServer].Hurt()
+		hit += n.proxies[mysqlServer].Affected()
 	}
 	b.evidence(hit > 0, "each packet held up by %v each way; %d bytes hit", delay.Round(time.Millisecond), hit)
 	return nil
 }
 
-// lockMySQL holds locks that everybody needs, several times over, and lets deadlocks happen: it takes slots in the order
-// opposite to everybody else's.
+// lockMySQL holds locks that everybody needs, several times. It causes deadlocks by locking slots
+// in the opposite order.
 func lockMySQL(b *breaker) error {
 	waits := func() int64 {
 		return b.count(b.ctx, "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'INNODB_ROW_LOCK_WAITS'")
 	}
 	before := waits()
 	b.began(mysqlServer)
-	for end := time.Now().Add(b.between(3*time.Second, 8*time.Second)); time.Now().Before(end) && b.ctx.Err() == nil; {
+	for end := time.Now().Add(b.randomSpan(3*time.Second, 8*time.Second)); time.Now().Before(end) && b.ctx.Err() == nil; {
 		if err := b.contend(); err != nil {
 			b.log.Debug("a lock of ours was broken: " + err.Error())
 		}
@@ -89,12 +89,13 @@ func (b *breaker) contend() error {
 			return err
 		}
 	}
-	b.wait(b.between(50*time.Millisecond, 800*time.Millisecond))
+	b.wait(b.randomSpan(50*time.Millisecond, 800*time.Millisecond))
 	return nil
 }
 
-// restoreMySQL sets the database back to a copy that is some seconds old, and follows the procedure for that: everything
-// is stopped, the database restored, what the send logs and topics prove is settled, and everything is started again.
+// restoreMySQL restores a copy of the database that is some seconds old, and follows the documented
+// procedure: stop everything, restore, reconcile with the send logs and topics, start everything
+// again.
 func restoreMySQL(b *breaker) error {
 	data, backup := b.Servers.home(mysqlServer)+"/data", filepath.Join(b.dir, "backup")
 	b.began(mysqlServer)
@@ -109,8 +110,8 @@ func restoreMySQL(b *breaker) error {
 	}
 	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
 	from := stored()
-	grown := b.until(30*time.Second, func() bool { return stored() > from })
-	b.wait(b.between(2*time.Second, 6*time.Second))
+	grown := b.waitUntil(30*time.Second, func() bool { return stored() > from })
+	b.wait(b.randomSpan(2*time.Second, 6*time.Second))
 	lost := stored()
 	for _, n := range b.nodes {
 		n.kill()
@@ -146,7 +147,8 @@ func replace(from, to string) error {
 	return os.CopyFS(to, os.DirFS(from))
 }
 
-// reconcile settles what is known to have been sent. It refuses until the killed ones are known to be gone.
+// reconcile settles what is known to have been sent. The command refuses to run until the killed
+// dispatchers' sessions have expired.
 func (b *breaker) reconcile() (string, error) {
 	args := []string{"deadletter", "reconcile", "--topics", "--json"}
 	dir := ""

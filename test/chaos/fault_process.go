@@ -36,26 +36,28 @@ func onlyBurst(b *breaker) error {
 	return nil
 }
 
-// sendBurst asks for a burst and says when it begins: late enough for all of it to be stored, at 3000 a second.
+// sendBurst requests a burst and returns when it begins: late enough for all of it to be stored, at
+// 3000 a second.
 func (b *breaker) sendBurst() int64 {
 	due := time.Now().Add(5*time.Second + time.Duration(b.burst)*time.Second/3000).UnixMilli()
 	b.load.burst(b.burst, due)
 	return due
 }
 
-// killOwner kills a dispatcher and starts it again: at once, when it meets what it left behind, or after others took over.
+// killOwner kills a dispatcher and starts it again: either at once, when it finds its own state, or
+// after others took over.
 func (b *breaker) killOwner(n *node) error {
 	had, epoch := b.owned(n.name)
 	b.began(n.name)
 	b.note.Killed = n.name
 	n.kill()
 	if b.rng.IntN(3) > 0 {
-		b.until(session+6*time.Second, func() bool { left, _ := b.owned(n.name); return left == 0 })
+		b.waitUntil(session+6*time.Second, func() bool { left, _ := b.owned(n.name); return left == 0 })
 	}
 	if err := n.start(); err != nil {
 		return err
 	}
-	moved := b.until(session+10*time.Second, func() bool { _, now := b.owned(n.name); return now > epoch })
+	moved := b.waitUntil(session+10*time.Second, func() bool { _, now := b.owned(n.name); return now > epoch })
 	b.evidence(had > 0 && moved, "it owned %d slots, which were taken under a higher epoch: %v", had, moved)
 	return nil
 }
@@ -65,13 +67,13 @@ func killScanner(b *breaker) error {
 	members := b.members()
 	b.began(n.name)
 	n.kill()
-	gone := b.until(15*time.Second, func() bool { return b.members() < members })
-	b.wait(b.between(0, 2*time.Second))
+	gone := b.waitUntil(15*time.Second, func() bool { return b.members() < members })
+	b.wait(b.randomSpan(0, 2*time.Second))
 	b.evidence(gone, "the group was left with fewer members: %v", gone)
 	return n.start()
 }
 
-// members is the size of the scanners' group.
+// members returns the size of the scanners' group.
 func (b *breaker) members() int {
 	groups, err := b.admin.DescribeGroups(b.ctx, groupName)
 	if err != nil {
@@ -80,18 +82,19 @@ func (b *breaker) members() int {
 	return len(groups[groupName].Members)
 }
 
-// pauseDispatcher stops a dispatcher for half a session to several, as a host may be that is moved or swaps.
+// pauseDispatcher pauses a dispatcher for half a session to several, like a host that is migrated
+// or swaps.
 func pauseDispatcher(b *breaker) error {
 	n := b.one(dispatcherRole)
-	span := b.between(session/2, 2*session)
+	span := b.randomSpan(session/2, 2*session)
 	if b.rng.IntN(5) == 0 {
-		span = b.between(2*session, 10*session)
+		span = b.randomSpan(2*session, 10*session)
 	}
 	return b.pause(n, span)
 }
 
 func pauseScanner(b *breaker) error {
-	return b.pause(b.one(scannerRole), b.between(2*time.Second, 10*time.Second))
+	return b.pause(b.one(scannerRole), b.randomSpan(2*time.Second, 10*time.Second))
 }
 
 func (b *breaker) pause(n *node, span time.Duration) error {
@@ -113,7 +116,8 @@ func (b *breaker) pause(n *node, span time.Duration) error {
 	return nil
 }
 
-// rollingRestart stops and starts every process in good order. It breaks nothing, so no copy may come of it.
+// rollingRestart stops and starts every process gracefully. It breaks nothing, so it must cause no
+// copy.
 func rollingRestart(b *breaker) error {
 	b.began("all")
 	begin := time.Now()
@@ -124,20 +128,20 @@ func rollingRestart(b *breaker) error {
 		if err := n.start(); err != nil {
 			return err
 		}
-		b.until(30*time.Second, func() bool { return n.ready(b.ctx) })
+		b.waitUntil(30*time.Second, func() bool { return n.ready(b.ctx) })
 	}
 	b.evidence(true, "%d processes in %v, each with exit code 0", len(b.nodes), time.Since(begin).Round(time.Millisecond))
 	return nil
 }
 
-// dispatchersAway lets tasks fall due with nobody to send them.
+// dispatchersAway makes tasks due while no dispatcher runs.
 func dispatchersAway(b *breaker) error {
-	return b.away(dispatcherRole, b.between(5*time.Second, 15*time.Second))
+	return b.away(dispatcherRole, b.randomSpan(5*time.Second, 15*time.Second))
 }
 
-// scannersAway lets requests wait in the intake.
+// scannersAway leaves requests in the intake.
 func scannersAway(b *breaker) error {
-	return b.away(scannerRole, b.between(5*time.Second, 15*time.Second))
+	return b.away(scannerRole, b.randomSpan(5*time.Second, 15*time.Second))
 }
 
 // away kills all processes of a role, and starts them again later.
@@ -158,7 +162,7 @@ func (b *breaker) away(role string, span time.Duration) error {
 	return nil
 }
 
-// stepClock steps the clock of one dispatcher, ahead or back, and back to what it was.
+// stepClock steps the clock of one dispatcher, forward or back, and then to what it was.
 func stepClock(b *breaker) error {
 	n := b.one(dispatcherRole)
 	steps := []time.Duration{5 * time.Second, -5 * time.Second, time.Hour, -time.Hour}
@@ -168,12 +172,12 @@ func stepClock(b *breaker) error {
 		return err
 	}
 	var seen float64
-	noticed := b.until(10*time.Second, func() bool {
+	noticed := b.waitUntil(10*time.Second, func() bool {
 		var err error
 		seen, err = n.metric("notyet_dispatcher_clock_offset_seconds")
 		return err == nil && math.Abs(math.Abs(seen)-step.Abs().Seconds()) < 1
 	})
-	b.wait(b.between(2*time.Second, 6*time.Second))
+	b.wait(b.randomSpan(2*time.Second, 6*time.Second))
 	b.evidence(noticed, "by %v; the process said that its clock is off by %.3f s", step, seen)
 	return n.setClock(0)
 }
@@ -190,25 +194,27 @@ func rebalance(b *breaker) error {
 	if err := n.start(); err != nil {
 		return err
 	}
-	joined := b.until(20*time.Second, func() bool { return b.members() > members })
-	b.wait(b.between(time.Second, 3*time.Second))
+	joined := b.waitUntil(20*time.Second, func() bool { return b.members() > members })
+	b.wait(b.randomSpan(time.Second, 3*time.Second))
 	if b.rng.IntN(2) == 0 {
 		n.kill()
 	} else if err := n.stop(); err != nil {
 		return err
 	}
-	left := b.until(15*time.Second, func() bool { return b.members() <= members })
+	left := b.waitUntil(15*time.Second, func() bool { return b.members() <= members })
 	b.evidence(joined && left, "the group grew: %v, and shrank again: %v", joined, left)
 	return nil
 }
 
-// candidate is a line of ZooKeeper's dump: who leads is the oldest. client is a line of its cons.
+// candidate matches a line of ZooKeeper's dump; the oldest candidate leads. client matches a line
+// of its cons.
 var (
 	candidate = regexp.MustCompile(`members/_c_[0-9a-f]+-m-(\d+)`)
 	client    = regexp.MustCompile(`/127\.0\.0\.1:(\d+)\[.*sid=(0x[0-9a-f]+)`)
 )
 
-// leader asks ZooKeeper which session owns the oldest candidate, and the proxies whose connection that session's is.
+// leader asks ZooKeeper which session owns the oldest candidate, and finds the proxy of that
+// session's connection.
 func (b *breaker) leader() (*node, error) {
 	dump, err := b.Servers.zookeeper("dump")
 	if err != nil {

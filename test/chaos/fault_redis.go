@@ -26,20 +26,21 @@ func killRedis(b *breaker) error {
 	if err := b.Servers.Kill(redisServer); err != nil {
 		return err
 	}
-	span := b.between(0, 6*time.Second)
+	span := b.randomSpan(0, 6*time.Second)
 	b.wait(span)
 	b.evidence(b.Servers.refuses(redisServer), "the process was gone for %v and came back empty", span.Round(time.Millisecond))
 	return b.Servers.Up(b.ctx, redisServer)
 }
 
-// staleRedis brings Redis back as it was some seconds ago, as a replica that lagged behind and was promoted.
+// staleRedis restores Redis to its state of some seconds ago, like a lagging replica that was
+// promoted.
 func staleRedis(b *breaker) error {
 	if _, err := b.Servers.redis(b.ctx, "SAVE"); err != nil {
 		return err
 	}
 	dump := filepath.Join(b.Servers.home(redisServer), "dump.rdb")
-	defer func() { _ = os.Remove(dump) }() // another start is to find nothing
-	b.wait(b.between(2*time.Second, 6*time.Second))
+	defer func() { _ = os.Remove(dump) }() // a later start must not load it
+	b.wait(b.randomSpan(2*time.Second, 6*time.Second))
 	b.began(redisServer)
 	if err := b.Servers.Kill(redisServer); err != nil {
 		return err
@@ -52,7 +53,7 @@ func staleRedis(b *breaker) error {
 	return err
 }
 
-// fillRedis leaves Redis no memory for anything new; nothing is evicted.
+// fillRedis leaves Redis no memory for new entries; it evicts nothing.
 func fillRedis(b *breaker) error {
 	if _, err := b.Servers.redis(b.ctx, "CONFIG", "RESETSTAT"); err != nil {
 		return err
@@ -61,7 +62,7 @@ func fillRedis(b *breaker) error {
 	if _, err := b.Servers.redis(b.ctx, "CONFIG", "SET", "maxmemory", "1"); err != nil {
 		return err
 	}
-	span := b.between(2*time.Second, 8*time.Second)
+	span := b.randomSpan(2*time.Second, 8*time.Second)
 	b.wait(span)
 	stats, err := b.Servers.redis(b.ctx, "INFO", "errorstats")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/notyet/notyet/test/chaos/proxy"
 )
 
-// cutZooKeeper cuts a dispatcher off the ensemble, one way or both, while it reaches the stores and the broker. A frozen
-// direction leaves the connection open; a cut one does not.
+// cutZooKeeper cuts a dispatcher off the ensemble, one way or both, while it reaches the stores and
+// the broker. A frozen direction leaves the connection open; a cut one does not.
 func cutZooKeeper(b *breaker) error {
 	n := b.one(dispatcherRole)
 	p := n.proxies[zookeeperServer]
@@ -25,30 +25,30 @@ func cutZooKeeper(b *breaker) error {
 	}
 	way := ways[b.rng.IntN(len(ways))]
 	had, epoch := b.owned(n.name)
-	p.Hurt()
+	p.Affected()
 	b.began(n.name)
 	way.hurt()
-	b.wait(b.between(session/2, 2*session))
+	b.wait(b.randomSpan(session/2, 2*session))
 	_, after := b.owned(n.name)
 	p.Heal()
-	hurt := p.Hurt()
+	hurt := p.Affected()
 	b.evidence(hurt > 0, "%s; %d bytes and connections hit; it owned %d slots, taken over: %v", way.name, hurt, had, after > epoch)
 	return nil
 }
 
-// killZooKeeper takes the whole ensemble, which is one server, away.
+// killZooKeeper kills the whole ensemble, which is one server.
 func killZooKeeper(b *breaker) error {
 	b.began(zookeeperServer)
 	if err := b.Servers.Kill(zookeeperServer); err != nil {
 		return err
 	}
-	return b.backAfter(b.between(0, 2*session))
+	return b.backAfter(b.randomSpan(0, 2*session))
 }
 
 // backAfter starts ZooKeeper again.
 func (b *breaker) backAfter(away time.Duration) error {
 	begin := time.Now()
-	distrusted := b.until(away, func() bool { return !b.of(dispatcherRole)[0].ready(b.ctx) })
+	distrusted := b.waitUntil(away, func() bool { return !b.of(dispatcherRole)[0].ready(b.ctx) })
 	b.wait(away - time.Since(begin))
 	refused := b.Servers.refuses(zookeeperServer)
 	if err := b.Servers.Up(b.ctx, zookeeperServer); err != nil {
@@ -58,7 +58,7 @@ func (b *breaker) backAfter(away time.Duration) error {
 	return nil
 }
 
-// wipeZooKeeper makes the ensemble a new one, which knows nobody.
+// wipeZooKeeper deletes the ensemble's data.
 func wipeZooKeeper(b *breaker) error {
 	before, err := b.zxid()
 	if err != nil {
@@ -71,7 +71,7 @@ func wipeZooKeeper(b *breaker) error {
 	if err := os.RemoveAll(b.Servers.home(zookeeperServer) + "/data"); err != nil {
 		return err
 	}
-	b.wait(b.between(0, session))
+	b.wait(b.randomSpan(0, session))
 	if err := b.Servers.Up(b.ctx, zookeeperServer); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func wipeZooKeeper(b *breaker) error {
 	if err != nil {
 		return err
 	}
-	joined := b.until(30*time.Second, func() bool {
+	joined := b.waitUntil(30*time.Second, func() bool {
 		dump, err := b.Servers.zookeeper("dump")
 		return err == nil && len(candidate.FindAllString(dump, -1)) == len(b.of(dispatcherRole))
 	})
@@ -87,7 +87,7 @@ func wipeZooKeeper(b *breaker) error {
 	return nil
 }
 
-// zxid is the number of ZooKeeper's last transaction.
+// zxid returns the number of ZooKeeper's last transaction.
 func (b *breaker) zxid() (n int64, err error) {
 	text, err := b.Servers.zookeeper("srvr")
 	if err != nil {

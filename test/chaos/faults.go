@@ -14,17 +14,17 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// fault is one kind of thing that can be broken.
+// fault is one kind of fault.
 type fault struct {
 	kind     string
-	doubles  bool // second copies may come of it
-	disorder bool // tasks of one key may be put off one by one
-	rewinds  bool // it sets the database back
-	overlap  bool // two things at once
+	doubles  bool // it may cause second copies
+	disorder bool // it may delay tasks of one key one by one
+	rewinds  bool // it restores the database
+	overlap  bool // it combines two faults
 	hurt     func(b *breaker) error
 }
 
-// faults are all kinds. What each one says about second copies is what the checker holds it to.
+// faults are all kinds. The checker tolerates second copies only for kinds that declare them.
 var faults = []fault{
 	{kind: "kill-dispatcher", doubles: true, hurt: killDispatcher},
 	{kind: "kill-leader", doubles: true, hurt: killLeader},
@@ -67,7 +67,7 @@ var faults = []fault{
 	{kind: "pause-dispatcher-while", overlap: true, doubles: true, hurt: pauseDispatcherWhile},
 }
 
-// Kinds are the names of all faults.
+// Kinds returns the names of all faults.
 func Kinds() []string {
 	var names []string
 	for _, f := range faults {
@@ -97,16 +97,16 @@ type breaker struct {
 	ctx   context.Context
 	rng   *rand.Rand
 	load  *load
-	burst int // tasks of one
+	burst int // tasks of one burst
 	note  *history.Fault
 }
 
-// evidence says how the fault was seen to have an effect, or that it was not.
+// evidence notes how the fault's effect was observed, or that it had none.
 func (b *breaker) evidence(effect bool, format string, args ...any) {
 	b.note.Effect, b.note.Evidence = effect, fmt.Sprintf(format, args...)
 }
 
-// began is called as the thing breaks; what leads up to it belongs to the calm before.
+// began is called when the fault starts; the preparation before it belongs to the calm phase.
 func (b *breaker) began(target string) {
 	b.note.Start, b.note.Target = time.Now().UnixMilli(), target
 }
@@ -116,12 +116,12 @@ func (b *breaker) one(role string) *node {
 	return all[b.rng.IntN(len(all))]
 }
 
-// between is a span at random.
-func (b *breaker) between(from, to time.Duration) time.Duration {
+// randomSpan returns a random span.
+func (b *breaker) randomSpan(from, to time.Duration) time.Duration {
 	return from + time.Duration(b.rng.Int64N(int64(to-from)+1))
 }
 
-// wait lets time pass.
+// wait waits for a span.
 func (b *breaker) wait(d time.Duration) {
 	select {
 	case <-b.ctx.Done():
@@ -129,8 +129,8 @@ func (b *breaker) wait(d time.Duration) {
 	}
 }
 
-// until waits for a condition and tells whether it came.
-func (b *breaker) until(bound time.Duration, done func() bool) bool {
+// waitUntil waits for a condition and reports whether it came true.
+func (b *breaker) waitUntil(bound time.Duration, done func() bool) bool {
 	for deadline := time.Now().Add(bound); time.Now().Before(deadline) && b.ctx.Err() == nil; {
 		if done() {
 			return true
@@ -140,21 +140,21 @@ func (b *breaker) until(bound time.Duration, done func() bool) bool {
 	return done()
 }
 
-// breakOne breaks one thing, heals it and waits until the cluster is whole.
+// breakOne causes one fault, repairs it and waits until the cluster works again.
 func (b *breaker) breakOne(n int, f fault) (history.Fault, error) {
 	b.note = &history.Fault{N: n, Kind: f.kind, Start: time.Now().UnixMilli(), Doubles: f.doubles, Disorder: f.disorder, Rewinds: f.rewinds, Overlap: f.overlap}
 	err := f.hurt(b)
 	b.note.End = time.Now().UnixMilli()
 	b.log.Info("broken and healed", zap.Int("n", n), zap.String("kind", f.kind), zap.String("target", b.note.Target),
 		zap.Int64("ms", b.note.End-b.note.Start), zap.Bool("effect", b.note.Effect), zap.String("evidence", b.note.Evidence), zap.Error(err))
-	whole := b.AwaitWhole(b.ctx, 3*time.Minute)
+	whole := b.AwaitReady(b.ctx, 3*time.Minute)
 	if whole != nil {
 		whole = fmt.Errorf("after fault %d (%s): %w", n, f.kind, whole)
 	}
 	return *b.note, errors.Join(err, whole)
 }
 
-// owned is the number of slots that a member has, and the highest epoch among all.
+// owned returns the number of slots of a member, and the highest epoch of all slots.
 func (b *breaker) owned(member string) (slots int, epoch int64) {
 	all, err := b.slots(b.ctx)
 	if err != nil {

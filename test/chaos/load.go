@@ -16,18 +16,18 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// load sends requests and notes how each ended.
+// load sends requests and notes their outcomes.
 type load struct {
 	client  *kgo.Client
-	large   *kgo.Client // for records that the other one would not send
+	large   *kgo.Client // for records that the other client would not send
 	rec     *history.Recorder
 	seed    uint64
-	longest int64 // farthest due time of an ordinary task, ms
+	longest int64 // latest due time of an ordinary task, ms
 
-	ops   atomic.Int64 // numbers given out
+	ops   atomic.Int64 // numbers in use
 	tasks atomic.Int64
 	acked atomic.Int64
-	extra chan []planned // what faults ask for
+	extra chan []planned // requests of faults
 	sent  sync.WaitGroup
 }
 
@@ -35,8 +35,8 @@ func newLoad(client, large *kgo.Client, rec *history.Recorder, seed uint64, long
 	return &load{client: client, large: large, rec: rec, seed: seed, longest: longest.Milliseconds(), extra: make(chan []planned, 16)}
 }
 
-// run begins rate lives a second until coming ends, then sends what is planned still, and returns when all is answered, or
-// ctx has ended.
+// run begins rate lives a second until coming ends. Then it sends the remaining planned requests,
+// and returns when all are answered or ctx has ended.
 func (l *load) run(ctx, coming context.Context, rate int) {
 	const step = 5 * time.Millisecond
 	tick := time.NewTicker(step)
@@ -66,7 +66,7 @@ func (l *load) run(ctx, coming context.Context, rate int) {
 	l.sent.Wait()
 }
 
-// send is asynchronous; records of one key stay in order.
+// send is asynchronous. Records of one key stay in order.
 func (l *load) send(ctx context.Context, op history.Op) {
 	op.N = l.ops.Add(1)
 	op.At = time.Now().UnixMilli()
@@ -94,7 +94,7 @@ func (l *load) send(ctx context.Context, op history.Op) {
 	})
 }
 
-// sendNow sends requests of a fault in turn: each is answered before the next is sent.
+// sendNow sends requests of a fault one by one; each is answered before the next is sent.
 func (l *load) sendNow(ctx context.Context, op history.Op) {
 	l.tasks.Add(1)
 	l.send(ctx, op)
@@ -102,14 +102,15 @@ func (l *load) sendNow(ctx context.Context, op history.Op) {
 	if op.Hostile != "" {
 		client = l.large
 	}
-	_ = client.Flush(ctx) // how it ended is noted
+	_ = client.Flush(ctx) // its outcome is noted
 }
 
-// burst asks for n tasks that are all due within the second that begins at due, sent as evenly as time allows until two
-// seconds before.
+// burst requests n tasks that are all due within the second that begins at due. It sends them
+// evenly until two seconds before.
 func (l *load) burst(n int, due int64) { l.dueTogether(n, due, "b", 0) }
 
-// expiring asks for n tasks with the longest ids that may be at most a second late, all due at one instant.
+// expiring requests n tasks with the longest ids that may be at most a second late, all due at one
+// instant.
 func (l *load) expiring(n int, due int64) { l.dueTogether(n, due, strings.Repeat("x", 240), 1000) }
 
 func (l *load) dueTogether(n int, due int64, prefix string, maxLateness int64) {
@@ -121,25 +122,25 @@ func (l *load) dueTogether(n int, due int64, prefix string, maxLateness int64) {
 		r := rand.New(rand.NewPCG(l.seed, uint64(k)^1<<62))
 		more[i] = planned{at: now + int64(i)*max(due-2000-now, 0)/int64(n), op: history.Op{
 			Kind: history.Schedule, Topic: floodTopic, ID: fmt.Sprintf("%s%d", prefix, k), Key: fmt.Sprintf("k%d", r.IntN(2000)), Due: due + r.Int64N(1000), Version: -1,
-			MaxLateness: maxLateness, Mortal: maxLateness > 0,
+			MaxLateness: maxLateness, MayDie: maxLateness > 0,
 		}}
 	}
 	l.extra <- more
 }
 
-// spread asks for n tasks of a topic that may die, due evenly over a span from now on.
+// spread requests n tasks of a topic that may die, due evenly over a span from now on.
 func (l *load) spread(topic string, n int, span time.Duration) {
 	now := time.Now().UnixMilli()
 	first := l.tasks.Add(int64(n)) - int64(n)
 	more := make([]planned, n)
 	for i := range more {
 		more[i] = planned{at: now, op: history.Op{Kind: history.Schedule, Topic: topic, ID: fmt.Sprintf("m%d", first+int64(i)), Key: fmt.Sprintf("k%d", i%20),
-			Due: now + 500 + int64(i)*span.Milliseconds()/int64(n), Version: -1, Mortal: true}}
+			Due: now + 500 + int64(i)*span.Milliseconds()/int64(n), Version: -1, MayDie: true}}
 	}
 	l.extra <- more
 }
 
-// agenda is a heap by time; what was planned for one time leaves in the order of planning.
+// agenda is a heap by time. Requests of one time leave in the order of planning.
 type agenda struct {
 	all   []planned
 	turns int
@@ -153,7 +154,7 @@ func (a *agenda) add(more []planned) {
 	}
 }
 
-// next takes out what comes first.
+// next removes and returns the earliest request.
 func (a *agenda) next() planned { return heap.Pop(a).(planned) }
 
 func (a *agenda) Len() int { return len(a.all) }

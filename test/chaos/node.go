@@ -19,7 +19,7 @@ import (
 	"github.com/notyet/notyet/test/chaos/proxy"
 )
 
-// node is one process of the program, with a proxy of its own before each server.
+// node is one process of the program, with a proxy of its own in front of each server.
 type node struct {
 	name    string
 	role    string // scanner or dispatcher
@@ -33,11 +33,11 @@ type node struct {
 	cmd     *exec.Cmd
 	done    chan struct{}
 	started time.Time
-	wanted  bool // it is to run: when it ends by itself it is started again, as any supervisor does
+	wanted  bool // it should run: if it exits by itself it is restarted, as a supervisor would do
 	exits   []exit
 }
 
-// exit is a process that ended by itself.
+// exit is an unexpected exit of a process.
 type exit struct {
 	Node string
 	At   int64
@@ -85,11 +85,11 @@ func freeAddr() (string, error) {
 
 func (n *node) sendlog() string { return filepath.Join(n.dir, n.name+"-sendlog") }
 
-// clock is the file that says by how many ms the process's clock is off.
+// clock returns the file with the milliseconds by which the process's clock is off.
 func (n *node) clock() string { return filepath.Join(n.dir, n.name+".clock") }
 
 func (n *node) setClock(ms int64) error {
-	// Renamed, so that the process never reads half of it.
+	// Renamed, so that the process never reads a partial file.
 	if err := os.WriteFile(n.clock()+".new", []byte(strconv.FormatInt(ms, 10)), 0o644); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (n *node) metric(name string) (float64, error) {
 	return 0, fmt.Errorf("%s has no metric %s", n.name, name)
 }
 
-// start runs the process, and again whenever it ends by itself, until kill or stop.
+// start runs the process until kill or stop. It restarts it whenever it exits by itself.
 func (n *node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -152,7 +152,7 @@ func (n *node) await(cmd *exec.Cmd, done chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.wanted && n.cmd == cmd {
-		_ = n.spawn() // an error is found when the cluster does not become whole
+		_ = n.spawn() // an error shows when the cluster does not recover
 	}
 }
 
@@ -163,7 +163,7 @@ func (n *node) unwant() (*exec.Cmd, chan struct{}) {
 	return n.cmd, n.done
 }
 
-// kill is SIGKILL; the process is gone when it returns.
+// kill sends SIGKILL and waits until the process is gone.
 func (n *node) kill() {
 	cmd, done := n.unwant()
 	if cmd == nil {
@@ -173,7 +173,7 @@ func (n *node) kill() {
 	<-done
 }
 
-// stop is SIGTERM, and an error when that takes too long or does not end well.
+// stop sends SIGTERM. It returns an error if the exit takes too long or fails.
 func (n *node) stop() error {
 	code, err := n.terminate()
 	if err == nil && code != 0 {
@@ -182,7 +182,8 @@ func (n *node) stop() error {
 	return err
 }
 
-// terminate is SIGTERM; the process is gone when it returns. An error says that it did not end within the bound.
+// terminate sends SIGTERM and waits until the process is gone. An error means that it did not exit
+// within the time limit.
 func (n *node) terminate() (code int, err error) {
 	cmd, done := n.unwant()
 	if cmd == nil {
@@ -214,7 +215,7 @@ func (n *node) pid() int {
 	return n.cmd.Process.Pid
 }
 
-// ready asks the process itself.
+// ready asks the process's /readyz.
 func (n *node) ready(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// slots reads all slots as they are now.
+// slots reads all slots.
 func (c *Cluster) slots(ctx context.Context) ([]history.SlotSample, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -28,14 +28,14 @@ func (c *Cluster) slots(ctx context.Context) ([]history.SlotSample, error) {
 	return out, rows.Err()
 }
 
-// observe notes slots and offsets twice a second, until ctx ends. What cannot be read is not noted.
+// observe notes slots and offsets twice a second, until ctx ends. It skips what it cannot read.
 func (c *Cluster) observe(ctx context.Context, rec *history.Recorder) {
 	last := map[int]history.SlotSample{}
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		if slots, err := c.slots(ctx); err == nil {
-			// Stamped after reading: a claim of an earlier epoch cannot have come between.
+			// Taken after reading, so that no claim of an earlier epoch lies in between.
 			at := time.Now().UnixMilli()
 			for _, s := range slots {
 				if s != last[s.Slot] {
@@ -54,7 +54,7 @@ func (c *Cluster) observe(ctx context.Context, rec *history.Recorder) {
 	}
 }
 
-// observeOffsets asks Kafka first: what the database has by then can only be more.
+// observeOffsets asks Kafka first, so that the database can only have more.
 func (c *Cluster) observeOffsets(ctx context.Context, rec *history.Recorder) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -80,7 +80,7 @@ func (c *Cluster) observeOffsets(ctx context.Context, rec *history.Recorder) {
 	}
 }
 
-// count runs a query for one number; -1 when it cannot be read.
+// count runs a query for one number. It returns -1 if that fails.
 func (c *Cluster) count(ctx context.Context, query string, args ...any) int64 {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

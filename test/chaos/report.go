@@ -43,7 +43,7 @@ func (r *Report) Write(path string) error {
 	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
-// counts are a map's entries in words, the largest first.
+// counts lists a map's entries, the largest first.
 func counts(m map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return m[b] - m[a] })
 	var parts []string
@@ -64,7 +64,7 @@ func sum(m map[string]int) int {
 	return n
 }
 
-// quantiles are the cells of a table's row: number, p50, p99, p99.9, maximum.
+// quantiles returns the cells of a table's row: number, p50, p99, p99.9, maximum.
 func quantiles(h *hdrhistogram.Histogram) string {
 	return fmt.Sprintf("%d | %d | %d | %d | %d", h.TotalCount(), h.ValueAtQuantile(50), h.ValueAtQuantile(99), h.ValueAtQuantile(99.9), h.Max())
 }
@@ -77,7 +77,8 @@ func outcomes(ops []history.Op) string {
 	return counts(m)
 }
 
-// atMost is the bound at 95 % on the share of what was seen 0 times in n.
+// atMost returns the upper bound, with 95 % confidence, of the probability of an event that was
+// seen 0 times in n.
 func atMost(n int) string { return fmt.Sprintf("%.1e", 3/float64(max(n, 1))) }
 
 func kindNames(kinds map[string]*check.Kind) []string {
@@ -92,7 +93,7 @@ func byInvariant(all []check.Finding) string {
 	return counts(m)
 }
 
-// examples are the first fault of each kind, by kind.
+// examples returns the first fault of each kind, by kind.
 func examples(all []history.Fault) []history.Fault {
 	var out []history.Fault
 	for _, f := range all {

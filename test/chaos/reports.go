@@ -11,23 +11,23 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// behaviour is what the consumer does about one attempt.
+// behaviour is what the consumer does with one attempt.
 type behaviour int
 
 const (
 	reportsOK behaviour = iota
 	reportsTwice
-	reportsForeign // of an attempt that never was, and of a task that never was; then ok
+	reportsForeign // about an attempt and a task that never existed; then ok
 	reportsRetry
 	reportsRetryAfter
-	reportsLate // after the time for it
+	reportsLate // after the timeout
 	reportsFail
 	staysSilent
 )
 
 const retryAfter = 700 * time.Millisecond
 
-// behave decides by seed, op and attempt.
+// behave chooses by seed, op and attempt.
 func behave(seed uint64, op int64, attempt int) behaviour {
 	r := rand.New(rand.NewPCG(seed^uint64(attempt)<<32, uint64(op)))
 	switch p := r.IntN(100); {
@@ -76,7 +76,7 @@ func (p *reporter) run(ctx context.Context) {
 func (p *reporter) handle(ctx context.Context, r *kgo.Record) {
 	d, _, err := schemas.ParseDelivery(r)
 	if err != nil {
-		return // the checker sees it too
+		return // the checker finds it too
 	}
 	rep := schemas.Report{Topic: r.Topic, ID: d.ID, Attempt: d.Attempt, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}
 	switch behave(p.seed, opNumber(r.Value), d.Attempt) {
@@ -109,7 +109,7 @@ func (p *reporter) handle(ctx context.Context, r *kgo.Record) {
 func (p *reporter) send(ctx context.Context, rep schemas.Report) {
 	p.writer.Produce(ctx, schemas.EncodeReport(reportsTopic, rep), func(_ *kgo.Record, err error) {
 		if err != nil && ctx.Err() == nil {
-			p.log.Warn("a report was lost on its way to the broker", zap.Error(err)) // as absent as any
+			p.log.Warn("a report was lost on its way to the broker", zap.Error(err)) // same effect as no report
 		}
 	})
 }

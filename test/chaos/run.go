@@ -24,15 +24,15 @@ type Config struct {
 	Dir      string        // for logs, send logs, the history and the servers' data; it must be empty
 	BasePort int           // of the servers
 	Seed     uint64        // of requests, consumers and faults
-	For      time.Duration // how long requests keep coming
-	Rate     int           // lives begun a second; a life has 1.3 requests
+	For      time.Duration // how long requests are sent
+	Rate     int           // lives begun a second; a life has 1.3 requests on average
 	Burst    int           // tasks of one burst
-	Longest  time.Duration // farthest due time of an ordinary task
-	Faults   []string      // kinds; none means all
-	Rounds   int           // how often each kind is broken at most; 0: as often as time allows
+	Longest  time.Duration // latest due time of an ordinary task
+	Faults   []string      // kinds; empty means all
+	Rounds   int           // how often each kind happens at most; 0: as often as time allows
 }
 
-// Report is what a run came to.
+// Report is the result of a run.
 type Report struct {
 	Config  Config
 	History *history.History
@@ -40,8 +40,8 @@ type Report struct {
 	Took    time.Duration
 }
 
-// Run does everything and judges it. An error means that the run itself failed; what was found is in the report, whose
-// history is saved in Dir.
+// Run runs everything and checks it. An error means that the run itself failed. Findings are in the
+// report, whose history is saved in Dir.
 func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err error) {
 	kinds, err := faultsNamed(cfg.Faults)
 	if err != nil {
@@ -53,10 +53,10 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err erro
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	begin := time.Now()
-	if err := c.AwaitWhole(ctx, 2*time.Minute); err != nil {
+	if err := c.AwaitReady(ctx, 2*time.Minute); err != nil {
 		return rep, err
 	}
-	h, err := c.suffer(ctx, cfg, kinds)
+	h, err := c.runWithFaults(ctx, cfg, kinds)
 	if err != nil {
 		return rep, err
 	}
@@ -72,8 +72,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err erro
 	return Report{Config: cfg, History: h, Result: check.Run(h, check.Bounds{}), Took: time.Since(begin)}, nil
 }
 
-// suffer lets requests come and breaks things, then heals and drains. What is noted so far is the history that it returns.
-func (c *Cluster) suffer(ctx context.Context, cfg Config, kinds []fault) (*history.History, error) {
+// runWithFaults sends requests and causes faults, then repairs everything and drains. It returns
+// the history noted so far.
+func (c *Cluster) runWithFaults(ctx context.Context, cfg Config, kinds []fault) (*history.History, error) {
 	rec := &history.Recorder{}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -95,7 +96,7 @@ func (c *Cluster) suffer(ctx context.Context, cfg Config, kinds []fault) (*histo
 		unrest = append(unrest, err.Error())
 		stop()
 	} else if cfg.Rounds > 0 {
-		stop() // nothing more will be broken
+		stop() // no more faults
 	}
 	loading.Wait()
 	c.log.Info("no more requests", zap.Int64("requests", l.ops.Load()))
@@ -105,14 +106,15 @@ func (c *Cluster) suffer(ctx context.Context, cfg Config, kinds []fault) (*histo
 	cancel()
 	watching.Wait()
 	h := rec.History()
-	h.Run.Unrest = append(unrest, c.surprises()...)
+	h.Run.Problems = append(unrest, c.unexpectedExits()...)
 	return h, nil
 }
 
-// breakAll breaks one thing after the other, each kind once a round in an order that the seed decides.
+// breakAll causes one fault after the other, each kind once a round in an order that the seed
+// chooses.
 func (c *Cluster) breakAll(ctx, coming context.Context, cfg Config, kinds []fault, l *load, rec *history.Recorder) error {
 	b := &breaker{Cluster: c, ctx: ctx, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), load: l, burst: cfg.Burst}
-	b.until(time.Minute, func() bool { // every partition has brought something, so that no fault meets a cluster in the making
+	b.waitUntil(time.Minute, func() bool { // every partition has received something, so that no fault hits a cluster that is still starting
 		return b.count(ctx, "SELECT COUNT(*) FROM "+database+".sources WHERE next_offset > 0") == 2*partCount
 	})
 	n := 0
@@ -127,13 +129,13 @@ func (c *Cluster) breakAll(ctx, coming context.Context, cfg Config, kinds []faul
 			if err != nil {
 				return err
 			}
-			b.wait(b.between(time.Second/2, 2*time.Second))
+			b.wait(b.randomSpan(time.Second/2, 2*time.Second))
 		}
 	}
 	return nil
 }
 
-// settle looks at the state of rest, stops the processes in good order and reads what there is to read.
+// settle takes the state of rest, stops the processes gracefully and reads topics and database.
 func (c *Cluster) settle(ctx context.Context, h *history.History) error {
 	var err error
 	if h.Rest, err = c.restIn(ctx, 3*time.Minute); err != nil {
@@ -146,13 +148,13 @@ func (c *Cluster) settle(ctx context.Context, h *history.History) error {
 	}
 	stopping.Wait()
 	if err := errors.Join(errs...); err != nil {
-		h.Run.Unrest = append(h.Run.Unrest, err.Error())
+		h.Run.Problems = append(h.Run.Problems, err.Error())
 	}
 	return c.collect(ctx, h)
 }
 
-// surprises are processes that ended by themselves.
-func (c *Cluster) surprises() []string {
+// unexpectedExits lists the processes that exited by themselves.
+func (c *Cluster) unexpectedExits() []string {
 	var all []string
 	for _, n := range c.nodes {
 		n.mu.Lock()

@@ -11,7 +11,8 @@ import (
 	"go.uber.org/zap/zaptest"
 )
 
-// TestTinyRun is make chaos in little, on servers of its own: a few requests, and one fault of each sort.
+// TestTinyRun is a small `make chaos` on servers of its own: a few requests, and one fault of each
+// sort.
 func TestTinyRun(t *testing.T) {
 	if testing.Short() || os.Getenv("CI") != "true" && os.Getenv("NOTYET_CHAOS") != "1" {
 		t.Skip("it starts servers of its own and takes two minutes: set NOTYET_CHAOS=1 (or CI=true) to run it")

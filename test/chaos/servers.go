@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// The servers, as scripts/servers calls them.
+// The servers, by their names in scripts/servers.
 const (
 	kafkaServer     = "kafka"
 	mysqlServer     = "mariadb"
@@ -26,14 +26,15 @@ const (
 
 var serverNames = []string{kafkaServer, mysqlServer, redisServer, zookeeperServer}
 
-// Servers is a set of real servers that may be broken, because nobody else uses it.
+// Servers is a set of real servers for this run alone, so they may be broken.
 type Servers struct {
 	script string // scripts/servers
 	dir    string
 	ports  map[string]int
 }
 
-// NewServers is a set whose ports are base+92 (Kafka), +306 (MariaDB), +379 (Redis) and +181 (ZooKeeper).
+// NewServers returns a set whose ports are base+92 (Kafka), +306 (MariaDB), +379 (Redis) and +181
+// (ZooKeeper).
 func NewServers(root, dir string, base int) *Servers {
 	return &Servers{script: filepath.Join(root, "scripts", "servers"), dir: dir, ports: map[string]int{
 		kafkaServer: base + 92, mysqlServer: base + 306, redisServer: base + 379, zookeeperServer: base + 181,
@@ -55,10 +56,10 @@ func (s *Servers) call(ctx context.Context, command string, names ...string) err
 	return nil
 }
 
-// Up starts servers, none means all; they are ready when it returns.
+// Up starts servers; no names means all. They are ready when it returns.
 func (s *Servers) Up(ctx context.Context, names ...string) error { return s.call(ctx, "up", names...) }
 
-// Down stops servers in good order.
+// Down stops servers gracefully.
 func (s *Servers) Down(ctx context.Context, names ...string) error {
 	return s.call(ctx, "down", names...)
 }
@@ -81,14 +82,14 @@ func (s *Servers) Signal(name string, signal syscall.Signal) (int, error) {
 
 func (s *Servers) pidFile(name string) string { return filepath.Join(s.home(name), "pid") }
 
-// Kill ends a server without a chance to do anything about it, and returns when it is gone.
+// Kill kills a server and returns when it is gone.
 func (s *Servers) Kill(name string) error {
 	pid, err := s.Signal(name, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
 	for range 500 {
-		// A process counts as dead while some of its threads still hold its port.
+		// A dead process can still have threads that hold its port.
 		if !running(pid) && s.refuses(name) {
 			return os.Remove(s.pidFile(name))
 		}
@@ -97,7 +98,7 @@ func (s *Servers) Kill(name string) error {
 	return fmt.Errorf("killing %s: process %d is still there", name, pid)
 }
 
-// refuses tells whether nobody listens where a server should.
+// refuses reports whether nothing listens at the server's port.
 func (s *Servers) refuses(name string) bool {
 	conn, err := net.DialTimeout("tcp", s.addr(name), time.Second)
 	if err == nil {
@@ -106,13 +107,13 @@ func (s *Servers) refuses(name string) bool {
 	return err != nil
 }
 
-// running tells whether a process exists and is no zombie.
+// running reports whether a process exists and is no zombie.
 func running(pid int) bool {
 	state, err := processState(pid)
 	return err == nil && state != 'Z'
 }
 
-// processState is the letter that the kernel gives: R, S, D, T (stopped), Z.
+// processState returns the kernel's letter: R, S, D, T (stopped), Z.
 func processState(pid int) (byte, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -128,7 +129,7 @@ func processState(pid int) (byte, error) {
 // redis runs one command.
 func (s *Servers) redis(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "redis-cli", append([]string{"-p", strconv.Itoa(s.ports[redisServer])}, args...)...).CombinedOutput()
-	if err == nil && bytes.HasPrefix(out, []byte("ERR")) { // which is no exit code
+	if err == nil && bytes.HasPrefix(out, []byte("ERR")) { // an error has no exit code of its own
 		err = errors.New("refused")
 	}
 	if err != nil {
@@ -137,7 +138,7 @@ func (s *Servers) redis(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// zookeeper asks one of ZooKeeper's four-letter words.
+// zookeeper sends one of ZooKeeper's four-letter words.
 func (s *Servers) zookeeper(word string) (string, error) {
 	conn, err := net.DialTimeout("tcp", s.addr(zookeeperServer), 2*time.Second)
 	if err != nil {

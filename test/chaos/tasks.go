@@ -12,11 +12,11 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// planned is a request and when it is to be sent.
+// planned is a request with its sending time.
 type planned struct {
 	at   int64
 	op   history.Op
-	turn int // among those of one time
+	turn int // order among those of one time
 }
 
 // Settings of tasks that wait for reports.
@@ -26,13 +26,13 @@ const (
 	ackBackoff  = 1000 // ms
 )
 
-// life is the requests about the n-th task, all of them decided by seed and n; now is when the first may be sent and
-// longest the farthest due time of an ordinary task, in ms.
+// life returns the requests about the n-th task, all of them determined by seed and n. now is when
+// the first may be sent, longest the latest due time of an ordinary task from now, in ms.
 func life(seed uint64, n, now, longest int64) []planned {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
 	base := history.Op{
 		Kind: history.Schedule, Topic: plainTopics[r.IntN(len(plainTopics))], ID: fmt.Sprintf("t%d", n),
-		Key: fmt.Sprintf("k%d", r.IntN(400)), Due: now + distance(r, longest), Version: -1, High: r.IntN(10) == 0,
+		Key: fmt.Sprintf("k%d", r.IntN(400)), Due: now + dueDistance(r, longest), Version: -1, High: r.IntN(10) == 0,
 	}
 	switch p := r.IntN(100); {
 	case p < 50:
@@ -60,8 +60,9 @@ func life(seed uint64, n, now, longest int64) []planned {
 	}
 }
 
-// distance is mostly short, so that most tasks live through few faults, and sometimes as long as it may be.
-func distance(r *rand.Rand, longest int64) int64 {
+// dueDistance is mostly short, so that most tasks see few faults, and sometimes as long as
+// possible.
+func dueDistance(r *rand.Rand, longest int64) int64 {
 	switch p := r.IntN(10); {
 	case p < 3:
 		return r.Int64N(min(longest, 2_000))
@@ -71,7 +72,7 @@ func distance(r *rand.Rand, longest int64) int64 {
 	return r.Int64N(longest)
 }
 
-// cancelled asks for a cancel some time before the task is due, or in a storm of 50 ms around it.
+// cancelled adds a cancel, some time before the task is due or within 50 ms around it.
 func cancelled(r *rand.Rand, s history.Op, now int64) []planned {
 	at := now + r.Int64N(s.Due-now+1)
 	if r.IntN(2) == 0 {
@@ -86,10 +87,11 @@ func cancelled(r *rand.Rand, s history.Op, now int64) []planned {
 	return out
 }
 
-// replaced asks for one to three newer versions, some of them about when the task is due, and one that is too old.
+// replaced adds one to three newer versions, some of them about when the task is due, and one that
+// is too old.
 func replaced(r *rand.Rand, s history.Op, now int64) []planned {
 	versions := r.IntN(3) > 0
-	s.Told = true
+	s.AllEvents = true
 	if versions {
 		s.Version = 10
 	}
@@ -100,7 +102,7 @@ func replaced(r *rand.Rand, s history.Op, now int64) []planned {
 		if r.IntN(2) == 0 {
 			at = max(at, s.Due-50+r.Int64N(101))
 		}
-		s.Due = max(s.Due, at) + 1 + r.Int64N(5000) // dues of one life differ: an answer is known by its due time
+		s.Due = max(s.Due, at) + 1 + r.Int64N(5000) // due times within a life differ, so that a due time identifies its answer
 		if versions {
 			s.Version++
 		}
@@ -114,7 +116,7 @@ func replaced(r *rand.Rand, s history.Op, now int64) []planned {
 	return out
 }
 
-// overtaken is a cancel that comes before what it cancels.
+// overtaken is a cancel that comes before the task that it is for.
 func overtaken(s history.Op, now int64) []planned {
 	c := history.Op{Kind: history.Cancel, Topic: s.Topic, ID: s.ID, Key: s.Key, Version: 3}
 	s.Version = 3
@@ -131,9 +133,9 @@ func resident(r *rand.Rand, s history.Op, now int64) history.Op {
 	return s
 }
 
-// record writes an op as an intake record, and its hash into the op.
+// record returns an op as an intake record, and sets the op's hash.
 func record(op *history.Op, padding int) *kgo.Record {
-	r := &kgo.Record{Topic: intakeTopic, Key: []byte(op.Key), Value: noise([]byte("op="+strconv.FormatInt(op.N, 10)+" "), op.N, padding)}
+	r := &kgo.Record{Topic: intakeTopic, Key: []byte(op.Key), Value: incompressible([]byte("op="+strconv.FormatInt(op.N, 10)+" "), op.N, padding)}
 	add := func(name, value string) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
 	}
@@ -159,7 +161,7 @@ func record(op *history.Op, padding int) *kgo.Record {
 	if op.High {
 		add(schemas.HeaderPriority, "high")
 	}
-	if op.Told {
+	if op.AllEvents {
 		add(schemas.HeaderEvents, "all")
 	}
 	if op.AckTimeout > 0 {
@@ -178,8 +180,8 @@ func record(op *history.Op, padding int) *kgo.Record {
 	return r
 }
 
-// noise appends bytes that do not compress: brokers judge the size of what was compressed.
-func noise(value []byte, n int64, size int) []byte {
+// incompressible appends bytes that do not compress, because brokers check the compressed size.
+func incompressible(value []byte, n int64, size int) []byte {
 	r := rand.New(rand.NewPCG(uint64(n), 0))
 	for range size {
 		value = append(value, byte(r.Uint32()))
@@ -195,7 +197,7 @@ func bodyHash(key, value []byte, headers []kgo.RecordHeader) uint64 {
 	return history.Hash(key, value, parts...)
 }
 
-// opNumber is the number that a value begins with, 0 when it does not.
+// opNumber returns the number that a value begins with, or 0.
 func opNumber(value []byte) int64 {
 	text, ok := strings.CutPrefix(string(value[:min(len(value), 32)]), "op=")
 	if !ok {

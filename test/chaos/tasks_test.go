@@ -17,8 +17,8 @@ func TestLivesAreDecidedBySeedAndNumber(t *testing.T) {
 	require.NotEqual(t, life(1, 7, 1000, 60_000), life(2, 7, 1000, 60_000))
 }
 
-// TestRequestsAreWhatTheContractSays: every kind of request comes up, and each but the invalid ones can be decoded and
-// says what its op says.
+// TestRequestsAreWhatTheContractSays: every kind of request occurs. All but the invalid ones can be
+// decoded and mean what their op says.
 func TestRequestsAreWhatTheContractSays(t *testing.T) {
 	const now = 1_700_000_000_000
 	kinds := map[string]int{}

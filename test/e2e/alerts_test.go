@@ -17,7 +17,7 @@ import (
 	"github.com/notyet/notyet/scanner"
 )
 
-// registered are the names of the metrics that the services register.
+// registered returns the names of the metrics that the services register.
 func registered(t *testing.T) map[string]bool {
 	s := newStack(t, false)
 	reg := prometheus.NewRegistry()
@@ -44,9 +44,9 @@ func registered(t *testing.T) map[string]bool {
 	return out
 }
 
-// A comparison of numbers that nobody reports is no alert, so the loss of every scanner, and that of every dispatcher,
-// must be asked for. It is asked for by metrics that a process has from its start: a labelled one appears with its first
-// event, and the alert would stand until then.
+// An alert cannot compare numbers that nobody reports, so it must test for their absence if every
+// scanner or every dispatcher is lost. It must use metrics that a process has from its start: a
+// labelled one appears with its first event, and the alert would fire until then.
 func TestAlertsFireWhenNobodyIsThere(t *testing.T) {
 	text, err := os.ReadFile("../../docs/alerts.yml")
 	require.NoError(t, err)

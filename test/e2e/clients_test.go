@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStockClients: kcat and the stock Python and Java clients schedule, cancel and consume by headers alone.
+// TestStockClients: kcat and the stock Python and Java clients schedule, cancel and consume by
+// headers alone.
 func TestStockClients(t *testing.T) {
 	if os.Getenv("CI") != "true" && os.Getenv("NOTYET_CLIENTS") != "1" {
 		t.Skip("it installs clients: set NOTYET_CLIENTS=1 (or CI=true) to run it")
@@ -48,8 +49,8 @@ func TestQuotaExample(t *testing.T) {
 	})
 }
 
-// example runs a program in its folder against the stack's broker. Its files are read, so that the test cache, which
-// knows only what the test itself opens, drops its verdict when one changes.
+// example runs a program in its folder against the stack's broker. The test reads its files,
+// because the test cache only notices changes in files that the test itself opens.
 func (s *stack) example(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

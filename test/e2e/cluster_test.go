@@ -23,8 +23,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// These tests run the built program as several processes against real servers. NOTYET_CLUSTER_TASKS makes them long:
-// 100000 is the published form.
+// These tests run the built program as several processes against real servers. NOTYET_CLUSTER_TASKS
+// makes them long: 100000 is the published form.
 
 // cluster is a stack whose stages are processes of their own.
 type cluster struct {
@@ -53,7 +53,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// environ is what points a process of the program at the stack's servers and names.
+// environ returns the variables that point a process of the program at the stack's servers and
+// names.
 func (s *stack) environ() []string {
 	var env []string
 	for _, kv := range os.Environ() {
@@ -136,7 +137,7 @@ func clusterTasks(t *testing.T, short int) int {
 	return short
 }
 
-// delivery is what was seen of one task.
+// delivery is what was observed of one task.
 type delivery struct {
 	due    int64
 	hash   uint64
@@ -161,8 +162,8 @@ func hashRecord(r *kgo.Record, headers []kgo.RecordHeader) uint64 {
 	return h.Sum64()
 }
 
-// load publishes n tasks due at random over a span that begins after a head start, while pace is waited for between
-// batches, and answers what is to arrive.
+// load publishes n tasks that are due at random times within a span. The span begins after the head
+// start. load waits for pace between batches and returns the expected deliveries.
 func (c *cluster) load(targets []string, n int, head, span time.Duration) map[string]*delivery {
 	wants := make(map[string]*delivery, n)
 	begin := time.Now().Add(head)
@@ -182,9 +183,11 @@ func (c *cluster) load(targets []string, n int, head, span time.Duration) map[st
 	return wants
 }
 
-// collect reads the targets until every task has arrived and then until grace has passed without another copy.
+// collect reads the targets until every task has arrived and then until grace has passed without
+// another copy.
 func (c *cluster) collect(targets []string, wants map[string]*delivery, bound, grace time.Duration) {
-	// The broker's own time of arrival is what counts, so the reader may be lazy: it is not to load what is measured.
+	// The broker's arrival time counts, so the reader may be slow: it must not burden the machine
+	// that is measured.
 	reader := c.reader(targets, kgo.FetchMinBytes(1<<20), kgo.FetchMaxWait(500*time.Millisecond))
 	missing := len(wants)
 	deadline := time.Now().Add(bound)
@@ -216,7 +219,7 @@ func (c *cluster) collect(targets []string, wants map[string]*delivery, bound, g
 	require.Zero(c.t, missing, "lost")
 }
 
-// figures of one run: lateness of first copies, and what must be zero.
+// figures of one run: lateness of first copies, and counts that must be zero.
 type figures struct {
 	early, doubled int
 	late           *hdrhistogram.Histogram
@@ -264,7 +267,7 @@ func TestClusterDeliversEachOnce(t *testing.T) {
 	require.Zero(t, f.doubled)
 }
 
-// warm sends a few tasks through, so that what is measured is not the start.
+// warm delivers a few tasks, so that the start is not measured.
 func (c *cluster) warm() {
 	topic := c.name + ".warm"
 	c.topics(1, topic)
@@ -278,8 +281,8 @@ func (c *cluster) warm() {
 	c.collect([]string{topic}, wants, time.Minute, 0)
 }
 
-// TestClusterSurvivesKills: the owner of slots is killed twice, a scanner once, and Redis is emptied once, all under load.
-// Extra copies are those that a killed dispatcher had in doubt; nothing else may be doubled.
+// TestClusterSurvivesKills kills the owner of slots twice, a scanner once, and empties Redis once,
+// all under load. Extra copies may only come from tasks that a killed dispatcher had in doubt.
 func TestClusterSurvivesKills(t *testing.T) {
 	c := newCluster(t)
 	n := clusterTasks(t, 10_000)
@@ -317,7 +320,8 @@ func TestClusterSurvivesKills(t *testing.T) {
 	faults.Wait()
 	f := measure(t, wants)
 	require.Zero(t, f.early)
-	// Each extra copy belongs to a task that was claimed, and not closed, as its owner was killed: due around a kill.
+	// Each extra copy belongs to a task that was claimed and not closed when its owner was killed:
+	// due around a kill.
 	unexplained := 0
 	for _, w := range wants {
 		if len(w.copies) > 1 && !slices.ContainsFunc(kills, func(k int64) bool { return w.due > k-2000 && w.due < k+1000 }) {

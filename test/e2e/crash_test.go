@@ -27,19 +27,21 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// crash is what happens at one place, each time to an installation of its own in the middle of its work.
+// crash is one fault point and what happens there. Each runs on an installation of its own, in the
+// middle of its work.
 type crash struct {
 	point string
 	in    string   // the process that passes it: scanner or dispatcher; replay: the command
 	dies  string   // the fault by which it dies there
 	lives []string // those that it goes on after, in the order in which they happen
 	stop  bool     // it is passed while the process stops
-	// copies is how many second copies may come of lives. After a death, only of what was in flight in a dispatcher.
+	// copies is how many second copies of lives may appear. A death may only duplicate what a
+	// dispatcher was sending.
 	copies int
 }
 
-// crashes has every place. The passings are chosen so that work is going on, and so early that a machine which is so slow that all
-// of it is done at once passes them too.
+// crashes has every place. The passings are chosen so that work is in progress, and early enough
+// for a machine so slow that all work is done in one batch.
 var crashes = []crash{
 	{point: faultpoint.ScannerReport, in: "scanner", dies: "kill@1", lives: []string{"stall:500ms@1"}},
 	{point: faultpoint.ScannerPolled, in: "scanner", dies: "kill@2", lives: []string{"error@2x2", "stall:500ms@4"}},
@@ -64,12 +66,13 @@ var crashes = []crash{
 	{point: faultpoint.DeadletterReplayed, in: "replay", dies: "kill@1", lives: []string{"error@1", "stall:300ms@2"}},
 }
 
-// TestCrashPoints lets a process die at each place, and in another installation fail and stall there and go on. Afterwards
-// nothing is lost, early, stale, delivered though cancelled, or buried twice; copies carry one key and are of what was in
-// flight; every task is where it should be; and the index holds what is pending.
+// TestCrashPoints makes a process die at each place; in other installations it makes the place
+// fail, and stall. Afterwards nothing is lost, early, outdated, delivered though cancelled, or a
+// dead letter twice. Copies carry one key and belong to tasks that were being sent. Every task is
+// in its right state, and the index holds what is pending.
 func TestCrashPoints(t *testing.T) {
 	binary := buildFaulty(t)
-	// Most of the time of each goes by with waiting for sessions to end.
+	// Most of each test's time is spent waiting for sessions to expire.
 	room := make(chan struct{}, 8)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -143,7 +146,7 @@ func (c crash) happen(w *world, dies bool, release func()) {
 	}
 }
 
-// start starts the processes, the one that passes the place armed, and answers that one.
+// start starts the processes with the place armed in one of them, and returns that one.
 func (c crash) start(w *world, faults []string) (armed *proc) {
 	if !w.real {
 		return w.serve("dev", c.point, faults)
@@ -158,7 +161,8 @@ func (c crash) start(w *world, faults []string) (armed *proc) {
 	return armed
 }
 
-// judgeCopies: a death leaves in doubt what was not closed then, a fault that is lived through only what it is allowed to.
+// judgeCopies: a death leaves tasks in doubt that were not closed then. A fault that the process
+// survives causes only the copies that it is allowed to.
 func (c crash) judgeCopies(k *work, extra []seen) {
 	switch {
 	case k.closed == nil:
@@ -173,8 +177,8 @@ func (c crash) judgeCopies(k *work, extra []seen) {
 	}
 }
 
-// replay puts back into the line what failed for good, again until it is done, while faults happen to who does it: the
-// command itself, or the dev that it asks.
+// replay replays the dead letters, again and again until it succeeds, while faults happen to the
+// command itself, or to the dev that it asks.
 func (k *work) replay(c crash, faults []string, dev *proc) {
 	type letter struct{ ID int64 }
 	var letters []letter
@@ -214,7 +218,7 @@ func (k *work) replay(c crash, faults []string, dev *proc) {
 	}, time.Minute, 100*time.Millisecond)
 }
 
-// command runs the program as a person does, and answers what it printed.
+// command runs the program as a person does, and returns what it printed.
 func (w *world) command(args ...string) ([]byte, error) {
 	cmd := exec.Command(w.binary, args...)
 	cmd.Env = w.env
@@ -224,8 +228,9 @@ func (w *world) command(args ...string) ([]byte, error) {
 	return cmd.Output()
 }
 
-// TestPausedBeforeSending: an owner that is paused between its look at the election and the send wakes up when all its
-// slots have another owner. What it sends then are copies, and it gets no further.
+// TestPausedBeforeSending: an owner is paused between its check of the election and the send. When
+// it continues, all its slots have another owner. What it sends then are copies, and it does
+// nothing else.
 func TestPausedBeforeSending(t *testing.T) {
 	if os.Getenv("NOTYET_KAFKA_BROKERS") == "" {
 		t.Skip("NOTYET_KAFKA_BROKERS is not set: run scripts/servers up and evaluate scripts/servers env")
@@ -261,8 +266,8 @@ func TestPausedBeforeSending(t *testing.T) {
 	}
 }
 
-// TestKilledUnderLoad kills notyet dev again and again while it takes and delivers tasks: nothing that was accepted is
-// lost, nothing is early. NOTYET_KILL_ROUNDS sets how often; 50 is the published form.
+// TestKilledUnderLoad kills notyet dev again and again while it accepts and delivers tasks: nothing
+// accepted is lost, nothing is early. NOTYET_KILL_ROUNDS sets how often; published figures use 50.
 func TestKilledUnderLoad(t *testing.T) {
 	rounds := 5
 	if v := os.Getenv("NOTYET_KILL_ROUNDS"); v != "" {
@@ -321,7 +326,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	t.Logf("killed %d times: accepted %d, lost 0, early 0, copies %d", rounds, len(accepted), copies)
 }
 
-// TestCrashTable keeps ARCHITECTURE.md, the places and the tests in step.
+// TestCrashTable checks that ARCHITECTURE.md, the places and the tests agree.
 func TestCrashTable(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md"))
 	require.NoError(t, err)
@@ -340,7 +345,7 @@ func TestCrashTable(t *testing.T) {
 	require.Equal(t, strings.Join(want, "\n"), strings.Join(have, "\n"), "the crash table of ARCHITECTURE.md is made from faultpoint.Rows")
 }
 
-// TestUnknownPlaces: a misspelt place must not look like one that holds.
+// TestUnknownPlaces: a misspelt place must be an error.
 func TestUnknownPlaces(t *testing.T) {
 	binary := buildFaulty(t)
 	for _, faults := range []string{"scanner.poled=kill", "scanner.polled=die", "scanner.polled=stall", "scanner.polled=kill@0", "scanner.polled=kill:1s"} {

@@ -18,7 +18,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// work is a few dozen tasks of every sort, and all that was seen of them.
+// work is a few dozen tasks of every sort, and everything that was observed of them.
 type work struct {
 	*world
 	target  string
@@ -36,7 +36,7 @@ type work struct {
 	closed   map[string]store.View // by id: as the database had it when a process had died; nil: none has
 }
 
-// wish is what is to become of an id.
+// wish is the expected outcome of an id.
 type wish struct {
 	dues    map[string]int64 // by value: what may be delivered, and not before when
 	ends    []string         // where it may end, as get says
@@ -59,7 +59,8 @@ const (
 	farAhead   = time.Hour
 )
 
-// delivered is how a delivery ends: without a row of its own, or with one, where its target was slow to answer.
+// delivered are the states of a delivered task: without a row of its own, or with one if its target
+// was slow to answer.
 var delivered = []string{"delivered", "succeeded"}
 
 func newWork(w *world, replays bool) *work {
@@ -71,7 +72,7 @@ func newWork(w *world, replays bool) *work {
 	return k
 }
 
-// schedule is a request that carries its value as its content's name, and a header of its own.
+// schedule returns a request whose value is the name of its content, with a header of its own.
 func (k *work) schedule(id, value string, due int64, headers ...string) *kgo.Record {
 	if k.wishes[id] == nil {
 		k.wishes[id] = &wish{dues: map[string]int64{}}
@@ -81,7 +82,7 @@ func (k *work) schedule(id, value string, due int64, headers ...string) *kgo.Rec
 	return keyed(r, id, value)
 }
 
-// noteClosed notes what is closed now that a process has died: nobody may send that again.
+// noteClosed notes what is closed when a process has died: nobody may send that again.
 func (k *work) noteClosed() {
 	k.closed = map[string]store.View{}
 	st := k.database()
@@ -111,7 +112,7 @@ func (k *work) cancel(id string) *kgo.Record {
 	return keyed(request(k.intake, k.target, schemas.HeaderID, id, schemas.HeaderOp, "cancel"), id, "")
 }
 
-// plan is three seconds of tasks that begin at begin; what is to be published when.
+// plan plans three seconds of tasks from begin on: what to publish when.
 func (k *work) plan(begin int64) {
 	now := time.Now().UnixMilli()
 	for i := range 30 {
@@ -119,7 +120,7 @@ func (k *work) plan(begin int64) {
 		k.publishAt(now, k.schedule(id, "v", begin+int64(i)*100))
 		k.ends(id, 0, delivered...)
 	}
-	// Before the look-ahead, within it, and behind the due time.
+	// Before the look-ahead, within it, and after the due time.
 	for i, lead := range []int64{-600, -400, -250, -200, -150, -50, 0, 50} {
 		due := begin + 200 + int64(i)*330
 		id := fmt.Sprintf("cancel-%d", i)
@@ -150,7 +151,7 @@ func (k *work) plan(begin int64) {
 	k.wishes["bad"] = &wish{letters: 1}
 }
 
-// planReported adds tasks whose consumer reports, or does not: see report.
+// planReported adds tasks whose consumer reports or does not: see report.
 func (k *work) planReported(now, begin int64) {
 	reported := []string{schemas.HeaderAck, "report", schemas.HeaderAckTimeout, ackTimeout.String(), schemas.HeaderBackoff, "fixed:100ms", schemas.HeaderMaxAttempts}
 	for i := range 2 {
@@ -177,7 +178,7 @@ func (k *work) planReported(now, begin int64) {
 	}
 }
 
-// report is what the consumer makes of a delivery: 0 is nothing.
+// report returns the status that the consumer reports; 0 means no report.
 func report(d schemas.Delivery) schemas.Status {
 	kind, _, _ := strings.Cut(d.ID, "-")
 	switch {
@@ -191,8 +192,8 @@ func report(d schemas.Delivery) schemas.Status {
 	return 0
 }
 
-// perform publishes everything at its time, and consumes and reports, until the test ends. The channel is closed when all
-// is published.
+// perform publishes everything at its time, and consumes and reports, until the test ends. It
+// closes the channel when all is published.
 func (k *work) perform() <-chan struct{} {
 	reader := k.reader([]string{k.target, k.results})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -258,7 +259,7 @@ func (k *work) take(r *kgo.Record) {
 	}
 }
 
-// unread says where the topics go on beyond what was read.
+// unread lists the topics that have more records than were read.
 func (k *work) unread() []string {
 	ends, err := kadm.NewClient(k.client).ListEndOffsets(k.t.Context(), k.target, k.results)
 	if err == nil {
@@ -278,7 +279,8 @@ func (k *work) unread() []string {
 	return out
 }
 
-// settle waits until every task is where it may end, and told of, and all that was published is read.
+// settle waits until every task is in a final state and has its event, and everything published is
+// read.
 func (k *work) settle() {
 	k.t.Helper()
 	st := k.database()
@@ -333,8 +335,8 @@ func (k *work) open(st *store.Store) []string {
 	return out
 }
 
-// requestedTwice notes requests that stand in the intake twice: embedded Kafka forgets, when it is killed, what it had of a
-// producer, which sends again what was not acknowledged. Each of the two counts then.
+// requestedTwice notes requests that the intake holds twice. When it is killed, embedded Kafka
+// loses its state of a producer, which then sends unacknowledged records again. Both copies count.
 func (k *work) requestedTwice() {
 	ends, err := kadm.NewClient(k.client).ListEndOffsets(k.t.Context(), k.intake)
 	require.NoError(k.t, err)
@@ -352,7 +354,8 @@ func (k *work) requestedTwice() {
 	})
 }
 
-// judge checks all that was seen, and answers the extra copies: the first of each, as often as it was repeated.
+// judge checks everything that was observed. It returns the extra copies: the first copy, once for
+// each repetition.
 func (k *work) judge() []seen {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -407,7 +410,7 @@ func (k *work) judge() []seen {
 	return extra
 }
 
-// judgeAnswers holds what was answered against what was delivered.
+// judgeAnswers compares the answers with the deliveries.
 func (k *work) judgeAnswers(id string, delivered func(value string) bool) {
 	t, w := k.t, k.wishes[id]
 	answers := map[schemas.State]int64{}

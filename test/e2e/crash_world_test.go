@@ -21,8 +21,8 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// world is an installation of its own whose processes can be armed: a scanner and a dispatcher on real servers, or one
-// notyet dev that keeps everything in a directory.
+// world is an installation of its own whose processes can be armed: a scanner and a dispatcher on
+// real servers, or one notyet dev that keeps everything in a directory.
 type world struct {
 	*stack
 	binary string
@@ -32,7 +32,7 @@ type world struct {
 	starts int
 }
 
-// built is the program with its fault points: one for all tests.
+// built is the program with its fault points, built once for all tests.
 var built struct {
 	once   sync.Once
 	dir    string
@@ -83,7 +83,8 @@ func newWorld(t *testing.T, binary string, real bool) *world {
 
 var nextPort atomic.Int64
 
-// freeAddr is an address that stays free while nobody listens there: below the range that connections take theirs from.
+// freeAddr returns an address that stays free while nobody listens there, because it is below the
+// range of automatic ports.
 func freeAddr(t *testing.T) string {
 	for range 1000 {
 		port := 20_000 + (int64(os.Getpid())*97+nextPort.Add(1))%12_000
@@ -97,7 +98,8 @@ func freeAddr(t *testing.T) string {
 	return ""
 }
 
-// run starts a process, armed with faults at a place; it keeps its name and its directories from one start to the next.
+// run starts a process with faults armed at a place. A process keeps its name and its directories
+// when it is started again.
 func (w *world) run(name, point string, faults []string, args ...string) *proc {
 	w.starts++
 	log, err := os.Create(filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", name, w.starts)))
@@ -123,7 +125,7 @@ func (w *world) run(name, point string, faults []string, args ...string) *proc {
 	return p
 }
 
-// serve starts the process that is called name; every embedded one is dev.
+// serve starts the process of that name; every embedded one is dev.
 func (w *world) serve(name, point string, faults []string) *proc {
 	if w.real {
 		return w.run(name, point, faults, strings.TrimRight(name, "0123456789"))
@@ -131,7 +133,7 @@ func (w *world) serve(name, point string, faults []string) *proc {
 	return w.run("dev", point, faults, "dev", "--data", filepath.Join(w.dir, "data"), "--kafka-addr", w.kafka.Brokers[0])
 }
 
-// said waits until the process has said something.
+// said waits until the process has printed something.
 func (p *proc) said(what string) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {
@@ -163,8 +165,8 @@ func (p *proc) died() {
 
 func (p *proc) signal(s syscall.Signal) { require.NoError(p.t, p.cmd.Process.Signal(s)) }
 
-// database opens the store that the processes use: for dev not before it is wanted, so that nobody else holds the files
-// of a process that dies.
+// database opens the store that the processes use. For dev it does so only when needed, so that
+// nobody else holds the files of a process that dies.
 func (w *world) database() *store.Store {
 	if w.store == nil {
 		st, err := store.Open(w.t.Context(), store.Config{DSN: w.dsn}, w.log)
@@ -175,7 +177,7 @@ func (w *world) database() *store.Store {
 	return w.store
 }
 
-// drifted says where the index differs from the pending rows of its window.
+// drifted returns the difference between the index and the pending rows of its window.
 func (w *world) drifted() string {
 	ctx := context.Background()
 	all, err := w.store.Slots(ctx)

@@ -14,8 +14,9 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// TestFloodDelaysOnlyItself puts many tasks of one topic due at one instant beside a steady trickle to another, and
-// reports the trickle's lateness alone and under the flood. NOTYET_CLUSTER_TASKS sets the size of the flood.
+// TestFloodDelaysOnlyItself makes many tasks of one topic due at once, together with a steady
+// trickle to another topic. It reports the trickle's lateness with and without the flood.
+// NOTYET_CLUSTER_TASKS sets the size of the flood.
 func TestFloodDelaysOnlyItself(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		flood := clusterTasks(t, 2000)

@@ -13,9 +13,9 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// TestMergeLosesNoUpdate sends many updates a second to a few ids, half of them summed and half appended. However many
-// deliveries that makes, they add up to every update exactly once.
-// NOTYET_CLUSTER_TASKS sets the number of updates; 300000 at 10000/s is the published form.
+// TestMergeLosesNoUpdate sends many updates a second to a few ids; half of the ids sum them and
+// half append them. However many deliveries result, they contain every update exactly once.
+// NOTYET_CLUSTER_TASKS sets the number of updates; published figures use 300000 at 10000/s.
 func TestMergeLosesNoUpdate(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		const ids, delay, window = 20, time.Second, 3 * time.Second
@@ -63,7 +63,8 @@ func TestMergeLosesNoUpdate(t *testing.T) {
 				for _, v := range list {
 					appended[v]++
 				}
-				// So that an id has one delivery a window for as long as its updates are stored in time.
+				// So that an id has one delivery per window as long as its updates are stored in
+				// time.
 				windowEnds := accepted[list[0]].Add(window)
 				quiet := accepted[list[len(list)-1]].Add(delay)
 				require.Equal(t, min(windowEnds.UnixMilli(), quiet.UnixMilli()), due, "%d updates from %d", len(list), list[0])
@@ -94,7 +95,7 @@ func TestMergeLosesNoUpdate(t *testing.T) {
 	})
 }
 
-// acceptedAt reads when each appended update came into the intake, by its number.
+// acceptedAt reads when the intake received each appended update, by its number.
 func (s *stack) acceptedAt(updates int) []time.Time {
 	out := make([]time.Time, updates)
 	left := updates
@@ -110,12 +111,13 @@ func (s *stack) acceptedAt(updates int) []time.Time {
 	return out
 }
 
-// writeCounters are the database server's own: statements, rows that they changed (Handler), and waits for the disk.
+// writeCounters are the database server's own: statements, changed rows (Handler), and waits for
+// the disk.
 var writeCounters = []string{
 	"Com_insert", "Com_update", "Com_delete", "Com_commit", "Handler_write", "Handler_update", "Handler_delete", "Innodb_data_fsyncs",
 }
 
-// writes reads the counters. They are the whole server's: whoever else uses it is counted as well. SQLite has none.
+// writes reads the counters. They count the whole server, including other users. SQLite has none.
 func (s *stack) writes() map[string]int64 {
 	if !s.real {
 		return nil

@@ -16,8 +16,9 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// TestReturnAfterAnOutage lets tasks fall due while no dispatcher is there, and then delivers them beside fresh tasks of
-// another topic. NOTYET_CLUSTER_TASKS sets how many; 2000000 is the published form.
+// TestReturnAfterAnOutage makes tasks due while no dispatcher runs. Then it delivers them together
+// with fresh tasks of another topic. NOTYET_CLUSTER_TASKS sets how many; published figures use
+// 2000000.
 func TestReturnAfterAnOutage(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		missed := clusterTasks(t, 20_000)
@@ -83,7 +84,7 @@ func TestReturnAfterAnOutage(t *testing.T) {
 	})
 }
 
-// waitStored waits until so many tasks stand in the lines.
+// waitStored waits until so many tasks are pending.
 func (s *stack) waitStored(n int) {
 	s.t.Helper()
 	stored := 0

@@ -13,7 +13,8 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// TestOversizedTaskTakesNobodyAlong: one record that its topic refuses becomes a dead letter; those due with it arrive.
+// TestOversizedTaskTakesNobodyAlong: one record that its topic refuses becomes a dead letter; tasks
+// due with it are delivered.
 func TestOversizedTaskTakesNobodyAlong(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		target := s.name + ".small"

@@ -21,7 +21,8 @@ func request(intake, topic string, headers ...string) *kgo.Record {
 	return r
 }
 
-// TestDeliversEachOnceAndNotEarly is the main job: many tasks due over a few seconds, each delivered once, whole, in time.
+// TestDeliversEachOnceAndNotEarly tests the main job: many tasks due over a few seconds, each
+// delivered once, complete and in time.
 func TestDeliversEachOnceAndNotEarly(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		const n = 2000

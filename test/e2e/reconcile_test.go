@@ -55,7 +55,7 @@ func (s *stack) reconcile(r deadletter.Reconcile) deadletter.Reconciled {
 	return out
 }
 
-// copies are the deliveries that were seen: how many of each id, and with which attempts.
+// copies are the observed deliveries: how many of each id, and with which attempts.
 type copies map[string][]string
 
 func (s *stack) seen(target string, quiet time.Duration) copies {
@@ -80,8 +80,9 @@ func (s *stack) await(target string, n int) {
 	s.read(s.reader([]string{target}), time.Minute, func(*kgo.Record) bool { seen++; return seen == n })
 }
 
-// TestRestoredDatabaseIsReconciled: a database set back to an earlier moment, and a send log. What was sent is not sent
-// again, what was not is; requests are judged as they were before.
+// TestRestoredDatabaseIsReconciled: a database is restored to an earlier moment and reconciled with
+// a send log. What was sent is not sent again, and the rest is. Requests are decided as they were
+// before.
 func TestRestoredDatabaseIsReconciled(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		target, dir := s.name+".target", t.TempDir()
@@ -105,7 +106,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 		}
 		run("before-", soon())
 		s.await(target, each)
-		// In the backup, but not yet sent: sent after it.
+		// In the backup, but not yet sent: it is sent later.
 		comes := inMillis(10 * time.Second)
 		run("stored-", comes)
 		run("reports-", comes, schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "1s", schemas.HeaderMaxAttempts, "2", schemas.HeaderBackoff, "fixed:1h")
@@ -179,7 +180,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 		require.Equal(t, "succeeded", s.state(target, "replaced"))
 		require.Equal(t, "cancelled", s.state(target, "cancelled"))
 
-		// And on it goes: nothing comes twice, and what is still to come comes.
+		// Work continues: nothing comes twice, and nothing is missing.
 		s.scanner()
 		s.dispatcherAt("d2", dir)
 		for _, prefix := range []string{"waits-", "late-"} {
@@ -204,8 +205,9 @@ func (s *stack) state(topic, id string) string {
 	return v.State
 }
 
-// TestReconcileAfterAKill: everything is killed under load, and the database is older than that. With the topics at hand
-// not one task is sent twice, and none is lost, though the first reconciliation is killed as well.
+// TestReconcileAfterAKill: everything is killed under load, and the restored database is older than
+// that. With the topics' help no task is sent twice and none is lost, though the first
+// reconciliation is killed as well.
 func TestReconcileAfterAKill(t *testing.T) {
 	c := newCluster(t)
 	n := clusterTasks(t, 4000)

@@ -17,7 +17,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// kill puts n dead letters into the database, as a dispatcher does it: claimed, then refused.
+// deadLetters puts n dead letters into the database like a dispatcher: claimed, then refused.
 func (s *stack) deadLetters(target string, n int) {
 	ctx := s.t.Context()
 	src, err := s.store.Source(ctx, "made-up", [16]byte{9}, 0, 0)
@@ -68,8 +68,8 @@ func (s *stack) deadLetters(target string, n int) {
 	}
 }
 
-// TestReplayIsResumedAfterAKill: a replay killed half-way and started again replays each letter once, and keeps its rate.
-// NOTYET_CLUSTER_TASKS sets the number of letters.
+// TestReplayIsResumedAfterAKill: a replay killed half-way and started again replays each letter
+// once, and keeps its rate. NOTYET_CLUSTER_TASKS sets the number of letters.
 func TestReplayIsResumedAfterAKill(t *testing.T) {
 	c := newCluster(t)
 	n := clusterTasks(t, 4000)

@@ -14,7 +14,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// publish sends requests and waits for Kafka to have them.
+// publish sends requests and waits until Kafka has acknowledged them.
 func (s *stack) publish(records ...*kgo.Record) {
 	require.NoError(s.t, s.client.ProduceSync(s.t.Context(), records...).FirstErr())
 }
@@ -26,7 +26,7 @@ func keyed(r *kgo.Record, key, value string) *kgo.Record {
 
 func inMillis(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMilli(), 10) }
 
-// answers collects events until every wanted state of an id was seen.
+// answers collects events until it has seen every wanted state of an id.
 func (s *stack) answers(wants map[string]schemas.State) map[string]schemas.Event {
 	got := map[string]schemas.Event{}
 	s.read(s.reader([]string{s.results}), 2*time.Minute, func(r *kgo.Record) bool {
@@ -114,8 +114,9 @@ func TestReportsAndRetries(t *testing.T) {
 	})
 }
 
-// TestMissingTargetDelaysOnlyItself: among 50 topics that exist, the tasks of one that does not become dead letters with the
-// cause, the others arrive in time, and a replay delivers once the topic is there.
+// TestMissingTargetDelaysOnlyItself: there are 50 existing topics and a missing one. The tasks of
+// the missing one become dead letters with the cause, the others arrive in time, and a replay
+// delivers once the topic exists.
 func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		const topics, each = 50, 10
@@ -127,8 +128,8 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		s.topics(1, fine...)
 		s.scanner()
 		s.dispatcher("one")
-		// The first record for a topic waits for its metadata (up to 0.4 s on a real broker), missing topic or not: that is
-		// not what is measured here.
+		// The first record for a topic waits for its metadata (up to 0.4 s on a real broker),
+		// whether the topic exists or not. That is not measured here.
 		var first []*kgo.Record
 		for _, topic := range fine {
 			first = append(first, keyed(request(s.intake, topic, schemas.HeaderDelay, "1ms"), "first", "first"))
@@ -188,7 +189,8 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 	})
 }
 
-// TestNothingIsLostAcrossAStop: what is pending when every process stops is there afterwards, and due tasks are delivered.
+// TestNothingIsLostAcrossAStop: tasks that are pending when every process stops still exist
+// afterwards, and due ones are delivered.
 func TestNothingIsLostAcrossAStop(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		target := s.name + ".later"

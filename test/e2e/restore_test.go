@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// backup is the content of every table at one moment, taken beside whoever is at work.
+// backup is the content of every table at one moment, taken while others work.
 type backup map[string]*rowsOf
 
 type rowsOf struct {
@@ -21,7 +21,7 @@ type rowsOf struct {
 
 var tables = []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "meta"}
 
-// open opens the database under everybody's feet. The store's import has registered the drivers.
+// open opens the database that the processes use. The store's import has registered the drivers.
 func (s *stack) open() *sql.DB {
 	driver, dsn := "mysql", s.dsn
 	if path, ok := strings.CutPrefix(s.dsn, "sqlite:"); ok {
@@ -64,7 +64,7 @@ func readTable(t *testing.T, tx *sql.Tx, table string) *rowsOf {
 	return out
 }
 
-// restore puts the backup in the place of what there is. Nobody may be at work.
+// restore replaces the database's content by the backup. Nobody may be at work.
 func (s *stack) restore(b backup) {
 	tx, err := s.open().BeginTx(context.Background(), nil)
 	require.NoError(s.t, err)

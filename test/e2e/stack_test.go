@@ -31,7 +31,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// stack is one set of servers with names of its own on it.
+// stack is one set of servers, on which it uses names of its own.
 type stack struct {
 	t       *testing.T
 	real    bool
@@ -49,7 +49,7 @@ type stack struct {
 	index   *index.Index
 }
 
-// onStacks runs a test on the embedded servers, and on real ones where the environment points at them.
+// onStacks runs a test on the embedded servers, and on real ones if the environment names them.
 func onStacks(t *testing.T, f func(t *testing.T, s *stack)) {
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
@@ -67,7 +67,7 @@ func onStacks(t *testing.T, f func(t *testing.T, s *stack)) {
 
 func newStack(t *testing.T, real bool) *stack { return newStackOf(t, real, 8) }
 
-// newStackOf makes notyet's own topics with so many partitions.
+// newStackOf creates notyet's own topics with so many partitions.
 func newStackOf(t *testing.T, real bool, partitions int32) *stack {
 	var random [4]byte
 	_, err := rand.Read(random[:])
@@ -105,7 +105,8 @@ func newStackOf(t *testing.T, real bool, partitions int32) *stack {
 	return s
 }
 
-// logger keeps warnings and worse, and shows the last of them where the test fails; NOTYET_TEST_LOG=debug keeps all.
+// logger keeps warnings and errors, and shows the last of them if the test fails;
+// NOTYET_TEST_LOG=debug keeps all.
 func logger(t *testing.T) *zap.Logger {
 	level := zapcore.WarnLevel
 	if v := os.Getenv("NOTYET_TEST_LOG"); v != "" {
@@ -145,7 +146,7 @@ func freshDatabase(t *testing.T, dsn, name string) string {
 	return cfg.FormatDSN()
 }
 
-// topics makes topics whose records carry the broker's time of arrival.
+// topics creates topics whose records carry the broker's arrival time.
 func (s *stack) topics(partitions int32, names ...string) {
 	var specs []kafka.TopicSpec
 	for _, n := range names {
@@ -155,7 +156,8 @@ func (s *stack) topics(partitions int32, names ...string) {
 	require.NoError(s.t, err)
 }
 
-// deleteTopics deletes every topic with the stack's name: a broker that keeps those of many runs starts slowly.
+// deleteTopics deletes every topic with the stack's name, because a broker with the topics of many
+// runs starts slowly.
 func (s *stack) deleteTopics() {
 	if !s.real {
 		return
@@ -250,7 +252,7 @@ func (s *stack) reader(topics []string, opts ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// read polls until done says so, or fails the test after bound.
+// read polls until done returns true, or fails the test after bound.
 func (s *stack) read(c *kgo.Client, bound time.Duration, done func(*kgo.Record) bool) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), bound)
 	defer cancel()

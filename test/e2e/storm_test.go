@@ -16,7 +16,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// action is one request and when to publish it.
+// action is one request and its publication time.
 type action struct {
 	at     int64
 	record *kgo.Record
@@ -36,9 +36,9 @@ func (s *stack) perform(actions []action) {
 	require.NoError(s.t, s.client.Flush(s.t.Context()))
 }
 
-// TestStormAtDueTime aims a cancel or a replacement at every task within 50 ms of its due time. Whatever is answered must
-// hold: nothing is published after cancelled, and no older version after a newer one was acknowledged.
-// NOTYET_CLUSTER_TASKS sets the number of each.
+// TestStormAtDueTime sends a cancel or a replacement for every task within 50 ms of its due time.
+// The answers must hold: nothing is published after cancelled, and no older version after a newer
+// one was acknowledged. NOTYET_CLUSTER_TASKS sets the number of each.
 func TestStormAtDueTime(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		n := clusterTasks(t, 1000)

@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README prints these; a tour that cannot have them is told other ones.
+// The README prints these. If they are taken, the tour uses others.
 const (
 	printedKafka = "127.0.0.1:9092"
 	printedHTTP  = "127.0.0.1:8080"
 )
 
-// variable are the parts of the README's outputs that differ from run to run. Whatever they do not name must be the same,
-// but for empty lines at the end.
+// variable are the parts of the README's outputs that differ from run to run. Everything else must
+// be equal, except for empty lines at the end.
 var variable = []struct{ pattern, stand string }{
 	{`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z`, "INSTANT"},
 	{`notyet-due=\d{13}\b`, "notyet-due=MILLIS"},
@@ -44,10 +44,10 @@ func normal(output string) string {
 	return strings.TrimRight(output, "\n")
 }
 
-// tourStop is one command block of the tour with the output that is printed behind it.
+// tourStop is one command block of the tour with the output printed after it.
 type tourStop struct{ commands, output string }
 
-// tourStops finds what is fenced as "sh tour", and what is fenced as "text" right behind it.
+// tourStops finds blocks fenced as "sh tour", and those fenced as "text" right after them.
 func tourStops(readme string) []tourStop {
 	fences := regexp.MustCompile("(?ms)^```sh tour\n(.*?)^```\n(?:\\s*^```text\n(.*?)^```\n)?")
 	var out []tourStop
@@ -57,7 +57,7 @@ func tourStops(readme string) []tourStop {
 	return out
 }
 
-// TestTour runs the README's tour as it is printed, against notyet dev.
+// TestTour runs the README's tour as printed, against notyet dev.
 func TestTour(t *testing.T) {
 	if _, err := exec.LookPath("kcat"); err != nil {
 		require.NotEqual(t, "true", os.Getenv("CI"), "kcat is missing, and CI must run the tour")
@@ -82,7 +82,7 @@ func TestTour(t *testing.T) {
 	}
 }
 
-// A check that lets anything through would not notice that the README is outdated.
+// A check that accepts anything would not notice an outdated README.
 func TestTourIsComparedStrictly(t *testing.T) {
 	const printed = "2026-11-21T20:28:47.380Z succeeded  orders 4711 attempt 1, 11 ms late\n"
 	require.Equal(t, normal(printed), normal("2031-01-01T00:00:00.001Z succeeded orders 4711 attempt 1, 0 ms late\n"))
@@ -105,7 +105,8 @@ type dev struct {
 	env        []string
 }
 
-// startDev starts notyet dev on the ports that the README prints, or where one of them is taken on free ones.
+// startDev starts notyet dev on the ports that the README prints, or on free ones if one of them is
+// taken.
 func startDev(t *testing.T) dev {
 	d := dev{dir: t.TempDir(), kafka: printedKafka}
 	for _, kv := range os.Environ() {
@@ -128,7 +129,7 @@ func startDev(t *testing.T) dev {
 	return d
 }
 
-// after is the first word behind the first one of a line of the greeting.
+// after returns the first word after the first one of a line of the greeting.
 func after(greeting, name string) string {
 	for line := range strings.Lines(greeting) {
 		if words := strings.Fields(line); len(words) > 1 && words[0] == name {
@@ -138,7 +139,8 @@ func after(greeting, name string) string {
 	return ""
 }
 
-// run starts notyet dev and answers what it says by the time that it is ready, or what is wrong when it ends before.
+// run starts notyet dev and returns what it prints until it is ready, or the problem if it ends
+// before.
 func (d *dev) run(t *testing.T, args ...string) (greeting, problem string) {
 	cmd := exec.Command(filepath.Join(d.dir, "bin", "notyet"), append([]string{"dev"}, args...)...)
 	var stderr bytes.Buffer

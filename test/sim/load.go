@@ -77,7 +77,7 @@ func (w *world) life(r *rand.Rand, i int, at int64) []planned {
 	}
 	switch p := r.IntN(100); {
 	case p < 8:
-		o.MaxLateness, o.Mortal = 300+r.Int64N(2000), true
+		o.MaxLateness, o.MayDie = 300+r.Int64N(2000), true
 	case p < 35:
 	case p < 45:
 		o.ID = ""
@@ -97,7 +97,7 @@ func (w *world) life(r *rand.Rand, i int, at int64) []planned {
 	case p < 86: // pending when the run ends
 		o.Due = at + 3_600_000 + r.Int64N(3*3_600_000)
 	case p < 90:
-		o.Topic, o.Mortal = lostTopic, true
+		o.Topic, o.MayDie = lostTopic, true
 	default:
 		o.Topic, o.AckTimeout, o.MaxAttempts, o.Backoff = ackTopic, w.ackTimeout, ackAttempts, ackBackoff
 		if o.ID != "" && r.IntN(2) == 0 { // the id is used again
@@ -122,7 +122,7 @@ func expiring(now, due int64) (out []planned) {
 	for i := range 400 {
 		id := fmt.Sprintf("expiring-%d-", i)
 		out = append(out, planned{at: now + int64(i)%1000, op: history.Op{Kind: history.Schedule, Topic: floodTopic, ID: id + strings.Repeat("y", 255-len(id)), Key: fmt.Sprint(i % 7),
-			Due: due, Version: -1, MaxLateness: 1, Mortal: true}})
+			Due: due, Version: -1, MaxLateness: 1, MayDie: true}})
 	}
 	return out
 }
@@ -139,7 +139,7 @@ func cancelled(r *rand.Rand, o history.Op, at int64) []planned {
 // replaced asks for newer versions, some of them about when the task is due, and one that is too old.
 func replaced(r *rand.Rand, o history.Op, at int64) []planned {
 	versions := r.IntN(3) > 0
-	o.Told = true
+	o.AllEvents = true
 	if versions {
 		o.Version = 10
 	}
@@ -236,7 +236,7 @@ func record(p *planned) *kgo.Record {
 	if op.High {
 		add(schemas.HeaderPriority, "high")
 	}
-	if op.Told {
+	if op.AllEvents {
 		add(schemas.HeaderEvents, "all")
 	}
 	if op.MaxLateness > 0 {

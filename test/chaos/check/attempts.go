@@ -6,8 +6,9 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// judgeAttempts is I8, for a task that waits for reports: each attempt is followed by another one, in its time, until a
-// report ends it or the attempts are used up; then it is dead, once.
+// judgeAttempts checks I8, for a task that waits for reports. Each attempt is followed by another
+// one, in its time, until a report ends the task or the attempts are used up. Then the task is
+// dead, once.
 func (c *checker) judgeAttempts(l *life) {
 	if len(l.ops) != 1 || l.ops[0].AckTimeout == 0 || len(l.deliveries) == 0 {
 		return
@@ -30,13 +31,14 @@ func (c *checker) judgeAttempts(l *life) {
 	c.judgeEnd(l, o, last)
 }
 
-// judgeReports: a task ends well by a report about one of its own deliveries, and by none about an earlier task of its id.
+// judgeReports: a task succeeds by a report about one of its own deliveries, never by one about an
+// earlier task of its id.
 func (c *checker) judgeReports(l *life) {
 	for _, o := range l.ops {
 		if o.AckTimeout == 0 || len(l.ops) < 2 {
 			continue
 		}
-		keys := map[string]bool{"": true} // a report that names none may be about any
+		keys := map[string]bool{"": true} // a report that names no delivery may be about any
 		for _, d := range l.deliveries {
 			keys[d.Key] = keys[d.Key] || d.Op == o.N
 		}
@@ -47,7 +49,7 @@ func (c *checker) judgeReports(l *life) {
 	}
 }
 
-// firstCopies are the first copies of each attempt, by attempt.
+// firstCopies returns the first copy of each attempt, by attempt.
 func (l *life) firstCopies() []*history.Delivery {
 	var out []*history.Delivery
 	for _, d := range l.deliveries {
@@ -59,9 +61,10 @@ func (l *life) firstCopies() []*history.Delivery {
 	return out
 }
 
-// judgeRedelivery: not before its time, soon after it, and only if nothing has ended the task.
+// judgeRedelivery: a redelivery comes not before its time, soon after it, and only if nothing has
+// ended the task.
 func (c *checker) judgeRedelivery(l *life, o *history.Op, before, d *history.Delivery) {
-	const onItsWay = 2000 // a report that is stored as the next attempt is on its way comes too late to stop it
+	const onItsWay = 2000 // a report that is stored while the next attempt is being sent cannot stop it
 	from := before.At + o.AckTimeout + o.Backoff
 	for _, r := range l.reports {
 		if r.Attempt != before.Attempt || r.Status != "retry" {
@@ -90,7 +93,7 @@ func (c *checker) judgeRedelivery(l *life, o *history.Op, before, d *history.Del
 	}
 }
 
-// report is the first word about an attempt in the span.
+// report returns the first report about an attempt in the span.
 func (l *life) report(n int, from, to int64) *history.Report {
 	for _, r := range l.reports {
 		if r.Attempt == n && r.At >= from && r.At <= to {
@@ -100,15 +103,15 @@ func (l *life) report(n int, from, to int64) *history.Report {
 	return nil
 }
 
-// judgeEnd: a task ends in a report of ok, or dead, once; and it does end.
+// judgeEnd: a task ends, either by a report of ok or dead, and only once.
 func (c *checker) judgeEnd(l *life, o *history.Op, last *history.Delivery) {
-	succeeded, dead := l.told("succeeded"), len(l.letters)
+	succeeded, dead := l.hasEvent("succeeded"), len(l.letters)
 	switch {
 	case dead > 1:
 		c.about(l, "I8", "died %d times", dead)
-	case succeeded && dead == 0 && c.revoked(l, "dead", "succeeded"):
+	case succeeded && dead == 0 && c.stateRevoked(l, "dead", "succeeded"):
 		c.Figures.Reversed++
-	case succeeded && (dead == 1 || l.told("dead")):
+	case succeeded && (dead == 1 || l.hasEvent("dead")):
 		c.about(l, "I8", "succeeded and died")
 	case succeeded && !slices.ContainsFunc(l.reports, func(r *history.Report) bool { return r.Status == "ok" }):
 		c.about(l, "I8", "succeeded, and nobody reported ok")
@@ -121,9 +124,10 @@ func (c *checker) judgeEnd(l *life, o *history.Op, last *history.Delivery) {
 	}
 }
 
-// revoked tells whether one state was told, then the database was set back, and then another was told: its requests and
-// reports are read again, and times that had run out by then have not yet.
-func (c *checker) revoked(l *life, state, by string) bool {
+// stateRevoked reports whether the database was restored between an event with this state and a
+// later, different one. Its requests and reports are then read again, and timeouts that had expired
+// have not expired yet.
+func (c *checker) stateRevoked(l *life, state, by string) bool {
 	var first *history.Event
 	for _, e := range l.events {
 		switch {

@@ -1,4 +1,5 @@
-// Package check judges the history of a fault run: what must always hold, held or not, and for every single task.
+// Package check judges the history of a fault run: what must always hold, held or not, and for
+// every single task.
 //
 //	I1, I5, I6    life.go       what became of each request
 //	I2, I3, I4    copies.go     every record on a target topic, alone and beside its copies
@@ -8,7 +9,8 @@
 //	I12, I13      lateness.go   how late, and how soon it is over
 //	I14           sent.go       send logs beside the topics
 //
-// A request whose outcome its client does not know may have had its effect or not; it is never counted as lost.
+// A request whose outcome its client does not know may have had its effect or not; it is never
+// counted as lost.
 package check
 
 import (
@@ -19,14 +21,14 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// Bounds are what is tolerated, in ms. The zero value takes the defaults.
+// Bounds are tolerances in ms. The zero value takes the defaults.
 type Bounds struct {
-	Late     int64 // a task that is later than this is late. Default 1000
-	Recovery int64 // from a fault's end until no task is late any more, and for one task while nothing is broken. Default 60000
+	Late     int64 // a task that is later than this counts as late. Default 1000
+	Recovery int64 // from a fault's end until no task is late, and the longest delay of a task outside faults. Default 60000
 	Copies   int64 // from a fault's end until the last copy that it explains. Default 45000
-	Window   int64 // in calm, how far behind the earliest instant a redelivery may be. Default 3000
-	Flood    int64 // how much later than in calm, at p99, tasks beside a burst may be. Default 5000
-	Ahead    int64 // how long before its due time a task has to be stored for its place in the order to be certain. Default 1000
+	Window   int64 // outside faults, how much later than the earliest instant a redelivery may be. Default 3000
+	Flood    int64 // how much later than usual, at p99, tasks during a burst of others may be. Default 5000
+	Ahead    int64 // how long before its due time a task has to be stored for a certain position in the order. Default 1000
 }
 
 func (b Bounds) withDefaults() Bounds {
@@ -36,9 +38,9 @@ func (b Bounds) withDefaults() Bounds {
 	}
 }
 
-// Finding is one thing that must not be.
+// Finding is one violation.
 type Finding struct {
-	Invariant string // I1 to I14, or "fault" for one without effect
+	Invariant string // I1 to I14, or "fault" for a fault without effect
 	Topic, ID string // the task, if it is about one
 	What      string
 }
@@ -56,20 +58,20 @@ type Result struct {
 	Figures  Figures
 }
 
-// ident is (topic, id).
+// ident identifies a task by topic and id.
 type ident struct{ topic, id string }
 
 // life is everything about one identity.
 type life struct {
 	ident
-	ops        []*history.Op // as the intake has them
+	ops        []*history.Op // in the order of the intake
 	deliveries []*history.Delivery
 	events     []*history.Event
 	reports    []*history.Report
 	letters    []*history.Letter
 }
 
-// checker is one judgement under way.
+// checker is one check in progress.
 type checker struct {
 	Result
 	bounds Bounds
@@ -78,15 +80,15 @@ type checker struct {
 	lives  map[ident]*life
 	faults []*history.Fault // by start
 
-	// Built when they are asked for.
+	// Built on first use.
 	pending map[ident]bool
 	firsts  []*history.Delivery
 }
 
-// Run judges a history.
+// Run checks a history.
 func Run(h *history.History, bounds Bounds) Result {
-	c := gather(h, bounds)
-	c.judgeLateness() // first: it says how long each fault lasted
+	c := newChecker(h, bounds)
+	c.judgeLateness() // first: it determines how long each fault lasted
 	for _, l := range c.sorted() {
 		c.judgeLife(l)
 		c.judgeCopies(l)
@@ -103,8 +105,8 @@ func Run(h *history.History, bounds Bounds) Result {
 	return c.Result
 }
 
-// gather brings together what belongs to one identity.
-func gather(h *history.History, bounds Bounds) *checker {
+// newChecker collects what belongs to each identity.
+func newChecker(h *history.History, bounds Bounds) *checker {
 	c := &checker{bounds: bounds.withDefaults(), h: h, ops: make(map[int64]*history.Op, len(h.Ops)), lives: make(map[ident]*life, len(h.Ops))}
 	c.Figures = newFigures()
 	for i := range h.Ops {
@@ -161,7 +163,7 @@ func (c *checker) life(topic, id string) *life {
 	return l
 }
 
-// identity is the id that a task goes by: its caller's, or that of its place in the intake.
+// identity returns the id of an op's task: its caller's, or the default id of its intake position.
 func (c *checker) identity(o *history.Op) string {
 	if o.ID != "" {
 		return o.ID
@@ -169,7 +171,8 @@ func (c *checker) identity(o *history.Op) string {
 	return fmt.Sprintf("%s/%d/%d", c.h.Run.Intake, o.Partition, o.Offset)
 }
 
-// sorted gives the lives in the order of their first request, so that findings come in the same order each time.
+// sorted returns the lives in the order of their first request, so that findings always come in the
+// same order.
 func (c *checker) sorted() []*life {
 	out := make([]*life, 0, len(c.lives))
 	for _, l := range c.lives {
@@ -179,7 +182,7 @@ func (c *checker) sorted() []*life {
 	return out
 }
 
-// notAccepted is about a request that the intake does not hold.
+// notAccepted checks a request that the intake does not hold.
 func (c *checker) notAccepted(o *history.Op) {
 	if o.Outcome == history.OK {
 		c.find("I1", o.Topic, o.ID, "request %d was acknowledged and the intake does not hold it", o.N)
@@ -196,7 +199,7 @@ func (c *checker) about(l *life, invariant, format string, args ...any) {
 	c.find(invariant, l.topic, l.id, format, args...)
 }
 
-// disturbed tells whether a fault, or its aftermath, overlaps the span.
+// disturbed reports whether a fault, or its aftermath, overlaps the span.
 func (c *checker) disturbed(from, to int64) bool {
 	for _, f := range c.faults {
 		if f.Start > to {

@@ -7,15 +7,16 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// attempt names one delivery of one request; copies of it are the same delivery.
+// attempt identifies one delivery of one request. Copies share it.
 type attempt struct {
 	op              int64
 	attempt, replay int
 }
 
-// judgeCopies looks at every record on a target topic alone (I2, I3) and beside the other copies of its attempt (I4).
+// judgeCopies checks every record on a target topic by itself (I2, I3) and against the other copies
+// of its attempt (I4).
 func (c *checker) judgeCopies(l *life) {
-	seen := map[attempt]*history.Delivery{} // the copy before
+	seen := map[attempt]*history.Delivery{} // the previous copy
 	keys := map[string]attempt{}
 	for _, d := range l.deliveries {
 		o := c.ops[d.Op]
@@ -52,7 +53,7 @@ func (c *checker) judgeRecord(l *life, o *history.Op, d *history.Delivery) {
 	}
 }
 
-// judgeCopy is about a second copy: it carries the first one's key, and a fault explains it.
+// judgeCopy checks a second copy: it carries the first one's key, and a fault explains it.
 func (c *checker) judgeCopy(l *life, before, d *history.Delivery) {
 	if before.Key != d.Key {
 		c.about(l, "I4", "two copies of attempt %d of request %d carry different delivery keys", d.Attempt, d.Op)
@@ -65,22 +66,25 @@ func (c *checker) judgeCopy(l *life, before, d *history.Delivery) {
 	c.about(l, "I4", "attempt %d of request %d was published at %d and at %d, and no fault explains it", d.Attempt, d.Op, before.At, d.At)
 }
 
-// cause is the fault that explains a copy at second of what was published at first: it was under way, or not long over,
-// when the second was sent (the time of other faults does not count: they hold up copies, too), and the first had no time to be settled before it began.
+// cause returns the fault that explains a copy at second of what was published at first. The fault,
+// or its aftermath, was in progress when the second was sent, and the first had no time to be
+// settled before the fault began. Time of other faults does not count, because they delay copies
+// too.
 func (c *checker) cause(first, second int64) *history.Fault {
 	const unsettled = 10_000
 	for _, f := range slices.Backward(c.faults) {
-		if f.Doubles && f.Start-unsettled <= first && first <= f.End+c.bounds.Copies && f.Start <= second && c.well(f.End, second) <= c.bounds.Copies {
+		if f.Doubles && f.Start-unsettled <= first && first <= f.End+c.bounds.Copies && f.Start <= second && c.calmTime(f.End, second) <= c.bounds.Copies {
 			return f
 		}
-		if f.Rewinds && f.Start <= second && c.well(f.End, second) <= c.bounds.Copies {
+		if f.Rewinds && f.Start <= second && c.calmTime(f.End, second) <= c.bounds.Copies {
 			return f
 		}
 	}
 	return nil
 }
 
-// judgeStrangers looks for deliveries that belong to no task at all, and for delivery keys that two tasks share.
+// judgeStrangers looks for deliveries that belong to no task, and for delivery keys that two tasks
+// share.
 func (c *checker) judgeStrangers() {
 	keys := make(map[string]ident, len(c.h.Deliveries))
 	for i := range c.h.Deliveries {
@@ -96,7 +100,7 @@ func (c *checker) judgeStrangers() {
 	}
 }
 
-// byArrival are the first copies of first attempts, in the order of the broker's clock.
+// byArrival returns the first copies of first attempts, in the order of the broker's clock.
 func (c *checker) byArrival() []*history.Delivery {
 	if c.firsts != nil {
 		return c.firsts

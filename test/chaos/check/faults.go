@@ -7,7 +7,8 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// judgeFaults: a fault that nobody could see proves nothing, so it fails the run. What the others did is counted.
+// judgeFaults reports faults without visible effect, because they prove nothing. It counts the
+// effects of the others.
 func (c *checker) judgeFaults() {
 	arrivals := make([]int64, 0, len(c.h.Deliveries))
 	for i := range c.h.Deliveries {
@@ -35,7 +36,7 @@ func (c *checker) judgeFaults() {
 	}
 }
 
-// gap is the longest time without an arrival that begins in the span.
+// gap returns the longest time without an arrival that begins in the span.
 func gap(arrivals []int64, from, to int64) int64 {
 	longest, before := int64(0), from
 	i, _ := slices.BinarySearch(arrivals, from)
@@ -46,8 +47,9 @@ func gap(arrivals []int64, from, to int64) int64 {
 	return longest
 }
 
-// takeover notes how long after a dispatcher's kill a task of its slots came out under a higher epoch, which is the next
-// owner's. What the killed one had sent may be stored after its death, so the send logs say who sent it.
+// takeover notes how long after a dispatcher's kill a task of its slots was sent under a higher
+// epoch, which is the next owner's. Records of the killed one may be stored after its death, so the
+// send logs identify the sender.
 func (c *checker) takeover(f *history.Fault) {
 	mine := c.owned(f.Killed, f.Start)
 	sent := c.h.Sent
@@ -67,7 +69,7 @@ func (c *checker) takeover(f *history.Fault) {
 	}
 }
 
-// owned are the slots that a member had at an instant, and under which epoch.
+// owned returns the slots that a member had at an instant, with their epochs.
 func (c *checker) owned(member string, at int64) map[int]int64 {
 	mine := map[int]int64{}
 	for i := range c.h.Slots {

@@ -8,20 +8,20 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// Figures are what a run comes to beside its verdict. Times are ms.
+// Figures are the measurements of a run. Times are ms.
 type Figures struct {
 	Deliveries  int
 	Lost        int
 	Early       int
-	Earliest    int64          // least of (published - due); math.MaxInt64 when nothing was delivered
+	Earliest    int64          // smallest (published - due); math.MaxInt64 if nothing was delivered
 	Fates       map[string]int // of requests: delivered, replaced, cancelled, stale, rejected, dead, pending, failed, unknown
 	Cancels     map[string]int // answers
-	Reversed    int            // answers and ends that became others when the database was set back
+	Reversed    int            // answers and ends that changed when the database was restored
 	Copies      map[string]int // extra ones, by the kind of fault that explains them
 	Unexplained int
-	Ordered     int            // deliveries whose place in the order of their key was certain
+	Ordered     int            // deliveries whose position in the order of their key was certain
 	Inversions  map[string]int // in the order of a key, by the kind of fault
-	Stragglers  int            // intents under an epoch that was over
+	Stragglers  int            // intents under an epoch that had ended
 	Intents     int
 	Indexed     int // entries that the index held at rest
 
@@ -33,7 +33,7 @@ type Figures struct {
 	recovered map[*history.Fault]int64 // when no task was late any more
 }
 
-// Kind is what all faults of a kind did.
+// Kind sums up all faults of a kind.
 type Kind struct {
 	Count    int
 	Effects  int
@@ -61,7 +61,8 @@ func histogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, longest, 3
 
 func note(h *hdrhistogram.Histogram, ms int64) { _ = h.RecordValue(min(max(ms, 0), longest)) }
 
-// over is when a fault's aftermath ended; before that is known, when it ended at the latest.
+// over returns when a fault's aftermath ended. Before that is known it returns the latest possible
+// time.
 func (f *Figures) over(x *history.Fault, bound int64) int64 {
 	if at, ok := f.recovered[x]; ok {
 		return at

@@ -7,11 +7,13 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// lead is how long before a fault a task may be due and still be hit by it, in ms: one that is late is on its way so long.
+// lead is how long before a fault a task may be due and still be affected by it, in ms: a late task
+// is in progress that long.
 const lead = 1500
 
-// judgeLateness is I12: after each fault lateness returns under its bound, no task stays stuck, and in calm none is late;
-// and I13: beside a burst of one target the others stay bounded.
+// judgeLateness checks I12: after each fault lateness returns below its bound, no task stays stuck,
+// and none is late outside faults. It also checks I13: during a burst of one target the others stay
+// within a bound.
 func (c *checker) judgeLateness() {
 	firsts := c.byArrival()
 	for i, f := range c.faults {
@@ -22,23 +24,23 @@ func (c *checker) judgeLateness() {
 		c.recovery(f, next, firsts)
 	}
 	for _, d := range firsts {
-		at := c.wanted(d)
+		at := c.earliest(d)
 		note(c.Figures.Lateness[c.phase(at)], d.At-at)
 		if d.At-at <= c.bounds.Recovery {
 			continue
 		}
-		if well := c.well(at, d.At); well > c.bounds.Recovery {
+		if well := c.calmTime(at, d.At); well > c.bounds.Recovery {
 			c.find("I12", d.Topic, d.ID, "%d ms late, of which nothing was broken for %d", d.At-at, well)
 		}
 	}
 	c.judgeBursts(firsts)
-	for _, what := range c.h.Run.Unrest {
+	for _, what := range c.h.Run.Problems {
 		c.find("I12", "", "", "%s", what)
 	}
 }
 
-// well is how much of a span was no fault's.
-func (c *checker) well(from, to int64) int64 {
+// calmTime returns how much of a span was outside faults.
+func (c *checker) calmTime(from, to int64) int64 {
 	total := to - from
 	for _, f := range c.faults {
 		if f.Beside {
@@ -49,10 +51,11 @@ func (c *checker) well(from, to int64) int64 {
 	return total
 }
 
-// wanted is when a task could be delivered at the earliest: as it was due, or as the intake had it.
-func (c *checker) wanted(d *history.Delivery) int64 { return max(d.Due, c.ops[d.Op].Accepted) }
+// earliest returns the earliest possible delivery time: the due time, or the time when the intake
+// had the task.
+func (c *checker) earliest(d *history.Delivery) int64 { return max(d.Due, c.ops[d.Op].Accepted) }
 
-// recovery notes when, after a fault and before the next one, the last late task came.
+// recovery notes when the last late task after a fault, and before the next one, was delivered.
 func (c *checker) recovery(f *history.Fault, next int64, firsts []*history.Delivery) {
 	over := f.End
 	from, _ := slices.BinarySearchFunc(firsts, f.End, func(d *history.Delivery, at int64) int { return cmp.Compare(d.At, at) })
@@ -60,7 +63,7 @@ func (c *checker) recovery(f *history.Fault, next int64, firsts []*history.Deliv
 		if d.At >= next {
 			break
 		}
-		if d.At-c.wanted(d) > c.bounds.Late {
+		if d.At-c.earliest(d) > c.bounds.Late {
 			over = d.At
 		}
 	}
@@ -70,7 +73,7 @@ func (c *checker) recovery(f *history.Fault, next int64, firsts []*history.Deliv
 	}
 }
 
-// phase is what went on at an instant.
+// phase returns the phase at an instant.
 func (c *checker) phase(at int64) string {
 	phase := "calm"
 	for _, f := range c.faults {
@@ -87,7 +90,7 @@ func (c *checker) phase(at int64) string {
 	return phase
 }
 
-// Burst is the kind of fault that breaks nothing: many tasks of one target are due at once.
+// Burst is the fault that breaks nothing: many tasks of one target are due at once.
 const Burst = "burst"
 
 func (c *checker) judgeBursts(firsts []*history.Delivery) {
@@ -96,7 +99,7 @@ func (c *checker) judgeBursts(firsts []*history.Delivery) {
 			continue
 		}
 		for _, d := range firsts {
-			if at := c.wanted(d); d.Topic != f.Target && at >= f.Start && at <= f.End {
+			if at := c.earliest(d); d.Topic != f.Target && at >= f.Start && at <= f.End {
 				note(c.Figures.Beside, d.At-at)
 			}
 		}

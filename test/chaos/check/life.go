@@ -6,9 +6,9 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// judgeLife walks through the requests about one identity in the order of the intake, which is the order in which they
-// take effect, and holds what became of each against what was published and answered. A delivery and a request that race
-// may end either way; that only one of them won, and that the answer says which, is what counts.
+// judgeLife follows the requests about one identity in the order of the intake, in which they take
+// effect. It compares each with what was published and answered. A delivery and a request that race
+// may end either way, but only one of them wins, and the answer says which.
 func (c *checker) judgeLife(l *life) {
 	w := walk{checker: c, life: l, version: -1}
 	for _, o := range l.ops {
@@ -24,19 +24,19 @@ func (c *checker) judgeLife(l *life) {
 	w.end()
 }
 
-// walk is where judgeLife stands.
+// walk is the state of judgeLife.
 type walk struct {
 	*checker
 	*life
-	version int64 // that the identity is at; -1: none
-	tomb    bool  // a cancel with that version stands
+	version int64 // of the identity; -1: none
+	tomb    bool  // a cancel with that version is in force
 	known   bool  // something was applied before
 	last    *history.Op
 }
 
 func (w *walk) invalid(o *history.Op) {
 	w.Figures.Fates["rejected"]++
-	if !w.told("rejected") && o.Outcome == history.OK {
+	if !w.hasEvent("rejected") && o.Outcome == history.OK {
 		w.about(w.life, "I1", "request %d is invalid and was not rejected", o.N)
 	}
 	if w.delivered(o) {
@@ -63,12 +63,13 @@ func (w *walk) stale(o *history.Op) {
 	if w.delivered(o) {
 		w.about(w.life, "I6", "request %d of version %d was delivered, though %d was known", o.N, o.Version, w.version)
 	}
-	if !w.told("stale") && o.Outcome == history.OK {
+	if !w.hasEvent("stale") && o.Outcome == history.OK {
 		w.about(w.life, "I1", "request %d of version %d was not answered stale (%d was known)", o.N, o.Version, w.version)
 	}
 }
 
-// replaced: by the time that newer took effect, old was delivered, or it never is.
+// replaced checks a task that a newer request replaces: either it was delivered before that took
+// effect, or it never is.
 func (w *walk) replaced(old, newer *history.Op) {
 	first := w.first(old)
 	if first == nil {
@@ -114,7 +115,8 @@ func (w *walk) cancel(o *history.Op) {
 	}
 }
 
-// end: what is not replaced and not cancelled was delivered, is dead, or is not due yet.
+// end checks the last task: if nothing replaced or cancelled it, it was delivered, is dead, or is
+// not due yet.
 func (w *walk) end() {
 	o := w.last
 	if len(w.life.ops) == 1 && w.delivered(w.life.ops[0]) && slices.ContainsFunc(w.letters, func(d *history.Letter) bool { return d.Kind == "expired" }) {
@@ -124,11 +126,11 @@ func (w *walk) end() {
 	case o == nil:
 	case w.delivered(o):
 		w.Figures.Fates["delivered"]++
-	case o.Mortal && w.told("succeeded"): // its topic was deleted, with its record in it
+	case o.MayDie && w.hasEvent("succeeded"): // its topic was deleted with the record
 		w.Figures.Fates["delivered"]++
 	case len(w.letters) > 0:
 		w.Figures.Fates["dead"]++
-		if !o.Mortal {
+		if !o.MayDie {
 			w.about(w.life, "I1", "request %d died, and its target was well: %s", o.N, w.letters[0].Reason)
 		}
 	case o.DueAt() > w.h.Run.End:
@@ -144,13 +146,13 @@ func (w *walk) end() {
 	}
 }
 
-// waits tells whether the database has the task in its line.
+// waits reports whether the database has the task as pending.
 func (w *walk) waits() bool {
 	_, ok := w.waiting()[w.ident]
 	return ok
 }
 
-// waiting are the identities that the database has in their lines.
+// waiting returns the identities that are pending in the database.
 func (c *checker) waiting() map[ident]bool {
 	if c.pending == nil {
 		c.pending = make(map[ident]bool, len(c.h.Rest.Pending))
@@ -161,7 +163,7 @@ func (c *checker) waiting() map[ident]bool {
 	return c.pending
 }
 
-// answerTo is what holds: the last answer, where the database was set back between two of them.
+// answerTo returns the valid answer: the last one, if the database was restored between two.
 func (w *walk) answerTo() string {
 	var before *history.Event
 	answer := w.answer()
@@ -178,7 +180,7 @@ func (w *walk) answerTo() string {
 	return answer
 }
 
-// answer is what the one cancel of a life was told.
+// answer returns the answer to the only cancel of a life.
 func (l *life) answer() string {
 	for _, e := range l.events {
 		switch e.State {
@@ -194,18 +196,18 @@ func (l *life) answer() string {
 	return "nothing"
 }
 
-func (l *life) told(state string) bool {
+func (l *life) hasEvent(state string) bool {
 	return slices.ContainsFunc(l.events, func(e *history.Event) bool { return e.State == state })
 }
 
-// ended tells whether the request was delivered, or died.
+// ended reports whether the request was delivered or is dead.
 func (l *life) ended(o *history.Op) bool {
-	return l.delivered(o) || len(l.letters) > 0 || o.Mortal && l.told("succeeded")
+	return l.delivered(o) || len(l.letters) > 0 || o.MayDie && l.hasEvent("succeeded")
 }
 
 func (l *life) delivered(o *history.Op) bool { return l.first(o) != nil }
 
-// first is the first copy of the request's first attempt.
+// first returns the first copy of the request's first attempt.
 func (l *life) first(o *history.Op) *history.Delivery {
 	for _, d := range l.deliveries {
 		if d.Op == o.N {

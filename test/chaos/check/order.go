@@ -8,27 +8,28 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// line is what one key of one target gets.
-type line struct {
+// orderKey identifies the deliveries of one key of one target.
+type orderKey struct {
 	topic, key string
 	high       bool
 }
 
-// judgeOrder is I7: first attempts of one key, target and priority go in the order of their due times. The place of a task in it is certain
-// if it was stored long enough before its due time (Bounds.Ahead): tasks due after it may have been taken already when it is stored, which
-// happens a look-ahead before they are due, and it goes to the first free place then.
+// judgeOrder checks I7: first attempts of one key, target and priority are delivered in the order
+// of their due times. A task's position is certain if it was stored long enough before its due time
+// (Bounds.Ahead). If it is stored later, tasks due after it may already be claimed, which happens a
+// look-ahead before they are due. The task then gets the first free position.
 func (c *checker) judgeOrder() {
-	latest := map[line]*history.Delivery{} // the one due last of those that went
+	latest := map[orderKey]*history.Delivery{} // the one with the latest due time so far
 	stored := c.storedBy()
 	for _, d := range c.byArrival() {
 		o := c.ops[d.Op]
-		// A request about a known task may have to wait for the outcome of a delivery before it is placed.
-		// One that is refused by its topic is asked again alone.
-		if len(c.lives[ident{o.Topic, c.identity(o)}].ops) > 1 || stored(o)+c.bounds.Ahead > o.DueAt() || o.Mortal {
+		// A request about a known task may have to wait for the outcome of a delivery before it
+		// gets a position. One that its topic refuses is tried again alone.
+		if len(c.lives[ident{o.Topic, c.identity(o)}].ops) > 1 || stored(o)+c.bounds.Ahead > o.DueAt() || o.MayDie {
 			continue
 		}
 		c.Figures.Ordered++
-		at := line{o.Topic, o.Key, o.High}
+		at := orderKey{o.Topic, o.Key, o.High}
 		before := latest[at]
 		if before == nil || before.Due <= d.Due {
 			latest[at] = d
@@ -38,8 +39,9 @@ func (c *checker) judgeOrder() {
 	}
 }
 
-// judgeInversion: d went after one that was due later. A fault between the two instants at which they might have been
-// stored, and the later's sending, may have put off one and not the other; it is counted.
+// judgeInversion checks a d that was delivered after a task with a later due time. A fault between
+// the two instants at which they could be stored and the delivery of the later one may have delayed
+// only one of them; it is counted.
 func (c *checker) judgeInversion(d, before *history.Delivery) {
 	if f := c.disorder(c.ops[d.Op].Accepted, d.At); f != nil {
 		c.Figures.Inversions[f.Kind]++
@@ -48,7 +50,8 @@ func (c *checker) judgeInversion(d, before *history.Delivery) {
 	c.find("I7", d.Topic, d.ID, "due at %d, it went at %d, after %s, which was due at %d, had gone at %d", d.Due, d.At, before.ID, before.Due, before.At)
 }
 
-// storedBy answers when a request was in the database at the latest, as the samples of offsets show.
+// storedBy returns a function that says when a request was in the database at the latest, according
+// to the samples of offsets.
 func (c *checker) storedBy() func(*history.Op) int64 {
 	samples := map[int32][]history.OffsetSample{}
 	for _, s := range c.h.Offsets {
@@ -67,7 +70,7 @@ func (c *checker) storedBy() func(*history.Op) int64 {
 	}
 }
 
-// disorder is a fault in the span that may put off single tasks.
+// disorder returns a fault in the span that may delay single tasks.
 func (c *checker) disorder(from, to int64) *history.Fault {
 	for _, f := range c.faults {
 		if f.Disorder && f.Start <= to && f.End+c.bounds.Copies >= from {

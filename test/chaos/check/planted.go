@@ -6,28 +6,28 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// Bug is a mistake that the checker must notice.
+// Bug is a mistake that the checker must find.
 type Bug struct {
 	Name      string
-	Invariant string // that it breaks
+	Invariant string // the one that it violates
 	plant     func(h *history.History)
 }
 
-// Caught plants the bug in a sample and tells whether a finding names its invariant.
+// Caught plants the bug in a sample and reports whether a finding names its invariant.
 func (b Bug) Caught() bool {
 	h := Sample()
 	b.plant(h)
 	return slices.ContainsFunc(Run(h, Bounds{}).Findings, func(f Finding) bool { return f.Invariant == b.Invariant })
 }
 
-// Bugs are those that the checker is checked with.
+// Bugs are the planted mistakes.
 var Bugs = []Bug{
 	{"a task is lost", "I1", func(h *history.History) { unpublish(h, "first", 1) }},
 	{"an acknowledged request is not in the intake", "I1", func(h *history.History) { op(h, "first").Accepted = 0 }},
 	{"a cancel is never answered", "I1", func(h *history.History) { untell(h, "cancelled", "cancelled") }},
 	{"an invalid request is swallowed", "I1", func(h *history.History) { untell(h, "invalid", "rejected") }},
 	{"a task that is not due yet is forgotten", "I1", func(h *history.History) { h.Rest = history.Rest{Until: h.Rest.Until} }},
-	{"a healthy target's task dies", "I1", func(h *history.History) { op(h, "mortal").Mortal = false }},
+	{"a healthy target's task dies", "I1", func(h *history.History) { op(h, "mortal").MayDie = false }},
 	{"a delivery is 1 ms early", "I2", func(h *history.History) { delivery(h, "second", 1).At = op(h, "second").Due - 1 }},
 	{"a value is changed on the way", "I3", func(h *history.History) { delivery(h, "second", 1).Hash++ }},
 	{"a header is dropped on the way", "I3", func(h *history.History) {
@@ -76,7 +76,7 @@ var Bugs = []Bug{
 	{"the index lacks a task", "I11", func(h *history.History) { h.Rest.Index = nil }},
 	{"the index holds what is done", "I11", func(h *history.History) { h.Rest.Index = append(h.Rest.Index, history.Entry{Pos: base, Seq: 1}) }},
 	{"tasks stay late when the fault is over", "I12", func(h *history.History) { late(h, "doubled", 68_000) }},
-	{"work is left when all should be done", "I12", func(h *history.History) { h.Run.Unrest = []string{"7 rows are left to do"} }},
+	{"work is left when all should be done", "I12", func(h *history.History) { h.Run.Problems = []string{"7 rows are left to do"} }},
 	{"a flood holds up another target", "I13", func(h *history.History) {
 		h.Faults = append(h.Faults, history.Fault{Kind: Burst, Target: "flood", Start: base + 9000, End: base + 13_000, Effect: true})
 		delivery(h, "third", 1).At += 8000
@@ -106,7 +106,7 @@ func delivery(h *history.History, id string, attempt int) *history.Delivery {
 	return &h.Deliveries[i]
 }
 
-// copied is the last delivery of an id.
+// copied returns the last delivery of an id: the copy.
 func copied(h *history.History, id string) *history.Delivery {
 	last := delivery(h, id, 1)
 	for i := range h.Deliveries {
@@ -134,7 +134,7 @@ func publishAgain(h *history.History, o *history.Op, attempt int, late int64) {
 	(&sample{h}).publish(o, attempt, o.Due+late, "one", 1)
 }
 
-// late moves every delivery of an id.
+// late delays every delivery of an id.
 func late(h *history.History, id string, by int64) {
 	for i := range h.Deliveries {
 		if h.Deliveries[i].ID == id {
@@ -143,7 +143,7 @@ func late(h *history.History, id string, by int64) {
 	}
 }
 
-// dieFirst has a task told dead 100 ms before it is told succeeded, and answers when that is.
+// dieFirst adds a dead event 100 ms before the succeeded event of a task, and returns when that is.
 func dieFirst(h *history.History, id string) int64 {
 	i := slices.IndexFunc(h.Events, func(e history.Event) bool { return e.ID == id && e.State == "succeeded" })
 	dead := h.Events[i]

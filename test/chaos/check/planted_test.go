@@ -23,7 +23,8 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 	}
 }
 
-// A database that was set back hears again of a task that had died, and a report that had come too late may be in time.
+// After a restore the database decides again about a task that had died: a report that had come too
+// late may now be in time.
 func TestAnEndMayChangeWhereTheDatabaseWasSetBack(t *testing.T) {
 	h := Sample()
 	at := dieFirst(h, "reported")

@@ -6,8 +6,8 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// Sample is a small history in which everything is as it must be: one task of each fate, a kill that doubled one of them,
-// and everything that stores and send logs show of it. Planted bugs are planted in it.
+// Sample returns a small correct history: one task of each fate, a kill that duplicated one of
+// them, and all that stores and send logs show of it. Bugs are planted in it.
 func Sample() *history.History {
 	s := &sample{History: &history.History{Run: history.Run{Intake: "intake", Slots: 1, Session: 4000, Start: base, End: base + 300_000}}}
 	s.plain("first", base+10_000, 2)
@@ -29,7 +29,7 @@ func Sample() *history.History {
 
 const base = 1_700_000_000_000
 
-// sample is a history in the making.
+// sample is a history under construction.
 type sample struct{ *history.History }
 
 func (s *sample) op(o history.Op) *history.Op {
@@ -72,7 +72,7 @@ func (s *sample) plain(id string, due, late int64) {
 	s.publish(s.schedule(id, due), 1, due+late, "one", 1)
 }
 
-// doubled was sent by a dispatcher that was killed then, and again by the next owner of its slot.
+// doubled was sent by a dispatcher that was then killed, and again by the next owner of its slot.
 func (s *sample) doubled(id string, due int64) {
 	o := s.schedule(id, due)
 	s.publish(o, 1, due+1, "one", 1)
@@ -88,9 +88,9 @@ func (s *sample) cancelled(id string, due int64) {
 
 // replaced has a newer version in time, and then one that is too old.
 func (s *sample) replaced(id string, due int64) {
-	s.op(history.Op{Kind: history.Schedule, ID: id, Due: due, Version: 1, Told: true})
-	newer := s.op(history.Op{Kind: history.Schedule, ID: id, Due: due + 1000, Version: 2, Told: true})
-	s.op(history.Op{Kind: history.Schedule, ID: id, Due: due + 500, Version: 1, Told: true})
+	s.op(history.Op{Kind: history.Schedule, ID: id, Due: due, Version: 1, AllEvents: true})
+	newer := s.op(history.Op{Kind: history.Schedule, ID: id, Due: due + 1000, Version: 2, AllEvents: true})
+	s.op(history.Op{Kind: history.Schedule, ID: id, Due: due + 500, Version: 1, AllEvents: true})
 	s.tell(id, "scheduled", due, due-8000)
 	s.tell(id, "scheduled", due+1000, due-7000)
 	s.tell(id, "stale", due+1000, due-6000)
@@ -120,7 +120,7 @@ func (s *sample) waiting(id string, due int64) *history.Op {
 	return s.op(history.Op{Kind: history.Schedule, ID: id, Due: due, Version: -1, AckTimeout: 4000, MaxAttempts: 2, Backoff: 1000})
 }
 
-// reported is not reported in time at first, and then with ok.
+// reported gets no report in time at first, and then an ok.
 func (s *sample) reported(id string, due int64) {
 	o := s.waiting(id, due)
 	s.publish(o, 1, due+1, "one", 1)
@@ -138,7 +138,7 @@ func (s *sample) exhausted(id string, due int64) {
 }
 
 func (s *sample) died(id string, due int64) {
-	s.schedule(id, due).Mortal = true
+	s.schedule(id, due).MayDie = true
 	s.letter(id, 0, due+5000)
 }
 
@@ -147,7 +147,8 @@ func (s *sample) unknown(id string, due int64) {
 	o.Outcome, o.Accepted = history.Unknown, 0
 }
 
-// stores are what was seen of slot and offsets: all requests are stored by 5 s, and the slot goes to another owner later.
+// stores adds samples of slot and offsets: all requests are stored by 5 s, and the slot gets
+// another owner later.
 func (s *sample) stores() {
 	s.Slots = []history.SlotSample{
 		{At: base, Epoch: 1, Owner: "one", Claimed: base, Done: base},

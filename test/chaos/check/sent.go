@@ -2,8 +2,9 @@ package check
 
 import "github.com/notyet/notyet/test/chaos/history"
 
-// judgeSent is I14: every record on a target topic was noted before it was sent, and what was noted as acknowledged is
-// there. It is also the other half of I9: who notes an intent under an epoch that is over, does so because of a fault.
+// judgeSent checks I14: every record on a target topic was noted before it was sent, and what was
+// noted as acknowledged is there. It also checks the other half of I9: only a fault explains an
+// intent under an epoch that has ended.
 func (c *checker) judgeSent() {
 	type place struct {
 		topic     string
@@ -23,7 +24,7 @@ func (c *checker) judgeSent() {
 	c.eachOutcome(func(intent, outcome *history.Sent) {
 		n := noted{ident{intent.Topic, intent.ID}, intent.Attempt}
 		expected[n] = true
-		if l := c.lives[n.ident]; outcome == nil || !outcome.Acked || l != nil && l.ops[0].Mortal { // its topic may be gone
+		if l := c.lives[n.ident]; outcome == nil || !outcome.Acked || l != nil && l.ops[0].MayDie { // its topic may be gone
 			return
 		}
 		if there[place{n.topic, outcome.Partition, outcome.Offset}] != n {
@@ -39,7 +40,8 @@ func (c *checker) judgeSent() {
 	c.judgeEpochs()
 }
 
-// eachOutcome calls f with each intent, and again with each of its outcomes. An outcome is of the newest intent before it.
+// eachOutcome calls f with each intent, and again with each of its outcomes. An outcome belongs to
+// the newest intent before it.
 func (c *checker) eachOutcome(f func(intent, outcome *history.Sent)) {
 	type key struct {
 		log     string
@@ -63,7 +65,7 @@ func (c *checker) eachOutcome(f func(intent, outcome *history.Sent)) {
 	}
 }
 
-// judgeEpochs looks for intents under an epoch below one that was in use for the slot before.
+// judgeEpochs looks for intents under an epoch below one that was used for the slot earlier.
 func (c *checker) judgeEpochs() {
 	type use struct {
 		epoch, at int64 // when it was first used

@@ -2,7 +2,7 @@ package check
 
 import "github.com/notyet/notyet/test/chaos/history"
 
-// judgeSlots is I9: a slot's epoch, and what it has claimed and settled, never fall.
+// judgeSlots checks I9: a slot's epoch, claimed and done never fall.
 func (c *checker) judgeSlots() {
 	last := map[int]*history.SlotSample{}
 	for i := range c.h.Slots {
@@ -21,7 +21,7 @@ func (c *checker) judgeSlots() {
 	}
 }
 
-// rewound tells whether the database was set back in the span.
+// rewound reports whether the database was restored in the span.
 func (c *checker) rewound(from, to int64) bool {
 	for _, f := range c.faults {
 		if f.Rewinds && f.Start <= to && f.End >= from {
@@ -31,9 +31,9 @@ func (c *checker) rewound(from, to int64) bool {
 	return false
 }
 
-// judgeOffsets is I10: what Kafka was told is stored, is stored.
+// judgeOffsets checks I10: everything below the offset that Kafka has committed is stored.
 func (c *checker) judgeOffsets() {
-	behind := false // the database was set back, and has not caught up with what it had
+	behind := false // the database was restored, and has not caught up
 	for _, s := range c.h.Offsets {
 		ahead := s.Committed > s.Stored
 		behind = ahead && (behind || c.rewound(s.At, s.At))
@@ -43,7 +43,7 @@ func (c *checker) judgeOffsets() {
 	}
 }
 
-// judgeIndex is I11: at rest the index holds exactly what waits in the lines of the window.
+// judgeIndex checks I11: at rest the index holds exactly the pending tasks of the window.
 func (c *checker) judgeIndex() {
 	extra, missing := c.h.Rest.Drift()
 	for _, e := range extra {

@@ -9,7 +9,7 @@ import (
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
-// Story writes everything that the history knows of one task, in the order of time.
+// Story writes everything that the history knows about one task, in the order of time.
 func Story(w io.Writer, h *history.History, topic, id string) {
 	type step struct {
 		at   int64

@@ -1,7 +1,9 @@
-// Package history is what a fault run leaves behind: every request, everything that came of it as the broker and the
-// database show it, and every fault. The harness writes it, the checker reads it, and neither knows more of the other.
+// Package history is the record of a fault run: every request, everything that the broker and the
+// database show of it, and every fault. The harness writes it and the checker reads it; they share
+// nothing else.
 //
-// All times are Unix ms. Those of records are the broker's (LogAppendTime), so that they compare.
+// All times are Unix ms. Those of records are the broker's (LogAppendTime), so they can be
+// compared.
 package history
 
 import "github.com/cespare/xxhash/v2"
@@ -21,65 +23,66 @@ type History struct {
 	Rest       Rest
 }
 
-// Run is what the rest is measured by.
+// Run describes the run.
 type Run struct {
 	Seed    uint64 `json:"seed"`
 	Commit  string `json:"commit"`
 	Intake  string `json:"intake"`
 	Slots   int    `json:"slots"`
 	Session int64  `json:"session"` // ZooKeeper session, ms
-	Start   int64  `json:"start"`   // load began
-	End     int64  `json:"end"`     // everything drained, targets read
+	Start   int64  `json:"start"`   // when the load began
+	End     int64  `json:"end"`     // when everything was drained and the targets were read
 
-	Unrest []string `json:"unrest,omitempty"` // why it did not become whole or come to rest, and processes that ended by themselves
+	Problems []string `json:"unrest,omitempty"` // why it did not become whole or reach rest, and processes that exited by themselves
 }
 
-// What a client asked for.
+// What a client requested.
 const (
 	Schedule = "schedule"
 	Cancel   = "cancel"
 )
 
-// How it ended for the client. Unknown may have been accepted or not, and is never counted as lost.
+// The outcome for the client. A request with an unknown outcome may have been accepted or not; it
+// never counts as lost.
 const (
 	OK      = "ok"
 	Failed  = "failed"
 	Unknown = "unknown"
 )
 
-// Op is one request of a client. Its number stands in the value of its record, so that whatever arrives names the request
-// that it came from.
+// Op is one request of a client. Its record's value contains its number, which identifies the
+// request in everything that arrives.
 type Op struct {
-	N       int64  `json:"n"`
-	Kind    string `json:"kind"`
-	Topic   string `json:"topic"`
-	ID      string `json:"id,omitempty"` // "": none was given
-	Key     string `json:"key"`
-	Due     int64  `json:"due,omitempty"`   // as asked; 0 with Delay
-	Delay   int64  `json:"delay,omitempty"` // ms, from Accepted
-	Version int64  `json:"version"`         // -1: none
-	High    bool   `json:"high,omitempty"`  // priority
-	Told    bool   `json:"told,omitempty"`  // notyet-events: all
-	Invalid bool   `json:"invalid,omitempty"`
-	Mortal  bool   `json:"mortal,omitempty"`  // a fault aims at it or at its topic: it may end as a dead letter
-	Hostile string `json:"hostile,omitempty"` // in what way it is beyond a limit
-	Hash    uint64 `json:"hash"`              // of key, value and the caller's headers
+	N         int64  `json:"n"`
+	Kind      string `json:"kind"`
+	Topic     string `json:"topic"`
+	ID        string `json:"id,omitempty"` // "": none given
+	Key       string `json:"key"`
+	Due       int64  `json:"due,omitempty"`   // as requested; 0 with Delay
+	Delay     int64  `json:"delay,omitempty"` // ms, from Accepted
+	Version   int64  `json:"version"`         // -1: none
+	High      bool   `json:"high,omitempty"`  // priority
+	AllEvents bool   `json:"told,omitempty"`  // notyet-events: all
+	Invalid   bool   `json:"invalid,omitempty"`
+	MayDie    bool   `json:"mortal,omitempty"`  // a fault targets it or its topic: it may become a dead letter
+	Hostile   string `json:"hostile,omitempty"` // which limit it exceeds
+	Hash      uint64 `json:"hash"`              // of key, value and the caller's headers
 
 	AckTimeout  int64 `json:"ack_timeout,omitempty"` // ms; 0: ack none
 	MaxAttempts int   `json:"max_attempts,omitempty"`
 	Backoff     int64 `json:"backoff,omitempty"`      // ms, fixed
 	MaxLateness int64 `json:"max_lateness,omitempty"` // ms; 0: none
 
-	At      int64  `json:"at"` // when the client sent it, by its own clock
+	At      int64  `json:"at"` // when the client sent it, by the client's clock
 	Outcome string `json:"outcome"`
 
-	// Where the intake holds it, read back at the end. Accepted 0: it does not.
+	// Its position in the intake, read at the end. Accepted is 0 if it is not there.
 	Partition int32 `json:"partition"`
 	Offset    int64 `json:"offset"`
 	Accepted  int64 `json:"accepted"`
 }
 
-// DueAt is when the op's task is due.
+// DueAt returns when the op's task is due.
 func (o *Op) DueAt() int64 {
 	if o.Due == 0 {
 		return o.Accepted + o.Delay
@@ -133,24 +136,24 @@ type Letter struct {
 	DiedAt  int64  `json:"died_at"`
 }
 
-// Fault is one thing that was broken, from its start to when it was whole again.
+// Fault is one fault, from its start until the cluster worked again.
 type Fault struct {
 	N        int    `json:"n"`
 	Kind     string `json:"kind"`
 	Target   string `json:"target"`
 	Start    int64  `json:"start"`
 	End      int64  `json:"end"`
-	Overlap  bool   `json:"overlap,omitempty"` // a process was disturbed while a server was
+	Overlap  bool   `json:"overlap,omitempty"` // a process was disturbed while a server failed
 	Doubles  bool   `json:"doubles"`           // it may cause second copies
-	Disorder bool   `json:"disorder"`          // it may put off tasks one by one
-	Rewinds  bool   `json:"rewinds"`           // it sets the database back
+	Disorder bool   `json:"disorder"`          // it may delay tasks one by one
+	Rewinds  bool   `json:"rewinds"`           // it restores the database
 	Killed   string `json:"killed,omitempty"`  // the member that was killed, for takeover times
-	Beside   bool   `json:"beside,omitempty"`  // it is of a side effect: deliveries go on
-	Effect   bool   `json:"effect"`            // it was seen to have had one
-	Evidence string `json:"evidence"`          // by this
+	Beside   bool   `json:"beside,omitempty"`  // it only affects a side path: deliveries continue
+	Effect   bool   `json:"effect"`            // an effect was observed
+	Evidence string `json:"evidence"`          // how it was observed
 }
 
-// SlotSample is a slot as the database had it.
+// SlotSample is a slot's row at one instant.
 type SlotSample struct {
 	At      int64  `json:"at"`
 	Slot    int    `json:"slot"`
@@ -160,7 +163,8 @@ type SlotSample struct {
 	Done    int64  `json:"done"`
 }
 
-// OffsetSample is what the group had committed for a partition and, read after that, what the database had.
+// OffsetSample is what the group had committed for a partition and, read after that, what the
+// database had.
 type OffsetSample struct {
 	At        int64  `json:"at"`
 	Topic     string `json:"topic"`
@@ -169,7 +173,7 @@ type OffsetSample struct {
 	Stored    int64  `json:"stored"`
 }
 
-// Sent is one entry of a dispatcher's send log: an intent, or with Outcome what came of one.
+// Sent is one entry of a dispatcher's send log: an intent, or with Outcome the outcome of one.
 type Sent struct {
 	Log       string `json:"log"`
 	Seq       uint64 `json:"seq"`
@@ -185,29 +189,29 @@ type Sent struct {
 	Offset    int64  `json:"offset,omitempty"`
 }
 
-// Entry is a place in a slot's line.
+// Entry is a position in a slot's order.
 type Entry struct {
 	Slot int    `json:"slot"`
 	Pos  int64  `json:"pos"`
 	Seq  uint64 `json:"seq"`
 }
 
-// Pending is a row that waits in its line.
+// Pending is the row of a pending task.
 type Pending struct {
 	Entry
 	Topic string `json:"topic"`
 	ID    string `json:"id"`
 }
 
-// Rest is the state in which everything came to rest.
+// Rest is the state at the end, without work in progress.
 type Rest struct {
-	Until   int64     `json:"until"` // the index is to hold what has its place up to here
+	Until   int64     `json:"until"` // the index should hold entries with positions up to here
 	Took    int64     `json:"took"`  // ms from the end of all work until index and database agreed
 	Index   []Entry   `json:"index"`
 	Pending []Pending `json:"pending"`
 }
 
-// Drift is what the index holds and should not, and what it lacks.
+// Drift returns the entries that the index should not hold, and those that it lacks.
 func (r *Rest) Drift() (extra, missing []Entry) {
 	want := map[Entry]bool{}
 	for _, p := range r.Pending {
@@ -227,13 +231,13 @@ func (r *Rest) Drift() (extra, missing []Entry) {
 	return extra, missing
 }
 
-// Agrees tells whether the index holds exactly what waits.
+// Agrees reports whether the index holds exactly the pending tasks.
 func (r *Rest) Agrees() bool {
 	extra, missing := r.Drift()
 	return len(extra)+len(missing) == 0
 }
 
-// Hash is what a body is compared by: key, value and headers, each in its order.
+// Hash identifies a body: key, value and headers, each in its order.
 func Hash(key, value []byte, headers ...[]byte) uint64 {
 	h := xxhash.New()
 	for _, part := range append([][]byte{key, value}, headers...) {

@@ -106,7 +106,7 @@ func (h *History) take(l line) {
 	}
 }
 
-// Recorder collects what happens while a run goes on. It is safe for concurrent use.
+// Recorder collects what happens during a run. It is safe for concurrent use.
 type Recorder struct {
 	mu sync.Mutex
 	h  History
@@ -125,7 +125,7 @@ func (r *Recorder) do(change func(*History)) {
 	change(&r.h)
 }
 
-// History gives out what was collected; the recorder must not be used afterwards.
+// History returns what was collected. Do not use the recorder afterwards.
 func (r *Recorder) History() *History {
 	r.mu.Lock()
 	defer r.mu.Unlock()

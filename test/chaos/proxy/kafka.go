@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// StartKafka is Start for a broker. A broker's answers say where brokers are, and clients go there: they are rewritten, so
+// StartKafka is Start for a broker. It rewrites the broker addresses in answers to the proxy's, so
 // that clients come through the proxy. There must be one broker.
 func StartKafka(target string) (*Proxy, error) {
 	return start(target, func(addr string) rewriter {
@@ -33,7 +33,7 @@ type kafka struct {
 	asked map[int32]request // by correlation id; only those whose answers are rewritten
 }
 
-// maxFrame is far above what any request or answer of ours has.
+// maxFrame is far above the size of any request or answer.
 const maxFrame = 256 << 20
 
 func (k *kafka) forward(d Direction, from, to net.Conn, gate func(int) bool) error {
@@ -68,7 +68,8 @@ func (k *kafka) forward(d Direction, from, to net.Conn, gate func(int) bool) err
 	}
 }
 
-// note remembers a request whose answer names brokers. A request begins with key, version and correlation id.
+// note remembers a request whose answer names brokers. A request begins with key, version and
+// correlation id.
 func (k *kafka) note(frame []byte) {
 	if len(frame) < 8 {
 		return
@@ -82,7 +83,7 @@ func (k *kafka) note(frame []byte) {
 	k.asked[int32(binary.BigEndian.Uint32(frame[4:]))] = r
 }
 
-// answer is an empty answer of a kind that names brokers, or nil.
+// answer returns an empty answer of a kind that names brokers, or nil.
 func answer(key int16) kmsg.Response {
 	switch kmsg.Key(key) {
 	case kmsg.Metadata, kmsg.FindCoordinator, kmsg.DescribeCluster:
@@ -91,8 +92,8 @@ func answer(key int16) kmsg.Response {
 	return nil
 }
 
-// rewrite puts the proxy in the place of every broker that an answer names. An answer begins with the correlation id and,
-// in its flexible versions, with tags, of which there are none.
+// rewrite replaces every broker address in an answer by the proxy's. An answer begins with the
+// correlation id and, in flexible versions, with tags, of which there are none.
 func (k *kafka) rewrite(frame []byte) ([]byte, error) {
 	if len(frame) < 4 {
 		return frame, nil

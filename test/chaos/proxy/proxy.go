@@ -1,4 +1,4 @@
-// Package proxy stands between one process and one server, and breaks as a network does.
+// Package proxy stands between one process and one server, and fails like a network.
 package proxy
 
 import (
@@ -8,35 +8,35 @@ import (
 	"time"
 )
 
-// Direction says which way bytes go.
+// Direction is the direction of bytes.
 type Direction int
 
-// The two ways, and both.
+// The two directions, and both.
 const (
 	ToServer Direction = 1 << iota
 	ToClient
 	Both = ToServer | ToClient
 )
 
-// Proxy forwards connections to one address until it is told otherwise.
+// Proxy forwards connections to one address. Its methods disturb that.
 type Proxy struct {
 	listener net.Listener
 	target   string
-	answers  func(addr string) rewriter // nil: bytes pass as they are
+	answers  func(addr string) rewriter // nil: bytes pass unchanged
 	running  sync.WaitGroup
 
-	mu      sync.Mutex
-	changed *sync.Cond // anything below has changed
-	frozen  Direction  // bytes are held back, connections stay open
-	dropped Direction  // bytes are swallowed
-	delay   time.Duration
-	cut     bool // no connections
-	closed  bool
-	conns   map[net.Conn]bool
-	hurt    int64 // bytes held, swallowed or delayed, and connections refused, since the last Hurt
+	mu       sync.Mutex
+	changed  *sync.Cond // something below has changed
+	frozen   Direction  // bytes are held back, connections stay open
+	dropped  Direction  // bytes are discarded
+	delay    time.Duration
+	cut      bool // no connections
+	closed   bool
+	conns    map[net.Conn]bool
+	affected int64 // bytes held, discarded or delayed, and connections refused, since the last Affected
 }
 
-// rewriter changes what passes through one connection; it is called by one goroutine for each direction.
+// rewriter changes the bytes of one connection. One goroutine for each direction calls it.
 type rewriter interface {
 	forward(d Direction, from, to net.Conn, gate func(n int) bool) error
 }
@@ -55,22 +55,23 @@ func start(target string, answers func(addr string) rewriter) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where to connect to.
+// Addr returns the address to connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Freeze holds bytes back in the given directions, 0 lets go: what was held back is delivered then.
+// Freeze holds bytes back in the given directions. 0 ends that and delivers what was held back.
 func (p *Proxy) Freeze(d Direction) { p.set(func() { p.frozen = d }) }
 
-// Drop swallows bytes in the given directions. Heal breaks the connections, whose streams have holes by then.
+// Drop discards bytes in the given directions. Heal breaks the connections, whose streams then have
+// gaps.
 func (p *Proxy) Drop(d Direction) { p.set(func() { p.dropped = d }) }
 
-// Delay holds up each read by d.
+// Delay delays each read by d.
 func (p *Proxy) Delay(d time.Duration) { p.set(func() { p.delay = d }) }
 
 // Cut breaks all connections and refuses new ones.
 func (p *Proxy) Cut() { p.set(func() { p.cut = true; p.dropAll() }) }
 
-// Heal undoes all of it.
+// Heal ends all disturbances.
 func (p *Proxy) Heal() {
 	p.set(func() {
 		if p.dropped != 0 {
@@ -80,12 +81,13 @@ func (p *Proxy) Heal() {
 	})
 }
 
-// Hurt tells how much was held up, swallowed or refused since it was last asked: 0 means that the fault hit nothing.
-func (p *Proxy) Hurt() int64 {
+// Affected returns how much was held, discarded or refused since its last call. 0 means that the
+// fault affected nothing.
+func (p *Proxy) Affected() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.hurt
-	p.hurt = 0
+	n := p.affected
+	p.affected = 0
 	return n
 }
 
@@ -106,7 +108,7 @@ func (p *Proxy) set(change func()) {
 func (p *Proxy) dropAll() {
 	for c := range p.conns {
 		_ = c.Close()
-		p.hurt++
+		p.affected++
 	}
 	clear(p.conns)
 }
@@ -124,7 +126,7 @@ func (p *Proxy) accept() {
 		}
 		p.mu.Lock()
 		if p.closed || p.cut {
-			p.hurt++
+			p.affected++
 			_, _ = client.Close(), server.Close()
 		} else {
 			p.conns[client], p.conns[server] = true, true
@@ -151,31 +153,31 @@ func (p *Proxy) pipe(client, server net.Conn) {
 	}
 }
 
-// pass waits as long as n bytes may not go on; false: they never do.
+// pass waits while n bytes may not pass. It returns false if they never may.
 func (p *Proxy) pass(d Direction, to net.Conn, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.delay > 0 {
-		p.hurt += int64(n)
+		p.affected += int64(n)
 		wait := p.delay
 		p.mu.Unlock()
 		time.Sleep(wait)
 		p.mu.Lock()
 	}
 	if p.frozen&d != 0 {
-		p.hurt += int64(n)
+		p.affected += int64(n)
 	}
 	for p.frozen&d != 0 && !p.closed && p.conns[to] {
 		p.changed.Wait()
 	}
 	if p.dropped&d != 0 {
-		p.hurt += int64(n)
+		p.affected += int64(n)
 		return false
 	}
 	return true
 }
 
-// plain passes bytes as they come.
+// plain passes bytes unchanged.
 type plain struct{}
 
 func (plain) forward(_ Direction, from, to net.Conn, gate func(int) bool) error {
@@ -195,7 +197,7 @@ func (plain) forward(_ Direction, from, to net.Conn, gate func(int) bool) error 
 	}
 }
 
-// Owns tells whether the server sees a connection of this proxy as coming from the port.
+// Owns reports whether the server sees a connection of this proxy as coming from the port.
 func (p *Proxy) Owns(port string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -32,7 +32,7 @@ func echo(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// talker is a client that sends lines and counts what comes back.
+// talker is a client that sends lines and counts the answers.
 type talker struct {
 	t     *testing.T
 	conn  net.Conn
@@ -87,7 +87,7 @@ func TestProxyForwards(t *testing.T) {
 	c := talk(t, p)
 	c.say("hello")
 	c.hears("hello")
-	require.Zero(t, p.Hurt())
+	require.Zero(t, p.Affected())
 }
 
 func TestFreezeHoldsBackAndLetsGo(t *testing.T) {
@@ -97,7 +97,7 @@ func TestFreezeHoldsBackAndLetsGo(t *testing.T) {
 		p.Freeze(d)
 		c.say("hello")
 		c.hearsNothing()
-		require.Positive(t, p.Hurt())
+		require.Positive(t, p.Affected())
 		p.Heal()
 		c.hears("hello")
 	}
@@ -108,7 +108,7 @@ func TestDropLosesForGood(t *testing.T) {
 	c := talk(t, p)
 	p.Drop(ToClient)
 	c.say("lost")
-	require.Eventually(t, func() bool { return p.Hurt() > 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return p.Affected() > 0 }, time.Minute, time.Millisecond)
 	p.Heal() // breaks the connection, whose stream has a hole
 	_, open := <-c.lines
 	require.False(t, open)
@@ -143,7 +143,8 @@ func TestDelayHoldsUp(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(begin), 60*time.Millisecond)
 }
 
-// TestKafkaClientsComeThroughTheProxy: not only their first connection, but all that a broker's answers lead to.
+// TestKafkaClientsComeThroughTheProxy: clients use the proxy not only for their first connection,
+// but for all brokers named in answers.
 func TestKafkaClientsComeThroughTheProxy(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "topic"))
 	require.NoError(t, err)

@@ -1,4 +1,5 @@
-// Command chaos breaks a cluster of its own under load and judges what came of it. scripts/chaos runs it.
+// Command chaos breaks a cluster of its own under load and judges what came of it. scripts/chaos
+// runs it.
 package main
 
 import (
