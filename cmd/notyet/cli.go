@@ -36,6 +36,7 @@ type cli struct {
 	Watch    watchCmd    `cmd:"" help:"Follow what happens to tasks."`
 
 	Deadletter deadletterCmd `cmd:"" help:"Deal with messages that were given up."`
+	Intake     intakeCmd     `cmd:"" help:"Look at the intake's partitions, and move one that stands."`
 	Token      tokenCmd      `cmd:"" help:"Make tokens for the API."`
 	Bench      benchCmd      `cmd:"" help:"Measure load and lateness of a running installation."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`

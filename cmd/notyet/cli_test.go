@@ -74,6 +74,12 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"deadletter", "reconcile", "--since", "long ago"}, code: 2, stderr: "--since"},
 		{args: []string{"deadletter", "reconcile"}, code: 2, stderr: "mysql.dsn is not set"},
 		{args: []string{"deadletter", "reconcile", "--set", "redis.addrs=127.0.0.1:1", "--set", "zookeeper.servers=127.0.0.1:1"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite}, code: 1, stderr: "no answer from Kafka"},
+		{args: []string{"intake", "status"}, code: 2, stderr: "mysql.dsn is not set"},
+		{args: []string{"intake", "status"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite}, code: 1, stderr: "notyet migrate"},
+		{args: []string{"intake", "skip", "in", "0"}, code: 2, stderr: "--at"},
+		{args: []string{"intake", "skip", "in", "0", "--at", "5", "--to", "5"}, code: 2, stderr: "the other behind it"},
+		{args: []string{"intake", "restart", "in"}, code: 2, stderr: "<partition>"},
+		{args: []string{"intake", "restart", "in", "x"}, code: 2, stderr: "<partition>"},
 		{args: []string{"scanner"}, code: 2, stderr: "3 problem(s)"},
 		{args: []string{"dispatcher"}, code: 2, stderr: "NOTYET_ZOOKEEPER_SERVERS"},
 		{args: []string{"all"}, code: 2, stderr: "4 problem(s)"},
@@ -112,6 +118,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	for _, args := range [][]string{
 		{"dev"}, {"scanner"}, {"dispatcher"}, {"all"}, {"migrate"}, {"schedule"}, {"cancel"}, {"fire"}, {"get"}, {"list"}, {"forecast"}, {"watch"},
 		{"deadletter", "list"}, {"deadletter", "show"}, {"deadletter", "replay"}, {"deadletter", "purge"}, {"deadletter", "export"},
+		{"intake", "status"}, {"intake", "skip"}, {"intake", "restart"},
 	} {
 		r := notyet(t, nil, "", append(args, "--help")...)
 		require.Equal(t, exitDone, r.code)

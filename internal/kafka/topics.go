@@ -86,3 +86,22 @@ func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[st
 	}
 	return ids, nil
 }
+
+// Partitions returns the partitions of topics. A topic that does not exist is left out.
+func Partitions(ctx context.Context, client *kgo.Client, topics ...string) (map[string][]int32, error) {
+	found, err := kadm.NewClient(client).ListTopics(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("reading the partitions of %d topics: %w", len(topics), err)
+	}
+	out := map[string][]int32{}
+	for name, t := range found {
+		switch {
+		case errors.Is(t.Err, kerr.UnknownTopicOrPartition):
+		case t.Err != nil:
+			return nil, fmt.Errorf("reading the partitions of %s: %w", name, t.Err)
+		default:
+			out[name] = t.Partitions.Numbers()
+		}
+	}
+	return out, nil
+}

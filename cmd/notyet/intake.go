@@ -1,0 +1,194 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/scanner"
+)
+
+type intakeCmd struct {
+	Status  intakeStatusCmd  `cmd:"" help:"Show where the intake's partitions stand, and which are not read any further."`
+	Skip    intakeSkipCmd    `cmd:"" help:"Go past records on which a partition stands."`
+	Restart intakeRestartCmd `cmd:"" help:"Go on with a partition whose log lost records that are stored."`
+}
+
+// operate calls f with what the intake commands work on.
+func (a *app) operate(s settings, more servers, f func(*scanner.Operator) error) error {
+	cfg, err := a.load(s, more, config.Sources{Defaults: quiet, Require: []string{"kafka.brokers", "mysql.dsn"}})
+	if err != nil {
+		return err
+	}
+	st, err := openStore(a.ctx, cfg, zap.NewNop()) // whatever it would log comes back as an error too
+	if err != nil {
+		return err
+	}
+	defer func() { _ = st.Close() }()
+	client, err := publisher(a.ctx, cfg, newLogger(cfg.Log, a.stderr))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return f(&scanner.Operator{Kafka: client, Store: st, Topics: append(cfg.IntakeNames(), cfg.Reports.Topic), Name: operator()})
+}
+
+const operatesDirectly = `Reads Kafka and the database, so it needs kafka.brokers and mysql.dsn. Scanners may be at work: they notice within seconds.`
+
+type intakeStatusCmd struct {
+	settings
+	servers
+	asJSON
+}
+
+// Help is part of --help.
+func (intakeStatusCmd) Help() string {
+	return operatesDirectly + `
+
+NEXT is the first offset that is not stored, START and END are those of Kafka's log. States:
+  ok           what is stored is what the log has
+  new          nothing of it is stored
+  diverged     the log lost records that are stored, and is not read any further: see notyet intake restart
+  unsure       Kafka does not know the leader epoch of what is stored, so it cannot be compared; it is read on
+  expired      records were deleted before they were stored: the retention is too short
+  missing      Kafka does not have the partition
+  unreachable  it has no leader
+A partition that is ok and whose NEXT does not move although LAG is above 0 stands on a record or on the database: the
+scanner that has it says at /readyz, and in its log, at which offset and why.
+
+Exit code 1 when a partition diverged, is missing or is unreachable.
+
+Examples:
+  notyet intake status
+  notyet intake status --json | jq '.partitions[] | select(.state != "ok")'`
+}
+
+// Run prints where the partitions stand.
+func (c *intakeStatusCmd) Run(a *app) error {
+	return a.operate(c.settings, c.servers, func(o *scanner.Operator) error {
+		found, err := o.Partitions(a.ctx)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			err = a.json(map[string]any{"partitions": found})
+		} else {
+			a.standing(found)
+		}
+		for _, p := range found {
+			if p.State == scanner.StateDiverged || p.State == scanner.StateMissing || p.State == scanner.StateUnreachable {
+				return errors.Join(err, errTold)
+			}
+		}
+		return err
+	})
+}
+
+func (a *app) standing(found []scanner.Partition) {
+	offset := func(n int64) any {
+		if n < 0 {
+			return "-"
+		}
+		return n
+	}
+	rows := make([][]any, 0, len(found))
+	for _, p := range found {
+		rows = append(rows, []any{p.Topic, p.Partition, p.State, offset(p.Next), offset(p.Start), offset(p.End), offset(p.Lag), p.Restarts, shortened(plain(p.Detail), 100)})
+	}
+	a.table([]any{"TOPIC", "PARTITION", "STATE", "NEXT", "START", "END", "LAG", "RESTARTS", ""}, rows)
+}
+
+type intakeSkipCmd struct {
+	settings
+	servers
+	asJSON
+	Topic     string `arg:"" help:"Intake topic." name:"topic"`
+	Partition int32  `arg:"" help:"Its partition." name:"partition"`
+	At        *int64 `help:"The offset at which the partition stands, as notyet intake status has it (NEXT)." placeholder:"OFFSET" required:""`
+	To        *int64 `help:"The offset at which it is to go on. Default: the one behind --at." placeholder:"OFFSET"`
+	Yes       bool   `help:"Do not ask." short:"y"`
+}
+
+// Help is part of --help.
+func (intakeSkipCmd) Help() string {
+	return operatesDirectly + `
+
+What is passed is not stored, so it is never delivered. One dead letter and one rejected event say which offsets they were, and who
+passed them; the records are in Kafka until its retention deletes them. Refused when the partition stands elsewhere, and when its log
+diverged. Asks before it begins when a person is there to answer.
+
+Examples:
+  notyet intake skip notyet.intake 3 --at 41200
+  notyet intake skip notyet.intake 3 --at 41200 --to 41300 --yes`
+}
+
+// Run passes offsets.
+func (c *intakeSkipCmd) Run(a *app) error {
+	to := *c.At + 1
+	if c.To != nil {
+		to = *c.To
+	}
+	if *c.At < 0 || to <= *c.At {
+		return usage("--at %d, --to %d: the one must be 0 or more, the other behind it", *c.At, to)
+	}
+	return a.operate(c.settings, c.servers, func(o *scanner.Operator) error {
+		if !c.Yes && !a.confirm(fmt.Sprintf("Pass %d offsets of %s/%d, never to be delivered?", to-*c.At, plain(c.Topic), c.Partition)) {
+			return usage("nothing was passed")
+		}
+		done, err := o.Skip(a.ctx, c.Topic, c.Partition, *c.At, to)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return a.json(done)
+		}
+		fmt.Fprintf(a.stdout, "%s/%d goes on at offset %d; what was passed has the dead letter of %s\n", plain(done.Topic), done.Partition, done.To, plain(done.ID))
+		return nil
+	})
+}
+
+type intakeRestartCmd struct {
+	settings
+	servers
+	asJSON
+	Topic     string `arg:"" help:"Intake topic." name:"topic"`
+	Partition int32  `arg:"" help:"Its partition." name:"partition"`
+	From      *int64 `help:"Go on at this offset instead of where the log diverged." placeholder:"OFFSET"`
+	Yes       bool   `help:"Do not ask." short:"y"`
+}
+
+// Help is part of --help.
+func (intakeRestartCmd) Help() string {
+	return operatesDirectly + `
+
+For a partition that is diverged: Kafka lost records that are stored, mostly by an unclean election of a leader, and gives their offsets
+to other records. What is stored stays, and is delivered. The partition goes on at the offset where the two logs part, and what comes from
+there is stored as new requests. Refused for a partition that is not diverged, so a second time too. docs/recovery.md says more.
+
+Every scanner and dispatcher must be of this version or later. Asks before it begins when a person is there to answer.
+
+Examples:
+  notyet intake restart notyet.intake 3
+  notyet intake restart notyet.intake 3 --from 41100 --yes`
+}
+
+// Run restarts a partition.
+func (c *intakeRestartCmd) Run(a *app) error {
+	return a.operate(c.settings, c.servers, func(o *scanner.Operator) error {
+		if !c.Yes && !a.confirm(fmt.Sprintf("Read %s/%d on from where its log diverged?", plain(c.Topic), c.Partition)) {
+			return usage("nothing was changed")
+		}
+		done, err := o.Restart(a.ctx, c.Topic, c.Partition, c.From)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return a.json(done)
+		}
+		fmt.Fprintf(a.stdout, "%s/%d goes on at offset %d as source %d; what was stored up to offset %d stays, as source %d\n",
+			plain(done.Topic), done.Partition, done.From, done.NewSource, done.StoredTo, done.OldSource)
+		return nil
+	})
+}

@@ -1,0 +1,239 @@
+package scanner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store"
+)
+
+// States of an intake partition, as an operator sees it.
+const (
+	StateOK          = "ok"
+	StateNew         = "new"         // nothing of it is stored
+	StateDiverged    = "diverged"    // the log lost records that are stored; scanners do not read it any further
+	StateUnsure      = "unsure"      // Kafka does not know the leader epoch of what is stored
+	StateExpired     = "expired"     // records were deleted before they were stored
+	StateMissing     = "missing"     // Kafka does not have the partition
+	StateUnreachable = "unreachable" // it has no leader
+)
+
+// Partition is where an intake partition stands: in the database, and in Kafka. -1: not known.
+type Partition struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	State     string `json:"state"`
+	Detail    string `json:"detail,omitempty"`
+	Next      int64  `json:"next_offset"` // the first offset that is not stored
+	Start     int64  `json:"log_start"`
+	End       int64  `json:"log_end"`
+	Lag       int64  `json:"lag"`
+	// SameUpTo is the offset below which the log and what is stored are the same, of a partition that diverged.
+	SameUpTo *int64 `json:"same_up_to,omitempty"`
+	Restarts int    `json:"restarts"`
+
+	source  store.Source // ID 0: there is none
+	topicID [16]byte
+}
+
+// ErrRefused: what an operator asked for does not fit where the partition stands.
+var ErrRefused = errors.New("refused")
+
+func refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
+}
+
+// Operator looks at the intake's partitions from outside, and moves one where an operator wants it. Scanners may be at work:
+// they notice within seconds.
+type Operator struct {
+	Kafka  *kgo.Client
+	Store  *store.Store
+	Topics []string // intake and reports
+	Name   string   // who it is, for what is left behind
+}
+
+// Partitions answers where all partitions stand, in order of their topics' names.
+func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
+	known, err := o.Store.Sources(ctx) // before Kafka is asked, whose logs only grow
+	if err != nil {
+		return nil, err
+	}
+	ids, err := kafka.TopicIDs(ctx, o.Kafka, o.Topics...)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := kafka.Partitions(ctx, o.Kafka, o.Topics...)
+	if err != nil {
+		return nil, err
+	}
+	all := map[partitionKey]store.Source{}
+	for topic, numbers := range parts {
+		for _, part := range numbers {
+			all[partitionKey{topic, part}] = store.Source{Topic: topic, TopicID: ids[topic], Partition: part, Epoch: store.Epoch{Number: -1}}
+		}
+	}
+	for _, src := range store.InUse(known) {
+		if id, there := ids[src.Topic]; slices.Contains(o.Topics, src.Topic) && (!there || id == src.TopicID) {
+			all[partitionKey{src.Topic, src.Partition}] = src
+		}
+	}
+	var sources []store.Source
+	for _, src := range all {
+		sources = append(sources, src)
+	}
+	logs, err := extents(ctx, o.Kafka, sources)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Partition, 0, len(sources))
+	for _, src := range sources {
+		log, there := logs[src.Topic][src.Partition]
+		out = append(out, stand(src, log, there))
+	}
+	slices.SortFunc(out, func(a, b Partition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return out, nil
+}
+
+// stand says how a partition stands. A source without an id is none: nothing of the partition is stored.
+func stand(src store.Source, log kafka.Extent, there bool) Partition {
+	p := Partition{Topic: src.Topic, Partition: src.Partition, State: StateOK, Next: src.Next, Start: -1, End: -1, Lag: -1, Restarts: src.Generation, source: src, topicID: src.TopicID}
+	switch {
+	case !there:
+		p.State, p.Detail = StateMissing, "Kafka does not have it"
+		return p
+	case log.Err != nil:
+		p.State, p.Detail = StateUnreachable, log.Err.Error()
+		return p
+	}
+	p.Start, p.End = log.Start, log.End
+	if src.ID == 0 {
+		p.State, p.Next, p.Lag = StateNew, -1, log.End-log.Start
+		return p
+	}
+	p.Lag = max(log.End-src.Next, 0)
+	switch result, same := judge(src, log); {
+	case result == diverged:
+		p.State, p.SameUpTo = StateDiverged, &same
+		p.Detail = fmt.Sprintf("the log lost what is stored from offset %d on: nothing more is read of it", same)
+	case src.Next < log.Start:
+		p.State, p.Detail = StateExpired, fmt.Sprintf("%d offsets were deleted before they were stored", log.Start-src.Next)
+	case result == unsure:
+		p.State, p.Detail = StateUnsure, fmt.Sprintf("Kafka does not know leader epoch %d, of which the last stored record is", src.Epoch.Number)
+	}
+	return p
+}
+
+func (o *Operator) partition(ctx context.Context, topic string, part int32) (Partition, error) {
+	if !slices.Contains(o.Topics, topic) {
+		return Partition{}, refuse("%s is not an intake topic; there are %q", topic, o.Topics)
+	}
+	all, err := o.Partitions(ctx)
+	if err != nil {
+		return Partition{}, err
+	}
+	for _, p := range all {
+		if p.Topic == topic && p.Partition == part {
+			return p, nil
+		}
+	}
+	return Partition{}, refuse("%s has no partition %d", topic, part)
+}
+
+// moved explains a change that came too late.
+func moved(p Partition, err error) error {
+	if errors.Is(err, store.ErrFenced) {
+		return refuse("%s/%d has moved while this looked at it: nothing was changed, look again", p.Topic, p.Partition)
+	}
+	return err
+}
+
+// Restarted says where a partition goes on.
+type Restarted struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	From      int64  `json:"from"`       // where it goes on
+	StoredTo  int64  `json:"stored_to"`  // up to where the earlier log was stored, which stays stored
+	OldSource int    `json:"old_source"` // whose events, letters and tasks are those of the earlier log
+	NewSource int    `json:"new_source"`
+}
+
+// Restart has a partition whose log diverged go on where that happened, or at offset from. What was stored stays. A record that
+// is stored and also in the log from there on is stored again, as another request.
+func (o *Operator) Restart(ctx context.Context, topic string, part int32, from *int64) (Restarted, error) {
+	p, err := o.partition(ctx, topic, part)
+	if err != nil {
+		return Restarted{}, err
+	}
+	switch {
+	case p.State == StateUnsure && from == nil:
+		return Restarted{}, refuse("%s/%d: %s, so it cannot be told where the log diverged, if it did; say from which offset to read it", topic, part, p.Detail)
+	case p.State != StateDiverged && p.State != StateUnsure:
+		return Restarted{}, refuse("%s/%d is %s, and only a partition whose log diverged is restarted", topic, part, p.State)
+	case from == nil:
+		from = p.SameUpTo
+	case *from < p.Start || *from > p.End:
+		return Restarted{}, refuse("offset %d is not in the log of %s/%d, which has those from %d up to %d", *from, topic, part, p.Start, p.End)
+	}
+	now, err := o.Store.Restart(ctx, p.source, *from)
+	if err != nil {
+		return Restarted{}, moved(p, err)
+	}
+	return Restarted{Topic: topic, Partition: part, From: *from, StoredTo: p.Next, OldSource: p.source.ID, NewSource: now.ID}, nil
+}
+
+// Skipped says which offsets were passed.
+type Skipped struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	From      int64  `json:"from"`
+	To        int64  `json:"to"`   // where it goes on
+	ID        string `json:"id"`   // of the event and the dead letter that say so
+	Left      int64  `json:"left"` // offsets that are still to be stored
+}
+
+// Skip passes the offsets [at, to) of a partition that stands at offset at. One dead letter and one rejected event stand for them.
+func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to int64) (Skipped, error) {
+	p, err := o.partition(ctx, topic, part)
+	if err != nil {
+		return Skipped{}, err
+	}
+	stands := p.Next
+	if p.State == StateNew {
+		stands = p.Start
+	}
+	switch {
+	case p.State != StateOK && p.State != StateNew && p.State != StateUnsure && p.State != StateExpired:
+		return Skipped{}, refuse("%s/%d is %s: %s", topic, part, p.State, p.Detail)
+	case at != stands:
+		return Skipped{}, refuse("%s/%d stands at offset %d, not at %d", topic, part, stands, at)
+	case to <= at:
+		return Skipped{}, refuse("going on at offset %d passes nothing: it stands at %d", to, at)
+	case to > p.End:
+		return Skipped{}, refuse("the log of %s/%d ends at offset %d, so it cannot go on at %d", topic, part, p.End, to)
+	}
+	if p.source.ID == 0 {
+		if p.source, err = o.Store.Source(ctx, topic, p.topicID, part, at); err != nil {
+			return Skipped{}, err
+		}
+	}
+	now, err := o.Store.Time(ctx)
+	if err != nil {
+		return Skipped{}, err
+	}
+	letter := bareRejection(store.Seq(p.source.ID, at), &kgo.Record{Topic: topic, Partition: part, Offset: at},
+		fmt.Sprintf("%s passed the offsets %d to %d of %s/%d without storing them", o.Name, at, to-1, topic, part))
+	b := store.Batch{Advance: []store.Advance{{Source: p.source.ID, From: at, To: to}}, Changes: []store.Change{{Seq: letter.Seq, Rejected: letter}}}
+	b.Skip(p.source.ID, at+1, to)
+	if _, err := o.Store.Apply(ctx, b, now.UnixMilli()); err != nil {
+		return Skipped{}, moved(p, err)
+	}
+	return Skipped{Topic: topic, Partition: part, From: at, To: to, ID: letter.TaskID, Left: p.End - to}, nil
+}
