@@ -76,10 +76,15 @@ func (d *Dispatcher) announce(t *task, at int64) {
 	}
 }
 
-// checkUntold finds deliveries whose events have not been acknowledged for long: they must not hold up their line. mu is held.
+// checkUntold finds deliveries whose events have not been acknowledged for long: they must not hold up their line, still less one that is
+// to be given back: where it does not drain, its next owner sends again what was delivered. mu is held.
 func (d *Dispatcher) checkUntold() {
 	for t, told := range d.untold {
-		if time.Since(told.since) > d.cfg.SickAfter {
+		patience := d.cfg.SickAfter
+		if d.stopping.Load() || !t.line.leaving.IsZero() {
+			patience = min(patience, d.cfg.DrainTimeout/8)
+		}
+		if time.Since(told.since) > patience {
 			delete(d.untold, t)
 			d.pending.add(delivery{t, told.at})
 		}

@@ -145,6 +145,7 @@ func (d *Dispatcher) release(ctx context.Context, drained []int, epoch int64) er
 		if l := d.lines[slot]; l != nil && l.epoch == epoch {
 			if slices.Contains(gone, slot) {
 				delete(d.lines, slot)
+				d.forgetAnswered(l)
 			} else {
 				l.releasing = false
 			}

@@ -122,6 +122,7 @@ func (d *Dispatcher) abandon(l *line, why string) {
 		d.unstage(t)
 		d.proofs.forget(t.seq)
 	}
+	d.forgetAnswered(l)
 	d.metrics.abandoned.Inc()
 	d.log.Warn("abandoning a slot", zap.String("because", why), zap.Int("slot", l.slot), zap.Int64("epoch", l.epoch), zap.Int("tasks", len(l.open())))
 	d.ownKick.now()

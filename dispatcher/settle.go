@@ -180,6 +180,16 @@ func (d *Dispatcher) answeredLate(o outcome) {
 	}
 }
 
+// forgetAnswered lets go of tasks that were set aside and whose late answers were about to end them: those ends go with the line. Should
+// the slot come back, they are claimed like any other. What is unanswered stays known, for it is still with the producer. mu is held.
+func (d *Dispatcher) forgetAnswered(l *line) {
+	for seq, t := range d.stuck {
+		if t.answered && t.line.slot == l.slot {
+			delete(d.stuck, seq)
+		}
+	}
+}
+
 // deliveredEvents are what is to be told of a delivery that ends its task; at is when it was acknowledged.
 func deliveredEvents(t *task, at int64) []schemas.Event {
 	e := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: at, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)}

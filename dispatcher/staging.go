@@ -32,8 +32,8 @@ func (s *staging) remove(t *task) bool {
 
 func (s *staging) room() (tasks, bytes int) { return s.maxTasks - s.tasks, s.maxBytes - s.bytes }
 
-// scarce says that the last tenth of the room is reached, which what is read ahead leaves to what is due.
+// scarce says that the last tenth of the room is reached, at least one task's, which what is read ahead leaves to what is due.
 func (s *staging) scarce() bool {
 	tasks, bytes := s.room()
-	return tasks <= s.maxTasks/10 || bytes <= s.maxBytes/10
+	return tasks <= max(s.maxTasks/10, 1) || bytes <= s.maxBytes/10
 }

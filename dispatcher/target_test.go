@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -78,6 +80,60 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	require.Zero(t, d.fetching.size)
 	require.Empty(t, d.exits)
 	require.Equal(t, leaving, l.tasks[len(l.tasks)-1].status)
+}
+
+// The late answer of a task that was set aside is about to end it when its slot is lost: that end is lost with it. Should the slot come
+// back, the task is claimed and sent like any other; it held up its line for ever. One that is unanswered still is with the producer.
+func TestAnsweredTasksOfALostSlotAreForgotten(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(d *Dispatcher, l *line){
+		"abandoned": func(d *Dispatcher, l *line) { d.abandon(l, "a test") },
+		"forgotten": func(d *Dispatcher, l *line) { delete(d.lines, l.slot); d.forgetAnswered(l) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, log: zap.NewNop(), stuck: map[int64]*task{}, lines: map[int]*line{}, targets: map[string]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick(), ownKick: newKick()}
+			d.metrics = newMetrics(prometheus.NewRegistry(), d)
+			l := &line{slot: 0, epoch: 5}
+			d.lines[0] = l
+			for seq := range int64(3) {
+				other := l
+				if seq == 2 {
+					other = &line{slot: 1}
+				}
+				d.stuck[seq] = &task{line: other, seq: seq, status: left, answered: seq != 1, content: &content{attempt: 2}}
+			}
+			lose(d, l)
+			require.Len(t, d.stuck, 2)
+			require.Contains(t, d.stuck, int64(1), "unanswered")
+			require.Contains(t, d.stuck, int64(2), "of another slot")
+
+			again := &line{slot: 0, epoch: 6}
+			d.enter(map[int]*line{0: again}, []store.Entry{{Slot: 0, Pos: 50, Seq: 0}}, false)
+			require.Equal(t, 1, d.fetching.size)
+			require.Equal(t, entered, again.tasks[0].status)
+		})
+	}
+}
+
+// The results topic does not answer, and a slot is to be given away: what was delivered is told from the database before it goes.
+func TestSilentResultsDoNotHoldUpAHandOver(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	orders, events := f.read("orders"), f.read(results)
+	answer := f.mute(results)
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 10 * time.Minute, DrainTimeout: 20 * time.Second})
+	f.schedule(askMany(20, "orders", "o", time.Now(), schemas.HeaderEvents, "all")...)
+	f.eventually("they are delivered", func() bool { return orders.count() == 20 })
+	require.NoError(t, d.end())
+	slots, err := f.store.Slots(t.Context())
+	require.NoError(t, err)
+	for _, s := range slots {
+		require.Equal(t, s.Claimed, s.Done, "nothing is in doubt")
+		require.Empty(t, s.Owner)
+	}
+	answer()
+	f.start(f.elect(6), t.TempDir(), Config{MemberID: "two"})
+	f.eventually("every end is told", func() bool { return len(events.events(t, schemas.StateSucceeded)) == 20 })
+	require.Equal(t, 20, orders.count(), "each once")
 }
 
 // The results topic does not answer: what has been delivered is neither sent again nor holds up its line, and is told later.

@@ -138,10 +138,10 @@ func (w *world) watchCalls(ctx context.Context) {
 
 // judge holds the history against the invariants.
 func (w *world) judge(h *history.History) {
-	back := w.stepsBack.Milliseconds()
+	back, ahead := w.stepsBack.Milliseconds(), max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead).Milliseconds()
 	result := check.Run(h, check.Bounds{
-		Window: 3000 + 2*back, // time that is set back passes twice
-		Ahead:  max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead).Milliseconds() + 1000 + back,
+		Window: 3000 + ahead + 2*back, // a retry goes behind what is claimed; and time that is set back passes twice
+		Ahead:  1000 + ahead + back,
 	})
 	w.findings = append(w.findings, result.Findings...)
 }

@@ -3,11 +3,14 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/dispatcher"
@@ -25,11 +28,13 @@ type node struct {
 	up    *running
 	old   []*running // dropped dead, winding down
 	busy  busyLock   // held by whoever is breaking it
+	runs  int        // process starts
 }
 
 // running is one process start.
 type running struct {
 	*process
+	client string // how Kafka knows it
 	ctx    context.Context
 	stop   context.CancelFunc
 	done   chan error
@@ -40,7 +45,8 @@ func (n *node) start() {
 	if n.up != nil {
 		return
 	}
-	r := &running{process: newProcess(n.name), done: make(chan error, 1)}
+	n.runs++
+	r := &running{process: newProcess(n.name), client: fmt.Sprintf("%s.%d", n.name, n.runs), done: make(chan error, 1)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	n.up = r
 	n.w.note("%s starts", n.name)
@@ -73,7 +79,7 @@ func (n *node) serve(r *running) (err error) {
 		return err
 	}
 	defer ix.Close()
-	kcfg := kafka.Config{ClientID: n.name, MaxBufferedRecords: w.small, Dial: w.through(r.process, w.kafkaSrv, 10*time.Second, w.network.DialContext)}
+	kcfg := kafka.Config{ClientID: r.client, MaxBufferedRecords: w.small, Dial: w.through(r.process, w.kafkaSrv, 10*time.Second, w.network.DialContext)}
 	if n.scans {
 		s, err := scanner.New(kcfg, st, ix, w.scanner, prometheus.NewRegistry(), log)
 		if err != nil {
@@ -152,6 +158,38 @@ func (n *node) drop(r *running) {
 	r.stop()
 	r.thaw()
 	n.old = append(n.old, r)
+	if n.scans {
+		go n.w.expire(r.client)
+	}
+}
+
+// The scanners' group.
+const (
+	groupSession = 6 * time.Second
+	scannerGroup = "notyet-scanner"
+)
+
+// expire ends a dead process's membership of the scanners' group, as Kafka does after the session timeout. kfake does so only for members
+// that have sent a heartbeat: one that dies between its join and its first sync stays for good, with partitions that nobody reads.
+func (w *world) expire(client string) {
+	for range 5 {
+		time.Sleep(groupSession)
+		groups, err := kadm.NewClient(w.client).DescribeGroups(context.Background(), scannerGroup)
+		if err != nil {
+			return // the run is over
+		}
+		for _, m := range groups[scannerGroup].Members {
+			if m.ClientID != client {
+				continue
+			}
+			leave := kmsg.NewPtrLeaveGroupRequest()
+			leave.Group, leave.MemberID = scannerGroup, m.MemberID
+			member := kmsg.NewLeaveGroupRequestMember()
+			member.MemberID = m.MemberID
+			leave.Members = append(leave.Members, member)
+			_, _ = leave.RequestWith(context.Background(), w.client)
+		}
+	}
 }
 
 // winddown waits for what is left of dead processes: in reality they are gone at once.
