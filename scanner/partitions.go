@@ -75,7 +75,7 @@ func (p *partitions) begin(ctx context.Context, offsets map[string]map[int32]kgo
 // begun begins a new reading of a partition. The caller holds the lock.
 func (p *partitions) begun(key partitionKey, first int64) {
 	p.endReading(key)
-	p.readings[key] = &reading{key: key, first: first, polled: first}
+	p.readings[key] = &reading{key: key, first: first, polled: first, epoch: -1}
 }
 
 // endReading has nothing of the present reading of a partition stored any more. The caller holds the lock.
@@ -219,25 +219,28 @@ func (p *partitions) fail(r run) {
 func (p *partitions) polling(ctx context.Context) (context.Context, context.CancelFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ctx, p.wake = context.WithCancel(ctx)
-	offsets := map[string]map[int32]kgo.EpochOffset{}
-	move := func(key partitionKey, to int64) {
-		if offsets[key.topic] == nil {
-			offsets[key.topic] = map[int32]kgo.EpochOffset{}
-		}
-		offsets[key.topic][key.partition] = kgo.EpochOffset{Epoch: -1, Offset: to}
-	}
+	ctx, p.wake = context.WithTimeout(ctx, kafka.PollAtMost)
+	offsets := kafka.Offsets{}
 	for key, to := range p.again {
 		p.begun(key, to)
-		move(key, to)
+		offsets.Set(key.topic, key.partition, to)
 	}
 	for key, to := range p.skip {
 		delete(p.skip, key)
-		move(key, to)
+		offsets.Set(key.topic, key.partition, to)
 	}
 	p.pauseHalted()
-	p.s.consumer.SetOffsets(offsets)
+	p.s.mover.Move(offsets, p.at)
 	return ctx, p.wake
+}
+
+// at calls f with where each partition is read from next. The caller holds the lock.
+func (p *partitions) at(f func(topic string, partition int32, at kgo.EpochOffset)) {
+	for key, r := range p.readings {
+		if !p.s.halted.has(key) {
+			f(key.topic, key.partition, kgo.EpochOffset{Epoch: r.epoch, Offset: r.polled})
+		}
+	}
 }
 
 // received makes a run of polled records; false when their partition is no longer read from where they were.

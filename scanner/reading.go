@@ -20,6 +20,7 @@ type reading struct {
 	first int64 // where it began
 	// polled is the offset below which Kafka has handed over everything that it has. Only the poller moves it.
 	polled int64
+	epoch  int32 // of the leader, of the last record before it; -1: none has been read
 	ended  atomic.Bool
 	// until is an offset from which on nothing is stored, because the log is another one from there; 0: there is none.
 	until  atomic.Int64
@@ -70,7 +71,7 @@ type run struct {
 // next makes the run of what the poller has received. The caller is the poller, and holds the lock under which readings end.
 func (r *reading) next(records []*kgo.Record) run {
 	out := run{reading: r, from: min(r.polled, records[0].Offset), to: records[len(records)-1].Offset + 1, records: records}
-	r.polled = out.to
+	r.polled, r.epoch = out.to, records[len(records)-1].LeaderEpoch
 	return out
 }
 
@@ -79,7 +80,7 @@ func (r *reading) nextTooLarge(e *kgo.ErrDecompressTooLarge) run {
 	first := max(e.Offset, r.polled)
 	stands := &kgo.Record{Topic: e.Topic, Partition: e.Partition, Offset: first, LeaderEpoch: e.Epoch}
 	out := run{reading: r, from: r.polled, to: max(e.NextOffset, first+1), records: []*kgo.Record{stands}, tooLarge: e}
-	r.polled = out.to
+	r.polled, r.epoch = out.to, e.Epoch
 	return out
 }
 

@@ -103,7 +103,8 @@ type Scanner struct {
 	metrics *metrics
 
 	consumer *kgo.Client
-	producer *kgo.Client // asks about topics, so that the consumer's session is never in the way
+	mover    *kafka.Mover // of the consumer; the poller's
+	producer *kgo.Client  // asks about topics, so that the consumer's session is never in the way
 	parts    *partitions
 	queue    *queue
 	standing standing
@@ -145,7 +146,7 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, cfg Config, reg prometheu
 		s.results.Close(0)
 		return nil, err
 	}
-	s.queue = newQueue(8 * cfg.Workers)
+	s.mover, s.queue = kafka.NewMover(s.consumer), newQueue(8*cfg.Workers)
 	return s, nil
 }
 
@@ -246,7 +247,7 @@ func (s *Scanner) poll(ctx context.Context) error {
 			case lost:
 				s.lost(loss) // what it resumes at is not read: see received
 				return
-			case woken && errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrMaxDecompress):
+			case woken && errors.Is(err, polling.Err()), errors.Is(err, kgo.ErrMaxDecompress):
 				return
 			case errors.Is(err, kafka.ErrHeld): // the workers make room
 				failed = true

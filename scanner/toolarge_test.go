@@ -18,13 +18,7 @@ func TestABatchThatIsTooLargeInMemoryIsPassed(t *testing.T) {
 	f := newFixture(t)
 	s := f.start(f.store, Config{})
 	f.publish(ask("before", 0))
-	big, err := kafka.New(f.kafka, zap.NewNop(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(100<<20),
-		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.MaxDecompressBatchBytes(1<<30))
-	require.NoError(t, err)
-	defer big.Close()
-	bomb := ask("bomb", 0)
-	bomb.Value = make([]byte, 70<<20)
-	require.NoError(t, big.ProduceSync(t.Context(), bomb).FirstErr())
+	f.publishTooLarge(0)
 	f.publish(ask("behind", 0))
 	f.eventually("what stands behind it is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 2 })
 	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
@@ -40,4 +34,43 @@ func TestABatchThatIsTooLargeInMemoryIsPassed(t *testing.T) {
 	f.publish(ask("after", 0))
 	f.eventually("the next scanner goes on", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 3 })
 	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM dead_letters"))
+}
+
+// The client says once that a batch is too large, and forgets it when another partition is set back before the next poll.
+func TestABatchThatIsTooLargeIsNotForgotten(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	f.publish(ask("first", 1))
+	f.eventually("the scanner is at work", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 1 })
+
+	s.queue.mu.Lock() // the poller waits here with what it has polled
+	f.publish(ask("second", 1))
+	f.eventually("it has been polled", func() bool {
+		s.parts.mu.Lock()
+		defer s.parts.mu.Unlock()
+		return s.parts.readings[partitionKey{schemas.TopicIntake, 1}].polled == 2
+	})
+	f.publishTooLarge(0)
+	f.eventually("the client has met the batch", func() bool { return s.mover.TooLarge() > 0 })
+	s.parts.mu.Lock()
+	other := s.parts.readings[partitionKey{schemas.TopicIntake, 1}]
+	s.parts.mu.Unlock()
+	s.parts.setBack(other, 1)
+	s.queue.mu.Unlock()
+
+	f.publish(ask("behind", 0))
+	f.eventually("what stands behind it is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 3 })
+	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM dead_letters"))
+}
+
+// publishTooLarge publishes a batch that is small on the way and too large in memory.
+func (f *fixture) publishTooLarge(partition int32) {
+	f.Helper()
+	big, err := kafka.New(f.kafka, zap.NewNop(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(100<<20),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.MaxDecompressBatchBytes(1<<30))
+	require.NoError(f, err)
+	defer big.Close()
+	bomb := ask("bomb", partition)
+	bomb.Value = make([]byte, 70<<20)
+	require.NoError(f, big.ProduceSync(f.Context(), bomb).FirstErr())
 }

@@ -3,7 +3,6 @@ package kafka
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -37,32 +36,41 @@ var ErrHeld = errors.New("the batches that were fetched before are still in memo
 //
 // A batch counts as held until the garbage collector frees it, so nobody has to give it back.
 type bounded struct {
-	inner    kgo.Decompressor
+	usual    *decoder // tried first
+	large    *decoder // for what does not fit into usual
 	max      int
 	budget   int64
 	mu       sync.Mutex // one batch at a time: else each broker's fetch could pass the budget by a batch
 	freed    time.Time  // when the garbage collector was last called for
 	held     *atomic.Int64
 	interval time.Duration // between two such calls
+	tooLarge atomic.Int64  // how often a batch was too large by itself
 }
 
-// newBounded makes a decompressor. It takes the library's own, with its bound, from a client that never connects.
+// newBounded makes a decompressor.
 func newBounded(max int, budget int64) (*bounded, error) {
-	client, err := kgo.NewClient(kgo.MaxDecompressBatchBytes(max))
-	if err != nil {
-		return nil, fmt.Errorf("making a decompressor: %w", err)
+	b := &bounded{max: max, budget: budget, held: new(atomic.Int64), interval: time.Second}
+	var err error
+	if b.usual, err = newDecoder(min(max, usualBytes)); err != nil {
+		return nil, err
 	}
-	defer client.Close()
-	inner, ok := client.OptValue(kgo.WithDecompressor).(kgo.Decompressor)
-	if !ok {
-		return nil, errors.New("making a decompressor: the library has none")
+	if b.large, err = newDecoder(max); err != nil {
+		return nil, err
 	}
-	return &bounded{inner: inner, max: max, budget: budget, held: new(atomic.Int64), interval: time.Second}, nil
+	return b, nil
 }
 
 // Decompress implements kgo.Decompressor. It returns kgo.ErrMaxDecompress for a batch that is too large by itself, and ErrHeld
 // while there is no room.
 func (b *bounded) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
+	out, err := b.decompress(src, codec)
+	if errors.Is(err, kgo.ErrMaxDecompress) {
+		b.tooLarge.Add(1)
+	}
+	return out, err
+}
+
+func (b *bounded) decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
 	if codec == kgo.CodecNone {
 		return src, nil
 	}
@@ -71,7 +79,10 @@ func (b *bounded) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte
 	if !b.room() {
 		return nil, ErrHeld
 	}
-	out, err := b.inner.Decompress(src, codec)
+	out, err := b.usual.decompress(src, codec)
+	if err != nil {
+		out, err = b.large.decompress(src, codec)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,15 @@ import (
 // Offsets are an offset of each partition of some topics.
 type Offsets map[string]map[int32]int64
 
+// each calls f with the offsets, whose epochs are not known.
+func (o Offsets) each(f func(topic string, partition int32, at kgo.EpochOffset)) {
+	for topic, parts := range o {
+		for part, offset := range parts {
+			f(topic, part, kgo.EpochOffset{Epoch: -1, Offset: offset})
+		}
+	}
+}
+
 func plainOffsets(listed kadm.ListedOffsets) Offsets {
 	out := Offsets{}
 	listed.Each(func(o kadm.ListedOffset) {
@@ -67,7 +76,7 @@ func list(ctx context.Context, client *kgo.Client, topics []string, ask func(con
 // and the offsets of anybody, leaves out records of transactions that were given up, and knows the end of a partition
 // also where a marker of a transaction stands at it. A batch that is too large to be read is one record with nothing in it.
 func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f func(*kgo.Record) bool) error {
-	left, read := 0, map[string]map[int32]kgo.Offset{}
+	left, read, at := 0, map[string]map[int32]kgo.Offset{}, Offsets{}
 	for topic, parts := range to {
 		for part, end := range parts {
 			if first, ok := from[topic][part]; ok && first < end {
@@ -75,6 +84,7 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 					read[topic] = map[int32]kgo.Offset{}
 				}
 				read[topic][part] = kgo.NewOffset().At(first)
+				at.Set(topic, part, first)
 				left++
 			}
 		}
@@ -92,13 +102,20 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 	}
 	defer client.Close()
 	reached := func(topic string, partition int32, next int64) {
+		at.Set(topic, partition, next)
 		if _, reading := read[topic][partition]; reading && next >= to[topic][partition] { // beyond it where the record there was given up
 			delete(read[topic], partition)
 			left--
 		}
 	}
+	mover := NewMover(client)
+	behind := Offsets{} // what is to be passed
 	for left > 0 {
-		fetches := client.PollRecords(ctx, 10_000)
+		mover.Move(behind, at.each)
+		behind = Offsets{}
+		polling, polled := context.WithTimeout(ctx, PollAtMost)
+		fetches := client.PollRecords(polling, 10_000)
+		polled()
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("reading %d topics: %w", len(read), err)
 		}
@@ -119,7 +136,9 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 					return nil
 				}
 				reached(e.Topic, e.Partition, tooLarge.NextOffset)
-				client.SetOffsets(map[string]map[int32]kgo.EpochOffset{e.Topic: {e.Partition: {Epoch: -1, Offset: tooLarge.NextOffset}}})
+				behind.Set(e.Topic, e.Partition, tooLarge.NextOffset)
+				continue
+			case errors.Is(e.Err, context.DeadlineExceeded): // of this poll
 				continue
 			case !errors.Is(e.Err, ErrHeld):
 				log.Warn("fetching failed, trying again", zap.String("topic", e.Topic), zap.Int32("partition", e.Partition), zap.Error(e.Err))

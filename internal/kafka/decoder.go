@@ -1,0 +1,68 @@
+package kafka
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// usualBytes is what a batch rarely exceeds once it is decompressed.
+const usualBytes = 4 << 20
+
+// decoder decompresses batches of at most max bytes, into buffers that have this size before it begins. It implements
+// kgo.PoolDecompressBytes for the library's own decompressor.
+//
+// Without them the library reads a stream of unknown length (gzip, lz4, zstd as Java's producer writes it) into a buffer that
+// grows. What such a buffer has outgrown is garbage: several times the batch, before anybody knows that the batch is too large.
+type decoder struct {
+	inner   kgo.Decompressor
+	size    int       // of a buffer
+	buffers sync.Pool // of *[]byte; the garbage collector takes what is not used
+}
+
+// newDecoder takes the library's decompressor, with its bound, from a client that never connects.
+func newDecoder(max int) (*decoder, error) {
+	d := &decoder{size: max + bytes.MinRead + 1} // the library looks for the end behind the bound
+	client, err := kgo.NewClient(kgo.MaxDecompressBatchBytes(max), kgo.WithPools(d))
+	if err != nil {
+		return nil, fmt.Errorf("making a decompressor: %w", err)
+	}
+	defer client.Close()
+	inner, ok := client.OptValue(kgo.WithDecompressor).(kgo.Decompressor)
+	if !ok {
+		return nil, errors.New("making a decompressor: the library has none")
+	}
+	d.inner = inner
+	return d, nil
+}
+
+// decompress returns what stands in src, as the caller's own.
+func (d *decoder) decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
+	out, err := d.inner.Decompress(src, codec)
+	if err != nil { // the library has put the buffer back
+		return nil, err
+	}
+	if len(out) > d.size/2 { // a copy would take more than it saves
+		return out, nil
+	}
+	own := bytes.Clone(out)
+	d.PutDecompressBytes(out)
+	return own, nil
+}
+
+// GetDecompressBytes implements kgo.PoolDecompressBytes.
+func (d *decoder) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte {
+	if b, ok := d.buffers.Get().(*[]byte); ok {
+		return *b
+	}
+	return make([]byte, 0, d.size)
+}
+
+// PutDecompressBytes implements kgo.PoolDecompressBytes.
+func (d *decoder) PutDecompressBytes(b []byte) {
+	b = b[:0]
+	d.buffers.Put(&b)
+}

@@ -1,0 +1,57 @@
+package kafka
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func codecs() map[string]kgo.CompressionCodec {
+	return map[string]kgo.CompressionCodec{"gzip": kgo.GzipCompression(), "lz4": kgo.Lz4Compression(), "snappy": kgo.SnappyCompression(), "zstd": kgo.ZstdCompression()}
+}
+
+// A batch at the bound comes out whole, a batch beyond it does not, and neither takes much more memory than the bound.
+func TestADecoderTakesNoMoreThanItsBuffer(t *testing.T) {
+	const max = 8 << 20
+	for name, codec := range codecs() {
+		for _, size := range []int{0, 1, 1000, max / 2, max, max + 1, 4 * max} {
+			d, err := newDecoder(max)
+			require.NoError(t, err)
+			plain := bytes.Repeat([]byte("seven77"), size/7+1)[:size]
+			c, err := kgo.DefaultCompressor(codec)
+			require.NoError(t, err)
+			src, kind := c.Compress(new(bytes.Buffer), plain)
+			src = bytes.Clone(src)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			out, err := d.decompress(src, kind)
+			runtime.ReadMemStats(&after)
+			if size > max {
+				require.ErrorIs(t, err, kgo.ErrMaxDecompress, "%s %d", name, size)
+			} else {
+				require.NoError(t, err, "%s %d", name, size)
+				require.True(t, bytes.Equal(plain, out), "%s %d", name, size)
+			}
+			// Its buffer, a copy of at most half of it, and what the codec needs for itself.
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(max*5/2), "%s %d", name, size)
+		}
+	}
+}
+
+// What was returned stays as it is when the buffer is used again.
+func TestWhatADecoderReturnsIsTheCallers(t *testing.T) {
+	d, err := newDecoder(1 << 20)
+	require.NoError(t, err)
+	var outs, wants [][]byte
+	for i := range 20 {
+		plain := bytes.Repeat([]byte{byte(i)}, 1<<(i+1))
+		src, codec := compressed(t, plain)
+		out, err := d.decompress(src, codec)
+		require.NoError(t, err)
+		outs, wants = append(outs, out), append(wants, plain)
+	}
+	require.Equal(t, wants, outs)
+}
