@@ -1,9 +1,15 @@
 package kafka_test
 
 import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -36,4 +42,35 @@ func TestExtents(t *testing.T) {
 	require.NotContains(t, got, int32(9))
 	require.Equal(t, kafka.Extent{Start: 1, End: 7, Epoch: 1, EpochEnd: 7}, extents(1)[0])
 	require.Equal(t, kafka.Extent{Start: 1, End: 7, Epoch: -1, EpochEnd: -1}, extents(8)[0])
+}
+
+// A real broker knows its leader's epoch before anything is written in it, and says so where a log has no later one.
+func TestExtentsOfARealBroker(t *testing.T) {
+	brokers := os.Getenv("NOTYET_KAFKA_BROKERS")
+	if brokers == "" {
+		t.Skip("NOTYET_KAFKA_BROKERS is not set")
+	}
+	topic := fmt.Sprintf("test-%x", rand.Uint64())
+	client := newClient(t, kafka.NewProducer, kafka.Config{Brokers: strings.Split(brokers, ",")})
+	_, err := kafka.EnsureTopics(t.Context(), client, []kafka.TopicSpec{{Name: topic, Partitions: 1, Replication: 1}})
+	require.NoError(t, err)
+	admin := kadm.NewClient(client)
+	t.Cleanup(func() { _, _ = admin.DeleteTopic(context.Background(), topic) })
+	for range 5 {
+		require.NoError(t, produce(t, client, topic, nil))
+	}
+	extent := func(epoch int32) kafka.Extent {
+		got, err := kafka.Extents(t.Context(), client, map[string]map[int32]int32{topic: {0: epoch}})
+		require.NoError(t, err)
+		require.NoError(t, got[topic][0].Err)
+		return got[topic][0]
+	}
+	require.Equal(t, kafka.Extent{End: 5, Epoch: 0, EpochEnd: 5}, extent(0))
+	require.Equal(t, kafka.Extent{End: 5, Epoch: -1, EpochEnd: -1}, extent(7))
+	_, err = admin.DeleteRecords(t.Context(), kadm.Offsets{topic: {0: {Topic: topic, Partition: 0, At: 5}}})
+	require.NoError(t, err)
+	require.Equal(t, kafka.Extent{Start: 5, End: 5, Epoch: 0, EpochEnd: 5}, extent(0))
+	parts, err := kafka.Partitions(t.Context(), client, topic, "absent-"+topic)
+	require.NoError(t, err)
+	require.Equal(t, map[string][]int32{topic: {0}}, parts)
 }
