@@ -14,27 +14,28 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// How many callers may wait for an answer at a time, how long, and how many answers about one id each of them keeps until
-// it knows which one is its own.
+// Limits on callers that wait for an answer: how many wait at a time, how long, and how many
+// answers about one id each of them keeps until it knows which one is its own.
 const (
-	maxWaiters   = 256
-	maxWait      = 30 * time.Second
-	maxHeld      = 100
-	tailIdle     = 30 * time.Second // without a waiter, the results topic is not read for longer
-	tailPatience = 5 * time.Second  // for Kafka to say where the results topic ends
+	maxWaiters  = 256
+	maxWait     = 30 * time.Second
+	maxHeld     = 100
+	tailIdle    = 30 * time.Second // without a waiter, reading stops after this time
+	tailTimeout = 5 * time.Second  // limit for finding the end of the results topic
 )
 
-// ErrWaiters: as many callers wait for answers as may.
+// ErrWaiters means that the maximum number of callers is waiting for answers.
 var ErrWaiters = errors.New("too many callers wait for answers at the moment, this request was not sent: try again, or leave wait out")
 
-// Answers finds the answers to requests on the results topic. All waiters share one reader. It starts with the first waiter
-// and stops when there has been none for a while. Events of other tasks cost it a look at their key.
+// Answers finds the answers to requests on the results topic. All waiters share one reader. It
+// starts with the first waiter and stops when there has been none for a while. For events of other
+// tasks it only checks the key.
 type Answers struct {
 	dial  func() (*kgo.Client, error)
 	topic string
 	log   *zap.Logger
 
-	starting sync.Mutex // held by the one who starts the reader, never by the reader
+	starting sync.Mutex // held while a caller starts the reader, never by the reader
 	mu       sync.Mutex // guards the rest
 	tail     *answerTail
 	waiters  map[string][]*waiter // by task id
@@ -50,19 +51,20 @@ type answerTail struct {
 	done   chan struct{}
 }
 
-// waiter keeps the answers about an id that came since it was made.
+// waiter keeps the answers about an id that arrived since the waiter was made.
 type waiter struct {
 	id   string
 	held []schemas.Event // guarded by Answers.mu
-	came chan struct{}   // has a place for one; says that held has grown
+	came chan struct{}   // has room for one signal; says that held has grown
 }
 
-// NewAnswers reads the results topic through clients that dial makes; they should read committed records only.
+// NewAnswers reads the results topic with the clients that dial returns. These should read
+// committed records only.
 func NewAnswers(topic string, dial func() (*kgo.Client, error), log *zap.Logger) *Answers {
 	return &Answers{dial: dial, topic: topic, log: log, waiters: map[string][]*waiter{}}
 }
 
-// Close stops the reader. Who still waits has no answer.
+// Close stops the reader. Callers that still wait get no answer.
 func (a *Answers) Close() {
 	a.starting.Lock()
 	defer a.starting.Unlock()
@@ -80,8 +82,9 @@ func (t *answerTail) close() {
 	}
 }
 
-// expect makes a waiter for answers about an id, before the request is sent: the reader then stands at or before the answer.
-// The caller gives it back with leave. Where Kafka does not let the reader start, the waiter gets no answer.
+// expect makes a waiter for answers about an id. Call it before the request is sent: the reader's
+// position is then at or before the answer. The caller returns the waiter with leave. If Kafka
+// prevents the reader from starting, the waiter gets no answer.
 func (a *Answers) expect(ctx context.Context, id string) (*waiter, error) {
 	a.mu.Lock()
 	if a.count >= maxWaiters {
@@ -116,7 +119,8 @@ func (a *Answers) leave(w *waiter) {
 	a.lastUse = time.Now()
 }
 
-// answer waits for the event that answers the request at an intake position; false: it did not come before ctx ended.
+// answer waits for the event that answers the request at an intake position. It returns false if
+// that did not come before ctx ended.
 func (a *Answers) answer(ctx context.Context, w *waiter, request string) (schemas.Event, bool) {
 	for {
 		a.mu.Lock()
@@ -136,7 +140,8 @@ func (a *Answers) answer(ctx context.Context, w *waiter, request string) (schema
 	}
 }
 
-// start makes sure that the reader runs, and stands at the end of the results topic as it is now or before it.
+// start makes sure that the reader runs, from the present end of the results topic or from an
+// earlier position.
 func (a *Answers) start(ctx context.Context) error {
 	a.starting.Lock()
 	defer a.starting.Unlock()
@@ -150,7 +155,7 @@ func (a *Answers) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, tailPatience)
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()
 	offsets, err := kadm.NewClient(client).ListEndOffsets(ctx, a.topic)
 	if err == nil {
@@ -172,7 +177,7 @@ func (a *Answers) start(ctx context.Context) error {
 	return nil
 }
 
-// read hands events to those who wait for them, until nobody has for a while.
+// read passes events to the waiters, until there has been none for a while.
 func (a *Answers) read(ctx context.Context, tail *answerTail) {
 	defer close(tail.done)
 	defer tail.client.Close()
@@ -191,7 +196,7 @@ func (a *Answers) read(ctx context.Context, tail *answerTail) {
 		if a.idle(tail) {
 			return
 		}
-		if failed { // an error that stays must not become a spin
+		if failed { // avoid a busy loop while an error persists
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):
@@ -200,7 +205,7 @@ func (a *Answers) read(ctx context.Context, tail *answerTail) {
 	}
 }
 
-// idle ends the reader's run where nobody needs it any more. The next waiter starts another.
+// idle stops the reader if nobody needs it any more. The next waiter starts another.
 func (a *Answers) idle(tail *answerTail) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -226,7 +231,7 @@ func (a *Answers) deliver(r *kgo.Record) {
 	}
 	for _, w := range all {
 		if len(w.held) >= maxHeld {
-			w.held = w.held[1:] // the oldest: what the caller waits for comes last
+			w.held = w.held[1:] // drop the oldest: the caller's own answer comes last
 		}
 		w.held = append(w.held, e)
 		select {

@@ -1,11 +1,14 @@
-// Package api is the JSON API of every service: HTTP requests go in; tasks and dead letters as the database has them come
-// out, and what is to be scheduled, cancelled or fired goes to the intake topic like anybody's request.
+// Package api is the JSON API of every service. HTTP requests go in; tasks and dead letters come
+// out as the database has them. Requests to schedule, cancel or fire go to the intake topic like
+// those of any other program.
 //
-// It is described by /openapi.json, which is made from the types here. Errors are problem+json (RFC 9457) and name the
-// field and the fix. Times are Unix ms: integers below 2^53, which every JSON reader takes exactly.
+// /openapi.json describes it and is generated from the types in this package. Errors are
+// problem+json (RFC 9457) and name the field and the fix. Times are Unix ms: integers below 2^53,
+// which every JSON reader parses exactly.
 //
-// Who asks is in the request's context, put there by internal/access; a request without a caller is refused. Each operation
-// names the role that it needs, and each input says which topics it is about.
+// internal/access puts the caller into the request's context; a request without a caller is
+// refused. Each operation names the role that it needs, and each input says which topics it is
+// about.
 package api
 
 import (
@@ -21,11 +24,13 @@ import (
 
 // Config of the API.
 type Config struct {
-	// Version of the program, for the description.
+	// Version is the program's version, for /openapi.json.
 	Version string
-	// Intakes are the intake topics with what each accepts. The first is the default of a request that names none.
+	// Intakes are the intake topics with their limits. The first is the default for requests that
+	// name none.
 	Intakes []Intake
-	// Answers finds the answers that callers wait for. nil: nobody waits, ?wait= is answered as if none had come in time.
+	// Answers finds the answers that callers wait for. nil: nobody waits; ?wait= returns as if no
+	// answer had come in time.
 	Answers *Answers
 }
 
@@ -41,13 +46,14 @@ type server struct {
 	publisher *Publisher
 	intakes   []Intake
 	answers   *Answers
-	bodies    *semaphore.Weighted // bytes of request bodies that are in memory
+	bodies    *semaphore.Weighted // limits the bytes of request bodies in memory
 }
 
-// bodyBudget bounds the bodies of all requests under way. JSON takes about three times its size while it is read.
+// bodyBudget limits the total size of the request bodies being handled. JSON takes about three
+// times its size while it is parsed.
 const bodyBudget = 128 << 20
 
-// Mount adds the API to mux, which must stand behind an access.Guard.
+// Mount adds the API to mux, which must be behind an access.Guard.
 func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, huma: describe(mux, cfg)}
 	s.bodies = semaphore.NewWeighted(max(bodyBudget, s.largestBody()))
@@ -61,8 +67,8 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 func describe(mux *http.ServeMux, cfg Config) huma.API {
 	c := huma.DefaultConfig("notyet", cfg.Version)
 	c.Info.Description = "Scheduled Kafka messages: look at them, schedule, cancel and fire them, and deal with dead letters."
-	c.DocsPath, c.SchemasPath = "", "" // its pages load scripts from elsewhere
-	c.CreateHooks = nil                // answers are what the types say, without a $schema field
+	c.DocsPath, c.SchemasPath = "", "" // its pages load scripts from other sites
+	c.CreateHooks = nil                // responses match the types, without a $schema field
 	c.RejectUnknownQueryParameters = true
 	c.Transformers = append(c.Transformers, shortenProblem)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
@@ -91,14 +97,14 @@ func (s *server) letters() {
 
 type option func(*huma.Operation)
 
-// scoped is an input that knows which topics it is about: scope refuses a caller who may not see or change them.
+// scoped is an input that knows its topics. scope refuses a caller who may not see or change them.
 type scoped[I any] interface {
 	*I
 	scope(c access.Caller) error
 }
 
-// register adds an operation for callers with the role. Its handler sees only inputs within the caller's topics, and what
-// it returns loses its values where the caller may not read them.
+// register adds an operation for callers with the role. Its handler gets only inputs within the
+// caller's topics. The values in its output are removed if the caller may not read them.
 func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, path, summary string, handler func(ctxType, *I) (*O, error), options ...option) {
 	op := huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Errors: []int{
 		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity,
@@ -127,11 +133,11 @@ func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, pa
 
 func accepted(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }
 
-// limitBody lets the largest value through.
+// limitBody admits the largest value.
 func (s *server) limitBody(op *huma.Operation) { op.MaxBodyBytes = s.largestBody() }
 
-// largestBody has room for the largest value in either form (base64 takes 4/3; escaped text up to 6 bytes for one), with
-// its headers.
+// largestBody returns the size of a body with the largest value in either form (base64 takes 4/3;
+// escaped text up to 6 bytes for one), with its headers.
 func (s *server) largestBody() int64 {
 	largest := schemas.DefaultMaxValueBytes
 	for _, in := range s.intakes {

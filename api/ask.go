@@ -14,7 +14,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Event is an event as it stands on the results topic.
+// Event is an event as on the results topic.
 type Event struct {
 	Schema   int           `json:"schema"`
 	Topic    string        `json:"topic,omitempty"`
@@ -36,7 +36,7 @@ func newEvent(e schemas.Event) Event {
 	return out
 }
 
-// asks are the operations that ask about one task and can wait for the answer.
+// asks adds the operations that are about one task and can wait for the answer.
 func (s *server) asks() {
 	const operate = access.Operate
 	answered := s.answered()
@@ -46,7 +46,7 @@ func (s *server) asks() {
 	register(s, operate, "fire-task-by-path", http.MethodPost, "/api/v1/tasks/{topic}/{id}/fire", "Ask to deliver a task now; wait for who won; percent-encode the id", s.firePath, accepted, answered)
 }
 
-// answered describes both answers: the event, and that Kafka has the request.
+// answered describes both responses: the event, or the acknowledged request.
 func (s *server) answered() option {
 	registry := s.huma.OpenAPI().Components.Schemas
 	describe := func(description string, schema *huma.Schema) *huma.Response {
@@ -57,7 +57,7 @@ func (s *server) answered() option {
 	return func(op *huma.Operation) { op.Responses = map[string]*huma.Response{"200": event, "202": sent} }
 }
 
-// Waiting is how long a caller wants to wait for the answer.
+// Waiting is how long a caller waits for the answer.
 type Waiting struct {
 	Wait string `query:"wait" doc:"wait so long for the answer, such as 2s; at most 30s" example:"2s"`
 }
@@ -80,7 +80,7 @@ type targetInput struct {
 
 func (in *targetInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
 
-// pathTarget is a Target whose topic and id stand in the path.
+// pathTarget is a Target whose topic and id are in the path.
 type pathTarget struct {
 	Waiting
 	Topic   string `path:"topic"`
@@ -98,7 +98,7 @@ func (in *pathTarget) target() Target {
 		t.Key = &in.Key
 	}
 	if in.Version != "" {
-		n, _ := strconv.ParseInt(in.Version, 10, 64) // 18 digits, as the pattern says
+		n, _ := strconv.ParseInt(in.Version, 10, 64) // 18 digits, by the pattern
 		t.Version = &n
 	}
 	return t
@@ -126,8 +126,8 @@ func (s *server) firePath(ctx ctxType, in *pathTarget) (*answerOutput, error) {
 	return s.ask(ctx, schemas.OpFire, in.target(), in.Waiting)
 }
 
-// ask sends the request and waits for the answer to it, and to no other request about the task. The wait begins when Kafka
-// has the request.
+// ask sends the request and waits for the answer to it, and to no other request about the task. The
+// wait begins when Kafka has acknowledged the request.
 func (s *server) ask(ctx ctxType, op schemas.Op, t Target, w Waiting) (*answerOutput, error) {
 	wait, err := w.duration()
 	if err != nil {

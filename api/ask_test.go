@@ -15,7 +15,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// respond answers each request of in.a on the results topic as a scanner would, with what say makes of it, until the test ends.
+// respond answers each request of in.a on the results topic as a scanner would, with what say makes
+// of it, until the test ends.
 func (w *world) respond(say func(r *schemas.Request, position string) []schemas.Event) {
 	w.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.broker), kgo.ConsumeTopics("in.a"), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))

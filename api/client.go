@@ -19,14 +19,14 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// Client asks a running service over HTTP; it has the methods of Local.
+// Client calls a running service over HTTP. It has the methods of Local.
 type Client struct {
 	base  string
 	token string
 	http  *http.Client
 }
 
-// ClientConfig says where the service is. Addr is required.
+// ClientConfig is how to reach the service. Addr is required.
 type ClientConfig struct {
 	// Addr is host:port.
 	Addr string
@@ -36,50 +36,51 @@ type ClientConfig struct {
 	TLS *tls.Config
 }
 
-// maxAnswer bounds what is read of one answer: a page of dead letters with their content is the largest.
+// maxAnswer limits the size of a response. The largest is a page of dead letters with their
+// content.
 const maxAnswer = 1 << 30
 
-// NewClient connects when it is first used.
+// NewClient makes a Client, which connects when it is first used.
 func NewClient(cfg ClientConfig) *Client {
 	if strings.HasPrefix(cfg.Addr, ":") {
 		cfg.Addr = "127.0.0.1" + cfg.Addr
 	}
 	scheme := "http://"
-	// No proxy from the environment: a token is for the service alone.
+	// No proxy from the environment: only the service may see the token.
 	transport := &http.Transport{TLSClientConfig: cfg.TLS}
 	if cfg.TLS != nil {
 		scheme = "https://"
 	}
-	// A redirect could carry the token elsewhere, and the API makes none.
+	// A redirect could send the token elsewhere, and the API never redirects.
 	none := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{base: scheme + cfg.Addr + "/api/v1", token: cfg.Token, http: &http.Client{Timeout: 60 * time.Second, Transport: transport, CheckRedirect: none}}
 }
 
-// Task answers one task with its content, or store.ErrNotFound.
+// Task returns one task with its content, or store.ErrNotFound.
 func (c *Client) Task(ctx context.Context, topic, id string) (Task, error) {
 	var t Task
 	err := c.get(ctx, "/task", url.Values{"topic": {topic}, "id": {id}}, &t, store.ErrNotFound)
 	return t, err
 }
 
-// Tasks lists a page of tasks.
+// Tasks returns a page of tasks.
 func (c *Client) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	q := url.Values{}
 	set(q, "topic", f.Topic)
 	set(q, "id-prefix", f.IDPrefix)
 	set(q, "state", f.State)
 	set(q, "cursor", f.Cursor)
-	setInt(q, "from", f.From)
-	setInt(q, "to", f.To)
-	setInt(q, "limit", int64(f.Limit))
-	setBool(q, "ended", f.Ended)
-	setBool(q, "content", f.Content)
+	set(q, "from", f.From)
+	set(q, "to", f.To)
+	set(q, "limit", f.Limit)
+	set(q, "ended", f.Ended)
+	set(q, "content", f.Content)
 	var out Tasks
 	err := c.get(ctx, "/tasks", q, &out, nil)
 	return out, err
 }
 
-// Letter answers one dead letter, or deadletter.ErrNotFound.
+// Letter returns one dead letter, or deadletter.ErrNotFound.
 func (c *Client) Letter(ctx context.Context, id int64) (deadletter.Letter, error) {
 	var l deadletter.Letter
 	err := c.get(ctx, "/deadletters/"+strconv.FormatInt(id, 10), nil, &l, deadletter.ErrNotFound)
@@ -89,8 +90,8 @@ func (c *Client) Letter(ctx context.Context, id int64) (deadletter.Letter, error
 // Letters implements deadletter.Source.
 func (c *Client) Letters(ctx context.Context, f store.DeadFilter, content bool) ([]deadletter.Letter, error) {
 	q := query(newLetterFilter(f))
-	setInt(q, "limit", int64(f.Limit))
-	setBool(q, "content", content)
+	set(q, "limit", f.Limit)
+	set(q, "content", content)
 	var out Letters
 	err := c.get(ctx, "/deadletters", q, &out, nil)
 	return out.Letters, err
@@ -130,28 +131,17 @@ func query(f LetterFilter) url.Values {
 	set(q, "topic", f.Topic)
 	set(q, "task_id", f.TaskID)
 	set(q, "reason", f.Reason)
-	setInt(q, "since", f.Since)
-	setInt(q, "until", f.Until)
-	setInt(q, "after", f.After)
-	setBool(q, "replayed", f.Replayed)
+	set(q, "since", f.Since)
+	set(q, "until", f.Until)
+	set(q, "after", f.After)
+	set(q, "replayed", f.Replayed)
 	return q
 }
 
-func set(q url.Values, name, value string) {
-	if value != "" {
-		q.Set(name, value)
-	}
-}
-
-func setInt(q url.Values, name string, n int64) {
-	if n != 0 {
-		q.Set(name, strconv.FormatInt(n, 10))
-	}
-}
-
-func setBool(q url.Values, name string, b bool) {
-	if b {
-		q.Set(name, "true")
+// set adds a parameter unless its value is the zero value.
+func set[T comparable](q url.Values, name string, value T) {
+	if value != *new(T) {
+		q.Set(name, fmt.Sprint(value))
 	}
 }
 
@@ -200,7 +190,7 @@ func (c *Client) do(ctx context.Context, method, path string, data []byte, into 
 	return nil
 }
 
-// failure reads the problem, if it is one of ours.
+// failure parses the response as a problem document, if it is one.
 func failure(status string, answer []byte) error {
 	var p huma.ErrorModel
 	if json.Unmarshal(answer, &p) != nil || p.Detail == "" {

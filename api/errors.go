@@ -14,7 +14,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// problem turns an error into its problem+json.
+// problem turns an error into a problem+json document.
 func problem(err error) error {
 	var rejection *schemas.Rejection
 	var fieldError *deadletter.FieldError
@@ -35,12 +35,12 @@ func problem(err error) error {
 	return huma.NewError(http.StatusServiceUnavailable, err.Error())
 }
 
-// badQuery is a 422 about one parameter of the query.
+// badQuery returns a 422 about one parameter of the query.
 func badQuery(name, value, message string) error {
 	return huma.Error422UnprocessableEntity(name+" "+message, &huma.ErrorDetail{Location: "query." + name, Message: message, Value: value})
 }
 
-// bad is a 422 about one field of the body.
+// bad returns a 422 about one field of the body.
 func bad(field, value, message string) error {
 	detail := &huma.ErrorDetail{Location: "body." + field, Message: message}
 	if value != "" {
@@ -49,10 +49,12 @@ func bad(field, value, message string) error {
 	return huma.Error422UnprocessableEntity(field+" "+message, detail)
 }
 
-// longestEcho bounds what a problem document repeats of the request: enough to recognise a field, never a body.
+// longestEcho limits what a problem document repeats of the request: enough to recognise a field,
+// never a body.
 const longestEcho = 100
 
-// shortenProblem cuts the values that a problem document repeats, and leaves out what is not a single one.
+// shortenProblem cuts the values that a problem document repeats, and drops those that are not a
+// single value.
 func shortenProblem(_ huma.Context, _ string, v any) (any, error) {
 	p, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -74,7 +76,7 @@ func shortenProblem(_ huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// shorten cuts text before the character that does not fit whole.
+// shorten cuts text to at most n bytes without splitting a character.
 func shorten(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -85,7 +87,7 @@ func shorten(text string, n int) string {
 	return text[:n] + "…"
 }
 
-// unknownPath answers what no operation does, as a problem document too.
+// unknownPath answers paths without an operation, also with a problem document.
 func unknownPath(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusNotFound)

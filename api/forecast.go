@@ -12,17 +12,17 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// maxSteps bounds a forecast: a week of minutes.
+// maxSteps limits a forecast: a week of minutes.
 const maxSteps = 7 * 24 * 60
 
-// ForecastFilter says what to count.
+// ForecastFilter selects what to count.
 type ForecastFilter struct {
 	Topic    string
 	From, To int64         // Unix ms; 0: now, and an hour after From
 	Step     time.Duration // 0: a minute
 }
 
-// Forecast is how many tasks fall due in each step. Steps without tasks are left out.
+// Forecast is how many tasks are due in each step. Steps without tasks are left out.
 type Forecast struct {
 	Steps []ForecastStep `json:"steps"`
 }
@@ -33,7 +33,7 @@ type ForecastStep struct {
 	Count int64 `json:"count" doc:"tasks whose due time, next attempt or end of the wait for a report is in the step"`
 }
 
-// Forecast counts what falls due, in steps.
+// Forecast counts the tasks that are due in each step.
 func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
 	wanted, err := f.store(time.Now())
 	if err != nil {
@@ -99,15 +99,13 @@ func (s *server) forecast(ctx ctxType, in *forecastInput) (*body[Forecast], erro
 	return &body[Forecast]{out}, problem(err)
 }
 
-// Forecast counts what falls due, in steps.
+// Forecast counts the tasks that are due in each step.
 func (c *Client) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
 	q := url.Values{}
 	set(q, "topic", f.Topic)
-	setInt(q, "from", f.From)
-	setInt(q, "to", f.To)
-	if f.Step != 0 {
-		q.Set("step", f.Step.String())
-	}
+	set(q, "from", f.From)
+	set(q, "to", f.To)
+	set(q, "step", f.Step)
 	var out Forecast
 	err := c.get(ctx, "/forecast", q, &out, nil)
 	return out, err

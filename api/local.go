@@ -10,14 +10,14 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// Local answers from the database itself; Client has the same methods and asks a running service.
+// Local reads the database. Client has the same methods and calls a running service.
 type Local struct {
 	store *store.Store
-	lists chan struct{} // one place for each that is being read
+	lists chan struct{} // one token for each running list
 	*deadletter.Local
 }
 
-// NewLocal combines the two.
+// NewLocal returns a Local over the store and its dead letters.
 func NewLocal(st *store.Store, dead *deadletter.Local) *Local {
 	return &Local{st, make(chan struct{}, listsAtOnce), dead}
 }
@@ -27,16 +27,16 @@ type TaskFilter struct {
 	Topic    string
 	IDPrefix string
 	State    string
-	From, To int64  // place in the line at or after, and before, Unix ms
+	From, To int64  // position in the slot's order: at or after From, before To, Unix ms
 	Limit    int    // 0: 100
-	Ended    bool   // those that ended last instead of those that come next
+	Ended    bool   // tasks that ended last instead of those that are due next
 	Content  bool   // with their content
-	Cursor   string // that of the page before
-	// Allowed tells whether a task of the topic may be listed. nil: all.
+	Cursor   string // from the previous page
+	// Allowed reports whether a task of the topic may be listed. nil: all.
 	Allowed func(topic string) bool
 }
 
-// Task answers one task with its content, or store.ErrNotFound.
+// Task returns one task with its content, or store.ErrNotFound.
 func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 	v, err := l.store.Get(ctx, topic, id)
 	if err != nil {
@@ -45,13 +45,13 @@ func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 	return newTask(v, true), nil
 }
 
-// Lists read many rows: so many run at a time, each for so long.
+// Lists read many rows, so their number at a time and their duration are limited.
 const (
 	listsAtOnce  = 4
 	listPatience = 5 * time.Second
 )
 
-// ErrListing: as many lists as may run at a time are running.
+// ErrListing means that the maximum number of lists is running.
 var ErrListing = errors.New("four other lists are being read: try again in a second")
 
 // listing runs one of the few lists that may run at a time.
@@ -67,7 +67,7 @@ func (l *Local) listing(ctx context.Context, read func(context.Context) error) e
 	return read(ctx)
 }
 
-// Tasks lists a page of tasks: what comes next first, or what ended last first.
+// Tasks returns a page of tasks: those due next first, or those that ended last first.
 func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	after, err := parseCursor(f.Cursor)
 	if err != nil {
@@ -91,7 +91,7 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	return out, nil
 }
 
-// A cursor is the place at which a page ended. Callers give it back as it is.
+// A cursor is the position at which a page ended. Callers pass it back unchanged.
 const cursorForm = "%d.%d.%d"
 
 func formatCursor(p *store.ListPlace) string {
@@ -103,7 +103,7 @@ func formatCursor(p *store.ListPlace) string {
 
 func parseCursor(text string) (*store.ListPlace, error) {
 	if text == "" {
-		return nil, nil //nolint:nilnil // the first page has none
+		return nil, nil // the first page has no cursor
 	}
 	var p store.ListPlace
 	if _, err := fmt.Sscanf(text, cursorForm, &p.Pos, &p.Lane, &p.Seq); err != nil || formatCursor(&p) != text {
@@ -112,7 +112,7 @@ func parseCursor(text string) (*store.ListPlace, error) {
 	return &p, nil
 }
 
-// Letter answers one dead letter, or deadletter.ErrNotFound.
+// Letter returns one dead letter, or deadletter.ErrNotFound.
 func (l *Local) Letter(ctx context.Context, id int64) (deadletter.Letter, error) {
 	return deadletter.Show(ctx, l.store, id)
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Partitioner puts a record with a key where Kafka's default partitioner (murmur2) puts it. A request without a key goes
-// by its task's id instead, so that what this program publishes about one task stays in order even then.
+// Partitioner uses the partition of Kafka's default partitioner (murmur2) for a record with a key.
+// For a request without a key it uses the task's id instead, so that this program's requests about
+// one task stay in order even then.
 func Partitioner() kgo.Partitioner { return partitioner{kgo.StickyKeyPartitioner(nil)} }
 
 type partitioner struct{ usual kgo.Partitioner }
@@ -30,7 +31,7 @@ func (p topicPartitioner) Partition(r *kgo.Record, n int) int {
 	return p.TopicPartitioner.Partition(byTask(r), n)
 }
 
-// byTask answers the record, or one with the id as its key.
+// byTask returns the record, or one with the id as its key.
 func byTask(r *kgo.Record) *kgo.Record {
 	if r.Key != nil {
 		return r
@@ -43,20 +44,22 @@ func byTask(r *kgo.Record) *kgo.Record {
 	return r
 }
 
-// ErrUnknownOutcome: Kafka has not answered in time; the request may arrive yet.
+// ErrUnknownOutcome means that Kafka has not answered in time. The request may still arrive.
 var ErrUnknownOutcome = errors.New("kafka has not acknowledged in time, the request may still arrive: send it again with the same id, which is harmless")
 
-// ErrBusy: more requests wait for Kafka than memory is set aside for; this one was not sent.
+// ErrBusy means that the requests waiting for Kafka fill the memory set aside for them. This one
+// was not sent.
 var ErrBusy = errors.New("kafka does not take requests at the moment, this one was not sent: try again")
 
 // Publisher sends requests to the intake.
 type Publisher struct{ client *kgo.Client }
 
-// NewPublisher takes a producing client, which stays the caller's to close.
+// NewPublisher makes a Publisher over a producing client, which the caller closes.
 func NewPublisher(client *kgo.Client) *Publisher { return &Publisher{client} }
 
-// Publish returns when Kafka has acknowledged the record, or when ctx ends: then the outcome is unknown, and the record
-// keeps its place, since giving up on it could fail the records of other callers.
+// Publish returns when Kafka has acknowledged the record, or when ctx ends. In the latter case the
+// outcome is unknown. The record is still sent, because cancelling it could fail the records of
+// other callers.
 func (p *Publisher) Publish(ctx context.Context, r *kgo.Record) (Published, error) {
 	acked := make(chan error, 1)
 	p.client.TryProduce(context.WithoutCancel(ctx), r, func(_ *kgo.Record, err error) { acked <- err })
@@ -74,7 +77,7 @@ func (p *Publisher) Publish(ctx context.Context, r *kgo.Record) (Published, erro
 	return published(r)
 }
 
-// published reads the record once more, with its place and its final timestamp.
+// published decodes the record again, with its position and its final timestamp.
 func published(r *kgo.Record) (Published, error) {
 	req, err := schemas.Decode(r, schemas.Limits{MaxDelay: 1<<63 - 1, MaxValueBytes: schemas.MaxValueBytes, InternalTopics: []string{}})
 	if err != nil {

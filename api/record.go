@@ -12,8 +12,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Record writes the request as a record for the intake topic in and reads it back as the scanner will, so that a mistake is
-// found now: a *deadletter.FieldError or a *schemas.Rejection.
+// Record returns the request as a record for the intake topic in. It decodes the record like the
+// scanner, so that a mistake is found now: a *deadletter.FieldError or a *schemas.Rejection.
 func (r *Schedule) Record(in Intake) (*kgo.Record, error) {
 	key, value, own, err := r.Bytes()
 	if err != nil {
@@ -41,7 +41,7 @@ func (r *Schedule) Record(in Intake) (*kgo.Record, error) {
 	return b.record(in, key, value)
 }
 
-// Record writes a cancel or a fire as a record, as Schedule.Record does.
+// Record returns a cancel or a fire as a record, as Schedule.Record does.
 func (t *Target) Record(op schemas.Op, in Intake) (*kgo.Record, error) {
 	content := deadletter.Content{Key: t.Key, KeyBase64: t.KeyBase64}
 	key, _, _, err := content.Bytes()
@@ -70,7 +70,7 @@ func (b *builder) number(name string, value *int64) {
 	}
 }
 
-// own adds the business's headers. One that looks like ours would be taken for a setting.
+// own adds the business's headers. One with notyet's prefix would be taken for a setting.
 func (b *builder) own(headers []kgo.RecordHeader) error {
 	for i, h := range headers {
 		if strings.HasPrefix(strings.ToLower(h.Key), schemas.Prefix) {
@@ -91,7 +91,7 @@ func (b *builder) record(in Intake, key, value []byte) (*kgo.Record, error) {
 	return r, nil
 }
 
-// field is the name that a header has in JSON.
+// field returns the JSON name of a header.
 func field(header string) string {
 	if part, ok := strings.CutPrefix(header, "record "); ok {
 		return part // key, headers, value, timestamp

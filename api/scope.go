@@ -10,7 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 )
 
-// require refuses callers without the role, before anything of the request is read.
+// require refuses callers without the role before it reads anything of the request.
 func (s *server) require(role access.Role) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		c := access.From(ctx.Context())
@@ -25,7 +25,8 @@ func (s *server) require(role access.Role) func(huma.Context, func(huma.Context)
 	}
 }
 
-// budget refuses a body that would not fit beside those that are being read. One of unknown length counts as the largest.
+// budget refuses a body that does not fit into bodyBudget beside those being read. A body of
+// unknown length counts as the largest.
 func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
 	if limit == 0 {
 		limit = 1 << 20 // huma's default
@@ -47,8 +48,8 @@ func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// withinTopics refuses a topic that is not one of the caller's. An empty one means all, which a caller with topics of its
-// own must narrow.
+// withinTopics refuses a topic that is not one of the caller's. An empty topic means all; a caller
+// who is restricted to topics must name one.
 func withinTopics(c access.Caller, topic string) error {
 	switch {
 	case c.Topic(topic):
@@ -59,10 +60,10 @@ func withinTopics(c access.Caller, topic string) error {
 	return huma.Error403Forbidden(fmt.Sprintf("the topic is none of those of the token %q", c.Name))
 }
 
-// valuable is an answer with what tasks carry, which the role read does not see.
+// valuable is a response with task content, which the role read may not see.
 type valuable interface{ withhold() }
 
-// withhold leaves out keys, values and headers: all of them are the business's own.
+// withhold removes keys, values and headers, because all of them belong to the business.
 func (b *body[T]) withhold() {
 	if v, ok := any(&b.Body).(valuable); ok {
 		v.withhold()

@@ -21,10 +21,12 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// call is one operation as a caller meets it. ROLE is the role that it needs; {topic} stands for the topic that it is about.
+// call is one operation as a caller meets it. ROLE is the role that it needs; {topic} stands for
+// the topic that it is about.
 type call struct {
 	role, method, path, body string
-	// wide calls are about every topic where none is named: "filtered" answers with the caller's own, "refused" does not.
+	// wide calls are about every topic where none is named: "filtered" answers with the caller's
+	// own, "refused" does not.
 	wide string
 }
 
@@ -53,7 +55,8 @@ var calls = map[string]call{
 	"purge-all":          {"admin", "POST", "/api/v1/deadletters/purge", `{"ids":[99]}`, "refused"},
 }
 
-// secretive is a world with a task and a dead letter of each of two topics, whose content reads SECRET.
+// secretive is a world with a task and a dead letter of each of two topics, whose content reads
+// SECRET.
 func secretive(t *testing.T) (*world, map[string]string) {
 	t.Helper()
 	w := newWorld(t)
@@ -110,7 +113,8 @@ func TestRoleByPathByTopic(t *testing.T) {
 	require.Contains(t, answer, "SECRET")
 }
 
-// TestNoOperationIsLeftOut keeps the table above complete: what the description has and the table does not is not judged.
+// TestNoOperationIsLeftOut keeps the table above complete: what the description has and the table
+// does not is not judged.
 func TestNoOperationIsLeftOut(t *testing.T) {
 	w := newWorld(t)
 	code, answer := w.do("GET", "/openapi.json", "")

@@ -10,8 +10,9 @@ import (
 	"github.com/notyet/notyet/internal/access"
 )
 
-// publishPatience is how long a caller waits for Kafka. Shorter than the server's own bound on an answer.
-const publishPatience = 10 * time.Second
+// publishTimeout is how long a caller waits for Kafka. It is shorter than the server's own time
+// limit.
+const publishTimeout = 10 * time.Second
 
 type body[T any] struct{ Body T }
 
@@ -32,7 +33,7 @@ func (in *listTasksInput) scope(c access.Caller) error {
 		return huma.Error403Forbidden("content: " + access.Beyond(c, access.Operate))
 	}
 	if in.Topic == "" {
-		return nil // the handler leaves out what is not the caller's
+		return nil // the handler removes other callers' tasks
 	}
 	return withinTopics(c, in.Topic)
 }
@@ -89,13 +90,13 @@ func (s *server) publish(ctx ctxType, topic string, record func(Intake) (*kgo.Re
 	if err != nil {
 		return nil, problem(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	done, err := s.publisher.Publish(ctx, r)
 	return &body[Published]{done}, problem(err)
 }
 
-// pick finds an intake by its name; the first is the default.
+// pick returns an intake by its name; the first is the default.
 func pick(intakes []Intake, topic string) (Intake, bool) {
 	for _, in := range intakes {
 		if topic == "" || in.Topic == topic {

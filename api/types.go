@@ -27,12 +27,12 @@ type Task struct {
 	Version *int64 `json:"version,omitempty"`
 	Created int64  `json:"created"           doc:"Unix ms of the request that opened it"`
 	Slot    int    `json:"slot"              doc:"the line it stands in; -1: none any more"`
-	// Settings and Content are nil where they were not asked for, or are not kept any more.
+	// Settings and Content are nil if they were not requested, or are not kept any more.
 	Settings *Settings `json:"settings,omitempty"`
 	*deadletter.Content
 }
 
-// Settings are a task's own, in the words of the contract's headers.
+// Settings are a task's own, named like the contract's headers.
 type Settings struct {
 	Priority    string `json:"priority"`
 	Ack         string `json:"ack"`
@@ -50,7 +50,7 @@ func newTask(v store.View, content bool) Task {
 	}
 	body, err := schemas.DecodeBody(v.Body)
 	if err != nil {
-		body = schemas.Body{Value: v.Body, Settings: schemas.DefaultSettings()} // the bytes are all that is left of it
+		body = schemas.Body{Value: v.Body, Settings: schemas.DefaultSettings()} // only the raw bytes are left
 	}
 	t.Content, t.Settings = deadletter.NewContent(body), newSettings(body.Settings)
 	return t
@@ -67,7 +67,7 @@ func newSettings(s schemas.Settings) *Settings {
 	return out
 }
 
-// Tasks is a page of tasks. It can be short, or empty, and not the last.
+// Tasks is a page of tasks. A page can be short or empty without being the last.
 type Tasks struct {
 	Tasks  []Task `json:"tasks"`
 	Cursor string `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
@@ -84,12 +84,13 @@ type Target struct {
 	Topic   string `json:"topic"             doc:"target topic"`
 	ID      string `json:"id"`
 	Version *int64 `json:"version,omitempty" doc:"ignored as stale when it is lower than the task's"`
-	// Key of the record: the same as that of the task's other requests keeps them in order.
+	// Key is the record key. Requests about one task keep their order if they have the same key.
 	Key       *string `json:"key"                  required:"false" doc:"record key: give that of the task's other requests, so that they stay in order"`
 	KeyBase64 string  `json:"key_base64,omitempty"`
 }
 
-// Schedule asks for a delivery. Fields are the headers of the contract; what is left out takes the contract's default.
+// Schedule requests a delivery. The fields are the contract's headers, with the contract's
+// defaults.
 type Schedule struct {
 	Intake      string   `json:"intake,omitempty"       doc:"intake topic; default the first configured"`
 	Topic       string   `json:"topic"                  doc:"target topic"`
@@ -113,7 +114,7 @@ type Schedule struct {
 // TimeText is a time as text or as a number.
 type TimeText string
 
-// UnmarshalJSON takes a string or an integer.
+// UnmarshalJSON accepts a string or an integer.
 func (t *TimeText) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		var s string
@@ -130,12 +131,12 @@ func (t *TimeText) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Schema tells huma.
+// Schema describes the type to huma.
 func (TimeText) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{OneOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger, Format: "int64"}}}
 }
 
-// Published says where a request is, and what it means there.
+// Published is a request's position in the intake, and what it means there.
 type Published struct {
 	Topic     string `json:"topic"     doc:"target topic"`
 	ID        string `json:"id"`

@@ -41,8 +41,8 @@ type Config struct {
 	ValueBytes int
 	// Keep leaves the target topics and stored tasks where they are.
 	Keep bool
-	// Patience is how long nothing may arrive before what is missing counts as lost. Default 1m.
-	Patience time.Duration
+	// IdleTimeout is how long nothing may arrive before what is missing counts as lost. Default 1m.
+	IdleTimeout time.Duration
 	// Processes are those whose CPU time and memory go into the results. They run on this machine.
 	Processes []Process
 	// Say is told how far the run is. Default: nobody is.
@@ -67,8 +67,8 @@ func (c Config) withDefaults() Config {
 	if c.ValueBytes == 0 {
 		c.ValueBytes = 200
 	}
-	if c.Patience == 0 {
-		c.Patience = time.Minute
+	if c.IdleTimeout == 0 {
+		c.IdleTimeout = time.Minute
 	}
 	if c.Say == nil {
 		c.Say = func(string, ...any) {}
@@ -82,7 +82,7 @@ func (c Config) check() error {
 		return fmt.Errorf("a value of %d bytes is too small: from %d up, since it carries a number and a due time", c.ValueBytes, MinValueBytes)
 	case c.Partitions < 1 || c.Partitions > maxPartitions:
 		return fmt.Errorf("%d partitions: 1 to %d", c.Partitions, maxPartitions)
-	case c.Patience < 0:
+	case c.IdleTimeout < 0:
 		return errors.New("patience must be positive")
 	}
 	return nil

@@ -98,8 +98,8 @@ func (b *Bench) stored(ctx context.Context, l *load) (time.Time, error) {
 		if n > last {
 			moved, last = now, n
 		}
-		if now.Sub(moved) > b.cfg.Patience {
-			return time.Time{}, fmt.Errorf("%d of %d requests are stored, and none for %s: is a scanner running?", n, places.since(first), b.cfg.Patience)
+		if now.Sub(moved) > b.cfg.IdleTimeout {
+			return time.Time{}, fmt.Errorf("%d of %d requests are stored, and none for %s: is a scanner running?", n, places.since(first), b.cfg.IdleTimeout)
 		}
 		if err := rest(ctx, 10*time.Millisecond); err != nil {
 			return time.Time{}, err

@@ -101,8 +101,8 @@ func (b *Bench) told(ctx context.Context, from offsets, n int) (time.Time, error
 		if err != nil || seen >= n {
 			return time.Now(), err
 		}
-		if time.Since(moved) > b.cfg.Patience {
-			return time.Time{}, fmt.Errorf("%d of %d `scheduled` events came, and none for %s: is a scanner running?", seen, n, b.cfg.Patience)
+		if time.Since(moved) > b.cfg.IdleTimeout {
+			return time.Time{}, fmt.Errorf("%d of %d `scheduled` events came, and none for %s: is a scanner running?", seen, n, b.cfg.IdleTimeout)
 		}
 		from = to
 		if err := rest(ctx, look); err != nil {

@@ -101,7 +101,7 @@ func TestUsageReadsProc(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	for _, c := range []Config{{ValueBytes: 3}, {Partitions: -1}, {Partitions: 5000}, {Patience: -1}} {
+	for _, c := range []Config{{ValueBytes: 3}, {Partitions: -1}, {Partitions: 5000}, {IdleTimeout: -1}} {
 		require.Error(t, c.withDefaults().check())
 	}
 	require.NoError(t, Config{}.withDefaults().check())

@@ -70,8 +70,8 @@ func (b *Bench) await(ctx context.Context, from offsets, n int, lastDue time.Tim
 		if moved.Before(lastDue) {
 			moved = lastDue
 		}
-		if time.Since(moved) > b.cfg.Patience {
-			return fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, got, n, b.cfg.Patience)
+		if time.Since(moved) > b.cfg.IdleTimeout {
+			return fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, got, n, b.cfg.IdleTimeout)
 		}
 		if err := rest(ctx, look); err != nil {
 			return err

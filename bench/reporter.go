@@ -73,8 +73,8 @@ func (r *reporter) await(ctx context.Context, n int) error {
 		if now > seen {
 			moved, seen = time.Now(), now
 		}
-		if time.Since(moved) > r.b.cfg.Patience {
-			return fmt.Errorf("reporting to %s: %d of %d reports are sent, and none for %s", r.b.cfg.Reports, now, n, r.b.cfg.Patience)
+		if time.Since(moved) > r.b.cfg.IdleTimeout {
+			return fmt.Errorf("reporting to %s: %d of %d reports are sent, and none for %s", r.b.cfg.Reports, now, n, r.b.cfg.IdleTimeout)
 		}
 		if err := rest(ctx, look); err != nil {
 			return err

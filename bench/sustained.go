@@ -85,8 +85,8 @@ func (b *Bench) press(ctx context.Context, l *load, from offsets, pending int, e
 			}
 			looked = now
 		}
-		if now.Sub(moved) > b.cfg.Patience {
-			return fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, delivered, l.sent, b.cfg.Patience)
+		if now.Sub(moved) > b.cfg.IdleTimeout {
+			return fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, delivered, l.sent, b.cfg.IdleTimeout)
 		}
 		room := min(pending-(int(l.sent)-delivered), 500)
 		for range room {
@@ -117,7 +117,7 @@ func (b *Bench) finalEvents(ctx context.Context, r *Result, from offsets, t *tal
 		if n > seen {
 			seen, moved = n, time.Now()
 		}
-		if n >= want || time.Since(moved) > b.cfg.Patience {
+		if n >= want || time.Since(moved) > b.cfg.IdleTimeout {
 			r.figure("final_events", float64(n))
 			if n < want {
 				r.Wrong = append(r.Wrong, fmt.Sprintf("%d final events are missing", want-n))

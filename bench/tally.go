@@ -169,7 +169,7 @@ func (b *Bench) read(ctx context.Context, topic string, from, to offsets, f func
 	}
 	defer client.Close()
 	for left > 0 {
-		ctx, cancel := context.WithTimeout(ctx, b.cfg.Patience)
+		ctx, cancel := context.WithTimeout(ctx, b.cfg.IdleTimeout)
 		fetches := client.PollFetches(ctx)
 		cancel()
 		if err := ctx.Err(); err != nil && fetches.NumRecords() == 0 {

@@ -11,17 +11,17 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// target is what cancel and fire ask about, and how.
+// target holds the flags and arguments of cancel and fire.
 type target struct {
 	settings
 	servers
 	asJSON
 	Topic       string        `help:"Target topic of the task." placeholder:"TOPIC" required:"" short:"t"`
 	ID          string        `help:"The task's id." name:"id" placeholder:"ID" required:""`
-	Key         *string       `help:"Record key: that of the task's other requests, so that this one stays in order behind them." placeholder:"KEY" short:"k"`
-	TaskVersion string        `help:"Ignored as stale when it is below the task's version." name:"version" placeholder:"N"`
-	Intake      string        `help:"Intake topic, where several are configured." placeholder:"TOPIC"`
-	NoWait      bool          `help:"Return when Kafka has the request, without the answer."`
+	Key         *string       `help:"Record key. Use the key of the task's other requests to keep their order." placeholder:"KEY" short:"k"`
+	TaskVersion string        `help:"The request is ignored as stale if its version is below the task's." name:"version" placeholder:"N"`
+	Intake      string        `help:"Intake topic, if several are configured." placeholder:"TOPIC"`
+	NoWait      bool          `help:"Return when Kafka has acknowledged the request; do not wait for the answer."`
 	Timeout     time.Duration `default:"10s" help:"How long to wait for the answer." placeholder:"DURATION"`
 }
 
@@ -29,29 +29,29 @@ type cancelCmd struct{ target }
 
 // Help is part of --help.
 func (cancelCmd) Help() string {
-	return `Prints who won: cancelled (no delivery follows), too_late (it was or will be delivered), not_found, or stale.
-Exit code 0 only for cancelled. A task's requests should carry the same key: a cancel with another one may overtake the
-schedule that it is about. With --version even such a cancel wins.
+	return `Prints the answer: cancelled (no delivery follows), too_late (it was or will be delivered), not_found, or stale.
+Exit code 0 only for cancelled. Use the same key for all requests about a task. A cancel with another key may arrive
+before the schedule request; with --version it takes effect even then.
 
 Examples:
   notyet cancel -t orders --id 4711 --key 4711
   notyet cancel -t orders --id 4711 --version 3 --json`
 }
 
-// Run asks and answers.
+// Run cancels, and prints the answer.
 func (c *cancelCmd) Run(a *app) error { return c.ask(a, schemas.OpCancel, schemas.StateCancelled) }
 
 type fireCmd struct{ target }
 
 // Help is part of --help.
 func (fireCmd) Help() string {
-	return `Prints who won: fired, too_late (it was or will be delivered anyway), or not_found. Exit code 0 only for fired.
+	return `Prints the answer: fired, too_late (it was or will be delivered anyway), or not_found. Exit code 0 only for fired.
 
 Example:
   notyet fire -t orders --id 4711 --key 4711`
 }
 
-// Run asks and answers.
+// Run fires, and prints the answer.
 func (c *fireCmd) Run(a *app) error { return c.ask(a, schemas.OpFire, schemas.StateFired) }
 
 func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
@@ -102,7 +102,7 @@ func (c *target) answer(a *app, results *tail, p api.Published, won schemas.Stat
 	defer cancel()
 	answers := []schemas.State{won, schemas.StateTooLate, schemas.StateNotFound, schemas.StateStale, schemas.StateRejected}
 	asked := schemas.DefaultID(p.Intake, p.Partition, p.Offset)
-	mine := func(e event) bool { return e.Request == asked || e.Request == "" } // a scanner of an older version does not say
+	mine := func(e event) bool { return e.Request == asked || e.Request == "" } // older scanners do not name the request
 	found, err := results.until(ctx, func(e event) bool { return e.about(p.Topic, p.ID) && mine(e) && slices.Contains(answers, e.State) })
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %s; the %s is in %s/%d at offset %d and will be answered on %s: is a scanner running?", c.Timeout, p.Op, p.Intake, p.Partition, p.Offset, results.topic)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/user"
@@ -16,14 +17,14 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// tasks answers questions about tasks: from the database, or by asking a service that has one.
+// tasks answers queries about tasks, from the database or through a service.
 type tasks interface {
 	Task(ctx context.Context, topic, id string) (api.Task, error)
 	Tasks(ctx context.Context, f api.TaskFilter) (api.Tasks, error)
 	Forecast(ctx context.Context, f api.ForecastFilter) (api.Forecast, error)
 }
 
-// letters answers questions about dead letters, and does things to them.
+// letters reads, replays and deletes dead letters.
 type letters interface {
 	deadletter.Pager
 	deadletter.Purger
@@ -64,12 +65,12 @@ func (a *app) backend(s settings, more servers) (*backend, error) {
 
 func (a *app) direct(cfg *config.Config) (*backend, error) {
 	log := newLogger(cfg.Log, a.stderr)
-	st, err := openStore(a.ctx, cfg, zap.NewNop()) // whatever it would log comes back as an error too
+	st, err := openStore(a.ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
 	if err != nil {
 		return nil, err
 	}
 	closes := []func(){func() { _ = st.Close() }}
-	var ix deadletter.Index // without one, replayed tasks are found at a dispatcher's next look
+	var ix deadletter.Index // without one, dispatchers find replayed tasks at their next look
 	if cfg.IsSet("redis.addrs") {
 		icfg, err := indexConfig(cfg)
 		var inRedis *index.Index
@@ -90,7 +91,8 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 	}}, nil
 }
 
-// instant reads RFC 3339, Unix milliseconds, or a duration from now in the given direction; "" is 0.
+// instant parses RFC 3339, Unix milliseconds, or a duration from now in the given direction. "" is
+// 0.
 func instant(flag, text string, direction time.Duration) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -108,7 +110,14 @@ func instant(flag, text string, direction time.Duration) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-// notSeconds refuses Unix milliseconds before 2001, which are mostly seconds of today.
+// dueSpan parses the flags --from and --to, which limit due times.
+func dueSpan(from, to string) (first, end int64, err error) {
+	first, errFrom := instant("--from", from, +1)
+	end, errTo := instant("--to", to, +1)
+	return first, end, cmp.Or(errFrom, errTo)
+}
+
+// notSeconds refuses Unix milliseconds before 2001, which are usually seconds by mistake.
 func notSeconds(flag string, ms int64) error {
 	if y2001 := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC); ms >= y2001.UnixMilli() {
 		return nil
@@ -116,7 +125,7 @@ func notSeconds(flag string, ms int64) error {
 	return usage("%s %d: in Unix milliseconds that is %s. If these are seconds, write %d000", flag, ms, stamp(ms), ms)
 }
 
-// operator is who works at this shell, for the audit of replays.
+// operator returns the user of this shell, for the audit of replays.
 func operator() string {
 	host, _ := os.Hostname()
 	name := "unknown"

@@ -29,9 +29,9 @@ type benchCmd struct {
 
 // Help is part of --help.
 func (benchCmd) Help() string {
-	return `Puts a load on the installation that the settings point at, by its intake topic, and measures what comes of it on a topic of
-its own, which it makes with message.timestamp.type=LogAppendTime and deletes afterwards. Lateness is the broker's time of a
-delivery less its due time. Run it where nobody else uses the installation, or its figures are about both.
+	return `Sends requests to the intake topic of the configured installation and measures the deliveries on a topic of its own. It
+creates that topic with message.timestamp.type=LogAppendTime and deletes it afterwards. Lateness is the broker's time of a
+delivery minus its due time. Nobody else should use the installation meanwhile, because the figures would include that load.
 
 Exit code 1 when a task was lost or came early.`
 }
@@ -41,14 +41,14 @@ type benchFlags struct {
 	settings
 	servers
 	asJSON
-	Intake     string        `help:"Intake topic, where several are configured." placeholder:"TOPIC"`
+	Intake     string        `help:"Intake topic, if several are configured." placeholder:"TOPIC"`
 	Topic      string        `help:"Target topic to make. Default: notyet-bench- and random characters." placeholder:"TOPIC" short:"t"`
-	Partitions int           `default:"8" help:"Of the target topic. Default 8." placeholder:"N"`
+	Partitions int           `default:"8" help:"Partitions of the target topic. Default 8." placeholder:"N"`
 	ValueBytes int           `default:"200" help:"Size of each task's value. Default 200." placeholder:"N"`
-	PIDs       []string      `help:"Processes on this machine whose CPU time and memory go into the result." name:"pids" placeholder:"NAME=PID,…"`
-	Patience   time.Duration `default:"1m" help:"What does not come while nothing comes for this long is lost. Default 1m." placeholder:"DURATION"`
-	Label      string        `help:"Your word for what is measured, to tell results apart." placeholder:"TEXT"`
-	Keep       bool          `help:"Leave the topics, and tasks that are not due, where they are."`
+	PIDs       []string      `help:"Processes on this machine whose CPU time and memory are measured." name:"pids" placeholder:"NAME=PID,…"`
+	Patience   time.Duration `default:"1m" help:"If nothing arrives for this long, missing tasks count as lost. Default 1m." placeholder:"DURATION"`
+	Label      string        `help:"Your name for what is measured, to distinguish results." placeholder:"TEXT"`
+	Keep       bool          `help:"Do not delete the topics and the tasks that are not due."`
 	Plot       string        `help:"Draw lateness and deliveries over time into this SVG file." placeholder:"FILE" type:"path"`
 }
 
@@ -83,7 +83,7 @@ func (c *benchFlags) measure(a *app, run func(context.Context, *bench.Bench) (*b
 		return err
 	}
 	r.Label = c.Label
-	return c.tell(a, r)
+	return c.printResult(a, r)
 }
 
 func (c *benchFlags) config(a *app, cfg *config.Config) (bench.Config, error) {
@@ -108,7 +108,7 @@ func (c *benchFlags) config(a *app, cfg *config.Config) (bench.Config, error) {
 	}
 	return bench.Config{
 		Kafka: kcfg, Intake: in.Topic, Reports: cfg.Reports.Topic, Results: cfg.Results.Topic, Limits: in.Limits, DSN: cfg.MySQL.DSN,
-		Topic: c.Topic, Partitions: c.Partitions, ValueBytes: c.ValueBytes, Keep: c.Keep, Patience: c.Patience, Processes: processes,
+		Topic: c.Topic, Partitions: c.Partitions, ValueBytes: c.ValueBytes, Keep: c.Keep, IdleTimeout: c.Patience, Processes: processes,
 		Say: func(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) },
 	}, nil
 }
@@ -129,8 +129,8 @@ func (c *benchFlags) processes() ([]bench.Process, error) {
 	return out, nil
 }
 
-// tell prints a result; something lost or early is a failure.
-func (c *benchFlags) tell(a *app, r *bench.Result) error {
+// printResult prints a result; something lost or early is a failure.
+func (c *benchFlags) printResult(a *app, r *bench.Result) error {
 	if c.JSON {
 		if err := a.line(r); err != nil {
 			return err

@@ -7,30 +7,30 @@ import (
 	"github.com/notyet/notyet/bench"
 )
 
-// twofold is the load of measurements that compare an installation with itself.
-type twofold struct {
+// comparison is the load of measurements that compare an installation with itself.
+type comparison struct {
 	pressure
 	Rate int `help:"Tasks a second. Default: as much as goes through, with at most --pending on their way." placeholder:"N"`
 }
 
-func (t twofold) shape() bench.Shape {
+func (t comparison) shape() bench.Shape {
 	return bench.Shape{Rate: t.Rate, Pending: t.Pending, WarmUp: t.WarmUp, For: t.For}
 }
 
-func (t twofold) checks() []error {
+func (t comparison) checks() []error {
 	return append(t.pressure.checks(), atLeast("--rate", t.Rate, 0))
 }
 
 type benchBacklogCmd struct {
 	benchFlags
-	twofold
-	N int `arg:"" help:"How many tasks to leave pending."`
+	comparison
+	N int `arg:"" help:"How many pending tasks to add."`
 }
 
 // Help is part of --help.
 func (benchBacklogCmd) Help() string {
-	return `Measures a load, schedules N tasks for tomorrow, measures the load again, and deletes the tasks. Needs mysql.dsn. What a task costs
-is known for the processes that --pids names.
+	return `Measures a load, schedules N tasks for tomorrow, measures the load again, and deletes the tasks. Needs mysql.dsn. The cost of a
+task is measured for the processes in --pids.
 
 Example:
   notyet bench backlog 10000000 --pids scanner=4711,dispatcher=4712,redis=4713`
@@ -46,15 +46,15 @@ func (c *benchBacklogCmd) Run(a *app) error {
 
 type benchHistoryCmd struct {
 	benchFlags
-	twofold
+	comparison
 	N    int     `arg:"" help:"How many tasks to make."`
-	Days float64 `default:"30" help:"How far back they ended. Keep dispatcher.retention above it, or they are forgotten meanwhile. Default 30." placeholder:"DAYS"`
+	Days float64 `default:"30" help:"How many days ago the oldest ended. dispatcher.retention must be longer, or they are deleted meanwhile. Default 30." placeholder:"DAYS"`
 }
 
 // Help is part of --help.
 func (benchHistoryCmd) Help() string {
-	return `Measures a load, writes N ended tasks straight into the database, measures the load again, and deletes them. Needs mysql.dsn. For
-an installation that exists to be measured.
+	return `Measures a load, writes N ended tasks directly into the database, measures the load again, and deletes them. Needs mysql.dsn. Use
+it only on an installation for tests.
 
 Example:
   notyet bench history 5000000 --pids scanner=4711,dispatcher=4712`
@@ -74,15 +74,15 @@ func (c *benchHistoryCmd) Run(a *app) error {
 type benchFailoverCmd struct {
 	benchFlags
 	Rate   int           `default:"500" help:"Tasks a second. Default 500." placeholder:"N"`
-	Kill   int           `help:"Process id of a dispatcher on this machine, to be killed with SIGKILL. Default: you are asked to kill one." placeholder:"PID"`
-	For    time.Duration `default:"30s" help:"How long to measure from the kill on. Default 30s." placeholder:"DURATION"`
-	WarmUp time.Duration `default:"10s" help:"How long before that. Default 10s." placeholder:"DURATION"`
+	Kill   int           `help:"Process id of a dispatcher on this machine, which is killed with SIGKILL. Default: asks you to kill one." placeholder:"PID"`
+	For    time.Duration `default:"30s" help:"How long to measure after the kill. Default 30s." placeholder:"DURATION"`
+	WarmUp time.Duration `default:"10s" help:"Warm-up before measuring. Default 10s." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
 func (benchFailoverCmd) Help() string {
-	return `Puts a steady load on an installation with two dispatchers or more, and measures what the death of one does: the time until its
-successor delivers, how late tasks were, and how many came twice.
+	return `Puts a steady load on an installation with two dispatchers or more, kills one, and measures the time until its successor delivers,
+how late tasks were, and how many were delivered twice.
 
 Example:
   notyet bench failover --kill $(pidof -s notyet)`
@@ -102,7 +102,7 @@ type benchIdleCmd struct {
 
 // Help is part of --help.
 func (benchIdleCmd) Help() string {
-	return `Sees a few tasks through, then watches the processes that --pids names while nothing is asked of them.
+	return `Delivers a few tasks, then measures the processes in --pids while there is no load.
 
 Example:
   notyet bench idle --pids scanner=4711,dispatcher=4712`
@@ -126,8 +126,8 @@ type benchRetentionCmd struct {
 
 // Help is part of --help.
 func (benchRetentionCmd) Help() string {
-	return `Schedules, cancels and reports at a steady rate, and counts the rows of the table of tasks. Begin with an empty table, and a
-dispatcher whose retention is --kept. Exit code 1 also when there were more rows than twice the rate times the retention.
+	return `Schedules, cancels and reports at a steady rate, and counts the rows of the task table. Start with an empty table and a
+dispatcher whose retention is --kept. Exit code 1 also if there were more rows than twice the rate times the retention.
 
 Example:
   notyet bench retention --rate 5000 --kept 1m --for 10m`

@@ -9,13 +9,13 @@ import (
 )
 
 type benchReportCmd struct {
-	File string `arg:"" help:"Lines of bench --json, and of other systems' measurements." type:"existingfile"`
-	Into string `help:"Put it between the markers of this Markdown file instead of printing it." placeholder:"FILE" type:"existingfile"`
+	File string `arg:"" help:"Files with lines of bench --json and of other systems' measurements." type:"existingfile"`
+	Into string `help:"Write between the markers of this Markdown file instead of printing." placeholder:"FILE" type:"existingfile"`
 }
 
 // Help is part of --help.
 func (benchReportCmd) Help() string {
-	return `The file that --into names has the lines ` + reportBegin + ` and ` + reportEnd + `; what is between them is replaced.
+	return `Replaces the text between the lines ` + reportBegin + ` and ` + reportEnd + ` of the file in --into.
 
 Example:
   notyet bench burst 20000 --json >> results.jsonl

@@ -14,9 +14,9 @@ type benchIngestCmd struct {
 
 // Help is part of --help.
 func (benchIngestCmd) Help() string {
-	return `Schedules N tasks for tomorrow, and measures until all are in the database. With mysql.dsn it compares with how fast the
-database alone takes the same rows (4 connections, 500 rows to a statement), and deletes the tasks; without, it goes by events
-and cancels them.
+	return `Schedules N tasks for tomorrow, and measures until all are in the database. With mysql.dsn it compares this with how fast the
+database alone inserts the same rows (4 connections, 500 rows a statement), and deletes the tasks. Without mysql.dsn it
+counts events instead of rows, and cancels the tasks.
 
 Example:
   notyet bench ingest 200000`
@@ -30,13 +30,13 @@ func (c *benchIngestCmd) Run(a *app) error {
 type benchBurstCmd struct {
 	benchFlags
 	N    int           `arg:"" help:"How many tasks."`
-	Lead time.Duration `help:"From the first request to the second in which all are due. Default: 5s and 1s for each 8000 tasks." placeholder:"DURATION"`
+	Lead time.Duration `help:"Time between the first request and the second in which all are due. Default: 5s plus 1s per 8000 tasks." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
 func (benchBurstCmd) Help() string {
-	return `Schedules N tasks with keys of their own, all due in one second and spread over its milliseconds; sending ends before it. Then
-sends the same records to Kafka directly, to compare.
+	return `Schedules N tasks with different keys, all due within one second and spread over its milliseconds. It sends the last request
+before that second. Then it sends the same records directly to Kafka, for comparison.
 
 Example:
   notyet bench burst 100000 --plot burst.svg`
@@ -52,13 +52,13 @@ type benchSteadyCmd struct {
 	benchFlags
 	Rate   int           `arg:"" help:"Tasks a second."`
 	For    time.Duration `default:"60s" help:"How long to measure. Default 60s." placeholder:"DURATION"`
-	WarmUp time.Duration `default:"20s" help:"How long before that. Default 20s." placeholder:"DURATION"`
+	WarmUp time.Duration `default:"20s" help:"Warm-up before measuring. Default 20s." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
 func (benchSteadyCmd) Help() string {
-	return `Schedules RATE tasks a second, each due 3 to 5 s later at a random millisecond. Then sends records to Kafka directly at the same
-rate and measures how long it takes to acknowledge them, to compare.
+	return `Schedules RATE tasks a second, each due 3 to 5 s later at a random millisecond. For comparison, it then sends records directly to
+Kafka at the same rate and measures how long Kafka takes to acknowledge them.
 
 Example:
   notyet bench steady 2000 --for 60s --pids scanner=4711,dispatcher=4712`
@@ -75,8 +75,8 @@ func (c *benchSteadyCmd) Run(a *app) error {
 // pressure are the flags of measurements that send as much as goes through.
 type pressure struct {
 	For     time.Duration `default:"60s" help:"How long to measure. Default 60s." placeholder:"DURATION"`
-	WarmUp  time.Duration `default:"15s" help:"How long before that. Default 15s." placeholder:"DURATION"`
-	Pending int           `default:"100000" help:"At most so many tasks are on their way at a time. Default 100000." placeholder:"N"`
+	WarmUp  time.Duration `default:"15s" help:"Warm-up before measuring. Default 15s." placeholder:"DURATION"`
+	Pending int           `default:"100000" help:"Maximum number of tasks in progress. Default 100000." placeholder:"N"`
 }
 
 func (p pressure) checks() []error {
@@ -86,15 +86,15 @@ func (p pressure) checks() []error {
 type benchSustainedCmd struct {
 	benchFlags
 	pressure
-	Ack        string `default:"none" enum:"none,report" help:"none, or report: the bench consumes what is delivered and reports it." placeholder:"none|report"`
-	IDs        bool   `help:"With ids of the caller's, so that the end of each task is told." name:"ids"`
-	Priorities bool   `help:"With high, normal and low priority by turns."`
+	Ack        string `default:"none" enum:"none,report" help:"none, or report: the bench consumes the deliveries and reports each." placeholder:"none|report"`
+	IDs        bool   `help:"Give the tasks ids, so that each has a final event." name:"ids"`
+	Priorities bool   `help:"Alternate between high, normal and low priority."`
 }
 
 // Help is part of --help.
 func (benchSustainedCmd) Help() string {
-	return `Schedules as much as goes through, each task due 1 to 3 s later, and measures deliveries a second; with mysql.dsn also how many were
-settled.
+	return `Schedules as many tasks as the installation can take, each due 1 to 3 s later, and measures deliveries a second. With mysql.dsn it
+also measures how many were settled.
 
 Examples:
   notyet bench sustained --for 60s

@@ -42,8 +42,9 @@ type cli struct {
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
-// AfterApply refuses a flag with nothing behind it, mostly the value of a shell variable that is not set: it would silently
-// mean what leaving the flag out means, such as a task without an id, or all dead letters. --key and --value may be empty.
+// AfterApply refuses an empty flag value, which usually comes from an unset shell variable. It
+// would silently mean the default, such as a task without an id, or all dead letters. --key and
+// --value may be empty.
 func (cli) AfterApply(c *kong.Context) error {
 	for _, p := range c.Path {
 		if f := p.Flag; f != nil && f.Target.Kind() == reflect.String && f.Target.Len() == 0 {
@@ -59,16 +60,16 @@ Settings come from the file that --config (or NOTYET_CONFIG) names, then the env
 
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration.`
 
-// app is what a command sees of the world.
+// app is a command's environment.
 type app struct {
 	ctx            context.Context //nolint:containedctx // one command's life
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
-	program        string // how this one was called, for hints that can be typed
+	program        string // how this program was called, for hints that can be typed
 }
 
-// usageError is a mistake in the command line: exit code 2.
+// usageError is a mistake in the command line. Its exit code is 2.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
@@ -76,13 +77,13 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// errTold: the command has failed, and what there is to say has been said.
+// errTold means that the command has failed and has already printed why.
 var errTold = errors.New("failed")
 
-// exited is how kong leaves for --help.
+// exited is how kong ends the program for --help.
 type exited int
 
-// run is the program: arguments in, exit code out.
+// run runs the program: arguments in, exit code out.
 func (a *app) run(args []string) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -110,7 +111,7 @@ func (a *app) run(args []string) (code int) {
 	return a.code(parsed.Run())
 }
 
-// misused explains a command line that could not be understood.
+// misused explains a mistake in the command line.
 func (a *app) misused(err error) int {
 	fmt.Fprintln(a.stderr, "notyet:", err)
 	command := a.program

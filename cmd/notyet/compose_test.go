@@ -78,7 +78,8 @@ func TestComposeStackIsWhole(t *testing.T) {
 	require.Equal(t, 5, ours, "migrate, two scanners, two dispatchers")
 }
 
-// requireServedOutside: what a container publishes is reached from outside of it, where only callers with a token are served.
+// requireServedOutside: what a container publishes is reached from outside of it, where only
+// callers with a token are served.
 func (s composeService) requireServedOutside(t *testing.T, cfg *config.Config) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(cfg.HTTP.Addr)
@@ -89,7 +90,8 @@ func (s composeService) requireServedOutside(t *testing.T, cfg *config.Config) {
 	require.Equal(t, "service_completed_successfully", s.DependsOn["tokens"].Condition)
 }
 
-// The token that the stack makes is the one that its services take, and starting again changes nothing.
+// The token that the stack makes is the one that its services take, and starting again changes
+// nothing.
 func TestComposeStackMakesItsToken(t *testing.T) {
 	f := readCompose(t)
 	s := f.Services["tokens"]

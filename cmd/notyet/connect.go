@@ -38,10 +38,10 @@ func indexConfig(cfg *config.Config) (index.Config, error) {
 	}, err
 }
 
-// tlsConfig is nil when TLS is off.
+// tlsConfig returns nil if TLS is off.
 func tlsConfig(key string, t config.TLS) (*tls.Config, error) {
 	if !t.Enabled {
-		return nil, nil //nolint:nilnil // off is a valid answer
+		return nil, nil // off is a valid result
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CA != "" {
@@ -69,21 +69,21 @@ func storeConfig(cfg *config.Config) (store.Config, error) {
 	return store.Config{DSN: cfg.MySQL.DSN, MaxConns: cfg.MySQL.MaxConns, TLS: t}, err
 }
 
-// electionConfig is what a member and somebody who looks for members have in common.
+// electionConfig is what a member and a reader of the members have in common.
 func electionConfig(cfg *config.Config) (election.Config, error) {
 	t, err := tlsConfig("zookeeper.tls", cfg.ZooKeeper.TLS)
 	z := cfg.ZooKeeper
 	return election.Config{Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, Auth: z.Auth, TLS: t}, err
 }
 
-// clientConfig is how commands find the API.
+// clientConfig returns how commands reach the API.
 func clientConfig(cfg *config.Config) (api.ClientConfig, error) {
 	h := cfg.HTTP
 	t, err := tlsConfig("http.tls", config.TLS{Enabled: h.TLS.Enabled, CA: h.TLS.CA, ServerName: h.TLS.ServerName})
 	return api.ClientConfig{Addr: h.Addr, Token: h.Token, TLS: t}, err
 }
 
-// opsConfig is the HTTP server of a service.
+// opsConfig configures the HTTP server of a service.
 func opsConfig(cfg *config.Config, log *zap.Logger) (ops.Config, error) {
 	h := cfg.HTTP
 	out := ops.Config{Addr: h.Addr, OpsAddr: cfg.Ops.Addr, MaxConns: h.MaxConns, Pprof: h.Pprof}
@@ -100,7 +100,7 @@ func opsConfig(cfg *config.Config, log *zap.Logger) (ops.Config, error) {
 	return out, nil
 }
 
-// openStore connects to a database that has been migrated.
+// openStore connects to a migrated database.
 func openStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store.Store, error) {
 	scfg, err := storeConfig(cfg)
 	if err != nil {
@@ -117,7 +117,7 @@ func openStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store
 	return st, nil
 }
 
-// intakes are the intake topics as the API wants them.
+// intakes returns the intake topics for the API.
 func intakes(cfg *config.Config) []api.Intake {
 	var out []api.Intake
 	for _, name := range cfg.IntakeNames() {
@@ -127,7 +127,7 @@ func intakes(cfg *config.Config) []api.Intake {
 	return out
 }
 
-// intake picks one by name; the first is the default.
+// intake returns one by name; the first is the default.
 func intake(cfg *config.Config, name string) (api.Intake, error) {
 	for _, in := range intakes(cfg) {
 		if name == "" || in.Topic == name {
@@ -137,10 +137,11 @@ func intake(cfg *config.Config, name string) (api.Intake, error) {
 	return api.Intake{}, usage("--intake %q is not an intake topic: the configuration (intake.topics) has %s", name, strings.Join(cfg.IntakeNames(), ", "))
 }
 
-// dialPatience is how long a command tries to reach Kafka before it says that it cannot.
-const dialPatience = 5 * time.Second
+// dialTimeout is how long a command tries to reach Kafka before it fails.
+const dialTimeout = 5 * time.Second
 
-// publisher connects a producer and makes sure that Kafka is there: the client alone would try for ever.
+// publisher connects a producer and checks that Kafka answers. The client alone would retry
+// forever.
 func publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.Client, error) {
 	kcfg, err := kafkaConfig(cfg)
 	if err != nil {
@@ -158,7 +159,7 @@ func publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.C
 }
 
 func reach(ctx context.Context, cfg *config.Config, client *kgo.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if err := kafka.Ping(ctx, client); err != nil {
 		return fmt.Errorf("no answer from Kafka at %s (kafka.brokers): %w", strings.Join(cfg.Kafka.Brokers, ","), err)

@@ -22,28 +22,28 @@ import (
 type devCmd struct {
 	settings
 	KafkaAddr string `default:"127.0.0.1:9092" help:"Serve Kafka here; clients are told this address." name:"kafka-addr" placeholder:"HOST:PORT"`
-	Data      string `help:"Keep topics, tasks and the send log in this directory, also through kill -9. Default: nothing is kept." placeholder:"DIR" type:"path"`
+	Data      string `help:"Keep topics, tasks and the send log in this directory; they survive kill -9. Default: nothing is kept." placeholder:"DIR" type:"path"`
 }
 
 // Help is part of --help.
 func (devCmd) Help() string {
-	return `Kafka, Redis, SQL and the election are embedded: nothing else need be installed. For development, not for production.
-Topics come into being when they are first used. So that settings for real servers do no harm, everything that begins with
-NOTYET_KAFKA_, NOTYET_MYSQL_, NOTYET_REDIS_ and NOTYET_ZOOKEEPER_, NOTYET_SENDLOG_DIR, NOTYET_DISPATCHER_MEMBER_ID and
-NOTYET_SLOTS are ignored, in the file too. Other variables count, and the greeting names them.
+	return `Kafka, Redis, SQL and the election are embedded, so nothing else has to be installed. For development, not for production.
+Topics are created on first use. Settings for real servers are ignored, in the environment and in the file: everything
+that begins with NOTYET_KAFKA_, NOTYET_MYSQL_, NOTYET_REDIS_ or NOTYET_ZOOKEEPER_, and NOTYET_SENDLOG_DIR,
+NOTYET_DISPATCHER_MEMBER_ID and NOTYET_SLOTS. Other variables apply; the greeting lists them.
 
 Examples:
   notyet dev
   notyet dev --data ./notyet-data --kafka-addr 127.0.0.1:19092 --http-addr 127.0.0.1:18080`
 }
 
-// devSources: what points at real servers must not reach a process that brings its own.
+// devSources excludes settings that point at real servers, because dev starts its own.
 var devSources = config.Sources{
 	Ignore:   []string{"kafka.", "mysql.", "redis.", "zookeeper.", "sendlog.dir", "dispatcher.member-id", "slots"},
 	Defaults: map[string]string{"log.level": "warn", "log.format": "console", "slots": "8", "stop-timeout": "10s", "dispatcher.drain-timeout": "5s"},
 }
 
-// Run is straight-line: servers, database, parts, and then it blocks.
+// Run starts servers, database and parts, and then blocks.
 func (c *devCmd) Run(a *app) error {
 	cfg, err := a.load(c.settings, servers{}, devSources)
 	if err != nil {
@@ -81,7 +81,8 @@ func (c *devCmd) Run(a *app) error {
 	return s.run(a.ctx, "dev")
 }
 
-// directory is where everything is kept: the given one, or one that is removed at the end.
+// directory returns where everything is kept: the given directory, or a temporary one that is
+// removed at the end.
 func (c *devCmd) directory() (dir string, remove func(), err error) {
 	if c.Data != "" {
 		if err := os.MkdirAll(c.Data, 0o700); err != nil {
@@ -98,8 +99,8 @@ func (c *devCmd) directory() (dir string, remove func(), err error) {
 	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// closeToOthers takes from everybody else what an earlier version left readable: the directory holds the messages
-// themselves. Of the directory that the user named, only what dev keeps in it is touched.
+// closeToOthers removes other users' access to files that an earlier version left readable, because
+// they contain the messages. In a directory that the user named, it only touches dev's own files.
 func closeToOthers(dir string) error {
 	for _, name := range []string{"kafka", "sendlog", "notyet.db", "notyet.db-wal", "notyet.db-shm"} {
 		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {
@@ -121,7 +122,7 @@ func closeToOthers(dir string) error {
 	return nil
 }
 
-// startServers starts the embedded ones and points cfg at them.
+// startServers starts the embedded servers and points cfg at them.
 func (c *devCmd) startServers(cfg *config.Config, dir string, log *zap.Logger) (stop func(), err error) {
 	kcfg := embedded.Config{Addr: c.KafkaAddr, CreateOnLookup: true}
 	if c.Data != "" {
@@ -150,7 +151,7 @@ func (c *devCmd) startServers(cfg *config.Config, dir string, log *zap.Logger) (
 	return func() { r.Close(); k.Close() }, nil
 }
 
-// greet says what to type next, as soon as everything is ready.
+// greet prints what to type next, as soon as everything is ready.
 func (c *devCmd) greet(ctx context.Context, a *app, s *service) error {
 	for !s.http.Ready(ctx) && ctx.Err() == nil {
 		select {
@@ -198,7 +199,8 @@ or with any Kafka client:
 `, kept, broker, web, a.program, elsewhere, asked, in, fromEnvironment(s.cfg, a.environ))
 }
 
-// fromEnvironment tells which variables matter to dev and which do not: a shell may still have those of a real installation.
+// fromEnvironment returns which variables dev uses and which it ignores: a shell may still have
+// those of a real installation.
 func fromEnvironment(cfg *config.Config, environ []string) string {
 	var used, ignored []string
 	for _, key := range config.Keys() {

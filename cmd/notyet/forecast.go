@@ -12,15 +12,15 @@ type forecastCmd struct {
 	servers
 	asJSON
 	Topic string        `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
-	From  string        `help:"From then on: RFC 3339, Unix milliseconds, or in that time from now. Default now." placeholder:"TIME"`
-	To    string        `help:"Until before then: forms of --from. Default an hour after --from." placeholder:"TIME"`
+	From  string        `help:"Start: RFC 3339, Unix milliseconds, or a duration from now. Default now." placeholder:"TIME"`
+	To    string        `help:"End, exclusive, in the forms of --from. Default an hour after --from." placeholder:"TIME"`
 	Step  time.Duration `default:"1m" help:"Length of a step, at least 1s; at most 10080 steps." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
 func (forecastCmd) Help() string {
 	return whereFrom + `
-Prints how many tasks fall due in each step. Steps without tasks are left out.
+Prints how many tasks are due in each step. Steps without tasks are left out.
 
 Examples:
   notyet forecast
@@ -32,11 +32,7 @@ func (c *forecastCmd) Run(a *app) error {
 	if c.Step < time.Second {
 		return usage("--step %s: write 1s or more", c.Step)
 	}
-	from, err := instant("--from", c.From, +1)
-	if err != nil {
-		return err
-	}
-	to, err := instant("--to", c.To, +1)
+	from, to, err := dueSpan(c.From, c.To)
 	if err != nil {
 		return err
 	}

@@ -13,21 +13,21 @@ type getCmd struct {
 	servers
 	asJSON
 	Topic string `help:"Target topic of the task." placeholder:"TOPIC" required:"" short:"t"`
-	ID    string `help:"The task's id; without one of its caller's it is INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID" required:""`
+	ID    string `help:"The task's id. If its caller gave none, it is INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID" required:""`
 }
 
 // Help is part of --help.
 func (getCmd) Help() string {
 	return whereFrom + `
-Exit code 1 when no such task is known.
+Exit code 1 if there is no such task.
 
 Examples:
   notyet get -t orders --id 4711
   notyet get -t orders --id notyet.intake/3/42 --json | jq -r .state`
 }
 
-// whereFrom explains the two ways of asking.
-const whereFrom = `Asks the database when mysql.dsn is set (NOTYET_MYSQL_DSN), else the service at http.addr, such as a running notyet dev.`
+// whereFrom explains the two sources of data.
+const whereFrom = `Reads the database if mysql.dsn (NOTYET_MYSQL_DSN) is set, otherwise asks the service at http.addr, such as a running notyet dev.`
 
 // Run prints one task.
 func (c *getCmd) Run(a *app) error {
@@ -73,12 +73,12 @@ type listCmd struct {
 	servers
 	asJSON
 	Topic   string `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
-	Prefix  string `help:"Only tasks whose id begins so." name:"id-prefix" placeholder:"TEXT"`
+	Prefix  string `help:"Only tasks whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
 	State   string `help:"Only tasks in this state, such as pending, waiting_retry or dead." placeholder:"STATE"`
-	To      string `help:"Only what is due before then: forms of --from." placeholder:"TIME"`
-	From    string `help:"Only what is due from then on: RFC 3339, Unix milliseconds, or in that time from now." placeholder:"TIME"`
+	To      string `help:"Only tasks due before this time, in the forms of --from." placeholder:"TIME"`
+	From    string `help:"Only tasks due at this time or later: RFC 3339, Unix milliseconds, or a duration from now." placeholder:"TIME"`
 	Limit   int    `default:"100" help:"At most this many, 1 to 1000." placeholder:"N" short:"n"`
-	Ended   bool   `help:"Those that ended last instead of those that come next."`
+	Ended   bool   `help:"Tasks that ended last instead of those due next."`
 	Content bool   `help:"With --json: with key, value and headers."`
 }
 
@@ -97,11 +97,7 @@ func (c *listCmd) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > 1000 {
 		return usage("--limit %d: write 1 to 1000", c.Limit)
 	}
-	from, err := instant("--from", c.From, +1)
-	if err != nil {
-		return err
-	}
-	to, err := instant("--to", c.To, +1)
+	from, to, err := dueSpan(c.From, c.To)
 	if err != nil {
 		return err
 	}
@@ -129,7 +125,7 @@ func (c *listCmd) Run(a *app) error {
 	return nil
 }
 
-// listed reads pages until there are as many tasks as were asked for, or no more.
+// listed reads pages until it has as many tasks as requested, or there are no more.
 func listed(ctx context.Context, from tasks, f api.TaskFilter) ([]api.Task, error) {
 	out, want := []api.Task{}, f.Limit
 	for {

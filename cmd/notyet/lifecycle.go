@@ -10,35 +10,37 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// errStuck: a part did not stop in time and may still be at work.
+// errStuck means that a part did not stop in time and may still be at work.
 var errStuck = errors.New("not done")
 
-// part is something that runs until its context ends.
+// part runs until its context ends.
 type part struct {
 	name string
 	run  func(ctx context.Context) error
 }
 
-// lifecycle runs the parts of a service side by side, and stops them one after the other, the last first.
+// lifecycle runs the parts of a service side by side. It stops them one after the other, the last
+// first.
 type lifecycle struct {
-	log      *zap.Logger
-	patience time.Duration // for the whole stop
-	parts    []part
-	stopping func() // called as the stop begins
+	log         *zap.Logger
+	stopTimeout time.Duration // limit for the whole stop
+	parts       []part
+	stopping    func() // called when the stop begins
 }
 
 func (l *lifecycle) add(name string, run func(ctx context.Context) error) {
 	l.parts = append(l.parts, part{name, run})
 }
 
-// running is a part that was started.
+// running is a started part.
 type running struct {
 	part
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// run returns when ctx has ended, or any part has ended by itself, and all have stopped or patience is over.
+// run returns when ctx has ended, or any part has ended by itself, and all parts have stopped or
+// stopTimeout is over.
 func (l *lifecycle) run(ctx context.Context) error {
 	var group errgroup.Group
 	ended := make(chan error, len(l.parts))
@@ -73,7 +75,7 @@ func (l *lifecycle) run(ctx context.Context) error {
 }
 
 func (l *lifecycle) stopAll(started []running) error {
-	bound := time.NewTimer(l.patience)
+	bound := time.NewTimer(l.stopTimeout)
 	defer bound.Stop()
 	for i := len(started) - 1; i >= 0; i-- {
 		r, began := started[i], time.Now()
@@ -85,7 +87,7 @@ func (l *lifecycle) stopAll(started []running) error {
 			for _, left := range started[:i] {
 				left.stop()
 			}
-			return fmt.Errorf("stopping: %s was %w after %s in all (stop-timeout); what it had at hand is left to its successor", r.name, errStuck, l.patience)
+			return fmt.Errorf("stopping: %s was %w after %s in all (stop-timeout); what it had at hand is left to its successor", r.name, errStuck, l.stopTimeout)
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 // newLifecycle notes in which order its parts end.
 func newLifecycle(order *[]string, stopping *int) *lifecycle {
 	var mu sync.Mutex
-	l := &lifecycle{log: zap.NewNop(), patience: 10 * time.Second, stopping: func() { *stopping++ }}
+	l := &lifecycle{log: zap.NewNop(), stopTimeout: 10 * time.Second, stopping: func() { *stopping++ }}
 	for _, name := range []string{"http", "scanner", "dispatcher"} {
 		l.add(name, func(ctx context.Context) error {
 			<-ctx.Done()

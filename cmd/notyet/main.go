@@ -1,4 +1,5 @@
-// Command notyet delivers Kafka messages later: the services, and what people type at them.
+// Command notyet delivers Kafka messages later. It contains the services and the operators'
+// commands.
 package main
 
 import (
@@ -21,7 +22,8 @@ func main() {
 	os.Exit(a.run(os.Args[1:]))
 }
 
-// called is what to type to call this program again: its path where it was called by one, else its name.
+// called returns how to call this program again: its path if it was called by one, otherwise its
+// name.
 func called(arg0 string) string {
 	if strings.ContainsRune(arg0, filepath.Separator) {
 		return arg0
@@ -29,8 +31,8 @@ func called(arg0 string) string {
 	return "notyet"
 }
 
-// onSignals asks to stop at the first signal and leaves at the second, whatever is still under way: that is as safe as
-// kill -9, which everything here survives.
+// onSignals stops the program gracefully at the first signal and exits at the second. That is as
+// safe as kill -9, which every part survives.
 func onSignals(stop func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

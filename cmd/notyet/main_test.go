@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asProgram, set in the environment, makes the test binary the program itself, for tests that need a process to kill.
+// asProgram, set in the environment, makes the test binary the program itself, for tests that need
+// a process to kill.
 const asProgram = "NOTYET_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {

@@ -22,13 +22,13 @@ type migrateCmd struct {
 
 // Help is part of --help.
 func (migrateCmd) Help() string {
-	return `Run it before the first start and with each new version; it may be run again at any time, also while services run.
-What exists is left as it is: topics with their partitions and settings, and the number of slots: where slots says another
-one, migrate fails.
+	return `Run it before the first start and for each new version. It may be run again at any time, even while services run.
+It does not change existing topics, their partitions and settings, or the number of slots. If slots is set to another
+number, migrate fails.
 
-The intake and report topics that it makes keep records for migrate.retention (14 days) by the broker's clock, whatever their
-size: so long may every scanner be away, and so old may a database backup be that is restored, before requests are lost. Of
-three copies or more, two must have a record before it counts (min.insync.replicas).
+The intake and report topics that it creates keep records for migrate.retention (14 days) by the broker's clock, whatever their
+size. Requests are lost if all scanners are down longer than this, or if an older database backup is restored. With three
+copies or more, two must have a record before Kafka acknowledges it (min.insync.replicas).
 
 Example:
   notyet migrate --kafka-brokers kafka:9092 --mysql-dsn 'user:password@tcp(mysql:3306)/notyet' --set migrate.replication=3`
@@ -78,7 +78,7 @@ func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err er
 	if err != nil {
 		return 0, err
 	}
-	st, err := store.Open(ctx, scfg, zap.NewNop()) // whatever it would log comes back as an error too
+	st, err := store.Open(ctx, scfg, zap.NewNop()) // everything that it would log is also in its errors
 	if err != nil {
 		return 0, err
 	}
@@ -115,9 +115,9 @@ func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger) ([]
 	return created, err
 }
 
-// topicSpecs are notyet's own topics as migrate makes them. Delays are counted from the record's timestamp: it is the
-// broker's, so that a caller's clock that is wrong cannot make a task early or late. Results are anyone's to read; how long
-// they stay is left to the broker's own settings.
+// topicSpecs are notyet's own topics as migrate creates them. Delays are counted from the record's
+// timestamp. That is the broker's, so that a wrong clock of a caller cannot make a task early or
+// late. Any program may read the results; the broker's own settings decide how long they are kept.
 func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 	var specs []kafka.TopicSpec
 	for _, name := range cfg.OwnTopics() {

@@ -41,7 +41,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// table prints rows under headings, with lines between them only for people.
+// table prints rows under headings. It draws lines only on a terminal.
 func (a *app) table(head []any, rows [][]any) {
 	t := table.NewWriter()
 	t.SetOutputMirror(a.stdout)
@@ -63,7 +63,7 @@ func (a *app) table(head []any, rows [][]any) {
 	t.Render()
 }
 
-// pairs prints names with their values, one a line.
+// pairs prints names and values, one pair a line.
 func pairs(w io.Writer, values ...string) {
 	for i := 0; i+1 < len(values); i += 2 {
 		if values[i+1] != "" {
@@ -72,7 +72,7 @@ func pairs(w io.Writer, values ...string) {
 	}
 }
 
-// when shows an instant, and how far away it is; nothing for 0.
+// when returns an instant and its distance from now, or "" for 0.
 func when(ms int64) string {
 	if ms == 0 {
 		return ""
@@ -85,7 +85,7 @@ func when(ms int64) string {
 	return stamp(ms) + " (" + rough(-away) + " ago)"
 }
 
-// stamp is RFC 3339 in UTC with milliseconds.
+// stamp formats as RFC 3339 in UTC with milliseconds.
 func stamp(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
@@ -102,7 +102,8 @@ func rough(d time.Duration) string {
 	return strconv.Itoa(int(d.Hours()/24)) + "d"
 }
 
-// content prints key, headers and value: text as it is where a terminal can show it, else quoted or in base64.
+// content prints key, headers and value: as text if a terminal can show it, otherwise quoted or in
+// base64.
 func content(w io.Writer, c *deadletter.Content) {
 	if c == nil {
 		return
@@ -126,8 +127,8 @@ func shown(s *string, encoded string) string {
 	return plain(*s)
 }
 
-// plain quotes what a business has written where it would move a terminal's cursor or begin a line of its own. What is
-// quoted already stays as it is.
+// plain quotes text that could move a terminal's cursor or begin a line of its own. Text that is
+// already quoted stays unchanged.
 func plain(s string) string {
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)

@@ -2,5 +2,5 @@
 
 package main
 
-// privateFiles does nothing where files have no mode.
+// privateFiles does nothing: files have no mode here.
 func privateFiles() {}

@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// privateFiles makes every file of this process from now on one that nobody else can read: the embedded servers make
-// theirs readable for all.
+// privateFiles makes all files that this process creates private to the user. The embedded servers
+// would make theirs readable for everybody.
 func privateFiles() { syscall.Umask(0o077) }

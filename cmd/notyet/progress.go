@@ -9,20 +9,20 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// bar shows how far a long command has come, to a person.
+// bar shows a person the progress of a long command.
 type bar struct {
 	writer  progress.Writer
 	tracker *progress.Tracker
 }
 
-// bar is empty, and shows nothing, unless standard error is a terminal.
+// bar returns an empty bar, which shows nothing, unless standard error is a terminal.
 func (a *app) bar(b *backend, what string, f store.DeadFilter) *bar {
 	if !isTerminal(a.stderr) {
 		return &bar{}
 	}
 	total, err := b.CountLetters(a.ctx, f)
 	if err != nil {
-		return &bar{} // the command itself will meet the error
+		return &bar{} // the command itself will get the same error
 	}
 	if f.Limit > 0 {
 		total = min(total, int64(f.Limit))

@@ -21,30 +21,30 @@ type deadReconcileCmd struct {
 	settings
 	servers
 	asJSON
-	SendLog []string `help:"A send log directory; say it for each dispatcher (default: sendlog.dir). Copies do." name:"send-log" placeholder:"DIR" type:"path"`
+	SendLog []string `help:"A send log directory, or a copy of one. Repeat the flag for each dispatcher. Default: sendlog.dir." name:"send-log" placeholder:"DIR" type:"path"`
 	Topics  bool     `help:"Look in the target topics for deliveries that the logs leave in doubt."`
 	DryRun  bool     `help:"Only say what would happen."`
-	Since   string   `help:"Read the logs from here: RFC 3339, Unix milliseconds, or so long ago (24h). Default: an hour before what the database last claimed." placeholder:"TIME"`
+	Since   string   `help:"Read the logs from this time: RFC 3339, Unix milliseconds, or a duration ago (24h). Default: an hour before the database's last claim." placeholder:"TIME"`
 }
 
 // Help is part of --help.
 func (deadReconcileCmd) Help() string {
-	return `After the database was set back to a backup: reads the intake again from where the database stands, and settles what the send logs prove to have been sent, so that it is not sent again. What was not sent stays, and is sent.
+	return `Use it after restoring the database from a backup. It reads the intake again from the backup's offsets on, and settles the tasks that the send logs prove to have been sent, so that they are not sent again. Tasks that were not sent stay pending.
 
-Stop every scanner and dispatcher first, restore the database, run this, then start them. A run that was interrupted is simply started again. Needs all four servers; docs/recovery.md has the whole procedure.
+Stop every scanner and dispatcher first, restore the database, run this, then start them. If a run is interrupted, start it again. It needs all four servers. docs/recovery.md has the whole procedure.
 
 Examples:
   notyet deadletter reconcile --send-log /var/lib/notyet/sendlog --dry-run
   notyet deadletter reconcile --send-log ./logs/host-a --send-log ./logs/host-b --topics`
 }
 
-// Run reconciles, or refuses while somebody is at work.
+// Run reconciles, or refuses while scanners or dispatchers run.
 func (c *deadReconcileCmd) Run(a *app) error {
 	since, err := instant("--since", c.Since, -1)
 	if err != nil {
 		return err
 	}
-	cfg, err := a.load(c.settings, c.servers, config.Sources{Defaults: quiet, Require: everyServer})
+	cfg, err := a.load(c.settings, c.servers, config.Sources{Defaults: quiet, Require: dispatcherServers})
 	if err != nil {
 		return err
 	}
@@ -105,15 +105,15 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.
 	return deadletter.NewLocal(st, ix, operator(), log).Reconcile(a.ctx, kcfg, r)
 }
 
-// atRest refuses while scanners or dispatchers are at work: the ones would judge requests without what the logs know, the
-// others send what is about to be settled.
+// atRest refuses while scanners or dispatchers run. Scanners would decide requests without the
+// logs' evidence, and dispatchers would send tasks that are about to be settled.
 func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) error {
 	client, err := publisher(a.ctx, cfg, log)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(a.ctx, 3*dialPatience)
+	ctx, cancel := context.WithTimeout(a.ctx, 3*dialTimeout)
 	defer cancel()
 	scanners, err := kafka.GroupMembers(ctx, client, cfg.Scanner.Group)
 	if err != nil {

@@ -26,35 +26,35 @@ type scheduleCmd struct {
 	servers
 	asJSON
 	Topic     string   `help:"Target topic." placeholder:"TOPIC" required:"" short:"t"`
-	ID        string   `help:"Your id of the task: 1 to 255 bytes. With one, repeating the request is harmless, and the task can be cancelled." name:"id" placeholder:"ID"`
+	ID        string   `help:"Id of the task: 1 to 255 bytes. With an id the task can be cancelled, and repeating the request is harmless." name:"id" placeholder:"ID"`
 	At        string   `help:"Due time: RFC 3339, or Unix milliseconds." placeholder:"TIME" xor:"due"`
-	Delay     string   `help:"Due this long after Kafka has the request: 90s, 36h, PT30M, P400D." placeholder:"DURATION" xor:"due"`
-	Key       *string  `help:"Record key. Requests about one task should carry the same, so that they stay in order." placeholder:"KEY" short:"k"`
+	Delay     string   `help:"Due time, counted from when Kafka receives the request: 90s, 36h, PT30M, P400D." placeholder:"DURATION" xor:"due"`
+	Key       *string  `help:"Record key. Requests about one task stay in order if they have the same key." placeholder:"KEY" short:"k"`
 	Value     *string  `help:"Record value. Without one of these flags it is read from standard input, unless that is a terminal." placeholder:"TEXT" xor:"value"`
 	ValueFile string   `help:"Read the value from a file, byte for byte; - is standard input." placeholder:"FILE" type:"path" xor:"value"`
 	NullValue bool     `help:"Send Kafka's null as the value." xor:"value"`
 	Header    []string `help:"A header of your own, delivered as it is; may be repeated." placeholder:"NAME=VALUE" sep:"none" short:"H"`
 
-	IfExists    string `help:"When a pending task has this id: replace it (default), keep it, or merge; once also keeps one that has ended." placeholder:"replace|keep|merge|once"`
-	Merge       string `help:"With merge: the last value (default), the numbers in JSON objects added field by field, or a JSON array of all." placeholder:"last|sum|append"`
-	MaxWait     string `help:"With merge: never later than this after the first." placeholder:"DURATION"`
-	TaskVersion string `help:"Requests below the task's version are ignored." name:"version" placeholder:"N"`
-	Priority    string `help:"Among tasks that are due together." placeholder:"high|normal|low"`
-	Ack         string `help:"Done when Kafka has it (none, default), or when a consumer reports." placeholder:"none|report"`
-	AckTimeout  string `help:"With report: wait this long, default 1m." placeholder:"DURATION"`
-	MaxAttempts string `help:"Deliveries in all, default 16." placeholder:"N"`
-	Backoff     string `help:"Between attempts, default exponential:1s:10m." placeholder:"KIND:…"`
-	MaxLateness string `help:"Rather a dead letter than delivered later than this." placeholder:"DURATION"`
-	Events      string `help:"What is told on the results topic." placeholder:"none|final|all"`
+	IfExists    string `help:"What to do if a pending task has this id: replace it (default), keep it, or merge. once also keeps one that has ended." placeholder:"replace|keep|merge|once"`
+	Merge       string `help:"With merge: last value (default), sum of the numbers in JSON objects field by field, or append to a JSON array." placeholder:"last|sum|append"`
+	MaxWait     string `help:"With merge: limit of the delay after the first request." placeholder:"DURATION"`
+	TaskVersion string `help:"The request is ignored if its version is below the task's." name:"version" placeholder:"N"`
+	Priority    string `help:"Order among tasks that are due at the same time." placeholder:"high|normal|low"`
+	Ack         string `help:"What completes the task: Kafka's acknowledgement (none, default) or a consumer's report (report)." placeholder:"none|report"`
+	AckTimeout  string `help:"With --ack report: how long to wait for the report. Default 1m." placeholder:"DURATION"`
+	MaxAttempts string `help:"Maximum number of deliveries. Default 16." placeholder:"N"`
+	Backoff     string `help:"Pause between attempts. Default exponential:1s:10m." placeholder:"KIND:…"`
+	MaxLateness string `help:"If the task would be later than this, make it a dead letter instead." placeholder:"DURATION"`
+	Events      string `help:"Which events go to the results topic." placeholder:"none|final|all"`
 
-	Intake  string        `help:"Intake topic, where several are configured." placeholder:"TOPIC"`
-	Wait    bool          `help:"Wait until the task has ended; exit code 0 only when it succeeded."`
-	Timeout time.Duration `help:"Give up waiting after this. Default: 10s for Kafka to acknowledge; with --wait until 30s after the task was due or last heard of." placeholder:"DURATION"`
+	Intake  string        `help:"Intake topic, if several are configured." placeholder:"TOPIC"`
+	Wait    bool          `help:"Wait until the task has ended. Exit code 0 only if it succeeded."`
+	Timeout time.Duration `help:"Time limit. Default: 10s for Kafka's acknowledgement; with --wait, 30s after the due time or the last event." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
 func (scheduleCmd) Help() string {
-	return `Publishes one request to the intake topic, and prints where it is. Whatever has been acknowledged will be delivered.
+	return `Publishes one request to the intake topic, and prints its position. An acknowledged request will be delivered.
 
 Examples:
   notyet schedule -t orders --id 4711 --delay 30m --key 4711 --value '{"remind":true}'
@@ -63,7 +63,7 @@ Examples:
   date | notyet schedule -t clock --delay 2s --id now --wait`
 }
 
-// Run publishes, and waits if asked to.
+// Run publishes the request, and waits if requested.
 func (c *scheduleCmd) Run(a *app) error {
 	cfg, err := a.client(c.settings, c.servers)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *scheduleCmd) Run(a *app) error {
 		defer results.close()
 	}
 	began := time.Now()
-	done, err := publish(a.ctx, cfg, log, record, cmp.Or(c.Timeout, ackPatience))
+	done, err := publish(a.ctx, cfg, log, record, cmp.Or(c.Timeout, ackTimeout))
 	if err != nil {
 		return err
 	}
@@ -221,12 +221,12 @@ func (c *scheduleCmd) tell(a *app, p api.Published) error {
 }
 
 const (
-	ackPatience = 10 * time.Second // for Kafka to acknowledge
-	endPatience = 30 * time.Second // for news of a task that should have been delivered
+	ackTimeout = 10 * time.Second // for Kafka's acknowledgement
+	endTimeout = 30 * time.Second // for the event of a task that should have been delivered
 )
 
-// await prints the final event. Whatever is heard of the task before it tells when it is really due: another request may
-// have moved it, or it was there before and was kept.
+// await prints the final event. An earlier event about the task says when it is really due: another
+// request may have moved it, or it already existed and was kept.
 func (c *scheduleCmd) await(a *app, results *tail, p api.Published, began time.Time) error {
 	until := c.until(began, p.Due)
 	known := "nothing was heard of it"
@@ -250,12 +250,12 @@ func (c *scheduleCmd) await(a *app, results *tail, p api.Published, began time.T
 	}
 }
 
-// until is when to give up on a task from which something is to be heard at the instant given.
+// until returns when to give up waiting for the event that is expected at the given instant.
 func (c *scheduleCmd) until(began time.Time, next int64) time.Time {
 	if c.Timeout > 0 {
 		return began.Add(c.Timeout)
 	}
-	return time.UnixMilli(next).Add(endPatience)
+	return time.UnixMilli(next).Add(endTimeout)
 }
 
 func (c *scheduleCmd) ended(a *app, e event) error {

@@ -23,7 +23,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// service is a process of stages around one database, one index and one HTTP port.
+// service is one process: its stages around one database, one index and one HTTP port.
 type service struct {
 	cfg    *config.Config
 	log    *zap.Logger
@@ -36,7 +36,8 @@ type service struct {
 	closes []func() // in the order of opening
 }
 
-// openService opens what every service needs. The port comes first: a mistake about it should cost nothing.
+// openService opens what every service needs. It opens the port first, so that a wrong port is
+// noticed at once.
 func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *service, err error) {
 	s = &service{cfg: cfg, log: log, reg: ops.NewRegistry()}
 	defer func() {
@@ -49,7 +50,7 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 		return s, err
 	}
 	s.http = ops.New(ocfg, s.reg, log)
-	s.life = &lifecycle{log: log, patience: cfg.StopTimeout, stopping: s.http.Stopping}
+	s.life = &lifecycle{log: log, stopTimeout: cfg.StopTimeout, stopping: s.http.Stopping}
 	if err := s.http.Listen(); err != nil {
 		return s, err
 	}
@@ -70,7 +71,7 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 	}
 	s.onClose(s.index.Close)
 	s.http.Check("mysql", s.store.Ping)
-	s.http.Hint("redis", s.index.Ping) // the index is a hint: without it tasks go out all the same
+	s.http.Hint("redis", s.index.Ping) // the index is a hint: tasks are delivered without it
 	return s, s.mountAPI()
 }
 
@@ -82,7 +83,7 @@ func (s *service) mountAPI() error {
 	s.onClose(producer.Close)
 	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) })
 	local := api.NewLocal(s.store, deadletter.NewLocal(s.store, s.index, "api", s.log))
-	// An answer of a transaction that was taken back is none.
+	// An answer in an aborted transaction does not count.
 	answers := api.NewAnswers(s.cfg.Results.Topic, func() (*kgo.Client, error) {
 		return kafka.New(s.kafka, s.log, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}, s.log)
@@ -94,7 +95,7 @@ func (s *service) mountAPI() error {
 
 func (s *service) onClose(f func()) { s.closes = append(s.closes, f) }
 
-// close gives back what was opened, the last first.
+// close closes what was opened, the last first.
 func (s *service) close() {
 	for i := len(s.closes) - 1; i >= 0; i-- {
 		s.closes[i]()
@@ -113,7 +114,7 @@ func scannerConfig(cfg *config.Config) scanner.Config {
 	return out
 }
 
-// warnUnrestricted says where whoever may write an intake topic may write, cancel and replace everywhere.
+// warnUnrestricted warns of intake topics whose writers may write, cancel and replace everywhere.
 func (s *service) warnUnrestricted() {
 	if names := s.cfg.Unrestricted(); len(names) > 0 {
 		s.log.Warn("who may write these intake topics may deliver to, cancel and replace tasks of every topic that notyet may write: set intake.allowed-targets, or set it to * where that is meant",
@@ -121,7 +122,13 @@ func (s *service) warnUnrestricted() {
 	}
 }
 
-// addScanner makes the scanner one of the parts.
+// addWarnedScanner adds the scanner, with a warning if its intakes are unrestricted.
+func (s *service) addWarnedScanner() error {
+	s.warnUnrestricted()
+	return s.addScanner()
+}
+
+// addScanner adds the scanner to the parts.
 func (s *service) addScanner() error {
 	sc, err := scanner.New(s.kafka, s.store, s.index, scannerConfig(s.cfg), s.reg, s.log)
 	if err != nil {
@@ -133,7 +140,7 @@ func (s *service) addScanner() error {
 	return nil
 }
 
-// addDispatcher makes the dispatcher one of the parts; memberID is its name in the election.
+// addDispatcher adds the dispatcher to the parts; memberID is its name in the election.
 func (s *service) addDispatcher(members election.Source, memberID string) error {
 	sent, err := sendlog.Open(s.cfg.SendLog.Dir, sendlog.Config{Retention: s.cfg.SendLog.Retention}, s.log)
 	if err != nil {
@@ -146,7 +153,7 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 	})
 	d := s.cfg.Dispatcher
 	if d.UndeliverableAfter == 0 {
-		d.UndeliverableAfter = -1 // once: 0 is the default there
+		d.UndeliverableAfter = -1 // one attempt: the dispatcher takes 0 as the default
 	}
 	disp, err := dispatcher.New(s.kafka, s.store, s.index, members, sent, dispatcher.Config{
 		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: s.cfg.Window,
@@ -161,7 +168,16 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 	return nil
 }
 
-// zookeeper is the election among several dispatchers.
+// joinDispatchers adds a dispatcher that shares the slots with others.
+func (s *service) joinDispatchers() error {
+	members, err := s.zookeeper()
+	if err != nil {
+		return err
+	}
+	return s.addDispatcher(members, members.MemberID())
+}
+
+// zookeeper returns the election among several dispatchers.
 func (s *service) zookeeper() (*election.ZooKeeper, error) {
 	cfg, err := electionConfig(s.cfg)
 	if err != nil {
@@ -180,7 +196,7 @@ func (s *service) run(ctx context.Context, name string) error {
 	s.log.Info("started", zap.String("service", name), zap.String("version", version), zap.String("http", s.http.Addr()))
 	err := s.life.run(ctx)
 	if errors.Is(err, errStuck) {
-		s.closes = nil // closing could wait for what is stuck: it all ends with the process
+		s.closes = nil // closing could block on a stuck part; the process ends anyway
 	}
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/config"
 )
 
-// settings are the flags of every command. What has no flag of its own is set by --set.
+// settings are the flags of every command. --set sets what has no flag of its own.
 type settings struct {
 	Config   string   `group:"Settings" help:"Read settings from this YAML file." placeholder:"FILE" short:"c"`
 	Set      []string `group:"Settings" help:"Set any one key, as in the file: --set dispatcher.look-ahead=1s" placeholder:"KEY=VALUE" sep:"none"`
@@ -19,7 +19,7 @@ type settings struct {
 	LogLevel string   `group:"Settings" help:"debug, info, warn or error (log.level)." placeholder:"LEVEL"`
 }
 
-// servers are the flags of commands that talk to real ones.
+// servers are the flags of commands that use real servers.
 type servers struct {
 	KafkaBrokers     string `group:"Settings" help:"kafka.brokers" name:"kafka-brokers" placeholder:"HOST:PORT,…"`
 	MySQLDSN         string `group:"Settings" help:"mysql.dsn; other users can see flags, so better NOTYET_MYSQL_DSN" name:"mysql-dsn" placeholder:"DSN"`
@@ -32,7 +32,7 @@ type asJSON struct {
 	JSON bool `help:"Print JSON." name:"json"`
 }
 
-// load reads the configuration from everywhere it can come from.
+// load reads the configuration from all its sources.
 func (a *app) load(s settings, more servers, src config.Sources) (*config.Config, error) {
 	flags := map[string]string{
 		"http.addr": s.HTTPAddr, "http.token": s.Token, "log.level": s.LogLevel, "kafka.brokers": more.KafkaBrokers, "mysql.dsn": more.MySQLDSN,
@@ -46,7 +46,7 @@ func (a *app) load(s settings, more servers, src config.Sources) (*config.Config
 	for _, pair := range s.Set {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return nil, usage("--set without a value: write KEY=VALUE") // what was written may be a secret
+			return nil, usage("--set without a value: write KEY=VALUE") // the argument may be a secret
 		}
 		flags[key] = value
 	}
@@ -54,18 +54,18 @@ func (a *app) load(s settings, more servers, src config.Sources) (*config.Config
 	return config.Load(src)
 }
 
-// quiet are the defaults of commands that people type: their answer is on stdout, and what went wrong is told once, at the
-// end; each attempt that failed on the way would only be in the way.
+// quiet are the defaults of interactive commands. Their result is on stdout, and an error is
+// printed once, at the end, without the failed attempts before it.
 var quiet = map[string]string{"log.level": "error", "log.format": "console"}
 
-// client loads the configuration for such a command.
+// client loads the configuration of such a command.
 func (a *app) client(s settings, more servers) (*config.Config, error) {
 	return a.load(s, more, config.Sources{Defaults: quiet})
 }
 
 func newLogger(cfg config.Log, w io.Writer) *zap.Logger {
 	level := zapcore.InfoLevel
-	_ = level.Set(cfg.Level) // has been checked
+	_ = level.Set(cfg.Level) // already checked
 	enc := zap.NewProductionEncoderConfig()
 	enc.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	enc.EncodeDuration = zapcore.StringDurationEncoder

@@ -16,25 +16,26 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// tail reads the results topic from a place that is known before anything is asked, so that no answer can be missed.
+// tail reads the results topic from a position that is fixed before the request is sent, so that no
+// answer is missed.
 type tail struct {
 	client *kgo.Client
 	topic  string
 	unread []event
 }
 
-// event is a result with the JSON that it came in.
+// event is a result and its JSON.
 type event struct {
 	schemas.Event
 	raw json.RawMessage
 }
 
-// about tells whether the event is about this task. A rejection may not know its topic.
+// about reports whether the event is about this task. A rejection may lack its topic.
 func (e event) about(topic, id string) bool {
 	return e.ID == id && (e.Topic == topic || e.Topic == "" && e.State == schemas.StateRejected)
 }
 
-// openTail begins at the end of the results topic as it is now.
+// openTail starts at the present end of the results topic.
 func openTail(ctx context.Context, cfg *config.Config, log *zap.Logger) (*tail, error) {
 	return openResults(ctx, cfg, log, false)
 }
@@ -44,7 +45,7 @@ func openResults(ctx context.Context, cfg *config.Config, log *zap.Logger, fromS
 	if err != nil {
 		return nil, err
 	}
-	// An answer of a transaction that was taken back is none.
+	// An answer in an aborted transaction does not count.
 	client, err := kafka.New(kcfg, log, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func openResults(ctx context.Context, cfg *config.Config, log *zap.Logger, fromS
 }
 
 func (t *tail) seek(ctx context.Context, fromStart bool) error {
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	list := kadm.NewClient(t.client).ListEndOffsets
 	if fromStart {
@@ -83,7 +84,7 @@ func (t *tail) seek(ctx context.Context, fromStart bool) error {
 
 func (t *tail) close() { t.client.Close() }
 
-// next waits for one event, and passes over records that are none.
+// next waits for one event and skips records that are none.
 func (t *tail) next(ctx context.Context) (event, error) {
 	for len(t.unread) == 0 {
 		fetches := t.client.PollFetches(ctx)
@@ -101,7 +102,7 @@ func (t *tail) next(ctx context.Context) (event, error) {
 	return e, nil
 }
 
-// until waits for the first event that is wanted.
+// until waits for the first wanted event.
 func (t *tail) until(ctx context.Context, wanted func(event) bool) (event, error) {
 	for {
 		e, err := t.next(ctx)

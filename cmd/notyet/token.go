@@ -14,15 +14,15 @@ type tokenCmd struct {
 
 type tokenNewCmd struct {
 	asJSON
-	Name   string   `arg:"" help:"Who it is for: the name in the audit log." name:"name"`
+	Name   string   `arg:"" help:"The owner's name, for the audit log." name:"name"`
 	Role   string   `help:"read (no values), operate (values, schedule, cancel, fire, replay) or admin (all)." placeholder:"ROLE" required:""`
 	Topics []string `help:"Only for target topics that match one of these patterns, such as orders.*; default all." placeholder:"PATTERN,…"`
 }
 
 // Help is part of --help.
 func (tokenNewCmd) Help() string {
-	return `Prints the token, which is kept nowhere, and the entry to add to the file that http.tokens (NOTYET_HTTP_TOKENS) names. The
-entry holds the token's SHA-256 only. Services read the file again when it changes.
+	return `Prints the token, which is not stored, and the entry to add to the file in http.tokens (NOTYET_HTTP_TOKENS). The
+entry only holds the token's SHA-256. Services read the file again when it changes.
 
 Examples:
   notyet token new dashboard --role read

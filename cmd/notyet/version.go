@@ -7,7 +7,7 @@ import (
 
 type versionCmd struct{ asJSON }
 
-// Run prints what this program is.
+// Run prints the version and the build.
 func (c *versionCmd) Run(a *app) error {
 	if c.JSON {
 		return a.json(map[string]string{"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})

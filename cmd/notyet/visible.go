@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// visible writes to a terminal what it shows as it is, and everything else as the \u escape of JSON. Ids, reasons, values,
-// topics and headers are other people's text: an ESC would move the cursor, U+202E would turn the line around. Every byte
-// that a command prints goes through here. In JSON such a character can only stand inside a string, where the escape means
-// the same character.
+// visible writes characters that a terminal shows unchanged, and escapes all others like JSON (\u).
+// Ids, reasons, values, topics and headers are other people's text: an ESC would move the cursor,
+// and U+202E would reverse the line. Every byte that a command prints passes through it. In JSON
+// such a character can only be inside a string, where the escape means the same character.
 type visible struct {
 	to   io.Writer
 	rest []byte // the beginning of a character that the next write completes
 }
 
-// Write escapes; it takes everything unless the writer behind it fails.
+// Write escapes p. It writes all of p unless the underlying writer fails.
 func (v *visible) Write(p []byte) (int, error) {
 	text := append(v.rest, p...)
 	v.rest = nil
@@ -50,7 +50,7 @@ func appendVisible(out []byte, r rune) []byte {
 	return fmt.Appendf(out, `\u%04x`, r)
 }
 
-// raw is the writer behind, for what moves the cursor on purpose.
+// raw returns the underlying writer, for output that moves the cursor on purpose.
 func raw(w io.Writer) io.Writer {
 	if v, ok := w.(*visible); ok {
 		return v.to

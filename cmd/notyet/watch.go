@@ -14,15 +14,15 @@ type watchCmd struct {
 	asJSON
 	Topic     string   `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	ID        string   `help:"Only this task." name:"id" placeholder:"ID"`
-	State     []string `help:"Only these states: succeeded, cancelled, dead, rejected, …" placeholder:"STATE,…"`
-	FromStart bool     `help:"Begin with the oldest event that is kept, not with the next one."`
-	Count     *int     `help:"Leave after this many events." placeholder:"N" short:"n"`
+	State     []string `help:"Only events with these states: succeeded, cancelled, dead, rejected, …" placeholder:"STATE,…"`
+	FromStart bool     `help:"Start with the oldest event on the topic, not with the next one."`
+	Count     *int     `help:"Exit after this many events." placeholder:"N" short:"n"`
 }
 
 // Help is part of --help.
 func (watchCmd) Help() string {
-	return `Follows the results topic until interrupted. What a task tells there is its notyet-events: final by default when it has
-an id of its caller's, none when it has not.
+	return `Follows the results topic until interrupted. A task's notyet-events setting selects its events there. The default is final
+if the caller gave the task an id, otherwise none.
 
 Examples:
   notyet watch
@@ -30,7 +30,7 @@ Examples:
   notyet watch --id 4711 --from-start -n 1`
 }
 
-// Run prints events as they come.
+// Run prints events as they arrive.
 func (c *watchCmd) Run(a *app) error {
 	for _, s := range c.State {
 		if !slices.Contains(schemas.States(), schemas.State(s)) {
@@ -52,7 +52,7 @@ func (c *watchCmd) Run(a *app) error {
 	for n := 0; c.Count == nil || n < *c.Count; n++ {
 		e, err := results.until(a.ctx, c.wanted)
 		if errors.Is(err, context.Canceled) {
-			return nil // interrupted, which is how it ends
+			return nil // an interrupt is the normal end
 		}
 		if err != nil {
 			return err

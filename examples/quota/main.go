@@ -1,5 +1,6 @@
-// Command quota accounts for the space that the users of a network disk fill: every uploaded chunk asks notyet for one
-// update of the quota table, and the chunks of one file become one update. See README.md.
+// Command quota accounts for the space that the users of a network disk fill. Every uploaded chunk
+// requests one update of the quota table, and notyet merges the chunks of one file into one update.
+// See README.md.
 package main
 
 import (
@@ -61,7 +62,7 @@ func main() {
 	}
 }
 
-// run uploads, waits until everything is accounted for, and checks it.
+// run uploads, waits until everything is accounted for, and checks the sums.
 func run(ctx context.Context, o options, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -102,7 +103,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return errors.Join(err, verify(o, want, got))
 }
 
-// newClient consumes the updates of this run in a group of its own, and makes their topic.
+// newClient consumes this run's updates in a group of its own, and creates their topic.
 func newClient(ctx context.Context, o options, group string) (*kgo.Client, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(strings.Split(o.brokers, ",")...),
@@ -125,7 +126,8 @@ func newClient(ctx context.Context, o options, group string) (*kgo.Client, error
 	return client, nil
 }
 
-// settle waits until all chunks are accounted for, and then as long again as a doubled update would need to show.
+// settle waits until all chunks are accounted for, and then for as long as a duplicate update would
+// take to show.
 func settle(ctx context.Context, o options, table *table, want map[string]usage, handled <-chan error) (map[string]usage, error) {
 	late := time.After(o.maxWait + o.delay + time.Minute)
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -161,7 +163,7 @@ func report(out io.Writer, want, got map[string]usage) {
 	fmt.Fprintf(out, "%d updates written for %d chunks\n", total(got).updates, total(want).Chunks)
 }
 
-// verify is what the example is for: exact sums, and far fewer updates than chunks.
+// verify checks what the example shows: exact sums, and far fewer updates than chunks.
 func verify(o options, want, got map[string]usage) error {
 	for user, w := range want {
 		if g := got[user]; g.Bytes != w.Bytes || g.Chunks != w.Chunks {

@@ -68,8 +68,8 @@ func (t *table) create(ctx context.Context, dialect consumer.Dialect) (err error
 	return t.guard.Create(ctx)
 }
 
-// handler adds a delivery to its user's account. The delivery is marked in the same transaction, so that one which comes
-// twice is added once.
+// handler adds a delivery to its user's account. It marks the delivery in the same transaction, so
+// that a second copy is not added again.
 func (t *table) handler() consumer.Handler {
 	return t.guard.InTx(func(ctx context.Context, tx *sql.Tx, m consumer.Message) error {
 		var sum usage

@@ -16,8 +16,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// usage is what one chunk adds to an account, and in its sum what notyet delivers: the numbers of all chunks of a file,
-// added field by field.
+// usage is what one chunk adds to an account. notyet delivers the sum: the numbers of all chunks of
+// a file, added field by field.
 type usage struct {
 	Bytes   int64 `json:"bytes"`
 	Chunks  int64 `json:"chunks"`
@@ -43,7 +43,7 @@ type upload struct {
 	sent map[string]usage
 }
 
-// all has every user upload every file at once, and answers what each user has sent.
+// all uploads every file of every user at once, and returns what each user has sent.
 func (u *upload) all(ctx context.Context) (map[string]usage, error) {
 	u.sent = map[string]usage{}
 	group, ctx := errgroup.WithContext(ctx)
@@ -57,7 +57,7 @@ func (u *upload) all(ctx context.Context) (map[string]usage, error) {
 }
 
 func (u *upload) file(ctx context.Context, user string, file int) error {
-	// The digest of a file's content says which file it is, before it is whole and has a row of its own.
+	// The digest of the content identifies the file before it is complete and has a row of its own.
 	sum := md5.Sum(fmt.Appendf(nil, "content of file %d", file))
 	digest := hex.EncodeToString(sum[:])
 	for range u.chunks {
@@ -78,8 +78,8 @@ func (u *upload) file(ctx context.Context, user string, file int) error {
 	return nil
 }
 
-// chunk asks that the chunk be accounted for when its file has been quiet for a while. It returns when Kafka has the
-// request: from then on the update is never lost.
+// chunk requests that the chunk be accounted for when its file has been quiet for a while. It
+// returns when Kafka has the request; from then on the update is never lost.
 func (u *upload) chunk(ctx context.Context, user, digest string, size int64) error {
 	value, err := json.Marshal(usage{Bytes: size, Chunks: 1})
 	if err != nil {
@@ -93,7 +93,7 @@ func (u *upload) chunk(ctx context.Context, user, digest string, size int64) err
 	_, err = u.producer.Schedule(ctx, producer.Task{
 		Topic:    u.topic,
 		ID:       user + "/" + digest,
-		Key:      []byte(user), // one user's updates in order; and the consumer learns whose they are
+		Key:      []byte(user), // keeps one user's updates in order, and tells the consumer whose they are
 		Delay:    u.delay,
 		Value:    value,
 		Settings: &settings,
