@@ -196,7 +196,7 @@ func (w *world) send(p planned) {
 		p.op.Outcome = history.OK
 		if err != nil {
 			p.op.Outcome = history.Unknown
-			w.note("request %d was not taken: %v", p.op.N, err)
+			w.find("sim", "Kafka did not take request %d: %v", p.op.N, err) // clients meet no fault
 		}
 		w.rec.Op(p.op)
 	})

@@ -143,7 +143,11 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	if w.admin, err = store.Open(context.Background(), store.Config{Connector: unharmed{w.db, nobody}, Clock: w.db.clock}, zap.NewNop()); err != nil {
 		return nil, err
 	}
-	if w.client, err = kafka.New(kafka.Config{Dial: w.network.DialContext}, zap.NewNop(), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.MetadataMinAge(10*time.Millisecond), kgo.ProducerBatchMaxBytes(64<<20)); err != nil {
+	opts := []kgo.Opt{kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.MetadataMinAge(10 * time.Millisecond), kgo.ProducerBatchMaxBytes(64 << 20)}
+	if p.hostile { // snappy leaves more of 20 MB of zeros than Kafka takes
+		opts = append(opts, kgo.ProducerBatchCompression(kgo.GzipCompression()))
+	}
+	if w.client, err = kafka.New(kafka.Config{Dial: w.network.DialContext}, zap.NewNop(), opts...); err != nil {
 		return nil, err
 	}
 	w.electorate = newElectorate(newServer("election", p.seed+3), p.session, p.slots, w.nextEpoch)
