@@ -10,7 +10,8 @@ import (
 
 // Shape is a load that is measured twice.
 type Shape struct {
-	// Rate is tasks a second as in Steady; 0: as much as goes through, as in Sustained, with at most Pending on their way.
+	// Rate is tasks a second as in Steady. 0: as many as possible as in Sustained, with at most
+	// Pending in progress.
 	Rate, Pending int
 	WarmUp, For   time.Duration
 }
@@ -22,10 +23,12 @@ func (b *Bench) run(ctx context.Context, s Shape) (*Result, error) {
 	return b.Sustained(ctx, Variant{}, s.Pending, s.WarmUp, s.For)
 }
 
-// intakeSample is how many tasks are stored before and after the backlog, to see whether that has become slower.
+// intakeSample is how many tasks are stored before and after the backlog, to see whether storing
+// has become slower.
 const intakeSample = 100_000
 
-// Backlog measures a load, schedules n tasks for tomorrow, and measures the load again on top of them.
+// Backlog measures a load, schedules n tasks for tomorrow, and measures the load again with these
+// tasks present.
 func (b *Bench) Backlog(ctx context.Context, n int, s Shape) (*Result, error) {
 	if b.db == nil {
 		return nil, errNoDatabase
@@ -43,7 +46,7 @@ func (b *Bench) Backlog(ctx context.Context, n int, s Shape) (*Result, error) {
 	}
 	sample := min(n, intakeSample)
 	var rates [2]float64
-	err := b.twice(ctx, r, s, func(*Result) (err error) {
+	err := b.measureTwice(ctx, r, s, func(*Result) (err error) {
 		if rates[0], err = rate(sample); err == nil {
 			_, err = rate(n)
 		}
@@ -70,14 +73,15 @@ func (b *Bench) Backlog(ctx context.Context, n int, s Shape) (*Result, error) {
 	return r, nil
 }
 
-// History measures a load, puts n tasks that have ended within the last days into the database, and measures it again.
-// They are copies of tasks of the first load, written by SQL: delivering as many would take as long as they are old.
+// History measures a load, inserts n tasks that ended within the last days into the database, and
+// measures the load again. The tasks are copies of tasks of the first load, inserted by SQL: real
+// ones would take as long to make as they are old.
 func (b *Bench) History(ctx context.Context, n int, days float64, s Shape) (*Result, error) {
 	if b.db == nil {
 		return nil, errNoDatabase
 	}
 	r := newResult("history", n)
-	err := b.twice(ctx, r, s, func(before *Result) error { return b.past(ctx, before.load, n, days) })
+	err := b.measureTwice(ctx, r, s, func(before *Result) error { return b.insertHistory(ctx, before.load, n, days) })
 	if err == nil && !b.cfg.Keep {
 		b.cfg.Say("deleting the history from the database")
 		err = b.forget(ctx, n)
@@ -85,8 +89,8 @@ func (b *Bench) History(ctx context.Context, n int, days float64, s Shape) (*Res
 	return r, err
 }
 
-// twice measures before and after, and sets both beside each other.
-func (b *Bench) twice(ctx context.Context, r *Result, s Shape, between func(before *Result) error) error {
+// measureTwice measures before and after, and compares both.
+func (b *Bench) measureTwice(ctx context.Context, r *Result, s Shape, between func(before *Result) error) error {
 	before, err := b.run(ctx, s)
 	if err != nil {
 		return err
@@ -99,12 +103,12 @@ func (b *Bench) twice(ctx context.Context, r *Result, s Shape, between func(befo
 		return err
 	}
 	r.Clock, r.Wrong, r.course = after.Clock, append(before.Wrong, after.Wrong...), after.course
-	r.beside(before, after)
+	r.compare(before, after)
 	return nil
 }
 
-// beside adds the figures of two runs, and how the second compares in what a task costs.
-func (r *Result) beside(before, after *Result) {
+// compare adds the figures of two runs, and the ratio of their costs per task.
+func (r *Result) compare(before, after *Result) {
 	for _, f := range after.Figures {
 		if old, ok := before.Figures.Get(f.Name); ok {
 			r.figure("before_"+f.Name, old)
@@ -119,12 +123,12 @@ func (r *Result) beside(before, after *Result) {
 	}
 }
 
-// historySource is the source of rows that no intake record made: far above those that an installation gives out, and below
-// the last one, 32767.
+// historySource is the source of rows that no intake record made. It is far above the sources that
+// an installation allocates, and below the last one, 32767.
 const historySource = 32_000
 
-// past inserts n ended tasks.
-func (b *Bench) past(ctx context.Context, of *load, n int, days float64) error {
+// insertHistory inserts n ended tasks.
+func (b *Bench) insertHistory(ctx context.Context, of *load, n int, days float64) error {
 	b.cfg.Say("inserting %d ended tasks of %g days", n, days)
 	ends, err := b.db.done(ctx)
 	if err != nil {

@@ -1,9 +1,10 @@
-// Package bench loads a running installation and measures it: requests go to its intake topic, what it delivers is read
-// back from a target topic of the bench's own, and a Result comes out.
+// Package bench puts load on a running installation and measures it. Requests go to its intake
+// topic; the bench reads its deliveries from a target topic of its own; a Result comes out.
 //
-// The clock is the broker's. The target topic has message.timestamp.type=LogAppendTime, so lateness is the instant at
-// which the broker had a delivery, less its due time; the bench itself reads the topic only when the load is over and does
-// not disturb. While the load runs it asks for nothing but the topic's end offsets.
+// Time is the broker's. The target topic has message.timestamp.type=LogAppendTime, so lateness is
+// the time at which the broker received a delivery, minus its due time. The bench reads the topic
+// only after the load, so that reading does not disturb it. During the load it only asks for the
+// topic's end offsets.
 package bench
 
 import (
@@ -23,33 +24,34 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Config says what to measure. Kafka and Intake are required.
+// Config configures the measurements. Kafka and Intake are required.
 type Config struct {
 	Kafka kafka.Config
 	// Intake, Reports and Results are the installation's topics.
 	Intake, Reports, Results string
-	// Limits is what the intake accepts; what it would refuse is refused here.
+	// Limits are the intake's limits. The bench refuses what the intake would refuse.
 	Limits schemas.Limits
-	// DSN is the installation's MySQL or MariaDB. Default none: what is stored is then known from `scheduled` events, and
-	// what is settled is not known.
+	// DSN is the installation's MySQL or MariaDB. Default none: `scheduled` events then show what
+	// is stored, and what is settled is unknown.
 	DSN string
-	// Topic is the target topic, made for the run. Default notyet-bench- and eight random characters.
+	// Topic is the target topic, which the bench creates. Default notyet-bench- and eight random
+	// characters.
 	Topic string
 	// Partitions of the target topic. Default 8.
 	Partitions int
-	// ValueBytes is the size of each task's value, from 16 up. Default 200.
+	// ValueBytes is the size of each task's value in bytes, at least 16. Default 200.
 	ValueBytes int
-	// Keep leaves the target topics and stored tasks where they are.
+	// Keep keeps the target topics and stored tasks.
 	Keep bool
-	// IdleTimeout is how long nothing may arrive before what is missing counts as lost. Default 1m.
+	// IdleTimeout is how long nothing may arrive before missing tasks count as lost. Default 1m.
 	IdleTimeout time.Duration
-	// Processes are those whose CPU time and memory go into the results. They run on this machine.
+	// Processes are measured for CPU time and memory. They run on this machine.
 	Processes []Process
-	// Say is told how far the run is. Default: nobody is.
+	// Say receives messages about the progress. Default none.
 	Say func(format string, args ...any)
 }
 
-// Bounds of a run's settings.
+// Limits of a run's settings.
 const (
 	MinValueBytes = headBytes
 	maxPartitions = 1000
@@ -83,7 +85,7 @@ func (c Config) check() error {
 	case c.Partitions < 1 || c.Partitions > maxPartitions:
 		return fmt.Errorf("%d partitions: 1 to %d", c.Partitions, maxPartitions)
 	case c.IdleTimeout < 0:
-		return errors.New("patience must be positive")
+		return errors.New("idle timeout must be positive")
 	}
 	return nil
 }
@@ -93,16 +95,17 @@ type Bench struct {
 	cfg    Config
 	log    *zap.Logger
 	admin  *kadm.Client
-	intake *kgo.Client // requests go through here
+	intake *kgo.Client // for requests
 	db     *database   // nil: none
 	made   []string    // topics to delete
 }
 
-// intakeLinger lets requests gather into batches: they are due much later, and a request for each would cost the machine
-// that is measured more than what it measures.
+// intakeLinger collects requests into batches. They are due much later, and one Kafka request for
+// each would load the measured machine more than the installation itself.
 const intakeLinger = 5 * time.Millisecond
 
-// Open connects, makes the target topic and sees a few tasks through, so that connections, metadata and caches are warm.
+// Open connects, creates the target topic and delivers a few tasks, so that connections, metadata
+// and caches are ready.
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Bench, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -129,7 +132,7 @@ func (b *Bench) open(ctx context.Context) error {
 		return err
 	}
 	b.admin = kadm.NewClient(b.intake)
-	if strings.Contains(b.cfg.DSN, "@") { // the embedded database has no address, and no second process in it
+	if strings.Contains(b.cfg.DSN, "@") { // the embedded database has no address and allows no second process
 		if b.db, err = openDatabase(ctx, b.cfg.DSN); err != nil {
 			return err
 		}
@@ -140,7 +143,7 @@ func (b *Bench) open(ctx context.Context) error {
 	return b.warmUp(ctx)
 }
 
-// topic makes a target topic.
+// topic creates a target topic.
 func (b *Bench) topic(ctx context.Context, name string) error {
 	made, err := kafka.EnsureTopics(ctx, b.intake, []kafka.TopicSpec{{
 		Name: name, Partitions: int32(b.cfg.Partitions), Configs: map[string]string{"message.timestamp.type": "LogAppendTime"},
@@ -152,7 +155,7 @@ func (b *Bench) topic(ctx context.Context, name string) error {
 	return err
 }
 
-// warmUpTasks go through before anything is measured: some for each partition.
+// warmUpTasks are delivered before measuring: some for each partition.
 const warmUpTasks = 200
 
 func (b *Bench) warmUp(ctx context.Context) error {
@@ -175,7 +178,7 @@ func (b *Bench) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// Close deletes what was made, unless it is to be kept, and disconnects.
+// Close deletes what the bench created, unless it is to be kept, and disconnects.
 func (b *Bench) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

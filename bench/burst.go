@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Burst schedules n tasks that are all due within one second, spread over its milliseconds, and sends the last request
-// before that second begins, which it does lead from now; 0 leaves that to n.
+// Burst schedules n tasks that are all due within one second, spread over its milliseconds. It
+// sends the last request before that second, which begins lead from now. A lead of 0 is chosen from
+// n.
 func (b *Bench) Burst(ctx context.Context, n int, lead time.Duration) (*Result, error) {
 	if lead == 0 {
 		lead = burstLead(n)
@@ -37,12 +38,13 @@ func (b *Bench) Burst(ctx context.Context, n int, lead time.Duration) (*Result, 
 	return r, nil
 }
 
-// burstLead leaves time to store 8000 tasks a second, half of what two cores with everything on them do.
+// burstLead leaves time to store 8000 tasks a second, half of what two cores that run everything
+// can do.
 func burstLead(n int) time.Duration {
 	return 5*time.Second + time.Duration(n)*time.Second/8000
 }
 
-// sendBurst answers the second in which the tasks are due, when it begins.
+// sendBurst returns the beginning of the second in which the tasks are due.
 func (b *Bench) sendBurst(ctx context.Context, r *Result, lead time.Duration) (second time.Time, err error) {
 	second = time.Now().Add(lead + time.Second - 1).Truncate(time.Second)
 	b.cfg.Say("sending %d tasks, due in the second from %s", r.Tasks, second.Format(time.TimeOnly))
@@ -63,7 +65,7 @@ func (b *Bench) sendBurst(ctx context.Context, r *Result, lead time.Duration) (s
 		return second, err
 	}
 	r.stored(stored, second, b.db != nil)
-	return second, rest(ctx, time.Until(second))
+	return second, sleep(ctx, time.Until(second))
 }
 
 // drain waits for the deliveries of a burst and tallies them.
@@ -91,12 +93,13 @@ func (b *Bench) drain(ctx context.Context, r *Result, from offsets, second time.
 	return t, nil
 }
 
-// perSecond is a rate over Unix milliseconds, counting at least one.
+// perSecond returns a rate between Unix milliseconds, over at least one.
 func perSecond(n int, from, to int64) float64 {
 	return float64(n) * 1000 / float64(max(to-from, 1))
 }
 
-// stored tells whether everything was in the database before it was due; if not, lateness is the intake's too.
+// stored notes whether everything was in the database before it was due. If not, lateness includes
+// the intake's.
 func (r *Result) stored(at, due time.Time, known bool) {
 	switch {
 	case !known:

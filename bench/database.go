@@ -79,7 +79,7 @@ func (b *Bench) taken(ctx context.Context, topic string) (int, error) {
 // stored waits until every request of a load is in the database, and answers when it was.
 func (b *Bench) stored(ctx context.Context, l *load) (time.Time, error) {
 	l.mu.Lock()
-	places, first := l.places, l.first
+	places, first := l.ends, l.first
 	l.mu.Unlock()
 	moved, last := time.Now(), int64(-1)
 	for {
@@ -101,7 +101,7 @@ func (b *Bench) stored(ctx context.Context, l *load) (time.Time, error) {
 		if now.Sub(moved) > b.cfg.IdleTimeout {
 			return time.Time{}, fmt.Errorf("%d of %d requests are stored, and none for %s: is a scanner running?", n, places.since(first), b.cfg.IdleTimeout)
 		}
-		if err := rest(ctx, 10*time.Millisecond); err != nil {
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -148,7 +148,7 @@ func (b *Bench) each(ctx context.Context, l *load, f func(from, to int64) error)
 	if err != nil {
 		return err
 	}
-	for p, end := range l.places {
+	for p, end := range l.ends {
 		if err := f(sources[p].id<<offsetBits|l.first[p], sources[p].id<<offsetBits|(end-1)); err != nil {
 			return err
 		}

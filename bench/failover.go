@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Failover puts a steady load on the installation and, after the warm-up, kills the dispatcher with the given process id by
-// SIGKILL, or asks for it to be killed when that is 0. It measures for `last` from then on.
+// Failover puts a steady load on the installation. After the warm-up it kills the dispatcher with
+// the given process id by SIGKILL; with pid 0 it asks for a kill. It measures for `last` from then
+// on.
 func (b *Bench) Failover(ctx context.Context, rate, pid int, warmUp, last time.Duration) (*Result, error) {
 	at := time.Now().Add(warmUp + longestDelay)
 	killed := make(chan error, 1)
@@ -31,13 +32,13 @@ func (b *Bench) Failover(ctx context.Context, rate, pid int, warmUp, last time.D
 		r.note("the kill is taken to have been when it was asked for")
 	}
 	if t.firstLate == 0 {
-		r.note("no delivery was late by %d ms: nothing was killed, or it had no slots", lateEnough)
+		r.note("no delivery was late by %d ms: nothing was killed, or it had no slots", takeoverLateness)
 	}
 	return r, nil
 }
 
 func (b *Bench) kill(ctx context.Context, pid int, at time.Time) error {
-	if err := rest(ctx, time.Until(at)); err != nil {
+	if err := sleep(ctx, time.Until(at)); err != nil {
 		return err
 	}
 	if pid == 0 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// goal is one line of what notyet wants to be.
+// goal is one of notyet's goals.
 type goal struct {
 	what, want string
 	figure     string
@@ -14,7 +14,7 @@ type goal struct {
 	more       bool
 	unit       string
 	match      func(Result) bool
-	// over, if set, divides the figure by the median of another, in percent or times.
+	// over, if set, divides the figure by another one, in percent or times.
 	over func(Lines) float64
 }
 
@@ -32,7 +32,7 @@ func labelled(label, shape string) func(Result) bool {
 
 func plain(l Lines) float64 { return medianOr0(l.find("delivered_per_s", variant("plain"))) }
 
-// asynqDrain is what asynq delivers at most: the best drain of its bursts.
+// asynqDrain returns asynq's best rate: the highest drain of its bursts.
 func asynqDrain(l Lines) float64 {
 	best := 0.0
 	for _, p := range l.Peers {
@@ -72,7 +72,7 @@ var goals = []goal{
 	{what: "`notyet dev`: sustained", want: "3,000/s or more", figure: "delivered_per_s", limit: 3000, more: true, unit: "/s", match: labelled("dev", "sustained")},
 }
 
-// row is empty when nothing was measured.
+// row returns "" if nothing was measured.
 func (g goal) row(l Lines) string {
 	values := l.find(g.figure, g.match)
 	if len(values) == 0 {

@@ -8,7 +8,7 @@ import (
 // settleDown is how long after the warm-up an installation counts as idle.
 const settleDown = 5 * time.Second
 
-// Idle measures what the processes use while nothing is asked of the installation.
+// Idle measures what the processes use while the installation has no load.
 func (b *Bench) Idle(ctx context.Context, last time.Duration) (*Result, error) {
 	r := newResult("idle", 0)
 	begin := time.Now().Add(settleDown)

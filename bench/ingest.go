@@ -10,9 +10,9 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Ingest schedules n tasks for tomorrow and measures from the first request until all are stored, which is when they can be
-// asked about. With a database it compares with what the database alone takes, and purges the tasks; without, it goes by
-// `scheduled` events, which cost something, and cancels the tasks.
+// Ingest schedules n tasks for tomorrow and measures from the first request until all are stored
+// and visible. With a database it compares this with the database's own insert rate, and purges the
+// tasks. Without one it counts `scheduled` events, which are extra work, and cancels the tasks.
 func (b *Bench) Ingest(ctx context.Context, n int) (*Result, error) {
 	r := newResult("ingest", n)
 	told, err := b.ends(ctx, b.cfg.Results)
@@ -23,7 +23,7 @@ func (b *Bench) Ingest(ctx context.Context, n int) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := b.fill(ctx, n, Variant{tellStored: b.db == nil})
+	l, err := b.fill(ctx, n, Variant{scheduledEvents: b.db == nil})
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (b *Bench) Ingest(ctx context.Context, n int) (*Result, error) {
 	if b.db != nil {
 		stored, err = b.stored(ctx, l)
 	} else {
-		stored, err = b.told(ctx, told, n)
+		stored, err = b.awaitScheduled(ctx, told, n)
 	}
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (b *Bench) Ingest(ctx context.Context, n int) (*Result, error) {
 	return r, b.compare(ctx, l, r, rate)
 }
 
-// fill sends n requests that are due in an hour of tomorrow.
+// fill sends n requests that are due within an hour of tomorrow.
 func (b *Bench) fill(ctx context.Context, n int, v Variant) (*load, error) {
 	b.cfg.Say("scheduling %d tasks for tomorrow", n)
 	l := b.newLoad(v)
@@ -85,8 +85,8 @@ func (b *Bench) compare(ctx context.Context, l *load, r *Result, rate float64) e
 	return b.purge(ctx, l)
 }
 
-// told waits for n events `scheduled` on the results topic.
-func (b *Bench) told(ctx context.Context, from offsets, n int) (time.Time, error) {
+// awaitScheduled waits for n `scheduled` events on the results topic.
+func (b *Bench) awaitScheduled(ctx context.Context, from offsets, n int) (time.Time, error) {
 	for moved, seen := time.Now(), 0; ; {
 		to, err := b.ends(ctx, b.cfg.Results)
 		if err != nil {
@@ -105,21 +105,21 @@ func (b *Bench) told(ctx context.Context, from offsets, n int) (time.Time, error
 			return time.Time{}, fmt.Errorf("%d of %d `scheduled` events came, and none for %s: is a scanner running?", seen, n, b.cfg.IdleTimeout)
 		}
 		from = to
-		if err := rest(ctx, look); err != nil {
+		if err := sleep(ctx, pollEvery); err != nil {
 			return time.Time{}, err
 		}
 	}
 }
 
-// cancel takes back the tasks of a load by their default ids. Each request must carry its task's key, to be in its
-// partition, behind it: the load makes the same keys again.
+// cancel cancels the tasks of a load by their default ids. Each request must carry its task's key,
+// to follow it in the same partition; the load makes the same keys again.
 func (b *Bench) cancel(ctx context.Context, l *load, r *Result) error {
 	if b.cfg.Keep {
 		return nil
 	}
 	b.cfg.Say("cancelling the tasks")
 	sent := b.newLoad(Variant{})
-	for p, end := range l.places {
+	for p, end := range l.ends {
 		for offset := l.first[p]; offset < end; offset++ {
 			rec := &kgo.Record{Topic: b.cfg.Intake, Headers: []kgo.RecordHeader{
 				{Key: schemas.HeaderOp, Value: []byte(schemas.OpCancel.String())},

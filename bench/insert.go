@@ -13,12 +13,13 @@ import (
 
 const (
 	rawWriters   = 4   // connections
-	rawRows      = 500 // to a statement
+	rawRows      = 500 // per statement
 	rawInsertMax = 200_000
 )
 
-// insertRate inserts the rows of a load again, at most rawInsertMax of them, into an empty table of the same shape on the same
-// server, and answers how many rows a second it took: what the database does when nothing else is asked of it.
+// insertRate inserts the rows of a load again, at most rawInsertMax of them, into an empty table of
+// the same shape on the same server. It returns rows a second: what the database can do without
+// other work.
 func (b *Bench) insertRate(ctx context.Context, l *load) (float64, error) {
 	b.cfg.Say("measuring how fast the database alone takes the same rows")
 	columns, rows, err := b.rows(ctx, l)
@@ -37,7 +38,7 @@ func (b *Bench) insertRate(ctx context.Context, l *load) (float64, error) {
 	return float64(len(rows)) / time.Since(began).Seconds(), nil
 }
 
-// insertAll inserts n rows, many to a statement, over several connections.
+// insertAll inserts n rows, many per statement, over several connections.
 func (b *Bench) insertAll(ctx context.Context, table, columns string, n int, row func(i int) []any) error {
 	statement := "INSERT INTO " + table + " (" + columns + ") VALUES "
 	work, ctx := errgroup.WithContext(ctx)

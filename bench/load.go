@@ -15,15 +15,15 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Variant is what the tasks of a load ask for beyond a target and a due time.
+// Variant is what the tasks of a load have besides a target and a due time.
 type Variant struct {
-	Report     bool // acknowledged by a consumer's report, which the bench sends
-	IDs        bool // with ids of the caller's, so that final events are told
-	Priorities bool // high, normal and low by turns
-	tellStored bool // with a `scheduled` event
+	Report          bool // completed by a consumer's report, which the bench sends
+	IDs             bool // with ids, so that they have final events
+	Priorities      bool // high, normal and low in turn
+	scheduledEvents bool // with a `scheduled` event
 }
 
-// Name is how the variant is called in results.
+// Name is the variant's name in results.
 func (v Variant) Name() string {
 	switch name := ""; {
 	case v.Report:
@@ -36,8 +36,8 @@ func (v Variant) Name() string {
 	return "plain"
 }
 
-// Each value begins with the task's number and its due time, so that a delivery tells what it is; the rest is random, for
-// compression must not flatter the figures.
+// Each value begins with the task's number and its due time, which identify a delivery. The rest is
+// random, because compression would improve the figures.
 const (
 	headBytes   = 16
 	warmUpIndex = ^uint64(0)
@@ -58,10 +58,12 @@ func newRequests(topic string, size int, v Variant) *requests {
 
 var priorities = [...][]byte{[]byte(schemas.PriorityHigh.String()), []byte(schemas.PriorityNormal.String()), []byte(schemas.PriorityLow.String())}
 
-// ackTimeout is longer than an overloaded installation takes to come to a report: what is measured is not redelivery.
+// ackTimeout is longer than an overloaded installation takes to process a report, because
+// redelivery is not to be measured.
 var ackTimeout = []byte("10m")
 
-// record is written by hand: making a checked schemas.Request of each would cost more than sending it.
+// record builds the record directly: making a checked schemas.Request of each would cost more than
+// sending it.
 func (q *requests) record(intake string, i uint64, due int64) *kgo.Record {
 	value := make([]byte, q.size)
 	binary.BigEndian.PutUint64(value, i)
@@ -81,7 +83,7 @@ func (q *requests) record(intake string, i uint64, due int64) *kgo.Record {
 	if q.variant.Priorities {
 		add(schemas.HeaderPriority, priorities[i%3])
 	}
-	if q.variant.tellStored {
+	if q.variant.scheduledEvents {
 		add(schemas.HeaderEvents, []byte(schemas.EventsAll.String()))
 	}
 	return &kgo.Record{Topic: intake, Key: strconv.AppendUint(nil, q.random.Uint64(), 36), Value: value, Headers: headers}
@@ -95,16 +97,16 @@ type load struct {
 	began    time.Time
 	failed   atomic.Pointer[error]
 
-	mu     sync.Mutex
-	places offsets // behind the last acknowledged request of each intake partition
-	first  offsets // the first one of each
+	mu    sync.Mutex
+	ends  offsets // after the last acknowledged request of each intake partition
+	first offsets // the first one of each
 }
 
 func (b *Bench) newLoad(v Variant) *load {
-	return &load{b: b, requests: newRequests(b.cfg.Topic, b.cfg.ValueBytes, v), began: time.Now(), places: offsets{}, first: offsets{}}
+	return &load{b: b, requests: newRequests(b.cfg.Topic, b.cfg.ValueBytes, v), began: time.Now(), ends: offsets{}, first: offsets{}}
 }
 
-// send asks for the next task. It blocks while the client's buffer is full.
+// send requests the next task. It blocks while the client's buffer is full.
 func (l *load) send(ctx context.Context, due int64) {
 	l.sendAs(ctx, l.sent, due)
 	l.sent++
@@ -122,14 +124,14 @@ func (l *load) produce(ctx context.Context, rec *kgo.Record) {
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.places[r.Partition] = max(l.places[r.Partition], r.Offset+1)
+		l.ends[r.Partition] = max(l.ends[r.Partition], r.Offset+1)
 		if at, ok := l.first[r.Partition]; !ok || r.Offset < at {
 			l.first[r.Partition] = r.Offset
 		}
 	})
 }
 
-// flush waits until Kafka has all.
+// flush waits until Kafka has acknowledged all requests.
 func (l *load) flush(ctx context.Context) error {
 	if err := l.b.intake.Flush(ctx); err != nil {
 		return fmt.Errorf("sending requests to %s: %w", l.b.cfg.Intake, err)
@@ -144,10 +146,11 @@ func (l *load) err() error {
 	return nil
 }
 
-// paceTick is how often a paced load sends: what falls into one tick goes out together.
+// paceTick is how often a paced load sends; it sends the requests of one tick together.
 const paceTick = 2 * time.Millisecond
 
-// pace calls send rate times a second until the time is up, and does not fall behind for good when the machine does.
+// pace calls send rate times a second until the time is up. After a stall of the machine it catches
+// up.
 func pace(ctx context.Context, rate int, last time.Duration, send func()) error {
 	ticks := time.NewTicker(paceTick)
 	defer ticks.Stop()

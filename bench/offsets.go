@@ -10,10 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// offsets is a place in each partition of a topic.
+// offsets is a position in each partition of a topic.
 type offsets map[int32]int64
 
-// since counts the records between an earlier place and this one.
+// since counts the records from an earlier position on.
 func (o offsets) since(earlier offsets) int {
 	n := int64(0)
 	for p, at := range o {
@@ -22,7 +22,7 @@ func (o offsets) since(earlier offsets) int {
 	return int(n)
 }
 
-// ends is where a topic ends now. A topic that was made a moment ago may not be known yet.
+// ends returns the end of a topic. The broker may not know a new topic yet.
 func (b *Bench) ends(ctx context.Context, topic string) (offsets, error) {
 	var err error
 	for range 50 {
@@ -38,21 +38,23 @@ func (b *Bench) ends(ctx context.Context, topic string) (offsets, error) {
 		if !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.LeaderNotAvailable) && !errors.Is(err, kerr.NotLeaderForPartition) {
 			break
 		}
-		if err := rest(ctx, 100*time.Millisecond); err != nil {
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("reading the end of topic %s: %w", topic, err)
 }
 
-// look is how often the end of a topic is asked for: often enough to see a second in tenths, and cheap for the broker.
-const look = 50 * time.Millisecond
+// pollEvery is the pause between queries of a topic's end: short enough to show tenths of a second,
+// and cheap for the broker.
+const pollEvery = 50 * time.Millisecond
 
-// ErrMissing says that deliveries stopped coming before all were there.
+// ErrMissing means that deliveries stopped before all had arrived.
 var ErrMissing = errors.New("deliveries are missing")
 
-// await waits until n records have come behind a place on the target topic. While more come it waits as long as it takes;
-// when none has come for the patience of the configuration, counted from lastDue, the error is ErrMissing.
+// await waits until n records have arrived after a position on the target topic. It waits as long
+// as more arrive. If none has arrived for IdleTimeout, counted from lastDue, the error is
+// ErrMissing.
 func (b *Bench) await(ctx context.Context, from offsets, n int, lastDue time.Time) error {
 	var got int
 	for moved := time.Now(); ; {
@@ -73,14 +75,14 @@ func (b *Bench) await(ctx context.Context, from offsets, n int, lastDue time.Tim
 		if time.Since(moved) > b.cfg.IdleTimeout {
 			return fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, got, n, b.cfg.IdleTimeout)
 		}
-		if err := rest(ctx, look); err != nil {
+		if err := sleep(ctx, pollEvery); err != nil {
 			return err
 		}
 	}
 }
 
-// rest waits, unless ctx ends.
-func rest(ctx context.Context, d time.Duration) error {
+// sleep sleeps, or returns when ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

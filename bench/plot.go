@@ -3,7 +3,9 @@ package bench
 import (
 	"fmt"
 	"image/color"
+	"maps"
 	"os"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -12,8 +14,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Plot draws the course of a run into an SVG file: how late deliveries were, tenth of a second by tenth, and under it how
-// many there had been. A run without deliveries has no course.
+// Plot draws a run into an SVG file: the lateness of each tenth of a second, and below it the
+// number of deliveries so far. A run without deliveries is an error.
 func (r *Result) Plot(file string) error {
 	if len(r.course) == 0 {
 		return fmt.Errorf("plotting to %s: a run of %s has no course to draw", file, r.Shape)
@@ -87,4 +89,27 @@ func (r *Result) line(of func(point) float64) (*plotter.Line, error) {
 		xys[i] = plotter.XY{X: x.seconds, Y: of(x)}
 	}
 	return plotter.NewLine(xys)
+}
+
+// point is a tenth of a second of a run.
+type point struct {
+	seconds   float64 // since the first delivery
+	delivered float64 // so far
+	worst     float64 // ms late
+	mean      float64
+}
+
+// points are a tally's tenths of a second in order.
+func (t *tally) points() []point {
+	var out []point
+	sum := 0
+	for _, at := range slices.Sorted(maps.Keys(t.timeline)) {
+		m := t.timeline[at]
+		sum += m.delivered
+		out = append(out, point{
+			seconds: float64(at*tenth-t.first/tenth*tenth) / 1000, delivered: float64(sum),
+			worst: float64(m.worst), mean: float64(m.sum) / float64(m.delivered),
+		})
+	}
+	return out
 }

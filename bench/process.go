@@ -7,16 +7,16 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Process is one whose use of the machine goes into the results, under a name.
+// Process is a process to measure, with a name for the results.
 type Process struct {
 	Name string
 	PID  int
 }
 
-// use is what processes have used so far, in the order of the configuration.
+// use is what the processes have used so far, in the order of the configuration.
 type use []procfs.ProcStat
 
-// peaks is the most memory that each has had since it began, in bytes.
+// peaks returns the maximum memory of each process since its start, in bytes.
 func (b *Bench) peaks() []uint64 {
 	out := make([]uint64, len(b.cfg.Processes))
 	for i, p := range b.cfg.Processes {
@@ -29,7 +29,7 @@ func (b *Bench) peaks() []uint64 {
 	return out
 }
 
-// usage looks at all configured processes and, last, at the bench itself.
+// usage reads the use of all configured processes and, last, of the bench itself.
 func (b *Bench) usage() (use, error) {
 	var out use
 	for _, p := range append(b.cfg.Processes[:len(b.cfg.Processes):len(b.cfg.Processes)], Process{"bench", os.Getpid()}) {
@@ -46,7 +46,7 @@ func (b *Bench) usage() (use, error) {
 	return out, nil
 }
 
-// used adds what each process has used between two looks: for each of the tasks, and as a share of one core.
+// used adds what each process used between two readings: per task, and as a share of one core.
 func (r *Result) used(b *Bench, before, after use, tasks int, seconds float64) {
 	if len(b.cfg.Processes) == 0 {
 		return

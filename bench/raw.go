@@ -14,21 +14,24 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// raw is Kafka alone: records like deliveries, by a client like a dispatcher's, to a topic like the target.
+// raw measures Kafka alone: it sends records like deliveries, with a client like a dispatcher's, to
+// a topic like the target.
 type raw struct {
 	client   *kgo.Client
 	requests *requests
 	topic    string
 }
 
-// openRaw makes its topic and sends a record to each partition, so that connections and metadata are there.
+// openRaw creates its topic and sends a record to each partition, so that connections and metadata
+// are ready.
 func (b *Bench) openRaw(ctx context.Context) (*raw, error) {
 	r := &raw{topic: b.cfg.Topic + "-raw", requests: newRequests(b.cfg.Topic, b.cfg.ValueBytes, Variant{})}
 	if err := b.topic(ctx, r.topic); err != nil {
 		return nil, err
 	}
 	var err error
-	// As in the dispatcher: one request at a time to each broker, so that what comes meanwhile goes together.
+	// As in the dispatcher: one request at a time to each broker, so that records collect into the
+	// next one.
 	if r.client, err = kafka.NewProducer(b.cfg.Kafka, b.log, kgo.MaxProduceRequestsInflightPerBroker(1)); err != nil {
 		return nil, err
 	}
@@ -41,7 +44,7 @@ func (b *Bench) openRaw(ctx context.Context) (*raw, error) {
 	return r, nil
 }
 
-// delivery is a record as a dispatcher would send it.
+// delivery returns a record like a dispatcher's.
 func (r *raw) delivery(i uint64) *kgo.Record {
 	now := time.Now().UnixMilli()
 	rec := r.requests.record(r.topic, i, now)
@@ -51,10 +54,11 @@ func (r *raw) delivery(i uint64) *kgo.Record {
 	return rec
 }
 
-// rawRecords bounds the measurement of the raw rate: some seconds of it say what it is.
+// rawRecords limits the measurement of the raw rate, for which some seconds suffice.
 const rawRecords = 300_000
 
-// rawRate sends n records, at most rawRecords, as fast as it goes, and answers how many a second.
+// rawRate sends n records, at most rawRecords, as fast as possible, and returns the rate per
+// second.
 func (b *Bench) rawRate(ctx context.Context, n int) (float64, error) {
 	b.cfg.Say("measuring how fast Kafka alone takes the same records")
 	r, err := b.openRaw(ctx)
@@ -63,7 +67,7 @@ func (b *Bench) rawRate(ctx context.Context, n int) (float64, error) {
 	}
 	defer r.client.Close()
 	n = min(n, rawRecords)
-	records := make([]*kgo.Record, n) // made before, for making is not sending
+	records := make([]*kgo.Record, n) // made before, so that only sending is measured
 	for i := range records {
 		records[i] = r.delivery(uint64(i))
 	}
@@ -85,7 +89,8 @@ func (b *Bench) rawRate(ctx context.Context, n int) (float64, error) {
 	return float64(n) / time.Since(began).Seconds(), nil
 }
 
-// rawAcks sends rate records a second and answers how long Kafka took to acknowledge each, in microseconds.
+// rawAcks sends rate records a second and returns how long Kafka took to acknowledge each, in
+// microseconds.
 func (b *Bench) rawAcks(ctx context.Context, rate int, last time.Duration) (*hdrhistogram.Histogram, error) {
 	b.cfg.Say("measuring how fast Kafka alone acknowledges %d records a second, %s", rate, last)
 	r, err := b.openRaw(ctx)
@@ -98,7 +103,7 @@ func (b *Bench) rawAcks(ctx context.Context, rate int, last time.Duration) (*hdr
 	i := uint64(0)
 	err = pace(ctx, rate, last, func() {
 		sent := time.Now()
-		r.client.Produce(ctx, r.delivery(i), func(_ *kgo.Record, err error) { // promises run one after the other
+		r.client.Produce(ctx, r.delivery(i), func(_ *kgo.Record, err error) { // promises run one at a time
 			if err != nil {
 				failed = err
 				return

@@ -26,7 +26,7 @@ type Peer struct {
 	Settings string  `json:"settings"`
 }
 
-// Lines are what a file of results holds.
+// Lines is the content of a file of results.
 type Lines struct {
 	About []string // {"about": "…"}: where and how it was measured
 	Runs  []Result
@@ -69,7 +69,7 @@ func (l *Lines) add(text []byte) error {
 	return errors.New("it is no result: those have a shape")
 }
 
-// Markdown is the goals with what was measured, then every run, then the peers.
+// Markdown returns the goals with the measured figures, then every run, then the peers.
 func (l Lines) Markdown() string {
 	var b strings.Builder
 	for _, a := range l.About {
@@ -111,7 +111,7 @@ func (r Result) row() string {
 	}, " | ") + " |\n"
 }
 
-// digits writes a number for people: 12,345 or 1.25.
+// digits formats a number for people: 12,345 or 1.25.
 func digits(v float64) string {
 	if v < 100 {
 		return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", v), "0"), ".")
@@ -123,7 +123,7 @@ func digits(v float64) string {
 	return text
 }
 
-// find collects a figure of all runs that match.
+// find returns a figure of all matching runs.
 func (l Lines) find(figure string, match func(Result) bool) []float64 {
 	var out []float64
 	for _, r := range l.Runs {

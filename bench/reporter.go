@@ -13,18 +13,18 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// reporter is a consumer of the target topic that reports every delivery as done.
+// reporter is a consumer of the target topic that reports deliveries as ok.
 type reporter struct {
 	b       *Bench
 	client  *kgo.Client
 	chosen  func(uint64) bool
 	stop    context.CancelFunc
 	stopped chan struct{}
-	acked   atomic.Int64 // reports that Kafka has
+	acked   atomic.Int64 // acknowledged reports
 	failed  atomic.Pointer[error]
 }
 
-// report begins behind a place of the target topic, and reports the tasks whose numbers are chosen.
+// report starts at a position of the target topic, and reports the tasks whose numbers are chosen.
 func (b *Bench) report(ctx context.Context, from offsets, chosen func(uint64) bool) (*reporter, error) {
 	starts := map[int32]kgo.Offset{}
 	for p, at := range from {
@@ -60,7 +60,7 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// await waits until n deliveries are reported: one that is not would be delivered again, after the run.
+// await waits until n deliveries are reported. Others would be delivered again after the run.
 func (r *reporter) await(ctx context.Context, n int) error {
 	for moved, seen := time.Now(), int64(0); ; {
 		if err := r.failed.Load(); err != nil {
@@ -76,7 +76,7 @@ func (r *reporter) await(ctx context.Context, n int) error {
 		if time.Since(moved) > r.b.cfg.IdleTimeout {
 			return fmt.Errorf("reporting to %s: %d of %d reports are sent, and none for %s", r.b.cfg.Reports, now, n, r.b.cfg.IdleTimeout)
 		}
-		if err := rest(ctx, look); err != nil {
+		if err := sleep(ctx, pollEvery); err != nil {
 			return err
 		}
 	}

@@ -10,17 +10,19 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Result is one run. Names of figures end in their unit: _ms, _us, _s, _per_s, _mb, _percent, or none for a count or a ratio.
+// Result is one run. The names of figures end in their unit: _ms, _us, _s, _per_s, _mb, _percent,
+// or none for a count or a ratio.
 type Result struct {
 	Shape   string    `json:"shape"`
 	Variant string    `json:"variant,omitempty"`
-	Label   string    `json:"label,omitempty"` // the operator's word for what was measured
+	Label   string    `json:"label,omitempty"` // the operator's name for what was measured
 	At      time.Time `json:"at"`
 	Tasks   int       `json:"tasks"`
-	// Clock is what lateness was measured by: LogAppendTime, or CreateTime where the broker does not keep its own time.
+	// Clock is the clock of the lateness: LogAppendTime, or CreateTime if the broker does not
+	// support that.
 	Clock   string  `json:"clock,omitempty"`
 	Figures Figures `json:"figures"`
-	// Wrong says what must not be: lost or early tasks. Empty in a good run.
+	// Wrong lists failures: lost or early tasks. Empty in a good run.
 	Wrong []string `json:"wrong,omitempty"`
 	Notes []string `json:"notes,omitempty"`
 
@@ -34,7 +36,7 @@ type Figure struct {
 	Value float64
 }
 
-// Figures keep their order, in JSON too, where they are one object.
+// Figures keep their order, also in JSON, where they are one object.
 type Figures []Figure
 
 // MarshalJSON writes {"name": value, …}.
@@ -59,7 +61,7 @@ func jsonNumber(v float64) string {
 	return string(text)
 }
 
-// UnmarshalJSON reads it back, in the order of the text.
+// UnmarshalJSON reads {"name": value, …} in the order of the text.
 func (f *Figures) UnmarshalJSON(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if _, err := d.Token(); err != nil {
@@ -81,7 +83,7 @@ func (f *Figures) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Get finds a figure by its name.
+// Get returns a figure by its name.
 func (f Figures) Get(name string) (float64, bool) {
 	for _, x := range f {
 		if x.Name == name {
@@ -95,7 +97,7 @@ func (r *Result) figure(name string, value float64) {
 	r.Figures = append(r.Figures, Figure{name, round(value)})
 }
 
-// round keeps four digits: more would pretend to an accuracy that no run has.
+// round keeps four digits, because no run is more accurate.
 func round(v float64) float64 {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return v
@@ -115,7 +117,7 @@ func newResult(shape string, tasks int) *Result {
 	return &Result{Shape: shape, At: time.Now().UTC().Truncate(time.Second), Tasks: tasks}
 }
 
-// delivered adds what a tally says: what is wrong first.
+// delivered adds the results of a tally, failures first.
 func (r *Result) delivered(t *tally) {
 	r.Clock = "CreateTime"
 	if t.byBroker {

@@ -67,7 +67,7 @@ func TestBesideComparesWhatATaskCosts(t *testing.T) {
 	before.figure("cpu_us_per_task", 200)
 	after.figure("cpu_us_per_task", 250)
 	after.figure("only_after", 1)
-	r.beside(before, after)
+	r.compare(before, after)
 	require.Equal(t, Figures{{"before_cpu_us_per_task", 200}, {"after_cpu_us_per_task", 250}, {"cpu_ratio", 1.25}}, r.Figures)
 	require.Empty(t, r.Notes)
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Retention schedules rate tasks a second, each due 3 to 5 s later: half of them are cancelled a second after they were sent, a
-// quarter is reported done by a consumer, a quarter is plain. It counts the rows of the table of tasks meanwhile. The
-// installation must keep ended tasks for `kept` (dispatcher.retention), and its table should be empty at the beginning.
+// Retention schedules rate tasks a second, each due 3 to 5 s later. Half of them are cancelled a
+// second after they were sent, a quarter is reported ok by a consumer, and a quarter is plain.
+// Meanwhile it counts the rows of the task table. The installation must keep ended tasks for `kept`
+// (dispatcher.retention), and its table should be empty at the start.
 //
-// Lateness is that of tasks due from two retentions after the beginning, when as much is deleted as is added. The figures
-// before_… are those of the first retention, when nothing is deleted yet.
+// Lateness is measured for tasks due after two retentions, when as many rows are deleted as are
+// added. The figures before_… are from the first retention, when nothing is deleted yet.
 func (b *Bench) Retention(ctx context.Context, rate int, kept, last time.Duration) (*Result, error) {
 	if b.db == nil {
 		return nil, errNoDatabase
@@ -63,11 +64,11 @@ func (b *Bench) Retention(ctx context.Context, rate int, kept, last time.Duratio
 	return r, use.into(r, b, t.dueIn)
 }
 
-// mixture is the load of Retention. Tasks that are to be delivered are numbered; those that are cancelled are not.
+// mixture is the load of Retention. Only the tasks that will be delivered are numbered.
 type mixture struct {
 	*load
 	asked, cancelled int
-	lag              int           // how many cancels wait
+	lag              int           // how many cancels are held back
 	waiting          []*kgo.Record // cancels, the oldest first
 }
 
@@ -91,7 +92,7 @@ func (m *mixture) send(ctx context.Context) {
 	}
 }
 
-// flush sends the cancels that are left too.
+// flush also sends the remaining cancels.
 func (m *mixture) flush(ctx context.Context) error {
 	for _, rec := range m.waiting {
 		m.produce(ctx, rec)
@@ -103,7 +104,7 @@ func (m *mixture) flush(ctx context.Context) error {
 
 func reportsOdd(i uint64) bool { return i%2 == 1 }
 
-// number is that of the task in a delivery's value.
+// number returns the number of the task in a delivery's value.
 func number(delivery *kgo.Record) uint64 {
 	if len(delivery.Value) < headBytes {
 		return warmUpIndex
@@ -111,7 +112,7 @@ func number(delivery *kgo.Record) uint64 {
 	return binary.BigEndian.Uint64(delivery.Value)
 }
 
-// cancelOf cancels what a request has scheduled.
+// cancelOf returns the cancel of a schedule request.
 func cancelOf(request *kgo.Record) *kgo.Record {
 	c := &kgo.Record{Topic: request.Topic, Key: request.Key, Headers: []kgo.RecordHeader{{Key: schemas.HeaderOp, Value: []byte(schemas.OpCancel.String())}}}
 	for _, h := range request.Headers {
@@ -122,10 +123,10 @@ func cancelOf(request *kgo.Record) *kgo.Record {
 	return c
 }
 
-// countEvery is the pause between two counts, which read an index of the whole table.
+// countEvery is the pause between two counts, each of which reads an index of the whole table.
 const countEvery = 10 * time.Second
 
-// rowCounts are those of the table of tasks between two instants.
+// rowCounts are counts of the task table between two instants.
 type rowCounts struct {
 	most, last int
 	err        error
@@ -136,7 +137,7 @@ func (b *Bench) countRows(ctx context.Context, from, to time.Time) *rowCounts {
 	c := &rowCounts{done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		for c.err = rest(ctx, time.Until(from)); c.err == nil && time.Now().Before(to); c.err = rest(ctx, countEvery) {
+		for c.err = sleep(ctx, time.Until(from)); c.err == nil && time.Now().Before(to); c.err = sleep(ctx, countEvery) {
 			if c.last, c.err = b.db.rows(ctx); c.err != nil {
 				return
 			}

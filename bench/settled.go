@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// settling counts at both ends of a window what the database holds as done. Without a database it counts nothing.
+// settling counts what the database has settled, at both ends of a window. Without a database it
+// counts nothing.
 type settling struct {
 	b             *Bench
 	variant       Variant
@@ -24,17 +25,18 @@ func (b *Bench) watchSettled(ctx context.Context, v Variant, begin, end time.Tim
 			return
 		}
 		var errs [4]error
-		errs[0] = rest(ctx, time.Until(begin))
+		errs[0] = sleep(ctx, time.Until(begin))
 		s.before, errs[1] = s.look(ctx)
-		errs[2] = rest(ctx, time.Until(end))
+		errs[2] = sleep(ctx, time.Until(end))
 		s.after, errs[3] = s.look(ctx)
 		s.err = errors.Join(errs[:]...)
 	}()
 	return s
 }
 
-// look counts what has been settled ever: with reports, the reports that are stored; else what was stored of the intake, less
-// what is still open. Only the difference of two looks means something.
+// look returns a count of settled tasks, of which only the difference between two calls is
+// meaningful. With reports it counts the stored reports. Otherwise it counts the stored requests
+// minus the open tasks.
 func (s *settling) look(ctx context.Context) (int, error) {
 	if s.variant.Report {
 		return s.b.taken(ctx, s.b.cfg.Reports)

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Steady schedules rate tasks a second, each due 3 to 5 s later at a random millisecond. Those that are due within `last`
-// after the warm-up are measured. Then it measures how long Kafka alone takes to acknowledge a record at the same rate.
+// Steady schedules rate tasks a second, each due 3 to 5 s later at a random millisecond. It
+// measures those that are due within `last` after the warm-up. Then it measures how long Kafka
+// alone takes to acknowledge records at the same rate.
 func (b *Bench) Steady(ctx context.Context, rate int, warmUp, last time.Duration) (*Result, error) {
 	r, err := b.steady(ctx, rate, warmUp, last)
 	if err != nil {
@@ -24,9 +25,9 @@ func (b *Bench) Steady(ctx context.Context, rate int, warmUp, last time.Duration
 	return r, nil
 }
 
-// steady is the load of Steady without the comparison.
+// steady is Steady without the comparison.
 func (b *Bench) steady(ctx context.Context, rate int, warmUp, last time.Duration) (*Result, error) {
-	begin := time.Now().Add(warmUp + longestDelay) // what is due then was sent after the warm-up began
+	begin := time.Now().Add(warmUp + longestDelay) // tasks due then were sent after the warm-up began
 	end := begin.Add(last)
 	watch := b.watch(ctx, begin, end)
 	t, l, err := b.flow(ctx, rate, &tally{from: begin.UnixMilli(), to: end.UnixMilli()})
@@ -47,7 +48,8 @@ const (
 	longestDelay  = 5 * time.Second
 )
 
-// flow sends rate tasks a second until those that are due at the end of the tally's window are sent, and tallies what comes.
+// flow sends rate tasks a second until all tasks of the tally's window are sent, and tallies the
+// deliveries.
 func (b *Bench) flow(ctx context.Context, rate int, t *tally) (*tally, *load, error) {
 	from, err := b.ends(ctx, b.cfg.Topic)
 	if err != nil {
@@ -69,7 +71,7 @@ func (b *Bench) flow(ctx context.Context, rate int, t *tally) (*tally, *load, er
 	return t, l, b.gather(ctx, t, from, end.Add(longestDelay))
 }
 
-// watch looks at the processes at the beginning and the end of a window.
+// watch reads the processes' use at the beginning and the end of a window.
 type watch struct {
 	before, after use
 	err           error
@@ -81,13 +83,13 @@ func (b *Bench) watch(ctx context.Context, begin, end time.Time) *watch {
 	w := &watch{done: make(chan struct{}), seconds: end.Sub(begin).Seconds()}
 	go func() {
 		defer close(w.done)
-		if w.err = rest(ctx, time.Until(begin)); w.err != nil {
+		if w.err = sleep(ctx, time.Until(begin)); w.err != nil {
 			return
 		}
 		if w.before, w.err = b.usage(); w.err != nil {
 			return
 		}
-		if w.err = rest(ctx, time.Until(end)); w.err != nil {
+		if w.err = sleep(ctx, time.Until(end)); w.err != nil {
 			return
 		}
 		w.after, w.err = b.usage()
@@ -95,7 +97,7 @@ func (b *Bench) watch(ctx context.Context, begin, end time.Time) *watch {
 	return w
 }
 
-// into adds what was seen to a result.
+// into adds the use to a result.
 func (w *watch) into(r *Result, b *Bench, tasks int) error {
 	<-w.done
 	if w.err == nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Sustained schedules as much as goes through, each task due 1 to 3 s later, with at most pending of them not yet
-// delivered, and measures for `last` after the warm-up.
+// Sustained schedules as many tasks as possible, each due 1 to 3 s later, with at most pending of
+// them not yet delivered. It measures for `last` after the warm-up.
 func (b *Bench) Sustained(ctx context.Context, v Variant, pending int, warmUp, last time.Duration) (*Result, error) {
 	from, err := b.ends(ctx, b.cfg.Topic)
 	if err != nil {
@@ -34,7 +34,7 @@ func (b *Bench) Sustained(ctx context.Context, v Variant, pending int, warmUp, l
 	l := b.newLoad(v)
 	watch := b.watch(ctx, begin, end)
 	settled := b.watchSettled(ctx, v, begin, end)
-	if err := b.press(ctx, l, from, pending, end); err != nil {
+	if err := b.sendUpTo(ctx, l, from, pending, end); err != nil {
 		return nil, err
 	}
 	if err := l.flush(ctx); err != nil {
@@ -71,11 +71,11 @@ const (
 	longestPressed  = 3 * time.Second
 )
 
-// press sends until the end and never has more than pending tasks outstanding.
-func (b *Bench) press(ctx context.Context, l *load, from offsets, pending int, end time.Time) error {
+// sendUpTo sends until the end, with at most pending tasks outstanding.
+func (b *Bench) sendUpTo(ctx context.Context, l *load, from offsets, pending int, end time.Time) error {
 	delivered, moved, looked := 0, time.Now(), time.Now()
 	for now := time.Now(); now.Before(end); now = time.Now() {
-		if now.Sub(looked) >= look {
+		if now.Sub(looked) >= pollEvery {
 			ends, err := b.ends(ctx, b.cfg.Topic)
 			if err != nil {
 				return err
@@ -93,7 +93,7 @@ func (b *Bench) press(ctx context.Context, l *load, from offsets, pending int, e
 			l.send(ctx, now.Add(shortestPressed).UnixMilli()+rand.Int64N((longestPressed-shortestPressed).Milliseconds()))
 		}
 		if room <= 0 {
-			if err := rest(ctx, look/5); err != nil {
+			if err := sleep(ctx, pollEvery/5); err != nil {
 				return err
 			}
 		}
@@ -104,8 +104,8 @@ func (b *Bench) press(ctx context.Context, l *load, from offsets, pending int, e
 	return nil
 }
 
-// finalEvents waits for the events of tasks that have ids. Events of others can only hide that one is missing, so nobody
-// else should use the installation meanwhile.
+// finalEvents waits for the events of tasks that have ids. Other programs' events could hide that
+// one is missing, so nobody else should use the installation meanwhile.
 func (b *Bench) finalEvents(ctx context.Context, r *Result, from offsets, t *tally) error {
 	want := r.Tasks - t.lost()
 	for moved, seen := time.Now(), 0; ; {
@@ -124,7 +124,7 @@ func (b *Bench) finalEvents(ctx context.Context, r *Result, from offsets, t *tal
 			}
 			return nil
 		}
-		if err := rest(ctx, look); err != nil {
+		if err := sleep(ctx, pollEvery); err != nil {
 			return err
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// tally is what came of a load. Lateness counts first copies of tasks due from `from` until before `to`; everything else
-// counts all tasks.
+// tally sums up the deliveries of a load. Lateness counts first copies of tasks due from `from`
+// until before `to`; everything else counts all tasks.
 type tally struct {
 	from, to int64 // Unix ms; 0 and 0: all
 	calmTo   int64 // Unix ms; tasks due before it count as calm
@@ -24,16 +24,17 @@ type tally struct {
 	lateness *hdrhistogram.Histogram
 	calm     *hdrhistogram.Histogram // of tasks due before calmTo
 	early    int
-	extra    int // further copies of a first attempt
+	extra    int // second and later copies of a first attempt
 	again    int // later attempts
-	inWindow int // deliveries that came within the window
-	dueIn    int // tasks that were due within it
+	inWindow int // deliveries within the window
+	dueIn    int // tasks that were due within the window
 
 	first, last int64 // Unix ms of arrivals
 	byBroker    bool  // arrivals are the broker's LogAppendTime, not the sender's clock
-	course      map[int64]*moment
+	timeline    map[int64]*moment
 
-	// Deliveries from killed on (Unix ms; 0: nothing is killed) that are late by lateEnough: the first and the last.
+	// The first and the last delivery since killed (Unix ms; 0: no kill) that is late by
+	// takeoverLateness.
 	killed, firstLate, lastLate int64
 }
 
@@ -45,16 +46,16 @@ type moment struct {
 
 const tenth = 100 // ms
 
-// lateEnough, in ms, is what a delivery is late by only when its owner was lost: half the length of a long pause of a
-// garbage collector, a disk or a neighbour would be too little.
-const lateEnough = 500
+// takeoverLateness, in ms, distinguishes a lost owner from a long pause of a garbage collector, a
+// disk or a neighbour, which is at most half as long.
+const takeoverLateness = 500
 
 // newLateness holds milliseconds up to a day with three digits.
 func newLateness() *hdrhistogram.Histogram { return hdrhistogram.New(1, 86_400_000, 3) }
 
 // expect prepares for tasks with the numbers below n.
 func (t *tally) expect(n int) *tally {
-	t.copies, t.lateness, t.calm, t.course = make([]uint8, n), newLateness(), newLateness(), map[int64]*moment{}
+	t.copies, t.lateness, t.calm, t.timeline = make([]uint8, n), newLateness(), newLateness(), map[int64]*moment{}
 	return t
 }
 
@@ -62,7 +63,7 @@ func (t *tally) expect(n int) *tally {
 func (t *tally) add(r *kgo.Record) {
 	i := number(r)
 	if i >= uint64(len(t.copies)) {
-		return // of the warm-up
+		return // from the warm-up
 	}
 	t.byBroker = r.Attrs.TimestampType() == 1
 	for _, h := range r.Headers {
@@ -93,16 +94,16 @@ func (t *tally) arrived(i int, due, at int64) {
 	if t.within(at) {
 		t.inWindow++
 	}
-	if t.killed > 0 && at >= t.killed && late >= lateEnough {
+	if t.killed > 0 && at >= t.killed && late >= takeoverLateness {
 		if t.firstLate == 0 || at < t.firstLate {
 			t.firstLate = at
 		}
 		t.lastLate = max(t.lastLate, at)
 	}
-	m := t.course[at/tenth]
+	m := t.timeline[at/tenth]
 	if m == nil {
 		m = &moment{}
-		t.course[at/tenth] = m
+		t.timeline[at/tenth] = m
 	}
 	m.delivered++
 	m.worst = max(m.worst, late)
@@ -120,7 +121,7 @@ func record(h *hdrhistogram.Histogram, late int64) {
 	_ = h.RecordValue(min(max(late, 0), h.HighestTrackableValue()))
 }
 
-// records is how many deliveries there were in all.
+// records returns the number of all deliveries.
 func (t *tally) records() int { return len(t.copies) - t.lost() + t.extra + t.again }
 
 func (t *tally) within(ms int64) bool { return t.to == 0 || ms >= t.from && ms < t.to }
@@ -135,8 +136,9 @@ func (t *tally) lost() int {
 	return n
 }
 
-// gather reads the target topic from a place on until every task of the tally has come, or none comes any more: the tally
-// says what is missing then. Copies do not stand in for tasks, so it looks again for as many as are still missing.
+// gather reads the target topic from a position on until every task of the tally has arrived, or no
+// more arrive. The tally then knows what is missing. Copies do not count as missing tasks, so it
+// reads on for as many records as tasks are missing.
 func (b *Bench) gather(ctx context.Context, t *tally, from offsets, lastDue time.Time) error {
 	for left := len(t.copies); left > 0; left = t.lost() {
 		missing := b.await(ctx, from, left, lastDue)
@@ -156,7 +158,7 @@ func (b *Bench) gather(ctx context.Context, t *tally, from offsets, lastDue time
 	return nil
 }
 
-// read passes the records between two places of a topic to f, each partition in its order.
+// read passes the records between two positions of a topic to f, each partition in its order.
 func (b *Bench) read(ctx context.Context, topic string, from, to offsets, f func(*kgo.Record)) error {
 	left := to.since(from)
 	starts := map[int32]kgo.Offset{}
