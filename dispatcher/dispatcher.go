@@ -27,6 +27,7 @@ import (
 
 	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
@@ -147,7 +148,10 @@ type Dispatcher struct {
 	unread    []*task // taken from it, but there was no room for their bodies
 	bite      int     // how many of them to try at once
 	due       dueHeap
-	targets   map[string]*target
+	targets   map[outlet]*target
+	flight    flight           // what the producers hold for them
+	probes    int              // under way
+	where     *kafka.Placement // to which outlet a record goes
 	refusals  refusals
 	staging   staging
 	entries   int // tasks in memory, with or without
@@ -184,7 +188,7 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, members election.Source, 
 	d := &Dispatcher{
 		cfg: cfg, staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, refusals: refusals{patience: cfg.UndeliverableAfter}, ahead: cfg.LookAhead.Milliseconds(), store: st, clock: st.NewClock(), index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
 		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick(),
-		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, proofs: proofs{}, untold: map[*task]told{}, fetching: newFetchQueue(),
+		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[outlet]*target{}, where: kafka.NewPlacement(), stuck: map[int64]*task{}, proofs: proofs{}, untold: map[*task]told{}, fetching: newFetchQueue(),
 	}
 	d.metrics = newMetrics(reg, d)
 	if d.results, err = events.New(kcfg, st, events.Config{Topic: cfg.Results, Stage: "dispatcher", Sources: d.leftoverSources}, reg, log); err != nil {
@@ -192,7 +196,14 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, members election.Source, 
 	}
 	// One request at a time to each broker: what falls due while it is on its way goes along with the next, so a steady
 	// trickle costs the broker a request a round trip, not one a task, and nothing lingers.
-	if d.client, err = kafka.NewProducer(kcfg, log, kgo.MaxProduceRequestsInflightPerBroker(1)); err != nil {
+	opts := []kgo.Opt{
+		kgo.MaxProduceRequestsInflightPerBroker(1), kgo.RecordPartitioner(d.where),
+		kgo.ProduceRequestTimeout(max(cfg.SickAfter/2, time.Second)), // a broker lets the others of a request wait for the slowest partition
+	}
+	if !faultpoint.Without(faultpoint.RoomForOthers) {
+		opts = append(opts, kafka.GiveUpAfter(cfg.giveUpAfter())...)
+	}
+	if d.client, err = kafka.NewProducer(kcfg, log, opts...); err != nil {
 		return nil, err
 	}
 	return d, nil

@@ -130,6 +130,7 @@ func (d *Dispatcher) fetchLoop(ctx context.Context) {
 func (d *Dispatcher) nextFetch() ([]*task, int, time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.giveWay()
 	for {
 		room, bytes := d.staging.room()
 		if room <= 0 || bytes <= 0 || len(d.unread) == 0 && d.fetching.size == 0 {

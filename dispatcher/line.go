@@ -71,7 +71,8 @@ type content struct {
 	body     []byte
 	record   *kgo.Record
 	size     int
-	counted  bool // by the dispatcher's staging
+	counted  bool   // by the dispatcher's staging
+	outlet   outlet // where it was last sent, or waits to be
 }
 
 // sending names the attempt that is to be made, among all that the task ever sees.

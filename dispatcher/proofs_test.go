@@ -6,7 +6,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -107,11 +109,11 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			settings := schemas.DefaultSettings()
 			settings.MaxLateness = time.Second
-			d := &Dispatcher{clock: new(store.Store).NewClock(), targets: map[string]*target{"x": {sick: true}}, settleKick: newKick(), fetchKick: newKick()}
+			d := &Dispatcher{clock: new(store.Store).NewClock(), targets: map[outlet]*target{{"x", -1}: {outage: newOutage(time.Now())}}, where: kafka.NewPlacement(), settleKick: newKick(), fetchKick: newKick()}
 			d.metrics = newMetrics(prometheus.NewRegistry(), d)
 			now := d.clock.Millis()
 			late := func(due int64) *task {
-				return &task{line: &line{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings}}
+				return &task{line: &line{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings, record: &kgo.Record{}}}
 			}
 			require.False(t, d.admit(late(now), now, false))
 			require.Equal(t, c.put, d.exits[0].State)

@@ -15,20 +15,6 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// target is one business topic and how it is doing.
-type target struct {
-	sending int       // records with the producer
-	since   time.Time // of the last sign of life, or of the first record sent after a rest
-	sick    bool
-	waiting []*task // due, but the target has enough in flight
-
-	suspects []sendable // refused, perhaps on another's account
-	trying   bool       // somebody is at them
-}
-
-// targetCap is how many records one target may have in flight.
-func (d *Dispatcher) targetCap() int { return max(d.cfg.StageTasks/4, 1) }
-
 // releasePause is how long the release of what is due rests at least: what falls due meanwhile goes in one request, which costs
 // a broker about as much as a task does.
 const releasePause = 2 * time.Millisecond
@@ -47,7 +33,7 @@ func (d *Dispatcher) releaseLoop(ctx context.Context) {
 		case <-timer.C:
 		case <-d.releaseKick:
 		}
-		for d.trusted() && d.releaseSome() {
+		for d.trusted() && d.releaseSome(ctx) {
 		}
 		if !d.trusted() {
 			sleep(ctx, 10*time.Millisecond)
@@ -63,36 +49,53 @@ const releaseBatch = 256
 type sendable struct {
 	task   *task
 	record *kgo.Record
+	probe  bool // its target does not answer: it is sent apart
 }
 
 // releaseSome sends what is due, and answers whether there may be more.
-func (d *Dispatcher) releaseSome() bool {
-	now := d.clock.Millis()
-	send := make([]sendable, 0, releaseBatch)
-	d.mu.Lock()
-	for len(send) < releaseBatch && len(d.due) > 0 && d.due[0].at <= now {
-		if t := d.due.pop(); !t.line.abandoned && d.admit(t, now, false) {
-			send = append(send, sendable{t, t.record})
-		}
-	}
-	for _, g := range d.targets {
-		for len(send) < releaseBatch && len(g.waiting) > 0 && g.sending < d.targetCap() {
-			t := g.waiting[0]
-			g.waiting = g.waiting[1:]
-			if !t.line.abandoned && d.admit(t, now, true) {
-				send = append(send, sendable{t, t.record})
-			}
-		}
-	}
-	d.mu.Unlock()
+func (d *Dispatcher) releaseSome(ctx context.Context) bool {
+	send := d.takeDue()
 	for _, s := range send {
 		if err := faultpoint.At(faultpoint.DispatcherTrusted); err != nil {
-			d.answered(s.task, s.record, err)
+			d.probed(s)
+			d.answered(s.task, s.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
+			continue
+		}
+		if s.probe {
+			d.solos.Go(func() { d.probe(ctx, s) })
 			continue
 		}
 		d.client.TryProduce(context.Background(), s.record, func(r *kgo.Record, err error) { d.answered(s.task, r, err) })
 	}
 	return len(send) == releaseBatch
+}
+
+// takeDue takes what is to be sent now.
+func (d *Dispatcher) takeDue() []sendable {
+	now := d.clock.Millis()
+	send := make([]sendable, 0, releaseBatch)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	take := func(t *task, waited bool) {
+		if !t.line.abandoned && d.admit(t, now, waited) {
+			probe := d.targets[t.outlet].outage != nil
+			if probe {
+				d.probes++
+			}
+			send = append(send, sendable{t, t.record, probe})
+		}
+	}
+	for len(send) < releaseBatch && len(d.due) > 0 && d.due[0].at <= now {
+		take(d.due.pop(), false)
+	}
+	for _, g := range d.targets {
+		for len(send) < releaseBatch && len(g.waiting) > 0 && d.hasRoom(g) {
+			t := g.waiting[0]
+			g.waiting = g.waiting[1:]
+			take(t, true)
+		}
+	}
+	return send
 }
 
 // admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
@@ -106,26 +109,19 @@ func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
 		d.buryLocked(t, store.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
 		return false
 	}
-	g := d.targets[t.topic]
-	if g == nil {
-		g = &target{}
-		d.targets[t.topic] = g
-	}
+	g := d.targetOf(t)
 	switch {
-	case g.sick:
-		d.postpone(t, now, unsentPause)
+	case g.outage != nil && (d.probes >= probesAtOnce || !g.outage.claim(time.Now())):
+		d.putOff(t, g)
 		return false
-	case d.refusals.holds(t.topic, time.Now(), g.sending > 0):
+	case g.outage == nil && d.refusals.holds(t.topic, time.Now(), g.sending > 0):
 		d.postpone(t, now, d.refusals.pause(t.topic))
 		return false
-	case !waited && len(g.waiting) > 0, g.sending >= d.targetCap():
+	case g.outage == nil && (!waited && len(g.waiting) > 0 || !d.hasRoom(g)):
 		g.waiting = append(g.waiting, t)
 		return false
 	}
-	if g.sending == 0 {
-		g.since = time.Now()
-	}
-	g.sending++
+	d.beginSending(g, t)
 	t.status = sending
 	return true
 }
@@ -139,20 +135,18 @@ func (d *Dispatcher) answeredBy(t *task, r *kgo.Record, err error, alone bool) {
 	}
 	now := d.clock.Now()
 	d.mu.Lock()
-	g := d.targets[t.topic]
-	g.sending--
+	g := d.targets[t.outlet]
+	d.endSending(g, t)
 	if err == nil || kafka.Permanent(err) {
-		if g.since = time.Now(); g.sick {
-			g.sick = false
-			d.log.Info("a target answers again", zap.String("topic", t.topic))
-		}
+		g.since = time.Now()
+		d.respondsAgain(g)
+	} else if g.outage != nil {
+		g.outage.probing = false
 	}
 	again := d.refusedForNow(t.topic, err)
 	d.outcomes = append(d.outcomes, outcome{task: t, at: now.UnixMilli(), latest: d.clock.Latest(), partition: r.Partition, offset: r.Offset, err: err, alone: alone, again: again})
-	kickRelease := len(g.waiting) > 0
-	if g.sending == 0 && !kickRelease && !g.trying {
-		delete(d.targets, t.topic)
-	}
+	kickRelease := len(g.waiting) > 0 || d.flight.tasks > d.cfg.StageTasks/2 // or others wait for room
+	d.forgetIdle(g)
 	d.mu.Unlock()
 	if err == nil {
 		d.metrics.lateness.Observe(max(now.Sub(time.UnixMilli(t.at)).Seconds(), 0))
@@ -238,32 +232,4 @@ func (d *Dispatcher) leave(t *task, e exit) {
 	t.status = leaving
 	d.exits = append(d.exits, e)
 	d.settleKick.now()
-}
-
-// checkTargets finds targets that have not answered for long. What is with the producer cannot be called back: it leaves
-// its line, so that the line goes on, and its answer is still waited for. mu is held.
-func (d *Dispatcher) checkTargets() {
-	for topic, g := range d.targets {
-		if g.sick || g.sending == 0 || time.Since(g.since) < d.cfg.SickAfter {
-			continue
-		}
-		g.sick = true
-		d.metrics.sick.Inc()
-		d.log.Warn("a target does not answer: its tasks are set aside", zap.String("topic", topic), zap.Int("in_flight", g.sending))
-		for _, l := range d.lines {
-			for _, t := range l.open() {
-				if t.status == sending && t.topic == topic {
-					d.stuck[t.seq] = t
-					body := t.body // for the dead letter that it may yet become
-					d.setAside(t, t)
-					t.body = body
-				}
-			}
-		}
-		now := d.clock.Millis()
-		for _, t := range g.waiting {
-			d.postpone(t, now, unsentPause)
-		}
-		g.waiting = nil
-	}
 }

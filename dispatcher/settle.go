@@ -129,7 +129,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 	case o.err != nil:
 		d.metrics.retries.Inc()
 		d.log.Debug("the producer gave a task back", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
-		d.postpone(t, d.clock.Millis(), d.refusals.pause(t.topic))
+		d.sendLater(t, o.err)
 	case t.settings.Ack == schemas.AckReport:
 		d.metrics.delivered.Inc()
 		d.leave(t, awaitReport(t, o))

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,33 +16,26 @@ import (
 
 // suspect queues a refused task. mu is held.
 func (d *Dispatcher) suspect(ctx context.Context, t *task) {
-	g := d.targets[t.topic]
-	if g == nil {
-		g = &target{}
-		d.targets[t.topic] = g
-	}
-	if g.sending == 0 {
-		g.since = time.Now()
-	}
-	g.sending++ // until its second answer: a silent target is found sick, and its tasks leave their lines
-	g.suspects = append(g.suspects, sendable{t, t.record})
+	g := d.targetOf(t)
+	d.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their lines
+	g.suspects = append(g.suspects, sendable{task: t, record: t.record})
 	if !g.trying {
 		g.trying = true
-		d.solos.Go(func() { d.trySuspects(ctx, t.topic, g) })
+		d.solos.Go(func() { d.trySuspects(ctx, g) })
 	}
 }
 
 // trySuspects sends a target's suspects until none is left.
-func (d *Dispatcher) trySuspects(ctx context.Context, topic string, g *target) {
-	solo, err := kafka.NewSoloProducer(d.kafka, d.log)
+func (d *Dispatcher) trySuspects(ctx context.Context, g *target) {
+	solo, err := kafka.NewSoloProducer(d.kafka, d.log, kafka.GiveUpAfter(d.cfg.giveUpAfter())...)
 	if err != nil {
-		d.log.Error("making a producer for refused tasks failed", zap.String("topic", topic), zap.Error(err))
+		d.log.Error("making a producer for refused tasks failed", zap.String("topic", g.topic), zap.Error(err))
 		return
 	}
 	defer context.AfterFunc(ctx, solo.Close)() // a send that is under way heeds nothing else
 	defer solo.Close()
 	for ctx.Err() == nil {
-		s, ok := d.nextSuspect(topic, g)
+		s, ok := d.nextSuspect(g)
 		if !ok {
 			return
 		}
@@ -49,7 +43,11 @@ func (d *Dispatcher) trySuspects(ctx context.Context, topic string, g *target) {
 			sleep(ctx, 10*time.Millisecond)
 		}
 		if d.isAbandoned(s.task.line) {
-			d.dropSuspect(g)
+			d.dropSuspect(g, s.task)
+			continue
+		}
+		if d.isUnresponsive(g) {
+			d.answeredBy(s.task, s.record, errUnresponsive, true)
 			continue
 		}
 		r, err := solo.ProduceSync(ctx, s.record).First()
@@ -59,13 +57,15 @@ func (d *Dispatcher) trySuspects(ctx context.Context, topic string, g *target) {
 	}
 }
 
-func (d *Dispatcher) nextSuspect(topic string, g *target) (sendable, bool) {
+// errUnresponsive ends the turn of a suspect whose target does not answer: nothing is in the topic of it, and it is put off.
+var errUnresponsive = fmt.Errorf("%w: its target does not answer", kafka.ErrNotSent)
+
+func (d *Dispatcher) nextSuspect(g *target) (sendable, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(g.suspects) == 0 {
-		if g.trying = false; g.sending == 0 && len(g.waiting) == 0 {
-			delete(d.targets, topic)
-		}
+		g.trying = false
+		d.forgetIdle(g)
 		return sendable{}, false
 	}
 	s := g.suspects[0]
@@ -73,10 +73,16 @@ func (d *Dispatcher) nextSuspect(topic string, g *target) (sendable, bool) {
 	return s, true
 }
 
-func (d *Dispatcher) dropSuspect(g *target) {
+func (d *Dispatcher) dropSuspect(g *target, t *task) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	g.sending--
+	d.endSending(g, t)
+}
+
+func (d *Dispatcher) isUnresponsive(g *target) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return g.outage != nil
 }
 
 func (d *Dispatcher) isAbandoned(l *line) bool {

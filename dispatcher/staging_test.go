@@ -45,7 +45,7 @@ func TestStagingCountsEachTaskOnce(t *testing.T) {
 func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 	cfg, err := Config{MemberID: "one"}.withDefaults()
 	require.NoError(t, err)
-	d := &Dispatcher{cfg: cfg, clock: new(store.Store).NewClock(), log: zap.NewNop(), lines: map[int]*line{}, targets: map[string]*target{}, stuck: map[int64]*task{}, untold: map[*task]told{}, fetching: newFetchQueue(),
+	d := &Dispatcher{cfg: cfg, clock: new(store.Store).NewClock(), log: zap.NewNop(), lines: map[int]*line{}, targets: map[outlet]*target{}, stuck: map[int64]*task{}, untold: map[*task]told{}, fetching: newFetchQueue(),
 		claimKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick()}
 	d.metrics = newMetrics(prometheus.NewRegistry(), d)
 	l := &line{slot: 0, epoch: 1, claimed: 10}
@@ -58,7 +58,7 @@ func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 		d.entries++
 		d.staging.add(t)
 	}
-	d.targets["x"] = g
+	d.targets[outlet{"x", -1}] = g
 	d.abandon(l, "a test")
 	require.Zero(t, d.staging.tasks)
 	d.checkTargets()

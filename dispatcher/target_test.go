@@ -27,14 +27,17 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 	require.Equal(t, 20, d.inside(func() int { return len(d.stuck) }))
 
 	again := time.Now() // what is due while it is sick is not sent at all, and can be cancelled
-	f.schedule(append(askMany(5, "silent", "put-off", again, schemas.HeaderEvents, "all"), askMany(20, "lively", "again", again, schemas.HeaderEvents, "none")...)...)
-	f.schedule(ask("silent", "cancelled", again))
+	f.schedule(append(append(askMany(5, "silent", "put-off", again, schemas.HeaderEvents, "all"), askMany(20, "lively", "again", again, schemas.HeaderEvents, "none")...),
+		ask("silent", "cancelled", again, schemas.HeaderPriority, "low"))...) // the first of them may be sent to ask, the last not
 	f.eventually("the other is not held up", func() bool { return lively.count() == 40 })
-	f.eventually("they are put off", func() bool { return counted(d.metrics.postponed) == 6 })
+	f.eventually("they are put off", func() bool { return counted(d.metrics.postponed) >= 5 })
 	f.eventually("done moves on", func() bool { return f.settledUpTo(again) })
+	f.eventually("it can be cancelled", func() bool {
+		v, err := f.store.Get(t.Context(), "silent", "cancelled")
+		return err == nil && v.State == "pending"
+	})
 	f.cancel("silent", "cancelled")
 	require.Zero(t, silent.count())
-	require.Equal(t, 20, d.inside(func() int { return len(d.stuck) }))
 
 	answer()
 	f.eventually("what it has is acknowledged, the rest sent", func() bool { return len(silent.copies()) == 25 })
@@ -62,7 +65,7 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 // A task that was set aside unanswered, and is claimed again while it still is, must not be sent beside itself.
 func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	t.Parallel()
-	d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, stuck: map[int64]*task{}, targets: map[string]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick()}
+	d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, stuck: map[int64]*task{}, targets: map[outlet]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick()}
 	l := &line{slot: 0, epoch: 5}
 	original := &task{line: l, seq: 9, status: left, content: &content{attempt: 2}}
 	d.stuck[9] = original
@@ -91,7 +94,7 @@ func TestAnsweredTasksOfALostSlotAreForgotten(t *testing.T) {
 		"forgotten": func(d *Dispatcher, l *line) { delete(d.lines, l.slot); d.forgetAnswered(l) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, log: zap.NewNop(), stuck: map[int64]*task{}, lines: map[int]*line{}, targets: map[string]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick(), ownKick: newKick()}
+			d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, log: zap.NewNop(), stuck: map[int64]*task{}, lines: map[int]*line{}, targets: map[outlet]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick(), ownKick: newKick()}
 			d.metrics = newMetrics(prometheus.NewRegistry(), d)
 			l := &line{slot: 0, epoch: 5}
 			d.lines[0] = l

@@ -27,6 +27,11 @@ const (
 	SettledInPieces Fix = "settled in pieces"
 	// ResultsApart: nothing waits for the results topic (events/publisher.go).
 	ResultsApart Fix = "results apart"
+	// RoomForOthers: targets that do not answer leave room in the producer, and it gives up what they do not take
+	// (dispatcher/target.go).
+	RoomForOthers Fix = "room for others"
+	// JudgedByPartition: a partition that does not answer is noticed although others of its topic do (dispatcher/target.go).
+	JudgedByPartition Fix = "judged by partition"
 	// RetiredToTheLast: retiring goes on until nothing is left (dispatcher/retire.go).
 	RetiredToTheLast Fix = "retired to the last"
 )
@@ -34,5 +39,5 @@ const (
 // Fixes are all that can be taken away.
 var Fixes = []Fix{
 	NothingBehindFailure, ReleasedWhenDrained, ReportOfDelivery, DoubtIsSent, RefusedAlone, ClaimedAhead, CountedOnce, RetiredToTheLast,
-	SettledInPieces, ResultsApart,
+	SettledInPieces, ResultsApart, RoomForOthers, JudgedByPartition,
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // aboutTopic are answers that every record for the topic will get until an
@@ -56,4 +57,13 @@ func TopicMayCome(err error) bool {
 // means that any record for the topic gets this error.
 func NeighboursToo(err error) bool {
 	return slices.ContainsFunc(aboutRecord, func(target error) bool { return errors.Is(err, target) })
+}
+
+// ErrNotSent wraps errors of ours about a record that was never handed to a broker.
+var ErrNotSent = errors.New("not sent")
+
+// NotSent says whether an error proves that the record is not in its topic: the broker refused it, or it was never sent. After
+// every other error it may be there, or come to be there.
+func NotSent(err error) bool {
+	return Permanent(err) || errors.Is(err, ErrNotSent) || errors.Is(err, kgo.ErrMaxBuffered)
 }

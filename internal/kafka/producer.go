@@ -47,6 +47,14 @@ func NewProducer(cfg Config, log *zap.Logger, opts ...kgo.Opt) (*kgo.Client, err
 	return client, nil
 }
 
+// GiveUpAfter bounds how long a producer tries with a record. One that it gives up may be in its topic all the same, or come to
+// be there (see NotSent), and if it is produced once more, the broker does not know that it is the same. With it all go that wait
+// for the same partition. What waits for other partitions is not concerned: the client takes a new epoch, and resends what it had
+// sent under the old one as it was.
+func GiveUpAfter(patience time.Duration) []kgo.Opt {
+	return []kgo.Opt{kgo.RecordDeliveryTimeout(patience), kgo.AllowIdempotentProduceCancellation()}
+}
+
 // NewSoloProducer returns a producer that has one record in hand at a time, in a
 // batch of its own, so that an error is about that record and no other. Slow,
 // and the place to ask again before believing a permanent error of a

@@ -1,0 +1,124 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store"
+)
+
+// A target that does not answer is asked by one task at a time, from a producer made for that, so that nobody else's records share
+// a request, a connection or a buffer with it. Its other tasks are put off until about the next time it is asked, longer and longer.
+
+const (
+	firstProbePause   = 5 * time.Second
+	longestProbePause = time.Minute
+	// outageForgotten is how long nothing may be there to ask an unresponsive target with, before it counts as any other.
+	outageForgotten = 10 * time.Minute
+	// probesAtOnce bounds the producers that ask: each is a connection or more.
+	probesAtOnce = 32
+)
+
+// outage is the time in which a target does not answer. The dispatcher's lock guards it.
+type outage struct {
+	pause   time.Duration
+	next    time.Time // nothing is sent before
+	probing bool      // a task is on its way
+}
+
+func newOutage(now time.Time) *outage {
+	return &outage{pause: firstProbePause, next: now.Add(firstProbePause)}
+}
+
+// claim reports whether a task may be sent to ask the target, and takes the right to.
+func (o *outage) claim(now time.Time) bool {
+	if !o.mayAsk(now) {
+		return false
+	}
+	o.probing = true
+	o.pause = min(2*o.pause, longestProbePause)
+	o.next = now.Add(o.pause)
+	return true
+}
+
+func (o *outage) mayAsk(now time.Time) bool { return !o.probing && !now.Before(o.next) }
+
+// wait is for how long a task is put off: until the target is asked again.
+func (o *outage) wait(now time.Time) time.Duration { return max(o.next.Sub(now), time.Second) }
+
+func (o *outage) over(now time.Time) bool { return now.Sub(o.next) > outageForgotten }
+
+// giveUpAfter is how long the producers try with a record.
+func (c Config) giveUpAfter() time.Duration { return max(3*c.SickAfter, 3*time.Second) }
+
+// probe sends one task to a target that does not answer, and waits no longer than for a target to be called so.
+func (d *Dispatcher) probe(ctx context.Context, s sendable) {
+	defer d.probed(s)
+	client, err := kafka.NewSoloProducer(d.kafka, d.log)
+	if err != nil {
+		d.answered(s.task, s.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
+		return
+	}
+	bound, cancel := context.WithTimeout(ctx, max(d.cfg.SickAfter, time.Second))
+	defer cancel()
+	stop := context.AfterFunc(bound, client.Close) // a send that is under way heeds nothing else
+	var r *kgo.Record
+	r, err = client.ProduceSync(context.Background(), s.record).First()
+	stop()
+	client.Close()
+	if ctx.Err() == nil {
+		d.answeredBy(s.task, r, err, true)
+	}
+}
+
+// probed counts a probe that is over.
+func (d *Dispatcher) probed(s sendable) {
+	if s.probe {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.probes--
+	}
+}
+
+// fallsSilent begins an outage. mu is held.
+func (d *Dispatcher) fallsSilent(g *target) {
+	g.outage = newOutage(time.Now())
+	d.metrics.sick.Inc()
+	d.log.Warn("a target does not answer: its tasks are set aside", zap.String("topic", g.topic), zap.Int32("partition", g.partition), zap.Int("in_flight", g.sending))
+}
+
+// respondsAgain ends an outage. mu is held.
+func (d *Dispatcher) respondsAgain(g *target) {
+	if g.outage == nil {
+		return
+	}
+	g.outage = nil
+	d.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
+}
+
+// putOff puts off a task that was not sent: until its target is asked again. mu is held.
+func (d *Dispatcher) putOff(t *task, g *target) {
+	pause := unsentPause
+	if g.outage != nil {
+		pause = g.outage.wait(time.Now())
+	}
+	d.postpone(t, d.clock.Millis(), pause)
+}
+
+// sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen
+// to the task any more but that it is sent: it must not be cancelled, replaced or called expired. mu is held.
+func (d *Dispatcher) sendLater(t *task, err error) {
+	pause := d.refusals.pause(t.topic)
+	if g := d.targets[t.outlet]; g != nil && g.outage != nil {
+		pause = g.outage.wait(time.Now())
+	}
+	if !kafka.NotSent(err) {
+		t.state = store.StateRetry
+	}
+	d.postpone(t, d.clock.Millis(), pause)
+}
