@@ -37,6 +37,8 @@ func extents(ctx context.Context, client *kgo.Client, sources []store.Source) (m
 // check compares what is stored of the assigned partitions with their logs. A partition that lost what is stored is halted. One
 // that was halted and turns out to be intact, or that an operator has moved, is read on from where the database stands.
 func (s *Scanner) check(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*checkPatience)
+	defer cancel()
 	drained := s.parts.drained() // before the database is asked, so that it has all of them
 	known, err := s.store.Sources(ctx)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -37,6 +38,26 @@ func (f *fixture) loseRecords(partition int32, upTo int64) {
 	f.sql(fmt.Sprintf("UPDATE sources SET next_offset = %d, epoch_to = %d WHERE part = %d", upTo, upTo, partition))
 }
 
+// haltedIn are the partitions that the metric names.
+func haltedIn(m *metrics) (out []string) {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(m.halted)
+	families, err := reg.Gather()
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range families {
+		for _, one := range f.GetMetric() {
+			label := map[string]string{}
+			for _, l := range one.GetLabel() {
+				label[l.GetName()] = l.GetValue()
+			}
+			out = append(out, label["topic"]+"/"+label["partition"])
+		}
+	}
+	return out
+}
+
 // A log that lost records gives their offsets to others. None of these may be taken for one that is stored, whether the log is
 // still shorter than what is stored or has grown past it.
 func TestALogThatLostRecordsHaltsItsPartition(t *testing.T) {
@@ -59,6 +80,7 @@ func TestALogThatLostRecordsHaltsItsPartition(t *testing.T) {
 			require.ErrorContains(t, s.Ready(t.Context()), "notyet.intake/0 is not read any further")
 			require.ErrorContains(t, s.Ready(t.Context()), "the same up to 6")
 			s.look(t.Context())
+			require.Equal(t, []string{"notyet.intake/0"}, haltedIn(s.metrics))
 			require.Equal(t, 6+4, f.tasks())
 			old := f.sourceOf(0)
 			require.EqualValues(t, 10, old.Next, "nothing is passed")
@@ -67,6 +89,8 @@ func TestALogThatLostRecordsHaltsItsPartition(t *testing.T) {
 			require.NoError(t, err)
 			f.eventually("all is stored", func() bool { return f.tasks() == 6+4+published })
 			f.eventually("it is ready", func() bool { return s.Ready(t.Context()) == nil })
+			s.look(t.Context())
+			require.Empty(t, haltedIn(s.metrics))
 			require.Contains(t, s.parts.ids(), old.ID, "somebody still looks after the pending events of what was stored before")
 			require.EqualValues(t, 6+published, f.sourceOf(0).Next)
 		})

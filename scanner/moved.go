@@ -24,6 +24,13 @@ func (p *partitions) assigned(offsets map[string]map[int32]kgo.Offset) (out []st
 	return out
 }
 
+// known is the source of an assigned partition; nil: it is not known, or not assigned.
+func (p *partitions) known(key partitionKey) *store.Source {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sources[key]
+}
+
 // checkBegun halts those of newly assigned partitions whose log is not the one that was stored. Where Kafka does not say, the
 // partition begins: check asks again, and each record is compared.
 func (s *Scanner) checkBegun(ctx context.Context, sources []store.Source) {

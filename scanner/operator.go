@@ -19,6 +19,7 @@ const (
 	StateNew         = "new"         // nothing of it is stored
 	StateDiverged    = "diverged"    // the log lost records that are stored; scanners do not read it any further
 	StateUnsure      = "unsure"      // Kafka does not know the leader epoch of what is stored
+	StateStands      = "stands"      // a scanner has tried one batch of it for a minute
 	StateExpired     = "expired"     // records were deleted before they were stored
 	StateMissing     = "missing"     // Kafka does not have the partition
 	StateUnreachable = "unreachable" // it has no leader
@@ -125,6 +126,8 @@ func stand(src store.Source, log kafka.Extent, there bool) Partition {
 		p.Detail = fmt.Sprintf("the log lost what is stored from offset %d on: nothing more is read of it", same)
 	case src.Next < log.Start:
 		p.State, p.Detail = StateExpired, fmt.Sprintf("%d offsets were deleted before they were stored", log.Start-src.Next)
+	case src.Stands != "":
+		p.State, p.Detail = StateStands, src.Stands
 	case result == unsure:
 		p.State, p.Detail = StateUnsure, fmt.Sprintf("Kafka does not know leader epoch %d, of which the last stored record is", src.Epoch.Number)
 	}
@@ -210,7 +213,7 @@ func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to in
 		stands = p.Start
 	}
 	switch {
-	case p.State != StateOK && p.State != StateNew && p.State != StateUnsure && p.State != StateExpired:
+	case p.State == StateDiverged || p.State == StateMissing || p.State == StateUnreachable:
 		return Skipped{}, refuse("%s/%d is %s: %s", topic, part, p.State, p.Detail)
 	case at != stands:
 		return Skipped{}, refuse("%s/%d stands at offset %d, not at %d", topic, part, stands, at)

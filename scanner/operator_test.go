@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -146,6 +147,10 @@ func TestAnOperatorPassesARecord(t *testing.T) {
 	f.publish(asksIn("b", 3, 0)...)
 	f.eventually("it stands", func() bool { return counted(s.metrics.storeErrors) > 0 })
 
+	s.standing.each(func(partitionKey, tried, time.Duration) { t.Error("a minute has not passed") })
+	s.noteStanding(t.Context(), map[partitionKey]tried{{schemas.TopicIntake, 0}: {offset: 2, err: errors.New("no room")}})
+	require.Equal(t, Partition{Topic: schemas.TopicIntake, State: StateStands, Detail: "no room", Next: 2, End: 5, Lag: 3}, f.stands(0))
+
 	op := f.operator()
 	for name, c := range map[string]struct{ at, to int64 }{"not where it stands": {1, 2}, "further on": {3, 4}, "nothing": {2, 2}, "back": {2, 1}, "beyond the log": {2, 6}} {
 		_, err := op.Skip(t.Context(), schemas.TopicIntake, 0, c.at, c.to)
@@ -157,6 +162,7 @@ func TestAnOperatorPassesARecord(t *testing.T) {
 	_, err = op.Skip(t.Context(), schemas.TopicIntake, 0, 2, 3)
 	require.ErrorIs(t, err, ErrRefused, "a second time")
 	f.eventually("the scanner goes on behind it", func() bool { return f.sourceOf(0).Next == 5 })
+	require.Equal(t, Partition{Topic: schemas.TopicIntake, State: StateOK, Next: 5, End: 5}, f.stands(0))
 	require.Equal(t, 4, f.tasks())
 	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{TaskID: "notyet.intake/0/2"})
 	require.NoError(t, err)

@@ -38,13 +38,16 @@ func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 
 func (s *Scanner) look(ctx context.Context) {
 	s.metrics.standing.Reset()
-	s.standing.each(func(key partitionKey, _ tried, long time.Duration) {
+	stand := map[partitionKey]tried{}
+	s.standing.each(func(key partitionKey, t tried, long time.Duration) {
+		stand[key] = t
 		s.metrics.standing.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(long.Seconds())
 	})
 	s.metrics.halted.Reset()
 	s.halted.each(func(key partitionKey, _ halt) {
 		s.metrics.halted.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(1)
 	})
+	s.noteStanding(ctx, stand)
 	unclaimed, unsettled, err := s.store.Overdue(ctx, s.clock.Millis()-behindAfter.Milliseconds())
 	if err != nil {
 		if ctx.Err() == nil {
@@ -57,6 +60,22 @@ func (s *Scanner) look(ctx context.Context) {
 	s.metrics.unsettled.Set(float64(len(unsettled)))
 	s.complain("tasks have been due for a minute and no dispatcher has claimed them", unclaimed)
 	s.complain("claimed tasks have been due for a minute and are not settled", unsettled)
+}
+
+// noteStanding leaves for operators why partitions stand.
+func (s *Scanner) noteStanding(ctx context.Context, stand map[partitionKey]tried) {
+	ctx, cancel := context.WithTimeout(ctx, watchEvery/2)
+	defer cancel()
+	for key, t := range stand {
+		src := s.parts.known(key)
+		if src == nil {
+			continue
+		}
+		if err := s.store.Stands(ctx, src.ID, t.offset, orTimeout(t.err).Error()); err != nil {
+			s.log.Debug("noting why an intake partition stands failed", zap.Error(err))
+			return // the database is what it stands on
+		}
+	}
 }
 
 func (s *Scanner) complain(what string, slots []store.Slot) {

@@ -25,6 +25,8 @@ type Source struct {
 	// nothing is stored for a retired source any more, but its tasks, letters and pending events are still there.
 	Generation int
 	Retired    int64
+	// Stands says why a scanner could not go on at Next when it last tried for a minute; mostly "".
+	Stands string
 }
 
 // DeliveryKey names one attempt of the task that the record at offset made. Kafka gave the same offset to another record when its
@@ -61,12 +63,16 @@ const replayShift = 24
 // was sent before it.
 func Sending(replay, attempt int) int32 { return int32(replay)<<replayShift + int32(attempt) }
 
-const sourceColumns = "src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at"
+const sourceColumns = "src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at, stands_at, stands"
 
 func scanSource(r *sql.Rows, s *Source) error {
-	var id []byte
-	if err := r.Scan(&s.ID, &s.Topic, &id, &s.Partition, &s.Next, &s.Epoch.Number, &s.Epoch.From, &s.Epoch.To, &s.Generation, &s.Retired); err != nil {
+	var id, stands []byte
+	var at int64
+	if err := r.Scan(&s.ID, &s.Topic, &id, &s.Partition, &s.Next, &s.Epoch.Number, &s.Epoch.From, &s.Epoch.To, &s.Generation, &s.Retired, &at, &stands); err != nil {
 		return err
+	}
+	if at == s.Next {
+		s.Stands = string(stands)
 	}
 	copy(s.TopicID[:], id)
 	return nil
@@ -116,7 +122,7 @@ func insertSource(ctx context.Context, tx *sql.Tx, src *Source) error {
 	if src.ID = freeSource(taken, *src); src.ID == 0 {
 		return fmt.Errorf("no source id is left: %d partitions of intake topics have been seen", len(taken))
 	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO sources ("+sourceColumns+") VALUES ("+marks(10)+")",
+	_, err = tx.ExecContext(ctx, "INSERT INTO sources (src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at) VALUES ("+marks(10)+")",
 		src.ID, []byte(src.Topic), src.TopicID[:], src.Partition, src.Next, src.Epoch.Number, src.Epoch.From, src.Epoch.To, src.Generation, src.Retired)
 	return err
 }

@@ -52,13 +52,12 @@ NEXT is the first offset that is not stored, START and END are those of Kafka's 
   new          nothing of it is stored
   diverged     the log lost records that are stored, and is not read any further: see notyet intake restart
   unsure       Kafka does not know the leader epoch of what is stored, so it cannot be compared; it is read on
+  stands       a scanner has tried one batch of it for a minute, from NEXT on; why is beside it: see notyet intake skip
   expired      records were deleted before they were stored: the retention is too short
   missing      Kafka does not have the partition
   unreachable  it has no leader
-A partition that is ok and whose NEXT does not move although LAG is above 0 stands on a record or on the database: the
-scanner that has it says at /readyz, and in its log, at which offset and why.
 
-Exit code 1 when a partition diverged, is missing or is unreachable.
+Exit code 1 when a partition stands, diverged, is missing or is unreachable.
 
 Examples:
   notyet intake status
@@ -78,7 +77,8 @@ func (c *intakeStatusCmd) Run(a *app) error {
 			a.standing(found)
 		}
 		for _, p := range found {
-			if p.State == scanner.StateDiverged || p.State == scanner.StateMissing || p.State == scanner.StateUnreachable {
+			switch p.State {
+			case scanner.StateStands, scanner.StateDiverged, scanner.StateMissing, scanner.StateUnreachable:
 				return errors.Join(err, errTold)
 			}
 		}
