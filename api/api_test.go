@@ -319,20 +319,20 @@ func TestDeadLettersBothWays(t *testing.T) {
 		record := &kgo.Record{Value: []byte{0xff}, Headers: []kgo.RecordHeader{{Key: "notyet-delay", Value: []byte("soon")}}}
 		w.put(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, Topic: "orders", TaskID: fmt.Sprint(i), Reason: "notyet-delay", Body: schemas.EncodeRejected(record)}})
 	}
-	local, err := w.local.Letters(t.Context(), store.DeadFilter{}, true)
+	local, err := w.local.Letters(t.Context(), store.DeadFilter{}, "", true)
 	require.NoError(t, err)
-	remote, err := w.client.Letters(t.Context(), store.DeadFilter{}, true)
+	remote, err := w.client.Letters(t.Context(), store.DeadFilter{}, "", true)
 	require.NoError(t, err)
-	require.Len(t, local, 3)
+	require.Len(t, local.Letters, 3)
 	require.Equal(t, local, remote)
 
-	one, err := w.client.Letter(t.Context(), local[1].ID)
+	one, err := w.client.Letter(t.Context(), local.Letters[1].ID)
 	require.NoError(t, err)
-	require.Equal(t, local[1], one)
+	require.Equal(t, local.Letters[1], one)
 	_, err = w.client.Letter(t.Context(), 999)
 	require.ErrorIs(t, err, deadletter.ErrNotFound)
 
-	filter := store.DeadFilter{IDs: []int64{local[0].ID, local[2].ID}, Reason: "delay", Topic: "orders", Until: 1 << 50}
+	filter := store.DeadFilter{IDs: []int64{local.Letters[0].ID, local.Letters[2].ID}, Reason: "delay", Topic: "orders", Until: 1 << 50}
 	n, err := w.client.CountLetters(t.Context(), filter)
 	require.NoError(t, err)
 	require.Equal(t, int64(2), n)

@@ -88,13 +88,14 @@ func (c *Client) Letter(ctx context.Context, id int64) (deadletter.Letter, error
 }
 
 // Letters implements deadletter.Source.
-func (c *Client) Letters(ctx context.Context, f store.DeadFilter, content bool) ([]deadletter.Letter, error) {
+func (c *Client) Letters(ctx context.Context, f store.DeadFilter, cursor string, content bool) (deadletter.Letters, error) {
 	q := query(newLetterFilter(f))
+	set(q, "cursor", cursor)
 	set(q, "limit", f.Limit)
 	set(q, "content", content)
-	var out Letters
+	var out deadletter.Letters
 	err := c.get(ctx, "/deadletters", q, &out, nil)
-	return out.Letters, err
+	return out, err
 }
 
 // CountLetters counts what a filter selects.
@@ -108,7 +109,7 @@ func (c *Client) CountLetters(ctx context.Context, f store.DeadFilter) (int64, e
 func (c *Client) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (deadletter.Page, error) {
 	filter := newLetterFilter(f)
 	var out deadletter.Page
-	err := c.post(ctx, "/deadletters/replay", ReplayRequest{LetterFilter: filter, All: !filter.selects(), DryRun: dryRun, Limit: f.Limit, UpTo: upTo}, &out)
+	err := c.post(ctx, "/deadletters/replay", ReplayRequest{LetterFilter: filter, All: !filter.selects(), DryRun: dryRun, After: f.After, Limit: f.Limit, UpTo: upTo}, &out)
 	return out, err
 }
 
@@ -116,7 +117,7 @@ func (c *Client) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64,
 func (c *Client) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (deadletter.Purged, error) {
 	filter := newLetterFilter(f)
 	var out deadletter.Purged
-	err := c.post(ctx, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), Limit: f.Limit, UpTo: upTo}, &out)
+	err := c.post(ctx, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), After: f.After, Limit: f.Limit, UpTo: upTo}, &out)
 	return out, err
 }
 
@@ -133,7 +134,6 @@ func query(f LetterFilter) url.Values {
 	set(q, "reason", f.Reason)
 	set(q, "since", f.Since)
 	set(q, "until", f.Until)
-	set(q, "after", f.After)
 	set(q, "replayed", f.Replayed)
 	return q
 }

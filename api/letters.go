@@ -21,15 +21,14 @@ type LetterFilter struct {
 	Since    int64   `json:"since,omitempty"    query:"since"    doc:"died at or after, Unix ms"`
 	Until    int64   `json:"until,omitempty"    query:"until"    doc:"died before, Unix ms"`
 	Replayed bool    `json:"replayed,omitempty" query:"replayed" doc:"also those that were replayed"`
-	After    int64   `json:"after,omitempty"    query:"after"    doc:"only ids above: the next of the page before"`
 }
 
 func newLetterFilter(f store.DeadFilter) LetterFilter {
-	return LetterFilter{IDs: f.IDs, Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: f.After}
+	return LetterFilter{IDs: f.IDs, Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed}
 }
 
-func (f LetterFilter) store(limit int) store.DeadFilter {
-	return store.DeadFilter{IDs: f.IDs, Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: f.After, Limit: limit}
+func (f LetterFilter) store(limit int, after int64) store.DeadFilter {
+	return store.DeadFilter{IDs: f.IDs, Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: after, Limit: limit}
 }
 
 // selects tells whether anything narrows the filter.
@@ -39,8 +38,9 @@ func (f LetterFilter) selects() bool {
 
 type listLettersInput struct {
 	LetterFilter
-	Limit   int  `query:"limit"   default:"100"                        maximum:"1000" minimum:"1"`
-	Content bool `query:"content" doc:"with key, value and headers"`
+	Limit   int    `query:"limit"   default:"100"                        maximum:"1000"   minimum:"1"`
+	Cursor  string `query:"cursor"  doc:"that of the page before"        maxLength:"100"`
+	Content bool   `query:"content" doc:"with key, value and headers"`
 }
 
 // lettersWithContent bounds a page that carries what the letters carry.
@@ -60,15 +60,15 @@ func (in *listLettersInput) scope(c access.Caller) error {
 }
 
 func (s *server) listLetters(ctx ctxType, in *listLettersInput) (*body[Letters], error) {
-	var letters []deadletter.Letter
+	var page deadletter.Letters
 	err := s.local.listing(ctx, func(ctx ctxType) error {
 		var err error
-		letters, err = s.local.Letters(ctx, in.store(in.Limit), in.Content)
+		page, err = s.local.Letters(ctx, in.store(in.Limit, 0), in.Cursor, in.Content)
 		return err
 	})
 	caller := access.From(ctx)
-	letters = slices.DeleteFunc(letters, func(l deadletter.Letter) bool { return !caller.Topic(l.Topic) })
-	return &body[Letters]{Letters{letters}}, problem(err)
+	page.Letters = slices.DeleteFunc(page.Letters, func(l deadletter.Letter) bool { return !caller.Topic(l.Topic) })
+	return &body[Letters]{Letters{page}}, problem(err)
 }
 
 // Count is a number of dead letters.
@@ -84,7 +84,7 @@ func (s *server) countLetters(ctx ctxType, in *countInput) (*body[Count], error)
 	var n int64
 	err := s.local.listing(ctx, func(ctx ctxType) error {
 		var err error
-		n, err = s.local.CountLetters(ctx, in.store(0))
+		n, err = s.local.CountLetters(ctx, in.store(0, 0))
 		return err
 	})
 	return &body[Count]{Count{n}}, problem(err)
@@ -116,6 +116,7 @@ type ReplayRequest struct {
 	LetterFilter
 	All    bool  `json:"all,omitempty"     doc:"without a filter: really all of them"`
 	DryRun bool  `json:"dry_run,omitempty" doc:"only say what would happen"`
+	After  int64 `json:"after,omitempty"   doc:"only ids above: the next of the page before"`
 	Limit  int   `json:"limit,omitempty"   doc:"0: 500"                                maximum:"500" minimum:"0"`
 	UpTo   int64 `json:"up_to,omitempty" doc:"that of the page before; leave it out with the first"`
 }
@@ -128,7 +129,7 @@ func (s *server) replay(ctx ctxType, in *replayInput) (*body[deadletter.Page], e
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return nil, err
 	}
-	page, err := s.local.ReplayPage(ctx, in.Body.store(in.Body.Limit), in.Body.UpTo, in.Body.DryRun)
+	page, err := s.local.ReplayPage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo, in.Body.DryRun)
 	return &body[deadletter.Page]{page}, problem(err)
 }
 
@@ -136,6 +137,7 @@ func (s *server) replay(ctx ctxType, in *replayInput) (*body[deadletter.Page], e
 type PurgeRequest struct {
 	LetterFilter
 	All   bool  `json:"all,omitempty"   doc:"without a filter: really all of them"`
+	After int64 `json:"after,omitempty" doc:"only ids above: the next of the page before"`
 	Limit int   `json:"limit,omitempty" doc:"0: 1000"                              maximum:"1000" minimum:"0"`
 	UpTo  int64 `json:"up_to,omitempty" doc:"that of the page before; leave it out with the first"`
 }
@@ -148,7 +150,7 @@ func (s *server) purge(ctx ctxType, in *purgeInput) (*body[deadletter.Purged], e
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return nil, err
 	}
-	page, err := s.local.PurgePage(ctx, in.Body.store(in.Body.Limit), in.Body.UpTo)
+	page, err := s.local.PurgePage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo)
 	return &body[deadletter.Purged]{page}, problem(err)
 }
 

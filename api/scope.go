@@ -79,7 +79,7 @@ func (t *Tasks) withhold() {
 }
 
 func (l *Letters) withhold() {
-	for i := range l.Letters {
-		l.Letters[i].Content = nil
+	for i := range l.Letters.Letters {
+		l.Letters.Letters[i].Content = nil
 	}
 }

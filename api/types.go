@@ -73,9 +73,9 @@ type Tasks struct {
 	Cursor string `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
 }
 
-// Letters is a list of dead letters.
+// Letters is a page of dead letters. It can be short, or empty, and not the last.
 type Letters struct {
-	Letters []deadletter.Letter `json:"letters"`
+	deadletter.Letters
 }
 
 // Target names the task that a cancel or fire is about.

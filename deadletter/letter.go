@@ -8,10 +8,8 @@ package deadletter
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"unicode/utf8"
 
@@ -166,41 +164,4 @@ func Show(ctx context.Context, st *store.Store, id int64) (Letter, error) {
 		return Letter{}, ErrNotFound
 	}
 	return found[0], nil
-}
-
-// exportPage is small because letters hold their content in memory: 100 of the largest default
-// values take 100 MiB.
-const exportPage = 100
-
-// Source returns pages of letters with their content.
-type Source interface {
-	Letters(ctx context.Context, f store.DeadFilter, content bool) ([]Letter, error)
-}
-
-// Export writes every letter that the filter selects as one JSON object a line, and returns their
-// number. f.Limit limits it; 0 means no limit.
-func Export(ctx context.Context, from Source, f store.DeadFilter, w io.Writer) (int, error) {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	written, bound := 0, f.Limit
-	for {
-		f.Limit = exportPage
-		if bound > 0 {
-			f.Limit = min(exportPage, bound-written)
-		}
-		page, err := from.Letters(ctx, f, true)
-		if err != nil {
-			return written, err
-		}
-		for _, l := range page {
-			if err := enc.Encode(l); err != nil {
-				return written, fmt.Errorf("writing a dead letter: %w", err)
-			}
-			written++
-		}
-		if len(page) < f.Limit || written == bound {
-			return written, nil
-		}
-		f.After = page[len(page)-1].ID
-	}
 }

@@ -51,8 +51,3 @@ func Purge(ctx context.Context, p Purger, f store.DeadFilter, progress func(Prog
 		f.After, upTo = page.Next, page.UpTo
 	}
 }
-
-// Letters implements Source.
-func (l *Local) Letters(ctx context.Context, f store.DeadFilter, content bool) ([]Letter, error) {
-	return List(ctx, l.store, f, content)
-}

@@ -62,24 +62,19 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 	if err != nil {
 		return Page{}, err
 	}
-	f.NoBody = true // only the ids are needed
-	letters, err := l.store.DeadLetters(ctx, f)
+	ids, more, err := l.store.DeadPage(ctx, f)
 	if err != nil {
 		return Page{}, err
 	}
 	page := Page{Letters: []store.Replayed{}, UpTo: upTo}
-	if len(letters) == f.Limit {
-		page.Next = letters[len(letters)-1].ID
+	if more {
+		page.Next = ids[len(ids)-1]
 	}
-	for n := len(letters); n > 0 && letters[n-1].ID > upTo; n-- {
-		letters, page.Next = letters[:n-1], 0
+	for n := len(ids); n > 0 && ids[n-1] > upTo; n-- {
+		ids, page.Next = ids[:n-1], 0
 	}
-	if len(letters) == 0 {
+	if len(ids) == 0 {
 		return page, nil
-	}
-	ids := make([]int64, 0, len(letters))
-	for _, d := range letters {
-		ids = append(ids, d.ID)
 	}
 	now, err := l.store.Time(ctx)
 	if err != nil {

@@ -113,7 +113,7 @@ func handle(t *testing.T, dsn string, n int) {
 		t.Logf("%-44s %10s %9d letters %9.0f/s", what, took.Round(10*time.Microsecond), got, float64(got)/took.Seconds())
 	}
 	list := func(f store.DeadFilter) func() (int, error) {
-		return func() (int, error) { found, err := local.Letters(ctx, f, false); return len(found), err }
+		return func() (int, error) { found, err := local.Letters(ctx, f, "", false); return len(found.Letters), err }
 	}
 	count := func(f store.DeadFilter) func() (int, error) {
 		return func() (int, error) { found, err := g.CountDead(ctx, f); return int(found), err }

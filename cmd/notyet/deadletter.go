@@ -97,7 +97,7 @@ func (c *deadListCmd) Run(a *app) error {
 	if f.Limit == 0 {
 		f.Limit = 100
 	}
-	found, err := page(a, b, f)
+	found, err := deadletter.Collect(a.ctx, b, f, f.Limit)
 	if err != nil {
 		return err
 	}
@@ -118,23 +118,6 @@ func (c *deadListCmd) Run(a *app) error {
 	}
 	a.table([]any{"ID", "DIED", "KIND", "TOPIC", "TASK", "ATTEMPT", "REASON"}, rows)
 	return nil
-}
-
-// page reads as many letters as were asked for, in pages that the API takes.
-func page(a *app, b *backend, f store.DeadFilter) ([]deadletter.Letter, error) {
-	out, want := []deadletter.Letter{}, f.Limit
-	for {
-		f.Limit = min(1000, want-len(out))
-		found, err := b.Letters(a.ctx, f, false)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, found...)
-		if len(found) < f.Limit || len(out) >= want {
-			return out, nil
-		}
-		f.After = found[len(found)-1].ID
-	}
 }
 
 func shortened(s string, n int) string {

@@ -266,10 +266,7 @@ func (l *Log) Close() error {
 			l.closeErr = fmt.Errorf("closing the send log: %w", err)
 			return
 		}
-		l.reading.Lock()
-		defer l.reading.Unlock()
-		l.closed = true
-		if err := l.release(); err != nil {
+		if err := l.closeFiles(); err != nil {
 			l.closeErr = fmt.Errorf("closing the send log: %w", err)
 		}
 	})
@@ -282,6 +279,26 @@ func (l *Log) awaitCommitter() error {
 	select {
 	case <-l.fault.broken:
 	case <-idle:
+	case <-time.After(l.cfg.Patience):
+		l.fault.breakWith(errSilent(l.cfg.Patience))
+	}
+	return l.fault.err()
+}
+
+// closeFiles waits for readers under way and closes the files, for as long as the disk may be silent. After that they end with
+// the process.
+func (l *Log) closeFiles() error {
+	closed := make(chan error, 1)
+	go func() {
+		l.reading.Lock()
+		defer l.reading.Unlock()
+		l.closed = true
+		closed <- l.release()
+	}()
+	select {
+	case err := <-closed:
+		return err
+	case <-l.fault.broken:
 	case <-time.After(l.cfg.Patience):
 		l.fault.breakWith(errSilent(l.cfg.Patience))
 	}

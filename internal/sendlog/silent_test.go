@@ -2,9 +2,12 @@ package sendlog
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 )
@@ -40,5 +43,26 @@ func TestCloseDoesNotWaitForASilentDisk(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-reached; cancel() }()
 	require.ErrorIs(t, l.AppendOutcomes(ctx, []Outcome{{Seq: 1, Attempt: 1}}), context.Canceled)
+	require.ErrorIs(t, l.Close(), ErrBroken)
+}
+
+// TestCloseEndsWhereClosingTheFilesHangs: everything is written, and the disk falls silent while pebble closes its files.
+func TestCloseEndsWhereClosingTheFilesHangs(t *testing.T) {
+	silent, reached := make(chan struct{}), make(chan struct{}, 100)
+	defer close(silent)
+	var closing atomic.Bool
+	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(errorfs.Op) error {
+		if closing.Load() {
+			reached <- struct{}{}
+			<-silent
+		}
+		return nil
+	}))
+	l, err := Open(t.TempDir(), Config{Patience: 100 * time.Millisecond, fs: disk}, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, l.AppendOutcomes(t.Context(), []Outcome{{Seq: 1, Attempt: 1}}))
+	closing.Store(true)
+	require.ErrorIs(t, l.Close(), ErrBroken)
+	require.NotEmpty(t, reached)
 	require.ErrorIs(t, l.Close(), ErrBroken)
 }

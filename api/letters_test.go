@@ -1,0 +1,59 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/store"
+)
+
+// Lists go on by the cursor of the page before, until a page has none. A caller who may not see all of a page still gets its cursor.
+func TestDeadLettersByCursor(t *testing.T) {
+	w := newWorld(t)
+	for i := range 6 {
+		topic := []string{"bills", "orders"}[i/3]
+		w.put(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, Topic: topic, TaskID: fmt.Sprint(i), Reason: "bad"}})
+	}
+	for name, c := range map[string]struct {
+		token, query string
+		pages        [][]string
+	}{
+		"all":                    {"read", "limit=4", [][]string{{"0", "1", "2", "3"}, {"4", "5"}}},
+		"with content":           {"operate", "limit=4&content=true", [][]string{{"0", "1", "2", "3"}, {"4", "5"}}},
+		"the last page is full":  {"read", "limit=3", [][]string{{"0", "1", "2"}, {"3", "4", "5"}}},
+		"those of a topic":       {"read of orders", "limit=2&topic=orders", [][]string{{"3", "4"}, {"5"}}},
+		"those that may be seen": {"read of orders", "limit=2", [][]string{nil, {"3"}, {"4", "5"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pages [][]string
+			for cursor := ""; ; {
+				code, answer := w.as(c.token, "GET", "/api/v1/deadletters?"+c.query+cursor, "")
+				require.Equal(t, 200, code, answer)
+				var page deadletter.Letters
+				require.NoError(t, json.Unmarshal([]byte(answer), &page))
+				var ids []string
+				for _, l := range page.Letters {
+					ids = append(ids, l.TaskID)
+				}
+				pages = append(pages, ids)
+				if page.Cursor == "" {
+					break
+				}
+				cursor = "&cursor=" + page.Cursor
+			}
+			require.Equal(t, c.pages, pages)
+		})
+	}
+	for _, cursor := range []string{"x", "-1", "1.5", "01"} {
+		code, answer := w.do("GET", "/api/v1/deadletters?cursor="+cursor, "")
+		require.Equal(t, 422, code, answer)
+		require.Contains(t, answer, "cursor")
+	}
+	found, err := deadletter.Collect(t.Context(), w.client, store.DeadFilter{}, 5)
+	require.NoError(t, err)
+	require.Len(t, found, 5)
+}

@@ -1,0 +1,109 @@
+package deadletter
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/notyet/notyet/store"
+)
+
+// Letters is a page of dead letters in the order of their ids.
+type Letters struct {
+	Letters []Letter `json:"letters"`
+	Cursor  string   `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
+}
+
+// Source returns pages of the letters that a filter selects: the first one without a cursor, each other one with that of the page
+// before. A page holds at most f.Limit letters (0: 100), with their content fewer where they are large. It can be short, or
+// empty, and not the last.
+type Source interface {
+	Letters(ctx context.Context, f store.DeadFilter, cursor string, content bool) (Letters, error)
+}
+
+// Letters implements Source on the database.
+func (l *Local) Letters(ctx context.Context, f store.DeadFilter, cursor string, content bool) (Letters, error) {
+	if cursor != "" {
+		after, err := strconv.ParseInt(cursor, 10, 64)
+		if err != nil || after <= 0 || strconv.FormatInt(after, 10) != cursor {
+			return Letters{}, &FieldError{"cursor", cursor, "is none that a list has answered: give back the one of the page before, or leave it out"}
+		}
+		f.After = after
+	}
+	if f.Limit <= 0 {
+		f.Limit = 100
+	}
+	if content {
+		return l.withContent(ctx, f)
+	}
+	limit := f.Limit
+	f.Limit++ // is there more?
+	found, err := List(ctx, l.store, f, false)
+	if err != nil || len(found) <= limit {
+		return Letters{Letters: found}, err
+	}
+	return Letters{found[:limit], strconv.FormatInt(found[limit-1].ID, 10)}, nil
+}
+
+func (l *Local) withContent(ctx context.Context, f store.DeadFilter) (Letters, error) {
+	ids, more, err := l.store.DeadPage(ctx, f)
+	if err != nil || len(ids) == 0 {
+		return Letters{Letters: []Letter{}}, err
+	}
+	found, err := List(ctx, l.store, store.DeadFilter{IDs: ids, Replayed: true, Limit: len(ids)}, true)
+	if err != nil {
+		return Letters{}, err
+	}
+	page := Letters{Letters: found}
+	if more {
+		page.Cursor = strconv.FormatInt(ids[len(ids)-1], 10)
+	}
+	return page, nil
+}
+
+// Collect returns what a filter selects, at most want letters, without their content.
+func Collect(ctx context.Context, from Source, f store.DeadFilter, want int) ([]Letter, error) {
+	out, cursor := []Letter{}, ""
+	for {
+		f.Limit = min(1000, want-len(out))
+		page, err := from.Letters(ctx, f, cursor, false)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.Letters...)
+		if cursor = page.Cursor; cursor == "" || len(out) >= want {
+			return out, nil
+		}
+	}
+}
+
+const exportPage = 100
+
+// Export writes every letter that the filter selects as one JSON object a line, and returns their
+// number. f.Limit limits it; 0 means no limit.
+func Export(ctx context.Context, from Source, f store.DeadFilter, w io.Writer) (int, error) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	written, bound, cursor := 0, f.Limit, ""
+	for {
+		f.Limit = exportPage
+		if bound > 0 {
+			f.Limit = min(exportPage, bound-written)
+		}
+		page, err := from.Letters(ctx, f, cursor, true)
+		if err != nil {
+			return written, err
+		}
+		for _, l := range page.Letters {
+			if err := enc.Encode(l); err != nil {
+				return written, fmt.Errorf("writing a dead letter: %w", err)
+			}
+			written++
+		}
+		if cursor = page.Cursor; cursor == "" || written == bound {
+			return written, nil
+		}
+	}
+}
