@@ -15,20 +15,20 @@ build: ## bin/notyet: one static binary, no C compiler needed
 run: build ## the whole pipeline in one process, everything embedded
 	exec bin/notyet dev
 
-test: ## installs and starts what the tests need, passes all tests (a package: make test ARGS=./store/...)
+test: ## installs and starts what the tests need, runs all tests (one package: make test ARGS=./store/...)
 	scripts/test $(ARGS)
 
 test-short: ## the tests that need no server
 	env -u NOTYET_KAFKA_BROKERS -u NOTYET_MYSQL_DSN -u NOTYET_REDIS_ADDRS -u NOTYET_ZOOKEEPER_SERVERS go test ./...
 
-bench: build ## load and lateness, measured on real servers
+bench: build ## measures load and lateness on real servers
 	@[ -x scripts/bench ] || { echo 'scripts/bench does not exist'; exit 1; }
 	scripts/bench $(ARGS)
 
 sim: ## the whole pipeline in virtual time under random faults: SEED=n, SEEDS=n or SIM_FOR=1h (default 10m)
 	SIM_FOR='$(or $(SIM_FOR),$(if $(SEED)$(SEEDS),,10m))' SEED='$(SEED)' SEEDS='$(SEEDS)' go test ./test/sim -run TestSeeds -count=1 -v -timeout 25h
 
-sim-plants: ## takes away one fix at a time, and counts the seeds until the simulator notices (SIM_PLANTS=part of a name)
+sim-plants: ## removes one fix at a time, and counts the seeds until the simulator notices (SIM_PLANTS=part of a name)
 	SIM_PLANTS='$(or $(SIM_PLANTS),1)' SEEDS='$(SEEDS)' go test -tags faultpoints ./test/sim -run TestPlants -count=1 -v -timeout 25h
 
 chaos: build ## fault runs on real servers

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,7 +81,7 @@ func (f *fake) send(delivered bool, messages ...string) {
 	require.NoError(f.t, f.reader.ProduceSync(f.t.Context(), records...).FirstErr())
 }
 
-// run runs a consumer until the test ends it; its result comes from the channel.
+// run runs a consumer until the test stops it. The channel returns its result.
 func (f *fake) run(c consumer.Config, handle consumer.Handler) (stop context.CancelFunc, result chan error) {
 	f.t.Helper()
 	cons, err := consumer.New(f.client, c)
@@ -105,7 +104,7 @@ func (f *fake) await(result chan error) error {
 	}
 }
 
-// reports reads until n reports are there, by id.
+// reports waits for n reports and returns them by id.
 func (f *fake) reports(n int) map[string]schemas.Report {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
@@ -123,8 +122,7 @@ func (f *fake) reports(n int) map[string]schemas.Report {
 	return out
 }
 
-// committed is the group's offset in the one partition; -1: none, or the consumer has not joined
-// yet.
+// committed returns the group's offset in the partition. -1: none, or the consumer has not joined yet.
 func (f *fake) committed() int64 {
 	f.t.Helper()
 	offsets, err := kadm.NewClient(f.reader).FetchOffsets(f.t.Context(), "billing")
@@ -192,7 +190,7 @@ func TestOutcomes(t *testing.T) {
 	require.Contains(t, string(panicked.Stack), "consumer_test.go")
 }
 
-// TestOrderAndConcurrency: two keys run side by side, one key's messages one after the other.
+// TestOrderAndConcurrency: two keys run concurrently, one key's messages one after the other.
 func TestOrderAndConcurrency(t *testing.T) {
 	f := newFake(t)
 	f.deliver("a=1", "a=2", "b=1", "a=3", "b=2", "b=3")
@@ -221,8 +219,8 @@ func TestOrderAndConcurrency(t *testing.T) {
 	require.Equal(t, 1, most)
 }
 
-// TestForeignMessages: what notyet has not delivered is handled without a report; an error about it
-// stops the consumer before it is committed.
+// TestForeignMessages: a message that notyet did not deliver is handled without a report. An error
+// stops the consumer before the message is committed.
 func TestForeignMessages(t *testing.T) {
 	f := newFake(t)
 	f.send(false, "a=1", "a=2", "a=bad", "a=3")
@@ -253,8 +251,9 @@ func TestReportRefused(t *testing.T) {
 	require.EqualValues(t, -1, f.committed())
 }
 
-// TestOvertakenCommit: a rebalance that wins against a commit costs duplicates, not the consumer.
-func TestOvertakenCommit(t *testing.T) {
+// TestCommitAfterRebalance: a commit that comes after a rebalance causes duplicates and does not stop
+// the consumer.
+func TestCommitAfterRebalance(t *testing.T) {
 	f := newFake(t)
 	f.deliver("a=1")
 	f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.IllegalGeneration, Count: 1})
@@ -292,7 +291,7 @@ func TestDrain(t *testing.T) {
 	require.EqualValues(t, 1, f.committed())
 }
 
-// TestDrainTimeout: a handler that is cut off is not reported, so that the shutdown costs no
+// TestDrainTimeout: a handler that is cut off is not reported, so that the shutdown uses up no
 // attempt.
 func TestDrainTimeout(t *testing.T) {
 	f := newFake(t)
@@ -335,53 +334,4 @@ func TestNewRefusesUnsafeClients(t *testing.T) {
 	}
 	_, err := consumer.New(f.client, consumer.Config{MaxPoll: -1})
 	require.ErrorContains(t, err, "negative")
-}
-
-// memory is a Guard that keeps keys in a map.
-type memory struct {
-	mu               sync.Mutex
-	keys             map[string]bool
-	seenErr, doneErr error
-}
-
-func (g *memory) Seen(_ context.Context, key string) (bool, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.keys[key], g.seenErr
-}
-
-func (g *memory) Done(_ context.Context, key string) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.keys[key] = g.doneErr == nil
-	return g.doneErr
-}
-
-func TestGuard(t *testing.T) {
-	down := errors.New("down")
-	for name, c := range map[string]struct {
-		seen             bool
-		seenErr, doneErr error
-		status           schemas.Status
-		calls, errors    int // of the handler and to OnError, for two copies of one delivery
-	}{
-		"second copy":     {false, nil, nil, schemas.StatusOK, 1, 0},
-		"seen before":     {true, nil, nil, schemas.StatusOK, 0, 0},
-		"cannot be asked": {false, down, nil, schemas.StatusRetry, 0, 2},
-		"cannot be told":  {false, nil, down, schemas.StatusOK, 2, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFake(t)
-			f.deliver("a=1")
-			f.deliver("a=1") // the same id, attempt and delivery key
-			guard := &memory{keys: map[string]bool{"key-task-0": c.seen}, seenErr: c.seenErr, doneErr: c.doneErr}
-			var calls, failed atomic.Int64
-			f.run(consumer.Config{Guard: guard, OnError: func(consumer.Message, error) { failed.Add(1) }},
-				func(context.Context, consumer.Message) error { calls.Add(1); return nil })
-			f.awaitCommitted(2)
-			require.Equal(t, c.status, f.reports(1)["task-0"].Status)
-			require.EqualValues(t, c.calls, calls.Load())
-			require.EqualValues(t, c.errors, failed.Load())
-		})
-	}
 }

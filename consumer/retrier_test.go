@@ -79,7 +79,7 @@ func headers(kv ...string) (out []kgo.RecordHeader) {
 	return out
 }
 
-// TestRetrierRounds: a record that notyet never saw is handled three times, pauses between, and
+// TestRetrierRounds: a record that notyet never saw is handled three times, with pauses, and then
 // given up.
 func TestRetrierRounds(t *testing.T) {
 	f := newRetries(t)
@@ -185,7 +185,7 @@ func TestRetrierBackoff(t *testing.T) {
 	}
 }
 
-// TestRetrierLeavesTasksAlone: a task that notyet delivers for somebody keeps its own retries.
+// TestRetrierLeavesTasksAlone: another program's task keeps its own retries.
 func TestRetrierLeavesTasksAlone(t *testing.T) {
 	f := newRetries(t)
 	f.deliver("a=1")
@@ -218,7 +218,7 @@ func TestRetrierRefused(t *testing.T) {
 	require.EqualValues(t, -1, f.committed())
 }
 
-// TestStop: a delivery that is stopped at is neither reported nor committed.
+// TestStop: a delivery whose handler returns Stop is neither reported nor committed.
 func TestStop(t *testing.T) {
 	f := newRetries(t)
 	f.deliver("a=1")

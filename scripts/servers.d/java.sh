@@ -11,7 +11,7 @@ java_bin() {
   return 1
 }
 
-# default-jre-headless is Java 17 on Debian 12 and newer after it; where an older Java hides it, 17 is asked for by name.
+# default-jre-headless is Java 17 on Debian 12 and newer after it; if an older Java hides it, install 17 by name.
 need_java() {
   java_bin >/dev/null && return
   "$scripts/need" java=default-jre-headless

@@ -22,7 +22,7 @@ fetch_kafka() {
     org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$tmp/lib" >&2 </dev/null ||
     fail "fetching Kafka's jars failed"
   (cd "$tmp/lib" && sha256sum --quiet --strict -c "$scripts/servers.d/kafka.sha256") >&2 || fail "Kafka's jars are not what kafka.sha256 says"
-  # Renamed last: a folder with this name is whole. A loser of a race between two sets finds the winner's.
+  # Renamed last: a folder with this name is complete. If two sets race, the loser uses the winner's.
   mv -T "$tmp/lib" "$kafka_lib" 2>/dev/null || [[ -d $kafka_lib ]]
 }
 

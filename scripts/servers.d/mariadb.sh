@@ -1,4 +1,4 @@
-# MariaDB, in MySQL's place (Debian has no mysql-server). Durable: a commit is on disk when it returns.
+# MariaDB instead of MySQL (Debian has no mysql-server). Durable: a commit is on disk when it returns.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 mariadb_port=${SERVERS_MYSQL_PORT:-13306}
@@ -12,7 +12,7 @@ mariadb_prepare() {
       { tail -n 25 "$home/log" >&2; fail "creating MariaDB's system tables failed"; }
     touch "$home/installed"
   fi
-  # Run before the first connection is let in. All rights: tests make databases of their own.
+  # Runs before the first connection. All rights: tests create databases of their own.
   cat >"$home/init.sql" <<'SQL'
 CREATE DATABASE IF NOT EXISTS notyet CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS 'notyet'@'%' IDENTIFIED BY 'notyet';

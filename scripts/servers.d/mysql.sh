@@ -1,14 +1,14 @@
-# MySQL in MariaDB's place, with SERVERS_DATABASE=mysql. Debian carries it in sid only, so it is unpacked beside the system,
-# with the libraries that it wants, and run by a loader of its own: nothing is installed. sid moves: what this fetches today
-# may not run tomorrow. Nothing else depends on it.
+# MySQL instead of MariaDB, with SERVERS_DATABASE=mysql. Only Debian sid has it, so it is unpacked in the cache with the
+# libraries that it needs, and run by its own loader; nothing is installed. sid changes, so what this fetches today may not
+# run tomorrow. Nothing else depends on it.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 mysql_port=${SERVERS_MYSQL_PORT:-13306}
 mysql_needs=(apt-get=apt dpkg-deb=dpkg /usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring)
-# Remove the folder to fetch what sid has by then.
+# Remove the folder to fetch sid's current version.
 mysql_root=$cache/mysql-sid
 
-# apt's own work in folders of ours: it resolves what is needed on a system that has nothing, and checks signatures and sums.
+# apt works in folders of its own: it resolves the packages for an empty system, and checks signatures and sums.
 mysql_apt() {
   local at=$1
   shift
@@ -32,7 +32,7 @@ fetch_mysql() {
   "$scripts/retry" bash -c 'mysql_apt "$@"' - "$tmp" install -y --no-install-recommends --download-only mysql-server-core ||
     fail "fetching mysql-server-core failed"
   for package in "$tmp"/cache/archives/*.deb; do
-    # Only its scripts want Perl.
+    # Only its scripts need Perl.
     [[ ${package##*/} == *perl* ]] || dpkg-deb -x "$package" "$tmp/root"
   done
   mysql_root=$tmp/root mysql_command
@@ -59,13 +59,13 @@ mysql_prepare() {
       { tail -n 25 "$home/log" >&2; fail "creating MySQL's system tables failed"; }
     touch "$home/installed"
   fi
-  # Run before the first connection is let in. All rights: tests make databases of their own.
+  # Runs before the first connection. All rights: tests create databases of their own.
   cat >"$home/init.sql" <<'SQL'
 CREATE DATABASE IF NOT EXISTS notyet CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS 'notyet'@'%' IDENTIFIED BY 'notyet';
 GRANT ALL PRIVILEGES ON *.* TO 'notyet'@'%' WITH GRANT OPTION;
 SQL
-  # A probe that hangs up counts as a failed connect of its host.
+  # A probe that disconnects counts as a failed connection of its host.
   run=("${mysqld[@]}" "${options[@]}" "--init-file=$home/init.sql" --socket=mysql.sock "--pid-file=$home/mysqld.pid" --mysqlx=OFF --secure-file-priv=NULL
     --bind-address=127.0.0.1 "--port=$mysql_port" --skip-name-resolve --max-connections=300 --max-connect-errors=1000000
     "--innodb-buffer-pool-size=${SERVERS_MYSQL_BUFFER_POOL:-1G}" --innodb-flush-log-at-trx-commit=1 --innodb-redo-log-capacity=256M

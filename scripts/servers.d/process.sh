@@ -10,7 +10,7 @@ port_of() { local variable=$1_port; echo "${!variable}"; }
 command_line() { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null
 
 # pid_of prints the process that this folder's pid file names, if it still is that server: a command line with the
-# server's folder in it tells it from a stranger that got the number after a reboot.
+# server's folder in it distinguishes it from another process with that number, for example after a reboot.
 pid_of() {
   local pid home=$dir/$1
   [[ -s $home/pid ]] || return 0
@@ -30,7 +30,7 @@ start() {
   "${name}_prepare"
   echo "servers: starting $name on 127.0.0.1:$port" >&2
   echo "$port" >"$home/port"
-  # Its own session and no terminal: it outlives the caller's shell. Descriptor 9 is the caller's lock.
+  # A session of its own without a terminal, so that it outlives the caller's shell. Descriptor 9 is the caller's lock.
   (
     cd "$home" || exit
     setsid "${run[@]}" </dev/null >>"$home/log" 2>&1 9>&- &

@@ -1,4 +1,4 @@
-# Redis, without persistence: the index must survive losing it. Nothing is evicted, as an installation must be set too.
+# Redis, without persistence: the index must survive losing it. It evicts nothing; every installation must be configured like this.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 redis_port=${SERVERS_REDIS_PORT:-16379}

@@ -1,4 +1,4 @@
-# ZooKeeper, standalone, from Debian's jars. A tick of 500 ms makes the clock of session expiry fine enough for tests.
+# ZooKeeper, standalone, from Debian's jars. A tick of 500 ms makes session expiry precise enough for tests.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 zookeeper_port=${SERVERS_ZOOKEEPER_PORT:-12181}

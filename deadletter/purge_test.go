@@ -1,0 +1,44 @@
+package deadletter
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/store"
+)
+
+func TestPurge(t *testing.T) {
+	g := newFixture(t)
+	for i := range 5 {
+		g.kill("orders", fmt.Sprint(i), "boom 100%", nil)
+	}
+	g.kill("bills", "x", "boom 100 times", nil)
+	_, err := Replay(t.Context(), g.local(nil), store.DeadFilter{TaskID: "0"}, Options{})
+	require.NoError(t, err)
+
+	n, err := g.CountDead(t.Context(), store.DeadFilter{Reason: "0%"})
+	require.NoError(t, err)
+	require.Equal(t, int64(4), n, "a % in a reason is a %, and what was replayed is left out")
+
+	n, err = Purge(t.Context(), g.local(nil), store.DeadFilter{Topic: "orders", Limit: 2}, nil)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), n)
+	n, err = Purge(t.Context(), g.local(nil), store.DeadFilter{Topic: "orders"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), n)
+
+	left, err := List(t.Context(), g.Store, store.DeadFilter{Replayed: true}, false)
+	require.NoError(t, err)
+	require.Len(t, left, 2, "the replayed one and that of the other topic")
+	v, err := g.Get(t.Context(), "orders", "4")
+	require.NoError(t, err)
+	require.Equal(t, "dead", v.State, "the task is still remembered")
+
+	p := &pages{all: 2500}
+	n, err = Purge(t.Context(), p, store.DeadFilter{}, nil)
+	require.NoError(t, err)
+	require.Equal(t, int64(2500), n)
+	require.Equal(t, []int{1000, 1000, 1000}, p.sizes)
+}
