@@ -93,6 +93,11 @@ func TestALogThatLostRecordsHaltsItsPartition(t *testing.T) {
 			require.Empty(t, haltedIn(s.metrics))
 			require.Contains(t, s.parts.ids(), old.ID, "somebody still looks after the pending events of what was stored before")
 			require.EqualValues(t, 6+published, f.sourceOf(0).Next)
+			s.end()
+			later := f.start(f.open(), Config{})
+			f.publish(asksIn("d", 1, 0)...)
+			f.eventually("the next scanner goes on", func() bool { return f.tasks() == 6+4+published+1 })
+			require.Contains(t, later.parts.ids(), old.ID, "and looks after them too")
 		})
 	}
 }

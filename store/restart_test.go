@@ -104,6 +104,22 @@ func TestRestartGoesOnUnderAnotherSource(t *testing.T) {
 	})
 }
 
+// A request that waits for a delivery's outcome takes effect after the restart, and is answered for the source that it came by.
+func TestRequestsWaitAcrossARestart(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		s.claim(t0 + 1000)
+		require.Empty(t, s.do(s.schedule("a", value("new"), in(5000*ms))))
+		old := current(t, s)
+		_, err := s.Restart(s.ctx, old, 1)
+		require.NoError(t, err)
+		s.settle(t0 + 1000)
+		require.Equal(t, []schemas.State{schemas.StateScheduled}, s.resolve())
+		require.Equal(t, "new", string(s.body("a").Value))
+		require.Equal(t, old.ID, s.last.Tell[0].Source)
+	})
+}
+
 // current is the source that the partition goes on with.
 func current(t *testing.T, s *fixture) Source {
 	src, err := s.Source(s.ctx, "in", [16]byte{1}, 0, 0)
