@@ -13,31 +13,35 @@ import (
 // resolve decides requests that wait for a delivery's outcome, soon after it is known. Any scanner may: the rows it works
 // on are locked, and each request is taken once.
 func (s *Scanner) resolve(ctx context.Context) {
-	const busy, idle, limit = 50 * time.Millisecond, 250 * time.Millisecond, 500
-	pause := idle
+	const busy, idle = 50 * time.Millisecond, 250 * time.Millisecond
+	pause, after := idle, [16]byte{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
-		n, err := s.resolveOnce(ctx, limit)
+		n, next, err := s.resolveOnce(ctx, after)
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("deciding waiting requests failed", zap.Error(err))
 		}
-		pause = idle
-		if n > 0 {
+		pause, after = idle, next
+		if n > 0 || next != [16]byte{} { // there is more to decide, or to look at
 			pause = busy
 		}
 	}
 }
 
-func (s *Scanner) resolveOnce(ctx context.Context, limit int) (int, error) {
-	keys, err := s.store.Resolvable(ctx, limit)
+// resolveLook is how many identities a look goes over.
+const resolveLook = 1000
+
+// resolveOnce looks at those for which requests wait, behind after, and returns where to go on.
+func (s *Scanner) resolveOnce(ctx context.Context, after [16]byte) (n int, next [16]byte, err error) {
+	keys, next, err := s.store.Resolvable(ctx, after, resolveLook)
 	if err != nil || len(keys) == 0 {
-		return 0, err
+		return 0, next, err
 	}
-	return len(keys), s.resolveKeys(ctx, keys)
+	return len(keys), next, s.resolveKeys(ctx, keys)
 }
 
 // resolveKeys halves what fails for a record, so that one that cannot be stored holds up nobody else.

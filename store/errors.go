@@ -31,8 +31,8 @@ var liteAboutRecord = []int{18, 275, 20}
 // (false: keep it and try again)? Everything unknown is the world's fault. A batch that fails for a record has others in it
 // that are innocent: make it smaller until the record stands alone.
 func BadRecord(err error) bool {
-	if errors.Is(err, errMerging) {
-		return true // of a batch of several records; one alone may merge what it likes
+	if errors.Is(err, errMerging) || errors.Is(err, errDamaged) {
+		return true // the first of a batch of several records; one alone may merge what it likes
 	}
 	var my *mysql.MySQLError
 	if errors.As(err, &my) {

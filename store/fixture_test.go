@@ -116,7 +116,7 @@ func (f *fixture) answer(record any) schemas.State {
 // resolve decides the requests whose wait is over and answers the states that were told.
 func (f *fixture) resolve() []schemas.State {
 	f.t.Helper()
-	keys, err := f.Resolvable(f.ctx, 100)
+	keys, _, err := f.Resolvable(f.ctx, [16]byte{}, 100)
 	require.NoError(f.t, err)
 	if len(keys) == 0 {
 		return nil

@@ -140,7 +140,7 @@ func (m *machine) Again(rt *rapid.T) {
 }
 
 func (m *machine) Resolve(rt *rapid.T) {
-	keys, err := m.Resolvable(m.ctx, 100)
+	keys, _, err := m.Resolvable(m.ctx, [16]byte{}, 100)
 	require.NoError(rt, err)
 	want := map[string][]string{}
 	for _, id := range modelIDs {

@@ -198,7 +198,7 @@ func (o *reportOwner) resolve(stop <-chan struct{}) {
 			return
 		default:
 		}
-		keys, err := store.Resolvable(o.s.ctx, 10)
+		keys, _, err := store.Resolvable(o.s.ctx, [16]byte{}, 10)
 		if err != nil {
 			o.v.fail(err)
 			return

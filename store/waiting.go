@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,10 +62,15 @@ func scanHeld(r *sql.Rows, h *held) error {
 	var data []byte
 	err := r.Scan(&h.ident, &h.report, &h.size, &data)
 	if err == nil {
-		h.change, err = decodeChange(data)
+		if h.change, err = decodeChange(data); err != nil {
+			err = fmt.Errorf("%w: %w", errDamaged, err)
+		}
 	}
 	return err
 }
+
+// errDamaged: a request that waits cannot be read. What concerns its task fails, and nothing else may.
+var errDamaged = errors.New("a request that waits for this id cannot be read")
 
 // queue is what waits for one identity.
 type queue struct {
@@ -236,20 +242,38 @@ func (w *work) keepWaiting(ctx context.Context, list []*identity) error {
 	})
 }
 
-// Resolvable answers identities for which requests wait that can be decided by now: a report as soon as its task is not
-// in flight any more, anything else once the task has ended. Put them into Batch.Resolve.
-func (s *Store) Resolvable(ctx context.Context, limit int) ([][16]byte, error) {
-	out, err := fetch(ctx, s.db, func(r *sql.Rows, k *[16]byte) error {
+// Resolvable looks at the identities for which requests wait, at most look of them and those behind after only, and returns the ones
+// that can be decided by now: a report as soon as its task is not in flight any more, anything else once the task has ended. Put
+// them into Batch.Resolve. next is where to go on, the zero identity for the first: so those that cannot be decided, however many,
+// keep nobody else from their turn.
+func (s *Store) Resolvable(ctx context.Context, after [16]byte, look int) (ready [][16]byte, next [16]byte, err error) {
+	scan := func(r *sql.Rows, k *[16]byte) error {
 		var b []byte
 		err := r.Scan(&b)
 		copy(k[:], b)
 		return err
-	}, "SELECT DISTINCT w.ident FROM waiting w LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot"+
-		" WHERE t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report OR t.state = 0)) LIMIT ?", limit)
-	if err != nil {
-		return nil, fmt.Errorf("looking for requests whose wait is over: %w", err)
 	}
-	return out, nil
+	seen, err := fetch(ctx, s.db, scan, "SELECT DISTINCT ident FROM waiting WHERE ident > ? ORDER BY ident LIMIT ?", after[:], look)
+	if err == nil && len(seen) == look {
+		next = seen[look-1]
+	}
+	for part := range slices.Chunk(seen, maxRows) {
+		if err != nil {
+			break
+		}
+		keys := make([]any, len(part))
+		for i := range part {
+			keys[i] = part[i][:]
+		}
+		var found [][16]byte
+		found, err = fetch(ctx, s.db, scan, "SELECT DISTINCT w.ident FROM waiting w LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot"+
+			" WHERE w.ident IN ("+marks(len(keys))+") AND (t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report OR t.state = 0)))", keys...)
+		ready = append(ready, found...)
+	}
+	if err != nil {
+		return nil, after, fmt.Errorf("looking for requests whose wait is over: %w", err)
+	}
+	return ready, next, nil
 }
 
 func (s *Store) cachedSlotCount(ctx context.Context) (int, error) {

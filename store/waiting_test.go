@@ -169,9 +169,14 @@ func TestResolvable(t *testing.T) {
 			s.do(s.schedule(id, value("1")), s.schedule(id, value("2")))
 		}
 		s.settle(t0 + 1000)
-		keys, err := s.Resolvable(s.ctx, 3)
+		keys, next, err := s.Resolvable(s.ctx, [16]byte{}, 3)
 		require.NoError(t, err)
 		require.Len(t, keys, 3, "each identity once")
+		rest, next, err := s.Resolvable(s.ctx, next, 3)
+		require.NoError(t, err)
+		require.Len(t, rest, 1, "those that are not decided keep nobody from his turn")
+		require.NotContains(t, keys, rest[0])
+		require.Zero(t, next, "and then it begins anew")
 
 		b := s.batch(s.schedule("a", value("3")), s.schedule("fresh"))
 		b.Resolve = append(keys, Ident("no", "such"))
@@ -477,4 +482,34 @@ func TestReportAtTheEndOfItsWait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A request that waits and cannot be read any more holds up its own task, and is the record's fault, not the world's.
+func TestADamagedRequestHoldsUpItsOwnTask(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for _, id := range []string{"a", "b"} {
+			s.do(s.schedule(id))
+		}
+		s.claim(t0 + 1000)
+		for _, id := range []string{"a", "b"} {
+			s.do(s.schedule(id, value("1")))
+		}
+		s.settle(t0 + 1000)
+		bad, good := Ident("orders", "a"), Ident("orders", "b")
+		_, err := s.db.ExecContext(s.ctx, "UPDATE waiting SET request = '{' WHERE ident = ?", bad[:])
+		require.NoError(t, err)
+
+		keys, _, err := s.Resolvable(s.ctx, [16]byte{}, 10)
+		require.NoError(t, err)
+		require.ElementsMatch(t, [][16]byte{bad, good}, keys)
+		_, err = s.Apply(s.ctx, Batch{Resolve: keys}, s.now)
+		require.True(t, BadRecord(err), "make the batch smaller: %v", err)
+		_, err = s.Apply(s.ctx, Batch{Resolve: [][16]byte{bad}}, s.now)
+		require.ErrorIs(t, err, errDamaged)
+		_, err = s.Apply(s.ctx, Batch{Resolve: [][16]byte{good}}, s.now)
+		require.NoError(t, err)
+		require.Equal(t, "1", string(s.body("b").Value))
+		_, err = s.Apply(s.ctx, s.batch(s.schedule("a", value("2"))), s.now)
+		require.True(t, BadRecord(err), "the intake goes on behind it: %v", err)
+	})
 }
