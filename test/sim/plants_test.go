@@ -35,6 +35,8 @@ var plants = []struct {
 	{faultpoint.ClaimedAhead, []string{"spin"}},
 	{faultpoint.CountedOnce, []string{"leak"}},
 	{faultpoint.RetiredToTheLast, []string{"growth"}},
+	{faultpoint.RoomForOthers, []string{"I12", "I13"}},
+	{faultpoint.JudgedByPartition, []string{"I12", "I13"}},
 }
 
 const (

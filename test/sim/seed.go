@@ -43,6 +43,8 @@ func drawn(seed uint64) plan {
 		hostile: r.IntN(12) == 0, longest: pick[int64](r, 2000, 10_000, 30_000),
 	}
 	window := pick(r, 5*time.Second, time.Minute, 2*time.Hour)
+	// Nothing is committed to Kafka: its client commits under a lock, and virtual time does not wait for locks, so a process that is paused
+	// meanwhile would stop it.
 	p.scanner = scanner.Config{CommitEvery: -1, Workers: pick(r, 1, 2, 4), BatchRecords: pick(r, 3, 10, 100), Window: window}
 	p.dispatcher = dispatcher.Config{
 		LookAhead: pick(r, 50*time.Millisecond, 400*time.Millisecond, 2*time.Second), BurstLookAhead: pick(r, time.Millisecond, 3*time.Second), Window: window,

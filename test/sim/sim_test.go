@@ -21,9 +21,10 @@ var regressions = []uint64{1, 2, 3, 218, 1002, 3007, 863251567503, 187730883676,
 // bubble, Go 1.26.8), so scripts/test runs the simulator without it.
 var underRace bool
 
-// TestMain lets garbage grow: seeds are short, and each leaves some 100 MB of it.
+// TestMain lets garbage grow, up to a bound: seeds are short, and each leaves some 100 MB of it.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(1 << 30)
 	os.Exit(m.Run())
 }
 
