@@ -219,7 +219,8 @@ func (s *Scanner) leaveGroup() {
 	if err := s.consumer.LeaveGroupContext(bound); err != nil {
 		s.log.Warn("leaving without a goodbye to the group", zap.Error(err))
 	}
-	s.consumer.CloseAllowingRebalance() // for a goodbye that still waits
+	s.consumer.CloseAllowingRebalance()
+	s.consumer.AllowRebalance() // a goodbye that was given up may still wait for it
 }
 
 // A poll that brought few records is followed by a pause: a trickle would else be a fetch and a transaction a record, each of
