@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// LetterFilter selects dead letters; without anything set, all that were not replayed.
+// LetterFilter selects dead letters. The zero value selects all that were not replayed.
 type LetterFilter struct {
 	IDs      []int64 `json:"ids,omitempty"      query:"ids"      doc:"only these"`
 	Kind     string  `json:"kind,omitempty"     query:"kind"     doc:"dead, expired or rejected"`
@@ -31,7 +31,7 @@ func (f LetterFilter) store(limit int, after int64) store.DeadFilter {
 	return store.DeadFilter{IDs: f.IDs, Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: after, Limit: limit}
 }
 
-// selects tells whether anything narrows the filter.
+// selects reports whether the filter selects fewer than all letters.
 func (f LetterFilter) selects() bool {
 	return len(f.IDs) > 0 || f.Kind != "" || f.Topic != "" || f.TaskID != "" || f.Reason != "" || f.Since != 0 || f.Until != 0
 }
@@ -43,7 +43,7 @@ type listLettersInput struct {
 	Content bool   `query:"content" doc:"with key, value and headers"`
 }
 
-// lettersWithContent bounds a page that carries what the letters carry.
+// lettersWithContent limits a page of letters with their content.
 const lettersWithContent = 100
 
 func (in *listLettersInput) scope(c access.Caller) error {
@@ -54,7 +54,7 @@ func (in *listLettersInput) scope(c access.Caller) error {
 		return bad("limit", strconv.Itoa(in.Limit), "is above 100, the most with content: read more pages")
 	}
 	if in.Topic == "" {
-		return nil // the handler leaves out what is not the caller's
+		return nil // the handler removes other callers' letters
 	}
 	return withinTopics(c, in.Topic)
 }
@@ -94,7 +94,7 @@ type letterInput struct {
 	ID int64 `path:"id"`
 }
 
-func (in *letterInput) scope(access.Caller) error { return nil } // the handler looks at the letter's topic
+func (in *letterInput) scope(access.Caller) error { return nil } // the handler checks the letter's topic
 
 func (s *server) getLetter(ctx ctxType, in *letterInput) (*letterOutput, error) {
 	letter, err := s.local.Letter(ctx, in.ID)
@@ -111,7 +111,7 @@ type letterOutput struct{ Body deadletter.Letter }
 
 func (o *letterOutput) withhold() { o.Body.Content = nil }
 
-// ReplayRequest asks for one page to be replayed.
+// ReplayRequest asks to replay one page.
 type ReplayRequest struct {
 	LetterFilter
 	All    bool  `json:"all,omitempty"     doc:"without a filter: really all of them"`
@@ -133,7 +133,7 @@ func (s *server) replay(ctx ctxType, in *replayInput) (*body[deadletter.Page], e
 	return &body[deadletter.Page]{page}, problem(err)
 }
 
-// PurgeRequest asks for one page to be deleted.
+// PurgeRequest asks to delete one page.
 type PurgeRequest struct {
 	LetterFilter
 	All   bool  `json:"all,omitempty"   doc:"without a filter: really all of them"`
@@ -154,7 +154,7 @@ func (s *server) purge(ctx ctxType, in *purgeInput) (*body[deadletter.Purged], e
 	return &body[deadletter.Purged]{page}, problem(err)
 }
 
-// guard keeps a forgotten filter from meaning everything.
+// guard refuses a request without a filter, unless it says all.
 func guard(f LetterFilter, all bool) error {
 	if f.selects() != all {
 		return nil

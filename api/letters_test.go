@@ -11,7 +11,8 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// Lists go on by the cursor of the page before, until a page has none. A caller who may not see all of a page still gets its cursor.
+// Lists go on by the cursor of the page before, until a page has none. A caller who may not see all
+// of a page still gets its cursor.
 func TestDeadLettersByCursor(t *testing.T) {
 	w := newWorld(t)
 	for i := range 6 {

@@ -47,8 +47,8 @@ func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 
 // Lists read many rows, so their number at a time and their duration are limited.
 const (
-	listsAtOnce  = 4
-	listPatience = 5 * time.Second
+	listsAtOnce = 4
+	listTimeout = 5 * time.Second
 )
 
 // ErrListing means that the maximum number of lists is running.
@@ -62,7 +62,7 @@ func (l *Local) listing(ctx context.Context, read func(context.Context) error) e
 		return ErrListing
 	}
 	defer func() { <-l.lists }()
-	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	return read(ctx)
 }

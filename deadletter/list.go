@@ -16,9 +16,9 @@ type Letters struct {
 	Cursor  string   `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
 }
 
-// Source returns pages of the letters that a filter selects: the first one without a cursor, each other one with that of the page
-// before. A page holds at most f.Limit letters (0: 100), with their content fewer where they are large. It can be short, or
-// empty, and not the last.
+// Source returns pages of the letters that a filter selects. The first call has no cursor; each
+// later one passes the cursor of the page before. A page holds at most f.Limit letters (0: 100),
+// and fewer if their content is large. A page can be short or empty without being the last.
 type Source interface {
 	Letters(ctx context.Context, f store.DeadFilter, cursor string, content bool) (Letters, error)
 }

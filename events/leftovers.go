@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// lookRuns bounds how many runs of the outbox one look knows of.
+	// lookRuns limits how many runs of the outbox one look reads.
 	lookRuns = 10_000
-	// forgetBound bounds one try to forget.
-	forgetBound = 10 * time.Second
+	// forgetTimeout limits one attempt to forget.
+	forgetTimeout = 10 * time.Second
 )
 
-// Run forgets what is published and publishes what was left in the outbox, until ctx ends.
+// Run deletes published runs from the outbox and publishes leftovers, until ctx ends.
 func (p *Publisher) Run(ctx context.Context) {
 	look := time.NewTicker(p.cfg.LookEvery)
 	defer look.Stop()
@@ -35,7 +35,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// forget deletes from the outbox what is acknowledged. What it cannot delete it tries again.
+// forget deletes acknowledged runs from the outbox. It retries runs that it cannot delete.
 func (p *Publisher) forget(ctx context.Context) {
 	p.mu.Lock()
 	runs := p.published
@@ -44,7 +44,7 @@ func (p *Publisher) forget(ctx context.Context) {
 	if len(runs) == 0 {
 		return
 	}
-	bound, cancel := context.WithTimeout(ctx, forgetBound)
+	bound, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
 	err := p.store.Told(bound, runs)
 	p.mu.Lock()
@@ -62,11 +62,11 @@ func (p *Publisher) forget(ctx context.Context) {
 // leftovers are runs that were in the outbox at the last look.
 type leftovers struct {
 	seen map[key]bool   // at the last look
-	due  []store.Outbox // seen at two, without their events, in order
+	due  []store.Outbox // seen at two looks, without their events, in order
 }
 
-// look finds what is still in the outbox. At its first look a run may be on its way, from here or
-// from another process.
+// look reads what is still in the outbox. A run that it sees for the first time may be on its way,
+// from this process or another.
 func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	p.forget(ctx)
 	sources := p.cfg.Sources()
@@ -74,7 +74,7 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 		*l = leftovers{}
 		return
 	}
-	bound, cancel := context.WithTimeout(ctx, forgetBound)
+	bound, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
 	runs, err := p.store.UntoldRuns(bound, sources, lookRuns)
 	if err != nil {
@@ -97,11 +97,11 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	p.metrics.waiting.Set(float64(len(runs)))
 }
 
-// publishLeft publishes leftovers while there is room. One run is read at a time, and at most two
-// rooms' worth are in memory.
+// publishLeft publishes leftovers while there is room. It reads one run at a time, and keeps at
+// most twice the limits in memory.
 func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
-	for len(l.due) > 0 && ctx.Err() == nil && p.roomy() {
-		bound, cancel := context.WithTimeout(ctx, forgetBound)
+	for len(l.due) > 0 && ctx.Err() == nil && p.hasRoom() {
+		bound, cancel := context.WithTimeout(ctx, forgetTimeout)
 		run, ok, err := p.store.UntoldRun(bound, l.due[0])
 		cancel()
 		switch {
@@ -116,8 +116,8 @@ func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
 	}
 }
 
-// roomy says whether it is worth while to read a run.
-func (p *Publisher) roomy() bool {
+// hasRoom reports whether there is enough room to read a run.
+func (p *Publisher) hasRoom() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.records == 0 || p.records < p.cfg.MaxRecords/2 && p.bytes < p.cfg.MaxBytes/2

@@ -1,10 +1,9 @@
-// Package events publishes events on the results topic: events that a transaction has stored, and
-// deliveries' last events go in; records on the topic come out.
+// Package events publishes events on the results topic. Events that a transaction has stored, and
+// the last events of deliveries, go in; records on the topic come out.
 //
-// It has a producer of its own and never blocks whoever hands it something. A results topic that
-// does not answer fills the room that is set for it and nothing else: stored events that find no
-// room stay in the outbox and are published later, and of the others the caller learns that there
-// is no room.
+// It has a producer of its own and never blocks its caller. If the results topic does not answer,
+// only the room set aside for it fills. Stored events that find no room stay in the outbox and are
+// published later. For other events the caller is told that there is no room.
 package events
 
 import (
@@ -27,18 +26,18 @@ import (
 type Config struct {
 	// Topic that events go to. Default notyet.results.
 	Topic string
-	// Stage is whose events these are; metrics carry it in their names. Default "events".
+	// Stage is the stage that the events come from. It is part of the metrics' names. Default
+	// "events".
 	Stage string
-	// MaxRecords and MaxBytes bound what is sent and not acknowledged. Default 20,000 events and 16
-	// MiB: more than a second of 5,000 deliveries, each with two events.
+	// MaxRecords and MaxBytes limit what is sent and not yet acknowledged. Default 20,000 events
+	// and 16 MiB: more than a second of 5,000 deliveries, each with two events.
 	MaxRecords int
 	MaxBytes   int
-	// Sources are the outbox sources whose leftovers are published here, asked for at each look.
+	// Sources returns the outbox sources whose leftovers are published here; each look calls it.
 	// Default none.
 	Sources func() []int
-	// LookEvery is the time between two looks at what is left in the outbox. A run is published
-	// when it is seen at two looks, because at the first it may be on its way from another process.
-	// Default 5 s.
+	// LookEvery is the time between two looks at the outbox. A run is published when two looks have
+	// seen it, because at the first it may be on its way from another process. Default 5 s.
 	LookEvery time.Duration
 }
 
@@ -74,14 +73,14 @@ type Publisher struct {
 	kick    chan struct{} // something was acknowledged
 
 	mu        sync.Mutex
-	records   int            // with the client, not acknowledged
-	bytes     int            // of those
-	since     time.Time      // of the last acknowledgement, or of the first record after a rest
-	stored    map[key]bool   // runs that are with the client, or published and not yet forgotten
-	published []store.Outbox // acknowledged and not yet forgotten, without their events
+	records   int            // passed to the client and not acknowledged
+	bytes     int            // of these records
+	since     time.Time      // time of the last acknowledgement, or of the first record after an idle period
+	stored    map[key]bool   // runs that the client has, or that are published and not yet deleted from the outbox
+	published []store.Outbox // acknowledged and not yet deleted from the outbox, without their events
 }
 
-// key names a run of the outbox.
+// key identifies a run of the outbox.
 type key struct {
 	source int
 	seq    int64
@@ -89,11 +88,11 @@ type key struct {
 
 func keyOf(run store.Outbox) key { return key{run.Source, run.Seq} }
 
-// New makes the producer and connects nothing yet.
+// New makes the producer and does not connect yet.
 func New(kcfg kafka.Config, st *store.Store, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Publisher, error) {
 	cfg = cfg.withDefaults()
-	// The room is counted here, where it is known before an event is encoded; the client's bound is
-	// beyond it.
+	// The room is counted here, where it is known before an event is encoded. The client's own
+	// limit is higher.
 	if kcfg.MaxBufferedBytes = 4 * cfg.MaxBytes; !faultpoint.Without(faultpoint.ResultsApart) {
 		kcfg.MaxBufferedRecords = 2 * cfg.MaxRecords
 	}
@@ -106,11 +105,11 @@ func New(kcfg kafka.Config, st *store.Store, cfg Config, reg prometheus.Register
 	return p, nil
 }
 
-// size is about what an event takes in memory until it is acknowledged.
+// size estimates how many bytes an event takes in memory until it is acknowledged.
 func size(e schemas.Event) int { return 400 + len(e.Topic) + len(e.ID) + len(e.Reason) }
 
-// Publish sends events that are stored nowhere, in order, and calls done once all are acknowledged
-// or one has failed. It returns false, and does nothing, when there is no room.
+// Publish sends events that are not stored, in order. It calls done once all are acknowledged or
+// one has failed. If there is no room, it returns false and does nothing.
 func (p *Publisher) Publish(events []schemas.Event, done func(error)) bool {
 	bytes := 0
 	for _, e := range events {
@@ -123,16 +122,16 @@ func (p *Publisher) Publish(events []schemas.Event, done func(error)) bool {
 	return true
 }
 
-// Stored sends the events of runs that are in the outbox, and forgets each run once all its events
-// are acknowledged. A run that finds no room stays where it is, and Run publishes it later, here or
-// elsewhere.
+// Stored sends the events of runs that are in the outbox, and deletes each run once all its events
+// are acknowledged. A run that finds no room stays in the outbox. Run publishes it later, in this
+// process or another.
 func (p *Publisher) Stored(runs []store.Outbox) {
 	for _, run := range runs {
 		p.tryStored(run)
 	}
 }
 
-// tryStored returns false when there is no room for a run.
+// tryStored returns false if there is no room for a run.
 func (p *Publisher) tryStored(run store.Outbox) bool {
 	k := keyOf(run)
 	p.mu.Lock()
@@ -145,7 +144,7 @@ func (p *Publisher) tryStored(run store.Outbox) bool {
 	published := p.Publish(run.Events, func(err error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if err != nil { // it stays in the outbox, and the next look finds it
+		if err != nil { // it stays in the outbox for the next look
 			delete(p.stored, k)
 			return
 		}
@@ -168,7 +167,7 @@ func (p *Publisher) wake() {
 	}
 }
 
-// reserve takes room; whatever is larger than all of it is let through alone.
+// reserve takes room. Something larger than all room is admitted alone.
 func (p *Publisher) reserve(records, bytes int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +192,7 @@ func (p *Publisher) send(events []schemas.Event, done func(error)) {
 	}
 	for _, e := range events {
 		produce(context.Background(), schemas.EncodeEvent(p.cfg.Topic, e), func(_ *kgo.Record, err error) {
-			p.answered(e, err)
+			p.acknowledged(e, err)
 			mu.Lock()
 			if left--; first == nil {
 				first = err
@@ -207,8 +206,8 @@ func (p *Publisher) send(events []schemas.Event, done func(error)) {
 	}
 }
 
-// answered is the client's promise for one event.
-func (p *Publisher) answered(e schemas.Event, err error) {
+// acknowledged is the client's promise for one event.
+func (p *Publisher) acknowledged(e schemas.Event, err error) {
 	p.mu.Lock()
 	p.records--
 	p.bytes -= size(e)
@@ -222,8 +221,8 @@ func (p *Publisher) answered(e schemas.Event, err error) {
 	}
 }
 
-// Unanswered is how long the results topic has acknowledged nothing of what was sent. 0: nothing
-// waits for it.
+// Unanswered returns how long the results topic has acknowledged nothing of what was sent. 0:
+// nothing is waiting.
 func (p *Publisher) Unanswered() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,19 +235,19 @@ func (p *Publisher) Unanswered() time.Duration {
 // Leftovers counts the runs that were published because they were found in the outbox.
 func (p *Publisher) Leftovers() prometheus.Counter { return p.metrics.leftovers }
 
-// silent is how long the topic may acknowledge nothing before Ready says so.
-const silent = 10 * time.Second
+// unresponsiveAfter is how long the topic may acknowledge nothing before Ready reports it.
+const unresponsiveAfter = 10 * time.Second
 
-// Ready says whether the results topic answers. Nothing else waits for it.
+// Ready returns an error if the results topic does not answer. Nothing else waits for it.
 func (p *Publisher) Ready(context.Context) error {
-	if d := p.Unanswered(); d > silent {
+	if d := p.Unanswered(); d > unresponsiveAfter {
 		return fmt.Errorf("topic %s has acknowledged no event for %v: events wait in the database", p.cfg.Topic, d.Round(time.Second))
 	}
 	return nil
 }
 
-// Close waits within the bound for what is sent to be acknowledged, forgets that, and ends the
-// client. What is left stays in the outbox.
+// Close waits, limited by bound, for acknowledgements, deletes the acknowledged runs from the
+// outbox, and closes the client. The rest stays in the outbox.
 func (p *Publisher) Close(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()

@@ -114,7 +114,7 @@ func (c *target) answer(a *app, results *tail, p api.Published, won schemas.Stat
 		return err
 	}
 	if found.State != won {
-		return errTold
+		return errReported
 	}
 	return nil
 }

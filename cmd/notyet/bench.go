@@ -144,7 +144,7 @@ func (c *benchFlags) printResult(a *app, r *bench.Result) error {
 		}
 	}
 	if len(r.Wrong) > 0 {
-		return errTold
+		return errReported
 	}
 	return nil
 }

@@ -21,22 +21,22 @@ const (
 
 // cli is the whole command line.
 type cli struct {
-	Dev        devCmd        `cmd:"" help:"Run everything in this one process, for trying out and development."`
-	Scanner    scannerCmd    `cmd:"" help:"Run a scanner: takes requests from the intake into the database."`
+	Dev        devCmd        `cmd:"" help:"Run everything in one process, for trying out and development."`
+	Scanner    scannerCmd    `cmd:"" help:"Run a scanner: stores requests from the intake in the database."`
 	Dispatcher dispatcherCmd `cmd:"" help:"Run a dispatcher: delivers tasks when they are due."`
 	All        allCmd        `cmd:"" help:"Run a scanner and a dispatcher in one process."`
-	Migrate    migrateCmd    `cmd:"" help:"Make or update the database tables and notyet's own topics."`
+	Migrate    migrateCmd    `cmd:"" help:"Create or update the database tables and notyet's own topics."`
 
 	Schedule scheduleCmd `cmd:"" help:"Schedule a message."`
-	Cancel   cancelCmd   `cmd:"" help:"Cancel a scheduled message, and say who won."`
-	Fire     fireCmd     `cmd:"" help:"Deliver a scheduled message now, and say who won."`
+	Cancel   cancelCmd   `cmd:"" help:"Cancel a scheduled message, and print the answer."`
+	Fire     fireCmd     `cmd:"" help:"Deliver a scheduled message now, and print the answer."`
 	Get      getCmd      `cmd:"" help:"Show a task."`
-	List     listCmd     `cmd:"" help:"List the tasks that come next, or that ended last."`
-	Forecast forecastCmd `cmd:"" help:"Count the tasks that fall due in each step of time."`
-	Watch    watchCmd    `cmd:"" help:"Follow what happens to tasks."`
+	List     listCmd     `cmd:"" help:"List the tasks due next, or those that ended last."`
+	Forecast forecastCmd `cmd:"" help:"Count the tasks due in each step of time."`
+	Watch    watchCmd    `cmd:"" help:"Follow the events of tasks."`
 
-	Deadletter deadletterCmd `cmd:"" help:"Deal with messages that were given up."`
-	Intake     intakeCmd     `cmd:"" help:"Look at the intake's partitions, and move one that stands."`
+	Deadletter deadletterCmd `cmd:"" help:"List, replay and delete messages that were given up."`
+	Intake     intakeCmd     `cmd:"" help:"Show the intake's partitions, and move one that is stuck."`
 	Token      tokenCmd      `cmd:"" help:"Make tokens for the API."`
 	Bench      benchCmd      `cmd:"" help:"Measure load and lateness of a running installation."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
@@ -54,9 +54,9 @@ func (cli) AfterApply(c *kong.Context) error {
 	return nil
 }
 
-const description = `Scheduled messages for Kafka: publish to an intake topic with headers that say where and when, and the message is on its topic then.
+const description = `Scheduled messages for Kafka: publish to an intake topic with headers that say where and when, and notyet delivers the message to its topic at that time.
 
-Settings come from the file that --config (or NOTYET_CONFIG) names, then the environment (NOTYET_KAFKA_BROKERS, NOTYET_MYSQL_DSN, NOTYET_REDIS_ADDRS, NOTYET_ZOOKEEPER_SERVERS, NOTYET_HTTP_ADDR, …), then flags; what comes later wins.
+Settings come from the file that --config (or NOTYET_CONFIG) names, then the environment (NOTYET_KAFKA_BROKERS, NOTYET_MYSQL_DSN, NOTYET_REDIS_ADDRS, NOTYET_ZOOKEEPER_SERVERS, NOTYET_HTTP_ADDR, …), then flags; later ones take precedence.
 
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration.`
 
@@ -77,8 +77,8 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// errTold means that the command has failed and has already printed why.
-var errTold = errors.New("failed")
+// errReported means that the command has failed and has already printed why.
+var errReported = errors.New("failed")
 
 // exited is how kong ends the program for --help.
 type exited int
@@ -133,7 +133,7 @@ func (a *app) code(err error) int {
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.Is(err, errTold):
+	case errors.Is(err, errReported):
 		return exitFailed
 	case a.ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(a.stderr, "notyet: interrupted")

@@ -60,7 +60,7 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"forecast", "--to", "later"}, code: 2, stderr: "RFC 3339"},
 		{args: []string{"list", "--from", "later"}, code: 2, stderr: "RFC 3339"},
 		{args: []string{"deadletter", "replay"}, code: 2, stderr: "--all"},
-		{args: []string{"deadletter", "purge", "--all", "-t", "x"}, code: 2, stderr: "beside a filter"},
+		{args: []string{"deadletter", "purge", "--all", "-t", "x"}, code: 2, stderr: "exclude each other"},
 		{args: []string{"deadletter", "list", "--kind", "lost"}, code: 2, stderr: "write one of dead, undeliverable"},
 		{args: []string{"deadletter", "replay", "--all", "--rate=-1"}, code: 2, stderr: "--rate"},
 		{args: []string{"list", "--set", "x"}, code: 2, stderr: "KEY=VALUE"},

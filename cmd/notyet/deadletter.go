@@ -16,14 +16,14 @@ import (
 type deadletterCmd struct {
 	List   deadListCmd   `cmd:"" help:"List dead letters."`
 	Show   deadShowCmd   `cmd:"" help:"Show dead letters with key, value and headers."`
-	Replay deadReplayCmd `cmd:"" help:"Put tasks back into their line, due now, with fresh attempts."`
+	Replay deadReplayCmd `cmd:"" help:"Make tasks pending again, due now, with new attempts."`
 	Purge  deadPurgeCmd  `cmd:"" help:"Delete dead letters for good."`
 	Export deadExportCmd `cmd:"" help:"Write dead letters as JSON, one a line."`
 
-	Reconcile deadReconcileCmd `cmd:"" help:"After a restore of the database: settle what was sent since the backup."`
+	Reconcile deadReconcileCmd `cmd:"" help:"After a database restore: settle the tasks that were sent since the backup."`
 }
 
-// letterFilter are the flags that select letters.
+// letterFilter holds the flags that select letters.
 type letterFilter struct {
 	settings
 	servers
@@ -31,10 +31,10 @@ type letterFilter struct {
 	Topic    string `group:"Filter" help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	TaskID   string `group:"Filter" help:"Only the task with this id." name:"task-id" placeholder:"ID"`
 	Kind     string `group:"Filter" help:"dead (attempts used up, or reported fail), undeliverable (the target refused it), expired (max-lateness), rejected (a bad request) or callback." placeholder:"KIND"`
-	Reason   string `group:"Filter" help:"Only where the reason has this text in it." placeholder:"TEXT"`
-	Since    string `group:"Filter" help:"Died at or after: RFC 3339, Unix milliseconds, or so long ago (24h)." placeholder:"TIME"`
+	Reason   string `group:"Filter" help:"Only letters whose reason contains this text." placeholder:"TEXT"`
+	Since    string `group:"Filter" help:"Died at or after: RFC 3339, Unix milliseconds, or a duration ago (24h)." placeholder:"TIME"`
 	Until    string `group:"Filter" help:"Died before." placeholder:"TIME"`
-	Replayed bool   `group:"Filter" help:"Also those that were replayed."`
+	Replayed bool   `group:"Filter" help:"Include replayed letters."`
 	Limit    *int   `group:"Filter" help:"At most this many, the oldest first." placeholder:"N" short:"n"`
 }
 
@@ -56,7 +56,8 @@ func (f *letterFilter) filter(ids []int64) (store.DeadFilter, error) {
 	return out, err
 }
 
-// chosen is the filter of a command that changes things: a forgotten filter must not mean everything.
+// chosen returns the filter of a command that changes letters. A forgotten filter must not mean all
+// letters.
 func (f *letterFilter) chosen(ids []int64, all bool) (store.DeadFilter, error) {
 	out, err := f.filter(ids)
 	if err != nil {
@@ -65,9 +66,9 @@ func (f *letterFilter) chosen(ids []int64, all bool) (store.DeadFilter, error) {
 	narrow := len(ids) > 0 || f.Topic != "" || f.TaskID != "" || f.Kind != "" || f.Reason != "" || f.Since != "" || f.Until != ""
 	switch {
 	case !narrow && !all:
-		return out, usage("which? name ids or a filter, or say --all")
+		return out, usage("nothing selected: name ids, set a filter, or set --all")
 	case narrow && all:
-		return out, usage("--all stands beside a filter: say one of them")
+		return out, usage("--all and a filter exclude each other: use one of them")
 	}
 	return out, nil
 }
@@ -168,151 +169,6 @@ func (c *deadShowCmd) Run(a *app) error {
 	return nil
 }
 
-type deadReplayCmd struct {
-	letterFilter
-	IDs    []int64 `arg:"" help:"Ids of dead letters." name:"id" optional:""`
-	All    bool    `help:"Every dead letter."`
-	DryRun bool    `help:"Only say what would happen."`
-	Rate   float64 `help:"At most this many a second." placeholder:"N"`
-}
-
-// Help is part of --help.
-func (deadReplayCmd) Help() string {
-	return whereFrom + `
-Each letter is replayed once, in the transaction that marks it: a run that was interrupted is simply started again. A run
-takes what is there when it begins; what dies again meanwhile is left for another one. What was rejected, has been replayed ten times, or has a newer task of its id under way, is skipped. A replayed task is delivered
-with notyet-replay. Exit code 1 when ids were named and not all of them could be replayed.
-
-Examples:
-  notyet deadletter replay 17 18
-  notyet deadletter replay -t orders --since 24h --dry-run
-  notyet deadletter replay --reason UNKNOWN_TOPIC --rate 500`
-}
-
-// replayed is what replay prints.
-type replayed struct {
-	Replayed int64            `json:"replayed"`
-	Skipped  int64            `json:"skipped"`
-	Reasons  map[string]int64 `json:"reasons"`
-	DryRun   bool             `json:"dry_run,omitempty"`
-}
-
-// Run replays page by page.
-func (c *deadReplayCmd) Run(a *app) error {
-	f, err := c.chosen(c.IDs, c.All)
-	if err != nil {
-		return err
-	}
-	if c.Rate < 0 {
-		return usage("--rate %v: write a number of letters per second", c.Rate)
-	}
-	if len(c.IDs) > 0 {
-		f.Replayed = true // named ones are looked at, and skipped with a reason
-	}
-	b, err := a.backend(c.settings, c.servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	bar := a.bar(b, "replaying", f)
-	result, err := deadletter.Replay(a.ctx, b, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: bar.show})
-	bar.end()
-	if c.JSON {
-		err = errors.Join(err, a.json(replayed{result.Done, result.Skipped, result.Reasons, c.DryRun}))
-	} else {
-		c.tell(a, result)
-	}
-	if err == nil && int64(len(c.IDs)) > result.Done {
-		if missing := int64(len(c.IDs)) - result.Done - result.Skipped; missing > 0 {
-			fmt.Fprintf(a.stderr, "notyet: %d of the ids: %v\n", missing, deadletter.ErrNotFound)
-		}
-		return errTold
-	}
-	return err
-}
-
-func (c *deadReplayCmd) tell(a *app, r deadletter.Result) {
-	verb := "replayed"
-	if c.DryRun {
-		verb = "would replay"
-	}
-	fmt.Fprintf(a.stdout, "%s %d, skipped %d\n", verb, r.Done, r.Skipped)
-	for reason, n := range r.Reasons {
-		fmt.Fprintf(a.stdout, "  %d: %s\n", n, reason)
-	}
-}
-
-type deadPurgeCmd struct {
-	letterFilter
-	IDs    []int64 `arg:"" help:"Ids of dead letters." name:"id" optional:""`
-	All    bool    `help:"Every dead letter."`
-	DryRun bool    `help:"Only count them."`
-	Yes    bool    `help:"Do not ask." short:"y"`
-}
-
-// Help is part of --help.
-func (deadPurgeCmd) Help() string {
-	return whereFrom + `
-What is purged cannot be replayed any more; export it first if in doubt. Asks before it begins when a person is there to answer.
-
-Examples:
-  notyet deadletter purge --kind rejected --until 720h
-  notyet deadletter purge 17 18 --yes`
-}
-
-// purged is what purge prints.
-type purged struct {
-	Purged int64 `json:"purged"`
-	DryRun bool  `json:"dry_run,omitempty"`
-}
-
-// Run deletes page by page.
-func (c *deadPurgeCmd) Run(a *app) error {
-	f, err := c.chosen(c.IDs, c.All)
-	if err != nil {
-		return err
-	}
-	b, err := a.backend(c.settings, c.servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	n, err := b.CountLetters(a.ctx, f)
-	if err != nil {
-		return err
-	}
-	if f.Limit > 0 {
-		n = min(n, int64(f.Limit))
-	}
-	if !c.DryRun {
-		if !c.Yes && n > 0 && !a.confirm(fmt.Sprintf("Delete %d dead letters for good?", n)) {
-			return usage("nothing was deleted")
-		}
-		bar := a.bar(b, "purging", f)
-		n, err = deadletter.Purge(a.ctx, b, f, bar.show)
-		bar.end()
-	}
-	if c.JSON {
-		return errors.Join(err, a.json(purged{n, c.DryRun}))
-	}
-	verb := "purged"
-	if c.DryRun {
-		verb = "would purge"
-	}
-	fmt.Fprintf(a.stdout, "%s %d\n", verb, n)
-	return err
-}
-
-// confirm asks the person at the terminal; where there is none, the flags have said it.
-func (a *app) confirm(question string) bool {
-	if !isTerminal(a.stdin) || !isTerminal(a.stderr) {
-		return true
-	}
-	fmt.Fprint(a.stderr, question+" [y/N] ")
-	line, _ := bufio.NewReader(a.stdin).ReadString('\n')
-	return strings.EqualFold(strings.TrimSpace(line), "y") || strings.EqualFold(strings.TrimSpace(line), "yes")
-}
-
 type deadExportCmd struct {
 	letterFilter
 	Output string `help:"Write here instead of standard output." placeholder:"FILE" short:"o" type:"path"`
@@ -321,14 +177,14 @@ type deadExportCmd struct {
 // Help is part of --help.
 func (deadExportCmd) Help() string {
 	return whereFrom + `
-Every letter with key, value and headers, byte for byte (base64 where they are not text), as one JSON object a line.
+Every letter with key, value and headers, byte for byte (base64 if they are not text), as one JSON object a line.
 
 Examples:
   notyet deadletter export --replayed -o letters.ndjson
   notyet deadletter export -t orders | jq -r .value`
 }
 
-// Run writes NDJSON, whether --json is said or not.
+// Run writes NDJSON, with or without --json.
 func (c *deadExportCmd) Run(a *app) (err error) {
 	f, err := c.filter(nil)
 	if err != nil {

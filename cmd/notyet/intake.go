@@ -11,18 +11,18 @@ import (
 )
 
 type intakeCmd struct {
-	Status  intakeStatusCmd  `cmd:"" help:"Show where the intake's partitions stand, and which are not read any further."`
-	Skip    intakeSkipCmd    `cmd:"" help:"Go past records on which a partition stands."`
-	Restart intakeRestartCmd `cmd:"" help:"Go on with a partition whose log lost records that are stored."`
+	Status  intakeStatusCmd  `cmd:"" help:"Show the positions of the intake's partitions, and which are not read any further."`
+	Skip    intakeSkipCmd    `cmd:"" help:"Skip records on which a partition is stuck."`
+	Restart intakeRestartCmd `cmd:"" help:"Continue a partition whose log lost records that are stored."`
 }
 
-// operate calls f with what the intake commands work on.
+// operate calls f with an operator of the intake.
 func (a *app) operate(s settings, more servers, f func(*scanner.Operator) error) error {
 	cfg, err := a.load(s, more, config.Sources{Defaults: quiet, Require: []string{"kafka.brokers", "mysql.dsn"}})
 	if err != nil {
 		return err
 	}
-	st, err := openStore(a.ctx, cfg, zap.NewNop()) // whatever it would log comes back as an error too
+	st, err := openStore(a.ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (a *app) operate(s settings, more servers, f func(*scanner.Operator) error)
 	return f(&scanner.Operator{Kafka: client, Store: st, Topics: append(cfg.IntakeNames(), cfg.Reports.Topic), Name: operator()})
 }
 
-const operatesDirectly = `Reads Kafka and the database, so it needs kafka.brokers and mysql.dsn. Scanners may be at work: they notice within seconds.`
+const operatesDirectly = `Reads Kafka and the database, so it needs kafka.brokers and mysql.dsn. Scanners may run meanwhile; they notice changes within seconds.`
 
 type intakeStatusCmd struct {
 	settings
@@ -47,24 +47,24 @@ type intakeStatusCmd struct {
 func (intakeStatusCmd) Help() string {
 	return operatesDirectly + `
 
-NEXT is the first offset that is not stored, START and END are those of Kafka's log. States:
-  ok           what is stored is what the log has
-  new          nothing of it is stored
+NEXT is the first offset that is not stored, START and END are the limits of Kafka's log. States:
+  ok           the stored records match the log
+  new          nothing is stored yet
   diverged     the log lost records that are stored, and is not read any further: see notyet intake restart
-  unsure       Kafka does not know the leader epoch of what is stored, so it cannot be compared; it is read on
-  stands       a scanner has tried one batch of it for a minute, from NEXT on; why is beside it: see notyet intake skip
+  unsure       Kafka does not know the leader epoch of what is stored, so it cannot be compared; reading continues
+  stands       a scanner has tried one batch from NEXT on for a minute; the reason is shown: see notyet intake skip
   expired      records were deleted before they were stored: the retention is too short
   missing      Kafka does not have the partition
   unreachable  it has no leader
 
-Exit code 1 when a partition stands, diverged, is missing or is unreachable.
+Exit code 1 if a partition stands, diverged, is missing or is unreachable.
 
 Examples:
   notyet intake status
   notyet intake status --json | jq '.partitions[] | select(.state != "ok")'`
 }
 
-// Run prints where the partitions stand.
+// Run prints the state of the partitions.
 func (c *intakeStatusCmd) Run(a *app) error {
 	return a.operate(c.settings, c.servers, func(o *scanner.Operator) error {
 		found, err := o.Partitions(a.ctx)
@@ -79,7 +79,7 @@ func (c *intakeStatusCmd) Run(a *app) error {
 		for _, p := range found {
 			switch p.State {
 			case scanner.StateStands, scanner.StateDiverged, scanner.StateMissing, scanner.StateUnreachable:
-				return errors.Join(err, errTold)
+				return errors.Join(err, errReported)
 			}
 		}
 		return err
@@ -106,8 +106,8 @@ type intakeSkipCmd struct {
 	asJSON
 	Topic     string `arg:"" help:"Intake topic." name:"topic"`
 	Partition int32  `arg:"" help:"Its partition." name:"partition"`
-	At        *int64 `help:"The offset at which the partition stands, as notyet intake status has it (NEXT)." placeholder:"OFFSET" required:""`
-	To        *int64 `help:"The offset at which it is to go on. Default: the one behind --at." placeholder:"OFFSET"`
+	At        *int64 `help:"The offset at which the partition is stuck: NEXT of notyet intake status." placeholder:"OFFSET" required:""`
+	To        *int64 `help:"The offset at which to continue. Default: the one after --at." placeholder:"OFFSET"`
 	Yes       bool   `help:"Do not ask." short:"y"`
 }
 
@@ -115,16 +115,16 @@ type intakeSkipCmd struct {
 func (intakeSkipCmd) Help() string {
 	return operatesDirectly + `
 
-What is passed is not stored, so it is never delivered. One dead letter and one rejected event say which offsets they were, and who
-passed them; the records are in Kafka until its retention deletes them. Refused when the partition stands elsewhere, and when its log
-diverged. Asks before it begins when a person is there to answer.
+Skipped records are not stored, so they are never delivered. One dead letter and one rejected event name the offsets and who
+skipped them. The records stay in Kafka until its retention deletes them. The command fails if the partition is stuck elsewhere
+or its log diverged. Asks for confirmation on a terminal.
 
 Examples:
   notyet intake skip notyet.intake 3 --at 41200
   notyet intake skip notyet.intake 3 --at 41200 --to 41300 --yes`
 }
 
-// Run passes offsets.
+// Run skips offsets.
 func (c *intakeSkipCmd) Run(a *app) error {
 	to := *c.At + 1
 	if c.To != nil {
@@ -155,7 +155,7 @@ type intakeRestartCmd struct {
 	asJSON
 	Topic     string `arg:"" help:"Intake topic." name:"topic"`
 	Partition int32  `arg:"" help:"Its partition." name:"partition"`
-	From      *int64 `help:"Go on at this offset instead of where the log diverged." placeholder:"OFFSET"`
+	From      *int64 `help:"Continue at this offset instead of where the log diverged." placeholder:"OFFSET"`
 	Yes       bool   `help:"Do not ask." short:"y"`
 }
 
@@ -163,11 +163,12 @@ type intakeRestartCmd struct {
 func (intakeRestartCmd) Help() string {
 	return operatesDirectly + `
 
-For a partition that is diverged: Kafka lost records that are stored, mostly by an unclean election of a leader, and gives their offsets
-to other records. What is stored stays, and is delivered. The partition goes on at the offset where the two logs part, and what comes from
-there is stored as new requests. Refused for a partition that is not diverged, so a second time too. docs/recovery.md says more.
+For a diverged partition: Kafka lost records that are stored, usually by an unclean leader election, and gave their offsets to
+other records. Stored tasks stay and are delivered. The partition continues at the offset where the two logs diverged; records from
+there on are stored as new requests. The command fails for a partition that is not diverged, and so does repeating it. See
+docs/recovery.md.
 
-Every scanner and dispatcher must be of this version or later. Asks before it begins when a person is there to answer.
+Every scanner and dispatcher must have this version or a later one. Asks for confirmation on a terminal.
 
 Examples:
   notyet intake restart notyet.intake 3

@@ -263,7 +263,7 @@ func (c *scheduleCmd) ended(a *app, e event) error {
 		return err
 	}
 	if e.State != schemas.StateSucceeded {
-		return errTold
+		return errReported
 	}
 	return nil
 }
