@@ -12,7 +12,7 @@ import (
 
 // Letters is a page of dead letters in the order of their ids.
 type Letters struct {
-	Letters []Letter `json:"letters"`
+	Letters []Letter `json:"deadletters"`
 	Cursor  string   `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
 }
 
