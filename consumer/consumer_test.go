@@ -122,7 +122,8 @@ func (f *fake) reports(n int) map[string]schemas.Report {
 	return out
 }
 
-// committed returns the group's offset in the partition. -1: none, or the consumer has not joined yet.
+// committed returns the group's offset in the partition. -1: none, or the consumer has not joined
+// yet.
 func (f *fake) committed() int64 {
 	f.t.Helper()
 	offsets, err := kadm.NewClient(f.reader).FetchOffsets(f.t.Context(), "billing")
@@ -251,8 +252,8 @@ func TestReportRefused(t *testing.T) {
 	require.EqualValues(t, -1, f.committed())
 }
 
-// TestCommitAfterRebalance: a commit that comes after a rebalance causes duplicates and does not stop
-// the consumer.
+// TestCommitAfterRebalance: a commit that comes after a rebalance causes duplicates and does not
+// stop the consumer.
 func TestCommitAfterRebalance(t *testing.T) {
 	f := newFake(t)
 	f.deliver("a=1")

@@ -28,8 +28,8 @@ type Guard interface {
 // keeps it; Kafka's default retention is 7 days.
 const DefaultGuardTTL = 7 * 24 * time.Hour
 
-// TTLGuard remembers in a cache whose keys expire, such as Redis. It works through two functions, so
-// that it forces no client library on its user. With go-redis:
+// TTLGuard remembers in a cache whose keys expire, such as Redis. It works through two functions,
+// so that it forces no client library on its user. With go-redis:
 //
 //	guard := consumer.TTLGuard{
 //		Has: func(ctx context.Context, key string) (bool, error) {
@@ -44,8 +44,8 @@ const DefaultGuardTTL = 7 * 24 * time.Hour
 // A delivery is marked after it is handled, never before. A crash or an unavailable cache between
 // handling and marking makes the delivery come again, and so does a cache that forgets (eviction,
 // failover). A mark that is set first could skip a delivery that nobody has handled. Two consumers
-// that handle copies at the same instant both do the work. If the effect must happen once even then,
-// and it is in a database, use SQLGuard.InTx.
+// that handle copies at the same instant both do the work. If the effect must happen once even
+// then, and it is in a database, use SQLGuard.InTx.
 type TTLGuard struct {
 	// Has reports whether the key exists.
 	Has func(ctx context.Context, key string) (bool, error)

@@ -46,16 +46,16 @@ type RetrierConfig struct {
 	OnError func(r *kgo.Record, attempt int, err error)
 }
 
-// Retrier delivers records again later, no matter who sent them. It replaces retry topics with their
-// consumers and timers. A record is published as a request to notyet, with its key, value and
+// Retrier delivers records again later, no matter who sent them. It replaces retry topics with
+// their consumers and timers. A record is published as a request to notyet, with its key, value and
 // headers, and comes back when the pause is over. It then carries, after its own headers:
 //
 //	retry-attempt  which handling this is: 2 for the first retry
 //	retry-origin   topic/partition/offset of the record that was handled first
 //	retry-error    the error of the last attempt, at most 4 KiB
 //
-// Records of one key are not held back meanwhile: later ones overtake a retried one. It comes back in
-// the partition that Kafka's default partitioner (murmur2) gives its key.
+// Records of one key are not held back meanwhile: later ones overtake a retried one. It comes back
+// in the partition that Kafka's default partitioner (murmur2) gives its key.
 type Retrier struct {
 	client *kgo.Client
 	RetrierConfig
@@ -219,8 +219,8 @@ func (r *Retrier) headers(rec *kgo.Record, h history, cause string) []kgo.Record
 	)
 }
 
-// reserved reports whether a header name is notyet's, in upper or lower case. notyet refuses requests
-// with such a header.
+// reserved reports whether a header name is notyet's, in upper or lower case. notyet refuses
+// requests with such a header.
 func reserved(header string) bool {
 	return len(header) >= len(schemas.Prefix) && strings.EqualFold(header[:len(schemas.Prefix)], schemas.Prefix)
 }

@@ -111,7 +111,8 @@ func TestSQLGuardRemembers(t *testing.T) {
 	})
 }
 
-// TestSQLGuardInTx: effect and mark are both stored or neither, for a success, an error and a panic.
+// TestSQLGuardInTx: effect and mark are both stored or neither, for a success, an error and a
+// panic.
 func TestSQLGuardInTx(t *testing.T) {
 	onDatabases(t, func(t *testing.T, db *sql.DB, g *consumer.SQLGuard) {
 		ctx := t.Context()
@@ -140,8 +141,8 @@ func TestSQLGuardInTx(t *testing.T) {
 	})
 }
 
-// TestSQLGuardConcurrently: of copies handled at the same time one takes effect; the others wait for
-// its outcome.
+// TestSQLGuardConcurrently: of copies handled at the same time one takes effect; the others wait
+// for its outcome.
 func TestSQLGuardConcurrently(t *testing.T) {
 	onDatabases(t, func(t *testing.T, db *sql.DB, g *consumer.SQLGuard) {
 		handle := g.InTx(insertEffect)

@@ -162,8 +162,8 @@ func TestAbandonedHandler(t *testing.T) {
 	require.EqualValues(t, 1, f.committed())
 }
 
-// TestEndedGoroutine: the effects of a handler that never returned are unknown, so its message is not
-// committed.
+// TestEndedGoroutine: the effects of a handler that never returned are unknown, so its message is
+// not committed.
 func TestEndedGoroutine(t *testing.T) {
 	f := newFake(t)
 	f.deliver("a=1")
@@ -199,8 +199,8 @@ func TestFailureStopsTheRest(t *testing.T) {
 	require.EqualValues(t, 1, f.committed())
 }
 
-// TestSlowMessage: while one message is handled for long, its key waits and all others continue, even
-// those fetched later. Nothing after the slow message is committed.
+// TestSlowMessage: while one message is handled for long, its key waits and all others continue,
+// even those fetched later. Nothing after the slow message is committed.
 func TestSlowMessage(t *testing.T) {
 	f := newFake(t)
 	f.deliver("z=0", "a=slow", "b=1", "a=2")

@@ -292,8 +292,8 @@ func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
 	return schemas.Limits{}, false
 }
 
-// Unrestricted returns the intake topics for which allowed-targets is not set, so that their writers
-// may use every target topic.
+// Unrestricted returns the intake topics for which allowed-targets is not set, so that their
+// writers may use every target topic.
 func (c *Config) Unrestricted() []string {
 	var names []string
 	for _, in := range c.Intake.Topics {

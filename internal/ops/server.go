@@ -2,7 +2,7 @@
 // and what not, its metrics and, behind a guard, whatever else is mounted.
 //
 //	/healthz      200 while the process serves; a database that is away does not change that
-//	/readyz       200 when every check passes, else 503; JSON names each check
+//	/readyz       200 if every check passes, otherwise 503; JSON names each check
 //	/metrics      Prometheus
 //	/debug/pprof  Go's profiles, only when configured, for the role admin
 //
