@@ -214,7 +214,7 @@ func (d *Dispatcher) Ready(ctx context.Context) error {
 	if !d.trusted() {
 		return errors.New("the election has not been heard of lately")
 	}
-	return errors.Join(kafka.Ping(ctx, d.client), d.store.Ping(ctx))
+	return errors.Join(kafka.Ping(ctx, d.client), d.store.Ping(ctx), d.sent.Full())
 }
 
 // ResultsReady says whether the results topic answers; deliveries go on without it.

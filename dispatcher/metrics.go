@@ -37,6 +37,24 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 	gauge("staged_tasks", "Tasks in memory with their bodies.", func() int { return d.staging.tasks })
 	gauge("staged_bytes", "Memory that bodies of staged tasks take.", func() int { return d.staging.bytes })
 	gauge("refused_targets", "Targets that do not exist or may not be written.", func() int { return len(d.refusals.topics) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "send_log_bytes",
+		Help: "Space that the send log takes, about."}, func() float64 { return float64(d.sent.Bytes()) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "send_log_full",
+		Help: "1: the send log has no room, and nothing is sent."}, func() float64 {
+		if d.sent.Full() != nil {
+			return 1
+		}
+		return 0
+	})
+	gauge("unresponsive_targets", "Partitions of targets that do not answer.", func() int {
+		n := 0
+		for _, g := range d.targets {
+			if g.outage != nil {
+				n++
+			}
+		}
+		return n
+	})
 	gauge("stuck_tasks", "Tasks with the producer that have been set aside.", func() int { return len(d.stuck) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "clock_offset_seconds",
 		Help: "How far the database's clock, which tasks go by, is ahead of this machine's."}, func() float64 { return d.clock.Offset().Seconds() })

@@ -142,7 +142,7 @@ func (s *service) addScanner() error {
 
 // addDispatcher adds the dispatcher to the parts; memberID is its name in the election.
 func (s *service) addDispatcher(members election.Source, memberID string) error {
-	sent, err := sendlog.Open(s.cfg.SendLog.Dir, sendlog.Config{Retention: s.cfg.SendLog.Retention}, s.log)
+	sent, err := sendlog.Open(s.cfg.SendLog.Dir, sendlog.Config{Retention: s.cfg.SendLog.Retention, MaxBytes: int64(s.cfg.SendLog.MaxBytes)}, s.log)
 	if err != nil {
 		return fmt.Errorf("%w (sendlog.dir says where it is; each dispatcher needs its own)", err)
 	}

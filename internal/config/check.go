@@ -228,6 +228,7 @@ func (l *loader) numbers(c *Config) {
 	within("dispatcher.stage-tasks", int64(c.Dispatcher.StageTasks), 1, 100_000_000)
 	within("dispatcher.stage-bytes", int64(c.Dispatcher.StageBytes), 1<<20, 1<<40)
 	within("intake.max-value-bytes", int64(c.Intake.MaxValueBytes), 1, schemas.MaxValueBytes)
+	within("sendlog.max-bytes", int64(c.SendLog.MaxBytes), 64<<20, 1<<50)
 	within("migrate.partitions", int64(c.Migrate.Partitions), 1, 10_000)
 	within("migrate.replication", int64(c.Migrate.Replication), 0, 100)
 }

@@ -235,6 +235,9 @@ type SendLog struct {
 	Dir string `key:"dir"`
 	// Retention is how long entries are kept. Default 72h.
 	Retention time.Duration `key:"retention"`
+	// MaxBytes is about how much disk entries may take: beyond it the oldest go before their time, and those of the last hour stop
+	// deliveries instead. Default 64GiB.
+	MaxBytes Size `key:"max-bytes"`
 }
 
 // Migrate configures what the command of that name creates. It does not change existing topics.
@@ -272,7 +275,7 @@ func Default() Config {
 		Results:    Topic{schemas.TopicResults},
 		Scanner:    Scanner{Group: "notyet-scanner"},
 		Dispatcher: Dispatcher{LookAhead: 400 * time.Millisecond, BurstLookAhead: 3 * time.Second, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second, UndeliverableAfter: time.Minute},
-		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour},
+		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour, MaxBytes: 64 << 30},
 		Migrate:    Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},
 

@@ -90,7 +90,14 @@ func (l *Log) run() {
 	var group []*request
 	for {
 		l.pruneSometimes()
+		var again <-chan time.Time
+		if l.room.full.Load() {
+			again = time.After(l.cfg.FullAgainEvery)
+		}
 		select {
+		case <-again:
+			l.keepWithin(0)
+			continue
 		case <-l.closing:
 			return
 		case p := <-l.prunes:
@@ -147,6 +154,11 @@ func (l *Log) commit(group []*request) error {
 	}
 	l.written.Store(number)
 	l.lastAt = at
+	written := 0
+	for _, r := range group {
+		written += len(r.value)
+	}
+	l.keepWithin(written)
 	if err := l.mark.set(number); err != nil {
 		// The batches are safe; only the guard of the log's end is not up to date.
 		l.log.Warn("writing the send log's watermark failed", zap.Error(err))

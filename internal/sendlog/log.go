@@ -61,6 +61,11 @@ type Config struct {
 	// an hour while batches are appended, and on Open. It should be longer than
 	// the time in which anyone restores a database or reconciles. Default 72 h.
 	Retention time.Duration
+	// MaxBytes is about how much space the batches may take. Beyond it the oldest go before their time; see bound.go. Default 64 GiB:
+	// 72 h of some 3000 tasks a second.
+	MaxBytes int64
+	// FullAgainEvery is how often a log that is full looks for room. Default 10 s.
+	FullAgainEvery time.Duration
 	// Existing refuses to make a log where there is none, for those who only read. Default false.
 	Existing bool
 	// Now tells the time. Default time.Now.
@@ -82,6 +87,15 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Retention == 0 {
 		c.Retention = 72 * time.Hour
+	}
+	if c.MaxBytes < 0 {
+		return c, fmt.Errorf("send log bound of %d bytes must not be negative", c.MaxBytes)
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 64 << 30
+	}
+	if c.FullAgainEvery == 0 {
+		c.FullAgainEvery = fullAgainEvery
 	}
 	if c.Patience == 0 {
 		c.Patience = 20 * time.Second
@@ -115,6 +129,7 @@ type Log struct {
 	lock  *flock.Flock
 	db    *pebble.DB
 	mark  *watermark
+	room  room
 	fault *fault
 
 	pool      sync.Pool // of requests; not shared among logs, whose channels may be of another test's time
@@ -322,10 +337,13 @@ func (l *Log) release() error {
 
 // AppendIntents writes the intents as one batch. When it returns nil they are on
 // disk. On an error they may be: the caller must not send, or must send as if
-// they were not. The error is ErrBroken, ErrClosed or the context's.
+// they were not. The error is ErrBroken, ErrClosed, ErrFull or the context's.
 func (l *Log) AppendIntents(ctx context.Context, intents []Intent) error {
 	if len(intents) == 0 {
 		return nil
+	}
+	if err := l.Full(); err != nil {
+		return err
 	}
 	r := l.newRequest()
 	r.value = appendIntents(r.value, intents)

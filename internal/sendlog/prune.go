@@ -71,8 +71,13 @@ func (l *Log) prune(before time.Time) error {
 	if keep == first {
 		return nil
 	}
+	return l.dropBefore(first, keep)
+}
+
+// dropBefore drops [first, keep).
+func (l *Log) dropBefore(first, keep uint64) error {
 	batch := l.db.NewBatch()
-	err = errors.Join(
+	err := errors.Join(
 		batch.DeleteRange(batchKey(first), batchKey(keep), nil),
 		batch.Set(firstKey, binary.BigEndian.AppendUint64(nil, keep), nil),
 	)

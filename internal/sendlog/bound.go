@@ -1,0 +1,128 @@
+package sendlog
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// The log is bounded in bytes as well as in time. At the bound the oldest batches go before their time, so that the newest tenth of
+// the room is free again. What is younger than keptAtLeast stays, because an owner that comes back asks for it: if that alone is too
+// much, no intent is taken, so nothing is sent that is not noted. Outcomes are still taken: there are no more of them than of
+// intents.
+
+const (
+	// keptAtLeast is how old a batch is before it may go for want of room.
+	keptAtLeast = time.Hour
+	// checkedEvery is how much is written, as a part of the bound, before the room is measured again.
+	checkedEvery = 64
+	// fullAgainEvery is how often a full log is measured again.
+	fullAgainEvery = 10 * time.Second
+)
+
+// ErrFull says that the log has no room for an intent. It is no lasting failure: time makes room.
+var ErrFull = errors.New("the send log is full")
+
+// room is how much of the bound is used. The committer measures it; others read it.
+type room struct {
+	bytes   atomic.Int64
+	full    atomic.Bool
+	written int64 // since it was measured, of the committer alone
+}
+
+// Bytes is about how much space the log takes on disk.
+func (l *Log) Bytes() int64 { return l.room.bytes.Load() }
+
+// Full returns ErrFull, with what can be done, while the log takes no intents.
+func (l *Log) Full() error {
+	if !l.room.full.Load() {
+		return nil
+	}
+	return fmt.Errorf("%w: all %d bytes (sendlog.max-bytes %d) are of the last %v; nothing is sent until that is over or the bound is raised",
+		ErrFull, l.Bytes(), l.cfg.MaxBytes, keptAtLeast)
+}
+
+// keepWithin measures the log when enough was written, or it was full, and makes room. Of the committer.
+func (l *Log) keepWithin(written int) {
+	l.room.written += int64(written)
+	if l.room.written < l.cfg.MaxBytes/checkedEvery && !l.room.full.Load() && l.room.bytes.Load() > 0 {
+		return
+	}
+	l.room.written = 0
+	if err := l.makeRoom(); err != nil {
+		l.log.Warn("measuring the send log failed", zap.Error(err))
+	}
+}
+
+func (l *Log) makeRoom() error {
+	used, err := l.measure()
+	if err != nil {
+		return err
+	}
+	if used > l.cfg.MaxBytes {
+		if err := l.dropOldest(l.cfg.MaxBytes / 10 * 9); err != nil {
+			return err
+		}
+		if used, err = l.measure(); err != nil {
+			return err
+		}
+	}
+	l.room.bytes.Store(max(used, 1))
+	full := used > l.cfg.MaxBytes
+	if was := l.room.full.Swap(full); full && !was {
+		l.log.Error("the send log is full: nothing is sent until there is room", zap.Int64("bytes", used), zap.Int64("max_bytes", l.cfg.MaxBytes), zap.Duration("kept_at_least", keptAtLeast))
+	} else if was && !full {
+		l.log.Info("the send log has room again", zap.Int64("bytes", used))
+	}
+	return nil
+}
+
+// measure returns the size of the batches that are kept: what was dropped, and is not freed yet, is not counted.
+func (l *Log) measure() (int64, error) {
+	first, err := readFirst(l.db)
+	if err != nil {
+		return 0, err
+	}
+	return l.sizeFrom(first)
+}
+
+func (l *Log) sizeFrom(number uint64) (int64, error) {
+	end := l.written.Load() + 1
+	if number >= end {
+		return 0, nil
+	}
+	size, err := l.db.EstimateDiskUsage(batchKey(number), batchKey(end))
+	return int64(size), err
+}
+
+// dropOldest drops batches until the rest has the size, or nothing is left that may go.
+func (l *Log) dropOldest(size int64) error {
+	snap, end := l.snapshot()
+	defer func() { _ = snap.Close() }() // only refuses while iterators are open
+	first, err := readFirst(snap)
+	if err != nil {
+		return err
+	}
+	youngest := l.cfg.Now().Add(-keptAtLeast)
+	low, high := first, seek(snap, first, end, youngest.UnixMilli())
+	for low < high { // the first batch from which on the size fits
+		middle := low + (high-low)/2
+		left, err := l.sizeFrom(middle)
+		if err != nil {
+			return err
+		}
+		if left > size {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	if low == first {
+		return nil
+	}
+	l.log.Warn("the send log reaches its bound: the oldest batches go before their time", zap.Int64("max_bytes", l.cfg.MaxBytes), zap.Uint64("batches", low-first))
+	return l.dropBefore(first, low)
+}
