@@ -22,6 +22,9 @@ const (
 	outageForgotten = 10 * time.Minute
 	// probesAtOnce bounds the producers that ask: each is a connection or more.
 	probesAtOnce = 32
+	// shortestProbe is how long a probe may take however soon a target is called silent: that a topic does not exist is known after
+	// about 5 s. A probe that ended before would never learn of it, and the topic's tasks would be put off for ever.
+	shortestProbe = 10 * time.Second
 )
 
 // outage is the time in which a target does not answer. The dispatcher's lock guards it.
@@ -56,7 +59,8 @@ func (o *outage) over(now time.Time) bool { return now.Sub(o.next) > outageForgo
 // giveUpAfter is how long the producers try with a record.
 func (c Config) giveUpAfter() time.Duration { return max(3*c.SickAfter, 3*time.Second) }
 
-// probe sends one task to a target that does not answer, and waits no longer than for a target to be called so.
+// probe sends one task to a target that does not answer, and waits no longer than for a target to be called so, or for the verdict that it
+// does not exist.
 func (d *Dispatcher) probe(ctx context.Context, s sendable) {
 	defer d.probed(s)
 	client, err := kafka.NewSoloProducer(d.kafka, d.log)
@@ -64,7 +68,7 @@ func (d *Dispatcher) probe(ctx context.Context, s sendable) {
 		d.answered(s.task, s.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
 		return
 	}
-	bound, cancel := context.WithTimeout(ctx, max(d.cfg.SickAfter, time.Second))
+	bound, cancel := context.WithTimeout(ctx, max(d.cfg.SickAfter, shortestProbe))
 	defer cancel()
 	stop := context.AfterFunc(bound, client.Close) // a send that is under way heeds nothing else
 	var r *kgo.Record
