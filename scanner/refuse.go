@@ -67,7 +67,7 @@ func (m refusals) decode(s *Scanner, of run) func(source int, r *kgo.Record) (st
 		seq := store.Seq(source, r.Offset)
 		refused := m[seq]
 		if of.tooLarge != nil {
-			reason := fmt.Sprintf("the batch of records at the offsets %d to %d is larger than 64 MiB when it is decompressed: send less in one batch (%v)", r.Offset, of.to-1, of.tooLarge)
+			reason := fmt.Sprintf("the batch of records at the offsets %d to %d is larger than 64 MiB when it is decompressed, or cannot be decompressed: send less in one batch, and what Kafka's own clients can read (%v)", r.Offset, of.to-1, of.tooLarge)
 			return store.Change{Seq: seq, Rejected: bareRejection(seq, r, reason)}, true
 		}
 		if refused == nil {

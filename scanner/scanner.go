@@ -288,7 +288,7 @@ func (s *Scanner) receive(p kgo.FetchTopicPartition) (runs []run) {
 		}
 	}
 	if tooLarge, ok := errors.AsType[*kgo.ErrDecompressTooLarge](p.Err); ok {
-		s.log.Warn("a batch of the intake is too large to be read, and becomes a dead letter", zap.Error(p.Err))
+		s.log.Warn("a batch of the intake is too large to be read or damaged, and becomes a dead letter", zap.Error(p.Err))
 		if r, ok := s.parts.receivedTooLarge(tooLarge); ok {
 			runs = append(runs, r)
 		}

@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,6 +62,35 @@ func TestABatchThatIsTooLargeIsNotForgotten(t *testing.T) {
 	f.publish(ask("behind", 0))
 	f.eventually("what stands behind it is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 3 })
 	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM dead_letters"))
+}
+
+// Kafka takes a gzip stream with bytes behind it, which the library cannot decompress.
+func TestABatchThatIsDamagedIsPassed(t *testing.T) {
+	f := newFixture(t)
+	f.publish(ask("before", 0))
+	spoiled, err := kafka.New(f.kafka, zap.NewNop(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.GzipCompression()), kgo.WithCompressor(spoiling{}))
+	require.NoError(t, err)
+	defer spoiled.Close()
+	require.NoError(t, spoiled.ProduceSync(t.Context(), ask("one", 0), ask("two", 0)).FirstErr())
+	f.publish(ask("behind", 0))
+	f.start(f.store, Config{})
+	f.eventually("what stands behind it is stored", func() bool { return f.tasks() == 2 && f.sourceOf(0).Next == 4 })
+	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	require.NoError(t, err)
+	require.Len(t, letters, 1, "one for the batch")
+	require.Contains(t, letters[0].Reason, "the offsets 1 to 2 ")
+}
+
+// spoiling compresses, and adds what does not belong there.
+type spoiling struct{}
+
+func (spoiling) Compress(dst *bytes.Buffer, src []byte, _ ...kgo.CompressFlag) ([]byte, kgo.CompressionCodecType) {
+	gzip, err := kgo.DefaultCompressor(kgo.GzipCompression())
+	if err != nil {
+		panic(err)
+	}
+	out, codec := gzip.Compress(dst, src)
+	return append(bytes.Clone(out), "more"...), codec
 }
 
 // publishTooLarge publishes a batch that is small on the way and too large in memory.

@@ -3,6 +3,7 @@ package kafka
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,7 @@ type bounded struct {
 	freed    time.Time  // when the garbage collector was last called for
 	held     *atomic.Int64
 	interval time.Duration // between two such calls
-	tooLarge atomic.Int64  // how often a batch was too large by itself
+	tooLarge atomic.Int64  // how often a batch could not be read
 }
 
 // newBounded makes a decompressor.
@@ -60,8 +61,11 @@ func newBounded(max int, budget int64) (*bounded, error) {
 	return b, nil
 }
 
-// Decompress implements kgo.Decompressor. It returns kgo.ErrMaxDecompress for a batch that is too large by itself, and ErrHeld
-// while there is no room.
+// Decompress implements kgo.Decompressor. It returns kgo.ErrMaxDecompress for a batch that can never be read, because it is too
+// large by itself or because it is damaged, and ErrHeld while there is no room.
+//
+// Kafka takes some batches that the library cannot decompress: it ignores what stands behind a gzip stream, for instance. The
+// library knows only too large as what asking again does not change; with any other error it would ask for the batch for ever.
 func (b *bounded) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
 	out, err := b.decompress(src, codec)
 	if errors.Is(err, kgo.ErrMaxDecompress) {
@@ -84,7 +88,7 @@ func (b *bounded) decompress(src []byte, codec kgo.CompressionCodecType) ([]byte
 		out, err = b.large.decompress(src, codec)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", kgo.ErrMaxDecompress, err)
 	}
 	decoded := decodedBytes(out, b.max)
 	if decoded > b.max {

@@ -60,6 +60,31 @@ func TestABatchIsBoundedByWhatItsRecordsTake(t *testing.T) {
 	}
 }
 
+// What cannot be decompressed today cannot be tomorrow.
+func TestABatchThatIsDamagedIsNotAskedForAgain(t *testing.T) {
+	b, err := newBounded(1<<20, 1<<30)
+	require.NoError(t, err)
+	gzip, err := kgo.DefaultCompressor(kgo.GzipCompression())
+	require.NoError(t, err)
+	good, codec := gzip.Compress(new(bytes.Buffer), encoded([]byte("good"), 0))
+	for name, c := range map[string]struct {
+		src   []byte
+		codec kgo.CompressionCodecType
+	}{
+		"bytes behind the stream": {append(bytes.Clone(good), "more"...), codec},
+		"cut":                     {good[:len(good)-3], codec},
+		"another codec":           {good, kgo.CodecZstd},
+		"a codec of tomorrow":     {good, 7},
+	} {
+		_, err := b.Decompress(c.src, c.codec)
+		require.ErrorIs(t, err, kgo.ErrMaxDecompress, name)
+	}
+	require.EqualValues(t, 4, b.tooLarge.Load())
+	require.Zero(t, b.held.Load())
+	_, err = b.Decompress(good, codec)
+	require.NoError(t, err)
+}
+
 // What is still in use leaves no room for more; what is no longer in use does.
 func TestWhatIsHeldIsBoundedUntilItIsFreed(t *testing.T) {
 	b, err := newBounded(1<<20, 2<<20)
