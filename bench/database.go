@@ -49,7 +49,7 @@ func (b *Bench) sources(ctx context.Context, topic string) (map[int32]source, er
 		return nil, err
 	}
 	id := ids[topic]
-	rows, err := b.db.db.QueryContext(ctx, "SELECT part, src, next_offset FROM sources WHERE topic = ? AND topic_id = ?", []byte(topic), id[:])
+	rows, err := b.db.db.QueryContext(ctx, "SELECT part, src, next_offset FROM sources WHERE topic = ? AND topic_id = ? AND retired_at = 0", []byte(topic), id[:])
 	if err != nil {
 		return nil, fmt.Errorf("reading the sources: %w", err)
 	}

@@ -3,7 +3,7 @@
 // who won (cancel or delivery, old owner or new) is answered here, inside one transaction.
 //
 // A slot is a line of tasks ordered by pos. Two offsets move along it: everything up to claimed belongs to the slot's
-// owner, everything up to done is settled. See ARCHITECTURE.md for the locking that makes this sound.
+// owner, everything up to done is settled. See docs/design/protocol.md for the locking that makes this sound.
 package store
 
 import (

@@ -67,7 +67,7 @@ const (
 	DeadletterReplayed = "deadletter.replayed"
 )
 
-// Row says what follows when the program dies at a place: a row of the table in ARCHITECTURE.md.
+// Row says what follows when the program dies at a place: a row of the table in docs/design/failures.md.
 type Row struct{ Name, After, Then string }
 
 // Rows has one row for each place.

@@ -326,9 +326,9 @@ func TestKilledUnderLoad(t *testing.T) {
 	t.Logf("killed %d times: accepted %d, lost 0, early 0, copies %d", rounds, len(accepted), copies)
 }
 
-// TestCrashTable checks that ARCHITECTURE.md, the places and the tests agree.
+// TestCrashTable checks that docs/design/failures.md, the places and the tests agree.
 func TestCrashTable(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "design", "failures.md"))
 	require.NoError(t, err)
 	var want []string
 	for i, row := range faultpoint.Rows {
@@ -342,7 +342,7 @@ func TestCrashTable(t *testing.T) {
 			have = append(have, strings.Join(cells[:3], " | "))
 		}
 	}
-	require.Equal(t, strings.Join(want, "\n"), strings.Join(have, "\n"), "the crash table of ARCHITECTURE.md is made from faultpoint.Rows")
+	require.Equal(t, strings.Join(want, "\n"), strings.Join(have, "\n"), "the crash table of docs/design/failures.md is made from faultpoint.Rows")
 }
 
 // TestUnknownPlaces: a misspelt place must be an error.

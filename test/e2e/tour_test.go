@@ -18,13 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README prints these. If they are taken, the tour uses others.
+// docs/tour.md prints these. If they are taken, the tour uses others.
 const (
 	printedKafka = "127.0.0.1:9092"
 	printedHTTP  = "127.0.0.1:8080"
 )
 
-// variable are the parts of the README's outputs that differ from run to run. Everything else must
+// variable are the parts of its outputs that differ from run to run. Everything else must
 // be equal, except for empty lines at the end.
 var variable = []struct{ pattern, stand string }{
 	{`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z`, "INSTANT"},
@@ -48,25 +48,25 @@ func normal(output string) string {
 type tourStop struct{ commands, output string }
 
 // tourStops finds blocks fenced as "sh tour", and those fenced as "text" right after them.
-func tourStops(readme string) []tourStop {
+func tourStops(page string) []tourStop {
 	fences := regexp.MustCompile("(?ms)^```sh tour\n(.*?)^```\n(?:\\s*^```text\n(.*?)^```\n)?")
 	var out []tourStop
-	for _, m := range fences.FindAllStringSubmatch(readme, -1) {
+	for _, m := range fences.FindAllStringSubmatch(page, -1) {
 		out = append(out, tourStop{m[1], m[2]})
 	}
 	return out
 }
 
-// TestTour runs the README's tour as printed, against notyet dev.
+// TestTour runs docs/tour.md as printed, against notyet dev.
 func TestTour(t *testing.T) {
 	if _, err := exec.LookPath("kcat"); err != nil {
 		require.NotEqual(t, "true", os.Getenv("CI"), "kcat is missing, and CI must run the tour")
 		t.Skip("kcat is not installed: apt-get install kcat")
 	}
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "tour.md"))
 	require.NoError(t, err)
-	stops := tourStops(string(readme))
-	require.Len(t, stops, strings.Count(string(readme), "```sh tour\n"))
+	stops := tourStops(string(page))
+	require.Len(t, stops, strings.Count(string(page), "```sh tour\n"))
 	require.NotEmpty(t, stops)
 
 	d := startDev(t)
@@ -82,7 +82,7 @@ func TestTour(t *testing.T) {
 	}
 }
 
-// A check that accepts anything would not notice an outdated README.
+// A check that accepts anything would not notice an outdated tour.
 func TestTourIsComparedStrictly(t *testing.T) {
 	const printed = "2026-11-21T20:28:47.380Z succeeded  orders 4711 attempt 1, 11 ms late\n"
 	require.Equal(t, normal(printed), normal("2031-01-01T00:00:00.001Z succeeded orders 4711 attempt 1, 0 ms late\n"))
@@ -105,7 +105,7 @@ type dev struct {
 	env        []string
 }
 
-// startDev starts notyet dev on the ports that the README prints, or on free ones if one of them is
+// startDev starts notyet dev on the ports that the tour prints, or on free ones if one of them is
 // taken.
 func startDev(t *testing.T) dev {
 	d := dev{dir: t.TempDir(), kafka: printedKafka}

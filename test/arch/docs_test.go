@@ -1,0 +1,62 @@
+package arch
+
+import (
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// link is a Markdown link to a file of ours.
+var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+
+func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
+	root, found := filepath.Join("..", ".."), 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			name, err := url.PathUnescape(m[1])
+			require.NoError(t, err, "%s: %s", path, m[1])
+			_, err = os.Stat(filepath.Join(filepath.Dir(path), name))
+			require.NoError(t, err, "%s links to %s", path, m[1])
+			found++
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Greater(t, found, 50)
+}
+
+// file is a Go file that a page names.
+var file = regexp.MustCompile("`([a-z]+/[a-z/]+[a-z]+\\.go)`")
+
+func TestArchitectureNamesFilesThatAreThere(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md"))
+	require.NoError(t, err)
+	named := file.FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(named), 20)
+	for _, m := range named {
+		require.FileExists(t, filepath.Join("..", "..", m[1]))
+	}
+}
+
+// The first two pages that a stranger reads stay short; the rest is in docs/.
+func TestFirstPagesStayShort(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, strings.Count(string(readme), "\n"), 150)
+	architecture, err := os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(strings.Fields(string(architecture))), 1500)
+}
