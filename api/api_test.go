@@ -25,6 +25,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // world is an API over a database and a broker of its own.
@@ -93,7 +94,7 @@ func (w *world) tokensFile() string {
 // put stores a change as the scanner would.
 func (w *world) put(c store.Change) {
 	w.t.Helper()
-	c.Seq = store.Seq(w.source.ID, w.next)
+	c.Seq = task.Seq(w.source.ID, w.next)
 	if c.Rejected != nil {
 		c.Rejected.Seq = c.Seq
 	}

@@ -13,11 +13,8 @@ import (
 
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
-
-// replayShift splits the attempt number of a send log: the bits above it count replays, those below
-// it the attempts since the last replay (up to sixteen million).
-const replayShift = 24
 
 // evidence is what send logs and target topics prove about each task: about 100 bytes a task.
 type evidence struct {
@@ -119,14 +116,13 @@ func nameOf(topic, id string) uint64 {
 }
 
 // Of implements store.Evidence. The task must be the one that was sent, by name and content.
-func (e *evidence) Of(t *store.Task) (store.Proof, bool) {
+func (e *evidence) Of(t *task.Task) (store.Proof, bool) {
 	s, ok := e.tasks[t.Seq]
 	if !ok || s.proven == 0 || s.name != nameOf(t.Topic, t.ID) || s.body != xxhash.Sum64(t.Body) {
 		return store.Proof{}, false
 	}
-	return store.Proof{
-		Taken: s.taken, Replay: int(s.proven >> replayShift), Attempt: int(s.proven & (1<<replayShift - 1)), At: s.at, Refused: e.refused[t.Seq],
-	}, true
+	replay, attempt := task.SplitSending(s.proven)
+	return store.Proof{Taken: s.taken, Replay: replay, Attempt: attempt, At: s.at, Refused: e.refused[t.Seq]}, true
 }
 
 // doubtful returns the tasks whose newest attempt has no answer, in order.

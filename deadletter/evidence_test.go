@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 func noted(seq uint64, attempt int32) sendlog.Intent {
@@ -18,7 +19,7 @@ func noted(seq uint64, attempt int32) sendlog.Intent {
 }
 
 func TestEvidence(t *testing.T) {
-	const replayed = 1 << replayShift
+	replayed := task.Sending(1, 0)
 	acked := func(attempt int32) sendlog.Outcome {
 		return sendlog.Outcome{Seq: 7, Attempt: attempt, Acked: true, At: int64(attempt)}
 	}
@@ -43,7 +44,7 @@ func TestEvidence(t *testing.T) {
 		"a retry is in doubt":          {noted: []int32{1, 2}, outcomes: []sendlog.Outcome{acked(1)}, proven: true, doubtful: true, want: store.Proof{Attempt: 1, At: 1}},
 		"refused":                      {noted: []int32{1}, outcomes: []sendlog.Outcome{refused(1)}, proven: true, want: store.Proof{Attempt: 1, At: 1, Refused: "no"}},
 		"refused, replayed, sent": {noted: []int32{1, replayed + 1}, outcomes: []sendlog.Outcome{refused(1), acked(replayed + 1)}, proven: true,
-			want: store.Proof{Replay: 1, Attempt: 1, At: replayed + 1}},
+			want: store.Proof{Replay: 1, Attempt: 1, At: int64(replayed) + 1}},
 		"another log has it sent":  {noted: []int32{1}, outcomes: []sendlog.Outcome{refused(1), acked(1), refused(1)}, proven: true, want: store.Proof{Attempt: 1, At: 1}},
 		"whose it is is not known": {outcomes: []sendlog.Outcome{acked(1)}},
 	} {
@@ -56,7 +57,7 @@ func TestEvidence(t *testing.T) {
 			for _, o := range c.outcomes {
 				e.note(sendlog.Entry{At: 200, Outcome: &o})
 			}
-			proof, ok := e.Of(&store.Task{Seq: 7, Topic: "orders", ID: "a", Body: []byte("body")})
+			proof, ok := e.Of(&task.Task{Seq: 7, Topic: "orders", ID: "a", Body: []byte("body")})
 			require.Equal(t, c.proven, ok)
 			if ok {
 				c.want.Taken = 100
@@ -76,7 +77,7 @@ func TestEvidenceKnowsTheTaskItIsAbout(t *testing.T) {
 	in := noted(7, 1)
 	e.note(sendlog.Entry{Intent: &in})
 	e.acknowledged(7, 1, 5)
-	for name, other := range map[string]store.Task{
+	for name, other := range map[string]task.Task{
 		"topic": {Seq: 7, Topic: "order", ID: "sa", Body: []byte("body")}, "id": {Seq: 7, Topic: "orders", ID: "b", Body: []byte("body")},
 		"body": {Seq: 7, Topic: "orders", ID: "a", Body: []byte("other")}, "seq": {Seq: 8, Topic: "orders", ID: "a", Body: []byte("body")},
 	} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // fixture is a migrated database with one source of requests, and ways to make its tasks dead.
@@ -40,7 +41,7 @@ func newFixtureOn(t *testing.T, dsn string) *fixture {
 func (g *fixture) apply(changes ...store.Change) {
 	g.t.Helper()
 	for i := range changes {
-		changes[i].Seq = store.Seq(g.source.ID, g.next+int64(i))
+		changes[i].Seq = task.Seq(g.source.ID, g.next+int64(i))
 		if changes[i].Rejected != nil {
 			changes[i].Rejected.Seq = changes[i].Seq
 		}
@@ -69,7 +70,7 @@ func (g *fixture) kill(topic, id, reason string, value []byte) {
 		Topic: topic, ID: id, GivenID: true, Due: time.Now().UnixMilli(), Accepted: time.Now().UnixMilli(), Version: schemas.NoVersion, Key: []byte("key"), Value: value,
 		Headers: []kgo.RecordHeader{{Key: "h", Value: []byte{0xff}}, {Key: "h", Value: nil}}, Settings: schemas.DefaultSettings(),
 	}})
-	task, err := g.Get(ctx, topic, id)
+	scheduled, err := g.Get(ctx, topic, id)
 	require.NoError(g.t, err)
 	slots, err := g.Slots(ctx)
 	require.NoError(g.t, err)
@@ -80,11 +81,11 @@ func (g *fixture) kill(topic, id, reason string, value []byte) {
 	require.NoError(g.t, err)
 	require.Len(g.t, pos, 1)
 	require.NoError(g.t, g.Claim(ctx, []int{0}, epoch, pos[0].Pos))
-	seq := store.Seq(g.source.ID, g.next-1)
+	seq := task.Seq(g.source.ID, g.next-1)
 	now := time.Now().UnixMilli()
 	_, err = g.Settle(ctx, []store.Done{{Slot: 0, Epoch: epoch, From: slots[0].Done, To: pos[0].Pos}}, []store.Exit{{
-		Seq: seq, Slot: 0, Epoch: epoch, State: store.StateDead, Attempt: 1,
-		Dead: &store.DeadLetter{Seq: seq, Kind: store.KindDead, Topic: topic, TaskID: id, Due: task.Due, Attempt: 1, Reason: reason, DiedAt: now, Body: task.Body},
+		Seq: seq, Slot: 0, Epoch: epoch, State: task.StateDead, Attempt: 1,
+		Dead: &store.DeadLetter{Seq: seq, Kind: store.KindDead, Topic: topic, TaskID: id, Due: scheduled.Due, Attempt: 1, Reason: reason, DiedAt: now, Body: scheduled.Body},
 	}}, nil, now)
 	require.NoError(g.t, err)
 }

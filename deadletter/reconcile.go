@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // Reconcile configures the reconciliation of a restored database with the send logs.
@@ -149,7 +150,7 @@ const seqsAtOnce = 500
 
 // unsent calls f with the tasks that the database has still to send although the evidence proves
 // them sent.
-func (l *Local) unsent(ctx context.Context, known store.Evidence, seqs []int64, f func([]store.Task) error) error {
+func (l *Local) unsent(ctx context.Context, known store.Evidence, seqs []int64, f func([]task.Task) error) error {
 	for part := range slices.Chunk(seqs, seqsAtOnce) {
 		tasks, err := l.store.Unsent(ctx, part, known)
 		if err == nil && len(tasks) > 0 {
@@ -163,13 +164,13 @@ func (l *Local) unsent(ctx context.Context, known store.Evidence, seqs []int64, 
 }
 
 func (l *Local) count(ctx context.Context, known store.Evidence, seqs []int64) (n int, err error) {
-	err = l.unsent(ctx, known, seqs, func(tasks []store.Task) error { n += len(tasks); return nil })
+	err = l.unsent(ctx, known, seqs, func(tasks []task.Task) error { n += len(tasks); return nil })
 	return n, err
 }
 
 // settleSent settles the rows that no repeated request has settled.
 func (l *Local) settleSent(ctx context.Context, known *evidence) error {
-	return l.unsent(ctx, known, known.seqs(), func(tasks []store.Task) error {
+	return l.unsent(ctx, known, known.seqs(), func(tasks []task.Task) error {
 		now, err := l.store.Time(ctx)
 		if err != nil {
 			return err
@@ -207,7 +208,7 @@ func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, kn
 	}
 	unread := func(seqs []int64) (n int) {
 		for _, seq := range seqs {
-			if src, offset := store.SplitSeq(seq); offset >= next[src] {
+			if src, offset := task.SplitSeq(seq); offset >= next[src] {
 				n++
 			}
 		}
@@ -251,7 +252,7 @@ func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka
 	}
 	wanted, from, topics := map[string]int64{}, time.Now(), map[string]bool{}
 	for _, seq := range known.doubtful() {
-		id, offset := store.SplitSeq(seq)
+		id, offset := task.SplitSeq(seq)
 		src, ok := byID[id]
 		if !ok {
 			continue // its request has not been read again, so its key is not known: it stays in doubt

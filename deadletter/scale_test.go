@@ -17,6 +17,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // TestMillion runs each operator command on many letters and logs its cost. NOTYET_LETTERS sets
@@ -91,7 +92,7 @@ func (g *fixture) writeLetters(n int) {
 		b := store.Batch{Advance: []store.Advance{{Source: g.source.ID, From: int64(i), To: int64(min(n, i+batchSize))}}}
 		for int64(i+len(b.Changes)) < b.Advance[0].To {
 			d := letter(i + len(b.Changes))
-			d.Seq = store.Seq(g.source.ID, int64(i+len(b.Changes)))
+			d.Seq = task.Seq(g.source.ID, int64(i+len(b.Changes)))
 			b.Changes = append(b.Changes, store.Change{Seq: d.Seq, Rejected: d})
 		}
 		applied, err := g.Apply(g.t.Context(), b, diedAt(i))

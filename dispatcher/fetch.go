@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // fetchQueue holds claimed tasks whose bodies are not read yet, by lane. Targets take turns, so that a flood on one delays
@@ -28,13 +29,13 @@ type fetchQueue struct {
 }
 
 type fetchTarget struct {
-	classes [store.Classes]dueHeap
-	left    [store.Classes]int // of the weights, in this turn
+	classes [tasks.Classes]dueHeap
+	left    [tasks.Classes]int // of the weights, in this turn
 	size    int
 }
 
 // weights of high, normal, low and retried: how many of each a turn may take.
-var weights = [store.Classes]int{256, 128, 32, 16}
+var weights = [tasks.Classes]int{256, 128, 32, 16}
 
 func newFetchQueue() fetchQueue { return fetchQueue{targets: map[uint32]*fetchTarget{}} }
 
@@ -48,7 +49,7 @@ func (q *fetchQueue) push(t *task) {
 	} else if ft.size == 0 {
 		q.ring = append(q.ring, ft)
 	}
-	ft.classes[min(t.lane.Class(), store.Classes-1)].push(t)
+	ft.classes[min(t.lane.Class(), tasks.Classes-1)].push(t)
 	ft.size++
 	q.size++
 }
@@ -161,7 +162,7 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 	for i, t := range batch {
 		bySeq[t.seq], seqs[i] = t, t.seq
 	}
-	var rows []store.Task
+	var rows []tasks.Task
 	var rest []int64
 	d.until(ctx, "reading task bodies", func(ctx context.Context) (err error) { rows, rest, err = d.store.Tasks(ctx, seqs, bytes); return err })
 	if ctx.Err() != nil {
@@ -202,7 +203,7 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 
 // putBack keeps of the rows that were read those that come before every task that was not: one key's tasks must not
 // overtake each other here. The others are read again, in smaller bites, so that in the end the first of them fits.
-func (d *Dispatcher) putBack(bySeq map[int64]*task, rows []store.Task, rest []int64) []store.Task {
+func (d *Dispatcher) putBack(bySeq map[int64]*task, rows []tasks.Task, rest []int64) []tasks.Task {
 	order := func(a, b *task) int { return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.seq, b.seq)) }
 	unread := make([]*task, len(rest), len(bySeq))
 	for i, seq := range rest {
@@ -210,7 +211,7 @@ func (d *Dispatcher) putBack(bySeq map[int64]*task, rows []store.Task, rest []in
 	}
 	first := slices.MinFunc(unread, order)
 	bite := max(len(rows)/2, 1)
-	rows = slices.DeleteFunc(rows, func(row store.Task) bool {
+	rows = slices.DeleteFunc(rows, func(row tasks.Task) bool {
 		t := bySeq[row.Seq]
 		late := order(t, first) > 0
 		if late {
@@ -230,7 +231,7 @@ func (d *Dispatcher) putBack(bySeq map[int64]*task, rows []store.Task, rest []in
 
 // lost handles claimed tasks whose rows are gone. Nobody may do that, short of a hand in the database: they cannot be sent,
 // and must not hold up their line.
-func (d *Dispatcher) lost(bySeq map[int64]*task, rows []store.Task) {
+func (d *Dispatcher) lost(bySeq map[int64]*task, rows []tasks.Task) {
 	for i := range rows {
 		delete(bySeq, rows[i].Seq)
 	}
@@ -268,7 +269,7 @@ func (d *Dispatcher) until(ctx context.Context, what string, f func(context.Cont
 }
 
 // prepare makes the record of a task, whole but for the instant at which it is sent.
-func (d *Dispatcher) prepare(ctx context.Context, t *task, row *store.Task) error {
+func (d *Dispatcher) prepare(ctx context.Context, t *task, row *tasks.Task) error {
 	t.topic, t.id, t.due, t.attempt, t.replay, t.state = row.Topic, row.ID, row.Due, row.Attempt, row.Replay, row.State
 	t.body, t.size = row.Body, len(row.Body)+500
 	body, err := schemas.DecodeBody(row.Body)
@@ -280,7 +281,7 @@ func (d *Dispatcher) prepare(ctx context.Context, t *task, row *store.Task) erro
 	if t.attempt > 0 {
 		t.at = t.pos
 	}
-	if t.state == store.StateReport {
+	if t.state == tasks.StateReport {
 		t.at += d.transit().Milliseconds()
 		return nil // nothing to send: its report is missing
 	}
@@ -336,7 +337,7 @@ type sources struct {
 }
 
 func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (string, error) {
-	src, offset := store.SplitSeq(seq)
+	src, offset := tasks.SplitSeq(seq)
 	known, ok := s.known[src]
 	for failures := 1; !ok; failures++ {
 		all, err := s.store.Sources(ctx)

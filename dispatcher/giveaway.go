@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // answerWithin bounds each call that takes, claims or gives back slots. It is longer than the database lets a statement wait for
@@ -125,7 +126,7 @@ func (d *Dispatcher) settleApart(l *line) {
 	to, _ := l.closable()
 	for _, t := range l.open() {
 		if t.status == settled && t.pos > to {
-			d.leave(t, exit{Exit: store.Exit{State: store.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
+			d.leave(t, exit{Exit: store.Exit{State: tasks.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // An outage can end with a million tasks that leave their lines at once. They are settled in pieces, so that no transaction grows
@@ -110,7 +111,7 @@ func (e *exit) reduce(now int64) bool {
 		if e.Dead == nil {
 			return false
 		}
-		e.Dead, e.events, e.State, e.Pos = nil, nil, store.StateLine, now+refusedPause.Milliseconds()
+		e.Dead, e.events, e.State, e.Pos = nil, nil, tasks.StateLine, now+refusedPause.Milliseconds()
 	default:
 		return false
 	}

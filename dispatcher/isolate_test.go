@@ -13,6 +13,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // useDatabase lets the fixture work on another database, which is empty, and returns a connection of the test's own to it.
@@ -124,7 +125,7 @@ func TestPieceOf(t *testing.T) {
 func TestReduce(t *testing.T) {
 	odd := strings.Repeat("\xff\u00e4", 1000)
 	dead := &store.DeadLetter{Reason: odd, Body: []byte("body")}
-	e := exit{Exit: store.Exit{State: store.StateDead, Dead: dead}, events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}
+	e := exit{Exit: store.Exit{State: tasks.StateDead, Dead: dead}, events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}
 	events := e.events
 	require.True(t, e.reduce(t0))
 	require.Equal(t, strings.Repeat("?", shortReason), e.Dead.Reason)
@@ -135,14 +136,14 @@ func TestReduce(t *testing.T) {
 	require.Empty(t, e.Dead.Body)
 	require.Empty(t, e.events[0].Reason)
 	require.True(t, e.reduce(t0))
-	require.Equal(t, exit{Exit: store.Exit{State: store.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
+	require.Equal(t, exit{Exit: store.Exit{State: tasks.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
 	require.False(t, e.reduce(t0))
 
-	e = exit{Exit: store.Exit{State: store.StateSucceeded}} // it is delivered: it must not become pending
+	e = exit{Exit: store.Exit{State: tasks.StateSucceeded}} // it is delivered: it must not become pending
 	require.True(t, e.reduce(t0))
 	require.True(t, e.reduce(t0))
 	require.False(t, e.reduce(t0))
-	require.Equal(t, store.StateSucceeded, e.State)
+	require.Equal(t, tasks.StateSucceeded, e.State)
 }
 
 const t0 = 1_700_000_000_000

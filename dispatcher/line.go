@@ -8,7 +8,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // line is an owned slot: its offsets as the database has them, and every task between them.
@@ -51,7 +51,7 @@ type task struct {
 	seq      int64
 	pos      int64
 	at       int64 // when to release it, Unix ms; until its body is read, at the latest then
-	lane     store.Lane
+	lane     tasks.Lane
 	status   status
 	answered bool // set aside, and its answer has come since: it is about to end
 	doubt    bool // an earlier owner may have sent it
@@ -66,7 +66,7 @@ type content struct {
 	due      int64
 	attempt  int // deliveries made
 	replay   int
-	state    store.State
+	state    tasks.State
 	settings schemas.Settings
 	body     []byte
 	record   *kgo.Record
@@ -76,12 +76,12 @@ type content struct {
 }
 
 // sending names the attempt that is to be made, among all that the task ever sees.
-func (c *content) sending() int32 { return store.Sending(c.replay, c.attempt+1) }
+func (c *content) sending() int32 { return tasks.Sending(c.replay, c.attempt+1) }
 
 // maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
 // set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.
 func (t *task) maybeSent() bool {
-	return (t.doubt || t.state == store.StateRetry) && !faultpoint.Without(faultpoint.DoubtIsSent)
+	return (t.doubt || t.state == tasks.StateRetry) && !faultpoint.Without(faultpoint.DoubtIsSent)
 }
 
 // closable answers how far done can move: everything up to it is settled or gone. count is how many of those tasks are

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // A target that does not answer is asked by one task at a time, from a producer made for that, so that nobody else's records share
@@ -122,7 +122,7 @@ func (d *Dispatcher) sendLater(t *task, err error) {
 		pause = g.outage.wait(time.Now())
 	}
 	if !kafka.NotSent(err) {
-		t.state = store.StateRetry
+		t.state = tasks.StateRetry
 	}
 	d.postpone(t, d.clock.Millis(), pause)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // A takeover keeps what the send log says of tasks in doubt, nothing of all others, and of these nothing once it is used.
@@ -98,13 +99,13 @@ func TestTasksInDoubtDoNotExpire(t *testing.T) {
 func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 	for name, c := range map[string]struct {
 		doubt bool
-		state store.State
-		put   store.State
+		state tasks.State
+		put   tasks.State
 		held  bool
 	}{
-		"never handed to anybody": {false, store.StateLine, store.StateLine, true},
-		"in doubt":                {true, store.StateLine, store.StateRetry, false},
-		"set aside, or retried":   {false, store.StateRetry, store.StateRetry, false},
+		"never handed to anybody": {false, tasks.StateLine, tasks.StateLine, true},
+		"in doubt":                {true, tasks.StateLine, tasks.StateRetry, false},
+		"set aside, or retried":   {false, tasks.StateRetry, tasks.StateRetry, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := schemas.DefaultSettings()
@@ -119,10 +120,10 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 			require.Equal(t, c.put, d.exits[0].State)
 			require.False(t, d.admit(late(now-2000), now, false))
 			if c.held {
-				require.Equal(t, store.StateDead, d.exits[1].State)
+				require.Equal(t, tasks.StateDead, d.exits[1].State)
 				require.Equal(t, store.KindExpired, d.exits[1].Dead.Kind)
 			} else {
-				require.Equal(t, store.StateRetry, d.exits[1].State)
+				require.Equal(t, tasks.StateRetry, d.exits[1].State)
 			}
 		})
 	}

@@ -11,13 +11,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // queued makes n tasks of a lane, numbered on from first.
-func queued(topic string, class store.Class, first, n int) []*task {
+func queued(topic string, class tasks.Class, first, n int) []*task {
 	out := make([]*task, n)
 	for i := range out {
-		out[i] = &task{line: &line{}, seq: int64(first + i), lane: store.LaneOf(topic, class)}
+		out[i] = &task{line: &line{}, seq: int64(first + i), lane: tasks.LaneOf(topic, class)}
 	}
 	return out
 }
@@ -33,7 +34,7 @@ func queueOf(tasks ...[]*task) *fetchQueue {
 }
 
 // classes counts tasks by class.
-func classes(tasks []*task) (n [store.Classes]int) {
+func classes(tasks []*task) (n [tasks.Classes]int) {
 	for _, t := range tasks {
 		n[t.lane.Class()]++
 	}
@@ -41,7 +42,7 @@ func classes(tasks []*task) (n [store.Classes]int) {
 }
 
 func TestTargetsTakeTurns(t *testing.T) {
-	q := queueOf(queued("flood", store.ClassNormal, 0, 5000), queued("quiet", store.ClassNormal, 10_000, 3), queued("other", store.ClassRetried, 20_000, 40))
+	q := queueOf(queued("flood", tasks.ClassNormal, 0, 5000), queued("quiet", tasks.ClassNormal, 10_000, 3), queued("other", tasks.ClassRetried, 20_000, 40))
 	got := q.take(2*128+3+40+1, never)
 	var turns []string
 	for _, run := range slices.Collect(chunksByTarget(got)) {
@@ -71,21 +72,21 @@ func chunksByTarget(tasks []*task) func(func([]*task) bool) {
 
 func TestClassesShareByWeight(t *testing.T) {
 	all := [][]*task{}
-	for class := range store.Class(store.Classes) { // the least urgent first
-		all = append(all, queued("t", store.Classes-1-class, int(class)*10_000, 3000))
+	for class := range tasks.Class(tasks.Classes) { // the least urgent first
+		all = append(all, queued("t", tasks.Classes-1-class, int(class)*10_000, 3000))
 	}
 	q := queueOf(all...)
 	turn := q.take(256+128+32+16, never)
-	require.Equal(t, [store.Classes]int{256, 128, 32, 16}, classes(turn))
+	require.Equal(t, [tasks.Classes]int{256, 128, 32, 16}, classes(turn))
 	require.True(t, slices.IsSortedFunc(turn, func(a, b *task) int { return int(a.lane.Class()) - int(b.lane.Class()) }), "in a turn the most urgent go first")
-	require.Equal(t, [store.Classes]int{2560, 1280, 320, 160}, classes(q.take(4320, never)))
+	require.Equal(t, [tasks.Classes]int{2560, 1280, 320, 160}, classes(q.take(4320, never)))
 }
 
 // Under load memory is full, and every read takes the few places that have just become free: the classes share these too.
 func TestNoClassStarvesWhenRoomIsScarce(t *testing.T) {
 	for _, room := range []int{1, 7, 100, 256} {
 		var all [][]*task
-		for class := range store.Class(store.Classes) {
+		for class := range tasks.Class(tasks.Classes) {
 			all = append(all, queued("t", class, int(class)*10_000, 3000))
 		}
 		q := queueOf(all...)
@@ -93,19 +94,19 @@ func TestNoClassStarvesWhenRoomIsScarce(t *testing.T) {
 		for len(got) < 4*(256+128+32+16) {
 			got = append(got, q.take(room, never)...)
 		}
-		require.Equal(t, [store.Classes]int{4 * 256, 4 * 128, 4 * 32, 4 * 16}, classes(got[:4*432]), "with room for %d", room)
+		require.Equal(t, [tasks.Classes]int{4 * 256, 4 * 128, 4 * 32, 4 * 16}, classes(got[:4*432]), "with room for %d", room)
 	}
 }
 
 func TestUnknownClassesAreRetriedWork(t *testing.T) {
-	q := queueOf(queued("t", 9, 0, 100), queued("t", store.ClassLow, 1000, 1))
+	q := queueOf(queued("t", 9, 0, 100), queued("t", tasks.ClassLow, 1000, 1))
 	got := q.take(17, never)
 	require.Equal(t, int64(1000), got[0].seq)
 	require.Len(t, got, 17)
 }
 
 func TestEmptyQueueForgetsItsTargets(t *testing.T) {
-	q := queueOf(queued("a", store.ClassHigh, 0, 2), queued("b", store.ClassHigh, 10, 2))
+	q := queueOf(queued("a", tasks.ClassHigh, 0, 2), queued("b", tasks.ClassHigh, 10, 2))
 	require.Empty(t, q.take(0, never))
 	require.Len(t, q.take(100, never), 4)
 	require.Empty(t, q.targets)
@@ -116,11 +117,11 @@ func TestEmptyQueueForgetsItsTargets(t *testing.T) {
 func TestFetchQueueHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := newFetchQueue()
-		model := map[store.Lane][]int64{}
+		model := map[tasks.Lane][]int64{}
 		size, seq := 0, int64(0)
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
-				lane := store.LaneOf(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "topic"), store.Class(rapid.IntRange(0, store.Classes-1).Draw(t, "class")))
+				lane := tasks.LaneOf(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "topic"), tasks.Class(rapid.IntRange(0, tasks.Classes-1).Draw(t, "class")))
 				for range rapid.IntRange(1, 300).Draw(t, "n") {
 					seq++
 					q.push(&task{seq: seq, lane: lane})
@@ -147,7 +148,7 @@ func TestFetchQueueHolds(t *testing.T) {
 func TestDueHeapOrdersByInstantClassAndSeq(t *testing.T) {
 	h := dueHeap{}
 	for _, at := range [][3]int64{{2, 0, 1}, {1, 3, 2}, {1, 0, 9}, {1, 0, 3}, {1, 1, 1}} {
-		h.push(&task{at: at[0], lane: store.LaneOf("t", store.Class(at[1])), seq: at[2]})
+		h.push(&task{at: at[0], lane: tasks.LaneOf("t", tasks.Class(at[1])), seq: at[2]})
 	}
 	var got [][3]int64
 	for len(h) > 0 {
@@ -164,7 +165,7 @@ func TestDueHeapIsASortedList(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				seq++ // small ranges make ties
-				added := &task{at: rapid.Int64Range(0, 4).Draw(t, "at"), seq: seq, lane: store.LaneOf("t", store.Class(rapid.IntRange(0, 3).Draw(t, "class")))}
+				added := &task{at: rapid.Int64Range(0, 4).Draw(t, "at"), seq: seq, lane: tasks.LaneOf("t", tasks.Class(rapid.IntRange(0, 3).Draw(t, "class")))}
 				h.push(added)
 				model = append(model, added)
 				slices.SortFunc(model, func(a, b *task) int {
@@ -185,7 +186,7 @@ func TestDueHeapIsASortedList(t *testing.T) {
 
 // timed makes tasks of one lane that are to be released at those times.
 func timed(at ...int64) []*task {
-	out := queued("t", store.ClassNormal, 0, len(at))
+	out := queued("t", tasks.ClassNormal, 0, len(at))
 	for i, t := range out {
 		t.at = at[i]
 	}
@@ -221,8 +222,8 @@ func TestTheLastRoomIsForWhatIsDue(t *testing.T) {
 
 // A target whose weights are used up, and one with nothing due, do not keep the others from their turns.
 func TestTargetsWithoutDueTasksArePassedBy(t *testing.T) {
-	late := queued("late", store.ClassNormal, 0, 3)
-	due := queued("due", store.ClassNormal, 100, 300)
+	late := queued("late", tasks.ClassNormal, 0, 3)
+	due := queued("due", tasks.ClassNormal, 100, 300)
 	for _, task := range late {
 		task.at = 1000
 	}
@@ -257,7 +258,7 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 	batch, _, _ = d.nextFetch()
 	require.Len(t, batch, 1, "the one that stands behind what was claimed came late")
 	require.Equal(t, int64(500), batch[0].seq)
-	d.fetching.push(&task{line: l, seq: 600, at: now + 25 + 200, lane: store.LaneOf("t", store.ClassNormal)})
+	d.fetching.push(&task{line: l, seq: 600, at: now + 25 + 200, lane: tasks.LaneOf("t", tasks.ClassNormal)})
 	_, _, wait = d.nextFetch()
 	require.LessOrEqual(t, wait, 200*time.Millisecond, "until it is due")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // releasePause is how long the release of what is due rests at least: what falls due meanwhile goes in one request, which costs
@@ -101,7 +102,7 @@ func (d *Dispatcher) takeDue() []sendable {
 // admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
 // before one that has not. mu is held.
 func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
-	if t.state == store.StateReport {
+	if t.state == tasks.StateReport {
 		d.unreported(t)
 		return false
 	}
@@ -182,9 +183,9 @@ const unsentPause = 5 * time.Second
 // sent it, it can be cancelled. mu is held.
 func (d *Dispatcher) postpone(t *task, now int64, pause time.Duration) {
 	d.metrics.postponed.Inc()
-	state := store.StateLine
+	state := tasks.StateLine
 	if t.maybeSent() {
-		state = store.StateRetry
+		state = tasks.StateRetry
 	}
 	d.leave(t, exit{Exit: store.Exit{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
 }
@@ -193,7 +194,7 @@ func (d *Dispatcher) postpone(t *task, now int64, pause time.Duration) {
 // held.
 func (d *Dispatcher) setAside(t, original *task) {
 	const aside = 10_000
-	d.leave(t, exit{Exit: store.Exit{State: store.StateRetry, Pos: d.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
+	d.leave(t, exit{Exit: store.Exit{State: tasks.StateRetry, Pos: d.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
 }
 
 func (d *Dispatcher) bury(t *task, kind, reason string) {
@@ -209,7 +210,7 @@ func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
 
 func (d *Dispatcher) death(t *task, kind, reason string) exit {
 	return exit{
-		Exit: store.Exit{State: store.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &store.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
+		Exit: store.Exit{State: tasks.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &store.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
 			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: d.clock.Millis(), Body: t.body}},
 		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Reason: reason}},
 	}

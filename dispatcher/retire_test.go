@@ -13,6 +13,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // retention is a store whose tasks end at a steady rate, in a time that the test moves, and the owners that forget them.
@@ -82,7 +83,7 @@ func (r *retention) second(n int) {
 		if op == schemas.OpSchedule {
 			request.Key, request.Due = []byte(id), r.now
 		}
-		b.Changes = append(b.Changes, store.Change{Seq: store.Seq(r.source.ID, r.source.Next+int64(len(b.Changes))), Request: &request})
+		b.Changes = append(b.Changes, store.Change{Seq: tasks.Seq(r.source.ID, r.source.Next+int64(len(b.Changes))), Request: &request})
 	}
 	for i := range n {
 		id := strconv.FormatInt(r.now, 10) + "-" + strconv.Itoa(i)
@@ -115,7 +116,7 @@ func (r *retention) settle(reported int) {
 			if reported > 0 {
 				reported--
 				count--
-				exits = append(exits, store.Exit{Seq: e.Seq, Slot: s.Slot, Epoch: 1, State: store.StateSucceeded, Attempt: 1, Lane: e.Lane})
+				exits = append(exits, store.Exit{Seq: e.Seq, Slot: s.Slot, Epoch: 1, State: tasks.StateSucceeded, Attempt: 1, Lane: e.Lane})
 			}
 		}
 		done = append(done, store.Done{Slot: s.Slot, Epoch: 1, From: s.Done, To: r.now, Count: count})
@@ -204,7 +205,7 @@ func TestRetiringDeadLetters(t *testing.T) {
 			dead := func(n int, at time.Time) {
 				b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(n)}}}
 				for i := range int64(n) {
-					seq := store.Seq(f.source.ID, f.source.Next+i)
+					seq := tasks.Seq(f.source.ID, f.source.Next+i)
 					b.Changes = append(b.Changes, store.Change{Seq: seq, Rejected: &store.DeadLetter{Seq: seq, Kind: store.KindRejected, Topic: "orders", TaskID: fmt.Sprint(seq)}})
 				}
 				_, err := f.store.Apply(t.Context(), b, at.UnixMilli())

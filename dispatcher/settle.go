@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // outcome is what came of sending a task.
@@ -149,7 +150,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 
 func awaitReport(t *task, o outcome) exit {
 	return exit{
-		Exit:   store.Exit{State: store.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: store.LaneOf(t.topic, store.ClassRetried)},
+		Exit:   store.Exit{State: tasks.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: tasks.LaneOf(t.topic, tasks.ClassRetried)},
 		events: []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)}},
 	}
 }
@@ -204,7 +205,7 @@ func deliveredEvents(t *task, at int64) []schemas.Event {
 // leaveUntold stores the end of a delivered task that has left its line with its events, which are published from there. mu is held.
 func (d *Dispatcher) leaveUntold(t *task, at int64) {
 	if !t.line.abandoned {
-		d.leave(t, exit{Exit: store.Exit{State: store.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})
+		d.leave(t, exit{Exit: store.Exit{State: tasks.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})
 	}
 }
 

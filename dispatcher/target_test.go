@@ -12,6 +12,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 func TestSilentTargetDelaysOnlyItself(t *testing.T) {
@@ -73,7 +74,7 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	require.Equal(t, 1, d.fetching.size)
 	require.Equal(t, int64(10), d.fetching.take(1, never)[0].seq)
 	require.Len(t, d.exits, 1)
-	require.Equal(t, store.StateRetry, d.exits[0].State)
+	require.Equal(t, tasks.StateRetry, d.exits[0].State)
 	require.Equal(t, 2, d.exits[0].Attempt)
 	require.Greater(t, d.exits[0].Pos, nowMillis()+8_000)
 

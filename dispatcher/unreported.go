@@ -7,6 +7,7 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // longestTransit is for how long, at most, a report that was accepted in time is still on its way to the database when the wait ends.
@@ -28,8 +29,8 @@ func (d *Dispatcher) unreported(t *task) {
 	} else {
 		waited := min(max(now-t.pos, 0), d.transit().Milliseconds()) // the backoff counts from the end of the wait
 		e = exit{
-			Exit: store.Exit{State: store.StateRetry, Pos: d.clock.Latest() + max(store.Backoff(t.settings.Backoff, t.attempt).Milliseconds()-waited, 0) + 1,
-				Attempt: t.attempt, Lane: store.LaneOf(t.topic, store.ClassRetried)},
+			Exit: store.Exit{State: tasks.StateRetry, Pos: d.clock.Latest() + max(store.Backoff(t.settings.Backoff, t.attempt).Milliseconds()-waited, 0) + 1,
+				Attempt: t.attempt, Lane: tasks.LaneOf(t.topic, tasks.ClassRetried)},
 			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason}},
 		}
 	}

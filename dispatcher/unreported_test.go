@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // The end of a wait is judged a little later, so that a report of the last moment has reached the database. The backoff counts from the end
@@ -29,7 +30,7 @@ func TestBackoffCountsFromTheEndOfTheWait(t *testing.T) {
 				d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{LookAhead: c.ahead}, settleKick: newKick(), fetchKick: newKick(), proofs: proofs{}}
 				end := nowMillis()
 				settings := schemas.Settings{Ack: schemas.AckReport, MaxAttempts: 3, AckTimeout: time.Second, Backoff: schemas.Backoff{First: c.backoff, Max: c.backoff}}
-				row := &store.Task{Topic: "orders", ID: "a", Due: 1, Pos: end, Attempt: 1, State: store.StateReport, Body: schemas.EncodeBody(nil, nil, nil, nil, settings)}
+				row := &tasks.Task{Topic: "orders", ID: "a", Due: 1, Pos: end, Attempt: 1, State: tasks.StateReport, Body: schemas.EncodeBody(nil, nil, nil, nil, settings)}
 				task := &task{line: &line{}, pos: end, content: &content{}}
 				require.NoError(t, d.prepare(t.Context(), task, row))
 				require.Equal(t, end+c.transit.Milliseconds(), task.at)
@@ -38,7 +39,7 @@ func TestBackoffCountsFromTheEndOfTheWait(t *testing.T) {
 				d.unreported(task)
 				require.Len(t, d.exits, 1)
 				e := d.exits[0]
-				require.Equal(t, store.StateRetry, e.State)
+				require.Equal(t, tasks.StateRetry, e.State)
 				require.GreaterOrEqual(t, e.Pos, end+c.resent.Milliseconds())
 				require.LessOrEqual(t, e.Pos, end+c.resent.Milliseconds()+500, "what clocks may be apart in an hour")
 				require.Greater(t, e.Again, nowMillis()+d.ahead)

@@ -9,12 +9,13 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // decode makes a change of an intake record. A bad request becomes one too, a rejection; a bad report is nothing to
 // anyone.
 func (s *Scanner) decode(source int, r *kgo.Record) (store.Change, bool) {
-	c := store.Change{Seq: store.Seq(source, r.Offset)}
+	c := store.Change{Seq: task.Seq(source, r.Offset)}
 	if r.Topic == s.cfg.Reports {
 		_ = faultpoint.At(faultpoint.ScannerReport)
 		report, err := schemas.DecodeReport(r)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // States of an intake partition, as an operator sees it.
@@ -231,7 +232,7 @@ func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to in
 	if err != nil {
 		return Skipped{}, err
 	}
-	letter := bareRejection(store.Seq(p.source.ID, at), &kgo.Record{Topic: topic, Partition: part, Offset: at},
+	letter := bareRejection(task.Seq(p.source.ID, at), &kgo.Record{Topic: topic, Partition: part, Offset: at},
 		fmt.Sprintf("%s passed the offsets %d to %d of %s/%d without storing them", o.Name, at, to-1, topic, part))
 	b := store.Batch{Advance: []store.Advance{{Source: p.source.ID, From: at, To: to}}, Changes: []store.Change{{Seq: letter.Seq, Rejected: letter}}}
 	b.Skip(p.source.ID, at+1, to)

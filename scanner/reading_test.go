@@ -17,6 +17,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // asksAt is a run of n requests, the first of them at offset first.
@@ -34,7 +35,7 @@ func asksAt(r *reading, first int64, n int) run {
 func TestABatchContinuesWhatIsStored(t *testing.T) {
 	key := partitionKey{"in", 0}
 	decode := func(source int, r *kgo.Record) (store.Change, bool) {
-		return store.Change{Seq: store.Seq(source, r.Offset)}, string(r.Value) != "ignored"
+		return store.Change{Seq: task.Seq(source, r.Offset)}, string(r.Value) != "ignored"
 	}
 	at := func(from int64, offsets ...int64) run {
 		r := run{reading: &reading{key: key}, from: from, to: from}

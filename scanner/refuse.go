@@ -8,6 +8,7 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // maxReason is the most that a dead letter keeps of its reason.
@@ -64,7 +65,7 @@ func (m refusals) add(seq int64, err error) bool {
 // decode makes a change of an intake record, the rejection of one that is refused.
 func (m refusals) decode(s *Scanner, of run) func(source int, r *kgo.Record) (store.Change, bool) {
 	return func(source int, r *kgo.Record) (store.Change, bool) {
-		seq := store.Seq(source, r.Offset)
+		seq := task.Seq(source, r.Offset)
 		refused := m[seq]
 		if of.tooLarge != nil {
 			reason := fmt.Sprintf("the batch of records at the offsets %d to %d is larger than 64 MiB when it is decompressed, or cannot be decompressed: send less in one batch, and what Kafka's own clients can read (%v)", r.Offset, of.to-1, of.tooLarge)

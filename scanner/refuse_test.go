@@ -14,6 +14,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // refusing is a database that refuses some records as too long, and their dead letters as long as they have a body.
@@ -27,7 +28,7 @@ type refusing struct {
 func (d *refusing) Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error) {
 	d.tries.Add(1)
 	for _, c := range b.Changes {
-		_, offset := store.SplitSeq(c.Seq)
+		_, offset := task.SplitSeq(c.Seq)
 		if slices.Contains(d.offsets, offset) && (c.Request != nil || d.lettersToo && len(c.Rejected.Body) > 0) {
 			return store.Applied{}, fmt.Errorf("storing: %w", &mysql.MySQLError{Number: 1406, Message: "Data too long for column 'body'"})
 		}
@@ -60,7 +61,7 @@ func TestARecordThatTheDatabaseRefusesBecomesADeadLetterAlone(t *testing.T) {
 		letters = letters[i*len(db.offsets):]
 		require.Len(t, letters, len(db.offsets))
 		for i, d := range letters {
-			require.Equal(t, store.Seq(src.ID, db.offsets[i]), d.Seq)
+			require.Equal(t, task.Seq(src.ID, db.offsets[i]), d.Seq)
 			require.Equal(t, store.KindRejected, d.Kind)
 			require.Contains(t, d.Reason, "Data too long")
 			require.Equal(t, lettersToo, len(d.Body) == 0)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // Batch is a run of intake records with the offsets they cover. All of it happens, or nothing.
@@ -32,7 +33,7 @@ type Place struct {
 	Due  int64 // when it is to be delivered: before Pos, where the line had already been claimed beyond its due time
 }
 
-func (t *Task) place() Place { return Place{t.Slot, t.Pos, t.Seq, t.Due} }
+func placeOf(t *task.Task) Place { return Place{t.Slot, t.Pos, t.Seq, t.Due} }
 
 // Applied is what a batch has done.
 type Applied struct {
@@ -95,8 +96,8 @@ type work struct {
 
 	slotCount int
 	slots     map[int]Slot
-	fresh     []*Task // no task of their identity was known
-	late      []*Task // of the same sort, but their due time is about to be claimed, or was
+	fresh     []*task.Task // no task of their identity was known
+	late      []*task.Task // of the same sort, but their due time is about to be claimed, or was
 	applied   Applied
 	events    map[int]*openBox // for each source
 	full      []*openBox
@@ -111,8 +112,8 @@ type work struct {
 // identity gathers what a batch asks of one task.
 type identity struct {
 	key     [16]byte
-	before  *Task
-	now     *Task
+	before  *task.Task
+	now     *task.Task
 	changes []Change
 	line    line
 }
@@ -234,18 +235,18 @@ func (w *work) follow(c Change, v verdict) {
 
 // phase is where the identity's task stands after the changes so far. What this transaction itself made is pending or
 // ended by construction.
-func (w *work) phase(id *identity) phase {
+func (w *work) phase(id *identity) task.Phase {
 	switch {
 	case id.now == nil:
-		return ended
+		return task.Ended
 	case id.now == id.before:
-		return id.now.phase(w.slots[id.now.Slot])
-	case id.now.Slot == outOfLine:
-		return ended
-	case id.now.State != StateLine:
-		return waiting
+		return id.now.Phase(w.slots[id.now.Slot].Claimed, w.slots[id.now.Slot].Done)
+	case id.now.Slot == task.OutOfLine:
+		return task.Ended
+	case id.now.State != task.StateLine:
+		return task.Waiting
 	}
-	return pending
+	return task.Pending
 }
 
 func (w *work) reject(c Change) {
@@ -261,7 +262,7 @@ func (w *work) tell(seq int64, e schemas.Event) {
 		return
 	}
 	e.At = w.now
-	src, _ := SplitSeq(seq)
+	src, _ := task.SplitSeq(seq)
 	if w.events == nil {
 		w.events = make(map[int]*openBox)
 	}
@@ -318,7 +319,7 @@ func (w *work) placeFresh(ctx context.Context) error {
 			t.Pos = claimed + 1
 			moves[t.Slot] = append(moves[t.Slot], t.Seq)
 		}
-		w.applied.Added = append(w.applied.Added, t.place())
+		w.applied.Added = append(w.applied.Added, placeOf(t))
 	}
 	for slot, seqs := range moves {
 		err := chunks(seqs, func(part []any) error {
@@ -331,7 +332,7 @@ func (w *work) placeFresh(ctx context.Context) error {
 	}
 	for _, t := range w.late {
 		t.Pos = max(t.Due, w.slots[t.Slot].Claimed+1)
-		w.applied.Added = append(w.applied.Added, t.place())
+		w.applied.Added = append(w.applied.Added, placeOf(t))
 	}
 	return w.insertTasks(ctx, w.late)
 }
@@ -339,7 +340,7 @@ func (w *work) placeFresh(ctx context.Context) error {
 // moved says whether a task is ended where it stands, with nothing changed but its place and state: a cancel, a report. Those
 // of one batch end alike.
 func (id *identity) moved() (move, bool) {
-	if id.before == nil || id.now == nil || id.now.Slot != outOfLine {
+	if id.before == nil || id.now == nil || id.now.Slot != task.OutOfLine {
 		return move{}, false
 	}
 	a, b := *id.before, *id.now
@@ -350,21 +351,21 @@ func (id *identity) moved() (move, bool) {
 // write brings the rows of the identities that changed up to date.
 func (w *work) write(ctx context.Context, list []*identity) error {
 	var gone []int64
-	var rows []*Task
+	var rows []*task.Task
 	same := map[move][]int64{}
 	for _, id := range list {
 		if id.now == id.before {
 			continue
 		}
 		if t := id.before; t != nil {
-			if t.Slot != outOfLine {
-				w.applied.Removed = append(w.applied.Removed, t.place())
+			if t.Slot != task.OutOfLine {
+				w.applied.Removed = append(w.applied.Removed, placeOf(t))
 			}
 		}
 		if t := id.now; t != nil {
-			if t.Slot != outOfLine {
+			if t.Slot != task.OutOfLine {
 				t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
-				w.applied.Added = append(w.applied.Added, t.place())
+				w.applied.Added = append(w.applied.Added, placeOf(t))
 			}
 		}
 		if m, only := id.moved(); only {

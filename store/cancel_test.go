@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestCancelPending(t *testing.T) {
@@ -55,7 +56,7 @@ func TestCancelTooLate(t *testing.T) {
 			t.Helper()
 			want := s.row(id)
 			if when == "claimed" {
-				want.State = StateRetry // so that it stays out of reach: see TestTooLateHolds
+				want.State = task.StateRetry // so that it stays out of reach: see TestTooLateHolds
 			}
 			events := s.do(s.cancel(id, version(9)))
 			require.Len(t, events, 1, when)
@@ -65,7 +66,7 @@ func TestCancelTooLate(t *testing.T) {
 			require.Equal(t, want, s.row(id), when)
 		}
 		tooLate("a", "claimed")
-		s.settle(t0+1000, s.exit("b", StateReport, t0+60_000, 1), s.exit("c", StateRetry, t0+9_000, 1))
+		s.settle(t0+1000, s.exit("b", task.StateReport, t0+60_000, 1), s.exit("c", task.StateRetry, t0+9_000, 1))
 		tooLate("a", "delivered")
 		tooLate("b", "a report is awaited")
 		tooLate("c", "a retry is due later")
@@ -73,7 +74,7 @@ func TestCancelTooLate(t *testing.T) {
 		tooLate("c", "the retry is claimed")
 		s.do(says("b", 1, schemas.StatusOK))
 		tooLate("b", "succeeded")
-		s.settle(t0+9_000, s.exit("c", StateDead, 0, 2))
+		s.settle(t0+9_000, s.exit("c", task.StateDead, 0, 2))
 		tooLate("c", "dead")
 	})
 }
@@ -132,7 +133,7 @@ func TestTooLateHolds(t *testing.T) {
 				s.do(s.schedule("a", value("old")))
 				s.claim(t0 + 2000)
 				require.Equal(t, schemas.StateTooLate, s.answer(ask(s)))
-				back := s.exit("a", StateLine, t0+5000, 0)
+				back := s.exit("a", task.StateLine, t0+5000, 0)
 				_, err := s.Settle(s.ctx, s.doneUpTo(t0+2000, back), []Exit{back}, nil, s.now)
 				require.NoError(t, err)
 

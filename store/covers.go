@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+
+	"github.com/notyet/notyet/task"
 )
 
 // Gap is the offsets [From, To) of a source that bring no change: Kafka has no record there, or one that asks for nothing.
@@ -42,7 +44,7 @@ func (b *Batch) check() error {
 		}
 	}
 	for _, c := range b.Changes {
-		source, offset := SplitSeq(c.Seq)
+		source, offset := task.SplitSeq(c.Seq)
 		if next[source] != offset {
 			skip(source)
 		}

@@ -4,11 +4,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/task"
 )
 
 // A batch that passes over a record without saying so would lose it.
 func TestABatchBringsAllThatItCovers(t *testing.T) {
-	change := func(offset int64) Change { return Change{Seq: Seq(16, offset)} }
+	change := func(offset int64) Change { return Change{Seq: task.Seq(16, offset)} }
 	for name, c := range map[string]struct {
 		b  Batch
 		ok bool
@@ -17,7 +19,7 @@ func TestABatchBringsAllThatItCovers(t *testing.T) {
 		"none":                       {Batch{}, true},
 		"gaps that are told":         {Batch{Advance: []Advance{{16, 5, 9}}, Changes: []Change{change(6), change(7)}, Gaps: []Gap{{16, 5, 6}, {16, 8, 9}}}, true},
 		"nothing but a gap":          {Batch{Advance: []Advance{{16, 5, 9}}, Gaps: []Gap{{16, 5, 9}}}, true},
-		"two sources, mixed":         {Batch{Advance: []Advance{{16, 5, 6}, {17, 1, 2}}, Changes: []Change{{Seq: Seq(17, 1)}, change(5)}}, true},
+		"two sources, mixed":         {Batch{Advance: []Advance{{16, 5, 6}, {17, 1, 2}}, Changes: []Change{{Seq: task.Seq(17, 1)}, change(5)}}, true},
 		"does not begin at its from": {Batch{Advance: []Advance{{16, 0, 7}}, Changes: []Change{change(5), change(6)}}, false},
 		"misses one between":         {Batch{Advance: []Advance{{16, 5, 8}}, Changes: []Change{change(5), change(7)}}, false},
 		"misses the last":            {Batch{Advance: []Advance{{16, 5, 8}}, Changes: []Change{change(5), change(6)}}, false},

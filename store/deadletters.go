@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // Kinds of dead letters: those of schemas.
@@ -43,7 +44,7 @@ func scanDead(r *sql.Rows, d *DeadLetter) error {
 	return r.Scan(&d.ID, &d.Seq, &d.Kind, &d.Topic, &d.TaskID, &d.Due, &d.Attempt, &d.Replay, &d.Reason, &d.DiedAt, &d.ReplayedAt, &d.ReplayedBy, &d.Body)
 }
 
-func deadTask(t Task, kind, reason string, now int64) *DeadLetter {
+func deadTask(t task.Task, kind, reason string, now int64) *DeadLetter {
 	return &DeadLetter{Seq: t.Seq, Kind: kind, Topic: t.Topic, TaskID: t.ID, Due: t.Due, Attempt: t.Attempt, Replay: t.Replay, Reason: reason, DiedAt: now, Body: t.Body}
 }
 

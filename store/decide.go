@@ -8,6 +8,7 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // Change is one intake record: a request, a report, or one that was rejected before it came here.
@@ -20,7 +21,7 @@ type Change struct {
 
 // verdict is what a change makes of the task that has its identity.
 type verdict struct {
-	next  *Task         // the task afterwards: the pointer that came in when nothing changed
+	next  *task.Task    // the task afterwards: the pointer that came in when nothing changed
 	event schemas.Event // State "": nothing to tell
 	dead  *DeadLetter
 	wait  bool // the task is being delivered: decide when its outcome is known
@@ -30,13 +31,13 @@ type verdict struct {
 
 // decide is the whole state machine of what callers and consumers can do to a task. It is a pure function of the task
 // (nil: none is known), its phase and the change; placing the result in its slot's line is place's work.
-func decide(cur *Task, ph phase, c Change, slotCount int, now int64) verdict {
+func decide(cur *task.Task, ph task.Phase, c Change, slotCount int, now int64) verdict {
 	if c.Report != nil {
 		return report(cur, ph, *c.Report, now)
 	}
 	r := c.Request
 	v := verdict{next: cur}
-	if cur != nil && r.Version >= 0 && (r.Version < cur.Version || r.Version == cur.Version && cur.State == StateTombstone && r.Op == schemas.OpSchedule) {
+	if cur != nil && r.Version >= 0 && (r.Version < cur.Version || r.Version == cur.Version && cur.State == task.StateTombstone && r.Op == schemas.OpSchedule) {
 		how := "below the known version"
 		if r.Version == cur.Version {
 			how = "not above the cancelled version"
@@ -54,31 +55,31 @@ func decide(cur *Task, ph phase, c Change, slotCount int, now int64) verdict {
 	return v.reject(c, "notyet-op", r.Op.String(), "is not supported by this version")
 }
 
-func schedule(cur *Task, ph phase, c Change, slotCount int) verdict {
+func schedule(cur *task.Task, ph task.Phase, c Change, slotCount int) verdict {
 	r, v := c.Request, verdict{next: cur}
 	settings := r.Settings
 	if settings.IfExists == schemas.Once {
-		if cur != nil && !cur.madeByCancel() {
+		if cur != nil && !cur.MadeByCancel() {
 			return v.tell(r, schemas.StateKept, cur.Due, "")
 		}
 		settings.IfExists = schemas.Keep // as it is stored: the version before does not know once
 	}
-	if cur != nil && (ph == inFlight || ph == waiting) {
+	if cur != nil && (ph == task.InFlight || ph == task.Waiting) {
 		// Dropping it would lose a request, storing it beside the delivery could let the older one arrive last.
 		v.wait = true
 		return v
 	}
-	if cur != nil && ph == pending && settings.IfExists == schemas.Keep {
+	if cur != nil && ph == task.Pending && settings.IfExists == schemas.Keep {
 		return v.tell(r, schemas.StateKept, cur.Due, "")
 	}
-	next := &Task{Seq: c.Seq, Due: r.Due, Version: r.Version, Created: r.Accepted, Topic: r.Topic, ID: r.ID}
+	next := &task.Task{Seq: c.Seq, Due: r.Due, Version: r.Version, Created: r.Accepted, Topic: r.Topic, ID: r.ID}
 	value, state := r.Value, schemas.StateScheduled
 	if cur != nil && next.Version < 0 {
 		next.Version = cur.Version
 	}
 	if settings.IfExists == schemas.Merge {
 		var old *schemas.Body
-		if cur != nil && ph == pending {
+		if cur != nil && ph == task.Pending {
 			body, err := schemas.DecodeBody(cur.Body)
 			if err != nil {
 				return v.reject(c, "stored body", cur.ID, err.Error())
@@ -98,50 +99,50 @@ func schedule(cur *Task, ph phase, c Change, slotCount int) verdict {
 	next.Body = schemas.EncodeBody(nil, r.Key, value, r.Headers, settings)
 	next.Slot = slots.Of(r.Topic, r.Key, r.ID, slotCount)
 	next.Pos = next.Due
-	next.Lane = LaneOf(r.Topic, ClassOf(settings.Priority))
+	next.Lane = task.LaneOf(r.Topic, task.ClassOf(settings.Priority))
 	v.next = next
 	return v.tell(r, state, next.Due, "")
 }
 
-func cancel(cur *Task, ph phase, c Change, now int64) verdict {
+func cancel(cur *task.Task, ph task.Phase, c Change, now int64) verdict {
 	r, v := c.Request, verdict{next: cur}
 	switch {
 	case cur == nil && r.Version < 0:
 		return v.tell(r, schemas.StateNotFound, 0, "no task of this topic and id is known")
 	case cur == nil:
-		v.next = &Task{Seq: c.Seq, Created: r.Accepted, Topic: r.Topic, ID: r.ID}
-	case ph == pending:
+		v.next = &task.Task{Seq: c.Seq, Created: r.Accepted, Topic: r.Topic, ID: r.ID}
+	case ph == task.Pending:
 		next := *cur
 		v.next = &next
-	case ph == ended && (cur.State == StateCancelled || cur.State == StateTombstone):
-		if r.Version < 0 || r.Version == cur.Version && cur.State == StateTombstone {
+	case ph == task.Ended && (cur.State == task.StateCancelled || cur.State == task.StateTombstone):
+		if r.Version < 0 || r.Version == cur.Version && cur.State == task.StateTombstone {
 			return v.tell(r, schemas.StateCancelled, cur.Due, "")
 		}
 		next := *cur
 		v.next = &next
-	case ph == inFlight || ph == waiting:
+	case ph == task.InFlight || ph == task.Waiting:
 		return v.tooLate(r, cur)
 	default:
 		return v.tell(r, schemas.StateTooLate, cur.Due, endedHow(cur))
 	}
-	v.next.Slot, v.next.Pos, v.next.Body = outOfLine, now, nil
-	v.next.State = StateCancelled
+	v.next.Slot, v.next.Pos, v.next.Body = task.OutOfLine, now, nil
+	v.next.State = task.StateCancelled
 	if r.Version >= 0 {
-		v.next.State, v.next.Version = StateTombstone, r.Version
+		v.next.State, v.next.Version = task.StateTombstone, r.Version
 	} else if cur == nil {
 		v.next.Version = -1
 	}
 	return v.tell(r, schemas.StateCancelled, v.next.Due, "")
 }
 
-func fire(cur *Task, ph phase, c Change, now int64) verdict {
+func fire(cur *task.Task, ph task.Phase, c Change, now int64) verdict {
 	r, v := c.Request, verdict{next: cur}
 	switch {
-	case cur == nil || cur.State == StateCancelled || cur.State == StateTombstone:
+	case cur == nil || cur.State == task.StateCancelled || cur.State == task.StateTombstone:
 		return v.tell(r, schemas.StateNotFound, 0, "no pending task of this topic and id is known")
-	case ph == inFlight || ph == waiting:
+	case ph == task.InFlight || ph == task.Waiting:
 		return v.tooLate(r, cur)
-	case ph == ended:
+	case ph == task.Ended:
 		return v.tell(r, schemas.StateTooLate, cur.Due, endedHow(cur))
 	}
 	next := *cur
@@ -154,13 +155,13 @@ func fire(cur *Task, ph phase, c Change, now int64) verdict {
 }
 
 // tooLate promises that the task is delivered, or dies: though its owner may yet give it back unsent.
-func (v verdict) tooLate(r *schemas.Request, cur *Task) verdict {
-	v.taken = cur.State == StateLine
+func (v verdict) tooLate(r *schemas.Request, cur *task.Task) verdict {
+	v.taken = cur.State == task.StateLine
 	return v.tell(r, schemas.StateTooLate, cur.Due, "the task is being delivered")
 }
 
-func endedHow(t *Task) string {
-	if t.State == StateDead {
+func endedHow(t *task.Task) string {
+	if t.State == task.StateDead {
 		return "the task is dead: see its dead letter"
 	}
 	return "the task has been delivered"
@@ -169,26 +170,26 @@ func endedHow(t *Task) string {
 // report takes a consumer's word on an attempt. Late, doubled and foreign ones change nothing, but that a late ok counts. One that
 // names its delivery, which has been found to be of this task, also proves that it was made: the dispatcher may have had no answer
 // from Kafka yet, and have set the task aside meanwhile.
-func report(cur *Task, ph phase, rep schemas.Report, now int64) verdict {
+func report(cur *task.Task, ph task.Phase, rep schemas.Report, now int64) verdict {
 	v := verdict{next: cur}
 	proven := rep.Delivery != "" && !faultpoint.Without(faultpoint.ReportOfDelivery)
-	if cur == nil || ph == ended || ph == pending && !proven {
+	if cur == nil || ph == task.Ended || ph == task.Pending && !proven {
 		return v
 	}
 	body, err := schemas.DecodeBody(cur.Body)
 	if err != nil || body.Settings.Ack != schemas.AckReport {
 		return v
 	}
-	if ph == inFlight {
+	if ph == task.InFlight {
 		v.wait = rep.Attempt <= cur.Attempt+1
 		return v
 	}
 	next := *cur
-	unanswered := proven && cur.State != StateReport && rep.Attempt == cur.Attempt+1
+	unanswered := proven && cur.State != task.StateReport && rep.Attempt == cur.Attempt+1
 	if unanswered {
 		next.Attempt = rep.Attempt
 	}
-	late := !unanswered && (rep.Attempt < cur.Attempt || cur.State != StateReport)
+	late := !unanswered && (rep.Attempt < cur.Attempt || cur.State != task.StateReport)
 	if rep.Attempt > next.Attempt || rep.Attempt < 1 || late && rep.Status != schemas.StatusOK {
 		return v
 	}
@@ -196,7 +197,7 @@ func report(cur *Task, ph phase, rep schemas.Report, now int64) verdict {
 	v.event = schemas.Event{Topic: cur.Topic, ID: cur.ID, Due: cur.Due, Attempt: rep.Attempt, Reason: rep.Error}
 	switch {
 	case rep.Status == schemas.StatusOK:
-		next.Slot, next.Pos, next.State = outOfLine, now, StateSucceeded
+		next.Slot, next.Pos, next.State = task.OutOfLine, now, task.StateSucceeded
 		v.event.State = schemas.StateSucceeded
 	case rep.Status == schemas.StatusFail:
 		v.die(&next, "the consumer reported a permanent failure: "+rep.Error, now)
@@ -207,7 +208,7 @@ func report(cur *Task, ph phase, rep schemas.Report, now int64) verdict {
 		if rep.RetryAfter >= 0 {
 			wait = rep.RetryAfter
 		}
-		next.State, next.Pos, next.Lane = StateRetry, now+ceilMillis(wait), LaneOf(cur.Topic, ClassRetried)
+		next.State, next.Pos, next.Lane = task.StateRetry, now+ceilMillis(wait), task.LaneOf(cur.Topic, task.ClassRetried)
 		v.event.State = schemas.StateRetrying
 	}
 	if !Tells(body.Settings.Events, v.event.State) {
@@ -216,9 +217,9 @@ func report(cur *Task, ph phase, rep schemas.Report, now int64) verdict {
 	return v
 }
 
-func (v *verdict) die(t *Task, reason string, now int64) {
+func (v *verdict) die(t *task.Task, reason string, now int64) {
 	v.dead = deadTask(*t, KindDead, reason, now)
-	t.Slot, t.Pos, t.State = outOfLine, now, StateDead
+	t.Slot, t.Pos, t.State = task.OutOfLine, now, task.StateDead
 	v.event.State, v.event.Kind, v.event.Reason = schemas.StateDead, KindDead, reason
 }
 
@@ -239,7 +240,7 @@ func (v verdict) reject(c Change, what, value, problem string) verdict {
 }
 
 // tooMany is the verdict on a request for which there is no room among those that wait.
-func tooMany(c Change, cur *Task) verdict {
+func tooMany(c Change, cur *task.Task) verdict {
 	problem := fmt.Sprintf("requests wait for this id until its delivery has ended, and at most %d of %d bytes in all may: send fewer, use other ids, or let its attempts end", schemas.MaxWaiting, schemas.MaxWaitingBytes)
 	return verdict{next: cur}.reject(c, "notyet-id", c.Request.ID, problem)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // knownSources remembers what sources stand for, which never changes. A source that is not there is asked for again: none of its
@@ -67,7 +68,7 @@ func (w *work) knowAdvanced(ctx context.Context, moves []Advance) error {
 
 // position is where a request stands in its intake topic; "" when its source is not known.
 func (k *knownSources) position(seq int64) string {
-	id, offset := SplitSeq(seq)
+	id, offset := task.SplitSeq(seq)
 	src, ok := k.get(id)
 	if !ok {
 		return ""
@@ -77,7 +78,7 @@ func (k *knownSources) position(seq int64) string {
 
 func (w *work) newSource(id *identity) bool {
 	unknown := func(seq int64) bool {
-		src, _ := SplitSeq(seq)
+		src, _ := task.SplitSeq(seq)
 		_, ok := w.store.known.get(src)
 		return !ok
 	}
@@ -94,11 +95,11 @@ func (w *work) newSource(id *identity) bool {
 
 // foreign says that a report is about another delivery than the ones of this task: of an earlier task of the same id, or from
 // before the task was replayed. A report that names no delivery is taken to be about this task.
-func (w *work) foreign(rep *schemas.Report, t *Task) bool {
+func (w *work) foreign(rep *schemas.Report, t *task.Task) bool {
 	if rep == nil || rep.Delivery == "" || t == nil || faultpoint.Without(faultpoint.ReportOfDelivery) {
 		return false
 	}
-	id, offset := SplitSeq(t.Seq)
+	id, offset := task.SplitSeq(t.Seq)
 	src, ok := w.store.known.get(id)
-	return !ok || rep.Delivery != src.DeliveryKey(offset, int(Sending(t.Replay, rep.Attempt)))
+	return !ok || rep.Delivery != src.DeliveryKey(offset, int(task.Sending(t.Replay, rep.Attempt)))
 }

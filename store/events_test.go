@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // Which states a task tells, by its notyet-events; rejections and answers to cancel and fire are told in any case.
@@ -154,7 +155,7 @@ func TestManyLongEvents(t *testing.T) {
 		s.claim(t0 + 1000)
 		var exits []Exit
 		for _, p := range s.last.Added {
-			exits = append(exits, Exit{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: StateReport, Pos: t0 + 60_000, Attempt: 1})
+			exits = append(exits, Exit{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: task.StateReport, Pos: t0 + 60_000, Attempt: 1})
 		}
 		s.settle(t0+1000, exits...)
 		for i := range records {

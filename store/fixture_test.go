@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // t0 is where a test's clock begins, Unix ms. It moves only by hand.
@@ -56,7 +57,7 @@ func (f *fixture) another() *Store {
 
 // change wraps a *schemas.Request, a schemas.Report or a *DeadLetter and gives it the next intake offset.
 func (f *fixture) change(record any) Change {
-	c := Change{Seq: Seq(f.source.ID, f.offset)}
+	c := Change{Seq: task.Seq(f.source.ID, f.offset)}
 	f.offset++
 	switch r := record.(type) {
 	case *schemas.Request:
@@ -193,7 +194,7 @@ func (f *fixture) deliver(pos int64) {
 }
 
 // exit takes the task out of its place.
-func (f *fixture) exit(id string, state State, pos int64, attempt int) Exit {
+func (f *fixture) exit(id string, state task.State, pos int64, attempt int) Exit {
 	f.t.Helper()
 	row := f.row(id)
 	return Exit{Seq: row.Seq, Slot: row.Slot, Epoch: f.epoch, State: state, Pos: pos, Attempt: attempt, Lane: row.Lane}
@@ -205,19 +206,19 @@ func (f *fixture) awaitReport(id string, attempt int) {
 	pos := f.row(id).Pos
 	f.now = max(f.now, pos)
 	f.claim(f.now)
-	f.settle(f.now, f.exit(id, StateReport, f.now+time.Minute.Milliseconds(), attempt))
+	f.settle(f.now, f.exit(id, task.StateReport, f.now+time.Minute.Milliseconds(), attempt))
 }
 
 // rows reads the rows of an id: at most one, while the unique key holds.
-func (f *fixture) rows(id string) []Task {
+func (f *fixture) rows(id string) []task.Task {
 	f.t.Helper()
-	key := Ident(target, id)
+	key := task.Ident(target, id)
 	out, err := fetch(f.ctx, f.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE ident = ?", key[:])
 	require.NoError(f.t, err)
 	return out
 }
 
-func (f *fixture) row(id string) Task {
+func (f *fixture) row(id string) task.Task {
 	f.t.Helper()
 	rows := f.rows(id)
 	require.Len(f.t, rows, 1, "rows of %s", id)
@@ -227,7 +228,7 @@ func (f *fixture) row(id string) Task {
 func (f *fixture) place(id string) Place {
 	f.t.Helper()
 	t := f.row(id)
-	return t.place()
+	return placeOf(&t)
 }
 
 func (f *fixture) body(id string) schemas.Body {

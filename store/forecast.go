@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"fmt"
 	stdslices "slices"
+
+	"github.com/notyet/notyet/task"
 )
 
 // ForecastFilter says which tasks to count, and into which steps.
@@ -51,9 +53,9 @@ func (s *Store) forecast(ctx context.Context, f ForecastFilter) (map[int64]int64
 		}
 		return c.counts, nil
 	}
-	lanes := make([]any, 0, Classes)
-	for class := range Classes {
-		lanes = append(lanes, int64(LaneOf(f.Topic, Class(class))))
+	lanes := make([]any, 0, task.Classes)
+	for class := range task.Classes {
+		lanes = append(lanes, int64(task.LaneOf(f.Topic, task.Class(class))))
 	}
 	// A lane also holds what has ended, in places up to now: tasks that were cancelled, and those before done. Beyond the place
 	// that every slot has claimed or passed, and beyond now, all of it is to come. Before it, the slots' lines tell them apart.

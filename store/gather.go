@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // gather groups the changes by identity and reads the tasks that are known, locked against other writers.
@@ -26,10 +27,10 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 		case c.Rejected != nil:
 			w.reject(c)
 		case c.Report != nil:
-			id := at(Ident(c.Report.Topic, c.Report.ID))
+			id := at(task.Ident(c.Report.Topic, c.Report.ID))
 			id.changes = append(id.changes, c)
 		default:
-			id := at(Ident(c.Request.Topic, c.Request.ID))
+			id := at(task.Ident(c.Request.Topic, c.Request.ID))
 			id.changes = append(id.changes, c)
 		}
 	}
@@ -45,7 +46,7 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 		}
 		look = look[:0:0]
 		for _, c := range strangers {
-			id := at(Ident(c.Request.Topic, c.Request.ID))
+			id := at(task.Ident(c.Request.Topic, c.Request.ID))
 			id.changes = append(id.changes, c)
 			look = append(look, id)
 		}
@@ -64,7 +65,7 @@ func (w *work) readKnown(ctx context.Context, list []*identity) error {
 			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
 		}
 		for i := range rows {
-			byKey[Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
+			byKey[task.Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
 		}
 		return nil
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestTwoScannersOnTheSameIDs(t *testing.T)             { holds(t, sameIDs) }
@@ -131,7 +132,7 @@ func doubledIntake(s *fixture) *violations {
 				to := min(next+1+rand.Int64N(8), records)
 				b := Batch{Advance: []Advance{{s.source.ID, next, to}}}
 				for offset := next; offset < to; offset++ {
-					b.Changes = append(b.Changes, Change{Seq: Seq(s.source.ID, offset), Request: requests[offset]})
+					b.Changes = append(b.Changes, Change{Seq: task.Seq(s.source.ID, offset), Request: requests[offset]})
 				}
 				switch _, err := store.Apply(s.ctx, b, s.now); {
 				case err == nil:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestNothingSlipsPastTheMover(t *testing.T)      { holds(t, lateArrivals) }
@@ -107,7 +108,7 @@ func newWriter(s *fixture, n int, v *violations) *writer {
 func (w *writer) bring(requests ...*schemas.Request) (Applied, []schemas.Event) {
 	b := Batch{Advance: []Advance{{w.source.ID, w.offset, w.offset + int64(len(requests))}}}
 	for _, r := range requests {
-		b.Changes = append(b.Changes, Change{Seq: Seq(w.source.ID, w.offset), Request: r})
+		b.Changes = append(b.Changes, Change{Seq: task.Seq(w.source.ID, w.offset), Request: r})
 		w.offset++
 	}
 	applied, err := w.store.Apply(w.s.ctx, b, time.Now().UnixMilli())
@@ -205,13 +206,13 @@ func changesOfMind(s *fixture) *violations {
 			seqs := map[string]int64{}
 			for i := range size {
 				id := fmt.Sprintf("%d/%d/%d", n, round, i)
-				seqs[id] = Seq(w.source.ID, w.offset+int64(i))
+				seqs[id] = task.Seq(w.source.ID, w.offset+int64(i))
 				requests = append(requests, soon(schemas.OpSchedule, id))
 			}
 			w.bring(requests...)
 			for i, op := range []schemas.Op{schemas.OpCancel, schemas.OpSchedule, schemas.OpFire, schemas.OpSchedule, schemas.OpCancel} {
 				id := requests[i].ID
-				seq := Seq(w.source.ID, w.offset)
+				seq := task.Seq(w.source.ID, w.offset)
 				_, events := w.bring(soon(op, id))
 				for _, e := range events { // none: it waits for a delivery that never ends here
 					switch e.State {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	stdslices "slices"
 	"strings"
+
+	"github.com/notyet/notyet/task"
 )
 
 // ListFilter selects tasks to list.
@@ -27,7 +29,7 @@ type ListFilter struct {
 // ListPlace is where a page ends: a place in the order of all lists.
 type ListPlace struct {
 	Pos  int64
-	Lane Lane
+	Lane task.Lane
 	Seq  int64
 }
 
@@ -88,7 +90,7 @@ func (s *Store) lister(ctx context.Context, f ListFilter) (*lister, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lister{store: s, f: f, slots: map[int]Slot{OutOfLine: {Slot: OutOfLine}}}
+	l := &lister{store: s, f: f, slots: map[int]Slot{task.OutOfLine: {Slot: task.OutOfLine}}}
 	for _, slot := range all {
 		l.slots[slot.Slot] = slot
 	}
@@ -135,8 +137,8 @@ func (l *lister) open(all []Slot) {
 			}
 			from = max(from, least)
 		}
-		for c := range Classes {
-			add("lane", int64(LaneOf(l.f.Topic, Class(c))), from, to)
+		for c := range task.Classes {
+			add("lane", int64(task.LaneOf(l.f.Topic, task.Class(c))), from, to)
 		}
 		return
 	}
@@ -148,7 +150,7 @@ func (l *lister) open(all []Slot) {
 		}
 	}
 	if l.f.Ended {
-		add("slot", OutOfLine, from, to)
+		add("slot", task.OutOfLine, from, to)
 	}
 }
 
@@ -320,7 +322,7 @@ func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View,
 	err := chunks(seqs, func(part []int64) error {
 		tasks, err := fetch(ctx, l.store.db, scanTask, "SELECT "+listColumns+", "+body+" FROM tasks WHERE seq IN ("+marks(len(part))+")", args(part)...)
 		for _, t := range tasks {
-			out[t.Seq] = t.view(l.slots[t.Slot])
+			out[t.Seq] = viewOf(&t, l.slots[t.Slot])
 		}
 		return err
 	})

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/notyet/notyet/task"
 )
 
 // Entry is a task in the line without its body: what the (slot, pos) index alone can tell.
@@ -14,7 +16,7 @@ type Entry struct {
 	Slot int
 	Pos  int64
 	Seq  int64
-	Lane Lane
+	Lane task.Lane
 }
 
 // Range is a piece of a slot's line: (From, To].
@@ -89,7 +91,7 @@ func (s *Store) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, er
 
 // Tasks reads tasks with their bodies, in the order of seq, until the bodies reach maxBytes; rest are the seqs that were
 // not looked at for that. A seq that is not there any more is left out of both.
-func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []Task, rest []int64, err error) {
+func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []task.Task, rest []int64, err error) {
 	seqs = slices.Sorted(slices.Values(seqs))
 	for len(seqs) > 0 && maxBytes > 0 {
 		part := seqs[:min(len(seqs), preparedRows)]
@@ -110,15 +112,15 @@ func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []
 	return tasks, seqs, nil
 }
 
-func (s *Store) tasks(ctx context.Context, seqs []int64, maxBytes int) ([]Task, error) {
+func (s *Store) tasks(ctx context.Context, seqs []int64, maxBytes int) ([]task.Task, error) {
 	rows, err := s.query(ctx, "SELECT "+taskColumns+" FROM tasks WHERE seq IN ("+marks(len(seqs))+") ORDER BY seq", args(seqs))
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	out := make([]Task, 0, len(seqs))
+	out := make([]task.Task, 0, len(seqs))
 	for maxBytes > 0 && rows.Next() {
-		var t Task
+		var t task.Task
 		if err := scanTask(rows, &t); err != nil {
 			return nil, err
 		}

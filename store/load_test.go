@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // whole reads every line from its begin to pos.
@@ -190,7 +191,7 @@ func TestTasksInPages(t *testing.T) {
 			seqs = append(seqs, p.Seq)
 		}
 		slices.SortFunc(seqs, func(a, b int64) int { return int(b - a) })
-		gone := Seq(s.source.ID, s.offset)
+		gone := task.Seq(s.source.ID, s.offset)
 		asked := append(slices.Clone(seqs), gone)
 		slices.Reverse(seqs)
 
@@ -198,7 +199,7 @@ func TestTasksInPages(t *testing.T) {
 			var got []int64
 			for rest, pages := slices.Clone(asked), 0; len(rest) > 0; pages++ {
 				require.Less(t, pages, n, "no page is empty")
-				var tasks []Task
+				var tasks []task.Task
 				var err error
 				tasks, rest, err = s.Tasks(s.ctx, rest, maxBytes)
 				require.NoError(t, err)
@@ -255,15 +256,4 @@ func TestManyTasksKeepTheirBytes(t *testing.T) {
 			require.Equal(t, r.Due, task.Due)
 		}
 	})
-}
-
-func TestLanes(t *testing.T) {
-	for _, p := range []schemas.Priority{schemas.PriorityHigh, schemas.PriorityNormal, schemas.PriorityLow} {
-		l := LaneOf("orders", ClassOf(p))
-		require.Equal(t, ClassOf(p), l.Class())
-		require.Equal(t, LaneOf("orders", ClassRetried).Target(), l.Target())
-		require.NotEqual(t, LaneOf("invoices", ClassOf(p)).Target(), l.Target())
-		require.LessOrEqual(t, int64(l), int64(1<<31-1), "it fits its column")
-	}
-	require.True(t, ClassHigh < ClassNormal && ClassNormal < ClassLow && ClassLow < ClassRetried && ClassRetried < Classes)
 }

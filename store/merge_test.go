@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func plain(value string) *schemas.Body {
@@ -145,7 +146,7 @@ func TestMergedValuesAreBounded(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
-				var before Task
+				var before task.Task
 				for _, state := range want {
 					r := s.schedule("a", merge(schemas.MergeAppend), value)
 					r.MaxValue = limit

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // TestModel does what callers, consumers and an owner may do, in any order, to a few ids, and holds the store to the
@@ -185,7 +186,7 @@ func (m *machine) Year(rt *rapid.T) {
 	const day = 24 * 60 * 60 * 1000
 	m.now += 365 * day
 	m.ref.now = m.now
-	for _, slot := range append(m.allSlots(), OutOfLine) {
+	for _, slot := range append(m.allSlots(), task.OutOfLine) {
 		_, _, err := m.Retire(m.ctx, Range{Slot: slot, To: m.now - 30*day})
 		require.NoError(rt, err)
 	}
@@ -230,21 +231,21 @@ func (m *machine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Exi
 	}
 	outcome := rapid.SampledFrom(outcomes).Draw(rt, "outcome of "+id)
 	later := m.now + rapid.Int64Range(1, 3000).Draw(rt, "later")
-	e := m.exit(id, StateLine, later, t.attempt)
+	e := m.exit(id, task.StateLine, later, t.attempt)
 	switch outcome {
 	case "delivered":
 		t.state = "delivered"
 		return e, false
 	case "awaiting":
-		e.State, t.state, t.attempt = StateReport, "waiting_report", t.attempt+1
+		e.State, t.state, t.attempt = task.StateReport, "waiting_report", t.attempt+1
 	case "retry":
-		e.State, t.state = StateRetry, "waiting_retry"
+		e.State, t.state = task.StateRetry, "waiting_retry"
 	case "back":
 		t.state = t.was
 	case "succeeded":
-		e.State, t.state, t.attempt = StateSucceeded, "succeeded", t.attempt+1
+		e.State, t.state, t.attempt = task.StateSucceeded, "succeeded", t.attempt+1
 	case "dead":
-		e.State, t.state = StateDead, "dead"
+		e.State, t.state = task.StateDead, "dead"
 		e.Dead = deadTask(m.row(id), KindDead, "drawn", m.now)
 		m.ref.letters++
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // Events are stored with what they tell of, until they are told: whoever reads the source next finds them.
@@ -20,7 +21,7 @@ func TestOutbox(t *testing.T) {
 			s.do(s.schedule(fmt.Sprint("a", i)), s.schedule(fmt.Sprint("b", i), tell(schemas.EventsNone)))
 			want = append(want, s.last.Tell...)
 		}
-		s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []Change{{Seq: Seq(other.ID, 0), Request: s.schedule("c")}}})
+		s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []Change{{Seq: task.Seq(other.ID, 0), Request: s.schedule("c")}}})
 		elsewhere := s.last.Tell
 		s.do(s.schedule("quiet", tell(schemas.EventsNone)))
 		require.Empty(t, s.last.Tell)
@@ -51,7 +52,7 @@ func TestOutboxOfSeveralSources(t *testing.T) {
 		require.NoError(t, err)
 		b := s.batch(s.schedule("a"))
 		b.Advance = append(b.Advance, Advance{other.ID, 0, 2})
-		b.Changes = append(b.Changes, Change{Seq: Seq(other.ID, 0), Request: s.schedule("b")}, Change{Seq: Seq(other.ID, 1), Request: s.cancel("a")})
+		b.Changes = append(b.Changes, Change{Seq: task.Seq(other.ID, 0), Request: s.schedule("b")}, Change{Seq: task.Seq(other.ID, 1), Request: s.cancel("a")})
 		s.apply(b)
 		require.Len(t, s.last.Tell, 2)
 		for _, box := range s.last.Tell {
@@ -60,7 +61,7 @@ func TestOutboxOfSeveralSources(t *testing.T) {
 				want = 2
 			}
 			require.Len(t, box.Events, want)
-			source, _ := SplitSeq(box.Seq)
+			source, _ := task.SplitSeq(box.Seq)
 			require.Equal(t, box.Source, source)
 		}
 		require.Equal(t, "cancelled", s.state("a"), "sources are taken in the order of the batch")
@@ -73,7 +74,7 @@ func TestToldMany(t *testing.T) {
 		var told []Outbox
 		for range 25 {
 			for range 100 {
-				told = append(told, Outbox{Source: s.source.ID, Seq: Seq(s.source.ID, s.offset)})
+				told = append(told, Outbox{Source: s.source.ID, Seq: task.Seq(s.source.ID, s.offset)})
 				s.offset++
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // Proof is what is known from elsewhere about a task that an older database takes for one that is still to be sent.
@@ -19,7 +20,7 @@ type Proof struct {
 // Evidence answers proofs, after a database was set back. It must know the task by more than its seq: two sources
 // whose numbers collide, made again after the backup, may have exchanged them. It is asked inside transactions, so it must answer at once.
 type Evidence interface {
-	Of(t *Task) (Proof, bool)
+	Of(t *task.Task) (Proof, bool)
 }
 
 // Believe has the evidence take part in what Apply decides from now on: a task that is proven to have been sent ends, or
@@ -33,14 +34,14 @@ func (s *Store) Believe(e Evidence) { s.evidence = e }
 const foresight = 1000
 
 // proven answers the proof that there is for a task and that goes beyond what its row knows.
-func proven(e Evidence, t *Task) (Proof, bool) {
+func proven(e Evidence, t *task.Task) (Proof, bool) {
 	p, ok := e.Of(t)
 	return p, ok && (p.Replay > t.Replay || p.Replay == t.Replay && p.Attempt > t.Attempt)
 }
 
 // asSent brings a task to where its deliveries had taken it before the change c came (nil: by now).
 func (w *work) asSent(id *identity, c *Change) {
-	if w.store.evidence == nil || id.now == nil || w.phase(id) == ended {
+	if w.store.evidence == nil || id.now == nil || w.phase(id) == task.Ended {
 		return
 	}
 	p, ok := proven(w.store.evidence, id.now)
@@ -60,13 +61,13 @@ func (w *work) asSent(id *identity, c *Change) {
 		event.State, event.Attempt, event.Lateness = schemas.StateDead, t.Attempt, 0
 		event.Kind, event.Reason = KindUndeliverable, "kafka refused it: "+p.Refused
 		w.dead = append(w.dead, deadTask(t, event.Kind, event.Reason, w.now))
-		t.Slot, t.Pos, t.State = outOfLine, w.now, StateDead
+		t.Slot, t.Pos, t.State = task.OutOfLine, w.now, task.StateDead
 	case body.Settings.Ack == schemas.AckReport:
 		event.State = schemas.StateDispatched
-		t.Pos, t.State, t.Lane = p.At+body.Settings.AckTimeout.Milliseconds(), StateReport, LaneOf(t.Topic, ClassRetried)
+		t.Pos, t.State, t.Lane = p.At+body.Settings.AckTimeout.Milliseconds(), task.StateReport, task.LaneOf(t.Topic, task.ClassRetried)
 	default:
 		event.State = schemas.StateSucceeded
-		t.Slot, t.Pos, t.State = outOfLine, w.now, StateSucceeded
+		t.Slot, t.Pos, t.State = task.OutOfLine, w.now, task.StateSucceeded
 	}
 	id.now = &t
 	if Tells(body.Settings.Events, event.State) {
@@ -83,10 +84,10 @@ func stoodBeside(r *schemas.Request, p Proof) bool {
 
 // SettleProven takes those of these tasks that are proven to have been sent to where their deliveries had taken them. Every
 // request that the intake holds must have been applied: an older one would be judged as one that came too late.
-func (s *Store) SettleProven(ctx context.Context, tasks []Task, now int64) error {
+func (s *Store) SettleProven(ctx context.Context, tasks []task.Task, now int64) error {
 	var b Batch
 	for _, t := range tasks {
-		b.Resolve = append(b.Resolve, Ident(t.Topic, t.ID))
+		b.Resolve = append(b.Resolve, task.Ident(t.Topic, t.ID))
 	}
 	if _, err := s.apply(ctx, b, now, true); err != nil {
 		return fmt.Errorf("settling %d tasks that were sent: %w", len(tasks), err)
@@ -96,7 +97,7 @@ func (s *Store) SettleProven(ctx context.Context, tasks []Task, now int64) error
 
 // Unsent reads, of the given seqs, the tasks that are proven to have been sent and that the tables take for ones that are
 // still to be. There is one statement for all seqs: give it some hundreds.
-func (s *Store) Unsent(ctx context.Context, seqs []int64, e Evidence) ([]Task, error) {
+func (s *Store) Unsent(ctx context.Context, seqs []int64, e Evidence) ([]task.Task, error) {
 	rows, err := fetch(ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE seq IN ("+marks(len(seqs))+") AND pos > (SELECT done FROM slots s WHERE s.slot = tasks.slot)", args(seqs)...)
 	if err != nil {
 		return nil, fmt.Errorf("looking for tasks that were sent: %w", err)

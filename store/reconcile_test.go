@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // proofs is evidence that knows tasks by id alone.
 type proofs map[string]Proof
 
-func (p proofs) Of(t *Task) (Proof, bool) {
+func (p proofs) Of(t *task.Task) (Proof, bool) {
 	proof, ok := p[t.ID]
 	return proof, ok
 }
@@ -81,7 +82,7 @@ func TestProvenTasksAreSettled(t *testing.T) {
 				row := s.row("a")
 				require.Equal(t, c.proof.Replay, row.Replay)
 				if c.pos == 0 {
-					require.Equal(t, outOfLine, row.Slot)
+					require.Equal(t, task.OutOfLine, row.Slot)
 				} else {
 					require.Equal(t, c.pos, row.Pos)
 				}
@@ -165,7 +166,7 @@ type versioned struct {
 	proof Proof
 }
 
-func (v versioned) Of(t *Task) (Proof, bool) {
+func (v versioned) Of(t *task.Task) (Proof, bool) {
 	body, err := schemas.DecodeBody(t.Body)
 	return v.proof, err == nil && string(body.Value) == v.value
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/task"
 )
 
 // MaxReplays is how often a task can be brought back: a message that dies each time must not circle for ever.
@@ -40,7 +41,7 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 		w := work{store: s, tx: tx, now: now, slotCount: slotCount, resolving: true}
 		batch := Batch{}
 		for _, d := range letters {
-			batch.Resolve = append(batch.Resolve, Ident(d.Topic, d.TaskID))
+			batch.Resolve = append(batch.Resolve, task.Ident(d.Topic, d.TaskID))
 		}
 		list, err := w.gather(ctx, batch)
 		if err != nil {
@@ -57,7 +58,7 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 		var marked []int64
 		for _, d := range letters {
 			r := Replayed{ID: d.ID, Topic: d.Topic, TaskID: d.TaskID}
-			id := byKey[Ident(d.Topic, d.TaskID)]
+			id := byKey[task.Ident(d.Topic, d.TaskID)]
 			if r.Skipped = notReplayable(d, id, w.phase(id)); r.Skipped == "" {
 				id.now = revived(d, id.now, slotCount, now)
 				marked = append(marked, d.ID)
@@ -87,7 +88,7 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 	return report, added, nil
 }
 
-func notReplayable(d DeadLetter, id *identity, ph phase) string {
+func notReplayable(d DeadLetter, id *identity, ph task.Phase) string {
 	switch {
 	case d.Kind == KindRejected:
 		return "it is a rejected request: correct it and publish it again"
@@ -95,9 +96,9 @@ func notReplayable(d DeadLetter, id *identity, ph phase) string {
 		return "it has been replayed already"
 	case d.Replay >= MaxReplays:
 		return fmt.Sprintf("it has been replayed %d times", d.Replay)
-	case id.now != nil && ph != ended:
+	case id.now != nil && ph != task.Ended:
 		return "a newer task of this topic and id is under way"
-	case id.now != nil && (id.now.State == StateCancelled || id.now.State == StateTombstone):
+	case id.now != nil && (id.now.State == task.StateCancelled || id.now.State == task.StateTombstone):
 		return "a newer request of this topic and id was cancelled, and nothing is delivered after that"
 	case id.now != nil && id.now.Seq != d.Seq && id.now.Version >= 0:
 		return fmt.Sprintf("a newer request, of version %d, has come since", id.now.Version)
@@ -106,12 +107,12 @@ func notReplayable(d DeadLetter, id *identity, ph phase) string {
 }
 
 // revived keeps the seq of the task that died: with the count of replays it names each delivery for good.
-func revived(d DeadLetter, before *Task, slotCount int, now int64) *Task {
-	t := &Task{Seq: d.Seq, Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
+func revived(d DeadLetter, before *task.Task, slotCount int, now int64) *task.Task {
+	t := &task.Task{Seq: d.Seq, Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
 	if before != nil {
 		t.Version = before.Version
 	}
-	t.Lane = LaneOf(d.Topic, ClassRetried)
+	t.Lane = task.LaneOf(d.Topic, task.ClassRetried)
 	t.Slot = slotOf(t, slotCount)
 	return t
 }

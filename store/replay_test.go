@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestReplay(t *testing.T) {
@@ -22,8 +23,8 @@ func TestReplay(t *testing.T) {
 		require.Equal(t, []Place{s.place("a")}, added)
 
 		row := s.row("a")
-		require.Equal(t, Task{Seq: letters[0].Seq, Slot: slots.Of(target, []byte("k"), "a", testSlots), Pos: row.Pos, Due: s.now,
-			Lane: LaneOf(target, ClassRetried), Replay: 1, Version: 5, Created: s.now, Topic: target, ID: "a", Body: body}, row)
+		require.Equal(t, task.Task{Seq: letters[0].Seq, Slot: slots.Of(target, []byte("k"), "a", testSlots), Pos: row.Pos, Due: s.now,
+			Lane: task.LaneOf(target, task.ClassRetried), Replay: 1, Version: 5, Created: s.now, Topic: target, ID: "a", Body: body}, row)
 		require.GreaterOrEqual(t, row.Pos, s.now)
 		require.Equal(t, "pending", s.state("a"))
 		require.Equal(t, schemas.StateStale, s.answer(s.schedule("a", version(4))), "its version is remembered")

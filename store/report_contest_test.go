@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestReportsBesideTheirTimeouts(t *testing.T)     { holds(t, reportsAndTimeouts) }
@@ -132,16 +133,16 @@ func (o *reportOwner) close() {
 }
 
 // outcome delivers a task, or ends the wait for its report.
-func (o *reportOwner) outcome(t Task, now int64) (Exit, []schemas.Event) {
+func (o *reportOwner) outcome(t task.Task, now int64) (Exit, []schemas.Event) {
 	e := Exit{Seq: t.Seq, Slot: t.Slot, Epoch: o.epoch, Attempt: t.Attempt, Lane: t.Lane}
 	switch {
-	case t.State == StateReport && t.Attempt >= 3:
-		e.State, e.Dead = StateDead, deadTask(t, KindDead, "no report", now)
+	case t.State == task.StateReport && t.Attempt >= 3:
+		e.State, e.Dead = task.StateDead, deadTask(t, KindDead, "no report", now)
 		return e, []schemas.Event{{Topic: t.Topic, ID: t.ID, State: schemas.StateDead}}
-	case t.State == StateReport:
-		e.State, e.Pos = StateRetry, now+3
+	case t.State == task.StateReport:
+		e.State, e.Pos = task.StateRetry, now+3
 	default:
-		e.State, e.Attempt, e.Pos = StateReport, t.Attempt+1, now+15
+		e.State, e.Attempt, e.Pos = task.StateReport, t.Attempt+1, now+15
 		o.open.Add(1)
 		o.deliveries <- delivery{t.ID, e.Attempt} // before the outcome is stored: reports may overtake it
 	}
@@ -177,7 +178,7 @@ func (o *reportOwner) answer(w *writer, d delivery, late []delivery) []delivery 
 	b := Batch{Advance: []Advance{{w.source.ID, w.offset, w.offset + int64(len(batch))}}}
 	for _, d := range batch {
 		r := says(d.id, d.attempt, schemas.Status(1+rand.IntN(3)))
-		b.Changes = append(b.Changes, Change{Seq: Seq(w.source.ID, w.offset), Report: &r})
+		b.Changes = append(b.Changes, Change{Seq: task.Seq(w.source.ID, w.offset), Report: &r})
 		w.offset++
 	}
 	o.apply(w.store, b)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // awaiting is a task that was delivered once and whose report is awaited.
@@ -39,10 +40,10 @@ func TestReportRetry(t *testing.T) {
 		r.Error = "try later"
 		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateRetrying, Due: t0 + 1000, At: s.now, Attempt: 1, Reason: "try later"}}, s.do(r))
 		row := s.row("a")
-		require.Equal(t, StateRetry, row.State)
+		require.Equal(t, task.StateRetry, row.State)
 		require.Equal(t, s.now+5000, row.Pos, "the backoff is counted from the report")
 		require.Equal(t, 1, row.Attempt)
-		require.Equal(t, ClassRetried, row.Lane.Class(), "fresh work goes before retried work")
+		require.Equal(t, task.ClassRetried, row.Lane.Class(), "fresh work goes before retried work")
 		require.Equal(t, []Place{s.place("a")}, s.last.Added)
 		require.Equal(t, "waiting_retry", s.state("a"))
 
@@ -145,7 +146,7 @@ func TestLateOKDuringTheNextAttempt(t *testing.T) {
 		s.now = s.row("a").Pos
 		s.claim(s.now)
 		require.Empty(t, s.do(says("a", 1, schemas.StatusFail), says("a", 1, schemas.StatusOK)))
-		s.settle(s.now, s.exit("a", StateReport, s.now+60_000, 2))
+		s.settle(s.now, s.exit("a", task.StateReport, s.now+60_000, 2))
 		require.Equal(t, []schemas.State{schemas.StateSucceeded}, s.resolve())
 	})
 }
@@ -154,7 +155,7 @@ func TestForeignReports(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.do(s.schedule("a", wantReport), s.schedule("none", in(-time.Hour)), s.schedule("retried", in(-time.Hour)))
 		s.claim(t0)
-		s.settle(t0, s.exit("none", StateReport, t0+500_000, 1), s.exit("retried", StateRetry, t0+500_000, 1))
+		s.settle(t0, s.exit("none", task.StateReport, t0+500_000, 1), s.exit("retried", task.StateRetry, t0+500_000, 1))
 		before := s.dump()["tasks"]
 		elsewhere := says("a", 1, schemas.StatusOK)
 		elsewhere.Topic = "other"
@@ -189,10 +190,10 @@ func TestBackoff(t *testing.T) {
 }
 
 // about is the report of a delivery that names it, as the consumer library sends it.
-func (f *fixture) about(row Task, attempt int, status schemas.Status) schemas.Report {
+func (f *fixture) about(row task.Task, attempt int, status schemas.Status) schemas.Report {
 	r := says(row.ID, attempt, status)
-	_, offset := SplitSeq(row.Seq)
-	r.Delivery = schemas.DeliveryKey(f.source.TopicID, f.source.Partition, offset, int(Sending(row.Replay, attempt)))
+	_, offset := task.SplitSeq(row.Seq)
+	r.Delivery = schemas.DeliveryKey(f.source.TopicID, f.source.Partition, offset, int(task.Sending(row.Replay, attempt)))
 	return r
 }
 
@@ -215,7 +216,7 @@ func TestReportOfAnEarlierTask(t *testing.T) {
 		s.claim(tuesday.Pos)
 		require.Empty(t, s.do(monday))
 		require.Zero(t, s.count("waiting"), "nor does it wait for the outcome of another delivery")
-		s.settle(tuesday.Pos, s.exit("a", StateReport, tuesday.Pos+60_000, 1))
+		s.settle(tuesday.Pos, s.exit("a", task.StateReport, tuesday.Pos+60_000, 1))
 
 		require.Len(t, s.do(s.about(tuesday, 1, schemas.StatusFail)), 1)
 		require.Equal(t, "dead", s.state("a"))
@@ -241,7 +242,7 @@ func TestReportOfATaskThatWasSetAside(t *testing.T) {
 				s.now = t0 + 1000
 				s.claim(s.now)
 				sent := s.row("a")
-				s.settle(s.now, s.exit("a", StateRetry, s.now+5000, 0))
+				s.settle(s.now, s.exit("a", task.StateRetry, s.now+5000, 0))
 				aside := s.row("a")
 				require.Empty(t, s.do(says("a", 1, status)))
 				require.Equal(t, aside, s.row("a"))
@@ -251,7 +252,7 @@ func TestReportOfATaskThatWasSetAside(t *testing.T) {
 				require.Empty(t, s.do(s.about(sent, 1, status)), "doubled")
 
 				before := s.dump()
-				late := Exit{Seq: sent.Seq, Slot: sent.Slot, Epoch: s.epoch, From: aside.Pos, State: StateReport, Pos: s.now + 60_000, Attempt: 1, Lane: sent.Lane}
+				late := Exit{Seq: sent.Seq, Slot: sent.Slot, Epoch: s.epoch, From: aside.Pos, State: task.StateReport, Pos: s.now + 60_000, Attempt: 1, Lane: sent.Lane}
 				_, err := s.Settle(s.ctx, nil, []Exit{late}, nil, s.now)
 				require.NoError(t, err)
 				require.Equal(t, before, s.dump(), "Kafka's answer comes after the report")
@@ -262,14 +263,14 @@ func TestReportOfATaskThatWasSetAside(t *testing.T) {
 
 // One that comes before the dispatcher has noted the delivery waits for it, as one does that names none.
 func TestReportBeforeTheOutcome(t *testing.T) {
-	for _, outcome := range []State{StateReport, StateRetry} {
+	for _, outcome := range []task.State{task.StateReport, task.StateRetry} {
 		each(t, func(t *testing.T, s *fixture) {
 			s.do(s.schedule("a", wantReport))
 			s.now = t0 + 1000
 			s.claim(s.now)
 			require.Empty(t, s.do(s.about(s.row("a"), 1, schemas.StatusOK)))
 			attempt := 0
-			if outcome == StateReport {
+			if outcome == task.StateReport {
 				attempt = 1
 			}
 			s.settle(s.now, s.exit("a", outcome, s.now+5000, attempt))

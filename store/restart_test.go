@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestEpochs(t *testing.T) {
@@ -82,7 +83,7 @@ func TestRestartGoesOnUnderAnotherSource(t *testing.T) {
 		// The offsets 1 to 3 come again, with other records.
 		var changes []Change
 		for i, id := range []string{"x", "y", "z"} {
-			changes = append(changes, Change{Seq: Seq(made.ID, int64(i+1)), Request: s.schedule(id)})
+			changes = append(changes, Change{Seq: task.Seq(made.ID, int64(i+1)), Request: s.schedule(id)})
 		}
 		s.apply(Batch{Advance: []Advance{{made.ID, 1, 4}}, Changes: changes})
 		for _, id := range []string{"a", "b", "c", "x", "y", "z"} {

@@ -4,10 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-)
 
-// OutOfLine is the slot of tasks that were ended by hand: cancelled, reported, dead. Their place is when they ended.
-const OutOfLine = outOfLine
+	"github.com/notyet/notyet/task"
+)
 
 // RetireBite is how many tasks Retire forgets at most: one statement that is over soon.
 const RetireBite = maxRows
@@ -18,7 +17,7 @@ const RetireBite = maxRows
 // back than any request can be late.
 func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err error) {
 	to := r.To
-	if r.Slot != OutOfLine {
+	if r.Slot != task.OutOfLine {
 		var done int64
 		if err := s.db.QueryRowContext(ctx, "SELECT done FROM slots WHERE slot = ?", r.Slot).Scan(&done); err != nil {
 			return 0, r, fmt.Errorf("reading how far slot %d is settled: %w", r.Slot, err)
@@ -46,7 +45,7 @@ func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err err
 
 // NextEnded returns when the first task ended out of the line beyond the given time (Unix ms): one dive into the index.
 func (s *Store) NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error) {
-	next, err := s.beyond(ctx, []SlotPos{{OutOfLine, after}})
+	next, err := s.beyond(ctx, []SlotPos{{task.OutOfLine, after}})
 	if err != nil || len(next) == 0 {
 		return 0, false, err
 	}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestRetireForgetsEndedTasksOnly(t *testing.T) {
@@ -22,7 +23,7 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 	now := time.Now().UnixMilli()
 	var changes []Change
 	add := func(op schemas.Op, id string, due int64) {
-		changes = append(changes, Change{Seq: Seq(src.ID, int64(len(changes))), Request: &schemas.Request{Op: op, Topic: "t", ID: id, GivenID: true, Due: due, Accepted: now, Version: -1, Settings: schemas.DefaultSettings()}})
+		changes = append(changes, Change{Seq: task.Seq(src.ID, int64(len(changes))), Request: &schemas.Request{Op: op, Topic: "t", ID: id, GivenID: true, Due: due, Accepted: now, Version: -1, Settings: schemas.DefaultSettings()}})
 	}
 	add(schemas.OpSchedule, "old", now-2000)
 	add(schemas.OpSchedule, "recent", now-10)
@@ -51,7 +52,7 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 
 	_, err = s.Get(ctx, "t", "cancelled")
 	require.NoError(t, err)
-	n, _, err = s.Retire(ctx, Range{Slot: OutOfLine, To: now})
+	n, _, err = s.Retire(ctx, Range{Slot: task.OutOfLine, To: now})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	_, err = s.Get(ctx, "t", "cancelled")

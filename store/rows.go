@@ -7,26 +7,37 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/notyet/notyet/task"
 )
+
+const taskColumns = "seq, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body"
+
+func scanTask(r *sql.Rows, t *task.Task) error { return scanTaskAnd(r, t) }
+
+// scanTaskAnd also scans columns that follow the task's.
+func scanTaskAnd(r *sql.Rows, t *task.Task, more ...any) error {
+	return r.Scan(append([]any{&t.Seq, &t.Slot, &t.Pos, &t.Lane, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Topic, &t.ID, &t.Body}, more...)...)
+}
 
 func insertQuery(rows int) string {
 	return "INSERT INTO tasks (seq, ident, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body) VALUES " +
 		strings.Repeat(",(?,?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)[1:]
 }
 
-func insertArgs(tasks []*Task) []any {
+func insertArgs(tasks []*task.Task) []any {
 	a := make([]any, 0, 14*len(tasks))
 	for _, t := range tasks {
-		ident := Ident(t.Topic, t.ID)
+		ident := task.Ident(t.Topic, t.ID)
 		a = append(a, t.Seq, ident[:], t.Slot, t.Pos, int64(t.Lane), t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), nonNil(t.Body))
 	}
 	return a
 }
 
 // insertTasks writes tasks in the order of their seq, many to a statement.
-func (w *work) insertTasks(ctx context.Context, tasks []*Task) error {
-	slices.SortFunc(tasks, func(a, b *Task) int { return cmp.Compare(a.Seq, b.Seq) })
-	return pieces(tasks, func(t *Task) int { return len(t.Body) + 100 }, func(part []*Task) error {
+func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
+	slices.SortFunc(tasks, func(a, b *task.Task) int { return cmp.Compare(a.Seq, b.Seq) })
+	return pieces(tasks, func(t *task.Task) int { return len(t.Body) + 100 }, func(part []*task.Task) error {
 		for len(part) > 0 {
 			var err error
 			n := len(part)
@@ -56,7 +67,7 @@ const liteRows = 32
 type move struct {
 	slot  int
 	pos   int64
-	state State
+	state task.State
 }
 
 func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
@@ -77,7 +88,7 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 func keepTaken(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return chunks(slices.Compact(seqs), func(part []int64) error {
-		_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ? WHERE seq IN ("+marks(len(part))+")", append([]any{int(StateRetry)}, args(part)...)...)
+		_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ? WHERE seq IN ("+marks(len(part))+")", append([]any{int(task.StateRetry)}, args(part)...)...)
 		if err != nil {
 			return fmt.Errorf("keeping %d tasks from becoming pending again: %w", len(part), err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestScheduleFresh(t *testing.T) {
@@ -21,12 +22,12 @@ func TestScheduleFresh(t *testing.T) {
 		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateScheduled, Due: t0 + 1000, At: t0}}, events)
 
 		slot := slots.Of(target, r.Key, "a", testSlots)
-		seq := Seq(s.source.ID, 0)
+		seq := task.Seq(s.source.ID, 0)
 		require.Equal(t, []Place{{Slot: slot, Pos: t0 + 1000, Seq: seq, Due: t0 + 1000}}, s.last.Added)
 		require.Empty(t, s.last.Removed)
 
-		want := Task{Seq: seq, Slot: slot, Pos: t0 + 1000, Due: t0 + 1000, Version: 3, Created: t0, Topic: target, ID: "a",
-			Lane: LaneOf(target, ClassNormal), Body: schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)}
+		want := task.Task{Seq: seq, Slot: slot, Pos: t0 + 1000, Due: t0 + 1000, Version: 3, Created: t0, Topic: target, ID: "a",
+			Lane: task.LaneOf(target, task.ClassNormal), Body: schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)}
 		require.Equal(t, want, s.row("a"))
 		require.Equal(t, r.Headers, s.body("a").Headers, "whatever their bytes, order and repetition")
 	})
@@ -54,7 +55,7 @@ func TestScheduleWithDefaultID(t *testing.T) {
 				Headers: []kgo.RecordHeader{{Key: schemas.HeaderTopic, Value: []byte(target)}, {Key: schemas.HeaderDelay, Value: []byte("5s")}}}
 			req, err := schemas.Decode(rec, schemas.Limits{})
 			require.NoError(t, err)
-			changes = append(changes, Change{Seq: Seq(s.source.ID, rec.Offset), Request: &req})
+			changes = append(changes, Change{Seq: task.Seq(s.source.ID, rec.Offset), Request: &req})
 		}
 		require.Empty(t, s.apply(Batch{Advance: []Advance{{s.source.ID, 0, 3}}, Changes: changes}))
 		for offset := range 3 {
@@ -72,8 +73,8 @@ func TestReplacePending(t *testing.T) {
 
 		row := s.row("a")
 		require.Equal(t, old, s.last.Removed)
-		require.Equal(t, []Place{row.place()}, s.last.Added)
-		require.Equal(t, Seq(s.source.ID, 1), row.Seq, "another content has another seq")
+		require.Equal(t, []Place{placeOf(&row)}, s.last.Added)
+		require.Equal(t, task.Seq(s.source.ID, 1), row.Seq, "another content has another seq")
 		require.EqualValues(t, s.now+60_000, row.Due)
 		require.EqualValues(t, 1, row.Version, "a request without a version keeps the stored one")
 		require.Equal(t, slots.Of(target, []byte("other"), "a", testSlots), row.Slot, "it moves to its new key's slot")
@@ -169,7 +170,7 @@ func TestScheduleBehindClaimed(t *testing.T) {
 				row := s.row(id)
 				require.Equal(t, c.pos, row.Pos, id)
 				require.Equal(t, t0+c.due.Milliseconds(), row.Due, id)
-				require.Equal(t, []Place{row.place()}, s.last.Added, id)
+				require.Equal(t, []Place{placeOf(&row)}, s.last.Added, id)
 				require.Equal(t, "pending", s.state(id))
 			}
 		}
@@ -233,7 +234,7 @@ func TestCancelOfADefaultIDThroughAnotherPartition(t *testing.T) {
 		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel(id, version(1))))
 		late := s.schedule(id, version(1))
 		late.GivenID = false
-		events := s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []Change{{Seq: Seq(other.ID, 0), Request: late}}})
+		events := s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []Change{{Seq: task.Seq(other.ID, 0), Request: late}}})
 		require.Len(t, events, 1)
 		require.Equal(t, schemas.StateStale, events[0].State)
 		require.Equal(t, 1, s.count("tasks"))
@@ -250,7 +251,7 @@ func TestDefaultIDOfARecreatedTopicWithALongName(t *testing.T) {
 		first, second := s.schedule(id), s.schedule(id)
 		first.GivenID, second.GivenID = false, false
 		s.do(first)
-		events := s.apply(Batch{Advance: []Advance{{again.ID, 0, 1}}, Changes: []Change{{Seq: Seq(again.ID, 0), Request: second}}})
+		events := s.apply(Batch{Advance: []Advance{{again.ID, 0, 1}}, Changes: []Change{{Seq: task.Seq(again.ID, 0), Request: second}}})
 		require.Len(t, events, 1)
 		require.LessOrEqual(t, len(events[0].ID), schemas.MaxIDLen)
 		require.Equal(t, 2, s.count("tasks"), "what is pending from before is not replaced")

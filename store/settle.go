@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // Done closes (From, To] of a slot: all of it was delivered, in Count tasks that are still in the line.
@@ -26,26 +27,26 @@ type Exit struct {
 	Slot    int
 	Epoch   int64
 	From    int64 // the place at which it was claimed; 0: wherever it stands
-	State   State
+	State   task.State
 	Pos     int64
 	Attempt int
-	Lane    Lane
+	Lane    task.Lane
 	Dead    *DeadLetter
 	Again   int64 // of one that ends a wait for a report: where the task waits on if a report is there, which then takes effect
 }
 
-func (e Exit) inLine() bool { return e.State <= StateReport }
+func (e Exit) inLine() bool { return e.State <= task.StateReport }
 
 // due says whether the task still stands where the owner knows it. When a settlement is repeated, callers and consumers may
 // have gone on with a task that left its place the first time, and what they were told must stay.
-func (e Exit) due(row Task, s Slot) bool {
+func (e Exit) due(row task.Task, s Slot) bool {
 	switch {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
 		return false
 	case row.Pos <= s.Claimed:
 		return e.From == 0 || row.Pos == e.From // at another place it has left already, and was claimed again
 	}
-	return row.State == StateRetry && (row.Attempt < e.Attempt || row.Attempt == e.Attempt && !e.inLine())
+	return row.State == task.StateRetry && (row.Attempt < e.Attempt || row.Attempt == e.Attempt && !e.inLine())
 }
 
 // Settled is what Settle found.
@@ -58,7 +59,7 @@ type Settled struct {
 	Tell   []Outbox // the events, to be told and then forgotten (Told)
 	Moved  []Place  // where the exits that stay in the line stand now
 	// Reported are the exits that were to end a wait for a report, by seq: a report was there, and they wait on.
-	Reported map[int64]Task
+	Reported map[int64]task.Task
 }
 
 // Settle makes outcomes durable in one transaction: the tasks that leave their place, the events that tell of it, and the
@@ -121,10 +122,10 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 }
 
 // lockExits locks the rows before the slots, as writers do: the other order would lock each other out.
-func (s *Store) lockExits(ctx context.Context, tx *sql.Tx, exits []Exit) (map[int64]Task, error) {
-	rows := make(map[int64]Task, len(exits))
+func (s *Store) lockExits(ctx context.Context, tx *sql.Tx, exits []Exit) (map[int64]task.Task, error) {
+	rows := make(map[int64]task.Task, len(exits))
 	return rows, chunks(exits, func(part []Exit) error {
-		list, err := fetch(ctx, tx, func(r *sql.Rows, t *Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Attempt) },
+		list, err := fetch(ctx, tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Attempt) },
 			"SELECT seq, slot, pos, state, attempt FROM tasks WHERE seq IN ("+marks(len(part))+") ORDER BY seq"+s.locking(lockExclusive), seqsOf(part)...)
 		for _, t := range list {
 			rows[t.Seq] = t
@@ -144,7 +145,7 @@ func seqsOf(exits []Exit) []any {
 // maxCases is how many rows an UPDATE tells apart by CASE: for each of them the server looks through all.
 const maxCases = 100
 
-func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]Task, slots map[int]Slot, now int64) ([]Place, error) {
+func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]task.Task, slots map[int]Slot, now int64) ([]Place, error) {
 	var moved []Place
 	var dead []*DeadLetter
 	leaving := map[departure][]Exit{}
@@ -157,7 +158,7 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows m
 			continue
 		}
 		if e.inLine() {
-			if e.State == StateLine {
+			if e.State == task.StateLine {
 				e.State = row.State
 			}
 			e.Pos = max(e.Pos, claimed+1)
@@ -184,8 +185,8 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows m
 // departure is what exits have in common that are written together; their places differ.
 type departure struct {
 	inLine  bool
-	state   State
-	lane    Lane
+	state   task.State
+	lane    task.Lane
 	attempt int
 }
 
@@ -197,7 +198,7 @@ func (d departure) write(ctx context.Context, tx *sql.Tx, exits []Exit) error {
 	slot := ""
 	if !d.inLine {
 		slot = ", slot = ?"
-		a = append(a, outOfLine)
+		a = append(a, task.OutOfLine)
 	}
 	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, lane = ?, attempt = ?, pos = CASE seq"+strings.Repeat(" WHEN ? THEN ?", len(exits))+" END"+slot+
 		" WHERE seq IN ("+marks(len(exits))+")", append(a, seqsOf(exits)...)...)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // Nothing is written for a task that is simply delivered: the offset says so.
@@ -81,18 +82,18 @@ func TestSettleExits(t *testing.T) {
 			s.do(s.schedule(id, key("k"), wantReport))
 		}
 		s.claim(t0 + 5000)
-		before := map[string]Task{}
+		before := map[string]task.Task{}
 		for _, id := range ids {
 			before[id] = s.row(id)
 		}
 		s.now = t0 + 1500
-		dead := s.exit("dead", StateDead, 0, 1)
+		dead := s.exit("dead", task.StateDead, 0, 1)
 		dead.Dead = deadTask(before["dead"], KindDead, "no such topic", s.now)
-		expired := s.exit("expired", StateDead, 0, 0)
+		expired := s.exit("expired", task.StateDead, 0, 0)
 		expired.Dead = deadTask(before["expired"], KindExpired, "too late", s.now)
-		retry := s.exit("retry", StateRetry, t0+9000, 1)
-		retry.Lane = LaneOf(target, ClassRetried)
-		exits := []Exit{s.exit("report", StateReport, t0+61_000, 1), retry, s.exit("back", StateLine, 1, 0), dead, expired, s.exit("succeeded", StateSucceeded, 0, 1)}
+		retry := s.exit("retry", task.StateRetry, t0+9000, 1)
+		retry.Lane = task.LaneOf(target, task.ClassRetried)
+		exits := []Exit{s.exit("report", task.StateReport, t0+61_000, 1), retry, s.exit("back", task.StateLine, 1, 0), dead, expired, s.exit("succeeded", task.StateSucceeded, 0, 1)}
 		events := []schemas.Event{{Topic: target, ID: "dead", State: schemas.StateDead, At: s.now, Reason: "no such topic"}}
 		settled, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, events, s.now)
 		require.NoError(t, err)
@@ -102,23 +103,23 @@ func TestSettleExits(t *testing.T) {
 			view    string
 			slot    int
 			pos     int64
-			state   State
+			state   task.State
 			attempt int
 		}{
-			"report":    {"waiting_report", before["report"].Slot, t0 + 61_000, StateReport, 1},
-			"retry":     {"waiting_retry", before["retry"].Slot, t0 + 9000, StateRetry, 1},
-			"back":      {"pending", before["back"].Slot, t0 + 5001, StateLine, 0},
-			"dead":      {"dead", outOfLine, s.now, StateDead, 1},
-			"expired":   {"dead", outOfLine, s.now, StateDead, 0},
-			"succeeded": {"succeeded", outOfLine, s.now, StateSucceeded, 1},
-			"plain":     {"delivered", before["plain"].Slot, t0 + 1000, StateLine, 0},
+			"report":    {"waiting_report", before["report"].Slot, t0 + 61_000, task.StateReport, 1},
+			"retry":     {"waiting_retry", before["retry"].Slot, t0 + 9000, task.StateRetry, 1},
+			"back":      {"pending", before["back"].Slot, t0 + 5001, task.StateLine, 0},
+			"dead":      {"dead", task.OutOfLine, s.now, task.StateDead, 1},
+			"expired":   {"dead", task.OutOfLine, s.now, task.StateDead, 0},
+			"succeeded": {"succeeded", task.OutOfLine, s.now, task.StateSucceeded, 1},
+			"plain":     {"delivered", before["plain"].Slot, t0 + 1000, task.StateLine, 0},
 		} {
 			row := before[id]
 			row.Slot, row.Pos, row.State, row.Attempt, row.Lane = want.slot, want.pos, want.state, want.attempt, s.row(id).Lane
 			require.Equal(t, row, s.row(id), id)
 			require.Equal(t, want.view, s.state(id), id)
 		}
-		require.Equal(t, ClassRetried, s.row("retry").Lane.Class())
+		require.Equal(t, task.ClassRetried, s.row("retry").Lane.Class())
 		var moved []int64
 		for _, p := range settled.Moved {
 			moved = append(moved, p.Seq, p.Pos)
@@ -141,20 +142,20 @@ func TestSettleExits(t *testing.T) {
 // tasks that left their place: what they were told must stay.
 func TestSettleRepeated(t *testing.T) {
 	for name, c := range map[string]struct {
-		state State
+		state task.State
 		mean  func(s *fixture)
 		want  string
 	}{
-		"nothing has happened":          {StateReport, func(*fixture) {}, "waiting_report"},
-		"a report ended it":             {StateReport, func(s *fixture) { s.do(says("a", 1, schemas.StatusOK)) }, "succeeded"},
-		"a report killed it":            {StateReport, func(s *fixture) { s.do(says("a", 1, schemas.StatusFail)) }, "dead"},
-		"a report asked for a retry":    {StateReport, func(s *fixture) { s.do(says("a", 1, schemas.StatusRetry)) }, "waiting_retry"},
-		"it was cancelled":              {StateLine, func(s *fixture) { s.do(s.cancel("a")) }, "cancelled"},
-		"it was replaced":               {StateLine, func(s *fixture) { s.do(s.schedule("a", in(9e9))) }, "pending"},
-		"it was fired":                  {StateLine, func(s *fixture) { s.do(s.fire("a")) }, "pending"},
-		"it was replayed":               {StateDead, func(s *fixture) { s.replay() }, "pending"},
-		"a dead id was used again":      {StateDead, func(s *fixture) { s.do(s.schedule("a", in(9e9))) }, "pending"},
-		"a delivered id was used again": {StateDead, func(s *fixture) { s.do(s.schedule("plain", in(9e9))) }, "dead"},
+		"nothing has happened":          {task.StateReport, func(*fixture) {}, "waiting_report"},
+		"a report ended it":             {task.StateReport, func(s *fixture) { s.do(says("a", 1, schemas.StatusOK)) }, "succeeded"},
+		"a report killed it":            {task.StateReport, func(s *fixture) { s.do(says("a", 1, schemas.StatusFail)) }, "dead"},
+		"a report asked for a retry":    {task.StateReport, func(s *fixture) { s.do(says("a", 1, schemas.StatusRetry)) }, "waiting_retry"},
+		"it was cancelled":              {task.StateLine, func(s *fixture) { s.do(s.cancel("a")) }, "cancelled"},
+		"it was replaced":               {task.StateLine, func(s *fixture) { s.do(s.schedule("a", in(9e9))) }, "pending"},
+		"it was fired":                  {task.StateLine, func(s *fixture) { s.do(s.fire("a")) }, "pending"},
+		"it was replayed":               {task.StateDead, func(s *fixture) { s.replay() }, "pending"},
+		"a dead id was used again":      {task.StateDead, func(s *fixture) { s.do(s.schedule("a", in(9e9))) }, "pending"},
+		"a delivered id was used again": {task.StateDead, func(s *fixture) { s.do(s.schedule("plain", in(9e9))) }, "dead"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
@@ -162,7 +163,7 @@ func TestSettleRepeated(t *testing.T) {
 				s.claim(t0 + 2000)
 				s.now = t0 + 1500 // what ends meanwhile ends between done and claimed, but out of the line
 				exit := s.exit("a", c.state, t0+500_000, 1)
-				if c.state == StateDead {
+				if c.state == task.StateDead {
 					exit.Dead = deadTask(s.row("a"), KindDead, "r", s.now)
 				}
 				done := s.doneUpTo(t0+1000, exit)
@@ -187,16 +188,16 @@ func TestSettleRepeated(t *testing.T) {
 // The answer about a sending may come when its task has long been set aside: it counts there, but once.
 func TestSettleLateAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
-		state State
+		state task.State
 		want  string
-	}{"delivered": {StateSucceeded, "succeeded"}, "delivered, a report is awaited": {StateReport, "waiting_report"}, "refused": {StateDead, "dead"}} {
+	}{"delivered": {task.StateSucceeded, "succeeded"}, "delivered, a report is awaited": {task.StateReport, "waiting_report"}, "refused": {task.StateDead, "dead"}} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
 				s.do(s.schedule("a", wantReport))
 				s.claim(t0 + 1000)
-				s.settle(t0+1000, s.exit("a", StateRetry, t0+30_000, 0))
+				s.settle(t0+1000, s.exit("a", task.StateRetry, t0+30_000, 0))
 				exit := s.exit("a", c.state, t0+60_000, 1)
-				if c.state == StateDead {
+				if c.state == task.StateDead {
 					exit.Attempt = 0
 				}
 				for range 2 {
@@ -205,7 +206,7 @@ func TestSettleLateAnswer(t *testing.T) {
 					require.Equal(t, c.want, s.state("a"))
 					require.Equal(t, exit.Attempt, s.row("a").Attempt)
 				}
-				if c.state == StateReport {
+				if c.state == task.StateReport {
 					s.do(says("a", 1, schemas.StatusRetry))
 					row := s.row("a")
 					_, err := s.Settle(s.ctx, nil, []Exit{exit}, nil, s.now)
@@ -248,7 +249,7 @@ func TestSettleIsFencedAsAWhole(t *testing.T) {
 		}
 		s.do(records...)
 		s.claim(t0 + 1000)
-		exit := s.exit("7", StateRetry, t0+9000, 1)
+		exit := s.exit("7", task.StateRetry, t0+9000, 1)
 		done := s.doneUpTo(t0+1000, exit)
 		lost := (exit.Slot + 1) % testSlots
 		_, err := s.Acquire(s.ctx, []int{lost}, s.epoch+1, "you")
@@ -273,7 +274,7 @@ func TestSettleManyExits(t *testing.T) {
 		s.claim(t0 + 1000)
 		var exits []Exit
 		for i, p := range s.last.Added {
-			exits = append(exits, Exit{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: StateRetry, Pos: t0 + 10_000 + int64(i), Attempt: i})
+			exits = append(exits, Exit{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: task.StateRetry, Pos: t0 + 10_000 + int64(i), Attempt: i})
 		}
 		s.settle(t0+1000, exits...)
 		for _, i := range []int{0, 999, 1000, n - 1} {
@@ -291,7 +292,7 @@ func TestExitRepeatedAfterItsTaskWasClaimedAgain(t *testing.T) {
 		s.do(s.schedule("a"))
 		from := s.row("a").Pos
 		s.claim(from)
-		exit := s.exit("a", StateRetry, from+10, 1)
+		exit := s.exit("a", task.StateRetry, from+10, 1)
 		exit.From = from
 		s.settle(from, exit)
 		s.claim(from + 10)

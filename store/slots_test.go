@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/task"
 )
 
 func TestNextEpoch(t *testing.T) {
@@ -171,7 +173,7 @@ func TestTheOldOwnerIsFenced(t *testing.T) {
 
 		require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), old, t0+2000), ErrFenced)
 		require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), old, t0+1000), ErrFenced, "not even what it has already")
-		exit := s.exit("a", StateDead, 0, 1)
+		exit := s.exit("a", task.StateDead, 0, 1)
 		exit.Epoch, exit.Dead = old, deadTask(s.row("a"), KindDead, "r", t0)
 		for _, c := range []struct {
 			done  []Done
@@ -212,7 +214,7 @@ func TestNext(t *testing.T) {
 
 		s.claim(t0 + 1000)
 		require.Equal(t, map[int]int64{slot: t0 + 3000}, next(slot), "beyond claimed")
-		s.settle(t0+1000, s.exit("b", StateReport, t0+2000, 1))
+		s.settle(t0+1000, s.exit("b", task.StateReport, t0+2000, 1))
 		require.Equal(t, map[int]int64{slot: t0 + 2000}, next(slot), "a report's time-out falls due as well")
 		s.claim(t0 + 3000)
 		require.Empty(t, next(slot))

@@ -45,23 +45,7 @@ const (
 	ExitSource  = 2
 	firstSource = 16
 	lastSource  = 31_999 // behind it lie those that measurements make up, until 1<<15 - 1: seq stays positive
-	offsetBits  = 48
 )
-
-// Seq packs a source and an offset.
-func Seq(source int, offset int64) int64 { return int64(source)<<offsetBits | offset }
-
-// SplitSeq is the inverse of Seq.
-func SplitSeq(seq int64) (source int, offset int64) {
-	return int(seq >> offsetBits), seq & (1<<offsetBits - 1)
-}
-
-// replayShift leaves room for sixteen million attempts between two replays of a task.
-const replayShift = 24
-
-// Sending names an attempt (from 1) among all that a task ever sees: a replay begins to count anew, and must not be taken for what
-// was sent before it.
-func Sending(replay, attempt int) int32 { return int32(replay)<<replayShift + int32(attempt) }
 
 const sourceColumns = "src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at, stands_at, stands"
 

@@ -12,20 +12,6 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-func TestSeq(t *testing.T) {
-	for _, c := range []struct {
-		source int
-		offset int64
-	}{{ExitSource, 0}, {firstSource, 1}, {17, 1<<offsetBits - 1}, {1<<15 - 1, 1<<offsetBits - 1}} {
-		seq := Seq(c.source, c.offset)
-		require.Positive(t, seq)
-		source, offset := SplitSeq(seq)
-		require.Equal(t, c.source, source)
-		require.Equal(t, c.offset, offset)
-	}
-	require.Less(t, Seq(17, 1<<offsetBits-1), Seq(18, 0), "sources do not overlap")
-}
-
 func TestSources(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		get := func(topic string, topicID byte, partition int32, first int64) Source {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // renameStrangers takes the requests without an id out of identities that belong to another record, and answers them with an id
@@ -18,7 +19,7 @@ func renameStrangers(list []*identity) (renamed []Change) {
 			if c.Request == nil || c.Request.GivenID || c.Request.Op != schemas.OpSchedule || c.Seq == maker {
 				return false
 			}
-			source, _ := SplitSeq(c.Seq)
+			source, _ := task.SplitSeq(c.Seq)
 			r := *c.Request
 			r.ID = strangerID(r.ID, source)
 			c.Request = &r
@@ -32,7 +33,7 @@ func renameStrangers(list []*identity) (renamed []Change) {
 // maker is the seq of the record that the identity belongs to: of its task, or of the first that makes it one. A cancel means the
 // task by this id, whichever partition it came through.
 func (id *identity) maker() int64 {
-	if id.before != nil && !id.before.madeByCancel() {
+	if id.before != nil && !id.before.MadeByCancel() {
 		return id.before.Seq
 	}
 	for _, c := range id.changes {

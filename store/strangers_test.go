@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // A request without an id gets one that others could have given. It must neither replace theirs nor fail, whatever names they
@@ -30,7 +31,7 @@ func TestDefaultIDThatOthersHaveTaken(t *testing.T) {
 					b.Advance = []Advance{{other.ID, offset, offset + int64(n)}}
 					for range n {
 						r := f.schedule(taken)
-						b.Changes = append(b.Changes, Change{Seq: Seq(other.ID, offset), Request: r})
+						b.Changes = append(b.Changes, Change{Seq: task.Seq(other.ID, offset), Request: r})
 						taken = strangerID(taken, f.source.ID)
 						offset++
 					}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // View is a task as a person wants to see it.
@@ -25,23 +26,23 @@ type View struct {
 	Body    []byte `json:"-"`
 }
 
-func (t *Task) view(s Slot) View {
+func viewOf(t *task.Task, s Slot) View {
 	v := View{Topic: t.Topic, ID: t.ID, Due: t.Due, Attempt: t.Attempt, Replay: t.Replay, Created: t.Created, Slot: t.Slot, Body: t.Body}
 	if t.Version >= 0 {
 		v.Version = &t.Version
 	}
-	switch t.phase(s) {
-	case pending:
+	switch t.Phase(s.Claimed, s.Done) {
+	case task.Pending:
 		v.State, v.Next = "pending", t.Due
-	case inFlight:
+	case task.InFlight:
 		v.State, v.Next = "claimed", t.Due
-	case waiting:
+	case task.Waiting:
 		v.State, v.Next = "waiting_retry", t.Pos
-		if t.State == StateReport {
+		if t.State == task.StateReport {
 			v.State = "waiting_report"
 		}
-	case ended:
-		v.State = map[State]string{StateCancelled: "cancelled", StateTombstone: "cancelled", StateSucceeded: "succeeded", StateDead: "dead"}[t.State]
+	case task.Ended:
+		v.State = map[task.State]string{task.StateCancelled: "cancelled", task.StateTombstone: "cancelled", task.StateSucceeded: "succeeded", task.StateDead: "dead"}[t.State]
 		if v.State == "" {
 			v.State, v.Attempt = "delivered", t.Attempt+1
 		}
@@ -54,9 +55,9 @@ var ErrNotFound = errors.New("no task of this topic and id is known")
 
 // Get reads the newest task of a topic and id.
 func (s *Store) Get(ctx context.Context, topic, id string) (View, error) {
-	key := Ident(topic, id)
+	key := task.Ident(topic, id)
 	type seen struct {
-		task Task
+		task task.Task
 		slot Slot
 	}
 	// One statement, one moment: between two, a task could leave its place and the slot's done pass it.
@@ -69,11 +70,11 @@ func (s *Store) Get(ctx context.Context, topic, id string) (View, error) {
 	if len(rows) == 0 {
 		return View{}, ErrNotFound
 	}
-	return rows[0].task.view(rows[0].slot), nil
+	return viewOf(&rows[0].task, rows[0].slot), nil
 }
 
 // slotOf is the slot of a task: its target topic and key, so that one key's tasks are delivered in order.
-func slotOf(t *Task, n int) int {
+func slotOf(t *task.Task, n int) int {
 	body, err := schemas.DecodeBody(t.Body)
 	if err != nil {
 		return 0

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestGet(t *testing.T) {
@@ -26,7 +27,7 @@ func TestGet(t *testing.T) {
 		check("pending", t0+1000, 0)
 		s.claim(t0 + 1000)
 		check("claimed", t0+1000, 0)
-		s.settle(t0+1000, s.exit("a", StateReport, t0+61_000, 1))
+		s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 1))
 		check("waiting_report", t0+61_000, 1)
 		s.do(says("a", 1, schemas.StatusRetry))
 		check("waiting_retry", s.row("a").Pos, 1)
@@ -78,8 +79,8 @@ func TestRetire(t *testing.T) {
 		require.Equal(t, "delivered", s.state("young"))
 		require.Equal(t, 1, retire(slot, t0+99_000), "never beyond what is settled")
 		require.Equal(t, []string{"", "", "claimed", "pending"}, []string{s.state("3"), s.state("young"), s.state("claimed"), s.state("pending")})
-		require.Zero(t, retire(OutOfLine, t0-1))
-		require.Equal(t, 1, retire(OutOfLine, t0))
+		require.Zero(t, retire(task.OutOfLine, t0-1))
+		require.Equal(t, 1, retire(task.OutOfLine, t0))
 		require.Equal(t, "", s.state("cancelled"))
 		_, _, err := s.Retire(s.ctx, Range{Slot: 77, To: t0})
 		require.Error(t, err)
@@ -115,7 +116,7 @@ func TestGetDuringSettle(t *testing.T) {
 		for range rounds {
 			s.now = s.row("a").Pos
 			s.claim(s.now)
-			s.settle(s.now, s.exit("a", StateRetry, s.now+1000, 1))
+			s.settle(s.now, s.exit("a", task.StateRetry, s.now+1000, 1))
 		}
 		close(stop)
 		require.Empty(t, <-seen, "it is never delivered, only retried")

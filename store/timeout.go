@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // A task whose wait for a report ends is in flight when it does: a report that arrives meanwhile waits in its table. The exit that
@@ -14,20 +15,20 @@ import (
 // writer comes later and finds the task where the exit has put it.
 
 // reported answers which of the exits end a wait though a report waits that the task would have heard, by seq.
-func (s *Store) reported(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]Task) (map[int64]Task, error) {
+func (s *Store) reported(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]task.Task) (map[int64]task.Task, error) {
 	ends := make([]Exit, 0, len(exits))
 	for _, e := range exits {
-		if e.Again > 0 && rows[e.Seq].State == StateReport {
+		if e.Again > 0 && rows[e.Seq].State == task.StateReport {
 			ends = append(ends, e)
 		}
 	}
 	if len(ends) == 0 {
 		return nil, nil
 	}
-	found := map[int64]Task{}
+	found := map[int64]task.Task{}
 	err := chunks(ends, func(part []Exit) error {
 		type report struct {
-			task Task
+			task task.Task
 			held
 		}
 		reports, err := fetch(ctx, tx, func(r *sql.Rows, v *report) (err error) {
@@ -52,7 +53,7 @@ func (s *Store) reported(ctx context.Context, tx *sql.Tx, exits []Exit, rows map
 
 // waitOn makes exits that a waiting report comes before wait on, and leaves out what was to be told of them. What was passed in is left as
 // it is: the transaction may run again.
-func waitOn(exits []Exit, events []schemas.Event, reported map[int64]Task) ([]Exit, []schemas.Event) {
+func waitOn(exits []Exit, events []schemas.Event, reported map[int64]task.Task) ([]Exit, []schemas.Event) {
 	if len(reported) == 0 {
 		return exits, events
 	}
@@ -62,7 +63,7 @@ func waitOn(exits []Exit, events []schemas.Event, reported map[int64]Task) ([]Ex
 	for i, e := range exits {
 		if t, ok := reported[e.Seq]; ok {
 			named[name{t.Topic, t.ID}] = true
-			exits[i].State, exits[i].Pos, exits[i].Attempt, exits[i].Dead = StateReport, e.Again, t.Attempt, nil
+			exits[i].State, exits[i].Pos, exits[i].Attempt, exits[i].Dead = task.StateReport, e.Again, t.Attempt, nil
 		}
 	}
 	told := slices.DeleteFunc(slices.Clone(events), func(e schemas.Event) bool { return named[name{e.Topic, e.ID}] })

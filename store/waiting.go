@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // A request about a task that is being delivered waits in its own table until the outcome is known: it can neither be
@@ -122,8 +123,8 @@ func (w *work) hold(ctx context.Context, list []*identity) error {
 		for _, id := range part {
 			id.now = id.before
 			switch ph := w.phase(id); {
-			case id.line.reports+id.line.requests == 0, ph == inFlight:
-			case ph != waiting:
+			case id.line.reports+id.line.requests == 0, ph == task.InFlight:
+			case ph != task.Waiting:
 				free = append(free, id)
 			case id.line.reports > 0:
 				reported = append(reported, id)

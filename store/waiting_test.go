@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // A schedule for a task that is being delivered is neither lost nor overtaken by the delivery: it waits.
@@ -67,7 +68,7 @@ func TestWaitingThroughAttempts(t *testing.T) {
 		s.do(s.schedule("a", wantReport))
 		s.claim(t0 + 1000)
 		require.Empty(t, s.do(s.schedule("a", value("new"))))
-		s.settle(t0+1000, s.exit("a", StateReport, t0+61_000, 1))
+		s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 1))
 		require.Nil(t, s.resolve())
 		require.Empty(t, s.do(s.schedule("a", value("newer"))))
 		require.Equal(t, schemas.StateRetrying, s.answer(says("a", 1, schemas.StatusRetry)), "a report is about the delivery: it does not queue")
@@ -91,7 +92,7 @@ func TestReportWhileInFlight(t *testing.T) {
 		require.Empty(t, s.do(says("a", 1, schemas.StatusOK), says("b", 1, schemas.StatusFail), says("c", 1, schemas.StatusFail), says("a", 7, schemas.StatusFail)))
 		require.Equal(t, 2, s.count("waiting"), "neither of a task that asks for none, nor of an attempt that cannot be")
 		require.Nil(t, s.resolve())
-		s.settle(t0+1000, s.exit("a", StateReport, t0+61_000, 1), s.exit("b", StateReport, t0+61_000, 1))
+		s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 1), s.exit("b", task.StateReport, t0+61_000, 1))
 		require.ElementsMatch(t, []schemas.State{schemas.StateSucceeded, schemas.StateDead}, s.resolve())
 		require.Equal(t, "succeeded", s.state("a"))
 		require.Equal(t, "dead", s.state("b"))
@@ -107,7 +108,7 @@ func TestWaitingForATaskThatWasPutBack(t *testing.T) {
 			s.do(s.schedule("a"))
 			s.claim(t0 + 1000)
 			s.do(s.schedule("a", value("second")))
-			s.settle(t0+1000, s.exit("a", StateLine, t0+9000, 0))
+			s.settle(t0+1000, s.exit("a", task.StateLine, t0+9000, 0))
 			require.Equal(t, "pending", s.state("a"))
 			if resolved {
 				require.Equal(t, []schemas.State{schemas.StateScheduled}, s.resolve())
@@ -179,7 +180,7 @@ func TestResolvable(t *testing.T) {
 		require.Zero(t, next, "and then it begins anew")
 
 		b := s.batch(s.schedule("a", value("3")), s.schedule("fresh"))
-		b.Resolve = append(keys, Ident("no", "such"))
+		b.Resolve = append(keys, task.Ident("no", "such"))
 		s.apply(b)
 		s.resolve()
 		require.Equal(t, "3", string(s.body("a").Value))
@@ -318,7 +319,7 @@ func TestReportsDoNotTouchWhatWaitsOn(t *testing.T) {
 		s.claim(t0 + 1000)
 		s.do(s.schedule("a", value("1")), s.schedule("a", value("2")))
 		before := s.dump()["waiting"]
-		s.settle(t0+1000, s.exit("a", StateReport, t0+61_000, 1))
+		s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 1))
 		require.Equal(t, schemas.StateRetrying, s.answer(says("a", 1, schemas.StatusRetry)))
 		require.Equal(t, before, s.dump()["waiting"])
 		s.awaitReport("a", 2)
@@ -382,7 +383,7 @@ func TestWaitingReportsQuota(t *testing.T) {
 		require.Empty(t, s.do(says("a", 1, schemas.StatusFail)), "ignored, as a doubled one is")
 		require.Equal(t, schemas.MaxWaitingReports, s.count("waiting"))
 		require.Empty(t, s.do(s.schedule("a")), "requests have room of their own")
-		s.settle(t0+1000, s.exit("a", StateReport, t0+61_000, 1))
+		s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 1))
 		s.resolve()
 		require.Equal(t, "succeeded", s.state("a"))
 	})
@@ -406,16 +407,16 @@ func TestMigrateWhatWaits(t *testing.T) {
 			insert := func(seq int64, r *schemas.Request) {
 				data, err := encodeChange(Change{Seq: seq, Request: r})
 				require.NoError(t, err)
-				key := Ident(r.Topic, r.ID)
+				key := task.Ident(r.Topic, r.ID)
 				_, err = store.exec(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES (?,?,?,?)", seq, key[:], false, data)
 				require.NoError(t, err)
 			}
 			s := &fixture{Store: store, test: t, t: t, ctx: ctx, now: t0, backend: b}
-			insert(Seq(18, 0), s.schedule("a", value("second")))
-			insert(Seq(17, 0), s.schedule("a", value("first")))
+			insert(task.Seq(18, 0), s.schedule("a", value("second")))
+			insert(task.Seq(17, 0), s.schedule("a", value("first")))
 			require.NoError(t, store.Migrate(ctx, 3))
-			insert(Seq(16, 0), s.schedule("a", value("third")))
-			key := Ident(target, "a")
+			insert(task.Seq(16, 0), s.schedule("a", value("third")))
+			key := task.Ident(target, "a")
 			rows, err := fetch(ctx, store.db, func(r *sql.Rows, h *held) error { return scanHeld(r, h) }, "SELECT ident, report, size, request FROM waiting WHERE ident = ? ORDER BY arrived", key[:])
 			require.NoError(t, err)
 			var values [][]byte
@@ -449,13 +450,13 @@ func TestReportAtTheEndOfItsWait(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
 				s.do(s.schedule("a", wantReport), s.schedule("b", wantReport))
 				s.claim(t0 + 1000)
-				s.settle(t0+1000, s.exit("a", StateReport, t0+61_000, 3), s.exit("b", StateReport, t0+61_000, 3))
+				s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 3), s.exit("b", task.StateReport, t0+61_000, 3))
 				s.claim(t0 + 61_000)
 				require.Empty(t, s.do(says("a", c.attempt, c.report)))
 				var exits []Exit
 				var events []schemas.Event
 				for _, id := range []string{"a", "b"} {
-					e := s.exit(id, StateDead, 0, 3)
+					e := s.exit(id, task.StateDead, 0, 3)
 					e.Dead = &DeadLetter{Seq: e.Seq, Kind: KindDead, Topic: target, TaskID: id, Reason: "no report"}
 					e.Again = t0 + 70_000
 					exits = append(exits, e)
@@ -495,7 +496,7 @@ func TestADamagedRequestHoldsUpItsOwnTask(t *testing.T) {
 			s.do(s.schedule(id, value("1")))
 		}
 		s.settle(t0 + 1000)
-		bad, good := Ident("orders", "a"), Ident("orders", "b")
+		bad, good := task.Ident("orders", "a"), task.Ident("orders", "b")
 		_, err := s.db.ExecContext(s.ctx, "UPDATE waiting SET request = '{' WHERE ident = ?", bad[:])
 		require.NoError(t, err)
 

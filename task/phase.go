@@ -1,0 +1,26 @@
+package task
+
+// phase is where a task stands, given its slot's offsets.
+type Phase int8
+
+const (
+	Pending  Phase = iota // nobody has taken it: it can be cancelled, replaced, merged, fired
+	InFlight              // its slot's owner has it
+	Waiting               // between attempts, or until a report comes
+	Ended                 // delivered, cancelled, reported, dead
+)
+
+// phase returns where the task stands. Everything in its slot up to claimed belongs to the slot's
+// owner, and everything up to done is settled.
+func (t *Task) Phase(claimed, done int64) Phase {
+	switch {
+	case t.Slot == OutOfLine, t.Pos <= done:
+		return Ended
+	case t.Pos <= claimed:
+		return InFlight
+	case t.State == StateLine:
+		return Pending
+	default:
+		return Waiting
+	}
+}
