@@ -15,10 +15,17 @@ import (
 // is told now and then how many offsets are left.
 func (s *Scanner) CatchUp(ctx context.Context, progress func(left int64)) error {
 	ends, err := kafka.Ends(ctx, s.producer, s.cfg.Read...)
+	left := int64(0)
+	if err == nil {
+		_, left, err = s.left(ctx, ends)
+	}
 	if err != nil {
 		s.producer.Close()
 		s.consumer.Close()
 		return fmt.Errorf("catching up: %w", err)
+	}
+	if left > 0 {
+		progress(left)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -255,17 +255,16 @@ func (p *partitions) received(records []*kgo.Record) (run, bool) {
 	return r.next(records), true
 }
 
-// receivedTooLarge makes a run of a batch that is too large to be read, and has the next poll go on behind it.
-func (p *partitions) receivedTooLarge(e *kgo.ErrDecompressTooLarge) (run, bool) {
+// receivedUnreadable makes a run of a batch that cannot be read, and has the next poll go on behind it.
+func (p *partitions) receivedUnreadable(key partitionKey, bad *kafka.Unreadable) (run, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := partitionKey{e.Topic, e.Partition}
 	r := p.readings[key]
 	if r == nil || r.ended.Load() || p.s.halted.has(key) {
 		return run{}, false
 	}
 	r.queued.Add(1)
-	out := r.nextTooLarge(e)
+	out := r.nextUnreadable(bad)
 	p.skip[key] = out.to
 	return out, true
 }

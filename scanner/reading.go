@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 )
 
@@ -65,7 +66,8 @@ type run struct {
 	reading  *reading
 	from, to int64
 	records  []*kgo.Record
-	tooLarge error // of a batch that is too large to be read: its one record stands for all of it
+	// unreadable is the batch that the run is, if it cannot be read: its one record stands for all of it.
+	unreadable *kafka.Unreadable
 }
 
 // next makes the run of what the poller has received. The caller is the poller, and holds the lock under which readings end.
@@ -75,12 +77,12 @@ func (r *reading) next(records []*kgo.Record) run {
 	return out
 }
 
-// nextTooLarge makes the run of a batch that is too large to be read.
-func (r *reading) nextTooLarge(e *kgo.ErrDecompressTooLarge) run {
-	first := max(e.Offset, r.polled)
-	stands := &kgo.Record{Topic: e.Topic, Partition: e.Partition, Offset: first, LeaderEpoch: e.Epoch}
-	out := run{reading: r, from: r.polled, to: max(e.NextOffset, first+1), records: []*kgo.Record{stands}, tooLarge: e}
-	r.polled, r.epoch = out.to, e.Epoch
+// nextUnreadable makes the run of a batch that cannot be read.
+func (r *reading) nextUnreadable(bad *kafka.Unreadable) run {
+	first := max(bad.First, r.polled)
+	stands := &kgo.Record{Topic: r.key.topic, Partition: r.key.partition, Offset: first, LeaderEpoch: bad.Epoch}
+	out := run{reading: r, from: r.polled, to: max(bad.Next, first+1), records: []*kgo.Record{stands}, unreadable: bad}
+	r.polled, r.epoch = out.to, bad.Epoch
 	return out
 }
 
@@ -144,6 +146,11 @@ func (e *mismatchError) Unwrap() error { return e.err }
 func (c *coverage) extend(b *store.Batch, r run, decode func(source int, r *kgo.Record) (store.Change, bool)) error {
 	if r.from > c.src.Next && !faultpoint.Without(faultpoint.NothingBehindFailure) {
 		return fmt.Errorf("%s/%d is stored up to offset %d, the run begins at %d: %w", c.src.Topic, c.src.Partition, c.src.Next, r.from, errGap)
+	}
+	if skipped := c.src.Next; r.unreadable != nil && skipped > r.records[0].Offset && skipped < r.to { // an operator passed a part of it
+		rest := *r.records[0]
+		rest.Offset = skipped
+		r.records = []*kgo.Record{&rest}
 	}
 	without := c.src.Next // where the offsets begin that bring no change
 	for _, rec := range r.records {

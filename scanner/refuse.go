@@ -67,8 +67,11 @@ func (m refusals) decode(s *Scanner, of run) func(source int, r *kgo.Record) (st
 	return func(source int, r *kgo.Record) (store.Change, bool) {
 		seq := task.Seq(source, r.Offset)
 		refused := m[seq]
-		if of.tooLarge != nil {
-			reason := fmt.Sprintf("the batch of records at the offsets %d to %d is larger than 64 MiB when it is decompressed, or cannot be decompressed: send less in one batch, and what Kafka's own clients can read (%v)", r.Offset, of.to-1, of.tooLarge)
+		switch {
+		case r.Attrs.IsControl(): // a marker of a transaction
+			return store.Change{Seq: seq}, false
+		case of.unreadable != nil:
+			reason := fmt.Sprintf("the batch of records at the offsets %d to %d cannot be read: %s; send smaller batches, as Kafka's own clients make them", r.Offset, of.to-1, of.unreadable.Reason)
 			return store.Change{Seq: seq, Rejected: bareRejection(seq, r, reason)}, true
 		}
 		if refused == nil {

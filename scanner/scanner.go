@@ -109,6 +109,7 @@ type Scanner struct {
 	queue    *queue
 	standing standing
 	halted   halted
+	stuck    stuck
 	indexing chan store.Applied
 	results  *events.Publisher
 }
@@ -121,7 +122,7 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, cfg Config, reg prometheu
 	if s.producer, err = kafka.NewProducer(kcfg, log); err != nil {
 		return nil, err
 	}
-	s.parts = newPartitions(s)
+	s.parts, s.stuck.found = newPartitions(s), map[*reading]*kafka.Unreadable{}
 	if s.results, err = events.New(kcfg, st, events.Config{Topic: cfg.Results, Stage: "scanner", Sources: s.parts.ids}, reg, log); err != nil {
 		s.producer.Close()
 		return nil, err
@@ -131,6 +132,7 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, cfg Config, reg prometheu
 		kgo.OnPartitionsRevoked(s.parts.drop),
 		kgo.OnPartitionsLost(s.parts.drop),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.KeepControlRecords(),   // a marker of a transaction is no gap: see inspect
 		kgo.BlockRebalanceOnPoll(), // until what was polled is known by its reading, not while it is stored
 		kgo.FetchMaxWait(250*time.Millisecond),
 		// A dead scanner's partitions wait this long for another; 6 s is the least that brokers allow by default. Losing
@@ -181,6 +183,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	helpers.Go(func() error { s.watch(ctx); return nil })
 	helpers.Go(func() error { every(ctx, 5*time.Second, s.readRecreated); return nil })
 	helpers.Go(func() error { every(ctx, checkEvery, s.check); return nil })
+	helpers.Go(func() error { every(ctx, checkEvery, s.lookStuck); return nil })
 	if s.cfg.CommitEvery > 0 {
 		helpers.Go(func() error { every(ctx, s.cfg.CommitEvery, s.parts.commit); return nil })
 	}
@@ -233,6 +236,7 @@ const (
 // poll hands fetched records to the workers. A full queue holds it up, and so the intake waits where it is safe: in Kafka.
 func (s *Scanner) poll(ctx context.Context) error {
 	for ctx.Err() == nil {
+		runs := s.unstuck() // before the client is set behind them
 		polling, polledAll := s.parts.polling(ctx)
 		fetches := s.consumer.PollRecords(polling, 10_000)
 		woken := polling.Err() != nil
@@ -259,8 +263,12 @@ func (s *Scanner) poll(ctx context.Context) error {
 				s.log.Warn("fetching intake failed", zap.String("topic", topic), zap.Int32("partition", partition), zap.Error(err))
 			}
 		})
-		var runs []run
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) { runs = append(runs, s.receive(p)...) })
+		looking, looked := context.WithTimeout(ctx, inspectPatience)
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+			of, ok := s.receive(looking, p)
+			runs, failed = append(runs, of...), failed || !ok
+		})
+		looked()
 		s.consumer.AllowRebalance() // a partition was not revoked and given back between the poll and here
 		s.queue.put(ctx, runs)
 		var pause time.Duration
@@ -280,20 +288,31 @@ func (s *Scanner) poll(ctx context.Context) error {
 	return nil
 }
 
-// receive makes runs of what was polled of a partition: its records, and a batch behind them that is too large to be read.
-func (s *Scanner) receive(p kgo.FetchTopicPartition) (runs []run) {
-	if len(p.Records) > 0 {
-		if r, ok := s.parts.received(p.Records); ok {
+// receive makes runs of what was polled of a partition: its records, and a batch behind them that cannot be read; false: it is to be
+// polled again.
+func (s *Scanner) receive(ctx context.Context, p kgo.FetchTopicPartition) (runs []run, ok bool) {
+	key := partitionKey{p.Topic, p.Partition}
+	records, bad, err := s.inspect(ctx, key, p.Records)
+	if err != nil {
+		s.log.Warn("looking at what a poll has jumped over failed, trying again", zap.Error(err))
+		s.parts.pollAgain(key)
+		return nil, false
+	}
+	if e, is := errors.AsType[*kgo.ErrDecompressTooLarge](p.Err); is && bad == nil {
+		s.log.Warn("a batch of the intake is too large to be read or damaged, and becomes a dead letter", zap.Error(e))
+		bad = tooLarge(e)
+	}
+	if len(records) > 0 {
+		if r, ok := s.parts.received(records); ok {
 			runs = append(runs, r)
 		}
 	}
-	if tooLarge, ok := errors.AsType[*kgo.ErrDecompressTooLarge](p.Err); ok {
-		s.log.Warn("a batch of the intake is too large to be read or damaged, and becomes a dead letter", zap.Error(p.Err))
-		if r, ok := s.parts.receivedTooLarge(tooLarge); ok {
+	if bad != nil {
+		if r, ok := s.parts.receivedUnreadable(key, bad); ok {
 			runs = append(runs, r)
 		}
 	}
-	return runs
+	return runs, true
 }
 
 // retry runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s: bad world, keep and try again.

@@ -1,0 +1,182 @@
+package kafka
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Gap is a range of offsets [From, To) of which a client has handed over nothing.
+type Gap struct{ From, To int64 }
+
+// Unreadable is a batch whose records are not at the offsets that it says, or cannot be decoded.
+type Unreadable struct {
+	First, Next int64 // its offsets are [First, Next)
+	Epoch       int32 // of the leader that took it
+	Reason      string
+}
+
+// Error makes it an error that tells why.
+func (u *Unreadable) Error() string { return u.Reason }
+
+// Inspect looks at the batches that have offsets in gaps, which are in order, and answers the first that is unreadable; nil: each is
+// as it should be, and what is not there is not in the log.
+//
+// Kafka does not look at the offsets that the records of an uncompressed batch name. A client believes them: it passes what others
+// have written behind the batch, or leaves records out, and says nothing. What it hands over has a gap then. Other gaps are rare:
+// records that were compacted away or deleted, or of a transaction that was given up.
+func Inspect(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32, gaps []Gap) (*Unreadable, error) {
+	if len(gaps) == 0 {
+		return nil, nil
+	}
+	in, err := newInspection(ctx, client, topic, partition)
+	if err != nil {
+		return nil, err
+	}
+	in.decompressor = decompressor
+	at := gaps[0].From
+	for {
+		for len(gaps) > 0 && gaps[0].To <= at {
+			gaps = gaps[1:]
+		}
+		if len(gaps) == 0 {
+			return nil, nil
+		}
+		at = max(at, gaps[0].From)
+		raw, err := in.fetch(ctx, at)
+		if errors.Is(err, kerr.OffsetOutOfRange) {
+			starts, err := Starts(ctx, client, topic)
+			if err != nil {
+				return nil, err
+			}
+			if start := starts[topic][partition]; start > at { // retention has deleted what was there
+				at = start
+				continue
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("inspecting %s/%d at offset %d: %w", topic, partition, at, err)
+		}
+		next, bad, err := in.walk(raw, gaps)
+		if bad != nil || err != nil {
+			return bad, err
+		}
+		if next <= at {
+			return nil, fmt.Errorf("inspecting %s/%d at offset %d: its leader has nothing there", topic, partition, at)
+		}
+		at = next
+	}
+}
+
+// inspection reads one partition's batches as they are.
+type inspection struct {
+	leader       *kgo.Broker
+	topic        string
+	id           [16]byte
+	partition    int32
+	decompressor kgo.Decompressor
+}
+
+func newInspection(ctx context.Context, client *kgo.Client, topic string, partition int32) (*inspection, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.Topic = &topic
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the leader of %s/%d: %w", topic, partition, err)
+	}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if p.Partition == partition && p.Leader >= 0 {
+				return &inspection{leader: client.Broker(int(p.Leader)), topic: topic, id: t.TopicID, partition: partition}, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%s/%d has no leader", topic, partition)
+}
+
+func (in *inspection) fetch(ctx context.Context, at int64) ([]byte, error) {
+	req := kmsg.NewPtrFetchRequest()
+	req.ReplicaID, req.SessionEpoch, req.MinBytes, req.MaxBytes = -1, -1, 1, 1<<20
+	t := kmsg.NewFetchRequestTopic()
+	t.Topic, t.TopicID = in.topic, in.id
+	p := kmsg.NewFetchRequestTopicPartition()
+	p.Partition, p.FetchOffset, p.PartitionMaxBytes = in.partition, at, 1<<20
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, in.leader)
+	if err != nil {
+		return nil, err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return nil, err
+	}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			return p.RecordBatches, kerr.ErrorForCode(p.ErrorCode)
+		}
+	}
+	return nil, errors.New("the leader did not answer about it")
+}
+
+// walk looks at the whole batches in raw, and answers where they end. Only those that have offsets in gaps are decoded.
+func (in *inspection) walk(raw []byte, gaps []Gap) (next int64, bad *Unreadable, err error) {
+	const header, magicAt = 61, 16
+	for len(raw) > magicAt {
+		first, length := int64(binary.BigEndian.Uint64(raw)), 12+int(int32(binary.BigEndian.Uint32(raw[8:])))
+		if length <= magicAt || length > len(raw) {
+			break
+		}
+		batch := raw[:length]
+		raw = raw[length:]
+		if batch[magicAt] != 2 || length < header { // of before Kafka 0.11: each record is where it says
+			next = max(next, first+1)
+			continue
+		}
+		end := first + int64(int32(binary.BigEndian.Uint32(batch[23:]))) + 1
+		next = max(next, end)
+		for len(gaps) > 0 && gaps[0].To <= first {
+			gaps = gaps[1:]
+		}
+		if len(gaps) == 0 {
+			return next, nil, nil
+		}
+		if end <= gaps[0].From {
+			continue
+		}
+		reason, err := in.unreadable(batch, first, end)
+		if err != nil {
+			return next, nil, err
+		}
+		if reason != "" {
+			return next, &Unreadable{First: first, Next: end, Epoch: int32(binary.BigEndian.Uint32(batch[12:])), Reason: reason}, nil
+		}
+	}
+	return next, nil, nil
+}
+
+// unreadable says why a batch of the offsets [first, end) is, or "".
+func (in *inspection) unreadable(batch []byte, first, end int64) (string, error) {
+	part := kmsg.NewFetchResponseTopicPartition()
+	part.Partition, part.RecordBatches = in.partition, batch
+	opts := kgo.ProcessFetchPartitionOpts{KeepControlRecords: true, Offset: first, Topic: in.topic, Partition: in.partition}
+	got, _ := kgo.ProcessFetchPartition(opts, &part, in.decompressor, nil)
+	says := int(int32(binary.BigEndian.Uint32(batch[57:])))
+	switch last := len(got.Records) - 1; {
+	case errors.Is(got.Err, ErrHeld):
+		return "", got.Err
+	case got.Err != nil:
+		return got.Err.Error(), nil
+	case len(got.Records) != says:
+		return fmt.Sprintf("only %d of its %d records can be decoded and are in order", len(got.Records), says), nil
+	case last >= 0 && got.Records[last].Offset >= end:
+		return fmt.Sprintf("one of its records says that it is at offset %d", got.Records[last].Offset), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,125 @@
+package scanner
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// encodedAt is a request as a batch has it, that says to be so far behind the batch's first offset.
+func encodedAt(r *kgo.Record, delta int64) []byte {
+	field := func(b, v []byte) []byte { return append(binary.AppendVarint(b, int64(len(v))), v...) }
+	body := binary.AppendVarint([]byte{0, 0}, delta)
+	body = field(field(body, r.Key), r.Value)
+	body = binary.AppendVarint(body, int64(len(r.Headers)))
+	for _, h := range r.Headers {
+		body = field(field(body, []byte(h.Key)), h.Value)
+	}
+	return field(nil, body)
+}
+
+// publishRaw publishes records as one batch that is not compressed. Kafka compares its length, checksum and count, and nothing else.
+func (f *fixture) publishRaw(partition int32, records ...[]byte) {
+	f.Helper()
+	now := time.Now().UnixMilli()
+	batch := kmsg.RecordBatch{PartitionLeaderEpoch: -1, Magic: 2, LastOffsetDelta: int32(len(records) - 1), FirstTimestamp: now, MaxTimestamp: now,
+		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(len(records)), Records: slices.Concat(records...)}
+	batch.Length = int32(49 + len(batch.Records))
+	raw := batch.AppendTo(nil)
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	ids, err := kafka.TopicIDs(f.Context(), f.client, schemas.TopicIntake)
+	require.NoError(f, err)
+	req, topic, part := kmsg.NewPtrProduceRequest(), kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()
+	part.Partition, part.Records = partition, raw
+	topic.Topic, topic.TopicID, topic.Partitions = schemas.TopicIntake, ids[schemas.TopicIntake], append(topic.Partitions, part)
+	req.Acks, req.TimeoutMillis, req.Topics = -1, 5000, append(req.Topics, topic)
+	resp, err := req.RequestWith(f.Context(), f.client)
+	require.NoError(f, err)
+	require.NoError(f, kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode))
+}
+
+// overlong has the length of a record in more bits than it has.
+func overlong(r []byte) []byte {
+	n, used := binary.Uvarint(r)
+	return append([]byte{byte(n) | 0x80, byte(n>>7) | 0x80, byte(n>>14) | 0x80, byte(n>>21) | 0x80, 0x70}, r[used:]...)
+}
+
+// A batch can say that its records are where those of others are. Nothing of the others is left out, and the batch is a dead letter.
+func TestABatchThatLiesHidesNobody(t *testing.T) {
+	one, two := ask("bad one", 0), ask("bad two", 0)
+	for name, records := range map[string][][]byte{
+		"ahead":            {encodedAt(one, 0), encodedAt(two, 3)},
+		"ahead from first": {encodedAt(one, 2), encodedAt(two, 3)},
+		"far ahead":        {encodedAt(one, 0), encodedAt(two, 1<<30)},
+		"back":             {encodedAt(one, 1), encodedAt(two, 0)},
+		"below":            {encodedAt(one, -1), encodedAt(two, 1)},
+		"twice":            {encodedAt(one, 0), encodedAt(two, 0)},
+		"cannot be read":   {encodedAt(one, 0), overlong(encodedAt(two, 1))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.publish(ask("before", 0))
+			f.publishRaw(0, records...)
+			for i := range 5 {
+				f.publish(ask(fmt.Sprint("behind ", i), 0))
+			}
+			f.start(f.store, Config{})
+			f.eventually("all is stored", func() bool { return f.sourceOf(0).Next == 8 })
+			require.Equal(t, 6, f.tasks(), "the requests of others")
+			letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+			require.NoError(t, err)
+			require.Len(t, letters, 1, "one for the batch")
+			require.Contains(t, letters[0].Reason, "the offsets 1 to 2 cannot be read")
+			f.publish(ask("later", 0))
+			f.eventually("it goes on", func() bool { return f.tasks() == 7 })
+		})
+	}
+}
+
+// The client makes nothing of a batch that it cannot decode, and asks for it again: no other fits into the same fetch.
+func TestABatchThatFillsAFetchHoldsUpNobody(t *testing.T) {
+	f := newFixture(t)
+	bad, large := ask("bad", 0), ask("behind", 0)
+	bad.Value, large.Value = make([]byte, 900_000), make([]byte, 500_000)
+	f.publishRaw(0, overlong(encodedAt(bad, 0)))
+	f.publish(large)
+	f.start(f.store, Config{})
+	f.eventually("what stands behind it is stored", func() bool { return f.tasks() == 1 && f.sourceOf(0).Next == 2 })
+	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	require.Contains(t, letters[0].Reason, "only 0 of its 1 records can be decoded")
+}
+
+// Offsets that Kafka does not have, and markers of transactions, are passed without a word.
+func TestGapsOfHonestBatchesArePassed(t *testing.T) {
+	f := newFixture(t)
+	f.publish(asksIn("deleted", 3, 0)...)
+	require.NoError(t, f.cluster.DeleteRecords(schemas.TopicIntake, 0, 3))
+	writer, err := kafka.New(f.kafka, zap.NewNop(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID("caller"))
+	require.NoError(t, err)
+	defer writer.Close()
+	for i, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit} {
+		require.NoError(t, writer.BeginTransaction())
+		require.NoError(t, writer.ProduceSync(t.Context(), asksIn(fmt.Sprint("asked ", i), 2, 0)...).FirstErr())
+		require.NoError(t, writer.EndTransaction(t.Context(), end))
+	}
+	f.publish(ask("behind", 0))
+	f.start(f.store, Config{})
+	f.eventually("all is stored", func() bool { return f.sourceOf(0).Next == 3+3*3+1 })
+	require.Equal(t, 5, f.tasks())
+	require.Zero(t, f.count("SELECT COUNT(*) FROM dead_letters"))
+}
