@@ -45,6 +45,7 @@ func (s *Scanner) check(ctx context.Context) {
 		return // without the database the scanner is not ready, and says so
 	}
 	mine := s.parts.adopt(store.InUse(known))
+	s.parts.readOnNew(drained)
 	if len(mine) == 0 {
 		return
 	}
@@ -77,6 +78,11 @@ func (s *Scanner) halt(key partitionKey, why halt) {
 	if !s.parts.halt(key, why) {
 		return
 	}
+	if why.unknown {
+		s.log.Warn("an intake partition has another leader, and Kafka does not say whether its log is the one that was stored: nothing more is read of it until it does",
+			zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("next_offset", why.next), zap.String("reason", why.why))
+		return
+	}
 	s.log.Error("an intake partition's log is not the one that was stored: nothing more is read of it, run `notyet intake status`, then `notyet intake restart`",
 		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("next_offset", why.next), zap.Int64("same_up_to", why.same),
 		zap.Int64("log_end", why.end), zap.String("reason", why.why))
@@ -88,29 +94,51 @@ func (s *Scanner) lost(loss *kgo.ErrDataLoss) {
 }
 
 // verify asks the logs before records of a later leader epoch are stored: they must still have the last record of the epoch
-// before. What lies behind a divergence is not stored; what lies before it is, because Kafka has it no longer.
+// before. What lies behind a divergence is not stored; what lies before it is, because Kafka has it no longer. A partition about
+// which Kafka does not answer is halted until it does, so that the others in the batch go on. It answers false when one was halted.
 func (w worker) verify(ctx context.Context, covered []coverage) (bool, error) {
+	asking, cancel := context.WithTimeout(ctx, checkPatience) // for all of them: they may be of one broker
+	defer cancel()
+	all := true
 	for _, c := range covered {
 		for _, ended := range c.ended {
-			src := c.src
-			src.Next, src.Epoch = ended.To, ended
-			var logs map[string]map[int32]kafka.Extent
-			err := w.s.retry(ctx, "asking about a leader epoch", func() (err error) {
-				if logs, err = extents(ctx, w.s.producer, []store.Source{src}); err == nil {
-					err = logs[src.Topic][src.Partition].Err
-				}
-				return err
-			})
-			if err != nil {
+			same, err := w.verifyEpoch(asking, c, ended)
+			if ctx.Err() != nil {
 				return false, err
 			}
-			log, there := logs[src.Topic][src.Partition]
-			if result, same := judge(src, log); there && result == diverged {
-				w.s.halt(c.reading.key, halt{source: src.ID, next: ended.To, same: same, end: log.End})
-				c.reading.endAt(ended.To)
-				return false, nil
+			if err != nil {
+				w.s.halt(c.reading.key, halt{source: c.src.ID, next: ended.To, same: -1, end: -1, why: err.Error(), unknown: true})
+				c.reading.endAt(0)
+			}
+			if err != nil || !same {
+				all = false
+				break
 			}
 		}
+	}
+	return all, nil
+}
+
+// verifyEpoch says whether the log of a partition still has the last stored record of an epoch that has ended, and halts the partition
+// if not.
+func (w worker) verifyEpoch(ctx context.Context, c coverage, ended store.Epoch) (bool, error) {
+	src := c.src
+	src.Next, src.Epoch = ended.To, ended
+	var logs map[string]map[int32]kafka.Extent
+	err := w.s.retry(ctx, "asking about a leader epoch", func() (err error) {
+		if logs, err = extents(ctx, w.s.producer, []store.Source{src}); err == nil {
+			err = logs[src.Topic][src.Partition].Err
+		}
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	log, there := logs[src.Topic][src.Partition]
+	if result, same := judge(src, log); there && result == diverged {
+		w.s.halt(c.reading.key, halt{source: src.ID, next: ended.To, same: same, end: log.End})
+		c.reading.endAt(ended.To)
+		return false, nil
 	}
 	return true, nil
 }

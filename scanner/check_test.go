@@ -2,10 +2,12 @@ package scanner
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -142,6 +144,60 @@ func TestAPartitionThatIsIntactIsReadOn(t *testing.T) {
 	f.publish(asksIn("b", 4, 0)...)
 	f.eventually("all is stored", func() bool { return f.tasks() == 8 })
 	require.NoError(t, s.Ready(t.Context()))
+}
+
+// A leader that does not answer about its epochs keeps its partition, and nobody else's.
+func TestALeaderThatDoesNotAnswerHoldsUpItsPartitionAlone(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{Workers: 1})
+	f.publish(asksIn("a", 2, 0)...)
+	f.publish(asksIn("b", 2, 1)...)
+	f.eventually("stored", func() bool { return f.tasks() == 4 })
+	var answers atomic.Bool
+	f.cluster.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		f.cluster.KeepControl()
+		req := r.(*kmsg.OffsetForLeaderEpochRequest)
+		if answers.Load() || req.Topics[0].Partitions[0].CurrentLeaderEpoch >= 0 { // the consumer asks too, before it reads on
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		for _, topic := range req.Topics {
+			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			rt.Topic = topic.Topic
+			for _, part := range topic.Partitions {
+				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = part.Partition, kerr.ReplicaNotAvailable.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
+	f.elect(0)
+	f.publish(asksIn("c", 3, 0)...)
+	f.eventually("it has been polled", func() bool { at, _ := s.parts.polledTo(partitionKey{schemas.TopicIntake, 0}); return at != 2 })
+	f.publish(asksIn("d", 3, 1)...)
+	f.eventually("the other partition goes on", func() bool { return f.sourceOf(1).Next == 5 })
+	require.EqualValues(t, 2, f.sourceOf(0).Next)
+	require.ErrorContains(t, s.Ready(t.Context()), "notyet.intake/0 is not read any further, Kafka does not say")
+	answers.Store(true)
+	f.eventually("it is read on", func() bool { return f.sourceOf(0).Next == 5 && s.Ready(t.Context()) == nil })
+	require.Equal(t, 10, f.tasks())
+}
+
+// The client may say that a log lost records of which nothing is stored yet; and an answer about a source may come too late.
+func TestAHaltThatIsAboutNothingStoredEnds(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	key := partitionKey{schemas.TopicIntake, 0}
+	f.eventually("it is assigned", func() bool { _, reading := s.parts.polledTo(key); return reading })
+	s.halt(key, halt{source: 99, next: 7, same: 3, end: 3})
+	require.NoError(t, s.halted.ready(), "about a source that is no longer the partition's")
+	s.lost(&kgo.ErrDataLoss{Topic: key.topic, Partition: key.partition, ConsumedTo: 4})
+	require.Error(t, s.halted.ready())
+	f.publish(asksIn("a", 4, 0)...)
+	f.eventually("it is read", func() bool { return f.tasks() == 4 })
+	require.NoError(t, s.halted.ready())
 }
 
 // idle is a scanner whose worker is called by hand, with one source at what is stored.

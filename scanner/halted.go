@@ -13,6 +13,8 @@ type halt struct {
 	end    int64 // of the log, -1: not known
 	why    string
 	proven bool // by a record that was read
+	// unknown: Kafka does not say whether the log is the one that was stored.
+	unknown bool
 }
 
 // halted knows the partitions whose log is not the one that was stored. Nothing is read of them until somebody decides where to
@@ -77,7 +79,11 @@ func (h *halted) keys() map[partitionKey]bool {
 // ready answers why the scanner is not: one of the partitions that are halted.
 func (h *halted) ready() (err error) {
 	h.each(func(key partitionKey, why halt) {
-		err = fmt.Errorf("%s/%d is not read any further, its log is not the one that was stored: %s; see `notyet intake status`", key.topic, key.partition, why)
+		problem := "its log is not the one that was stored"
+		if why.unknown {
+			problem = "Kafka does not say whether its log is the one that was stored"
+		}
+		err = fmt.Errorf("%s/%d is not read any further, %s: %s; see `notyet intake status`", key.topic, key.partition, problem, why)
 	})
 	return err
 }

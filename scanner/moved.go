@@ -112,6 +112,20 @@ func (p *partitions) readOn(key partitionKey, src store.Source) {
 	p.wake()
 }
 
+// readOnNew has halted partitions read on of which nothing is stored: there is nothing that their logs could have lost.
+func (p *partitions) readOnNew(drained map[partitionKey]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key := range drained {
+		src, assigned := p.sources[key]
+		if r := p.readings[key]; assigned && src == nil && r != nil {
+			p.again[key] = r.first
+			p.s.halted.clear(key)
+			p.wake()
+		}
+	}
+}
+
 // drained answers the halted partitions of which nothing waits to be stored.
 func (p *partitions) drained() map[partitionKey]bool {
 	p.mu.Lock()
@@ -140,11 +154,13 @@ func (p *partitions) pauseHalted() {
 	p.paused = now
 }
 
-// halt has nothing more read of a partition, if it is this scanner's; false: it is not, or that is known.
+// halt has nothing more read of a partition, if it is this scanner's; false: it is not, or has gone on as another source, or that is
+// known.
 func (p *partitions) halt(key partitionKey, why halt) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, assigned := p.sources[key]; !assigned || !p.s.halted.set(key, why) {
+	src, assigned := p.sources[key]
+	if other := why.source != 0 && (src == nil || src.ID != why.source); !assigned || other || !p.s.halted.set(key, why) {
 		return false
 	}
 	p.wake() // so that the poller pauses it
