@@ -157,6 +157,7 @@ type Dispatcher struct {
 	entries   int // tasks in memory, with or without
 	outcomes  []outcome
 	exits     []exit
+	recalls   []exit          // tasks that were put off, and may be sent again
 	proofs    proofs          // what an earlier run of this process is known to have delivered
 	indexAway time.Time       // of the settle loop: the index failed, leave it alone until then
 	stuck     map[int64]*task // sent, unanswered for long, and out of their line since

@@ -148,7 +148,16 @@ func (d *Dispatcher) nextFetch() ([]*task, int, time.Duration) {
 			wait := time.Duration(min(d.fetching.first()-until, 1000)) * time.Millisecond
 			return nil, 0, max(wait, time.Millisecond)
 		}
-		if batch = slices.DeleteFunc(batch, func(t *task) bool { return t.line.abandoned }); len(batch) > 0 {
+		again := false
+		batch = slices.DeleteFunc(batch, func(t *task) bool {
+			if t.line.abandoned {
+				return true
+			}
+			parks := d.parksAgain(t)
+			again = again || parks
+			return parks
+		})
+		if len(batch) > 0 || again { // there may be many: others get the lock in between
 			return batch, bytes, 0
 		}
 	}
@@ -171,6 +180,7 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 	if len(rest) > 0 { // no room for their bodies yet
 		rows = d.putBack(bySeq, rows, rest)
 	}
+	d.metrics.bodies.Add(float64(len(rows)))
 	ready := make([]*task, 0, len(rows))
 	contents := make([]content, len(rows)) // one allocation for all
 	intents := make([]sendlog.Intent, 0, len(rows))
@@ -182,6 +192,9 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 			continue
 		}
 		ready = append(ready, t)
+	}
+	ready = d.parkUnsent(ready)
+	for _, t := range ready {
 		if t.record != nil {
 			intents = append(intents, sendlog.Intent{Seq: uint64(t.seq), Attempt: t.sending(), Slot: int32(t.line.slot), Epoch: t.line.epoch,
 				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})

@@ -84,7 +84,11 @@ func (d *Dispatcher) settlePiece(ctx context.Context, piece []exit) []exit {
 	}
 	e := piece[0]
 	d.metrics.refusedExits.Inc()
-	d.log.Error("the database refuses how a task ends: settling it with less", zap.String("topic", e.task.topic), zap.String("id", e.task.id),
+	topic, id := "", "" // of some the body was never read
+	if e.task.content != nil {
+		topic, id = e.task.topic, e.task.id
+	}
+	d.log.Error("the database refuses how a task ends: settling it with less", zap.String("topic", topic), zap.String("id", id),
 		zap.Int64("seq", e.Seq), zap.Int("step", e.reduced+1), zap.Error(err))
 	if !e.reduce(d.clock.Millis()) {
 		return []exit{e} // the next round tries again; it holds up its line and nothing else

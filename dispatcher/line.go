@@ -25,6 +25,8 @@ type line struct {
 	next   int64 // the first place beyond claimed that is known to hold a task
 	urgent int64 // the earliest due time that a wake has told of
 
+	parked map[int64]parked // by seq; see parking.go
+
 	claiming  bool      // somebody is moving claimed, and is the only one who may
 	leaving   time.Time // since when the slot is to be given away; zero: it is not
 	releasing bool      // it was given back, or may have been: it cannot stay

@@ -8,7 +8,7 @@ import (
 )
 
 type metrics struct {
-	delivered, claims, fenced, abandoned, doubts, proven, swept, retries, postponed, sick, mismatch, rebuilds, drift, retired, indexErrors, deferredEvents, refusedExits prometheus.Counter
+	delivered, claims, fenced, abandoned, doubts, proven, swept, retries, postponed, sick, mismatch, rebuilds, drift, retired, indexErrors, deferredEvents, refusedExits, bodies prometheus.Counter
 
 	letters, letterBytes prometheus.Gauge
 
@@ -55,6 +55,7 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		}
 		return n
 	})
+	gauge("parked_tasks", "Tasks that are put off without reading their bodies until their target answers.", func() int { return d.parkedTasks() })
 	gauge("stuck_tasks", "Tasks with the producer that have been set aside.", func() int { return len(d.stuck) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "clock_offset_seconds",
 		Help: "How far the database's clock, which tasks go by, is ahead of this machine's."}, func() float64 { return d.clock.Offset().Seconds() })
@@ -94,6 +95,7 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		retired:     counter("retired_total", "Ended tasks forgotten after the retention."),
 		indexErrors: counter("index_errors_total", "Failed calls to the index."),
 
+		bodies:         counter("bodies_read_total", "Task bodies read from the database."),
 		refusedExits:   counter("refused_exits_total", "Ends of tasks that the database refused for what was in them."),
 		deferredEvents: counter("deferred_deliveries_events_total", "Events of deliveries that were stored because the results topic did not take them in time."),
 

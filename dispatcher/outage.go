@@ -32,6 +32,7 @@ type outage struct {
 	pause   time.Duration
 	next    time.Time // nothing is sent before
 	probing bool      // a task is on its way
+	let     time.Time // when the latest one was read for that
 }
 
 func newOutage(now time.Time) *outage {
@@ -51,8 +52,23 @@ func (o *outage) claim(now time.Time) bool {
 
 func (o *outage) mayAsk(now time.Time) bool { return !o.probing && !now.Before(o.next) }
 
-// wait is for how long a task is put off: until the target is asked again.
-func (o *outage) wait(now time.Time) time.Duration { return max(o.next.Sub(now), time.Second) }
+// lets reports whether the body of a task is to be read to ask the target with, and takes the right to for a moment.
+func (o *outage) lets(now time.Time) bool {
+	if !o.mayAsk(now) || now.Sub(o.let) < time.Second {
+		return false
+	}
+	o.let = now
+	return true
+}
+
+// wait is for how long a task is put off: until the target is asked again, or if that is about to happen, for as long as the pause
+// before was.
+func (o *outage) wait(now time.Time) time.Duration {
+	if !now.Before(o.next) {
+		return o.pause
+	}
+	return max(o.next.Sub(now), time.Second)
+}
 
 func (o *outage) over(now time.Time) bool { return now.Sub(o.next) > outageForgotten }
 
@@ -102,16 +118,8 @@ func (d *Dispatcher) respondsAgain(g *target) {
 		return
 	}
 	g.outage = nil
+	d.recallParked(g.outlet)
 	d.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
-}
-
-// putOff puts off a task that was not sent: until its target is asked again. mu is held.
-func (d *Dispatcher) putOff(t *task, g *target) {
-	pause := unsentPause
-	if g.outage != nil {
-		pause = g.outage.wait(time.Now())
-	}
-	d.postpone(t, d.clock.Millis(), pause)
 }
 
 // sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen

@@ -91,7 +91,7 @@ func TestManySilentTargetsLeaveRoom(t *testing.T) {
 			}
 			for _, topic := range topics {
 				read := f.read(topic)
-				f.eventually("all arrive at "+topic, func() bool { return len(read.copies()) == each })
+				require.Eventually(t, func() bool { return len(read.copies()) == each }, 3*bound, tick, "all arrive at %s, which is asked once a minute at least", topic)
 			}
 			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.entries }) == 0 })
 			require.Zero(t, d.inside(func() int { return d.flight.tasks + d.flight.bytes + d.staging.tasks + d.probes }))
@@ -157,9 +157,13 @@ func TestOutage(t *testing.T) {
 		require.False(t, o.claim(now), "one at a time")
 		require.Equal(t, pause*time.Second, o.wait(now))
 		require.False(t, o.claim(o.next), "however long it takes")
-		require.Equal(t, time.Second, o.wait(o.next))
+		require.Equal(t, time.Second, o.wait(o.next.Add(-time.Millisecond)))
+		require.Equal(t, pause*time.Second, o.wait(o.next))
 		o.probing = false
 	}
+	require.True(t, o.lets(o.next), "one is read to ask with")
+	require.False(t, o.lets(o.next))
+	require.True(t, o.lets(o.next.Add(time.Second)), "and another, if nothing came of it")
 	require.False(t, o.over(o.next.Add(outageForgotten)))
 	require.True(t, o.over(o.next.Add(outageForgotten+1)))
 }

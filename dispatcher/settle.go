@@ -221,6 +221,7 @@ func (d *Dispatcher) settle(ctx context.Context) {
 		d.exits = append(left, d.exits...)
 		d.mu.Unlock()
 	}
+	d.recallSome(ctx)
 	d.storeDeferred(ctx)
 	_ = d.settleThese(ctx, nil, d.closable)
 }

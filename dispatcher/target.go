@@ -124,6 +124,7 @@ func (d *Dispatcher) checkTargets() {
 	for key, g := range d.targets {
 		switch {
 		case g.outage != nil && g.outage.over(time.Now()) && g.sending == 0:
+			d.recallParked(key)
 			g.outage = nil // nothing was to be sent there for long: nobody knows
 			d.forgetIdle(g)
 		case g.outage == nil && g.sending > 0 && time.Since(g.since) >= d.cfg.SickAfter:

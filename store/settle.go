@@ -32,7 +32,10 @@ type Exit struct {
 	Attempt int
 	Lane    task.Lane
 	Dead    *DeadLetter
-	Again   int64 // of one that ends a wait for a report: where the task waits on if a report is there, which then takes effect
+	// Recall brings forward a task that was put off and stands behind claimed, as what it is, to Pos or right behind claimed. One that
+	// is not there any more, or not as it was, is left alone.
+	Recall bool
+	Again  int64 // of one that ends a wait for a report: where the task waits on if a report is there, which then takes effect
 }
 
 func (e Exit) inLine() bool { return e.State <= task.StateReport }
@@ -43,6 +46,8 @@ func (e Exit) due(row task.Task, s Slot) bool {
 	switch {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
 		return false
+	case e.Recall:
+		return row.Pos > s.Claimed && row.Pos > e.Pos && row.State <= StateRetry && row.Attempt == e.Attempt
 	case row.Pos <= s.Claimed:
 		return e.From == 0 || row.Pos == e.From // at another place it has left already, and was claimed again
 	}
@@ -159,7 +164,7 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows m
 		}
 		if e.inLine() {
 			if e.State == task.StateLine {
-				e.State = row.State
+				e.State, e.Attempt = row.State, row.Attempt
 			}
 			e.Pos = max(e.Pos, claimed+1)
 			moved = append(moved, Place{e.Slot, e.Pos, e.Seq, e.Pos})

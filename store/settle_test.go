@@ -325,3 +325,43 @@ func TestSettleGoesOnFromWhereALostReplyHasIt(t *testing.T) {
 		require.Equal(t, "delivered", s.state("b"))
 	})
 }
+
+// A task that was put off is called back as what it is, if it still stands where it was put; one that somebody else has dealt with
+// meanwhile is left alone.
+func TestSettleRecalls(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		ids := []string{"waits", "may have been sent", "cancelled", "claimed", "tried again", "reported on"}
+		for _, id := range ids {
+			s.do(s.schedule(id, key("k")))
+		}
+		s.claim(t0 + 5000)
+		exits := []Exit{s.exit("waits", StateLine, t0+60_000, 0), s.exit("may have been sent", StateRetry, t0+60_000, 0), s.exit("cancelled", StateLine, t0+60_000, 0),
+			s.exit("claimed", StateLine, t0+6000, 0), s.exit("tried again", StateRetry, t0+60_000, 1), s.exit("reported on", StateReport, t0+60_000, 0)}
+		_, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, nil, s.now)
+		require.NoError(t, err)
+		s.do(s.cancel("cancelled"))
+		s.claim(t0 + 7000)
+		before := map[string]Task{}
+		var recalls []Exit
+		for i, id := range ids {
+			before[id] = s.row(id)
+			e := exits[i]
+			e.State, e.From, e.Pos, e.Attempt, e.Recall = StateLine, 0, t0+1000, 0, true
+			recalls = append(recalls, e)
+		}
+		settled, err := s.Settle(s.ctx, nil, recalls, nil, s.now)
+		require.NoError(t, err)
+		var moved []int64
+		for _, id := range ids {
+			row := s.row(id)
+			if want := before[id]; row.Pos != want.Pos {
+				require.Equal(t, int64(t0+7001), row.Pos, "right behind what is claimed")
+				moved = append(moved, row.Seq)
+				want.Pos = row.Pos
+				require.Equal(t, want, row, "and nothing else changes")
+			}
+		}
+		require.Equal(t, []int64{before["waits"].Seq, before["may have been sent"].Seq}, moved)
+		require.Subset(t, settled.Moved, []Place{{before["waits"].Slot, t0 + 7001, before["waits"].Seq, t0 + 7001}})
+	})
+}

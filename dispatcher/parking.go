@@ -1,0 +1,142 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/notyet/notyet/store"
+)
+
+// parked is what a line remembers of a task that it put off because its target does not answer: enough to put it off again without
+// reading its body, and to call it back when the target answers. Whoever owns the line alone changes such a task, other than by
+// ending it, so what is remembered stays true as long as the line is owned.
+type parked struct {
+	outlet  outlet
+	at      int64 // not released before, Unix ms
+	expires int64 // from then on it is too late for it; 0: never
+	attempt int
+	lane    store.Lane
+}
+
+// parkedMost bounds what is remembered, at about 150 bytes each: what is beyond it is read again each time.
+func (d *Dispatcher) parkedMost() int { return max(3*d.cfg.StageTasks, 10_000) }
+
+// putOff puts off a task that was not sent: until its target is asked again. mu is held.
+func (d *Dispatcher) putOff(t *task, g *target) {
+	p, state := parked{outlet: g.outlet, at: t.at, attempt: t.attempt, lane: t.lane}, store.StateLine
+	if t.maybeSent() {
+		state = store.StateRetry
+	} else if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 {
+		p.expires = t.due + bound + 1
+	}
+	if g.outage != nil && !t.line.abandoned && d.parkedTasks() < d.parkedMost() {
+		if t.line.parked == nil {
+			t.line.parked = map[int64]parked{}
+		}
+		t.line.parked[t.seq] = p
+	}
+	d.leaveParked(t, g, p, state)
+}
+
+// leaveParked takes a task out of its place; its body may not be known. mu is held.
+func (d *Dispatcher) leaveParked(t *task, g *target, p parked, state store.State) {
+	pause := unsentPause
+	if g.outage != nil {
+		pause = g.outage.wait(time.Now())
+	}
+	pos := max(d.clock.Millis()+pause.Milliseconds(), p.at)
+	if p.expires > 0 {
+		pos = min(pos, p.expires)
+	}
+	d.metrics.postponed.Inc()
+	d.leave(t, exit{Exit: store.Exit{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
+}
+
+// parkedTasks counts what is remembered. mu is held.
+func (d *Dispatcher) parkedTasks() (n int) {
+	for _, l := range d.lines {
+		n += len(l.parked)
+	}
+	return n
+}
+
+// parksAgain puts off a task whose body is not read, if its target still does not answer. mu is held.
+func (d *Dispatcher) parksAgain(t *task) bool {
+	p, ok := t.line.parked[t.seq]
+	if !ok {
+		return false
+	}
+	g := d.targets[p.outlet]
+	late := p.expires > 0 && d.clock.Millis() >= p.expires
+	if late || g == nil || g.outage == nil || g.outage.lets(time.Now()) {
+		delete(t.line.parked, t.seq)
+		return false
+	}
+	d.leaveParked(t, g, p, store.StateLine) // as what it is
+	return true
+}
+
+// parkUnsent puts off those of the tasks, just read, whose targets do not answer, and returns the others. What an earlier owner may
+// have sent goes on: the send log may know of it.
+func (d *Dispatcher) parkUnsent(tasks []*task) []*task {
+	now := d.clock.Millis()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.DeleteFunc(tasks, func(t *task) bool {
+		if t.record == nil || t.doubt || t.line.abandoned {
+			return false
+		}
+		g := d.targets[d.outletOf(t)]
+		if g == nil || g.outage == nil || g.outage.lets(time.Now()) {
+			return false
+		}
+		if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound {
+			return false
+		}
+		t.outlet = g.outlet
+		d.putOff(t, g)
+		t.record, t.body = nil, nil
+		return true
+	})
+}
+
+// recallMost is how many tasks are called back in one round of settling: 20 000 a second.
+const recallMost = 1000
+
+// recallParked notes whom to call back now that a target answers: those that it should have had first come first. mu is held.
+func (d *Dispatcher) recallParked(o outlet) {
+	var back []exit
+	for _, l := range d.lines {
+		for seq, p := range l.parked {
+			if p.outlet == o {
+				delete(l.parked, seq)
+				back = append(back, exit{task: &task{line: l, seq: seq, lane: p.lane},
+					Exit: store.Exit{Seq: seq, Slot: l.slot, Epoch: l.epoch, Recall: true, Pos: p.at, Attempt: p.attempt, Lane: p.lane}})
+			}
+		}
+	}
+	slices.SortFunc(back, func(a, b exit) int { return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq)) })
+	d.recalls = append(d.recalls, back...)
+	d.settleKick.now()
+}
+
+// recallSome moves some of those to the front of their lines.
+func (d *Dispatcher) recallSome(ctx context.Context) {
+	d.mu.Lock()
+	n := min(len(d.recalls), recallMost)
+	some := d.recalls[:n:n]
+	d.recalls = d.recalls[n:]
+	if len(d.recalls) == 0 {
+		d.recalls = nil
+	} else {
+		d.settleKick.now()
+	}
+	d.mu.Unlock()
+	if left := d.settlePieces(ctx, some); len(left) > 0 {
+		d.mu.Lock()
+		d.recalls = append(left, d.recalls...)
+		d.mu.Unlock()
+	}
+}

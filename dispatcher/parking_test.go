@@ -1,0 +1,110 @@
+package dispatcher
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// The tasks of a target that does not answer are read once, and then put off again and again without their bodies and without a word
+// in the send log. When it answers, it gets each.
+func TestBacklogOfASilentTargetIsReadOnce(t *testing.T) {
+	f := newFixture(t, 2, "silent", "lively")
+	answer := f.refuse("silent", kerr.NotEnoughReplicas)
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond, StageTasks: 8000})
+	const n = 10_000
+	f.schedule(ask("silent", "first", time.Now()))
+	f.eventually("it is found unresponsive", func() bool { return counted(d.metrics.sick) == 1 })
+	began := time.Now()
+	for i := range 5 {
+		f.schedule(askMany(n/5, "silent", fmt.Sprint("s", i, "-"), time.Now())...)
+	}
+	f.eventually("all are put off", func() bool { return d.inside(d.parkedTasks) >= n-1 })
+	const few = 20 // that went to ask, and what each took along
+	require.LessOrEqual(t, counted(d.metrics.bodies), n+few)
+	read, off := counted(d.metrics.bodies), counted(d.metrics.postponed)
+	f.eventually("and put off again", func() bool { return counted(d.metrics.postponed) >= off+n-few })
+	require.LessOrEqual(t, counted(d.metrics.bodies), read+few)
+	intents := 0
+	require.NoError(t, d.sent.Replay(t.Context(), began.Add(-time.Minute), func(e sendlog.Entry) error {
+		if e.Intent != nil {
+			intents++
+		}
+		return nil
+	}))
+	require.LessOrEqual(t, intents, few)
+
+	answer()
+	silent := f.read("silent")
+	f.eventually("each arrives", func() bool { return len(silent.copies()) == n+1 })
+	f.eventually("all is settled", func() bool { return d.inside(func() int { return d.entries }) == 0 })
+	require.Zero(t, d.inside(d.parkedTasks))
+	require.Equal(t, n+1, silent.count(), "once")
+}
+
+// What is put off without its body expires when it is time, and comes back by itself if nobody calls it.
+func TestParkedTaskExpires(t *testing.T) {
+	f := newFixture(t, 2, "silent")
+	f.refuse("silent", kerr.NotEnoughReplicas)
+	events := f.read(results)
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond})
+	f.schedule(ask("silent", "first", time.Now()))
+	f.eventually("it is found unresponsive", func() bool { return counted(d.metrics.sick) == 1 })
+	due := time.Now()
+	f.schedule(askMany(20, "silent", "s", due, schemas.HeaderMaxLateness, "4s")...)
+	f.eventually("they expire", func() bool { return len(events.events(t, schemas.StateDead)) >= 19 }) // one may have been sent to ask
+	for id, told := range events.events(t, schemas.StateDead) {
+		require.Equal(t, store.KindExpired, told[0].Kind, id)
+		require.GreaterOrEqual(t, told[0].At, due.Add(4*time.Second).UnixMilli())
+	}
+}
+
+func TestParking(t *testing.T) {
+	f := newFixture(t, 1, "x")
+	d := f.stepped(f.elect(5), Config{MemberID: "one", StageTasks: 2})
+	l := &line{slot: 0, epoch: 5, claimed: 100}
+	d.lines[0] = l
+	now := time.Now()
+	g := &target{outlet: outlet{"x", 0}, outage: newOutage(now)}
+	d.targets[g.outlet] = g
+	parkable := func(seq int64, due int64) *task {
+		return &task{line: l, seq: seq, pos: 50, at: due, content: &content{topic: "x", due: due, settings: schemas.DefaultSettings()}}
+	}
+	for seq := range int64(d.parkedMost() + 10) {
+		d.putOff(parkable(seq, 100_000-seq), g)
+	}
+	require.Len(t, l.parked, d.parkedMost(), "a bound")
+	require.Len(t, d.exits, d.parkedMost()+10, "on what is remembered alone")
+
+	unread := &task{line: l, seq: 3, pos: 60, lane: 7}
+	require.True(t, d.parksAgain(unread))
+	last := d.exits[len(d.exits)-1]
+	require.Equal(t, store.StateLine, last.State, "as what it is")
+	require.Greater(t, last.Pos, now.UnixMilli())
+	require.False(t, d.parksAgain(&task{line: &line{}, seq: 3}), "another line knows nothing of it")
+	require.False(t, d.parksAgain(&task{line: l, seq: int64(d.parkedMost())}), "it was too much to remember")
+
+	g.outage.next = now.Add(-time.Second)
+	require.False(t, d.parksAgain(unread), "the target is to be asked")
+	require.True(t, d.parksAgain(&task{line: l, seq: 4, pos: 60}), "by one")
+
+	l.parked[5] = parked{outlet: g.outlet, expires: 1}
+	require.False(t, d.parksAgain(&task{line: l, seq: 5}), "its time is over")
+
+	d.respondsAgain(g)
+	require.Empty(t, l.parked)
+	var order []int64
+	for _, e := range d.recalls {
+		require.True(t, e.Recall)
+		order = append(order, e.Seq)
+	}
+	require.Len(t, order, d.parkedMost()-2)
+	require.Equal(t, []int64{4, 2, 1, 0}, order[len(order)-4:], "by due time")
+}
