@@ -56,6 +56,7 @@ type task struct {
 	lane     tasks.Lane
 	status   status
 	answered bool // set aside, and its answer has come since: it is about to end
+	asks     bool // read to ask an unresponsive target with
 	doubt    bool // an earlier owner may have sent it
 
 	*content // nil until its body is read

@@ -72,6 +72,7 @@ func (d *Dispatcher) parksAgain(t *task) bool {
 	late := p.expires > 0 && d.clock.Millis() >= p.expires
 	if late || g == nil || g.outage == nil || g.outage.lets(time.Now()) {
 		delete(t.line.parked, t.seq)
+		t.asks = true
 		return false
 	}
 	d.leaveParked(t, g, p, store.StateLine) // as what it is
@@ -85,7 +86,7 @@ func (d *Dispatcher) parkUnsent(tasks []*task) []*task {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.DeleteFunc(tasks, func(t *task) bool {
-		if t.record == nil || t.doubt || t.line.abandoned {
+		if t.record == nil || t.doubt || t.asks || t.line.abandoned {
 			return false
 		}
 		g := d.targets[d.outletOf(t)]
