@@ -22,7 +22,7 @@ func TestStoppedTargetsHoldBoundedMemory(t *testing.T) {
 		f.eventually("the other is not held up", func() bool { return lively.count() == round+1 })
 		d.inside(func() int {
 			require.LessOrEqual(t, d.staging.tasks, cfg.StageTasks, "with bodies")
-			require.LessOrEqual(t, len(d.stuck), cfg.StageTasks/4, "with the producer")
+			require.LessOrEqual(t, len(d.stuck), cfg.StageTasks, "with the producer")
 			return 0
 		})
 		require.LessOrEqual(t, d.client.BufferedProduceRecords(), int64(2*cfg.StageTasks))
