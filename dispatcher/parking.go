@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // parked is what a line remembers of a task that it put off because its target does not answer: enough to put it off again without
@@ -17,7 +18,7 @@ type parked struct {
 	at      int64 // not released before, Unix ms
 	expires int64 // from then on it is too late for it; 0: never
 	attempt int
-	lane    store.Lane
+	lane    tasks.Lane
 }
 
 // parkedMost bounds what is remembered, at about 150 bytes each: what is beyond it is read again each time.
@@ -25,9 +26,9 @@ func (d *Dispatcher) parkedMost() int { return max(3*d.cfg.StageTasks, 10_000) }
 
 // putOff puts off a task that was not sent: until its target is asked again. mu is held.
 func (d *Dispatcher) putOff(t *task, g *target) {
-	p, state := parked{outlet: g.outlet, at: t.at, attempt: t.attempt, lane: t.lane}, store.StateLine
+	p, state := parked{outlet: g.outlet, at: t.at, attempt: t.attempt, lane: t.lane}, tasks.StateLine
 	if t.maybeSent() {
-		state = store.StateRetry
+		state = tasks.StateRetry
 	} else if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 {
 		p.expires = t.due + bound + 1
 	}
@@ -41,7 +42,7 @@ func (d *Dispatcher) putOff(t *task, g *target) {
 }
 
 // leaveParked takes a task out of its place; its body may not be known. mu is held.
-func (d *Dispatcher) leaveParked(t *task, g *target, p parked, state store.State) {
+func (d *Dispatcher) leaveParked(t *task, g *target, p parked, state tasks.State) {
 	pause := unsentPause
 	if g.outage != nil {
 		pause = g.outage.wait(time.Now())
@@ -75,7 +76,7 @@ func (d *Dispatcher) parksAgain(t *task) bool {
 		t.asks = true
 		return false
 	}
-	d.leaveParked(t, g, p, store.StateLine) // as what it is
+	d.leaveParked(t, g, p, tasks.StateLine) // as what it is
 	return true
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	tasks "github.com/notyet/notyet/task"
 )
 
 // The tasks of a target that does not answer are read once, and then put off again and again without their bodies and without a word
@@ -86,7 +87,7 @@ func TestParking(t *testing.T) {
 	unread := &task{line: l, seq: 3, pos: 60, lane: 7}
 	require.True(t, d.parksAgain(unread))
 	last := d.exits[len(d.exits)-1]
-	require.Equal(t, store.StateLine, last.State, "as what it is")
+	require.Equal(t, tasks.StateLine, last.State, "as what it is")
 	require.Greater(t, last.Pos, now.UnixMilli())
 	require.False(t, d.parksAgain(&task{line: &line{}, seq: 3}), "another line knows nothing of it")
 	require.False(t, d.parksAgain(&task{line: l, seq: int64(d.parkedMost())}), "it was too much to remember")

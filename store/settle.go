@@ -47,7 +47,7 @@ func (e Exit) due(row task.Task, s Slot) bool {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
 		return false
 	case e.Recall:
-		return row.Pos > s.Claimed && row.Pos > e.Pos && row.State <= StateRetry && row.Attempt == e.Attempt
+		return row.Pos > s.Claimed && row.Pos > e.Pos && row.State <= task.StateRetry && row.Attempt == e.Attempt
 	case row.Pos <= s.Claimed:
 		return e.From == 0 || row.Pos == e.From // at another place it has left already, and was claimed again
 	}

@@ -335,18 +335,18 @@ func TestSettleRecalls(t *testing.T) {
 			s.do(s.schedule(id, key("k")))
 		}
 		s.claim(t0 + 5000)
-		exits := []Exit{s.exit("waits", StateLine, t0+60_000, 0), s.exit("may have been sent", StateRetry, t0+60_000, 0), s.exit("cancelled", StateLine, t0+60_000, 0),
-			s.exit("claimed", StateLine, t0+6000, 0), s.exit("tried again", StateRetry, t0+60_000, 1), s.exit("reported on", StateReport, t0+60_000, 0)}
+		exits := []Exit{s.exit("waits", task.StateLine, t0+60_000, 0), s.exit("may have been sent", task.StateRetry, t0+60_000, 0), s.exit("cancelled", task.StateLine, t0+60_000, 0),
+			s.exit("claimed", task.StateLine, t0+6000, 0), s.exit("tried again", task.StateRetry, t0+60_000, 1), s.exit("reported on", task.StateReport, t0+60_000, 0)}
 		_, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, nil, s.now)
 		require.NoError(t, err)
 		s.do(s.cancel("cancelled"))
 		s.claim(t0 + 7000)
-		before := map[string]Task{}
+		before := map[string]task.Task{}
 		var recalls []Exit
 		for i, id := range ids {
 			before[id] = s.row(id)
 			e := exits[i]
-			e.State, e.From, e.Pos, e.Attempt, e.Recall = StateLine, 0, t0+1000, 0, true
+			e.State, e.From, e.Pos, e.Attempt, e.Recall = task.StateLine, 0, t0+1000, 0, true
 			recalls = append(recalls, e)
 		}
 		settled, err := s.Settle(s.ctx, nil, recalls, nil, s.now)
