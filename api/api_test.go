@@ -92,13 +92,13 @@ func (w *world) tokensFile() string {
 }
 
 // put stores a change as the scanner would.
-func (w *world) put(c store.Change) {
+func (w *world) put(c task.Change) {
 	w.t.Helper()
 	c.Seq = task.Seq(w.source.ID, w.next)
 	if c.Rejected != nil {
 		c.Rejected.Seq = c.Seq
 	}
-	_, err := w.store.Apply(w.t.Context(), store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []store.Change{c}}, time.Now().UnixMilli())
+	_, err := w.store.Apply(w.t.Context(), store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, time.Now().UnixMilli())
 	require.NoError(w.t, err)
 	w.next++
 }
@@ -107,7 +107,7 @@ func (w *world) schedule(topic, id string, due int64, key, value []byte) {
 	w.t.Helper()
 	settings := schemas.DefaultSettings()
 	settings.Ack = schemas.AckReport
-	w.put(store.Change{Request: &schemas.Request{
+	w.put(task.Change{Request: &schemas.Request{
 		Topic: topic, ID: id, GivenID: true, Due: due, Accepted: due, Version: 7, Key: key, Value: value,
 		Headers: []kgo.RecordHeader{{Key: "trace", Value: []byte("x")}}, Settings: settings,
 	}})
@@ -318,7 +318,7 @@ func TestDeadLettersBothWays(t *testing.T) {
 	w := newWorld(t)
 	for i := range 3 {
 		record := &kgo.Record{Value: []byte{0xff}, Headers: []kgo.RecordHeader{{Key: "notyet-delay", Value: []byte("soon")}}}
-		w.put(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, Topic: "orders", TaskID: fmt.Sprint(i), Reason: "notyet-delay", Body: schemas.EncodeRejected(record)}})
+		w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint(i), Reason: "notyet-delay", Body: schemas.EncodeRejected(record)}})
 	}
 	local, err := w.local.Letters(t.Context(), store.DeadFilter{}, "", true)
 	require.NoError(t, err)

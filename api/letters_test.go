@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // Lists go on by the cursor of the page before, until a page has none. A caller who may not see all
@@ -17,7 +19,7 @@ func TestDeadLettersByCursor(t *testing.T) {
 	w := newWorld(t)
 	for i := range 6 {
 		topic := []string{"bills", "orders"}[i/3]
-		w.put(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, Topic: topic, TaskID: fmt.Sprint(i), Reason: "bad"}})
+		w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, Topic: topic, TaskID: fmt.Sprint(i), Reason: "bad"}})
 	}
 	for name, c := range map[string]struct {
 		token, query string

@@ -18,7 +18,7 @@ import (
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // call is one operation as a caller meets it. ROLE is the role that it needs; {topic} stands for
@@ -63,7 +63,7 @@ func secretive(t *testing.T) (*world, map[string]string) {
 	for _, topic := range []string{"orders", "bills"} {
 		w.schedule(topic, "a", time.Now().Add(time.Hour).UnixMilli(), []byte("SECRET key"), []byte("SECRET value"))
 		record := &kgo.Record{Key: []byte("SECRET"), Value: []byte("SECRET"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("SECRET")}}}
-		w.put(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, Topic: topic, TaskID: "dead", Reason: "bad", Body: schemas.EncodeRejected(record)}})
+		w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, Topic: topic, TaskID: "dead", Reason: "bad", Body: schemas.EncodeRejected(record)}})
 	}
 	return w, map[string]string{"orders": "1", "bills": "2"}
 }

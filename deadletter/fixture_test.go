@@ -38,7 +38,7 @@ func newFixtureOn(t *testing.T, dsn string) *fixture {
 	return &fixture{Store: st, t: t, source: source}
 }
 
-func (g *fixture) apply(changes ...store.Change) {
+func (g *fixture) apply(changes ...task.Change) {
 	g.t.Helper()
 	for i := range changes {
 		changes[i].Seq = task.Seq(g.source.ID, g.next+int64(i))
@@ -56,7 +56,7 @@ func (g *fixture) apply(changes ...store.Change) {
 func (g *fixture) schedule(topic, id string, value []byte) {
 	g.t.Helper()
 	now := time.Now().UnixMilli()
-	g.apply(store.Change{Request: &schemas.Request{
+	g.apply(task.Change{Request: &schemas.Request{
 		Topic: topic, ID: id, GivenID: true, Due: now + 3_600_000, Accepted: now, Version: schemas.NoVersion, Key: []byte("key"), Value: value,
 		Headers: []kgo.RecordHeader{{Key: "h", Value: []byte{0xff}}, {Key: "h", Value: nil}}, Settings: schemas.DefaultSettings(),
 	}})
@@ -66,7 +66,7 @@ func (g *fixture) schedule(topic, id string, value []byte) {
 func (g *fixture) kill(topic, id, reason string, value []byte) {
 	g.t.Helper()
 	ctx := g.t.Context()
-	g.apply(store.Change{Request: &schemas.Request{
+	g.apply(task.Change{Request: &schemas.Request{
 		Topic: topic, ID: id, GivenID: true, Due: time.Now().UnixMilli(), Accepted: time.Now().UnixMilli(), Version: schemas.NoVersion, Key: []byte("key"), Value: value,
 		Headers: []kgo.RecordHeader{{Key: "h", Value: []byte{0xff}}, {Key: "h", Value: nil}}, Settings: schemas.DefaultSettings(),
 	}})
@@ -85,7 +85,7 @@ func (g *fixture) kill(topic, id, reason string, value []byte) {
 	now := time.Now().UnixMilli()
 	_, err = g.Settle(ctx, []store.Done{{Slot: 0, Epoch: epoch, From: slots[0].Done, To: pos[0].Pos}}, []store.Exit{{
 		Seq: seq, Slot: 0, Epoch: epoch, State: task.StateDead, Attempt: 1,
-		Dead: &store.DeadLetter{Seq: seq, Kind: store.KindDead, Topic: topic, TaskID: id, Due: scheduled.Due, Attempt: 1, Reason: reason, DiedAt: now, Body: scheduled.Body},
+		Dead: &task.DeadLetter{Seq: seq, Kind: schemas.KindDead, Topic: topic, TaskID: id, Due: scheduled.Due, Attempt: 1, Reason: reason, DiedAt: now, Body: scheduled.Body},
 	}}, nil, now)
 	require.NoError(g.t, err)
 }
@@ -94,7 +94,7 @@ func (g *fixture) kill(topic, id, reason string, value []byte) {
 func (g *fixture) reject(id string) {
 	g.t.Helper()
 	record := &kgo.Record{Key: []byte("k"), Value: []byte("v"), Headers: []kgo.RecordHeader{{Key: "notyet-topc", Value: []byte("orders")}}}
-	g.apply(store.Change{Rejected: &store.DeadLetter{Kind: store.KindRejected, TaskID: id, Reason: "notyet-topc is not a header", Body: schemas.EncodeRejected(record)}})
+	g.apply(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, TaskID: id, Reason: "notyet-topc is not a header", Body: schemas.EncodeRejected(record)}})
 }
 
 func (g *fixture) local(ix Index) *Local {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // ErrNotFound means that no dead letter has this id.
@@ -119,14 +120,14 @@ func raw(field string, text *string, encoded string) ([]byte, error) {
 	return b, nil
 }
 
-func newLetter(d store.DeadLetter, content bool) Letter {
+func newLetter(d task.DeadLetter, content bool) Letter {
 	l := Letter{ID: d.ID, Kind: d.Kind, Topic: d.Topic, TaskID: d.TaskID, Due: d.Due, Attempt: d.Attempt, Replay: d.Replay,
 		Reason: strings.ToValidUTF8(d.Reason, "\uFFFD"), DiedAt: d.DiedAt, ReplayedAt: d.ReplayedAt}
 	if !content {
 		return l
 	}
 	decode := schemas.DecodeBody
-	if d.Kind == store.KindRejected {
+	if d.Kind == schemas.KindRejected {
 		decode = schemas.DecodeRejected
 	}
 	body, err := decode(d.Body)

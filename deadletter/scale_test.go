@@ -66,17 +66,17 @@ const (
 	rareReason = "disk full on broker 3"
 )
 
-func letter(i int) *store.DeadLetter {
-	d := &store.DeadLetter{
-		Kind: store.KindDead, Topic: "topic-" + strconv.Itoa(i%10), TaskID: "order-" + strconv.Itoa(i), Due: diedAt(i), Attempt: 16, Reason: "attempts exhausted: HTTP 503 from the shop",
+func letter(i int) *task.DeadLetter {
+	d := &task.DeadLetter{
+		Kind: schemas.KindDead, Topic: "topic-" + strconv.Itoa(i%10), TaskID: "order-" + strconv.Itoa(i), Due: diedAt(i), Attempt: 16, Reason: "attempts exhausted: HTTP 503 from the shop",
 	}
 	switch {
 	case i%10_000 == 777:
 		d.Reason = rareReason
 	case i%1000 == 1:
-		d.Kind, d.Reason = store.KindRejected, "notyet-dely is not a header of notyet"
+		d.Kind, d.Reason = schemas.KindRejected, "notyet-dely is not a header of notyet"
 	case i%100 == 2:
-		d.Kind, d.Reason = store.KindExpired, "could not be delivered within 1h0m0s of its due time"
+		d.Kind, d.Reason = schemas.KindExpired, "could not be delivered within 1h0m0s of its due time"
 	}
 	value := `{"order":` + strconv.Itoa(i) + `,"text":"` + strings.Repeat("x", 300) + `"}`
 	d.Body = schemas.EncodeBody(nil, []byte(d.TaskID), []byte(value), nil, schemas.DefaultSettings())
@@ -93,7 +93,7 @@ func (g *fixture) writeLetters(n int) {
 		for int64(i+len(b.Changes)) < b.Advance[0].To {
 			d := letter(i + len(b.Changes))
 			d.Seq = task.Seq(g.source.ID, int64(i+len(b.Changes)))
-			b.Changes = append(b.Changes, store.Change{Seq: d.Seq, Rejected: d})
+			b.Changes = append(b.Changes, task.Change{Seq: d.Seq, Rejected: d})
 		}
 		applied, err := g.Apply(g.t.Context(), b, diedAt(i))
 		require.NoError(g.t, err)
@@ -129,7 +129,7 @@ func handle(t *testing.T, dsn string, n int) {
 	measure("list by topic that has none", 0, list(store.DeadFilter{Topic: "topic-none"}))
 	measure("list by task id", 1, list(store.DeadFilter{TaskID: "order-" + last}))
 	measure("list by task id and topic", 1, list(store.DeadFilter{TaskID: "order-" + last, Topic: "topic-" + last[len(last)-1:]}))
-	measure("list by kind, 1 in 1000", min(100, n/1000), list(store.DeadFilter{Kind: store.KindRejected}))
+	measure("list by kind, 1 in 1000", min(100, n/1000), list(store.DeadFilter{Kind: schemas.KindRejected}))
 	measure("list by reason, 1 in 10000", min(100, n/10_000), list(store.DeadFilter{Reason: "disk full"}))
 	measure("list by reason that has none", 0, list(store.DeadFilter{Reason: "no such reason"}))
 	measure("list by time, first tenth", 100, list(store.DeadFilter{Until: diedAt(n / 10)}))
@@ -155,7 +155,7 @@ func handle(t *testing.T, dsn string, n int) {
 	require.Equal(t, n, out.lines)
 	require.Less(t, out.heap, uint64(64<<20), "an export holds a page, not the table")
 
-	dead := store.DeadFilter{Topic: "topic-3", Kind: store.KindDead}
+	dead := store.DeadFilter{Topic: "topic-3", Kind: schemas.KindDead}
 	measure("replay of a topic, dry run", n/10, func() (int, error) {
 		r, err := Replay(ctx, local, dead, Options{DryRun: true})
 		return int(r.Done), err

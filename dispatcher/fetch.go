@@ -188,7 +188,7 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 		t := bySeq[rows[i].Seq]
 		t.content = &contents[i]
 		if err := d.prepare(ctx, t, &rows[i]); err != nil {
-			d.bury(t, store.KindUndeliverable, "its stored body cannot be read: "+err.Error())
+			d.bury(t, schemas.KindUndeliverable, "its stored body cannot be read: "+err.Error())
 			continue
 		}
 		ready = append(ready, t)

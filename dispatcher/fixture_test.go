@@ -87,7 +87,7 @@ func (f *fixture) schedule(requests ...*kgo.Record) store.Applied {
 	for i, r := range requests {
 		request, err := schemas.Decode(r, schemas.Limits{})
 		require.NoError(f, err)
-		b.Changes = append(b.Changes, store.Change{Seq: tasks.Seq(f.source.ID, f.source.Next+int64(i)), Request: &request})
+		b.Changes = append(b.Changes, tasks.Change{Seq: tasks.Seq(f.source.ID, f.source.Next+int64(i)), Request: &request})
 	}
 	done, err := f.store.Apply(f.Context(), b, nowMillis())
 	require.NoError(f, err)

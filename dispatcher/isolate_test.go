@@ -106,8 +106,8 @@ func TestRefusedExitStandsAlone(t *testing.T) {
 
 func TestPieceOf(t *testing.T) {
 	small := exit{}
-	large := exit{Exit: store.Exit{Dead: &store.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
-	huge := exit{Exit: store.Exit{Dead: &store.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
+	large := exit{Exit: store.Exit{Dead: &tasks.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
+	huge := exit{Exit: store.Exit{Dead: &tasks.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
 	for name, c := range map[string]struct {
 		exits []exit
 		want  int
@@ -124,7 +124,7 @@ func TestPieceOf(t *testing.T) {
 
 func TestReduce(t *testing.T) {
 	odd := strings.Repeat("\xff\u00e4", 1000)
-	dead := &store.DeadLetter{Reason: odd, Body: []byte("body")}
+	dead := &tasks.DeadLetter{Reason: odd, Body: []byte("body")}
 	e := exit{Exit: store.Exit{State: tasks.StateDead, Dead: dead}, events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}
 	events := e.events
 	require.True(t, e.reduce(t0))

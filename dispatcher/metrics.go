@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/schemas"
 )
 
 type metrics struct {
@@ -69,7 +69,7 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		return int(worst)
 	})
 	dead := f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "dead_total", Help: "Dead letters, by kind."}, []string{"kind"})
-	for _, kind := range []string{store.KindDead, store.KindUndeliverable, store.KindExpired} {
+	for _, kind := range []string{schemas.KindDead, schemas.KindUndeliverable, schemas.KindExpired} {
 		dead.WithLabelValues(kind) // there from the start: a rate misses the first step of a new series
 	}
 	size := func(name, help string) prometheus.Gauge {

@@ -62,7 +62,7 @@ func TestParkedTaskExpires(t *testing.T) {
 	f.schedule(askMany(20, "silent", "s", due, schemas.HeaderMaxLateness, "4s")...)
 	f.eventually("they expire", func() bool { return len(events.events(t, schemas.StateDead)) >= 19 }) // one may have been sent to ask
 	for id, told := range events.events(t, schemas.StateDead) {
-		require.Equal(t, store.KindExpired, told[0].Kind, id)
+		require.Equal(t, schemas.KindExpired, told[0].Kind, id)
 		require.GreaterOrEqual(t, told[0].At, due.Add(4*time.Second).UnixMilli())
 	}
 }

@@ -90,7 +90,7 @@ func TestTasksInDoubtDoNotExpire(t *testing.T) {
 	}
 	for id, kind := range dead() {
 		require.Contains(t, id, "late")
-		require.Equal(t, store.KindExpired, kind)
+		require.Equal(t, schemas.KindExpired, kind)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 			require.False(t, d.admit(late(now-2000), now, false))
 			if c.held {
 				require.Equal(t, tasks.StateDead, d.exits[1].State)
-				require.Equal(t, store.KindExpired, d.exits[1].Dead.Kind)
+				require.Equal(t, schemas.KindExpired, d.exits[1].Dead.Kind)
 			} else {
 				require.Equal(t, tasks.StateRetry, d.exits[1].State)
 			}

@@ -100,11 +100,11 @@ func TestRefusedTargetIsGivenUp(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, dead, 10)
 			for _, l := range dead {
-				require.Equal(t, store.KindUndeliverable, l.Kind)
+				require.Equal(t, schemas.KindUndeliverable, l.Kind)
 				require.Contains(t, l.Reason, c.refusal.Message)
 				require.GreaterOrEqual(t, l.DiedAt, due.Add(c.least).UnixMilli())
 				told := events.events(t, schemas.StateDead)[l.TaskID]
-				require.Equal(t, store.KindUndeliverable, told[0].Kind)
+				require.Equal(t, schemas.KindUndeliverable, told[0].Kind)
 			}
 		})
 	}

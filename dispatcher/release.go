@@ -107,7 +107,7 @@ func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
 		return false
 	}
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound && !t.maybeSent() {
-		d.buryLocked(t, store.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
+		d.buryLocked(t, schemas.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
 		return false
 	}
 	g := d.targetOf(t)
@@ -210,7 +210,7 @@ func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
 
 func (d *Dispatcher) death(t *task, kind, reason string) exit {
 	return exit{
-		Exit: store.Exit{State: tasks.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &store.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
+		Exit: store.Exit{State: tasks.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &tasks.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
 			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: d.clock.Millis(), Body: t.body}},
 		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Reason: reason}},
 	}
@@ -220,7 +220,7 @@ func (d *Dispatcher) death(t *task, kind, reason string) exit {
 func (d *Dispatcher) leave(t *task, e exit) {
 	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.line.slot, t.line.epoch, t.pos
 	e.task = t
-	e.events = slices.DeleteFunc(e.events, func(ev schemas.Event) bool { return !store.Tells(t.settings.Events, ev.State) })
+	e.events = slices.DeleteFunc(e.events, func(ev schemas.Event) bool { return !tasks.Published(t.settings.Events, ev.State) })
 	for i := range e.events {
 		ev := &e.events[i]
 		ev.Topic, ev.ID, ev.Due, ev.At = t.topic, t.id, t.due, d.clock.Millis()

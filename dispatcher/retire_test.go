@@ -83,7 +83,7 @@ func (r *retention) second(n int) {
 		if op == schemas.OpSchedule {
 			request.Key, request.Due = []byte(id), r.now
 		}
-		b.Changes = append(b.Changes, store.Change{Seq: tasks.Seq(r.source.ID, r.source.Next+int64(len(b.Changes))), Request: &request})
+		b.Changes = append(b.Changes, tasks.Change{Seq: tasks.Seq(r.source.ID, r.source.Next+int64(len(b.Changes))), Request: &request})
 	}
 	for i := range n {
 		id := strconv.FormatInt(r.now, 10) + "-" + strconv.Itoa(i)
@@ -206,7 +206,7 @@ func TestRetiringDeadLetters(t *testing.T) {
 				b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(n)}}}
 				for i := range int64(n) {
 					seq := tasks.Seq(f.source.ID, f.source.Next+i)
-					b.Changes = append(b.Changes, store.Change{Seq: seq, Rejected: &store.DeadLetter{Seq: seq, Kind: store.KindRejected, Topic: "orders", TaskID: fmt.Sprint(seq)}})
+					b.Changes = append(b.Changes, tasks.Change{Seq: seq, Rejected: &tasks.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint(seq)}})
 				}
 				_, err := f.store.Apply(t.Context(), b, at.UnixMilli())
 				require.NoError(t, err)

@@ -126,7 +126,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 		d.suspect(ctx, t)
 	case o.err != nil && kafka.Permanent(o.err) && !o.again:
 		d.log.Info("a task cannot be delivered", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
-		d.buryLocked(t, store.KindUndeliverable, "kafka refused it: "+o.err.Error())
+		d.buryLocked(t, schemas.KindUndeliverable, "kafka refused it: "+o.err.Error())
 	case o.err != nil:
 		d.metrics.retries.Inc()
 		d.log.Debug("the producer gave a task back", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
@@ -134,7 +134,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 	case t.settings.Ack == schemas.AckReport:
 		d.metrics.delivered.Inc()
 		d.leave(t, awaitReport(t, o))
-	case store.Tells(t.settings.Events, schemas.StateSucceeded):
+	case tasks.Published(t.settings.Events, schemas.StateSucceeded):
 		d.metrics.delivered.Inc()
 		d.unstage(t)
 		t.status = telling
@@ -175,7 +175,7 @@ func (d *Dispatcher) answeredLate(o outcome) {
 		d.metrics.delivered.Inc()
 		d.leaveUntold(late, o.at)
 	case kafka.Permanent(o.err) && !o.again && (o.alone || !kafka.NeighboursToo(o.err)):
-		d.buryLocked(late, store.KindUndeliverable, "kafka refused it: "+o.err.Error())
+		d.buryLocked(late, schemas.KindUndeliverable, "kafka refused it: "+o.err.Error())
 	default:
 		delete(d.stuck, t.seq) // it was not sent: its later place stands
 	}
@@ -196,7 +196,7 @@ func deliveredEvents(t *task, at int64) []schemas.Event {
 	e := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: at, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)}
 	events := []schemas.Event{e, e}
 	events[1].State = schemas.StateSucceeded
-	if !store.Tells(t.settings.Events, schemas.StateDispatched) {
+	if !tasks.Published(t.settings.Events, schemas.StateDispatched) {
 		events = events[1:]
 	}
 	return events

@@ -182,7 +182,7 @@ func TestTooLateBecomesADeadLetter(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, dead, 2)
 	for _, d := range dead {
-		require.Equal(t, store.KindExpired, d.Kind)
+		require.Equal(t, schemas.KindExpired, d.Kind)
 		require.Equal(t, due.UnixMilli(), d.Due)
 		require.Contains(t, d.Reason, "notyet-max-lateness 5s")
 		body, err := schemas.DecodeBody(d.Body)
@@ -197,7 +197,7 @@ func TestTooLateBecomesADeadLetter(t *testing.T) {
 	require.Equal(t, "orders", told[0].Topic)
 	require.Equal(t, due.UnixMilli(), told[0].Due)
 	require.NotEmpty(t, told[0].Reason)
-	require.Equal(t, store.KindExpired, told[0].Kind)
+	require.Equal(t, schemas.KindExpired, told[0].Kind)
 }
 
 func TestUnknownTargetBecomesADeadLetter(t *testing.T) {
@@ -212,10 +212,10 @@ func TestUnknownTargetBecomesADeadLetter(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, dead, 1)
 	require.Equal(t, "mistyped", dead[0].TaskID)
-	require.Equal(t, store.KindUndeliverable, dead[0].Kind)
+	require.Equal(t, schemas.KindUndeliverable, dead[0].Kind)
 	f.eventually("it is told", func() bool { return len(events.events(t, schemas.StateDead)) == 1 })
-	require.Equal(t, store.KindUndeliverable, events.events(t, schemas.StateDead)["mistyped"][0].Kind)
-	require.Equal(t, 1, counted(d.metrics.dead.WithLabelValues(store.KindUndeliverable)))
+	require.Equal(t, schemas.KindUndeliverable, events.events(t, schemas.StateDead)["mistyped"][0].Kind)
+	require.Equal(t, 1, counted(d.metrics.dead.WithLabelValues(schemas.KindUndeliverable)))
 }
 
 func TestDeliversWithoutTheIndex(t *testing.T) {

@@ -25,11 +25,11 @@ func (d *Dispatcher) unreported(t *task) {
 	now := d.clock.Millis()
 	var e exit
 	if t.attempt >= t.settings.MaxAttempts {
-		e = d.death(t, store.KindDead, fmt.Sprintf("attempts exhausted (%d): %s", t.attempt, reason))
+		e = d.death(t, schemas.KindDead, fmt.Sprintf("attempts exhausted (%d): %s", t.attempt, reason))
 	} else {
 		waited := min(max(now-t.pos, 0), d.transit().Milliseconds()) // the backoff counts from the end of the wait
 		e = exit{
-			Exit: store.Exit{State: tasks.StateRetry, Pos: d.clock.Latest() + max(store.Backoff(t.settings.Backoff, t.attempt).Milliseconds()-waited, 0) + 1,
+			Exit: store.Exit{State: tasks.StateRetry, Pos: d.clock.Latest() + max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0) + 1,
 				Attempt: t.attempt, Lane: tasks.LaneOf(t.topic, tasks.ClassRetried)},
 			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason}},
 		}

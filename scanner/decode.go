@@ -8,14 +8,13 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
 // decode makes a change of an intake record. A bad request becomes one too, a rejection; a bad report is nothing to
 // anyone.
-func (s *Scanner) decode(source int, r *kgo.Record) (store.Change, bool) {
-	c := store.Change{Seq: task.Seq(source, r.Offset)}
+func (s *Scanner) decode(source int, r *kgo.Record) (task.Change, bool) {
+	c := task.Change{Seq: task.Seq(source, r.Offset)}
 	if r.Topic == s.cfg.Reports {
 		_ = faultpoint.At(faultpoint.ScannerReport)
 		report, err := schemas.DecodeReport(r)
@@ -54,7 +53,7 @@ func supported(r *schemas.Request) error {
 	return nil
 }
 
-func rejected(seq int64, r *kgo.Record, err error) *store.DeadLetter {
+func rejected(seq int64, r *kgo.Record, err error) *task.DeadLetter {
 	var rej *schemas.Rejection
 	if !errors.As(err, &rej) {
 		rej = &schemas.Rejection{}

@@ -50,7 +50,7 @@ func TestBadRequestsAreRejectedWhole(t *testing.T) {
 	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM tasks"))
 	require.Equal(t, int64(4), s.at())
 
-	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{Kind: store.KindRejected})
+	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{Kind: schemas.KindRejected})
 	require.NoError(t, err)
 	require.Len(t, dead, 3)
 	body, err := schemas.DecodeRejected(dead[0].Body)

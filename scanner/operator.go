@@ -234,7 +234,7 @@ func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to in
 	}
 	letter := bareRejection(task.Seq(p.source.ID, at), &kgo.Record{Topic: topic, Partition: part, Offset: at},
 		fmt.Sprintf("%s passed the offsets %d to %d of %s/%d without storing them", o.Name, at, to-1, topic, part))
-	b := store.Batch{Advance: []store.Advance{{Source: p.source.ID, From: at, To: to}}, Changes: []store.Change{{Seq: letter.Seq, Rejected: letter}}}
+	b := store.Batch{Advance: []store.Advance{{Source: p.source.ID, From: at, To: to}}, Changes: []task.Change{{Seq: letter.Seq, Rejected: letter}}}
 	b.Skip(p.source.ID, at+1, to)
 	if _, err := o.Store.Apply(ctx, b, now.UnixMilli()); err != nil {
 		return Skipped{}, moved(p, err)

@@ -167,7 +167,7 @@ func TestAnOperatorPassesARecord(t *testing.T) {
 	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{TaskID: "notyet.intake/0/2"})
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
-	require.Equal(t, store.KindRejected, letters[0].Kind)
+	require.Equal(t, schemas.KindRejected, letters[0].Kind)
 	require.Equal(t, "ann@host passed the offsets 2 to 2 of notyet.intake/0 without storing them", letters[0].Reason)
 	f.events(func(all []schemas.Event) bool { return byID(all, schemas.StateRejected)["notyet.intake/0/2"] > 0 })
 }

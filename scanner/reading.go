@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // reading is one partition as this process reads it, from the moment it is assigned or set back. It ends when the partition
@@ -143,7 +144,7 @@ func (e *mismatchError) Unwrap() error { return e.err }
 
 // extend adds a run to the batch. It fails with errGap, and adds nothing, when the run begins beyond the end of the coverage; and
 // with errDiverged when a record is not of the log that is stored.
-func (c *coverage) extend(b *store.Batch, r run, decode func(source int, r *kgo.Record) (store.Change, bool)) error {
+func (c *coverage) extend(b *store.Batch, r run, decode func(source int, r *kgo.Record) (task.Change, bool)) error {
 	if r.from > c.src.Next && !faultpoint.Without(faultpoint.NothingBehindFailure) {
 		return fmt.Errorf("%s/%d is stored up to offset %d, the run begins at %d: %w", c.src.Topic, c.src.Partition, c.src.Next, r.from, errGap)
 	}

@@ -34,8 +34,8 @@ func asksAt(r *reading, first int64, n int) run {
 // A batch that leaves out what is not stored cannot be made; a gap that Kafka has left is part of the run.
 func TestABatchContinuesWhatIsStored(t *testing.T) {
 	key := partitionKey{"in", 0}
-	decode := func(source int, r *kgo.Record) (store.Change, bool) {
-		return store.Change{Seq: task.Seq(source, r.Offset)}, string(r.Value) != "ignored"
+	decode := func(source int, r *kgo.Record) (task.Change, bool) {
+		return task.Change{Seq: task.Seq(source, r.Offset)}, string(r.Value) != "ignored"
 	}
 	at := func(from int64, offsets ...int64) run {
 		r := run{reading: &reading{key: key}, from: from, to: from}

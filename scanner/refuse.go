@@ -7,7 +7,6 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -15,8 +14,8 @@ import (
 const maxReason = 4096
 
 // rejectedRecord is the dead letter of a record that was rejected for err.
-func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *store.DeadLetter {
-	d := &store.DeadLetter{Seq: seq, Kind: store.KindRejected, Topic: cut(topic, schemas.MaxTopicLen), TaskID: cut(id, schemas.MaxIDLen)}
+func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task.DeadLetter {
+	d := &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: cut(topic, schemas.MaxTopicLen), TaskID: cut(id, schemas.MaxIDLen)}
 	if d.Body = schemas.EncodeRejected(r); faultpoint.Without(faultpoint.RefusedAlone) {
 		d.Body = schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, schemas.Settings{})
 	}
@@ -29,9 +28,9 @@ func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *stor
 }
 
 // bareRejection is the dead letter of a record of which nothing can be kept.
-func bareRejection(seq int64, r *kgo.Record, reason string) *store.DeadLetter {
+func bareRejection(seq int64, r *kgo.Record, reason string) *task.DeadLetter {
 	id := schemas.DefaultID(r.Topic, r.Partition, r.Offset)
-	return &store.DeadLetter{Seq: seq, Kind: store.KindRejected, TaskID: cut(id, schemas.MaxIDLen), Reason: cut(reason, maxReason)}
+	return &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, TaskID: cut(id, schemas.MaxIDLen), Reason: cut(reason, maxReason)}
 }
 
 func cut(s string, n int) string {
@@ -63,21 +62,21 @@ func (m refusals) add(seq int64, err error) bool {
 }
 
 // decode makes a change of an intake record, the rejection of one that is refused.
-func (m refusals) decode(s *Scanner, of run) func(source int, r *kgo.Record) (store.Change, bool) {
-	return func(source int, r *kgo.Record) (store.Change, bool) {
+func (m refusals) decode(s *Scanner, of run) func(source int, r *kgo.Record) (task.Change, bool) {
+	return func(source int, r *kgo.Record) (task.Change, bool) {
 		seq := task.Seq(source, r.Offset)
 		refused := m[seq]
 		switch {
 		case r.Attrs.IsControl(): // a marker of a transaction
-			return store.Change{Seq: seq}, false
+			return task.Change{Seq: seq}, false
 		case of.unreadable != nil:
 			reason := fmt.Sprintf("the batch of records at the offsets %d to %d cannot be read: %s; send smaller batches, as Kafka's own clients make them", r.Offset, of.to-1, of.unreadable.Reason)
-			return store.Change{Seq: seq, Rejected: bareRejection(seq, r, reason)}, true
+			return task.Change{Seq: seq, Rejected: bareRejection(seq, r, reason)}, true
 		}
 		if refused == nil {
 			return s.decode(source, r)
 		}
-		c := store.Change{Seq: seq, Rejected: bareRejection(seq, r, refused.reason)}
+		c := task.Change{Seq: seq, Rejected: bareRejection(seq, r, refused.reason)}
 		if !refused.bare {
 			c.Rejected.Body = schemas.EncodeRejected(r)
 		}

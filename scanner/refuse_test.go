@@ -62,7 +62,7 @@ func TestARecordThatTheDatabaseRefusesBecomesADeadLetterAlone(t *testing.T) {
 		require.Len(t, letters, len(db.offsets))
 		for i, d := range letters {
 			require.Equal(t, task.Seq(src.ID, db.offsets[i]), d.Seq)
-			require.Equal(t, store.KindRejected, d.Kind)
+			require.Equal(t, schemas.KindRejected, d.Kind)
 			require.Contains(t, d.Reason, "Data too long")
 			require.Equal(t, lettersToo, len(d.Body) == 0)
 		}

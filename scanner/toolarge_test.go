@@ -26,7 +26,7 @@ func TestABatchThatIsTooLargeInMemoryIsPassed(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	require.Empty(t, letters[0].Body)
-	require.Equal(t, store.KindRejected, letters[0].Kind)
+	require.Equal(t, schemas.KindRejected, letters[0].Kind)
 	require.Equal(t, schemas.DefaultID(schemas.TopicIntake, 0, 1), letters[0].TaskID)
 	require.Contains(t, letters[0].Reason, "larger than 64 MiB")
 	s.end()

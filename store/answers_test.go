@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // TestAnswersNameTheirRequest: who asked can tell its answer from those to others about the same task.
@@ -20,7 +21,7 @@ func TestAnswersNameTheirRequest(t *testing.T) {
 			}
 			return out
 		}
-		s.do(s.schedule("a"), s.cancel("a"), s.cancel("a"), s.fire("a"), &DeadLetter{Kind: KindRejected, Topic: target, TaskID: "in/0/4", Reason: "bad"})
+		s.do(s.schedule("a"), s.cancel("a"), s.cancel("a"), s.fire("a"), &task.DeadLetter{Kind: schemas.KindRejected, Topic: target, TaskID: "in/0/4", Reason: "bad"})
 		require.Equal(t, map[string]schemas.State{
 			"in/0/0": schemas.StateScheduled, "in/0/1": schemas.StateCancelled, "in/0/2": schemas.StateCancelled, "in/0/3": schemas.StateNotFound, "in/0/4": schemas.StateRejected,
 		}, named())

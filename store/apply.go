@@ -16,9 +16,9 @@ import (
 
 // Batch is a run of intake records with the offsets they cover. All of it happens, or nothing.
 type Batch struct {
-	Advance []Advance // each source once
-	Changes []Change  // in intake order for each source
-	Gaps    []Gap     // offsets that Advance covers and Changes do not bring, in order for each source: see Skip
+	Advance []Advance     // each source once
+	Changes []task.Change // in intake order for each source
+	Gaps    []Gap         // offsets that Advance covers and Changes do not bring, in order for each source: see Skip
 	// Epochs are the leader epochs of the sources that the batch moves, where they are known.
 	Epochs map[int]Epoch
 	// Resolve also looks at the requests that wait for the outcome of these identities.
@@ -101,7 +101,7 @@ type work struct {
 	applied   Applied
 	events    map[int]*openBox // for each source
 	full      []*openBox
-	dead      []*DeadLetter
+	dead      []*task.DeadLetter
 	proven    []schemas.Event // of tasks that evidence has settled
 	taken     []int64         // of tasks in flight: see verdict
 	merging   int             // of mergeBudget
@@ -114,7 +114,7 @@ type identity struct {
 	key     [16]byte
 	before  *task.Task
 	now     *task.Task
-	changes []Change
+	changes []task.Change
 	line    line
 }
 
@@ -185,7 +185,7 @@ func (w *work) decideAll(id *identity) error {
 			return err
 		}
 		if !id.line.keep(h) && c.Request != nil {
-			w.follow(c, tooMany(c, id.now))
+			w.follow(c, task.TooMany(c, id.now))
 		}
 	}
 	if w.settling {
@@ -195,7 +195,7 @@ func (w *work) decideAll(id *identity) error {
 }
 
 // decideOne decides a change, unless it must wait.
-func (w *work) decideOne(id *identity, c Change, queued bool) (decided bool) {
+func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool) {
 	w.asSent(id, &c)
 	if w.foreign(c.Report, id.now) {
 		return true
@@ -204,33 +204,44 @@ func (w *work) decideOne(id *identity, c Change, queued bool) (decided bool) {
 		return false
 	}
 	began := time.Now()
-	v := decide(id.now, w.phase(id), c, w.slotCount, w.now)
+	v := task.Decide(id.now, w.phase(id), withoutDelivery(c), w.slotCount, w.now)
 	w.deciding += time.Since(began)
-	if v.wait {
+	if v.Wait {
 		return false
 	}
-	id.now = v.next
-	w.merging += v.cost
-	if v.taken {
+	id.now = v.Next
+	w.merging += v.Cost
+	if v.Taken {
 		w.taken = append(w.taken, id.now.Seq)
 	}
 	w.follow(c, v)
 	return true
 }
 
+// withoutDelivery hides which delivery a report names, in the simulator's runs without that rule.
+func withoutDelivery(c task.Change) task.Change {
+	if c.Report == nil || !faultpoint.Without(faultpoint.ReportOfDelivery) {
+		return c
+	}
+	r := *c.Report
+	r.Delivery = ""
+	c.Report = &r
+	return c
+}
+
 // mergedEnough: the rest is for another transaction.
 func (w *work) mergedEnough() bool { return w.merging > mergeBudget || w.deciding > mergePatience }
 
 // follow keeps what a verdict leaves: a dead letter, an event.
-func (w *work) follow(c Change, v verdict) {
-	if v.dead != nil {
-		v.dead.DiedAt = w.now
-		w.dead = append(w.dead, v.dead)
+func (w *work) follow(c task.Change, v task.Verdict) {
+	if v.Dead != nil {
+		v.Dead.DiedAt = w.now
+		w.dead = append(w.dead, v.Dead)
 	}
-	if c.Request != nil && v.event.State != "" {
-		v.event.Request = w.store.known.position(c.Seq)
+	if c.Request != nil && v.Event.State != "" {
+		v.Event.Request = w.store.known.position(c.Seq)
 	}
-	w.tell(c.Seq, v.event)
+	w.tell(c.Seq, v.Event)
 }
 
 // phase is where the identity's task stands after the changes so far. What this transaction itself made is pending or
@@ -249,7 +260,7 @@ func (w *work) phase(id *identity) task.Phase {
 	return task.Pending
 }
 
-func (w *work) reject(c Change) {
+func (w *work) reject(c task.Change) {
 	w.changeBoxes()
 	d := *c.Rejected
 	d.DiedAt = w.now

@@ -8,44 +8,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/notyet/notyet/internal/faultpoint"
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
 
-// Kinds of dead letters: those of schemas.
-const (
-	KindDead          = schemas.KindDead
-	KindUndeliverable = schemas.KindUndeliverable
-	KindExpired       = schemas.KindExpired
-	KindRejected      = schemas.KindRejected
-	KindCallback      = schemas.KindCallback
-)
-
-// DeadLetter is a task or a request that notyet has given up on, with the cause.
-type DeadLetter struct {
-	ID         int64  `json:"id"`
-	Seq        int64  `json:"-"`
-	Kind       string `json:"kind"`
-	Topic      string `json:"topic"`
-	TaskID     string `json:"task_id"`
-	Due        int64  `json:"due"`
-	Attempt    int    `json:"attempt"`
-	Replay     int    `json:"replay"`
-	Reason     string `json:"reason"`
-	DiedAt     int64  `json:"died_at"`
-	ReplayedAt int64  `json:"replayed_at"` // 0: not replayed
-	ReplayedBy string `json:"replayed_by,omitempty"`
-	Body       []byte `json:"-"` // schemas.EncodeBody
-}
-
 const deadColumns = "id, seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, replayed_by, body"
 
-func scanDead(r *sql.Rows, d *DeadLetter) error {
+func scanDead(r *sql.Rows, d *task.DeadLetter) error {
 	return r.Scan(&d.ID, &d.Seq, &d.Kind, &d.Topic, &d.TaskID, &d.Due, &d.Attempt, &d.Replay, &d.Reason, &d.DiedAt, &d.ReplayedAt, &d.ReplayedBy, &d.Body)
-}
-
-func deadTask(t task.Task, kind, reason string, now int64) *DeadLetter {
-	return &DeadLetter{Seq: t.Seq, Kind: kind, Topic: t.Topic, TaskID: t.ID, Due: t.Due, Attempt: t.Attempt, Replay: t.Replay, Reason: reason, DiedAt: now, Body: t.Body}
 }
 
 // The widths of columns whose content is not checked before it comes here: a rejected request's id may be the default one
@@ -67,12 +36,12 @@ func cutText(s string, n int) []byte {
 }
 
 // insertDead may be repeated: a task dies once.
-func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*DeadLetter) error {
+func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) error {
 	again := " ON DUPLICATE KEY UPDATE seq = seq"
 	if s.lite {
 		again = " ON CONFLICT (seq, replay) DO NOTHING"
 	}
-	return pieces(dead, func(d *DeadLetter) int { return len(d.Body) + len(d.Reason) + 100 }, func(part []*DeadLetter) error {
+	return pieces(dead, func(d *task.DeadLetter) int { return len(d.Body) + len(d.Reason) + 100 }, func(part []*task.DeadLetter) error {
 		a := make([]any, 0, 12*len(part))
 		for _, d := range part {
 			a = append(a, d.Seq, []byte(d.Kind), []byte(d.Topic), cutText(d.TaskID, maxTaskID), d.Due, d.Attempt, d.Replay, cutText(d.Reason, maxReason), d.DiedAt, 0, []byte{}, nonNil(d.Body))
@@ -102,7 +71,7 @@ type DeadFilter struct {
 }
 
 // DeadLetters lists dead letters in the order in which they were written.
-func (s *Store) DeadLetters(ctx context.Context, f DeadFilter) ([]DeadLetter, error) {
+func (s *Store) DeadLetters(ctx context.Context, f DeadFilter) ([]task.DeadLetter, error) {
 	f, err := s.skipOld(ctx, f)
 	if err != nil {
 		return nil, err
@@ -120,9 +89,9 @@ func (s *Store) DeadLetters(ctx context.Context, f DeadFilter) ([]DeadLetter, er
 		return nil, fmt.Errorf("listing dead letters: %w", err)
 	}
 	defer rows.Close()
-	var out []DeadLetter
+	var out []task.DeadLetter
 	for rows.Next() {
-		var d DeadLetter
+		var d task.DeadLetter
 		if err := scanDead(rows, &d); err != nil {
 			return nil, fmt.Errorf("listing dead letters: %w", err)
 		}

@@ -11,22 +11,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // letter is a dead letter that the case need not bring about by a task's life.
-func (f *fixture) letter(d DeadLetter) {
+func (f *fixture) letter(d task.DeadLetter) {
 	f.t.Helper()
 	f.do(&d)
 }
 
 func TestDeadLetterFilters(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		for i, d := range []DeadLetter{
-			{Kind: KindDead, Topic: "orders", TaskID: "a", Reason: "no such topic"},
-			{Kind: KindExpired, Topic: "orders", TaskID: "b", Reason: "100% too late"},
-			{Kind: KindRejected, Topic: "orders", TaskID: "c", Reason: "value_x is wrong!"},
-			{Kind: KindDead, Topic: "invoices", TaskID: "a", Reason: "Größe über 1000 % der Grenze"},
-			{Kind: KindDead, Topic: "Orders", TaskID: "d", Reason: "valueAx"},
+		for i, d := range []task.DeadLetter{
+			{Kind: schemas.KindDead, Topic: "orders", TaskID: "a", Reason: "no such topic"},
+			{Kind: schemas.KindExpired, Topic: "orders", TaskID: "b", Reason: "100% too late"},
+			{Kind: schemas.KindRejected, Topic: "orders", TaskID: "c", Reason: "value_x is wrong!"},
+			{Kind: schemas.KindDead, Topic: "invoices", TaskID: "a", Reason: "Größe über 1000 % der Grenze"},
+			{Kind: schemas.KindDead, Topic: "Orders", TaskID: "d", Reason: "valueAx"},
 		} {
 			s.now = t0 + int64(i)*1000
 			s.letter(d)
@@ -44,7 +45,7 @@ func TestDeadLetterFilters(t *testing.T) {
 			"all that were not replayed":      {DeadFilter{}, "a c a d"},
 			"all":                             {DeadFilter{Replayed: true}, "a b c a d"},
 			"by id":                           {DeadFilter{IDs: []int64{all[3].ID, all[0].ID, 999_999_999}}, "a a"},
-			"by kind":                         {DeadFilter{Kind: KindDead}, "a a d"},
+			"by kind":                         {DeadFilter{Kind: schemas.KindDead}, "a a d"},
 			"by topic, its letters' case too": {DeadFilter{Topic: "orders", Replayed: true}, "a b c"},
 			"by task id":                      {DeadFilter{TaskID: "a"}, "a a"},
 			"by both":                         {DeadFilter{TaskID: "a", Topic: "invoices"}, "a"},
@@ -85,7 +86,7 @@ func TestDeadLettersInPages(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		var records []any
 		for i := range 250 {
-			records = append(records, &DeadLetter{Kind: KindDead, Topic: target, TaskID: fmt.Sprint(i)})
+			records = append(records, &task.DeadLetter{Kind: schemas.KindDead, Topic: target, TaskID: fmt.Sprint(i)})
 		}
 		s.do(records...)
 		seen, after := map[string]bool{}, int64(0)
@@ -110,9 +111,9 @@ func TestPurgeDead(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		var records []any
 		for i := range 7 {
-			records = append(records, &DeadLetter{Kind: KindDead, Topic: target, TaskID: fmt.Sprint(i), Reason: "r"})
+			records = append(records, &task.DeadLetter{Kind: schemas.KindDead, Topic: target, TaskID: fmt.Sprint(i), Reason: "r"})
 		}
-		records = append(records, &DeadLetter{Kind: KindDead, Topic: "other", TaskID: "x"})
+		records = append(records, &task.DeadLetter{Kind: schemas.KindDead, Topic: "other", TaskID: "x"})
 		s.do(records...)
 		all, err := s.DeadLetters(s.ctx, DeadFilter{})
 		require.NoError(t, err)
@@ -144,7 +145,7 @@ func TestLettersAreFoundByIndex(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		for i := range 500 {
 			s.now++
-			s.letter(DeadLetter{Kind: KindDead, Topic: "topic" + strconv.Itoa(i%10), TaskID: strconv.Itoa(i)})
+			s.letter(task.DeadLetter{Kind: schemas.KindDead, Topic: "topic" + strconv.Itoa(i%10), TaskID: strconv.Itoa(i)})
 		}
 		// JSON, as the other forms of EXPLAIN differ between MariaDB, MySQL 8.4 and MySQL 9.
 		explain, key := "EXPLAIN FORMAT=JSON ", `"(?:key|index_name)": "(\w+)"`
@@ -201,10 +202,10 @@ func TestPurgeDeadUpTo(t *testing.T) {
 		last, err := s.LastDead(s.ctx)
 		require.NoError(t, err)
 		require.Zero(t, last)
-		s.letter(DeadLetter{Kind: KindDead, Topic: target, TaskID: "before"})
+		s.letter(task.DeadLetter{Kind: schemas.KindDead, Topic: target, TaskID: "before"})
 		last, err = s.LastDead(s.ctx)
 		require.NoError(t, err)
-		s.letter(DeadLetter{Kind: KindDead, Topic: target, TaskID: "meanwhile"})
+		s.letter(task.DeadLetter{Kind: schemas.KindDead, Topic: target, TaskID: "meanwhile"})
 		n, next, err := s.PurgeDeadUpTo(s.ctx, DeadFilter{Limit: 1}, last)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestRetireDead(t *testing.T) {
@@ -12,7 +15,7 @@ func TestRetireDead(t *testing.T) {
 		letters := func(n int, prefix string) {
 			var records []any
 			for i := range n {
-				records = append(records, &DeadLetter{Kind: KindDead, Topic: target, TaskID: fmt.Sprint(prefix, i), Reason: "r", Body: make([]byte, 1000)})
+				records = append(records, &task.DeadLetter{Kind: schemas.KindDead, Topic: target, TaskID: fmt.Sprint(prefix, i), Reason: "r", Body: make([]byte, 1000)})
 			}
 			s.do(records...)
 		}

@@ -5,13 +5,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // A page is bounded in letters and in what they carry, and holds at least one.
 func TestDeadPageIsBoundedInBytes(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		for i, size := range []int{1 << 20, 8 << 20, 8 << 20, 1, 1} {
-			s.letter(DeadLetter{Kind: KindRejected, Topic: "orders", TaskID: fmt.Sprint(i), Body: make([]byte, size)})
+			s.letter(task.DeadLetter{Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint(i), Body: make([]byte, size)})
 		}
 		all, err := s.DeadLetters(s.ctx, DeadFilter{NoBody: true})
 		require.NoError(t, err)

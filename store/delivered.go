@@ -90,7 +90,7 @@ func (w *work) newSource(id *identity) bool {
 		return true
 	}
 	// Evidence may take a task of this very batch to where its report is awaited.
-	return w.store.evidence != nil && slices.ContainsFunc(id.changes, func(c Change) bool { return unknown(c.Seq) })
+	return w.store.evidence != nil && slices.ContainsFunc(id.changes, func(c task.Change) bool { return unknown(c.Seq) })
 }
 
 // foreign says that a report is about another delivery than the ones of this task: of an earlier task of the same id, or from

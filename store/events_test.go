@@ -72,17 +72,17 @@ func TestWhichEventsAreTold(t *testing.T) {
 
 func TestRejectionsAreToldInAnyCase(t *testing.T) {
 	for _, e := range []schemas.Events{schemas.EventsNone, schemas.EventsFinal, schemas.EventsAll} {
-		require.True(t, Tells(e, schemas.StateRejected))
+		require.True(t, task.Published(e, schemas.StateRejected))
 	}
 }
 
 // A request that was rejected before it came here is told about and kept, and stops nothing.
 func TestRejectedRecords(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		bad := &DeadLetter{Kind: KindRejected, Topic: target, TaskID: "in/0/1", Due: 9, Reason: `notyet-at "x" is no time: write milliseconds`,
+		bad := &task.DeadLetter{Kind: schemas.KindRejected, Topic: target, TaskID: "in/0/1", Due: 9, Reason: `notyet-at "x" is no time: write milliseconds`,
 			Body: schemas.EncodeBody(nil, []byte("k"), nil, nil, schemas.DefaultSettings())}
 		events := s.do(s.schedule("a"), bad, s.schedule("b"))
-		require.Contains(t, events, schemas.Event{Topic: target, ID: "in/0/1", State: schemas.StateRejected, Due: 9, At: t0, Reason: bad.Reason, Kind: KindRejected})
+		require.Contains(t, events, schemas.Event{Topic: target, ID: "in/0/1", State: schemas.StateRejected, Due: 9, At: t0, Reason: bad.Reason, Kind: schemas.KindRejected})
 		require.Len(t, events, 3)
 		require.Equal(t, 2, s.count("tasks"))
 
@@ -99,7 +99,7 @@ func TestRejectedRecords(t *testing.T) {
 func TestRejectedRecordsOfAnySize(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		long := strings.Repeat("ä", 3000)
-		s.do(&DeadLetter{Kind: KindRejected, Topic: target, TaskID: strings.Repeat("i", 300), Reason: "x" + long})
+		s.do(&task.DeadLetter{Kind: schemas.KindRejected, Topic: target, TaskID: strings.Repeat("i", 300), Reason: "x" + long})
 		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
 		require.NoError(t, err)
 		require.Len(t, letters, 1)
@@ -115,7 +115,7 @@ func TestLargeBatches(t *testing.T) {
 		large := strings.Repeat("\x00'", 1<<19)
 		records := make([]any, 12)
 		for i := range records {
-			records[i] = &DeadLetter{Kind: KindRejected, Topic: target, TaskID: fmt.Sprint(i), Reason: "r",
+			records[i] = &task.DeadLetter{Kind: schemas.KindRejected, Topic: target, TaskID: fmt.Sprint(i), Reason: "r",
 				Body: schemas.EncodeBody(nil, nil, []byte(large), nil, schemas.DefaultSettings())}
 		}
 		s.do(records...)

@@ -56,15 +56,15 @@ func (f *fixture) another() *Store {
 }
 
 // change wraps a *schemas.Request, a schemas.Report or a *DeadLetter and gives it the next intake offset.
-func (f *fixture) change(record any) Change {
-	c := Change{Seq: task.Seq(f.source.ID, f.offset)}
+func (f *fixture) change(record any) task.Change {
+	c := task.Change{Seq: task.Seq(f.source.ID, f.offset)}
 	f.offset++
 	switch r := record.(type) {
 	case *schemas.Request:
 		c.Request = r
 	case schemas.Report:
 		c.Report = &r
-	case *DeadLetter:
+	case *task.DeadLetter:
 		r.Seq = c.Seq
 		c.Rejected = r
 	default:

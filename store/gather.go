@@ -114,7 +114,7 @@ func (w *work) splitFresh(list *[]*identity) error {
 // because storing them before it and moving them then is twice the work; the others keep the lock short.
 const nearby = 1000
 
-func onlySchedules(changes []Change) bool {
+func onlySchedules(changes []task.Change) bool {
 	for _, c := range changes {
 		if c.Request == nil || c.Request.Op != schemas.OpSchedule {
 			return false

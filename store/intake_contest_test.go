@@ -132,7 +132,7 @@ func doubledIntake(s *fixture) *violations {
 				to := min(next+1+rand.Int64N(8), records)
 				b := Batch{Advance: []Advance{{s.source.ID, next, to}}}
 				for offset := next; offset < to; offset++ {
-					b.Changes = append(b.Changes, Change{Seq: task.Seq(s.source.ID, offset), Request: requests[offset]})
+					b.Changes = append(b.Changes, task.Change{Seq: task.Seq(s.source.ID, offset), Request: requests[offset]})
 				}
 				switch _, err := store.Apply(s.ctx, b, s.now); {
 				case err == nil:

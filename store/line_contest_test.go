@@ -108,7 +108,7 @@ func newWriter(s *fixture, n int, v *violations) *writer {
 func (w *writer) bring(requests ...*schemas.Request) (Applied, []schemas.Event) {
 	b := Batch{Advance: []Advance{{w.source.ID, w.offset, w.offset + int64(len(requests))}}}
 	for _, r := range requests {
-		b.Changes = append(b.Changes, Change{Seq: task.Seq(w.source.ID, w.offset), Request: r})
+		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(w.source.ID, w.offset), Request: r})
 		w.offset++
 	}
 	applied, err := w.store.Apply(w.s.ctx, b, time.Now().UnixMilli())

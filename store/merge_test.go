@@ -1,9 +1,7 @@
 package store
 
 import (
-	"encoding/json"
 	"fmt"
-	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -14,123 +12,129 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-func plain(value string) *schemas.Body {
-	return &schemas.Body{Value: []byte(value), Settings: schemas.DefaultSettings()}
-}
-
-func TestSumValues(t *testing.T) {
-	for _, c := range []struct{ name, old, later, want string }{
-		{"integers", `{"n":1}`, `{"n":2}`, `{"n":3}`},
-		{"negative", `{"n":1}`, `{"n":-2}`, `{"n":-1}`},
-		{"to zero", `{"n":-0.1}`, `{"n":0.1}`, `{"n":0}`},
-		{"minus zero", `{"n":-0}`, `{"n":-0.0}`, `{"n":0}`},
-		{"decimals that no float64 holds", `{"n":0.1}`, `{"n":0.2}`, `{"n":0.3}`},
-		{"money", `{"n":0.10}`, `{"n":0.20}`, `{"n":0.3}`},
-		{"integers that no float64 holds", `{"n":9007199254740993}`, `{"n":2}`, `{"n":9007199254740995}`},
-		{"beyond 64 bits", `{"n":18446744073709551615}`, `{"n":1}`, `{"n":18446744073709551616}`},
-		{"thirty digits", `{"n":0.100000000000000000000000000001}`, `{"n":1}`, `{"n":1.100000000000000000000000000001}`},
-		{"exponents", `{"n":1e3}`, `{"n":1.5E-3}`, `{"n":1000.0015}`},
-		{"a signed exponent", `{"n":1e+2}`, `{"n":1}`, `{"n":101}`},
-		{"more places than digits", `{"n":1e-10}`, `{"n":1}`, `{"n":1.0000000001}`},
-		{"fewer places than digits", `{"n":1.25e1}`, `{"n":0}`, `{"n":12.5}`},
-		{"nested", `{"a":{"b":{"n":1,"m":5}}}`, `{"a":{"b":{"n":2}}}`, `{"a":{"b":{"m":5,"n":3}}}`},
-		{"new fields", `{"a":1}`, `{"b":{"c":2}}`, `{"a":1,"b":{"c":2}}`},
-		{"other leaves: the later wins", `{"s":"x","b":true,"z":1,"l":[1]}`, `{"s":"y","b":false,"z":null,"l":[2,3]}`, `{"b":false,"l":[2,3],"s":"y","z":null}`},
-		{"other kinds: the later wins", `{"a":1,"b":{"n":1},"c":"1"}`, `{"a":"x","b":2,"c":3}`, `{"a":"x","b":2,"c":3}`},
-		{"an object over a number", `{"a":1}`, `{"a":{"n":2}}`, `{"a":{"n":2}}`},
-		{"of a field twice: its last", `{"n":1,"n":10}`, `{"n":2,"n":20}`, `{"n":30}`},
-		{"white space", " {\n\"n\" : 1 }\t", ` { "n" : 2 } `, `{"n":3}`},
-		{"characters that HTML minds", `{"s":"<&>","n":1}`, `{"n":1}`, `{"n":2,"s":"<&>"}`},
-		{"empty", `{}`, `{}`, `{}`},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			got, err := sumValues(plain(c.old), []byte(c.later))
-			require.NoError(t, err)
-			require.Equal(t, c.want, string(got))
-		})
-	}
-}
-
-func TestSumValuesRefuses(t *testing.T) {
-	deep := strings.Repeat(`{"a":`, 20_000) + "1" + strings.Repeat("}", 20_000)
-	for _, c := range []struct{ name, old, later, reason string }{
-		{"nothing", `{}`, ``, "is not a JSON object"},
-		{"no JSON", `{}`, `{"n":`, "is not a JSON object"},
-		{"a leading zero", `{}`, `{"n":01}`, "is not a JSON object"},
-		{"NaN", `{}`, `{"n":NaN}`, "is not a JSON object"},
-		{"null", `{}`, `null`, "it is another kind of JSON value"},
-		{"a number", `{}`, `1`, "it is another kind of JSON value"},
-		{"more behind", `{}`, `{"n":1}{"n":2}`, "more follows"},
-		{"garbage behind", `{}`, `{"n":1}x`, "more follows"},
-		{"too deep", `{}`, deep, "is not a JSON object"},
-		{"a pending array", `[1]`, `{"n":1}`, "the pending task's value is not a JSON object"},
-		{"a huge exponent", `{"a":{"n":1}}`, `{"a":{"n":1e309}}`, `field "a.n": the number 1e309 is too large`},
-		{"a tiny exponent", `{"n":1}`, `{"n":1e-309}`, "is too large or too small"},
-		{"an exponent beyond int", `{"n":1}`, `{"n":1e99999999999999999999}`, "is too large"},
-		{"a huge pending exponent", `{"n":1e309}`, `{"n":1}`, "is too large"},
-		{"a book of digits", `{"n":1}`, `{"n":0.` + strings.Repeat("7", 200_000) + `}`, "is too large or too small"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			began := time.Now()
-			_, err := sumValues(plain(c.old), []byte(c.later))
-			require.ErrorContains(t, err, c.reason)
-			require.Less(t, len(err.Error()), 300, "a reason is not as long as the value")
-			require.Less(t, time.Since(began), 2*time.Second, "other tasks wait behind this one")
-		})
-	}
-}
-
-// What fails half-way changes nothing of the task, whose body is only read.
-func TestSumValuesLeavesTheOldBody(t *testing.T) {
-	old := plain(`{"a":1,"n":1}`)
-	_, err := sumValues(old, []byte(`{"a":1,"n":1e999}`))
-	require.Error(t, err)
-	require.Equal(t, `{"a":1,"n":1}`, string(old.Value))
-}
-
-func TestAppendValues(t *testing.T) {
-	appended := func(value string) *schemas.Body {
-		b := plain(value)
-		b.Settings.IfExists, b.Settings.Merge = schemas.Merge, schemas.MergeAppend
-		return b
-	}
+func TestMergePending(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		old   *schemas.Body
-		later string
-		want  string // empty: refused
+		name   string
+		mode   schemas.MergeMode
+		values []string
+		want   string
 	}{
-		{"the first", nil, `{"a":1}`, `[{"a":1}]`},
-		{"the first, an array", nil, `[]`, `[[]]`},
-		{"the next", appended(`[1]`), `2`, `[1,2]`},
-		{"an array to an array", appended(`[[1]]`), `[2]`, `[[1],[2]]`},
-		{"to what was not appended", plain(`[1]`), `2`, `[[1],2]`},
-		{"to what was not appended, with white space", plain(" 1\n"), `2`, `[1,2]`},
-		{"white space goes", nil, " \n null\t", `[null]`},
-		{"numbers stay as they are written", appended(`[1.10]`), `1e400`, `[1.10,1e400]`},
-		{"to a null value", plain(""), `1`, ""},
-		{"to a text", plain("x"), `1`, ""},
-		{"nothing", appended(`[1]`), ``, ""},
-		{"two values", appended(`[1]`), `1,2`, ""},
-		{"the end of an array", appended(`[1]`), `1]`, ""},
-		{"no JSON", nil, `{`, ""},
+		{"last", schemas.MergeLast, []string{"a", "b", "not json"}, "not json"},
+		{"last alone", schemas.MergeLast, []string{"a"}, "a"},
+		{"sum", schemas.MergeSum, []string{`{"n":1,"o":{"m":2},"s":"x"}`, `{"n":2,"s":"y"}`, `{"n":0.5,"o":{"m":-2}}`}, `{"n":3.5,"o":{"m":0},"s":"y"}`},
+		{"sum alone stays as it is", schemas.MergeSum, []string{`{ "n": 1.0 }`}, `{ "n": 1.0 }`},
+		{"append", schemas.MergeAppend, []string{`1`, ` {"a": [2]} `, `null`}, `[1,{"a": [2]},null]`},
+		{"append alone", schemas.MergeAppend, []string{`"x"`}, `["x"]`},
+		{"append arrays", schemas.MergeAppend, []string{`[1]`, `[2]`}, `[[1],[2]]`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before := ""
-			if c.old != nil {
-				before = string(c.old.Value)
-			}
-			got, err := appendValues(c.old, []byte(c.later))
-			if c.old != nil {
-				require.Equal(t, before, string(c.old.Value))
-			}
-			if c.want == "" {
-				require.Error(t, err)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, c.want, string(got))
-			require.True(t, json.Valid(got))
+			each(t, func(t *testing.T, s *fixture) {
+				want := schemas.StateScheduled
+				for i, v := range c.values {
+					s.now += 100
+					events := s.do(s.schedule("a", merge(c.mode), value(v)))
+					require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: want, Due: s.now + 1000, At: s.now}}, events, "request %d", i)
+					want = schemas.StateMerged
+				}
+				require.Equal(t, c.want, string(s.body("a").Value))
+				require.EqualValues(t, s.now+1000, s.row("a").Due, "the due time is refreshed")
+				require.Equal(t, 1, s.count("tasks"))
+			})
+		})
+	}
+}
+
+// One batch may hold all requests for a task: they merge before anything is stored.
+func TestMergeInOneBatch(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", merge(schemas.MergeSum), value(`{"n":1}`)), s.schedule("a", merge(schemas.MergeSum), value(`{"n":2}`)))
+		s.do(s.schedule("a", merge(schemas.MergeSum), value(`{"n":4}`)), s.schedule("a", merge(schemas.MergeSum), value(`{"n":8}`)))
+		require.Equal(t, `{"n":15}`, string(s.body("a").Value))
+	})
+}
+
+// Key, headers and settings come from the last request; what is merged is the value, and by the newest request's mode.
+func TestMergeTakesTheRestFromTheNewest(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", value(`{"n":1}`), maxAttempts(3)))
+		s.do(s.schedule("a", merge(schemas.MergeSum), value(`{"n":1}`), key("other"), maxAttempts(5)))
+		require.Equal(t, `{"n":2}`, string(s.body("a").Value), "a plain pending task is merged into, too")
+		require.Equal(t, "other", string(s.body("a").Key))
+		require.Equal(t, 5, s.body("a").Settings.MaxAttempts)
+
+		s.do(s.schedule("a", merge(schemas.MergeAppend), value(`3`)))
+		require.Equal(t, `[{"n":2},3]`, string(s.body("a").Value))
+		s.do(s.schedule("a", merge(schemas.MergeLast), value(`[4]`)))
+		s.do(s.schedule("a", merge(schemas.MergeAppend), value(`5`)))
+		require.Equal(t, `[[4],5]`, string(s.body("a").Value), "an array that a caller sent is one value")
+		require.Equal(t, schemas.StateScheduled, s.answer(s.schedule("a", value("plain"))))
+		require.Equal(t, "plain", string(s.body("a").Value))
+	})
+}
+
+func TestMergeMaxWait(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		bounded := func(d time.Duration) *schemas.Request {
+			return s.schedule("a", merge(schemas.MergeLast), in(d), maxWait(3*time.Second))
+		}
+		for i, want := range []int64{t0 + 2000, t0 + 3000, t0 + 3000, t0 + 3000} { // asked for at 0, 1500, 3000 and 4500 ms
+			s.now = t0 + int64(i)*1500
+			events := s.do(bounded(2 * time.Second))
+			require.Equal(t, want, s.row("a").Due, "request %d", i)
+			require.Equal(t, want, events[0].Due, "request %d", i)
+			require.EqualValues(t, t0, s.row("a").Created)
+		}
+		s.do(s.schedule("a", merge(schemas.MergeLast), in(time.Hour)))
+		require.Equal(t, s.now+3_600_000, s.row("a").Due, "the newest request sets no bound")
+
+		s.deliver(s.row("a").Due)
+		s.now += 4_000_000
+		s.do(bounded(2 * time.Second))
+		require.Equal(t, s.now+2000, s.row("a").Due, "a new task is a new first schedule")
+		s.deliver(s.row("a").Due)
+		s.do(bounded(time.Minute))
+		require.Equal(t, s.now+3000, s.row("a").Due, "the first schedule's own due time is bounded as well")
+	})
+}
+
+// What cannot be merged is rejected and changes nothing.
+func TestMergeRejects(t *testing.T) {
+	for _, c := range []struct {
+		name, pending string
+		mode          schemas.MergeMode
+		value, reason string
+	}{
+		{"sum of no JSON", `{"n":1}`, schemas.MergeSum, "no", "is not a JSON object, which notyet-merge sum needs"},
+		{"sum of an array", `{"n":1}`, schemas.MergeSum, "[1]", "is not a JSON object"},
+		{"sum of two values", `{"n":1}`, schemas.MergeSum, `{"n":1} {}`, "is not a JSON object"},
+		{"sum with a pending text", "plain", schemas.MergeSum, `{"n":1}`, "the pending task's value is not a JSON object"},
+		{"sum of huge numbers", `{"n":1}`, schemas.MergeSum, `{"n":1e999999999}`, `field "n": the number 1e999999999 is too large`},
+		{"append of no JSON", `[1]`, schemas.MergeAppend, "{", "is not JSON, which notyet-merge append needs"},
+		{"append to a pending text", "plain", schemas.MergeAppend, `1`, "the pending task's value is not JSON"},
+		{"first sum of no JSON", "", schemas.MergeSum, "no", "is not a JSON object"},
+		{"first append of nothing", "", schemas.MergeAppend, "", "is not JSON"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				if c.pending != "" {
+					s.do(s.schedule("a", value(c.pending)))
+				}
+				before := s.rows("a")
+				events := s.do(s.schedule("a", merge(c.mode), value(c.value), version(7), tell(schemas.EventsNone)))
+				require.Len(t, events, 1, "a rejection is always told")
+				require.Equal(t, schemas.StateRejected, events[0].State)
+				require.Contains(t, events[0].Reason, c.reason)
+				require.Equal(t, before, s.rows("a"))
+
+				letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+				require.NoError(t, err)
+				require.Len(t, letters, 1)
+				require.Equal(t, schemas.KindRejected, letters[0].Kind)
+				require.Equal(t, events[0].Reason, letters[0].Reason)
+				body, err := schemas.DecodeBody(letters[0].Body)
+				require.NoError(t, err)
+				require.Equal(t, c.value, string(body.Value), "the letter keeps what was sent")
+			})
 		})
 	}
 }
@@ -162,59 +166,4 @@ func TestMergedValuesAreBounded(t *testing.T) {
 			})
 		})
 	}
-}
-
-// FuzzSum holds the sum to two laws on any input: it never panics, and on objects of integers the order does not matter and
-// every leaf is what big.Int says.
-func FuzzSum(f *testing.F) {
-	for _, seed := range [][2]string{{`{"n":1}`, `{"n":2}`}, {`{"a":{"b":-5},"c":7}`, `{"a":{"b":1e2}}`}, {`{"n":"x"}`, `[`}, {`{"n":1e308}`, `{"n":-1e-308}`}, {`{"n":0.10}`, `{"n":null}`}} {
-		f.Add([]byte(seed[0]), []byte(seed[1]))
-	}
-	f.Fuzz(func(t *testing.T, a, b []byte) {
-		ab, errA := sumValues(&schemas.Body{Value: a}, b)
-		ba, errB := sumValues(&schemas.Body{Value: b}, a)
-		if (errA == nil) != (errB == nil) {
-			t.Fatalf("one order adds, the other does not: %v, %v", errA, errB)
-		}
-		if errA != nil {
-			return
-		}
-		if !json.Valid(ab) {
-			t.Fatalf("not JSON: %q", ab)
-		}
-		x, y := integers(a), integers(b)
-		if x == nil || y == nil {
-			return
-		}
-		if string(ab) != string(ba) {
-			t.Fatalf("the order matters: %s, %s", ab, ba)
-		}
-		for k, n := range y {
-			if x[k] == nil {
-				x[k] = new(big.Int)
-			}
-			x[k].Add(x[k], n)
-		}
-		if got, want := fmt.Sprint(integers(ab)), fmt.Sprint(x); got != want {
-			t.Fatalf("the sum is %s, not %s", got, want)
-		}
-	})
-}
-
-// integers reads a flat object of integers; nil when it is something else.
-func integers(b []byte) map[string]*big.Int {
-	var raw map[string]json.Number
-	var kinds map[string]any
-	if json.Unmarshal(b, &raw) != nil || json.Unmarshal(b, &kinds) != nil {
-		return nil
-	}
-	out := map[string]*big.Int{}
-	for k, v := range raw {
-		n, ok := new(big.Int).SetString(v.String(), 10)
-		if _, number := kinds[k].(float64); !ok || !number {
-			return nil
-		}
-		out[k] = n
-	}
-	return out
 }

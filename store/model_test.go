@@ -246,7 +246,7 @@ func (m *machine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Exi
 		e.State, t.state, t.attempt = task.StateSucceeded, "succeeded", t.attempt+1
 	case "dead":
 		e.State, t.state = task.StateDead, "dead"
-		e.Dead = deadTask(m.row(id), KindDead, "drawn", m.now)
+		e.Dead = task.NewDeadLetter(m.row(id), schemas.KindDead, "drawn", m.now)
 		m.ref.letters++
 	}
 	e.Attempt = t.attempt

@@ -21,7 +21,7 @@ func TestOutbox(t *testing.T) {
 			s.do(s.schedule(fmt.Sprint("a", i)), s.schedule(fmt.Sprint("b", i), tell(schemas.EventsNone)))
 			want = append(want, s.last.Tell...)
 		}
-		s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []Change{{Seq: task.Seq(other.ID, 0), Request: s.schedule("c")}}})
+		s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []task.Change{{Seq: task.Seq(other.ID, 0), Request: s.schedule("c")}}})
 		elsewhere := s.last.Tell
 		s.do(s.schedule("quiet", tell(schemas.EventsNone)))
 		require.Empty(t, s.last.Tell)
@@ -52,7 +52,7 @@ func TestOutboxOfSeveralSources(t *testing.T) {
 		require.NoError(t, err)
 		b := s.batch(s.schedule("a"))
 		b.Advance = append(b.Advance, Advance{other.ID, 0, 2})
-		b.Changes = append(b.Changes, Change{Seq: task.Seq(other.ID, 0), Request: s.schedule("b")}, Change{Seq: task.Seq(other.ID, 1), Request: s.cancel("a")})
+		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(other.ID, 0), Request: s.schedule("b")}, task.Change{Seq: task.Seq(other.ID, 1), Request: s.cancel("a")})
 		s.apply(b)
 		require.Len(t, s.last.Tell, 2)
 		for _, box := range s.last.Tell {

@@ -40,7 +40,7 @@ func proven(e Evidence, t *task.Task) (Proof, bool) {
 }
 
 // asSent brings a task to where its deliveries had taken it before the change c came (nil: by now).
-func (w *work) asSent(id *identity, c *Change) {
+func (w *work) asSent(id *identity, c *task.Change) {
 	if w.store.evidence == nil || id.now == nil || w.phase(id) == task.Ended {
 		return
 	}
@@ -59,8 +59,8 @@ func (w *work) asSent(id *identity, c *Change) {
 	case p.Refused != "":
 		t.Attempt-- // one that was refused does not count as made
 		event.State, event.Attempt, event.Lateness = schemas.StateDead, t.Attempt, 0
-		event.Kind, event.Reason = KindUndeliverable, "kafka refused it: "+p.Refused
-		w.dead = append(w.dead, deadTask(t, event.Kind, event.Reason, w.now))
+		event.Kind, event.Reason = schemas.KindUndeliverable, "kafka refused it: "+p.Refused
+		w.dead = append(w.dead, task.NewDeadLetter(t, event.Kind, event.Reason, w.now))
 		t.Slot, t.Pos, t.State = task.OutOfLine, w.now, task.StateDead
 	case body.Settings.Ack == schemas.AckReport:
 		event.State = schemas.StateDispatched
@@ -70,7 +70,7 @@ func (w *work) asSent(id *identity, c *Change) {
 		t.Slot, t.Pos, t.State = task.OutOfLine, w.now, task.StateSucceeded
 	}
 	id.now = &t
-	if Tells(body.Settings.Events, event.State) {
+	if task.Published(body.Settings.Events, event.State) {
 		w.proven = append(w.proven, event)
 	}
 }

@@ -92,7 +92,7 @@ func TestProvenTasksAreSettled(t *testing.T) {
 					letters, err := s.DeadLetters(s.ctx, DeadFilter{})
 					require.NoError(t, err)
 					require.Equal(t, "kafka refused it: too large", letters[0].Reason)
-					require.Equal(t, KindUndeliverable, letters[0].Kind)
+					require.Equal(t, schemas.KindUndeliverable, letters[0].Kind)
 				}
 			})
 		})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
 
@@ -88,9 +89,9 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 	return report, added, nil
 }
 
-func notReplayable(d DeadLetter, id *identity, ph task.Phase) string {
+func notReplayable(d task.DeadLetter, id *identity, ph task.Phase) string {
 	switch {
-	case d.Kind == KindRejected:
+	case d.Kind == schemas.KindRejected:
 		return "it is a rejected request: correct it and publish it again"
 	case d.ReplayedAt > 0:
 		return "it has been replayed already"
@@ -107,7 +108,7 @@ func notReplayable(d DeadLetter, id *identity, ph task.Phase) string {
 }
 
 // revived keeps the seq of the task that died: with the count of replays it names each delivery for good.
-func revived(d DeadLetter, before *task.Task, slotCount int, now int64) *task.Task {
+func revived(d task.DeadLetter, before *task.Task, slotCount int, now int64) *task.Task {
 	t := &task.Task{Seq: d.Seq, Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
 	if before != nil {
 		t.Version = before.Version

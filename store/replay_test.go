@@ -68,7 +68,7 @@ func TestReplaySkips(t *testing.T) {
 		reason string
 	}{
 		"a rejected request": {func(s *fixture) {
-			s.letter(DeadLetter{Kind: KindRejected, Topic: target, TaskID: "a"})
+			s.letter(task.DeadLetter{Kind: schemas.KindRejected, Topic: target, TaskID: "a"})
 		}, "it is a rejected request"},
 		"the id is pending again":   {func(s *fixture) { s.die("a"); s.do(s.schedule("a")) }, "a newer task of this topic and id is under way"},
 		"the id is claimed again":   {func(s *fixture) { s.die("a"); s.do(s.schedule("a")); s.claim(s.row("a").Pos) }, "is under way"},

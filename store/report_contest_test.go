@@ -137,7 +137,7 @@ func (o *reportOwner) outcome(t task.Task, now int64) (Exit, []schemas.Event) {
 	e := Exit{Seq: t.Seq, Slot: t.Slot, Epoch: o.epoch, Attempt: t.Attempt, Lane: t.Lane}
 	switch {
 	case t.State == task.StateReport && t.Attempt >= 3:
-		e.State, e.Dead = task.StateDead, deadTask(t, KindDead, "no report", now)
+		e.State, e.Dead = task.StateDead, task.NewDeadLetter(t, schemas.KindDead, "no report", now)
 		return e, []schemas.Event{{Topic: t.Topic, ID: t.ID, State: schemas.StateDead}}
 	case t.State == task.StateReport:
 		e.State, e.Pos = task.StateRetry, now+3
@@ -178,7 +178,7 @@ func (o *reportOwner) answer(w *writer, d delivery, late []delivery) []delivery 
 	b := Batch{Advance: []Advance{{w.source.ID, w.offset, w.offset + int64(len(batch))}}}
 	for _, d := range batch {
 		r := says(d.id, d.attempt, schemas.Status(1+rand.IntN(3)))
-		b.Changes = append(b.Changes, Change{Seq: task.Seq(w.source.ID, w.offset), Report: &r})
+		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(w.source.ID, w.offset), Report: &r})
 		w.offset++
 	}
 	o.apply(w.store, b)

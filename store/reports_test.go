@@ -79,12 +79,12 @@ func TestReportFail(t *testing.T) {
 		require.Len(t, events, 1)
 		require.Equal(t, schemas.StateDead, events[0].State)
 		require.Contains(t, events[0].Reason, r.Error)
-		require.Equal(t, KindDead, events[0].Kind)
+		require.Equal(t, schemas.KindDead, events[0].Kind)
 		require.Equal(t, "dead", s.state("a"))
 		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
 		require.NoError(t, err)
 		row := s.row("a")
-		require.Equal(t, []DeadLetter{{ID: letters[0].ID, Seq: row.Seq, Kind: KindDead, Topic: target, TaskID: "a", Due: t0 + 1000, Attempt: 1,
+		require.Equal(t, []task.DeadLetter{{ID: letters[0].ID, Seq: row.Seq, Kind: schemas.KindDead, Topic: target, TaskID: "a", Due: t0 + 1000, Attempt: 1,
 			Reason: "the consumer reported a permanent failure: " + r.Error, DiedAt: s.now, Body: row.Body}}, letters)
 
 		require.Empty(t, s.do(r, says("a", 1, schemas.StatusOK)), "doubled and late")
@@ -167,26 +167,6 @@ func TestForeignReports(t *testing.T) {
 		require.Zero(t, s.count("waiting"))
 		require.Zero(t, s.count("dead_letters"))
 	})
-}
-
-func TestBackoff(t *testing.T) {
-	fixed := schemas.Backoff{First: 5 * time.Second, Max: 5 * time.Second}
-	for attempt := 1; attempt < 50; attempt++ {
-		require.Equal(t, 5*time.Second, Backoff(fixed, attempt), "fixed is not jittered")
-	}
-	growing := schemas.Backoff{Exponential: true, First: time.Second, Max: time.Minute}
-	for attempt, whole := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 1000: time.Minute} {
-		differ := map[time.Duration]bool{}
-		for range 200 {
-			d := Backoff(growing, attempt)
-			require.Greater(t, d, whole/2)
-			require.LessOrEqual(t, d, whole)
-			differ[d] = true
-		}
-		require.Greater(t, len(differ), 100, "those that failed together must not come back together")
-	}
-	require.Equal(t, time.Nanosecond, Backoff(schemas.Backoff{Exponential: true, First: 1, Max: 1}, 3))
-	require.Zero(t, Backoff(schemas.Backoff{Exponential: true}, 3))
 }
 
 // about is the report of a delivery that names it, as the consumer library sends it.

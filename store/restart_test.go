@@ -55,7 +55,7 @@ func TestEpochsAreStoredWithTheOffsets(t *testing.T) {
 func TestRestartGoesOnUnderAnotherSource(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.apply(s.batch(s.schedule("a"), s.schedule("b"), s.schedule("c")))
-		s.do(&DeadLetter{Kind: KindRejected, TaskID: "bad", Reason: "bad"})
+		s.do(&task.DeadLetter{Kind: schemas.KindRejected, TaskID: "bad", Reason: "bad"})
 		old, err := s.Source(s.ctx, "in", [16]byte{1}, 0, 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 4, old.Next)
@@ -81,9 +81,9 @@ func TestRestartGoesOnUnderAnotherSource(t *testing.T) {
 		require.ErrorIs(t, err, ErrFenced)
 
 		// The offsets 1 to 3 come again, with other records.
-		var changes []Change
+		var changes []task.Change
 		for i, id := range []string{"x", "y", "z"} {
-			changes = append(changes, Change{Seq: task.Seq(made.ID, int64(i+1)), Request: s.schedule(id)})
+			changes = append(changes, task.Change{Seq: task.Seq(made.ID, int64(i+1)), Request: s.schedule(id)})
 		}
 		s.apply(Batch{Advance: []Advance{{made.ID, 1, 4}}, Changes: changes})
 		for _, id := range []string{"a", "b", "c", "x", "y", "z"} {

@@ -21,9 +21,9 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 	src, err := s.Source(ctx, "in", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
 	now := time.Now().UnixMilli()
-	var changes []Change
+	var changes []task.Change
 	add := func(op schemas.Op, id string, due int64) {
-		changes = append(changes, Change{Seq: task.Seq(src.ID, int64(len(changes))), Request: &schemas.Request{Op: op, Topic: "t", ID: id, GivenID: true, Due: due, Accepted: now, Version: -1, Settings: schemas.DefaultSettings()}})
+		changes = append(changes, task.Change{Seq: task.Seq(src.ID, int64(len(changes))), Request: &schemas.Request{Op: op, Topic: "t", ID: id, GivenID: true, Due: due, Accepted: now, Version: -1, Settings: schemas.DefaultSettings()}})
 	}
 	add(schemas.OpSchedule, "old", now-2000)
 	add(schemas.OpSchedule, "recent", now-10)

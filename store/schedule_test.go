@@ -49,13 +49,13 @@ func TestScheduleKeepsNullApartFromEmpty(t *testing.T) {
 // A record without an id gets one from its place in the intake, and tells nothing unless asked.
 func TestScheduleWithDefaultID(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		var changes []Change
+		var changes []task.Change
 		for offset := range 3 {
 			rec := &kgo.Record{Topic: "in", Offset: int64(offset), Value: []byte("v"), Timestamp: time.UnixMilli(t0),
 				Headers: []kgo.RecordHeader{{Key: schemas.HeaderTopic, Value: []byte(target)}, {Key: schemas.HeaderDelay, Value: []byte("5s")}}}
 			req, err := schemas.Decode(rec, schemas.Limits{})
 			require.NoError(t, err)
-			changes = append(changes, Change{Seq: task.Seq(s.source.ID, rec.Offset), Request: &req})
+			changes = append(changes, task.Change{Seq: task.Seq(s.source.ID, rec.Offset), Request: &req})
 		}
 		require.Empty(t, s.apply(Batch{Advance: []Advance{{s.source.ID, 0, 3}}, Changes: changes}))
 		for offset := range 3 {
@@ -234,7 +234,7 @@ func TestCancelOfADefaultIDThroughAnotherPartition(t *testing.T) {
 		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel(id, version(1))))
 		late := s.schedule(id, version(1))
 		late.GivenID = false
-		events := s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []Change{{Seq: task.Seq(other.ID, 0), Request: late}}})
+		events := s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []task.Change{{Seq: task.Seq(other.ID, 0), Request: late}}})
 		require.Len(t, events, 1)
 		require.Equal(t, schemas.StateStale, events[0].State)
 		require.Equal(t, 1, s.count("tasks"))
@@ -251,7 +251,7 @@ func TestDefaultIDOfARecreatedTopicWithALongName(t *testing.T) {
 		first, second := s.schedule(id), s.schedule(id)
 		first.GivenID, second.GivenID = false, false
 		s.do(first)
-		events := s.apply(Batch{Advance: []Advance{{again.ID, 0, 1}}, Changes: []Change{{Seq: task.Seq(again.ID, 0), Request: second}}})
+		events := s.apply(Batch{Advance: []Advance{{again.ID, 0, 1}}, Changes: []task.Change{{Seq: task.Seq(again.ID, 0), Request: second}}})
 		require.Len(t, events, 1)
 		require.LessOrEqual(t, len(events[0].ID), schemas.MaxIDLen)
 		require.Equal(t, 2, s.count("tasks"), "what is pending from before is not replaced")

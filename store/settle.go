@@ -31,7 +31,7 @@ type Exit struct {
 	Pos     int64
 	Attempt int
 	Lane    task.Lane
-	Dead    *DeadLetter
+	Dead    *task.DeadLetter
 	// Recall brings forward a task that was put off and stands behind claimed, as what it is, to Pos or right behind claimed. One that
 	// is not there any more, or not as it was, is left alone.
 	Recall bool
@@ -152,7 +152,7 @@ const maxCases = 100
 
 func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]task.Task, slots map[int]Slot, now int64) ([]Place, error) {
 	var moved []Place
-	var dead []*DeadLetter
+	var dead []*task.DeadLetter
 	leaving := map[departure][]Exit{}
 	for _, e := range exits {
 		row, claimed := rows[e.Seq], slots[e.Slot].Claimed

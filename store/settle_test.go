@@ -88,9 +88,9 @@ func TestSettleExits(t *testing.T) {
 		}
 		s.now = t0 + 1500
 		dead := s.exit("dead", task.StateDead, 0, 1)
-		dead.Dead = deadTask(before["dead"], KindDead, "no such topic", s.now)
+		dead.Dead = task.NewDeadLetter(before["dead"], schemas.KindDead, "no such topic", s.now)
 		expired := s.exit("expired", task.StateDead, 0, 0)
-		expired.Dead = deadTask(before["expired"], KindExpired, "too late", s.now)
+		expired.Dead = task.NewDeadLetter(before["expired"], schemas.KindExpired, "too late", s.now)
 		retry := s.exit("retry", task.StateRetry, t0+9000, 1)
 		retry.Lane = task.LaneOf(target, task.ClassRetried)
 		exits := []Exit{s.exit("report", task.StateReport, t0+61_000, 1), retry, s.exit("back", task.StateLine, 1, 0), dead, expired, s.exit("succeeded", task.StateSucceeded, 0, 1)}
@@ -129,7 +129,7 @@ func TestSettleExits(t *testing.T) {
 		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
 		require.NoError(t, err)
 		require.Len(t, letters, 2)
-		require.Equal(t, []string{KindDead, KindExpired}, []string{letters[0].Kind, letters[1].Kind})
+		require.Equal(t, []string{schemas.KindDead, schemas.KindExpired}, []string{letters[0].Kind, letters[1].Kind})
 		untold, err := s.Untold(s.ctx, []int{ExitSource}, 10)
 		require.NoError(t, err)
 		require.Equal(t, settled.Tell, untold)
@@ -164,7 +164,7 @@ func TestSettleRepeated(t *testing.T) {
 				s.now = t0 + 1500 // what ends meanwhile ends between done and claimed, but out of the line
 				exit := s.exit("a", c.state, t0+500_000, 1)
 				if c.state == task.StateDead {
-					exit.Dead = deadTask(s.row("a"), KindDead, "r", s.now)
+					exit.Dead = task.NewDeadLetter(s.row("a"), schemas.KindDead, "r", s.now)
 				}
 				done := s.doneUpTo(t0+1000, exit)
 				_, err := s.Settle(s.ctx, done, []Exit{exit}, nil, s.now)

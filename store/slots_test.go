@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
 
@@ -174,7 +175,7 @@ func TestTheOldOwnerIsFenced(t *testing.T) {
 		require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), old, t0+2000), ErrFenced)
 		require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), old, t0+1000), ErrFenced, "not even what it has already")
 		exit := s.exit("a", task.StateDead, 0, 1)
-		exit.Epoch, exit.Dead = old, deadTask(s.row("a"), KindDead, "r", t0)
+		exit.Epoch, exit.Dead = old, task.NewDeadLetter(s.row("a"), schemas.KindDead, "r", t0)
 		for _, c := range []struct {
 			done  []Done
 			exits []Exit

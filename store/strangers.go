@@ -12,10 +12,10 @@ import (
 // renameStrangers takes the requests without an id out of identities that belong to another record, and answers them with an id
 // that names their source too. A default id names one record by its topic, partition and offset. But a topic that was deleted
 // and made again has them all a second time, and a caller may give such an id to a task: neither may be replaced.
-func renameStrangers(list []*identity) (renamed []Change) {
+func renameStrangers(list []*identity) (renamed []task.Change) {
 	for _, id := range list {
 		maker := id.maker()
-		id.changes = slices.DeleteFunc(id.changes, func(c Change) bool {
+		id.changes = slices.DeleteFunc(id.changes, func(c task.Change) bool {
 			if c.Request == nil || c.Request.GivenID || c.Request.Op != schemas.OpSchedule || c.Seq == maker {
 				return false
 			}

@@ -31,7 +31,7 @@ func TestDefaultIDThatOthersHaveTaken(t *testing.T) {
 					b.Advance = []Advance{{other.ID, offset, offset + int64(n)}}
 					for range n {
 						r := f.schedule(taken)
-						b.Changes = append(b.Changes, Change{Seq: task.Seq(other.ID, offset), Request: r})
+						b.Changes = append(b.Changes, task.Change{Seq: task.Seq(other.ID, offset), Request: r})
 						taken = strangerID(taken, f.source.ID)
 						offset++
 					}

@@ -21,10 +21,10 @@ type held struct {
 	report bool
 	size   int    // of data
 	data   []byte // the change, encoded: only of what is to be stored
-	change Change
+	change task.Change
 }
 
-func newHeld(key [16]byte, c Change) (held, error) {
+func newHeld(key [16]byte, c task.Change) (held, error) {
 	data, err := encodeChange(c)
 	if err != nil {
 		return held{}, fmt.Errorf("encoding a waiting request: %w", err)
@@ -34,11 +34,11 @@ func newHeld(key [16]byte, c Change) (held, error) {
 
 // stored is a change as JSON, but for what callers fill with any bytes: JSON would change a header's name that is not UTF-8.
 type stored struct {
-	Change
+	task.Change
 	Body []byte // schemas.EncodeBody of the request
 }
 
-func encodeChange(c Change) ([]byte, error) {
+func encodeChange(c task.Change) ([]byte, error) {
 	s := stored{Change: c}
 	if c.Request != nil {
 		r := *c.Request
@@ -49,7 +49,7 @@ func encodeChange(c Change) ([]byte, error) {
 	return json.Marshal(s)
 }
 
-func decodeChange(data []byte) (Change, error) {
+func decodeChange(data []byte) (task.Change, error) {
 	var s stored
 	if err := json.Unmarshal(data, &s); err != nil || s.Request == nil {
 		return s.Change, err

@@ -351,10 +351,10 @@ func TestWaitingQuota(t *testing.T) {
 				events := s.do(s.schedule("a", value(c.value)), s.schedule("a", value(c.value)), s.schedule("b", value(c.value)))
 				require.Len(t, events, 1, "the first has room, and so has another id's")
 				require.Equal(t, schemas.StateRejected, events[0].State)
-				require.Equal(t, KindRejected, events[0].Kind)
+				require.Equal(t, schemas.KindRejected, events[0].Kind)
 				require.Contains(t, events[0].Reason, fmt.Sprintf("at most %d of %d bytes in all", schemas.MaxWaiting, schemas.MaxWaitingBytes))
 				require.Equal(t, c.room+1, s.count("waiting"))
-				letters, err := s.DeadLetters(s.ctx, DeadFilter{Kind: KindRejected})
+				letters, err := s.DeadLetters(s.ctx, DeadFilter{Kind: schemas.KindRejected})
 				require.NoError(t, err)
 				require.Len(t, letters, 1)
 				require.Equal(t, "a", letters[0].TaskID)
@@ -405,7 +405,7 @@ func TestMigrateWhatWaits(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, store.makeSlots(ctx, 3))
 			insert := func(seq int64, r *schemas.Request) {
-				data, err := encodeChange(Change{Seq: seq, Request: r})
+				data, err := encodeChange(task.Change{Seq: seq, Request: r})
 				require.NoError(t, err)
 				key := task.Ident(r.Topic, r.ID)
 				_, err = store.exec(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES (?,?,?,?)", seq, key[:], false, data)
@@ -457,7 +457,7 @@ func TestReportAtTheEndOfItsWait(t *testing.T) {
 				var events []schemas.Event
 				for _, id := range []string{"a", "b"} {
 					e := s.exit(id, task.StateDead, 0, 3)
-					e.Dead = &DeadLetter{Seq: e.Seq, Kind: KindDead, Topic: target, TaskID: id, Reason: "no report"}
+					e.Dead = &task.DeadLetter{Seq: e.Seq, Kind: schemas.KindDead, Topic: target, TaskID: id, Reason: "no report"}
 					e.Again = t0 + 70_000
 					exits = append(exits, e)
 					events = append(events, schemas.Event{Topic: target, ID: id, State: schemas.StateDead})

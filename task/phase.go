@@ -1,6 +1,6 @@
 package task
 
-// phase is where a task stands, given its slot's offsets.
+// Phase is where a task stands, given its slot's offsets.
 type Phase int8
 
 const (
@@ -10,7 +10,7 @@ const (
 	Ended                 // delivered, cancelled, reported, dead
 )
 
-// phase returns where the task stands. Everything in its slot up to claimed belongs to the slot's
+// Phase returns where the task stands. Everything in its slot up to claimed belongs to the slot's
 // owner, and everything up to done is settled.
 func (t *Task) Phase(claimed, done int64) Phase {
 	switch {

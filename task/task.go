@@ -39,6 +39,6 @@ type Task struct {
 	Body    []byte // schemas.EncodeBody
 }
 
-// madeByCancel tells whether no task of this identity is known, only a cancel with a version that
+// MadeByCancel tells whether no task of this identity is known, only a cancel with a version that
 // came before it.
 func (t *Task) MadeByCancel() bool { return t.State == StateTombstone && t.Due == 0 }

@@ -44,6 +44,6 @@ func TestOversizedTaskTakesNobodyAlong(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, letters, 1)
 		require.Contains(t, letters[0].Reason, "MESSAGE_TOO_LARGE")
-		require.Equal(t, store.KindUndeliverable, letters[0].Kind)
+		require.Equal(t, schemas.KindUndeliverable, letters[0].Kind)
 	})
 }

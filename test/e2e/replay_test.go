@@ -36,7 +36,7 @@ func (s *stack) deadLetters(target string, n int) {
 		for i := from; i < to; i++ {
 			r := schemas.NewRequest(schemas.OpSchedule, target, fmt.Sprintf("dead-%d", i))
 			r.Due, r.Accepted, r.Key, r.Value, r.Settings.Events = now, now, []byte(strconv.Itoa(i)), []byte("v"), schemas.EventsNone
-			b.Changes = append(b.Changes, store.Change{Seq: task.Seq(src.ID, int64(i)), Request: &r})
+			b.Changes = append(b.Changes, task.Change{Seq: task.Seq(src.ID, int64(i)), Request: &r})
 		}
 		_, err := s.store.Apply(ctx, b, now)
 		require.NoError(s.t, err)
@@ -58,7 +58,7 @@ func (s *stack) deadLetters(target string, n int) {
 			require.NoError(s.t, err)
 			exits := make([]store.Exit, len(tasks))
 			for i, t := range tasks {
-				exits[i] = store.Exit{Seq: t.Seq, Slot: slot, Epoch: epoch, State: task.StateDead, Dead: &store.DeadLetter{Seq: t.Seq, Kind: store.KindDead, Topic: t.Topic,
+				exits[i] = store.Exit{Seq: t.Seq, Slot: slot, Epoch: epoch, State: task.StateDead, Dead: &task.DeadLetter{Seq: t.Seq, Kind: schemas.KindDead, Topic: t.Topic,
 					TaskID: t.ID, Due: t.Due, Reason: "planted", DiedAt: now, Body: t.Body}}
 			}
 			_, err = s.store.Settle(ctx, nil, exits, nil, now)

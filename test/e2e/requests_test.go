@@ -73,7 +73,7 @@ func TestCancelReplaceFireAndReject(t *testing.T) {
 			"unknown-header": schemas.StateRejected, "internal": schemas.StateRejected, "nobody": schemas.StateNotFound,
 		})
 		require.Contains(t, got["unknown-header"].Reason, "notyet-prioritee")
-		letters, err := s.store.DeadLetters(t.Context(), store.DeadFilter{Kind: store.KindRejected})
+		letters, err := s.store.DeadLetters(t.Context(), store.DeadFilter{Kind: schemas.KindRejected})
 		require.NoError(t, err)
 		require.Len(t, letters, 3)
 		v, err := s.store.Get(t.Context(), target, "cancelled")
@@ -170,7 +170,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, letters, 10)
 		require.Contains(t, letters[0].Reason, "UNKNOWN_TOPIC")
-		require.Equal(t, store.KindUndeliverable, letters[0].Kind)
+		require.Equal(t, schemas.KindUndeliverable, letters[0].Kind)
 
 		s.topics(1, missing)
 		ids := make([]int64, len(letters))

@@ -1,4 +1,4 @@
-package store
+package task
 
 import (
 	"bytes"
@@ -13,25 +13,16 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// maxSummed bounds what is parsed to be added, field by field, while the transaction waits: a server hangs up on a connection
-// that is silent for seconds, and the same batch would then fail again and again.
-const maxSummed = 256 << 10
+// MaxSummed bounds, in bytes, each value that is added field by field. The store's transaction waits
+// for the addition. A server closes a connection that is silent for seconds, and the same batch
+// would then fail again and again.
+const MaxSummed = 256 << 10
 
-// mergeBudget is how much one transaction merges, in bytes that are copied; a byte that is added costs sumCost of them. Each merge
-// works on the whole value, so many small requests for one large task cost a multiple of what they bring.
-const (
-	mergeBudget = 256 << 20
-	sumCost     = 64
-)
+// sumCost is what a byte that is added costs, in bytes that are copied.
+const sumCost = 64
 
-// mergePatience bounds the same in time: on a machine that is slow or busy the budget takes longer than the server lets the
-// transaction's connection be silent.
-const mergePatience = silence / 5
-
-// errMerging: a batch merges more than a transaction may.
-var errMerging = errors.New("the batch merges too much for one transaction")
-
-// mergeCost is what merging a value into a body costs of mergeBudget.
+// mergeCost is what merging a value into a body costs, in bytes that are copied. Each merge works on
+// the whole value, so many small requests for one large task cost a multiple of what they bring.
 func mergeCost(old *schemas.Body, mode schemas.MergeMode, value []byte) int {
 	n := len(value)
 	if old != nil {
@@ -46,9 +37,10 @@ func mergeCost(old *schemas.Body, mode schemas.MergeMode, value []byte) int {
 	return 0
 }
 
-// mergeValue combines the value of a pending task (old nil: there is none) with that of a newer request. What it makes of values that
-// are each within their intake's limit stays within it too: otherwise a task that is merged again and again outgrows its
-// column, and every merge writes all of it.
+// mergeValue combines the value of a pending task (old nil: there is none) with that of a newer
+// request. A merged value stays within the limit of the intake, as each single value does.
+// Otherwise a task that is merged again and again outgrows its column, and every merge writes all
+// of it.
 func mergeValue(old *schemas.Body, mode schemas.MergeMode, value []byte, limit int) (merged []byte, err error) {
 	if limit == 0 { // taken by the version before
 		limit = schemas.DefaultMaxValueBytes
@@ -87,8 +79,8 @@ func appendValues(old *schemas.Body, value []byte) ([]byte, error) {
 }
 
 func sumValues(old *schemas.Body, value []byte) ([]byte, error) {
-	if len(value) > maxSummed {
-		return nil, fmt.Errorf("cannot be added: it has %d bytes, and %d are allowed: send less at once, or merge by append", len(value), maxSummed)
+	if len(value) > MaxSummed {
+		return nil, fmt.Errorf("cannot be added: it has %d bytes, and %d are allowed: send less at once, or merge by append", len(value), MaxSummed)
 	}
 	b, err := parseObject(value)
 	if err != nil {
@@ -97,8 +89,8 @@ func sumValues(old *schemas.Body, value []byte) ([]byte, error) {
 	if old == nil {
 		return value, nil
 	}
-	if len(old.Value) > maxSummed {
-		return nil, fmt.Errorf("cannot be added: the pending task's value has %d bytes, and %d are allowed: use another id, or let it be delivered first", len(old.Value), maxSummed)
+	if len(old.Value) > MaxSummed {
+		return nil, fmt.Errorf("cannot be added: the pending task's value has %d bytes, and %d are allowed: use another id, or let it be delivered first", len(old.Value), MaxSummed)
 	}
 	a, err := parseObject(old.Value)
 	if err != nil {
@@ -116,7 +108,7 @@ func sumValues(old *schemas.Body, value []byte) ([]byte, error) {
 	return bytes.TrimRight(out.Bytes(), "\n"), nil
 }
 
-// parseObject keeps numbers as they are written: nothing may be lost to a float64.
+// parseObject keeps numbers as they are written, because a float64 would lose digits.
 func parseObject(b []byte) (map[string]any, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
@@ -134,7 +126,8 @@ func parseObject(b []byte) (map[string]any, error) {
 	return m, nil
 }
 
-// addInto adds the numbers of b to those of a, leaf by leaf; of other leaves the later one, b's, wins.
+// addInto adds the numbers of b to those of a, leaf by leaf. Of other leaves, the later one, b's,
+// wins.
 func addInto(a, b map[string]any, path string) error {
 	for k, later := range b {
 		switch l := later.(type) {
@@ -179,14 +172,15 @@ func addNumbers(a, b json.Number) (json.Number, error) {
 	return json.Number(s), nil
 }
 
-// maxExponent keeps "1e999999999" from becoming a gigabyte of digits; float64 ends at 308. maxDigits does the same for
-// numbers that are written out: arithmetic on a million digits takes seconds, and other tasks wait for the transaction.
+// maxExponent keeps "1e999999999" from becoming a gigabyte of digits; float64 ends at 308. maxDigits
+// does the same for numbers that are written out: arithmetic on a million digits takes seconds, and
+// other tasks wait for the transaction.
 const (
 	maxExponent = 308
 	maxDigits   = 4096
 )
 
-// parseNumber also answers how many decimal places the number has.
+// parseNumber also returns how many decimal places the number has.
 func parseNumber(n json.Number) (*big.Rat, int, error) {
 	if len(n) > maxDigits {
 		return nil, 0, fmt.Errorf("the number %s… of %d characters is too large or too small to be added", cut([]byte(n)), len(n))
@@ -205,4 +199,12 @@ func parseNumber(n json.Number) (*big.Rat, int, error) {
 		return nil, 0, fmt.Errorf("the number %s cannot be read", cut([]byte(n)))
 	}
 	return r, max(len(fraction)-exp, 0), nil
+}
+
+// cut shortens what is quoted in an error.
+func cut(b []byte) string {
+	if len(b) > 64 {
+		b = b[:64]
+	}
+	return string(b)
 }

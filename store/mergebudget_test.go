@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 // object is a JSON object of about n bytes with as many fields as that has room for.
@@ -31,7 +32,7 @@ func TestABatchThatMergesTooMuchIsCut(t *testing.T) {
 		more  string
 		count int
 	}{
-		{schemas.MergeSum, object(maxSummed / 4), `{"n":1}`, 100},
+		{schemas.MergeSum, object(task.MaxSummed / 4), `{"n":1}`, 100},
 		{schemas.MergeAppend, `"` + strings.Repeat("x", 1<<20-4096) + `"`, `1`, 400},
 	} {
 		t.Run(c.mode.String(), func(t *testing.T) {
@@ -79,7 +80,7 @@ func TestWaitingMergesAreTakenPieceByPiece(t *testing.T) {
 		s.own()
 		s.do(s.schedule("a", value("x")))
 		s.claim(s.row("a").Due)
-		requests := []any{s.schedule("a", merge(schemas.MergeSum), value(object(maxSummed/4)))}
+		requests := []any{s.schedule("a", merge(schemas.MergeSum), value(object(task.MaxSummed/4)))}
 		for range count {
 			requests = append(requests, s.schedule("a", merge(schemas.MergeSum), value(`{"n":1}`)))
 		}
@@ -94,13 +95,4 @@ func TestWaitingMergesAreTakenPieceByPiece(t *testing.T) {
 		require.Greater(t, rounds, 1)
 		require.Contains(t, string(s.body("a").Value), fmt.Sprintf(`"n":%d`, count))
 	})
-}
-
-func TestLargeObjectsAreNotAdded(t *testing.T) {
-	_, err := sumValues(nil, []byte(object(maxSummed+100)))
-	require.ErrorContains(t, err, "and 262144 are allowed")
-	_, err = sumValues(plain(object(maxSummed+100)), []byte(`{"n":1}`))
-	require.ErrorContains(t, err, "the pending task's value has")
-	_, err = sumValues(plain(object(maxSummed-100)), []byte(`{"n":1}`))
-	require.NoError(t, err)
 }

@@ -1,0 +1,15 @@
+package store
+
+import "errors"
+
+// mergeBudget is how much one transaction merges, in bytes that are copied: see task.Verdict.
+// Without a bound, a batch of many small requests for one large task would keep its transaction
+// busy for minutes.
+const mergeBudget = 256 << 20
+
+// mergePatience bounds the same in time. On a slow or busy machine, merging up to the budget takes
+// longer than the server lets the transaction's connection be silent.
+const mergePatience = silence / 5
+
+// errMerging: a batch merges more than a transaction may.
+var errMerging = errors.New("the batch merges too much for one transaction")

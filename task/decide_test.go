@@ -1,0 +1,172 @@
+package task
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+const (
+	testNow   = 1_000_000
+	testSlots = 4
+)
+
+// stored returns a task that is known, and its phase.
+func stored(ph Phase, state State, version int64) (*Task, Phase) {
+	t := &Task{Seq: 7, Slot: 1, Pos: 2_000_000, Due: 2_000_000, State: state, Version: version, Created: 500, Topic: "orders", ID: "a",
+		Body: schemas.EncodeBody(nil, nil, []byte("old"), nil, schemas.DefaultSettings())}
+	if state >= StateCancelled {
+		t.Slot = OutOfLine
+	}
+	return t, ph
+}
+
+func request(op schemas.Op, change func(r *schemas.Request)) Change {
+	r := &schemas.Request{Op: op, Topic: "orders", ID: "a", GivenID: true, Due: 3_000_000, Accepted: 900, Version: schemas.NoVersion, Value: []byte("new"),
+		Settings: schemas.DefaultSettings()}
+	r.Settings.Events = schemas.EventsAll
+	if change != nil {
+		change(r)
+	}
+	return Change{Seq: 8, Request: r}
+}
+
+// What a request does to a task in each phase: see the table in docs/design/protocol.md.
+func TestDecideRequests(t *testing.T) {
+	ifExists := func(mode schemas.IfExists) func(r *schemas.Request) {
+		return func(r *schemas.Request) { r.Settings.IfExists = mode }
+	}
+	version := func(n int64) func(r *schemas.Request) { return func(r *schemas.Request) { r.Version = n } }
+	none := func() (*Task, Phase) { return nil, Ended }
+	in := func(ph Phase, state State, version int64) func() (*Task, Phase) {
+		return func() (*Task, Phase) { return stored(ph, state, version) }
+	}
+	pending, flying, retrying := in(Pending, StateLine, -1), in(InFlight, StateLine, -1), in(Waiting, StateRetry, -1)
+	delivered, dead, cancelled, tombstone := in(Ended, StateLine, -1), in(Ended, StateDead, -1), in(Ended, StateCancelled, -1), in(Ended, StateTombstone, 5)
+	for name, c := range map[string]struct {
+		known  func() (*Task, Phase)
+		op     schemas.Op
+		change func(r *schemas.Request)
+		answer schemas.State // "": it waits
+		next   string        // same, new, ended or fired
+		taken  bool
+	}{
+		"schedule, unknown":                 {known: none, op: schemas.OpSchedule, answer: schemas.StateScheduled, next: "new"},
+		"schedule, pending":                 {known: pending, op: schemas.OpSchedule, answer: schemas.StateScheduled, next: "new"},
+		"schedule keep, pending":            {known: pending, op: schemas.OpSchedule, change: ifExists(schemas.Keep), answer: schemas.StateKept, next: "same"},
+		"schedule keep, delivered":          {known: delivered, op: schemas.OpSchedule, change: ifExists(schemas.Keep), answer: schemas.StateScheduled, next: "new"},
+		"schedule once, delivered":          {known: delivered, op: schemas.OpSchedule, change: ifExists(schemas.Once), answer: schemas.StateKept, next: "same"},
+		"schedule once, in flight":          {known: flying, op: schemas.OpSchedule, change: ifExists(schemas.Once), answer: schemas.StateKept, next: "same"},
+		"schedule once, unknown":            {known: none, op: schemas.OpSchedule, change: ifExists(schemas.Once), answer: schemas.StateScheduled, next: "new"},
+		"schedule merge, pending":           {known: pending, op: schemas.OpSchedule, change: ifExists(schemas.Merge), answer: schemas.StateMerged, next: "new"},
+		"schedule, in flight":               {known: flying, op: schemas.OpSchedule, next: "same"},
+		"schedule keep, in flight":          {known: flying, op: schemas.OpSchedule, change: ifExists(schemas.Keep), next: "same"},
+		"schedule, between attempts":        {known: retrying, op: schemas.OpSchedule, next: "same"},
+		"schedule, delivered":               {known: delivered, op: schemas.OpSchedule, answer: schemas.StateScheduled, next: "new"},
+		"schedule, dead":                    {known: dead, op: schemas.OpSchedule, answer: schemas.StateScheduled, next: "new"},
+		"schedule, a later version":         {known: in(Pending, StateLine, 5), op: schemas.OpSchedule, change: version(6), answer: schemas.StateScheduled, next: "new"},
+		"schedule, the same version":        {known: in(Pending, StateLine, 5), op: schemas.OpSchedule, change: version(5), answer: schemas.StateScheduled, next: "new"},
+		"schedule, an earlier version":      {known: in(Pending, StateLine, 5), op: schemas.OpSchedule, change: version(4), answer: schemas.StateStale, next: "same"},
+		"schedule, an earlier, in flight":   {known: in(InFlight, StateLine, 5), op: schemas.OpSchedule, change: version(4), answer: schemas.StateStale, next: "same"},
+		"schedule, the cancelled version":   {known: tombstone, op: schemas.OpSchedule, change: version(5), answer: schemas.StateStale, next: "same"},
+		"schedule, above the cancelled one": {known: tombstone, op: schemas.OpSchedule, change: version(6), answer: schemas.StateScheduled, next: "new"},
+
+		"cancel, unknown":               {known: none, op: schemas.OpCancel, answer: schemas.StateNotFound, next: "same"},
+		"cancel a version, unknown":     {known: none, op: schemas.OpCancel, change: version(3), answer: schemas.StateCancelled, next: "ended"},
+		"cancel, pending":               {known: pending, op: schemas.OpCancel, answer: schemas.StateCancelled, next: "ended"},
+		"cancel, in flight":             {known: flying, op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same", taken: true},
+		"cancel, a retry in flight":     {known: in(InFlight, StateRetry, -1), op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
+		"cancel, between attempts":      {known: retrying, op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
+		"cancel, delivered":             {known: delivered, op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
+		"cancel, dead":                  {known: dead, op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
+		"cancel, cancelled":             {known: cancelled, op: schemas.OpCancel, answer: schemas.StateCancelled, next: "same"},
+		"cancel a version, cancelled":   {known: cancelled, op: schemas.OpCancel, change: version(1), answer: schemas.StateCancelled, next: "ended"},
+		"cancel the same version again": {known: tombstone, op: schemas.OpCancel, change: version(5), answer: schemas.StateCancelled, next: "same"},
+		"cancel an earlier version":     {known: tombstone, op: schemas.OpCancel, change: version(4), answer: schemas.StateStale, next: "same"},
+
+		"fire, unknown":          {known: none, op: schemas.OpFire, answer: schemas.StateNotFound, next: "same"},
+		"fire, pending":          {known: pending, op: schemas.OpFire, answer: schemas.StateFired, next: "fired"},
+		"fire, in flight":        {known: flying, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same", taken: true},
+		"fire, between attempts": {known: retrying, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
+		"fire, delivered":        {known: delivered, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
+		"fire, cancelled":        {known: cancelled, op: schemas.OpFire, answer: schemas.StateNotFound, next: "same"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cur, ph := c.known()
+			var before Task
+			if cur != nil {
+				before = *cur
+			}
+			v := Decide(cur, ph, request(c.op, c.change), testSlots, testNow)
+			require.Equal(t, c.answer == "", v.Wait)
+			require.Equal(t, c.answer, v.Event.State)
+			require.Equal(t, c.taken, v.Taken)
+			require.Nil(t, v.Dead)
+			if cur != nil {
+				require.Equal(t, before, *cur, "what came in is only read")
+			}
+			switch c.next {
+			case "same":
+				require.Same(t, cur, v.Next)
+			case "new":
+				require.Equal(t, int64(8), v.Next.Seq)
+				require.Equal(t, int64(3_000_000), v.Next.Pos)
+				require.Equal(t, StateLine, v.Next.State)
+				require.NotEqual(t, schemas.Once, settingsOf(t, v.Next).IfExists, "the version before does not know it")
+			case "ended":
+				require.Equal(t, OutOfLine, v.Next.Slot)
+				require.Equal(t, int64(testNow), v.Next.Pos)
+				require.Contains(t, []State{StateCancelled, StateTombstone}, v.Next.State)
+			case "fired":
+				require.Equal(t, int64(7), v.Next.Seq)
+				require.Equal(t, int64(testNow), v.Next.Due)
+				require.Equal(t, int64(testNow), v.Next.Pos)
+			}
+		})
+	}
+}
+
+func settingsOf(t *testing.T, row *Task) schemas.Settings {
+	body, err := schemas.DecodeBody(row.Body)
+	require.NoError(t, err)
+	return body.Settings
+}
+
+// A version outlives the requests without one that follow it.
+func TestDecideKeepsTheVersion(t *testing.T) {
+	cur, ph := stored(Pending, StateLine, 5)
+	require.Equal(t, int64(5), Decide(cur, ph, request(schemas.OpSchedule, nil), testSlots, testNow).Next.Version)
+	cur, ph = stored(Ended, StateTombstone, 5)
+	require.Equal(t, int64(5), Decide(cur, ph, request(schemas.OpSchedule, nil), testSlots, testNow).Next.Version)
+}
+
+// Requests that cannot be carried out change nothing, and leave a letter and an event.
+func TestDecideRejects(t *testing.T) {
+	sum := func(r *schemas.Request) { r.Settings.IfExists, r.Settings.Merge = schemas.Merge, schemas.MergeSum }
+	for name, c := range map[string]struct {
+		verdict func(cur *Task) Verdict
+		reason  string
+	}{
+		"an unknown operation": {func(cur *Task) Verdict {
+			return Decide(cur, Pending, request(schemas.Op(99), nil), testSlots, testNow)
+		}, "notyet-op"},
+		"a value that cannot be added": {func(cur *Task) Verdict {
+			return Decide(cur, Pending, request(schemas.OpSchedule, sum), testSlots, testNow)
+		}, `value "new": is not a JSON object`},
+		"too many that wait": {func(cur *Task) Verdict { return TooMany(request(schemas.OpSchedule, nil), cur) }, `notyet-id "a": requests wait`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cur, _ := stored(Pending, StateLine, -1)
+			v := c.verdict(cur)
+			require.Same(t, cur, v.Next)
+			require.False(t, v.Wait)
+			require.Equal(t, schemas.StateRejected, v.Event.State)
+			require.Contains(t, v.Event.Reason, c.reason)
+			require.Equal(t, schemas.KindRejected, v.Dead.Kind)
+			require.Equal(t, int64(8), v.Dead.Seq)
+			require.Equal(t, v.Event.Reason, v.Dead.Reason)
+		})
+	}
+}

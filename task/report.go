@@ -1,0 +1,70 @@
+package task
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// report applies a consumer's report on an attempt. A report that is late, repeated or about another
+// task changes nothing, except that a late ok counts.
+//
+// A report that names its delivery also proves that the delivery was made. The caller has checked
+// that it is one of this task. The dispatcher may still wait for Kafka's answer, or have set the
+// task aside.
+func report(cur *Task, ph Phase, rep schemas.Report, now int64) Verdict {
+	v := Verdict{Next: cur}
+	proven := rep.Delivery != ""
+	if cur == nil || ph == Ended || ph == Pending && !proven {
+		return v
+	}
+	body, err := schemas.DecodeBody(cur.Body)
+	if err != nil || body.Settings.Ack != schemas.AckReport {
+		return v
+	}
+	if ph == InFlight {
+		v.Wait = rep.Attempt <= cur.Attempt+1
+		return v
+	}
+	next := *cur
+	unanswered := proven && cur.State != StateReport && rep.Attempt == cur.Attempt+1
+	if unanswered {
+		next.Attempt = rep.Attempt
+	}
+	late := !unanswered && (rep.Attempt < cur.Attempt || cur.State != StateReport)
+	if rep.Attempt > next.Attempt || rep.Attempt < 1 || late && rep.Status != schemas.StatusOK {
+		return v
+	}
+	v.Next = &next
+	v.Event = schemas.Event{Topic: cur.Topic, ID: cur.ID, Due: cur.Due, Attempt: rep.Attempt, Reason: rep.Error}
+	switch {
+	case rep.Status == schemas.StatusOK:
+		next.Slot, next.Pos, next.State = OutOfLine, now, StateSucceeded
+		v.Event.State = schemas.StateSucceeded
+	case rep.Status == schemas.StatusFail:
+		v.die(&next, "the consumer reported a permanent failure: "+rep.Error, now)
+	case next.Attempt >= body.Settings.MaxAttempts:
+		v.die(&next, fmt.Sprintf("attempts exhausted (%d); the last: %s", next.Attempt, rep.Error), now)
+	default:
+		wait := body.Settings.Backoff.Pause(next.Attempt)
+		if rep.RetryAfter >= 0 {
+			wait = rep.RetryAfter
+		}
+		next.State, next.Pos, next.Lane = StateRetry, now+ceilMillis(wait), LaneOf(cur.Topic, ClassRetried)
+		v.Event.State = schemas.StateRetrying
+	}
+	if !Published(body.Settings.Events, v.Event.State) {
+		v.Event = schemas.Event{}
+	}
+	return v
+}
+
+func (v *Verdict) die(t *Task, reason string, now int64) {
+	v.Dead = NewDeadLetter(*t, schemas.KindDead, reason, now)
+	t.Slot, t.Pos, t.State = OutOfLine, now, StateDead
+	v.Event.State, v.Event.Kind, v.Event.Reason = schemas.StateDead, schemas.KindDead, reason
+}
+
+// ceilMillis rounds up: rounding may only ever be late.
+func ceilMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }

@@ -1,0 +1,87 @@
+package task
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+func TestDecideReports(t *testing.T) {
+	const retryAfter = 1500 * time.Microsecond
+	for name, c := range map[string]struct {
+		phase     Phase
+		state     State
+		attempt   int // deliveries that the row knows of
+		rep       schemas.Report
+		plain     bool // the task wants no report
+		want      State
+		event     schemas.State
+		wait      bool
+		unchanged bool
+	}{
+		"ok":                  {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, want: StateSucceeded, event: schemas.StateSucceeded},
+		"permanent failure":   {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusFail}, want: StateDead, event: schemas.StateDead},
+		"another attempt":     {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusRetry}, want: StateRetry, event: schemas.StateRetrying},
+		"attempts exhausted":  {phase: Waiting, state: StateReport, attempt: 2, rep: schemas.Report{Attempt: 2, Status: schemas.StatusRetry}, want: StateDead, event: schemas.StateDead},
+		"a late ok":           {phase: Waiting, state: StateRetry, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, want: StateSucceeded, event: schemas.StateSucceeded},
+		"a late failure":      {phase: Waiting, state: StateRetry, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusFail}, unchanged: true},
+		"of an attempt ahead": {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 2, Status: schemas.StatusOK}, unchanged: true},
+		"of no attempt":       {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 0, Status: schemas.StatusOK}, unchanged: true},
+		"no report is wanted": {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, plain: true, unchanged: true},
+		"of a pending task":   {phase: Pending, state: StateLine, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, unchanged: true},
+		"of an ended task":    {phase: Ended, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, unchanged: true},
+		"in flight":           {phase: InFlight, state: StateLine, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, wait: true, unchanged: true},
+		"in flight, ahead":    {phase: InFlight, state: StateLine, rep: schemas.Report{Attempt: 2, Status: schemas.StatusOK}, unchanged: true},
+		"of a delivery without an answer from Kafka": {phase: Waiting, state: StateRetry, attempt: 0, rep: schemas.Report{Attempt: 1, Delivery: "d", Status: schemas.StatusOK},
+			want: StateSucceeded, event: schemas.StateSucceeded},
+		"its failure": {phase: Waiting, state: StateRetry, attempt: 0, rep: schemas.Report{Attempt: 1, Delivery: "d", Status: schemas.StatusFail},
+			want: StateDead, event: schemas.StateDead},
+		"of a delivery of a task that is pending again": {phase: Pending, state: StateLine, rep: schemas.Report{Attempt: 1, Delivery: "d", Status: schemas.StatusOK},
+			want: StateSucceeded, event: schemas.StateSucceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := schemas.DefaultSettings()
+			settings.Ack, settings.MaxAttempts, settings.Events = schemas.AckReport, 2, schemas.EventsAll
+			if c.plain {
+				settings.Ack = schemas.DefaultSettings().Ack
+			}
+			cur, _ := stored(c.phase, c.state, -1)
+			cur.Attempt, cur.Body = c.attempt, schemas.EncodeBody(nil, nil, nil, nil, settings)
+			before := *cur
+			c.rep.Topic, c.rep.ID, c.rep.RetryAfter = "orders", "a", retryAfter
+			v := Decide(cur, c.phase, Change{Seq: 8, Report: &c.rep}, testSlots, testNow)
+			require.Equal(t, before, *cur, "what came in is only read")
+			require.Equal(t, c.wait, v.Wait)
+			require.Equal(t, c.event, v.Event.State)
+			if c.unchanged {
+				require.Same(t, cur, v.Next)
+				return
+			}
+			require.Equal(t, c.want, v.Next.State)
+			require.Equal(t, c.rep.Attempt, v.Next.Attempt)
+			if c.want == StateRetry {
+				require.Equal(t, int64(testNow+2), v.Next.Pos, "rounding is only ever late")
+				require.Equal(t, ClassRetried, v.Next.Lane.Class())
+				return
+			}
+			require.Equal(t, OutOfLine, v.Next.Slot)
+			require.Equal(t, int64(testNow), v.Next.Pos)
+			if c.want == StateDead {
+				require.Equal(t, schemas.KindDead, v.Dead.Kind)
+				require.Equal(t, v.Event.Reason, v.Dead.Reason)
+				require.Equal(t, c.rep.Attempt, v.Dead.Attempt)
+			} else {
+				require.Nil(t, v.Dead)
+			}
+		})
+	}
+}
+
+// A report of a task that nobody knows changes nothing.
+func TestDecideReportOfNoTask(t *testing.T) {
+	v := Decide(nil, Ended, Change{Seq: 8, Report: &schemas.Report{Topic: "orders", ID: "a", Attempt: 1, Status: schemas.StatusOK}}, testSlots, testNow)
+	require.Equal(t, Verdict{}, v)
+}
