@@ -10,7 +10,6 @@ import (
 
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	tasks "github.com/notyet/notyet/task"
 )
 
