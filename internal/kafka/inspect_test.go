@@ -1,0 +1,107 @@
+package kafka_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// recordAt is a record as a batch has it, that says to be so far behind the batch's first offset.
+func recordAt(delta int64) []byte {
+	body := append(binary.AppendVarint([]byte{0, 0}, delta), 1, 2, 'v', 0)
+	return append(binary.AppendVarint(nil, int64(len(body))), body...)
+}
+
+// produceRaw produces a batch of records as they are.
+func produceRaw(t *testing.T, client *kgo.Client, topic string, records ...[]byte) error {
+	t.Helper()
+	now := time.Now().UnixMilli()
+	batch := kmsg.RecordBatch{PartitionLeaderEpoch: -1, Magic: 2, LastOffsetDelta: int32(len(records) - 1), FirstTimestamp: now, MaxTimestamp: now,
+		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(len(records)), Records: bytes.Join(records, nil)}
+	batch.Length = int32(49 + len(batch.Records))
+	raw := batch.AppendTo(nil)
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	ids, err := kafka.TopicIDs(t.Context(), client, topic)
+	require.NoError(t, err)
+	req, rt, rp := kmsg.NewPtrProduceRequest(), kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()
+	rp.Records = raw
+	rt.Topic, rt.TopicID, rt.Partitions = topic, ids[topic], append(rt.Partitions, rp)
+	req.Acks, req.TimeoutMillis, req.Topics = -1, 5000, append(req.Topics, rt)
+	resp, err := req.RequestWith(t.Context(), client)
+	require.NoError(t, err)
+	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+}
+
+// Batches that lie are found among those that do not, on a real broker too, when NOTYET_KAFKA_BROKERS names one.
+func TestInspectFindsTheBatchThatLies(t *testing.T) {
+	_, fake := startKafka(t)
+	on := map[string]kafka.Config{"kfake": fake}
+	if brokers := os.Getenv("NOTYET_KAFKA_BROKERS"); brokers != "" {
+		on["a real broker"] = kafka.Config{Brokers: strings.Split(brokers, ",")}
+	}
+	for name, cfg := range on {
+		t.Run(name, func(t *testing.T) {
+			client := newClient(t, kafka.NewProducer, cfg)
+			topic := fmt.Sprintf("test-%x", rand.Uint64())
+			_, err := kafka.EnsureTopics(t.Context(), client, []kafka.TopicSpec{{Name: topic, Partitions: 1, Replication: 1}})
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return produce(t, client, topic, []byte("0")) == nil }, patience, 50*time.Millisecond)
+			require.NoError(t, produce(t, client, topic, []byte("1")))
+			require.NoError(t, produceRaw(t, client, topic, recordAt(0), recordAt(1))) // 2, 3: honest
+			require.NoError(t, produceRaw(t, client, topic, recordAt(0), recordAt(7))) // 4, 5
+			require.NoError(t, produceRaw(t, client, topic, recordAt(0), recordAt(0))) // 6, 7
+			require.NoError(t, produce(t, client, topic, []byte("8")))
+			tx := newClient(t, kafka.NewProducer, cfg, kgo.TransactionalID(topic))
+			require.NoError(t, tx.BeginTransaction())
+			require.NoError(t, produce(t, tx, topic, []byte("9")))
+			require.NoError(t, tx.EndTransaction(t.Context(), kgo.TryAbort)) // 10
+			require.NoError(t, produce(t, client, topic, []byte("11")))
+
+			decompressor := kgo.DefaultDecompressor()
+			for _, c := range []struct {
+				gaps []kafka.Gap
+				bad  int64
+			}{
+				{nil, 0},
+				{[]kafka.Gap{{From: 0, To: 4}}, 0},
+				{[]kafka.Gap{{From: 2, To: 3}, {From: 5, To: 6}}, 4},
+				{[]kafka.Gap{{From: 5, To: 11}}, 4},
+				{[]kafka.Gap{{From: 7, To: 8}}, 6},
+				{[]kafka.Gap{{From: 6, To: 1 << 40}}, 6},
+				{[]kafka.Gap{{From: 9, To: 11}}, 0},
+			} {
+				bad, err := kafka.Inspect(t.Context(), client, decompressor, topic, 0, c.gaps)
+				require.NoError(t, err, "%v", c.gaps)
+				if c.bad == 0 {
+					require.Nil(t, bad, "%v", c.gaps)
+					continue
+				}
+				require.NotNil(t, bad, "%v", c.gaps)
+				require.Equal(t, []int64{c.bad, c.bad + 2}, []int64{bad.First, bad.Next}, "%v", c.gaps)
+			}
+			_, err = kafka.Inspect(t.Context(), client, decompressor, topic, 0, []kafka.Gap{{From: 9, To: 20}})
+			require.ErrorContains(t, err, "nothing there", "what nobody can have read")
+			_, err = kadm.NewClient(client).DeleteRecords(t.Context(), kadm.Offsets{topic: {0: {Topic: topic, At: 6}}})
+			require.NoError(t, err)
+			bad, err := kafka.Inspect(t.Context(), client, decompressor, topic, 0, []kafka.Gap{{From: 0, To: 6}})
+			require.NoError(t, err)
+			require.Nil(t, bad, "what was deleted is passed")
+			_, err = kadm.NewClient(client).DeleteTopic(t.Context(), topic)
+			require.NoError(t, err)
+		})
+	}
+}
