@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -89,11 +90,28 @@ func TestABatchThatLiesHidesNobody(t *testing.T) {
 	}
 }
 
+// Batches that lie, one behind the other, are passed together.
+func TestBatchesThatLieInARowAreOneLetter(t *testing.T) {
+	f := newFixture(t)
+	for range 200 {
+		f.publishRaw(0, encodedAt(ask("bad", 0), 0), encodedAt(ask("bad", 0), 5))
+	}
+	f.publish(ask("behind", 0))
+	f.start(f.store, Config{})
+	f.eventually("all is stored", func() bool { return f.sourceOf(0).Next == 401 })
+	require.Equal(t, 1, f.tasks())
+	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	require.Contains(t, letters[0].Reason, "the offsets 0 to 399 cannot be read")
+}
+
 // The client makes nothing of a batch that it cannot decode, and asks for it again: no other fits into the same fetch.
 func TestABatchThatFillsAFetchHoldsUpNobody(t *testing.T) {
 	f := newFixture(t)
 	bad, large := ask("bad", 0), ask("behind", 0)
 	bad.Value, large.Value = make([]byte, 900_000), make([]byte, 500_000)
+	_, _ = rand.Read(large.Value) // so that it does not become small
 	f.publishRaw(0, overlong(encodedAt(bad, 0)))
 	f.publish(large)
 	f.start(f.store, Config{})

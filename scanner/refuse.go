@@ -70,7 +70,7 @@ func (m refusals) decode(s *Scanner, of run) func(source int, r *kgo.Record) (ta
 		case r.Attrs.IsControl(): // a marker of a transaction
 			return task.Change{Seq: seq}, false
 		case of.unreadable != nil:
-			reason := fmt.Sprintf("the batch of records at the offsets %d to %d cannot be read: %s; send smaller batches, as Kafka's own clients make them", r.Offset, of.to-1, of.unreadable.Reason)
+			reason := fmt.Sprintf("the batch of records, or batches, at the offsets %d to %d cannot be read: %s; send smaller batches, as Kafka's own clients make them", r.Offset, of.to-1, of.unreadable.Reason)
 			return task.Change{Seq: seq, Rejected: bareRejection(seq, r, reason)}, true
 		}
 		if refused == nil {

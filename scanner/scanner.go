@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -275,7 +276,7 @@ func (s *Scanner) poll(ctx context.Context) error {
 		switch {
 		case failed: // an error that stays must not become a spin
 			pause = 100 * time.Millisecond
-		case fetches.NumRecords() < pollFew:
+		case fetches.NumRecords() < pollFew && !slices.ContainsFunc(runs, func(r run) bool { return r.unreadable != nil }):
 			pause = time.Until(polled.Add(pollPause))
 		}
 		if pause > 0 {

@@ -14,9 +14,9 @@ import (
 // Gap is a range of offsets [From, To) of which a client has handed over nothing.
 type Gap struct{ From, To int64 }
 
-// Unreadable is a batch whose records are not at the offsets that it says, or cannot be decoded.
+// Unreadable is a batch whose records are not at the offsets that it says, or cannot be decoded; or several in a row.
 type Unreadable struct {
-	First, Next int64 // its offsets are [First, Next)
+	First, Next int64 // the offsets are [First, Next)
 	Epoch       int32 // of the leader that took it
 	Reason      string
 }
@@ -125,7 +125,8 @@ func (in *inspection) fetch(ctx context.Context, at int64) ([]byte, error) {
 	return nil, errors.New("the leader did not answer about it")
 }
 
-// walk looks at the whole batches in raw, and answers where they end. Only those that have offsets in gaps are decoded.
+// walk looks at the whole batches in raw, and answers where they end, or the first that is unreadable with those like it right behind.
+// Of the others, only those that have offsets in gaps are decoded.
 func (in *inspection) walk(raw []byte, gaps []Gap) (next int64, bad *Unreadable, err error) {
 	const header, magicAt = 61, 16
 	for len(raw) > magicAt {
@@ -144,21 +145,25 @@ func (in *inspection) walk(raw []byte, gaps []Gap) (next int64, bad *Unreadable,
 		for len(gaps) > 0 && gaps[0].To <= first {
 			gaps = gaps[1:]
 		}
-		if len(gaps) == 0 {
-			return next, nil, nil
-		}
-		if end <= gaps[0].From {
+		switch {
+		case bad != nil && first != bad.Next, bad == nil && len(gaps) == 0:
+			return next, bad, nil
+		case bad == nil && end <= gaps[0].From:
 			continue
 		}
 		reason, err := in.unreadable(batch, first, end)
-		if err != nil {
+		switch {
+		case err != nil && bad == nil:
 			return next, nil, err
-		}
-		if reason != "" {
-			return next, &Unreadable{First: first, Next: end, Epoch: int32(binary.BigEndian.Uint32(batch[12:])), Reason: reason}, nil
+		case err != nil || reason == "" && bad != nil:
+			return next, bad, nil
+		case bad != nil:
+			bad.Next = end
+		case reason != "":
+			bad = &Unreadable{First: first, Next: end, Epoch: int32(binary.BigEndian.Uint32(batch[12:])), Reason: reason}
 		}
 	}
-	return next, nil, nil
+	return next, bad, nil
 }
 
 // unreadable says why a batch of the offsets [first, end) is, or "".
