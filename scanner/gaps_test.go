@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,6 +121,30 @@ func TestABatchThatFillsAFetchHoldsUpNobody(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	require.Contains(t, letters[0].Reason, "only 0 of its 1 records can be decoded")
+}
+
+// While a gap cannot be looked into, nothing behind it is stored, and nothing is lost.
+func TestAGapThatCannotBeLookedIntoIsPolledAgain(t *testing.T) {
+	f := newFixture(t)
+	var asked, refused atomic.Int32
+	refused.Store(3)
+	f.cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		f.cluster.KeepControl()
+		req := r.(*kmsg.FetchRequest)
+		if req.SessionEpoch != -1 || asked.Add(1) > refused.Load() { // a consumer's own
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		resp.Version, resp.ErrorCode = req.Version, kerr.UnknownServerError.Code
+		return resp, nil, true
+	})
+	f.publish(ask("before", 0))
+	f.publishRaw(0, encodedAt(ask("bad", 0), 0), encodedAt(ask("bad", 0), 3))
+	f.publish(asksIn("behind", 5, 0)...)
+	f.start(f.store, Config{})
+	f.eventually("all is stored", func() bool { return f.sourceOf(0).Next == 8 })
+	require.Equal(t, 6, f.tasks())
+	require.EqualValues(t, 4, asked.Load())
 }
 
 // Offsets that Kafka does not have, and markers of transactions, are passed without a word.

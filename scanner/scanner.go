@@ -295,6 +295,7 @@ func (s *Scanner) receive(ctx context.Context, p kgo.FetchTopicPartition) (runs 
 	key := partitionKey{p.Topic, p.Partition}
 	records, bad, err := s.inspect(ctx, key, p.Records)
 	if err != nil {
+		s.metrics.fetchErrors.Inc()
 		s.log.Warn("looking at what a poll has jumped over failed, trying again", zap.Error(err))
 		s.parts.pollAgain(key)
 		return nil, false

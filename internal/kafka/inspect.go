@@ -104,6 +104,7 @@ func newInspection(ctx context.Context, client *kgo.Client, topic string, partit
 func (in *inspection) fetch(ctx context.Context, at int64) ([]byte, error) {
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID, req.SessionEpoch, req.MinBytes, req.MaxBytes = -1, -1, 1, 1<<20
+	req.MaxWaitMillis = 500 // for what a broker has to get from its remote storage first
 	t := kmsg.NewFetchRequestTopic()
 	t.Topic, t.TopicID = in.topic, in.id
 	p := kmsg.NewFetchRequestTopicPartition()
