@@ -98,6 +98,9 @@ type stuck struct {
 	found map[*reading]*kafka.Unreadable // the poller has not heard of them
 }
 
+// maxLooks bounds how many partitions one look asks about: all have more in Kafka while the database holds the scanner up.
+const maxLooks = 16
+
 // lookStuck looks for partitions that stand since it last did. It is bounded by checkPatience.
 func (s *Scanner) lookStuck(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
@@ -110,11 +113,16 @@ func (s *Scanner) lookStuck(ctx context.Context) {
 	if err != nil {
 		return // without Kafka the scanner is not ready, and says so
 	}
-	for r, at := range still {
+	looks := 0
+	for r, at := range still { // in another order each time
+		if looks >= maxLooks {
+			return
+		}
 		if end := ends[r.key.topic][r.key.partition]; at >= end {
 			continue
 		}
-		bad, err := kafka.Inspect(ctx, s.producer, s.decompressor(), r.key.topic, r.key.partition, []kafka.Gap{{From: at, To: at + 1}})
+		looks++
+		bad, err := kafka.InspectAt(ctx, s.producer, s.decompressor(), r.key.topic, r.key.partition, at)
 		if err != nil || bad == nil {
 			continue // not by a batch, or not yet known
 		}

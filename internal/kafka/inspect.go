@@ -39,6 +39,21 @@ func Inspect(ctx context.Context, client *kgo.Client, decompressor kgo.Decompres
 		return nil, err
 	}
 	in.decompressor = decompressor
+	return in.look(ctx, client, gaps)
+}
+
+// InspectAt looks at the batch that has the record at an offset, and at nothing else.
+func InspectAt(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32, at int64) (*Unreadable, error) {
+	in, err := newInspection(ctx, client, topic, partition)
+	if err != nil {
+		return nil, err
+	}
+	in.decompressor, in.bytes = decompressor, 1 // Kafka answers one whole batch, however large
+	return in.look(ctx, client, []Gap{{From: at, To: at + 1}})
+}
+
+func (in *inspection) look(ctx context.Context, client *kgo.Client, gaps []Gap) (*Unreadable, error) {
+	topic, partition := in.topic, in.partition
 	at := gaps[0].From
 	for {
 		for len(gaps) > 0 && gaps[0].To <= at {
@@ -80,6 +95,7 @@ type inspection struct {
 	id           [16]byte
 	partition    int32
 	decompressor kgo.Decompressor
+	bytes        int32 // of one fetch
 }
 
 func newInspection(ctx context.Context, client *kgo.Client, topic string, partition int32) (*inspection, error) {
@@ -94,7 +110,7 @@ func newInspection(ctx context.Context, client *kgo.Client, topic string, partit
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
 			if p.Partition == partition && p.Leader >= 0 {
-				return &inspection{leader: client.Broker(int(p.Leader)), topic: topic, id: t.TopicID, partition: partition}, nil
+				return &inspection{leader: client.Broker(int(p.Leader)), topic: topic, id: t.TopicID, partition: partition, bytes: 1 << 20}, nil
 			}
 		}
 	}
@@ -103,12 +119,12 @@ func newInspection(ctx context.Context, client *kgo.Client, topic string, partit
 
 func (in *inspection) fetch(ctx context.Context, at int64) ([]byte, error) {
 	req := kmsg.NewPtrFetchRequest()
-	req.ReplicaID, req.SessionEpoch, req.MinBytes, req.MaxBytes = -1, -1, 1, 1<<20
+	req.ReplicaID, req.SessionEpoch, req.MinBytes, req.MaxBytes = -1, -1, 1, in.bytes
 	req.MaxWaitMillis = 500 // for what a broker has to get from its remote storage first
 	t := kmsg.NewFetchRequestTopic()
 	t.Topic, t.TopicID = in.topic, in.id
 	p := kmsg.NewFetchRequestTopicPartition()
-	p.Partition, p.FetchOffset, p.PartitionMaxBytes = in.partition, at, 1<<20
+	p.Partition, p.FetchOffset, p.PartitionMaxBytes = in.partition, at, in.bytes
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 	resp, err := req.RequestWith(ctx, in.leader)

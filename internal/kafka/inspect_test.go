@@ -94,6 +94,14 @@ func TestInspectFindsTheBatchThatLies(t *testing.T) {
 				require.NotNil(t, bad, "%v", c.gaps)
 				require.Equal(t, []int64{c.bad, c.next}, []int64{bad.First, bad.Next}, "%v", c.gaps)
 			}
+			for at, first := range map[int64]int64{0: -1, 3: -1, 4: 4, 5: 4, 7: 6, 8: -1} {
+				bad, err := kafka.InspectAt(t.Context(), client, decompressor, topic, 0, at)
+				require.NoError(t, err)
+				require.Equal(t, first >= 0, bad != nil, "offset %d", at)
+				if bad != nil {
+					require.Equal(t, []int64{first, first + 2}, []int64{bad.First, bad.Next})
+				}
+			}
 			_, err = kafka.Inspect(t.Context(), client, decompressor, topic, 0, []kafka.Gap{{From: 9, To: 20}})
 			require.ErrorContains(t, err, "nothing there", "what nobody can have read")
 			_, err = kadm.NewClient(client).DeleteRecords(t.Context(), kadm.Offsets{topic: {0: {Topic: topic, At: 6}}})
