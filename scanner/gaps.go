@@ -38,7 +38,7 @@ func (s *Scanner) inspect(ctx context.Context, key partitionKey, records []*kgo.
 	if len(gaps) == 0 {
 		return records, nil, nil
 	}
-	bad, err := kafka.Inspect(ctx, s.producer, s.decompressor(), key.topic, key.partition, gaps)
+	bad, err := kafka.Inspect(ctx, s.producer, s.decompressor, key.topic, key.partition, gaps)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -55,12 +55,6 @@ func (s *Scanner) inspect(ctx context.Context, key partitionKey, records []*kgo.
 func (s *Scanner) logUnreadable(key partitionKey, bad *kafka.Unreadable) {
 	s.log.Warn("a batch of the intake is not what it says, and becomes a dead letter", zap.String("topic", key.topic),
 		zap.Int32("partition", key.partition), zap.Int64("offset", bad.First), zap.Int64("next_offset", bad.Next), zap.String("reason", bad.Reason))
-}
-
-// decompressor is the consumer's, which bounds what it holds.
-func (s *Scanner) decompressor() kgo.Decompressor {
-	d, _ := s.consumer.OptValue(kgo.WithDecompressor).(kgo.Decompressor)
-	return d
 }
 
 // polledTo answers up to where a partition has been polled; false: nothing is read of it.
@@ -122,7 +116,7 @@ func (s *Scanner) lookStuck(ctx context.Context) {
 			continue
 		}
 		looks++
-		bad, err := kafka.InspectAt(ctx, s.producer, s.decompressor(), r.key.topic, r.key.partition, at)
+		bad, err := kafka.InspectAt(ctx, s.producer, s.decompressor, r.key.topic, r.key.partition, at)
 		if err != nil || bad == nil {
 			continue // not by a batch, or not yet known
 		}

@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
@@ -36,9 +37,14 @@ func encodedAt(r *kgo.Record, delta int64) []byte {
 // publishRaw publishes records as one batch that is not compressed. Kafka compares its length, checksum and count, and nothing else.
 func (f *fixture) publishRaw(partition int32, records ...[]byte) {
 	f.Helper()
+	f.publishBatch(partition, kgo.CodecNone, len(records), slices.Concat(records...))
+}
+
+func (f *fixture) publishBatch(partition int32, codec kgo.CompressionCodecType, count int, records []byte) {
+	f.Helper()
 	now := time.Now().UnixMilli()
-	batch := kmsg.RecordBatch{PartitionLeaderEpoch: -1, Magic: 2, LastOffsetDelta: int32(len(records) - 1), FirstTimestamp: now, MaxTimestamp: now,
-		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(len(records)), Records: slices.Concat(records...)}
+	batch := kmsg.RecordBatch{PartitionLeaderEpoch: -1, Magic: 2, Attributes: int16(codec), LastOffsetDelta: int32(count - 1), FirstTimestamp: now, MaxTimestamp: now,
+		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(count), Records: records}
 	batch.Length = int32(49 + len(batch.Records))
 	raw := batch.AppendTo(nil)
 	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
@@ -121,6 +127,24 @@ func TestABatchThatFillsAFetchHoldsUpNobody(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	require.Contains(t, letters[0].Reason, "only 0 of its 1 records can be decoded")
+}
+
+// Batches that are large once they are decompressed are looked into while as many of them are held as may be.
+func TestLargeBatchesThatLieHoldUpNobody(t *testing.T) {
+	f := newFixture(t)
+	gzip, err := kgo.DefaultCompressor(kgo.GzipCompression())
+	require.NoError(t, err)
+	large := ask("bad", 0)
+	large.Value = make([]byte, 60<<20)
+	small, codec := gzip.Compress(new(bytes.Buffer), slices.Concat(encodedAt(large, 0), overlong(encodedAt(ask("bad", 0), 1))))
+	for range 4 {
+		f.publishBatch(0, codec, 2, small)
+	}
+	f.publish(ask("behind", 0), ask("other", 1))
+	f.start(f.store, Config{})
+	f.eventually("all is stored", func() bool { return f.sourceOf(0).Next == 9 && f.sourceOf(1).Next == 1 })
+	require.Equal(t, 2, f.tasks())
+	require.Positive(t, f.count("SELECT COUNT(*) FROM dead_letters"))
 }
 
 // While a gap cannot be looked into, nothing behind it is stored, and nothing is lost.

@@ -111,8 +111,10 @@ type Scanner struct {
 	standing standing
 	halted   halted
 	stuck    stuck
-	indexing chan store.Applied
-	results  *events.Publisher
+
+	decompressor kgo.Decompressor // for looks into gaps
+	indexing     chan store.Applied
+	results      *events.Publisher
 }
 
 // New checks the configuration and makes the clients; the consumer begins to join its group. Nothing is taken before Run.
@@ -120,6 +122,9 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, cfg Config, reg prometheu
 	cfg = cfg.withDefaults()
 	s := &Scanner{cfg: cfg, kcfg: kcfg, store: st, applier: st, clock: st.NewClock(), index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
 	var err error
+	if s.decompressor, err = kafka.InspectionDecompressor(); err != nil {
+		return nil, err
+	}
 	if s.producer, err = kafka.NewProducer(kcfg, log); err != nil {
 		return nil, err
 	}

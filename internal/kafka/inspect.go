@@ -88,6 +88,12 @@ func (in *inspection) look(ctx context.Context, client *kgo.Client, gaps []Gap) 
 	}
 }
 
+// InspectionDecompressor is for Inspect alone: it bounds one batch as a consumer's does. What consumers hold does not count, for they may
+// hold the very batches that are looked at.
+func InspectionDecompressor() (kgo.Decompressor, error) {
+	return newBounded(maxBatchBytes, maxBatchBytes)
+}
+
 // inspection reads one partition's batches as they are.
 type inspection struct {
 	leader       *kgo.Broker
