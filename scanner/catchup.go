@@ -70,13 +70,29 @@ func (s *Scanner) awaitEnds(ctx context.Context, ends kafka.Offsets, progress fu
 		case still >= quiet:
 			// The last offsets may be markers of transactions, or records of one that was given up.
 			still = 0
-			more := false
-			err := kafka.Scan(ctx, s.kcfg, stored, ends, s.log, func(*kgo.Record) bool { more = true; return false })
+			more, err := s.more(ctx, stored, ends, left)
 			if err != nil || !more {
 				return err
 			}
 		}
 	}
+}
+
+// more says whether Kafka still has records that are not stored. It ends, with true, when the scanner stores some meanwhile: it passes
+// what cannot be read, at which a plain reader stays for ever.
+func (s *Scanner) more(ctx context.Context, stored, ends kafka.Offsets, left int64) (more bool, err error) {
+	scanning, stop := context.WithCancel(ctx)
+	defer stop()
+	go every(scanning, time.Second, func(ctx context.Context) {
+		if _, now, err := s.left(ctx, ends); err == nil && now != left {
+			stop()
+		}
+	})
+	err = kafka.Scan(scanning, s.kcfg, stored, ends, s.log, func(*kgo.Record) bool { more = true; return false })
+	if scanning.Err() != nil && ctx.Err() == nil {
+		return true, nil
+	}
+	return more, err
 }
 
 // left answers how far the database has each partition, and how many offsets are left until ends.

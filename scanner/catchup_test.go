@@ -40,6 +40,19 @@ func TestCatchUp(t *testing.T) {
 	require.Equal(t, 1, f.count("SELECT next_offset FROM sources WHERE topic = ?", []byte(schemas.TopicReports)))
 }
 
+// The last batch of a partition may be one that no client can decode.
+func TestCatchUpPassesWhatCannotBeRead(t *testing.T) {
+	f := newFixture(t)
+	f.publish(ask("a", 0))
+	f.publishRaw(0, overlong(encodedAt(ask("bad", 0), 0)))
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	require.NoError(t, f.scanner(f.store, Config{}).CatchUp(ctx, func(int64) {}))
+	require.EqualValues(t, 2, f.sourceOf(0).Next)
+	require.Equal(t, 1, f.tasks())
+	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM dead_letters"))
+}
+
 // A scanner that starts on a database older than what the group has stored says so, with counts, before it reads on.
 func TestSaysThatTheDatabaseWasSetBack(t *testing.T) {
 	f := newFixture(t)

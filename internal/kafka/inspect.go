@@ -197,10 +197,10 @@ func (in *inspection) unreadable(batch []byte, first, end int64) (string, error)
 	got, _ := kgo.ProcessFetchPartition(opts, &part, in.decompressor, nil)
 	says := int(int32(binary.BigEndian.Uint32(batch[57:])))
 	switch last := len(got.Records) - 1; {
-	case errors.Is(got.Err, ErrHeld):
-		return "", got.Err
-	case got.Err != nil:
+	case errors.Is(got.Err, kgo.ErrMaxDecompress):
 		return got.Err.Error(), nil
+	case got.Err != nil: // a wrong checksum, say: another replica, or another answer, may have it whole
+		return "", got.Err
 	case len(got.Records) != says:
 		return fmt.Sprintf("only %d of its %d records can be decoded and are in order", len(got.Records), says), nil
 	case last >= 0 && got.Records[last].Offset >= end:
