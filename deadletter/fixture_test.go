@@ -83,7 +83,7 @@ func (g *fixture) kill(topic, id, reason string, value []byte) {
 	require.NoError(g.t, g.Claim(ctx, []int{0}, epoch, pos[0].Pos))
 	seq := task.Seq(g.source.ID, g.next-1)
 	now := time.Now().UnixMilli()
-	_, err = g.Settle(ctx, []store.Done{{Slot: 0, Epoch: epoch, From: slots[0].Done, To: pos[0].Pos}}, []store.Exit{{
+	_, err = g.Settle(ctx, []store.Done{{Slot: 0, Epoch: epoch, From: slots[0].Done, To: pos[0].Pos}}, []store.Transition{{
 		Seq: seq, Slot: 0, Epoch: epoch, State: task.StateDead, Attempt: 1,
 		Dead: &task.DeadLetter{Seq: seq, Kind: schemas.KindDead, Topic: topic, TaskID: id, Due: scheduled.Due, Attempt: 1, Reason: reason, DiedAt: now, Body: scheduled.Body},
 	}}, nil, now)

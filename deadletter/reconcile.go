@@ -97,7 +97,7 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 	if r.DryRun {
 		return out, nil
 	}
-	l.store.Believe(known)
+	l.store.SetEvidence(known)
 	for _, step := range []struct {
 		what string
 		do   func() error

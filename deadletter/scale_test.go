@@ -97,7 +97,7 @@ func (g *fixture) writeLetters(n int) {
 		}
 		applied, err := g.Apply(g.t.Context(), b, diedAt(i))
 		require.NoError(g.t, err)
-		require.NoError(g.t, g.Told(g.t.Context(), applied.Tell))
+		require.NoError(g.t, g.DeleteEvents(g.t.Context(), applied.Events))
 	}
 }
 

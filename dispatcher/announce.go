@@ -134,5 +134,5 @@ func (d *Dispatcher) leftoverSources() []int {
 	if d.lines[0] == nil {
 		return nil
 	}
-	return []int{store.ExitSource}
+	return []int{store.TransitionSource}
 }

@@ -126,7 +126,7 @@ func (d *Dispatcher) settleApart(l *line) {
 	to, _ := l.closable()
 	for _, t := range l.open() {
 		if t.status == settled && t.pos > to {
-			d.leave(t, exit{Exit: store.Exit{State: tasks.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
+			d.leave(t, exit{Transition: store.Transition{State: tasks.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
 		}
 	}
 }

@@ -106,8 +106,8 @@ func TestRefusedExitStandsAlone(t *testing.T) {
 
 func TestPieceOf(t *testing.T) {
 	small := exit{}
-	large := exit{Exit: store.Exit{Dead: &tasks.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
-	huge := exit{Exit: store.Exit{Dead: &tasks.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
+	large := exit{Transition: store.Transition{Dead: &tasks.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
+	huge := exit{Transition: store.Transition{Dead: &tasks.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
 	for name, c := range map[string]struct {
 		exits []exit
 		want  int
@@ -125,7 +125,7 @@ func TestPieceOf(t *testing.T) {
 func TestReduce(t *testing.T) {
 	odd := strings.Repeat("\xff\u00e4", 1000)
 	dead := &tasks.DeadLetter{Reason: odd, Body: []byte("body")}
-	e := exit{Exit: store.Exit{State: tasks.StateDead, Dead: dead}, events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}
+	e := exit{Transition: store.Transition{State: tasks.StateDead, Dead: dead}, events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}
 	events := e.events
 	require.True(t, e.reduce(t0))
 	require.Equal(t, strings.Repeat("?", shortReason), e.Dead.Reason)
@@ -136,10 +136,10 @@ func TestReduce(t *testing.T) {
 	require.Empty(t, e.Dead.Body)
 	require.Empty(t, e.events[0].Reason)
 	require.True(t, e.reduce(t0))
-	require.Equal(t, exit{Exit: store.Exit{State: tasks.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
+	require.Equal(t, exit{Transition: store.Transition{State: tasks.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
 	require.False(t, e.reduce(t0))
 
-	e = exit{Exit: store.Exit{State: tasks.StateSucceeded}} // it is delivered: it must not become pending
+	e = exit{Transition: store.Transition{State: tasks.StateSucceeded}} // it is delivered: it must not become pending
 	require.True(t, e.reduce(t0))
 	require.True(t, e.reduce(t0))
 	require.False(t, e.reduce(t0))

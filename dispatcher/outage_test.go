@@ -137,7 +137,7 @@ func TestGivenUpIsNotCalledCancelled(t *testing.T) {
 	require.Positive(t, murky.count(), "it is there")
 	done := f.schedule(&kgo.Record{Topic: "intake", Timestamp: time.Now(), Headers: []kgo.RecordHeader{
 		{Key: schemas.HeaderOp, Value: []byte("cancel")}, {Key: schemas.HeaderTopic, Value: []byte("murky")}, {Key: schemas.HeaderID, Value: []byte("m")}}})
-	for _, box := range done.Tell {
+	for _, box := range done.Events {
 		for _, e := range box.Events {
 			require.NotEqual(t, schemas.StateCancelled, e.State)
 		}

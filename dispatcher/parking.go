@@ -52,7 +52,7 @@ func (d *Dispatcher) leaveParked(t *task, g *target, p parked, state tasks.State
 		pos = min(pos, p.expires)
 	}
 	d.metrics.postponed.Inc()
-	d.leave(t, exit{Exit: store.Exit{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
+	d.leave(t, exit{Transition: store.Transition{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
 }
 
 // parkedTasks counts what is remembered. mu is held.
@@ -115,7 +115,7 @@ func (d *Dispatcher) recallParked(o outlet) {
 			if p.outlet == o {
 				delete(l.parked, seq)
 				back = append(back, exit{task: &task{line: l, seq: seq, lane: p.lane},
-					Exit: store.Exit{Seq: seq, Slot: l.slot, Epoch: l.epoch, Recall: true, Pos: p.at, Attempt: p.attempt, Lane: p.lane}})
+					Transition: store.Transition{Seq: seq, Slot: l.slot, Epoch: l.epoch, Recall: true, Pos: p.at, Attempt: p.attempt, Lane: p.lane}})
 			}
 		}
 	}

@@ -187,14 +187,14 @@ func (d *Dispatcher) postpone(t *task, now int64, pause time.Duration) {
 	if t.maybeSent() {
 		state = tasks.StateRetry
 	}
-	d.leave(t, exit{Exit: store.Exit{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
+	d.leave(t, exit{Transition: store.Transition{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
 }
 
 // setAside takes a task out of its line whose earlier sending is still unanswered; it stays out of reach of a cancel. mu is
 // held.
 func (d *Dispatcher) setAside(t, original *task) {
 	const aside = 10_000
-	d.leave(t, exit{Exit: store.Exit{State: tasks.StateRetry, Pos: d.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
+	d.leave(t, exit{Transition: store.Transition{State: tasks.StateRetry, Pos: d.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
 }
 
 func (d *Dispatcher) bury(t *task, kind, reason string) {
@@ -210,7 +210,7 @@ func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
 
 func (d *Dispatcher) death(t *task, kind, reason string) exit {
 	return exit{
-		Exit: store.Exit{State: tasks.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &tasks.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
+		Transition: store.Transition{State: tasks.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &tasks.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
 			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: d.clock.Millis(), Body: t.body}},
 		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Reason: reason}},
 	}

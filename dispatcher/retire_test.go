@@ -106,7 +106,7 @@ func (r *retention) settle(reported int) {
 	slots, err := r.store.Slots(r.Context())
 	require.NoError(r, err)
 	var done []store.Done
-	var exits []store.Exit
+	var exits []store.Transition
 	for _, s := range slots {
 		require.NoError(r, r.store.Claim(r.Context(), []int{s.Slot}, 1, r.now))
 		entries, err := r.store.Entries(r.Context(), []store.Range{{Slot: s.Slot, From: s.Done, To: r.now}})
@@ -116,7 +116,7 @@ func (r *retention) settle(reported int) {
 			if reported > 0 {
 				reported--
 				count--
-				exits = append(exits, store.Exit{Seq: e.Seq, Slot: s.Slot, Epoch: 1, State: tasks.StateSucceeded, Attempt: 1, Lane: e.Lane})
+				exits = append(exits, store.Transition{Seq: e.Seq, Slot: s.Slot, Epoch: 1, State: tasks.StateSucceeded, Attempt: 1, Lane: e.Lane})
 			}
 		}
 		done = append(done, store.Done{Slot: s.Slot, Epoch: 1, From: s.Done, To: r.now, Count: count})

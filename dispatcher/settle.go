@@ -37,7 +37,7 @@ type told struct {
 
 // exit is a task that leaves its line, with the events that tell of it.
 type exit struct {
-	store.Exit
+	store.Transition
 	task    *task
 	events  []schemas.Event
 	reduced int // how often the database has refused it: see isolate.go
@@ -80,7 +80,7 @@ func (d *Dispatcher) note(ctx context.Context) {
 	}
 	entries := make([]sendlog.Outcome, 0, len(outcomes))
 	for _, o := range outcomes {
-		if o.known || o.err != nil && kafka.NeighboursToo(o.err) && !o.alone {
+		if o.known || o.err != nil && kafka.MaybeCollateral(o.err) && !o.alone {
 			continue
 		}
 		e := sendlog.Outcome{Seq: uint64(o.task.seq), Attempt: o.task.sending(), Acked: o.err == nil, Partition: o.partition, Offset: o.offset, At: o.at}
@@ -122,7 +122,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 		return false
 	}
 	switch {
-	case o.err != nil && kafka.Permanent(o.err) && kafka.NeighboursToo(o.err) && !o.alone:
+	case o.err != nil && kafka.Permanent(o.err) && kafka.MaybeCollateral(o.err) && !o.alone:
 		d.suspect(ctx, t)
 	case o.err != nil && kafka.Permanent(o.err) && !o.again:
 		d.log.Info("a task cannot be delivered", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
@@ -150,8 +150,8 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 
 func awaitReport(t *task, o outcome) exit {
 	return exit{
-		Exit:   store.Exit{State: tasks.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: tasks.LaneOf(t.topic, tasks.ClassRetried)},
-		events: []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)}},
+		Transition: store.Transition{State: tasks.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: tasks.LaneOf(t.topic, tasks.ClassRetried)},
+		events:     []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)}},
 	}
 }
 
@@ -174,7 +174,7 @@ func (d *Dispatcher) answeredLate(o outcome) {
 	case o.err == nil:
 		d.metrics.delivered.Inc()
 		d.leaveUntold(late, o.at)
-	case kafka.Permanent(o.err) && !o.again && (o.alone || !kafka.NeighboursToo(o.err)):
+	case kafka.Permanent(o.err) && !o.again && (o.alone || !kafka.MaybeCollateral(o.err)):
 		d.buryLocked(late, schemas.KindUndeliverable, "kafka refused it: "+o.err.Error())
 	default:
 		delete(d.stuck, t.seq) // it was not sent: its later place stands
@@ -205,7 +205,7 @@ func deliveredEvents(t *task, at int64) []schemas.Event {
 // leaveUntold stores the end of a delivered task that has left its line with its events, which are published from there. mu is held.
 func (d *Dispatcher) leaveUntold(t *task, at int64) {
 	if !t.line.abandoned {
-		d.leave(t, exit{Exit: store.Exit{State: tasks.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})
+		d.leave(t, exit{Transition: store.Transition{State: tasks.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})
 	}
 }
 
@@ -262,7 +262,7 @@ func (d *Dispatcher) settleThese(ctx context.Context, exits []exit, closable fun
 	return ctx.Err()
 }
 
-func (d *Dispatcher) settleOnce(ctx context.Context, done []store.Done, exits []store.Exit, events []schemas.Event) (store.Settled, error) {
+func (d *Dispatcher) settleOnce(ctx context.Context, done []store.Done, exits []store.Transition, events []schemas.Event) (store.Settled, error) {
 	if err := faultpoint.At(faultpoint.DispatcherNoted); err != nil {
 		return store.Settled{}, err
 	}
@@ -310,11 +310,11 @@ func (d *Dispatcher) closable() ([]store.Done, []*line) {
 	return done, lines
 }
 
-func exitRows(exits []exit) ([]store.Exit, []schemas.Event) {
-	rows := make([]store.Exit, len(exits))
+func exitRows(exits []exit) ([]store.Transition, []schemas.Event) {
+	rows := make([]store.Transition, len(exits))
 	var events []schemas.Event
 	for i, e := range exits {
-		rows[i] = e.Exit
+		rows[i] = e.Transition
 		events = append(events, e.events...)
 	}
 	return rows, events
@@ -391,5 +391,5 @@ func (d *Dispatcher) afterSettle(ctx context.Context, done []store.Done, result 
 		}
 	}
 	d.updateIndex(ctx, trim, add)
-	d.results.Stored(result.Tell)
+	d.results.Stored(result.Events)
 }

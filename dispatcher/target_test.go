@@ -259,8 +259,8 @@ func (f *fixture) cancel(topic, id string) {
 	f.Helper()
 	done := f.schedule(&kgo.Record{Topic: "intake", Timestamp: time.Now(), Headers: []kgo.RecordHeader{
 		{Key: schemas.HeaderOp, Value: []byte("cancel")}, {Key: schemas.HeaderTopic, Value: []byte(topic)}, {Key: schemas.HeaderID, Value: []byte(id)}}})
-	require.Len(f, done.Tell, 1)
-	require.Equal(f, schemas.StateCancelled, done.Tell[0].Events[0].State)
+	require.Len(f, done.Events, 1)
+	require.Equal(f, schemas.StateCancelled, done.Events[0].Events[0].State)
 }
 
 // Deliveries keep going however long the results topic does not answer, and with more events than there is room for.

@@ -29,7 +29,7 @@ func (d *Dispatcher) unreported(t *task) {
 	} else {
 		waited := min(max(now-t.pos, 0), d.transit().Milliseconds()) // the backoff counts from the end of the wait
 		e = exit{
-			Exit: store.Exit{State: tasks.StateRetry, Pos: d.clock.Latest() + max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0) + 1,
+			Transition: store.Transition{State: tasks.StateRetry, Pos: d.clock.Latest() + max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0) + 1,
 				Attempt: t.attempt, Lane: tasks.LaneOf(t.topic, tasks.ClassRetried)},
 			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason}},
 		}

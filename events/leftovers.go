@@ -46,7 +46,7 @@ func (p *Publisher) forget(ctx context.Context) {
 	}
 	bound, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
-	err := p.store.Told(bound, runs)
+	err := p.store.DeleteEvents(bound, runs)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	}
 	bound, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
-	runs, err := p.store.UntoldRuns(bound, sources, lookRuns)
+	runs, err := p.store.PendingOutboxes(bound, sources, lookRuns)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.log.Warn("looking for unpublished events failed", zap.Error(err))
@@ -102,7 +102,7 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
 	for len(l.due) > 0 && ctx.Err() == nil && p.hasRoom() {
 		bound, cancel := context.WithTimeout(ctx, forgetTimeout)
-		run, ok, err := p.store.UntoldRun(bound, l.due[0])
+		run, ok, err := p.store.ReadOutbox(bound, l.due[0])
 		cancel()
 		switch {
 		case err != nil:

@@ -38,7 +38,7 @@ func start(t *testing.T, cfg Config) *fixture {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	require.NoError(t, st.Migrate(t.Context(), 1))
-	cfg.Sources = func() []int { return []int{store.ExitSource} }
+	cfg.Sources = func() []int { return []int{store.TransitionSource} }
 	f := &fixture{T: t, cluster: cluster, kafka: kafka.Config{Brokers: cluster.ListenAddrs()}}
 	f.Publisher, err = New(f.kafka, st, cfg, prometheus.NewRegistry(), zap.NewNop())
 	require.NoError(t, err)
@@ -91,7 +91,7 @@ func (f *fixture) ids(n int) map[string]int {
 }
 
 func (f *fixture) left() int {
-	runs, err := f.store.UntoldRuns(context.Background(), []int{store.ExitSource}, lookRuns)
+	runs, err := f.store.PendingOutboxes(context.Background(), []int{store.TransitionSource}, lookRuns)
 	require.NoError(f, err)
 	return len(runs)
 }

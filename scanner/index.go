@@ -24,7 +24,7 @@ func (s *Scanner) applied(done store.Applied) {
 			s.metrics.indexDropped.Add(float64(len(done.Added) + len(done.Removed)))
 		}
 	}
-	s.results.Stored(done.Tell)
+	s.results.Stored(done.Events)
 }
 
 // feedIndex keeps the index up to date. The index is a hint: while it is away its updates are dropped, dispatchers go by

@@ -14,7 +14,7 @@ func TestAnswersNameTheirRequest(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		named := func() map[string]schemas.State {
 			out := map[string]schemas.State{}
-			for _, box := range s.last.Tell {
+			for _, box := range s.last.Events {
 				for _, e := range box.Events {
 					out[e.Request] = e.State
 				}

@@ -37,7 +37,7 @@ func placeOf(t *task.Task) Place { return Place{t.Slot, t.Pos, t.Seq, t.Due} }
 
 // Applied is what a batch has done.
 type Applied struct {
-	Tell    []Outbox // events that are decided and stored, to be told and then forgotten (Told)
+	Events  []Outbox // events that are decided and stored, to be published and then deleted (DeleteEvents)
 	Added   []Place
 	Removed []Place
 	Waiting int // requests that wait for a delivery's outcome
@@ -99,8 +99,8 @@ type work struct {
 	fresh     []*task.Task // no task of their identity was known
 	late      []*task.Task // of the same sort, but their due time is about to be claimed, or was
 	applied   Applied
-	events    map[int]*openBox // for each source
-	full      []*openBox
+	events    map[int]*eventBox // for each source
+	full      []*eventBox
 	dead      []*task.DeadLetter
 	proven    []schemas.Event // of tasks that evidence has settled
 	taken     []int64         // of tasks in flight: see verdict
@@ -115,7 +115,7 @@ type identity struct {
 	before  *task.Task
 	now     *task.Task
 	changes []task.Change
-	line    line
+	queue   requestQueue
 }
 
 func (w *work) run(ctx context.Context, b Batch) error {
@@ -138,7 +138,7 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err := w.placeFresh(ctx); err != nil {
 		return err
 	}
-	if err := w.hold(ctx, list); err != nil {
+	if err := w.readWaiting(ctx, list); err != nil {
 		return err
 	}
 	if err := w.knowSources(ctx, list); err != nil {
@@ -152,7 +152,7 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err := w.write(ctx, list); err != nil {
 		return err
 	}
-	if err := w.keepWaiting(ctx, list); err != nil {
+	if err := w.writeWaiting(ctx, list); err != nil {
 		return err
 	}
 	return w.finish(ctx)
@@ -161,14 +161,14 @@ func (w *work) run(ctx context.Context, b Batch) error {
 // decideAll runs the changes of an identity through the state machine, in order: those that were waiting, then those of the batch.
 // Once one must wait, those behind it wait too; reports are about the delivery that is waited for and never queue behind a request.
 func (w *work) decideAll(id *identity) error {
-	w.changeBoxes()
+	w.closeFullBoxes()
 	id.now = id.before
-	for _, h := range id.line.held {
+	for _, h := range id.queue.due {
 		if w.mergedEnough() && !h.report {
 			break // they wait for the next transaction
 		}
 		if w.decideOne(id, h.change, false) {
-			id.line.decided(h)
+			id.queue.remove(h)
 		} else if !h.report { // reports come first, so all that follow are requests: they stay in the table as they are
 			break
 		}
@@ -177,26 +177,26 @@ func (w *work) decideAll(id *identity) error {
 		if w.mergedEnough() && w.several {
 			return errMerging
 		}
-		if w.decideOne(id, c, id.line.requests > 0) {
+		if w.decideOne(id, c, id.queue.requests > 0) {
 			continue
 		}
-		h, err := newHeld(id.key, c)
+		h, err := newWaitingChange(id.key, c)
 		if err != nil {
 			return err
 		}
-		if !id.line.keep(h) && c.Request != nil {
-			w.follow(c, task.TooMany(c, id.now))
+		if !id.queue.add(h) && c.Request != nil {
+			w.addOutcome(c, task.TooMany(c, id.now))
 		}
 	}
 	if w.settling {
-		w.asSent(id, nil)
+		w.applyEvidence(id, nil)
 	}
 	return nil
 }
 
 // decideOne decides a change, unless it must wait.
 func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool) {
-	w.asSent(id, &c)
+	w.applyEvidence(id, &c)
 	if w.foreign(c.Report, id.now) {
 		return true
 	}
@@ -214,7 +214,7 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 	if v.Taken {
 		w.taken = append(w.taken, id.now.Seq)
 	}
-	w.follow(c, v)
+	w.addOutcome(c, v)
 	return true
 }
 
@@ -232,8 +232,8 @@ func withoutDelivery(c task.Change) task.Change {
 // mergedEnough: the rest is for another transaction.
 func (w *work) mergedEnough() bool { return w.merging > mergeBudget || w.deciding > mergePatience }
 
-// follow keeps what a verdict leaves: a dead letter, an event.
-func (w *work) follow(c task.Change, v task.Verdict) {
+// addOutcome keeps what a verdict leaves: a dead letter, an event.
+func (w *work) addOutcome(c task.Change, v task.Verdict) {
 	if v.Dead != nil {
 		v.Dead.DiedAt = w.now
 		w.dead = append(w.dead, v.Dead)
@@ -241,7 +241,7 @@ func (w *work) follow(c task.Change, v task.Verdict) {
 	if c.Request != nil && v.Event.State != "" {
 		v.Event.Request = w.store.known.position(c.Seq)
 	}
-	w.tell(c.Seq, v.Event)
+	w.addEvent(c.Seq, v.Event)
 }
 
 // phase is where the identity's task stands after the changes so far. What this transaction itself made is pending or
@@ -261,25 +261,25 @@ func (w *work) phase(id *identity) task.Phase {
 }
 
 func (w *work) reject(c task.Change) {
-	w.changeBoxes()
+	w.closeFullBoxes()
 	d := *c.Rejected
 	d.DiedAt = w.now
 	w.dead = append(w.dead, &d)
-	w.tell(c.Seq, schemas.Event{Topic: d.Topic, ID: d.TaskID, State: schemas.StateRejected, Due: d.Due, Kind: d.Kind, Reason: d.Reason, Request: w.store.known.position(c.Seq)})
+	w.addEvent(c.Seq, schemas.Event{Topic: d.Topic, ID: d.TaskID, State: schemas.StateRejected, Due: d.Due, Kind: d.Kind, Reason: d.Reason, Request: w.store.known.position(c.Seq)})
 }
 
-func (w *work) tell(seq int64, e schemas.Event) {
+func (w *work) addEvent(seq int64, e schemas.Event) {
 	if e.State == "" {
 		return
 	}
 	e.At = w.now
 	src, _ := task.SplitSeq(seq)
 	if w.events == nil {
-		w.events = make(map[int]*openBox)
+		w.events = make(map[int]*eventBox)
 	}
 	box := w.events[src]
 	if box == nil {
-		box = &openBox{Outbox: Outbox{Source: src}}
+		box = &eventBox{Outbox: Outbox{Source: src}}
 		w.events[src] = box
 	}
 	box.Seq = max(box.Seq, seq)
@@ -287,14 +287,14 @@ func (w *work) tell(seq int64, e schemas.Event) {
 	box.size += eventSize(e)
 }
 
-// openBox gathers events.
-type openBox struct {
+// eventBox gathers events of one source.
+type eventBox struct {
 	Outbox
 	size int // about, in bytes
 }
 
-// changeBoxes puts full boxes aside, between identities, so that the events of one stay in order.
-func (w *work) changeBoxes() {
+// closeFullBoxes puts full boxes aside, between identities, so that the events of one stay in order.
+func (w *work) closeFullBoxes() {
 	for src, box := range w.events {
 		if box.size >= maxBox {
 			w.full = append(w.full, box)
@@ -414,14 +414,14 @@ func (w *work) finish(ctx context.Context) error {
 	for _, box := range w.events {
 		w.full = append(w.full, box)
 	}
-	for _, box := range exitBoxes(w.proven, w.now) {
-		w.full = append(w.full, &openBox{Outbox: box})
+	for _, box := range eventBoxes(w.proven, w.now) {
+		w.full = append(w.full, &eventBox{Outbox: box})
 	}
 	for _, box := range w.full {
 		if err := box.store(ctx, w.tx); err != nil {
 			return err
 		}
-		w.applied.Tell = append(w.applied.Tell, box.Outbox)
+		w.applied.Events = append(w.applied.Events, box.Outbox)
 	}
 	return nil
 }

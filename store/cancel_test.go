@@ -66,7 +66,7 @@ func TestCancelTooLate(t *testing.T) {
 			require.Equal(t, want, s.row(id), when)
 		}
 		tooLate("a", "claimed")
-		s.settle(t0+1000, s.exit("b", task.StateReport, t0+60_000, 1), s.exit("c", task.StateRetry, t0+9_000, 1))
+		s.settle(t0+1000, s.transition("b", task.StateReport, t0+60_000, 1), s.transition("c", task.StateRetry, t0+9_000, 1))
 		tooLate("a", "delivered")
 		tooLate("b", "a report is awaited")
 		tooLate("c", "a retry is due later")
@@ -74,7 +74,7 @@ func TestCancelTooLate(t *testing.T) {
 		tooLate("c", "the retry is claimed")
 		s.do(says("b", 1, schemas.StatusOK))
 		tooLate("b", "succeeded")
-		s.settle(t0+9_000, s.exit("c", task.StateDead, 0, 2))
+		s.settle(t0+9_000, s.transition("c", task.StateDead, 0, 2))
 		tooLate("c", "dead")
 	})
 }
@@ -133,8 +133,8 @@ func TestTooLateHolds(t *testing.T) {
 				s.do(s.schedule("a", value("old")))
 				s.claim(t0 + 2000)
 				require.Equal(t, schemas.StateTooLate, s.answer(ask(s)))
-				back := s.exit("a", task.StateLine, t0+5000, 0)
-				_, err := s.Settle(s.ctx, s.doneUpTo(t0+2000, back), []Exit{back}, nil, s.now)
+				back := s.transition("a", task.StateLine, t0+5000, 0)
+				_, err := s.Settle(s.ctx, s.doneUpTo(t0+2000, back), []Transition{back}, nil, s.now)
 				require.NoError(t, err)
 
 				require.Equal(t, schemas.StateTooLate, s.answer(s.cancel("a")))

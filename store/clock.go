@@ -149,7 +149,7 @@ func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	switch {
 	case s.now != nil:
 		return s.now(), nil
-	case s.lite:
+	case s.sqlite:
 		return wall(time.Now()), nil
 	}
 	var micros int64

@@ -55,7 +55,7 @@ func notices(t *testing.T, how sabotage, c contest) {
 	t.Helper()
 	locks := how == noSharedLock || how == noExclusiveLock
 	for _, b := range backends() {
-		if b.lite && locks {
+		if b.sqlite && locks {
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func notices(t *testing.T, how sabotage, c contest) {
 // rival is the store as another contestant sees it: another process, as sabotaged as the first. SQLite is embedded in one
 // process, whose goroutines share the store.
 func (f *fixture) rival() *Store {
-	if f.backend.lite {
+	if f.backend.sqlite {
 		return f.Store
 	}
 	s := f.another()

@@ -38,7 +38,7 @@ func cutText(s string, n int) []byte {
 // insertDead may be repeated: a task dies once.
 func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) error {
 	again := " ON DUPLICATE KEY UPDATE seq = seq"
-	if s.lite {
+	if s.sqlite {
 		again = " ON CONFLICT (seq, replay) DO NOTHING"
 	}
 	return pieces(dead, func(d *task.DeadLetter) int { return len(d.Body) + len(d.Reason) + 100 }, func(part []*task.DeadLetter) error {

@@ -83,7 +83,7 @@ func (w *work) newSource(id *identity) bool {
 		return !ok
 	}
 	// A request that waited may have come through a partition that another process reads.
-	if slices.ContainsFunc(id.line.held, func(h held) bool { return h.change.Request != nil && unknown(h.change.Seq) }) {
+	if slices.ContainsFunc(id.queue.due, func(h waitingChange) bool { return h.change.Request != nil && unknown(h.change.Seq) }) {
 		return true
 	}
 	if id.before != nil && unknown(id.before.Seq) {

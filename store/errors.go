@@ -25,7 +25,7 @@ var aboutRecord = []uint16{
 }
 
 // SQLite's, likewise: a string or blob is too big, a check constraint is violated, a type does not match.
-var liteAboutRecord = []int{18, 275, 20}
+var sqliteAboutRecord = []int{18, 275, 20}
 
 // BadRecord is the one question about a failed write: is it the record (true: the same one will fail again) or is it the world
 // (false: keep it and try again)? Everything unknown is the world's fault. A batch that fails for a record has others in it
@@ -40,7 +40,7 @@ func BadRecord(err error) bool {
 	}
 	var lite interface{ Code() int }
 	if errors.As(err, &lite) {
-		return slices.Contains(liteAboutRecord, lite.Code())
+		return slices.Contains(sqliteAboutRecord, lite.Code())
 	}
 	return errors.Is(err, mysql.ErrPktTooLarge) || err != nil && strings.Contains(err.Error(), "string or blob too big")
 }

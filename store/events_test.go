@@ -144,7 +144,7 @@ func TestLargeBatches(t *testing.T) {
 func TestManyLongEvents(t *testing.T) {
 	eachLarge(t, func(t *testing.T, s *fixture) {
 		n := 4500 // × 4 KiB is more than the 16 MiB that a row of MySQL's holds
-		if s.lite {
+		if s.sqlite {
 			n = 300
 		}
 		records := make([]any, n)
@@ -153,9 +153,9 @@ func TestManyLongEvents(t *testing.T) {
 		}
 		s.do(records...)
 		s.claim(t0 + 1000)
-		var exits []Exit
+		var exits []Transition
 		for _, p := range s.last.Added {
-			exits = append(exits, Exit{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: task.StateReport, Pos: t0 + 60_000, Attempt: 1})
+			exits = append(exits, Transition{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: task.StateReport, Pos: t0 + 60_000, Attempt: 1})
 		}
 		s.settle(t0+1000, exits...)
 		for i := range records {
@@ -164,7 +164,7 @@ func TestManyLongEvents(t *testing.T) {
 			records[i] = r
 		}
 		require.Len(t, s.do(records...), n)
-		untold, err := s.Untold(s.ctx, []int{s.source.ID}, 1000)
+		untold, err := s.PendingEvents(s.ctx, []int{s.source.ID}, 1000)
 		require.NoError(t, err)
 		told := 0
 		for _, box := range untold {

@@ -94,7 +94,7 @@ func (f *fixture) apply(b Batch) []schemas.Event {
 	f.last, err = f.Apply(f.ctx, b, f.now)
 	require.NoError(f.t, err)
 	var events []schemas.Event
-	for _, box := range f.last.Tell {
+	for _, box := range f.last.Events {
 		for _, e := range box.Events {
 			e.Request = "" // see TestAnswersNameTheirRequest
 			events = append(events, e)
@@ -160,7 +160,7 @@ func (f *fixture) claim(pos int64) {
 }
 
 // settle closes every slot up to pos: but for the exits, all of it was delivered.
-func (f *fixture) settle(pos int64, exits ...Exit) Settled {
+func (f *fixture) settle(pos int64, exits ...Transition) Settled {
 	f.t.Helper()
 	settled, err := f.Settle(f.ctx, f.doneUpTo(pos, exits...), exits, nil, f.now)
 	require.NoError(f.t, err)
@@ -170,7 +170,7 @@ func (f *fixture) settle(pos int64, exits ...Exit) Settled {
 }
 
 // doneUpTo is what an owner that has seen everything would settle.
-func (f *fixture) doneUpTo(pos int64, exits ...Exit) []Done {
+func (f *fixture) doneUpTo(pos int64, exits ...Transition) []Done {
 	f.t.Helper()
 	slots, err := f.Slots(f.ctx)
 	require.NoError(f.t, err)
@@ -179,7 +179,7 @@ func (f *fixture) doneUpTo(pos int64, exits ...Exit) []Done {
 		entries, err := f.Entries(f.ctx, []Range{{s.Slot, s.Done, pos}})
 		require.NoError(f.t, err)
 		entries = slices.DeleteFunc(entries, func(e Entry) bool {
-			return slices.ContainsFunc(exits, func(x Exit) bool { return x.Seq == e.Seq })
+			return slices.ContainsFunc(exits, func(x Transition) bool { return x.Seq == e.Seq })
 		})
 		done = append(done, Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: pos, Count: len(entries)})
 	}
@@ -194,10 +194,10 @@ func (f *fixture) deliver(pos int64) {
 }
 
 // exit takes the task out of its place.
-func (f *fixture) exit(id string, state task.State, pos int64, attempt int) Exit {
+func (f *fixture) transition(id string, state task.State, pos int64, attempt int) Transition {
 	f.t.Helper()
 	row := f.row(id)
-	return Exit{Seq: row.Seq, Slot: row.Slot, Epoch: f.epoch, State: state, Pos: pos, Attempt: attempt, Lane: row.Lane}
+	return Transition{Seq: row.Seq, Slot: row.Slot, Epoch: f.epoch, State: state, Pos: pos, Attempt: attempt, Lane: row.Lane}
 }
 
 // awaitReport claims the task, delivers it as its n-th attempt, and waits a minute for the report.
@@ -206,7 +206,7 @@ func (f *fixture) awaitReport(id string, attempt int) {
 	pos := f.row(id).Pos
 	f.now = max(f.now, pos)
 	f.claim(f.now)
-	f.settle(f.now, f.exit(id, task.StateReport, f.now+time.Minute.Milliseconds(), attempt))
+	f.settle(f.now, f.transition(id, task.StateReport, f.now+time.Minute.Milliseconds(), attempt))
 }
 
 // rows reads the rows of an id: at most one, while the unique key holds.

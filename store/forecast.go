@@ -95,7 +95,7 @@ func (c *counter) count(ctx context.Context, index, where string, values []any, 
 	type row struct{ rest, n int64 }
 	// Each index holds all that is asked about. Left to choose, a server may take the other one and look at every row.
 	div, table := "DIV", "tasks FORCE INDEX ("+index+")"
-	if c.store.lite {
+	if c.store.sqlite {
 		div, table = "/", "tasks INDEXED BY "+map[string]string{"line": "line", "lane": "tasks_lane"}[index]
 	}
 	// The hint ends a statement that the server would run on when nobody waits for it any more. MariaDB passes over it.

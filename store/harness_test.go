@@ -17,8 +17,8 @@ import (
 // One suite for every database: SQLite in a file and in memory always, MySQL or MariaDB where NOTYET_MYSQL_DSN names one
 // whose user may create databases.
 type backend struct {
-	name string
-	lite bool
+	name   string
+	sqlite bool
 	// fresh answers a database without tables that nobody else uses; it goes away with the test.
 	fresh func(t testing.TB) Config
 	// migrated answers one with empty tables and four slots.
@@ -31,8 +31,8 @@ func backends() []backend {
 	file := func(t testing.TB) Config { return Config{DSN: sqlitePrefix + t.TempDir() + "/notyet.db"} }
 	memory := func(testing.TB) Config { return Config{DSN: sqlitePrefix + ":memory:"} }
 	all := []backend{
-		{name: "sqlite-file", lite: true, fresh: file, migrated: file},
-		{name: "sqlite-memory", lite: true, fresh: memory, migrated: memory},
+		{name: "sqlite-file", sqlite: true, fresh: file, migrated: file},
+		{name: "sqlite-memory", sqlite: true, fresh: memory, migrated: memory},
 	}
 	if os.Getenv("NOTYET_MYSQL_DSN") != "" {
 		all = append(all, backend{name: "mysql", fresh: freshMySQL, migrated: pooledMySQL})

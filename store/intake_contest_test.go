@@ -69,7 +69,7 @@ func sameIDs(s *fixture) *violations {
 // noticesTwoRows takes the unique key away, which is what keeps two writers of one fresh id apart.
 func noticesTwoRows(t *testing.T) {
 	for _, b := range backends() {
-		if b.lite {
+		if b.sqlite {
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {

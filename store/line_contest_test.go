@@ -116,7 +116,7 @@ func (w *writer) bring(requests ...*schemas.Request) (Applied, []schemas.Event) 
 		w.v.fail(err)
 	}
 	var events []schemas.Event
-	for _, box := range applied.Tell {
+	for _, box := range applied.Events {
 		events = append(events, box.Events...)
 	}
 	return applied, events

@@ -9,7 +9,7 @@ const mergeBudget = 256 << 20
 
 // mergePatience bounds the same in time. On a slow or busy machine, merging up to the budget takes
 // longer than the server lets the transaction's connection be silent.
-const mergePatience = silence / 5
+const mergePatience = idleTimeout / 5
 
 // errMerging: a batch merges more than a transaction may.
 var errMerging = errors.New("the batch merges too much for one transaction")

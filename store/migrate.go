@@ -20,7 +20,7 @@ var ErrNotMigrated = errors.New("the database is not migrated: run `notyet migra
 
 func (s *Store) migrator() (*goose.Provider, error) {
 	dialect, dir := goose.DialectMySQL, "migrations/mysql"
-	if s.lite {
+	if s.sqlite {
 		dialect, dir = goose.DialectSQLite3, "migrations/sqlite"
 	}
 	files, err := fs.Sub(migrations, dir)
@@ -28,7 +28,7 @@ func (s *Store) migrator() (*goose.Provider, error) {
 		return nil, err
 	}
 	var opts []goose.ProviderOption
-	if !s.lite {
+	if !s.sqlite {
 		opts = append(opts, goose.WithSessionLocker(migrationLock{}))
 	}
 	return goose.NewProvider(dialect, s.db, files, opts...)
@@ -59,7 +59,7 @@ func (migrationLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	for attempt := 1; ; attempt++ {
 		_, err := m.Up(ctx)
-		if err == nil || !s.lite || attempt == 5 || !strings.Contains(err.Error(), "already exists") {
+		if err == nil || !s.sqlite || attempt == 5 || !strings.Contains(err.Error(), "already exists") {
 			return err
 		}
 	}

@@ -209,7 +209,7 @@ func (m *machine) Outcomes(rt *rapid.T) {
 
 // close settles up to a place; the report of one task is awaited in any case.
 func (m *machine) close(rt *rapid.T, to int64, awaited string) {
-	var exits []Exit
+	var exits []Transition
 	for _, id := range modelIDs {
 		if t := m.ref.task(id); t.state == "claimed" && t.pos <= to {
 			if e, leaves := m.outcome(rt, id, t, id == awaited); leaves {
@@ -221,7 +221,7 @@ func (m *machine) close(rt *rapid.T, to int64, awaited string) {
 	m.ref.done = to
 }
 
-func (m *machine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Exit, bool) {
+func (m *machine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Transition, bool) {
 	outcomes := []string{"awaiting", "retry", "back", "dead", "succeeded"}
 	if t.settings.Ack == schemas.AckNone {
 		outcomes = append(outcomes, "delivered", "delivered", "delivered")
@@ -231,7 +231,7 @@ func (m *machine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Exi
 	}
 	outcome := rapid.SampledFrom(outcomes).Draw(rt, "outcome of "+id)
 	later := m.now + rapid.Int64Range(1, 3000).Draw(rt, "later")
-	e := m.exit(id, task.StateLine, later, t.attempt)
+	e := m.transition(id, task.StateLine, later, t.attempt)
 	switch outcome {
 	case "delivered":
 		t.state = "delivered"

@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Outbox is a run of events that a transaction has decided, stored with it until they are told: a process that dies in
+// Outbox is a run of events that a transaction has decided, stored with it until they are published: a process that dies in
 // between leaves them to the next reader of the source.
 type Outbox struct {
 	Source int
@@ -27,8 +27,8 @@ const maxBox = 2 << 20
 // eventSize is about how many bytes an event takes in an outbox row.
 func eventSize(e schemas.Event) int { return 200 + len(e.Topic) + len(e.ID) + len(e.Reason) }
 
-// exitBoxes hold events about tasks that left their line, each box about maxBox bytes at most.
-func exitBoxes(events []schemas.Event, now int64) []Outbox {
+// eventBoxes hold events about tasks that left their line, each box about maxBox bytes at most.
+func eventBoxes(events []schemas.Event, now int64) []Outbox {
 	var boxes []Outbox
 	seq := now<<20 | rand.Int64N(1<<20)
 	for len(events) > 0 {
@@ -38,7 +38,7 @@ func exitBoxes(events []schemas.Event, now int64) []Outbox {
 			bytes += eventSize(events[n])
 			n++
 		}
-		boxes = append(boxes, Outbox{Source: ExitSource, Seq: seq, Events: events[:n:n]})
+		boxes = append(boxes, Outbox{Source: TransitionSource, Seq: seq, Events: events[:n:n]})
 		events = events[n:]
 		seq++
 	}
@@ -58,7 +58,7 @@ func (o *Outbox) store(ctx context.Context, tx *sql.Tx) error {
 
 // StoreEvents stores events that belong to no other write, to be published later.
 func (s *Store) StoreEvents(ctx context.Context, events []schemas.Event, now int64) ([]Outbox, error) {
-	boxes := exitBoxes(events, now)
+	boxes := eventBoxes(events, now)
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		for _, box := range boxes {
 			if err := box.store(ctx, tx); err != nil {
@@ -73,33 +73,35 @@ func (s *Store) StoreEvents(ctx context.Context, events []schemas.Event, now int
 	return boxes, nil
 }
 
-// UntoldRuns lists the runs of the sources that are not known to be told, oldest first, at most limit, without their events.
-func (s *Store) UntoldRuns(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
+// PendingOutboxes lists the outboxes of the sources whose events are not known to be published, oldest
+// first, at most limit, without their events.
+func (s *Store) PendingOutboxes(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
 	out, err := fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error { return r.Scan(&o.Source, &o.Seq) },
 		"SELECT src, seq FROM outbox WHERE src IN ("+marks(len(sources))+") ORDER BY seq LIMIT ?", append(args(sources), limit)...)
 	if err != nil {
-		return nil, fmt.Errorf("listing untold events: %w", err)
+		return nil, fmt.Errorf("listing pending events: %w", err)
 	}
 	return out, nil
 }
 
-// UntoldRun reads the events of a run. False: it was told meanwhile.
-func (s *Store) UntoldRun(ctx context.Context, run Outbox) (Outbox, bool, error) {
+// ReadOutbox reads the events of an outbox. False: they were published and deleted meanwhile.
+func (s *Store) ReadOutbox(ctx context.Context, run Outbox) (Outbox, bool, error) {
 	rows, err := fetch(ctx, s.db, func(r *sql.Rows, data *[]byte) error { return r.Scan(data) }, "SELECT events FROM outbox WHERE src = ? AND seq = ?", run.Source, run.Seq)
 	if err != nil {
-		return Outbox{}, false, fmt.Errorf("reading untold events: %w", err)
+		return Outbox{}, false, fmt.Errorf("reading pending events: %w", err)
 	}
 	if len(rows) == 0 {
 		return Outbox{}, false, nil
 	}
 	if err := json.Unmarshal(rows[0], &run.Events); err != nil {
-		return Outbox{}, false, fmt.Errorf("reading untold events: %w", err)
+		return Outbox{}, false, fmt.Errorf("reading pending events: %w", err)
 	}
 	return run, true, nil
 }
 
-// Untold reads the events of the sources that are not known to be told, oldest first, at most limit runs.
-func (s *Store) Untold(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
+// PendingEvents reads the outboxes of the sources whose events are not known to be published, oldest
+// first, at most limit.
+func (s *Store) PendingEvents(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
 	out, err := fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error {
 		var data []byte
 		if err := r.Scan(&o.Source, &o.Seq, &data); err != nil {
@@ -108,20 +110,20 @@ func (s *Store) Untold(ctx context.Context, sources []int, limit int) ([]Outbox,
 		return json.Unmarshal(data, &o.Events)
 	}, "SELECT src, seq, events FROM outbox WHERE src IN ("+marks(len(sources))+") ORDER BY seq LIMIT ?", append(args(sources), limit)...)
 	if err != nil {
-		return nil, fmt.Errorf("reading untold events: %w", err)
+		return nil, fmt.Errorf("reading pending events: %w", err)
 	}
 	return out, nil
 }
 
-// Told forgets events that Kafka has acknowledged.
-func (s *Store) Told(ctx context.Context, told []Outbox) error {
+// DeleteEvents deletes events that Kafka has acknowledged.
+func (s *Store) DeleteEvents(ctx context.Context, told []Outbox) error {
 	return chunks(told, func(part []Outbox) error {
 		a := make([]any, 0, 2*len(part))
 		for _, o := range part {
 			a = append(a, o.Source, o.Seq)
 		}
 		if _, err := s.exec(ctx, "DELETE FROM outbox WHERE (src, seq) IN ("+strings.Repeat(",(?,?)", len(part))[1:]+")", a...); err != nil {
-			return fmt.Errorf("forgetting told events: %w", err)
+			return fmt.Errorf("deleting published events: %w", err)
 		}
 		return nil
 	})

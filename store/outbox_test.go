@@ -19,15 +19,15 @@ func TestOutbox(t *testing.T) {
 		var want []Outbox
 		for i := range 3 {
 			s.do(s.schedule(fmt.Sprint("a", i)), s.schedule(fmt.Sprint("b", i), tell(schemas.EventsNone)))
-			want = append(want, s.last.Tell...)
+			want = append(want, s.last.Events...)
 		}
 		s.apply(Batch{Advance: []Advance{{other.ID, 0, 1}}, Changes: []task.Change{{Seq: task.Seq(other.ID, 0), Request: s.schedule("c")}}})
-		elsewhere := s.last.Tell
+		elsewhere := s.last.Events
 		s.do(s.schedule("quiet", tell(schemas.EventsNone)))
-		require.Empty(t, s.last.Tell)
+		require.Empty(t, s.last.Events)
 
 		untold := func(limit int, sources ...int) []Outbox {
-			out, err := s.Untold(s.ctx, sources, limit)
+			out, err := s.PendingEvents(s.ctx, sources, limit)
 			require.NoError(t, err)
 			return out
 		}
@@ -36,11 +36,11 @@ func TestOutbox(t *testing.T) {
 		require.ElementsMatch(t, append(want, elsewhere...), untold(10, s.source.ID, other.ID))
 		require.Empty(t, untold(10))
 
-		require.NoError(t, s.Told(s.ctx, want[:2]))
-		require.NoError(t, s.Told(s.ctx, want[:2]), "repeated")
-		require.NoError(t, s.Told(s.ctx, nil))
+		require.NoError(t, s.DeleteEvents(s.ctx, want[:2]))
+		require.NoError(t, s.DeleteEvents(s.ctx, want[:2]), "repeated")
+		require.NoError(t, s.DeleteEvents(s.ctx, nil))
 		require.ElementsMatch(t, append(want[2:], elsewhere...), untold(10, s.source.ID, other.ID))
-		require.NoError(t, s.Told(s.ctx, append(elsewhere, want[2])))
+		require.NoError(t, s.DeleteEvents(s.ctx, append(elsewhere, want[2])))
 		require.Zero(t, s.count("outbox"))
 	})
 }
@@ -54,8 +54,8 @@ func TestOutboxOfSeveralSources(t *testing.T) {
 		b.Advance = append(b.Advance, Advance{other.ID, 0, 2})
 		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(other.ID, 0), Request: s.schedule("b")}, task.Change{Seq: task.Seq(other.ID, 1), Request: s.cancel("a")})
 		s.apply(b)
-		require.Len(t, s.last.Tell, 2)
-		for _, box := range s.last.Tell {
+		require.Len(t, s.last.Events, 2)
+		for _, box := range s.last.Events {
 			want := 1
 			if box.Source == other.ID {
 				want = 2
@@ -78,7 +78,7 @@ func TestToldMany(t *testing.T) {
 				s.offset++
 			}
 		}
-		require.NoError(t, s.Told(s.ctx, told))
+		require.NoError(t, s.DeleteEvents(s.ctx, told))
 	})
 }
 
@@ -92,8 +92,8 @@ func TestManyEventsOfExits(t *testing.T) {
 		}
 		settled, err := s.Settle(s.ctx, nil, nil, list, s.now)
 		require.NoError(t, err)
-		require.Greater(t, len(settled.Tell), 1)
-		untold, err := s.Untold(s.ctx, []int{ExitSource}, 100)
+		require.Greater(t, len(settled.Events), 1)
+		untold, err := s.PendingEvents(s.ctx, []int{TransitionSource}, 100)
 		require.NoError(t, err)
 		var stored []schemas.Event
 		for _, box := range untold {

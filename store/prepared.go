@@ -20,7 +20,7 @@ type prepared struct {
 
 // prepare answers a prepared statement, or nil: then its text does. It may need a connection, so it is not for transactions.
 func (s *Store) prepare(ctx context.Context, query string) *sql.Stmt {
-	if s.lite {
+	if s.sqlite {
 		return nil // its driver parses the text each time
 	}
 	s.prepared.mu.Lock()

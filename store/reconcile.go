@@ -23,15 +23,15 @@ type Evidence interface {
 	Of(t *task.Task) (Proof, bool)
 }
 
-// Believe has the evidence take part in what Apply decides from now on: a task that is proven to have been sent ends, or
-// waits for its report, before a request that came after that. Of what no request asks about, see SettleProven. It is not
-// for a store that others use at the same time.
-func (s *Store) Believe(e Evidence) { s.evidence = e }
+// SetEvidence has the evidence take part in what Apply decides from now on: a task that is proven to
+// have been sent ends, or waits for its report, before a request that came after that. For tasks
+// that no request is about, see SettleProven. The store must not be used by others at the same time.
+func (s *Store) SetEvidence(e Evidence) { s.evidence = e }
 
-// foresight covers how far a dispatcher takes tasks ahead of their due time, and the difference of two clocks. A request
-// that came that close before its task was taken counts as one that came too late: it may then be done beside what was
-// sent, where the other mistake would lose it.
-const foresight = 1000
+// claimMargin, in ms, covers how far a dispatcher takes tasks ahead of their due time, and the
+// difference of two clocks. A request accepted within this margin before the claim counts as late. At
+// worst both take effect; the opposite mistake would lose the request.
+const claimMargin = 1000
 
 // proven answers the proof that there is for a task and that goes beyond what its row knows.
 func proven(e Evidence, t *task.Task) (Proof, bool) {
@@ -39,13 +39,14 @@ func proven(e Evidence, t *task.Task) (Proof, bool) {
 	return p, ok && (p.Replay > t.Replay || p.Replay == t.Replay && p.Attempt > t.Attempt)
 }
 
-// asSent brings a task to where its deliveries had taken it before the change c came (nil: by now).
-func (w *work) asSent(id *identity, c *task.Change) {
+// applyEvidence brings a task to where its deliveries had taken it before the change c came (nil: by
+// now).
+func (w *work) applyEvidence(id *identity, c *task.Change) {
 	if w.store.evidence == nil || id.now == nil || w.phase(id) == task.Ended {
 		return
 	}
 	p, ok := proven(w.store.evidence, id.now)
-	if !ok || c != nil && c.Request != nil && stoodBeside(c.Request, p) {
+	if !ok || c != nil && c.Request != nil && precededClaim(c.Request, p) {
 		return
 	}
 	body, err := schemas.DecodeBody(id.now.Body)
@@ -75,11 +76,11 @@ func (w *work) asSent(id *identity, c *task.Change) {
 	}
 }
 
-// stoodBeside says that a request came before its task was taken and left it in the line: that there was a delivery shows
-// that any other request has come later.
-func stoodBeside(r *schemas.Request, p Proof) bool {
+// precededClaim tells whether a request came before its task was claimed and left it in the line. Any
+// other request has come later: otherwise there would have been no delivery.
+func precededClaim(r *schemas.Request, p Proof) bool {
 	stays := r.Op == schemas.OpFire || r.Op == schemas.OpSchedule && (r.Settings.IfExists == schemas.Keep || r.Settings.IfExists == schemas.Once)
-	return stays && r.Accepted < p.Taken-foresight
+	return stays && r.Accepted < p.Taken-claimMargin
 }
 
 // SettleProven takes those of these tasks that are proven to have been sent to where their deliveries had taken them. Every

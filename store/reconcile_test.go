@@ -29,12 +29,12 @@ func (f *fixture) settleProven(p Evidence) []schemas.State {
 	}
 	unsent, err := f.Unsent(f.ctx, seqs, p)
 	require.NoError(f.t, err)
-	f.Believe(p)
-	defer f.Believe(nil)
+	f.SetEvidence(p)
+	defer f.SetEvidence(nil)
 	require.NoError(f.t, f.SettleProven(f.ctx, unsent, f.now))
-	boxes, err := f.Untold(f.ctx, []int{ExitSource}, 10)
+	boxes, err := f.PendingEvents(f.ctx, []int{TransitionSource}, 10)
 	require.NoError(f.t, err)
-	require.NoError(f.t, f.Told(f.ctx, boxes))
+	require.NoError(f.t, f.DeleteEvents(f.ctx, boxes))
 	var told []schemas.State
 	for _, box := range boxes {
 		told = append(told, states(box.Events)...)
@@ -103,7 +103,7 @@ func TestProvenTasksAreSettled(t *testing.T) {
 func TestRequestsAreJudgedBesideDeliveries(t *testing.T) {
 	const taken = t0 + 10_000
 	beside := Proof{Taken: taken, Attempt: 1, At: taken + 5}
-	early, close, late := int64(taken-foresight-1), int64(taken-foresight), int64(taken+1)
+	early, close, late := int64(taken-claimMargin-1), int64(taken-claimMargin), int64(taken+1)
 	at := func(accepted int64) option { return func(r *schemas.Request) { r.Accepted = accepted } }
 	for name, c := range map[string]struct {
 		then   func(s *fixture) *schemas.Request
@@ -133,19 +133,19 @@ func TestRequestsAreJudgedBesideDeliveries(t *testing.T) {
 					var told []schemas.State
 					note := func(events []schemas.Event) {
 						told = append(told, states(events)...)
-						require.NoError(t, s.Told(s.ctx, s.last.Tell))
+						require.NoError(t, s.DeleteEvents(s.ctx, s.last.Events))
 					}
 					switch batches {
 					case "together":
-						s.Believe(known)
+						s.SetEvidence(known)
 						note(s.do(first, c.then(s)))
 					case "apart":
-						s.Believe(known)
+						s.SetEvidence(known)
 						note(s.do(first))
 						note(s.do(c.then(s)))
 					default:
 						note(s.do(first))
-						s.Believe(known)
+						s.SetEvidence(known)
 						note(s.do(c.then(s)))
 					}
 					told = append(told, s.settleProven(known)...)
@@ -174,7 +174,7 @@ func (v versioned) Of(t *task.Task) (Proof, bool) {
 // A request about a task that was sent and awaits its report waits, as it did; the report that is read again ends both.
 func TestReportsAfterProofs(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		s.Believe(versioned{"1", Proof{Taken: t0 + 1000, Attempt: 2, At: t0 + 1000}})
+		s.SetEvidence(versioned{"1", Proof{Taken: t0 + 1000, Attempt: 2, At: t0 + 1000}})
 		s.now = t0 + time.Hour.Milliseconds()
 		s.do(s.schedule("a", value("1"), wantReport, func(r *schemas.Request) { r.Accepted = t0 }))
 		require.Equal(t, schemas.StateDispatched, s.answer(s.schedule("a", value("2"))), "of the first; the second waits")

@@ -61,7 +61,7 @@ func reportsAndTimeouts(s *fixture) *violations {
 type reportOwner struct {
 	*mover
 	closed     int64 // up to here all is settled; the exits are of what lies between it and from
-	exits      []Exit
+	exits      []Transition
 	events     []schemas.Event
 	deliveries chan delivery
 	open       atomic.Int64 // deliveries that a consumer has not yet done with
@@ -112,7 +112,7 @@ func (o *reportOwner) leave() {
 	if err != nil {
 		o.v.fail(err)
 	}
-	for _, box := range settled.Tell {
+	for _, box := range settled.Events {
 		o.told(box.Events)
 	}
 }
@@ -133,8 +133,8 @@ func (o *reportOwner) close() {
 }
 
 // outcome delivers a task, or ends the wait for its report.
-func (o *reportOwner) outcome(t task.Task, now int64) (Exit, []schemas.Event) {
-	e := Exit{Seq: t.Seq, Slot: t.Slot, Epoch: o.epoch, Attempt: t.Attempt, Lane: t.Lane}
+func (o *reportOwner) outcome(t task.Task, now int64) (Transition, []schemas.Event) {
+	e := Transition{Seq: t.Seq, Slot: t.Slot, Epoch: o.epoch, Attempt: t.Attempt, Lane: t.Lane}
 	switch {
 	case t.State == task.StateReport && t.Attempt >= 3:
 		e.State, e.Dead = task.StateDead, task.NewDeadLetter(t, schemas.KindDead, "no report", now)
@@ -215,7 +215,7 @@ func (o *reportOwner) apply(store *Store, b Batch) {
 	if err != nil {
 		o.v.fail(err)
 	}
-	for _, box := range applied.Tell {
+	for _, box := range applied.Events {
 		o.told(box.Events)
 	}
 }

@@ -146,7 +146,7 @@ func TestLateOKDuringTheNextAttempt(t *testing.T) {
 		s.now = s.row("a").Pos
 		s.claim(s.now)
 		require.Empty(t, s.do(says("a", 1, schemas.StatusFail), says("a", 1, schemas.StatusOK)))
-		s.settle(s.now, s.exit("a", task.StateReport, s.now+60_000, 2))
+		s.settle(s.now, s.transition("a", task.StateReport, s.now+60_000, 2))
 		require.Equal(t, []schemas.State{schemas.StateSucceeded}, s.resolve())
 	})
 }
@@ -155,7 +155,7 @@ func TestForeignReports(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.do(s.schedule("a", wantReport), s.schedule("none", in(-time.Hour)), s.schedule("retried", in(-time.Hour)))
 		s.claim(t0)
-		s.settle(t0, s.exit("none", task.StateReport, t0+500_000, 1), s.exit("retried", task.StateRetry, t0+500_000, 1))
+		s.settle(t0, s.transition("none", task.StateReport, t0+500_000, 1), s.transition("retried", task.StateRetry, t0+500_000, 1))
 		before := s.dump()["tasks"]
 		elsewhere := says("a", 1, schemas.StatusOK)
 		elsewhere.Topic = "other"
@@ -196,7 +196,7 @@ func TestReportOfAnEarlierTask(t *testing.T) {
 		s.claim(tuesday.Pos)
 		require.Empty(t, s.do(monday))
 		require.Zero(t, s.count("waiting"), "nor does it wait for the outcome of another delivery")
-		s.settle(tuesday.Pos, s.exit("a", task.StateReport, tuesday.Pos+60_000, 1))
+		s.settle(tuesday.Pos, s.transition("a", task.StateReport, tuesday.Pos+60_000, 1))
 
 		require.Len(t, s.do(s.about(tuesday, 1, schemas.StatusFail)), 1)
 		require.Equal(t, "dead", s.state("a"))
@@ -222,7 +222,7 @@ func TestReportOfATaskThatWasSetAside(t *testing.T) {
 				s.now = t0 + 1000
 				s.claim(s.now)
 				sent := s.row("a")
-				s.settle(s.now, s.exit("a", task.StateRetry, s.now+5000, 0))
+				s.settle(s.now, s.transition("a", task.StateRetry, s.now+5000, 0))
 				aside := s.row("a")
 				require.Empty(t, s.do(says("a", 1, status)))
 				require.Equal(t, aside, s.row("a"))
@@ -232,8 +232,8 @@ func TestReportOfATaskThatWasSetAside(t *testing.T) {
 				require.Empty(t, s.do(s.about(sent, 1, status)), "doubled")
 
 				before := s.dump()
-				late := Exit{Seq: sent.Seq, Slot: sent.Slot, Epoch: s.epoch, From: aside.Pos, State: task.StateReport, Pos: s.now + 60_000, Attempt: 1, Lane: sent.Lane}
-				_, err := s.Settle(s.ctx, nil, []Exit{late}, nil, s.now)
+				late := Transition{Seq: sent.Seq, Slot: sent.Slot, Epoch: s.epoch, From: aside.Pos, State: task.StateReport, Pos: s.now + 60_000, Attempt: 1, Lane: sent.Lane}
+				_, err := s.Settle(s.ctx, nil, []Transition{late}, nil, s.now)
 				require.NoError(t, err)
 				require.Equal(t, before, s.dump(), "Kafka's answer comes after the report")
 			})
@@ -253,7 +253,7 @@ func TestReportBeforeTheOutcome(t *testing.T) {
 			if outcome == task.StateReport {
 				attempt = 1
 			}
-			s.settle(s.now, s.exit("a", outcome, s.now+5000, attempt))
+			s.settle(s.now, s.transition("a", outcome, s.now+5000, attempt))
 			require.Equal(t, []schemas.State{schemas.StateSucceeded}, s.resolve())
 			require.Equal(t, "succeeded", s.state("a"))
 		})

@@ -60,7 +60,7 @@ func TestRestartGoesOnUnderAnotherSource(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 4, old.Next)
 		untold := func(src int) int {
-			runs, err := s.Untold(s.ctx, []int{src}, 100)
+			runs, err := s.PendingEvents(s.ctx, []int{src}, 100)
 			require.NoError(t, err)
 			return len(runs)
 		}
@@ -117,7 +117,7 @@ func TestRequestsWaitAcrossARestart(t *testing.T) {
 		s.settle(t0 + 1000)
 		require.Equal(t, []schemas.State{schemas.StateScheduled}, s.resolve())
 		require.Equal(t, "new", string(s.body("a").Value))
-		require.Equal(t, old.ID, s.last.Tell[0].Source)
+		require.Equal(t, old.ID, s.last.Events[0].Source)
 	})
 }
 

@@ -42,8 +42,8 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 			var err error
 			n := len(part)
 			switch {
-			case w.store.lite: // for each value its driver looks through all
-				n = min(n, liteRows)
+			case w.store.sqlite: // for each value its driver looks through all
+				n = min(n, sqliteRows)
 				fallthrough
 			case w.insert == nil || n < preparedRows:
 				_, err = w.tx.ExecContext(ctx, insertQuery(n), insertArgs(part[:n])...)
@@ -61,7 +61,7 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 }
 
 // liteRows is how many rows a statement inserts into SQLite.
-const liteRows = 32
+const sqliteRows = 32
 
 // move is where rows go, and as what.
 type move struct {

@@ -19,10 +19,10 @@ type Done struct {
 	Count    int
 }
 
-// Exit takes one task that its owner has claimed, or has set aside for a retry while its sending was unanswered, out of its
+// Transition takes one task that its owner has claimed, or has set aside for a retry while its sending was unanswered, out of its
 // place. With a State in the line it goes to a later place, at Pos or behind claimed: with StateLine as what it was, unsent.
 // With another it has ended, with a dead letter where one is given. One that has left its place already is left alone.
-type Exit struct {
+type Transition struct {
 	Seq     int64
 	Slot    int
 	Epoch   int64
@@ -38,11 +38,11 @@ type Exit struct {
 	Again  int64 // of one that ends a wait for a report: where the task waits on if a report is there, which then takes effect
 }
 
-func (e Exit) inLine() bool { return e.State <= task.StateReport }
+func (e Transition) inLine() bool { return e.State <= task.StateReport }
 
-// due says whether the task still stands where the owner knows it. When a settlement is repeated, callers and consumers may
+// applies tells whether the task still stands where the owner knows it. When a settlement is repeated, callers and consumers may
 // have gone on with a task that left its place the first time, and what they were told must stay.
-func (e Exit) due(row task.Task, s Slot) bool {
+func (e Transition) applies(row task.Task, s Slot) bool {
 	switch {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
 		return false
@@ -61,19 +61,19 @@ type Settled struct {
 	// Stands is where done stands already in slots of which an earlier settlement has moved it beyond From, its reply lost. What is
 	// settled may be replaced, so that the rest is counted from there, the next time.
 	Stands map[int]int64
-	Tell   []Outbox // the events, to be told and then forgotten (Told)
-	Moved  []Place  // where the exits that stay in the line stand now
-	// Reported are the exits that were to end a wait for a report, by seq: a report was there, and they wait on.
+	Events []Outbox // the events, to be published and then deleted (DeleteEvents)
+	Moved  []Place  // where the tasks that stay in the line stand now
+	// Reported are the transitions that were to end a wait for a report, by seq: a report was there, and they wait on.
 	Reported map[int64]task.Task
 }
 
 // Settle makes outcomes durable in one transaction: the tasks that leave their place, the events that tell of it, and the
 // done offsets of their slots. Only the last keep the writers of tasks waiting. It may be repeated after an error whose outcome is unknown.
-func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []schemas.Event, now int64) (Settled, error) {
+func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transition, events []schemas.Event, now int64) (Settled, error) {
 	var out Settled
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		out = Settled{}
-		rows, err := s.lockExits(ctx, tx, exits)
+		rows, err := s.lockTransitions(ctx, tx, transitions)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 			set.add(d.Slot)
 			epochs[d.Slot] = d.Epoch
 		}
-		for _, e := range exits {
+		for _, e := range transitions {
 			set.add(e.Slot)
 			epochs[e.Slot] = e.Epoch
 		}
@@ -102,18 +102,18 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 		if len(out.Fenced) > 0 {
 			return ErrFenced
 		}
-		if out.Reported, err = s.reported(ctx, tx, exits, rows); err != nil {
+		if out.Reported, err = s.reported(ctx, tx, transitions, rows); err != nil {
 			return err
 		}
-		leaving, told := waitOn(exits, events, out.Reported)
-		if out.Moved, err = s.writeExits(ctx, tx, leaving, rows, slots, now); err != nil {
+		leaving, told := waitOn(transitions, events, out.Reported)
+		if out.Moved, err = s.writeTransitions(ctx, tx, leaving, rows, slots, now); err != nil {
 			return err
 		}
 		if out.Mismatch, out.Stands, err = moveDone(ctx, tx, done, slots); err != nil || len(told) == 0 {
 			return err
 		}
-		out.Tell = exitBoxes(told, now)
-		for _, box := range out.Tell {
+		out.Events = eventBoxes(told, now)
+		for _, box := range out.Events {
 			if err := box.store(ctx, tx); err != nil {
 				return err
 			}
@@ -121,15 +121,15 @@ func (s *Store) Settle(ctx context.Context, done []Done, exits []Exit, events []
 		return nil
 	})
 	if err != nil && len(out.Fenced) == 0 {
-		return Settled{}, fmt.Errorf("settling %d slots, %d exits: %w", len(done), len(exits), err)
+		return Settled{}, fmt.Errorf("settling %d slots, %d transitions: %w", len(done), len(transitions), err)
 	}
 	return out, nil
 }
 
-// lockExits locks the rows before the slots, as writers do: the other order would lock each other out.
-func (s *Store) lockExits(ctx context.Context, tx *sql.Tx, exits []Exit) (map[int64]task.Task, error) {
-	rows := make(map[int64]task.Task, len(exits))
-	return rows, chunks(exits, func(part []Exit) error {
+// lockTransitions locks the rows before the slots, as writers do: the other order would lock each other out.
+func (s *Store) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]task.Task, error) {
+	rows := make(map[int64]task.Task, len(transitions))
+	return rows, chunks(transitions, func(part []Transition) error {
 		list, err := fetch(ctx, tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Attempt) },
 			"SELECT seq, slot, pos, state, attempt FROM tasks WHERE seq IN ("+marks(len(part))+") ORDER BY seq"+s.locking(lockExclusive), seqsOf(part)...)
 		for _, t := range list {
@@ -139,9 +139,9 @@ func (s *Store) lockExits(ctx context.Context, tx *sql.Tx, exits []Exit) (map[in
 	})
 }
 
-func seqsOf(exits []Exit) []any {
-	out := make([]any, len(exits))
-	for i, e := range exits {
+func seqsOf(transitions []Transition) []any {
+	out := make([]any, len(transitions))
+	for i, e := range transitions {
 		out[i] = e.Seq
 	}
 	return out
@@ -150,13 +150,13 @@ func seqsOf(exits []Exit) []any {
 // maxCases is how many rows an UPDATE tells apart by CASE: for each of them the server looks through all.
 const maxCases = 100
 
-func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]task.Task, slots map[int]Slot, now int64) ([]Place, error) {
+func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]task.Task, slots map[int]Slot, now int64) ([]Place, error) {
 	var moved []Place
 	var dead []*task.DeadLetter
-	leaving := map[departure][]Exit{}
-	for _, e := range exits {
+	leaving := map[transitionGroup][]Transition{}
+	for _, e := range transitions {
 		row, claimed := rows[e.Seq], slots[e.Slot].Claimed
-		if !e.due(row, slots[e.Slot]) {
+		if !e.applies(row, slots[e.Slot]) {
 			if row.Slot == e.Slot && row.Pos > claimed {
 				moved = append(moved, Place{row.Slot, row.Pos, row.Seq, row.Pos})
 			}
@@ -174,11 +174,11 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows m
 		if e.Dead != nil {
 			dead = append(dead, e.Dead)
 		}
-		alike := departure{e.inLine(), e.State, e.Lane, e.Attempt}
+		alike := transitionGroup{e.inLine(), e.State, e.Lane, e.Attempt}
 		leaving[alike] = append(leaving[alike], e)
 	}
-	for alike, exits := range leaving {
-		for part := range slices.Chunk(exits, maxCases) {
+	for alike, transitions := range leaving {
+		for part := range slices.Chunk(transitions, maxCases) {
 			if err := alike.write(ctx, tx, part); err != nil {
 				return nil, fmt.Errorf("moving %d tasks out of their place: %w", len(part), err)
 			}
@@ -187,17 +187,17 @@ func (s *Store) writeExits(ctx context.Context, tx *sql.Tx, exits []Exit, rows m
 	return moved, s.insertDead(ctx, tx, dead)
 }
 
-// departure is what exits have in common that are written together; their places differ.
-type departure struct {
+// transitionGroup is what transitions that are written together have in common; their places differ.
+type transitionGroup struct {
 	inLine  bool
 	state   task.State
 	lane    task.Lane
 	attempt int
 }
 
-func (d departure) write(ctx context.Context, tx *sql.Tx, exits []Exit) error {
+func (d transitionGroup) write(ctx context.Context, tx *sql.Tx, transitions []Transition) error {
 	a := []any{int(d.state), int64(d.lane), d.attempt}
-	for _, e := range exits {
+	for _, e := range transitions {
 		a = append(a, e.Seq, e.Pos)
 	}
 	slot := ""
@@ -205,8 +205,8 @@ func (d departure) write(ctx context.Context, tx *sql.Tx, exits []Exit) error {
 		slot = ", slot = ?"
 		a = append(a, task.OutOfLine)
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, lane = ?, attempt = ?, pos = CASE seq"+strings.Repeat(" WHEN ? THEN ?", len(exits))+" END"+slot+
-		" WHERE seq IN ("+marks(len(exits))+")", append(a, seqsOf(exits)...)...)
+	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, lane = ?, attempt = ?, pos = CASE seq"+strings.Repeat(" WHEN ? THEN ?", len(transitions))+" END"+slot+
+		" WHERE seq IN ("+marks(len(transitions))+")", append(a, seqsOf(transitions)...)...)
 	return err
 }
 

@@ -87,13 +87,13 @@ func TestSettleExits(t *testing.T) {
 			before[id] = s.row(id)
 		}
 		s.now = t0 + 1500
-		dead := s.exit("dead", task.StateDead, 0, 1)
+		dead := s.transition("dead", task.StateDead, 0, 1)
 		dead.Dead = task.NewDeadLetter(before["dead"], schemas.KindDead, "no such topic", s.now)
-		expired := s.exit("expired", task.StateDead, 0, 0)
+		expired := s.transition("expired", task.StateDead, 0, 0)
 		expired.Dead = task.NewDeadLetter(before["expired"], schemas.KindExpired, "too late", s.now)
-		retry := s.exit("retry", task.StateRetry, t0+9000, 1)
+		retry := s.transition("retry", task.StateRetry, t0+9000, 1)
 		retry.Lane = task.LaneOf(target, task.ClassRetried)
-		exits := []Exit{s.exit("report", task.StateReport, t0+61_000, 1), retry, s.exit("back", task.StateLine, 1, 0), dead, expired, s.exit("succeeded", task.StateSucceeded, 0, 1)}
+		exits := []Transition{s.transition("report", task.StateReport, t0+61_000, 1), retry, s.transition("back", task.StateLine, 1, 0), dead, expired, s.transition("succeeded", task.StateSucceeded, 0, 1)}
 		events := []schemas.Event{{Topic: target, ID: "dead", State: schemas.StateDead, At: s.now, Reason: "no such topic"}}
 		settled, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, events, s.now)
 		require.NoError(t, err)
@@ -130,11 +130,11 @@ func TestSettleExits(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, letters, 2)
 		require.Equal(t, []string{schemas.KindDead, schemas.KindExpired}, []string{letters[0].Kind, letters[1].Kind})
-		untold, err := s.Untold(s.ctx, []int{ExitSource}, 10)
+		untold, err := s.PendingEvents(s.ctx, []int{TransitionSource}, 10)
 		require.NoError(t, err)
-		require.Equal(t, settled.Tell, untold)
-		require.Len(t, settled.Tell, 1)
-		require.Equal(t, events, settled.Tell[0].Events)
+		require.Equal(t, settled.Events, untold)
+		require.Len(t, settled.Events, 1)
+		require.Equal(t, events, settled.Events[0].Events)
 	})
 }
 
@@ -162,17 +162,17 @@ func TestSettleRepeated(t *testing.T) {
 				s.do(s.schedule("a", wantReport, key("k")), s.schedule("plain", key("k")))
 				s.claim(t0 + 2000)
 				s.now = t0 + 1500 // what ends meanwhile ends between done and claimed, but out of the line
-				exit := s.exit("a", c.state, t0+500_000, 1)
+				exit := s.transition("a", c.state, t0+500_000, 1)
 				if c.state == task.StateDead {
 					exit.Dead = task.NewDeadLetter(s.row("a"), schemas.KindDead, "r", s.now)
 				}
 				done := s.doneUpTo(t0+1000, exit)
-				_, err := s.Settle(s.ctx, done, []Exit{exit}, nil, s.now)
+				_, err := s.Settle(s.ctx, done, []Transition{exit}, nil, s.now)
 				require.NoError(t, err)
 				c.mean(s)
 				before := s.dump()
 
-				settled, err := s.Settle(s.ctx, done, []Exit{exit}, nil, s.now)
+				settled, err := s.Settle(s.ctx, done, []Transition{exit}, nil, s.now)
 				require.NoError(t, err)
 				require.Empty(t, settled.Mismatch, "it was settled the first time")
 				require.Equal(t, before, s.dump())
@@ -195,13 +195,13 @@ func TestSettleLateAnswer(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
 				s.do(s.schedule("a", wantReport))
 				s.claim(t0 + 1000)
-				s.settle(t0+1000, s.exit("a", task.StateRetry, t0+30_000, 0))
-				exit := s.exit("a", c.state, t0+60_000, 1)
+				s.settle(t0+1000, s.transition("a", task.StateRetry, t0+30_000, 0))
+				exit := s.transition("a", c.state, t0+60_000, 1)
 				if c.state == task.StateDead {
 					exit.Attempt = 0
 				}
 				for range 2 {
-					_, err := s.Settle(s.ctx, nil, []Exit{exit}, nil, s.now)
+					_, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, s.now)
 					require.NoError(t, err)
 					require.Equal(t, c.want, s.state("a"))
 					require.Equal(t, exit.Attempt, s.row("a").Attempt)
@@ -209,7 +209,7 @@ func TestSettleLateAnswer(t *testing.T) {
 				if c.state == task.StateReport {
 					s.do(says("a", 1, schemas.StatusRetry))
 					row := s.row("a")
-					_, err := s.Settle(s.ctx, nil, []Exit{exit}, nil, s.now)
+					_, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, s.now)
 					require.NoError(t, err)
 					require.Equal(t, row, s.row("a"))
 				}
@@ -249,13 +249,13 @@ func TestSettleIsFencedAsAWhole(t *testing.T) {
 		}
 		s.do(records...)
 		s.claim(t0 + 1000)
-		exit := s.exit("7", task.StateRetry, t0+9000, 1)
+		exit := s.transition("7", task.StateRetry, t0+9000, 1)
 		done := s.doneUpTo(t0+1000, exit)
 		lost := (exit.Slot + 1) % testSlots
 		_, err := s.Acquire(s.ctx, []int{lost}, s.epoch+1, "you")
 		require.NoError(t, err)
 		before := s.dump()
-		settled, err := s.Settle(s.ctx, done, []Exit{exit}, []schemas.Event{{ID: "7", State: schemas.StateRetrying}}, s.now)
+		settled, err := s.Settle(s.ctx, done, []Transition{exit}, []schemas.Event{{ID: "7", State: schemas.StateRetrying}}, s.now)
 		require.NoError(t, err)
 		require.Equal(t, []int{lost}, settled.Fenced)
 		require.Equal(t, before, s.dump())
@@ -272,9 +272,9 @@ func TestSettleManyExits(t *testing.T) {
 		}
 		s.do(records...)
 		s.claim(t0 + 1000)
-		var exits []Exit
+		var exits []Transition
 		for i, p := range s.last.Added {
-			exits = append(exits, Exit{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: task.StateRetry, Pos: t0 + 10_000 + int64(i), Attempt: i})
+			exits = append(exits, Transition{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: task.StateRetry, Pos: t0 + 10_000 + int64(i), Attempt: i})
 		}
 		s.settle(t0+1000, exits...)
 		for _, i := range []int{0, 999, 1000, n - 1} {
@@ -292,12 +292,12 @@ func TestExitRepeatedAfterItsTaskWasClaimedAgain(t *testing.T) {
 		s.do(s.schedule("a"))
 		from := s.row("a").Pos
 		s.claim(from)
-		exit := s.exit("a", task.StateRetry, from+10, 1)
+		exit := s.transition("a", task.StateRetry, from+10, 1)
 		exit.From = from
 		s.settle(from, exit)
 		s.claim(from + 10)
 		before := s.dump()["tasks"]
-		again, err := s.Settle(s.ctx, nil, []Exit{exit}, nil, s.now)
+		again, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, s.now)
 		require.NoError(t, err)
 		require.Empty(t, again.Moved)
 		require.Equal(t, before, s.dump()["tasks"])
@@ -335,14 +335,14 @@ func TestSettleRecalls(t *testing.T) {
 			s.do(s.schedule(id, key("k")))
 		}
 		s.claim(t0 + 5000)
-		exits := []Exit{s.exit("waits", task.StateLine, t0+60_000, 0), s.exit("may have been sent", task.StateRetry, t0+60_000, 0), s.exit("cancelled", task.StateLine, t0+60_000, 0),
-			s.exit("claimed", task.StateLine, t0+6000, 0), s.exit("tried again", task.StateRetry, t0+60_000, 1), s.exit("reported on", task.StateReport, t0+60_000, 0)}
+		exits := []Transition{s.transition("waits", task.StateLine, t0+60_000, 0), s.transition("may have been sent", task.StateRetry, t0+60_000, 0), s.transition("cancelled", task.StateLine, t0+60_000, 0),
+			s.transition("claimed", task.StateLine, t0+6000, 0), s.transition("tried again", task.StateRetry, t0+60_000, 1), s.transition("reported on", task.StateReport, t0+60_000, 0)}
 		_, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, nil, s.now)
 		require.NoError(t, err)
 		s.do(s.cancel("cancelled"))
 		s.claim(t0 + 7000)
 		before := map[string]task.Task{}
-		var recalls []Exit
+		var recalls []Transition
 		for i, id := range ids {
 			before[id] = s.row(id)
 			e := exits[i]

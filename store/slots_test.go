@@ -174,12 +174,12 @@ func TestTheOldOwnerIsFenced(t *testing.T) {
 
 		require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), old, t0+2000), ErrFenced)
 		require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), old, t0+1000), ErrFenced, "not even what it has already")
-		exit := s.exit("a", task.StateDead, 0, 1)
+		exit := s.transition("a", task.StateDead, 0, 1)
 		exit.Epoch, exit.Dead = old, task.NewDeadLetter(s.row("a"), schemas.KindDead, "r", t0)
 		for _, c := range []struct {
 			done  []Done
-			exits []Exit
-		}{{[]Done{{slot, old, 0, t0 + 1000, 1}}, nil}, {nil, []Exit{exit}}} {
+			exits []Transition
+		}{{[]Done{{slot, old, 0, t0 + 1000, 1}}, nil}, {nil, []Transition{exit}}} {
 			settled, err := s.Settle(s.ctx, c.done, c.exits, nil, s.now)
 			require.NoError(t, err)
 			require.Equal(t, []int{slot}, settled.Fenced)
@@ -215,7 +215,7 @@ func TestNext(t *testing.T) {
 
 		s.claim(t0 + 1000)
 		require.Equal(t, map[int]int64{slot: t0 + 3000}, next(slot), "beyond claimed")
-		s.settle(t0+1000, s.exit("b", task.StateReport, t0+2000, 1))
+		s.settle(t0+1000, s.transition("b", task.StateReport, t0+2000, 1))
 		require.Equal(t, map[int]int64{slot: t0 + 2000}, next(slot), "a report's time-out falls due as well")
 		s.claim(t0 + 3000)
 		require.Empty(t, next(slot))

@@ -41,10 +41,10 @@ func (s *Source) DeliveryKey(offset int64, attempt int) string {
 }
 
 const (
-	// ExitSource is the outbox source of events about tasks that left their line; the owner of slot 0 looks after it.
-	ExitSource  = 2
-	firstSource = 16
-	lastSource  = 31_999 // behind it lie those that measurements make up, until 1<<15 - 1: seq stays positive
+	// TransitionSource is the outbox source of events about tasks that left their line; the owner of slot 0 looks after it.
+	TransitionSource = 2
+	firstSource      = 16
+	lastSource       = 31_999 // behind it lie those that measurements make up, until 1<<15 - 1: seq stays positive
 )
 
 const sourceColumns = "src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at, stands_at, stands"

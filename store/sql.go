@@ -24,7 +24,7 @@ const (
 )
 
 func (s *Store) locking(clause string) string {
-	if s.lite || clause == lockShared && s.sabotage == noSharedLock || clause == lockExclusive && s.sabotage == noExclusiveLock {
+	if s.sqlite || clause == lockShared && s.sabotage == noSharedLock || clause == lockExclusive && s.sabotage == noExclusiveLock {
 		return ""
 	}
 	return clause
@@ -61,7 +61,7 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 }
 
 func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
-	if s.solo {
+	if s.soleWriter {
 		// A transaction whose context ends takes its connection along, and a database in memory with it. The statements
 		// still heed the caller's context, and a failed one rolls back.
 		ctx = context.WithoutCancel(ctx)
@@ -84,7 +84,7 @@ func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 
 // exec runs one statement that writes, by itself.
 func (s *Store) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if s.solo {
+	if s.soleWriter {
 		s.writing.Lock()
 		defer s.writing.Unlock()
 	}

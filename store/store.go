@@ -49,12 +49,12 @@ type Config struct {
 
 // Store is safe for use by several goroutines.
 type Store struct {
-	gorm *gorm.DB
-	db   *sql.DB
-	log  *zap.Logger
-	lite bool // SQLite: no lock clauses, its writers are serial
-	solo bool // and this process alone sees to that
-	hint claimedHint
+	gorm       *gorm.DB
+	db         *sql.DB
+	log        *zap.Logger
+	sqlite     bool // SQLite: no lock clauses, its writers are serial
+	soleWriter bool // and this process alone sees to that
+	hint       claimedHint
 
 	slotCount atomic.Int64
 	prepared  prepared
@@ -67,10 +67,10 @@ type Store struct {
 
 const sqlitePrefix = "sqlite:"
 
-// silence is how long the server lets a connection be silent: one of a process that is frozen, or gone with its machine, in
-// the middle of a transaction would hold its locks for the server's default of eight hours, against whoever is to take over.
-// The pool gives up idle connections before that.
-const silence = 5 * time.Second
+// The server drops connections that are silent for idleTimeout. Otherwise a process frozen inside a
+// transaction, or gone with its machine, keeps its locks for the server's default of eight hours and
+// blocks its successor. The pool closes idle connections before that.
+const idleTimeout = 5 * time.Second
 
 // Open connects and answers an error that says what is wrong with the DSN or the server. It changes nothing: see Migrate.
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
@@ -103,15 +103,15 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	}
 	s.db.SetMaxOpenConns(cfg.MaxConns)
 	s.db.SetMaxIdleConns(cfg.MaxConns)
-	if !s.lite {
+	if !s.sqlite {
 		s.db.SetConnMaxLifetime(30 * time.Minute)
-		s.db.SetConnMaxIdleTime(silence / 2)
+		s.db.SetConnMaxIdleTime(idleTimeout / 2)
 	} else if strings.Contains(cfg.DSN, ":memory:") {
 		s.db.SetMaxOpenConns(1) // each connection would have a database of its own
 		s.db.SetMaxIdleConns(1)
 	}
 	err = s.Ping(ctx)
-	if err == nil && !s.lite {
+	if err == nil && !s.sqlite {
 		err = s.checkSinglePrimary(ctx)
 	}
 	if err != nil {
@@ -123,11 +123,11 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 
 func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	if cfg.Connector != nil {
-		s.lite = true
+		s.sqlite = true
 		return &sqlite.Dialector{Conn: sql.OpenDB(cfg.Connector)}, nil
 	}
 	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
-		s.lite, s.solo = true, true
+		s.sqlite, s.soleWriter = true, true
 		// immediate: a transaction takes the write lock as it begins, so a read in it can never be outdated by another's write.
 		q := url.Values{"_txlock": {"immediate"}, "_pragma": {"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "cache_size(-65536)"}}
 		return sqlite.Open(path + "?" + q.Encode()), nil
@@ -164,7 +164,7 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	if parsed.Params == nil {
 		parsed.Params = map[string]string{}
 	}
-	for name, value := range map[string]time.Duration{"innodb_lock_wait_timeout": cfg.SlotPatience, "wait_timeout": silence} {
+	for name, value := range map[string]time.Duration{"innodb_lock_wait_timeout": cfg.SlotPatience, "wait_timeout": idleTimeout} {
 		if parsed.Params[name] == "" {
 			parsed.Params[name] = fmt.Sprint(int(value.Seconds()))
 		}

@@ -27,7 +27,7 @@ func TestGet(t *testing.T) {
 		check("pending", t0+1000, 0)
 		s.claim(t0 + 1000)
 		check("claimed", t0+1000, 0)
-		s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 1))
+		s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 1))
 		check("waiting_report", t0+61_000, 1)
 		s.do(says("a", 1, schemas.StatusRetry))
 		check("waiting_retry", s.row("a").Pos, 1)
@@ -116,7 +116,7 @@ func TestGetDuringSettle(t *testing.T) {
 		for range rounds {
 			s.now = s.row("a").Pos
 			s.claim(s.now)
-			s.settle(s.now, s.exit("a", task.StateRetry, s.now+1000, 1))
+			s.settle(s.now, s.transition("a", task.StateRetry, s.now+1000, 1))
 		}
 		close(stop)
 		require.Empty(t, <-seen, "it is never delivered, only retried")

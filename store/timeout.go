@@ -10,14 +10,14 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A task whose wait for a report ends is in flight when it does: a report that arrives meanwhile waits in its table. The exit that
+// A task whose wait for a report ends is in flight when it does: a report that arrives meanwhile waits in its table. The transition that
 // ends the wait must not pass it over, so both are looked at under the lock on the task's row: either the report is stored by then, or its
-// writer comes later and finds the task where the exit has put it.
+// writer comes later and finds the task where the transition has put it.
 
-// reported answers which of the exits end a wait though a report waits that the task would have heard, by seq.
-func (s *Store) reported(ctx context.Context, tx *sql.Tx, exits []Exit, rows map[int64]task.Task) (map[int64]task.Task, error) {
-	ends := make([]Exit, 0, len(exits))
-	for _, e := range exits {
+// reported answers which of the transitions end a wait though a report waits that the task would have heard, by seq.
+func (s *Store) reported(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]task.Task) (map[int64]task.Task, error) {
+	ends := make([]Transition, 0, len(transitions))
+	for _, e := range transitions {
 		if e.Again > 0 && rows[e.Seq].State == task.StateReport {
 			ends = append(ends, e)
 		}
@@ -26,10 +26,10 @@ func (s *Store) reported(ctx context.Context, tx *sql.Tx, exits []Exit, rows map
 		return nil, nil
 	}
 	found := map[int64]task.Task{}
-	err := chunks(ends, func(part []Exit) error {
+	err := chunks(ends, func(part []Transition) error {
 		type report struct {
 			task task.Task
-			held
+			waitingChange
 		}
 		reports, err := fetch(ctx, tx, func(r *sql.Rows, v *report) (err error) {
 			var data []byte
@@ -51,21 +51,21 @@ func (s *Store) reported(ctx context.Context, tx *sql.Tx, exits []Exit, rows map
 	return found, nil
 }
 
-// waitOn makes exits that a waiting report comes before wait on, and leaves out what was to be told of them. What was passed in is left as
+// waitOn makes transitions that a waiting report comes before wait on, and leaves out what was to be told of them. What was passed in is left as
 // it is: the transaction may run again.
-func waitOn(exits []Exit, events []schemas.Event, reported map[int64]task.Task) ([]Exit, []schemas.Event) {
+func waitOn(transitions []Transition, events []schemas.Event, reported map[int64]task.Task) ([]Transition, []schemas.Event) {
 	if len(reported) == 0 {
-		return exits, events
+		return transitions, events
 	}
 	type name struct{ topic, id string }
 	named := make(map[name]bool, len(reported))
-	exits = slices.Clone(exits)
-	for i, e := range exits {
+	transitions = slices.Clone(transitions)
+	for i, e := range transitions {
 		if t, ok := reported[e.Seq]; ok {
 			named[name{t.Topic, t.ID}] = true
-			exits[i].State, exits[i].Pos, exits[i].Attempt, exits[i].Dead = task.StateReport, e.Again, t.Attempt, nil
+			transitions[i].State, transitions[i].Pos, transitions[i].Attempt, transitions[i].Dead = task.StateReport, e.Again, t.Attempt, nil
 		}
 	}
 	told := slices.DeleteFunc(slices.Clone(events), func(e schemas.Event) bool { return named[name{e.Topic, e.ID}] })
-	return exits, told
+	return transitions, told
 }

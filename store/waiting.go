@@ -16,7 +16,7 @@ import (
 // A request about a task that is being delivered waits in its own table until the outcome is known: it can neither be
 // dropped nor take effect beside the delivery. Whoever next looks at the identity takes it from there.
 
-type held struct {
+type waitingChange struct {
 	ident  []byte
 	report bool
 	size   int    // of data
@@ -24,22 +24,22 @@ type held struct {
 	change task.Change
 }
 
-func newHeld(key [16]byte, c task.Change) (held, error) {
+func newWaitingChange(key [16]byte, c task.Change) (waitingChange, error) {
 	data, err := encodeChange(c)
 	if err != nil {
-		return held{}, fmt.Errorf("encoding a waiting request: %w", err)
+		return waitingChange{}, fmt.Errorf("encoding a waiting request: %w", err)
 	}
-	return held{ident: key[:], report: c.Report != nil, size: len(data), data: data, change: c}, nil
+	return waitingChange{ident: key[:], report: c.Report != nil, size: len(data), data: data, change: c}, nil
 }
 
-// stored is a change as JSON, but for what callers fill with any bytes: JSON would change a header's name that is not UTF-8.
-type stored struct {
+// encodedChange is a change as JSON, but for what callers fill with any bytes: JSON would change a header's name that is not UTF-8.
+type encodedChange struct {
 	task.Change
 	Body []byte // schemas.EncodeBody of the request
 }
 
 func encodeChange(c task.Change) ([]byte, error) {
-	s := stored{Change: c}
+	s := encodedChange{Change: c}
 	if c.Request != nil {
 		r := *c.Request
 		s.Body = schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)
@@ -50,7 +50,7 @@ func encodeChange(c task.Change) ([]byte, error) {
 }
 
 func decodeChange(data []byte) (task.Change, error) {
-	var s stored
+	var s encodedChange
 	if err := json.Unmarshal(data, &s); err != nil || s.Request == nil {
 		return s.Change, err
 	}
@@ -59,7 +59,7 @@ func decodeChange(data []byte) (task.Change, error) {
 	return s.Change, err
 }
 
-func scanHeld(r *sql.Rows, h *held) error {
+func scanWaiting(r *sql.Rows, h *waitingChange) error {
 	var data []byte
 	err := r.Scan(&h.ident, &h.report, &h.size, &data)
 	if err == nil {
@@ -73,18 +73,18 @@ func scanHeld(r *sql.Rows, h *held) error {
 // errDamaged: a request that waits cannot be read. What concerns its task fails, and nothing else may.
 var errDamaged = errors.New("a request that waits for this id cannot be read")
 
-// queue is what waits for one identity.
-type queue struct {
+// queueSize is how much waits for one identity.
+type queueSize struct {
 	reports, requests int
 	bytes             int // of the requests
 }
 
-// line is a queue as a batch works on it.
-type line struct {
-	queue
-	held []held  // taken from the table, to be decided now
-	wait []held  // came with this batch and must wait
-	over []int64 // decided: out of the table
+// requestQueue is what waits for one identity, as a batch works on it.
+type requestQueue struct {
+	queueSize
+	due     []waitingChange // taken from the table, to be decided now
+	added   []waitingChange // came with this batch and must wait
+	decided []int64         // decided: out of the table
 }
 
 // A transaction takes at most so much of what waits, and what is left is for the next: every writer of tasks waits for the locks
@@ -94,10 +94,10 @@ const (
 	waitingBytes = 8 << 20
 )
 
-// hold fetches the requests that wait for the identities of this batch and whose time has come, in the order in which they
+// readWaiting fetches the requests that wait for the identities of this batch and whose time has come, in the order in which they
 // came: all kinds of them where the task has ended or is pending (it was put back into the line before anybody looked at
 // them), and reports where one may end it. Nothing is read or written of what waits on: what is new goes behind it.
-func (w *work) hold(ctx context.Context, list []*identity) error {
+func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 	left := piece{rows: waitingPiece, bytes: waitingBytes}
 	for part := range slices.Chunk(list, maxRows) {
 		byKey, keys := keysOf(part)
@@ -114,26 +114,26 @@ func (w *work) hold(ctx context.Context, list []*identity) error {
 		for _, c := range counts {
 			id := byKey[[16]byte(c.ident)]
 			if c.report {
-				id.line.reports = c.n
+				id.queue.reports = c.n
 			} else {
-				id.line.requests, id.line.bytes = c.n, c.bytes
+				id.queue.requests, id.queue.bytes = c.n, c.bytes
 			}
 		}
 		var free, reported []*identity
 		for _, id := range part {
 			id.now = id.before
 			switch ph := w.phase(id); {
-			case id.line.reports+id.line.requests == 0, ph == task.InFlight:
+			case id.queue.reports+id.queue.requests == 0, ph == task.InFlight:
 			case ph != task.Waiting:
 				free = append(free, id)
-			case id.line.reports > 0:
+			case id.queue.reports > 0:
 				reported = append(reported, id)
 			}
 		}
-		if err := w.take(ctx, reported, " AND report = 1", &left); err != nil {
+		if err := w.takeWaiting(ctx, reported, " AND report = 1", &left); err != nil {
 			return err
 		}
-		if err := w.take(ctx, free, "", &left); err != nil {
+		if err := w.takeWaiting(ctx, free, "", &left); err != nil {
 			return err
 		}
 	}
@@ -151,9 +151,9 @@ func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
 // piece is how much a transaction may still take.
 type piece struct{ rows, bytes int }
 
-// take reads the first of what waits for the identities: reports, then requests, each in the order of their arrival. Rows that another
+// takeWaiting reads the first of what waits for the identities: reports, then requests, each in the order of their arrival. Rows that another
 // transaction has taken meanwhile are left out.
-func (w *work) take(ctx context.Context, list []*identity, which string, left *piece) error {
+func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, left *piece) error {
 	if len(list) == 0 || left.rows <= 0 || left.bytes <= 0 {
 		return nil
 	}
@@ -175,19 +175,19 @@ func (w *work) take(ctx context.Context, list []*identity, which string, left *p
 		seqs = append(seqs, v.seq)
 		left.rows, left.bytes = left.rows-1, left.bytes-v.size
 	}
-	taken, err := fetch(ctx, w.tx, scanHeld, "SELECT ident, report, size, request FROM waiting WHERE seq IN ("+marks(len(seqs))+") ORDER BY report DESC, arrived"+w.store.locking(lockExclusive), args(seqs)...)
+	taken, err := fetch(ctx, w.tx, scanWaiting, "SELECT ident, report, size, request FROM waiting WHERE seq IN ("+marks(len(seqs))+") ORDER BY report DESC, arrived"+w.store.locking(lockExclusive), args(seqs)...)
 	if err != nil {
 		return fmt.Errorf("reading %d waiting requests: %w", len(seqs), err)
 	}
 	for _, h := range taken {
-		l := &byKey[[16]byte(h.ident)].line
-		l.held = append(l.held, h)
+		l := &byKey[[16]byte(h.ident)].queue
+		l.due = append(l.due, h)
 	}
 	return nil
 }
 
-// keep lets a change wait, and says whether there was room for it.
-func (l *line) keep(h held) bool {
+// add lets a change wait, and reports whether there was room for it.
+func (l *requestQueue) add(h waitingChange) bool {
 	if h.report {
 		if l.reports >= schemas.MaxWaitingReports {
 			return false
@@ -199,13 +199,13 @@ func (l *line) keep(h held) bool {
 		}
 		l.requests, l.bytes = l.requests+1, l.bytes+h.size
 	}
-	l.wait = append(l.wait, h)
+	l.added = append(l.added, h)
 	return true
 }
 
-// decided takes a change out of the queue.
-func (l *line) decided(h held) {
-	l.over = append(l.over, h.change.Seq)
+// remove takes a change that is decided out of the queue.
+func (l *requestQueue) remove(h waitingChange) {
+	l.decided = append(l.decided, h.change.Seq)
 	if h.report {
 		l.reports--
 	} else {
@@ -213,13 +213,14 @@ func (l *line) decided(h held) {
 	}
 }
 
-// keepWaiting takes out of the table what is decided, and stores what must wait. What was there and waits on is not touched.
-func (w *work) keepWaiting(ctx context.Context, list []*identity) error {
+// writeWaiting takes out of the table what is decided, and stores what must wait. What was there and
+// waits on is not touched.
+func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 	var over []int64
-	var rows []held
+	var rows []waitingChange
 	for _, id := range list {
-		over = append(over, id.line.over...)
-		rows = append(rows, id.line.wait...)
+		over = append(over, id.queue.decided...)
+		rows = append(rows, id.queue.added...)
 	}
 	slices.Sort(over)
 	err := chunks(over, func(part []int64) error {
@@ -230,7 +231,7 @@ func (w *work) keepWaiting(ctx context.Context, list []*identity) error {
 		return fmt.Errorf("forgetting %d requests that waited: %w", len(over), err)
 	}
 	w.applied.Waiting = len(rows)
-	return pieces(rows, func(h held) int { return h.size }, func(part []held) error {
+	return pieces(rows, func(h waitingChange) int { return h.size }, func(part []waitingChange) error {
 		a := make([]any, 0, 4*len(part))
 		for _, h := range part {
 			a = append(a, h.change.Seq, h.ident, h.report, h.data)

@@ -68,7 +68,7 @@ func TestWaitingThroughAttempts(t *testing.T) {
 		s.do(s.schedule("a", wantReport))
 		s.claim(t0 + 1000)
 		require.Empty(t, s.do(s.schedule("a", value("new"))))
-		s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 1))
+		s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 1))
 		require.Nil(t, s.resolve())
 		require.Empty(t, s.do(s.schedule("a", value("newer"))))
 		require.Equal(t, schemas.StateRetrying, s.answer(says("a", 1, schemas.StatusRetry)), "a report is about the delivery: it does not queue")
@@ -92,7 +92,7 @@ func TestReportWhileInFlight(t *testing.T) {
 		require.Empty(t, s.do(says("a", 1, schemas.StatusOK), says("b", 1, schemas.StatusFail), says("c", 1, schemas.StatusFail), says("a", 7, schemas.StatusFail)))
 		require.Equal(t, 2, s.count("waiting"), "neither of a task that asks for none, nor of an attempt that cannot be")
 		require.Nil(t, s.resolve())
-		s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 1), s.exit("b", task.StateReport, t0+61_000, 1))
+		s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 1), s.transition("b", task.StateReport, t0+61_000, 1))
 		require.ElementsMatch(t, []schemas.State{schemas.StateSucceeded, schemas.StateDead}, s.resolve())
 		require.Equal(t, "succeeded", s.state("a"))
 		require.Equal(t, "dead", s.state("b"))
@@ -108,7 +108,7 @@ func TestWaitingForATaskThatWasPutBack(t *testing.T) {
 			s.do(s.schedule("a"))
 			s.claim(t0 + 1000)
 			s.do(s.schedule("a", value("second")))
-			s.settle(t0+1000, s.exit("a", task.StateLine, t0+9000, 0))
+			s.settle(t0+1000, s.transition("a", task.StateLine, t0+9000, 0))
 			require.Equal(t, "pending", s.state("a"))
 			if resolved {
 				require.Equal(t, []schemas.State{schemas.StateScheduled}, s.resolve())
@@ -319,7 +319,7 @@ func TestReportsDoNotTouchWhatWaitsOn(t *testing.T) {
 		s.claim(t0 + 1000)
 		s.do(s.schedule("a", value("1")), s.schedule("a", value("2")))
 		before := s.dump()["waiting"]
-		s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 1))
+		s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 1))
 		require.Equal(t, schemas.StateRetrying, s.answer(says("a", 1, schemas.StatusRetry)))
 		require.Equal(t, before, s.dump()["waiting"])
 		s.awaitReport("a", 2)
@@ -383,7 +383,7 @@ func TestWaitingReportsQuota(t *testing.T) {
 		require.Empty(t, s.do(says("a", 1, schemas.StatusFail)), "ignored, as a doubled one is")
 		require.Equal(t, schemas.MaxWaitingReports, s.count("waiting"))
 		require.Empty(t, s.do(s.schedule("a")), "requests have room of their own")
-		s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 1))
+		s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 1))
 		s.resolve()
 		require.Equal(t, "succeeded", s.state("a"))
 	})
@@ -398,7 +398,7 @@ func TestMigrateWhatWaits(t *testing.T) {
 			m, err := store.migrator()
 			require.NoError(t, err)
 			before := int64(10)
-			if store.lite {
+			if store.sqlite {
 				before = 4
 			}
 			_, err = m.UpTo(ctx, before)
@@ -417,7 +417,7 @@ func TestMigrateWhatWaits(t *testing.T) {
 			require.NoError(t, store.Migrate(ctx, 3))
 			insert(task.Seq(16, 0), s.schedule("a", value("third")))
 			key := task.Ident(target, "a")
-			rows, err := fetch(ctx, store.db, func(r *sql.Rows, h *held) error { return scanHeld(r, h) }, "SELECT ident, report, size, request FROM waiting WHERE ident = ? ORDER BY arrived", key[:])
+			rows, err := fetch(ctx, store.db, func(r *sql.Rows, h *waitingChange) error { return scanWaiting(r, h) }, "SELECT ident, report, size, request FROM waiting WHERE ident = ? ORDER BY arrived", key[:])
 			require.NoError(t, err)
 			var values [][]byte
 			for _, h := range rows {
@@ -450,13 +450,13 @@ func TestReportAtTheEndOfItsWait(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
 				s.do(s.schedule("a", wantReport), s.schedule("b", wantReport))
 				s.claim(t0 + 1000)
-				s.settle(t0+1000, s.exit("a", task.StateReport, t0+61_000, 3), s.exit("b", task.StateReport, t0+61_000, 3))
+				s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 3), s.transition("b", task.StateReport, t0+61_000, 3))
 				s.claim(t0 + 61_000)
 				require.Empty(t, s.do(says("a", c.attempt, c.report)))
-				var exits []Exit
+				var exits []Transition
 				var events []schemas.Event
 				for _, id := range []string{"a", "b"} {
-					e := s.exit(id, task.StateDead, 0, 3)
+					e := s.transition(id, task.StateDead, 0, 3)
 					e.Dead = &task.DeadLetter{Seq: e.Seq, Kind: schemas.KindDead, Topic: target, TaskID: id, Reason: "no report"}
 					e.Again = t0 + 70_000
 					exits = append(exits, e)
@@ -468,15 +468,15 @@ func TestReportAtTheEndOfItsWait(t *testing.T) {
 				if !c.waitsOn {
 					require.Empty(t, got.Reported)
 					require.Equal(t, "dead", s.state("a"))
-					require.Len(t, got.Tell[0].Events, 2)
+					require.Len(t, got.Events[0].Events, 2)
 					return
 				}
 				require.Contains(t, got.Reported, seq)
 				require.Len(t, got.Reported, 1)
 				require.Equal(t, "waiting_report", s.state("a"))
 				require.Equal(t, "dead", s.state("b"), "of which nobody has reported")
-				require.Len(t, got.Tell, 1)
-				require.Equal(t, []schemas.Event{events[1]}, got.Tell[0].Events)
+				require.Len(t, got.Events, 1)
+				require.Equal(t, []schemas.Event{events[1]}, got.Events[0].Events)
 				require.Equal(t, 1, s.count("dead_letters"))
 				s.resolve()
 				require.Equal(t, c.then, s.state("a"))

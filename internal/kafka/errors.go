@@ -39,7 +39,7 @@ var aboutRecord = []error{
 //
 // The record may be innocent of a permanent error: when one fails for good, kgo
 // fails all that it holds for that partition with the same error (see
-// NeighboursToo).
+// MaybeCollateral).
 func Permanent(err error) bool {
 	is := func(target error) bool { return errors.Is(err, target) }
 	return slices.ContainsFunc(aboutTopic, is) || slices.ContainsFunc(aboutRecord, is)
@@ -51,11 +51,11 @@ func TopicMayCome(err error) bool {
 	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)
 }
 
-// NeighboursToo says whether a Permanent error may be that of another record,
+// MaybeCollateral says whether a Permanent error may be that of another record,
 // which shared a batch or only a partition's buffer with this one. Then make the
 // sentence final only after a NewSoloProducer client has said the same. False
 // means that any record for the topic gets this error.
-func NeighboursToo(err error) bool {
+func MaybeCollateral(err error) bool {
 	return slices.ContainsFunc(aboutRecord, func(target error) bool { return errors.Is(err, target) })
 }
 

@@ -59,7 +59,7 @@ func TestPermanent(t *testing.T) {
 		{errors.New("from tomorrow's library"), false, false},
 	} {
 		require.Equal(t, c.permanent, kafka.Permanent(c.err), "%v", c.err)
-		require.Equal(t, c.neighbours, kafka.NeighboursToo(c.err), "%v", c.err)
+		require.Equal(t, c.neighbours, kafka.MaybeCollateral(c.err), "%v", c.err)
 		mayCome := c.err == kerr.UnknownTopicOrPartition || c.err == kerr.TopicAuthorizationFailed
 		require.Equal(t, mayCome, kafka.TopicMayCome(c.err), "%v", c.err)
 	}
@@ -122,13 +122,13 @@ func TestNeighboursAreInnocent(t *testing.T) {
 			records[i].Value = noise(4000)
 		}
 		client.Produce(t.Context(), records[i], func(_ *kgo.Record, err error) {
-			if kafka.Permanent(err) && kafka.NeighboursToo(err) {
+			if kafka.Permanent(err) && kafka.MaybeCollateral(err) {
 				failed++
 			}
 		})
 	}
 	require.NoError(t, client.Flush(t.Context()))
-	require.Equal(t, 10, failed, "if this ever falls, NeighboursToo has lost its reason")
+	require.Equal(t, 10, failed, "if this ever falls, MaybeCollateral has lost its reason")
 
 	solo := newClient(t, kafka.NewSoloProducer, cfg)
 	for i, r := range records {

@@ -50,7 +50,7 @@ func TestOnARealBroker(t *testing.T) {
 	require.NoError(t, produce(t, client, topic, nil))
 	require.NoError(t, produce(t, solo, topic, nil))
 	err = produce(t, solo, topic, noise(4000))
-	require.True(t, kafka.Permanent(err) && kafka.NeighboursToo(err), "%v", err)
+	require.True(t, kafka.Permanent(err) && kafka.MaybeCollateral(err), "%v", err)
 	err = produce(t, client, "in valid", nil)
 	require.ErrorIs(t, err, kerr.InvalidTopicException)
 

@@ -56,9 +56,9 @@ func (s *stack) deadLetters(target string, n int) {
 			}
 			tasks, _, err := s.store.Tasks(ctx, seqs, 1<<30)
 			require.NoError(s.t, err)
-			exits := make([]store.Exit, len(tasks))
+			exits := make([]store.Transition, len(tasks))
 			for i, t := range tasks {
-				exits[i] = store.Exit{Seq: t.Seq, Slot: slot, Epoch: epoch, State: task.StateDead, Dead: &task.DeadLetter{Seq: t.Seq, Kind: schemas.KindDead, Topic: t.Topic,
+				exits[i] = store.Transition{Seq: t.Seq, Slot: slot, Epoch: epoch, State: task.StateDead, Dead: &task.DeadLetter{Seq: t.Seq, Kind: schemas.KindDead, Topic: t.Topic,
 					TaskID: t.ID, Due: t.Due, Reason: "planted", DiedAt: now, Body: t.Body}}
 			}
 			_, err = s.store.Settle(ctx, nil, exits, nil, now)
