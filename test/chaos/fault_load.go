@@ -28,7 +28,7 @@ func sendHostile(b *breaker) error {
 		b.load.sendNow(b.ctx, history.Op{Kind: history.Schedule, Topic: plainTopics[0], ID: id + "-good", Key: key, Due: time.Now().UnixMilli(), Version: -1})
 	}
 	refused := func() int64 {
-		return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE id LIKE ?", fmt.Sprintf("h%d-%%", b.note.N))
+		return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE task_id LIKE ?", fmt.Sprintf("h%d-%%", b.note.N))
 	}
 	all := b.waitUntil(30*time.Second, func() bool { return refused() == int64(len(hostileKinds)) })
 	b.evidence(all, "%d records, %d dead letters", len(hostileKinds), refused())
