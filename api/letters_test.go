@@ -60,3 +60,17 @@ func TestDeadLettersByCursor(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 5)
 }
+
+func TestIDsOfDeadLettersAreBounded(t *testing.T) {
+	w := newWorld(t)
+	ids := func(n int) string {
+		text, err := json.Marshal(map[string]any{"ids": make([]int64, n), "dry_run": true})
+		require.NoError(t, err)
+		return string(text)
+	}
+	code, answer := w.as("admin", "POST", "/api/v1/deadletters/replay", ids(1000))
+	require.Equal(t, 200, code, answer)
+	code, answer = w.as("admin", "POST", "/api/v1/deadletters/replay", ids(1001))
+	require.Equal(t, 422, code, answer)
+	require.Contains(t, answer, "ids")
+}
