@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -110,7 +111,7 @@ func (c *Cluster) runWithFaults(ctx context.Context, cfg Config, kinds []fault) 
 	return h, nil
 }
 
-// breakAll causes one fault after the other, each kind once a round in an order that the seed
+// breakAll causes one fault after the other, a round at a time in an order that the seed
 // chooses.
 func (c *Cluster) breakAll(ctx, coming context.Context, cfg Config, kinds []fault, l *load, rec *history.Recorder) error {
 	b := &breaker{Cluster: c, ctx: ctx, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), load: l, burst: cfg.Burst}
@@ -119,12 +120,12 @@ func (c *Cluster) breakAll(ctx, coming context.Context, cfg Config, kinds []faul
 	})
 	n := 0
 	for round := 0; cfg.Rounds == 0 || round < cfg.Rounds; round++ {
-		for _, i := range b.rng.Perm(len(kinds)) {
+		for _, next := range roundOf(b.rng, kinds, cfg.Rounds == 0) {
 			if coming.Err() != nil {
 				return nil
 			}
 			n++
-			f, err := b.breakOne(n, kinds[i])
+			f, err := b.breakOne(n, next)
 			rec.Fault(f)
 			if err != nil {
 				return err
@@ -133,6 +134,22 @@ func (c *Cluster) breakAll(ctx, coming context.Context, cfg Config, kinds []faul
 		}
 	}
 	return nil
+}
+
+// pairsARound is how often a long run breaks each pair in a round: pairs are where mistakes hide, and there are fewer of them.
+const pairsARound = 3
+
+// roundOf returns the faults of one round in random order: each kind once, in a long run the pairs more often.
+func roundOf(rng *rand.Rand, kinds []fault, long bool) []fault {
+	var out []fault
+	for _, f := range kinds {
+		out = append(out, f)
+		if f.overlap && long {
+			out = append(out, slices.Repeat([]fault{f}, pairsARound-1)...)
+		}
+	}
+	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
 }
 
 // settle takes the state of rest, stops the processes gracefully and reads topics and database.

@@ -31,7 +31,7 @@ type arrival struct {
 }
 
 func (w *world) observe() *observer {
-	c, err := kafka.New(kafka.Config{Dial: w.network.DialContext}, zap.NewNop(), kgo.ConsumeTopics(append(targets(), schemas.TopicIntake, schemas.TopicReports, schemas.TopicResults)...),
+	c, err := kafka.New(kafka.Config{Dial: w.network.DialContext}, zap.NewNop(), kgo.ConsumeTopics(append(w.targets(), schemas.TopicIntake, schemas.TopicReports, schemas.TopicResults)...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(30*time.Second), kgo.FetchMaxBytes(64<<20), kgo.MetadataMaxAge(time.Hour))
 	if err != nil {
 		panic(err) // it depends on nothing

@@ -21,10 +21,11 @@ type trouble struct {
 	target string
 	at     time.Duration
 	lasts  time.Duration
-	beside bool // of a side effect, while which deliveries go on
-	gentle bool // it fails nothing, and takes nothing so long that anybody gives up
-	moves  bool // slots or partitions change hands: where something else is wrong at the time, copies may follow
-	copies bool // copies may follow whatever else happens
+	beside bool     // of a side effect, while which deliveries go on
+	gentle bool     // it fails nothing, and takes nothing so long that anybody gives up
+	only   []string // what it holds up; none: everything
+	moves  bool     // slots or partitions change hands: where something else is wrong at the time, copies may follow
+	copies bool     // copies may follow whatever else happens
 	begin  func()
 	end    func()
 }
@@ -52,6 +53,9 @@ func (w *world) mischief() (whole func()) {
 	if w.silent {
 		all = append(all, w.silence())
 	}
+	if w.hush != hushNone {
+		all = append(all, w.hushed(r))
+	}
 	var under sync.WaitGroup
 	for i, t := range all {
 		under.Go(func() { w.suffer(i, t, all) })
@@ -69,7 +73,7 @@ func (w *world) suffer(i int, t trouble, all []trouble) {
 	t.end()
 	f.End = time.Now().UnixMilli()
 	w.note("fault %d is over", f.N)
-	f.Beside = t.beside
+	f.Beside, f.Only = t.beside, t.only
 	f.Doubles = t.copies || t.moves && beside(i, t, all)
 	w.rec.Fault(f)
 }
@@ -150,6 +154,32 @@ func (w *world) silence() trouble {
 		h = w.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: schemas.TopicResults, Err: kerr.NotEnoughReplicas, Count: -1})
 	}
 	t.end = func() { h.Remove() }
+	return t
+}
+
+// hushed are targets that acknowledge nothing, for longer than anything may be late: many topics, or one partition.
+func (w *world) hushed(r *rand.Rand) trouble {
+	t := trouble{kind: "acknowledging nothing", target: "many targets", at: 0, lasts: 3 * time.Minute, only: hushedTopics}
+	faults := make([]kfake.Fault, len(hushedTopics))
+	for i, topic := range hushedTopics {
+		faults[i] = kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotEnoughReplicas, Count: -1}
+	}
+	if w.hush == hushPart {
+		f := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: plainTopics[0], Partitions: []int32{r.Int32N(w.partitions)}, Err: kerr.NotEnoughReplicas, Count: -1}
+		t.target = fmt.Sprintf("%s/%d", f.Topic, f.Partitions[0])
+		t.only, faults = []string{t.target}, []kfake.Fault{f}
+	}
+	var handles []*kfake.FaultHandle
+	t.begin = func() {
+		for _, f := range faults {
+			handles = append(handles, w.cluster.Fault(f))
+		}
+	}
+	t.end = func() {
+		for _, h := range handles {
+			h.Remove()
+		}
+	}
 	return t
 }
 

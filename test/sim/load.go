@@ -52,6 +52,11 @@ func (w *world) ask(begin time.Time) {
 	if w.column < maxBlob {
 		all = append(all, expiring(now, now+1000+r.Int64N(w.load.Milliseconds()))...)
 	}
+	if w.hush == hushMany { // several times what a dispatcher may hold
+		for i := range 4 * w.dispatcher.StageTasks * w.dispatchers {
+			all = append(all, planned{at: now + r.Int64N(2000), op: history.Op{Kind: history.Schedule, Topic: hushedTopics[i%len(hushedTopics)], ID: fmt.Sprintf("hushed-%d", i), Key: fmt.Sprint(i % 7), Due: now + 500 + r.Int64N(3000), Version: -1}})
+		}
+	}
 	if w.hostile {
 		all = append(all, hostile(r, now, w.load.Milliseconds())...)
 	}

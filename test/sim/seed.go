@@ -26,6 +26,7 @@ type plan struct {
 	latency     time.Duration // of each call to the database that is well
 	forgets     bool          // many tasks end at once, and the retention is short
 	silent      bool          // the results topic answers nothing for longer than anything may be late
+	hush        hush          // targets that take nothing for longer than anything may be late, while the others go on
 	stepsBack   time.Duration // how far the database's clock is set back on the way; 0: not at all
 	small       int           // how many records a producer holds; 0: as many as usual
 	column      int           // how many bytes of events the database takes in one row
@@ -34,6 +35,15 @@ type plan struct {
 	scanner     scanner.Config
 	dispatcher  dispatcher.Config
 }
+
+// hush is what takes nothing.
+type hush int
+
+const (
+	hushNone hush = iota
+	hushMany      // many targets
+	hushPart      // one partition of a target
+)
 
 func drawn(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -67,6 +77,11 @@ func drawn(seed uint64) plan {
 		p.moves, p.faults, p.latency, p.dispatchers = 10+more.IntN(20), 0, time.Millisecond, 2+more.IntN(2)
 		p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.DrainTimeout = 400*time.Millisecond, time.Millisecond, 20*time.Second // what does not drain in time is sent again, rightly
 	}
+	if last := rand.New(rand.NewPCG(seed, 5)); last.IntN(8) == 0 && !p.silent && p.moves == 0 {
+		p.hush, p.faults, p.redis = pick(last, hushMany, hushPart), 0, false
+		p.partitions, p.rate, p.longest = 2, max(p.rate, 5), 60_000  // what is due later finds room, or waits for long
+		p.dispatcher.StageTasks, p.dispatcher.StageBytes = 40, 1<<20 // twice as many as there are partitions to ask
+	}
 	p.dispatcher.UndeliverableAfter = pick(more, -1, 5*time.Second) // drawn last, likewise
 	p.ackTimeout = pick[int64](more, 2000, 6000)
 	return p
@@ -75,7 +90,7 @@ func drawn(seed uint64) plan {
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), steps back %v, column %d, %d moves, time-outs of %d ms",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.stepsBack, p.column, p.moves, p.ackTimeout)
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout)
 }

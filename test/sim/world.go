@@ -32,7 +32,16 @@ const (
 
 var plainTopics = []string{"plain-a", "plain-b", faintTopic}
 
-func targets() []string { return append([]string{ackTopic, floodTopic}, plainTopics...) }
+// hushedTopics are the targets of a seed in which many take nothing: more than fit into a producer side by side.
+var hushedTopics = []string{"hushed-0", "hushed-1", "hushed-2", "hushed-3", "hushed-4", "hushed-5", "hushed-6", "hushed-7", "hushed-8", "hushed-9"}
+
+func (p plan) targets() []string {
+	all := append([]string{ackTopic, floodTopic}, plainTopics...)
+	if p.hush == hushMany {
+		all = append(all, hushedTopics...)
+	}
+	return all
+}
 
 // world is one seed's run.
 type world struct {
@@ -130,7 +139,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	w.db.latency, w.db.column = p.latency, p.column
 	w.kafkaSrv, w.indexSrv = newServer("kafka", p.seed+1), newServer("index", p.seed+2)
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(w.network.Listen),
-		kfake.SeedTopics(p.partitions, append(targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults),
+		kfake.SeedTopics(p.partitions, append(p.targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults),
 		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	if err != nil {
 		return nil, err

@@ -73,10 +73,10 @@ func (c *checker) judgeCopy(l *life, before, d *history.Delivery) {
 func (c *checker) cause(first, second int64) *history.Fault {
 	const unsettled = 10_000
 	for _, f := range slices.Backward(c.faults) {
-		if f.Doubles && f.Start-unsettled <= first && first <= f.End+c.bounds.Copies && f.Start <= second && c.calmTime(f.End, second) <= c.bounds.Copies {
+		if f.Doubles && f.Start-unsettled <= first && first <= f.End+c.bounds.Copies && f.Start <= second && c.calmTime(nil, f.End, second) <= c.bounds.Copies {
 			return f
 		}
-		if f.Rewinds && f.Start <= second && c.calmTime(f.End, second) <= c.bounds.Copies {
+		if f.Rewinds && f.Start <= second && c.calmTime(nil, f.End, second) <= c.bounds.Copies {
 			return f
 		}
 	}

@@ -29,7 +29,7 @@ func (c *checker) judgeLateness() {
 		if d.At-at <= c.bounds.Recovery {
 			continue
 		}
-		if well := c.calmTime(at, d.At); well > c.bounds.Recovery {
+		if well := c.calmTime(d, at, d.At); well > c.bounds.Recovery {
 			c.find("I12", d.Topic, d.ID, "%d ms late, of which nothing was broken for %d", d.At-at, well)
 		}
 	}
@@ -39,11 +39,11 @@ func (c *checker) judgeLateness() {
 	}
 }
 
-// calmTime returns how much of a span was outside faults.
-func (c *checker) calmTime(from, to int64) int64 {
+// calmTime returns how much of a span was outside faults that may delay a delivery.
+func (c *checker) calmTime(d *history.Delivery, from, to int64) int64 {
 	total := to - from
 	for _, f := range c.faults {
-		if f.Beside {
+		if !f.HoldsUp(d) {
 			continue
 		}
 		total -= max(0, min(f.End, to)-max(f.Start, from))

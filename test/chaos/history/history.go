@@ -6,7 +6,12 @@
 // compared.
 package history
 
-import "github.com/cespare/xxhash/v2"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // History is a whole run.
 type History struct {
@@ -138,19 +143,28 @@ type Letter struct {
 
 // Fault is one fault, from its start until the cluster worked again.
 type Fault struct {
-	N        int    `json:"n"`
-	Kind     string `json:"kind"`
-	Target   string `json:"target"`
-	Start    int64  `json:"start"`
-	End      int64  `json:"end"`
-	Overlap  bool   `json:"overlap,omitempty"` // a process was disturbed while a server failed
-	Doubles  bool   `json:"doubles"`           // it may cause second copies
-	Disorder bool   `json:"disorder"`          // it may delay tasks one by one
-	Rewinds  bool   `json:"rewinds"`           // it restores the database
-	Killed   string `json:"killed,omitempty"`  // the member that was killed, for takeover times
-	Beside   bool   `json:"beside,omitempty"`  // it only affects a side path: deliveries continue
-	Effect   bool   `json:"effect"`            // an effect was observed
-	Evidence string `json:"evidence"`          // how it was observed
+	N        int      `json:"n"`
+	Kind     string   `json:"kind"`
+	Target   string   `json:"target"`
+	Start    int64    `json:"start"`
+	End      int64    `json:"end"`
+	Overlap  bool     `json:"overlap,omitempty"` // a process was disturbed while a server failed
+	Doubles  bool     `json:"doubles"`           // it may cause second copies
+	Disorder bool     `json:"disorder"`          // it may delay tasks one by one
+	Rewinds  bool     `json:"rewinds"`           // it restores the database
+	Killed   string   `json:"killed,omitempty"`  // the member that was killed, for takeover times
+	Beside   bool     `json:"beside,omitempty"`  // it only affects a side path: deliveries continue
+	Only     []string `json:"only,omitempty"`    // it only holds up deliveries to these: a topic, or topic/partition
+	Effect   bool     `json:"effect"`            // an effect was observed
+	Evidence string   `json:"evidence"`          // how it was observed
+}
+
+// HoldsUp reports whether the fault may delay a delivery. d may be nil: any.
+func (f *Fault) HoldsUp(d *Delivery) bool {
+	if f.Beside {
+		return false
+	}
+	return len(f.Only) == 0 || d != nil && (slices.Contains(f.Only, d.Topic) || slices.Contains(f.Only, fmt.Sprintf("%s/%d", d.Topic, d.Partition)))
 }
 
 // SlotSample is a slot's row at one instant.

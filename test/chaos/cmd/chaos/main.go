@@ -46,7 +46,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&cfg.Longest, "longest", time.Minute, "farthest due time of an ordinary task")
 	flag.StringVar(&kinds, "faults", "", "kinds, separated by commas (default: all: "+strings.Join(chaos.Kinds(), ", ")+")")
 	flag.IntVar(&cfg.Rounds, "rounds", 0, "how often each kind is broken at most (default: as often as time allows)")
-	flag.BoolVar(&long, "long", false, "the published form: 45 minutes, 250 tasks a second and bursts of 50000")
+	flag.BoolVar(&long, "long", false, "the published form: an hour, 250 tasks a second and bursts of 50000")
 	flag.StringVar(&report, "report", "", "write the report to this file")
 	flag.StringVar(&again, "check", "", "judge this history again, and nothing else")
 	flag.BoolVar(&keep, "keep", false, "keep the folder though nothing was found")
@@ -55,7 +55,7 @@ func run(ctx context.Context) error {
 		return judge(cfg, again, report)
 	}
 	if long {
-		cfg.For, cfg.Rate, cfg.Burst = 45*time.Minute, 250, 50_000
+		cfg.For, cfg.Rate, cfg.Burst = time.Hour, 250, 50_000
 	}
 	if kinds != "" {
 		cfg.Faults = strings.Split(kinds, ",")
