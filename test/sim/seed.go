@@ -77,7 +77,7 @@ func drawn(seed uint64) plan {
 		p.moves, p.faults, p.latency, p.dispatchers = 10+more.IntN(20), 0, time.Millisecond, 2+more.IntN(2)
 		p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.DrainTimeout = 400*time.Millisecond, time.Millisecond, 20*time.Second // what does not drain in time is sent again, rightly
 	}
-	if last := rand.New(rand.NewPCG(seed, 5)); last.IntN(8) == 0 && !p.silent && p.moves == 0 {
+	if last := rand.New(rand.NewPCG(seed, 5)); seed%8 == 0 && !p.silent && p.moves == 0 {
 		p.hush, p.faults, p.redis = pick(last, hushMany, hushPart), 0, false
 		p.partitions, p.rate, p.longest = 2, max(p.rate, 5), 60_000  // what is due later finds room, or waits for long
 		p.dispatcher.StageTasks, p.dispatcher.StageBytes = 40, 1<<20 // twice as many as there are partitions to ask
