@@ -125,12 +125,12 @@ func (d *Dispatcher) respondsAgain(g *target) {
 // sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen
 // to the task any more but that it is sent: it must not be cancelled, replaced or called expired. mu is held.
 func (d *Dispatcher) sendLater(t *task, err error) {
-	pause := d.refusals.pause(t.topic)
-	if g := d.targets[t.outlet]; g != nil && g.outage != nil {
-		pause = g.outage.wait(time.Now())
-	}
 	if !kafka.NotSent(err) {
 		t.state = tasks.StateRetry
 	}
-	d.postpone(t, d.clock.Millis(), pause)
+	if g := d.targets[t.outlet]; g != nil && g.outage != nil {
+		d.putOff(t, g)
+		return
+	}
+	d.postpone(t, d.clock.Millis(), d.refusals.pause(t.topic))
 }

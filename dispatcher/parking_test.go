@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	tasks "github.com/notyet/notyet/task"
@@ -107,4 +108,30 @@ func TestParking(t *testing.T) {
 	}
 	require.Len(t, order, d.parkedMost()-2)
 	require.Equal(t, []int64{4, 2, 1, 0}, order[len(order)-4:], "by due time")
+}
+
+// What a producer gave back is called back too when its target answers: it does not wait for the second probe after that.
+func TestGivenBackIsParked(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		state tasks.State
+	}{
+		"perhaps sent": {kerr.RequestTimedOut, tasks.StateRetry},
+		"not sent":     {kafka.ErrNotSent, tasks.StateLine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 1, "x")
+			d := f.stepped(f.elect(5), Config{MemberID: "one"})
+			l := &line{slot: 0, epoch: 5, claimed: 100}
+			d.lines[0] = l
+			g := &target{outlet: outlet{"x", 0}, outage: newOutage(time.Now())}
+			d.targets[g.outlet] = g
+			d.sendLater(&task{line: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, outlet: g.outlet, settings: schemas.DefaultSettings()}}, c.err)
+			require.Equal(t, c.state, d.exits[0].State)
+			require.Greater(t, d.exits[0].Pos, time.Now().UnixMilli())
+			d.respondsAgain(g)
+			require.Len(t, d.recalls, 1)
+			require.Equal(t, int64(40), d.recalls[0].Pos)
+		})
+	}
 }
