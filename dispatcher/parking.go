@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"time"
 
@@ -124,21 +123,21 @@ func (d *Dispatcher) recallParked(o outlet) {
 	d.settleKick.now()
 }
 
-// recallSome moves some of those to the front of their lines.
-func (d *Dispatcher) recallSome(ctx context.Context) {
-	d.mu.Lock()
-	n := min(len(d.recalls), recallMost)
-	some := d.recalls[:n:n]
-	d.recalls = d.recalls[n:]
-	if len(d.recalls) == 0 {
-		d.recalls = nil
-	} else {
-		d.settleKick.now()
+// mayRecall parts those whose last exit is settled from those whose is not.
+func (d *Dispatcher) mayRecall(recalls, unsettled []exit) (now, early []exit) {
+	if len(recalls) == 0 || len(unsettled) == 0 {
+		return recalls, nil
 	}
-	d.mu.Unlock()
-	if left := d.settlePieces(ctx, some); len(left) > 0 {
-		d.mu.Lock()
-		d.recalls = append(left, d.recalls...)
-		d.mu.Unlock()
+	wait := make(map[int64]bool, len(unsettled))
+	for _, e := range unsettled {
+		wait[e.Seq] = true
 	}
+	for _, e := range recalls {
+		if wait[e.Seq] {
+			early = append(early, e)
+		} else {
+			now = append(now, e)
+		}
+	}
+	return now, early
 }

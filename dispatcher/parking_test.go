@@ -135,3 +135,28 @@ func TestGivenBackIsParked(t *testing.T) {
 		})
 	}
 }
+
+// A target answers the moment after its backlog was put off. No task is called back before the later place that it was given is
+// stored: otherwise it would take that place after its recall.
+func TestRecallComesBehindWhatPutOff(t *testing.T) {
+	f := newFixture(t, 1, "x")
+	d := f.stepped(f.elect(5), Config{MemberID: "one"})
+	l := &line{slot: 0, epoch: 5, claimed: 100}
+	d.lines[0] = l
+	g := &target{outlet: outlet{"x", 0}, outage: newOutage(time.Now())}
+	d.targets[g.outlet] = g
+	d.putOff(&task{line: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, settings: schemas.DefaultSettings()}}, g)
+	exits, recalls := d.takeLeaving()
+	require.Len(t, exits, 1)
+	d.respondsAgain(g) // while they are being stored
+	require.Empty(t, recalls)
+	later, recalls := d.takeLeaving()
+	require.Empty(t, later)
+	require.Len(t, recalls, 1)
+	now, early := d.mayRecall(recalls, exits)
+	require.Empty(t, now, "they are not stored")
+	require.Len(t, early, 1)
+	now, early = d.mayRecall(recalls, nil)
+	require.Len(t, now, 1)
+	require.Empty(t, early)
+}

@@ -212,18 +212,33 @@ func (d *Dispatcher) leaveUntold(t *task, at int64) {
 // settle takes tasks out of their lines, and then closes what can be closed, in one transaction each for all slots: the first
 // share their locks with the writers of tasks, and only the last, which is short, keeps them out.
 func (d *Dispatcher) settle(ctx context.Context) {
-	d.mu.Lock()
-	exits := d.exits
-	d.exits = nil
-	d.mu.Unlock()
-	if left := d.settlePieces(ctx, d.ours(exits)); len(left) > 0 {
+	exits, recalls := d.takeLeaving()
+	left := d.settlePieces(ctx, d.ours(exits))
+	recalls, early := d.mayRecall(recalls, left)
+	early = append(d.settlePieces(ctx, d.ours(recalls)), early...)
+	if len(left)+len(early) > 0 {
 		d.mu.Lock()
 		d.exits = append(left, d.exits...)
+		d.recalls = append(early, d.recalls...)
 		d.mu.Unlock()
 	}
-	d.recallSome(ctx)
 	d.storeDeferred(ctx)
 	_ = d.settleThese(ctx, nil, d.closable)
+}
+
+// takeLeaving takes the tasks that leave their places, and some that are called back. Both at once: a task is called back after it
+// has left, so what it left with is in this round or settled. Otherwise it would leave behind its recall, for another minute.
+func (d *Dispatcher) takeLeaving() (exits, recalls []exit) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	exits, d.exits = d.exits, nil
+	n := min(len(d.recalls), recallMost)
+	if recalls, d.recalls = d.recalls[:n:n], d.recalls[n:]; len(d.recalls) == 0 {
+		d.recalls = nil
+	} else {
+		d.settleKick.now()
+	}
+	return exits, recalls
 }
 
 // settleThese tries until all is durable. An error says that it is not: ctx ended, or the database refuses the exits for what is in

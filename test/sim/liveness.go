@@ -143,8 +143,8 @@ func (w *world) judge(h *history.History) {
 		Window: 3000 + ahead + 2*back, // a retry goes behind what is claimed; and time that is set back passes twice
 		Ahead:  1000 + ahead + back,
 	}
-	if w.hush != hushNone { // it may have been asked just before it answered, and is asked again after a minute
-		bounds.Recovery = 90_000
+	if w.hush != hushNone { // it may have been asked just before it answered; it is asked again after a minute, and then calls back what waits
+		bounds.Recovery = 70_000
 	}
 	result := check.Run(h, bounds)
 	w.findings = append(w.findings, result.Findings...)
