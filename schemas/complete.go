@@ -31,7 +31,7 @@ func (d *decoder) complete(l *Limits) *Rejection {
 		}
 		return d.schedule(l)
 	case OpTimer:
-		return d.timer()
+		return d.timer(l)
 	}
 	return nil
 }
@@ -96,16 +96,6 @@ func (d *decoder) schedule(l *Limits) *Rejection {
 	return d.due(l)
 }
 
-func (d *decoder) timer() *Rejection {
-	if d.seen&hCron == 0 {
-		return missing(hCron, HeaderOp+" timer needs a cron expression")
-	}
-	if d.req.Timer.Timezone == "" {
-		d.req.Timer.Timezone = "UTC"
-	}
-	return nil
-}
-
 // due computes the due time. No sum here can overflow: parseAt and Accepted are within minMillis
 // and maxMillis, and a duration has at most 9.3e12 ms.
 func (d *decoder) due(l *Limits) *Rejection {
@@ -135,6 +125,7 @@ func (d *decoder) due(l *Limits) *Rejection {
 	return nil
 }
 
+// beyond explains a time that is further ahead than the horizon.
 func beyond(h header, v []byte, l *Limits, accepted int64) *Rejection {
 	horizon := time.Duration(l.maxDelay()) * time.Millisecond
 	from := time.UnixMilli(accepted).UTC().Format(time.RFC3339)

@@ -1,11 +1,8 @@
 package schemas
 
 import (
-	"bytes"
 	"net/url"
 	"strconv"
-	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -99,13 +96,10 @@ func (d *decoder) header(key string, v []byte) *Rejection {
 		d.at = v
 	case hDelay:
 		d.delay = v
-	case hCron:
-		return d.cron(v)
-	case hTimezone:
-		return d.timezone(v)
-	case hMisfire:
-		return parseEnum(h, misfireNames, v, &d.req.Timer.Misfire)
 	default:
+		if h&hRuns != 0 {
+			return d.req.Timer.set(h, v)
+		}
 		if h&hNotRequest != 0 {
 			return bad(h, v, "is not part of a request", "leave it out; notyet and consumers write it")
 		}
@@ -161,30 +155,5 @@ func (d *decoder) url(v []byte) *Rejection {
 		return bad(hURL, v, "is not a callback URL", fix)
 	}
 	d.req.URL = string(v)
-	return nil
-}
-
-// cron checks what needs no dates: 5 or 6 fields of the characters that cron dialects use.
-func (d *decoder) cron(v []byte) *Rejection {
-	const fix = "write 5 fields (minute hour day month weekday), or 6 with seconds in front"
-	if n := len(bytes.Fields(v)); n != 5 && n != 6 || len(v) > MaxIDLen {
-		return bad(hCron, v, "is not a cron expression", fix)
-	}
-	for _, c := range v {
-		if !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'z') && !strings.ContainsRune(" \t*/,-?#", rune(c)) {
-			return bad(hCron, v, "is not a cron expression", fix)
-		}
-	}
-	d.req.Timer.Cron = string(v)
-	return nil
-}
-
-func (d *decoder) timezone(v []byte) *Rejection {
-	name := string(v)
-	_, err := time.LoadLocation(name)
-	if err != nil || name == "" || name == "Local" {
-		return bad(hTimezone, v, "is not a time zone", "write an IANA name such as Europe/Berlin, or UTC")
-	}
-	d.req.Timer.Timezone = name
 	return nil
 }

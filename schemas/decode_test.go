@@ -119,9 +119,9 @@ func TestDecodeRejects(t *testing.T) {
 		{operation("fire", HeaderPriority, "high"), `notyet-priority "high" means nothing with notyet-op fire: leave it out, or change notyet-op`},
 		{intake(HeaderOp, "fire", HeaderTopic, "orders"), "notyet-id is missing: notyet-op fire needs the id"},
 
-		{operation("timer"), "notyet-cron is missing: notyet-op timer needs a cron expression"},
-		{operation("timer", HeaderCron, "* * * *"), `notyet-cron "* * * *" is not a cron expression: write 5 fields (minute hour day month weekday), or 6 with seconds in front`},
-		{operation("timer", HeaderCron, "* * * * ;"), `notyet-cron "* * * * ;" is not a cron expression: write 5 fields (minute hour day month weekday), or 6 with seconds in front`},
+		{operation("timer"), "notyet-cron is missing: send notyet-cron or notyet-every"},
+		{operation("timer", HeaderCron, "* * * *"), `notyet-cron "* * * *" is not a cron expression: write 5 fields (minute hour day month weekday), 6 with seconds in front, or a nickname such as @daily`},
+		{operation("timer", HeaderCron, "* * * * ;"), `notyet-cron "* * * * ;" is not a cron expression: write 5 fields (minute hour day month weekday), 6 with seconds in front, or a nickname such as @daily`},
 		{operation("timer", HeaderCron, "* * * * *", HeaderTimezone, "Mars/Olympus"), `notyet-timezone "Mars/Olympus" is not a time zone: write an IANA name such as Europe/Berlin, or UTC`},
 		{operation("timer", HeaderCron, "* * * * *", HeaderTimezone, "Local"), `notyet-timezone "Local" is not a time zone: write an IANA name such as Europe/Berlin, or UTC`},
 		{operation("timer", HeaderCron, "* * * * *", HeaderMisfire, "never"), `notyet-misfire "never" is none of its values: write one of once, skip, all`},
@@ -177,7 +177,7 @@ func TestDecodeRejectsEveryMisnamedHeader(t *testing.T) {
 			require.ErrorContains(t, err, name+` "1" is not part of a request`)
 		}
 	}
-	for _, future := range []string{"notyet-every", "notyet-from", "notyet-until", "notyet-jitter", "notyet-overlap", "notyet-timer", "notyet-method"} {
+	for _, future := range []string{"notyet-timers", "notyet-method"} {
 		_, err := Decode(scheduled(future, "1"), Limits{})
 		require.ErrorContains(t, err, future)
 	}
@@ -189,7 +189,10 @@ func TestDecodeTimersHeadersOnOtherOps(t *testing.T) {
 		if Op(op) == OpTimer {
 			continue
 		}
-		for name, v := range map[string]string{HeaderCron: "* * * * *", HeaderTimezone: "UTC", HeaderMisfire: "once"} {
+		for name, v := range map[string]string{
+			HeaderCron: "* * * * *", HeaderEvery: "1m", HeaderTimezone: "UTC", HeaderFrom: "1790000060000", HeaderUntil: "1790000060000",
+			HeaderJitter: "1s", HeaderMisfire: "once", HeaderOverlap: "allow",
+		} {
 			r := operation(opNames[op], name, v)
 			if Op(op) == OpSchedule {
 				r = scheduled(name, v)

@@ -19,6 +19,7 @@ type Delivery struct {
 	Attempt int    // from 1
 	Key     string // idempotency key: equal for all copies of one attempt, different for all others
 	Replay  int    // n-th replay from the dead letters; 0: none
+	Timer   string `json:",omitempty"` // id of the timer of which this is a run; "": of none
 }
 
 // ErrNotDelivery means that a record has no delivery headers: notyet did not send it.
@@ -27,7 +28,7 @@ var ErrNotDelivery = errors.New("not a delivery of notyet")
 // AppendDelivery adds the headers of a delivery after the caller's own. Their values share one
 // allocation.
 func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
-	b := make([]byte, 0, len(d.ID)+len(d.Key)+48) // three numbers of at most 20, 10 and 10 digits
+	b := make([]byte, 0, len(d.ID)+len(d.Key)+len(d.Timer)+48) // three numbers of at most 20, 10 and 10 digits
 	add := func(name string, from int) {
 		h = append(h, kgo.RecordHeader{Key: name, Value: b[from:len(b):len(b)]})
 	}
@@ -46,6 +47,11 @@ func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
 		from = len(b)
 		b = strconv.AppendInt(b, int64(d.Replay), 10)
 		add(HeaderReplay, from)
+	}
+	if d.Timer != "" {
+		from = len(b)
+		b = append(b, d.Timer...)
+		add(HeaderTimer, from)
 	}
 	return h
 }
@@ -103,6 +109,8 @@ func (d *Delivery) set(name header, v []byte) *Rejection {
 		d.ID = string(v)
 	case hDelivery:
 		d.Key = string(v)
+	case hTimer:
+		d.Timer = string(v)
 	case hDue:
 		n, isInt, fits := parseInt(v)
 		if !isInt || !fits {

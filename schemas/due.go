@@ -22,22 +22,25 @@ const firstMillis = 100_000_000_000
 const atFix = "write RFC 3339 such as 2027-01-31T08:00:00+01:00, or Unix milliseconds"
 
 // parseAt reads a due time as Unix milliseconds, rounded up.
-func parseAt(v []byte) (int64, *Rejection) {
+func parseAt(v []byte) (int64, *Rejection) { return parseTime(hAt, v) }
+
+// parseTime reads a header that is a time.
+func parseTime(h header, v []byte) (int64, *Rejection) {
 	if len(v) == 0 {
-		return 0, bad(hAt, v, "is empty", atFix)
+		return 0, bad(h, v, "is empty", atFix)
 	}
 	if ms, isInt, _ := parseInt(v); isInt {
 		if ms < firstMillis {
-			return 0, seconds(v, ms)
+			return 0, seconds(h, v, ms)
 		}
 		if ms > maxMillis {
-			return 0, bad(hAt, v, "is not within the years 0000 to 9999 in milliseconds", atFix)
+			return 0, bad(h, v, "is not within the years 0000 to 9999 in milliseconds", atFix)
 		}
 		return ms, nil
 	}
 	var t time.Time
 	if !rfc3339(v) || t.UnmarshalText(v) != nil {
-		return 0, bad(hAt, v, "is neither RFC 3339 nor Unix milliseconds", atFix)
+		return 0, bad(h, v, "is neither RFC 3339 nor Unix milliseconds", atFix)
 	}
 	// An offset can carry the instant a day beyond the written year.
 	ms := t.Unix()*1000 + int64(t.Nanosecond()/1e6)
@@ -45,17 +48,17 @@ func parseAt(v []byte) (int64, *Rejection) {
 		ms++
 	}
 	if ms < minMillis || ms > maxMillis {
-		return 0, bad(hAt, v, "is not within the years 0000 to 9999", atFix)
+		return 0, bad(h, v, "is not within the years 0000 to 9999", atFix)
 	}
 	return ms, nil
 }
 
-func seconds(v []byte, n int64) *Rejection {
+func seconds(h header, v []byte, n int64) *Rejection {
 	fix := "write Unix milliseconds, or RFC 3339 such as 1970-01-31T08:00:00Z for a time that long ago"
 	if n > 0 {
 		fix = "write Unix milliseconds: " + strconv.FormatInt(n, 10) + "000"
 	}
-	return bad(hAt, v, "is below "+strconv.Itoa(firstMillis)+", so it is Unix seconds by mistake", fix)
+	return bad(h, v, "is below "+strconv.Itoa(firstMillis)+", so it is Unix seconds by mistake", fix)
 }
 
 // appendAt writes a due time in the form that parseAt takes.

@@ -7,7 +7,7 @@ const (
 	OpSchedule     Op = iota // a new task, or a new due time for a pending one
 	OpCancel                 // no delivery
 	OpFire                   // delivery now
-	OpTimer                  // a cron timer
+	OpTimer                  // a new timer, or another definition of one
 	OpTimerEnable            // the timer runs again
 	OpTimerDisable           // the timer stops running, until it is enabled
 	OpTimerDelete            // the timer ends
@@ -67,6 +67,14 @@ const (
 	MisfireAll                 // every one
 )
 
+// Overlap is what a timer does about a run that is due while an earlier one is unfinished.
+type Overlap uint8
+
+const (
+	OverlapAllow Overlap = iota // the run is delivered
+	OverlapSkip                 // the run is dropped
+)
+
 // The names are the contract's. They are in the order of the constants.
 var (
 	opNames       = []string{"schedule", "cancel", "fire", "timer", "timer-enable", "timer-disable", "timer-delete"}
@@ -76,6 +84,7 @@ var (
 	ackNames      = []string{"none", "report"}
 	eventsNames   = []string{"none", "final", "all"}
 	misfireNames  = []string{"once", "skip", "all"}
+	overlapNames  = []string{"allow", "skip"}
 )
 
 // String gives the contract's word, as in the header.
@@ -98,6 +107,9 @@ func (e Events) String() string { return nameOf(eventsNames, uint8(e)) }
 
 // String gives the contract's word, as in the header.
 func (m Misfire) String() string { return nameOf(misfireNames, uint8(m)) }
+
+// String gives the contract's word, as in the header.
+func (o Overlap) String() string { return nameOf(overlapNames, uint8(o)) }
 
 // nameOf returns "invalid" for a number that is no constant. No decoder accepts that word.
 func nameOf(names []string, i uint8) string {

@@ -27,6 +27,12 @@ const (
 	StateKept       State = "kept"
 	StateSucceeded  State = "succeeded"
 	StateDead       State = "dead"
+
+	// Answers to requests about timers.
+	StateTimerSet      State = "timer_set"
+	StateTimerEnabled  State = "timer_enabled"
+	StateTimerDisabled State = "timer_disabled"
+	StateTimerDeleted  State = "timer_deleted"
 )
 
 // States returns all states of the contract.
@@ -34,6 +40,7 @@ func States() []State {
 	return []State{
 		StateScheduled, StateMerged, StateStale, StateRejected, StateCancelled, StateTooLate, StateNotFound,
 		StateDispatched, StateRetrying, StateFired, StateKept, StateSucceeded, StateDead,
+		StateTimerSet, StateTimerEnabled, StateTimerDisabled, StateTimerDeleted,
 	}
 }
 

@@ -42,6 +42,7 @@ func FuzzDecode(f *testing.F) {
 		intake(HeaderTopic, "orders", HeaderAt, "2026-09-21T14:13:20.0000000001+02:00", HeaderPriority, "low"),
 		operation("cancel", HeaderVersion, "1"), operation("fire"), intake(HeaderURL, "https://a/b?c", HeaderAt, "1790000060000"),
 		operation("timer", HeaderCron, "*/5 * * * * MON", HeaderTimezone, "Europe/Berlin", HeaderMisfire, "skip"), operation("timer-delete"),
+		operation("timer", HeaderEvery, "90s", HeaderFrom, "1970-01-01T00:00:00Z", HeaderUntil, "1800000000000", HeaderJitter, "5s", HeaderAck, "report", HeaderOverlap, "skip"),
 		scheduled("Notyet-Topic", "x"), scheduled(HeaderAttempt, "1"),
 	} {
 		f.Add(fuzzSeed(r), int64(accepted))

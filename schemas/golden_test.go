@@ -109,7 +109,30 @@ type goldenRequest struct {
 	Timer                  *goldenTimer `json:",omitempty"`
 }
 
-type goldenTimer struct{ Cron, Timezone, Misfire string }
+type goldenTimer struct {
+	Cron     string `json:",omitempty"`
+	Every    string `json:",omitempty"`
+	Timezone string
+	From     *int64 `json:",omitempty"`
+	Until    *int64 `json:",omitempty"`
+	Jitter   string `json:",omitempty"`
+	Misfire  string
+	Overlap  string `json:",omitempty"`
+}
+
+func goldenTimerOf(t Timer) *goldenTimer {
+	g := &goldenTimer{Cron: t.Cron, Timezone: t.Timezone, From: t.From, Until: t.Until, Misfire: t.Misfire.String()}
+	if t.Every != 0 {
+		g.Every = t.Every.String()
+	}
+	if t.Jitter != 0 {
+		g.Jitter = t.Jitter.String()
+	}
+	if t.Overlap != OverlapAllow {
+		g.Overlap = t.Overlap.String()
+	}
+	return g
+}
 
 type goldenSettings struct {
 	Priority, Ack, AckTimeout, Backoff, MaxLateness, Events, MaxWait, IfExists, Merge string
@@ -124,7 +147,7 @@ func goldenOf(r Request) *goldenRequest {
 		Key: bytesText(r.Key), Value: bytesText(r.Value), Headers: business.Headers,
 	}
 	if r.Op == OpTimer {
-		g.Timer = &goldenTimer{r.Timer.Cron, r.Timer.Timezone, r.Timer.Misfire.String()}
+		g.Timer = goldenTimerOf(r.Timer)
 	}
 	return g
 }

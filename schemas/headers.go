@@ -25,8 +25,13 @@ const (
 	HeaderMaxLateness = "notyet-max-lateness"
 	HeaderEvents      = "notyet-events"
 	HeaderCron        = "notyet-cron"
+	HeaderEvery       = "notyet-every"
 	HeaderTimezone    = "notyet-timezone"
+	HeaderFrom        = "notyet-from"
+	HeaderUntil       = "notyet-until"
+	HeaderJitter      = "notyet-jitter"
 	HeaderMisfire     = "notyet-misfire"
+	HeaderOverlap     = "notyet-overlap"
 	HeaderURL         = "notyet-url"
 )
 
@@ -36,6 +41,7 @@ const (
 	HeaderAttempt  = "notyet-attempt"
 	HeaderDelivery = "notyet-delivery"
 	HeaderReplay   = "notyet-replay"
+	HeaderTimer    = "notyet-timer"
 )
 
 // Headers of a report and of a result event. A report also has HeaderTopic, HeaderID and
@@ -49,7 +55,7 @@ const (
 
 // header is a set of header names, one bit each, so that checking for duplicates and for headers
 // that the op does not take is one AND per record.
-type header uint32
+type header uint64
 
 const (
 	hOp header = 1 << iota
@@ -69,21 +75,28 @@ const (
 	hMaxLateness
 	hEvents
 	hCron
+	hEvery
 	hTimezone
+	hFrom
+	hUntil
+	hJitter
 	hMisfire
+	hOverlap
 	hURL
 	// From here on: never part of a request.
 	hDue
 	hAttempt
 	hDelivery
 	hReplay
+	hTimer
 	hStatus
 	hRetryAfter
 	hState
 	hRequest
 
-	hNotRequest = hDue | hAttempt | hDelivery | hReplay | hStatus | hRetryAfter | hState | hRequest
+	hNotRequest = hDue | hAttempt | hDelivery | hReplay | hTimer | hStatus | hRetryAfter | hState | hRequest
 	hSettings   = hIfExists | hMerge | hMaxWait | hPriority | hAck | hAckTimeout | hMaxAttempts | hBackoff | hMaxLateness | hEvents
+	hRuns       = hCron | hEvery | hTimezone | hFrom | hUntil | hJitter | hMisfire | hOverlap
 	hTarget     = hOp | hTopic | hURL | hID | hVersion
 )
 
@@ -91,12 +104,12 @@ const (
 var headerNames = [...]string{
 	HeaderOp, HeaderTopic, HeaderID, HeaderAt, HeaderDelay, HeaderIfExists, HeaderMerge, HeaderMaxWait, HeaderVersion,
 	HeaderPriority, HeaderAck, HeaderAckTimeout, HeaderMaxAttempts, HeaderBackoff, HeaderMaxLateness, HeaderEvents,
-	HeaderCron, HeaderTimezone, HeaderMisfire, HeaderURL,
-	HeaderDue, HeaderAttempt, HeaderDelivery, HeaderReplay, HeaderStatus, HeaderRetryAfter, HeaderState, HeaderRequest,
+	HeaderCron, HeaderEvery, HeaderTimezone, HeaderFrom, HeaderUntil, HeaderJitter, HeaderMisfire, HeaderOverlap, HeaderURL,
+	HeaderDue, HeaderAttempt, HeaderDelivery, HeaderReplay, HeaderTimer, HeaderStatus, HeaderRetryAfter, HeaderState, HeaderRequest,
 }
 
 // name returns the name of the lowest header in the set.
-func (h header) name() string { return headerNames[bits.TrailingZeros32(uint32(h))] }
+func (h header) name() string { return headerNames[bits.TrailingZeros64(uint64(h))] }
 
 // allowed lists which headers each op takes. A header that an op would ignore is refused:
 // `notyet-at` on a cancel is a mistake, and `notyet-events: none` on a cancel would suppress
@@ -105,7 +118,7 @@ var allowed = [...]header{
 	OpSchedule:     hTarget | hAt | hDelay | hSettings,
 	OpCancel:       hTarget,
 	OpFire:         hTarget,
-	OpTimer:        hTarget | hCron | hTimezone | hMisfire | hSettings&^(hIfExists|hMerge|hMaxWait),
+	OpTimer:        hTarget | hRuns | hSettings&^(hIfExists|hMerge|hMaxWait),
 	OpTimerEnable:  hTarget,
 	OpTimerDisable: hTarget,
 	OpTimerDelete:  hTarget,
@@ -162,8 +175,20 @@ func lookup(key string) header {
 		return hEvents
 	case HeaderCron:
 		return hCron
+	case HeaderEvery:
+		return hEvery
 	case HeaderTimezone:
 		return hTimezone
+	case HeaderFrom:
+		return hFrom
+	case HeaderUntil:
+		return hUntil
+	case HeaderJitter:
+		return hJitter
+	case HeaderOverlap:
+		return hOverlap
+	case HeaderTimer:
+		return hTimer
 	case HeaderMisfire:
 		return hMisfire
 	case HeaderURL:

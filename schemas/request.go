@@ -51,19 +51,6 @@ type Request struct {
 // NoVersion is the Version of a request without one.
 const NoVersion int64 = -1
 
-// Timer is the schedule of a cron timer.
-type Timer struct {
-	// Cron has 5 fields, or 6 with seconds first. Decode checks only the number of fields and their
-	// characters. The timer package checks the expression's meaning.
-	Cron string
-
-	// Timezone is an IANA name. Default UTC. Decode checks it against the program's time zone data.
-	Timezone string
-
-	// Misfire is what happens to missed runs.
-	Misfire Misfire
-}
-
 // NewRequest returns a request with the contract's defaults. With an empty id the scanner makes
 // one.
 func NewRequest(op Op, topic, id string) Request {
@@ -110,9 +97,7 @@ func (r Request) appendHeaders(dst []kgo.RecordHeader) []kgo.RecordHeader {
 	}
 	add(r.Version != NoVersion, HeaderVersion, strconv.FormatInt(r.Version, 10))
 	if r.Op == OpTimer {
-		add(true, HeaderCron, r.Timer.Cron)
-		add(r.Timer.Timezone != "" && r.Timer.Timezone != "UTC", HeaderTimezone, r.Timer.Timezone)
-		add(r.Timer.Misfire != MisfireOnce, HeaderMisfire, r.Timer.Misfire.String())
+		r.Timer.addHeaders(add)
 	}
 	if r.Op == OpSchedule || r.Op == OpTimer {
 		dst = r.Settings.appendHeaders(dst, DefaultEvents(r.GivenID))

@@ -38,9 +38,14 @@ func TestRequestRecord(t *testing.T) {
 		func(r *Request) { r.Topic, r.URL = "", "https://example.com/" },
 		func(r *Request) { r.Op, r.Due = OpCancel, 0 },
 		func(r *Request) { r.Op, r.Due, r.Version = OpFire, 0, 3 },
-		func(r *Request) { r.Op, r.Due, r.Timer = OpTimer, 0, Timer{"* * * * *", "UTC", MisfireOnce} },
+		func(r *Request) { r.Op, r.Due, r.Timer = OpTimer, 0, Timer{Cron: "* * * * *", Timezone: "UTC"} },
 		func(r *Request) {
-			r.Op, r.Due, r.Timer, r.Settings = OpTimer, 0, Timer{"0 0 1 1 *", "Europe/Berlin", MisfireSkip}, settings
+			r.Op, r.Due, r.Timer, r.Settings = OpTimer, 0, Timer{Cron: "@yearly", Timezone: "Europe/Berlin", Misfire: MisfireSkip}, settings
+		},
+		func(r *Request) {
+			from, until := int64(0), int64(accepted+1)
+			r.Op, r.Due, r.Settings.Ack = OpTimer, 0, AckReport
+			r.Timer = Timer{Every: time.Second, Timezone: "UTC", From: &from, Until: &until, Jitter: 1500 * time.Millisecond, Overlap: OverlapSkip}
 		},
 		func(r *Request) { r.Op, r.Due = OpTimerDelete, 0 },
 	} {

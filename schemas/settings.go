@@ -46,6 +46,15 @@ type Settings struct {
 
 	// Merge is how values are merged. Only with IfExists Merge.
 	Merge MergeMode
+
+	// Run is set by notyet for a task that is a run of a timer. No request can set it.
+	Run Run
+}
+
+// Run says of a task that it is a run of a timer.
+type Run struct {
+	Timer    string // the timer's id; "": the task is no run
+	DropFrom int64  // see timer.Schedule.DropFrom
 }
 
 // Backoff is the pause between attempts. It is either always First, without jitter, or First
@@ -124,6 +133,8 @@ func (s *Settings) set(h header, v []byte) *Rejection {
 		return s.setMaxAttempts(v)
 	case hBackoff:
 		return s.setBackoff(v)
+	case hTimer:
+		return s.Run.set(v)
 	}
 	return nil
 }
@@ -204,5 +215,6 @@ func (s Settings) appendHeaders(dst []kgo.RecordHeader, events Events) []kgo.Rec
 	add(s.Backoff != defaults.Backoff, HeaderBackoff, s.Backoff.String)
 	add(s.MaxLateness != defaults.MaxLateness, HeaderMaxLateness, s.MaxLateness.String)
 	add(s.Events != events, HeaderEvents, s.Events.String)
+	add(s.Run.Timer != "", HeaderTimer, s.Run.String)
 	return dst
 }

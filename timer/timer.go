@@ -6,24 +6,35 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 	_ "time/tzdata" // zones are the same on machines that have none
 
 	"github.com/cespare/xxhash/v2"
 )
 
-// Definition is what a timer's headers say about its runs. Times are Unix ms.
+// Definition is what a timer's headers say about its runs. Times are Unix ms. It is stored as JSON,
+// so its names must not change.
 type Definition struct {
-	Cron   string        // an expression; exactly one of Cron and Every
-	Every  time.Duration // at least 1 s; runs at From + k × Every
-	Zone   string        // IANA name; "" is UTC
-	From   int64         // first instant at which a run may happen
-	Until  int64         // last such instant; 0: no end
-	Jitter time.Duration // each run is due up to this much later
+	Cron    string        `json:"cron,omitempty"`    // an expression; exactly one of Cron and Every
+	Every   time.Duration `json:"every,omitempty"`   // at least 1 s; runs at From + k × Every
+	Zone    string        `json:"zone,omitempty"`    // IANA name; "" is UTC
+	From    int64         `json:"from"`              // first instant at which a run may happen
+	Until   int64         `json:"until,omitempty"`   // last such instant; 0: no end
+	Jitter  time.Duration `json:"jitter,omitempty"`  // each run is due up to this much later
+	Misfire Misfire       `json:"misfire,omitempty"` // what becomes of missed runs
 }
 
-// ShortestEvery is the shortest interval between runs.
-const ShortestEvery = time.Second
+const (
+	// ShortestEvery is the shortest interval between runs.
+	ShortestEvery = time.Second
+	// LongestJitter bounds the jitter, and with it how long a run can be pending.
+	LongestJitter = 24 * time.Hour
+	// freeJitter is a jitter that suits every timer: at one run a second, 900 runs are pending.
+	freeJitter = 15 * time.Minute
+	// crowd is how many runs of one timer may be pending within its jitter.
+	crowd = 900
+)
 
 // Schedule is a valid definition.
 type Schedule struct {
@@ -33,7 +44,7 @@ type Schedule struct {
 
 // Error names the field of a definition that is wrong, and how to correct it.
 type Error struct {
-	Field   string // cron, every, timezone, until
+	Field   string // cron, every, timezone, until, jitter, misfire
 	Problem string
 }
 
@@ -41,6 +52,33 @@ func (e *Error) Error() string { return e.Field + " " + e.Problem }
 
 // New checks a definition. It must have at least one run.
 func New(def Definition) (Schedule, error) {
+	s, err := Parse(def)
+	if err != nil {
+		return s, err
+	}
+	if _, ok := s.Next(def.From - 1); !ok {
+		if def.Cron != "" && def.Until != 0 {
+			return s, &Error{"cron", "has no run between from and until"}
+		}
+		return s, &Error{"cron", "never comes"}
+	}
+	if s.crowded() {
+		return s, &Error{"jitter", fmt.Sprintf("is %v: more than %d runs would be pending at once; write at most %v, or run less often", def.Jitter, crowd, freeJitter)}
+	}
+	return s, nil
+}
+
+// crowded reports whether too many of the first runs lie within the jitter.
+func (s Schedule) crowded() bool {
+	if s.def.Jitter <= freeJitter {
+		return false
+	}
+	first, _ := s.Next(s.def.From - 1)
+	return !s.atMost(first, first+s.def.Jitter.Milliseconds(), crowd)
+}
+
+// Parse reads a definition that New has checked before: whether it has a run is not looked for.
+func Parse(def Definition) (Schedule, error) {
 	s := Schedule{def: def}
 	zone, err := loadZone(def.Zone)
 	switch {
@@ -54,20 +92,21 @@ func New(def Definition) (Schedule, error) {
 		return s, &Error{"every", fmt.Sprintf("is %v: it must be whole milliseconds", def.Every)}
 	case def.Until != 0 && def.Until < def.From:
 		return s, &Error{"until", "lies before from"}
+	case def.Jitter < 0 || def.Jitter > LongestJitter:
+		return s, &Error{"jitter", fmt.Sprintf("is %v: it must be 0 to %v", def.Jitter, LongestJitter)}
+	case !def.Misfire.valid():
+		return s, &Error{"misfire", fmt.Sprintf("is %q: it must be once, skip or all", def.Misfire)}
 	}
 	if def.Cron != "" {
 		if s.cron, err = ParseCron(def.Cron, zone); err != nil {
 			return s, &Error{"cron", err.Error()}
 		}
 	}
-	if _, ok := s.Next(def.From - 1); !ok {
-		if def.Cron != "" && def.Until != 0 {
-			return s, &Error{"cron", "has no run between from and until"}
-		}
-		return s, &Error{"cron", "never comes"}
-	}
 	return s, nil
 }
+
+// zones keeps what was read once: the package time reads a zone's file each time it is asked.
+var zones sync.Map
 
 // loadZone accepts IANA names only: "Local" would mean another zone on another machine.
 func loadZone(name string) (*time.Location, error) {
@@ -77,12 +116,19 @@ func loadZone(name string) (*time.Location, error) {
 	if strings.EqualFold(name, "local") {
 		return nil, errors.New("must be an IANA name, such as Europe/Berlin")
 	}
+	if known, ok := zones.Load(name); ok {
+		return known.(*time.Location), nil
+	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
 		return nil, fmt.Errorf("%q is not known: use an IANA name, such as Europe/Berlin", name)
 	}
+	zones.Store(name, zone) // there are as many as zones, at most
 	return zone, nil
 }
+
+// Definition returns what the schedule was made of.
+func (s Schedule) Definition() Definition { return s.def }
 
 // Next returns the first run after an instant, both in Unix ms. It returns false if there is none.
 func (s Schedule) Next(after int64) (int64, bool) {
