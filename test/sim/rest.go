@@ -2,6 +2,8 @@ package sim
 
 import (
 	"database/sql"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -39,8 +41,27 @@ func (s *spin) turn(who string) {
 // resting are the gauges of a dispatcher that are 0 while it has nothing to do.
 var resting = []string{"notyet_dispatcher_staged_tasks", "notyet_dispatcher_staged_bytes", "notyet_dispatcher_claimed_tasks", "notyet_dispatcher_stuck_tasks"}
 
+// answerPatience is how long a producer may hold a record whose task another owner has ended meanwhile: until it gives it up.
+const answerPatience = 40 * time.Second
+
 // settled looks whether what dispatchers hold is back to its size at rest.
 func (w *world) settled() {
+	for began := time.Now(); ; time.Sleep(time.Second) {
+		held := w.held()
+		if len(held) == 0 {
+			return
+		}
+		if time.Since(began) > answerPatience {
+			for _, what := range held {
+				w.find("leak", "%s %v after all was at rest", what, answerPatience)
+			}
+			return
+		}
+	}
+}
+
+// held are the gauges that are not at rest.
+func (w *world) held() (out []string) {
 	for _, n := range w.nodes {
 		if n.up == nil || n.up.gauges.Load() == nil {
 			continue
@@ -50,13 +71,12 @@ func (w *world) settled() {
 			w.find("sim", "gathering the metrics of %s: %v", n.name, err)
 		}
 		for _, f := range families {
-			for _, name := range resting {
-				if f.GetName() == name && f.GetMetric()[0].GetGauge().GetValue() != 0 {
-					w.find("leak", "%s of %s is %v at rest", name, n.name, f.GetMetric()[0].GetGauge().GetValue())
-				}
+			if v := f.GetMetric()[0].GetGauge().GetValue(); v != 0 && slices.Contains(resting, f.GetName()) {
+				out = append(out, fmt.Sprintf("%s of %s is %v", f.GetName(), n.name, v))
 			}
 		}
 	}
+	return out
 }
 
 // forgotten waits for the retention, and looks whether what has ended is gone.
