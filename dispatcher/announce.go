@@ -14,7 +14,7 @@ import (
 
 // A delivery's last events do not pass the outbox, because nothing is written for a task that is simply delivered: done waits for
 // their acknowledgement instead. While the results topic does not answer, done must not wait. So events that find no room, that fail,
-// or that are not acknowledged within SickAfter are stored in the outbox, many in one row, and done moves on.
+// or that are not acknowledged within UnresponsiveAfter are stored in the outbox, many in one row, and done moves on.
 
 // deferred are deliveries whose last events go to the outbox. Promises and the settle loop add, the settle loop takes.
 type deferred struct {
@@ -23,7 +23,7 @@ type deferred struct {
 }
 
 type delivery struct {
-	task *task
+	task *claimedTask
 	at   int64 // when it was acknowledged, Unix ms
 }
 
@@ -53,7 +53,7 @@ func (q *deferred) putBack(list []delivery) {
 }
 
 // announce publishes the last events of a delivery, which counts as settled once they are acknowledged or stored.
-func (d *Dispatcher) announce(t *task, at int64) {
+func (d *Dispatcher) announce(t *claimedTask, at int64) {
 	published := d.results.Publish(deliveredEvents(t, at), func(err error) {
 		d.mu.Lock()
 		waiting := t.status == telling
@@ -80,8 +80,8 @@ func (d *Dispatcher) announce(t *task, at int64) {
 // to be given back: where it does not drain, its next owner sends again what was delivered. mu is held.
 func (d *Dispatcher) checkUntold() {
 	for t, told := range d.untold {
-		patience := d.cfg.SickAfter
-		if d.stopping.Load() || !t.line.leaving.IsZero() {
+		patience := d.cfg.UnresponsiveAfter
+		if d.stopping.Load() || !t.slot.leaving.IsZero() {
 			patience = min(patience, d.cfg.DrainTimeout/8)
 		}
 		if time.Since(told.since) > patience {
@@ -99,7 +99,7 @@ func (d *Dispatcher) storeDeferred(ctx context.Context) {
 			return
 		}
 		d.mu.Lock()
-		list = slices.DeleteFunc(list, func(e delivery) bool { return e.task.status != telling || e.task.line.abandoned })
+		list = slices.DeleteFunc(list, func(e delivery) bool { return e.task.status != telling || e.task.slot.abandoned })
 		d.mu.Unlock()
 		var events []schemas.Event
 		for _, e := range list {

@@ -48,9 +48,9 @@ func (d *Dispatcher) claimRounds(ctx context.Context, wakes <-chan []index.SlotP
 			if !ok {
 				wakes = nil
 			}
-			d.heed(places)
+			d.noteWakes(places)
 		case <-sweep.C:
-			d.foresee(ctx)
+			d.adjust(ctx)
 			d.sweep(ctx)
 		case <-d.sweepKick:
 			d.sweep(ctx)
@@ -80,8 +80,8 @@ func (d *Dispatcher) claimRounds(ctx context.Context, wakes <-chan []index.SlotP
 	}
 }
 
-// heed notes what the wakes tell.
-func (d *Dispatcher) heed(places []index.SlotPos) {
+// noteWakes notes what the wakes tell.
+func (d *Dispatcher) noteWakes(places []index.SlotPos) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range places {
@@ -126,7 +126,7 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 }
 
 // claimAt is when a line is to be claimed next.
-func (d *Dispatcher) claimAt(l *line) int64 {
+func (d *Dispatcher) claimAt(l *ownedSlot) int64 {
 	if !l.leaving.IsZero() || l.claiming {
 		return never
 	}
@@ -167,7 +167,7 @@ func (d *Dispatcher) claim(ctx context.Context) (bool, error) {
 	groups := map[claimGroup][]claimable{}
 	for _, l := range ready {
 		if l.behind { // an outage has passed: a bite at a time
-			nth, more, err := d.nth(ctx, store.Range{Slot: l.slot, From: l.claimed, To: l.to}, max(room/len(ready), 1000))
+			nth, more, err := d.nth(ctx, store.Range{Slot: l.number, From: l.claimed, To: l.to}, max(room/len(ready), 1000))
 			if err != nil {
 				return false, err
 			}
@@ -194,7 +194,7 @@ func (d *Dispatcher) nth(ctx context.Context, r store.Range, n int) (int64, bool
 
 // claimable is a line that is being claimed. Settling moves a line's next, so what is to be known of it is noted under the lock.
 type claimable struct {
-	*line
+	*ownedSlot
 	to     int64
 	behind bool
 }
@@ -218,7 +218,7 @@ func (d *Dispatcher) beginClaim() (ready []claimable, room int) {
 		at := d.claimAt(l)
 		trigger = trigger || at <= now
 		if at <= now || at != never && l.next <= ahead {
-			ready = append(ready, claimable{line: l, to: l.reach(ahead), behind: l.next < now-overdue.Milliseconds()})
+			ready = append(ready, claimable{ownedSlot: l, to: l.reach(ahead), behind: l.next < now-overdue.Milliseconds()})
 		}
 	}
 	if !trigger {
@@ -227,7 +227,7 @@ func (d *Dispatcher) beginClaim() (ready []claimable, room int) {
 	for _, l := range ready {
 		l.claiming = true
 	}
-	slices.SortFunc(ready, func(a, b claimable) int { return a.slot - b.slot })
+	slices.SortFunc(ready, func(a, b claimable) int { return a.number - b.number })
 	return ready, room
 }
 
@@ -242,7 +242,7 @@ func (d *Dispatcher) endClaim(lines []claimable) {
 func rangesOf(lines []claimable) []store.Range {
 	out := make([]store.Range, len(lines))
 	for i, l := range lines {
-		out[i] = store.Range{Slot: l.slot, From: l.claimed, To: l.to}
+		out[i] = store.Range{Slot: l.number, From: l.claimed, To: l.to}
 	}
 	return out
 }
@@ -252,7 +252,7 @@ func rangesOf(lines []claimable) []store.Range {
 func (d *Dispatcher) claimLines(ctx context.Context, lines []claimable, g claimGroup) error {
 	slots := make([]int, len(lines))
 	for i, l := range lines {
-		slots[i] = l.slot
+		slots[i] = l.number
 	}
 	began := time.Now()
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
@@ -305,11 +305,11 @@ func (d *Dispatcher) allAbandoned(lines []claimable) bool {
 func (d *Dispatcher) takeIn(lines []claimable, entries []store.Entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ours := make(map[int]*line, len(lines))
+	ours := make(map[int]*ownedSlot, len(lines))
 	for _, l := range lines {
 		l.claimTo(l.to)
 		if !l.abandoned {
-			ours[l.slot] = l.line
+			ours[l.number] = l.ownedSlot
 		}
 	}
 	d.enter(ours, entries, false)
@@ -319,7 +319,7 @@ func (d *Dispatcher) takeIn(lines []claimable, entries []store.Entry) {
 func (d *Dispatcher) askNext(ctx context.Context, lines []claimable, slots []int, from int64) {
 	places := make([]index.SlotPos, len(lines))
 	for i, l := range lines {
-		places[i] = index.SlotPos{Slot: l.slot, Pos: from}
+		places[i] = index.SlotPos{Slot: l.number, Pos: from}
 	}
 	bound, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	next, err := d.index.Next(bound, places)
@@ -347,17 +347,17 @@ func (d *Dispatcher) askNext(ctx context.Context, lines []claimable, slots []int
 
 // enter puts claimed tasks into their lines and into the queue for their bodies. They come in the order of their lines. mu is
 // held.
-func (d *Dispatcher) enter(lines map[int]*line, entries []store.Entry, doubt bool) {
+func (d *Dispatcher) enter(lines map[int]*ownedSlot, entries []store.Entry, doubt bool) {
 	now := d.clock.Millis()
-	queue := make([]*task, 0, len(entries))
-	tasks := make([]task, len(entries)) // one allocation for all
+	queue := make([]*claimedTask, 0, len(entries))
+	tasks := make([]claimedTask, len(entries)) // one allocation for all
 	for i, e := range entries {
 		l := lines[e.Slot]
 		if l == nil {
 			continue
 		}
 		t := &tasks[i]
-		*t = task{line: l, seq: e.Seq, pos: e.Pos, at: e.Pos, lane: e.Lane, doubt: doubt}
+		*t = claimedTask{slot: l, seq: e.Seq, pos: e.Pos, at: e.Pos, lane: e.Lane, doubt: doubt}
 		// At the first place behind what was claimed stands what came when its own place was claimed already.
 		if e.Pos == l.before+1 {
 			t.at = min(t.at, now)
@@ -374,7 +374,7 @@ func (d *Dispatcher) enter(lines map[int]*line, entries []store.Entry, doubt boo
 		}
 		queue = append(queue, t)
 	}
-	slices.SortStableFunc(queue, func(a, b *task) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(queue, func(a, b *claimedTask) int { return cmp.Compare(a.at, b.at) })
 	for _, t := range queue {
 		d.fetching.push(t)
 	}

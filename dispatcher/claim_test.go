@@ -52,7 +52,8 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 				require.NoError(t, err)
 				defer func() { ix.Close(); time.Sleep(2 * time.Second) }() // its dialling ends within a second
 				m := &rounds{members: f.elect(5)}
-				d, err := New(kafka.Config{Brokers: []string{"127.0.0.1:1"}}, st, ix, m, nil, Config{MemberID: "one", Results: results, BurstLookAhead: time.Millisecond}, prometheus.NewRegistry(), zap.NewNop())
+				d, err := New(Deps{Kafka: kafka.Config{Brokers: []string{"127.0.0.1:1"}}, Store: st, Index: ix, Members: m, Metrics: prometheus.NewRegistry(), Log: zap.NewNop()},
+					Config{MemberID: "one", Results: results, BurstLookAhead: time.Millisecond})
 				require.NoError(t, err)
 				defer d.client.Close()
 				defer d.results.Close(0)

@@ -1,9 +1,9 @@
 // Package dispatcher delivers tasks at their instant: it claims the near future of the slots it owns, stages the tasks in
 // memory, and sends each to its topic when it is due. Slots go in; records on business topics and settled slots come out.
 //
-// Loops share the state, each in its own file, in the order in which a task meets them: own (which slots), claim (which
-// tasks), fetch (their bodies), release (send at the instant), solo (send again alone what was refused in company), settle
-// (make the outcome durable). preheat keeps the index in step beside them, and retire forgets what ended long ago.
+// Loops share the state, each in its own file, in the order in which a task meets them: ownership (which slots), claim (which
+// tasks), fetch (their bodies), send (at the instant), isolate (send again alone what was refused in company), settle
+// (make the outcome durable). warm keeps the index in step beside them, and retire forgets what ended long ago.
 //
 // Order of effects, for each task: (1) its place is claimed in the database; (2) its intent is in the send log, synced;
 // (3) it is sent, not before it is due; (4) Kafka's answer is in the send log; (5) the final event is told; (6) done moves
@@ -14,12 +14,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
@@ -31,73 +29,18 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
-// Config of a dispatcher. The zero value works.
-type Config struct {
-	// MemberID names this process among the dispatchers; the election source must use the same. Default host-pid-uuid.
-	MemberID string
-	// Results is the topic that events go to. Default notyet.results.
-	Results string
-	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer stalls of the database
-	// without lateness; a cancel of a claimed task answers too_late. Default 400 ms.
-	LookAhead time.Duration
-	// BurstLookAhead is how far the look-ahead may grow before so many tasks that they could not be staged within it. One that
-	// is not above LookAhead keeps it as it is. Default 3 s.
-	BurstLookAhead time.Duration
-	// Window is the near future that the index holds. Default 2 h.
-	Window time.Duration
-	// StageTasks and StageBytes bound the tasks that are in memory with their bodies. Default 100 000 and 256 MiB.
-	StageTasks int
-	StageBytes int
-	// CreateTargets makes a target topic that does not exist when its first task is sent. Default false: such a task becomes a
-	// dead letter after UndeliverableAfter, for a mistyped name should not come into being.
-	CreateTargets bool
-	// DrainTimeout bounds how long a slot that is given away, and every slot at shutdown, is waited for. Default 20 s.
-	DrainTimeout time.Duration
-	// Retention is how long a task can be asked about and keeps its version once it has ended, counted from its due time or,
-	// where a caller or a consumer ended it, from then. Default 7 days.
-	Retention time.Duration
-	// DeadRetention is how long a dead letter is kept, replayed or not. Default 0: for ever.
-	DeadRetention time.Duration
-	// SickAfter is how long a target may acknowledge nothing before its tasks are set aside. Default 10 s.
-	SickAfter time.Duration
-	// UndeliverableAfter is how long a target that does not exist, or may not be written, is tried, before its tasks become dead
-	// letters. Below 0: once. Default 1 min.
-	UndeliverableAfter time.Duration
-}
-
-func (c Config) withDefaults() (Config, error) {
-	def(&c.Results, schemas.TopicResults)
-	def(&c.LookAhead, 400*time.Millisecond)
-	def(&c.BurstLookAhead, 3*time.Second)
-	def(&c.Window, 2*time.Hour)
-	def(&c.StageTasks, 100_000)
-	def(&c.StageBytes, 256<<20)
-	def(&c.DrainTimeout, 20*time.Second)
-	def(&c.Retention, 7*24*time.Hour)
-	def(&c.SickAfter, 10*time.Second)
-	def(&c.UndeliverableAfter, time.Minute)
-	if c.MemberID == "" {
-		host, _ := os.Hostname()
-		c.MemberID = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8])
-	}
-	if c.LookAhead < 10*time.Millisecond || c.LookAhead > time.Minute {
-		return c, fmt.Errorf("the look-ahead must be 10ms to 1m, not %v", c.LookAhead)
-	}
-	if c.StageTasks < 1 || c.StageBytes < 1 {
-		return c, errors.New("the staging bounds must be above 0")
-	}
-	return c, nil
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
+// Deps are what a dispatcher works with. All are required.
+type Deps struct {
+	Kafka   kafka.Config
+	Store   *store.Store
+	Index   Index
+	Members election.Source
+	SendLog *sendlog.Log
+	Metrics prometheus.Registerer
+	Log     *zap.Logger
 }
 
 // Index is what a dispatcher needs of the index: internal/index has one in Redis and one in memory.
@@ -127,7 +70,7 @@ type Dispatcher struct {
 	metrics *metrics
 	client  *kgo.Client
 	kafka   kafka.Config
-	solos   sync.WaitGroup // see solo.go
+	solos   sync.WaitGroup // see isolate.go
 	failure chan error
 	results *events.Publisher
 	pending deferred // see announce.go
@@ -141,27 +84,27 @@ type Dispatcher struct {
 
 	waits map[[2]int64]time.Time // of the owner loop: since when a slot is waited for, by slot and epoch
 
-	mu        sync.Mutex
-	ahead     int64 // the look-ahead for now, ms
-	lines     map[int]*line
-	fetching  fetchQueue
-	unread    []*task // taken from it, but there was no room for their bodies
-	bite      int     // how many of them to try at once
-	due       dueHeap
-	targets   map[outlet]*target
-	flight    flight           // what the producers hold for them
-	probes    int              // under way
-	where     *kafka.Placement // to which outlet a record goes
-	refusals  refusals
-	staging   staging
-	entries   int // tasks in memory, with or without
-	outcomes  []outcome
-	exits     []exit
-	recalls   []exit          // tasks that were put off, and may be sent again
-	proofs    proofs          // what an earlier run of this process is known to have delivered
-	indexAway time.Time       // of the settle loop: the index failed, leave it alone until then
-	stuck     map[int64]*task // sent, unanswered for long, and out of their line since
-	untold    map[*task]told  // delivered, their events with the producer
+	mu          sync.Mutex
+	ahead       int64 // the look-ahead for now, ms
+	lines       map[int]*ownedSlot
+	fetching    fetchQueue
+	unread      []*claimedTask // taken from it, but there was no room for their bodies
+	bite        int            // how many of them to try at once
+	due         dueHeap
+	targets     map[outlet]*target
+	flight      flight           // what the producers hold for them
+	probes      int              // under way
+	where       *kafka.Placement // to which outlet a record goes
+	refusals    refusals
+	staging     staging
+	entries     int // tasks in memory, with or without
+	outcomes    []outcome
+	transitions []transition
+	recalls     []transition           // tasks that were put off, and may be sent again
+	proofs      proofs                 // what an earlier run of this process is known to have delivered
+	indexAway   time.Time              // of the settle loop: the index failed, leave it alone until then
+	stuck       map[int64]*claimedTask // sent, unanswered for long, and out of their line since
+	untold      map[*claimedTask]told  // delivered, their events with the producer
 }
 
 // kick wakes a loop; kicks that come while it is awake become one.
@@ -177,7 +120,8 @@ func (k kick) now() {
 }
 
 // New checks the configuration and connects nothing yet.
-func New(kcfg kafka.Config, st *store.Store, ix Index, members election.Source, sent *sendlog.Log, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Dispatcher, error) {
+func New(deps Deps, cfg Config) (*Dispatcher, error) {
+	kcfg, st, reg, log := deps.Kafka, deps.Store, deps.Metrics, deps.Log
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("configuring the dispatcher: %w", err)
@@ -187,9 +131,9 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, members election.Source, 
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
 	d := &Dispatcher{
-		cfg: cfg, staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, refusals: refusals{patience: cfg.UndeliverableAfter}, ahead: cfg.LookAhead.Milliseconds(), store: st, clock: st.NewClock(), index: ix, members: members, sent: sent, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
+		cfg: cfg, staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, refusals: refusals{patience: cfg.UndeliverableAfter}, ahead: cfg.LookAhead.Milliseconds(), store: st, clock: st.NewClock(), index: deps.Index, members: deps.Members, sent: deps.SendLog, log: log, sources: &sources{store: st}, kafka: kcfg, failure: make(chan error, 1),
 		claimKick: newKick(), sweepKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick(),
-		waits: map[[2]int64]time.Time{}, lines: map[int]*line{}, targets: map[outlet]*target{}, where: kafka.NewPlacement(), stuck: map[int64]*task{}, proofs: proofs{}, untold: map[*task]told{}, fetching: newFetchQueue(),
+		waits: map[[2]int64]time.Time{}, lines: map[int]*ownedSlot{}, targets: map[outlet]*target{}, where: kafka.NewPlacement(), stuck: map[int64]*claimedTask{}, proofs: proofs{}, untold: map[*claimedTask]told{}, fetching: newFetchQueue(),
 	}
 	d.metrics = newMetrics(reg, d)
 	if d.results, err = events.New(kcfg, st, events.Config{Topic: cfg.Results, Stage: "dispatcher", Sources: d.leftoverSources}, reg, log); err != nil {
@@ -199,7 +143,7 @@ func New(kcfg kafka.Config, st *store.Store, ix Index, members election.Source, 
 	// trickle costs the broker a request a round trip, not one a task, and nothing lingers.
 	opts := []kgo.Opt{
 		kgo.MaxProduceRequestsInflightPerBroker(1), kgo.RecordPartitioner(d.where),
-		kgo.ProduceRequestTimeout(max(cfg.SickAfter/2, time.Second)), // a broker lets the others of a request wait for the slowest partition
+		kgo.ProduceRequestTimeout(max(cfg.UnresponsiveAfter/2, time.Second)), // a broker lets the others of a request wait for the slowest partition
 	}
 	if !faultpoint.Without(faultpoint.RoomForOthers) {
 		opts = append(opts, kafka.GiveUpAfter(cfg.giveUpAfter())...)
@@ -243,7 +187,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	group.Go(func() error { d.fetchLoop(loops); return nil })
 	group.Go(func() error { d.releaseLoop(loops); return nil })
 	group.Go(func() error { d.settleLoop(loops); return nil })
-	group.Go(func() error { d.preheatLoop(loops); return nil })
+	group.Go(func() error { d.warmLoop(loops); return nil })
 	group.Go(func() error { d.retireLoop(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
 

@@ -23,10 +23,10 @@ func TestDriftOfContent(t *testing.T) {
 		return len(members) == 3 && len(marks) == 1
 	}
 	f.eventually("the slot is loaded", func() bool { return d.owned() == 1 })
-	require.NoError(t, d.preheat(t.Context()))
+	require.NoError(t, d.warm(t.Context()))
 	if !loaded() { // the slot was loaded before its tasks were stored
 		require.NoError(t, d.index.Clear(t.Context(), 0))
-		require.NoError(t, d.preheat(t.Context()))
+		require.NoError(t, d.warm(t.Context()))
 	}
 	require.True(t, loaded())
 	suspects, err := d.drift(t.Context(), nil)
@@ -42,7 +42,7 @@ func TestDriftOfContent(t *testing.T) {
 	require.Equal(t, map[index.Entry]bool{right: true, other: true}, suspects)
 	_, err = d.drift(t.Context(), suspects)
 	require.NoError(t, err)
-	require.NoError(t, d.preheat(t.Context()))
+	require.NoError(t, d.warm(t.Context()))
 	require.True(t, loaded())
 	suspects, err = d.drift(t.Context(), nil)
 	require.NoError(t, err)

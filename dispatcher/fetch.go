@@ -16,7 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // fetchQueue holds claimed tasks whose bodies are not read yet, by lane. Targets take turns, so that a flood on one delays
@@ -29,17 +29,17 @@ type fetchQueue struct {
 }
 
 type fetchTarget struct {
-	classes [tasks.Classes]dueHeap
-	left    [tasks.Classes]int // of the weights, in this turn
+	classes [task.Classes]dueHeap
+	left    [task.Classes]int // of the weights, in this turn
 	size    int
 }
 
 // weights of high, normal, low and retried: how many of each a turn may take.
-var weights = [tasks.Classes]int{256, 128, 32, 16}
+var weights = [task.Classes]int{256, 128, 32, 16}
 
 func newFetchQueue() fetchQueue { return fetchQueue{targets: map[uint32]*fetchTarget{}} }
 
-func (q *fetchQueue) push(t *task) {
+func (q *fetchQueue) push(t *claimedTask) {
 	key := t.lane.Target()
 	ft := q.targets[key]
 	if ft == nil {
@@ -49,7 +49,7 @@ func (q *fetchQueue) push(t *task) {
 	} else if ft.size == 0 {
 		q.ring = append(q.ring, ft)
 	}
-	ft.classes[min(t.lane.Class(), tasks.Classes-1)].push(t)
+	ft.classes[min(t.lane.Class(), task.Classes-1)].push(t)
 	ft.size++
 	q.size++
 }
@@ -57,8 +57,8 @@ func (q *fetchQueue) push(t *task) {
 // take removes at most n tasks, turn by turn; only such as are to be released at until or before. A target that n cuts short gives
 // its place away all the same, and goes on with the rest of its weights when it comes around: under load n is small, and would
 // otherwise be the most urgent class's alone.
-func (q *fetchQueue) take(n int, until int64) []*task {
-	out := make([]*task, 0, min(n, q.size))
+func (q *fetchQueue) take(n int, until int64) []*claimedTask {
+	out := make([]*claimedTask, 0, min(n, q.size))
 	// A turn may give nothing since its weights are used up: then the next one gives what there is.
 	for idle := 0; len(out) < n && idle < 2*len(q.ring); {
 		ft := q.ring[0]
@@ -128,7 +128,7 @@ func (d *Dispatcher) fetchLoop(ctx context.Context) {
 // nextFetch answers tasks to read and how many bytes of bodies there is room for, or after which time to ask again. What is due is
 // asked of the clock here, not when a task was claimed: with little room left, tasks that were claimed ahead and are due by now
 // go in the order of their time with those that came late.
-func (d *Dispatcher) nextFetch() ([]*task, int, time.Duration) {
+func (d *Dispatcher) nextFetch() ([]*claimedTask, int, time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.giveWay()
@@ -141,7 +141,7 @@ func (d *Dispatcher) nextFetch() ([]*task, int, time.Duration) {
 		if d.staging.scarce() {
 			until = d.clock.Millis() + lead.Milliseconds()
 		}
-		var batch []*task
+		var batch []*claimedTask
 		if n := min(len(d.unread), d.bite, room); n > 0 {
 			batch, d.unread = d.unread[:n:n], d.unread[n:]
 		} else if batch = d.fetching.take(min(room, fetchTasks), until); len(batch) == 0 {
@@ -149,8 +149,8 @@ func (d *Dispatcher) nextFetch() ([]*task, int, time.Duration) {
 			return nil, 0, max(wait, time.Millisecond)
 		}
 		again := false
-		batch = slices.DeleteFunc(batch, func(t *task) bool {
-			if t.line.abandoned {
+		batch = slices.DeleteFunc(batch, func(t *claimedTask) bool {
+			if t.slot.abandoned {
 				return true
 			}
 			parks := d.parksAgain(t)
@@ -164,14 +164,14 @@ func (d *Dispatcher) nextFetch() ([]*task, int, time.Duration) {
 }
 
 // fetch reads the bodies of a batch and notes their intents, again and again until it is done: these tasks are claimed.
-func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
+func (d *Dispatcher) fetch(ctx context.Context, batch []*claimedTask, bytes int) {
 	began := time.Now()
-	bySeq := make(map[int64]*task, len(batch))
+	bySeq := make(map[int64]*claimedTask, len(batch))
 	seqs := make([]int64, len(batch))
 	for i, t := range batch {
 		bySeq[t.seq], seqs[i] = t, t.seq
 	}
-	var rows []tasks.Task
+	var rows []task.Task
 	var rest []int64
 	d.until(ctx, "reading task bodies", func(ctx context.Context) (err error) { rows, rest, err = d.store.Tasks(ctx, seqs, bytes); return err })
 	if ctx.Err() != nil {
@@ -181,14 +181,14 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 		rows = d.putBack(bySeq, rows, rest)
 	}
 	d.metrics.bodies.Add(float64(len(rows)))
-	ready := make([]*task, 0, len(rows))
+	ready := make([]*claimedTask, 0, len(rows))
 	contents := make([]content, len(rows)) // one allocation for all
 	intents := make([]sendlog.Intent, 0, len(rows))
 	for i := range rows {
 		t := bySeq[rows[i].Seq]
 		t.content = &contents[i]
 		if err := d.prepare(ctx, t, &rows[i]); err != nil {
-			d.bury(t, schemas.KindUndeliverable, "its stored body cannot be read: "+err.Error())
+			d.deadLetter(t, schemas.KindUndeliverable, "its stored body cannot be read: "+err.Error())
 			continue
 		}
 		ready = append(ready, t)
@@ -196,7 +196,7 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 	ready = d.parkUnsent(ready)
 	for _, t := range ready {
 		if t.record != nil {
-			intents = append(intents, sendlog.Intent{Seq: uint64(t.seq), Attempt: t.sending(), Slot: int32(t.line.slot), Epoch: t.line.epoch,
+			intents = append(intents, sendlog.Intent{Seq: uint64(t.seq), Attempt: t.sending(), Slot: int32(t.slot.number), Epoch: t.slot.epoch,
 				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
 		}
 	}
@@ -216,15 +216,15 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*task, bytes int) {
 
 // putBack keeps of the rows that were read those that come before every task that was not: one key's tasks must not
 // overtake each other here. The others are read again, in smaller bites, so that in the end the first of them fits.
-func (d *Dispatcher) putBack(bySeq map[int64]*task, rows []tasks.Task, rest []int64) []tasks.Task {
-	order := func(a, b *task) int { return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.seq, b.seq)) }
-	unread := make([]*task, len(rest), len(bySeq))
+func (d *Dispatcher) putBack(bySeq map[int64]*claimedTask, rows []task.Task, rest []int64) []task.Task {
+	order := func(a, b *claimedTask) int { return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.seq, b.seq)) }
+	unread := make([]*claimedTask, len(rest), len(bySeq))
 	for i, seq := range rest {
 		unread[i] = bySeq[seq]
 	}
 	first := slices.MinFunc(unread, order)
 	bite := max(len(rows)/2, 1)
-	rows = slices.DeleteFunc(rows, func(row tasks.Task) bool {
+	rows = slices.DeleteFunc(rows, func(row task.Task) bool {
 		t := bySeq[row.Seq]
 		late := order(t, first) > 0
 		if late {
@@ -244,7 +244,7 @@ func (d *Dispatcher) putBack(bySeq map[int64]*task, rows []tasks.Task, rest []in
 
 // lost handles claimed tasks whose rows are gone. Nobody may do that, short of a hand in the database: they cannot be sent,
 // and must not hold up their line.
-func (d *Dispatcher) lost(bySeq map[int64]*task, rows []tasks.Task) {
+func (d *Dispatcher) lost(bySeq map[int64]*claimedTask, rows []task.Task) {
 	for i := range rows {
 		delete(bySeq, rows[i].Seq)
 	}
@@ -253,7 +253,7 @@ func (d *Dispatcher) lost(bySeq map[int64]*task, rows []tasks.Task) {
 	for _, t := range bySeq {
 		t.status = left
 		d.proofs.forget(t.seq)
-		d.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.line.slot), zap.Bool("abandoned", t.line.abandoned))
+		d.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.slot.number), zap.Bool("abandoned", t.slot.abandoned))
 	}
 }
 
@@ -282,7 +282,7 @@ func (d *Dispatcher) until(ctx context.Context, what string, f func(context.Cont
 }
 
 // prepare makes the record of a task, whole but for the instant at which it is sent.
-func (d *Dispatcher) prepare(ctx context.Context, t *task, row *tasks.Task) error {
+func (d *Dispatcher) prepare(ctx context.Context, t *claimedTask, row *task.Task) error {
 	t.topic, t.id, t.due, t.attempt, t.replay, t.state = row.Topic, row.ID, row.Due, row.Attempt, row.Replay, row.State
 	t.body, t.size = row.Body, len(row.Body)+500
 	body, err := schemas.DecodeBody(row.Body)
@@ -294,7 +294,7 @@ func (d *Dispatcher) prepare(ctx context.Context, t *task, row *tasks.Task) erro
 	if t.attempt > 0 {
 		t.at = t.pos
 	}
-	if t.state == tasks.StateReport {
+	if t.state == task.StateReport {
 		t.at += d.transit().Milliseconds()
 		return nil // nothing to send: its report is missing
 	}
@@ -311,12 +311,12 @@ func (d *Dispatcher) prepare(ctx context.Context, t *task, row *tasks.Task) erro
 }
 
 // stage puts tasks with bodies before the release loop.
-func (d *Dispatcher) stage(ready []*task) {
+func (d *Dispatcher) stage(ready []*claimedTask) {
 	now := d.clock.Millis()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, t := range ready {
-		if t.line.abandoned {
+		if t.slot.abandoned {
 			continue
 		}
 		t.status = staged
@@ -336,7 +336,7 @@ func (d *Dispatcher) stage(ready []*task) {
 }
 
 // unstage forgets what staging held, if it still holds it. mu is held.
-func (d *Dispatcher) unstage(t *task) {
+func (d *Dispatcher) unstage(t *claimedTask) {
 	if d.staging.remove(t) {
 		t.record, t.body = nil, nil
 		d.fetchKick.now()
@@ -350,7 +350,7 @@ type sources struct {
 }
 
 func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (string, error) {
-	src, offset := tasks.SplitSeq(seq)
+	src, offset := task.SplitSeq(seq)
 	known, ok := s.known[src]
 	for failures := 1; !ok; failures++ {
 		all, err := s.store.Sources(ctx)
@@ -372,9 +372,9 @@ func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (stri
 }
 
 // dueHeap orders staged tasks by the instant of their release; those of one instant by class and then as they came.
-type dueHeap []*task
+type dueHeap []*claimedTask
 
-func (h dueHeap) less(a, b *task) bool {
+func (h dueHeap) less(a, b *claimedTask) bool {
 	if a.at != b.at {
 		return a.at < b.at
 	}
@@ -384,7 +384,7 @@ func (h dueHeap) less(a, b *task) bool {
 	return a.seq < b.seq
 }
 
-func (h *dueHeap) push(t *task) {
+func (h *dueHeap) push(t *claimedTask) {
 	*h = append(*h, t)
 	s := *h
 	for i := len(s) - 1; i > 0; {
@@ -397,7 +397,7 @@ func (h *dueHeap) push(t *task) {
 	}
 }
 
-func (h *dueHeap) pop() *task {
+func (h *dueHeap) pop() *claimedTask {
 	s := *h
 	top, last := s[0], len(s)-1
 	s[0], s[last] = s[last], nil

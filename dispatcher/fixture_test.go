@@ -25,7 +25,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 const (
@@ -87,7 +87,7 @@ func (f *fixture) schedule(requests ...*kgo.Record) store.Applied {
 	for i, r := range requests {
 		request, err := schemas.Decode(r, schemas.Limits{})
 		require.NoError(f, err)
-		b.Changes = append(b.Changes, tasks.Change{Seq: tasks.Seq(f.source.ID, f.source.Next+int64(i)), Request: &request})
+		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(f.source.ID, f.source.Next+int64(i)), Request: &request})
 	}
 	done, err := f.store.Apply(f.Context(), b, nowMillis())
 	require.NoError(f, err)
@@ -277,7 +277,7 @@ func (f *fixture) make(m *members, dir string, cfg Config) (*Dispatcher, *sendlo
 	ix, err := index.New(index.Config{Addrs: []string{f.redis.Addr()}}, zap.NewNop())
 	require.NoError(f, err)
 	f.Cleanup(ix.Close)
-	d, err := New(f.kafka, f.store, ix, m, sent, cfg, prometheus.NewRegistry(), zap.NewNop())
+	d, err := New(Deps{Kafka: f.kafka, Store: f.store, Index: ix, Members: m, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: zap.NewNop()}, cfg)
 	require.NoError(f, err)
 	return d, sent
 }

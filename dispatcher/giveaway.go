@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // answerWithin bounds each call that takes, claims or gives back slots. It is longer than the database lets a statement wait for
@@ -97,7 +97,7 @@ func (d *Dispatcher) leavers(assigned election.Assignment) map[int64][]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.lines {
-		if _, mine := slices.BinarySearch(assigned.Slots, l.slot); mine && !l.releasing {
+		if _, mine := slices.BinarySearch(assigned.Slots, l.number); mine && !l.releasing {
 			l.leaving = time.Time{}
 			continue
 		}
@@ -107,12 +107,12 @@ func (d *Dispatcher) leavers(assigned election.Assignment) map[int64][]int {
 		switch {
 		case l.drained():
 			l.releasing = true
-			drained[l.epoch] = append(drained[l.epoch], l.slot)
+			drained[l.epoch] = append(drained[l.epoch], l.number)
 		case time.Since(l.leaving) <= d.cfg.DrainTimeout/2:
 		case time.Since(l.leaving) <= d.cfg.DrainTimeout:
 			d.settleApart(l)
 		default:
-			d.held.note([]int{l.slot}, l.epoch)
+			d.held.note([]int{l.number}, l.epoch)
 			d.abandon(l, "it did not drain in time")
 		}
 	}
@@ -122,11 +122,11 @@ func (d *Dispatcher) leavers(assigned election.Assignment) map[int64][]int {
 // settleApart ends, each by itself, the delivered tasks behind one that holds done back - with the producer, whose target does
 // not answer; not read yet - and may do so longer than the line stays: else its next owner would send them again. A settlement
 // under way may count those that it can close, and only those. mu is held.
-func (d *Dispatcher) settleApart(l *line) {
+func (d *Dispatcher) settleApart(l *ownedSlot) {
 	to, _ := l.closable()
 	for _, t := range l.open() {
 		if t.status == settled && t.pos > to {
-			d.leave(t, exit{Transition: store.Transition{State: tasks.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
+			d.leave(t, transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (d *Dispatcher) catchUp(ctx context.Context, slots []store.Slot) error {
 	for _, s := range slots {
 		if l := d.lines[s.Slot]; l != nil && l.epoch == s.Epoch && l.claimed < s.Claimed && !l.claiming {
 			l.claiming = true
-			behind = append(behind, claimable{line: l, to: s.Claimed})
+			behind = append(behind, claimable{ownedSlot: l, to: s.Claimed})
 		}
 	}
 	d.mu.Unlock()

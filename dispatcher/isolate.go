@@ -2,147 +2,91 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/faultpoint"
-	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/internal/kafka"
 )
 
-// An outage can end with a million tasks that leave their lines at once. They are settled in pieces, so that no transaction grows
-// with them, and done moves between the pieces. A piece that the database refuses for what is in it is halved until the task stands
-// alone; that task is then settled with less, step by step, so that it neither is lost nor holds up anybody.
+// When one record of a partition fails for good, the producer fails all that it holds for the partition with the same
+// error, and the others are innocent. So suspects are sent again, one at a time, by a producer of their own, and only what
+// it says counts. Each topic has its own, so that one that does not answer holds up nobody else's suspects.
 
-const (
-	// pieceTasks and pieceBytes bound one transaction: about 100 ms of work for the database.
-	pieceTasks = 1000
-	pieceBytes = 16 << 20
-	// roundPieces is how many pieces are settled before outcomes are noted and done moves: about a second's work.
-	roundPieces = 8
-	// shortReason is what remains of a reason that may have been too long.
-	shortReason = 500
-	// refusedPause is how long a task is put off whose end the database does not take.
-	refusedPause = time.Minute
-)
+// suspect queues a refused task. mu is held.
+func (d *Dispatcher) suspect(ctx context.Context, t *claimedTask) {
+	g := d.targetOf(t)
+	d.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their lines
+	g.suspects = append(g.suspects, sendable{task: t, record: t.record})
+	if !g.trying {
+		g.trying = true
+		d.solos.Go(func() { d.isolate(ctx, g) })
+	}
+}
 
-// pieceOf returns how many of the exits one transaction takes: at least one.
-func pieceOf(exits []exit) int {
-	bytes := 0
-	for n, e := range exits {
-		if bytes += e.bytes(); n > 0 && !faultpoint.Without(faultpoint.SettledInPieces) && (n == pieceTasks || bytes > pieceBytes) {
-			return n
+// isolate sends a target's suspects until none is left.
+func (d *Dispatcher) isolate(ctx context.Context, g *target) {
+	solo, err := kafka.NewSoloProducer(d.kafka, d.log, kafka.GiveUpAfter(d.cfg.giveUpAfter())...)
+	if err != nil {
+		d.log.Error("making a producer for refused tasks failed", zap.String("topic", g.topic), zap.Error(err))
+		return
+	}
+	defer context.AfterFunc(ctx, solo.Close)() // a send that is under way heeds nothing else
+	defer solo.Close()
+	for ctx.Err() == nil {
+		s, ok := d.nextSuspect(g)
+		if !ok {
+			return
+		}
+		for !d.trusted() && ctx.Err() == nil {
+			sleep(ctx, 10*time.Millisecond)
+		}
+		if d.isAbandoned(s.task.slot) {
+			d.dropSuspect(g, s.task)
+			continue
+		}
+		if d.isUnresponsive(g) {
+			d.answeredBy(s.task, s.record, errUnresponsive, true)
+			continue
+		}
+		r, err := solo.ProduceSync(ctx, s.record).First()
+		if ctx.Err() == nil {
+			d.answeredBy(s.task, r, err, true)
 		}
 	}
-	return len(exits)
 }
 
-// bytes is about what the exit adds to a transaction.
-func (e exit) bytes() int {
-	n := 100
-	if e.Dead != nil {
-		n += len(e.Dead.Body) + len(e.Dead.Reason)
+// errUnresponsive ends the turn of a suspect whose target does not answer: nothing is in the topic of it, and it is put off.
+var errUnresponsive = fmt.Errorf("%w: its target does not answer", kafka.ErrNotSent)
+
+func (d *Dispatcher) nextSuspect(g *target) (sendable, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(g.suspects) == 0 {
+		g.trying = false
+		d.forgetIdle(g)
+		return sendable{}, false
 	}
-	for _, ev := range e.events {
-		n += 200 + len(ev.ID) + len(ev.Topic) + len(ev.Reason)
-	}
-	return n
+	s := g.suspects[0]
+	g.suspects = g.suspects[1:]
+	return s, true
 }
 
-// settlePieces settles some pieces of the exits, and returns what is left for the next round.
-func (d *Dispatcher) settlePieces(ctx context.Context, exits []exit) (left []exit) {
-	for range roundPieces {
-		if len(exits) == 0 || ctx.Err() != nil {
-			break
-		}
-		n := pieceOf(exits)
-		left = append(left, d.settlePiece(ctx, exits[:n:n])...)
-		exits = exits[n:]
-	}
-	if len(exits) > 0 {
-		d.settleKick.now()
-	}
-	return append(left, exits...)
+func (d *Dispatcher) dropSuspect(g *target, t *claimedTask) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.endSending(g, t)
 }
 
-// settlePiece settles a piece and returns those of it that are not durable: all when ctx ended, and a task that the database refuses
-// however little is left of it.
-func (d *Dispatcher) settlePiece(ctx context.Context, piece []exit) []exit {
-	piece = d.ours(piece)
-	err := d.settleThese(ctx, piece, func() ([]store.Done, []*line) { return nil, nil })
-	switch {
-	case err == nil:
-		return nil
-	case !store.BadRecord(err):
-		return piece
-	case len(piece) > 1:
-		half := len(piece) / 2
-		left := d.settlePiece(ctx, piece[:half:half])
-		return append(left, d.settlePiece(ctx, piece[half:])...)
-	}
-	e := piece[0]
-	d.metrics.refusedExits.Inc()
-	topic, id := "", "" // of some the body was never read
-	if e.task.content != nil {
-		topic, id = e.task.topic, e.task.id
-	}
-	d.log.Error("the database refuses how a task ends: settling it with less", zap.String("topic", topic), zap.String("id", id),
-		zap.Int64("seq", e.Seq), zap.Int("step", e.reduced+1), zap.Error(err))
-	if !e.reduce(d.clock.Millis()) {
-		return []exit{e} // the next round tries again; it holds up its line and nothing else
-	}
-	return d.settlePiece(ctx, []exit{e})
+func (d *Dispatcher) isUnresponsive(g *target) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return g.outage != nil
 }
 
-// reduce leaves out of an exit what the database may have refused: first long texts, then the body of its dead letter, which its row
-// still has. In the end a task that was to become a dead letter stays pending, and comes again in a minute. False: nothing is left to
-// leave out.
-func (e *exit) reduce(now int64) bool {
-	e.reduced++
-	switch e.reduced {
-	case 1:
-		e.cutReasons(shortReason)
-	case 2:
-		e.cutReasons(0)
-		if e.Dead != nil {
-			dead := *e.Dead
-			dead.Body, dead.Reason = nil, "the database refused its body and its reason here; the task's row has the body until the retention ends"
-			e.Dead = &dead
-		}
-	case 3:
-		if e.Dead == nil {
-			return false
-		}
-		e.Dead, e.events, e.State, e.Pos = nil, nil, tasks.StateLine, now+refusedPause.Milliseconds()
-	default:
-		return false
-	}
-	return true
-}
-
-func (e *exit) cutReasons(n int) {
-	events := make([]schemas.Event, len(e.events)) // another try may still hold the old ones
-	for i, ev := range e.events {
-		ev.Reason = cutASCII(ev.Reason, n)
-		events[i] = ev
-	}
-	e.events = events
-	if e.Dead != nil {
-		dead := *e.Dead
-		dead.Reason = cutASCII(dead.Reason, n)
-		e.Dead = &dead
-	}
-}
-
-// cutASCII shortens s to n bytes and writes a question mark for whatever is not printable ASCII.
-func cutASCII(s string, n int) string {
-	b := []byte(s[:min(n, len(s))])
-	for i, c := range b {
-		if c < ' ' || c > '~' {
-			b[i] = '?'
-		}
-	}
-	return string(b)
+func (d *Dispatcher) isAbandoned(l *ownedSlot) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return l.abandoned
 }

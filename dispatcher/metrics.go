@@ -8,7 +8,7 @@ import (
 )
 
 type metrics struct {
-	delivered, claims, fenced, abandoned, doubts, proven, swept, retries, postponed, sick, mismatch, rebuilds, drift, retired, indexErrors, deferredEvents, refusedExits, bodies prometheus.Counter
+	delivered, claims, fenced, abandoned, doubts, proven, swept, retries, postponed, unresponsive, mismatch, rebuilds, drift, retired, indexErrors, deferredEvents, refusedTransitions, bodies prometheus.Counter
 
 	letters, letterBytes prometheus.Gauge
 
@@ -76,28 +76,28 @@ func newMetrics(reg prometheus.Registerer, d *Dispatcher) *metrics {
 		return f.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help})
 	}
 	return &metrics{
-		letters:     size("dead_letters", "Dead letters that are kept, about, as the owner of slot 0 sees them; 0 elsewhere."),
-		letterBytes: size("dead_letter_bytes", "Space that dead letters take in the database, about, as the owner of slot 0 sees it; 0 elsewhere."),
-		dead:        dead,
-		delivered:   counter("delivered_total", "Records that Kafka has acknowledged."),
-		claims:      counter("claims_total", "Claims of some slots' near future."),
-		fenced:      counter("fenced_total", "Writes refused because a slot had another owner."),
-		abandoned:   counter("abandoned_slots_total", "Slots lost while tasks were claimed."),
-		doubts:      counter("in_doubt_total", "Tasks that an earlier owner had claimed and not closed."),
-		proven:      counter("proven_total", "Tasks in doubt that the send log proved delivered."),
-		swept:       counter("swept_total", "Overdue lines that only the sweep of the database found."),
-		retries:     counter("retries_total", "Calls to the database, the send log or Kafka that failed and were tried again."),
-		postponed:   counter("postponed_total", "Tasks put off because their target did not answer or refused them."),
-		sick:        counter("sick_targets_total", "Targets that stopped answering."),
-		mismatch:    counter("mismatch_total", "Settled ranges in which the database counted another number of tasks."),
-		rebuilds:    counter("index_rebuilds_total", "Slots loaded into the index from nothing."),
-		drift:       counter("index_drift_total", "Slots whose index had drifted from the database."),
-		retired:     counter("retired_total", "Ended tasks forgotten after the retention."),
-		indexErrors: counter("index_errors_total", "Failed calls to the index."),
+		letters:      size("dead_letters", "Dead letters that are kept, about, as the owner of slot 0 sees them; 0 elsewhere."),
+		letterBytes:  size("dead_letter_bytes", "Space that dead letters take in the database, about, as the owner of slot 0 sees it; 0 elsewhere."),
+		dead:         dead,
+		delivered:    counter("delivered_total", "Records that Kafka has acknowledged."),
+		claims:       counter("claims_total", "Claims of some slots' near future."),
+		fenced:       counter("fenced_total", "Writes refused because a slot had another owner."),
+		abandoned:    counter("abandoned_slots_total", "Slots lost while tasks were claimed."),
+		doubts:       counter("in_doubt_total", "Tasks that an earlier owner had claimed and not closed."),
+		proven:       counter("proven_total", "Tasks in doubt that the send log proved delivered."),
+		swept:        counter("swept_total", "Overdue lines that only the sweep of the database found."),
+		retries:      counter("retries_total", "Calls to the database, the send log or Kafka that failed and were tried again."),
+		postponed:    counter("postponed_total", "Tasks put off because their target did not answer or refused them."),
+		unresponsive: counter("sick_targets_total", "Targets that stopped answering."),
+		mismatch:     counter("mismatch_total", "Settled ranges in which the database counted another number of tasks."),
+		rebuilds:     counter("index_rebuilds_total", "Slots loaded into the index from nothing."),
+		drift:        counter("index_drift_total", "Slots whose index had drifted from the database."),
+		retired:      counter("retired_total", "Ended tasks forgotten after the retention."),
+		indexErrors:  counter("index_errors_total", "Failed calls to the index."),
 
-		bodies:         counter("bodies_read_total", "Task bodies read from the database."),
-		refusedExits:   counter("refused_exits_total", "Ends of tasks that the database refused for what was in them."),
-		deferredEvents: counter("deferred_deliveries_events_total", "Events of deliveries that were stored because the results topic did not take them in time."),
+		bodies:             counter("bodies_read_total", "Task bodies read from the database."),
+		refusedTransitions: counter("refused_exits_total", "Ends of tasks that the database refused for what was in them."),
+		deferredEvents:     counter("deferred_deliveries_events_total", "Events of deliveries that were stored because the results topic did not take them in time."),
 
 		lateness: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "lateness_seconds",
 			Help: "From the instant at which an attempt was due to Kafka's acknowledgement.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 20)}),

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // A target that does not answer is asked by one task at a time, from a producer made for that, so that nobody else's records share
@@ -73,7 +73,7 @@ func (o *outage) wait(now time.Time) time.Duration {
 func (o *outage) over(now time.Time) bool { return now.Sub(o.next) > outageForgotten }
 
 // giveUpAfter is how long the producers try with a record.
-func (c Config) giveUpAfter() time.Duration { return max(3*c.SickAfter, 3*time.Second) }
+func (c Config) giveUpAfter() time.Duration { return max(3*c.UnresponsiveAfter, 3*time.Second) }
 
 // probe sends one task to a target that does not answer, and waits no longer than for a target to be called so, or for the verdict that it
 // does not exist.
@@ -84,7 +84,7 @@ func (d *Dispatcher) probe(ctx context.Context, s sendable) {
 		d.answered(s.task, s.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
 		return
 	}
-	bound, cancel := context.WithTimeout(ctx, max(d.cfg.SickAfter, shortestProbe))
+	bound, cancel := context.WithTimeout(ctx, max(d.cfg.UnresponsiveAfter, shortestProbe))
 	defer cancel()
 	stop := context.AfterFunc(bound, client.Close) // a send that is under way heeds nothing else
 	var r *kgo.Record
@@ -108,7 +108,7 @@ func (d *Dispatcher) probed(s sendable) {
 // fallsSilent begins an outage. mu is held.
 func (d *Dispatcher) fallsSilent(g *target) {
 	g.outage = newOutage(time.Now())
-	d.metrics.sick.Inc()
+	d.metrics.unresponsive.Inc()
 	d.log.Warn("a target does not answer: its tasks are set aside", zap.String("topic", g.topic), zap.Int32("partition", g.partition), zap.Int("in_flight", g.sending))
 }
 
@@ -124,9 +124,9 @@ func (d *Dispatcher) respondsAgain(g *target) {
 
 // sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen
 // to the task any more but that it is sent: it must not be cancelled, replaced or called expired. mu is held.
-func (d *Dispatcher) sendLater(t *task, err error) {
+func (d *Dispatcher) sendLater(t *claimedTask, err error) {
 	if !kafka.NotSent(err) {
-		t.state = tasks.StateRetry
+		t.state = task.StateRetry
 	}
 	if g := d.targets[t.outlet]; g != nil && g.outage != nil {
 		d.putOff(t, g)

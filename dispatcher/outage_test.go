@@ -67,7 +67,7 @@ func TestManySilentTargetsLeaveRoom(t *testing.T) {
 			for _, topic := range topics {
 				answer = append(answer, f.refuse(topic, c.with))
 			}
-			cfg := Config{MemberID: "one", SickAfter: 300 * time.Millisecond, StageTasks: 40}
+			cfg := Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond, StageTasks: 40}
 			d := f.start(f.elect(5), t.TempDir(), cfg)
 			const each, rounds = 20, 5
 			for i, topic := range topics {
@@ -105,7 +105,7 @@ func TestSilentPartitionDelaysOnlyItself(t *testing.T) {
 	f.partitioned("parts", 2)
 	answer := f.mutePartition("parts", 0, kerr.NotEnoughReplicas)
 	lively, parts := f.read("lively"), f.read("parts")
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond, StageTasks: 40})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond, StageTasks: 40})
 	f.schedule(ask("parts", idFor(1, 0), time.Now()))
 	f.eventually("the other partition takes tasks", func() bool { return parts.count() == 1 })
 	const rounds = 20
@@ -118,7 +118,7 @@ func TestSilentPartitionDelaysOnlyItself(t *testing.T) {
 	}
 	by := time.Now()
 	f.eventually("done moves on", func() bool { return f.settledUpTo(by) })
-	require.Equal(t, 1, counted(d.metrics.sick), "and it is the partition that is found unresponsive")
+	require.Equal(t, 1, counted(d.metrics.unresponsive), "and it is the partition that is found unresponsive")
 	answer()
 	f.eventually("all arrive", func() bool { return len(parts.copies()) == 2*rounds+1 })
 }
@@ -128,11 +128,11 @@ func TestGivenUpIsNotCalledCancelled(t *testing.T) {
 	f := newFixture(t, 2, "murky")
 	answer := f.refuse("murky", kerr.NotEnoughReplicasAfterAppend)
 	murky, events := f.read("murky"), f.read(results)
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond})
 	due := time.Now()
 	f.schedule(ask("murky", "m", due, schemas.HeaderMaxLateness, "2s"))
 	f.eventually("the producer gives it up", func() bool {
-		return counted(d.metrics.sick) == 1 && d.client.BufferedProduceRecords() == 0 && d.inside(func() int { return len(d.stuck) }) == 0
+		return counted(d.metrics.unresponsive) == 1 && d.client.BufferedProduceRecords() == 0 && d.inside(func() int { return len(d.stuck) }) == 0
 	})
 	require.Positive(t, murky.count(), "it is there")
 	done := f.schedule(&kgo.Record{Topic: "intake", Timestamp: time.Now(), Headers: []kgo.RecordHeader{

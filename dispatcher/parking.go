@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // parked is what a line remembers of a task that it put off because its target does not answer: enough to put it off again without
@@ -17,31 +17,31 @@ type parked struct {
 	at      int64 // not released before, Unix ms
 	expires int64 // from then on it is too late for it; 0: never
 	attempt int
-	lane    tasks.Lane
+	lane    task.Lane
 }
 
 // parkedMost bounds what is remembered, at about 150 bytes each: what is beyond it is read again each time.
 func (d *Dispatcher) parkedMost() int { return max(3*d.cfg.StageTasks, 10_000) }
 
 // putOff puts off a task that was not sent: until its target is asked again. mu is held.
-func (d *Dispatcher) putOff(t *task, g *target) {
-	p, state := parked{outlet: g.outlet, at: t.at, attempt: t.attempt, lane: t.lane}, tasks.StateLine
+func (d *Dispatcher) putOff(t *claimedTask, g *target) {
+	p, state := parked{outlet: g.outlet, at: t.at, attempt: t.attempt, lane: t.lane}, task.StateLine
 	if t.maybeSent() {
-		state = tasks.StateRetry
+		state = task.StateRetry
 	} else if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 {
 		p.expires = t.due + bound + 1
 	}
-	if g.outage != nil && !t.line.abandoned && d.parkedTasks() < d.parkedMost() {
-		if t.line.parked == nil {
-			t.line.parked = map[int64]parked{}
+	if g.outage != nil && !t.slot.abandoned && d.parkedTasks() < d.parkedMost() {
+		if t.slot.parked == nil {
+			t.slot.parked = map[int64]parked{}
 		}
-		t.line.parked[t.seq] = p
+		t.slot.parked[t.seq] = p
 	}
 	d.leaveParked(t, g, p, state)
 }
 
 // leaveParked takes a task out of its place; its body may not be known. mu is held.
-func (d *Dispatcher) leaveParked(t *task, g *target, p parked, state tasks.State) {
+func (d *Dispatcher) leaveParked(t *claimedTask, g *target, p parked, state task.State) {
 	pause := unsentPause
 	if g.outage != nil {
 		pause = g.outage.wait(time.Now())
@@ -51,7 +51,7 @@ func (d *Dispatcher) leaveParked(t *task, g *target, p parked, state tasks.State
 		pos = min(pos, p.expires)
 	}
 	d.metrics.postponed.Inc()
-	d.leave(t, exit{Transition: store.Transition{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
+	d.leave(t, transition{Transition: store.Transition{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
 }
 
 // parkedTasks counts what is remembered. mu is held.
@@ -63,30 +63,30 @@ func (d *Dispatcher) parkedTasks() (n int) {
 }
 
 // parksAgain puts off a task whose body is not read, if its target still does not answer. mu is held.
-func (d *Dispatcher) parksAgain(t *task) bool {
-	p, ok := t.line.parked[t.seq]
+func (d *Dispatcher) parksAgain(t *claimedTask) bool {
+	p, ok := t.slot.parked[t.seq]
 	if !ok {
 		return false
 	}
 	g := d.targets[p.outlet]
 	late := p.expires > 0 && d.clock.Millis() >= p.expires
 	if late || g == nil || g.outage == nil || g.outage.lets(time.Now()) {
-		delete(t.line.parked, t.seq)
+		delete(t.slot.parked, t.seq)
 		t.asks = true
 		return false
 	}
-	d.leaveParked(t, g, p, tasks.StateLine) // as what it is
+	d.leaveParked(t, g, p, task.StateLine) // as what it is
 	return true
 }
 
 // parkUnsent puts off those of the tasks, just read, whose targets do not answer, and returns the others. What an earlier owner may
 // have sent goes on: the send log may know of it.
-func (d *Dispatcher) parkUnsent(tasks []*task) []*task {
+func (d *Dispatcher) parkUnsent(tasks []*claimedTask) []*claimedTask {
 	now := d.clock.Millis()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.DeleteFunc(tasks, func(t *task) bool {
-		if t.record == nil || t.doubt || t.asks || t.line.abandoned {
+	return slices.DeleteFunc(tasks, func(t *claimedTask) bool {
+		if t.record == nil || t.doubt || t.asks || t.slot.abandoned {
 			return false
 		}
 		g := d.targets[d.outletOf(t)]
@@ -108,23 +108,23 @@ const recallMost = 1000
 
 // recallParked notes whom to call back now that a target answers: those that it should have had first come first. mu is held.
 func (d *Dispatcher) recallParked(o outlet) {
-	var back []exit
+	var back []transition
 	for _, l := range d.lines {
 		for seq, p := range l.parked {
 			if p.outlet == o {
 				delete(l.parked, seq)
-				back = append(back, exit{task: &task{line: l, seq: seq, lane: p.lane},
-					Transition: store.Transition{Seq: seq, Slot: l.slot, Epoch: l.epoch, Recall: true, Pos: p.at, Attempt: p.attempt, Lane: p.lane}})
+				back = append(back, transition{task: &claimedTask{slot: l, seq: seq, lane: p.lane},
+					Transition: store.Transition{Seq: seq, Slot: l.number, Epoch: l.epoch, Recall: true, Pos: p.at, Attempt: p.attempt, Lane: p.lane}})
 			}
 		}
 	}
-	slices.SortFunc(back, func(a, b exit) int { return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq)) })
+	slices.SortFunc(back, func(a, b transition) int { return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq)) })
 	d.recalls = append(d.recalls, back...)
 	d.settleKick.now()
 }
 
 // mayRecall parts those whose last exit is settled from those whose is not.
-func (d *Dispatcher) mayRecall(recalls, unsettled []exit) (now, early []exit) {
+func (d *Dispatcher) mayRecall(recalls, unsettled []transition) (now, early []transition) {
 	if len(recalls) == 0 || len(unsettled) == 0 {
 		return recalls, nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // The tasks of a target that does not answer are read once, and then put off again and again without their bodies and without a word
@@ -19,10 +19,10 @@ import (
 func TestBacklogOfASilentTargetIsReadOnce(t *testing.T) {
 	f := newFixture(t, 2, "silent", "lively")
 	answer := f.refuse("silent", kerr.NotEnoughReplicas)
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond, StageTasks: 8000})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond, StageTasks: 8000})
 	const n = 10_000
 	f.schedule(ask("silent", "first", time.Now()))
-	f.eventually("it is found unresponsive", func() bool { return counted(d.metrics.sick) == 1 })
+	f.eventually("it is found unresponsive", func() bool { return counted(d.metrics.unresponsive) == 1 })
 	began := time.Now()
 	for i := range 5 {
 		f.schedule(askMany(n/5, "silent", fmt.Sprint("s", i, "-"), time.Now())...)
@@ -55,9 +55,9 @@ func TestParkedTaskExpires(t *testing.T) {
 	f := newFixture(t, 2, "silent")
 	f.refuse("silent", kerr.NotEnoughReplicas)
 	events := f.read(results)
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond})
 	f.schedule(ask("silent", "first", time.Now()))
-	f.eventually("it is found unresponsive", func() bool { return counted(d.metrics.sick) == 1 })
+	f.eventually("it is found unresponsive", func() bool { return counted(d.metrics.unresponsive) == 1 })
 	due := time.Now()
 	f.schedule(askMany(20, "silent", "s", due, schemas.HeaderMaxLateness, "4s")...)
 	f.eventually("they expire", func() bool { return len(events.events(t, schemas.StateDead)) >= 19 }) // one may have been sent to ask
@@ -70,34 +70,34 @@ func TestParkedTaskExpires(t *testing.T) {
 func TestParking(t *testing.T) {
 	f := newFixture(t, 1, "x")
 	d := f.stepped(f.elect(5), Config{MemberID: "one", StageTasks: 2})
-	l := &line{slot: 0, epoch: 5, claimed: 100}
+	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	d.lines[0] = l
 	now := time.Now()
 	g := &target{outlet: outlet{"x", 0}, outage: newOutage(now)}
 	d.targets[g.outlet] = g
-	parkable := func(seq int64, due int64) *task {
-		return &task{line: l, seq: seq, pos: 50, at: due, content: &content{topic: "x", due: due, settings: schemas.DefaultSettings()}}
+	parkable := func(seq int64, due int64) *claimedTask {
+		return &claimedTask{slot: l, seq: seq, pos: 50, at: due, content: &content{topic: "x", due: due, settings: schemas.DefaultSettings()}}
 	}
 	for seq := range int64(d.parkedMost() + 10) {
 		d.putOff(parkable(seq, 100_000-seq), g)
 	}
 	require.Len(t, l.parked, d.parkedMost(), "a bound")
-	require.Len(t, d.exits, d.parkedMost()+10, "on what is remembered alone")
+	require.Len(t, d.transitions, d.parkedMost()+10, "on what is remembered alone")
 
-	unread := &task{line: l, seq: 3, pos: 60, lane: 7}
+	unread := &claimedTask{slot: l, seq: 3, pos: 60, lane: 7}
 	require.True(t, d.parksAgain(unread))
-	last := d.exits[len(d.exits)-1]
-	require.Equal(t, tasks.StateLine, last.State, "as what it is")
+	last := d.transitions[len(d.transitions)-1]
+	require.Equal(t, task.StateLine, last.State, "as what it is")
 	require.Greater(t, last.Pos, now.UnixMilli())
-	require.False(t, d.parksAgain(&task{line: &line{}, seq: 3}), "another line knows nothing of it")
-	require.False(t, d.parksAgain(&task{line: l, seq: int64(d.parkedMost())}), "it was too much to remember")
+	require.False(t, d.parksAgain(&claimedTask{slot: &ownedSlot{}, seq: 3}), "another line knows nothing of it")
+	require.False(t, d.parksAgain(&claimedTask{slot: l, seq: int64(d.parkedMost())}), "it was too much to remember")
 
 	g.outage.next = now.Add(-time.Second)
 	require.False(t, d.parksAgain(unread), "the target is to be asked")
-	require.True(t, d.parksAgain(&task{line: l, seq: 4, pos: 60}), "by one")
+	require.True(t, d.parksAgain(&claimedTask{slot: l, seq: 4, pos: 60}), "by one")
 
 	l.parked[5] = parked{outlet: g.outlet, expires: 1}
-	require.False(t, d.parksAgain(&task{line: l, seq: 5}), "its time is over")
+	require.False(t, d.parksAgain(&claimedTask{slot: l, seq: 5}), "its time is over")
 
 	d.respondsAgain(g)
 	require.Empty(t, l.parked)
@@ -114,21 +114,21 @@ func TestParking(t *testing.T) {
 func TestGivenBackIsParked(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
-		state tasks.State
+		state task.State
 	}{
-		"perhaps sent": {kerr.RequestTimedOut, tasks.StateRetry},
-		"not sent":     {kafka.ErrNotSent, tasks.StateLine},
+		"perhaps sent": {kerr.RequestTimedOut, task.StateRetry},
+		"not sent":     {kafka.ErrNotSent, task.StateLine},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, 1, "x")
 			d := f.stepped(f.elect(5), Config{MemberID: "one"})
-			l := &line{slot: 0, epoch: 5, claimed: 100}
+			l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 			d.lines[0] = l
 			g := &target{outlet: outlet{"x", 0}, outage: newOutage(time.Now())}
 			d.targets[g.outlet] = g
-			d.sendLater(&task{line: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, outlet: g.outlet, settings: schemas.DefaultSettings()}}, c.err)
-			require.Equal(t, c.state, d.exits[0].State)
-			require.Greater(t, d.exits[0].Pos, time.Now().UnixMilli())
+			d.sendLater(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, outlet: g.outlet, settings: schemas.DefaultSettings()}}, c.err)
+			require.Equal(t, c.state, d.transitions[0].State)
+			require.Greater(t, d.transitions[0].Pos, time.Now().UnixMilli())
 			d.respondsAgain(g)
 			require.Len(t, d.recalls, 1)
 			require.Equal(t, int64(40), d.recalls[0].Pos)
@@ -141,11 +141,11 @@ func TestGivenBackIsParked(t *testing.T) {
 func TestRecallComesBehindWhatPutOff(t *testing.T) {
 	f := newFixture(t, 1, "x")
 	d := f.stepped(f.elect(5), Config{MemberID: "one"})
-	l := &line{slot: 0, epoch: 5, claimed: 100}
+	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	d.lines[0] = l
 	g := &target{outlet: outlet{"x", 0}, outage: newOutage(time.Now())}
 	d.targets[g.outlet] = g
-	d.putOff(&task{line: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, settings: schemas.DefaultSettings()}}, g)
+	d.putOff(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, settings: schemas.DefaultSettings()}}, g)
 	exits, recalls := d.takeLeaving()
 	require.Len(t, exits, 1)
 	d.respondsAgain(g) // while they are being stored

@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // A takeover keeps what the send log says of tasks in doubt, nothing of all others, and of these nothing once it is used.
@@ -99,13 +99,13 @@ func TestTasksInDoubtDoNotExpire(t *testing.T) {
 func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 	for name, c := range map[string]struct {
 		doubt bool
-		state tasks.State
-		put   tasks.State
+		state task.State
+		put   task.State
 		held  bool
 	}{
-		"never handed to anybody": {false, tasks.StateLine, tasks.StateLine, true},
-		"in doubt":                {true, tasks.StateLine, tasks.StateRetry, false},
-		"set aside, or retried":   {false, tasks.StateRetry, tasks.StateRetry, false},
+		"never handed to anybody": {false, task.StateLine, task.StateLine, true},
+		"in doubt":                {true, task.StateLine, task.StateRetry, false},
+		"set aside, or retried":   {false, task.StateRetry, task.StateRetry, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := schemas.DefaultSettings()
@@ -113,17 +113,17 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 			d := &Dispatcher{clock: new(store.Store).NewClock(), targets: map[outlet]*target{{"x", -1}: {outage: newOutage(time.Now())}}, where: kafka.NewPlacement(), settleKick: newKick(), fetchKick: newKick()}
 			d.metrics = newMetrics(prometheus.NewRegistry(), d)
 			now := d.clock.Millis()
-			late := func(due int64) *task {
-				return &task{line: &line{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings, record: &kgo.Record{}}}
+			late := func(due int64) *claimedTask {
+				return &claimedTask{slot: &ownedSlot{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings, record: &kgo.Record{}}}
 			}
 			require.False(t, d.admit(late(now), now, false))
-			require.Equal(t, c.put, d.exits[0].State)
+			require.Equal(t, c.put, d.transitions[0].State)
 			require.False(t, d.admit(late(now-2000), now, false))
 			if c.held {
-				require.Equal(t, tasks.StateDead, d.exits[1].State)
-				require.Equal(t, schemas.KindExpired, d.exits[1].Dead.Kind)
+				require.Equal(t, task.StateDead, d.transitions[1].State)
+				require.Equal(t, schemas.KindExpired, d.transitions[1].Dead.Kind)
 			} else {
-				require.Equal(t, tasks.StateRetry, d.exits[1].State)
+				require.Equal(t, task.StateRetry, d.transitions[1].State)
 			}
 		})
 	}

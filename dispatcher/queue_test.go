@@ -11,19 +11,19 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // queued makes n tasks of a lane, numbered on from first.
-func queued(topic string, class tasks.Class, first, n int) []*task {
-	out := make([]*task, n)
+func queued(topic string, class task.Class, first, n int) []*claimedTask {
+	out := make([]*claimedTask, n)
 	for i := range out {
-		out[i] = &task{line: &line{}, seq: int64(first + i), lane: tasks.LaneOf(topic, class)}
+		out[i] = &claimedTask{slot: &ownedSlot{}, seq: int64(first + i), lane: task.LaneOf(topic, class)}
 	}
 	return out
 }
 
-func queueOf(tasks ...[]*task) *fetchQueue {
+func queueOf(tasks ...[]*claimedTask) *fetchQueue {
 	q := newFetchQueue()
 	for _, run := range tasks {
 		for _, t := range run {
@@ -34,7 +34,7 @@ func queueOf(tasks ...[]*task) *fetchQueue {
 }
 
 // classes counts tasks by class.
-func classes(tasks []*task) (n [tasks.Classes]int) {
+func classes(tasks []*claimedTask) (n [task.Classes]int) {
 	for _, t := range tasks {
 		n[t.lane.Class()]++
 	}
@@ -42,7 +42,7 @@ func classes(tasks []*task) (n [tasks.Classes]int) {
 }
 
 func TestTargetsTakeTurns(t *testing.T) {
-	q := queueOf(queued("flood", tasks.ClassNormal, 0, 5000), queued("quiet", tasks.ClassNormal, 10_000, 3), queued("other", tasks.ClassRetried, 20_000, 40))
+	q := queueOf(queued("flood", task.ClassNormal, 0, 5000), queued("quiet", task.ClassNormal, 10_000, 3), queued("other", task.ClassRetried, 20_000, 40))
 	got := q.take(2*128+3+40+1, never)
 	var turns []string
 	for _, run := range slices.Collect(chunksByTarget(got)) {
@@ -55,8 +55,8 @@ func TestTargetsTakeTurns(t *testing.T) {
 }
 
 // chunksByTarget yields runs of tasks of one target.
-func chunksByTarget(tasks []*task) func(func([]*task) bool) {
-	return func(yield func([]*task) bool) {
+func chunksByTarget(tasks []*claimedTask) func(func([]*claimedTask) bool) {
+	return func(yield func([]*claimedTask) bool) {
 		for len(tasks) > 0 {
 			n := 1
 			for n < len(tasks) && tasks[n].lane.Target() == tasks[0].lane.Target() {
@@ -71,42 +71,42 @@ func chunksByTarget(tasks []*task) func(func([]*task) bool) {
 }
 
 func TestClassesShareByWeight(t *testing.T) {
-	all := [][]*task{}
-	for class := range tasks.Class(tasks.Classes) { // the least urgent first
-		all = append(all, queued("t", tasks.Classes-1-class, int(class)*10_000, 3000))
+	all := [][]*claimedTask{}
+	for class := range task.Class(task.Classes) { // the least urgent first
+		all = append(all, queued("t", task.Classes-1-class, int(class)*10_000, 3000))
 	}
 	q := queueOf(all...)
 	turn := q.take(256+128+32+16, never)
-	require.Equal(t, [tasks.Classes]int{256, 128, 32, 16}, classes(turn))
-	require.True(t, slices.IsSortedFunc(turn, func(a, b *task) int { return int(a.lane.Class()) - int(b.lane.Class()) }), "in a turn the most urgent go first")
-	require.Equal(t, [tasks.Classes]int{2560, 1280, 320, 160}, classes(q.take(4320, never)))
+	require.Equal(t, [task.Classes]int{256, 128, 32, 16}, classes(turn))
+	require.True(t, slices.IsSortedFunc(turn, func(a, b *claimedTask) int { return int(a.lane.Class()) - int(b.lane.Class()) }), "in a turn the most urgent go first")
+	require.Equal(t, [task.Classes]int{2560, 1280, 320, 160}, classes(q.take(4320, never)))
 }
 
 // Under load memory is full, and every read takes the few places that have just become free: the classes share these too.
 func TestNoClassStarvesWhenRoomIsScarce(t *testing.T) {
 	for _, room := range []int{1, 7, 100, 256} {
-		var all [][]*task
-		for class := range tasks.Class(tasks.Classes) {
+		var all [][]*claimedTask
+		for class := range task.Class(task.Classes) {
 			all = append(all, queued("t", class, int(class)*10_000, 3000))
 		}
 		q := queueOf(all...)
-		var got []*task
+		var got []*claimedTask
 		for len(got) < 4*(256+128+32+16) {
 			got = append(got, q.take(room, never)...)
 		}
-		require.Equal(t, [tasks.Classes]int{4 * 256, 4 * 128, 4 * 32, 4 * 16}, classes(got[:4*432]), "with room for %d", room)
+		require.Equal(t, [task.Classes]int{4 * 256, 4 * 128, 4 * 32, 4 * 16}, classes(got[:4*432]), "with room for %d", room)
 	}
 }
 
 func TestUnknownClassesAreRetriedWork(t *testing.T) {
-	q := queueOf(queued("t", 9, 0, 100), queued("t", tasks.ClassLow, 1000, 1))
+	q := queueOf(queued("t", 9, 0, 100), queued("t", task.ClassLow, 1000, 1))
 	got := q.take(17, never)
 	require.Equal(t, int64(1000), got[0].seq)
 	require.Len(t, got, 17)
 }
 
 func TestEmptyQueueForgetsItsTargets(t *testing.T) {
-	q := queueOf(queued("a", tasks.ClassHigh, 0, 2), queued("b", tasks.ClassHigh, 10, 2))
+	q := queueOf(queued("a", task.ClassHigh, 0, 2), queued("b", task.ClassHigh, 10, 2))
 	require.Empty(t, q.take(0, never))
 	require.Len(t, q.take(100, never), 4)
 	require.Empty(t, q.targets)
@@ -117,14 +117,14 @@ func TestEmptyQueueForgetsItsTargets(t *testing.T) {
 func TestFetchQueueHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := newFetchQueue()
-		model := map[tasks.Lane][]int64{}
+		model := map[task.Lane][]int64{}
 		size, seq := 0, int64(0)
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
-				lane := tasks.LaneOf(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "topic"), tasks.Class(rapid.IntRange(0, tasks.Classes-1).Draw(t, "class")))
+				lane := task.LaneOf(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "topic"), task.Class(rapid.IntRange(0, task.Classes-1).Draw(t, "class")))
 				for range rapid.IntRange(1, 300).Draw(t, "n") {
 					seq++
-					q.push(&task{seq: seq, lane: lane})
+					q.push(&claimedTask{seq: seq, lane: lane})
 					model[lane] = append(model[lane], seq)
 					size++
 				}
@@ -148,7 +148,7 @@ func TestFetchQueueHolds(t *testing.T) {
 func TestDueHeapOrdersByInstantClassAndSeq(t *testing.T) {
 	h := dueHeap{}
 	for _, at := range [][3]int64{{2, 0, 1}, {1, 3, 2}, {1, 0, 9}, {1, 0, 3}, {1, 1, 1}} {
-		h.push(&task{at: at[0], lane: tasks.LaneOf("t", tasks.Class(at[1])), seq: at[2]})
+		h.push(&claimedTask{at: at[0], lane: task.LaneOf("t", task.Class(at[1])), seq: at[2]})
 	}
 	var got [][3]int64
 	for len(h) > 0 {
@@ -165,10 +165,10 @@ func TestDueHeapIsASortedList(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				seq++ // small ranges make ties
-				added := &task{at: rapid.Int64Range(0, 4).Draw(t, "at"), seq: seq, lane: tasks.LaneOf("t", tasks.Class(rapid.IntRange(0, 3).Draw(t, "class")))}
+				added := &claimedTask{at: rapid.Int64Range(0, 4).Draw(t, "at"), seq: seq, lane: task.LaneOf("t", task.Class(rapid.IntRange(0, 3).Draw(t, "class")))}
 				h.push(added)
 				model = append(model, added)
-				slices.SortFunc(model, func(a, b *task) int {
+				slices.SortFunc(model, func(a, b *claimedTask) int {
 					return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.lane.Class(), b.lane.Class()), cmp.Compare(a.seq, b.seq))
 				})
 			},
@@ -185,15 +185,15 @@ func TestDueHeapIsASortedList(t *testing.T) {
 }
 
 // timed makes tasks of one lane that are to be released at those times.
-func timed(at ...int64) []*task {
-	out := queued("t", tasks.ClassNormal, 0, len(at))
+func timed(at ...int64) []*claimedTask {
+	out := queued("t", task.ClassNormal, 0, len(at))
 	for i, t := range out {
 		t.at = at[i]
 	}
 	return out
 }
 
-func times(tasks []*task) []int64 {
+func times(tasks []*claimedTask) []int64 {
 	out := make([]int64, len(tasks))
 	for i, t := range tasks {
 		out[i] = t.at
@@ -222,8 +222,8 @@ func TestTheLastRoomIsForWhatIsDue(t *testing.T) {
 
 // A target whose weights are used up, and one with nothing due, do not keep the others from their turns.
 func TestTargetsWithoutDueTasksArePassedBy(t *testing.T) {
-	late := queued("late", tasks.ClassNormal, 0, 3)
-	due := queued("due", tasks.ClassNormal, 100, 300)
+	late := queued("late", task.ClassNormal, 0, 3)
+	due := queued("due", task.ClassNormal, 100, 300)
 	for _, task := range late {
 		task.at = 1000
 	}
@@ -237,14 +237,14 @@ func TestTargetsWithoutDueTasksArePassedBy(t *testing.T) {
 // With nine tenths of the room taken by what is due later, what is due now still finds a place.
 func TestReadingAheadLeavesRoom(t *testing.T) {
 	d := &Dispatcher{clock: new(store.Store).NewClock(), fetching: newFetchQueue(), staging: staging{maxTasks: 100, maxBytes: 1 << 20}, fetchKick: newKick()}
-	l := &line{slot: 0}
+	l := &ownedSlot{number: 0}
 	now := nowMillis()
 	var later []store.Entry
 	for i := range 200 {
 		later = append(later, store.Entry{Slot: 0, Pos: now + 30_000 + int64(i), Seq: int64(i)})
 	}
 	l.claimTo(now + 50_000)
-	d.enter(map[int]*line{0: l}, later, false)
+	d.enter(map[int]*ownedSlot{0: l}, later, false)
 	d.staging.tasks = 89
 	batch, _, _ := d.nextFetch()
 	require.NotEmpty(t, batch)
@@ -254,11 +254,11 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 	require.Equal(t, time.Second, wait)
 
 	l.claimTo(now + 51_000)
-	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: now + 50_001, Seq: 500}, {Slot: 0, Pos: now + 50_002, Seq: 501}}, false)
+	d.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Slot: 0, Pos: now + 50_001, Seq: 500}, {Slot: 0, Pos: now + 50_002, Seq: 501}}, false)
 	batch, _, _ = d.nextFetch()
 	require.Len(t, batch, 1, "the one that stands behind what was claimed came late")
 	require.Equal(t, int64(500), batch[0].seq)
-	d.fetching.push(&task{line: l, seq: 600, at: now + 25 + 200, lane: tasks.LaneOf("t", tasks.ClassNormal)})
+	d.fetching.push(&claimedTask{slot: l, seq: 600, at: now + 25 + 200, lane: task.LaneOf("t", task.ClassNormal)})
 	_, _, wait = d.nextFetch()
 	require.LessOrEqual(t, wait, 200*time.Millisecond, "until it is due")
 }

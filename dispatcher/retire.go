@@ -11,7 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // ended is the memory of ended tasks. Both calls are idempotent.
@@ -126,7 +126,7 @@ func (r *retirer) outOfLine(ctx context.Context, before int64, next time.Time) e
 		window := pos / retireWindow
 		end := (window+1)*retireWindow - 1
 		if _, mine := slices.BinarySearch(slots, int(window%int64(r.slotCount))); mine {
-			if err := r.retire(ctx, store.Range{Slot: tasks.OutOfLine, From: pos - 1, To: min(end, before)}, next); err != nil {
+			if err := r.retire(ctx, store.Range{Slot: task.OutOfLine, From: pos - 1, To: min(end, before)}, next); err != nil {
 				return err
 			}
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // retention is a store whose tasks end at a steady rate, in a time that the test moves, and the owners that forget them.
@@ -90,7 +90,7 @@ func (r *retention) second(n int) {
 		if op == schemas.OpSchedule {
 			request.Key, request.Due = []byte(id), r.now
 		}
-		b.Changes = append(b.Changes, tasks.Change{Seq: tasks.Seq(r.source.ID, r.source.Next+int64(len(b.Changes))), Request: &request})
+		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(r.source.ID, r.source.Next+int64(len(b.Changes))), Request: &request})
 	}
 	for i := range n {
 		id := strconv.FormatInt(r.now, 10) + "-" + strconv.Itoa(i)
@@ -123,7 +123,7 @@ func (r *retention) settle(reported int) {
 			if reported > 0 {
 				reported--
 				count--
-				exits = append(exits, store.Transition{Seq: e.Seq, Slot: s.Slot, Epoch: 1, State: tasks.StateSucceeded, Attempt: 1, Lane: e.Lane})
+				exits = append(exits, store.Transition{Seq: e.Seq, Slot: s.Slot, Epoch: 1, State: task.StateSucceeded, Attempt: 1, Lane: e.Lane})
 			}
 		}
 		done = append(done, store.Done{Slot: s.Slot, Epoch: 1, From: s.Done, To: r.now, Count: count})
@@ -224,8 +224,8 @@ func TestRetiringDeadLetters(t *testing.T) {
 			dead := func(n int, at time.Time) {
 				b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(n)}}}
 				for i := range int64(n) {
-					seq := tasks.Seq(f.source.ID, f.source.Next+i)
-					b.Changes = append(b.Changes, tasks.Change{Seq: seq, Rejected: &tasks.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint(seq)}})
+					seq := task.Seq(f.source.ID, f.source.Next+i)
+					b.Changes = append(b.Changes, task.Change{Seq: seq, Rejected: &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint(seq)}})
 				}
 				_, err := f.store.Apply(t.Context(), b, at.UnixMilli())
 				require.NoError(t, err)
@@ -237,7 +237,7 @@ func TestRetiringDeadLetters(t *testing.T) {
 			d.metrics.letters.Set(7) // of an earlier owner's time
 			d.metrics.letterBytes.Set(7)
 			for _, slot := range c.slots {
-				d.lines[slot] = &line{slot: slot}
+				d.lines[slot] = &ownedSlot{number: slot}
 			}
 			require.NoError(t, d.retireLetters(t.Context()))
 			count, _, err := f.store.MeasureDead(t.Context())

@@ -13,12 +13,12 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // outcome is what came of sending a task.
 type outcome struct {
-	task      *task
+	task      *claimedTask
 	at        int64
 	latest    int64 // no later than this, whatever the clock will turn out to be
 	partition int32
@@ -35,10 +35,10 @@ type told struct {
 	since time.Time
 }
 
-// exit is a task that leaves its line, with the events that tell of it.
-type exit struct {
+// transition is a task that leaves its slot's line, with the events that tell of it.
+type transition struct {
 	store.Transition
-	task    *task
+	task    *claimedTask
 	events  []schemas.Event
 	reduced int // how often the database has refused it: see isolate.go
 }
@@ -118,7 +118,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 		d.answeredLate(o)
 		return false
 	}
-	if t.line.abandoned {
+	if t.slot.abandoned {
 		return false
 	}
 	switch {
@@ -126,7 +126,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 		d.suspect(ctx, t)
 	case o.err != nil && kafka.Permanent(o.err) && !o.again:
 		d.log.Info("a task cannot be delivered", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
-		d.buryLocked(t, schemas.KindUndeliverable, "kafka refused it: "+o.err.Error())
+		d.deadLetterLocked(t, schemas.KindUndeliverable, "kafka refused it: "+o.err.Error())
 	case o.err != nil:
 		d.metrics.retries.Inc()
 		d.log.Debug("the producer gave a task back", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
@@ -134,7 +134,7 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 	case t.settings.Ack == schemas.AckReport:
 		d.metrics.delivered.Inc()
 		d.leave(t, awaitReport(t, o))
-	case tasks.Published(t.settings.Events, schemas.StateSucceeded):
+	case task.Published(t.settings.Events, schemas.StateSucceeded):
 		d.metrics.delivered.Inc()
 		d.unstage(t)
 		t.status = telling
@@ -148,9 +148,9 @@ func (d *Dispatcher) conclude(ctx context.Context, o outcome) bool {
 	return false
 }
 
-func awaitReport(t *task, o outcome) exit {
-	return exit{
-		Transition: store.Transition{State: tasks.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: tasks.LaneOf(t.topic, tasks.ClassRetried)},
+func awaitReport(t *claimedTask, o outcome) transition {
+	return transition{
+		Transition: store.Transition{State: task.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: task.LaneOf(t.topic, task.ClassRetried)},
 		events:     []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)}},
 	}
 }
@@ -161,13 +161,13 @@ func (d *Dispatcher) answeredLate(o outcome) {
 	if d.stuck[t.seq] != t {
 		return
 	}
-	l := d.lines[t.line.slot]
+	l := d.lines[t.slot.number]
 	if l == nil {
 		delete(d.stuck, t.seq)
 		return
 	}
 	t.answered = true // it stays known as stuck until its end is durable
-	late := &task{line: l, seq: t.seq, at: t.at, lane: t.lane, content: t.content}
+	late := &claimedTask{slot: l, seq: t.seq, at: t.at, lane: t.lane, content: t.content}
 	switch {
 	case o.err == nil && t.settings.Ack == schemas.AckReport:
 		d.leave(late, awaitReport(late, o))
@@ -175,7 +175,7 @@ func (d *Dispatcher) answeredLate(o outcome) {
 		d.metrics.delivered.Inc()
 		d.leaveUntold(late, o.at)
 	case kafka.Permanent(o.err) && !o.again && (o.alone || !kafka.MaybeCollateral(o.err)):
-		d.buryLocked(late, schemas.KindUndeliverable, "kafka refused it: "+o.err.Error())
+		d.deadLetterLocked(late, schemas.KindUndeliverable, "kafka refused it: "+o.err.Error())
 	default:
 		delete(d.stuck, t.seq) // it was not sent: its later place stands
 	}
@@ -183,29 +183,29 @@ func (d *Dispatcher) answeredLate(o outcome) {
 
 // forgetAnswered lets go of tasks that were set aside and whose late answers were about to end them: those ends go with the line. Should
 // the slot come back, they are claimed like any other. What is unanswered stays known, for it is still with the producer. mu is held.
-func (d *Dispatcher) forgetAnswered(l *line) {
+func (d *Dispatcher) forgetAnswered(l *ownedSlot) {
 	for seq, t := range d.stuck {
-		if t.answered && t.line.slot == l.slot {
+		if t.answered && t.slot.number == l.number {
 			delete(d.stuck, seq)
 		}
 	}
 }
 
 // deliveredEvents are what is to be told of a delivery that ends its task; at is when it was acknowledged.
-func deliveredEvents(t *task, at int64) []schemas.Event {
+func deliveredEvents(t *claimedTask, at int64) []schemas.Event {
 	e := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: at, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)}
 	events := []schemas.Event{e, e}
 	events[1].State = schemas.StateSucceeded
-	if !tasks.Published(t.settings.Events, schemas.StateDispatched) {
+	if !task.Published(t.settings.Events, schemas.StateDispatched) {
 		events = events[1:]
 	}
 	return events
 }
 
 // leaveUntold stores the end of a delivered task that has left its line with its events, which are published from there. mu is held.
-func (d *Dispatcher) leaveUntold(t *task, at int64) {
-	if !t.line.abandoned {
-		d.leave(t, exit{Transition: store.Transition{State: tasks.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})
+func (d *Dispatcher) leaveUntold(t *claimedTask, at int64) {
+	if !t.slot.abandoned {
+		d.leave(t, transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})
 	}
 }
 
@@ -218,7 +218,7 @@ func (d *Dispatcher) settle(ctx context.Context) {
 	early = append(d.settlePieces(ctx, d.ours(recalls)), early...)
 	if len(left)+len(early) > 0 {
 		d.mu.Lock()
-		d.exits = append(left, d.exits...)
+		d.transitions = append(left, d.transitions...)
 		d.recalls = append(early, d.recalls...)
 		d.mu.Unlock()
 	}
@@ -228,10 +228,10 @@ func (d *Dispatcher) settle(ctx context.Context) {
 
 // takeLeaving takes the tasks that leave their places, and some that are called back. Both at once: a task is called back after it
 // has left, so what it left with is in this round or settled. Otherwise it would leave behind its recall, for another minute.
-func (d *Dispatcher) takeLeaving() (exits, recalls []exit) {
+func (d *Dispatcher) takeLeaving() (exits, recalls []transition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	exits, d.exits = d.exits, nil
+	exits, d.transitions = d.transitions, nil
 	n := min(len(d.recalls), recallMost)
 	if recalls, d.recalls = d.recalls[:n:n], d.recalls[n:]; len(d.recalls) == 0 {
 		d.recalls = nil
@@ -243,7 +243,7 @@ func (d *Dispatcher) takeLeaving() (exits, recalls []exit) {
 
 // settleThese tries until all is durable. An error says that it is not: ctx ended, or the database refuses the exits for what is in
 // them.
-func (d *Dispatcher) settleThese(ctx context.Context, exits []exit, closable func() ([]store.Done, []*line)) error {
+func (d *Dispatcher) settleThese(ctx context.Context, exits []transition, closable func() ([]store.Done, []*ownedSlot)) error {
 	for failures := 0; ctx.Err() == nil; {
 		exits = d.ours(exits)
 		done, lines := closable()
@@ -251,7 +251,7 @@ func (d *Dispatcher) settleThese(ctx context.Context, exits []exit, closable fun
 			return nil
 		}
 		began := time.Now()
-		rows, events := exitRows(exits)
+		rows, events := transitionRows(exits)
 		result, err := d.settleOnce(ctx, done, rows, events)
 		if errors.Is(err, store.ErrFenced) || len(result.Fenced) > 0 {
 			d.fenced(ctx)
@@ -289,13 +289,13 @@ func (d *Dispatcher) settleOnce(ctx context.Context, done []store.Done, exits []
 }
 
 // ours leaves out exits of slots that were lost, and all but the last word on one task.
-func (d *Dispatcher) ours(exits []exit) []exit {
+func (d *Dispatcher) ours(exits []transition) []transition {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at := make(map[int64]int, len(exits))
 	out := exits[:0]
 	for _, e := range exits {
-		if l := d.lines[e.Slot]; l == nil || l != e.task.line { // a line may have been taken anew under the same epoch
+		if l := d.lines[e.Slot]; l == nil || l != e.task.slot { // a line may have been taken anew under the same epoch
 			continue
 		}
 		if i, ok := at[e.Seq]; ok {
@@ -311,21 +311,21 @@ func (d *Dispatcher) ours(exits []exit) []exit {
 	return out
 }
 
-func (d *Dispatcher) closable() ([]store.Done, []*line) {
+func (d *Dispatcher) closable() ([]store.Done, []*ownedSlot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var done []store.Done
-	var lines []*line
+	var lines []*ownedSlot
 	for _, l := range d.lines {
 		if to, count := l.closable(); to > l.done {
-			done = append(done, store.Done{Slot: l.slot, Epoch: l.epoch, From: l.done, To: to, Count: count})
+			done = append(done, store.Done{Slot: l.number, Epoch: l.epoch, From: l.done, To: to, Count: count})
 			lines = append(lines, l)
 		}
 	}
 	return done, lines
 }
 
-func exitRows(exits []exit) ([]store.Transition, []schemas.Event) {
+func transitionRows(exits []transition) ([]store.Transition, []schemas.Event) {
 	rows := make([]store.Transition, len(exits))
 	var events []schemas.Event
 	for i, e := range exits {
@@ -335,7 +335,7 @@ func exitRows(exits []exit) ([]store.Transition, []schemas.Event) {
 	return rows, events
 }
 
-func (d *Dispatcher) closed(exits []exit, done []store.Done, lines []*line, result store.Settled) {
+func (d *Dispatcher) closed(exits []transition, done []store.Done, lines []*ownedSlot, result store.Settled) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	mismatch := map[int]bool{}
@@ -345,14 +345,14 @@ func (d *Dispatcher) closed(exits []exit, done []store.Done, lines []*line, resu
 	for i, l := range lines {
 		switch {
 		case l.abandoned:
-		case mismatch[l.slot]:
+		case mismatch[l.number]:
 			d.metrics.mismatch.Inc()
-			d.log.Error("the database counts another number of tasks than were settled: taking the slot anew", zap.Int("slot", l.slot),
+			d.log.Error("the database counts another number of tasks than were settled: taking the slot anew", zap.Int("slot", l.number),
 				zap.Int64("from", done[i].From), zap.Int64("to", done[i].To), zap.Int("settled", done[i].Count))
 			d.abandon(l, "the database counts another number of tasks in it")
 		default:
 			to := done[i].To
-			if at, ok := result.Stands[l.slot]; ok {
+			if at, ok := result.Stands[l.number]; ok {
 				to = at
 				d.settleKick.now()
 			}
@@ -381,7 +381,7 @@ func (d *Dispatcher) closed(exits []exit, done []store.Done, lines []*line, resu
 }
 
 // leftAgain marks what was claimed anew of a task whose late answer has ended it. mu is held.
-func (d *Dispatcher) leftAgain(e exit) {
+func (d *Dispatcher) leftAgain(e transition) {
 	if l := d.lines[e.Slot]; l != nil {
 		for _, t := range l.open() {
 			if t.seq == e.Seq && t.status == leaving {

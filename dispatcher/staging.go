@@ -10,7 +10,7 @@ type staging struct {
 }
 
 // add counts a task whose body is in memory.
-func (s *staging) add(t *task) {
+func (s *staging) add(t *claimedTask) {
 	if t.counted {
 		return
 	}
@@ -20,7 +20,7 @@ func (s *staging) add(t *task) {
 }
 
 // remove forgets what is counted for a task, and reports whether that was anything.
-func (s *staging) remove(t *task) bool {
+func (s *staging) remove(t *claimedTask) bool {
 	if t.content == nil || !t.counted && !faultpoint.Without(faultpoint.CountedOnce) {
 		return false
 	}

@@ -18,9 +18,9 @@ import (
 func TestStagingCountsEachTaskOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, in := staging{maxTasks: 10, maxBytes: 1000}, map[int]bool{}
-		tasks := make([]*task, 5)
+		tasks := make([]*claimedTask, 5)
 		for i := range tasks {
-			tasks[i] = &task{content: &content{size: 10 + i}}
+			tasks[i] = &claimedTask{content: &content{size: 10 + i}}
 		}
 		draw := func(t *rapid.T) int { return rapid.IntRange(0, len(tasks)-1).Draw(t, "task") }
 		t.Repeat(map[string]func(*rapid.T){
@@ -37,7 +37,7 @@ func TestStagingCountsEachTaskOnce(t *testing.T) {
 		})
 	})
 	s := staging{}
-	require.False(t, s.remove(&task{}), "its body was never read")
+	require.False(t, s.remove(&claimedTask{}), "its body was never read")
 }
 
 // A line is abandoned with tasks that wait for their target, which is then found unresponsive: they are forgotten once, and it is
@@ -45,14 +45,14 @@ func TestStagingCountsEachTaskOnce(t *testing.T) {
 func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 	cfg, err := Config{MemberID: "one"}.withDefaults()
 	require.NoError(t, err)
-	d := &Dispatcher{cfg: cfg, clock: new(store.Store).NewClock(), log: zap.NewNop(), lines: map[int]*line{}, targets: map[outlet]*target{}, stuck: map[int64]*task{}, untold: map[*task]told{}, fetching: newFetchQueue(),
+	d := &Dispatcher{cfg: cfg, clock: new(store.Store).NewClock(), log: zap.NewNop(), lines: map[int]*ownedSlot{}, targets: map[outlet]*target{}, stuck: map[int64]*claimedTask{}, untold: map[*claimedTask]told{}, fetching: newFetchQueue(),
 		claimKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick()}
 	d.metrics = newMetrics(prometheus.NewRegistry(), d)
-	l := &line{slot: 0, epoch: 1, claimed: 10}
+	l := &ownedSlot{number: 0, epoch: 1, claimed: 10}
 	d.lines[0] = l
 	g := &target{sending: 1, since: time.Now().Add(-time.Minute)}
 	for i := range 5 {
-		t := &task{line: l, seq: int64(i), pos: 5, status: staged, content: &content{topic: "x", size: 1000, settings: schemas.DefaultSettings(), record: &kgo.Record{}}}
+		t := &claimedTask{slot: l, seq: int64(i), pos: 5, status: staged, content: &content{topic: "x", size: 1000, settings: schemas.DefaultSettings(), record: &kgo.Record{}}}
 		l.tasks = append(l.tasks, t)
 		g.waiting = append(g.waiting, t)
 		d.entries++
@@ -64,5 +64,5 @@ func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 	d.checkTargets()
 	require.Equal(t, staging{}, d.staging)
 	require.Zero(t, d.entries)
-	require.Empty(t, d.exits)
+	require.Empty(t, d.transitions)
 }

@@ -16,11 +16,11 @@ type outlet struct {
 // target is an outlet in use and how it is doing. The dispatcher's lock guards it.
 type target struct {
 	outlet
-	sending int       // records with a producer
-	bytes   int       // their size
-	since   time.Time // of the last sign of life, or of the first record sent after a rest
-	waiting []*task   // due, but the target has enough in flight
-	outage  *outage   // nil while it answers
+	sending int            // records with a producer
+	bytes   int            // their size
+	since   time.Time      // of the last sign of life, or of the first record sent after a rest
+	waiting []*claimedTask // due, but the target has enough in flight
+	outage  *outage        // nil while it answers
 
 	suspects []sendable // refused, perhaps on another's account
 	trying   bool       // somebody is at them
@@ -33,7 +33,7 @@ type flight struct{ tasks, bytes int }
 const quietAfter = time.Second
 
 // targetOf finds the target of a task, or begins one, and notes on the task which it is. mu is held.
-func (d *Dispatcher) targetOf(t *task) *target {
+func (d *Dispatcher) targetOf(t *claimedTask) *target {
 	key := outlet{t.topic, -1}
 	// What came before the topic's partitions were known goes first. A refusal is about the topic as a whole.
 	if g := d.targets[key]; (g == nil || len(g.waiting) == 0) && d.refusals.topics[t.topic] == nil {
@@ -48,7 +48,7 @@ func (d *Dispatcher) targetOf(t *task) *target {
 	return g
 }
 
-func (d *Dispatcher) outletOf(t *task) outlet {
+func (d *Dispatcher) outletOf(t *claimedTask) outlet {
 	if faultpoint.Without(faultpoint.JudgedByPartition) {
 		return outlet{t.topic, -1}
 	}
@@ -72,7 +72,7 @@ func (d *Dispatcher) hasRoom(g *target) bool {
 }
 
 // beginSending counts a record that goes to a producer. mu is held.
-func (d *Dispatcher) beginSending(g *target, t *task) {
+func (d *Dispatcher) beginSending(g *target, t *claimedTask) {
 	if g.sending == 0 {
 		g.since = time.Now()
 	}
@@ -83,7 +83,7 @@ func (d *Dispatcher) beginSending(g *target, t *task) {
 }
 
 // endSending is its counterpart. mu is held.
-func (d *Dispatcher) endSending(g *target, t *task) {
+func (d *Dispatcher) endSending(g *target, t *claimedTask) {
 	g.sending--
 	g.bytes -= t.size
 	d.flight.tasks--
@@ -127,7 +127,7 @@ func (d *Dispatcher) checkTargets() {
 			d.recallParked(key)
 			g.outage = nil // nothing was to be sent there for long: nobody knows
 			d.forgetIdle(g)
-		case g.outage == nil && g.sending > 0 && time.Since(g.since) >= d.cfg.SickAfter:
+		case g.outage == nil && g.sending > 0 && time.Since(g.since) >= d.cfg.UnresponsiveAfter:
 			silent[key] = g
 		}
 	}
@@ -150,7 +150,7 @@ func (d *Dispatcher) checkTargets() {
 		}
 	}
 	for _, g := range silent {
-		if g.sending > 0 && g.outage == nil && time.Since(g.since) >= d.cfg.SickAfter {
+		if g.sending > 0 && g.outage == nil && time.Since(g.since) >= d.cfg.UnresponsiveAfter {
 			d.fallsSilent(g)
 			d.postponeWaiting(g)
 		}
@@ -159,7 +159,7 @@ func (d *Dispatcher) checkTargets() {
 }
 
 // rehome finds the partition of a task in flight that was sent before it was known. mu is held.
-func (d *Dispatcher) rehome(t *task, from *target) *target {
+func (d *Dispatcher) rehome(t *claimedTask, from *target) *target {
 	if from.partition >= 0 || t.record == nil {
 		return from
 	}

@@ -12,18 +12,18 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 	f := newFixture(t, 4, "silent", "lively")
 	silent, lively, events := f.read("silent"), f.read("lively"), f.read(results)
 	answer := f.mute("silent")
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond})
 	due := time.Now()
 	f.schedule(append(askMany(20, "silent", "s", due, schemas.HeaderEvents, "all"), askMany(20, "lively", "l", due, schemas.HeaderEvents, "none")...)...)
 	f.eventually("the other is not held up", func() bool { return lively.count() == 20 })
-	f.eventually("it is found sick", func() bool { return counted(d.metrics.sick) == 1 })
+	f.eventually("it is found sick", func() bool { return counted(d.metrics.unresponsive) == 1 })
 	f.eventually("done moves on", func() bool { return f.settledUpTo(due) })
 	require.Equal(t, 20, d.inside(func() int { return len(d.stuck) }))
 
@@ -66,23 +66,23 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 // A task that was set aside unanswered, and is claimed again while it still is, must not be sent beside itself.
 func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	t.Parallel()
-	d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, stuck: map[int64]*task{}, targets: map[outlet]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick()}
-	l := &line{slot: 0, epoch: 5}
-	original := &task{line: l, seq: 9, status: left, content: &content{attempt: 2}}
+	d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, stuck: map[int64]*claimedTask{}, targets: map[outlet]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick()}
+	l := &ownedSlot{number: 0, epoch: 5}
+	original := &claimedTask{slot: l, seq: 9, status: left, content: &content{attempt: 2}}
 	d.stuck[9] = original
-	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: 50, Seq: 9}, {Slot: 0, Pos: 51, Seq: 10}}, false)
+	d.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Slot: 0, Pos: 50, Seq: 9}, {Slot: 0, Pos: 51, Seq: 10}}, false)
 	require.Equal(t, 1, d.fetching.size)
 	require.Equal(t, int64(10), d.fetching.take(1, never)[0].seq)
-	require.Len(t, d.exits, 1)
-	require.Equal(t, tasks.StateRetry, d.exits[0].State)
-	require.Equal(t, 2, d.exits[0].Attempt)
-	require.Greater(t, d.exits[0].Pos, nowMillis()+8_000)
+	require.Len(t, d.transitions, 1)
+	require.Equal(t, task.StateRetry, d.transitions[0].State)
+	require.Equal(t, 2, d.transitions[0].Attempt)
+	require.Greater(t, d.transitions[0].Pos, nowMillis()+8_000)
 
 	original.answered = true // and when its end is on the way, it only has to get out of the way
-	d.exits = nil
-	d.enter(map[int]*line{0: l}, []store.Entry{{Slot: 0, Pos: 90, Seq: 9}}, false)
+	d.transitions = nil
+	d.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Slot: 0, Pos: 90, Seq: 9}}, false)
 	require.Zero(t, d.fetching.size)
-	require.Empty(t, d.exits)
+	require.Empty(t, d.transitions)
 	require.Equal(t, leaving, l.tasks[len(l.tasks)-1].status)
 }
 
@@ -90,29 +90,29 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 // back, the task is claimed and sent like any other; it held up its line for ever. One that is unanswered still is with the producer.
 func TestAnsweredTasksOfALostSlotAreForgotten(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(d *Dispatcher, l *line){
-		"abandoned": func(d *Dispatcher, l *line) { d.abandon(l, "a test") },
-		"forgotten": func(d *Dispatcher, l *line) { delete(d.lines, l.slot); d.forgetAnswered(l) },
+	for name, lose := range map[string]func(d *Dispatcher, l *ownedSlot){
+		"abandoned": func(d *Dispatcher, l *ownedSlot) { d.abandon(l, "a test") },
+		"forgotten": func(d *Dispatcher, l *ownedSlot) { delete(d.lines, l.number); d.forgetAnswered(l) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, log: zap.NewNop(), stuck: map[int64]*task{}, lines: map[int]*line{}, targets: map[outlet]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick(), ownKick: newKick()}
+			d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{}, log: zap.NewNop(), stuck: map[int64]*claimedTask{}, lines: map[int]*ownedSlot{}, targets: map[outlet]*target{}, fetching: newFetchQueue(), fetchKick: newKick(), settleKick: newKick(), ownKick: newKick()}
 			d.metrics = newMetrics(prometheus.NewRegistry(), d)
-			l := &line{slot: 0, epoch: 5}
+			l := &ownedSlot{number: 0, epoch: 5}
 			d.lines[0] = l
 			for seq := range int64(3) {
 				other := l
 				if seq == 2 {
-					other = &line{slot: 1}
+					other = &ownedSlot{number: 1}
 				}
-				d.stuck[seq] = &task{line: other, seq: seq, status: left, answered: seq != 1, content: &content{attempt: 2}}
+				d.stuck[seq] = &claimedTask{slot: other, seq: seq, status: left, answered: seq != 1, content: &content{attempt: 2}}
 			}
 			lose(d, l)
 			require.Len(t, d.stuck, 2)
 			require.Contains(t, d.stuck, int64(1), "unanswered")
 			require.Contains(t, d.stuck, int64(2), "of another slot")
 
-			again := &line{slot: 0, epoch: 6}
-			d.enter(map[int]*line{0: again}, []store.Entry{{Slot: 0, Pos: 50, Seq: 0}}, false)
+			again := &ownedSlot{number: 0, epoch: 6}
+			d.enter(map[int]*ownedSlot{0: again}, []store.Entry{{Slot: 0, Pos: 50, Seq: 0}}, false)
 			require.Equal(t, 1, d.fetching.size)
 			require.Equal(t, entered, again.tasks[0].status)
 		})
@@ -124,7 +124,7 @@ func TestSilentResultsDoNotHoldUpAHandOver(t *testing.T) {
 	f := newFixture(t, 4, "orders")
 	orders, events := f.read("orders"), f.read(results)
 	answer := f.mute(results)
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 10 * time.Minute, DrainTimeout: 20 * time.Second})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 10 * time.Minute, DrainTimeout: 20 * time.Second})
 	f.schedule(askMany(20, "orders", "o", time.Now(), schemas.HeaderEvents, "all")...)
 	f.eventually("they are delivered", func() bool { return orders.count() == 20 })
 	require.NoError(t, d.end())
@@ -145,7 +145,7 @@ func TestSilentResultsHoldUpNothing(t *testing.T) {
 	f := newFixture(t, 4, "orders")
 	orders, events := f.read("orders"), f.read(results)
 	answer := f.mute(results)
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond})
 	due := time.Now()
 	f.schedule(askMany(20, "orders", "o", due, schemas.HeaderEvents, "all")...)
 	f.eventually("done moves on", func() bool { return orders.count() == 20 && f.settledUpTo(due) })
@@ -268,7 +268,7 @@ func TestSilentResultsNeverStopDeliveries(t *testing.T) {
 	f := newFixture(t, 4, "orders")
 	orders := f.read("orders")
 	f.mute(results)
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", SickAfter: 300 * time.Millisecond, StageTasks: 40})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond, StageTasks: 40})
 	for round := range 12 { // each is half of what the producer of deliveries held
 		due := time.Now()
 		f.schedule(askMany(40, "orders", fmt.Sprint(round, "-"), due)...)

@@ -7,7 +7,7 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // longestTransit is for how long, at most, a report that was accepted in time is still on its way to the database when the wait ends.
@@ -19,18 +19,18 @@ func (d *Dispatcher) transit() time.Duration { return min(d.cfg.LookAhead, longe
 
 // unreported ends the wait for a report: another attempt after its backoff, or none is left. Only the settlement knows whether a
 // report came in time: see store/timeout.go. mu is held.
-func (d *Dispatcher) unreported(t *task) {
+func (d *Dispatcher) unreported(t *claimedTask) {
 	_ = faultpoint.At(faultpoint.DispatcherUnreported)
 	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)
 	now := d.clock.Millis()
-	var e exit
+	var e transition
 	if t.attempt >= t.settings.MaxAttempts {
 		e = d.death(t, schemas.KindDead, fmt.Sprintf("attempts exhausted (%d): %s", t.attempt, reason))
 	} else {
 		waited := min(max(now-t.pos, 0), d.transit().Milliseconds()) // the backoff counts from the end of the wait
-		e = exit{
-			Transition: store.Transition{State: tasks.StateRetry, Pos: d.clock.Latest() + max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0) + 1,
-				Attempt: t.attempt, Lane: tasks.LaneOf(t.topic, tasks.ClassRetried)},
+		e = transition{
+			Transition: store.Transition{State: task.StateRetry, Pos: d.clock.Latest() + max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0) + 1,
+				Attempt: t.attempt, Lane: task.LaneOf(t.topic, task.ClassRetried)},
 			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason}},
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // The end of a wait is judged a little later, so that a report of the last moment has reached the database. The backoff counts from the end
@@ -30,16 +30,16 @@ func TestBackoffCountsFromTheEndOfTheWait(t *testing.T) {
 				d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{LookAhead: c.ahead}, settleKick: newKick(), fetchKick: newKick(), proofs: proofs{}}
 				end := nowMillis()
 				settings := schemas.Settings{Ack: schemas.AckReport, MaxAttempts: 3, AckTimeout: time.Second, Backoff: schemas.Backoff{First: c.backoff, Max: c.backoff}}
-				row := &tasks.Task{Topic: "orders", ID: "a", Due: 1, Pos: end, Attempt: 1, State: tasks.StateReport, Body: schemas.EncodeBody(nil, nil, nil, nil, settings)}
-				task := &task{line: &line{}, pos: end, content: &content{}}
-				require.NoError(t, d.prepare(t.Context(), task, row))
-				require.Equal(t, end+c.transit.Milliseconds(), task.at)
+				row := &task.Task{Topic: "orders", ID: "a", Due: 1, Pos: end, Attempt: 1, State: task.StateReport, Body: schemas.EncodeBody(nil, nil, nil, nil, settings)}
+				waiting := &claimedTask{slot: &ownedSlot{}, pos: end, content: &content{}}
+				require.NoError(t, d.prepare(t.Context(), waiting, row))
+				require.Equal(t, end+c.transit.Milliseconds(), waiting.at)
 
 				time.Sleep(c.judged)
-				d.unreported(task)
-				require.Len(t, d.exits, 1)
-				e := d.exits[0]
-				require.Equal(t, tasks.StateRetry, e.State)
+				d.unreported(waiting)
+				require.Len(t, d.transitions, 1)
+				e := d.transitions[0]
+				require.Equal(t, task.StateRetry, e.State)
 				require.GreaterOrEqual(t, e.Pos, end+c.resent.Milliseconds())
 				require.LessOrEqual(t, e.Pos, end+c.resent.Milliseconds()+500, "what clocks may be apart in an hour")
 				require.Greater(t, e.Again, nowMillis()+d.ahead)

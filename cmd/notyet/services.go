@@ -155,10 +155,10 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 	if d.UndeliverableAfter == 0 {
 		d.UndeliverableAfter = -1 // one attempt: the dispatcher takes 0 as the default
 	}
-	disp, err := dispatcher.New(s.kafka, s.store, s.index, members, sent, dispatcher.Config{
+	disp, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: members, SendLog: sent, Metrics: s.reg, Log: s.log}, dispatcher.Config{
 		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: s.cfg.Window,
 		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: s.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, UndeliverableAfter: d.UndeliverableAfter, Retention: d.Retention, DeadRetention: s.cfg.DeadLetters.Retention,
-	}, s.reg, s.log)
+	})
 	if err != nil {
 		return fmt.Errorf("setting the dispatcher up: %w", err)
 	}

@@ -9,21 +9,21 @@ const (
 	// NothingBehindFailure: what was read behind a run that could not be stored is not stored either (scanner/reading.go).
 	NothingBehindFailure Fix = "nothing behind a failure"
 	// ReleasedWhenDrained: a slot is given back when it is drained, a claim under way included, and its epoch ends with that
-	// (dispatcher/line.go, store/sabotage.go).
+	// (dispatcher/ownedslot.go, store/sabotage.go).
 	ReleasedWhenDrained Fix = "released when drained"
 	// ReportOfDelivery: a report that names its delivery is about that delivery alone (store/delivered.go).
 	ReportOfDelivery Fix = "report of its delivery"
-	// DoubtIsSent: what may have been sent is not held to its lateness (dispatcher/line.go).
+	// DoubtIsSent: what may have been sent is not held to its lateness (dispatcher/ownedslot.go).
 	DoubtIsSent Fix = "doubt is sent"
 	// RefusedAlone: a record that the database refuses becomes a small dead letter, alone (scanner/scanner.go,
 	// scanner/refuse.go).
 	RefusedAlone Fix = "refused alone"
-	// ClaimedAhead: a line that is claimed beyond the look-ahead is claimed a little further, and claims rest (dispatcher/line.go,
+	// ClaimedAhead: a line that is claimed beyond the look-ahead is claimed a little further, and claims rest (dispatcher/ownedslot.go,
 	// dispatcher/claim.go).
 	ClaimedAhead Fix = "claimed ahead"
 	// CountedOnce: staging counts a task once, however often it is let go of (dispatcher/staging.go).
 	CountedOnce Fix = "counted once"
-	// SettledInPieces: ends of tasks are settled in pieces, and a refused one is halved (dispatcher/isolate.go, store/outbox.go).
+	// SettledInPieces: ends of tasks are settled in pieces, and a refused one is halved (dispatcher/pieces.go, store/outbox.go).
 	SettledInPieces Fix = "settled in pieces"
 	// ResultsApart: nothing waits for the results topic (events/publisher.go).
 	ResultsApart Fix = "results apart"

@@ -24,13 +24,13 @@ const (
 	// Kafka refuses.
 	ScannerIndexed = "scanner.indexed"
 	// DispatcherAcquired: slots are acquired in the database and not yet in memory
-	// (dispatcher/own.go). Error: the reply is lost.
+	// (dispatcher/ownership.go). Error: the reply is lost.
 	DispatcherAcquired = "dispatcher.acquired"
-	// DispatcherDrained: slots are about to be given away (dispatcher/own.go). Error: the database
+	// DispatcherDrained: slots are about to be given away (dispatcher/ownership.go). Error: the database
 	// refuses.
 	DispatcherDrained = "dispatcher.drained"
 	// DispatcherWindow: a page of the near future is read and not yet in the index
-	// (dispatcher/preheat.go). Error: Redis refuses.
+	// (dispatcher/indexer.go). Error: Redis refuses.
 	DispatcherWindow = "dispatcher.window"
 	// DispatcherClaimed: the claim has advanced and nothing is read yet (dispatcher/claim.go).
 	// Error: the reply is lost.
@@ -39,10 +39,10 @@ const (
 	// failed.
 	DispatcherLogged = "dispatcher.logged"
 	// DispatcherTrusted: the election is trusted, and a due task is about to be passed to the
-	// producer (dispatcher/release.go). Error: the producer refuses it.
+	// producer (dispatcher/send.go). Error: the producer refuses it.
 	DispatcherTrusted = "dispatcher.trusted"
 	// DispatcherSent: Kafka has answered, and the answer is not yet processed
-	// (dispatcher/release.go). Error: the answer is lost.
+	// (dispatcher/send.go). Error: the answer is lost.
 	DispatcherSent = "dispatcher.sent"
 	// DispatcherAcknowledged: outcomes are about to be written to the send log
 	// (dispatcher/settle.go). Error: that fails.
@@ -54,10 +54,10 @@ const (
 	// commit is lost.
 	DispatcherSettled = "dispatcher.settled"
 	// DispatcherMarked: settled tasks are about to be removed from the index
-	// (dispatcher/preheat.go). Error: Redis refuses.
+	// (dispatcher/indexer.go). Error: Redis refuses.
 	DispatcherMarked = "dispatcher.marked"
 	// DispatcherUnreported: the time for a report is over, and its task is about to be retried or
-	// to become a dead letter (dispatcher/release.go). No error.
+	// to become a dead letter (dispatcher/send.go). No error.
 	DispatcherUnreported = "dispatcher.unreported"
 	// StoreReplaying: dead tasks are pending again, and their letters are not yet marked
 	// (store/replay.go). Error: the transaction fails.

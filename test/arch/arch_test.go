@@ -117,7 +117,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"a library in another's test":          {"scanner/run_test.go", "github.com/redis/go-redis/v9", "is internal/index"},
 		"kong outside cmd":                     {"internal/config/flags.go", "github.com/alecthomas/kong", "is cmd"},
 		"pebble outside the send log":          {"dispatcher/log.go", "github.com/cockroachdb/pebble/v2", "is internal/sendlog"},
-		"the ZooKeeper client in a stage":      {"dispatcher/own.go", "github.com/go-zookeeper/zk", "is internal/election"},
+		"the ZooKeeper client in a stage":      {"dispatcher/ownership.go", "github.com/go-zookeeper/zk", "is internal/election"},
 		"a fake server in what people run":     {"scanner/run.go", "github.com/alicebob/miniredis/v2", "only by internal/embedded and by tests"},
 		"a package whose name begins a part's": {"storefront/x.go", "fmt", "package storefront (storefront/x.go) belongs to no part"},
 	} {

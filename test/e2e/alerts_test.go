@@ -25,7 +25,8 @@ func registered(t *testing.T) map[string]bool {
 	require.NoError(t, err)
 	sent, err := sendlog.Open(t.TempDir(), sendlog.Config{}, s.log)
 	require.NoError(t, err)
-	d, err := dispatcher.New(s.kafka, s.store, s.index, election.NewLocal("d", s.store.SlotCount, s.store), sent, dispatcher.Config{MemberID: "d"}, reg, s.log)
+	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: election.NewLocal("d", s.store.SlotCount, s.store), SendLog: sent, Metrics: reg, Log: s.log},
+		dispatcher.Config{MemberID: "d"})
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -31,7 +31,8 @@ func (s *stack) dispatcherAt(id, dir string) *process {
 		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, s.store, s.log)
 		require.NoError(s.t, err)
 	}
-	d, err := dispatcher.New(s.kafka, s.store, s.newIndex(), members, sent, dispatcher.Config{MemberID: id, Results: s.results}, prometheus.NewRegistry(), s.log)
+	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.newIndex(), Members: members, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: s.log},
+		dispatcher.Config{MemberID: id, Results: s.results})
 	require.NoError(s.t, err)
 	return s.start(func(ctx context.Context) error {
 		defer func() { _ = sent.Close() }()

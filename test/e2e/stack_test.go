@@ -235,7 +235,7 @@ func (s *stack) dispatcherWith(cfg dispatcher.Config) *process {
 	} else {
 		members = election.NewLocal(id, s.store.SlotCount, s.store)
 	}
-	d, err := dispatcher.New(s.kafka, s.store, s.newIndex(), members, sent, cfg, prometheus.NewRegistry(), s.log)
+	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.newIndex(), Members: members, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: s.log}, cfg)
 	require.NoError(s.t, err)
 	return s.start(func(ctx context.Context) error {
 		defer func() { _ = sent.Close() }()

@@ -105,7 +105,7 @@ func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispa
 	cfg.MemberID = n.name
 	reg := prometheus.NewRegistry()
 	r.gauges.Store(reg)
-	d, err := dispatcher.New(kcfg, st, ix, n.w.electorate.member(r.process, n.name), sent, cfg, reg, log)
+	d, err := dispatcher.New(dispatcher.Deps{Kafka: kcfg, Store: st, Index: ix, Members: n.w.electorate.member(r.process, n.name), SendLog: sent, Metrics: reg, Log: log}, cfg)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func drawn(seed uint64) plan {
 	p.scanner = scanner.Config{CommitEvery: -1, Workers: pick(r, 1, 2, 4), BatchRecords: pick(r, 3, 10, 100), Window: window}
 	p.dispatcher = dispatcher.Config{
 		LookAhead: pick(r, 50*time.Millisecond, 400*time.Millisecond, 2*time.Second), BurstLookAhead: pick(r, time.Millisecond, 3*time.Second), Window: window,
-		StageTasks: pick(r, 8, 20, 100), StageBytes: pick(r, 4<<10, 1<<20), DrainTimeout: pick(r, 2*time.Second, 5*time.Second), SickAfter: pick(r, 3*time.Second, 10*time.Second),
+		StageTasks: pick(r, 8, 20, 100), StageBytes: pick(r, 4<<10, 1<<20), DrainTimeout: pick(r, 2*time.Second, 5*time.Second), UnresponsiveAfter: pick(r, 3*time.Second, 10*time.Second),
 		Retention: time.Hour,
 	}
 	p.redis = p.faults == 0 && r.IntN(2) == 0

@@ -41,7 +41,7 @@ func TestBurstsAreForeseen(t *testing.T) {
 	t.Cleanup(ix.Close)
 	cfg, err := Config{MemberID: "one", LookAhead: 10 * time.Millisecond, BurstLookAhead: 10 * time.Second}.withDefaults()
 	require.NoError(t, err)
-	d := &Dispatcher{cfg: cfg, clock: new(store.Store).NewClock(), index: ix, lines: map[int]*line{0: {slot: 0}, 1: {slot: 1}}}
+	d := &Dispatcher{cfg: cfg, clock: new(store.Store).NewClock(), index: ix, lines: map[int]*ownedSlot{0: {number: 0}, 1: {number: 1}}}
 	d.metrics = newMetrics(prometheus.NewRegistry(), d)
 
 	due := d.clock.Millis() + 8_000
@@ -50,7 +50,7 @@ func TestBurstsAreForeseen(t *testing.T) {
 		entries[i] = index.Entry{Slot: i % 2, Pos: due, Seq: uint64(i)}
 	}
 	next := func(at int64) { d.lines[0].next, d.lines[1].next = at, at }
-	ahead := func() int64 { d.foresee(t.Context()); return d.ahead }
+	ahead := func() int64 { d.adjust(t.Context()); return d.ahead }
 
 	next(due)
 	require.NoError(t, ix.Add(t.Context(), entries[:300]))

@@ -13,7 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // releasePause is how long the release of what is due rests at least: what falls due meanwhile goes in one request, which costs
@@ -48,7 +48,7 @@ const releaseBatch = 256
 
 // sendable keeps the record of a task that may be abandoned while it is handed to the producer.
 type sendable struct {
-	task   *task
+	task   *claimedTask
 	record *kgo.Record
 	probe  bool // its target does not answer: it is sent apart
 }
@@ -77,8 +77,8 @@ func (d *Dispatcher) takeDue() []sendable {
 	send := make([]sendable, 0, releaseBatch)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	take := func(t *task, waited bool) {
-		if !t.line.abandoned && d.admit(t, now, waited) {
+	take := func(t *claimedTask, waited bool) {
+		if !t.slot.abandoned && d.admit(t, now, waited) {
 			probe := d.targets[t.outlet].outage != nil
 			if probe {
 				d.probes++
@@ -101,13 +101,13 @@ func (d *Dispatcher) takeDue() []sendable {
 
 // admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
 // before one that has not. mu is held.
-func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
-	if t.state == tasks.StateReport {
+func (d *Dispatcher) admit(t *claimedTask, now int64, waited bool) bool {
+	if t.state == task.StateReport {
 		d.unreported(t)
 		return false
 	}
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound && !t.maybeSent() {
-		d.buryLocked(t, schemas.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
+		d.deadLetterLocked(t, schemas.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
 		return false
 	}
 	g := d.targetOf(t)
@@ -128,9 +128,11 @@ func (d *Dispatcher) admit(t *task, now int64, waited bool) bool {
 }
 
 // answered is the producer's promise: it only notes.
-func (d *Dispatcher) answered(t *task, r *kgo.Record, err error) { d.answeredBy(t, r, err, false) }
+func (d *Dispatcher) answered(t *claimedTask, r *kgo.Record, err error) {
+	d.answeredBy(t, r, err, false)
+}
 
-func (d *Dispatcher) answeredBy(t *task, r *kgo.Record, err error, alone bool) {
+func (d *Dispatcher) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool) {
 	if fault := faultpoint.At(faultpoint.DispatcherSent); fault != nil {
 		err = fault
 	}
@@ -181,56 +183,56 @@ const unsentPause = 5 * time.Second
 
 // postpone puts a task off that was not sent, or was refused: unless a caller was told that it is too late, or an earlier owner may have
 // sent it, it can be cancelled. mu is held.
-func (d *Dispatcher) postpone(t *task, now int64, pause time.Duration) {
+func (d *Dispatcher) postpone(t *claimedTask, now int64, pause time.Duration) {
 	d.metrics.postponed.Inc()
-	state := tasks.StateLine
+	state := task.StateLine
 	if t.maybeSent() {
-		state = tasks.StateRetry
+		state = task.StateRetry
 	}
-	d.leave(t, exit{Transition: store.Transition{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
+	d.leave(t, transition{Transition: store.Transition{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
 }
 
 // setAside takes a task out of its line whose earlier sending is still unanswered; it stays out of reach of a cancel. mu is
 // held.
-func (d *Dispatcher) setAside(t, original *task) {
+func (d *Dispatcher) setAside(t, original *claimedTask) {
 	const aside = 10_000
-	d.leave(t, exit{Transition: store.Transition{State: tasks.StateRetry, Pos: d.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
+	d.leave(t, transition{Transition: store.Transition{State: task.StateRetry, Pos: d.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
 }
 
-func (d *Dispatcher) bury(t *task, kind, reason string) {
+func (d *Dispatcher) deadLetter(t *claimedTask, kind, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.buryLocked(t, kind, reason)
+	d.deadLetterLocked(t, kind, reason)
 }
 
-// buryLocked ends a task with a dead letter. mu is held.
-func (d *Dispatcher) buryLocked(t *task, kind, reason string) {
+// deadLetterLocked ends a task with a dead letter. mu is held.
+func (d *Dispatcher) deadLetterLocked(t *claimedTask, kind, reason string) {
 	d.leave(t, d.death(t, kind, reason))
 }
 
-func (d *Dispatcher) death(t *task, kind, reason string) exit {
-	return exit{
-		Transition: store.Transition{State: tasks.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &tasks.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
+func (d *Dispatcher) death(t *claimedTask, kind, reason string) transition {
+	return transition{
+		Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &task.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
 			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: d.clock.Millis(), Body: t.body}},
 		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Reason: reason}},
 	}
 }
 
 // leave takes a task out of its line with the next settlement. mu is held.
-func (d *Dispatcher) leave(t *task, e exit) {
-	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.line.slot, t.line.epoch, t.pos
+func (d *Dispatcher) leave(t *claimedTask, e transition) {
+	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.slot.number, t.slot.epoch, t.pos
 	e.task = t
-	e.events = slices.DeleteFunc(e.events, func(ev schemas.Event) bool { return !tasks.Published(t.settings.Events, ev.State) })
+	e.events = slices.DeleteFunc(e.events, func(ev schemas.Event) bool { return !task.Published(t.settings.Events, ev.State) })
 	for i := range e.events {
 		ev := &e.events[i]
 		ev.Topic, ev.ID, ev.Due, ev.At = t.topic, t.id, t.due, d.clock.Millis()
 	}
 	d.unstage(t)
 	d.proofs.forget(t.seq)
-	if t.line.abandoned { // its next owner decides
+	if t.slot.abandoned { // its next owner decides
 		return
 	}
 	t.status = leaving
-	d.exits = append(d.exits, e)
+	d.transitions = append(d.transitions, e)
 	d.settleKick.now()
 }

@@ -22,7 +22,7 @@ func (r *running) told(places []store.Place) {
 	}
 }
 
-func (r *running) warm() {
+func (r *running) warmed() {
 	r.f.Helper()
 	r.f.eventually("the index is loaded", func() bool {
 		marks, err := r.index.Marks(r.f.Context(), r.f.slots)
@@ -35,7 +35,7 @@ func TestSweepFindsWhatTheIndexLost(t *testing.T) {
 	f := newFixture(t, 2, "orders")
 	orders := f.read("orders")
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
-	d.warm()
+	d.warmed()
 	d.told(f.schedule(askMany(10, "orders", "told", time.Now().Add(700*time.Millisecond), schemas.HeaderEvents, "none")...).Added)
 	f.eventually("they are delivered", func() bool { return orders.count() == 10 })
 	require.Zero(t, counted(d.metrics.swept))
@@ -56,7 +56,7 @@ func TestSweepFindsWhatTheIndexLost(t *testing.T) {
 func TestDriftIsFoundAndMended(t *testing.T) {
 	f := newFixture(t, 2, "orders")
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
-	d.warm()
+	d.warmed()
 	places := f.schedule(askMany(40, "orders", "later", time.Now().Add(time.Hour))...).Added
 	d.told(places)
 	entry := func(p store.Place) index.Entry { return index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)} }
@@ -137,6 +137,6 @@ func TestDriftIsFoundAndMended(t *testing.T) {
 		}
 		require.Equal(t, before, counted(d.metrics.drift), plant.what)
 		f.eventually("it is loaded anew", same)
-		d.warm()
+		d.warmed()
 	}
 }

@@ -13,7 +13,7 @@ func TestStoppedTargetsHoldBoundedMemory(t *testing.T) {
 	f := newFixture(t, 4, "stopped", "lively")
 	stopped, lively := f.read("stopped"), f.read("lively")
 	answer := f.mute("stopped")
-	cfg := Config{MemberID: "one", SickAfter: 300 * time.Millisecond, StageTasks: 40}
+	cfg := Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond, StageTasks: 40}
 	d := f.start(f.elect(5), t.TempDir(), cfg)
 	const rounds, each = 20, 50
 	for round := range rounds {

@@ -16,10 +16,10 @@ import (
 // The index holds, for every slot, the tasks between claimed and the slot's mark. Its owner moves the mark ahead as time
 // goes by, and loads the slot anew where the mark is gone or the number of entries has drifted from the database's.
 const (
-	preheatEvery = 2 * time.Second
-	driftEvery   = 30 * time.Second
-	// preheatPage bounds one read and one run of additions.
-	preheatPage = 5000
+	warmEvery  = 2 * time.Second
+	driftEvery = 30 * time.Second
+	// warmPage bounds one read and one run of additions.
+	warmPage = 5000
 	// driftPage is how many entries of a slot, the nearest, are compared one by one.
 	driftPage = 1000
 	// slack is how far the mark stays behind what scanners add by themselves, so that a task stored while the mark moves
@@ -29,8 +29,8 @@ const (
 	stride = time.Minute
 )
 
-func (d *Dispatcher) preheatLoop(ctx context.Context) {
-	tick := time.NewTicker(preheatEvery)
+func (d *Dispatcher) warmLoop(ctx context.Context) {
+	tick := time.NewTicker(warmEvery)
 	defer tick.Stop()
 	lastDrift := time.Now()
 	var suspects map[index.Entry]bool
@@ -40,7 +40,7 @@ func (d *Dispatcher) preheatLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		err := d.preheat(ctx)
+		err := d.warm(ctx)
 		if err == nil && time.Since(lastDrift) >= driftEvery {
 			lastDrift = time.Now()
 			suspects, err = d.drift(ctx, suspects)
@@ -52,23 +52,23 @@ func (d *Dispatcher) preheatLoop(ctx context.Context) {
 	}
 }
 
-type lineView struct {
+type slotView struct {
 	slot          int
 	claimed, done int64
 }
 
-func (d *Dispatcher) views() []lineView {
+func (d *Dispatcher) views() []slotView {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := make([]lineView, 0, len(d.lines))
+	out := make([]slotView, 0, len(d.lines))
 	for _, l := range d.lines {
-		out = append(out, lineView{l.slot, l.claimed, l.done})
+		out = append(out, slotView{l.number, l.claimed, l.done})
 	}
-	slices.SortFunc(out, func(a, b lineView) int { return a.slot - b.slot })
+	slices.SortFunc(out, func(a, b slotView) int { return a.slot - b.slot })
 	return out
 }
 
-func slotsOf(views []lineView) []int {
+func slotsOf(views []slotView) []int {
 	out := make([]int, len(views))
 	for i, v := range views {
 		out[i] = v.slot
@@ -76,8 +76,8 @@ func slotsOf(views []lineView) []int {
 	return out
 }
 
-// preheat loads what the marks do not cover yet, the nearest first, and lets go of what is settled.
-func (d *Dispatcher) preheat(ctx context.Context) error {
+// warm loads what the marks do not cover yet, the nearest first, and lets go of what is settled.
+func (d *Dispatcher) warm(ctx context.Context) error {
 	views := d.views()
 	marks, err := d.index.Marks(ctx, slotsOf(views))
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *Dispatcher) preheat(ctx context.Context) error {
 // load adds (from, upTo] of a slot to the index, page by page, then moves the mark.
 func (d *Dispatcher) load(ctx context.Context, slot int, from, upTo int64) error {
 	for at := from; at < upTo; {
-		to, more, err := d.store.Nth(ctx, store.Range{Slot: slot, From: at, To: upTo}, preheatPage)
+		to, more, err := d.store.Nth(ctx, store.Range{Slot: slot, From: at, To: upTo}, warmPage)
 		if err != nil {
 			return err
 		}
@@ -218,7 +218,7 @@ func (d *Dispatcher) compare(ctx context.Context, r store.Range, n int) (missing
 	return missing, slices.Collect(maps.Keys(only)), nil
 }
 
-// updateIndex is best effort: the index is a hint, and what is missed here is mended by preheat.
+// updateIndex is best effort: the index is a hint, and what is missed here is mended by warm.
 func (d *Dispatcher) updateIndex(ctx context.Context, trim []index.SlotPos, add []index.Entry) {
 	if time.Now().Before(d.indexAway) {
 		return

@@ -94,7 +94,7 @@ func (d *Dispatcher) verify(ctx context.Context) error {
 }
 
 // had returns the lines of this moment, for lose.
-func (d *Dispatcher) had() map[int]*line {
+func (d *Dispatcher) had() map[int]*ownedSlot {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.lines)
@@ -103,7 +103,7 @@ func (d *Dispatcher) had() map[int]*line {
 // lose abandons lines that are no longer ours, as the slots were read. had are the lines from before that look: it says nothing
 // about those that were taken while it was under way. A line from before it was in the database by then. Where the look shows an
 // earlier epoch all the same, the database was set back, and the slot is to be taken anew.
-func (d *Dispatcher) lose(slots []store.Slot, had map[int]*line) {
+func (d *Dispatcher) lose(slots []store.Slot, had map[int]*ownedSlot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range slots {
@@ -114,9 +114,9 @@ func (d *Dispatcher) lose(slots []store.Slot, had map[int]*line) {
 }
 
 // abandon forgets a slot that is no longer ours. mu is held.
-func (d *Dispatcher) abandon(l *line, why string) {
+func (d *Dispatcher) abandon(l *ownedSlot, why string) {
 	l.abandoned = true
-	delete(d.lines, l.slot)
+	delete(d.lines, l.number)
 	d.entries -= len(l.open())
 	for _, t := range l.open() {
 		d.unstage(t)
@@ -124,7 +124,7 @@ func (d *Dispatcher) abandon(l *line, why string) {
 	}
 	d.forgetAnswered(l)
 	d.metrics.abandoned.Inc()
-	d.log.Warn("abandoning a slot", zap.String("because", why), zap.Int("slot", l.slot), zap.Int64("epoch", l.epoch), zap.Int("tasks", len(l.open())))
+	d.log.Warn("abandoning a slot", zap.String("because", why), zap.Int("slot", l.number), zap.Int64("epoch", l.epoch), zap.Int("tasks", len(l.open())))
 	d.ownKick.now()
 }
 
@@ -218,7 +218,7 @@ func (d *Dispatcher) begin(ctx context.Context, got []store.Slot, epoch int64) e
 	proven := d.proofsOf(ctx, entries)
 	d.mu.Lock()
 	for _, s := range got {
-		d.lines[s.Slot] = &line{slot: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never}
+		d.lines[s.Slot] = &ownedSlot{number: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never}
 	}
 	maps.Copy(d.proofs, proven)
 	d.enter(d.lines, entries, true)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
 // useDatabase lets the fixture work on another database, which is empty, and returns a connection of the test's own to it.
@@ -63,7 +63,7 @@ func TestManyExitsAtOnce(t *testing.T) {
 	f.eventually("all is settled", func() bool { return f.settledUpTo(due) && d.inside(func() int { return d.entries }) == 0 })
 	f.eventually("all is told", func() bool { return events.count() >= n })
 	require.Len(t, events.events(t, schemas.StateDead), n)
-	require.Zero(t, counted(d.metrics.refusedExits))
+	require.Zero(t, counted(d.metrics.refusedTransitions))
 }
 
 // One task's dead letter cannot be stored: the others end, and it is neither lost nor in their way.
@@ -88,7 +88,7 @@ func TestRefusedExitStandsAlone(t *testing.T) {
 			f.schedule(askMany(40, "orders", "t", due, schemas.HeaderMaxLateness, "1m")...)
 			d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
 			f.eventually("all is settled", func() bool { return f.settledUpTo(due) && d.inside(func() int { return d.entries }) == 0 })
-			require.NotZero(t, counted(d.metrics.refusedExits))
+			require.NotZero(t, counted(d.metrics.refusedTransitions))
 			v, err := f.store.Get(t.Context(), "orders", "t17")
 			require.NoError(t, err)
 			require.Equal(t, c.want, v.State)
@@ -105,18 +105,18 @@ func TestRefusedExitStandsAlone(t *testing.T) {
 }
 
 func TestPieceOf(t *testing.T) {
-	small := exit{}
-	large := exit{Transition: store.Transition{Dead: &tasks.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
-	huge := exit{Transition: store.Transition{Dead: &tasks.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
+	small := transition{}
+	large := transition{Transition: store.Transition{Dead: &task.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
+	huge := transition{Transition: store.Transition{Dead: &task.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
 	for name, c := range map[string]struct {
-		exits []exit
+		exits []transition
 		want  int
 	}{
-		"one":             {[]exit{small}, 1},
-		"as many as fit":  {make([]exit, pieceTasks), pieceTasks},
-		"too many":        {make([]exit, pieceTasks+1), pieceTasks},
-		"too many bytes":  {[]exit{large, small, large, small}, 2},
-		"one is too much": {[]exit{huge, small}, 1},
+		"one":             {[]transition{small}, 1},
+		"as many as fit":  {make([]transition, pieceTasks), pieceTasks},
+		"too many":        {make([]transition, pieceTasks+1), pieceTasks},
+		"too many bytes":  {[]transition{large, small, large, small}, 2},
+		"one is too much": {[]transition{huge, small}, 1},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, pieceOf(c.exits)) })
 	}
@@ -124,8 +124,8 @@ func TestPieceOf(t *testing.T) {
 
 func TestReduce(t *testing.T) {
 	odd := strings.Repeat("\xff\u00e4", 1000)
-	dead := &tasks.DeadLetter{Reason: odd, Body: []byte("body")}
-	e := exit{Transition: store.Transition{State: tasks.StateDead, Dead: dead}, events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}
+	dead := &task.DeadLetter{Reason: odd, Body: []byte("body")}
+	e := transition{Transition: store.Transition{State: task.StateDead, Dead: dead}, events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}
 	events := e.events
 	require.True(t, e.reduce(t0))
 	require.Equal(t, strings.Repeat("?", shortReason), e.Dead.Reason)
@@ -136,14 +136,14 @@ func TestReduce(t *testing.T) {
 	require.Empty(t, e.Dead.Body)
 	require.Empty(t, e.events[0].Reason)
 	require.True(t, e.reduce(t0))
-	require.Equal(t, exit{Transition: store.Transition{State: tasks.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
+	require.Equal(t, transition{Transition: store.Transition{State: task.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
 	require.False(t, e.reduce(t0))
 
-	e = exit{Transition: store.Transition{State: tasks.StateSucceeded}} // it is delivered: it must not become pending
+	e = transition{Transition: store.Transition{State: task.StateSucceeded}} // it is delivered: it must not become pending
 	require.True(t, e.reduce(t0))
 	require.True(t, e.reduce(t0))
 	require.False(t, e.reduce(t0))
-	require.Equal(t, tasks.StateSucceeded, e.State)
+	require.Equal(t, task.StateSucceeded, e.State)
 }
 
 const t0 = 1_700_000_000_000

@@ -8,19 +8,19 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
-	tasks "github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/task"
 )
 
-// line is an owned slot: its offsets as the database has them, and every task between them.
-type line struct {
-	slot    int
+// ownedSlot is a slot that is ours: its offsets as the database has them, and every task between them.
+type ownedSlot struct {
+	number  int
 	epoch   int64
 	claimed int64
 	before  int64 // claimed before the latest claim
 	done    int64
 
-	tasks []*task // (done, claimed], in the order of pos
-	head  int     // tasks before it are closed
+	tasks []*claimedTask // (done, claimed], in the order of pos
+	head  int            // tasks before it are closed
 
 	next   int64 // the first place beyond claimed that is known to hold a task
 	urgent int64 // the earliest due time that a wake has told of
@@ -47,13 +47,13 @@ const (
 	left                  // out of the line, by an exit
 )
 
-// task is one claimed task. There may be millions after an outage, so it is small until its body is read.
-type task struct {
-	line     *line
+// claimedTask is one of them. There may be millions after an outage, so it is small until its body is read.
+type claimedTask struct {
+	slot     *ownedSlot
 	seq      int64
 	pos      int64
 	at       int64 // when to release it, Unix ms; until its body is read, at the latest then
-	lane     tasks.Lane
+	lane     task.Lane
 	status   status
 	answered bool // set aside, and its answer has come since: it is about to end
 	asks     bool // read to ask an unresponsive target with
@@ -69,7 +69,7 @@ type content struct {
 	due      int64
 	attempt  int // deliveries made
 	replay   int
-	state    tasks.State
+	state    task.State
 	settings schemas.Settings
 	body     []byte
 	record   *kgo.Record
@@ -79,17 +79,17 @@ type content struct {
 }
 
 // sending names the attempt that is to be made, among all that the task ever sees.
-func (c *content) sending() int32 { return tasks.Sending(c.replay, c.attempt+1) }
+func (c *content) sending() int32 { return task.Sending(c.replay, c.attempt+1) }
 
 // maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
 // set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.
-func (t *task) maybeSent() bool {
-	return (t.doubt || t.state == tasks.StateRetry) && !faultpoint.Without(faultpoint.DoubtIsSent)
+func (t *claimedTask) maybeSent() bool {
+	return (t.doubt || t.state == task.StateRetry) && !faultpoint.Without(faultpoint.DoubtIsSent)
 }
 
 // closable answers how far done can move: everything up to it is settled or gone. count is how many of those tasks are
 // still in the line, which the database is to confirm.
-func (l *line) closable() (to int64, count int) {
+func (l *ownedSlot) closable() (to int64, count int) {
 	to = l.claimed
 	for i := l.head; i < len(l.tasks); i++ {
 		if t := l.tasks[i]; t.status < settled {
@@ -109,7 +109,7 @@ func (l *line) closable() (to int64, count int) {
 }
 
 // closeTo moves done to where the database has it now and answers how many tasks it let go.
-func (l *line) closeTo(to int64) (n int) {
+func (l *ownedSlot) closeTo(to int64) (n int) {
 	l.done = to
 	for l.head < len(l.tasks) && l.tasks[l.head].pos <= to {
 		l.tasks[l.head] = nil
@@ -124,7 +124,7 @@ func (l *line) closeTo(to int64) (n int) {
 }
 
 // claimTo moves claimed. What has been heard meanwhile of places beyond it stays known.
-func (l *line) claimTo(to int64) {
+func (l *ownedSlot) claimTo(to int64) {
 	l.before, l.claimed = l.claimed, to
 	if l.next <= to {
 		l.next = never
@@ -137,7 +137,7 @@ func (l *line) claimTo(to int64) {
 // reach is how far a claim of the line goes. Where it is claimed beyond the look-ahead - before a burst that look-ahead was
 // longer, or the database's clock was set back - what came late stands right behind, and a few places are enough for it. Claims
 // rest longer than these last, so that time catches up; multiples let lines be claimed together.
-func (l *line) reach(ahead int64) int64 {
+func (l *ownedSlot) reach(ahead int64) int64 {
 	const few = int64(claimPause / time.Millisecond)
 	if ahead > l.claimed || faultpoint.Without(faultpoint.ClaimedAhead) {
 		return ahead
@@ -145,9 +145,9 @@ func (l *line) reach(ahead int64) int64 {
 	return (l.claimed/few + 1) * few
 }
 
-func (l *line) open() []*task { return l.tasks[l.head:] }
+func (l *ownedSlot) open() []*claimedTask { return l.tasks[l.head:] }
 
 // drained says that nothing is left to send or to settle, nor may come by a claim that is under way.
-func (l *line) drained() bool {
+func (l *ownedSlot) drained() bool {
 	return (!l.claiming || faultpoint.Without(faultpoint.ReleasedWhenDrained)) && l.done == l.claimed && l.head == len(l.tasks)
 }

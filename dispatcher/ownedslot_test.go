@@ -7,34 +7,34 @@ import (
 )
 
 // lineOf makes a line that is done up to 100 and claimed up to 200, of (pos, status).
-func lineOf(tasks ...task) *line {
-	l := &line{done: 100, claimed: 200}
+func lineOf(tasks ...claimedTask) *ownedSlot {
+	l := &ownedSlot{done: 100, claimed: 200}
 	for i := range tasks {
-		tasks[i].line, tasks[i].seq = l, int64(i+1)
+		tasks[i].slot, tasks[i].seq = l, int64(i+1)
 		l.tasks = append(l.tasks, &tasks[i])
 	}
 	return l
 }
 
-func at(pos int64, s status) task { return task{pos: pos, status: s} }
+func at(pos int64, s status) claimedTask { return claimedTask{pos: pos, status: s} }
 
 func TestClosable(t *testing.T) {
 	for name, c := range map[string]struct {
-		tasks []task
+		tasks []claimedTask
 		to    int64
 		count int
 	}{
 		"nothing claimed moves to claimed":       {nil, 200, 0},
-		"all settled":                            {[]task{at(120, settled), at(150, settled)}, 200, 2},
-		"exits are not counted":                  {[]task{at(120, left), at(150, settled), at(160, left)}, 200, 1},
-		"the head holds up all behind it":        {[]task{at(120, sending), at(150, settled)}, 119, 0},
-		"up to before the first that is open":    {[]task{at(120, settled), at(130, left), at(140, staged), at(150, settled)}, 139, 1},
-		"an exit on its way is waited for":       {[]task{at(120, settled), at(130, leaving), at(150, settled)}, 129, 1},
-		"an entered one is open":                 {[]task{at(120, settled), at(140, entered)}, 139, 1},
-		"ties close together":                    {[]task{at(120, settled), at(130, settled), at(130, sending), at(130, settled)}, 129, 1},
-		"ties that are settled close":            {[]task{at(130, settled), at(130, left), at(130, settled), at(131, staged)}, 130, 2},
-		"an open task at the first place":        {[]task{at(101, sending), at(102, settled)}, 100, 0},
-		"an open task at the last claimed place": {[]task{at(150, settled), at(200, sending)}, 199, 1},
+		"all settled":                            {[]claimedTask{at(120, settled), at(150, settled)}, 200, 2},
+		"exits are not counted":                  {[]claimedTask{at(120, left), at(150, settled), at(160, left)}, 200, 1},
+		"the head holds up all behind it":        {[]claimedTask{at(120, sending), at(150, settled)}, 119, 0},
+		"up to before the first that is open":    {[]claimedTask{at(120, settled), at(130, left), at(140, staged), at(150, settled)}, 139, 1},
+		"an exit on its way is waited for":       {[]claimedTask{at(120, settled), at(130, leaving), at(150, settled)}, 129, 1},
+		"an entered one is open":                 {[]claimedTask{at(120, settled), at(140, entered)}, 139, 1},
+		"ties close together":                    {[]claimedTask{at(120, settled), at(130, settled), at(130, sending), at(130, settled)}, 129, 1},
+		"ties that are settled close":            {[]claimedTask{at(130, settled), at(130, left), at(130, settled), at(131, staged)}, 130, 2},
+		"an open task at the first place":        {[]claimedTask{at(101, sending), at(102, settled)}, 100, 0},
+		"an open task at the last claimed place": {[]claimedTask{at(150, settled), at(200, sending)}, 199, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := lineOf(c.tasks...)
@@ -73,10 +73,10 @@ func TestCloseToLetsGoOfWhatIsClosed(t *testing.T) {
 
 // A line that never empties must not keep what it has let go of.
 func TestClosedTasksLeaveMemory(t *testing.T) {
-	l := &line{}
+	l := &ownedSlot{}
 	for pos := int64(1); pos <= 10_000; pos++ {
 		l.claimed = pos
-		l.tasks = append(l.tasks, &task{line: l, pos: pos, status: settled})
+		l.tasks = append(l.tasks, &claimedTask{slot: l, pos: pos, status: settled})
 		if pos > 5 {
 			l.closeTo(pos - 5)
 		}
@@ -102,10 +102,10 @@ func TestSendingNamesAttemptsApart(t *testing.T) {
 }
 
 func TestClaimToKeepsWhatLiesBeyond(t *testing.T) {
-	l := &line{claimed: 100, next: 150, urgent: 300} // settling or a wake may have told of a place while the claim ran
+	l := &ownedSlot{claimed: 100, next: 150, urgent: 300} // settling or a wake may have told of a place while the claim ran
 	l.claimTo(200)
-	require.Equal(t, line{claimed: 200, before: 100, next: never, urgent: 300}, *l)
+	require.Equal(t, ownedSlot{claimed: 200, before: 100, next: never, urgent: 300}, *l)
 	l.next = 250
 	l.claimTo(300)
-	require.Equal(t, line{claimed: 300, before: 200, next: never, urgent: never}, *l)
+	require.Equal(t, ownedSlot{claimed: 300, before: 200, next: never, urgent: never}, *l)
 }

@@ -8,12 +8,12 @@ import (
 const (
 	// stagedEachSecond is about how many tasks one dispatcher reads and stages on one core.
 	stagedEachSecond = 30_000
-	// grain is how finely foresee looks at the load to come.
+	// grain is how finely adjust looks at the load to come.
 	grain = 500 * time.Millisecond
 )
 
-// foresee sets the look-ahead: longer before a burst whose bodies could not be read within the usual one.
-func (d *Dispatcher) foresee(ctx context.Context) {
+// adjust sets the look-ahead: longer before a burst whose bodies could not be read within the usual one.
+func (d *Dispatcher) adjust(ctx context.Context) {
 	usual, most := d.cfg.LookAhead.Milliseconds(), d.cfg.BurstLookAhead.Milliseconds()
 	ahead := usual
 	if most > usual {
@@ -33,7 +33,7 @@ func (d *Dispatcher) needed(ctx context.Context, most int64) int64 {
 	d.mu.Lock()
 	for _, l := range d.lines {
 		if l.next <= end && l.leaving.IsZero() {
-			slots = append(slots, l.slot)
+			slots = append(slots, l.number)
 		}
 	}
 	d.mu.Unlock()

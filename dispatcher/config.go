@@ -1,0 +1,77 @@
+package dispatcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Config of a dispatcher. The zero value works.
+type Config struct {
+	// MemberID names this process among the dispatchers; the election source must use the same. Default host-pid-uuid.
+	MemberID string
+	// Results is the topic that events go to. Default notyet.results.
+	Results string
+	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer stalls of the database
+	// without lateness; a cancel of a claimed task answers too_late. Default 400 ms.
+	LookAhead time.Duration
+	// BurstLookAhead is how far the look-ahead may grow before so many tasks that they could not be staged within it. One that
+	// is not above LookAhead keeps it as it is. Default 3 s.
+	BurstLookAhead time.Duration
+	// Window is the near future that the index holds. Default 2 h.
+	Window time.Duration
+	// StageTasks and StageBytes bound the tasks that are in memory with their bodies. Default 100 000 and 256 MiB.
+	StageTasks int
+	StageBytes int
+	// CreateTargets makes a target topic that does not exist when its first task is sent. Default false: such a task becomes a
+	// dead letter after UndeliverableAfter, for a mistyped name should not come into being.
+	CreateTargets bool
+	// DrainTimeout bounds how long a slot that is given away, and every slot at shutdown, is waited for. Default 20 s.
+	DrainTimeout time.Duration
+	// Retention is how long a task can be asked about and keeps its version once it has ended, counted from its due time or,
+	// where a caller or a consumer ended it, from then. Default 7 days.
+	Retention time.Duration
+	// DeadRetention is how long a dead letter is kept, replayed or not. Default 0: for ever.
+	DeadRetention time.Duration
+	// UnresponsiveAfter is how long a target may acknowledge nothing before its tasks are set aside. Default 10 s.
+	UnresponsiveAfter time.Duration
+	// UndeliverableAfter is how long a target that does not exist, or may not be written, is tried, before its tasks become dead
+	// letters. Below 0: once. Default 1 min.
+	UndeliverableAfter time.Duration
+}
+
+func (c Config) withDefaults() (Config, error) {
+	def(&c.Results, schemas.TopicResults)
+	def(&c.LookAhead, 400*time.Millisecond)
+	def(&c.BurstLookAhead, 3*time.Second)
+	def(&c.Window, 2*time.Hour)
+	def(&c.StageTasks, 100_000)
+	def(&c.StageBytes, 256<<20)
+	def(&c.DrainTimeout, 20*time.Second)
+	def(&c.Retention, 7*24*time.Hour)
+	def(&c.UnresponsiveAfter, 10*time.Second)
+	def(&c.UndeliverableAfter, time.Minute)
+	if c.MemberID == "" {
+		host, _ := os.Hostname()
+		c.MemberID = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8])
+	}
+	if c.LookAhead < 10*time.Millisecond || c.LookAhead > time.Minute {
+		return c, fmt.Errorf("the look-ahead must be 10ms to 1m, not %v", c.LookAhead)
+	}
+	if c.StageTasks < 1 || c.StageBytes < 1 {
+		return c, errors.New("the staging bounds must be above 0")
+	}
+	return c, nil
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
