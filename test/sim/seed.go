@@ -84,6 +84,9 @@ func drawn(seed uint64) plan {
 	}
 	p.dispatcher.UndeliverableAfter = pick(more, -1, 5*time.Second) // drawn last, likewise
 	p.ackTimeout = pick[int64](more, 2000, 6000)
+	if p.forgets {
+		p.ackTimeout = 20_000 // reports are read behind thousands of cancels, in batches of three
+	}
 	return p
 }
 
