@@ -43,7 +43,7 @@ func (d *Dispatcher) isolate(ctx context.Context, g *target) {
 			sleep(ctx, 10*time.Millisecond)
 		}
 		if d.isAbandoned(s.task.slot) {
-			d.dropSuspect(g, s.task)
+			d.dropSuspect(s.task)
 			continue
 		}
 		if d.isUnresponsive(g) {
@@ -73,10 +73,10 @@ func (d *Dispatcher) nextSuspect(g *target) (sendable, bool) {
 	return s, true
 }
 
-func (d *Dispatcher) dropSuspect(g *target, t *claimedTask) {
+func (d *Dispatcher) dropSuspect(t *claimedTask) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.endSending(g, t)
+	d.endSending(t)
 }
 
 func (d *Dispatcher) isUnresponsive(g *target) bool {

@@ -74,8 +74,9 @@ type content struct {
 	body     []byte
 	record   *kgo.Record
 	size     int
-	counted  bool   // by the dispatcher's staging
-	outlet   outlet // where it was last sent, or waits to be
+	counted  bool    // by the dispatcher's staging
+	outlet   outlet  // where it was last sent, or waits to be
+	with     *target // counts it among what its producer holds; nil while none does
 }
 
 // sending names the attempt that is to be made, among all that the task ever sees.

@@ -79,7 +79,7 @@ func (d *Dispatcher) takeDue() []sendable {
 	defer d.mu.Unlock()
 	take := func(t *claimedTask, waited bool) {
 		if !t.slot.abandoned && d.admit(t, now, waited) {
-			probe := d.targets[t.outlet].outage != nil
+			probe := t.with.outage != nil
 			if probe {
 				d.probes++
 			}
@@ -138,8 +138,7 @@ func (d *Dispatcher) answeredBy(t *claimedTask, r *kgo.Record, err error, alone 
 	}
 	now := d.clock.Now()
 	d.mu.Lock()
-	g := d.targets[t.outlet]
-	d.endSending(g, t)
+	g := d.endSending(t)
 	if err == nil || kafka.Permanent(err) {
 		g.since = time.Now()
 		d.respondsAgain(g)

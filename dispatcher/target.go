@@ -71,23 +71,27 @@ func (d *Dispatcher) hasRoom(g *target) bool {
 	return g.sending == 0 || g.sending < tasks/shareOf && g.bytes < bytes/shareOf
 }
 
-// beginSending counts a record that goes to a producer. mu is held.
+// beginSending counts a task whose record goes to a producer. mu is held.
 func (d *Dispatcher) beginSending(g *target, t *claimedTask) {
 	if g.sending == 0 {
 		g.since = time.Now()
 	}
+	t.with = g
 	g.sending++
 	g.bytes += t.size
 	d.flight.tasks++
 	d.flight.bytes += t.size
 }
 
-// endSending is its counterpart. mu is held.
-func (d *Dispatcher) endSending(g *target, t *claimedTask) {
+// endSending is its counterpart, and returns who counted the task. mu is held.
+func (d *Dispatcher) endSending(t *claimedTask) *target {
+	g := t.with
+	t.with = nil
 	g.sending--
 	g.bytes -= t.size
 	d.flight.tasks--
 	d.flight.bytes -= t.size
+	return g
 }
 
 // forgetIdle forgets a target that is not in use. mu is held.
@@ -136,10 +140,10 @@ func (d *Dispatcher) checkTargets() {
 	}
 	for _, l := range d.lines {
 		for _, t := range l.open() {
-			if t.status != sending {
+			if t.status != sending || t.with == nil { // or its answer is about to be looked at
 				continue
 			}
-			if g := silent[t.outlet]; g != nil {
+			if g := silent[t.with.outlet]; g != nil {
 				home := d.rehome(t, g)
 				silent[home.outlet] = home
 				d.stuck[t.seq] = t
@@ -172,7 +176,7 @@ func (d *Dispatcher) rehome(t *claimedTask, from *target) *target {
 		to = &target{outlet: key}
 		d.targets[key] = to
 	}
-	d.endSending(from, t)
+	d.endSending(t)
 	if d.beginSending(to, t); to.sending == 1 {
 		to.since = from.since
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
@@ -278,4 +279,34 @@ func TestSilentResultsNeverStopDeliveries(t *testing.T) {
 	}
 	require.Positive(t, counted(d.metrics.deferredEvents))
 	require.Len(t, orders.copies(), 12*40)
+}
+
+// The producer gave a task back, and what follows is not decided yet, for the database is slow. Meanwhile its target is found
+// unresponsive: the task is not set aside as one that is unanswered, nor let go of twice.
+func TestAnsweredTaskIsNotSetAside(t *testing.T) {
+	f := newFixture(t, 1)
+	f.partitioned("x", 1)
+	d := f.stepped(f.elect(5), Config{MemberID: "one", UnresponsiveAfter: time.Second})
+	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
+	d.lines[0] = l
+	g := &target{outlet: outlet{"x", -1}}
+	d.targets[g.outlet] = g
+	for seq := range int64(2) {
+		sent := &claimedTask{slot: l, seq: seq, pos: 50, at: 50, status: sending,
+			content: &content{topic: "x", due: 50, size: 10, outlet: g.outlet, settings: schemas.DefaultSettings(), record: &kgo.Record{Topic: "x", Key: []byte("k")}}}
+		l.tasks = append(l.tasks, sent)
+		d.beginSending(g, sent)
+	}
+	given, unanswered := l.tasks[0], l.tasks[1]
+	d.where.ForTopic("x").Partition(unanswered.record, 1) // the producer learns of the partition
+	d.answered(given, given.record, kerr.RequestTimedOut)
+	g.since = time.Now().Add(-time.Minute)
+	d.checkTargets()
+	require.NotContains(t, d.stuck, given.seq)
+	require.Contains(t, d.stuck, unanswered.seq)
+	require.Equal(t, flight{1, 10}, d.flight)
+	require.Equal(t, outlet{"x", 0}, unanswered.with.outlet)
+	require.NotContains(t, d.targets, g.outlet, "it holds nothing any more")
+	d.answered(unanswered, unanswered.record, nil)
+	require.Equal(t, flight{}, d.flight)
 }
