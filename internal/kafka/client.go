@@ -86,13 +86,8 @@ func (c Config) options(log *zap.Logger) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...),
 		kgo.ClientID(c.ClientID),
+		kgo.Dialer(c.dialer()),
 		kgo.WithLogger(Logger(log)),
-	}
-	if c.TLS != nil {
-		opts = append(opts, kgo.DialTLSConfig(c.TLS))
-	}
-	if c.Dial != nil {
-		opts = append(opts, kgo.Dialer(c.Dial))
 	}
 	if c.AllowAutoTopicCreation {
 		opts = append(opts, kgo.AllowAutoTopicCreation())

@@ -1,0 +1,43 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+)
+
+// A dial function makes a connection.
+type dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+const (
+	dialTimeout = 10 * time.Second // the library's own
+	// failedDialPause is how long a dial that fails takes at least. While dials fail at once, and for good, as when a certificate has
+	// expired, the library asks for a producer id again and again without a pause: that took a core, and a log line each time.
+	failedDialPause = 100 * time.Millisecond
+)
+
+func (c Config) dialer() dial {
+	if c.Dial != nil {
+		return unhurried(c.Dial)
+	}
+	plain := &net.Dialer{Timeout: dialTimeout}
+	if c.TLS != nil {
+		return unhurried((&tls.Dialer{NetDialer: plain, Config: c.TLS}).DialContext)
+	}
+	return unhurried(plain.DialContext)
+}
+
+// unhurried lets a dial that fails take a while.
+func unhurried(connect dial) dial {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := connect(ctx, network, address)
+		if err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(failedDialPause):
+			}
+		}
+		return conn, err
+	}
+}
