@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/testcert"
 )
 
 // breakable is a network whose connections can all be cut, after which every dial fails at once: say, a certificate has expired.
@@ -86,4 +88,31 @@ func TestDialSaysWhatFailed(t *testing.T) {
 	stop()
 	_, err = Config{}.dialer()(ctx, "tcp", "127.0.0.1:1")
 	require.Error(t, err)
+}
+
+// Over TLS the broker's name is checked, and nothing is asked of one that another authority vouches for.
+func TestKafkaOverTLS(t *testing.T) {
+	certs := testcert.New(t)
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.TLS(certs.Server(t)))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	for _, c := range []struct {
+		name    string
+		trusted *tls.Config
+		ok      bool
+	}{{"its own authority", certs.Client(t), true}, {"another authority", testcert.New(t).Client(t), false}} {
+		t.Run(c.name, func(t *testing.T) {
+			client, err := New(Config{Brokers: cluster.ListenAddrs(), TLS: c.trusted}, zap.NewNop())
+			require.NoError(t, err)
+			defer client.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err = Ping(ctx, client)
+			if c.ok {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "certificate")
+		})
+	}
 }
