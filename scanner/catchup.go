@@ -14,14 +14,14 @@ import (
 // CatchUp runs the scanner until the database has everything that is in its topics as it begins, then stops it. progress
 // is told now and then how many offsets are left.
 func (s *Scanner) CatchUp(ctx context.Context, progress func(left int64)) error {
-	ends, err := kafka.Ends(ctx, s.producer, s.cfg.Read...)
+	ends, err := kafka.Ends(ctx, s.asks, s.cfg.Read...)
 	left := int64(0)
 	if err == nil {
 		_, left, err = s.left(ctx, ends)
 	}
 	if err != nil {
-		s.producer.Close()
-		s.consumer.Close()
+		s.asks.Close()
+		s.group.Close()
 		return fmt.Errorf("catching up: %w", err)
 	}
 	if left > 0 {
@@ -55,7 +55,7 @@ func (s *Scanner) awaitEnds(ctx context.Context, ends kafka.Offsets, progress fu
 			return err
 		case <-tick.C:
 		}
-		if err := s.halted.ready(); err != nil {
+		if err := s.parts.halted.ready(); err != nil {
 			return err
 		}
 		stored, left, err := s.left(ctx, ends)
@@ -88,7 +88,7 @@ func (s *Scanner) more(ctx context.Context, stored, ends kafka.Offsets, left int
 			stop()
 		}
 	})
-	err = kafka.Scan(scanning, s.kcfg, stored, ends, s.log, func(*kgo.Record) bool { more = true; return false })
+	err = kafka.Scan(scanning, s.deps.Kafka, stored, ends, s.deps.Log, func(*kgo.Record) bool { more = true; return false })
 	if scanning.Err() != nil && ctx.Err() == nil {
 		return true, nil
 	}
@@ -97,15 +97,15 @@ func (s *Scanner) more(ctx context.Context, stored, ends kafka.Offsets, left int
 
 // left answers how far the database has each partition, and how many offsets are left until ends.
 func (s *Scanner) left(ctx context.Context, ends kafka.Offsets) (stored kafka.Offsets, left int64, err error) {
-	ids, err := kafka.TopicIDs(ctx, s.producer, s.cfg.Read...)
+	ids, err := kafka.TopicIDs(ctx, s.asks, s.cfg.Read...)
 	if err != nil {
 		return nil, 0, err
 	}
-	starts, err := kafka.Starts(ctx, s.producer, s.cfg.Read...)
+	starts, err := kafka.Starts(ctx, s.asks, s.cfg.Read...)
 	if err != nil {
 		return nil, 0, err
 	}
-	sources, err := s.store.Sources(ctx)
+	sources, err := s.deps.Store.Sources(ctx)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -65,19 +65,19 @@ func TestSaysThatTheDatabaseWasSetBack(t *testing.T) {
 
 	core, logs := observer.New(zapcore.WarnLevel)
 	run := func() *Scanner {
-		s, err := New(f.kafka, f.store, f.index, Config{}, prometheus.NewRegistry(), zap.New(core))
+		s, err := New(Deps{Kafka: f.kafka, Store: f.store, Index: f.index, Metrics: prometheus.NewRegistry(), Log: zap.New(core)}, Config{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
 		require.NoError(t, s.CatchUp(ctx, func(int64) {}))
 		return s
 	}
-	require.Zero(t, counted(run().metrics.reread))
+	require.Zero(t, counted(run().worker.metrics.reread))
 	require.Zero(t, logs.Len(), "nothing to say on a restart")
 
 	f.sql("DELETE FROM tasks WHERE seq % 281474976710656 >= 5", "UPDATE sources SET next_offset = 5 WHERE part = 2")
 	again := run()
-	require.Equal(t, stored-5, counted(again.metrics.reread))
+	require.Equal(t, stored-5, counted(again.worker.metrics.reread))
 	found := logs.FilterMessageSnippet("older than what was stored").All()
 	require.Len(t, found, 1)
 	fields := found[0].ContextMap()

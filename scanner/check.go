@@ -34,25 +34,34 @@ func extents(ctx context.Context, client *kgo.Client, sources []store.Source) (m
 	return kafka.Extents(ctx, client, epochs)
 }
 
+// checker compares what is stored of the assigned partitions with their logs, and halts those whose log is another one.
+type checker struct {
+	client *kgo.Client
+	store  *store.Store
+	parts  *partitions
+	retry  retrier
+	log    *zap.Logger
+}
+
 // check compares what is stored of the assigned partitions with their logs. A partition that lost what is stored is halted. One
 // that was halted and turns out to be intact, or that an operator has moved, is read on from where the database stands.
-func (s *Scanner) check(ctx context.Context) {
+func (c *checker) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*checkPatience)
 	defer cancel()
-	drained := s.parts.drained() // before the database is asked, so that it has all of them
-	known, err := s.store.Sources(ctx)
+	drained := c.parts.drained() // before the database is asked, so that it has all of them
+	known, err := c.store.Sources(ctx)
 	if err != nil {
 		return // without the database the scanner is not ready, and says so
 	}
-	mine := s.parts.adopt(store.InUse(known))
-	s.parts.readOnNew(drained)
+	mine := c.parts.adopt(store.InUse(known))
+	c.parts.readOnNew(drained)
 	if len(mine) == 0 {
 		return
 	}
-	logs, err := extents(ctx, s.producer, mine)
+	logs, err := extents(ctx, c.client, mine)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.log.Warn("comparing the intake's logs with what is stored failed", zap.Error(err))
+			c.log.Warn("comparing the intake's logs with what is stored failed", zap.Error(err))
 		}
 		return
 	}
@@ -65,50 +74,76 @@ func (s *Scanner) check(ctx context.Context) {
 		result, same := judge(src, log)
 		switch {
 		case result == diverged:
-			s.halt(key, halt{source: src.ID, next: src.Next, same: same, end: log.End})
-		case drained[key] && s.halted.mayGoOn(key, result):
-			s.log.Info("an intake partition is intact after all, and is read on", zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("offset", src.Next))
-			s.parts.readOn(key, src)
+			c.halt(key, halt{source: src.ID, next: src.Next, same: same, end: log.End})
+		case drained[key] && c.parts.halted.mayGoOn(key, result):
+			c.log.Info("an intake partition is intact after all, and is read on", zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("offset", src.Next))
+			c.parts.readOn(key, src)
+		}
+	}
+}
+
+// checkBegun halts those of newly assigned partitions whose log is not the one that was stored. Where Kafka does not say, the
+// partition begins: check asks again, and each record is compared.
+func (c *checker) checkBegun(ctx context.Context, sources []store.Source) {
+	if len(sources) == 0 {
+		return
+	}
+	logs, err := extents(ctx, c.client, sources)
+	if err != nil {
+		c.log.Warn("comparing the intake's logs with what is stored failed", zap.Error(err))
+		return
+	}
+	for _, src := range sources {
+		log, there := logs[src.Topic][src.Partition]
+		if !there || log.Err != nil {
+			continue
+		}
+		if result, same := judge(src, log); result == diverged {
+			c.halt(partitionKey{src.Topic, src.Partition}, halt{source: src.ID, next: src.Next, same: same, end: log.End})
+		}
+		if lost := log.Start - src.Next; lost > 0 {
+			c.log.Error("records of the intake were deleted before they were stored: its retention is too short, or somebody deleted them",
+				zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("next_offset", src.Next), zap.Int64("log_start", log.Start))
 		}
 	}
 }
 
 // halt has nothing more read of a partition, and says so.
-func (s *Scanner) halt(key partitionKey, why halt) {
-	if !s.parts.halt(key, why) {
+func (c *checker) halt(key partitionKey, why halt) {
+	if !c.parts.halt(key, why) {
 		return
 	}
 	if why.unknown {
-		s.log.Warn("an intake partition has another leader, and Kafka does not say whether its log is the one that was stored: nothing more is read of it until it does",
+		c.log.Warn("an intake partition has another leader, and Kafka does not say whether its log is the one that was stored: nothing more is read of it until it does",
 			zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("next_offset", why.next), zap.String("reason", why.why))
 		return
 	}
-	s.log.Error("an intake partition's log is not the one that was stored: nothing more is read of it, run `notyet intake status`, then `notyet intake restart`",
+	c.log.Error("an intake partition's log is not the one that was stored: nothing more is read of it, run `notyet intake status`, then `notyet intake restart`",
 		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("next_offset", why.next), zap.Int64("same_up_to", why.same),
 		zap.Int64("log_end", why.end), zap.String("reason", why.why))
 }
 
 // lost halts a partition of which the client says that its log lost records.
-func (s *Scanner) lost(loss *kgo.ErrDataLoss) {
-	s.halt(partitionKey{loss.Topic, loss.Partition}, halt{next: loss.ConsumedTo, same: -1, end: -1, why: loss.Error()})
+func (c *checker) lost(loss *kgo.ErrDataLoss) {
+	c.halt(partitionKey{loss.Topic, loss.Partition}, halt{next: loss.ConsumedTo, same: -1, end: -1, why: loss.Error()})
 }
 
 // verify asks the logs before records of a later leader epoch are stored: they must still have the last record of the epoch
 // before. What lies behind a divergence is not stored; what lies before it is, because Kafka has it no longer. A partition about
 // which Kafka does not answer is halted until it does, so that the others in the batch go on. It answers false when one was halted.
-func (w worker) verify(ctx context.Context, covered []coverage) (bool, error) {
+func (c *checker) verify(ctx context.Context, covered []coverage) (bool, error) {
 	asking, cancel := context.WithTimeout(ctx, checkPatience) // for all of them: they may be of one broker
 	defer cancel()
 	all := true
-	for _, c := range covered {
-		for _, ended := range c.ended {
-			same, err := w.verifyEpoch(asking, c, ended)
+	for _, of := range covered {
+		for _, ended := range of.ended {
+			same, err := c.verifyEpoch(asking, of, ended)
 			if ctx.Err() != nil {
 				return false, err
 			}
 			if err != nil {
-				w.s.halt(c.reading.key, halt{source: c.src.ID, next: ended.To, same: -1, end: -1, why: err.Error(), unknown: true})
-				c.reading.endAt(0)
+				c.halt(of.reading.key, halt{source: of.src.ID, next: ended.To, same: -1, end: -1, why: err.Error(), unknown: true})
+				of.reading.endAt(0)
 			}
 			if err != nil || !same {
 				all = false
@@ -121,12 +156,12 @@ func (w worker) verify(ctx context.Context, covered []coverage) (bool, error) {
 
 // verifyEpoch says whether the log of a partition still has the last stored record of an epoch that has ended, and halts the partition
 // if not.
-func (w worker) verifyEpoch(ctx context.Context, c coverage, ended store.Epoch) (bool, error) {
-	src := c.src
+func (c *checker) verifyEpoch(ctx context.Context, of coverage, ended store.Epoch) (bool, error) {
+	src := of.src
 	src.Next, src.Epoch = ended.To, ended
 	var logs map[string]map[int32]kafka.Extent
-	err := w.s.retry(ctx, "asking about a leader epoch", func() (err error) {
-		if logs, err = extents(ctx, w.s.producer, []store.Source{src}); err == nil {
+	err := c.retry.do(ctx, "asking about a leader epoch", func() (err error) {
+		if logs, err = extents(ctx, c.client, []store.Source{src}); err == nil {
 			err = logs[src.Topic][src.Partition].Err
 		}
 		return err
@@ -136,20 +171,20 @@ func (w worker) verifyEpoch(ctx context.Context, c coverage, ended store.Epoch) 
 	}
 	log, there := logs[src.Topic][src.Partition]
 	if result, same := judge(src, log); there && result == diverged {
-		w.s.halt(c.reading.key, halt{source: src.ID, next: ended.To, same: same, end: log.End})
-		c.reading.endAt(ended.To)
+		c.halt(of.reading.key, halt{source: src.ID, next: ended.To, same: same, end: log.End})
+		of.reading.endAt(ended.To)
 		return false, nil
 	}
 	return true, nil
 }
 
 // mismatched halts the partition of a batch that could not be made because a record is not of the log that was stored.
-func (w worker) mismatched(err error) bool {
+func (c *checker) mismatched(err error) bool {
 	bad, ok := errors.AsType[*mismatchError](err)
 	if !ok {
 		return false
 	}
-	w.s.halt(bad.reading.key, halt{source: bad.src.ID, next: bad.src.Next, same: -1, end: -1, why: err.Error(), proven: true})
+	c.halt(bad.reading.key, halt{source: bad.src.ID, next: bad.src.Next, same: -1, end: -1, why: err.Error(), proven: true})
 	bad.reading.endAt(bad.at)
 	return true
 }

@@ -81,8 +81,8 @@ func TestALogThatLostRecordsHaltsItsPartition(t *testing.T) {
 			f.eventually("it says so", func() bool { return s.Ready(t.Context()) != nil })
 			require.ErrorContains(t, s.Ready(t.Context()), "notyet.intake/0 is not read any further")
 			require.ErrorContains(t, s.Ready(t.Context()), "the same up to 6")
-			s.look(t.Context())
-			require.Equal(t, []string{"notyet.intake/0"}, haltedIn(s.metrics))
+			s.watcher.look(t.Context())
+			require.Equal(t, []string{"notyet.intake/0"}, haltedIn(s.worker.metrics))
 			require.Equal(t, 6+4, f.tasks())
 			old := f.sourceOf(0)
 			require.EqualValues(t, 10, old.Next, "nothing is passed")
@@ -91,8 +91,8 @@ func TestALogThatLostRecordsHaltsItsPartition(t *testing.T) {
 			require.NoError(t, err)
 			f.eventually("all is stored", func() bool { return f.tasks() == 6+4+published })
 			f.eventually("it is ready", func() bool { return s.Ready(t.Context()) == nil })
-			s.look(t.Context())
-			require.Empty(t, haltedIn(s.metrics))
+			s.watcher.look(t.Context())
+			require.Empty(t, haltedIn(s.worker.metrics))
 			require.Contains(t, s.parts.ids(), old.ID, "somebody still looks after the pending events of what was stored before")
 			require.EqualValues(t, 6+published, f.sourceOf(0).Next)
 			s.end()
@@ -128,8 +128,8 @@ func TestALogThatLosesRecordsWhileItIsRead(t *testing.T) {
 	})
 	f.elect(0)
 	f.publish(asksIn("b", 5, 0)...)
-	f.eventually("it is halted", func() bool { return s.halted.has(partitionKey{schemas.TopicIntake, 0}) })
-	f.eventually("it knows where", func() bool { err := s.halted.ready(); return err != nil && f.sourceOf(0).Next == 10 })
+	f.eventually("it is halted", func() bool { return s.parts.halted.has(partitionKey{schemas.TopicIntake, 0}) })
+	f.eventually("it knows where", func() bool { err := s.parts.halted.ready(); return err != nil && f.sourceOf(0).Next == 10 })
 	require.Equal(t, 10, f.tasks())
 }
 
@@ -139,7 +139,7 @@ func TestAPartitionThatIsIntactIsReadOn(t *testing.T) {
 	s := f.start(f.store, Config{})
 	f.publish(asksIn("a", 4, 0)...)
 	f.eventually("stored", func() bool { return f.sourceOf(0).Next == 4 })
-	s.lost(&kgo.ErrDataLoss{Topic: schemas.TopicIntake, Partition: 0, ConsumedTo: 4, ResetTo: 0})
+	s.checker.lost(&kgo.ErrDataLoss{Topic: schemas.TopicIntake, Partition: 0, ConsumedTo: 4, ResetTo: 0})
 	require.ErrorContains(t, s.Ready(t.Context()), "not read any further")
 	f.publish(asksIn("b", 4, 0)...)
 	f.eventually("all is stored", func() bool { return f.tasks() == 8 })
@@ -191,20 +191,20 @@ func TestAHaltThatIsAboutNothingStoredEnds(t *testing.T) {
 	s := f.start(f.store, Config{})
 	key := partitionKey{schemas.TopicIntake, 0}
 	f.eventually("it is assigned", func() bool { _, reading := s.parts.polledTo(key); return reading })
-	s.halt(key, halt{source: 99, next: 7, same: 3, end: 3})
-	require.NoError(t, s.halted.ready(), "about a source that is no longer the partition's")
-	s.lost(&kgo.ErrDataLoss{Topic: key.topic, Partition: key.partition, ConsumedTo: 4})
-	require.Error(t, s.halted.ready())
+	s.checker.halt(key, halt{source: 99, next: 7, same: 3, end: 3})
+	require.NoError(t, s.parts.halted.ready(), "about a source that is no longer the partition's")
+	s.checker.lost(&kgo.ErrDataLoss{Topic: key.topic, Partition: key.partition, ConsumedTo: 4})
+	require.Error(t, s.parts.halted.ready())
 	f.publish(asksIn("a", 4, 0)...)
 	f.eventually("it is read", func() bool { return f.tasks() == 4 })
-	require.NoError(t, s.halted.ready())
+	require.NoError(t, s.parts.halted.ready())
 }
 
 // idle is a scanner whose worker is called by hand, with one source at what is stored.
 func (f *fixture) idle(next int64, epoch store.Epoch) (*Scanner, *reading) {
 	s := f.scanner(f.store, Config{})
-	f.Cleanup(s.producer.Close)
-	s.consumer.Close()
+	f.Cleanup(s.asks.Close)
+	s.group.Close()
 	key := partitionKey{schemas.TopicIntake, 0}
 	src, err := f.store.Source(f.Context(), key.topic, [16]byte{1}, 0, next)
 	require.NoError(f, err)
@@ -235,12 +235,12 @@ func TestALaterLeaderEpochIsVerified(t *testing.T) {
 			for _, rec := range read.records[4:] {
 				rec.LeaderEpoch = 1
 			}
-			left, err := worker{s}.store(t.Context(), []run{read})
+			left, err := s.worker.storeRuns(t.Context(), []run{read})
 			require.NoError(t, err)
 			require.Empty(t, left)
 			require.Equal(t, c.stored, f.sourceOf(0).Next)
 			require.Equal(t, int(c.stored-10), f.tasks())
-			require.Equal(t, c.halted, s.halted.has(r.key))
+			require.Equal(t, c.halted, s.parts.halted.has(r.key))
 		})
 	}
 }
@@ -254,19 +254,19 @@ func TestARecordOfAnotherLogIsNotSkipped(t *testing.T) {
 		for _, rec := range read.records {
 			rec.LeaderEpoch = epoch
 		}
-		left, err := worker{s}.store(t.Context(), []run{read})
+		left, err := s.worker.storeRuns(t.Context(), []run{read})
 		require.NoError(t, err)
 		require.Empty(t, left)
-		require.True(t, s.halted.has(r.key), name)
+		require.True(t, s.parts.halted.has(r.key), name)
 		require.EqualValues(t, 10, f.sourceOf(0).Next)
-		s.halted.clear(r.key)
+		s.parts.halted.clear(r.key)
 		r.until.Store(0)
 	}
 	again := asksAt(r, 7, 5)
 	for _, rec := range again.records {
 		rec.LeaderEpoch = 3
 	}
-	_, err := worker{s}.store(t.Context(), []run{again})
+	_, err := s.worker.storeRuns(t.Context(), []run{again})
 	require.NoError(t, err)
 	require.EqualValues(t, 12, f.sourceOf(0).Next, "the same records again are as harmless as ever")
 }
@@ -290,10 +290,10 @@ func TestAnOperatorMovesAPartitionOn(t *testing.T) {
 func TestARevokedPartitionIsNotHalted(t *testing.T) {
 	f := newFixture(t)
 	s, r := f.idle(10, store.Epoch{Number: -1})
-	s.halt(r.key, halt{next: 10, same: -1, end: -1})
-	require.Error(t, s.halted.ready())
-	s.parts.drop(t.Context(), nil, map[string][]int32{r.key.topic: {r.key.partition}})
-	require.NoError(t, s.halted.ready())
-	s.halt(r.key, halt{next: 10, same: -1, end: -1})
-	require.NoError(t, s.halted.ready())
+	s.checker.halt(r.key, halt{next: 10, same: -1, end: -1})
+	require.Error(t, s.parts.halted.ready())
+	s.parts.drop(map[string][]int32{r.key.topic: {r.key.partition}})
+	require.NoError(t, s.parts.halted.ready())
+	s.checker.halt(r.key, halt{next: 10, same: -1, end: -1})
+	require.NoError(t, s.parts.halted.ready())
 }

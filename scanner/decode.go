@@ -11,24 +11,37 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
+// decoder makes changes of intake records. It never changes.
+type decoder struct {
+	reports string // the topic with reports; the others have requests
+	limits  schemas.Limits
+	byTopic map[string]schemas.Limits // replace limits
+	metrics *metrics
+	log     *zap.Logger
+}
+
+func newDecoder(cfg Config, metrics *metrics, log *zap.Logger) *decoder {
+	return &decoder{reports: cfg.Reports, limits: cfg.Limits, byTopic: cfg.IntakeLimits, metrics: metrics, log: log}
+}
+
 // decode makes a change of an intake record. A bad request becomes one too, a rejection; a bad report is nothing to
 // anyone.
-func (s *Scanner) decode(source int, r *kgo.Record) (task.Change, bool) {
+func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 	c := task.Change{Seq: task.Seq(source, r.Offset)}
-	if r.Topic == s.cfg.Reports {
+	if r.Topic == d.reports {
 		_ = faultpoint.At(faultpoint.ScannerReport)
 		report, err := schemas.DecodeReport(r)
 		if err != nil {
-			s.metrics.badReports.Inc()
-			s.log.Debug("ignoring a bad report", zap.Int32("partition", r.Partition), zap.Int64("offset", r.Offset), zap.Error(err))
+			d.metrics.badReports.Inc()
+			d.log.Debug("ignoring a bad report", zap.Int32("partition", r.Partition), zap.Int64("offset", r.Offset), zap.Error(err))
 			return c, false
 		}
 		c.Report = &report
 		return c, true
 	}
-	limits, ok := s.cfg.IntakeLimits[r.Topic]
+	limits, ok := d.byTopic[r.Topic]
 	if !ok {
-		limits = s.cfg.Limits
+		limits = d.limits
 	}
 	request, err := schemas.Decode(r, limits)
 	if err == nil {

@@ -11,10 +11,10 @@ import (
 
 // A record that is too large becomes a small dead letter, whose reason says where the rest is.
 func TestDecodeKeepsAPartOfALargeRecord(t *testing.T) {
-	s := &Scanner{cfg: Config{}.withDefaults()}
+	d := newDecoder(Config{}.withDefaults(), nil, nil)
 	r := ask("a", 1)
 	r.Offset, r.Headers = 7, append(r.Headers, kgo.RecordHeader{Key: "zeros", Value: make([]byte, 20<<20)})
-	c, ok := s.decode(3, r)
+	c, ok := d.decode(3, r)
 	require.True(t, ok)
 	require.NotNil(t, c.Rejected)
 	require.Equal(t, "a", c.Rejected.TaskID)
@@ -22,6 +22,6 @@ func TestDecodeKeepsAPartOfALargeRecord(t *testing.T) {
 	require.LessOrEqual(t, len(c.Rejected.Body), schemas.MaxRejectedBytes)
 
 	r = ask("a", 1, "notyet-x", "1")
-	c, _ = s.decode(3, r)
+	c, _ = d.decode(3, r)
 	require.NotContains(t, c.Rejected.Reason, "kept")
 }

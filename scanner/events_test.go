@@ -71,7 +71,7 @@ func TestBadReportsAreIgnored(t *testing.T) {
 	f.eventually("they are passed over", func() bool {
 		return f.count("SELECT COALESCE(SUM(next_offset), 0) FROM sources WHERE topic = ?", []byte(schemas.TopicReports)) == 3
 	})
-	require.Equal(t, 2, counted(s.metrics.badReports))
+	require.Equal(t, 2, counted(s.worker.metrics.badReports))
 	require.Len(t, f.events(atLeast(1)), 1)
 	require.Zero(t, f.count("SELECT COUNT(*) FROM dead_letters"))
 }
@@ -84,7 +84,7 @@ func TestRequestsAreTakenWithoutTheIndex(t *testing.T) {
 	const n = 400 // more batches than wait for the index
 	f.publish(asks("a", n)...)
 	require.Len(t, byID(f.events(atLeast(n)), schemas.StateScheduled), n)
-	f.eventually("their updates are dropped", func() bool { return counted(s.metrics.indexDropped) == n })
+	f.eventually("their updates are dropped", func() bool { return counted(s.worker.metrics.indexDropped) == n })
 	for i := range n {
 		_, err := f.store.Get(t.Context(), "orders", fmt.Sprint("a", i))
 		require.NoError(t, err)

@@ -117,7 +117,7 @@ func (f *fixture) eventually(what string, condition func() bool) {
 // scanner makes one that does not run yet.
 func (f *fixture) scanner(st *store.Store, cfg Config) *Scanner {
 	f.Helper()
-	s, err := New(f.kafka, st, f.index, cfg, prometheus.NewRegistry(), zap.NewNop())
+	s, err := New(Deps{Kafka: f.kafka, Store: st, Index: f.index, Metrics: prometheus.NewRegistry(), Log: zap.NewNop()}, cfg)
 	require.NoError(f, err)
 	return s
 }

@@ -27,10 +27,28 @@ func gapsIn(from int64, records []*kgo.Record) (out []kafka.Gap) {
 	return out
 }
 
+// inspector looks into batches that the client does not hand over as what they say to be.
+type inspector struct {
+	client       *kgo.Client
+	decompressor kgo.Decompressor
+	topics       []string
+	parts        *partitions
+	log          *zap.Logger
+
+	polled map[*reading]int64 // where each reading was at the last look; only lookStuck uses it
+
+	mu    sync.Mutex
+	found map[*reading]*kafka.Unreadable // batches at which partitions stand: lookStuck adds them, the poller takes them
+}
+
+func newInspector(client *kgo.Client, decompressor kgo.Decompressor, topics []string, parts *partitions, log *zap.Logger) *inspector {
+	return &inspector{client: client, decompressor: decompressor, topics: topics, parts: parts, log: log, found: map[*reading]*kafka.Unreadable{}}
+}
+
 // inspect answers those of a partition's polled records that lie before a batch whose records lie about their offsets, and that batch;
 // nil: there is none. Otherwise a batch could hide what others have written behind it.
-func (s *Scanner) inspect(ctx context.Context, key partitionKey, records []*kgo.Record) ([]*kgo.Record, *kafka.Unreadable, error) {
-	from, reading := s.parts.polledTo(key)
+func (i *inspector) inspect(ctx context.Context, key partitionKey, records []*kgo.Record) ([]*kgo.Record, *kafka.Unreadable, error) {
+	from, reading := i.parts.polledTo(key)
 	if !reading {
 		return nil, nil, nil
 	}
@@ -38,43 +56,23 @@ func (s *Scanner) inspect(ctx context.Context, key partitionKey, records []*kgo.
 	if len(gaps) == 0 {
 		return records, nil, nil
 	}
-	bad, err := kafka.Inspect(ctx, s.producer, s.decompressor, key.topic, key.partition, gaps)
+	bad, err := kafka.Inspect(ctx, i.client, i.decompressor, key.topic, key.partition, gaps)
 	if err != nil {
 		return nil, nil, err
 	}
 	if bad == nil {
 		return records, nil, nil
 	}
-	s.logUnreadable(key, bad)
+	i.logUnreadable(key, bad)
 	if n := slices.IndexFunc(records, func(r *kgo.Record) bool { return r.Offset >= bad.First }); n >= 0 {
 		records = records[:n]
 	}
 	return records, bad, nil
 }
 
-func (s *Scanner) logUnreadable(key partitionKey, bad *kafka.Unreadable) {
-	s.log.Warn("a batch of the intake is not what it says, and becomes a dead letter", zap.String("topic", key.topic),
+func (i *inspector) logUnreadable(key partitionKey, bad *kafka.Unreadable) {
+	i.log.Warn("a batch of the intake is not what it says, and becomes a dead letter", zap.String("topic", key.topic),
 		zap.Int32("partition", key.partition), zap.Int64("offset", bad.First), zap.Int64("next_offset", bad.Next), zap.String("reason", bad.Reason))
-}
-
-// polledTo answers up to where a partition has been polled; false: nothing is read of it.
-func (p *partitions) polledTo(key partitionKey) (int64, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.readings[key]
-	if r == nil || r.ended.Load() || p.s.halted.has(key) {
-		return 0, false
-	}
-	return r.polled, true
-}
-
-// pollAgain has the next poll begin where the last one did.
-func (p *partitions) pollAgain(key partitionKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r := p.readings[key]; r != nil && !r.ended.Load() {
-		p.skip[key] = r.polled
-	}
 }
 
 // tooLarge is a batch that the client did not read.
@@ -83,27 +81,21 @@ func tooLarge(e *kgo.ErrDecompressTooLarge) *kafka.Unreadable {
 		Reason: fmt.Sprintf("it is larger than 64 MiB when it is decompressed, or cannot be decompressed (%v)", e)}
 }
 
-// stuck finds partitions of which the client hands over nothing, though there is something: a batch that fills a whole fetch and
-// cannot be decoded. The client would ask for it for ever, and say nothing.
-type stuck struct {
-	polled map[*reading]int64 // where each was when it was last looked at
-
-	mu    sync.Mutex
-	found map[*reading]*kafka.Unreadable // the poller has not heard of them
-}
-
 // maxLooks bounds how many partitions one look asks about: all have more in Kafka while the database holds the scanner up.
 const maxLooks = 16
 
-// lookStuck looks for partitions that stand since it last did. It is bounded by checkPatience.
-func (s *Scanner) lookStuck(ctx context.Context) {
+// lookStuck finds partitions of which the client has handed over nothing since the last look, though there is something: a
+// batch that fills a whole fetch and cannot be decoded. The client would ask for it for ever, and say nothing. A look is
+// bounded by checkPatience.
+func (i *inspector) lookStuck(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
-	still := s.parts.still(&s.stuck)
+	var still map[*reading]int64
+	still, i.polled = i.parts.still(i.polled)
 	if len(still) == 0 {
 		return
 	}
-	ends, err := kafka.Ends(ctx, s.producer, s.cfg.Read...)
+	ends, err := kafka.Ends(ctx, i.client, i.topics...)
 	if err != nil {
 		return // without Kafka the scanner is not ready, and says so
 	}
@@ -116,55 +108,22 @@ func (s *Scanner) lookStuck(ctx context.Context) {
 			continue
 		}
 		looks++
-		bad, err := kafka.InspectAt(ctx, s.producer, s.decompressor, r.key.topic, r.key.partition, at)
+		bad, err := kafka.InspectAt(ctx, i.client, i.decompressor, r.key.topic, r.key.partition, at)
 		if err != nil || bad == nil {
 			continue // not by a batch, or not yet known
 		}
-		s.stuck.mu.Lock()
-		s.stuck.found[r] = bad
-		s.stuck.mu.Unlock()
-		s.parts.wakePoller()
+		i.mu.Lock()
+		i.found[r] = bad
+		i.mu.Unlock()
+		i.parts.wakePoller()
 	}
 }
 
-// still are the readings that are where they were at the last call, with nothing of them waiting to be stored.
-func (p *partitions) still(since *stuck) map[*reading]int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out, now := map[*reading]int64{}, map[*reading]int64{}
-	for key, r := range p.readings {
-		if r.ended.Load() || p.s.halted.has(key) {
-			continue
-		}
-		now[r] = r.polled
-		if before, known := since.polled[r]; known && before == r.polled && r.queued.Load() == 0 {
-			out[r] = r.polled
-		}
-	}
-	since.polled = now
-	return out
-}
-
-func (p *partitions) wakePoller() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.wake()
-}
-
-// unstuck makes runs of the batches at which partitions stand. Its caller is the poller.
-func (s *Scanner) unstuck() (runs []run) {
-	s.stuck.mu.Lock()
-	found := s.stuck.found
-	s.stuck.found = map[*reading]*kafka.Unreadable{}
-	s.stuck.mu.Unlock()
-	for r, bad := range found {
-		if at, reading := s.parts.polledTo(r.key); !reading || at < bad.First || at >= bad.Next {
-			continue // it went on
-		}
-		s.logUnreadable(r.key, bad)
-		if out, ok := s.parts.receivedUnreadable(r.key, bad); ok {
-			runs = append(runs, out)
-		}
-	}
-	return runs
+// takeFound answers the batches at which partitions stand, and forgets them.
+func (i *inspector) takeFound() map[*reading]*kafka.Unreadable {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	found := i.found
+	i.found = map[*reading]*kafka.Unreadable{}
+	return found
 }

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
@@ -15,48 +16,73 @@ import (
 // themselves, so only what comes sooner needs to be told.
 const near = 3 * time.Second
 
-// applied passes on what a transaction has done: first the index and the dispatchers, then whoever listens to results.
-func (s *Scanner) applied(done store.Applied) {
-	if len(done.Added)+len(done.Removed) > 0 {
-		select {
-		case s.indexing <- done:
-		default: // an index that does not answer must not hold up what is stored
-			s.metrics.indexDropped.Add(float64(len(done.Added) + len(done.Removed)))
-		}
-	}
-	s.results.Stored(done.Events)
+// announcer passes on what a transaction has done: first to the index and the dispatchers, then to whoever listens to results.
+type announcer struct {
+	indexer *indexer
+	results *events.Publisher
 }
 
-// feedIndex keeps the index up to date. The index is a hint: while it is away its updates are dropped, dispatchers go by
+func (a announcer) announce(done store.Applied) {
+	a.indexer.put(done)
+	a.results.Stored(done.Events)
+}
+
+// indexer tells the index what transactions have done, and wakes dispatchers.
+type indexer struct {
+	index   Index
+	clock   *store.Clock
+	window  time.Duration
+	metrics *metrics
+	log     *zap.Logger
+	waiting chan store.Applied // workers and the resolver put into it, run takes
+}
+
+func newIndexer(ix Index, clock *store.Clock, window time.Duration, metrics *metrics, log *zap.Logger) *indexer {
+	return &indexer{index: ix, clock: clock, window: window, metrics: metrics, log: log, waiting: make(chan store.Applied, 256)}
+}
+
+// put never waits: an index that does not answer must not hold up what is stored.
+func (x *indexer) put(done store.Applied) {
+	if len(done.Added)+len(done.Removed) == 0 {
+		return
+	}
+	select {
+	case x.waiting <- done:
+	default:
+		x.metrics.indexDropped.Add(float64(len(done.Added) + len(done.Removed)))
+	}
+}
+
+// run keeps the index up to date. The index is a hint: while it is away its updates are dropped, dispatchers go by
 // the database, and the slots' owners mend it afterwards.
-func (s *Scanner) feedIndex(ctx context.Context) {
+func (x *indexer) run(ctx context.Context) {
 	var awayUntil time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case done := <-s.indexing:
+		case done := <-x.waiting:
 			if time.Now().Before(awayUntil) {
-				s.metrics.indexDropped.Add(float64(len(done.Added) + len(done.Removed)))
+				x.metrics.indexDropped.Add(float64(len(done.Added) + len(done.Removed)))
 				continue
 			}
-			if err := s.updateIndex(ctx, done); err != nil && ctx.Err() == nil {
+			if err := x.update(ctx, done); err != nil && ctx.Err() == nil {
 				awayUntil = time.Now().Add(time.Second)
-				s.metrics.indexDropped.Add(float64(len(done.Added) + len(done.Removed)))
-				s.log.Warn("updating the index failed", zap.Error(err))
+				x.metrics.indexDropped.Add(float64(len(done.Added) + len(done.Removed)))
+				x.log.Warn("updating the index failed", zap.Error(err))
 			}
 		}
 	}
 }
 
-func (s *Scanner) updateIndex(ctx context.Context, done store.Applied) error {
+func (x *indexer) update(ctx context.Context, done store.Applied) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	now := s.clock.Millis()
+	now := x.clock.Millis()
 	wake := map[int]int64{}
 	add := make([]index.Entry, 0, len(done.Added))
 	for _, p := range done.Added {
-		if p.Pos <= now+s.cfg.Window.Milliseconds() {
+		if p.Pos <= now+x.window.Milliseconds() {
 			add = append(add, index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)})
 		}
 		if p.Due <= now+near.Milliseconds() {
@@ -71,7 +97,7 @@ func (s *Scanner) updateIndex(ctx context.Context, done store.Applied) error {
 		for slot, due := range wake {
 			places = append(places, index.SlotPos{Slot: slot, Pos: due})
 		}
-		if err := s.index.Wake(ctx, places); err != nil {
+		if err := x.index.Wake(ctx, places); err != nil {
 			return err
 		}
 	}
@@ -83,12 +109,12 @@ func (s *Scanner) updateIndex(ctx context.Context, done store.Applied) error {
 		if err := faultpoint.At(faultpoint.ScannerRemoving); err != nil {
 			return err
 		}
-		if err := s.index.Remove(ctx, remove); err != nil {
+		if err := x.index.Remove(ctx, remove); err != nil {
 			return err
 		}
 	}
 	if len(add) == 0 {
 		return nil
 	}
-	return s.index.Add(ctx, add)
+	return x.index.Add(ctx, add)
 }

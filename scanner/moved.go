@@ -1,7 +1,6 @@
 package scanner
 
 import (
-	"context"
 	"maps"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -10,8 +9,8 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// assigned are the known sources of newly assigned partitions.
-func (p *partitions) assigned(offsets map[string]map[int32]kgo.Offset) (out []store.Source) {
+// sourcesOf are the known sources of newly assigned partitions.
+func (p *partitions) sourcesOf(offsets map[string]map[int32]kgo.Offset) (out []store.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for topic, parts := range offsets {
@@ -22,39 +21,6 @@ func (p *partitions) assigned(offsets map[string]map[int32]kgo.Offset) (out []st
 		}
 	}
 	return out
-}
-
-// known is the source of an assigned partition; nil: it is not known, or not assigned.
-func (p *partitions) known(key partitionKey) *store.Source {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sources[key]
-}
-
-// checkBegun halts those of newly assigned partitions whose log is not the one that was stored. Where Kafka does not say, the
-// partition begins: check asks again, and each record is compared.
-func (s *Scanner) checkBegun(ctx context.Context, sources []store.Source) {
-	if len(sources) == 0 {
-		return
-	}
-	logs, err := extents(ctx, s.producer, sources)
-	if err != nil {
-		s.log.Warn("comparing the intake's logs with what is stored failed", zap.Error(err))
-		return
-	}
-	for _, src := range sources {
-		log, there := logs[src.Topic][src.Partition]
-		if !there || log.Err != nil {
-			continue
-		}
-		if result, same := judge(src, log); result == diverged {
-			s.halt(partitionKey{src.Topic, src.Partition}, halt{source: src.ID, next: src.Next, same: same, end: log.End})
-		}
-		if lost := log.Start - src.Next; lost > 0 {
-			s.log.Error("records of the intake were deleted before they were stored: its retention is too short, or somebody deleted them",
-				zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("next_offset", src.Next), zap.Int64("log_start", log.Start))
-		}
-	}
 }
 
 // adopt takes over where an operator has moved partitions, and answers the sources of the assigned ones as the database has them.
@@ -74,7 +40,7 @@ func (p *partitions) adopt(known []store.Source) (mine []store.Source) {
 		if here != nil && p.replaced(key, src) || !skipped {
 			continue
 		}
-		p.s.log.Info("an intake partition was moved on by an operator", zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("offset", src.Next))
+		p.log.Info("an intake partition was moved on by an operator", zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("offset", src.Next))
 		p.set(key, src)
 		p.setBack(r, src.Next)
 	}
@@ -91,7 +57,7 @@ func (p *partitions) replaced(key partitionKey, src store.Source) bool {
 	}
 	p.earlier[key] = append(p.earlier[key], before.ID) // its pending events are still to be told
 	p.mu.Unlock()
-	p.s.log.Info("an intake partition was restarted by an operator", zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("offset", src.Next))
+	p.log.Info("an intake partition was restarted by an operator", zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("offset", src.Next))
 	p.readOn(key, src)
 	return true
 }
@@ -108,7 +74,7 @@ func (p *partitions) readOn(key partitionKey, src store.Source) {
 	}
 	p.sources[key] = &src
 	p.again[key] = src.Next
-	p.s.halted.clear(key)
+	p.halted.clear(key)
 	p.wake()
 }
 
@@ -120,7 +86,7 @@ func (p *partitions) readOnNew(drained map[partitionKey]bool) {
 		src, assigned := p.sources[key]
 		if r := p.readings[key]; assigned && src == nil && r != nil {
 			p.again[key] = r.first
-			p.s.halted.clear(key)
+			p.halted.clear(key)
 			p.wake()
 		}
 	}
@@ -130,28 +96,12 @@ func (p *partitions) readOnNew(drained map[partitionKey]bool) {
 func (p *partitions) drained() map[partitionKey]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := p.s.halted.keys()
+	out := p.halted.keys()
 	maps.DeleteFunc(out, func(key partitionKey, _ bool) bool {
 		r := p.readings[key]
 		return r != nil && r.queued.Load() > 0
 	})
 	return out
-}
-
-// pauseHalted has the client fetch nothing of the halted partitions. The caller is the poller, and holds the lock.
-func (p *partitions) pauseHalted() {
-	now := p.s.halted.keys()
-	for key := range p.paused {
-		if !now[key] {
-			p.s.consumer.ResumeFetchPartitions(map[string][]int32{key.topic: {key.partition}})
-		}
-	}
-	for key := range now {
-		if !p.paused[key] {
-			p.s.consumer.PauseFetchPartitions(map[string][]int32{key.topic: {key.partition}})
-		}
-	}
-	p.paused = now
 }
 
 // halt has nothing more read of a partition, if it is this scanner's; false: it is not, or has gone on as another source, or that is
@@ -160,7 +110,7 @@ func (p *partitions) halt(key partitionKey, why halt) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	src, assigned := p.sources[key]
-	if other := why.source != 0 && (src == nil || src.ID != why.source); !assigned || other || !p.s.halted.set(key, why) {
+	if other := why.source != 0 && (src == nil || src.ID != why.source); !assigned || other || !p.halted.set(key, why) {
 		return false
 	}
 	p.wake() // so that the poller pauses it

@@ -31,7 +31,7 @@ func TestTwoScannersOfOnePartitionStoreItOnce(t *testing.T) {
 	events := f.events(tell(n))
 	f.eventually("both have read all", func() bool { return one.at() == n && two.at() == n })
 	require.Equal(t, n, f.count("SELECT COUNT(*) FROM tasks"))
-	require.NotZero(t, counted(one.metrics.fenced)+counted(two.metrics.fenced), "they have not met")
+	require.NotZero(t, counted(one.worker.metrics.fenced)+counted(two.worker.metrics.fenced), "they have not met")
 	one.end()
 	two.end()
 	scheduled := byID(events, schemas.StateScheduled)
@@ -46,13 +46,13 @@ func TestTwoScannersOfOnePartitionStoreItOnce(t *testing.T) {
 func TestWhatFollowsAStoredBatchIsStored(t *testing.T) {
 	f := newFixture(t)
 	s := f.scanner(f.store, Config{BatchRecords: 10})
-	t.Cleanup(s.producer.Close)
-	s.consumer.Close() // it joins the group by itself, and would forget the source that is set here
+	t.Cleanup(s.asks.Close)
+	s.group.Close() // it joins the group by itself, and would forget the source that is set here
 	key := partitionKey{schemas.TopicIntake, 0}
 	src, err := f.store.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 25)
 	require.NoError(t, err)
 	s.parts.sources[key] = &src
-	left, err := worker{s}.store(t.Context(), []run{asksAt(&reading{key: key}, 0, 40)})
+	left, err := s.worker.storeRuns(t.Context(), []run{asksAt(&reading{key: key}, 0, 40)})
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.Equal(t, 15, f.count("SELECT COUNT(*) FROM tasks"))
@@ -117,7 +117,7 @@ func TestBeginsWhereTheDatabaseStands(t *testing.T) {
 	f.publish(asks("b", 40)...)
 	events := f.events(func(e []schemas.Event) bool { return len(byID(e, schemas.StateScheduled)) == 80 })
 	require.Len(t, events, 80)
-	require.Zero(t, counted(next.metrics.fenced), "it did not even try")
+	require.Zero(t, counted(next.worker.metrics.fenced), "it did not even try")
 	sources, err := f.store.Sources(t.Context())
 	require.NoError(t, err)
 	sum := int64(0)
@@ -138,7 +138,7 @@ func TestWaitsForTheDatabase(t *testing.T) {
 
 	f.sql("ALTER TABLE tasks RENAME TO away")
 	f.publish(asks("b", 100)...)
-	f.eventually("it tries again and again", func() bool { return counted(s.metrics.storeErrors) >= 3 })
+	f.eventually("it tries again and again", func() bool { return counted(s.worker.metrics.storeErrors) >= 3 })
 	require.Equal(t, 100, f.count("SELECT COUNT(*) FROM away"))
 	require.Equal(t, int64(100), s.at(), "offsets stay with what is stored")
 	select {
@@ -163,7 +163,7 @@ func TestEndsWhileTheDatabaseIsAway(t *testing.T) {
 	f.events(atLeast(20))
 	require.NoError(t, st.Close())
 	f.publish(asks("b", 20)...)
-	f.eventually("it tries again", func() bool { return counted(s.metrics.storeErrors) >= 1 })
+	f.eventually("it tries again", func() bool { return counted(s.worker.metrics.storeErrors) >= 1 })
 	s.end()
 	require.Equal(t, 20, f.count("SELECT COUNT(*) FROM tasks"))
 
@@ -183,7 +183,7 @@ func TestReadsAgainWhatARestoredDatabaseLacks(t *testing.T) {
 	require.Equal(t, 20, f.count("SELECT COUNT(*) FROM tasks"))
 	f.publish(asks("b", 4)...)
 	f.eventually("all is there again", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 44 })
-	require.NotZero(t, counted(s.metrics.fenced))
+	require.NotZero(t, counted(s.worker.metrics.fenced))
 	for i := range 40 {
 		v, err := f.store.Get(t.Context(), "orders", fmt.Sprint("a", i))
 		require.NoError(t, err)

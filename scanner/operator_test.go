@@ -137,7 +137,7 @@ func (d full) Apply(ctx context.Context, b store.Batch, now int64) (store.Applie
 func TestAnOperatorPassesARecord(t *testing.T) {
 	f := newFixture(t)
 	s := f.scanner(f.store, Config{})
-	s.applier = full{f.store, 2}
+	s.worker.applier = full{f.store, 2}
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- s.Run(ctx) }()
@@ -145,10 +145,10 @@ func TestAnOperatorPassesARecord(t *testing.T) {
 	f.publish(asksIn("a", 2, 0)...)
 	f.eventually("stored", func() bool { return f.sourceOf(0).Next == 2 })
 	f.publish(asksIn("b", 3, 0)...)
-	f.eventually("it stands", func() bool { return counted(s.metrics.storeErrors) > 0 })
+	f.eventually("it stands", func() bool { return counted(s.worker.metrics.storeErrors) > 0 })
 
-	s.standing.each(func(partitionKey, tried, time.Duration) { t.Error("a minute has not passed") })
-	s.noteStanding(t.Context(), map[partitionKey]tried{{schemas.TopicIntake, 0}: {offset: 2, err: errors.New("no room")}})
+	s.worker.standing.each(func(partitionKey, tried, time.Duration) { t.Error("a minute has not passed") })
+	s.watcher.noteStanding(t.Context(), map[partitionKey]tried{{schemas.TopicIntake, 0}: {offset: 2, err: errors.New("no room")}})
 	require.Equal(t, Partition{Topic: schemas.TopicIntake, State: StateStands, Detail: "no room", Next: 2, End: 5, Lag: 3}, f.stands(0))
 
 	op := f.operator()

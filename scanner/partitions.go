@@ -2,12 +2,10 @@ package scanner
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"sync"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/faultpoint"
@@ -20,56 +18,77 @@ type partitionKey struct {
 	partition int32
 }
 
-// partitions knows, for each assigned intake partition, which source it is and how far the database has it. The database
-// says where to begin; the offsets that Kafka keeps for the group are written for lag monitors and never read.
+// partitions are the assigned intake partitions: which source each is, how far the database has it, how this process reads
+// it, and whether it is halted. They are under one lock, because a partition that is revoked, restarted or set back must be so
+// in all of these at once. It calls nobody but the client's functions that it is given.
 type partitions struct {
-	s         *Scanner
-	mu        sync.Mutex
-	topicIDs  map[string][16]byte
-	sources   map[partitionKey]*store.Source // of the assigned partitions; nil: not asked for yet
-	earlier   map[partitionKey][]int         // sources of earlier topics of the same name, as of the last assignment
-	committed map[string]map[int32]kgo.EpochOffset
-	readings  map[partitionKey]*reading // of the assigned partitions
-	again     map[partitionKey]int64    // partitions to be read again, from these offsets, and the poller has not yet
-	skip      map[partitionKey]int64    // partitions to be read on from these offsets, behind what cannot be read
-	wake      context.CancelFunc        // ends the poll that is under way
-	paused    map[partitionKey]bool     // in the client; only the poller uses it
+	log    *zap.Logger
+	halted halted // under mu wherever it is changed
+
+	mu       sync.Mutex
+	topicIDs map[string][16]byte            // assignment writes them, recreated forgets them
+	sources  map[partitionKey]*store.Source // of the assigned partitions; nil: not asked for yet. assignment and worker write them, and checker for an operator
+	earlier  map[partitionKey][]int         // sources of earlier topics of the same name, as of the last assignment; the results' leftovers are theirs too
+	readings map[partitionKey]*reading      // of the assigned partitions; assignment and poller begin them
+	again    map[partitionKey]int64         // partitions to be read again, from these offsets: worker and checker write them, the poller takes them
+	skip     map[partitionKey]int64         // partitions to be read on from these offsets, behind what cannot be read; the poller's
+	wake     context.CancelFunc             // ends the poll that is under way
 }
 
-func newPartitions(s *Scanner) *partitions {
-	return &partitions{s: s, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, earlier: map[partitionKey][]int{}, committed: map[string]map[int32]kgo.EpochOffset{},
-		readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, skip: map[partitionKey]int64{}, wake: func() {}}
-}
-
-// begin is called with newly assigned partitions and the offsets of the group; it answers where to fetch from. The group's
-// never pass the database's, so a database that stands before them was restored, and what lies between is read again.
-func (p *partitions) begin(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-	var starts kafka.Offsets
-	err := p.s.retry(ctx, "looking up where the intake stands", func() (err error) { starts, err = p.lookUp(ctx, offsets); return err })
-	if err != nil {
-		return nil, err
+func newPartitions(log *zap.Logger) *partitions {
+	return &partitions{
+		log: log, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, earlier: map[partitionKey][]int{},
+		readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, skip: map[partitionKey]int64{}, wake: func() {},
 	}
-	p.s.checkBegun(ctx, p.assigned(offsets))
+}
+
+// assign notes newly assigned partitions, the ids of their topics, and what the database knows of them.
+func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[string][16]byte, known []store.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	maps.Copy(p.topicIDs, ids)
 	for topic, parts := range offsets {
-		for part, committed := range parts {
-			key := partitionKey{topic, part}
-			first, stored := starts[topic][part], int64(0)
-			if src := p.sources[key]; src != nil {
-				first, stored = src.Next, src.Next
-				p.s.log.Info("taking an intake partition", zap.String("topic", topic), zap.Int32("partition", part), zap.Int64("offset", src.Next))
-			}
-			if again := committed.EpochOffset().Offset - stored; again > 0 {
-				p.s.metrics.reread.Add(float64(again))
-				p.s.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
-					zap.String("topic", topic), zap.Int32("partition", part), zap.Int64("offset", stored), zap.Int64("offsets_again", again))
-			}
-			p.begun(key, first)
-			parts[part] = kgo.NewOffset().At(first) // of a halted one nothing is taken
+		for part := range parts {
+			p.sources[partitionKey{topic, part}] = nil
+			delete(p.earlier, partitionKey{topic, part})
 		}
 	}
-	return offsets, nil
+	for _, src := range known {
+		key := partitionKey{src.Topic, src.Partition}
+		switch _, assigned := offsets[src.Topic][src.Partition]; {
+		case !assigned:
+		case src.TopicID == p.topicIDs[src.Topic] && src.Retired == 0:
+			p.sources[key] = &src
+		default:
+			p.earlier[key] = append(p.earlier[key], src.ID)
+		}
+	}
+}
+
+// start is where a partition begins to be read.
+type start struct {
+	at     int64
+	stored bool // the database has it up to there; false: it has nothing of it
+}
+
+// begin begins a reading of each newly assigned partition: where the database stands, or, if it has nothing of it, where
+// Kafka has it begin.
+func (p *partitions) begin(begins kafka.Offsets, offsets map[string]map[int32]kgo.Offset) map[partitionKey]start {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[partitionKey]start{}
+	for topic, parts := range offsets {
+		for part := range parts {
+			key := partitionKey{topic, part}
+			from := start{at: begins[topic][part]}
+			if src := p.sources[key]; src != nil {
+				from = start{at: src.Next, stored: true}
+			}
+			p.begun(key, from.at)
+			out[key] = from
+		}
+	}
+	return out
 }
 
 // begun begins a new reading of a partition. The caller holds the lock.
@@ -88,74 +107,12 @@ func (p *partitions) endReading(key partitionKey) {
 	delete(p.skip, key)
 }
 
-// lookUp reads what the database knows of newly assigned partitions, and answers where Kafka has each begin.
-func (p *partitions) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kafka.Offsets, error) {
-	var topics []string
-	for topic := range offsets {
-		topics = append(topics, topic)
-	}
-	ids, err := kafka.TopicIDs(ctx, p.s.producer, topics...)
-	if err != nil {
-		return nil, err
-	}
-	for _, topic := range topics {
-		if ids[topic] == [16]byte{} { // going on without it would take the partition for a new one and store all of it again
-			return nil, fmt.Errorf("kafka does not know topic %q at the moment", topic)
-		}
-	}
-	starts, err := kafka.Starts(ctx, p.s.producer, topics...)
-	if err != nil {
-		return nil, err
-	}
-	for topic, parts := range offsets {
-		for part := range parts {
-			if _, known := starts[topic][part]; !known {
-				return nil, fmt.Errorf("kafka does not know where %s/%d begins at the moment", topic, part)
-			}
-		}
-	}
-	known, err := p.s.store.Sources(ctx)
-	if err != nil {
-		return nil, err
-	}
+// source answers a partition's source and the id of its topic; nil: nothing of it is stored, as far as is known, or it is not
+// assigned.
+func (p *partitions) source(key partitionKey) (*store.Source, [16]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for topic, id := range ids {
-		p.topicIDs[topic] = id
-	}
-	for topic, parts := range offsets {
-		for part := range parts {
-			p.sources[partitionKey{topic, part}] = nil
-			delete(p.earlier, partitionKey{topic, part})
-		}
-	}
-	for _, src := range known {
-		key := partitionKey{src.Topic, src.Partition}
-		switch _, assigned := offsets[src.Topic][src.Partition]; {
-		case !assigned:
-		case src.TopicID == p.topicIDs[src.Topic] && src.Retired == 0:
-			p.sources[key] = &src
-		default:
-			p.earlier[key] = append(p.earlier[key], src.ID)
-		}
-	}
-	return starts, nil
-}
-
-// source answers a partition's source, made on first use to begin at offset first.
-func (p *partitions) source(ctx context.Context, key partitionKey, first int64) (store.Source, error) {
-	p.mu.Lock()
-	src, id := p.sources[key], p.topicIDs[key.topic]
-	p.mu.Unlock()
-	if src != nil {
-		return *src, nil
-	}
-	made, err := p.s.store.Source(ctx, key.topic, id, key.partition, first)
-	if err != nil {
-		return store.Source{}, err
-	}
-	p.set(key, made)
-	return made, nil
+	return p.sources[key], p.topicIDs[key.topic]
 }
 
 // set notes a source, unless its partition has been revoked while a batch of it was at hand.
@@ -165,29 +122,6 @@ func (p *partitions) set(key partitionKey, src store.Source) {
 	if _, assigned := p.sources[key]; assigned {
 		p.sources[key] = &src
 	}
-}
-
-// reread learns where a partition stands after the database said that it is elsewhere than at. A database that stands further
-// back was restored: the intake is then read again from there, and nothing that was read until now is stored.
-func (p *partitions) reread(ctx context.Context, r *reading, at int64) error {
-	p.mu.Lock()
-	id := p.topicIDs[r.key.topic]
-	p.mu.Unlock()
-	src, err := p.s.store.Source(ctx, r.key.topic, id, r.key.partition, at)
-	if err != nil {
-		return err
-	}
-	if p.replaced(r.key, src) {
-		return nil
-	}
-	p.set(r.key, src)
-	if src.Next < at {
-		p.s.metrics.reread.Add(float64(at - src.Next))
-		p.s.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
-			zap.String("topic", r.key.topic), zap.Int32("partition", r.key.partition), zap.Int64("offset", src.Next), zap.Int64("offsets_again", at-src.Next))
-		p.setBack(r, src.Next)
-	}
-	return nil
 }
 
 // setBack ends a reading and has the poller read its partition again from an offset, unless another reading has begun.
@@ -214,61 +148,6 @@ func (p *partitions) fail(r run) {
 	}
 }
 
-// polling prepares the next poll: it begins what is to be read again, and answers a context that ends when there is more of
-// that. Only the poller moves the client's offsets, so a poll never returns what was fetched before they were moved.
-func (p *partitions) polling(ctx context.Context) (context.Context, context.CancelFunc) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	ctx, p.wake = context.WithTimeout(ctx, kafka.PollAtMost)
-	offsets := kafka.Offsets{}
-	for key, to := range p.again {
-		p.begun(key, to)
-		offsets.Set(key.topic, key.partition, to)
-	}
-	for key, to := range p.skip {
-		delete(p.skip, key)
-		offsets.Set(key.topic, key.partition, to)
-	}
-	p.pauseHalted()
-	p.s.mover.Move(offsets, p.at)
-	return ctx, p.wake
-}
-
-// at calls f with where each partition is read from next. The caller holds the lock.
-func (p *partitions) at(f func(topic string, partition int32, at kgo.EpochOffset)) {
-	for key, r := range p.readings {
-		if !p.s.halted.has(key) {
-			f(key.topic, key.partition, kgo.EpochOffset{Epoch: r.epoch, Offset: r.polled})
-		}
-	}
-}
-
-// received makes a run of polled records; false when their partition is no longer read from where they were.
-func (p *partitions) received(records []*kgo.Record) (run, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.readings[partitionKey{records[0].Topic, records[0].Partition}]
-	if r == nil || r.ended.Load() || p.s.halted.has(r.key) {
-		return run{}, false
-	}
-	r.queued.Add(1)
-	return r.next(records), true
-}
-
-// receivedUnreadable makes a run of a batch that cannot be read, and has the next poll go on behind it.
-func (p *partitions) receivedUnreadable(key partitionKey, bad *kafka.Unreadable) (run, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.readings[key]
-	if r == nil || r.ended.Load() || p.s.halted.has(key) {
-		return run{}, false
-	}
-	r.queued.Add(1)
-	out := r.nextUnreadable(bad)
-	p.skip[key] = out.to
-	return out, true
-}
-
 // stored notes how far the database has a partition.
 func (p *partitions) stored(key partitionKey, src store.Source) {
 	p.mu.Lock()
@@ -276,24 +155,32 @@ func (p *partitions) stored(key partitionKey, src store.Source) {
 	if p.sources[key] != nil && p.sources[key].ID == src.ID {
 		p.sources[key] = &src
 	}
-	if p.committed[key.topic] == nil {
-		p.committed[key.topic] = map[int32]kgo.EpochOffset{}
-	}
-	p.committed[key.topic][key.partition] = kgo.EpochOffset{Epoch: src.Epoch.Number, Offset: src.Next}
 }
 
 // drop forgets revoked partitions. A batch that is being stored may still succeed: the offsets in the database let it happen once.
-func (p *partitions) drop(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+func (p *partitions) drop(gone map[string][]int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for topic, parts := range gone {
 		for _, part := range parts {
-			delete(p.sources, partitionKey{topic, part})
-			p.endReading(partitionKey{topic, part})
-			p.s.halted.clear(partitionKey{topic, part})
-			delete(p.committed[topic], part)
+			p.dropOne(partitionKey{topic, part})
 		}
 	}
+}
+
+// dropOne forgets a partition. The caller holds the lock.
+func (p *partitions) dropOne(key partitionKey) {
+	delete(p.sources, key)
+	p.endReading(key)
+	p.halted.clear(key)
+}
+
+// assigned says whether a partition is.
+func (p *partitions) assigned(key partitionKey) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.sources[key]
+	return ok
 }
 
 // ids answers the sources that this scanner looks after: those of its partitions, and those of earlier topics of their names,
@@ -309,49 +196,4 @@ func (p *partitions) ids() []int {
 		}
 	}
 	return out
-}
-
-// commit tells Kafka what the database has durably, never more.
-func (p *partitions) commit(ctx context.Context) {
-	p.mu.Lock()
-	offsets := p.committed
-	p.committed = map[string]map[int32]kgo.EpochOffset{}
-	p.mu.Unlock()
-	for topic, parts := range offsets {
-		if len(parts) == 0 {
-			delete(offsets, topic)
-		}
-	}
-	if len(offsets) == 0 {
-		return
-	}
-	if faultpoint.At(faultpoint.ScannerIndexed) != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	p.s.consumer.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
-		if err != nil {
-			p.s.log.Debug("committing offsets for lag monitors failed, trying again with the next", zap.Error(err))
-			p.uncommitted(offsets)
-		}
-	})
-}
-
-// uncommitted takes back what Kafka did not take, except of partitions that are gone or further by now.
-func (p *partitions) uncommitted(offsets map[string]map[int32]kgo.EpochOffset) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for topic, parts := range offsets {
-		for part, at := range parts {
-			_, assigned := p.sources[partitionKey{topic, part}]
-			if _, newer := p.committed[topic][part]; newer || !assigned {
-				continue
-			}
-			if p.committed[topic] == nil {
-				p.committed[topic] = map[int32]kgo.EpochOffset{}
-			}
-			p.committed[topic][part] = at
-		}
-	}
 }

@@ -88,11 +88,11 @@ func inMemory(t *testing.T, cfg Config) (*Scanner, *store.Store) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	require.NoError(t, st.Migrate(t.Context(), 4))
-	cfg = cfg.withDefaults()
-	s := &Scanner{cfg: cfg, store: st, applier: st, clock: st.NewClock(), log: zap.NewNop(), metrics: newMetrics(prometheus.NewRegistry()), indexing: make(chan store.Applied, 256), queue: newQueue(8 * cfg.Workers)}
-	s.parts = newPartitions(s)
-	s.results, err = events.New(kafka.Config{}, st, events.Config{Topic: cfg.Results, Stage: "scanner"}, prometheus.NewRegistry(), zap.NewNop())
+	deps := Deps{Store: st, Log: zap.NewNop()}
+	s := &Scanner{cfg: cfg.withDefaults(), deps: deps, clock: st.NewClock(), parts: newPartitions(deps.Log)}
+	s.results, err = events.New(kafka.Config{}, st, events.Config{Topic: s.cfg.Results, Stage: "scanner"}, prometheus.NewRegistry(), zap.NewNop())
 	require.NoError(t, err)
+	s.build(newMetrics(prometheus.NewRegistry()), newCommits(s.parts, deps.Log))
 	t.Cleanup(func() { s.results.Close(0) })
 	return s, st
 }
@@ -116,7 +116,7 @@ func TestWhatFollowsAFailedRunIsNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st := inMemory(t, Config{})
 		db := &stalling{Store: st}
-		s.applier = db
+		s.worker.applier = db
 		key := partitionKey{schemas.TopicIntake, 0}
 		src, err := st.Source(t.Context(), key.topic, [16]byte{1}, 0, 0)
 		require.NoError(t, err)
@@ -130,13 +130,13 @@ func TestWhatFollowsAFailedRunIsNotStored(t *testing.T) {
 			runs = append(runs, next)
 		}
 		ctx, giveUp := context.WithCancel(t.Context())
-		s.queue.put(ctx, runs[:1])
+		s.worker.queue.put(ctx, runs[:1])
 		ended := make(chan struct{})
-		go func() { worker{s}.run(ctx); close(ended) }()
+		go func() { s.worker.run(ctx); close(ended) }()
 		synctest.Wait()
 		require.EqualValues(t, 1, db.calls.Load())
-		s.queue.put(ctx, runs[1:])
-		s.queue.close()
+		s.worker.queue.put(ctx, runs[1:])
+		s.worker.queue.close()
 		giveUp()
 		<-ended
 		after, err := st.Source(t.Context(), key.topic, [16]byte{1}, 0, 0)

@@ -4,64 +4,79 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// recreated answers the topics that are not those which are read: they were deleted and created again since. A consumer stays
-// with the id of the topic that it knew, for ever, and gets nothing.
-func (s *Scanner) recreated(ctx context.Context) ([]string, error) {
-	ids, err := kafka.TopicIDs(ctx, s.producer, s.cfg.Read...)
+// recreated finds topics that were deleted and created again. A consumer stays with the id of the topic that it knew, for ever,
+// and gets nothing.
+type recreated struct {
+	asks    *kgo.Client
+	group   *kgo.Client
+	topics  []string
+	parts   *partitions
+	commits *commits
+	log     *zap.Logger
+}
+
+// find answers the topics that are not those which are read.
+func (r *recreated) find(ctx context.Context) ([]string, error) {
+	ids, err := kafka.TopicIDs(ctx, r.asks, r.topics...)
 	if err != nil {
 		return nil, err
 	}
-	s.parts.mu.Lock()
-	defer s.parts.mu.Unlock()
-	var out []string
-	for topic, id := range s.parts.topicIDs {
-		if now, there := ids[topic]; there && now != id {
-			out = append(out, topic)
-		}
-	}
-	return out, nil
+	return r.parts.otherTopics(ids), nil
 }
 
-// readRecreated has the consumer forget what it knew of topics that were created again. It joins its group anew with them,
+// readAnew has the consumer forget what it knew of topics that were created again. It joins its group anew with them,
 // and begins a new source of each partition.
-func (s *Scanner) readRecreated(ctx context.Context) {
-	topics, err := s.recreated(ctx)
+func (r *recreated) readAnew(ctx context.Context) {
+	topics, err := r.find(ctx)
 	if err != nil || len(topics) == 0 {
 		return // without Kafka the scanner is not ready, and says so
 	}
-	s.log.Warn("intake topics were deleted and created again: what was not stored of the old ones is lost, the new ones are read from their start", zap.Strings("topics", topics))
-	s.parts.forget(topics)
-	s.consumer.PurgeTopicsFromConsuming(topics...)
-	s.consumer.AddConsumeTopics(topics...)
+	r.log.Warn("intake topics were deleted and created again: what was not stored of the old ones is lost, the new ones are read from their start", zap.Strings("topics", topics))
+	r.commits.forget(r.parts.forget(topics))
+	r.group.PurgeTopicsFromConsuming(topics...)
+	r.group.AddConsumeTopics(topics...)
 }
 
-// readyRecreated answers why the scanner is not ready: a topic of another id than the one it reads.
-func (s *Scanner) readyRecreated(ctx context.Context) error {
-	topics, err := s.recreated(ctx)
+// ready answers why the scanner is not ready: a topic of another id than the one it reads.
+func (r *recreated) ready(ctx context.Context) error {
+	topics, err := r.find(ctx)
 	if err == nil && len(topics) > 0 {
 		err = fmt.Errorf("topics %q were deleted and created again, and are not read yet", topics)
 	}
 	return err
 }
 
-// forget ends the readings of all partitions of topics, which begin anew when they are assigned again.
-func (p *partitions) forget(topics []string) {
+// otherTopics answers the assigned topics that had another id than in ids.
+func (p *partitions) otherTopics(ids map[string][16]byte) (out []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for topic, id := range p.topicIDs {
+		if now, there := ids[topic]; there && now != id {
+			out = append(out, topic)
+		}
+	}
+	return out
+}
+
+// forget drops all partitions of topics, which begin anew when they are assigned again. It answers which.
+func (p *partitions) forget(topics []string) map[string][]int32 {
+	gone := map[string][]int32{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, topic := range topics {
 		delete(p.topicIDs, topic)
 		for key := range p.readings {
 			if key.topic == topic {
-				p.endReading(key)
-				delete(p.sources, key)
-				p.s.halted.clear(key)
-				delete(p.committed[topic], key.partition)
+				p.dropOne(key)
+				gone[topic] = append(gone[topic], key.partition)
 			}
 		}
 	}
+	return gone
 }

@@ -62,7 +62,7 @@ func (m refusals) add(seq int64, err error) bool {
 }
 
 // decode makes a change of an intake record, the rejection of one that is refused.
-func (m refusals) decode(s *Scanner, of run) func(source int, r *kgo.Record) (task.Change, bool) {
+func (m refusals) decode(d *decoder, of run) func(source int, r *kgo.Record) (task.Change, bool) {
 	return func(source int, r *kgo.Record) (task.Change, bool) {
 		seq := task.Seq(source, r.Offset)
 		refused := m[seq]
@@ -74,7 +74,7 @@ func (m refusals) decode(s *Scanner, of run) func(source int, r *kgo.Record) (ta
 			return task.Change{Seq: seq, Rejected: bareRejection(seq, r, reason)}, true
 		}
 		if refused == nil {
-			return s.decode(source, r)
+			return d.decode(source, r)
 		}
 		c := task.Change{Seq: seq, Rejected: bareRejection(seq, r, refused.reason)}
 		if !refused.bare {

@@ -40,16 +40,16 @@ func TestARecordThatTheDatabaseRefusesBecomesADeadLetterAlone(t *testing.T) {
 	f := newFixture(t)
 	for i, lettersToo := range []bool{false, true} {
 		s := f.scanner(f.store, Config{})
-		t.Cleanup(s.producer.Close)
-		s.consumer.Close() // it joins the group by itself, and would forget the source that is set here
+		t.Cleanup(s.asks.Close)
+		s.group.Close() // it joins the group by itself, and would forget the source that is set here
 		st := f.store
 		db := &refusing{Store: st, offsets: []int64{0, 617, 618, 999}, lettersToo: lettersToo}
-		s.applier = db
+		s.worker.applier = db
 		key := partitionKey{schemas.TopicIntake, int32(i)}
 		src, err := st.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 0)
 		require.NoError(t, err)
 		s.parts.sources[key] = &src
-		left, err := worker{s}.store(t.Context(), []run{asksAt(&reading{key: key}, 0, 1000)})
+		left, err := s.worker.storeRuns(t.Context(), []run{asksAt(&reading{key: key}, 0, 1000)})
 		require.NoError(t, err)
 		require.Empty(t, left)
 		require.Less(t, int(db.tries.Load()), 150, "the neighbours wait for that many transactions")

@@ -10,9 +10,18 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// resolve decides requests that wait for a delivery's outcome, soon after it is known. Any scanner may: the rows it works
+// resolver decides requests that waited for a delivery's outcome.
+type resolver struct {
+	store     *store.Store
+	applier   applier
+	clock     *store.Clock
+	announcer announcer
+	log       *zap.Logger
+}
+
+// run decides requests that wait for a delivery's outcome, soon after it is known. Any scanner may: the rows it works
 // on are locked, and each request is taken once.
-func (s *Scanner) resolve(ctx context.Context) {
+func (r *resolver) run(ctx context.Context) {
 	const busy, idle = 50 * time.Millisecond, 250 * time.Millisecond
 	pause, after := idle, [16]byte{}
 	for {
@@ -21,9 +30,9 @@ func (s *Scanner) resolve(ctx context.Context) {
 			return
 		case <-time.After(pause):
 		}
-		n, next, err := s.resolveOnce(ctx, after)
+		n, next, err := r.resolveOnce(ctx, after)
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("deciding waiting requests failed", zap.Error(err))
+			r.log.Warn("deciding waiting requests failed", zap.Error(err))
 		}
 		pause, after = idle, next
 		if n > 0 || next != [16]byte{} { // there is more to decide, or to look at
@@ -36,23 +45,23 @@ func (s *Scanner) resolve(ctx context.Context) {
 const resolveLook = 1000
 
 // resolveOnce looks at those for which requests wait, behind after, and returns where to go on.
-func (s *Scanner) resolveOnce(ctx context.Context, after [16]byte) (n int, next [16]byte, err error) {
-	keys, next, err := s.store.Resolvable(ctx, after, resolveLook)
+func (r *resolver) resolveOnce(ctx context.Context, after [16]byte) (n int, next [16]byte, err error) {
+	keys, next, err := r.store.Resolvable(ctx, after, resolveLook)
 	if err != nil || len(keys) == 0 {
 		return 0, next, err
 	}
-	return len(keys), next, s.resolveKeys(ctx, keys)
+	return len(keys), next, r.resolveKeys(ctx, keys)
 }
 
 // resolveKeys halves what fails for a record, so that one that cannot be stored holds up nobody else.
-func (s *Scanner) resolveKeys(ctx context.Context, keys [][16]byte) error {
-	done, err := s.applier.Apply(ctx, store.Batch{Resolve: keys}, s.clock.Latest())
+func (r *resolver) resolveKeys(ctx context.Context, keys [][16]byte) error {
+	done, err := r.applier.Apply(ctx, store.Batch{Resolve: keys}, r.clock.Latest())
 	if n := len(keys); n > 1 && store.BadRecord(err) {
-		return errors.Join(s.resolveKeys(ctx, keys[:n/2]), s.resolveKeys(ctx, keys[n/2:]))
+		return errors.Join(r.resolveKeys(ctx, keys[:n/2]), r.resolveKeys(ctx, keys[n/2:]))
 	}
 	if err != nil {
 		return err
 	}
-	s.applied(done)
+	r.announcer.announce(done)
 	return nil
 }

@@ -11,8 +11,6 @@ package scanner
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +19,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/notyet/notyet/events"
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
@@ -85,6 +82,15 @@ type applier interface {
 	Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error)
 }
 
+// Deps are what a scanner works with. All of them are required.
+type Deps struct {
+	Kafka   kafka.Config
+	Store   *store.Store
+	Index   Index
+	Metrics prometheus.Registerer
+	Log     *zap.Logger
+}
+
 // Index is what the scanner needs of the index: internal/index has one in Redis and one in memory.
 type Index interface {
 	Add(ctx context.Context, entries []index.Entry) error
@@ -92,75 +98,76 @@ type Index interface {
 	Wake(ctx context.Context, at []index.SlotPos) error
 }
 
-// Scanner is one member of the group. Make it with New.
+// Scanner is one member of the group. Make it with New. It has no state of its own but its parts, each of which says who
+// calls it. A record goes from the poller, by way of the queue, to a worker, and what came of it to the announcer.
 type Scanner struct {
-	cfg     Config
-	kcfg    kafka.Config
-	store   *store.Store
-	applier applier
-	clock   *store.Clock
-	index   Index
-	log     *zap.Logger
-	metrics *metrics
+	cfg   Config
+	deps  Deps
+	clock *store.Clock
+	group *kgo.Client // the member of the group, which reads the intake
+	asks  *kgo.Client // asks about topics and logs, so that the member's session is never in the way
 
-	consumer *kgo.Client
-	mover    *kafka.Mover // of the consumer; the poller's
-	producer *kgo.Client  // asks about topics, so that the consumer's session is never in the way
-	parts    *partitions
-	queue    *queue
-	standing standing
-	halted   halted
-	stuck    stuck
+	parts   *partitions
+	poller  *poller
+	worker  *worker
+	indexer *indexer
+	results *events.Publisher
 
-	decompressor kgo.Decompressor // for looks into gaps
-	indexing     chan store.Applied
-	results      *events.Publisher
+	checker  *checker
+	resolver *resolver
+	watcher  *watcher
+	recreate *recreated
 }
 
 // New checks the configuration and makes the clients; the consumer begins to join its group. Nothing is taken before Run.
-func New(kcfg kafka.Config, st *store.Store, ix Index, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Scanner, error) {
-	cfg = cfg.withDefaults()
-	s := &Scanner{cfg: cfg, kcfg: kcfg, store: st, applier: st, clock: st.NewClock(), index: ix, log: log, metrics: newMetrics(reg), indexing: make(chan store.Applied, 256)}
-	var err error
-	if s.decompressor, err = kafka.InspectionDecompressor(); err != nil {
-		return nil, err
-	}
-	if s.producer, err = kafka.NewProducer(kcfg, log); err != nil {
-		return nil, err
-	}
-	s.parts, s.stuck.found = newPartitions(s), map[*reading]*kafka.Unreadable{}
-	if s.results, err = events.New(kcfg, st, events.Config{Topic: cfg.Results, Stage: "scanner", Sources: s.parts.ids}, reg, log); err != nil {
-		s.producer.Close()
-		return nil, err
-	}
-	s.consumer, err = kafka.NewConsumerGroup(kcfg, cfg.Group, cfg.Read, log,
-		kgo.AdjustFetchOffsetsFn(s.parts.begin),
-		kgo.OnPartitionsRevoked(s.parts.drop),
-		kgo.OnPartitionsLost(s.parts.drop),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()),
-		kgo.KeepControlRecords(),   // a marker of a transaction is no gap: see inspect
-		kgo.BlockRebalanceOnPoll(), // until what was polled is known by its reading, not while it is stored
-		kgo.FetchMaxWait(250*time.Millisecond),
-		// A dead scanner's partitions wait this long for another; 6 s is the least that brokers allow by default. Losing
-		// the membership by mistake costs a rebalance and nothing else.
-		kgo.SessionTimeout(6*time.Second),
-		// What others wait for a member that does not join anew, and, with ten seconds more, what a member waits for a group
-		// that does not come together. Nothing is done before a member joins again.
-		kgo.RebalanceTimeout(10*time.Second),
-		kgo.HeartbeatInterval(1500*time.Millisecond),
-	)
+func New(deps Deps, cfg Config) (*Scanner, error) {
+	s := &Scanner{cfg: cfg.withDefaults(), deps: deps, clock: deps.Store.NewClock(), parts: newPartitions(deps.Log)}
+	decompressor, err := kafka.InspectionDecompressor()
 	if err != nil {
-		s.producer.Close()
+		return nil, err
+	}
+	if s.asks, err = kafka.NewProducer(deps.Kafka, deps.Log); err != nil {
+		return nil, err
+	}
+	if s.results, err = events.New(deps.Kafka, deps.Store, events.Config{Topic: s.cfg.Results, Stage: "scanner", Sources: s.parts.ids}, deps.Metrics, deps.Log); err != nil {
+		s.asks.Close()
+		return nil, err
+	}
+	metrics, commits := newMetrics(deps.Metrics), newCommits(s.parts, deps.Log)
+	s.build(metrics, commits)
+	members := &assignment{client: s.asks, store: deps.Store, parts: s.parts, commits: commits, checker: s.checker, retry: s.worker.retry, metrics: metrics, log: deps.Log}
+	if s.group, err = members.join(deps.Kafka, s.cfg); err != nil {
+		s.asks.Close()
 		s.results.Close(0)
 		return nil, err
 	}
-	s.mover, s.queue = kafka.NewMover(s.consumer), newQueue(8*cfg.Workers)
+	s.poller = &poller{
+		group: s.group, mover: kafka.NewMover(s.group), parts: s.parts, queue: s.worker.queue, checker: s.checker,
+		inspector: newInspector(s.asks, decompressor, s.cfg.Read, s.parts, deps.Log), metrics: metrics, log: deps.Log,
+	}
+	s.recreate = &recreated{asks: s.asks, group: s.group, topics: s.cfg.Read, parts: s.parts, commits: commits, log: deps.Log}
 	return s, nil
+}
+
+// build makes the parts that need no member of the group.
+func (s *Scanner) build(metrics *metrics, commits *commits) {
+	d := s.deps
+	retry := retrier{failed: metrics.storeErrors, log: d.Log}
+	standing := &standing{}
+	s.checker = &checker{client: s.asks, store: d.Store, parts: s.parts, retry: retry, log: d.Log}
+	s.indexer = newIndexer(d.Index, s.clock, s.cfg.Window, metrics, d.Log)
+	announcer := announcer{indexer: s.indexer, results: s.results}
+	s.worker = &worker{
+		batch: s.cfg.BatchRecords, queue: newQueue(8 * s.cfg.Workers), parts: s.parts, decoder: newDecoder(s.cfg, metrics, d.Log), checker: s.checker,
+		store: d.Store, applier: d.Store, clock: s.clock, retry: retry, standing: standing, commits: commits, announcer: announcer, metrics: metrics, log: d.Log,
+	}
+	s.resolver = &resolver{store: d.Store, applier: d.Store, clock: s.clock, announcer: announcer, log: d.Log}
+	s.watcher = &watcher{store: d.Store, clock: s.clock, parts: s.parts, standing: standing, metrics: metrics, log: d.Log}
 }
 
 // Ready answers what keeps the scanner from taking requests.
 func (s *Scanner) Ready(ctx context.Context) error {
-	return errors.Join(kafka.Ping(ctx, s.producer), s.store.Ping(ctx), s.standing.ready(), s.halted.ready(), s.readyRecreated(ctx))
+	return errors.Join(kafka.Ping(ctx, s.asks), s.deps.Store.Ping(ctx), s.worker.standing.ready(), s.parts.halted.ready(), s.recreate.ready(ctx))
 }
 
 // stopPatience is how long what is at hand may take to be stored once the scanner is to stop. What is not stored by then is
@@ -172,7 +179,7 @@ func (s *Scanner) ResultsReady(ctx context.Context) error { return s.results.Rea
 
 // Run takes requests until ctx ends; then it finishes the batches at hand and leaves the group.
 func (s *Scanner) Run(ctx context.Context) error {
-	defer s.producer.Close()
+	defer s.asks.Close()
 	defer s.leaveGroup()
 	if err := s.clock.Start(ctx); err != nil {
 		s.results.Close(0)
@@ -182,16 +189,20 @@ func (s *Scanner) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	helpers, helping := errgroup.WithContext(work)
-	helpers.Go(func() error { s.clock.Run(helping); return nil })
-	helpers.Go(func() error { s.feedIndex(helping); return nil })
-	helpers.Go(func() error { s.results.Run(helping); return nil })
-	helpers.Go(func() error { s.resolve(ctx); return nil })
-	helpers.Go(func() error { s.watch(ctx); return nil })
-	helpers.Go(func() error { every(ctx, 5*time.Second, s.readRecreated); return nil })
-	helpers.Go(func() error { every(ctx, checkEvery, s.check); return nil })
-	helpers.Go(func() error { every(ctx, checkEvery, s.lookStuck); return nil })
+	background := func(ctx context.Context, run func(context.Context)) {
+		helpers.Go(func() error { run(ctx); return nil })
+	}
+	background(helping, s.clock.Run)
+	background(helping, s.indexer.run)
+	background(helping, s.results.Run)
+	background(ctx, s.resolver.run)
+	background(ctx, s.watcher.run)
+	background(ctx, func(ctx context.Context) { every(ctx, 5*time.Second, s.recreate.readAnew) })
+	background(ctx, func(ctx context.Context) { every(ctx, checkEvery, s.checker.check) })
+	background(ctx, func(ctx context.Context) { every(ctx, checkEvery, s.poller.inspector.lookStuck) })
+	commit := func(ctx context.Context) { s.worker.commits.commit(ctx, s.group) }
 	if s.cfg.CommitEvery > 0 {
-		helpers.Go(func() error { every(ctx, s.cfg.CommitEvery, s.parts.commit); return nil })
+		background(ctx, func(ctx context.Context) { every(ctx, s.cfg.CommitEvery, commit) })
 	}
 
 	// One bound for all of it: many runs that cannot be stored must not each have it.
@@ -200,13 +211,13 @@ func (s *Scanner) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopPatience, giveUp) })()
 	workers := errgroup.Group{}
 	for range s.cfg.Workers {
-		workers.Go(func() error { worker{s}.run(storing); return nil })
+		workers.Go(func() error { s.worker.run(storing); return nil })
 	}
-	err := s.poll(ctx)
-	s.queue.close()
+	err := s.poller.run(ctx)
+	s.worker.queue.close()
 	_ = workers.Wait()
 	if s.cfg.CommitEvery > 0 {
-		s.parts.commit(work)
+		commit(work)
 	}
 	cancel()
 	_ = helpers.Wait()
@@ -222,121 +233,12 @@ func (s *Scanner) Run(ctx context.Context) error {
 const leavePatience = 3 * time.Second
 
 func (s *Scanner) leaveGroup() {
-	s.consumer.AllowRebalance()
+	s.group.AllowRebalance()
 	bound, cancel := context.WithTimeout(context.Background(), leavePatience)
 	defer cancel()
-	if err := s.consumer.LeaveGroupContext(bound); err != nil {
-		s.log.Warn("leaving without a goodbye to the group", zap.Error(err))
+	if err := s.group.LeaveGroupContext(bound); err != nil {
+		s.deps.Log.Warn("leaving without a goodbye to the group", zap.Error(err))
 	}
-	s.consumer.CloseAllowingRebalance()
-	s.consumer.AllowRebalance() // a goodbye that was given up may still wait for it
-}
-
-// A poll that brought few records is followed by a pause: a trickle would else be a fetch and a transaction a record, each of
-// which costs as much as fifty rows. After a rest, a record is taken at once.
-const (
-	pollPause = 25 * time.Millisecond
-	pollFew   = 1000
-)
-
-// poll hands fetched records to the workers. A full queue holds it up, and so the intake waits where it is safe: in Kafka.
-func (s *Scanner) poll(ctx context.Context) error {
-	for ctx.Err() == nil {
-		runs := s.unstuck() // before the client is set behind them
-		polling, polledAll := s.parts.polling(ctx)
-		fetches := s.consumer.PollRecords(polling, 10_000)
-		woken := polling.Err() != nil
-		polledAll()
-		polled := time.Now()
-		if fetches.IsClientClosed() {
-			return errors.New("polling the intake: the client was closed")
-		}
-		failed := false
-		fetches.EachError(func(topic string, partition int32, err error) {
-			loss, lost := errors.AsType[*kgo.ErrDataLoss](err)
-			switch {
-			case lost:
-				s.lost(loss) // what it resumes at is not read: see received
-				return
-			case woken && errors.Is(err, polling.Err()), errors.Is(err, kgo.ErrMaxDecompress):
-				return
-			case errors.Is(err, kafka.ErrHeld): // the workers make room
-				failed = true
-				return
-			}
-			if failed = true; ctx.Err() == nil {
-				s.metrics.fetchErrors.Inc()
-				s.log.Warn("fetching intake failed", zap.String("topic", topic), zap.Int32("partition", partition), zap.Error(err))
-			}
-		})
-		looking, looked := context.WithTimeout(ctx, inspectPatience)
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			of, ok := s.receive(looking, p)
-			runs, failed = append(runs, of...), failed || !ok
-		})
-		looked()
-		s.consumer.AllowRebalance() // a partition was not revoked and given back between the poll and here
-		s.queue.put(ctx, runs)
-		var pause time.Duration
-		switch {
-		case failed: // an error that stays must not become a spin
-			pause = 100 * time.Millisecond
-		case fetches.NumRecords() < pollFew && !slices.ContainsFunc(runs, func(r run) bool { return r.unreadable != nil }):
-			pause = time.Until(polled.Add(pollPause))
-		}
-		if pause > 0 {
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
-		}
-	}
-	return nil
-}
-
-// receive makes runs of what was polled of a partition: its records, and a batch behind them that cannot be read; false: it is to be
-// polled again.
-func (s *Scanner) receive(ctx context.Context, p kgo.FetchTopicPartition) (runs []run, ok bool) {
-	key := partitionKey{p.Topic, p.Partition}
-	records, bad, err := s.inspect(ctx, key, p.Records)
-	if err != nil {
-		s.metrics.fetchErrors.Inc()
-		s.log.Warn("looking at what a poll has jumped over failed, trying again", zap.Error(err))
-		s.parts.pollAgain(key)
-		return nil, false
-	}
-	if e, is := errors.AsType[*kgo.ErrDecompressTooLarge](p.Err); is && bad == nil {
-		s.log.Warn("a batch of the intake is too large to be read or damaged, and becomes a dead letter", zap.Error(e))
-		bad = tooLarge(e)
-	}
-	if len(records) > 0 {
-		if r, ok := s.parts.received(records); ok {
-			runs = append(runs, r)
-		}
-	}
-	if bad != nil {
-		if r, ok := s.parts.receivedUnreadable(key, bad); ok {
-			runs = append(runs, r)
-		}
-	}
-	return runs, true
-}
-
-// retry runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s: bad world, keep and try again.
-func (s *Scanner) retry(ctx context.Context, what string, f func() error) error {
-	pause := 50 * time.Millisecond
-	for {
-		err := f()
-		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) || store.BadRecord(err) && !faultpoint.Without(faultpoint.RefusedAlone) {
-			return err
-		}
-		s.metrics.storeErrors.Inc()
-		s.log.Warn("the database did not take it, trying again", zap.String("doing", what), zap.Duration("pause", pause), zap.Error(err))
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, errors.Join(err, ctx.Err()))
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, 5*time.Second)
-	}
+	s.group.CloseAllowingRebalance()
+	s.group.AllowRebalance() // a goodbye that was given up may still wait for it
 }

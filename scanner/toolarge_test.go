@@ -44,7 +44,7 @@ func TestABatchThatIsTooLargeIsNotForgotten(t *testing.T) {
 	f.publish(ask("first", 1))
 	f.eventually("the scanner is at work", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 1 })
 
-	s.queue.mu.Lock() // the poller waits here with what it has polled
+	s.worker.queue.mu.Lock() // the poller waits here with what it has polled
 	f.publish(ask("second", 1))
 	f.eventually("it has been polled", func() bool {
 		s.parts.mu.Lock()
@@ -52,12 +52,12 @@ func TestABatchThatIsTooLargeIsNotForgotten(t *testing.T) {
 		return s.parts.readings[partitionKey{schemas.TopicIntake, 1}].polled == 2
 	})
 	f.publishTooLarge(0)
-	f.eventually("the client has met the batch", func() bool { return s.mover.TooLarge() > 0 })
+	f.eventually("the client has met the batch", func() bool { return s.poller.mover.TooLarge() > 0 })
 	s.parts.mu.Lock()
 	other := s.parts.readings[partitionKey{schemas.TopicIntake, 1}]
 	s.parts.mu.Unlock()
 	s.parts.setBack(other, 1)
-	s.queue.mu.Unlock()
+	s.worker.queue.mu.Unlock()
 
 	f.publish(ask("behind", 0))
 	f.eventually("what stands behind it is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 3 })

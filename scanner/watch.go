@@ -18,9 +18,18 @@ const (
 	behindAfter = time.Minute
 )
 
-// watch looks after the dispatchers from outside, by what the database shows: it also sees when there are none, when they
-// trust nobody, and when one of them hangs.
-func (s *Scanner) watch(ctx context.Context) { every(ctx, watchEvery, s.look) }
+// watcher looks after the dispatchers from outside, by what the database shows: it also sees when there are none, when they
+// trust nobody, and when one of them hangs. And it shows which partitions stand or are halted.
+type watcher struct {
+	store    *store.Store
+	clock    *store.Clock
+	parts    *partitions
+	standing *standing
+	metrics  *metrics
+	log      *zap.Logger
+}
+
+func (w *watcher) run(ctx context.Context) { every(ctx, watchEvery, w.look) }
 
 // every calls f again and again until ctx ends.
 func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
@@ -36,49 +45,49 @@ func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 	}
 }
 
-func (s *Scanner) look(ctx context.Context) {
-	s.metrics.standing.Reset()
+func (w *watcher) look(ctx context.Context) {
+	w.metrics.standing.Reset()
 	stand := map[partitionKey]tried{}
-	s.standing.each(func(key partitionKey, t tried, long time.Duration) {
+	w.standing.each(func(key partitionKey, t tried, long time.Duration) {
 		stand[key] = t
-		s.metrics.standing.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(long.Seconds())
+		w.metrics.standing.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(long.Seconds())
 	})
-	s.metrics.halted.Reset()
-	s.halted.each(func(key partitionKey, _ halt) {
-		s.metrics.halted.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(1)
+	w.metrics.halted.Reset()
+	w.parts.halted.each(func(key partitionKey, _ halt) {
+		w.metrics.halted.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(1)
 	})
-	s.noteStanding(ctx, stand)
-	unclaimed, unsettled, err := s.store.Overdue(ctx, s.clock.Millis()-behindAfter.Milliseconds())
+	w.noteStanding(ctx, stand)
+	unclaimed, unsettled, err := w.store.Overdue(ctx, w.clock.Millis()-behindAfter.Milliseconds())
 	if err != nil {
 		if ctx.Err() == nil {
-			s.metrics.storeErrors.Inc()
-			s.log.Warn("looking for slots that lie behind failed", zap.Error(err))
+			w.metrics.storeErrors.Inc()
+			w.log.Warn("looking for slots that lie behind failed", zap.Error(err))
 		}
 		return
 	}
-	s.metrics.unclaimed.Set(float64(len(unclaimed)))
-	s.metrics.unsettled.Set(float64(len(unsettled)))
-	s.complain("tasks have been due for a minute and no dispatcher has claimed them", unclaimed)
-	s.complain("claimed tasks have been due for a minute and are not settled", unsettled)
+	w.metrics.unclaimed.Set(float64(len(unclaimed)))
+	w.metrics.unsettled.Set(float64(len(unsettled)))
+	w.complain("tasks have been due for a minute and no dispatcher has claimed them", unclaimed)
+	w.complain("claimed tasks have been due for a minute and are not settled", unsettled)
 }
 
 // noteStanding leaves for operators why partitions stand.
-func (s *Scanner) noteStanding(ctx context.Context, stand map[partitionKey]tried) {
+func (w *watcher) noteStanding(ctx context.Context, stand map[partitionKey]tried) {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery/2)
 	defer cancel()
 	for key, t := range stand {
-		src := s.parts.known(key)
+		src, _ := w.parts.source(key)
 		if src == nil {
 			continue
 		}
-		if err := s.store.Stands(ctx, src.ID, t.offset, orTimeout(t.err).Error()); err != nil {
-			s.log.Debug("noting why an intake partition stands failed", zap.Error(err))
+		if err := w.store.Stands(ctx, src.ID, t.offset, orTimeout(t.err).Error()); err != nil {
+			w.log.Debug("noting why an intake partition stands failed", zap.Error(err))
 			return // the database is what it stands on
 		}
 	}
 }
 
-func (s *Scanner) complain(what string, slots []store.Slot) {
+func (w *watcher) complain(what string, slots []store.Slot) {
 	if len(slots) == 0 {
 		return
 	}
@@ -86,5 +95,5 @@ func (s *Scanner) complain(what string, slots []store.Slot) {
 	for i, slot := range slots {
 		numbers[i] = slot.Slot
 	}
-	s.log.Warn(what, zap.Ints("slots", numbers), zap.String("first_owner", slots[0].Owner))
+	w.log.Warn(what, zap.Ints("slots", numbers), zap.String("first_owner", slots[0].Owner))
 }

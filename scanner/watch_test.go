@@ -27,8 +27,8 @@ func TestSeesWhenDispatchersDoNotKeepUp(t *testing.T) {
 	f := newFixture(t)
 	s := f.start(f.store, Config{})
 	look := func() (unclaimed, unsettled int) {
-		s.look(t.Context())
-		return gauged(s.metrics.unclaimed), gauged(s.metrics.unsettled)
+		s.watcher.look(t.Context())
+		return gauged(s.worker.metrics.unclaimed), gauged(s.worker.metrics.unsettled)
 	}
 	due := time.Now().Add(-2 * behindAfter).UnixMilli()
 	f.publish(asks("later", 20)...) // due in an hour

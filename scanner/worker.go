@@ -12,27 +12,43 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// worker stores what the queue holds, batch after batch.
-type worker struct{ s *Scanner }
+// worker stores what the queue holds, batch after batch. Several goroutines run it side by side. It has no state of its own:
+// what it has taken from the queue is in the hands of one goroutine.
+type worker struct {
+	batch     int // the most records of a transaction
+	queue     *queue
+	parts     *partitions
+	decoder   *decoder
+	checker   *checker
+	store     *store.Store // knows the sources
+	applier   applier      // stores batches: the store, too
+	clock     *store.Clock
+	retry     retrier
+	standing  *standing
+	commits   *commits
+	announcer announcer
+	metrics   *metrics
+	log       *zap.Logger
+}
 
 // run ends when the queue is closed and empty. What is at hand then is still stored, until ctx ends.
-func (w worker) run(ctx context.Context) {
+func (w *worker) run(ctx context.Context) {
 	for {
-		runs := w.s.queue.take(w.s.cfg.BatchRecords)
+		runs := w.queue.take(w.batch)
 		if len(runs) == 0 {
 			return
 		}
-		if left, err := w.store(w.patient(ctx), slices.Clone(runs)); err != nil {
+		if left, err := w.storeRuns(w.patient(ctx), slices.Clone(runs)); err != nil {
 			for _, r := range left {
-				w.s.parts.fail(r)
+				w.parts.fail(r)
 			}
-			w.s.log.Warn("requests were not stored, and are read again", zap.Int("runs", len(left)), zap.Error(err))
+			w.log.Warn("requests were not stored, and are read again", zap.Int("runs", len(left)), zap.Error(err))
 			select { // an error that stays must not become a spin
 			case <-ctx.Done():
 			case <-time.After(time.Second):
 			}
 		}
-		w.s.queue.done(runs)
+		w.queue.done(runs)
 		for _, r := range runs {
 			r.reading.queued.Add(-1)
 		}
@@ -40,7 +56,7 @@ func (w worker) run(ctx context.Context) {
 }
 
 // patient is ctx: however many runs there are, they share the time that is left.
-func (w worker) patient(ctx context.Context) context.Context {
+func (w *worker) patient(ctx context.Context) context.Context {
 	if ctx.Err() != nil && faultpoint.Without(faultpoint.NothingBehindFailure) {
 		own, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		time.AfterFunc(stopPatience, giveUp)
@@ -49,19 +65,19 @@ func (w worker) patient(ctx context.Context) context.Context {
 	return ctx
 }
 
-// store puts runs into the database, in transactions of at most BatchRecords and transactionBytes, until all are in. After an error it answers
-// those of which something is not known to be in.
+// storeRuns puts runs into the database, in transactions of at most w.batch records and transactionBytes, until all are in.
+// After an error it answers those of which something is not known to be in.
 //
 // A batch that fails for a record is halved until the record stands alone; then the record becomes a dead letter, alone.
-func (w worker) store(ctx context.Context, runs []run) ([]run, error) {
-	limit, refused := w.s.cfg.BatchRecords, refusals{}
+func (w *worker) storeRuns(ctx context.Context, runs []run) ([]run, error) {
+	limit, refused := w.batch, refusals{}
 	for {
 		runs = storable(runs)
 		if len(runs) == 0 {
 			return nil, nil
 		}
 		batch, covered, rest, err := w.assemble(ctx, runs, limit, refused)
-		if w.mismatched(err) {
+		if w.checker.mismatched(err) {
 			continue // less what is not of that log
 		}
 		if err != nil {
@@ -71,7 +87,7 @@ func (w worker) store(ctx context.Context, runs []run) ([]run, error) {
 			runs = rest // all of this batch is stored already, and of the rest maybe not
 			continue
 		}
-		if same, err := w.verify(ctx, covered); err != nil {
+		if same, err := w.checker.verify(ctx, covered); err != nil {
 			return runs, err
 		} else if !same {
 			continue
@@ -87,27 +103,27 @@ func (w worker) store(ctx context.Context, runs []run) ([]run, error) {
 			limit = max(1, min(limit, len(batch.Changes))/2)
 			continue
 		case store.BadRecord(err) && len(batch.Changes) == 1 && refused.add(batch.Changes[0].Seq, err):
-			w.s.log.Warn("the database refuses a record, which becomes a dead letter", zap.String("topic", covered[0].reading.key.topic),
+			w.log.Warn("the database refuses a record, which becomes a dead letter", zap.String("topic", covered[0].reading.key.topic),
 				zap.Int32("partition", covered[0].reading.key.partition), zap.Error(err))
 			continue
 		case err != nil:
 			return runs, err
 		}
-		runs, limit = rest, min(2*limit, w.s.cfg.BatchRecords)
+		runs, limit = rest, min(2*limit, w.batch)
 	}
 }
 
-func (w worker) apply(ctx context.Context, batch store.Batch, covered []coverage) error {
+func (w *worker) apply(ctx context.Context, batch store.Batch, covered []coverage) error {
 	began := time.Now()
-	w.s.standing.begin(covered)
-	defer w.s.standing.end(covered)
+	w.standing.begin(covered)
+	defer w.standing.end(covered)
 	var done store.Applied
-	err := w.s.retry(ctx, "storing requests", func() (err error) {
-		defer func() { w.s.standing.failed(covered, err) }()
+	err := w.retry.do(ctx, "storing requests", func() (err error) {
+		defer func() { w.standing.failed(covered, err) }()
 		if err := faultpoint.At(faultpoint.ScannerPolled); err != nil {
 			return err
 		}
-		if done, err = w.s.applier.Apply(ctx, batch, w.s.clock.Latest()); err != nil {
+		if done, err = w.applier.Apply(ctx, batch, w.clock.Latest()); err != nil {
 			return err
 		}
 		return faultpoint.At(faultpoint.ScannerStored)
@@ -116,10 +132,11 @@ func (w worker) apply(ctx context.Context, batch store.Batch, covered []coverage
 		return err
 	}
 	for _, c := range covered {
-		w.s.parts.stored(c.reading.key, c.src)
+		w.parts.stored(c.reading.key, c.src)
+		w.commits.note(c.reading.key, c.src)
 	}
-	w.s.metrics.batch(batch, time.Since(began))
-	w.s.applied(done)
+	w.metrics.batch(batch, time.Since(began))
+	w.announcer.announce(done)
 	return nil
 }
 
@@ -128,7 +145,7 @@ const transactionBytes = 8 << 20
 
 // assemble makes the next batch of runs, leaving out what the database has already, and answers what remains after it. It
 // cannot make one that leaves out records which are not stored: see coverage.
-func (w worker) assemble(ctx context.Context, runs []run, limit int, refused refusals) (b store.Batch, covered []coverage, rest []run, err error) {
+func (w *worker) assemble(ctx context.Context, runs []run, limit int, refused refusals) (b store.Batch, covered []coverage, rest []run, err error) {
 	at := map[partitionKey]int{}
 	bytes := transactionBytes
 	b.Epochs = map[int]store.Epoch{}
@@ -141,7 +158,7 @@ func (w worker) assemble(ctx context.Context, runs []run, limit int, refused ref
 		n, seen := at[r.key()]
 		if !seen {
 			var src store.Source
-			err := w.s.retry(ctx, "reading the source", func() (err error) { src, err = w.s.parts.source(ctx, r.key(), r.reading.first); return err })
+			err := w.retry.do(ctx, "reading the source", func() (err error) { src, err = w.source(ctx, r.key(), r.reading.first); return err })
 			if err != nil {
 				return b, nil, nil, err
 			}
@@ -156,7 +173,7 @@ func (w worker) assemble(ctx context.Context, runs []run, limit int, refused ref
 			r, tail = r.split(fits)
 			rest = append(rest, tail)
 		}
-		if err := covered[n].extend(&b, r, refused.decode(w.s, r)); err != nil {
+		if err := covered[n].extend(&b, r, refused.decode(w.decoder, r)); err != nil {
 			return b, nil, nil, err
 		}
 		if cut { // what follows must not come before the rest of it
@@ -178,14 +195,49 @@ func (w worker) assemble(ctx context.Context, runs []run, limit int, refused ref
 }
 
 // catchUp reads where the database stands after it refused a batch.
-func (w worker) catchUp(ctx context.Context, covered []coverage) error {
-	w.s.metrics.fenced.Inc()
+func (w *worker) catchUp(ctx context.Context, covered []coverage) error {
+	w.metrics.fenced.Inc()
 	for _, c := range covered {
-		w.s.log.Info("an intake partition is elsewhere by now", zap.String("topic", c.reading.key.topic), zap.Int32("partition", c.reading.key.partition), zap.Int64("offset", c.first))
-		err := w.s.retry(ctx, "reading the source", func() error { return w.s.parts.reread(ctx, c.reading, c.first) })
+		w.log.Info("an intake partition is elsewhere by now", zap.String("topic", c.reading.key.topic), zap.Int32("partition", c.reading.key.partition), zap.Int64("offset", c.first))
+		err := w.retry.do(ctx, "reading the source", func() error { return w.reread(ctx, c.reading, c.first) })
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// source answers a partition's source, made on first use to begin at offset first.
+func (w *worker) source(ctx context.Context, key partitionKey, first int64) (store.Source, error) {
+	src, id := w.parts.source(key)
+	if src != nil {
+		return *src, nil
+	}
+	made, err := w.store.Source(ctx, key.topic, id, key.partition, first)
+	if err != nil {
+		return store.Source{}, err
+	}
+	w.parts.set(key, made)
+	return made, nil
+}
+
+// reread learns where a partition stands after the database said that it is elsewhere than at. A database that stands further
+// back was restored: the intake is then read again from there, and nothing that was read until now is stored.
+func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
+	_, id := w.parts.source(r.key)
+	src, err := w.store.Source(ctx, r.key.topic, id, r.key.partition, at)
+	if err != nil {
+		return err
+	}
+	if w.parts.replaced(r.key, src) {
+		return nil
+	}
+	w.parts.set(r.key, src)
+	if src.Next < at {
+		w.metrics.reread.Add(float64(at - src.Next))
+		w.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
+			zap.String("topic", r.key.topic), zap.Int32("partition", r.key.partition), zap.Int64("offset", src.Next), zap.Int64("offsets_again", at-src.Next))
+		w.parts.setBack(r, src.Next)
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.
 	r.CatchUp = func(ctx context.Context, topics []string) error {
 		scfg := scannerConfig(cfg)
 		scfg.Read = topics
-		s, err := scanner.New(kcfg, st, ix, scfg, prometheus.NewRegistry(), log)
+		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: prometheus.NewRegistry(), Log: log}, scfg)
 		if err != nil {
 			return err
 		}

@@ -130,7 +130,7 @@ func (s *service) addWarnedScanner() error {
 
 // addScanner adds the scanner to the parts.
 func (s *service) addScanner() error {
-	sc, err := scanner.New(s.kafka, s.store, s.index, scannerConfig(s.cfg), s.reg, s.log)
+	sc, err := scanner.New(scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Metrics: s.reg, Log: s.log}, scannerConfig(s.cfg))
 	if err != nil {
 		return fmt.Errorf("setting the scanner up: %w", err)
 	}

@@ -21,7 +21,7 @@ import (
 func registered(t *testing.T) map[string]bool {
 	s := newStack(t, false)
 	reg := prometheus.NewRegistry()
-	sc, err := scanner.New(s.kafka, s.store, s.index, scanner.Config{Group: s.name}, reg, s.log)
+	sc, err := scanner.New(scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Metrics: reg, Log: s.log}, scanner.Config{Group: s.name})
 	require.NoError(t, err)
 	sent, err := sendlog.Open(t.TempDir(), sendlog.Config{}, s.log)
 	require.NoError(t, err)

@@ -43,8 +43,7 @@ func (s *stack) dispatcherAt(id, dir string) *process {
 func (s *stack) reconcile(r deadletter.Reconcile) deadletter.Reconciled {
 	r.Intake, r.Reports = []string{s.intake}, []string{s.reports}
 	r.CatchUp = func(ctx context.Context, topics []string) error {
-		sc, err := scanner.New(s.kafka, s.store, s.newIndex(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results, Read: topics},
-			prometheus.NewRegistry(), s.log)
+		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results, Read: topics})
 		if err != nil {
 			return err
 		}

@@ -213,8 +213,12 @@ func (p *process) shutdown(t *testing.T) {
 	}
 }
 
+func (s *stack) scannerDeps() scanner.Deps {
+	return scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.newIndex(), Metrics: prometheus.NewRegistry(), Log: s.log}
+}
+
 func (s *stack) scanner() *process {
-	sc, err := scanner.New(s.kafka, s.store, s.newIndex(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results}, prometheus.NewRegistry(), s.log)
+	sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results})
 	require.NoError(s.t, err)
 	return s.start(sc.Run)
 }

@@ -1,0 +1,111 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store"
+)
+
+// assignment takes and gives up the partitions that the group assigns to this scanner. The database says where to begin; the
+// offsets that Kafka keeps for the group are written for lag monitors and never read.
+type assignment struct {
+	client  *kgo.Client
+	store   *store.Store
+	parts   *partitions
+	commits *commits
+	checker *checker
+	retry   retrier
+	metrics *metrics
+	log     *zap.Logger
+}
+
+// join makes the client that joins the group. The group calls the methods of a as long as that client lives.
+func (a *assignment) join(kcfg kafka.Config, cfg Config) (*kgo.Client, error) {
+	return kafka.NewConsumerGroup(kcfg, cfg.Group, cfg.Read, a.log,
+		kgo.AdjustFetchOffsetsFn(a.begin),
+		kgo.OnPartitionsRevoked(a.drop),
+		kgo.OnPartitionsLost(a.drop),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.KeepControlRecords(),   // a marker of a transaction is no gap: see inspect
+		kgo.BlockRebalanceOnPoll(), // until what was polled is known by its reading, not while it is stored
+		kgo.FetchMaxWait(250*time.Millisecond),
+		// A dead scanner's partitions wait this long for another; 6 s is the least that brokers allow by default. Losing
+		// the membership by mistake costs a rebalance and nothing else.
+		kgo.SessionTimeout(6*time.Second),
+		// What others wait for a member that does not join anew, and, with ten seconds more, what a member waits for a group
+		// that does not come together. Nothing is done before a member joins again.
+		kgo.RebalanceTimeout(10*time.Second),
+		kgo.HeartbeatInterval(1500*time.Millisecond),
+	)
+}
+
+// begin is called with newly assigned partitions and the offsets of the group; it answers where to fetch from. The group's
+// never pass the database's, so a database that stands before them was restored, and what lies between is read again.
+func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	var begins kafka.Offsets
+	err := a.retry.do(ctx, "looking up where the intake stands", func() (err error) { begins, err = a.lookUp(ctx, offsets); return err })
+	if err != nil {
+		return nil, err
+	}
+	a.checker.checkBegun(ctx, a.parts.sourcesOf(offsets))
+	for key, from := range a.parts.begin(begins, offsets) {
+		topic, partition, stored := zap.String("topic", key.topic), zap.Int32("partition", key.partition), int64(0)
+		if from.stored {
+			stored = from.at
+			a.log.Info("taking an intake partition", topic, partition, zap.Int64("offset", stored))
+		}
+		if again := offsets[key.topic][key.partition].EpochOffset().Offset - stored; again > 0 {
+			a.metrics.reread.Add(float64(again))
+			a.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
+				topic, partition, zap.Int64("offset", stored), zap.Int64("offsets_again", again))
+		}
+		offsets[key.topic][key.partition] = kgo.NewOffset().At(from.at) // of a halted one nothing is taken
+	}
+	return offsets, nil
+}
+
+// lookUp reads what the database knows of newly assigned partitions, and answers where Kafka has each begin.
+func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kafka.Offsets, error) {
+	var topics []string
+	for topic := range offsets {
+		topics = append(topics, topic)
+	}
+	ids, err := kafka.TopicIDs(ctx, a.client, topics...)
+	if err != nil {
+		return nil, err
+	}
+	for _, topic := range topics {
+		if ids[topic] == [16]byte{} { // going on without it would take the partition for a new one and store all of it again
+			return nil, fmt.Errorf("kafka does not know topic %q at the moment", topic)
+		}
+	}
+	begins, err := kafka.Starts(ctx, a.client, topics...)
+	if err != nil {
+		return nil, err
+	}
+	for topic, parts := range offsets {
+		for part := range parts {
+			if _, known := begins[topic][part]; !known {
+				return nil, fmt.Errorf("kafka does not know where %s/%d begins at the moment", topic, part)
+			}
+		}
+	}
+	known, err := a.store.Sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.parts.assign(offsets, ids, known)
+	return begins, nil
+}
+
+// drop gives up revoked partitions.
+func (a *assignment) drop(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	a.parts.drop(gone)
+	a.commits.forget(gone)
+}

@@ -1,0 +1,101 @@
+package scanner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store"
+)
+
+// commits are the offsets that Kafka is told of, for lag monitors.
+type commits struct {
+	parts *partitions
+	log   *zap.Logger
+
+	mu  sync.Mutex
+	due map[string]map[int32]kgo.EpochOffset // stored and not yet committed: workers add them, commit takes them
+}
+
+func newCommits(parts *partitions, log *zap.Logger) *commits {
+	return &commits{parts: parts, log: log, due: map[string]map[int32]kgo.EpochOffset{}}
+}
+
+// note has the offset of a stored partition committed with the next commit.
+func (c *commits) note(key partitionKey, src store.Source) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set(key, kgo.EpochOffset{Epoch: src.Epoch.Number, Offset: src.Next})
+}
+
+// set notes an offset. The caller holds the lock.
+func (c *commits) set(key partitionKey, at kgo.EpochOffset) {
+	if c.due[key.topic] == nil {
+		c.due[key.topic] = map[int32]kgo.EpochOffset{}
+	}
+	c.due[key.topic][key.partition] = at
+}
+
+// forget drops what is to be committed of revoked partitions. Its caller has dropped them from partitions before, so that none
+// is taken back after it.
+func (c *commits) forget(gone map[string][]int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for topic, parts := range gone {
+		for _, part := range parts {
+			delete(c.due[topic], part)
+		}
+	}
+}
+
+// take answers what is to be committed, and forgets it.
+func (c *commits) take() map[string]map[int32]kgo.EpochOffset {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	offsets := c.due
+	c.due = map[string]map[int32]kgo.EpochOffset{}
+	return offsets
+}
+
+// commit tells Kafka what the database has durably, never more.
+func (c *commits) commit(ctx context.Context, group *kgo.Client) {
+	offsets := c.take()
+	for topic, parts := range offsets {
+		if len(parts) == 0 {
+			delete(offsets, topic)
+		}
+	}
+	if len(offsets) == 0 {
+		return
+	}
+	if faultpoint.At(faultpoint.ScannerIndexed) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	group.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
+		if err != nil {
+			c.log.Debug("committing offsets for lag monitors failed, trying again with the next", zap.Error(err))
+			c.takeBack(offsets)
+		}
+	})
+}
+
+// takeBack notes again what Kafka did not take, except of partitions that are gone or further by now.
+func (c *commits) takeBack(offsets map[string]map[int32]kgo.EpochOffset) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for topic, parts := range offsets {
+		for part, at := range parts {
+			key := partitionKey{topic, part}
+			if _, newer := c.due[topic][part]; !newer && c.parts.assigned(key) {
+				c.set(key, at)
+			}
+		}
+	}
+}

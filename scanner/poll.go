@@ -1,0 +1,148 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// A poll that brought few records is followed by a pause: a trickle would else be a fetch and a transaction a record, each of
+// which costs as much as fifty rows. After a rest, a record is taken at once.
+const (
+	pollPause = 25 * time.Millisecond
+	pollFew   = 1000
+)
+
+// poller reads the intake partitions of this member and puts what it has read into the queue. It alone moves and pauses the
+// client's partitions, so a poll never returns what was fetched before they were moved.
+type poller struct {
+	group     *kgo.Client
+	mover     *kafka.Mover // of the group's client
+	parts     *partitions
+	inspector *inspector
+	checker   *checker
+	queue     *queue
+	metrics   *metrics
+	log       *zap.Logger
+
+	paused map[partitionKey]bool // in the client; only run's goroutine uses it
+}
+
+// run hands fetched records to the workers. A full queue holds it up, and so the intake waits where it is safe: in Kafka.
+func (p *poller) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		runs := p.unstuck() // before the client is set behind them
+		polling, polledAll := p.parts.polling(ctx, p.move)
+		fetches := p.group.PollRecords(polling, 10_000)
+		woken := polling.Err() != nil
+		polledAll()
+		polled := time.Now()
+		if fetches.IsClientClosed() {
+			return errors.New("polling the intake: the client was closed")
+		}
+		failed := false
+		fetches.EachError(func(topic string, partition int32, err error) {
+			loss, lost := errors.AsType[*kgo.ErrDataLoss](err)
+			switch {
+			case lost:
+				p.checker.lost(loss) // what it resumes at is not read: see received
+				return
+			case woken && errors.Is(err, polling.Err()), errors.Is(err, kgo.ErrMaxDecompress):
+				return
+			case errors.Is(err, kafka.ErrHeld): // the workers make room
+				failed = true
+				return
+			}
+			if failed = true; ctx.Err() == nil {
+				p.metrics.fetchErrors.Inc()
+				p.log.Warn("fetching intake failed", zap.String("topic", topic), zap.Int32("partition", partition), zap.Error(err))
+			}
+		})
+		looking, looked := context.WithTimeout(ctx, inspectPatience)
+		fetches.EachPartition(func(of kgo.FetchTopicPartition) {
+			received, ok := p.receive(looking, of)
+			runs, failed = append(runs, received...), failed || !ok
+		})
+		looked()
+		p.group.AllowRebalance() // a partition was not revoked and given back between the poll and here
+		p.queue.put(ctx, runs)
+		var pause time.Duration
+		switch {
+		case failed: // an error that stays must not become a spin
+			pause = 100 * time.Millisecond
+		case fetches.NumRecords() < pollFew && !slices.ContainsFunc(runs, func(r run) bool { return r.unreadable != nil }):
+			pause = time.Until(polled.Add(pollPause))
+		}
+		if pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}
+
+// receive makes runs of what was polled of a partition: its records, and a batch behind them that cannot be read; false: it
+// is to be polled again.
+func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (runs []run, ok bool) {
+	key := partitionKey{of.Topic, of.Partition}
+	records, bad, err := p.inspector.inspect(ctx, key, of.Records)
+	if err != nil {
+		p.metrics.fetchErrors.Inc()
+		p.log.Warn("looking at what a poll has jumped over failed, trying again", zap.Error(err))
+		p.parts.pollAgain(key)
+		return nil, false
+	}
+	if e, is := errors.AsType[*kgo.ErrDecompressTooLarge](of.Err); is && bad == nil {
+		p.log.Warn("a batch of the intake is too large to be read or damaged, and becomes a dead letter", zap.Error(e))
+		bad = tooLarge(e)
+	}
+	if len(records) > 0 {
+		if r, ok := p.parts.received(records); ok {
+			runs = append(runs, r)
+		}
+	}
+	if bad != nil {
+		if r, ok := p.parts.receivedUnreadable(key, bad); ok {
+			runs = append(runs, r)
+		}
+	}
+	return runs, true
+}
+
+// unstuck makes runs of the batches at which partitions stand.
+func (p *poller) unstuck() (runs []run) {
+	for r, bad := range p.inspector.takeFound() {
+		if at, reading := p.parts.polledTo(r.key); !reading || at < bad.First || at >= bad.Next {
+			continue // it went on
+		}
+		p.inspector.logUnreadable(r.key, bad)
+		if out, ok := p.parts.receivedUnreadable(r.key, bad); ok {
+			runs = append(runs, out)
+		}
+	}
+	return runs
+}
+
+// move has the client fetch nothing of the halted partitions, and read on from the offsets to. at is for the Mover.
+func (p *poller) move(to kafka.Offsets, halted map[partitionKey]bool, at func(func(string, int32, kgo.EpochOffset))) {
+	for key := range p.paused {
+		if !halted[key] {
+			p.group.ResumeFetchPartitions(map[string][]int32{key.topic: {key.partition}})
+		}
+	}
+	for key := range halted {
+		if !p.paused[key] {
+			p.group.PauseFetchPartitions(map[string][]int32{key.topic: {key.partition}})
+		}
+	}
+	p.paused = halted
+	p.mover.Move(to, at)
+}

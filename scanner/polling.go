@@ -1,0 +1,107 @@
+package scanner
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// polling prepares the next poll: it begins what is to be read again, and answers a context that ends when there is more of
+// that. It calls move with where partitions are to be read on, which of them are halted, and what calls back with where each is
+// read from next. No partition is assigned or revoked between that and the client's move.
+func (p *partitions) polling(ctx context.Context, move func(to kafka.Offsets, halted map[partitionKey]bool, at func(func(string, int32, kgo.EpochOffset)))) (context.Context, context.CancelFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ctx, p.wake = context.WithTimeout(ctx, kafka.PollAtMost)
+	offsets := kafka.Offsets{}
+	for key, to := range p.again {
+		p.begun(key, to)
+		offsets.Set(key.topic, key.partition, to)
+	}
+	for key, to := range p.skip {
+		delete(p.skip, key)
+		offsets.Set(key.topic, key.partition, to)
+	}
+	move(offsets, p.halted.keys(), p.at)
+	return ctx, p.wake
+}
+
+// at calls f with where each partition is read from next. The caller holds the lock.
+func (p *partitions) at(f func(topic string, partition int32, at kgo.EpochOffset)) {
+	for key, r := range p.readings {
+		if !p.halted.has(key) {
+			f(key.topic, key.partition, kgo.EpochOffset{Epoch: r.epoch, Offset: r.polled})
+		}
+	}
+}
+
+// received makes a run of polled records; false when their partition is no longer read from where they were.
+func (p *partitions) received(records []*kgo.Record) (run, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.readings[partitionKey{records[0].Topic, records[0].Partition}]
+	if r == nil || r.ended.Load() || p.halted.has(r.key) {
+		return run{}, false
+	}
+	r.queued.Add(1)
+	return r.next(records), true
+}
+
+// receivedUnreadable makes a run of a batch that cannot be read, and has the next poll go on behind it.
+func (p *partitions) receivedUnreadable(key partitionKey, bad *kafka.Unreadable) (run, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.readings[key]
+	if r == nil || r.ended.Load() || p.halted.has(key) {
+		return run{}, false
+	}
+	r.queued.Add(1)
+	out := r.nextUnreadable(bad)
+	p.skip[key] = out.to
+	return out, true
+}
+
+// polledTo answers up to where a partition has been polled; false: nothing is read of it.
+func (p *partitions) polledTo(key partitionKey) (int64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.readings[key]
+	if r == nil || r.ended.Load() || p.halted.has(key) {
+		return 0, false
+	}
+	return r.polled, true
+}
+
+// pollAgain has the next poll begin where the last one did.
+func (p *partitions) pollAgain(key partitionKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.readings[key]; r != nil && !r.ended.Load() {
+		p.skip[key] = r.polled
+	}
+}
+
+// still answers the readings that are where they were before, with nothing of them waiting to be stored; and where all are now.
+func (p *partitions) still(before map[*reading]int64) (still, now map[*reading]int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	still, now = map[*reading]int64{}, map[*reading]int64{}
+	for key, r := range p.readings {
+		if r.ended.Load() || p.halted.has(key) {
+			continue
+		}
+		now[r] = r.polled
+		if at, known := before[r]; known && at == r.polled && r.queued.Load() == 0 {
+			still[r] = r.polled
+		}
+	}
+	return still, now
+}
+
+func (p *partitions) wakePoller() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wake()
+}

@@ -1,0 +1,39 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store"
+)
+
+// retrier calls the database, or Kafka about its logs, again until it answers.
+type retrier struct {
+	failed prometheus.Counter
+	log    *zap.Logger
+}
+
+// do runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s: bad world, keep and try again.
+func (r retrier) do(ctx context.Context, what string, f func() error) error {
+	pause := 50 * time.Millisecond
+	for {
+		err := f()
+		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) || store.BadRecord(err) && !faultpoint.Without(faultpoint.RefusedAlone) {
+			return err
+		}
+		r.failed.Inc()
+		r.log.Warn("the database did not take it, trying again", zap.String("doing", what), zap.Duration("pause", pause), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, errors.Join(err, ctx.Err()))
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}
