@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/sendlog"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -116,13 +115,13 @@ func nameOf(topic, id string) uint64 {
 }
 
 // Of implements store.Evidence. The task must be the one that was sent, by name and content.
-func (e *evidence) Of(t *task.Task) (store.Proof, bool) {
+func (e *evidence) Of(t *task.Task) (task.Proof, bool) {
 	s, ok := e.tasks[t.Seq]
 	if !ok || s.proven == 0 || s.name != nameOf(t.Topic, t.ID) || s.body != xxhash.Sum64(t.Body) {
-		return store.Proof{}, false
+		return task.Proof{}, false
 	}
 	replay, attempt := task.SplitSending(s.proven)
-	return store.Proof{Taken: s.taken, Replay: replay, Attempt: attempt, At: s.at, Refused: e.refused[t.Seq]}, true
+	return task.Proof{Taken: s.taken, Replay: replay, Attempt: attempt, At: s.at, Refused: e.refused[t.Seq]}, true
 }
 
 // doubtful returns the tasks whose newest attempt has no answer, in order.

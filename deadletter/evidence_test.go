@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/sendlog"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -32,20 +31,20 @@ func TestEvidence(t *testing.T) {
 	for name, c := range map[string]struct {
 		outcomes []sendlog.Outcome
 		noted    []int32
-		want     store.Proof
+		want     task.Proof
 		proven   bool
 		doubtful bool
 	}{
 		"noted only":                   {noted: []int32{1}, doubtful: true},
-		"acknowledged":                 {noted: []int32{1}, outcomes: []sendlog.Outcome{acked(1)}, proven: true, want: store.Proof{Attempt: 1, At: 1}},
+		"acknowledged":                 {noted: []int32{1}, outcomes: []sendlog.Outcome{acked(1)}, proven: true, want: task.Proof{Attempt: 1, At: 1}},
 		"given back, to be sent again": {noted: []int32{1}, outcomes: []sendlog.Outcome{again(1)}, doubtful: true},
-		"given back, then sent":        {noted: []int32{1, 1}, outcomes: []sendlog.Outcome{again(1), acked(1)}, proven: true, want: store.Proof{Attempt: 1, At: 1}},
-		"the newest attempt counts":    {noted: []int32{1, 2, 3}, outcomes: []sendlog.Outcome{acked(1), acked(3), acked(2)}, proven: true, want: store.Proof{Attempt: 3, At: 3}},
-		"a retry is in doubt":          {noted: []int32{1, 2}, outcomes: []sendlog.Outcome{acked(1)}, proven: true, doubtful: true, want: store.Proof{Attempt: 1, At: 1}},
-		"refused":                      {noted: []int32{1}, outcomes: []sendlog.Outcome{refused(1)}, proven: true, want: store.Proof{Attempt: 1, At: 1, Refused: "no"}},
+		"given back, then sent":        {noted: []int32{1, 1}, outcomes: []sendlog.Outcome{again(1), acked(1)}, proven: true, want: task.Proof{Attempt: 1, At: 1}},
+		"the newest attempt counts":    {noted: []int32{1, 2, 3}, outcomes: []sendlog.Outcome{acked(1), acked(3), acked(2)}, proven: true, want: task.Proof{Attempt: 3, At: 3}},
+		"a retry is in doubt":          {noted: []int32{1, 2}, outcomes: []sendlog.Outcome{acked(1)}, proven: true, doubtful: true, want: task.Proof{Attempt: 1, At: 1}},
+		"refused":                      {noted: []int32{1}, outcomes: []sendlog.Outcome{refused(1)}, proven: true, want: task.Proof{Attempt: 1, At: 1, Refused: "no"}},
 		"refused, replayed, sent": {noted: []int32{1, replayed + 1}, outcomes: []sendlog.Outcome{refused(1), acked(replayed + 1)}, proven: true,
-			want: store.Proof{Replay: 1, Attempt: 1, At: int64(replayed) + 1}},
-		"another log has it sent":  {noted: []int32{1}, outcomes: []sendlog.Outcome{refused(1), acked(1), refused(1)}, proven: true, want: store.Proof{Attempt: 1, At: 1}},
+			want: task.Proof{Replay: 1, Attempt: 1, At: int64(replayed) + 1}},
+		"another log has it sent":  {noted: []int32{1}, outcomes: []sendlog.Outcome{refused(1), acked(1), refused(1)}, proven: true, want: task.Proof{Attempt: 1, At: 1}},
 		"whose it is is not known": {outcomes: []sendlog.Outcome{acked(1)}},
 	} {
 		t.Run(name, func(t *testing.T) {

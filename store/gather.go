@@ -40,12 +40,12 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 	slices.SortFunc(list, inOrder)
 	err := w.readKnown(ctx, w.perhapsKnown(list))
 	for look := list; err == nil; {
-		strangers := renameStrangers(look)
-		if len(strangers) == 0 {
+		renamed := renameTaken(look)
+		if len(renamed) == 0 {
 			break
 		}
 		look = look[:0:0]
-		for _, c := range strangers {
+		for _, c := range renamed {
 			id := at(task.Ident(c.Request.Topic, c.Request.ID))
 			id.changes = append(id.changes, c)
 			look = append(look, id)
@@ -83,6 +83,17 @@ func (w *work) perhapsKnown(list []*identity) []*identity {
 		}
 	}
 	return out
+}
+
+// renameTaken takes requests out of identities that belong to another record, and returns them with
+// their new ids.
+func renameTaken(list []*identity) (renamed []task.Change) {
+	for _, id := range list {
+		var more []task.Change
+		id.changes, more = task.RenameTaken(id.before, id.changes)
+		renamed = append(renamed, more...)
+	}
+	return renamed
 }
 
 // inOrder is one order for every writer, so that two of them do not lock each other out.

@@ -4,23 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
-
-// Proof is what is known from elsewhere about a task that an older database takes for one that is still to be sent.
-type Proof struct {
-	Taken   int64  // Unix ms: when a dispatcher noted that it was about to send it; nobody could change it any more
-	Replay  int    // the newest delivery: the replay that it belongs to
-	Attempt int    // and its number, from 1
-	At      int64  // Unix ms: when Kafka answered
-	Refused string // why Kafka refused it for good; empty: it was acknowledged
-}
 
 // Evidence answers proofs, after a database was set back. It must know the task by more than its seq: two sources
 // whose numbers collide, made again after the backup, may have exchanged them. It is asked inside transactions, so it must answer at once.
 type Evidence interface {
-	Of(t *task.Task) (Proof, bool)
+	Of(t *task.Task) (task.Proof, bool)
 }
 
 // SetEvidence has the evidence take part in what Apply decides from now on: a task that is proven to
@@ -28,15 +18,10 @@ type Evidence interface {
 // that no request is about, see SettleProven. The store must not be used by others at the same time.
 func (s *Store) SetEvidence(e Evidence) { s.evidence = e }
 
-// claimMargin, in ms, covers how far a dispatcher takes tasks ahead of their due time, and the
-// difference of two clocks. A request accepted within this margin before the claim counts as late. At
-// worst both take effect; the opposite mistake would lose the request.
-const claimMargin = 1000
-
-// proven answers the proof that there is for a task and that goes beyond what its row knows.
-func proven(e Evidence, t *task.Task) (Proof, bool) {
+// proven returns the proof about a task, if it goes beyond what the row knows.
+func proven(e Evidence, t *task.Task) (task.Proof, bool) {
 	p, ok := e.Of(t)
-	return p, ok && (p.Replay > t.Replay || p.Replay == t.Replay && p.Attempt > t.Attempt)
+	return p, ok && p.Exceeds(t)
 }
 
 // applyEvidence brings a task to where its deliveries had taken it before the change c came (nil: by
@@ -46,41 +31,17 @@ func (w *work) applyEvidence(id *identity, c *task.Change) {
 		return
 	}
 	p, ok := proven(w.store.evidence, id.now)
-	if !ok || c != nil && c.Request != nil && precededClaim(c.Request, p) {
+	if !ok || c != nil && c.Request != nil && p.Follows(c.Request) {
 		return
 	}
-	body, err := schemas.DecodeBody(id.now.Body)
-	if err != nil {
-		return // it cannot have been sent
+	v := task.Prove(id.now, p, w.now)
+	id.now = v.Next
+	if v.Dead != nil {
+		w.dead = append(w.dead, v.Dead)
 	}
-	t := *id.now
-	t.Replay, t.Attempt = p.Replay, p.Attempt
-	event := schemas.Event{Topic: t.Topic, ID: t.ID, Due: t.Due, At: w.now, Attempt: t.Attempt, Lateness: max(p.At-t.Due, 0)}
-	switch {
-	case p.Refused != "":
-		t.Attempt-- // one that was refused does not count as made
-		event.State, event.Attempt, event.Lateness = schemas.StateDead, t.Attempt, 0
-		event.Kind, event.Reason = schemas.KindUndeliverable, "kafka refused it: "+p.Refused
-		w.dead = append(w.dead, task.NewDeadLetter(t, event.Kind, event.Reason, w.now))
-		t.Slot, t.Pos, t.State = task.OutOfLine, w.now, task.StateDead
-	case body.Settings.Ack == schemas.AckReport:
-		event.State = schemas.StateDispatched
-		t.Pos, t.State, t.Lane = p.At+body.Settings.AckTimeout.Milliseconds(), task.StateReport, task.LaneOf(t.Topic, task.ClassRetried)
-	default:
-		event.State = schemas.StateSucceeded
-		t.Slot, t.Pos, t.State = task.OutOfLine, w.now, task.StateSucceeded
+	if v.Event.State != "" {
+		w.proven = append(w.proven, v.Event)
 	}
-	id.now = &t
-	if task.Published(body.Settings.Events, event.State) {
-		w.proven = append(w.proven, event)
-	}
-}
-
-// precededClaim tells whether a request came before its task was claimed and left it in the line. Any
-// other request has come later: otherwise there would have been no delivery.
-func precededClaim(r *schemas.Request, p Proof) bool {
-	stays := r.Op == schemas.OpFire || r.Op == schemas.OpSchedule && (r.Settings.IfExists == schemas.Keep || r.Settings.IfExists == schemas.Once)
-	return stays && r.Accepted < p.Taken-claimMargin
 }
 
 // SettleProven takes those of these tasks that are proven to have been sent to where their deliveries had taken them. Every

@@ -11,9 +11,9 @@ import (
 )
 
 // proofs is evidence that knows tasks by id alone.
-type proofs map[string]Proof
+type proofs map[string]task.Proof
 
-func (p proofs) Of(t *task.Task) (Proof, bool) {
+func (p proofs) Of(t *task.Task) (task.Proof, bool) {
 	proof, ok := p[t.ID]
 	return proof, ok
 }
@@ -48,24 +48,24 @@ func TestProvenTasksAreSettled(t *testing.T) {
 	for name, c := range map[string]struct {
 		with    []option
 		before  func(s *fixture) // what the older database knows
-		proof   Proof
+		proof   task.Proof
 		told    []schemas.State
 		state   string
 		attempt int
 		pos     int64 // 0: out of the line
 	}{
-		"pending": {proof: Proof{Attempt: 1, At: sentAt}, told: []schemas.State{schemas.StateSucceeded}, state: "succeeded", attempt: 1},
+		"pending": {proof: task.Proof{Attempt: 1, At: sentAt}, told: []schemas.State{schemas.StateSucceeded}, state: "succeeded", attempt: 1},
 		"claimed": {before: func(s *fixture) { s.claim(t0 + 2000) },
-			proof: Proof{Attempt: 1, At: sentAt}, told: []schemas.State{schemas.StateSucceeded}, state: "succeeded", attempt: 1},
+			proof: task.Proof{Attempt: 1, At: sentAt}, told: []schemas.State{schemas.StateSucceeded}, state: "succeeded", attempt: 1},
 		"claimed, and awaits a report": {with: []option{wantReport}, before: func(s *fixture) { s.claim(t0 + 2000) },
-			proof: Proof{Attempt: 1, At: sentAt}, told: []schemas.State{schemas.StateDispatched}, state: "waiting_report", attempt: 1, pos: sentAt + minute},
+			proof: task.Proof{Attempt: 1, At: sentAt}, told: []schemas.State{schemas.StateDispatched}, state: "waiting_report", attempt: 1, pos: sentAt + minute},
 		"its retry was sent, and the one after that": {with: []option{wantReport}, before: func(s *fixture) { s.awaitReport("a", 1) },
-			proof: Proof{Attempt: 3, At: t0 + 9000}, told: []schemas.State{schemas.StateDispatched}, state: "waiting_report", attempt: 3, pos: t0 + 9000 + minute},
-		"replayed since":       {proof: Proof{Replay: 1, Attempt: 1, At: sentAt}, told: []schemas.State{schemas.StateSucceeded}, state: "succeeded", attempt: 1},
-		"refused for good":     {proof: Proof{Attempt: 1, At: sentAt, Refused: "too large"}, told: []schemas.State{schemas.StateDead}, state: "dead"},
-		"known already":        {with: []option{wantReport}, before: func(s *fixture) { s.awaitReport("a", 1) }, proof: Proof{Attempt: 1, At: sentAt}, state: "waiting_report", attempt: 1, pos: t0 + 1000 + minute},
-		"delivered in it, too": {before: func(s *fixture) { s.deliver(t0 + 2000) }, proof: Proof{Attempt: 1, At: sentAt}, state: "delivered", attempt: 1, pos: t0 + 1000},
-		"unknown":              {proof: Proof{}, state: "pending", pos: t0 + 1000},
+			proof: task.Proof{Attempt: 3, At: t0 + 9000}, told: []schemas.State{schemas.StateDispatched}, state: "waiting_report", attempt: 3, pos: t0 + 9000 + minute},
+		"replayed since":       {proof: task.Proof{Replay: 1, Attempt: 1, At: sentAt}, told: []schemas.State{schemas.StateSucceeded}, state: "succeeded", attempt: 1},
+		"refused for good":     {proof: task.Proof{Attempt: 1, At: sentAt, Refused: "too large"}, told: []schemas.State{schemas.StateDead}, state: "dead"},
+		"known already":        {with: []option{wantReport}, before: func(s *fixture) { s.awaitReport("a", 1) }, proof: task.Proof{Attempt: 1, At: sentAt}, state: "waiting_report", attempt: 1, pos: t0 + 1000 + minute},
+		"delivered in it, too": {before: func(s *fixture) { s.deliver(t0 + 2000) }, proof: task.Proof{Attempt: 1, At: sentAt}, state: "delivered", attempt: 1, pos: t0 + 1000},
+		"unknown":              {proof: task.Proof{}, state: "pending", pos: t0 + 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
@@ -102,8 +102,8 @@ func TestProvenTasksAreSettled(t *testing.T) {
 // A request that is read again is judged as it was: before the delivery of the task it is about, or after it.
 func TestRequestsAreJudgedBesideDeliveries(t *testing.T) {
 	const taken = t0 + 10_000
-	beside := Proof{Taken: taken, Attempt: 1, At: taken + 5}
-	early, close, late := int64(taken-claimMargin-1), int64(taken-claimMargin), int64(taken+1)
+	beside := task.Proof{Taken: taken, Attempt: 1, At: taken + 5}
+	early, close, late := int64(taken-task.ClaimMargin-1), int64(taken-task.ClaimMargin), int64(taken+1)
 	at := func(accepted int64) option { return func(r *schemas.Request) { r.Accepted = accepted } }
 	for name, c := range map[string]struct {
 		then   func(s *fixture) *schemas.Request
@@ -163,10 +163,10 @@ func TestRequestsAreJudgedBesideDeliveries(t *testing.T) {
 // versioned is evidence about the task that has this value.
 type versioned struct {
 	value string
-	proof Proof
+	proof task.Proof
 }
 
-func (v versioned) Of(t *task.Task) (Proof, bool) {
+func (v versioned) Of(t *task.Task) (task.Proof, bool) {
 	body, err := schemas.DecodeBody(t.Body)
 	return v.proof, err == nil && string(body.Value) == v.value
 }
@@ -174,7 +174,7 @@ func (v versioned) Of(t *task.Task) (Proof, bool) {
 // A request about a task that was sent and awaits its report waits, as it did; the report that is read again ends both.
 func TestReportsAfterProofs(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		s.SetEvidence(versioned{"1", Proof{Taken: t0 + 1000, Attempt: 2, At: t0 + 1000}})
+		s.SetEvidence(versioned{"1", task.Proof{Taken: t0 + 1000, Attempt: 2, At: t0 + 1000}})
 		s.now = t0 + time.Hour.Milliseconds()
 		s.do(s.schedule("a", value("1"), wantReport, func(r *schemas.Request) { r.Accepted = t0 }))
 		require.Equal(t, schemas.StateDispatched, s.answer(s.schedule("a", value("2"))), "of the first; the second waits")

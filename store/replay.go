@@ -7,12 +7,8 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/internal/faultpoint"
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
-
-// MaxReplays is how often a task can be brought back: a message that dies each time must not circle for ever.
-const MaxReplays = 10
 
 // Replayed says what became of one dead letter that was to be replayed.
 type Replayed struct {
@@ -60,8 +56,8 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 		for _, d := range letters {
 			r := Replayed{ID: d.ID, Topic: d.Topic, TaskID: d.TaskID}
 			id := byKey[task.Ident(d.Topic, d.TaskID)]
-			if r.Skipped = notReplayable(d, id, w.phase(id)); r.Skipped == "" {
-				id.now = revived(d, id.now, slotCount, now)
+			if r.Skipped = task.NotReplayable(d, id.now, w.phase(id)); r.Skipped == "" {
+				id.now = task.Replayed(d, id.now, slotCount, now)
 				marked = append(marked, d.ID)
 			}
 			report = append(report, r)
@@ -87,33 +83,4 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 		return nil, nil, fmt.Errorf("replaying %d dead letters: %w", len(ids), err)
 	}
 	return report, added, nil
-}
-
-func notReplayable(d task.DeadLetter, id *identity, ph task.Phase) string {
-	switch {
-	case d.Kind == schemas.KindRejected:
-		return "it is a rejected request: correct it and publish it again"
-	case d.ReplayedAt > 0:
-		return "it has been replayed already"
-	case d.Replay >= MaxReplays:
-		return fmt.Sprintf("it has been replayed %d times", d.Replay)
-	case id.now != nil && ph != task.Ended:
-		return "a newer task of this topic and id is under way"
-	case id.now != nil && (id.now.State == task.StateCancelled || id.now.State == task.StateTombstone):
-		return "a newer request of this topic and id was cancelled, and nothing is delivered after that"
-	case id.now != nil && id.now.Seq != d.Seq && id.now.Version >= 0:
-		return fmt.Sprintf("a newer request, of version %d, has come since", id.now.Version)
-	}
-	return ""
-}
-
-// revived keeps the seq of the task that died: with the count of replays it names each delivery for good.
-func revived(d task.DeadLetter, before *task.Task, slotCount int, now int64) *task.Task {
-	t := &task.Task{Seq: d.Seq, Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
-	if before != nil {
-		t.Version = before.Version
-	}
-	t.Lane = task.LaneOf(d.Topic, task.ClassRetried)
-	t.Slot = slotOf(t, slotCount)
-	return t
 }

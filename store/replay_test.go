@@ -110,7 +110,7 @@ func TestReplayAfterAnotherDelivery(t *testing.T) {
 func TestReplayHopLimit(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.die("a")
-		for hop := 1; hop <= MaxReplays; hop++ {
+		for hop := 1; hop <= task.MaxReplays; hop++ {
 			report, _ := s.replay()
 			require.Empty(t, report[len(report)-1].Skipped)
 			require.Equal(t, hop, s.row("a").Replay)

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/notyet/notyet/internal/slots"
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
 
@@ -71,13 +69,4 @@ func (s *Store) Get(ctx context.Context, topic, id string) (View, error) {
 		return View{}, ErrNotFound
 	}
 	return viewOf(&rows[0].task, rows[0].slot), nil
-}
-
-// slotOf is the slot of a task: its target topic and key, so that one key's tasks are delivered in order.
-func slotOf(t *task.Task, n int) int {
-	body, err := schemas.DecodeBody(t.Body)
-	if err != nil {
-		return 0
-	}
-	return slots.Of(t.Topic, body.Key, t.ID, n)
 }

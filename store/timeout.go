@@ -39,7 +39,7 @@ func (s *Store) reported(ctx context.Context, tx *sql.Tx, transitions []Transiti
 			return err
 		}, "SELECT t.seq, t.topic, t.id, t.attempt, w.request FROM tasks t JOIN waiting w ON w.ident = t.ident WHERE w.report = 1 AND t.seq IN ("+marks(len(part))+")", seqsOf(part)...)
 		for _, v := range reports {
-			if r := v.change.Report; r != nil && (r.Attempt == v.task.Attempt || r.Status == schemas.StatusOK && r.Attempt < v.task.Attempt) {
+			if r := v.change.Report; r != nil && task.EndsWait(v.task.Attempt, *r) {
 				found[v.task.Seq] = v.task
 			}
 		}

@@ -32,7 +32,7 @@ func TestDefaultIDThatOthersHaveTaken(t *testing.T) {
 					for range n {
 						r := f.schedule(taken)
 						b.Changes = append(b.Changes, task.Change{Seq: task.Seq(other.ID, offset), Request: r})
-						taken = strangerID(taken, f.source.ID)
+						taken = nextName(taken, f.source.ID)
 						offset++
 					}
 					return b
@@ -51,6 +51,13 @@ func TestDefaultIDThatOthersHaveTaken(t *testing.T) {
 			})
 		})
 	}
+}
+
+// nextName is the id that a request of the source gets when its default id is taken.
+func nextName(id string, source int) string {
+	other := &task.Task{Seq: task.Seq(source, 0) + 1}
+	_, renamed := task.RenameTaken(other, []task.Change{{Seq: task.Seq(source, 0), Request: &schemas.Request{Op: schemas.OpSchedule, ID: id}}})
+	return renamed[0].Request.ID
 }
 
 // A task that was given the id is not replaced through its own partition either.

@@ -1,0 +1,58 @@
+package task
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// RenameTaken separates, of the changes of one identity, the requests whose default id belongs to
+// another record. It returns the other changes, and these requests with an id that also names their
+// source. The new id may be taken too. cur is the task that is known of the identity; nil: none.
+//
+// A default id names one record by its topic, partition and offset. But a topic that was deleted and
+// created again has them all a second time, and a caller may give such an id to a task. Neither may
+// be replaced.
+func RenameTaken(cur *Task, changes []Change) (own, renamed []Change) {
+	owner := ownerOf(cur, changes)
+	own = slices.DeleteFunc(changes, func(c Change) bool {
+		if c.Request == nil || c.Request.GivenID || c.Request.Op != schemas.OpSchedule || c.Seq == owner {
+			return false
+		}
+		source, _ := SplitSeq(c.Seq)
+		r := *c.Request
+		r.ID = idWithSource(r.ID, source)
+		c.Request = &r
+		renamed = append(renamed, c)
+		return true
+	})
+	return own, renamed
+}
+
+// ownerOf returns the seq of the record that an identity belongs to: the one that made its task, or
+// the first change that makes one. A cancel means the task of this id, whichever partition it came
+// through, so it makes nobody the owner.
+func ownerOf(cur *Task, changes []Change) int64 {
+	if cur != nil && !cur.MadeByCancel() {
+		return cur.Seq
+	}
+	for _, c := range changes {
+		if c.Request != nil && c.Request.Op == schemas.OpSchedule {
+			return c.Seq
+		}
+	}
+	return 0
+}
+
+// idWithSource adds the source to an id. If that is longer than an id may be, a hash stands for the
+// id.
+func idWithSource(id string, source int) string {
+	named := fmt.Sprintf("%s@%d", id, source)
+	if len(named) <= schemas.MaxIDLen {
+		return named
+	}
+	sum := sha256.Sum256([]byte(id))
+	return fmt.Sprintf("%x@%d", sum[:16], source)
+}

@@ -1,0 +1,49 @@
+package task
+
+import (
+	"fmt"
+
+	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/schemas"
+)
+
+// MaxReplays is how often a task can be replayed. Without a limit, a message that dies each time
+// would circle for ever.
+const MaxReplays = 10
+
+// NotReplayable returns why a dead letter cannot be replayed; "" if it can. cur is the task that has
+// the letter's identity now (nil: none is known), and ph is its phase.
+func NotReplayable(d DeadLetter, cur *Task, ph Phase) string {
+	switch {
+	case d.Kind == schemas.KindRejected:
+		return "it is a rejected request: correct it and publish it again"
+	case d.ReplayedAt > 0:
+		return "it has been replayed already"
+	case d.Replay >= MaxReplays:
+		return fmt.Sprintf("it has been replayed %d times", d.Replay)
+	case cur == nil:
+		return ""
+	case ph != Ended:
+		return "a newer task of this topic and id is under way"
+	case cur.State == StateCancelled || cur.State == StateTombstone:
+		return "a newer request of this topic and id was cancelled, and nothing is delivered after that"
+	case cur.Seq != d.Seq && cur.Version >= 0:
+		return fmt.Sprintf("a newer request, of version %d, has come since", cur.Version)
+	}
+	return ""
+}
+
+// Replayed returns the pending task that a dead letter becomes again, due now (Unix ms), with no
+// attempt made. It keeps the seq of the task that died: with the number of replays, the seq still
+// names each delivery. It keeps the version that is known of its identity.
+func Replayed(d DeadLetter, cur *Task, slotCount int, now int64) *Task {
+	t := &Task{Seq: d.Seq, Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
+	if cur != nil {
+		t.Version = cur.Version
+	}
+	t.Lane = LaneOf(d.Topic, ClassRetried)
+	if body, err := schemas.DecodeBody(d.Body); err == nil {
+		t.Slot = slots.Of(t.Topic, body.Key, t.ID, slotCount)
+	}
+	return t
+}
