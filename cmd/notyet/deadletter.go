@@ -56,18 +56,24 @@ func (f *letterFilter) filter(ids []int64) (store.DeadFilter, error) {
 	return out, err
 }
 
-// chosen returns the filter of a command that changes letters. A forgotten filter must not mean all
-// letters.
-func (f *letterFilter) chosen(ids []int64, all bool) (store.DeadFilter, error) {
-	out, err := f.filter(ids)
+// letterChoice holds the arguments of a command that changes letters.
+type letterChoice struct {
+	letterFilter
+	IDs []int64 `arg:"" help:"Ids of dead letters." name:"id" optional:""`
+	All bool    `help:"Every dead letter."`
+}
+
+// chosen returns the filter. A forgotten filter must not mean all letters.
+func (c *letterChoice) chosen() (store.DeadFilter, error) {
+	out, err := c.filter(c.IDs)
 	if err != nil {
 		return out, err
 	}
-	narrow := len(ids) > 0 || f.Topic != "" || f.TaskID != "" || f.Kind != "" || f.Reason != "" || f.Since != "" || f.Until != ""
+	narrow := len(c.IDs) > 0 || c.Topic != "" || c.TaskID != "" || c.Kind != "" || c.Reason != "" || c.Since != "" || c.Until != ""
 	switch {
-	case !narrow && !all:
+	case !narrow && !c.All:
 		return out, usage("nothing selected: name ids, set a filter, or set --all")
-	case narrow && all:
+	case narrow && c.All:
 		return out, usage("--all and a filter exclude each other: use one of them")
 	}
 	return out, nil

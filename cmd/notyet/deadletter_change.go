@@ -10,9 +10,7 @@ import (
 )
 
 type deadReplayCmd struct {
-	letterFilter
-	IDs    []int64 `arg:"" help:"Ids of dead letters." name:"id" optional:""`
-	All    bool    `help:"Every dead letter."`
+	letterChoice
 	DryRun bool    `help:"Print what would happen, and change nothing."`
 	Rate   float64 `help:"At most this many a second." placeholder:"N"`
 }
@@ -40,7 +38,7 @@ type replayed struct {
 
 // Run replays page by page.
 func (c *deadReplayCmd) Run(a *app) error {
-	f, err := c.chosen(c.IDs, c.All)
+	f, err := c.chosen()
 	if err != nil {
 		return err
 	}
@@ -84,11 +82,9 @@ func (c *deadReplayCmd) printResult(a *app, r deadletter.Result) {
 }
 
 type deadPurgeCmd struct {
-	letterFilter
-	IDs    []int64 `arg:"" help:"Ids of dead letters." name:"id" optional:""`
-	All    bool    `help:"Every dead letter."`
-	DryRun bool    `help:"Only count them."`
-	Yes    bool    `help:"Do not ask." short:"y"`
+	letterChoice
+	DryRun bool `help:"Only count them."`
+	Yes    bool `help:"Do not ask." short:"y"`
 }
 
 // Help is part of --help.
@@ -109,7 +105,7 @@ type purged struct {
 
 // Run deletes page by page.
 func (c *deadPurgeCmd) Run(a *app) error {
-	f, err := c.chosen(c.IDs, c.All)
+	f, err := c.chosen()
 	if err != nil {
 		return err
 	}
