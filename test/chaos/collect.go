@@ -8,10 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/index"
-	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/chaos/history"
 )
@@ -73,7 +71,7 @@ func (c *Cluster) collect(ctx context.Context, h *history.History) error {
 		return err
 	}
 	for _, n := range c.of(dispatcherRole) {
-		if err := addSent(ctx, h, n, c.log); err != nil {
+		if err := h.ReadSendLog(ctx, n.name, n.sendlog(), c.log); err != nil {
 			return err
 		}
 	}
@@ -175,25 +173,6 @@ func (c *Cluster) addLetters(ctx context.Context, h *history.History) error {
 		h.Letters = append(h.Letters, d)
 	}
 	return rows.Err()
-}
-
-func addSent(ctx context.Context, h *history.History, n *node, log *zap.Logger) error {
-	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{}, log)
-	if err != nil {
-		return fmt.Errorf("opening the send log of %s: %w", n.name, err)
-	}
-	defer func() { _ = sent.Close() }()
-	return sent.Replay(ctx, time.UnixMilli(0), func(e sendlog.Entry) error {
-		s := history.Sent{Log: n.name, At: e.At}
-		if i := e.Intent; i != nil {
-			s.Seq, s.Attempt, s.Topic, s.ID, s.Slot, s.Epoch = i.Seq, int(i.Attempt), i.Topic, i.ID, int(i.Slot), i.Epoch
-		} else {
-			o := e.Outcome
-			s.Outcome, s.Seq, s.Attempt, s.Acked, s.Partition, s.Offset = true, o.Seq, int(o.Attempt), o.Acked, o.Partition, o.Offset
-		}
-		h.Sent = append(h.Sent, s)
-		return nil
-	})
 }
 
 // restIn compares index and database until they agree, within bound, and returns the last

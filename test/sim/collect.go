@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/test/chaos/history"
@@ -91,7 +90,9 @@ func (w *world) history(begin, end time.Time) *history.History {
 	}
 	for _, n := range w.nodes {
 		if !n.scans {
-			w.sent(h, n)
+			if err := h.ReadSendLog(context.Background(), n.name, n.sendlog(), zap.NewNop()); err != nil {
+				w.find("sim", "%v", err)
+			}
 		}
 	}
 	return h
@@ -133,29 +134,6 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 		}
 		h.Deliveries = append(h.Deliveries, history.Delivery{Op: number(r.Value), Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: a.at,
 			Partition: r.Partition, Offset: r.Offset, Hash: hash(r.Key, r.Value, rest)})
-	}
-}
-
-func (w *world) sent(h *history.History, n *node) {
-	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{}, zap.NewNop())
-	if err != nil {
-		w.find("sim", "opening the send log of %s: %v", n.name, err)
-		return
-	}
-	defer func() { _ = sent.Close() }()
-	err = sent.Replay(context.Background(), time.UnixMilli(0), func(e sendlog.Entry) error {
-		s := history.Sent{Log: n.name, At: e.At}
-		if i := e.Intent; i != nil {
-			s.Seq, s.Attempt, s.Topic, s.ID, s.Slot, s.Epoch = i.Seq, int(i.Attempt), i.Topic, i.ID, int(i.Slot), i.Epoch
-		} else {
-			o := e.Outcome
-			s.Outcome, s.Seq, s.Attempt, s.Acked, s.Partition, s.Offset = true, o.Seq, int(o.Attempt), o.Acked, o.Partition, o.Offset
-		}
-		h.Sent = append(h.Sent, s)
-		return nil
-	})
-	if err != nil {
-		w.find("sim", "reading the send log of %s: %v", n.name, err)
 	}
 }
 
