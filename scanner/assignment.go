@@ -12,8 +12,9 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// assignment takes and gives up the partitions that the group assigns to this scanner. The database says where to begin; the
-// offsets that Kafka keeps for the group are written for lag monitors and never read.
+// assignment takes and gives up the partitions that the group assigns to this scanner. The database
+// says where to begin; the offsets that Kafka keeps for the group are written for lag monitors and
+// never read.
 type assignment struct {
 	client  *kgo.Client
 	store   *store.Store
@@ -35,18 +36,21 @@ func (a *assignment) join(kcfg kafka.Config, cfg Config) (*kgo.Client, error) {
 		kgo.KeepControlRecords(),   // a marker of a transaction is no gap: see inspect
 		kgo.BlockRebalanceOnPoll(), // until what was polled is known by its reading, not while it is stored
 		kgo.FetchMaxWait(250*time.Millisecond),
-		// A dead scanner's partitions wait this long for another; 6 s is the least that brokers allow by default. Losing
-		// the membership by mistake costs a rebalance and nothing else.
+		// The partitions of a dead scanner wait this long for another one; 6 s is the least that
+		// brokers allow by default. A scanner that loses its membership by mistake causes a
+		// rebalance and nothing else.
 		kgo.SessionTimeout(6*time.Second),
-		// What others wait for a member that does not join anew, and, with ten seconds more, what a member waits for a group
-		// that does not come together. Nothing is done before a member joins again.
+		// The others wait this long for a member that does not join again. A member waits ten
+		// seconds longer for a group that does not come together. A member has nothing to finish
+		// before it joins again.
 		kgo.RebalanceTimeout(10*time.Second),
 		kgo.HeartbeatInterval(1500*time.Millisecond),
 	)
 }
 
-// begin is called with newly assigned partitions and the offsets of the group; it answers where to fetch from. The group's
-// never pass the database's, so a database that stands before them was restored, and what lies between is read again.
+// begin is called with newly assigned partitions and the group's offsets, and returns where to
+// fetch from. The group's offsets are never ahead of the database's. If they are, the database was
+// restored from a backup, and what lies between is read again.
 func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	var begins kafka.Offsets
 	err := a.retry.do(ctx, "looking up where the intake stands", func() (err error) { begins, err = a.lookUp(ctx, offsets); return err })
@@ -65,12 +69,12 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 			a.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
 				topic, partition, zap.Int64("offset", stored), zap.Int64("offsets_again", again))
 		}
-		offsets[key.topic][key.partition] = kgo.NewOffset().At(from.at) // of a halted one nothing is taken
+		offsets[key.topic][key.partition] = kgo.NewOffset().At(from.at) // nothing is taken from a halted one
 	}
 	return offsets, nil
 }
 
-// lookUp reads what the database knows of newly assigned partitions, and answers where Kafka has each begin.
+// lookUp reads what the database knows of newly assigned partitions, and returns where Kafka has each begin.
 func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kafka.Offsets, error) {
 	var topics []string
 	for topic := range offsets {
@@ -81,7 +85,7 @@ func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 		return nil, err
 	}
 	for _, topic := range topics {
-		if ids[topic] == [16]byte{} { // going on without it would take the partition for a new one and store all of it again
+		if ids[topic] == [16]byte{} { // without the id, the partition would count as new and be stored a second time
 			return nil, fmt.Errorf("kafka does not know topic %q at the moment", topic)
 		}
 	}

@@ -11,8 +11,9 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// CatchUp runs the scanner until the database has everything that is in its topics as it begins, then stops it. progress
-// is told now and then how many offsets are left.
+// CatchUp runs the scanner until the database has everything that its topics contain when it
+// begins. Then it stops the scanner. Now and then it calls progress with the number of offsets that
+// are left.
 func (s *Scanner) CatchUp(ctx context.Context, progress func(left int64)) error {
 	ends, err := kafka.Ends(ctx, s.asks, s.cfg.Read...)
 	left := int64(0)
@@ -42,7 +43,7 @@ func (s *Scanner) CatchUp(ctx context.Context, progress func(left int64)) error 
 func (s *Scanner) awaitEnds(ctx context.Context, ends kafka.Offsets, progress func(int64), ran chan error) error {
 	const (
 		look  = 100 * time.Millisecond
-		quiet = 30 // looks without progress until the end of a partition is looked at
+		quiet = 30 // looks without progress, after which the ends of the partitions are read
 	)
 	tick := time.NewTicker(look)
 	defer tick.Stop()
@@ -78,8 +79,9 @@ func (s *Scanner) awaitEnds(ctx context.Context, ends kafka.Offsets, progress fu
 	}
 }
 
-// more says whether Kafka still has records that are not stored. It ends, with true, when the scanner stores some meanwhile: it passes
-// what cannot be read, at which a plain reader stays for ever.
+// more tells whether Kafka still has records that are not stored. It also returns true when the
+// scanner stores some meanwhile: the scanner passes what cannot be read, where a plain reader would
+// wait for ever.
 func (s *Scanner) more(ctx context.Context, stored, ends kafka.Offsets, left int64) (more bool, err error) {
 	scanning, stop := context.WithCancel(ctx)
 	defer stop()
@@ -95,7 +97,7 @@ func (s *Scanner) more(ctx context.Context, stored, ends kafka.Offsets, left int
 	return more, err
 }
 
-// left answers how far the database has each partition, and how many offsets are left until ends.
+// left returns how far the database has each partition, and how many offsets are left until ends.
 func (s *Scanner) left(ctx context.Context, ends kafka.Offsets) (stored kafka.Offsets, left int64, err error) {
 	ids, err := kafka.TopicIDs(ctx, s.asks, s.cfg.Read...)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// checkEvery is how often a scanner compares what is stored of its partitions with their logs, and looks whether an operator
-	// has moved one.
+	// checkEvery is the time between two comparisons of what is stored of the partitions with their
+	// logs. The same look finds partitions that an operator has moved.
 	checkEvery = 5 * time.Second
-	// checkPatience bounds one comparison.
+	// checkPatience limits one comparison.
 	checkPatience = 10 * time.Second
 )
 
@@ -43,15 +43,16 @@ type checker struct {
 	log    *zap.Logger
 }
 
-// check compares what is stored of the assigned partitions with their logs. A partition that lost what is stored is halted. One
-// that was halted and turns out to be intact, or that an operator has moved, is read on from where the database stands.
+// check compares what is stored of the assigned partitions with their logs. It halts a partition
+// whose log has lost what is stored. A halted partition that turns out to be intact, or that an
+// operator has moved, is read on from where the database stands.
 func (c *checker) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*checkPatience)
 	defer cancel()
 	drained := c.parts.drained() // before the database is asked, so that it has all of them
 	known, err := c.store.Sources(ctx)
 	if err != nil {
-		return // without the database the scanner is not ready, and says so
+		return // Ready reports that the database does not answer
 	}
 	mine := c.parts.adopt(store.InUse(known))
 	c.parts.readOnNew(drained)
@@ -82,8 +83,8 @@ func (c *checker) check(ctx context.Context) {
 	}
 }
 
-// checkBegun halts those of newly assigned partitions whose log is not the one that was stored. Where Kafka does not say, the
-// partition begins: check asks again, and each record is compared.
+// checkBegun halts those of newly assigned partitions whose log is not the one that was stored.
+// Where Kafka does not say, the partition begins: check asks again, and each record is compared.
 func (c *checker) checkBegun(ctx context.Context, sources []store.Source) {
 	if len(sources) == 0 {
 		return
@@ -108,7 +109,7 @@ func (c *checker) checkBegun(ctx context.Context, sources []store.Source) {
 	}
 }
 
-// halt has nothing more read of a partition, and says so.
+// halt stops reading a partition, and logs why.
 func (c *checker) halt(key partitionKey, why halt) {
 	if !c.parts.halt(key, why) {
 		return
@@ -128,9 +129,11 @@ func (c *checker) lost(loss *kgo.ErrDataLoss) {
 	c.halt(partitionKey{loss.Topic, loss.Partition}, halt{next: loss.ConsumedTo, same: -1, end: -1, why: loss.Error()})
 }
 
-// verify asks the logs before records of a later leader epoch are stored: they must still have the last record of the epoch
-// before. What lies behind a divergence is not stored; what lies before it is, because Kafka has it no longer. A partition about
-// which Kafka does not answer is halted until it does, so that the others in the batch go on. It answers false when one was halted.
+// verify asks Kafka about the logs before records of a later leader epoch are stored: they must
+// still have the last record of the epoch before. If a log has diverged, what was read before the
+// divergence is still stored, because Kafka no longer has it. What was read behind it is not. If
+// Kafka does not answer about a partition, it is halted until Kafka does, so that the others of the
+// batch go on. False: a partition was halted.
 func (c *checker) verify(ctx context.Context, covered []coverage) (bool, error) {
 	asking, cancel := context.WithTimeout(ctx, checkPatience) // for all of them: they may be of one broker
 	defer cancel()
@@ -154,8 +157,8 @@ func (c *checker) verify(ctx context.Context, covered []coverage) (bool, error) 
 	return all, nil
 }
 
-// verifyEpoch says whether the log of a partition still has the last stored record of an epoch that has ended, and halts the partition
-// if not.
+// verifyEpoch tells whether the log of a partition still has the last stored record of an epoch
+// that has ended. If not, it halts the partition.
 func (c *checker) verifyEpoch(ctx context.Context, of coverage, ended store.Epoch) (bool, error) {
 	src := of.src
 	src.Next, src.Epoch = ended.To, ended

@@ -26,7 +26,7 @@ func newCommits(parts *partitions, log *zap.Logger) *commits {
 	return &commits{parts: parts, log: log, due: map[string]map[int32]kgo.EpochOffset{}}
 }
 
-// note has the offset of a stored partition committed with the next commit.
+// note adds the offset of a stored partition to the next commit.
 func (c *commits) note(key partitionKey, src store.Source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,8 +41,8 @@ func (c *commits) set(key partitionKey, at kgo.EpochOffset) {
 	c.due[key.topic][key.partition] = at
 }
 
-// forget drops what is to be committed of revoked partitions. Its caller has dropped them from partitions before, so that none
-// is taken back after it.
+// forget drops the offsets of revoked partitions. The caller has dropped the partitions themselves
+// before, so takeBack adds none of them again.
 func (c *commits) forget(gone map[string][]int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +53,7 @@ func (c *commits) forget(gone map[string][]int32) {
 	}
 }
 
-// take answers what is to be committed, and forgets it.
+// take returns the offsets that are to be committed, and forgets them.
 func (c *commits) take() map[string]map[int32]kgo.EpochOffset {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *commits) take() map[string]map[int32]kgo.EpochOffset {
 	return offsets
 }
 
-// commit tells Kafka what the database has durably, never more.
+// commit tells Kafka what the database has stored durably, and never more.
 func (c *commits) commit(ctx context.Context, group *kgo.Client) {
 	offsets := c.take()
 	for topic, parts := range offsets {
@@ -86,7 +86,7 @@ func (c *commits) commit(ctx context.Context, group *kgo.Client) {
 	})
 }
 
-// takeBack notes again what Kafka did not take, except of partitions that are gone or further by now.
+// takeBack notes again what Kafka did not take. It leaves out partitions that are revoked, or have moved on, by now.
 func (c *commits) takeBack(offsets map[string]map[int32]kgo.EpochOffset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

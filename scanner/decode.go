@@ -24,8 +24,8 @@ func newDecoder(cfg Config, metrics *metrics, log *zap.Logger) *decoder {
 	return &decoder{reports: cfg.Reports, limits: cfg.Limits, byTopic: cfg.IntakeLimits, metrics: metrics, log: log}
 }
 
-// decode makes a change of an intake record. A bad request becomes one too, a rejection; a bad report is nothing to
-// anyone.
+// decode makes a change of an intake record. A bad request becomes a rejection. A bad report
+// becomes nothing (false): nobody waits for an answer to it.
 func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 	c := task.Change{Seq: task.Seq(source, r.Offset)}
 	if r.Topic == d.reports {
@@ -55,7 +55,7 @@ func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 	return c, true
 }
 
-// supported rejects what the contract has and this version cannot do yet, rather than drop it.
+// supported rejects what the contract has and this version cannot do yet. It must not be dropped silently.
 func supported(r *schemas.Request) error {
 	switch {
 	case r.Op >= schemas.OpTimer:

@@ -15,17 +15,21 @@ type verdict int
 
 const (
 	intact verdict = iota
-	// unsure: the log does not know the leader epoch that was stored, nor a later one. A healthy leader knows it.
+	// unsure: the log knows neither the leader epoch that was stored nor a later one. A healthy leader would.
 	unsure
-	// diverged: records that are stored are gone from the log, and their offsets are or will be those of others. Kafka does so
-	// when it elects a leader that is not in sync, or when all copies of a partition lost their last records.
+	// diverged: records that are stored are gone from the log, and their offsets are or will be
+	// those of others. Kafka does so when it elects a leader that is not in sync, or when all
+	// copies of a partition lost their last records.
 	diverged
 )
 
-// judge compares what is stored of a partition with the partition's log, and answers the offset below which they are the same.
-// In one log, an offset and a leader epoch name one record, and epochs never fall. So the log has all that is stored when it has
-// the last stored record, by its epoch: Kafka says up to where it has records of that epoch. What lies below the start of the log
-// was deleted by retention, and can no longer be compared.
+// judge compares what is stored of a partition with the partition's log. It returns the offset
+// below which they are the same.
+//
+// Within one log, an offset and a leader epoch identify a record, and epochs never decrease. So if
+// the log has the last stored record with its epoch, it has all that is stored. Kafka says up to
+// which offset it has records of that epoch. What lies below the start of the log was deleted by
+// retention and can no longer be compared.
 func judge(src store.Source, log kafka.Extent) (verdict, int64) {
 	same, e := min(src.Next, log.End), src.Epoch
 	result := intact
@@ -46,10 +50,10 @@ func judge(src store.Source, log kafka.Extent) (verdict, int64) {
 	return result, max(same, log.Start)
 }
 
-// errDiverged: a record that was read is not the one that was stored at its offset, or cannot follow it.
+// errDiverged says that a record is not the one that was stored at its offset, or cannot follow what is stored.
 var errDiverged = errors.New("the log is not the one that was stored")
 
-// fits says whether a record can be of the log that a source was stored of. Its offset and leader epoch tell.
+// fits tells by a record's offset and leader epoch whether it can be of the log that was stored.
 func fits(src *store.Source, r *kgo.Record) error {
 	e := src.Epoch
 	if e.Number < 0 || r.LeaderEpoch < 0 {

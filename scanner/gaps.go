@@ -13,10 +13,10 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// inspectPatience bounds how long the poller looks into gaps before it polls again.
+// inspectPatience limits how long the poller looks into gaps before it polls again.
 const inspectPatience = 5 * time.Second
 
-// gapsIn are the offsets that records, read from offset from on, jump over.
+// gapsIn returns the offsets that are missing between records that were read from offset from on.
 func gapsIn(from int64, records []*kgo.Record) (out []kafka.Gap) {
 	for _, r := range records {
 		if r.Offset > from {
@@ -27,7 +27,7 @@ func gapsIn(from int64, records []*kgo.Record) (out []kafka.Gap) {
 	return out
 }
 
-// inspector looks into batches that the client does not hand over as what they say to be.
+// inspector looks into batches that the client cannot decode, or whose records lie about their offsets.
 type inspector struct {
 	client       *kgo.Client
 	decompressor kgo.Decompressor
@@ -38,15 +38,16 @@ type inspector struct {
 	polled map[*reading]int64 // where each reading was at the last look; only lookStuck uses it
 
 	mu    sync.Mutex
-	found map[*reading]*kafka.Unreadable // batches at which partitions stand: lookStuck adds them, the poller takes them
+	found map[*reading]*kafka.Unreadable // batches that hold partitions up: lookStuck adds them, the poller takes them
 }
 
 func newInspector(client *kgo.Client, decompressor kgo.Decompressor, topics []string, parts *partitions, log *zap.Logger) *inspector {
 	return &inspector{client: client, decompressor: decompressor, topics: topics, parts: parts, log: log, found: map[*reading]*kafka.Unreadable{}}
 }
 
-// inspect answers those of a partition's polled records that lie before a batch whose records lie about their offsets, and that batch;
-// nil: there is none. Otherwise a batch could hide what others have written behind it.
+// inspect looks into the gaps between a partition's polled records. A batch whose records claim
+// wrong offsets makes such gaps, and could hide what others have written behind it. inspect returns
+// the records before that batch, and the batch; nil: there is none.
 func (i *inspector) inspect(ctx context.Context, key partitionKey, records []*kgo.Record) ([]*kgo.Record, *kafka.Unreadable, error) {
 	from, reading := i.parts.polledTo(key)
 	if !reading {
@@ -81,12 +82,13 @@ func tooLarge(e *kgo.ErrDecompressTooLarge) *kafka.Unreadable {
 		Reason: fmt.Sprintf("it is larger than 64 MiB when it is decompressed, or cannot be decompressed (%v)", e)}
 }
 
-// maxLooks bounds how many partitions one look asks about: all have more in Kafka while the database holds the scanner up.
+// maxLooks limits how many partitions one look asks about. While the database holds the scanner up,
+// all of them have more records.
 const maxLooks = 16
 
-// lookStuck finds partitions of which the client has handed over nothing since the last look, though there is something: a
-// batch that fills a whole fetch and cannot be decoded. The client would ask for it for ever, and say nothing. A look is
-// bounded by checkPatience.
+// lookStuck finds partitions that have more records, of which the client has handed over none since
+// the last look. The reason may be a batch that fills a whole fetch and cannot be decoded: the
+// client would ask for it for ever, without an error. A look takes at most checkPatience.
 func (i *inspector) lookStuck(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
@@ -97,10 +99,10 @@ func (i *inspector) lookStuck(ctx context.Context) {
 	}
 	ends, err := kafka.Ends(ctx, i.client, i.topics...)
 	if err != nil {
-		return // without Kafka the scanner is not ready, and says so
+		return // Ready reports that Kafka does not answer
 	}
 	looks := 0
-	for r, at := range still { // in another order each time
+	for r, at := range still { // the order differs each time, so all get their turn
 		if looks >= maxLooks {
 			return
 		}
@@ -119,7 +121,7 @@ func (i *inspector) lookStuck(ctx context.Context) {
 	}
 }
 
-// takeFound answers the batches at which partitions stand, and forgets them.
+// takeFound returns the batches that hold partitions up, and forgets them.
 func (i *inspector) takeFound() map[*reading]*kafka.Unreadable {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -17,14 +17,15 @@ type halt struct {
 	unknown bool
 }
 
-// halted knows the partitions whose log is not the one that was stored. Nothing is read of them until somebody decides where to
-// go on. What was read before is still stored.
+// halted holds the partitions whose log is not the one that was stored. They are not read until an
+// operator decides where to go on, or their log turns out to be intact. What was read before is
+// still stored.
 type halted struct {
 	mu sync.Mutex
 	by map[partitionKey]halt
 }
 
-// set halts a partition, and says whether that is news.
+// set halts a partition. True: that is new, or more is known about it than before.
 func (h *halted) set(key partitionKey, now halt) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -33,7 +34,7 @@ func (h *halted) set(key partitionKey, now halt) bool {
 	}
 	before, was := h.by[key]
 	if was && now.end < 0 {
-		return false // what is known says more
+		return false // more is known already
 	}
 	h.by[key] = now
 	return !was || before.end < 0
@@ -52,8 +53,8 @@ func (h *halted) has(key partitionKey) bool {
 	return ok
 }
 
-// mayGoOn says whether a halted partition may be read on after its log was looked at. Where the log cannot tell, each record that
-// is read still can.
+// mayGoOn tells whether a halted partition may be read on after its log was looked at. If the log
+// cannot tell (unsure), each record that is read still can: fits compares it.
 func (h *halted) mayGoOn(key partitionKey, result verdict) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +77,7 @@ func (h *halted) keys() map[partitionKey]bool {
 	return out
 }
 
-// ready answers why the scanner is not: one of the partitions that are halted.
+// ready returns an error about one of the halted partitions; nil: there is none.
 func (h *halted) ready() (err error) {
 	h.each(func(key partitionKey, why halt) {
 		problem := "its log is not the one that was stored"

@@ -12,11 +12,12 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// near is how far ahead of its due time a task wakes its dispatcher. Dispatchers look at the database every second
-// themselves, so only what comes sooner needs to be told.
+// near is how soon a task must be due for its dispatcher to be woken. Dispatchers look at the
+// database every second anyway, so they find later tasks in time.
 const near = 3 * time.Second
 
-// announcer passes on what a transaction has done: first to the index and the dispatchers, then to whoever listens to results.
+// announcer passes on what a transaction has done: first to the index and the dispatchers, then to
+// whoever listens to results.
 type announcer struct {
 	indexer *indexer
 	results *events.Publisher
@@ -41,7 +42,7 @@ func newIndexer(ix Index, clock *store.Clock, window time.Duration, metrics *met
 	return &indexer{index: ix, clock: clock, window: window, metrics: metrics, log: log, waiting: make(chan store.Applied, 256)}
 }
 
-// put never waits: an index that does not answer must not hold up what is stored.
+// put hands a transaction's result over. It never waits: an index that does not answer must not hold the workers up.
 func (x *indexer) put(done store.Applied) {
 	if len(done.Added)+len(done.Removed) == 0 {
 		return
@@ -53,8 +54,8 @@ func (x *indexer) put(done store.Applied) {
 	}
 }
 
-// run keeps the index up to date. The index is a hint: while it is away its updates are dropped, dispatchers go by
-// the database, and the slots' owners mend it afterwards.
+// run keeps the index up to date. The index is a hint. While it does not answer, its updates are
+// dropped. Dispatchers then go by the database, and repair the index afterwards.
 func (x *indexer) run(ctx context.Context) {
 	var awayUntil time.Time
 	for {
@@ -91,7 +92,7 @@ func (x *indexer) update(ctx context.Context, done store.Applied) error {
 			}
 		}
 	}
-	// The wake goes first: it is what a task due in this moment waits for.
+	// The wake goes first, because a task that is due now waits for it.
 	if len(wake) > 0 {
 		places := make([]index.SlotPos, 0, len(wake))
 		for slot, due := range wake {

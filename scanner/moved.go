@@ -23,7 +23,8 @@ func (p *partitions) sourcesOf(offsets map[string]map[int32]kgo.Offset) (out []s
 	return out
 }
 
-// adopt takes over where an operator has moved partitions, and answers the sources of the assigned ones as the database has them.
+// adopt applies what an operator has done to partitions: moved one, or restarted it. It returns the
+// sources of the assigned partitions as the database has them.
 func (p *partitions) adopt(known []store.Source) (mine []store.Source) {
 	for _, src := range known {
 		key := partitionKey{src.Topic, src.Partition}
@@ -47,7 +48,8 @@ func (p *partitions) adopt(known []store.Source) (mine []store.Source) {
 	return mine
 }
 
-// replaced has a partition read on as the source with which it was restarted, if src is another one than before.
+// replaced tells whether a partition was restarted, that is, whether src is another source than
+// before. If so, the partition is read on as that source.
 func (p *partitions) replaced(key partitionKey, src store.Source) bool {
 	p.mu.Lock()
 	before := p.sources[key]
@@ -55,14 +57,14 @@ func (p *partitions) replaced(key partitionKey, src store.Source) bool {
 		p.mu.Unlock()
 		return false
 	}
-	p.earlier[key] = append(p.earlier[key], before.ID) // its pending events are still to be told
+	p.earlier[key] = append(p.earlier[key], before.ID) // its pending events are still to be published
 	p.mu.Unlock()
 	p.log.Info("an intake partition was restarted by an operator", zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("offset", src.Next))
 	p.readOn(key, src)
 	return true
 }
 
-// readOn has the poller read a partition from where its source stands. What was read before is not stored any more.
+// readOn ends the present reading of a partition. The poller reads it again from where its source stands.
 func (p *partitions) readOn(key partitionKey, src store.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +80,7 @@ func (p *partitions) readOn(key partitionKey, src store.Source) {
 	p.wake()
 }
 
-// readOnNew has halted partitions read on of which nothing is stored: there is nothing that their logs could have lost.
+// readOnNew lets halted partitions go on of which nothing is stored: their logs cannot have lost anything that is.
 func (p *partitions) readOnNew(drained map[partitionKey]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +94,7 @@ func (p *partitions) readOnNew(drained map[partitionKey]bool) {
 	}
 }
 
-// drained answers the halted partitions of which nothing waits to be stored.
+// drained returns the halted partitions of which nothing waits to be stored.
 func (p *partitions) drained() map[partitionKey]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,8 +106,8 @@ func (p *partitions) drained() map[partitionKey]bool {
 	return out
 }
 
-// halt has nothing more read of a partition, if it is this scanner's; false: it is not, or has gone on as another source, or that is
-// known.
+// halt stops reading a partition. False: the partition is not assigned, is another source by now,
+// or was halted before and nothing more is known about it.
 func (p *partitions) halt(key partitionKey, why halt) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -51,8 +51,8 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
 }
 
-// Operator looks at the intake's partitions from outside, and moves one where an operator wants it. Scanners may be at work:
-// they notice within seconds.
+// Operator looks at the intake's partitions from outside, and moves one where an operator wants it.
+// Scanners may be at work: they notice within seconds.
 type Operator struct {
 	Kafka  *kgo.Client
 	Store  *store.Store
@@ -60,7 +60,7 @@ type Operator struct {
 	Name   string   // who it is, for what is left behind
 }
 
-// Partitions answers where all partitions stand, in order of their topics' names.
+// Partitions returns where all partitions stand, in order of their topics' names.
 func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
 	known, err := o.Store.Sources(ctx) // before Kafka is asked, whose logs only grow
 	if err != nil {
@@ -169,8 +169,9 @@ type Restarted struct {
 	NewSource int    `json:"new_source"`
 }
 
-// Restart has a partition whose log diverged go on where that happened, or at offset from. What was stored stays. A record that
-// is stored and also in the log from there on is stored again, as another request.
+// Restart has a partition whose log diverged go on where that happened, or at offset from. What was
+// stored stays. A record that is stored and also in the log from there on is stored again, as
+// another request.
 func (o *Operator) Restart(ctx context.Context, topic string, part int32, from *int64) (Restarted, error) {
 	p, err := o.partition(ctx, topic, part)
 	if err != nil {
@@ -203,7 +204,8 @@ type Skipped struct {
 	Left      int64  `json:"left"` // offsets that are still to be stored
 }
 
-// Skip passes the offsets [at, to) of a partition that stands at offset at. One dead letter and one rejected event stand for them.
+// Skip passes the offsets [at, to) of a partition that stands at offset at. One dead letter and one
+// rejected event stand for them.
 func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to int64) (Skipped, error) {
 	p, err := o.partition(ctx, topic, part)
 	if err != nil {

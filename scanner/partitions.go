@@ -18,12 +18,13 @@ type partitionKey struct {
 	partition int32
 }
 
-// partitions are the assigned intake partitions: which source each is, how far the database has it, how this process reads
-// it, and whether it is halted. They are under one lock, because a partition that is revoked, restarted or set back must be so
-// in all of these at once. It calls nobody but the client's functions that it is given.
+// partitions is the state of the assigned intake partitions: which source each one is, how far the
+// database has it, how this process reads it, and whether it is halted. All of it is under one
+// lock, because revoking, restarting or setting back a partition changes several of these at once.
+// It asks no server.
 type partitions struct {
 	log    *zap.Logger
-	halted halted // under mu wherever it is changed
+	halted halted // changed under mu only
 
 	mu       sync.Mutex
 	topicIDs map[string][16]byte            // assignment writes them, recreated forgets them
@@ -71,8 +72,8 @@ type start struct {
 	stored bool // the database has it up to there; false: it has nothing of it
 }
 
-// begin begins a reading of each newly assigned partition: where the database stands, or, if it has nothing of it, where
-// Kafka has it begin.
+// begin begins a reading of each newly assigned partition: where the database stands, or, if it has
+// nothing of it, where Kafka has it begin.
 func (p *partitions) begin(begins kafka.Offsets, offsets map[string]map[int32]kgo.Offset) map[partitionKey]start {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +98,7 @@ func (p *partitions) begun(key partitionKey, first int64) {
 	p.readings[key] = &reading{key: key, first: first, polled: first, epoch: -1}
 }
 
-// endReading has nothing of the present reading of a partition stored any more. The caller holds the lock.
+// endReading ends the present reading of a partition: nothing of it is stored any more. The caller holds the lock.
 func (p *partitions) endReading(key partitionKey) {
 	if r := p.readings[key]; r != nil {
 		r.ended.Store(true)
@@ -107,8 +108,8 @@ func (p *partitions) endReading(key partitionKey) {
 	delete(p.skip, key)
 }
 
-// source answers a partition's source and the id of its topic; nil: nothing of it is stored, as far as is known, or it is not
-// assigned.
+// source returns a partition's source and the id of its topic; nil: nothing of it is stored, as far
+// as is known, or it is not assigned.
 func (p *partitions) source(key partitionKey) (*store.Source, [16]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +125,7 @@ func (p *partitions) set(key partitionKey, src store.Source) {
 	}
 }
 
-// setBack ends a reading and has the poller read its partition again from an offset, unless another reading has begun.
+// setBack ends a reading. The poller reads its partition again from an offset, unless another reading has begun.
 func (p *partitions) setBack(r *reading, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +158,8 @@ func (p *partitions) stored(key partitionKey, src store.Source) {
 	}
 }
 
-// drop forgets revoked partitions. A batch that is being stored may still succeed: the offsets in the database let it happen once.
+// drop forgets revoked partitions. A batch of them that is being stored may still succeed. The
+// offsets in the database make sure that this happens once.
 func (p *partitions) drop(gone map[string][]int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,8 +185,8 @@ func (p *partitions) assigned(key partitionKey) bool {
 	return ok
 }
 
-// ids answers the sources that this scanner looks after: those of its partitions, and those of earlier topics of their names,
-// whose pending events would belong to nobody.
+// ids returns the sources whose pending events this scanner publishes: those of its partitions, and
+// those of earlier topics of the same names, which no other scanner would look after.
 func (p *partitions) ids() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,15 +12,16 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// A poll that brought few records is followed by a pause: a trickle would else be a fetch and a transaction a record, each of
-// which costs as much as fifty rows. After a rest, a record is taken at once.
+// A poll that brought few records is followed by a pause. Otherwise each record of a trickle would cost a fetch and a
+// transaction, as much as fifty rows. A record that comes after a pause is taken at once.
 const (
 	pollPause = 25 * time.Millisecond
 	pollFew   = 1000
 )
 
-// poller reads the intake partitions of this member and puts what it has read into the queue. It alone moves and pauses the
-// client's partitions, so a poll never returns what was fetched before they were moved.
+// poller reads the intake partitions of this member and puts what it has read into the queue. It
+// alone moves and pauses the client's partitions, so a poll never returns what was fetched before
+// they were moved.
 type poller struct {
 	group     *kgo.Client
 	mover     *kafka.Mover // of the group's client
@@ -34,10 +35,11 @@ type poller struct {
 	paused map[partitionKey]bool // in the client; only run's goroutine uses it
 }
 
-// run hands fetched records to the workers. A full queue holds it up, and so the intake waits where it is safe: in Kafka.
+// run puts fetched records into the queue. If the queue is full, it waits, and the rest of the
+// intake stays safe in Kafka.
 func (p *poller) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		runs := p.unstuck() // before the client is set behind them
+		runs := p.unstuck() // before the client is moved behind them
 		polling, polledAll := p.parts.polling(ctx, p.move)
 		fetches := p.group.PollRecords(polling, 10_000)
 		woken := polling.Err() != nil
@@ -51,7 +53,7 @@ func (p *poller) run(ctx context.Context) error {
 			loss, lost := errors.AsType[*kgo.ErrDataLoss](err)
 			switch {
 			case lost:
-				p.checker.lost(loss) // what it resumes at is not read: see received
+				p.checker.lost(loss) // the partition is halted, so what the client resumes at is dropped: see received
 				return
 			case woken && errors.Is(err, polling.Err()), errors.Is(err, kgo.ErrMaxDecompress):
 				return
@@ -70,11 +72,11 @@ func (p *poller) run(ctx context.Context) error {
 			runs, failed = append(runs, received...), failed || !ok
 		})
 		looked()
-		p.group.AllowRebalance() // a partition was not revoked and given back between the poll and here
+		p.group.AllowRebalance() // until here, no partition could be revoked and assigned again since the poll
 		p.queue.put(ctx, runs)
 		var pause time.Duration
 		switch {
-		case failed: // an error that stays must not become a spin
+		case failed: // an error that persists must not make this loop spin
 			pause = 100 * time.Millisecond
 		case fetches.NumRecords() < pollFew && !slices.ContainsFunc(runs, func(r run) bool { return r.unreadable != nil }):
 			pause = time.Until(polled.Add(pollPause))
@@ -89,8 +91,8 @@ func (p *poller) run(ctx context.Context) error {
 	return nil
 }
 
-// receive makes runs of what was polled of a partition: its records, and a batch behind them that cannot be read; false: it
-// is to be polled again.
+// receive makes runs of what was polled of a partition: one of its records, and one of a batch
+// behind them that cannot be read. False: the partition must be polled again.
 func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (runs []run, ok bool) {
 	key := partitionKey{of.Topic, of.Partition}
 	records, bad, err := p.inspector.inspect(ctx, key, of.Records)
@@ -117,7 +119,7 @@ func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (runs 
 	return runs, true
 }
 
-// unstuck makes runs of the batches at which partitions stand.
+// unstuck makes runs of the unreadable batches that hold partitions up.
 func (p *poller) unstuck() (runs []run) {
 	for r, bad := range p.inspector.takeFound() {
 		if at, reading := p.parts.polledTo(r.key); !reading || at < bad.First || at >= bad.Next {

@@ -8,9 +8,10 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// polling prepares the next poll: it begins what is to be read again, and answers a context that ends when there is more of
-// that. It calls move with where partitions are to be read on, which of them are halted, and what calls back with where each is
-// read from next. No partition is assigned or revoked between that and the client's move.
+// polling prepares the next poll. It begins the partitions that are to be read again, and returns a
+// context that ends when there are more of them. It calls move with the offsets at which partitions
+// are to be read on, with the halted partitions, and with a function that lists where each
+// partition is read from next. No partition is assigned or revoked while move runs.
 func (p *partitions) polling(ctx context.Context, move func(to kafka.Offsets, halted map[partitionKey]bool, at func(func(string, int32, kgo.EpochOffset)))) (context.Context, context.CancelFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +38,7 @@ func (p *partitions) at(f func(topic string, partition int32, at kgo.EpochOffset
 	}
 }
 
-// received makes a run of polled records; false when their partition is no longer read from where they were.
+// received makes a run of polled records. False: their reading has ended, or their partition is halted.
 func (p *partitions) received(records []*kgo.Record) (run, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,7 +50,7 @@ func (p *partitions) received(records []*kgo.Record) (run, bool) {
 	return r.next(records), true
 }
 
-// receivedUnreadable makes a run of a batch that cannot be read, and has the next poll go on behind it.
+// receivedUnreadable makes a run of a batch that cannot be read. The next poll goes on behind it.
 func (p *partitions) receivedUnreadable(key partitionKey, bad *kafka.Unreadable) (run, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +64,7 @@ func (p *partitions) receivedUnreadable(key partitionKey, bad *kafka.Unreadable)
 	return out, true
 }
 
-// polledTo answers up to where a partition has been polled; false: nothing is read of it.
+// polledTo returns the offset up to which a partition has been polled. False: it is not being read.
 func (p *partitions) polledTo(key partitionKey) (int64, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +75,7 @@ func (p *partitions) polledTo(key partitionKey) (int64, bool) {
 	return r.polled, true
 }
 
-// pollAgain has the next poll begin where the last one did.
+// pollAgain makes the next poll of a partition begin where the last one did.
 func (p *partitions) pollAgain(key partitionKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +84,8 @@ func (p *partitions) pollAgain(key partitionKey) {
 	}
 }
 
-// still answers the readings that are where they were before, with nothing of them waiting to be stored; and where all are now.
+// still returns the readings that have not moved since before and have nothing waiting to be
+// stored, and where all readings are now.
 func (p *partitions) still(before map[*reading]int64) (still, now map[*reading]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

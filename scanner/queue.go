@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// queue holds fetched runs of records, of one partition each, for the workers. A worker takes all that waits, up to a batch, so
-// that a trickle is few transactions however many partitions and workers there are; a partition is in one pair of hands at a
-// time, so that its records stay in order.
+// queue holds fetched runs of records for the workers. A run is of one partition. A worker takes
+// all runs that wait, up to a batch. So a trickle makes few transactions, however many partitions
+// and workers there are. Only one worker has a partition at a time, so its records stay in order.
 type queue struct {
-	bound int // on the runs, beyond which put waits
-	bytes int // of memory that the queued records take, beyond which put waits
+	bound int // put waits while more runs than this are queued
+	bytes int // put waits while the queued records take more memory than this
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -21,7 +21,7 @@ type queue struct {
 	closed  bool
 }
 
-// queueBytes is how much may wait for a worker: more than four workers store in a second.
+// queueBytes limits what waits for the workers. It is more than four workers store in a second.
 const queueBytes = 32 << 20
 
 func newQueue(bound int) *queue {
@@ -30,7 +30,7 @@ func newQueue(bound int) *queue {
 	return q
 }
 
-// put adds runs, once there is room or ctx has ended.
+// put adds runs. It first waits until there is room or ctx has ended.
 func (q *queue) put(ctx context.Context, runs []run) {
 	if len(runs) == 0 {
 		return
@@ -51,8 +51,9 @@ func (q *queue) put(ctx context.Context, runs []run) {
 	q.changed.Broadcast()
 }
 
-// take waits for runs of partitions that nobody is at, and answers those that wait, until they have n records; none when the
-// queue is closed and empty. The partitions are the caller's until done.
+// take waits for runs of partitions that no worker has, and returns them until they have n records.
+// It returns none when the queue is closed and empty. The caller has these partitions until it
+// calls done.
 func (q *queue) take(n int) []run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,7 +101,7 @@ func (q *queue) done(runs []run) {
 	q.changed.Broadcast()
 }
 
-// close ends the queue: what is in it can still be taken.
+// close ends the queue. What is in it can still be taken.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -14,9 +14,10 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// reading is one partition as this process reads it, from the moment it is assigned or set back. It ends when the partition
-// is revoked, when it is set back, and when a batch of it fails: nothing that was read in it is stored from then on, except a
-// batch that is being stored already. So what follows a failed batch cannot be stored without it.
+// reading is one partition as this process reads it. It begins when the partition is assigned or
+// set back. It ends when the partition is revoked or set back, or when a batch of it fails. From
+// then on, nothing that was read in it is stored, except a batch that is being stored already. So
+// what follows a failed batch cannot be stored without that batch.
 type reading struct {
 	key   partitionKey
 	first int64 // where it began
@@ -24,12 +25,12 @@ type reading struct {
 	polled int64
 	epoch  int32 // of the leader, of the last record before it; -1: none has been read
 	ended  atomic.Bool
-	// until is an offset from which on nothing is stored, because the log is another one from there; 0: there is none.
+	// until is the offset from which on nothing is stored, because from there the log is another one; 0: there is none.
 	until  atomic.Int64
-	queued atomic.Int32 // runs that are not stored, nor given up
+	queued atomic.Int32 // runs that are neither stored nor given up; the poller adds, workers subtract
 }
 
-// endAt has nothing stored of what was read from offset at on.
+// endAt stops what was read from offset at on from being stored; 0: all of it.
 func (r *reading) endAt(at int64) {
 	if at <= 0 {
 		r.ended.Store(true)
@@ -38,7 +39,7 @@ func (r *reading) endAt(at int64) {
 	}
 }
 
-// storable are the runs that may still be stored, less what lies behind the end of their readings.
+// storable returns the runs that may still be stored, without what lies behind the end of their readings.
 func storable(runs []run) []run {
 	out := runs[:0]
 	for _, r := range runs {
@@ -61,24 +62,25 @@ func storable(runs []run) []run {
 	return out
 }
 
-// run is records that were polled together. It covers the offsets [from, to): what has no record in it, Kafka does not have
-// (it was compacted away, is a marker of a transaction, or was given up), because from is where the run before it ended.
+// run is records that were polled together. It covers the offsets [from, to), and from is where the
+// run before it ended. So an offset in it without a record has none in Kafka either: it was
+// compacted away, is a marker of a transaction, or was aborted.
 type run struct {
 	reading  *reading
 	from, to int64
 	records  []*kgo.Record
-	// unreadable is the batch that the run is, if it cannot be read: its one record stands for all of it.
+	// unreadable is set for a run of a batch that cannot be read. Its one record stands for the whole batch.
 	unreadable *kafka.Unreadable
 }
 
-// next makes the run of what the poller has received. The caller is the poller, and holds the lock under which readings end.
+// next makes a run of what the poller has received. The caller is the poller, and holds the lock of partitions.
 func (r *reading) next(records []*kgo.Record) run {
 	out := run{reading: r, from: min(r.polled, records[0].Offset), to: records[len(records)-1].Offset + 1, records: records}
 	r.polled, r.epoch = out.to, records[len(records)-1].LeaderEpoch
 	return out
 }
 
-// nextUnreadable makes the run of a batch that cannot be read.
+// nextUnreadable makes a run of a batch that cannot be read.
 func (r *reading) nextUnreadable(bad *kafka.Unreadable) run {
 	first := max(bad.First, r.polled)
 	stands := &kgo.Record{Topic: r.key.topic, Partition: r.key.partition, Offset: first, LeaderEpoch: bad.Epoch}
@@ -89,7 +91,7 @@ func (r *reading) nextUnreadable(bad *kafka.Unreadable) run {
 
 func (r run) key() partitionKey { return r.reading.key }
 
-// weight is about how much memory a record takes, the library's structs included.
+// weight estimates how much memory a record takes, with the library's structs.
 func weight(r *kgo.Record) int {
 	n := 256 + len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -98,8 +100,8 @@ func weight(r *kgo.Record) int {
 	return n
 }
 
-// fit returns how many of a run's first records are no more than room and no heavier than bytes, at least one, and what those
-// weigh.
+// fit returns how many of a run's first records fit into room records and bytes, and what they
+// weigh. It takes at least one.
 func (r run) fit(room, bytes int) (n, weighs int) {
 	for _, rec := range r.records {
 		w := weight(rec)
@@ -120,15 +122,15 @@ func (r run) split(n int) (head, tail run) {
 	return head, tail
 }
 
-// errGap: records are missing between what is stored and the run that is to be stored.
+// errGap says that records are missing between what is stored and the run that is to be stored.
 var errGap = errors.New("records are missing before this run")
 
-// coverage is what a batch covers of one partition. It grows by runs that continue it, and by nothing else.
+// coverage is what a batch covers of one partition. Only a run that continues it can extend it.
 type coverage struct {
 	reading *reading
 	src     store.Source // as it stands once the batch is stored
 	first   int64
-	ended   []store.Epoch // leader epochs that end in it, that of what is stored included
+	ended   []store.Epoch // leader epochs that end in it, also the one of what is stored already
 }
 
 // mismatchError is about a record that cannot be of the log that was stored.
@@ -142,8 +144,8 @@ type mismatchError struct {
 func (e *mismatchError) Error() string { return e.err.Error() }
 func (e *mismatchError) Unwrap() error { return e.err }
 
-// extend adds a run to the batch. It fails with errGap, and adds nothing, when the run begins beyond the end of the coverage; and
-// with errDiverged when a record is not of the log that is stored.
+// extend adds a run to the batch. It fails with errGap, and adds nothing, if the run begins beyond
+// the end of the coverage. It fails with errDiverged if a record is not of the log that is stored.
 func (c *coverage) extend(b *store.Batch, r run, decode func(source int, r *kgo.Record) (task.Change, bool)) error {
 	if r.from > c.src.Next && !faultpoint.Without(faultpoint.NothingBehindFailure) {
 		return fmt.Errorf("%s/%d is stored up to offset %d, the run begins at %d: %w", c.src.Topic, c.src.Partition, c.src.Next, r.from, errGap)

@@ -10,8 +10,8 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// recreated finds topics that were deleted and created again. A consumer stays with the id of the topic that it knew, for ever,
-// and gets nothing.
+// recreated finds topics that were deleted and created again. A consumer goes on asking for the old
+// topic's id for ever, and gets nothing.
 type recreated struct {
 	asks    *kgo.Client
 	group   *kgo.Client
@@ -21,7 +21,7 @@ type recreated struct {
 	log     *zap.Logger
 }
 
-// find answers the topics that are not those which are read.
+// find returns the topics that have another id than the ones that are read.
 func (r *recreated) find(ctx context.Context) ([]string, error) {
 	ids, err := kafka.TopicIDs(ctx, r.asks, r.topics...)
 	if err != nil {
@@ -30,12 +30,12 @@ func (r *recreated) find(ctx context.Context) ([]string, error) {
 	return r.parts.otherTopics(ids), nil
 }
 
-// readAnew has the consumer forget what it knew of topics that were created again. It joins its group anew with them,
-// and begins a new source of each partition.
+// readAnew makes the consumer forget topics that were created again. The consumer joins its group
+// again with the new ones, and each of their partitions becomes a new source.
 func (r *recreated) readAnew(ctx context.Context) {
 	topics, err := r.find(ctx)
 	if err != nil || len(topics) == 0 {
-		return // without Kafka the scanner is not ready, and says so
+		return // Ready reports that Kafka does not answer
 	}
 	r.log.Warn("intake topics were deleted and created again: what was not stored of the old ones is lost, the new ones are read from their start", zap.Strings("topics", topics))
 	r.commits.forget(r.parts.forget(topics))
@@ -43,7 +43,7 @@ func (r *recreated) readAnew(ctx context.Context) {
 	r.group.AddConsumeTopics(topics...)
 }
 
-// ready answers why the scanner is not ready: a topic of another id than the one it reads.
+// ready returns an error if a topic has another id than the one that is read.
 func (r *recreated) ready(ctx context.Context) error {
 	topics, err := r.find(ctx)
 	if err == nil && len(topics) > 0 {
@@ -52,7 +52,7 @@ func (r *recreated) ready(ctx context.Context) error {
 	return err
 }
 
-// otherTopics answers the assigned topics that had another id than in ids.
+// otherTopics returns the assigned topics that have another id in ids.
 func (p *partitions) otherTopics(ids map[string][16]byte) (out []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,7 @@ func (p *partitions) otherTopics(ids map[string][16]byte) (out []string) {
 	return out
 }
 
-// forget drops all partitions of topics, which begin anew when they are assigned again. It answers which.
+// forget drops all partitions of the topics, and returns them. They begin as new ones when they are assigned again.
 func (p *partitions) forget(topics []string) map[string][]int32 {
 	gone := map[string][]int32{}
 	p.mu.Lock()

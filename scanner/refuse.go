@@ -40,15 +40,15 @@ func cut(s string, n int) string {
 	return s
 }
 
-// refusals are the records that the database refuses, by seq, each alone in its batch by then.
+// refusals holds the records that the database has refused, by seq. Each was alone in its batch then.
 type refusals map[int64]*refusal
 
 type refusal struct {
 	reason string
-	bare   bool // it refused the dead letter too: keep nothing of the record
+	bare   bool // the database refused the dead letter too: keep nothing of the record in it
 }
 
-// add notes that the database refused a record for err; false: it refuses even the barest dead letter.
+// add notes that the database refused a record, with err. False: it refuses even a dead letter without a body.
 func (m refusals) add(seq int64, err error) bool {
 	switch r := m[seq]; {
 	case r == nil:
@@ -61,7 +61,7 @@ func (m refusals) add(seq int64, err error) bool {
 	return true
 }
 
-// decode makes a change of an intake record, the rejection of one that is refused.
+// decode makes a change of an intake record. For a record that was refused, the change is a rejection.
 func (m refusals) decode(d *decoder, of run) func(source int, r *kgo.Record) (task.Change, bool) {
 	return func(source int, r *kgo.Record) (task.Change, bool) {
 		seq := task.Seq(source, r.Offset)

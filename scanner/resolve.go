@@ -19,8 +19,8 @@ type resolver struct {
 	log       *zap.Logger
 }
 
-// run decides requests that wait for a delivery's outcome, soon after it is known. Any scanner may: the rows it works
-// on are locked, and each request is taken once.
+// run decides requests that wait for a delivery's outcome, soon after the outcome is known. All
+// scanners do so at the same time: the rows are locked, and each request is taken once.
 func (r *resolver) run(ctx context.Context) {
 	const busy, idle = 50 * time.Millisecond, 250 * time.Millisecond
 	pause, after := idle, [16]byte{}
@@ -41,10 +41,10 @@ func (r *resolver) run(ctx context.Context) {
 	}
 }
 
-// resolveLook is how many identities a look goes over.
+// resolveLook is how many identities one look covers.
 const resolveLook = 1000
 
-// resolveOnce looks at those for which requests wait, behind after, and returns where to go on.
+// resolveOnce looks at identities with waiting requests, from behind after, and returns where the next look goes on.
 func (r *resolver) resolveOnce(ctx context.Context, after [16]byte) (n int, next [16]byte, err error) {
 	keys, next, err := r.store.Resolvable(ctx, after, resolveLook)
 	if err != nil || len(keys) == 0 {
@@ -53,7 +53,7 @@ func (r *resolver) resolveOnce(ctx context.Context, after [16]byte) (n int, next
 	return len(keys), next, r.resolveKeys(ctx, keys)
 }
 
-// resolveKeys halves what fails for a record, so that one that cannot be stored holds up nobody else.
+// resolveKeys halves a batch that the database refuses because of a record, so that this record holds up no other.
 func (r *resolver) resolveKeys(ctx context.Context, keys [][16]byte) error {
 	done, err := r.applier.Apply(ctx, store.Batch{Resolve: keys}, r.clock.Latest())
 	if n := len(keys); n > 1 && store.BadRecord(err) {

@@ -19,7 +19,8 @@ type retrier struct {
 	log    *zap.Logger
 }
 
-// do runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s: bad world, keep and try again.
+// do runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s. It returns at once what trying again cannot
+// change: ErrFenced, ErrUncovered, and errors that are about a record.
 func (r retrier) do(ctx context.Context, what string, f func() error) error {
 	pause := 50 * time.Millisecond
 	for {

@@ -1,11 +1,15 @@
-// Package scanner takes requests and reports from the intake topics and stores them: Kafka records go in; task rows, index
-// entries and answers on the results topic come out.
+// Package scanner takes requests and reports from the intake topics and stores them: Kafka records
+// go in; task rows, index entries and answers on the results topic come out.
 //
-// Order of effects, for each batch: (1) one transaction stores the tasks, the events that answer them and the intake
-// offsets they came from; (2) the index learns of them and the dispatchers are woken; (3) the events are told, and
-// forgotten once Kafka has acknowledged them; (4) the group's offset is committed to Kafka, for lag monitors only. Where a
-// scanner dies, the next one begins at the offsets in the database, tells what was left untold, and the dispatchers find
-// what the index has not learned.
+// The order of effects, for each batch:
+//
+//  1. One transaction stores the tasks, the events that answer the requests, and the intake offsets they came from.
+//  2. The index learns of the tasks, and the dispatchers are woken.
+//  3. The events are published. Once Kafka has acknowledged them, they are deleted from the outbox.
+//  4. The group's offset is committed to Kafka, for lag monitors only.
+//
+// If a scanner dies in between, the next one begins at the offsets in the database and publishes
+// the events that are left. The dispatchers find in the database what the index has not learned.
 package scanner
 
 import (
@@ -43,11 +47,12 @@ type Config struct {
 	IntakeLimits map[string]schemas.Limits
 	// Window is the near future that the index holds. Default 2 h.
 	Window time.Duration
-	// Workers store batches side by side, each on its own connection; a partition is with one of them at a time.
-	// Default 4: more make the database no faster (measured: one connection 28k rows/s, four 50k, limited by its CPU).
+	// Workers is how many batches are stored at the same time, each on its own connection. A
+	// partition is with one worker at a time. Default 4: more do not make the database faster
+	// (measured: one connection 28k rows/s, four 50k, limited by its CPU).
 	Workers int
-	// BatchRecords bounds a transaction. Default 2000: about 60 ms of work for the database, during whose last few the
-	// slots are locked.
+	// BatchRecords limits a transaction. Default 2000: about 60 ms of work for the database. The
+	// slots are locked during the last few of them.
 	BatchRecords int
 	// CommitEvery is how often Kafka is told what is stored, for lag monitors. Default 1 s; below 0: never.
 	CommitEvery time.Duration
@@ -98,8 +103,9 @@ type Index interface {
 	Wake(ctx context.Context, at []index.SlotPos) error
 }
 
-// Scanner is one member of the group. Make it with New. It has no state of its own but its parts, each of which says who
-// calls it. A record goes from the poller, by way of the queue, to a worker, and what came of it to the announcer.
+// Scanner is one member of the group. Make it with New. It has no state of its own but its parts,
+// each of which says who calls it. A record goes from the poller, by way of the queue, to a worker,
+// and what came of it to the announcer.
 type Scanner struct {
 	cfg   Config
 	deps  Deps
@@ -119,7 +125,8 @@ type Scanner struct {
 	recreate *recreated
 }
 
-// New checks the configuration and makes the clients; the consumer begins to join its group. Nothing is taken before Run.
+// New checks the configuration and makes the clients; the consumer begins to join its group.
+// Nothing is taken before Run.
 func New(deps Deps, cfg Config) (*Scanner, error) {
 	s := &Scanner{cfg: cfg.withDefaults(), deps: deps, clock: deps.Store.NewClock(), parts: newPartitions(deps.Log)}
 	decompressor, err := kafka.InspectionDecompressor()
@@ -165,19 +172,18 @@ func (s *Scanner) build(metrics *metrics, commits *commits) {
 	s.watcher = &watcher{store: d.Store, clock: s.clock, parts: s.parts, standing: standing, metrics: metrics, log: d.Log}
 }
 
-// Ready answers what keeps the scanner from taking requests.
+// Ready returns why the scanner cannot take requests; nil: it can.
 func (s *Scanner) Ready(ctx context.Context) error {
 	return errors.Join(kafka.Ping(ctx, s.asks), s.deps.Store.Ping(ctx), s.worker.standing.ready(), s.parts.halted.ready(), s.recreate.ready(ctx))
 }
 
-// stopPatience is how long what is at hand may take to be stored once the scanner is to stop. What is not stored by then is
-// in Kafka, for the next.
+// stopPatience limits how long a stopping scanner stores what it has read. The next scanner reads the rest from Kafka.
 const stopPatience = 5 * time.Second
 
 // ResultsReady says whether the results topic answers; requests are taken without it.
 func (s *Scanner) ResultsReady(ctx context.Context) error { return s.results.Ready(ctx) }
 
-// Run takes requests until ctx ends; then it finishes the batches at hand and leaves the group.
+// Run takes requests until ctx ends. Then it stores what it has read, within stopPatience, and leaves the group.
 func (s *Scanner) Run(ctx context.Context) error {
 	defer s.asks.Close()
 	defer s.leaveGroup()
@@ -185,7 +191,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 		s.results.Close(0)
 		return nil // told to stop before the database was there
 	}
-	// What is at hand when ctx ends is still stored and told, within the time that remains to work.
+	// What has been read when ctx ends is still stored and published, so that work outlives ctx.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	helpers, helping := errgroup.WithContext(work)
@@ -205,7 +211,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 		background(ctx, func(ctx context.Context) { every(ctx, s.cfg.CommitEvery, commit) })
 	}
 
-	// One bound for all of it: many runs that cannot be stored must not each have it.
+	// One limit for all runs together: each of many that cannot be stored would otherwise take that long.
 	storing, giveUp := context.WithCancel(work)
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopPatience, giveUp) })()
@@ -228,8 +234,9 @@ func (s *Scanner) Run(ctx context.Context) error {
 	return err
 }
 
-// leavePatience bounds the goodbye to the group: it waits behind a join, and so for whatever that waits for. Without it the
-// group finds out by itself, after the session.
+// leavePatience limits the request to leave the group. That request waits for a join that is under
+// way, and so for all that the join waits for. Without it, the group notices after the session's
+// timeout.
 const leavePatience = 3 * time.Second
 
 func (s *Scanner) leaveGroup() {
@@ -237,8 +244,8 @@ func (s *Scanner) leaveGroup() {
 	bound, cancel := context.WithTimeout(context.Background(), leavePatience)
 	defer cancel()
 	if err := s.group.LeaveGroupContext(bound); err != nil {
-		s.deps.Log.Warn("leaving without a goodbye to the group", zap.Error(err))
+		s.deps.Log.Warn("leaving the group without its answer", zap.Error(err))
 	}
 	s.group.CloseAllowingRebalance()
-	s.group.AllowRebalance() // a goodbye that was given up may still wait for it
+	s.group.AllowRebalance() // a request to leave that was given up may still wait for it
 }

@@ -10,13 +10,13 @@ import (
 // standAfter is how long one batch may take before the scanner says that it is not ready.
 const standAfter = time.Minute
 
-// standing knows the batches that are being stored, so that a partition which stands shows from outside.
+// standing holds the batches that are being stored, so that operators see a partition that does not move.
 type standing struct {
 	mu      sync.Mutex
 	batches map[partitionKey]tried
 }
 
-// tried is a batch of a partition, since when it is being stored, and why that last failed.
+// tried is a batch that is being stored: its first offset, since when it is tried, and the last error.
 type tried struct {
 	offset int64
 	since  time.Time
@@ -52,7 +52,7 @@ func (s *standing) end(covered []coverage) {
 	}
 }
 
-// each calls f with each partition that stands, and for how long.
+// each calls f with each partition whose batch has been tried for standAfter, and for how long.
 func (s *standing) each(f func(partitionKey, tried, time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *standing) each(f func(partitionKey, tried, time.Duration)) {
 	}
 }
 
-// ready answers why the scanner is not: one of the partitions that stand.
+// ready returns an error about one of the partitions that stand; nil: there is none.
 func (s *standing) ready() (err error) {
 	s.each(func(key partitionKey, t tried, long time.Duration) {
 		err = fmt.Errorf("%s/%d stands at offset %d: its batch has been tried for %s, the last error: %w", key.topic, key.partition, t.offset, long.Round(time.Second), orTimeout(t.err))

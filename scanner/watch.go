@@ -13,13 +13,14 @@ import (
 const (
 	// watchEvery is how often a scanner looks whether the dispatchers keep up.
 	watchEvery = 10 * time.Second
-	// behindAfter is how far a slot may lie behind before it counts. Taking over a slot from a dispatcher that has lost
-	// touch takes some 25 s at most.
+	// behindAfter is how long a task of a slot may be overdue before the slot counts as behind.
+	// Another dispatcher takes over the slots of one that has lost contact within about 25 s.
 	behindAfter = time.Minute
 )
 
-// watcher looks after the dispatchers from outside, by what the database shows: it also sees when there are none, when they
-// trust nobody, and when one of them hangs. And it shows which partitions stand or are halted.
+// watcher observes the dispatchers from outside, by what the database shows. So it also notices
+// when there are none, when none trusts its slots, and when one hangs. It also shows which intake
+// partitions stand or are halted.
 type watcher struct {
 	store    *store.Store
 	clock    *store.Clock
@@ -71,7 +72,7 @@ func (w *watcher) look(ctx context.Context) {
 	w.complain("claimed tasks have been due for a minute and are not settled", unsettled)
 }
 
-// noteStanding leaves for operators why partitions stand.
+// noteStanding writes into the database, for operators, why partitions stand.
 func (w *watcher) noteStanding(ctx context.Context, stand map[partitionKey]tried) {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery/2)
 	defer cancel()
@@ -82,7 +83,7 @@ func (w *watcher) noteStanding(ctx context.Context, stand map[partitionKey]tried
 		}
 		if err := w.store.Stands(ctx, src.ID, t.offset, orTimeout(t.err).Error()); err != nil {
 			w.log.Debug("noting why an intake partition stands failed", zap.Error(err))
-			return // the database is what it stands on
+			return // the database itself is the problem
 		}
 	}
 }

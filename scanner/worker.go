@@ -12,8 +12,8 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// worker stores what the queue holds, batch after batch. Several goroutines run it side by side. It has no state of its own:
-// what it has taken from the queue is in the hands of one goroutine.
+// worker stores what is in the queue, batch after batch. Several goroutines run it at the same
+// time. It has no state of its own: what run has taken from the queue belongs to its goroutine.
 type worker struct {
 	batch     int // the most records of a transaction
 	queue     *queue
@@ -31,7 +31,7 @@ type worker struct {
 	log       *zap.Logger
 }
 
-// run ends when the queue is closed and empty. What is at hand then is still stored, until ctx ends.
+// run stores batches until the queue is closed and empty. After ctx has ended, it gives up what is left in the queue.
 func (w *worker) run(ctx context.Context) {
 	for {
 		runs := w.queue.take(w.batch)
@@ -43,7 +43,7 @@ func (w *worker) run(ctx context.Context) {
 				w.parts.fail(r)
 			}
 			w.log.Warn("requests were not stored, and are read again", zap.Int("runs", len(left)), zap.Error(err))
-			select { // an error that stays must not become a spin
+			select { // an error that persists must not make this loop spin
 			case <-ctx.Done():
 			case <-time.After(time.Second):
 			}
@@ -55,7 +55,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// patient is ctx: however many runs there are, they share the time that is left.
+// patient returns ctx: all runs share the time that is left. Only the simulator's runs without this
+// rule give each its own time.
 func (w *worker) patient(ctx context.Context) context.Context {
 	if ctx.Err() != nil && faultpoint.Without(faultpoint.NothingBehindFailure) {
 		own, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -65,10 +66,12 @@ func (w *worker) patient(ctx context.Context) context.Context {
 	return ctx
 }
 
-// storeRuns puts runs into the database, in transactions of at most w.batch records and transactionBytes, until all are in.
-// After an error it answers those of which something is not known to be in.
+// storeRuns puts runs into the database, in transactions of at most w.batch records and
+// transactionBytes, until all are in. After an error it returns the runs that may not be stored
+// completely.
 //
-// A batch that fails for a record is halved until the record stands alone; then the record becomes a dead letter, alone.
+// A batch that the database refuses because of a record is halved until that record is alone. Then
+// the record becomes a dead letter.
 func (w *worker) storeRuns(ctx context.Context, runs []run) ([]run, error) {
 	limit, refused := w.batch, refusals{}
 	for {
@@ -78,13 +81,13 @@ func (w *worker) storeRuns(ctx context.Context, runs []run) ([]run, error) {
 		}
 		batch, covered, rest, err := w.assemble(ctx, runs, limit, refused)
 		if w.checker.mismatched(err) {
-			continue // less what is not of that log
+			continue // the next round leaves out what is not of that log
 		}
 		if err != nil {
 			return runs, err
 		}
 		if len(covered) == 0 {
-			runs = rest // all of this batch is stored already, and of the rest maybe not
+			runs = rest // all of this batch is stored already, but maybe not the rest
 			continue
 		}
 		if same, err := w.checker.verify(ctx, covered); err != nil {
@@ -98,7 +101,7 @@ func (w *worker) storeRuns(ctx context.Context, runs []run) ([]run, error) {
 			if err := w.catchUp(ctx, covered); err != nil {
 				return runs, err
 			}
-			continue // the same runs again, less what turned out to be stored
+			continue // the next round leaves out what turned out to be stored
 		case store.BadRecord(err) && len(batch.Changes) > 1:
 			limit = max(1, min(limit, len(batch.Changes))/2)
 			continue
@@ -140,11 +143,11 @@ func (w *worker) apply(ctx context.Context, batch store.Batch, covered []coverag
 	return nil
 }
 
-// transactionBytes bounds a transaction too: the statements hold a second copy of what its records hold, in each worker.
+// transactionBytes limits a transaction too. The statements of each worker hold a second copy of its records.
 const transactionBytes = 8 << 20
 
-// assemble makes the next batch of runs, leaving out what the database has already, and answers what remains after it. It
-// cannot make one that leaves out records which are not stored: see coverage.
+// assemble makes the next batch of the runs, without what the database has already. It returns the
+// runs that remain after it. A batch cannot leave out a record that is not stored: see coverage.
 func (w *worker) assemble(ctx context.Context, runs []run, limit int, refused refusals) (b store.Batch, covered []coverage, rest []run, err error) {
 	at := map[partitionKey]int{}
 	bytes := transactionBytes
@@ -176,7 +179,7 @@ func (w *worker) assemble(ctx context.Context, runs []run, limit int, refused re
 		if err := covered[n].extend(&b, r, refused.decode(w.decoder, r)); err != nil {
 			return b, nil, nil, err
 		}
-		if cut { // what follows must not come before the rest of it
+		if cut { // nothing behind it may be stored before its rest
 			rest = append(rest, runs[i+1:]...)
 			break
 		}
@@ -207,7 +210,7 @@ func (w *worker) catchUp(ctx context.Context, covered []coverage) error {
 	return nil
 }
 
-// source answers a partition's source, made on first use to begin at offset first.
+// source returns a partition's source. On first use it makes one that begins at offset first.
 func (w *worker) source(ctx context.Context, key partitionKey, first int64) (store.Source, error) {
 	src, id := w.parts.source(key)
 	if src != nil {
@@ -221,8 +224,9 @@ func (w *worker) source(ctx context.Context, key partitionKey, first int64) (sto
 	return made, nil
 }
 
-// reread learns where a partition stands after the database said that it is elsewhere than at. A database that stands further
-// back was restored: the intake is then read again from there, and nothing that was read until now is stored.
+// reread asks the database where a partition stands, after it said that this is not at. If it
+// stands further back, the database was restored from a backup. The intake is then read again from
+// there, and nothing that was read until now is stored.
 func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 	_, id := w.parts.source(r.key)
 	src, err := w.store.Source(ctx, r.key.topic, id, r.key.partition, at)

@@ -30,7 +30,7 @@ type Place struct {
 	Slot int
 	Pos  int64
 	Seq  int64
-	Due  int64 // when it is to be delivered: before Pos, where the line had already been claimed beyond its due time
+	Due  int64 // when it is to be delivered; earlier than Pos if the line was already claimed beyond the due time
 }
 
 func placeOf(t *task.Task) Place { return Place{t.Slot, t.Pos, t.Seq, t.Due} }
@@ -43,13 +43,15 @@ type Applied struct {
 	Waiting int // requests that wait for a delivery's outcome
 }
 
-// Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced: the offsets are not
-// where the batch begins, so (a part of) it is stored already; read the source again. An error in between says nothing
-// about what happened, and the same batch may be applied again: the offsets let it happen once.
+// Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced
+// says that the offsets are not where the batch begins, so at least a part of it is stored already;
+// read the source again. After any other error the batch may be stored or not. Apply the same batch
+// again: the offsets make sure that it is stored once.
 //
-// The order inside is what keeps a task from slipping between a writer and the owner of its slot: known rows and most new ones
-// first, then a shared lock on the slots they belong to, which holds every claimed where it is, then whatever depends on
-// claimed, then the commit. An owner that moves claimed waits for the lock and reads afterwards.
+// The order inside keeps a task from slipping between a writer and the owner of its slot. First
+// come known rows and most new ones. Then a shared lock on their slots fixes every claimed offset.
+// Then comes all that depends on claimed, then the commit. An owner that moves claimed waits for
+// the lock and reads afterwards.
 func (s *Store) Apply(ctx context.Context, b Batch, now int64) (Applied, error) {
 	if err := b.check(); err != nil {
 		return Applied{}, fmt.Errorf("applying %d requests: %w", len(b.Changes), err)
@@ -91,13 +93,13 @@ type work struct {
 	insert    *sql.Stmt // of preparedRows tasks; nil: there is none
 	now       int64
 	resolving bool
-	first     bool // default ids are taken to be new; the unique key knows better, and the next try looks
-	settling  bool // no further request is to come that might be older than a proof
+	first     bool // the first try assumes that default ids are new; if the unique key disagrees, the next try looks them up
+	settling  bool // no request is still to come that might be older than a proof
 
 	slotCount int
 	slots     map[int]Slot
 	fresh     []*task.Task // no task of their identity was known
-	late      []*task.Task // of the same sort, but their due time is about to be claimed, or was
+	late      []*task.Task // the same, but their due time is about to be claimed, or was
 	applied   Applied
 	events    map[int]*eventBox // for each source
 	full      []*eventBox
@@ -158,8 +160,10 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	return w.finish(ctx)
 }
 
-// decideAll runs the changes of an identity through the state machine, in order: those that were waiting, then those of the batch.
-// Once one must wait, those behind it wait too; reports are about the delivery that is waited for and never queue behind a request.
+// decideAll runs the changes of an identity through the state machine, in order: first those that
+// waited, then those of the batch. Once a request must wait, all requests behind it wait too. A
+// report never waits behind a request, because it is about the very delivery that the request waits
+// for.
 func (w *work) decideAll(id *identity) error {
 	w.closeFullBoxes()
 	id.now = id.before
@@ -218,7 +222,7 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 	return true
 }
 
-// withoutDelivery hides which delivery a report names, in the simulator's runs without that rule.
+// withoutDelivery removes the delivery that a report names, in the simulator's runs without that rule.
 func withoutDelivery(c task.Change) task.Change {
 	if c.Report == nil || !faultpoint.Without(faultpoint.ReportOfDelivery) {
 		return c
@@ -229,10 +233,10 @@ func withoutDelivery(c task.Change) task.Change {
 	return c
 }
 
-// mergedEnough: the rest is for another transaction.
+// mergedEnough tells that the rest must wait for another transaction.
 func (w *work) mergedEnough() bool { return w.merging > mergeBudget || w.deciding > mergePatience }
 
-// addOutcome keeps what a verdict leaves: a dead letter, an event.
+// addOutcome keeps the dead letter and the event of a verdict.
 func (w *work) addOutcome(c task.Change, v task.Verdict) {
 	if v.Dead != nil {
 		v.Dead.DiedAt = w.now
@@ -244,8 +248,8 @@ func (w *work) addOutcome(c task.Change, v task.Verdict) {
 	w.addEvent(c.Seq, v.Event)
 }
 
-// phase is where the identity's task stands after the changes so far. What this transaction itself made is pending or
-// ended by construction.
+// phase returns the phase of the identity's task after the changes so far. What this transaction
+// has made is pending, waiting or ended by construction.
 func (w *work) phase(id *identity) task.Phase {
 	switch {
 	case id.now == nil:
@@ -293,7 +297,7 @@ type eventBox struct {
 	size int // about, in bytes
 }
 
-// closeFullBoxes puts full boxes aside, between identities, so that the events of one stay in order.
+// closeFullBoxes puts full boxes aside. It is called between identities, so that the events of one stay in order.
 func (w *work) closeFullBoxes() {
 	for src, box := range w.events {
 		if box.size >= maxBox {
@@ -303,8 +307,8 @@ func (w *work) closeFullBoxes() {
 	}
 }
 
-// lockSlots locks the slots of every row that this batch writes or judges: all of them once a known task is touched,
-// because a request that waited for it may schedule it anywhere.
+// lockSlots locks the slots of every row that this batch writes or judges. Once a known task is
+// among them, that is all slots: a request that waited for it may put it into any.
 func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 	set := slotSet{}
 	for _, t := range slices.Concat(w.fresh, w.late) {
@@ -321,8 +325,9 @@ func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 	return nil
 }
 
-// placeFresh stores the late tasks, those that their slot's owner has passed at the first place that is still free, and moves
-// the others of which that has become true. They are released by due, so they are not late for it.
+// placeFresh places new tasks under the lock. It stores the late ones, and moves those of the
+// others whose place was claimed meanwhile. If a task's place is claimed, it goes right behind
+// claimed. Tasks are released by due, so that does not delay them.
 func (w *work) placeFresh(ctx context.Context) error {
 	moves := map[int][]any{}
 	for _, t := range w.fresh {
@@ -348,8 +353,8 @@ func (w *work) placeFresh(ctx context.Context) error {
 	return w.insertTasks(ctx, w.late)
 }
 
-// moved says whether a task is ended where it stands, with nothing changed but its place and state: a cancel, a report. Those
-// of one batch end alike.
+// moved tells whether a task has ended with nothing changed but its place and state, as by a cancel
+// or a report. Such tasks of one batch can be updated together.
 func (id *identity) moved() (move, bool) {
 	if id.before == nil || id.now == nil || id.now.Slot != task.OutOfLine {
 		return move{}, false
@@ -426,8 +431,9 @@ func (w *work) finish(ctx context.Context) error {
 	return nil
 }
 
-// claimedHint remembers the last seen claimed of each slot, so that most tasks are stored once, and most of them before the
-// lock. It may be behind: the place is judged again under the lock.
+// claimedHint remembers the last claimed offset seen of each slot. With it, most tasks get their
+// final place before the lock is taken. It may be outdated: the place is judged again under the
+// lock.
 type claimedHint struct{ v [4096]atomic.Int64 }
 
 func (h *claimedHint) claimed(slot int) int64 { return h.v[slot].Load() }

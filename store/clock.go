@@ -11,35 +11,38 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 )
 
-// Clock tells the database's time without asking it each time, so that all processes go by one clock: on a machine whose own is
-// wrong, or is stepped, nothing is early and nothing is late.
+// Clock tells the database's time without asking for it each time. All processes use it, so a
+// machine whose own clock is wrong or is stepped makes nothing early and nothing late.
 //
-// An answer of the database lies between what its clock showed when the question left and when the answer came. The clock
-// moves on by this machine's monotonic time, less what quartz may be fast by, and each answer pulls it into those bounds:
-// to the lower one unless it is ahead of the upper. So it is behind the database's by the quickest of recent answers, a
-// fraction of a millisecond, and never ahead of it.
+// The time in an answer of the database is from some moment between question and answer. Each
+// answer therefore sets two bounds: the time that it shows, and that time plus the round trip.
+// Between answers the Clock advances by this machine's monotonic time, less maxDrift. An answer
+// pulls it up to the lower bound, or down to the upper one. So it is never ahead of the database's
+// time, and behind it by the round trip of the quickest recent answer: a fraction of a millisecond.
 type Clock struct {
 	store *Store
 	log   *zap.Logger
 	last  atomic.Pointer[reading]
 }
 
-// reading is what the database's clock showed at a moment of ours: shown at least, latest at most.
+// reading bounds what the database's clock showed at a moment of this machine.
 type reading struct {
-	at     time.Time // with a monotonic part
-	shown  time.Time
-	latest time.Time
+	at     time.Time // this machine's time, with its monotonic part
+	shown  time.Time // the database's time, at least
+	latest time.Time // and at most
 }
 
 const (
 	clockEvery = time.Second
-	// quartz is the part by which this machine's clock may be fast: 1/8192 is 122 ppm; ordinary ones keep within 50.
-	quartz = 8192
-	// parted is a difference between the clocks that is worth a warning. Time synchronisation keeps well below it.
-	parted = 250 * time.Millisecond
+	// maxDrift is the inverse of how fast or slow this machine's clock may run: 1/8192 is 122 ppm.
+	// Ordinary clocks keep within 50.
+	maxDrift = 8192
+	// skewWarning is the difference between the two clocks from which on the clock warns. Time
+	// synchronisation keeps it far lower.
+	skewWarning = 250 * time.Millisecond
 )
 
-// NewClock answers a clock that shows this machine's time until Start.
+// NewClock returns a Clock that shows this machine's time until Start.
 func (s *Store) NewClock() *Clock {
 	c := &Clock{store: s, log: s.log}
 	now := time.Now()
@@ -49,12 +52,12 @@ func (s *Store) NewClock() *Clock {
 
 func wall(now time.Time) time.Time { return now.Round(0).Add(faultpoint.Clock()) }
 
-// Start asks the database until it has answered, before anybody asks for Now. An error is that of ctx.
+// Start asks the database until it has answered. Call it before Now. The only error is that of ctx.
 func (c *Clock) Start(ctx context.Context) error {
-	c.last.Store(&reading{at: time.Now()}) // so that the first answer's lower bound counts
+	c.last.Store(&reading{at: time.Now()}) // the zero time: the first answer counts, whatever it shows
 	for {
 		err := c.ask(ctx)
-		for n := 0; err == nil; n++ { // the quickest of some answers is the best
+		for n := 0; err == nil; n++ { // of several answers, the quickest is the most exact
 			if n == 4 {
 				return nil
 			}
@@ -71,7 +74,7 @@ func (c *Clock) Start(ctx context.Context) error {
 	}
 }
 
-// Run keeps the clock right until ctx ends. While the database is away, it goes on by itself.
+// Run corrects the Clock until ctx ends. If the database does not answer, the Clock runs on by itself.
 func (c *Clock) Run(ctx context.Context) {
 	tick := time.NewTicker(clockEvery)
 	defer tick.Stop()
@@ -82,9 +85,9 @@ func (c *Clock) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		_ = c.ask(ctx) // whoever needs the database notices
+		_ = c.ask(ctx) // whoever needs the database reports the error
 		off := c.Offset()
-		if apart := off.Abs() > parted; apart != warned {
+		if apart := off.Abs() > skewWarning; apart != warned {
 			warned = apart
 			c.log.Warn("this machine's clock and the database's: tasks go by the database's", zap.Duration("database_ahead", off), zap.Bool("apart", apart))
 		}
@@ -97,8 +100,8 @@ func (c *Clock) Now() time.Time { return c.last.Load().moved(time.Now()) }
 // Millis is Now in Unix milliseconds.
 func (c *Clock) Millis() int64 { return c.Now().UnixMilli() }
 
-// Latest is the latest that the database's time can be, in Unix milliseconds. A wait that begins by it and ends by Now is never
-// too short, though Now catches up meanwhile.
+// Latest is the latest time that the database can show now, in Unix milliseconds. A wait that is
+// measured from Latest to Now is never too short, although Now may jump forward meanwhile.
 func (c *Clock) Latest() int64 { return c.last.Load().bound(time.Now()).UnixMilli() }
 
 // Offset is how far the database's clock is ahead of this machine's.
@@ -109,12 +112,12 @@ func (c *Clock) Offset() time.Duration {
 
 func (r *reading) moved(now time.Time) time.Time {
 	passed := now.Sub(r.at)
-	return r.shown.Add(passed - passed/quartz)
+	return r.shown.Add(passed - passed/maxDrift)
 }
 
 func (r *reading) bound(now time.Time) time.Time {
 	passed := now.Sub(r.at)
-	return r.latest.Add(passed + passed/quartz)
+	return r.latest.Add(passed + passed/maxDrift)
 }
 
 func (c *Clock) ask(ctx context.Context) error {
@@ -129,7 +132,7 @@ func (c *Clock) ask(ctx context.Context) error {
 	return nil
 }
 
-// learn takes an answer that was under way from sent to now.
+// learn applies an answer to a question that left at sent and was answered at now.
 func (c *Clock) learn(sent, now, shown time.Time) {
 	last := c.last.Load()
 	estimate, latest, high := last.moved(now), last.bound(now), shown.Add(now.Sub(sent))
@@ -144,7 +147,7 @@ func (c *Clock) learn(sent, now, shown time.Time) {
 	c.last.Store(&reading{at: now, shown: estimate, latest: latest})
 }
 
-// Time asks the database for its time. SQLite has none but this machine's.
+// Time asks the database for its time. With SQLite, that is this machine's.
 func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	switch {
 	case s.now != nil:

@@ -7,13 +7,14 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Gap is the offsets [From, To) of a source that bring no change: Kafka has no record there, or one that asks for nothing.
+// Gap is the offsets [From, To) of a source that bring no change: Kafka has no record there, or one
+// that asks for nothing.
 type Gap struct {
 	Source   int
 	From, To int64
 }
 
-// Skip says that the offsets [from, to) of a source bring no change. None at all is nothing to say.
+// Skip says that the offsets [from, to) of a source bring no change. An empty range is ignored.
 func (b *Batch) Skip(source int, from, to int64) {
 	if from >= to {
 		return
@@ -25,10 +26,11 @@ func (b *Batch) Skip(source int, from, to int64) {
 	b.Gaps = append(b.Gaps, Gap{source, from, to})
 }
 
-// ErrUncovered: a batch moves a source's offset over records that it does not bring. Stored, they would be lost.
+// ErrUncovered says that a batch moves a source's offset over records that it does not contain. If
+// it were stored, they would be lost.
 var ErrUncovered = errors.New("the batch does not bring all the offsets that it covers")
 
-// check says whether the changes and gaps of a batch are, offset by offset, what its advances cover.
+// check verifies that the changes and gaps of a batch are, offset by offset, what its advances cover.
 func (b *Batch) check() error {
 	next := make(map[int]int64, len(b.Advance)) // the offset that each source expects
 	for _, a := range b.Advance {

@@ -17,14 +17,14 @@ func scanDead(r *sql.Rows, d *task.DeadLetter) error {
 	return r.Scan(&d.ID, &d.Seq, &d.Kind, &d.Topic, &d.TaskID, &d.Due, &d.Attempt, &d.Replay, &d.Reason, &d.DiedAt, &d.ReplayedAt, &d.ReplayedBy, &d.Body)
 }
 
-// The widths of columns whose content is not checked before it comes here: a rejected request's id may be the default one
-// of an intake topic with a long name, a reason may hold a consumer's text.
+// The widths of columns whose content nobody has checked before: the id of a rejected request may
+// be the default id of an intake topic with a long name, and a reason may hold a consumer's text.
 const (
 	maxReason = 4096
 	maxTaskID = 255
 )
 
-// cutText shortens s to n bytes, before the character that does not fit whole.
+// cutText shortens s to at most n bytes, without cutting a character.
 func cutText(s string, n int) []byte {
 	if len(s) <= n {
 		return []byte(s)
@@ -35,7 +35,7 @@ func cutText(s string, n int) []byte {
 	return []byte(s[:n])
 }
 
-// insertDead may be repeated: a task dies once.
+// insertDead may be repeated: the second letter of one death is ignored.
 func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) error {
 	again := " ON DUPLICATE KEY UPDATE seq = seq"
 	if s.sqlite {
@@ -67,7 +67,7 @@ type DeadFilter struct {
 	Replayed bool   // also those that were replayed
 	After    int64  // only ids above it: pages go in the order of ids
 	Limit    int    // 0: 100
-	NoBody   bool   // without what they carry
+	NoBody   bool   // without their bodies
 }
 
 // DeadLetters lists dead letters in the order in which they were written.

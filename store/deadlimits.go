@@ -8,8 +8,8 @@ import (
 // deadBite is how many dead letters RetireDead deletes at most: each may hold megabytes.
 const deadBite = 200
 
-// RetireDead deletes dead letters that died before the given time (Unix ms), the oldest first, a bite at a time. more says that
-// there may be more of them.
+// RetireDead deletes dead letters that died before the given time (Unix ms), the oldest first, at
+// most deadBite of them. more says that there may be others.
 func (s *Store) RetireDead(ctx context.Context, before int64) (n int, more bool, err error) {
 	var ids []int64
 	err = s.gorm.WithContext(ctx).Table("dead_letters").Where("died_at < ?", before).Order("died_at").Limit(deadBite).Pluck("id", &ids).Error
@@ -25,8 +25,8 @@ func (s *Store) RetireDead(ctx context.Context, before int64) (n int, more bool,
 	return len(ids), len(ids) == deadBite, nil
 }
 
-// MeasureDead returns about how many dead letters there are and how many bytes they take: the server's estimates, because counting
-// reads them all.
+// MeasureDead returns the server's estimates of how many dead letters there are and how many bytes
+// they take. Counting them would read them all.
 func (s *Store) MeasureDead(ctx context.Context) (count, bytes int64, err error) {
 	query := "SELECT COALESCE(table_rows, 0), COALESCE(data_length + index_length, 0) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'dead_letters'"
 	if s.sqlite {

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// MaxDeadPageBytes bounds a page of dead letters with what they carry, less its last letter.
+// MaxDeadPageBytes limits the bodies of a page of dead letters. The last letter may exceed it.
 const MaxDeadPageBytes = 16 << 20
 
-// DeadPage returns the ids of the first letters that a filter selects: at most f.Limit (0: 100), and no more than carry
+// DeadPage returns the ids of the first letters that a filter selects: at most f.Limit (0: 100), and no more than hold
 // MaxDeadPageBytes. more says that there are others behind them.
 func (s *Store) DeadPage(ctx context.Context, f DeadFilter) (ids []int64, more bool, err error) {
 	if f, err = s.skipOld(ctx, f); err != nil {

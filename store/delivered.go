@@ -12,8 +12,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// knownSources remembers what sources stand for, which never changes. A source that is not there is asked for again: none of its
-// tasks was ever delivered, so it cannot be many.
+// knownSources caches what sources stand for, which never changes. A source that is in no table is
+// asked for each time. None of its tasks was ever delivered, so that is rare.
 type knownSources struct {
 	mu sync.RWMutex
 	by map[int]Source
@@ -36,7 +36,7 @@ func (k *knownSources) learn(all []Source) {
 	k.by = by
 }
 
-// knowSources makes sure that the deliveries of the tasks at hand can be named.
+// knowSources makes sure that the cache has the sources of the tasks at hand, whose deliveries must be named.
 func (w *work) knowSources(ctx context.Context, list []*identity) error {
 	for _, id := range list {
 		if w.newSource(id) {
@@ -55,8 +55,8 @@ func (w *work) readSources(ctx context.Context) error {
 	return nil
 }
 
-// knowAdvanced makes sure that the requests of a batch can be named in the events that answer them. Sources that measurements
-// make up stand in no table.
+// knowAdvanced makes sure that the cache has the sources of a batch, because the events that answer
+// its requests name their positions. The made-up sources of measurements are in no table.
 func (w *work) knowAdvanced(ctx context.Context, moves []Advance) error {
 	for _, a := range moves {
 		if _, ok := w.store.known.get(a.Source); !ok && a.Source >= firstSource && a.Source <= lastSource {
@@ -66,7 +66,7 @@ func (w *work) knowAdvanced(ctx context.Context, moves []Advance) error {
 	return nil
 }
 
-// position is where a request stands in its intake topic; "" when its source is not known.
+// position returns where a request stands in its intake topic; "": its source is not known.
 func (k *knownSources) position(seq int64) string {
 	id, offset := task.SplitSeq(seq)
 	src, ok := k.get(id)
@@ -93,8 +93,9 @@ func (w *work) newSource(id *identity) bool {
 	return w.store.evidence != nil && slices.ContainsFunc(id.changes, func(c task.Change) bool { return unknown(c.Seq) })
 }
 
-// foreign says that a report is about another delivery than the ones of this task: of an earlier task of the same id, or from
-// before the task was replayed. A report that names no delivery is taken to be about this task.
+// foreign tells whether a report is about a delivery of another task: an earlier task of the same
+// id, or this one before it was replayed. A report that names no delivery counts as one about this
+// task.
 func (w *work) foreign(rep *schemas.Report, t *task.Task) bool {
 	if rep == nil || rep.Delivery == "" || t == nil || faultpoint.Without(faultpoint.ReportOfDelivery) {
 		return false

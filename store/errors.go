@@ -8,7 +8,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// aboutRecord are MySQL's answers that the same row will get again, whenever it comes.
+// aboutRecord are the errors of MySQL that the same row will always get.
 var aboutRecord = []uint16{
 	1048, // a column cannot be null
 	1118, // the row is too large
@@ -27,9 +27,10 @@ var aboutRecord = []uint16{
 // SQLite's, likewise: a string or blob is too big, a check constraint is violated, a type does not match.
 var sqliteAboutRecord = []int{18, 275, 20}
 
-// BadRecord is the one question about a failed write: is it the record (true: the same one will fail again) or is it the world
-// (false: keep it and try again)? Everything unknown is the world's fault. A batch that fails for a record has others in it
-// that are innocent: make it smaller until the record stands alone.
+// BadRecord tells whether a write failed because of the record (true: it would fail again) or
+// because of the world (false: keep the record and try again). An unknown error counts as the
+// world's. If a batch fails because of a record, halve it until that record is alone: the others in
+// it are fine.
 func BadRecord(err error) bool {
 	if errors.Is(err, errMerging) || errors.Is(err, errDamaged) {
 		return true // the first of a batch of several records; one alone may merge what it likes

@@ -23,9 +23,10 @@ type ForecastStep struct {
 	Count int64
 }
 
-// Forecast counts the tasks that are to come by their place in the line: a task's due time, or the time of its next attempt
-// or of the end of its wait for a report. Steps without tasks are left out. It reads entries of two indexes only, one slot's
-// or one lane's at a time, so that no statement is long and ctx ends it between two.
+// Forecast counts the tasks that are still to come by their place in the line: the due time, the
+// time of the next attempt, or the end of the wait for a report. It leaves out steps without tasks.
+// It reads entries of two indexes only, of one slot or one lane at a time. So each statement is
+// short, and ctx can end it between two.
 func (s *Store) Forecast(ctx context.Context, f ForecastFilter) ([]ForecastStep, error) {
 	counts, err := s.forecast(ctx, f)
 	if err != nil {
@@ -57,8 +58,9 @@ func (s *Store) forecast(ctx context.Context, f ForecastFilter) (map[int64]int64
 	for class := range task.Classes {
 		lanes = append(lanes, int64(task.LaneOf(f.Topic, task.Class(class))))
 	}
-	// A lane also holds what has ended, in places up to now: tasks that were cancelled, and those before done. Beyond the place
-	// that every slot has claimed or passed, and beyond now, all of it is to come. Before it, the slots' lines tell them apart.
+	// A lane also holds what has ended, in places up to now: tasks that were cancelled, and those
+	// before done. Beyond the place that every slot has claimed or passed, and beyond now, all of
+	// it is to come. Before it, the slots' lines tell them apart.
 	now, err := s.Time(ctx)
 	if err != nil {
 		return nil, err
@@ -98,7 +100,7 @@ func (c *counter) count(ctx context.Context, index, where string, values []any, 
 	if c.store.sqlite {
 		div, table = "/", "tasks INDEXED BY "+map[string]string{"line": "line", "lane": "tasks_lane"}[index]
 	}
-	// The hint ends a statement that the server would run on when nobody waits for it any more. MariaDB passes over it.
+	// The hint ends a statement that nobody waits for any more. MariaDB ignores it.
 	query := "SELECT /*+ MAX_EXECUTION_TIME(5000) */ (pos - ?) " + div + " ? AS step, COUNT(*) FROM " + table + " WHERE " + where + " AND pos >= ? AND pos < ? GROUP BY step"
 	a := append(append([]any{c.f.From, c.f.Step}, values...), from, to)
 	rows, err := fetch(ctx, c.store.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.rest, &v.n) }, query, a...)

@@ -71,7 +71,8 @@ func (w *work) readKnown(ctx context.Context, list []*identity) error {
 	})
 }
 
-// perhapsKnown leaves out identities that are made of their intake position: only a topic that was made anew has them twice.
+// perhapsKnown leaves out identities that consist of their intake position: they are new, unless
+// the topic was created again.
 func (w *work) perhapsKnown(list []*identity) []*identity {
 	if !w.first || w.resolving {
 		return list
@@ -96,10 +97,10 @@ func renameTaken(list []*identity) (renamed []task.Change) {
 	return renamed
 }
 
-// inOrder is one order for every writer, so that two of them do not lock each other out.
+// inOrder is the order in which all writers lock identities, so that two of them do not deadlock.
 func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
 
-// splitFresh decides the common case ahead of any lock: identities of which nothing is known and that are only scheduled.
+// splitFresh decides the common case before any lock: identities of which nothing is known and that are only scheduled.
 func (w *work) splitFresh(list *[]*identity) error {
 	rest := (*list)[:0]
 	for _, id := range *list {
@@ -121,8 +122,9 @@ func (w *work) splitFresh(list *[]*identity) error {
 	return nil
 }
 
-// nearby is how far beyond claimed, ms, a due time may be claimed while a batch is stored. Such tasks are stored under the lock,
-// because storing them before it and moving them then is twice the work; the others keep the lock short.
+// nearby, in ms, is how far claimed may move while a batch is stored. Tasks due within it are
+// stored under the lock: storing them before and moving them then would be twice the work. The
+// others are stored before the lock, which keeps it short.
 const nearby = 1000
 
 func onlySchedules(changes []task.Change) bool {

@@ -37,21 +37,23 @@ func (p ListPlace) compare(o ListPlace) int {
 	return cmp.Or(cmp.Compare(p.Pos, o.Pos), cmp.Compare(p.Lane, o.Lane), cmp.Compare(p.Seq, o.Seq))
 }
 
-// ListPage is one page. More is where the next begins; nil says that this was the last. A page can be short, or empty, and
-// not the last: looking at tasks that the filter does not want is bounded too.
+// ListPage is one page. More is where the next one begins; nil: this was the last. A page can be
+// short or empty without being the last, because looking at tasks that the filter excludes is
+// limited too.
 type ListPage struct {
 	Tasks []View
 	More  *ListPlace
 }
 
-// What one page may cost. An entry of an index is 30 bytes; a row without its body about 200; bodies are read a few at a time.
+// What one page may cost. An entry of an index is 30 bytes; a row without its body about 200;
+// bodies are read a few at a time.
 const (
 	listExamined  = 5000     // rows
 	listBodyBytes = 16 << 20 // of bodies; the one that passes it is still taken
 	listBodies    = 16       // rows whose bodies are asked for at once
 )
 
-// ErrState: no task is ever in that state.
+// ErrState says that no task is ever in that state.
 var ErrState = errors.New("state is none of pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled, dead")
 
 // endedStates tells which states are those of tasks that have ended.
@@ -60,9 +62,9 @@ var endedStates = map[string]bool{
 	"delivered": true, "succeeded": true, "cancelled": true, "dead": true,
 }
 
-// List reads one page of the tasks that come next, or that were settled last, in the order of their place. It reads index
-// entries of the topic's lanes, or of the slots' lines, merges them, and looks at no more rows than fit into the page and
-// its bounds, however long the lines are.
+// List reads one page of the tasks that come next, or that were settled last, in the order of their
+// place. It reads and merges index entries of the topic's lanes, or of the slots' lines. However
+// long the lines are, it looks at no more rows than the page and its limits allow.
 func (s *Store) List(ctx context.Context, f ListFilter) (ListPage, error) {
 	l, err := s.lister(ctx, f)
 	if err != nil {
@@ -129,7 +131,7 @@ func (l *lister) open(all []Slot) {
 		}
 	}
 	if l.f.Topic != "" {
-		// No slot has anything to come at or before the least done. Of what has ended, nothing is known by its place alone.
+		// No slot has a task to come at or before the lowest done. The places of ended tasks have no such limit.
 		if !l.f.Ended {
 			least := to
 			for _, s := range all {
@@ -269,8 +271,8 @@ func (l *lister) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// query reads n entries behind after. One condition on three columns would read all that stands at the same place again for
-// each page; three ranges are read from where they begin.
+// query reads n entries behind after, as three ranges. With one condition on three columns, the
+// server would read all entries of the same place again for each page.
 func (s *stream) query(i int, descending bool, n int) (queries []string, a []any) {
 	beyond, order := ">", ""
 	if descending {

@@ -36,8 +36,8 @@ func rangesWhere(ranges []Range) (string, []any) {
 	return strings.Repeat(" OR (slot = ? AND pos > ? AND pos <= ?)", len(ranges))[len(" OR "):], a
 }
 
-// Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone. Within a claimed range nothing appears
-// or disappears but by the owner's hand, so one read after the claim is complete.
+// Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone. Only the owner
+// adds or removes tasks within a claimed range, so one read after the claim is complete.
 func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 	var out []Entry
 	for part := range slices.Chunk(ranges, maxRanges) {
@@ -55,7 +55,7 @@ func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 	return out, nil
 }
 
-// Count answers how many tasks stand in each piece; a slot without any is left out. It reads the index only.
+// Count returns how many tasks stand in each piece; a slot without any is left out. It reads the index only.
 func (s *Store) Count(ctx context.Context, ranges []Range) (map[int]int, error) {
 	return countRanges(ctx, s.db, ranges)
 }
@@ -76,8 +76,8 @@ func countRanges(ctx context.Context, q querier, ranges []Range) (map[int]int, e
 	return counts, nil
 }
 
-// Nth answers the place of the n-th task (from 1) of a piece, and whether there are that many: how far a claim may go so that
-// it takes no more than n tasks, but for those at the very same place.
+// Nth returns the place of the n-th task (from 1) of a piece, and whether there are that many. A
+// claim up to that place takes n tasks, and any others at the very same place.
 func (s *Store) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, err error) {
 	err = s.db.QueryRowContext(ctx, "SELECT pos FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? ORDER BY pos LIMIT 1 OFFSET ?", r.Slot, r.From, r.To, n-1).Scan(&pos)
 	if err == sql.ErrNoRows {
@@ -89,8 +89,8 @@ func (s *Store) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, er
 	return pos, true, nil
 }
 
-// Tasks reads tasks with their bodies, in the order of seq, until the bodies reach maxBytes; rest are the seqs that were
-// not looked at for that. A seq that is not there any more is left out of both.
+// Tasks reads tasks with their bodies, in the order of seq, until the bodies reach maxBytes. rest
+// are the seqs that were not read because of that limit. A seq that no longer exists is in neither.
 func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []task.Task, rest []int64, err error) {
 	seqs = slices.Sorted(slices.Values(seqs))
 	for len(seqs) > 0 && maxBytes > 0 {

@@ -54,8 +54,9 @@ func (migrationLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
-// up migrates. On SQLite there is no lock beyond a migration's own transaction: one that another process made in the
-// meantime fails here as a whole, and is found made the next time.
+// up migrates. On SQLite there is no lock beyond a migration's own transaction. If another process
+// makes the same migration at the same time, it fails here as a whole, and the next call finds it
+// made.
 func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	for attempt := 1; ; attempt++ {
 		_, err := m.Up(ctx)
@@ -65,8 +66,9 @@ func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	}
 }
 
-// Migrate brings the tables to this program's version and makes slots 0..slots-1 where there are none yet; the number of
-// slots of an existing installation is left as it is. It may be run again at any time.
+// Migrate brings the tables to this program's version, and makes slots 0..slots-1 if there are
+// none. It does not change the number of slots of an existing installation. It may be run again at
+// any time.
 func (s *Store) Migrate(ctx context.Context, slots int) error {
 	if slots < 1 || slots > 4096 {
 		return fmt.Errorf("slots must be 1 to 4096, not %d", slots)
@@ -81,7 +83,7 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 	return s.makeSlots(ctx, slots)
 }
 
-// CheckMigrated answers ErrNotMigrated, wrapped with the versions, when Migrate has something to do.
+// CheckMigrated returns ErrNotMigrated, wrapped with the versions, when Migrate has something to do.
 func (s *Store) CheckMigrated(ctx context.Context) error {
 	m, err := s.migrator()
 	if err != nil {

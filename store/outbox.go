@@ -12,22 +12,23 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Outbox is a run of events that a transaction has decided, stored with it until they are published: a process that dies in
-// between leaves them to the next reader of the source.
+// Outbox is a run of events that a transaction has decided. The transaction stores them, and they
+// stay until they are published. If the process dies before that, the next reader of the source
+// publishes them.
 type Outbox struct {
 	Source int
 	Seq    int64
 	Events []schemas.Event
 }
 
-// maxBox keeps an outbox row below the 16 MiB of its column, and its statement below the server's packets, though JSON may write six
-// bytes for one.
+// maxBox keeps an outbox row below the 16 MiB of its column, and its statement below the server's
+// largest packet. JSON may write six bytes for one.
 const maxBox = 2 << 20
 
-// eventSize is about how many bytes an event takes in an outbox row.
+// eventSize estimates how many bytes an event takes in an outbox row.
 func eventSize(e schemas.Event) int { return 200 + len(e.Topic) + len(e.ID) + len(e.Reason) }
 
-// eventBoxes hold events about tasks that left their line, each box about maxBox bytes at most.
+// eventBoxes puts events about tasks that have left their line into outboxes of at most about maxBox bytes each.
 func eventBoxes(events []schemas.Event, now int64) []Outbox {
 	var boxes []Outbox
 	seq := now<<20 | rand.Int64N(1<<20)

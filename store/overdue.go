@@ -2,8 +2,9 @@ package store
 
 import "context"
 
-// Overdue answers the slots that lie behind, whoever owns them: in unclaimed is the first task beyond claimed due before the
-// given time (Unix ms), in unsettled the first one that is claimed and not settled.
+// Overdue returns the slots that are behind, whoever owns them. In unclaimed, the first task beyond
+// claimed was due before the given time (Unix ms). In unsettled, the first task that is claimed and
+// not settled was.
 func (s *Store) Overdue(ctx context.Context, before int64) (unclaimed, unsettled []Slot, err error) {
 	all, err := s.Slots(ctx)
 	if err != nil {

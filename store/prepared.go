@@ -8,8 +8,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// preparedRows is how many rows a prepared statement has. Those that every task goes through are prepared, because parsing their
-// text costs the server about as much as their work. Longer ones gain nothing.
+// preparedRows is how many rows a prepared statement has. The statements that every task goes
+// through are prepared, because parsing their text costs the server about as much as executing
+// them. Longer statements gain nothing.
 const preparedRows = 128
 
 // prepared keeps statements that each connection parses once.
@@ -18,10 +19,11 @@ type prepared struct {
 	by map[string]*sql.Stmt
 }
 
-// prepare answers a prepared statement, or nil: then its text does. It may need a connection, so it is not for transactions.
+// prepare returns a prepared statement, or nil: then the caller sends the text. It may need a
+// connection of its own, so call it before a transaction.
 func (s *Store) prepare(ctx context.Context, query string) *sql.Stmt {
 	if s.sqlite {
-		return nil // its driver parses the text each time
+		return nil // the driver of SQLite parses the text each time anyway
 	}
 	s.prepared.mu.Lock()
 	defer s.prepared.mu.Unlock()

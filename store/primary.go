@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// ErrMultiPrimary: writers may be on several servers at once, where the shared lock on a slot's row holds nobody back: it is not
-// part of what servers certify. A task could slip behind its slot's owner and never be delivered.
+// ErrMultiPrimary says that several servers accept writes at the same time. Such servers do not
+// certify shared locks, so the lock on a slot's row stops only writers on the same server. A task
+// could slip behind its slot's owner and never be delivered.
 var ErrMultiPrimary = errors.New("the database accepts writes on several servers at once, and notyet's row locks hold on one only")
 
 // checkSinglePrimary refuses servers whose locks do not hold for all writers.

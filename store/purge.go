@@ -22,7 +22,8 @@ func (f DeadFilter) where() (string, []any) {
 	add(f.TaskID != "", "task_id = ?", []byte(f.TaskID))
 	like := "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(f.Reason) + "%"
 	add(f.Reason != "", "CAST(reason AS CHAR) LIKE ? ESCAPE '!'", like)
-	// Not by the index on died_at, which would sort all that died since for each page: skipOld has used it.
+	// Without the index on died_at: with it, the server would sort all that died since, for each
+	// page. skipOld has used it.
 	add(f.Since > 0, "died_at + 0 >= ?", f.Since)
 	add(f.Until > 0, "died_at + 0 < ?", f.Until)
 	add(!f.Replayed, "replayed_at = 0")
@@ -32,8 +33,8 @@ func (f DeadFilter) where() (string, []any) {
 // firstSince reads the index on died_at, and only that: for a bare MIN(id), SQLite would walk the table.
 const firstSince = "SELECT COALESCE(MIN(+id), ?) FROM dead_letters WHERE died_at >= ?"
 
-// skipOld lets a run begin at the first letter that died at or after f.Since, where it would read all older ones. A page
-// that is not the first is beyond them.
+// skipOld makes a run begin at the first letter that died at or after f.Since. Otherwise it would
+// read all older ones. Only the first page needs this.
 func (s *Store) skipOld(ctx context.Context, f DeadFilter) (DeadFilter, error) {
 	if f.Since <= 0 || f.After > 0 {
 		return f, nil
@@ -61,8 +62,8 @@ func (s *Store) CountDead(ctx context.Context, f DeadFilter) (int64, error) {
 	return n, nil
 }
 
-// LastDead is the highest id of a dead letter; 0: there are none. A run over many pages that ends there does not meet what
-// dies while it runs.
+// LastDead is the highest id of a dead letter; 0: there are none. A run over many pages ends at
+// that id, so it does not meet tasks that die while it runs.
 func (s *Store) LastDead(ctx context.Context) (int64, error) {
 	var id sql.NullInt64
 	if err := s.db.QueryRowContext(ctx, "SELECT MAX(id) FROM dead_letters").Scan(&id); err != nil {
@@ -71,9 +72,10 @@ func (s *Store) LastDead(ctx context.Context) (int64, error) {
 	return id.Int64, nil
 }
 
-// PurgeDead deletes the first f.Limit dead letters (0: 1000) that the filter selects, and answers how many those were and the
-// id to go on After; 0 says that none are left. One that is replayed meanwhile stays, unless f.Replayed. The rows of dead
-// tasks are not touched: a cancel still answers that they are dead, as long as they are remembered.
+// PurgeDead deletes the first f.Limit dead letters (0: 1000) that the filter selects, and returns
+// how many those were and the id after which the next call goes on; 0 says that none are left. A
+// letter that is replayed meanwhile stays, unless f.Replayed. The rows of dead tasks stay too: a
+// cancel is still told that they are dead, as long as they are remembered.
 func (s *Store) PurgeDead(ctx context.Context, f DeadFilter) (deleted, next int64, err error) {
 	return s.PurgeDeadUpTo(ctx, f, math.MaxInt64)
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Evidence answers proofs, after a database was set back. It must know the task by more than its seq: two sources
-// whose numbers collide, made again after the backup, may have exchanged them. It is asked inside transactions, so it must answer at once.
+// Evidence returns proofs, after a database was restored from a backup. It must compare more of the
+// task than its seq: two sources that were made again after the backup may have exchanged their
+// numbers. It is asked inside transactions, so it must answer at once.
 type Evidence interface {
 	Of(t *task.Task) (task.Proof, bool)
 }
@@ -44,8 +45,9 @@ func (w *work) applyEvidence(id *identity, c *task.Change) {
 	}
 }
 
-// SettleProven takes those of these tasks that are proven to have been sent to where their deliveries had taken them. Every
-// request that the intake holds must have been applied: an older one would be judged as one that came too late.
+// SettleProven brings those of the tasks that are proven to have been sent to where their
+// deliveries had taken them. First apply every request that the intake holds: an older one that
+// came after this would be judged as too late.
 func (s *Store) SettleProven(ctx context.Context, tasks []task.Task, now int64) error {
 	var b Batch
 	for _, t := range tasks {
@@ -57,8 +59,8 @@ func (s *Store) SettleProven(ctx context.Context, tasks []task.Task, now int64) 
 	return nil
 }
 
-// Unsent reads, of the given seqs, the tasks that are proven to have been sent and that the tables take for ones that are
-// still to be. There is one statement for all seqs: give it some hundreds.
+// Unsent reads, of the given seqs, the tasks that are proven to have been sent, but that the tables
+// show as still to be sent. It uses one statement for all seqs, so pass some hundreds at a time.
 func (s *Store) Unsent(ctx context.Context, seqs []int64, e Evidence) ([]task.Task, error) {
 	rows, err := fetch(ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE seq IN ("+marks(len(seqs))+") AND pos > (SELECT done FROM slots s WHERE s.slot = tasks.slot)", args(seqs)...)
 	if err != nil {

@@ -21,9 +21,9 @@ type Replayed struct {
 // errRehearsed rolls a rehearsal back.
 var errRehearsed = errors.New("rehearsed")
 
-// Replay puts dead tasks back into the line, due now, with fresh attempts, and marks their letters with who asked for it,
-// in one transaction: each letter is replayed once, whatever dies in between. The places are for the index. A rehearsal
-// does all that and takes it back.
+// Replay puts dead tasks back into the line, due now, with no attempt made. In the same transaction
+// it marks their letters with who asked for it, so each letter is replayed once, whatever process
+// dies in between. The places are for the index. A rehearsal does all that and rolls it back.
 func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, rehearse bool) (report []Replayed, added []Place, err error) {
 	slotCount, err := s.cachedSlotCount(ctx)
 	if err != nil {

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Epoch is the leader epoch of the last record that was stored of a source. Kafka numbers the leaders of a partition: in one log,
-// an offset and an epoch name one record.
+// Epoch is the leader epoch of the last record that was stored of a source. Kafka numbers the
+// leaders of a partition: in one log, an offset and an epoch name one record.
 type Epoch struct {
 	Number int32 // -1: not known
 	From   int64 // where the records of that epoch begin
-	To     int64 // behind the last of them that was stored; a scanner of an older version moves Next without it
+	To     int64 // behind the last stored record of it; a scanner of an older version moves Source.Next without it
 }
 
 // Next is the epoch once the record at offset is stored too.
 func (e Epoch) Next(number int32, offset int64) Epoch {
 	switch {
-	case number < 0: // a broker or a batch that does not say
+	case number < 0: // the broker or the batch does not say
 	case number == e.Number:
 		e.To = offset + 1
 	default:
@@ -27,7 +27,7 @@ func (e Epoch) Next(number int32, offset int64) Epoch {
 	return e
 }
 
-// setEpochs is the part of an update of sources that notes their epochs, of those that have one.
+// setEpochs returns the part of an update that stores the sources' epochs, as far as they are known.
 func setEpochs(part []Advance, epochs map[int]Epoch) (string, []any) {
 	var numbers, from, to []any
 	for _, a := range part {
@@ -47,10 +47,11 @@ func setEpochs(part []Advance, epochs map[int]Epoch) (string, []any) {
 	return set.String(), append(append(numbers, from...), to...)
 }
 
-// Restart retires a source and begins another one for its partition at offset from, as of its log lost records. What was stored
-// stays as it is: its tasks are delivered, its events told. The new source has numbers of its own, so that a record at an
-// offset that was used before makes another task. ErrFenced: the source is not as it was read, because a scanner stored more,
-// or somebody has restarted it already.
+// Restart retires a source whose log has lost records, and begins another one for its partition at
+// offset from. What was stored stays: its tasks are delivered and its events published. The new
+// source has numbers of its own, so a record at an offset that was used before makes another task.
+// ErrFenced: the source has changed since it was read, because a scanner stored more or somebody
+// restarted it already.
 func (s *Store) Restart(ctx context.Context, src Source, from int64) (Source, error) {
 	now, err := s.Time(ctx)
 	if err != nil {

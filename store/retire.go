@@ -8,13 +8,14 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// RetireBite is how many tasks Retire forgets at most: one statement that is over soon.
+// RetireBite is how many tasks Retire forgets at most. It keeps the statement short.
 const RetireBite = maxRows
 
-// Retire forgets ended tasks of a piece of a slot's line, the oldest first and at most RetireBite of them. It returns how many those
-// were and what is left of the piece: go on with it until it is empty. The rest begins behind what was forgotten, because the
-// server still walks over deleted rows for a while. What is forgotten takes its version with it, so the piece must lie further
-// back than any request can be late.
+// Retire forgets ended tasks of a piece of a slot's line, the oldest first and at most RetireBite
+// of them. It returns how many those were and what is left of the piece: go on with it until it is
+// empty. The rest begins behind what was forgotten, because the server still walks over deleted
+// rows for a while. What is forgotten takes its version with it, so the piece must lie further back
+// than any request can be late.
 func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err error) {
 	to := r.To
 	if r.Slot != task.OutOfLine {

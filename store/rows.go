@@ -42,7 +42,7 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 			var err error
 			n := len(part)
 			switch {
-			case w.store.sqlite: // for each value its driver looks through all
+			case w.store.sqlite: // its driver looks through all values for each of them
 				n = min(n, sqliteRows)
 				fallthrough
 			case w.insert == nil || n < preparedRows:
@@ -60,10 +60,10 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 	})
 }
 
-// liteRows is how many rows a statement inserts into SQLite.
+// sqliteRows is how many rows a statement inserts into SQLite.
 const sqliteRows = 32
 
-// move is where rows go, and as what.
+// move is the new place and state of rows.
 type move struct {
 	slot  int
 	pos   int64
@@ -84,7 +84,7 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 	return nil
 }
 
-// keepTaken puts tasks in flight out of the reach of callers, for good.
+// keepTaken makes sure that tasks in flight never become pending again: callers were told that it is too late.
 func keepTaken(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return chunks(slices.Compact(seqs), func(part []int64) error {

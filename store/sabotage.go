@@ -2,8 +2,8 @@ package store
 
 import "github.com/notyet/notyet/internal/faultpoint"
 
-// sabotage takes away one of the conditions that everything rests on. Only this package's tests set it, to prove that they
-// would notice if the condition were missing.
+// sabotage takes away one of the conditions that everything rests on. Only this package's tests set
+// it, to prove that they would notice if the condition were missing.
 type sabotage int8
 
 const (

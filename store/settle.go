@@ -19,9 +19,11 @@ type Done struct {
 	Count    int
 }
 
-// Transition takes one task that its owner has claimed, or has set aside for a retry while its sending was unanswered, out of its
-// place. With a State in the line it goes to a later place, at Pos or behind claimed: with StateLine as what it was, unsent.
-// With another it has ended, with a dead letter where one is given. One that has left its place already is left alone.
+// Transition moves one task out of its place. Its owner has claimed the task, or has set it aside
+// for a retry while Kafka had not answered. With a State in the line, the task goes to a later
+// place: Pos, or right behind claimed. StateLine means that it was not sent, and stays what it was.
+// With any other State, the task has ended, with a dead letter if Dead is set. A task that has
+// already left its place is not changed.
 type Transition struct {
 	Seq     int64
 	Slot    int
@@ -32,16 +34,18 @@ type Transition struct {
 	Attempt int
 	Lane    task.Lane
 	Dead    *task.DeadLetter
-	// Recall brings forward a task that was put off and stands behind claimed, as what it is, to Pos or right behind claimed. One that
-	// is not there any more, or not as it was, is left alone.
+	// Recall brings forward a task that was put off and stands beyond claimed: to Pos, or right
+	// behind claimed. It stays what it is. A task that is no longer there, or has changed, is not
+	// touched.
 	Recall bool
-	Again  int64 // of one that ends a wait for a report: where the task waits on if a report is there, which then takes effect
+	Again  int64 // for the end of a wait for a report: if a report has come, the task waits on at this place, and the report is applied
 }
 
 func (e Transition) inLine() bool { return e.State <= task.StateReport }
 
-// applies tells whether the task still stands where the owner knows it. When a settlement is repeated, callers and consumers may
-// have gone on with a task that left its place the first time, and what they were told must stay.
+// applies tells whether the task still stands where its owner knows it. When a settlement is
+// repeated, the task may have left its place the first time, and callers and consumers may have
+// changed it since. That must stay.
 func (e Transition) applies(row task.Task, s Slot) bool {
 	switch {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
@@ -58,8 +62,9 @@ func (e Transition) applies(row task.Task, s Slot) bool {
 type Settled struct {
 	Fenced   []int // slots that have another owner: nothing was written for them, nor for any other
 	Mismatch []int // slots whose range holds another number of tasks than was settled, or is not theirs: their done stays
-	// Stands is where done stands already in slots of which an earlier settlement has moved it beyond From, its reply lost. What is
-	// settled may be replaced, so that the rest is counted from there, the next time.
+	// Stands is where done stands in slots in which an earlier settlement, whose reply was lost,
+	// has moved it beyond From. Settled tasks may be replaced, so count the rest from there, the
+	// next time.
 	Stands map[int]int64
 	Events []Outbox // the events, to be published and then deleted (DeleteEvents)
 	Moved  []Place  // where the tasks that stay in the line stand now
@@ -67,8 +72,9 @@ type Settled struct {
 	Reported map[int64]task.Task
 }
 
-// Settle makes outcomes durable in one transaction: the tasks that leave their place, the events that tell of it, and the
-// done offsets of their slots. Only the last keep the writers of tasks waiting. It may be repeated after an error whose outcome is unknown.
+// Settle makes outcomes durable in one transaction: the tasks that leave their place, the events
+// about them, and the done offsets of their slots. Only the done offsets make other writers of
+// tasks wait. It may be repeated after an error whose outcome is unknown.
 func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transition, events []schemas.Event, now int64) (Settled, error) {
 	var out Settled
 	err := s.transact(ctx, func(tx *sql.Tx) error {
@@ -126,7 +132,7 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 	return out, nil
 }
 
-// lockTransitions locks the rows before the slots, as writers do: the other order would lock each other out.
+// lockTransitions locks the rows before the slots, as all writers do. Another order would deadlock with them.
 func (s *Store) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]task.Task, error) {
 	rows := make(map[int64]task.Task, len(transitions))
 	return rows, chunks(transitions, func(part []Transition) error {
@@ -147,7 +153,7 @@ func seqsOf(transitions []Transition) []any {
 	return out
 }
 
-// maxCases is how many rows an UPDATE tells apart by CASE: for each of them the server looks through all.
+// maxCases is how many cases a CASE in an UPDATE has: the server goes through all of them for each row.
 const maxCases = 100
 
 func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]task.Task, slots map[int]Slot, now int64) ([]Place, error) {
@@ -210,9 +216,10 @@ func (d transitionGroup) write(ctx context.Context, tx *sql.Tx, transitions []Tr
 	return err
 }
 
-// moveDone moves done where the database counts as many tasks in the range as were settled: a task that was overlooked
-// on the way cannot be passed over. The count reads the (slot, pos) index only. The range must leave no gap behind done and
-// not reach beyond claimed, where writers still put tasks; one that is settled already is left alone.
+// moveDone moves done where the database counts as many tasks in the range as were settled. So done
+// cannot pass a task that was overlooked. The count reads the (slot, pos) index only. A range must
+// begin at done, and must not reach beyond claimed, where writers still put tasks. A range that is
+// settled already is ignored.
 func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]Slot) (mismatch []int, stands map[int]int64, err error) {
 	if len(done) == 0 {
 		return nil, nil, nil

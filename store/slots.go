@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Slot is one line of tasks and how far along it things are.
+// Slot is one line of tasks, with the two offsets that move along it.
 type Slot struct {
 	Slot    int
 	Epoch   int64  // of the assignment under which it was taken; a higher one fences a lower one
@@ -58,7 +58,7 @@ func (s *Store) makeSlots(ctx context.Context, n int) error {
 	})
 }
 
-// NextEpoch allocates a fencing epoch: each call answers a higher one, whatever else was lost or rebuilt.
+// NextEpoch allocates a fencing epoch. Each call returns a higher one, whatever else was lost or rebuilt.
 func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 	var epoch int64
 	name := []byte("epoch")
@@ -82,9 +82,10 @@ func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 	return epoch, nil
 }
 
-// Acquire makes owner the owner of the slots under epoch and answers them as they were before, in order. A slot that
-// another holds at epoch or above is left alone and left out, as is one that was given back under epoch; repeating the call
-// after a lost reply is harmless. From the commit on, whatever the previous owner writes fails.
+// Acquire makes owner the owner of the slots under epoch, and returns them as they were before, in
+// order. It leaves out slots that another owner holds at epoch or above, and slots that were given
+// back under epoch. From the commit on, all writes of the previous owner fail. Repeating the call
+// after a lost reply is harmless.
 func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner string) ([]Slot, error) {
 	if owner == "" {
 		return nil, errors.New("acquiring slots: the owner must have a name, for a slot without one is free")
@@ -110,11 +111,12 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 	return before, nil
 }
 
-// Release gives back the slots of epoch that are drained: all that was claimed is settled. The others are kept and returned: the
-// owner has something to settle, or a claim whose reply was lost has moved claimed. It may be repeated.
+// Release gives back the slots of epoch that are drained, that is, all that was claimed is settled.
+// It keeps and returns the others: their owner has something to settle, or a claim whose reply was
+// lost has moved claimed. It may be repeated.
 //
-// From the commit on, whatever is still on its way under the epoch fails, claims included. So a release and a claim of one slot
-// cannot both succeed unless the claim came first, and then the slot is not drained.
+// From the commit on, all later writes under the epoch fail, claims too. So if a claim and a
+// release of one slot both succeed, the claim came first, and then the slot is not drained.
 func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []int, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		where := " WHERE slot IN (" + marks(len(slots)) + ") AND epoch = ? AND LENGTH(owner) > 0"
@@ -131,8 +133,9 @@ func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []i
 	return kept, nil
 }
 
-// Abandon gives up the slots that are still held under epoch, whatever is claimed and not settled in them: that is in doubt, and
-// for their next owner. From the commit on, whatever is still on its way under the epoch fails. It may be repeated.
+// Abandon gives up the slots that are still held under epoch, drained or not. What is claimed and
+// not settled in them is in doubt; the next owner deals with it. From the commit on, all later
+// writes under the epoch fail. It may be repeated.
 func (s *Store) Abandon(ctx context.Context, slots []int, epoch int64) error {
 	a := append([]any{[]byte{}}, args(slots)...)
 	if _, err := s.exec(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+marks(len(slots))+") AND epoch = ?", append(a, epoch)...); err != nil {
@@ -141,9 +144,10 @@ func (s *Store) Abandon(ctx context.Context, slots []int, epoch int64) error {
 	return nil
 }
 
-// Claim moves claimed of the slots ahead to pos: from the commit on, every task up to pos is the owner's. All slots must
-// be held under epoch, not given back, and none may be beyond pos, else nothing moves and the answer is ErrFenced. A lost reply is
-// harmless: repeating the claim with the same pos succeeds.
+// Claim moves claimed of the slots ahead to pos. From the commit on, every task up to pos belongs
+// to the owner. All slots must be held under epoch and not given back, and none may be beyond pos.
+// Otherwise nothing moves and Claim returns ErrFenced. Repeating a claim with the same pos after a
+// lost reply succeeds.
 func (s *Store) Claim(ctx context.Context, slots []int, epoch, pos int64) error {
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{pos}, args(slots)...)
@@ -169,8 +173,8 @@ type SlotPos struct {
 	Pos  int64
 }
 
-// Next answers, for each of the slots that has one, the first place beyond claimed that holds a task: what falls due next,
-// whatever any index says.
+// Next returns, for each of the slots that has one, the first place beyond claimed that holds a
+// task. That task falls due next, whatever any index says.
 func (s *Store) Next(ctx context.Context, slots []int) ([]SlotPos, error) {
 	if len(slots) == 0 {
 		return nil, nil
@@ -183,9 +187,10 @@ func (s *Store) Next(ctx context.Context, slots []int) ([]SlotPos, error) {
 	return s.beyond(ctx, claimed)
 }
 
-// beyond answers, for each place that has one, the first place in its slot beyond it that holds a task: one dive into the
-// (slot, pos) index each. The places are literals, because from another table's column the server reads the slot from its
-// beginning, with all that was ever settled there.
+// beyond returns, for each of the places, the first place behind it in its slot that holds a task,
+// if there is one. Each costs one dive into the (slot, pos) index. The places are literals: if they
+// came from another table's column, the server would read the slot from its beginning, with all
+// that was ever settled in it.
 func (s *Store) beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error) {
 	type row struct {
 		slot int
@@ -211,7 +216,8 @@ func (s *Store) beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error)
 	return out, nil
 }
 
-// slotSet collects slots to lock, ascending, each once: one order for all keeps transactions from deadlocking.
+// slotSet collects slots to lock: ascending, and each once. Because all transactions use one order,
+// they do not deadlock.
 type slotSet map[int]struct{}
 
 func (set slotSet) add(slot int) {

@@ -12,8 +12,9 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Source is one partition of an intake topic. Its id and an intake offset make the seq of the task that the record
-// schedules, so a record can make at most one task, and the same one again after the database was restored.
+// Source is one partition of an intake topic. Its id and a record's offset make the seq of the task
+// that the record schedules. So a record makes at most one task, and the same one again after the
+// database was restored.
 type Source struct {
 	ID        int
 	Topic     string
@@ -21,16 +22,17 @@ type Source struct {
 	Partition int32
 	Next      int64 // the first offset that is not stored yet
 	Epoch     Epoch
-	// Generation counts the restarts of the partition before this source. Retired, in Unix ms, is when it was restarted behind it:
-	// nothing is stored for a retired source any more, but its tasks, letters and pending events are still there.
+	// Generation counts the restarts of the partition before this source. Retired, in Unix ms, is
+	// when the partition was restarted as another source; 0: it was not. Nothing more is stored for
+	// a retired source, but its tasks, letters and pending events are still there.
 	Generation int
 	Retired    int64
 	// Stands says why a scanner could not go on at Next when it last tried for a minute; mostly "".
 	Stands string
 }
 
-// DeliveryKey names one attempt of the task that the record at offset made. Kafka gave the same offset to another record when its
-// log lost this one, so the key has the generation in it.
+// DeliveryKey names one attempt of the task that the record at offset made. If Kafka's log lost
+// that record, another one may have the same offset. Therefore the key contains the generation.
 func (s *Source) DeliveryKey(offset int64, attempt int) string {
 	id := s.TopicID
 	if s.Generation > 0 {
@@ -41,10 +43,11 @@ func (s *Source) DeliveryKey(offset int64, attempt int) string {
 }
 
 const (
-	// TransitionSource is the outbox source of events about tasks that left their line; the owner of slot 0 looks after it.
+	// TransitionSource is the outbox source of events about tasks that left their line; the owner
+	// of slot 0 looks after it.
 	TransitionSource = 2
 	firstSource      = 16
-	lastSource       = 31_999 // behind it lie those that measurements make up, until 1<<15 - 1: seq stays positive
+	lastSource       = 31_999 // those above, up to 1<<15 - 1, are for measurements; seq stays positive
 )
 
 const sourceColumns = "src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at, stands_at, stands"
@@ -71,12 +74,12 @@ func (s *Store) Sources(ctx context.Context) ([]Source, error) {
 	return out, nil
 }
 
-// InUse leaves out the retired ones: of each partition of a topic there is one at most.
+// InUse returns the sources that are not retired: at most one for each partition of a topic.
 func InUse(all []Source) []Source {
 	return slices.DeleteFunc(slices.Clone(all), func(s Source) bool { return s.Retired != 0 })
 }
 
-// Source reads a partition's source, and makes it, to begin at offset first, when the partition is new here.
+// Source reads a partition's source. If the partition is new, it makes a source that begins at offset first.
 func (s *Store) Source(ctx context.Context, topic string, topicID [16]byte, partition int32, first int64) (Source, error) {
 	var src Source
 	err := s.transact(ctx, func(tx *sql.Tx) error {
@@ -111,9 +114,10 @@ func insertSource(ctx context.Context, tx *sql.Tx, src *Source) error {
 	return err
 }
 
-// freeSource derives the id from what it stands for, so that a partition that was made known after a backup gets the same one
-// when the backup has been restored: the send logs name tasks by it. Of two whose ids are the same, about one pair among
-// 250 partitions, the second takes the next that is free. 0: none is.
+// freeSource derives the id from topic, topic id, partition and generation. So a partition that
+// became known after a backup gets the same id again after the backup is restored, and send logs
+// name tasks by it. Among 250 partitions, about one pair has the same id; then the second one takes
+// the next free id. 0: none is free.
 func freeSource(taken []int, src Source) int {
 	const ids = lastSource - firstSource + 1
 	stands := binary.BigEndian.AppendUint32(append([]byte(src.Topic), src.TopicID[:]...), uint32(src.Partition))
@@ -137,8 +141,9 @@ type Advance struct {
 	From, To int64
 }
 
-// advance moves the stored offsets with the tasks, in their transaction. It fails with ErrFenced when one of them is not where
-// it is to be moved from, or retired: the records are stored already, another reader is at them, or the partition was restarted.
+// advance moves the stored offsets, in the transaction that stores the tasks. It fails with
+// ErrFenced if one of them is not at Advance.From, or its source is retired: the records are stored
+// already, another reader has them, or the partition was restarted.
 func (s *Store) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
 	return chunks(b.Advance, func(part []Advance) error {
 		var to, from, sources []any

@@ -14,7 +14,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrFenced: the slot has another owner by now, or the intake another reader. What was asked for has not happened.
+// ErrFenced says that the slot has another owner by now, or the intake another reader. Nothing was changed.
 var ErrFenced = errors.New("fenced: another owner holds it")
 
 // Lock clauses. SQLite needs none: its write transactions are serial from their first statement on.
@@ -30,20 +30,22 @@ func (s *Store) locking(clause string) string {
 	return clause
 }
 
-// A statement carries at most this many rows or bytes: long enough to spread its fixed cost (about 100 µs) thin, short
-// enough to stay far below max_allowed_packet (16 MiB on MariaDB) and to keep the parser's memory small. From a thousand
-// values on, MariaDB makes a temporary table of an IN list, which costs more than the lookups.
+// A statement has at most this many rows or bytes. That is enough to spread its fixed cost (about
+// 100 µs) over many rows. It stays far below max_allowed_packet (16 MiB on MariaDB) and keeps the
+// parser's memory small. From a thousand values on, MariaDB makes a temporary table of an IN list,
+// which costs more than the lookups.
 const (
 	maxRows  = 900
 	maxBytes = 4 << 20
 )
 
-// maxPacket is what MariaDB takes by default. In the text of a statement some bytes of a value take two, so a statement that takes
-// more than this is sent prepared, its values beside its text.
+// maxPacket is the largest packet that MariaDB takes by default. In the text of a statement, some
+// bytes of a value need two. A statement whose text would be longer than this is sent prepared,
+// with its values beside the text.
 const maxPacket = 16<<20 - 1
 
-// transact runs f in a transaction and again when the database picked it as the victim of a deadlock or another writer
-// came first; f must therefore be repeatable.
+// transact runs f in a transaction. It runs f again when the transaction was the victim of a
+// deadlock, or another writer came first. So f must be repeatable.
 func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := s.once(ctx, f)
@@ -51,7 +53,7 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 			return err
 		}
 		s.log.Debug("transaction contended, running it again", zap.Int("attempt", attempt), zap.Error(err))
-		if attempt > 1 { // those who collide twice are in step: 1 to 64 ms at random take them out of it
+		if attempt > 1 { // two that collide twice are in step: a random pause of 1 to 64 ms separates them
 			select {
 			case <-ctx.Done():
 			case <-time.After(rand.N(time.Millisecond << min(attempt-1, 6))):
@@ -62,8 +64,8 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 
 func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 	if s.soleWriter {
-		// A transaction whose context ends takes its connection along, and a database in memory with it. The statements
-		// still heed the caller's context, and a failed one rolls back.
+		// If the context of a transaction ends, its connection is closed, and with it a database in
+		// memory. The statements still have the caller's context, and a failed one rolls back.
 		ctx = context.WithoutCancel(ctx)
 		s.writing.Lock()
 		defer s.writing.Unlock()
@@ -91,10 +93,10 @@ func (s *Store) exec(ctx context.Context, query string, args ...any) (sql.Result
 	return s.db.ExecContext(ctx, query, args...)
 }
 
-// errCommit: the commit may or may not have happened.
+// errCommit says that the commit may or may not have happened.
 var errCommit = errors.New("committing")
 
-// contended tells errors after which the same transaction can be tried again at once.
+// contended tells whether the same transaction can be tried again at once after an error.
 func contended(err error) bool {
 	var my *mysql.MySQLError
 	if errors.As(err, &my) {
@@ -106,7 +108,7 @@ func contended(err error) bool {
 	return duplicate(err)
 }
 
-// duplicate: somebody else inserted the same identity between our look and our insert.
+// duplicate tells whether another writer inserted the same identity between our look and our insert.
 func duplicate(err error) bool {
 	var my *mysql.MySQLError
 	if errors.As(err, &my) {
@@ -143,7 +145,7 @@ func chunks[T any](values []T, f func([]T) error) error {
 	return nil
 }
 
-// pieces cuts values into pieces of at most maxRows that are little larger than maxBytes in all.
+// pieces cuts values into pieces of at most maxRows values and about maxBytes.
 func pieces[T any](values []T, size func(T) int, f func([]T) error) error {
 	for len(values) > 0 {
 		n, bytes := 0, 0

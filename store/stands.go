@@ -8,7 +8,8 @@ import (
 // maxStands is the most that is kept of why a partition stands.
 const maxStands = 1024
 
-// Stands notes, for operators, why a scanner cannot go on with a source at an offset. It is forgotten once the source moves.
+// Stands notes, for operators, why a scanner cannot go on with a source at an offset. The note no
+// longer counts once the source moves.
 func (s *Store) Stands(ctx context.Context, source int, at int64, why string) error {
 	if len(why) > maxStands {
 		why = why[:maxStands]

@@ -1,9 +1,11 @@
-// Package store keeps tasks, slots, intake offsets and dead letters in MySQL (or, embedded, in SQLite): requests go in
-// with the intake offsets they came from, tasks come out slot by slot in the order of their time, and every question of
-// who won (cancel or delivery, old owner or new) is answered here, inside one transaction.
+// Package store keeps tasks, slots, intake offsets and dead letters in MySQL or MariaDB, or
+// embedded in SQLite. Requests go in with the intake offsets they came from. Tasks come out slot by
+// slot, in the order of their time. Every question of who won (cancel or delivery, old owner or
+// new) is decided here, inside one transaction.
 //
-// A slot is a line of tasks ordered by pos. Two offsets move along it: everything up to claimed belongs to the slot's
-// owner, everything up to done is settled. See docs/design/protocol.md for the locking that makes this sound.
+// A slot is a line of tasks ordered by pos. Two offsets move along it. Everything up to claimed
+// belongs to the slot's owner, and everything up to done is settled. docs/design/protocol.md
+// explains the locking that makes this sound.
 package store
 
 import (
@@ -34,16 +36,18 @@ type Config struct {
 	// DSN of a MySQL or MariaDB server in the form of go-sql-driver (user:password@tcp(host:port)/database), or
 	// "sqlite:PATH" for the embedded database ("sqlite::memory:" keeps it in memory).
 	DSN string
-	// TLS, when set, is used for every connection; without a ServerName the host in DSN is expected. Default what DSN says.
+	// TLS, when set, is used for every connection. Without a ServerName, the certificate must name
+	// the host in DSN. Default what DSN says.
 	TLS *tls.Config
-	// MaxConns bounds the open connections. Default 16. SQLite always has one writer at a time.
+	// MaxConns limits the open connections. Default 16. SQLite always has one writer at a time.
 	MaxConns int
-	// Connector, when set, makes the connections of an embedded database instead of DSN. It stands for a server: what it
-	// does about contexts and about writers that meet is its own matter. For tests that put something in between.
+	// Connector, when set, replaces DSN: it makes the connections of an embedded database. It
+	// behaves as a server and handles contexts and concurrent writers itself. It is for tests that
+	// put something in between.
 	Connector driver.Connector
 	// Clock is the clock of the server that Connector stands for. Default this machine's.
 	Clock func() time.Time
-	// SlotPatience bounds the wait for a row or slot lock. Default 10 s.
+	// SlotPatience limits the wait for the lock of a row or a slot. Default 10 s.
 	SlotPatience time.Duration
 }
 
@@ -52,17 +56,17 @@ type Store struct {
 	gorm       *gorm.DB
 	db         *sql.DB
 	log        *zap.Logger
-	sqlite     bool // SQLite: no lock clauses, its writers are serial
-	soleWriter bool // and this process alone sees to that
+	sqlite     bool // SQLite has no lock clauses; its writers are serial
+	soleWriter bool // this process makes them serial, with writing
 	hint       claimedHint
 
 	slotCount atomic.Int64
 	prepared  prepared
 	known     knownSources
-	writing   sync.Mutex // SQLite: who else writes polls for its lock, and may starve; here writers wait in turn
+	writing   sync.Mutex // SQLite's writers poll for its lock and may starve; with this one they take turns
 	sabotage  sabotage
 	now       func() time.Time // of a database that is simulated
-	evidence  Evidence         // nil but in a recovery
+	evidence  Evidence         // set in a recovery only
 }
 
 const sqlitePrefix = "sqlite:"
@@ -72,7 +76,7 @@ const sqlitePrefix = "sqlite:"
 // blocks its successor. The pool closes idle connections before that.
 const idleTimeout = 5 * time.Second
 
-// Open connects and answers an error that says what is wrong with the DSN or the server. It changes nothing: see Migrate.
+// Open connects. Its errors say what is wrong with the DSN or the server. It does not change the database: see Migrate.
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = 16
@@ -128,16 +132,16 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	}
 	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
 		s.sqlite, s.soleWriter = true, true
-		// immediate: a transaction takes the write lock as it begins, so a read in it can never be outdated by another's write.
+		// immediate: a transaction takes the write lock when it begins, so no other write can outdate what it has read.
 		q := url.Values{"_txlock": {"immediate"}, "_pragma": {"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "cache_size(-65536)"}}
 		return sqlite.Open(path + "?" + q.Encode()), nil
 	}
 	parsed, err := mysql.ParseDSN(cfg.DSN)
 	if err != nil {
-		// The parser's error repeats parts of the DSN, the password among them where the form is another.
+		// The parser's error repeats parts of the DSN. If the DSN has another form, the password may be among them.
 		return nil, errors.New("reading NOTYET_MYSQL_DSN: it cannot be read (want user:password@tcp(host:port)/database)")
 	}
-	if parsed.Net != "tcp" && parsed.Net != "unix" { // dialling would repeat it, and without an @ it is user and password
+	if parsed.Net != "tcp" && parsed.Net != "unix" { // a dial's error would repeat it, and without an @ it is user and password
 		return nil, errors.New("reading NOTYET_MYSQL_DSN: its protocol is neither tcp nor unix (want user:password@tcp(host:port)/database)")
 	}
 	if parsed.DBName == "" {
@@ -177,8 +181,9 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	return gormmysql.New(gormmysql.Config{Conn: db, DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), nil
 }
 
-// connector makes connections whose transactions are READ COMMITTED, because range reads must not lock gaps under other
-// writers. Asked for with each transaction it would be a round trip each time.
+// connector makes connections whose transactions are READ COMMITTED: range reads must not lock
+// gaps, which would block other writers. Setting the level with each transaction would cost a round
+// trip each time.
 type connector struct{ driver.Connector }
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -197,7 +202,7 @@ type mysqlLog struct{ log *zap.Logger }
 
 func (l mysqlLog) Print(v ...any) { l.log.Warn("mysql driver", zap.String("detail", fmt.Sprint(v...))) }
 
-// Ping asks the server for a sign of life.
+// Ping checks that the server answers.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.db.PingContext(ctx); err != nil {
 		var unverified *tls.CertificateVerificationError

@@ -10,11 +10,13 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A task whose wait for a report ends is in flight when it does: a report that arrives meanwhile waits in its table. The transition that
-// ends the wait must not pass it over, so both are looked at under the lock on the task's row: either the report is stored by then, or its
-// writer comes later and finds the task where the transition has put it.
+// When the wait for a report ends, the task is in flight, and a report that arrives then waits in
+// its table. The transition that ends the wait must not ignore such a report. Both writers hold the
+// lock on the task's row: either the report is stored before the transition, or its writer comes
+// later and finds the task where the transition has put it.
 
-// reported answers which of the transitions end a wait though a report waits that the task would have heard, by seq.
+// reported returns, by seq, the tasks whose wait for a report a transition is to end although a
+// report that ends it is stored.
 func (s *Store) reported(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]task.Task) (map[int64]task.Task, error) {
 	ends := make([]Transition, 0, len(transitions))
 	for _, e := range transitions {
@@ -51,8 +53,9 @@ func (s *Store) reported(ctx context.Context, tx *sql.Tx, transitions []Transiti
 	return found, nil
 }
 
-// waitOn makes transitions that a waiting report comes before wait on, and leaves out what was to be told of them. What was passed in is left as
-// it is: the transaction may run again.
+// waitOn changes the transitions of reported tasks: these wait on, until their report is applied.
+// It drops the events about them. It does not change its arguments, because the transaction may run
+// again.
 func waitOn(transitions []Transition, events []schemas.Event, reported map[int64]task.Task) ([]Transition, []schemas.Event) {
 	if len(reported) == 0 {
 		return transitions, events

@@ -13,8 +13,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A request about a task that is being delivered waits in its own table until the outcome is known: it can neither be
-// dropped nor take effect beside the delivery. Whoever next looks at the identity takes it from there.
+// A request about a task that is being delivered waits in a table of its own until the outcome is
+// known. It can neither be dropped nor take effect beside the delivery. The next transaction about
+// the identity takes it from there.
 
 type waitingChange struct {
 	ident  []byte
@@ -32,7 +33,8 @@ func newWaitingChange(key [16]byte, c task.Change) (waitingChange, error) {
 	return waitingChange{ident: key[:], report: c.Report != nil, size: len(data), data: data, change: c}, nil
 }
 
-// encodedChange is a change as JSON, but for what callers fill with any bytes: JSON would change a header's name that is not UTF-8.
+// encodedChange is a change as JSON, except for the parts that may be any bytes: JSON would change
+// a header's name that is not UTF-8.
 type encodedChange struct {
 	task.Change
 	Body []byte // schemas.EncodeBody of the request
@@ -70,7 +72,7 @@ func scanWaiting(r *sql.Rows, h *waitingChange) error {
 	return err
 }
 
-// errDamaged: a request that waits cannot be read. What concerns its task fails, and nothing else may.
+// errDamaged says that a waiting request cannot be read. Only changes to its task may fail because of it.
 var errDamaged = errors.New("a request that waits for this id cannot be read")
 
 // queueSize is how much waits for one identity.
@@ -87,16 +89,18 @@ type requestQueue struct {
 	decided []int64         // decided: out of the table
 }
 
-// A transaction takes at most so much of what waits, and what is left is for the next: every writer of tasks waits for the locks
-// that it holds. They are the first of each queue, so nothing is overtaken.
+// A transaction takes at most this much of what waits, and leaves the rest to the next one, because
+// all writers of tasks wait for its locks. It takes the first of each queue, so nothing is
+// overtaken.
 const (
 	waitingPiece = 400
 	waitingBytes = 8 << 20
 )
 
-// readWaiting fetches the requests that wait for the identities of this batch and whose time has come, in the order in which they
-// came: all kinds of them where the task has ended or is pending (it was put back into the line before anybody looked at
-// them), and reports where one may end it. Nothing is read or written of what waits on: what is new goes behind it.
+// readWaiting fetches what waits for the identities of this batch and can be decided now, in the
+// order of arrival. If the task has ended or is pending again, that is everything. If the task
+// waits, that is the reports. What must go on waiting is neither read nor written: new requests go
+// behind it.
 func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 	left := piece{rows: waitingPiece, bytes: waitingBytes}
 	for part := range slices.Chunk(list, maxRows) {
@@ -148,11 +152,11 @@ func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
 	return byKey, keys
 }
 
-// piece is how much a transaction may still take.
+// piece is how many rows and bytes a transaction may still take.
 type piece struct{ rows, bytes int }
 
-// takeWaiting reads the first of what waits for the identities: reports, then requests, each in the order of their arrival. Rows that another
-// transaction has taken meanwhile are left out.
+// takeWaiting reads the first of what waits for the identities: reports before requests, each in
+// the order of arrival. It leaves out rows that another transaction has taken meanwhile.
 func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, left *piece) error {
 	if len(list) == 0 || left.rows <= 0 || left.bytes <= 0 {
 		return nil
@@ -186,7 +190,7 @@ func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, 
 	return nil
 }
 
-// add lets a change wait, and reports whether there was room for it.
+// add puts a change into the queue. False: there is no room for it.
 func (l *requestQueue) add(h waitingChange) bool {
 	if h.report {
 		if l.reports >= schemas.MaxWaitingReports {
@@ -213,8 +217,8 @@ func (l *requestQueue) remove(h waitingChange) {
 	}
 }
 
-// writeWaiting takes out of the table what is decided, and stores what must wait. What was there and
-// waits on is not touched.
+// writeWaiting deletes from the table what is decided, and stores what must wait. It does not touch
+// what goes on waiting.
 func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 	var over []int64
 	var rows []waitingChange
@@ -244,10 +248,11 @@ func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 	})
 }
 
-// Resolvable looks at the identities for which requests wait, at most look of them and those behind after only, and returns the ones
-// that can be decided by now: a report as soon as its task is not in flight any more, anything else once the task has ended. Put
-// them into Batch.Resolve. next is where to go on, the zero identity for the first: so those that cannot be decided, however many,
-// keep nobody else from their turn.
+// Resolvable looks at up to look identities behind after for which requests wait, and returns those
+// that can be decided now. A report can be decided once its task is not in flight any more,
+// anything else once the task has ended. Put the identities into Batch.Resolve. next is where the
+// next look goes on; the zero identity is the beginning. So all have their turn, however many
+// cannot be decided.
 func (s *Store) Resolvable(ctx context.Context, after [16]byte, look int) (ready [][16]byte, next [16]byte, err error) {
 	scan := func(r *sql.Rows, k *[16]byte) error {
 		var b []byte

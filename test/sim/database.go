@@ -30,7 +30,7 @@ type database struct {
 
 const (
 	lockPatience = 10 * time.Second // innodb_lock_wait_timeout
-	silence      = 5 * time.Second  // wait_timeout, which ends the transaction of a process that is paused
+	idleTimeout  = 5 * time.Second  // wait_timeout, which ends the transaction of a process that is paused
 	maxBlob      = 1<<24 - 1        // MEDIUMBLOB
 )
 
@@ -235,7 +235,7 @@ func (c *dbConn) gate() error {
 	if !c.locked {
 		return c.p.gate()
 	}
-	timer := time.NewTimer(silence)
+	timer := time.NewTimer(idleTimeout)
 	defer timer.Stop()
 	err := c.p.gateWithin(timer.C)
 	if errors.Is(err, errSilent) {
