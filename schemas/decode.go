@@ -1,7 +1,6 @@
 package schemas
 
 import (
-	"net/url"
 	"strconv"
 	"unicode/utf8"
 
@@ -146,13 +145,8 @@ func (d *decoder) version(v []byte) *Rejection {
 }
 
 func (d *decoder) url(v []byte) *Rejection {
-	const fix = "write an absolute http or https URL of at most 2048 bytes without a fragment"
-	if len(v) > MaxURLLen || !utf8.Valid(v) {
-		return bad(hURL, v, "is too long or not UTF-8", fix)
-	}
-	u, err := url.Parse(string(v))
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Fragment != "" {
-		return bad(hURL, v, "is not a callback URL", fix)
+	if _, rej := ParseCallbackURL(v); rej != nil {
+		return rej
 	}
 	d.req.URL = string(v)
 	return nil

@@ -133,9 +133,9 @@ func TestDecodeRejects(t *testing.T) {
 		},
 
 		{intake(HeaderURL, "https://a/", HeaderTopic, "orders", HeaderAt, "1790000060000"), `notyet-url "https://a/" stands beside notyet-topic: send one of them`},
-		{intake(HeaderURL, "ftp://a/", HeaderAt, "1790000060000"), `notyet-url "ftp://a/" is not a callback URL: write an absolute http or https URL of at most 2048 bytes without a fragment`},
-		{intake(HeaderURL, "https://:80/", HeaderAt, "1790000060000"), `notyet-url "https://:80/" is not a callback URL: write an absolute http or https URL of at most 2048 bytes without a fragment`},
-		{intake(HeaderURL, "https://a/\xff", HeaderAt, "1790000060000"), `notyet-url "https://a/` + "\uFFFD" + `" is too long or not UTF-8: write an absolute http or https URL of at most 2048 bytes without a fragment`},
+		{intake(HeaderURL, "ftp://a/", HeaderAt, "1790000060000"), `notyet-url "ftp://a/" is not an absolute http or https URL: write an absolute http or https URL, such as https://shop.example/hooks`},
+		{intake(HeaderURL, "https://:80/", HeaderAt, "1790000060000"), `notyet-url "https://:80/" has no valid host: write a name such as shop.example, or an address such as 192.0.2.1 or [2001:db8::1]`},
+		{intake(HeaderURL, "https://a/\xff", HeaderAt, "1790000060000"), `notyet-url "https://a/` + "\uFFFD" + `" is not a URL: write an absolute http or https URL, such as https://shop.example/hooks`},
 	} {
 		req, err := Decode(c.record, Limits{})
 		require.EqualError(t, err, c.want)
