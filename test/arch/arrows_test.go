@@ -20,6 +20,7 @@ var arrows = map[string][]string{
 	"events":     {"schemas", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":    {"schemas", "task", "store", "events", "internal/index", "internal/kafka", "internal/faultpoint"},
 	"dispatcher": {"schemas", "task", "store", "events", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/faultpoint"},
+	"callback":   {"schemas", "internal/reload"},
 	"deadletter": {"schemas", "task", "store", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
 
 	// Substrate: each part stands alone.
@@ -61,6 +62,7 @@ var homes = map[string]string{
 	"github.com/go-zookeeper/zk":     "internal/election",
 	"github.com/cockroachdb/pebble/": "internal/sendlog",
 	"github.com/alecthomas/kong":     "cmd",
+	"code.dny.dev/ssrf":              "callback",
 }
 
 // fakes stand in for servers: code imports them only in the embedded part and in the simulator, tests anywhere.

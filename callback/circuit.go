@@ -1,0 +1,80 @@
+package callback
+
+import "time"
+
+// circuit counts an origin's failures. After failuresToOpen in a row it is open: one request at a
+// time asks the origin, after a pause that doubles, until one of them is answered. The requests that
+// wait meanwhile make no attempt, so an outage does not use up the attempts of all tasks.
+//
+// It is our own because a caller must learn for how long to put a task off, and because the pause
+// grows and follows Retry-After. The known libraries do neither. The room's lock guards it.
+type circuit struct {
+	failures int
+	open     bool
+	probing  bool // the request that asks is under way
+	pause    time.Duration
+	next     time.Time // when the next one may
+}
+
+const (
+	failuresToOpen = 10
+	firstPause     = time.Second
+	longestPause   = time.Minute
+)
+
+// wait returns 0 if a request may be sent now, otherwise for how long to put it off.
+func (c *circuit) wait(now time.Time) time.Duration {
+	switch {
+	case !c.open:
+		return 0
+	case c.probing || now.Before(c.next):
+		return max(c.next.Sub(now), firstPause)
+	}
+	return 0
+}
+
+// enter notes that a request is sent, and returns whether it is the one that asks. wait must have
+// returned 0.
+func (c *circuit) enter() (probe bool) {
+	c.probing = c.probing || c.open
+	return c.open
+}
+
+// change is what an outcome did to a circuit.
+type change uint8
+
+const (
+	unchanged change = iota
+	opened
+	closed
+)
+
+// leave notes the outcome of a request.
+func (c *circuit) leave(o Outcome, probe bool, now time.Time) change {
+	if probe {
+		c.probing = false
+	}
+	switch {
+	case o.Verdict == Retry && c.open && !probe:
+		return unchanged // it was sent before the circuit opened
+	case o.Verdict == Retry:
+		c.failures++
+		if c.failures < failuresToOpen {
+			return unchanged
+		}
+		before := c.open
+		c.open, c.pause = true, min(max(2*c.pause, firstPause), longestPause)
+		c.next = now.Add(max(c.pause, o.After))
+		if before {
+			return unchanged
+		}
+		return opened
+	case o.Status != 0: // it answered, and not that it is in trouble
+		before := c.open
+		*c = circuit{probing: c.probing}
+		if before {
+			return closed
+		}
+	}
+	return unchanged // interrupted, or refused before a connection: nothing is known
+}

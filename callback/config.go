@@ -1,0 +1,60 @@
+package callback
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Config holds a Sender's settings. The zero value works, and refuses every URL until Policy.Enabled
+// is set.
+type Config struct {
+	// Policy says which URLs are called.
+	Policy Policy
+
+	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to these origins are
+	// signed. It is read again when it changes. Write a new version to another file and rename it:
+	// half of a file can be a valid one with fewer origins. Default none: nothing is signed.
+	Secrets string
+
+	// MaxInFlight limits the requests to one origin at a time, and the connections to it. Default
+	// 64.
+	MaxInFlight int
+
+	// MaxInFlightTotal limits the requests to all origins at a time, and the idle connections.
+	// Default 1024.
+	MaxInFlightTotal int
+
+	// MaxTimeout limits the time of one request, whatever its task asks for. Otherwise a task with
+	// notyet-ack-timeout 1000h could hold a connection for as long. Default 5m.
+	MaxTimeout time.Duration
+
+	// UserAgent is sent unless the task has a User-Agent header of its own. Default "notyet".
+	UserAgent string
+
+	// TLS configures HTTPS connections. Default the system's authorities.
+	TLS *tls.Config
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.MaxInFlight < 0 || c.MaxInFlightTotal < 0 || c.MaxTimeout < 0 {
+		return c, errors.New("callback: limits must not be negative")
+	}
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = 64
+	}
+	if c.MaxInFlightTotal == 0 {
+		c.MaxInFlightTotal = 1024
+	}
+	if c.MaxInFlight > c.MaxInFlightTotal {
+		return c, fmt.Errorf("callback.max-in-flight: %d is more than the %d of all origins together", c.MaxInFlight, c.MaxInFlightTotal)
+	}
+	if c.MaxTimeout == 0 {
+		c.MaxTimeout = 5 * time.Minute
+	}
+	if c.UserAgent == "" {
+		c.UserAgent = "notyet"
+	}
+	return c, nil
+}

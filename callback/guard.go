@@ -1,0 +1,164 @@
+package callback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"code.dny.dev/ssrf"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Policy says which URLs an installation calls. The zero value allows none.
+type Policy struct {
+	// Enabled turns callbacks on. Default false: every URL is refused.
+	Enabled bool
+
+	// AllowHTTP also allows http URLs. Default false: https only.
+	AllowHTTP bool
+
+	// AllowedHosts are patterns as of path.Match for a URL's host without its port:
+	// "hooks.example.com", "*.example.com". They are compared in lower case. Default empty: every
+	// host.
+	AllowedHosts []string
+
+	// AllowedNetworks are called although they are not public: loopback, private and other special
+	// networks are refused otherwise. They do not restrict public addresses. Default none.
+	AllowedNetworks []netip.Prefix
+
+	// AllowedPorts are the ports that are called. Default empty: every port.
+	AllowedPorts []uint16
+}
+
+// wireServer is an address at which Azure serves virtual machines' metadata. It looks public.
+var wireServer = netip.MustParsePrefix("168.63.129.16/32")
+
+// dialTimeout limits the lookup of a name and the connection to one of its addresses.
+const dialTimeout = 10 * time.Second
+
+// Guard refuses URLs by a Policy. What is checked when a connection is made decides: it is the
+// address that is connected to, after the last lookup of its name. It is safe for concurrent use.
+type Guard struct {
+	policy    Policy
+	addresses *ssrf.Guardian
+	resolver  *net.Resolver // nil: Go's default
+}
+
+// NewGuard checks the policy.
+func NewGuard(p Policy) (*Guard, error) {
+	p.AllowedHosts = slices.Clone(p.AllowedHosts)
+	for i, pattern := range p.AllowedHosts {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" || strings.ContainsAny(pattern, "/:") {
+			return nil, fmt.Errorf("callback.allowed-hosts: %q is not a pattern: write one such as hooks.example.com or *.example.com, without scheme and port", pattern)
+		}
+		p.AllowedHosts[i] = strings.ToLower(pattern)
+	}
+	var v4, v6 []netip.Prefix
+	for _, n := range p.AllowedNetworks {
+		switch {
+		case !n.IsValid():
+			return nil, errors.New("callback.allowed-networks: an entry is not a network: write one such as 10.1.0.0/16 or fd00::/8")
+		case n.Addr().Is4In6(): // it would never match: connections to it are IPv4
+			return nil, fmt.Errorf("callback.allowed-networks: %s is an IPv4 network in IPv6 form: write it as an IPv4 network", n)
+		case n.Addr().Is4():
+			v4 = append(v4, n)
+		default:
+			v6 = append(v6, n)
+		}
+	}
+	if slices.Contains(p.AllowedPorts, 0) {
+		return nil, errors.New("callback.allowed-ports: 0 is not a port: write 1 to 65535")
+	}
+	return &Guard{policy: p, addresses: ssrf.New(
+		ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
+		ssrf.WithDeniedV4Prefixes(wireServer), ssrf.WithPorts(p.AllowedPorts...),
+	)}, nil
+}
+
+// Check refuses what can be refused without a lookup. The scanner asks it about each request for a
+// callback, and the Sender about each attempt, because the policy may have changed in between. Its
+// answer depends only on the policy and the URL.
+func (g *Guard) Check(c schemas.CallbackURL) *schemas.Rejection {
+	refuse := func(problem, fix string) *schemas.Rejection {
+		return &schemas.Rejection{Header: schemas.HeaderURL, Value: c.Origin, Problem: problem, Fix: fix}
+	}
+	const ask = "ask the operator of this installation to allow it in "
+	switch {
+	case !g.policy.Enabled:
+		return refuse("is an HTTP callback, and this installation makes none", "name a topic in "+schemas.HeaderTopic+", or ask the operator to set callback.enabled")
+	case c.Scheme != "https" && !g.policy.AllowHTTP:
+		return refuse("is not https", "use https, or "+ask+"callback.allow-http")
+	case !g.allowsHost(c.Host):
+		return refuse("has a host that is not allowed", ask+"callback.allowed-hosts")
+	case len(g.policy.AllowedPorts) > 0 && !slices.Contains(g.policy.AllowedPorts, c.Port):
+		return refuse("has a port that is not allowed", ask+"callback.allowed-ports")
+	case !g.allowsLiteral(c.Host):
+		return refuse("has an address that is not public", ask+"callback.allowed-networks")
+	}
+	return nil
+}
+
+func (g *Guard) allowsHost(host string) bool {
+	if len(g.policy.AllowedHosts) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(g.policy.AllowedHosts, func(pattern string) bool {
+		ok, err := path.Match(pattern, host)
+		return ok && err == nil
+	})
+}
+
+// allowsLiteral reports whether a host that is an address, or means one by itself, may be called. A
+// name of which nothing is known yet may.
+func (g *Guard) allowsLiteral(host string) bool {
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // RFC 6761: always loopback
+		v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
+		return g.addresses.SafeAddr(v4) == nil || g.addresses.SafeAddr(v6) == nil
+	}
+	addr, err := netip.ParseAddr(host)
+	return err != nil || g.addresses.SafeAddr(addr) == nil
+}
+
+// refusedError means that every address that a name had was refused. It does not contain them: the
+// reason of a dead letter reaches the task's owner, who must not learn what names resolve to here.
+type refusedError struct{ cause error }
+
+func (e *refusedError) Error() string {
+	return "its address is not public, and callback.allowed-networks does not name it"
+}
+
+// dial connects like a net.Dialer, but only to addresses that the policy allows. The dialer asks
+// before each connection, after the lookup, so a name cannot change what it means after the check.
+func (g *Guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var permitted atomic.Bool
+	var refusal atomic.Pointer[refusedError]
+	d := net.Dialer{
+		Timeout: dialTimeout, Resolver: g.resolver,
+		Control: func(network, address string, raw syscall.RawConn) error { // several run at the same time
+			if err := g.addresses.Safe(network, address, raw); err != nil {
+				refusal.Store(&refusedError{err})
+				return err
+			}
+			permitted.Store(true)
+			return nil
+		},
+	}
+	conn, err := d.DialContext(ctx, network, address)
+	if refused := refusal.Load(); err != nil && refused != nil {
+		if !permitted.Load() {
+			return nil, refused
+		}
+		// A permitted address did not answer and may do so later: this is not the guard's verdict.
+		return nil, errors.New("connecting: the permitted addresses of the name do not answer")
+	}
+	return conn, err
+}

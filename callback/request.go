@@ -1,0 +1,133 @@
+package callback
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Request is one attempt of a callback.
+type Request struct {
+	// URL and Method are those of the task. An empty Method is POST.
+	URL, Method string
+
+	// Body is the task's value. It is sent byte for byte; null is sent as an empty one. It must not
+	// change until Send has returned.
+	Body []byte
+
+	// Headers are the task's own. Those that are valid in HTTP, do not concern the connection and
+	// are not notyet's are sent.
+	Headers []kgo.RecordHeader
+
+	// Delivery names the attempt. Its Key is the idempotency key.
+	Delivery schemas.Delivery
+
+	// Timeout limits the request from the dial to the answer: notyet-ack-timeout. 0:
+	// schemas.DefaultCallbackTimeout. Config.MaxTimeout limits it in turn.
+	Timeout time.Duration
+}
+
+// Headers that a Sender sets. A task's own headers of these names are not sent.
+const (
+	headerID        = "Notyet-Id"
+	headerDue       = "Notyet-Due"
+	headerAttempt   = "Notyet-Attempt"
+	headerKey       = "Idempotency-Key"
+	headerWebhookID = "Webhook-Id"
+	headerTimestamp = "Webhook-Timestamp"
+	headerSignature = "Webhook-Signature"
+)
+
+// withheld are the headers of a task that are not sent: notyet sets them, or they concern one
+// connection only (RFC 9110, 7.6.1). Those that a Connection header names are added to them.
+var withheld = map[string]bool{
+	headerID: true, headerDue: true, headerAttempt: true, headerKey: true,
+	headerWebhookID: true, headerTimestamp: true, headerSignature: true,
+	"Host": true, "Content-Length": true,
+	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true,
+	"Transfer-Encoding": true, "Upgrade": true, "Http2-Settings": true,
+	"Proxy-Authenticate": true, "Proxy-Authorization": true,
+}
+
+// httpRequest returns the signed request. at is the time of the signature: receivers accept one for
+// five minutes, so each attempt is signed anew.
+func httpRequest(ctx context.Context, r Request, target schemas.CallbackURL, keys signers, userAgent string, at time.Time) (*http.Request, error) {
+	method := r.Method
+	if method == "" {
+		method = schemas.DefaultMethod
+	}
+	// A *bytes.Reader lets the transport send the body again. It does so when the server has closed a
+	// reused connection without an answer, and only because the request has an Idempotency-Key.
+	req, err := http.NewRequestWithContext(ctx, method, target.URL().String(), bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, fmt.Errorf("making the request: %w", err)
+	}
+	req.Header = ownHeaders(r.Headers)
+	if req.Header["User-Agent"] == nil {
+		req.Header.Set("User-Agent", userAgent)
+	}
+	d := r.Delivery
+	req.Header.Set(headerID, encodeID(d.ID))
+	req.Header.Set(headerDue, strconv.FormatInt(d.Due, 10))
+	req.Header.Set(headerAttempt, strconv.Itoa(d.Attempt))
+	req.Header.Set(headerKey, d.Key)
+	if len(keys) == 0 {
+		return req, nil
+	}
+	signature, err := keys.sign(d.Key, at, r.Body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(headerWebhookID, d.Key)
+	req.Header.Set(headerTimestamp, strconv.FormatInt(at.Unix(), 10))
+	req.Header.Set(headerSignature, signature)
+	return req, nil
+}
+
+// ownHeaders returns those of the task's headers that are sent. Values of one name keep their order.
+func ownHeaders(headers []kgo.RecordHeader) http.Header {
+	out := make(http.Header, len(headers)+8)
+	var named []string // by Connection headers
+	for _, h := range headers {
+		name := http.CanonicalHeaderKey(h.Key)
+		if name == "Connection" {
+			for token := range strings.SplitSeq(string(h.Value), ",") {
+				named = append(named, http.CanonicalHeaderKey(strings.TrimSpace(token)))
+			}
+		}
+		value := string(h.Value)
+		if withheld[name] || !httpguts.ValidHeaderFieldName(h.Key) || !httpguts.ValidHeaderFieldValue(value) {
+			continue
+		}
+		out[name] = append(out[name], value)
+	}
+	for _, name := range named {
+		delete(out, name)
+	}
+	return out
+}
+
+// encodeID returns an id as the value of a header. An ASCII id stays as it is. What HTTP cannot
+// carry is percent-encoded as a whole: other characters, controls, and blanks at the ends, which
+// receivers strip.
+func encodeID(id string) string {
+	for i := 0; i < len(id); i++ {
+		if id[i] < ' ' || id[i] > '~' {
+			return url.PathEscape(id)
+		}
+	}
+	if strings.TrimSpace(id) != id {
+		return url.PathEscape(id)
+	}
+	return id
+}

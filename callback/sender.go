@@ -1,0 +1,139 @@
+package callback
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Sender sends requests. It is safe for concurrent use.
+type Sender struct {
+	cfg       Config
+	guard     *Guard
+	secrets   *Secrets
+	transport *http.Transport
+	room      *room
+	metrics   *metrics
+	log       *zap.Logger
+}
+
+// New checks the configuration and reads the secrets. It connects to nothing. Close frees what it
+// holds.
+func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Sender, error) {
+	guard, err := NewGuard(cfg.Policy)
+	if err != nil {
+		return nil, err
+	}
+	return newSender(cfg, guard, guard.dial, log, reg)
+}
+
+func newSender(cfg Config, guard *Guard, dial dialFunc, log *zap.Logger, reg prometheus.Registerer) (*Sender, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Sender{cfg: cfg, guard: guard, transport: newTransport(cfg, dial), room: newRoom(cfg.MaxInFlight, cfg.MaxInFlightTotal), log: log}
+	if cfg.Secrets != "" {
+		if s.secrets, err = OpenSecrets(cfg.Secrets, log); err != nil {
+			return nil, err
+		}
+	}
+	s.metrics = newMetrics(reg, s.room)
+	return s, nil
+}
+
+// Guard returns the Sender's guard, for checks at the intake.
+func (s *Sender) Guard() *Guard { return s.guard }
+
+// Close closes idle connections. Requests that are under way end by their own limits.
+func (s *Sender) Close() { s.transport.CloseIdleConnections() }
+
+// Wait returns 0 if a request to the origin would be sent now, otherwise for how long to put it off.
+// It takes no place: Send may still return NotSent.
+func (s *Sender) Wait(origin string) time.Duration { return s.room.wait(origin, time.Now()) }
+
+// Send makes one attempt and returns what came of it. It blocks for the time of the request, which
+// is limited, and returns at once if the request cannot be sent now. It does not try again, except on
+// a reused connection that the receiver has closed, with the same idempotency key.
+func (s *Sender) Send(ctx context.Context, r Request) Outcome {
+	target, rej := schemas.ParseCallbackURL([]byte(r.URL))
+	if rej == nil {
+		rej = s.guard.Check(target)
+	}
+	if rej != nil {
+		o := refusal(rej.Error())
+		s.metrics.attempt(o, "refused", false, 0)
+		return o
+	}
+	started := time.Now()
+	p, why, wait := s.room.enter(target.Origin, started)
+	if why != "" {
+		s.metrics.notSent.WithLabelValues(why).Inc()
+		return Outcome{Verdict: NotSent, After: wait, Reason: target.Origin + ": " + why}
+	}
+	o, failure := s.attempt(ctx, r, target)
+	switch s.room.leave(p, o, time.Now()) {
+	case opened:
+		s.metrics.circuits.Inc()
+		s.log.Warn("an origin does not answer: its callbacks are put off, and one at a time asks it", zap.String("origin", target.Origin), zap.Int("failures", failuresToOpen), zap.String("reason", o.Reason))
+	case closed:
+		o.Recovered = true
+		s.log.Info("an origin answers again", zap.String("origin", target.Origin))
+	}
+	s.metrics.attempt(o, failure, p.probe, time.Since(started))
+	return o
+}
+
+// attempt sends the request and reads the answer. failure is the kind of what went wrong below HTTP.
+func (s *Sender) attempt(ctx context.Context, r Request, target schemas.CallbackURL) (o Outcome, failure string) {
+	timeout := min(r.Timeout, s.cfg.MaxTimeout)
+	if r.Timeout <= 0 {
+		timeout = min(schemas.DefaultCallbackTimeout, s.cfg.MaxTimeout)
+	}
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var connected atomic.Bool // the transport may still call it after it has returned
+	traced := httptrace.WithClientTrace(bounded, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	req, err := httpRequest(traced, r, target, s.secrets.of(target.Origin), s.cfg.UserAgent, time.Now())
+	if err != nil {
+		return refusal(target.Origin + ": " + err.Error()), failedOther
+	}
+	answer, err := s.transport.RoundTrip(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return Outcome{Verdict: Interrupted, Sent: connected.Load(), Reason: target.Origin + ": interrupted"}, ""
+		}
+		return failed(target.Origin, err, connected.Load(), timeout)
+	}
+	defer time.AfterFunc(answerTimeout, cancel).Stop()
+	return s.read(target.Origin, answer), ""
+}
+
+const (
+	// answerTimeout limits how long an answer's body is read. Its status is known by then.
+	answerTimeout = 2 * time.Second
+
+	// drainBytes is how much of an answer's body is read so that the connection can be used again.
+	drainBytes = 64 << 10
+)
+
+func (s *Sender) read(origin string, answer *http.Response) Outcome {
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusSwitchingProtocols { // its body is the connection
+		return judge(origin, answer.StatusCode, answer.Header, nil, time.Now())
+	}
+	start := make([]byte, reasonBytes)
+	n, err := io.ReadFull(answer.Body, start)
+	if err == nil {
+		_, _ = io.CopyN(io.Discard, answer.Body, drainBytes) // what fails here closes the connection
+	}
+	return judge(origin, answer.StatusCode, answer.Header, start[:n], time.Now())
+}
