@@ -83,7 +83,7 @@ func (s *Sender) Send(ctx context.Context, r Request) Outcome {
 	switch s.room.leave(p, o, time.Now()) {
 	case opened:
 		s.metrics.circuits.Inc()
-		s.log.Warn("an origin does not answer: its callbacks are put off, and one at a time asks it", zap.String("origin", target.Origin), zap.Int("failures", failuresToOpen), zap.String("reason", o.Reason))
+		s.log.Warn("an origin does not answer: its callbacks are put off, and one at a time asks it", zap.String("origin", target.Origin), zap.Int("failures", failuresToOpen), zap.Int("status", o.Status), zap.String("failure", failure))
 	case closed:
 		o.Recovered = true
 		s.log.Info("an origin answers again", zap.String("origin", target.Origin))
@@ -102,7 +102,7 @@ func (s *Sender) attempt(ctx context.Context, r Request, target schemas.Callback
 	defer cancel()
 	var connected atomic.Bool // the transport may still call it after it has returned
 	traced := httptrace.WithClientTrace(bounded, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
-	req, err := httpRequest(traced, r, target, s.secrets.of(target.Origin), s.cfg.UserAgent, time.Now())
+	req, err := httpRequest(withRequest(traced), r, target, s.secrets.of(target.Origin), s.cfg.UserAgent, time.Now())
 	if err != nil {
 		return refusal(target.Origin + ": " + err.Error()), failedOther
 	}

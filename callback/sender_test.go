@@ -299,6 +299,7 @@ func TestAnOriginThatDoesNotAnswerDelaysOnlyItself(t *testing.T) {
 				asked.Add(1)
 				if !up.Load() {
 					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = io.WriteString(w, "secret text")
 				}
 			}
 		})
@@ -330,7 +331,7 @@ func TestAnOriginThatDoesNotAnswerDelaysOnlyItself(t *testing.T) {
 		require.Zero(t, open)
 		for _, entry := range logs.All() {
 			for _, f := range entry.Context {
-				require.NotContains(t, f.String, "body")
+				require.NotContains(t, f.String, "secret text", "no log line has a body or an answer")
 			}
 		}
 	})
@@ -372,6 +373,80 @@ func TestMetricsAreBounded(t *testing.T) {
 		s.Close()
 		_ = server.Close()
 		running.Wait()
+	})
+}
+
+// A connection that is being made ends with its request, so their number is bounded as well. By
+// itself the transport goes on with it.
+func TestConnectionsThatAreBeingMadeEndWithTheirRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		scheme  string
+		connect bool // the connection is made, and the handshake is not answered
+	}{"a dial": {"http", false}, "a dial for TLS": {"https", false}, "a handshake": {"https", true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var dialing, open atomic.Int32
+				guard, err := NewGuard(everyone)
+				require.NoError(t, err)
+				dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+					if c.connect {
+						client, _ := net.Pipe()
+						open.Add(1)
+						return &closeCounted{Conn: client, open: &open}, nil
+					}
+					dialing.Add(1)
+					defer dialing.Add(-1)
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				s, err := newSender(Config{Policy: everyone}, guard, dial, zap.NewNop(), prometheus.NewRegistry())
+				require.NoError(t, err)
+				for i := range 20 {
+					r := requestTo(fmt.Sprintf("%s://%d.example/", c.scheme, i))
+					r.Timeout = time.Millisecond
+					started := time.Now()
+					o := s.Send(t.Context(), r)
+					require.Equal(t, Retry, o.Verdict)
+					require.False(t, o.Sent)
+					require.Equal(t, time.Millisecond, time.Since(started))
+					synctest.Wait()
+					require.Zero(t, dialing.Load())
+					require.Zero(t, open.Load())
+				}
+				s.Close()
+			})
+		})
+	}
+}
+
+type closeCounted struct {
+	net.Conn
+	open *atomic.Int32
+	once sync.Once
+}
+
+func (c *closeCounted) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// A handshake that is not answered ends before its request.
+func TestAHandshakeThatIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard, err := NewGuard(everyone)
+		require.NoError(t, err)
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, server) }()
+			return client, nil
+		}
+		s, err := newSender(Config{Policy: everyone}, guard, dial, zap.NewNop(), prometheus.NewRegistry())
+		require.NoError(t, err)
+		started := time.Now()
+		o := s.Send(t.Context(), requestTo("https://shop.example/"))
+		require.Equal(t, Outcome{Verdict: Retry, Reason: "https://shop.example did not accept a connection in time"}, o)
+		require.Equal(t, handshakeTimeout, time.Since(started))
+		s.Close()
 	})
 }
 

@@ -3,13 +3,77 @@ package callback
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
+	"os"
 	"time"
 )
 
 // dialFunc connects. In production it is the guard's.
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// handshakeTimeout limits a TLS handshake.
+const handshakeTimeout = 10 * time.Second
+
+// requestKey is the key of a request's own context in the context of its dial.
+type requestKey struct{}
+
+// withRequest returns ctx with itself as a value. The transport keeps a dial's values and drops its
+// cancellation.
+func withRequest(ctx context.Context) context.Context {
+	return context.WithValue(ctx, requestKey{}, ctx)
+}
+
+// untilRequestEnds ends a dial together with its request. The transport would let it go on for
+// others. Connections that are being made would then have no bound: a task may ask for a timeout of
+// a millisecond, and a name may lead to where nobody answers.
+func untilRequestEnds(ctx context.Context) (context.Context, context.CancelFunc) {
+	bounded, cancel := context.WithCancel(ctx)
+	request, ok := ctx.Value(requestKey{}).(context.Context)
+	if !ok {
+		return bounded, cancel
+	}
+	stop := context.AfterFunc(request, cancel)
+	return bounded, func() {
+		stop()
+		cancel()
+	}
+}
+
+func (dial dialFunc) plain(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := untilRequestEnds(ctx)
+	defer cancel()
+	return dial(ctx, network, address)
+}
+
+// secure connects and completes the handshake, for the reason above: the transport's own handshake
+// would go on without its request, too.
+func (dial dialFunc) secure(conf *tls.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := untilRequestEnds(ctx)
+		defer cancel()
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c := conf.Clone()
+		if c.ServerName == "" {
+			c.ServerName, _, _ = net.SplitHostPort(address)
+		}
+		limited, cancel := context.WithTimeout(ctx, handshakeTimeout)
+		defer cancel()
+		secured := tls.Client(conn, c)
+		if err := secured.HandshakeContext(limited); err != nil {
+			conn.Close()
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = &net.OpError{Op: "dial", Net: network, Err: os.ErrDeadlineExceeded}
+			}
+			return nil, err
+		}
+		return secured, nil
+	}
+}
 
 // newTransport returns the connections of a Sender. It is used without an http.Client, which would
 // follow redirects and keep cookies. It is not made from http.DefaultTransport, which has the
@@ -19,11 +83,11 @@ func newTransport(c Config, dial dialFunc) *http.Transport {
 	if c.TLS != nil {
 		conf = c.TLS.Clone()
 	}
+	conf.NextProtos = []string{"h2", "http/1.1"}
 	return &http.Transport{
 		Proxy:                 nil,
-		DialContext:           dial,
-		TLSClientConfig:       conf,
-		TLSHandshakeTimeout:   10 * time.Second,
+		DialContext:           dial.plain,
+		DialTLSContext:        dial.secure(conf),
 		ForceAttemptHTTP2:     true, // a dialer of its own turns it off otherwise
 		MaxConnsPerHost:       c.MaxInFlight,
 		MaxIdleConnsPerHost:   c.MaxInFlight,
