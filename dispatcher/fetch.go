@@ -181,6 +181,7 @@ func (d *Dispatcher) fetch(ctx context.Context, batch []*claimedTask, bytes int)
 		rows = d.putBack(bySeq, rows, rest)
 	}
 	d.metrics.bodies.Add(float64(len(rows)))
+	rows = d.stillThere(bySeq, rows)
 	ready := make([]*claimedTask, 0, len(rows))
 	contents := make([]content, len(rows)) // one allocation for all
 	intents := make([]sendlog.Intent, 0, len(rows))
@@ -240,6 +241,24 @@ func (d *Dispatcher) putBack(bySeq map[int64]*claimedTask, rows []task.Task, res
 	defer d.mu.Unlock()
 	d.unread, d.bite = append(unread, d.unread...), bite
 	return rows
+}
+
+// stillThere leaves out tasks that do not stand any more where they were claimed: a late answer to an earlier sending has ended or moved
+// them after the claim was read and before they entered. To send one now would deliver it twice.
+func (d *Dispatcher) stillThere(bySeq map[int64]*claimedTask, rows []task.Task) []task.Task {
+	return slices.DeleteFunc(rows, func(row task.Task) bool {
+		t := bySeq[row.Seq]
+		if row.Slot == t.slot.number && row.Pos == t.pos {
+			return false
+		}
+		delete(bySeq, row.Seq)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		t.status = left
+		d.proofs.forget(t.seq)
+		d.settleKick.now()
+		return true
+	})
 }
 
 // lost handles claimed tasks whose rows are gone. Nobody may do that, short of a hand in the database: they cannot be sent,

@@ -96,6 +96,7 @@ func (d *Dispatcher) leavers(assigned election.Assignment) map[int64][]int {
 	drained := map[int64][]int{}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	ending := d.endingLate()
 	for _, l := range d.lines {
 		if _, mine := slices.BinarySearch(assigned.Slots, l.number); mine && !l.releasing {
 			l.leaving = time.Time{}
@@ -105,7 +106,7 @@ func (d *Dispatcher) leavers(assigned election.Assignment) map[int64][]int {
 			l.leaving = time.Now()
 		}
 		switch {
-		case l.drained():
+		case l.drained() && !ending[l.number]:
 			l.releasing = true
 			drained[l.epoch] = append(drained[l.epoch], l.number)
 		case time.Since(l.leaving) <= d.cfg.DrainTimeout/2:
@@ -117,6 +118,18 @@ func (d *Dispatcher) leavers(assigned election.Assignment) map[int64][]int {
 		}
 	}
 	return drained
+}
+
+// endingLate returns the slots with tasks that were set aside, have been answered since, and whose ends are not stored. They are out of
+// their lines, which may have drained; without their ends, the next owner would send them again. mu is held.
+func (d *Dispatcher) endingLate() map[int]bool {
+	slots := map[int]bool{}
+	for _, t := range d.stuck {
+		if t.answered {
+			slots[t.slot.number] = true
+		}
+	}
+	return slots
 }
 
 // settleApart ends, each by itself, the delivered tasks behind one that holds done back - with the producer, whose target does

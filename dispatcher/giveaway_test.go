@@ -239,3 +239,34 @@ func TestGiveAwayBesideAFence(t *testing.T) {
 	require.Equal(t, "two", f.slot(1).Owner)
 	require.Empty(t, f.slot(0).Owner)
 }
+
+// A task that was set aside has been answered, and its slot is to be given away: not before its end is stored, or the next owner would
+// send it again.
+func TestSlotWaitsForLateEnds(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{})
+	f.schedule(ask("orders", "a", time.Now()))
+	d.sweep(t.Context())
+	claimed, err := d.claim(t.Context())
+	require.NoError(t, err)
+	require.True(t, claimed)
+	batch, bytes, _ := d.nextFetch()
+	d.fetch(t.Context(), batch, bytes)
+	late := d.lines[0].tasks[0]
+	late.status, d.stuck[late.seq] = sending, late
+	d.setAside(late, late)
+	d.settle(t.Context())
+	require.True(t, d.lines[0].drained())
+
+	d.outcomes = []outcome{{task: late, at: nowMillis()}}
+	d.note(t.Context())
+	require.False(t, f.assign(m, d, 6))
+	require.Equal(t, "one", f.slot(0).Owner)
+	d.settle(t.Context())
+	require.True(t, f.assign(m, d, 6))
+	require.Empty(t, f.slot(0).Owner)
+	v, err := f.store.Get(t.Context(), "orders", "a")
+	require.NoError(t, err)
+	require.Equal(t, "succeeded", v.State)
+	require.Empty(t, d.stuck)
+}
