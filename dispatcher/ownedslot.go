@@ -59,6 +59,8 @@ type claimedTask struct {
 	asks     bool // read to ask an unresponsive target with
 	doubt    bool // an earlier owner may have sent it
 
+	parkedAt *outlet // where it is to ask, until it is known where it goes
+
 	*content // nil until its body is read
 }
 

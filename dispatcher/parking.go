@@ -72,11 +72,24 @@ func (d *Dispatcher) parksAgain(t *claimedTask) bool {
 	late := p.expires > 0 && d.clock.Millis() >= p.expires
 	if late || g == nil || g.outage == nil || g.outage.lets(time.Now()) {
 		delete(t.slot.parked, t.seq)
-		t.asks = true
+		t.asks, t.parkedAt = true, &p.outlet
 		return false
 	}
 	d.leaveParked(t, g, p, task.StateLine) // as what it is
 	return true
+}
+
+// rejudgeParked calls back what was put off on account of an outlet if the task that was read to ask there goes to another partition now:
+// which partitions the topic has is known since, or has changed. The others might go there too, and nobody would ask in their name. mu is held.
+func (d *Dispatcher) rejudgeParked(t *claimedTask, g *target) {
+	was := t.parkedAt
+	t.parkedAt = nil
+	if was == nil || g.partition < 0 || *was == g.outlet {
+		return
+	}
+	if old := d.targets[*was]; old != nil && old.outage != nil { // else all is called back
+		d.recallParked(*was)
+	}
 }
 
 // parkUnsent puts off those of the tasks, just read, whose targets do not answer, and returns the others. What an earlier owner may

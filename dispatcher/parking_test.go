@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
@@ -159,4 +160,39 @@ func TestRecallComesBehindWhatPutOff(t *testing.T) {
 	now, early = d.mayRecall(recalls, nil)
 	require.Len(t, now, 1)
 	require.Empty(t, early)
+}
+
+// Tasks were put off while it was not known which partitions their topic has. The one that is to ask goes to its partition, so nobody
+// would ask for the others: they are called back, to be judged by theirs.
+func TestParkedTasksAreRejudged(t *testing.T) {
+	f := newFixture(t, 1, "x")
+	d := f.stepped(f.elect(5), Config{MemberID: "one"})
+	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
+	d.lines[0] = l
+	ask := func(seq int64) *claimedTask {
+		record := &kgo.Record{Topic: "x", Key: []byte("k")}
+		return &claimedTask{slot: l, seq: seq, pos: 50, at: 40, content: &content{topic: "x", due: 40, record: record, settings: schemas.DefaultSettings()}}
+	}
+	g := &target{outlet: outlet{"x", -1}, outage: newOutage(time.Now())}
+	d.targets[g.outlet] = g
+	reads := func(t *claimedTask) {
+		g.outage.next, g.outage.let = time.Now().Add(-time.Second), time.Time{}
+		require.False(f, d.parksAgain(t))
+	}
+	for seq := range int64(4) {
+		d.putOff(ask(seq), g)
+	}
+	same := ask(0)
+	reads(same)
+	require.True(t, d.admit(same, nowMillis(), false))
+	require.Empty(t, d.recalls, "it goes where it was to ask")
+	g.outage.probing = false
+
+	require.NoError(t, d.client.ProduceSync(t.Context(), ask(9).record).FirstErr())
+	other := ask(1)
+	reads(other)
+	require.True(t, d.admit(other, nowMillis(), false))
+	require.Equal(t, outlet{"x", 0}, other.outlet)
+	require.Len(t, d.recalls, 2)
+	require.Empty(t, l.parked)
 }

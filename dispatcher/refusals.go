@@ -1,6 +1,9 @@
 package dispatcher
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // refusals remembers which targets refuse every record: the topic does not exist, or may not be written. It may be there in a
 // moment, so until patience has passed since the first refusal in a row, its tasks are put off, and one of them at a time is sent
@@ -67,11 +70,28 @@ func (r *refusals) pause(topic string) time.Duration {
 	return unsentPause
 }
 
-// forget drops rows that have ended by silence.
-func (r *refusals) forget(now time.Time) {
+// forget drops rows that have ended by silence, and returns their topics.
+func (r *refusals) forget(now time.Time) (topics []string) {
 	for topic, e := range r.topics {
 		if now.Sub(e.latest) > refusedQuiet {
 			delete(r.topics, topic)
+			topics = append(topics, topic)
 		}
 	}
+	return topics
+}
+
+// forgetRefused forgets refusals that have ended by silence, and returns the topics that the producer is to forget as well: it would ask
+// the brokers for each name that anybody ever mistyped, four times a second. One that has something in flight answers for itself. mu is
+// held.
+func (d *Dispatcher) forgetRefused(now time.Time) []string {
+	gone := d.refusals.forget(now)
+	if len(gone) == 0 {
+		return nil
+	}
+	used := map[string]bool{}
+	for _, g := range d.targets {
+		used[g.topic] = used[g.topic] || g.sending > 0 || len(g.waiting) > 0
+	}
+	return slices.DeleteFunc(gone, func(topic string) bool { return used[topic] })
 }

@@ -139,3 +139,30 @@ func TestRefusals(t *testing.T) {
 	r.forget(at(70).Add(2*refusedQuiet + 2))
 	require.Empty(t, r.topics)
 }
+
+// A name that somebody mistyped is forgotten by the producer too, which asked for it four times a second for ever. Should the topic come
+// to be later, its tasks are delivered.
+func TestMistypedNameIsForgotten(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	asked := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "ordres", Observe: true, Count: -1})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UndeliverableAfter: -1})
+	due := time.Now()
+	f.schedule(ask("ordres", "a", due))
+	f.eventually("it is refused", func() bool {
+		return f.settledUpTo(due) && counted(d.metrics.dead.WithLabelValues(schemas.KindUndeliverable)) == 1
+	})
+	d.inside(func() int { d.refusals.topics["ordres"].latest = time.Now().Add(-2 * refusedQuiet); return 0 })
+	hits, since := asked.Hits(), time.Now()
+	f.eventually("nobody asks for it", func() bool {
+		if n := asked.Hits(); n != hits {
+			hits, since = n, time.Now()
+		}
+		return time.Since(since) > 3*time.Second
+	})
+	require.Zero(t, d.inside(func() int { return len(d.targets) + len(d.refusals.topics) }))
+
+	f.partitioned("ordres", 1)
+	ordres := f.read("ordres")
+	f.schedule(ask("ordres", "b", time.Now()))
+	f.eventually("it arrives", func() bool { return ordres.count() == 1 })
+}

@@ -111,6 +111,7 @@ func (d *Dispatcher) admit(t *claimedTask, now int64, waited bool) bool {
 		return false
 	}
 	g := d.targetOf(t)
+	d.rejudgeParked(t, g)
 	switch {
 	case g.outage != nil && (d.probes >= probesAtOnce || !g.outage.claim(time.Now())):
 		d.putOff(t, g)
@@ -139,7 +140,8 @@ func (d *Dispatcher) answeredBy(t *claimedTask, r *kgo.Record, err error, alone 
 	now := d.clock.Now()
 	d.mu.Lock()
 	g := d.endSending(t)
-	if err == nil || kafka.Permanent(err) {
+	// That a record is too large, the producer may say by itself: only an answer to one sent alone shows that its target is there.
+	if err == nil || kafka.Permanent(err) && (alone || !kafka.MaybeCollateral(err)) {
 		g.since = time.Now()
 		d.respondsAgain(g)
 	} else if g.outage != nil {

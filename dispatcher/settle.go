@@ -60,8 +60,11 @@ func (d *Dispatcher) settleLoop(ctx context.Context) {
 			d.mu.Lock()
 			d.checkTargets()
 			d.checkUntold()
-			d.refusals.forget(time.Now())
+			gone := d.forgetRefused(time.Now())
 			d.mu.Unlock()
+			if len(gone) > 0 {
+				go d.client.PurgeTopicsFromProducing(gone...) // it waits for a metadata request that is under way
+			}
 		}
 		d.note(ctx)
 		d.settle(ctx)

@@ -133,6 +133,8 @@ func (d *Dispatcher) checkTargets() {
 			d.forgetIdle(g)
 		case g.outage == nil && g.sending > 0 && time.Since(g.since) >= d.cfg.UnresponsiveAfter:
 			silent[key] = g
+		default:
+			d.forgetIdle(g) // what waited there was put off, or went elsewhere
 		}
 	}
 	if len(silent) == 0 {

@@ -310,3 +310,44 @@ func TestAnsweredTaskIsNotSetAside(t *testing.T) {
 	d.answered(unanswered, unanswered.record, nil)
 	require.Equal(t, flight{}, d.flight)
 }
+
+// A target that is not in use is forgotten, though its last task never went to a producer: callers name as many as they like.
+func TestIdleTargetsAreForgotten(t *testing.T) {
+	f := newFixture(t, 1, "x")
+	d := f.stepped(f.elect(5), Config{MemberID: "one"})
+	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
+	d.lines[0] = l
+	for seq := range int64(10) {
+		topic := fmt.Sprint("mistyped", seq)
+		d.refusals.refused(topic, time.Now())
+		held := &claimedTask{slot: l, seq: seq, content: &content{topic: topic, record: &kgo.Record{Topic: topic}, settings: schemas.DefaultSettings()}}
+		require.False(t, d.admit(held, nowMillis(), false))
+	}
+	d.checkTargets()
+	require.Empty(t, d.targets)
+}
+
+// The producer itself refuses a record that is too large. That says nothing of a target which answers nothing.
+func TestOnlyATargetShowsThatItIsThere(t *testing.T) {
+	f := newFixture(t, 1, "x")
+	d := f.stepped(f.elect(5), Config{MemberID: "one"})
+	for name, c := range map[string]struct {
+		err          error
+		alone, there bool
+	}{
+		"taken":                         {nil, false, true},
+		"does not exist":                {kerr.UnknownTopicOrPartition, false, true},
+		"given up":                      {kgo.ErrRecordTimeout, false, false},
+		"too large for the producer":    {kerr.MessageTooLarge, false, false},
+		"too large, when it went alone": {kerr.MessageTooLarge, true, true},
+	} {
+		before := time.Now().Add(-time.Hour)
+		g := &target{outlet: outlet{"x", 0}, sending: 1}
+		d.targets[g.outlet] = g
+		sent := &claimedTask{content: &content{topic: "x", outlet: g.outlet}}
+		d.beginSending(g, sent)
+		g.since = before
+		d.answeredBy(sent, &kgo.Record{}, c.err, c.alone)
+		require.Equal(t, c.there, g.since.After(before), name)
+	}
+}
