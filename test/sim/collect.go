@@ -102,7 +102,7 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 	r := a.r
 	switch r.Topic {
 	case schemas.TopicIntake:
-		o := ops[number(r.Value)]
+		o := ops[requestOf(r.Value)]
 		if o == nil || o.Accepted != 0 {
 			w.find("sim", "%s/%d/%d is of nobody, or a second copy", r.Topic, r.Partition, r.Offset)
 			return
@@ -132,8 +132,16 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 			w.find("I3", "%s/%d/%d: %v", r.Topic, r.Partition, r.Offset, err)
 			return
 		}
-		h.Deliveries = append(h.Deliveries, history.Delivery{Op: number(r.Value), Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: a.at,
-			Partition: r.Partition, Offset: r.Offset, Hash: hash(r.Key, r.Value, rest)})
+		all, combined := requestsIn(r.Value)
+		last := int64(0)
+		if len(all) > 0 {
+			last = all[len(all)-1]
+		}
+		if !combined {
+			all = nil
+		}
+		h.Deliveries = append(h.Deliveries, history.Delivery{Op: last, Merged: all, Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: a.at,
+			Partition: r.Partition, Offset: r.Offset, Hash: hashOf(r, rest, combined)})
 	}
 }
 

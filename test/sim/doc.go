@@ -13,6 +13,8 @@
 //	index.go      calls of the index, likewise
 //	members.go    the election, likewise
 //	load.go       requests of every kind, and what consumers report
+//	record.go     a request as a record, and what a record says of its requests
+//	modes.go      requests that keep, merge or fire what is there
 //	faults.go     what is broken, and when
 //	collect.go    the history
 //	rest.go       nothing spins, and all is back to its size at rest

@@ -142,6 +142,7 @@ func (w *world) judge(h *history.History) {
 	bounds := check.Bounds{
 		Window: 3000 + ahead + 2*back, // a retry goes behind what is claimed; and time that is set back passes twice
 		Ahead:  1000 + ahead + back,
+		Clock:  back,
 	}
 	if w.hush != hushNone { // it may have been asked just before it answered; it is asked again after a minute, and then calls back what waits
 		bounds.Recovery = 70_000

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +21,7 @@ type planned struct {
 	// extra headers, beyond what the history has of an op
 	extra []kgo.RecordHeader
 	value []byte // instead of the op's number
+	apart bool   // it is numbered apart
 }
 
 // Settings of tasks that wait for reports.
@@ -60,6 +60,7 @@ func (w *world) ask(begin time.Time) {
 	if w.hostile {
 		all = append(all, hostile(r, now, w.load.Milliseconds())...)
 	}
+	all = append(all, w.modes(now)...)
 	slices.SortStableFunc(all, func(a, b planned) int { return int(a.at - b.at) })
 	go func() {
 		for _, p := range all {
@@ -192,8 +193,13 @@ func hostile(r *rand.Rand, now, span int64) (out []planned) {
 // send hands a request to Kafka.
 func (w *world) send(p planned) {
 	w.mu.Lock()
-	w.ops++
-	p.op.N = w.ops
+	if p.apart {
+		w.opsApart++
+		p.op.N = apart + w.opsApart
+	} else {
+		w.ops++
+		p.op.N = w.ops
+	}
 	w.mu.Unlock()
 	p.op.At = time.Now().UnixMilli()
 	r := record(&p)
@@ -205,77 +211,6 @@ func (w *world) send(p planned) {
 		}
 		w.rec.Op(p.op)
 	})
-}
-
-// record writes a request as an intake record, and its hash into the op.
-func record(p *planned) *kgo.Record {
-	op := &p.op
-	prefix := "op=" + strconv.FormatInt(op.N, 10) + " "
-	r := &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(op.Key), Value: []byte(prefix)}
-	if p.value != nil {
-		r.Value = p.value
-		copy(r.Value, prefix)
-	}
-	add := func(name, value string) {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
-	}
-	add(schemas.HeaderTopic, op.Topic)
-	if op.ID != "" {
-		add(schemas.HeaderID, op.ID)
-	}
-	if op.Version >= 0 {
-		add(schemas.HeaderVersion, strconv.FormatInt(op.Version, 10))
-	}
-	if op.Kind == history.Cancel {
-		add(schemas.HeaderOp, history.Cancel)
-		return r
-	}
-	switch {
-	case op.Invalid && len(p.extra) == 0 && p.value == nil:
-		add(schemas.HeaderAt, "tomorrow")
-	case op.Due == 0:
-		add(schemas.HeaderDelay, strconv.FormatInt(op.Delay, 10)+"ms")
-	default:
-		add(schemas.HeaderAt, strconv.FormatInt(op.Due, 10))
-	}
-	if op.High {
-		add(schemas.HeaderPriority, "high")
-	}
-	if op.AllEvents {
-		add(schemas.HeaderEvents, "all")
-	}
-	if op.MaxLateness > 0 {
-		add(schemas.HeaderMaxLateness, strconv.FormatInt(op.MaxLateness, 10)+"ms")
-	}
-	if op.AckTimeout > 0 {
-		add(schemas.HeaderAck, "report")
-		add(schemas.HeaderAckTimeout, strconv.FormatInt(op.AckTimeout, 10)+"ms")
-		add(schemas.HeaderMaxAttempts, strconv.Itoa(op.MaxAttempts))
-		add(schemas.HeaderBackoff, "fixed:"+strconv.FormatInt(op.Backoff, 10)+"ms")
-	}
-	own := append([]kgo.RecordHeader{{Key: "app", Value: []byte("sim")}, {Key: "n", Value: []byte{0, byte(op.N), 0xff}}, {Key: "app", Value: nil}}, p.extra...)
-	r.Headers = append(r.Headers, own...)
-	op.Hash = hash(r.Key, r.Value, own)
-	return r
-}
-
-func hash(key, value []byte, headers []kgo.RecordHeader) uint64 {
-	var parts [][]byte
-	for _, h := range headers {
-		parts = append(parts, []byte(h.Key), h.Value)
-	}
-	return history.Hash(key, value, parts...)
-}
-
-// number is the number that a value begins with, 0 when it does not.
-func number(value []byte) int64 {
-	text, ok := strings.CutPrefix(string(value[:min(len(value), 32)]), "op=")
-	if !ok {
-		return 0
-	}
-	text, _, _ = strings.Cut(text, " ")
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return n
 }
 
 // report is what a consumer does about a delivery that waits for a report.

@@ -153,7 +153,7 @@ func (s *story) task(h *history.History, topic, id string) (out []entry) {
 	add := func(at int64, format string, args ...any) { out = append(out, entry{at, fmt.Sprintf(format, args...)}) }
 	for i := range h.Ops {
 		if o := &h.Ops[i]; o.Topic == topic && (o.ID == id || o.ID == "" && strings.HasSuffix(id, fmt.Sprintf("/%d/%d", o.Partition, o.Offset))) {
-			add(o.Accepted, "request %d: %s, due %s, version %d, key %s, at %d/%d, %s, invalid %v, mortal %v", o.N, o.Kind, s.clock(o.DueAt()), o.Version, o.Key, o.Partition, o.Offset, o.Outcome, o.Invalid, o.MayDie)
+			add(o.Accepted, "request %d: %s %s %s, due %s, version %d, key %s, at %d/%d, %s, invalid %v, mortal %v", o.N, o.Kind, o.IfExists, o.Merge, s.clock(o.DueAt()), o.Version, o.Key, o.Partition, o.Offset, o.Outcome, o.Invalid, o.MayDie)
 		}
 	}
 	for i := range h.Sent {
@@ -163,7 +163,7 @@ func (s *story) task(h *history.History, topic, id string) (out []entry) {
 	}
 	for _, d := range h.Deliveries {
 		if d.Topic == topic && d.ID == id {
-			add(d.At, "published at %d/%d: attempt %d of request %d, key …%s", d.Partition, d.Offset, d.Attempt, d.Op, d.Key[max(0, len(d.Key)-12):])
+			add(d.At, "published at %d/%d: attempt %d of request %d %v, due %s, key …%s", d.Partition, d.Offset, d.Attempt, d.Op, d.Merged, s.clock(d.Due), d.Key[max(0, len(d.Key)-12):])
 		}
 	}
 	for _, e := range h.Events {

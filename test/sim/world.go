@@ -71,6 +71,7 @@ type world struct {
 	findings []check.Finding
 	faulty   int // faults under way
 	ops      int64
+	opsApart int64
 	busiest  int
 }
 

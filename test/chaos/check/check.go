@@ -2,6 +2,9 @@
 // every single task.
 //
 //	I1, I5, I6    life.go       what became of each request
+//	              exists.go     keep and once
+//	              fire.go       fire, and that a cancel or fire is answered in one way
+//	              merge.go      merges
 //	I2, I3, I4    copies.go     every record on a target topic, alone and beside its copies
 //	I7            order.go      first attempts of a key
 //	I8            attempts.go   reports and redeliveries
@@ -29,12 +32,13 @@ type Bounds struct {
 	Window   int64 // outside faults, how much later than the earliest instant a redelivery may be. Default 3000
 	Flood    int64 // how much later than usual, at p99, tasks during a burst of others may be. Default 5000
 	Ahead    int64 // how long before its due time a task has to be stored for a certain position in the order. Default 1000
+	Clock    int64 // how far the database's clock may be behind the broker's. Default 0
 }
 
 func (b Bounds) withDefaults() Bounds {
 	return Bounds{
 		Late: cmp.Or(b.Late, 1000), Recovery: cmp.Or(b.Recovery, 60_000), Copies: cmp.Or(b.Copies, 45_000),
-		Window: cmp.Or(b.Window, 3000), Flood: cmp.Or(b.Flood, 5000), Ahead: cmp.Or(b.Ahead, 1000),
+		Window: cmp.Or(b.Window, 3000), Flood: cmp.Or(b.Flood, 5000), Ahead: cmp.Or(b.Ahead, 1000), Clock: b.Clock,
 	}
 }
 
@@ -78,7 +82,8 @@ type checker struct {
 	h      *history.History
 	ops    map[int64]*history.Op
 	lives  map[ident]*life
-	faults []*history.Fault // by start
+	faults []*history.Fault         // by start
+	fired  map[int64]*history.Event // the answer to a fire, by the request whose task it fired
 
 	// Built on first use.
 	pending map[ident]bool
@@ -107,7 +112,7 @@ func Run(h *history.History, bounds Bounds) Result {
 
 // newChecker collects what belongs to each identity.
 func newChecker(h *history.History, bounds Bounds) *checker {
-	c := &checker{bounds: bounds.withDefaults(), h: h, ops: make(map[int64]*history.Op, len(h.Ops)), lives: make(map[ident]*life, len(h.Ops))}
+	c := &checker{bounds: bounds.withDefaults(), h: h, ops: make(map[int64]*history.Op, len(h.Ops)), lives: make(map[ident]*life, len(h.Ops)), fired: map[int64]*history.Event{}}
 	c.Figures = newFigures()
 	for i := range h.Ops {
 		o := &h.Ops[i]

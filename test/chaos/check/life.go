@@ -11,10 +11,17 @@ import (
 // may end either way, but only one of them wins, and the answer says which.
 func (c *checker) judgeLife(l *life) {
 	w := walk{checker: c, life: l, version: -1}
+	w.answerInOneWay()
+	if l.merges() {
+		c.judgeMerges(l)
+		return
+	}
 	for _, o := range l.ops {
 		switch {
 		case o.Invalid:
 			w.invalid(o)
+		case o.Kind == history.Fire:
+			w.fire(o)
 		case o.Kind == history.Cancel:
 			w.cancel(o)
 		default:
@@ -32,6 +39,8 @@ type walk struct {
 	tomb    bool  // a cancel with that version is in force
 	known   bool  // something was applied before
 	last    *history.Op
+	dues    []int64 // of all tasks that there were
+	kept    int     // requests that changed nothing, because there was one
 }
 
 func (w *walk) invalid(o *history.Op) {
@@ -45,14 +54,19 @@ func (w *walk) invalid(o *history.Op) {
 }
 
 func (w *walk) schedule(o *history.Op) {
-	if w.known && o.Version >= 0 && (o.Version < w.version || w.tomb && o.Version == w.version) {
+	if w.outdated(o) || w.tomb && o.Version >= 0 && o.Version == w.version {
 		w.stale(o)
 		return
 	}
-	if w.last != nil {
-		w.replaced(w.last, o)
+	switch {
+	case o.IfExists == "":
+		if w.last != nil {
+			w.replaced(w.last, o)
+		}
+	case w.keeps(o):
+		return
 	}
-	w.last, w.known, w.tomb = o, true, false
+	w.last, w.known, w.tomb, w.dues = o, true, false, append(w.dues, o.DueAt())
 	if o.Version >= 0 {
 		w.version = o.Version
 	}
@@ -87,8 +101,12 @@ func (w *walk) replaced(old, newer *history.Op) {
 func (w *walk) cancel(o *history.Op) {
 	answer := w.answerTo()
 	w.Figures.Cancels[answer]++
+	outdated := w.outdated(o)
 	switch answer {
 	case "cancelled":
+		if outdated {
+			w.about(w.life, "I6", "cancelled was answered to cancel %d of version %d, though %d was known", o.N, o.Version, w.version)
+		}
 		if w.last != nil && w.delivered(w.last) {
 			w.about(w.life, "I5", "cancelled was answered, and request %d was published", w.last.N)
 		}
@@ -108,6 +126,9 @@ func (w *walk) cancel(o *history.Op) {
 			w.about(w.life, "I5", "not_found was answered, and request %d came before", w.last.N)
 		}
 	case "stale":
+		if !outdated {
+			w.about(w.life, "I6", "stale was answered to cancel %d of version %d, though %d was known", o.N, o.Version, w.version)
+		}
 	default:
 		if o.Outcome == history.OK {
 			w.about(w.life, "I1", "cancel %d was not answered", o.N)
@@ -119,6 +140,7 @@ func (w *walk) cancel(o *history.Op) {
 // not due yet.
 func (w *walk) end() {
 	o := w.last
+	w.keptInAll()
 	if len(w.life.ops) == 1 && w.delivered(w.life.ops[0]) && slices.ContainsFunc(w.letters, func(d *history.Letter) bool { return d.Kind == "expired" }) {
 		w.about(w.life, "I1", "request %d was delivered, and also told to have expired", w.life.ops[0].N)
 	}
@@ -133,17 +155,22 @@ func (w *walk) end() {
 		if !o.MayDie {
 			w.about(w.life, "I1", "request %d died, and its target was well: %s", o.N, w.letters[0].Reason)
 		}
-	case o.DueAt() > w.h.Run.End:
+	case w.dueOf(o) > w.h.Run.End:
 		w.Figures.Fates["pending"]++
 		if !w.waits() {
-			w.about(w.life, "I1", "request %d is due at %d, and does not wait", o.N, o.DueAt())
+			w.about(w.life, "I1", "request %d is due at %d, and does not wait", o.N, w.dueOf(o))
 		}
 	case o.Outcome != history.OK:
 		w.Figures.Fates[o.Outcome]++
 	default:
 		w.Figures.Lost++
-		w.about(w.life, "I1", "request %d, due at %d, was lost", o.N, o.DueAt())
+		w.about(w.life, "I1", "request %d, due at %d, was lost", o.N, w.dueOf(o))
 	}
+}
+
+// outdated reports whether a newer version than the request's is known.
+func (w *walk) outdated(o *history.Op) bool {
+	return w.known && o.Version >= 0 && o.Version < w.version
 }
 
 // waits reports whether the database has the task as pending.
@@ -180,8 +207,11 @@ func (w *walk) answerTo() string {
 	return answer
 }
 
-// answer returns the answer to the only cancel of a life.
+// answer returns the answer to the only cancel of a life. too_late and not_found may be the answer to its fire instead.
 func (l *life) answer() string {
+	if l.only(history.Fire) != nil && l.hasEvent("cancelled") {
+		return "cancelled"
+	}
 	for _, e := range l.events {
 		switch e.State {
 		case "cancelled", "too_late", "not_found":
@@ -196,8 +226,24 @@ func (l *life) answer() string {
 	return "nothing"
 }
 
-func (l *life) hasEvent(state string) bool {
-	return slices.ContainsFunc(l.events, func(e *history.Event) bool { return e.State == state })
+func (l *life) hasEvent(state string) bool { return l.event(state) != nil }
+
+// event returns the first event with this state.
+func (l *life) event(state string) *history.Event {
+	i := slices.IndexFunc(l.events, func(e *history.Event) bool { return e.State == state })
+	if i < 0 {
+		return nil
+	}
+	return l.events[i]
+}
+
+// eventAt returns the first event with this state and due time.
+func (l *life) eventAt(state string, due int64) *history.Event {
+	i := slices.IndexFunc(l.events, func(e *history.Event) bool { return e.State == state && e.Due == due })
+	if i < 0 {
+		return nil
+	}
+	return l.events[i]
 }
 
 // ended reports whether the request was delivered or is dead.

@@ -21,7 +21,7 @@ func (b Bug) Caught() bool {
 }
 
 // Bugs are the planted mistakes.
-var Bugs = []Bug{
+var Bugs = append([]Bug{
 	{"a task is lost", "I1", func(h *history.History) { unpublish(h, "first", 1) }},
 	{"an acknowledged request is not in the intake", "I1", func(h *history.History) { op(h, "first").Accepted = 0 }},
 	{"a cancel is never answered", "I1", func(h *history.History) { untell(h, "cancelled", "cancelled") }},
@@ -84,7 +84,7 @@ var Bugs = []Bug{
 	{"a record is sent that no send log knows", "I14", func(h *history.History) { h.Sent = h.Sent[2:] }},
 	{"what a send log calls acknowledged is not there", "I14", func(h *history.History) { h.Sent[1].Offset = 1 }},
 	{"a fault had no effect", "fault", func(h *history.History) { h.Faults[0].Effect = false }},
-}
+}, modeBugs...)
 
 func op(h *history.History, id string) *history.Op {
 	i := slices.IndexFunc(h.Ops, func(o history.Op) bool { return o.ID == id })

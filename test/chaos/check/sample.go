@@ -23,6 +23,7 @@ func Sample() *history.History {
 	s.exhausted("exhausted", base+60_000)
 	s.died("mortal", base+70_000)
 	s.unknown("unknown", base+80_000)
+	s.modes()
 	s.stores()
 	return s.History
 }

@@ -45,6 +45,20 @@ type Run struct {
 const (
 	Schedule = "schedule"
 	Cancel   = "cancel"
+	Fire     = "fire"
+)
+
+// What a schedule does to a task that has its identity already. "" replaces it.
+const (
+	Keep  = "keep"
+	Once  = "once"
+	Merge = "merge"
+)
+
+// How a merge combines values. "" keeps the last one.
+const (
+	Append = "append"
+	Sum    = "sum"
 )
 
 // The outcome for the client. A request with an unknown outcome may have been accepted or not; it
@@ -71,12 +85,16 @@ type Op struct {
 	Invalid   bool   `json:"invalid,omitempty"`
 	MayDie    bool   `json:"mortal,omitempty"`  // a fault targets it or its topic: it may become a dead letter
 	Hostile   string `json:"hostile,omitempty"` // which limit it exceeds
-	Hash      uint64 `json:"hash"`              // of key, value and the caller's headers
+	Hash      uint64 `json:"hash"`              // of key, value and the caller's headers; without the value where values are combined
 
 	AckTimeout  int64 `json:"ack_timeout,omitempty"` // ms; 0: ack none
 	MaxAttempts int   `json:"max_attempts,omitempty"`
 	Backoff     int64 `json:"backoff,omitempty"`      // ms, fixed
 	MaxLateness int64 `json:"max_lateness,omitempty"` // ms; 0: none
+
+	IfExists string `json:"if_exists,omitempty"` // Keep, Once, Merge
+	Merge    string `json:"merge,omitempty"`     // Append, Sum
+	MaxWait  int64  `json:"max_wait,omitempty"`  // ms; 0: none
 
 	At      int64  `json:"at"` // when the client sent it, by the client's clock
 	Outcome string `json:"outcome"`
@@ -97,7 +115,7 @@ func (o *Op) DueAt() int64 {
 
 // Delivery is one record on a target topic.
 type Delivery struct {
-	Op        int64  `json:"op"` // 0: its value names none
+	Op        int64  `json:"op"` // 0: its value names none; of combined values the last one
 	Topic     string `json:"topic"`
 	ID        string `json:"id"`
 	Key       string `json:"key"` // notyet-delivery
@@ -108,6 +126,8 @@ type Delivery struct {
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
 	Hash      uint64 `json:"hash"`
+
+	Merged []int64 `json:"merged,omitempty"` // the requests whose values are combined in it, as often as they are
 }
 
 // Event is one record on the results topic.
