@@ -109,6 +109,7 @@ type work struct {
 	merging   int             // of mergeBudget
 	deciding  time.Duration   // of mergePatience
 	several   bool            // the batch has more than one change, so it can be cut
+	timers    timerWork
 }
 
 // identity gathers what a batch asks of one task.
@@ -124,8 +125,14 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err := w.knowAdvanced(ctx, b.Advance); err != nil {
 		return err
 	}
+	if err := w.decideTimers(ctx, b.Changes); err != nil {
+		return err
+	}
 	list, err := w.gather(ctx, b)
 	if err != nil {
+		return err
+	}
+	if err := w.timers.apart(list); err != nil {
 		return err
 	}
 	if err := w.splitFresh(&list); err != nil {
@@ -152,6 +159,9 @@ func (w *work) run(ctx context.Context, b Batch) error {
 		}
 	}
 	if err := w.write(ctx, list); err != nil {
+		return err
+	}
+	if err := w.writeTimers(ctx); err != nil {
 		return err
 	}
 	if err := w.writeWaiting(ctx, list); err != nil {
@@ -313,6 +323,9 @@ func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 	set := slotSet{}
 	for _, t := range slices.Concat(w.fresh, w.late) {
 		set.add(t.Slot)
+	}
+	for _, r := range w.timers.pending {
+		set.add(r.Slot)
 	}
 	for slot := 0; slot < w.slotCount && len(list) > 0; slot++ {
 		set.add(slot)

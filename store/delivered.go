@@ -51,6 +51,11 @@ func (w *work) readSources(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the sources: %w", err)
 	}
+	runs, err := runSource(ctx, w.tx)
+	if err != nil {
+		return err
+	}
+	all = append(all, runs...)
 	w.store.known.learn(all)
 	return nil
 }

@@ -29,6 +29,7 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 		case c.Report != nil:
 			id := at(task.Ident(c.Report.Topic, c.Report.ID))
 			id.changes = append(id.changes, c)
+		case ofTimer(c): // see decideTimers
 		default:
 			id := at(task.Ident(c.Request.Topic, c.Request.ID))
 			id.changes = append(id.changes, c)

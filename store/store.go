@@ -63,6 +63,7 @@ type Store struct {
 	slotCount atomic.Int64
 	prepared  prepared
 	known     knownSources
+	runs      runNumbers
 	writing   sync.Mutex // SQLite's writers poll for its lock and may starve; with this one they take turns
 	sabotage  sabotage
 	now       func() time.Time // of a database that is simulated

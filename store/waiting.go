@@ -72,8 +72,8 @@ func scanWaiting(r *sql.Rows, h *waitingChange) error {
 	return err
 }
 
-// errDamaged says that a waiting request cannot be read. Only changes to its task may fail because of it.
-var errDamaged = errors.New("a request that waits for this id cannot be read")
+// errDamaged says that a waiting request, or a timer, cannot be read. Only changes to it may fail because of it.
+var errDamaged = errors.New("what is stored for this id cannot be read")
 
 // queueSize is how much waits for one identity.
 type queueSize struct {

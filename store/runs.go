@@ -1,0 +1,279 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/timer"
+)
+
+// Hold is a slot that its owner holds under an epoch.
+type Hold struct {
+	Slot  int
+	Epoch int64
+}
+
+// Made is what MakeRuns has done.
+type Made struct {
+	Runs, Dropped int
+	Timers        int // looked at: 0 says that nothing is to be made
+	Added         []Place
+	Events        []Outbox // of dropped runs, to be published and then deleted (DeleteEvents)
+}
+
+// What one transaction makes. Writers of tasks wait for its locks on rows, and a claim for its lock on
+// the slots.
+const (
+	makeTimers = 200
+	makeRuns   = 1000    // runs, of all timers
+	makeEach   = 200     // runs of one timer, so that others get their turn
+	makeBytes  = 8 << 20 // of bodies, about
+)
+
+// MakeRuns makes the runs up to upTo of timers in the slots that are held, as tasks, in one transaction
+// with moving their timers on. ErrFenced: a slot has another owner; nothing was made. It makes a page:
+// call it until Timers is 0. A repeated call makes no run twice: their identities are unique, and next
+// has moved with them. skip are timers that cannot be read; it adds those that it finds.
+func (s *Store) MakeRuns(ctx context.Context, holds []Hold, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (Made, error) {
+	if len(holds) == 0 {
+		return Made{}, nil
+	}
+	keys, err := s.dueTimers(ctx, holds, upTo, skip)
+	if err != nil || len(keys) == 0 {
+		return Made{}, err
+	}
+	if err := s.runs.reserve(ctx, s, makeRuns, now); err != nil {
+		return Made{}, err
+	}
+	insert := s.prepare(ctx, insertQuery(preparedRows))
+	var out Made
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		m := maker{
+			work: work{store: s, tx: tx, insert: insert, now: now}, holds: map[int]int64{}, skip: skip,
+			making: task.Making{Now: now, UpTo: upTo, Tolerance: tolerance},
+		}
+		for _, h := range holds {
+			m.holds[h.Slot] = h.Epoch
+		}
+		if err := m.run(ctx, keys); err != nil {
+			return err
+		}
+		out = m.made
+		out.Added = m.applied.Added
+		return nil
+	})
+	if err != nil {
+		return Made{}, fmt.Errorf("making the runs of %d timers: %w", len(keys), err)
+	}
+	return out, nil
+}
+
+// dueTimers finds timers that have a run to be made, from the index on (slot, next).
+func (s *Store) dueTimers(ctx context.Context, holds []Hold, upTo int64, skip map[[16]byte]bool) ([]any, error) {
+	type row struct {
+		key  []byte
+		size int
+	}
+	var out []any
+	bytes := makeBytes
+	for part := range slices.Chunk(holds, maxRows) {
+		a := make([]any, 0, len(part)+2)
+		for _, h := range part {
+			a = append(a, h.Slot)
+		}
+		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.size) },
+			"SELECT ident, LENGTH(body) FROM timers WHERE slot IN ("+marks(len(part))+") AND next <= ? LIMIT ?", append(a, upTo, makeTimers+len(skip))...)
+		if err != nil {
+			return nil, fmt.Errorf("looking for timers: %w", err)
+		}
+		for _, r := range rows {
+			if skip[[16]byte(r.key)] || bytes <= 0 || len(out) >= makeTimers {
+				continue
+			}
+			bytes -= r.size
+			out = append(out, r.key)
+		}
+	}
+	slices.SortFunc(out, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
+	return out, nil
+}
+
+// maker is one attempt at one page of timers. Its work stores the tasks.
+type maker struct {
+	work
+	holds  map[int]int64 // epochs, by slot
+	skip   map[[16]byte]bool
+	making task.Making
+	made   Made
+}
+
+func (m *maker) run(ctx context.Context, keys []any) error {
+	timers, err := m.read(ctx, keys)
+	if err != nil {
+		return err
+	}
+	slots := slotSet{}
+	for _, t := range timers {
+		slots.add(t.Slot)
+	}
+	var dropped []schemas.Event
+	room, bytes := makeRuns, makeBytes
+	changed := timers[:0]
+	for i := range timers {
+		t := &timers[i]
+		if room <= 0 || bytes <= 0 {
+			break
+		}
+		making := m.making
+		making.Claimed, making.Room, making.Bytes = m.store.hint.claimed(t.Slot), min(room, makeEach), bytes
+		runs, err := t.Make(making)
+		if err != nil { // a newer version set it, perhaps: it waits for one that can read it
+			m.store.log.Error("a timer cannot be read, and makes no runs", zap.String("topic", t.Topic), zap.String("id", t.ID), zap.Error(err))
+			m.skip[task.Ident(t.Topic, t.ID)] = true
+			continue
+		}
+		room -= len(runs.Tasks) + len(runs.Dropped)
+		for _, run := range runs.Tasks {
+			bytes -= len(run.Body)
+			m.fresh = append(m.fresh, run)
+		}
+		dropped = append(dropped, runs.Dropped...)
+		changed = append(changed, *t)
+	}
+	m.made.Timers, m.made.Dropped = len(keys), len(dropped)
+	if err := m.insertFresh(ctx); err != nil {
+		return err
+	}
+	if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
+		return err
+	}
+	if m.slots, err = m.store.lockSlots(ctx, m.tx, slots, lockShared); err != nil {
+		return err
+	}
+	m.store.hint.learn(m.slots)
+	for slot := range slots {
+		if !m.store.holds(m.slots[slot], m.holds[slot]) {
+			return ErrFenced
+		}
+	}
+	if err := m.placeFresh(ctx); err != nil {
+		return err
+	}
+	if err := m.moveOn(ctx, changed); err != nil {
+		return err
+	}
+	m.made.Events = eventBoxes(dropped, m.now)
+	for _, box := range m.made.Events {
+		if err := box.store(ctx, m.tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read locks the timers, and leaves out those that have nothing to make any more.
+func (m *maker) read(ctx context.Context, keys []any) ([]task.Timer, error) {
+	rows, err := fetch(ctx, m.tx, scanTimer, "SELECT "+timerColumns+" FROM timers WHERE ident IN ("+marks(len(keys))+")"+m.store.locking(lockExclusive), keys...)
+	if err != nil {
+		return nil, fmt.Errorf("reading %d timers: %w", len(keys), err)
+	}
+	return slices.DeleteFunc(rows, func(t task.Timer) bool {
+		_, held := m.holds[t.Slot]
+		return !held || t.State != task.TimerEnabled || t.Next > m.making.UpTo
+	}), nil
+}
+
+// insertFresh stores the runs that do not exist yet: those that are far ahead of what is claimed at
+// once, the others under the lock on their slots.
+func (m *maker) insertFresh(ctx context.Context) error {
+	if err := m.dropExisting(ctx); err != nil {
+		return err
+	}
+	seqs, err := m.store.runs.take(len(m.fresh))
+	if err != nil {
+		return err
+	}
+	m.made.Runs = len(m.fresh)
+	all := m.fresh
+	m.fresh = nil
+	for i, t := range all {
+		t.Seq = seqs[i]
+		if t.Due > m.store.hint.claimed(t.Slot)+nearby {
+			m.fresh = append(m.fresh, t)
+		} else {
+			m.late = append(m.late, t)
+		}
+	}
+	return m.insertTasks(ctx, m.fresh)
+}
+
+// dropExisting leaves out runs of which there is a task: one that was cancelled or delivered, or that
+// a caller has put there.
+func (m *maker) dropExisting(ctx context.Context) error {
+	exists := map[[16]byte]bool{}
+	err := chunks(m.fresh, func(part []*task.Task) error {
+		keys := make([]any, len(part))
+		for i, t := range part {
+			key := task.Ident(t.Topic, t.ID)
+			keys[i] = key[:]
+		}
+		found, err := fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM tasks WHERE ident IN ("+marks(len(keys))+")", keys...)
+		for _, key := range found {
+			exists[[16]byte(key)] = true
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("looking for runs that exist: %w", err)
+	}
+	m.fresh = slices.DeleteFunc(m.fresh, func(t *task.Task) bool { return exists[task.Ident(t.Topic, t.ID)] })
+	return nil
+}
+
+// moveOn stores up to where runs are made. What stands behind claimed by now is known under the lock.
+func (m *maker) moveOn(ctx context.Context, timers []task.Timer) error {
+	for part := range slices.Chunk(timers, maxCases) {
+		var next, open, placed, keys []any
+		for i := range part {
+			t := &part[i]
+			key := task.Ident(t.Topic, t.ID)
+			next = append(next, key[:], t.Next)
+			open = append(open, key[:], t.Open)
+			placed = append(placed, key[:], m.slots[t.Slot].Claimed+1)
+			keys = append(keys, key[:])
+		}
+		cases := "CASE ident" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
+		_, err := m.tx.ExecContext(ctx, "UPDATE timers SET next = "+cases+", open = "+cases+", placed = "+cases+" WHERE ident IN ("+marks(len(part))+")",
+			slices.Concat(next, open, placed, keys)...)
+		if err != nil {
+			return fmt.Errorf("moving %d timers on: %w", len(part), err)
+		}
+	}
+	return nil
+}
+
+// runIdent is the identity of a timer's run.
+func runIdent(t *task.Timer, run int64) [16]byte { return task.Ident(t.Topic, timer.RunID(t.ID, run)) }
+
+// RetireTimers forgets deleted timers whose version was remembered since before an instant, a piece at
+// a time, and returns how many.
+func (s *Store) RetireTimers(ctx context.Context, before int64) (int, error) {
+	keys, err := fetch(ctx, s.db, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE slot = ? AND next < ? LIMIT ?", task.OutOfLine, before, maxRows)
+	if err != nil || len(keys) == 0 {
+		return 0, err
+	}
+	_, err = s.exec(ctx, "DELETE FROM timers WHERE ident IN ("+marks(len(keys))+") AND slot = ? AND next < ?", append(args(keys), task.OutOfLine, before)...)
+	if err != nil {
+		return 0, fmt.Errorf("forgetting %d deleted timers: %w", len(keys), err)
+	}
+	return len(keys), nil
+}

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/timer"
+)
+
+const timerColumns = "slot, next, open, placed, state, seq, version, created, topic, id, definition, body"
+
+func scanTimer(r *sql.Rows, t *task.Timer) error {
+	var definition []byte
+	err := r.Scan(&t.Slot, &t.Next, &t.Open, &t.Placed, &t.State, &t.Seq, &t.Version, &t.Created, &t.Topic, &t.ID, &definition, &t.Body)
+	if err == nil && json.Unmarshal(definition, &t.Definition) != nil {
+		t.Definition = timer.Definition{} // whoever needs it finds that it says nothing, and others go on
+	}
+	return err
+}
+
+// ofTimer tells whether a change is a request about a timer.
+func ofTimer(c task.Change) bool { return c.Request != nil && c.Request.Op >= schemas.OpTimer }
+
+// timerWork is what a batch does to timers. Their rows are locked before those of tasks, as MakeRuns
+// does it.
+type timerWork struct {
+	list    []*timerIdentity
+	pending []task.Task       // of their runs, read under a lock: without bodies
+	idents  map[[16]byte]bool // of all runs that may be pending
+}
+
+type timerIdentity struct {
+	key         [16]byte
+	before, now *task.Timer
+	changes     []task.Change
+	clear       bool
+}
+
+// mostClearing is how many runs the timers of one batch may have pending when they change. A larger
+// batch is cut.
+const mostClearing = 10_000
+
+// decideTimers decides the requests about timers, and locks the runs that they take away.
+func (w *work) decideTimers(ctx context.Context, changes []task.Change) error {
+	byKey := map[[16]byte]*timerIdentity{}
+	for _, c := range changes {
+		if !ofTimer(c) {
+			continue
+		}
+		key := task.Ident(c.Request.Topic, c.Request.ID)
+		id := byKey[key]
+		if id == nil {
+			id = &timerIdentity{key: key}
+			byKey[key], w.timers.list = id, append(w.timers.list, id)
+		}
+		id.changes = append(id.changes, c)
+	}
+	if len(byKey) == 0 {
+		return nil
+	}
+	slices.SortFunc(w.timers.list, func(a, b *timerIdentity) int { return slices.Compare(a.key[:], b.key[:]) })
+	err := chunks(w.timers.list, func(part []*timerIdentity) error {
+		keys := make([]any, len(part))
+		for i, id := range part {
+			keys[i] = id.key[:]
+		}
+		rows, err := fetch(ctx, w.tx, scanTimer, "SELECT "+timerColumns+" FROM timers WHERE ident IN ("+marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
+		if err != nil {
+			return fmt.Errorf("reading %d timers: %w", len(keys), err)
+		}
+		for i := range rows {
+			byKey[task.Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range w.timers.list {
+		w.decideTimer(id)
+	}
+	return w.readPending(ctx)
+}
+
+func (w *work) decideTimer(id *timerIdentity) {
+	w.closeFullBoxes()
+	id.now = id.before
+	for _, c := range id.changes {
+		v := task.DecideTimer(id.now, c, w.slotCount, w.now)
+		id.now = v.Next
+		id.clear = id.clear || v.Clear
+		w.addOutcome(c, task.Verdict{Event: v.Event, Dead: v.Dead})
+	}
+}
+
+// readPending locks the runs of changed timers that may not be claimed yet. Which of them are not is
+// seen under the lock of their slots.
+func (w *work) readPending(ctx context.Context) error {
+	w.timers.idents = map[[16]byte]bool{}
+	var keys []any
+	for _, id := range w.timers.list {
+		if !id.clear || id.before == nil {
+			continue
+		}
+		runs, err := id.before.Pending()
+		if err != nil {
+			return fmt.Errorf("%w: %w", errDamaged, err) // this request becomes a dead letter, and others go on
+		}
+		for _, run := range runs {
+			key := runIdent(id.before, run)
+			w.timers.idents[key] = true
+			keys = append(keys, key[:])
+		}
+	}
+	if len(keys) > mostClearing && w.several {
+		return errMerging
+	}
+	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
+	return chunks(keys, func(part []any) error {
+		rows, err := fetch(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due) },
+			"SELECT seq, slot, pos, state, due FROM tasks WHERE ident IN ("+marks(len(part))+")"+w.store.locking(lockExclusive), part...)
+		if err != nil {
+			return fmt.Errorf("reading %d runs: %w", len(part), err)
+		}
+		for _, t := range rows {
+			if src, _ := task.SplitSeq(t.Seq); src == task.RunSource { // otherwise a caller has put a task of its own there
+				w.timers.pending = append(w.timers.pending, t)
+			}
+		}
+		return nil
+	})
+}
+
+// apart cuts a batch that also has requests about the very runs that it takes away: they are decided
+// one after the other.
+func (t *timerWork) apart(list []*identity) error {
+	for _, id := range list {
+		if t.idents[id.key] {
+			return errMerging
+		}
+	}
+	return nil
+}
+
+// writeTimers brings the rows of timers up to date, and takes away the runs that are not claimed. The
+// locks on their slots are held.
+func (w *work) writeTimers(ctx context.Context) error {
+	if len(w.timers.list) == 0 {
+		return nil
+	}
+	if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
+		return err
+	}
+	var gone []int64
+	for _, t := range w.timers.pending {
+		if t.State == task.StateLine && t.Pos > w.slots[t.Slot].Claimed {
+			gone = append(gone, t.Seq)
+			w.applied.Removed = append(w.applied.Removed, placeOf(&t))
+		}
+	}
+	if err := deleteTasks(ctx, w.tx, gone); err != nil {
+		return err
+	}
+	for _, id := range w.timers.list {
+		if id.now == id.before {
+			continue
+		}
+		if err := writeTimer(ctx, w.tx, id); err != nil {
+			return fmt.Errorf("storing a timer: %w", err)
+		}
+	}
+	return nil
+}
+
+func writeTimer(ctx context.Context, tx *sql.Tx, id *timerIdentity) error {
+	t := id.now
+	if t.State == task.TimerDeleted && t.Version < 0 { // nothing to remember
+		_, err := tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ?", id.key[:])
+		return err
+	}
+	definition, err := json.Marshal(t.Definition)
+	if err != nil {
+		return err
+	}
+	values := []any{t.Slot, t.Next, t.Open, t.Placed, int(t.State), t.Seq, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), definition, nonNil(t.Body)}
+	if id.before == nil {
+		_, err = tx.ExecContext(ctx, "INSERT INTO timers ("+timerColumns+", ident) VALUES ("+marks(13)+")", append(values, id.key[:])...)
+		return err
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE timers SET slot = ?, next = ?, open = ?, placed = ?, state = ?, seq = ?, version = ?, created = ?, topic = ?, id = ?, definition = ?, body = ? WHERE ident = ?",
+		append(values, id.key[:])...)
+	return err
+}

@@ -1,0 +1,257 @@
+package task
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/timer"
+)
+
+// TimerState is whether a timer makes runs.
+type TimerState int8
+
+const (
+	TimerEnabled  TimerState = 0
+	TimerDisabled TimerState = 1
+	TimerDeleted  TimerState = 2 // only its version is remembered; its slot is OutOfLine
+)
+
+// NoRun is the Next of a timer that makes no more runs.
+const NoRun = math.MaxInt64
+
+// Timer is one row. Its runs are tasks in its slot.
+type Timer struct {
+	Slot  int
+	Next  int64 // the first run that is not made yet, Unix ms; when it was deleted, if it was
+	Open  int64 // all runs before it are claimed or ended
+	State TimerState
+	// Placed bounds where runs stand that came when their own place was claimed already: none is
+	// behind both its due time and this.
+	Placed     int64
+	Seq        int64 // of the request that set it
+	Version    int64 // -1: none
+	Created    int64 // Unix ms of the request that opened it
+	Topic      string
+	ID         string
+	Definition timer.Definition
+	Body       []byte // schemas.EncodeBody of each run, but for what names the run
+}
+
+// RunSource is the source of the seqs of runs, which have no intake record.
+const RunSource = 3
+
+// TimerVerdict is what a request makes of a timer.
+type TimerVerdict struct {
+	Next  *Timer        // the timer afterwards: the pointer that came in when nothing changed
+	Clear bool          // the runs that are not claimed go
+	Event schemas.Event // the answer; there is always one
+	Dead  *DeadLetter
+}
+
+// DecideTimer is the whole state machine of what callers can do to a timer. It depends only on the
+// timer (nil: none is known), the request and the time in Unix ms.
+func DecideTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
+	r, v := c.Request, TimerVerdict{Next: cur}
+	if cur != nil && r.Version >= 0 && (r.Version < cur.Version || r.Version == cur.Version && cur.State == TimerDeleted && r.Op == schemas.OpTimer) {
+		return v.answer(r, schemas.StateStale, 0, fmt.Sprintf("notyet-version %d is below the known version %d, or not above the deleted one", r.Version, cur.Version))
+	}
+	if r.Op == schemas.OpTimer {
+		return setTimer(cur, c, slotCount, now)
+	}
+	if cur == nil || cur.State == TimerDeleted {
+		return v.answer(r, schemas.StateNotFound, 0, "no timer of this topic and id is known")
+	}
+	next := *cur
+	v.Next, next.Version = &next, max(next.Version, r.Version)
+	switch r.Op {
+	case schemas.OpTimerEnable:
+		s, err := timer.Parse(cur.Definition)
+		if err != nil {
+			return TimerVerdict{Next: cur}.reject(c, schemas.HeaderID, r.ID, "its stored definition cannot be read: "+err.Error()+"; set it again")
+		}
+		due, ok := s.Next(now - 1)
+		if cur.State == TimerDisabled {
+			next.State, next.Next = TimerEnabled, NoRun
+			if ok {
+				next.Next = due
+			}
+			next.Open = next.Next
+		}
+		return v.answer(r, schemas.StateTimerEnabled, due, "")
+	case schemas.OpTimerDisable:
+		v.Clear = cur.State == TimerEnabled
+		next.State, next.Next, next.Open = TimerDisabled, NoRun, NoRun
+		return v.answer(r, schemas.StateTimerDisabled, 0, "")
+	case schemas.OpTimerDelete:
+		v.Clear = cur.State == TimerEnabled
+		next.State, next.Slot, next.Next, next.Open = TimerDeleted, OutOfLine, now, now
+		next.Definition, next.Body = timer.Definition{}, nil
+		return v.answer(r, schemas.StateTimerDeleted, 0, "")
+	}
+	return TimerVerdict{Next: cur}.reject(c, schemas.HeaderOp, r.Op.String(), "is not supported by this version")
+}
+
+func setTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
+	r, v := c.Request, TimerVerdict{Next: cur}
+	def := definitionOf(r)
+	s, err := timer.New(def)
+	if err != nil {
+		return v.reject(c, schemas.HeaderCron, r.Timer.Cron, err.Error()).named(err, r)
+	}
+	// A run before the request was accepted is none, wherever from lies. A clock that was ahead when
+	// it was accepted must not swallow runs.
+	next, ok := s.Next(min(r.Accepted, now) - 1)
+	if !ok {
+		return v.reject(c, schemas.HeaderUntil, millisText(def.Until), "has passed: write a later time")
+	}
+	body := schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)
+	set := &Timer{
+		Slot: slots.Of(r.Topic, r.Key, r.ID, slotCount), Next: next, Open: next, Seq: c.Seq, Version: r.Version, Created: r.Accepted,
+		Topic: r.Topic, ID: r.ID, Definition: def, Body: body,
+	}
+	if cur != nil {
+		set.Version = max(set.Version, cur.Version)
+		if cur.State != TimerDeleted {
+			set.Created = cur.Created
+		}
+	}
+	v.Next, v.Clear = set, cur != nil && cur.State == TimerEnabled
+	return v.answer(r, schemas.StateTimerSet, next, "")
+}
+
+func definitionOf(r *schemas.Request) timer.Definition {
+	t := r.Timer
+	def := timer.Definition{Cron: t.Cron, Every: t.Every, Zone: t.Timezone, From: r.Accepted, Jitter: t.Jitter, Misfire: timer.Misfire(t.Misfire.String())}
+	if t.From != nil {
+		def.From = *t.From
+	}
+	if t.Until != nil {
+		def.Until = *t.Until
+	}
+	return def
+}
+
+// answer adds the event that answers the request.
+func (v TimerVerdict) answer(r *schemas.Request, state schemas.State, due int64, reason string) TimerVerdict {
+	v.Event = schemas.Event{Topic: r.Topic, ID: r.ID, State: state, Due: due, Reason: reason}
+	return v
+}
+
+func (v TimerVerdict) reject(c Change, header, value, problem string) TimerVerdict {
+	rejected := Verdict{}.reject(c, header, cut([]byte(value)), problem)
+	v.Event, v.Dead = rejected.Event, rejected.Dead
+	return v
+}
+
+// named gives a rejection the header that a definition's error is about.
+func (v TimerVerdict) named(err error, r *schemas.Request) TimerVerdict {
+	var wrong *timer.Error
+	if !errors.As(err, &wrong) {
+		return v
+	}
+	values := map[string]string{"cron": r.Timer.Cron, "every": r.Timer.Every.String(), "timezone": r.Timer.Timezone, "jitter": r.Timer.Jitter.String(), "misfire": r.Timer.Misfire.String()}
+	if r.Timer.Until != nil {
+		values["until"] = millisText(*r.Timer.Until)
+	}
+	reason := schemas.Prefix + wrong.Field
+	if value := values[wrong.Field]; value != "" {
+		reason += fmt.Sprintf(" %q", cut([]byte(value)))
+	}
+	reason += " " + wrong.Problem
+	v.Event.Reason, v.Dead.Reason = reason, reason
+	return v
+}
+
+func millisText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) }
+
+// Pending returns the runs of a timer that may not be claimed yet.
+func (t *Timer) Pending() ([]int64, error) {
+	if t.State != TimerEnabled || t.Open >= t.Next {
+		return nil, nil
+	}
+	s, err := timer.Parse(t.Definition)
+	if err != nil {
+		return nil, fmt.Errorf("reading the definition of timer %q: %w", t.ID, err)
+	}
+	var out []int64
+	for run, ok := s.Next(t.Open - 1); ok && run < t.Next; run, ok = s.Next(run) {
+		out = append(out, run)
+	}
+	return out, nil
+}
+
+// Making says up to when the runs of timers are made.
+type Making struct {
+	Now       int64         // Unix ms
+	UpTo      int64         // the last run that may be made
+	Tolerance time.Duration // how late a run may be before it is missed
+	Claimed   int64         // of the timer's slot, or before it
+	Room      int           // how many runs may be made or dropped, at least 1
+	Bytes     int           // of the bodies of the runs, about
+}
+
+// Runs is what a timer makes at one time.
+type Runs struct {
+	Tasks   []*Task // without seq, in order
+	Dropped []schemas.Event
+}
+
+// Make makes the runs of a timer that are to exist by now, and moves the timer on.
+func (t *Timer) Make(m Making) (Runs, error) {
+	var out Runs
+	s, err := timer.Parse(t.Definition)
+	if err != nil {
+		return out, fmt.Errorf("reading the definition of timer %q: %w", t.ID, err)
+	}
+	body, err := schemas.DecodeBody(t.Body)
+	if err != nil {
+		return out, fmt.Errorf("reading the body of timer %q: %w", t.ID, err)
+	}
+	for t.Open < t.Next && max(s.Due(t.Topic, t.ID, t.Open), t.Placed) <= m.Claimed {
+		next, ok := s.Next(t.Open)
+		if t.Open = next; !ok {
+			t.Open = NoRun
+		}
+	}
+	open := t.Open >= t.Next // nothing that was made is pending
+	run, ok := t.Next, true
+	if first, found := s.Latest(run, m.Now-m.Tolerance.Milliseconds(), timer.MostMissed); found {
+		run = first // a long outage: the runs before are passed over
+	}
+	if open {
+		t.Open = run
+	}
+	for ; ok && run <= m.UpTo && len(out.Tasks)+len(out.Dropped) < m.Room && m.Bytes > 0; run, ok = s.Next(run) {
+		due, id := s.Due(t.Topic, t.ID, run), timer.RunID(t.ID, run)
+		dropFrom := s.DropFrom(t.Topic, t.ID, run)
+		if timer.Dropped(dropFrom, m.Now, m.Tolerance) {
+			out.Dropped = append(out.Dropped, Missed(t.Topic, id, due))
+			continue
+		}
+		settings := body.Settings
+		settings.Run = schemas.Run{Timer: t.ID, DropFrom: dropFrom}
+		next := &Task{
+			Slot: t.Slot, Pos: due, Lane: LaneOf(t.Topic, ClassOf(settings.Priority)), Due: due, Version: schemas.NoVersion, Created: m.Now,
+			Topic: t.Topic, ID: id, Body: schemas.EncodeBody(nil, body.Key, body.Value, body.Headers, settings),
+		}
+		m.Bytes -= len(next.Body)
+		out.Tasks = append(out.Tasks, next)
+	}
+	if !ok {
+		run = NoRun
+	}
+	t.Next, t.Open, t.Placed = run, min(t.Open, run), m.Claimed+1
+	if !Published(body.Settings.Events, schemas.StateDead) {
+		out.Dropped = nil
+	}
+	return out, nil
+}
+
+// Missed is the event of a run that was dropped.
+func Missed(topic, id string, due int64) schemas.Event {
+	return schemas.Event{Topic: topic, ID: id, State: schemas.StateDead, Due: due, Kind: schemas.KindMissed, Reason: "the run was missed, and its timer's notyet-misfire drops it"}
+}

@@ -1,0 +1,71 @@
+package task
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/timer"
+)
+
+const began = 1_700_000_000_000
+
+func setEvery(d time.Duration, accepted int64) Change {
+	r := schemas.NewRequest(schemas.OpTimer, "orders", "t")
+	r.Accepted, r.Timer = accepted, schemas.Timer{Every: d, Timezone: "UTC"}
+	return Change{Seq: 7, Request: &r}
+}
+
+// TestPendingHoldsAllThatIsNotClaimed: whatever was made late, nothing that may be pending is left out,
+// and what must be claimed by now is not looked at for ever.
+func TestPendingHoldsAllThatIsNotClaimed(t *testing.T) {
+	v := DecideTimer(nil, setEvery(10*time.Second, began), 4, began)
+	require.Equal(t, schemas.StateTimerSet, v.Event.State)
+	tm := *v.Next
+	pending := func() (out []int64) {
+		runs, err := tm.Pending()
+		require.NoError(t, err)
+		for _, run := range runs {
+			out = append(out, (run-began)/1000)
+		}
+		return out
+	}
+	require.Empty(t, pending())
+	step := func(now, claimed int64) {
+		_, err := tm.Make(Making{Now: began + now, UpTo: began + now + 30_000, Tolerance: time.Minute, Claimed: began + claimed, Room: 100, Bytes: 1 << 20})
+		require.NoError(t, err)
+	}
+	step(0, 5000)
+	require.Equal(t, []int64{0, 10, 20, 30}, pending(), "the first stands behind what is claimed: it came late")
+	step(4000, 5000)
+	require.Equal(t, []int64{0, 10, 20, 30}, pending(), "claimed has not moved")
+	step(5001, 5001)
+	require.Equal(t, []int64{10, 20, 30}, pending())
+	step(20_000, 20_399)
+	require.Equal(t, []int64{30, 40, 50}, pending())
+}
+
+func TestOneTimerGivesOthersTheirTurn(t *testing.T) {
+	v := DecideTimer(nil, setEvery(time.Second, began), 4, began)
+	tm := *v.Next
+	runs, err := tm.Make(Making{Now: began, UpTo: began + 90_000, Tolerance: time.Minute, Room: 7, Bytes: 1 << 20})
+	require.NoError(t, err)
+	require.Len(t, runs.Tasks, 7)
+	require.Equal(t, int64(began+7000), tm.Next, "it goes on from there")
+	runs, err = tm.Make(Making{Now: began, UpTo: began + 90_000, Tolerance: time.Minute, Room: 7, Bytes: 1})
+	require.NoError(t, err)
+	require.Len(t, runs.Tasks, 1, "one at least, however large")
+}
+
+// TestALateRequestMakesTheRunsSinceItWasAccepted: those that are missed by then are treated as such.
+func TestALateRequestMakesTheRunsSinceItWasAccepted(t *testing.T) {
+	v := DecideTimer(nil, setEvery(time.Minute, began), 4, began+600_000)
+	require.Equal(t, int64(began), v.Next.Next)
+	runs, err := v.Next.Make(Making{Now: began + 600_000, UpTo: began + 690_000, Tolerance: time.Second, Room: 100, Bytes: 1 << 20})
+	require.NoError(t, err)
+	require.Len(t, runs.Dropped, 9, "0 to 8 min")
+	require.Len(t, runs.Tasks, 3, "the run of 9 min stands in for them")
+	require.Equal(t, timer.RunID("t", began+540_000), runs.Tasks[0].ID)
+}
