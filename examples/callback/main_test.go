@@ -130,9 +130,9 @@ func TestThePythonReceiver(t *testing.T) {
 	origin := strings.TrimPrefix(lines.Text(), "listening on ")
 
 	good := sender(t, origin, other, secret)
-	for _, body := range []string{"call home", `{"a":"ä"}`, ""} {
+	for i, body := range []string{"call home", `{"a":"ä"}`, ""} {
 		for range 2 {
-			require.Equal(t, callback.Delivered, good.Send(t.Context(), request(origin, "key of "+body, body)).Verdict)
+			require.Equal(t, callback.Delivered, good.Send(t.Context(), request(origin, "key-"+strconv.Itoa(i), body)).Verdict)
 		}
 		require.True(t, lines.Scan())
 		require.Equal(t, "reminder-1 attempt 1: "+body, lines.Text())

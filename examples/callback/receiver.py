@@ -31,7 +31,7 @@ class Receiver(BaseHTTPRequestHandler):
         with lock:
             key = self.headers["webhook-id"]
             if key not in seen:
-                print(self.headers["Notyet-Id"], "attempt", self.headers["Notyet-Attempt"] + ":", body.decode(), flush=True)
+                print(f"{self.headers['Notyet-Id']} attempt {self.headers['Notyet-Attempt']}: {body.decode()}", flush=True)
                 seen.add(key)
         self.answer(204)
 
