@@ -8,9 +8,26 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
+
+// announcer publishes the last events of deliveries. Settling begins an announcement and looks after those that take long; the results
+// topic's promises end them.
+type announcer struct {
+	*shared
+	flight   *inFlight
+	results  *events.Publisher
+	deferred deferred
+
+	mu          sync.Mutex // guards unconfirmed alone
+	unconfirmed map[*claimedTask]announcement
+}
+
+func newAnnouncer(fl *inFlight, results *events.Publisher) *announcer {
+	return &announcer{shared: fl.shared, flight: fl, results: results, unconfirmed: map[*claimedTask]announcement{}}
+}
 
 // A delivery's last events do not pass the outbox, because nothing is written for a task that is simply delivered: done waits for
 // their acknowledgement instead. While the results topic does not answer, done must not wait. So events that find no room, that fail,
@@ -53,86 +70,106 @@ func (q *deferred) putBack(list []delivery) {
 }
 
 // announce publishes the last events of a delivery, which counts as settled once they are acknowledged or stored.
-func (d *Dispatcher) announce(t *claimedTask, at int64) {
-	published := d.results.Publish(deliveredEvents(t, at), func(err error) {
-		d.mu.Lock()
-		waiting := t.status == telling
-		delete(d.untold, t)
+func (a *announcer) announce(t *claimedTask, at int64) {
+	a.begin(t, at)
+	published := a.results.Publish(deliveredEvents(t, at), func(err error) {
+		a.end(t)
+		a.flight.mu.Lock()
+		waiting := t.status == announcing
 		if waiting && err == nil {
 			t.status = settled
 		}
-		d.mu.Unlock()
+		a.flight.mu.Unlock()
 		if waiting && err != nil {
-			d.pending.add(delivery{t, at})
+			a.deferred.add(delivery{t, at})
 		}
-		d.settleKick.now()
+		a.kicks.settle.now()
 	})
 	if !published {
-		d.mu.Lock()
-		delete(d.untold, t)
-		d.mu.Unlock()
-		d.pending.add(delivery{t, at})
-		d.settleKick.now()
+		a.end(t)
+		a.deferred.add(delivery{t, at})
+		a.kicks.settle.now()
 	}
 }
 
-// checkUntold finds deliveries whose events have not been acknowledged for long: they must not hold up their line, still less one that is
-// to be given back: where it does not drain, its next owner sends again what was delivered. mu is held.
-func (d *Dispatcher) checkUntold() {
-	for t, told := range d.untold {
-		patience := d.cfg.UnresponsiveAfter
-		if d.stopping.Load() || !t.slot.leaving.IsZero() {
-			patience = min(patience, d.cfg.DrainTimeout/8)
+func (a *announcer) begin(t *claimedTask, at int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unconfirmed[t] = announcement{at: at, since: time.Now()}
+}
+
+func (a *announcer) end(t *claimedTask) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.unconfirmed, t)
+}
+
+// checkUnconfirmed finds deliveries whose events have not been acknowledged for long: they must not hold up their slot, still less one
+// that is to be given back: where it does not drain, its next owner sends again what was delivered. The lock of those in flight is held.
+func (a *announcer) checkUnconfirmed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for t, said := range a.unconfirmed {
+		patience := a.cfg.UnresponsiveAfter
+		if a.stopping.Load() || !t.slot.leaving.IsZero() {
+			patience = min(patience, a.cfg.DrainTimeout/8)
 		}
-		if time.Since(told.since) > patience {
-			delete(d.untold, t)
-			d.pending.add(delivery{t, told.at})
+		if time.Since(said.since) > patience {
+			delete(a.unconfirmed, t)
+			a.deferred.add(delivery{t, said.at})
 		}
 	}
 }
 
 // storeDeferred stores events of deliveries that were not published, piece by piece.
-func (d *Dispatcher) storeDeferred(ctx context.Context) {
+func (a *announcer) storeDeferred(ctx context.Context) {
 	for range roundPieces {
-		list := d.pending.take(pieceTasks)
+		list := a.deferred.take(pieceTasks)
 		if len(list) == 0 {
 			return
 		}
-		d.mu.Lock()
-		list = slices.DeleteFunc(list, func(e delivery) bool { return e.task.status != telling || e.task.slot.abandoned })
-		d.mu.Unlock()
+		a.flight.mu.Lock()
+		list = slices.DeleteFunc(list, func(e delivery) bool { return e.task.status != announcing || e.task.slot.abandoned })
+		a.flight.mu.Unlock()
 		var events []schemas.Event
 		for _, e := range list {
 			events = append(events, deliveredEvents(e.task, e.at)...)
 		}
-		boxes, err := d.store.StoreEvents(ctx, events, d.clock.Millis())
+		boxes, err := a.store.StoreEvents(ctx, events, a.clock.Millis())
 		if err != nil {
-			d.metrics.retries.Inc()
+			a.metrics.retries.Inc()
 			if ctx.Err() == nil {
-				d.log.Warn("storing events failed, trying again", zap.Error(err))
+				a.log.Warn("storing events failed, trying again", zap.Error(err))
 			}
-			d.pending.putBack(list)
+			a.deferred.putBack(list)
 			return // the next round tries again
 		}
-		d.metrics.deferredEvents.Add(float64(len(events)))
-		d.mu.Lock()
+		a.metrics.deferredEvents.Add(float64(len(events)))
+		a.flight.mu.Lock()
 		for _, e := range list {
-			if e.task.status == telling {
+			if e.task.status == announcing {
 				e.task.status = settled
 			}
 		}
-		d.mu.Unlock()
-		d.results.Stored(boxes)
+		a.flight.mu.Unlock()
+		a.results.Stored(boxes)
 	}
-	d.settleKick.now()
+	a.kicks.settle.now()
 }
 
-// leftoverSources lets one dispatcher look after the events of exits that were left in the outbox: the owner of slot 0.
-func (d *Dispatcher) leftoverSources() []int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.lines[0] == nil {
-		return nil
+// announcement is a delivery whose last events are with the producer.
+type announcement struct {
+	at    int64 // when it was acknowledged, Unix ms: long ago, where the send log proves it
+	since time.Time
+}
+
+// deliveredEvents are the last events of a delivery that ends its task; at is when it was acknowledged.
+func deliveredEvents(t *claimedTask, at int64) []schemas.Event {
+	e := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: at, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)}
+	events := []schemas.Event{e, e}
+	events[1].State = schemas.StateSucceeded
+	if !task.Published(t.settings.Events, schemas.StateDispatched) {
+		events = events[1:]
 	}
-	return []int{store.TransitionSource}
+	return events
 }

@@ -57,15 +57,15 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 				require.NoError(t, err)
 				defer d.client.Close()
 				defer d.results.Close(0)
-				_, err = d.own(ctx)
+				_, err = d.ownership.follow(ctx)
 				require.NoError(t, err)
 				beyond := nowMillis() + c.beyond.Milliseconds()
 				require.NoError(t, st.Claim(ctx, []int{0}, 5, beyond))
-				d.lines[0].claimTo(beyond)
+				d.flight.slots[0].claimTo(beyond)
 
 				wakes := make(chan []index.SlotPos)
 				ended := make(chan struct{})
-				go func() { defer close(ended); d.claimRounds(ctx, wakes) }()
+				go func() { defer close(ended); d.claimer.claimRounds(ctx, wakes) }()
 				time.Sleep(50 * time.Millisecond)
 				const tasks = 20
 				for i := range tasks {
@@ -75,13 +75,13 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 						wakes <- []index.SlotPos{{Slot: 0, Pos: due.UnixMilli()}}
 					}
 					time.Sleep(c.within)
-					d.mu.Lock()
-					require.Equal(t, i+1, d.entries, "claimed within %v", c.within)
-					d.mu.Unlock()
+					d.flight.mu.Lock()
+					require.Equal(t, i+1, d.flight.entries, "claimed within %v", c.within)
+					d.flight.mu.Unlock()
 				}
-				d.mu.Lock()
-				claimed := d.lines[0].claimed
-				d.mu.Unlock()
+				d.flight.mu.Lock()
+				claimed := d.flight.slots[0].claimed
+				d.flight.mu.Unlock()
 				require.LessOrEqual(t, claimed, max(beyond, nowMillis()+d.cfg.LookAhead.Milliseconds())+5*(tasks+5), "a few places each")
 
 				before := m.n.Load()
@@ -91,5 +91,23 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 				<-ended
 			})
 		})
+	}
+}
+
+func TestDeliversWithoutTheIndex(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	first := time.Now().Add(50 * time.Millisecond)
+	f.schedule(askMany(10, "orders", "before", first)...)
+	f.eventually("they are delivered", func() bool { return f.settledUpTo(first) && orders.count() == 10 })
+	f.redis.Close()
+	second := time.Now().Add(time.Second)
+	f.schedule(askMany(10, "orders", "after", second)...)
+	f.eventually("they are delivered", func() bool { return f.settledUpTo(second) && orders.count() == 20 })
+	require.Len(t, orders.copies(), 20)
+	require.NotZero(t, counted(d.metrics.indexErrors))
+	for _, r := range orders.all() {
+		require.False(t, r.Timestamp.Before(first.Truncate(time.Millisecond)), "early")
 	}
 }

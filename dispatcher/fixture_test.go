@@ -290,6 +290,14 @@ func (f *fixture) stepped(m *members, cfg Config) *Dispatcher {
 	return d
 }
 
+// alone is what a part of a dispatcher works with, for a test of that part.
+func alone(t *testing.T, cfg Config) *shared {
+	t.Helper()
+	cfg, err := cfg.withDefaults()
+	require.NoError(t, err)
+	return newShared(cfg, new(store.Store), prometheus.NewRegistry(), zap.NewNop())
+}
+
 // start runs a dispatcher with a send log in dir.
 func (f *fixture) start(m *members, dir string, cfg Config) *running {
 	f.Helper()
@@ -326,14 +334,22 @@ func (r *running) crash(m *members) {
 
 // inside answers a number of the dispatcher's state.
 func (r *running) inside(read func() int) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.flight.mu.Lock()
+	defer r.flight.mu.Unlock()
 	return read()
 }
 
-func (r *running) stagedTasks() int { return r.inside(func() int { return r.staging.tasks }) }
+func (r *running) stagedTasks() int { return r.inside(func() int { return r.flight.staging.tasks }) }
 
-func (r *running) owned() int { return r.inside(func() int { return len(r.lines) }) }
+// unconfirmed is how many deliveries' last events are with the producer.
+func (r *running) unconfirmed() int {
+	a := r.settler.announcer
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.unconfirmed)
+}
+
+func (r *running) owned() int { return r.inside(func() int { return len(r.flight.slots) }) }
 
 // counted is the value of a counter, by way of a registry: that needs no further module.
 func counted(c prometheus.Counter) int {
@@ -347,3 +363,20 @@ func counted(c prometheus.Counter) int {
 }
 
 func nowMillis() int64 { return time.Now().UnixMilli() }
+
+// told lets the index know of stored tasks, as a scanner does.
+func (r *running) told(places []store.Place) {
+	r.f.Helper()
+	for _, p := range places {
+		require.NoError(r.f, r.indexer.index.Add(r.f.Context(), []index.Entry{{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)}}))
+		require.NoError(r.f, r.indexer.index.(*index.Index).Wake(r.f.Context(), []index.SlotPos{{Slot: p.Slot, Pos: p.Due}}))
+	}
+}
+
+func (r *running) warmed() {
+	r.f.Helper()
+	r.f.eventually("the index is loaded", func() bool {
+		marks, err := r.indexer.index.Marks(r.f.Context(), r.f.slots)
+		return err == nil && len(marks) == len(r.f.slots)
+	})
+}

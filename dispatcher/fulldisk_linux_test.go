@@ -43,7 +43,7 @@ func TestFullDiskEndsTheDispatcher(t *testing.T) {
 	orders, dir, m := f.read("orders"), t.TempDir(), f.elect(5)
 	one := f.start(m, dir, Config{MemberID: "one"})
 	f.schedule(askMany(20, "orders", "before", time.Now(), schemas.HeaderEvents, "none")...)
-	f.eventually("they are delivered and settled", func() bool { return orders.count() == 20 && one.inside(func() int { return one.entries }) == 0 })
+	f.eventually("they are delivered and settled", func() bool { return orders.count() == 20 && one.inside(func() int { return one.flight.entries }) == 0 })
 
 	fill(t, dir)
 	f.schedule(askMany(20, "orders", "after", time.Now(), schemas.HeaderEvents, "none")...)

@@ -17,7 +17,7 @@ func (f *fixture) owning(cfg Config) (*members, *Dispatcher) {
 	cfg.MemberID = "one"
 	m := f.elect(5)
 	d := f.stepped(m, cfg)
-	settled, err := d.own(f.Context())
+	settled, err := d.ownership.follow(f.Context())
 	require.NoError(f, err)
 	require.True(f, settled)
 	return m, d
@@ -27,7 +27,7 @@ func (f *fixture) owning(cfg Config) (*members, *Dispatcher) {
 func (f *fixture) assign(m *members, d *Dispatcher, epoch int64, slots ...int) (settled bool) {
 	f.Helper()
 	m.change(func() { m.current.Epoch, m.current.Slots = epoch, slots })
-	settled, err := d.own(f.Context())
+	settled, err := d.ownership.follow(f.Context())
 	require.NoError(f, err)
 	return settled
 }
@@ -45,23 +45,23 @@ func TestSlotWithAClaimUnderWayStays(t *testing.T) {
 	m, d := f.owning(Config{})
 	due := time.Now().Add(200 * time.Millisecond)
 	f.schedule(ask("orders", "a", due))
-	d.sweep(t.Context())
-	ready, _ := d.beginClaim()
+	d.claimer.sweep(t.Context())
+	ready, _ := d.claimer.beginClaim()
 	require.Len(t, ready, 1)
 
 	require.False(t, f.assign(m, d, 6), "it is not given away")
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.NoError(t, d.claimLines(t.Context(), ready, claimGroup{5, ready[0].to}))
-	d.endClaim(ready)
+	require.NoError(t, d.claimer.claimLines(t.Context(), ready, claimGroup{5, ready[0].to}))
+	d.flight.endClaim(ready)
 	require.False(t, f.assign(m, d, 6), "nor with what was claimed")
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.Equal(t, 1, d.entries)
+	require.Equal(t, 1, d.flight.entries)
 
-	d.lines[0].tasks[0].status = settled
-	d.settle(t.Context())
+	d.flight.slots[0].tasks[0].status = settled
+	d.settler.settle(t.Context())
 	require.True(t, f.assign(m, d, 6))
 	require.Equal(t, store.Slot{Epoch: 5, Claimed: ready[0].to, Done: ready[0].to}, f.slot(0))
-	ready, _ = d.beginClaim()
+	ready, _ = d.claimer.beginClaim()
 	require.Empty(t, ready)
 }
 
@@ -72,13 +72,13 @@ func TestClaimWithoutAReplyIsTakenIn(t *testing.T) {
 	due := time.Now().Add(200 * time.Millisecond)
 	f.schedule(ask("orders", "a", due))
 	require.NoError(t, f.store.Claim(t.Context(), []int{0}, 5, due.UnixMilli()+7))
-	require.True(t, d.lines[0].drained(), "as far as is known here")
+	require.True(t, d.flight.slots[0].drained(), "as far as is known here")
 
 	require.False(t, f.assign(m, d, 6))
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.Equal(t, due.UnixMilli()+7, d.lines[0].claimed)
-	require.Len(t, d.lines[0].open(), 1)
-	require.Equal(t, 1, d.entries)
+	require.Equal(t, due.UnixMilli()+7, d.flight.slots[0].claimed)
+	require.Len(t, d.flight.slots[0].open(), 1)
+	require.Equal(t, 1, d.flight.entries)
 }
 
 // The same, while the slot stays: the next claim, which does not reach as far, is refused. That is not a fence, and does not go on
@@ -89,19 +89,19 @@ func TestClaimShortOfOneWithoutAReply(t *testing.T) {
 	now := nowMillis()
 	f.schedule(ask("orders", "a", time.UnixMilli(now+2000)))
 	require.NoError(t, f.store.Claim(t.Context(), []int{0}, 5, now+3000))
-	d.noteWakes([]index.SlotPos{{Slot: 0, Pos: now}})
-	_, err := d.claim(t.Context())
+	d.claimer.noteWakes([]index.SlotPos{{Slot: 0, Pos: now}})
+	_, err := d.claimer.claim(t.Context())
 	require.ErrorIs(t, err, store.ErrFenced)
-	d.fenced(t.Context())
-	require.False(t, d.suspended.active())
-	require.Equal(t, now+3000, d.lines[0].claimed)
-	require.Len(t, d.lines[0].open(), 1)
-	d.noteWakes([]index.SlotPos{{Slot: 0, Pos: now}})
-	claimed, err := d.claim(t.Context())
+	d.ownership.fenced(t.Context())
+	require.False(t, d.trust.suspended.active())
+	require.Equal(t, now+3000, d.flight.slots[0].claimed)
+	require.Len(t, d.flight.slots[0].open(), 1)
+	d.claimer.noteWakes([]index.SlotPos{{Slot: 0, Pos: now}})
+	claimed, err := d.claimer.claim(t.Context())
 	require.NoError(t, err)
 	require.True(t, claimed)
-	require.Greater(t, d.lines[0].claimed, now+3000)
-	require.Len(t, d.lines[0].open(), 1, "each once")
+	require.Greater(t, d.flight.slots[0].claimed, now+3000)
+	require.Len(t, d.flight.slots[0].open(), 1, "each once")
 }
 
 // What does not drain in time is abandoned here before it is in the database, and an assignment that comes back begins anew.
@@ -110,33 +110,33 @@ func TestSlotThatDoesNotDrainIsAbandoned(t *testing.T) {
 	m, d := f.owning(Config{DrainTimeout: time.Hour})
 	due := time.Now().Add(200 * time.Millisecond)
 	f.schedule(ask("orders", "a", due))
-	d.sweep(t.Context())
-	_, err := d.claim(t.Context())
+	d.claimer.sweep(t.Context())
+	_, err := d.claimer.claim(t.Context())
 	require.NoError(t, err)
-	old := d.lines[0]
+	old := d.flight.slots[0]
 	require.False(t, f.assign(m, d, 6))
 	old.leaving = time.Now().Add(-2 * time.Hour)
-	ready, _ := d.beginClaim()
+	ready, _ := d.claimer.beginClaim()
 	require.Empty(t, ready, "it is leaving")
 
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = d.own(gone) // the database does not take it
+	_, err = d.ownership.follow(gone) // the database does not take it
 	require.Error(t, err)
 	require.True(t, old.abandoned)
-	require.Empty(t, d.lines)
-	require.Zero(t, d.entries)
+	require.Empty(t, d.flight.slots)
+	require.Zero(t, d.flight.entries)
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.Equal(t, 1, d.held.count())
+	require.Equal(t, 1, d.ownership.held.count())
 
 	require.True(t, f.assign(m, d, 7, 0), "back again")
-	require.NotSame(t, old, d.lines[0])
+	require.NotSame(t, old, d.flight.slots[0])
 	require.Equal(t, int64(7), f.slot(0).Epoch)
-	require.True(t, d.lines[0].open()[0].doubt)
-	require.Zero(t, d.held.count())
+	require.True(t, d.flight.slots[0].open()[0].doubt)
+	require.Zero(t, d.ownership.held.count())
 
 	require.False(t, f.assign(m, d, 8))
-	d.lines[0].leaving = time.Now().Add(-2 * time.Hour)
+	d.flight.slots[0].leaving = time.Now().Add(-2 * time.Hour)
 	require.True(t, f.assign(m, d, 8))
 	require.Empty(t, f.slot(0).Owner)
 	require.ErrorIs(t, f.store.Claim(t.Context(), []int{0}, 7, due.UnixMilli()+5000), store.ErrFenced)
@@ -151,30 +151,30 @@ func TestDeliveredBehindAnUnansweredOneIsNotLeftInDoubt(t *testing.T) {
 	for i, id := range []string{"before", "silent", "after", "beyond"} {
 		f.schedule(ask("orders", id, due.Add(time.Duration(i)*time.Millisecond)))
 	}
-	d.sweep(t.Context())
-	_, err := d.claim(t.Context())
+	d.claimer.sweep(t.Context())
+	_, err := d.claimer.claim(t.Context())
 	require.NoError(t, err)
-	l := d.lines[0]
+	l := d.flight.slots[0]
 	require.Len(t, l.open(), 4)
 	for i, is := range []status{settled, sending, settled, settled} {
 		l.open()[i].status, l.open()[i].content = is, &content{topic: "orders"}
 	}
 	require.False(t, f.assign(m, d, 6))
-	d.settle(t.Context())
+	d.settler.settle(t.Context())
 	require.Len(t, l.open(), 3, "what stands before it is closed as ever")
 
 	l.leaving = time.Now().Add(-40 * time.Minute)
 	require.False(t, f.assign(m, d, 6))
-	d.settle(t.Context())
+	d.settler.settle(t.Context())
 	l.leaving = time.Now().Add(-2 * time.Hour)
 	require.True(t, f.assign(m, d, 6))
 
 	two := f.stepped(f.elect(7), Config{MemberID: "two"})
-	_, err = two.own(t.Context())
+	_, err = two.ownership.follow(t.Context())
 	require.NoError(t, err)
-	require.Len(t, two.lines[0].open(), 1)
-	require.Equal(t, l.open()[0].seq, two.lines[0].open()[0].seq, "the silent one")
-	require.True(t, two.lines[0].open()[0].doubt)
+	require.Len(t, two.flight.slots[0].open(), 1)
+	require.Equal(t, l.open()[0].seq, two.flight.slots[0].open()[0].seq, "the silent one")
+	require.True(t, two.flight.slots[0].open()[0].doubt)
 }
 
 // A slot was taken in the database, beginning on it failed, and then it is assigned elsewhere: its owner need not wait for us.
@@ -184,25 +184,25 @@ func TestSlotTakenAndNotBegunIsGivenBack(t *testing.T) {
 	d := f.stepped(m, Config{MemberID: "one"})
 	_, err := f.store.Acquire(t.Context(), f.slots, 5, "one")
 	require.NoError(t, err)
-	d.held.note(f.slots, 5)
+	d.ownership.held.note(f.slots, 5)
 	require.True(t, f.assign(m, d, 6, 1))
 	require.Empty(t, f.slot(0).Owner)
 	require.Equal(t, store.Slot{Slot: 1, Epoch: 6, Owner: "one"}, f.slot(1))
-	require.Equal(t, 1, d.ownedSlots())
-	require.Zero(t, d.held.count())
+	require.Equal(t, 1, d.flight.ownedSlots())
+	require.Zero(t, d.ownership.held.count())
 }
 
 // The reply to a release is lost, and the assignment comes back: the line is not used as it was, for the slot may be another's.
 func TestReleaseWithoutAReply(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	m, d := f.owning(Config{})
-	old := d.lines[0]
+	old := d.flight.slots[0]
 	m.change(func() { m.current.Epoch, m.current.Slots = 6, nil })
-	require.Len(t, d.leavers(m.Current()), 1)
+	require.Len(t, d.ownership.leavers(m.Current()), 1)
 	_, err := f.store.Release(t.Context(), []int{0}, 5)
 	require.NoError(t, err)
 	require.True(t, f.assign(m, d, 7, 0))
-	require.NotSame(t, old, d.lines[0])
+	require.NotSame(t, old, d.flight.slots[0])
 	require.Equal(t, int64(7), f.slot(0).Epoch)
 	require.Zero(t, counted(d.metrics.abandoned))
 }
@@ -215,12 +215,12 @@ func TestLookOfThePastAbandonsNothing(t *testing.T) {
 	past, err := f.store.Slots(t.Context())
 	require.NoError(t, err)
 	_, d := f.owning(Config{})
-	d.lose(past, nil)
-	require.Len(t, d.lines, 1)
+	d.ownership.lose(past, nil)
+	require.Len(t, d.flight.slots, 1)
 	_, err = f.store.Acquire(t.Context(), f.slots, 6, "another")
 	require.NoError(t, err)
-	require.NoError(t, d.verify(t.Context()))
-	require.Empty(t, d.lines)
+	require.NoError(t, d.ownership.verify(t.Context()))
+	require.Empty(t, d.flight.slots)
 }
 
 // Lines are given away and fenced at once, whichever comes first.
@@ -228,14 +228,14 @@ func TestGiveAwayBesideAFence(t *testing.T) {
 	f := newFixture(t, 4, "orders")
 	m, d := f.owning(Config{})
 	m.change(func() { m.current.Epoch, m.current.Slots = 6, nil })
-	drained := d.leavers(m.Current())
+	drained := d.ownership.leavers(m.Current())
 	require.Len(t, drained[5], 4)
 	_, err := f.store.Acquire(t.Context(), []int{1, 2}, 6, "two")
 	require.NoError(t, err)
-	d.fenced(t.Context()) // of another loop
-	require.Len(t, d.lines, 2)
-	require.NoError(t, d.release(t.Context(), drained[5], 5))
-	require.Empty(t, d.lines)
+	d.ownership.fenced(t.Context()) // of another loop
+	require.Len(t, d.flight.slots, 2)
+	require.NoError(t, d.ownership.release(t.Context(), drained[5], 5))
+	require.Empty(t, d.flight.slots)
 	require.Equal(t, "two", f.slot(1).Owner)
 	require.Empty(t, f.slot(0).Owner)
 }
@@ -246,27 +246,27 @@ func TestSlotWaitsForLateEnds(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	m, d := f.owning(Config{})
 	f.schedule(ask("orders", "a", time.Now()))
-	d.sweep(t.Context())
-	claimed, err := d.claim(t.Context())
+	d.claimer.sweep(t.Context())
+	claimed, err := d.claimer.claim(t.Context())
 	require.NoError(t, err)
 	require.True(t, claimed)
-	batch, bytes, _ := d.nextFetch()
-	d.fetch(t.Context(), batch, bytes)
-	late := d.lines[0].tasks[0]
-	late.status, d.stuck[late.seq] = sending, late
-	d.setAside(late, late)
-	d.settle(t.Context())
-	require.True(t, d.lines[0].drained())
+	batch, bytes, _ := d.fetcher.nextFetch()
+	d.fetcher.fetch(t.Context(), batch, bytes)
+	late := d.flight.slots[0].tasks[0]
+	late.status, d.flight.stuck[late.seq] = sending, late
+	d.flight.setAside(late, late)
+	d.settler.settle(t.Context())
+	require.True(t, d.flight.slots[0].drained())
 
-	d.outcomes = []outcome{{task: late, at: nowMillis()}}
-	d.note(t.Context())
+	d.flight.inbox.outcomes = []outcome{{task: late, at: nowMillis()}}
+	d.settler.note(t.Context())
 	require.False(t, f.assign(m, d, 6))
 	require.Equal(t, "one", f.slot(0).Owner)
-	d.settle(t.Context())
+	d.settler.settle(t.Context())
 	require.True(t, f.assign(m, d, 6))
 	require.Empty(t, f.slot(0).Owner)
 	v, err := f.store.Get(t.Context(), "orders", "a")
 	require.NoError(t, err)
 	require.Equal(t, "succeeded", v.State)
-	require.Empty(t, d.stuck)
+	require.Empty(t, d.flight.stuck)
 }

@@ -15,44 +15,44 @@ import (
 // it says counts. Each topic has its own, so that one that does not answer holds up nobody else's suspects.
 
 // suspect queues a refused task. mu is held.
-func (d *Dispatcher) suspect(ctx context.Context, t *claimedTask) {
-	g := d.targetOf(t)
-	d.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their lines
+func (s *sender) suspect(ctx context.Context, t *claimedTask) {
+	g := s.targets.of(t)
+	s.targets.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their lines
 	g.suspects = append(g.suspects, sendable{task: t, record: t.record})
 	if !g.trying {
 		g.trying = true
-		d.solos.Go(func() { d.isolate(ctx, g) })
+		s.background.Go(func() { s.isolate(ctx, g) })
 	}
 }
 
 // isolate sends a target's suspects until none is left.
-func (d *Dispatcher) isolate(ctx context.Context, g *target) {
-	solo, err := kafka.NewSoloProducer(d.kafka, d.log, kafka.GiveUpAfter(d.cfg.giveUpAfter())...)
+func (s *sender) isolate(ctx context.Context, g *target) {
+	alone, err := kafka.NewSoloProducer(s.kafka, s.log, kafka.GiveUpAfter(s.cfg.giveUpAfter())...)
 	if err != nil {
-		d.log.Error("making a producer for refused tasks failed", zap.String("topic", g.topic), zap.Error(err))
+		s.log.Error("making a producer for refused tasks failed", zap.String("topic", g.topic), zap.Error(err))
 		return
 	}
-	defer context.AfterFunc(ctx, solo.Close)() // a send that is under way heeds nothing else
-	defer solo.Close()
+	defer context.AfterFunc(ctx, alone.Close)() // nothing else ends a send that is under way
+	defer alone.Close()
 	for ctx.Err() == nil {
-		s, ok := d.nextSuspect(g)
+		one, ok := s.nextSuspect(g)
 		if !ok {
 			return
 		}
-		for !d.trusted() && ctx.Err() == nil {
+		for !s.trust.trusted() && ctx.Err() == nil {
 			sleep(ctx, 10*time.Millisecond)
 		}
-		if d.isAbandoned(s.task.slot) {
-			d.dropSuspect(s.task)
+		if s.flight.isAbandoned(one.task.slot) {
+			s.dropSuspect(one.task)
 			continue
 		}
-		if d.isUnresponsive(g) {
-			d.answeredBy(s.task, s.record, errUnresponsive, true)
+		if s.isUnresponsive(g) {
+			s.answeredBy(one.task, one.record, errUnresponsive, true)
 			continue
 		}
-		r, err := solo.ProduceSync(ctx, s.record).First()
+		r, err := alone.ProduceSync(ctx, one.record).First()
 		if ctx.Err() == nil {
-			d.answeredBy(s.task, r, err, true)
+			s.answeredBy(one.task, r, err, true)
 		}
 	}
 }
@@ -60,33 +60,31 @@ func (d *Dispatcher) isolate(ctx context.Context, g *target) {
 // errUnresponsive ends the turn of a suspect whose target does not answer: nothing is in the topic of it, and it is put off.
 var errUnresponsive = fmt.Errorf("%w: its target does not answer", kafka.ErrNotSent)
 
-func (d *Dispatcher) nextSuspect(g *target) (sendable, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (s *sender) nextSuspect(g *target) (sendable, bool) {
+	s.flight.mu.Lock()
+	defer s.flight.mu.Unlock()
 	if len(g.suspects) == 0 {
 		g.trying = false
-		d.forgetIdle(g)
+		s.targets.forgetIdle(g)
 		return sendable{}, false
 	}
-	s := g.suspects[0]
+	one := g.suspects[0]
 	g.suspects = g.suspects[1:]
-	return s, true
+	return one, true
 }
 
-func (d *Dispatcher) dropSuspect(t *claimedTask) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.endSending(t)
+// dropSuspect lets go of a suspect whose slot was lost. It was refused, so it is not in its topic, and nobody waits for its answer.
+func (s *sender) dropSuspect(t *claimedTask) {
+	s.flight.mu.Lock()
+	defer s.flight.mu.Unlock()
+	s.targets.endSending(t)
+	if s.flight.stuck[t.seq] == t {
+		delete(s.flight.stuck, t.seq)
+	}
 }
 
-func (d *Dispatcher) isUnresponsive(g *target) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (s *sender) isUnresponsive(g *target) bool {
+	s.flight.mu.Lock()
+	defer s.flight.mu.Unlock()
 	return g.outage != nil
-}
-
-func (d *Dispatcher) isAbandoned(l *ownedSlot) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return l.abandoned
 }

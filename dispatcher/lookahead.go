@@ -2,8 +2,23 @@ package dispatcher
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
+
+// lookahead is how far ahead of now tasks are claimed.
+type lookahead struct {
+	*shared
+	flight *inFlight
+	index  Index
+	ahead  atomic.Int64 // ms; the claim loop writes, the claim and release loops read
+}
+
+func newLookahead(fl *inFlight, ix Index) *lookahead {
+	la := &lookahead{shared: fl.shared, flight: fl, index: ix}
+	la.ahead.Store(fl.cfg.LookAhead.Milliseconds())
+	return la
+}
 
 const (
 	// stagedEachSecond is about how many tasks one dispatcher reads and stages on one core.
@@ -13,30 +28,28 @@ const (
 )
 
 // adjust sets the look-ahead: longer before a burst whose bodies could not be read within the usual one.
-func (d *Dispatcher) adjust(ctx context.Context) {
-	usual, most := d.cfg.LookAhead.Milliseconds(), d.cfg.BurstLookAhead.Milliseconds()
+func (la *lookahead) adjust(ctx context.Context) {
+	usual, most := la.cfg.LookAhead.Milliseconds(), la.cfg.BurstLookAhead.Milliseconds()
 	ahead := usual
 	if most > usual {
-		ahead = min(max(d.needed(ctx, most), usual), most)
+		ahead = min(max(la.needed(ctx, most), usual), most)
 	}
-	d.mu.Lock()
-	d.ahead = ahead
-	d.mu.Unlock()
+	la.ahead.Store(ahead)
 }
 
 // needed answers how long it takes to stage what the index holds for the next most ms and the time to the next look, ms; 0 if that
 // is about the usual look-ahead.
-func (d *Dispatcher) needed(ctx context.Context, most int64) int64 {
-	now := d.clock.Millis()
+func (la *lookahead) needed(ctx context.Context, most int64) int64 {
+	now := la.clock.Millis()
 	end := now + most + sweepEvery.Milliseconds()
 	var slots []int
-	d.mu.Lock()
-	for _, l := range d.lines {
+	la.flight.mu.Lock()
+	for _, l := range la.flight.slots {
 		if l.next <= end && l.leaving.IsZero() {
 			slots = append(slots, l.number)
 		}
 	}
-	d.mu.Unlock()
+	la.flight.mu.Unlock()
 	if len(slots) == 0 {
 		return 0
 	}
@@ -46,12 +59,12 @@ func (d *Dispatcher) needed(ctx context.Context, most int64) int64 {
 	}
 	bound, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
-	counts, err := d.index.Counts(bound, slots, bounds)
+	counts, err := la.index.Counts(bound, slots, bounds)
 	if err != nil {
-		d.metrics.indexErrors.Inc()
+		la.metrics.indexErrors.Inc()
 		return 0
 	}
-	if lag := longestLag(counts); lag > 2*d.cfg.LookAhead {
+	if lag := longestLag(counts); lag > 2*la.cfg.LookAhead {
 		return lag.Milliseconds()
 	}
 	return 0

@@ -4,13 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/index"
-	"github.com/notyet/notyet/store"
 )
 
 func TestLongestLag(t *testing.T) {
@@ -39,33 +37,32 @@ func TestBurstsAreForeseen(t *testing.T) {
 	ix, err := index.New(index.Config{Addrs: []string{redis.Addr()}}, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(ix.Close)
-	cfg, err := Config{MemberID: "one", LookAhead: 10 * time.Millisecond, BurstLookAhead: 10 * time.Second}.withDefaults()
-	require.NoError(t, err)
-	d := &Dispatcher{cfg: cfg, clock: new(store.Store).NewClock(), index: ix, lines: map[int]*ownedSlot{0: {number: 0}, 1: {number: 1}}}
-	d.metrics = newMetrics(prometheus.NewRegistry(), d)
+	fl := newInFlight(alone(t, Config{MemberID: "one", LookAhead: 10 * time.Millisecond, BurstLookAhead: 10 * time.Second}))
+	fl.slots = map[int]*ownedSlot{0: {number: 0}, 1: {number: 1}}
+	la := newLookahead(fl, ix)
 
-	due := d.clock.Millis() + 8_000
+	due := la.clock.Millis() + 8_000
 	entries := make([]index.Entry, 900)
 	for i := range entries {
 		entries[i] = index.Entry{Slot: i % 2, Pos: due, Seq: uint64(i)}
 	}
-	next := func(at int64) { d.lines[0].next, d.lines[1].next = at, at }
-	ahead := func() int64 { d.adjust(t.Context()); return d.ahead }
+	next := func(at int64) { fl.slots[0].next, fl.slots[1].next = at, at }
+	ahead := func() int64 { la.adjust(t.Context()); return la.ahead.Load() }
 
 	next(due)
 	require.NoError(t, ix.Add(t.Context(), entries[:300]))
 	require.Equal(t, int64(10), ahead(), "few")
 	require.NoError(t, ix.Add(t.Context(), entries[300:]))
 	require.Equal(t, int64(30), ahead(), "as long as it takes to read 900")
-	d.cfg.BurstLookAhead = 500 * time.Millisecond
+	la.cfg.BurstLookAhead = 500 * time.Millisecond
 	require.Equal(t, int64(10), ahead(), "they are further ahead than that")
-	d.cfg.BurstLookAhead = 0
+	la.cfg.BurstLookAhead = 0
 	require.Equal(t, int64(10), ahead())
-	d.cfg.BurstLookAhead = 10 * time.Second
+	la.cfg.BurstLookAhead = 10 * time.Second
 	next(never)
 	require.Equal(t, int64(10), ahead(), "all is claimed")
 	next(due)
 	redis.Close()
 	require.Equal(t, int64(10), ahead())
-	require.Equal(t, 1, counted(d.metrics.indexErrors))
+	require.Equal(t, 1, counted(la.metrics.indexErrors))
 }

@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/task"
 )
 
 // A target that does not answer is asked by one task at a time, from a producer made for that, so that nobody else's records share
@@ -27,7 +26,7 @@ const (
 	shortestProbe = 10 * time.Second
 )
 
-// outage is the time in which a target does not answer. The dispatcher's lock guards it.
+// outage is the time in which a target does not answer. The lock of those in flight guards it.
 type outage struct {
 	pause   time.Duration
 	next    time.Time // nothing is sent before
@@ -77,60 +76,37 @@ func (c Config) giveUpAfter() time.Duration { return max(3*c.UnresponsiveAfter, 
 
 // probe sends one task to a target that does not answer, and waits no longer than for a target to be called so, or for the verdict that it
 // does not exist.
-func (d *Dispatcher) probe(ctx context.Context, s sendable) {
-	defer d.probed(s)
-	client, err := kafka.NewSoloProducer(d.kafka, d.log)
+func (s *sender) probe(ctx context.Context, one sendable) {
+	defer s.probed(one)
+	client, err := kafka.NewSoloProducer(s.kafka, s.log)
 	if err != nil {
-		d.answered(s.task, s.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
+		s.answered(one.task, one.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
 		return
 	}
-	bound, cancel := context.WithTimeout(ctx, max(d.cfg.UnresponsiveAfter, shortestProbe))
+	bound, cancel := context.WithTimeout(ctx, max(s.cfg.UnresponsiveAfter, shortestProbe))
 	defer cancel()
-	stop := context.AfterFunc(bound, client.Close) // a send that is under way heeds nothing else
+	stop := context.AfterFunc(bound, client.Close) // nothing else ends a send that is under way
 	var r *kgo.Record
-	r, err = client.ProduceSync(context.Background(), s.record).First()
+	r, err = client.ProduceSync(context.Background(), one.record).First()
 	stop()
 	client.Close()
 	if ctx.Err() == nil {
-		d.answeredBy(s.task, r, err, true)
+		s.answeredBy(one.task, r, err, true)
 	}
 }
 
 // probed counts a probe that is over.
-func (d *Dispatcher) probed(s sendable) {
-	if s.probe {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.probes--
+func (s *sender) probed(one sendable) {
+	if one.probe {
+		s.flight.mu.Lock()
+		defer s.flight.mu.Unlock()
+		s.targets.probes--
 	}
 }
 
 // fallsSilent begins an outage. mu is held.
-func (d *Dispatcher) fallsSilent(g *target) {
+func (ts *targets) fallsSilent(g *target) {
 	g.outage = newOutage(time.Now())
-	d.metrics.unresponsive.Inc()
-	d.log.Warn("a target does not answer: its tasks are set aside", zap.String("topic", g.topic), zap.Int32("partition", g.partition), zap.Int("in_flight", g.sending))
-}
-
-// respondsAgain ends an outage. mu is held.
-func (d *Dispatcher) respondsAgain(g *target) {
-	if g.outage == nil {
-		return
-	}
-	g.outage = nil
-	d.recallParked(g.outlet)
-	d.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
-}
-
-// sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen
-// to the task any more but that it is sent: it must not be cancelled, replaced or called expired. mu is held.
-func (d *Dispatcher) sendLater(t *claimedTask, err error) {
-	if !kafka.NotSent(err) {
-		t.state = task.StateRetry
-	}
-	if g := d.targets[t.outlet]; g != nil && g.outage != nil {
-		d.putOff(t, g)
-		return
-	}
-	d.postpone(t, d.clock.Millis(), d.refusals.pause(t.topic))
+	ts.metrics.unresponsive.Inc()
+	ts.log.Warn("a target does not answer: its tasks are set aside", zap.String("topic", g.topic), zap.Int32("partition", g.partition), zap.Int("in_flight", g.sending))
 }

@@ -75,14 +75,14 @@ func TestManySilentTargetsLeaveRoom(t *testing.T) {
 			}
 			for round := range rounds {
 				f.schedule(askMany(5, "lively", fmt.Sprint("l", round, "-"), time.Now())...)
-				d.sweepKick.now()
+				d.kicks.sweep.now()
 				f.eventually("the other is not held up", func() bool { return lively.count() == 5*(round+1) })
 				require.LessOrEqual(t, d.client.BufferedProduceRecords(), int64(cfg.StageTasks), "what is set aside counts with the rest")
 			}
 			by := time.Now()
 			f.eventually("done moves on", func() bool { return f.settledUpTo(by) })
 			f.eventually("what they do not take is given up", func() bool {
-				return d.client.BufferedProduceRecords() == 0 && d.inside(func() int { return len(d.stuck) }) == 0
+				return d.client.BufferedProduceRecords() == 0 && d.inside(func() int { return len(d.flight.stuck) }) == 0
 			})
 			require.Len(t, lively.copies(), 5*rounds)
 
@@ -93,8 +93,10 @@ func TestManySilentTargetsLeaveRoom(t *testing.T) {
 				read := f.read(topic)
 				require.Eventually(t, func() bool { return len(read.copies()) == each }, 3*bound, tick, "all arrive at %s, which is asked once a minute at least", topic)
 			}
-			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.entries }) == 0 })
-			require.Zero(t, d.inside(func() int { return d.flight.tasks + d.flight.bytes + d.staging.tasks + d.probes }))
+			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
+			require.Zero(t, d.inside(func() int {
+				return d.sender.targets.buffered.tasks + d.sender.targets.buffered.bytes + d.flight.staging.tasks + d.sender.targets.probes
+			}))
 		})
 	}
 }
@@ -112,9 +114,9 @@ func TestSilentPartitionDelaysOnlyItself(t *testing.T) {
 	for i := range rounds {
 		now := time.Now()
 		f.schedule(append(askMany(20, "lively", fmt.Sprint("l", i, "-"), now), ask("parts", idFor(0, i), now), ask("parts", idFor(1, i+1), now))...)
-		d.sweepKick.now()
+		d.kicks.sweep.now()
 		f.eventually("others are not held up", func() bool { return lively.count() == 20*(i+1) && parts.count() == i+2 })
-		require.LessOrEqual(t, d.inside(func() int { return len(d.stuck) }), 5)
+		require.LessOrEqual(t, d.inside(func() int { return len(d.flight.stuck) }), 5)
 	}
 	by := time.Now()
 	f.eventually("done moves on", func() bool { return f.settledUpTo(by) })
@@ -132,7 +134,7 @@ func TestGivenUpIsNotCalledCancelled(t *testing.T) {
 	due := time.Now()
 	f.schedule(ask("murky", "m", due, schemas.HeaderMaxLateness, "2s"))
 	f.eventually("the producer gives it up", func() bool {
-		return counted(d.metrics.unresponsive) == 1 && d.client.BufferedProduceRecords() == 0 && d.inside(func() int { return len(d.stuck) }) == 0
+		return counted(d.metrics.unresponsive) == 1 && d.client.BufferedProduceRecords() == 0 && d.inside(func() int { return len(d.flight.stuck) }) == 0
 	})
 	require.Positive(t, murky.count(), "it is there")
 	done := f.schedule(&kgo.Record{Topic: "intake", Timestamp: time.Now(), Headers: []kgo.RecordHeader{

@@ -4,91 +4,33 @@ import (
 	"math"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/notyet/notyet/internal/faultpoint"
-	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/task"
 )
 
-// ownedSlot is a slot that is ours: its offsets as the database has them, and every task between them.
+// ownedSlot is a slot that is ours: its offsets as the database has them, and every task between them. The lock of those in flight guards
+// it. Next to each field stands who writes it; all parts read.
 type ownedSlot struct {
 	number  int
 	epoch   int64
-	claimed int64
-	before  int64 // claimed before the latest claim
-	done    int64
+	claimed int64 // takeIn: of a claim, or of one whose reply was lost
+	before  int64 // likewise: claimed before the latest claim
+	done    int64 // the settle loop
 
-	tasks []*claimedTask // (done, claimed], in the order of pos
-	head  int            // tasks before it are closed
+	tasks []*claimedTask // (done, claimed], in the order of pos; enter adds, the settle loop takes away
+	head  int            // of the settle loop: tasks before it are closed
 
-	next   int64 // the first place beyond claimed that is known to hold a task
-	urgent int64 // the earliest due time that a wake has told of
+	next   int64 // the first place beyond claimed that is known to hold a task: the claim loop, and the settle loop for what it has moved
+	urgent int64 // the earliest due time that a wake has told of: the claim loop
 
 	parked map[int64]parked // by seq; see parking.go
 
-	claiming  bool      // somebody is moving claimed, and is the only one who may
-	leaving   time.Time // since when the slot is to be given away; zero: it is not
-	releasing bool      // it was given back, or may have been: it cannot stay
-	abandoned bool      // no longer ours: what comes in for it is thrown away
+	claiming  bool      // somebody is moving claimed, and is the only one who may: the claimer, or ownership (catchUp)
+	leaving   time.Time // of the owner loop: since when the slot is to be given away; zero: it is not
+	releasing bool      // of the owner loop: it was given back, or may have been: it cannot stay
+	abandoned bool      // no longer ours: what comes in for it is thrown away; see abandon
 }
 
 const never = math.MaxInt64
-
-type status uint8
-
-const (
-	entered status = iota // its place is claimed, its body not yet read
-	staged                // waits for its instant, or for its target
-	sending               // with the producer
-	telling               // delivered, its final event with the producer
-	leaving               // its exit is on the way to the database
-	settled               // delivered, its final event told
-	left                  // out of the line, by an exit
-)
-
-// claimedTask is one of them. There may be millions after an outage, so it is small until its body is read.
-type claimedTask struct {
-	slot     *ownedSlot
-	seq      int64
-	pos      int64
-	at       int64 // when to release it, Unix ms; until its body is read, at the latest then
-	lane     task.Lane
-	status   status
-	answered bool // set aside, and its answer has come since: it is about to end
-	asks     bool // read to ask an unresponsive target with
-	doubt    bool // an earlier owner may have sent it
-
-	parkedAt *outlet // where it is to ask, until it is known where it goes
-
-	*content // nil until its body is read
-}
-
-// content is what the row of a task says of it.
-type content struct {
-	topic    string
-	id       string
-	due      int64
-	attempt  int // deliveries made
-	replay   int
-	state    task.State
-	settings schemas.Settings
-	body     []byte
-	record   *kgo.Record
-	size     int
-	counted  bool    // by the dispatcher's staging
-	outlet   outlet  // where it was last sent, or waits to be
-	with     *target // counts it among what its producer holds; nil while none does
-}
-
-// sending names the attempt that is to be made, among all that the task ever sees.
-func (c *content) sending() int32 { return task.Sending(c.replay, c.attempt+1) }
-
-// maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
-// set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.
-func (t *claimedTask) maybeSent() bool {
-	return (t.doubt || t.state == task.StateRetry) && !faultpoint.Without(faultpoint.DoubtIsSent)
-}
 
 // closable answers how far done can move: everything up to it is settled or gone. count is how many of those tasks are
 // still in the line, which the database is to confirm.

@@ -85,22 +85,6 @@ func TestClosedTasksLeaveMemory(t *testing.T) {
 	require.Len(t, l.open(), 5)
 }
 
-// What the send log calls an attempt: no replay is taken for what was sent before it.
-func TestSendingNamesAttemptsApart(t *testing.T) {
-	seen := map[int32][2]int{}
-	for _, replay := range []int{0, 1, 2, 127} {
-		for _, attempt := range []int{0, 1, 2, 999, 1<<24 - 2} {
-			n := (&content{replay: replay, attempt: attempt}).sending()
-			require.Positive(t, n)
-			require.NotContains(t, seen, n)
-			seen[n] = [2]int{replay, attempt}
-		}
-	}
-	require.Equal(t, int32(1), (&content{}).sending())
-	require.Equal(t, int32(3), (&content{attempt: 2}).sending())
-	require.Equal(t, int32(1<<24+1), (&content{replay: 1}).sending())
-}
-
 func TestClaimToKeepsWhatLiesBeyond(t *testing.T) {
 	l := &ownedSlot{claimed: 100, next: 150, urgent: 300} // settling or a wake may have told of a place while the claim ran
 	l.claimTo(200)

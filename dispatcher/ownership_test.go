@@ -9,39 +9,6 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// suspend starts a dispatcher that has lost trust in the election with 20 tasks staged, and answers when those are due.
-func (f *fixture) suspend() (*members, *running, time.Time) {
-	f.Helper()
-	m := f.elect(5)
-	d := f.start(m, f.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second})
-	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
-	due := time.Now().Add(4 * time.Second)
-	f.schedule(askMany(20, "orders", "t", due)...)
-	d.sweepKick.now()
-	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
-	m.trust(false)
-	f.eventually("it has noticed", func() bool { return d.suspended.active() })
-	require.False(f, time.Now().After(due), "too slow to tell")
-	return m, d, due
-}
-
-func TestWhoIsNotTrustedSendsNothing(t *testing.T) {
-	f := newFixture(t, 4, "orders")
-	orders := f.read("orders")
-	m, d, due := f.suspend()
-	f.passes(due.Add(300 * time.Millisecond))
-	require.Zero(t, orders.count())
-	require.Error(t, d.Ready(t.Context()))
-	require.Equal(t, 20, d.stagedTasks())
-
-	m.trust(true)
-	f.eventually("all is settled", func() bool { return f.settledUpTo(due) })
-	f.eventually("each task arrives", func() bool { return len(orders.copies()) == 20 })
-	require.Equal(t, 20, orders.count())
-	require.Zero(t, counted(d.metrics.abandoned))
-	require.NoError(t, d.Ready(t.Context()))
-}
-
 func TestWhatAnotherTookMeanwhileIsAbandoned(t *testing.T) {
 	f := newFixture(t, 4, "orders")
 	orders := f.read("orders")
@@ -55,8 +22,8 @@ func TestWhatAnotherTookMeanwhileIsAbandoned(t *testing.T) {
 	f.eventually("it gives up its slots", func() bool { return d.owned() == 0 })
 	require.Equal(t, 4, counted(d.metrics.abandoned))
 	require.Zero(t, d.stagedTasks())
-	f.eventually("it works again", d.trusted)
-	f.eventually("it has looked at what was due", func() bool { return d.inside(func() int { return len(d.due) }) == 0 })
+	f.eventually("it works again", d.trust.trusted)
+	f.eventually("it has looked at what was due", func() bool { return d.inside(func() int { return len(d.sender.due) }) == 0 })
 	require.NoError(t, d.end())
 	require.Zero(t, orders.count())
 	slots, err := f.store.Slots(t.Context())
@@ -85,7 +52,7 @@ func TestFencedOwnerClaimsNothing(t *testing.T) {
 	_, err := f.store.Acquire(t.Context(), f.slots, 6, "two")
 	require.NoError(t, err)
 	f.schedule(askMany(10, "orders", "t", time.Now())...)
-	d.sweepKick.now()
+	d.kicks.sweep.now()
 	f.eventually("it notices at its next write", func() bool { return d.owned() == 0 })
 	require.NotZero(t, counted(d.metrics.fenced))
 	require.NoError(t, d.end())
@@ -106,7 +73,7 @@ func TestSlotsAreTakenAnewAfterTheDatabaseForgotIt(t *testing.T) {
 			f.eventually("it owns its slots", func() bool { return d.owned() == 2 })
 			f.sql(forget)
 			f.schedule(askMany(10, "orders", "t", time.Now())...)
-			d.sweepKick.now()
+			d.kicks.sweep.now()
 			f.eventually("each task arrives", func() bool { return len(orders.copies()) == 10 })
 			f.eventually("all is settled", func() bool { return f.settledUpTo(time.Now().Add(-time.Second)) })
 			require.NoError(t, d.end())
@@ -182,7 +149,7 @@ func TestStopDrainsAndReleases(t *testing.T) {
 	due, later := time.Now().Add(700*time.Millisecond), time.Now().Add(4*time.Second)
 	f.schedule(askMany(20, "orders", "t", due)...)
 	f.schedule(askMany(20, "orders", "later", later)...)
-	d.sweepKick.now()
+	d.kicks.sweep.now()
 	f.eventually("the near ones are staged", func() bool { return d.stagedTasks() >= 20 })
 	require.NoError(t, d.end())
 	require.True(t, time.Now().After(due), "what is claimed is waited for")
@@ -215,7 +182,7 @@ func TestLivingOwnerIsGivenTimeToDrain(t *testing.T) {
 	f.eventually("one owns the slots", func() bool { return a.owned() == 2 })
 	due := time.Now().Add(time.Second)
 	f.schedule(askMany(10, "orders", "t", due)...)
-	a.sweepKick.now()
+	a.kicks.sweep.now()
 	f.eventually("the tasks are staged", func() bool { return a.stagedTasks() == 10 })
 	for _, m := range []*members{two, one} {
 		m.change(func() {

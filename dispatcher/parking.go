@@ -5,9 +5,34 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
+
+// parking puts off the tasks of targets that do not answer, and calls them back. It has no state of its own: what it remembers stands with
+// each slot.
+type parking struct {
+	*shared
+	flight  *inFlight
+	targets *targets
+}
+
+func newParking(fl *inFlight, ts *targets) *parking {
+	return &parking{shared: fl.shared, flight: fl, targets: ts}
+}
+
+// respondsAgain ends an outage. mu is held.
+func (pk *parking) respondsAgain(g *target) {
+	if g.outage == nil {
+		return
+	}
+	g.outage = nil
+	pk.recallParked(g.outlet)
+	pk.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
+}
 
 // parked is what a line remembers of a task that it put off because its target does not answer: enough to put it off again without
 // reading its body, and to call it back when the target answers. Whoever owns the line alone changes such a task, other than by
@@ -21,88 +46,67 @@ type parked struct {
 }
 
 // parkedMost bounds what is remembered, at about 150 bytes each: what is beyond it is read again each time.
-func (d *Dispatcher) parkedMost() int { return max(3*d.cfg.StageTasks, 10_000) }
+func (pk *parking) parkedMost() int { return max(3*pk.cfg.StageTasks, 10_000) }
 
 // putOff puts off a task that was not sent: until its target is asked again. mu is held.
-func (d *Dispatcher) putOff(t *claimedTask, g *target) {
+func (pk *parking) putOff(t *claimedTask, g *target) {
 	p, state := parked{outlet: g.outlet, at: t.at, attempt: t.attempt, lane: t.lane}, task.StateLine
 	if t.maybeSent() {
 		state = task.StateRetry
 	} else if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 {
 		p.expires = t.due + bound + 1
 	}
-	if g.outage != nil && !t.slot.abandoned && d.parkedTasks() < d.parkedMost() {
+	if g.outage != nil && !t.slot.abandoned && pk.flight.parkedTasks() < pk.parkedMost() {
 		if t.slot.parked == nil {
 			t.slot.parked = map[int64]parked{}
 		}
 		t.slot.parked[t.seq] = p
 	}
-	d.leaveParked(t, g, p, state)
+	pk.leaveParked(t, g, p, state)
 }
 
 // leaveParked takes a task out of its place; its body may not be known. mu is held.
-func (d *Dispatcher) leaveParked(t *claimedTask, g *target, p parked, state task.State) {
+func (pk *parking) leaveParked(t *claimedTask, g *target, p parked, state task.State) {
 	pause := unsentPause
 	if g.outage != nil {
 		pause = g.outage.wait(time.Now())
 	}
-	pos := max(d.clock.Millis()+pause.Milliseconds(), p.at)
+	pos := max(pk.clock.Millis()+pause.Milliseconds(), p.at)
 	if p.expires > 0 {
 		pos = min(pos, p.expires)
 	}
-	d.metrics.postponed.Inc()
-	d.leave(t, transition{Transition: store.Transition{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
-}
-
-// parkedTasks counts what is remembered. mu is held.
-func (d *Dispatcher) parkedTasks() (n int) {
-	for _, l := range d.lines {
-		n += len(l.parked)
-	}
-	return n
+	pk.metrics.postponed.Inc()
+	pk.flight.leave(t, transition{Transition: store.Transition{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
 }
 
 // parksAgain puts off a task whose body is not read, if its target still does not answer. mu is held.
-func (d *Dispatcher) parksAgain(t *claimedTask) bool {
+func (pk *parking) parksAgain(t *claimedTask) bool {
 	p, ok := t.slot.parked[t.seq]
 	if !ok {
 		return false
 	}
-	g := d.targets[p.outlet]
-	late := p.expires > 0 && d.clock.Millis() >= p.expires
+	g := pk.targets.outlets[p.outlet]
+	late := p.expires > 0 && pk.clock.Millis() >= p.expires
 	if late || g == nil || g.outage == nil || g.outage.lets(time.Now()) {
 		delete(t.slot.parked, t.seq)
 		t.asks, t.parkedAt = true, &p.outlet
 		return false
 	}
-	d.leaveParked(t, g, p, task.StateLine) // as what it is
+	pk.leaveParked(t, g, p, task.StateLine) // as what it is
 	return true
-}
-
-// rejudgeParked calls back what was put off on account of an outlet if the task that was read to ask there goes to another partition now:
-// which partitions the topic has is known since, or has changed. The others might go there too, and nobody would ask in their name. mu is held.
-func (d *Dispatcher) rejudgeParked(t *claimedTask, g *target) {
-	was := t.parkedAt
-	t.parkedAt = nil
-	if was == nil || g.partition < 0 || *was == g.outlet {
-		return
-	}
-	if old := d.targets[*was]; old != nil && old.outage != nil { // else all is called back
-		d.recallParked(*was)
-	}
 }
 
 // parkUnsent puts off those of the tasks, just read, whose targets do not answer, and returns the others. What an earlier owner may
 // have sent goes on: the send log may know of it.
-func (d *Dispatcher) parkUnsent(tasks []*claimedTask) []*claimedTask {
-	now := d.clock.Millis()
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (pk *parking) parkUnsent(tasks []*claimedTask) []*claimedTask {
+	now := pk.clock.Millis()
+	pk.flight.mu.Lock()
+	defer pk.flight.mu.Unlock()
 	return slices.DeleteFunc(tasks, func(t *claimedTask) bool {
 		if t.record == nil || t.doubt || t.asks || t.slot.abandoned {
 			return false
 		}
-		g := d.targets[d.outletOf(t)]
+		g := pk.targets.outlets[pk.targets.outletOf(t)]
 		if g == nil || g.outage == nil || g.outage.lets(time.Now()) {
 			return false
 		}
@@ -110,7 +114,7 @@ func (d *Dispatcher) parkUnsent(tasks []*claimedTask) []*claimedTask {
 			return false
 		}
 		t.outlet = g.outlet
-		d.putOff(t, g)
+		pk.putOff(t, g)
 		t.record, t.body = nil, nil
 		return true
 	})
@@ -120,9 +124,9 @@ func (d *Dispatcher) parkUnsent(tasks []*claimedTask) []*claimedTask {
 const recallMost = 1000
 
 // recallParked notes whom to call back now that a target answers: those that it should have had first come first. mu is held.
-func (d *Dispatcher) recallParked(o outlet) {
+func (pk *parking) recallParked(o outlet) {
 	var back []transition
-	for _, l := range d.lines {
+	for _, l := range pk.flight.slots {
 		for seq, p := range l.parked {
 			if p.outlet == o {
 				delete(l.parked, seq)
@@ -132,12 +136,12 @@ func (d *Dispatcher) recallParked(o outlet) {
 		}
 	}
 	slices.SortFunc(back, func(a, b transition) int { return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq)) })
-	d.recalls = append(d.recalls, back...)
-	d.settleKick.now()
+	pk.flight.inbox.recall(back)
+	pk.kicks.settle.now()
 }
 
 // mayRecall parts those whose last exit is settled from those whose is not.
-func (d *Dispatcher) mayRecall(recalls, unsettled []transition) (now, early []transition) {
+func mayRecall(recalls, unsettled []transition) (now, early []transition) {
 	if len(recalls) == 0 || len(unsettled) == 0 {
 		return recalls, nil
 	}
@@ -153,4 +157,40 @@ func (d *Dispatcher) mayRecall(recalls, unsettled []transition) (now, early []tr
 		}
 	}
 	return now, early
+}
+
+// quietAfter is how long a target may leave records unanswered before its tasks give way where room is scarce.
+const quietAfter = time.Second
+
+// giveWay puts off what waits for targets that have answered nothing for a moment, if the room for bodies is scarce: others need
+// it. mu is held.
+func (pk *parking) giveWay() {
+	if !pk.flight.staging.scarce() || faultpoint.Without(faultpoint.RoomForOthers) {
+		return
+	}
+	for _, g := range pk.targets.outlets {
+		if len(g.waiting) > 0 && time.Since(g.since) >= quietAfter {
+			pk.postponeWaiting(g)
+		}
+	}
+}
+
+func (pk *parking) postponeWaiting(g *target) {
+	for _, t := range g.waiting {
+		pk.putOff(t, g)
+	}
+	g.waiting = nil
+}
+
+// rejudgeParked calls back what was put off on account of an outlet if the task that was read to ask there goes to another partition now:
+// which partitions the topic has is known since, or has changed. The others might go there too, and nobody would ask in their name. mu is held.
+func (pk *parking) rejudgeParked(t *claimedTask, g *target) {
+	was := t.parkedAt
+	t.parkedAt = nil
+	if was == nil || g.partition < 0 || *was == g.outlet {
+		return
+	}
+	if old := pk.targets.outlets[*was]; old != nil && old.outage != nil { // else all is called back
+		pk.recallParked(*was)
+	}
 }

@@ -28,7 +28,7 @@ func TestBacklogOfASilentTargetIsReadOnce(t *testing.T) {
 	for i := range 5 {
 		f.schedule(askMany(n/5, "silent", fmt.Sprint("s", i, "-"), time.Now())...)
 	}
-	f.eventually("all are put off", func() bool { return d.inside(d.parkedTasks) >= n-1 })
+	f.eventually("all are put off", func() bool { return d.inside(d.flight.parkedTasks) >= n-1 })
 	const few = 20 // that went to ask, and what each took along
 	require.LessOrEqual(t, counted(d.metrics.bodies), n+few)
 	read, off := counted(d.metrics.bodies), counted(d.metrics.postponed)
@@ -46,8 +46,8 @@ func TestBacklogOfASilentTargetIsReadOnce(t *testing.T) {
 	answer()
 	silent := f.read("silent")
 	f.eventually("each arrives", func() bool { return len(silent.copies()) == n+1 })
-	f.eventually("all is settled", func() bool { return d.inside(func() int { return d.entries }) == 0 })
-	require.Zero(t, d.inside(d.parkedTasks))
+	f.eventually("all is settled", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
+	require.Zero(t, d.inside(d.flight.parkedTasks))
 	require.Equal(t, n+1, silent.count(), "once")
 }
 
@@ -72,42 +72,42 @@ func TestParking(t *testing.T) {
 	f := newFixture(t, 1, "x")
 	d := f.stepped(f.elect(5), Config{MemberID: "one", StageTasks: 2})
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
-	d.lines[0] = l
+	d.flight.slots[0] = l
 	now := time.Now()
 	g := &target{outlet: outlet{"x", 0}, outage: newOutage(now)}
-	d.targets[g.outlet] = g
+	d.sender.targets.outlets[g.outlet] = g
 	parkable := func(seq int64, due int64) *claimedTask {
 		return &claimedTask{slot: l, seq: seq, pos: 50, at: due, content: &content{topic: "x", due: due, settings: schemas.DefaultSettings()}}
 	}
-	for seq := range int64(d.parkedMost() + 10) {
-		d.putOff(parkable(seq, 100_000-seq), g)
+	for seq := range int64(d.sender.parking.parkedMost() + 10) {
+		d.sender.parking.putOff(parkable(seq, 100_000-seq), g)
 	}
-	require.Len(t, l.parked, d.parkedMost(), "a bound")
-	require.Len(t, d.transitions, d.parkedMost()+10, "on what is remembered alone")
+	require.Len(t, l.parked, d.sender.parking.parkedMost(), "a bound")
+	require.Len(t, d.flight.inbox.transitions, d.sender.parking.parkedMost()+10, "on what is remembered alone")
 
 	unread := &claimedTask{slot: l, seq: 3, pos: 60, lane: 7}
-	require.True(t, d.parksAgain(unread))
-	last := d.transitions[len(d.transitions)-1]
+	require.True(t, d.sender.parking.parksAgain(unread))
+	last := d.flight.inbox.transitions[len(d.flight.inbox.transitions)-1]
 	require.Equal(t, task.StateLine, last.State, "as what it is")
 	require.Greater(t, last.Pos, now.UnixMilli())
-	require.False(t, d.parksAgain(&claimedTask{slot: &ownedSlot{}, seq: 3}), "another line knows nothing of it")
-	require.False(t, d.parksAgain(&claimedTask{slot: l, seq: int64(d.parkedMost())}), "it was too much to remember")
+	require.False(t, d.sender.parking.parksAgain(&claimedTask{slot: &ownedSlot{}, seq: 3}), "another line knows nothing of it")
+	require.False(t, d.sender.parking.parksAgain(&claimedTask{slot: l, seq: int64(d.sender.parking.parkedMost())}), "it was too much to remember")
 
 	g.outage.next = now.Add(-time.Second)
-	require.False(t, d.parksAgain(unread), "the target is to be asked")
-	require.True(t, d.parksAgain(&claimedTask{slot: l, seq: 4, pos: 60}), "by one")
+	require.False(t, d.sender.parking.parksAgain(unread), "the target is to be asked")
+	require.True(t, d.sender.parking.parksAgain(&claimedTask{slot: l, seq: 4, pos: 60}), "by one")
 
 	l.parked[5] = parked{outlet: g.outlet, expires: 1}
-	require.False(t, d.parksAgain(&claimedTask{slot: l, seq: 5}), "its time is over")
+	require.False(t, d.sender.parking.parksAgain(&claimedTask{slot: l, seq: 5}), "its time is over")
 
-	d.respondsAgain(g)
+	d.sender.parking.respondsAgain(g)
 	require.Empty(t, l.parked)
 	var order []int64
-	for _, e := range d.recalls {
+	for _, e := range d.flight.inbox.recalls {
 		require.True(t, e.Recall)
 		order = append(order, e.Seq)
 	}
-	require.Len(t, order, d.parkedMost()-2)
+	require.Len(t, order, d.sender.parking.parkedMost()-2)
 	require.Equal(t, []int64{4, 2, 1, 0}, order[len(order)-4:], "by due time")
 }
 
@@ -124,42 +124,17 @@ func TestGivenBackIsParked(t *testing.T) {
 			f := newFixture(t, 1, "x")
 			d := f.stepped(f.elect(5), Config{MemberID: "one"})
 			l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
-			d.lines[0] = l
+			d.flight.slots[0] = l
 			g := &target{outlet: outlet{"x", 0}, outage: newOutage(time.Now())}
-			d.targets[g.outlet] = g
-			d.sendLater(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, outlet: g.outlet, settings: schemas.DefaultSettings()}}, c.err)
-			require.Equal(t, c.state, d.transitions[0].State)
-			require.Greater(t, d.transitions[0].Pos, time.Now().UnixMilli())
-			d.respondsAgain(g)
-			require.Len(t, d.recalls, 1)
-			require.Equal(t, int64(40), d.recalls[0].Pos)
+			d.sender.targets.outlets[g.outlet] = g
+			d.sender.sendLater(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, outlet: g.outlet, settings: schemas.DefaultSettings()}}, c.err)
+			require.Equal(t, c.state, d.flight.inbox.transitions[0].State)
+			require.Greater(t, d.flight.inbox.transitions[0].Pos, time.Now().UnixMilli())
+			d.sender.parking.respondsAgain(g)
+			require.Len(t, d.flight.inbox.recalls, 1)
+			require.Equal(t, int64(40), d.flight.inbox.recalls[0].Pos)
 		})
 	}
-}
-
-// A target answers the moment after its backlog was put off. No task is called back before the later place that it was given is
-// stored: otherwise it would take that place after its recall.
-func TestRecallComesBehindWhatPutOff(t *testing.T) {
-	f := newFixture(t, 1, "x")
-	d := f.stepped(f.elect(5), Config{MemberID: "one"})
-	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
-	d.lines[0] = l
-	g := &target{outlet: outlet{"x", 0}, outage: newOutage(time.Now())}
-	d.targets[g.outlet] = g
-	d.putOff(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, settings: schemas.DefaultSettings()}}, g)
-	exits, recalls := d.takeLeaving()
-	require.Len(t, exits, 1)
-	d.respondsAgain(g) // while they are being stored
-	require.Empty(t, recalls)
-	later, recalls := d.takeLeaving()
-	require.Empty(t, later)
-	require.Len(t, recalls, 1)
-	now, early := d.mayRecall(recalls, exits)
-	require.Empty(t, now, "they are not stored")
-	require.Len(t, early, 1)
-	now, early = d.mayRecall(recalls, nil)
-	require.Len(t, now, 1)
-	require.Empty(t, early)
 }
 
 // Tasks were put off while it was not known which partitions their topic has. The one that is to ask goes to its partition, so nobody
@@ -168,31 +143,31 @@ func TestParkedTasksAreRejudged(t *testing.T) {
 	f := newFixture(t, 1, "x")
 	d := f.stepped(f.elect(5), Config{MemberID: "one"})
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
-	d.lines[0] = l
+	d.flight.slots[0] = l
 	ask := func(seq int64) *claimedTask {
 		record := &kgo.Record{Topic: "x", Key: []byte("k")}
 		return &claimedTask{slot: l, seq: seq, pos: 50, at: 40, content: &content{topic: "x", due: 40, record: record, settings: schemas.DefaultSettings()}}
 	}
 	g := &target{outlet: outlet{"x", -1}, outage: newOutage(time.Now())}
-	d.targets[g.outlet] = g
+	d.sender.targets.outlets[g.outlet] = g
 	reads := func(t *claimedTask) {
 		g.outage.next, g.outage.let = time.Now().Add(-time.Second), time.Time{}
-		require.False(f, d.parksAgain(t))
+		require.False(f, d.sender.parking.parksAgain(t))
 	}
 	for seq := range int64(4) {
-		d.putOff(ask(seq), g)
+		d.sender.parking.putOff(ask(seq), g)
 	}
 	same := ask(0)
 	reads(same)
-	require.True(t, d.admit(same, nowMillis(), false))
-	require.Empty(t, d.recalls, "it goes where it was to ask")
+	require.True(t, d.sender.admit(same, nowMillis(), false))
+	require.Empty(t, d.flight.inbox.recalls, "it goes where it was to ask")
 	g.outage.probing = false
 
 	require.NoError(t, d.client.ProduceSync(t.Context(), ask(9).record).FirstErr())
 	other := ask(1)
 	reads(other)
-	require.True(t, d.admit(other, nowMillis(), false))
+	require.True(t, d.sender.admit(other, nowMillis(), false))
 	require.Equal(t, outlet{"x", 0}, other.outlet)
-	require.Len(t, d.recalls, 2)
+	require.Len(t, d.flight.inbox.recalls, 2)
 	require.Empty(t, l.parked)
 }

@@ -28,18 +28,18 @@ const (
 	refusedPause = time.Minute
 )
 
-// pieceOf returns how many of the exits one transaction takes: at least one.
-func pieceOf(exits []transition) int {
+// pieceOf returns how many of the transitions one transaction takes: at least one.
+func pieceOf(transitions []transition) int {
 	bytes := 0
-	for n, e := range exits {
+	for n, e := range transitions {
 		if bytes += e.bytes(); n > 0 && !faultpoint.Without(faultpoint.SettledInPieces) && (n == pieceTasks || bytes > pieceBytes) {
 			return n
 		}
 	}
-	return len(exits)
+	return len(transitions)
 }
 
-// bytes is about what the exit adds to a transaction.
+// bytes is about what the transition adds to a transaction.
 func (e transition) bytes() int {
 	n := 100
 	if e.Dead != nil {
@@ -51,27 +51,27 @@ func (e transition) bytes() int {
 	return n
 }
 
-// settlePieces settles some pieces of the exits, and returns what is left for the next round.
-func (d *Dispatcher) settlePieces(ctx context.Context, exits []transition) (left []transition) {
+// settlePieces settles some pieces of the transitions, and returns what is left for the next round.
+func (s *settler) settlePieces(ctx context.Context, transitions []transition) (left []transition) {
 	for range roundPieces {
-		if len(exits) == 0 || ctx.Err() != nil {
+		if len(transitions) == 0 || ctx.Err() != nil {
 			break
 		}
-		n := pieceOf(exits)
-		left = append(left, d.settlePiece(ctx, exits[:n:n])...)
-		exits = exits[n:]
+		n := pieceOf(transitions)
+		left = append(left, s.settlePiece(ctx, transitions[:n:n])...)
+		transitions = transitions[n:]
 	}
-	if len(exits) > 0 {
-		d.settleKick.now()
+	if len(transitions) > 0 {
+		s.kicks.settle.now()
 	}
-	return append(left, exits...)
+	return append(left, transitions...)
 }
 
 // settlePiece settles a piece and returns those of it that are not durable: all when ctx ended, and a task that the database refuses
 // however little is left of it.
-func (d *Dispatcher) settlePiece(ctx context.Context, piece []transition) []transition {
-	piece = d.ours(piece)
-	err := d.settleThese(ctx, piece, func() ([]store.Done, []*ownedSlot) { return nil, nil })
+func (s *settler) settlePiece(ctx context.Context, piece []transition) []transition {
+	piece = s.ours(piece)
+	err := s.settleThese(ctx, piece, func() ([]store.Done, []*ownedSlot) { return nil, nil })
 	switch {
 	case err == nil:
 		return nil
@@ -79,24 +79,24 @@ func (d *Dispatcher) settlePiece(ctx context.Context, piece []transition) []tran
 		return piece
 	case len(piece) > 1:
 		half := len(piece) / 2
-		left := d.settlePiece(ctx, piece[:half:half])
-		return append(left, d.settlePiece(ctx, piece[half:])...)
+		left := s.settlePiece(ctx, piece[:half:half])
+		return append(left, s.settlePiece(ctx, piece[half:])...)
 	}
 	e := piece[0]
-	d.metrics.refusedTransitions.Inc()
+	s.metrics.refusedTransitions.Inc()
 	topic, id := "", "" // of some the body was never read
 	if e.task.content != nil {
 		topic, id = e.task.topic, e.task.id
 	}
-	d.log.Error("the database refuses how a task ends: settling it with less", zap.String("topic", topic), zap.String("id", id),
+	s.log.Error("the database refuses how a task ends: settling it with less", zap.String("topic", topic), zap.String("id", id),
 		zap.Int64("seq", e.Seq), zap.Int("step", e.reduced+1), zap.Error(err))
-	if !e.reduce(d.clock.Millis()) {
+	if !e.reduce(s.clock.Millis()) {
 		return []transition{e} // the next round tries again; it holds up its line and nothing else
 	}
-	return d.settlePiece(ctx, []transition{e})
+	return s.settlePiece(ctx, []transition{e})
 }
 
-// reduce leaves out of an exit what the database may have refused: first long texts, then the body of its dead letter, which its row
+// reduce leaves out of an transition what the database may have refused: first long texts, then the body of its dead letter, which its row
 // still has. In the end a task that was to become a dead letter stays pending, and comes again in a minute. False: nothing is left to
 // leave out.
 func (e *transition) reduce(now int64) bool {

@@ -60,7 +60,7 @@ func TestManyExitsAtOnce(t *testing.T) {
 	}
 	events := f.read(results)
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
-	f.eventually("all is settled", func() bool { return f.settledUpTo(due) && d.inside(func() int { return d.entries }) == 0 })
+	f.eventually("all is settled", func() bool { return f.settledUpTo(due) && d.inside(func() int { return d.flight.entries }) == 0 })
 	f.eventually("all is told", func() bool { return events.count() >= n })
 	require.Len(t, events.events(t, schemas.StateDead), n)
 	require.Zero(t, counted(d.metrics.refusedTransitions))
@@ -87,7 +87,7 @@ func TestRefusedExitStandsAlone(t *testing.T) {
 			due := time.Now().Add(-time.Hour)
 			f.schedule(askMany(40, "orders", "t", due, schemas.HeaderMaxLateness, "1m")...)
 			d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
-			f.eventually("all is settled", func() bool { return f.settledUpTo(due) && d.inside(func() int { return d.entries }) == 0 })
+			f.eventually("all is settled", func() bool { return f.settledUpTo(due) && d.inside(func() int { return d.flight.entries }) == 0 })
 			require.NotZero(t, counted(d.metrics.refusedTransitions))
 			v, err := f.store.Get(t.Context(), "orders", "t17")
 			require.NoError(t, err)
@@ -109,8 +109,8 @@ func TestPieceOf(t *testing.T) {
 	large := transition{Transition: store.Transition{Dead: &task.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
 	huge := transition{Transition: store.Transition{Dead: &task.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
 	for name, c := range map[string]struct {
-		exits []transition
-		want  int
+		transitions []transition
+		want        int
 	}{
 		"one":             {[]transition{small}, 1},
 		"as many as fit":  {make([]transition, pieceTasks), pieceTasks},
@@ -118,7 +118,7 @@ func TestPieceOf(t *testing.T) {
 		"too many bytes":  {[]transition{large, small, large, small}, 2},
 		"one is too much": {[]transition{huge, small}, 1},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, pieceOf(c.exits)) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, pieceOf(c.transitions)) })
 	}
 }
 

@@ -21,7 +21,7 @@ const (
 )
 
 // proofs are outcomes by which the send log proves that tasks in doubt were delivered, by seq. Each is dropped with its first use
-// or with its task, so there are never more than tasks in doubt. The dispatcher's lock guards them.
+// or with its task, so there are never more than tasks in doubt. The lock of those in flight guards them.
 type proofs map[int64][]sendlog.Outcome
 
 // take returns the proof of an attempt, and forgets all of its task.
@@ -38,7 +38,7 @@ func (p proofs) take(seq int64, attempt int32) (sendlog.Outcome, bool) {
 func (p proofs) forget(seq int64) { delete(p, seq) }
 
 // proofsOf reads what the send log proves of tasks in doubt. Nothing is sent before it is due, so it begins at the first of them.
-func (d *Dispatcher) proofsOf(ctx context.Context, entries []store.Entry) proofs {
+func (o *ownership) proofsOf(ctx context.Context, entries []store.Entry) proofs {
 	found := proofs{}
 	if len(entries) == 0 {
 		return found
@@ -50,14 +50,14 @@ func (d *Dispatcher) proofsOf(ctx context.Context, entries []store.Entry) proofs
 		first = min(first, e.Pos)
 	}
 	since := time.UnixMilli(first).Add(-proofsSlack)
-	if back := d.clock.Now().Add(-proofsBack); since.Before(back) {
+	if back := o.clock.Now().Add(-proofsBack); since.Before(back) {
 		since = back
 	}
 	bound, cancel := context.WithTimeout(ctx, proofsWithin)
 	defer cancel()
-	acked, err := d.sent.Acked(bound, since, func(seq uint64) bool { _, ok := doubted[seq]; return ok })
+	acked, err := o.sent.Acked(bound, since, func(seq uint64) bool { _, ok := doubted[seq]; return ok })
 	if err != nil {
-		d.log.Warn("reading the send log failed: what it does not prove is sent again", zap.Error(err))
+		o.log.Warn("reading the send log failed: what it does not prove is sent again", zap.Error(err))
 	}
 	for key, o := range acked {
 		found[int64(key.Seq)] = append(found[int64(key.Seq)], o)

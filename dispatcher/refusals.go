@@ -3,12 +3,16 @@ package dispatcher
 import (
 	"slices"
 	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
 )
 
 // refusals remembers which targets refuse every record: the topic does not exist, or may not be written. It may be there in a
 // moment, so until patience has passed since the first refusal in a row, its tasks are put off, and one of them at a time is sent
 // to ask again. After that each is sent, and is a dead letter if it is refused. The memory is this process's own: a new owner of
-// a slot begins its own count. The dispatcher's lock guards it.
+// a slot begins its own count. The lock of those in flight guards it.
 type refusals struct {
 	patience time.Duration
 	topics   map[string]*refusal
@@ -81,16 +85,34 @@ func (r *refusals) forget(now time.Time) (topics []string) {
 	return topics
 }
 
+// refusedForNow takes note of an answer to a record, and reports whether its target refused it and may take it in a moment. mu is
+// held.
+func (ts *targets) refusedForNow(topic string, err error) bool {
+	switch {
+	case err == nil:
+		if ts.refusals.accepted(topic) {
+			ts.log.Info("a target takes records again", zap.String("topic", topic))
+		}
+	case kafka.TopicMayCome(err):
+		if _, known := ts.refusals.topics[topic]; !known {
+			ts.log.Warn("a target does not exist or may not be written: its tasks are tried for a while, then they are dead letters",
+				zap.String("topic", topic), zap.Duration("undeliverable_after", ts.cfg.UndeliverableAfter), zap.Error(err))
+		}
+		return !ts.refusals.refused(topic, time.Now())
+	}
+	return false
+}
+
 // forgetRefused forgets refusals that have ended by silence, and returns the topics that the producer is to forget as well: it would ask
 // the brokers for each name that anybody ever mistyped, four times a second. One that has something in flight answers for itself. mu is
 // held.
-func (d *Dispatcher) forgetRefused(now time.Time) []string {
-	gone := d.refusals.forget(now)
+func (ts *targets) forgetRefused(now time.Time) []string {
+	gone := ts.refusals.forget(now)
 	if len(gone) == 0 {
 		return nil
 	}
 	used := map[string]bool{}
-	for _, g := range d.targets {
+	for _, g := range ts.outlets {
 		used[g.topic] = used[g.topic] || g.sending > 0 || len(g.waiting) > 0
 	}
 	return slices.DeleteFunc(gone, func(topic string) bool { return used[topic] })

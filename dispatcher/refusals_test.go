@@ -43,7 +43,7 @@ func TestRefusedTargetIsTriedAgain(t *testing.T) {
 			f.schedule(append(askMany(100, topic, "r", due), append(askMany(20, "orders", "o", due), ask(topic, "cancelled", due))...)...)
 			f.eventually("the others are delivered", func() bool { return orders.count() == 20 })
 			f.eventually("no line is held up", func() bool { return f.settledUpTo(due) })
-			f.eventually("no body is kept", func() bool { return d.inside(func() int { return d.entries + d.staging.tasks }) == 0 })
+			f.eventually("no body is kept", func() bool { return d.inside(func() int { return d.flight.entries + d.flight.staging.tasks }) == 0 })
 			require.Less(t, d.client.BufferedProduceRecords(), int64(2), "one at a time asks again")
 			f.eventually("it can be cancelled between two tries", func() bool {
 				v, err := f.store.Get(t.Context(), topic, "cancelled")
@@ -53,14 +53,14 @@ func TestRefusedTargetIsTriedAgain(t *testing.T) {
 			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
 			require.NoError(t, err)
 			require.Empty(t, dead)
-			require.Equal(t, 1, d.inside(func() int { return len(d.refusals.topics) }))
+			require.Equal(t, 1, d.inside(func() int { return len(d.sender.targets.refusals.topics) }))
 
 			mend()
 			mended := f.read(topic)
 			f.eventually("all arrive", func() bool { return len(mended.copies()) == 100 })
-			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.entries }) == 0 })
+			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
 			require.Equal(t, 100, mended.count(), "each once")
-			require.Zero(t, d.inside(func() int { return len(d.refusals.topics) }))
+			require.Zero(t, d.inside(func() int { return len(d.sender.targets.refusals.topics) }))
 			failed := 0
 			require.NoError(t, d.sent.Replay(t.Context(), due, func(e sendlog.Entry) error {
 				if o := e.Outcome; o != nil && o.Error != "" {
@@ -151,7 +151,10 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 	f.eventually("it is refused", func() bool {
 		return f.settledUpTo(due) && counted(d.metrics.dead.WithLabelValues(schemas.KindUndeliverable)) == 1
 	})
-	d.inside(func() int { d.refusals.topics["ordres"].latest = time.Now().Add(-2 * refusedQuiet); return 0 })
+	d.inside(func() int {
+		d.sender.targets.refusals.topics["ordres"].latest = time.Now().Add(-2 * refusedQuiet)
+		return 0
+	})
 	hits, since := asked.Hits(), time.Now()
 	f.eventually("nobody asks for it", func() bool {
 		if n := asked.Hits(); n != hits {
@@ -159,7 +162,7 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 		}
 		return time.Since(since) > 3*time.Second
 	})
-	require.Zero(t, d.inside(func() int { return len(d.targets) + len(d.refusals.topics) }))
+	require.Zero(t, d.inside(func() int { return len(d.sender.targets.outlets) + len(d.sender.targets.refusals.topics) }))
 
 	f.partitioned("ordres", 1)
 	ordres := f.read("ordres")

@@ -46,7 +46,7 @@ func afterBite(ctx context.Context, took time.Duration) {
 }
 
 func (d *Dispatcher) retireLoop(ctx context.Context) {
-	r := &retirer{store: d.store, slots: func() []int { return slotsOf(d.views()) }, retired: d.metrics.retired, log: d.log, pause: afterBite,
+	r := &retirer{store: d.store, slots: func() []int { return slotsOf(d.flight.views()) }, retired: d.metrics.retired, log: d.log, pause: afterBite,
 		every: retireEvery(d.cfg.Retention)}
 	tick := time.NewTicker(r.every)
 	defer tick.Stop()
@@ -90,7 +90,7 @@ func (r *retirer) inLine(ctx context.Context, before int64, next time.Time) erro
 
 // retireLetters forgets dead letters and measures what is left of them: it is for the owner of slot 0, for they have no slots.
 func (d *Dispatcher) retireLetters(ctx context.Context) error {
-	if slots := slotsOf(d.views()); len(slots) == 0 || slots[0] != 0 {
+	if slots := slotsOf(d.flight.views()); len(slots) == 0 || slots[0] != 0 {
 		d.metrics.letters.Set(0)
 		d.metrics.letterBytes.Set(0)
 		return nil

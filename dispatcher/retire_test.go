@@ -237,7 +237,7 @@ func TestRetiringDeadLetters(t *testing.T) {
 			d.metrics.letters.Set(7) // of an earlier owner's time
 			d.metrics.letterBytes.Set(7)
 			for _, slot := range c.slots {
-				d.lines[slot] = &ownedSlot{number: slot}
+				d.flight.slots[slot] = &ownedSlot{number: slot}
 			}
 			require.NoError(t, d.retireLetters(t.Context()))
 			count, _, err := f.store.MeasureDead(t.Context())

@@ -3,40 +3,59 @@ package dispatcher
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
+
+// sender sends staged tasks at their instant, each to its target.
+type sender struct {
+	*shared
+	flight     *inFlight
+	targets    *targets
+	parking    *parking
+	trust      *trust
+	lookahead  *lookahead
+	client     *kgo.Client
+	kafka      kafka.Config   // for producers that ask a target, or send a suspect, by themselves
+	due        dueHeap        // staged tasks; the fetch loop pushes, the release loop pops; the lock of those in flight guards it
+	background sync.WaitGroup // probes and suspects; see outage.go and isolate.go
+}
+
+func newSender(pk *parking, tr *trust, la *lookahead, client *kgo.Client, kcfg kafka.Config) *sender {
+	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, trust: tr, lookahead: la, client: client, kafka: kcfg}
+}
+
+// await keeps a task with its body until it is due. mu is held.
+func (s *sender) await(t *claimedTask) { s.due.push(t) }
 
 // releasePause is how long the release of what is due rests at least: what falls due meanwhile goes in one request, which costs
 // a broker about as much as a task does.
 const releasePause = 2 * time.Millisecond
 
-// releaseLoop sends each staged task at its instant, or with those of the 2 ms after it.
-func (d *Dispatcher) releaseLoop(ctx context.Context) {
+// run sends each staged task at its instant, or with those of the 2 ms after it.
+func (s *sender) run(ctx context.Context) {
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	for {
-		d.mu.Lock()
-		timer.Reset(max(d.due.untilDue(d.clock.Now()), releasePause))
-		d.mu.Unlock()
+		s.flight.mu.Lock()
+		timer.Reset(max(s.due.untilDue(s.clock.Now()), releasePause))
+		s.flight.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-d.releaseKick:
+		case <-s.kicks.release:
 		}
-		for d.trusted() && d.releaseSome(ctx) {
+		for s.trust.trusted() && s.releaseSome(ctx) {
 		}
-		if !d.trusted() {
+		if !s.trust.trusted() {
 			sleep(ctx, 10*time.Millisecond)
 		}
 	}
@@ -54,43 +73,43 @@ type sendable struct {
 }
 
 // releaseSome sends what is due, and answers whether there may be more.
-func (d *Dispatcher) releaseSome(ctx context.Context) bool {
-	send := d.takeDue()
-	for _, s := range send {
+func (s *sender) releaseSome(ctx context.Context) bool {
+	send := s.takeDue()
+	for _, one := range send {
 		if err := faultpoint.At(faultpoint.DispatcherTrusted); err != nil {
-			d.probed(s)
-			d.answered(s.task, s.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
+			s.probed(one)
+			s.answered(one.task, one.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
 			continue
 		}
-		if s.probe {
-			d.solos.Go(func() { d.probe(ctx, s) })
+		if one.probe {
+			s.background.Go(func() { s.probe(ctx, one) })
 			continue
 		}
-		d.client.TryProduce(context.Background(), s.record, func(r *kgo.Record, err error) { d.answered(s.task, r, err) })
+		s.client.TryProduce(context.Background(), one.record, func(r *kgo.Record, err error) { s.answered(one.task, r, err) })
 	}
 	return len(send) == releaseBatch
 }
 
 // takeDue takes what is to be sent now.
-func (d *Dispatcher) takeDue() []sendable {
-	now := d.clock.Millis()
+func (s *sender) takeDue() []sendable {
+	now := s.clock.Millis()
 	send := make([]sendable, 0, releaseBatch)
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	s.flight.mu.Lock()
+	defer s.flight.mu.Unlock()
 	take := func(t *claimedTask, waited bool) {
-		if !t.slot.abandoned && d.admit(t, now, waited) {
+		if !t.slot.abandoned && s.admit(t, now, waited) {
 			probe := t.with.outage != nil
 			if probe {
-				d.probes++
+				s.targets.probes++
 			}
 			send = append(send, sendable{t, t.record, probe})
 		}
 	}
-	for len(send) < releaseBatch && len(d.due) > 0 && d.due[0].at <= now {
-		take(d.due.pop(), false)
+	for len(send) < releaseBatch && len(s.due) > 0 && s.due[0].at <= now {
+		take(s.due.pop(), false)
 	}
-	for _, g := range d.targets {
-		for len(send) < releaseBatch && len(g.waiting) > 0 && d.hasRoom(g) {
+	for _, g := range s.targets.outlets {
+		for len(send) < releaseBatch && len(g.waiting) > 0 && s.targets.hasRoom(g) {
 			t := g.waiting[0]
 			g.waiting = g.waiting[1:]
 			take(t, true)
@@ -101,139 +120,75 @@ func (d *Dispatcher) takeDue() []sendable {
 
 // admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
 // before one that has not. mu is held.
-func (d *Dispatcher) admit(t *claimedTask, now int64, waited bool) bool {
+func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 	if t.state == task.StateReport {
-		d.unreported(t)
+		s.unreported(t)
 		return false
 	}
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound && !t.maybeSent() {
-		d.deadLetterLocked(t, schemas.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
+		s.flight.deadLetterLocked(t, schemas.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
 		return false
 	}
-	g := d.targetOf(t)
-	d.rejudgeParked(t, g)
+	g := s.targets.of(t)
+	s.parking.rejudgeParked(t, g)
 	switch {
-	case g.outage != nil && (d.probes >= probesAtOnce || !g.outage.claim(time.Now())):
-		d.putOff(t, g)
+	case g.outage != nil && (s.targets.probes >= probesAtOnce || !g.outage.claim(time.Now())):
+		s.parking.putOff(t, g)
 		return false
-	case g.outage == nil && d.refusals.holds(t.topic, time.Now(), g.sending > 0):
-		d.postpone(t, now, d.refusals.pause(t.topic))
+	case g.outage == nil && s.targets.refusals.holds(t.topic, time.Now(), g.sending > 0):
+		s.flight.postpone(t, now, s.targets.refusals.pause(t.topic))
 		return false
-	case g.outage == nil && (!waited && len(g.waiting) > 0 || !d.hasRoom(g)):
+	case g.outage == nil && (!waited && len(g.waiting) > 0 || !s.targets.hasRoom(g)):
 		g.waiting = append(g.waiting, t)
 		return false
 	}
-	d.beginSending(g, t)
+	s.targets.beginSending(g, t)
 	t.status = sending
 	return true
 }
 
 // answered is the producer's promise: it only notes.
-func (d *Dispatcher) answered(t *claimedTask, r *kgo.Record, err error) {
-	d.answeredBy(t, r, err, false)
+func (s *sender) answered(t *claimedTask, r *kgo.Record, err error) {
+	s.answeredBy(t, r, err, false)
 }
 
-func (d *Dispatcher) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool) {
+func (s *sender) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool) {
 	if fault := faultpoint.At(faultpoint.DispatcherSent); fault != nil {
 		err = fault
 	}
-	now := d.clock.Now()
-	d.mu.Lock()
-	g := d.endSending(t)
+	now := s.clock.Now()
+	s.flight.mu.Lock()
+	g := s.targets.endSending(t)
 	// That a record is too large, the producer may say by itself: only an answer to one sent alone shows that its target is there.
 	if err == nil || kafka.Permanent(err) && (alone || !kafka.MaybeCollateral(err)) {
 		g.since = time.Now()
-		d.respondsAgain(g)
+		s.parking.respondsAgain(g)
 	} else if g.outage != nil {
 		g.outage.probing = false
 	}
-	again := d.refusedForNow(t.topic, err)
-	d.outcomes = append(d.outcomes, outcome{task: t, at: now.UnixMilli(), latest: d.clock.Latest(), partition: r.Partition, offset: r.Offset, err: err, alone: alone, again: again})
-	kickRelease := len(g.waiting) > 0 || d.flight.tasks > d.cfg.StageTasks/2 // or others wait for room
-	d.forgetIdle(g)
-	d.mu.Unlock()
+	again := s.targets.refusedForNow(t.topic, err)
+	s.flight.inbox.concludes(outcome{task: t, at: now.UnixMilli(), latest: s.clock.Latest(), partition: r.Partition, offset: r.Offset, err: err, alone: alone, again: again})
+	kickRelease := len(g.waiting) > 0 || s.targets.buffered.tasks > s.cfg.StageTasks/2 // or others wait for room
+	s.targets.forgetIdle(g)
+	s.flight.mu.Unlock()
 	if err == nil {
-		d.metrics.lateness.Observe(max(now.Sub(time.UnixMilli(t.at)).Seconds(), 0))
+		s.metrics.lateness.Observe(max(now.Sub(time.UnixMilli(t.at)).Seconds(), 0))
 	}
-	d.settleKick.now()
+	s.kicks.settle.now()
 	if kickRelease {
-		d.releaseKick.now()
+		s.kicks.release.now()
 	}
 }
 
-// refusedForNow takes note of an answer to a record, and reports whether its target refused it and may take it in a moment. mu is
-// held.
-func (d *Dispatcher) refusedForNow(topic string, err error) bool {
-	switch {
-	case err == nil:
-		if d.refusals.accepted(topic) {
-			d.log.Info("a target takes records again", zap.String("topic", topic))
-		}
-	case kafka.TopicMayCome(err):
-		if _, known := d.refusals.topics[topic]; !known {
-			d.log.Warn("a target does not exist or may not be written: its tasks are tried for a while, then they are dead letters",
-				zap.String("topic", topic), zap.Duration("undeliverable_after", d.cfg.UndeliverableAfter), zap.Error(err))
-		}
-		return !d.refusals.refused(topic, time.Now())
+// sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen
+// to the task any more but that it is sent: it must not be cancelled, replaced or called expired. mu is held.
+func (s *sender) sendLater(t *claimedTask, err error) {
+	if !kafka.NotSent(err) {
+		t.state = task.StateRetry
 	}
-	return false
-}
-
-// unsentPause is for how long a task is put off that was not sent.
-const unsentPause = 5 * time.Second
-
-// postpone puts a task off that was not sent, or was refused: unless a caller was told that it is too late, or an earlier owner may have
-// sent it, it can be cancelled. mu is held.
-func (d *Dispatcher) postpone(t *claimedTask, now int64, pause time.Duration) {
-	d.metrics.postponed.Inc()
-	state := task.StateLine
-	if t.maybeSent() {
-		state = task.StateRetry
-	}
-	d.leave(t, transition{Transition: store.Transition{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
-}
-
-// setAside takes a task out of its line whose earlier sending is still unanswered; it stays out of reach of a cancel. mu is
-// held.
-func (d *Dispatcher) setAside(t, original *claimedTask) {
-	const aside = 10_000
-	d.leave(t, transition{Transition: store.Transition{State: task.StateRetry, Pos: d.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
-}
-
-func (d *Dispatcher) deadLetter(t *claimedTask, kind, reason string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.deadLetterLocked(t, kind, reason)
-}
-
-// deadLetterLocked ends a task with a dead letter. mu is held.
-func (d *Dispatcher) deadLetterLocked(t *claimedTask, kind, reason string) {
-	d.leave(t, d.death(t, kind, reason))
-}
-
-func (d *Dispatcher) death(t *claimedTask, kind, reason string) transition {
-	return transition{
-		Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &task.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
-			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: d.clock.Millis(), Body: t.body}},
-		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Reason: reason}},
-	}
-}
-
-// leave takes a task out of its line with the next settlement. mu is held.
-func (d *Dispatcher) leave(t *claimedTask, e transition) {
-	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.slot.number, t.slot.epoch, t.pos
-	e.task = t
-	e.events = slices.DeleteFunc(e.events, func(ev schemas.Event) bool { return !task.Published(t.settings.Events, ev.State) })
-	for i := range e.events {
-		ev := &e.events[i]
-		ev.Topic, ev.ID, ev.Due, ev.At = t.topic, t.id, t.due, d.clock.Millis()
-	}
-	d.unstage(t)
-	d.proofs.forget(t.seq)
-	if t.slot.abandoned { // its next owner decides
+	if g := s.targets.outlets[t.outlet]; g != nil && g.outage != nil {
+		s.parking.putOff(t, g)
 		return
 	}
-	t.status = leaving
-	d.transitions = append(d.transitions, e)
-	d.settleKick.now()
+	s.flight.postpone(t, s.clock.Millis(), s.targets.refusals.pause(t.topic))
 }

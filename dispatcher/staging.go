@@ -3,7 +3,7 @@ package dispatcher
 import "github.com/notyet/notyet/internal/faultpoint"
 
 // staging counts what the tasks in memory take with their bodies, and says for how many more there is room. Each task knows
-// whether it is counted, so that it counts once, however often it is added or removed. The dispatcher's lock guards it.
+// whether it is counted, so that it counts once, however often it is added or removed. The lock of those in flight guards it.
 type staging struct {
 	maxTasks, maxBytes int
 	tasks, bytes       int

@@ -4,15 +4,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 )
+
+// TestStoppedTargetsHoldBoundedMemory: while tasks keep coming and one target takes nothing, what is in memory stays within its
+// bounds, and the other target goes on. When the first takes again, it gets all.
+func TestStoppedTargetsHoldBoundedMemory(t *testing.T) {
+	f := newFixture(t, 4, "stopped", "lively")
+	stopped, lively := f.read("stopped"), f.read("lively")
+	answer := f.mute("stopped")
+	cfg := Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond, StageTasks: 40}
+	d := f.start(f.elect(5), t.TempDir(), cfg)
+	const rounds, each = 20, 50
+	for round := range rounds {
+		due := time.Now()
+		f.schedule(append(askMany(each, "stopped", string(rune('a'+round)), due), askMany(1, "lively", string(rune('a'+round)), due)...)...)
+		f.eventually("the other is not held up", func() bool { return lively.count() == round+1 })
+		d.inside(func() int {
+			require.LessOrEqual(t, d.flight.staging.tasks, cfg.StageTasks, "with bodies")
+			require.LessOrEqual(t, len(d.flight.stuck), cfg.StageTasks, "with the producer")
+			return 0
+		})
+		require.LessOrEqual(t, d.client.BufferedProduceRecords(), int64(2*cfg.StageTasks))
+	}
+	require.Zero(t, stopped.count())
+	answer()
+	f.eventually("all arrive", func() bool { return len(stopped.copies()) == rounds*each })
+	require.Equal(t, rounds*each, stopped.count(), "each once")
+}
 
 // Whatever is added and removed in whatever order: each task that is in counts once.
 func TestStagingCountsEachTaskOnce(t *testing.T) {
@@ -43,26 +67,24 @@ func TestStagingCountsEachTaskOnce(t *testing.T) {
 // A line is abandoned with tasks that wait for their target, which is then found unresponsive: they are forgotten once, and it is
 // their next owner who decides about them.
 func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
-	cfg, err := Config{MemberID: "one"}.withDefaults()
-	require.NoError(t, err)
-	d := &Dispatcher{cfg: cfg, clock: new(store.Store).NewClock(), log: zap.NewNop(), lines: map[int]*ownedSlot{}, targets: map[outlet]*target{}, stuck: map[int64]*claimedTask{}, untold: map[*claimedTask]told{}, fetching: newFetchQueue(),
-		claimKick: newKick(), fetchKick: newKick(), releaseKick: newKick(), settleKick: newKick(), ownKick: newKick()}
-	d.metrics = newMetrics(prometheus.NewRegistry(), d)
+	fl := newInFlight(alone(t, Config{MemberID: "one"}))
+	ts := newTargets(fl.shared)
+	s := newSender(newParking(fl, ts), nil, nil, nil, kafka.Config{})
 	l := &ownedSlot{number: 0, epoch: 1, claimed: 10}
-	d.lines[0] = l
+	fl.slots[0] = l
 	g := &target{sending: 1, since: time.Now().Add(-time.Minute)}
 	for i := range 5 {
 		t := &claimedTask{slot: l, seq: int64(i), pos: 5, status: staged, content: &content{topic: "x", size: 1000, settings: schemas.DefaultSettings(), record: &kgo.Record{}}}
 		l.tasks = append(l.tasks, t)
 		g.waiting = append(g.waiting, t)
-		d.entries++
-		d.staging.add(t)
+		fl.entries++
+		fl.staging.add(t)
 	}
-	d.targets[outlet{"x", -1}] = g
-	d.abandon(l, "a test")
-	require.Zero(t, d.staging.tasks)
-	d.checkTargets()
-	require.Equal(t, staging{}, d.staging)
-	require.Zero(t, d.entries)
-	require.Empty(t, d.transitions)
+	ts.outlets[outlet{"x", -1}] = g
+	fl.abandon(l, "a test")
+	require.Zero(t, fl.staging.tasks)
+	s.checkTargets()
+	require.Zero(t, fl.staging.tasks+fl.staging.bytes)
+	require.Zero(t, fl.entries)
+	require.Empty(t, fl.inbox.transitions)
 }

@@ -1,6 +1,29 @@
 package dispatcher
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/notyet/notyet/internal/election"
+)
+
+// trust says whether this process may act as the owner of its slots. Every loop asks it.
+type trust struct {
+	*shared
+	members   election.Source
+	suspended suspension // while it is active, nothing is claimed or sent
+}
+
+// trusted says whether anything may be claimed or sent now. Once trust is lost it stays so until the owner loop has made
+// sure that nobody else took the slots meanwhile.
+func (tr *trust) trusted() bool {
+	if !tr.members.Trusted() {
+		if tr.suspended.lose() {
+			tr.kicks.own.now()
+		}
+		return false
+	}
+	return !tr.suspended.active()
+}
 
 // suspension keeps in mind that trust in the election was lost. It lasts until a look at the slots has shown whose they are, and
 // only a look that began after the latest loss ends it: several loops look, and trust may be lost again meanwhile.

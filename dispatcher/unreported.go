@@ -15,25 +15,25 @@ const longestTransit = time.Second
 
 // transit is how long after the end of a wait it is judged whether a report came in time: as long as the look-ahead, by which a
 // redelivery may be late.
-func (d *Dispatcher) transit() time.Duration { return min(d.cfg.LookAhead, longestTransit) }
+func (c Config) transit() time.Duration { return min(c.LookAhead, longestTransit) }
 
 // unreported ends the wait for a report: another attempt after its backoff, or none is left. Only the settlement knows whether a
 // report came in time: see store/timeout.go. mu is held.
-func (d *Dispatcher) unreported(t *claimedTask) {
+func (s *sender) unreported(t *claimedTask) {
 	_ = faultpoint.At(faultpoint.DispatcherUnreported)
 	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)
-	now := d.clock.Millis()
+	now := s.clock.Millis()
 	var e transition
 	if t.attempt >= t.settings.MaxAttempts {
-		e = d.death(t, schemas.KindDead, fmt.Sprintf("attempts exhausted (%d): %s", t.attempt, reason))
+		e = s.flight.deadTransition(t, schemas.KindDead, fmt.Sprintf("attempts exhausted (%d): %s", t.attempt, reason))
 	} else {
-		waited := min(max(now-t.pos, 0), d.transit().Milliseconds()) // the backoff counts from the end of the wait
+		waited := min(max(now-t.pos, 0), s.cfg.transit().Milliseconds()) // the backoff counts from the end of the wait
 		e = transition{
-			Transition: store.Transition{State: task.StateRetry, Pos: d.clock.Latest() + max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0) + 1,
+			Transition: store.Transition{State: task.StateRetry, Pos: s.clock.Latest() + max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0) + 1,
 				Attempt: t.attempt, Lane: task.LaneOf(t.topic, task.ClassRetried)},
 			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason}},
 		}
 	}
-	e.Again = now + d.ahead + unsentPause.Milliseconds() // out of the owner's hand, so that whoever decides what waits may take it
-	d.leave(t, e)
+	e.Again = now + s.lookahead.ahead.Load() + unsentPause.Milliseconds() // out of the owner's hand, so that whoever decides what waits may take it
+	s.flight.leave(t, e)
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -27,22 +27,24 @@ func TestBackoffCountsFromTheEndOfTheWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &Dispatcher{clock: new(store.Store).NewClock(), cfg: Config{LookAhead: c.ahead}, settleKick: newKick(), fetchKick: newKick(), proofs: proofs{}}
+				fl := newInFlight(alone(t, Config{LookAhead: c.ahead}))
+				s := newSender(newParking(fl, newTargets(fl.shared)), nil, newLookahead(fl, nil), nil, kafka.Config{})
+				f := newFetcher(fl, s.parking, s, nil)
 				end := nowMillis()
 				settings := schemas.Settings{Ack: schemas.AckReport, MaxAttempts: 3, AckTimeout: time.Second, Backoff: schemas.Backoff{First: c.backoff, Max: c.backoff}}
 				row := &task.Task{Topic: "orders", ID: "a", Due: 1, Pos: end, Attempt: 1, State: task.StateReport, Body: schemas.EncodeBody(nil, nil, nil, nil, settings)}
 				waiting := &claimedTask{slot: &ownedSlot{}, pos: end, content: &content{}}
-				require.NoError(t, d.prepare(t.Context(), waiting, row))
+				require.NoError(t, f.prepare(t.Context(), waiting, row))
 				require.Equal(t, end+c.transit.Milliseconds(), waiting.at)
 
 				time.Sleep(c.judged)
-				d.unreported(waiting)
-				require.Len(t, d.transitions, 1)
-				e := d.transitions[0]
+				s.unreported(waiting)
+				require.Len(t, fl.inbox.transitions, 1)
+				e := fl.inbox.transitions[0]
 				require.Equal(t, task.StateRetry, e.State)
 				require.GreaterOrEqual(t, e.Pos, end+c.resent.Milliseconds())
 				require.LessOrEqual(t, e.Pos, end+c.resent.Milliseconds()+500, "what clocks may be apart in an hour")
-				require.Greater(t, e.Again, nowMillis()+d.ahead)
+				require.Greater(t, e.Again, nowMillis()+s.lookahead.ahead.Load())
 			})
 		})
 	}

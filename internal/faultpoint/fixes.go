@@ -13,7 +13,7 @@ const (
 	ReleasedWhenDrained Fix = "released when drained"
 	// ReportOfDelivery: a report that names its delivery is about that delivery alone (store/delivered.go).
 	ReportOfDelivery Fix = "report of its delivery"
-	// DoubtIsSent: what may have been sent is not held to its lateness (dispatcher/ownedslot.go).
+	// DoubtIsSent: what may have been sent is not held to its lateness (dispatcher/claimedtask.go).
 	DoubtIsSent Fix = "doubt is sent"
 	// RefusedAlone: a record that the database refuses becomes a small dead letter, alone (scanner/scanner.go,
 	// scanner/refuse.go).
@@ -28,7 +28,7 @@ const (
 	// ResultsApart: nothing waits for the results topic (events/publisher.go).
 	ResultsApart Fix = "results apart"
 	// RoomForOthers: targets that do not answer leave room in the producer, and it gives up what they do not take
-	// (dispatcher/target.go).
+	// (dispatcher/target.go, dispatcher/parking.go).
 	RoomForOthers Fix = "room for others"
 	// JudgedByPartition: a partition that does not answer is noticed although others of its topic do (dispatcher/target.go).
 	JudgedByPartition Fix = "judged by partition"

@@ -26,7 +26,7 @@ const (
 	// DispatcherAcquired: slots are acquired in the database and not yet in memory
 	// (dispatcher/ownership.go). Error: the reply is lost.
 	DispatcherAcquired = "dispatcher.acquired"
-	// DispatcherDrained: slots are about to be given away (dispatcher/ownership.go). Error: the database
+	// DispatcherDrained: slots are about to be given away (dispatcher/giveaway.go). Error: the database
 	// refuses.
 	DispatcherDrained = "dispatcher.drained"
 	// DispatcherWindow: a page of the near future is read and not yet in the index
@@ -45,7 +45,7 @@ const (
 	// (dispatcher/send.go). Error: the answer is lost.
 	DispatcherSent = "dispatcher.sent"
 	// DispatcherAcknowledged: outcomes are about to be written to the send log
-	// (dispatcher/settle.go). Error: that fails.
+	// (dispatcher/outcome.go). Error: that fails.
 	DispatcherAcknowledged = "dispatcher.acknowledged"
 	// DispatcherNoted: outcomes are in the send log and about to be settled (dispatcher/settle.go).
 	// Error: the database refuses.
@@ -57,7 +57,7 @@ const (
 	// (dispatcher/indexer.go). Error: Redis refuses.
 	DispatcherMarked = "dispatcher.marked"
 	// DispatcherUnreported: the time for a report is over, and its task is about to be retried or
-	// to become a dead letter (dispatcher/send.go). No error.
+	// to become a dead letter (dispatcher/unreported.go). No error.
 	DispatcherUnreported = "dispatcher.unreported"
 	// StoreReplaying: dead tasks are pending again, and their letters are not yet marked
 	// (store/replay.go). Error: the transaction fails.

@@ -1,16 +1,13 @@
 package dispatcher
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -145,45 +142,6 @@ func TestFetchQueueHolds(t *testing.T) {
 	})
 }
 
-func TestDueHeapOrdersByInstantClassAndSeq(t *testing.T) {
-	h := dueHeap{}
-	for _, at := range [][3]int64{{2, 0, 1}, {1, 3, 2}, {1, 0, 9}, {1, 0, 3}, {1, 1, 1}} {
-		h.push(&claimedTask{at: at[0], lane: task.LaneOf("t", task.Class(at[1])), seq: at[2]})
-	}
-	var got [][3]int64
-	for len(h) > 0 {
-		top := h.pop()
-		got = append(got, [3]int64{top.at, int64(top.lane.Class()), top.seq})
-	}
-	require.Equal(t, [][3]int64{{1, 0, 3}, {1, 0, 9}, {1, 1, 1}, {1, 3, 2}, {2, 0, 1}}, got)
-}
-
-// The heap is a sorted list to whoever pushes and pops.
-func TestDueHeapIsASortedList(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		h, model, seq := dueHeap{}, dueHeap{}, int64(0)
-		t.Repeat(map[string]func(*rapid.T){
-			"push": func(t *rapid.T) {
-				seq++ // small ranges make ties
-				added := &claimedTask{at: rapid.Int64Range(0, 4).Draw(t, "at"), seq: seq, lane: task.LaneOf("t", task.Class(rapid.IntRange(0, 3).Draw(t, "class")))}
-				h.push(added)
-				model = append(model, added)
-				slices.SortFunc(model, func(a, b *claimedTask) int {
-					return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.lane.Class(), b.lane.Class()), cmp.Compare(a.seq, b.seq))
-				})
-			},
-			"pop": func(t *rapid.T) {
-				if len(model) == 0 {
-					t.Skip("empty")
-				}
-				require.Same(t, model[0], h.pop())
-				model = model[1:]
-			},
-			"": func(t *rapid.T) { require.Len(t, h, len(model)) },
-		})
-	})
-}
-
 // timed makes tasks of one lane that are to be released at those times.
 func timed(at ...int64) []*claimedTask {
 	out := queued("t", task.ClassNormal, 0, len(at))
@@ -232,33 +190,4 @@ func TestTargetsWithoutDueTasksArePassedBy(t *testing.T) {
 	require.Len(t, q.take(500, 10), 172)
 	require.Empty(t, q.take(500, 10))
 	require.Len(t, q.take(500, 1000), 3)
-}
-
-// With nine tenths of the room taken by what is due later, what is due now still finds a place.
-func TestReadingAheadLeavesRoom(t *testing.T) {
-	d := &Dispatcher{clock: new(store.Store).NewClock(), fetching: newFetchQueue(), staging: staging{maxTasks: 100, maxBytes: 1 << 20}, fetchKick: newKick()}
-	l := &ownedSlot{number: 0}
-	now := nowMillis()
-	var later []store.Entry
-	for i := range 200 {
-		later = append(later, store.Entry{Slot: 0, Pos: now + 30_000 + int64(i), Seq: int64(i)})
-	}
-	l.claimTo(now + 50_000)
-	d.enter(map[int]*ownedSlot{0: l}, later, false)
-	d.staging.tasks = 89
-	batch, _, _ := d.nextFetch()
-	require.NotEmpty(t, batch)
-	d.staging.tasks = 90
-	batch, _, wait := d.nextFetch()
-	require.Empty(t, batch)
-	require.Equal(t, time.Second, wait)
-
-	l.claimTo(now + 51_000)
-	d.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Slot: 0, Pos: now + 50_001, Seq: 500}, {Slot: 0, Pos: now + 50_002, Seq: 501}}, false)
-	batch, _, _ = d.nextFetch()
-	require.Len(t, batch, 1, "the one that stands behind what was claimed came late")
-	require.Equal(t, int64(500), batch[0].seq)
-	d.fetching.push(&claimedTask{slot: l, seq: 600, at: now + 25 + 200, lane: task.LaneOf("t", task.ClassNormal)})
-	_, _, wait = d.nextFetch()
-	require.LessOrEqual(t, wait, 200*time.Millisecond, "until it is due")
 }

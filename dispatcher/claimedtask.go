@@ -1,0 +1,65 @@
+package dispatcher
+
+import (
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+type status uint8
+
+const (
+	entered    status = iota // its place is claimed, its body not yet read
+	staged                   // waits for its instant, or for its target
+	sending                  // with the producer
+	announcing               // delivered, its last events with the producer
+	leaving                  // its transition is on the way to the database
+	settled                  // delivered, its last events published or stored
+	left                     // out of the line, by a transition
+)
+
+// claimedTask is one task in flight. There may be millions after an outage, so it is small until its body is read. The lock of those in
+// flight guards its status and what follows from it; the rest is written by one part before it hands the task on.
+type claimedTask struct {
+	slot     *ownedSlot
+	seq      int64
+	pos      int64
+	at       int64 // when to release it, Unix ms; until its body is read, at the latest then. The fetch loop writes it before it stages the task
+	lane     task.Lane
+	status   status // the fetch, release and settle loops, and promises
+	answered bool   // set aside, and its answer has come since: it is about to end. Of the settle loop
+	asks     bool   // read to ask an unresponsive target with. Of the fetch loop
+	doubt    bool   // an earlier owner may have sent it
+
+	parkedAt *outlet // where it is to ask, until it is known where it goes. Of the fetch and release loops
+
+	*content // nil until its body is read
+}
+
+// content is what the row of a task says of it. The fetch loop makes it, and from then on the task has it.
+type content struct {
+	topic    string
+	id       string
+	due      int64
+	attempt  int // deliveries made
+	replay   int
+	state    task.State
+	settings schemas.Settings
+	body     []byte
+	record   *kgo.Record
+	size     int
+	counted  bool    // by the dispatcher's staging
+	outlet   outlet  // where it was last sent, or waits to be
+	with     *target // counts it among what its producer holds; nil while none does
+}
+
+// sending names the attempt that is to be made, among all that the task ever sees.
+func (c *content) sending() int32 { return task.Sending(c.replay, c.attempt+1) }
+
+// maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
+// set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.
+func (t *claimedTask) maybeSent() bool {
+	return (t.doubt || t.state == task.StateRetry) && !faultpoint.Without(faultpoint.DoubtIsSent)
+}

@@ -1,0 +1,59 @@
+package dispatcher
+
+import "sync"
+
+// inbox is what the settle loop has to do. Its lock guards the queues alone; tasks are put into them under the lock of those in flight.
+type inbox struct {
+	mu          sync.Mutex
+	outcomes    []outcome    // of sending: the producers' promises add, and the fetch loop what is proven
+	transitions []transition // tasks that leave their slots: every part adds
+	recalls     []transition // tasks that were put off, and may be sent again: whoever hears from their target adds
+}
+
+func (b *inbox) concludes(o outcome) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.outcomes = append(b.outcomes, o)
+}
+
+func (b *inbox) leaves(e transition) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.transitions = append(b.transitions, e)
+}
+
+func (b *inbox) recall(some []transition) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.recalls = append(b.recalls, some...)
+}
+
+func (b *inbox) takeOutcomes() []outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := b.outcomes
+	b.outcomes = nil
+	return out
+}
+
+// takeLeaving takes the tasks that leave their places, and at most so many of those that are called back; more says that others of
+// these are left. Both at once: a task is called back after it has left, so what it left with is in this round or settled. Otherwise
+// it would leave behind its recall, for another minute.
+func (b *inbox) takeLeaving(most int) (transitions, recalls []transition, more bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	transitions, b.transitions = b.transitions, nil
+	n := min(len(b.recalls), most)
+	if recalls, b.recalls = b.recalls[:n:n], b.recalls[n:]; len(b.recalls) == 0 {
+		b.recalls = nil
+	}
+	return transitions, recalls, b.recalls != nil
+}
+
+// putBack returns what could not be settled, before what has come since.
+func (b *inbox) putBack(transitions, recalls []transition) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.transitions = append(transitions, b.transitions...)
+	b.recalls = append(recalls, b.recalls...)
+}

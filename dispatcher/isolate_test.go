@@ -1,0 +1,33 @@
+package dispatcher
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store"
+)
+
+// A suspect is set aside, since its target falls silent, and then its slot is lost. Nobody else knows of its answer: should the slot come
+// back, the task is claimed and sent like any other. It was put off again and again for ever.
+func TestSuspectOfALostSlotIsForgotten(t *testing.T) {
+	fl := newInFlight(alone(t, Config{}))
+	s := newSender(newParking(fl, newTargets(fl.shared)), nil, nil, nil, kafka.Config{})
+	lost := &ownedSlot{number: 0, epoch: 5, abandoned: true}
+	suspect := &claimedTask{slot: lost, seq: 9, status: leaving, content: &content{topic: "x", size: 100, attempt: 2}}
+	g := &target{outlet: outlet{"x", 0}, trying: true, suspects: []sendable{{task: suspect}}}
+	s.targets.outlets[g.outlet] = g
+	s.targets.beginSending(g, suspect)
+	fl.stuck[9] = suspect
+
+	one, ok := s.nextSuspect(g)
+	require.True(t, ok)
+	s.dropSuspect(one.task)
+	require.Zero(t, s.targets.buffered)
+	fl.enter(map[int]*ownedSlot{0: {number: 0, epoch: 6}}, []store.Entry{{Slot: 0, Pos: 50, Seq: 9}}, false)
+	require.Equal(t, 1, fl.backlog.queue.size, "it is read and sent")
+	_, ok = s.nextSuspect(g)
+	require.False(t, ok)
+	require.Empty(t, s.targets.outlets)
+}

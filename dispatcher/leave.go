@@ -1,0 +1,89 @@
+package dispatcher
+
+import (
+	"slices"
+	"time"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// settleApart ends, each by itself, the delivered tasks behind one that holds done back - with the producer, whose target does
+// not answer; not read yet - and may do so longer than the line stays: else its next owner would send them again. A settlement
+// under way may count those that it can close, and only those. mu is held.
+func (fl *inFlight) settleApart(l *ownedSlot) {
+	to, _ := l.closable()
+	for _, t := range l.open() {
+		if t.status == settled && t.pos > to {
+			fl.leave(t, transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
+		}
+	}
+}
+
+// unsentPause is for how long a task is put off that was not sent.
+const unsentPause = 5 * time.Second
+
+// postpone puts a task off that was not sent, or was refused: unless a caller was told that it is too late, or an earlier owner may have
+// sent it, it can be cancelled. mu is held.
+func (fl *inFlight) postpone(t *claimedTask, now int64, pause time.Duration) {
+	fl.metrics.postponed.Inc()
+	state := task.StateLine
+	if t.maybeSent() {
+		state = task.StateRetry
+	}
+	fl.leave(t, transition{Transition: store.Transition{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
+}
+
+// setAside takes a task out of its line whose earlier sending is still unanswered; it stays out of reach of a cancel. mu is
+// held.
+func (fl *inFlight) setAside(t, original *claimedTask) {
+	const aside = 10_000
+	fl.leave(t, transition{Transition: store.Transition{State: task.StateRetry, Pos: fl.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
+}
+
+func (fl *inFlight) deadLetter(t *claimedTask, kind, reason string) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.deadLetterLocked(t, kind, reason)
+}
+
+// deadLetterLocked ends a task with a dead letter. mu is held.
+func (fl *inFlight) deadLetterLocked(t *claimedTask, kind, reason string) {
+	fl.leave(t, fl.deadTransition(t, kind, reason))
+}
+
+func (fl *inFlight) deadTransition(t *claimedTask, kind, reason string) transition {
+	return transition{
+		Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &task.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
+			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: fl.clock.Millis(), Body: t.body}},
+		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Reason: reason}},
+	}
+}
+
+// leave takes a task out of its line with the next settlement. mu is held.
+func (fl *inFlight) leave(t *claimedTask, e transition) {
+	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.slot.number, t.slot.epoch, t.pos
+	e.task = t
+	e.events = slices.DeleteFunc(e.events, func(ev schemas.Event) bool { return !task.Published(t.settings.Events, ev.State) })
+	for i := range e.events {
+		ev := &e.events[i]
+		ev.Topic, ev.ID, ev.Due, ev.At = t.topic, t.id, t.due, fl.clock.Millis()
+	}
+	fl.unstage(t)
+	fl.proofs.forget(t.seq)
+	if t.slot.abandoned { // its next owner decides
+		return
+	}
+	t.status = leaving
+	fl.inbox.leaves(e)
+	fl.kicks.settle.now()
+}
+
+// transition is a task that leaves its slot's line, with the events that tell of it.
+type transition struct {
+	store.Transition
+	task    *claimedTask
+	events  []schemas.Event
+	reduced int // how often the database has refused it: see pieces.go
+}

@@ -1,0 +1,94 @@
+package dispatcher
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+func TestTooLateBecomesADeadLetter(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	orders, events := f.read("orders"), f.read(results)
+	due := time.Now().Add(-10 * time.Second)
+	f.schedule(
+		ask("orders", "stale", due, schemas.HeaderMaxLateness, "5s"),
+		ask("orders", "quiet", due, schemas.HeaderMaxLateness, "5s", schemas.HeaderEvents, "none"),
+		ask("orders", "patient", due, schemas.HeaderMaxLateness, "1h", schemas.HeaderEvents, "all"),
+		ask("orders", "eternal", due),
+	)
+	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	f.eventually("the others are delivered", func() bool { return orders.count() == 2 })
+	f.eventually("it is told", func() bool { return len(events.events(t, schemas.StateDead)) == 1 })
+	require.Equal(t, map[string]int{"patient": 1, "eternal": 1}, orders.copies())
+	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	require.NoError(t, err)
+	require.Len(t, dead, 2)
+	for _, d := range dead {
+		require.Equal(t, schemas.KindExpired, d.Kind)
+		require.Equal(t, due.UnixMilli(), d.Due)
+		require.Contains(t, d.Reason, "notyet-max-lateness 5s")
+		body, err := schemas.DecodeBody(d.Body)
+		require.NoError(t, err)
+		require.Equal(t, "body of "+d.TaskID, string(body.Value))
+		v, err := f.store.Get(t.Context(), "orders", d.TaskID)
+		require.NoError(t, err)
+		require.Equal(t, "dead", v.State)
+	}
+	told := events.events(t, schemas.StateDead)["stale"]
+	require.Len(t, told, 1)
+	require.Equal(t, "orders", told[0].Topic)
+	require.Equal(t, due.UnixMilli(), told[0].Due)
+	require.NotEmpty(t, told[0].Reason)
+	require.Equal(t, schemas.KindExpired, told[0].Kind)
+}
+
+func TestUnknownTargetBecomesADeadLetter(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	orders, events := f.read("orders"), f.read(results)
+	due := time.Now()
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UndeliverableAfter: -1})
+	f.schedule(ask("ordres", "mistyped", due), ask("orders", "right", due))
+	f.eventually("the other is delivered", func() bool { return orders.count() == 1 })
+	f.eventually("it is given up", func() bool { return f.settledUpTo(due) })
+	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	require.NoError(t, err)
+	require.Len(t, dead, 1)
+	require.Equal(t, "mistyped", dead[0].TaskID)
+	require.Equal(t, schemas.KindUndeliverable, dead[0].Kind)
+	f.eventually("it is told", func() bool { return len(events.events(t, schemas.StateDead)) == 1 })
+	require.Equal(t, schemas.KindUndeliverable, events.events(t, schemas.StateDead)["mistyped"][0].Kind)
+	require.Equal(t, 1, counted(d.metrics.dead.WithLabelValues(schemas.KindUndeliverable)))
+}
+
+// With room for few, the most urgent are read and sent first, though the others came before them.
+func TestUrgentTasksGoFirst(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	due := time.Now().Add(-time.Second)
+	var requests []*kgo.Record
+	for _, class := range []string{"low", "normal", "high"} {
+		requests = append(requests, askMany(20, "orders", class+"-", due, schemas.HeaderPriority, class)...)
+	}
+	f.schedule(requests...)
+	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", StageTasks: 8})
+	f.eventually("all arrive", func() bool { return orders.count() == 60 })
+	for i, r := range orders.all() {
+		class := []string{"high", "normal", "low"}[i/20]
+		require.Equal(t, fmt.Sprintf("%s-%d", class, i%20), header(r, schemas.HeaderID), "and of each class in the order of their arrival")
+	}
+}
+
+// cancel stores a cancel and requires that it is answered with cancelled.
+func (f *fixture) cancel(topic, id string) {
+	f.Helper()
+	done := f.schedule(&kgo.Record{Topic: "intake", Timestamp: time.Now(), Headers: []kgo.RecordHeader{
+		{Key: schemas.HeaderOp, Value: []byte("cancel")}, {Key: schemas.HeaderTopic, Value: []byte(topic)}, {Key: schemas.HeaderID, Value: []byte(id)}}})
+	require.Len(f, done.Events, 1)
+	require.Equal(f, schemas.StateCancelled, done.Events[0].Events[0].State)
+}

@@ -1,0 +1,36 @@
+package dispatcher
+
+import (
+	"context"
+
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// sources answers idempotency keys from intake positions.
+type sources struct {
+	store *store.Store
+	known map[int]store.Source
+}
+
+func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (string, error) {
+	src, offset := task.SplitSeq(seq)
+	known, ok := s.known[src]
+	for failures := 1; !ok; failures++ {
+		all, err := s.store.Sources(ctx)
+		if err == nil {
+			s.known = make(map[int]store.Source, len(all))
+			for _, a := range all {
+				s.known[a.ID] = a
+			}
+			if known, ok = s.known[src]; !ok {
+				return "", store.ErrNotFound
+			}
+			break
+		}
+		if sleep(ctx, pauseAfter(failures)); ctx.Err() != nil {
+			return "", err
+		}
+	}
+	return known.DeliveryKey(offset, attempt), nil
+}

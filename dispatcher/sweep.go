@@ -1,0 +1,42 @@
+package dispatcher
+
+import (
+	"context"
+	"slices"
+
+	"go.uber.org/zap"
+)
+
+// sweep asks the database what comes next in every line.
+func (c *claimer) sweep(ctx context.Context) {
+	c.flight.mu.Lock()
+	slots := make([]int, 0, len(c.flight.slots))
+	for slot := range c.flight.slots {
+		slots = append(slots, slot)
+	}
+	c.flight.mu.Unlock()
+	slices.Sort(slots)
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	next, err := c.store.Next(bound, slots)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.log.Warn("asking the database for the next tasks failed", zap.Error(err))
+		}
+		return
+	}
+	c.flight.mu.Lock()
+	defer c.flight.mu.Unlock()
+	for _, n := range next {
+		if l := c.flight.slots[n.Slot]; l != nil && n.Pos > l.claimed {
+			if n.Pos < l.next && n.Pos <= c.clock.Millis() {
+				c.metrics.swept.Inc() // overdue, and nobody had told of it
+			}
+			l.next = min(l.next, n.Pos)
+			// At the first place behind what is claimed stands what came when its own place was claimed already: it may be due.
+			if n.Pos == l.claimed+1 {
+				l.urgent = min(l.urgent, c.clock.Millis())
+			}
+		}
+	}
+}

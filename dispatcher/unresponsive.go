@@ -1,0 +1,46 @@
+package dispatcher
+
+import "time"
+
+// checkTargets finds targets that have not answered for long. What is with the producer cannot be called back: it leaves
+// its line, so that the line goes on, and its answer is still waited for. mu is held.
+func (s *sender) checkTargets() {
+	silent := map[outlet]*target{}
+	for key, g := range s.targets.outlets {
+		switch {
+		case g.outage != nil && g.outage.over(time.Now()) && g.sending == 0:
+			s.parking.recallParked(key)
+			g.outage = nil // nothing was to be sent there for long: nobody knows
+			s.targets.forgetIdle(g)
+		case g.outage == nil && g.sending > 0 && time.Since(g.since) >= s.cfg.UnresponsiveAfter:
+			silent[key] = g
+		default:
+			s.targets.forgetIdle(g) // what waited there was put off, or went elsewhere
+		}
+	}
+	if len(silent) == 0 {
+		return
+	}
+	for _, l := range s.flight.slots {
+		for _, t := range l.open() {
+			if t.status != sending || t.with == nil { // or its answer is about to be looked at
+				continue
+			}
+			if g := silent[t.with.outlet]; g != nil {
+				home := s.targets.rehome(t, g)
+				silent[home.outlet] = home
+				s.flight.stuck[t.seq] = t
+				body := t.body // for the dead letter that it may yet become
+				s.flight.setAside(t, t)
+				t.body = body
+			}
+		}
+	}
+	for _, g := range silent {
+		if g.sending > 0 && g.outage == nil && time.Since(g.since) >= s.cfg.UnresponsiveAfter {
+			s.targets.fallsSilent(g)
+			s.parking.postponeWaiting(g)
+		}
+		s.targets.forgetIdle(g)
+	}
+}
