@@ -53,7 +53,10 @@ func (e Transition) applies(row task.Task, s Slot) bool {
 	case e.Recall:
 		return row.Pos > s.Claimed && row.Pos > e.Pos && row.State <= task.StateRetry && row.Attempt == e.Attempt
 	case row.Pos <= s.Claimed:
-		return e.From == 0 || row.Pos == e.From // at another place it has left already, and was claimed again
+		if e.From == 0 { // a late answer; another owner may have gone on with the task meanwhile
+			return row.Attempt <= e.Attempt
+		}
+		return row.Pos == e.From // at another place it has left already, and was claimed again
 	}
 	return row.State == task.StateRetry && (row.Attempt < e.Attempt || row.Attempt == e.Attempt && !e.inLine())
 }
@@ -172,6 +175,7 @@ func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []
 			if e.State == task.StateLine {
 				e.State, e.Attempt = row.State, row.Attempt
 			}
+			e.Attempt = max(e.Attempt, row.Attempt) // another owner may have made the latest
 			e.Pos = max(e.Pos, claimed+1)
 			moved = append(moved, Place{e.Slot, e.Pos, e.Seq, e.Pos})
 		} else {

@@ -218,6 +218,28 @@ func TestSettleLateAnswer(t *testing.T) {
 	}
 }
 
+// An owner lost a slot while a task was unanswered, and has it back. Meanwhile another owner delivered the task. What the first
+// still knows of it neither takes that attempt back nor ends the task.
+func TestAttemptsNeverGoBack(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", wantReport))
+		s.claim(t0 + 1000)
+		s.settle(t0+1000, s.transition("a", task.StateRetry, t0+2000, 1))
+		s.claim(t0 + 2000)
+		died := s.transition("a", task.StateDead, 0, 0)
+		died.From = 0 // a late answer
+		_, err := s.Settle(s.ctx, nil, []Transition{died}, nil, s.now)
+		require.NoError(t, err)
+		require.Equal(t, task.StateRetry, s.row("a").State)
+		aside := s.transition("a", task.StateRetry, t0+30_000, 0)
+		aside.From = t0 + 2000
+		_, err = s.Settle(s.ctx, nil, []Transition{aside}, nil, s.now)
+		require.NoError(t, err)
+		require.EqualValues(t, t0+30_000, s.row("a").Pos)
+		require.Equal(t, 1, s.row("a").Attempt)
+	})
+}
+
 // replay brings back every dead letter there is.
 func (f *fixture) replay() ([]Replayed, []Place) {
 	f.t.Helper()
