@@ -133,14 +133,10 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 			return
 		}
 		all, combined := requestsIn(r.Value)
-		last := int64(0)
-		if len(all) > 0 {
-			last = all[len(all)-1]
-		}
 		if !combined {
 			all = nil
 		}
-		h.Deliveries = append(h.Deliveries, history.Delivery{Op: last, Merged: all, Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: a.at,
+		h.Deliveries = append(h.Deliveries, history.Delivery{Op: lastRequestOf(r.Value), Merged: all, Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: a.at,
 			Partition: r.Partition, Offset: r.Offset, Hash: hashOf(r, rest, combined)})
 	}
 }

@@ -15,6 +15,7 @@
 //	load.go       requests of every kind, and what consumers report
 //	record.go     a request as a record, and what a record says of its requests
 //	modes.go      requests that keep, merge or fire what is there
+//	disk.go       the disks of the send logs
 //	faults.go     what is broken, and when
 //	collect.go    the history
 //	rest.go       nothing spins, and all is back to its size at rest

@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -52,6 +51,9 @@ func (w *world) mischief() (whole func()) {
 	}
 	if w.silent {
 		all = append(all, w.silence())
+	}
+	if w.disks {
+		all = append(all, w.diskTrouble())
 	}
 	if w.hush != hushNone {
 		all = append(all, w.hushed(r))
@@ -240,5 +242,11 @@ func (w *world) heal() {
 }
 
 func (w *world) servers() []*server {
-	return slices.Clone([]*server{w.db.server, w.kafkaSrv, w.indexSrv, w.electorate.s})
+	all := []*server{w.db.server, w.kafkaSrv, w.indexSrv, w.electorate.s}
+	for _, n := range w.nodes {
+		if n.disk != nil {
+			all = append(all, n.disk)
+		}
+	}
+	return all
 }

@@ -220,10 +220,15 @@ func (w *world) report(r *kgo.Record) {
 		return // the checker sees it too
 	}
 	rep := schemas.Report{Topic: r.Topic, ID: d.ID, Attempt: d.Attempt, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter, Delivery: d.Key}
+	n := lastRequestOf(r.Value)
+	nameless := n > apart && rand.New(rand.NewPCG(w.seed^uint64(d.Attempt), uint64(n))).IntN(4) == 0
 	send := func(rep schemas.Report) {
+		if nameless { // by a consumer that does not say which delivery it means
+			rep.Delivery = ""
+		}
 		w.client.Produce(context.Background(), schemas.EncodeReport(schemas.TopicReports, rep), nil)
 	}
-	rnd := rand.New(rand.NewPCG(w.seed^uint64(d.Attempt)<<32, uint64(number(r.Value))))
+	rnd := rand.New(rand.NewPCG(w.seed^uint64(d.Attempt)<<32, uint64(n)))
 	switch p := rnd.IntN(100); {
 	case p < 45:
 		send(rep)

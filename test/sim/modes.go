@@ -23,7 +23,11 @@ func (w *world) modes(now int64) (out []planned) {
 		at := now + r.Int64N(span)
 		o := history.Op{Kind: history.Schedule, Topic: plainTopics[r.IntN(len(plainTopics))], ID: fmt.Sprintf("m%d", i), Key: fmt.Sprintf("k%d", r.IntN(5)),
 			Due: at + 1 + r.Int64N(w.longest), Version: -1, AllEvents: true}
-		switch p := r.IntN(100); {
+		p := r.IntN(100)
+		if p < 65 && r.IntN(4) == 0 {
+			o.Topic, o.AckTimeout, o.MaxAttempts, o.Backoff = ackTopic, w.ackTimeout, ackAttempts, ackBackoff
+		}
+		switch {
 		case p < 25:
 			out = append(out, kept(r, o, at)...)
 		case p < 50:

@@ -29,6 +29,7 @@ type node struct {
 	old   []*running // dropped dead, winding down
 	busy  busyLock   // held by whoever is breaking it
 	runs  int        // process starts
+	disk  *server    // of its send log
 }
 
 // running is one process start.
@@ -91,12 +92,11 @@ func (n *node) serve(r *running) (err error) {
 }
 
 func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispatcher.Index, log *zap.Logger) error {
-	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{Disk: func(write func() error) error {
-		if err := r.gate(); err != nil {
-			return err
-		}
-		return write()
-	}, Patience: time.Hour}, zap.NewNop()) // the gate also holds a frozen process, whose own time should stand still
+	patience := time.Hour // the gate also holds a frozen process, whose own time should stand still
+	if n.w.disks {
+		patience = 20 * time.Second
+	}
+	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{Disk: n.written(r.process), Patience: patience}, zap.NewNop())
 	if err != nil {
 		return err
 	}

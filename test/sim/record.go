@@ -148,6 +148,15 @@ func requestOf(value []byte) int64 {
 	return all[0]
 }
 
+// lastRequestOf returns the number of the last request whose value is in a delivered value, 0 when there is none.
+func lastRequestOf(value []byte) int64 {
+	all, _ := requestsIn(value)
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)-1]
+}
+
 // addModes writes what a request says about a task that is there.
 func addModes(op *history.Op, add func(name, value string)) {
 	if op.IfExists != "" {

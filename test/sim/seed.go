@@ -30,6 +30,7 @@ type plan struct {
 	stepsBack   time.Duration // how far the database's clock is set back on the way; 0: not at all
 	small       int           // how many records a producer holds; 0: as many as usual
 	column      int           // how many bytes of events the database takes in one row
+	disks       bool          // the disk of a send log fails
 	redis       bool          // the index is in Redis: only without faults, for its client waits for answers under locks, for which virtual time does not wait
 	ackTimeout  int64         // ms
 	scanner     scanner.Config
@@ -84,6 +85,7 @@ func drawn(seed uint64) plan {
 	}
 	p.dispatcher.UndeliverableAfter = pick(more, -1, 5*time.Second) // drawn last, likewise
 	p.ackTimeout = pick[int64](more, 2000, 6000)
+	p.disks = p.faults > 0 && rand.New(rand.NewPCG(seed, 7)).IntN(3) == 0
 	if p.forgets {
 		p.ackTimeout = 20_000 // reports are read behind thousands of cancels, in batches of three
 	}
@@ -93,7 +95,7 @@ func drawn(seed uint64) plan {
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout)
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks)
 }

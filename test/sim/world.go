@@ -166,7 +166,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("scanner-%d", i), scans: true})
 	}
 	for i := range p.dispatchers {
-		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("dispatcher-%d", i)})
+		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("dispatcher-%d", i), disk: newServer(fmt.Sprintf("send log of dispatcher-%d", i), p.seed+10+uint64(i))})
 	}
 	return w, nil
 }

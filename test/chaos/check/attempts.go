@@ -35,7 +35,7 @@ func (c *checker) judgeAttempts(l *life) {
 // earlier task of its id.
 func (c *checker) judgeReports(l *life) {
 	for _, o := range l.ops {
-		if o.AckTimeout == 0 || len(l.ops) < 2 {
+		if o.AckTimeout == 0 || len(l.ops) < 2 || o.IfExists != "" && !l.delivered(o) { // one that was kept may be due when another is
 			continue
 		}
 		keys := map[string]bool{"": true} // a report that names no delivery may be about any

@@ -27,6 +27,11 @@ func (w *walk) keeps(o *history.Op) bool {
 		w.Figures.Lost++
 		w.about(w.life, "I1", "request %d, due at %d, was lost to request %d, which keeps what is pending", w.last.N, w.last.DueAt(), o.N)
 	}
+	for _, d := range w.deliveries {
+		if d.Op == w.last.N && d.At > answer.At && w.cause(answer.At, d.At) == nil {
+			w.about(w.life, "I6", "attempt %d of request %d was published at %d, after request %d, which keeps what is there, began at %d", d.Attempt, d.Op, d.At, o.N, answer.At)
+		}
+	}
 	w.Figures.Fates["delivered"]++
 	return false
 }

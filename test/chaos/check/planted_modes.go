@@ -17,6 +17,7 @@ var modeBugs = []Bug{
 		h.Deliveries = slices.DeleteFunc(h.Deliveries, func(d history.Delivery) bool { return d.Op == again.N })
 	}},
 	{"a keep begins beside what is pending", "I6", func(h *history.History) { delivery(h, "kept", 1).At += 2000 }},
+	{"an attempt follows when a keep has begun", "I6", func(h *history.History) { publishAgain(h, op(h, "kept"), 2, 1200) }},
 	{"once is scheduled twice", "I4", func(h *history.History) {
 		(&sample{h}).tell("once", "scheduled", lastOp(h, "once").Due, base+122_000)
 		publishAgain(h, lastOp(h, "once"), 1, 2)
