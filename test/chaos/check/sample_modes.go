@@ -4,7 +4,7 @@ import "github.com/notyet/notyet/test/chaos/history"
 
 // modes adds tasks that were kept, fired and merged.
 func (s *sample) modes() {
-	s.kept("kept", base+110_000)
+	s.kept("kept", base+210_000)
 	s.once("once", base+120_000)
 	s.fired("fired", base+130_000)
 	s.tooLateToFire("unfired", base+140_000)
@@ -29,9 +29,9 @@ func (s *sample) kept(id string, due int64) {
 	first := s.Ops[len(s.Ops)-3]
 	s.tell(id, "scheduled", due, due-8000)
 	s.tell(id, "kept", due, due-7000)
-	s.publish(&first, 1, due+2, "one", 1)
+	s.publish(&first, 1, due+2, "two", 2)
 	s.tell(id, "scheduled", due+3000, due+1100)
-	s.publish(again, 1, due+3002, "one", 1)
+	s.publish(again, 1, due+3002, "two", 2)
 }
 
 // once is asked for again while it is pending, and again when it has been delivered.
