@@ -87,7 +87,7 @@ func drawn(seed uint64) plan {
 	p.ackTimeout = pick[int64](more, 2000, 6000)
 	p.disks = p.faults > 0 && rand.New(rand.NewPCG(seed, 7)).IntN(3) == 0
 	if p.forgets {
-		p.ackTimeout = 20_000 // reports are read behind thousands of cancels, in batches of three
+		p.ackTimeout = 10_000 // reports are read behind thousands of cancels, in batches of three: 6 s
 	}
 	return p
 }

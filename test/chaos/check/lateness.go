@@ -57,19 +57,19 @@ func (c *checker) earliest(d *history.Delivery) int64 { return max(d.Due, c.ops[
 
 // recovery notes when the last late task after a fault, and before the next one, was delivered.
 func (c *checker) recovery(f *history.Fault, next int64, firsts []*history.Delivery) {
-	over := f.End
+	over, last := f.End, &history.Delivery{}
 	from, _ := slices.BinarySearchFunc(firsts, f.End, func(d *history.Delivery, at int64) int { return cmp.Compare(d.At, at) })
 	for _, d := range firsts[from:] {
 		if d.At >= next {
 			break
 		}
 		if d.At-c.earliest(d) > c.bounds.Late {
-			over = d.At
+			over, last = d.At, d
 		}
 	}
 	c.Figures.recovered[f] = over
 	if over-f.End > c.bounds.Recovery {
-		c.find("I12", "", "", "fault %d (%s): tasks were late until %d ms after it was healed", f.N, f.Kind, over-f.End)
+		c.find("I12", last.Topic, last.ID, "fault %d (%s): tasks were late until %d ms after it was healed", f.N, f.Kind, over-f.End)
 	}
 }
 
