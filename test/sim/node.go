@@ -92,10 +92,9 @@ func (n *node) serve(r *running) (err error) {
 }
 
 func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispatcher.Index, log *zap.Logger) error {
-	patience := time.Hour // the gate also holds a frozen process, whose own time should stand still
-	if n.w.disks {
-		patience = 20 * time.Second
-	}
+	// The gate also holds a frozen process, whose own time should stand still. And a log whose patience ends is left open: its files
+	// end with the process, which here goes on.
+	const patience = time.Hour
 	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{Disk: n.written(r.process), Patience: patience}, zap.NewNop())
 	if err != nil {
 		return err
