@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stubs stand in for what scripts/test runs. Each call is a line of $CALLS. A line of the status is longer than a pipe holds: a
+// standIns take the place of what scripts/test runs. Each call is a line of $CALLS. A line of the status is longer than a pipe holds: a
 // reader that stops at the first one leaves the writer with a broken pipe.
-var stubs = map[string]string{
+var standIns = map[string]string{
 	"scripts/need":  `exit 0`,
 	"scripts/retry": `exec "$@"`,
 	"scripts/servers": `
@@ -53,7 +53,7 @@ func TestWhichServersTheTestsUse(t *testing.T) {
 				require.NoError(t, os.WriteFile(filepath.Join(root, path), []byte(text), 0o755))
 			}
 			write("scripts/test", string(script))
-			for path, text := range stubs {
+			for path, text := range standIns {
 				write(path, "#!/usr/bin/env bash\n"+text+"\n")
 			}
 			calls := filepath.Join(root, "calls")
