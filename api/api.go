@@ -46,6 +46,7 @@ type server struct {
 	publisher *Publisher
 	intakes   []Intake
 	answers   *Answers
+	auditor   *auditor
 	bodies    *semaphore.Weighted // limits the bytes of request bodies in memory
 }
 
@@ -56,11 +57,13 @@ const bodyBudget = 128 << 20
 // Mount adds the API to mux, which must be behind an access.Guard.
 func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, huma: describe(mux, cfg)}
+	s.auditor = &auditor{audit: local.store.Audit}
 	s.bodies = semaphore.NewWeighted(max(bodyBudget, s.largestBody()))
 	s.tasks()
 	s.asks()
 	s.forecasts()
 	s.letters()
+	s.audits()
 	mux.HandleFunc("/api/", unknownPath)
 }
 
@@ -114,7 +117,7 @@ func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, pa
 	for _, o := range options {
 		o(&op)
 	}
-	op.Middlewares = append(op.Middlewares, s.require(role), s.budget(op.MaxBodyBytes))
+	op.Middlewares = append(op.Middlewares, s.require(role), s.budget(op.MaxBodyBytes), actor)
 	huma.Register(s.huma, op, func(ctx ctxType, in *I) (*O, error) {
 		caller := access.From(ctx)
 		if err := P(in).scope(caller); err != nil {

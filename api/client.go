@@ -23,6 +23,7 @@ import (
 type Client struct {
 	base  string
 	token string
+	user  string
 	http  *http.Client
 }
 
@@ -32,6 +33,8 @@ type ClientConfig struct {
 	Addr string
 	// Token is sent with each request. Default none.
 	Token string
+	// User is who uses this client, such as user@host, for the audit log. Default nobody.
+	User string
 	// TLS makes it HTTPS. Default plain HTTP.
 	TLS *tls.Config
 }
@@ -53,7 +56,7 @@ func NewClient(cfg ClientConfig) *Client {
 	}
 	// A redirect could send the token elsewhere, and the API never redirects.
 	none := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{base: scheme + cfg.Addr + "/api/v1", token: cfg.Token, http: &http.Client{Timeout: 60 * time.Second, Transport: transport, CheckRedirect: none}}
+	return &Client{base: scheme + cfg.Addr + "/api/v1", token: cfg.Token, user: printable(cfg.User), http: &http.Client{Timeout: 60 * time.Second, Transport: transport, CheckRedirect: none}}
 }
 
 // Task returns one task with its content, or store.ErrNotFound.
@@ -166,6 +169,9 @@ func (c *Client) do(ctx context.Context, method, path string, data []byte, into 
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
+	if c.user != "" {
+		req.Header.Set(userHeader, c.user)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return fmt.Errorf("no answer from the service at %s (http.addr): %w", req.URL.Host, err)
@@ -183,6 +189,9 @@ func (c *Client) do(ctx context.Context, method, path string, data []byte, into 
 	}
 	if resp.StatusCode >= 300 {
 		return failure(resp.Status, answer)
+	}
+	if into == nil {
+		return nil
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
 		return fmt.Errorf("reading the API's answer: %w", err)

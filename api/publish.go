@@ -77,9 +77,12 @@ func (p *Publisher) Publish(ctx context.Context, r *kgo.Record) (Published, erro
 	return published(r)
 }
 
+// anyLimits admit whatever an intake's own limits have admitted.
+var anyLimits = schemas.Limits{MaxDelay: 1<<63 - 1, MaxValueBytes: schemas.MaxValueBytes, InternalTopics: []string{}}
+
 // published decodes the record again, with its position and its final timestamp.
 func published(r *kgo.Record) (Published, error) {
-	req, err := schemas.Decode(r, schemas.Limits{MaxDelay: 1<<63 - 1, MaxValueBytes: schemas.MaxValueBytes, InternalTopics: []string{}})
+	req, err := schemas.Decode(r, anyLimits)
 	if err != nil {
 		return Published{}, fmt.Errorf("reading back what was published: %w", err)
 	}

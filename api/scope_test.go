@@ -18,6 +18,7 @@ import (
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -52,6 +53,9 @@ var calls = map[string]call{
 	"replay-deadletters": {"operate", "POST", "/api/v1/deadletters/replay", `{"topic":"{topic}","dry_run":true}`, ""},
 	"replay-by-id":       {"operate", "POST", "/api/v1/deadletters/replay", `{"ids":[1],"dry_run":true}`, "refused"},
 	"purge-deadletters":  {"admin", "POST", "/api/v1/deadletters/purge", `{"topic":"{topic}","task_id":"none"}`, ""},
+	"list-audit":         {"read", "GET", "/api/v1/audit?topic={topic}", "", ""},
+	"list-all-audit":     {"read", "GET", "/api/v1/audit", "", "filtered"},
+	"note-request":       {"operate", "POST", "/api/v1/audit", `{"what":"cancel","topic":"{topic}","task":"a"}`, ""},
 	"purge-all":          {"admin", "POST", "/api/v1/deadletters/purge", `{"ids":[99]}`, "refused"},
 }
 
@@ -63,6 +67,7 @@ func secretive(t *testing.T) (*world, map[string]string) {
 	for _, topic := range []string{"orders", "bills"} {
 		w.schedule(topic, "a", time.Now().Add(time.Hour).UnixMilli(), []byte("SECRET key"), []byte("SECRET value"))
 		record := &kgo.Record{Key: []byte("SECRET"), Value: []byte("SECRET"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("SECRET")}}}
+		require.NoError(t, w.store.Audit(t.Context(), []store.AuditEntry{{Actor: store.Actor{Who: "ann"}, What: "cancel", Topic: topic, Detail: "{}"}}))
 		w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, Topic: topic, TaskID: "dead", Reason: "bad", Body: schemas.EncodeRejected(record)}})
 	}
 	return w, map[string]string{"orders": "1", "bills": "2"}

@@ -90,6 +90,9 @@ func (s *server) publish(ctx ctxType, topic string, record func(Intake) (*kgo.Re
 	if err != nil {
 		return nil, problem(err)
 	}
+	if err := s.auditor.request(ctx, r); err != nil {
+		return nil, problem(err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	done, err := s.publisher.Publish(ctx, r)

@@ -35,7 +35,7 @@ type Letter struct {
 	Reason     string `json:"reason"`
 	DiedAt     int64  `json:"died_at"     doc:"Unix ms"`
 	ReplayedAt int64  `json:"replayed_at" doc:"Unix ms; 0: not replayed"`
-	ReplayedBy string `json:"replayed_by,omitempty" doc:"who asked for it: user@host, or api"`
+	ReplayedBy string `json:"replayed_by,omitempty" doc:"who asked for it: name of the token, or user@host"`
 	// Content is nil if it was not requested.
 	*Content
 }

@@ -25,7 +25,7 @@ func (l *Local) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (
 	if err != nil {
 		return Purged{}, err
 	}
-	deleted, next, err := l.store.PurgeDeadUpTo(ctx, f, upTo)
+	deleted, next, err := l.store.PurgeDeadUpTo(auditing(ctx, "purge", f), f, upTo)
 	return Purged{Deleted: deleted, Next: next, UpTo: upTo}, err
 }
 

@@ -97,6 +97,9 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 	if r.DryRun {
 		return out, nil
 	}
+	if err := l.noteReconcile(ctx, r, out); err != nil {
+		return fail(err)
+	}
 	l.store.SetEvidence(known)
 	for _, step := range []struct {
 		what string

@@ -47,7 +47,7 @@ type Local struct {
 	log   *zap.Logger
 }
 
-// NewLocal returns a Local. ix may be nil. by is who replays, for the audit log.
+// NewLocal returns a Local. ix may be nil. by is who replays where the context has no actor.
 func NewLocal(st *store.Store, ix Index, by string, log *zap.Logger) *Local {
 	return &Local{store: st, index: ix, by: by, log: log}
 }
@@ -81,7 +81,7 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 		return Page{}, err
 	}
 	var places []store.Place
-	if page.Letters, places, err = l.store.Replay(ctx, ids, l.by, now.UnixMilli(), dryRun); err != nil {
+	if page.Letters, places, err = l.store.Replay(auditing(ctx, "replay", f), ids, l.operator(ctx), now.UnixMilli(), dryRun); err != nil {
 		return Page{}, err
 	}
 	if err := faultpoint.At(faultpoint.DeadletterReplayed); err != nil {

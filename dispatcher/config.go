@@ -38,6 +38,8 @@ type Config struct {
 	Retention time.Duration
 	// DeadRetention is how long a dead letter is kept, replayed or not. Default 0: for ever.
 	DeadRetention time.Duration
+	// AuditRetention is how long an entry of the audit log is kept. Default 0: for ever.
+	AuditRetention time.Duration
 	// UnresponsiveAfter is how long a target may acknowledge nothing before its tasks are set aside. Default 10 s.
 	UnresponsiveAfter time.Duration
 	// UndeliverableAfter is how long a target that does not exist, or may not be written, is tried, before its tasks become dead

@@ -63,6 +63,9 @@ func (d *Dispatcher) retireLoop(ctx context.Context) {
 		if err == nil {
 			err = d.retireLetters(ctx)
 		}
+		if err == nil {
+			err = d.retireAudit(ctx)
+		}
 		if err != nil && ctx.Err() == nil {
 			d.log.Warn("retiring ended tasks failed, trying again later", zap.Error(err))
 		}

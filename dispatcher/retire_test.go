@@ -249,6 +249,41 @@ func TestRetiringDeadLetters(t *testing.T) {
 	}
 }
 
+// The audit log belongs to no slot either.
+func TestRetiringTheAuditLog(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		slots     []int
+		retention time.Duration
+		left      int
+	}{
+		{"the owner of slot 0", []int{0, 1}, time.Millisecond, 0},
+		{"younger than that", []int{0}, time.Hour, 2000},
+		{"another", []int{1}, time.Millisecond, 2000},
+		{"nobody", nil, time.Millisecond, 2000},
+		{"without a retention", []int{0}, 0, 2000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t, 2, "orders")
+			require.NoError(t, f.store.Audit(t.Context(), make([]store.AuditEntry, 2000))) // some bites
+			d := f.stepped(f.elect(1), Config{AuditRetention: c.retention})
+			for _, slot := range c.slots {
+				d.flight.slots[slot] = &ownedSlot{number: slot}
+			}
+			count := func() int {
+				page, err := d.store.ListAudit(t.Context(), store.AuditFilter{Limit: 5000})
+				require.NoError(t, err)
+				return len(page.Entries)
+			}
+			require.NoError(t, d.retireAudit(t.Context()))
+			require.Eventually(t, func() bool { // they may not be a millisecond old yet
+				require.NoError(t, d.retireAudit(t.Context()))
+				return count() == c.left
+			}, time.Minute, time.Millisecond)
+		})
+	}
+}
+
 func gauged(t *testing.T, g prometheus.Gauge) int {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(g)

@@ -187,7 +187,10 @@ func (o *Operator) Restart(ctx context.Context, topic string, part int32, from *
 	case *from < p.Start || *from > p.End:
 		return Restarted{}, refuse("offset %d is not in the log of %s/%d, which has those from %d up to %d", *from, topic, part, p.Start, p.End)
 	}
-	now, err := o.Store.Restart(ctx, p.source, *from)
+	audited := store.Auditing(ctx, store.AuditEntry{What: "intake restart", Detail: store.AuditDetail(map[string]any{
+		"intake": topic, "partition": int64(part), "from": *from, "stored_to": p.Next,
+	})})
+	now, err := o.Store.Restart(audited, p.source, *from)
 	if err != nil {
 		return Restarted{}, moved(p, err)
 	}
@@ -238,7 +241,8 @@ func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to in
 		fmt.Sprintf("%s passed the offsets %d to %d of %s/%d without storing them", o.Name, at, to-1, topic, part))
 	b := store.Batch{Advance: []store.Advance{{Source: p.source.ID, From: at, To: to}}, Changes: []task.Change{{Seq: letter.Seq, Rejected: letter}}}
 	b.Skip(p.source.ID, at+1, to)
-	if _, err := o.Store.Apply(ctx, b, now.UnixMilli()); err != nil {
+	audited := store.Auditing(ctx, store.AuditEntry{What: "intake skip", Detail: store.AuditDetail(map[string]any{"intake": topic, "partition": int64(part), "from": at, "to": to})})
+	if _, err := o.Store.Apply(audited, b, now.UnixMilli()); err != nil {
 		return Skipped{}, moved(p, err)
 	}
 	return Skipped{Topic: topic, Partition: part, From: at, To: to, ID: letter.TaskID, Left: p.End - to}, nil

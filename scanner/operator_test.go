@@ -16,6 +16,21 @@ func (f *fixture) operator() *Operator {
 	return &Operator{Kafka: f.client, Store: f.store, Topics: []string{schemas.TopicIntake, schemas.TopicReports}, Name: "ann@host"}
 }
 
+func (f *fixture) asAnn() context.Context {
+	return store.WithActor(f.Context(), store.Actor{Who: "ann@host", Via: store.ViaCLI})
+}
+
+// audited wants one entry in the audit log.
+func (f *fixture) audited(what string, count int64) {
+	f.Helper()
+	page, err := f.store.ListAudit(f.Context(), store.AuditFilter{})
+	require.NoError(f, err)
+	require.Len(f, page.Entries, 1)
+	e := page.Entries[0]
+	require.Equal(f, []any{"ann@host", what, count}, []any{e.Who, e.What, e.Count})
+	require.Contains(f, e.Detail, schemas.TopicIntake)
+}
+
 // stands answers what an operator sees of a partition of the intake.
 func (f *fixture) stands(partition int32) Partition {
 	f.Helper()
@@ -93,11 +108,12 @@ func TestAnOperatorRestartsAPartition(t *testing.T) {
 	}
 	require.Equal(t, 7, f.tasks(), "nothing has happened")
 
-	done, err := op.Restart(t.Context(), schemas.TopicIntake, 0, nil)
+	done, err := op.Restart(f.asAnn(), schemas.TopicIntake, 0, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 6, done.From)
 	require.EqualValues(t, 10, done.StoredTo)
 	require.NotEqual(t, done.OldSource, done.NewSource)
+	f.audited("intake restart", 1)
 	_, err = op.Restart(t.Context(), schemas.TopicIntake, 0, nil)
 	require.ErrorIs(t, err, ErrRefused, "a second time")
 	f.eventually("the new records are stored", func() bool { return f.tasks() == 7+8 })
@@ -156,8 +172,9 @@ func TestAnOperatorPassesARecord(t *testing.T) {
 		_, err := op.Skip(t.Context(), schemas.TopicIntake, 0, c.at, c.to)
 		require.ErrorIs(t, err, ErrRefused, name)
 	}
-	done, err := op.Skip(t.Context(), schemas.TopicIntake, 0, 2, 3)
+	done, err := op.Skip(f.asAnn(), schemas.TopicIntake, 0, 2, 3)
 	require.NoError(t, err)
+	f.audited("intake skip", 1)
 	require.Equal(t, Skipped{Topic: schemas.TopicIntake, From: 2, To: 3, ID: "notyet.intake/0/2", Left: 2}, done)
 	_, err = op.Skip(t.Context(), schemas.TopicIntake, 0, 2, 3)
 	require.ErrorIs(t, err, ErrRefused, "a second time")

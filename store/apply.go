@@ -81,7 +81,8 @@ func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (A
 			return err
 		}
 		out = w.applied
-		return nil
+		_, err := s.audit(ctx, tx, b.offsets()) // an operator's change: scanners have no actor
+		return err
 	})
 	return out, err
 }

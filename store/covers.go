@@ -26,6 +26,14 @@ func (b *Batch) Skip(source int, from, to int64) {
 	b.Gaps = append(b.Gaps, Gap{source, from, to})
 }
 
+// offsets is how many offsets the batch covers.
+func (b *Batch) offsets() (n int64) {
+	for _, a := range b.Advance {
+		n += a.To - a.From
+	}
+	return n
+}
+
 // ErrUncovered says that a batch moves a source's offset over records that it does not contain. If
 // it were stored, they would be lost.
 var ErrUncovered = errors.New("the batch does not bring all the offsets that it covers")

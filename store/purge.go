@@ -95,21 +95,42 @@ func (s *Store) PurgeDeadUpTo(ctx context.Context, f DeadFilter, upTo int64) (de
 	if err != nil {
 		return 0, 0, fmt.Errorf("selecting dead letters to purge: %w", err)
 	}
+	var entry int64 // in the audit log
 	err = chunks(ids, func(part []int64) error {
-		spared := ""
-		if !f.Replayed {
-			spared = " AND replayed_at = 0"
-		}
-		res, err := s.exec(ctx, "DELETE FROM dead_letters WHERE id IN ("+marks(len(part))+")"+spared, args(part)...)
+		var n int64
+		var written int64
+		err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+			if n, err = purgeIDs(ctx, tx, part, f.Replayed); err != nil || n == 0 {
+				return err
+			}
+			if entry > 0 {
+				return auditMore(ctx, tx, entry, n)
+			}
+			written, err = s.audit(ctx, tx, n)
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("purging %d dead letters: %w", len(part), err)
 		}
-		n, err := res.RowsAffected()
 		deleted += n
-		return err
+		entry = max(entry, written)
+		return nil
 	})
 	if err == nil && len(ids) == limit {
 		next = ids[len(ids)-1]
 	}
 	return deleted, next, err
+}
+
+// purgeIDs deletes letters, and spares those that were replayed meanwhile unless replayed is true.
+func purgeIDs(ctx context.Context, tx *sql.Tx, ids []int64, replayed bool) (int64, error) {
+	spared := ""
+	if !replayed {
+		spared = " AND replayed_at = 0"
+	}
+	res, err := tx.ExecContext(ctx, "DELETE FROM dead_letters WHERE id IN ("+marks(len(ids))+")"+spared, args(ids)...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
 }

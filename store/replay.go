@@ -76,7 +76,10 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 		if len(marked) == 0 {
 			return nil
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE dead_letters SET replayed_at = ?, replayed_by = ? WHERE id IN ("+marks(len(marked))+")", append([]any{now, cutText(by, 255)}, args(marked)...)...)
+		if _, err = tx.ExecContext(ctx, "UPDATE dead_letters SET replayed_at = ?, replayed_by = ? WHERE id IN ("+marks(len(marked))+")", append([]any{now, cutText(by, 255)}, args(marked)...)...); err != nil {
+			return err
+		}
+		_, err = s.audit(ctx, tx, int64(len(marked)))
 		return err
 	})
 	if err != nil && !errors.Is(err, errRehearsed) {

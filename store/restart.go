@@ -69,7 +69,11 @@ func (s *Store) Restart(ctx context.Context, src Source, from int64) (Source, er
 		} else if n != 1 {
 			return ErrFenced
 		}
-		return insertSource(ctx, tx, &next)
+		if err := insertSource(ctx, tx, &next); err != nil {
+			return err
+		}
+		_, err = s.audit(ctx, tx, 1)
+		return err
 	})
 	if err != nil {
 		return Source{}, fmt.Errorf("restarting %s/%d at offset %d: %w", src.Topic, src.Partition, from, err)

@@ -40,10 +40,21 @@ var (
 	_ letters = (*api.Client)(nil)
 )
 
+// audit reads the log of changes.
+type audit interface {
+	Audit(ctx context.Context, f api.AuditFilter) (api.AuditLog, error)
+}
+
+var (
+	_ audit = (*api.Local)(nil)
+	_ audit = (*api.Client)(nil)
+)
+
 // backend is one or the other.
 type backend struct {
 	tasks
 	letters
+	audit
 	close func()
 }
 
@@ -58,7 +69,7 @@ func (a *app) backend(s settings, more servers) (*backend, error) {
 			return nil, err
 		}
 		c := api.NewClient(ccfg)
-		return &backend{tasks: c, letters: c, close: func() {}}, nil
+		return &backend{tasks: c, letters: c, audit: c, close: func() {}}, nil
 	}
 	return a.direct(cfg)
 }
@@ -84,7 +95,7 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 		ix, closes = inRedis, append(closes, inRedis.Close)
 	}
 	local := api.NewLocal(st, deadletter.NewLocal(st, ix, operator(), log))
-	return &backend{tasks: local, letters: local, close: func() {
+	return &backend{tasks: local, letters: local, audit: local, close: func() {
 		for _, f := range closes {
 			f()
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/store"
 )
 
 // Exit codes of the contract.
@@ -36,6 +37,7 @@ type cli struct {
 	Watch    watchCmd    `cmd:"" help:"Follow the events of tasks."`
 
 	Deadletter deadletterCmd `cmd:"" help:"List, replay and delete messages that were given up."`
+	Audit      auditCmd      `cmd:"" help:"Show who changed what."`
 	Intake     intakeCmd     `cmd:"" help:"Show the intake's partitions, and move one that is stuck."`
 	Token      tokenCmd      `cmd:"" help:"Make tokens for the API."`
 	Bench      benchCmd      `cmd:"" help:"Measure load and lateness of a running installation."`
@@ -108,6 +110,7 @@ func (a *app) run(args []string) (code int) {
 	if err != nil {
 		return a.misused(err)
 	}
+	a.ctx = store.WithActor(a.ctx, store.Actor{Who: operator(), Via: store.ViaCLI})
 	return a.code(parsed.Run())
 }
 

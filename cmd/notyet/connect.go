@@ -80,7 +80,7 @@ func electionConfig(cfg *config.Config) (election.Config, error) {
 func clientConfig(cfg *config.Config) (api.ClientConfig, error) {
 	h := cfg.HTTP
 	t, err := tlsConfig("http.tls", config.TLS{Enabled: h.TLS.Enabled, CA: h.TLS.CA, ServerName: h.TLS.ServerName})
-	return api.ClientConfig{Addr: h.Addr, Token: h.Token, TLS: t}, err
+	return api.ClientConfig{Addr: h.Addr, Token: h.Token, User: operator(), TLS: t}, err
 }
 
 // opsConfig configures the HTTP server of a service.

@@ -28,6 +28,7 @@ type Config struct {
 	SendLog    SendLog    `key:"sendlog"`
 	// DeadLetters are tasks and requests that were given up.
 	DeadLetters DeadLetters `key:"deadletters"`
+	Audit       Audit       `key:"audit"`
 	Migrate     Migrate     `key:"migrate"`
 	Log         Log         `key:"log"`
 
@@ -229,6 +230,12 @@ type DeadLetters struct {
 	Retention time.Duration `key:"retention"`
 }
 
+// Audit configures the log of changes that were made through the API and the command line.
+type Audit struct {
+	// Retention is how long an entry is kept; 0s: no limit. Default 2160h (90 days).
+	Retention time.Duration `key:"retention"`
+}
+
 // SendLog is a dispatcher's local record of what it sent.
 type SendLog struct {
 	// Dir belongs to one dispatcher at a time. Default ./notyet-sendlog.
@@ -275,6 +282,7 @@ func Default() Config {
 		Results:    Topic{schemas.TopicResults},
 		Scanner:    Scanner{Group: "notyet-scanner"},
 		Dispatcher: Dispatcher{LookAhead: 400 * time.Millisecond, BurstLookAhead: 3 * time.Second, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second, UndeliverableAfter: time.Minute},
+		Audit:      Audit{Retention: 90 * 24 * time.Hour},
 		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour, MaxBytes: 64 << 30},
 		Migrate:    Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/store"
+)
+
+// AuditEntry is one change that was made through the API or the command line.
+type AuditEntry struct {
+	ID    int64           `json:"id"`
+	At    int64           `json:"at"              doc:"Unix ms"`
+	Who   string          `json:"who"             doc:"name of the token; user@host of a command that works on the database itself"`
+	Via   string          `json:"via"             doc:"api or cli"`
+	User  string          `json:"user,omitempty"  doc:"of a command that used a token: user@host, as it says"`
+	What  string          `json:"what"            doc:"schedule, cancel, fire, replay, purge, reconcile, …"`
+	Topic string          `json:"topic,omitempty" doc:"target topic; absent: several"`
+	Task  string          `json:"task,omitempty"  doc:"id of the task; absent: several, or not known before Kafka had the request"`
+	Count int64           `json:"count"           doc:"how many were changed; of a request that goes through Kafka, how many it asks to change"`
+	Extra json.RawMessage `json:"filter"          doc:"the filter, or what else was said; long values are cut"`
+}
+
+func newAuditEntry(e store.AuditEntry) AuditEntry {
+	valid := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+	out := AuditEntry{
+		ID: e.ID, At: e.At, Who: valid(e.Who), Via: e.Via, User: valid(e.User), What: e.What, Topic: valid(e.Topic), Task: valid(e.TaskID), Count: e.Count,
+		Extra: json.RawMessage(e.Detail),
+	}
+	if !json.Valid(out.Extra) {
+		out.Extra = json.RawMessage("{}")
+	}
+	return out
+}
+
+// AuditLog is a page of the audit log. A page can be short or empty without being the last.
+type AuditLog struct {
+	Entries []AuditEntry `json:"audit"`
+	Cursor  string       `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
+}
+
+// AuditFilter selects entries of the audit log.
+type AuditFilter struct {
+	Who, What, Topic, TaskID string
+	From, To                 int64 // Unix ms, To is not included
+	Limit                    int   // 0: 100
+	Cursor                   string
+	// Allowed reports whether an entry about the topic may be listed. nil: all.
+	Allowed func(topic string) bool
+}
+
+const auditCursor = "%d.%d"
+
+// Audit returns a page of the audit log, the newest entries first.
+func (l *Local) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
+	wanted := store.AuditFilter{Who: f.Who, What: f.What, Topic: f.Topic, TaskID: f.TaskID, From: f.From, To: f.To, Limit: f.Limit, Allowed: f.Allowed}
+	if f.Cursor != "" {
+		var p store.AuditPlace
+		if _, err := fmt.Sscanf(f.Cursor, auditCursor, &p.At, &p.ID); err != nil || fmt.Sprintf(auditCursor, p.At, p.ID) != f.Cursor {
+			return AuditLog{}, &deadletter.FieldError{Field: "cursor", Value: f.Cursor, Problem: "is none that this list has answered: give back the one of the page before, or leave it out"}
+		}
+		wanted.After = &p
+	}
+	out := AuditLog{Entries: []AuditEntry{}}
+	err := l.listing(ctx, func(ctx context.Context) error {
+		page, err := l.store.ListAudit(ctx, wanted)
+		for _, e := range page.Entries {
+			out.Entries = append(out.Entries, newAuditEntry(e))
+		}
+		if page.More != nil {
+			out.Cursor = fmt.Sprintf(auditCursor, page.More.At, page.More.ID)
+		}
+		return err
+	})
+	return out, err
+}
+
+// Audit returns a page of the audit log.
+func (c *Client) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
+	q := url.Values{}
+	set(q, "who", f.Who)
+	set(q, "what", f.What)
+	set(q, "topic", f.Topic)
+	set(q, "id", f.TaskID)
+	set(q, "from", f.From)
+	set(q, "to", f.To)
+	set(q, "limit", f.Limit)
+	set(q, "cursor", f.Cursor)
+	var out AuditLog
+	err := c.get(ctx, "/audit", q, &out, nil)
+	return out, err
+}
+
+type listAuditInput struct {
+	Who    string `query:"who"    doc:"only changes by this token, or user@host"`
+	What   string `query:"what"   doc:"only changes of this kind, such as cancel"`
+	Topic  string `query:"topic"  doc:"only changes about this target topic"`
+	ID     string `query:"id"     doc:"only changes of the task with this id"`
+	From   int64  `query:"from"   doc:"only changes at or after, Unix ms"                            minimum:"0"`
+	To     int64  `query:"to"     doc:"only changes before, Unix ms"                                 minimum:"0"`
+	Limit  int    `query:"limit"  default:"100"                                                       maximum:"1000" minimum:"1"`
+	Cursor string `query:"cursor" doc:"that of the page before"                                      maxLength:"100"`
+}
+
+func (in *listAuditInput) scope(c access.Caller) error {
+	if in.Topic == "" {
+		return nil // the handler removes other callers' changes
+	}
+	return withinTopics(c, in.Topic)
+}
+
+func (s *server) audits() {
+	register(s, access.Read, "list-audit", http.MethodGet, "/api/v1/audit", "List who changed what, the latest first", s.listAudit)
+	register(s, access.Operate, "note-request", http.MethodPost, "/api/v1/audit", "Note a request that a command is about to send to Kafka itself", s.noteRequest, noContent)
+}
+
+func noContent(op *huma.Operation) { op.DefaultStatus = http.StatusNoContent }
+
+func (s *server) listAudit(ctx ctxType, in *listAuditInput) (*body[AuditLog], error) {
+	f := AuditFilter{Who: in.Who, What: in.What, Topic: in.Topic, TaskID: in.ID, From: in.From, To: in.To, Limit: in.Limit, Cursor: in.Cursor}
+	if caller := access.From(ctx); !caller.AllTopics() {
+		f.Allowed = caller.Topic
+	}
+	log, err := s.local.Audit(ctx, f)
+	return &body[AuditLog]{log}, problem(err)
+}
+
+// Noted is a request for the audit log.
+type Noted struct {
+	What  string `json:"what"           doc:"op of the request: schedule, cancel, fire, …" maxLength:"32" minLength:"1"`
+	Topic string `json:"topic"          doc:"target topic"                                 maxLength:"300"`
+	Task  string `json:"task,omitempty" doc:"id of the task, where the caller gave one"    maxLength:"255"`
+}
+
+type noteInput struct{ Body Noted }
+
+func (in *noteInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
+
+func (s *server) noteRequest(ctx ctxType, in *noteInput) (*struct{}, error) {
+	actor, _ := store.ActorFrom(ctx)
+	e := store.AuditEntry{Actor: actor, What: in.Body.What, Topic: in.Body.Topic, TaskID: in.Body.Task, Detail: "{}", Count: 1}
+	return nil, problem(s.auditor.write(ctx, e))
+}
+
+// Note writes a request into the audit log of the service.
+func (c *Client) Note(ctx context.Context, n Noted) error {
+	return c.post(ctx, "/audit", n, nil)
+}
+
+// userHeader names the user of a command that calls the API.
+const userHeader = "Notyet-User"
+
+// actor puts who makes the change into the context: the token, and the user of a command that used it.
+func actor(ctx huma.Context, next func(huma.Context)) {
+	a := store.Actor{Who: access.From(ctx.Context()).Name, Via: store.ViaAPI, User: printable(ctx.Header(userHeader))}
+	if a.User != "" {
+		a.Via = store.ViaCLI
+	}
+	next(huma.WithContext(ctx, store.WithActor(ctx.Context(), a)))
+}
+
+// printable drops what neither a header nor a log may hold.
+func printable(s string) string {
+	return shorten(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			return r
+		}
+		return -1
+	}, s), 200)
+}

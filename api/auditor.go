@@ -1,0 +1,123 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// Limits of the entries that wait to be written, and how long a caller waits for its own.
+const (
+	auditWaiting = 5000
+	auditPiece   = 500
+	auditTimeout = 5 * time.Second
+)
+
+// ErrAudit means that the audit log could not be written. The request was not sent.
+var ErrAudit = errors.New("the audit log cannot be written, so this request was not sent: try again")
+
+// auditor writes the entries about requests that go through Kafka, before they are sent. Callers
+// that come while one statement runs share the next one. So however many there are, they use one
+// connection to the database.
+type auditor struct {
+	audit func(context.Context, []store.AuditEntry) error
+
+	mu      sync.Mutex
+	waiting []*auditWrite
+	writing bool
+}
+
+type auditWrite struct {
+	entry store.AuditEntry
+	done  chan error // has room for one
+}
+
+// write returns once the entry is stored. After an error it may be stored or not.
+func (a *auditor) write(ctx context.Context, e store.AuditEntry) error {
+	w := &auditWrite{e, make(chan error, 1)}
+	a.mu.Lock()
+	if len(a.waiting) >= auditWaiting {
+		a.mu.Unlock()
+		return fmt.Errorf("%w (%d others wait for it)", ErrAudit, auditWaiting)
+	}
+	a.waiting = append(a.waiting, w)
+	if !a.writing {
+		a.writing = true
+		go a.run()
+	}
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w (the database has not answered in %s)", ErrAudit, auditTimeout)
+	}
+}
+
+// run writes what waits, until nothing does.
+func (a *auditor) run() {
+	for {
+		a.mu.Lock()
+		part := a.waiting[:min(len(a.waiting), auditPiece)]
+		a.waiting = a.waiting[len(part):]
+		if len(part) == 0 {
+			a.waiting, a.writing = nil, false
+			a.mu.Unlock()
+			return
+		}
+		a.mu.Unlock()
+		entries := make([]store.AuditEntry, len(part))
+		for i, w := range part {
+			entries[i] = w.entry
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), auditTimeout)
+		err := a.audit(ctx, entries)
+		cancel()
+		if err != nil {
+			err = fmt.Errorf("%w (%w)", ErrAudit, err)
+		}
+		for _, w := range part {
+			w.done <- err
+		}
+	}
+}
+
+// request notes a record for an intake topic.
+func (a *auditor) request(ctx context.Context, r *kgo.Record) error {
+	actor, _ := store.ActorFrom(ctx)
+	e, err := Requested(r)
+	if err != nil {
+		return err
+	}
+	e.Actor = actor
+	return a.write(ctx, e)
+}
+
+// Requested returns the entry about a record for an intake topic, without its actor.
+func Requested(r *kgo.Record) (store.AuditEntry, error) {
+	now := *r
+	now.Timestamp = time.Now()
+	req, err := schemas.Decode(&now, anyLimits)
+	if err != nil {
+		return store.AuditEntry{}, fmt.Errorf("reading what is to be published: %w", err)
+	}
+	e := store.AuditEntry{What: req.Op.String(), Topic: req.Topic, TaskID: req.ID, Count: 1}
+	if !req.GivenID {
+		e.TaskID = "" // made of the position that it has once Kafka has it
+	}
+	detail := map[string]any{"due": req.Due, "intake": r.Topic}
+	if req.Version >= 0 {
+		detail["version"] = fmt.Sprint(req.Version)
+	}
+	e.Detail = store.AuditDetail(detail)
+	return e, nil
+}

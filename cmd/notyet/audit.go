@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/store"
+)
+
+type auditCmd struct {
+	List auditListCmd `cmd:"" help:"List changes that were made through API and command line, the latest first."`
+}
+
+type auditListCmd struct {
+	settings
+	servers
+	asJSON
+	Who   string `help:"Only changes by this token, or user@host." placeholder:"NAME"`
+	What  string `help:"Only changes of this kind: schedule, cancel, fire, replay, purge, reconcile, 'intake skip', …" placeholder:"KIND"`
+	Topic string `help:"Only changes about this target topic." placeholder:"TOPIC" short:"t"`
+	ID    string `help:"Only changes of the task with this id." name:"id" placeholder:"ID"`
+	From  string `help:"Only changes at or after: RFC 3339, Unix milliseconds, or a duration ago (24h)." placeholder:"TIME"`
+	To    string `help:"Only changes before, in the forms of --from." placeholder:"TIME"`
+	Limit int    `default:"100" help:"At most this many, 1 to 100000." placeholder:"N" short:"n"`
+}
+
+// Help is part of --help.
+func (auditListCmd) Help() string {
+	return whereFrom + `
+WHO is the name of the token, or user@host of a command that worked on the database itself. Entries are kept for audit.retention.
+A request that goes through Kafka is noted before it is sent, so the log may hold one that Kafka did not take.
+
+Examples:
+  notyet audit list --from 24h
+  notyet audit list -t orders --id 4711 --json | jq '.[].who'`
+}
+
+// Run prints entries.
+func (c *auditListCmd) Run(a *app) error {
+	if c.Limit < 1 || c.Limit > 100_000 {
+		return usage("--limit %d: write 1 to 100000", c.Limit)
+	}
+	f := api.AuditFilter{Who: c.Who, What: c.What, Topic: c.Topic, TaskID: c.ID}
+	var err error
+	if f.From, err = instant("--from", c.From, -1); err != nil {
+		return err
+	}
+	if f.To, err = instant("--to", c.To, -1); err != nil {
+		return err
+	}
+	b, err := a.backend(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	entries := []api.AuditEntry{}
+	for {
+		f.Limit = min(c.Limit-len(entries), 1000)
+		page, err := b.Audit(a.ctx, f)
+		if err != nil {
+			return err
+		}
+		entries = append(entries, page.Entries...)
+		if f.Cursor = page.Cursor; f.Cursor == "" || len(entries) >= c.Limit {
+			break
+		}
+	}
+	if c.JSON {
+		return a.json(entries)
+	}
+	c.print(a, entries)
+	return nil
+}
+
+func (c *auditListCmd) print(a *app, entries []api.AuditEntry) {
+	if len(entries) == 0 {
+		fmt.Fprintln(a.stdout, "no changes")
+		return
+	}
+	rows := make([][]any, 0, len(entries))
+	for _, e := range entries {
+		who := e.Who
+		if e.User != "" {
+			who += " (" + e.User + ")"
+		}
+		rows = append(rows, []any{stamp(e.At), plain(who), e.Via, e.What, plain(e.Topic), plain(e.Task), e.Count, shortened(plain(string(e.Extra)), 80)})
+	}
+	a.table([]any{"AT", "WHO", "VIA", "WHAT", "TOPIC", "TASK", "COUNT", "FILTER"}, rows)
+}
+
+// noteTimeout limits the wait for a service that is to note a request.
+const noteTimeout = 3 * time.Second
+
+// note writes a request into the audit log before it is published: into the database if its DSN is
+// set, otherwise through the service at http.addr. Without either the command goes on, because Kafka
+// is all that it needs, and says so.
+func note(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Record) error {
+	e, err := api.Requested(r)
+	if err != nil {
+		return err
+	}
+	if cfg.MySQL.DSN != "" {
+		st, err := openStore(ctx, cfg, zap.NewNop())
+		if err != nil {
+			return fmt.Errorf("noting the request in the audit log, so it was not sent: %w", err)
+		}
+		defer func() { _ = st.Close() }()
+		e.Actor, _ = store.ActorFrom(ctx)
+		if err := st.Audit(ctx, []store.AuditEntry{e}); err != nil {
+			return fmt.Errorf("%w; nothing was sent", err)
+		}
+		return nil
+	}
+	ccfg, err := clientConfig(cfg)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, noteTimeout)
+		defer cancel()
+		err = api.NewClient(ccfg).Note(ctx, api.Noted{What: e.What, Topic: e.Topic, Task: strings.ToValidUTF8(e.TaskID, "\uFFFD")})
+	}
+	if err != nil {
+		log.Error("this request is not in the audit log: set mysql.dsn, or http.addr to a service", zap.Error(err))
+	}
+	return nil
+}

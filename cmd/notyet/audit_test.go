@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/api"
+)
+
+// What a command changes is in the audit log with its user, whichever way it goes.
+func TestCommandsAreAudited(t *testing.T) {
+	d := startDev(t)
+	listed := func(environ []string) []api.AuditEntry {
+		t.Helper()
+		r := notyet(t, environ, "", "audit", "list", "--json")
+		require.Equal(t, exitDone, r.code, r.stderr)
+		var out []api.AuditEntry
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
+		return out
+	}
+	change := func(environ []string) (stderr string) {
+		t.Helper()
+		for _, args := range [][]string{
+			{"schedule", "-t", "orders", "--id", "a", "--delay", "1h", "--value", "v"},
+			{"cancel", "-t", "orders", "--id", "a", "--no-wait"},
+		} {
+			r := notyet(t, environ, "", args...)
+			require.Equal(t, exitDone, r.code, r.stderr)
+			stderr += r.stderr
+		}
+		return stderr
+	}
+
+	require.Empty(t, change(d.environ))
+	found := listed(d.environ)
+	require.Len(t, found, 2)
+	require.Equal(t, "cancel", found[0].What, "the latest first")
+	for _, e := range found {
+		require.Equal(t, []any{"local", "cli", operator(), "orders", "a", int64(1)}, []any{e.Who, e.Via, e.User, e.Topic, e.Task, e.Count}, "through a service")
+	}
+	r := d.cmd(t, "audit", "list", "--what", "schedule")
+	require.Contains(t, r.stdout, operator())
+	require.NotContains(t, r.stdout, "cancel")
+	require.Equal(t, exitUsage, d.cmd(t, "audit", "list", "--limit", "0").code)
+
+	direct := append(d.environ, "NOTYET_MYSQL_DSN=sqlite:"+t.TempDir()+"/notyet.db", "NOTYET_HTTP_ADDR=127.0.0.1:1")
+	r = notyet(t, direct, "", "schedule", "-t", "orders", "--delay", "1h", "--value", "v")
+	require.Equal(t, exitFailed, r.code, "without its log nothing is sent")
+	require.Contains(t, r.stderr, "audit log")
+	r = notyet(t, direct, "", "migrate")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Empty(t, change(direct))
+	found = listed(direct)
+	require.Len(t, found, 2)
+	require.Equal(t, []any{operator(), "cli", ""}, []any{found[0].Who, found[0].Via, found[0].User}, "in the database itself")
+
+	neither := append(d.environ, "NOTYET_HTTP_ADDR=127.0.0.1:1")
+	require.Contains(t, change(neither), "not in the audit log")
+}
