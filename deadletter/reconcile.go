@@ -184,7 +184,7 @@ func (l *Local) settleSent(ctx context.Context, known *evidence) error {
 
 // measure compares the evidence with the present database.
 func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, known *evidence, out *Reconciled) error {
-	sources, err := l.store.Sources(ctx)
+	sources, err := l.store.DeliverySources(ctx)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (l *Local) again(ctx context.Context, known *evidence) (int, error) {
 // lookOnTopics reads the target topics from the time of the first doubtful task. It counts each
 // delivery that it finds as acknowledged.
 func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka.Config, known *evidence) (found int, err error) {
-	sources, err := l.store.Sources(ctx)
+	sources, err := l.store.DeliverySources(ctx)
 	if err != nil {
 		return 0, err
 	}

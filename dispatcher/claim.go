@@ -96,6 +96,9 @@ func (c *claimer) noteWakes(places []index.SlotPos) {
 	for _, p := range places {
 		if l := c.flight.slots[p.Slot]; l != nil {
 			l.urgent = min(l.urgent, p.Pos)
+			if p.Pos == index.TimersChanged {
+				c.kicks.timers.now()
+			}
 		}
 	}
 }

@@ -50,6 +50,7 @@ type content struct {
 	body     []byte
 	record   *kgo.Record
 	size     int
+	started  bool    // a run that must be alone, and is
 	counted  bool    // by the dispatcher's staging
 	outlet   outlet  // where it was last sent, or waits to be
 	with     *target // counts it among what its producer holds; nil while none does

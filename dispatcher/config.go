@@ -45,6 +45,8 @@ type Config struct {
 	// UndeliverableAfter is how long a target that does not exist, or may not be written, is tried, before its tasks become dead
 	// letters. Below 0: once. Default 1 min.
 	UndeliverableAfter time.Duration
+	// MisfireAfter is how late a timer's run may be before it is missed. Default 1 min.
+	MisfireAfter time.Duration
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -58,6 +60,7 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.Retention, 7*24*time.Hour)
 	def(&c.UnresponsiveAfter, 10*time.Second)
 	def(&c.UndeliverableAfter, time.Minute)
+	def(&c.MisfireAfter, time.Minute)
 	if c.MemberID == "" {
 		host, _ := os.Hostname()
 		c.MemberID = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8])

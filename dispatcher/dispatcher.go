@@ -3,8 +3,8 @@
 //
 // Each part of the way has a struct, a loop and a file, in the order in which a task meets them: ownership (which slots), claimer (which
 // tasks), fetcher (their bodies), sender (at the instant), settler (makes the outcome durable). Between them a task is in flight (see
-// inFlight, which says what is locked, and in which order). The indexer keeps the index in step beside them, and the retirer forgets what
-// ended long ago.
+// inFlight, which says what is locked, and in which order). The indexer keeps the index in step beside them, the runner makes the runs of timers, the
+// runGate decides which of them are dropped when they are due, and the retirer forgets what ended long ago.
 //
 // Order of effects, for each task: (1) its place is claimed in the database; (2) its intent is in the send log, synced;
 // (3) it is sent, not before it is due; (4) Kafka's answer is in the send log; (5) the final event is published; (6) done moves
@@ -69,6 +69,7 @@ type Dispatcher struct {
 	sender    *sender
 	settler   *settler
 	indexer   *indexer
+	runner    *runner
 
 	sent    *sendlog.Log
 	client  *kgo.Client
@@ -109,6 +110,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.sender = newSender(pk, tr, la, client, kcfg)
 	d.fetcher = newFetcher(fl, pk, d.sender, deps.SendLog)
 	d.indexer = &indexer{shared: sh, flight: fl, index: deps.Index}
+	d.runner = d.newRunner(deps.Index)
 	d.settler = newSettler(d.sender, newAnnouncer(fl, results), d.ownership, d.indexer, deps.SendLog)
 	return d, nil
 }
@@ -155,7 +157,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.retireLoop} {
+	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.overlapLoop, d.runner.run, d.retireLoop} {
 		group.Go(func() error { run(loops); return nil })
 	}
 

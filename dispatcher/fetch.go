@@ -213,10 +213,10 @@ func (f *fetcher) prepare(ctx context.Context, t *claimedTask, row *task.Task) e
 	if err != nil {
 		return err
 	}
-	headers := make([]kgo.RecordHeader, len(body.Headers), len(body.Headers)+5)
+	headers := make([]kgo.RecordHeader, len(body.Headers), len(body.Headers)+6)
 	copy(headers, body.Headers)
 	t.record = &kgo.Record{Topic: row.Topic, Key: body.Key, Value: body.Value, Headers: schemas.AppendDelivery(headers, schemas.Delivery{
-		ID: row.ID, Due: row.Due, Attempt: t.attempt + 1, Key: key, Replay: row.Replay,
+		ID: row.ID, Due: row.Due, Attempt: t.attempt + 1, Key: key, Replay: row.Replay, Timer: body.Settings.Run.Timer,
 	})}
 	return nil
 }

@@ -95,6 +95,14 @@ func (f *fixture) schedule(requests ...*kgo.Record) store.Applied {
 	return done
 }
 
+// change stores one change as a scanner does.
+func (f *fixture) change(c task.Change) {
+	f.Helper()
+	_, err := f.store.Apply(f.Context(), store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}}, Changes: []task.Change{c}}, nowMillis())
+	require.NoError(f, err)
+	f.source.Next++
+}
+
 // ask makes a request; headers are pairs.
 func ask(topic, id string, due time.Time, headers ...string) *kgo.Record {
 	r := &kgo.Record{Topic: "intake", Key: []byte(id), Value: []byte("body of " + id), Timestamp: time.Now()}

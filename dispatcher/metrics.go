@@ -17,6 +17,7 @@ type metrics struct {
 	settleMetrics
 	indexMetrics
 	retireMetrics
+	timerMetrics
 
 	retries prometheus.Counter
 }
@@ -53,6 +54,10 @@ type indexMetrics struct {
 type retireMetrics struct {
 	retired              prometheus.Counter
 	letters, letterBytes prometheus.Gauge
+}
+
+type timerMetrics struct {
+	runs, droppedRuns prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -110,6 +115,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			retired:     counter("retired_total", "Ended tasks forgotten after the retention."),
 			letters:     size("dead_letters", "Dead letters that are kept, about, as the owner of slot 0 sees them; 0 elsewhere."),
 			letterBytes: size("dead_letter_bytes", "Space that dead letters take in the database, about, as the owner of slot 0 sees it; 0 elsewhere."),
+		},
+		timerMetrics: timerMetrics{
+			runs:        counter("timer_runs_total", "Runs of timers that were made."),
+			droppedRuns: counter("timer_runs_dropped_total", "Runs of timers that were dropped: missed, or due while an earlier one was unfinished."),
 		},
 		retries: counter("retries_total", "Calls to the database, the send log or Kafka that failed and were tried again."),
 	}

@@ -22,6 +22,7 @@ type sender struct {
 	parking    *parking
 	trust      *trust
 	lookahead  *lookahead
+	runs       *runGate
 	client     *kgo.Client
 	kafka      kafka.Config   // for producers that ask a target, or send a suspect, by themselves
 	due        dueHeap        // staged tasks; the fetch loop pushes, the release loop pops; the lock of those in flight guards it
@@ -29,7 +30,7 @@ type sender struct {
 }
 
 func newSender(pk *parking, tr *trust, la *lookahead, client *kgo.Client, kcfg kafka.Config) *sender {
-	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, trust: tr, lookahead: la, client: client, kafka: kcfg}
+	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, trust: tr, lookahead: la, runs: newRunGate(pk.flight), client: client, kafka: kcfg}
 }
 
 // await keeps a task with its body until it is due. mu is held.
@@ -123,6 +124,9 @@ func (s *sender) takeDue() []sendable {
 func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 	if t.state == task.StateReport {
 		s.unreported(t)
+		return false
+	}
+	if t.settings.Run.Timer != "" && !s.runs.admit(t, now) {
 		return false
 	}
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound && !t.maybeSent() {

@@ -32,10 +32,10 @@ func newShared(cfg Config, st *store.Store, reg prometheus.Registerer, log *zap.
 }
 
 // kicks has one for each loop. Anybody gives them, and only the loop takes its own.
-type kicks struct{ own, claim, sweep, fetch, release, settle kick }
+type kicks struct{ own, claim, sweep, fetch, release, settle, timers, overlap kick }
 
 func newKicks() kicks {
-	return kicks{own: newKick(), claim: newKick(), sweep: newKick(), fetch: newKick(), release: newKick(), settle: newKick()}
+	return kicks{own: newKick(), claim: newKick(), sweep: newKick(), fetch: newKick(), release: newKick(), settle: newKick(), timers: newKick(), overlap: newKick()}
 }
 
 // kick wakes a loop; kicks that come while it is awake become one.

@@ -17,7 +17,7 @@ func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (stri
 	src, offset := task.SplitSeq(seq)
 	known, ok := s.known[src]
 	for failures := 1; !ok; failures++ {
-		all, err := s.store.Sources(ctx)
+		all, err := s.store.DeliverySources(ctx)
 		if err == nil {
 			s.known = make(map[int]store.Source, len(all))
 			for _, a := range all {

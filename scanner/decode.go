@@ -58,8 +58,6 @@ func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 // supported rejects what the contract has and this version cannot do yet. It must not be dropped silently.
 func supported(r *schemas.Request) error {
 	switch {
-	case r.Op >= schemas.OpTimer:
-		return &schemas.Rejection{ID: r.ID, Topic: r.Topic, Header: schemas.HeaderOp, Value: r.Op.String(), Problem: "is not supported by this version", Fix: "use schedule, cancel or fire"}
 	case r.URL != "":
 		return &schemas.Rejection{ID: r.ID, Header: schemas.HeaderURL, Value: r.URL, Problem: "is not supported by this version", Fix: "name a topic in " + schemas.HeaderTopic}
 	}

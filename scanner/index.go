@@ -44,7 +44,7 @@ func newIndexer(ix Index, clock *store.Clock, window time.Duration, metrics *met
 
 // put hands a transaction's result over. It never waits: an index that does not answer must not hold the workers up.
 func (x *indexer) put(done store.Applied) {
-	if len(done.Added)+len(done.Removed) == 0 {
+	if len(done.Added)+len(done.Removed)+len(done.Timers) == 0 {
 		return
 	}
 	select {
@@ -91,6 +91,9 @@ func (x *indexer) update(ctx context.Context, done store.Applied) error {
 				wake[p.Slot] = p.Due
 			}
 		}
+	}
+	for _, slot := range done.Timers {
+		wake[slot] = index.TimersChanged
 	}
 	// The wake goes first, because a task that is due now waits for it.
 	if len(wake) > 0 {

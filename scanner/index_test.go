@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
 )
 
@@ -18,4 +19,15 @@ func TestAnIndexThatDoesNotAnswerHoldsNobody(t *testing.T) {
 		x.put(store.Applied{Added: make([]store.Place, 2)})
 	}
 	require.Equal(t, 6, counted(x.metrics.indexDropped))
+}
+
+// TestASetTimerWakesItsDispatcher: whatever else of its slot is due soon.
+func TestASetTimerWakesItsDispatcher(t *testing.T) {
+	ix := index.NewMemory()
+	wakes := ix.Wakes(t.Context())
+	x := newIndexer(ix, new(store.Store).NewClock(), time.Hour, newMetrics(prometheus.NewRegistry()), zap.NewNop())
+	now := x.clock.Millis()
+	x.put(store.Applied{Timers: []int{3}, Added: []store.Place{{Slot: 3, Pos: now, Due: now, Seq: 1}}})
+	require.NoError(t, x.update(t.Context(), <-x.waiting))
+	require.Equal(t, []index.SlotPos{{Slot: 3, Pos: index.TimersChanged}}, <-wakes)
 }

@@ -55,6 +55,7 @@ type Settings struct {
 type Run struct {
 	Timer    string // the timer's id; "": the task is no run
 	DropFrom int64  // see timer.Schedule.DropFrom
+	Alone    bool   // it is dropped while an earlier run is unfinished: notyet-overlap skip
 }
 
 // Backoff is the pause between attempts. It is either always First, without jitter, or First

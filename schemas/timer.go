@@ -170,15 +170,24 @@ func (d *decoder) timer(l *Limits) *Rejection {
 }
 
 // String gives the form in which a task's body holds it.
-func (r Run) String() string { return strconv.FormatInt(r.DropFrom, 10) + ":" + r.Timer }
+func (r Run) String() string {
+	alone := ""
+	if r.Alone {
+		alone = runAlone
+	}
+	return strconv.FormatInt(r.DropFrom, 10) + alone + ":" + r.Timer
+}
+
+const runAlone = ",alone"
 
 // set reads what String wrote.
 func (r *Run) set(v []byte) *Rejection {
 	from, timer, found := bytes.Cut(v, []byte(":"))
+	from, alone := bytes.CutSuffix(from, []byte(runAlone))
 	n, isInt, fits := parseInt(from)
 	if !found || !isInt || !fits || len(timer) == 0 {
 		return bad(hTimer, v, "does not name a run", "expected a time, a colon and a timer's id")
 	}
-	r.Timer, r.DropFrom = string(timer), n
+	r.Timer, r.DropFrom, r.Alone = string(timer), n, alone
 	return nil
 }

@@ -40,7 +40,8 @@ type Applied struct {
 	Events  []Outbox // events that are decided and stored, to be published and then deleted (DeleteEvents)
 	Added   []Place
 	Removed []Place
-	Waiting int // requests that wait for a delivery's outcome
+	Timers  []int // slots of timers that were set or enabled: their first runs are to be made
+	Waiting int   // requests that wait for a delivery's outcome
 }
 
 // Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced

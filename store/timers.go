@@ -174,6 +174,9 @@ func (w *work) writeTimers(ctx context.Context) error {
 		if err := writeTimer(ctx, w.tx, id); err != nil {
 			return fmt.Errorf("storing a timer: %w", err)
 		}
+		if id.now.State == task.TimerEnabled {
+			w.applied.Timers = append(w.applied.Timers, id.now.Slot)
+		}
 	}
 	return nil
 }

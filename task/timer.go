@@ -125,7 +125,8 @@ func setTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
 
 func definitionOf(r *schemas.Request) timer.Definition {
 	t := r.Timer
-	def := timer.Definition{Cron: t.Cron, Every: t.Every, Zone: t.Timezone, From: r.Accepted, Jitter: t.Jitter, Misfire: timer.Misfire(t.Misfire.String())}
+	def := timer.Definition{Cron: t.Cron, Every: t.Every, Zone: t.Timezone, From: r.Accepted, Jitter: t.Jitter, Misfire: timer.Misfire(t.Misfire.String()),
+		Alone: t.Overlap == schemas.OverlapSkip}
 	if t.From != nil {
 		def.From = *t.From
 	}
@@ -233,7 +234,7 @@ func (t *Timer) Make(m Making) (Runs, error) {
 			continue
 		}
 		settings := body.Settings
-		settings.Run = schemas.Run{Timer: t.ID, DropFrom: dropFrom}
+		settings.Run = schemas.Run{Timer: t.ID, DropFrom: dropFrom, Alone: t.Definition.Alone}
 		next := &Task{
 			Slot: t.Slot, Pos: due, Lane: LaneOf(t.Topic, ClassOf(settings.Priority)), Due: due, Version: schemas.NoVersion, Created: m.Now,
 			Topic: t.Topic, ID: id, Body: schemas.EncodeBody(nil, body.Key, body.Value, body.Headers, settings),
@@ -251,7 +252,19 @@ func (t *Timer) Make(m Making) (Runs, error) {
 	return out, nil
 }
 
-// Missed is the event of a run that was dropped.
+// RunDropped tells whether a run is missed, and its timer's policy drops it.
+func RunDropped(r schemas.Run, now int64, tolerance time.Duration) bool {
+	return timer.Dropped(r.DropFrom, now, tolerance)
+}
+
+// Missed is the event of a run that was dropped because it was late.
 func Missed(topic, id string, due int64) schemas.Event {
 	return schemas.Event{Topic: topic, ID: id, State: schemas.StateDead, Due: due, Kind: schemas.KindMissed, Reason: "the run was missed, and its timer's notyet-misfire drops it"}
+}
+
+// Overlapping is the event of a run that was dropped because an earlier one is unfinished.
+func Overlapping(topic, id string, due int64) schemas.Event {
+	e := Missed(topic, id, due)
+	e.Reason = "an earlier run of its timer is unfinished, and notyet-overlap skip drops it"
+	return e
 }

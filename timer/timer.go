@@ -23,6 +23,7 @@ type Definition struct {
 	Until   int64         `json:"until,omitempty"`   // last such instant; 0: no end
 	Jitter  time.Duration `json:"jitter,omitempty"`  // each run is due up to this much later
 	Misfire Misfire       `json:"misfire,omitempty"` // what becomes of missed runs
+	Alone   bool          `json:"alone,omitempty"`   // a run is dropped while an earlier one is unfinished
 }
 
 const (

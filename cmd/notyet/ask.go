@@ -7,7 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -71,6 +74,12 @@ func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
 	if err != nil {
 		return usageError{err}
 	}
+	return c.publishAndAnswer(a, cfg, record, won)
+}
+
+// publishAndAnswer sends a request and prints its answer.
+func (c *target) publishAndAnswer(a *app, cfg *config.Config, record *kgo.Record, won schemas.State) error {
+	var err error
 	log := newLogger(cfg.Log, a.stderr)
 	var results *tail
 	if !c.NoWait {

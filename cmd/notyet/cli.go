@@ -36,6 +36,8 @@ type cli struct {
 	Forecast forecastCmd `cmd:"" help:"Count the tasks due in each step of time."`
 	Watch    watchCmd    `cmd:"" help:"Follow the events of tasks."`
 
+	Timer timerCmd `cmd:"" help:"Make, change and preview timers, which schedule messages again and again."`
+
 	Deadletter deadletterCmd `cmd:"" help:"List, replay and delete messages that were given up."`
 	Audit      auditCmd      `cmd:"" help:"Show who changed what."`
 	Intake     intakeCmd     `cmd:"" help:"Show the intake's partitions, and move one that is stuck."`

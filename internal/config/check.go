@@ -251,6 +251,7 @@ func (l *loader) durations(c *Config) {
 	if d := c.Audit.Retention; d != 0 && d < time.Minute {
 		l.bad("audit.retention", d.String(), "is out of range", "write 1m or more, or 0s to keep the audit log forever")
 	}
+	positive("timers.misfire-after", c.Timers.MisfireAfter)
 	positive("sendlog.retention", c.SendLog.Retention)
 	positive("migrate.retention", c.Migrate.Retention)
 	if d := c.Dispatcher.LookAhead; d < 10*time.Millisecond || d > time.Minute {

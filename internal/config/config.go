@@ -25,6 +25,7 @@ type Config struct {
 	Results    Topic      `key:"results"`
 	Scanner    Scanner    `key:"scanner"`
 	Dispatcher Dispatcher `key:"dispatcher"`
+	Timers     Timers     `key:"timers"`
 	SendLog    SendLog    `key:"sendlog"`
 	// DeadLetters are tasks and requests that were given up.
 	DeadLetters DeadLetters `key:"deadletters"`
@@ -223,6 +224,13 @@ type Dispatcher struct {
 	UndeliverableAfter time.Duration `key:"undeliverable-after"`
 }
 
+// Timers configures the runs of timers.
+type Timers struct {
+	// MisfireAfter is how late a run may be released. After that it is missed, and the timer's
+	// notyet-misfire says what becomes of it. Default 1m.
+	MisfireAfter time.Duration `key:"misfire-after"`
+}
+
 // DeadLetters configures the dead letters in the database.
 type DeadLetters struct {
 	// Retention is how long a dead letter is kept, counted from its task's death, whether or not it
@@ -283,6 +291,7 @@ func Default() Config {
 		Scanner:    Scanner{Group: "notyet-scanner"},
 		Dispatcher: Dispatcher{LookAhead: 400 * time.Millisecond, BurstLookAhead: 3 * time.Second, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second, UndeliverableAfter: time.Minute},
 		Audit:      Audit{Retention: 90 * 24 * time.Hour},
+		Timers:     Timers{MisfireAfter: time.Minute},
 		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour, MaxBytes: 64 << 30},
 		Migrate:    Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},

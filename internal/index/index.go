@@ -27,6 +27,10 @@ type SlotPos struct {
 	Pos  int64
 }
 
+// TimersChanged is the Pos of a wake that says that timers of the slot were set or enabled. It comes
+// before every position, so it is not lost where wakes are merged.
+const TimersChanged = -1
+
 // Index is safe for concurrent use.
 type Index struct {
 	rdb     redis.UniversalClient

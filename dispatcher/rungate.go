@@ -1,0 +1,134 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// runGate decides whether a timer's run that is due is released or dropped. A run that must be alone waits here until the database has
+// said whether an earlier one is unfinished. The release loop adds such runs; the overlap loop takes them.
+type runGate struct {
+	*shared
+	flight *inFlight
+
+	mu      sync.Mutex // guards waiting alone
+	waiting []*claimedTask
+}
+
+func newRunGate(fl *inFlight) *runGate { return &runGate{shared: fl.shared, flight: fl} }
+
+// overlapMost is how many runs are asked about at once.
+const overlapMost = 500
+
+// admit tells whether a run that is due may be released now. The lock of those in flight is held.
+func (g *runGate) admit(t *claimedTask, now int64) bool {
+	first := t.attempt == 0 && t.replay == 0 // otherwise it was started before
+	switch {
+	case first && !t.maybeSent() && task.RunDropped(t.settings.Run, now, g.cfg.MisfireAfter):
+		g.drop(t, task.Missed)
+		return false
+	case first && t.settings.Run.Alone && !t.started: // in doubt too: what was not started was not sent
+		g.mu.Lock()
+		g.waiting = append(g.waiting, t)
+		g.mu.Unlock()
+		g.kicks.overlap.now()
+		return false
+	}
+	return true
+}
+
+// drop ends a run without a dead letter. The lock of those in flight is held.
+func (g *runGate) drop(t *claimedTask, event func(topic, id string, due int64) schemas.Event) {
+	g.metrics.droppedRuns.Inc()
+	g.flight.leave(t, transition{Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane},
+		events: []schemas.Event{event(t.topic, t.id, t.due)}})
+}
+
+func (g *runGate) take() []*claimedTask {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := min(len(g.waiting), overlapMost)
+	out := g.waiting[:n:n]
+	if g.waiting = g.waiting[n:]; len(g.waiting) == 0 {
+		g.waiting = nil
+	}
+	return out
+}
+
+// overlapLoop asks the database about the runs that must be alone.
+func (d *Dispatcher) overlapLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.kicks.overlap:
+		}
+		for list := d.sender.runs.take(); len(list) > 0 && ctx.Err() == nil; list = d.sender.runs.take() {
+			d.startRuns(ctx, list)
+		}
+	}
+}
+
+// startRuns asks about runs, again and again until the database has answered or their slots are lost, and hands them on.
+func (d *Dispatcher) startRuns(ctx context.Context, list []*claimedTask) {
+	g := d.sender.runs
+	for failures := 1; ctx.Err() == nil; failures++ {
+		starts := g.starts(list)
+		if len(starts) == 0 {
+			return
+		}
+		bound, cancel := context.WithTimeout(ctx, answerWithin)
+		refused, err := d.store.StartRuns(bound, starts)
+		cancel()
+		switch {
+		case err == nil:
+			d.started(list, refused)
+			return
+		case errors.Is(err, store.ErrFenced):
+			d.ownership.fenced(ctx)
+		default:
+			g.metrics.retries.Inc()
+			if ctx.Err() == nil {
+				g.log.Warn("starting runs of timers failed, trying again", zap.Error(err))
+			}
+		}
+		sleep(ctx, pauseAfter(failures))
+	}
+}
+
+// starts are the runs whose slots are still ours, in the order in which they are due.
+func (g *runGate) starts(list []*claimedTask) []store.Start {
+	g.flight.mu.Lock()
+	defer g.flight.mu.Unlock()
+	var out []store.Start
+	for _, t := range list {
+		if !t.slot.abandoned {
+			out = append(out, store.Start{Hold: store.Hold{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer})
+		}
+	}
+	return out
+}
+
+// started drops the runs that were refused, and gives the others back to the sender.
+func (d *Dispatcher) started(list []*claimedTask, refused map[int64]bool) {
+	d.flight.mu.Lock()
+	defer d.flight.mu.Unlock()
+	for _, t := range list {
+		switch {
+		case t.slot.abandoned:
+		case refused[t.seq]:
+			d.sender.runs.drop(t, task.Overlapping)
+		default:
+			t.started = true
+			d.sender.await(t)
+		}
+	}
+	d.kicks.release.now()
+}

@@ -1,0 +1,178 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/store"
+)
+
+// runner makes the runs of timers: each owner those of the timers in its slots. Its fields are set once, but for the last ones; only its own loop uses it.
+type runner struct {
+	store  timers
+	now    func() int64                      // the database's time, Unix ms
+	holds  func() []store.Hold               // the owned slots, ascending; none while nothing may be made
+	stored func(context.Context, store.Made) // called with what was made
+	fenced func(context.Context)             // a slot has another owner
+	kick   kick                              // timers were set or enabled
+	cfg    Config
+	log    *zap.Logger
+
+	unreadable map[[16]byte]bool // timers that this version cannot read, left alone for a while
+	since      time.Time         // when unreadable was last emptied
+	retired    time.Time         // when deleted timers were last forgotten
+}
+
+// timers is what the runner needs of the store. Both calls may be repeated.
+type timers interface {
+	MakeRuns(ctx context.Context, holds []store.Hold, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (store.Made, error)
+	RetireTimers(ctx context.Context, before int64) (int, error)
+}
+
+const (
+	// runEvery is how often timers are looked for that have a run to be made. Without any it costs one look into an index for
+	// each slot. A timer that is set or enabled does not wait for it: its scanner wakes the owner of its slot.
+	runEvery = 2 * time.Second
+	// runAhead is how long before it is due a run is a task: a minute is promised, and half of one is for a takeover.
+	runAhead = 90 * time.Second
+	// runRest is the least rest after a page: making runs takes at most about half of what one connection can do. It also bounds
+	// what a stream of requests about timers costs.
+	runRest = 5 * time.Millisecond
+	// unreadableFor is for how long a timer that cannot be read is left alone.
+	unreadableFor = time.Minute
+)
+
+func (d *Dispatcher) newRunner(ix Index) *runner {
+	rt := &runTaker{claimer: d.claimer, index: ix, publish: d.results.Stored}
+	return &runner{store: d.store, now: d.clock.Millis, holds: d.holds, stored: rt.take, fenced: d.ownership.fenced, kick: d.kicks.timers, cfg: d.cfg, log: d.log}
+}
+
+func (r *runner) run(ctx context.Context) {
+	tick := time.NewTicker(runEvery)
+	defer tick.Stop()
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-r.kick:
+		}
+		err := r.round(ctx)
+		switch {
+		case err == nil:
+			failures = 0
+		case errors.Is(err, store.ErrFenced):
+			r.fenced(ctx)
+		case ctx.Err() == nil:
+			failures++
+			r.log.Warn("making the runs of timers failed, trying again", zap.Error(err))
+			sleep(ctx, pauseAfter(failures))
+			r.kick.now()
+		}
+	}
+}
+
+// round makes all runs that are to exist by now, page by page.
+func (r *runner) round(ctx context.Context) error {
+	if r.unreadable == nil || time.Since(r.since) > unreadableFor {
+		r.unreadable, r.since = map[[16]byte]bool{}, time.Now()
+	}
+	for ctx.Err() == nil {
+		holds, began, now := r.holds(), time.Now(), r.now()
+		bound, cancel := context.WithTimeout(ctx, answerWithin)
+		made, err := r.store.MakeRuns(bound, holds, now+runAhead.Milliseconds(), now, r.cfg.MisfireAfter, r.unreadable)
+		cancel()
+		if err != nil {
+			return err
+		}
+		r.stored(ctx, made)
+		if made.Timers == 0 {
+			return r.retire(ctx, holds)
+		}
+		sleep(ctx, max(time.Since(began), runRest))
+	}
+	return nil
+}
+
+// retire forgets deleted timers: it is for the owner of slot 0, for they have no slots.
+func (r *runner) retire(ctx context.Context, holds []store.Hold) error {
+	if len(holds) == 0 || holds[0].Slot != 0 || time.Since(r.retired) < time.Minute {
+		return nil
+	}
+	r.retired = time.Now()
+	for ctx.Err() == nil {
+		bound, cancel := context.WithTimeout(ctx, answerWithin)
+		n, err := r.store.RetireTimers(bound, r.now()-r.cfg.Retention.Milliseconds())
+		cancel()
+		if err != nil || n == 0 {
+			return err
+		}
+		sleep(ctx, runRest)
+	}
+	return nil
+}
+
+// holds returns the slots that are owned and not to be given away, ascending; none while the election is not trusted.
+func (d *Dispatcher) holds() []store.Hold {
+	if !d.trust.trusted() || d.stopping.Load() {
+		return nil
+	}
+	d.flight.mu.Lock()
+	defer d.flight.mu.Unlock()
+	out := make([]store.Hold, 0, len(d.flight.slots))
+	for _, l := range d.flight.slots {
+		if l.leaving.IsZero() && !l.abandoned {
+			out = append(out, store.Hold{Slot: l.number, Epoch: l.epoch})
+		}
+	}
+	slices.SortFunc(out, func(a, b store.Hold) int { return a.Slot - b.Slot })
+	return out
+}
+
+// runTaker makes known what the runner has stored.
+type runTaker struct {
+	claimer *claimer
+	index   Index
+	publish func([]store.Outbox)
+}
+
+// take makes runs known to the claim loop and the index, and publishes the events of those that were dropped. The index is a hint: what it
+// does not take, the sweep finds.
+func (t *runTaker) take(ctx context.Context, made store.Made) {
+	c := t.claimer
+	c.metrics.runs.Add(float64(made.Runs))
+	c.metrics.droppedRuns.Add(float64(made.Dropped))
+	t.publish(made.Events)
+	if len(made.Added) == 0 {
+		return
+	}
+	now := c.clock.Millis()
+	near, until := map[int]int64{}, now+c.cfg.BurstLookAhead.Milliseconds()+2*sweepEvery.Milliseconds()
+	entries := make([]index.Entry, 0, len(made.Added))
+	for _, p := range made.Added {
+		if p.Pos <= now+c.cfg.Window.Milliseconds() {
+			entries = append(entries, index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)})
+		}
+		if at, ok := near[p.Slot]; p.Due <= until && (!ok || p.Due < at) {
+			near[p.Slot] = p.Due
+		}
+	}
+	places := make([]index.SlotPos, 0, len(near))
+	for slot, due := range near {
+		places = append(places, index.SlotPos{Slot: slot, Pos: due})
+	}
+	c.noteWakes(places)
+	c.kicks.claim.now()
+	bound, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := t.index.Add(bound, entries); err != nil && ctx.Err() == nil {
+		c.metrics.indexErrors.Inc()
+		c.log.Debug("adding runs to the index failed", zap.Error(err))
+	}
+}

@@ -1,0 +1,171 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/timer"
+)
+
+// pages is a store whose timers are made in so many pages, each of which may fail first.
+type pages struct {
+	left    int
+	err     error
+	failing int
+	calls   int
+	upTo    int64
+	never   bool // the call does not return before its context ends
+	retired int
+}
+
+func (p *pages) MakeRuns(ctx context.Context, holds []store.Hold, upTo, _ int64, _ time.Duration, _ map[[16]byte]bool) (store.Made, error) {
+	p.calls++
+	p.upTo = upTo
+	if p.never {
+		<-ctx.Done()
+		return store.Made{}, ctx.Err()
+	}
+	if p.failing > 0 {
+		p.failing--
+		return store.Made{}, p.err
+	}
+	if p.left == 0 || len(holds) == 0 {
+		return store.Made{}, nil
+	}
+	p.left--
+	return store.Made{Runs: 3, Timers: 1, Added: make([]store.Place, 3)}, nil
+}
+
+func (p *pages) RetireTimers(context.Context, int64) (int, error) {
+	p.retired++
+	return 0, nil
+}
+
+func runnerOf(p *pages) (*runner, *int, *int) {
+	made, fenced := new(int), new(int)
+	return &runner{
+		store: p, now: func() int64 { return time.Now().UnixMilli() }, holds: func() []store.Hold { return []store.Hold{{Slot: 0, Epoch: 1}} },
+		stored: func(_ context.Context, m store.Made) { *made += len(m.Added) }, fenced: func(context.Context) { *fenced++ }, kick: newKick(),
+		cfg: Config{MisfireAfter: time.Minute, Retention: time.Hour}, log: zap.NewNop(),
+	}, made, fenced
+}
+
+func TestRunsAreMadePageByPage(t *testing.T) {
+	for name, c := range map[string]struct {
+		pages  pages
+		fenced int
+	}{
+		"at once":                       {pages: pages{left: 4}},
+		"after the database failed":     {pages: pages{left: 4, failing: 3, err: errors.New("away")}},
+		"after another took a slot":     {pages: pages{left: 4, failing: 2, err: store.ErrFenced}, fenced: 2},
+		"nothing, but timers to forget": {pages: pages{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, made, fenced := runnerOf(&c.pages)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				want := 3 * c.pages.left
+				r.run(ctx)
+				require.Equal(t, want, *made)
+				require.Equal(t, c.fenced, *fenced)
+				require.Equal(t, 1, c.pages.retired, "once a minute")
+				require.Less(t, c.pages.calls, 30, "it rests between two looks")
+			})
+		})
+	}
+}
+
+// TestASetTimerDoesNotWaitForTheNextLook: its scanner has kicked.
+func TestASetTimerDoesNotWaitForTheNextLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pages{left: 1}
+		r, made, _ := runnerOf(p)
+		ctx, cancel := context.WithTimeout(t.Context(), runEvery/2)
+		defer cancel()
+		r.kick.now()
+		r.run(ctx)
+		require.Equal(t, 3, *made)
+	})
+}
+
+// TestMakingRunsThatNeverAnswersIsGivenUp: the loop ends with its context, and tries again before that.
+func TestMakingRunsThatNeverAnswersIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pages{never: true}
+		r, _, _ := runnerOf(p)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		r.run(ctx)
+		require.GreaterOrEqual(t, p.calls, 2)
+	})
+}
+
+// TestTimersRun: on a real store and broker; the runs of every second, with the headers of their timer.
+func TestTimersRun(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	events, orders := f.read(results), f.read("orders")
+	set := &kgo.Record{Topic: "intake", Value: []byte("v"), Timestamp: time.Now(), Headers: []kgo.RecordHeader{
+		{Key: schemas.HeaderOp, Value: []byte("timer")}, {Key: schemas.HeaderTopic, Value: []byte("orders")}, {Key: schemas.HeaderID, Value: []byte("t")},
+		{Key: schemas.HeaderEvery, Value: []byte("1s")}, {Key: "a", Value: []byte("1")},
+	}}
+	f.schedule(set)
+	f.start(f.elect(1), f.TempDir(), Config{})
+	f.eventually("five runs", func() bool { return orders.count() >= 5 })
+	for _, r := range orders.all() {
+		require.Equal(t, "t", header(r, schemas.HeaderTimer))
+		require.Equal(t, "1", header(r, "a"))
+		require.Equal(t, timer.RunID("t", dueOf(t, r)), header(r, schemas.HeaderID))
+		require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), dueOf(t, r)-1)
+	}
+	for id, n := range orders.copies() {
+		require.Equal(t, 1, n, id)
+	}
+	f.eventually("their events", func() bool { return len(events.events(t, schemas.StateSucceeded)) >= 5 })
+}
+
+func dueOf(t *testing.T, r *kgo.Record) int64 {
+	due, err := strconv.ParseInt(header(r, schemas.HeaderDue), 10, 64)
+	require.NoError(t, err)
+	return due
+}
+
+// TestMissedRunsAreDroppedAtTheirRelease: those that were made before an outage.
+func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	events, orders := f.read(results), f.read("orders")
+	accepted := time.Now().Add(-10 * time.Minute)
+	set := &kgo.Record{Topic: "intake", Value: []byte("v"), Timestamp: accepted, Headers: []kgo.RecordHeader{
+		{Key: schemas.HeaderOp, Value: []byte("timer")}, {Key: schemas.HeaderTopic, Value: []byte("orders")}, {Key: schemas.HeaderID, Value: []byte("t")},
+		{Key: schemas.HeaderEvery, Value: []byte("2m")}, {Key: schemas.HeaderMisfire, Value: []byte("once")},
+	}}
+	f.schedule(set)
+	epoch, err := f.store.NextEpoch(t.Context())
+	require.NoError(t, err)
+	_, err = f.store.Acquire(t.Context(), f.slots, epoch, "before")
+	require.NoError(t, err)
+	// An owner of ten minutes ago made the runs of the first five minutes, and went.
+	made, err := f.store.MakeRuns(t.Context(), []store.Hold{{Slot: 0, Epoch: epoch}}, accepted.Add(5*time.Minute).UnixMilli(), accepted.UnixMilli(), time.Minute, map[[16]byte]bool{})
+	require.NoError(t, err)
+	require.Equal(t, 3, made.Runs)
+	f.start(f.elect(epoch+1), f.TempDir(), Config{})
+	f.eventually("0 to 6 min are dropped", func() bool { return len(events.events(t, schemas.StateDead)) == 4 })
+	f.eventually("the run of 8 min stands in for them, and that of 10 min is on time", func() bool { return orders.count() == 2 })
+	for id, list := range events.events(t, schemas.StateDead) {
+		require.Equal(t, schemas.KindMissed, list[0].Kind, id)
+		require.Zero(t, orders.copies()[id])
+	}
+	count, err := f.store.CountDead(t.Context(), store.DeadFilter{})
+	require.NoError(t, err)
+	require.Zero(t, count, "a dropped run has no dead letter")
+}
