@@ -129,24 +129,28 @@ func (s *server) firePath(ctx ctxType, in *pathTarget) (*answerOutput, error) {
 // ask sends the request and waits for the answer to it, and to no other request about the task. The
 // wait begins when Kafka has acknowledged the request.
 func (s *server) ask(ctx ctxType, op schemas.Op, t Target, w Waiting) (*answerOutput, error) {
+	return s.askRecord(ctx, t.ID, t.Intake, func(to Intake) (*kgo.Record, error) { return t.Record(op, to) }, w)
+}
+
+// askRecord is ask for any request that is answered.
+func (s *server) askRecord(ctx ctxType, id, intake string, record func(Intake) (*kgo.Record, error), w Waiting) (*answerOutput, error) {
 	wait, err := w.duration()
 	if err != nil {
 		return nil, err
 	}
-	record := func(to Intake) (*kgo.Record, error) { return t.Record(op, to) }
 	if wait == 0 || s.answers == nil {
-		sent, err := s.publish(ctx, t.Intake, record)
+		sent, err := s.publish(ctx, intake, record)
 		if err != nil {
 			return nil, err
 		}
 		return &answerOutput{http.StatusAccepted, sent.Body}, nil
 	}
-	mine, err := s.answers.expect(ctx, t.ID)
+	mine, err := s.answers.expect(ctx, id)
 	if err != nil {
 		return nil, problem(err)
 	}
 	defer s.answers.leave(mine)
-	sent, err := s.publish(ctx, t.Intake, record)
+	sent, err := s.publish(ctx, intake, record)
 	if err != nil {
 		return nil, err
 	}

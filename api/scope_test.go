@@ -56,6 +56,14 @@ var calls = map[string]call{
 	"list-audit":         {"read", "GET", "/api/v1/audit?topic={topic}", "", ""},
 	"list-all-audit":     {"read", "GET", "/api/v1/audit", "", "filtered"},
 	"note-request":       {"operate", "POST", "/api/v1/audit", `{"what":"cancel","topic":"{topic}","task":"a"}`, ""},
+	"list-timers":        {"read", "GET", "/api/v1/timers?topic={topic}", "", ""},
+	"list-all-timers":    {"read", "GET", "/api/v1/timers", "", "filtered"},
+	"get-timer":          {"read", "GET", "/api/v1/timers/{topic}/a", "", ""},
+	"set-timer":          {"operate", "PUT", "/api/v1/timers/{topic}/a", `{"every":"1h","value":"x"}`, ""},
+	"delete-timer":       {"operate", "DELETE", "/api/v1/timers/{topic}/a", "", ""},
+	"enable-timer":       {"operate", "POST", "/api/v1/timers/{topic}/a/enable", "", ""},
+	"disable-timer":      {"operate", "POST", "/api/v1/timers/{topic}/a/disable?wait=1ms", "", ""},
+	"preview-timer":      {"read", "POST", "/api/v1/timers/preview", `{"cron":"@daily"}`, "nothing"},
 	"purge-all":          {"admin", "POST", "/api/v1/deadletters/purge", `{"ids":[99]}`, "refused"},
 }
 
@@ -65,6 +73,7 @@ func secretive(t *testing.T) (*world, map[string]string) {
 	t.Helper()
 	w := newWorld(t)
 	for _, topic := range []string{"orders", "bills"} {
+		w.setTimer(topic, "a", schemas.Timer{Every: time.Hour}, []byte("SECRET"))
 		w.schedule(topic, "a", time.Now().Add(time.Hour).UnixMilli(), []byte("SECRET key"), []byte("SECRET value"))
 		record := &kgo.Record{Key: []byte("SECRET"), Value: []byte("SECRET"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("SECRET")}}}
 		require.NoError(t, w.store.Audit(t.Context(), []store.AuditEntry{{Actor: store.Actor{Who: "ann"}, What: "cancel", Topic: topic, Detail: "{}"}}))

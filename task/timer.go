@@ -97,7 +97,7 @@ func DecideTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
 
 func setTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
 	r, v := c.Request, TimerVerdict{Next: cur}
-	def := definitionOf(r)
+	def := DefinitionOf(r)
 	s, err := timer.New(def)
 	if err != nil {
 		return v.reject(c, schemas.HeaderCron, r.Timer.Cron, err.Error()).named(err, r)
@@ -123,7 +123,8 @@ func setTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
 	return v.answer(r, schemas.StateTimerSet, next, "")
 }
 
-func definitionOf(r *schemas.Request) timer.Definition {
+// DefinitionOf returns when a timer runs that a request sets.
+func DefinitionOf(r *schemas.Request) timer.Definition {
 	t := r.Timer
 	def := timer.Definition{Cron: t.Cron, Every: t.Every, Zone: t.Timezone, From: r.Accepted, Jitter: t.Jitter, Misfire: timer.Misfire(t.Misfire.String()),
 		Alone: t.Overlap == schemas.OverlapSkip}

@@ -50,11 +50,23 @@ var (
 	_ audit = (*api.Client)(nil)
 )
 
+// timers answers queries about timers.
+type timers interface {
+	Timer(ctx context.Context, topic, id string) (api.Timer, error)
+	Timers(ctx context.Context, f api.TimerFilter) (api.Timers, error)
+}
+
+var (
+	_ timers = (*api.Local)(nil)
+	_ timers = (*api.Client)(nil)
+)
+
 // backend is one or the other.
 type backend struct {
 	tasks
 	letters
 	audit
+	timers
 	close func()
 }
 
@@ -69,7 +81,7 @@ func (a *app) backend(s settings, more servers) (*backend, error) {
 			return nil, err
 		}
 		c := api.NewClient(ccfg)
-		return &backend{tasks: c, letters: c, audit: c, close: func() {}}, nil
+		return &backend{tasks: c, letters: c, audit: c, timers: c, close: func() {}}, nil
 	}
 	return a.direct(cfg)
 }
@@ -95,7 +107,7 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 		ix, closes = inRedis, append(closes, inRedis.Close)
 	}
 	local := api.NewLocal(st, deadletter.NewLocal(st, ix, operator(), log))
-	return &backend{tasks: local, letters: local, audit: local, close: func() {
+	return &backend{tasks: local, letters: local, audit: local, timers: local, close: func() {
 		for _, f := range closes {
 			f()
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 
 	"github.com/notyet/notyet/api"
@@ -61,11 +62,17 @@ func (a *app) task(t api.Task) {
 		pairs(a.stdout, "next", when(t.Next))
 	}
 	pairs(a.stdout, "attempt", strconv.Itoa(t.Attempt), "replay", replay, "version", version, "created", when(t.Created))
-	if s := t.Settings; s != nil {
-		attempts := fmt.Sprintf("%s, at most %d attempts, %s", s.Ack, s.MaxAttempts, s.Backoff)
-		pairs(a.stdout, "ack", attempts, "ack timeout", s.AckTimeout, "max lateness", s.MaxLateness, "priority", s.Priority, "events", s.Events)
-	}
+	runSettings(a.stdout, t.Settings)
 	content(a.stdout, t.Content)
+}
+
+// runSettings prints how a task, or each run of a timer, is delivered.
+func runSettings(w io.Writer, s *api.Settings) {
+	if s == nil {
+		return
+	}
+	attempts := fmt.Sprintf("%s, at most %d attempts, %s", s.Ack, s.MaxAttempts, s.Backoff)
+	pairs(w, "ack", attempts, "ack timeout", s.AckTimeout, "max lateness", s.MaxLateness, "priority", s.Priority, "events", s.Events)
 }
 
 type listCmd struct {

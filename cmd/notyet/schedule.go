@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -16,7 +14,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/schemas"
 )
@@ -25,15 +22,12 @@ type scheduleCmd struct {
 	settings
 	servers
 	asJSON
-	Topic     string   `help:"Target topic." placeholder:"TOPIC" required:"" short:"t"`
-	ID        string   `help:"Id of the task: 1 to 255 bytes. With an id the task can be cancelled, and repeating the request is harmless." name:"id" placeholder:"ID"`
-	At        string   `help:"Due time: RFC 3339, or Unix milliseconds." placeholder:"TIME" xor:"due"`
-	Delay     string   `help:"Due time, counted from when Kafka receives the request: 90s, 36h, PT30M, P400D." placeholder:"DURATION" xor:"due"`
-	Key       *string  `help:"Record key. Requests about one task stay in order if they have the same key." placeholder:"KEY" short:"k"`
-	Value     *string  `help:"Record value. Without one of these flags it is read from standard input, unless that is a terminal." placeholder:"TEXT" xor:"value"`
-	ValueFile string   `help:"Read the value from a file, byte for byte; - is standard input." placeholder:"FILE" type:"path" xor:"value"`
-	NullValue bool     `help:"Send Kafka's null as the value." xor:"value"`
-	Header    []string `help:"A header of your own, delivered as it is; may be repeated." placeholder:"NAME=VALUE" sep:"none" short:"H"`
+	Topic string  `help:"Target topic." placeholder:"TOPIC" required:"" short:"t"`
+	ID    string  `help:"Id of the task: 1 to 255 bytes. With an id the task can be cancelled, and repeating the request is harmless." name:"id" placeholder:"ID"`
+	At    string  `help:"Due time: RFC 3339, or Unix milliseconds." placeholder:"TIME" xor:"due"`
+	Delay string  `help:"Due time, counted from when Kafka receives the request: 90s, 36h, PT30M, P400D." placeholder:"DURATION" xor:"due"`
+	Key   *string `help:"Record key. Requests about one task stay in order if they have the same key." placeholder:"KEY" short:"k"`
+	carried
 
 	IfExists    string `help:"What to do if a pending task has this id: replace it (default), keep it, or merge. once also keeps one that has ended." placeholder:"replace|keep|merge|once"`
 	Merge       string `help:"With merge: last value (default), sum of the numbers in JSON objects field by field, or append to a JSON array." placeholder:"last|sum|append"`
@@ -127,54 +121,9 @@ func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 			return nil, err
 		}
 	}
-	for _, h := range c.Header {
-		name, value, ok := strings.Cut(h, "=")
-		if !ok {
-			return nil, usage("--header %q: write NAME=VALUE", h)
-		}
-		r.Headers = append(r.Headers, deadletter.Header{Key: name, Value: &value})
-	}
-	value, err := c.value(stdin)
-	if err != nil {
-		return nil, err
-	}
-	var key []byte
-	if c.Key != nil {
-		key = []byte(*c.Key)
-	}
-	carried := deadletter.NewContent(schemas.Body{Key: key, Value: value})
-	carried.Headers = r.Headers
-	r.Content = *carried
-	return r, nil
-}
-
-func (c *scheduleCmd) value(stdin io.Reader) ([]byte, error) {
-	switch {
-	case c.NullValue:
-		return nil, nil
-	case c.Value != nil:
-		return []byte(*c.Value), nil
-	case c.ValueFile != "" && c.ValueFile != "-":
-		value, err := os.ReadFile(c.ValueFile)
-		if err != nil {
-			return nil, usage("--value-file: %v", err)
-		}
-		return notNull(value), nil
-	case c.ValueFile == "" && isTerminal(stdin):
-		return nil, usage("what? say --value, --value-file or --null-value, or pipe the value in")
-	}
-	value, err := io.ReadAll(stdin)
-	if err != nil {
-		return nil, fmt.Errorf("reading the value from standard input: %w", err)
-	}
-	return notNull(value), nil
-}
-
-func notNull(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
+	var err error
+	r.Content, err = c.content(c.Key, stdin)
+	return r, err
 }
 
 func number(flag, text string, into **int64) error {

@@ -1,20 +1,20 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"os"
-	"strings"
+	"io"
+	"strconv"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/timer"
 )
 
 type timerCmd struct {
 	Set     timerSetCmd     `cmd:"" help:"Make a timer, or replace it, and print the answer."`
+	List    timerListCmd    `cmd:"" help:"List timers in the order of their topics and ids."`
+	Show    timerShowCmd    `cmd:"" help:"Show one timer with the key, value and headers of its runs."`
 	Enable  timerEnableCmd  `cmd:"" help:"Run a disabled timer again, and print the answer."`
 	Disable timerDisableCmd `cmd:"" help:"Stop a timer until it is enabled, and print the answer."`
 	Delete  timerDeleteCmd  `cmd:"" help:"Delete a timer, and print the answer."`
@@ -28,58 +28,24 @@ type definition struct {
 	Timezone string `help:"IANA time zone of the cron expression. Default UTC." placeholder:"ZONE"`
 	From     string `help:"First instant at which a run may be: RFC 3339, or Unix milliseconds. Default now." placeholder:"TIME"`
 	Until    string `help:"Last such instant. Default none." placeholder:"TIME"`
-	Jitter   string `help:"Each run is due up to this much later." placeholder:"DURATION"`
-	Misfire  string `help:"What to do about missed runs: deliver the latest (once, default), none (skip) or each (all)." placeholder:"once|skip|all"`
 }
 
-func (d *definition) headers() []kgo.RecordHeader {
-	var out []kgo.RecordHeader
-	for _, h := range [][2]string{
-		{schemas.HeaderCron, d.Cron}, {schemas.HeaderEvery, d.Every}, {schemas.HeaderTimezone, d.Timezone}, {schemas.HeaderFrom, d.From},
-		{schemas.HeaderUntil, d.Until}, {schemas.HeaderJitter, d.Jitter}, {schemas.HeaderMisfire, d.Misfire},
-	} {
-		if h[1] != "" {
-			out = append(out, kgo.RecordHeader{Key: h[0], Value: []byte(h[1])})
-		}
-	}
-	return out
-}
-
-// decode reads a request about a timer as a scanner does, and checks what its definition means.
-func (d *definition) decode(r *kgo.Record, limits schemas.Limits) (timer.Schedule, error) {
-	check := *r
-	check.Timestamp = time.Now()
-	request, err := schemas.Decode(&check, limits)
-	if err != nil {
-		return timer.Schedule{}, usageError{err}
-	}
-	t := request.Timer
-	def := timer.Definition{Cron: t.Cron, Every: t.Every, Zone: t.Timezone, From: request.Accepted, Jitter: t.Jitter, Misfire: timer.Misfire(t.Misfire.String())}
-	if t.From != nil {
-		def.From = *t.From
-	}
-	if t.Until != nil {
-		def.Until = *t.Until
-	}
-	s, err := timer.New(def)
-	if err != nil {
-		return s, usage("--%w", err)
-	}
-	return s, nil
+func (d *definition) api() api.Definition {
+	return api.Definition{Cron: d.Cron, Every: d.Every, Timezone: d.Timezone, From: api.TimeText(d.From)}
 }
 
 type timerSetCmd struct {
 	target
 	definition
-	Value     *string  `help:"Record value of each run." placeholder:"TEXT" xor:"value"`
-	ValueFile string   `help:"Read the value from a file, byte for byte." placeholder:"FILE" type:"path" xor:"value"`
-	Header    []string `help:"A header of your own, delivered as it is; may be repeated." placeholder:"NAME=VALUE" sep:"none" short:"H"`
+	carried
+	Jitter  string `help:"Each run is due up to this much later." placeholder:"DURATION"`
+	Misfire string `help:"What to do about missed runs: deliver the latest (once, default), none (skip) or each (all)." placeholder:"once|skip|all"`
+	Overlap string `help:"With --ack report: make no run while an earlier one is unfinished (skip), or make it (allow, default)." placeholder:"allow|skip"`
 
 	Priority    string `help:"Order among tasks that are due at the same time." placeholder:"high|normal|low"`
 	Ack         string `help:"What completes a run: Kafka's acknowledgement (none, default) or a consumer's report (report)." placeholder:"none|report"`
 	AckTimeout  string `help:"With --ack report: how long to wait for the report. Default 1m." placeholder:"DURATION"`
 	MaxAttempts string `help:"Maximum number of deliveries of a run. Default 16." placeholder:"N"`
-	Overlap     string `help:"With --ack report: make no run while an earlier one is unfinished (skip), or make it (allow, default)." placeholder:"allow|skip"`
 	Backoff     string `help:"Pause between attempts. Default exponential:1s:10m." placeholder:"KIND:…"`
 	MaxLateness string `help:"If a run would be later than this, make it a dead letter instead." placeholder:"DURATION"`
 	Events      string `help:"Which events of runs go to the results topic." placeholder:"none|final|all"`
@@ -104,51 +70,31 @@ func (c *timerSetCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	record, err := c.record(in)
+	request, err := c.request(a.stdin)
 	if err != nil {
 		return err
 	}
-	if _, err := c.decode(record, in.Limits); err != nil {
-		return err
+	record, err := request.Record(c.Topic, c.ID, in)
+	if err != nil {
+		return usageError{err}
 	}
 	return c.publishAndAnswer(a, cfg, record, schemas.StateTimerSet)
 }
 
-func (c *timerSetCmd) record(in api.Intake) (*kgo.Record, error) {
-	r := &kgo.Record{Topic: in.Topic}
-	if c.Key != nil {
-		r.Key = []byte(*c.Key)
+func (c *timerSetCmd) request(stdin io.Reader) (*api.SetTimer, error) {
+	out := &api.SetTimer{
+		Definition: c.api(), Until: api.TimeText(c.Until), Jitter: c.Jitter, Misfire: c.Misfire, Overlap: c.Overlap, Priority: c.Priority, Ack: c.Ack,
+		AckTimeout: c.AckTimeout, Backoff: c.Backoff, MaxLateness: c.MaxLateness, Events: c.Events,
 	}
-	if c.Value != nil {
-		r.Value = []byte(*c.Value)
+	if err := number("--version", c.TaskVersion, &out.Version); err != nil {
+		return nil, err
 	}
-	if c.ValueFile != "" {
-		var err error
-		if r.Value, err = os.ReadFile(c.ValueFile); err != nil {
-			return nil, usageError{err}
-		}
+	if err := number("--max-attempts", c.MaxAttempts, &out.MaxAttempts); err != nil {
+		return nil, err
 	}
-	for _, h := range [][2]string{
-		{schemas.HeaderOp, schemas.OpTimer.String()}, {schemas.HeaderTopic, c.Topic}, {schemas.HeaderID, c.ID}, {schemas.HeaderVersion, c.TaskVersion},
-		{schemas.HeaderPriority, c.Priority}, {schemas.HeaderAck, c.Ack}, {schemas.HeaderAckTimeout, c.AckTimeout}, {schemas.HeaderMaxAttempts, c.MaxAttempts},
-		{schemas.HeaderBackoff, c.Backoff}, {schemas.HeaderMaxLateness, c.MaxLateness}, {schemas.HeaderEvents, c.Events}, {schemas.HeaderOverlap, c.Overlap},
-	} {
-		if h[1] != "" {
-			r.Headers = append(r.Headers, kgo.RecordHeader{Key: h[0], Value: []byte(h[1])})
-		}
-	}
-	r.Headers = append(r.Headers, c.headers()...)
-	for _, h := range c.Header {
-		name, value, found := strings.Cut(h, "=")
-		if !found || name == "" {
-			return nil, usage("--header %q: write NAME=VALUE", h)
-		}
-		if strings.HasPrefix(strings.ToLower(name), schemas.Prefix) {
-			return nil, usage("--header %q: names that start with %s are flags of their own", h, schemas.Prefix)
-		}
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
-	}
-	return r, nil
+	var err error
+	out.Content, err = c.content(c.Key, stdin)
+	return out, err
 }
 
 type timerEnableCmd struct{ target }
@@ -187,43 +133,143 @@ Examples:
   notyet timer preview --every 36h --from 2027-01-01T08:00:00Z`
 }
 
-type previewed struct {
-	At      int64  `json:"at"`
-	Local   string `json:"local"`
-	Shifted bool   `json:"shifted,omitempty"`
-}
-
 // Run prints the runs.
 func (c *timerPreviewCmd) Run(a *app) error {
-	if c.Count < 1 || c.Count > 1000 {
-		return usage("--count %d: write 1 to 1000", c.Count)
+	if c.Count < 1 {
+		return usage("--count %d: write 1 to %d", c.Count, api.MostPreviewed)
 	}
-	record := &kgo.Record{Topic: schemas.TopicIntake, Headers: append(c.headers(),
-		kgo.RecordHeader{Key: schemas.HeaderOp, Value: []byte(schemas.OpTimer.String())},
-		kgo.RecordHeader{Key: schemas.HeaderTopic, Value: []byte("preview")}, kgo.RecordHeader{Key: schemas.HeaderID, Value: []byte("preview")})}
-	s, err := c.decode(record, schemas.Limits{})
+	preview := api.Preview{Definition: c.api(), Until: api.TimeText(c.Until), Count: c.Count}
+	found, err := preview.Runs()
 	if err != nil {
-		return err
-	}
-	zone, err := time.LoadLocation(s.Definition().Zone)
-	if err != nil {
-		return err
-	}
-	runs := []previewed{}
-	for run, ok := s.Next(s.Definition().From - 1); ok && len(runs) < c.Count; run, ok = s.Next(run) {
-		runs = append(runs, previewed{At: run, Local: time.UnixMilli(run).In(zone).Format(time.RFC3339), Shifted: s.Shifted(run)})
+		return usageError{err}
 	}
 	if c.JSON {
-		return a.json(map[string]any{"runs": runs})
+		return a.json(found)
 	}
-	rows := make([][]any, 0, len(runs))
-	for _, r := range runs {
+	rows := make([][]any, 0, len(found.Runs))
+	for _, r := range found.Runs {
 		moved := ""
-		if r.Shifted {
+		if r.Moved {
 			moved = "moved by daylight saving"
 		}
-		rows = append(rows, []any{r.Local, time.UnixMilli(r.At).UTC().Format(time.RFC3339), r.At, moved})
+		rows = append(rows, []any{r.Local, time.UnixMilli(r.At).UTC().Format(time.RFC3339), strconv.FormatInt(r.At, 10), moved})
 	}
-	a.table([]any{strings.ToUpper(fmt.Sprint(zone)), "UTC", "MS", ""}, rows)
+	zone := c.Timezone
+	if zone == "" {
+		zone = "UTC"
+	}
+	a.table([]any{"IN " + zone, "IN UTC", "UNIX MS", ""}, rows)
+	return nil
+}
+
+type timerListCmd struct {
+	settings
+	servers
+	asJSON
+	Topic  string `help:"Only timers of this target topic." placeholder:"TOPIC" short:"t"`
+	Prefix string `help:"Only timers whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
+	Limit  int    `default:"100" help:"At most this many, 1 to 1000." placeholder:"N" short:"n"`
+}
+
+// Help is part of --help.
+func (timerListCmd) Help() string {
+	return whereFrom + `
+
+Examples:
+  notyet timer list -t orders
+  notyet timer list --json | jq '.[] | select(.state == "disabled") | .id'`
+}
+
+// Run prints timers.
+func (c *timerListCmd) Run(a *app) error {
+	if c.Limit < 1 || c.Limit > 1000 {
+		return usage("--limit %d: write 1 to 1000", c.Limit)
+	}
+	b, err := a.backend(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	list, err := listedTimers(a.ctx, b, api.TimerFilter{Topic: c.Topic, IDPrefix: c.Prefix, Limit: c.Limit})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.json(list)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(a.stdout, "no timers")
+		return nil
+	}
+	rows := make([][]any, 0, len(list))
+	for _, t := range list {
+		rows = append(rows, []any{t.Topic, t.ID, t.State, when(t.Next), rhythm(t), t.Timezone})
+	}
+	a.table([]any{"TOPIC", "ID", "STATE", "NEXT", "RUNS", "ZONE"}, rows)
+	return nil
+}
+
+func rhythm(t api.Timer) string {
+	if t.Every != "" {
+		return "every " + t.Every
+	}
+	return t.Cron
+}
+
+// listedTimers reads pages until it has as many timers as requested, or there are no more.
+func listedTimers(ctx context.Context, from timers, f api.TimerFilter) ([]api.Timer, error) {
+	out, want := []api.Timer{}, f.Limit
+	for {
+		f.Limit = want - len(out)
+		page, err := from.Timers(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.Timers...)
+		if f.Cursor = page.Cursor; f.Cursor == "" || len(out) >= want {
+			return out, nil
+		}
+	}
+}
+
+type timerShowCmd struct {
+	settings
+	servers
+	asJSON
+	Topic string `help:"Target topic of the timer." placeholder:"TOPIC" required:"" short:"t"`
+	ID    string `help:"The timer's id." name:"id" placeholder:"ID" required:""`
+}
+
+// Help is part of --help.
+func (timerShowCmd) Help() string {
+	return whereFrom + `
+Exit code 1 if there is no such timer.
+
+Example:
+  notyet timer show -t orders --id nightly`
+}
+
+// Run prints one timer.
+func (c *timerShowCmd) Run(a *app) error {
+	b, err := a.backend(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	t, err := b.Timer(a.ctx, c.Topic, c.ID)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.json(t)
+	}
+	version := ""
+	if t.Version != nil {
+		version = strconv.FormatInt(*t.Version, 10)
+	}
+	pairs(a.stdout, "topic", t.Topic, "id", t.ID, "state", t.State, "next", when(t.Next), "runs", rhythm(t), "zone", t.Timezone, "from", when(t.From), "until", when(t.Until),
+		"jitter", t.Jitter, "misfire", t.Misfire, "overlap", t.Overlap, "version", version, "created", when(t.Created))
+	runSettings(a.stdout, t.Settings)
+	content(a.stdout, t.Content)
 	return nil
 }

@@ -39,7 +39,7 @@ var arrows = map[string][]string{
 	"internal/testcert":   {}, // certificates, for tests
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
-	"api":      {"schemas", "store", "deadletter", "internal/access"},
+	"api":      {"schemas", "task", "timer", "store", "deadletter", "internal/access"},
 	"bench":    {"schemas", "internal/kafka"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time

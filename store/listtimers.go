@@ -1,0 +1,101 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/notyet/notyet/task"
+)
+
+// ErrNoTimer: no timer of this topic and id is known.
+var ErrNoTimer = errors.New("no timer of this topic and id is known")
+
+// GetTimer reads a timer.
+func (s *Store) GetTimer(ctx context.Context, topic, id string) (task.Timer, error) {
+	key := task.Ident(topic, id)
+	rows, err := fetch(ctx, s.db, scanTimer, "SELECT "+timerColumns+" FROM timers WHERE ident = ?", key[:])
+	if err != nil {
+		return task.Timer{}, fmt.Errorf("reading the timer: %w", err)
+	}
+	if len(rows) == 0 || rows[0].State == task.TimerDeleted {
+		return task.Timer{}, ErrNoTimer
+	}
+	return rows[0], nil
+}
+
+// TimerFilter selects timers to list, in the order of their topics and ids.
+type TimerFilter struct {
+	Topic    string
+	IDPrefix string
+	Limit    int // 0: 100
+	After    *TimerName
+	// Allowed tells whether a timer of the topic may be listed. nil: all.
+	Allowed func(topic string) bool
+}
+
+// TimerName is where a page of timers ends.
+type TimerName struct{ Topic, ID string }
+
+// TimerPage is one page, without bodies. More is where the next one begins; nil: this was the last. A page
+// can be short or empty without being the last.
+type TimerPage struct {
+	Timers []task.Timer
+	More   *TimerName
+}
+
+// What one page may look at, and how many rows are asked for at once. A row without its body has up to 3 kB.
+const (
+	timersExamined = 5000
+	timersAtOnce   = 500
+)
+
+// ListTimers reads one page of timers, from the index on their names.
+func (s *Store) ListTimers(ctx context.Context, f TimerFilter) (TimerPage, error) {
+	if f.Limit <= 0 {
+		f.Limit = 100
+	}
+	at := TimerName{Topic: f.Topic}
+	if f.After != nil {
+		at = *f.After
+	}
+	var page TimerPage
+	for examined := 0; examined < timersExamined; {
+		rows, err := s.timersAfter(ctx, f, at)
+		if err != nil {
+			return TimerPage{}, fmt.Errorf("listing timers: %w", err)
+		}
+		for _, t := range rows {
+			at = TimerName{t.Topic, t.ID}
+			if t.State == task.TimerDeleted || !bytes.HasPrefix([]byte(t.ID), []byte(f.IDPrefix)) || f.Allowed != nil && !f.Allowed(t.Topic) {
+				continue
+			}
+			page.Timers = append(page.Timers, t)
+			if len(page.Timers) == f.Limit {
+				page.More = &at
+				return page, nil
+			}
+		}
+		if examined += len(rows); len(rows) < timersAtOnce {
+			return page, nil
+		}
+	}
+	page.More = &at
+	return page, nil
+}
+
+// timersAfter reads the next rows: first the rest of the topic, then other topics unless one is named.
+func (s *Store) timersAfter(ctx context.Context, f TimerFilter, at TimerName) ([]task.Timer, error) {
+	const columns = "SELECT slot, next, open, placed, state, seq, version, created, topic, id, definition, '' FROM timers WHERE "
+	where, a := "topic = ? AND id > ?", []any{[]byte(at.Topic), []byte(at.ID)}
+	if f.Topic != "" && f.IDPrefix > at.ID {
+		where, a = "topic = ? AND id >= ?", []any{[]byte(at.Topic), []byte(f.IDPrefix)}
+	}
+	rows, err := fetch(ctx, s.db, scanTimer, columns+where+" ORDER BY topic, id LIMIT ?", append(a, timersAtOnce)...)
+	if err != nil || f.Topic != "" || len(rows) == timersAtOnce {
+		return rows, err
+	}
+	more, err := fetch(ctx, s.db, scanTimer, columns+"topic > ? ORDER BY topic, id LIMIT ?", []byte(at.Topic), timersAtOnce-len(rows))
+	return append(rows, more...), err
+}

@@ -1,0 +1,65 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+// TestTimersAreListedPageByPage: whatever the filter, the pages together have each timer once, in order.
+func TestTimersAreListedPageByPage(t *testing.T) {
+	eachLarge(t, func(t *testing.T, s *fixture) {
+		var names []TimerName
+		for _, topic := range []string{"a", "orders", "orders2"} {
+			var requests []any
+			for i := range 300 {
+				r := contestTimer(i, schemas.OpTimer, t0)
+				r.Topic, r.ID = topic, fmt.Sprintf("t%d", i)
+				names = append(names, TimerName{topic, r.ID})
+				requests = append(requests, r)
+			}
+			s.do(requests...)
+		}
+		gone := contestTimer(7, schemas.OpTimerDelete, t0)
+		gone.Version = 4
+		require.Equal(t, schemas.StateTimerDeleted, s.answer(gone))
+		slices.SortFunc(names, func(a, b TimerName) int { return strings.Compare(a.Topic+"\x00"+a.ID, b.Topic+"\x00"+b.ID) })
+		for _, f := range []TimerFilter{
+			{}, {Limit: 1000}, {Topic: "orders"}, {Topic: "orders", IDPrefix: "t2", Limit: 7}, {IDPrefix: "t29", Limit: 3}, {Topic: "none"},
+			{Limit: 50, Allowed: func(topic string) bool { return topic == "orders2" }},
+		} {
+			var want, got []TimerName
+			for _, n := range names {
+				if (f.Topic == "" || n.Topic == f.Topic) && strings.HasPrefix(n.ID, f.IDPrefix) && (f.Allowed == nil || f.Allowed(n.Topic)) && n != (TimerName{target, "t7"}) {
+					want = append(want, n)
+				}
+			}
+			for range 1000 {
+				page, err := s.ListTimers(s.ctx, f)
+				require.NoError(t, err)
+				for _, timer := range page.Timers {
+					require.Empty(t, timer.Body)
+					got = append(got, TimerName{timer.Topic, timer.ID})
+				}
+				if f.After = page.More; f.After == nil {
+					break
+				}
+			}
+			require.Equal(t, want, got)
+		}
+		one, err := s.GetTimer(s.ctx, target, "t8")
+		require.NoError(t, err)
+		require.NotEmpty(t, one.Body)
+		require.Equal(t, task.TimerEnabled, one.State)
+		for _, id := range []string{"t7", "unknown"} {
+			_, err = s.GetTimer(s.ctx, target, id)
+			require.ErrorIs(t, err, ErrNoTimer)
+		}
+	})
+}
