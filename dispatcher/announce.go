@@ -111,10 +111,13 @@ func (a *announcer) checkUnconfirmed() {
 	defer a.mu.Unlock()
 	for t, said := range a.unconfirmed {
 		patience := a.cfg.UnresponsiveAfter
-		if a.stopping.Load() || !t.slot.leaving.IsZero() {
+		switch leaving := t.slot.leavingFor(); {
+		case leaving > a.cfg.DrainTimeout/2:
+			patience = 0
+		case leaving > 0 || a.stopping.Load():
 			patience = min(patience, a.cfg.DrainTimeout/8)
 		}
-		if time.Since(said.since) > patience {
+		if time.Since(said.since) >= patience {
 			delete(a.unconfirmed, t)
 			a.deferred.add(delivery{t, said.at})
 		}

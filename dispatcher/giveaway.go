@@ -16,6 +16,10 @@ import (
 // a lock.
 const answerWithin = 15 * time.Second
 
+// lastSend is how long a slot that is to be given away goes on sending. What is sent later could not be settled before the slot goes, and
+// its next owner would send it again.
+func (c Config) lastSend() time.Duration { return c.DrainTimeout - min(c.DrainTimeout/8, time.Second) }
+
 // giveAway gives back slots that are assigned elsewhere. They claim no more, so they drain within the look-ahead; one that
 // does not is given back all the same, and its next owner sends again what is in doubt.
 func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) error {
@@ -59,8 +63,8 @@ func (o *ownership) leavers(assigned election.Assignment) map[int64][]int {
 		case l.drained() && !ending[l.number]:
 			l.releasing = true
 			drained[l.epoch] = append(drained[l.epoch], l.number)
-		case time.Since(l.leaving) <= o.cfg.DrainTimeout/2:
-		case time.Since(l.leaving) <= o.cfg.DrainTimeout:
+		case l.leavingFor() <= o.cfg.DrainTimeout/2:
+		case l.leavingFor() <= o.cfg.DrainTimeout:
 			o.flight.settleApart(l)
 		default:
 			o.held.note([]int{l.number}, l.epoch)

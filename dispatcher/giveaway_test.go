@@ -270,3 +270,24 @@ func TestSlotWaitsForLateEnds(t *testing.T) {
 	require.Equal(t, "succeeded", v.State)
 	require.Empty(t, d.flight.stuck)
 }
+
+// What falls due in the last moments of a slot that is to be given away is left to its next owner: sent now, it could not be settled
+// before the slot goes, and would be sent twice.
+func TestNothingIsSentInTheLastMoments(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{DrainTimeout: time.Hour})
+	f.schedule(ask("orders", "a", time.Now()))
+	d.claimer.sweep(t.Context())
+	_, err := d.claimer.claim(t.Context())
+	require.NoError(t, err)
+	batch, bytes, _ := d.fetcher.nextFetch()
+	d.fetcher.fetch(t.Context(), batch, bytes)
+	require.False(t, f.assign(m, d, 6))
+	d.flight.slots[0].leaving = time.Now().Add(time.Second/2 - time.Hour)
+	require.Empty(t, d.sender.takeDue())
+	d.settler.settle(t.Context())
+	require.True(t, f.assign(m, d, 6), "so it drains")
+	v, err := f.store.Get(t.Context(), "orders", "a")
+	require.NoError(t, err)
+	require.Equal(t, "pending", v.State)
+}

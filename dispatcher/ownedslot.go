@@ -32,6 +32,14 @@ type ownedSlot struct {
 
 const never = math.MaxInt64
 
+// leavingFor is how long the slot has been waited for since it was to be given away.
+func (l *ownedSlot) leavingFor() time.Duration {
+	if l.leaving.IsZero() {
+		return 0
+	}
+	return time.Since(l.leaving)
+}
+
 // closable answers how far done can move: everything up to it is settled or gone. count is how many of those tasks are
 // still in the line, which the database is to confirm.
 func (l *ownedSlot) closable() (to int64, count int) {

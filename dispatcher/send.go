@@ -126,6 +126,10 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 		s.unreported(t)
 		return false
 	}
+	if t.slot.leavingFor() > s.cfg.lastSend() {
+		s.flight.postpone(t, now, time.Millisecond) // its next owner sends it
+		return false
+	}
 	if t.settings.Run.Timer != "" && !s.runs.admit(t, now) {
 		return false
 	}

@@ -37,7 +37,7 @@ const settleEvery = 50 * time.Millisecond
 
 // run makes outcomes durable.
 func (s *settler) run(ctx context.Context) {
-	check := time.NewTicker(time.Second)
+	check := time.NewTicker(max(min(time.Second, s.cfg.DrainTimeout/16), 10*time.Millisecond)) // often enough for what must be stored within DrainTimeout
 	defer check.Stop()
 	for {
 		select {
