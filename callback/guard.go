@@ -78,9 +78,12 @@ func NewGuard(p Policy) (*Guard, error) {
 	if slices.Contains(p.AllowedPorts, 0) {
 		return nil, errors.New("callback.allowed-ports: 0 is not a port: write 1 to 65535")
 	}
+	ports := ssrf.WithAnyPort()
+	if len(p.AllowedPorts) > 0 {
+		ports = ssrf.WithPorts(p.AllowedPorts...)
+	}
 	return &Guard{policy: p, addresses: ssrf.New(
-		ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
-		ssrf.WithDeniedV4Prefixes(wireServer), ssrf.WithPorts(p.AllowedPorts...),
+		ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...), ssrf.WithDeniedV4Prefixes(wireServer), ports,
 	)}, nil
 }
 

@@ -20,7 +20,7 @@ import (
 
 var (
 	loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-	everyone = Policy{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}
+	everyone = Policy{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, AllowedPorts: []uint16{}}
 )
 
 // newTestSender returns a sender that really connects, under the policy.

@@ -60,8 +60,8 @@ type Outcome struct {
 	// then.
 	Sent bool
 
-	// Recovered: the origin had not been answering, and does again. What was put off for it may go.
-	Recovered bool
+	// Down is above 0 if the origin does not answer, and is then how long nothing is sent to it.
+	Down time.Duration
 }
 
 // Pause returns how long after a failed attempt the next one is due: the task's backoff, or what the

@@ -110,8 +110,8 @@ func (r *room) blocked(origin string, now time.Time) (why string, wait time.Dura
 	return "", 0
 }
 
-// leave gives a place back.
-func (r *room) leave(p permit, o Outcome, now time.Time) change {
+// leave gives a place back. down is how long the origin's circuit lets nothing through, 0 if it is closed.
+func (r *room) leave(p permit, o Outcome, now time.Time) (did change, down time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.origins[p.origin] // it is there: only idle ones are forgotten
@@ -131,7 +131,10 @@ func (r *room) leave(p permit, o Outcome, now time.Time) change {
 	case closed:
 		r.open--
 	}
-	return c
+	if s.circuit.open {
+		down = max(s.circuit.wait(now), time.Millisecond)
+	}
+	return c, down
 }
 
 // proven reports whether the origin answers, as far as is known.

@@ -60,9 +60,62 @@ func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 // It takes no place: Send may still return NotSent.
 func (s *Sender) Wait(origin string) time.Duration { return s.room.wait(origin, time.Now()) }
 
-// Send makes one attempt and returns what came of it. It blocks for the time of the request, which
-// is limited, and returns at once if the request cannot be sent now. It does not try again, except on
-// a reused connection that the receiver has closed, with the same idempotency key.
+// Place is room for one request to an origin. Exactly one of Send and Leave gives it back.
+type Place struct {
+	sender *Sender
+	permit permit
+}
+
+// Absence says why there is no Place.
+type Absence struct {
+	Wait  time.Duration // for how long to put the request off; an answer may make room earlier
+	Down  bool          // the origin does not answer, and is asked by one request at a time
+	cause string
+}
+
+// Enter takes room for a request to the origin. Without room it returns no Place.
+func (s *Sender) Enter(origin string) (*Place, Absence) {
+	p, why, wait := s.room.enter(origin, time.Now())
+	if why != "" {
+		s.metrics.notSent.WithLabelValues(why).Inc()
+		return nil, Absence{Wait: wait, Down: why == whyCircuit, cause: why}
+	}
+	return &Place{sender: s, permit: p}, Absence{}
+}
+
+// Leave gives the room back unused.
+func (p *Place) Leave() { p.sender.room.leave(p.permit, Outcome{Verdict: NotSent}, time.Now()) }
+
+// Send makes one attempt in room that Enter took, and returns what came of it. The request must be
+// for the origin of the Place. Send blocks for the time of the request, which is limited. It does not
+// try again, except on a reused connection that the receiver has closed, with the same idempotency
+// key.
+func (p *Place) Send(ctx context.Context, r Request) Outcome {
+	s, started := p.sender, time.Now()
+	target, rej := schemas.ParseCallbackURL([]byte(r.URL))
+	if rej == nil {
+		rej = s.guard.Check(target)
+	}
+	var o Outcome
+	failure := "refused"
+	if rej != nil {
+		o = refusal(rej.Error())
+	} else {
+		o, failure = s.attempt(ctx, r, target)
+	}
+	did, down := s.room.leave(p.permit, o, time.Now())
+	switch o.Down = down; did {
+	case opened:
+		s.metrics.circuits.Inc()
+		s.log.Warn("an origin does not answer: its callbacks are put off, and one at a time asks it", zap.String("origin", target.Origin), zap.Int("failures", failuresToOpen), zap.Int("status", o.Status), zap.String("failure", failure))
+	case closed:
+		s.log.Info("an origin answers again", zap.String("origin", target.Origin))
+	}
+	s.metrics.attempt(o, failure, p.permit.probe, time.Since(started))
+	return o
+}
+
+// Send does both: it returns at once if the request cannot be sent now.
 func (s *Sender) Send(ctx context.Context, r Request) Outcome {
 	target, rej := schemas.ParseCallbackURL([]byte(r.URL))
 	if rej == nil {
@@ -73,23 +126,11 @@ func (s *Sender) Send(ctx context.Context, r Request) Outcome {
 		s.metrics.attempt(o, "refused", false, 0)
 		return o
 	}
-	started := time.Now()
-	p, why, wait := s.room.enter(target.Origin, started)
-	if why != "" {
-		s.metrics.notSent.WithLabelValues(why).Inc()
-		return Outcome{Verdict: NotSent, After: wait, Reason: target.Origin + ": " + why}
+	p, absence := s.Enter(target.Origin)
+	if p == nil {
+		return Outcome{Verdict: NotSent, After: absence.Wait, Reason: target.Origin + ": " + absence.cause}
 	}
-	o, failure := s.attempt(ctx, r, target)
-	switch s.room.leave(p, o, time.Now()) {
-	case opened:
-		s.metrics.circuits.Inc()
-		s.log.Warn("an origin does not answer: its callbacks are put off, and one at a time asks it", zap.String("origin", target.Origin), zap.Int("failures", failuresToOpen), zap.Int("status", o.Status), zap.String("failure", failure))
-	case closed:
-		o.Recovered = true
-		s.log.Info("an origin answers again", zap.String("origin", target.Origin))
-	}
-	s.metrics.attempt(o, failure, p.probe, time.Since(started))
-	return o
+	return p.Send(ctx, r)
 }
 
 // attempt sends the request and reads the answer. failure is the kind of what went wrong below HTTP.

@@ -261,6 +261,9 @@ func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka
 			continue // its request has not been read again, so its key is not known: it stays in doubt
 		}
 		s := known.tasks[seq]
+		if schemas.IsOrigin(known.topics[s.topic]) {
+			continue // no topic has what a callback's receiver got: it stays in doubt
+		}
 		wanted[src.DeliveryKey(offset, int(s.noted))] = seq
 		topics[known.topics[s.topic]] = true
 		// A minute allows for the difference between the dispatcher's clock and the broker's.

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
@@ -48,7 +49,8 @@ type content struct {
 	state    task.State
 	settings schemas.Settings
 	body     []byte
-	record   *kgo.Record
+	record   *kgo.Record       // nil: there is nothing to send
+	call     *callback.Request // set: record is sent as this HTTP request
 	size     int
 	started  bool    // a run that must be alone, and is
 	counted  bool    // by the dispatcher's staging

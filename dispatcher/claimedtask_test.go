@@ -80,7 +80,7 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 			fl := newInFlight(alone(t, Config{}))
 			ts := newTargets(fl.shared)
 			ts.outlets[outlet{"x", -1}] = &target{outage: newOutage(time.Now())}
-			s := newSender(newParking(fl, ts), nil, nil, nil, kafka.Config{})
+			s := newSender(newParking(fl, ts), nil, nil, newCalls(nil), nil, kafka.Config{})
 			now := s.clock.Millis()
 			late := func(due int64) *claimedTask {
 				return &claimedTask{slot: &ownedSlot{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings, record: &kgo.Record{}}}

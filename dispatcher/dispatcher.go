@@ -1,5 +1,6 @@
 // Package dispatcher delivers tasks at their instant: it claims the near future of the slots it owns, stages the tasks in
-// memory, and sends each to its topic when it is due. Slots go in; records on business topics and settled slots come out.
+// memory, and sends each to its topic, or to its callback's receiver, when it is due. Slots go in; records on business topics, HTTP
+// requests and settled slots come out.
 //
 // Each part of the way has a struct, a loop and a file, in the order in which a task meets them: ownership (which slots), claimer (which
 // tasks), fetcher (their bodies), sender (at the instant), settler (makes the outcome durable). Between them a task is in flight (see
@@ -22,6 +23,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/faultpoint"
@@ -31,7 +33,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// Deps are what a dispatcher works with. All are required.
+// Deps are what a dispatcher works with. All are required but Callbacks.
 type Deps struct {
 	Kafka   kafka.Config
 	Store   *store.Store
@@ -40,6 +42,9 @@ type Deps struct {
 	SendLog *sendlog.Log
 	Metrics prometheus.Registerer
 	Log     *zap.Logger
+
+	// Callbacks sends HTTP callbacks. It may be nil: then a task that is one becomes a dead letter.
+	Callbacks *callback.Sender
 }
 
 // Index is what a dispatcher needs of the index: internal/index has one in Redis and one in memory.
@@ -107,7 +112,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d := &Dispatcher{shared: sh, trust: tr, flight: fl, sent: deps.SendLog, client: client, results: results}
 	d.ownership = newOwnership(fl, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
-	d.sender = newSender(pk, tr, la, client, kcfg)
+	d.sender = newSender(pk, tr, la, newCalls(deps.Callbacks), client, kcfg)
 	d.fetcher = newFetcher(fl, pk, d.sender, deps.SendLog)
 	d.indexer = &indexer{shared: sh, flight: fl, index: deps.Index}
 	d.runner = d.newRunner(deps.Index)

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
@@ -213,11 +214,15 @@ func (f *fetcher) prepare(ctx context.Context, t *claimedTask, row *task.Task) e
 	if err != nil {
 		return err
 	}
+	d := schemas.Delivery{ID: row.ID, Due: row.Due, Attempt: t.attempt + 1, Key: key, Replay: row.Replay, Timer: body.Settings.Run.Timer}
+	if c := body.Settings.Callback; c.URL != "" {
+		t.record = &kgo.Record{Topic: row.Topic, Key: body.Key, Value: body.Value}
+		t.call = &callback.Request{URL: c.URL, Method: c.Method, Body: body.Value, Headers: body.Headers, Delivery: d, Timeout: body.Settings.AckTimeout}
+		return nil
+	}
 	headers := make([]kgo.RecordHeader, len(body.Headers), len(body.Headers)+6)
 	copy(headers, body.Headers)
-	t.record = &kgo.Record{Topic: row.Topic, Key: body.Key, Value: body.Value, Headers: schemas.AppendDelivery(headers, schemas.Delivery{
-		ID: row.ID, Due: row.Due, Attempt: t.attempt + 1, Key: key, Replay: row.Replay, Timer: body.Settings.Run.Timer,
-	})}
+	t.record = &kgo.Record{Topic: row.Topic, Key: body.Key, Value: body.Value, Headers: schemas.AppendDelivery(headers, d)}
 	return nil
 }
 

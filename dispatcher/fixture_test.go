@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/index"
@@ -44,6 +45,7 @@ type fixture struct {
 	store   *store.Store
 	slots   []int
 	source  store.Source
+	calls   *callback.Sender // of the dispatchers made from now on; nil: they make no callbacks
 }
 
 func newFixture(t *testing.T, slots int, topics ...string) *fixture {
@@ -285,7 +287,7 @@ func (f *fixture) make(m *members, dir string, cfg Config) (*Dispatcher, *sendlo
 	ix, err := index.New(index.Config{Addrs: []string{f.redis.Addr()}}, zap.NewNop())
 	require.NoError(f, err)
 	f.Cleanup(ix.Close)
-	d, err := New(Deps{Kafka: f.kafka, Store: f.store, Index: ix, Members: m, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: zap.NewNop()}, cfg)
+	d, err := New(Deps{Kafka: f.kafka, Store: f.store, Index: ix, Members: m, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(), Callbacks: f.calls}, cfg)
 	require.NoError(f, err)
 	return d, sent
 }

@@ -66,7 +66,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return f.NewCounter(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help})
 	}
 	dead := f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "dead_total", Help: "Dead letters, by kind."}, []string{"kind"})
-	for _, kind := range []string{schemas.KindDead, schemas.KindUndeliverable, schemas.KindExpired} {
+	for _, kind := range []string{schemas.KindDead, schemas.KindUndeliverable, schemas.KindExpired, schemas.KindCallback} {
 		dead.WithLabelValues(kind) // there from the start: a rate misses the first step of a new series
 	}
 	size := func(name, help string) prometheus.Gauge {
@@ -95,10 +95,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			postponed:    counter("postponed_total", "Tasks put off because their target did not answer or refused them."),
 			unresponsive: counter("sick_targets_total", "Targets that stopped answering."),
 			lateness: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "lateness_seconds",
-				Help: "From the instant at which an attempt was due to Kafka's acknowledgement.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 20)}),
+				Help: "From the instant at which an attempt was due to its acknowledgement by Kafka, or by the receiver of a callback.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 20)}),
 		},
 		settleMetrics: settleMetrics{
-			delivered:          counter("delivered_total", "Records that Kafka has acknowledged."),
+			delivered:          counter("delivered_total", "Tasks that Kafka, or the receiver of a callback, has acknowledged."),
 			mismatch:           counter("mismatch_total", "Settled ranges in which the database counted another number of tasks."),
 			deferredEvents:     counter("deferred_deliveries_events_total", "Events of deliveries that were stored because the results topic did not take them in time."),
 			refusedTransitions: counter("refused_exits_total", "Ends of tasks that the database refused for what was in them."),
@@ -148,7 +148,7 @@ func registerGauges(reg prometheus.Registerer, fl *inFlight, ts *targets, sent *
 		}
 		return 0
 	})
-	gauge("unresponsive_targets", "Partitions of targets that do not answer.", func() int {
+	gauge("unresponsive_targets", "Partitions of targets, and origins of callbacks, that do not answer.", func() int {
 		n := 0
 		for _, g := range ts.outlets {
 			if g.outage != nil {

@@ -2,9 +2,11 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
@@ -26,6 +28,14 @@ type outcome struct {
 	again     bool // it was refused, but its target may take it in a moment
 }
 
+// final says that the target refused the task for good.
+func (o outcome) final() bool {
+	if call, ok := errors.AsType[*callError](o.err); ok {
+		return call.Verdict == callback.Dead
+	}
+	return kafka.Permanent(o.err) && !o.again
+}
+
 // note writes the outcomes at hand to the send log and decides what follows from each.
 func (s *settler) note(ctx context.Context) {
 	outcomes := s.inbox.takeOutcomes()
@@ -39,7 +49,7 @@ func (s *settler) note(ctx context.Context) {
 		}
 		e := sendlog.Outcome{Seq: uint64(o.task.seq), Attempt: o.task.sending(), Acked: o.err == nil, Partition: o.partition, Offset: o.offset, At: o.at}
 		if o.err != nil {
-			e.Error, e.Refused = o.err.Error(), kafka.Permanent(o.err) && !o.again
+			e.Error, e.Refused = o.err.Error(), o.final()
 		}
 		entries = append(entries, e)
 	}
@@ -75,7 +85,10 @@ func (s *settler) conclude(ctx context.Context, o outcome) bool {
 	if t.slot.abandoned {
 		return false
 	}
+	call, isCall := errors.AsType[*callError](o.err)
 	switch {
+	case isCall:
+		s.callFailed(t, o, call)
 	case o.err != nil && kafka.Permanent(o.err) && kafka.MaybeCollateral(o.err) && !o.alone:
 		s.sender.suspect(ctx, t)
 	case o.err != nil && kafka.Permanent(o.err) && !o.again:
@@ -121,7 +134,10 @@ func (s *settler) answeredLate(o outcome) {
 	}
 	t.answered = true // it stays known as stuck until its end is durable
 	late := &claimedTask{slot: l, seq: t.seq, at: t.at, lane: t.lane, content: t.content}
+	call, isCall := errors.AsType[*callError](o.err)
 	switch {
+	case isCall:
+		s.callFailed(late, o, call)
 	case o.err == nil && t.settings.Ack == schemas.AckReport:
 		s.flight.leave(late, awaitReport(late, o))
 	case o.err == nil:

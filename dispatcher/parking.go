@@ -169,10 +169,32 @@ func (pk *parking) giveWay() {
 		return
 	}
 	for _, g := range pk.targets.outlets {
-		if len(g.waiting) > 0 && time.Since(g.since) >= quietAfter {
+		switch {
+		case g.origin && g.outage == nil && len(g.waiting) > 0:
+			pk.spreadWaiting(g)
+		case len(g.waiting) > 0 && time.Since(g.since) >= quietAfter:
 			pk.postponeWaiting(g)
 		}
 	}
+}
+
+const (
+	spreadEach = 50 * time.Millisecond // further apart than most origins answer
+	spreadMost = time.Minute
+)
+
+// spreadWaiting puts off what waits for an origin that answers, but not fast enough: one after the other, so that they do not all come
+// back at once. mu is held.
+func (pk *parking) spreadWaiting(g *target) {
+	now := pk.clock.Millis()
+	for i, t := range g.waiting {
+		pause := unsentPause + min(time.Duration(i)*spreadEach, time.Duration(i)*spreadMost/time.Duration(len(g.waiting)))
+		if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
+			pause = max(min(pause, time.Duration(t.due+bound+1-now)*time.Millisecond), time.Millisecond)
+		}
+		pk.flight.postpone(t, now, pause)
+	}
+	g.waiting = nil
 }
 
 func (pk *parking) postponeWaiting(g *target) {

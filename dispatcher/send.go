@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
@@ -24,13 +25,14 @@ type sender struct {
 	lookahead  *lookahead
 	runs       *runGate
 	client     *kgo.Client
+	calls      *calls
 	kafka      kafka.Config   // for producers that ask a target, or send a suspect, by themselves
 	due        dueHeap        // staged tasks; the fetch loop pushes, the release loop pops; the lock of those in flight guards it
 	background sync.WaitGroup // probes and suspects; see outage.go and isolate.go
 }
 
-func newSender(pk *parking, tr *trust, la *lookahead, client *kgo.Client, kcfg kafka.Config) *sender {
-	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, trust: tr, lookahead: la, runs: newRunGate(pk.flight), client: client, kafka: kcfg}
+func newSender(pk *parking, tr *trust, la *lookahead, cl *calls, client *kgo.Client, kcfg kafka.Config) *sender {
+	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, trust: tr, lookahead: la, runs: newRunGate(pk.flight), calls: cl, client: client, kafka: kcfg}
 }
 
 // await keeps a task with its body until it is due. mu is held.
@@ -71,6 +73,9 @@ type sendable struct {
 	task   *claimedTask
 	record *kgo.Record
 	probe  bool // its target does not answer: it is sent apart
+
+	call  *callback.Request // of a callback, with the room that it takes at its origin
+	place *callback.Place
 }
 
 // releaseSome sends what is due, and answers whether there may be more.
@@ -79,7 +84,14 @@ func (s *sender) releaseSome(ctx context.Context) bool {
 	for _, one := range send {
 		if err := faultpoint.At(faultpoint.DispatcherTrusted); err != nil {
 			s.probed(one)
+			if one.place != nil {
+				one.place.Leave()
+			}
 			s.answered(one.task, one.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
+			continue
+		}
+		if one.call != nil {
+			s.background.Go(func() { s.called(one.task, one.place.Send(ctx, *one.call)) })
 			continue
 		}
 		if one.probe {
@@ -99,22 +111,27 @@ func (s *sender) takeDue() []sendable {
 	defer s.flight.mu.Unlock()
 	take := func(t *claimedTask, waited bool) {
 		if !t.slot.abandoned && s.admit(t, now, waited) {
+			if t.call != nil {
+				send = append(send, s.calls.begin(t))
+				return
+			}
 			probe := t.with.outage != nil
 			if probe {
 				s.targets.probes++
 			}
-			send = append(send, sendable{t, t.record, probe})
+			send = append(send, sendable{task: t, record: t.record, probe: probe})
 		}
 	}
 	for len(send) < releaseBatch && len(s.due) > 0 && s.due[0].at <= now {
 		take(s.due.pop(), false)
 	}
 	for _, g := range s.targets.outlets {
-		for len(send) < releaseBatch && len(g.waiting) > 0 && s.targets.hasRoom(g) {
+		for len(send) < releaseBatch && len(g.waiting) > 0 && s.room(g) {
 			t := g.waiting[0]
 			g.waiting = g.waiting[1:]
 			take(t, true)
 		}
+		g.leavePlace()
 	}
 	return send
 }
@@ -137,16 +154,34 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 		s.flight.deadLetterLocked(t, schemas.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
 		return false
 	}
+	if t.call != nil && s.calls.sender == nil {
+		s.flight.deadLetterLocked(t, schemas.KindCallback, "this dispatcher makes no HTTP callbacks: set callback.enabled")
+		return false
+	}
 	g := s.targets.of(t)
 	s.parking.rejudgeParked(t, g)
 	switch {
+	case g.origin && g.outage != nil:
+		if !g.outage.claim(time.Now()) {
+			s.parking.putOff(t, g)
+			return false
+		}
+		if !s.room(g) {
+			g.outage.probing = false
+			s.parking.putOff(t, g)
+			return false
+		}
 	case g.outage != nil && (s.targets.probes >= probesAtOnce || !g.outage.claim(time.Now())):
 		s.parking.putOff(t, g)
 		return false
 	case g.outage == nil && s.targets.refusals.holds(t.topic, time.Now(), g.sending > 0):
 		s.flight.postpone(t, now, s.targets.refusals.pause(t.topic))
 		return false
-	case g.outage == nil && (!waited && len(g.waiting) > 0 || !s.targets.hasRoom(g)):
+	case g.outage == nil && (!waited && len(g.waiting) > 0 || !s.room(g)):
+		if g.outage != nil { // an origin, and it is known now
+			s.parking.putOff(t, g)
+			return false
+		}
 		g.waiting = append(g.waiting, t)
 		return false
 	}

@@ -135,7 +135,8 @@ func (s *settler) ours(transitions []transition) []transition {
 			continue
 		}
 		if i, ok := at[e.Seq]; ok {
-			if e.State > out[i].State { // ended wins over set aside
+			// Ended wins over set aside, and so does an attempt that failed.
+			if e.State > out[i].State || e.State == out[i].State && e.Attempt > out[i].Attempt {
 				e.task = out[i].task // the one in the line
 				out[i] = e
 			}

@@ -69,7 +69,7 @@ func TestStagingCountsEachTaskOnce(t *testing.T) {
 func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 	fl := newInFlight(alone(t, Config{MemberID: "one"}))
 	ts := newTargets(fl.shared)
-	s := newSender(newParking(fl, ts), nil, nil, nil, kafka.Config{})
+	s := newSender(newParking(fl, ts), nil, nil, newCalls(nil), nil, kafka.Config{})
 	l := &ownedSlot{number: 0, epoch: 1, claimed: 10}
 	fl.slots[0] = l
 	g := &target{sending: 1, since: time.Now().Add(-time.Minute)}

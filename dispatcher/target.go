@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"time"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 )
@@ -32,11 +33,13 @@ type outlet struct {
 // target is an outlet in use and how it is doing. The lock of those in flight guards it.
 type target struct {
 	outlet
-	sending int            // records with a producer
-	bytes   int            // their size
-	since   time.Time      // of the last sign of life, or of the first record sent after a rest
-	waiting []*claimedTask // due, but the target has enough in flight
-	outage  *outage        // nil while it answers
+	sending int             // records with a producer
+	bytes   int             // their size
+	since   time.Time       // of the last sign of life, or of the first record sent after a rest
+	waiting []*claimedTask  // due, but the target has enough in flight
+	outage  *outage         // nil while it answers
+	origin  bool            // it takes HTTP callbacks
+	place   *callback.Place // of an origin: taken for the next of its tasks that is sent. The release loop takes and uses it
 
 	suspects []sendable // refused, perhaps on another's account
 	trying   bool       // somebody is at them
@@ -55,7 +58,7 @@ func (ts *targets) of(t *claimedTask) *target {
 	t.outlet = key
 	g := ts.outlets[key]
 	if g == nil {
-		g = &target{outlet: key}
+		g = &target{outlet: key, origin: t.call != nil}
 		ts.outlets[key] = g
 	}
 	return g

@@ -66,7 +66,7 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 func TestAnsweredTaskIsNotSetAside(t *testing.T) {
 	fl := newInFlight(alone(t, Config{UnresponsiveAfter: time.Second}))
 	ts := newTargets(fl.shared)
-	s := newSender(newParking(fl, ts), nil, nil, nil, kafka.Config{})
+	s := newSender(newParking(fl, ts), nil, nil, newCalls(nil), nil, kafka.Config{})
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	fl.slots[0] = l
 	g := &target{outlet: outlet{"x", -1}}

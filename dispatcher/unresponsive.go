@@ -2,6 +2,14 @@ package dispatcher
 
 import "time"
 
+// setAsideSent takes a task that is with its sender out of its line. Its answer is still waited for. mu is held.
+func (s *sender) setAsideSent(t *claimedTask) {
+	s.flight.stuck[t.seq] = t
+	body := t.body // for the dead letter that it may yet become
+	s.flight.setAside(t, t)
+	t.body = body
+}
+
 // checkTargets finds targets that have not answered for long. What is with the producer cannot be called back: it leaves
 // its line, so that the line goes on, and its answer is still waited for. mu is held.
 func (s *sender) checkTargets() {
@@ -12,12 +20,13 @@ func (s *sender) checkTargets() {
 			s.parking.recallParked(key)
 			g.outage = nil // nothing was to be sent there for long: nobody knows
 			s.targets.forgetIdle(g)
-		case g.outage == nil && g.sending > 0 && time.Since(g.since) >= s.cfg.UnresponsiveAfter:
+		case g.outage == nil && g.sending > 0 && !g.origin && time.Since(g.since) >= s.cfg.UnresponsiveAfter:
 			silent[key] = g
 		default:
 			s.targets.forgetIdle(g) // what waited there was put off, or went elsewhere
 		}
 	}
+	s.setAsideSlow()
 	if len(silent) == 0 {
 		return
 	}
@@ -29,10 +38,7 @@ func (s *sender) checkTargets() {
 			if g := silent[t.with.outlet]; g != nil {
 				home := s.targets.rehome(t, g)
 				silent[home.outlet] = home
-				s.flight.stuck[t.seq] = t
-				body := t.body // for the dead letter that it may yet become
-				s.flight.setAside(t, t)
-				t.body = body
+				s.setAsideSent(t)
 			}
 		}
 	}

@@ -43,10 +43,10 @@ func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 	if !ok {
 		limits = d.limits
 	}
-	request, err := schemas.Decode(r, limits)
-	if err == nil {
-		err = supported(&request)
+	if limits.Callbacks == nil {
+		limits.Callbacks = noCallbacks
 	}
+	request, err := schemas.Decode(r, limits)
 	if err != nil {
 		c.Rejected = rejected(c.Seq, r, err)
 		return c, true
@@ -55,13 +55,9 @@ func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 	return c, true
 }
 
-// supported rejects what the contract has and this version cannot do yet. It must not be dropped silently.
-func supported(r *schemas.Request) error {
-	switch {
-	case r.URL != "":
-		return &schemas.Rejection{ID: r.ID, Header: schemas.HeaderURL, Value: r.URL, Problem: "is not supported by this version", Fix: "name a topic in " + schemas.HeaderTopic}
-	}
-	return nil
+// noCallbacks refuses every URL.
+func noCallbacks(c schemas.CallbackURL) *schemas.Rejection {
+	return &schemas.Rejection{Header: schemas.HeaderURL, Value: c.Origin, Problem: "is an HTTP callback, and this installation makes none", Fix: "name a topic in " + schemas.HeaderTopic + ", or ask the operator to set callback.enabled"}
 }
 
 func rejected(seq int64, r *kgo.Record, err error) *task.DeadLetter {

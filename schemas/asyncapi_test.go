@@ -124,7 +124,7 @@ func TestDocumentEnumsEqualTheCode(t *testing.T) {
 
 	for name, names := range map[string][]string{
 		HeaderOp: opNames, HeaderIfExists: ifExistsNames, HeaderMerge: mergeNames, HeaderPriority: priorityNames,
-		HeaderAck: ackNames, HeaderEvents: eventsNames, HeaderMisfire: misfireNames, HeaderOverlap: overlapNames,
+		HeaderAck: ackNames, HeaderEvents: eventsNames, HeaderMisfire: misfireNames, HeaderOverlap: overlapNames, HeaderMethod: methods,
 	} {
 		property := d.at(t, "components", "schemas", "requestHeaders", "properties", name)
 		require.Equal(t, names, words(t, property["enum"]), name)
@@ -151,7 +151,7 @@ func TestDocumentDefaultsEqualTheCode(t *testing.T) {
 		require.Nil(t, d.header(name, []byte(value)), name)
 		require.Equal(t, want, d.req, name)
 	}
-	require.Equal(t, 11, stated)
+	require.Equal(t, 12, stated)
 }
 
 func TestDocumentAddresses(t *testing.T) {

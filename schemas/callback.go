@@ -14,9 +14,30 @@ import (
 // This file reads what a request for an HTTP callback says about its target. It decides by the text
 // alone. Whether an installation calls that target is decided by the callback package's guard.
 
-// HeaderMethod is the method of an HTTP callback. Decode rejects it as an unknown header until
-// callbacks can be delivered.
-const HeaderMethod = "notyet-method"
+// Callback is the HTTP request as which a task is delivered, instead of a record on a topic.
+type Callback struct {
+	URL    string // "": the task goes to a topic
+	Method string // "": DefaultMethod
+}
+
+// CallbackSettings returns the settings of an HTTP callback when its request sets nothing else. An
+// empty method is DefaultMethod.
+func CallbackSettings(url, method string) Settings {
+	s := defaults
+	s.Callback.set(url)
+	if method != "" {
+		s.Callback.Method = method
+	}
+	s.AckTimeout = DefaultCallbackTimeout
+	return s
+}
+
+func (c *Callback) set(url string) {
+	c.URL = url
+	if c.Method == "" {
+		c.Method = DefaultMethod
+	}
+}
 
 // DefaultMethod is the method of a callback whose request names none.
 const DefaultMethod = "POST"
@@ -79,6 +100,27 @@ func ParseOrigin(v []byte) (string, *Rejection) {
 		return "", &Rejection{Header: HeaderTopic, Value: shown(v), Problem: "has more than an origin", Fix: "write " + c.Origin}
 	}
 	return c.Origin, nil
+}
+
+// ParseTarget reads the name of a target, as in HeaderTopic: that of a topic, or an origin. It returns
+// the target's one form.
+func ParseTarget(v []byte) (string, *Rejection) {
+	if bytes.Contains(v, []byte("://")) {
+		return ParseOrigin(v)
+	}
+	if !ValidTopic(string(v)) {
+		return "", bad(hTopic, v, "is not a topic name", "write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)")
+	}
+	return string(v), nil
+}
+
+// TargetName returns the one form of a target's name where somebody asks about it. A name that is no
+// target stays as it is: nothing is found under it.
+func TargetName(name string) string {
+	if target, rej := ParseTarget([]byte(name)); rej == nil {
+		return target
+	}
+	return name
 }
 
 // IsOrigin reports whether a target is written like an origin and not like a topic's name, in which

@@ -3,8 +3,10 @@ package schemas
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 func TestParseCallbackURL(t *testing.T) {
@@ -149,10 +151,58 @@ func TestParseMethod(t *testing.T) {
 	}
 }
 
-// A request for a callback is not taken as long as nothing can deliver it, so none can be lost.
-func TestMethodIsNoHeaderOfARequestYet(t *testing.T) {
-	_, err := Decode(intake(HeaderURL, "https://a/", HeaderMethod, "PUT", HeaderAt, "1790000060000"), Limits{})
-	require.ErrorContains(t, err, `notyet-method "PUT" is not a header of notyet`)
+// The target of a callback is its URL's origin, in its one form, however a request names it.
+func TestDecodeCallback(t *testing.T) {
+	const at = "1790000060000"
+	for _, c := range []struct {
+		record   *kgo.Record
+		topic    string
+		callback Callback
+		timeout  time.Duration
+	}{
+		{intake(HeaderURL, "HTTPS://Shop.example:443/a?b", HeaderAt, at), "https://shop.example", Callback{"HTTPS://Shop.example:443/a?b", "POST"}, DefaultCallbackTimeout},
+		{intake(HeaderMethod, "GET", HeaderURL, "http://a:81", HeaderAt, at), "http://a:81", Callback{"http://a:81", "GET"}, DefaultCallbackTimeout},
+		{intake(HeaderURL, "https://a", HeaderMethod, "POST", HeaderAckTimeout, "1m", HeaderAt, at), "https://a", Callback{"https://a", "POST"}, time.Minute},
+		{intake(HeaderAckTimeout, "5s", HeaderURL, "https://a", HeaderAt, at), "https://a", Callback{"https://a", "POST"}, 5 * time.Second},
+		{intake(HeaderOp, "cancel", HeaderID, "x", HeaderURL, "https://a/b/c"), "https://a", Callback{}, time.Minute},
+		{intake(HeaderOp, "fire", HeaderID, "x", HeaderTopic, "HTTPS://A:443"), "https://a", Callback{}, time.Minute},
+		{intake(HeaderOp, "timer-delete", HeaderID, "x", HeaderTopic, "https://a:444"), "https://a:444", Callback{}, time.Minute},
+		{intake(HeaderOp, "timer", HeaderID, "x", HeaderCron, "@daily", HeaderURL, "https://a/b"), "https://a", Callback{"https://a/b", "POST"}, DefaultCallbackTimeout},
+	} {
+		r, err := Decode(c.record, Limits{})
+		require.NoError(t, err)
+		require.Equal(t, c.topic, r.Topic)
+		require.Equal(t, c.callback, r.Settings.Callback)
+		require.Equal(t, c.timeout, r.Settings.AckTimeout)
+		body, err := DecodeBody(EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings))
+		require.NoError(t, err)
+		require.Equal(t, r.Settings, body.Settings)
+	}
+}
+
+// A rejection is addressed to the task that was meant, so that its sender finds it.
+func TestRejectedCallbackNamesItsOrigin(t *testing.T) {
+	for _, r := range []*kgo.Record{intake(HeaderURL, "https://A/b"), intake(HeaderURL, "https://a/b", HeaderMethod, "HEAD"), intake(HeaderTopic, "https://a")} {
+		_, err := Decode(r, Limits{})
+		var rej *Rejection
+		require.ErrorAs(t, err, &rej)
+		require.Equal(t, "https://a", rej.Topic)
+	}
+}
+
+func TestTargetName(t *testing.T) {
+	for name, want := range map[string]string{"orders": "orders", "HTTPS://A:443": "https://a", "https://a/b": "https://a/b", "": "", "no topic": "no topic"} {
+		require.Equal(t, want, TargetName(name))
+	}
+}
+
+// A report about a callback names its origin in any form.
+func TestReportOfACallback(t *testing.T) {
+	r, err := DecodeReport(EncodeReport(TopicReports, Report{Topic: "HTTPS://A:443", ID: "x", Attempt: 1, Status: StatusOK, RetryAfter: NoRetryAfter}))
+	require.NoError(t, err)
+	require.Equal(t, "https://a", r.Topic)
+	_, err = DecodeReport(EncodeReport(TopicReports, Report{Topic: "https://a/b", ID: "x", Attempt: 1, Status: StatusOK, RetryAfter: NoRetryAfter}))
+	require.ErrorContains(t, err, "write the topic of the delivered record, or the origin that was called")
 }
 
 // FuzzParseCallbackURL: never panics; what it accepts has one origin, and the URL that is called has

@@ -43,22 +43,48 @@ func (d *decoder) misplaced(extra header) *Rejection {
 	return bad(h, v, "means nothing with "+HeaderOp+" "+d.req.Op.String(), "leave it out, or change "+HeaderOp)
 }
 
-// target checks the task's target.
+// target checks the task's target: a topic, or the origin of a URL.
 func (d *decoder) target(l *Limits) *Rejection {
-	topic, callback := d.req.Topic, d.req.URL
+	topic, delivers := d.req.Topic, d.req.Op == OpSchedule || d.req.Op == OpTimer
+	if d.seen&hMethod != 0 && d.seen&hURL == 0 {
+		return bad(hMethod, []byte(d.verb), "means nothing without "+HeaderURL, "leave it out, or send "+HeaderURL)
+	}
 	switch {
-	case topic != "" && callback != "":
-		return bad(hURL, []byte(callback), "stands beside "+HeaderTopic, "send one of them")
-	case callback != "" && !l.allows(callback):
-		return bad(hURL, []byte(callback), "is not allowed on this intake topic", "ask its operator, or use another one")
-	case callback != "":
-		return nil
+	case d.seen&(hTopic|hURL) == hTopic|hURL:
+		return bad(hURL, d.url, "stands beside "+HeaderTopic, "send one of them")
+	case d.seen&hURL != 0:
+		return d.origin(l, delivers)
 	case topic == "":
-		return missing(hTopic, "name the target topic")
+		return missing(hTopic, "name the target topic, or send "+HeaderURL)
+	case IsOrigin(topic) && delivers:
+		return bad(hTopic, []byte(topic), "is an origin", "send the whole URL in "+HeaderURL+" instead")
 	case l.internal(topic, d.rec.Topic):
 		return bad(hTopic, []byte(topic), "is an internal topic", "name a topic of your own")
 	case !l.allows(topic):
 		return bad(hTopic, []byte(topic), "is not allowed on this intake topic", "ask its operator, or use another one")
+	}
+	return nil
+}
+
+// origin checks the URL of a callback. Only a request that is to be delivered needs one that is
+// called: a task can be cancelled though its URL is refused by now.
+func (d *decoder) origin(l *Limits, delivers bool) *Rejection {
+	d.req.Topic = d.call.Origin
+	if !l.allows(d.req.Topic) {
+		return bad(hURL, []byte(d.req.Topic), "is not allowed on this intake topic", "ask its operator, or use another one")
+	}
+	if !delivers {
+		return nil
+	}
+	if l.Callbacks != nil {
+		if rej := l.Callbacks(d.call); rej != nil {
+			return rej
+		}
+	}
+	d.req.Settings.Callback.Method = d.verb
+	d.req.Settings.Callback.set(string(d.url))
+	if d.seen&hAckTimeout == 0 {
+		d.req.Settings.AckTimeout = DefaultCallbackTimeout
 	}
 	return nil
 }

@@ -36,6 +36,9 @@ type decoder struct {
 	seen  header
 	at    []byte
 	delay []byte
+	url   []byte
+	call  CallbackURL // what url says
+	verb  string      // the method, "" if none is given
 }
 
 // headers reads each header once and collects the business's own. These usually form one stretch,
@@ -86,7 +89,9 @@ func (d *decoder) header(key string, v []byte) *Rejection {
 	case hTopic:
 		return d.topic(v)
 	case hURL:
-		return d.url(v)
+		return d.callback(v)
+	case hMethod:
+		return d.method(v)
 	case hID:
 		return d.id(v)
 	case hVersion:
@@ -107,12 +112,9 @@ func (d *decoder) header(key string, v []byte) *Rejection {
 	return nil
 }
 
-func (d *decoder) topic(v []byte) *Rejection {
-	d.req.Topic = string(v)
-	if !ValidTopic(d.req.Topic) {
-		return bad(hTopic, v, "is not a topic name", "write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)")
-	}
-	return nil
+func (d *decoder) topic(v []byte) (rej *Rejection) {
+	d.req.Topic, rej = ParseTarget(v)
+	return rej
 }
 
 func (d *decoder) id(v []byte) *Rejection {
@@ -144,10 +146,13 @@ func (d *decoder) version(v []byte) *Rejection {
 	return nil
 }
 
-func (d *decoder) url(v []byte) *Rejection {
-	if _, rej := ParseCallbackURL(v); rej != nil {
-		return rej
-	}
-	d.req.URL = string(v)
-	return nil
+func (d *decoder) callback(v []byte) (rej *Rejection) {
+	d.url = v
+	d.call, rej = ParseCallbackURL(v)
+	return rej
+}
+
+func (d *decoder) method(v []byte) (rej *Rejection) {
+	d.verb, rej = ParseMethod(v)
+	return rej
 }

@@ -50,7 +50,7 @@ func TestDecodeRejects(t *testing.T) {
 		{scheduled(HeaderRetryAfter, "1s"), `notyet-retry-after "1s" is not part of a request: leave it out; notyet and consumers write it`},
 		{scheduled(HeaderState, "dead"), `notyet-state "dead" is not part of a request: leave it out; notyet and consumers write it`},
 
-		{intake(HeaderAt, "1790000060000"), "notyet-topic is missing: name the target topic"},
+		{intake(HeaderAt, "1790000060000"), "notyet-topic is missing: name the target topic, or send notyet-url"},
 		{intake(HeaderTopic, "", HeaderAt, "1790000060000"), "notyet-topic is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)"},
 		{intake(HeaderTopic, "..", HeaderAt, "1790000060000"), `notyet-topic ".." is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
 		{intake(HeaderTopic, "a b", HeaderAt, "1790000060000"), `notyet-topic "a b" is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`},
@@ -133,6 +133,12 @@ func TestDecodeRejects(t *testing.T) {
 		},
 
 		{intake(HeaderURL, "https://a/", HeaderTopic, "orders", HeaderAt, "1790000060000"), `notyet-url "https://a/" stands beside notyet-topic: send one of them`},
+		{intake(HeaderURL, "https://a/", HeaderURL, "https://a/", HeaderAt, "1790000060000"), `notyet-url "https://a/" is repeated: send it once`},
+		{intake(HeaderMethod, "PUT", HeaderTopic, "orders", HeaderAt, "1790000060000"), `notyet-method "PUT" means nothing without notyet-url: leave it out, or send notyet-url`},
+		{intake(HeaderURL, "https://a/", HeaderMethod, "put", HeaderAt, "1790000060000"), `notyet-method "put" is none of its values: write one of POST, PUT, PATCH, DELETE, GET`},
+		{intake(HeaderOp, "cancel", HeaderID, "x", HeaderURL, "https://a/", HeaderMethod, "PUT"), `notyet-method "PUT" means nothing with notyet-op cancel: leave it out, or change notyet-op`},
+		{intake(HeaderTopic, "https://a", HeaderAt, "1790000060000"), `notyet-topic "https://a" is an origin: send the whole URL in notyet-url instead`},
+		{intake(HeaderOp, "cancel", HeaderID, "x", HeaderTopic, "https://a/b"), `notyet-topic "https://a/b" has more than an origin: write https://a`},
 		{intake(HeaderURL, "ftp://a/", HeaderAt, "1790000060000"), `notyet-url "ftp://a/" is not an absolute http or https URL: write an absolute http or https URL, such as https://shop.example/hooks`},
 		{intake(HeaderURL, "https://:80/", HeaderAt, "1790000060000"), `notyet-url "https://:80/" has no valid host: write a name such as shop.example, or an address such as 192.0.2.1 or [2001:db8::1]`},
 		{intake(HeaderURL, "https://a/\xff", HeaderAt, "1790000060000"), `notyet-url "https://a/` + "\uFFFD" + `" is not a URL: write an absolute http or https URL, such as https://shop.example/hooks`},
@@ -254,6 +260,9 @@ func TestRejectionIsAddressed(t *testing.T) {
 }
 
 func TestDecodeLimits(t *testing.T) {
+	refuseAll := func(c CallbackURL) *Rejection {
+		return &Rejection{Header: HeaderURL, Value: c.Origin, Problem: "is refused", Fix: "ask"}
+	}
 	big := scheduled()
 	big.Value = make([]byte, 11)
 	for _, c := range []struct {
@@ -274,8 +283,14 @@ func TestDecodeLimits(t *testing.T) {
 		{scheduled(), Limits{InternalTopics: []string{"orders"}}, `notyet-topic "orders" is an internal topic: name a topic of your own`},
 		{intake(HeaderTopic, TopicResults, HeaderAt, "1790000060000"), Limits{InternalTopics: []string{"orders"}}, ""},
 		{intake(HeaderTopic, TopicIntake, HeaderAt, "1790000060000"), Limits{InternalTopics: []string{}}, `notyet-topic "notyet.intake" is an internal topic: name a topic of your own`},
-		{intake(HeaderURL, "https://a/b", HeaderAt, "1790000060000"), Limits{AllowedTargets: []string{"*"}}, `notyet-url "https://a/b" is not allowed on this intake topic: ask its operator, or use another one`},
-		{intake(HeaderURL, "https://a/b", HeaderAt, "1790000060000"), Limits{AllowedTargets: []string{"https://a/*"}}, ""},
+		{intake(HeaderURL, "https://a/b", HeaderAt, "1790000060000"), Limits{AllowedTargets: []string{"*"}}, `notyet-url "https://a" is not allowed on this intake topic: ask its operator, or use another one`},
+		{intake(HeaderURL, "https://a/b", HeaderAt, "1790000060000"), Limits{AllowedTargets: []string{"https://a"}}, ""},
+		{intake(HeaderURL, "https://x.a:81/b", HeaderAt, "1790000060000"), Limits{AllowedTargets: []string{"https://*.a:81"}}, ""},
+		{intake(HeaderOp, "cancel", HeaderID, "x", HeaderTopic, "https://a"), Limits{AllowedTargets: []string{"*"}}, `notyet-topic "https://a" is not allowed on this intake topic: ask its operator, or use another one`},
+		{intake(HeaderOp, "cancel", HeaderID, "x", HeaderURL, "https://a/b"), Limits{AllowedTargets: []string{"https://b"}}, `notyet-url "https://a" is not allowed on this intake topic: ask its operator, or use another one`},
+		{intake(HeaderURL, "https://a/b", HeaderAt, "1790000060000"), Limits{Callbacks: refuseAll}, `notyet-url "https://a" is refused: ask`},
+		{intake(HeaderOp, "timer", HeaderID, "x", HeaderCron, "@daily", HeaderURL, "https://a/b"), Limits{Callbacks: refuseAll}, `notyet-url "https://a" is refused: ask`},
+		{intake(HeaderOp, "cancel", HeaderID, "x", HeaderURL, "https://a/b"), Limits{Callbacks: refuseAll}, ""},
 	} {
 		_, err := Decode(c.record, c.limits)
 		if c.want == "" {

@@ -43,6 +43,8 @@ func FuzzDecode(f *testing.F) {
 		operation("cancel", HeaderVersion, "1"), operation("fire"), intake(HeaderURL, "https://a/b?c", HeaderAt, "1790000060000"),
 		operation("timer", HeaderCron, "*/5 * * * * MON", HeaderTimezone, "Europe/Berlin", HeaderMisfire, "skip"), operation("timer-delete"),
 		operation("timer", HeaderEvery, "90s", HeaderFrom, "1970-01-01T00:00:00Z", HeaderUntil, "1800000000000", HeaderJitter, "5s", HeaderAck, "report", HeaderOverlap, "skip"),
+		intake(HeaderURL, "HTTP://a:81", HeaderMethod, "PUT", HeaderAckTimeout, "1m", HeaderAt, "1790000060000"), intake(HeaderOp, "cancel", HeaderID, "x", HeaderURL, "https://A/b"),
+		intake(HeaderOp, "timer", HeaderID, "x", HeaderCron, "@daily", HeaderURL, "https://a/b"), intake(HeaderOp, "fire", HeaderID, "x", HeaderTopic, "https://a"),
 		scheduled("Notyet-Topic", "x"), scheduled(HeaderAttempt, "1"),
 	} {
 		f.Add(fuzzSeed(r), int64(accepted))
@@ -76,6 +78,7 @@ func FuzzDecodeBody(f *testing.F) {
 	f.Add(EncodeBody(nil, nil, []byte{}, []kgo.RecordHeader{{Key: "a"}, {Key: "", Value: []byte{}}}, s))
 	s.Ack, s.MaxAttempts, s.Backoff = AckReport, 3, Backoff{First: time.Second, Max: time.Second}
 	f.Add(EncodeBody(nil, []byte("k"), []byte("v"), []kgo.RecordHeader{{Key: "a", Value: []byte("1")}}, s))
+	f.Add(EncodeBody(nil, nil, nil, nil, CallbackSettings("https://a/b", "PUT")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		body, err := DecodeBody(b)
 		if err != nil {

@@ -101,6 +101,7 @@ type goldenRejection struct{ ID, Topic, Reason string }
 
 type goldenRequest struct {
 	Op, Topic, URL, ID     string
+	Method                 string `json:",omitempty"`
 	GivenID                bool
 	Due, Accepted, Version int64
 	Settings               goldenSettings
@@ -142,10 +143,11 @@ type goldenSettings struct {
 func goldenOf(r Request) *goldenRequest {
 	business := golden(&kgo.Record{Headers: r.Headers})
 	g := &goldenRequest{
-		Op: r.Op.String(), Topic: r.Topic, URL: r.URL, ID: r.ID, GivenID: r.GivenID,
+		Op: r.Op.String(), Topic: r.Topic, URL: r.Settings.Callback.URL, ID: r.ID, GivenID: r.GivenID,
 		Due: r.Due, Accepted: r.Accepted, Version: r.Version, Settings: goldenSettingsOf(r.Settings),
 		Key: bytesText(r.Key), Value: bytesText(r.Value), Headers: business.Headers,
 	}
+	g.Method = r.Settings.Callback.Method
 	if r.Op == OpTimer {
 		g.Timer = goldenTimerOf(r.Timer)
 	}

@@ -33,6 +33,7 @@ const (
 	HeaderMisfire     = "notyet-misfire"
 	HeaderOverlap     = "notyet-overlap"
 	HeaderURL         = "notyet-url"
+	HeaderMethod      = "notyet-method"
 )
 
 // Headers of a delivered record, in addition to HeaderID.
@@ -83,6 +84,7 @@ const (
 	hMisfire
 	hOverlap
 	hURL
+	hMethod
 	// From here on: never part of a request.
 	hDue
 	hAttempt
@@ -104,7 +106,7 @@ const (
 var headerNames = [...]string{
 	HeaderOp, HeaderTopic, HeaderID, HeaderAt, HeaderDelay, HeaderIfExists, HeaderMerge, HeaderMaxWait, HeaderVersion,
 	HeaderPriority, HeaderAck, HeaderAckTimeout, HeaderMaxAttempts, HeaderBackoff, HeaderMaxLateness, HeaderEvents,
-	HeaderCron, HeaderEvery, HeaderTimezone, HeaderFrom, HeaderUntil, HeaderJitter, HeaderMisfire, HeaderOverlap, HeaderURL,
+	HeaderCron, HeaderEvery, HeaderTimezone, HeaderFrom, HeaderUntil, HeaderJitter, HeaderMisfire, HeaderOverlap, HeaderURL, HeaderMethod,
 	HeaderDue, HeaderAttempt, HeaderDelivery, HeaderReplay, HeaderTimer, HeaderStatus, HeaderRetryAfter, HeaderState, HeaderRequest,
 }
 
@@ -115,10 +117,10 @@ func (h header) name() string { return headerNames[bits.TrailingZeros64(uint64(h
 // `notyet-at` on a cancel is a mistake, and `notyet-events: none` on a cancel would suppress
 // nothing.
 var allowed = [...]header{
-	OpSchedule:     hTarget | hAt | hDelay | hSettings,
+	OpSchedule:     hTarget | hMethod | hAt | hDelay | hSettings,
 	OpCancel:       hTarget,
 	OpFire:         hTarget,
-	OpTimer:        hTarget | hRuns | hSettings&^(hIfExists|hMerge|hMaxWait),
+	OpTimer:        hTarget | hMethod | hRuns | hSettings&^(hIfExists|hMerge|hMaxWait),
 	OpTimerEnable:  hTarget,
 	OpTimerDisable: hTarget,
 	OpTimerDelete:  hTarget,
@@ -193,6 +195,8 @@ func lookup(key string) header {
 		return hMisfire
 	case HeaderURL:
 		return hURL
+	case HeaderMethod:
+		return hMethod
 	case HeaderDue:
 		return hDue
 	case HeaderAttempt:

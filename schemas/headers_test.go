@@ -28,7 +28,7 @@ func TestEveryHeaderWithEveryOp(t *testing.T) {
 		for _, name := range headerNames {
 			value, ok := values[name]
 			if !ok { // the target's own, which every request here has, or would have twice
-				require.Contains(t, []string{HeaderOp, HeaderTopic, HeaderID, HeaderURL}, name, "give it a value above")
+				require.Contains(t, []string{HeaderOp, HeaderTopic, HeaderID, HeaderURL, HeaderMethod}, name, "give it a value above")
 				continue
 			}
 			headers := []string{HeaderOp, opNames[op], HeaderTopic, "orders", HeaderID, "a"}

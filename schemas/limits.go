@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -79,10 +80,14 @@ type Limits struct {
 	// Default DefaultMaxValueBytes.
 	MaxValueBytes int
 
-	// AllowedTargets are patterns as of path.Match. A target topic must match one of them:
-	// "orders", "orders.*". A callback URL is matched as a whole, and a * does not match its
-	// slashes. Default empty: every target.
+	// AllowedTargets are patterns as of path.Match. A target topic, or the origin of a callback,
+	// must match one of them: "orders", "orders.*", "https://*.shop.example". A * does not match the
+	// slashes of an origin, so "*" allows every topic and no callback. Default empty: every target.
 	AllowedTargets []string
+
+	// Callbacks returns why a URL is not called, or nil. It is asked about requests that are to be
+	// delivered. Default nil: every URL is accepted here; the dispatcher checks it again.
+	Callbacks func(CallbackURL) *Rejection
 
 	// InternalTopics are notyet's own topics. They are never a target, and neither are the intake
 	// topic itself and topics that start with "__". Default nil: TopicIntake, TopicReports and
@@ -102,6 +107,9 @@ func (l Limits) Validate() error {
 	for _, p := range l.AllowedTargets {
 		if _, err := path.Match(p, ""); err != nil {
 			return fmt.Errorf("checking allowed target %q: %w", p, err)
+		}
+		if _, host, ok := strings.Cut(p, "://"); ok && strings.Contains(host, "/") {
+			return fmt.Errorf("checking allowed target %q: it has a path, and is compared with origins such as https://shop.example: it would match none", p)
 		}
 	}
 	return nil

@@ -115,8 +115,11 @@ func (r *Rejection) addressed(rec *kgo.Record) *Rejection {
 	if v, ok := only(rec.Headers, HeaderID); ok && idProblem(v) == "" {
 		r.ID = string(v)
 	}
-	if v, ok := only(rec.Headers, HeaderTopic); ok && ValidTopic(string(v)) {
-		r.Topic = string(v)
+	if v, ok := only(rec.Headers, HeaderTopic); ok {
+		r.Topic, _ = ParseTarget(v)
+	} else if v, ok := only(rec.Headers, HeaderURL); ok {
+		c, _ := ParseCallbackURL(v)
+		r.Topic = c.Origin
 	}
 	return r
 }

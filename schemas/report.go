@@ -36,7 +36,7 @@ func (s Status) String() string { return nameOf(statusNames, uint8(s)-1) }
 
 // Report is a consumer's report about one attempt.
 type Report struct {
-	Topic      string // the topic that the task was delivered to
+	Topic      string // the topic that the task was delivered to, or the origin that was called
 	ID         string
 	Attempt    int
 	Status     Status
@@ -105,9 +105,11 @@ func DecodeReport(rec *kgo.Record) (Report, error) {
 func (r *Report) set(name header, v []byte) *Rejection {
 	switch name {
 	case hTopic:
-		if r.Topic = string(v); !ValidTopic(r.Topic) {
-			return bad(name, v, "is not a topic name", "write the topic of the delivered record")
+		target, rej := ParseTarget(v)
+		if rej != nil {
+			return bad(name, v, "is not a topic name", "write the topic of the delivered record, or the origin that was called")
 		}
+		r.Topic = target
 	case hID:
 		if problem := idProblem(v); problem != "" {
 			return bad(name, v, problem, "write the id of the delivered record")

@@ -11,8 +11,7 @@ import (
 // Request is one decoded intake record.
 type Request struct {
 	Op    Op
-	Topic string // target topic, "" if URL is set
-	URL   string // target of an HTTP callback, "" if Topic is set
+	Topic string // target topic; of an HTTP callback (see Settings.Callback) its URL's origin
 
 	// ID names the task together with its target. If a schedule request gives none, it is the
 	// DefaultID.
@@ -80,6 +79,16 @@ func (r Request) Record(intake string) (*kgo.Record, error) {
 	return rec, nil
 }
 
+// namedByURL reports whether the target is named by the URL of the callback alone. Another topic
+// beside it is written, too, and refused.
+func (r Request) namedByURL() bool {
+	if r.Settings.Callback.URL == "" || r.Op != OpSchedule && r.Op != OpTimer {
+		return false
+	}
+	c, rej := ParseCallbackURL([]byte(r.Settings.Callback.URL))
+	return r.Topic == "" || rej == nil && r.Topic == c.Origin
+}
+
 func (r Request) appendHeaders(dst []kgo.RecordHeader) []kgo.RecordHeader {
 	dst = append(make([]kgo.RecordHeader, 0, len(dst)+len(r.Headers)+8), dst...)
 	add := func(present bool, name, value string) {
@@ -88,8 +97,7 @@ func (r Request) appendHeaders(dst []kgo.RecordHeader) []kgo.RecordHeader {
 		}
 	}
 	add(r.Op != OpSchedule, HeaderOp, r.Op.String())
-	add(r.Topic != "" || r.URL == "", HeaderTopic, r.Topic)
-	add(r.URL != "", HeaderURL, r.URL)
+	add(!r.namedByURL(), HeaderTopic, r.Topic)
 	add(r.GivenID, HeaderID, r.ID)
 	if r.Op == OpSchedule {
 		add(r.Delay == 0 || r.Due != 0, HeaderAt, string(appendAt(nil, r.Due)))

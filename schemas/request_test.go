@@ -35,7 +35,19 @@ func TestRequestRecord(t *testing.T) {
 		func(r *Request) { r.Key, r.Value = nil, []byte{} },
 		func(r *Request) { r.Key, r.Value = []byte{}, nil },
 		func(r *Request) { r.Headers = []kgo.RecordHeader{{Key: "a"}, {Key: "a", Value: []byte{}}} },
-		func(r *Request) { r.Topic, r.URL = "", "https://example.com/" },
+		func(r *Request) {
+			r.Topic, r.Settings = "https://example.com", CallbackSettings("https://Example.com/?a=b", "")
+		},
+		func(r *Request) {
+			r.Topic, r.Settings = "http://example.com:81", CallbackSettings("http://example.com:81", "PUT")
+			r.Settings.AckTimeout, r.Settings.Ack = DefaultSettings().AckTimeout, AckReport
+		},
+		func(r *Request) {
+			r.Topic, r.Settings = "https://example.com", CallbackSettings("https://example.com/", "POST")
+			r.Op, r.Due, r.Timer = OpTimer, 0, Timer{Cron: "* * * * *", Timezone: "UTC"}
+		},
+		func(r *Request) { r.Op, r.Due, r.Topic = OpCancel, 0, "https://example.com" },
+		func(r *Request) { r.Op, r.Due, r.Topic = OpTimerDelete, 0, "https://example.com" },
 		func(r *Request) { r.Op, r.Due = OpCancel, 0 },
 		func(r *Request) { r.Op, r.Due, r.Version = OpFire, 0, 3 },
 		func(r *Request) { r.Op, r.Due, r.Timer = OpTimer, 0, Timer{Cron: "* * * * *", Timezone: "UTC"} },
@@ -83,7 +95,13 @@ func TestRequestRecordFindsMistakes(t *testing.T) {
 	}{
 		{func(r *Request) { r.Topic = "" }, "notyet-topic is not a topic name"},
 		{func(r *Request) { r.Topic = "in" }, "is an internal topic"},
-		{func(r *Request) { r.URL = "https://example.com/" }, "stands beside notyet-topic"},
+		{func(r *Request) { r.Settings = CallbackSettings("https://example.com/", "") }, "stands beside notyet-topic"},
+		{func(r *Request) {
+			r.Topic, r.Settings = "https://example.org", CallbackSettings("https://example.com/", "")
+		}, "stands beside notyet-topic"},
+		{func(r *Request) { r.Topic, r.Settings = "", CallbackSettings("https://u@example.com/", "") }, "notyet-url has user info"},
+		{func(r *Request) { r.Topic, r.Settings = "", CallbackSettings("https://example.com/", "HEAD") }, "notyet-method"},
+		{func(r *Request) { r.Topic = "https://example.com" }, "is an origin: send the whole URL in notyet-url instead"},
 		{func(r *Request) { r.ID = "" }, "notyet-id is empty"},
 		{func(r *Request) { r.Op, r.GivenID = OpCancel, false }, "needs the id"},
 		{func(r *Request) { r.Op = 77 }, `notyet-op "invalid"`},

@@ -19,7 +19,8 @@ type Settings struct {
 	// Ack is what completes the task.
 	Ack Ack
 
-	// AckTimeout is how long a delivery waits for its report. Default 1m. Only with AckReport.
+	// AckTimeout is how long a delivery waits for its report. Default 1m; 30s for an HTTP callback,
+	// whose request it limits as well. Otherwise only with AckReport.
 	AckTimeout time.Duration
 
 	// MaxAttempts is the total number of deliveries, at least 1. Default 16.
@@ -46,6 +47,10 @@ type Settings struct {
 
 	// Merge is how values are merged. Only with IfExists Merge.
 	Merge MergeMode
+
+	// Callback is set for a task that is delivered as an HTTP request. AckTimeout then also limits
+	// that request. Start from CallbackSettings.
+	Callback Callback
 
 	// Run is set by notyet for a task that is a run of a timer. No request can set it.
 	Run Run
@@ -134,6 +139,15 @@ func (s *Settings) set(h header, v []byte) *Rejection {
 		return s.setMaxAttempts(v)
 	case hBackoff:
 		return s.setBackoff(v)
+	case hURL:
+		if len(v) > 0 {
+			s.Callback.set(string(v))
+			s.AckTimeout = DefaultCallbackTimeout // appendHeaders writes another one behind it
+		}
+	case hMethod:
+		if len(v) > 0 {
+			s.Callback.Method = string(v)
+		}
 	case hTimer:
 		return s.Run.set(v)
 	}
@@ -206,12 +220,18 @@ func (s Settings) appendHeaders(dst []kgo.RecordHeader, events Events) []kgo.Rec
 			dst = append(dst, kgo.RecordHeader{Key: name, Value: []byte(value())})
 		}
 	}
+	ackTimeout, c := defaults.AckTimeout, s.Callback
+	if c.URL != "" {
+		ackTimeout = DefaultCallbackTimeout
+	}
+	add(c.URL != "", HeaderURL, func() string { return c.URL })
+	add(c.Method != "" && (c.URL == "" || c.Method != DefaultMethod), HeaderMethod, func() string { return c.Method })
 	add(s.IfExists != defaults.IfExists, HeaderIfExists, s.IfExists.String)
 	add(s.Merge != defaults.Merge, HeaderMerge, s.Merge.String)
 	add(s.MaxWait != defaults.MaxWait, HeaderMaxWait, s.MaxWait.String)
 	add(s.Priority != defaults.Priority, HeaderPriority, s.Priority.String)
 	add(s.Ack != defaults.Ack, HeaderAck, s.Ack.String)
-	add(s.AckTimeout != defaults.AckTimeout, HeaderAckTimeout, s.AckTimeout.String)
+	add(s.AckTimeout != ackTimeout, HeaderAckTimeout, s.AckTimeout.String)
 	add(s.MaxAttempts != defaults.MaxAttempts, HeaderMaxAttempts, func() string { return strconv.Itoa(s.MaxAttempts) })
 	add(s.Backoff != defaults.Backoff, HeaderBackoff, s.Backoff.String)
 	add(s.MaxLateness != defaults.MaxLateness, HeaderMaxLateness, s.MaxLateness.String)

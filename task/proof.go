@@ -9,7 +9,7 @@ type Proof struct {
 	Replay  int    // the newest delivery: the replay that it belongs to
 	Attempt int    // and its number, from 1
 	At      int64  // Unix ms: when Kafka answered
-	Refused string // why Kafka refused it for good; empty: it was acknowledged
+	Refused string // why Kafka, or the receiver of a callback, refused it for good; empty: it was acknowledged
 }
 
 // Exceeds tells whether the proof goes beyond what the task's row knows.
@@ -41,6 +41,10 @@ func Prove(cur *Task, p Proof, now int64) Verdict {
 	t.Replay, t.Attempt = p.Replay, p.Attempt
 	v.Event = schemas.Event{Topic: t.Topic, ID: t.ID, Due: t.Due, At: now, Attempt: t.Attempt, Lateness: max(p.At-t.Due, 0)}
 	switch {
+	case p.Refused != "" && schemas.IsOrigin(t.Topic):
+		v.Event.State, v.Event.Lateness, v.Event.Kind, v.Event.Reason = schemas.StateDead, 0, schemas.KindCallback, p.Refused
+		v.Dead = NewDeadLetter(t, v.Event.Kind, v.Event.Reason, now)
+		t.Slot, t.Pos, t.State = OutOfLine, now, StateDead
 	case p.Refused != "":
 		t.Attempt-- // one that was refused does not count as made
 		v.Event.State, v.Event.Attempt, v.Event.Lateness = schemas.StateDead, t.Attempt, 0

@@ -94,7 +94,7 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.
 	}
 	defer ix.Close()
 	r.CatchUp = func(ctx context.Context, topics []string) error {
-		scfg := scannerConfig(cfg)
+		scfg := scannerConfig(cfg, unguardedIntakes(cfg))
 		scfg.Read = topics
 		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: prometheus.NewRegistry(), Log: log}, scfg)
 		if err != nil {

@@ -33,6 +33,7 @@ type service struct {
 	index  *index.Index
 	http   *ops.Server
 	life   *lifecycle
+	in     []api.Intake
 	closes []func() // in the order of opening
 }
 
@@ -70,6 +71,9 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 		return s, err
 	}
 	s.onClose(s.index.Close)
+	if s.in, err = s.guardedIntakes(); err != nil {
+		return s, err
+	}
 	s.http.Check("mysql", s.store.Ping)
 	s.http.Hint("redis", s.index.Ping) // the index is a hint: tasks are delivered without it
 	return s, s.mountAPI()
@@ -88,7 +92,7 @@ func (s *service) mountAPI() error {
 		return kafka.New(s.kafka, s.log, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}, s.log)
 	s.onClose(answers.Close)
-	api.Mount(s.http.Mux(), local, api.NewPublisher(producer), api.Config{Version: version, Intakes: intakes(s.cfg), Answers: answers})
+	api.Mount(s.http.Mux(), local, api.NewPublisher(producer), api.Config{Version: version, Intakes: s.in, Answers: answers})
 	s.life.add("http", s.http.Run)
 	return nil
 }
@@ -103,12 +107,12 @@ func (s *service) close() {
 	s.closes = nil
 }
 
-func scannerConfig(cfg *config.Config) scanner.Config {
+func scannerConfig(cfg *config.Config, intakes []api.Intake) scanner.Config {
 	out := scanner.Config{
 		Group: cfg.Scanner.Group, Intake: cfg.IntakeNames(), Reports: cfg.Reports.Topic, Results: cfg.Results.Topic,
 		IntakeLimits: map[string]schemas.Limits{}, Window: cfg.Window,
 	}
-	for _, in := range intakes(cfg) {
+	for _, in := range intakes {
 		out.IntakeLimits[in.Topic] = in.Limits
 	}
 	return out
@@ -130,7 +134,7 @@ func (s *service) addWarnedScanner() error {
 
 // addScanner adds the scanner to the parts.
 func (s *service) addScanner() error {
-	sc, err := scanner.New(scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Metrics: s.reg, Log: s.log}, scannerConfig(s.cfg))
+	sc, err := scanner.New(scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Metrics: s.reg, Log: s.log}, scannerConfig(s.cfg, s.in))
 	if err != nil {
 		return fmt.Errorf("setting the scanner up: %w", err)
 	}
@@ -151,11 +155,15 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 			s.log.Warn("closing the send log failed", zap.Error(err))
 		}
 	})
+	callbacks, err := s.addCallbacks()
+	if err != nil {
+		return err
+	}
 	d := s.cfg.Dispatcher
 	if d.UndeliverableAfter == 0 {
 		d.UndeliverableAfter = -1 // one attempt: the dispatcher takes 0 as the default
 	}
-	disp, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: members, SendLog: sent, Metrics: s.reg, Log: s.log}, dispatcher.Config{
+	disp, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: members, SendLog: sent, Metrics: s.reg, Log: s.log, Callbacks: callbacks}, dispatcher.Config{
 		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: s.cfg.Window,
 		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: s.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, UndeliverableAfter: d.UndeliverableAfter, Retention: d.Retention, DeadRetention: s.cfg.DeadLetters.Retention, AuditRetention: s.cfg.Audit.Retention,
 		MisfireAfter: s.cfg.Timers.MisfireAfter,

@@ -34,6 +34,7 @@ func (l *loader) check(c *Config) {
 	l.zookeeperAuth(c.ZooKeeper.Auth)
 	l.redis(c.Redis)
 	l.topics(c)
+	l.callback(c.Callback)
 	l.numbers(c)
 	l.durations(c)
 	l.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -187,7 +188,7 @@ func (l *loader) topics(c *Config) {
 		l.bad("intake.topics", "", "is empty", "name at least one topic")
 	}
 	if c.IsSet("intake.allowed-targets") && len(c.Intake.AllowedTargets) == 0 {
-		l.bad("intake.allowed-targets", "", "is empty", "write patterns; * allows every topic")
+		l.bad("intake.allowed-targets", "", "is empty", "write patterns; * allows every topic, https://* every HTTP callback")
 	}
 	for _, in := range c.Intake.Topics {
 		l.topic("intake.topics", in.Topic)

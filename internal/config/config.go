@@ -27,6 +27,7 @@ type Config struct {
 	Dispatcher Dispatcher `key:"dispatcher"`
 	Timers     Timers     `key:"timers"`
 	SendLog    SendLog    `key:"sendlog"`
+	Callback   Callback   `key:"callback"`
 	// DeadLetters are tasks and requests that were given up.
 	DeadLetters DeadLetters `key:"deadletters"`
 	Audit       Audit       `key:"audit"`
@@ -172,7 +173,8 @@ type Intakes struct {
 	Topics []Intake `key:"topics"`
 	// AllowedTargets are patterns (path.Match). A target topic must match one, for every op: who
 	// may not schedule for a topic may not cancel, fire or replace there either. Default every
-	// topic, with a warning by scanners; * means the same without the warning.
+	// topic, with a warning by scanners; * means the same without the warning. Of an HTTP callback
+	// the origin is compared: https://*.shop.example. The * alone allows no callback.
 	AllowedTargets []string `key:"allowed-targets"`
 	// MaxDelay is the horizon; a request beyond it is rejected. Default 10 years.
 	MaxDelay time.Duration `key:"max-delay"`
@@ -293,6 +295,7 @@ func Default() Config {
 		Audit:      Audit{Retention: 90 * 24 * time.Hour},
 		Timers:     Timers{MisfireAfter: time.Minute},
 		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour, MaxBytes: 64 << 30},
+		Callback:   Callback{MaxInFlight: 64, MaxInFlightTotal: 1024, MaxTimeout: 5 * time.Minute},
 		Migrate:    Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},
 

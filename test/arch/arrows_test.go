@@ -12,14 +12,15 @@ var arrows = map[string][]string{
 	"schemas": {},
 	"task":    {"schemas", "timer", "internal/slots"},
 
-	// Stages: the flow from intake to delivery. They meet in schemas and in the store's rows, never in one another.
+	// Stages: the flow from intake to delivery. They meet in schemas and in the store's rows, never in one another. callback is a client,
+	// as Kafka's is: the dispatcher sends with it.
 	"timer":      {},
 	"producer":   {"schemas"},
 	"consumer":   {"schemas"},
 	"store":      {"schemas", "task", "timer", "internal/slots", "internal/faultpoint"},
 	"events":     {"schemas", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":    {"schemas", "task", "store", "events", "internal/index", "internal/kafka", "internal/faultpoint"},
-	"dispatcher": {"schemas", "task", "store", "events", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/faultpoint"},
+	"dispatcher": {"schemas", "task", "store", "events", "callback", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/faultpoint"},
 	"callback":   {"schemas", "internal/reload"},
 	"deadletter": {"schemas", "task", "store", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
 

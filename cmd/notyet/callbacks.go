@@ -1,0 +1,78 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/schemas"
+)
+
+func callbackPolicy(c config.Callback) callback.Policy {
+	return callback.Policy{Enabled: c.Enabled, AllowHTTP: c.AllowHTTP, AllowedHosts: c.AllowedHosts, AllowedNetworks: c.Networks(), AllowedPorts: c.Ports()}
+}
+
+// callbackConfig configures the dispatcher's sender of HTTP callbacks.
+func callbackConfig(c config.Callback) (callback.Config, error) {
+	out := callback.Config{
+		Policy: callbackPolicy(c), Secrets: c.Secrets, MaxInFlight: c.MaxInFlight, MaxInFlightTotal: c.MaxInFlightTotal,
+		MaxTimeout: c.MaxTimeout, UserAgent: "notyet/" + version,
+	}
+	if c.CA == "" {
+		return out, nil
+	}
+	pem, err := os.ReadFile(c.CA)
+	if err != nil {
+		return out, usage("callback.ca: %v", err)
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return out, usage("callback.ca %q: there is no certificate in PEM form in it", c.CA)
+	}
+	out.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	return out, nil
+}
+
+// addCallbacks makes what sends HTTP callbacks. Without callback.enabled it refuses each.
+func (s *service) addCallbacks() (*callback.Sender, error) {
+	cfg, err := callbackConfig(s.cfg.Callback)
+	if err != nil {
+		return nil, err
+	}
+	sender, err := callback.New(cfg, s.log, s.reg)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	s.onClose(sender.Close)
+	return sender, nil
+}
+
+// unguardedIntakes accept every URL. It is for reading again what scanners have read already: this
+// process may lack their settings, and the dispatcher checks each URL again.
+func unguardedIntakes(cfg *config.Config) []api.Intake {
+	out := intakes(cfg)
+	for i := range out {
+		out[i].Limits.Callbacks = func(schemas.CallbackURL) *schemas.Rejection { return nil }
+	}
+	return out
+}
+
+// guardedIntakes returns the intake topics with the limits of this installation, which also say what
+// URLs it calls. Commands do not know that: their settings need not be the services'.
+func (s *service) guardedIntakes() ([]api.Intake, error) {
+	guard, err := callback.NewGuard(callbackPolicy(s.cfg.Callback))
+	if err != nil {
+		return nil, usageError{err}
+	}
+	out := intakes(s.cfg)
+	for i := range out {
+		out[i].Limits.Callbacks = guard.Check
+	}
+	return out, nil
+}

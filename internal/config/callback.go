@@ -1,0 +1,91 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Callback configures HTTP callbacks: what of the URLs in requests is called, and how. All scanners
+// and dispatchers need the same settings.
+type Callback struct {
+	// Enabled turns callbacks on. Default false: each request for one is rejected. "notyet dev"
+	// turns them on, http and loopback included.
+	Enabled bool `key:"enabled"`
+	// AllowHTTP also allows http URLs. Default false: https only.
+	AllowHTTP bool `key:"allow-http"`
+	// AllowedHosts are patterns (path.Match) for a URL's host: hooks.example.com, *.example.com.
+	// Default every host.
+	AllowedHosts []string `key:"allowed-hosts"`
+	// AllowedNetworks are networks that are called although they are not public, such as
+	// 10.1.0.0/16. Default none: loopback, private, link-local and reserved addresses are refused.
+	AllowedNetworks []string `key:"allowed-networks"`
+	// AllowedPorts are the ports that are called. Default every port.
+	AllowedPorts []string `key:"allowed-ports"`
+	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to these origins are
+	// signed. It is read again when it changes. Default none.
+	Secrets string `key:"secrets"`
+	// MaxInFlight limits the requests to one origin at a time. Default 64.
+	MaxInFlight int `key:"max-in-flight"`
+	// MaxInFlightTotal limits the requests to all origins at a time. Default 1024.
+	MaxInFlightTotal int `key:"max-in-flight-total"`
+	// MaxTimeout limits the time of one request, whatever its task asks for. Default 5m.
+	MaxTimeout time.Duration `key:"max-timeout"`
+	// CA is a PEM file of authorities to trust in addition to the system's. Default none.
+	CA string `key:"ca"`
+}
+
+// Networks returns AllowedNetworks, which Load has checked.
+func (c Callback) Networks() []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(c.AllowedNetworks))
+	for _, text := range c.AllowedNetworks {
+		if n, ok := network(text); ok {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Ports returns AllowedPorts, which Load has checked.
+func (c Callback) Ports() []uint16 {
+	out := make([]uint16, 0, len(c.AllowedPorts))
+	for _, text := range c.AllowedPorts {
+		if n, err := strconv.ParseUint(text, 10, 16); err == nil {
+			out = append(out, uint16(n))
+		}
+	}
+	return out
+}
+
+// network reads a network. IPv4 in IPv6 form would never match: connections to it are IPv4.
+func network(text string) (netip.Prefix, bool) {
+	n, err := netip.ParsePrefix(text)
+	return n, err == nil && !n.Addr().Is4In6()
+}
+
+func (l *loader) callback(c Callback) {
+	for _, host := range c.AllowedHosts {
+		if _, err := path.Match(host, ""); err != nil || strings.ContainsAny(host, "/:") {
+			l.bad("callback.allowed-hosts", host, "is not a pattern", "write one such as hooks.example.com or *.example.com, without scheme and port")
+		}
+	}
+	for _, text := range c.AllowedNetworks {
+		if _, ok := network(text); !ok {
+			l.bad("callback.allowed-networks", text, "is not a network", "write one such as 10.1.0.0/16 or fd00::/8")
+		}
+	}
+	for _, text := range c.AllowedPorts {
+		if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
+			l.bad("callback.allowed-ports", text, "is not a port", "write 1 to 65535")
+		}
+	}
+	if c.MaxInFlight < 1 || c.MaxInFlightTotal < c.MaxInFlight || c.MaxInFlightTotal > 8000 {
+		l.bad("callback.max-in-flight", fmt.Sprintf("%d of %d in all", c.MaxInFlight, c.MaxInFlightTotal), "is out of range", "write at least 1, at most callback.max-in-flight-total, and that at most 8000")
+	}
+	if c.MaxTimeout < time.Second || c.MaxTimeout > time.Hour {
+		l.bad("callback.max-timeout", c.MaxTimeout.String(), "is out of range", "write 1s to 1h")
+	}
+}
