@@ -61,6 +61,7 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s.bodies = semaphore.NewWeighted(max(bodyBudget, s.largestBody()))
 	s.tasks()
 	s.asks()
+	s.cancels()
 	s.timers()
 	s.forecasts()
 	s.letters()

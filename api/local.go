@@ -15,11 +15,16 @@ type Local struct {
 	store *store.Store
 	lists chan struct{} // one token for each running list
 	*deadletter.Local
+
+	cancelling chan struct{} // a token for whoever cancels many
+	cancelFor  time.Duration // how long one request may
+	// Unindex tells the index that tasks were cancelled. nil: dispatchers find that out themselves.
+	Unindex func(ctx context.Context, gone []store.Place)
 }
 
 // NewLocal returns a Local over the store and its dead letters.
 func NewLocal(st *store.Store, dead *deadletter.Local) *Local {
-	return &Local{st, make(chan struct{}, listsAtOnce), dead}
+	return &Local{store: st, lists: make(chan struct{}, listsAtOnce), Local: dead, cancelling: make(chan struct{}, 1), cancelFor: cancelBudget}
 }
 
 // TaskFilter selects tasks to list.

@@ -42,6 +42,8 @@ var calls = map[string]call{
 	"fire-task":          {"operate", "POST", "/api/v1/tasks/fire", `{"topic":"{topic}","id":"c"}`, ""},
 	"cancel-by-path":     {"operate", "POST", "/api/v1/tasks/{topic}/a/cancel?wait=1ms", "", ""},
 	"fire-by-path":       {"operate", "POST", "/api/v1/tasks/{topic}/a/fire", "", ""},
+	"cancel-many":        {"operate", "POST", "/api/v1/tasks/cancel-many", `{"topic":"{topic}","id_prefix":"none"}`, ""},
+	"cancel-many-all":    {"operate", "POST", "/api/v1/tasks/cancel-many", `{"id_prefix":"none"}`, "refused"},
 	"forecast":           {"read", "GET", "/api/v1/forecast?topic={topic}", "", ""},
 	"forecast-of-all":    {"read", "GET", "/api/v1/forecast", "", "refused"},
 	"list-deadletters":   {"read", "GET", "/api/v1/deadletters?topic={topic}", "", ""},

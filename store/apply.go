@@ -106,7 +106,7 @@ type work struct {
 	events    map[int]*eventBox // for each source
 	full      []*eventBox
 	dead      []*task.DeadLetter
-	proven    []schemas.Event // of tasks that evidence has settled
+	proven    []schemas.Event // of no source: of tasks that evidence has settled, and of cancels by filter
 	taken     []int64         // of tasks in flight: see verdict
 	merging   int             // of mergeBudget
 	deciding  time.Duration   // of mergePatience
@@ -177,18 +177,7 @@ func (w *work) run(ctx context.Context, b Batch) error {
 // report never waits behind a request, because it is about the very delivery that the request waits
 // for.
 func (w *work) decideAll(id *identity) error {
-	w.closeFullBoxes()
-	id.now = id.before
-	for _, h := range id.queue.due {
-		if w.mergedEnough() && !h.report {
-			break // they wait for the next transaction
-		}
-		if w.decideOne(id, h.change, false) {
-			id.queue.remove(h)
-		} else if !h.report { // reports come first, so all that follow are requests: they stay in the table as they are
-			break
-		}
-	}
+	w.decideDue(id)
 	for _, c := range id.changes {
 		if w.mergedEnough() && w.several {
 			return errMerging
@@ -208,6 +197,22 @@ func (w *work) decideAll(id *identity) error {
 		w.applyEvidence(id, nil)
 	}
 	return nil
+}
+
+// decideDue runs what waited for an identity through the state machine.
+func (w *work) decideDue(id *identity) {
+	w.closeFullBoxes()
+	id.now = id.before
+	for _, h := range id.queue.due {
+		if w.mergedEnough() && !h.report {
+			return // they wait for the next transaction
+		}
+		if w.decideOne(id, h.change, false) {
+			id.queue.remove(h)
+		} else if !h.report { // reports come first, so all that follow are requests: they stay in the table as they are
+			return
+		}
+	}
 }
 
 // decideOne decides a change, unless it must wait.
@@ -368,15 +373,19 @@ func (w *work) placeFresh(ctx context.Context) error {
 	return w.insertTasks(ctx, w.late)
 }
 
-// moved tells whether a task has ended with nothing changed but its place and state, as by a cancel
-// or a report. Such tasks of one batch can be updated together.
+// moved tells whether a task has ended with nothing changed but its place and state, as by a report,
+// and by a cancel, which also drops the body. Such tasks of one batch can be updated together.
 func (id *identity) moved() (move, bool) {
 	if id.before == nil || id.now == nil || id.now.Slot != task.OutOfLine {
 		return move{}, false
 	}
 	a, b := *id.before, *id.now
 	a.Slot, a.Pos, a.State = b.Slot, b.Pos, b.State
-	return move{b.Slot, b.Pos, b.State}, reflect.DeepEqual(a, b)
+	m := move{b.Slot, b.Pos, b.State, len(b.Body) == 0}
+	if m.bare {
+		a.Body = b.Body
+	}
+	return m, reflect.DeepEqual(a, b)
 }
 
 // write brings the rows of the identities that changed up to date.

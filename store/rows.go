@@ -68,13 +68,18 @@ type move struct {
 	slot  int
 	pos   int64
 	state task.State
+	bare  bool // their bodies are dropped
 }
 
 func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 	for m, seqs := range moves {
 		slices.Sort(seqs)
+		drop := ""
+		if m.bare {
+			drop = ", body = ''"
+		}
 		err := chunks(seqs, func(part []int64) error {
-			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ? WHERE seq IN ("+marks(len(part))+")", append([]any{m.slot, m.pos, int(m.state)}, args(part)...)...)
+			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ?"+drop+" WHERE seq IN ("+marks(len(part))+")", append([]any{m.slot, m.pos, int(m.state)}, args(part)...)...)
 			return err
 		})
 		if err != nil {

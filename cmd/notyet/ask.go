@@ -19,8 +19,8 @@ type target struct {
 	settings
 	servers
 	asJSON
-	Topic       string        `help:"Target topic of the task." placeholder:"TOPIC" required:"" short:"t"`
-	ID          string        `help:"The task's id." name:"id" placeholder:"ID" required:""`
+	Topic       string        `help:"Target topic of the task." placeholder:"TOPIC" short:"t"`
+	ID          string        `help:"The task's id." name:"id" placeholder:"ID"`
 	Key         *string       `help:"Record key. Use the key of the task's other requests to keep their order." placeholder:"KEY" short:"k"`
 	TaskVersion string        `help:"The request is ignored as stale if its version is below the task's." name:"version" placeholder:"N"`
 	Intake      string        `help:"Intake topic, if several are configured." placeholder:"TOPIC"`
@@ -28,21 +28,37 @@ type target struct {
 	Timeout     time.Duration `default:"10s" help:"How long to wait for the answer." placeholder:"DURATION"`
 }
 
-type cancelCmd struct{ target }
+type cancelCmd struct {
+	target
+	many
+}
 
 // Help is part of --help.
 func (cancelCmd) Help() string {
-	return `Prints the answer: cancelled (no delivery follows), too_late (it was or will be delivered), not_found, or stale.
+	return `With --id, prints the answer: cancelled (no delivery follows), too_late (it was or will be delivered), not_found, or stale.
 Exit code 0 only for cancelled. Use the same key for all requests about a task. A cancel with another key may arrive
 before the schedule request; with --version it takes effect even then.
 
+Without --id, cancels all stored tasks that the filter selects, and prints how many. Those that are being delivered are too late.
+` + whereFrom + ` Asks for confirmation on a terminal.
+
 Examples:
+  notyet cancel -t orders --id-prefix customer-17- --dry-run
+  notyet cancel -t orders --from 0h --to 24h --yes
   notyet cancel -t orders --id 4711 --key 4711
   notyet cancel -t orders --id 4711 --version 3 --json`
 }
 
 // Run cancels, and prints the answer.
-func (c *cancelCmd) Run(a *app) error { return c.ask(a, schemas.OpCancel, schemas.StateCancelled) }
+func (c *cancelCmd) Run(a *app) error {
+	if c.ID == "" {
+		return c.cancelMany(a, c.target)
+	}
+	if err := c.alone(); err != nil {
+		return err
+	}
+	return c.ask(a, schemas.OpCancel, schemas.StateCancelled)
+}
 
 type fireCmd struct{ target }
 
@@ -58,6 +74,9 @@ Example:
 func (c *fireCmd) Run(a *app) error { return c.ask(a, schemas.OpFire, schemas.StateFired) }
 
 func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
+	if c.Topic == "" || c.ID == "" {
+		return usage("missing flags: write --topic (-t) and --id")
+	}
 	cfg, err := a.client(c.settings, c.servers)
 	if err != nil {
 		return err

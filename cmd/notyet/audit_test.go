@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,6 +41,18 @@ func TestCommandsAreAudited(t *testing.T) {
 	require.Equal(t, "cancel", found[0].What, "the latest first")
 	for _, e := range found {
 		require.Equal(t, []any{"local", "cli", operator(), "orders", "a", int64(1)}, []any{e.Who, e.Via, e.User, e.Topic, e.Task, e.Count}, "through a service")
+	}
+	require.Contains(t, d.cmd(t, "schedule", "-t", "orders", "--id", "many-1", "--delay", "1h", "--value", "v").stdout, "many-1")
+	require.Eventually(t, func() bool {
+		return strings.Contains(d.cmd(t, "cancel", "-t", "orders", "--id-prefix", "many-", "--dry-run").stdout, "would cancel 1\n")
+	}, time.Minute, 10*time.Millisecond)
+	many := d.cmd(t, "cancel", "-t", "orders", "--id-prefix", "many-", "--json")
+	require.Equal(t, exitDone, many.code, many.stderr)
+	require.JSONEq(t, `{"cancelled":1,"too_late":0,"matched":1}`, many.stdout)
+	require.Contains(t, d.cmd(t, "get", "-t", "orders", "--id", "many-1").stdout, "cancelled")
+	require.Equal(t, "cancel many", listed(d.environ)[0].What)
+	for _, args := range [][]string{{"cancel"}, {"cancel", "-t", "orders", "--all"}, {"cancel", "--id", "a"}, {"cancel", "-t", "orders", "--id", "a", "--dry-run"}, {"cancel", "-t", "orders", "--key", "k"}, {"fire", "--id", "a"}} {
+		require.Equal(t, exitUsage, d.cmd(t, args...).code, "%v", args)
 	}
 	r := d.cmd(t, "audit", "list", "--what", "schedule")
 	require.Contains(t, r.stdout, operator())

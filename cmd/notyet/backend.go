@@ -22,6 +22,7 @@ type tasks interface {
 	Task(ctx context.Context, topic, id string) (api.Task, error)
 	Tasks(ctx context.Context, f api.TaskFilter) (api.Tasks, error)
 	Forecast(ctx context.Context, f api.ForecastFilter) (api.Forecast, error)
+	CancelMany(ctx context.Context, r api.CancelMany) (api.CancelledMany, error)
 }
 
 // letters reads, replays and deletes dead letters.
@@ -94,6 +95,7 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 	}
 	closes := []func(){func() { _ = st.Close() }}
 	var ix deadletter.Index // without one, dispatchers find replayed tasks at their next look
+	var unindex func(context.Context, []store.Place)
 	if cfg.IsSet("redis.addrs") {
 		icfg, err := indexConfig(cfg)
 		var inRedis *index.Index
@@ -104,9 +106,10 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 			closes[0]()
 			return nil, err
 		}
-		ix, closes = inRedis, append(closes, inRedis.Close)
+		ix, unindex, closes = inRedis, unindexer(inRedis, log), append(closes, inRedis.Close)
 	}
 	local := api.NewLocal(st, deadletter.NewLocal(st, ix, operator(), log))
+	local.Unindex = unindex
 	return &backend{tasks: local, letters: local, audit: local, timers: local, close: func() {
 		for _, f := range closes {
 			f()

@@ -87,6 +87,7 @@ func (s *service) mountAPI() error {
 	s.onClose(producer.Close)
 	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) })
 	local := api.NewLocal(s.store, deadletter.NewLocal(s.store, s.index, "api", s.log))
+	local.Unindex = unindexer(s.index, s.log)
 	// An answer in an aborted transaction does not count.
 	answers := api.NewAnswers(s.cfg.Results.Topic, func() (*kgo.Client, error) {
 		return kafka.New(s.kafka, s.log, kgo.FetchIsolationLevel(kgo.ReadCommitted()))

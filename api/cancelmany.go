@@ -1,0 +1,158 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// cancelBudget is how long one request may cancel. A larger one goes on with the cursor.
+const cancelBudget = 40 * time.Second
+
+// ErrCancelling means that another caller cancels many tasks.
+var ErrCancelling = errors.New("another caller cancels many tasks at the moment, nothing was cancelled: try again")
+
+// CancelMany selects the tasks to cancel. Without a filter, All must be true.
+type CancelMany struct {
+	Topic    string `json:"topic,omitempty"     doc:"only this target topic"`
+	IDPrefix string `json:"id_prefix,omitempty" doc:"only ids that begin so"                                       maxLength:"255"`
+	Prefix   string `json:"id-prefix,omitempty" doc:"the same as id_prefix"                                        maxLength:"255"`
+	From     int64  `json:"from,omitempty"      doc:"only what is due at or after, Unix ms"                        minimum:"0"`
+	To       int64  `json:"to,omitempty"        doc:"only what is due before, Unix ms"                             minimum:"0"`
+	All      bool   `json:"all,omitempty"       doc:"without a filter: really all of them"`
+	DryRun   bool   `json:"dry_run,omitempty"   doc:"only count what matches, and change nothing"`
+	Cursor   string `json:"cursor,omitempty"    doc:"that of the answer before, to go on where its time had ended" maxLength:"100"`
+}
+
+// CancelledMany is what one request has done.
+type CancelledMany struct {
+	Cancelled int64  `json:"cancelled"        doc:"no delivery follows"`
+	TooLate   int64  `json:"too_late"         doc:"were or will be delivered, or are dead"`
+	Matched   int64  `json:"matched"          doc:"tasks that the filter selects, of those that this request came to"`
+	Cursor    string `json:"cursor,omitempty" doc:"the request's time has ended: send it again with this cursor; absent: that were all"`
+}
+
+func (r *CancelMany) selects() bool {
+	return r.Topic != "" || r.IDPrefix != "" || r.From != 0 || r.To != 0
+}
+
+// check finds mistakes, and makes one of both names of the prefix.
+func (r *CancelMany) check() error {
+	wrong := func(field, value, problem string) error {
+		return &deadletter.FieldError{Field: field, Value: value, Problem: problem}
+	}
+	if r.Prefix != "" && r.IDPrefix != "" && r.Prefix != r.IDPrefix {
+		return wrong("id_prefix", r.IDPrefix, "stands beside another id-prefix: send one of them")
+	}
+	if r.IDPrefix == "" {
+		r.IDPrefix = r.Prefix
+	}
+	switch {
+	case len(r.IDPrefix) > schemas.MaxIDLen:
+		return wrong("id_prefix", r.IDPrefix, fmt.Sprintf("is longer than an id, which has at most %d bytes", schemas.MaxIDLen))
+	case r.To > 0 && r.To <= r.From:
+		return wrong("to", fmt.Sprint(r.To), "is not after from: write a later time in Unix ms")
+	case !r.selects() && !r.All:
+		return wrong("all", "", "no filter: name what is meant, or set all to true")
+	case r.selects() && r.All:
+		return wrong("all", "true", "stands beside a filter: send one of them")
+	}
+	return nil
+}
+
+// CancelMany cancels the tasks that are stored and match, and rests after each transaction as long
+// as it took. So others get at least half of what the database can do. When its time has ended it
+// returns a cursor. After an error, what was cancelled until then stays cancelled; the audit log
+// says how many those were.
+func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, error) {
+	var out CancelledMany
+	if err := r.check(); err != nil {
+		return out, err
+	}
+	after, err := parseCursor(r.Cursor)
+	if err != nil {
+		return out, err
+	}
+	select {
+	case l.cancelling <- struct{}{}:
+		defer func() { <-l.cancelling }()
+	default:
+		return out, ErrCancelling
+	}
+	ends := time.Now().Add(l.cancelFor)
+	if r.DryRun {
+		return l.countMany(ctx, r, after, ends)
+	}
+	ctx = store.Auditing(ctx, store.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: store.AuditDetail(map[string]any{
+		"topic": r.Topic, "id_prefix": r.IDPrefix, "from": r.From, "to": r.To, "all": r.All,
+	})})
+	f := store.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, After: after}
+	for entry := int64(0); ; {
+		done, err := l.store.CancelPiece(ctx, f, entry, pause)
+		out.Cancelled, out.TooLate, entry = out.Cancelled+done.Cancelled, out.TooLate+done.TooLate, done.Entry
+		out.Matched = out.Cancelled + out.TooLate
+		if l.Unindex != nil && len(done.Removed) > 0 {
+			l.Unindex(ctx, done.Removed)
+		}
+		if err != nil {
+			return out, fmt.Errorf("after %d tasks were cancelled: %w", out.Cancelled, err)
+		}
+		f.After = done.More
+		if out.Cursor = formatCursor(done.More); done.More == nil || time.Now().After(ends) {
+			return out, nil
+		}
+	}
+}
+
+// pause rests as long as a transaction took.
+func pause(ctx context.Context, took time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(took):
+		return nil
+	}
+}
+
+// countMany counts what matches.
+func (l *Local) countMany(ctx context.Context, r CancelMany, after *store.ListPlace, ends time.Time) (out CancelledMany, err error) {
+	f := store.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, Limit: 1000, After: after}
+	for {
+		page, err := l.store.List(ctx, f)
+		if err != nil {
+			return out, err
+		}
+		out.Matched += int64(len(page.Tasks))
+		f.After = page.More
+		if out.Cursor = formatCursor(page.More); page.More == nil || time.Now().After(ends) {
+			return out, nil
+		}
+	}
+}
+
+// CancelMany cancels the tasks that match. It may answer with a cursor, as the service does.
+func (c *Client) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, error) {
+	var out CancelledMany
+	err := c.post(ctx, "/tasks/cancel-many", r, &out)
+	return out, err
+}
+
+type cancelManyInput struct{ Body CancelMany }
+
+func (in *cancelManyInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
+
+func (s *server) cancelMany(ctx ctxType, in *cancelManyInput) (*body[CancelledMany], error) {
+	done, err := s.local.CancelMany(ctx, in.Body)
+	return &body[CancelledMany]{done}, problem(err)
+}
+
+func (s *server) cancels() {
+	register(s, access.Operate, "cancel-many", http.MethodPost, "/api/v1/tasks/cancel-many", "Cancel the tasks that match; go on with the cursor if there is one", s.cancelMany)
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/store"
+)
+
+// many holds the flags of cancel without an id.
+type many struct {
+	Prefix string `group:"Many" help:"All tasks whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
+	From   string `group:"Many" help:"All tasks due at this time or later: RFC 3339, Unix milliseconds, or a duration from now." placeholder:"TIME"`
+	To     string `group:"Many" help:"All tasks due before this time, in the forms of --from." placeholder:"TIME"`
+	All    bool   `group:"Many" help:"Without a filter: really every task."`
+	DryRun bool   `group:"Many" help:"Only count what matches."`
+	Yes    bool   `group:"Many" help:"Do not ask." short:"y"`
+}
+
+// alone refuses flags that mean nothing beside --id.
+func (m *many) alone() error {
+	if *m != (many{}) {
+		return usage("--id stands beside flags that select many tasks: leave it, or --id-prefix, --from, --to, --all, --dry-run and --yes, out")
+	}
+	return nil
+}
+
+// cancelledMany is what cancel without an id prints.
+type cancelledMany struct {
+	Cancelled int64 `json:"cancelled"`
+	TooLate   int64 `json:"too_late"`
+	Matched   int64 `json:"matched"`
+	DryRun    bool  `json:"dry_run,omitempty"`
+}
+
+func (m *many) cancelMany(a *app, t target) error {
+	if t.Key != nil || t.TaskVersion != "" || t.Intake != "" || t.NoWait {
+		return usage("--key, --version, --intake and --no-wait are for one task: add --id, or leave them out")
+	}
+	r := api.CancelMany{Topic: t.Topic, IDPrefix: m.Prefix, All: m.All}
+	var err error
+	if r.From, r.To, err = dueSpan(m.From, m.To); err != nil {
+		return err
+	}
+	if selects := r.Topic != "" || r.IDPrefix != "" || r.From != 0 || r.To != 0; selects == m.All {
+		return usage("which? say --id for one task, --topic, --id-prefix, --from or --to for many, or --all and none of them")
+	}
+	b, err := a.backend(t.settings, t.servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	done := cancelledMany{DryRun: m.DryRun}
+	if m.DryRun || !m.Yes && isTerminal(a.stdin) && isTerminal(a.stderr) {
+		if done, err = cancelAll(a, b, r, true); err != nil {
+			return err
+		}
+	}
+	if !m.DryRun {
+		if !m.Yes && done.Matched > 0 && !a.confirm(fmt.Sprintf("Cancel %d tasks?", done.Matched)) {
+			return usage("nothing was cancelled")
+		}
+		if done, err = cancelAll(a, b, r, false); err != nil {
+			return err
+		}
+	}
+	if t.JSON {
+		return a.json(done)
+	}
+	if m.DryRun {
+		fmt.Fprintf(a.stdout, "would cancel %d\n", done.Matched)
+		return nil
+	}
+	fmt.Fprintf(a.stdout, "cancelled %d, too late %d\n", done.Cancelled, done.TooLate)
+	return nil
+}
+
+// cancelAll goes on until there is no cursor.
+func cancelAll(a *app, b *backend, r api.CancelMany, dryRun bool) (cancelledMany, error) {
+	out := cancelledMany{DryRun: dryRun}
+	for r.DryRun = dryRun; ; {
+		page, err := b.CancelMany(a.ctx, r)
+		out.Cancelled, out.TooLate, out.Matched = out.Cancelled+page.Cancelled, out.TooLate+page.TooLate, out.Matched+page.Matched
+		if err != nil {
+			return out, fmt.Errorf("%w (%d tasks were cancelled before: the same command goes on)", err, out.Cancelled)
+		}
+		if r.Cursor = page.Cursor; r.Cursor == "" {
+			return out, nil
+		}
+	}
+}
+
+// unindexTimeout limits the update of the index. It is a hint: what it does not learn, dispatchers find out.
+const unindexTimeout = 2 * time.Second
+
+// unindexer removes cancelled tasks from the index.
+func unindexer(ix *index.Index, log *zap.Logger) func(context.Context, []store.Place) {
+	return func(ctx context.Context, gone []store.Place) {
+		ctx, cancel := context.WithTimeout(ctx, unindexTimeout)
+		defer cancel()
+		entries := make([]index.Entry, 0, len(gone))
+		for _, p := range gone {
+			entries = append(entries, index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)})
+		}
+		if err := ix.Remove(ctx, entries); err != nil {
+			log.Warn("the index did not learn of cancelled tasks; dispatchers find that out", zap.Int("tasks", len(gone)), zap.Error(err))
+		}
+	}
+}

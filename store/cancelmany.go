@@ -1,0 +1,212 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+// CancelFilter selects tasks that are to come. The zero value selects all.
+type CancelFilter struct {
+	Topic    string
+	IDPrefix string
+	From, To int64      // place in the line at or after, and before, Unix ms; 0: no bound
+	After    *ListPlace // where the piece before ended
+}
+
+// Cancelled is what one piece of a cancellation has done.
+type Cancelled struct {
+	Cancelled, TooLate int64
+	Removed            []Place    // for the index
+	Events             []Outbox   // their answers, which the owner of slot 0 publishes
+	More               *ListPlace // where the next piece begins; nil: this was the last
+	Entry              int64      // in the audit log: give it back with the next piece
+}
+
+// What one piece looks for, and what one of its transactions cancels. Claims of the slots wait for
+// its locks.
+const (
+	cancelPiece = 1000
+	cancelTasks = 400
+	cancelBytes = 8 << 20 // of bodies, and one more
+)
+
+// CancelPiece cancels the next tasks that the filter selects, as a cancel without a version would
+// cancel each of them. It looks at a bounded number of tasks, finds them as List does, and cancels
+// them in short transactions, so call it until More is nil. Each is decided under the same locks as
+// any other cancel: after the answer cancelled, no delivery follows. A task that left the filter
+// meanwhile is left alone. Repeating a piece is harmless.
+//
+// entry is the Entry of the piece before, 0 with the first: all pieces have one entry in the audit
+// log. rest is called after each transaction, with how long it took.
+func (s *Store) CancelPiece(ctx context.Context, f CancelFilter, entry int64, rest func(context.Context, time.Duration) error) (Cancelled, error) {
+	out := Cancelled{Entry: entry}
+	page, err := s.List(ctx, ListFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, From: f.From, To: f.To, Limit: cancelPiece, After: f.After})
+	if err != nil {
+		return out, err
+	}
+	now, err := s.Time(ctx)
+	if err != nil {
+		return out, err
+	}
+	for left := page.Tasks; len(left) > 0; {
+		bite, others, err := s.withinBytes(ctx, left)
+		if err != nil {
+			return out, err
+		}
+		began := time.Now()
+		again, err := s.cancelTasks(ctx, bite, f, now, &out)
+		if err != nil {
+			return out, fmt.Errorf("cancelling %d tasks: %w", len(bite), err)
+		}
+		left = append(again, others...)
+		if err := rest(ctx, time.Since(began)); err != nil {
+			return out, err
+		}
+	}
+	out.More = page.More
+	return out, nil
+}
+
+// withinBytes cuts tasks into those of one transaction and the others.
+func (s *Store) withinBytes(ctx context.Context, tasks []View) (bite, rest []View, err error) {
+	all := tasks
+	tasks = tasks[:min(len(tasks), cancelTasks)]
+	keys := make([]any, len(tasks))
+	for i, v := range tasks {
+		key := task.Ident(v.Topic, v.ID)
+		keys[i] = key[:]
+	}
+	type row struct {
+		ident []byte
+		size  int
+	}
+	rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.ident, &v.size) }, "SELECT ident, LENGTH(body) FROM tasks WHERE ident IN ("+marks(len(keys))+")", keys...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("measuring %d tasks: %w", len(keys), err)
+	}
+	sizes := make(map[[16]byte]int, len(rows))
+	for _, r := range rows {
+		sizes[[16]byte(r.ident)] = r.size
+	}
+	bytes := 0
+	for i, v := range tasks {
+		if bytes >= cancelBytes {
+			return all[:i], all[i:], nil
+		}
+		bytes += sizes[task.Ident(v.Topic, v.ID)]
+	}
+	return tasks, all[len(tasks):], nil
+}
+
+// cancelTasks cancels tasks in one transaction, and adds what it did to out. It returns tasks for
+// which more waits than one transaction takes.
+func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, now time.Time, out *Cancelled) (again []View, err error) {
+	slotCount, err := s.cachedSlotCount(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := Batch{}
+	for _, v := range tasks {
+		b.Resolve = append(b.Resolve, task.Ident(v.Topic, v.ID))
+	}
+	var done Cancelled
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		c := canceller{work: work{store: s, tx: tx, now: now.UnixMilli(), slotCount: slotCount, resolving: true}, filter: f}
+		if err := c.run(ctx, b); err != nil {
+			return err
+		}
+		done, again = c.done, c.again
+		done.Entry = out.Entry
+		if n := done.Cancelled; n > 0 && done.Entry > 0 {
+			return auditMore(ctx, tx, done.Entry, n)
+		} else if n > 0 {
+			done.Entry, err = s.audit(ctx, tx, n)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Cancelled, out.TooLate, out.Entry = out.Cancelled+done.Cancelled, out.TooLate+done.TooLate, done.Entry
+	out.Removed, out.Events = append(out.Removed, done.Removed...), append(out.Events, done.Events...)
+	return again, nil
+}
+
+// canceller is one attempt at one transaction of cancels.
+type canceller struct {
+	work
+	filter CancelFilter
+	done   Cancelled
+	again  []View
+}
+
+// run goes the way of work.run, with cancels that come from no intake.
+func (c *canceller) run(ctx context.Context, b Batch) error {
+	list, err := c.gather(ctx, b)
+	if err != nil {
+		return err
+	}
+	if err := c.lockSlots(ctx, list); err != nil {
+		return err
+	}
+	if err := c.readWaiting(ctx, list); err != nil {
+		return err
+	}
+	if err := c.knowSources(ctx, list); err != nil {
+		return err
+	}
+	for _, id := range list {
+		c.cancel(id)
+	}
+	if err := c.write(ctx, list); err != nil {
+		return err
+	}
+	if err := c.writeWaiting(ctx, list); err != nil {
+		return err
+	}
+	if err := c.finish(ctx); err != nil {
+		return err
+	}
+	c.done.Removed, c.done.Events = c.applied.Removed, c.applied.Events
+	return nil
+}
+
+// cancel decides one task. Requests that waited for it came earlier, and are decided first.
+func (c *canceller) cancel(id *identity) {
+	c.decideDue(id)
+	t, phase := id.now, c.phase(id)
+	if t == nil || !c.filter.selects(t) && phase != task.Ended {
+		return
+	}
+	if phase == task.Pending && id.queue.requests > 0 {
+		c.again = append(c.again, View{Topic: t.Topic, ID: t.ID})
+		return
+	}
+	r := schemas.NewRequest(schemas.OpCancel, t.Topic, t.ID)
+	v := task.Decide(t, phase, task.Change{Request: &r}, c.slotCount, c.now)
+	id.now = v.Next
+	if v.Taken {
+		c.taken = append(c.taken, t.Seq)
+	}
+	switch v.Event.State {
+	case schemas.StateCancelled:
+		c.done.Cancelled++
+	case schemas.StateTooLate:
+		c.done.TooLate++
+	default:
+		return
+	}
+	v.Event.At = c.now
+	c.proven = append(c.proven, v.Event)
+}
+
+// selects tells whether a task that is to come still lies within the filter.
+func (f *CancelFilter) selects(t *task.Task) bool {
+	return t.Pos >= f.From && (f.To <= 0 || t.Pos < f.To)
+}

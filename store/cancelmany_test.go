@@ -1,0 +1,233 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+func noRest(context.Context, time.Duration) error { return nil }
+
+// cancelAll cancels piece by piece and adds up what was done.
+func (f *fixture) cancelAll(filter CancelFilter) Cancelled {
+	f.t.Helper()
+	var all Cancelled
+	for {
+		done, err := f.CancelPiece(f.ctx, filter, all.Entry, noRest)
+		require.NoError(f.t, err)
+		all.Cancelled, all.TooLate, all.Entry = all.Cancelled+done.Cancelled, all.TooLate+done.TooLate, done.Entry
+		all.Removed, all.Events = append(all.Removed, done.Removed...), append(all.Events, done.Events...)
+		if filter.After = done.More; filter.After == nil {
+			return all
+		}
+	}
+}
+
+func TestCancelManyIsManyCancels(t *testing.T) {
+	for name, c := range map[string]struct {
+		filter  CancelFilter
+		cancels []string
+		tooLate []string
+	}{
+		"all":               {CancelFilter{}, []string{"a1", "a2", "a9", "b1", "other"}, []string{"claimed", "waits"}},
+		"topic":             {CancelFilter{Topic: target}, []string{"a1", "a2", "a9", "b1"}, []string{"claimed", "waits"}},
+		"topic and prefix":  {CancelFilter{Topic: target, IDPrefix: "a"}, []string{"a1", "a2", "a9"}, nil},
+		"prefix":            {CancelFilter{IDPrefix: "a"}, []string{"a1", "a2", "a9"}, nil},
+		"prefix of none":    {CancelFilter{IDPrefix: "A"}, nil, nil},
+		"prefix of claimed": {CancelFilter{IDPrefix: "cl"}, nil, []string{"claimed"}},
+		"from":              {CancelFilter{From: t0 + 50_000}, []string{"a9"}, []string{"waits"}},
+		"to":                {CancelFilter{Topic: target, From: t0 + 25_000, To: t0 + 40_000}, []string{"a2"}, nil},
+		"to, not included":  {CancelFilter{Topic: target, IDPrefix: "a", To: t0 + 31_000}, []string{"a1"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("waits", wantReport))
+				s.awaitReport("waits", 1)
+				s.do(s.schedule("a1", in(20*time.Second)), s.schedule("a2", in(30*time.Second)), s.schedule("a9", in(90*time.Second)), s.schedule("b1", in(20*time.Second)),
+					s.schedule("claimed", in(0)), s.schedule("other", in(20*time.Second), func(r *schemas.Request) { r.Topic = "bills" }))
+				s.claim(s.row("claimed").Pos)
+				s.do(s.schedule("ended", in(25*time.Second)), s.cancel("ended"))
+				before := s.dump()
+				places := map[int64]Place{}
+				for _, id := range []string{"a1", "a2", "a9", "b1"} {
+					places[s.place(id).Seq] = s.place(id)
+				}
+
+				done := s.cancelAll(c.filter)
+				require.EqualValues(t, len(c.cancels), done.Cancelled)
+				require.EqualValues(t, len(c.tooLate), done.TooLate)
+				require.Len(t, done.Removed, len(c.cancels))
+				for _, p := range done.Removed {
+					if was, ok := places[p.Seq]; ok {
+						require.Equal(t, was, p, "for the index")
+					}
+				}
+				told := map[string]schemas.State{}
+				pending, err := s.PendingEvents(s.ctx, []int{TransitionSource}, 100)
+				require.NoError(t, err)
+				require.Equal(t, len(done.Events), len(pending), "they wait in the outbox until they are published")
+				for _, box := range pending {
+					for _, e := range box.Events {
+						require.NotZero(t, e.At)
+						require.Empty(t, e.Request)
+						told[e.ID] = e.State
+					}
+				}
+				require.Len(t, told, len(c.cancels)+len(c.tooLate))
+				for _, id := range c.cancels {
+					require.Equal(t, schemas.StateCancelled, told[id])
+				}
+				for _, id := range c.tooLate {
+					require.Equal(t, schemas.StateTooLate, told[id])
+				}
+				if len(told) == 0 {
+					require.Equal(t, before, s.dump())
+				}
+				for _, id := range c.cancels {
+					if id != "other" {
+						require.Equal(t, "cancelled", s.state(id))
+						require.Empty(t, s.row(id).Body)
+						require.Equal(t, schemas.StateCancelled, s.answer(s.cancel(id)), "a cancel of its own is a repeated one")
+					}
+				}
+				require.Zero(t, s.cancelAll(c.filter).Cancelled, "repeated")
+			})
+		})
+	}
+}
+
+// A task that was told too late is delivered, even where its owner gives it back.
+func TestCancelManyKeepsItsPromiseOfTooLate(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		s.claim(t0 + 2000)
+		require.EqualValues(t, 1, s.cancelAll(CancelFilter{Topic: target}).TooLate)
+		back := s.transition("a", task.StateLine, t0+5000, 0)
+		s.settle(t0+2000, back)
+		require.Equal(t, "waiting_retry", s.state("a"))
+		require.EqualValues(t, 1, s.cancelAll(CancelFilter{Topic: target}).TooLate)
+	})
+}
+
+// What waited for the task came before the cancel, and is decided before it.
+func TestCancelManyComesAfterWhatWaits(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", value("old")))
+		s.claim(t0 + 2000)
+		require.Empty(t, s.do(s.schedule("a", value("new"), in(time.Hour))), "it waits")
+		back := s.transition("a", task.StateLine, t0+5000, 0)
+		s.settle(t0+2000, back)
+		require.Equal(t, "pending", s.state("a"))
+		require.Equal(t, 1, s.count("waiting"))
+		require.EqualValues(t, 1, s.cancelAll(CancelFilter{Topic: target}).Cancelled)
+		require.Zero(t, s.count("waiting"))
+		require.Equal(t, "cancelled", s.state("a"))
+		require.Empty(t, s.resolve())
+	})
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", value("old")))
+		s.claim(t0 + 2000)
+		require.Empty(t, s.do(s.schedule("a", value("new"), in(time.Hour))), "it waits")
+		back := s.transition("a", task.StateLine, t0+5000, 0)
+		s.settle(t0+2000, back)
+		require.Zero(t, s.cancelAll(CancelFilter{Topic: target, To: t0 + 60_000}).Cancelled, "the replacement is not due in that time")
+		require.Equal(t, "new", string(s.body("a").Value))
+		require.Equal(t, "pending", s.state("a"))
+	})
+}
+
+// Each piece, and each of its transactions, is bounded, and one entry of the audit log counts all.
+func TestCancelManyInPieces(t *testing.T) {
+	eachLarge(t, func(t *testing.T, s *fixture) {
+		const tasks = 2*cancelPiece + 40
+		var all []any
+		for i := range tasks {
+			all = append(all, s.schedule(fmt.Sprint("t", i), in(time.Duration(i)*time.Millisecond+time.Hour)))
+		}
+		s.do(all...)
+		s.by(AuditEntry{What: "cancel many", Detail: "{}"})
+		piece, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, noRest)
+		require.NoError(t, err)
+		require.EqualValues(t, cancelPiece, piece.Cancelled)
+		require.NotNil(t, piece.More)
+		require.NotZero(t, piece.Entry)
+		next, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target, After: piece.More}, piece.Entry, noRest)
+		require.NoError(t, err)
+		require.EqualValues(t, cancelPiece, next.Cancelled)
+		require.Equal(t, piece.Entry, next.Entry)
+		require.EqualValues(t, 40, s.cancelAll(CancelFilter{Topic: target}).Cancelled)
+		s.ctx = t.Context()
+		found := s.audited()
+		require.EqualValues(t, []int64{40, 2 * cancelPiece}, []int64{found[0].Count, found[1].Count})
+		require.Len(t, found, 2)
+	})
+}
+
+func TestCancelManyBoundsTheBytesOfATransaction(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		big := string(bytes.Repeat([]byte("x"), cancelBytes/4))
+		for i := range 6 {
+			s.do(s.schedule(fmt.Sprint(i), value(big)))
+		}
+		page, err := s.List(s.ctx, ListFilter{Topic: target})
+		require.NoError(t, err)
+		bite, rest, err := s.withinBytes(s.ctx, page.Tasks)
+		require.NoError(t, err)
+		require.Len(t, bite, 4)
+		require.Len(t, rest, 2)
+		require.EqualValues(t, 6, s.cancelAll(CancelFilter{Topic: target}).Cancelled)
+	})
+}
+
+func TestCancelledByFilterIsNeverTaken(t *testing.T)   { holds(t, sweepingChanges) }
+func TestTakingTheCancelledByFilterShows(t *testing.T) { notices(t, noSharedLock, sweepingChanges) }
+
+// sweepingChanges schedules tasks and, just about when they are taken, cancels them by their prefix.
+// What was cancelled is never read, neither before nor after; all else is read exactly once.
+func sweepingChanges(s *fixture) *violations {
+	const writers, rounds, size = 3, 40, 6
+	v := &violations{}
+	m := newMover(s, v)
+	var mu sync.Mutex
+	live := map[int64]bool{}
+	together(m, writers, func(n int) {
+		w := newWriter(s, n, v)
+		for round := range rounds {
+			var requests []*schemas.Request
+			seqs := map[string]int64{}
+			prefix := fmt.Sprintf("%d/%d/", n, round)
+			for i := range size {
+				id := prefix + fmt.Sprint(i)
+				seqs[id] = task.Seq(w.source.ID, w.offset+int64(i))
+				requests = append(requests, soon(schemas.OpSchedule, id))
+			}
+			w.bring(requests...)
+			done, err := w.store.CancelPiece(s.ctx, CancelFilter{Topic: target, IDPrefix: prefix}, 0, noRest)
+			if err != nil {
+				v.fail(err)
+			}
+			for _, box := range done.Events {
+				for _, e := range box.Events {
+					if e.State == schemas.StateCancelled {
+						delete(seqs, e.ID)
+					}
+				}
+			}
+			mu.Lock()
+			for _, seq := range seqs {
+				live[seq] = true
+			}
+			mu.Unlock()
+		}
+	})
+	m.compare(live)
+	return v
+}
