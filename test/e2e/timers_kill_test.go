@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// TestTimersSurviveKills: a timer of every second on real servers, while a dispatcher or a scanner is killed with -9 every 10 s. Every second
+// has its run, none is early, and second copies come only beside a kill, under the same delivery key. LONG=1 makes it 120 s.
+func TestTimersSurviveKills(t *testing.T) {
+	c := newCluster(t)
+	seconds := 20
+	if os.Getenv("LONG") != "" {
+		seconds = 120
+	}
+	target := c.name + ".ticks"
+	c.topics(1, target)
+	procs := []*proc{c.spawn("dispatcher1", "dispatcher"), c.spawn("scanner1", "scanner"), c.spawn("dispatcher2", "dispatcher"), c.spawn("scanner2", "scanner")}
+	c.warm()
+	c.publish(keyed(request(c.intake, target, schemas.HeaderID, "t", schemas.HeaderOp, "timer", schemas.HeaderCron, "* * * * * *", schemas.HeaderMisfire, "all"), "k", "run"))
+	begin := c.answers(map[string]schemas.State{"t": schemas.StateTimerSet})["t"].Due
+	until := begin + int64(seconds)*1000
+
+	done := make(chan []int64)
+	go func() {
+		var kills []int64
+		defer func() { done <- kills }()
+		for i := 0; time.Now().Add(10*time.Second).UnixMilli() < until+5000; i++ {
+			time.Sleep(5 * time.Second)
+			p := procs[i%len(procs)]
+			kills = append(kills, time.Now().UnixMilli())
+			p.kill()
+			time.Sleep(5 * time.Second)
+			procs[i%len(procs)] = c.spawn(p.name, p.cmd.Args[1])
+			procs[i%len(procs)].hasStarted() // before that, a signal ends it without a word
+		}
+	}()
+	runs := map[int64][]arrival{}
+	c.read(c.reader([]string{target}), time.Duration(seconds)*time.Second+2*time.Minute, func(r *kgo.Record) bool {
+		d, _, err := schemas.ParseDelivery(r)
+		require.NoError(t, err)
+		require.Equal(t, "t@"+strconv.FormatInt(d.Due, 10), d.ID)
+		require.Equal(t, "t", d.Timer)
+		require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), d.Due, "early")
+		runs[d.Due] = append(runs[d.Due], arrival{at: r.Timestamp.UnixMilli(), key: d.Key})
+		for due := begin; due < until; due += 1000 {
+			if len(runs[due]) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	kills := <-done
+	require.NotEmpty(t, kills)
+	late := int64(0)
+	for due, copies := range runs {
+		late = max(late, copies[0].at-due)
+		for _, one := range copies[1:] {
+			require.Equal(t, copies[0].key, one.key, "one run has one key")
+		}
+		beside := false
+		for _, k := range kills {
+			beside = beside || due > k-2000 && due < k+1000
+		}
+		require.True(t, len(copies) == 1 || beside, "the run of %d came %d times, far from any kill", due, len(copies))
+	}
+	t.Logf("%d runs of %d s, %d kills, %d ms late at most", len(runs), seconds, len(kills), late)
+}
+
+// hasStarted waits until the process runs its services.
+func (p *proc) hasStarted() {
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
+		if text, err := os.ReadFile(p.log); err == nil && bytes.Contains(text, []byte("started")) {
+			return
+		}
+	}
+	p.t.Errorf("%s did not start within a minute", p.name)
+}
