@@ -39,16 +39,16 @@ func (c *checker) judgeLateness() {
 	}
 }
 
-// calmTime returns how much of a span was outside faults that may delay a delivery.
+// calmTime returns how much of a span was outside all faults that may delay a delivery.
 func (c *checker) calmTime(d *history.Delivery, from, to int64) int64 {
-	total := to - from
-	for _, f := range c.faults {
-		if !f.HoldsUp(d) {
-			continue
+	calm, over := int64(0), from
+	for _, f := range c.faults { // in the order of their starts
+		if f.HoldsUp(d) && f.End > over && f.Start < to {
+			calm += max(0, f.Start-over)
+			over = f.End
 		}
-		total -= max(0, min(f.End, to)-max(f.Start, from))
 	}
-	return total
+	return calm + max(0, to-over)
 }
 
 // earliest returns the earliest possible delivery time: the due time, or the time when the intake
