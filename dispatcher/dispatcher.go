@@ -71,6 +71,7 @@ type Dispatcher struct {
 	ownership *ownership
 	claimer   *claimer
 	fetcher   *fetcher
+	flow      *flow
 	sender    *sender
 	settler   *settler
 	indexer   *indexer
@@ -109,7 +110,8 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	tr := &trust{shared: sh, members: deps.Members}
 	la := newLookahead(fl, deps.Index)
 	pk := newParking(fl, ts)
-	d := &Dispatcher{shared: sh, trust: tr, flight: fl, sent: deps.SendLog, client: client, results: results}
+	ts.flow.registerGauges(deps.Metrics)
+	d := &Dispatcher{shared: sh, trust: tr, flight: fl, flow: ts.flow, sent: deps.SendLog, client: client, results: results}
 	d.ownership = newOwnership(fl, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
 	d.sender = newSender(pk, tr, la, newCalls(deps.Callbacks), client, kcfg)
@@ -152,6 +154,11 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		d.results.Close(0)
 		return nil // stopped before the database was there
 	}
+	if err := d.flow.start(ctx); err != nil {
+		d.client.Close()
+		d.results.Close(0)
+		return nil // likewise
+	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, loops := errgroup.WithContext(work)
@@ -162,7 +169,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.overlapLoop, d.runner.run, d.retireLoop} {
+	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.overlapLoop, d.runner.run, d.retireLoop, d.flow.run, d.flow.move} {
 		group.Go(func() error { run(loops); return nil })
 	}
 

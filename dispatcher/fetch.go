@@ -23,13 +23,14 @@ type fetcher struct {
 	flight  *inFlight
 	backlog *backlog
 	parking *parking
+	flow    *flow
 	sender  *sender
 	sent    *sendlog.Log
 	sources *sources
 }
 
 func newFetcher(fl *inFlight, pk *parking, sd *sender, sent *sendlog.Log) *fetcher {
-	return &fetcher{shared: fl.shared, flight: fl, backlog: fl.backlog, parking: pk, sender: sd, sent: sent, sources: &sources{store: fl.store}}
+	return &fetcher{shared: fl.shared, flight: fl, backlog: fl.backlog, parking: pk, flow: pk.targets.flow, sender: sd, sent: sent, sources: &sources{store: fl.store}}
 }
 
 // run reads bodies while there is room for them, notes the intents, and stages the tasks.
@@ -84,7 +85,7 @@ func (f *fetcher) room() (tasks, bytes int, scarce bool) {
 	return tasks, bytes, f.flight.staging.scarce()
 }
 
-// readable leaves out tasks that are no longer ours, and those that are put off without their bodies: parked says that there were any
+// readable leaves out tasks that are no longer ours, and those that are held or put off without their bodies: parked says that there were any
 // of the latter.
 func (f *fetcher) readable(batch []*claimedTask) (out []*claimedTask, parked bool) {
 	f.flight.mu.Lock()
@@ -93,7 +94,7 @@ func (f *fetcher) readable(batch []*claimedTask) (out []*claimedTask, parked boo
 		if t.slot.abandoned {
 			return true
 		}
-		parks := f.parking.parksAgain(t)
+		parks := f.flow.diverts(t) || f.parking.parksAgain(t)
 		parked = parked || parks
 		return parks
 	})

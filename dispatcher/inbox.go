@@ -22,6 +22,12 @@ func (b *inbox) leaves(e transition) {
 	b.transitions = append(b.transitions, e)
 }
 
+func (b *inbox) leavingTasks() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.transitions)
+}
+
 func (b *inbox) recall(some []transition) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

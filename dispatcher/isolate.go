@@ -57,7 +57,7 @@ func (s *sender) isolate(ctx context.Context, g *target) {
 	}
 }
 
-// errUnresponsive ends the turn of a suspect whose target does not answer: nothing is in the topic of it, and it is put off.
+// errUnresponsive ends the turn of a suspect whose target does not answer, or is paused: nothing is in the topic of it, and it is put off.
 var errUnresponsive = fmt.Errorf("%w: its target does not answer", kafka.ErrNotSent)
 
 func (s *sender) nextSuspect(g *target) (sendable, bool) {
@@ -86,5 +86,5 @@ func (s *sender) dropSuspect(t *claimedTask) {
 func (s *sender) isUnresponsive(g *target) bool {
 	s.flight.mu.Lock()
 	defer s.flight.mu.Unlock()
-	return g.outage != nil
+	return g.outage != nil || s.flow.paused(g.topic)
 }

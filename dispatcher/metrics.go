@@ -18,6 +18,7 @@ type metrics struct {
 	indexMetrics
 	retireMetrics
 	timerMetrics
+	flowMetrics
 
 	retries prometheus.Counter
 }
@@ -58,6 +59,10 @@ type retireMetrics struct {
 
 type timerMetrics struct {
 	runs, droppedRuns prometheus.Counter
+}
+
+type flowMetrics struct {
+	held, recalled prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -119,6 +124,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		timerMetrics: timerMetrics{
 			runs:        counter("timer_runs_total", "Runs of timers that were made."),
 			droppedRuns: counter("timer_runs_dropped_total", "Runs of timers that were dropped: missed, or due while an earlier one was unfinished."),
+		},
+		flowMetrics: flowMetrics{
+			held:     counter("held_total", "Tasks that their target's policy kept from being released, each time that it did."),
+			recalled: counter("held_recalled_total", "Held tasks that were called back to be released."),
 		},
 		retries: counter("retries_total", "Calls to the database, the send log or Kafka that failed and were tried again."),
 	}

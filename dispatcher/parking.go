@@ -21,6 +21,7 @@ type parking struct {
 }
 
 func newParking(fl *inFlight, ts *targets) *parking {
+	ts.flow = newFlow(fl, ts)
 	return &parking{shared: fl.shared, flight: fl, targets: ts}
 }
 

@@ -21,6 +21,7 @@ type sender struct {
 	flight     *inFlight
 	targets    *targets
 	parking    *parking
+	flow       *flow
 	trust      *trust
 	lookahead  *lookahead
 	runs       *runGate
@@ -32,7 +33,7 @@ type sender struct {
 }
 
 func newSender(pk *parking, tr *trust, la *lookahead, cl *calls, client *kgo.Client, kcfg kafka.Config) *sender {
-	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, trust: tr, lookahead: la, runs: newRunGate(pk.flight), calls: cl, client: client, kafka: kcfg}
+	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, flow: pk.targets.flow, trust: tr, lookahead: la, runs: newRunGate(pk.flight), calls: cl, client: client, kafka: kcfg}
 }
 
 // await keeps a task with its body until it is due. mu is held.
@@ -48,7 +49,7 @@ func (s *sender) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		s.flight.mu.Lock()
-		timer.Reset(max(s.due.untilDue(s.clock.Now()), releasePause))
+		timer.Reset(max(min(s.due.untilDue(s.clock.Now()), s.flow.untilRelease()), releasePause))
 		s.flight.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -125,6 +126,7 @@ func (s *sender) takeDue() []sendable {
 	for len(send) < releaseBatch && len(s.due) > 0 && s.due[0].at <= now {
 		take(s.due.pop(), false)
 	}
+	s.flow.release(func() bool { return len(send) < releaseBatch }, func(t *claimedTask) { take(t, false) })
 	for _, g := range s.targets.outlets {
 		for len(send) < releaseBatch && len(g.waiting) > 0 && s.room(g) {
 			t := g.waiting[0]
@@ -156,6 +158,9 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 	}
 	if t.call != nil && s.calls.sender == nil {
 		s.flight.deadLetterLocked(t, schemas.KindCallback, "this dispatcher makes no HTTP callbacks: set callback.enabled")
+		return false
+	}
+	if s.flow.detains(t, now) {
 		return false
 	}
 	g := s.targets.of(t)

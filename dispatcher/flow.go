@@ -1,0 +1,306 @@
+package dispatcher
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// flow keeps the operators' policies in force: targets that are paused, or limited. Its loop reads the policies; the fetch and release
+// loops ask it about tasks; the loop of held.go moves tasks between the gates and the held lines. The lock of those in flight guards
+// what it knows.
+//
+// A policy that was read stays in force until another one is read, however long the database is away. Before the first are read,
+// nothing is claimed or sent at all: see start.
+type flow struct {
+	*shared
+	flight  *inFlight
+	targets *targets
+	slots   int // of the installation
+	owned   []int
+
+	gates map[string]*gate   // by topic
+	lanes map[uint32][]*gate // the same, by what a task's lane tells of its topic
+
+	kick kick // of the loop that moves tasks
+}
+
+func newFlow(fl *inFlight, ts *targets) *flow {
+	return &flow{shared: fl.shared, flight: fl, targets: ts, gates: map[string]*gate{}, lanes: map[uint32][]*gate{}, kick: newKick()}
+}
+
+const (
+	// policiesEvery is how often the policies are read. One is in force a second after it was stored, with time to spare for a
+	// database that is slow.
+	policiesEvery = 200 * time.Millisecond
+	// policiesWithin bounds one reading.
+	policiesWithin = 2 * time.Second
+)
+
+// start reads the policies for the first time, and waits for the database if need be: a paused target must not get anything from a
+// dispatcher that has just begun. An error says that ctx ended.
+func (f *flow) start(ctx context.Context) error {
+	for failures := 1; ; failures++ {
+		bound, cancel := context.WithTimeout(ctx, policiesWithin)
+		slots, err := f.store.SlotCount(bound)
+		if err == nil {
+			f.slots = slots
+			err = f.read(bound)
+		}
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f.log.Warn("the targets' policies are not known yet, and nothing is delivered before", zap.Error(err))
+		sleep(ctx, pauseAfter(failures))
+	}
+}
+
+// run keeps the policies up to date.
+func (f *flow) run(ctx context.Context) {
+	tick := time.NewTicker(policiesEvery)
+	defer tick.Stop()
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		bound, cancel := context.WithTimeout(ctx, policiesWithin)
+		err := f.read(bound)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			if failures++; failures%10 == 1 {
+				f.log.Warn("reading the targets' policies failed: those that are known stay in force", zap.Error(err))
+			}
+			continue
+		}
+		failures = 0
+	}
+}
+
+func (f *flow) read(ctx context.Context) error {
+	all, err := f.store.Policies(ctx)
+	if err != nil {
+		return err
+	}
+	f.flight.mu.Lock()
+	defer f.flight.mu.Unlock()
+	f.apply(all)
+	return nil
+}
+
+// apply puts policies in force. mu is held.
+func (f *flow) apply(all []store.Policy) {
+	if len(all) == 0 && len(f.gates) == 0 {
+		return
+	}
+	owned := make([]int, 0, len(f.flight.slots))
+	for slot := range f.flight.slots {
+		owned = append(owned, slot)
+	}
+	slices.Sort(owned)
+	if !slices.Equal(owned, f.owned) { // what others had passed over may be ours now
+		f.owned = owned
+		for _, g := range f.gates {
+			g.after, g.behind, g.found = store.HeldPlace{}, true, false
+		}
+	}
+	share := min(float64(len(owned))/float64(max(f.slots, 1)), 1)
+	said := make(map[string]bool, len(all))
+	for _, p := range all {
+		said[p.Topic] = true
+		g := f.gates[p.Topic]
+		if g == nil {
+			g = f.open(p.Topic)
+		}
+		before := g.Policy
+		g.set(p, share)
+		if before.Changed != p.Changed {
+			f.log.Info("a target has another policy", zap.String("topic", p.Topic), zap.Bool("paused", p.Paused), zap.Float64("rate", p.Rate), zap.Int("max_in_flight", p.MaxInFlight))
+			if p.Paused {
+				f.close(g)
+			}
+		}
+	}
+	for topic, g := range f.gates {
+		if !said[topic] { // its row was deleted: nothing of it was held
+			g.set(store.Policy{Topic: topic}, share)
+			if g.free() && g.sending == 0 {
+				f.forget(g)
+			}
+		}
+	}
+	f.kick.now()
+	f.kicks.release.now()
+}
+
+// open makes the gate of a target. mu is held.
+func (f *flow) open(topic string) *gate {
+	g := newGate(topic, f.cfg.StageTasks)
+	f.gates[topic] = g
+	lane := task.LaneOf(topic, 0).Target()
+	f.lanes[lane] = append(f.lanes[lane], g)
+	for _, t := range f.targets.outlets {
+		if t.topic == topic {
+			g.sending += t.sending
+		}
+	}
+	return g
+}
+
+func (f *flow) forget(g *gate) {
+	delete(f.gates, g.Topic)
+	lane := task.LaneOf(g.Topic, 0).Target()
+	if f.lanes[lane] = slices.DeleteFunc(f.lanes[lane], func(o *gate) bool { return o == g }); len(f.lanes[lane]) == 0 {
+		delete(f.lanes, lane)
+	}
+}
+
+// close sends what waits at a gate, or behind it for its partition, to the held lines. mu is held.
+func (f *flow) close(g *gate) {
+	for _, t := range g.takeBack(never) {
+		f.hold(g, t)
+	}
+	for _, o := range f.targets.outlets {
+		if o.topic != g.Topic {
+			continue
+		}
+		for _, t := range o.waiting {
+			f.hold(g, t)
+		}
+		o.waiting = nil
+	}
+}
+
+// paused says whether a target may get nothing. mu is held.
+func (f *flow) paused(topic string) bool {
+	g := f.gates[topic]
+	return g != nil && g.Paused
+}
+
+// detains keeps a task that is due from being sent, if its target's policy wants that: it waits at the gate, or goes to the held
+// line. mu is held.
+func (f *flow) detains(t *claimedTask, now int64) bool {
+	if len(f.gates) == 0 {
+		return false
+	}
+	g := f.gates[t.topic]
+	if g == nil || g.free() {
+		return false
+	}
+	if t.passed && !g.Paused {
+		if !g.full() {
+			return false
+		}
+		g.push(t, now) // others of its target were faster
+		return true
+	}
+	if g.Paused || !g.coming.has(t.seq) && (g.behind || len(g.waiting) >= max(g.ahead(time.Now()), 1)) {
+		f.hold(g, t)
+		return true
+	}
+	g.push(t, now)
+	return true
+}
+
+// begins and ends count what is with the producers. mu is held.
+func (f *flow) begins(topic string) {
+	if f == nil || len(f.gates) == 0 {
+		return
+	}
+	if g := f.gates[topic]; g != nil {
+		g.sending++
+	}
+}
+
+func (f *flow) ends(topic string) {
+	if f == nil || len(f.gates) == 0 {
+		return
+	}
+	if g := f.gates[topic]; g != nil {
+		if g.sending = max(g.sending-1, 0); len(g.waiting) > 0 {
+			f.kicks.release.now()
+		}
+	}
+}
+
+// release hands over the tasks that may pass their gates, while more is wanted. mu is held.
+func (f *flow) release(more func() bool, take func(*claimedTask)) {
+	now, scarce := time.Now(), f.flight.staging.scarce()
+	for _, g := range f.gates {
+		for len(g.waiting) > 0 && more() {
+			t := g.next(now, scarce)
+			if t == nil {
+				break
+			}
+			take(t)
+			if g.behind {
+				f.kick.now()
+			}
+		}
+	}
+}
+
+// untilRelease is how long until a gate lets something through; at most a second. mu is held.
+func (f *flow) untilRelease() time.Duration {
+	first, now, scarce := time.Second, time.Now(), f.flight.staging.scarce()
+	for _, g := range f.gates {
+		if len(g.waiting) > 0 {
+			if wait, ok := g.untilNext(now, scarce); ok {
+				first = min(first, wait)
+			}
+		}
+	}
+	return first
+}
+
+// diverts takes a claimed task out of the way to its body if it is to go to a held line. One that an earlier owner may have sent goes
+// on: the send log may know of it. mu is held.
+func (f *flow) diverts(t *claimedTask) bool {
+	if len(f.lanes) == 0 || t.doubt || t.judged {
+		return false
+	}
+	for _, g := range f.lanes[t.lane.Target()] {
+		if g.Paused || g.behind && !g.coming.has(t.seq) {
+			g.unread = append(g.unread, t)
+			f.kick.now()
+			return true
+		}
+	}
+	return false
+}
+
+// registerGauges shows which policies are in force here.
+func (f *flow) registerGauges(reg prometheus.Registerer) {
+	gauge := func(name, help string, of func(*gate) int) {
+		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, func() float64 {
+			f.flight.mu.Lock()
+			defer f.flight.mu.Unlock()
+			n := 0
+			for _, g := range f.gates {
+				n += of(g)
+			}
+			return float64(n)
+		})
+	}
+	one := func(yes bool) int {
+		if yes {
+			return 1
+		}
+		return 0
+	}
+	gauge("paused_targets", "Targets that an operator has paused.", func(g *gate) int { return one(g.Paused) })
+	gauge("limited_targets", "Targets that an operator has limited, and not paused.", func(g *gate) int { return one(!g.Paused && !g.Open()) })
+	gauge("gated_tasks", "Tasks in memory that wait for what their target's limits let through.", func(g *gate) int { return len(g.waiting) + g.coming.count() })
+}

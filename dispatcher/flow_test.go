@@ -1,0 +1,303 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// policy says something about a target, as an operator does.
+func (f *fixture) policy(topic string, p store.Policy) {
+	f.Helper()
+	_, err := f.store.SetPolicy(f.Context(), topic, nowMillis(), func(store.Policy) store.Policy { return p })
+	require.NoError(f, err)
+}
+
+// pausedAt says that a dispatcher has heard that a target is paused.
+func (r *running) hears(topic string, want func(*gate) bool) {
+	r.f.Helper()
+	r.f.eventually("it is in force", func() bool {
+		r.flight.mu.Lock()
+		defer r.flight.mu.Unlock()
+		g := r.flow.gates[topic]
+		return g != nil && want(g)
+	})
+}
+
+func isPaused(g *gate) bool { return g.Paused }
+
+func (f *fixture) heldTasks(topic string) int {
+	f.Helper()
+	n, err := f.store.CountHeld(context.Background(), topic, 1<<20)
+	require.NoError(f, err)
+	return n
+}
+
+func (l *log) ids() (out []string) {
+	for _, r := range l.all() {
+		out = append(out, header(r, schemas.HeaderID))
+	}
+	return out
+}
+
+// A paused target gets nothing, whatever becomes due, is fired or comes to be retried. Others go on, the lines go on, and what is held can
+// be cancelled. When it is resumed, it gets each once, in order of due time.
+func TestPausedTargetGetsNothing(t *testing.T) {
+	f := newFixture(t, 2, "orders", "others")
+	f.policy("orders", store.Policy{Paused: true})
+	orders, others, events := f.read("orders"), f.read("others"), f.read(results)
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", StageTasks: 400})
+	due, n := time.Now(), 400
+	for i := range n { // the last that is stored is the first that is due
+		f.schedule(ask("orders", fmt.Sprint("o", i), due.Add(-time.Duration(i)*time.Millisecond)))
+	}
+	f.schedule(askMany(20, "others", "x", due.Add(time.Second))...)
+	f.eventually("the others arrive", func() bool { return others.count() == 20 })
+	f.eventually("its tasks are held", func() bool { return f.heldTasks("orders") == n })
+	f.eventually("nothing holds up the lines", func() bool { return f.settledUpTo(due.Add(time.Second)) })
+	f.eventually("they cost nothing", func() bool {
+		return d.inside(func() int { return d.flight.entries + d.flight.staging.tasks + len(d.flow.gates["orders"].unread) }) == 0
+	})
+	read := counted(d.metrics.bodies)
+	require.LessOrEqual(t, read, 20+n/4, "most were held without their bodies")
+
+	cancel := func(op schemas.Op, id string) {
+		r := schemas.NewRequest(op, "orders", id)
+		b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}}}
+		b.Changes = []task.Change{{Seq: task.Seq(f.source.ID, f.source.Next), Request: &r}}
+		done, err := f.store.Apply(t.Context(), b, nowMillis())
+		require.NoError(t, err)
+		f.source.Next++
+		want := map[schemas.Op]schemas.State{schemas.OpCancel: schemas.StateCancelled, schemas.OpFire: schemas.StateFired}[op]
+		require.Equal(t, want, done.Events[0].Events[0].State)
+	}
+	for i := range 10 {
+		cancel(schemas.OpCancel, fmt.Sprint("o", i))
+	}
+	cancel(schemas.OpFire, "o10")
+	f.eventually("what was fired is held again", func() bool { return f.heldTasks("orders") == n-10 })
+	require.Zero(t, orders.count())
+
+	f.policy("orders", store.Policy{})
+	f.eventually("the rest arrives", func() bool { return len(orders.copies()) == n-10 })
+	f.eventually("all is settled", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
+	require.Equal(t, n-10, orders.count(), "once")
+	var want []string
+	for i := n - 1; i > 10; i-- {
+		want = append(want, fmt.Sprint("o", i))
+	}
+	require.Equal(t, append(want, "o10"), orders.ids(), "in order of due time; what was fired is due later")
+	require.Zero(t, f.heldTasks("orders"))
+	require.Empty(t, events.events(t, schemas.StateDead))
+	require.Equal(t, 10, d.inside(func() int { return 10 * len(d.flow.gates) }))
+	f.eventually("the gate is none", func() bool {
+		return d.inside(func() int {
+			if d.flow.gates["orders"].free() {
+				return 1
+			}
+			return 0
+		}) == 1
+	})
+}
+
+// A pause takes back what is claimed, staged or waits for room, and what is to be sent once more.
+func TestPauseTakesBackWhatIsNotReleased(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second, StageTasks: 100})
+	due := time.Now().Add(4 * time.Second)
+	f.schedule(askMany(60, "orders", "o", due)...)
+	f.eventually("they are staged", func() bool { return d.stagedTasks() == 60 })
+	f.policy("orders", store.Policy{Paused: true})
+	d.hears("orders", isPaused)
+	require.True(t, time.Now().Before(due), "in time")
+	f.eventually("all are held", func() bool { return f.heldTasks("orders") == 60 })
+	f.eventually("nothing is claimed", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
+	require.Zero(t, orders.count())
+	require.Zero(t, d.stagedTasks())
+	f.policy("orders", store.Policy{})
+	f.eventually("they arrive", func() bool { return orders.count() == 60 })
+}
+
+// Retries of a paused target are held, and the waits for reports go on: those whose attempts are used up while it is paused are dead.
+func TestPausedRetriesAndReports(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders, events := f.read("orders"), f.read(results)
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	report := []string{schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "1s", schemas.HeaderBackoff, "fixed:1ms", schemas.HeaderEvents, "all"}
+	f.schedule(ask("orders", "again", time.Now(), append(report, schemas.HeaderMaxAttempts, "2")...))
+	f.schedule(ask("orders", "once", time.Now(), append(report, schemas.HeaderMaxAttempts, "1")...))
+	f.eventually("both are delivered", func() bool { return orders.count() == 2 })
+	f.policy("orders", store.Policy{Paused: true})
+	d.hears("orders", isPaused)
+	f.eventually("one is dead", func() bool { return len(events.events(t, schemas.StateDead)["once"]) == 1 })
+	f.eventually("the other's retry is held", func() bool { return f.heldTasks("orders") == 1 })
+	require.Equal(t, 2, orders.count())
+	f.policy("orders", store.Policy{})
+	f.eventually("it comes", func() bool { return orders.copies()["again"] == 2 })
+	require.Equal(t, "2", header(orders.all()[2], schemas.HeaderAttempt))
+}
+
+// What becomes too late while its target is paused is judged when it is released.
+func TestPausedTaskExpiresOnceReleased(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	f.policy("orders", store.Policy{Paused: true})
+	orders, events := f.read("orders"), f.read(results)
+	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	due := time.Now()
+	f.schedule(ask("orders", "late", due, schemas.HeaderMaxLateness, "1s"), ask("orders", "any", due))
+	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 2 })
+	f.passes(due.Add(1100 * time.Millisecond))
+	require.Empty(t, events.events(t, schemas.StateDead))
+	f.policy("orders", store.Policy{})
+	f.eventually("it is dead", func() bool { return len(events.events(t, schemas.StateDead)["late"]) == 1 })
+	f.eventually("the other arrives", func() bool { return orders.copies()["any"] == 1 })
+	require.Zero(t, orders.copies()["late"])
+	require.Equal(t, schemas.KindExpired, events.events(t, schemas.StateDead)["late"][0].Kind)
+}
+
+// A dispatcher that begins sends nothing before it has read the policies, and one whose database is away keeps to those it knows.
+func TestPoliciesWithoutTheDatabase(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	f.policy("orders", store.Policy{Paused: true})
+	f.sql("ALTER TABLE targets RENAME TO away")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	f.schedule(ask("orders", "a", time.Now()))
+	f.passes(time.Now().Add(time.Second))
+	require.Zero(t, d.owned(), "it has not begun")
+	f.sql("ALTER TABLE away RENAME TO targets")
+	f.eventually("it begins, and holds the task", func() bool { return f.heldTasks("orders") == 1 })
+
+	f.sql("ALTER TABLE targets RENAME TO away")
+	f.schedule(ask("orders", "b", time.Now()))
+	f.eventually("the pause stays in force", func() bool { return f.heldTasks("orders") == 2 })
+	require.Zero(t, orders.count())
+	f.sql("ALTER TABLE away RENAME TO targets")
+	f.policy("orders", store.Policy{})
+	f.eventually("both arrive", func() bool { return orders.count() == 2 })
+}
+
+// limitHolds checks that no more records came than a rate allows: between any two of them, by the broker's time.
+func limitHolds(t *testing.T, l *log, perSecond, burst float64) {
+	t.Helper()
+	all := l.all()
+	slack := 250.0 // ms by which a stalled broker may have gathered records
+	for i := range all {
+		for j := i + 1; j < len(all); j++ {
+			took := float64(all[j].Timestamp.Sub(all[i].Timestamp).Milliseconds()) + slack
+			require.LessOrEqual(t, float64(j-i), burst+perSecond*took/1000+1, "records %d to %d", i, j)
+		}
+	}
+}
+
+// A limited target gets no more than it may, in order of due time, from two dispatchers together; what waits can be cancelled.
+func TestLimitedTarget(t *testing.T) {
+	f := newFixture(t, 8, "orders", "others")
+	const perSecond = 40
+	f.policy("orders", store.Policy{Rate: perSecond})
+	orders, others := f.read("orders"), f.read("others")
+	one, two := f.elect(5), f.elect(5)
+	one.current.Slots, two.current.Slots = f.slots[:4], f.slots[4:]
+	one.alive, two.alive = map[string]bool{"one": true, "two": true}, map[string]bool{"one": true, "two": true}
+	for name, m := range map[string]*members{"one": one, "two": two} {
+		f.start(m, t.TempDir(), Config{MemberID: name})
+	}
+	due := time.Now().Add(3 * time.Second) // every line has been looked at by then
+	const n = 160
+	var all []*kgo.Record
+	for i := range n {
+		all = append(all, ask("orders", fmt.Sprint(i), due.Add(-time.Duration(i)*time.Millisecond)))
+	}
+	f.schedule(all...)
+	f.schedule(askMany(50, "others", "x", due)...)
+	f.eventually("the others arrive", func() bool { return others.count() == 50 })
+	f.eventually("most are held", func() bool { return f.heldTasks("orders") >= n/2 })
+	f.eventually("all arrive", func() bool { return len(orders.copies()) == n })
+	require.Equal(t, n, orders.count(), "once")
+	limitHolds(t, orders, perSecond, 4)
+	for _, half := range [][]int{f.slots[:4], f.slots[4:]} { // each keeps the order of its own
+		var mine []int
+		for _, id := range orders.ids() {
+			row, err := f.store.Get(t.Context(), "orders", id)
+			require.NoError(t, err)
+			if slices.Contains(half, row.Slot) {
+				i, err := strconv.Atoi(id)
+				require.NoError(t, err)
+				mine = append(mine, -i)
+			}
+		}
+		require.NotEmpty(t, mine)
+		require.LessOrEqual(t, disorder(mine), len(mine)/10, "%v", mine)
+	}
+}
+
+// disorder is how many of the values come behind a greater one.
+func disorder(values []int) (n int) {
+	most := values[0]
+	for _, v := range values {
+		if v < most {
+			n++
+		}
+		most = max(most, v)
+	}
+	return n
+}
+
+// No more records of a target are with Kafka than may be.
+func TestMaxInFlight(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	f.policy("orders", store.Policy{MaxInFlight: 3})
+	answer := f.mute("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	d.hears("orders", func(g *gate) bool { return g.room == 3 })
+	f.schedule(askMany(200, "orders", "o", time.Now())...)
+	inFlight := func() int {
+		return d.inside(func() int {
+			n := 0
+			for _, g := range d.sender.targets.outlets {
+				n += g.sending
+			}
+			require.Equal(t, n, d.flow.gates["orders"].sending)
+			return n
+		})
+	}
+	f.eventually("as many as may be", func() bool { return inFlight() == 3 })
+	f.eventually("the others can be cancelled", func() bool { return f.heldTasks("orders") >= 150 })
+	require.LessOrEqual(t, inFlight(), 3)
+	answer()
+	orders := f.read("orders")
+	f.eventually("all arrive", func() bool { return len(orders.copies()) == 200 })
+	require.Equal(t, 200, orders.count())
+}
+
+// Whoever takes over knows of the pause, sends nothing that may have been sent before, and holds what is in doubt.
+func TestPauseOutlivesItsDispatcher(t *testing.T) {
+	f := newFixture(t, 2, "orders")
+	orders := f.read("orders")
+	m := f.elect(5)
+	first := f.start(m, t.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second})
+	f.schedule(askMany(40, "orders", "o", time.Now().Add(3*time.Second))...)
+	f.eventually("they are claimed", func() bool { return first.stagedTasks() == 40 })
+	f.policy("orders", store.Policy{Paused: true})
+	first.crash(m)
+	second := f.start(f.elect(6), t.TempDir(), Config{MemberID: "two"})
+	f.eventually("what is in doubt is held", func() bool { return f.heldTasks("orders") == 40 })
+	require.NoError(t, second.end())
+	require.Zero(t, orders.count())
+	third := f.start(f.elect(7), t.TempDir(), Config{MemberID: "three"})
+	third.hears("orders", isPaused)
+	f.policy("orders", store.Policy{Rate: 1000})
+	f.eventually("they arrive", func() bool { return len(orders.copies()) == 40 })
+	require.Equal(t, 40, orders.count())
+}

@@ -1,0 +1,219 @@
+package dispatcher
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/notyet/notyet/store"
+)
+
+// gate lets the tasks of one target with a policy through, in the order of the instants at which they are to be released. What it
+// cannot let through in a moment stands in the held lines of the slots, where it can be cancelled and costs nothing; see held.go. The
+// lock of those in flight guards it.
+type gate struct {
+	store.Policy
+	pace    *rate.Limiter // this dispatcher's share of the rate; nil: no limit
+	room    int           // its share of what may be in flight; 0: no limit
+	most    int           // that may be here or on their way
+	sending int           // records with a producer
+	let     let           // through, lately
+
+	waiting dueHeap         // due, with their bodies, until they may go
+	since   map[int64]int64 // when they came here, Unix ms; by seq
+	coming  calledBack      // from the held lines, and not here yet
+	unread  []*claimedTask  // claimed while nothing was let through; their bodies are not read
+	holding []*claimedTask  // on their way to the held lines
+	held    int             // how many tasks were ever sent there
+	behind  bool            // something stands in the held lines, or may: what comes new goes behind it
+	after   store.HeldPlace // what stands up to here has been called back, or is not ours
+	found   bool            // something of ours, since after was at the beginning
+	looked  time.Time       // at the held lines
+}
+
+const (
+	// gateAhead is for how long ahead tasks are called back: the way from the held line to the gate takes some 100 ms.
+	gateAhead = 500 * time.Millisecond
+	// gateTasks bounds the tasks that are at a gate or on their way to it: what moves in gateAhead at full speed.
+	gateTasks = 3000
+	// gateWait is for how long a task waits at the gate, where it cannot be cancelled, before it goes to the held line.
+	gateWait = time.Second
+	// recallWait is how long a task that was called back may be on its way before the later ones go without it.
+	recallWait = 5 * time.Second
+	// paceBurst is for how long the pace is kept in store: the release of due tasks rests 2 ms, and a busy machine longer.
+	paceBurst = 50 * time.Millisecond
+)
+
+// newGate makes the gate of a target of which something may be held. It takes no more than a part of what may be staged: others need
+// the room.
+func newGate(topic string, stage int) *gate {
+	return &gate{most: min(gateTasks, max(stage/8, 1)), Policy: store.Policy{Topic: topic}, since: map[int64]int64{}, coming: calledBack{until: map[int64]time.Time{}}, behind: true}
+}
+
+// set puts a policy in force, of which this dispatcher has a share.
+func (g *gate) set(p store.Policy, share float64) {
+	g.Policy, g.room = p, 0
+	if p.MaxInFlight > 0 {
+		g.room = max(int(float64(p.MaxInFlight)*share), 1)
+	}
+	if p.Rate == 0 {
+		g.pace = nil
+		return
+	}
+	mine := p.Rate * share
+	limit, burst := rate.Limit(mine), max(int(mine*paceBurst.Seconds()), 1)
+	if g.pace == nil {
+		g.pace = rate.NewLimiter(limit, burst)
+	} else if g.pace.Limit() != limit {
+		g.pace.SetLimit(limit)
+		g.pace.SetBurst(burst)
+	}
+}
+
+// free says that the gate is not one: nothing is restricted, and nothing is on its way.
+func (g *gate) free() bool {
+	return g.Open() && !g.behind && len(g.waiting)+g.coming.count()+len(g.holding)+len(g.unread) == 0
+}
+
+func (g *gate) full() bool { return g.room > 0 && g.sending >= g.room }
+
+// ahead is how many tasks the gate lets through within gateAhead, about, and so how many may be here or on their way.
+func (g *gate) ahead(now time.Time) int {
+	n := g.most
+	if g.pace != nil {
+		n = min(n, int(max(g.pace.TokensAt(now), 0)+float64(g.pace.Limit())*gateAhead.Seconds()))
+	}
+	if g.room > 0 {
+		n = min(n, g.room+2*g.let.within(now)) // so many follow one another, as fast as Kafka answers
+	}
+	return n
+}
+
+// untilNext is how long until the gate lets the next task through, if nothing else happens; false: it lets none through for now. Where
+// room for bodies is scarce, no task waits for one that may be waiting for that room.
+func (g *gate) untilNext(now time.Time, scarce bool) (time.Duration, bool) {
+	if g.Paused || len(g.waiting) == 0 || g.full() || !scarce && g.waitsForEarlier(now) {
+		return 0, false
+	}
+	if g.pace == nil || g.waiting[0].passed {
+		return 0, true
+	}
+	if lacks := 1 - g.pace.TokensAt(now); lacks > 0 && g.pace.Limit() > 0 {
+		return time.Duration(lacks / float64(g.pace.Limit()) * float64(time.Second)), true
+	}
+	return 0, g.pace.Limit() > 0
+}
+
+// waitsForEarlier says that a task that comes before the first one here is on its way.
+func (g *gate) waitsForEarlier(now time.Time) bool {
+	first, ok := g.coming.first(now)
+	return ok && len(g.waiting) > 0 && first < g.waiting[0].at
+}
+
+// push keeps a task until it may go.
+func (g *gate) push(t *claimedTask, now int64) {
+	g.coming.arrives(t.seq)
+	if _, back := g.since[t.seq]; !back {
+		g.since[t.seq] = now
+	}
+	g.waiting.push(t)
+}
+
+// next is the task that may go now; nil: none.
+func (g *gate) next(now time.Time, scarce bool) *claimedTask {
+	for len(g.waiting) > 0 && g.waiting[0].slot.abandoned {
+		delete(g.since, g.waiting.pop().seq)
+	}
+	if wait, ok := g.untilNext(now, scarce); !ok || wait > 0 {
+		return nil
+	}
+	if !g.waiting[0].passed && g.pace != nil && !g.pace.AllowN(now, 1) {
+		return nil
+	}
+	t := g.waiting.pop()
+	delete(g.since, t.seq)
+	g.let.one(now)
+	t.passed = true
+	return t
+}
+
+// takeBack removes the tasks that have waited since an instant or longer.
+func (g *gate) takeBack(since int64) (out []*claimedTask) {
+	var stay dueHeap
+	for _, t := range g.waiting {
+		if g.since[t.seq] > since {
+			stay.push(t)
+			continue
+		}
+		delete(g.since, t.seq)
+		out = append(out, t)
+	}
+	g.waiting = stay
+	return out
+}
+
+// earliest is the instant of the first task that is on its way to the held lines: what comes later is not called back before it is there.
+func (g *gate) earliest() int64 {
+	g.holding = slices.DeleteFunc(g.holding, func(t *claimedTask) bool { return t.status == left || t.slot.abandoned })
+	at := int64(never)
+	for _, t := range g.holding {
+		at = min(at, t.at)
+	}
+	if len(g.unread) > 0 {
+		at = min(at, g.unread[0].at)
+	}
+	return at
+}
+
+// let counts what was let through in the latest spans of gateAhead.
+type let struct {
+	began     time.Time
+	now, then int
+}
+
+func (l *let) roll(now time.Time) {
+	if span := now.Sub(l.began); span >= 2*gateAhead {
+		*l = let{began: now}
+	} else if span >= gateAhead {
+		*l = let{began: now, then: l.now}
+	}
+}
+
+func (l *let) one(now time.Time) { l.roll(now); l.now++ }
+
+func (l *let) within(now time.Time) int { l.roll(now); return max(l.now, l.then) }
+
+// calledBack are tasks that were called back from their held lines and are on their way to the gate.
+type calledBack struct {
+	order []recalled          // by the instant at which they should have been released; those that are here already are passed over
+	until map[int64]time.Time // by seq: then it is not waited for any more, for it was cancelled, or its slot was lost
+}
+
+type recalled struct{ seq, at int64 }
+
+func (c *calledBack) count() int { return len(c.until) }
+
+func (c *calledBack) has(seq int64) bool { _, ok := c.until[seq]; return ok }
+
+func (c *calledBack) arrives(seq int64) { delete(c.until, seq) }
+
+func (c *calledBack) add(r recalled, until time.Time) {
+	i, _ := slices.BinarySearchFunc(c.order, r, func(a, b recalled) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
+	c.order = slices.Insert(c.order, i, r)
+	c.until[r.seq] = until
+}
+
+// first is the instant of the first of them.
+func (c *calledBack) first(now time.Time) (at int64, ok bool) {
+	for ; len(c.order) > 0; c.order = c.order[1:] {
+		r := c.order[0]
+		if until, ok := c.until[r.seq]; ok && now.Before(until) {
+			return r.at, true
+		}
+		delete(c.until, r.seq)
+	}
+	c.order = nil
+	return 0, false
+}

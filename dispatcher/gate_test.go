@@ -1,0 +1,179 @@
+package dispatcher
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+func gated(seq, at int64) *claimedTask {
+	return &claimedTask{slot: &ownedSlot{}, seq: seq, at: at, content: &content{topic: "orders"}}
+}
+
+// passing asks a gate each millisecond, and returns when it let each task through, in ms from now.
+func passing(g *gate, during time.Duration) (at []int64, seqs []int64) {
+	began := time.Now()
+	for time.Since(began) <= during {
+		for t := g.next(time.Now(), false); t != nil; t = g.next(time.Now(), false) {
+			at, seqs = append(at, time.Since(began).Milliseconds()), append(seqs, t.seq)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return at, seqs
+}
+
+func TestGateKeepsThePace(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate, share float64
+		most, least int // in 10 s
+	}{
+		"one each two seconds":       {0.5, 1, 6, 6},
+		"two dispatchers":            {20, 0.5, 101, 100},
+		"one slot of 64":             {64, 1.0 / 64, 11, 10},
+		"fast":                       {1000, 1, 10_051, 9900},
+		"a dispatcher without slots": {10, 0, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate("orders", 100_000)
+				g.set(store.Policy{Topic: "orders", Rate: c.rate}, c.share)
+				for seq := range int64(20_000) {
+					g.push(gated(seq, 1000-seq), 0)
+				}
+				at, seqs := passing(g, 10*time.Second)
+				require.LessOrEqual(t, len(at), c.most)
+				require.GreaterOrEqual(t, len(at), c.least)
+				for i, seq := range seqs {
+					require.Equal(t, int64(20_000-1-i), seq, "in order of their time")
+				}
+			})
+		})
+	}
+}
+
+func TestGateChangesItsPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate("orders", 100_000)
+		for seq := range int64(1000) {
+			g.push(gated(seq, seq), 0)
+		}
+		g.set(store.Policy{Topic: "orders", Rate: 10}, 1)
+		first, _ := passing(g, time.Second)
+		require.InDelta(t, 10, len(first), 1)
+		g.set(store.Policy{Topic: "orders", Rate: 10, Changed: 1}, 1) // the same again gives nothing on top
+		again, _ := passing(g, time.Second)
+		require.InDelta(t, 10, len(again), 1)
+		g.set(store.Policy{Topic: "orders", Paused: true}, 1)
+		none, _ := passing(g, time.Second)
+		require.Empty(t, none)
+		g.set(store.Policy{Topic: "orders"}, 1)
+		rest, _ := passing(g, 0)
+		require.Len(t, rest, 1000-len(first)-len(again))
+	})
+}
+
+func TestGateWaitsForWhatComesEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate("orders", 100_000)
+		until := time.Now().Add(recallWait)
+		for _, r := range []recalled{{3, 30}, {1, 10}, {2, 20}} {
+			g.coming.add(r, until)
+		}
+		g.push(gated(2, 20), 0)
+		g.push(gated(9, 5), 0)
+		_, seqs := passing(g, 0)
+		require.Equal(t, []int64{9}, seqs, "the first of all, and none before what is on its way")
+		require.Equal(t, 2, g.coming.count())
+		require.NotNil(t, g.next(time.Now(), true), "unless it may wait for the room that this one takes")
+		g.push(gated(2, 20), 0)
+		g.push(gated(1, 10), 0)
+		_, seqs = passing(g, 0)
+		require.Equal(t, []int64{1, 2}, seqs)
+		g.push(gated(4, 40), 0)
+		_, seqs = passing(g, recallWait-10*time.Millisecond)
+		require.Empty(t, seqs)
+		_, seqs = passing(g, 20*time.Millisecond)
+		require.Equal(t, []int64{4}, seqs, "what does not come for long was cancelled")
+		require.Zero(t, g.coming.count())
+		require.Empty(t, g.coming.order)
+	})
+}
+
+func TestGateRoom(t *testing.T) {
+	g := newGate("orders", 100_000)
+	for share, want := range map[float64]int{1: 10, 0.5: 5, 0.25: 2, 0.01: 1} {
+		g.set(store.Policy{Topic: "orders", MaxInFlight: 10}, share)
+		require.Equal(t, want, g.room)
+	}
+	g.set(store.Policy{Topic: "orders", MaxInFlight: 2}, 1)
+	for seq := range int64(4) {
+		g.push(gated(seq, seq), seq)
+	}
+	g.sending = 1
+	first := g.next(time.Now(), false)
+	require.NotNil(t, first)
+	g.sending = 2
+	require.Nil(t, g.next(time.Now(), false))
+	require.Len(t, g.takeBack(1), 1, "those that came until then")
+	require.Len(t, g.waiting, 2)
+	g.waiting[0].slot.abandoned = true
+	g.sending = 0
+	require.Equal(t, int64(3), g.next(time.Now(), false).seq, "what was lost is passed over")
+	require.Empty(t, g.since)
+}
+
+func TestGateIsBounded(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		policy store.Policy
+		stage  int
+		want   int
+	}{
+		"resumed":        {store.Policy{}, 100_000, gateTasks},
+		"little room":    {store.Policy{}, 80, 10},
+		"none":           {store.Policy{}, 1, 1},
+		"slow":           {store.Policy{Rate: 1}, 100_000, 1},
+		"half a second":  {store.Policy{Rate: 100}, 100_000, 55},
+		"fast":           {store.Policy{Rate: 1e6}, 100_000, gateTasks},
+		"one in flight":  {store.Policy{MaxInFlight: 1}, 100_000, 1},
+		"ten":            {store.Policy{MaxInFlight: 10}, 100_000, 10},
+		"both, the less": {store.Policy{MaxInFlight: 10, Rate: 10}, 100_000, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate("orders", c.stage)
+			g.set(c.policy, 1)
+			require.Equal(t, c.want, g.ahead(now))
+		})
+	}
+}
+
+// Two targets share a lane by chance: neither is held on the other's account.
+func TestLaneIsNotTheTarget(t *testing.T) {
+	f := newFixture(t, 1, "orders", "others")
+	d := f.stepped(f.elect(5), Config{MemberID: "one"})
+	require.NoError(t, d.flow.start(t.Context()))
+	places := f.schedule(ask("orders", "a", time.Now()), ask("others", "b", time.Now())).Added
+	l := &ownedSlot{number: 0, epoch: 5, claimed: nowMillis() + 1000}
+	d.flight.slots[0] = l
+	d.flow.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 1}})
+	var both []*claimedTask
+	for _, p := range places {
+		ct := &claimedTask{slot: l, seq: p.Seq, pos: p.Pos, at: p.Pos, lane: task.LaneOf("orders", task.ClassNormal)}
+		both = append(both, ct)
+		require.True(t, d.flow.diverts(ct))
+	}
+	require.False(t, d.flow.diverts(&claimedTask{slot: l, lane: task.LaneOf("others", task.ClassNormal)}))
+	require.False(t, d.flow.diverts(&claimedTask{slot: l, lane: both[0].lane, doubt: true}), "the send log may know of it")
+	require.NoError(t, d.flow.judge(t.Context(), d.flow.gates["orders"]))
+	require.Equal(t, leaving, both[0].status)
+	require.Equal(t, entered, both[1].status)
+	require.True(t, both[1].judged)
+	require.False(t, d.flow.diverts(both[1]), "it goes on")
+	require.Len(t, d.flight.inbox.transitions, 1)
+	require.Equal(t, task.Held(places[0].Due), d.flight.inbox.transitions[0].Pos)
+}

@@ -1,0 +1,253 @@
+package dispatcher
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// What a policy keeps from being released stands in the held lines: in its own slot, but at a place beyond every claim. It is moved
+// there once, when it falls due, and called back once, when it may go. In between it is a pending task like any other, and costs
+// nothing.
+
+const (
+	// heldEvery is the least pause between two rounds of moving tasks.
+	heldEvery = 20 * time.Millisecond
+	// roundEvery is the longest pause.
+	roundEvery = 250 * time.Millisecond
+	// lookEvery is how often the held lines of a target are looked at of which nothing is known to be held.
+	lookEvery = 30 * time.Second
+	// heldPage is how many held tasks are read at a time, and how many claimed ones are judged.
+	heldPage = 1000
+	// leavingMost bounds the tasks that are on their way out of their places while others are sent after them.
+	leavingMost = 2000
+)
+
+// hold sends a task to the held line of its slot. mu is held.
+func (f *flow) hold(g *gate, t *claimedTask) {
+	state := task.StateLine
+	if t.maybeSent() {
+		state = task.StateRetry
+	}
+	f.leaveHeld(g, t, state, t.attempt)
+}
+
+// leaveHeld is hold for a task whose body may not be known. mu is held.
+func (f *flow) leaveHeld(g *gate, t *claimedTask, state task.State, attempt int) {
+	f.metrics.held.Inc()
+	pos := task.Held(t.at)
+	if g.behind = true; pos <= g.after.Pos {
+		g.after = store.HeldPlace{Pos: pos - 1}
+	}
+	g.coming.arrives(t.seq)
+	g.holding = append(g.holding, t)
+	g.held++
+	delete(t.slot.parked, t.seq)
+	f.flight.leave(t, transition{Transition: store.Transition{State: state, Pos: pos, Attempt: attempt, Lane: t.lane}})
+	f.kick.now()
+}
+
+// move takes tasks to the held lines and back.
+func (f *flow) move(ctx context.Context) {
+	tick := time.NewTicker(roundEvery)
+	defer tick.Stop()
+	for failures := 0; ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-f.kick:
+		}
+		bound, cancel := context.WithTimeout(ctx, answerWithin)
+		err := f.round(bound)
+		cancel()
+		if err != nil {
+			failures++
+			if ctx.Err() == nil {
+				f.metrics.retries.Inc()
+				f.log.Warn("moving tasks of targets with a policy failed, trying again", zap.Error(err))
+			}
+			sleep(ctx, pauseAfter(failures))
+			f.kick.now()
+			continue
+		}
+		failures = 0
+		sleep(ctx, heldEvery)
+	}
+}
+
+func (f *flow) round(ctx context.Context) error {
+	for _, g := range f.undecided() {
+		if err := f.judge(ctx, g); err != nil {
+			return err
+		}
+	}
+	for _, g := range f.restless() {
+		if err := f.callBack(ctx, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge looks at tasks that are claimed and whose lane is the gate's, without reading their bodies: they go to the held line, or on their
+// way if they are another target's.
+func (f *flow) judge(ctx context.Context, g *gate) error {
+	batch := f.takeUnread(g)
+	if len(batch) == 0 {
+		return nil
+	}
+	seqs := make([]int64, len(batch))
+	for i, t := range batch {
+		seqs[i] = t.seq
+	}
+	heads, err := f.store.Heads(ctx, seqs)
+	f.flight.mu.Lock()
+	defer f.flight.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	g.unread = g.unread[len(batch):]
+	if len(g.unread) == 0 {
+		g.unread = nil
+	} else {
+		f.kick.now()
+	}
+	bySeq := make(map[int64]store.Head, len(heads))
+	for _, h := range heads {
+		bySeq[h.Seq] = h
+	}
+	var on []*claimedTask
+	for _, t := range batch {
+		h, ok := bySeq[t.seq]
+		g := f.gates[h.Topic]
+		switch {
+		case t.slot.abandoned:
+		case !ok, h.Slot != t.slot.number, h.Pos != t.pos, h.State > task.StateRetry, g == nil, !g.Paused && !g.behind:
+			t.judged = true
+			on = append(on, t)
+		default:
+			if t.at = h.Due; h.Attempt > 0 {
+				t.at = t.pos
+			}
+			f.leaveHeld(g, t, task.StateLine, h.Attempt) // it stays what it is
+		}
+	}
+	if len(on) > 0 {
+		f.flight.backlog.push(on)
+		f.kicks.fetch.now()
+	}
+	return nil
+}
+
+// takeUnread returns the first of a gate's tasks that are to be judged; only judge removes them.
+func (f *flow) takeUnread(g *gate) []*claimedTask {
+	f.flight.mu.Lock()
+	defer f.flight.mu.Unlock()
+	return slices.Clone(g.unread[:min(len(g.unread), heldPage, max(leavingMost-f.flight.inbox.leavingTasks(), 0))])
+}
+
+// undecided returns the gates with tasks that are to be judged.
+func (f *flow) undecided() (out []*gate) {
+	f.flight.mu.Lock()
+	defer f.flight.mu.Unlock()
+	for _, g := range f.gates {
+		if len(g.unread) > 0 {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// restless takes back what has waited for long, and returns the gates that may let more through than is at them or on its way.
+func (f *flow) restless() (out []*gate) {
+	f.flight.mu.Lock()
+	defer f.flight.mu.Unlock()
+	oldest, now := f.clock.Millis()-gateWait.Milliseconds(), time.Now()
+	if f.stopping.Load() {
+		oldest = never
+	}
+	here := 0 // at all gates together, or on their way
+	for _, g := range f.gates {
+		for _, t := range g.takeBack(oldest) {
+			f.hold(g, t)
+		}
+		g.coming.first(now)
+		here += len(g.waiting) + g.coming.count()
+	}
+	for _, g := range f.gates {
+		if !g.Paused && !f.stopping.Load() && (g.behind || now.Sub(g.looked) >= lookEvery) && here < max(f.cfg.StageTasks/4, 1) && g.wants(now) > 0 {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// wants is how many more tasks may be called back now.
+func (g *gate) wants(now time.Time) int { return g.ahead(now) - len(g.waiting) - g.coming.count() }
+
+// callBack calls back the next tasks of a target that were held.
+func (f *flow) callBack(ctx context.Context, g *gate) error {
+	f.flight.mu.Lock()
+	earliest := g.earliest()
+	after, held := g.after, g.held
+	n := min(max(2*g.wants(time.Now()), 100), heldPage)
+	f.flight.mu.Unlock()
+
+	page, err := f.store.HeldTasks(ctx, g.Topic, after, n)
+	if err != nil {
+		return err
+	}
+	f.flight.mu.Lock()
+	defer f.flight.mu.Unlock()
+	now := time.Now()
+	if g.looked = now; g.Paused || g.after != after {
+		return nil // something was held before that place meanwhile
+	}
+	var back []transition
+	more := len(page) == n
+	for want := g.wants(now); len(page) > 0 && want > len(back); page = page[1:] {
+		h := page[0]
+		if task.HeldSince(h.Pos) > earliest {
+			f.kick.now()
+			return f.recall(back)
+		}
+		g.after = h.HeldPlace
+		l := f.flight.slots[h.Slot]
+		if h.Topic != g.Topic || l == nil {
+			continue
+		}
+		if g.found = true; g.coming.has(h.Seq) || !l.leaving.IsZero() {
+			continue
+		}
+		at := task.HeldSince(h.Pos)
+		g.coming.add(recalled{h.Seq, at}, now.Add(recallWait))
+		back = append(back, transition{task: &claimedTask{slot: l, seq: h.Seq, lane: h.Lane},
+			Transition: store.Transition{Seq: h.Seq, Slot: l.number, Epoch: l.epoch, Recall: true, Pos: at, Attempt: h.Attempt, Lane: h.Lane}})
+	}
+	switch {
+	case more || len(back) > 0:
+		f.kick.now()
+	case len(page) == 0: // that was the end
+		if !g.found && earliest == never && g.held == held {
+			g.behind = false
+		}
+		g.after, g.found = store.HeldPlace{}, false
+	}
+	return f.recall(back)
+}
+
+// recall hands tasks that are called back to the settlement. mu is held.
+func (f *flow) recall(back []transition) error {
+	if len(back) > 0 {
+		f.metrics.recalled.Add(float64(len(back)))
+		f.flight.inbox.recall(back)
+		f.kicks.settle.now()
+	}
+	return nil
+}

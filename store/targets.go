@@ -1,0 +1,204 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/notyet/notyet/task"
+)
+
+// Policy is what an operator has said about a target. It stays in force until it is taken back.
+type Policy struct {
+	Topic       string
+	Paused      bool
+	Rate        float64 // tasks a second, of all dispatchers together; 0: no limit
+	MaxInFlight int     // records that are with the producers at once; 0: no limit
+	Changed     int64   // Unix ms
+}
+
+// Open tells that the policy restricts nothing. Such a row stays for a while: what was held is still to go.
+func (p Policy) Open() bool { return !p.Paused && p.Rate == 0 && p.MaxInFlight == 0 }
+
+// MaxPolicies is how many targets can have a policy. Every dispatcher reads all of them several times a second.
+const MaxPolicies = 1000
+
+// heardWithin is when every dispatcher has long heard of a change, so that none holds tasks of the target any more.
+const heardWithin = time.Minute
+
+// ErrTooManyPolicies says that as many targets have a policy as can have one.
+var ErrTooManyPolicies = fmt.Errorf("%d targets have a policy, and no more can: resume some of them, or take their limits back", MaxPolicies)
+
+// Policies reads all of them by topic, those that restrict nothing as well.
+func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
+	out, err := fetch(ctx, s.db, func(r *sql.Rows, p *Policy) error {
+		return r.Scan(&p.Topic, &p.Paused, &p.Rate, &p.MaxInFlight, &p.Changed)
+	}, "SELECT topic, paused, rate, max_in_flight, changed FROM targets ORDER BY topic LIMIT ?", 2*MaxPolicies) // some may have come at once
+	if err != nil {
+		return nil, fmt.Errorf("reading the targets' policies: %w", err)
+	}
+	return out, nil
+}
+
+// SetPolicy stores what is said about a target, in place of what was said before. change gets that, and
+// says what is to be in force now: so two who change different things do not undo each other's.
+func (s *Store) SetPolicy(ctx context.Context, topic string, now int64, change func(Policy) Policy) (Policy, error) {
+	var out Policy
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		key := []byte(topic)
+		rows, err := fetch(ctx, tx, func(r *sql.Rows, p *Policy) error { return r.Scan(&p.Paused, &p.Rate, &p.MaxInFlight) },
+			"SELECT paused, rate, max_in_flight FROM targets WHERE topic = ?"+s.locking(lockExclusive), key)
+		if err != nil {
+			return err
+		}
+		before := Policy{Topic: topic}
+		if len(rows) > 0 {
+			before = rows[0]
+			before.Topic = topic
+		}
+		out = change(before)
+		out.Topic, out.Changed = topic, now
+		switch {
+		case len(rows) > 0:
+			_, err = tx.ExecContext(ctx, "UPDATE targets SET paused = ?, rate = ?, max_in_flight = ?, changed = ? WHERE topic = ?", out.Paused, out.Rate, out.MaxInFlight, now, key)
+			return err
+		case out.Open():
+			return nil
+		}
+		if err := s.roomForPolicy(ctx, tx, now); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "INSERT INTO targets (topic, paused, rate, max_in_flight, changed) VALUES (?, ?, ?, ?, ?)", key, out.Paused, out.Rate, out.MaxInFlight, now)
+		return err
+	})
+	if err != nil {
+		return Policy{}, fmt.Errorf("storing the policy of a target: %w", err)
+	}
+	return out, nil
+}
+
+// roomForPolicy makes room for one more row: it forgets one that restricts nothing and whose held tasks have all gone.
+func (s *Store) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error {
+	var n int
+	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM targets").Scan(&n); err != nil || n < MaxPolicies {
+		return err
+	}
+	open, err := fetch(ctx, tx, func(r *sql.Rows, topic *[]byte) error { return r.Scan(topic) },
+		"SELECT topic FROM targets WHERE paused = 0 AND rate = 0 AND max_in_flight = 0 AND changed < ? ORDER BY changed", now-heardWithin.Milliseconds())
+	if err != nil {
+		return err
+	}
+	for _, topic := range open {
+		held, err := heldTasks(ctx, tx, string(topic), nil, 1)
+		if err != nil {
+			return err
+		}
+		if len(held) == 0 {
+			_, err = tx.ExecContext(ctx, "DELETE FROM targets WHERE topic = ?", topic)
+			return err
+		}
+	}
+	return ErrTooManyPolicies
+}
+
+// HeldPlace is a place in a target's held line. The zero value is before all.
+type HeldPlace struct{ Pos, Seq int64 }
+
+func (p HeldPlace) compare(o HeldPlace) int {
+	return cmp.Or(cmp.Compare(p.Pos, o.Pos), cmp.Compare(p.Seq, o.Seq))
+}
+
+// HeldTask is a task in a held line.
+type HeldTask struct {
+	HeldPlace
+	Slot    int
+	Lane    task.Lane
+	Attempt int
+	Topic   string // another one shares the lane if it is not the one that was asked for
+}
+
+// HeldTasks returns up to n held tasks behind a place, in the order of the instants at which they should
+// have been released. They stand in all slots, and some may belong to another target of the same lane.
+func (s *Store) HeldTasks(ctx context.Context, topic string, after HeldPlace, n int) ([]HeldTask, error) {
+	out, err := heldTasks(ctx, s.db, topic, &after, n)
+	if err != nil {
+		return nil, fmt.Errorf("reading held tasks: %w", err)
+	}
+	return out, nil
+}
+
+// heldTasks reads the lanes of a topic, each in two ranges of the index: the rest of the place where the page before ended,
+// and what lies beyond. One condition for both would read all of that place again.
+func heldTasks(ctx context.Context, q querier, topic string, after *HeldPlace, n int) ([]HeldTask, error) {
+	from := HeldPlace{Pos: task.Held(0) - 1}
+	if after != nil && after.compare(from) > 0 {
+		from = *after
+	}
+	var out []HeldTask
+	for class := range task.Classes {
+		lane := int64(task.LaneOf(topic, task.Class(class)))
+		for _, part := range []struct {
+			where string
+			args  []any
+		}{
+			{"lane = ? AND pos = ? AND seq > ? ORDER BY seq", []any{lane, from.Pos, from.Seq}},
+			{"lane = ? AND pos > ? ORDER BY pos, seq", []any{lane, from.Pos}},
+		} {
+			rows, err := fetch(ctx, q, func(r *sql.Rows, h *HeldTask) error {
+				return r.Scan(&h.Seq, &h.Pos, &h.Slot, &h.Lane, &h.Attempt, &h.Topic)
+			}, "SELECT seq, pos, slot, lane, attempt, topic FROM tasks WHERE "+part.where+" LIMIT ?", append(part.args, n)...)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, rows...)
+		}
+	}
+	slices.SortFunc(out, func(a, b HeldTask) int { return a.compare(b.HeldPlace) })
+	return out[:min(n, len(out))], nil
+}
+
+// CountHeld counts the held tasks of a target, at most so many. It reads the index only, so tasks of another target of the same
+// lane count too.
+func (s *Store) CountHeld(ctx context.Context, topic string, most int) (int, error) {
+	total := 0
+	for class := range task.Classes {
+		var n int
+		lane := int64(task.LaneOf(topic, task.Class(class)))
+		err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM tasks WHERE lane = ? AND pos >= ? LIMIT ?) AS held", lane, task.Held(0), most).Scan(&n)
+		if err != nil {
+			return 0, fmt.Errorf("counting held tasks: %w", err)
+		}
+		total += n
+	}
+	return min(total, most), nil
+}
+
+// Head is a task without its body.
+type Head struct {
+	Seq     int64
+	Slot    int
+	Pos     int64
+	Due     int64
+	State   task.State
+	Attempt int
+	Topic   string
+}
+
+// Heads reads tasks without their bodies. A seq that no longer exists is left out.
+func (s *Store) Heads(ctx context.Context, seqs []int64) ([]Head, error) {
+	var out []Head
+	err := chunks(slices.Sorted(slices.Values(seqs)), func(part []int64) error {
+		rows, err := fetch(ctx, s.db, func(r *sql.Rows, h *Head) error {
+			return r.Scan(&h.Seq, &h.Slot, &h.Pos, &h.Due, &h.State, &h.Attempt, &h.Topic)
+		}, "SELECT seq, slot, pos, due, state, attempt, topic FROM tasks WHERE seq IN ("+marks(len(part))+")", args(part)...)
+		out = append(out, rows...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading %d tasks without their bodies: %w", len(seqs), err)
+	}
+	return out, nil
+}
