@@ -64,6 +64,7 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s.cancels()
 	s.timers()
 	s.forecasts()
+	s.targets()
 	s.letters()
 	s.audits()
 	mux.HandleFunc("/api/", unknownPath)

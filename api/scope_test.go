@@ -66,6 +66,9 @@ var calls = map[string]call{
 	"enable-timer":       {"operate", "POST", "/api/v1/timers/{topic}/a/enable", "", ""},
 	"disable-timer":      {"operate", "POST", "/api/v1/timers/{topic}/a/disable?wait=1ms", "", ""},
 	"preview-timer":      {"read", "POST", "/api/v1/timers/preview", `{"cron":"@daily"}`, "nothing"},
+	"list-targets":       {"read", "GET", "/api/v1/targets", "", "filtered"},
+	"set-target":         {"operate", "PUT", "/api/v1/targets/{topic}", `{"paused":true}`, ""},
+	"change-target":      {"operate", "PATCH", "/api/v1/targets/{topic}", `{"rate":5}`, ""},
 	"purge-all":          {"admin", "POST", "/api/v1/deadletters/purge", `{"ids":[99]}`, "refused"},
 }
 
@@ -75,6 +78,8 @@ func secretive(t *testing.T) (*world, map[string]string) {
 	t.Helper()
 	w := newWorld(t)
 	for _, topic := range []string{"orders", "bills"} {
+		_, err := w.store.SetPolicy(t.Context(), topic, 1, func(store.Policy) store.Policy { return store.Policy{Paused: true} })
+		require.NoError(t, err)
 		w.setTimer(topic, "a", schemas.Timer{Every: time.Hour}, []byte("SECRET"))
 		w.schedule(topic, "a", time.Now().Add(time.Hour).UnixMilli(), []byte("SECRET key"), []byte("SECRET value"))
 		record := &kgo.Record{Key: []byte("SECRET"), Value: []byte("SECRET"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("SECRET")}}}

@@ -121,13 +121,19 @@ type stream struct {
 }
 
 func (l *lister) open(all []Slot) {
-	from, to := l.f.From, int64(1)<<62
+	from, to := l.f.From, task.Held(0)-1
 	if l.f.To > 0 {
-		to = l.f.To - 1
+		to = min(to, l.f.To-1)
 	}
 	add := func(column string, value, from, to int64) {
 		if from <= to {
 			l.streams = append(l.streams, &stream{column: column, value: value, from: from, to: to, after: l.f.After})
+		}
+	}
+	// Held tasks stand behind all others, by the instants at which they should have been released.
+	addHeld := func(column string, value int64) {
+		if !l.f.Ended {
+			add(column, value, task.Held(l.f.From), task.Held(to))
 		}
 	}
 	if l.f.Topic != "" {
@@ -141,6 +147,7 @@ func (l *lister) open(all []Slot) {
 		}
 		for c := range task.Classes {
 			add("lane", int64(task.LaneOf(l.f.Topic, task.Class(c))), from, to)
+			addHeld("lane", int64(task.LaneOf(l.f.Topic, task.Class(c))))
 		}
 		return
 	}
@@ -149,6 +156,7 @@ func (l *lister) open(all []Slot) {
 			add("slot", int64(s.Slot), from, min(to, s.Done))
 		} else {
 			add("slot", int64(s.Slot), max(from, s.Done+1), to)
+			addHeld("slot", int64(s.Slot))
 		}
 	}
 	if l.f.Ended {

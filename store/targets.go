@@ -64,14 +64,15 @@ func (s *Store) SetPolicy(ctx context.Context, topic string, now int64, change f
 		switch {
 		case len(rows) > 0:
 			_, err = tx.ExecContext(ctx, "UPDATE targets SET paused = ?, rate = ?, max_in_flight = ?, changed = ? WHERE topic = ?", out.Paused, out.Rate, out.MaxInFlight, now, key)
-			return err
-		case out.Open():
-			return nil
+		case !out.Open():
+			if err := s.roomForPolicy(ctx, tx, now); err != nil {
+				return err
+			}
+			_, err = tx.ExecContext(ctx, "INSERT INTO targets (topic, paused, rate, max_in_flight, changed) VALUES (?, ?, ?, ?, ?)", key, out.Paused, out.Rate, out.MaxInFlight, now)
 		}
-		if err := s.roomForPolicy(ctx, tx, now); err != nil {
-			return err
+		if err == nil {
+			_, err = s.audit(ctx, tx, 1)
 		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO targets (topic, paused, rate, max_in_flight, changed) VALUES (?, ?, ?, ?, ?)", key, out.Paused, out.Rate, out.MaxInFlight, now)
 		return err
 	})
 	if err != nil {

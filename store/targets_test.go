@@ -142,6 +142,22 @@ func TestHeldTasks(t *testing.T) {
 		page, err := s.List(s.ctx, ListFilter{Topic: target})
 		require.NoError(t, err)
 		require.Len(t, page.Tasks, len(ids))
+		for _, topic := range []string{"", target} { // between two due times, as what is not held
+			for limit := 1; limit <= 4; limit++ {
+				var seen []int64
+				f := ListFilter{Topic: topic, From: t0 + 3, To: t0 + 6, Limit: limit}
+				for more := true; more; more = f.After != nil {
+					page, err := s.List(s.ctx, f)
+					require.NoError(t, err)
+					for _, v := range page.Tasks {
+						seen = append(seen, v.Due)
+						require.Equal(t, "pending", v.State)
+					}
+					f.After = page.More
+				}
+				require.Equal(t, []int64{t0 + 3, t0 + 4, t0 + 5}, seen)
+			}
+		}
 
 		s.claim(s.now + time.Hour.Milliseconds())
 		require.Equal(t, "pending", s.state("a"), "no claim reaches it")

@@ -35,7 +35,7 @@ func viewOf(t *task.Task, s Slot) View {
 	case task.InFlight:
 		v.State, v.Next = "claimed", t.Due
 	case task.Waiting:
-		v.State, v.Next = "waiting_retry", t.Pos
+		v.State, v.Next = "waiting_retry", task.HeldSince(t.Pos)
 		if t.State == task.StateReport {
 			v.State = "waiting_report"
 		}

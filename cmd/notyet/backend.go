@@ -62,12 +62,24 @@ var (
 	_ timers = (*api.Client)(nil)
 )
 
+// targets pauses and limits targets.
+type targets interface {
+	Targets(ctx context.Context, allowed func(topic string) bool) (api.Targets, error)
+	ChangeTarget(ctx context.Context, topic string, c api.TargetChange) (api.TargetPolicy, error)
+}
+
+var (
+	_ targets = (*api.Local)(nil)
+	_ targets = (*api.Client)(nil)
+)
+
 // backend is one or the other.
 type backend struct {
 	tasks
 	letters
 	audit
 	timers
+	targets
 	close func()
 }
 
@@ -82,7 +94,7 @@ func (a *app) backend(s settings, more servers) (*backend, error) {
 			return nil, err
 		}
 		c := api.NewClient(ccfg)
-		return &backend{tasks: c, letters: c, audit: c, timers: c, close: func() {}}, nil
+		return &backend{tasks: c, letters: c, audit: c, timers: c, targets: c, close: func() {}}, nil
 	}
 	return a.direct(cfg)
 }
@@ -110,7 +122,7 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 	}
 	local := api.NewLocal(st, deadletter.NewLocal(st, ix, operator(), log))
 	local.Unindex = unindex
-	return &backend{tasks: local, letters: local, audit: local, timers: local, close: func() {
+	return &backend{tasks: local, letters: local, audit: local, timers: local, targets: local, close: func() {
 		for _, f := range closes {
 			f()
 		}

@@ -38,6 +38,8 @@ type cli struct {
 
 	Timer timerCmd `cmd:"" help:"Make, change and preview timers, which schedule messages again and again."`
 
+	Target targetCmd `cmd:"" help:"Pause, resume and limit what a target gets."`
+
 	Deadletter deadletterCmd `cmd:"" help:"List, replay and delete messages that were given up."`
 	Audit      auditCmd      `cmd:"" help:"Show who changed what."`
 	Intake     intakeCmd     `cmd:"" help:"Show the intake's partitions, and move one that is stuck."`

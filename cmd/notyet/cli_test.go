@@ -118,7 +118,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	for _, args := range [][]string{
 		{"dev"}, {"scanner"}, {"dispatcher"}, {"all"}, {"migrate"}, {"schedule"}, {"cancel"}, {"fire"}, {"get"}, {"list"}, {"forecast"}, {"watch"},
 		{"deadletter", "list"}, {"deadletter", "show"}, {"deadletter", "replay"}, {"deadletter", "purge"}, {"deadletter", "export"},
-		{"intake", "status"}, {"intake", "skip"}, {"intake", "restart"}, {"timer", "set"}, {"timer", "list"}, {"timer", "show"},
+		{"intake", "status"}, {"intake", "skip"}, {"intake", "restart"}, {"timer", "set"}, {"timer", "list"}, {"timer", "show"}, {"target", "pause"}, {"target", "resume"}, {"target", "limit"}, {"target", "list"},
 	} {
 		r := notyet(t, nil, "", append(args, "--help")...)
 		require.Equal(t, exitDone, r.code)

@@ -1,0 +1,92 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/store"
+)
+
+func (w *world) target(method, topic, change string) (int, TargetPolicy, string) {
+	w.t.Helper()
+	code, answer := w.do(method, "/api/v1/targets/"+topic, change)
+	var p TargetPolicy
+	if code == 200 {
+		require.NoError(w.t, json.Unmarshal([]byte(answer), &p))
+		require.InDelta(w.t, time.Now().UnixMilli(), p.Changed, 60_000)
+		p.Changed = 0
+	}
+	return code, p, answer
+}
+
+func TestTargets(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		method, topic, change string
+		want                  TargetPolicy
+	}{
+		{"PUT", "orders", `{"paused":true}`, TargetPolicy{Topic: "orders", Paused: true}},
+		{"PUT", "orders", `{"rate":10,"max_in_flight":3}`, TargetPolicy{Topic: "orders", Rate: 10, MaxInFlight: 3}},
+		{"PATCH", "orders", `{"paused":true}`, TargetPolicy{Topic: "orders", Paused: true, Rate: 10, MaxInFlight: 3}},
+		{"PATCH", "orders", `{"rate":0}`, TargetPolicy{Topic: "orders", Paused: true, MaxInFlight: 3}},
+		{"PUT", "orders", `{"rate":0.5}`, TargetPolicy{Topic: "orders", Rate: 0.5}},
+		{"PUT", "https%3A%2F%2FShop.example%3A8443", `{"paused":true}`, TargetPolicy{Topic: "https://shop.example:8443", Paused: true}},
+		{"PUT", "bills", `{}`, TargetPolicy{Topic: "bills"}},
+	} {
+		code, got, answer := w.target(c.method, c.topic, c.change)
+		require.Equal(t, 200, code, answer)
+		require.Equal(t, c.want, got)
+	}
+	for _, c := range [][3]string{
+		{"or%20ders", `{"paused":true}`, "topic"},
+		{"https%3A%2F%2Fuser%40shop.example", `{"paused":true}`, "topic"},
+		{"orders", `{"rate":-1}`, "rate"},
+		{"orders", `{"rate":0.0001}`, "rate"},
+		{"orders", `{"rate":1000001}`, "rate"},
+		{"orders", `{"rate":"1/s"}`, "rate"},
+		{"orders", `{"max_in_flight":-1}`, "max_in_flight"},
+		{"orders", `{"max_in_flight":1000001}`, "max_in_flight"},
+		{"orders", `{"max_in_flight":1.5}`, "max_in_flight"},
+		{"orders", `{"pause":true}`, "pause"},
+	} {
+		code, _, answer := w.target("PUT", c[0], c[1])
+		require.Equal(t, 422, code, answer)
+		require.Contains(t, answer, c[2])
+	}
+	all, err := w.client.Targets(t.Context(), nil)
+	require.NoError(t, err)
+	local, err := w.local.Targets(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, local, all)
+	require.Len(t, all.Targets, 2)
+	require.Equal(t, "orders", all.Targets[1].Topic)
+	require.InDelta(t, 0.5, all.Targets[1].Rate, 0)
+
+	log, err := w.local.Audit(t.Context(), AuditFilter{What: "target"})
+	require.NoError(t, err)
+	require.Len(t, log.Entries, 7, "each change, and nothing that was refused")
+	require.Equal(t, "bills", log.Entries[0].Topic)
+	require.JSONEq(t, `{"paused":true,"rate":0,"max_in_flight":0}`, string(log.Entries[1].Extra))
+	require.JSONEq(t, `{"rate":0}`, string(log.Entries[3].Extra))
+}
+
+// However many targets somebody pauses, there is an end, and the answer says what to do.
+func TestTargetsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	for i := range store.MaxPolicies {
+		_, err := w.store.SetPolicy(t.Context(), fmt.Sprint("t", i), 1, func(store.Policy) store.Policy { return store.Policy{Paused: true} })
+		require.NoError(t, err)
+	}
+	code, _, answer := w.target("PUT", "orders", `{"paused":true}`)
+	require.Equal(t, 422, code)
+	require.Contains(t, answer, "resume some of them")
+	all, err := w.local.Targets(access.With(t.Context(), access.Caller{}), func(topic string) bool { return strings.HasPrefix(topic, "t99") })
+	require.NoError(t, err)
+	require.Len(t, all.Targets, 11)
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/notyet/notyet/api"
+)
+
+type targetCmd struct {
+	Pause  targetPauseCmd  `cmd:"" help:"Deliver nothing to a target until it is resumed."`
+	Resume targetResumeCmd `cmd:"" help:"Deliver to a paused target again; its limits stay."`
+	Limit  targetLimitCmd  `cmd:"" help:"Limit what a target gets, or take its limits back."`
+	List   targetListCmd   `cmd:"" help:"List the targets that are paused or limited."`
+}
+
+// policyOf are the parts of every command that changes a target.
+type policyOf struct {
+	settings
+	servers
+	asJSON
+	Target string `arg:"" help:"Target topic, or origin of callbacks such as https://shop.example." name:"target"`
+}
+
+const aboutPolicies = `It is in force on all dispatchers within a second, until it is taken back. Meanwhile the target's tasks can be cancelled, cost the tasks of other targets no lateness, and go on in order of due time.`
+
+type targetPauseCmd struct{ policyOf }
+
+// Help is part of --help.
+func (targetPauseCmd) Help() string {
+	return aboutPolicies + `
+What was handed to Kafka before is delivered. notyet-max-lateness is judged when the target is resumed.
+
+Example:
+  notyet target pause orders`
+}
+
+// Run pauses the target.
+func (c *targetPauseCmd) Run(a *app) error { return c.change(a, api.TargetChange{Paused: &yes}) }
+
+type targetResumeCmd struct{ policyOf }
+
+// Help is part of --help.
+func (targetResumeCmd) Help() string {
+	return `Its limits stay: take them back with notyet target limit TARGET --rate 0 --max-in-flight 0.
+
+Example:
+  notyet target resume orders`
+}
+
+// Run resumes the target.
+func (c *targetResumeCmd) Run(a *app) error { return c.change(a, api.TargetChange{Paused: &no}) }
+
+var yes, no = true, false
+
+type targetLimitCmd struct {
+	policyOf
+	Rate        string `help:"Tasks a second of all dispatchers together, such as 100/s or 0.5/s; 0: no limit." placeholder:"N/s"`
+	MaxInFlight *int   `help:"Records that are sent and not acknowledged, of all dispatchers together; 0: no limit." placeholder:"N"`
+}
+
+// Help is part of --help.
+func (targetLimitCmd) Help() string {
+	return aboutPolicies + `
+A limit that is left out stays as it is. Each dispatcher has a share by the slots it owns, and at least one record in flight.
+
+Examples:
+  notyet target limit orders --rate 100/s
+  notyet target limit orders --max-in-flight 20
+  notyet target limit orders --rate 0 --max-in-flight 0`
+}
+
+// Run limits the target.
+func (c *targetLimitCmd) Run(a *app) error {
+	if c.Rate == "" && c.MaxInFlight == nil {
+		return usage("give --rate N/s, --max-in-flight N, or both; 0 takes a limit back")
+	}
+	change := api.TargetChange{MaxInFlight: c.MaxInFlight}
+	if c.Rate != "" {
+		perSecond, err := parseRate(c.Rate)
+		if err != nil {
+			return err
+		}
+		change.Rate = &perSecond
+	}
+	return c.change(a, change)
+}
+
+// parseRate reads N/s, or N alone.
+func parseRate(text string) (float64, error) {
+	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
+	if err != nil || n < 0 || math.IsInf(n, 0) || math.IsNaN(n) {
+		return 0, usage("--rate %q: write tasks a second such as 100/s or 0.5/s, or 0 for no limit", text)
+	}
+	return n, nil
+}
+
+func (c *policyOf) change(a *app, change api.TargetChange) error {
+	b, err := a.backend(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	now, err := b.ChangeTarget(a.ctx, c.Target, change)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.json(now)
+	}
+	printTargets(a, now)
+	return nil
+}
+
+type targetListCmd struct {
+	settings
+	servers
+	asJSON
+}
+
+// Help is part of --help.
+func (targetListCmd) Help() string {
+	return whereFrom + `
+HELD are tasks that are due and kept back, counted up to 1000. A target that was resumed is listed until all of them have gone.
+
+Example:
+  notyet target list --json | jq '.[] | select(.paused)'`
+}
+
+// Run prints the targets.
+func (c *targetListCmd) Run(a *app) error {
+	b, err := a.backend(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	all, err := b.Targets(a.ctx, nil)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.json(all.Targets)
+	}
+	if len(all.Targets) == 0 {
+		fmt.Fprintln(a.stdout, "no target is paused or limited")
+		return nil
+	}
+	printTargets(a, all.Targets...)
+	return nil
+}
+
+func printTargets(a *app, all ...api.TargetPolicy) {
+	rows := make([][]any, 0, len(all))
+	for _, t := range all {
+		state, pace, inFlight, held, since := "open", "-", "-", strconv.Itoa(t.Held), "-"
+		if t.Paused {
+			state = "paused"
+		} else if t.Rate > 0 || t.MaxInFlight > 0 {
+			state = "limited"
+		}
+		if t.Rate > 0 {
+			pace = strconv.FormatFloat(t.Rate, 'f', -1, 64) + "/s"
+		}
+		if t.MaxInFlight > 0 {
+			inFlight = strconv.Itoa(t.MaxInFlight)
+		}
+		if t.Held >= 1000 {
+			held = "1000 or more"
+		}
+		if t.Changed > 0 {
+			since = stamp(t.Changed)
+		}
+		rows = append(rows, []any{plain(t.Topic), state, pace, inFlight, held, since})
+	}
+	a.table([]any{"TARGET", "STATE", "RATE", "MAX IN FLIGHT", "HELD", "CHANGED"}, rows)
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/api"
+)
+
+// A target is paused, limited and resumed from the shell, through a service and in the database itself.
+func TestTargetCommands(t *testing.T) {
+	d := startDev(t)
+	direct := append(d.environ, "NOTYET_MYSQL_DSN=sqlite:"+t.TempDir()+"/notyet.db", "NOTYET_HTTP_ADDR=127.0.0.1:1")
+	r := notyet(t, direct, "", "migrate")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	for way, environ := range map[string][]string{"through a service": d.environ, "directly": direct} {
+		t.Run(way, func(t *testing.T) {
+			do := func(args ...string) result {
+				t.Helper()
+				r := notyet(t, environ, "", append([]string{"target"}, args...)...)
+				require.Equal(t, exitDone, r.code, r.stderr)
+				return r
+			}
+			list := func() []api.TargetPolicy {
+				t.Helper()
+				var out []api.TargetPolicy
+				require.NoError(t, json.Unmarshal([]byte(do("list", "--json").stdout), &out))
+				for i := range out {
+					require.NotZero(t, out[i].Changed)
+					out[i].Changed = 0
+				}
+				return out
+			}
+			require.Contains(t, do("list").stdout, "no target")
+			require.Contains(t, do("pause", "orders").stdout, "paused")
+			do("limit", "orders", "--rate", "2.5/s", "--max-in-flight", "7")
+			do("limit", "https://Shop.example:443", "--rate", "10")
+			require.Equal(t, []api.TargetPolicy{{Topic: "https://shop.example", Rate: 10}, {Topic: "orders", Paused: true, Rate: 2.5, MaxInFlight: 7}}, list())
+			do("resume", "orders")
+			require.Equal(t, api.TargetPolicy{Topic: "orders", Rate: 2.5, MaxInFlight: 7}, list()[1], "its limits stay")
+			require.Contains(t, do("list").stdout, "2.5/s")
+			do("limit", "orders", "--rate", "0")
+			require.Equal(t, api.TargetPolicy{Topic: "orders", MaxInFlight: 7}, list()[1])
+			do("limit", "orders", "--max-in-flight", "0")
+			require.Len(t, list(), 1)
+			var audit []api.AuditEntry
+			r := notyet(t, environ, "", "audit", "list", "--what", "target", "-t", "orders", "--json")
+			require.NoError(t, json.Unmarshal([]byte(r.stdout), &audit))
+			require.Len(t, audit, 5)
+			require.JSONEq(t, `{"max_in_flight":0}`, string(audit[0].Extra))
+
+			for _, bad := range [][]string{{"limit", "orders"}, {"limit", "orders", "--rate", "fast"}, {"limit", "orders", "--rate", "-1/s"}, {"pause"}} {
+				require.Equal(t, exitUsage, notyet(t, environ, "", append([]string{"target"}, bad...)...).code, bad)
+			}
+			for _, bad := range [][]string{{"limit", "orders", "--rate", "2000000/s"}, {"limit", "orders", "--max-in-flight=-1"}, {"pause", "or ders"}, {"pause", "https://u@x.example"}} {
+				require.NotEqual(t, exitDone, notyet(t, environ, "", append([]string{"target"}, bad...)...).code, bad)
+			}
+		})
+	}
+}
