@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
@@ -95,11 +96,18 @@ func (w *world) history(begin, end time.Time) *history.History {
 			}
 		}
 	}
+	h.Sent = slices.DeleteFunc(h.Sent, func(s history.Sent) bool {
+		source, _ := task.SplitSeq(int64(s.Seq))
+		return source == task.RunSource
+	})
 	return h
 }
 
 func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) {
 	r := a.r
+	if isTick(r) {
+		return
+	}
 	switch r.Topic {
 	case schemas.TopicIntake:
 		o := ops[requestOf(r.Value)]

@@ -33,6 +33,7 @@ type plan struct {
 	disks       bool          // the disk of a send log fails
 	redis       bool          // the index is in Redis: only without faults, for its client waits for answers under locks, for which virtual time does not wait
 	ackTimeout  int64         // ms
+	timers      int
 	scanner     scanner.Config
 	dispatcher  dispatcher.Config
 }
@@ -89,13 +90,16 @@ func drawn(seed uint64) plan {
 	if p.forgets {
 		p.ackTimeout = 10_000 // reports are read behind thousands of cancels, in batches of three: 6 s
 	}
+	if last := rand.New(rand.NewPCG(seed, 9)); !p.forgets && p.hush == hushNone && !p.hostile { // likewise
+		p.timers = pick(last, 0, 0, 1, 4)
+	}
 	return p
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v, %d timers",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks)
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks, p.timers)
 }

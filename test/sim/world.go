@@ -40,6 +40,9 @@ func (p plan) targets() []string {
 	if p.hush == hushMany {
 		all = append(all, hushedTopics...)
 	}
+	if p.timers > 0 {
+		all = append(all, tickTopic)
+	}
 	return all
 }
 
@@ -52,6 +55,7 @@ type world struct {
 	pulse *atomic.Int64 // grows as the run goes on: who watches it is outside of the bubble
 	rec   *history.Recorder
 	seen  *observer
+	ticks ticks
 
 	network    kfake.VirtualNetwork
 	cluster    *kfake.Cluster
@@ -244,6 +248,7 @@ func (w *world) run() (out Outcome) {
 	begin := time.Now()
 	whole := w.mischief()
 	w.ask(begin)
+	w.tick(begin)
 	if w.stepsBack > 0 {
 		time.AfterFunc(w.load/2, func() {
 			w.note("the database's clock is set back by %v", w.stepsBack)
@@ -253,6 +258,7 @@ func (w *world) run() (out Outcome) {
 	time.Sleep(time.Until(begin.Add(w.load)))
 	whole()
 	w.heal()
+	w.endTicks()
 	w.drain()
 	w.rest()
 	w.settled()
@@ -266,6 +272,7 @@ func (w *world) run() (out Outcome) {
 	helpers.Wait()
 	h := w.history(begin, end)
 	w.judge(h)
+	w.judgeTicks()
 	all, _ := w.db.counts()
 	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest}
 	if len(w.findings) > 0 {
