@@ -78,7 +78,9 @@ type targetInput struct {
 	Body Target
 }
 
-func (in *targetInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
+func (in *targetInput) scope(c access.Caller) error {
+	return withinTarget(c, in.Body.Topic, in.Body.URL)
+}
 
 // pathTarget is a Target whose topic and id are in the path.
 type pathTarget struct {

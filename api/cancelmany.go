@@ -76,6 +76,7 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 	if err := r.check(); err != nil {
 		return out, err
 	}
+	r.Topic = schemas.TargetName(r.Topic)
 	after, err := parseCursor(r.Cursor)
 	if err != nil {
 		return out, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -35,6 +36,7 @@ type ForecastStep struct {
 
 // Forecast counts the tasks that are due in each step.
 func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
+	f.Topic = schemas.TargetName(f.Topic)
 	wanted, err := f.store(time.Now())
 	if err != nil {
 		return Forecast{}, err

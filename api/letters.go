@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -24,11 +25,11 @@ type LetterFilter struct {
 }
 
 func newLetterFilter(f store.DeadFilter) LetterFilter {
-	return LetterFilter{IDs: f.IDs, Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed}
+	return LetterFilter{IDs: f.IDs, Kind: f.Kind, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed}
 }
 
 func (f LetterFilter) store(limit int, after int64) store.DeadFilter {
-	return store.DeadFilter{IDs: f.IDs, Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: after, Limit: limit}
+	return store.DeadFilter{IDs: f.IDs, Kind: f.Kind, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: after, Limit: limit}
 }
 
 // selects reports whether the filter selects fewer than all letters.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -43,7 +44,7 @@ type TaskFilter struct {
 
 // Task returns one task with its content, or store.ErrNotFound.
 func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
-	v, err := l.store.Get(ctx, topic, id)
+	v, err := l.store.Get(ctx, schemas.TargetName(topic), id)
 	if err != nil {
 		return Task{}, err
 	}
@@ -82,7 +83,7 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	err = l.listing(ctx, func(ctx context.Context) error {
 		var err error
 		page, err = l.store.List(ctx, store.ListFilter{
-			Topic: f.Topic, IDPrefix: f.IDPrefix, State: f.State, From: f.From, To: f.To, Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
+			Topic: schemas.TargetName(f.Topic), IDPrefix: f.IDPrefix, State: f.State, From: f.From, To: f.To, Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
 		})
 		return err
 	})

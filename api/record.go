@@ -21,6 +21,8 @@ func (r *Schedule) Record(in Intake) (*kgo.Record, error) {
 	}
 	b := builder{}
 	b.text(schemas.HeaderTopic, r.Topic)
+	b.text(schemas.HeaderURL, r.URL)
+	b.text(schemas.HeaderMethod, r.Method)
 	b.text(schemas.HeaderID, r.ID)
 	b.text(schemas.HeaderAt, string(r.At))
 	b.text(schemas.HeaderDelay, r.Delay)
@@ -51,6 +53,7 @@ func (t *Target) Record(op schemas.Op, in Intake) (*kgo.Record, error) {
 	b := builder{}
 	b.text(schemas.HeaderOp, op.String())
 	b.text(schemas.HeaderTopic, t.Topic)
+	b.text(schemas.HeaderURL, t.URL)
 	b.text(schemas.HeaderID, t.ID)
 	b.number(schemas.HeaderVersion, t.Version)
 	return b.record(in, key, nil)

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
 )
 
 // require refuses callers without the role before it reads anything of the request.
@@ -52,12 +53,24 @@ func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
 // who is restricted to topics must name one.
 func withinTopics(c access.Caller, topic string) error {
 	switch {
-	case c.Topic(topic):
+	case c.Topic(schemas.TargetName(topic)):
 		return nil
 	case topic == "":
 		return huma.Error403Forbidden(fmt.Sprintf("the token %q is for some topics only: name one with topic", c.Name))
 	}
 	return huma.Error403Forbidden(fmt.Sprintf("the topic is none of those of the token %q", c.Name))
+}
+
+// withinTarget refuses a task that is not for one of the caller's topics. It is named by its topic, or
+// by a URL; what names it twice, or not at all, the request's own check refuses.
+func withinTarget(c access.Caller, topic, url string) error {
+	if url != "" {
+		target, _ := schemas.ParseCallbackURL([]byte(url))
+		if err := withinTopics(c, target.Origin); err != nil || topic == "" {
+			return err
+		}
+	}
+	return withinTopics(c, topic)
 }
 
 // valuable is a response with task content, which the role read may not see.
@@ -70,7 +83,17 @@ func (b *body[T]) withhold() {
 	}
 }
 
-func (t *Task) withhold() { t.Content = nil }
+func (t *Task) withhold() {
+	t.Content = nil
+	t.Settings.withhold()
+}
+
+// withhold removes the URL of a callback: its path may be a secret.
+func (s *Settings) withhold() {
+	if s != nil {
+		s.URL = ""
+	}
+}
 
 func (t *Tasks) withhold() {
 	for i := range t.Tasks {

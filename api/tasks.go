@@ -75,7 +75,9 @@ func (s *server) findTask(ctx ctxType, in *queryInput) (*body[Task], error) {
 
 type scheduleInput struct{ Body Schedule }
 
-func (in *scheduleInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
+func (in *scheduleInput) scope(c access.Caller) error {
+	return withinTarget(c, in.Body.Topic, in.Body.URL)
+}
 
 func (s *server) schedule(ctx ctxType, in *scheduleInput) (*body[Published], error) {
 	return s.publish(ctx, in.Body.Intake, in.Body.Record)

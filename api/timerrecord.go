@@ -33,6 +33,8 @@ func (d *Definition) headers(b *builder) {
 type SetTimer struct {
 	Intake string `json:"intake,omitempty" doc:"intake topic; default the first configured"`
 	Definition
+	URL         string   `json:"url,omitempty"          doc:"send an HTTP request to this URL instead of a record to a topic; the timer's topic is its origin"`
+	Method      string   `json:"method,omitempty"       doc:"with url: POST (default), PUT, PATCH, DELETE or GET"`
 	Until       TimeText `json:"until,omitempty"        doc:"last instant at which a run may lie; default none"`
 	Jitter      string   `json:"jitter,omitempty"       doc:"duration: each run is due up to this later"`
 	Misfire     string   `json:"misfire,omitempty"      doc:"what becomes of missed runs: once (the latest is delivered), skip or all"`
@@ -49,15 +51,24 @@ type SetTimer struct {
 }
 
 // Record returns the request as a record for an intake topic. A mistake is found now, in what the
-// definition means too: a *deadletter.FieldError or a *schemas.Rejection.
+// definition means too: a *deadletter.FieldError or a *schemas.Rejection. With a URL the topic is its
+// origin, or "".
 func (t *SetTimer) Record(topic, id string, in Intake) (*kgo.Record, error) {
 	key, value, own, err := t.Bytes()
 	if err != nil {
 		return nil, err
 	}
+	if c, rej := schemas.ParseCallbackURL([]byte(t.URL)); rej == nil && topic != "" {
+		if schemas.TargetName(topic) != c.Origin {
+			return nil, &deadletter.FieldError{Field: "url", Value: c.Origin, Problem: "is of another origin than the timer's topic: name the timer by " + c.Origin}
+		}
+		topic = ""
+	}
 	b := builder{}
 	b.text(schemas.HeaderOp, schemas.OpTimer.String())
 	b.text(schemas.HeaderTopic, topic)
+	b.text(schemas.HeaderURL, t.URL)
+	b.text(schemas.HeaderMethod, t.Method)
 	b.text(schemas.HeaderID, id)
 	t.headers(&b)
 	b.text(schemas.HeaderUntil, string(t.Until))

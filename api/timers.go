@@ -52,7 +52,10 @@ type Timers struct {
 	Cursor string  `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
 }
 
-func (t *Timer) withhold() { t.Content = nil }
+func (t *Timer) withhold() {
+	t.Content = nil
+	t.Settings.withhold()
+}
 
 func newTimer(v *task.Timer, now int64, content bool) Timer {
 	d := v.Definition
@@ -101,7 +104,7 @@ type TimerFilter struct {
 
 // Timer returns one timer with its content, or store.ErrNoTimer.
 func (l *Local) Timer(ctx context.Context, topic, id string) (Timer, error) {
-	t, err := l.store.GetTimer(ctx, topic, id)
+	t, err := l.store.GetTimer(ctx, schemas.TargetName(topic), id)
 	if err != nil {
 		return Timer{}, err
 	}
@@ -110,6 +113,7 @@ func (l *Local) Timer(ctx context.Context, topic, id string) (Timer, error) {
 
 // Timers returns a page of timers, in the order of their topics and ids.
 func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
+	f.Topic = schemas.TargetName(f.Topic)
 	wanted := store.TimerFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, Limit: f.Limit, Allowed: f.Allowed}
 	if f.Cursor != "" {
 		name, err := base64.RawURLEncoding.DecodeString(f.Cursor)
@@ -201,7 +205,9 @@ type setTimerInput struct {
 	Body  SetTimer
 }
 
-func (in *setTimerInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
+func (in *setTimerInput) scope(c access.Caller) error {
+	return withinTarget(c, in.Topic, in.Body.URL)
+}
 
 func (s *server) setTimer(ctx ctxType, in *setTimerInput) (*answerOutput, error) {
 	record := func(to Intake) (*kgo.Record, error) { return in.Body.Record(in.Topic, in.ID, to) }

@@ -34,6 +34,8 @@ type Task struct {
 
 // Settings are a task's own, named like the contract's headers.
 type Settings struct {
+	URL         string `json:"url,omitempty"          doc:"of an HTTP callback; not for the role read"`
+	Method      string `json:"method,omitempty"       doc:"of an HTTP callback"`
 	Priority    string `json:"priority"`
 	Ack         string `json:"ack"`
 	AckTimeout  string `json:"ack_timeout,omitempty"`
@@ -57,8 +59,8 @@ func newTask(v store.View, content bool) Task {
 }
 
 func newSettings(s schemas.Settings) *Settings {
-	out := &Settings{Priority: s.Priority.String(), Ack: s.Ack.String(), MaxAttempts: s.MaxAttempts, Backoff: s.Backoff.String(), Events: s.Events.String()}
-	if s.Ack == schemas.AckReport {
+	out := &Settings{URL: s.Callback.URL, Method: s.Callback.Method, Priority: s.Priority.String(), Ack: s.Ack.String(), MaxAttempts: s.MaxAttempts, Backoff: s.Backoff.String(), Events: s.Events.String()}
+	if s.Ack == schemas.AckReport || s.Callback.URL != "" {
 		out.AckTimeout = s.AckTimeout.String()
 	}
 	if s.MaxLateness > 0 {
@@ -81,7 +83,8 @@ type Letters struct {
 // Target names the task that a cancel or fire is about.
 type Target struct {
 	Intake  string `json:"intake,omitempty"  doc:"intake topic; default the first configured"`
-	Topic   string `json:"topic"             doc:"target topic"`
+	Topic   string `json:"topic,omitempty"   doc:"target topic, or the origin of an HTTP callback"`
+	URL     string `json:"url,omitempty"     doc:"instead of the topic: any URL of the callback's origin"`
 	ID      string `json:"id"`
 	Version *int64 `json:"version,omitempty" doc:"ignored as stale when it is lower than the task's"`
 	// Key is the record key. Requests about one task keep their order if they have the same key.
@@ -93,7 +96,9 @@ type Target struct {
 // defaults.
 type Schedule struct {
 	Intake      string   `json:"intake,omitempty"       doc:"intake topic; default the first configured"`
-	Topic       string   `json:"topic"                  doc:"target topic"`
+	Topic       string   `json:"topic,omitempty"        doc:"target topic; exactly one of topic and url"`
+	URL         string   `json:"url,omitempty"          doc:"send an HTTP request to this URL instead of a record to a topic"`
+	Method      string   `json:"method,omitempty"       doc:"with url: POST (default), PUT, PATCH, DELETE or GET"`
 	ID          string   `json:"id,omitempty"           doc:"caller's id; without one a repeated request is another task"`
 	At          TimeText `json:"at,omitempty"           doc:"due time: RFC 3339 or Unix ms; exactly one of at and delay"`
 	Delay       string   `json:"delay,omitempty"        doc:"such as 90s, 36h, PT30M or P400D"`
@@ -138,7 +143,7 @@ func (TimeText) Schema(huma.Registry) *huma.Schema {
 
 // Published is a request's position in the intake, and what it means there.
 type Published struct {
-	Topic     string `json:"topic"     doc:"target topic"`
+	Topic     string `json:"topic"     doc:"target topic, or the origin of an HTTP callback"`
 	ID        string `json:"id"`
 	Op        string `json:"op"`
 	Due       int64  `json:"due"       doc:"Unix ms; 0 for cancel and fire"`

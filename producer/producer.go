@@ -66,10 +66,10 @@ func (p *Producer) ScheduleBatch(ctx context.Context, tasks ...Task) ([]Ref, err
 	refs := make([]Ref, len(tasks))
 	for i, t := range tasks {
 		if errs[i] != nil {
-			errs[i] = fmt.Errorf("scheduling task %d for %s: %w", i, t.Topic, errs[i])
+			errs[i] = fmt.Errorf("scheduling task %d for %s: %w", i, t.target(), errs[i])
 			continue
 		}
-		refs[i] = Ref{Topic: t.Topic, ID: t.ID, Key: t.Key}
+		refs[i] = Ref{Topic: t.target(), ID: t.ID, Key: t.Key}
 		if t.ID == "" {
 			refs[i].ID = schemas.DefaultID(records[i].Topic, records[i].Partition, records[i].Offset)
 		}

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -10,8 +11,15 @@ import (
 
 // Task says what to deliver, where and when.
 type Task struct {
-	// Topic is the target topic. Required.
+	// Topic is the target topic. Set exactly one of Topic and URL.
 	Topic string
+
+	// URL is called by an HTTP request when the task is due, instead of a record on a topic. The
+	// installation must make callbacks. The task's target is then the URL's origin: see Ref.
+	URL string
+
+	// Method is that of the request: POST, PUT, PATCH, DELETE or GET. Only with URL. Default POST.
+	Method string
 
 	// ID names the task together with Topic. With an ID the task can be replaced, merged, cancelled
 	// and fired, and sending it again creates no second one while the first is pending. 1 to 255
@@ -34,13 +42,15 @@ type Task struct {
 	// lower version than the task's is ignored. nil: no version.
 	Version *int64
 
-	// Settings replace the defaults; start from schemas.DefaultSettings. nil: the defaults, with
-	// events only for a task with an ID.
+	// Settings replace the defaults; start from schemas.DefaultSettings, or with a URL from
+	// schemas.CallbackSettings. nil: the defaults, with events only for a task with an ID.
 	Settings *schemas.Settings
 }
 
 // Ref names a task, for Cancel and Fire.
 type Ref struct {
+	// Topic is the target topic. Of a task with a URL it is the URL's origin, such as
+	// https://shop.example.
 	Topic string
 	ID    string
 
@@ -61,6 +71,7 @@ func (t Task) request() (schemas.Request, error) {
 	if t.Settings != nil {
 		r.Settings = *t.Settings
 	}
+	r.Settings, r.Topic = called(r.Settings, t.Settings == nil, t.Topic, t.URL, t.Method)
 	switch {
 	case t.At.IsZero() == (t.Delay == 0):
 		return r, &schemas.Rejection{
@@ -76,6 +87,39 @@ func (t Task) request() (schemas.Request, error) {
 		}
 	}
 	return r, nil
+}
+
+// target returns the topic, or the origin of the URL.
+func (t Task) target() string {
+	var s schemas.Settings
+	if t.Settings != nil {
+		s = *t.Settings
+	}
+	_, target := called(s, false, t.Topic, t.URL, t.Method)
+	return target
+}
+
+// called adds an HTTP callback to settings and returns the target. It leaves mistakes to the request's
+// own check.
+func called(s schemas.Settings, defaults bool, topic, url, method string) (schemas.Settings, string) {
+	if url == "" {
+		url, method = s.Callback.URL, cmp.Or(method, s.Callback.Method)
+	}
+	if url == "" {
+		s.Callback.Method = method
+		return s, topic
+	}
+	c := schemas.CallbackSettings(url, method)
+	s.Callback = c.Callback
+	if defaults {
+		s.AckTimeout = c.AckTimeout
+	}
+	if topic == "" {
+		if u, rej := schemas.ParseCallbackURL([]byte(url)); rej == nil {
+			topic = u.Origin
+		}
+	}
+	return s, topic
 }
 
 // explicit turns a negative version into one that is refused; otherwise it would pass for an absent

@@ -11,8 +11,11 @@ import (
 
 // Timer says what to deliver again and again, where and when.
 type Timer struct {
-	// Topic is the target topic. Required.
+	// Topic is the target topic. Set exactly one of Topic and URL.
 	Topic string
+
+	// URL and Method are those of each run, as in a Task.
+	URL, Method string
 
 	// ID names the timer together with Topic. Timers have a name space of their own beside tasks. 1
 	// to 241 bytes of UTF-8. Required.
@@ -44,6 +47,7 @@ func (t Timer) request() schemas.Request {
 	if t.Settings != nil {
 		r.Settings = *t.Settings
 	}
+	r.Settings, r.Topic = called(r.Settings, t.Settings == nil, t.Topic, t.URL, t.Method)
 	return r
 }
 
@@ -70,7 +74,7 @@ func (p *Producer) SetTimer(ctx context.Context, t Timer) (Ref, error) {
 	if err := p.send(ctx, records)[0]; err != nil {
 		return Ref{}, fmt.Errorf("setting timer %s: %w", t.ID, err)
 	}
-	return Ref{Topic: t.Topic, ID: t.ID, Key: t.Key}, nil
+	return Ref{Topic: t.request().Topic, ID: t.ID, Key: t.Key}, nil
 }
 
 // EnableTimer asks notyet to run a timer again. Runs that passed while it was disabled are never

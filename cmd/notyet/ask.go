@@ -19,7 +19,8 @@ type target struct {
 	settings
 	servers
 	asJSON
-	Topic       string        `help:"Target topic of the task." placeholder:"TOPIC" short:"t"`
+	Topic       string        `help:"Target topic, or the origin of an HTTP callback." placeholder:"TOPIC" short:"t" xor:"target"`
+	URL         string        `help:"The URL of an HTTP callback, instead of --topic." name:"url" placeholder:"URL" xor:"target"`
 	ID          string        `help:"The task's id." name:"id" placeholder:"ID"`
 	Key         *string       `help:"Record key. Use the key of the task's other requests to keep their order." placeholder:"KEY" short:"k"`
 	TaskVersion string        `help:"The request is ignored as stale if its version is below the task's." name:"version" placeholder:"N"`
@@ -46,7 +47,8 @@ Examples:
   notyet cancel -t orders --id-prefix customer-17- --dry-run
   notyet cancel -t orders --from 0h --to 24h --yes
   notyet cancel -t orders --id 4711 --key 4711
-  notyet cancel -t orders --id 4711 --version 3 --json`
+  notyet cancel -t orders --id 4711 --version 3 --json
+  notyet cancel -t https://shop.example --id 4711`
 }
 
 // Run cancels, and prints the answer.
@@ -74,8 +76,8 @@ Example:
 func (c *fireCmd) Run(a *app) error { return c.ask(a, schemas.OpFire, schemas.StateFired) }
 
 func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
-	if c.Topic == "" || c.ID == "" {
-		return usage("missing flags: write --topic (-t) and --id")
+	if c.Topic == "" && c.URL == "" || c.ID == "" {
+		return usage("missing flags: write --topic (-t) or --url, and --id")
 	}
 	cfg, err := a.client(c.settings, c.servers)
 	if err != nil {
@@ -85,7 +87,7 @@ func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
 	if err != nil {
 		return err
 	}
-	request := api.Target{Topic: c.Topic, ID: c.ID, Key: c.Key}
+	request := api.Target{Topic: c.Topic, URL: c.URL, ID: c.ID, Key: c.Key}
 	if err := number("--version", c.TaskVersion, &request.Version); err != nil {
 		return err
 	}

@@ -226,3 +226,45 @@ func TestDevTimersMakeCallbacks(t *testing.T) {
 		}
 	}
 }
+
+// The same from the shell: scheduled by URL, shown, and cancelled by origin or by any URL of it.
+func TestCallbacksFromTheShell(t *testing.T) {
+	got := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- r.Method + " " + r.URL.Path + " " + r.Header.Get("Notyet-Id") + " " + string(body)
+	}))
+	t.Cleanup(server.Close)
+	d := startDev(t)
+	r := d.cmd(t, "schedule", "--url", server.URL+"/hook", "--method", "PUT", "--id", "now", "--delay", "100ms", "--value", "v", "--wait")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "succeeded")
+	require.Equal(t, "PUT /hook now v", <-got)
+
+	for i, name := range [][]string{{"-t", server.URL}, {"--url", server.URL + "/any"}} {
+		id := strconv.Itoa(i)
+		r = d.cmd(t, "schedule", "--url", server.URL+"/hook", "--id", id, "--delay", "1h", "--value", "v")
+		require.Equal(t, exitDone, r.code, r.stderr)
+		require.Eventually(t, func() bool {
+			return strings.Contains(d.cmd(t, "get", "-t", server.URL, "--id", id).stdout, "POST "+server.URL+"/hook")
+		}, time.Minute, 10*time.Millisecond)
+		r = d.cmd(t, append([]string{"cancel", "--id", id}, name...)...)
+		require.Equal(t, exitDone, r.code, r.stderr+r.stdout)
+		require.Contains(t, r.stdout, "cancelled")
+	}
+	r = d.cmd(t, "timer", "set", "--url", server.URL+"/tick", "--id", "t", "--every", "1h", "--value", "v")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"schedule", "--delay", "1s", "--value", "v"}, "--topic"},
+		{[]string{"schedule", "--delay", "1s", "--value", "v", "-t", "orders", "--url", server.URL}, "--url"},
+		{[]string{"schedule", "--delay", "1s", "--value", "v", "--url", "shop.example"}, "is not an absolute http or https URL"},
+		{[]string{"schedule", "--delay", "1s", "--value", "v", "-t", "orders", "--method", "PUT"}, "means nothing without notyet-url"},
+	} {
+		r = d.cmd(t, c.args...)
+		require.Equal(t, exitUsage, r.code, r.stdout)
+		require.Contains(t, r.stderr, c.want)
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -42,7 +43,10 @@ func (m *many) cancelMany(a *app, t target) error {
 	if t.Key != nil || t.TaskVersion != "" || t.Intake != "" || t.NoWait {
 		return usage("--key, --version, --intake and --no-wait are for one task: add --id, or leave them out")
 	}
-	r := api.CancelMany{Topic: t.Topic, IDPrefix: m.Prefix, All: m.All}
+	if t.URL != "" {
+		return usage("--url is for one task: add --id, or name the origin with --topic")
+	}
+	r := api.CancelMany{Topic: schemas.TargetName(t.Topic), IDPrefix: m.Prefix, All: m.All}
 	var err error
 	if r.From, r.To, err = dueSpan(m.From, m.To); err != nil {
 		return err

@@ -39,7 +39,7 @@ type letterFilter struct {
 }
 
 func (f *letterFilter) filter(ids []int64) (store.DeadFilter, error) {
-	out := store.DeadFilter{IDs: ids, Topic: f.Topic, TaskID: f.TaskID, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed}
+	out := store.DeadFilter{IDs: ids, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed}
 	if kinds := schemas.Kinds(); f.Kind != "" && !slices.Contains(kinds, f.Kind) {
 		return out, usage("--kind %q: write one of %s", f.Kind, strings.Join(kinds, ", "))
 	}

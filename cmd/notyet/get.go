@@ -13,7 +13,7 @@ type getCmd struct {
 	settings
 	servers
 	asJSON
-	Topic string `help:"Target topic of the task." placeholder:"TOPIC" required:"" short:"t"`
+	Topic string `help:"Target topic of the task, or the origin of an HTTP callback." placeholder:"TOPIC" required:"" short:"t"`
 	ID    string `help:"The task's id. If its caller gave none, it is INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID" required:""`
 }
 
@@ -72,6 +72,9 @@ func runSettings(w io.Writer, s *api.Settings) {
 		return
 	}
 	attempts := fmt.Sprintf("%s, at most %d attempts, %s", s.Ack, s.MaxAttempts, s.Backoff)
+	if s.URL != "" {
+		pairs(w, "calls", s.Method+" "+plain(s.URL))
+	}
 	pairs(w, "ack", attempts, "ack timeout", s.AckTimeout, "max lateness", s.MaxLateness, "priority", s.Priority, "events", s.Events)
 }
 

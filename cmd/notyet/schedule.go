@@ -22,11 +22,13 @@ type scheduleCmd struct {
 	settings
 	servers
 	asJSON
-	Topic string  `help:"Target topic." placeholder:"TOPIC" required:"" short:"t"`
-	ID    string  `help:"Id of the task: 1 to 255 bytes. With an id the task can be cancelled, and repeating the request is harmless." name:"id" placeholder:"ID"`
-	At    string  `help:"Due time: RFC 3339, or Unix milliseconds." placeholder:"TIME" xor:"due"`
-	Delay string  `help:"Due time, counted from when Kafka receives the request: 90s, 36h, PT30M, P400D." placeholder:"DURATION" xor:"due"`
-	Key   *string `help:"Record key. Requests about one task stay in order if they have the same key." placeholder:"KEY" short:"k"`
+	Topic  string  `help:"Target topic." placeholder:"TOPIC" required:"" short:"t" xor:"target"`
+	URL    string  `help:"Send an HTTP request to this URL instead of a record to a topic, if the installation makes callbacks." name:"url" placeholder:"URL" required:"" xor:"target"`
+	Method string  `help:"With --url: POST (default), PUT, PATCH, DELETE or GET." placeholder:"METHOD"`
+	ID     string  `help:"Id of the task: 1 to 255 bytes. With an id the task can be cancelled, and repeating the request is harmless." name:"id" placeholder:"ID"`
+	At     string  `help:"Due time: RFC 3339, or Unix milliseconds." placeholder:"TIME" xor:"due"`
+	Delay  string  `help:"Due time, counted from when Kafka receives the request: 90s, 36h, PT30M, P400D." placeholder:"DURATION" xor:"due"`
+	Key    *string `help:"Record key. Requests about one task stay in order if they have the same key." placeholder:"KEY" short:"k"`
 	carried
 
 	IfExists    string `help:"What to do if a pending task has this id: replace it (default), keep it, or merge. once also keeps one that has ended." placeholder:"replace|keep|merge|once"`
@@ -54,6 +56,7 @@ Examples:
   notyet schedule -t orders --id 4711 --delay 30m --key 4711 --value '{"remind":true}'
   notyet schedule -t orders --at 2027-01-31T08:00:00+01:00 --value-file order.json -H source=shop
   notyet schedule -t mails --id digest-7 --delay 5m --if-exists merge --merge append --max-wait 1h --value '"one more"'
+  notyet schedule --url https://shop.example/hooks/4711 --id 4711 --delay 30m --value '{"remind":true}' -H content-type=application/json
   date | notyet schedule -t clock --delay 2s --id now --wait`
 }
 
@@ -104,7 +107,7 @@ func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 		}
 	}
 	r := &api.Schedule{
-		Topic: c.Topic, ID: c.ID, At: api.TimeText(c.At), Delay: c.Delay, IfExists: c.IfExists, Merge: c.Merge, MaxWait: c.MaxWait,
+		Topic: c.Topic, URL: c.URL, Method: c.Method, ID: c.ID, At: api.TimeText(c.At), Delay: c.Delay, IfExists: c.IfExists, Merge: c.Merge, MaxWait: c.MaxWait,
 		Priority: c.Priority, Ack: c.Ack, AckTimeout: c.AckTimeout, Backoff: c.Backoff, MaxLateness: c.MaxLateness, Events: c.Events,
 	}
 	if c.Wait && c.Events == "none" {

@@ -38,6 +38,7 @@ type timerSetCmd struct {
 	target
 	definition
 	carried
+	Method  string `help:"With --url: POST (default), PUT, PATCH, DELETE or GET." placeholder:"METHOD"`
 	Jitter  string `help:"Each run is due up to this much later." placeholder:"DURATION"`
 	Misfire string `help:"What to do about missed runs: deliver the latest (once, default), none (skip) or each (all)." placeholder:"once|skip|all"`
 	Overlap string `help:"With --ack report: make no run while an earlier one is unfinished (skip), or make it (allow, default)." placeholder:"allow|skip"`
@@ -57,6 +58,7 @@ func (timerSetCmd) Help() string {
 
 Examples:
   notyet timer set -t orders --id nightly --cron '30 2 * * *' --timezone Europe/Berlin --value '{"close":true}'
+  notyet timer set --url https://shop.example/close --id nightly --cron '30 2 * * *' --value '{"close":true}'
   notyet timer set -t orders --id poll --every 90s --jitter 10s --misfire skip --value poll`
 }
 
@@ -83,7 +85,7 @@ func (c *timerSetCmd) Run(a *app) error {
 
 func (c *timerSetCmd) request(stdin io.Reader) (*api.SetTimer, error) {
 	out := &api.SetTimer{
-		Definition: c.api(), Until: api.TimeText(c.Until), Jitter: c.Jitter, Misfire: c.Misfire, Overlap: c.Overlap, Priority: c.Priority, Ack: c.Ack,
+		URL: c.URL, Method: c.Method, Definition: c.api(), Until: api.TimeText(c.Until), Jitter: c.Jitter, Misfire: c.Misfire, Overlap: c.Overlap, Priority: c.Priority, Ack: c.Ack,
 		AckTimeout: c.AckTimeout, Backoff: c.Backoff, MaxLateness: c.MaxLateness, Events: c.Events,
 	}
 	if err := number("--version", c.TaskVersion, &out.Version); err != nil {

@@ -65,5 +65,5 @@ func (c *watchCmd) Run(a *app) error {
 }
 
 func (c *watchCmd) wanted(e event) bool {
-	return (c.Topic == "" || e.Topic == c.Topic) && (c.ID == "" || e.ID == c.ID) && (len(c.State) == 0 || slices.Contains(c.State, string(e.State)))
+	return (c.Topic == "" || e.Topic == schemas.TargetName(c.Topic)) && (c.ID == "" || e.ID == c.ID) && (len(c.State) == 0 || slices.Contains(c.State, string(e.State)))
 }
