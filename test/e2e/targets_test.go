@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// notyet runs a command of the program against the cluster's servers.
+func (c *cluster) notyet(args ...string) {
+	c.t.Helper()
+	cmd := exec.CommandContext(c.t.Context(), c.binary, args...)
+	cmd.Env = append(slices.Clone(c.env), "NOTYET_HTTP_ADDR=127.0.0.1:1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(c.t, err, string(out))
+}
+
+// arrivals reads what a topic has, in the order of arrival.
+func (c *cluster) arrivals(topic string) (all []*kgo.Record) {
+	c.t.Helper()
+	reader := c.reader([]string{topic})
+	for quiet := 0; quiet < 5; {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 300*time.Millisecond)
+		records := reader.PollFetches(ctx).Records()
+		cancel()
+		if quiet++; len(records) > 0 {
+			all, quiet = append(all, records...), 0
+		}
+	}
+	reader.Close()
+	slices.SortStableFunc(all, func(a, b *kgo.Record) int { return a.Timestamp.Compare(b.Timestamp) })
+	return all
+}
+
+func (c *cluster) eventually(what string, bound time.Duration, condition func() bool) {
+	c.t.Helper()
+	require.Eventually(c.t, condition, bound, 100*time.Millisecond, what)
+}
+
+// TestPauseAndLimitOnTwoDispatchers pauses a target in the middle of its load, kills a dispatcher
+// meanwhile, cancels what is held, and lets the rest go at a limit.
+func TestPauseAndLimitOnTwoDispatchers(t *testing.T) {
+	c := newCluster(t)
+	const n, perSecond = 600, 100
+	paused, other := c.name+".paused", c.name+".other"
+	c.topics(4, paused, other)
+	c.spawn("scanner", "scanner")
+	c.spawn("one", "dispatcher")
+	victim := c.spawn("two", "dispatcher")
+	c.eventually("both own slots", 2*time.Minute, func() bool {
+		all, err := c.store.Slots(t.Context())
+		require.NoError(t, err)
+		owners := map[string]int{}
+		for _, slot := range all {
+			owners[slot.Owner]++
+		}
+		return len(owners) == 2 && owners[""] == 0
+	})
+	begin := time.Now().Add(6 * time.Second)
+	due := func(i int) time.Time { return begin.Add(time.Duration(i) * 20 * time.Millisecond) } // over 12 s
+	for i := range n {
+		for topic, every := range map[string]int{paused: 1, other: 3} {
+			if i%every == 0 {
+				id := strconv.Itoa(i)
+				r := request(c.intake, topic, schemas.HeaderAt, strconv.FormatInt(due(i).UnixMilli(), 10), schemas.HeaderID, id, schemas.HeaderEvents, "none")
+				c.client.Produce(context.Background(), keyed(r, fmt.Sprint("k", i%50), "v"), nil)
+			}
+		}
+	}
+	require.NoError(t, c.client.Flush(t.Context()))
+	c.read(c.reader([]string{paused}), time.Minute, func(*kgo.Record) bool { return true })
+
+	c.notyet("target", "pause", paused)
+	pausedAt := time.Now()
+	time.Sleep(500 * time.Millisecond) // it is killed while it is paused; when does not matter
+	victim.kill()
+	killedAt := time.Now()
+	var others []*kgo.Record
+	c.eventually("the other target gets all of its own", 2*time.Minute, func() bool {
+		others = c.arrivals(other)
+		return len(copiesOf(others)) == n/3
+	})
+	c.eventually("nothing is claimed or overdue in any line", time.Minute, func() bool {
+		unclaimed, unsettled, err := c.store.Overdue(t.Context(), time.Now().Add(-time.Second).UnixMilli())
+		require.NoError(t, err)
+		return time.Now().After(due(n)) && len(unclaimed)+len(unsettled) == 0
+	})
+	before := copiesOf(c.arrivals(paused))
+	require.Less(t, len(before), n, "it was paused in the middle")
+	held, err := c.store.CountHeld(t.Context(), paused, n)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, held, n-len(before))
+
+	// What fell due after the kill is held, and can be cancelled.
+	cancelled := map[string]bool{}
+	for i := n - 1; len(cancelled) < 30; i-- {
+		require.True(t, due(i).After(killedAt.Add(2*time.Second)), "the load is long enough")
+		id := strconv.Itoa(i)
+		cancelled[id] = true
+		c.client.Produce(context.Background(), keyed(request(c.intake, paused, schemas.HeaderOp, "cancel", schemas.HeaderID, id), fmt.Sprint("k", i%50), ""), nil)
+	}
+	answers := map[string]string{}
+	c.read(c.reader([]string{c.results}), time.Minute, func(r *kgo.Record) bool {
+		if e, err := schemas.DecodeEvent(r); err == nil && e.Topic == paused {
+			answers[e.ID] = string(e.State)
+		}
+		return len(answers) == len(cancelled)
+	})
+	for id := range cancelled {
+		require.Equal(t, "cancelled", answers[id], id)
+	}
+
+	// The broker's clock counts for what has arrived.
+	c.notyet("target", "limit", paused, "--rate", fmt.Sprint(perSecond, "/s"))
+	resumedAt := time.Now()
+	c.notyet("target", "resume", paused)
+	var all []*kgo.Record
+	c.eventually("the rest arrives", 2*time.Minute, func() bool {
+		all = c.arrivals(paused)
+		return len(copiesOf(all)) == n-len(cancelled)
+	})
+	var after []*kgo.Record
+	for _, r := range all {
+		require.False(t, cancelled[header(r, schemas.HeaderID)], "it was cancelled")
+		if r.Timestamp.Before(resumedAt) {
+			require.True(t, r.Timestamp.Before(pausedAt.Add(time.Second)), "delivered %v after the pause was answered", r.Timestamp.Sub(pausedAt))
+		} else {
+			after = append(after, r)
+		}
+	}
+	require.GreaterOrEqual(t, len(after), n-len(before)-len(cancelled))
+	const burst, slack = 5 + 1, 250 // of 50 ms, and what a busy broker gathers in ms
+	for i := range after {
+		for j := i + 1; j < len(after); j++ {
+			span := after[j].Timestamp.Sub(after[i].Timestamp)
+			require.LessOrEqual(t, float64(j-i), burst+perSecond*float64(span.Milliseconds()+slack)/1000, "records %d to %d within %v", i, j, span)
+			if span > time.Second {
+				require.LessOrEqual(t, header(after[i], schemas.HeaderDue), header(after[j], schemas.HeaderDue), "in order of due time")
+			}
+		}
+	}
+	last := map[string]string{}
+	for _, r := range after { // of one key to the millisecond
+		require.LessOrEqual(t, last[string(r.Key)], header(r, schemas.HeaderDue))
+		last[string(r.Key)] = header(r, schemas.HeaderDue)
+	}
+}
+
+// copiesOf counts deliveries by task id.
+func copiesOf(records []*kgo.Record) map[string]int {
+	out := map[string]int{}
+	for _, r := range records {
+		out[header(r, schemas.HeaderID)]++
+	}
+	return out
+}
