@@ -17,14 +17,21 @@ func Decode(r *kgo.Record, l Limits) (Request, error) {
 	if rej := l.size(r); rej != nil {
 		return Request{}, rej.addressed(r)
 	}
+	var names map[string]string
+	if len(l.Aliases) > 0 {
+		var rej *Rejection
+		if r, names, rej = l.translated(r); rej != nil {
+			return Request{}, rej.addressed(r)
+		}
+	}
 	d := decoder{rec: r}
 	d.req.Settings = defaults
 	d.req.Version = NoVersion
 	if rej := d.headers(); rej != nil {
-		return Request{}, rej.addressed(r)
+		return Request{}, rej.addressed(r).named(names)
 	}
 	if rej := d.complete(&l); rej != nil {
-		return Request{}, rej.addressed(r)
+		return Request{}, rej.addressed(r).named(names)
 	}
 	return d.req, nil
 }

@@ -46,6 +46,7 @@ func FuzzDecode(f *testing.F) {
 		intake(HeaderURL, "HTTP://a:81", HeaderMethod, "PUT", HeaderAckTimeout, "1m", HeaderAt, "1790000060000"), intake(HeaderOp, "cancel", HeaderID, "x", HeaderURL, "https://A/b"),
 		intake(HeaderOp, "timer", HeaderID, "x", HeaderCron, "@daily", HeaderURL, "https://a/b"), intake(HeaderOp, "fire", HeaderID, "x", HeaderTopic, "https://a"),
 		scheduled("Notyet-Topic", "x"), scheduled(HeaderAttempt, "1"),
+		intake(etf1Epoch, "1790000060", etf1Target, "t", etf1Key, "k"), intake(natsAt, "@at 2026-09-21T14:13:20Z", natsTarget, "t", "nats-schedule-ttl", "1s"),
 	} {
 		f.Add(fuzzSeed(r), int64(accepted))
 	}
@@ -53,6 +54,13 @@ func FuzzDecode(f *testing.F) {
 		r, ok := fuzzRecord(b, timestamp)
 		if !ok {
 			return
+		}
+		if _, err := Decode(r, allAliases); err != nil {
+			rej, ok := err.(*Rejection)
+			require.True(t, ok)
+			require.NotEmpty(t, rej.Header)
+			require.NotEmpty(t, rej.Fix)
+			require.NotEmpty(t, rej.ID)
 		}
 		req, err := Decode(r, Limits{})
 		if err != nil {

@@ -89,6 +89,10 @@ type Limits struct {
 	// delivered. Default nil: every URL is accepted here; the dispatcher checks it again.
 	Callbacks func(CallbackURL) *Rejection
 
+	// Aliases are other schedulers whose records are understood beside notyet's own. Default none:
+	// their headers are the caller's own.
+	Aliases []Alias
+
 	// InternalTopics are notyet's own topics. They are never a target, and neither are the intake
 	// topic itself and topics that start with "__". Default nil: TopicIntake, TopicReports and
 	// TopicResults.
@@ -103,6 +107,11 @@ func (l Limits) Validate() error {
 	}
 	if l.MaxValueBytes > MaxValueBytes {
 		return fmt.Errorf("checking limits: a value size of %d bytes, and at most %d are possible", l.MaxValueBytes, MaxValueBytes)
+	}
+	for _, a := range l.Aliases {
+		if !slices.Contains(Aliases, a) {
+			return fmt.Errorf("checking alias %q: there are etf1 and nats", a)
+		}
 	}
 	for _, p := range l.AllowedTargets {
 		if _, err := path.Match(p, ""); err != nil {

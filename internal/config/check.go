@@ -197,7 +197,7 @@ func (l *loader) topics(c *Config) {
 		}
 		limits, _ := c.Limits(in.Topic)
 		if err := limits.Validate(); err != nil {
-			l.bad("intake", in.Topic, "has limits that cannot work: "+err.Error(), "see intake.allowed-targets, intake.max-delay and intake.max-value-bytes")
+			l.bad("intake", in.Topic, "has limits that cannot work: "+err.Error(), "see intake.allowed-targets, intake.aliases, intake.max-delay and intake.max-value-bytes")
 		}
 	}
 	l.topic("reports.topic", c.Reports.Topic)

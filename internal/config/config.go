@@ -180,6 +180,8 @@ type Intakes struct {
 	MaxDelay time.Duration `key:"max-delay"`
 	// MaxValueBytes is the largest value. Default 1MiB, at most 8MiB.
 	MaxValueBytes Size `key:"max-value-bytes"`
+	// Aliases are other schedulers whose records are understood too: etf1, nats. Default none.
+	Aliases []string `key:"aliases"`
 }
 
 // Intake is one intake topic. It inherits what it leaves out from Intakes.
@@ -188,6 +190,7 @@ type Intake struct {
 	AllowedTargets []string      `key:"allowed-targets"`
 	MaxDelay       time.Duration `key:"max-delay"`
 	MaxValueBytes  Size          `key:"max-value-bytes"`
+	Aliases        []string      `key:"aliases"`
 }
 
 // Topic is one of notyet's own topics.
@@ -307,8 +310,12 @@ func Default() Config {
 func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
 	for _, in := range c.Intake.Topics {
 		if in.Topic == topic {
+			var aliases []schemas.Alias
+			for _, a := range in.Aliases {
+				aliases = append(aliases, schemas.Alias(a))
+			}
 			return schemas.Limits{
-				MaxDelay: in.MaxDelay, MaxValueBytes: int(in.MaxValueBytes), AllowedTargets: in.AllowedTargets, InternalTopics: c.OwnTopics(),
+				Aliases: aliases, MaxDelay: in.MaxDelay, MaxValueBytes: int(in.MaxValueBytes), AllowedTargets: in.AllowedTargets, InternalTopics: c.OwnTopics(),
 			}, true
 		}
 	}

@@ -222,6 +222,9 @@ func (c *Config) inherit() {
 		if in.AllowedTargets == nil {
 			in.AllowedTargets = c.Intake.AllowedTargets
 		}
+		if in.Aliases == nil {
+			in.Aliases = c.Intake.Aliases
+		}
 		if in.MaxDelay == 0 {
 			in.MaxDelay = c.Intake.MaxDelay
 		}
