@@ -99,6 +99,7 @@ func (s *sender) called(t *claimedTask, o callback.Outcome) {
 		s.originDown(g, o.Down)
 	case o.Status != 0:
 		g.since = time.Now()
+		g.answers++
 		s.parking.respondsAgain(g)
 	case g.outage != nil:
 		g.outage.probing = false
@@ -113,11 +114,15 @@ func (s *sender) called(t *claimedTask, o callback.Outcome) {
 	s.kicks.release.now() // there is room again, perhaps for another origin
 }
 
+// slowCall is how long a request may hold up its line. Behind it, what was delivered since would be in doubt if the dispatcher were killed,
+// and a slot that is given away would wait.
+const slowCall = time.Second
+
 // setAsideSlow takes requests that have been under way for long out of their lines, so that the lines go on. Each answer is still waited
 // for: it is bounded by the request's own timeout. mu is held.
 func (s *sender) setAsideSlow() {
 	for t, since := range s.calls.underWay {
-		if t.status == sending && time.Since(since) >= s.cfg.UnresponsiveAfter && s.flight.stuck[t.seq] == nil && !t.slot.abandoned {
+		if t.status == sending && time.Since(since) >= min(slowCall, s.cfg.UnresponsiveAfter) && s.flight.stuck[t.seq] == nil && !t.slot.abandoned {
 			s.setAsideSent(t)
 		}
 	}

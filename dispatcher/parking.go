@@ -172,7 +172,7 @@ func (pk *parking) giveWay() {
 	for _, g := range pk.targets.outlets {
 		switch {
 		case g.origin && g.outage == nil && len(g.waiting) > 0:
-			pk.spreadWaiting(g)
+			pk.spreadWaiting(g, 0)
 		case len(g.waiting) > 0 && time.Since(g.since) >= quietAfter:
 			pk.postponeWaiting(g)
 		}
@@ -184,18 +184,34 @@ const (
 	spreadMost = time.Minute
 )
 
-// spreadWaiting puts off what waits for an origin that answers, but not fast enough: one after the other, so that they do not all come
-// back at once. mu is held.
-func (pk *parking) spreadWaiting(g *target) {
-	now := pk.clock.Millis()
-	for i, t := range g.waiting {
-		pause := unsentPause + min(time.Duration(i)*spreadEach, time.Duration(i)*spreadMost/time.Duration(len(g.waiting)))
+// spreadWaiting puts off what waits for an origin that does not answer fast enough, but for the first to keep: one after the other, about
+// as fast as it answers, so that they do not all come back at once. mu is held.
+func (pk *parking) spreadWaiting(g *target, keep int) {
+	if len(g.waiting) <= keep {
+		return
+	}
+	now, first, each := pk.clock.Millis(), unsentPause, spreadEach
+	if g.pace > 0 {
+		first, each = time.Second, time.Second/time.Duration(g.pace)
+	}
+	off := g.waiting[keep:]
+	g.waiting = g.waiting[:keep:keep]
+	for i, t := range off {
+		pause := first + min(time.Duration(i)*each, time.Duration(i)*spreadMost/time.Duration(len(off)))
 		if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
 			pause = max(min(pause, time.Duration(t.due+bound+1-now)*time.Millisecond), time.Millisecond)
 		}
 		pk.flight.postpone(t, now, pause)
 	}
-	g.waiting = nil
+}
+
+// putOffWaiting puts off what has waited for an origin for a second: it holds up its line. What the origin takes in the next two seconds, as
+// fast as it has answered, stays. mu is held.
+func (pk *parking) putOffWaiting(g *target) {
+	g.pace, g.answers = g.answers, 0
+	if g.outage == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < pk.clock.Millis() {
+		pk.spreadWaiting(g, 2*g.pace)
+	}
 }
 
 func (pk *parking) postponeWaiting(g *target) {

@@ -40,6 +40,8 @@ type target struct {
 	waiting []*claimedTask  // due, but the target has enough in flight
 	outage  *outage         // nil while it answers
 	origin  bool            // it takes HTTP callbacks
+	answers int             // of an origin, since the last look at it
+	pace    int             // how many it gave in the second before that look
 	place   *callback.Place // of an origin: taken for the next of its tasks that is sent. The release loop takes and uses it
 
 	suspects []sendable // refused, perhaps on another's account

@@ -15,6 +15,9 @@ func (s *sender) setAsideSent(t *claimedTask) {
 func (s *sender) checkTargets() {
 	silent := map[outlet]*target{}
 	for key, g := range s.targets.outlets {
+		if g.origin {
+			s.parking.putOffWaiting(g)
+		}
 		switch {
 		case g.outage != nil && g.outage.over(time.Now()) && g.sending == 0:
 			s.parking.recallParked(key)
