@@ -67,6 +67,7 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s.targets()
 	s.letters()
 	s.audits()
+	s.cluster()
 	mux.HandleFunc("/api/", unknownPath)
 }
 

@@ -51,6 +51,7 @@ func TestEveryChangeNamesWhoMadeIt(t *testing.T) {
 		{"/tasks/cancel", `{"topic":"orders","id":"a/b"}`, AuditEntry{What: "cancel", Topic: "orders", Task: "a/b"}, `{"intake":"in.a"}`},
 		{"/tasks/orders/a/fire?wait=1ms", ``, AuditEntry{What: "fire", Topic: "orders", Task: "a"}, `{"intake":"in.a"}`},
 		{"/deadletters/purge", `{"topic":"orders","ids":[LETTER]}`, AuditEntry{What: "purge", Topic: "orders"}, `{"ids":[LETTER],"topic":"orders"}`},
+		{"/timers/orders/t/disable", ``, AuditEntry{What: "timer-disable", Topic: "orders", Task: "t"}, `{"intake":"in.a"}`},
 		{"/audit", `{"what":"cancel","topic":"orders","task":"x"}`, AuditEntry{What: "cancel", Topic: "orders", Task: "x"}, `{}`},
 	} {
 		for _, user := range []string{"", "ann@host"} {

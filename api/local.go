@@ -17,6 +17,9 @@ type Local struct {
 	lists chan struct{} // one token for each running list
 	*deadletter.Local
 
+	// Lag returns how far the intake is stored. nil: nobody asks Kafka.
+	Lag func(ctx context.Context) ([]Lag, error)
+
 	cancelling chan struct{} // a token for whoever cancels many
 	cancelFor  time.Duration // how long one request may
 	// Unindex tells the index that tasks were cancelled. nil: dispatchers find that out themselves.
@@ -42,13 +45,21 @@ type TaskFilter struct {
 	Allowed func(topic string) bool
 }
 
-// Task returns one task with its content, or store.ErrNotFound.
+// Task returns one task with its content and its history, or store.ErrNotFound.
 func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
-	v, err := l.store.Get(ctx, schemas.TargetName(topic), id)
+	v, history, err := l.store.GetHistory(ctx, schemas.TargetName(topic), id)
 	if err != nil {
 		return Task{}, err
 	}
-	return newTask(v, true), nil
+	t := newTask(v, true)
+	t.Waiting = history.Waiting
+	for _, e := range history.Events {
+		t.Events = append(t.Events, newTaskEvent(e))
+	}
+	for _, e := range history.Changes {
+		t.Changes = append(t.Changes, newAuditEntry(e))
+	}
+	return t, nil
 }
 
 // Lists read many rows, so their number at a time and their duration are limited.

@@ -27,7 +27,7 @@ import (
 type call struct {
 	role, method, path, body string
 	// wide calls are about every topic where none is named: "filtered" answers with the caller's
-	// own, "refused" does not.
+	// own, "refused" does not, "open" says nothing about topics.
 	wide string
 }
 
@@ -55,6 +55,7 @@ var calls = map[string]call{
 	"replay-deadletters": {"operate", "POST", "/api/v1/deadletters/replay", `{"topic":"{topic}","dry_run":true}`, ""},
 	"replay-by-id":       {"operate", "POST", "/api/v1/deadletters/replay", `{"ids":[1],"dry_run":true}`, "refused"},
 	"purge-deadletters":  {"admin", "POST", "/api/v1/deadletters/purge", `{"topic":"{topic}","task_id":"none"}`, ""},
+	"cluster":            {"read", "GET", "/api/v1/cluster", "", "open"},
 	"list-audit":         {"read", "GET", "/api/v1/audit?topic={topic}", "", ""},
 	"list-all-audit":     {"read", "GET", "/api/v1/audit", "", "filtered"},
 	"note-request":       {"operate", "POST", "/api/v1/audit", `{"what":"cancel","topic":"{topic}","task":"a"}`, ""},

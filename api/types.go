@@ -30,6 +30,24 @@ type Task struct {
 	// Settings and Content are nil if they were not requested, or are not kept any more.
 	Settings *Settings `json:"settings,omitempty"`
 	*deadletter.Content
+	// Events, Changes and Waiting are those of one task that was asked for.
+	Events  []TaskEvent  `json:"events,omitempty"  doc:"what is remembered of its life, in order; those before a replacement are not"`
+	Changes []AuditEntry `json:"changes,omitempty" doc:"the latest changes through API and command line, the last one last"`
+	Waiting int          `json:"waiting,omitempty" doc:"requests and reports that wait until its delivery has ended"`
+}
+
+// TaskEvent is an event of a task as on the results topic. The topic and id are the task's.
+type TaskEvent struct {
+	State   schemas.State `json:"state"`
+	At      int64         `json:"at,omitempty"      doc:"when this happened, Unix ms; of a plain delivery: not before; absent: not known"`
+	Due     int64         `json:"due,omitempty"     doc:"Unix ms"`
+	Attempt int           `json:"attempt,omitempty"`
+	Kind    string        `json:"kind,omitempty"    doc:"of dead and rejected: why"`
+	Reason  string        `json:"reason,omitempty"`
+}
+
+func newTaskEvent(e schemas.Event) TaskEvent {
+	return TaskEvent{State: e.State, At: e.At, Due: e.Due, Attempt: e.Attempt, Kind: e.Kind, Reason: strings.ToValidUTF8(e.Reason, "\uFFFD")}
 }
 
 // Settings are a task's own, named like the contract's headers.

@@ -2,9 +2,7 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"fmt"
 
 	"github.com/notyet/notyet/task"
 )
@@ -53,20 +51,9 @@ var ErrNotFound = errors.New("no task of this topic and id is known")
 
 // Get reads the newest task of a topic and id.
 func (s *Store) Get(ctx context.Context, topic, id string) (View, error) {
-	key := task.Ident(topic, id)
-	type seen struct {
-		task task.Task
-		slot Slot
-	}
-	// One statement, one moment: between two, a task could leave its place and the slot's done pass it.
-	rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *seen) error { return scanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done) },
-		"SELECT "+taskColumns+", COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0)"+
-			" FROM tasks WHERE ident = ?", key[:])
+	t, slot, err := s.get(ctx, topic, id)
 	if err != nil {
-		return View{}, fmt.Errorf("reading the task: %w", err)
+		return View{}, err
 	}
-	if len(rows) == 0 {
-		return View{}, ErrNotFound
-	}
-	return viewOf(&rows[0].task, rows[0].slot), nil
+	return viewOf(&t, slot), nil
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
@@ -41,14 +42,15 @@ var (
 	_ letters = (*api.Client)(nil)
 )
 
-// audit reads the log of changes.
-type audit interface {
+// installation answers who changed what, and what runs.
+type installation interface {
 	Audit(ctx context.Context, f api.AuditFilter) (api.AuditLog, error)
+	Cluster(ctx context.Context) (api.Cluster, error)
 }
 
 var (
-	_ audit = (*api.Local)(nil)
-	_ audit = (*api.Client)(nil)
+	_ installation = (*api.Local)(nil)
+	_ installation = (*api.Client)(nil)
 )
 
 // timers answers queries about timers.
@@ -77,7 +79,7 @@ var (
 type backend struct {
 	tasks
 	letters
-	audit
+	installation
 	timers
 	targets
 	close func()
@@ -94,7 +96,7 @@ func (a *app) backend(s settings, more servers) (*backend, error) {
 			return nil, err
 		}
 		c := api.NewClient(ccfg)
-		return &backend{tasks: c, letters: c, audit: c, timers: c, targets: c, close: func() {}}, nil
+		return &backend{tasks: c, letters: c, installation: c, timers: c, targets: c, close: func() {}}, nil
 	}
 	return a.direct(cfg)
 }
@@ -122,7 +124,14 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 	}
 	local := api.NewLocal(st, deadletter.NewLocal(st, ix, operator(), log))
 	local.Unindex = unindex
-	return &backend{tasks: local, letters: local, audit: local, timers: local, targets: local, close: func() {
+	local.Lag = lagOf(cfg, st, func(ctx context.Context) (*kgo.Client, error) {
+		client, err := publisher(ctx, cfg, log)
+		if err == nil {
+			closes = append(closes, client.Close)
+		}
+		return client, err
+	})
+	return &backend{tasks: local, letters: local, installation: local, timers: local, targets: local, close: func() {
 		for _, f := range closes {
 			f()
 		}

@@ -41,6 +41,7 @@ type cli struct {
 	Target targetCmd `cmd:"" help:"Pause, resume and limit what a target gets."`
 
 	Deadletter deadletterCmd `cmd:"" help:"List, replay and delete messages that were given up."`
+	Cluster    clusterCmd    `cmd:"" help:"Show the services that are alive, the slots, and the lag of the intake."`
 	Audit      auditCmd      `cmd:"" help:"Show who changed what."`
 	Intake     intakeCmd     `cmd:"" help:"Show the intake's partitions, and move one that is stuck."`
 	Token      tokenCmd      `cmd:"" help:"Make tokens for the API."`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/notyet/notyet/api"
 )
@@ -63,7 +64,31 @@ func (a *app) task(t api.Task) {
 	}
 	pairs(a.stdout, "attempt", strconv.Itoa(t.Attempt), "replay", replay, "version", version, "created", when(t.Created))
 	runSettings(a.stdout, t.Settings)
+	for _, e := range t.Events {
+		pairs(a.stdout, "event", eventLine(e))
+	}
+	for _, e := range t.Changes {
+		pairs(a.stdout, "change", strings.TrimSpace(stamp(e.At)+" "+e.What+" by "+plain(e.Who)+" "+plain(e.User)))
+	}
+	if t.Waiting > 0 {
+		pairs(a.stdout, "waiting", fmt.Sprintf("%d requests and reports, until its delivery has ended", t.Waiting))
+	}
 	content(a.stdout, t.Content)
+}
+
+// eventLine is an event of a task on one line.
+func eventLine(e api.TaskEvent) string {
+	words := []string{string(e.State)}
+	if e.At != 0 {
+		words = []string{stamp(e.At), string(e.State)}
+	}
+	if e.Attempt > 0 {
+		words = append(words, fmt.Sprintf("attempt %d", e.Attempt))
+	}
+	if e.Reason != "" {
+		words = append(words, "("+plain(e.Reason)+")")
+	}
+	return strings.Join(words, " ")
 }
 
 // runSettings prints how a task, or each run of a timer, is delivered.

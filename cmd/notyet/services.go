@@ -34,6 +34,7 @@ type service struct {
 	http   *ops.Server
 	life   *lifecycle
 	in     []api.Intake
+	member string   // of the dispatcher; "": there is none
 	closes []func() // in the order of opening
 }
 
@@ -88,6 +89,7 @@ func (s *service) mountAPI() error {
 	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) })
 	local := api.NewLocal(s.store, deadletter.NewLocal(s.store, s.index, "api", s.log))
 	local.Unindex = unindexer(s.index, s.log)
+	local.Lag = lagOf(s.cfg, s.store, func(context.Context) (*kgo.Client, error) { return producer, nil })
 	// An answer in an aborted transaction does not count.
 	answers := api.NewAnswers(s.cfg.Results.Topic, func() (*kgo.Client, error) {
 		return kafka.New(s.kafka, s.log, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
@@ -172,6 +174,7 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 	if err != nil {
 		return fmt.Errorf("setting the dispatcher up: %w", err)
 	}
+	s.member = memberID
 	s.http.Check("dispatcher", disp.Ready)
 	s.http.Hint("dispatcher's results topic", disp.ResultsReady)
 	s.life.add("dispatcher", disp.Run)
@@ -204,6 +207,8 @@ func (s *service) zookeeper() (*election.ZooKeeper, error) {
 // run serves until ctx ends or a part fails, then stops everything and closes what was opened.
 func (s *service) run(ctx context.Context, name string) error {
 	s.log.Info("started", zap.String("service", name), zap.String("version", version), zap.String("http", s.http.Addr()))
+	alive := newHeartbeat(s.store, name, s.member, s.http.Addr(), s.log)
+	s.life.parts = append([]part{{"heartbeat", alive.run}}, s.life.parts...) // the last to stop: the others are at work until then
 	err := s.life.run(ctx)
 	if errors.Is(err, errStuck) {
 		s.closes = nil // closing could block on a stuck part; the process ends anyway

@@ -1,0 +1,54 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/store"
+)
+
+func TestCluster(t *testing.T) {
+	w := newWorld(t)
+	empty, err := w.client.Cluster(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, empty.Services)
+	require.Len(t, empty.Slots, 4)
+	require.NotEmpty(t, empty.LagError, "without Kafka, the rest is answered")
+
+	require.NoError(t, w.store.Beat(t.Context(), store.Service{ID: "s1", Kind: "scanner", Version: "v1", HTTP: "host:1", Started: 5}))
+	require.NoError(t, w.store.Beat(t.Context(), store.Service{ID: "d1", Kind: "dispatcher", Member: "me", Version: "v2"}))
+	_, err = w.store.Acquire(t.Context(), []int{0, 2}, 7, "me")
+	require.NoError(t, err)
+	_, err = w.store.Acquire(t.Context(), []int{3}, 7, "gone")
+	require.NoError(t, err)
+	w.local.Lag = func(context.Context) ([]Lag, error) {
+		return []Lag{{Topic: "in.a", State: "ok", Next: 5, End: 9, Lag: 4}}, nil
+	}
+	found, err := w.client.Cluster(t.Context())
+	require.NoError(t, err)
+	local, err := w.local.Cluster(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, local, found, "both ways of asking answer the same")
+	require.Len(t, found.Services, 2)
+	d, s := found.Services[0], found.Services[1]
+	require.NotZero(t, d.Seen)
+	d.Seen, s.Seen = 0, 0
+	require.Equal(t, Service{ID: "d1", Kind: "dispatcher", Member: "me", Version: "v2", Slots: 2}, d)
+	require.Equal(t, Service{ID: "s1", Kind: "scanner", Version: "v1", HTTP: "host:1", Started: 5}, s)
+	require.Equal(t, []Slot{{Slot: 0, Owner: "me", Alive: true, Epoch: 7}, {Slot: 1}, {Slot: 2, Owner: "me", Alive: true, Epoch: 7}, {Slot: 3, Owner: "gone", Epoch: 7}}, found.Slots)
+	require.Equal(t, []Lag{{Topic: "in.a", State: "ok", Next: 5, End: 9, Lag: 4}}, found.Lag)
+	require.Empty(t, found.LagError)
+
+	w.local.Lag = func(ctx context.Context) ([]Lag, error) {
+		_, bounded := ctx.Deadline()
+		require.True(t, bounded)
+		return nil, errors.New("kafka is away")
+	}
+	found, err = w.client.Cluster(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found.Services, 2)
+	require.Equal(t, "kafka is away", found.LagError)
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/store"
+)
+
+type clusterCmd struct {
+	settings
+	servers
+	asJSON
+}
+
+// Help is part of --help.
+func (clusterCmd) Help() string {
+	return whereFrom + `
+Shows the services that are alive with their versions, how many slots each owns, and how far the intake is stored. A service
+that died is gone within 15 s.
+
+Examples:
+  notyet cluster
+  notyet cluster --json | jq '.slots[] | select(.alive | not)'`
+}
+
+// Run prints what runs.
+func (c *clusterCmd) Run(a *app) error {
+	b, err := a.backend(c.settings, c.servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	found, err := b.Cluster(a.ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.json(found)
+	}
+	c.print(a, found)
+	return nil
+}
+
+func (c *clusterCmd) print(a *app, found api.Cluster) {
+	rows := make([][]any, 0, len(found.Services))
+	for _, s := range found.Services {
+		rows = append(rows, []any{s.Kind, plain(s.ID), plain(s.Version), plain(s.HTTP), when(s.Started), s.Slots})
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(a.stdout, "no services are alive")
+	} else {
+		a.table([]any{"KIND", "SERVICE", "VERSION", "HTTP", "STARTED", "SLOTS"}, rows)
+	}
+	free := 0
+	for _, s := range found.Slots {
+		if !s.Alive {
+			free++
+		}
+	}
+	fmt.Fprintf(a.stdout, "%d slots, %d without a living owner\n", len(found.Slots), free)
+	if found.LagError != "" {
+		fmt.Fprintf(a.stdout, "lag is not known: %s\n", plain(found.LagError))
+		return
+	}
+	rows = rows[:0]
+	for _, l := range found.Lag {
+		rows = append(rows, []any{l.Topic, l.Partition, l.State, l.Lag, shortened(plain(l.Detail), 80)})
+	}
+	a.table([]any{"TOPIC", "PARTITION", "STATE", "LAG", ""}, rows)
+}
+
+// lagOf returns how api.Local learns how far the intake is stored.
+func lagOf(cfg *config.Config, st *store.Store, client func(context.Context) (*kgo.Client, error)) func(context.Context) ([]api.Lag, error) {
+	return func(ctx context.Context) ([]api.Lag, error) {
+		kafka, err := client(ctx)
+		if err != nil {
+			return nil, err
+		}
+		found, err := (&scanner.Operator{Kafka: kafka, Store: st, Topics: append(cfg.IntakeNames(), cfg.Reports.Topic)}).Partitions(ctx)
+		out := make([]api.Lag, 0, len(found))
+		for _, p := range found {
+			out = append(out, api.Lag{Topic: p.Topic, Partition: p.Partition, State: p.State, Detail: p.Detail, Next: p.Next, End: p.End, Lag: p.Lag})
+		}
+		return out, err
+	}
+}
+
+// heartbeat says in the database that this process is alive, until ctx ends. Nothing depends on it
+// but what operators see.
+type heartbeat struct {
+	store   *store.Store
+	service store.Service
+	log     *zap.Logger
+	every   time.Duration // default a third of the lease
+}
+
+func newHeartbeat(st *store.Store, kind, member, http string, log *zap.Logger) *heartbeat {
+	host, _ := os.Hostname()
+	return &heartbeat{store: st, log: log, service: store.Service{
+		ID: fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8]), Kind: kind, Member: member, Version: version, HTTP: http, Started: time.Now().UnixMilli(),
+	}}
+}
+
+// leaveTimeout limits the last word of a process.
+const leaveTimeout = 2 * time.Second
+
+func (h *heartbeat) run(ctx context.Context) error {
+	tick := time.NewTicker(cmp.Or(h.every, store.ServiceLease*time.Millisecond/3))
+	defer tick.Stop()
+	for failing := false; ; {
+		bound, cancel := context.WithTimeout(ctx, store.ServiceLease*time.Millisecond/3)
+		err := h.store.Beat(bound, h.service)
+		cancel()
+		if err != nil && !failing && ctx.Err() == nil {
+			h.log.Warn("operators do not see that this process is alive, trying again", zap.Error(err))
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+			defer cancel()
+			if err := h.store.Leave(bound, h.service.ID); err != nil {
+				h.log.Debug("leaving the list of services failed; its lease ends soon", zap.Error(err))
+			}
+			return nil
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/store"
+)
+
+func TestClusterOfDev(t *testing.T) {
+	d := startDev(t)
+	var found api.Cluster
+	require.Eventually(t, func() bool {
+		r := d.cmd(t, "cluster", "--json")
+		require.Equal(t, exitDone, r.code, r.stderr)
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &found))
+		return len(found.Services) == 1 && found.Services[0].Slots == len(found.Slots) && found.LagError == ""
+	}, time.Minute, 10*time.Millisecond)
+	require.Equal(t, "dev", found.Services[0].Kind)
+	require.Equal(t, version, found.Services[0].Version)
+	require.Equal(t, d.http, found.Services[0].HTTP)
+	require.Equal(t, found.Services[0].Member, found.Slots[0].Owner)
+	topics := map[string]bool{}
+	for _, l := range found.Lag {
+		topics[l.Topic] = true
+	}
+	require.Equal(t, map[string]bool{"notyet.intake": true, "notyet.reports": true}, topics)
+	r := d.cmd(t, "cluster")
+	require.Contains(t, r.stdout, "dev ")
+	require.Contains(t, r.stdout, "0 without a living owner")
+	require.Contains(t, r.stdout, "notyet.intake")
+}
+
+// A process that stops is gone at once, and a database that is away does not hold it up.
+func TestHeartbeat(t *testing.T) {
+	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
+	require.NoError(t, err)
+	defer func() { _ = st.Close() }()
+	require.NoError(t, st.Migrate(t.Context(), 1))
+	h := newHeartbeat(st, "scanner", "", "127.0.0.1:1", zap.NewNop())
+	h.every = time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- h.run(ctx) }()
+	alive := func(n int) func() bool {
+		return func() bool {
+			all, err := st.Services(t.Context())
+			require.NoError(t, err)
+			return len(all) == n
+		}
+	}
+	require.Eventually(t, alive(1), time.Minute, time.Millisecond)
+	require.NoError(t, st.Leave(t.Context(), h.service.ID))
+	require.Eventually(t, alive(1), time.Minute, time.Millisecond, "it says so again and again")
+	stop()
+	require.NoError(t, <-ended)
+	require.True(t, alive(0)())
+
+	require.NoError(t, st.Close())
+	ctx, stop = context.WithCancel(t.Context())
+	go func() { ended <- h.run(ctx) }()
+	stop()
+	require.NoError(t, <-ended)
+}

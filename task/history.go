@@ -1,0 +1,82 @@
+package task
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// History returns the events of a task that its row and the dead letters of its topic and id still
+// tell, in the order in which they happened. An event whose At is 0 is known to have happened, and
+// not when. Nothing is written for a plain delivery: its At is the task's place in line, which it
+// did not precede.
+func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
+	var out []schemas.Event
+	add := func(state schemas.State, at int64, change func(*schemas.Event)) {
+		e := schemas.Event{Topic: t.Topic, ID: t.ID, State: state, At: at, Due: t.Due}
+		if change != nil {
+			change(&e)
+		}
+		out = append(out, e)
+	}
+	dead := false // the letter of this very death is there
+	for _, d := range letters {
+		state := schemas.StateDead
+		if d.Kind == schemas.KindRejected {
+			state = schemas.StateRejected
+		}
+		dead = dead || d.Seq == t.Seq && d.Replay == t.Replay
+		add(state, d.DiedAt, func(e *schemas.Event) { e.Due, e.Attempt, e.Kind, e.Reason = d.Due, d.Attempt, d.Kind, d.Reason })
+		if d.ReplayedAt > 0 {
+			add(schemas.StateScheduled, d.ReplayedAt, func(e *schemas.Event) { e.Due, e.Reason = d.ReplayedAt, "replayed by "+d.ReplayedBy })
+		}
+	}
+	if t.Replay == 0 && !t.MadeByCancel() { // a replay is told by its letter
+		add(schemas.StateScheduled, t.Created, nil)
+	}
+	attempt := func(n int) func(*schemas.Event) { return func(e *schemas.Event) { e.Attempt = n } }
+	switch {
+	case ph == Ended:
+		switch t.State {
+		case StateCancelled, StateTombstone:
+			add(schemas.StateCancelled, t.Pos, nil)
+		case StateSucceeded:
+			add(schemas.StateSucceeded, t.Pos, attempt(t.Attempt))
+		case StateDead:
+			if !dead { // it was purged
+				add(schemas.StateDead, t.Pos, attempt(t.Attempt))
+			}
+		default:
+			add(schemas.StateSucceeded, max(t.Pos, t.Due), attempt(t.Attempt+1))
+		}
+	case t.State == StateReport:
+		add(schemas.StateDispatched, t.sentAt(), attempt(t.Attempt))
+	case t.State == StateRetry && t.Attempt > 0:
+		add(schemas.StateRetrying, t.failedAt(), attempt(t.Attempt))
+	}
+	known := len(out)
+	if known > 0 && out[known-1].At == 0 { // it came last
+		known--
+	}
+	slices.SortStableFunc(out[:known], func(a, b schemas.Event) int { return cmp.Compare(a.At, b.At) })
+	return out
+}
+
+// sentAt is when the delivery was acknowledged whose report is awaited; 0: not known.
+func (t *Task) sentAt() int64 {
+	body, err := schemas.DecodeBody(t.Body)
+	if err != nil {
+		return 0
+	}
+	return max(t.Pos-body.Settings.AckTimeout.Milliseconds(), 0)
+}
+
+// failedAt is when the attempt failed that another one follows; 0: not known, for the pause was random.
+func (t *Task) failedAt() int64 {
+	body, err := schemas.DecodeBody(t.Body)
+	if err != nil || body.Settings.Backoff.Exponential {
+		return 0
+	}
+	return max(t.Pos-ceilMillis(body.Settings.Backoff.First), 0)
+}
