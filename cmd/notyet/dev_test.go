@@ -308,7 +308,7 @@ func TestDevLeavesNothingBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	require.NoError(t, cmd.Wait())
+	require.NoError(t, cmd.Wait(), "%s", out)
 	entries, err = os.ReadDir(temporary)
 	require.NoError(t, err)
 	require.Empty(t, entries)

@@ -33,6 +33,9 @@ func NewLocal(memberID string, slots func(ctx context.Context) (int, error), epo
 // database fails at the start.
 func (l *Local) Run(ctx context.Context) error {
 	if err := l.refresh(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // it was stopped before it began
+		}
 		return err
 	}
 	tick := time.NewTicker(localPoll)

@@ -47,3 +47,10 @@ func TestLocalNeedsTheDatabaseToStart(t *testing.T) {
 	require.ErrorContains(t, l.Run(t.Context()), "taking an epoch: the database is away")
 	require.Zero(t, l.Current())
 }
+
+// A stop that comes while the process starts is no failure.
+func TestLocalStoppedBeforeItBegan(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	slots := func(ctx context.Context) (int, error) { cancel(); return 0, ctx.Err() }
+	require.NoError(t, NewLocal("a", slots, &countingEpochs{}).Run(ctx))
+}
