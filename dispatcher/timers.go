@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
 )
@@ -88,6 +89,9 @@ func (r *runner) round(ctx context.Context) error {
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
 		made, err := r.store.MakeRuns(bound, holds, now+runAhead.Milliseconds(), now, r.cfg.MisfireAfter, r.unreadable)
 		cancel()
+		if err == nil && made.Timers > 0 {
+			err = faultpoint.At(faultpoint.DispatcherMade)
+		}
 		if err != nil {
 			return err
 		}

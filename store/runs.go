@@ -153,7 +153,7 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 	if err := m.insertFresh(ctx); err != nil {
 		return err
 	}
-	if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
+	if err := faultpoint.At(faultpoint.StoreMaking); err != nil {
 		return err
 	}
 	if m.slots, err = m.store.lockSlots(ctx, m.tx, slots, lockShared); err != nil {

@@ -154,8 +154,10 @@ func (w *work) writeTimers(ctx context.Context) error {
 	if len(w.timers.list) == 0 {
 		return nil
 	}
-	if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
-		return err
+	if len(w.timers.pending) > 0 {
+		if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
+			return err
+		}
 	}
 	var gone []int64
 	for _, t := range w.timers.pending {

@@ -29,6 +29,12 @@ const (
 	// DispatcherDrained: slots are about to be given away (dispatcher/giveaway.go). Error: the database
 	// refuses.
 	DispatcherDrained = "dispatcher.drained"
+	// StoreMaking: under the locks of timers and slots, runs are inserted, and their timers have not
+	// moved on (store/runs.go). Error: the transaction fails.
+	StoreMaking = "store.making"
+	// DispatcherMade: runs of timers are committed, and nobody is told (dispatcher/timers.go). Error:
+	// the reply is lost.
+	DispatcherMade = "dispatcher.made"
 	// DispatcherWindow: a page of the near future is read and not yet in the index
 	// (dispatcher/indexer.go). Error: Redis refuses.
 	DispatcherWindow = "dispatcher.window"
@@ -81,6 +87,8 @@ var Rows = []Row{
 	{ScannerIndexed, "indexed, offset not committed to Kafka", "only lag monitors notice"},
 	{DispatcherAcquired, "mid slot change: slots taken, not begun", "they stay the dead owner's until its session ends, then the next one takes them"},
 	{DispatcherDrained, "mid slot change: slots drained, not released", "likewise; nothing is in doubt, nothing is sent again"},
+	{StoreMaking, "runs of timers inserted, not committed", "the transaction is rolled back: their timers have not moved on, and the slot's next owner makes them"},
+	{DispatcherMade, "runs of timers stored, index not told, reply lost", "the same runs are not made again; the sweep finds them within a second"},
 	{DispatcherWindow, "window read, not indexed", "the mark has not moved: loaded again from where it is"},
 	{DispatcherClaimed, "claimed, not logged", "the next owner finds `(done, claimed]` in doubt and sends it: after the session timeout (4 s) when the owner was killed, at once when it left"},
 	{DispatcherLogged, "logged, not sent", "the same: an intent alone proves nothing"},

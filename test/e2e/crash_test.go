@@ -52,6 +52,8 @@ var crashes = []crash{
 	{point: faultpoint.ScannerIndexed, in: "scanner", dies: "kill@2", lives: []string{"error@1", "stall:500ms@2"}},
 	{point: faultpoint.DispatcherAcquired, in: "dispatcher", dies: "kill@1", lives: []string{"error@1x2", "stall:500ms@3"}},
 	{point: faultpoint.DispatcherDrained, in: "dispatcher", dies: "kill@1", lives: []string{"error@1", "stall:500ms@2"}, stop: true},
+	{point: faultpoint.StoreMaking, in: "dispatcher", dies: "kill@1", lives: []string{"error@1x2", "stall:300ms@3"}},
+	{point: faultpoint.DispatcherMade, in: "dispatcher", dies: "kill@1", lives: []string{"error@1", "stall:300ms@2"}},
 	{point: faultpoint.DispatcherWindow, in: "dispatcher", dies: "kill@3", lives: []string{"error@2", "stall:500ms@3"}},
 	{point: faultpoint.DispatcherClaimed, in: "dispatcher", dies: "kill@2", lives: []string{"error@1x2", "stall:500ms@3"}},
 	{point: faultpoint.DispatcherLogged, in: "dispatcher", dies: "kill@2", lives: []string{"error@1x2", "stall:500ms@3"}},

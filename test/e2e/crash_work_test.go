@@ -16,6 +16,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/timer"
 )
 
 // work is a few dozen tasks of every sort, and everything that was observed of them.
@@ -82,6 +83,14 @@ func (k *work) schedule(id, value string, due int64, headers ...string) *kgo.Rec
 	return keyed(r, id, value)
 }
 
+// timerOnce returns a request for a timer that has one run.
+func (k *work) timerOnce(id string, at int64) *kgo.Record {
+	run := timer.RunID(id, at)
+	k.wishes[run] = &wish{dues: map[string]int64{"v": at}, ends: delivered}
+	ms := strconv.FormatInt(at, 10)
+	return keyed(request(k.intake, k.target, schemas.HeaderID, id, schemas.HeaderOp, "timer", schemas.HeaderEvery, "1s", schemas.HeaderFrom, ms, schemas.HeaderUntil, ms, "app", run), run, "v")
+}
+
 // noteClosed notes what is closed when a process has died: nobody may send that again.
 func (k *work) noteClosed() {
 	k.closed = map[string]store.View{}
@@ -145,6 +154,10 @@ func (k *work) plan(begin int64) {
 		k.publishAt(now, k.schedule(id, "1", far+int64(i), schemas.HeaderVersion, "1"))
 		k.publishAt(begin+int64(i)*700, k.schedule(id, "2", far+int64(i)+1000, schemas.HeaderVersion, "2"))
 		k.ends(id, 0, "pending")
+	}
+	for i := range 3 {
+		at := begin + int64(i)*800
+		k.publishAt(at, k.timerOnce(fmt.Sprintf("tick-%d", i), at+1000))
 	}
 	k.planReported(now, begin)
 	k.publishAt(begin, keyed(request(k.intake, k.target, schemas.HeaderID, "bad", schemas.HeaderAt, "soon"), "bad", ""))
@@ -225,7 +238,7 @@ func (k *work) accepted(r *kgo.Record, err error) {
 	if err != nil {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.unknown[header(r, schemas.HeaderID)] = true
+		k.unknown[string(r.Key)] = true
 	}
 }
 
@@ -345,7 +358,7 @@ func (k *work) requestedTwice() {
 	count := map[string]int{}
 	k.stack.read(k.reader([]string{k.intake}), time.Minute, func(r *kgo.Record) bool {
 		left--
-		id := header(r, schemas.HeaderID)
+		id := string(r.Key)
 		name := id + "/" + header(r, schemas.HeaderOp) + "/" + string(r.Value)
 		if count[name]++; count[name] > 1 {
 			k.unknown[id] = true
