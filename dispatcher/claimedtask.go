@@ -33,6 +33,7 @@ type claimedTask struct {
 	answered bool   // set aside, and its answer has come since: it is about to end. Of the settle loop
 	asks     bool   // read to ask an unresponsive target with. Of the fetch loop
 	judged   bool   // not one of a gate's tasks, though its lane is: see flow. Of its loops
+	called   bool   // from a held line. Of the fetch and release loops
 	passed   bool   // its target's gate has let it through: see gate. Of the release loop
 	doubt    bool   // an earlier owner may have sent it
 

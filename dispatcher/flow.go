@@ -206,12 +206,30 @@ func (f *flow) detains(t *claimedTask, now int64) bool {
 		g.push(t, now) // others of its target were faster
 		return true
 	}
-	if g.Paused || !g.coming.has(t.seq) && (g.behind || len(g.waiting) >= max(g.ahead(time.Now()), 1)) {
+	if g.Paused || !t.called && (g.behind || len(g.waiting) >= max(g.ahead(time.Now()), 1)) {
 		f.hold(g, t)
 		return true
 	}
 	g.push(t, now)
 	return true
+}
+
+// arrives notes that a task that was called back is here, whatever becomes of it: others may follow. mu is held.
+func (f *flow) arrives(t *claimedTask) {
+	if len(f.gates) == 0 || t.called {
+		return
+	}
+	if g := f.gates[t.topic]; g != nil && g.coming.has(t.seq) {
+		g.coming.arrives(t.seq)
+		t.called = true
+	}
+}
+
+// passesOver notes that a task that was called back does not come to the gate for now. mu is held.
+func (f *flow) passesOver(topic string, seq int64) {
+	if g := f.gates[topic]; g != nil {
+		g.coming.arrives(seq)
+	}
 }
 
 // begins and ends count what is with the producers. mu is held.

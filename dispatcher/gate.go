@@ -114,7 +114,6 @@ func (g *gate) waitsForEarlier(now time.Time) bool {
 
 // push keeps a task until it may go.
 func (g *gate) push(t *claimedTask, now int64) {
-	g.coming.arrives(t.seq)
 	if _, back := g.since[t.seq]; !back {
 		g.since[t.seq] = now
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
@@ -84,17 +85,21 @@ func TestGateWaitsForWhatComesEarlier(t *testing.T) {
 		for _, r := range []recalled{{3, 30}, {1, 10}, {2, 20}} {
 			g.coming.add(r, until)
 		}
-		g.push(gated(2, 20), 0)
-		g.push(gated(9, 5), 0)
+		push := func(seq, at int64) { // as admit does
+			g.coming.arrives(seq)
+			g.push(gated(seq, at), 0)
+		}
+		push(2, 20)
+		push(9, 5)
 		_, seqs := passing(g, 0)
 		require.Equal(t, []int64{9}, seqs, "the first of all, and none before what is on its way")
 		require.Equal(t, 2, g.coming.count())
 		require.NotNil(t, g.next(time.Now(), true), "unless it may wait for the room that this one takes")
-		g.push(gated(2, 20), 0)
-		g.push(gated(1, 10), 0)
+		push(2, 20)
+		push(1, 10)
 		_, seqs = passing(g, 0)
 		require.Equal(t, []int64{1, 2}, seqs)
-		g.push(gated(4, 40), 0)
+		push(4, 40)
 		_, seqs = passing(g, recallWait-10*time.Millisecond)
 		require.Empty(t, seqs)
 		_, seqs = passing(g, 20*time.Millisecond)
@@ -148,6 +153,36 @@ func TestGateIsBounded(t *testing.T) {
 			g := newGate("orders", c.stage)
 			g.set(c.policy, 1)
 			require.Equal(t, c.want, g.ahead(now))
+		})
+	}
+}
+
+// Whatever becomes of a task that was called back, the next ones do not wait for it.
+func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	d := f.stepped(f.elect(5), Config{MemberID: "one"})
+	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
+	d.flight.slots[0] = l
+	for name, end := range map[string]func(ct *claimedTask){
+		"too late": func(ct *claimedTask) {
+			ct.settings.MaxLateness = time.Millisecond
+			require.False(t, d.sender.admit(ct, nowMillis(), false))
+		},
+		"its partition does not answer": func(ct *claimedTask) {
+			d.sender.parking.putOff(ct, &target{outlet: outlet{"orders", 0}, outage: newOutage(time.Now())})
+		},
+		"paused again": func(ct *claimedTask) {
+			d.flow.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 2}})
+			require.False(t, d.sender.admit(ct, nowMillis(), false))
+		},
+		"at the gate": func(ct *claimedTask) { require.False(t, d.sender.admit(ct, nowMillis(), false)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d.flow.apply([]store.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
+			g := d.flow.gates["orders"]
+			g.coming.add(recalled{7, 40}, time.Now().Add(recallWait))
+			end(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "orders", due: 40, settings: schemas.DefaultSettings()}})
+			require.Zero(t, g.coming.count())
 		})
 	}
 }

@@ -68,6 +68,7 @@ func (pk *parking) putOff(t *claimedTask, g *target) {
 
 // leaveParked takes a task out of its place; its body may not be known. mu is held.
 func (pk *parking) leaveParked(t *claimedTask, g *target, p parked, state task.State) {
+	pk.targets.flow.passesOver(g.topic, t.seq)
 	pause := unsentPause
 	if g.outage != nil {
 		pause = g.outage.wait(time.Now())

@@ -141,6 +141,7 @@ func (s *sender) takeDue() []sendable {
 // admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
 // before one that has not. mu is held.
 func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
+	s.flow.arrives(t)
 	if t.state == task.StateReport {
 		s.unreported(t)
 		return false

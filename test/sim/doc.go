@@ -17,6 +17,7 @@
 //	modes.go      requests that keep, merge or fire what is there
 //	disk.go       the disks of the send logs
 //	faults.go     what is broken, and when
+//	policies.go   targets that are paused or limited, and when
 //	collect.go    the history
 //	rest.go       nothing spins, and all is back to its size at rest
 //	liveness.go   what must hold beside it: all comes to rest, nothing spins, nothing leaks

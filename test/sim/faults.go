@@ -58,6 +58,7 @@ func (w *world) mischief() (whole func()) {
 	if w.hush != hushNone {
 		all = append(all, w.hushed(r))
 	}
+	all = append(all, w.policies()...)
 	var under sync.WaitGroup
 	for i, t := range all {
 		under.Go(func() { w.suffer(i, t, all) })

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/chaos/check"
 	"github.com/notyet/notyet/test/chaos/history"
 )
@@ -39,8 +40,8 @@ func (w *world) drain() {
 func (w *world) left() (n int64) {
 	db := sql.OpenDB(unharmed{w.db, newProcess("nobody")})
 	defer func() { _ = db.Close() }()
-	err := db.QueryRow(`SELECT (SELECT COUNT(*) FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos < ?)
-		+ (SELECT COUNT(*) FROM outbox) + (SELECT COUNT(*) FROM waiting)`, time.Now().Add(soon).UnixMilli()).Scan(&n)
+	err := db.QueryRow(`SELECT (SELECT COUNT(*) FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND (t.pos < ? OR t.pos >= ?))
+		+ (SELECT COUNT(*) FROM outbox) + (SELECT COUNT(*) FROM waiting)`, time.Now().Add(soon).UnixMilli(), task.Held(0)).Scan(&n)
 	if err != nil {
 		w.find("sim", "counting what is left: %v", err)
 	}
