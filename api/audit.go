@@ -13,6 +13,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -62,7 +63,7 @@ const auditCursor = "%d.%d"
 
 // Audit returns a page of the audit log, the newest entries first.
 func (l *Local) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
-	wanted := store.AuditFilter{Who: f.Who, What: f.What, Topic: f.Topic, TaskID: f.TaskID, From: f.From, To: f.To, Limit: f.Limit, Allowed: f.Allowed}
+	wanted := store.AuditFilter{Who: f.Who, What: f.What, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, From: f.From, To: f.To, Limit: f.Limit, Allowed: f.Allowed}
 	if f.Cursor != "" {
 		var p store.AuditPlace
 		if _, err := fmt.Sscanf(f.Cursor, auditCursor, &p.At, &p.ID); err != nil || fmt.Sprintf(auditCursor, p.At, p.ID) != f.Cursor {
