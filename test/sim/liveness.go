@@ -27,6 +27,11 @@ func (w *world) drain() {
 		time.Sleep(time.Second)
 		left, lag := w.left(), w.lag()
 		quiet++
+		select {
+		case <-w.asked:
+		default: // a request may come long after the task of which it takes up the id
+			quiet = 0
+		}
 		if left != 0 || lag != 0 {
 			quiet = 0
 		}

@@ -62,7 +62,9 @@ func (w *world) ask(begin time.Time) {
 	}
 	all = append(all, w.modes(now)...)
 	slices.SortStableFunc(all, func(a, b planned) int { return int(a.at - b.at) })
+	w.asked = make(chan struct{})
 	go func() {
+		defer close(w.asked)
 		for _, p := range all {
 			if wait := time.Until(time.UnixMilli(p.at)); wait > 0 {
 				time.Sleep(wait)

@@ -56,6 +56,7 @@ type world struct {
 	rec   *history.Recorder
 	seen  *observer
 	ticks ticks
+	asked chan struct{} // closed once all of the load is sent
 
 	network    kfake.VirtualNetwork
 	cluster    *kfake.Cluster
