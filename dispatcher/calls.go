@@ -142,9 +142,10 @@ func (s *settler) callFailed(t *claimedTask, o outcome, e *callError) {
 		s.flight.leave(t, s.flight.deadTransition(t, schemas.KindDead, fmt.Sprintf("attempts exhausted (%d); the last: %s", made, e.Reason)).after(made))
 	default:
 		s.metrics.retries.Inc()
+		// One more: both times are cut to a millisecond, and the receiver counts from before its answer came.
 		pause := (e.Pause(t.settings.Backoff.Pause(made)) + time.Millisecond - 1).Milliseconds()
 		s.flight.leave(t, transition{
-			Transition: store.Transition{State: task.StateRetry, Pos: max(o.at, o.latest) + pause, Attempt: made, Lane: task.LaneOf(t.topic, task.ClassRetried)},
+			Transition: store.Transition{State: task.StateRetry, Pos: max(o.at, o.latest) + 1 + pause, Attempt: made, Lane: task.LaneOf(t.topic, task.ClassRetried)},
 			events:     []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Reason: e.Reason}},
 		})
 	}
