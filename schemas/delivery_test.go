@@ -139,3 +139,11 @@ func TestEventEscapes(t *testing.T) {
 	e.Reason = "bad \uFFFD"
 	require.Equal(t, e, got)
 }
+
+// A consumer may send back every header that it got.
+func TestReportWithTheHeadersOfTheDelivery(t *testing.T) {
+	for _, name := range []string{HeaderDue, HeaderDelivery, HeaderReplay, HeaderTimer} {
+		_, err := DecodeReport(intake(HeaderTopic, "orders", HeaderID, "x", HeaderAttempt, "1", HeaderStatus, "ok", name, "1"))
+		require.NoError(t, err, name)
+	}
+}
