@@ -127,7 +127,7 @@ func TestAuditorSharesStatements(t *testing.T) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return len(a.waiting) == callers-1
-	}, auditTimeout, 1000)
+	}, auditTimeout, time.Millisecond)
 	release <- nil
 	require.Equal(t, auditPiece, <-started)
 	release <- errors.New("away")
@@ -146,7 +146,11 @@ func TestAuditorSharesStatements(t *testing.T) {
 		}
 	}
 	require.Equal(t, auditPiece, failed)
-	require.False(t, a.writing)
+	require.Eventually(t, func() bool { // it answers before it ends
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return !a.writing
+	}, auditTimeout, time.Millisecond)
 
 	a.waiting = make([]*auditWrite, auditWaiting)
 	require.ErrorIs(t, a.write(t.Context(), store.AuditEntry{}), ErrAudit, "bounded")
