@@ -64,7 +64,7 @@ func (c *circuit) leave(o Outcome, probe bool, now time.Time) change {
 		}
 		before := c.open
 		c.open, c.pause = true, min(max(2*c.pause, firstPause), longestPause)
-		c.next = now.Add(max(c.pause, o.After))
+		c.next = now.Add(max(c.pause, min(o.After, longestPause))) // Retry-After is for its task; others of the origin may be answered
 		if before {
 			return unchanged
 		}

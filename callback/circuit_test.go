@@ -79,13 +79,18 @@ func TestAnOpenCircuitIsAskedByOneAtATime(t *testing.T) {
 	require.Equal(t, firstPause, openCircuit(t, now).wait(now), "the next outage begins with the first pause")
 }
 
-func TestAnOpenCircuitHeedsRetryAfter(t *testing.T) {
+// Retry-After puts off the task that it answers for as long, and the others of its origin for a minute at most: the origin may be shared.
+func TestAnOpenCircuitHeedsRetryAfterForAMinute(t *testing.T) {
 	now := time.Now()
 	c := openCircuit(t, now)
 	now = now.Add(firstPause)
 	require.True(t, c.enter())
+	c.leave(Outcome{Verdict: Retry, Status: 429, After: 20 * time.Second}, true, now)
+	require.Equal(t, 20*time.Second, c.wait(now))
+	now = now.Add(20 * time.Second)
+	require.True(t, c.enter())
 	c.leave(Outcome{Verdict: Retry, Status: 429, After: time.Hour}, true, now)
-	require.Equal(t, time.Hour, c.wait(now))
+	require.Equal(t, longestPause, c.wait(now))
 }
 
 // A request that asked and was interrupted leaves the question open to the next one.
