@@ -27,6 +27,7 @@ type runner struct {
 	unreadable map[[16]byte]bool // timers that this version cannot read, left alone for a while
 	since      time.Time         // when unreadable was last emptied
 	retired    time.Time         // when deleted timers were last forgotten
+	last       int               // the slot that was served last: the next page begins behind it
 }
 
 // timers is what the runner needs of the store. Both calls may be repeated.
@@ -87,7 +88,7 @@ func (r *runner) round(ctx context.Context) error {
 	for ctx.Err() == nil {
 		holds, began, now := r.holds(), time.Now(), r.now()
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		made, err := r.store.MakeRuns(bound, holds, now+runAhead.Milliseconds(), now, r.cfg.MisfireAfter, r.unreadable)
+		made, err := r.store.MakeRuns(bound, behind(holds, r.last), now+runAhead.Milliseconds(), now, r.cfg.MisfireAfter, r.unreadable)
 		cancel()
 		if err == nil && made.Timers > 0 {
 			err = faultpoint.At(faultpoint.DispatcherMade)
@@ -99,9 +100,19 @@ func (r *runner) round(ctx context.Context) error {
 		if made.Timers == 0 {
 			return r.retire(ctx, holds)
 		}
+		r.last = made.Last
 		sleep(ctx, max(time.Since(began), runRest))
 	}
 	return nil
+}
+
+// behind returns the slots with those above last first.
+func behind(holds []store.Hold, last int) []store.Hold {
+	i := slices.IndexFunc(holds, func(h store.Hold) bool { return h.Slot > last })
+	if i < 0 {
+		return holds
+	}
+	return slices.Concat(holds[i:], holds[:i])
 }
 
 // retire forgets deleted timers: it is for the owner of slot 0, for they have no slots.

@@ -169,3 +169,15 @@ func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, count, "a dropped run has no dead letter")
 }
+
+func TestPagesBeginBehindTheLastSlot(t *testing.T) {
+	holds := []store.Hold{{Slot: 1}, {Slot: 4}, {Slot: 6}}
+	for last, want := range map[int][]int{0: {1, 4, 6}, 1: {4, 6, 1}, 3: {4, 6, 1}, 5: {6, 1, 4}, 6: {1, 4, 6}, 9: {1, 4, 6}} {
+		var got []int
+		for _, h := range behind(holds, last) {
+			got = append(got, h.Slot)
+		}
+		require.Equal(t, want, got, last)
+	}
+	require.Empty(t, behind(nil, 3))
+}

@@ -26,6 +26,7 @@ type Hold struct {
 type Made struct {
 	Runs, Dropped int
 	Timers        int // looked at: 0 says that nothing is to be made
+	Last          int // the slot of the last of them
 	Added         []Place
 	Events        []Outbox // of dropped runs, to be published and then deleted (DeleteEvents)
 }
@@ -40,14 +41,15 @@ const (
 )
 
 // MakeRuns makes the runs up to upTo of timers in the slots that are held, as tasks, in one transaction
-// with moving their timers on. ErrFenced: a slot has another owner; nothing was made. It makes a page:
-// call it until Timers is 0. A repeated call makes no run twice: their identities are unique, and next
+// with moving their timers on. ErrFenced: a slot has another owner; nothing was made. It makes a page,
+// of timers in the order of holds: call it until Timers is 0, each time with the slots behind Last
+// first, so that a slot with more runs than can be made does not keep the others from theirs. A repeated call makes no run twice: their identities are unique, and next
 // has moved with them. skip are timers that cannot be read; it adds those that it finds.
 func (s *Store) MakeRuns(ctx context.Context, holds []Hold, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (Made, error) {
 	if len(holds) == 0 {
 		return Made{}, nil
 	}
-	keys, err := s.dueTimers(ctx, holds, upTo, skip)
+	keys, last, err := s.dueTimers(ctx, holds, upTo, skip)
 	if err != nil || len(keys) == 0 {
 		return Made{}, err
 	}
@@ -68,6 +70,7 @@ func (s *Store) MakeRuns(ctx context.Context, holds []Hold, upTo, now int64, tol
 			return err
 		}
 		out = m.made
+		out.Last = last
 		out.Added = m.applied.Added
 		return nil
 	})
@@ -77,34 +80,39 @@ func (s *Store) MakeRuns(ctx context.Context, holds []Hold, upTo, now int64, tol
 	return out, nil
 }
 
-// dueTimers finds timers that have a run to be made, from the index on (slot, next).
-func (s *Store) dueTimers(ctx context.Context, holds []Hold, upTo int64, skip map[[16]byte]bool) ([]any, error) {
+// dueTimers finds timers that have a run to be made, from the index on (slot, next), and the slot of
+// the last.
+func (s *Store) dueTimers(ctx context.Context, holds []Hold, upTo int64, skip map[[16]byte]bool) (keys []any, last int, err error) {
 	type row struct {
-		key  []byte
-		size int
+		key        []byte
+		slot, size int
 	}
-	var out []any
 	bytes := makeBytes
-	for part := range slices.Chunk(holds, maxRows) {
-		a := make([]any, 0, len(part)+2)
-		for _, h := range part {
+	for len(holds) > 0 && bytes > 0 && len(keys) < makeTimers {
+		n := 1 // as many as stand in the order of the index
+		for n < min(len(holds), maxRows) && holds[n].Slot > holds[n-1].Slot {
+			n++
+		}
+		a := make([]any, 0, n+2)
+		for _, h := range holds[:n] {
 			a = append(a, h.Slot)
 		}
-		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.size) },
-			"SELECT ident, LENGTH(body) FROM timers WHERE slot IN ("+marks(len(part))+") AND next <= ? LIMIT ?", append(a, upTo, makeTimers+len(skip))...)
+		holds = holds[n:]
+		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.slot, &v.size) },
+			"SELECT ident, slot, LENGTH(body) FROM timers WHERE slot IN ("+marks(n)+") AND next <= ? ORDER BY slot, next LIMIT ?", append(a, upTo, makeTimers+len(skip))...)
 		if err != nil {
-			return nil, fmt.Errorf("looking for timers: %w", err)
+			return nil, 0, fmt.Errorf("looking for timers: %w", err)
 		}
 		for _, r := range rows {
-			if skip[[16]byte(r.key)] || bytes <= 0 || len(out) >= makeTimers {
+			if skip[[16]byte(r.key)] || bytes <= 0 || len(keys) >= makeTimers {
 				continue
 			}
 			bytes -= r.size
-			out = append(out, r.key)
+			keys, last = append(keys, r.key), r.slot
 		}
 	}
-	slices.SortFunc(out, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-	return out, nil
+	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
+	return keys, last, nil
 }
 
 // maker is one attempt at one page of timers. Its work stores the tasks.

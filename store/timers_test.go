@@ -3,6 +3,7 @@ package store
 import (
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -427,5 +428,39 @@ func TestRunsAreNumberedOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, task.RunSource, sources[len(sources)-1].ID)
 		require.NotEqual(t, sources[len(sources)-1].DeliveryKey(1, 1), sources[0].DeliveryKey(1, 1))
+	})
+}
+
+// TestSlotsTakeTurns: a page of timers with much to do begins behind the slot that the page before ended in.
+func TestSlotsTakeTurns(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		var requests []any
+		for i := range makeTimers + 50 {
+			r := s.timerRequest(schemas.OpTimer)
+			r.ID = "timer-" + strconv.Itoa(i)
+			requests = append(requests, r)
+		}
+		s.do(requests...)
+		rows, err := fetch(s.ctx, s.db, scanTimer, "SELECT "+timerColumns+" FROM timers")
+		require.NoError(t, err)
+		slotOf := map[[16]byte]int{}
+		for _, r := range rows {
+			slotOf[task.Ident(r.Topic, r.ID)] = r.Slot
+		}
+		holds := s.holds(1)
+		for from := range holds {
+			keys, last, err := s.dueTimers(s.ctx, slices.Concat(holds[from:], holds[:from]), s.now+ahead, nil)
+			require.NoError(t, err)
+			require.Len(t, keys, makeTimers)
+			turn := func(slot int) int { return (slot - from + len(holds)) % len(holds) }
+			served := map[[16]byte]bool{}
+			for _, k := range keys {
+				served[[16]byte(k.([]byte))] = true
+				require.LessOrEqual(t, turn(slotOf[[16]byte(k.([]byte))]), turn(last))
+			}
+			for ident, slot := range slotOf {
+				require.True(t, served[ident] || turn(slot) >= turn(last), "slot %d is before %d in a page from %d on", slot, last, from)
+			}
+		}
 	})
 }
