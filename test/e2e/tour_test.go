@@ -30,6 +30,7 @@ var variable = []struct{ pattern, stand string }{
 	{`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z`, "INSTANT"},
 	{`notyet-due=\d{13}\b`, "notyet-due=MILLIS"},
 	{`\(in [0-9hms.]+\)`, "(in A WHILE)"},
+	{`by local \S+@\S+`, "by local SOMEBODY"},
 	{`\([0-9hms.]+ ago\)`, "(A WHILE ago)"},
 	{`\b\d+ ms late\b`, "SOME ms late"},
 	{`notyet-delivery=[A-Za-z0-9_-]{43}\b`, "notyet-delivery=KEY"},
