@@ -14,7 +14,7 @@ import (
 // Cron is a parsed cron expression in a time zone. The library only computes calendars: it gets
 // wall clock times, read as UTC. This type decides what daylight saving does to them.
 type Cron struct {
-	calendar cron.Schedule
+	calendar *cron.SpecSchedule
 	zone     *time.Location
 	// fixed means that neither the hour nor the minute field has a star. Such an expression means
 	// local times of day: a run whose time daylight saving skips happens at the end of the gap, and
@@ -55,9 +55,13 @@ func ParseCron(expression string, zone *time.Location) (Cron, error) {
 	if anyDay(fields[3]) || anyDay(fields[5]) {
 		parser = bothDays
 	}
-	calendar, err := parser.Parse(strings.Join(fields, " "))
+	parsed, err := parser.Parse(strings.Join(fields, " "))
 	if err != nil {
 		return Cron{}, err
+	}
+	calendar, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return Cron{}, errors.New("does not say when it runs by fields")
 	}
 	return Cron{calendar: calendar, zone: zone, fixed: !open(fields[1]) && !open(fields[2])}, nil
 }
@@ -86,7 +90,8 @@ func cronFields(expression string) ([]string, error) {
 			return nil, err
 		}
 	}
-	fields[5] = lastWeekday(fields[5])
+	// In lower case: the library takes the H of THU for an expression of Jenkins.
+	fields[4], fields[5] = strings.ToLower(fields[4]), strings.ToLower(lastWeekday(fields[5]))
 	return fields, nil
 }
 
@@ -163,6 +168,30 @@ func (c Cron) Next(after time.Time) (time.Time, bool) {
 			p = next
 		}
 	}
+}
+
+// densest returns how many runs lie within a span of at most a day on the busiest days that the
+// expression allows, whenever those come.
+func (c Cron) densest(span time.Duration) int {
+	const day = 24 * 60 * 60
+	var runs [2*day + 1]int // before each second of two days in a row
+	for second := range 2 * day {
+		runs[second+1] = runs[second]
+		if c.atTime(second % day) {
+			runs[second+1]++
+		}
+	}
+	most, length := 0, int(span/time.Second)+1 // both ends count
+	for from := range day {
+		most = max(most, runs[min(from+length, 2*day)]-runs[from])
+	}
+	return most
+}
+
+// atTime reports whether the expression has a run at a second of a day on which it runs at all.
+func (c Cron) atTime(second int) bool {
+	has := func(field uint64, value int) bool { return field&(1<<value) != 0 }
+	return has(c.calendar.Second, second%60) && has(c.calendar.Minute, second/60%60) && has(c.calendar.Hour, second/3600)
 }
 
 // Shifted reports whether a run happens at the end of a gap because daylight saving skips its local

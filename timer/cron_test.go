@@ -69,6 +69,10 @@ func TestDaylightSaving(t *testing.T) {
 		"the last Friday by name":                {"UTC", "0 0 * * FRIL", "2027-08-01T00:00:00Z", []string{"2027-08-27T00:00:00Z"}},
 		"the second Tuesday":                     {"UTC", "0 0 * * 2#2", "2027-08-01T00:00:00Z", []string{"2027-08-10T00:00:00Z"}},
 		"the weekday nearest to the 15th":        {"UTC", "0 0 15W * *", "2027-08-01T00:00:00Z", []string{"2027-08-16T00:00:00Z"}},
+		"Thursday":                               {"UTC", "0 0 * * THU", "2027-08-01T00:00:00Z", []string{"2027-08-05T00:00:00Z", "2027-08-12T00:00:00Z"}},
+		"a range up to Thursday":                 {"UTC", "0 0 * * Wed-THU", "2027-08-05T00:00:00Z", []string{"2027-08-11T00:00:00Z", "2027-08-12T00:00:00Z"}},
+		"the last Thursday by name":              {"UTC", "0 0 * * THUL", "2027-08-01T00:00:00Z", []string{"2027-08-26T00:00:00Z"}},
+		"the first Thursday of March":            {"UTC", "0 0 * MAR THU#1", "2027-01-01T00:00:00Z", []string{"2027-03-04T00:00:00Z"}},
 		"7 is Sunday":                            {"UTC", "0 0 * * 7", "2027-08-02T00:00:00Z", []string{"2027-08-08T00:00:00Z"}},
 		"@daily":                                 {"Europe/Berlin", "@daily", "2027-08-02T12:00:00+02:00", []string{"2027-08-03T00:00:00+02:00"}},
 		"29 February":                            {"UTC", "0 0 29 2 *", "2027-08-02T00:00:00Z", []string{"2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"}},
@@ -102,7 +106,7 @@ func TestWrongExpressionsAreRefused(t *testing.T) {
 	for _, expression := range []string{
 		"", "*", "* * * *", "* * * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "a * * * *", "*/0 * * * *", "1,,2 * * * *", ",1 * * * *",
 		"+5 * * * *", "50-10 * * * *", "TZ=Europe/Berlin * * * * *", "CRON_TZ=UTC 0 0 * * *", "@every 1s", "@reboot", "@", "0 0 * * MON-", "-1 * * * *", "1-2-3 * * * *", "0 0 32 * *",
-		"0 0 * * 5#6", "* * * * *\x00", "９ * * * *",
+		"0 0 * * 5#6", "* * * * *\x00", "９ * * * *", "H * * * *", "0 0 * H *", "0 0 * * H",
 	} {
 		_, err := ParseCron(expression, time.UTC)
 		require.Error(t, err, expression)
@@ -249,6 +253,25 @@ func contains(field string, value, low int) bool {
 		}
 	}
 	return false
+}
+
+// TestEveryNameIsUnderstood: in capitals and in small letters.
+func TestEveryNameIsUnderstood(t *testing.T) {
+	months, days := "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC", "SUN MON TUE WED THU FRI SAT"
+	for _, form := range []func(string) string{strings.ToUpper, strings.ToLower} {
+		for i, name := range strings.Fields(form(months)) {
+			schedule, err := ParseCron("0 0 1 "+name+" *", time.UTC)
+			require.NoError(t, err, name)
+			run, _ := schedule.Next(time.Date(2027, 1, 1, 0, 0, 0, -1, time.UTC))
+			require.Equal(t, time.Month(i+1), run.Month(), name)
+		}
+		for i, name := range strings.Fields(form(days)) {
+			schedule, err := ParseCron("0 0 * * "+name, time.UTC)
+			require.NoError(t, err, name)
+			run, _ := schedule.Next(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
+			require.Equal(t, time.Weekday(i), run.Weekday(), name)
+		}
+	}
 }
 
 func FuzzParseCron(f *testing.F) {

@@ -5,6 +5,8 @@ package timer
 import (
 	"errors"
 	"fmt"
+	"math"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -53,6 +55,9 @@ func (e *Error) Error() string { return e.Field + " " + e.Problem }
 
 // New checks a definition. It must have at least one run.
 func New(def Definition) (Schedule, error) {
+	if err := checkZone(def.Zone); err != nil {
+		return Schedule{}, &Error{"timezone", err.Error()}
+	}
 	s, err := Parse(def)
 	if err != nil {
 		return s, err
@@ -69,13 +74,16 @@ func New(def Definition) (Schedule, error) {
 	return s, nil
 }
 
-// crowded reports whether too many of the first runs lie within the jitter.
+// crowded reports whether too many runs may ever lie within the jitter. The first runs do not tell:
+// an expression can have few on some days, and many on others.
 func (s Schedule) crowded() bool {
-	if s.def.Jitter <= freeJitter {
+	switch {
+	case s.def.Jitter <= freeJitter:
+		return false
+	case s.def.Every > 0 && s.def.Jitter/s.def.Every < crowd, s.def.Every == 0 && s.cron.densest(s.def.Jitter) <= crowd:
 		return false
 	}
-	first, _ := s.Next(s.def.From - 1)
-	return !s.atMost(first, first+s.def.Jitter.Milliseconds(), crowd)
+	return !s.atMost(s.def.From, math.MaxInt64-1, crowd) // it ends before
 }
 
 // Parse reads a definition that New has checked before: whether it has a run is not looked for.
@@ -106,10 +114,26 @@ func Parse(def Definition) (Schedule, error) {
 	return s, nil
 }
 
+// zoneName is the form of IANA's names.
+var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$`)
+
+// machineZones are files that stand among IANA's zones on some machines. They mean another zone on
+// another machine, or exist on no other, or count leap seconds.
+var machineZones = regexp.MustCompile(`(?i)^(local|localtime|posixrules|(posix|right)/.*)$`)
+
+// checkZone accepts IANA names only. The package time opens whatever file a name leads to, so one
+// zone would have any number of names: Europe/./Berlin.
+func checkZone(name string) error {
+	if name != "" && (!zoneName.MatchString(name) || machineZones.MatchString(name)) {
+		return errors.New("is not an IANA name: write one such as Europe/Berlin")
+	}
+	return nil
+}
+
 // zones keeps what was read once: the package time reads a zone's file each time it is asked.
 var zones sync.Map
 
-// loadZone accepts IANA names only: "Local" would mean another zone on another machine.
+// loadZone reads a zone. A stored definition may have a name that checkZone does not accept.
 func loadZone(name string) (*time.Location, error) {
 	if name == "" {
 		return time.UTC, nil

@@ -31,6 +31,12 @@ func TestDefinitionsThatMakeNoSense(t *testing.T) {
 		"a zone that is none":   {Definition{Every: time.Minute, From: from, Zone: "Europe/Nowhere"}, "timezone"},
 		"a zone of the machine": {Definition{Every: time.Minute, From: from, Zone: "Local"}, "timezone"},
 		"a path":                {Definition{Every: time.Minute, From: from, Zone: "../etc/passwd"}, "timezone"},
+		"a path to a zone":      {Definition{Every: time.Minute, From: from, Zone: "Europe/./Berlin"}, "timezone"},
+		"another one":           {Definition{Every: time.Minute, From: from, Zone: "Europe//Berlin"}, "timezone"},
+		"the machine's zone":    {Definition{Every: time.Minute, From: from, Zone: "localtime"}, "timezone"},
+		"the rules of a zone":   {Definition{Every: time.Minute, From: from, Zone: "posixrules"}, "timezone"},
+		"a copy of the zones":   {Definition{Every: time.Minute, From: from, Zone: "posix/Europe/Berlin"}, "timezone"},
+		"leap seconds":          {Definition{Every: time.Minute, From: from, Zone: "right/Europe/Berlin"}, "timezone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(c.def)
@@ -39,6 +45,26 @@ func TestDefinitionsThatMakeNoSense(t *testing.T) {
 			require.Equal(t, c.field, wrong.Field)
 		})
 	}
+}
+
+// TestIANANamesAreAccepted: of every form that there is.
+func TestIANANamesAreAccepted(t *testing.T) {
+	for _, name := range []string{"", "UTC", "Europe/Berlin", "America/Argentina/ComodRivadavia", "Etc/GMT+12", "Etc/GMT-14", "EST5EDT", "NZ-CHAT", "America/Port-au-Prince", "Antarctica/DumontDUrville", "Africa/Porto-Novo"} {
+		_, err := New(Definition{Every: time.Minute, Zone: name})
+		require.NoError(t, err, name)
+	}
+}
+
+// TestAStoredZoneIsStillRead: a timer that was set before its name was refused runs on.
+func TestAStoredZoneIsStillRead(t *testing.T) {
+	if _, err := time.LoadLocation("Europe/./Berlin"); err != nil {
+		t.Skip("no zone files on this machine, and only those have such names")
+	}
+	s, err := Parse(Definition{Cron: "30 2 * * *", Zone: "Europe/./Berlin"})
+	require.NoError(t, err)
+	run, ok := s.Next(at(t, "2027-01-01T00:00:00Z"))
+	require.True(t, ok)
+	require.Equal(t, at(t, "2027-01-01T01:30:00Z"), run)
 }
 
 func TestEveryCountsFromFrom(t *testing.T) {
