@@ -40,6 +40,7 @@ type Request struct {
 // Headers that a Sender sets. A task's own headers of these names are not sent.
 const (
 	headerID        = "Notyet-Id"
+	headerEncoding  = "Notyet-Id-Encoding"
 	headerDue       = "Notyet-Due"
 	headerAttempt   = "Notyet-Attempt"
 	headerKey       = "Idempotency-Key"
@@ -51,7 +52,7 @@ const (
 // withheld are the headers of a task that are not sent: notyet sets them, or they concern one
 // connection only (RFC 9110, 7.6.1). Those that a Connection header names are added to them.
 var withheld = map[string]bool{
-	headerID: true, headerDue: true, headerAttempt: true, headerKey: true,
+	headerID: true, headerEncoding: true, headerDue: true, headerAttempt: true, headerKey: true,
 	headerWebhookID: true, headerTimestamp: true, headerSignature: true,
 	"Host": true, "Content-Length": true,
 	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true,
@@ -77,7 +78,11 @@ func httpRequest(ctx context.Context, r Request, target schemas.CallbackURL, key
 		req.Header.Set("User-Agent", userAgent)
 	}
 	d := r.Delivery
-	req.Header.Set(headerID, encodeID(d.ID))
+	id, encoded := encodeID(d.ID)
+	req.Header.Set(headerID, id)
+	if encoded {
+		req.Header.Set(headerEncoding, "percent")
+	}
 	req.Header.Set(headerDue, strconv.FormatInt(d.Due, 10))
 	req.Header.Set(headerAttempt, strconv.Itoa(d.Attempt))
 	req.Header.Set(headerKey, d.Key)
@@ -117,17 +122,18 @@ func ownHeaders(headers []kgo.RecordHeader) http.Header {
 	return out
 }
 
-// encodeID returns an id as the value of a header. An ASCII id stays as it is. What HTTP cannot
-// carry is percent-encoded as a whole: other characters, controls, and blanks at the ends, which
-// receivers strip.
-func encodeID(id string) string {
+// encodeID returns an id as the value of a header, and whether it is percent-encoded. An ASCII id stays
+// as it is. What HTTP cannot carry is encoded as a whole: other characters, controls, and blanks at the
+// ends, which receivers strip. An ASCII id can look like an encoded one, so a header of its own says
+// which it is.
+func encodeID(id string) (value string, encoded bool) {
 	for i := 0; i < len(id); i++ {
 		if id[i] < ' ' || id[i] > '~' {
-			return url.PathEscape(id)
+			return url.PathEscape(id), true
 		}
 	}
 	if strings.TrimSpace(id) != id {
-		return url.PathEscape(id)
+		return url.PathEscape(id), true
 	}
-	return id
+	return id, false
 }

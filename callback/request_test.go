@@ -74,14 +74,36 @@ func TestEncodeID(t *testing.T) {
 		"a ":                   "a%20",
 		"日本":                   "%E6%97%A5%E6%9C%AC",
 	} {
-		got := encodeID(id)
+		got, encoded := encodeID(id)
 		require.Equal(t, want, got, "%q", id)
 		require.True(t, httpguts.ValidHeaderFieldValue(got))
-		if got != id {
+		require.Equal(t, got != id, encoded)
+		if encoded {
 			back, err := url.PathUnescape(got)
 			require.NoError(t, err)
 			require.Equal(t, id, back)
 		}
+	}
+}
+
+// TestNoTwoIDsLookAlike: a receiver can tell an id that is percent-encoded from one that looks so.
+func TestNoTwoIDsLookAlike(t *testing.T) {
+	target, rej := schemas.ParseCallbackURL([]byte("https://shop.example/"))
+	require.Nil(t, rej)
+	ids := []string{"ä", "%C3%A4", "%25C3%25A4", " a", "%20a", "a\n", "a%0A", "a"}
+	seen := map[[2]string]string{}
+	for _, id := range ids {
+		req, err := httpRequest(t.Context(), Request{Headers: own("notyet-id-encoding", "x"), Delivery: schemas.Delivery{ID: id}}, target, nil, "notyet", time.Now())
+		require.NoError(t, err)
+		value, encoding := req.Header.Get(headerID), req.Header.Get(headerEncoding)
+		require.Empty(t, seen[[2]string{value, encoding}], "%q", id)
+		seen[[2]string{value, encoding}] = id
+		if encoding != "" {
+			require.Equal(t, "percent", encoding)
+			value, err = url.PathUnescape(value)
+			require.NoError(t, err)
+		}
+		require.Equal(t, id, value)
 	}
 }
 
@@ -122,7 +144,7 @@ func TestWhatTheReceiverSees(t *testing.T) {
 			delete(got.header, "Content-Length")
 			require.Equal(t, http.Header{
 				"X-A": {"1"}, "Content-Type": {"text/plain"}, "User-Agent": {"notyet/1.2"},
-				"Notyet-Id": {"gr%C3%B6%C3%9Fe"}, "Notyet-Due": {"1790000060000"}, "Notyet-Attempt": {"3"}, "Idempotency-Key": {"a-key"},
+				"Notyet-Id": {"gr%C3%B6%C3%9Fe"}, "Notyet-Id-Encoding": {"percent"}, "Notyet-Due": {"1790000060000"}, "Notyet-Attempt": {"3"}, "Idempotency-Key": {"a-key"},
 			}, got.header)
 		}
 	}
