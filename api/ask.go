@@ -88,8 +88,19 @@ type pathTarget struct {
 	Topic   string `path:"topic"`
 	ID      string `path:"id"`
 	Intake  string `query:"intake"  doc:"intake topic; default the first configured"`
-	Version string `query:"version" doc:"ignored as stale when it is lower than the task's" pattern:"^[0-9]{1,18}$"`
+	Version string `query:"version" doc:"ignored as stale when it is lower than the task's" pattern:"^[0-9]{1,19}$"`
 	Key     string `query:"key"     doc:"record key: give that of the task's other requests, so that they stay in order"`
+}
+
+// Resolve refuses what has 19 digits and is no version all the same.
+func (in *pathTarget) Resolve(huma.Context) []error {
+	if in.Version == "" {
+		return nil
+	}
+	if _, err := strconv.ParseInt(in.Version, 10, 64); err != nil {
+		return []error{&huma.ErrorDetail{Location: "query.version", Message: "is no version: write an integer from 0 to 9223372036854775807", Value: in.Version}}
+	}
+	return nil
 }
 
 func (in *pathTarget) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
@@ -100,7 +111,7 @@ func (in *pathTarget) target() Target {
 		t.Key = &in.Key
 	}
 	if in.Version != "" {
-		n, _ := strconv.ParseInt(in.Version, 10, 64) // 18 digits, by the pattern
+		n, _ := strconv.ParseInt(in.Version, 10, 64) // by Resolve
 		t.Version = &n
 	}
 	return t

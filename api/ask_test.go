@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,6 +95,28 @@ func TestWaitForNothingIsAccepted(t *testing.T) {
 	require.Equal(t, schemas.OpFire, req.Op)
 	require.Equal(t, int64(3), req.Version)
 	require.Equal(t, []byte("k"), req.Key)
+}
+
+// TestEveryVersionCanBeSaidInAPath: a clock in nanoseconds has 19 digits.
+func TestEveryVersionCanBeSaidInAPath(t *testing.T) {
+	w := newWorld(t)
+	for version, want := range map[string]int{"0": 202, "1790000000000000000": 202, "9223372036854775807": 202, "9223372036854775808": 422, "-1": 422, "1.0": 422, "99999999999999999999": 422} {
+		for _, path := range []string{"POST /api/v1/tasks/orders/a/cancel", "DELETE /api/v1/timers/orders/a"} {
+			method, path, _ := strings.Cut(path, " ")
+			code, answer := w.do(method, path+"?version="+version, "")
+			require.Equal(t, want, code, "%s: %s", version, answer)
+			if want == 422 {
+				require.Contains(t, answer, "query.version")
+			}
+		}
+	}
+	highest := false
+	for _, r := range w.records("in.a", 6) {
+		req, err := schemas.Decode(r, schemas.Limits{})
+		require.NoError(t, err)
+		highest = highest || req.Version == 9223372036854775807
+	}
+	require.True(t, highest)
 }
 
 func TestWaitIsBounded(t *testing.T) {
