@@ -141,14 +141,27 @@ func (s *settler) callFailed(t *claimedTask, o outcome, e *callError) {
 	case made >= t.settings.MaxAttempts:
 		s.flight.leave(t, s.flight.deadTransition(t, schemas.KindDead, fmt.Sprintf("attempts exhausted (%d); the last: %s", made, e.Reason)).after(made))
 	default:
-		s.metrics.retries.Inc()
 		// One more: both times are cut to a millisecond, and the receiver counts from before its answer came.
 		pause := (e.Pause(t.settings.Backoff.Pause(made)) + time.Millisecond - 1).Milliseconds()
+		next := max(o.at, o.latest) + 1 + pause
+		if t.tooLateFor(next) {
+			reason := fmt.Sprintf("its next attempt would be later than notyet-max-lateness %v after its due time (%d made); the last: %s", t.settings.MaxLateness, made, e.Reason)
+			s.flight.leave(t, s.flight.deadTransition(t, schemas.KindExpired, reason).after(made))
+			return
+		}
+		s.metrics.retries.Inc()
 		s.flight.leave(t, transition{
-			Transition: store.Transition{State: task.StateRetry, Pos: max(o.at, o.latest) + 1 + pause, Attempt: made, Lane: task.LaneOf(t.topic, task.ClassRetried)},
+			Transition: store.Transition{State: task.StateRetry, Pos: next, Attempt: made, Lane: task.LaneOf(t.topic, task.ClassRetried)},
 			events:     []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Reason: e.Reason}},
 		})
 	}
+}
+
+// tooLateFor says that an attempt at an instant would deliver a task later than it may be delivered. One that waits for reports may have
+// been delivered by an earlier attempt.
+func (t *claimedTask) tooLateFor(at int64) bool {
+	bound := t.settings.MaxLateness.Milliseconds()
+	return bound > 0 && at > t.due+bound && (t.attempt == 0 || t.settings.Ack != schemas.AckReport)
 }
 
 // after returns the end of a task that came with its made-th attempt.

@@ -157,19 +157,25 @@ func TestAnswersOfCallbacks(t *testing.T) {
 		kind     string
 		reason   string // contains the status
 	}{
-		"500 then 200":   {once(answering(500)), nil, "delivered", 2, "", ""},
-		"408 then 200":   {once(answering(408)), nil, "delivered", 2, "", ""},
-		"cut then 200":   {once(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), nil, "delivered", 2, "", ""},
-		"302":            {func(w http.ResponseWriter, q *http.Request) { http.Redirect(w, q, "/other", http.StatusFound) }, nil, "dead", 1, schemas.KindCallback, "answered 302"},
-		"404":            {func(w http.ResponseWriter, q *http.Request) { http.Error(w, "no such hook", 404) }, nil, "dead", 1, schemas.KindCallback, "answered 404: no such hook"},
-		"503 for ever":   {answering(503), []string{schemas.HeaderMaxAttempts, "3"}, "dead", 3, schemas.KindDead, "attempts exhausted (3); the last: "},
-		"204 and report": {answering(204), []string{schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "1h"}, "waiting_report", 1, "", ""},
+		"500 then 200":                      {once(answering(500)), nil, "delivered", 2, "", ""},
+		"408 then 200":                      {once(answering(408)), nil, "delivered", 2, "", ""},
+		"cut then 200":                      {once(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), nil, "delivered", 2, "", ""},
+		"302":                               {func(w http.ResponseWriter, q *http.Request) { http.Redirect(w, q, "/other", http.StatusFound) }, nil, "dead", 1, schemas.KindCallback, "answered 302"},
+		"404":                               {func(w http.ResponseWriter, q *http.Request) { http.Error(w, "no such hook", 404) }, nil, "dead", 1, schemas.KindCallback, "answered 404: no such hook"},
+		"503 for ever":                      {answering(503), []string{schemas.HeaderMaxAttempts, "3"}, "dead", 3, schemas.KindDead, "attempts exhausted (3); the last: "},
+		"503, too late for another attempt": {answering(503), []string{schemas.HeaderMaxLateness, "1m", schemas.HeaderBackoff, "fixed:1h"}, "dead", 1, schemas.KindExpired, "notyet-max-lateness 1m0s"},
+		"503 then 200 in time":              {once(answering(503)), []string{schemas.HeaderMaxLateness, "1h"}, "delivered", 2, "", ""},
+		"204 and report":                    {answering(204), []string{schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "1h"}, "waiting_report", 1, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			web := f.receive(c.answer)
 			one.Lock()
-			f.schedule(call(web.URL, name, time.Now(), append(c.headers, schemas.HeaderBackoff, "fixed:20ms", schemas.HeaderEvents, "all")...))
+			headers := append(c.headers, schemas.HeaderEvents, "all")
+			if !slices.Contains(headers, schemas.HeaderBackoff) {
+				headers = append(headers, schemas.HeaderBackoff, "fixed:20ms")
+			}
+			f.schedule(call(web.URL, name, time.Now(), headers...))
 			one.Unlock()
 			require.Eventually(t, func() bool { return f.state(web.URL, name) == c.state }, bound, tick)
 			keys := map[string]bool{}
