@@ -20,6 +20,7 @@ type Local struct {
 	// Lag returns how far the intake is stored. nil: nobody asks Kafka.
 	Lag func(ctx context.Context) ([]Lag, error)
 
+	overview   *overviewer
 	cancelling chan struct{} // a token for whoever cancels many
 	cancelFor  time.Duration // how long one request may
 	// Unindex tells the index that tasks were cancelled. nil: dispatchers find that out themselves.
@@ -28,7 +29,7 @@ type Local struct {
 
 // NewLocal returns a Local over the store and its dead letters.
 func NewLocal(st *store.Store, dead *deadletter.Local) *Local {
-	return &Local{store: st, lists: make(chan struct{}, listsAtOnce), Local: dead, cancelling: make(chan struct{}, 1), cancelFor: cancelBudget}
+	return &Local{store: st, lists: make(chan struct{}, listsAtOnce), Local: dead, overview: newOverviewer(st), cancelling: make(chan struct{}, 1), cancelFor: cancelBudget}
 }
 
 // TaskFilter selects tasks to list.

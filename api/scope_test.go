@@ -56,6 +56,7 @@ var calls = map[string]call{
 	"replay-by-id":       {"operate", "POST", "/api/v1/deadletters/replay", `{"ids":[1],"dry_run":true}`, "refused"},
 	"purge-deadletters":  {"admin", "POST", "/api/v1/deadletters/purge", `{"topic":"{topic}","task_id":"none"}`, ""},
 	"cluster":            {"read", "GET", "/api/v1/cluster", "", "open"},
+	"overview":           {"read", "GET", "/api/v1/overview", "", "refused"},
 	"list-audit":         {"read", "GET", "/api/v1/audit?topic={topic}", "", ""},
 	"list-all-audit":     {"read", "GET", "/api/v1/audit", "", "filtered"},
 	"note-request":       {"operate", "POST", "/api/v1/audit", `{"what":"cancel","topic":"{topic}","task":"a"}`, ""},

@@ -22,6 +22,7 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 	f.schedule(append(askMany(20, "silent", "s", due, schemas.HeaderEvents, "all"), askMany(20, "lively", "l", due, schemas.HeaderEvents, "none")...)...)
 	f.eventually("the other is not held up", func() bool { return lively.count() == 20 })
 	f.eventually("it is found sick", func() bool { return counted(d.metrics.unresponsive) == 1 })
+	require.Equal(t, []string{"silent"}, d.Unresponsive())
 	f.eventually("done moves on", func() bool { return f.settledUpTo(due) })
 	require.Equal(t, 20, d.inside(func() int { return len(d.flight.stuck) }))
 

@@ -1,6 +1,10 @@
 package dispatcher
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // setAsideSent takes a task that is with its sender out of its line. Its answer is still waited for. mu is held.
 func (s *sender) setAsideSent(t *claimedTask) {
@@ -52,4 +56,17 @@ func (s *sender) checkTargets() {
 		}
 		s.targets.forgetIdle(g)
 	}
+}
+
+// Unresponsive returns the names of the topics and origins of which a part does not answer, in order. For operators.
+func (d *Dispatcher) Unresponsive() []string {
+	d.flight.mu.Lock()
+	defer d.flight.mu.Unlock()
+	names := map[string]bool{}
+	for key, g := range d.sender.targets.outlets {
+		if g.outage != nil {
+			names[key.topic] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }

@@ -15,6 +15,7 @@ type Service struct {
 	HTTP    string // where it serves
 	Started int64  // Unix ms
 	Seen    int64  // Unix ms, by the database's clock
+	Figures []byte // what it says of its work, at most MaxFigures bytes; empty: nothing. Services leaves it out
 }
 
 // ServiceLease is how long, in ms, a service counts as alive after it has last said so. It says so three
@@ -28,11 +29,14 @@ const (
 	maxServices   = 1000
 )
 
-// Beat notes that a service is alive.
+// Beat notes that a service is alive, and what it says of its work.
 func (s *Store) Beat(ctx context.Context, v Service) error {
-	again := " ON DUPLICATE KEY UPDATE seen = VALUES(seen), http = VALUES(http)"
+	again := " ON DUPLICATE KEY UPDATE seen = VALUES(seen), http = VALUES(http), figures = VALUES(figures)"
 	if s.sqlite {
-		again = " ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, http = excluded.http"
+		again = " ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, http = excluded.http, figures = excluded.figures"
+	}
+	if v.Figures == nil || len(v.Figures) > MaxFigures { // a part of it would be worth nothing
+		v.Figures = []byte{}
 	}
 	now, err := s.Time(ctx)
 	if err != nil {
@@ -42,8 +46,8 @@ func (s *Store) Beat(ctx context.Context, v Service) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM services WHERE seen < ?", now.UnixMilli()-serviceMemory); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen) VALUES (?,?,?,?,?,?,?)"+again,
-			cutText(v.ID, 255), cutText(v.Kind, 16), cutText(v.Member, 255), cutText(v.Version, 64), cutText(v.HTTP, 255), v.Started, now.UnixMilli())
+		_, err := tx.ExecContext(ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen, figures) VALUES (?,?,?,?,?,?,?,?)"+again,
+			cutText(v.ID, 255), cutText(v.Kind, 16), cutText(v.Member, 255), cutText(v.Version, 64), cutText(v.HTTP, 255), v.Started, now.UnixMilli(), v.Figures)
 		return err
 	})
 	if err != nil {

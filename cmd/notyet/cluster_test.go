@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/store"
 )
 
@@ -35,6 +38,39 @@ func TestClusterOfDev(t *testing.T) {
 	require.Contains(t, r.stdout, "dev ")
 	require.Contains(t, r.stdout, "0 without a living owner")
 	require.Contains(t, r.stdout, "notyet.intake")
+}
+
+// What a service says of itself is what its metrics say, and its overview shows it.
+func TestOverviewOfDev(t *testing.T) {
+	d := startDev(t)
+	r := d.cmd(t, "schedule", "--topic", "orders", "--id", "a", "--delay", "0s", "--value", "x")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	first(t, d.kafka, "orders")
+	client := api.NewClient(api.ClientConfig{Addr: d.http})
+	var found api.Overview
+	require.Eventually(t, func() bool {
+		var err error
+		found, err = client.Overview(t.Context(), 60)
+		require.NoError(t, err)
+		return found.Now.Delivered > 0 && found.Now.Stored > 0
+	}, time.Minute, 50*time.Millisecond)
+	require.Equal(t, api.Reporting{Alive: 1, Reporting: 1}, found.Services)
+	require.NotNil(t, found.Now.LatenessP99)
+	require.Empty(t, found.Missing)
+	require.Empty(t, found.Alerts)
+
+	resp, err := http.Get("http://" + d.http + "/metrics") //nolint:noctx // a test's
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	for _, name := range figures.Metrics() {
+		switch name {
+		case "notyet_scanner_halted_partition", "notyet_scanner_standing_partition_seconds": // there while it happens
+		default:
+			require.Contains(t, string(text), "# TYPE "+name+" ", "figures are made of it")
+		}
+	}
 }
 
 // A process that stops is gone at once, and a database that is away does not hold it up.

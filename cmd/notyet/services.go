@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/ops"
@@ -34,8 +35,9 @@ type service struct {
 	http   *ops.Server
 	life   *lifecycle
 	in     []api.Intake
-	member string   // of the dispatcher; "": there is none
-	closes []func() // in the order of opening
+	member string          // of the dispatcher; "": there is none
+	silent func() []string // of the dispatcher: targets that do not answer; nil: there is none
+	closes []func()        // in the order of opening
 }
 
 // openService opens what every service needs. It opens the port first, so that a wrong port is
@@ -174,7 +176,7 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 	if err != nil {
 		return fmt.Errorf("setting the dispatcher up: %w", err)
 	}
-	s.member = memberID
+	s.member, s.silent = memberID, disp.Unresponsive
 	s.http.Check("dispatcher", disp.Ready)
 	s.http.Hint("dispatcher's results topic", disp.ResultsReady)
 	s.life.add("dispatcher", disp.Run)
@@ -204,11 +206,23 @@ func (s *service) zookeeper() (*election.ZooKeeper, error) {
 	return members, nil
 }
 
+// newRecorder returns what makes the figures of this process.
+func (s *service) newRecorder(id string) *figures.Recorder {
+	return figures.NewRecorder(figures.Config{
+		Gather: s.reg, Time: s.store.Time, Targets: s.silent,
+		Save: func(ctx context.Context, minute int64, data []byte) error {
+			return s.store.SaveMinute(ctx, id, minute, data)
+		},
+	}, s.log)
+}
+
 // run serves until ctx ends or a part fails, then stops everything and closes what was opened.
 func (s *service) run(ctx context.Context, name string) error {
 	s.log.Info("started", zap.String("service", name), zap.String("version", version), zap.String("http", s.http.Addr()))
 	alive := newHeartbeat(s.store, name, s.member, s.http.Addr(), s.log)
-	s.life.parts = append([]part{{"heartbeat", alive.run}}, s.life.parts...) // the last to stop: the others are at work until then
+	recorder := s.newRecorder(alive.service.ID)
+	alive.figures = recorder.Now
+	s.life.parts = append([]part{{"heartbeat", alive.run}, {"figures", recorder.Run}}, s.life.parts...) // the last to stop: the others are at work until then
 	err := s.life.run(ctx)
 	if errors.Is(err, errStuck) {
 		s.closes = nil // closing could block on a stuck part; the process ends anyway

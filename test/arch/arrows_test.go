@@ -31,6 +31,7 @@ var arrows = map[string][]string{
 	"internal/election": {"schemas"},
 	"internal/config":   {"schemas"},
 	"internal/reload":   {},
+	"internal/figures":  {},
 	"internal/access":   {"internal/reload"},
 	"internal/ops":      {"internal/access", "internal/reload"},
 	"internal/kafka":    {"schemas"},
@@ -40,7 +41,7 @@ var arrows = map[string][]string{
 	"internal/testcert":   {}, // certificates, for tests
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
-	"api":      {"schemas", "task", "timer", "store", "deadletter", "internal/access"},
+	"api":      {"schemas", "task", "timer", "store", "deadletter", "internal/access", "internal/figures"},
 	"bench":    {"schemas", "internal/kafka"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time

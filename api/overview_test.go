@@ -1,0 +1,300 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/figures"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// fresh forgets the overview that was shown last.
+func (w *world) fresh() { w.local.overview.last.Store(nil) }
+
+func (w *world) overview(minutes int) Overview {
+	w.t.Helper()
+	w.fresh()
+	out, err := w.client.Overview(w.t.Context(), minutes)
+	require.NoError(w.t, err)
+	return out
+}
+
+func (o Overview) alerts() map[string]string {
+	out := map[string]string{}
+	for _, a := range o.Alerts {
+		out[a.Name] = a.Why
+	}
+	return out
+}
+
+func TestOverview(t *testing.T) {
+	w := newWorld(t)
+	empty := w.overview(180)
+	require.Empty(t, empty.Missing)
+	require.Equal(t, Reporting{}, empty.Services)
+	require.Equal(t, &Overdue{}, empty.Overdue)
+	require.Nil(t, empty.Now.LatenessP99, "of nothing there is no lateness")
+	require.Contains(t, empty.alerts(), "NotyetNoScanner")
+	require.Contains(t, empty.alerts(), "NotyetNoDispatcher")
+	require.Equal(t, "4 of 4 slots have no living owner", empty.alerts()["NotyetUnownedSlots"])
+
+	ctx := t.Context()
+	require.NoError(t, w.store.Beat(ctx, store.Service{ID: "s", Kind: "scanner", Figures: []byte(`{"v":1,"window_ms":60000,"last":{"n":{"stored":120,"rejected":6}}}`)}))
+	require.NoError(t, w.store.Beat(ctx, store.Service{ID: "d1", Kind: "dispatcher", Member: "me",
+		Figures: []byte(`{"v":1,"window_ms":60000,"last":{"n":{"delivered":990},"lateness":[990]},"levels":{"claimed":500000,"unresponsive":2},"targets":["bills"]}`)}))
+	require.NoError(t, w.store.Beat(ctx, store.Service{ID: "d2", Kind: "dispatcher", Member: "other",
+		Figures: []byte(`{"v":1,"window_ms":30000,"last":{"n":{"delivered":60},"lateness":[0,0,0,0,60]},"levels":{"claimed":1},"targets":["orders"],"more":3}`)}))
+	require.NoError(t, w.store.Beat(ctx, store.Service{ID: "later", Kind: "scanner", Figures: []byte(`{"v":2}`)}))
+	_, err := w.store.Acquire(ctx, []int{0, 1, 2, 3}, 7, "me")
+	require.NoError(t, err)
+	for topic, p := range map[string]store.Policy{"paused": {Paused: true, Rate: 5}, "limited": {Rate: 5}, "open": {}} {
+		_, err := w.store.SetPolicy(ctx, topic, 1, func(store.Policy) store.Policy { return p })
+		require.NoError(t, err)
+	}
+	due := time.Now().Add(-time.Hour).UnixMilli()
+	w.schedule("orders", "late", due, nil, nil)
+	w.schedule("orders", "coming", time.Now().Add(time.Hour).UnixMilli(), nil, nil)
+	w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, Topic: "orders", TaskID: "dead", Reason: "bad"}})
+
+	got := w.overview(180)
+	require.Empty(t, got.Missing)
+	require.Equal(t, Reporting{Alive: 4, Reporting: 3}, got.Services, "one is of a later version")
+	require.InDelta(t, time.Now().UnixMilli(), got.At, 60_000)
+	require.InDelta(t, 990.0/60+60.0/30, got.Now.Delivered, 0.001)
+	require.InDelta(t, 2.0, got.Now.Stored, 0.001)
+	require.InDelta(t, 0.1, got.Now.Dead, 0.001)
+	require.Less(t, *got.Now.LatenessP50, 0.5)
+	require.Greater(t, *got.Now.LatenessP99, 4.0, "60 of 1050 came between 4 and 8 ms")
+	require.Less(t, *got.Now.LatenessP99, 8.0)
+	require.Equal(t, int64(1), got.Overdue.Count)
+	require.False(t, got.Overdue.More)
+	require.Equal(t, due, got.Overdue.Oldest)
+	require.Equal(t, []LetterKind{{Kind: "rejected", Count: 1}}, got.DeadLetters)
+	require.Equal(t, TroubledTargets{Unresponsive: []string{"bills", "orders"}, MoreUnresponsive: 3, Paused: []string{"paused"}, Limited: []string{"limited"}}, got.Targets)
+	require.Equal(t, map[string]string{
+		"NotyetBacklog": "500001 tasks are claimed and not settled", "NotyetTargetSick": "2 partitions of targets, and origins of callbacks, do not answer",
+	}, got.alerts())
+
+	w.fresh()
+	local, err := w.local.Overview(ctx, 180)
+	require.NoError(t, err)
+	local.At = got.At
+	require.Equal(t, got, local, "both ways of asking answer the same")
+	for _, bad := range []string{"0", "361", "x"} {
+		code, answer := w.do("GET", "/api/v1/overview?minutes="+bad, "")
+		require.Equal(t, 422, code, answer)
+		require.Contains(t, answer, "minutes")
+	}
+}
+
+func TestOverviewSeries(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	newest := time.Now().Add(-arrival).Unix()/60 - 1
+	put := func(process string, minute int64, data string) {
+		t.Helper()
+		require.NoError(t, w.store.SaveMinute(ctx, process, minute, []byte(data)))
+	}
+	put("a", newest-50, `{"v":1,"n":{"delivered":60,"stored":6},"lateness":[60]}`)
+	put("b", newest-50, `{"v":1,"n":{"delivered":60,"dead":6},"lateness":[0,0,0,60]}`)
+	put("c", newest-50, `{"v":2,"n":{"delivered":1000}}`)
+	put("a", newest-300, `{"v":1,"n":{"delivered":600}}`)
+	put("a", newest, `{"v":1,"n":{"delivered":120}}`)
+	put("a", newest+20, `{"v":1,"n":{"delivered":120}}`) // of a clock that was wrong
+
+	series := w.overview(360).Series
+	require.Len(t, series, 3)
+	require.Equal(t, (newest-300)*60_000, series[0].At)
+	require.InDelta(t, 10.0, series[0].Delivered, 0.001)
+	p50, p99 := series[1].LatenessP50, series[1].LatenessP99
+	require.Less(t, *p50, 0.51)
+	require.Greater(t, *p99, 2.0, "of both together")
+	series[1].LatenessP50, series[1].LatenessP99 = nil, nil
+	require.Equal(t, Minute{At: (newest - 50) * 60_000, Work: Work{Delivered: 2, Stored: 0.1, Dead: 0.1}}, series[1])
+	require.Equal(t, newest*60_000, series[2].At)
+	require.Len(t, w.overview(100).Series, 2, "no more minutes than were asked for")
+
+	put("late", newest, `{"v":1,"n":{"delivered":60}}`)
+	require.InDelta(t, 3.0, w.overview(1).Series[0].Delivered, 0.001, "what arrives late counts")
+	other := newOverviewer(w.store)
+	again, err := other.get(ctx)
+	require.NoError(t, err)
+	require.Equal(t, w.overview(360).Series, again.Series, "each process shows the same, and one that was restarted too")
+}
+
+// A process reads what is final once. So how much is read does not grow with the hours, nor with
+// how often pages ask.
+func TestOverviewReadsFinalMinutesOnce(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	now := time.Unix(1_800_000_000, 0)
+	newest := last(now)
+	put := func(minute int64, n int) {
+		t.Helper()
+		require.NoError(t, w.store.SaveMinute(ctx, "a", minute, fmt.Appendf(nil, `{"v":1,"n":{"delivered":%d}}`, n)))
+	}
+	for m := newest - 100; m <= newest; m++ {
+		put(m, 60)
+	}
+	s := &w.local.overview.series
+	require.NoError(t, s.read(ctx, now))
+	require.Len(t, s.points(now), 101)
+
+	for m := newest - 100; m <= newest; m++ {
+		put(m, 120) // which nobody does once it is final
+	}
+	require.NoError(t, s.read(ctx, now))
+	double := 0
+	for _, p := range s.points(now) {
+		if p.Delivered == 2 {
+			double++
+		}
+	}
+	require.Equal(t, figures.FinalAfter, double, "the others were not read again")
+
+	later := now.Add(3 * time.Hour)
+	require.NoError(t, s.read(ctx, later))
+	for m := newest - figures.FinalAfter + 1; m <= newest; m++ {
+		require.Equal(t, int64(120), s.minutes[m].N[figures.Delivered], "what became final meanwhile was read once more")
+	}
+	require.Len(t, s.points(later), 101)
+	require.NoError(t, s.read(ctx, now))
+	require.Len(t, s.points(now), 101, "a clock that was set back")
+	require.NoError(t, s.read(ctx, now.Add(48*time.Hour)))
+	require.Empty(t, s.points(now.Add(48*time.Hour)))
+	require.Empty(t, s.minutes, "nothing is kept that is not shown")
+
+	// A reading that is cut off goes on where it was.
+	cut := newOverviewer(w.store)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	require.Error(t, cut.series.read(ended, now))
+	require.NoError(t, cut.series.read(ctx, now))
+	require.Len(t, cut.series.points(now), 101)
+}
+
+func TestOverviewOfADatabaseThatIsAway(t *testing.T) {
+	w := newWorld(t)
+	w.local.overview.turn <- struct{}{} // somebody waits for the database
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err := w.local.Overview(ctx, 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "whoever comes meanwhile does not wait for ever")
+	require.Equal(t, 504, statusOf(problem(err)))
+	<-w.local.overview.turn
+
+	shown, err := w.local.Overview(t.Context(), 1)
+	require.NoError(t, err)
+	w.local.overview.turn <- struct{}{}
+	again, err := w.local.Overview(t.Context(), 1)
+	require.NoError(t, err, "one that is not old costs nothing")
+	require.Equal(t, shown, again)
+}
+
+func statusOf(err error) int {
+	var status interface{ GetStatus() int }
+	if errors.As(err, &status) {
+		return status.GetStatus()
+	}
+	return 0
+}
+
+func TestOverviewNamesWhatIsMissing(t *testing.T) {
+	w := newWorld(t)
+	o := newOverviewer(w.store)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	var p parts
+	o.readParts(ended, time.Now(), &p)
+	names := map[string]bool{}
+	for _, m := range p.missing {
+		require.NotEmpty(t, m.Why)
+		names[m.What] = true
+	}
+	require.Equal(t, map[string]bool{"series": true, "overdue": true, "dead_letters": true, "targets": true, "alerts": true}, names)
+	require.True(t, p.misses("overdue"))
+}
+
+func TestAlertsOfTheOverview(t *testing.T) {
+	text, err := os.ReadFile("../docs/alerts.yml")
+	require.NoError(t, err)
+	known := map[string]bool{}
+	for _, m := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(text), -1) {
+		known[m[1]] = true
+	}
+	for _, r := range rules {
+		require.True(t, known[r.name], "%s is not in docs/alerts.yml", r.name)
+	}
+
+	all := []store.Service{{Kind: "all", Member: "me"}}
+	owned := []store.Slot{{Slot: 0, Owner: "me"}}
+	late := make(figures.Histogram, 16)
+	late[15] = 5
+	for name, c := range map[string]struct {
+		e       evidence
+		minutes int64          // how many minutes the counts are old; 0: they are of the latest
+		counts  figures.Counts // of the latest minutes
+		want    string
+	}{
+		"all is well":                       {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.Delivered: 1 << 40, figures.StoreErrors: 30}, Lateness: figures.Histogram{5}}},
+		"late":                              {e: evidence{services: all, slots: owned}, counts: figures.Counts{Lateness: late}, want: "NotyetLate"},
+		"late a while ago":                  {e: evidence{services: all, slots: owned}, minutes: 5, counts: figures.Counts{Lateness: late}},
+		"scanners cannot store":             {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.StoreErrors: 31}}, want: "NotyetIntakeBacklog"},
+		"scanners cannot read":              {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.FetchErrors: 31}}, want: "NotyetIntakeBacklog"},
+		"given up":                          {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.Exhausted: 1}}, want: "NotyetRetriesExhausted"},
+		"drift an hour ago":                 {e: evidence{services: all, slots: owned}, minutes: 59, counts: figures.Counts{N: map[string]int64{figures.IndexDrift: 1}}, want: "NotyetIndexDrift"},
+		"drift longer ago":                  {e: evidence{services: all, slots: owned}, minutes: 60, counts: figures.Counts{N: map[string]int64{figures.IndexDrift: 1}}},
+		"Redis is away":                     {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.IndexErrors: 31}}, want: "NotyetIndexMissed"},
+		"Redis is incomplete":               {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.Swept: 31}}, want: "NotyetIndexMissed"},
+		"mismatch":                          {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.Mismatch: 1}}, want: "NotyetMismatch"},
+		"the database was set back":         {e: evidence{services: all, slots: owned}, minutes: 14, counts: figures.Counts{N: map[string]int64{figures.Reread: 1}}, want: "NotyetDatabaseSetBack"},
+		"a slot of a process that is gone":  {e: evidence{services: all, slots: []store.Slot{{Owner: "gone"}}}, want: "NotyetUnownedSlots"},
+		"a free slot":                       {e: evidence{services: all, slots: []store.Slot{{}}}, want: "NotyetUnownedSlots"},
+		"a free slot and scanners alone":    {e: evidence{services: []store.Service{{Kind: "scanner"}, all[0]}, slots: []store.Slot{{}}}, want: "NotyetUnownedSlots"},
+		"no scanner":                        {e: evidence{services: []store.Service{{Kind: "dispatcher", Member: "me"}}, slots: owned}, want: "NotyetNoScanner"},
+		"no dispatcher, slots are not read": {e: evidence{services: []store.Service{{Kind: "scanner"}}}, want: "NotyetNoDispatcher"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.e.now = &figures.Total{}
+			c.e.since = func(minutes int64) figures.Counts {
+				if minutes > c.minutes {
+					return c.counts
+				}
+				return figures.Counts{}
+			}
+			var got []string
+			for _, a := range alerts(&c.e) {
+				require.NotEmpty(t, a.Why)
+				got = append(got, a.Name)
+			}
+			if c.want == "" {
+				require.Empty(t, got)
+				return
+			}
+			require.Equal(t, []string{c.want}, got)
+		})
+	}
+}
+
+func TestAlertsByLevel(t *testing.T) {
+	for level, want := range map[string]string{
+		figures.Halted: "NotyetIntakeHalted", figures.Standing: "NotyetIntakeStands", figures.Unclaimed: "NotyetOverdue", figures.Unsettled: "NotyetStuck",
+		figures.Unresponsive: "NotyetTargetSick",
+	} {
+		e := &evidence{services: []store.Service{{Kind: "all", Member: "me"}}, now: &figures.Total{Levels: map[string]int64{level: 1}},
+			since: func(int64) figures.Counts { return figures.Counts{} }}
+		found := alerts(e)
+		require.Len(t, found, 1, level)
+		require.Equal(t, want, found[0].Name)
+		require.Contains(t, found[0].Why, "1", "how many")
+	}
+}

@@ -1,0 +1,235 @@
+// Package figures is what a process says of its own work, so that any process can show the figures
+// of all of them: how late deliveries were, how many there were, what lies around. A process's
+// metrics go in; small JSON documents come out, and their sums.
+//
+// Documents are kept in the database: the last minute's with the process's sign of life, every 5 s,
+// and that of each minute in a row of its own, once a minute. So a series survives the process that
+// made it and the one that shows it, and is the same from each. In memory it would be neither, or
+// each process would have to ask all the others.
+//
+// A document has a version. A process that meets another version than its own leaves that document
+// out, so old and new processes work side by side. A new name is no new version: who does not know
+// it ignores it.
+package figures
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+)
+
+// version of the documents.
+const version = 1
+
+// What is counted. A name is for all time: documents of other processes have it.
+const (
+	Delivered   = "delivered"    // tasks that Kafka or the receiver of a callback has acknowledged
+	Stored      = "stored"       // intake records, whatever became of them, without reports
+	Reports     = "reports"      // reports of consumers
+	Rejected    = "rejected"     // of the intake records, those that were rejected
+	Exhausted   = "dead"         // dead letters of dispatchers
+	StoreErrors = "store_errors" // of scanners: calls to the database that failed
+	FetchErrors = "fetch_errors" // fetches of intake partitions that failed
+	IndexErrors = "index_errors" // calls to the index that failed
+	Swept       = "swept"        // overdue lines that only the sweep of the database found
+	IndexDrift  = "index_drift"
+	Mismatch    = "mismatch"
+	Reread      = "reread" // intake offsets that were read again
+)
+
+// What is there at a moment.
+const (
+	Claimed      = "claimed"       // tasks that are claimed and not settled
+	Unresponsive = "unresponsive"  // partitions of targets and origins that do not answer
+	Refused      = "refused"       // targets that do not exist or may not be written
+	Circuits     = "open_circuits" // origins of callbacks that do not answer
+	Unclaimed    = "unclaimed"     // slots that lie behind and that nobody claims
+	Unsettled    = "unsettled"     // slots whose owner does not settle
+	Halted       = "halted"        // intake partitions that lost records
+	Standing     = "standing"      // seconds for which an intake partition stands, at most
+	LetterBytes  = "letter_bytes"  // space of dead letters
+	SendLogFull  = "send_log_full" // 1: it has no room
+	Unanswered   = "unanswered"    // seconds for which the results topic has acknowledged nothing
+)
+
+// Counts is what was done in some time. The zero value is nothing. What it holds is never changed,
+// so copies may share it.
+type Counts struct {
+	N        map[string]int64 `json:"n,omitempty"`
+	Lateness Histogram        `json:"lateness,omitempty"` // of deliveries
+}
+
+// Plus returns the sum of both.
+func (c Counts) Plus(o Counts) Counts {
+	out := Counts{N: make(map[string]int64, len(c.N)), Lateness: c.Lateness.plus(o.Lateness, 1)}
+	for name, n := range c.N {
+		out.N[name] = n
+	}
+	for name, n := range o.N {
+		out.N[name] += n
+	}
+	return out
+}
+
+// since returns what came after an earlier reading of the same counters.
+func (c Counts) since(before Counts) Counts {
+	out := Counts{N: map[string]int64{}, Lateness: c.Lateness.plus(before.Lateness, -1)}
+	for name, n := range c.N {
+		if d := n - before.N[name]; d > 0 {
+			out.N[name] = d
+		}
+	}
+	return out
+}
+
+func (c Counts) empty() bool { return len(c.N) == 0 && c.Lateness.Total() == 0 }
+
+// sane tells whether a document of another process can be added: nothing in it is negative, and no
+// sum of a thousand of them overflows.
+func (c Counts) sane() bool {
+	fits := func(n int64) bool { return n >= 0 && n < 1<<52 }
+	for _, n := range c.N {
+		if !fits(n) {
+			return false
+		}
+	}
+	return len(c.Lateness) <= buckets && !slices.ContainsFunc(c.Lateness, func(n int64) bool { return !fits(n) })
+}
+
+// Now is what a process did in its last minute, and what is there.
+type Now struct {
+	Window int64            // ms that Last is about, at least 1
+	Last   Counts           // in that time
+	Levels map[string]int64 // what is there
+	// Targets that do not answer, and how many more there are.
+	Targets []string
+	More    int
+}
+
+type nowDocument struct {
+	Version int              `json:"v"`
+	Window  int64            `json:"window_ms"`
+	Last    Counts           `json:"last"`
+	Levels  map[string]int64 `json:"levels,omitempty"`
+	Targets []string         `json:"targets,omitempty"`
+	More    int              `json:"more,omitempty"`
+}
+
+// MaxNow and MaxMinute are the most bytes that a document has.
+const (
+	MaxNow    = 4096
+	MaxMinute = 2048
+	// maxNames is how many bytes of names a document lists.
+	maxNames = 2000
+)
+
+func (n Now) encode() []byte {
+	doc := nowDocument{Version: version, Window: n.Window, Last: n.Last, Levels: n.Levels, More: n.More}
+	room := maxNames
+	for i, name := range n.Targets {
+		if room -= len(name) + 8; room < 0 {
+			doc.More += len(n.Targets) - i
+			break
+		}
+		doc.Targets = append(doc.Targets, name)
+	}
+	data := encode(doc)
+	if len(data) > MaxNow { // names with characters that JSON writes longer
+		doc.More += len(doc.Targets)
+		doc.Targets = nil
+		data = encode(doc)
+	}
+	return data
+}
+
+// ParseNow reads a document. It returns false for what it does not understand.
+func ParseNow(data []byte) (Now, bool) {
+	var doc nowDocument
+	if err := json.Unmarshal(data, &doc); err != nil || doc.Version != version || doc.Window < 1 || doc.More < 0 || !doc.Last.sane() {
+		return Now{}, false
+	}
+	return Now{Window: doc.Window, Last: doc.Last, Levels: doc.Levels, Targets: doc.Targets, More: doc.More}, true
+}
+
+type minuteDocument struct {
+	Version int `json:"v"`
+	Counts
+}
+
+func encodeMinute(c Counts) []byte { return encode(minuteDocument{version, c}) }
+
+// ParseMinute reads a document of a minute. It returns false for what it does not understand.
+func ParseMinute(data []byte) (Counts, bool) {
+	var doc minuteDocument
+	if err := json.Unmarshal(data, &doc); err != nil || doc.Version != version || !doc.sane() {
+		return Counts{}, false
+	}
+	return doc.Counts, true
+}
+
+func encode(doc any) []byte {
+	data, err := json.Marshal(doc)
+	if err != nil {
+		panic(err) // it holds numbers and strings only
+	}
+	return data
+}
+
+// Histogram counts deliveries by how late they were, as notyet_dispatcher_lateness_seconds does:
+// bucket k has those of up to bound(k) seconds that the ones before do not have, and the last
+// bucket has the rest. Buckets without any at its end are left out.
+type Histogram []int64
+
+const (
+	bounds     = 20
+	buckets    = bounds + 1
+	firstBound = 0.0005 // seconds; each bound is twice the one before
+)
+
+func bound(k int) float64 { return firstBound * math.Pow(2, float64(k)) }
+
+func (h Histogram) plus(o Histogram, sign int64) Histogram {
+	out := make(Histogram, max(len(h), len(o)))
+	copy(out, h)
+	for k, n := range o {
+		out[k] = max(out[k]+sign*n, 0)
+	}
+	for len(out) > 0 && out[len(out)-1] == 0 {
+		out = out[:len(out)-1]
+	}
+	return out
+}
+
+// Total is how many deliveries there were.
+func (h Histogram) Total() (n int64) {
+	for _, c := range h {
+		n += c
+	}
+	return n
+}
+
+// Quantile returns how late, in seconds, the q-th part of all was at most, as Prometheus'
+// histogram_quantile does: evenly spread within a bucket, and the last bound for what is beyond it.
+// It returns false if there were none.
+func (h Histogram) Quantile(q float64) (seconds float64, ok bool) {
+	total := h.Total()
+	if total == 0 {
+		return 0, false
+	}
+	rank, passed := q*float64(total), 0.0
+	for k, n := range h {
+		if passed+float64(n) < rank || n == 0 {
+			passed += float64(n)
+			continue
+		}
+		if k == bounds {
+			break
+		}
+		low := 0.0
+		if k > 0 {
+			low = bound(k - 1)
+		}
+		return low + (bound(k)-low)*(rank-passed)/float64(n), true
+	}
+	return bound(bounds - 1), true
+}
