@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/dispatcher"
@@ -159,35 +157,6 @@ func (n *node) drop(r *running) {
 	n.old = append(n.old, r)
 	if n.scans {
 		go n.w.expire(r.client)
-	}
-}
-
-// The scanners' group.
-const (
-	groupSession = 6 * time.Second
-	scannerGroup = "notyet-scanner"
-)
-
-// expire ends a dead process's membership of the scanners' group, as Kafka does after the session timeout. kfake does so only for members
-// that have sent a heartbeat: one that dies between its join and its first sync stays for good, with partitions that nobody reads.
-func (w *world) expire(client string) {
-	for range 5 {
-		time.Sleep(groupSession)
-		groups, err := kadm.NewClient(w.client).DescribeGroups(context.Background(), scannerGroup)
-		if err != nil {
-			return // the run is over
-		}
-		for _, m := range groups[scannerGroup].Members {
-			if m.ClientID != client {
-				continue
-			}
-			leave := kmsg.NewPtrLeaveGroupRequest()
-			leave.Group, leave.MemberID = scannerGroup, m.MemberID
-			member := kmsg.NewLeaveGroupRequestMember()
-			member.MemberID = m.MemberID
-			leave.Members = append(leave.Members, member)
-			_, _ = leave.RequestWith(context.Background(), w.client)
-		}
 	}
 }
 

@@ -238,6 +238,7 @@ func (w *world) run() (out Outcome) {
 	helpers.Go(func() { w.electorate.run(ctx) })
 	helpers.Go(func() { w.sample(ctx) })
 	helpers.Go(func() { w.watchCalls(ctx) })
+	helpers.Go(func() { w.endRebalances(ctx) })
 	helpers.Go(func() {
 		for pause(ctx, 100*time.Millisecond) == nil {
 			w.pulse.Add(1)
