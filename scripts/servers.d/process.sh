@@ -18,6 +18,9 @@ pid_of() {
   [[ $(command_line "$pid") != *"$home/"* ]] || echo "$pid"
 }
 
+# runs tells whether a process is there and has not ended. Its command line does not: in the middle of exec it is empty.
+runs() { [[ -r /proc/$1/stat && $(cat "/proc/$1/stat" 2>/dev/null) =~ \)\ [^ZX]\  ]]; }
+
 ready() { timeout 5 "$scripts/servers.d/probe" "$1" "$(port_of "$1")" 2>/dev/null; }
 
 listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
@@ -43,7 +46,7 @@ setting() { if [[ $1 == mariadb ]]; then echo MYSQL; else echo "${1^^}"; fi; }
 await_ready() {
   local name=$1 deadline=$((SECONDS + wait_seconds))
   until ready "$name"; do
-    [[ -n $(command_line "$(<"$dir/$name/pid")") ]] || { tail -n 25 "$dir/$name/log" >&2; fail "$name ended while starting; its log is $dir/$name/log"; }
+    runs "$(<"$dir/$name/pid")" || { tail -n 25 "$dir/$name/log" >&2; fail "$name ended while starting; its log is $dir/$name/log"; }
     ((SECONDS < deadline)) || { tail -n 25 "$dir/$name/log" >&2; fail "$name is not ready after ${wait_seconds}s"; }
     sleep 0.1
   done
