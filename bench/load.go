@@ -46,6 +46,7 @@ const (
 // requests makes intake records.
 type requests struct {
 	topic   []byte
+	url     string // instead of the topic; empty: none
 	size    int
 	variant Variant
 	random  *rand.ChaCha8
@@ -71,7 +72,11 @@ func (q *requests) record(intake string, i uint64, due int64) *kgo.Record {
 	_, _ = q.random.Read(value[headBytes:])
 	headers := make([]kgo.RecordHeader, 0, 4)
 	add := func(name string, v []byte) { headers = append(headers, kgo.RecordHeader{Key: name, Value: v}) }
-	add(schemas.HeaderTopic, q.topic)
+	if q.url == "" {
+		add(schemas.HeaderTopic, q.topic)
+	} else {
+		add(schemas.HeaderURL, []byte(q.url))
+	}
 	add(schemas.HeaderAt, strconv.AppendInt(nil, due, 10))
 	if q.variant.Report {
 		add(schemas.HeaderAck, []byte(schemas.AckReport.String()))

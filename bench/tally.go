@@ -140,6 +140,11 @@ func (t *tally) lost() int {
 // more arrive. The tally then knows what is missing. Copies do not count as missing tasks, so it
 // reads on for as many records as tasks are missing.
 func (b *Bench) gather(ctx context.Context, t *tally, from offsets, lastDue time.Time) error {
+	return b.gatherWith(ctx, t, from, lastDue, t.add)
+}
+
+// gatherWith is gather for records that the tally does not know.
+func (b *Bench) gatherWith(ctx context.Context, t *tally, from offsets, lastDue time.Time, add func(*kgo.Record)) error {
 	for left := len(t.copies); left > 0; left = t.lost() {
 		missing := b.await(ctx, from, left, lastDue)
 		if missing != nil && !errors.Is(missing, ErrMissing) {
@@ -148,7 +153,7 @@ func (b *Bench) gather(ctx context.Context, t *tally, from offsets, lastDue time
 		b.cfg.Say("reading the deliveries back")
 		to, err := b.ends(ctx, b.cfg.Topic)
 		if err == nil {
-			err = b.read(ctx, b.cfg.Topic, from, to, t.add)
+			err = b.read(ctx, b.cfg.Topic, from, to, add)
 		}
 		if err != nil || missing != nil {
 			return err

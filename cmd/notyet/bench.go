@@ -24,6 +24,8 @@ type benchCmd struct {
 	Retention benchRetentionCmd `cmd:"" help:"Whether ended tasks are deleted as fast as they come."`
 	Failover  benchFailoverCmd  `cmd:"" help:"How long deliveries pause when a dispatcher is killed."`
 	Idle      benchIdleCmd      `cmd:"" help:"What processes use when there is nothing to do."`
+	Timers    benchTimersCmd    `cmd:"" help:"How late the runs of many timers are that are due at the same instant."`
+	Callbacks benchCallbacksCmd `cmd:"" help:"How late HTTP callbacks are at a steady rate."`
 	Report    benchReportCmd    `cmd:"" help:"Results of runs as Markdown, beside the goals."`
 }
 

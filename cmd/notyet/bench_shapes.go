@@ -111,3 +111,49 @@ func (c *benchSustainedCmd) Run(a *app) error {
 		return b.Sustained(ctx, v, c.Pending, c.WarmUp, c.For)
 	}, c.checks()...)
 }
+
+type benchTimersCmd struct {
+	benchFlags
+	N       int `arg:"" help:"How many timers."`
+	Minutes int `default:"3" help:"How many minutes to measure. Default 3." placeholder:"N"`
+}
+
+// Help is part of --help.
+func (benchTimersCmd) Help() string {
+	return `Sets N timers that run every minute, so that N runs are due at the same instant, and measures the runs of some minutes. Then it deletes
+the timers.
+
+Example:
+  notyet bench timers 100000 --pids scanner=4711,dispatcher=4712`
+}
+
+// Run measures.
+func (c *benchTimersCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Timers(ctx, c.N, c.Minutes) },
+		positive("N", c.N), positive("--minutes", c.Minutes))
+}
+
+type benchCallbacksCmd struct {
+	benchFlags
+	Rate    int           `arg:"" help:"Callbacks a second."`
+	Hanging int           `help:"Callbacks a second to a second origin that does not answer. Default none." placeholder:"N"`
+	For     time.Duration `default:"60s" help:"How long to measure. Default 60s." placeholder:"DURATION"`
+	WarmUp  time.Duration `default:"15s" help:"Warm-up before measuring. Default 15s." placeholder:"DURATION"`
+}
+
+// Help is part of --help.
+func (benchCallbacksCmd) Help() string {
+	return `Schedules RATE HTTP callbacks a second to a receiver of its own on 127.0.0.1, each due 3 to 5 s later at a random millisecond. The
+dispatchers run on the same machine and are allowed to call it: callback.enabled, callback.allow-http, and callback.allowed-networks with
+127.0.0.0/8.
+
+Example:
+  notyet bench callbacks 1000 --hanging 20 --for 60s --pids dispatcher=4712`
+}
+
+// Run measures.
+func (c *benchCallbacksCmd) Run(a *app) error {
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
+		return b.Callbacks(ctx, c.Rate, c.Hanging, c.WarmUp, c.For)
+	}, positive("RATE", c.Rate), atLeast("--hanging", c.Hanging, 0), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+}

@@ -74,6 +74,16 @@ func TestBenchSteadyAndVariants(t *testing.T) {
 	require.Contains(t, text.stdout, "cpu self percent")
 }
 
+func TestBenchCallbacks(t *testing.T) {
+	d := startDev(t)
+	r := measured(t, d.cmd(t, "bench", "callbacks", "50", "--hanging", "2", "--for", "1s", "--warm-up", "0s", "--json"))
+	require.Equal(t, "hanging", r.Variant)
+	require.Less(t, figure(t, r, "late_p50_ms"), figure(t, r, "late_max_ms")+1)
+	for _, name := range []string{"lost", "early", "extra_copies", "not_as_sent"} {
+		require.Zero(t, figure(t, r, name), name)
+	}
+}
+
 func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 	d := startDev(t)
 	for want, args := range map[string][]string{
@@ -84,6 +94,8 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		"there is no process":          {"burst", "5", "--pids", "dispatcher=1073741824"},
 		"--for 1ms: at least 1s":       {"steady", "5", "--for", "1ms"},
 		"measured one at a time":       {"sustained", "--ids", "--priorities"},
+		"--minutes 0: at least 1":      {"timers", "5", "--minutes", "0"},
+		"--hanging -1: at least 0":     {"callbacks", "5", "--hanging=-1"},
 		"name the processes":           {"idle"},
 		"--days 0: above 0":            {"history", "5", "--days", "0"},
 		"is not an intake topic":       {"ingest", "5", "--intake", "nowhere"},
