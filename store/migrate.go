@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 )
 
 //go:embed migrations
@@ -18,11 +20,15 @@ var migrations embed.FS
 // ErrNotMigrated: the tables are missing or older than this program.
 var ErrNotMigrated = errors.New("the database is not migrated: run `notyet migrate`")
 
-func (s *Store) migrator() (*goose.Provider, error) {
-	dialect, dir := goose.DialectMySQL, "migrations/mysql"
+func (s *Store) dialect() (d goose.Dialect, dir string) {
 	if s.sqlite {
-		dialect, dir = goose.DialectSQLite3, "migrations/sqlite"
+		return goose.DialectSQLite3, "migrations/sqlite"
 	}
+	return goose.DialectMySQL, "migrations/mysql"
+}
+
+func (s *Store) migrator() (*goose.Provider, error) {
+	dialect, dir := s.dialect()
 	files, err := fs.Sub(migrations, dir)
 	if err != nil {
 		return nil, err
@@ -32,6 +38,12 @@ func (s *Store) migrator() (*goose.Provider, error) {
 		opts = append(opts, goose.WithSessionLocker(migrationLock{}))
 	}
 	return goose.NewProvider(dialect, s.db, files, opts...)
+}
+
+// versions is goose's table of what was applied.
+func (s *Store) versions() (database.Store, error) {
+	dialect, _ := s.dialect()
+	return database.NewStore(dialect, goose.DefaultTablename)
 }
 
 // migrationLock lets one process migrate at a time. It is the server's, for its database, and ends with the connection.
@@ -54,10 +66,51 @@ func (migrationLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
+// makeVersions creates goose's table with its first row, one process at a time. Goose creates it without the lock, and MySQL not in one
+// transaction: another process, or the next one after a kill, would find a table without that row, and fail.
+func (s *Store) makeVersions(ctx context.Context) error {
+	versions, err := s.versions()
+	if err != nil || s.sqlite { // on SQLite it is one transaction
+		return err
+	}
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	var lock migrationLock
+	if err := lock.SessionLock(ctx, conn); err != nil {
+		return err
+	}
+	defer func() { _ = lock.SessionUnlock(context.WithoutCancel(ctx), conn) }()
+	if err := versions.CreateVersionTable(ctx, conn); err != nil && !isNumber(err, tableExists) {
+		return err
+	}
+	applied, err := versions.ListMigrations(ctx, conn)
+	if err != nil || len(applied) > 0 {
+		return err
+	}
+	return versions.Insert(ctx, conn, database.InsertRequest{Version: 0})
+}
+
+// Numbers of MySQL's errors.
+const (
+	tableExists = 1050
+	noTable     = 1146
+)
+
+func isNumber(err error, number uint16) bool {
+	var my *mysql.MySQLError
+	return errors.As(err, &my) && my.Number == number
+}
+
 // up migrates. On SQLite there is no lock beyond a migration's own transaction. If another process
 // makes the same migration at the same time, it fails here as a whole, and the next call finds it
 // made.
 func (s *Store) up(ctx context.Context, m *goose.Provider) error {
+	if err := s.makeVersions(ctx); err != nil {
+		return err
+	}
 	for attempt := 1; ; attempt++ {
 		_, err := m.Up(ctx)
 		if err == nil || !s.sqlite || attempt == 5 || !strings.Contains(err.Error(), "already exists") {
@@ -83,17 +136,24 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 	return s.makeSlots(ctx, slots)
 }
 
-// CheckMigrated returns ErrNotMigrated, wrapped with the versions, when Migrate has something to do.
+// CheckMigrated returns ErrNotMigrated when Migrate has something to do. It creates nothing.
 func (s *Store) CheckMigrated(ctx context.Context) error {
 	m, err := s.migrator()
 	if err != nil {
 		return fmt.Errorf("reading the migrations: %w", err)
 	}
-	pending, err := m.HasPending(ctx)
+	versions, err := s.versions()
 	if err != nil {
-		return fmt.Errorf("reading the database's version: %w", err)
+		return err
 	}
-	if pending {
+	known := m.ListSources()
+	latest, err := versions.GetLatestVersion(ctx, s.db)
+	switch {
+	case errors.Is(err, database.ErrVersionNotFound), isNumber(err, noTable), err != nil && strings.Contains(err.Error(), "no such table"):
+		return ErrNotMigrated
+	case err != nil:
+		return fmt.Errorf("reading the database's version: %w", err)
+	case latest < known[len(known)-1].Version:
 		return ErrNotMigrated
 	}
 	n, err := s.SlotCount(ctx)

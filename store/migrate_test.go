@@ -48,6 +48,36 @@ func TestMigrateFinishesAHalfDoneMigration(t *testing.T) {
 	})
 }
 
+// MySQL creates a table at once. A migration that was killed behind that has left goose's table without its first row.
+func TestMigrateAfterAKillAtItsBegin(t *testing.T) {
+	for _, b := range backends() {
+		t.Run(b.name, func(t *testing.T) {
+			ctx, s := t.Context(), open(t, b.fresh(t))
+			versions, err := s.versions()
+			require.NoError(t, err)
+			if !s.sqlite {
+				require.NoError(t, versions.CreateVersionTable(ctx, s.db))
+			}
+			require.ErrorIs(t, s.CheckMigrated(ctx), ErrNotMigrated)
+			if s.sqlite {
+				_, err := versions.GetLatestVersion(ctx, s.db)
+				require.Error(t, err, "the check has created nothing")
+			}
+			require.NoError(t, s.Migrate(ctx, 2))
+			require.NoError(t, s.CheckMigrated(ctx))
+			applied, err := versions.ListMigrations(ctx, s.db)
+			require.NoError(t, err)
+			zero := 0
+			for _, a := range applied {
+				if a.Version == 0 {
+					zero++
+				}
+			}
+			require.Equal(t, 1, zero)
+		})
+	}
+}
+
 // Every replica of a deployment may run the migration as it starts.
 func TestMigrateByManyAtOnce(t *testing.T) {
 	for _, b := range backends() {
