@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/console"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
@@ -97,6 +98,7 @@ func opsConfig(cfg *config.Config, log *zap.Logger) (ops.Config, error) {
 	if out.Guard, err = access.New(access.Config{Tokens: h.Tokens, Hosts: h.Hosts}, log); err != nil {
 		return out, usageError{err}
 	}
+	out.Front = console.NewSessions(out.Guard, version).Front
 	return out, nil
 }
 

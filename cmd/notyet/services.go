@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/console"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/internal/config"
@@ -98,6 +99,7 @@ func (s *service) mountAPI() error {
 	}, s.log)
 	s.onClose(answers.Close)
 	api.Mount(s.http.Mux(), local, api.NewPublisher(producer), api.Config{Version: version, Intakes: s.in, Answers: answers})
+	console.Mount(s.http.Mux(), version)
 	s.life.add("http", s.http.Run)
 	return nil
 }

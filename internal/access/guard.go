@@ -41,6 +41,17 @@ func New(cfg Config, log *zap.Logger) (*Guard, error) {
 	return g, err
 }
 
+// ByToken reports whether every request needs a token.
+func (g *Guard) ByToken() bool { return g.tokens != nil }
+
+// Caller returns the caller with this token.
+func (g *Guard) Caller(token string) (Caller, bool) {
+	if g.tokens == nil {
+		return Caller{}, false
+	}
+	return g.tokens.Caller(token)
+}
+
 // Handler serves next to admitted callers, with the Caller in the request's context.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

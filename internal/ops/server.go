@@ -39,6 +39,9 @@ type Config struct {
 	OpsAddr string
 	// Guard admits requests to what is mounted. Default: loopback only.
 	Guard *access.Guard
+	// Front wraps the guard: it serves what needs no caller, such as a sign-in page, and passes the
+	// rest on. Default none.
+	Front func(http.Handler) http.Handler
 	// Certificate and Key are PEM files; with them, Addr serves HTTPS. They are read again when
 	// they change. Default plain.
 	Certificate, Key string
@@ -108,7 +111,11 @@ func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
 	if cfg.Pprof {
 		s.profiles()
 	}
-	guarded := access.CrossOrigin(cfg.Guard.Handler(s.mux))
+	guarded := cfg.Guard.Handler(s.mux)
+	if cfg.Front != nil {
+		guarded = cfg.Front(guarded)
+	}
+	guarded = access.CrossOrigin(guarded)
 	if cfg.OpsAddr != "" {
 		s.main, s.ops = s.server(guarded), s.server(open)
 		return s

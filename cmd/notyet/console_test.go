@@ -1,0 +1,95 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// post sends a form of the console, confirmed.
+func (d *dev) post(t *testing.T, path string, fields ...string) string {
+	t.Helper()
+	form := url.Values{"confirmed": {"yes"}}
+	for i := 0; i < len(fields); i += 2 {
+		form.Set(fields[i], fields[i+1])
+	}
+	resp, err := http.PostForm("http://"+d.http+path, form) //nolint:noctx // a test's
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode, "%s", text)
+	return string(text)
+}
+
+func (d *dev) page(t *testing.T, path string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + d.http + path) //nolint:noctx // a test's
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestConsoleCancelsFiresAndMoves(t *testing.T) {
+	d := startDev(t)
+	for _, id := range []string{"c", "f", "m"} {
+		require.Equal(t, exitDone, d.cmd(t, "schedule", "-t", "orders", "--id", id, "--delay", "1h", "--value", `{"for":"`+id+`"}`, "-H", "own=x").code)
+	}
+	seen := func(id, what string) func() bool {
+		path := "/task?" + url.Values{"topic": {"orders"}, "id": {id}}.Encode()
+		return func() bool { return regexpIn(d.page(t, path), what) }
+	}
+	for _, id := range []string{"c", "f", "m"} {
+		require.Eventually(t, seen(id, `id="task-state">pending`), time.Minute, 20*time.Millisecond)
+	}
+	require.Contains(t, d.post(t, "/task", "do", "cancel", "topic", "orders", "id", "c"), "Answer: cancelled")
+	require.Eventually(t, seen("c", `id="task-state">cancelled`), time.Minute, 20*time.Millisecond)
+
+	require.Contains(t, d.post(t, "/task", "do", "fire", "topic", "orders", "id", "f"), "Answer: fired")
+	r := first(t, d.kafka, "orders")
+	require.Equal(t, `{"for":"f"}`, string(r.Value))
+
+	require.Contains(t, d.post(t, "/task", "do", "move", "topic", "orders", "id", "m", "at", "2031-02-03T04:05"), "new due time is in the intake")
+	require.Eventually(t, seen("m", "2031-02-03 04:05:00.000 UTC"), time.Minute, 20*time.Millisecond)
+	text := d.page(t, "/task?topic=orders&id=m")
+	require.Contains(t, text, "&#34;for&#34;: &#34;m&#34;", "the content has moved with it")
+	require.Contains(t, text, "Header own")
+}
+
+func TestConsoleTimers(t *testing.T) {
+	d := startDev(t)
+	require.Contains(t, d.post(t, "/timer", "do", "set", "topic", "orders", "id", "daily", "cron", "0 9 * * *", "timezone", "Europe/Berlin", "value", "v"), "Answer: timer_set")
+	require.Contains(t, d.page(t, "/timers"), "daily")
+	require.Contains(t, d.post(t, "/timer", "do", "disable", "topic", "orders", "id", "daily"), "Answer: timer_disabled")
+	require.Contains(t, d.page(t, "/timer?topic=orders&id=daily"), `id="timer-state">disabled`)
+	require.Contains(t, d.post(t, "/timer", "do", "enable", "topic", "orders", "id", "daily"), "Answer: timer_enabled")
+	require.Contains(t, d.page(t, "/timer?topic=orders&id=daily"), "Next runs")
+	require.Contains(t, d.post(t, "/timer", "do", "delete", "topic", "orders", "id", "daily"), "Answer: timer_deleted")
+	require.Contains(t, d.page(t, "/timers"), "No timer is like that")
+}
+
+func TestConsoleReplaysAndPurgesAPageAtATime(t *testing.T) {
+	d := startDev(t)
+	for _, id := range []string{"a", "b", "c"} { // too late, so that they die
+		require.Equal(t, exitDone, d.cmd(t, "schedule", "-t", "orders", "--id", id, "--at", "2020-01-01T00:00:00Z", "--max-lateness", "1s", "--value", id).code)
+	}
+	require.Eventually(t, func() bool { return regexpIn(d.page(t, "/deadletters"), `(?s)>a<.*>b<.*>c<`) }, time.Minute, 20*time.Millisecond)
+	asked := d.post(t, "/deadletters", "do", "replay", "topic", "orders", "confirmed", "")
+	require.Contains(t, asked, "3 dead letters now")
+	done := d.post(t, "/deadletters", "do", "replay", "topic", "orders", "total", "3")
+	require.Contains(t, done, "Finished: 3")
+	first(t, d.kafka, "orders")
+	done = d.post(t, "/deadletters", "do", "purge", "topic", "orders", "replayed", "on", "total", "3")
+	require.Contains(t, done, "Finished: 3")
+	require.Contains(t, d.page(t, "/deadletters?replayed=on"), "No dead letter is like that")
+	require.Contains(t, d.page(t, "/audit"), "purge")
+}
+
+func regexpIn(text, pattern string) bool { return regexp.MustCompile(pattern).MatchString(text) }

@@ -1,0 +1,32 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/notyet/notyet/api"
+)
+
+type auditData struct {
+	Who, What, Topic, ID string
+	Entries              []api.AuditEntry
+	Next                 string
+}
+
+func (c *Console) audit(r *http.Request) (view, error) {
+	trim := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
+	d := &auditData{Who: trim("who"), What: trim("what"), Topic: trim("topic"), ID: trim("id")}
+	q := url.Values{"limit": {"100"}}
+	set(q, "who", d.Who)
+	set(q, "what", d.What)
+	set(q, "topic", d.Topic)
+	set(q, "id", d.ID)
+	set(q, "cursor", r.FormValue("cursor"))
+	var page api.AuditLog
+	if err := c.inside.get(r.Context(), "/audit", q, &page); err != nil {
+		return view{}, err
+	}
+	d.Entries, d.Next = page.Entries, next(r, "/audit", page.Cursor, "who", "what", "topic", "id")
+	return view{page: "audit", title: "Audit", data: d}, nil
+}

@@ -1,0 +1,86 @@
+// Package console is the web console of every service. Requests of an operator's browser go in; pages
+// come out. What the pages show and change goes through the API of the same process, with the
+// caller's own role and topics, so that nothing is decided twice.
+//
+// The pages are whole without scripts. The one script refreshes what is marked data-live, and shows
+// the runs of a timer while it is typed. Nothing is loaded from elsewhere, and the pages' policy
+// (Content-Security-Policy) forbids it.
+package console
+
+import (
+	"embed"
+	"net/http"
+	"strings"
+
+	"github.com/notyet/notyet/internal/access"
+)
+
+//go:embed static
+var static embed.FS
+
+// Console serves the pages.
+type Console struct {
+	inside  *inside
+	version string
+}
+
+// Mount adds the pages to mux, which serves the API too and is behind the guard.
+func Mount(mux *http.ServeMux, version string) {
+	c := &Console{inside: &inside{api: mux}, version: version}
+	for pattern, h := range map[string]handler{
+		"GET /{$}":          c.overview,
+		"GET /find":         c.find,
+		"GET /task":         c.task,
+		"POST /task":        c.changeTask,
+		"GET /targets":      c.targets,
+		"POST /targets":     c.changeTarget,
+		"GET /timers":       c.timers,
+		"GET /timer":        c.timer,
+		"POST /timer":       c.changeTimer,
+		"POST /preview":     c.preview,
+		"GET /deadletters":  c.letters,
+		"GET /deadletter":   c.letter,
+		"POST /deadletters": c.changeLetters,
+		"GET /cluster":      c.cluster,
+		"GET /audit":        c.audit,
+	} {
+		mux.Handle(pattern, c.page(h))
+	}
+}
+
+// handler makes one page. An error is shown as a page of its own.
+type handler func(r *http.Request) (view, error)
+
+// isPage reports whether a path is the console's. The others are the API's and the profiles'.
+func isPage(path string) bool {
+	for _, other := range []string{"/api/", "/openapi", "/debug/"} {
+		if strings.HasPrefix(path, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// maxForm limits the body of a form.
+const maxForm = 1 << 20
+
+func (c *Console) page(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		v, err := view{}, error(nil)
+		if err = r.ParseForm(); err != nil {
+			err = &Problem{Status: http.StatusBadRequest, Title: "The form cannot be read", Detail: err.Error()}
+		} else {
+			v, err = h(r)
+		}
+		status := http.StatusOK
+		if err != nil {
+			p := asProblem(err)
+			status, v = p.Status, view{page: "problem", title: p.Title, data: p}
+		}
+		c.render(w, r, status, v)
+	})
+}
+
+// may reports whether the caller of a request has a role.
+func may(r *http.Request, role access.Role) bool { return access.From(r.Context()).May(role) }

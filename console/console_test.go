@@ -1,0 +1,294 @@
+package console
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// world is a console over an API without Kafka: its pages show, and change nothing that a scanner would have to store.
+type world struct {
+	t        *testing.T
+	store    *store.Store
+	sessions *Sessions
+	url      string
+	tokens   map[string]string // by role
+	file     string
+	source   store.Source
+	next     int64
+}
+
+func newWorld(t *testing.T, withTokens bool) *world {
+	t.Helper()
+	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, log)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, st.Close()) })
+	require.NoError(t, st.Migrate(t.Context(), 4))
+	w := &world{t: t, store: st, tokens: map[string]string{}}
+	cfg := access.Config{}
+	if withTokens {
+		w.file = filepath.Join(t.TempDir(), "tokens.yaml")
+		w.writeTokens(access.Read, access.Operate, access.Admin)
+		cfg.Tokens = w.file
+	}
+	guard, err := access.New(cfg, log)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	api.Mount(mux, api.NewLocal(st, deadletter.NewLocal(st, nil, "test", log)), nil, api.Config{Version: "test", Intakes: []api.Intake{{Topic: "in"}}})
+	Mount(mux, "test")
+	w.sessions = NewSessions(guard, "test")
+	server := httptest.NewServer(access.CrossOrigin(w.sessions.Front(guard.Handler(mux))))
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	w.source, err = st.Source(t.Context(), "in", [16]byte{1}, 0, 0)
+	require.NoError(t, err)
+	return w
+}
+
+func (w *world) writeTokens(roles ...access.Role) {
+	w.t.Helper()
+	var entries []access.Entry
+	for _, role := range roles {
+		token, entry := access.NewToken(role.String(), role, nil)
+		w.tokens[role.String()], entries = token, append(entries, entry)
+	}
+	text, err := yaml.Marshal(entries)
+	require.NoError(w.t, err)
+	require.NoError(w.t, os.WriteFile(w.file, text, 0o600))
+}
+
+func (w *world) schedule(topic, id string, value []byte) {
+	w.t.Helper()
+	c := task.Change{Seq: task.Seq(w.source.ID, w.next), Request: &schemas.Request{
+		Topic: topic, ID: id, GivenID: true, Due: time.Now().Add(time.Hour).UnixMilli(), Accepted: time.Now().UnixMilli(), Version: -1, Value: value, Settings: schemas.DefaultSettings(),
+	}}
+	_, err := w.store.Apply(w.t.Context(), store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, time.Now().UnixMilli())
+	require.NoError(w.t, err)
+	w.next++
+}
+
+// browser keeps cookies and does not follow redirects.
+type browser struct {
+	w *world
+	c *http.Client
+}
+
+func (w *world) browser() *browser {
+	jar, err := cookiejar.New(nil)
+	require.NoError(w.t, err)
+	return &browser{w, &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// as is a browser that has signed in.
+func (w *world) as(role string) *browser {
+	b := w.browser()
+	resp, _ := b.post("/sign-in", url.Values{"token": {w.tokens[role]}, "next": {"/find"}})
+	require.Equal(w.t, http.StatusSeeOther, resp.StatusCode)
+	require.Equal(w.t, "/find", resp.Header.Get("Location"))
+	return b
+}
+
+func (b *browser) do(req *http.Request) (*http.Response, string) {
+	b.w.t.Helper()
+	resp, err := b.c.Do(req)
+	require.NoError(b.w.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(b.w.t, err)
+	return resp, string(text)
+}
+
+func (b *browser) get(path string) (*http.Response, string) {
+	b.w.t.Helper()
+	req, err := http.NewRequestWithContext(b.w.t.Context(), http.MethodGet, b.w.url+path, nil)
+	require.NoError(b.w.t, err)
+	return b.do(req)
+}
+
+func (b *browser) post(path string, form url.Values) (*http.Response, string) {
+	b.w.t.Helper()
+	req, err := http.NewRequestWithContext(b.w.t.Context(), http.MethodPost, b.w.url+path, strings.NewReader(form.Encode()))
+	require.NoError(b.w.t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return b.do(req)
+}
+
+var everyPage = []string{"/", "/find", "/find?q=a", "/targets", "/timers", "/deadletters", "/cluster", "/audit"}
+
+func TestEveryPageForEveryRole(t *testing.T) {
+	w := newWorld(t, true)
+	w.schedule("orders", "a1", []byte(`{"amount":42}`))
+	for _, role := range []string{"read", "operate", "admin"} {
+		b := w.as(role)
+		for _, path := range append(everyPage, taskPath("orders", "a1")) {
+			resp, text := b.get(path)
+			require.Equal(t, http.StatusOK, resp.StatusCode, "%s %s: %s", role, path, text)
+			requireWhole(t, resp, text)
+			require.Contains(t, text, "("+role+")")
+		}
+	}
+}
+
+// requireWhole checks what holds for every page: its policy, no script or style of its own, nothing from elsewhere.
+func requireWhole(t *testing.T, resp *http.Response, text string) {
+	t.Helper()
+	require.Contains(t, resp.Header.Get("Content-Security-Policy"), "default-src 'none'")
+	require.Equal(t, "nosniff", resp.Header.Get("X-Content-Type-Options"))
+	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+	require.NotContains(t, text, "ZgotmplZ")
+	require.NotRegexp(t, regexp.MustCompile(`(?i)<script[^>]*>[^<]|\sstyle="|<style|\son[a-z]+="|(src|href)="(https?:)?//`), text)
+}
+
+func TestReadersSeeNoContentAndNoButtons(t *testing.T) {
+	w := newWorld(t, true)
+	w.schedule("orders", "a1", []byte("secret-value"))
+	_, text := w.as("read").get(taskPath("orders", "a1"))
+	require.NotContains(t, text, "secret-value")
+	require.NotContains(t, text, `id="cancel"`)
+	require.Contains(t, text, `id="withheld"`)
+	_, text = w.as("operate").get(taskPath("orders", "a1"))
+	require.Contains(t, text, "secret-value")
+	require.Contains(t, text, `id="cancel"`)
+
+	confirmed := url.Values{"do": {"cancel"}, "topic": {"orders"}, "id": {"a1"}, "confirmed": {"yes"}}
+	resp, text := w.as("read").post("/task", confirmed)
+	require.Equal(t, http.StatusForbidden, resp.StatusCode, text)
+	for do, role := range map[string]string{"replay": "read", "purge": "operate"} {
+		resp, text := w.as(role).post("/deadletters", url.Values{"do": {do}})
+		require.Equal(t, http.StatusForbidden, resp.StatusCode, text)
+	}
+	resp, _ = w.as("read").post("/targets", url.Values{"do": {"pause"}, "topic": {"orders"}, "confirmed": {"yes"}})
+	require.Equal(t, http.StatusForbidden, resp.StatusCode)
+}
+
+func TestHostileTextIsShownAndDoesNothing(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("operate")
+	for i, id := range []string{"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "javascript:alert(1)", "a\u202egpj.exe", "100%/?&#=", "x\x00y", strings.Repeat("w", 255)} {
+		topic := fmt.Sprintf("t%d", i)
+		w.schedule(topic, id, []byte(id+"</pre><script>x</script>"))
+		for _, path := range []string{taskPath(topic, id), "/find?" + url.Values{"topic": {topic}}.Encode(), "/find?" + url.Values{"q": {id}}.Encode()} {
+			resp, text := b.get(path)
+			if resp.StatusCode == http.StatusSeeOther {
+				continue // found by topic and id
+			}
+			requireWhole(t, resp, text)
+			require.NotContains(t, text, "<script>alert")
+			require.NotContains(t, text, "<script>x")
+			require.NotContains(t, text, "<img")
+			shown := regexp.MustCompile(`(value|href)="[^"]*"`).ReplaceAllString(text, "")
+			require.NotContains(t, shown, "\u202e")
+		}
+	}
+}
+
+func TestFindGoesToTheTask(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("read")
+	w.schedule("orders", "o-17", nil)
+	w.schedule("https://shop.example", "o-18", nil)
+	for q, to := range map[string]string{"orders o-17": taskPath("orders", "o-17"), "orders/o-17": taskPath("orders", "o-17"), "https://shop.example/o-18": taskPath("https://shop.example", "o-18")} {
+		resp, text := b.get("/find?" + url.Values{"q": {q}}.Encode())
+		require.Equal(t, http.StatusSeeOther, resp.StatusCode, text)
+		require.Equal(t, to, resp.Header.Get("Location"))
+	}
+	_, text := b.get("/find?q=o-1")
+	require.Contains(t, text, "o-17")
+	require.Contains(t, text, "o-18")
+	_, text = b.get("/find?q=nothing")
+	require.Contains(t, text, "No task is like that")
+}
+
+func TestListsPage(t *testing.T) {
+	w := newWorld(t, true)
+	for i := range 120 {
+		w.schedule("orders", fmt.Sprintf("o-%03d", i), nil)
+	}
+	b, path, seen := w.as("read"), "/find?topic=orders", 0
+	for page := 0; path != ""; page++ {
+		require.Less(t, page, 10)
+		_, text := b.get(path)
+		seen += strings.Count(text, "/task?")
+		path = ""
+		if m := regexp.MustCompile(`id="next" class="button" href="([^"]+)"`).FindStringSubmatch(text); m != nil {
+			path = strings.ReplaceAll(m[1], "&amp;", "&")
+		}
+	}
+	require.Equal(t, 120, seen)
+}
+
+func TestPauseAndResume(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("operate")
+	form := url.Values{"do": {"pause"}, "topic": {"orders"}}
+	resp, text := b.post("/targets", form)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Contains(t, text, `<strong id="named">orders</strong>`)
+	_, text = b.get("/targets")
+	require.NotContains(t, text, "paused</span>", "nothing without a confirmation")
+	form.Set("confirmed", "yes")
+	resp, text = b.post("/targets", form)
+	require.Equal(t, http.StatusSeeOther, resp.StatusCode, text)
+	_, text = b.get("/targets")
+	require.Contains(t, text, "paused</span>")
+	form = url.Values{"do": {"limit"}, "topic": {"orders"}, "rate": {"2.5"}, "max_in_flight": {"7"}, "confirmed": {"yes"}}
+	resp, text = b.post("/targets", form)
+	require.Equal(t, http.StatusSeeOther, resp.StatusCode, text)
+	_, text = b.get("/targets")
+	require.Contains(t, text, "2.5 a second")
+	require.Contains(t, text, "paused</span>", "a limit says nothing about a pause")
+	for field, wrong := range map[string]string{"rate": "fast", "max_in_flight": "1.5"} {
+		resp, text := b.post("/targets", url.Values{"do": {"limit"}, "topic": {"orders"}, field: {wrong}})
+		require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+		require.Contains(t, text, field)
+	}
+	_, text = b.get("/audit")
+	require.Contains(t, text, "orders")
+}
+
+func TestPreviewShowsRunsAndMistakes(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("read")
+	resp, text := b.post("/preview", url.Values{"cron": {"30 2 * * *"}, "timezone": {"Europe/Berlin"}})
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, 10, strings.Count(text, "<tr><td>"))
+	require.NotContains(t, text, "<html")
+	_, text = b.post("/preview", url.Values{"cron": {"30 2 * *"}})
+	require.Contains(t, text, "cron")
+	require.Contains(t, text, `class="bad"`)
+}
+
+func TestUnknownPagesAndThings(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("admin")
+	for path, status := range map[string]int{"/nowhere": 404, taskPath("orders", "none"): 404, timerPath("orders", "none"): 404, "/deadletter?id=x": 422, "/deadletter?id=7": 404} {
+		resp, text := b.get(path)
+		require.Equal(t, status, resp.StatusCode, "%s: %s", path, text)
+	}
+	resp, _ := b.post("/task", url.Values{"do": {"explode"}})
+	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	resp, _ = b.post("/task", url.Values{"x": {strings.Repeat("x", maxForm)}})
+	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
+}

@@ -1,0 +1,94 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+)
+
+// inside calls the API of this process without a network. The context carries the caller, whom the
+// guard has admitted, so that the API decides what he may see and do.
+type inside struct{ api http.Handler }
+
+// Problem is a problem document of the API (RFC 9457).
+type Problem struct {
+	Status int    `json:"status"`
+	Title  string `json:"title"`
+	Detail string `json:"detail"`
+	Errors []struct {
+		Location string `json:"location"`
+		Message  string `json:"message"`
+	} `json:"errors"`
+}
+
+// Error is the problem in one line.
+func (p *Problem) Error() string { return fmt.Sprintf("%d %s: %s", p.Status, p.Title, p.Detail) }
+
+func asProblem(err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	return &Problem{Status: http.StatusInternalServerError, Title: "The page cannot be made", Detail: err.Error()}
+}
+
+// isNotFound tells whether the API knows nothing of what was asked for.
+func isNotFound(err error) bool {
+	var p *Problem
+	return errors.As(err, &p) && p.Status == http.StatusNotFound
+}
+
+func (in *inside) get(ctx context.Context, path string, q url.Values, into any) error {
+	_, err := in.call(ctx, http.MethodGet, path+"?"+q.Encode(), nil, into)
+	return err
+}
+
+// call returns the status and decodes the answer. An answer that is a problem is the error.
+func (in *inside) call(ctx context.Context, method, path string, request, into any) (status int, err error) {
+	data := []byte(nil)
+	if request != nil {
+		if data, err = json.Marshal(request); err != nil {
+			return 0, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "/api/v1"+path, bytes.NewReader(data))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.RequestURI = req.URL.RequestURI()
+	out := &answer{status: http.StatusOK, header: http.Header{}}
+	in.api.ServeHTTP(out, req)
+	if out.status >= 300 {
+		p := &Problem{Status: out.status, Title: http.StatusText(out.status)}
+		_ = json.Unmarshal(out.body.Bytes(), p)
+		return out.status, p
+	}
+	if into == nil || out.body.Len() == 0 {
+		return out.status, nil
+	}
+	return out.status, json.Unmarshal(out.body.Bytes(), into)
+}
+
+// answer keeps a response.
+type answer struct {
+	status int
+	header http.Header
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) { a.status = status }
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
+
+// segment encodes a part of a path.
+func segment(s string) string { return url.PathEscape(s) }

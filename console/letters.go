@@ -1,0 +1,187 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
+)
+
+type lettersData struct {
+	Filter  letterFilter
+	Kinds   []string
+	Letters []deadletter.Letter
+	Next    string
+}
+
+// letterFilter is what was typed.
+type letterFilter struct {
+	Kind, Topic, TaskID, Reason string
+	Replayed                    bool
+}
+
+func readFilter(r *http.Request) letterFilter {
+	trim := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
+	return letterFilter{Kind: trim("kind"), Topic: trim("topic"), TaskID: trim("task_id"), Reason: trim("reason"), Replayed: r.FormValue("replayed") != ""}
+}
+
+func (f letterFilter) query() url.Values {
+	q := url.Values{}
+	set(q, "kind", f.Kind)
+	set(q, "topic", f.Topic)
+	set(q, "task_id", f.TaskID)
+	set(q, "reason", f.Reason)
+	if f.Replayed {
+		q.Set("replayed", "true")
+	}
+	return q
+}
+
+func (f letterFilter) all() bool {
+	return f.Kind == "" && f.Topic == "" && f.TaskID == "" && f.Reason == ""
+}
+
+func (f letterFilter) api() api.LetterFilter {
+	return api.LetterFilter{Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Replayed: f.Replayed}
+}
+
+func (f letterFilter) String() string {
+	if f.all() {
+		return "all dead letters"
+	}
+	parts := []string{}
+	for _, p := range [][2]string{{"kind", f.Kind}, {"topic", f.Topic}, {"task", f.TaskID}, {"reason", f.Reason}} {
+		if p[1] != "" {
+			parts = append(parts, p[0]+" "+p[1])
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (c *Console) letters(r *http.Request) (view, error) {
+	d := &lettersData{Filter: readFilter(r), Kinds: letterKinds}
+	q := d.Filter.query()
+	q.Set("limit", "50")
+	set(q, "cursor", r.FormValue("cursor"))
+	var page api.Letters
+	if err := c.inside.get(r.Context(), "/deadletters", q, &page); err != nil {
+		return view{}, err
+	}
+	d.Letters, d.Next = page.Letters.Letters, next(r, "/deadletters", page.Cursor, "kind", "topic", "task_id", "reason", "replayed")
+	return view{page: "deadletters", title: "Dead letters", data: d}, nil
+}
+
+type letterData struct {
+	Letter  deadletter.Letter
+	Content *content
+}
+
+func (c *Console) letter(r *http.Request) (view, error) {
+	d := letterData{}
+	id, err := strconv.ParseInt(r.FormValue("id"), 10, 64)
+	if err != nil {
+		return view{}, badForm("id", "is no number of a dead letter")
+	}
+	if err := c.inside.get(r.Context(), "/deadletters/"+strconv.FormatInt(id, 10), nil, &d.Letter); err != nil {
+		return view{}, err
+	}
+	d.Content = newContent(d.Letter.Content)
+	return view{page: "deadletter", title: "Dead letter " + strconv.FormatInt(id, 10), data: d}, nil
+}
+
+// progress is how far a replay or a purge has come. Each request does one page; the script, or the
+// operator, asks for the next.
+type progress struct {
+	What, Name        string
+	Do                string
+	Filter            letterFilter
+	Total, Done, Left int64
+	After, UpTo       int64
+	Last              bool
+	Percent           int64
+}
+
+// changeLetters replays or purges what a filter selects: first it counts, then it does a page at a
+// time.
+func (c *Console) changeLetters(r *http.Request) (view, error) {
+	p := progress{Do: r.PostFormValue("do"), Filter: readFilter(r)}
+	switch p.Do {
+	case "replay":
+		p.What = "Replay"
+	case "purge":
+		p.What = "Delete for good"
+	default:
+		return view{}, badForm("do", "is none of replay and purge")
+	}
+	if role := map[string]access.Role{"replay": access.Operate, "purge": access.Admin}[p.Do]; !may(r, role) {
+		return view{}, &Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "your role does not allow this: it needs the role " + role.String()}
+	}
+	p.Name = p.Filter.String()
+	p.Total, p.Done, p.After, p.UpTo = whole(r, "total"), whole(r, "done"), whole(r, "after"), whole(r, "up_to")
+	if r.PostFormValue("confirmed") == "" {
+		var n api.Count
+		if err := c.inside.get(r.Context(), "/deadletters/count", p.Filter.query(), &n); err != nil {
+			return view{}, err
+		}
+		fields := append(p.fields(), field{"total", strconv.FormatInt(n.Count, 10)})
+		return view{page: "confirm", title: p.What, data: confirmation{What: p.What, Name: p.Name, Path: "/deadletters", Back: "/deadletters?" + p.Filter.query().Encode(),
+			Danger: p.Do == "purge", Fields: fields, Detail: digits(n.Count) + " dead letters now."}}, nil
+	}
+	if err := c.letterPage(r, &p); err != nil {
+		return view{}, err
+	}
+	p.Left = max(p.Total-p.Done, 0)
+	if p.Total > 0 {
+		p.Percent = min(100, p.Done*100/p.Total)
+	}
+	return view{page: "progress", title: p.What, data: p}, nil
+}
+
+// letterPage does one page, and says in p where the next begins.
+func (c *Console) letterPage(r *http.Request, p *progress) error {
+	var following int64
+	if p.Do == "replay" {
+		var page deadletter.Page
+		_, err := c.inside.call(r.Context(), http.MethodPost, "/deadletters/replay", api.ReplayRequest{LetterFilter: p.Filter.api(), All: p.Filter.all(), After: p.After, UpTo: p.UpTo}, &page)
+		if err != nil {
+			return err
+		}
+		p.Done, following, p.UpTo = p.Done+int64(len(page.Letters)), page.Next, page.UpTo
+	} else {
+		var page deadletter.Purged
+		_, err := c.inside.call(r.Context(), http.MethodPost, "/deadletters/purge", api.PurgeRequest{LetterFilter: p.Filter.api(), All: p.Filter.all(), After: p.After, UpTo: p.UpTo}, &page)
+		if err != nil {
+			return err
+		}
+		p.Done, following, p.UpTo = p.Done+page.Deleted, page.Next, page.UpTo
+	}
+	p.After, p.Last = following, following == 0
+	return nil
+}
+
+// fields are what the next request needs.
+func (p progress) fields() []field {
+	f := []field{{"do", p.Do}, {"kind", p.Filter.Kind}, {"topic", p.Filter.Topic}, {"task_id", p.Filter.TaskID}, {"reason", p.Filter.Reason}}
+	if p.Filter.Replayed {
+		f = append(f, field{"replayed", "on"})
+	}
+	return f
+}
+
+// Again are the fields of the form that goes on.
+func (p progress) Again() []field {
+	n := func(i int64) string { return strconv.FormatInt(i, 10) }
+	return append(p.fields(), field{"confirmed", "yes"}, field{"total", n(p.Total)}, field{"done", n(p.Done)}, field{"after", n(p.After)}, field{"up_to", n(p.UpTo)})
+}
+
+func whole(r *http.Request, name string) int64 {
+	n, err := strconv.ParseInt(r.PostFormValue(name), 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}

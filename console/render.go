@@ -1,0 +1,176 @@
+package console
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/notyet/notyet/internal/access"
+)
+
+//go:embed pages
+var sources embed.FS
+
+// pages are the templates by name, each with the layout.
+var pages = parsePages()
+
+func parsePages() map[string]*template.Template {
+	layout := template.Must(template.New("layout.html").Funcs(funcs).ParseFS(sources, "pages/layout.html"))
+	files, err := fs.Glob(sources, "pages/*.html")
+	if err != nil {
+		panic(err) // the pattern is ours
+	}
+	out := map[string]*template.Template{}
+	for _, f := range files {
+		name := strings.TrimSuffix(path.Base(f), ".html")
+		out[name] = template.Must(template.Must(layout.Clone()).ParseFS(sources, f))
+	}
+	return out
+}
+
+// view is what a handler wants to be shown.
+type view struct {
+	page  string // name of the template
+	title string
+	data  any
+	to    string // redirect there instead
+	bare  bool   // only the content, for the script
+}
+
+// shown is what a template sees.
+type shown struct {
+	Title    string
+	Page     string
+	Sections []section
+	Caller   access.Caller
+	Operate  bool
+	Admin    bool
+	Signed   bool // in by a session: can sign out
+	Version  string
+	Now      time.Time
+	Data     any
+}
+
+type section struct {
+	Path, Name string
+	Here       bool
+}
+
+var sections = []section{
+	{Path: "/", Name: "Overview"}, {Path: "/find", Name: "Find"}, {Path: "/targets", Name: "Targets"}, {Path: "/timers", Name: "Timers"},
+	{Path: "/deadletters", Name: "Dead letters"}, {Path: "/cluster", Name: "Cluster"}, {Path: "/audit", Name: "Audit"},
+}
+
+// sectionOf is the section that a path belongs to.
+var sectionOf = map[string]string{"/task": "/find", "/timer": "/timers", "/deadletter": "/deadletters"}
+
+func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v view) {
+	if v.to != "" {
+		http.Redirect(w, r, v.to, http.StatusSeeOther)
+		return
+	}
+	caller := access.From(r.Context())
+	s := shown{
+		Title: v.title, Page: v.page, Caller: caller, Operate: caller.May(access.Operate), Admin: caller.May(access.Admin),
+		Signed: signed(r.Context()), Version: c.version, Now: time.Now(), Data: v.data,
+	}
+	here := r.URL.Path
+	if of, ok := sectionOf[here]; ok {
+		here = of
+	}
+	for _, x := range sections {
+		x.Here = x.Path == here
+		s.Sections = append(s.Sections, x)
+	}
+	write(w, status, v, s)
+}
+
+// write sends a page, or nothing of it when it cannot be made.
+func write(w http.ResponseWriter, status int, v view, s shown) {
+	var out bytes.Buffer
+	name := "layout"
+	if v.bare {
+		name = "content"
+	}
+	if err := pages[v.page].ExecuteTemplate(&out, name, s); err != nil {
+		http.Error(w, "the page "+v.page+" cannot be made: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	protect(w.Header())
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(out.Bytes())
+}
+
+// protect sets what a browser may do with a page: run our script, show our styles, send forms to us,
+// and nothing else.
+func protect(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+}
+
+var funcs = template.FuncMap{
+	"utc":      func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000 UTC") },
+	"minute":   func(ms int64) string { return time.UnixMilli(ms).UTC().Format("15:04") },
+	"machine":  func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) },
+	"relative": func(ms int64) string { return relative(time.Until(time.UnixMilli(ms))) },
+	"taskPath": func(topic, id string) string { return "/task?" + url.Values{"topic": {topic}, "id": {id}}.Encode() },
+	"timerPath": func(topic, id string) string {
+		return "/timer?" + url.Values{"topic": {topic}, "id": {id}}.Encode()
+	},
+	"visible": visible,
+	"digits":  digits,
+}
+
+// relative is a duration from now in words, such as "in 5 m" or "3 s ago".
+func relative(d time.Duration) string {
+	form := "in %s"
+	if d < 0 {
+		form, d = "%s ago", -d
+	}
+	text := ""
+	switch {
+	case d < time.Second:
+		return "now"
+	case d < 2*time.Minute:
+		text = fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		text = fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		text = fmt.Sprintf("%d h", int(d.Hours()))
+	default:
+		text = fmt.Sprintf("%d d", int(d.Hours()/24))
+	}
+	return fmt.Sprintf(form, text)
+}
+
+// visible shows control characters and what is no UTF-8, which would hide or reorder text.
+func visible(s string) string {
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		if r < ' ' || r == 0x7f || r >= 0x200b && r <= 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			fmt.Fprintf(&b, "\\u%04x", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// digits groups a whole number by thousands.
+func digits(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "\u202f" + s[i:]
+	}
+	return s
+}

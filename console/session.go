@@ -1,0 +1,193 @@
+package console
+
+import (
+	"context"
+	"crypto/rand"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/notyet/notyet/internal/access"
+)
+
+// Bounds of sessions.
+const (
+	sessionLife = 12 * time.Hour
+	sessionIdle = time.Hour
+	maxSessions = 1000
+	cookieName  = "notyet_session"
+)
+
+// Sessions are the operators who signed in with a token. They are this process's own: a restart ends
+// them.
+type Sessions struct {
+	guard   *access.Guard
+	version string
+	files   http.Handler
+	wrong   *rate.Limiter // of sign-ins that failed
+
+	mu   sync.Mutex
+	open map[string]*session // by id
+}
+
+type session struct {
+	token      string
+	began, met time.Time
+}
+
+// NewSessions returns Sessions without any.
+func NewSessions(guard *access.Guard, version string) *Sessions {
+	files, err := fs.Sub(static, "static")
+	if err != nil {
+		panic(err) // the folder is embedded
+	}
+	return &Sessions{guard: guard, version: version, files: http.FileServerFS(files), wrong: rate.NewLimiter(2, 20), open: map[string]*session{}}
+}
+
+// Front serves what needs no caller: styles, script and the sign-in page. A page of the console goes
+// on to next, which is the guard, with the token of the session. Everything else goes on as it is.
+func (s *Sessions) Front(next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /console/", s.file)
+	mux.HandleFunc("GET /sign-in", s.form)
+	mux.HandleFunc("POST /sign-in", s.signIn)
+	mux.HandleFunc("POST /sign-out", s.signOut)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if !s.guard.ByToken() || !isPage(r.URL.Path) || r.Header.Get("Authorization") != "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		token, ok := s.token(r)
+		if !ok {
+			s.refuse(w, r)
+			return
+		}
+		r = r.Clone(context.WithValue(r.Context(), signedKey{}, true))
+		r.Header.Set("Authorization", "Bearer "+token)
+		next.ServeHTTP(w, r)
+	})
+	return mux
+}
+
+type signedKey struct{}
+
+func signed(ctx context.Context) bool { return ctx.Value(signedKey{}) != nil }
+
+func (s *Sessions) file(w http.ResponseWriter, r *http.Request) {
+	protect(w.Header())
+	w.Header().Set("Cache-Control", "public, max-age=300")
+	http.StripPrefix("/console/", s.files).ServeHTTP(w, r)
+}
+
+// refuse sends whoever has no session to the sign-in page, and from there back.
+func (s *Sessions) refuse(w http.ResponseWriter, r *http.Request) {
+	to := "/sign-in"
+	if r.Method == http.MethodGet {
+		to += "?" + url.Values{"next": {r.URL.RequestURI()}}.Encode()
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// token returns the token of the request's session. A token that is no longer valid ends the session.
+func (s *Sessions) token(r *http.Request) (string, bool) {
+	cookie, err := r.Cookie(cookieName)
+	if err != nil {
+		return "", false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.open[cookie.Value]
+	if x == nil {
+		return "", false
+	}
+	_, valid := s.guard.Caller(x.token)
+	if !valid || x.over(time.Now()) {
+		delete(s.open, cookie.Value)
+		return "", false
+	}
+	x.met = time.Now()
+	return x.token, true
+}
+
+func (x *session) over(now time.Time) bool {
+	return now.Sub(x.began) > sessionLife || now.Sub(x.met) > sessionIdle
+}
+
+// begin makes a session and returns its id. The one that was not used for the longest time gives way.
+func (s *Sessions) begin(token string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, oldest := time.Now(), ""
+	for id, x := range s.open {
+		if x.over(now) {
+			delete(s.open, id)
+		} else if oldest == "" || x.met.Before(s.open[oldest].met) {
+			oldest = id
+		}
+	}
+	if len(s.open) >= maxSessions {
+		delete(s.open, oldest)
+	}
+	id := rand.Text() + rand.Text() // 256 random bits
+	s.open[id] = &session{token: token, began: now, met: now}
+	return id
+}
+
+type signInForm struct {
+	Next, Wrong string
+	Needed      bool
+}
+
+func (s *Sessions) form(w http.ResponseWriter, r *http.Request) {
+	if !s.guard.ByToken() {
+		http.Redirect(w, r, "/", http.StatusSeeOther)
+		return
+	}
+	s.show(w, http.StatusOK, signInForm{Next: local(r.FormValue("next"))})
+}
+
+func (s *Sessions) show(w http.ResponseWriter, status int, f signInForm) {
+	v := view{page: "signin", title: "Sign in"}
+	write(w, status, v, shown{Title: v.title, Page: v.page, Version: s.version, Now: time.Now(), Data: f})
+}
+
+func (s *Sessions) signIn(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
+	next := local(r.FormValue("next"))
+	token := strings.TrimSpace(r.FormValue("token"))
+	if _, ok := s.guard.Caller(token); !ok || !s.guard.ByToken() {
+		if !s.wrong.Allow() {
+			w.Header().Set("Retry-After", "1")
+			s.show(w, http.StatusTooManyRequests, signInForm{Next: next, Wrong: "Too many wrong tokens: try again in a second."})
+			return
+		}
+		s.show(w, http.StatusUnauthorized, signInForm{Next: next, Wrong: "This token is none of those in http.tokens. An administrator makes one with: notyet token new"})
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.begin(token), Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds())})
+	http.Redirect(w, r, next, http.StatusSeeOther)
+}
+
+func (s *Sessions) signOut(w http.ResponseWriter, r *http.Request) {
+	if cookie, err := r.Cookie(cookieName); err == nil {
+		s.mu.Lock()
+		delete(s.open, cookie.Value)
+		s.mu.Unlock()
+	}
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	http.Redirect(w, r, "/sign-in", http.StatusSeeOther)
+}
+
+// local returns a path of this site, whatever was asked for.
+func local(next string) string {
+	u, err := url.Parse(next)
+	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n") {
+		return "/"
+	}
+	return next
+}

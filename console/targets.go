@@ -1,0 +1,78 @@
+package console
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/notyet/notyet/api"
+)
+
+func (c *Console) targets(r *http.Request) (view, error) {
+	var d api.Targets
+	if err := c.inside.get(r.Context(), "/targets", nil, &d); err != nil {
+		return view{}, err
+	}
+	return view{page: "targets", title: "Targets", data: d}, nil
+}
+
+var targetActions = map[string]string{"pause": "Pause", "resume": "Resume", "limit": "Limit"}
+
+// changeTarget pauses, resumes or limits a target, after a confirmation that names it.
+func (c *Console) changeTarget(r *http.Request) (view, error) {
+	topic, do := strings.TrimSpace(r.PostFormValue("topic")), r.PostFormValue("do")
+	what, known := targetActions[do]
+	if !known {
+		return view{}, badForm("do", "is none of pause, resume and limit")
+	}
+	if topic == "" {
+		return view{}, badForm("topic", "is empty: name the target topic, or the origin of callbacks")
+	}
+	paused := do == "pause"
+	ch, detail := api.TargetChange{Paused: &paused}, ""
+	if do == "limit" {
+		ch.Paused = nil
+		rate, err := number(r, "rate")
+		if err != nil {
+			return view{}, err
+		}
+		flight, err := number(r, "max_in_flight")
+		if err != nil {
+			return view{}, err
+		}
+		whole := int(flight)
+		if float64(whole) != flight {
+			return view{}, badForm("max_in_flight", "is no whole number")
+		}
+		ch.Rate, ch.MaxInFlight = &rate, &whole
+		detail = "Rate: " + limit(rate, "tasks a second") + ". In flight: " + limit(flight, "records") + "."
+	}
+	if r.PostFormValue("confirmed") == "" {
+		return view{page: "confirm", title: what, data: confirmation{What: what, Name: topic, Path: "/targets", Back: "/targets", Danger: paused, Detail: detail,
+			Fields: []field{{"do", do}, {"topic", topic}, {"rate", r.PostFormValue("rate")}, {"max_in_flight", r.PostFormValue("max_in_flight")}}}}, nil
+	}
+	if _, err := c.inside.call(r.Context(), http.MethodPatch, "/targets/"+segment(topic), ch, nil); err != nil {
+		return view{}, err
+	}
+	return view{to: "/targets"}, nil
+}
+
+func limit(n float64, unit string) string {
+	if n == 0 {
+		return "no limit"
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64) + " " + unit
+}
+
+// number reads a field; empty is 0.
+func number(r *http.Request, name string) (float64, error) {
+	text := strings.TrimSpace(r.PostFormValue(name))
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, badForm(name, "is no number: write one, or leave it empty for no limit")
+	}
+	return n, nil
+}

@@ -1,0 +1,241 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/schemas"
+)
+
+// taskData is one task.
+type taskData struct {
+	Task    api.Task
+	Content *content
+	Line    []moment
+	Open    bool // can still be changed
+	Done    *outcome
+}
+
+// moment is a point of a task's time line.
+type moment struct {
+	At   int64 // Unix ms; 0: not known
+	What string
+	Note string
+	Bad  bool
+}
+
+func (c *Console) task(r *http.Request) (view, error) {
+	topic, id := r.FormValue("topic"), r.FormValue("id")
+	d := &taskData{}
+	if err := c.inside.get(r.Context(), "/task", url.Values{"topic": {topic}, "id": {id}}, &d.Task); err != nil {
+		return view{}, err
+	}
+	d.Content = newContent(d.Task.Content)
+	d.Line = line(&d.Task)
+	d.Open = slices.Contains([]string{"pending", "claimed", "waiting_report", "waiting_retry"}, d.Task.State)
+	return view{page: "task", title: "Task " + id, data: d}, nil
+}
+
+// line is what is known of a task's life, in order. A delivery is remembered without a time of its own.
+func line(t *api.Task) []moment {
+	out := []moment{{At: t.Created, What: "requested"}}
+	for _, e := range t.Events {
+		note := e.Reason
+		if e.Attempt > 0 {
+			note = strings.TrimSpace(fmt.Sprintf("attempt %d. %s", e.Attempt, note))
+		}
+		if e.Kind != "" {
+			note = strings.TrimSpace(e.Kind + ". " + note)
+		}
+		out = append(out, moment{At: e.At, What: string(e.State), Note: note, Bad: e.State == schemas.StateDead || e.State == schemas.StateRejected})
+	}
+	for _, a := range t.Changes {
+		out = append(out, moment{At: a.At, What: a.What, Note: "asked for by " + a.Who + " through " + a.Via})
+	}
+	slices.SortStableFunc(out, func(a, b moment) int {
+		if a.At == 0 || b.At == 0 {
+			return 0
+		}
+		return int(min(max(a.At-b.At, -1), 1))
+	})
+	if t.Next > 0 {
+		out = append(out, moment{At: t.Next, What: map[string]string{"waiting_report": "the wait for its report ends", "waiting_retry": "next attempt"}[t.State]})
+		if out[len(out)-1].What == "" {
+			out[len(out)-1].What = "due"
+		}
+	}
+	return out
+}
+
+// change is what a form asks for.
+type change struct {
+	Do, Topic, ID string
+	At            string // of a move
+}
+
+// confirmation asks once more, and names what is meant.
+type confirmation struct {
+	What, Name string
+	Path       string
+	Fields     []field
+	Back       string
+	Danger     bool
+	Detail     string
+}
+
+type field struct{ Name, Value string }
+
+// outcome is who won.
+type outcome struct {
+	Text string
+	Bad  bool
+	Back string
+}
+
+const answerWait = "5s"
+
+var taskActions = map[string]string{"cancel": "Cancel", "fire": "Deliver now", "move": "Move"}
+
+func (c *Console) changeTask(r *http.Request) (view, error) {
+	ch := change{Do: r.PostFormValue("do"), Topic: r.PostFormValue("topic"), ID: r.PostFormValue("id"), At: strings.TrimSpace(r.PostFormValue("at"))}
+	what, known := taskActions[ch.Do]
+	if !known {
+		return view{}, badForm("do", "is none of cancel, fire and move")
+	}
+	back := taskPath(ch.Topic, ch.ID)
+	if r.PostFormValue("confirmed") == "" {
+		conf := confirmation{What: what, Name: ch.Topic + " " + ch.ID, Path: "/task", Back: back, Danger: ch.Do == "cancel",
+			Fields: []field{{"do", ch.Do}, {"topic", ch.Topic}, {"id", ch.ID}, {"at", ch.At}}}
+		if ch.Do == "move" {
+			conf.Detail = "New due time: " + ch.At
+		}
+		return view{page: "confirm", title: what, data: conf}, nil
+	}
+	var t api.Task
+	if err := c.inside.get(r.Context(), "/task", url.Values{"topic": {ch.Topic}, "id": {ch.ID}}, &t); err != nil {
+		return view{}, err
+	}
+	var e api.Event
+	status, err := 0, error(nil)
+	if ch.Do == "move" {
+		status, err = c.move(r, &t, ch.At)
+	} else {
+		status, err = c.inside.call(r.Context(), http.MethodPost, "/tasks/"+ch.Do+"?wait="+answerWait, target(&t), &e)
+	}
+	if err != nil {
+		return view{}, err
+	}
+	return view{page: "outcome", title: what, data: newOutcome(status, e, back, ch.Do == "move")}, nil
+}
+
+// target names a task with its key, so that the request stays in order with the task's others.
+func target(t *api.Task) api.Target {
+	out := api.Target{Topic: t.Topic, ID: t.ID}
+	if t.Content != nil {
+		out.Key, out.KeyBase64 = t.Key, t.KeyBase64
+	}
+	return out
+}
+
+// move schedules the same task again with another due time.
+func (c *Console) move(r *http.Request, t *api.Task, at string) (int, error) {
+	if t.Content == nil || t.Settings == nil {
+		return 0, badForm("id", "the task's content is not kept any more, or may not be read: schedule it again")
+	}
+	when, err := parseWhen(at)
+	if err != nil {
+		return 0, err
+	}
+	attempts := int64(t.Settings.MaxAttempts)
+	s := map[string]any{
+		"id": t.ID, "at": when, "priority": t.Settings.Priority, "ack": t.Settings.Ack, "ack_timeout": t.Settings.AckTimeout,
+		"max_attempts": attempts, "backoff": t.Settings.Backoff, "max_lateness": t.Settings.MaxLateness, "events": t.Settings.Events,
+		"key": t.Key, "key_base64": t.KeyBase64, "value": t.Value, "value_base64": t.ValueBase64, "headers": t.Headers,
+	}
+	if t.Settings.URL != "" {
+		s["url"], s["method"] = t.Settings.URL, t.Settings.Method
+	} else {
+		s["topic"] = t.Topic
+	}
+	for name, v := range s {
+		if v == "" {
+			delete(s, name)
+		}
+	}
+	return c.inside.call(r.Context(), http.MethodPost, "/tasks", s, nil)
+}
+
+// parseWhen reads a time in UTC as a browser's form sends it, RFC 3339, or Unix ms.
+func parseWhen(text string) (any, error) {
+	for _, form := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02T15:04:05.999", time.RFC3339Nano} {
+		if t, err := time.Parse(form, text); err == nil {
+			return t.UTC().Format(time.RFC3339Nano), nil
+		}
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, nil
+	}
+	return nil, badForm("at", "is no time: write one such as 2026-12-24T18:00 (UTC)")
+}
+
+func badForm(field, problem string) error {
+	return &Problem{Status: http.StatusUnprocessableEntity, Title: "The form cannot be used", Detail: field + " " + problem}
+}
+
+// newOutcome says who won. Without an answer in time, the request is on its way.
+func newOutcome(status int, e api.Event, back string, moved bool) outcome {
+	if status == http.StatusAccepted || e.State == "" {
+		if moved {
+			return outcome{Text: "The request with the new due time is in the intake. It takes effect when a scanner has stored it, a moment later.", Back: back}
+		}
+		return outcome{Text: "Kafka has the request. The answer did not come within " + answerWait + ": look at the task again.", Back: back}
+	}
+	text := "Answer: " + string(e.State)
+	if e.Reason != "" {
+		text += ". " + e.Reason
+	}
+	bad := e.State == schemas.StateTooLate || e.State == schemas.StateRejected || e.State == schemas.StateNotFound
+	return outcome{Text: text, Bad: bad, Back: back}
+}
+
+// content is what a page shows of key, value and headers.
+type content struct {
+	Key     string
+	Value   string
+	Form    string // JSON, text, hex, none
+	Size    int
+	Cut     bool
+	Headers []field
+}
+
+// shownBytes limits how much of a value a page shows.
+const shownBytes = 64 << 10
+
+func newContent(c *deadletter.Content) *content {
+	if c == nil {
+		return nil
+	}
+	key, value, headers, err := c.Bytes()
+	if err != nil {
+		return &content{Form: "none"}
+	}
+	out := &content{Size: len(value)}
+	out.Key, _ = readable(key)
+	out.Value, out.Form = readable(value)
+	out.Cut = len(value) > shownBytes
+	if value == nil {
+		out.Form = "none"
+	}
+	for _, h := range headers {
+		text, _ := readable(h.Value)
+		out.Headers = append(out.Headers, field{visible(h.Key), text})
+	}
+	return out
+}

@@ -1,0 +1,169 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/notyet/notyet/api"
+)
+
+type timersData struct {
+	Topic, Prefix string
+	Timers        []api.Timer
+	Next          string
+	Form          timerForm
+}
+
+// timerForm is what was typed about a timer.
+type timerForm struct {
+	Topic, ID, Cron, Every, Timezone, Key, Value string
+	Preview                                      previewData
+}
+
+type previewData struct {
+	Runs  []api.Run
+	Wrong string
+}
+
+func (c *Console) timers(r *http.Request) (view, error) {
+	d := timersData{Topic: strings.TrimSpace(r.FormValue("topic")), Prefix: r.FormValue("prefix"), Form: timerForm{Timezone: "UTC"}}
+	q := url.Values{"limit": {"50"}}
+	set(q, "topic", d.Topic)
+	set(q, "id-prefix", d.Prefix)
+	set(q, "cursor", r.FormValue("cursor"))
+	var page api.Timers
+	if err := c.inside.get(r.Context(), "/timers", q, &page); err != nil {
+		return view{}, err
+	}
+	d.Timers, d.Next = page.Timers, next(r, "/timers", page.Cursor, "topic", "prefix")
+	return view{page: "timers", title: "Timers", data: d}, nil
+}
+
+type timerData struct {
+	Timer   api.Timer
+	Content *content
+	Preview previewData
+}
+
+func (c *Console) timer(r *http.Request) (view, error) {
+	d := timerData{}
+	topic, id := r.FormValue("topic"), r.FormValue("id")
+	if err := c.inside.get(r.Context(), timerAPI(topic, id), nil, &d.Timer); err != nil {
+		return view{}, err
+	}
+	d.Content = newContent(d.Timer.Content)
+	if d.Timer.State == "enabled" {
+		from := d.Timer.Next
+		if d.Timer.Every != "" {
+			from = d.Timer.From // runs lie at from + k × every
+		}
+		d.Preview = c.runs(r, map[string]any{"cron": d.Timer.Cron, "every": d.Timer.Every, "timezone": d.Timer.Timezone, "from": from})
+	}
+	return view{page: "timer", title: "Timer " + id, data: d}, nil
+}
+
+func timerAPI(topic, id string) string { return "/timers/" + segment(topic) + "/" + segment(id) }
+
+func timerPath(topic, id string) string {
+	return "/timer?" + url.Values{"topic": {topic}, "id": {id}}.Encode()
+}
+
+// preview answers with the runs alone, for the script that asks while a timer is typed.
+func (c *Console) preview(r *http.Request) (view, error) {
+	f := readTimer(r)
+	d := previewData{}
+	if f.Cron+f.Every != "" {
+		d = c.runs(r, f.definition())
+	}
+	return view{page: "preview", bare: true, data: d}, nil
+}
+
+func (c *Console) runs(r *http.Request, definition map[string]any) previewData {
+	for name, v := range definition {
+		if v == "" || v == int64(0) {
+			delete(definition, name)
+		}
+	}
+	definition["count"] = 10
+	var out api.Previewed
+	_, err := c.inside.call(r.Context(), http.MethodPost, "/timers/preview", definition, &out)
+	return previewData{Runs: out.Runs, Wrong: text(err)}
+}
+
+func readTimer(r *http.Request) timerForm {
+	trim := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
+	return timerForm{Topic: trim("topic"), ID: trim("id"), Cron: trim("cron"), Every: trim("every"), Timezone: trim("timezone"), Key: r.PostFormValue("key"), Value: r.PostFormValue("value")}
+}
+
+func (f timerForm) definition() map[string]any {
+	return map[string]any{"cron": f.Cron, "every": f.Every, "timezone": f.Timezone}
+}
+
+var timerActions = map[string]string{"set": "Set timer", "enable": "Enable timer", "disable": "Disable timer", "delete": "Delete timer"}
+
+// changeTimer sets, enables, disables or deletes a timer, after a confirmation that names it. The
+// confirmation of a new one shows its runs.
+func (c *Console) changeTimer(r *http.Request) (view, error) {
+	f, do := readTimer(r), r.PostFormValue("do")
+	what, known := timerActions[do]
+	if !known {
+		return view{}, badForm("do", "is none of set, enable, disable and delete")
+	}
+	if f.Topic == "" || f.ID == "" {
+		return view{}, badForm("topic and id", "name a timer: both are needed")
+	}
+	if r.PostFormValue("confirmed") == "" {
+		conf := confirmation{What: what, Name: f.Topic + " " + f.ID, Path: "/timer", Back: "/timers", Danger: do == "delete",
+			Fields: []field{{"do", do}, {"topic", f.Topic}, {"id", f.ID}}}
+		if do == "set" {
+			f.Preview = c.runs(r, f.definition())
+			if f.Preview.Wrong != "" {
+				return view{}, badForm("cron or every", f.Preview.Wrong)
+			}
+			conf.Fields = append(conf.Fields, field{"cron", f.Cron}, field{"every", f.Every}, field{"timezone", f.Timezone}, field{"key", f.Key}, field{"value", f.Value})
+			conf.Detail = f.firstRuns()
+		}
+		return view{page: "confirm", title: what, data: conf}, nil
+	}
+	var e api.Event
+	status, err := 0, error(nil)
+	path := timerAPI(f.Topic, f.ID)
+	switch do {
+	case "set":
+		definition := f.definition()
+		for name, v := range definition {
+			if v == "" {
+				delete(definition, name)
+			}
+		}
+		definition["value"] = f.Value
+		if f.Key != "" {
+			definition["key"] = f.Key
+		}
+		status, err = c.inside.call(r.Context(), http.MethodPut, path+"?wait="+answerWait, definition, &e)
+	case "delete":
+		status, err = c.inside.call(r.Context(), http.MethodDelete, path+"?wait="+answerWait, nil, &e)
+	default:
+		status, err = c.inside.call(r.Context(), http.MethodPost, path+"/"+do+"?wait="+answerWait, nil, &e)
+	}
+	if err != nil {
+		return view{}, err
+	}
+	back := timerPath(f.Topic, f.ID)
+	if do == "delete" {
+		back = "/timers"
+	}
+	return view{page: "outcome", title: what, data: newOutcome(status, e, back, false)}, nil
+}
+
+func (f timerForm) firstRuns() string {
+	if len(f.Preview.Runs) == 0 {
+		return "It never runs."
+	}
+	times := []string{}
+	for _, run := range f.Preview.Runs[:min(3, len(f.Preview.Runs))] {
+		times = append(times, run.Local)
+	}
+	return "First runs: " + strings.Join(times, ", ")
+}
