@@ -2,12 +2,15 @@ package api
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/tracing"
+	"github.com/notyet/notyet/schemas"
 )
 
 // publishTimeout is how long a caller waits for Kafka. It is shorter than the server's own time
@@ -73,14 +76,45 @@ func (s *server) findTask(ctx ctxType, in *queryInput) (*body[Task], error) {
 	return &body[Task]{task}, problem(err)
 }
 
-type scheduleInput struct{ Body Schedule }
+type scheduleInput struct {
+	Traceparent string `header:"traceparent" doc:"W3C Trace Context of the caller. It becomes a header of the delivery, unless headers has one"`
+	Tracestate  string `header:"tracestate"  doc:"goes with traceparent"`
+	Body        Schedule
+}
 
 func (in *scheduleInput) scope(c access.Caller) error {
 	return withinTarget(c, in.Body.Topic, in.Body.URL)
 }
 
 func (s *server) schedule(ctx ctxType, in *scheduleInput) (*body[Published], error) {
-	return s.publish(ctx, in.Body.Intake, in.Body.Record)
+	return s.publish(ctx, in.Body.Intake, func(to Intake) (*kgo.Record, error) {
+		r, err := in.Body.Record(to)
+		if err != nil {
+			return nil, err
+		}
+		return in.traced(r, to), nil
+	})
+}
+
+// traced returns the record with the context of the HTTP request among its headers, so that the
+// consumer continues the caller's trace. A record that names a caller stays as it is, and so does
+// one in which the intake would not accept two more headers.
+func (in *scheduleInput) traced(r *kgo.Record, to Intake) *kgo.Record {
+	add := tracing.Headers(in.Traceparent, in.Tracestate)
+	has := slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool {
+		return h.Key == tracing.HeaderTraceparent || h.Key == tracing.HeaderTracestate
+	})
+	if len(add) == 0 || has {
+		return r
+	}
+	out := *r
+	out.Headers = append(slices.Clip(r.Headers), add...)
+	check := out
+	check.Timestamp = time.Now()
+	if _, err := schemas.Decode(&check, to.Limits); err != nil {
+		return r
+	}
+	return &out
 }
 
 func (s *server) publish(ctx ctxType, topic string, record func(Intake) (*kgo.Record, error)) (*body[Published], error) {

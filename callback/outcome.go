@@ -56,6 +56,9 @@ type Outcome struct {
 	// has the status and the first KiB of the answer. It is "" with Delivered.
 	Reason string
 
+	// Failure is the kind of what went wrong below HTTP, one of few words; "" if there was an answer.
+	Failure string
+
 	// Sent is false if it is certain that no byte has reached the receiver. A cancel may still win
 	// then.
 	Sent bool

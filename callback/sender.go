@@ -103,6 +103,7 @@ func (p *Place) Send(ctx context.Context, r Request) Outcome {
 	} else {
 		o, failure = s.attempt(ctx, r, target)
 	}
+	o.Failure = failure
 	did, down := s.room.leave(p.permit, o, time.Now())
 	switch o.Down = down; did {
 	case opened:

@@ -99,7 +99,7 @@ func TestARequestThatIsNotAnswered(t *testing.T) {
 			r.Timeout = c.asked
 			o := s.Send(t.Context(), r)
 			require.Equal(t, c.want, time.Since(started))
-			require.Equal(t, Outcome{Verdict: Retry, Sent: true, Reason: "http://shop.example did not answer within " + c.want.String()}, o)
+			require.Equal(t, Outcome{Verdict: Retry, Sent: true, Failure: "timeout", Reason: "http://shop.example did not answer within " + c.want.String()}, o)
 		})
 	}
 }
@@ -172,7 +172,7 @@ func TestWhatFailsBelowHTTP(t *testing.T) {
 	}
 	s.guard.resolver = resolverOf(func(string) []netip.Addr { return nil })
 	o := s.Send(t.Context(), requestTo("http://nowhere.test/"))
-	require.Equal(t, Outcome{Verdict: Retry, Reason: "http://nowhere.test has a name that does not exist"}, o)
+	require.Equal(t, Outcome{Verdict: Retry, Failure: "dns", Reason: "http://nowhere.test has a name that does not exist"}, o)
 }
 
 func TestConnectionsAreReused(t *testing.T) {
@@ -444,7 +444,7 @@ func TestAHandshakeThatIsNotAnswered(t *testing.T) {
 		require.NoError(t, err)
 		started := time.Now()
 		o := s.Send(t.Context(), requestTo("https://shop.example/"))
-		require.Equal(t, Outcome{Verdict: Retry, Reason: "https://shop.example did not accept a connection in time"}, o)
+		require.Equal(t, Outcome{Verdict: Retry, Failure: "timeout", Reason: "https://shop.example did not accept a connection in time"}, o)
 		require.Equal(t, handshakeTimeout, time.Since(started))
 		s.Close()
 	})

@@ -91,6 +91,7 @@ func (s *sender) called(t *claimedTask, o callback.Outcome) {
 		err = &callError{o}
 	}
 	now := s.clock.Now()
+	t.trace.called(t, now, o)
 	s.flight.mu.Lock()
 	delete(s.calls.underWay, t)
 	g := s.targets.endSending(t)

@@ -58,6 +58,7 @@ type content struct {
 	started  bool    // a run that must be alone, and is
 	counted  bool    // by the dispatcher's staging
 	outlet   outlet  // where it was last sent, or waits to be
+	trace    *traced // of an attempt whose caller is traced; otherwise nil
 	with     *target // counts it among what its producer holds; nil while none does
 }
 

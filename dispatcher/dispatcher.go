@@ -30,10 +30,11 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/store"
 )
 
-// Deps are what a dispatcher works with. All are required but Callbacks.
+// Deps are what a dispatcher works with. All are required but Callbacks and Tracer.
 type Deps struct {
 	Kafka   kafka.Config
 	Store   *store.Store
@@ -45,6 +46,9 @@ type Deps struct {
 
 	// Callbacks sends HTTP callbacks. It may be nil: then a task that is one becomes a dead letter.
 	Callbacks *callback.Sender
+
+	// Tracer makes spans of deliveries whose callers are traced. nil: none.
+	Tracer *tracing.Tracer
 }
 
 // Index is what a dispatcher needs of the index: internal/index has one in Redis and one in memory.
@@ -116,6 +120,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
 	d.sender = newSender(pk, tr, la, newCalls(deps.Callbacks), client, kcfg)
 	d.fetcher = newFetcher(fl, pk, d.sender, deps.SendLog)
+	d.fetcher.tracer = deps.Tracer
 	d.indexer = &indexer{shared: sh, flight: fl, index: deps.Index}
 	d.runner = d.newRunner(deps.Index)
 	d.settler = newSettler(d.sender, newAnnouncer(fl, results), d.ownership, d.indexer, deps.SendLog)

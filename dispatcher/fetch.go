@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
@@ -27,6 +28,7 @@ type fetcher struct {
 	sender  *sender
 	sent    *sendlog.Log
 	sources *sources
+	tracer  *tracing.Tracer // nil: nobody is traced
 }
 
 func newFetcher(fl *inFlight, pk *parking, sd *sender, sent *sendlog.Log) *fetcher {
@@ -216,6 +218,7 @@ func (f *fetcher) prepare(ctx context.Context, t *claimedTask, row *task.Task) e
 		return err
 	}
 	d := schemas.Delivery{ID: row.ID, Due: row.Due, Attempt: t.attempt + 1, Key: key, Replay: row.Replay, Timer: body.Settings.Run.Timer}
+	t.trace = newTraced(f.tracer.Caller(body.Headers), key)
 	if c := body.Settings.Callback; c.URL != "" {
 		t.record = &kgo.Record{Topic: row.Topic, Key: body.Key, Value: body.Value}
 		t.call = &callback.Request{URL: c.URL, Method: c.Method, Body: body.Value, Headers: body.Headers, Delivery: d, Timeout: body.Settings.AckTimeout}

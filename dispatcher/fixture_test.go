@@ -24,6 +24,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
@@ -46,6 +47,7 @@ type fixture struct {
 	slots   []int
 	source  store.Source
 	calls   *callback.Sender // of the dispatchers made from now on; nil: they make no callbacks
+	tracer  *tracing.Tracer  // likewise; nil: they trace nobody
 }
 
 func newFixture(t *testing.T, slots int, topics ...string) *fixture {
@@ -287,7 +289,7 @@ func (f *fixture) make(m *members, dir string, cfg Config) (*Dispatcher, *sendlo
 	ix, err := index.New(index.Config{Addrs: []string{f.redis.Addr()}}, zap.NewNop())
 	require.NoError(f, err)
 	f.Cleanup(ix.Close)
-	d, err := New(Deps{Kafka: f.kafka, Store: f.store, Index: ix, Members: m, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(), Callbacks: f.calls}, cfg)
+	d, err := New(Deps{Kafka: f.kafka, Store: f.store, Index: ix, Members: m, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(), Callbacks: f.calls, Tracer: f.tracer}, cfg)
 	require.NoError(f, err)
 	return d, sent
 }

@@ -17,6 +17,7 @@ import (
 // suspect queues a refused task. mu is held.
 func (s *sender) suspect(ctx context.Context, t *claimedTask) {
 	g := s.targets.of(t)
+	t.trace.begins()
 	s.targets.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their lines
 	g.suspects = append(g.suspects, sendable{task: t, record: t.record})
 	if !g.trying {

@@ -112,6 +112,7 @@ func (s *sender) takeDue() []sendable {
 	defer s.flight.mu.Unlock()
 	take := func(t *claimedTask, waited bool) {
 		if !t.slot.abandoned && s.admit(t, now, waited) {
+			t.trace.begins()
 			if t.call != nil {
 				send = append(send, s.calls.begin(t))
 				return
@@ -206,6 +207,7 @@ func (s *sender) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool
 		err = fault
 	}
 	now := s.clock.Now()
+	t.trace.sent(t, now, r, err)
 	s.flight.mu.Lock()
 	g := s.targets.endSending(t)
 	// That a record is too large, the producer may say by itself: only an answer to one sent alone shows that its target is there.

@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
@@ -36,6 +37,7 @@ type fixture struct {
 	store   *store.Store
 	path    string // of the database
 	client  *kgo.Client
+	tracer  *tracing.Tracer // of the scanners made from now on; nil: they trace nobody
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -117,7 +119,7 @@ func (f *fixture) eventually(what string, condition func() bool) {
 // scanner makes one that does not run yet.
 func (f *fixture) scanner(st *store.Store, cfg Config) *Scanner {
 	f.Helper()
-	s, err := New(Deps{Kafka: f.kafka, Store: st, Index: f.index, Metrics: prometheus.NewRegistry(), Log: zap.NewNop()}, cfg)
+	s, err := New(Deps{Kafka: f.kafka, Store: st, Index: f.index, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(), Tracer: f.tracer}, cfg)
 	require.NoError(f, err)
 	return s
 }

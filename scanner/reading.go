@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -71,11 +72,12 @@ type run struct {
 	records  []*kgo.Record
 	// unreadable is set for a run of a batch that cannot be read. Its one record stands for the whole batch.
 	unreadable *kafka.Unreadable
+	read       time.Time // when it was polled, for traces
 }
 
 // next makes a run of what the poller has received. The caller is the poller, and holds the lock of partitions.
 func (r *reading) next(records []*kgo.Record) run {
-	out := run{reading: r, from: min(r.polled, records[0].Offset), to: records[len(records)-1].Offset + 1, records: records}
+	out := run{reading: r, from: min(r.polled, records[0].Offset), to: records[len(records)-1].Offset + 1, records: records, read: time.Now()}
 	r.polled, r.epoch = out.to, records[len(records)-1].LeaderEpoch
 	return out
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
@@ -87,13 +88,16 @@ type applier interface {
 	Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error)
 }
 
-// Deps are what a scanner works with. All of them are required.
+// Deps are what a scanner works with. All of them are required but Tracer.
 type Deps struct {
 	Kafka   kafka.Config
 	Store   *store.Store
 	Index   Index
 	Metrics prometheus.Registerer
 	Log     *zap.Logger
+
+	// Tracer makes spans of records whose senders are traced. nil: none.
+	Tracer *tracing.Tracer
 }
 
 // Index is what the scanner needs of the index: internal/index has one in Redis and one in memory.
@@ -166,7 +170,7 @@ func (s *Scanner) build(metrics *metrics, commits *commits) {
 	announcer := announcer{indexer: s.indexer, results: s.results}
 	s.worker = &worker{
 		batch: s.cfg.BatchRecords, queue: newQueue(8 * s.cfg.Workers), parts: s.parts, decoder: newDecoder(s.cfg, metrics, d.Log), checker: s.checker,
-		store: d.Store, applier: d.Store, clock: s.clock, retry: retry, standing: standing, commits: commits, announcer: announcer, metrics: metrics, log: d.Log,
+		store: d.Store, applier: d.Store, clock: s.clock, retry: retry, standing: standing, commits: commits, announcer: announcer, tracer: d.Tracer, metrics: metrics, log: d.Log,
 	}
 	s.resolver = &resolver{store: d.Store, applier: d.Store, clock: s.clock, announcer: announcer, log: d.Log}
 	s.watcher = &watcher{store: d.Store, clock: s.clock, parts: s.parts, standing: standing, metrics: metrics, log: d.Log}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/store"
 )
 
@@ -27,6 +28,7 @@ type worker struct {
 	standing  *standing
 	commits   *commits
 	announcer announcer
+	tracer    *tracing.Tracer
 	metrics   *metrics
 	log       *zap.Logger
 }
@@ -112,6 +114,7 @@ func (w *worker) storeRuns(ctx context.Context, runs []run) ([]run, error) {
 		case err != nil:
 			return runs, err
 		}
+		w.trace(runs, batch, covered)
 		runs, limit = rest, min(2*limit, w.batch)
 	}
 }

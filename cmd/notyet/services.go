@@ -20,6 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/ops"
 	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -36,6 +37,7 @@ type service struct {
 	http   *ops.Server
 	life   *lifecycle
 	in     []api.Intake
+	tracer *tracing.Tracer
 	member string          // of the dispatcher; "": there is none
 	silent func() []string // of the dispatcher: targets that do not answer; nil: there is none
 	closes []func()        // in the order of opening
@@ -50,6 +52,8 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 			s.close()
 		}
 	}()
+	s.tracer = tracing.Start(ctx, version, log)
+	s.onClose(s.tracer.Stop)
 	ocfg, err := opsConfig(cfg, log)
 	if err != nil {
 		return s, err
@@ -141,7 +145,7 @@ func (s *service) addWarnedScanner() error {
 
 // addScanner adds the scanner to the parts.
 func (s *service) addScanner() error {
-	sc, err := scanner.New(scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Metrics: s.reg, Log: s.log}, scannerConfig(s.cfg, s.in))
+	sc, err := scanner.New(scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Metrics: s.reg, Log: s.log, Tracer: s.tracer}, scannerConfig(s.cfg, s.in))
 	if err != nil {
 		return fmt.Errorf("setting the scanner up: %w", err)
 	}
@@ -170,7 +174,7 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 	if d.UndeliverableAfter == 0 {
 		d.UndeliverableAfter = -1 // one attempt: the dispatcher takes 0 as the default
 	}
-	disp, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: members, SendLog: sent, Metrics: s.reg, Log: s.log, Callbacks: callbacks}, dispatcher.Config{
+	disp, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: members, SendLog: sent, Metrics: s.reg, Log: s.log, Callbacks: callbacks, Tracer: s.tracer}, dispatcher.Config{
 		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: s.cfg.Window,
 		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: s.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, UndeliverableAfter: d.UndeliverableAfter, Retention: d.Retention, DeadRetention: s.cfg.DeadLetters.Retention, AuditRetention: s.cfg.Audit.Retention,
 		MisfireAfter: s.cfg.Timers.MisfireAfter,

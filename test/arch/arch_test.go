@@ -104,7 +104,7 @@ func TestViolationsAreFound(t *testing.T) {
 
 		"a stage imports a stage": {"scanner/run.go", module + "dispatcher",
 			"package scanner imports github.com/notyet/notyet/dispatcher (scanner/run.go): scanner may import only schemas, task, store, events, " +
-				"internal/index, internal/kafka, internal/faultpoint of ours"},
+				"internal/index, internal/kafka, internal/tracing, internal/faultpoint of ours"},
 		"a stage's test imports a stage":       {"scanner/run_test.go", module + "dispatcher", "scanner may import only"},
 		"a stage imports a package of cmd":     {"scanner/run_test.go", module + "cmd/notyet", "scanner may import only"},
 		"a producer imports the store":         {"producer/send.go", module + "store", "producer may import only schemas of ours"},
@@ -118,6 +118,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"kong outside cmd":                     {"internal/config/flags.go", "github.com/alecthomas/kong", "is cmd"},
 		"pebble outside the send log":          {"dispatcher/log.go", "github.com/cockroachdb/pebble/v2", "is internal/sendlog"},
 		"the ZooKeeper client in a stage":      {"dispatcher/ownership.go", "github.com/go-zookeeper/zk", "is internal/election"},
+		"spans made in a stage":                {"scanner/run.go", "go.opentelemetry.io/otel/trace", "is internal/tracing"},
 		"a fake server in what people run":     {"scanner/run.go", "github.com/alicebob/miniredis/v2", "only by internal/embedded and by tests"},
 		"a package whose name begins a part's": {"storefront/x.go", "fmt", "package storefront (storefront/x.go) belongs to no part"},
 	} {

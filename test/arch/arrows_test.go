@@ -19,8 +19,8 @@ var arrows = map[string][]string{
 	"consumer":   {"schemas"},
 	"store":      {"schemas", "task", "timer", "internal/slots", "internal/faultpoint"},
 	"events":     {"schemas", "store", "internal/kafka", "internal/faultpoint"},
-	"scanner":    {"schemas", "task", "store", "events", "internal/index", "internal/kafka", "internal/faultpoint"},
-	"dispatcher": {"schemas", "task", "store", "events", "callback", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/faultpoint"},
+	"scanner":    {"schemas", "task", "store", "events", "internal/index", "internal/kafka", "internal/tracing", "internal/faultpoint"},
+	"dispatcher": {"schemas", "task", "store", "events", "callback", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/tracing", "internal/faultpoint"},
 	"callback":   {"schemas", "internal/reload"},
 	"deadletter": {"schemas", "task", "store", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
 
@@ -35,13 +35,14 @@ var arrows = map[string][]string{
 	"internal/access":   {"internal/reload"},
 	"internal/ops":      {"internal/access", "internal/reload"},
 	"internal/kafka":    {"schemas"},
+	"internal/tracing":  {},
 	"internal/embedded": {"internal/kafka"},
 	"test/arch":         {},
 
 	"internal/testcert":   {}, // certificates, for tests
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
-	"api":      {"schemas", "task", "timer", "store", "deadletter", "internal/access", "internal/figures"},
+	"api":      {"schemas", "task", "timer", "store", "deadletter", "internal/access", "internal/figures", "internal/tracing"},
 	"console":  {"schemas", "api", "deadletter", "internal/access", "store", "task"}, // the last two in tests, which fill a database
 	"bench":    {"schemas", "internal/kafka"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
@@ -66,6 +67,7 @@ var homes = map[string]string{
 	"github.com/cockroachdb/pebble/": "internal/sendlog",
 	"github.com/alecthomas/kong":     "cmd",
 	"code.dny.dev/ssrf":              "callback",
+	"go.opentelemetry.io/":           "internal/tracing",
 }
 
 // fakes stand in for servers: code imports them only in the embedded part and in the simulator, tests anywhere.

@@ -1,0 +1,80 @@
+// Package tracing makes OpenTelemetry spans of what happens to tasks whose callers are traced, and
+// exports them: the headers of a record and what came of it go in, spans at an OTLP collector come
+// out.
+//
+// A caller is traced when the record carries a W3C traceparent whose sampled flag is set. Storing
+// the record is a child of the caller's span. A delivery is a trace of its own that links to the
+// caller's span, because it may come months later. The caller's headers are only read: what is
+// delivered carries them as they came.
+//
+// Spans are made afterwards, from instants that were noted. So no span is open while a task waits,
+// and nothing is left over when a task is abandoned.
+package tracing
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+)
+
+// Tracer makes spans. It is safe for concurrent use. A nil *Tracer is off: it finds no caller, and
+// allocates nothing.
+type Tracer struct {
+	provider *sdktrace.TracerProvider
+	spans    trace.Tracer
+}
+
+// Start returns a Tracer as the OTEL_* variables ask for it, or nil when they ask for none. What they
+// say wrongly is logged, and does not keep a service from starting: tasks matter more than traces.
+func Start(ctx context.Context, version string, log *zap.Logger) *Tracer {
+	if !wanted() {
+		return nil
+	}
+	otel.SetErrorHandler(&errorLog{log: log})
+	otel.SetLogger(newLogger(log))
+	exporter, err := newExporter(ctx)
+	if err != nil {
+		log.Error("no traces are exported", zap.Error(err))
+		return nil
+	}
+	log.Info("exporting traces")
+	return New(exporter, version)
+}
+
+// New returns a Tracer over an exporter. The sampler, the queue and the limits are those of the
+// OTEL_* variables.
+func New(exporter sdktrace.SpanExporter, version string) *Tracer {
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(describe(version)))
+	return &Tracer{provider: provider, spans: provider.Tracer("github.com/notyet/notyet", trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL))}
+}
+
+// describe names this program. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES replace and add to it.
+func describe(version string) *resource.Resource {
+	r, err := resource.New(context.Background(), resource.WithAttributes(semconv.ServiceName("notyet"), semconv.ServiceVersion(version)),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		otel.Handle(err) // what could be read of the variables is in r
+	}
+	return r
+}
+
+// stopPatience limits how long Stop waits for a collector that does not answer.
+const stopPatience = 2 * time.Second
+
+// Stop exports what is left, within stopPatience. Spans that end later are dropped.
+func (t *Tracer) Stop() {
+	if t == nil {
+		return
+	}
+	bound, cancel := context.WithTimeout(context.Background(), stopPatience)
+	defer cancel()
+	if err := t.provider.Shutdown(bound); err != nil {
+		otel.Handle(err)
+	}
+}

@@ -1,0 +1,61 @@
+package scanner
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/tracing/tracingtest"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+func TestWhatIsStoredIsTracedForWhoIsTraced(t *testing.T) {
+	f := newFixture(t)
+	recorder := tracingtest.Record()
+	f.tracer = recorder.Tracer
+	yes, no := []string{"traceparent", tracingtest.Traceparent(true)}, []string{"traceparent", tracingtest.Traceparent(false)}
+	f.publish(
+		ask("traced", 1, yes...), ask("unsampled", 1, no...), ask("untraced", 1),
+		record(schemas.TopicIntake, 1, append(yes, schemas.HeaderTopic, "orders", schemas.HeaderID, "bad", schemas.HeaderDelay, "soon")...),
+		record(schemas.TopicReports, 1, append(yes, schemas.HeaderTopic, "orders", schemas.HeaderID, "reported", schemas.HeaderAttempt, "1", schemas.HeaderStatus, "ok")...),
+		record(schemas.TopicReports, 1, append(yes, schemas.HeaderStatus, "what")...),
+	)
+	s := f.start(f.store, Config{})
+	f.eventually("all is stored", func() bool {
+		return f.count("SELECT COALESCE(SUM(next_offset), 0) FROM sources") == 6
+	})
+	s.end()
+	spans := map[string]tracingtest.Span{}
+	for _, span := range recorder.End() {
+		require.Equal(t, tracingtest.Link, span.Trace+"-"+span.Parent, "a child of the caller")
+		require.False(t, span.End.Before(span.Start))
+		id, _ := span.Attributes["notyet.id"].(string)
+		spans[span.Name+" "+id] = span
+	}
+	require.Len(t, spans, 4)
+	good := spans["store notyet.intake traced"]
+	require.Equal(t, "schedule", good.Attributes["notyet.op"])
+	require.Equal(t, "orders", good.Attributes["notyet.topic"])
+	require.Equal(t, int64(0), good.Attributes["messaging.kafka.offset"])
+	require.NotZero(t, good.Attributes["notyet.due"])
+	require.False(t, good.Failed)
+	require.True(t, spans["store notyet.intake bad"].Failed, "a rejection shows in the caller's trace")
+	require.Equal(t, "report", spans["store notyet.reports reported"].Attributes["notyet.op"])
+	require.True(t, spans["store notyet.reports "].Failed, "an ignored report")
+}
+
+func TestTracesAreFreeWhenOff(t *testing.T) {
+	w := &worker{}
+	records := []*kgo.Record{ask("a", 0, "traceparent", tracingtest.Traceparent(true))}
+	runs := []run{{reading: &reading{}, records: records}}
+	covered := []coverage{{reading: runs[0].reading}}
+	covered[0].src.Next = 1
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(runs, store.Batch{}, covered) }))
+	recorder := tracingtest.Record()
+	defer recorder.End()
+	w.tracer = recorder.Tracer
+	records[0] = ask("a", 0, "traceparent", tracingtest.Traceparent(false))
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(runs, store.Batch{}, covered) }), "on, and nobody is traced")
+}
