@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs stock Kafka clients against a running notyet: each schedules, cancels and consumes by headers alone, and checks what it gets.
 #
-#   examples/clients/run.sh [kcat|python|java]…      none means all
+#   examples/clients/run.sh [kcat|python|java|node]…      none means all
 #
 #   NOTYET_KAFKA_BROKERS   127.0.0.1:9092, where notyet dev listens
 #   NOTYET_INTAKE          notyet.intake
 #   NOTYET_RESULTS         notyet.results
-#   NOTYET_TARGET          notyet-clients-check    made by the Python and Java clients if it is not there
+#   NOTYET_TARGET          notyet-clients-check    made by the Python, Java and Node clients if it is not there
 #
 # Exit code 1 if any of them fails. What they need is installed once: Debian's packages with apt, everything else into
 # ${XDG_CACHE_HOME:-$HOME/.cache}/notyet/clients. The clocks of this machine and of notyet's must agree.
@@ -64,13 +64,27 @@ run_java() {
   java -cp "$lib/*" "$here/java/Client.java"
 }
 
-(($#)) || set -- python java kcat # the last one needs a topic that the others make
+fetch_node() {
+  cp "$here/node/package.json" "$here/node/package-lock.json" "$1"
+  "$scripts/retry" npm ci --silent --no-audit --no-fund --prefix "$1"
+  mv "$1/node_modules" "$1/out"
+}
+
+run_node() {
+  local lib
+  "$scripts/need" node=nodejs npm=npm
+  lib=$cache/node-$(digest "$here/node/package-lock.json")
+  once "$lib" fetch_node || return
+  NODE_PATH=$lib node "$here/node/client.js"
+}
+
+(($#)) || set -- python java node kcat # the last one needs a topic that the others make
 failed=()
 for client in "$@"; do
   case $client in
-    kcat | python | java) ;;
+    kcat | python | java | node) ;;
     *)
-      echo "clients: $client is none of kcat, python, java" >&2
+      echo "clients: $client is none of kcat, python, java, node" >&2
       exit 2
       ;;
   esac

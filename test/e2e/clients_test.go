@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStockClients: kcat and the stock Python and Java clients schedule, cancel and consume by
+// TestStockClients: kcat and the stock Python, Java and Node clients schedule, cancel and consume by
 // headers alone.
 func TestStockClients(t *testing.T) {
 	if os.Getenv("CI") != "true" && os.Getenv("NOTYET_CLIENTS") != "1" {
@@ -24,7 +24,7 @@ func TestStockClients(t *testing.T) {
 		s.topics(4, target)
 		s.scanner()
 		s.dispatcher("clients")
-		for _, client := range []string{"kcat", "python", "java"} {
+		for _, client := range []string{"kcat", "python", "java", "node"} {
 			t.Run(client, func(t *testing.T) {
 				s.example(t, "../../examples/clients", []string{"NOTYET_RESULTS=" + s.results, "NOTYET_TARGET=" + target, "NOTYET_INTAKE=" + s.intake}, "./run.sh", client)
 			})
