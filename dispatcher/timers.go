@@ -24,7 +24,7 @@ type runner struct {
 	cfg    Config
 	log    *zap.Logger
 
-	unreadable map[[16]byte]bool // timers that this version cannot read, left alone for a while
+	unreadable map[[16]byte]bool // timers that this version cannot read, or whose runs cannot be stored, left alone for a while
 	since      time.Time         // when unreadable was last emptied
 	retired    time.Time         // when deleted timers were last forgotten
 	last       int               // the slot that was served last: the next page begins behind it
@@ -45,7 +45,7 @@ const (
 	// runRest is the least rest after a page: making runs takes at most about half of what one connection can do. It also bounds
 	// what a stream of requests about timers costs.
 	runRest = 5 * time.Millisecond
-	// unreadableFor is for how long a timer that cannot be read is left alone.
+	// unreadableFor is for how long a timer is left alone that cannot be read, or whose runs cannot be stored.
 	unreadableFor = time.Minute
 )
 

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,97 +32,76 @@ type Made struct {
 	Events        []Outbox // of dropped runs, to be published and then deleted (DeleteEvents)
 }
 
-// What one transaction makes. Writers of tasks wait for its locks on rows, and a claim for its lock on
-// the slots.
-const (
-	makeTimers = 200
-	makeRuns   = 1000    // runs, of all timers
-	makeEach   = 200     // runs of one timer, so that others get their turn
-	makeBytes  = 8 << 20 // of bodies, about
-)
-
 // MakeRuns makes the runs up to upTo of timers in the slots that are held, as tasks, in one transaction
 // with moving their timers on. ErrFenced: a slot has another owner; nothing was made. It makes a page,
 // of timers in the order of holds: call it until Timers is 0, each time with the slots behind Last
-// first, so that a slot with more runs than can be made does not keep the others from theirs. A repeated call makes no run twice: their identities are unique, and next
-// has moved with them. skip are timers that cannot be read; it adds those that it finds.
+// first, so that a slot with more runs than can be made does not keep the others from theirs. A
+// repeated call makes no run twice: their identities are unique, and next has moved with them. skip are
+// timers that cannot be read, or whose runs cannot be stored; it adds those that it finds.
 func (s *Store) MakeRuns(ctx context.Context, holds []Hold, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (Made, error) {
 	if len(holds) == 0 {
 		return Made{}, nil
 	}
-	keys, last, err := s.dueTimers(ctx, holds, upTo, skip)
+	timers, runs, bytes := s.pace.next()
+	keys, last, err := s.dueTimers(ctx, holds, upTo, skip, timers, bytes)
 	if err != nil || len(keys) == 0 {
 		return Made{}, err
 	}
-	if err := s.runs.reserve(ctx, s, makeRuns, now); err != nil {
+	page := maker{
+		work: work{store: s, insert: s.prepare(ctx, insertQuery(preparedRows)), now: now}, holds: make(map[int]int64, len(holds)), skip: skip,
+		making: task.Making{Now: now, UpTo: upTo, Tolerance: tolerance, Room: runs, Bytes: bytes},
+	}
+	for _, h := range holds {
+		page.holds[h.Slot] = h.Epoch
+	}
+	for {
+		made, err := s.makePage(ctx, page, keys)
+		switch {
+		case err == nil:
+			s.pace.succeeded()
+			made.Last = last
+			return made, nil
+		case errors.Is(err, ErrFenced), errors.Is(ctx.Err(), context.Canceled):
+			return Made{}, err
+		case BadRecord(err) && len(keys) > 1:
+			keys = keys[:len(keys)/2] // the others come with the next page
+		case s.pace.failed(keys, err) && skip != nil:
+			s.leaveAlone(keys[0], skip, err)
+			return Made{Timers: 1, Last: last}, nil
+		default:
+			return Made{}, fmt.Errorf("making the runs of %d timers: %w", len(keys), err)
+		}
+	}
+}
+
+// makePage makes the runs of some timers in one transaction.
+func (s *Store) makePage(ctx context.Context, page maker, keys []any) (Made, error) {
+	if err := s.runs.reserve(ctx, s, page.making.Room, page.making.Now); err != nil {
 		return Made{}, err
 	}
-	insert := s.prepare(ctx, insertQuery(preparedRows))
+	page.numbers = &pageNumbers{of: &s.runs}
 	var out Made
-	err = s.transact(ctx, func(tx *sql.Tx) error {
-		m := maker{
-			work: work{store: s, tx: tx, insert: insert, now: now}, holds: map[int]int64{}, skip: skip,
-			making: task.Making{Now: now, UpTo: upTo, Tolerance: tolerance},
-		}
-		for _, h := range holds {
-			m.holds[h.Slot] = h.Epoch
-		}
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		m := page
+		m.tx = tx
 		if err := m.run(ctx, keys); err != nil {
 			return err
 		}
 		out = m.made
-		out.Last = last
 		out.Added = m.applied.Added
 		return nil
 	})
-	if err != nil {
-		return Made{}, fmt.Errorf("making the runs of %d timers: %w", len(keys), err)
-	}
-	return out, nil
-}
-
-// dueTimers finds timers that have a run to be made, from the index on (slot, next), and the slot of
-// the last.
-func (s *Store) dueTimers(ctx context.Context, holds []Hold, upTo int64, skip map[[16]byte]bool) (keys []any, last int, err error) {
-	type row struct {
-		key        []byte
-		slot, size int
-	}
-	bytes := makeBytes
-	for len(holds) > 0 && bytes > 0 && len(keys) < makeTimers {
-		n := 1 // as many as stand in the order of the index
-		for n < min(len(holds), maxRows) && holds[n].Slot > holds[n-1].Slot {
-			n++
-		}
-		a := make([]any, 0, n+2)
-		for _, h := range holds[:n] {
-			a = append(a, h.Slot)
-		}
-		holds = holds[n:]
-		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.slot, &v.size) },
-			"SELECT ident, slot, LENGTH(body) FROM timers WHERE slot IN ("+marks(n)+") AND next <= ? ORDER BY slot, next LIMIT ?", append(a, upTo, makeTimers+len(skip))...)
-		if err != nil {
-			return nil, 0, fmt.Errorf("looking for timers: %w", err)
-		}
-		for _, r := range rows {
-			if skip[[16]byte(r.key)] || bytes <= 0 || len(keys) >= makeTimers {
-				continue
-			}
-			bytes -= r.size
-			keys, last = append(keys, r.key), r.slot
-		}
-	}
-	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-	return keys, last, nil
+	return out, err
 }
 
 // maker is one attempt at one page of timers. Its work stores the tasks.
 type maker struct {
 	work
-	holds  map[int]int64 // epochs, by slot
-	skip   map[[16]byte]bool
-	making task.Making
-	made   Made
+	holds   map[int]int64 // epochs, by slot
+	skip    map[[16]byte]bool
+	making  task.Making // its room and bytes are those of the page
+	numbers *pageNumbers
+	made    Made
 }
 
 func (m *maker) run(ctx context.Context, keys []any) error {
@@ -134,11 +114,11 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 		slots.add(t.Slot)
 	}
 	var dropped []schemas.Event
-	room, bytes := makeRuns, makeBytes
+	room, bytes, began := m.making.Room, m.making.Bytes, time.Now()
 	changed := timers[:0]
 	for i := range timers {
 		t := &timers[i]
-		if room <= 0 || bytes <= 0 {
+		if room <= 0 || bytes <= 0 || i > 0 && m.store.pace.expired(began) {
 			break
 		}
 		making := m.making
@@ -206,7 +186,7 @@ func (m *maker) insertFresh(ctx context.Context) error {
 	if err := m.dropExisting(ctx); err != nil {
 		return err
 	}
-	seqs, err := m.store.runs.take(len(m.fresh))
+	seqs, err := m.numbers.first(len(m.fresh))
 	if err != nil {
 		return err
 	}

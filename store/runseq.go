@@ -81,6 +81,26 @@ func (r *runNumbers) take(n int) ([]int64, error) {
 	return out, nil
 }
 
+// pageNumbers are the numbers of the runs of one page. A try that the database has rolled back has used
+// none, so the next one takes the same: however often a transaction is tried again, what was reserved
+// is enough.
+type pageNumbers struct {
+	of   *runNumbers
+	seqs []int64
+}
+
+// first returns the first n of them.
+func (b *pageNumbers) first(n int) ([]int64, error) {
+	if more := n - len(b.seqs); more > 0 {
+		seqs, err := b.of.take(more)
+		if err != nil {
+			return nil, err
+		}
+		b.seqs = append(b.seqs, seqs...)
+	}
+	return b.seqs[:n], nil
+}
+
 func ensureMeta(ctx context.Context, tx *sql.Tx, name []byte, value int64) error {
 	var n int
 	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM meta WHERE name = ?", name).Scan(&n); err != nil || n > 0 {

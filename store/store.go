@@ -64,6 +64,7 @@ type Store struct {
 	prepared  prepared
 	known     knownSources
 	runs      runNumbers
+	pace      makePace
 	writing   sync.Mutex // SQLite's writers poll for its lock and may starve; with this one they take turns
 	sabotage  sabotage
 	now       func() time.Time // of a database that is simulated

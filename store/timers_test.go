@@ -449,7 +449,7 @@ func TestSlotsTakeTurns(t *testing.T) {
 		}
 		holds := s.holds(1)
 		for from := range holds {
-			keys, last, err := s.dueTimers(s.ctx, slices.Concat(holds[from:], holds[:from]), s.now+ahead, nil)
+			keys, last, err := s.dueTimers(s.ctx, slices.Concat(holds[from:], holds[:from]), s.now+ahead, nil, makeTimers, makeBytes)
 			require.NoError(t, err)
 			require.Len(t, keys, makeTimers)
 			turn := func(slot int) int { return (slot - from + len(holds)) % len(holds) }

@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// What one transaction makes. Writers of tasks wait for its locks on rows, and a claim for its lock on
+// the slots.
+const (
+	makeTimers = 200
+	makeRuns   = 1000        // runs, of all timers
+	makeEach   = 200         // runs of one timer, so that others get their turn
+	makeBytes  = 8 << 20     // of bodies, about
+	makeFor    = time.Second // of computing when they are, and one timer more: after an outage there may be much to compute
+)
+
+// makeTries is how often the runs of one timer, by themselves, may fail in a row before the timer is
+// left alone. An error that is known to be about the runs themselves is enough at once.
+const makeTries = 5
+
+// makePace decides how large the pages are in which runs are made. A page that fails is halved until
+// one timer stands alone: so neither one whose runs the database does not take, nor a database that
+// is too slow for a whole page, holds up the others for ever.
+type makePace struct {
+	patience time.Duration // 0: makeFor
+
+	mu    sync.Mutex
+	page  int      // timers; 0: makeTimers
+	alone [16]byte // the timer that failed by itself
+	fails int      // how often in a row
+}
+
+// next returns how many timers, runs and bytes the next page may have.
+func (p *makePace) next() (timers, runs, bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page == 0 {
+		p.page = makeTimers
+	}
+	return p.page, max(makeRuns*p.page/makeTimers, 1), makeBytes * p.page / makeTimers
+}
+
+func (p *makePace) succeeded() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.page, p.fails = min(2*p.page, makeTimers), 0
+}
+
+// failed tells whether a page has failed because of the only timer in it.
+func (p *makePace) failed(keys []any, err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page = max(len(keys)/2, 1); len(keys) > 1 {
+		return false
+	}
+	key := [16]byte(keys[0].([]byte))
+	if key != p.alone {
+		p.alone, p.fails = key, 0
+	}
+	p.fails++
+	return p.fails >= makeTries || BadRecord(err)
+}
+
+func (p *makePace) expired(began time.Time) bool {
+	if p.patience == 0 {
+		return time.Since(began) > makeFor
+	}
+	return time.Since(began) > p.patience
+}
+
+// leaveAlone notes a timer whose runs the database does not take.
+func (s *Store) leaveAlone(key any, skip map[[16]byte]bool, err error) {
+	skip[[16]byte(key.([]byte))] = true
+	s.log.Error("the runs of a timer cannot be stored: it is left alone for a while", zap.String("timer", fmt.Sprintf("%x", key)), zap.Error(err))
+}
+
+// dueTimers finds timers that have a run to be made, from the index on (slot, next), and the slot of
+// the last.
+func (s *Store) dueTimers(ctx context.Context, holds []Hold, upTo int64, skip map[[16]byte]bool, most, bytes int) (keys []any, last int, err error) {
+	type row struct {
+		key        []byte
+		slot, size int
+	}
+	for len(holds) > 0 && bytes > 0 && len(keys) < most {
+		n := 1 // as many as stand in the order of the index
+		for n < min(len(holds), maxRows) && holds[n].Slot > holds[n-1].Slot {
+			n++
+		}
+		a := make([]any, 0, n+2)
+		for _, h := range holds[:n] {
+			a = append(a, h.Slot)
+		}
+		holds = holds[n:]
+		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.slot, &v.size) },
+			"SELECT ident, slot, LENGTH(body) FROM timers WHERE slot IN ("+marks(n)+") AND next <= ? ORDER BY slot, next LIMIT ?", append(a, upTo, most+len(skip))...)
+		if err != nil {
+			return nil, 0, fmt.Errorf("looking for timers: %w", err)
+		}
+		for _, r := range rows {
+			if skip[[16]byte(r.key)] || bytes <= 0 || len(keys) >= most {
+				continue
+			}
+			bytes -= r.size
+			keys, last = append(keys, r.key), r.slot
+		}
+	}
+	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
+	return keys, last, nil
+}
