@@ -81,20 +81,20 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 	if err != nil {
 		return out, err
 	}
+	ends := time.Now().Add(l.cancelFor)
+	if r.DryRun {
+		return l.countMany(ctx, r, after, ends)
+	}
 	select {
 	case l.cancelling <- struct{}{}:
 		defer func() { <-l.cancelling }()
 	default:
 		return out, ErrCancelling
 	}
-	ends := time.Now().Add(l.cancelFor)
-	if r.DryRun {
-		return l.countMany(ctx, r, after, ends)
-	}
 	ctx = store.Auditing(ctx, store.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: store.AuditDetail(map[string]any{
 		"topic": r.Topic, "id_prefix": r.IDPrefix, "from": r.From, "to": r.To, "all": r.All,
 	})})
-	f := store.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, After: after}
+	f := store.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, After: after, Ends: ends}
 	for entry := int64(0); ; {
 		done, err := l.store.CancelPiece(ctx, f, entry, pause)
 		out.Cancelled, out.TooLate, entry = out.Cancelled+done.Cancelled, out.TooLate+done.TooLate, done.Entry
@@ -122,11 +122,26 @@ func pause(ctx context.Context, took time.Duration) error {
 	}
 }
 
-// countMany counts what matches.
+// untilPlace is how long who counts waits before it tries again to get a place among the lists.
+const untilPlace = 50 * time.Millisecond
+
+// countMany counts what matches. Each page is one of the few lists that may be read at a time, and it
+// rests between them: who counts takes the place neither of who cancels nor of who lists.
 func (l *Local) countMany(ctx context.Context, r CancelMany, after *store.ListPlace, ends time.Time) (out CancelledMany, err error) {
 	f := store.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, Limit: 1000, After: after}
 	for {
-		page, err := l.store.List(ctx, f)
+		var page store.ListPage
+		began := time.Now()
+		err := l.listing(ctx, func(ctx context.Context) (err error) { page, err = l.store.List(ctx, f); return err })
+		if errors.Is(err, ErrListing) && time.Now().Before(ends) {
+			if err := pause(ctx, untilPlace); err != nil {
+				return out, err
+			}
+			continue
+		}
+		if errors.Is(err, ErrListing) && out.Cursor != "" {
+			return out, nil
+		}
 		if err != nil {
 			return out, err
 		}
@@ -134,6 +149,9 @@ func (l *Local) countMany(ctx context.Context, r CancelMany, after *store.ListPl
 		f.After = page.More
 		if out.Cursor = formatCursor(page.More); page.More == nil || time.Now().After(ends) {
 			return out, nil
+		}
+		if err := pause(ctx, time.Since(began)); err != nil {
+			return out, err
 		}
 	}
 }

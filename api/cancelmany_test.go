@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/store"
@@ -46,6 +47,40 @@ func TestCancelMany(t *testing.T) {
 	done, err := w.client.CancelMany(t.Context(), CancelMany{All: true})
 	require.NoError(t, err)
 	require.Equal(t, CancelledMany{Cancelled: 5, Matched: 5}, done)
+}
+
+// TestADryRunTakesNobodysPlace: neither of who cancels, nor, for longer than a page, of who lists. It
+// waits for its own.
+func TestADryRunTakesNobodysPlace(t *testing.T) {
+	w := newWorld(t)
+	due := time.Now().Add(time.Hour).UnixMilli()
+	for i := range 1100 {
+		w.schedule("orders", fmt.Sprint(i), due+int64(i), nil, nil)
+	}
+	for range listsAtOnce {
+		w.local.lists <- struct{}{}
+	}
+	counted := make(chan CancelledMany)
+	go func() {
+		done, err := w.local.CancelMany(t.Context(), CancelMany{Topic: "orders", DryRun: true})
+		assert.NoError(t, err)
+		counted <- done
+	}()
+	done, err := w.local.CancelMany(t.Context(), CancelMany{Topic: "orders", To: due + 100})
+	require.NoError(t, err)
+	require.EqualValues(t, 100, done.Cancelled, "it does not wait for the count")
+	select {
+	case done := <-counted:
+		require.Fail(t, "it had no place", "%+v", done)
+	default:
+	}
+	<-w.local.lists
+	require.Equal(t, CancelledMany{Matched: 1000}, <-counted, "in two pages, one after the other")
+
+	w.local.lists <- struct{}{}
+	w.local.cancelFor = -1
+	_, err = w.local.CancelMany(t.Context(), CancelMany{Topic: "orders", DryRun: true})
+	require.ErrorIs(t, err, ErrListing, "not for ever")
 }
 
 func TestCancelManyNamesMistakes(t *testing.T) {
@@ -98,6 +133,8 @@ func TestCancelManyIsBoundedInTime(t *testing.T) {
 	code, answer := w.do("POST", "/api/v1/tasks/cancel-many", `{"topic":"orders"}`)
 	require.Equal(t, 503, code)
 	require.Contains(t, answer, "nothing was cancelled")
+	code, answer = w.do("POST", "/api/v1/tasks/cancel-many", `{"topic":"orders","dry_run":true}`)
+	require.Equal(t, 200, code, "who counts cancels nothing: %s", answer)
 	<-w.local.cancelling
 
 	ended, end := context.WithCancel(t.Context())

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"math"
 	"time"
 
 	"github.com/notyet/notyet/schemas"
@@ -16,6 +18,9 @@ type CancelFilter struct {
 	IDPrefix string
 	From, To int64      // place in the line at or after, and before, Unix ms; 0: no bound
 	After    *ListPlace // where the piece before ended
+	// Ends is when a piece that waits for requests of its tasks ends before it is done: More is then where
+	// it began, and what was too late counts again. Zero: never.
+	Ends time.Time
 }
 
 // Cancelled is what one piece of a cancellation has done.
@@ -53,19 +58,26 @@ func (s *Store) CancelPiece(ctx context.Context, f CancelFilter, entry int64, re
 	if err != nil {
 		return out, err
 	}
+	earlier := map[[16]byte]int{}
 	for left := page.Tasks; len(left) > 0; {
 		bite, others, err := s.withinBytes(ctx, left)
 		if err != nil {
 			return out, err
 		}
 		began := time.Now()
-		again, err := s.cancelTasks(ctx, bite, f, now, &out)
+		again, err := s.cancelTasks(ctx, bite, f, now, earlier, &out)
 		if err != nil {
 			return out, fmt.Errorf("cancelling %d tasks: %w", len(bite), err)
 		}
 		left = append(again, others...)
 		if err := rest(ctx, time.Since(began)); err != nil {
 			return out, err
+		}
+		if len(again) > 0 && !f.Ends.IsZero() && time.Now().After(f.Ends) {
+			if out.More = f.After; out.More == nil {
+				out.More = &ListPlace{Pos: math.MinInt64}
+			}
+			return out, nil
 		}
 	}
 	out.More = page.More
@@ -104,8 +116,9 @@ func (s *Store) withinBytes(ctx context.Context, tasks []View) (bite, rest []Vie
 }
 
 // cancelTasks cancels tasks in one transaction, and adds what it did to out. It returns tasks for
-// which more waits than one transaction takes.
-func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, now time.Time, out *Cancelled) (again []View, err error) {
+// which more waits than one transaction takes, and notes in earlier how much that is: what comes later
+// comes after the cancel, so an id that gets requests all the time holds up nobody.
+func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, now time.Time, earlier map[[16]byte]int, out *Cancelled) (again []View, err error) {
 	slotCount, err := s.cachedSlotCount(ctx)
 	if err != nil {
 		return nil, err
@@ -115,12 +128,13 @@ func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, n
 		b.Resolve = append(b.Resolve, task.Ident(v.Topic, v.ID))
 	}
 	var done Cancelled
+	var waits map[[16]byte]int
 	err = s.transact(ctx, func(tx *sql.Tx) error {
-		c := canceller{work: work{store: s, tx: tx, now: now.UnixMilli(), slotCount: slotCount, resolving: true}, filter: f}
+		c := canceller{work: work{store: s, tx: tx, now: now.UnixMilli(), slotCount: slotCount, resolving: true}, filter: f, earlier: earlier, waits: map[[16]byte]int{}}
 		if err := c.run(ctx, b); err != nil {
 			return err
 		}
-		done, again = c.done, c.again
+		done, again, waits = c.done, c.again, c.waits
 		done.Entry = out.Entry
 		if n := done.Cancelled; n > 0 && done.Entry > 0 {
 			return auditMore(ctx, tx, done.Entry, n)
@@ -135,15 +149,18 @@ func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, n
 	}
 	out.Cancelled, out.TooLate, out.Entry = out.Cancelled+done.Cancelled, out.TooLate+done.TooLate, done.Entry
 	out.Removed, out.Events = append(out.Removed, done.Removed...), append(out.Events, done.Events...)
+	maps.Copy(earlier, waits)
 	return again, nil
 }
 
 // canceller is one attempt at one transaction of cancels.
 type canceller struct {
 	work
-	filter CancelFilter
-	done   Cancelled
-	again  []View
+	filter  CancelFilter
+	earlier map[[16]byte]int // requests that came before the cancel and are not decided yet, by task
+	waits   map[[16]byte]int // the same, after this attempt
+	done    Cancelled
+	again   []View
 }
 
 // run goes the way of work.run, with cancels that come from no intake.
@@ -177,14 +194,16 @@ func (c *canceller) run(ctx context.Context, b Batch) error {
 	return nil
 }
 
-// cancel decides one task. Requests that waited for it came earlier, and are decided first.
+// cancel decides one task. Requests that waited for it when its turn came are decided first.
 func (c *canceller) cancel(id *identity) {
+	before := id.queue.requests
 	c.decideDue(id)
 	t, phase := id.now, c.phase(id)
 	if t == nil || !c.filter.selects(t) && phase != task.Ended {
 		return
 	}
-	if phase == task.Pending && id.queue.requests > 0 {
+	if left := c.stillEarlier(id, before); phase == task.Pending && left > 0 {
+		c.waits[id.key] = left
 		c.again = append(c.again, View{Topic: t.Topic, ID: t.ID})
 		return
 	}
@@ -204,6 +223,16 @@ func (c *canceller) cancel(id *identity) {
 	}
 	v.Event.At = c.now
 	c.proven = append(c.proven, v.Event)
+}
+
+// stillEarlier returns how many of the requests that wait for a task came before its cancel. before is
+// how many waited when this attempt began: they are decided in the order in which they came.
+func (c *canceller) stillEarlier(id *identity, before int) int {
+	earlier, known := c.earlier[id.key]
+	if !known || earlier > before {
+		earlier = before
+	}
+	return earlier - (before - id.queue.requests)
 }
 
 // selects tells whether a task that is to come still lies within the filter.

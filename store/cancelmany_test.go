@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -141,6 +142,67 @@ func TestCancelManyComesAfterWhatWaits(t *testing.T) {
 		require.Zero(t, s.cancelAll(CancelFilter{Topic: target, To: t0 + 60_000}).Cancelled, "the replacement is not due in that time")
 		require.Equal(t, "new", string(s.body("a").Value))
 		require.Equal(t, "pending", s.state("a"))
+	})
+}
+
+// An id that gets requests as fast as they are decided holds up nobody: what comes after the cancel is
+// decided after it.
+func TestCancelManyEndsWhateverComesMeanwhile(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		more := func(n int) { // this decides some of those before, as a scanner does
+			var requests []any
+			for range n {
+				requests = append(requests, s.schedule("a", value("later"), in(time.Hour)))
+			}
+			s.do(requests...)
+		}
+		s.do(s.schedule("a", value("first")), s.schedule("b", in(time.Minute)))
+		s.claim(t0 + 2000)
+		more(2*waitingPiece + 100)
+		s.settle(t0+2000, s.transition("a", task.StateLine, t0+5000, 0))
+		rounds := 0
+		done, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, func(context.Context, time.Duration) error {
+			if rounds++; rounds > 10 {
+				return errors.New("it does not come to an end")
+			}
+			if s.state("a") == "pending" {
+				more(2*waitingPiece + 50)
+				require.Greater(t, s.count("waiting"), waitingPiece, "more than one transaction decides")
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.EqualValues(t, 2, done.Cancelled)
+		require.Equal(t, "cancelled", s.state("a"))
+		require.NotZero(t, s.count("waiting"))
+		s.resolve()
+		require.Equal(t, "pending", s.state("a"), "a task of the requests that came later")
+	})
+}
+
+// A piece that has no more time while it waits for what came before says where to go on: at its beginning.
+func TestCancelManyWaitsNoLongerThanItMay(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", value("first")), s.schedule("b", in(time.Minute)))
+		s.claim(t0 + 2000)
+		var requests []any
+		for range waitingPiece + 50 {
+			requests = append(requests, s.schedule("a", value("later"), in(time.Hour)))
+		}
+		require.Empty(t, s.do(requests...), "they wait")
+		s.settle(t0+2000, s.transition("a", task.StateLine, t0+5000, 0))
+		f := CancelFilter{Topic: target, Ends: time.Now()}
+		done, err := s.CancelPiece(s.ctx, f, 0, noRest)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, done.Cancelled)
+		require.NotNil(t, done.More)
+		f.After = done.More
+		done, err = s.CancelPiece(s.ctx, f, done.Entry, noRest)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, done.Cancelled)
+		require.Nil(t, done.More)
+		require.Equal(t, "cancelled", s.state("a"))
+		require.Equal(t, "cancelled", s.state("b"))
 	})
 }
 
