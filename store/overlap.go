@@ -22,8 +22,9 @@ type Start struct {
 // a slot has another owner, and nothing was decided. Repeating the call after a lost reply is harmless: a
 // run that was started once may be released.
 //
-// A run that was started is unfinished until its task has ended. Where its timer has been forgotten
-// meanwhile, nothing is remembered, and it may be released.
+// A run that was started is unfinished until its task has ended, also where its timer was deleted, or
+// deleted and set again. Where the deleted timer has been forgotten meanwhile, nothing is remembered,
+// and it may be released.
 func (s *Store) StartRuns(ctx context.Context, starts []Start) (refused map[int64]bool, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		refused = map[int64]bool{}

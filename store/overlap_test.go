@@ -58,6 +58,10 @@ func TestARunThatMustBeAlone(t *testing.T) {
 		require.Equal(t, before, s.dump())
 
 		require.Equal(t, schemas.StateTimerDeleted, s.answer(s.timerRequest(schemas.OpTimerDelete)))
+		require.Equal(t, []bool{false}, s.start(40), "it was claimed when its timer was deleted, and the one before goes on")
+		n, err := s.RetireTimers(s.ctx, s.now+1)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
 		require.Equal(t, []bool{true}, s.start(40), "nothing is remembered of a timer that is forgotten")
 	})
 }
@@ -79,4 +83,33 @@ func TestAReplacedTimerStillWaitsForItsRun(t *testing.T) {
 		s.claim(t0 + 11_000)
 		require.Equal(t, []bool{false}, s.start(11))
 	})
+}
+
+// TestATimerThatIsSetAgainStillWaitsForItsRun: its deletion does not end that one.
+func TestATimerThatIsSetAgainStillWaitsForItsRun(t *testing.T) {
+	for name, change := range map[string][]func(*schemas.Request){"with a version": {version(7)}, "without": nil} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				alone := func(r *schemas.Request) {
+					r.Timer.Overlap, r.Settings.Ack = schemas.OverlapSkip, schemas.AckReport
+				}
+				first := timer.RunID("t", t0)
+				s.do(s.timerRequest(schemas.OpTimer, alone))
+				s.make()
+				s.claim(t0)
+				require.Equal(t, []bool{true}, s.start(0))
+				s.settle(t0, s.transition(first, task.StateReport, t0+60_000, 1))
+				s.now += 1000
+				require.Equal(t, schemas.StateTimerDeleted, s.answer(s.timerRequest(schemas.OpTimerDelete, change...)))
+				require.Equal(t, schemas.StateNotFound, s.answer(s.timerRequest(schemas.OpTimerDelete)))
+				require.Equal(t, schemas.StateNotFound, s.answer(s.timerRequest(schemas.OpTimerEnable)))
+				require.Equal(t, schemas.StateTimerSet, s.answer(s.timerRequest(schemas.OpTimer, alone)))
+				s.make()
+				s.claim(t0 + 21_000)
+				require.Equal(t, []bool{false}, s.start(11))
+				require.Equal(t, schemas.StateSucceeded, s.answer(schemas.Report{Topic: target, ID: first, Attempt: 1, Status: schemas.StatusOK}))
+				require.Equal(t, []bool{true}, s.start(21))
+			})
+		})
+	}
 }

@@ -185,9 +185,14 @@ func (w *work) writeTimers(ctx context.Context) error {
 
 func writeTimer(ctx context.Context, tx *sql.Tx, id *timerIdentity) error {
 	t := id.now
-	if t.State == task.TimerDeleted && t.Version < 0 { // nothing to remember
-		_, err := tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ?", id.key[:])
-		return err
+	if t.State == task.TimerDeleted && t.Version < 0 { // nothing to remember, but a run that must be alone
+		gone, err := tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ? AND running = 0", id.key[:])
+		if err != nil {
+			return err
+		}
+		if n, err := gone.RowsAffected(); err != nil || n > 0 || id.before == nil {
+			return err
+		}
 	}
 	definition, err := json.Marshal(t.Definition)
 	if err != nil {
