@@ -110,7 +110,9 @@ func (w *work) readPending(ctx context.Context) error {
 		}
 		runs, err := id.before.Pending()
 		if err != nil {
-			return fmt.Errorf("%w: %w", errDamaged, err) // this request becomes a dead letter, and others go on
+			if err := w.nonePending(ctx, id.before, err); err != nil {
+				return err
+			}
 		}
 		for _, run := range runs {
 			key := runIdent(id.before, run)
@@ -135,6 +137,19 @@ func (w *work) readPending(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// nonePending refuses to change a timer that cannot be read, as long as it may have runs that are to be
+// taken away: nobody can tell which. Its request becomes a dead letter, and others go on.
+func (w *work) nonePending(ctx context.Context, t *task.Timer, cause error) error {
+	var claimed int64
+	if err := w.tx.QueryRowContext(ctx, "SELECT claimed FROM slots WHERE slot = ?", t.Slot).Scan(&claimed); err != nil {
+		return fmt.Errorf("reading how far slot %d is claimed: %w", t.Slot, err)
+	}
+	if t.AllClaimed(claimed) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errDamaged, cause)
 }
 
 // apart cuts a batch that also has requests about the very runs that it takes away: they are decided

@@ -312,6 +312,30 @@ func TestATimerThatCannotBeReadDelaysNobody(t *testing.T) {
 	})
 }
 
+// TestATimerThatCannotBeReadCanBeGotRidOf: once none of its runs can be pending.
+func TestATimerThatCannotBeReadCanBeGotRidOf(t *testing.T) {
+	for op, want := range map[schemas.Op]schemas.State{schemas.OpTimer: schemas.StateTimerSet, schemas.OpTimerDisable: schemas.StateTimerDisabled, schemas.OpTimerDelete: schemas.StateTimerDeleted} {
+		t.Run(op.String(), func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.timerRequest(schemas.OpTimer))
+				s.make()
+				_, err := s.db.ExecContext(s.ctx, "UPDATE timers SET definition = ?", []byte(`{"moon":"full"}`))
+				require.NoError(t, err)
+				next := s.timer().Next
+				for _, claimed := range []int64{s.now, next, next + timer.LongestJitter.Milliseconds() - 1} {
+					s.claim(claimed)
+					offset := s.offset
+					_, err := s.Apply(s.ctx, s.batch(s.timerRequest(op)), s.now)
+					require.True(t, BadRecord(err), "a run may be pending: %v", err)
+					s.offset = offset
+				}
+				s.claim(next + timer.LongestJitter.Milliseconds())
+				require.Equal(t, want, s.answer(s.timerRequest(op)))
+			})
+		})
+	}
+}
+
 // TestOnePageOfRunsIsBounded: by timers, by runs and by bytes.
 func TestOnePageOfRunsIsBounded(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {

@@ -186,6 +186,18 @@ func (t *Timer) Pending() ([]int64, error) {
 	return out, nil
 }
 
+// AllClaimed tells that none of a timer's runs can be pending any more where its slot is claimed up to
+// a place, whatever its definition says: it may be one that cannot be read.
+func (t *Timer) AllClaimed(claimed int64) bool {
+	last := t.Next
+	if last == NoRun {
+		if last = t.Definition.Until; last == 0 {
+			return false
+		}
+	}
+	return max(last+timer.LongestJitter.Milliseconds(), t.Placed) <= claimed
+}
+
 // Making says up to when the runs of timers are made.
 type Making struct {
 	Now       int64         // Unix ms

@@ -69,3 +69,26 @@ func TestALateRequestMakesTheRunsSinceItWasAccepted(t *testing.T) {
 	require.Len(t, runs.Tasks, 3, "the run of 9 min stands in for them")
 	require.Equal(t, timer.RunID("t", began+540_000), runs.Tasks[0].ID)
 }
+
+// TestWhenAllRunsAreClaimed: for a timer whose definition does not tell.
+func TestWhenAllRunsAreClaimed(t *testing.T) {
+	day := timer.LongestJitter.Milliseconds()
+	for name, c := range map[string]struct {
+		timer Timer
+		from  int64 // 0: never
+	}{
+		"made up to a run":            {Timer{Next: began}, began + day},
+		"one of them came late":       {Timer{Next: began, Placed: began + 2*day}, began + 2*day},
+		"all are made, until when":    {Timer{Next: NoRun, Definition: timer.Definition{Until: began}}, began + day},
+		"all are made, until unknown": {Timer{Next: NoRun}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.from == 0 {
+				require.False(t, c.timer.AllClaimed(NoRun))
+				return
+			}
+			require.False(t, c.timer.AllClaimed(c.from-1))
+			require.True(t, c.timer.AllClaimed(c.from))
+		})
+	}
+}
