@@ -132,7 +132,9 @@ func DefinitionOf(r *schemas.Request) timer.Definition {
 		def.From = *t.From
 	}
 	if t.Until != nil {
-		def.Until = *t.Until
+		if def.Until = *t.Until; def.Until == 0 {
+			def.Until = -1 // 0 would be no end; nothing runs in 1970
+		}
 	}
 	return def
 }

@@ -92,3 +92,14 @@ func TestWhenAllRunsAreClaimed(t *testing.T) {
 		})
 	}
 }
+
+// TestUntilTheBeginningOfTimeIsNotForEver: Unix ms 0 is an instant like any other, and has passed.
+func TestUntilTheBeginningOfTimeIsNotForEver(t *testing.T) {
+	from, until := int64(-86_400_000), int64(0)
+	c := setEvery(time.Minute, began)
+	c.Request.Timer.From, c.Request.Timer.Until = &from, &until
+	v := DecideTimer(nil, c, 4, began)
+	require.Equal(t, schemas.StateRejected, v.Event.State)
+	require.Contains(t, v.Event.Reason, "notyet-until")
+	require.Nil(t, v.Next)
+}
