@@ -64,7 +64,8 @@ func (b *breaker) killOwner(n *node) error {
 
 func killScanner(b *breaker) error {
 	n := b.one(scannerRole)
-	members := b.members()
+	members := 0
+	b.waitUntil(15*time.Second, func() bool { members = b.members(); return members == len(b.of(scannerRole)) })
 	b.began(n.name)
 	n.kill()
 	gone := b.waitUntil(15*time.Second, func() bool { return b.members() < members })

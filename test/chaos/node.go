@@ -136,12 +136,16 @@ func (n *node) spawn() error {
 	return nil
 }
 
+// startTime is how long a start takes at most. A process that cannot reach the database by then says so
+// and ends, and its supervisor starts it again.
+const startTime = 10 * time.Second
+
 func (n *node) await(cmd *exec.Cmd, done chan struct{}) {
 	err := cmd.Wait()
 	close(done)
 	n.mu.Lock()
 	surprise := n.wanted && n.cmd == cmd
-	if surprise {
+	if surprise && time.Since(n.started) > startTime {
 		n.exits = append(n.exits, exit{n.name, time.Now().UnixMilli(), fmt.Sprint(err)})
 	}
 	n.mu.Unlock()

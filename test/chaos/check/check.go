@@ -31,14 +31,14 @@ type Bounds struct {
 	Copies   int64 // from a fault's end until the last copy that it explains. Default 45000
 	Window   int64 // outside faults, how much later than the earliest instant a redelivery may be. Default 3000
 	Flood    int64 // how much later than usual, at p99, tasks during a burst of others may be. Default 5000
-	Ahead    int64 // how long before its due time a task has to be stored for a certain position in the order. Default 1000
+	Ahead    int64 // how long before its due time a task has to be stored for a certain position in the order: the longest look-ahead, before a burst, and a second. Default 4000
 	Clock    int64 // how far the database's clock may be behind the broker's. Default 0
 }
 
 func (b Bounds) withDefaults() Bounds {
 	return Bounds{
 		Late: cmp.Or(b.Late, 1000), Recovery: cmp.Or(b.Recovery, 60_000), Copies: cmp.Or(b.Copies, 45_000),
-		Window: cmp.Or(b.Window, 3000), Flood: cmp.Or(b.Flood, 5000), Ahead: cmp.Or(b.Ahead, 1000), Clock: b.Clock,
+		Window: cmp.Or(b.Window, 3000), Flood: cmp.Or(b.Flood, 5000), Ahead: cmp.Or(b.Ahead, 4000), Clock: b.Clock,
 	}
 }
 
