@@ -29,9 +29,12 @@ func (s *sender) suspect(ctx context.Context, t *claimedTask) {
 // isolate sends a target's suspects until none is left.
 func (s *sender) isolate(ctx context.Context, g *target) {
 	alone, err := kafka.NewSoloProducer(s.kafka, s.log, kafka.GiveUpAfter(s.cfg.giveUpAfter())...)
-	if err != nil {
-		s.log.Error("making a producer for refused tasks failed", zap.String("topic", g.topic), zap.Error(err))
-		return
+	for err != nil { // files of TLS or of a password that are being replaced; nobody else would take these tasks
+		s.log.Error("making a producer for refused tasks failed, trying again", zap.String("topic", g.topic), zap.Error(err))
+		if sleep(ctx, time.Second); ctx.Err() != nil {
+			return
+		}
+		alone, err = kafka.NewSoloProducer(s.kafka, s.log, kafka.GiveUpAfter(s.cfg.giveUpAfter())...)
 	}
 	defer context.AfterFunc(ctx, alone.Close)() // nothing else ends a send that is under way
 	defer alone.Close()

@@ -96,7 +96,7 @@ func (s *settler) settlePiece(ctx context.Context, piece []transition) []transit
 	return s.settlePiece(ctx, []transition{e})
 }
 
-// reduce leaves out of an transition what the database may have refused: first long texts, then the body of its dead letter, which its row
+// reduce leaves out of a transition what the database may have refused: first long texts, then the body of its dead letter, which its row
 // still has. In the end a task that was to become a dead letter stays pending, and comes again in a minute. False: nothing is left to
 // leave out.
 func (e *transition) reduce(now int64) bool {
