@@ -1,7 +1,9 @@
 package console
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/notyet/notyet/api"
 )
@@ -48,5 +50,36 @@ func newChart(begin int64, n int, steps []api.ForecastStep) chart {
 		c.Bars = append(c.Bars, bar{X: i * barWidth, Y: chartHeight - h, Width: barWidth - 1, Height: h, At: s.At, Count: s.Count})
 	}
 	slices.SortFunc(c.Bars, func(a, b bar) int { return a.X - b.X })
+	return c
+}
+
+// curve is a line through the minutes until now, in units of its viewBox.
+type curve struct {
+	Points        string // of a polyline; empty: there is nothing to show
+	Width, Height int
+	Most          float64
+	Begin, End    int64 // Unix ms
+}
+
+const curveHeight = 80
+
+// newCurve draws the minutes before a Unix time in ms. A minute in which nothing was done is 0.
+func newCurve(end int64, minutes []api.Minute, of func(api.Minute) float64) curve {
+	end -= end % 60_000
+	c := curve{Width: curveMinutes, Height: curveHeight, Begin: end - curveMinutes*60_000, End: end}
+	at := map[int64]float64{}
+	for _, m := range minutes {
+		v := of(m)
+		at[(m.At-c.Begin)/60_000] = v
+		c.Most = max(c.Most, v)
+	}
+	if c.Most == 0 {
+		return c
+	}
+	var b strings.Builder
+	for i := range int64(curveMinutes) {
+		fmt.Fprintf(&b, "%d,%d ", i, curveHeight-int(at[i]*(curveHeight-2)/c.Most))
+	}
+	c.Points = b.String()
 	return c
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/notyet/notyet/internal/access"
 )
 
+// letterKinds are the kinds of dead letters.
+var letterKinds = []string{"dead", "undeliverable", "expired", "rejected", "callback"}
+
 type lettersData struct {
 	Filter  letterFilter
 	Kinds   []string

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -129,6 +130,13 @@ var funcs = template.FuncMap{
 	},
 	"visible": visible,
 	"digits":  digits,
+	"short":   func(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) },
+	"orNone": func(f *float64) string {
+		if f == nil {
+			return "none"
+		}
+		return strconv.FormatFloat(*f, 'g', 4, 64) + " ms"
+	},
 }
 
 // relative is a duration from now in words, such as "in 5 m" or "3 s ago".
