@@ -30,17 +30,21 @@ func (r *Schedule) Record(in Intake) (*kgo.Record, error) {
 	b.text(schemas.HeaderMerge, r.Merge)
 	b.text(schemas.HeaderMaxWait, r.MaxWait)
 	b.number(schemas.HeaderVersion, r.Version)
-	b.text(schemas.HeaderPriority, r.Priority)
-	b.text(schemas.HeaderAck, r.Ack)
-	b.text(schemas.HeaderAckTimeout, r.AckTimeout)
-	b.number(schemas.HeaderMaxAttempts, r.MaxAttempts)
-	b.text(schemas.HeaderBackoff, r.Backoff)
-	b.text(schemas.HeaderMaxLateness, r.MaxLateness)
-	b.text(schemas.HeaderEvents, r.Events)
+	r.headers(&b)
 	if err := b.own(own); err != nil {
 		return nil, err
 	}
 	return b.record(in, key, value)
+}
+
+func (d *DeliverySettings) headers(b *builder) {
+	b.text(schemas.HeaderPriority, d.Priority)
+	b.text(schemas.HeaderAck, d.Ack)
+	b.text(schemas.HeaderAckTimeout, d.AckTimeout)
+	b.number(schemas.HeaderMaxAttempts, d.MaxAttempts)
+	b.text(schemas.HeaderBackoff, d.Backoff)
+	b.text(schemas.HeaderMaxLateness, d.MaxLateness)
+	b.text(schemas.HeaderEvents, d.Events)
 }
 
 // Record returns a cancel or a fire as a record, as Schedule.Record does.

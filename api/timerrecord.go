@@ -33,20 +33,14 @@ func (d *Definition) headers(b *builder) {
 type SetTimer struct {
 	Intake string `json:"intake,omitempty" doc:"intake topic; default the first configured"`
 	Definition
-	URL         string   `json:"url,omitempty"          doc:"send an HTTP request to this URL instead of a record to a topic; the timer's topic is its origin"`
-	Method      string   `json:"method,omitempty"       doc:"with url: POST (default), PUT, PATCH, DELETE or GET"`
-	Until       TimeText `json:"until,omitempty"        doc:"last instant at which a run may lie; default none"`
-	Jitter      string   `json:"jitter,omitempty"       doc:"duration: each run is due up to this later"`
-	Misfire     string   `json:"misfire,omitempty"      doc:"what becomes of missed runs: once (the latest is delivered), skip or all"`
-	Overlap     string   `json:"overlap,omitempty"      doc:"with ack report: allow, or skip (no new run while one is unfinished)"`
-	Version     *int64   `json:"version,omitempty"      doc:"ignored as stale when it is lower than the timer's"`
-	Priority    string   `json:"priority,omitempty"     doc:"high, normal or low"`
-	Ack         string   `json:"ack,omitempty"          doc:"none or report"`
-	AckTimeout  string   `json:"ack_timeout,omitempty"  doc:"duration"`
-	MaxAttempts *int64   `json:"max_attempts,omitempty"`
-	Backoff     string   `json:"backoff,omitempty"      doc:"fixed:5s or exponential:1s:10m"`
-	MaxLateness string   `json:"max_lateness,omitempty" doc:"duration"`
-	Events      string   `json:"events,omitempty"       doc:"none, final or all"`
+	URL     string   `json:"url,omitempty"     doc:"send an HTTP request to this URL instead of a record to a topic; the timer's topic is its origin"`
+	Method  string   `json:"method,omitempty"  doc:"with url: POST (default), PUT, PATCH, DELETE or GET"`
+	Until   TimeText `json:"until,omitempty"   doc:"last instant at which a run may lie; default none"`
+	Jitter  string   `json:"jitter,omitempty"  doc:"duration: each run is due up to this later"`
+	Misfire string   `json:"misfire,omitempty" doc:"what becomes of missed runs: once (the latest is delivered), skip or all"`
+	Overlap string   `json:"overlap,omitempty" doc:"with ack report: allow, or skip (no new run while one is unfinished)"`
+	Version *int64   `json:"version,omitempty" doc:"ignored as stale when it is lower than the timer's"`
+	DeliverySettings
 	deadletter.Content
 }
 
@@ -70,19 +64,13 @@ func (t *SetTimer) Record(topic, id string, in Intake) (*kgo.Record, error) {
 	b.text(schemas.HeaderURL, t.URL)
 	b.text(schemas.HeaderMethod, t.Method)
 	b.text(schemas.HeaderID, id)
-	t.headers(&b)
+	t.Definition.headers(&b)
 	b.text(schemas.HeaderUntil, string(t.Until))
 	b.text(schemas.HeaderJitter, t.Jitter)
 	b.text(schemas.HeaderMisfire, t.Misfire)
 	b.text(schemas.HeaderOverlap, t.Overlap)
 	b.number(schemas.HeaderVersion, t.Version)
-	b.text(schemas.HeaderPriority, t.Priority)
-	b.text(schemas.HeaderAck, t.Ack)
-	b.text(schemas.HeaderAckTimeout, t.AckTimeout)
-	b.number(schemas.HeaderMaxAttempts, t.MaxAttempts)
-	b.text(schemas.HeaderBackoff, t.Backoff)
-	b.text(schemas.HeaderMaxLateness, t.MaxLateness)
-	b.text(schemas.HeaderEvents, t.Events)
+	t.DeliverySettings.headers(&b)
 	if err := b.own(own); err != nil {
 		return nil, err
 	}

@@ -79,11 +79,7 @@ func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
 	if c.Topic == "" && c.URL == "" || c.ID == "" {
 		return usage("missing flags: write --topic (-t) or --url, and --id")
 	}
-	cfg, err := a.client(c.settings, c.servers)
-	if err != nil {
-		return err
-	}
-	in, err := intake(cfg, c.Intake)
+	cfg, in, err := a.publishing(c.settings, c.servers, c.Intake)
 	if err != nil {
 		return err
 	}

@@ -139,6 +139,17 @@ func intake(cfg *config.Config, name string) (api.Intake, error) {
 	return api.Intake{}, usage("--intake %q is not an intake topic: the configuration (intake.topics) has %s", name, strings.Join(cfg.IntakeNames(), ", "))
 }
 
+// publishing returns the configuration of a command that sends a request, and the intake topic with
+// the given name.
+func (a *app) publishing(s settings, more servers, name string) (*config.Config, api.Intake, error) {
+	cfg, err := a.client(s, more)
+	if err != nil {
+		return nil, api.Intake{}, err
+	}
+	in, err := intake(cfg, name)
+	return cfg, in, err
+}
+
 // dialTimeout is how long a command tries to reach Kafka before it fails.
 const dialTimeout = 5 * time.Second
 

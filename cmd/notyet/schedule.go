@@ -35,13 +35,7 @@ type scheduleCmd struct {
 	Merge       string `help:"With merge: last value (default), sum of the numbers in JSON objects field by field, or append to a JSON array." placeholder:"last|sum|append"`
 	MaxWait     string `help:"With merge: limit of the delay after the first request." placeholder:"DURATION"`
 	TaskVersion string `help:"The request is ignored if its version is below the task's." name:"version" placeholder:"N"`
-	Priority    string `help:"Order among tasks that are due at the same time." placeholder:"high|normal|low"`
-	Ack         string `help:"What completes the task: Kafka's acknowledgement (none, default) or a consumer's report (report)." placeholder:"none|report"`
-	AckTimeout  string `help:"With --ack report: how long to wait for the report. Default 1m." placeholder:"DURATION"`
-	MaxAttempts string `help:"Maximum number of deliveries. Default 16." placeholder:"N"`
-	Backoff     string `help:"Pause between attempts. Default exponential:1s:10m." placeholder:"KIND:…"`
-	MaxLateness string `help:"If the task would be later than this, make it a dead letter instead." placeholder:"DURATION"`
-	Events      string `help:"Which events go to the results topic." placeholder:"none|final|all"`
+	delivery
 
 	Intake  string        `help:"Intake topic, if several are configured." placeholder:"TOPIC"`
 	Wait    bool          `help:"Wait until the task has ended. Exit code 0 only if it succeeded."`
@@ -62,11 +56,7 @@ Examples:
 
 // Run publishes the request, and waits if requested.
 func (c *scheduleCmd) Run(a *app) error {
-	cfg, err := a.client(c.settings, c.servers)
-	if err != nil {
-		return err
-	}
-	in, err := intake(cfg, c.Intake)
+	cfg, in, err := a.publishing(c.settings, c.servers, c.Intake)
 	if err != nil {
 		return err
 	}
@@ -106,9 +96,13 @@ func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 			return nil, fmt.Errorf("%w; for at once write --delay 0s", err)
 		}
 	}
-	r := &api.Schedule{
-		Topic: c.Topic, URL: c.URL, Method: c.Method, ID: c.ID, At: api.TimeText(c.At), Delay: c.Delay, IfExists: c.IfExists, Merge: c.Merge, MaxWait: c.MaxWait,
-		Priority: c.Priority, Ack: c.Ack, AckTimeout: c.AckTimeout, Backoff: c.Backoff, MaxLateness: c.MaxLateness, Events: c.Events,
+	r := &api.Schedule{Topic: c.Topic, URL: c.URL, Method: c.Method, ID: c.ID, At: api.TimeText(c.At), Delay: c.Delay, IfExists: c.IfExists, Merge: c.Merge, MaxWait: c.MaxWait}
+	if err := number("--version", c.TaskVersion, &r.Version); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.DeliverySettings, err = c.delivery.request(); err != nil {
+		return nil, err
 	}
 	if c.Wait && c.Events == "none" {
 		return nil, usage("--wait needs --events final or all: with none nobody hears of the end")
@@ -116,29 +110,8 @@ func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 	if c.Wait && c.Events == "" {
 		r.Events = "final"
 	}
-	for _, n := range []struct {
-		flag, text string
-		into       **int64
-	}{{"--version", c.TaskVersion, &r.Version}, {"--max-attempts", c.MaxAttempts, &r.MaxAttempts}} {
-		if err := number(n.flag, n.text, n.into); err != nil {
-			return nil, err
-		}
-	}
-	var err error
 	r.Content, err = c.content(c.Key, stdin)
 	return r, err
-}
-
-func number(flag, text string, into **int64) error {
-	if text == "" {
-		return nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return usage("%s %q: write a whole number", flag, text)
-	}
-	*into = &n
-	return nil
 }
 
 // publish connects, sends and disconnects.

@@ -43,13 +43,7 @@ type timerSetCmd struct {
 	Misfire string `help:"What to do about missed runs: deliver the latest (once, default), none (skip) or each (all)." placeholder:"once|skip|all"`
 	Overlap string `help:"With --ack report: make no run while an earlier one is unfinished (skip), or make it (allow, default)." placeholder:"allow|skip"`
 
-	Priority    string `help:"Order among tasks that are due at the same time." placeholder:"high|normal|low"`
-	Ack         string `help:"What completes a run: Kafka's acknowledgement (none, default) or a consumer's report (report)." placeholder:"none|report"`
-	AckTimeout  string `help:"With --ack report: how long to wait for the report. Default 1m." placeholder:"DURATION"`
-	MaxAttempts string `help:"Maximum number of deliveries of a run. Default 16." placeholder:"N"`
-	Backoff     string `help:"Pause between attempts. Default exponential:1s:10m." placeholder:"KIND:…"`
-	MaxLateness string `help:"If a run would be later than this, make it a dead letter instead." placeholder:"DURATION"`
-	Events      string `help:"Which events of runs go to the results topic." placeholder:"none|final|all"`
+	delivery
 }
 
 // Help is part of --help.
@@ -64,11 +58,7 @@ Examples:
 
 // Run sets the timer, and prints the answer.
 func (c *timerSetCmd) Run(a *app) error {
-	cfg, err := a.client(c.settings, c.servers)
-	if err != nil {
-		return err
-	}
-	in, err := intake(cfg, c.Intake)
+	cfg, in, err := a.publishing(c.settings, c.servers, c.Intake)
 	if err != nil {
 		return err
 	}
@@ -84,17 +74,14 @@ func (c *timerSetCmd) Run(a *app) error {
 }
 
 func (c *timerSetCmd) request(stdin io.Reader) (*api.SetTimer, error) {
-	out := &api.SetTimer{
-		URL: c.URL, Method: c.Method, Definition: c.api(), Until: api.TimeText(c.Until), Jitter: c.Jitter, Misfire: c.Misfire, Overlap: c.Overlap, Priority: c.Priority, Ack: c.Ack,
-		AckTimeout: c.AckTimeout, Backoff: c.Backoff, MaxLateness: c.MaxLateness, Events: c.Events,
-	}
+	out := &api.SetTimer{URL: c.URL, Method: c.Method, Definition: c.api(), Until: api.TimeText(c.Until), Jitter: c.Jitter, Misfire: c.Misfire, Overlap: c.Overlap}
 	if err := number("--version", c.TaskVersion, &out.Version); err != nil {
 		return nil, err
 	}
-	if err := number("--max-attempts", c.MaxAttempts, &out.MaxAttempts); err != nil {
+	var err error
+	if out.DeliverySettings, err = c.delivery.request(); err != nil {
 		return nil, err
 	}
-	var err error
 	out.Content, err = c.content(c.Key, stdin)
 	return out, err
 }
