@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -252,44 +251,19 @@ func TestCancelManyBoundsTheBytesOfATransaction(t *testing.T) {
 func TestCancelledByFilterIsNeverTaken(t *testing.T)   { holds(t, sweepingChanges) }
 func TestTakingTheCancelledByFilterShows(t *testing.T) { notices(t, noSharedLock, sweepingChanges) }
 
-// sweepingChanges schedules tasks and, just about when they are taken, cancels them by their prefix.
-// What was cancelled is never read, neither before nor after; all else is read exactly once.
+// sweepingChanges cancels tasks by their prefix.
 func sweepingChanges(s *fixture) *violations {
-	const writers, rounds, size = 3, 40, 6
-	v := &violations{}
-	m := newMover(s, v)
-	var mu sync.Mutex
-	live := map[int64]bool{}
-	together(m, writers, func(n int) {
-		w := newWriter(s, n, v)
-		for round := range rounds {
-			var requests []*schemas.Request
-			seqs := map[string]int64{}
-			prefix := fmt.Sprintf("%d/%d/", n, round)
-			for i := range size {
-				id := prefix + fmt.Sprint(i)
-				seqs[id] = task.Seq(w.source.ID, w.offset+int64(i))
-				requests = append(requests, soon(schemas.OpSchedule, id))
-			}
-			w.bring(requests...)
-			done, err := w.store.CancelPiece(s.ctx, CancelFilter{Topic: target, IDPrefix: prefix}, 0, noRest)
-			if err != nil {
-				v.fail(err)
-			}
-			for _, box := range done.Events {
-				for _, e := range box.Events {
-					if e.State == schemas.StateCancelled {
-						delete(seqs, e.ID)
-					}
+	return aboutWhenTaken(s, func(w *writer, prefix string, seqs map[string]int64) {
+		done, err := w.store.CancelPiece(s.ctx, CancelFilter{Topic: target, IDPrefix: prefix}, 0, noRest)
+		if err != nil {
+			w.v.fail(err)
+		}
+		for _, box := range done.Events {
+			for _, e := range box.Events {
+				if e.State == schemas.StateCancelled {
+					delete(seqs, e.ID)
 				}
 			}
-			mu.Lock()
-			for _, seq := range seqs {
-				live[seq] = true
-			}
-			mu.Unlock()
 		}
 	})
-	m.compare(live)
-	return v
 }

@@ -191,10 +191,10 @@ func (m *mover) compare(live map[int64]bool) {
 	}
 }
 
-// changesOfMind schedules tasks and, just about when they are taken, cancels, replaces or fires them. What was answered
-// cancelled or replaced is never read, neither before nor after; all else is read exactly once.
-func changesOfMind(s *fixture) *violations {
-	const writers, rounds, size = 3, 40, 6
+// aboutWhenTaken schedules tasks and, just about when they are taken, lets change withdraw some. change takes from seqs what was
+// answered as withdrawn, which is never read, neither before nor after. All else is read exactly once.
+func aboutWhenTaken(s *fixture, change func(w *writer, prefix string, seqs map[string]int64)) *violations {
+	const writers, rounds = 3, 40
 	v := &violations{}
 	m := newMover(s, v)
 	var mu sync.Mutex
@@ -204,25 +204,14 @@ func changesOfMind(s *fixture) *violations {
 		for round := range rounds {
 			var requests []*schemas.Request
 			seqs := map[string]int64{}
-			for i := range size {
-				id := fmt.Sprintf("%d/%d/%d", n, round, i)
+			prefix := fmt.Sprintf("%d/%d/", n, round)
+			for i := range roundSize {
+				id := prefix + fmt.Sprint(i)
 				seqs[id] = task.Seq(w.source.ID, w.offset+int64(i))
 				requests = append(requests, soon(schemas.OpSchedule, id))
 			}
 			w.bring(requests...)
-			for i, op := range []schemas.Op{schemas.OpCancel, schemas.OpSchedule, schemas.OpFire, schemas.OpSchedule, schemas.OpCancel} {
-				id := requests[i].ID
-				seq := task.Seq(w.source.ID, w.offset)
-				_, events := w.bring(soon(op, id))
-				for _, e := range events { // none: it waits for a delivery that never ends here
-					switch e.State {
-					case schemas.StateCancelled:
-						delete(seqs, id)
-					case schemas.StateScheduled:
-						seqs[id] = seq
-					}
-				}
-			}
+			change(w, prefix, seqs)
 			mu.Lock()
 			for _, seq := range seqs {
 				live[seq] = true
@@ -232,4 +221,26 @@ func changesOfMind(s *fixture) *violations {
 	})
 	m.compare(live)
 	return v
+}
+
+const roundSize = 6 // tasks that aboutWhenTaken schedules at once
+
+// changesOfMind cancels, replaces or fires tasks one by one.
+func changesOfMind(s *fixture) *violations {
+	ops := [roundSize - 1]schemas.Op{schemas.OpCancel, schemas.OpSchedule, schemas.OpFire, schemas.OpSchedule, schemas.OpCancel}
+	return aboutWhenTaken(s, func(w *writer, prefix string, seqs map[string]int64) {
+		for i, op := range ops {
+			id := prefix + fmt.Sprint(i)
+			seq := task.Seq(w.source.ID, w.offset)
+			_, events := w.bring(soon(op, id))
+			for _, e := range events { // none: it waits for a delivery that never ends here
+				switch e.State {
+				case schemas.StateCancelled:
+					delete(seqs, id)
+				case schemas.StateScheduled:
+					seqs[id] = seq
+				}
+			}
+		}
+	})
 }
