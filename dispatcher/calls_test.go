@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,9 +27,8 @@ import (
 // receiver answers callbacks and remembers them.
 type receiver struct {
 	*httptest.Server
-	mu     sync.Mutex
-	got    []received
-	answer http.HandlerFunc // of this moment
+	collected[received]
+	answer atomic.Pointer[http.HandlerFunc] // of this moment
 }
 
 type received struct {
@@ -40,14 +40,12 @@ type received struct {
 
 func (f *fixture) receive(answer http.HandlerFunc) *receiver {
 	f.Helper()
-	r := &receiver{answer: answer}
+	r := &receiver{}
+	r.change(answer)
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		body, _ := io.ReadAll(q.Body)
-		r.mu.Lock()
-		r.got = append(r.got, received{q.Header.Get("Notyet-Id"), q.Header.Get("Notyet-Attempt"), q.Header.Get("Idempotency-Key"), q.Method, q.URL.String(), body, q.Header.Clone(), time.Now()})
-		answer := r.answer
-		r.mu.Unlock()
-		if answer != nil {
+		r.add(received{q.Header.Get("Notyet-Id"), q.Header.Get("Notyet-Attempt"), q.Header.Get("Idempotency-Key"), q.Method, q.URL.String(), body, q.Header.Clone(), time.Now()})
+		if answer := *r.answer.Load(); answer != nil {
 			answer(w, q)
 		}
 	}))
@@ -56,19 +54,7 @@ func (f *fixture) receive(answer http.HandlerFunc) *receiver {
 	return r
 }
 
-func (r *receiver) change(answer http.HandlerFunc) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.answer = answer
-}
-
-func (r *receiver) all() []received {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.got)
-}
-
-func (r *receiver) count() int { return len(r.all()) }
+func (r *receiver) change(answer http.HandlerFunc) { r.answer.Store(&answer) }
 
 // attempts counts the requests by id and attempt.
 func (r *receiver) attempts() map[string]int {

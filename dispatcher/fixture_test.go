@@ -149,11 +149,28 @@ func (f *fixture) passes(at time.Time) {
 	f.eventually("time goes by", func() bool { return time.Now().After(at) })
 }
 
-// log collects what is published on a topic.
-type log struct {
-	mu      sync.Mutex
-	records []*kgo.Record
+// collected is what has come so far.
+type collected[T any] struct {
+	mu   sync.Mutex
+	list []T
 }
+
+func (c *collected[T]) add(more ...T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = append(c.list, more...)
+}
+
+func (c *collected[T]) all() []T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list)
+}
+
+func (c *collected[T]) count() int { return len(c.all()) }
+
+// log collects what is published on a topic.
+type log struct{ collected[*kgo.Record] }
 
 func (f *fixture) read(topic string) *log {
 	c, err := kafka.New(f.kafka, zap.NewNop(), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
@@ -166,22 +183,12 @@ func (f *fixture) read(topic string) *log {
 			if fetches.IsClientClosed() {
 				return
 			}
-			l.mu.Lock()
-			l.records = append(l.records, fetches.Records()...)
-			l.mu.Unlock()
+			l.add(fetches.Records()...)
 		}
 	}()
 	f.Cleanup(func() { c.Close(); <-done })
 	return l
 }
-
-func (l *log) all() []*kgo.Record {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.records)
-}
-
-func (l *log) count() int { return len(l.all()) }
 
 // copies counts deliveries by task id.
 func (l *log) copies() map[string]int {
