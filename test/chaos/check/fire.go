@@ -68,13 +68,23 @@ func (l *life) answerToFire() string {
 // fire checks a request to deliver now. The task goes at once and is due at the instant of the fire, or the answer says that
 // there was nothing to fire.
 func (w *walk) fire(o *history.Op) {
-	answer, outdated := w.answerToFire(), w.outdated(o)
+	answer := w.answerToFire()
+	w.answered(o, answer)
 	switch answer {
 	case "fired":
-		if outdated {
-			w.about(w.life, "I6", "fired was answered to fire %d of version %d, though %d was known", o.N, o.Version, w.version)
-		}
 		w.isFired(o, w.event("fired"))
+	case "nothing":
+		w.about(w.life, "I1", "fire %d was not answered", o.N)
+	}
+}
+
+// answered checks the answer to a cancel or a fire against what was known of the task.
+func (w *walk) answered(o *history.Op, answer string) {
+	switch answer {
+	case "cancelled", "fired", "stale":
+		if w.outdated(o) != (answer == "stale") {
+			w.about(w.life, "I6", "%s was answered to %s %d of version %d, though %d was known", answer, o.Kind, o.N, o.Version, w.version)
+		}
 	case "too_late":
 		if w.last == nil || !w.ended(w.last) {
 			w.about(w.life, "I5", "too_late was answered, and nothing was delivered before or after")
@@ -83,12 +93,6 @@ func (w *walk) fire(o *history.Op) {
 		if w.last != nil {
 			w.about(w.life, "I5", "not_found was answered, and request %d came before", w.last.N)
 		}
-	case "stale":
-		if !outdated {
-			w.about(w.life, "I6", "stale was answered to fire %d of version %d, though %d was known", o.N, o.Version, w.version)
-		}
-	default:
-		w.about(w.life, "I1", "fire %d was not answered", o.N)
 	}
 }
 

@@ -101,12 +101,9 @@ func (w *walk) replaced(old, newer *history.Op) {
 func (w *walk) cancel(o *history.Op) {
 	answer := w.answerTo()
 	w.Figures.Cancels[answer]++
-	outdated := w.outdated(o)
+	w.answered(o, answer)
 	switch answer {
 	case "cancelled":
-		if outdated {
-			w.about(w.life, "I6", "cancelled was answered to cancel %d of version %d, though %d was known", o.N, o.Version, w.version)
-		}
 		if w.last != nil && w.delivered(w.last) {
 			w.about(w.life, "I5", "cancelled was answered, and request %d was published", w.last.N)
 		}
@@ -117,19 +114,7 @@ func (w *walk) cancel(o *history.Op) {
 		if o.Version >= 0 {
 			w.version = o.Version
 		}
-	case "too_late":
-		if w.last == nil || !w.ended(w.last) {
-			w.about(w.life, "I5", "too_late was answered, and nothing was delivered before or after")
-		}
-	case "not_found":
-		if w.last != nil {
-			w.about(w.life, "I5", "not_found was answered, and request %d came before", w.last.N)
-		}
-	case "stale":
-		if !outdated {
-			w.about(w.life, "I6", "stale was answered to cancel %d of version %d, though %d was known", o.N, o.Version, w.version)
-		}
-	default:
+	case "nothing":
 		if o.Outcome == history.OK {
 			w.about(w.life, "I1", "cancel %d was not answered", o.N)
 		}
