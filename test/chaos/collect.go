@@ -121,8 +121,8 @@ func addDelivery(h *history.History, r *kgo.Record) error {
 		return fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, r.Offset, err)
 	}
 	h.Deliveries = append(h.Deliveries, history.Delivery{
-		Op: opNumber(r.Value), Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: r.Timestamp.UnixMilli(),
-		Partition: r.Partition, Offset: r.Offset, Hash: bodyHash(r.Key, r.Value, rest),
+		Op: history.Number(r.Value), Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: r.Timestamp.UnixMilli(),
+		Partition: r.Partition, Offset: r.Offset, Hash: history.BodyHash(r.Key, r.Value, rest),
 	})
 	return nil
 }
@@ -131,7 +131,7 @@ func addOther(h *history.History, ops map[int64]*history.Op, r *kgo.Record) erro
 	at := r.Timestamp.UnixMilli()
 	switch r.Topic {
 	case intakeTopic:
-		o := ops[opNumber(r.Value)]
+		o := ops[history.Number(r.Value)]
 		if o == nil {
 			return fmt.Errorf("%s/%d/%d is of nobody", r.Topic, r.Partition, r.Offset)
 		}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/chaos/history"
 )
 
 // behaviour is what the consumer does with one attempt.
@@ -79,7 +80,7 @@ func (p *reporter) handle(ctx context.Context, r *kgo.Record) {
 		return // the checker finds it too
 	}
 	rep := schemas.Report{Topic: r.Topic, ID: d.ID, Attempt: d.Attempt, Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}
-	switch behave(p.seed, opNumber(r.Value), d.Attempt) {
+	switch behave(p.seed, history.Number(r.Value), d.Attempt) {
 	case reportsOK:
 		p.send(ctx, rep)
 	case reportsTwice:

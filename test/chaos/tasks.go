@@ -3,12 +3,9 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
@@ -136,47 +133,13 @@ func resident(r *rand.Rand, s history.Op, now int64) history.Op {
 
 // record returns an op as an intake record, and sets the op's hash.
 func record(op *history.Op, padding int) *kgo.Record {
-	r := &kgo.Record{Topic: intakeTopic, Key: []byte(op.Key), Value: incompressible([]byte("op="+strconv.FormatInt(op.N, 10)+" "), op.N, padding)}
-	add := func(name, value string) {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
-	}
-	add(schemas.HeaderTopic, op.Topic)
-	if op.ID != "" {
-		add(schemas.HeaderID, op.ID)
-	}
-	if op.Version >= 0 {
-		add(schemas.HeaderVersion, strconv.FormatInt(op.Version, 10))
-	}
+	r := &kgo.Record{Topic: intakeTopic, Key: []byte(op.Key), Value: incompressible(op.Value(), op.N, padding), Headers: op.Headers()}
 	if op.Kind == history.Cancel {
-		add(schemas.HeaderOp, history.Cancel)
 		return r
-	}
-	switch {
-	case op.Invalid && op.Hostile == "":
-		add(schemas.HeaderAt, "tomorrow")
-	case op.Due == 0:
-		add(schemas.HeaderDelay, strconv.FormatInt(op.Delay, 10)+"ms")
-	default:
-		add(schemas.HeaderAt, strconv.FormatInt(op.Due, 10))
-	}
-	if op.High {
-		add(schemas.HeaderPriority, "high")
-	}
-	if op.AllEvents {
-		add(schemas.HeaderEvents, "all")
-	}
-	if op.AckTimeout > 0 {
-		add(schemas.HeaderAck, "report")
-		add(schemas.HeaderAckTimeout, strconv.FormatInt(op.AckTimeout, 10)+"ms")
-		add(schemas.HeaderMaxAttempts, strconv.Itoa(op.MaxAttempts))
-		add(schemas.HeaderBackoff, "fixed:"+strconv.FormatInt(op.Backoff, 10)+"ms")
-	}
-	if op.MaxLateness > 0 {
-		add(schemas.HeaderMaxLateness, strconv.FormatInt(op.MaxLateness, 10)+"ms")
 	}
 	own := []kgo.RecordHeader{{Key: "app", Value: []byte("chaos")}, {Key: "n", Value: []byte{0, byte(op.N), 0xff}}, {Key: "app", Value: nil}}
 	r.Headers = append(r.Headers, own...)
-	op.Hash = bodyHash(r.Key, r.Value, own)
+	op.Hash = history.BodyHash(r.Key, r.Value, own)
 	beyondLimit(op.Hostile, r)
 	return r
 }
@@ -188,26 +151,4 @@ func incompressible(value []byte, n int64, size int) []byte {
 		value = append(value, byte(r.Uint32()))
 	}
 	return value
-}
-
-func bodyHash(key, value []byte, headers []kgo.RecordHeader) uint64 {
-	var parts [][]byte
-	for _, h := range headers {
-		parts = append(parts, []byte(h.Key), h.Value)
-	}
-	return history.Hash(key, value, parts...)
-}
-
-// opNumber returns the number that a value begins with, or 0.
-func opNumber(value []byte) int64 {
-	text, ok := strings.CutPrefix(string(value[:min(len(value), 32)]), "op=")
-	if !ok {
-		return 0
-	}
-	text, _, _ = strings.Cut(text, " ")
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }

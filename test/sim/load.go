@@ -176,7 +176,7 @@ func replaced(r *rand.Rand, o history.Op, at int64) []planned {
 // none is in another's way.
 func hostile(r *rand.Rand, now, span int64) (out []planned) {
 	bad := func(i int) planned {
-		return planned{at: now + r.Int64N(span), op: history.Op{Kind: history.Schedule, Topic: plainTopics[0], ID: fmt.Sprintf("hostile-%d", i), Key: "k0", Due: now + span, Version: -1, Invalid: true}}
+		return planned{at: now + r.Int64N(span), op: history.Op{Kind: history.Schedule, Topic: plainTopics[0], ID: fmt.Sprintf("hostile-%d", i), Key: "k0", Due: now + span, Version: -1, Invalid: true, Hostile: "size"}}
 	}
 	header := bad(0)
 	header.extra = []kgo.RecordHeader{{Key: "zeros", Value: make([]byte, 20<<20)}}
