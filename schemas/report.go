@@ -123,7 +123,7 @@ func (r *Report) set(name header, v []byte) *Rejection {
 		}
 		r.Status++ // the constants start at 1
 	case hRetryAfter:
-		return r.setRetryAfter(v)
+		return setFromZero(hRetryAfter, v, &r.RetryAfter)
 	case hDelivery:
 		if len(v) == 0 || len(v) > maxDeliveryKey {
 			return bad(name, v, "is not a delivery's key", "write the notyet-delivery of the delivered record, or leave it out")
@@ -133,18 +133,6 @@ func (r *Report) set(name header, v []byte) *Rejection {
 	default:
 		return bad(name, v, "is not part of a report", "leave it out")
 	}
-	return nil
-}
-
-func (r *Report) setRetryAfter(v []byte) *Rejection {
-	d, problem := parseDuration(v)
-	if problem == "" && d > 0 {
-		d, problem = parsePositive(v)
-	}
-	if problem != "" {
-		return bad(hRetryAfter, v, problem, durationFix)
-	}
-	r.RetryAfter = d
 	return nil
 }
 

@@ -197,6 +197,15 @@ func setPositive(h header, v []byte, into *time.Duration) *Rejection {
 	return nil
 }
 
+// setFromZero reads a duration that may be 0.
+func setFromZero(h header, v []byte, into *time.Duration) *Rejection {
+	if d, problem := parseDuration(v); problem == "" && d == 0 {
+		*into = 0
+		return nil
+	}
+	return setPositive(h, v, into)
+}
+
 // parsePositive reads a duration above 0 and rounds it up to a millisecond.
 func parsePositive(v []byte) (time.Duration, string) {
 	d, problem := parseDuration(v)

@@ -52,7 +52,7 @@ func (t *Timer) set(h header, v []byte) *Rejection {
 	case hUntil:
 		return setTime(h, v, &t.Until)
 	case hJitter:
-		return t.setJitter(v)
+		return setFromZero(h, v, &t.Jitter)
 	case hMisfire:
 		return parseEnum(h, misfireNames, v, &t.Misfire)
 	case hOverlap:
@@ -99,18 +99,6 @@ func (t *Timer) setTimezone(v []byte) *Rejection {
 		return bad(hTimezone, v, "is not a time zone", "write an IANA name such as Europe/Berlin, or UTC")
 	}
 	t.Timezone = name
-	return nil
-}
-
-func (t *Timer) setJitter(v []byte) *Rejection {
-	d, problem := parseDuration(v)
-	if problem == "" && d > 0 {
-		d, problem = parsePositive(v)
-	}
-	if problem != "" {
-		return bad(hJitter, v, problem, durationFix)
-	}
-	t.Jitter = d
 	return nil
 }
 
