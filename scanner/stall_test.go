@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,27 +28,31 @@ func TestAStopWhileTheDatabaseIsFrozenLosesNothing(t *testing.T) {
 		t.Skip("NOTYET_FREEZE_PID is not set")
 	}
 	f := newFixture(t)
-	st := freshMySQL(t)
+	st, admin := freshMySQL(t)
 	s := f.start(st, Config{})
 	f.publish(asksIn("warm", 5, 0)...)
 	f.eventually("the scanner is at work", func() bool { return s.at() == 5 })
 
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
-	frozen := true
+	var frozen atomic.Bool
+	frozen.Store(true)
 	thaw := func() {
-		if frozen {
-			frozen = false
+		if frozen.Load() {
 			require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+			frozen.Store(false)
 		}
 	}
 	defer thaw()
 	f.publish(asksIn("a", 10, 0)...)
-	time.Sleep(1500 * time.Millisecond) // the first are with a worker
+	f.eventually("the first are with a worker", func() bool { busy, queued := s.worker.queue.depth(); return busy > 0 && queued == 0 })
 	f.publish(asksIn("b", 5, 0)...)
-	time.Sleep(500 * time.Millisecond)
+	f.eventually("the others wait behind them", func() bool { busy, queued := s.worker.queue.depth(); return busy > 0 && queued > 0 })
 	time.AfterFunc(6500*time.Millisecond, thaw) // after the patience of a stop, before its end
 	s.end()
-	time.Sleep(2 * time.Second)
+	f.eventually("the database has done what it was asked", func() bool {
+		var open int
+		return !frozen.Load() && admin.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.innodb_trx").Scan(&open) == nil && open == 0
+	})
 
 	f.start(st, Config{})
 	for _, id := range []string{"a0", "a9", "b0", "b4"} {
@@ -65,7 +70,7 @@ func asksIn(prefix string, n int, partition int32) []*kgo.Record {
 }
 
 // freshMySQL is a database of its own on the server at NOTYET_MYSQL_DSN.
-func freshMySQL(t *testing.T) *store.Store {
+func freshMySQL(t *testing.T) (*store.Store, *sql.DB) {
 	cfg, err := mysql.ParseDSN(os.Getenv("NOTYET_MYSQL_DSN"))
 	require.NoError(t, err)
 	admin, err := sql.Open("mysql", cfg.FormatDSN())
@@ -83,5 +88,12 @@ func freshMySQL(t *testing.T) *store.Store {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	require.NoError(t, st.Migrate(t.Context(), 4))
-	return st
+	return st, admin
+}
+
+// depth returns how many partitions are with workers, and how many runs wait.
+func (q *queue) depth() (busy, queued int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.busy), len(q.runs)
 }

@@ -55,10 +55,14 @@ func TestCancelManyAtScale(t *testing.T) {
 		})
 		began, filter, total, pieces := time.Now(), CancelFilter{Topic: target, IDPrefix: "gone-"}, int64(0), []time.Duration(nil)
 		for {
-			done, err := s.CancelPiece(s.ctx, filter, 0, func(_ context.Context, took time.Duration) error {
+			done, err := s.CancelPiece(s.ctx, filter, 0, func(ctx context.Context, took time.Duration) error {
 				pieces = append(pieces, took)
-				time.Sleep(took) // as the API rests
-				return nil
+				select { // as the API rests
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(took):
+					return nil
+				}
 			})
 			require.NoError(t, err)
 			total += done.Cancelled

@@ -112,9 +112,16 @@ func timerChangers(s *fixture) *violations {
 	stores := []*Store{s.Store, s.rival()}
 	s.own()
 	slots := s.allSlots()
-	stop := make(chan struct{})
+	stop, turns := make(chan struct{}), make(chan struct{}) // turns: the owner has made or claimed runs
+	turn := func() {
+		select {
+		case turns <- struct{}{}:
+		default:
+		}
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		defer close(turns)
 		for at := int64(t0); ; at += 200 {
 			select {
 			case <-stop:
@@ -125,16 +132,20 @@ func timerChangers(s *fixture) *violations {
 				v.fail(err)
 				return
 			}
+			turn()
 			if err := stores[1].Claim(s.ctx, slots, s.epoch, at+rand.Int64N(200)); err != nil {
 				v.fail(err)
 				return
 			}
+			turn()
 		}
 	})
 	for range 25 {
 		n := rand.IntN(contestants)
 		s.do(contestTimer(n, schemas.OpTimer, t0))
-		time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond) // the owner makes some; how many does not matter
+		for range rand.IntN(4) { // the owner makes some; how many does not matter
+			<-turns
+		}
 		s.do(contestTimer(n, schemas.OpTimerDisable, t0))
 		rows, err := fetch(s.ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks t WHERE pos > (SELECT claimed FROM slots s WHERE s.slot = t.slot)")
 		if err != nil {

@@ -303,7 +303,14 @@ func TestKilledUnderLoad(t *testing.T) {
 				}
 			}
 		})
-		time.Sleep(time.Duration(200+rand.IntN(1300)) * time.Millisecond)
+		mu.Lock()
+		enough := len(accepted) + 400 + rand.IntN(2600)
+		mu.Unlock()
+		require.Eventually(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(accepted) >= enough
+		}, time.Minute, time.Millisecond, "it accepts tasks")
 		p.kill()
 		stop()
 		load.Wait()

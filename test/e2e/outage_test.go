@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -87,20 +88,19 @@ func TestReturnAfterAnOutage(t *testing.T) {
 // waitStored waits until so many tasks are pending.
 func (s *stack) waitStored(n int) {
 	s.t.Helper()
-	stored := 0
-	for deadline := time.Now().Add(time.Minute + time.Duration(n)*time.Millisecond); stored < n; time.Sleep(200 * time.Millisecond) {
-		require.True(s.t, time.Now().Before(deadline), "%d of %d tasks were stored", stored, n)
+	require.EventuallyWithT(s.t, func(t *assert.CollectT) {
 		slots, err := s.store.Slots(s.t.Context())
-		require.NoError(s.t, err)
+		require.NoError(t, err)
 		ranges := make([]store.Range, len(slots))
 		for i, slot := range slots {
 			ranges[i] = store.Range{Slot: slot.Slot, From: slot.Done, To: math.MaxInt64}
 		}
 		counts, err := s.store.Count(s.t.Context(), ranges)
-		require.NoError(s.t, err)
-		stored = 0
+		require.NoError(t, err)
+		stored := 0
 		for _, c := range counts {
 			stored += c
 		}
-	}
+		require.GreaterOrEqual(t, stored, n)
+	}, time.Minute+time.Duration(n)*time.Millisecond, 200*time.Millisecond)
 }

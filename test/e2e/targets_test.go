@@ -81,7 +81,11 @@ func TestPauseAndLimitOnTwoDispatchers(t *testing.T) {
 
 	c.notyet("target", "pause", paused)
 	pausedAt := time.Now()
-	time.Sleep(500 * time.Millisecond) // it is killed while it is paused; when does not matter
+	c.eventually("tasks are held", time.Minute, func() bool {
+		held, err := c.store.CountHeld(t.Context(), paused, n)
+		require.NoError(t, err)
+		return held > 0
+	})
 	victim.kill()
 	killedAt := time.Now()
 	var others []*kgo.Record

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -29,18 +31,26 @@ func TestTimersSurviveKills(t *testing.T) {
 	begin := c.answers(map[string]schemas.State{"t": schemas.StateTimerSet})["t"].Due
 	until := begin + int64(seconds)*1000
 
-	done := make(chan []int64)
+	var arrived atomic.Int64 // the due time of the latest run that has come
+	comes := func(due int64) bool {
+		over := func() bool { return t.Context().Err() != nil } // the test has failed
+		return assert.Eventually(t, func() bool { return over() || arrived.Load() >= due }, 2*time.Minute, 20*time.Millisecond) && !over()
+	}
+	done := make(chan []int64, 1)
 	go func() {
 		var kills []int64
 		defer func() { done <- kills }()
-		for i := 0; time.Now().Add(10*time.Second).UnixMilli() < until+5000; i++ {
-			time.Sleep(5 * time.Second)
+		for i, at := 0, begin+5000; at < until && comes(at); i, at = i+1, at+10_000 {
 			p := procs[i%len(procs)]
 			kills = append(kills, time.Now().UnixMilli())
 			p.kill()
-			time.Sleep(5 * time.Second)
-			procs[i%len(procs)] = c.spawn(p.name, p.cmd.Args[1])
-			procs[i%len(procs)].hasStarted() // before that, a signal ends it without a word
+			if !comes(min(at+5000, until-1000)) { // without it
+				return
+			}
+			p = c.spawn(p.name, p.cmd.Args[1])
+			if procs[i%len(procs)] = p; !p.hasStarted() { // before that, a signal ends it without a word
+				return
+			}
 		}
 	}()
 	runs := map[int64][]arrival{}
@@ -51,6 +61,7 @@ func TestTimersSurviveKills(t *testing.T) {
 		require.Equal(t, "t", d.Timer)
 		require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), d.Due, "early")
 		runs[d.Due] = append(runs[d.Due], arrival{at: r.Timestamp.UnixMilli(), key: d.Key})
+		arrived.Store(max(arrived.Load(), d.Due))
 		for due := begin; due < until; due += 1000 {
 			if len(runs[due]) == 0 {
 				return false
@@ -75,12 +86,10 @@ func TestTimersSurviveKills(t *testing.T) {
 	t.Logf("%d runs of %d s, %d kills, %d ms late at most", len(runs), seconds, len(kills), late)
 }
 
-// hasStarted waits until the process runs its services.
-func (p *proc) hasStarted() {
-	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
-		if text, err := os.ReadFile(p.log); err == nil && bytes.Contains(text, []byte("started")) {
-			return
-		}
-	}
-	p.t.Errorf("%s did not start within a minute", p.name)
+// hasStarted waits until the process runs its services. Any goroutine may call it.
+func (p *proc) hasStarted() bool {
+	return assert.Eventually(p.t, func() bool {
+		text, err := os.ReadFile(p.log)
+		return err == nil && bytes.Contains(text, []byte("started"))
+	}, time.Minute, 20*time.Millisecond, "%s did not start", p.name)
 }
