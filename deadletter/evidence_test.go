@@ -13,7 +13,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-func noted(seq uint64, attempt int32) sendlog.Intent {
+func noted(seq int64, attempt int32) sendlog.Intent {
 	return sendlog.Intent{Seq: seq, Attempt: attempt, Topic: "orders", ID: "a", BodyHash: xxhash.Sum64String("body")}
 }
 

@@ -36,7 +36,7 @@ func TestDriftOfContent(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, suspects)
 
-	right := index.Entry{Pos: placed[0].Pos, Seq: uint64(placed[0].Seq)}
+	right := index.Entry{Pos: placed[0].Pos, Seq: placed[0].Seq}
 	other := index.Entry{Pos: right.Pos, Seq: right.Seq + 1000}
 	require.NoError(t, d.indexer.index.Remove(t.Context(), []index.Entry{right}))
 	require.NoError(t, d.indexer.index.Add(t.Context(), []index.Entry{other}))
@@ -59,7 +59,7 @@ func TestDriftIsFoundAndMended(t *testing.T) {
 	d.warmed()
 	places := f.schedule(askMany(40, "orders", "later", time.Now().Add(time.Hour))...).Added
 	d.told(places)
-	entry := func(p store.Place) index.Entry { return index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: uint64(p.Seq)} }
+	entry := func(p store.Place) index.Entry { return index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: p.Seq} }
 	phantom := entry(places[0])
 	phantom.Seq += 1000
 	var twin store.Place // of the same slot as the first
@@ -121,7 +121,7 @@ func TestDriftIsFoundAndMended(t *testing.T) {
 		{"very many", true, func() error {
 			many := make([]index.Entry, 2*driftPage)
 			for i := range many {
-				many[i] = index.Entry{Slot: phantom.Slot, Pos: phantom.Pos + int64(i), Seq: phantom.Seq + uint64(i)}
+				many[i] = index.Entry{Slot: phantom.Slot, Pos: phantom.Pos + int64(i), Seq: phantom.Seq + int64(i)}
 			}
 			return d.indexer.index.Add(t.Context(), many)
 		}},

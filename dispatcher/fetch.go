@@ -137,7 +137,7 @@ func (f *fetcher) fetch(ctx context.Context, batch []*claimedTask, bytes int) {
 	ready = f.parking.parkUnsent(ready)
 	for _, t := range ready {
 		if t.record != nil {
-			intents = append(intents, sendlog.Intent{Seq: uint64(t.seq), Attempt: t.sending(), Slot: int32(t.slot.number), Epoch: t.slot.epoch,
+			intents = append(intents, sendlog.Intent{Seq: t.seq, Attempt: t.sending(), Slot: int32(t.slot.number), Epoch: t.slot.epoch,
 				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
 		}
 	}

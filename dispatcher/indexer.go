@@ -100,7 +100,7 @@ func (ix *indexer) load(ctx context.Context, slot int, from, upTo int64) error {
 		}
 		add := make([]index.Entry, len(entries))
 		for i, e := range entries {
-			add[i] = index.Entry{Slot: slot, Pos: e.Pos, Seq: uint64(e.Seq)}
+			add[i] = index.Entry{Slot: slot, Pos: e.Pos, Seq: e.Seq}
 		}
 		if err := faultpoint.At(faultpoint.DispatcherWindow); err != nil {
 			return err

@@ -44,7 +44,7 @@ func TestBurstsAreForeseen(t *testing.T) {
 	due := la.clock.Millis() + 8_000
 	entries := make([]index.Entry, 900)
 	for i := range entries {
-		entries[i] = index.Entry{Slot: i % 2, Pos: due, Seq: uint64(i)}
+		entries[i] = index.Entry{Slot: i % 2, Pos: due, Seq: int64(i)}
 	}
 	next := func(at int64) { fl.slots[0].next, fl.slots[1].next = at, at }
 	ahead := func() int64 { la.adjust(t.Context()); return la.ahead.Load() }

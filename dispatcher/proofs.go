@@ -43,10 +43,10 @@ func (o *ownership) proofsOf(ctx context.Context, entries []store.Entry) proofs 
 	if len(entries) == 0 {
 		return found
 	}
-	doubted := make(map[uint64]struct{}, len(entries))
+	doubted := make(map[int64]struct{}, len(entries))
 	first := int64(never)
 	for _, e := range entries {
-		doubted[uint64(e.Seq)] = struct{}{}
+		doubted[e.Seq] = struct{}{}
 		first = min(first, e.Pos)
 	}
 	since := time.UnixMilli(first).Add(-proofsSlack)
@@ -55,7 +55,7 @@ func (o *ownership) proofsOf(ctx context.Context, entries []store.Entry) proofs 
 	}
 	bound, cancel := context.WithTimeout(ctx, proofsWithin)
 	defer cancel()
-	acked, err := o.sent.Acked(bound, since, func(seq uint64) bool { _, ok := doubted[seq]; return ok })
+	acked, err := o.sent.Acked(bound, since, func(seq int64) bool { _, ok := doubted[seq]; return ok })
 	if err != nil {
 		o.log.Warn("reading the send log failed: what it does not prove is sent again", zap.Error(err))
 	}

@@ -25,12 +25,12 @@ func TestProofsAreOfTasksInDoubtOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, entries, 3)
 	outcomes := []sendlog.Outcome{
-		{Seq: uint64(entries[0].Seq), Attempt: 1, Acked: true, At: 7},
-		{Seq: uint64(entries[1].Seq), Attempt: 1, Acked: true, At: 8},
-		{Seq: uint64(entries[2].Seq), Attempt: 1, Error: "no answer"},
+		{Seq: entries[0].Seq, Attempt: 1, Acked: true, At: 7},
+		{Seq: entries[1].Seq, Attempt: 1, Acked: true, At: 8},
+		{Seq: entries[2].Seq, Attempt: 1, Error: "no answer"},
 	}
 	for i := range 1000 {
-		outcomes = append(outcomes, sendlog.Outcome{Seq: uint64(1 + i), Attempt: 1, Acked: true})
+		outcomes = append(outcomes, sendlog.Outcome{Seq: int64(1 + i), Attempt: 1, Acked: true})
 	}
 	require.NoError(t, sent.AppendOutcomes(t.Context(), outcomes))
 

@@ -18,7 +18,7 @@ type Entry struct {
 	// Pos is its position in the slot's order, Unix ms.
 	Pos int64
 	// Seq identifies the task and its version.
-	Seq uint64
+	Seq int64
 }
 
 // SlotPos is a position in a slot's order, Unix ms.
@@ -142,7 +142,7 @@ func (x *Index) Range(ctx context.Context, slot int, from, to int64) ([]Entry, e
 	}
 	out := make([]Entry, len(found))
 	for i, z := range found {
-		seq, err := strconv.ParseUint(z.Member.(string), 10, 64)
+		seq, err := strconv.ParseInt(z.Member.(string), 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("reading entries of slot %d: %w", slot, err)
 		}

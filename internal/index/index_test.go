@@ -65,7 +65,7 @@ func TestAddNextRemove(t *testing.T) {
 		entries := []index.Entry{
 			{Slot: 1, Pos: base + 5, Seq: 3<<48 | 1},
 			{Slot: 0, Pos: base + 1, Seq: 3<<48 | 2},
-			{Slot: 1, Pos: base + 2, Seq: 1<<64 - 1}, // the highest seq there is
+			{Slot: 1, Pos: base + 2, Seq: 1<<63 - 1}, // the highest seq there is
 			{Slot: 7, Pos: base + 2, Seq: 0},
 		}
 		require.NoError(t, x.Add(ctx, entries))
@@ -109,7 +109,7 @@ func TestManyEntries(t *testing.T) {
 		const n, slots = 12_345, 3
 		entries := make([]index.Entry, n)
 		for i := range entries {
-			entries[i] = index.Entry{Slot: i % slots, Pos: base + int64(i), Seq: uint64(i)}
+			entries[i] = index.Entry{Slot: i % slots, Pos: base + int64(i), Seq: int64(i)}
 		}
 		rand.Shuffle(n, func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
 		require.NoError(t, x.Add(ctx, entries))
@@ -118,7 +118,7 @@ func TestManyEntries(t *testing.T) {
 			members, err := x.Members(ctx, slot)
 			require.NoError(t, err)
 			for i, e := range members {
-				require.Equal(t, index.Entry{Slot: slot, Pos: base + int64(i*slots+slot), Seq: uint64(i*slots + slot)}, e)
+				require.Equal(t, index.Entry{Slot: slot, Pos: base + int64(i*slots+slot), Seq: int64(i*slots + slot)}, e)
 			}
 			total += len(members)
 		}
@@ -135,7 +135,7 @@ func TestCountAndTrimBounds(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
 		ctx := t.Context()
 		for i := range int64(10) {
-			require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 4, Pos: base + i, Seq: uint64(i)}, {Slot: 5, Pos: base + i, Seq: uint64(i)}}))
+			require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 4, Pos: base + i, Seq: int64(i)}, {Slot: 5, Pos: base + i, Seq: int64(i)}}))
 		}
 		for _, c := range []struct{ from, to, want int64 }{
 			{base - 1, base + 9, 10}, {base, base + 9, 9}, {base, base, 0}, {base, base + 1, 1}, {base + 9, base, 0}, {base - 1, 1 << 53, 10},

@@ -80,7 +80,7 @@ func (x *Index) Clear(ctx context.Context, slot int) error {
 // hot path. An entry that exists throughout is returned once; one that is added or removed
 // meanwhile may be missing or present.
 func (x *Index) Members(ctx context.Context, slot int) ([]Entry, error) {
-	found := make(map[uint64]int64)
+	found := make(map[int64]int64)
 	var cursor uint64
 	for {
 		page, next, err := x.rdb.ZScan(ctx, x.dueKey(slot), cursor, "", maxMembers).Result()
@@ -105,12 +105,12 @@ func (x *Index) Members(ctx context.Context, slot int) ([]Entry, error) {
 }
 
 // collect reads a page of alternating members and scores.
-func collect(found map[uint64]int64, page []string) error {
+func collect(found map[int64]int64, page []string) error {
 	for pair := range slices.Chunk(page, 2) {
 		if len(pair) < 2 {
 			return errors.New("a member without a score")
 		}
-		seq, err := strconv.ParseUint(pair[0], 10, 64)
+		seq, err := strconv.ParseInt(pair[0], 10, 64)
 		if err != nil {
 			return fmt.Errorf("a member that is no seq: %w", err)
 		}

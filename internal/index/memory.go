@@ -18,7 +18,7 @@ type Memory struct {
 
 // memorySlot keeps its entries twice: by seq, and ordered by position and seq.
 type memorySlot struct {
-	bySeq  map[uint64]int64
+	bySeq  map[int64]int64
 	line   []Entry
 	mark   int64
 	marked bool
@@ -51,7 +51,7 @@ func (m *Memory) Flush() {
 func (m *Memory) slot(n int) *memorySlot {
 	s := m.slots[n]
 	if s == nil {
-		s = &memorySlot{bySeq: map[uint64]int64{}}
+		s = &memorySlot{bySeq: map[int64]int64{}}
 		m.slots[n] = s
 	}
 	return s

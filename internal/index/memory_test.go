@@ -48,7 +48,7 @@ func TestMemoryAnswersAsRedisDoes(t *testing.T) {
 	for step := range 3000 {
 		entries := make([]index.Entry, r.IntN(20))
 		for i := range entries {
-			entries[i] = index.Entry{Slot: r.IntN(3), Pos: r.Int64N(40) - 5, Seq: uint64(r.IntN(60))}
+			entries[i] = index.Entry{Slot: r.IntN(3), Pos: r.Int64N(40) - 5, Seq: r.Int64N(60)}
 		}
 		slot, from := r.IntN(4), r.Int64N(40)-5
 		to, what := from+r.Int64N(20)-3, r.IntN(12)

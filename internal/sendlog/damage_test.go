@@ -14,7 +14,7 @@ import (
 func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpen(t, dir, Config{})
-	for i := range uint64(50) {
+	for i := range int64(50) {
 		appendOne(t, l, i)
 		if i%10 != 0 {
 			continue
@@ -33,11 +33,11 @@ func TestNothingAcknowledgedIsLostByPowerFailure(t *testing.T) {
 	dir := t.TempDir()
 	mem := vfs.NewCrashableMem()
 	l := mustOpen(t, dir, Config{fs: mem})
-	for i := range uint64(30) {
+	for i := range int64(30) {
 		appendOne(t, l, i)
 	}
 	require.NoError(t, l.db.Flush())
-	for i := range uint64(30) {
+	for i := range int64(30) {
 		appendOne(t, l, 30+i)
 	}
 	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
@@ -55,7 +55,7 @@ func TestNothingAcknowledgedIsLostByPowerFailure(t *testing.T) {
 func TestTornTailIsNoDamage(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpen(t, dir, Config{})
-	for i := range uint64(10) {
+	for i := range int64(10) {
 		appendOne(t, l, i)
 	}
 	crashed := copyDir(t, dir)
@@ -75,7 +75,7 @@ func TestTornTailIsNoDamage(t *testing.T) {
 	appendOne(t, after, 77)
 	seqs, err = replayed(t, after, time.Time{})
 	require.NoError(t, err)
-	require.Equal(t, []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 77}, seqs)
+	require.Equal(t, []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 77}, seqs)
 }
 
 // lastWritten skips what pebble preallocated.
@@ -93,14 +93,14 @@ func lastWritten(content []byte) int {
 func TestBitFlipInTheWriteAheadLogIsAGap(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpen(t, dir, Config{})
-	for i := range uint64(5) {
+	for i := range int64(5) {
 		appendOne(t, l, i)
 	}
 	wal := newest(t, dir, ".log")
 	intact, err := os.ReadFile(wal)
 	require.NoError(t, err)
 	flipped := lastWritten(intact) // within batch 6
-	for i := range uint64(5) {
+	for i := range int64(5) {
 		appendOne(t, l, 5+i)
 	}
 	crashed := copyDir(t, dir)
@@ -118,13 +118,13 @@ func TestBitFlipInTheWriteAheadLogIsAGap(t *testing.T) {
 		require.Equal(t, []Gap{{6, 10}}, damage.Gaps)
 		require.Empty(t, damage.Corrupt)
 		if round == 0 {
-			require.Equal(t, []uint64{0, 1, 2, 3, 4}, seqs)
+			require.Equal(t, []int64{0, 1, 2, 3, 4}, seqs)
 			appendOne(t, after, 100)
 			require.NoError(t, after.Close())
 			after = mustOpen(t, crashed, Config{})
 			continue
 		}
-		require.Equal(t, []uint64{0, 1, 2, 3, 4, 100}, seqs, "what follows the gap is read")
+		require.Equal(t, []int64{0, 1, 2, 3, 4, 100}, seqs, "what follows the gap is read")
 	}
 	require.NoError(t, after.Prune(t.Context(), time.Now().Add(time.Hour)))
 	_, err = replayed(t, after, time.Time{})
@@ -133,7 +133,7 @@ func TestBitFlipInTheWriteAheadLogIsAGap(t *testing.T) {
 
 func TestMissingBatchIsAGap(t *testing.T) {
 	l := mustOpen(t, t.TempDir(), Config{})
-	for i := range uint64(9) {
+	for i := range int64(9) {
 		appendOne(t, l, i)
 	}
 	for _, number := range []uint64{1, 4, 5, 9} {
@@ -143,13 +143,13 @@ func TestMissingBatchIsAGap(t *testing.T) {
 	var damage *DamageError
 	require.ErrorAs(t, err, &damage)
 	require.Equal(t, []Gap{{1, 1}, {4, 5}, {9, 9}}, damage.Gaps)
-	require.Equal(t, []uint64{1, 2, 5, 6, 7}, seqs)
+	require.Equal(t, []int64{1, 2, 5, 6, 7}, seqs)
 	require.ErrorContains(t, err, "batches 4 to 5 are missing")
 }
 
 func TestCorruptBatchIsReportedAndTheRestIsRead(t *testing.T) {
 	l := mustOpen(t, t.TempDir(), Config{})
-	for i := range uint64(6) {
+	for i := range int64(6) {
 		appendOne(t, l, i)
 		require.NoError(t, l.AppendOutcomes(t.Context(), []Outcome{outcome(i)}))
 	}
@@ -184,9 +184,9 @@ func TestBitFlipInATable(t *testing.T) {
 	l := mustOpen(t, dir, Config{})
 	const batches = 40
 	intents := make([]Intent, 1000)
-	for i := range uint64(batches) {
+	for i := range int64(batches) {
 		for j := range intents {
-			intents[j] = intent(i*1000 + uint64(j))
+			intents[j] = intent(i*1000 + int64(j))
 			intents[j].ID = fmt.Sprintf("%x", intents[j].BodyHash)
 		}
 		require.NoError(t, l.AppendIntents(t.Context(), intents))

@@ -52,7 +52,7 @@ func appendIntents(b []byte, intents []Intent) []byte {
 	topic := ""
 	for i := range intents {
 		e := &intents[i]
-		b = binary.AppendUvarint(b, e.Seq)
+		b = binary.AppendUvarint(b, uint64(e.Seq))
 		b = binary.AppendVarint(b, int64(e.Attempt))
 		b = binary.AppendVarint(b, int64(e.Slot))
 		b = binary.AppendVarint(b, e.Epoch)
@@ -71,7 +71,7 @@ func appendOutcomes(b []byte, outcomes []Outcome) []byte {
 	reason := ""
 	for i := range outcomes {
 		e := &outcomes[i]
-		b = binary.AppendUvarint(b, e.Seq)
+		b = binary.AppendUvarint(b, uint64(e.Seq))
 		b = binary.AppendVarint(b, int64(e.Attempt))
 		b = append(b, verdict(e))
 		b = binary.AppendVarint(b, int64(e.Partition))
@@ -133,7 +133,7 @@ func decodeIntents(r *reader, at int64, count uint64, f func(Entry) error) error
 	var e Intent
 	for range count {
 		e = Intent{
-			Seq: r.uvarint(), Attempt: int32(r.varint()), Slot: int32(r.varint()),
+			Seq: int64(r.uvarint()), Attempt: int32(r.varint()), Slot: int32(r.varint()),
 			Epoch: r.varint(), Due: r.varint(),
 			Topic: r.string(e.Topic), ID: r.string(""), BodyHash: r.uint64(),
 		}
@@ -150,7 +150,7 @@ func decodeIntents(r *reader, at int64, count uint64, f func(Entry) error) error
 func decodeOutcomes(r *reader, at int64, count uint64, f func(Entry) error) error {
 	var e Outcome
 	for range count {
-		o := Outcome{Seq: r.uvarint(), Attempt: int32(r.varint())}
+		o := Outcome{Seq: int64(r.uvarint()), Attempt: int32(r.varint())}
 		verdict := r.byte()
 		o.Acked, o.Refused = verdict == acked, verdict == refused
 		o.Partition, o.Offset, o.At = int32(r.varint()), r.varint(), r.varint()

@@ -26,7 +26,7 @@ func TestEveryEntryComesBack(t *testing.T) {
 		str := rapid.OneOf(rapid.Just(""), rapid.Just("orders"), rapid.String(), rapid.StringN(200, 300, -1))
 		intents := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Intent {
 			return Intent{
-				Seq: rapid.Uint64().Draw(t, "seq"), Attempt: rapid.Int32().Draw(t, "attempt"), Slot: rapid.Int32().Draw(t, "slot"),
+				Seq: rapid.Int64().Draw(t, "seq"), Attempt: rapid.Int32().Draw(t, "attempt"), Slot: rapid.Int32().Draw(t, "slot"),
 				Epoch: rapid.Int64().Draw(t, "epoch"), Due: rapid.Int64().Draw(t, "due"),
 				Topic: str.Draw(t, "topic"), ID: str.Draw(t, "id"), BodyHash: rapid.Uint64().Draw(t, "hash"),
 			}
@@ -34,7 +34,7 @@ func TestEveryEntryComesBack(t *testing.T) {
 		outcomes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Outcome {
 			answer := rapid.IntRange(0, 2).Draw(t, "answer")
 			return Outcome{
-				Seq: rapid.Uint64().Draw(t, "seq"), Attempt: rapid.Int32().Draw(t, "attempt"), Acked: answer == 1, Refused: answer == 2,
+				Seq: rapid.Int64().Draw(t, "seq"), Attempt: rapid.Int32().Draw(t, "attempt"), Acked: answer == 1, Refused: answer == 2,
 				Partition: rapid.Int32().Draw(t, "partition"), Offset: rapid.Int64().Draw(t, "offset"),
 				At: rapid.Int64().Draw(t, "at"), Error: str.Draw(t, "error"),
 			}
@@ -94,7 +94,7 @@ func FuzzDecode(f *testing.F) {
 func thousand() []Intent {
 	intents := make([]Intent, 1000)
 	for i := range intents {
-		intents[i] = intent(3<<48 | uint64(8_812_345+i))
+		intents[i] = intent(3<<48 | int64(8_812_345+i))
 	}
 	return intents
 }

@@ -57,7 +57,7 @@ func TestFullDiskBreaksTheLogAndLosesNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			var wg sync.WaitGroup
-			for i := range uint64(20) {
+			for i := range int64(20) {
 				wg.Go(func() {
 					err := l.AppendIntents(ctx, []Intent{intent(100 + i)})
 					if !isBroken(err) {
@@ -75,7 +75,7 @@ func TestFullDiskBreaksTheLogAndLosesNothing(t *testing.T) {
 			after := mustOpen(t, copyDir(t, dir), Config{})
 			seqs, err := replayed(t, after, time.Time{})
 			require.NoError(t, err)
-			require.Equal(t, []uint64{1, 2}, seqs[:2])
+			require.Equal(t, []int64{1, 2}, seqs[:2])
 		})
 	}
 }
@@ -93,7 +93,7 @@ func TestNoSpaceForTablesStallsAndRecovers(t *testing.T) {
 	disk.on.Store(true)
 	intents := make([]Intent, 20_000)
 	for i := range intents {
-		intents[i] = intent(uint64(i))
+		intents[i] = intent(int64(i))
 	}
 	var stalled error
 	for i := 0; stalled == nil; i++ {

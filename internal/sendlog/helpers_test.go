@@ -37,19 +37,19 @@ func (c *clock) Now() time.Time          { return time.UnixMilli(c.ms.Load()) }
 func (c *clock) set(to time.Time)        { c.ms.Store(to.UnixMilli()) }
 func (c *clock) forward(d time.Duration) { c.ms.Add(d.Milliseconds()) }
 
-func intent(seq uint64) Intent {
+func intent(seq int64) Intent {
 	return Intent{
-		Seq: seq, Attempt: 1, Slot: int32(seq % 64), Epoch: 7, Due: epoch.UnixMilli() + int64(seq),
-		Topic: "orders.due", ID: fmt.Sprintf("order-%d", seq), BodyHash: seq * 0x9e3779b97f4a7c15,
+		Seq: seq, Attempt: 1, Slot: int32(seq % 64), Epoch: 7, Due: epoch.UnixMilli() + seq,
+		Topic: "orders.due", ID: fmt.Sprintf("order-%d", seq), BodyHash: uint64(seq) * 0x9e3779b97f4a7c15,
 	}
 }
 
-func outcome(seq uint64) Outcome {
-	return Outcome{Seq: seq, Attempt: 1, Acked: true, Partition: int32(seq % 8), Offset: int64(seq), At: epoch.UnixMilli()}
+func outcome(seq int64) Outcome {
+	return Outcome{Seq: seq, Attempt: 1, Acked: true, Partition: int32(seq % 8), Offset: seq, At: epoch.UnixMilli()}
 }
 
 // appendOne writes one batch: an intent per seq.
-func appendOne(t *testing.T, l *Log, seqs ...uint64) {
+func appendOne(t *testing.T, l *Log, seqs ...int64) {
 	t.Helper()
 	var intents []Intent
 	for _, seq := range seqs {
@@ -59,9 +59,9 @@ func appendOne(t *testing.T, l *Log, seqs ...uint64) {
 }
 
 // replayed returns the seqs of all intents from a moment on.
-func replayed(t *testing.T, l *Log, from time.Time) ([]uint64, error) {
+func replayed(t *testing.T, l *Log, from time.Time) ([]int64, error) {
 	t.Helper()
-	var seqs []uint64
+	var seqs []int64
 	err := l.Replay(t.Context(), from, func(e Entry) error {
 		if e.Intent != nil {
 			require.Equal(t, intent(e.Intent.Seq), *e.Intent)
@@ -103,4 +103,4 @@ func diskUsage(t *testing.T, dir string) (total int64) {
 }
 
 // every wants all tasks.
-func every(uint64) bool { return true }
+func every(int64) bool { return true }

@@ -20,7 +20,7 @@ import (
 // Intent says that an attempt to deliver a task is about to be sent.
 type Intent struct {
 	// Seq names the task and its version.
-	Seq     uint64
+	Seq     int64
 	Attempt int32
 	Slot    int32
 	// Epoch is that of the claim under which it is sent.
@@ -35,7 +35,7 @@ type Intent struct {
 // Outcome says what came of an attempt. An intent without an outcome is in
 // doubt.
 type Outcome struct {
-	Seq     uint64
+	Seq     int64
 	Attempt int32
 	// Acked says that Kafka acknowledged the record, at Partition and Offset.
 	Acked bool
@@ -51,7 +51,7 @@ type Outcome struct {
 
 // Key names one attempt to deliver one version of a task.
 type Key struct {
-	Seq     uint64
+	Seq     int64
 	Attempt int32
 }
 

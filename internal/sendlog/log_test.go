@@ -44,7 +44,7 @@ func TestWhatWasAppendedComesBackAfterReopening(t *testing.T) {
 		acked, err := l.Acked(ctx, time.Time{}, every)
 		require.NoError(t, err)
 		require.Equal(t, map[Key]Outcome{{1, 1}: outcome(1), {2, 2}: retried}, acked)
-		acked, err = l.Acked(ctx, time.Time{}, func(seq uint64) bool { return seq == 1 })
+		acked, err = l.Acked(ctx, time.Time{}, func(seq int64) bool { return seq == 1 })
 		require.NoError(t, err)
 		require.Equal(t, map[Key]Outcome{{1, 1}: outcome(1)}, acked)
 	}
@@ -57,13 +57,13 @@ func TestWhatWasAppendedComesBackAfterReopening(t *testing.T) {
 	appendOne(t, l, 4)
 	seqs, err := replayed(t, l, time.Time{})
 	require.NoError(t, err)
-	require.Equal(t, []uint64{1, 2, 3, 4}, seqs)
+	require.Equal(t, []int64{1, 2, 3, 4}, seqs)
 }
 
 func TestSinceAndFrom(t *testing.T) {
 	c := newClock()
 	l := mustOpen(t, t.TempDir(), Config{Now: c.Now})
-	for i := range uint64(20) {
+	for i := range int64(20) {
 		c.set(epoch.Add(time.Duration(i) * time.Second))
 		if i >= 10 && i < 15 {
 			c.set(epoch) // the clock steps back for a while
@@ -103,9 +103,9 @@ func TestConcurrentWriters(t *testing.T) {
 	const writers, batches = 32, 50
 	l := mustOpen(t, t.TempDir(), Config{})
 	var wg sync.WaitGroup
-	for w := range uint64(writers) {
+	for w := range int64(writers) {
 		wg.Go(func() {
-			for b := range uint64(batches) {
+			for b := range int64(batches) {
 				if err := l.AppendIntents(t.Context(), []Intent{intent(w<<32 | b)}); err != nil {
 					t.Errorf("writer %d: %v", w, err)
 				}
@@ -116,7 +116,7 @@ func TestConcurrentWriters(t *testing.T) {
 	seqs, err := replayed(t, l, time.Time{})
 	require.NoError(t, err)
 	require.Len(t, seqs, writers*batches)
-	var next [writers]uint64
+	var next [writers]int64
 	for _, seq := range seqs {
 		require.Equal(t, next[seq>>32], seq&0xffffffff)
 		next[seq>>32]++
@@ -156,14 +156,14 @@ func TestPrune(t *testing.T) {
 	c := newClock()
 	dir := t.TempDir()
 	l := mustOpen(t, dir, Config{Now: c.Now})
-	for i := range uint64(10) {
+	for i := range int64(10) {
 		c.set(epoch.Add(time.Duration(i) * time.Minute))
 		appendOne(t, l, i)
 	}
 	ctx := t.Context()
 	require.NoError(t, l.Prune(ctx, epoch), "nothing is older")
 	require.NoError(t, l.Prune(ctx, epoch.Add(4*time.Minute)))
-	check := func(want ...uint64) {
+	check := func(want ...int64) {
 		t.Helper()
 		seqs, err := replayed(t, l, time.Time{})
 		require.NoError(t, err, "what was pruned is no gap")
@@ -187,7 +187,7 @@ func TestRetentionPrunesByItself(t *testing.T) {
 	c := newClock()
 	dir := t.TempDir()
 	l := mustOpen(t, dir, Config{Now: c.Now, Retention: 24 * time.Hour})
-	for hour := range uint64(100) {
+	for hour := range int64(100) {
 		appendOne(t, l, hour)
 		c.forward(time.Hour)
 	}
@@ -216,7 +216,7 @@ func TestPruneFreesSpace(t *testing.T) {
 	big := make([]Intent, 1000)
 	for i := range 200 {
 		for j := range big {
-			big[j] = intent(uint64(i*1000 + j))
+			big[j] = intent(int64(i*1000 + j))
 			big[j].ID = fmt.Sprintf("%x", uint64(i*1000+j)*0x9e3779b97f4a7c15) // does not compress well
 		}
 		require.NoError(t, l.AppendIntents(t.Context(), big))

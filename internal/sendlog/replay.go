@@ -73,7 +73,7 @@ func (l *Log) Replay(ctx context.Context, from time.Time, f func(Entry) error) e
 // since or later, that Kafka acknowledged them, of tasks that wanted accepts by
 // their seq: an hour of all is gigabytes. Together with an error it returns what
 // it could read: what it returns is true, what is absent unknown.
-func (l *Log) Acked(ctx context.Context, since time.Time, wanted func(seq uint64) bool) (map[Key]Outcome, error) {
+func (l *Log) Acked(ctx context.Context, since time.Time, wanted func(seq int64) bool) (map[Key]Outcome, error) {
 	acked := make(map[Key]Outcome)
 	err := l.replay(ctx, since.UnixMilli(), func(e Entry) error {
 		if e.Outcome != nil && e.Outcome.Acked && wanted(e.Outcome.Seq) {

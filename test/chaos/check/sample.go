@@ -52,8 +52,8 @@ func (s *sample) publish(o *history.Op, attempt int, at int64, log string, epoch
 		Op: o.N, Topic: o.Topic, ID: o.ID, Key: fmt.Sprintf("%d/%d", o.N, attempt), Attempt: attempt, Due: o.Due, At: at, Offset: offset, Hash: o.Hash,
 	})
 	s.Sent = append(s.Sent,
-		history.Sent{Log: log, Seq: uint64(o.N), Attempt: attempt, At: at - 2, Topic: o.Topic, ID: o.ID, Epoch: epoch},
-		history.Sent{Log: log, Seq: uint64(o.N), Attempt: attempt, At: at + 2, Outcome: true, Acked: true, Offset: offset})
+		history.Sent{Log: log, Seq: o.N, Attempt: attempt, At: at - 2, Topic: o.Topic, ID: o.ID, Epoch: epoch},
+		history.Sent{Log: log, Seq: o.N, Attempt: attempt, At: at + 2, Outcome: true, Acked: true, Offset: offset})
 }
 
 func (s *sample) tell(id, state string, due, at int64) {
@@ -113,7 +113,7 @@ func (s *sample) invalid(id string, due int64) {
 
 func (s *sample) resident(id string, due int64) {
 	o := s.schedule(id, due)
-	e := history.Entry{Pos: due, Seq: uint64(o.N)}
+	e := history.Entry{Pos: due, Seq: o.N}
 	s.Rest = history.Rest{Until: due + 1, Index: []history.Entry{e}, Pending: []history.Pending{{Entry: e, Topic: o.Topic, ID: id}}}
 }
 

@@ -45,7 +45,7 @@ func (c *checker) judgeSent() {
 func (c *checker) eachOutcome(f func(intent, outcome *history.Sent)) {
 	type key struct {
 		log     string
-		seq     uint64
+		seq     int64
 		attempt int
 	}
 	newest := make(map[key]*history.Sent, len(c.h.Sent)/2)

@@ -50,12 +50,12 @@ func Story(w io.Writer, h *history.History, topic, id string) {
 			add(d.DiedAt, "dead letter (%s) after attempt %d: %s", d.Kind, d.Attempt, d.Reason)
 		}
 	}
-	sent := map[string]map[uint64]bool{}
+	sent := map[string]map[int64]bool{}
 	for _, s := range h.Sent {
 		switch {
 		case !s.Outcome && s.Topic == topic && s.ID == id:
 			if sent[s.Log] == nil {
-				sent[s.Log] = map[uint64]bool{}
+				sent[s.Log] = map[int64]bool{}
 			}
 			sent[s.Log][s.Seq] = true
 			add(s.At, "%s notes an intent: seq %d attempt %d slot %d epoch %d", s.Log, s.Seq, s.Attempt, s.Slot, s.Epoch)

@@ -210,7 +210,7 @@ type OffsetSample struct {
 // Sent is one entry of a dispatcher's send log: an intent, or with Outcome the outcome of one.
 type Sent struct {
 	Log       string `json:"log"`
-	Seq       uint64 `json:"seq"`
+	Seq       int64  `json:"seq"`
 	Attempt   int    `json:"attempt"`
 	Outcome   bool   `json:"outcome,omitempty"`
 	At        int64  `json:"at"`
@@ -225,9 +225,9 @@ type Sent struct {
 
 // Entry is a position in a slot's order.
 type Entry struct {
-	Slot int    `json:"slot"`
-	Pos  int64  `json:"pos"`
-	Seq  uint64 `json:"seq"`
+	Slot int   `json:"slot"`
+	Pos  int64 `json:"pos"`
+	Seq  int64 `json:"seq"`
 }
 
 // Pending is the row of a pending task.
