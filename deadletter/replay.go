@@ -106,7 +106,7 @@ func (l *Local) hint(ctx context.Context, places []store.Place) {
 	entries := make([]index.Entry, 0, len(places))
 	wake := make([]index.SlotPos, 0, len(places))
 	for _, p := range places {
-		entries = append(entries, index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: p.Seq})
+		entries = append(entries, p.Place)
 		wake = append(wake, index.SlotPos{Slot: p.Slot, Pos: p.Due})
 	}
 	if err := errors.Join(l.index.Add(ctx, entries), l.index.Wake(ctx, wake)); err != nil {

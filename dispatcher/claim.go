@@ -283,7 +283,7 @@ func (c *claimer) askNext(ctx context.Context, lines []claimable, slots []int, f
 			return // the sweep asks again
 		}
 		for _, n := range fromStore {
-			next = append(next, index.SlotPos(n))
+			next = append(next, n)
 		}
 	}
 	c.flight.mu.Lock()

@@ -89,7 +89,7 @@ func (ix *indexer) compare(ctx context.Context, r store.Range, n int) (missing, 
 		only[m] = true
 	}
 	for _, row := range rows {
-		e := index.Entry{Slot: row.Slot, Pos: row.Pos, Seq: row.Seq}
+		e := row.Place
 		if !only[e] {
 			missing = append(missing, e)
 		}

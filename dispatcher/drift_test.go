@@ -59,7 +59,7 @@ func TestDriftIsFoundAndMended(t *testing.T) {
 	d.warmed()
 	places := f.schedule(askMany(40, "orders", "later", time.Now().Add(time.Hour))...).Added
 	d.told(places)
-	entry := func(p store.Place) index.Entry { return index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: p.Seq} }
+	entry := func(p store.Place) index.Entry { return p.Place }
 	phantom := entry(places[0])
 	phantom.Seq += 1000
 	var twin store.Place // of the same slot as the first

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
@@ -40,7 +41,7 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 	now := nowMillis()
 	var later []store.Entry
 	for i := range 200 {
-		later = append(later, store.Entry{Slot: 0, Pos: now + 30_000 + int64(i), Seq: int64(i)})
+		later = append(later, store.Entry{Place: slots.Place{Slot: 0, Pos: now + 30_000 + int64(i), Seq: int64(i)}})
 	}
 	l.claimTo(now + 50_000)
 	fl.enter(map[int]*ownedSlot{0: l}, later, false)
@@ -53,7 +54,7 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 	require.Equal(t, time.Second, wait)
 
 	l.claimTo(now + 51_000)
-	fl.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Slot: 0, Pos: now + 50_001, Seq: 500}, {Slot: 0, Pos: now + 50_002, Seq: 501}}, false)
+	fl.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: now + 50_001, Seq: 500}}, {Place: slots.Place{Slot: 0, Pos: now + 50_002, Seq: 501}}}, false)
 	batch, _, _ = f.nextFetch()
 	require.Len(t, batch, 1, "the one that stands behind what was claimed came late")
 	require.Equal(t, int64(500), batch[0].seq)

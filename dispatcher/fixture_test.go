@@ -387,7 +387,7 @@ func nowMillis() int64 { return time.Now().UnixMilli() }
 func (r *running) told(places []store.Place) {
 	r.f.Helper()
 	for _, p := range places {
-		require.NoError(r.f, r.indexer.index.Add(r.f.Context(), []index.Entry{{Slot: p.Slot, Pos: p.Pos, Seq: p.Seq}}))
+		require.NoError(r.f, r.indexer.index.Add(r.f.Context(), []index.Entry{p.Place}))
 		require.NoError(r.f, r.indexer.index.(*index.Index).Wake(r.f.Context(), []index.SlotPos{{Slot: p.Slot, Pos: p.Due}}))
 	}
 }

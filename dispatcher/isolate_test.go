@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
 )
 
@@ -25,7 +26,7 @@ func TestSuspectOfALostSlotIsForgotten(t *testing.T) {
 	require.True(t, ok)
 	s.dropSuspect(one.task)
 	require.Zero(t, s.targets.buffered)
-	fl.enter(map[int]*ownedSlot{0: {number: 0, epoch: 6}}, []store.Entry{{Slot: 0, Pos: 50, Seq: 9}}, false)
+	fl.enter(map[int]*ownedSlot{0: {number: 0, epoch: 6}}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
 	require.Equal(t, 1, fl.backlog.queue.size, "it is read and sent")
 	_, ok = s.nextSuspect(g)
 	require.False(t, ok)

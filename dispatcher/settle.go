@@ -228,7 +228,7 @@ func (s *settler) afterSettle(ctx context.Context, done []store.Done, result sto
 	var add []index.Entry
 	for _, m := range result.Moved {
 		if m.Pos <= horizon {
-			add = append(add, index.Entry{Slot: m.Slot, Pos: m.Pos, Seq: m.Seq})
+			add = append(add, m.Place)
 		}
 	}
 	s.indexer.update(ctx, trim, add)

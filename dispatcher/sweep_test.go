@@ -21,7 +21,7 @@ func TestSweepFindsWhatTheIndexLost(t *testing.T) {
 	require.Zero(t, counted(d.metrics.swept))
 
 	lost := f.schedule(ask("orders", "lost", time.Now().Add(2*time.Second))).Added[0]
-	entry := []index.Entry{{Slot: lost.Slot, Pos: lost.Pos, Seq: lost.Seq}}
+	entry := []index.Entry{lost.Place}
 	require.NoError(t, d.indexer.index.Add(t.Context(), entry))
 	require.NoError(t, d.indexer.index.Remove(t.Context(), entry))
 	f.eventually("it is delivered all the same", func() bool { return orders.copies()["lost"] == 1 })

@@ -172,7 +172,7 @@ func (t *runTaker) take(ctx context.Context, made store.Made) {
 	entries := make([]index.Entry, 0, len(made.Added))
 	for _, p := range made.Added {
 		if p.Pos <= now+c.cfg.Window.Milliseconds() {
-			entries = append(entries, index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: p.Seq})
+			entries = append(entries, p.Place)
 		}
 		if at, ok := near[p.Slot]; p.Due <= until && (!ok || p.Due < at) {
 			near[p.Slot] = p.Due

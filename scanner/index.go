@@ -84,7 +84,7 @@ func (x *indexer) update(ctx context.Context, done store.Applied) error {
 	add := make([]index.Entry, 0, len(done.Added))
 	for _, p := range done.Added {
 		if p.Pos <= now+x.window.Milliseconds() {
-			add = append(add, index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: p.Seq})
+			add = append(add, p.Place)
 		}
 		if p.Due <= now+near.Milliseconds() {
 			if at, ok := wake[p.Slot]; !ok || p.Due < at {
@@ -107,7 +107,7 @@ func (x *indexer) update(ctx context.Context, done store.Applied) error {
 	}
 	remove := make([]index.Entry, 0, len(done.Removed))
 	for _, p := range done.Removed {
-		remove = append(remove, index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: p.Seq})
+		remove = append(remove, p.Place)
 	}
 	if len(remove) > 0 { // before add: a fired task is removed from and added to the same slot under one seq
 		if err := faultpoint.At(faultpoint.ScannerRemoving); err != nil {

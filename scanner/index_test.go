@@ -27,7 +27,7 @@ func TestASetTimerWakesItsDispatcher(t *testing.T) {
 	wakes := ix.Wakes(t.Context())
 	x := newIndexer(ix, new(store.Store).NewClock(), time.Hour, newMetrics(prometheus.NewRegistry()), zap.NewNop())
 	now := x.clock.Millis()
-	x.put(store.Applied{Timers: []int{3}, Added: []store.Place{{Slot: 3, Pos: now, Due: now, Seq: 1}}})
+	x.put(store.Applied{Timers: []int{3}, Added: []store.Place{{Place: index.Entry{Slot: 3, Pos: now, Seq: 1}, Due: now}}})
 	require.NoError(t, x.update(t.Context(), <-x.waiting))
 	require.Equal(t, []index.SlotPos{{Slot: 3, Pos: index.TimersChanged}}, <-wakes)
 }

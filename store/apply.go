@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
@@ -27,13 +28,15 @@ type Batch struct {
 
 // Place is where a task stands in the line, for the index.
 type Place struct {
-	Slot int
-	Pos  int64
-	Seq  int64
-	Due  int64 // when it is to be delivered; earlier than Pos if the line was already claimed beyond the due time
+	slots.Place
+	Due int64 // when it is to be delivered; earlier than Pos if the line was already claimed beyond the due time
 }
 
-func placeOf(t *task.Task) Place { return Place{t.Slot, t.Pos, t.Seq, t.Due} }
+func placeOf(t *task.Task) Place { return newPlace(t.Slot, t.Pos, t.Seq, t.Due) }
+
+func newPlace(slot int, pos, seq, due int64) Place {
+	return Place{slots.Place{Slot: slot, Pos: pos, Seq: seq}, due}
+}
 
 // Applied is what a batch has done.
 type Applied struct {

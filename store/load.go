@@ -8,14 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/task"
 )
 
 // Entry is a task in the line without its body: what the (slot, pos) index alone can tell.
 type Entry struct {
-	Slot int
-	Pos  int64
-	Seq  int64
+	slots.Place
 	Lane task.Lane
 }
 

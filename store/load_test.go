@@ -42,7 +42,7 @@ func TestEntries(t *testing.T) {
 		for _, e := range entries {
 			tasks, _, err := s.Tasks(s.ctx, []int64{e.Seq}, 1<<20)
 			require.NoError(t, err)
-			require.Equal(t, Entry{tasks[0].Slot, tasks[0].Pos, tasks[0].Seq, tasks[0].Lane}, e)
+			require.Equal(t, Entry{placeOf(&tasks[0]).Place, tasks[0].Lane}, e)
 		}
 		slot := s.row("0").Slot
 		for _, c := range []struct {

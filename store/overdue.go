@@ -14,7 +14,7 @@ func (s *Store) Overdue(ctx context.Context, before int64) (unclaimed, unsettled
 	claimed, done := make([]SlotPos, len(all)), make([]SlotPos, len(all))
 	for i, slot := range all {
 		bySlot[slot.Slot] = slot
-		claimed[i], done[i] = SlotPos{slot.Slot, slot.Claimed}, SlotPos{slot.Slot, slot.Done}
+		claimed[i], done[i] = SlotPos{Slot: slot.Slot, Pos: slot.Claimed}, SlotPos{Slot: slot.Slot, Pos: slot.Done}
 	}
 	next, err := s.beyond(ctx, claimed)
 	if err != nil {

@@ -46,7 +46,7 @@ func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err err
 
 // NextEnded returns when the first task ended out of the line beyond the given time (Unix ms): one dive into the index.
 func (s *Store) NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error) {
-	next, err := s.beyond(ctx, []SlotPos{{task.OutOfLine, after}})
+	next, err := s.beyond(ctx, []SlotPos{{Slot: task.OutOfLine, Pos: after}})
 	if err != nil || len(next) == 0 {
 		return 0, false, err
 	}

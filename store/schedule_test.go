@@ -23,7 +23,7 @@ func TestScheduleFresh(t *testing.T) {
 
 		slot := slots.Of(target, r.Key, "a", testSlots)
 		seq := task.Seq(s.source.ID, 0)
-		require.Equal(t, []Place{{Slot: slot, Pos: t0 + 1000, Seq: seq, Due: t0 + 1000}}, s.last.Added)
+		require.Equal(t, []Place{newPlace(slot, t0+1000, seq, t0+1000)}, s.last.Added)
 		require.Empty(t, s.last.Removed)
 
 		want := task.Task{Seq: seq, Slot: slot, Pos: t0 + 1000, Due: t0 + 1000, Version: 3, Created: t0, Topic: target, ID: "a",

@@ -167,7 +167,7 @@ func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []
 		row, claimed := rows[e.Seq], slots[e.Slot].Claimed
 		if !e.applies(row, slots[e.Slot]) {
 			if row.Slot == e.Slot && row.Pos > claimed {
-				moved = append(moved, Place{row.Slot, row.Pos, row.Seq, row.Pos})
+				moved = append(moved, newPlace(row.Slot, row.Pos, row.Seq, row.Pos))
 			}
 			continue
 		}
@@ -177,7 +177,7 @@ func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []
 			}
 			e.Attempt = max(e.Attempt, row.Attempt) // another owner may have made the latest
 			e.Pos = max(e.Pos, claimed+1)
-			moved = append(moved, Place{e.Slot, e.Pos, e.Seq, e.Pos})
+			moved = append(moved, newPlace(e.Slot, e.Pos, e.Seq, e.Pos))
 		} else {
 			e.Pos = now
 		}

@@ -384,6 +384,6 @@ func TestSettleRecalls(t *testing.T) {
 			}
 		}
 		require.Equal(t, []int64{before["waits"].Seq, before["may have been sent"].Seq}, moved)
-		require.Subset(t, settled.Moved, []Place{{before["waits"].Slot, t0 + 7001, before["waits"].Seq, t0 + 7001}})
+		require.Subset(t, settled.Moved, []Place{newPlace(before["waits"].Slot, t0+7001, before["waits"].Seq, t0+7001)})
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/notyet/notyet/internal/slots"
 )
 
 // Slot is one line of tasks, with the two offsets that move along it.
@@ -167,11 +169,8 @@ func (s *Store) Claim(ctx context.Context, slots []int, epoch, pos int64) error 
 	return nil
 }
 
-// SlotPos is a place in a slot's line.
-type SlotPos struct {
-	Slot int
-	Pos  int64
-}
+// SlotPos is a position in a slot's order.
+type SlotPos = slots.Pos
 
 // Next returns, for each of the slots that has one, the first place beyond claimed that holds a
 // task. That task falls due next, whatever any index says.
@@ -209,7 +208,7 @@ func (s *Store) beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error)
 		}
 		for _, r := range rows {
 			if r.pos.Valid {
-				out = append(out, SlotPos{r.slot, r.pos.Int64})
+				out = append(out, SlotPos{Slot: r.slot, Pos: r.pos.Int64})
 			}
 		}
 	}

@@ -109,7 +109,7 @@ func unindexer(ix *index.Index, log *zap.Logger) func(context.Context, []store.P
 		defer cancel()
 		entries := make([]index.Entry, 0, len(gone))
 		for _, p := range gone {
-			entries = append(entries, index.Entry{Slot: p.Slot, Pos: p.Pos, Seq: p.Seq})
+			entries = append(entries, p.Place)
 		}
 		if err := ix.Remove(ctx, entries); err != nil {
 			log.Warn("the index did not learn of cancelled tasks; dispatchers find that out", zap.Int("tasks", len(gone)), zap.Error(err))

@@ -10,22 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/slots"
 )
 
 // Entry is one task of the near future.
-type Entry struct {
-	Slot int
-	// Pos is its position in the slot's order, Unix ms.
-	Pos int64
-	// Seq identifies the task and its version.
-	Seq int64
-}
+type Entry = slots.Place
 
-// SlotPos is a position in a slot's order, Unix ms.
-type SlotPos struct {
-	Slot int
-	Pos  int64
-}
+// SlotPos is a position in a slot's order.
+type SlotPos = slots.Pos
 
 // TimersChanged is the Pos of a wake that says that timers of the slot were set or enabled. It comes
 // before every position, so it is not lost where wakes are merged.
@@ -118,7 +111,7 @@ func (x *Index) Next(ctx context.Context, from []SlotPos) ([]SlotPos, error) {
 		}
 		for i, cmd := range cmds {
 			if z := cmd.Val(); len(z) > 0 {
-				next = append(next, SlotPos{part[i].Slot, int64(z[0].Score)})
+				next = append(next, SlotPos{Slot: part[i].Slot, Pos: int64(z[0].Score)})
 			}
 		}
 	}

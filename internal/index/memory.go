@@ -193,7 +193,7 @@ func (m *Memory) Next(_ context.Context, from []SlotPos) ([]SlotPos, error) {
 			continue
 		}
 		if i := s.behind(at.Pos); i < len(s.line) {
-			next = append(next, SlotPos{at.Slot, s.line[i].Pos})
+			next = append(next, SlotPos{Slot: at.Slot, Pos: s.line[i].Pos})
 		}
 	}
 	return next, nil

@@ -64,7 +64,7 @@ func forward(ctx context.Context, in <-chan *redis.Message, out chan<- []SlotPos
 func sorted(pending map[int]int64) []SlotPos {
 	batch := make([]SlotPos, 0, len(pending))
 	for slot, pos := range pending {
-		batch = append(batch, SlotPos{slot, pos})
+		batch = append(batch, SlotPos{Slot: slot, Pos: pos})
 	}
 	slices.SortFunc(batch, func(a, b SlotPos) int { return cmp.Compare(a.Slot, b.Slot) })
 	return batch

@@ -14,7 +14,7 @@ func fill(t *testing.T, l *Log, seq *uint64, n int) {
 		var intents []Intent
 		for range 2000 {
 			*seq++
-			intents = append(intents, intent(int64(*seq * 0x9e3779b97f4a7c15)))
+			intents = append(intents, intent(int64(*seq*0x9e3779b97f4a7c15)))
 		}
 		if err := l.AppendIntents(t.Context(), intents); err != nil {
 			require.ErrorIs(t, err, ErrFull)

@@ -26,7 +26,7 @@ var arrows = map[string][]string{
 
 	// Substrate: each part stands alone.
 	"internal/slots":    {"schemas"},
-	"internal/index":    {"schemas"},
+	"internal/index":    {"schemas", "internal/slots"},
 	"internal/sendlog":  {"schemas"},
 	"internal/election": {"schemas"},
 	"internal/config":   {"schemas"},

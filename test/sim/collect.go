@@ -203,7 +203,7 @@ func (w *world) atRest(ctx context.Context) (history.Rest, error) {
 			return r, err
 		}
 		for _, e := range entries {
-			r.Index = append(r.Index, history.Entry{Slot: e.Slot, Pos: e.Pos, Seq: e.Seq})
+			r.Index = append(r.Index, history.Entry(e))
 		}
 	}
 	return r, nil
