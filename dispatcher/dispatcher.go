@@ -80,6 +80,8 @@ type Dispatcher struct {
 	settler   *settler
 	indexer   *indexer
 	runner    *runner
+	starter   *runStarter
+	retirer   *retirer
 
 	sent    *sendlog.Log
 	client  *kgo.Client
@@ -122,7 +124,9 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.fetcher = newFetcher(fl, pk, d.sender, deps.SendLog)
 	d.fetcher.tracer = deps.Tracer
 	d.indexer = &indexer{shared: sh, flight: fl, index: deps.Index}
-	d.runner = d.newRunner(deps.Index)
+	d.runner = newRunner(d.claimer, d.results.Stored, deps.Index)
+	d.starter = newRunStarter(d.sender, d.ownership)
+	d.retirer = newRetirer(fl)
 	d.settler = newSettler(d.sender, newAnnouncer(fl, results), d.ownership, d.indexer, deps.SendLog)
 	return d, nil
 }
@@ -174,7 +178,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.overlapLoop, d.runner.run, d.retireLoop, d.flow.run, d.flow.move} {
+	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runner.run, d.retirer.run, d.flow.run, d.flow.move} {
 		group.Go(func() error { run(loops); return nil })
 	}
 

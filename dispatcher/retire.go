@@ -14,15 +14,109 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
+// retirer forgets what ended longer ago than its retention: tasks, dead letters, and entries of the audit log.
+type retirer struct {
+	*shared
+	flight *inFlight
+	tasks  *taskRetirer
+}
+
+func newRetirer(fl *inFlight) *retirer {
+	r := &retirer{shared: fl.shared, flight: fl}
+	r.tasks = &taskRetirer{store: r.store, slots: r.slots, retired: r.metrics.retired, log: r.log, pause: afterBite, every: retireEvery(r.cfg.Retention)}
+	return r
+}
+
+// slots returns the owned slots, ascending.
+func (r *retirer) slots() []int { return slotsOf(r.flight.views()) }
+
+// forAll tells whether this owner forgets what has no slot: that is for the owner of slot 0.
+func (r *retirer) forAll() bool {
+	slots := r.slots()
+	return len(slots) > 0 && slots[0] == 0
+}
+
+func (r *retirer) run(ctx context.Context) {
+	tick := time.NewTicker(r.tasks.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := r.round(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn("retiring ended tasks failed, trying again later", zap.Error(err))
+		}
+	}
+}
+
+func (r *retirer) round(ctx context.Context) (err error) {
+	if r.tasks.slotCount, err = r.store.SlotCount(ctx); err != nil {
+		return err
+	}
+	if err := r.tasks.round(ctx, r.before(r.cfg.Retention)); err != nil {
+		return err
+	}
+	if err := r.letters(ctx); err != nil {
+		return err
+	}
+	return r.audit(ctx)
+}
+
+// before returns the instant a retention ago, Unix ms.
+func (r *retirer) before(retention time.Duration) int64 {
+	return r.clock.Now().Add(-retention).UnixMilli()
+}
+
+// letters forgets dead letters and measures what is left of them.
+func (r *retirer) letters(ctx context.Context) error {
+	if !r.forAll() {
+		r.metrics.letters.Set(0)
+		r.metrics.letterBytes.Set(0)
+		return nil
+	}
+	if err := r.forget(ctx, r.cfg.DeadRetention, r.store.RetireDead); err != nil {
+		return err
+	}
+	count, bytes, err := r.store.MeasureDead(ctx)
+	if err == nil {
+		r.metrics.letters.Set(float64(count))
+		r.metrics.letterBytes.Set(float64(bytes))
+	}
+	return err
+}
+
+// audit forgets entries of the audit log.
+func (r *retirer) audit(ctx context.Context) error {
+	if !r.forAll() {
+		return nil
+	}
+	return r.forget(ctx, r.cfg.AuditRetention, r.store.RetireAudit)
+}
+
+// forget takes bite after bite of what is older than the retention, 0 being for ever. It rests after each.
+func (r *retirer) forget(ctx context.Context, retention time.Duration, bite func(ctx context.Context, before int64) (n int, more bool, err error)) error {
+	for more := retention > 0; more && ctx.Err() == nil; {
+		began := time.Now()
+		var err error
+		if _, more, err = bite(ctx, r.before(retention)); err != nil {
+			return err
+		}
+		afterBite(ctx, time.Since(began))
+	}
+	return nil
+}
+
 // ended is the memory of ended tasks. Both calls are idempotent.
 type ended interface {
 	Retire(ctx context.Context, r store.Range) (n int, rest store.Range, err error)
 	NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error)
 }
 
-// retirer forgets tasks that ended longer ago than the retention: each owner those of its slots, and its share of those that
-// ended out of the line. Only its own loop changes it, between two rounds.
-type retirer struct {
+// taskRetirer forgets ended tasks: each owner those of its slots, and its share of those that ended out of the line. Only the retirer's
+// loop changes it, between two rounds.
+type taskRetirer struct {
 	store     ended
 	slotCount int
 	slots     func() []int // owned, ascending
@@ -45,36 +139,9 @@ func afterBite(ctx context.Context, took time.Duration) {
 	sleep(ctx, max(took, 10*time.Millisecond))
 }
 
-func (d *Dispatcher) retireLoop(ctx context.Context) {
-	r := &retirer{store: d.store, slots: func() []int { return slotsOf(d.flight.views()) }, retired: d.metrics.retired, log: d.log, pause: afterBite,
-		every: retireEvery(d.cfg.Retention)}
-	tick := time.NewTicker(r.every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		var err error
-		if r.slotCount, err = d.store.SlotCount(ctx); err == nil {
-			err = r.round(ctx, d.clock.Now().Add(-d.cfg.Retention).UnixMilli())
-		}
-		if err == nil {
-			err = d.retireLetters(ctx)
-		}
-		if err == nil {
-			err = d.retireAudit(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			d.log.Warn("retiring ended tasks failed, trying again later", zap.Error(err))
-		}
-	}
-}
-
 // round forgets everything that this owner has to forget and that ended at or before the given time, Unix ms. What ended in the line
 // and what ended out of it lie apart in the table, so both go at once.
-func (r *retirer) round(ctx context.Context, before int64) error {
+func (r *taskRetirer) round(ctx context.Context, before int64) error {
 	next := time.Now().Add(r.every)
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error { return r.inLine(ctx, before, next) })
@@ -82,7 +149,7 @@ func (r *retirer) round(ctx context.Context, before int64) error {
 	return both.Wait()
 }
 
-func (r *retirer) inLine(ctx context.Context, before int64, next time.Time) error {
+func (r *taskRetirer) inLine(ctx context.Context, before int64, next time.Time) error {
 	for _, slot := range r.slots() {
 		if err := r.retire(ctx, store.Range{Slot: slot, To: before}, next); err != nil {
 			return err
@@ -91,35 +158,12 @@ func (r *retirer) inLine(ctx context.Context, before int64, next time.Time) erro
 	return nil
 }
 
-// retireLetters forgets dead letters and measures what is left of them: it is for the owner of slot 0, for they have no slots.
-func (d *Dispatcher) retireLetters(ctx context.Context) error {
-	if slots := slotsOf(d.flight.views()); len(slots) == 0 || slots[0] != 0 {
-		d.metrics.letters.Set(0)
-		d.metrics.letterBytes.Set(0)
-		return nil
-	}
-	for more := d.cfg.DeadRetention > 0; more && ctx.Err() == nil; {
-		began := time.Now()
-		var err error
-		if _, more, err = d.store.RetireDead(ctx, d.clock.Now().Add(-d.cfg.DeadRetention).UnixMilli()); err != nil {
-			return err
-		}
-		afterBite(ctx, time.Since(began))
-	}
-	count, bytes, err := d.store.MeasureDead(ctx)
-	if err == nil {
-		d.metrics.letters.Set(float64(count))
-		d.metrics.letterBytes.Set(float64(bytes))
-	}
-	return err
-}
-
 // retireWindow is the time, ms, by which owners share what ended out of the line: no two of them delete the same rows, nor rows of
 // the same page for long.
 const retireWindow = 1000
 
 // outOfLine goes through the windows in which something ended and that belong to an owned slot.
-func (r *retirer) outOfLine(ctx context.Context, before int64, next time.Time) error {
+func (r *taskRetirer) outOfLine(ctx context.Context, before int64, next time.Time) error {
 	slots := r.slots()
 	for from := int64(0); len(slots) > 0 && from < before; {
 		pos, ok, err := r.store.NextEnded(ctx, from)
@@ -139,7 +183,7 @@ func (r *retirer) outOfLine(ctx context.Context, before int64, next time.Time) e
 }
 
 // retire forgets all of a piece, bite by bite. It rests after each until the next round is due.
-func (r *retirer) retire(ctx context.Context, piece store.Range, next time.Time) error {
+func (r *taskRetirer) retire(ctx context.Context, piece store.Range, next time.Time) error {
 	for piece.From < piece.To && ctx.Err() == nil {
 		began := time.Now()
 		n, rest, err := r.store.Retire(ctx, piece)

@@ -50,8 +50,8 @@ func newRetention(t *testing.T, slots int) *retention {
 }
 
 // owner is one dispatcher's retirer. It never rests.
-func (r *retention) owner(name string, slotCount int, slots ...int) *retirer {
-	return &retirer{store: countedStore{r, name}, slotCount: slotCount, slots: func() []int { return slots }, retired: prometheus.NewCounter(prometheus.CounterOpts{}),
+func (r *retention) owner(name string, slotCount int, slots ...int) *taskRetirer {
+	return &taskRetirer{store: countedStore{r, name}, slotCount: slotCount, slots: func() []int { return slots }, retired: prometheus.NewCounter(prometheus.CounterOpts{}),
 		log: zap.NewNop(), pause: func(context.Context, time.Duration) {}, every: time.Hour}
 }
 
@@ -137,7 +137,7 @@ func (r *retention) settle(reported int) {
 func TestRetentionKeepsUpWithTheRate(t *testing.T) {
 	const slots, rate, keep = 4, 100, time.Minute
 	r := newRetention(t, slots)
-	owners := []*retirer{r.owner("a", slots, 0, 2), r.owner("b", slots, 1, 3)}
+	owners := []*taskRetirer{r.owner("a", slots, 0, 2), r.owner("b", slots, 1, 3)}
 	most, next := 0, int64(0)
 	for range 4 * 60 {
 		r.second(rate)
@@ -239,7 +239,7 @@ func TestRetiringDeadLetters(t *testing.T) {
 			for _, slot := range c.slots {
 				d.flight.slots[slot] = &ownedSlot{number: slot}
 			}
-			require.NoError(t, d.retireLetters(t.Context()))
+			require.NoError(t, d.retirer.letters(t.Context()))
 			count, _, err := f.store.MeasureDead(t.Context())
 			require.NoError(t, err)
 			require.EqualValues(t, c.left, count)
@@ -275,9 +275,9 @@ func TestRetiringTheAuditLog(t *testing.T) {
 				require.NoError(t, err)
 				return len(page.Entries)
 			}
-			require.NoError(t, d.retireAudit(t.Context()))
+			require.NoError(t, d.retirer.audit(t.Context()))
 			require.Eventually(t, func() bool { // they may not be a millisecond old yet
-				require.NoError(t, d.retireAudit(t.Context()))
+				require.NoError(t, d.retirer.audit(t.Context()))
 				return count() == c.left
 			}, time.Minute, time.Millisecond)
 		})

@@ -13,7 +13,7 @@ import (
 )
 
 // runGate decides whether a timer's run that is due is released or dropped. A run that must be alone waits here until the database has
-// said whether an earlier one is unfinished. The release loop adds such runs; the overlap loop takes them.
+// said whether an earlier one is unfinished. The release loop adds such runs; the runStarter takes them.
 type runGate struct {
 	*shared
 	flight *inFlight
@@ -62,47 +62,6 @@ func (g *runGate) take() []*claimedTask {
 	return out
 }
 
-// overlapLoop asks the database about the runs that must be alone.
-func (d *Dispatcher) overlapLoop(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.kicks.overlap:
-		}
-		for list := d.sender.runs.take(); len(list) > 0 && ctx.Err() == nil; list = d.sender.runs.take() {
-			d.startRuns(ctx, list)
-		}
-	}
-}
-
-// startRuns asks about runs, again and again until the database has answered or their slots are lost, and hands them on.
-func (d *Dispatcher) startRuns(ctx context.Context, list []*claimedTask) {
-	g := d.sender.runs
-	for failures := 1; ctx.Err() == nil; failures++ {
-		starts := g.starts(list)
-		if len(starts) == 0 {
-			return
-		}
-		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		refused, err := d.store.StartRuns(bound, starts)
-		cancel()
-		switch {
-		case err == nil:
-			d.started(list, refused)
-			return
-		case errors.Is(err, store.ErrFenced):
-			d.ownership.fenced(ctx)
-		default:
-			g.metrics.retries.Inc()
-			if ctx.Err() == nil {
-				g.log.Warn("starting runs of timers failed, trying again", zap.Error(err))
-			}
-		}
-		sleep(ctx, pauseAfter(failures))
-	}
-}
-
 // starts are the runs whose slots are still ours, in the order in which they are due.
 func (g *runGate) starts(list []*claimedTask) []store.Start {
 	g.flight.mu.Lock()
@@ -116,19 +75,71 @@ func (g *runGate) starts(list []*claimedTask) []store.Start {
 	return out
 }
 
+// runStarter asks the database about the runs that must be alone, and hands on what may go.
+type runStarter struct {
+	*shared
+	gate      *runGate
+	sender    *sender
+	ownership *ownership
+}
+
+func newRunStarter(s *sender, o *ownership) *runStarter {
+	return &runStarter{shared: s.shared, gate: s.runs, sender: s, ownership: o}
+}
+
+func (s *runStarter) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.kicks.overlap:
+		}
+		for list := s.gate.take(); len(list) > 0 && ctx.Err() == nil; list = s.gate.take() {
+			s.start(ctx, list)
+		}
+	}
+}
+
+// start asks about runs, again and again until the database has answered or their slots are lost, and hands them on.
+func (s *runStarter) start(ctx context.Context, list []*claimedTask) {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		starts := s.gate.starts(list)
+		if len(starts) == 0 {
+			return
+		}
+		bound, cancel := context.WithTimeout(ctx, answerWithin)
+		refused, err := s.store.StartRuns(bound, starts)
+		cancel()
+		switch {
+		case err == nil:
+			s.started(list, refused)
+			return
+		case errors.Is(err, store.ErrFenced):
+			s.ownership.fenced(ctx)
+		default:
+			s.metrics.retries.Inc()
+			if ctx.Err() == nil {
+				s.log.Warn("starting runs of timers failed, trying again", zap.Error(err))
+			}
+		}
+		sleep(ctx, pauseAfter(failures))
+	}
+}
+
 // started drops the runs that were refused, and gives the others back to the sender.
-func (d *Dispatcher) started(list []*claimedTask, refused map[int64]bool) {
-	d.flight.mu.Lock()
-	defer d.flight.mu.Unlock()
+func (s *runStarter) started(list []*claimedTask, refused map[int64]bool) {
+	fl := s.gate.flight
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
 	for _, t := range list {
 		switch {
 		case t.slot.abandoned:
 		case refused[t.seq]:
-			d.sender.runs.drop(t, task.Overlapping)
+			s.gate.drop(t, task.Overlapping)
 		default:
 			t.started = true
-			d.sender.await(t)
+			s.sender.await(t)
 		}
 	}
-	d.kicks.release.now()
+	s.kicks.release.now()
 }

@@ -49,9 +49,15 @@ const (
 	unreadableFor = time.Minute
 )
 
-func (d *Dispatcher) newRunner(ix Index) *runner {
-	rt := &runTaker{claimer: d.claimer, index: ix, publish: d.results.Stored}
-	return &runner{store: d.store, now: d.clock.Millis, holds: d.holds, stored: rt.take, fenced: d.ownership.fenced, kick: d.kicks.timers, cfg: d.cfg, log: d.log}
+func newRunner(c *claimer, publish func([]store.Outbox), ix Index) *runner {
+	holds := func() []store.Hold {
+		if !c.trust.trusted() || c.stopping.Load() {
+			return nil
+		}
+		return c.flight.holds()
+	}
+	rt := &runTaker{claimer: c, index: ix, publish: publish}
+	return &runner{store: c.store, now: c.clock.Millis, holds: holds, stored: rt.take, fenced: c.ownership.fenced, kick: c.kicks.timers, cfg: c.cfg, log: c.log}
 }
 
 func (r *runner) run(ctx context.Context) {
@@ -131,23 +137,6 @@ func (r *runner) retire(ctx context.Context, holds []store.Hold) error {
 		sleep(ctx, runRest)
 	}
 	return nil
-}
-
-// holds returns the slots that are owned and not to be given away, ascending; none while the election is not trusted.
-func (d *Dispatcher) holds() []store.Hold {
-	if !d.trust.trusted() || d.stopping.Load() {
-		return nil
-	}
-	d.flight.mu.Lock()
-	defer d.flight.mu.Unlock()
-	out := make([]store.Hold, 0, len(d.flight.slots))
-	for _, l := range d.flight.slots {
-		if l.leaving.IsZero() && !l.abandoned {
-			out = append(out, store.Hold{Slot: l.number, Epoch: l.epoch})
-		}
-	}
-	slices.SortFunc(out, func(a, b store.Hold) int { return a.Slot - b.Slot })
-	return out
 }
 
 // runTaker makes known what the runner has stored.
