@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync/atomic"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/task"
+)
+
+// lockSlots locks the slots of every row that this batch writes or judges. Once a known task is
+// among them, that is all slots: a request that waited for it may put it into any.
+func (w *work) lockSlots(ctx context.Context, list []*identity) error {
+	set := slotSet{}
+	for _, t := range slices.Concat(w.fresh, w.late) {
+		set.add(t.Slot)
+	}
+	for _, r := range w.timers.pending {
+		set.add(r.Slot)
+	}
+	for slot := 0; slot < w.slotCount && len(list) > 0; slot++ {
+		set.add(slot)
+	}
+	var err error
+	if w.slots, err = w.store.lockSlots(ctx, w.tx, set, lockShared); err != nil {
+		return err
+	}
+	w.store.hint.learn(w.slots)
+	return nil
+}
+
+// placeFresh places new tasks under the lock. It stores the late ones, and moves those of the
+// others whose place was claimed meanwhile. If a task's place is claimed, it goes right behind
+// claimed. Tasks are released by due, so that does not delay them.
+func (w *work) placeFresh(ctx context.Context) error {
+	moves := map[int][]any{}
+	for _, t := range w.fresh {
+		if claimed := w.slots[t.Slot].Claimed; t.Pos <= claimed {
+			t.Pos = claimed + 1
+			moves[t.Slot] = append(moves[t.Slot], t.Seq)
+		}
+		w.applied.Added = append(w.applied.Added, placeOf(t))
+	}
+	for slot, seqs := range moves {
+		err := chunks(seqs, func(part []any) error {
+			_, err := w.tx.ExecContext(ctx, "UPDATE tasks SET pos = ? WHERE seq IN ("+marks(len(part))+")", append([]any{w.slots[slot].Claimed + 1}, part...)...)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("placing late tasks: %w", err)
+		}
+	}
+	for _, t := range w.late {
+		t.Pos = max(t.Due, w.slots[t.Slot].Claimed+1)
+		w.applied.Added = append(w.applied.Added, placeOf(t))
+	}
+	return w.insertTasks(ctx, w.late)
+}
+
+// moved tells whether a task has ended with nothing changed but its place and state, as by a report,
+// and by a cancel, which also drops the body. Such tasks of one batch can be updated together.
+func (id *identity) moved() (move, bool) {
+	if id.before == nil || id.now == nil || id.now.Slot != task.OutOfLine {
+		return move{}, false
+	}
+	a, b := *id.before, *id.now
+	a.Slot, a.Pos, a.State = b.Slot, b.Pos, b.State
+	m := move{b.Slot, b.Pos, b.State, len(b.Body) == 0}
+	if m.bare {
+		a.Body = b.Body
+	}
+	return m, reflect.DeepEqual(a, b)
+}
+
+// write brings the rows of the identities that changed up to date.
+func (w *work) write(ctx context.Context, list []*identity) error {
+	var gone []int64
+	var rows []*task.Task
+	same := map[move][]int64{}
+	for _, id := range list {
+		if id.now == id.before {
+			continue
+		}
+		if t := id.before; t != nil {
+			if t.Slot != task.OutOfLine {
+				w.applied.Removed = append(w.applied.Removed, placeOf(t))
+			}
+		}
+		if t := id.now; t != nil {
+			if t.Slot != task.OutOfLine {
+				t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
+				w.applied.Added = append(w.applied.Added, placeOf(t))
+			}
+		}
+		if m, only := id.moved(); only {
+			same[m] = append(same[m], id.now.Seq)
+			continue
+		}
+		if id.before != nil {
+			gone = append(gone, id.before.Seq)
+		}
+		if id.now != nil {
+			rows = append(rows, id.now)
+		}
+	}
+	if len(same)+len(gone) > 0 {
+		if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
+			return err
+		}
+	}
+	if err := keepTaken(ctx, w.tx, w.taken); err != nil {
+		return err
+	}
+	if err := moveTasks(ctx, w.tx, same); err != nil {
+		return err
+	}
+	if err := deleteTasks(ctx, w.tx, gone); err != nil {
+		return err
+	}
+	return w.insertTasks(ctx, rows)
+}
+
+// claimedHint remembers the last claimed offset seen of each slot. With it, most tasks get their
+// final place before the lock is taken. It may be outdated: the place is judged again under the
+// lock.
+type claimedHint struct{ v [4096]atomic.Int64 }
+
+func (h *claimedHint) claimed(slot int) int64 { return h.v[slot].Load() }
+
+func (h *claimedHint) learn(slots map[int]Slot) {
+	for n, s := range slots {
+		h.v[n].Store(s.Claimed)
+	}
+}
