@@ -1,10 +1,13 @@
 package callback
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/notyet/notyet/internal/defaults"
 )
 
 // Config holds a Sender's settings. The zero value works, and refuses every URL until Policy.Enabled
@@ -41,20 +44,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.MaxInFlight < 0 || c.MaxInFlightTotal < 0 || c.MaxTimeout < 0 {
 		return c, errors.New("callback: limits must not be negative")
 	}
-	if c.MaxInFlight == 0 {
-		c.MaxInFlight = 64
-	}
-	if c.MaxInFlightTotal == 0 {
-		c.MaxInFlightTotal = 1024
-	}
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaults.CallsInFlight)
+	c.MaxInFlightTotal = cmp.Or(c.MaxInFlightTotal, defaults.CallsInFlightTotal)
+	c.MaxTimeout = cmp.Or(c.MaxTimeout, defaults.CallTimeout)
+	c.UserAgent = cmp.Or(c.UserAgent, "notyet")
 	if c.MaxInFlight > c.MaxInFlightTotal {
 		return c, fmt.Errorf("callback.max-in-flight: %d is more than the %d of all origins together", c.MaxInFlight, c.MaxInFlightTotal)
-	}
-	if c.MaxTimeout == 0 {
-		c.MaxTimeout = 5 * time.Minute
-	}
-	if c.UserAgent == "" {
-		c.UserAgent = "notyet"
 	}
 	return c, nil
 }

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -50,17 +52,17 @@ type Config struct {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	def(&c.Results, schemas.TopicResults)
-	def(&c.LookAhead, 400*time.Millisecond)
-	def(&c.BurstLookAhead, 3*time.Second)
-	def(&c.Window, 2*time.Hour)
-	def(&c.StageTasks, 100_000)
-	def(&c.StageBytes, 256<<20)
-	def(&c.DrainTimeout, 20*time.Second)
-	def(&c.Retention, 7*24*time.Hour)
-	def(&c.UnresponsiveAfter, 10*time.Second)
-	def(&c.UndeliverableAfter, time.Minute)
-	def(&c.MisfireAfter, time.Minute)
+	c.Results = cmp.Or(c.Results, schemas.TopicResults)
+	c.LookAhead = cmp.Or(c.LookAhead, defaults.LookAhead)
+	c.BurstLookAhead = cmp.Or(c.BurstLookAhead, defaults.BurstLookAhead)
+	c.Window = cmp.Or(c.Window, defaults.Window)
+	c.StageTasks = cmp.Or(c.StageTasks, defaults.StageTasks)
+	c.StageBytes = cmp.Or(c.StageBytes, defaults.StageBytes)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaults.DrainTimeout)
+	c.Retention = cmp.Or(c.Retention, defaults.Retention)
+	c.UnresponsiveAfter = cmp.Or(c.UnresponsiveAfter, 10*time.Second)
+	c.UndeliverableAfter = cmp.Or(c.UndeliverableAfter, defaults.UndeliverableAfter)
+	c.MisfireAfter = cmp.Or(c.MisfireAfter, defaults.MisfireAfter)
 	if c.MemberID == "" {
 		host, _ := os.Hostname()
 		c.MemberID = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8])
@@ -72,11 +74,4 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("the staging bounds must be above 0")
 	}
 	return c, nil
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }

@@ -7,6 +7,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -42,23 +43,13 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Topic == "" {
-		c.Topic = schemas.TopicResults
-	}
-	if c.Stage == "" {
-		c.Stage = "events"
-	}
-	if c.MaxRecords == 0 {
-		c.MaxRecords = 20_000
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 16 << 20
-	}
+	c.Topic = cmp.Or(c.Topic, schemas.TopicResults)
+	c.Stage = cmp.Or(c.Stage, "events")
+	c.MaxRecords = cmp.Or(c.MaxRecords, 20_000)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 16<<20)
+	c.LookEvery = cmp.Or(c.LookEvery, 5*time.Second)
 	if c.Sources == nil {
 		c.Sources = func() []int { return nil }
-	}
-	if c.LookEvery == 0 {
-		c.LookEvery = 5 * time.Second
 	}
 	return c
 }

@@ -13,6 +13,7 @@
 package scanner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/notyet/notyet/events"
+	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/tracing"
@@ -60,13 +62,13 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	def(&c.Group, "notyet-scanner")
-	def(&c.Reports, schemas.TopicReports)
-	def(&c.Results, schemas.TopicResults)
-	def(&c.Window, 2*time.Hour)
-	def(&c.Workers, 4)
-	def(&c.BatchRecords, 2000)
-	def(&c.CommitEvery, time.Second)
+	c.Group = cmp.Or(c.Group, defaults.ScannerGroup)
+	c.Reports = cmp.Or(c.Reports, schemas.TopicReports)
+	c.Results = cmp.Or(c.Results, schemas.TopicResults)
+	c.Window = cmp.Or(c.Window, defaults.Window)
+	c.Workers = cmp.Or(c.Workers, 4)
+	c.BatchRecords = cmp.Or(c.BatchRecords, 2000)
+	c.CommitEvery = cmp.Or(c.CommitEvery, time.Second)
 	if len(c.Intake) == 0 {
 		c.Intake = []string{schemas.TopicIntake}
 	}
@@ -74,13 +76,6 @@ func (c Config) withDefaults() Config {
 		c.Read = append([]string{c.Reports}, c.Intake...)
 	}
 	return c
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // applier stores batches: the store.

@@ -9,6 +9,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"database/sql"
@@ -29,6 +30,8 @@ import (
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
+
+	"github.com/notyet/notyet/internal/defaults"
 )
 
 // Config says where the database is. The zero value is not usable: DSN is required.
@@ -80,12 +83,8 @@ const idleTimeout = 5 * time.Second
 
 // Open connects. Its errors say what is wrong with the DSN or the server. It does not change the database: see Migrate.
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
-	if cfg.MaxConns == 0 {
-		cfg.MaxConns = 16
-	}
-	if cfg.SlotPatience == 0 {
-		cfg.SlotPatience = 10 * time.Second
-	}
+	cfg.MaxConns = cmp.Or(cfg.MaxConns, defaults.DatabaseConns)
+	cfg.SlotPatience = cmp.Or(cfg.SlotPatience, 10*time.Second)
 	s := &Store{log: log, now: cfg.Clock}
 	dialector, err := s.dialector(cfg)
 	if err != nil {

@@ -9,6 +9,7 @@ package config
 import (
 	"time"
 
+	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -282,27 +283,30 @@ type Log struct {
 // Default returns a Config in which nothing is set.
 func Default() Config {
 	return Config{
-		Kafka:     Kafka{Brokers: []string{"127.0.0.1:9092"}, ClientID: "notyet"},
-		MySQL:     MySQL{MaxConns: 16},
-		Redis:     Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "notyet"},
-		ZooKeeper: ZooKeeper{Servers: []string{"127.0.0.1:2181"}, Root: "/notyet", SessionTimeout: 4 * time.Second},
-		HTTP:      HTTP{Addr: "127.0.0.1:8080", MaxConns: 1000},
+		Kafka:     Kafka{Brokers: []string{defaults.Kafka}, ClientID: defaults.ClientID},
+		MySQL:     MySQL{MaxConns: defaults.DatabaseConns},
+		Redis:     Redis{Addrs: []string{defaults.Redis}, Prefix: defaults.RedisPrefix},
+		ZooKeeper: ZooKeeper{Servers: []string{"127.0.0.1:2181"}, Root: defaults.ZooKeeperRoot, SessionTimeout: defaults.SessionTimeout},
+		HTTP:      HTTP{Addr: defaults.HTTP, MaxConns: defaults.HTTPConns},
 		Intake: Intakes{
 			Topics:   []Intake{{Topic: schemas.TopicIntake}},
 			MaxDelay: schemas.DefaultMaxDelay, MaxValueBytes: schemas.DefaultMaxValueBytes,
 		},
-		Reports:    Topic{schemas.TopicReports},
-		Results:    Topic{schemas.TopicResults},
-		Scanner:    Scanner{Group: "notyet-scanner"},
-		Dispatcher: Dispatcher{LookAhead: 400 * time.Millisecond, BurstLookAhead: 3 * time.Second, StageTasks: 100_000, StageBytes: 256 << 20, Retention: 7 * 24 * time.Hour, DrainTimeout: 20 * time.Second, UndeliverableAfter: time.Minute},
-		Audit:      Audit{Retention: 90 * 24 * time.Hour},
-		Timers:     Timers{MisfireAfter: time.Minute},
-		SendLog:    SendLog{Dir: "notyet-sendlog", Retention: 72 * time.Hour, MaxBytes: 64 << 30},
-		Callback:   Callback{MaxInFlight: 64, MaxInFlightTotal: 1024, MaxTimeout: 5 * time.Minute},
-		Migrate:    Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
-		Log:        Log{Level: "info", Format: "json"},
+		Reports: Topic{schemas.TopicReports},
+		Results: Topic{schemas.TopicResults},
+		Scanner: Scanner{Group: defaults.ScannerGroup},
+		Dispatcher: Dispatcher{
+			LookAhead: defaults.LookAhead, BurstLookAhead: defaults.BurstLookAhead, StageTasks: defaults.StageTasks, StageBytes: defaults.StageBytes,
+			Retention: defaults.Retention, DrainTimeout: defaults.DrainTimeout, UndeliverableAfter: defaults.UndeliverableAfter,
+		},
+		Audit:    Audit{Retention: 90 * 24 * time.Hour},
+		Timers:   Timers{MisfireAfter: defaults.MisfireAfter},
+		SendLog:  SendLog{Dir: "notyet-sendlog", Retention: defaults.SendLogRetention, MaxBytes: defaults.SendLogBytes},
+		Callback: Callback{MaxInFlight: defaults.CallsInFlight, MaxInFlightTotal: defaults.CallsInFlightTotal, MaxTimeout: defaults.CallTimeout},
+		Migrate:  Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
+		Log:      Log{Level: "info", Format: "json"},
 
-		Slots: 64, Window: 2 * time.Hour, StopTimeout: 30 * time.Second,
+		Slots: 64, Window: defaults.Window, StopTimeout: 30 * time.Second,
 	}
 }
 

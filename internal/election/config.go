@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,12 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-)
 
-// Defaults of Config.
-const (
-	DefaultRoot           = "/notyet"
-	DefaultSessionTimeout = 4 * time.Second
+	"github.com/notyet/notyet/internal/defaults"
 )
 
 // Config is how to reach the ensemble, and how soon an unresponsive member loses its slots.
@@ -51,15 +48,9 @@ type Config struct {
 
 // withDefaults fills in defaults and refuses settings that cannot work.
 func (c Config) withDefaults() (Config, error) {
-	if c.Root == "" {
-		c.Root = DefaultRoot
-	}
-	if c.SessionTimeout == 0 {
-		c.SessionTimeout = DefaultSessionTimeout
-	}
-	if c.TrustWindow == 0 {
-		c.TrustWindow = c.SessionTimeout * 2 / 3
-	}
+	c.Root = cmp.Or(c.Root, defaults.ZooKeeperRoot)
+	c.SessionTimeout = cmp.Or(c.SessionTimeout, defaults.SessionTimeout)
+	c.TrustWindow = cmp.Or(c.TrustWindow, c.SessionTimeout*2/3)
 	if c.MemberID == "" {
 		c.MemberID = defaultMemberID()
 	}

@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/internal/election/zkconn"
 )
 
@@ -27,9 +29,7 @@ func Members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error)
 }
 
 func members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error) {
-	if cfg.Root == "" {
-		cfg.Root = DefaultRoot
-	}
+	cfg.Root = cmp.Or(cfg.Root, defaults.ZooKeeperRoot)
 	var trouble lastError
 	dial := func(network, addr string, timeout time.Duration) (net.Conn, error) {
 		tcp, err := cfg.dial(ctx, network, addr, timeout)
@@ -38,7 +38,7 @@ func members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error)
 		}
 		return zkconn.New(tcp, func(time.Duration) {}), nil
 	}
-	conn, _, err := zk.Connect(cfg.Servers, DefaultSessionTimeout,
+	conn, _, err := zk.Connect(cfg.Servers, defaults.SessionTimeout,
 		zk.WithDialer(dial), zk.WithHostProvider(&byName{}), zk.WithLogger(clientLog{log}), zk.WithLogInfo(false))
 	if err != nil {
 		return nil, err

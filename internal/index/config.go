@@ -16,6 +16,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -26,6 +27,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/notyet/notyet/internal/defaults"
 )
 
 // Config is how to connect to Redis. The zero Config is one server on 127.0.0.1:6379.
@@ -62,17 +65,11 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if len(c.Addrs) == 0 {
-		c.Addrs = []string{"127.0.0.1:6379"}
+		c.Addrs = []string{defaults.Redis}
 	}
-	if c.Prefix == "" {
-		c.Prefix = "notyet"
-	}
-	if c.DialTimeout == 0 {
-		c.DialTimeout = time.Second
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 2 * time.Second
-	}
+	c.Prefix = cmp.Or(c.Prefix, defaults.RedisPrefix)
+	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 2*time.Second)
 	return c
 }
 

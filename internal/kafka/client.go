@@ -4,6 +4,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 	"github.com/twmb/franz-go/plugin/kzap"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/defaults"
 )
 
 // Config says where Kafka is and how to talk to it. The zero Config is one
@@ -54,17 +57,11 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if len(c.Brokers) == 0 {
-		c.Brokers = []string{"127.0.0.1:9092"}
+		c.Brokers = []string{defaults.Kafka}
 	}
-	if c.ClientID == "" {
-		c.ClientID = "notyet"
-	}
-	if c.MaxBufferedRecords == 0 {
-		c.MaxBufferedRecords = 50_000
-	}
-	if c.MaxBufferedBytes == 0 {
-		c.MaxBufferedBytes = 256 << 20
-	}
+	c.ClientID = cmp.Or(c.ClientID, defaults.ClientID)
+	c.MaxBufferedRecords = cmp.Or(c.MaxBufferedRecords, 50_000)
+	c.MaxBufferedBytes = cmp.Or(c.MaxBufferedBytes, 256<<20)
 	return c
 }
 

@@ -10,6 +10,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/defaults"
 )
 
 // Config of a Server. The zero value works.
@@ -91,15 +93,9 @@ func NewRegistry() *prometheus.Registry {
 
 // New prepares the server and opens nothing.
 func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
-	if cfg.Addr == "" {
-		cfg.Addr = "127.0.0.1:8080"
-	}
-	if cfg.CheckTimeout == 0 {
-		cfg.CheckTimeout = 2 * time.Second
-	}
-	if cfg.MaxConns == 0 {
-		cfg.MaxConns = 1000
-	}
+	cfg.Addr = cmp.Or(cfg.Addr, defaults.HTTP)
+	cfg.CheckTimeout = cmp.Or(cfg.CheckTimeout, 2*time.Second)
+	cfg.MaxConns = cmp.Or(cfg.MaxConns, defaults.HTTPConns)
 	if cfg.Guard == nil {
 		cfg.Guard = &access.Guard{}
 	}

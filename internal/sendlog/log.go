@@ -1,6 +1,7 @@
 package sendlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -15,6 +16,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/gofrs/flock"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/defaults"
 )
 
 // Intent says that an attempt to deliver a task is about to be sent.
@@ -85,21 +88,13 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Retention < 0 {
 		return c, fmt.Errorf("send log retention %v must not be negative", c.Retention)
 	}
-	if c.Retention == 0 {
-		c.Retention = 72 * time.Hour
-	}
 	if c.MaxBytes < 0 {
 		return c, fmt.Errorf("send log bound of %d bytes must not be negative", c.MaxBytes)
 	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 64 << 30
-	}
-	if c.FullAgainEvery == 0 {
-		c.FullAgainEvery = fullAgainEvery
-	}
-	if c.Patience == 0 {
-		c.Patience = 20 * time.Second
-	}
+	c.Retention = cmp.Or(c.Retention, defaults.SendLogRetention)
+	c.MaxBytes = cmp.Or(c.MaxBytes, defaults.SendLogBytes)
+	c.FullAgainEvery = cmp.Or(c.FullAgainEvery, fullAgainEvery)
+	c.Patience = cmp.Or(c.Patience, 20*time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

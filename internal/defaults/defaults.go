@@ -1,0 +1,43 @@
+// Package defaults holds the values of settings that are left out. The configuration and the parts of
+// the program use the same ones, so a part that is made without a configuration behaves like one that
+// is made with an empty one.
+package defaults
+
+import "time"
+
+// Servers.
+const (
+	Kafka       = "127.0.0.1:9092"
+	ClientID    = "notyet"
+	Redis       = "127.0.0.1:6379"
+	RedisPrefix = "notyet"
+
+	ZooKeeperRoot  = "/notyet"
+	SessionTimeout = 4 * time.Second
+
+	DatabaseConns = 16
+	HTTP          = "127.0.0.1:8080"
+	HTTPConns     = 1000
+)
+
+// Stages.
+const (
+	Window       = 2 * time.Hour
+	ScannerGroup = "notyet-scanner"
+
+	LookAhead          = 400 * time.Millisecond
+	BurstLookAhead     = 3 * time.Second
+	StageTasks         = 100_000
+	StageBytes         = 256 << 20
+	DrainTimeout       = 20 * time.Second
+	Retention          = 7 * 24 * time.Hour
+	UndeliverableAfter = time.Minute
+	MisfireAfter       = time.Minute
+
+	SendLogRetention = 72 * time.Hour
+	SendLogBytes     = 64 << 30
+
+	CallsInFlight      = 64 // to one origin
+	CallsInFlightTotal = 1024
+	CallTimeout        = 5 * time.Minute
+)
