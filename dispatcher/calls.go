@@ -115,11 +115,11 @@ func (s *sender) called(t *claimedTask, o callback.Outcome) {
 	s.kicks.release.now() // there is room again, perhaps for another origin
 }
 
-// slowCall is how long a request may hold up its line. Behind it, what was delivered since would be in doubt if the dispatcher were killed,
+// slowCall is how long a request may hold up its slot. Behind it, what was delivered since would be in doubt if the dispatcher were killed,
 // and a slot that is given away would wait.
 const slowCall = time.Second
 
-// setAsideSlow takes requests that have been under way for long out of their lines, so that the lines go on. Each answer is still waited
+// setAsideSlow takes requests that have been under way for long out of their places, so that their slots go on. Each answer is still waited
 // for: it is bounded by the request's own timeout. mu is held.
 func (s *sender) setAsideSlow() {
 	for t, since := range s.calls.underWay {

@@ -24,20 +24,20 @@ type claimer struct {
 }
 
 const (
-	// sweepEvery is how often the database itself is asked what comes next, whatever the index says: the second line.
-	// The question costs one dive into an index for each slot.
+	// sweepEvery is how often the database itself is asked what comes next, whatever the index says. The
+	// question costs one look into an index for each slot.
 	sweepEvery = time.Second
-	// lead is how long before its due time a task that a wake told of is claimed: a claim and the fetch of a body take
-	// a few milliseconds.
+	// lead is how long before its due time a task is claimed that a wake told of. A claim and the fetch of a body take a few
+	// milliseconds.
 	lead = 25 * time.Millisecond
 	// claimPause keeps a stream of tasks due at once from becoming a claim each.
 	claimPause = 5 * time.Millisecond
-	// overdue is how far a line may lie behind before it is claimed piece by piece.
+	// overdue is how late the next task of a slot may be before the slot is claimed piece by piece.
 	overdue = 2 * time.Second
 )
 
-// run claims each line in time for its next task: a look-ahead less half the usual one before it is due, a whole one at
-// once.
+// run claims each slot in time for its next task: a look-ahead, less half of the usual one, before the task is due. A claim covers a
+// whole look-ahead.
 func (c *claimer) run(ctx context.Context) { c.claimRounds(ctx, c.index.Wakes(ctx)) }
 
 func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos) {
@@ -45,7 +45,7 @@ func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos)
 	defer sweep.Stop()
 	failures := 0
 	for ctx.Err() == nil {
-		// Whatever makes a line ready, the loop rests: it must not take a core if a claim does not help.
+		// The loop rests whatever makes a slot ready. Otherwise it takes a whole core when a claim does not help.
 		rest := max(c.untilClaim(), claimPause)
 		if faultpoint.Without(faultpoint.ClaimedAhead) {
 			rest = c.untilClaim()
@@ -103,7 +103,7 @@ func (c *claimer) noteWakes(places []index.SlotPos) {
 	}
 }
 
-// claimAt is when a line is to be claimed next.
+// claimAt returns when a slot is to be claimed next.
 func (c *claimer) claimAt(l *ownedSlot) int64 {
 	if !l.leaving.IsZero() || l.claiming {
 		return never
@@ -135,7 +135,7 @@ func (c *claimer) untilClaim() time.Duration {
 // claimed together, so a single claim may exceed it.
 func (c *claimer) maxEntries() int { return 30 * c.cfg.StageTasks }
 
-// claim claims what is due to be claimed and answers whether there was anything.
+// claim claims what is due to be claimed, and tells whether there was anything.
 func (c *claimer) claim(ctx context.Context) (bool, error) {
 	ready, room := c.beginClaim()
 	if len(ready) == 0 {
@@ -156,8 +156,8 @@ func (c *claimer) claim(ctx context.Context) (bool, error) {
 		g := claimGroup{l.epoch, l.to}
 		groups[g] = append(groups[g], l)
 	}
-	for g, lines := range groups {
-		if err := c.claimLines(ctx, lines, g); err != nil {
+	for g, together := range groups {
+		if err := c.claimTogether(ctx, together, g); err != nil {
 			return false, err
 		}
 	}
@@ -170,7 +170,7 @@ func (c *claimer) nth(ctx context.Context, r store.Range, n int) (int64, bool, e
 	return c.store.Nth(bound, r, n)
 }
 
-// claimable is a line that is being claimed. Settling moves a line's next, so what is to be known of it is noted under the lock.
+// claimable is a slot that is being claimed. Settling moves the slot's next, so what the claim needs is noted under the lock.
 type claimable struct {
 	*ownedSlot
 	to     int64
@@ -179,8 +179,8 @@ type claimable struct {
 
 type claimGroup struct{ epoch, to int64 }
 
-// beginClaim decides which lines are claimed now, and how far: always further than they are. Until endClaim they are not
-// given back, since what is decided here is done later, under no lock. room is how many tasks may still enter.
+// beginClaim decides which slots are claimed now, and how far: always further than they are. Until endClaim they are not given back,
+// because the claim itself happens later, without the lock. room is how many tasks may still enter.
 func (c *claimer) beginClaim() (ready []claimable, room int) {
 	now := c.clock.Millis()
 	c.flight.mu.Lock()
@@ -209,19 +209,19 @@ func (c *claimer) beginClaim() (ready []claimable, room int) {
 	return ready, room
 }
 
-func rangesOf(lines []claimable) []store.Range {
-	out := make([]store.Range, len(lines))
-	for i, l := range lines {
+func rangesOf(ready []claimable) []store.Range {
+	out := make([]store.Range, len(ready))
+	for i, l := range ready {
 		out[i] = store.Range{Slot: l.number, From: l.claimed, To: l.to}
 	}
 	return out
 }
 
-// claimLines claims first and reads afterwards: what was written before the claim is there to be read, what comes later is
+// claimTogether claims first and reads afterwards. What was written before the claim is there to be read, and what comes later is
 // placed behind it.
-func (c *claimer) claimLines(ctx context.Context, lines []claimable, g claimGroup) error {
-	slots := make([]int, len(lines))
-	for i, l := range lines {
+func (c *claimer) claimTogether(ctx context.Context, ready []claimable, g claimGroup) error {
+	slots := make([]int, len(ready))
+	for i, l := range ready {
 		slots[i] = l.number
 	}
 	began := time.Now()
@@ -233,29 +233,29 @@ func (c *claimer) claimLines(ctx context.Context, lines []claimable, g claimGrou
 	if err := faultpoint.At(faultpoint.DispatcherClaimed); err != nil {
 		return err
 	}
-	entries, err := c.readClaimed(ctx, lines)
+	entries, err := c.readClaimed(ctx, ready)
 	if err != nil {
 		return err
 	}
 	c.metrics.claims.Inc()
 	c.metrics.claimTime.Observe(time.Since(began).Seconds())
-	c.flight.takeIn(lines, entries)
+	c.flight.takeIn(ready, entries)
 	if len(entries) == 0 {
 		c.kicks.settle.now()
 	}
-	c.askNext(ctx, lines, slots, g.to)
+	c.askNext(ctx, ready, slots, g.to)
 	return nil
 }
 
 // readClaimed reads what has been claimed, again and again until it is done: claimed has moved, so the read must follow. It gives
-// up where none of the lines is ours any more.
-func (c *claimer) readClaimed(ctx context.Context, lines []claimable) ([]store.Entry, error) {
-	ranges := rangesOf(lines)
+// up when none of the slots is ours any more.
+func (c *claimer) readClaimed(ctx context.Context, ready []claimable) ([]store.Entry, error) {
+	ranges := rangesOf(ready)
 	for failures := 1; ; failures++ {
 		bound, cancel := context.WithTimeout(ctx, answerWithin*time.Duration(min(failures, 8))) // there may be millions
 		entries, err := c.store.Entries(bound, ranges)
 		cancel()
-		if err == nil || c.flight.allAbandoned(lines) {
+		if err == nil || c.flight.allAbandoned(ready) {
 			return entries, err
 		}
 		c.log.Warn("reading a claimed range failed, trying again", zap.Error(err))
@@ -265,10 +265,10 @@ func (c *claimer) readClaimed(ctx context.Context, lines []claimable) ([]store.E
 	}
 }
 
-// askNext asks the index, or where it does not answer the database, for the lines' next tasks.
-func (c *claimer) askNext(ctx context.Context, lines []claimable, slots []int, from int64) {
-	places := make([]index.SlotPos, len(lines))
-	for i, l := range lines {
+// askNext asks the index for the slots' next tasks, or the database if the index does not answer.
+func (c *claimer) askNext(ctx context.Context, ready []claimable, slots []int, from int64) {
+	places := make([]index.SlotPos, len(ready))
+	for i, l := range ready {
 		places[i] = index.SlotPos{Slot: l.number, Pos: from}
 	}
 	bound, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
@@ -282,9 +282,7 @@ func (c *claimer) askNext(ctx context.Context, lines []claimable, slots []int, f
 		if err != nil {
 			return // the sweep asks again
 		}
-		for _, n := range fromStore {
-			next = append(next, n)
-		}
+		next = append(next, fromStore...)
 	}
 	c.flight.mu.Lock()
 	defer c.flight.mu.Unlock()

@@ -18,7 +18,7 @@ const (
 	announcing               // delivered, its last events with the producer
 	leaving                  // its transition is on the way to the database
 	settled                  // delivered, its last events published or stored
-	left                     // out of the line, by a transition
+	left                     // out of its place, by a transition
 )
 
 // claimedTask is one task in flight. There may be millions after an outage, so it is small until its body is read. The lock of those in
@@ -33,7 +33,7 @@ type claimedTask struct {
 	answered bool   // set aside, and its answer has come since: it is about to end. Of the settle loop
 	asks     bool   // read to ask an unresponsive target with. Of the fetch loop
 	judged   bool   // not one of a gate's tasks, though its lane is: see flow. Of its loops
-	called   bool   // from a held line. Of the fetch and release loops
+	called   bool   // it was held. Of the fetch and release loops
 	passed   bool   // its target's gate has let it through: see gate. Of the release loop
 	doubt    bool   // an earlier owner may have sent it
 

@@ -182,7 +182,7 @@ func (f *fetcher) putBack(bySeq map[int64]*claimedTask, rows []task.Task, rest [
 }
 
 // lost handles claimed tasks whose rows are gone. Nobody may do that, short of a hand in the database: they cannot be sent,
-// and must not hold up their line.
+// and must not hold up their slot.
 func (f *fetcher) lost(bySeq map[int64]*claimedTask, rows []task.Task) {
 	for i := range rows {
 		delete(bySeq, rows[i].Seq)

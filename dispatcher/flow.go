@@ -14,7 +14,7 @@ import (
 )
 
 // flow keeps the operators' policies in force: targets that are paused, or limited. Its loop reads the policies; the fetch and release
-// loops ask it about tasks; the loop of held.go moves tasks between the gates and the held lines. The lock of those in flight guards
+// loops ask it about tasks; the loop of held.go moves tasks between the gates and their held places. The lock of those in flight guards
 // what it knows.
 //
 // A policy that was read stays in force until another one is read, however long the database is away. Before the first are read,
@@ -167,7 +167,7 @@ func (f *flow) forget(g *gate) {
 	}
 }
 
-// close sends what waits at a gate, or behind it for its partition, to the held lines. mu is held.
+// close sends what waits at a gate, or behind it for its partition, to held places. mu is held.
 func (f *flow) close(g *gate) {
 	for _, t := range g.takeBack(never) {
 		f.hold(g, t)

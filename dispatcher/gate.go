@@ -11,8 +11,7 @@ import (
 )
 
 // gate lets the tasks of one target with a policy through, in the order of the instants at which they are to be released. What it
-// cannot let through in a moment stands in the held lines of the slots, where it can be cancelled and costs nothing; see held.go. The
-// lock of those in flight guards it.
+// cannot let through in a moment is held in the slots, where it can be cancelled and costs nothing; see held.go. The lock of those in flight guards it.
 type gate struct {
 	store.Policy
 	pace    *rate.Limiter // this dispatcher's share of the rate; nil: no limit
@@ -23,22 +22,22 @@ type gate struct {
 
 	waiting dueHeap         // due, with their bodies, until they may go
 	since   map[int64]int64 // when they came here, Unix ms; by seq
-	coming  calledBack      // from the held lines, and not here yet
+	coming  calledBack      // were held, and are not here yet
 	unread  []*claimedTask  // claimed while nothing was let through; their bodies are not read
-	holding []*claimedTask  // on their way to the held lines
+	holding []*claimedTask  // on their way to be held
 	held    int             // how many tasks were ever sent there
-	behind  bool            // something stands in the held lines, or may: what comes new goes behind it
+	behind  bool            // something is held, or may be: what comes new goes behind it
 	after   store.HeldPlace // what stands up to here has been called back, or is not ours
 	found   bool            // something of ours, since after was at the beginning
-	looked  time.Time       // at the held lines
+	looked  time.Time       // at the held tasks
 }
 
 const (
-	// gateAhead is for how long ahead tasks are called back: the way from the held line to the gate takes some 100 ms.
+	// gateAhead is for how long ahead tasks are called back: the way from their held places to the gate takes some 100 ms.
 	gateAhead = 500 * time.Millisecond
 	// gateTasks bounds the tasks that are at a gate or on their way to it: what moves in gateAhead at full speed.
 	gateTasks = 3000
-	// gateWait is for how long a task waits at the gate, where it cannot be cancelled, before it goes to the held line.
+	// gateWait is for how long a task waits at the gate, where it cannot be cancelled, before it is held.
 	gateWait = time.Second
 	// recallWait is how long a task that was called back may be on its way before the later ones go without it.
 	recallWait = 5 * time.Second
@@ -153,7 +152,7 @@ func (g *gate) takeBack(since int64) (out []*claimedTask) {
 	return out
 }
 
-// earliest is the instant of the first task that is on its way to the held lines: what comes later is not called back before it is there.
+// earliest is the instant of the first task that is on its way to be held: what comes later is not called back before it is there.
 func (g *gate) earliest() int64 {
 	g.holding = slices.DeleteFunc(g.holding, func(t *claimedTask) bool { return t.status == left || t.slot.abandoned })
 	at := int64(never)
@@ -184,7 +183,7 @@ func (l *let) one(now time.Time) { l.roll(now); l.now++ }
 
 func (l *let) within(now time.Time) int { l.roll(now); return max(l.now, l.then) }
 
-// calledBack are tasks that were called back from their held lines and are on their way to the gate.
+// calledBack are tasks that were held, were called back, and are on their way to the gate.
 type calledBack struct {
 	order []recalled          // by the instant at which they should have been released; those that are here already are passed over
 	until map[int64]time.Time // by seq: then it is not waited for any more, for it was cancelled, or its slot was lost

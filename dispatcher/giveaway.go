@@ -109,7 +109,7 @@ func (o *ownership) release(ctx context.Context, drained []int, epoch int64) err
 	return o.catchUp(ctx, slots)
 }
 
-// catchUp takes in what the database calls claimed and its line does not know of: the reply to a claim was lost.
+// catchUp takes in what the database calls claimed and the slot here does not know of: the reply to a claim was lost.
 func (o *ownership) catchUp(ctx context.Context, slots []store.Slot) error {
 	var behind []claimable
 	o.flight.mu.Lock()
@@ -136,7 +136,7 @@ func (o *ownership) catchUp(ctx context.Context, slots []store.Slot) error {
 }
 
 // endingLate returns the slots with tasks that were set aside, have been answered since, and whose ends are not stored. They are out of
-// their lines, which may have drained; without their ends, the next owner would send them again. mu is held.
+// their slots, which may have drained. Without their ends, the next owner sends them again. mu is held.
 func (fl *inFlight) endingLate() map[int]bool {
 	slots := map[int]bool{}
 	for _, t := range fl.stuck {

@@ -51,7 +51,7 @@ func TestSlotWithAClaimUnderWayStays(t *testing.T) {
 
 	require.False(t, f.assign(m, d, 6), "it is not given away")
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.NoError(t, d.claimer.claimLines(t.Context(), ready, claimGroup{5, ready[0].to}))
+	require.NoError(t, d.claimer.claimTogether(t.Context(), ready, claimGroup{5, ready[0].to}))
 	d.flight.endClaim(ready)
 	require.False(t, f.assign(m, d, 6), "nor with what was claimed")
 	require.Equal(t, "one", f.slot(0).Owner)

@@ -11,16 +11,15 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// What a policy keeps from being released stands in the held lines: in its own slot, but at a place beyond every claim. It is moved
-// there once, when it falls due, and called back once, when it may go. In between it is a pending task like any other, and costs
-// nothing.
+// A task that a policy keeps from being released is held: it stands in its slot, but at a place beyond every claim. It is moved there
+// once, when it falls due, and called back once, when it may go. In between it is a pending task like any other, and costs nothing.
 
 const (
 	// heldEvery is the least pause between two rounds of moving tasks.
 	heldEvery = 20 * time.Millisecond
 	// roundEvery is the longest pause.
 	roundEvery = 250 * time.Millisecond
-	// lookEvery is how often the held lines of a target are looked at of which nothing is known to be held.
+	// lookEvery is how often the held places of a target are looked at of which nothing is known to be held.
 	lookEvery = 30 * time.Second
 	// heldPage is how many held tasks are read at a time, and how many claimed ones are judged.
 	heldPage = 1000
@@ -28,7 +27,7 @@ const (
 	leavingMost = 2000
 )
 
-// hold sends a task to the held line of its slot. mu is held.
+// hold moves a task to a held place of its slot. mu is held.
 func (f *flow) hold(g *gate, t *claimedTask) {
 	state := task.StateLine
 	if t.maybeSent() {
@@ -52,7 +51,7 @@ func (f *flow) leaveHeld(g *gate, t *claimedTask, state task.State, attempt int)
 	f.kick.now()
 }
 
-// move takes tasks to the held lines and back.
+// move takes tasks to their held places and back.
 func (f *flow) move(ctx context.Context) {
 	tick := time.NewTicker(roundEvery)
 	defer tick.Stop()
@@ -95,7 +94,7 @@ func (f *flow) round(ctx context.Context) error {
 	return nil
 }
 
-// judge looks at tasks that are claimed and whose lane is the gate's, without reading their bodies: they go to the held line, or on their
+// judge looks at tasks that are claimed and whose lane is the gate's, without reading their bodies: they are held, or go on their
 // way if they are another target's.
 func (f *flow) judge(ctx context.Context, g *gate) error {
 	batch := f.takeUnread(g)

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// holdings are slots that the database may call ours and that have no line: taken and not begun, since the call failed on the
-// way, or abandoned because they did not drain. Each is begun or given back in the end, or its next owner would wait for us.
+// holdings are slots that the database may call ours and that we do not work on: they were taken and not begun because the call failed
+// on the way, or abandoned because they did not drain. Each is begun or given back in the end; otherwise its next owner waits for us.
 type holdings struct {
 	mu     sync.Mutex
 	epochs map[int]int64 // by slot

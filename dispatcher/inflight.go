@@ -53,26 +53,26 @@ func (fl *inFlight) leftoverSources() []int {
 	return []int{store.TransitionSource}
 }
 
-func (fl *inFlight) endClaim(lines []claimable) {
+func (fl *inFlight) endClaim(ready []claimable) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	for _, l := range lines {
+	for _, l := range ready {
 		l.claiming = false
 	}
 }
 
-func (fl *inFlight) allAbandoned(lines []claimable) bool {
+func (fl *inFlight) allAbandoned(ready []claimable) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	return !slices.ContainsFunc(lines, func(l claimable) bool { return !l.abandoned })
+	return !slices.ContainsFunc(ready, func(l claimable) bool { return !l.abandoned })
 }
 
-// takeIn moves lines to where they are claimed, with what stands there.
-func (fl *inFlight) takeIn(lines []claimable, entries []store.Entry) {
+// takeIn moves slots to where they are claimed, with the tasks that stand there.
+func (fl *inFlight) takeIn(ready []claimable, entries []store.Entry) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	ours := make(map[int]*ownedSlot, len(lines))
-	for _, l := range lines {
+	ours := make(map[int]*ownedSlot, len(ready))
+	for _, l := range ready {
 		l.claimTo(l.to)
 		if !l.abandoned {
 			ours[l.number] = l.ownedSlot
@@ -81,14 +81,13 @@ func (fl *inFlight) takeIn(lines []claimable, entries []store.Entry) {
 	fl.enter(ours, entries, false)
 }
 
-// enter puts claimed tasks into their lines and into the queue for their bodies. They come in the order of their lines. mu is
-// held.
-func (fl *inFlight) enter(lines map[int]*ownedSlot, entries []store.Entry, doubt bool) {
+// enter puts claimed tasks into their slots and into the queue for their bodies. They come in the order of their slots. mu is held.
+func (fl *inFlight) enter(owned map[int]*ownedSlot, entries []store.Entry, doubt bool) {
 	now := fl.clock.Millis()
 	queue := make([]*claimedTask, 0, len(entries))
 	tasks := make([]claimedTask, len(entries)) // one allocation for all
 	for i, e := range entries {
-		l := lines[e.Slot]
+		l := owned[e.Slot]
 		if l == nil {
 			continue
 		}
@@ -173,7 +172,7 @@ func (fl *inFlight) ownedSlots() int {
 	return len(fl.slots)
 }
 
-// had returns the lines of this moment, for lose.
+// had returns the slots of this moment, for lose.
 func (fl *inFlight) had() map[int]*ownedSlot {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -215,8 +214,8 @@ func (fl *inFlight) parkedTasks() (n int) {
 	return n
 }
 
-// forgetAnswered lets go of tasks that were set aside and whose late answers were about to end them: those ends go with the line. Should
-// the slot come back, they are claimed like any other. What is unanswered stays known, for it is still with the producer. mu is held.
+// forgetAnswered forgets tasks that were set aside and whose late answers were about to end them: those ends are lost with the slot. If
+// the slot comes back, they are claimed like any other. A task without an answer stays known, because the producer still has it. mu is held.
 func (fl *inFlight) forgetAnswered(l *ownedSlot) {
 	for seq, t := range fl.stuck {
 		if t.answered && t.slot.number == l.number {

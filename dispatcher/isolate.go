@@ -18,7 +18,7 @@ import (
 func (s *sender) suspect(ctx context.Context, t *claimedTask) {
 	g := s.targets.of(t)
 	t.trace.begins()
-	s.targets.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their lines
+	s.targets.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their slots
 	g.suspects = append(g.suspects, sendable{task: t, record: t.record})
 	if !g.trying {
 		g.trying = true

@@ -9,9 +9,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// settleApart ends, each by itself, the delivered tasks behind one that holds done back - with the producer, whose target does
-// not answer; not read yet - and may do so longer than the line stays: else its next owner would send them again. A settlement
-// under way may count those that it can close, and only those. mu is held.
+// settleApart ends, each by itself, the delivered tasks behind one that holds done back: its target does not answer the producer, or its
+// body is not read yet. It may hold done back for longer than the slot stays here, and then the next owner would send them again. A
+// settlement that is under way may count those that it can close, and only those. mu is held.
 func (fl *inFlight) settleApart(l *ownedSlot) {
 	to, _ := l.closable()
 	for _, t := range l.open() {
@@ -35,8 +35,7 @@ func (fl *inFlight) postpone(t *claimedTask, now int64, pause time.Duration) {
 	fl.leave(t, transition{Transition: store.Transition{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
 }
 
-// setAside takes a task out of its line whose earlier sending is still unanswered; it stays out of reach of a cancel. mu is
-// held.
+// setAside takes a task out of its place whose earlier sending is still unanswered. It stays out of reach of a cancel. mu is held.
 func (fl *inFlight) setAside(t, original *claimedTask) {
 	const aside = 10_000
 	fl.leave(t, transition{Transition: store.Transition{State: task.StateRetry, Pos: fl.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
@@ -61,7 +60,7 @@ func (fl *inFlight) deadTransition(t *claimedTask, kind, reason string) transiti
 	}
 }
 
-// leave takes a task out of its line with the next settlement. mu is held.
+// leave takes a task out of its place with the next settlement. mu is held.
 func (fl *inFlight) leave(t *claimedTask, e transition) {
 	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.slot.number, t.slot.epoch, t.pos
 	e.task = t
@@ -80,7 +79,7 @@ func (fl *inFlight) leave(t *claimedTask, e transition) {
 	fl.kicks.settle.now()
 }
 
-// transition is a task that leaves its slot's line, with the events that tell of it.
+// transition is a task that leaves its place, with the events that tell of it.
 type transition struct {
 	store.Transition
 	task    *claimedTask

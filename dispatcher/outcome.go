@@ -150,7 +150,7 @@ func (s *settler) answeredLate(o outcome) {
 	}
 }
 
-// leaveUnannounced stores the end of a delivered task that has left its line with its events, which are published from there. mu is held.
+// leaveUnannounced stores the end of a delivered task that has left its place with its events, which are published from there. mu is held.
 func (s *settler) leaveUnannounced(t *claimedTask, at int64) {
 	if !t.slot.abandoned {
 		s.flight.leave(t, transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})

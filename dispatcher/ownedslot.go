@@ -40,8 +40,8 @@ func (l *ownedSlot) leavingFor() time.Duration {
 	return time.Since(l.leaving)
 }
 
-// closable answers how far done can move: everything up to it is settled or gone. count is how many of those tasks are
-// still in the line, which the database is to confirm.
+// closable returns how far done can move: everything up to there is settled or gone. count is how many of those tasks are still in
+// their places, which the database is to confirm.
 func (l *ownedSlot) closable() (to int64, count int) {
 	to = l.claimed
 	for i := l.head; i < len(l.tasks); i++ {
@@ -61,7 +61,7 @@ func (l *ownedSlot) closable() (to int64, count int) {
 	return to, count
 }
 
-// closeTo moves done to where the database has it now and answers how many tasks it let go.
+// closeTo moves done to where the database has it now, and returns how many tasks it let go.
 func (l *ownedSlot) closeTo(to int64) (n int) {
 	l.done = to
 	for l.head < len(l.tasks) && l.tasks[l.head].pos <= to {
@@ -76,7 +76,7 @@ func (l *ownedSlot) closeTo(to int64) (n int) {
 	return n
 }
 
-// claimTo moves claimed. What has been heard meanwhile of places beyond it stays known.
+// claimTo moves claimed. What was heard of places beyond it stays known.
 func (l *ownedSlot) claimTo(to int64) {
 	l.before, l.claimed = l.claimed, to
 	if l.next <= to {
@@ -87,9 +87,9 @@ func (l *ownedSlot) claimTo(to int64) {
 	}
 }
 
-// reach is how far a claim of the line goes. Where it is claimed beyond the look-ahead - before a burst that look-ahead was
-// longer, or the database's clock was set back - what came late stands right behind, and a few places are enough for it. Claims
-// rest longer than these last, so that time catches up; multiples let lines be claimed together.
+// reach returns how far a claim of the slot goes. The slot may be claimed beyond the look-ahead: before a burst the look-ahead was
+// longer, or the database's clock was set back. Then what came late stands right behind claimed, and a few places are enough for it. The
+// pause between claims is longer than these places last, so time catches up. Multiples let slots be claimed together.
 func (l *ownedSlot) reach(ahead int64) int64 {
 	const few = int64(claimPause / time.Millisecond)
 	if ahead > l.claimed || faultpoint.Without(faultpoint.ClaimedAhead) {
@@ -100,7 +100,7 @@ func (l *ownedSlot) reach(ahead int64) int64 {
 
 func (l *ownedSlot) open() []*claimedTask { return l.tasks[l.head:] }
 
-// drained says that nothing is left to send or to settle, nor may come by a claim that is under way.
+// drained tells that nothing is left to send or to settle, and that no claim is under way that could bring more.
 func (l *ownedSlot) drained() bool {
 	return (!l.claiming || faultpoint.Without(faultpoint.ReleasedWhenDrained)) && l.done == l.claimed && l.head == len(l.tasks)
 }

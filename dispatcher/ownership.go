@@ -20,7 +20,7 @@ type ownership struct {
 	flight *inFlight
 	trust  *trust
 	sent   *sendlog.Log
-	held   holdings               // slots without a line; any loop that finds a slot lost adds
+	held   holdings               // slots that are not worked on; any loop that finds a slot lost adds
 	waits  map[[2]int64]time.Time // of the owner loop: since when a slot is waited for, by slot and epoch
 }
 
@@ -102,9 +102,9 @@ func (o *ownership) verify(ctx context.Context) error {
 	return nil
 }
 
-// lose abandons lines that are no longer ours, as the slots were read. had are the lines from before that look: it says nothing
-// about those that were taken while it was under way. A line from before it was in the database by then. Where the look shows an
-// earlier epoch all the same, the database was set back, and the slot is to be taken anew.
+// lose abandons slots that, as they were read, are no longer ours. had are the slots that were owned before they were read: reading says
+// nothing about those that were taken meanwhile. What was owned before was in the database by then. If it shows an earlier epoch all the
+// same, the database was set back, and the slot is to be taken anew.
 func (o *ownership) lose(slots []store.Slot, had map[int]*ownedSlot) {
 	o.flight.mu.Lock()
 	defer o.flight.mu.Unlock()

@@ -35,9 +35,9 @@ func (pk *parking) respondsAgain(g *target) {
 	pk.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
 }
 
-// parked is what a line remembers of a task that it put off because its target does not answer: enough to put it off again without
-// reading its body, and to call it back when the target answers. Whoever owns the line alone changes such a task, other than by
-// ending it, so what is remembered stays true as long as the line is owned.
+// parked is what a slot remembers of a task that was put off because its target does not answer: enough to put it off again without
+// reading its body, and to call it back when the target answers. Others may end such a task, but only the owner of the slot changes it.
+// So what is remembered stays true as long as the slot is owned.
 type parked struct {
 	outlet  outlet
 	at      int64 // not released before, Unix ms
@@ -206,7 +206,7 @@ func (pk *parking) spreadWaiting(g *target, keep int) {
 	}
 }
 
-// putOffWaiting puts off what has waited for an origin for a second: it holds up its line. What the origin takes in the next two seconds, as
+// putOffWaiting puts off what has waited for an origin for a second, because it holds up its slot. What the origin takes in the next two seconds, as
 // fast as it has answered, stays. mu is held.
 func (pk *parking) putOffWaiting(g *target) {
 	g.pace, g.answers = g.answers, 0

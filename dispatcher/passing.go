@@ -2,7 +2,7 @@ package dispatcher
 
 import "time"
 
-// What the fetch and release loops ask of the flow: which task passes, waits at its target's gate, or goes to the held line.
+// What the fetch and release loops ask of the flow: which task passes, waits at its target's gate, or is held.
 
 // paused says whether a target may get nothing. mu is held.
 func (f *flow) paused(topic string) bool {
@@ -10,8 +10,8 @@ func (f *flow) paused(topic string) bool {
 	return g != nil && g.Paused
 }
 
-// detains keeps a task that is due from being sent, if its target's policy wants that: it waits at the gate, or goes to the held
-// line. mu is held.
+// detains keeps a task that is due from being sent, if its target's policy wants that: it waits at the gate, or is
+// held in its slot. mu is held.
 func (f *flow) detains(t *claimedTask, now int64) bool {
 	if len(f.gates) == 0 {
 		return false
@@ -104,8 +104,7 @@ func (f *flow) untilRelease() time.Duration {
 	return first
 }
 
-// diverts takes a claimed task out of the way to its body if it is to go to a held line. One that an earlier owner may have sent goes
-// on: the send log may know of it. mu is held.
+// diverts takes a claimed task out of the way to its body if it is to be held. One that an earlier owner may have sent goes on: the send log may know of it. mu is held.
 func (f *flow) diverts(t *claimedTask) bool {
 	if len(f.lanes) == 0 || t.doubt || t.judged {
 		return false

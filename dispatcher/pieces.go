@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// An outage can end with a million tasks that leave their lines at once. They are settled in pieces, so that no transaction grows
+// An outage can end with a million tasks that leave their places at once. They are settled in pieces, so that no transaction grows
 // with them, and done moves between the pieces. A piece that the database refuses for what is in it is halved until the task stands
 // alone; that task is then settled with less, step by step, so that it neither is lost nor holds up anybody.
 
@@ -91,7 +91,7 @@ func (s *settler) settlePiece(ctx context.Context, piece []transition) []transit
 	s.log.Error("the database refuses how a task ends: settling it with less", zap.String("topic", topic), zap.String("id", id),
 		zap.Int64("seq", e.Seq), zap.Int("step", e.reduced+1), zap.Error(err))
 	if !e.reduce(s.clock.Millis()) {
-		return []transition{e} // the next round tries again; it holds up its line and nothing else
+		return []transition{e} // the next round tries again; it holds up its slot and nothing else
 	}
 	return s.settlePiece(ctx, []transition{e})
 }

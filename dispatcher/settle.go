@@ -60,8 +60,8 @@ func (s *settler) run(ctx context.Context) {
 	}
 }
 
-// settle takes tasks out of their lines, and then closes what can be closed, in one transaction each for all slots: the first
-// share their locks with the writers of tasks, and only the last, which is short, keeps them out.
+// settle takes tasks out of their places, and then closes what can be closed. Each step is one transaction for all slots. The first steps
+// share their locks with the writers of tasks; only the last one, which is short, keeps them out.
 func (s *settler) settle(ctx context.Context) {
 	transitions, recalls, more := s.inbox.takeLeaving(recallMost)
 	if more {
@@ -82,7 +82,7 @@ func (s *settler) settle(ctx context.Context) {
 func (s *settler) settleThese(ctx context.Context, transitions []transition, closable func() ([]store.Done, []*ownedSlot)) error {
 	for failures := 0; ctx.Err() == nil; {
 		transitions = s.ours(transitions)
-		done, lines := closable()
+		done, owned := closable()
 		if len(transitions)+len(done) == 0 {
 			return nil
 		}
@@ -106,7 +106,7 @@ func (s *settler) settleThese(ctx context.Context, transitions []transition, clo
 			continue
 		}
 		s.metrics.settleTime.Observe(time.Since(began).Seconds())
-		s.closed(transitions, done, lines, result)
+		s.closed(transitions, done, owned, result)
 		s.afterSettle(ctx, done, result)
 		return nil
 	}
@@ -131,13 +131,13 @@ func (s *settler) ours(transitions []transition) []transition {
 	at := make(map[int64]int, len(transitions))
 	out := transitions[:0]
 	for _, e := range transitions {
-		if l := s.flight.slots[e.Slot]; l == nil || l != e.task.slot { // a line may have been taken anew under the same epoch
+		if l := s.flight.slots[e.Slot]; l == nil || l != e.task.slot { // the slot may have been taken anew under the same epoch
 			continue
 		}
 		if i, ok := at[e.Seq]; ok {
 			// Ended wins over set aside, and so does an attempt that failed.
 			if e.State > out[i].State || e.State == out[i].State && e.Attempt > out[i].Attempt {
-				e.task = out[i].task // the one in the line
+				e.task = out[i].task // the one in the slot
 				out[i] = e
 			}
 			continue
@@ -152,14 +152,14 @@ func (s *settler) closable() ([]store.Done, []*ownedSlot) {
 	s.flight.mu.Lock()
 	defer s.flight.mu.Unlock()
 	var done []store.Done
-	var lines []*ownedSlot
+	var owned []*ownedSlot
 	for _, l := range s.flight.slots {
 		if to, count := l.closable(); to > l.done {
 			done = append(done, store.Done{Slot: l.number, Epoch: l.epoch, From: l.done, To: to, Count: count})
-			lines = append(lines, l)
+			owned = append(owned, l)
 		}
 	}
-	return done, lines
+	return done, owned
 }
 
 func transitionRows(transitions []transition) ([]store.Transition, []schemas.Event) {
@@ -172,14 +172,14 @@ func transitionRows(transitions []transition) ([]store.Transition, []schemas.Eve
 	return rows, events
 }
 
-func (s *settler) closed(transitions []transition, done []store.Done, lines []*ownedSlot, result store.Settled) {
+func (s *settler) closed(transitions []transition, done []store.Done, owned []*ownedSlot, result store.Settled) {
 	s.flight.mu.Lock()
 	defer s.flight.mu.Unlock()
 	mismatch := map[int]bool{}
 	for _, slot := range result.Mismatch {
 		mismatch[slot] = true
 	}
-	for i, l := range lines {
+	for i, l := range owned {
 		switch {
 		case l.abandoned:
 		case mismatch[l.number]:

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// sweep asks the database what comes next in every line.
+// sweep asks the database what comes next in every slot.
 func (c *claimer) sweep(ctx context.Context) {
 	c.flight.mu.Lock()
 	slots := make([]int, 0, len(c.flight.slots))

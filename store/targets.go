@@ -105,14 +105,14 @@ func (s *Store) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error 
 	return ErrTooManyPolicies
 }
 
-// HeldPlace is a place in a target's held line. The zero value is before all.
+// HeldPlace is a place among a target's held tasks. The zero value is before all.
 type HeldPlace struct{ Pos, Seq int64 }
 
 func (p HeldPlace) compare(o HeldPlace) int {
 	return cmp.Or(cmp.Compare(p.Pos, o.Pos), cmp.Compare(p.Seq, o.Seq))
 }
 
-// HeldTask is a task in a held line.
+// HeldTask is a task that is held.
 type HeldTask struct {
 	HeldPlace
 	Slot    int

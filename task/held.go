@@ -1,6 +1,6 @@
 package task
 
-// heldFrom is where the held lines begin. A place below it is an instant, Unix ms, and no due time comes near it.
+// heldFrom is where the places of held tasks begin. A place below it is an instant, Unix ms, and no due time comes near it.
 const heldFrom = int64(1) << 50
 
 // Held returns the place of a task that its target's policy keeps from being released: in the slot's
