@@ -144,7 +144,7 @@ func newProducer(kcfg kafka.Config, cfg Config, where *kafka.Placement, log *zap
 	return kafka.NewProducer(kcfg, log, opts...)
 }
 
-// Ready answers what keeps the dispatcher from delivering. Owning no slot is fine: there may be more members than slots.
+// Ready returns what keeps the dispatcher from delivering. Owning no slot is fine: there may be more members than slots.
 func (d *Dispatcher) Ready(ctx context.Context) error {
 	if !d.trust.trusted() {
 		return errors.New("the election has not been heard of lately")

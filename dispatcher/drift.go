@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// drift compares the nearest entries of each slot with the database's, and the number of all, and answers those that only one of
+// drift compares the nearest entries of each slot with the database's, and the number of all, and returns those that only one of
 // the two has. Updates are always on their way, so only what was off the last time too is mended. An entry too many, which a
 // late update has put back, costs a look and is taken out; for one that is missing the slot is loaded anew.
 func (ix *indexer) drift(ctx context.Context, before map[index.Entry]bool) (map[index.Entry]bool, error) {
@@ -62,7 +62,7 @@ func (ix *indexer) drift(ctx context.Context, before map[index.Entry]bool) (map[
 	return now, nil
 }
 
-// compare answers which of the nearest entries of a piece, of which the database has about n, only the database has, and which
+// compare returns which of the nearest entries of a piece, of which the database has about n, only the database has, and which
 // only the index.
 func (ix *indexer) compare(ctx context.Context, r store.Range, n int) (missing, extra []index.Entry, err error) {
 	if n > driftPage {

@@ -54,7 +54,7 @@ func (f *fetcher) run(ctx context.Context) {
 	}
 }
 
-// nextFetch answers tasks to read and how many bytes of bodies there is room for, or after which time to ask again. What is due is
+// nextFetch returns tasks to read and how many bytes of bodies there is room for, or after which time to ask again. What is due is
 // asked of the clock here, not when a task was claimed: with little room left, tasks that were claimed ahead and are due by now
 // go in the order of their time with those that came late.
 func (f *fetcher) nextFetch() ([]*claimedTask, int, time.Duration) {

@@ -37,7 +37,7 @@ func (la *lookahead) adjust(ctx context.Context) {
 	la.ahead.Store(ahead)
 }
 
-// needed answers how long it takes to stage what the index holds for the next most ms and the time to the next look, ms; 0 if that
+// needed returns how long it takes to stage what the index holds for the next most ms and the time to the next look, ms; 0 if that
 // is about the usual look-ahead.
 func (la *lookahead) needed(ctx context.Context, most int64) int64 {
 	now := la.clock.Millis()
@@ -70,7 +70,7 @@ func (la *lookahead) needed(ctx context.Context, most int64) int64 {
 	return 0
 }
 
-// longestLag answers how far staging would fall behind, at worst, if it began to read each grain's tasks when they fall due.
+// longestLag returns how far staging would fall behind, at worst, if it began to read each grain's tasks when they fall due.
 func longestLag(counts []int64) (longest time.Duration) {
 	lag := time.Duration(0)
 	for _, n := range counts {

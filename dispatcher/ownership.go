@@ -56,7 +56,7 @@ func (o *ownership) run(ctx context.Context) {
 	}
 }
 
-// follow answers whether ownership is as assigned.
+// follow tells whether ownership is as assigned.
 func (o *ownership) follow(ctx context.Context) (bool, error) {
 	if !o.trust.members.Trusted() {
 		o.trust.suspended.lose()
@@ -161,7 +161,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	return nil
 }
 
-// waited answers how long a slot has been waited for under an assignment.
+// waited returns how long a slot has been waited for under an assignment.
 func (o *ownership) waited(slot int, epoch int64) time.Duration {
 	key := [2]int64{int64(slot), epoch}
 	if len(o.waits) > 10_000 { // of assignments long past

@@ -79,7 +79,7 @@ type sendable struct {
 	place *callback.Place
 }
 
-// releaseSome sends what is due, and answers whether there may be more.
+// releaseSome sends what is due, and tells whether there may be more.
 func (s *sender) releaseSome(ctx context.Context) bool {
 	send := s.takeDue()
 	for _, one := range send {

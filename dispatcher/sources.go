@@ -7,7 +7,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// sources answers idempotency keys from intake positions.
+// sources returns idempotency keys from intake positions.
 type sources struct {
 	store *store.Store
 	known map[int]store.Source

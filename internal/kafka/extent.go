@@ -34,18 +34,18 @@ func plainOffsets(listed kadm.ListedOffsets) Offsets {
 	return out
 }
 
-// Ends answers, for each partition, the offset behind the last record that is in it by now, in a transaction that is over
+// Ends returns, for each partition, the offset behind the last record that is in it by now, in a transaction that is over
 // or in none. A topic that does not exist is left out.
 func Ends(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
 	return list(ctx, client, topics, kadm.NewClient(client).ListCommittedOffsets)
 }
 
-// Starts answers the first offset that each partition still has.
+// Starts returns the first offset that each partition still has.
 func Starts(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
 	return list(ctx, client, topics, kadm.NewClient(client).ListStartOffsets)
 }
 
-// Since answers, for each partition, the offset of the first record of the given time or later, by the records' own
+// Since returns, for each partition, the offset of the first record of the given time or later, by the records' own
 // timestamps; where there is none, that behind the last record.
 func Since(ctx context.Context, client *kgo.Client, at time.Time, topics ...string) (Offsets, error) {
 	return list(ctx, client, topics, func(ctx context.Context, topics ...string) (kadm.ListedOffsets, error) {
@@ -72,7 +72,7 @@ func list(ctx context.Context, client *kgo.Client, topics []string, ask func(con
 	return plainOffsets(listed), nil
 }
 
-// Scan calls f with every record between two offsets of each partition, until f answers false. It reads past the group
+// Scan calls f with every record between two offsets of each partition, until f returns false. It reads past the group
 // and the offsets of anybody, leaves out records of transactions that were given up, and knows the end of a partition
 // also where a marker of a transaction stands at it. A batch that is too large to be read is one record with nothing in it.
 func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f func(*kgo.Record) bool) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// GroupMembers answers the client ids and hosts of a consumer group's members; a group that is not there has none.
+// GroupMembers returns the client ids and hosts of a consumer group's members; a group that is not there has none.
 func GroupMembers(ctx context.Context, client *kgo.Client, group string) ([]string, error) {
 	groups, err := kadm.NewClient(client).DescribeGroups(ctx, group)
 	if err == nil {

@@ -24,7 +24,7 @@ type Unreadable struct {
 // Error makes it an error that tells why.
 func (u *Unreadable) Error() string { return u.Reason }
 
-// Inspect looks at the batches that have offsets in gaps, which are in order, and answers the first that is unreadable; nil: each is
+// Inspect looks at the batches that have offsets in gaps, which are in order, and returns the first that is unreadable; nil: each is
 // as it should be, and what is not there is not in the log.
 //
 // Kafka does not look at the offsets that the records of an uncompressed batch name. A client believes them: it passes what others
@@ -148,7 +148,7 @@ func (in *inspection) fetch(ctx context.Context, at int64) ([]byte, error) {
 	return nil, errors.New("the leader did not answer about it")
 }
 
-// walk looks at the whole batches in raw, and answers where they end, or the first that is unreadable with those like it right behind.
+// walk looks at the whole batches in raw, and returns where they end, or the first that is unreadable with those like it right behind.
 // Of the others, only those that have offsets in gaps are decoded.
 func (in *inspection) walk(raw []byte, gaps []Gap) (next int64, bad *Unreadable, err error) {
 	const header, magicAt = 61, 16

@@ -114,7 +114,7 @@ var ErrLocked = errors.New("the send log directory is in use by another process"
 // ErrNoLog says that there is no send log in the directory, and Config.Existing asks for one.
 var ErrNoLog = errors.New("there is no send log")
 
-// ErrClosed is what a Log answers after Close.
+// ErrClosed is what a Log returns after Close.
 var ErrClosed = errors.New("the send log is closed")
 
 // Log is safe for concurrent use.
