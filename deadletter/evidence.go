@@ -66,20 +66,20 @@ func (e *evidence) read(ctx context.Context, dir string, since time.Time, log *z
 
 func (e *evidence) note(entry sendlog.Entry) {
 	if in := entry.Intent; in != nil {
-		s, known := e.tasks[int64(in.Seq)]
+		s, known := e.tasks[in.Seq]
 		if !known || entry.At < s.taken {
 			s.taken = entry.At
 		}
 		s.noted = max(s.noted, in.Attempt)
 		s.topic, s.name, s.body = e.topic(in.Topic), nameOf(in.Topic, in.ID), in.BodyHash
-		e.tasks[int64(in.Seq)] = s
+		e.tasks[in.Seq] = s
 		return
 	}
 	if o := entry.Outcome; o.Acked {
-		e.acknowledged(int64(o.Seq), o.Attempt, o.At)
-	} else if s, ok := e.tasks[int64(o.Seq)]; ok && o.Refused && o.Attempt > s.proven {
+		e.acknowledged(o.Seq, o.Attempt, o.At)
+	} else if s, ok := e.tasks[o.Seq]; ok && o.Refused && o.Attempt > s.proven {
 		s.proven, s.at = o.Attempt, o.At
-		e.tasks[int64(o.Seq)], e.refused[int64(o.Seq)] = s, o.Error
+		e.tasks[o.Seq], e.refused[o.Seq] = s, o.Error
 	}
 }
 

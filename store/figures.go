@@ -92,7 +92,7 @@ func (s *Store) CountOverdue(ctx context.Context, before, most int64) (found Bou
 	}
 	done, places := make(map[int]int64, len(all)), make([]SlotPos, len(all))
 	for i, slot := range all {
-		done[slot.Slot], places[i] = slot.Done, SlotPos{slot.Slot, slot.Done}
+		done[slot.Slot], places[i] = slot.Done, SlotPos{Slot: slot.Slot, Pos: slot.Done}
 	}
 	first, err := s.beyond(ctx, places)
 	if err != nil {
