@@ -109,7 +109,7 @@ func (s *sender) called(t *claimedTask, o callback.Outcome) {
 	s.targets.forgetIdle(g)
 	s.flight.mu.Unlock()
 	if err == nil {
-		s.metrics.lateness.Observe(max(now.Sub(time.UnixMilli(t.at)).Seconds(), 0))
+		s.observe(t.topic, now.Sub(time.UnixMilli(t.at)))
 	}
 	s.kicks.settle.now()
 	s.kicks.release.now() // there is room again, perhaps for another origin

@@ -49,6 +49,11 @@ type Config struct {
 	UndeliverableAfter time.Duration
 	// MisfireAfter is how late a timer's run may be before it is missed. Default 1 min.
 	MisfireAfter time.Duration
+	// Targets are the targets of which there are metrics of their own; the others' are one series. Default the TopTargets with the most
+	// traffic.
+	Targets []string
+	// TopTargets is how many targets those are. Default 20.
+	TopTargets int
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -63,6 +68,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.UnresponsiveAfter = cmp.Or(c.UnresponsiveAfter, 10*time.Second)
 	c.UndeliverableAfter = cmp.Or(c.UndeliverableAfter, defaults.UndeliverableAfter)
 	c.MisfireAfter = cmp.Or(c.MisfireAfter, defaults.MisfireAfter)
+	c.TopTargets = cmp.Or(c.TopTargets, defaults.TopTargets)
 	if c.MemberID == "" {
 		host, _ := os.Hostname()
 		c.MemberID = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8])

@@ -178,7 +178,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runner.run, d.retirer.run, d.flow.run, d.flow.move} {
+	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runner.run, d.retirer.run, d.targetLoop, d.flow.run, d.flow.move} {
 		group.Go(func() error { run(loops); return nil })
 	}
 

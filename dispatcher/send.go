@@ -223,7 +223,7 @@ func (s *sender) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool
 	s.targets.forgetIdle(g)
 	s.flight.mu.Unlock()
 	if err == nil {
-		s.metrics.lateness.Observe(max(now.Sub(time.UnixMilli(t.at)).Seconds(), 0))
+		s.observe(t.topic, now.Sub(time.UnixMilli(t.at)))
 	}
 	s.kicks.settle.now()
 	if kickRelease {

@@ -23,12 +23,14 @@ type shared struct {
 	metrics *metrics
 	kicks   kicks
 
+	targetMetrics *targetMetrics // of single targets; it has a lock of its own
+
 	stopping atomic.Bool // Run sets it; the owner, claim and settle loops read it
 	failure  chan error  // of Run, which ends with the first: see fail
 }
 
 func newShared(cfg Config, st *store.Store, reg prometheus.Registerer, log *zap.Logger) *shared {
-	return &shared{cfg: cfg, store: st, clock: st.NewClock(), log: log, metrics: newMetrics(reg), kicks: newKicks(), failure: make(chan error, 1)}
+	return &shared{cfg: cfg, store: st, clock: st.NewClock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: newKicks(), failure: make(chan error, 1)}
 }
 
 // kicks has one for each loop. Anybody gives them, and only the loop takes its own.

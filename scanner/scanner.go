@@ -121,6 +121,7 @@ type Scanner struct {
 	checker  *checker
 	resolver *resolver
 	watcher  *watcher
+	lag      *lag
 	recreate *recreated
 }
 
@@ -169,6 +170,7 @@ func (s *Scanner) build(metrics *metrics, commits *commits) {
 	}
 	s.resolver = &resolver{store: d.Store, applier: d.Store, clock: s.clock, announcer: announcer, log: d.Log}
 	s.watcher = &watcher{store: d.Store, clock: s.clock, parts: s.parts, standing: standing, metrics: metrics, log: d.Log}
+	s.lag = newLag(s.asks, s.cfg.Read, s.parts, d.Metrics, d.Log)
 }
 
 // Ready returns why the scanner cannot take requests; nil: it can.
@@ -202,6 +204,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	background(helping, s.results.Run)
 	background(ctx, s.resolver.run)
 	background(ctx, s.watcher.run)
+	background(ctx, s.lag.run)
 	background(ctx, func(ctx context.Context) { every(ctx, 5*time.Second, s.recreate.readAnew) })
 	background(ctx, func(ctx context.Context) { every(ctx, checkEvery, s.checker.check) })
 	background(ctx, func(ctx context.Context) { every(ctx, checkEvery, s.poller.inspector.lookStuck) })

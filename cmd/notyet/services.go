@@ -47,6 +47,7 @@ type service struct {
 // noticed at once.
 func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *service, err error) {
 	s = &service{cfg: cfg, log: log, reg: ops.NewRegistry()}
+	s.reg.MustRegister(buildInfo())
 	defer func() {
 		if err != nil {
 			s.close()
@@ -75,10 +76,12 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 		return s, err
 	}
 	s.onClose(func() { _ = s.store.Close() })
+	s.reg.MustRegister(s.store.Collector())
 	if s.index, err = index.New(icfg, log); err != nil {
 		return s, err
 	}
 	s.onClose(s.index.Close)
+	s.reg.MustRegister(s.index.Collector())
 	if s.in, err = s.guardedIntakes(); err != nil {
 		return s, err
 	}
@@ -177,7 +180,7 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 	disp, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: members, SendLog: sent, Metrics: s.reg, Log: s.log, Callbacks: callbacks, Tracer: s.tracer}, dispatcher.Config{
 		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: s.cfg.Window,
 		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: s.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, UndeliverableAfter: d.UndeliverableAfter, Retention: d.Retention, DeadRetention: s.cfg.DeadLetters.Retention, AuditRetention: s.cfg.Audit.Retention,
-		MisfireAfter: s.cfg.Timers.MisfireAfter,
+		MisfireAfter: s.cfg.Timers.MisfireAfter, Targets: s.cfg.Metrics.Targets, TopTargets: s.cfg.Metrics.TopTargets,
 	})
 	if err != nil {
 		return fmt.Errorf("setting the dispatcher up: %w", err)

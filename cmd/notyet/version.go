@@ -3,7 +3,17 @@ package main
 import (
 	"fmt"
 	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
+
+// buildInfo is a metric that names the program.
+func buildInfo() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "notyet", Name: "build_info", Help: "1; its labels name the program's version, and the Go version that made it.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+}
 
 type versionCmd struct{ asJSON }
 

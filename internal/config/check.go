@@ -34,6 +34,7 @@ func (l *loader) check(c *Config) {
 	l.zookeeperAuth(c.ZooKeeper.Auth)
 	l.redis(c.Redis)
 	l.topics(c)
+	l.metrics(c.Metrics)
 	l.callback(c.Callback)
 	l.numbers(c)
 	l.durations(c)
@@ -211,6 +212,25 @@ func (l *loader) topics(c *Config) {
 	}
 }
 
+// maxMetricTargets limits the targets with metrics of their own: each is some 13 series.
+const maxMetricTargets = 200
+
+func (l *loader) metrics(m Metrics) {
+	if n := len(m.Targets); n > maxMetricTargets {
+		l.bad("metrics.targets", strconv.Itoa(n), "names too many targets", fmt.Sprintf("name at most %d", maxMetricTargets))
+		return
+	}
+	for _, name := range m.Targets {
+		if schemas.IsOrigin(name) {
+			if origin, rejection := schemas.ParseOrigin([]byte(name)); rejection != nil || origin != name {
+				l.bad("metrics.targets", name, "is not the origin of a callback", "write scheme and host, such as https://shop.example")
+			}
+			continue
+		}
+		l.topic("metrics.targets", name)
+	}
+}
+
 func (l *loader) topic(key, name string) {
 	if !schemas.ValidTopic(name) {
 		l.bad(key, name, "is not a topic name", "write 1 to 249 of a-z A-Z 0-9 . _ -")
@@ -230,6 +250,7 @@ func (l *loader) numbers(c *Config) {
 	within("dispatcher.stage-bytes", int64(c.Dispatcher.StageBytes), 1<<20, 1<<40)
 	within("intake.max-value-bytes", int64(c.Intake.MaxValueBytes), 1, schemas.MaxValueBytes)
 	within("sendlog.max-bytes", int64(c.SendLog.MaxBytes), 64<<20, 1<<50)
+	within("metrics.top-targets", int64(c.Metrics.TopTargets), 1, maxMetricTargets)
 	within("migrate.partitions", int64(c.Migrate.Partitions), 1, 10_000)
 	within("migrate.replication", int64(c.Migrate.Replication), 0, 100)
 }

@@ -34,6 +34,7 @@ type Config struct {
 	Audit       Audit       `key:"audit"`
 	Migrate     Migrate     `key:"migrate"`
 	Log         Log         `key:"log"`
+	Metrics     Metrics     `key:"metrics"`
 
 	// Slots is the number of slots that migrate creates in an empty database. Default 64.
 	Slots int `key:"slots"`
@@ -237,6 +238,15 @@ type Timers struct {
 	MisfireAfter time.Duration `key:"misfire-after"`
 }
 
+// Metrics configures the metrics of single targets.
+type Metrics struct {
+	// Targets are the target topics, and origins of callbacks, that have metrics of their own; the
+	// others are "other" together. Default those with the most traffic.
+	Targets []string `key:"targets"`
+	// TopTargets is how many those are. Default 20.
+	TopTargets int `key:"top-targets"`
+}
+
 // DeadLetters configures the dead letters in the database.
 type DeadLetters struct {
 	// Retention is how long a dead letter is kept, counted from its task's death, whether or not it
@@ -305,6 +315,7 @@ func Default() Config {
 		Callback: Callback{MaxInFlight: defaults.CallsInFlight, MaxInFlightTotal: defaults.CallsInFlightTotal, MaxTimeout: defaults.CallTimeout},
 		Migrate:  Migrate{Partitions: 12, Retention: 14 * 24 * time.Hour},
 		Log:      Log{Level: "info", Format: "json"},
+		Metrics:  Metrics{TopTargets: defaults.TopTargets},
 
 		Slots: 64, Window: defaults.Window, StopTimeout: 30 * time.Second,
 	}

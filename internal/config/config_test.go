@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,6 +124,9 @@ func TestMistakes(t *testing.T) {
 		"one topic's value":      {yaml: "intake:\n  topics:\n    - {topic: a, max-value-bytes: 8388609}\n", want: []string{"intake", `"a"`, "at most 8388608 are possible"}},
 		"a bad pattern":          {yaml: "intake:\n  allowed-targets: ['[']\n", want: []string{"intake", "checking allowed target"}},
 		"one topic twice":        {env: []string{"NOTYET_RESULTS_TOPIC=notyet.intake"}, want: []string{"notyet.intake", "named twice"}},
+		"a bad metrics target":   {env: []string{"NOTYET_METRICS_TARGETS=orders,https://shop.example/x,a b"}, want: []string{"metrics.targets", "https://shop.example/x", "is not the origin", `"a b"`, "is not a topic name"}},
+		"too many targets":       {env: []string{"NOTYET_METRICS_TARGETS=" + strings.Repeat("a,", 200) + "a"}, want: []string{"metrics.targets", "201", "name at most 200"}},
+		"too many top targets":   {env: []string{"NOTYET_METRICS_TOP_TARGETS=201"}, want: []string{"metrics.top-targets", "write 1 to 200"}},
 		"a bad topic":            {env: []string{"NOTYET_INTAKE_TOPICS=a b"}, want: []string{"intake.topics", `"a b"`, "is not a topic name"}},
 		"SASL without user":      {env: []string{"NOTYET_KAFKA_SASL_MECHANISM=PLAIN"}, want: []string{"kafka.sasl.user", "NOTYET_KAFKA_SASL_USER"}},
 		"a host as URL":          {env: []string{"NOTYET_HTTP_HOSTS=https://a.example"}, want: []string{"http.hosts (NOTYET_HTTP_HOSTS)", "without scheme"}},

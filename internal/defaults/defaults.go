@@ -33,6 +33,7 @@ const (
 	Retention          = 7 * 24 * time.Hour
 	UndeliverableAfter = time.Minute
 	MisfireAfter       = time.Minute
+	TopTargets         = 20 // that have metrics of their own
 
 	SendLogRetention = 72 * time.Hour
 	SendLogBytes     = 64 << 30

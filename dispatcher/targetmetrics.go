@@ -1,0 +1,228 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// Metrics of single targets have a label, and each value of it is series that a monitor keeps. So only some targets are named: those
+// that are configured, or those with the most traffic. The rest are "other" together.
+
+const (
+	otherTargets = "other"
+	// rankEvery is how often the targets with the most traffic are chosen, and half of what was counted before is forgotten: so a target
+	// that has fallen silent is named for some ten minutes more, and one that is rarely used not at all.
+	rankEvery = time.Minute
+	// maxCandidates bounds the targets whose traffic is counted. Others are counted when some of these have fallen silent.
+	maxCandidates = 2000
+	// measureEvery is how often the owner of slot 0 counts what waits for each named target; it rests 20 times as long as that took.
+	measureEvery = 30 * time.Second
+	measureRest  = 20
+	// pendingCounted is up to where the tasks of a target are counted.
+	pendingCounted = 100_000
+	// overdueLooked is how many overdue tasks of each slot are looked at, the first ones.
+	overdueLooked = 1000
+	// overdueAfter is how long a task may be due before it counts as overdue: what was delivered is settled well within it.
+	overdueAfter = 5 * time.Second
+)
+
+// waiting counts what waits for targets. Both calls read indexes only, and no more than they are told to.
+type waiting interface {
+	CountPending(ctx context.Context, topic string, after, most int64) (store.Bounded, error)
+	OldestOverdue(ctx context.Context, before int64, perSlot int) (map[uint32]int64, error)
+}
+
+// targetMetrics are the metrics of single targets.
+type targetMetrics struct {
+	lateness        *prometheus.HistogramVec
+	pending, oldest *prometheus.GaugeVec
+	top             int  // how many are named
+	fixed           bool // they are configured, and nobody else is
+
+	mu      sync.Mutex // of the fields below; it is the last that anybody takes
+	named   map[string]prometheus.Observer
+	traffic map[string]float64 // deliveries of a target, those of earlier minutes count less; nil with fixed
+	other   prometheus.Observer
+}
+
+func newTargetMetrics(configured []string, top int, reg prometheus.Registerer) *targetMetrics {
+	f, label := promauto.With(reg), []string{"target"}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, label)
+	}
+	m := &targetMetrics{
+		lateness: f.NewHistogramVec(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "target_lateness_seconds",
+			Help: "As lateness_seconds, of single targets: those that are configured or have the most traffic, and other.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, label),
+		pending: gauge("target_pending_tasks", "Tasks of a target that come later, or are held, counted up to 100000; as the owner of slot 0 sees it, and not there elsewhere."),
+		oldest:  gauge("target_oldest_overdue_seconds", "How long the first task of a target that is overdue has been due; as the owner of slot 0 sees it, and not there elsewhere."),
+		top:     top, fixed: len(configured) > 0, named: map[string]prometheus.Observer{}, traffic: map[string]float64{},
+	}
+	m.other = m.lateness.WithLabelValues(otherTargets)
+	for _, topic := range configured {
+		m.named[topic] = m.lateness.WithLabelValues(topic)
+	}
+	return m
+}
+
+// observe counts a delivery.
+func (m *targetMetrics) observe(topic string, seconds float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n, known := m.traffic[topic]; !m.fixed && (known || len(m.traffic) < maxCandidates) {
+		m.traffic[topic] = n + 1
+	}
+	named := m.named[topic]
+	if named == nil && !m.fixed && len(m.named) < m.top && m.traffic[topic] > 0 {
+		named = m.lateness.WithLabelValues(topic)
+		m.named[topic] = named
+	}
+	if named == nil {
+		named = m.other
+	}
+	named.Observe(seconds)
+}
+
+// observe counts a delivery that was so late.
+func (sh *shared) observe(topic string, late time.Duration) {
+	seconds := max(late.Seconds(), 0)
+	sh.metrics.lateness.Observe(seconds)
+	sh.targetMetrics.observe(topic, seconds)
+}
+
+// rank names the targets with the most traffic. One that is named already stays unless another has twice as much.
+func (m *targetMetrics) rank() {
+	if m.fixed {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	weight := func(topic string) float64 {
+		if m.named[topic] != nil {
+			return 2 * m.traffic[topic]
+		}
+		return m.traffic[topic]
+	}
+	ranked := slices.SortedFunc(maps.Keys(m.traffic), func(a, b string) int { return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a, b)) })
+	keep := map[string]bool{}
+	for _, topic := range ranked[:min(len(ranked), m.top)] {
+		keep[topic] = true
+	}
+	for topic := range m.named {
+		if !keep[topic] {
+			delete(m.named, topic)
+			for _, vec := range []interface{ DeleteLabelValues(...string) bool }{m.lateness, m.pending, m.oldest} {
+				vec.DeleteLabelValues(topic)
+			}
+		}
+	}
+	for topic := range keep {
+		if m.named[topic] == nil {
+			m.named[topic] = m.lateness.WithLabelValues(topic)
+		}
+	}
+	for topic, n := range m.traffic {
+		if m.traffic[topic] = n / 2; n < 1 {
+			delete(m.traffic, topic)
+		}
+	}
+}
+
+func (m *targetMetrics) names() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.named))
+}
+
+// measure counts what waits for each named target. What another dispatcher counts is not shown here.
+func (m *targetMetrics) measure(ctx context.Context, from waiting, now int64) error {
+	names := m.names()
+	pending := make(map[string]store.Bounded, len(names))
+	for _, topic := range names {
+		n, err := from.CountPending(ctx, topic, now, pendingCounted)
+		if err != nil {
+			return err
+		}
+		pending[topic] = n
+	}
+	oldest, err := from.OldestOverdue(ctx, now-overdueAfter.Milliseconds(), overdueLooked)
+	if err != nil {
+		return err
+	}
+	late := func(pos int64) float64 {
+		if pos == 0 {
+			return 0
+		}
+		return float64(now-pos) / 1000
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, topic := range names {
+		target := task.LaneOf(topic, 0).Target()
+		if m.named[topic] != nil { // otherwise its series have gone meanwhile
+			m.pending.WithLabelValues(topic).Set(float64(pending[topic].N))
+			m.oldest.WithLabelValues(topic).Set(late(oldest[target]))
+		}
+		delete(oldest, target)
+	}
+	var first int64
+	for _, pos := range oldest {
+		if first == 0 || pos < first {
+			first = pos
+		}
+	}
+	m.oldest.WithLabelValues(otherTargets).Set(late(first))
+	return nil
+}
+
+// forget shows nothing of what waits.
+func (m *targetMetrics) forget() {
+	m.pending.Reset()
+	m.oldest.Reset()
+}
+
+// targetLoop ranks, and counts what waits if this dispatcher owns slot 0: so one of all does it.
+func (d *Dispatcher) targetLoop(ctx context.Context) {
+	rank := time.NewTicker(rankEvery)
+	defer rank.Stop()
+	measure := time.NewTimer(measureEvery)
+	defer measure.Stop()
+	m := d.targetMetrics
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-rank.C:
+			m.rank()
+		case <-measure.C:
+			began := time.Now()
+			d.measureTargets(ctx)
+			measure.Reset(max(measureEvery, measureRest*time.Since(began)))
+		}
+	}
+}
+
+func (d *Dispatcher) measureTargets(ctx context.Context) {
+	if slots := slotsOf(d.flight.views()); len(slots) == 0 || slots[0] != 0 {
+		d.targetMetrics.forget()
+		return
+	}
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	if err := d.targetMetrics.measure(bound, d.store, d.clock.Millis()); err != nil {
+		d.targetMetrics.forget() // old figures would look like new ones
+		if ctx.Err() == nil {
+			d.log.Debug("counting what waits for targets failed", zap.Error(err))
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/task"
+)
+
+func TestCountPending(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.own()
+		for i := range 5 {
+			s.do(s.schedule(fmt.Sprint(i)))
+		}
+		due := s.row("0").Pos
+		count := func(topic string, after, most int64) Bounded {
+			t.Helper()
+			n, err := s.CountPending(s.ctx, topic, after, most)
+			require.NoError(t, err)
+			return n
+		}
+		require.Equal(t, Bounded{N: 5}, count(target, due-1, 10))
+		require.Equal(t, Bounded{N: 5}, count(target, due-1, 5))
+		require.Equal(t, Bounded{N: 4, More: true}, count(target, due-1, 4))
+		require.Equal(t, Bounded{}, count(target, due, 10), "they do not come later than that")
+		require.Equal(t, Bounded{}, count("other", due-1, 10))
+
+		require.NotEmpty(t, s.do(s.cancel("0")))
+		s.deliver(due)
+		require.Equal(t, Bounded{}, count(target, due, 10), "what has ended is not behind now")
+	})
+}
+
+func TestOldestOverdueOfATarget(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.own()
+		s.do(s.schedule("a"))
+		for i := range 20 {
+			s.do(s.schedule(fmt.Sprint("later", i), in(5_000_000_000)))
+		}
+		due, later := s.row("a").Pos, s.row("later0").Pos
+		require.Greater(t, later, due)
+		key := task.LaneOf(target, 0).Target()
+		look := func(before int64, perSlot int) map[uint32]int64 {
+			t.Helper()
+			out, err := s.OldestOverdue(s.ctx, before, perSlot)
+			require.NoError(t, err)
+			return out
+		}
+		require.Empty(t, look(due, 10), "due at that instant is not overdue")
+		require.Equal(t, map[uint32]int64{key: due}, look(later+1, 10))
+		require.Equal(t, map[uint32]int64{key: due}, look(later+1, 1), "the first of each slot suffices")
+		s.claim(due)
+		require.Equal(t, map[uint32]int64{key: due}, look(later+1, 10), "claimed is not delivered")
+		s.settle(due)
+		require.Equal(t, map[uint32]int64{key: later}, look(later+1, 10))
+	})
+}
