@@ -58,8 +58,15 @@ type retireMetrics struct {
 }
 
 type timerMetrics struct {
-	runs, droppedRuns prometheus.Counter
+	runs        prometheus.Counter
+	droppedRuns *prometheus.CounterVec // why
 }
+
+// Why a run of a timer was dropped.
+const (
+	dropMissed  = "missed"
+	dropOverlap = "overlap"
+)
 
 type flowMetrics struct {
 	held, recalled prometheus.Counter
@@ -73,6 +80,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	dead := f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "dead_total", Help: "Dead letters, by kind."}, []string{"kind"})
 	for _, kind := range []string{schemas.KindDead, schemas.KindUndeliverable, schemas.KindExpired, schemas.KindCallback} {
 		dead.WithLabelValues(kind) // there from the start: a rate misses the first step of a new series
+	}
+	dropped := f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "timer_runs_dropped_total",
+		Help: "Runs of timers that were dropped, by why: missed, or overlap (an earlier one was unfinished)."}, []string{"why"})
+	for _, why := range []string{dropMissed, dropOverlap} {
+		dropped.WithLabelValues(why)
 	}
 	size := func(name, help string) prometheus.Gauge {
 		return f.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help})
@@ -123,7 +135,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		},
 		timerMetrics: timerMetrics{
 			runs:        counter("timer_runs_total", "Runs of timers that were made."),
-			droppedRuns: counter("timer_runs_dropped_total", "Runs of timers that were dropped: missed, or due while an earlier one was unfinished."),
+			droppedRuns: dropped,
 		},
 		flowMetrics: flowMetrics{
 			held:     counter("held_total", "Tasks that their target's policy kept from being released, each time that it did."),

@@ -32,7 +32,7 @@ func (g *runGate) admit(t *claimedTask, now int64) bool {
 	first := t.attempt == 0 && t.replay == 0 // otherwise it was started before
 	switch {
 	case first && !t.maybeSent() && task.RunDropped(t.settings.Run, now, g.cfg.MisfireAfter):
-		g.drop(t, task.Missed)
+		g.drop(t, dropMissed, task.Missed)
 		return false
 	case first && t.settings.Run.Alone && !t.started: // in doubt too: what was not started was not sent
 		g.mu.Lock()
@@ -45,8 +45,8 @@ func (g *runGate) admit(t *claimedTask, now int64) bool {
 }
 
 // drop ends a run without a dead letter. The lock of those in flight is held.
-func (g *runGate) drop(t *claimedTask, event func(topic, id string, due int64) schemas.Event) {
-	g.metrics.droppedRuns.Inc()
+func (g *runGate) drop(t *claimedTask, why string, event func(topic, id string, due int64) schemas.Event) {
+	g.metrics.droppedRuns.WithLabelValues(why).Inc()
 	g.flight.leave(t, transition{Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane},
 		events: []schemas.Event{event(t.topic, t.id, t.due)}})
 }
@@ -135,7 +135,7 @@ func (s *runStarter) started(list []*claimedTask, refused map[int64]bool) {
 		switch {
 		case t.slot.abandoned:
 		case refused[t.seq]:
-			s.gate.drop(t, task.Overlapping)
+			s.gate.drop(t, dropOverlap, task.Overlapping)
 		default:
 			t.started = true
 			s.sender.await(t)

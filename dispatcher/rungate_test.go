@@ -39,6 +39,7 @@ func TestWhichRunsAreMissed(t *testing.T) {
 			if c.dropped {
 				require.Equal(t, task.StateDead, fl.inbox.transitions[0].State)
 				require.Nil(t, fl.inbox.transitions[0].Dead)
+				require.Equal(t, 1, counted(fl.metrics.droppedRuns.WithLabelValues(dropMissed)))
 			}
 		})
 	}
@@ -83,7 +84,7 @@ func TestNoRunWhileOneIsUnfinished(t *testing.T) {
 	set := ask("orders", "t", time.Now(), schemas.HeaderOp, "timer", schemas.HeaderEvery, "1s", schemas.HeaderOverlap, "skip", schemas.HeaderAck, "report")
 	set.Headers = set.Headers[:len(set.Headers)-1] // a timer has no notyet-at
 	f.schedule(set)
-	f.start(f.elect(1), f.TempDir(), Config{})
+	d := f.start(f.elect(1), f.TempDir(), Config{})
 	f.eventually("the first run", func() bool { return orders.count() == 1 })
 	f.eventually("runs are dropped", func() bool { return len(events.events(t, schemas.StateDead)) >= 3 })
 	require.Equal(t, 1, orders.count())
@@ -95,6 +96,8 @@ func TestNoRunWhileOneIsUnfinished(t *testing.T) {
 		require.Equal(t, schemas.KindMissed, list[0].Kind)
 		require.Contains(t, list[0].Reason, "notyet-overlap")
 	}
+	require.GreaterOrEqual(t, counted(d.metrics.droppedRuns.WithLabelValues(dropOverlap)), 3)
+	require.Zero(t, counted(d.metrics.droppedRuns.WithLabelValues(dropMissed)))
 }
 
 // report stores a consumer's report as a scanner does.

@@ -151,7 +151,7 @@ type runTaker struct {
 func (t *runTaker) take(ctx context.Context, made store.Made) {
 	c := t.claimer
 	c.metrics.runs.Add(float64(made.Runs))
-	c.metrics.droppedRuns.Add(float64(made.Dropped))
+	c.metrics.droppedRuns.WithLabelValues(dropMissed).Add(float64(made.Dropped))
 	t.publish(made.Events)
 	if len(made.Added) == 0 {
 		return

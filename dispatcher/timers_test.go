@@ -158,7 +158,7 @@ func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
 	made, err := f.store.MakeRuns(t.Context(), []store.Hold{{Slot: 0, Epoch: epoch}}, accepted.Add(5*time.Minute).UnixMilli(), accepted.UnixMilli(), time.Minute, map[[16]byte]bool{})
 	require.NoError(t, err)
 	require.Equal(t, 3, made.Runs)
-	f.start(f.elect(epoch+1), f.TempDir(), Config{})
+	d := f.start(f.elect(epoch+1), f.TempDir(), Config{})
 	f.eventually("0 to 6 min are dropped", func() bool { return len(events.events(t, schemas.StateDead)) == 4 })
 	f.eventually("the run of 8 min stands in for them, and that of 10 min is on time", func() bool { return orders.count() == 2 })
 	for id, list := range events.events(t, schemas.StateDead) {
@@ -168,6 +168,8 @@ func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
 	count, err := f.store.CountDead(t.Context(), store.DeadFilter{})
 	require.NoError(t, err)
 	require.Zero(t, count, "a dropped run has no dead letter")
+	require.Equal(t, 4, counted(d.metrics.droppedRuns.WithLabelValues(dropMissed)))
+	require.Zero(t, counted(d.metrics.droppedRuns.WithLabelValues(dropOverlap)))
 }
 
 func TestPagesBeginBehindTheLastSlot(t *testing.T) {

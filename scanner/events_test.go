@@ -49,6 +49,8 @@ func TestBadRequestsAreRejectedWhole(t *testing.T) {
 	require.Contains(t, rejected, "callback", "as long as nobody has enabled them")
 	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM tasks"))
 	require.Equal(t, int64(4), s.at())
+	require.Equal(t, 3, counted(s.worker.metrics.dead.WithLabelValues(schemas.KindRejected)))
+	require.Zero(t, counted(s.worker.metrics.dead.WithLabelValues(schemas.KindDead)))
 
 	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{Kind: schemas.KindRejected})
 	require.NoError(t, err)

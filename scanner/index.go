@@ -21,9 +21,13 @@ const near = 3 * time.Second
 type announcer struct {
 	indexer *indexer
 	results *events.Publisher
+	metrics *metrics
 }
 
 func (a announcer) announce(done store.Applied) {
+	for kind, n := range done.Dead {
+		a.metrics.dead.WithLabelValues(kind).Add(float64(n))
+	}
 	a.indexer.put(done)
 	a.results.Stored(done.Events)
 }

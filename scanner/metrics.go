@@ -6,11 +6,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
 type metrics struct {
 	requests     *prometheus.CounterVec
+	dead         *prometheus.CounterVec
 	batchTime    prometheus.Histogram
 	batchSize    prometheus.Histogram
 	fenced       prometheus.Counter
@@ -23,6 +25,7 @@ type metrics struct {
 	halted       *prometheus.GaugeVec
 	unclaimed    prometheus.Gauge
 	unsettled    prometheus.Gauge
+	oldest       prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -33,7 +36,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return f.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: name, Help: help})
 	}
+	dead := f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: "dead_total",
+		Help: "Dead letters of requests that were rejected, and of tasks that a consumer's report has ended, by kind."}, []string{"kind"})
+	for _, kind := range []string{schemas.KindDead, schemas.KindRejected} {
+		dead.WithLabelValues(kind) // there from the start: a rate misses the first step of a new series
+	}
 	return &metrics{
+		dead:     dead,
 		standing: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "standing_partition_seconds", Help: "How long one batch of an intake partition has been tried, from a minute on."}, []string{"topic", "partition"}),
 		halted:   f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "halted_partition", Help: "1 for an intake partition that is not read any further because its log lost records that are stored."}, []string{"topic", "partition"}),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: "requests_total", Help: "Intake records stored, by what they were."}, []string{"kind"}),
@@ -48,6 +57,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		badReports:   counter("bad_reports_total", "Reports that could not be read."),
 		unclaimed:    gauge("unclaimed_slots", "Slots with a task that has been due for a minute and that no dispatcher has claimed."),
 		unsettled:    gauge("unsettled_slots", "Slots with a claimed task that has been due for a minute and is not settled."),
+		oldest:       gauge("oldest_overdue_seconds", "How long the task that is due the longest, and not settled, has been due. 0: none is overdue."),
 		indexDropped: counter("index_dropped_total", "Index updates dropped while the index was away."),
 	}
 }

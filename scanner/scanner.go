@@ -163,7 +163,7 @@ func (s *Scanner) build(metrics *metrics, commits *commits) {
 	standing := &standing{}
 	s.checker = &checker{client: s.asks, store: d.Store, parts: s.parts, retry: retry, log: d.Log}
 	s.indexer = newIndexer(d.Index, s.clock, s.cfg.Window, metrics, d.Log)
-	announcer := announcer{indexer: s.indexer, results: s.results}
+	announcer := announcer{indexer: s.indexer, results: s.results, metrics: metrics}
 	s.worker = &worker{
 		batch: s.cfg.BatchRecords, queue: newQueue(8 * s.cfg.Workers), parts: s.parts, decoder: newDecoder(s.cfg, metrics, d.Log), checker: s.checker,
 		store: d.Store, applier: d.Store, clock: s.clock, retry: retry, standing: standing, commits: commits, announcer: announcer, tracer: d.Tracer, metrics: metrics, log: d.Log,

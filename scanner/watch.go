@@ -58,7 +58,8 @@ func (w *watcher) look(ctx context.Context) {
 		w.metrics.halted.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(1)
 	})
 	w.noteStanding(ctx, stand)
-	unclaimed, unsettled, err := w.store.Overdue(ctx, w.clock.Millis()-behindAfter.Milliseconds())
+	now := w.clock.Millis()
+	behind, err := w.store.Overdue(ctx, now-behindAfter.Milliseconds())
 	if err != nil {
 		if ctx.Err() == nil {
 			w.metrics.storeErrors.Inc()
@@ -66,10 +67,14 @@ func (w *watcher) look(ctx context.Context) {
 		}
 		return
 	}
-	w.metrics.unclaimed.Set(float64(len(unclaimed)))
-	w.metrics.unsettled.Set(float64(len(unsettled)))
-	w.complain("tasks have been due for a minute and no dispatcher has claimed them", unclaimed)
-	w.complain("claimed tasks have been due for a minute and are not settled", unsettled)
+	w.metrics.unclaimed.Set(float64(len(behind.Unclaimed)))
+	w.metrics.unsettled.Set(float64(len(behind.Unsettled)))
+	w.metrics.oldest.Set(0)
+	if behind.Next > 0 && behind.Next < now {
+		w.metrics.oldest.Set(float64(now-behind.Next) / 1000)
+	}
+	w.complain("tasks have been due for a minute and no dispatcher has claimed them", behind.Unclaimed)
+	w.complain("claimed tasks have been due for a minute and are not settled", behind.Unsettled)
 }
 
 // noteStanding writes into the database, for operators, why partitions stand.

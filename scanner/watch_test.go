@@ -45,6 +45,7 @@ func TestSeesWhenDispatchersDoNotKeepUp(t *testing.T) {
 	unclaimed, unsettled = look()
 	require.Equal(t, 1, unclaimed, "nobody owns the slot")
 	require.Zero(t, unsettled)
+	require.GreaterOrEqual(t, gauged(s.worker.metrics.oldest), int(2*behindAfter.Seconds())-1, "the database's clock is this machine's, to a moment")
 
 	slots, err := f.store.SlotCount(t.Context())
 	require.NoError(t, err)
@@ -61,8 +62,11 @@ func TestSeesWhenDispatchersDoNotKeepUp(t *testing.T) {
 	require.Zero(t, unclaimed)
 	require.Equal(t, 1, unsettled, "its owner does not settle it")
 
+	require.GreaterOrEqual(t, gauged(s.worker.metrics.oldest), int(2*behindAfter.Seconds())-1)
+
 	f.sql("UPDATE slots SET done = claimed")
 	unclaimed, unsettled = look()
 	require.Zero(t, unclaimed)
 	require.Zero(t, unsettled)
+	require.Zero(t, gauged(s.worker.metrics.oldest), "what comes in an hour is not overdue")
 }

@@ -37,8 +37,9 @@ type Applied struct {
 	Events  []Outbox // events that are decided and stored, to be published and then deleted (DeleteEvents)
 	Added   []Place
 	Removed []Place
-	Timers  []int // slots of timers that were set or enabled: their first runs are to be made
-	Waiting int   // requests that wait for a delivery's outcome
+	Timers  []int          // slots of timers that were set or enabled: their first runs are to be made
+	Waiting int            // requests that wait for a delivery's outcome
+	Dead    map[string]int // dead letters that it has stored, by kind
 }
 
 // Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced
@@ -174,6 +175,12 @@ func (w *work) run(ctx context.Context, b Batch) error {
 func (w *work) finish(ctx context.Context) error {
 	if err := w.store.insertDead(ctx, w.tx, w.dead); err != nil {
 		return err
+	}
+	for _, d := range w.dead {
+		if w.applied.Dead == nil {
+			w.applied.Dead = map[string]int{}
+		}
+		w.applied.Dead[d.Kind]++
 	}
 	for _, box := range w.events {
 		w.full = append(w.full, box)

@@ -2,13 +2,18 @@ package store
 
 import "context"
 
-// Overdue returns the slots that are behind, whoever owns them. In unclaimed, the first task beyond
-// claimed was due before the given time (Unix ms). In unsettled, the first task that is claimed and
-// not settled was.
-func (s *Store) Overdue(ctx context.Context, before int64) (unclaimed, unsettled []Slot, err error) {
+// Behind is what is not delivered in time, whoever owns the slots.
+type Behind struct {
+	Unclaimed []Slot // their first task beyond claimed was due before the time asked about
+	Unsettled []Slot // their first task that is claimed and not settled was
+	Next      int64  // the place of the first task of all slots that is not settled, Unix ms; 0: there is none
+}
+
+// Overdue returns the slots that are behind the given time, Unix ms.
+func (s *Store) Overdue(ctx context.Context, before int64) (Behind, error) {
 	all, err := s.Slots(ctx)
 	if err != nil {
-		return nil, nil, err
+		return Behind{}, err
 	}
 	bySlot := make(map[int]Slot, len(all))
 	claimed, done := make([]SlotPos, len(all)), make([]SlotPos, len(all))
@@ -18,21 +23,25 @@ func (s *Store) Overdue(ctx context.Context, before int64) (unclaimed, unsettled
 	}
 	next, err := s.beyond(ctx, claimed)
 	if err != nil {
-		return nil, nil, err
+		return Behind{}, err
 	}
 	open, err := s.beyond(ctx, done)
 	if err != nil {
-		return nil, nil, err
+		return Behind{}, err
 	}
+	var out Behind
 	for _, n := range next {
 		if n.Pos < before {
-			unclaimed = append(unclaimed, bySlot[n.Slot])
+			out.Unclaimed = append(out.Unclaimed, bySlot[n.Slot])
 		}
 	}
 	for _, o := range open {
+		if out.Next == 0 || o.Pos < out.Next {
+			out.Next = o.Pos
+		}
 		if slot := bySlot[o.Slot]; o.Pos < before && o.Pos <= slot.Claimed {
-			unsettled = append(unsettled, slot)
+			out.Unsettled = append(out.Unsettled, slot)
 		}
 	}
-	return unclaimed, unsettled, nil
+	return out, nil
 }

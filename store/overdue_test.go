@@ -9,13 +9,15 @@ import (
 
 func TestOverdue(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
+		var next int64
 		look := func(before int64) (unclaimed, unsettled []int) {
-			u, o, err := s.Overdue(s.ctx, before)
+			behind, err := s.Overdue(s.ctx, before)
 			require.NoError(t, err)
-			for _, x := range u {
+			next = behind.Next
+			for _, x := range behind.Unclaimed {
 				unclaimed = append(unclaimed, x.Slot)
 			}
-			for _, x := range o {
+			for _, x := range behind.Unsettled {
 				unsettled = append(unsettled, x.Slot)
 			}
 			return unclaimed, unsettled
@@ -26,6 +28,7 @@ func TestOverdue(t *testing.T) {
 		unclaimed, unsettled := look(due)
 		require.Empty(t, unclaimed, "it is not due yet")
 		require.Empty(t, unsettled)
+		require.Equal(t, due, next)
 
 		unclaimed, unsettled = look(due + 1)
 		require.Equal(t, []int{slot}, unclaimed)
@@ -35,13 +38,15 @@ func TestOverdue(t *testing.T) {
 		unclaimed, unsettled = look(due + 1)
 		require.Empty(t, unclaimed)
 		require.Equal(t, []int{slot}, unsettled)
-		slots, _, err := s.Overdue(s.ctx, due+time.Hour.Milliseconds()*2)
+		require.Equal(t, due, next, "claimed is not settled")
+		behind, err := s.Overdue(s.ctx, due+time.Hour.Milliseconds()*2)
 		require.NoError(t, err)
-		require.Equal(t, "me", slots[0].Owner)
+		require.Equal(t, "me", behind.Unclaimed[0].Owner)
 
 		s.settle(due + 100)
 		unclaimed, unsettled = look(due + 1000)
 		require.Empty(t, unclaimed)
 		require.Empty(t, unsettled)
+		require.Equal(t, s.row("b").Pos, next)
 	})
 }

@@ -77,6 +77,7 @@ func TestReportFail(t *testing.T) {
 		r.Error = "bad \x00 order"
 		events := s.do(r)
 		require.Len(t, events, 1)
+		require.Equal(t, map[string]int{schemas.KindDead: 1}, s.last.Dead)
 		require.Equal(t, schemas.StateDead, events[0].State)
 		require.Contains(t, events[0].Reason, r.Error)
 		require.Equal(t, schemas.KindDead, events[0].Kind)
@@ -88,6 +89,7 @@ func TestReportFail(t *testing.T) {
 			Reason: "the consumer reported a permanent failure: " + r.Error, DiedAt: s.now, Body: row.Body}}, letters)
 
 		require.Empty(t, s.do(r, says("a", 1, schemas.StatusOK)), "doubled and late")
+		require.Empty(t, s.last.Dead)
 		require.Equal(t, 1, s.count("dead_letters"))
 		require.Equal(t, "dead", s.state("a"))
 	})

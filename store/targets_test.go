@@ -135,10 +135,9 @@ func TestHeldTasks(t *testing.T) {
 		}
 		require.Equal(t, want, order, "in order of due time, whatever their priority")
 
-		unclaimed, unsettled, err := s.Overdue(s.ctx, s.now+1)
+		behind, err := s.Overdue(s.ctx, s.now+1)
 		require.NoError(t, err)
-		require.Empty(t, unclaimed)
-		require.Empty(t, unsettled)
+		require.Equal(t, Behind{}, behind, "what is held is not overdue")
 		page, err := s.List(s.ctx, ListFilter{Topic: target})
 		require.NoError(t, err)
 		require.Len(t, page.Tasks, len(ids))

@@ -94,9 +94,9 @@ func TestPauseAndLimitOnTwoDispatchers(t *testing.T) {
 		return len(copiesOf(others)) == n/3
 	})
 	c.eventually("nothing is claimed or overdue in any line", time.Minute, func() bool {
-		unclaimed, unsettled, err := c.store.Overdue(t.Context(), time.Now().Add(-time.Second).UnixMilli())
+		behind, err := c.store.Overdue(t.Context(), time.Now().Add(-time.Second).UnixMilli())
 		require.NoError(t, err)
-		return time.Now().After(due(n)) && len(unclaimed)+len(unsettled) == 0
+		return time.Now().After(due(n)) && len(behind.Unclaimed)+len(behind.Unsettled) == 0
 	})
 	before := copiesOf(c.arrivals(paused))
 	require.Less(t, len(before), n, "it was paused in the middle")
