@@ -52,6 +52,10 @@ var arrows = map[string][]string{
 	"test/chaos": {"schemas", "internal/index", "internal/sendlog", "internal/kafka"},
 	"cmd":        {anything},
 	"examples":   {"schemas", "producer", "consumer"}, // what people copy
+
+	// Tests of the built program, in a process of its own.
+	"test/program":  {},
+	"test/watching": {"schemas", "test/program"},
 }
 
 // stages may not meet in a test either: what needs two of them is a test of the assembled program, in cmd. Substrate

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/sendlog"
@@ -28,6 +30,9 @@ func registered(t *testing.T) map[string]bool {
 	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: election.NewLocal("d", s.store.SlotCount, s.store), SendLog: sent, Metrics: reg, Log: s.log},
 		dispatcher.Config{MemberID: "d"})
 	require.NoError(t, err)
+	calls, err := callback.New(callback.Config{}, s.log, reg)
+	require.NoError(t, err)
+	calls.Close()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, _ = sc.Run(ended), d.Run(ended) // closes what they hold
@@ -64,7 +69,7 @@ func TestAlertsFireWhenNobodyIsThere(t *testing.T) {
 // labelled are the metrics that registered has found with labels.
 var labelled = map[string]bool{}
 
-var metricName = regexp.MustCompile(`\bnotyet_(scanner|dispatcher)_[a-z_]+`)
+var metricName = regexp.MustCompile(`\bnotyet_(scanner|dispatcher|callback)_[a-z_]+`)
 
 func TestAlertsAreAboutMetricsThatThereAre(t *testing.T) {
 	known := registered(t)
@@ -91,9 +96,13 @@ func TestAlertsAreAboutMetricsThatThereAre(t *testing.T) {
 	for _, name := range []string{"NotyetBacklog", "NotyetOverdue", "NotyetRetriesExhausted", "NotyetIndexDrift", "NotyetUnownedSlots", "NotyetStuck", "NotyetNoScanner", "NotyetNoDispatcher"} {
 		require.True(t, names[name], name)
 	}
-	page, err := os.ReadFile("../../docs/operations.md")
+	pages, err := filepath.Glob("../../docs/runbooks/*.md")
 	require.NoError(t, err)
-	for _, name := range metricName.FindAllString(string(page), -1) {
-		require.True(t, known[strings.TrimSuffix(name, "_bucket")], "%s is in docs/operations.md and nowhere else", name)
+	for _, path := range append(pages, "../../docs/operations.md", "../../docs/callbacks.md", "../../docs/recovery.md") {
+		page, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, name := range metricName.FindAllString(string(page), -1) {
+			require.True(t, known[strings.TrimSuffix(name, "_bucket")], "%s is in %s and nowhere else", name, path)
+		}
 	}
 }

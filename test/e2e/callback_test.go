@@ -24,6 +24,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/program"
 )
 
 // callee is a receiver of callbacks that answers by the path, and remembers what came.
@@ -199,24 +200,18 @@ func TestCallbackExample(t *testing.T) {
 		blocks = append(blocks, strings.ReplaceAll(block, "8090", port))
 	}
 	require.Len(t, blocks, 5, "secret, make run, receiver, the one in Python, schedule")
-	d := dev{dir: t.TempDir()}
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "NOTYET_") {
-			d.env = append(d.env, kv)
-		}
-	}
-	for name, pkg := range map[string]string{"notyet": "cmd/notyet", "receiver": "examples/callback"} {
-		out, err := exec.Command("go", "build", "-o", filepath.Join(d.dir, "bin", name), "github.com/notyet/notyet/"+pkg).CombinedOutput()
-		require.NoError(t, err, string(out))
-	}
+	d := dev{dir: t.TempDir(), env: program.Environ()}
+	program.Build(t, d.dir)
+	built, err := exec.Command("go", "build", "-o", filepath.Join(d.dir, "bin", "receiver"), "github.com/notyet/notyet/examples/callback").CombinedOutput()
+	require.NoError(t, err, string(built))
 	out, err := d.shell(t, blocks[0]+`echo "$CALLBACK_SECRET"`)
 	require.NoError(t, err, out)
 	secret := strings.TrimSpace(out)
 	require.Contains(t, blocks[1], "NOTYET_CALLBACK_SECRETS=bin/callback-secrets.yaml make run")
 	d.env = append(d.env, "CALLBACK_SECRET="+secret, "CALLBACK_ADDR=127.0.0.1:"+port, "NOTYET_CALLBACK_SECRETS=bin/callback-secrets.yaml")
-	greeting, problem := d.run(t, "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
-	require.Contains(t, greeting, "notyet dev is ready", problem)
-	d.env = append(d.env, "NOTYET_KAFKA_BROKERS="+after(greeting, "Kafka"), "NOTYET_HTTP_ADDR="+strings.TrimPrefix(after(greeting, "HTTP"), "http://"))
+	running, problem := program.Dev(t, d.dir, d.env, program.OnFreePorts...)
+	require.Contains(t, running.Greeting, "notyet dev is ready", problem)
+	d.env = append(d.env, running.Env()...)
 	require.Contains(t, blocks[2], "go run ./examples/callback")
 
 	receiver := exec.Command(filepath.Join(d.dir, "bin", "receiver"))

@@ -1,21 +1,19 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"io"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/test/program"
 )
 
 // docs/tour.md prints these. If they are taken, the tour uses others.
@@ -109,86 +107,16 @@ type dev struct {
 // startDev starts notyet dev on the ports that the tour prints, or on free ones if one of them is
 // taken.
 func startDev(t *testing.T) dev {
-	d := dev{dir: t.TempDir(), kafka: printedKafka}
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "NOTYET_") { // of real servers
-			d.env = append(d.env, kv)
-		}
-	}
-	out, err := exec.Command("go", "build", "-o", filepath.Join(d.dir, "bin", "notyet"), "github.com/notyet/notyet/cmd/notyet").CombinedOutput()
-	require.NoError(t, err, string(out))
-	greeting, problem := d.run(t)
+	d := dev{dir: t.TempDir(), kafka: printedKafka, env: program.Environ()}
+	program.Build(t, d.dir)
+	running, problem := program.Dev(t, d.dir, d.env)
 	if strings.Contains(problem, "is in use") {
 		t.Logf("%s or %s is in use: the tour runs with other ports than it prints", printedKafka, printedHTTP)
-		greeting, problem = d.run(t, "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
-		d.kafka = after(greeting, "Kafka")
-		web, err := url.Parse(after(greeting, "HTTP"))
-		require.NoError(t, err)
-		d.env = append(d.env, "NOTYET_KAFKA_BROKERS="+d.kafka, "NOTYET_HTTP_ADDR="+web.Host)
+		running, problem = program.Dev(t, d.dir, d.env, program.OnFreePorts...)
+		d.kafka = running.Kafka
+		d.env = append(d.env, running.Env()...)
 	}
-	require.Contains(t, greeting, "notyet dev is ready", problem)
+	require.Empty(t, problem)
+	require.Contains(t, running.Greeting, "notyet dev is ready")
 	return d
-}
-
-// after returns the first word after the first one of a line of the greeting.
-func after(greeting, name string) string {
-	for line := range strings.Lines(greeting) {
-		if words := strings.Fields(line); len(words) > 1 && words[0] == name {
-			return words[1]
-		}
-	}
-	return ""
-}
-
-// run starts notyet dev and returns what it prints until it is ready, or the problem if it ends
-// before.
-func (d *dev) run(t *testing.T, args ...string) (greeting, problem string) {
-	cmd := exec.Command(filepath.Join(d.dir, "bin", "notyet"), append([]string{"dev"}, args...)...)
-	var stderr bytes.Buffer
-	cmd.Dir, cmd.Env, cmd.Stderr = d.dir, d.env, &stderr
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := make(chan string, 100)
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for in := bufio.NewScanner(stdout); in.Scan(); {
-			lines <- in.Text()
-		}
-		close(lines)
-		_, _ = io.Copy(io.Discard, stdout)
-	}()
-	deadline := time.After(time.Minute)
-	for {
-		select {
-		case line, ok := <-lines:
-			if !ok {
-				_ = cmd.Wait()
-				return greeting, stderr.String()
-			}
-			greeting += line + "\n"
-			if strings.Contains(line, "kcat -C") { // its last line
-				t.Cleanup(func() { stopDev(t, cmd, read, &stderr) })
-				return greeting, ""
-			}
-		case <-deadline:
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-			require.Fail(t, "notyet dev is not ready after a minute", stderr.String())
-		}
-	}
-}
-
-func stopDev(t *testing.T, cmd *exec.Cmd, read <-chan struct{}, stderr *bytes.Buffer) {
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-read:
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("notyet dev ended with %v: %s", err, stderr)
-		}
-	case <-time.After(30 * time.Second):
-		_ = cmd.Process.Kill()
-		t.Error("notyet dev did not stop within 30 s")
-	}
 }
