@@ -12,15 +12,18 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
-// evidence is what send logs and target topics prove about each task: about 100 bytes a task.
+// evidence is what send logs and target topics prove about each task: about 100 bytes a task, and its
+// id if it is a run of a timer.
 type evidence struct {
 	tasks   map[int64]sent
 	refused map[int64]string // error text of tasks whose newest answer was a refusal
 	topics  []string
 	topicAt map[string]uint32
+	runs    map[int64]string // ids of runs of timers, which no intake record would make again
 }
 
 // sent is what is known of one task's sending.
@@ -35,7 +38,7 @@ type sent struct {
 }
 
 func newEvidence() *evidence {
-	return &evidence{tasks: map[int64]sent{}, refused: map[int64]string{}, topicAt: map[string]uint32{}}
+	return &evidence{tasks: map[int64]sent{}, refused: map[int64]string{}, topicAt: map[string]uint32{}, runs: map[int64]string{}}
 }
 
 // LogRead is the result of reading one send log.
@@ -73,6 +76,9 @@ func (e *evidence) note(entry sendlog.Entry) {
 		s.noted = max(s.noted, in.Attempt)
 		s.topic, s.name, s.body = e.topic(in.Topic), nameOf(in.Topic, in.ID), in.BodyHash
 		e.tasks[in.Seq] = s
+		if src, _ := task.SplitSeq(in.Seq); src == task.RunSource {
+			e.runs[in.Seq] = in.ID
+		}
 		return
 	}
 	if o := entry.Outcome; o.Acked {
@@ -116,12 +122,27 @@ func nameOf(topic, id string) uint64 {
 
 // Of implements store.Evidence. The task must be the one that was sent, by name and content.
 func (e *evidence) Of(t *task.Task) (task.Proof, bool) {
-	s, ok := e.tasks[t.Seq]
-	if !ok || s.proven == 0 || s.name != nameOf(t.Topic, t.ID) || s.body != xxhash.Sum64(t.Body) {
+	s := e.tasks[t.Seq]
+	if s.proven == 0 || !e.same(t) {
 		return task.Proof{}, false
 	}
 	replay, attempt := task.SplitSending(s.proven)
 	return task.Proof{Taken: s.taken, Replay: replay, Attempt: attempt, At: s.at, Refused: e.refused[t.Seq]}, true
+}
+
+// same tells whether a task is the one that was noted under its seq, by name and content.
+func (e *evidence) same(t *task.Task) bool {
+	s, ok := e.tasks[t.Seq]
+	return ok && s.name == nameOf(t.Topic, t.ID) && s.body == xxhash.Sum64(t.Body)
+}
+
+// sentRuns returns the runs of timers that were noted, in order.
+func (e *evidence) sentRuns() []store.SentRun {
+	out := make([]store.SentRun, 0, len(e.runs))
+	for _, seq := range slices.Sorted(maps.Keys(e.runs)) {
+		out = append(out, store.SentRun{Seq: seq, Topic: e.topics[e.tasks[seq].topic], ID: e.runs[seq]})
+	}
+	return out
 }
 
 // doubtful returns the tasks whose newest attempt has no answer, in order.

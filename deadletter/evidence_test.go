@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -83,6 +85,23 @@ func TestEvidenceKnowsTheTaskItIsAbout(t *testing.T) {
 		_, ok := e.Of(&other)
 		require.False(t, ok, name)
 	}
+}
+
+// Runs of timers are kept by name: no intake record makes them again.
+func TestEvidenceNamesRunsOfTimers(t *testing.T) {
+	e := newEvidence()
+	for _, seq := range []int64{task.Seq(task.RunSource, 9), task.Seq(task.RunSource, 4), task.Seq(5, 4)} {
+		in := noted(uint64(seq), 1)
+		in.ID = fmt.Sprintf("t@%d", seq)
+		e.note(sendlog.Entry{Intent: &in})
+		e.note(sendlog.Entry{Intent: &in})
+	}
+	first, second := task.Seq(task.RunSource, 4), task.Seq(task.RunSource, 9)
+	require.Equal(t, []store.SentRun{{Seq: first, Topic: "orders", ID: fmt.Sprintf("t@%d", first)}, {Seq: second, Topic: "orders", ID: fmt.Sprintf("t@%d", second)}}, e.sentRuns())
+	run := task.Task{Seq: first, Topic: "orders", ID: fmt.Sprintf("t@%d", first), Body: []byte("body")}
+	require.True(t, e.same(&run), "though it is not proven")
+	run.Body = []byte("other")
+	require.False(t, e.same(&run))
 }
 
 func TestEvidenceFromLogs(t *testing.T) {

@@ -58,10 +58,11 @@ type Reconciled struct {
 }
 
 // Reconcile settles the tasks that a restored, older database still has to send although send logs
-// prove that they were sent. No scanner and no dispatcher may run meanwhile. It works in three
+// prove that they were sent. No scanner and no dispatcher may run meanwhile. It works in four
 // steps. It reads the requests again that came after the backup and decides each as before, with
-// the deliveries that preceded it in view. It settles the remaining rows of proven tasks. It reads
-// the reports again, whose deliveries are known by then. Each step can be interrupted and repeated.
+// the deliveries that preceded it in view. It makes the runs of timers again that were sent. It
+// settles the remaining rows of proven tasks. It reads the reports again, whose deliveries are known
+// by then. Each step can be interrupted and repeated.
 func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (Reconciled, error) {
 	out := Reconciled{DryRun: r.DryRun}
 	fail := func(err error) (Reconciled, error) { return out, fmt.Errorf("reconciling: %w", err) }
@@ -106,6 +107,7 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 		do   func() error
 	}{
 		{"reading the intake again", func() error { return r.CatchUp(ctx, r.Intake) }},
+		{"making the runs of timers again that were sent", func() error { return l.restoreRuns(ctx, known) }},
 		{"settling what was sent", func() error { return l.settleSent(ctx, known) }},
 		{"reading the reports again", func() error { return r.CatchUp(ctx, r.Reports) }},
 	} {
@@ -169,6 +171,17 @@ func (l *Local) unsent(ctx context.Context, known store.Evidence, seqs []int64, 
 func (l *Local) count(ctx context.Context, known store.Evidence, seqs []int64) (n int, err error) {
 	err = l.unsent(ctx, known, seqs, func(tasks []task.Task) error { n += len(tasks); return nil })
 	return n, err
+}
+
+// restoreRuns makes the runs of timers again that were made after the backup and sent, or about to be.
+// Otherwise their timers would make them anew, with other delivery keys.
+func (l *Local) restoreRuns(ctx context.Context, known *evidence) error {
+	now, err := l.store.Time(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = l.store.RestoreRuns(ctx, known.sentRuns(), now.UnixMilli(), known.same)
+	return err
 }
 
 // settleSent settles the rows that no repeated request has settled.

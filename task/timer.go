@@ -242,18 +242,12 @@ func (t *Timer) Make(m Making) (Runs, error) {
 		t.Open = run
 	}
 	for ; ok && run <= m.UpTo && len(out.Tasks)+len(out.Dropped) < m.Room && m.Bytes > 0; run, ok = s.Next(run) {
-		due, id := s.Due(t.Topic, t.ID, run), timer.RunID(t.ID, run)
 		dropFrom := s.DropFrom(t.Topic, t.ID, run)
 		if timer.Dropped(dropFrom, m.Now, m.Tolerance) {
-			out.Dropped = append(out.Dropped, Missed(t.Topic, id, due))
+			out.Dropped = append(out.Dropped, Missed(t.Topic, timer.RunID(t.ID, run), s.Due(t.Topic, t.ID, run)))
 			continue
 		}
-		settings := body.Settings
-		settings.Run = schemas.Run{Timer: t.ID, DropFrom: dropFrom, Alone: t.Definition.Alone}
-		next := &Task{
-			Slot: t.Slot, Pos: due, Lane: LaneOf(t.Topic, ClassOf(settings.Priority)), Due: due, Version: schemas.NoVersion, Created: m.Now,
-			Topic: t.Topic, ID: id, Body: schemas.EncodeBody(nil, body.Key, body.Value, body.Headers, settings),
-		}
+		next := t.run(s, body, run, dropFrom, m.Now)
 		m.Bytes -= len(next.Body)
 		out.Tasks = append(out.Tasks, next)
 	}
@@ -265,6 +259,36 @@ func (t *Timer) Make(m Making) (Runs, error) {
 		out.Dropped = nil
 	}
 	return out, nil
+}
+
+// run returns the task of a run, without its seq.
+func (t *Timer) run(s timer.Schedule, body schemas.Body, run, dropFrom, now int64) *Task {
+	settings, due := body.Settings, s.Due(t.Topic, t.ID, run)
+	settings.Run = schemas.Run{Timer: t.ID, DropFrom: dropFrom, Alone: t.Definition.Alone}
+	return &Task{
+		Slot: t.Slot, Pos: due, Lane: LaneOf(t.Topic, ClassOf(settings.Priority)), Due: due, Version: schemas.NoVersion, Created: now,
+		Topic: t.Topic, ID: timer.RunID(t.ID, run), Body: schemas.EncodeBody(nil, body.Key, body.Value, body.Headers, settings),
+	}
+}
+
+// RunAgain returns the task of a run that was made before, as it was then, without its seq; nil if the
+// timer has not still to make it.
+func (t *Timer) RunAgain(run, now int64) *Task {
+	if t.State != TimerEnabled || run < t.Next {
+		return nil
+	}
+	s, err := timer.Parse(t.Definition)
+	if err != nil {
+		return nil
+	}
+	if next, ok := s.Next(run - 1); !ok || next != run {
+		return nil
+	}
+	body, err := schemas.DecodeBody(t.Body)
+	if err != nil {
+		return nil
+	}
+	return t.run(s, body, run, s.DropFrom(t.Topic, t.ID, run), now)
 }
 
 // RunDropped tells whether a run is missed, and its timer's policy drops it.

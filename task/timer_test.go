@@ -103,3 +103,22 @@ func TestUntilTheBeginningOfTimeIsNotForEver(t *testing.T) {
 	require.Contains(t, v.Event.Reason, "notyet-until")
 	require.Nil(t, v.Next)
 }
+
+// TestARunIsMadeAgainAsItWas: byte for byte, if its timer has still to make it.
+func TestARunIsMadeAgainAsItWas(t *testing.T) {
+	c := setEvery(10*time.Second, began)
+	c.Request.Timer.Jitter, c.Request.Value = 3*time.Second, []byte("v")
+	v := DecideTimer(nil, c, 4, began)
+	before, tm := *v.Next, *v.Next
+	made, err := tm.Make(Making{Now: began, UpTo: began + 90_000, Tolerance: time.Minute, Room: 100, Bytes: 1 << 20})
+	require.NoError(t, err)
+	require.Len(t, made.Tasks, 10)
+	for i, want := range made.Tasks {
+		run := began + int64(i)*10_000
+		require.Equal(t, want, before.RunAgain(run, began))
+		require.Nil(t, before.RunAgain(run+1, began), "no run")
+		require.Nil(t, tm.RunAgain(run, began), "it was made")
+	}
+	before.State = TimerDisabled
+	require.Nil(t, before.RunAgain(began, began))
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -194,3 +195,13 @@ func (s Schedule) Due(topic, id string, run int64) int64 {
 // RunID returns the id of the task of a run. It is 14 bytes longer than the timer's id, which
 // schemas.MaxTimerIDLen limits accordingly.
 func RunID(timer string, run int64) string { return fmt.Sprintf("%s@%d", timer, run) }
+
+// SplitRunID is the inverse of RunID. It returns false for an id that is none of a run.
+func SplitRunID(id string) (timer string, run int64, ok bool) {
+	at := strings.LastIndexByte(id, '@')
+	if at < 1 {
+		return "", 0, false
+	}
+	run, err := strconv.ParseInt(id[at+1:], 10, 64)
+	return id[:at], run, err == nil && RunID(id[:at], run) == id
+}

@@ -114,3 +114,16 @@ func TestRunIDIs14BytesLongerThanTheTimersID(t *testing.T) {
 	const last = 9_999_999_999_999 // of 13 digits: the year 2286
 	require.Equal(t, "t1@9999999999999", RunID("t1", last))
 }
+
+func TestSplitRunID(t *testing.T) {
+	for id, want := range map[string]string{"t@5": "t", "a@b@1700000000000": "a@b", "ü@0": "ü"} {
+		timer, run, ok := SplitRunID(id)
+		require.True(t, ok, id)
+		require.Equal(t, want, timer)
+		require.Equal(t, id, RunID(timer, run))
+	}
+	for _, id := range []string{"", "t", "t@", "@5", "t@05", "t@+5", "t@5 ", "t@99999999999999999999"} {
+		_, _, ok := SplitRunID(id)
+		require.False(t, ok, id)
+	}
+}

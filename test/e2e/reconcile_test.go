@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
 )
 
 // dispatcherAt keeps its send log where the test can find it.
@@ -203,6 +205,47 @@ func (s *stack) state(topic, id string) string {
 	v, err := s.store.Get(s.t.Context(), topic, id)
 	require.NoError(s.t, err, id)
 	return v.State
+}
+
+// TestRunsOfTimersAreReconciled: a timer that was set after the backup is set again from the intake. Its
+// runs that were sent are not made a second time, under another number; the others are made.
+func TestRunsOfTimersAreReconciled(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		const runs = 12
+		target, dir := s.name+".target", t.TempDir()
+		s.topics(1, target)
+		sc, d := s.scanner(), s.dispatcherAt("d1", dir)
+		require.Eventually(t, func() bool {
+			slots, err := s.store.Slots(t.Context())
+			return err == nil && !slices.ContainsFunc(slots, func(one store.Slot) bool { return one.Owner == "" })
+		}, 2*time.Minute, 10*time.Millisecond)
+		b := s.backUp()
+		from := time.Now().Add(time.Second).Truncate(time.Second)
+		s.publish(keyed(request(s.intake, target, schemas.HeaderOp, "timer", schemas.HeaderID, "t", schemas.HeaderEvery, "1s", schemas.HeaderMisfire, "all",
+			schemas.HeaderFrom, strconv.FormatInt(from.UnixMilli(), 10), schemas.HeaderUntil, strconv.FormatInt(from.Add((runs-1)*time.Second).UnixMilli(), 10)), "t", "v"))
+		s.await(target, runs/2)
+		sc.shutdown(t)
+		d.shutdown(t)
+		was := s.seen(target, time.Second)
+		require.Less(t, len(was), runs)
+		s.restore(b)
+
+		plan := s.reconcile(deadletter.Reconcile{Logs: []string{dir}, DryRun: true})
+		require.Equal(t, len(was), plan.UnreadProven)
+		done := s.reconcile(deadletter.Reconcile{Logs: []string{dir}})
+		require.Zero(t, done.Left)
+		for id := range was {
+			require.Equal(t, "succeeded", s.state(target, id))
+		}
+		s.scanner()
+		s.dispatcherAt("d2", dir)
+		s.await(target, runs)
+		all := s.seen(target, 3*time.Second)
+		require.Len(t, all, runs)
+		for id, attempts := range all {
+			require.Equal(t, []string{"1:v"}, attempts, id)
+		}
+	})
 }
 
 // TestReconcileAfterAKill: everything is killed under load, and the restored database is older than

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/timer"
+)
+
+// SentRun names a run of a timer that was sent, or was about to be.
+type SentRun struct {
+	Seq       int64
+	Topic, ID string
+}
+
+// RestoreRuns stores runs again that were made after the backup, under the numbers that they had. So
+// what is known of their deliveries is about them, and they are not made a second time under another
+// number. same tells whether a task has the content that was sent. A run that its timer does not make
+// any more, or makes with another content, is left out, and so is one that is there. It returns how many
+// it has stored, and may be repeated.
+func (s *Store) RestoreRuns(ctx context.Context, runs []SentRun, now int64, same func(*task.Task) bool) (n int, err error) {
+	for part := range slices.Chunk(runs, makeTimers) {
+		added := 0
+		err := s.transact(ctx, func(tx *sql.Tx) error {
+			m := maker{work: work{store: s, tx: tx, now: now}}
+			err := m.restore(ctx, part, same)
+			added = len(m.applied.Added)
+			return err
+		})
+		if err != nil {
+			return n, fmt.Errorf("storing %d runs of timers again: %w", len(part), err)
+		}
+		n += added
+	}
+	return n, nil
+}
+
+func (m *maker) restore(ctx context.Context, runs []SentRun, same func(*task.Task) bool) error {
+	timers, err := m.timersOf(ctx, runs)
+	if err != nil {
+		return err
+	}
+	slots, seen := slotSet{}, map[[16]byte]bool{}
+	for _, r := range runs {
+		key, run, ok := timerOf(r)
+		t := timers[key]
+		if !ok || t == nil || seen[task.Ident(r.Topic, r.ID)] {
+			continue
+		}
+		again := t.RunAgain(run, m.now)
+		if again == nil {
+			continue
+		}
+		again.Seq = r.Seq
+		if same(again) {
+			slots.add(again.Slot)
+			seen[task.Ident(r.Topic, r.ID)] = true
+			m.fresh = append(m.fresh, again)
+		}
+	}
+	if err := m.dropExisting(ctx); err != nil {
+		return err
+	}
+	if m.slots, err = m.store.lockSlots(ctx, m.tx, slots, lockShared); err != nil {
+		return err
+	}
+	m.late, m.fresh = m.fresh, nil
+	return m.placeFresh(ctx)
+}
+
+// timersOf reads and locks the timers of runs.
+func (m *maker) timersOf(ctx context.Context, runs []SentRun) (map[[16]byte]*task.Timer, error) {
+	timers := map[[16]byte]*task.Timer{}
+	var keys []any
+	for _, r := range runs {
+		if key, _, ok := timerOf(r); ok {
+			keys = append(keys, key[:])
+		}
+	}
+	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
+	rows, err := fetch(ctx, m.tx, scanTimer, "SELECT "+timerColumns+" FROM timers WHERE ident IN ("+marks(len(keys))+")"+m.store.locking(lockExclusive), keys...)
+	if err != nil {
+		return nil, fmt.Errorf("reading timers: %w", err)
+	}
+	for i := range rows {
+		timers[task.Ident(rows[i].Topic, rows[i].ID)] = &rows[i]
+	}
+	return timers, nil
+}
+
+// timerOf returns the identity of a run's timer, and when the run lies.
+func timerOf(r SentRun) (key [16]byte, run int64, ok bool) {
+	id, run, ok := timer.SplitRunID(r.ID)
+	if ok {
+		key = task.Ident(r.Topic, id)
+	}
+	return key, run, ok
+}
