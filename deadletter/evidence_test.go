@@ -91,7 +91,7 @@ func TestEvidenceKnowsTheTaskItIsAbout(t *testing.T) {
 func TestEvidenceNamesRunsOfTimers(t *testing.T) {
 	e := newEvidence()
 	for _, seq := range []int64{task.Seq(task.RunSource, 9), task.Seq(task.RunSource, 4), task.Seq(5, 4)} {
-		in := noted(uint64(seq), 1)
+		in := noted(seq, 1)
 		in.ID = fmt.Sprintf("t@%d", seq)
 		e.note(sendlog.Entry{Intent: &in})
 		e.note(sendlog.Entry{Intent: &in})

@@ -45,10 +45,7 @@ func (r *runNumbers) reserve(ctx context.Context, s *Store, n int, now int64) er
 	size := int64(max(n, runBlock))
 	var from int64
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		if err := ensureMeta(ctx, tx, runCounter, 0); err != nil {
-			return err
-		}
-		if err := ensureMeta(ctx, tx, runKey, rand.Int64()); err != nil {
+		if err := ensureRunSource(ctx, tx); err != nil {
 			return err
 		}
 		err := tx.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?"+s.locking(lockExclusive), runCounter).Scan(&from)
@@ -99,6 +96,14 @@ func (b *pageNumbers) first(n int) ([]int64, error) {
 		b.seqs = append(b.seqs, seqs...)
 	}
 	return b.seqs[:n], nil
+}
+
+// ensureRunSource makes sure that the source of runs is known: without it, no run has a delivery key.
+func ensureRunSource(ctx context.Context, tx *sql.Tx) error {
+	if err := ensureMeta(ctx, tx, runCounter, 0); err != nil {
+		return err
+	}
+	return ensureMeta(ctx, tx, runKey, rand.Int64())
 }
 
 func ensureMeta(ctx context.Context, tx *sql.Tx, name []byte, value int64) error {

@@ -22,6 +22,11 @@ type SentRun struct {
 // any more, or makes with another content, is left out, and so is one that is there. It returns how many
 // it has stored, and may be repeated.
 func (s *Store) RestoreRuns(ctx context.Context, runs []SentRun, now int64, same func(*task.Task) bool) (n int, err error) {
+	if len(runs) > 0 { // a database of before the first run does not know their source
+		if err := s.transact(ctx, func(tx *sql.Tx) error { return ensureRunSource(ctx, tx) }); err != nil {
+			return 0, fmt.Errorf("making the source of runs: %w", err)
+		}
+	}
 	for part := range slices.Chunk(runs, makeTimers) {
 		added := 0
 		err := s.transact(ctx, func(tx *sql.Tx) error {
