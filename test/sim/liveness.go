@@ -22,7 +22,8 @@ const (
 
 // drain waits until nothing is left to do.
 func (w *world) drain() {
-	deadline := time.Now().Add(time.Duration(w.longest)*time.Millisecond + drainPatience)
+	patience := drainPatience + w.recallTime()
+	deadline := time.Now().Add(time.Duration(w.longest)*time.Millisecond + patience)
 	for quiet := 0; quiet < 3; {
 		time.Sleep(time.Second)
 		left, lag := w.left(), w.lag()
@@ -36,18 +37,28 @@ func (w *world) drain() {
 			quiet = 0
 		}
 		if time.Now().After(deadline) {
-			w.find("I12", "not at rest %v after all was well: %d rows are left to do, %d records are not stored", drainPatience, left, lag)
+			w.find("I12", "not at rest %v after all was well: %d rows are left to do, %d records are not stored", patience, left, lag)
 			return
 		}
 	}
 }
 
-func (w *world) left() (n int64) {
+// recallTime is how long it takes to call back what is held: a few at a time, an eighth of what may be staged, and each of them is
+// claimed again, which takes up to one and a half look-aheads.
+func (w *world) recallTime() time.Duration {
+	held := w.countRows("SELECT COUNT(*) FROM tasks WHERE pos >= ?", task.Held(0))
+	return time.Duration(held/int64(max(w.dispatcher.StageTasks/8, 1))) * w.dispatcher.LookAhead * 3 / 2
+}
+
+func (w *world) left() int64 {
+	return w.countRows(`SELECT (SELECT COUNT(*) FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND (t.pos < ? OR t.pos >= ?))
+		+ (SELECT COUNT(*) FROM outbox) + (SELECT COUNT(*) FROM waiting)`, time.Now().Add(soon).UnixMilli(), task.Held(0))
+}
+
+func (w *world) countRows(query string, args ...any) (n int64) {
 	db := sql.OpenDB(unharmed{w.db, newProcess("nobody")})
 	defer func() { _ = db.Close() }()
-	err := db.QueryRow(`SELECT (SELECT COUNT(*) FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND (t.pos < ? OR t.pos >= ?))
-		+ (SELECT COUNT(*) FROM outbox) + (SELECT COUNT(*) FROM waiting)`, time.Now().Add(soon).UnixMilli(), task.Held(0)).Scan(&n)
-	if err != nil {
+	if err := db.QueryRow(query, args...).Scan(&n); err != nil {
 		w.find("sim", "counting what is left: %v", err)
 	}
 	return n
