@@ -22,7 +22,8 @@ type rule struct {
 	why  func(e *evidence) string
 }
 
-// rules stand in the order of docs/alerts.yml.
+// rules are those of docs/alerts.yml that the figures can tell. NotyetOldestOverdue,
+// NotyetReportsExhausted, NotyetBadReports and NotyetTimerRunsMissed are Prometheus' alone.
 var rules = []rule{
 	{"NotyetLate", func(e *evidence) string {
 		if p99, ok := e.since(5).Lateness.Quantile(0.99); ok && p99 > 5 {
@@ -43,6 +44,11 @@ var rules = []rule{
 	{"NotyetNoDispatcher", func(e *evidence) string {
 		return e.nobody("no dispatcher is alive", func(s store.Service) bool { return s.Member != "" })
 	}},
+	{"NotyetRejections", counted(figures.Rejected, 5, "%d requests were rejected in the last 5 minutes")},
+	{"NotyetTargetRefused", above(figures.Refused, 0, "%d target topics do not exist, or may not be written")},
+	{"NotyetCallbackOriginDown", above(figures.Circuits, 0, "%d origins of callbacks fail, and get one request at a time")},
+	{"NotyetSendLogFull", above(figures.SendLogFull, 0, "the send logs of %d dispatchers are full")},
+	{"NotyetResultsUnanswered", above(figures.Unanswered, 60, "the results topic has not answered for %d s")},
 	{"NotyetRetriesExhausted", counted(figures.Exhausted, 5, "%d tasks were given up in the last 5 minutes")},
 	{"NotyetTargetSick", above(figures.Unresponsive, 0, "%d partitions of targets, and origins of callbacks, do not answer")},
 	{"NotyetIndexDrift", counted(figures.IndexDrift, 60, "%d times in the last hour the index in Redis did not agree with the database")},

@@ -21,6 +21,8 @@ const (
 	sessionIdle = time.Hour
 	maxSessions = 1000
 	cookieName  = "notyet_session"
+	// refreshHeader is sent by the script that refreshes a page by itself.
+	refreshHeader = "Notyet-Refresh"
 )
 
 // Sessions are the operators who signed in with a token. They are this process's own: a restart ends
@@ -110,7 +112,9 @@ func (s *Sessions) token(r *http.Request) (string, bool) {
 		delete(s.open, cookie.Value)
 		return "", false
 	}
-	x.met = time.Now()
+	if r.Header.Get(refreshHeader) == "" { // a page that nobody looks at does not keep the session
+		x.met = time.Now()
+	}
 	return x.token, true
 }
 

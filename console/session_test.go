@@ -117,9 +117,13 @@ func TestSessionsEnd(t *testing.T) {
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSessions(guard, "test")
+		refreshes := false
 		asks := func(id string) bool {
 			r, err := http.NewRequest(http.MethodGet, "/", nil)
 			require.NoError(t, err)
+			if refreshes {
+				r.Header.Set(refreshHeader, "1")
+			}
 			r.AddCookie(&http.Cookie{Name: cookieName, Value: id})
 			_, ok := s.token(r)
 			return ok
@@ -134,6 +138,16 @@ func TestSessionsEnd(t *testing.T) {
 			asks(used)
 		}
 		require.False(t, asks(used))
+
+		left := s.begin(w.tokens["read"])
+		refreshes = true
+		for range 3 {
+			require.True(t, asks(left))
+			time.Sleep(sessionIdle / 3)
+		}
+		time.Sleep(time.Second)
+		require.False(t, asks(left), "a page that refreshes itself is no use of the session")
+		refreshes = false
 
 		first := s.begin(w.tokens["read"])
 		time.Sleep(time.Second)

@@ -144,8 +144,16 @@ func target(t *api.Task) api.Target {
 	return out
 }
 
+// moveMargin is how long before it is due a task can be moved: the request takes a moment, and one that
+// comes behind the delivery would deliver the task once more.
+const moveMargin = 30 * time.Second
+
 // move schedules the same task again with another due time.
 func (c *Console) move(r *http.Request, t *api.Task, at string) (int, error) {
+	if t.State != "pending" || time.Until(time.UnixMilli(t.Due)) < moveMargin {
+		return 0, badForm("id", fmt.Sprintf("the task is %s, due at %s: only one that is pending and due in %v or later can be moved. Cancel it, and schedule it again if that says cancelled",
+			t.State, time.UnixMilli(t.Due).UTC().Format(time.RFC3339), moveMargin))
+	}
 	if t.Content == nil || t.Settings == nil {
 		return 0, badForm("id", "the task's content is not kept any more, or may not be read: schedule it again")
 	}

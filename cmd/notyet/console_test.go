@@ -56,6 +56,10 @@ func TestConsoleCancelsFiresAndMoves(t *testing.T) {
 	r := first(t, d.kafka, "orders")
 	require.Equal(t, `{"for":"f"}`, string(r.Value))
 
+	resp, err := http.PostForm("http://"+d.http+"/task", url.Values{"do": {"move"}, "topic": {"orders"}, "id": {"c"}, "at": {"2031-02-03T04:05"}, "confirmed": {"yes"}}) //nolint:noctx // a test's
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode, "what is cancelled is not scheduled again by a move")
 	require.Contains(t, d.post(t, "/task", "do", "move", "topic", "orders", "id", "m", "at", "2031-02-03T04:05"), "new due time is in the intake")
 	require.Eventually(t, seen("m", "2031-02-03 04:05:00.000 UTC"), time.Minute, 20*time.Millisecond)
 	text := d.page(t, "/task?topic=orders&id=m")

@@ -8,7 +8,7 @@ async function refresh() {
   if (document.hidden || document.activeElement?.closest("form")) return;
   const live = document.querySelectorAll("[data-live][id]");
   if (live.length === 0) return;
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "error" });
+  const answer = await fetch(location.href, { headers: { Accept: "text/html", "Notyet-Refresh": "1" }, redirect: "error" });
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const old of live) {
