@@ -15,7 +15,7 @@ import (
 )
 
 // restHorizon is the span in which no task may be pending at rest; residents are due much later.
-const restHorizon = 15 * time.Minute
+const restHorizon = 5 * time.Minute
 
 // drain waits until no work is left, within bound.
 func (c *Cluster) drain(ctx context.Context, bound time.Duration) error {

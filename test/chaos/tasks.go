@@ -120,11 +120,11 @@ func overtaken(s history.Op, now int64) []planned {
 	return []planned{{at: now, op: c}, {at: now + 1, op: s}}
 }
 
-// resident is still pending when the run ends: inside the index's window of two hours, or beyond it.
+// resident is still pending when the run ends: inside the index's window, or beyond it.
 // The longest run is an hour, and is drained for some minutes until nothing is due within restHorizon.
 func resident(r *rand.Rand, s history.Op, now int64) history.Op {
 	const minute = 60_000
-	s.Due = now + (100+r.Int64N(15))*minute
+	s.Due = now + (75+r.Int64N(10))*minute
 	if r.IntN(2) == 0 {
 		s.Due += 200 * minute
 	}
