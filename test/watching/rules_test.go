@@ -66,7 +66,7 @@ func TestRulesAreValid(t *testing.T) {
 	require.Contains(t, out, fmt.Sprintf("%d rules found", len(rules(t))))
 }
 
-func TestEachRuleSaysWhatToDo(t *testing.T) {
+func TestEachRuleHasItsTexts(t *testing.T) {
 	for _, r := range rules(t) {
 		require.True(t, strings.HasPrefix(r.Alert, "Notyet"), r.Alert)
 		require.Contains(t, []string{"page", "ticket"}, r.Labels["severity"], r.Alert)
