@@ -114,6 +114,9 @@ func TestNeighboursAreInnocent(t *testing.T) {
 	cluster, cfg := startKafka(t)
 	require.NoError(t, cluster.CreateTopic("small", 1, map[string]string{"max.message.bytes": "2000"}))
 	client := newClient(t, kafka.NewProducer, cfg, kgo.ManualFlushing())
+	// A record whose topic the client does not know yet may be sent in a batch of its own.
+	client.Produce(t.Context(), &kgo.Record{Topic: "small", Value: noise(10)}, nil)
+	require.NoError(t, client.Flush(t.Context()))
 	records := make([]*kgo.Record, 10)
 	failed := 0
 	for i := range records {
