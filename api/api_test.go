@@ -98,7 +98,7 @@ func (w *world) put(c task.Change) {
 	if c.Rejected != nil {
 		c.Rejected.Seq = c.Seq
 	}
-	_, err := w.store.Apply(w.t.Context(), store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, time.Now().UnixMilli())
+	_, err := w.store.Apply(w.t.Context(), store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, store.At(time.Now().UnixMilli()))
 	require.NoError(w.t, err)
 	w.next++
 }

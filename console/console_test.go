@@ -84,7 +84,7 @@ func (w *world) schedule(topic, id string, value []byte) {
 	c := task.Change{Seq: task.Seq(w.source.ID, w.next), Request: &schemas.Request{
 		Topic: topic, ID: id, GivenID: true, Due: time.Now().Add(time.Hour).UnixMilli(), Accepted: time.Now().UnixMilli(), Version: -1, Value: value, Settings: schemas.DefaultSettings(),
 	}}
-	_, err := w.store.Apply(w.t.Context(), store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, time.Now().UnixMilli())
+	_, err := w.store.Apply(w.t.Context(), store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, store.At(time.Now().UnixMilli()))
 	require.NoError(w.t, err)
 	w.next++
 }

@@ -47,7 +47,7 @@ func (g *fixture) apply(changes ...task.Change) {
 		}
 	}
 	to := g.next + int64(len(changes))
-	_, err := g.Apply(g.t.Context(), store.Batch{Advance: []store.Advance{{Source: g.source.ID, From: g.next, To: to}}, Changes: changes}, time.Now().UnixMilli())
+	_, err := g.Apply(g.t.Context(), store.Batch{Advance: []store.Advance{{Source: g.source.ID, From: g.next, To: to}}, Changes: changes}, store.At(time.Now().UnixMilli()))
 	require.NoError(g.t, err)
 	g.next = to
 }

@@ -95,7 +95,7 @@ func (g *fixture) writeLetters(n int) {
 			d.Seq = task.Seq(g.source.ID, int64(i+len(b.Changes)))
 			b.Changes = append(b.Changes, task.Change{Seq: d.Seq, Rejected: d})
 		}
-		applied, err := g.Apply(g.t.Context(), b, diedAt(i))
+		applied, err := g.Apply(g.t.Context(), b, store.At(diedAt(i)))
 		require.NoError(g.t, err)
 		require.NoError(g.t, g.DeleteEvents(g.t.Context(), applied.Events))
 	}

@@ -93,7 +93,7 @@ func (f *fixture) schedule(requests ...*kgo.Record) store.Applied {
 		require.NoError(f, err)
 		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(f.source.ID, f.source.Next+int64(i)), Request: &request})
 	}
-	done, err := f.store.Apply(f.Context(), b, nowMillis())
+	done, err := f.store.Apply(f.Context(), b, nowMillis)
 	require.NoError(f, err)
 	f.source.Next += int64(len(requests))
 	return done
@@ -102,7 +102,7 @@ func (f *fixture) schedule(requests ...*kgo.Record) store.Applied {
 // change stores one change as a scanner does.
 func (f *fixture) change(c task.Change) {
 	f.Helper()
-	_, err := f.store.Apply(f.Context(), store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}}, Changes: []task.Change{c}}, nowMillis())
+	_, err := f.store.Apply(f.Context(), store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}}, Changes: []task.Change{c}}, nowMillis)
 	require.NoError(f, err)
 	f.source.Next++
 }

@@ -75,7 +75,7 @@ func TestPausedTargetGetsNothing(t *testing.T) {
 		r := schemas.NewRequest(op, "orders", id)
 		b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}}}
 		b.Changes = []task.Change{{Seq: task.Seq(f.source.ID, f.source.Next), Request: &r}}
-		done, err := f.store.Apply(t.Context(), b, nowMillis())
+		done, err := f.store.Apply(t.Context(), b, nowMillis)
 		require.NoError(t, err)
 		f.source.Next++
 		want := map[schemas.Op]schemas.State{schemas.OpCancel: schemas.StateCancelled, schemas.OpFire: schemas.StateFired}[op]

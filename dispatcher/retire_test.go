@@ -100,7 +100,7 @@ func (r *retention) second(n int) {
 		}
 	}
 	b.Advance = []store.Advance{{Source: r.source.ID, From: r.source.Next, To: r.source.Next + int64(len(b.Changes))}}
-	_, err := r.store.Apply(ctx, b, r.now)
+	_, err := r.store.Apply(ctx, b, store.At(r.now))
 	require.NoError(r, err)
 	r.source.Next = b.Advance[0].To
 	r.rows += n
@@ -227,7 +227,7 @@ func TestRetiringDeadLetters(t *testing.T) {
 					seq := task.Seq(f.source.ID, f.source.Next+i)
 					b.Changes = append(b.Changes, task.Change{Seq: seq, Rejected: &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint(seq)}})
 				}
-				_, err := f.store.Apply(t.Context(), b, at.UnixMilli())
+				_, err := f.store.Apply(t.Context(), b, store.At(at.UnixMilli()))
 				require.NoError(t, err)
 				f.source.Next += int64(n)
 			}

@@ -242,7 +242,7 @@ func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to in
 	b := store.Batch{Advance: []store.Advance{{Source: p.source.ID, From: at, To: to}}, Changes: []task.Change{{Seq: letter.Seq, Rejected: letter}}}
 	b.Skip(p.source.ID, at+1, to)
 	audited := store.Auditing(ctx, store.AuditEntry{What: "intake skip", Detail: store.AuditDetail(map[string]any{"intake": topic, "partition": int64(part), "from": at, "to": to})})
-	if _, err := o.Store.Apply(audited, b, now.UnixMilli()); err != nil {
+	if _, err := o.Store.Apply(audited, b, store.At(now.UnixMilli())); err != nil {
 		return Skipped{}, moved(p, err)
 	}
 	return Skipped{Topic: topic, Partition: part, From: at, To: to, ID: letter.TaskID, Left: p.End - to}, nil

@@ -136,7 +136,7 @@ type full struct {
 	at int64
 }
 
-func (d full) Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error) {
+func (d full) Apply(ctx context.Context, b store.Batch, now func() int64) (store.Applied, error) {
 	known, err := d.Sources(ctx)
 	if err != nil {
 		return store.Applied{}, err

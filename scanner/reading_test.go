@@ -103,7 +103,7 @@ type stalling struct {
 	calls atomic.Int32
 }
 
-func (d *stalling) Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error) {
+func (d *stalling) Apply(ctx context.Context, b store.Batch, now func() int64) (store.Applied, error) {
 	if d.calls.Add(1) == 1 {
 		<-ctx.Done()
 		return store.Applied{}, ctx.Err()

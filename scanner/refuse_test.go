@@ -25,7 +25,7 @@ type refusing struct {
 	tries      atomic.Int32
 }
 
-func (d *refusing) Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error) {
+func (d *refusing) Apply(ctx context.Context, b store.Batch, now func() int64) (store.Applied, error) {
 	d.tries.Add(1)
 	for _, c := range b.Changes {
 		_, offset := task.SplitSeq(c.Seq)

@@ -55,7 +55,7 @@ func (r *resolver) resolveOnce(ctx context.Context, after [16]byte) (n int, next
 
 // resolveKeys halves a batch that the database refuses because of a record, so that this record holds up no other.
 func (r *resolver) resolveKeys(ctx context.Context, keys [][16]byte) error {
-	done, err := r.applier.Apply(ctx, store.Batch{Resolve: keys}, r.clock.Latest())
+	done, err := r.applier.Apply(ctx, store.Batch{Resolve: keys}, r.clock.Latest)
 	if n := len(keys); n > 1 && store.BadRecord(err) {
 		return errors.Join(r.resolveKeys(ctx, keys[:n/2]), r.resolveKeys(ctx, keys[n/2:]))
 	}

@@ -80,7 +80,7 @@ func (c Config) withDefaults() Config {
 
 // applier stores batches: the store.
 type applier interface {
-	Apply(ctx context.Context, b store.Batch, now int64) (store.Applied, error)
+	Apply(ctx context.Context, b store.Batch, now func() int64) (store.Applied, error)
 }
 
 // Deps are what a scanner works with. All of them are required but Tracer.

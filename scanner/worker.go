@@ -129,7 +129,7 @@ func (w *worker) apply(ctx context.Context, batch store.Batch, covered []coverag
 		if err := faultpoint.At(faultpoint.ScannerPolled); err != nil {
 			return err
 		}
-		if done, err = w.applier.Apply(ctx, batch, w.clock.Latest()); err != nil {
+		if done, err = w.applier.Apply(ctx, batch, w.clock.Latest); err != nil {
 			return err
 		}
 		return faultpoint.At(faultpoint.ScannerStored)

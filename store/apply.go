@@ -51,7 +51,10 @@ type Applied struct {
 // come known rows and most new ones. Then a shared lock on their slots fixes every claimed offset.
 // Then comes all that depends on claimed, then the commit. An owner that moves claimed waits for
 // the lock and reads afterwards.
-func (s *Store) Apply(ctx context.Context, b Batch, now int64) (Applied, error) {
+//
+// now tells the time in Unix ms. It is asked once the batch has its locks: what a report of another
+// process asks for counts from after that report.
+func (s *Store) Apply(ctx context.Context, b Batch, now func() int64) (Applied, error) {
 	if err := b.check(); err != nil {
 		return Applied{}, fmt.Errorf("applying %d requests: %w", len(b.Changes), err)
 	}
@@ -62,7 +65,7 @@ func (s *Store) Apply(ctx context.Context, b Batch, now int64) (Applied, error) 
 	return out, nil
 }
 
-func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (Applied, error) {
+func (s *Store) apply(ctx context.Context, b Batch, now func() int64, settling bool) (Applied, error) {
 	slotCount, err := s.cachedSlotCount(ctx)
 	if err != nil {
 		return Applied{}, err
@@ -75,7 +78,7 @@ func (s *Store) apply(ctx context.Context, b Batch, now int64, settling bool) (A
 		if err := s.advance(ctx, tx, b); err != nil {
 			return err
 		}
-		w := work{store: s, tx: tx, insert: insert, now: now, slotCount: slotCount, resolving: len(b.Resolve) > 0,
+		w := work{store: s, tx: tx, insert: insert, clock: now, slotCount: slotCount, resolving: len(b.Resolve) > 0,
 			mode: mode{settling: settling, first: tries == 1, several: len(b.Changes) > 1}}
 		if err := w.run(ctx, b); err != nil {
 			return err
@@ -92,7 +95,8 @@ type work struct {
 	store     *Store
 	tx        *sql.Tx
 	insert    *sql.Stmt // of preparedRows tasks; nil: there is none
-	now       int64
+	clock     func() int64
+	now       int64 // of the clock, when what is decided next was locked
 	slotCount int
 	resolving bool // it also looks at what waits
 	mode
@@ -127,6 +131,7 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err := w.knowAdvanced(ctx, b.Advance); err != nil {
 		return err
 	}
+	w.now = w.clock()
 	if err := w.decideTimers(ctx, b.Changes); err != nil {
 		return err
 	}
@@ -155,6 +160,7 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err := w.knowSources(ctx, list); err != nil {
 		return err
 	}
+	w.now = w.clock()
 	for _, id := range list {
 		if err := w.decideAll(id); err != nil {
 			return err

@@ -92,7 +92,7 @@ func TestChangesAreAudited(t *testing.T) {
 			b := s.batch(&task.DeadLetter{Kind: schemas.KindRejected, Topic: target, TaskID: "x"})
 			b.Advance[0].To = 10
 			b.Skip(s.source.ID, 1, 10)
-			_, err := s.Apply(s.ctx, b, s.now)
+			_, err := s.Apply(s.ctx, b, At(s.now))
 			return err
 		}, 10},
 	} {

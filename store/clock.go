@@ -100,6 +100,9 @@ func (c *Clock) Now() time.Time { return c.last.Load().moved(time.Now()) }
 // Millis is Now in Unix milliseconds.
 func (c *Clock) Millis() int64 { return c.Now().UnixMilli() }
 
+// At is a clock that stands at now.
+func At(now int64) func() int64 { return func() int64 { return now } }
+
 // Latest is the latest time that the database can show now, in Unix milliseconds. A wait that is
 // measured from Latest to Now is never too short, although Now may jump forward meanwhile.
 func (c *Clock) Latest() int64 { return c.last.Load().bound(time.Now()).UnixMilli() }

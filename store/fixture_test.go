@@ -91,7 +91,7 @@ func (f *fixture) do(records ...any) []schemas.Event {
 func (f *fixture) apply(b Batch) []schemas.Event {
 	f.t.Helper()
 	var err error
-	f.last, err = f.Apply(f.ctx, b, f.now)
+	f.last, err = f.Apply(f.ctx, b, At(f.now))
 	require.NoError(f.t, err)
 	var events []schemas.Event
 	for _, box := range f.last.Events {

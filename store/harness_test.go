@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
@@ -152,3 +153,5 @@ func emptyTables(t testing.TB, cfg Config) {
 		require.NoError(t, err)
 	}
 }
+
+func nowMillis() int64 { return time.Now().UnixMilli() }

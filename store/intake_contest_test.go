@@ -134,7 +134,7 @@ func doubledIntake(s *fixture) *violations {
 				for offset := next; offset < to; offset++ {
 					b.Changes = append(b.Changes, task.Change{Seq: task.Seq(s.source.ID, offset), Request: requests[offset]})
 				}
-				switch _, err := store.Apply(s.ctx, b, s.now); {
+				switch _, err := store.Apply(s.ctx, b, At(s.now)); {
 				case err == nil:
 					next = to
 				case errors.Is(err, ErrFenced):

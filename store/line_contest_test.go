@@ -111,7 +111,7 @@ func (w *writer) bring(requests ...*schemas.Request) (Applied, []schemas.Event) 
 		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(w.source.ID, w.offset), Request: r})
 		w.offset++
 	}
-	applied, err := w.store.Apply(w.s.ctx, b, time.Now().UnixMilli())
+	applied, err := w.store.Apply(w.s.ctx, b, nowMillis)
 	if err != nil {
 		w.v.fail(err)
 	}

@@ -43,7 +43,7 @@ func TestABatchThatMergesTooMuchIsCut(t *testing.T) {
 					requests = append(requests, s.schedule("a", merge(c.mode), value(c.more)))
 				}
 				batch, pieces, began := s.batch(requests...), 0, s.body("a").Value
-				_, err := s.Apply(s.ctx, batch, s.now)
+				_, err := s.Apply(s.ctx, batch, At(s.now))
 				require.ErrorIs(t, err, errMerging)
 				require.True(t, BadRecord(err), "so that the batch is cut")
 				require.Equal(t, began, s.body("a").Value, "nothing of it is stored")
@@ -52,7 +52,7 @@ func TestABatchThatMergesTooMuchIsCut(t *testing.T) {
 				for rest := batch.Changes; len(rest) > 0; {
 					n := min(limit, len(rest))
 					part := Batch{Changes: rest[:n], Advance: []Advance{{Source: s.source.ID, From: from, To: from + int64(n)}}}
-					_, err := s.Apply(s.ctx, part, s.now)
+					_, err := s.Apply(s.ctx, part, At(s.now))
 					if errors.Is(err, errMerging) {
 						limit = max(1, limit/2)
 						continue

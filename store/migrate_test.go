@@ -39,7 +39,7 @@ func TestMigrateFinishesAHalfDoneMigration(t *testing.T) {
 		_, err := s.db.ExecContext(s.ctx, "DELETE FROM slots")
 		require.NoError(t, err)
 		require.ErrorIs(t, s.CheckMigrated(s.ctx), ErrNotMigrated)
-		_, err = s.Apply(s.ctx, s.batch(s.schedule("a")), s.now)
+		_, err = s.Apply(s.ctx, s.batch(s.schedule("a")), At(s.now))
 		require.ErrorIs(t, err, ErrNotMigrated)
 
 		require.NoError(t, s.Migrate(s.ctx, 3))

@@ -136,7 +136,7 @@ func (m *machine) Again(rt *rapid.T) {
 	if m.batch.Advance == nil {
 		rt.Skip("nothing was brought yet")
 	}
-	_, err := m.Apply(m.ctx, m.batch, m.now)
+	_, err := m.Apply(m.ctx, m.batch, At(m.now))
 	require.ErrorIs(rt, err, ErrFenced)
 }
 

@@ -53,7 +53,7 @@ func (s *Store) SettleProven(ctx context.Context, tasks []task.Task, now int64) 
 	for _, t := range tasks {
 		b.Resolve = append(b.Resolve, task.Ident(t.Topic, t.ID))
 	}
-	if _, err := s.apply(ctx, b, now, true); err != nil {
+	if _, err := s.apply(ctx, b, At(now), true); err != nil {
 		return fmt.Errorf("settling %d tasks that were sent: %w", len(tasks), err)
 	}
 	return nil

@@ -211,7 +211,7 @@ func (o *reportOwner) resolve(stop <-chan struct{}) {
 }
 
 func (o *reportOwner) apply(store *Store, b Batch) {
-	applied, err := store.Apply(o.s.ctx, b, time.Now().UnixMilli())
+	applied, err := store.Apply(o.s.ctx, b, nowMillis)
 	if err != nil {
 		o.v.fail(err)
 	}

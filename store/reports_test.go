@@ -261,3 +261,29 @@ func TestReportBeforeTheOutcome(t *testing.T) {
 		})
 	}
 }
+
+// A batch that waits for its locks finds reports that other processes stored meanwhile. Their
+// backoff counts from when it has them.
+func TestBackoffOfAReportFoundBehindALock(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		if s.soleWriter {
+			t.Skip("its writers come one after another")
+		}
+		s.do(s.schedule("a", wantReport, fixedBackoff(5*time.Second)))
+		s.claim(t0 + 1000)
+		begun := s.now
+		clock := func() int64 {
+			if s.now == begun {
+				s.now = begun + 300
+				s.do(says("a", 1, schemas.StatusRetry))
+				s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 1))
+				return begun
+			}
+			return s.now
+		}
+		_, err := s.Apply(s.ctx, Batch{Resolve: [][16]byte{task.Ident(target, "a")}}, clock)
+		require.NoError(t, err)
+		require.Equal(t, "waiting_retry", s.state("a"))
+		require.Equal(t, begun+300+5000, s.row("a").Pos)
+	})
+}

@@ -77,7 +77,7 @@ func TestRestartGoesOnUnderAnotherSource(t *testing.T) {
 
 		// What a scanner still has in hand for the old one is refused, as a whole.
 		late := s.batch(s.schedule("late"))
-		_, err = s.Apply(s.ctx, late, s.now)
+		_, err = s.Apply(s.ctx, late, At(s.now))
 		require.ErrorIs(t, err, ErrFenced)
 
 		// The offsets 1 to 3 come again, with other records.

@@ -30,7 +30,7 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 	add(schemas.OpSchedule, "unsettled", now+1000)
 	add(schemas.OpSchedule, "cancelled", now+1000)
 	add(schemas.OpCancel, "cancelled", 0)
-	_, err = s.Apply(ctx, Batch{Advance: []Advance{{src.ID, 0, int64(len(changes))}}, Changes: changes}, now)
+	_, err = s.Apply(ctx, Batch{Advance: []Advance{{src.ID, 0, int64(len(changes))}}, Changes: changes}, At(now))
 	require.NoError(t, err)
 	_, err = s.Acquire(ctx, []int{0}, 1, "me")
 	require.NoError(t, err)

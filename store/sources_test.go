@@ -106,7 +106,7 @@ func TestABatchIsStoredOnce(t *testing.T) {
 			"an unknown source":   {Advance: []Advance{{999, 0, 1}}, Gaps: []Gap{{999, 0, 1}}},
 			"one of two is known": {Advance: []Advance{{s.source.ID, 3, 4}, {999, 0, 2}}, Gaps: []Gap{{s.source.ID, 3, 4}, {999, 0, 2}}},
 		} {
-			_, err := s.Apply(s.ctx, b, s.now)
+			_, err := s.Apply(s.ctx, b, At(s.now))
 			require.ErrorIs(t, err, ErrFenced, name)
 			require.Equal(t, before, s.dump(), name)
 		}
@@ -118,11 +118,11 @@ func TestABatchIsStoredOnce(t *testing.T) {
 func TestABatchWhoseReplyWasLost(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		b := s.batch(s.schedule("a"), s.cancel("nobody"))
-		_, err := s.Apply(s.ctx, b, s.now)
+		_, err := s.Apply(s.ctx, b, At(s.now))
 		require.NoError(t, err) // and suppose that the caller never learned it
 		stored := s.dump()
 
-		_, err = s.Apply(s.ctx, b, s.now+5)
+		_, err = s.Apply(s.ctx, b, At(s.now+5))
 		require.ErrorIs(t, err, ErrFenced)
 		require.Equal(t, stored, s.dump())
 

@@ -223,7 +223,7 @@ func TestARequestAboutARunAndItsTimerAreDecidedApart(t *testing.T) {
 		s.make()
 		cancel := schemas.NewRequest(schemas.OpCancel, target, timer.RunID("t", t0+30_000))
 		offset := s.offset
-		_, err := s.Apply(s.ctx, s.batch(s.timerRequest(schemas.OpTimerDisable), &cancel), s.now)
+		_, err := s.Apply(s.ctx, s.batch(s.timerRequest(schemas.OpTimerDisable), &cancel), At(s.now))
 		require.True(t, BadRecord(err), "the batch is cut: %v", err)
 		s.offset = offset
 		require.Equal(t, schemas.StateTimerDisabled, s.answer(s.timerRequest(schemas.OpTimerDisable)))
@@ -306,7 +306,7 @@ func TestATimerThatCannotBeReadDelaysNobody(t *testing.T) {
 		disable := s.timerRequest(schemas.OpTimerDisable)
 		disable.ID = "unreadable"
 		offset := s.offset
-		_, err = s.Apply(s.ctx, s.batch(disable), s.now)
+		_, err = s.Apply(s.ctx, s.batch(disable), At(s.now))
 		require.True(t, BadRecord(err), "this request is refused, and the intake goes on: %v", err)
 		s.offset = offset
 	})
@@ -325,7 +325,7 @@ func TestATimerThatCannotBeReadCanBeGotRidOf(t *testing.T) {
 				for _, claimed := range []int64{s.now, next, next + timer.LongestJitter.Milliseconds() - 1} {
 					s.claim(claimed)
 					offset := s.offset
-					_, err := s.Apply(s.ctx, s.batch(s.timerRequest(op)), s.now)
+					_, err := s.Apply(s.ctx, s.batch(s.timerRequest(op)), At(s.now))
 					require.True(t, BadRecord(err), "a run may be pending: %v", err)
 					s.offset = offset
 				}

@@ -53,7 +53,7 @@ func TestIntakeCommands(t *testing.T) {
 	require.Contains(t, r.stderr, "notyet.intake/0 is ok")
 
 	// As of a log that lost what is stored.
-	_, err = st.Apply(t.Context(), store.Batch{Advance: []store.Advance{{Source: src.ID, From: 4, To: 9}}, Gaps: []store.Gap{{Source: src.ID, From: 4, To: 9}}}, 1)
+	_, err = st.Apply(t.Context(), store.Batch{Advance: []store.Advance{{Source: src.ID, From: 4, To: 9}}, Gaps: []store.Gap{{Source: src.ID, From: 4, To: 9}}}, store.At(1))
 	require.NoError(t, err)
 	require.Equal(t, "diverged", status(exitFailed).State)
 	r = run("status")

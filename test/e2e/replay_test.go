@@ -38,7 +38,7 @@ func (s *stack) deadLetters(target string, n int) {
 			r.Due, r.Accepted, r.Key, r.Value, r.Settings.Events = now, now, []byte(strconv.Itoa(i)), []byte("v"), schemas.EventsNone
 			b.Changes = append(b.Changes, task.Change{Seq: task.Seq(src.ID, int64(i)), Request: &r})
 		}
-		_, err := s.store.Apply(ctx, b, now)
+		_, err := s.store.Apply(ctx, b, store.At(now))
 		require.NoError(s.t, err)
 	}
 	epoch, err := s.store.NextEpoch(ctx)
