@@ -51,6 +51,7 @@ type requests struct {
 	variant Variant
 	random  *rand.ChaCha8
 	run     string
+	jitter  time.Duration // of timers
 }
 
 func newRequests(topic string, size int, v Variant) *requests {

@@ -16,9 +16,10 @@ import (
 const timerLead = 20 * time.Second
 
 // Timers sets n timers that run every minute, and measures the runs of whole minutes. The n runs of a minute are all due at the same
-// instant. Afterwards it deletes the timers.
-func (b *Bench) Timers(ctx context.Context, n, minutes int) (*Result, error) {
+// instant, or spread over jitter. Afterwards it deletes the timers.
+func (b *Bench) Timers(ctx context.Context, n, minutes int, jitter time.Duration) (*Result, error) {
 	l := b.newLoad(Variant{})
+	l.requests.jitter = jitter
 	b.cfg.Say("setting %d timers", n)
 	defer b.deleteTimers(context.WithoutCancel(ctx), l, n)
 	for i := range n {
@@ -52,6 +53,9 @@ func (b *Bench) Timers(ctx context.Context, n, minutes int) (*Result, error) {
 		return nil, err
 	}
 	r := newResult("timers", n*minutes)
+	if jitter > 0 {
+		r.Variant = "jitter " + jitter.String()
+	}
 	r.load = l
 	r.figure("timers", float64(n))
 	r.delivered(runs.tally)
@@ -92,6 +96,9 @@ func (q *requests) timer(intake string, i uint64, op schemas.Op) *kgo.Record {
 	}}
 	if op == schemas.OpTimer {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: schemas.HeaderCron, Value: []byte("* * * * *")})
+		if q.jitter > 0 {
+			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: schemas.HeaderJitter, Value: []byte(q.jitter.String())})
+		}
 		rec.Value = make([]byte, q.size)
 		binary.BigEndian.PutUint64(rec.Value, i)
 		_, _ = q.random.Read(rec.Value[headBytes:])

@@ -38,11 +38,15 @@ func TestRunsAreTalliedByMinute(t *testing.T) {
 
 func TestRequestsOfTimersAreAccepted(t *testing.T) {
 	q := newRequests("orders", 200, Variant{})
+	q.jitter = time.Second
 	for _, op := range []schemas.Op{schemas.OpTimer, schemas.OpTimerDelete} {
 		rec := q.timer("notyet.requests", 7, op)
 		rec.Timestamp = time.Now()
 		request, err := schemas.Decode(rec, schemas.Limits{})
 		require.NoError(t, err)
 		require.Equal(t, op, request.Op)
+		if op == schemas.OpTimer {
+			require.Equal(t, time.Second, request.Timer.Jitter)
+		}
 	}
 }

@@ -104,8 +104,8 @@ func (a *announcer) end(t *claimedTask) {
 	delete(a.unconfirmed, t)
 }
 
-// checkUnconfirmed finds deliveries whose events have not been acknowledged for long: they must not hold up their slot, still less one
-// that is to be given back: where it does not drain, its next owner sends again what was delivered. The lock of those in flight is held.
+// checkUnconfirmed finds deliveries whose events have waited long for their acknowledgement. They must not hold up their slot. That
+// matters most when it is given back: the next owner would send again what was delivered. inFlight.mu is held.
 func (a *announcer) checkUnconfirmed() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -36,8 +36,8 @@ const (
 	overdue = 2 * time.Second
 )
 
-// run claims each slot in time for its next task: a look-ahead, less half of the usual one, before the task is due. A claim covers a
-// whole look-ahead.
+// run claims each slot shortly before its next task is due: one look-ahead before it, less half of the usual look-ahead. A claim
+// covers a whole look-ahead.
 func (c *claimer) run(ctx context.Context) { c.claimRounds(ctx, c.index.Wakes(ctx)) }
 
 func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos) {

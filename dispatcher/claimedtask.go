@@ -27,7 +27,7 @@ type claimedTask struct {
 	slot     *ownedSlot
 	seq      int64
 	pos      int64
-	at       int64 // when to release it, Unix ms; until its body is read, at the latest then. The fetch loop writes it before it stages the task
+	at       int64 // when to release it, Unix ms; the latest such time until its body is read. The fetch loop writes it before it stages the task
 	lane     task.Lane
 	status   status // the fetch, release and settle loops, and promises
 	answered bool   // set aside, and its answer has come since: it is about to end. Of the settle loop

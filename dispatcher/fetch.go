@@ -87,8 +87,8 @@ func (f *fetcher) room() (tasks, bytes int, scarce bool) {
 	return tasks, bytes, f.flight.staging.scarce()
 }
 
-// readable leaves out tasks that are no longer ours, and those that are held or put off without their bodies: parked says that there were any
-// of the latter.
+// readable leaves out tasks whose slots are lost, and tasks that are held or put off without their bodies. parked says that there were
+// some of the second kind.
 func (f *fetcher) readable(batch []*claimedTask) (out []*claimedTask, parked bool) {
 	f.flight.mu.Lock()
 	defer f.flight.mu.Unlock()

@@ -131,7 +131,7 @@ func (o *ownership) catchUp(ctx context.Context, slots []store.Slot) error {
 		return err
 	}
 	o.flight.takeIn(behind, entries)
-	o.log.Info("took in what a claim without a reply had claimed", zap.Int("slots", len(behind)), zap.Int("tasks", len(entries)))
+	o.log.Info("added the tasks of a claim whose reply was lost", zap.Int("slots", len(behind)), zap.Int("tasks", len(entries)))
 	return nil
 }
 

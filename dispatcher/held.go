@@ -19,7 +19,7 @@ const (
 	heldEvery = 20 * time.Millisecond
 	// roundEvery is the longest pause.
 	roundEvery = 250 * time.Millisecond
-	// lookEvery is how often the held places of a target are looked at of which nothing is known to be held.
+	// lookEvery is how often a target's held places are looked at when no held task of it is known.
 	lookEvery = 30 * time.Second
 	// heldPage is how many held tasks are read at a time, and how many claimed ones are judged.
 	heldPage = 1000

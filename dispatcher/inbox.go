@@ -42,9 +42,9 @@ func (b *inbox) takeOutcomes() []outcome {
 	return out
 }
 
-// takeLeaving takes the tasks that leave their places, and at most so many of those that are called back; more says that others of
-// these are left. Both at once: a task is called back after it has left, so what it left with is in this round or settled. Otherwise
-// it would leave behind its recall, for another minute.
+// takeLeaving takes the tasks that leave their places, and at most `most` of those that are called back. more says that others are to be
+// called back. It takes both at once, because a task is called back after it has left: its leaving is then in this round or already
+// settled. In a later round it would undo the recall, for another minute.
 func (b *inbox) takeLeaving(most int) (transitions, recalls []transition, more bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -43,7 +43,7 @@ func newInFlight(sh *shared) *inFlight {
 	}
 }
 
-// leftoverSources lets one dispatcher look after the events of exits that were left in the outbox: the owner of slot 0.
+// leftoverSources lets one dispatcher look after the events of transitions that were left in the outbox: the owner of slot 0.
 func (fl *inFlight) leftoverSources() []int {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()

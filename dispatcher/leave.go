@@ -9,9 +9,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// settleApart ends, each by itself, the delivered tasks behind one that holds done back: its target does not answer the producer, or its
-// body is not read yet. It may hold done back for longer than the slot stays here, and then the next owner would send them again. A
-// settlement that is under way may count those that it can close, and only those. mu is held.
+// settleApart ends delivered tasks one by one, where a task before them holds done back: its target does not answer, or its body is not
+// read yet. That task may take longer than the slot stays here, and the next owner would send all behind it again. A settlement that
+// is under way may count those that it can close, and only those. inFlight.mu is held.
 func (fl *inFlight) settleApart(l *ownedSlot) {
 	to, _ := l.closable()
 	for _, t := range l.open() {

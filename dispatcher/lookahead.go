@@ -37,8 +37,8 @@ func (la *lookahead) adjust(ctx context.Context) {
 	la.ahead.Store(ahead)
 }
 
-// needed returns how long it takes to stage what the index holds for the next most ms and the time to the next look, ms; 0 if that
-// is about the usual look-ahead.
+// needed returns the look-ahead, in ms, that is long enough to stage what the index holds for the next most ms and until the next
+// look. It returns 0 if the usual look-ahead is enough.
 func (la *lookahead) needed(ctx context.Context, most int64) int64 {
 	now := la.clock.Millis()
 	end := now + most + sweepEvery.Milliseconds()

@@ -142,7 +142,7 @@ func (pk *parking) recallParked(o outlet) {
 	pk.kicks.settle.now()
 }
 
-// mayRecall parts those whose last exit is settled from those whose is not.
+// mayRecall separates the recalls of tasks whose last transition is settled from the others.
 func mayRecall(recalls, unsettled []transition) (now, early []transition) {
 	if len(recalls) == 0 || len(unsettled) == 0 {
 		return recalls, nil

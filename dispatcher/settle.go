@@ -31,8 +31,8 @@ func newSettler(sd *sender, an *announcer, ow *ownership, ix *indexer, sent *sen
 	return &settler{shared: sd.shared, flight: sd.flight, inbox: sd.flight.inbox, targets: sd.targets, sender: sd, announcer: an, ownership: ow, indexer: ix, sent: sent}
 }
 
-// settleEvery is the least pause between settlements. Each is a few statements for all slots together, so it bounds what
-// they cost under load to 20 transactions a second; what it costs is that a kill leaves up to so much more in doubt.
+// settleEvery is the least pause between settlements: there are at most 20 a second, each of a few statements for all slots together.
+// A kill leaves deliveries of up to this time more in doubt.
 const settleEvery = 50 * time.Millisecond
 
 // run makes outcomes durable.

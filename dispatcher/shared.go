@@ -90,7 +90,7 @@ func (sh *shared) until(ctx context.Context, what string, f func(context.Context
 			return
 		}
 		if ctx.Err() == nil {
-			sh.log.Warn("trying again", zap.String("doing", what), zap.Error(err))
+			sh.log.Warn("a step failed, trying again", zap.String("step", what), zap.Error(err))
 		}
 		sleep(ctx, pauseAfter(failures))
 	}

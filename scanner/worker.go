@@ -204,7 +204,7 @@ func (w *worker) assemble(ctx context.Context, runs []run, limit int, refused re
 func (w *worker) catchUp(ctx context.Context, covered []coverage) error {
 	w.metrics.fenced.Inc()
 	for _, c := range covered {
-		w.log.Info("an intake partition is elsewhere by now", zap.String("topic", c.reading.key.topic), zap.Int32("partition", c.reading.key.partition), zap.Int64("offset", c.first))
+		w.log.Info("another scanner has stored a part of this batch; reading on from where the database stands", zap.String("topic", c.reading.key.topic), zap.Int32("partition", c.reading.key.partition), zap.Int64("offset", c.first))
 		err := w.retry.do(ctx, "reading the source", func() error { return w.reread(ctx, c.reading, c.first) })
 		if err != nil {
 			return err

@@ -89,7 +89,7 @@ func (c *Clock) Run(ctx context.Context) {
 		off := c.Offset()
 		if apart := off.Abs() > skewWarning; apart != warned {
 			warned = apart
-			c.log.Warn("this machine's clock and the database's: tasks go by the database's", zap.Duration("database_ahead", off), zap.Bool("apart", apart))
+			c.log.Warn("this machine's clock differs from the database's, which decides when tasks are due", zap.Duration("database_ahead", off), zap.Bool("apart", apart))
 		}
 	}
 }

@@ -114,13 +114,14 @@ func (c *benchSustainedCmd) Run(a *app) error {
 
 type benchTimersCmd struct {
 	benchFlags
-	N       int `arg:"" help:"How many timers."`
-	Minutes int `default:"3" help:"How many minutes to measure. Default 3." placeholder:"N"`
+	N       int           `arg:"" help:"How many timers."`
+	Minutes int           `default:"3" help:"How many minutes to measure. Default 3." placeholder:"N"`
+	Jitter  time.Duration `help:"Spread the runs of a minute over its first DURATION (notyet-jitter). Default none." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
 func (benchTimersCmd) Help() string {
-	return `Sets N timers that run every minute, so that N runs are due at the same instant, and measures the runs of some minutes. Then it deletes
+	return `Sets N timers that run every minute, so that N runs are due at the same instant (--jitter spreads them), and measures the runs of some minutes. Then it deletes
 the timers.
 
 Example:
@@ -129,7 +130,9 @@ Example:
 
 // Run measures.
 func (c *benchTimersCmd) Run(a *app) error {
-	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Timers(ctx, c.N, c.Minutes) },
+	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
+		return b.Timers(ctx, c.N, c.Minutes, c.Jitter)
+	},
 		positive("N", c.N), positive("--minutes", c.Minutes))
 }
 
