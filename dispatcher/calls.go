@@ -28,7 +28,7 @@ func newCalls(sender *callback.Sender) *calls {
 	return &calls{sender: sender, underWay: map[*claimedTask]time.Time{}}
 }
 
-// begin notes a request that is about to be made, with the room that was taken for it. mu is held.
+// begin notes a request that is about to be made, with the room that was taken for it. inFlight.mu is held.
 func (c *calls) begin(t *claimedTask) sendable {
 	one := sendable{task: t, record: t.record, call: t.call, place: t.with.place}
 	t.with.place = nil
@@ -36,7 +36,7 @@ func (c *calls) begin(t *claimedTask) sendable {
 	return one
 }
 
-// leavePlace gives back room at an origin that no task has used. mu is held.
+// leavePlace gives back room at an origin that no task has used. inFlight.mu is held.
 func (g *target) leavePlace() {
 	if g.place != nil {
 		g.place.Leave()
@@ -44,7 +44,7 @@ func (g *target) leavePlace() {
 	}
 }
 
-// room says whether one more of a target's records may be sent. At an origin it takes the room for it. mu is held.
+// room says whether one more of a target's records may be sent. At an origin it takes the room for it. inFlight.mu is held.
 func (s *sender) room(g *target) bool {
 	switch {
 	case !s.targets.hasRoom(g):
@@ -60,7 +60,7 @@ func (s *sender) room(g *target) bool {
 	return place != nil
 }
 
-// originDown puts an origin's tasks off for as long as nothing is sent to it. The callback package says when to ask it, and logs it. mu is held.
+// originDown puts an origin's tasks off for as long as nothing is sent to it. The callback package says when to ask it, and logs it. inFlight.mu is held.
 func (s *sender) originDown(g *target, pause time.Duration) {
 	now := time.Now()
 	if g.outage == nil {
@@ -120,7 +120,7 @@ func (s *sender) called(t *claimedTask, o callback.Outcome) {
 const slowCall = time.Second
 
 // setAsideSlow takes requests that have been under way for long out of their places, so that their slots go on. Each answer is still waited
-// for: it is bounded by the request's own timeout. mu is held.
+// for: it is bounded by the request's own timeout. inFlight.mu is held.
 func (s *sender) setAsideSlow() {
 	for t, since := range s.calls.underWay {
 		if t.status == sending && time.Since(since) >= min(slowCall, s.cfg.UnresponsiveAfter) && s.flight.stuck[t.seq] == nil && !t.slot.abandoned {
@@ -129,7 +129,7 @@ func (s *sender) setAsideSlow() {
 	}
 }
 
-// callFailed decides what follows from a request that was not delivered: another attempt, or a dead letter. mu is held.
+// callFailed decides what follows from a request that was not delivered: another attempt, or a dead letter. inFlight.mu is held.
 func (s *settler) callFailed(t *claimedTask, o outcome, e *callError) {
 	made := t.attempt
 	if e.Sent || e.Verdict == callback.Retry {

@@ -4,7 +4,7 @@
 //
 // Each part of the way has a struct, a loop and a file, in the order in which a task meets them: ownership (which slots), claimer (which
 // tasks), fetcher (their bodies), sender (at the instant), settler (makes the outcome durable). Between them a task is in flight (see
-// inFlight, which says what is locked, and in which order). The indexer keeps the index in step beside them, the runner makes the runs of timers, the
+// inFlight, which says what is locked, and in which order). The indexer keeps the index in step beside them, the runMaker makes the runs of timers, the
 // runGate decides which of them are dropped when they are due, and the retirer forgets what ended long ago.
 //
 // Order of effects, for each task: (1) its place is claimed in the database; (2) its intent is in the send log, synced;
@@ -79,7 +79,7 @@ type Dispatcher struct {
 	sender    *sender
 	settler   *settler
 	indexer   *indexer
-	runner    *runner
+	runMaker  *runMaker
 	starter   *runStarter
 	retirer   *retirer
 
@@ -110,6 +110,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	}
 	client, err := newProducer(kcfg, cfg, ts.where, deps.Log)
 	if err != nil {
+		results.Close(0)
 		return nil, err
 	}
 
@@ -124,7 +125,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.fetcher = newFetcher(fl, pk, d.sender, deps.SendLog)
 	d.fetcher.tracer = deps.Tracer
 	d.indexer = &indexer{shared: sh, flight: fl, index: deps.Index}
-	d.runner = newRunner(d.claimer, d.results.Stored, deps.Index)
+	d.runMaker = newRunMaker(d.claimer, d.results.Stored, deps.Index)
 	d.starter = newRunStarter(d.sender, d.ownership)
 	d.retirer = newRetirer(fl)
 	d.settler = newSettler(d.sender, newAnnouncer(fl, results), d.ownership, d.indexer, deps.SendLog)
@@ -178,7 +179,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runner.run, d.retirer.run, d.targetLoop, d.flow.run, d.flow.move} {
+	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.targetLoop, d.flow.run, d.flow.move} {
 		group.Go(func() error { run(loops); return nil })
 	}
 

@@ -50,7 +50,7 @@ func (h *dueHeap) pop() *claimedTask {
 	return top
 }
 
-// untilDue is how long until the first staged task is due; at most a second. mu is held.
+// untilDue is how long until the first staged task is due; at most a second. inFlight.mu is held.
 func (h dueHeap) untilDue(now time.Time) time.Duration {
 	if len(h) == 0 {
 		return time.Second

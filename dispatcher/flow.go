@@ -100,7 +100,7 @@ func (f *flow) read(ctx context.Context) error {
 	return nil
 }
 
-// apply puts policies in force. mu is held.
+// apply puts policies in force. inFlight.mu is held.
 func (f *flow) apply(all []store.Policy) {
 	if len(all) == 0 && len(f.gates) == 0 {
 		return
@@ -145,7 +145,7 @@ func (f *flow) apply(all []store.Policy) {
 	f.kicks.release.now()
 }
 
-// open makes the gate of a target. mu is held.
+// open makes the gate of a target. inFlight.mu is held.
 func (f *flow) open(topic string) *gate {
 	g := newGate(topic, f.cfg.StageTasks)
 	f.gates[topic] = g
@@ -167,7 +167,7 @@ func (f *flow) forget(g *gate) {
 	}
 }
 
-// close sends what waits at a gate, or behind it for its partition, to held places. mu is held.
+// close sends what waits at a gate, or behind it for its partition, to held places. inFlight.mu is held.
 func (f *flow) close(g *gate) {
 	for _, t := range g.takeBack(never) {
 		f.hold(g, t)

@@ -136,7 +136,7 @@ func (o *ownership) catchUp(ctx context.Context, slots []store.Slot) error {
 }
 
 // endingLate returns the slots with tasks that were set aside, have been answered since, and whose ends are not stored. They are out of
-// their slots, which may have drained. Without their ends, the next owner sends them again. mu is held.
+// their slots, which may have drained. Without their ends, the next owner sends them again. inFlight.mu is held.
 func (fl *inFlight) endingLate() map[int]bool {
 	slots := map[int]bool{}
 	for _, t := range fl.stuck {

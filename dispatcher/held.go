@@ -27,7 +27,7 @@ const (
 	leavingMost = 2000
 )
 
-// hold moves a task to a held place of its slot. mu is held.
+// hold moves a task to a held place of its slot. inFlight.mu is held.
 func (f *flow) hold(g *gate, t *claimedTask) {
 	state := task.StateLine
 	if t.maybeSent() {
@@ -36,7 +36,7 @@ func (f *flow) hold(g *gate, t *claimedTask) {
 	f.leaveHeld(g, t, state, t.attempt)
 }
 
-// leaveHeld is hold for a task whose body may not be known. mu is held.
+// leaveHeld is hold for a task whose body may not be known. inFlight.mu is held.
 func (f *flow) leaveHeld(g *gate, t *claimedTask, state task.State, attempt int) {
 	f.metrics.held.Inc()
 	pos := task.Held(t.at)
@@ -241,7 +241,7 @@ func (f *flow) callBack(ctx context.Context, g *gate) error {
 	return f.recall(back)
 }
 
-// recall hands tasks that are called back to the settlement. mu is held.
+// recall hands tasks that are called back to the settlement. inFlight.mu is held.
 func (f *flow) recall(back []transition) error {
 	if len(back) > 0 {
 		f.metrics.recalled.Add(float64(len(back)))

@@ -21,7 +21,7 @@ import (
 //     outcome;
 //   - a slot that is claimed and one that is given back: never both.
 //
-// So the methods of all parts that say "mu is held" mean this lock. Locks are taken in this order: mu, and then one of those that guard
+// Methods of all parts need this lock, and say so. Locks are taken in this order: mu, and then one of those that guard
 // queues alone: backlog.mu, inbox.mu, holdings.mu, or announcer.mu and then deferred.mu. Nobody waits for a database, a broker or the index under any of them.
 type inFlight struct {
 	*shared
@@ -81,7 +81,7 @@ func (fl *inFlight) takeIn(ready []claimable, entries []store.Entry) {
 	fl.enter(ours, entries, false)
 }
 
-// enter puts claimed tasks into their slots and into the queue for their bodies. They come in the order of their slots. mu is held.
+// enter puts claimed tasks into their slots and into the queue for their bodies. They come in the order of their slots. inFlight.mu is held.
 func (fl *inFlight) enter(owned map[int]*ownedSlot, entries []store.Entry, doubt bool) {
 	now := fl.clock.Millis()
 	queue := make([]*claimedTask, 0, len(entries))
@@ -114,7 +114,7 @@ func (fl *inFlight) enter(owned map[int]*ownedSlot, entries []store.Entry, doubt
 	fl.kicks.fetch.now()
 }
 
-// unstage forgets what staging held, if it still holds it. mu is held.
+// unstage forgets what staging held, if it still holds it. inFlight.mu is held.
 func (fl *inFlight) unstage(t *claimedTask) {
 	if fl.staging.remove(t) {
 		t.record, t.body = nil, nil
@@ -179,7 +179,7 @@ func (fl *inFlight) had() map[int]*ownedSlot {
 	return maps.Clone(fl.slots)
 }
 
-// abandon forgets a slot that is no longer ours. mu is held.
+// abandon forgets a slot that is no longer ours. inFlight.mu is held.
 func (fl *inFlight) abandon(l *ownedSlot, why string) {
 	l.abandoned = true
 	delete(fl.slots, l.number)
@@ -206,7 +206,7 @@ func (fl *inFlight) missing(assigned election.Assignment) []int {
 	return out
 }
 
-// parkedTasks counts what is remembered. mu is held.
+// parkedTasks counts what is remembered. inFlight.mu is held.
 func (fl *inFlight) parkedTasks() (n int) {
 	for _, l := range fl.slots {
 		n += len(l.parked)
@@ -215,7 +215,7 @@ func (fl *inFlight) parkedTasks() (n int) {
 }
 
 // forgetAnswered forgets tasks that were set aside and whose late answers were about to end them: those ends are lost with the slot. If
-// the slot comes back, they are claimed like any other. A task without an answer stays known, because the producer still has it. mu is held.
+// the slot comes back, they are claimed like any other. A task without an answer stays known, because the producer still has it. inFlight.mu is held.
 func (fl *inFlight) forgetAnswered(l *ownedSlot) {
 	for seq, t := range fl.stuck {
 		if t.answered && t.slot.number == l.number {
@@ -224,7 +224,7 @@ func (fl *inFlight) forgetAnswered(l *ownedSlot) {
 	}
 }
 
-// leftAgain marks what was claimed anew of a task whose late answer has ended it. mu is held.
+// leftAgain marks what was claimed anew of a task whose late answer has ended it. inFlight.mu is held.
 func (fl *inFlight) leftAgain(e transition) {
 	if l := fl.slots[e.Slot]; l != nil {
 		for _, t := range l.open() {

@@ -14,7 +14,7 @@ import (
 // error, and the others are innocent. So suspects are sent again, one at a time, by a producer of their own, and only what
 // it says counts. Each topic has its own, so that one that does not answer holds up nobody else's suspects.
 
-// suspect queues a refused task. mu is held.
+// suspect queues a refused task. inFlight.mu is held.
 func (s *sender) suspect(ctx context.Context, t *claimedTask) {
 	g := s.targets.of(t)
 	t.trace.begins()

@@ -25,7 +25,7 @@ func (fl *inFlight) settleApart(l *ownedSlot) {
 const unsentPause = 5 * time.Second
 
 // postpone puts a task off that was not sent, or was refused: unless a caller was told that it is too late, or an earlier owner may have
-// sent it, it can be cancelled. mu is held.
+// sent it, it can be cancelled. inFlight.mu is held.
 func (fl *inFlight) postpone(t *claimedTask, now int64, pause time.Duration) {
 	fl.metrics.postponed.Inc()
 	state := task.StateLine
@@ -35,7 +35,7 @@ func (fl *inFlight) postpone(t *claimedTask, now int64, pause time.Duration) {
 	fl.leave(t, transition{Transition: store.Transition{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
 }
 
-// setAside takes a task out of its place whose earlier sending is still unanswered. It stays out of reach of a cancel. mu is held.
+// setAside takes a task out of its place whose earlier sending is still unanswered. It stays out of reach of a cancel. inFlight.mu is held.
 func (fl *inFlight) setAside(t, original *claimedTask) {
 	const aside = 10_000
 	fl.leave(t, transition{Transition: store.Transition{State: task.StateRetry, Pos: fl.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
@@ -47,7 +47,7 @@ func (fl *inFlight) deadLetter(t *claimedTask, kind, reason string) {
 	fl.deadLetterLocked(t, kind, reason)
 }
 
-// deadLetterLocked ends a task with a dead letter. mu is held.
+// deadLetterLocked ends a task with a dead letter. inFlight.mu is held.
 func (fl *inFlight) deadLetterLocked(t *claimedTask, kind, reason string) {
 	fl.leave(t, fl.deadTransition(t, kind, reason))
 }
@@ -60,7 +60,7 @@ func (fl *inFlight) deadTransition(t *claimedTask, kind, reason string) transiti
 	}
 }
 
-// leave takes a task out of its place with the next settlement. mu is held.
+// leave takes a task out of its place with the next settlement. inFlight.mu is held.
 func (fl *inFlight) leave(t *claimedTask, e transition) {
 	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.slot.number, t.slot.epoch, t.pos
 	e.task = t

@@ -104,7 +104,7 @@ func (s *sender) probed(one sendable) {
 	}
 }
 
-// fallsSilent begins an outage. mu is held.
+// fallsSilent begins an outage. inFlight.mu is held.
 func (ts *targets) fallsSilent(g *target) {
 	g.outage = newOutage(time.Now())
 	ts.metrics.unresponsive.Inc()

@@ -75,7 +75,7 @@ func (s *settler) note(ctx context.Context) {
 	}
 }
 
-// conclude decides what follows from an outcome; true means that its last events are to be published before it counts. mu is held.
+// conclude decides what follows from an outcome; true means that its last events are to be published before it counts. inFlight.mu is held.
 func (s *settler) conclude(ctx context.Context, o outcome) bool {
 	t := o.task
 	if t.status == leaving || t.status == left {
@@ -121,7 +121,7 @@ func awaitReport(t *claimedTask, o outcome) transition {
 	}
 }
 
-// answeredLate takes the answer about a task that has been set aside meanwhile. mu is held.
+// answeredLate takes the answer about a task that has been set aside meanwhile. inFlight.mu is held.
 func (s *settler) answeredLate(o outcome) {
 	t := o.task
 	if s.flight.stuck[t.seq] != t {
@@ -150,7 +150,7 @@ func (s *settler) answeredLate(o outcome) {
 	}
 }
 
-// leaveUnannounced stores the end of a delivered task that has left its place with its events, which are published from there. mu is held.
+// leaveUnannounced stores the end of a delivered task that has left its place with its events, which are published from there. inFlight.mu is held.
 func (s *settler) leaveUnannounced(t *claimedTask, at int64) {
 	if !t.slot.abandoned {
 		s.flight.leave(t, transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})

@@ -25,7 +25,7 @@ func newParking(fl *inFlight, ts *targets) *parking {
 	return &parking{shared: fl.shared, flight: fl, targets: ts}
 }
 
-// respondsAgain ends an outage. mu is held.
+// respondsAgain ends an outage. inFlight.mu is held.
 func (pk *parking) respondsAgain(g *target) {
 	if g.outage == nil {
 		return
@@ -49,7 +49,7 @@ type parked struct {
 // parkedMost bounds what is remembered, at about 150 bytes each: what is beyond it is read again each time.
 func (pk *parking) parkedMost() int { return max(3*pk.cfg.StageTasks, 10_000) }
 
-// putOff puts off a task that was not sent: until its target is asked again. mu is held.
+// putOff puts off a task that was not sent: until its target is asked again. inFlight.mu is held.
 func (pk *parking) putOff(t *claimedTask, g *target) {
 	p, state := parked{outlet: g.outlet, at: t.at, attempt: t.attempt, lane: t.lane}, task.StateLine
 	if t.maybeSent() {
@@ -66,7 +66,7 @@ func (pk *parking) putOff(t *claimedTask, g *target) {
 	pk.leaveParked(t, g, p, state)
 }
 
-// leaveParked takes a task out of its place; its body may not be known. mu is held.
+// leaveParked takes a task out of its place; its body may not be known. inFlight.mu is held.
 func (pk *parking) leaveParked(t *claimedTask, g *target, p parked, state task.State) {
 	pk.targets.flow.passesOver(g.topic, t.seq)
 	pause := unsentPause
@@ -81,7 +81,7 @@ func (pk *parking) leaveParked(t *claimedTask, g *target, p parked, state task.S
 	pk.flight.leave(t, transition{Transition: store.Transition{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
 }
 
-// parksAgain puts off a task whose body is not read, if its target still does not answer. mu is held.
+// parksAgain puts off a task whose body is not read, if its target still does not answer. inFlight.mu is held.
 func (pk *parking) parksAgain(t *claimedTask) bool {
 	p, ok := t.slot.parked[t.seq]
 	if !ok {
@@ -125,7 +125,7 @@ func (pk *parking) parkUnsent(tasks []*claimedTask) []*claimedTask {
 // recallMost is how many tasks are called back in one round of settling: 20 000 a second.
 const recallMost = 1000
 
-// recallParked notes whom to call back now that a target answers: those that it should have had first come first. mu is held.
+// recallParked notes whom to call back now that a target answers: those that it should have had first come first. inFlight.mu is held.
 func (pk *parking) recallParked(o outlet) {
 	var back []transition
 	for _, l := range pk.flight.slots {
@@ -165,7 +165,7 @@ func mayRecall(recalls, unsettled []transition) (now, early []transition) {
 const quietAfter = time.Second
 
 // giveWay puts off what waits for targets that have answered nothing for a moment, if the room for bodies is scarce: others need
-// it. mu is held.
+// it. inFlight.mu is held.
 func (pk *parking) giveWay() {
 	if !pk.flight.staging.scarce() || faultpoint.Without(faultpoint.RoomForOthers) {
 		return
@@ -186,7 +186,7 @@ const (
 )
 
 // spreadWaiting puts off what waits for an origin that does not answer fast enough, but for the first to keep: one after the other, about
-// as fast as it answers, so that they do not all come back at once. mu is held.
+// as fast as it answers, so that they do not all come back at once. inFlight.mu is held.
 func (pk *parking) spreadWaiting(g *target, keep int) {
 	if len(g.waiting) <= keep {
 		return
@@ -207,7 +207,7 @@ func (pk *parking) spreadWaiting(g *target, keep int) {
 }
 
 // putOffWaiting puts off what has waited for an origin for a second, because it holds up its slot. What the origin takes in the next two seconds, as
-// fast as it has answered, stays. mu is held.
+// fast as it has answered, stays. inFlight.mu is held.
 func (pk *parking) putOffWaiting(g *target) {
 	g.pace, g.answers = g.answers, 0
 	if g.outage == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < pk.clock.Millis() {
@@ -223,7 +223,7 @@ func (pk *parking) postponeWaiting(g *target) {
 }
 
 // rejudgeParked calls back what was put off on account of an outlet if the task that was read to ask there goes to another partition now:
-// which partitions the topic has is known since, or has changed. The others might go there too, and nobody would ask in their name. mu is held.
+// which partitions the topic has is known since, or has changed. The others might go there too, and nobody would ask in their name. inFlight.mu is held.
 func (pk *parking) rejudgeParked(t *claimedTask, g *target) {
 	was := t.parkedAt
 	t.parkedAt = nil

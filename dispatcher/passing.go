@@ -4,14 +4,14 @@ import "time"
 
 // What the fetch and release loops ask of the flow: which task passes, waits at its target's gate, or is held.
 
-// paused says whether a target may get nothing. mu is held.
+// paused says whether a target may get nothing. inFlight.mu is held.
 func (f *flow) paused(topic string) bool {
 	g := f.gates[topic]
 	return g != nil && g.Paused
 }
 
 // detains keeps a task that is due from being sent, if its target's policy wants that: it waits at the gate, or is
-// held in its slot. mu is held.
+// held in its slot. inFlight.mu is held.
 func (f *flow) detains(t *claimedTask, now int64) bool {
 	if len(f.gates) == 0 {
 		return false
@@ -35,7 +35,7 @@ func (f *flow) detains(t *claimedTask, now int64) bool {
 	return true
 }
 
-// arrives notes that a task that was called back is here, whatever becomes of it: others may follow. mu is held.
+// arrives notes that a task that was called back is here, whatever becomes of it: others may follow. inFlight.mu is held.
 func (f *flow) arrives(t *claimedTask) {
 	if len(f.gates) == 0 || t.called {
 		return
@@ -46,14 +46,14 @@ func (f *flow) arrives(t *claimedTask) {
 	}
 }
 
-// passesOver notes that a task that was called back does not come to the gate for now. mu is held.
+// passesOver notes that a task that was called back does not come to the gate for now. inFlight.mu is held.
 func (f *flow) passesOver(topic string, seq int64) {
 	if g := f.gates[topic]; g != nil {
 		g.coming.arrives(seq)
 	}
 }
 
-// begins and ends count what is with the producers. mu is held.
+// begins and ends count what is with the producers. inFlight.mu is held.
 func (f *flow) begins(topic string) {
 	if f == nil || len(f.gates) == 0 {
 		return
@@ -74,7 +74,7 @@ func (f *flow) ends(topic string) {
 	}
 }
 
-// release hands over the tasks that may pass their gates, while more is wanted. mu is held.
+// release hands over the tasks that may pass their gates, while more is wanted. inFlight.mu is held.
 func (f *flow) release(more func() bool, take func(*claimedTask)) {
 	now, scarce := time.Now(), f.flight.staging.scarce()
 	for _, g := range f.gates {
@@ -91,7 +91,7 @@ func (f *flow) release(more func() bool, take func(*claimedTask)) {
 	}
 }
 
-// untilRelease is how long until a gate lets something through; at most a second. mu is held.
+// untilRelease is how long until a gate lets something through; at most a second. inFlight.mu is held.
 func (f *flow) untilRelease() time.Duration {
 	first, now, scarce := time.Second, time.Now(), f.flight.staging.scarce()
 	for _, g := range f.gates {
@@ -104,7 +104,7 @@ func (f *flow) untilRelease() time.Duration {
 	return first
 }
 
-// diverts takes a claimed task out of the way to its body if it is to be held. One that an earlier owner may have sent goes on: the send log may know of it. mu is held.
+// diverts takes a claimed task out of the way to its body if it is to be held. One that an earlier owner may have sent goes on: the send log may know of it. inFlight.mu is held.
 func (f *flow) diverts(t *claimedTask) bool {
 	if len(f.lanes) == 0 || t.doubt || t.judged {
 		return false

@@ -36,7 +36,7 @@ func newSender(pk *parking, tr *trust, la *lookahead, cl *calls, client *kgo.Cli
 	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, flow: pk.targets.flow, trust: tr, lookahead: la, runs: newRunGate(pk.flight), calls: cl, client: client, kafka: kcfg}
 }
 
-// await keeps a task with its body until it is due. mu is held.
+// await keeps a task with its body until it is due. inFlight.mu is held.
 func (s *sender) await(t *claimedTask) { s.due.push(t) }
 
 // releasePause is how long the release of what is due rests at least: what falls due meanwhile goes in one request, which costs
@@ -140,7 +140,7 @@ func (s *sender) takeDue() []sendable {
 }
 
 // admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
-// before one that has not. mu is held.
+// before one that has not. inFlight.mu is held.
 func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 	s.flow.arrives(t)
 	if t.state == task.StateReport {
@@ -232,7 +232,7 @@ func (s *sender) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool
 }
 
 // sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen
-// to the task any more but that it is sent: it must not be cancelled, replaced or called expired. mu is held.
+// to the task any more but that it is sent: it must not be cancelled, replaced or called expired. inFlight.mu is held.
 func (s *sender) sendLater(t *claimedTask, err error) {
 	if !kafka.NotSent(err) {
 		t.state = task.StateRetry

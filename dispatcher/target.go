@@ -51,7 +51,7 @@ type target struct {
 // buffered is what the producers hold for all targets.
 type buffered struct{ tasks, bytes int }
 
-// of finds the target of a task, or begins one, and notes on the task which it is. mu is held.
+// of finds the target of a task, or begins one, and notes on the task which it is. inFlight.mu is held.
 func (ts *targets) of(t *claimedTask) *target {
 	key := outlet{t.topic, -1}
 	// What came before the topic's partitions were known goes first. A refusal is about the topic as a whole.
@@ -78,7 +78,7 @@ func (ts *targets) outletOf(t *claimedTask) outlet {
 // (8/9)^n of the room to the others.
 const shareOf = 8
 
-// hasRoom says whether one more of a target's records may be sent: one always, if there is room at all. mu is held.
+// hasRoom says whether one more of a target's records may be sent: one always, if there is room at all. inFlight.mu is held.
 func (ts *targets) hasRoom(g *target) bool {
 	if faultpoint.Without(faultpoint.RoomForOthers) {
 		return g.sending < max(ts.cfg.StageTasks/4, 1)
@@ -90,7 +90,7 @@ func (ts *targets) hasRoom(g *target) bool {
 	return g.sending == 0 || g.sending < tasks/shareOf && g.bytes < bytes/shareOf
 }
 
-// beginSending counts a task whose record goes to a producer. mu is held.
+// beginSending counts a task whose record goes to a producer. inFlight.mu is held.
 func (ts *targets) beginSending(g *target, t *claimedTask) {
 	if g.sending == 0 {
 		g.since = time.Now()
@@ -103,7 +103,7 @@ func (ts *targets) beginSending(g *target, t *claimedTask) {
 	ts.buffered.bytes += t.size
 }
 
-// endSending is its counterpart, and returns who counted the task. mu is held.
+// endSending is its counterpart, and returns who counted the task. inFlight.mu is held.
 func (ts *targets) endSending(t *claimedTask) *target {
 	g := t.with
 	t.with = nil
@@ -115,14 +115,14 @@ func (ts *targets) endSending(t *claimedTask) *target {
 	return g
 }
 
-// forgetIdle forgets a target that is not in use. mu is held.
+// forgetIdle forgets a target that is not in use. inFlight.mu is held.
 func (ts *targets) forgetIdle(g *target) {
 	if g.sending == 0 && len(g.waiting) == 0 && !g.trying && g.outage == nil && ts.outlets[g.outlet] == g {
 		delete(ts.outlets, g.outlet)
 	}
 }
 
-// rehome finds the partition of a task in flight that was sent before it was known. mu is held.
+// rehome finds the partition of a task in flight that was sent before it was known. inFlight.mu is held.
 func (ts *targets) rehome(t *claimedTask, from *target) *target {
 	if from.partition >= 0 || t.record == nil {
 		return from

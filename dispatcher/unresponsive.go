@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// setAsideSent takes a task that is with its sender out of its place. Its answer is still waited for. mu is held.
+// setAsideSent takes a task that is with its sender out of its place. Its answer is still waited for. inFlight.mu is held.
 func (s *sender) setAsideSent(t *claimedTask) {
 	s.flight.stuck[t.seq] = t
 	body := t.body // for the dead letter that it may yet become
@@ -15,7 +15,7 @@ func (s *sender) setAsideSent(t *claimedTask) {
 }
 
 // checkTargets finds targets that have not answered for long. What is with the producer cannot be called back: it leaves
-// its place, so that its slot goes on, and its answer is still waited for. mu is held.
+// its place, so that its slot goes on, and its answer is still waited for. inFlight.mu is held.
 func (s *sender) checkTargets() {
 	silent := map[outlet]*target{}
 	for key, g := range s.targets.outlets {

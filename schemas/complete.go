@@ -122,35 +122,6 @@ func (d *decoder) schedule(l *Limits) *Rejection {
 	return d.due(l)
 }
 
-// due computes the due time. No sum here can overflow: parseAt and Accepted are within minMillis
-// and maxMillis, and a duration has at most 9.3e12 ms.
-func (d *decoder) due(l *Limits) *Rejection {
-	h, v := d.seen&(hAt|hDelay), d.at
-	switch h {
-	case 0:
-		return missing(hAt, "send "+HeaderAt+" or "+HeaderDelay)
-	case hAt | hDelay:
-		return bad(hDelay, d.delay, "stands beside "+HeaderAt, "send one of them")
-	case hAt:
-		at, rej := parseAt(v)
-		if rej != nil {
-			return rej
-		}
-		d.req.Due = at
-	case hDelay:
-		v = d.delay
-		delay, problem := parseDuration(v)
-		if problem != "" {
-			return bad(hDelay, v, problem, durationFix)
-		}
-		d.req.Due = d.req.Accepted + ceilMillis(delay)
-	}
-	if d.req.Due-d.req.Accepted > l.maxDelay() || d.req.Due > maxMillis {
-		return beyond(h, v, l, d.req.Accepted)
-	}
-	return nil
-}
-
 // beyond explains a time that is further ahead than the horizon.
 func beyond(h header, v []byte, l *Limits, accepted int64) *Rejection {
 	horizon := time.Duration(l.maxDelay()) * time.Millisecond

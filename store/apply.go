@@ -65,7 +65,7 @@ func (s *Store) Apply(ctx context.Context, b Batch, now func() int64) (Applied, 
 	return out, nil
 }
 
-func (s *Store) apply(ctx context.Context, b Batch, now func() int64, settling bool) (Applied, error) {
+func (s *Store) apply(ctx context.Context, b Batch, now func() int64, reconciling bool) (Applied, error) {
 	slotCount, err := s.cachedSlotCount(ctx)
 	if err != nil {
 		return Applied{}, err
@@ -79,7 +79,7 @@ func (s *Store) apply(ctx context.Context, b Batch, now func() int64, settling b
 			return err
 		}
 		w := work{store: s, tx: tx, insert: insert, clock: now, slotCount: slotCount, resolving: len(b.Resolve) > 0,
-			mode: mode{settling: settling, first: tries == 1, several: len(b.Changes) > 1}}
+			mode: mode{reconciling: reconciling, first: tries == 1, several: len(b.Changes) > 1}}
 		if err := w.run(ctx, b); err != nil {
 			return err
 		}
@@ -113,9 +113,9 @@ type work struct {
 
 // mode says how a batch is decided.
 type mode struct {
-	settling bool // no request is still to come that might be older than a proof
-	first    bool // the first try assumes that default ids are new; if the unique key disagrees, the next try looks them up
-	several  bool // the batch has more than one change, so it can be cut
+	reconciling bool // no request is still to come that might be older than a proof
+	first       bool // the first try assumes that default ids are new; if the unique key disagrees, the next try looks them up
+	several     bool // the batch has more than one change, so it can be cut
 }
 
 // identity gathers what a batch asks of one task.

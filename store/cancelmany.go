@@ -210,7 +210,7 @@ func (c *canceller) cancel(id *identity) {
 	r := schemas.NewRequest(schemas.OpCancel, t.Topic, t.ID)
 	v := task.Decide(t, phase, task.Change{Request: &r}, c.slotCount, c.now)
 	id.now = v.Next
-	if v.Taken {
+	if v.ToldTooLate {
 		c.taken = append(c.taken, t.Seq)
 	}
 	switch v.Event.State {

@@ -29,7 +29,7 @@ func (w *work) decideAll(id *identity) error {
 			w.addOutcome(c, task.TooMany(c, id.now))
 		}
 	}
-	if w.settling {
+	if w.reconciling {
 		w.applyEvidence(id, nil)
 	}
 	return nil
@@ -68,7 +68,7 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 	}
 	id.now = v.Next
 	w.merged.bytes += v.Cost
-	if v.Taken {
+	if v.ToldTooLate {
 		w.taken = append(w.taken, id.now.Seq)
 	}
 	w.addOutcome(c, v)

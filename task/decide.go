@@ -17,12 +17,12 @@ type Change struct {
 
 // Verdict is what a change makes of the task that has its identity.
 type Verdict struct {
-	Next  *Task         // the task afterwards: the pointer that came in when nothing changed
-	Event schemas.Event // State "": there is no event
-	Dead  *DeadLetter
-	Wait  bool // the task is being delivered: decide again when its outcome is known
-	Cost  int  // of merging: see mergeCost
-	Taken bool // the caller learns that it is too late: the task must not become pending again
+	Next        *Task         // the task afterwards: the pointer that came in when nothing changed
+	Event       schemas.Event // State "": there is no event
+	Dead        *DeadLetter
+	Wait        bool // the task is being delivered: decide again when its outcome is known
+	Cost        int  // of merging: see mergeCost
+	ToldTooLate bool // the caller learns that it is too late: the task must not become pending again
 }
 
 // Decide is the whole state machine of what callers and consumers can do to a task. It depends only
@@ -153,9 +153,9 @@ func fire(cur *Task, ph Phase, c Change, now int64) Verdict {
 }
 
 // tooLate promises the caller that the task is delivered, or dies. Its owner may yet give it back
-// unsent, so the promise must be kept with the task: see Verdict.Taken.
+// unsent, so the promise must be kept with the task: see Verdict.ToldTooLate.
 func (v Verdict) tooLate(r *schemas.Request, cur *Task) Verdict {
-	v.Taken = cur.State == StateLine
+	v.ToldTooLate = cur.State == StateLine
 	return v.answer(r, schemas.StateTooLate, cur.Due, "the task is being delivered")
 }
 

@@ -102,7 +102,7 @@ func TestDecideRequests(t *testing.T) {
 			v := Decide(cur, ph, request(c.op, c.change), testSlots, testNow)
 			require.Equal(t, c.answer == "", v.Wait)
 			require.Equal(t, c.answer, v.Event.State)
-			require.Equal(t, c.taken, v.Taken)
+			require.Equal(t, c.taken, v.ToldTooLate)
 			require.Nil(t, v.Dead)
 			if cur != nil {
 				require.Equal(t, before, *cur, "what came in is only read")

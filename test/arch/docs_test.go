@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,4 +60,46 @@ func TestFirstPagesStayShort(t *testing.T) {
 	architecture, err := os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md"))
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(strings.Fields(string(architecture))), 1500)
+}
+
+var (
+	section = regexp.MustCompile(`(?m)^\*\*.*$`)
+	folder  = regexp.MustCompile("^\\*\\*`([a-z/]+)/`\\*\\*")
+	goFile  = regexp.MustCompile("`([a-z0-9_*]+\\.go)`")
+)
+
+// A stranger looks into docs/design/packages.md for the file to open: it names every file of the packages that tasks pass through, and
+// none that is gone.
+func TestPackagesNamesEveryFile(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "design", "packages.md"))
+	require.NoError(t, err)
+	text, sections := string(page), 0
+	begins := section.FindAllStringIndex(text, -1)
+	for i, begin := range begins {
+		end := len(text)
+		if i+1 < len(begins) {
+			end = begins[i+1][0]
+		}
+		m := folder.FindStringSubmatch(text[begin[0]:end])
+		if m == nil || m[1] == "internal" || m[1] == "test" || m[1] == "scripts" {
+			continue
+		}
+		sections++
+		paths, err := filepath.Glob(filepath.Join("..", "..", m[1], "*.go"))
+		require.NoError(t, err)
+		var there []string
+		for _, p := range paths {
+			if name := filepath.Base(p); name != "doc.go" && !strings.HasSuffix(name, "_test.go") {
+				there = append(there, name)
+			}
+		}
+		unnamed := slices.Clone(there)
+		for _, named := range goFile.FindAllStringSubmatch(text[begin[0]:end], -1) {
+			matches := func(name string) bool { ok, _ := filepath.Match(named[1], name); return ok }
+			require.True(t, slices.ContainsFunc(there, matches), "packages.md names %s of %s, which is not there", named[1], m[1])
+			unnamed = slices.DeleteFunc(unnamed, matches)
+		}
+		require.Empty(t, unnamed, "files of %s that packages.md does not name", m[1])
+	}
+	require.Greater(t, sections, 9)
 }

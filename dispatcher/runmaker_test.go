@@ -51,9 +51,9 @@ func (p *pages) RetireTimers(context.Context, int64) (int, error) {
 	return 0, nil
 }
 
-func runnerOf(p *pages) (*runner, *int, *int) {
+func runnerOf(p *pages) (*runMaker, *int, *int) {
 	made, fenced := new(int), new(int)
-	return &runner{
+	return &runMaker{
 		store: p, now: func() int64 { return time.Now().UnixMilli() }, holds: func() []store.Hold { return []store.Hold{{Slot: 0, Epoch: 1}} },
 		stored: func(_ context.Context, m store.Made) { *made += len(m.Added) }, fenced: func(context.Context) { *fenced++ }, kick: newKick(),
 		cfg: Config{MisfireAfter: time.Minute, Retention: time.Hour}, log: zap.NewNop(),

@@ -13,8 +13,8 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// runner makes the runs of timers: each owner those of the timers in its slots. Its fields are set once, but for the last ones; only its own loop uses it.
-type runner struct {
+// runMaker makes the runs of timers: each owner those of the timers in its slots. Its fields are set once, but for the last ones; only its own loop uses it.
+type runMaker struct {
 	store  timers
 	now    func() int64                      // the database's time, Unix ms
 	holds  func() []store.Hold               // the owned slots, ascending; none while nothing may be made
@@ -30,7 +30,7 @@ type runner struct {
 	last       int               // the slot that was served last: the next page begins behind it
 }
 
-// timers is what the runner needs of the store. Both calls may be repeated.
+// timers is what the runMaker needs of the store. Both calls may be repeated.
 type timers interface {
 	MakeRuns(ctx context.Context, holds []store.Hold, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (store.Made, error)
 	RetireTimers(ctx context.Context, before int64) (int, error)
@@ -49,7 +49,7 @@ const (
 	unreadableFor = time.Minute
 )
 
-func newRunner(c *claimer, publish func([]store.Outbox), ix Index) *runner {
+func newRunMaker(c *claimer, publish func([]store.Outbox), ix Index) *runMaker {
 	holds := func() []store.Hold {
 		if !c.trust.trusted() || c.stopping.Load() {
 			return nil
@@ -57,10 +57,10 @@ func newRunner(c *claimer, publish func([]store.Outbox), ix Index) *runner {
 		return c.flight.holds()
 	}
 	rt := &runTaker{claimer: c, index: ix, publish: publish}
-	return &runner{store: c.store, now: c.clock.Millis, holds: holds, stored: rt.take, fenced: c.ownership.fenced, kick: c.kicks.timers, cfg: c.cfg, log: c.log}
+	return &runMaker{store: c.store, now: c.clock.Millis, holds: holds, stored: rt.take, fenced: c.ownership.fenced, kick: c.kicks.timers, cfg: c.cfg, log: c.log}
 }
 
-func (r *runner) run(ctx context.Context) {
+func (r *runMaker) run(ctx context.Context) {
 	tick := time.NewTicker(runEvery)
 	defer tick.Stop()
 	failures := 0
@@ -87,7 +87,7 @@ func (r *runner) run(ctx context.Context) {
 }
 
 // round makes all runs that are to exist by now, page by page.
-func (r *runner) round(ctx context.Context) error {
+func (r *runMaker) round(ctx context.Context) error {
 	if r.unreadable == nil || time.Since(r.since) > unreadableFor {
 		r.unreadable, r.since = map[[16]byte]bool{}, time.Now()
 	}
@@ -122,7 +122,7 @@ func behind(holds []store.Hold, last int) []store.Hold {
 }
 
 // retire forgets deleted timers: it is for the owner of slot 0, for they have no slots.
-func (r *runner) retire(ctx context.Context, holds []store.Hold) error {
+func (r *runMaker) retire(ctx context.Context, holds []store.Hold) error {
 	if len(holds) == 0 || holds[0].Slot != 0 || time.Since(r.retired) < time.Minute {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (r *runner) retire(ctx context.Context, holds []store.Hold) error {
 	return nil
 }
 
-// runTaker makes known what the runner has stored.
+// runTaker makes known what the runMaker has stored.
 type runTaker struct {
 	claimer *claimer
 	index   Index
