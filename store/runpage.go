@@ -22,7 +22,8 @@ const (
 )
 
 // makeTries is how often the runs of one timer, by themselves, may fail in a row before the timer is
-// left alone. An error that is known to be about the runs themselves is enough at once.
+// left alone. An error that is known to be about the runs themselves is enough at once. After any
+// other, the database may be to blame: the timer is tried once more as soon as a page succeeds.
 const makeTries = 5
 
 // makePace decides how large the pages are in which runs are made. A page that fails is halved until
@@ -32,9 +33,10 @@ type makePace struct {
 	patience time.Duration // 0: makeFor
 
 	mu    sync.Mutex
-	page  int      // timers; 0: makeTimers
-	alone [16]byte // the timer that failed by itself
-	fails int      // how often in a row
+	page  int        // timers; 0: makeTimers
+	alone [16]byte   // the timer that failed by itself
+	fails int        // how often in a row
+	doubt [][16]byte // left alone since a page succeeded, and perhaps without reason
 }
 
 // next returns how many timers, runs and bytes the next page may have.
@@ -47,25 +49,46 @@ func (p *makePace) next() (timers, runs, bytes int) {
 	return p.page, max(makeRuns*p.page/makeTimers, 1), makeBytes * p.page / makeTimers
 }
 
-func (p *makePace) succeeded() {
+// succeeded lets those in doubt have another try, their last for now.
+func (p *makePace) succeeded(skip map[[16]byte]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.page, p.fails = min(2*p.page, makeTimers), 0
+	for _, key := range p.doubt {
+		skip[key] = false
+	}
+	p.doubt = nil
 }
 
-// failed tells whether a page has failed because of the only timer in it.
-func (p *makePace) failed(keys []any, err error) bool {
+// nothingLeft lets those in doubt be tried again: they keep nobody waiting.
+func (p *makePace) nothingLeft(skip map[[16]byte]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.page = max(len(keys)/2, 1); len(keys) > 1 {
+	for _, key := range p.doubt {
+		delete(skip, key)
+	}
+	p.doubt = nil
+}
+
+// failed tells whether the only timer of a page that has failed is to be left alone.
+func (p *makePace) failed(keys []any, skip map[[16]byte]bool, err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page = max(len(keys)/2, 1); len(keys) > 1 || skip == nil {
 		return false
 	}
 	key := [16]byte(keys[0].([]byte))
 	if key != p.alone {
 		p.alone, p.fails = key, 0
 	}
-	p.fails++
-	return p.fails >= makeTries || BadRecord(err)
+	if p.fails++; p.fails < makeTries && !BadRecord(err) {
+		return false
+	}
+	if _, again := skip[key]; !again && !BadRecord(err) {
+		p.doubt = append(p.doubt, key)
+	}
+	p.fails = 0
+	return true
 }
 
 func (p *makePace) expired(began time.Time) bool {

@@ -123,6 +123,7 @@ func TestARepeatedTransactionTakesNoNewNumbers(t *testing.T) {
 
 func TestPagesOfRunsFollowWhatTheDatabaseTakes(t *testing.T) {
 	var p makePace
+	skip := map[[16]byte]bool{}
 	keys := func(n int) (out []any) {
 		for i := range n {
 			out = append(out, append(make([]byte, 15), byte(i)))
@@ -133,7 +134,7 @@ func TestPagesOfRunsFollowWhatTheDatabaseTakes(t *testing.T) {
 	require.Equal(t, []int{makeTimers, makeRuns, makeBytes}, []int{timers, runs, bytes})
 	sizes := []int{}
 	for timers > 1 {
-		require.False(t, p.failed(keys(timers), errCommit))
+		require.False(t, p.failed(keys(timers), skip, errCommit))
 		timers, runs, bytes = p.next()
 		sizes = append(sizes, timers)
 	}
@@ -141,17 +142,46 @@ func TestPagesOfRunsFollowWhatTheDatabaseTakes(t *testing.T) {
 	require.Equal(t, makeRuns/makeTimers, runs)
 	require.Equal(t, makeBytes/makeTimers, bytes)
 	for range makeTries - 1 {
-		require.False(t, p.failed(keys(1), errCommit), "it may be the database")
+		require.False(t, p.failed(keys(1), skip, errCommit), "it may be the database")
 	}
-	require.False(t, p.failed(keys(2)[1:], errCommit), "another one fails too")
+	require.False(t, p.failed(keys(2)[1:], skip, errCommit), "another one fails too")
 	for range makeTries - 1 {
-		require.False(t, p.failed(keys(1), errCommit))
+		require.False(t, p.failed(keys(1), skip, errCommit))
 	}
-	require.True(t, p.failed(keys(1), errCommit), "always the same one")
-	require.True(t, p.failed(keys(2)[1:], errDamaged), "it is known to be to blame")
+	require.True(t, p.failed(keys(1), skip, errCommit), "always the same one")
+	require.True(t, p.failed(keys(2)[1:], skip, errDamaged), "it is known to be to blame")
 	for range 8 {
-		p.succeeded()
+		p.succeeded(skip)
 	}
 	timers, _, _ = p.next()
 	require.Equal(t, makeTimers, timers)
+}
+
+// TestNoTimerIsLeftAloneForAnOutage: an error that the database gives to everybody is no timer's fault.
+func TestNoTimerIsLeftAloneForAnOutage(t *testing.T) {
+	for _, n := range []int{1, 20} {
+		eachEmbedded(t, func(t *testing.T, s *fixture) {
+			var ids []string
+			for i := range n {
+				ids = append(ids, "t-"+strconv.Itoa(i))
+			}
+			s.manyTimers(ids...)
+			s.refuseRuns("", refusedUnknown)
+			s.own()
+			skip, holds := map[[16]byte]bool{}, s.holds(s.epoch)
+			page := func() (Made, error) { return s.MakeRuns(s.ctx, holds, s.now+ahead, s.now, tolerance, skip) }
+			for range 10 * makeTries {
+				if made, err := page(); err == nil && made.Timers == 0 {
+					break // the round is over; the next one begins with all of them
+				}
+			}
+			_, err := s.db.ExecContext(s.ctx, "DROP TRIGGER refuse")
+			require.NoError(t, err)
+			for made := (Made{Timers: 1}); made.Timers > 0; {
+				made, err = page()
+				require.NoError(t, err)
+			}
+			require.Len(t, s.pending(), 10*n, "of all timers, without waiting for a new round of all")
+		})
+	}
 }

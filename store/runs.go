@@ -37,15 +37,20 @@ type Made struct {
 // of timers in the order of holds: call it until Timers is 0, each time with the slots behind Last
 // first, so that a slot with more runs than can be made does not keep the others from theirs. A
 // repeated call makes no run twice: their identities are unique, and next has moved with them. skip are
-// timers that cannot be read, or whose runs cannot be stored; it adds those that it finds.
+// timers that cannot be read, or whose runs cannot be stored. It adds those that it finds, and sets
+// one to false that is to be tried once more.
 func (s *Store) MakeRuns(ctx context.Context, holds []Hold, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (Made, error) {
 	if len(holds) == 0 {
 		return Made{}, nil
 	}
 	timers, runs, bytes := s.pace.next()
 	keys, last, err := s.dueTimers(ctx, holds, upTo, skip, timers, bytes)
-	if err != nil || len(keys) == 0 {
+	if err != nil {
 		return Made{}, err
+	}
+	if len(keys) == 0 {
+		s.pace.nothingLeft(skip)
+		return Made{}, nil
 	}
 	page := maker{
 		work: work{store: s, insert: s.prepare(ctx, insertQuery(preparedRows)), now: now}, holds: make(map[int]int64, len(holds)), skip: skip,
@@ -58,14 +63,14 @@ func (s *Store) MakeRuns(ctx context.Context, holds []Hold, upTo, now int64, tol
 		made, err := s.makePage(ctx, page, keys)
 		switch {
 		case err == nil:
-			s.pace.succeeded()
+			s.pace.succeeded(skip)
 			made.Last = last
 			return made, nil
 		case errors.Is(err, ErrFenced), errors.Is(ctx.Err(), context.Canceled):
 			return Made{}, err
 		case BadRecord(err) && len(keys) > 1:
 			keys = keys[:len(keys)/2] // the others come with the next page
-		case s.pace.failed(keys, err) && skip != nil:
+		case s.pace.failed(keys, skip, err):
 			s.leaveAlone(keys[0], skip, err)
 			return Made{Timers: 1, Last: last}, nil
 		default:
