@@ -94,11 +94,12 @@ func (c *claimer) noteWakes(places []index.SlotPos) {
 	c.flight.mu.Lock()
 	defer c.flight.mu.Unlock()
 	for _, p := range places {
-		if l := c.flight.slots[p.Slot]; l != nil {
+		switch l := c.flight.slots[p.Slot]; {
+		case l == nil:
+		case p.Pos == index.TimersChanged:
+			c.kicks.timers.now()
+		default:
 			l.urgent = min(l.urgent, p.Pos)
-			if p.Pos == index.TimersChanged {
-				c.kicks.timers.now()
-			}
 		}
 	}
 }

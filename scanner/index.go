@@ -96,15 +96,15 @@ func (x *indexer) update(ctx context.Context, done store.Applied) error {
 			}
 		}
 	}
+	places := make([]index.SlotPos, 0, len(wake)+len(done.Timers))
+	for slot, due := range wake {
+		places = append(places, index.SlotPos{Slot: slot, Pos: due})
+	}
 	for _, slot := range done.Timers {
-		wake[slot] = index.TimersChanged
+		places = append(places, index.SlotPos{Slot: slot, Pos: index.TimersChanged})
 	}
 	// The wake goes first, because a task that is due now waits for it.
-	if len(wake) > 0 {
-		places := make([]index.SlotPos, 0, len(wake))
-		for slot, due := range wake {
-			places = append(places, index.SlotPos{Slot: slot, Pos: due})
-		}
+	if len(places) > 0 {
 		if err := x.index.Wake(ctx, places); err != nil {
 			return err
 		}

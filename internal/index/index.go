@@ -20,8 +20,8 @@ type Entry = slots.Place
 // SlotPos is a position in a slot's order.
 type SlotPos = slots.Pos
 
-// TimersChanged is the Pos of a wake that says that timers of the slot were set or enabled. It comes
-// before every position, so it is not lost where wakes are merged.
+// TimersChanged is the Pos of a wake that says that timers of the slot were set or enabled. It is
+// merged with no other wake of the slot: neither hides the other.
 const TimersChanged = -1
 
 // Index is safe for concurrent use.

@@ -26,7 +26,7 @@ type memorySlot struct {
 
 // listener holds what its reader has not yet received: the lowest position of each slot.
 type listener struct {
-	pending map[int]int64
+	pending wakes
 	news    chan struct{}
 }
 
@@ -244,9 +244,7 @@ func (m *Memory) Wake(_ context.Context, at []SlotPos) error {
 	defer m.mu.Unlock()
 	for l := range m.listeners {
 		for _, s := range at {
-			if old, ok := l.pending[s.Slot]; !ok || s.Pos < old {
-				l.pending[s.Slot] = s.Pos
-			}
+			l.pending.add(s)
 		}
 		select {
 		case l.news <- struct{}{}:
@@ -258,7 +256,7 @@ func (m *Memory) Wake(_ context.Context, at []SlotPos) error {
 
 // Wakes implements Index's.
 func (m *Memory) Wakes(ctx context.Context) <-chan []SlotPos {
-	l, out := &listener{pending: map[int]int64{}, news: make(chan struct{}, 1)}, make(chan []SlotPos)
+	l, out := &listener{pending: wakes{}, news: make(chan struct{}, 1)}, make(chan []SlotPos)
 	m.mu.Lock()
 	m.listeners[l] = true
 	m.mu.Unlock()
@@ -286,7 +284,7 @@ func (m *Memory) Wakes(ctx context.Context) <-chan []SlotPos {
 func (m *Memory) waiting(l *listener) []SlotPos {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return sorted(l.pending)
+	return l.pending.list()
 }
 
 // took keeps what arrived while batch was being sent.
@@ -294,8 +292,8 @@ func (m *Memory) took(l *listener, batch []SlotPos) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range batch {
-		if l.pending[s.Slot] == s.Pos {
-			delete(l.pending, s.Slot)
+		if l.pending[keyOf(s)] == s.Pos {
+			delete(l.pending, keyOf(s))
 		}
 	}
 }

@@ -24,8 +24,8 @@ func (x *Index) Wake(ctx context.Context, at []SlotPos) error {
 
 // Wakes subscribes to Wake, in this process and in others. It connects, and reconnects after every
 // fault, by itself. Messages published meanwhile are lost. A slow reader never blocks the
-// subscription: what it has not received is merged to the lowest position per slot, so memory is
-// limited by the number of slots. The channel closes when ctx ends.
+// subscription: what it has not received is merged, per slot, to the lowest position and whether
+// timers changed, so memory is limited by the number of slots. The channel closes when ctx ends.
 func (x *Index) Wakes(ctx context.Context) <-chan []SlotPos {
 	out := make(chan []SlotPos)
 	sub := x.rdb.Subscribe(ctx, x.channel)
@@ -38,14 +38,14 @@ func (x *Index) Wakes(ctx context.Context) <-chan []SlotPos {
 }
 
 func forward(ctx context.Context, in <-chan *redis.Message, out chan<- []SlotPos) {
-	pending := make(map[int]int64)
+	pending := wakes{}
 	var batch []SlotPos
 	for {
 		// A nil channel blocks: nothing to send.
 		var send chan<- []SlotPos
 		if len(pending) > 0 {
 			send = out
-			batch = sorted(pending)
+			batch = pending.list()
 		}
 		select {
 		case <-ctx.Done():
@@ -61,12 +61,30 @@ func forward(ctx context.Context, in <-chan *redis.Message, out chan<- []SlotPos
 	}
 }
 
-func sorted(pending map[int]int64) []SlotPos {
-	batch := make([]SlotPos, 0, len(pending))
-	for slot, pos := range pending {
-		batch = append(batch, SlotPos{Slot: slot, Pos: pos})
+// wakes are merged wakes: the lowest position of each slot's tasks, and apart from it whether timers of the slot
+// changed.
+type wakes map[wakeKey]int64
+
+type wakeKey struct {
+	slot   int
+	timers bool
+}
+
+func keyOf(p SlotPos) wakeKey { return wakeKey{p.Slot, p.Pos == TimersChanged} }
+
+func (w wakes) add(p SlotPos) {
+	if old, ok := w[keyOf(p)]; !ok || p.Pos < old {
+		w[keyOf(p)] = p.Pos
 	}
-	slices.SortFunc(batch, func(a, b SlotPos) int { return cmp.Compare(a.Slot, b.Slot) })
+}
+
+// list is in the order of slots.
+func (w wakes) list() []SlotPos {
+	batch := make([]SlotPos, 0, len(w))
+	for key, pos := range w {
+		batch = append(batch, SlotPos{Slot: key.slot, Pos: pos})
+	}
+	slices.SortFunc(batch, func(a, b SlotPos) int { return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Pos, b.Pos)) })
 	return batch
 }
 
@@ -84,7 +102,7 @@ func encodeWake(at []SlotPos) string {
 }
 
 // mergeWake skips what it cannot parse: a wake is a hint, and a newer version may send more.
-func mergeWake(pending map[int]int64, payload string) {
+func mergeWake(pending wakes, payload string) {
 	for pair := range strings.FieldsSeq(payload) {
 		s, p, _ := strings.Cut(pair, ":")
 		slot, err := strconv.Atoi(s)
@@ -95,8 +113,6 @@ func mergeWake(pending map[int]int64, payload string) {
 		if err != nil {
 			continue
 		}
-		if old, ok := pending[slot]; !ok || pos < old {
-			pending[slot] = pos
-		}
+		pending.add(SlotPos{Slot: slot, Pos: pos})
 	}
 }
