@@ -22,8 +22,7 @@ type rule struct {
 	why  func(e *evidence) string
 }
 
-// rules are those of docs/alerts.yml that the figures can tell. NotyetOldestOverdue,
-// NotyetReportsExhausted, NotyetBadReports and NotyetTimerRunsMissed are Prometheus' alone.
+// rules are those of docs/alerts.yml.
 var rules = []rule{
 	{"NotyetLate", func(e *evidence) string {
 		if p99, ok := e.since(5).Lateness.Quantile(0.99); ok && p99 > 5 {
@@ -37,6 +36,7 @@ var rules = []rule{
 	{"NotyetBacklog", above(figures.Claimed, 500_000, "%d tasks are claimed and not settled")},
 	{"NotyetOverdue", above(figures.Unclaimed, 0, "%d slots have tasks that have been due for a minute and that nobody claims")},
 	{"NotyetStuck", above(figures.Unsettled, 0, "%d slots have claimed tasks that have been due for a minute and are not settled")},
+	{"NotyetOldestOverdue", above(figures.Overdue, 300, "a task has been due for %d s and is not delivered")},
 	{"NotyetUnownedSlots", (*evidence).freeSlots},
 	{"NotyetNoScanner", func(e *evidence) string {
 		return e.nobody("no scanner is alive", func(s store.Service) bool { return s.Kind != "dispatcher" })
@@ -44,6 +44,9 @@ var rules = []rule{
 	{"NotyetNoDispatcher", func(e *evidence) string {
 		return e.nobody("no dispatcher is alive", func(s store.Service) bool { return s.Member != "" })
 	}},
+	{"NotyetReportsExhausted", counted(figures.Failed, 5, "consumers reported %d tasks as failed for good in the last 5 minutes")},
+	{"NotyetBadReports", counted(figures.BadReports, 5, "%d reports of the last 5 minutes cannot be read")},
+	{"NotyetTimerRunsMissed", counted(figures.MissedRuns, 15, "%d runs of timers were missed and dropped in the last 15 minutes")},
 	{"NotyetRejections", counted(figures.Rejected, 5, "%d requests were rejected in the last 5 minutes")},
 	{"NotyetTargetRefused", above(figures.Refused, 0, "%d target topics do not exist, or may not be written")},
 	{"NotyetCallbackOriginDown", above(figures.Circuits, 0, "%d origins of callbacks fail, and get one request at a time")},

@@ -233,7 +233,9 @@ func TestAlertsOfTheOverview(t *testing.T) {
 	}
 	for _, r := range rules {
 		require.True(t, known[r.name], "%s is not in docs/alerts.yml", r.name)
+		delete(known, r.name)
 	}
+	require.Empty(t, known, "what Prometheus tells, the overview tells")
 
 	all := []store.Service{{Kind: "all", Member: "me"}}
 	owned := []store.Slot{{Slot: 0, Owner: "me"}}
@@ -251,6 +253,9 @@ func TestAlertsOfTheOverview(t *testing.T) {
 		"scanners cannot store":             {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.StoreErrors: 31}}, want: "NotyetIntakeBacklog"},
 		"scanners cannot read":              {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.FetchErrors: 31}}, want: "NotyetIntakeBacklog"},
 		"given up":                          {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.Exhausted: 1}}, want: "NotyetRetriesExhausted"},
+		"failed for good":                   {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.Failed: 1}}, want: "NotyetReportsExhausted"},
+		"reports that cannot be read":       {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.BadReports: 1}}, want: "NotyetBadReports"},
+		"runs missed a while ago":           {e: evidence{services: all, slots: owned}, minutes: 14, counts: figures.Counts{N: map[string]int64{figures.MissedRuns: 1}}, want: "NotyetTimerRunsMissed"},
 		"drift an hour ago":                 {e: evidence{services: all, slots: owned}, minutes: 59, counts: figures.Counts{N: map[string]int64{figures.IndexDrift: 1}}, want: "NotyetIndexDrift"},
 		"drift longer ago":                  {e: evidence{services: all, slots: owned}, minutes: 60, counts: figures.Counts{N: map[string]int64{figures.IndexDrift: 1}}},
 		"Redis is away":                     {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.IndexErrors: 31}}, want: "NotyetIndexMissed"},
@@ -296,5 +301,9 @@ func TestAlertsByLevel(t *testing.T) {
 		require.Len(t, found, 1, level)
 		require.Equal(t, want, found[0].Name)
 		require.Contains(t, found[0].Why, "1", "how many")
+		e.now.Levels = map[string]int64{figures.Overdue: 300}
+		require.Empty(t, alerts(e))
+		e.now.Levels[figures.Overdue]++
+		require.Equal(t, "NotyetOldestOverdue", alerts(e)[0].Name)
 	}
 }

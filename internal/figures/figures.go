@@ -34,7 +34,10 @@ const (
 	Swept       = "swept"        // overdue lines that only the sweep of the database found
 	IndexDrift  = "index_drift"
 	Mismatch    = "mismatch"
-	Reread      = "reread" // intake offsets that were read again
+	Reread      = "reread"      // intake offsets that were read again
+	Failed      = "failed"      // tasks that reports of consumers have ended as dead
+	BadReports  = "bad_reports" // reports that cannot be read
+	MissedRuns  = "missed_runs" // runs of timers that were missed and dropped
 )
 
 // What is there at a moment.
@@ -50,6 +53,7 @@ const (
 	LetterBytes  = "letter_bytes"  // space of dead letters
 	SendLogFull  = "send_log_full" // 1: it has no room
 	Unanswered   = "unanswered"    // seconds for which the results topic has acknowledged nothing
+	Overdue      = "overdue"       // seconds for which a task has been due, at most
 )
 
 // Counts is what was done in some time. The zero value is nothing. What it holds is never changed,

@@ -59,7 +59,7 @@ func TestLevelsOfSeveralProcesses(t *testing.T) {
 
 func TestDocuments(t *testing.T) {
 	full := Counts{N: map[string]int64{}, Lateness: make(Histogram, buckets)}
-	for _, name := range []string{Delivered, Stored, Reports, Rejected, Exhausted, StoreErrors, FetchErrors, IndexErrors, Swept, IndexDrift, Mismatch, Reread} {
+	for _, name := range []string{Delivered, Stored, Reports, Rejected, Exhausted, StoreErrors, FetchErrors, IndexErrors, Swept, IndexDrift, Mismatch, Reread, Failed, BadReports, MissedRuns} {
 		full.N[name] = 1 << 51
 	}
 	for k := range full.Lateness {
@@ -124,7 +124,10 @@ func TestReadsMetrics(t *testing.T) {
 	halted := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "notyet_scanner_halted_partition"}, []string{"topic", "partition"})
 	standing := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "notyet_scanner_standing_partition_seconds"}, []string{"partition"})
 	late := prometheus.NewHistogram(prometheus.HistogramOpts{Name: latenessMetric, Buckets: prometheus.ExponentialBuckets(firstBound, 2, bounds)})
-	reg.MustRegister(counter, requests, halted, standing, late)
+	dead := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "notyet_scanner_dead_total"}, []string{"kind"})
+	reg.MustRegister(counter, requests, halted, standing, late, dead)
+	dead.WithLabelValues("dead").Add(2)
+	dead.WithLabelValues("rejected").Add(1)
 	counter.Add(7)
 	for kind, n := range map[string]float64{"schedule": 3, "cancel": 2, "rejected": 1, "report": 4} {
 		requests.WithLabelValues(kind).Add(n)
@@ -138,7 +141,7 @@ func TestReadsMetrics(t *testing.T) {
 	}
 
 	got := read(reg)
-	require.Equal(t, map[string]int64{Delivered: 7, Stored: 6, Rejected: 1, Reports: 4}, got.counts.N)
+	require.Equal(t, map[string]int64{Delivered: 7, Stored: 6, Rejected: 1, Reports: 4, Failed: 2}, got.counts.N)
 	require.Equal(t, map[string]int64{Halted: 2, Standing: 62}, got.levels)
 	want := make(Histogram, buckets)
 	want[0], want[1], want[bounds] = 2, 1, 1

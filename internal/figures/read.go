@@ -23,6 +23,13 @@ var counters = map[string]string{
 	"notyet_dispatcher_index_drift_total":  IndexDrift,
 	"notyet_dispatcher_mismatch_total":     Mismatch,
 	"notyet_scanner_reread_offsets_total":  Reread,
+	"notyet_scanner_bad_reports_total":     BadReports,
+}
+
+// labelled are counters of which only one label's value counts.
+var labelled = map[string]struct{ label, value, into string }{
+	"notyet_scanner_dead_total":                  {"kind", "dead", Failed},
+	"notyet_dispatcher_timer_runs_dropped_total": {"why", "missed", MissedRuns},
 }
 
 // requestsMetric counts by kind: into Stored, and those of some kinds elsewhere or there as well.
@@ -42,6 +49,7 @@ var levels = map[string]string{
 	"notyet_dispatcher_send_log_full":              SendLogFull,
 	"notyet_dispatcher_results_unanswered_seconds": Unanswered,
 	"notyet_scanner_results_unanswered_seconds":    Unanswered,
+	"notyet_scanner_oldest_overdue_seconds":        Overdue,
 }
 
 // Metrics returns the names of all metrics that figures are made of. Those that a process does not
@@ -49,6 +57,9 @@ var levels = map[string]string{
 func Metrics() []string {
 	out := []string{latenessMetric, requestsMetric}
 	for name := range counters {
+		out = append(out, name)
+	}
+	for name := range labelled {
 		out = append(out, name)
 	}
 	for name := range levels {
@@ -83,6 +94,10 @@ func (r *reading) add(metric string, m *dto.Metric) {
 		r.request(label(m, "kind"), whole(m.GetCounter().GetValue()))
 	case counters[name] != "":
 		r.counts.N[counters[name]] += whole(m.GetCounter().GetValue())
+	case labelled[name].into != "":
+		if of := labelled[name]; label(m, of.label) == of.value {
+			r.counts.N[of.into] += whole(m.GetCounter().GetValue())
+		}
 	case levels[name] != "":
 		level, value := levels[name], whole(math.Ceil(m.GetGauge().GetValue()))
 		if most[level] {
