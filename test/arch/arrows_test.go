@@ -55,6 +55,7 @@ var arrows = map[string][]string{
 
 	// Tests of the built program, in a process of its own.
 	"test/program":  {},
+	"test/browser":  {"test/program"},
 	"test/watching": {"schemas", "test/program"},
 }
 

@@ -1,0 +1,311 @@
+package browser
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+)
+
+// hostile is an id and a value that would do harm if a page trusted it.
+const hostile = `<img src=x onerror=alert(1)>"'&\u202e`
+
+// pages are all pages of the console, with a text that each shows.
+func pages(t *testing.T, s *stack) map[string]string {
+	t.Helper()
+	return map[string]string{
+		"/":                                  "Due in the next two hours",
+		"/find":                              "Id, or topic and id",
+		"/find?q=order":                      "order-1",
+		"/find?topic=shop.orders&ended=on":   "order-3",
+		taskPage("shop.orders", "order-1"):   "History",
+		taskPage("shop.orders", hostile):     "onerror",
+		"/targets":                           "shop.paused",
+		"/timers":                            "report",
+		timerPage("shop.orders", "report"):   "Europe/Berlin",
+		"/deadletters":                       "shop.dead",
+		"/deadletter?id=" + s.firstLetter(t): "Died",
+		"/cluster":                           "Claimed up to",
+		"/audit":                             "shop.paused",
+	}
+}
+
+func taskPage(topic, id string) string {
+	return "/task?" + url.Values{"topic": {topic}, "id": {id}}.Encode()
+}
+
+func timerPage(topic, id string) string {
+	return "/timer?" + url.Values{"topic": {topic}, "id": {id}}.Encode()
+}
+
+// fill makes something to be seen on each page.
+func fill(t *testing.T, s *stack) {
+	t.Helper()
+	for _, id := range []string{"order-1", "order-2", hostile} {
+		s.schedule(t, "shop.orders", id, fields{"value": hostile})
+	}
+	s.schedule(t, "shop.orders", "order-3", fields{"delay": "0s"})
+	require.Equal(t, 200, s.call(t, "PATCH", "/targets/shop.paused", fields{"paused": true}, nil))
+	require.Less(t, s.call(t, "PUT", "/timers/shop.orders/report?wait=5s", fields{"cron": "30 9 * * mon-fri", "timezone": "Europe/Berlin"}, nil), 300)
+	s.dead(t, "shop.dead", 3)
+}
+
+// Every page, for every role, on a screen and on a phone, bright and dark: it shows what it is for, fits its width, and the browser has
+// nothing to complain about.
+func TestEveryPage(t *testing.T) {
+	s := startStack(t)
+	fill(t, s)
+	for _, role := range []string{"admin", "read"} {
+		t.Run(role, func(t *testing.T) {
+			p := newTab(t, s.base, "")
+			p.signIn(tokens[role])
+			for path, text := range pages(t, s) {
+				p.open(path)
+				p.sees(text)
+				others := eval[bool](p, `[...document.querySelectorAll("main button")].some(b => !["Find", "Show"].includes(b.textContent))`)
+				require.Equal(t, role == "admin" && changes(path), others, "buttons that change something on %s", path)
+				if role == "read" {
+					require.Zero(t, eval[int](p, `document.querySelectorAll("main form[method=post]").length`), "who may only read finds no form that changes anything on %s", path)
+				}
+			}
+		})
+	}
+	t.Run("phone", func(t *testing.T) {
+		p := newTab(t, s.base, "")
+		p.phone()
+		p.dark()
+		p.signIn(tokens["admin"])
+		for path, text := range pages(t, s) {
+			p.open(path)
+			p.sees(text)
+			require.LessOrEqual(t, eval[int](p, "document.documentElement.scrollWidth"), 360, "%s is wider than the phone", path)
+			require.Less(t, eval[int](p, luminance), 60, "%s is bright where dark was asked for", path)
+		}
+	})
+}
+
+// luminance of the page's background, 0 to 255.
+const luminance = `(() => {
+  const c = document.createElement("canvas").getContext("2d");
+  c.fillStyle = getComputedStyle(document.body).backgroundColor === "rgba(0, 0, 0, 0)" ? getComputedStyle(document.documentElement).backgroundColor : getComputedStyle(document.body).backgroundColor;
+  c.fillRect(0, 0, 1, 1);
+  const [r, g, b, a] = c.getImageData(0, 0, 1, 1).data;
+  return a === 0 ? 255 : Math.round((r + g + b) / 3);
+})()`
+
+// changes tells whether a page has something that an administrator can change.
+func changes(path string) bool {
+	u, _ := url.Parse(path)
+	return u.Path == "/task" || u.Path == "/targets" || u.Path == "/timers" || u.Path == "/timer" || u.Path == "/deadletters"
+}
+
+// What the browser's console says fails a test: here it must have said something.
+func TestViolationsAreSeen(t *testing.T) {
+	s := startStack(t)
+	const violation = "Content Security Policy"
+	p := newTab(t, s.base, violation)
+	p.signIn(tokens["read"])
+	eval[any](p, `void document.body.append(Object.assign(document.createElement("script"), { textContent: "document.title = 'hurt'" }))`)
+	select {
+	case said := <-p.seen:
+		require.Contains(t, said, violation)
+	case <-time.After(bound):
+		require.Fail(t, "a script on the page ran, or its refusal was not noticed")
+	}
+	require.NotEqual(t, "hurt", eval[string](p, "document.title"))
+}
+
+func TestTasksAreChanged(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	for _, id := range []string{"order-1", "order-2", "order-3", hostile} {
+		s.schedule(t, "shop.orders", id, nil)
+	}
+
+	p.open("/find")
+	p.do(chromedp.SendKeys(chromedp.CSS("#q"), "shop.orders order-1"+kb.Enter))
+	p.sees("order-1", "History", `"total": 9.5`)
+	p.pictured("task")
+	p.click("#cancel")
+	p.sees("shop.orders order-1")
+	p.click("#back")
+	p.sees("scheduled")
+	require.Equal(t, "pending", s.state(t, "shop.orders", "order-1"), "who goes back changes nothing")
+	p.click("#cancel")
+	p.click("#confirm")
+	p.seesIn("#outcome", "cancelled")
+	require.Equal(t, "cancelled", s.state(t, "shop.orders", "order-1"))
+	p.click("#back")
+	p.seesIn("#task-state", "cancelled")
+	require.Zero(t, eval[int](p, `document.querySelectorAll("#cancel").length`), "it cannot be cancelled again")
+
+	p.open(taskPage("shop.orders", "order-2"))
+	p.click("#fire")
+	p.click("#confirm")
+	p.seesIn("#outcome", "fired")
+	p.open(taskPage("shop.orders", "order-2"))
+	p.seesIn("#task-state", "delivered")
+
+	p.open(taskPage("shop.orders", "order-3"))
+	at := time.Now().UTC().Add(48 * time.Hour).Truncate(time.Second)
+	eval[any](p, `void (document.getElementById("at").value = "`+at.Format("2006-01-02T15:04:05")+`")`)
+	p.click("#move")
+	p.sees("New due time")
+	p.click("#confirm")
+	p.seesIn("#outcome", "in the intake")
+	require.Eventually(t, func() bool { return s.due(t, "shop.orders", "order-3") == at.UnixMilli() }, bound, 10*time.Millisecond)
+
+	p.open(taskPage("shop.orders", hostile))
+	p.click("#cancel")
+	p.seesIn("#named", "onerror")
+	p.click("#confirm")
+	p.seesIn("#outcome", "cancelled")
+	require.Equal(t, "cancelled", s.state(t, "shop.orders", hostile))
+}
+
+func TestTargetsAreSteered(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "422 (Unprocessable Entity)")
+	p.signIn(tokens["operate"])
+	p.open("/targets")
+	p.sees("None.")
+	p.do(chromedp.SendKeys(chromedp.CSS("#topic"), "shop.mail"), chromedp.SendKeys(chromedp.CSS("#rate"), "2.5"))
+	p.click("#limit")
+	p.sees("shop.mail", "2.5 tasks a second")
+	p.click("#confirm")
+	p.seesIn("#targets", "2.5 a second")
+	p.click("#targets button[value=pause]")
+	p.click("#confirm")
+	p.seesIn("#targets", "paused")
+	p.pictured("targets")
+	p.click("#targets button[value=resume]")
+	p.click("#confirm")
+	p.seesIn("#targets", "open")
+	p.do(chromedp.SendKeys(chromedp.CSS("#topic"), "shop.mail"), chromedp.SendKeys(chromedp.CSS("#max-in-flight"), "1.5"))
+	p.click("#limit")
+	p.sees("max_in_flight", "is no whole number")
+}
+
+func TestTimersAreSet(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	p.open("/timers")
+	p.do(chromedp.SendKeys(chromedp.CSS("#cron"), "30 2 * * *"), chromedp.SetValue(chromedp.CSS("#timezone"), "Europe/Berlin"), chromedp.SendKeys(chromedp.CSS("#cron"), " "))
+	p.seesIn("#preview", "02:30")
+	p.do(chromedp.SendKeys(chromedp.CSS("#cron"), kb.Backspace+"x"))
+	p.eventually("the mistake is not named", `document.querySelector("#preview .bad") !== null`)
+	p.do(chromedp.SendKeys(chromedp.CSS("#cron"), kb.Backspace))
+	p.seesIn("#preview", "02:30")
+	p.do(chromedp.SendKeys(chromedp.CSS(`form[data-preview] input[name=topic]`), "shop.reports"), chromedp.SendKeys(chromedp.CSS(`form[data-preview] input[name=id]`), "nightly"))
+	p.pictured("timers")
+	p.click("#set")
+	p.click("#confirm")
+	p.sees("timer_set")
+	p.open(timerPage("shop.reports", "nightly"))
+	p.seesIn("#timer-state", "enabled")
+	for _, c := range [][3]string{{"#disable", "timer_disabled", "disabled"}, {"#enable", "timer_enabled", "enabled"}} {
+		p.click(c[0])
+		p.click("#confirm")
+		p.seesIn("#outcome", c[1])
+		p.open(timerPage("shop.reports", "nightly"))
+		p.seesIn("#timer-state", c[2])
+	}
+	p.click("#delete")
+	p.click("#confirm")
+	p.seesIn("#outcome", "timer_deleted")
+	p.open("/timers")
+	p.sees("No timer is like that.")
+}
+
+// Replays and deletes in pages go on by themselves, with a bar.
+func TestDeadLettersAreReplayedAndDeleted(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["admin"])
+	s.dead(t, "shop.dead", 5)
+	p.open("/deadletters?topic=shop.dead")
+	p.pictured("dead letters")
+	p.click("#replay")
+	p.sees("5")
+	p.click("#back")
+	require.Equal(t, 5, s.letters(t, "shop.dead"), "who goes back changes nothing")
+	p.click("#purge")
+	p.sees("5")
+	p.click("#confirm")
+	p.sees("Finished: 5 dead letters.")
+	require.Zero(t, s.letters(t, "shop.dead"))
+
+	s.dead(t, "shop.again", 2)
+	p.open("/deadletters?topic=shop.again")
+	p.click("#replay")
+	p.click("#confirm")
+	p.sees("Finished: 2 dead letters.")
+	p.open("/audit?what=replay")
+	p.seesIn("#audit", "shop.again")
+}
+
+// Without a mouse: everything can be reached with Tab, and what has the focus can be seen.
+func TestKeyboard(t *testing.T) {
+	s := startStack(t)
+	s.schedule(t, "shop.orders", "order-1", nil)
+	p := newTab(t, s.base, "")
+	p.open("/find")
+	p.eventually("the token is asked for", `document.activeElement?.id === "token"`)
+	p.press(tokens["operate"], kb.Enter)
+	p.eventually("the page that was asked for comes after the sign-in", `document.activeElement?.id === "q"`)
+	p.press("order-1", kb.Enter)
+	p.sees("order-1")
+	p.tabTo(`document.activeElement?.textContent === "order-1"`)
+	require.NotEqual(t, "none 0px", eval[string](p, `(() => { const s = getComputedStyle(document.activeElement); return s.outlineStyle + " " + s.outlineWidth })()`), "the focus is visible")
+	p.press(kb.Enter)
+	p.sees("History")
+	p.press(kb.Tab)
+	p.eventually("the first stop leads past the navigation", `document.activeElement?.className === "skip"`)
+	p.tabTo(`document.activeElement?.id === "cancel"`)
+	p.press(kb.Enter)
+	p.eventually("the question has the focus", `document.activeElement?.id === "confirm"`)
+	p.press(kb.Enter)
+	p.seesIn("#outcome", "cancelled")
+	p.tabTo(`document.activeElement?.id === "sign-out"`)
+	p.press(kb.Enter)
+	p.eventually("the token is asked for again", `document.activeElement?.id === "token"`)
+}
+
+// The pages refresh themselves, and are whole without a script.
+func TestRefreshAndNoScript(t *testing.T) {
+	s := startStack(t)
+	s.schedule(t, "shop.orders", "order-1", nil)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	p.open(taskPage("shop.orders", "order-1"))
+	p.seesIn("#task-state", "pending")
+	eval[any](p, "void document.activeElement?.blur()") // a page does not refresh under somebody's hands
+	require.Less(t, s.call(t, "POST", "/tasks/cancel?wait=5s", fields{"topic": "shop.orders", "id": "order-1"}, nil), 300)
+	p.seesIn("#task-state", "cancelled")
+
+	s.schedule(t, "shop.orders", "order-2", nil)
+	p.withoutScripts()
+	p.open(taskPage("shop.orders", "order-2"))
+	p.click("#cancel")
+	p.click("#confirm")
+	p.seesIn("#outcome", "cancelled")
+}
+
+// A token of one topic sees and changes its own tasks only.
+func TestScopedToken(t *testing.T) {
+	s := startStack(t)
+	s.schedule(t, "shop.orders", "order-1", nil)
+	s.schedule(t, "bank.orders", "order-1", nil)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["shop"])
+	p.open("/find?q=order-1")
+	p.sees("order-1")
+	p.lacks("bank.orders")
+	p.open(taskPage("shop.orders", "order-1"))
+	p.sees("History")
+}
