@@ -62,6 +62,9 @@ func TestEveryPage(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			p := newTab(t, s.base, "")
 			p.signIn(tokens[role])
+			if role == "admin" {
+				p.pictured("overview")
+			}
 			for path, text := range pages(t, s) {
 				p.open(path)
 				p.sees(text)
