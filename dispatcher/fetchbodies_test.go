@@ -63,6 +63,28 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 	require.LessOrEqual(t, wait, 200*time.Millisecond, "until it is due")
 }
 
+// What belongs at the first place behind what was claimed waits its turn: the tasks before it may have its key.
+func TestFirstOfAClaimOvertakesNobody(t *testing.T) {
+	fl := newInFlight(alone(t, Config{StageTasks: 100, StageBytes: 1 << 20}))
+	f := newFetcher(fl, newParking(fl, newTargets(fl.shared)), nil, nil)
+	l, now := &ownedSlot{number: 0}, nowMillis()
+	entry := func(seq, pos, due int64) store.Entry {
+		return store.Entry{Place: slots.Place{Slot: 0, Pos: pos, Seq: seq}, Due: due}
+	}
+	enter := func(to int64, entries ...store.Entry) {
+		l.claimTo(to)
+		fl.enter(map[int]*ownedSlot{0: l}, entries, false)
+	}
+	enter(now+2000, entry(1, now+1990, 0), entry(2, now+2000, 0))
+	enter(now+3000, entry(3, now+2001, now+2001), entry(4, now+2001, now+10), entry(5, now+2002, 0))
+	batch, _, _ := f.nextFetch()
+	var order []int64
+	for _, task := range batch {
+		order = append(order, task.seq)
+	}
+	require.Equal(t, []int64{4, 1, 2, 3, 5}, order, "4 came late and goes first; 3 was always to be behind 1 and 2")
+}
+
 // A claim has been read; before its tasks enter, the late answer to an earlier sending of one is settled, and nobody remembers that
 // sending any more. The task is not sent again, and does not hold up its line.
 func TestEndedBetweenReadAndEntryIsNotSent(t *testing.T) {

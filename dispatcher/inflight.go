@@ -93,9 +93,10 @@ func (fl *inFlight) enter(owned map[int]*ownedSlot, entries []store.Entry, doubt
 		}
 		t := &tasks[i]
 		*t = claimedTask{slot: l, seq: e.Seq, pos: e.Pos, at: e.Pos, lane: e.Lane, doubt: doubt}
-		// At the first place behind what was claimed stands what came when its own place was claimed already.
+		// What came when its own place was claimed already is due before its place says. What belongs there must not overtake what was
+		// claimed before it.
 		if e.Pos == l.before+1 {
-			t.at = min(t.at, now)
+			t.at = min(t.at, max(e.Due, now))
 		}
 		l.tasks = append(l.tasks, t)
 		fl.entries++

@@ -16,6 +16,9 @@ import (
 type Entry struct {
 	slots.Place
 	Lane task.Lane
+	// Due is known only at the first place of a range: those that came when their own place was
+	// claimed already stand there together with those that belong there.
+	Due int64
 }
 
 // Range is a piece of a slot's line: (From, To].
@@ -35,8 +38,9 @@ func rangesWhere(ranges []Range) (string, []any) {
 	return strings.Repeat(" OR (slot = ? AND pos > ? AND pos <= ?)", len(ranges))[len(" OR "):], a
 }
 
-// Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone. Only the owner
-// adds or removes tasks within a claimed range, so one read after the claim is complete.
+// Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone but for the due
+// times of those at the first places. Only the owner adds or removes tasks within a claimed range,
+// so one read after the claim is complete.
 func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 	var out []Entry
 	for part := range slices.Chunk(ranges, maxRanges) {
@@ -51,7 +55,33 @@ func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 	slices.SortFunc(out, func(a, b Entry) int { // nearly sorted: the index orders tasks of one place by lane
 		return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq))
 	})
-	return out, nil
+	return out, s.addDues(ctx, out, ranges)
+}
+
+// addDues adds the due times of the entries at the first places of the ranges.
+func (s *Store) addDues(ctx context.Context, entries []Entry, ranges []Range) error {
+	first := make(map[slots.Pos]bool, len(ranges))
+	for _, r := range ranges {
+		first[slots.Pos{Slot: r.Slot, Pos: r.From + 1}] = true
+	}
+	bySeq := map[int64]*Entry{}
+	var seqs []any
+	for i := range entries {
+		if e := &entries[i]; first[slots.Pos{Slot: e.Slot, Pos: e.Pos}] {
+			bySeq[e.Seq], seqs = e, append(seqs, e.Seq)
+		}
+	}
+	return chunks(seqs, func(part []any) error {
+		type due struct{ seq, due int64 }
+		dues, err := fetch(ctx, s.db, func(r *sql.Rows, d *due) error { return r.Scan(&d.seq, &d.due) }, "SELECT seq, due FROM tasks WHERE seq IN ("+marks(len(part))+")", part...)
+		if err != nil {
+			return fmt.Errorf("reading the due times of %d entries: %w", len(part), err)
+		}
+		for _, d := range dues {
+			bySeq[d.seq].Due = d.due
+		}
+		return nil
+	})
 }
 
 // Count returns how many tasks stand in each piece; a slot without any is left out. It reads the index only.

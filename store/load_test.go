@@ -42,7 +42,7 @@ func TestEntries(t *testing.T) {
 		for _, e := range entries {
 			tasks, _, err := s.Tasks(s.ctx, []int64{e.Seq}, 1<<20)
 			require.NoError(t, err)
-			require.Equal(t, Entry{placeOf(&tasks[0]).Place, tasks[0].Lane}, e)
+			require.Equal(t, Entry{Place: placeOf(&tasks[0]).Place, Lane: tasks[0].Lane}, e)
 		}
 		slot := s.row("0").Slot
 		for _, c := range []struct {
@@ -53,6 +53,9 @@ func TestEntries(t *testing.T) {
 			require.NoError(t, err)
 			part = slices.DeleteFunc(part, func(e Entry) bool { return len(e.id(s)) > 5 })
 			require.Len(t, part, c.n, "(from, to]: %d, %d", c.from, c.to)
+			for _, e := range part {
+				require.Equal(t, map[bool]int64{true: e.Pos}[e.Pos == c.from+1], e.Due, "only those at the first place")
+			}
 		}
 		none, err := s.Entries(s.ctx, nil)
 		require.NoError(t, err)
