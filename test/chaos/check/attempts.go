@@ -79,7 +79,9 @@ func (c *checker) judgeRedelivery(l *life, o *history.Op, before, d *history.Del
 	if d.At < from {
 		c.about(l, "I8", "attempt %d at %d, before %d", d.Attempt, d.At, from)
 	}
-	if c.disturbed(before.At, d.At) {
+	// Reports of a scanner that went without a word are read by nobody until its session (6 s) ends and its group has met again.
+	const unread = 8000
+	if c.disturbed(before.At-unread, d.At) {
 		return // reports and time-outs may have overtaken one another
 	}
 	r := l.report(before.Attempt, before.At, before.At+o.AckTimeout)
