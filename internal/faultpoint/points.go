@@ -96,7 +96,7 @@ var Rows = []Row{
 	{DispatcherSent, "sent, response lost", "the producer retries idempotently, no second copy; when the process died, the next owner sends a second copy with the same delivery key"},
 	{DispatcherAcknowledged, "acknowledged, outcome not logged", "a second copy, likewise"},
 	{DispatcherNoted, "outcome logged, not marked in MySQL", "the same process directory, restarted, takes the slot: proven, not sent again, the event is told. Another dispatcher: a second copy"},
-	{DispatcherSettled, "marked in MySQL, reply lost, events of exits not told", "a settlement is repeated, and leaves alone what went on since; its events wait in outbox source 2, after which the owner of slot 0 looks"},
+	{DispatcherSettled, "marked in MySQL, reply lost, events of transitions not told", "a settlement is repeated, and leaves alone what went on since; its events wait in outbox source 2, after which the owner of slot 0 looks"},
 	{DispatcherMarked, "marked, not removed from Redis", "entries up to `done` are never asked for; the next settlement or the look every 2 s trims them"},
 	{DispatcherUnreported, "timeout of a report decided, not resent", "the row still waits for its report, and is in doubt: the next owner decides again"},
 	{StoreReplaying, "replayed, not marked", "cannot be seen: one transaction, rolled back; run again, each letter is replayed once"},
