@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -41,20 +42,27 @@ func backends() []backend {
 	return all
 }
 
-// each runs the case on every database, on a store with empty tables and four slots.
+// each runs the case on every database, on a store with empty tables and four slots. The race detector makes SQLite ten times as
+// slow, so under it a file is left out, which is what runs in memory; scripts/test runs all without it too.
 func each(t *testing.T, f func(t *testing.T, s *fixture)) {
 	t.Helper()
-	for _, b := range backends() {
-		t.Run(b.name, func(t *testing.T) { f(t, b.fixture(t)) })
-	}
+	eachBut(t, []string{"sqlite-file"}, f)
 }
 
-// eachLarge is each for cases with thousands of rows. The race detector makes SQLite ten times as slow, and what runs there on
-// a file is what runs in memory.
+// eachLarge is each for cases with thousands of rows: under the race detector only on the server, if there is one.
 func eachLarge(t *testing.T, f func(t *testing.T, s *fixture)) {
 	t.Helper()
+	without := []string{"sqlite-file"}
+	if len(backends()) > 2 {
+		without = append(without, "sqlite-memory")
+	}
+	eachBut(t, without, f)
+}
+
+func eachBut(t *testing.T, underRace []string, f func(t *testing.T, s *fixture)) {
+	t.Helper()
 	for _, b := range backends() {
-		if !raceDetector || b.name != "sqlite-file" {
+		if !raceDetector || !slices.Contains(underRace, b.name) {
 			t.Run(b.name, func(t *testing.T) { f(t, b.fixture(t)) })
 		}
 	}
