@@ -120,7 +120,8 @@ func protect(h http.Header) {
 }
 
 var funcs = template.FuncMap{
-	"utc":      func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000 UTC") },
+	"counted":  counted,
+	"utc":      utc,
 	"minute":   func(ms int64) string { return time.UnixMilli(ms).UTC().Format("15:04") },
 	"machine":  func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) },
 	"relative": func(ms int64) string { return relative(time.Until(time.UnixMilli(ms))) },
@@ -137,6 +138,16 @@ var funcs = template.FuncMap{
 		}
 		return strconv.FormatFloat(*f, 'g', 4, 64) + " ms"
 	},
+}
+
+func utc(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000 UTC") }
+
+// counted is a number of held tasks, which the API counts up to 1000.
+func counted(held int) string {
+	if held >= 1000 {
+		return "1000 or more"
+	}
+	return strconv.Itoa(held)
 }
 
 // relative is a duration from now in words, such as "in 5 m" or "3 s ago".
