@@ -32,7 +32,7 @@ type work struct {
 	seen     []seen
 	events   map[string][]told          // by id
 	read     map[string]map[int32]int64 // by topic and partition: how far
-	unknown  map[string]bool            // ids of requests that were not acknowledged, or came twice: they may or may not have happened
+	unknown  map[string]bool            // ids of requests that were not acknowledged, came twice, or came late: they may or may not have happened
 	problems []string
 	closed   map[string]store.View // by id: as the database had it when a process had died; nil: none has
 }
@@ -66,7 +66,7 @@ var delivered = []string{"delivered", "succeeded"}
 
 func newWork(w *world, replays bool) *work {
 	k := &work{world: w, target: w.name + ".orders", missing: w.name + ".missing", replays: replays, wishes: map[string]*wish{}, events: map[string][]told{}, unknown: map[string]bool{}}
-	k.read = map[string]map[int32]int64{k.target: {}, k.results: {}}
+	k.read = map[string]map[int32]int64{k.target: {}, k.results: {}, k.intake: {}}
 	if w.real {
 		w.topics(2, k.target)
 	}
@@ -83,8 +83,7 @@ func (k *work) schedule(id, value string, due int64, headers ...string) *kgo.Rec
 	return keyed(r, id, value)
 }
 
-// runMargin is how long after a request about a timer its run is due. A request that a busy machine
-// gives to Kafka after that instant makes a timer without a run, rightly.
+// runMargin is how long after a request about a timer its run is due.
 const runMargin = 5000 // ms
 
 // timerOnce returns a request for a timer that has one run.
@@ -212,7 +211,7 @@ func report(d schemas.Delivery) schemas.Status {
 // perform publishes everything at its time, and consumes and reports, until the test ends. It
 // closes the channel when all is published.
 func (k *work) perform() <-chan struct{} {
-	reader := k.reader([]string{k.target, k.results})
+	reader := k.reader([]string{k.target, k.results, k.intake})
 	ctx, cancel := context.WithCancel(context.Background())
 	var consuming sync.WaitGroup
 	consuming.Go(func() {
@@ -250,7 +249,11 @@ func (k *work) take(r *kgo.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.read[r.Topic][r.Partition] = r.Offset + 1
-	if r.Topic == k.results {
+	switch r.Topic {
+	case k.intake:
+		k.takeRequest(r)
+		return
+	case k.results:
 		e, err := schemas.DecodeEvent(r)
 		if err != nil {
 			k.problems = append(k.problems, err.Error())
@@ -276,9 +279,17 @@ func (k *work) take(r *kgo.Record) {
 	}
 }
 
+// takeRequest notes a timer that a busy machine gave to Kafka after the instant of its run: rightly, it has none.
+func (k *work) takeRequest(r *kgo.Record) {
+	id := string(r.Key)
+	if header(r, schemas.HeaderOp) == "timer" && r.Timestamp.UnixMilli() > k.wishes[id].dues["v"] {
+		k.unknown[id] = true
+	}
+}
+
 // unread lists the topics that have more records than were read.
 func (k *work) unread() []string {
-	ends, err := kadm.NewClient(k.client).ListEndOffsets(k.t.Context(), k.target, k.results)
+	ends, err := kadm.NewClient(k.client).ListEndOffsets(k.t.Context(), k.target, k.results, k.intake)
 	if err == nil {
 		err = ends.Error()
 	}
@@ -382,7 +393,7 @@ func (k *work) judge() []seen {
 	t := k.t
 	require.Empty(t, k.problems)
 	if len(k.unknown) > 0 {
-		t.Logf("not acknowledged, or twice in the intake: %v", k.unknown)
+		t.Logf("not acknowledged, late, or twice in the intake: %v", k.unknown)
 	}
 	type name struct {
 		id, value       string
