@@ -22,7 +22,7 @@ const (
 
 // drain waits until nothing is left to do.
 func (w *world) drain() {
-	patience := drainPatience + w.recallTime()
+	patience := drainPatience + w.noteHeld()
 	deadline := time.Now().Add(time.Duration(w.longest)*time.Millisecond + patience)
 	for quiet := 0; quiet < 3; {
 		time.Sleep(time.Second)
@@ -41,6 +41,15 @@ func (w *world) drain() {
 			return
 		}
 	}
+}
+
+// noteHeld notes how long it takes to call back what is held now, and returns it.
+func (w *world) noteHeld() time.Duration {
+	recall := w.recallTime()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.recalls = max(w.recalls, recall)
+	return recall
 }
 
 // recallTime is how long it takes to call back what is held: a few at a time, an eighth of what may be staged, and each of them is
@@ -163,6 +172,9 @@ func (w *world) judge(h *history.History) {
 	}
 	if w.hush != hushNone { // it may have been asked just before it answered; it is asked again after a minute, and then calls back what waits
 		bounds.Recovery = 70_000
+	}
+	if w.recalls > 0 {
+		bounds.Recovery = 70_000 + w.recalls.Milliseconds()
 	}
 	result := check.Run(h, bounds)
 	w.findings = append(w.findings, result.Findings...)
