@@ -145,7 +145,7 @@ func (l *Local) ChangeTarget(ctx context.Context, topic string, c TargetChange) 
 	}
 	detail := map[string]any{}
 	if c.Paused != nil {
-		detail["paused"] = *c.Paused
+		detail["paused"], detail["resumed"] = *c.Paused, !*c.Paused // what is false is left out
 	}
 	if c.Rate != nil {
 		detail["rate"] = *c.Rate

@@ -175,6 +175,9 @@ func (c *Console) move(r *http.Request, t *api.Task, at string) (int, error) {
 	} else {
 		s["topic"] = t.Topic
 	}
+	if t.Version != nil { // a newer one that is on its way makes this request stale
+		s["version"] = *t.Version
+	}
 	for name, v := range s {
 		if v == "" {
 			delete(s, name)

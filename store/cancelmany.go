@@ -54,18 +54,18 @@ func (s *Store) CancelPiece(ctx context.Context, f CancelFilter, entry int64, re
 	if err != nil {
 		return out, err
 	}
-	now, err := s.Time(ctx)
-	if err != nil {
-		return out, err
-	}
 	earlier := map[[16]byte]int{}
 	for left := page.Tasks; len(left) > 0; {
 		bite, others, err := s.withinBytes(ctx, left)
 		if err != nil {
 			return out, err
 		}
+		now, err := s.Time(ctx)
+		if err != nil {
+			return out, err
+		}
 		began := time.Now()
-		again, err := s.cancelTasks(ctx, bite, f, now, earlier, &out)
+		again, err := s.cancelTasks(ctx, bite, f, func() int64 { return now.Add(time.Since(began)).UnixMilli() }, earlier, &out)
 		if err != nil {
 			return out, fmt.Errorf("cancelling %d tasks: %w", len(bite), err)
 		}
@@ -118,7 +118,7 @@ func (s *Store) withinBytes(ctx context.Context, tasks []View) (bite, rest []Vie
 // cancelTasks cancels tasks in one transaction, and adds what it did to out. It returns tasks for
 // which more waits than one transaction takes, and notes in earlier how much that is: what comes later
 // comes after the cancel, so an id that gets requests all the time holds up nobody.
-func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, now time.Time, earlier map[[16]byte]int, out *Cancelled) (again []View, err error) {
+func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, now func() int64, earlier map[[16]byte]int, out *Cancelled) (again []View, err error) {
 	slotCount, err := s.cachedSlotCount(ctx)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, n
 	var done Cancelled
 	var waits map[[16]byte]int
 	err = s.transact(ctx, func(tx *sql.Tx) error {
-		c := canceller{work: work{store: s, tx: tx, now: now.UnixMilli(), slotCount: slotCount, resolving: true}, filter: f, earlier: earlier, waits: map[[16]byte]int{}}
+		c := canceller{work: work{store: s, tx: tx, slotCount: slotCount, resolving: true}, clock: now, filter: f, earlier: earlier, waits: map[[16]byte]int{}}
 		if err := c.run(ctx, b); err != nil {
 			return err
 		}
@@ -156,6 +156,7 @@ func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, n
 // canceller is one attempt at one transaction of cancels.
 type canceller struct {
 	work
+	clock   func() int64 // asked behind the locks: a backoff counts from when its report was found
 	filter  CancelFilter
 	earlier map[[16]byte]int // requests that came before the cancel and are not decided yet, by task
 	waits   map[[16]byte]int // the same, after this attempt
@@ -178,6 +179,7 @@ func (c *canceller) run(ctx context.Context, b Batch) error {
 	if err := c.knowSources(ctx, list); err != nil {
 		return err
 	}
+	c.now = c.clock()
 	for _, id := range list {
 		c.cancel(id)
 	}

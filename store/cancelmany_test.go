@@ -267,3 +267,31 @@ func sweepingChanges(s *fixture) *violations {
 		}
 	})
 }
+
+// A cancel of many goes on for as long as 40 s, with the time of when its piece began. A report that comes meanwhile, and is decided by
+// the cancel, gets a backoff that counts from before the report.
+func TestBackoffOfAReportFoundByACancelOfMany(t *testing.T) {
+	eachEmbedded(t, func(t *testing.T, s *fixture) {
+		var records []any
+		for i := range cancelTasks {
+			records = append(records, s.schedule(fmt.Sprintf("o-%03d", i)))
+		}
+		s.do(append(records, s.schedule("z", in(1500*time.Millisecond), wantReport, fixedBackoff(5*time.Second)))...)
+		s.Store.now = func() time.Time { return time.UnixMilli(s.now) }
+		s.claim(t0 + 2000)
+		rested := false
+		_, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, func(context.Context, time.Duration) error {
+			if !rested {
+				rested = true
+				s.now += 20_000 // a transaction that waits for a lock, and the rest after it
+				s.do(says("z", 1, schemas.StatusRetry))
+				_, err := s.Settle(s.ctx, nil, []Transition{s.transition("z", task.StateReport, s.now+60_000, 1)}, nil, s.now)
+				require.NoError(t, err)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, "waiting_retry", s.state("z"))
+		require.GreaterOrEqual(t, s.row("z").Pos, s.now+5000, "the backoff counts from the report; early by %d ms", s.now+5000-s.row("z").Pos)
+	})
+}

@@ -58,13 +58,13 @@ func (c Caller) May(r Role) bool { return c.Role >= r && r > None }
 // AllTopics reports whether the caller may use every topic.
 func (c Caller) AllTopics() bool { return c.Topics == nil }
 
-// Topic reports whether the caller may see and change the tasks of a target topic.
+// Topic reports whether the caller may see and change the tasks of a target topic. No topic stands for all of them.
 func (c Caller) Topic(topic string) bool {
 	if c.AllTopics() {
 		return true
 	}
 	for _, p := range c.Topics {
-		if ok, err := path.Match(p, topic); ok && err == nil {
+		if ok, err := path.Match(p, topic); ok && err == nil && topic != "" { // * matches an empty name too
 			return true
 		}
 	}

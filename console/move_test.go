@@ -1,0 +1,42 @@
+package console
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/deadletter"
+)
+
+// The console reads version 7 and asks to schedule what it read. Meanwhile the business may have published version 8: the
+// console's request must not replace it with the content of version 7.
+func TestAMoveUndoesNoNewerVersion(t *testing.T) {
+	version, value := int64(7), "pay 100"
+	mux := http.NewServeMux()
+	var sent map[string]any
+	mux.HandleFunc("GET /api/v1/task", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Task{Topic: "orders", ID: "a", State: "pending", Due: time.Now().Add(time.Hour).UnixMilli(), Version: &version,
+			Settings: &api.Settings{Priority: "normal", Ack: "none", MaxAttempts: 16, Backoff: "exponential:1s:10m", Events: "final"}, Content: &deadletter.Content{Value: &value}})
+	})
+	mux.HandleFunc("POST /api/v1/tasks", func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		require.NoError(t, json.Unmarshal(data, &sent))
+		w.WriteHeader(http.StatusAccepted)
+	})
+	Mount(mux, "test")
+	form := url.Values{"do": {"move"}, "topic": {"orders"}, "id": {"a"}, "at": {"2030-01-01T00:00"}, "confirmed": {"yes"}}
+	req := httptest.NewRequest(http.MethodPost, "/task", strings.NewReader(form.Encode()))
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	rec := httptest.NewRecorder()
+	mux.ServeHTTP(rec, req)
+	require.Equal(t, 200, rec.Code, rec.Body.String())
+	require.EqualValues(t, 7, sent["version"], "so that version 8, if it came first, makes this request stale")
+}
