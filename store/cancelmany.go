@@ -130,7 +130,7 @@ func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, n
 	var done Cancelled
 	var waits map[[16]byte]int
 	err = s.transact(ctx, func(tx *sql.Tx) error {
-		c := canceller{work: work{store: s, tx: tx, slotCount: slotCount, resolving: true}, clock: now, filter: f, earlier: earlier, waits: map[[16]byte]int{}}
+		c := canceller{work: work{store: s, tx: tx, slotCount: slotCount, resolving: true, clock: now}, filter: f, earlier: earlier, waits: map[[16]byte]int{}}
 		if err := c.run(ctx, b); err != nil {
 			return err
 		}
@@ -156,7 +156,6 @@ func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, n
 // canceller is one attempt at one transaction of cancels.
 type canceller struct {
 	work
-	clock   func() int64 // asked behind the locks: a backoff counts from when its report was found
 	filter  CancelFilter
 	earlier map[[16]byte]int // requests that came before the cancel and are not decided yet, by task
 	waits   map[[16]byte]int // the same, after this attempt

@@ -87,7 +87,7 @@ func schedule(cur *Task, ph Phase, c Change, slotCount int) Verdict {
 		v.Cost = mergeCost(old, settings.Merge, r.Value)
 		merged, err := mergeValue(old, settings.Merge, r.Value, r.MaxValue)
 		if err != nil {
-			return v.reject(c, "value", cut(r.Value), err.Error())
+			return v.reject(c, "value", fmt.Sprintf("%d bytes", len(r.Value)), err.Error()) // who may read reasons may not read values
 		}
 		value = merged
 		if bound := next.Created + settings.MaxWait.Milliseconds(); settings.MaxWait > 0 && next.Due > bound {

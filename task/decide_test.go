@@ -154,7 +154,7 @@ func TestDecideRejects(t *testing.T) {
 		}, "notyet-op"},
 		"a value that cannot be added": {func(cur *Task) Verdict {
 			return Decide(cur, Pending, request(schemas.OpSchedule, sum), testSlots, testNow)
-		}, `value "new": is not a JSON object`},
+		}, `value "3 bytes": is not a JSON object`},
 		"too many that wait": {func(cur *Task) Verdict { return TooMany(request(schemas.OpSchedule, nil), cur) }, `notyet-id "a": requests wait`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -180,10 +180,11 @@ const (
 	maxDigits   = 4096
 )
 
-// parseNumber also returns how many decimal places the number has.
+// parseNumber also returns how many decimal places the number has. Its errors repeat no digit: who may
+// read reasons may not read values.
 func parseNumber(n json.Number) (*big.Rat, int, error) {
 	if len(n) > maxDigits {
-		return nil, 0, fmt.Errorf("the number %s… of %d characters is too large or too small to be added", cut([]byte(n)), len(n))
+		return nil, 0, fmt.Errorf("a number of %d characters is too large or too small to be added", len(n))
 	}
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(n.String()), "e")
 	_, fraction, _ := strings.Cut(mantissa, ".")
@@ -191,12 +192,12 @@ func parseNumber(n json.Number) (*big.Rat, int, error) {
 	if exponent != "" {
 		var err error
 		if exp, err = strconv.Atoi(exponent); err != nil || exp > maxExponent || exp < -maxExponent {
-			return nil, 0, fmt.Errorf("the number %s is too large or too small to be added", cut([]byte(n)))
+			return nil, 0, errors.New("a number is too large or too small to be added: its exponent lies beyond ±308")
 		}
 	}
 	r, ok := new(big.Rat).SetString(n.String())
 	if !ok {
-		return nil, 0, fmt.Errorf("the number %s cannot be read", cut([]byte(n)))
+		return nil, 0, errors.New("a number cannot be read")
 	}
 	return r, max(len(fraction)-exp, 0), nil
 }
