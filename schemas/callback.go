@@ -97,7 +97,7 @@ func ParseOrigin(v []byte) (string, *Rejection) {
 		return "", rej
 	}
 	if c.path.Path != "" || c.path.RawQuery != "" || c.path.ForceQuery {
-		return "", &Rejection{Header: HeaderTopic, Value: shown(v), Problem: "has more than an origin", Fix: "write " + c.Origin}
+		return "", &Rejection{Header: HeaderTopic, Value: shownURL(v), Problem: "has more than an origin", Fix: "write " + c.Origin}
 	}
 	return c.Origin, nil
 }
@@ -127,9 +127,25 @@ func TargetName(name string) string {
 // no "/" is valid.
 func IsOrigin(target string) bool { return strings.Contains(target, "/") }
 
+// shownURL is what an error repeats of a URL: its origin. What follows may be a secret, and before an @
+// stands a password.
+func shownURL(v []byte) string {
+	if bytes.IndexByte(v, '@') >= 0 {
+		return ""
+	}
+	begin := 0
+	if i := bytes.Index(v, []byte("://")); i >= 0 {
+		begin = i + len("://")
+	}
+	if i := bytes.IndexAny(v[begin:], `/?#\`); i >= 0 && begin+i+1 < len(v) {
+		return shown(v[:begin+i+1]) + "…"
+	}
+	return shown(v)
+}
+
 func parseCallbackURL(name string, v []byte) (CallbackURL, *Rejection) {
 	bad := func(problem, fix string) (CallbackURL, *Rejection) {
-		return CallbackURL{}, &Rejection{Header: name, Value: shown(v), Problem: problem, Fix: fix}
+		return CallbackURL{}, &Rejection{Header: name, Value: shownURL(v), Problem: problem, Fix: fix}
 	}
 	if len(v) > MaxURLLen {
 		return bad("has "+strconv.Itoa(len(v))+" bytes", "write a URL of at most "+strconv.Itoa(MaxURLLen)+" bytes")
