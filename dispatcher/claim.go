@@ -254,7 +254,7 @@ func (c *claimer) readClaimed(ctx context.Context, ready []claimable) ([]store.E
 	ranges := rangesOf(ready)
 	for failures := 1; ; failures++ {
 		bound, cancel := context.WithTimeout(ctx, answerWithin*time.Duration(min(failures, 8))) // there may be millions
-		entries, err := c.store.Entries(bound, ranges)
+		entries, err := c.store.Claimed(bound, ranges)
 		cancel()
 		if err == nil || c.flight.allAbandoned(ready) {
 			return entries, err

@@ -126,7 +126,7 @@ func (o *ownership) catchUp(ctx context.Context, slots []store.Slot) error {
 	defer o.flight.endClaim(behind)
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	entries, err := o.store.Entries(bound, rangesOf(behind))
+	entries, err := o.store.Claimed(bound, rangesOf(behind))
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 type Entry struct {
 	slots.Place
 	Lane task.Lane
-	// Due is known only at the first place of a range: those that came when their own place was
-	// claimed already stand there together with those that belong there.
+	// Due is known only of Claimed, at the first place of a range: those that came when their own
+	// place was claimed already stand there together with those that belong there.
 	Due int64
 }
 
@@ -38,9 +38,17 @@ func rangesWhere(ranges []Range) (string, []any) {
 	return strings.Repeat(" OR (slot = ? AND pos > ? AND pos <= ?)", len(ranges))[len(" OR "):], a
 }
 
-// Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone but for the due
-// times of those at the first places. Only the owner adds or removes tasks within a claimed range,
-// so one read after the claim is complete.
+// Claimed reads what a claim took, with the due times of those at the first places. Only the owner
+// adds or removes tasks within a claimed range, so one read after the claim is complete.
+func (s *Store) Claimed(ctx context.Context, ranges []Range) ([]Entry, error) {
+	entries, err := s.Entries(ctx, ranges)
+	if err != nil {
+		return nil, err
+	}
+	return entries, s.addDues(ctx, entries, ranges)
+}
+
+// Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone.
 func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 	var out []Entry
 	for part := range slices.Chunk(ranges, maxRanges) {
@@ -55,7 +63,7 @@ func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 	slices.SortFunc(out, func(a, b Entry) int { // nearly sorted: the index orders tasks of one place by lane
 		return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq))
 	})
-	return out, s.addDues(ctx, out, ranges)
+	return out, nil
 }
 
 // addDues adds the due times of the entries at the first places of the ranges.

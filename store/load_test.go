@@ -49,7 +49,7 @@ func TestEntries(t *testing.T) {
 			from, to int64
 			n        int
 		}{{0, t0 + 999, 0}, {t0 + 999, t0 + 1000, 5}, {t0 + 1000, t0 + 1999, 0}, {t0 + 1000, t0 + 2000, 5}, {t0 + 2000, t0 + 1000, 0}} {
-			part, err := s.Entries(s.ctx, []Range{{slot, c.from, c.to}})
+			part, err := s.Claimed(s.ctx, []Range{{slot, c.from, c.to}})
 			require.NoError(t, err)
 			part = slices.DeleteFunc(part, func(e Entry) bool { return len(e.id(s)) > 5 })
 			require.Len(t, part, c.n, "(from, to]: %d, %d", c.from, c.to)
@@ -57,7 +57,7 @@ func TestEntries(t *testing.T) {
 				require.Equal(t, map[bool]int64{true: e.Pos}[e.Pos == c.from+1], e.Due, "only those at the first place")
 			}
 		}
-		none, err := s.Entries(s.ctx, nil)
+		none, err := s.Claimed(s.ctx, nil)
 		require.NoError(t, err)
 		require.Empty(t, none)
 	})
