@@ -23,7 +23,7 @@ type Batch struct {
 // Place is where a task stands in the line, for the index.
 type Place struct {
 	slots.Place
-	Due int64 // when it is to be delivered; earlier than Pos if the line was already claimed beyond the due time
+	Due int64 // when its next attempt is to be made; earlier than Pos if the line was already claimed beyond that
 }
 
 func placeOf(t *task.Task) Place { return newPlace(t.Slot, t.Pos, t.Seq, t.Due) }

@@ -91,8 +91,12 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 		}
 		if t := id.now; t != nil {
 			if t.Slot != task.OutOfLine {
+				due := t.Due
+				if t.State != task.StateLine {
+					due = t.Pos // of the next attempt
+				}
 				t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
-				w.applied.Added = append(w.applied.Added, placeOf(t))
+				w.applied.Added = append(w.applied.Added, newPlace(t.Slot, t.Pos, t.Seq, due))
 			}
 		}
 		if m, only := id.moved(); only {

@@ -44,7 +44,7 @@ func TestReportRetry(t *testing.T) {
 		require.Equal(t, s.now+5000, row.Pos, "the backoff is counted from the report")
 		require.Equal(t, 1, row.Attempt)
 		require.Equal(t, task.ClassRetried, row.Lane.Class(), "fresh work goes before retried work")
-		require.Equal(t, []Place{s.place("a")}, s.last.Added)
+		require.Equal(t, []Place{newPlace(row.Slot, row.Pos, row.Seq, row.Pos)}, s.last.Added, "what wakes its dispatcher is the next attempt, not the first due time")
 		require.Equal(t, "waiting_retry", s.state("a"))
 
 		for _, again := range []schemas.Report{r, says("a", 1, schemas.StatusFail), says("a", 2, schemas.StatusOK)} {
@@ -57,6 +57,7 @@ func TestReportRetry(t *testing.T) {
 		s.do(after)
 		require.Equal(t, max(s.now, s.row("a").Pos), s.row("a").Pos)
 		require.LessOrEqual(t, s.row("a").Pos, s.now+1, "notyet-retry-after wins over the backoff, even at 0")
+		require.Equal(t, s.now, s.last.Added[0].Due)
 	})
 }
 

@@ -161,7 +161,7 @@ func (v Verdict) tooLate(r *schemas.Request, cur *Task) Verdict {
 
 func endedHow(t *Task) string {
 	if t.State == StateDead {
-		return "the task is dead: see its dead letter"
+		return "the task is dead: its dead letter or its last event says why"
 	}
 	return "the task has been delivered"
 }

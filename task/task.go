@@ -14,10 +14,10 @@ const (
 	StateCancelled State = 10 // by a cancel without a version, or before any schedule
 	StateTombstone State = 11 // by a cancel with a version: a schedule of that version or lower is stale
 	StateSucceeded State = 12 // a consumer reported ok, or the delivery was settled out of the line
-	StateDead      State = 13 // see its dead letter
+	StateDead      State = 13 // its dead letter says why; a run of a timer that was dropped has none
 )
 
-// OutOfLine is the slot of a task that was ended by hand: cancelled, reported, dead. Its place is
+// OutOfLine is the slot of a task that has ended out of the line: cancelled, reported, dead. Its place is
 // when it ended.
 const OutOfLine = -1
 
