@@ -20,6 +20,3 @@ CREATE TABLE tasks (
   UNIQUE KEY ident (ident),
   KEY line (slot, pos, lane)
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE tasks;

@@ -8,6 +8,3 @@ CREATE TABLE slots (
   claimed BIGINT         NOT NULL,
   done    BIGINT         NOT NULL
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE slots;

@@ -8,6 +8,3 @@ CREATE TABLE sources (
   next_offset BIGINT         NOT NULL COMMENT 'first offset that is not stored yet',
   UNIQUE KEY part (topic, topic_id, part)
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE sources;

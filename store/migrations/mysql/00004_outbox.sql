@@ -7,6 +7,3 @@ CREATE TABLE outbox (
   events MEDIUMBLOB NOT NULL,
   PRIMARY KEY (src, seq)
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE outbox;

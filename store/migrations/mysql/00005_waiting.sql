@@ -8,6 +8,3 @@ CREATE TABLE waiting (
   request MEDIUMBLOB NOT NULL,
   KEY ident (ident)
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE waiting;

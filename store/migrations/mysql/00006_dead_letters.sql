@@ -17,6 +17,3 @@ CREATE TABLE dead_letters (
   UNIQUE KEY seq (seq, replay),
   KEY topic (topic, id)
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE dead_letters;

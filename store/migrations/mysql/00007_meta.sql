@@ -4,6 +4,3 @@ CREATE TABLE meta (
   name  VARBINARY(64) NOT NULL PRIMARY KEY,
   value BIGINT        NOT NULL
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE meta;

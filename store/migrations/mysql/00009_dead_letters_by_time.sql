@@ -2,6 +2,3 @@
 -- +goose Up
 -- Made while letters are written and read; programs of the version before work with it and without it.
 CREATE INDEX died ON dead_letters (died_at);
-
--- +goose Down
-DROP INDEX died ON dead_letters;

@@ -8,6 +8,3 @@ ALTER TABLE waiting
   ADD UNIQUE KEY arrived (arrived),
   ADD KEY queue (ident, report, arrived, size),
   DROP KEY ident;
-
--- +goose Down
-ALTER TABLE waiting DROP COLUMN arrived, DROP COLUMN size, DROP KEY queue, ADD KEY ident (ident);

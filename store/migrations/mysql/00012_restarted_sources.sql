@@ -11,7 +11,3 @@ ALTER TABLE sources
   ADD COLUMN retired_at BIGINT NOT NULL DEFAULT 0 COMMENT 'Unix ms of the restart behind it, 0: in use',
   DROP KEY part,
   ADD UNIQUE KEY part (topic, topic_id, part, generation);
-
--- +goose Down
-ALTER TABLE sources DROP KEY part, ADD UNIQUE KEY part (topic, topic_id, part),
-  DROP COLUMN epoch, DROP COLUMN epoch_from, DROP COLUMN epoch_to, DROP COLUMN generation, DROP COLUMN retired_at;

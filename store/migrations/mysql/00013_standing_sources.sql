@@ -4,6 +4,3 @@
 ALTER TABLE sources
   ADD COLUMN stands_at BIGINT         NOT NULL DEFAULT -1 COMMENT 'the offset at which a scanner could not go on',
   ADD COLUMN stands    VARBINARY(1024) NOT NULL DEFAULT '' COMMENT 'why';
-
--- +goose Down
-ALTER TABLE sources DROP COLUMN stands_at, DROP COLUMN stands;

@@ -19,6 +19,3 @@ CREATE TABLE timers (
   KEY due (slot, next),
   KEY name (topic, id)
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE timers;

@@ -15,6 +15,3 @@ CREATE TABLE audit (
   KEY at (at),
   KEY task (task_id, at)
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE audit;

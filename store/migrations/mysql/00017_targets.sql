@@ -8,6 +8,3 @@ CREATE TABLE targets (
   max_in_flight INT            NOT NULL COMMENT '0: no limit',
   changed       BIGINT         NOT NULL COMMENT 'Unix ms'
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE targets;

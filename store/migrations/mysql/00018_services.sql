@@ -10,6 +10,3 @@ CREATE TABLE services (
   started BIGINT         NOT NULL COMMENT 'Unix ms',
   seen    BIGINT         NOT NULL COMMENT 'Unix ms'
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE services;

@@ -8,6 +8,3 @@ CREATE TABLE figures (
   data    VARBINARY(2048) NOT NULL COMMENT 'JSON with a version',
   PRIMARY KEY (minute, process)
 ) ENGINE=InnoDB;
-
--- +goose Down
-DROP TABLE figures;

@@ -18,12 +18,3 @@ CREATE TABLE dead_letters (
 );
 CREATE INDEX dead_letters_topic ON dead_letters (topic, id);
 CREATE TABLE meta (name BLOB PRIMARY KEY, value INTEGER NOT NULL);
-
--- +goose Down
-DROP TABLE meta;
-DROP TABLE dead_letters;
-DROP TABLE waiting;
-DROP TABLE outbox;
-DROP TABLE sources;
-DROP TABLE slots;
-DROP TABLE tasks;

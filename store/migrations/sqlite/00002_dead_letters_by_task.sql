@@ -1,5 +1,2 @@
 -- +goose Up
 CREATE INDEX dead_letters_task ON dead_letters (task_id, topic);
-
--- +goose Down
-DROP INDEX dead_letters_task;

@@ -7,10 +7,3 @@ INSERT INTO queue (seq, ident, report, request) SELECT seq, ident, report, reque
 DROP TABLE waiting;
 ALTER TABLE queue RENAME TO waiting;
 CREATE INDEX waiting_queue ON waiting (ident, report, arrived, size);
-
--- +goose Down
-CREATE TABLE queue (seq INTEGER PRIMARY KEY, ident BLOB NOT NULL, report INTEGER NOT NULL, request BLOB NOT NULL);
-INSERT INTO queue (seq, ident, report, request) SELECT seq, ident, report, request FROM waiting;
-DROP TABLE waiting;
-ALTER TABLE queue RENAME TO waiting;
-CREATE INDEX waiting_ident ON waiting (ident);

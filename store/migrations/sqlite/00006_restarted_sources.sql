@@ -8,9 +8,3 @@ CREATE TABLE sources_now (
 INSERT INTO sources_now (src, topic, topic_id, part, next_offset) SELECT src, topic, topic_id, part, next_offset FROM sources;
 DROP TABLE sources;
 ALTER TABLE sources_now RENAME TO sources;
-
--- +goose Down
-CREATE TABLE sources_before (src INTEGER PRIMARY KEY, topic BLOB NOT NULL, topic_id BLOB NOT NULL, part INTEGER NOT NULL, next_offset INTEGER NOT NULL, UNIQUE (topic, topic_id, part));
-INSERT INTO sources_before SELECT src, topic, topic_id, part, next_offset FROM sources;
-DROP TABLE sources;
-ALTER TABLE sources_before RENAME TO sources;

@@ -5,6 +5,3 @@ CREATE TABLE timers (
 );
 CREATE INDEX timers_due ON timers (slot, next);
 CREATE INDEX timers_name ON timers (topic, id);
-
--- +goose Down
-DROP TABLE timers;

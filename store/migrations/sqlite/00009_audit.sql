@@ -5,6 +5,3 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_at ON audit (at);
 CREATE INDEX audit_task ON audit (task_id, at);
-
--- +goose Down
-DROP TABLE audit;

@@ -2,8 +2,3 @@
 ALTER TABLE services ADD COLUMN figures BLOB NOT NULL DEFAULT '';
 CREATE TABLE figures (minute INTEGER NOT NULL, process BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY (minute, process));
 CREATE INDEX dead_letters_kind ON dead_letters (kind, replayed_at);
-
--- +goose Down
-DROP INDEX dead_letters_kind;
-DROP TABLE figures;
-ALTER TABLE services DROP COLUMN figures;
