@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
@@ -13,24 +14,31 @@ type sources struct {
 	known map[int]store.Source
 }
 
-func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (string, error) {
+// learn reads the sources anew if one of the tasks came from another than is known. Sources are only ever added.
+func (s *sources) learn(ctx context.Context, rows []task.Task) error {
+	for i := range rows {
+		src, _ := task.SplitSeq(rows[i].Seq)
+		if _, ok := s.known[src]; ok {
+			continue
+		}
+		all, err := s.store.DeliverySources(ctx)
+		if err != nil {
+			return err
+		}
+		s.known = make(map[int]store.Source, len(all))
+		for _, a := range all {
+			s.known[a.ID] = a
+		}
+		return nil
+	}
+	return nil
+}
+
+func (s *sources) deliveryKey(seq int64, attempt int) (string, error) {
 	src, offset := task.SplitSeq(seq)
 	known, ok := s.known[src]
-	for failures := 1; !ok; failures++ {
-		all, err := s.store.DeliverySources(ctx)
-		if err == nil {
-			s.known = make(map[int]store.Source, len(all))
-			for _, a := range all {
-				s.known[a.ID] = a
-			}
-			if known, ok = s.known[src]; !ok {
-				return "", store.ErrNotFound
-			}
-			break
-		}
-		if sleep(ctx, pauseAfter(failures)); ctx.Err() != nil {
-			return "", err
-		}
+	if !ok {
+		return "", fmt.Errorf("it came from source %d, which table sources does not have", src)
 	}
 	return known.DeliveryKey(offset, attempt), nil
 }

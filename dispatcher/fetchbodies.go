@@ -121,6 +121,10 @@ func (f *fetcher) fetch(ctx context.Context, batch []*claimedTask, bytes int) {
 		rows = f.putBack(bySeq, rows, rest)
 	}
 	f.metrics.bodies.Add(float64(len(rows)))
+	f.until(ctx, "reading the sources of tasks", func(ctx context.Context) error { return f.sources.learn(ctx, rows) })
+	if ctx.Err() != nil {
+		return
+	}
 	rows = f.stillThere(bySeq, rows)
 	ready := make([]*claimedTask, 0, len(rows))
 	contents := make([]content, len(rows)) // one allocation for all
@@ -128,8 +132,8 @@ func (f *fetcher) fetch(ctx context.Context, batch []*claimedTask, bytes int) {
 	for i := range rows {
 		t := bySeq[rows[i].Seq]
 		t.content = &contents[i]
-		if err := f.prepare(ctx, t, &rows[i]); err != nil {
-			f.flight.deadLetter(t, schemas.KindUndeliverable, "its stored body cannot be read: "+err.Error())
+		if err := f.prepare(t, &rows[i]); err != nil {
+			f.flight.deadLetter(t, schemas.KindUndeliverable, "no record can be made of it: "+err.Error())
 			continue
 		}
 		ready = append(ready, t)
@@ -197,7 +201,7 @@ func (f *fetcher) lost(bySeq map[int64]*claimedTask, rows []task.Task) {
 }
 
 // prepare makes the record of a task, whole but for the instant at which it is sent.
-func (f *fetcher) prepare(ctx context.Context, t *claimedTask, row *task.Task) error {
+func (f *fetcher) prepare(t *claimedTask, row *task.Task) error {
 	t.topic, t.id, t.due, t.attempt, t.replay, t.state = row.Topic, row.ID, row.Due, row.Attempt, row.Replay, row.State
 	t.body, t.size = row.Body, len(row.Body)+500
 	body, err := schemas.DecodeBody(row.Body)
@@ -213,7 +217,7 @@ func (f *fetcher) prepare(ctx context.Context, t *claimedTask, row *task.Task) e
 		t.at += f.cfg.transit().Milliseconds()
 		return nil // nothing to send: its report is missing
 	}
-	key, err := f.sources.deliveryKey(ctx, row.Seq, int(t.sending()))
+	key, err := f.sources.deliveryKey(row.Seq, int(t.sending()))
 	if err != nil {
 		return err
 	}

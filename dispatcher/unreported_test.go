@@ -34,7 +34,7 @@ func TestBackoffCountsFromTheEndOfTheWait(t *testing.T) {
 				settings := schemas.Settings{Ack: schemas.AckReport, MaxAttempts: 3, AckTimeout: time.Second, Backoff: schemas.Backoff{First: c.backoff, Max: c.backoff}}
 				row := &task.Task{Topic: "orders", ID: "a", Due: 1, Pos: end, Attempt: 1, State: task.StateReport, Body: schemas.EncodeBody(nil, nil, nil, nil, settings)}
 				waiting := &claimedTask{slot: &ownedSlot{}, pos: end, content: &content{}}
-				require.NoError(t, f.prepare(t.Context(), waiting, row))
+				require.NoError(t, f.prepare(waiting, row))
 				require.Equal(t, end+c.transit.Milliseconds(), waiting.at)
 
 				time.Sleep(c.judged)
