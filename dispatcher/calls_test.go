@@ -359,11 +359,14 @@ func TestWaitingCallbacksGiveWayOneAfterTheOther(t *testing.T) {
 		d.flight.staging.add(w)
 		g.waiting = append(g.waiting, w)
 	}
+	w := g.waiting[0]
+	w.call.Body, w.call.Method = []byte("what staging counts"), "PUT"
 	g.waiting[9].settings.MaxLateness = time.Second
 	d.flight.mu.Lock()
 	d.fetcher.parking.giveWay()
 	d.flight.mu.Unlock()
 	require.Empty(t, g.waiting)
+	require.Equal(t, &callback.Request{Method: "PUT"}, w.call, "staging does not count its body any more")
 	leaving, _, _ := d.flight.inbox.takeLeaving(0)
 	require.Len(t, leaving, 10)
 	for i := range 8 {

@@ -152,9 +152,14 @@ func (g *gate) takeBack(since int64) (out []*claimedTask) {
 	return out
 }
 
+// forgetHeld forgets the tasks that have come to their held places. Each of them keeps all that was claimed with it in memory.
+func (g *gate) forgetHeld() {
+	g.holding = slices.DeleteFunc(g.holding, func(t *claimedTask) bool { return t.status == left || t.slot.abandoned })
+}
+
 // earliest is the instant of the first task that is on its way to be held: what comes later is not called back before it is there.
 func (g *gate) earliest() int64 {
-	g.holding = slices.DeleteFunc(g.holding, func(t *claimedTask) bool { return t.status == left || t.slot.abandoned })
+	g.forgetHeld()
 	at := int64(never)
 	for _, t := range g.holding {
 		at = min(at, t.at)

@@ -211,4 +211,11 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 	require.False(t, d.flow.diverts(both[1]), "it goes on")
 	require.Len(t, d.flight.inbox.transitions, 1)
 	require.Equal(t, task.Held(places[0].Due), d.flight.inbox.transitions[0].Pos)
+
+	// A target may be paused for days. What is held is not kept in memory: each task would keep all that was claimed with it.
+	require.Empty(t, d.flow.restless())
+	require.Len(t, d.flow.gates["orders"].holding, 1, "on its way")
+	both[0].status = left
+	require.Empty(t, d.flow.restless())
+	require.Empty(t, d.flow.gates["orders"].holding)
 }

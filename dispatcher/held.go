@@ -176,6 +176,7 @@ func (f *flow) restless() (out []*gate) {
 		for _, t := range g.takeBack(oldest) {
 			f.hold(g, t)
 		}
+		g.forgetHeld()
 		g.coming.first(now)
 		here += len(g.waiting) + g.coming.count()
 	}

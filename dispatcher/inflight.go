@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/store"
 )
@@ -119,6 +120,9 @@ func (fl *inFlight) enter(owned map[int]*ownedSlot, entries []store.Entry, doubt
 func (fl *inFlight) unstage(t *claimedTask) {
 	if fl.staging.remove(t) {
 		t.record, t.body = nil, nil
+		if t.call != nil { // the request on its way has the other one
+			t.call = &callback.Request{Method: t.call.Method}
+		}
 		fl.kicks.fetch.now()
 	}
 }
