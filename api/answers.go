@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/notyet/notyet/schemas"
 )
@@ -35,8 +36,8 @@ type Answers struct {
 	topic string
 	log   *zap.Logger
 
-	starting sync.Mutex // held while a caller starts the reader, never by the reader
-	mu       sync.Mutex // guards the rest
+	starting *semaphore.Weighted // held while a caller starts the reader, never by the reader
+	mu       sync.Mutex          // guards the rest
 	tail     *answerTail
 	waiters  map[string][]*waiter // by task id
 	count    int
@@ -61,13 +62,13 @@ type waiter struct {
 // NewAnswers reads the results topic with the clients that dial returns. These should read
 // committed records only.
 func NewAnswers(topic string, dial func() (*kgo.Client, error), log *zap.Logger) *Answers {
-	return &Answers{dial: dial, topic: topic, log: log, waiters: map[string][]*waiter{}}
+	return &Answers{dial: dial, topic: topic, log: log, starting: semaphore.NewWeighted(1), waiters: map[string][]*waiter{}}
 }
 
 // Close stops the reader. Callers that still wait get no answer.
 func (a *Answers) Close() {
-	a.starting.Lock()
-	defer a.starting.Unlock()
+	_ = a.starting.Acquire(context.Background(), 1) // who has it gives it back after tailTimeout
+	defer a.starting.Release(1)
 	a.mu.Lock()
 	tail := a.tail
 	a.tail, a.closed = nil, true
@@ -143,8 +144,12 @@ func (a *Answers) answer(ctx context.Context, w *waiter, request string) (schema
 // start makes sure that the reader runs, from the present end of the results topic or from an
 // earlier position.
 func (a *Answers) start(ctx context.Context) error {
-	a.starting.Lock()
-	defer a.starting.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
+	defer cancel()
+	if err := a.starting.Acquire(ctx, 1); err != nil { // another one has tried all the time
+		return err
+	}
+	defer a.starting.Release(1)
 	a.mu.Lock()
 	running := a.tail != nil || a.closed
 	a.mu.Unlock()
@@ -155,8 +160,6 @@ func (a *Answers) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
-	defer cancel()
 	offsets, err := kadm.NewClient(client).ListEndOffsets(ctx, a.topic)
 	if err == nil {
 		err = offsets.Error()

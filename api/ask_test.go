@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -168,6 +169,23 @@ func TestTheResultsAreReadOnlyWhileSomebodyWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.NotSame(t, tail, w.answers.tail, "the next waiter starts another reader")
 	require.False(t, w.answers.idle(w.answers.tail), "somebody waits")
+}
+
+// While Kafka is away, callers try one after the other. None waits longer than one try takes.
+func TestManyWaitersWithoutKafka(t *testing.T) {
+	log := newWorld(t).answers.log
+	synctest.Test(t, func(t *testing.T) {
+		a := NewAnswers("results", nil, log)
+		require.NoError(t, a.starting.Acquire(t.Context(), 1))
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() { _, _ = a.expect(t.Context(), "a") })
+		}
+		all.Wait()
+		require.Equal(t, tailTimeout, time.Since(began))
+		require.Len(t, a.waiters["a"], 20)
+	})
 }
 
 func TestAWaiterWithoutKafkaHasNoAnswer(t *testing.T) {

@@ -152,7 +152,7 @@ func (t *TimeText) UnmarshalJSON(b []byte) error {
 	}
 	if text := string(b); text != "null" {
 		if strings.ContainsAny(text, ".eE{[tf") {
-			return errors.New("at: write RFC 3339 in quotes, or Unix ms")
+			return errors.New("write RFC 3339 in quotes, or Unix ms")
 		}
 		*t = TimeText(text)
 	}

@@ -21,8 +21,9 @@ func (s *Scanner) CatchUp(ctx context.Context, progress func(left int64)) error 
 		_, left, err = s.left(ctx, ends)
 	}
 	if err != nil {
+		s.leaveGroup()
+		s.results.Close(0)
 		s.asks.Close()
-		s.group.Close()
 		return fmt.Errorf("catching up: %w", err)
 	}
 	if left > 0 {

@@ -22,8 +22,7 @@ type resolver struct {
 // run decides requests that wait for a delivery's outcome, soon after the outcome is known. All
 // scanners do so at the same time: the rows are locked, and each request is taken once.
 func (r *resolver) run(ctx context.Context) {
-	const busy, idle = 50 * time.Millisecond, 250 * time.Millisecond
-	pause, after := idle, [16]byte{}
+	pause, after := resolveIdle, [16]byte{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -34,11 +33,21 @@ func (r *resolver) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			r.log.Warn("deciding waiting requests failed", zap.Error(err))
 		}
-		pause, after = idle, next
-		if n > 0 || next != [16]byte{} { // there is more to decide, or to look at
-			pause = busy
-		}
+		pause, after = resolvePause(n, next, err), next
 	}
+}
+
+const resolveIdle = 250 * time.Millisecond
+
+// resolvePause is how long the next look waits, after one that found n identities and goes on behind next.
+func resolvePause(n int, next [16]byte, err error) time.Duration {
+	switch {
+	case err != nil: // a request that cannot be decided is found by every look
+		return time.Second
+	case n > 0 || next != [16]byte{}: // there is more to decide, or to look at
+		return 50 * time.Millisecond
+	}
+	return resolveIdle
 }
 
 // resolveLook is how many identities one look covers.

@@ -29,7 +29,7 @@ func (r retrier) do(ctx context.Context, what string, f func() error) error {
 			return err
 		}
 		r.failed.Inc()
-		r.log.Warn("the database did not take it, trying again", zap.String("doing", what), zap.Duration("pause", pause), zap.Error(err))
+		r.log.Warn("failed, trying again", zap.String("doing", what), zap.Duration("pause", pause), zap.Error(err))
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w", what, errors.Join(err, ctx.Err()))
