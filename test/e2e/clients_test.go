@@ -63,7 +63,7 @@ func (s *stack) example(t *testing.T, dir string, env []string, name string, arg
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), append(env, "NOTYET_KAFKA_BROKERS="+strings.Join(s.kafka.Brokers, ","))...)
+	cmd.Env = append(os.Environ(), append(env, "GOFLAGS=", "NOTYET_KAFKA_BROKERS="+strings.Join(s.kafka.Brokers, ","))...)
 	cmd.WaitDelay = 5 * time.Second // a grandchild may hold the pipe
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
