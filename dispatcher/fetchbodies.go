@@ -6,12 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/callback"
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
@@ -124,7 +122,6 @@ func (f *fetcher) fetch(ctx context.Context, batch []*claimedTask, bytes int) {
 	rows = f.stillThere(bySeq, rows)
 	ready := make([]*claimedTask, 0, len(rows))
 	contents := make([]content, len(rows)) // one allocation for all
-	intents := make([]sendlog.Intent, 0, len(rows))
 	for i := range rows {
 		t := bySeq[rows[i].Seq]
 		t.content = &contents[i]
@@ -135,18 +132,7 @@ func (f *fetcher) fetch(ctx context.Context, batch []*claimedTask, bytes int) {
 		ready = append(ready, t)
 	}
 	ready = f.parking.parkUnsent(ready)
-	for _, t := range ready {
-		if t.record != nil {
-			intents = append(intents, sendlog.Intent{Seq: t.seq, Attempt: t.sending(), Slot: int32(t.slot.number), Epoch: t.slot.epoch,
-				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
-		}
-	}
-	f.until(ctx, "noting intents in the send log", func(ctx context.Context) error {
-		if err := f.sent.AppendIntents(ctx, intents); err != nil {
-			return err
-		}
-		return faultpoint.At(faultpoint.DispatcherLogged)
-	})
+	f.noteIntents(ctx, ready)
 	if ctx.Err() != nil {
 		return
 	}
