@@ -32,7 +32,7 @@ type claimedTask struct {
 	status   status // the fetch, release and settle loops, and promises
 	answered bool   // set aside, and its answer has come since: it is about to end. Of the settle loop
 	asks     bool   // read to ask an unresponsive target with. Of the fetch loop
-	judged   bool   // not one of a gate's tasks, though its lane is: see flow. Of its loops
+	judged   bool   // not one of a gate's tasks, though its lane is: see policies. Of its loops
 	called   bool   // it was held. Of the fetch and release loops
 	passed   bool   // its target's gate has let it through: see gate. Of the release loop
 	doubt    bool   // an earlier owner may have sent it

@@ -75,7 +75,7 @@ type Dispatcher struct {
 	ownership *ownership
 	claimer   *claimer
 	fetcher   *fetcher
-	flow      *flow
+	policies  *policies
 	sender    *sender
 	settler   *settler
 	indexer   *indexer
@@ -117,8 +117,8 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	tr := &trust{shared: sh, members: deps.Members}
 	la := newLookahead(fl, deps.Index)
 	pk := newParking(fl, ts)
-	ts.flow.registerGauges(deps.Metrics)
-	d := &Dispatcher{shared: sh, trust: tr, flight: fl, flow: ts.flow, sent: deps.SendLog, client: client, results: results}
+	ts.policies.registerGauges(deps.Metrics)
+	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: ts.policies, sent: deps.SendLog, client: client, results: results}
 	d.ownership = newOwnership(fl, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
 	d.sender = newSender(pk, tr, la, newCalls(deps.Callbacks), client, kcfg)
@@ -164,7 +164,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		d.results.Close(0)
 		return nil // stopped before the database was there
 	}
-	if err := d.flow.start(ctx); err != nil {
+	if err := d.policies.start(ctx); err != nil {
 		d.client.Close()
 		d.results.Close(0)
 		return nil // likewise
@@ -179,7 +179,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.targetLoop, d.flow.run, d.flow.move} {
+	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.targetLoop, d.policies.run, d.policies.move} {
 		group.Go(func() error { run(loops); return nil })
 	}
 

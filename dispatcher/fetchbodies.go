@@ -19,18 +19,18 @@ import (
 // fetcher reads the bodies of claimed tasks while there is room for them, and hands them to the sender. Only its own loop uses it.
 type fetcher struct {
 	*shared
-	flight  *inFlight
-	backlog *backlog
-	parking *parking
-	flow    *flow
-	sender  *sender
-	sent    *sendlog.Log
-	sources *sources
-	tracer  *tracing.Tracer // nil: nobody is traced
+	flight   *inFlight
+	backlog  *backlog
+	parking  *parking
+	policies *policies
+	sender   *sender
+	sent     *sendlog.Log
+	sources  *sources
+	tracer   *tracing.Tracer // nil: nobody is traced
 }
 
 func newFetcher(fl *inFlight, pk *parking, sd *sender, sent *sendlog.Log) *fetcher {
-	return &fetcher{shared: fl.shared, flight: fl, backlog: fl.backlog, parking: pk, flow: pk.targets.flow, sender: sd, sent: sent, sources: &sources{store: fl.store}}
+	return &fetcher{shared: fl.shared, flight: fl, backlog: fl.backlog, parking: pk, policies: pk.targets.policies, sender: sd, sent: sent, sources: &sources{store: fl.store}}
 }
 
 // run reads bodies while there is room for them, notes the intents, and stages the tasks.
@@ -94,7 +94,7 @@ func (f *fetcher) readable(batch []*claimedTask) (out []*claimedTask, parked boo
 		if t.slot.abandoned {
 			return true
 		}
-		parks := f.flow.diverts(t) || f.parking.parksAgain(t)
+		parks := f.policies.diverts(t) || f.parking.parksAgain(t)
 		parked = parked || parks
 		return parks
 	})

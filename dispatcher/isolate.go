@@ -90,5 +90,5 @@ func (s *sender) dropSuspect(t *claimedTask) {
 func (s *sender) isUnresponsive(g *target) bool {
 	s.flight.mu.Lock()
 	defer s.flight.mu.Unlock()
-	return g.outage != nil || s.flow.paused(g.topic)
+	return g.outage != nil || s.policies.paused(g.topic)
 }

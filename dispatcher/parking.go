@@ -21,7 +21,7 @@ type parking struct {
 }
 
 func newParking(fl *inFlight, ts *targets) *parking {
-	ts.flow = newFlow(fl, ts)
+	ts.policies = newPolicies(fl, ts)
 	return &parking{shared: fl.shared, flight: fl, targets: ts}
 }
 
@@ -68,7 +68,7 @@ func (pk *parking) putOff(t *claimedTask, g *target) {
 
 // leaveParked takes a task out of its place; its body may not be known. inFlight.mu is held.
 func (pk *parking) leaveParked(t *claimedTask, g *target, p parked, state task.State) {
-	pk.targets.flow.passesOver(g.topic, t.seq)
+	pk.targets.policies.passesOver(g.topic, t.seq)
 	pause := unsentPause
 	if g.outage != nil {
 		pause = g.outage.wait(time.Now())

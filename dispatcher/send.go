@@ -21,7 +21,7 @@ type sender struct {
 	flight     *inFlight
 	targets    *targets
 	parking    *parking
-	flow       *flow
+	policies   *policies
 	trust      *trust
 	lookahead  *lookahead
 	runs       *runGate
@@ -33,7 +33,7 @@ type sender struct {
 }
 
 func newSender(pk *parking, tr *trust, la *lookahead, cl *calls, client *kgo.Client, kcfg kafka.Config) *sender {
-	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, flow: pk.targets.flow, trust: tr, lookahead: la, runs: newRunGate(pk.flight), calls: cl, client: client, kafka: kcfg}
+	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, policies: pk.targets.policies, trust: tr, lookahead: la, runs: newRunGate(pk.flight), calls: cl, client: client, kafka: kcfg}
 }
 
 // await keeps a task with its body until it is due. inFlight.mu is held.
@@ -49,7 +49,7 @@ func (s *sender) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		s.flight.mu.Lock()
-		timer.Reset(max(min(s.due.untilDue(s.clock.Now()), s.flow.untilRelease()), releasePause))
+		timer.Reset(max(min(s.due.untilDue(s.clock.Now()), s.policies.untilRelease()), releasePause))
 		s.flight.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -127,7 +127,7 @@ func (s *sender) takeDue() []sendable {
 	for len(send) < releaseBatch && len(s.due) > 0 && s.due[0].at <= now {
 		take(s.due.pop(), false)
 	}
-	s.flow.release(func() bool { return len(send) < releaseBatch }, func(t *claimedTask) { take(t, false) })
+	s.policies.release(func() bool { return len(send) < releaseBatch }, func(t *claimedTask) { take(t, false) })
 	for _, g := range s.targets.outlets {
 		for len(send) < releaseBatch && len(g.waiting) > 0 && s.room(g) {
 			t := g.waiting[0]
@@ -142,7 +142,7 @@ func (s *sender) takeDue() []sendable {
 // admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
 // before one that has not. inFlight.mu is held.
 func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
-	s.flow.arrives(t)
+	s.policies.arrives(t)
 	if t.state == task.StateReport {
 		s.unreported(t)
 		return false
@@ -162,7 +162,7 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 		s.flight.deadLetterLocked(t, schemas.KindCallback, "this dispatcher makes no HTTP callbacks: set callback.enabled")
 		return false
 	}
-	if s.flow.detains(t, now) {
+	if s.policies.detains(t, now) {
 		return false
 	}
 	g := s.targets.of(t)

@@ -16,7 +16,7 @@ type targets struct {
 	outlets  map[outlet]*target
 	buffered buffered
 	probes   int // under way
-	flow     *flow
+	policies *policies
 	refusals refusals
 }
 
@@ -96,7 +96,7 @@ func (ts *targets) beginSending(g *target, t *claimedTask) {
 		g.since = time.Now()
 	}
 	t.with = g
-	ts.flow.begins(t.topic)
+	ts.policies.begins(t.topic)
 	g.sending++
 	g.bytes += t.size
 	ts.buffered.tasks++
@@ -107,7 +107,7 @@ func (ts *targets) beginSending(g *target, t *claimedTask) {
 func (ts *targets) endSending(t *claimedTask) *target {
 	g := t.with
 	t.with = nil
-	ts.flow.ends(t.topic)
+	ts.policies.ends(t.topic)
 	g.sending--
 	g.bytes -= t.size
 	ts.buffered.tasks--
