@@ -37,29 +37,29 @@ type claimedTask struct {
 	passed   bool   // its target's gate has let it through: see gate. Of the release loop
 	doubt    bool   // an earlier owner may have sent it
 
-	parkedAt *outlet // where it is to ask, until it is known where it goes. Of the fetch and release loops
+	parkedAt *outletKey // where it is to ask, until it is known where it goes. Of the fetch and release loops
 
 	*content // nil until its body is read
 }
 
 // content is what the row of a task says of it. The fetch loop makes it, and from then on the task has it.
 type content struct {
-	topic    string
-	id       string
-	due      int64
-	attempt  int // deliveries made
-	replay   int
-	state    task.State
-	settings schemas.Settings
-	body     []byte
-	record   *kgo.Record       // nil: there is nothing to send
-	call     *callback.Request // set: record is sent as this HTTP request
-	size     int
-	started  bool    // a run that must be alone, and is
-	counted  bool    // by the dispatcher's staging
-	outlet   outlet  // where it was last sent, or waits to be
-	trace    *traced // of an attempt whose caller is traced; otherwise nil
-	with     *target // counts it among what its producer holds; nil while none does
+	topic     string
+	id        string
+	due       int64
+	attempt   int // deliveries made
+	replay    int
+	state     task.State
+	settings  schemas.Settings
+	body      []byte
+	record    *kgo.Record       // nil: there is nothing to send
+	call      *callback.Request // set: record is sent as this HTTP request
+	size      int
+	started   bool      // a run that must be alone, and is
+	counted   bool      // by the dispatcher's staging
+	outletKey outletKey // where it was last sent, or waits to be
+	trace     *traced   // of an attempt whose caller is traced; otherwise nil
+	with      *outlet   // counts it among what its producer holds; nil while none does
 }
 
 // sending names the attempt that is to be made, among all that the task ever sees.

@@ -78,9 +78,9 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 			settings := schemas.DefaultSettings()
 			settings.MaxLateness = time.Second
 			fl := newInFlight(alone(t, Config{}))
-			ts := newTargets(fl.shared)
-			ts.outlets[outlet{"x", -1}] = &target{outage: newOutage(time.Now())}
-			s := newSender(newParking(fl, ts), nil, nil, newCalls(nil), nil, kafka.Config{})
+			outs := newOutlets(fl.shared)
+			outs.byKey[outletKey{"x", -1}] = &outlet{outage: newOutage(time.Now())}
+			s := newSender(newParking(fl, outs), nil, nil, newCalls(nil), nil, kafka.Config{})
 			now := s.clock.Millis()
 			late := func(due int64) *claimedTask {
 				return &claimedTask{slot: &ownedSlot{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings, record: &kgo.Record{}}}

@@ -96,8 +96,8 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	}
 	sh := newShared(cfg, deps.Store, deps.Metrics, deps.Log)
 	fl := newInFlight(sh)
-	ts := newTargets(sh)
-	registerGauges(deps.Metrics, fl, ts, deps.SendLog)
+	outs := newOutlets(sh)
+	registerGauges(deps.Metrics, fl, outs, deps.SendLog)
 
 	kcfg := deps.Kafka
 	// What is staged always fits into the producer, so producing never blocks on one target's account.
@@ -108,7 +108,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := newProducer(kcfg, cfg, ts.where, deps.Log)
+	client, err := newProducer(kcfg, cfg, outs.where, deps.Log)
 	if err != nil {
 		results.Close(0)
 		return nil, err
@@ -116,9 +116,9 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 
 	tr := &trust{shared: sh, members: deps.Members}
 	la := newLookahead(fl, deps.Index)
-	pk := newParking(fl, ts)
-	ts.policies.registerGauges(deps.Metrics)
-	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: ts.policies, sent: deps.SendLog, client: client, results: results}
+	pk := newParking(fl, outs)
+	outs.policies.registerGauges(deps.Metrics)
+	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: outs.policies, sent: deps.SendLog, client: client, results: results}
 	d.ownership = newOwnership(fl, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
 	d.sender = newSender(pk, tr, la, newCalls(deps.Callbacks), client, kcfg)

@@ -30,7 +30,7 @@ type fetcher struct {
 }
 
 func newFetcher(fl *inFlight, pk *parking, sd *sender, sent *sendlog.Log) *fetcher {
-	return &fetcher{shared: fl.shared, flight: fl, backlog: fl.backlog, parking: pk, policies: pk.targets.policies, sender: sd, sent: sent, sources: &sources{store: fl.store}}
+	return &fetcher{shared: fl.shared, flight: fl, backlog: fl.backlog, parking: pk, policies: pk.outlets.policies, sender: sd, sent: sent, sources: &sources{store: fl.store}}
 }
 
 // run reads bodies while there is room for them, notes the intents, and stages the tasks.

@@ -17,7 +17,7 @@ import (
 //
 //   - a slot and its tasks: what comes in for a slot that was abandoned is thrown away, and nothing of it stays counted;
 //   - a task's status, what it takes in memory (staging), and that it leaves (leave);
-//   - a target (see targets) and the tasks that it has: one that falls silent, and that they leave their slots; an answer, and its
+//   - an outlet (see outlets) and the tasks that it has: one that falls silent, and that they leave their slots; an answer, and its
 //     outcome;
 //   - a slot that is claimed and one that is given back: never both.
 //

@@ -22,7 +22,7 @@ import (
 type policies struct {
 	*shared
 	flight  *inFlight
-	targets *targets
+	outlets *outlets
 	slots   int // of the installation
 	owned   []int
 
@@ -32,8 +32,8 @@ type policies struct {
 	kick kick // of the loop that moves tasks
 }
 
-func newPolicies(fl *inFlight, ts *targets) *policies {
-	return &policies{shared: fl.shared, flight: fl, targets: ts, gates: map[string]*gate{}, lanes: map[uint32][]*gate{}, kick: newKick()}
+func newPolicies(fl *inFlight, outs *outlets) *policies {
+	return &policies{shared: fl.shared, flight: fl, outlets: outs, gates: map[string]*gate{}, lanes: map[uint32][]*gate{}, kick: newKick()}
 }
 
 const (
@@ -151,7 +151,7 @@ func (f *policies) open(topic string) *gate {
 	f.gates[topic] = g
 	lane := task.LaneOf(topic, 0).Target()
 	f.lanes[lane] = append(f.lanes[lane], g)
-	for _, t := range f.targets.outlets {
+	for _, t := range f.outlets.byKey {
 		if t.topic == topic {
 			g.sending += t.sending
 		}
@@ -172,7 +172,7 @@ func (f *policies) close(g *gate) {
 	for _, t := range g.takeBack(never) {
 		f.hold(g, t)
 	}
-	for _, o := range f.targets.outlets {
+	for _, o := range f.outlets.byKey {
 		if o.topic != g.Topic {
 			continue
 		}

@@ -265,7 +265,7 @@ func TestMaxInFlight(t *testing.T) {
 	inFlight := func() int {
 		return d.inside(func() int {
 			n := 0
-			for _, g := range d.sender.targets.outlets {
+			for _, g := range d.sender.outlets.byKey {
 				n += g.sending
 			}
 			require.Equal(t, n, d.policies.gates["orders"].sending)

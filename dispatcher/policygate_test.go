@@ -169,7 +169,7 @@ func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
 			require.False(t, d.sender.admit(ct, nowMillis(), false))
 		},
 		"its partition does not answer": func(ct *claimedTask) {
-			d.sender.parking.putOff(ct, &target{outlet: outlet{"orders", 0}, outage: newOutage(time.Now())})
+			d.sender.parking.putOff(ct, &outlet{outletKey: outletKey{"orders", 0}, outage: newOutage(time.Now())})
 		},
 		"paused again": func(ct *claimedTask) {
 			d.policies.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 2}})

@@ -53,14 +53,14 @@ func TestRefusedTargetIsTriedAgain(t *testing.T) {
 			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
 			require.NoError(t, err)
 			require.Empty(t, dead)
-			require.Equal(t, 1, d.inside(func() int { return len(d.sender.targets.refusals.topics) }))
+			require.Equal(t, 1, d.inside(func() int { return len(d.sender.outlets.refusals.topics) }))
 
 			mend()
 			mended := f.read(topic)
 			f.eventually("all arrive", func() bool { return len(mended.copies()) == 100 })
 			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
 			require.Equal(t, 100, mended.count(), "each once")
-			require.Zero(t, d.inside(func() int { return len(d.sender.targets.refusals.topics) }))
+			require.Zero(t, d.inside(func() int { return len(d.sender.outlets.refusals.topics) }))
 			failed := 0
 			require.NoError(t, d.sent.Replay(t.Context(), due, func(e sendlog.Entry) error {
 				if o := e.Outcome; o != nil && o.Error != "" {
@@ -152,7 +152,7 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 		return f.settledUpTo(due) && counted(d.metrics.dead.WithLabelValues(schemas.KindUndeliverable)) == 1
 	})
 	d.inside(func() int {
-		d.sender.targets.refusals.topics["ordres"].latest = time.Now().Add(-2 * refusedQuiet)
+		d.sender.outlets.refusals.topics["ordres"].latest = time.Now().Add(-2 * refusedQuiet)
 		return 0
 	})
 	hits, since := asked.Hits(), time.Now()
@@ -162,7 +162,7 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 		}
 		return time.Since(since) > 3*time.Second
 	})
-	require.Zero(t, d.inside(func() int { return len(d.sender.targets.outlets) + len(d.sender.targets.refusals.topics) }))
+	require.Zero(t, d.inside(func() int { return len(d.sender.outlets.byKey) + len(d.sender.outlets.refusals.topics) }))
 
 	f.partitioned("ordres", 1)
 	ordres := f.read("ordres")
