@@ -62,7 +62,7 @@ func (m refusals) add(seq int64, err error) bool {
 }
 
 // decode makes a change of an intake record. For a record that was refused, the change is a rejection.
-func (m refusals) decode(d *decoder, of run) func(source int, r *kgo.Record) (task.Change, bool) {
+func (m refusals) decode(d *decoder, of stretch) func(source int, r *kgo.Record) (task.Change, bool) {
 	return func(source int, r *kgo.Record) (task.Change, bool) {
 		seq := task.Seq(source, r.Offset)
 		refused := m[seq]
