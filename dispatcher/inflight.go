@@ -147,17 +147,17 @@ func slotsOf(views []slotView) []int {
 	return out
 }
 
-// holds returns the slots that are not to be given away, ascending.
-func (fl *inFlight) holds() []store.Hold {
+// ownedEpochs returns the slots that are not to be given away, ascending.
+func (fl *inFlight) ownedEpochs() []store.SlotEpoch {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	out := make([]store.Hold, 0, len(fl.slots))
+	out := make([]store.SlotEpoch, 0, len(fl.slots))
 	for _, l := range fl.slots {
 		if l.leaving.IsZero() && !l.abandoned {
-			out = append(out, store.Hold{Slot: l.number, Epoch: l.epoch})
+			out = append(out, store.SlotEpoch{Slot: l.number, Epoch: l.epoch})
 		}
 	}
-	slices.SortFunc(out, func(a, b store.Hold) int { return a.Slot - b.Slot })
+	slices.SortFunc(out, func(a, b store.SlotEpoch) int { return a.Slot - b.Slot })
 	return out
 }
 

@@ -57,8 +57,8 @@ func (r *refusals) accepted(topic string) bool {
 	return true
 }
 
-// holds reports whether a due task is to be put off unsent; asking says that another is with the producer.
-func (r *refusals) holds(topic string, now time.Time, asking bool) bool {
+// putsOff reports whether a due task is to be put off unsent; asking says that another is with the producer.
+func (r *refusals) putsOff(topic string, now time.Time, asking bool) bool {
 	if len(r.topics) == 0 {
 		return false
 	}

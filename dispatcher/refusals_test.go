@@ -114,22 +114,22 @@ func TestRefusals(t *testing.T) {
 	began := time.Now()
 	at := func(s float64) time.Time { return began.Add(time.Duration(s * float64(time.Second))) }
 	r := refusals{patience: time.Minute}
-	require.False(t, r.holds("a", at(0), false))
+	require.False(t, r.putsOff("a", at(0), false))
 	require.False(t, r.accepted("a"))
 	require.False(t, r.refused("a", at(0)))
 	require.False(t, r.refused("a", at(0.1)), "another of those that were sent together")
 	require.Equal(t, firstRefusedPause, r.pause("a"))
 	require.Equal(t, unsentPause, r.pause("b"))
-	require.True(t, r.holds("a", at(0.9), false))
-	require.False(t, r.holds("b", at(0.9), false), "another target")
-	require.False(t, r.holds("a", at(1), false), "one asks again")
-	require.True(t, r.holds("a", at(1), true), "and only one")
+	require.True(t, r.putsOff("a", at(0.9), false))
+	require.False(t, r.putsOff("b", at(0.9), false), "another target")
+	require.False(t, r.putsOff("a", at(1), false), "one asks again")
+	require.True(t, r.putsOff("a", at(1), true), "and only one")
 	for i, pause := range []time.Duration{2, 4, 8, 10, 10} {
 		require.False(t, r.refused("a", at(float64(i+1)*10)))
 		require.Equal(t, pause*time.Second, r.pause("a"))
 	}
 	require.True(t, r.refused("a", at(60)))
-	require.False(t, r.holds("a", at(60), true), "now each is sent, and told what becomes of it")
+	require.False(t, r.putsOff("a", at(60), true), "now each is sent, and told what becomes of it")
 
 	require.True(t, r.accepted("a"))
 	require.False(t, r.refused("a", at(70)), "a new row")

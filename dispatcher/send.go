@@ -181,7 +181,7 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 	case g.outage != nil && (s.outlets.probes >= probesAtOnce || !g.outage.claim(time.Now())):
 		s.parking.putOff(t, g)
 		return false
-	case g.outage == nil && s.outlets.refusals.holds(t.topic, time.Now(), g.sending > 0):
+	case g.outage == nil && s.outlets.refusals.putsOff(t.topic, time.Now(), g.sending > 0):
 		s.flight.postpone(t, now, s.outlets.refusals.pause(t.topic))
 		return false
 	case g.outage == nil && (!waited && len(g.waiting) > 0 || !s.room(g)):
