@@ -62,8 +62,8 @@ type content struct {
 	with      *outlet   // counts it among what its producer holds; nil while none does
 }
 
-// sending names the attempt that is to be made, among all that the task ever sees.
-func (c *content) sending() int32 { return task.Sending(c.replay, c.attempt+1) }
+// sendNumber names the attempt that is to be made, among all that the task ever sees.
+func (c *content) sendNumber() int32 { return task.SendNumber(c.replay, c.attempt+1) }
 
 // maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
 // set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.

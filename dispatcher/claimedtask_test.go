@@ -18,15 +18,15 @@ func TestSendingNamesAttemptsApart(t *testing.T) {
 	seen := map[int32][2]int{}
 	for _, replay := range []int{0, 1, 2, 127} {
 		for _, attempt := range []int{0, 1, 2, 999, 1<<24 - 2} {
-			n := (&content{replay: replay, attempt: attempt}).sending()
+			n := (&content{replay: replay, attempt: attempt}).sendNumber()
 			require.Positive(t, n)
 			require.NotContains(t, seen, n)
 			seen[n] = [2]int{replay, attempt}
 		}
 	}
-	require.Equal(t, int32(1), (&content{}).sending())
-	require.Equal(t, int32(3), (&content{attempt: 2}).sending())
-	require.Equal(t, int32(1<<24+1), (&content{replay: 1}).sending())
+	require.Equal(t, int32(1), (&content{}).sendNumber())
+	require.Equal(t, int32(3), (&content{attempt: 2}).sendNumber())
+	require.Equal(t, int32(1<<24+1), (&content{replay: 1}).sendNumber())
 }
 
 // What an earlier owner may have sent is not also told to have expired. What nobody can have sent is.

@@ -7,13 +7,13 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// sources returns idempotency keys from intake positions.
+// sources returns idempotency keys from intake positions and send numbers.
 type sources struct {
 	store *store.Store
 	known map[int]store.Source
 }
 
-func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (string, error) {
+func (s *sources) deliveryKey(ctx context.Context, seq int64, number int) (string, error) {
 	src, offset := task.SplitSeq(seq)
 	known, ok := s.known[src]
 	for failures := 1; !ok; failures++ {
@@ -32,5 +32,5 @@ func (s *sources) deliveryKey(ctx context.Context, seq int64, attempt int) (stri
 			return "", err
 		}
 	}
-	return known.DeliveryKey(offset, attempt), nil
+	return known.DeliveryKey(offset, number), nil
 }

@@ -199,7 +199,7 @@ func (f *fetcher) prepare(ctx context.Context, t *claimedTask, row *task.Task) e
 		t.at += f.cfg.transit().Milliseconds()
 		return nil // nothing to send: its report is missing
 	}
-	key, err := f.sources.deliveryKey(ctx, row.Seq, int(t.sending()))
+	key, err := f.sources.deliveryKey(ctx, row.Seq, int(t.sendNumber()))
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (f *fetcher) stage(ready []*claimedTask) {
 			f.metrics.stagedLate.Inc()
 		}
 		f.flight.staging.add(t)
-		if done, ok := f.flight.proofs.take(t.seq, t.sending()); ok && t.doubt && t.record != nil {
+		if done, ok := f.flight.proofs.take(t.seq, t.sendNumber()); ok && t.doubt && t.record != nil {
 			f.metrics.proven.Inc()
 			f.flight.inbox.concludes(outcome{task: t, at: done.At, known: true})
 			f.kicks.settle.now()

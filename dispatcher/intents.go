@@ -16,7 +16,7 @@ func (f *fetcher) noteIntents(ctx context.Context, ready []*claimedTask) {
 	intents := make([]sendlog.Intent, 0, len(ready))
 	for _, t := range ready {
 		if t.record != nil {
-			intents = append(intents, sendlog.Intent{Seq: t.seq, Attempt: t.sending(), Slot: int32(t.slot.number), Epoch: t.slot.epoch,
+			intents = append(intents, sendlog.Intent{Seq: t.seq, Attempt: t.sendNumber(), Slot: int32(t.slot.number), Epoch: t.slot.epoch,
 				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
 		}
 	}
