@@ -30,17 +30,17 @@ func newCalls(sender *callback.Sender) *calls {
 
 // begin notes a request that is about to be made, with the room that was taken for it. inFlight.mu is held.
 func (c *calls) begin(t *claimedTask) sendable {
-	one := sendable{task: t, record: t.record, call: t.call, place: t.with.place}
-	t.with.place = nil
+	one := sendable{task: t, record: t.record, call: t.call, seat: t.with.seat}
+	t.with.seat = nil
 	c.underWay[t] = time.Now()
 	return one
 }
 
-// leavePlace gives back room at an origin that no task has used. inFlight.mu is held.
-func (g *outlet) leavePlace() {
-	if g.place != nil {
-		g.place.Leave()
-		g.place = nil
+// leaveSeat gives back room at an origin that no task has used. inFlight.mu is held.
+func (g *outlet) leaveSeat() {
+	if g.seat != nil {
+		g.seat.Leave()
+		g.seat = nil
 	}
 }
 
@@ -49,15 +49,15 @@ func (s *sender) room(g *outlet) bool {
 	switch {
 	case !s.outlets.hasRoom(g):
 		return false
-	case !g.origin || g.place != nil:
+	case !g.origin || g.seat != nil:
 		return true
 	}
-	place, absence := s.calls.sender.Enter(g.topic)
+	seat, absence := s.calls.sender.Enter(g.topic)
 	if absence.Down {
 		s.originDown(g, absence.Wait)
 	}
-	g.place = place
-	return place != nil
+	g.seat = seat
+	return seat != nil
 }
 
 // originDown puts an origin's tasks off for as long as nothing is sent to it. The callback package says when to ask it, and logs it. inFlight.mu is held.

@@ -75,7 +75,7 @@ func hang(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }
 // callsTo lets dispatchers make callbacks to this machine.
 func (f *fixture) callsTo(cfg callback.Config) {
 	f.Helper()
-	cfg.Policy = callback.Policy{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	cfg.URLRules = callback.URLRules{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	var err error
 	f.calls, err = callback.New(cfg, zap.NewNop(), prometheus.NewRegistry())
 	require.NoError(f, err)

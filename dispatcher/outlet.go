@@ -35,15 +35,15 @@ type outletKey struct {
 // outlet; what an operator pauses or limits is a target. The lock of those in flight guards it.
 type outlet struct {
 	outletKey
-	sending int             // records with a producer
-	bytes   int             // their size
-	since   time.Time       // of the last sign of life, or of the first record sent after a rest
-	waiting []*claimedTask  // due, but the outlet has enough in flight
-	outage  *outage         // nil while it answers
-	origin  bool            // it takes HTTP callbacks
-	answers int             // of an origin, since the last look at it
-	pace    int             // how many it gave in the second before that look
-	place   *callback.Place // of an origin: taken for the next of its tasks that is sent. The release loop takes and uses it
+	sending int            // records with a producer
+	bytes   int            // their size
+	since   time.Time      // of the last sign of life, or of the first record sent after a rest
+	waiting []*claimedTask // due, but the outlet has enough in flight
+	outage  *outage        // nil while it answers
+	origin  bool           // it takes HTTP callbacks
+	answers int            // of an origin, since the last look at it
+	pace    int            // how many it gave in the second before that look
+	seat    *callback.Seat // of an origin: taken for the next of its tasks that is sent. The release loop takes and uses it
 
 	suspects []sendable // refused, perhaps on another's account
 	trying   bool       // somebody is at them

@@ -75,8 +75,8 @@ type sendable struct {
 	record *kgo.Record
 	probe  bool // its outlet does not answer: it is sent apart
 
-	call  *callback.Request // of a callback, with the room that it takes at its origin
-	place *callback.Place
+	call *callback.Request // of a callback, with the room that it takes at its origin
+	seat *callback.Seat
 }
 
 // releaseSome sends what is due, and tells whether there may be more.
@@ -85,14 +85,14 @@ func (s *sender) releaseSome(ctx context.Context) bool {
 	for _, one := range send {
 		if err := faultpoint.At(faultpoint.DispatcherTrusted); err != nil {
 			s.probed(one)
-			if one.place != nil {
-				one.place.Leave()
+			if one.seat != nil {
+				one.seat.Leave()
 			}
 			s.answered(one.task, one.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
 			continue
 		}
 		if one.call != nil {
-			s.background.Go(func() { s.called(one.task, one.place.Send(ctx, *one.call)) })
+			s.background.Go(func() { s.called(one.task, one.seat.Send(ctx, *one.call)) })
 			continue
 		}
 		if one.probe {
@@ -134,7 +134,7 @@ func (s *sender) takeDue() []sendable {
 			g.waiting = g.waiting[1:]
 			take(t, true)
 		}
-		g.leavePlace()
+		g.leaveSeat()
 	}
 	return send
 }
