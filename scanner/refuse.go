@@ -15,7 +15,7 @@ const maxReason = 4096
 
 // rejectedRecord is the dead letter of a record that was rejected for err.
 func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task.DeadLetter {
-	d := &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: cut(topic, schemas.MaxTopicLen), TaskID: cut(id, schemas.MaxIDLen)}
+	d := &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: schemas.CutUTF8(topic, schemas.MaxTopicLen), TaskID: schemas.CutUTF8(id, schemas.MaxIDLen)}
 	if d.Body = schemas.EncodeRejected(r); faultpoint.Without(faultpoint.RefusedAlone) {
 		d.Body = schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, schemas.Settings{})
 	}
@@ -23,21 +23,14 @@ func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task
 	if kept, size := schemas.RejectedPart(r); kept < size {
 		part = fmt.Sprintf(" (%d of its %d bytes are kept, the rest is in the intake: %s)", kept, size, schemas.DefaultID(r.Topic, r.Partition, r.Offset))
 	}
-	d.Reason = cut(err.Error(), maxReason-len(part)) + part
+	d.Reason = schemas.CutUTF8(err.Error(), maxReason-len(part)) + part
 	return d
 }
 
 // bareRejection is the dead letter of a record of which nothing can be kept.
 func bareRejection(seq int64, r *kgo.Record, reason string) *task.DeadLetter {
 	id := schemas.DefaultID(r.Topic, r.Partition, r.Offset)
-	return &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, TaskID: cut(id, schemas.MaxIDLen), Reason: cut(reason, maxReason)}
-}
-
-func cut(s string, n int) string {
-	if len(s) > n {
-		return s[:n]
-	}
-	return s
+	return &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, TaskID: schemas.CutUTF8(id, schemas.MaxIDLen), Reason: schemas.CutUTF8(reason, maxReason)}
 }
 
 // refusals holds the records that the database has refused, by seq. Each was alone in its batch then.
