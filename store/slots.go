@@ -163,7 +163,7 @@ func (set slotSet) sorted() []int {
 	return out
 }
 
-// lock reads the slots under a lock that keeps their claimed where it is until the transaction ends.
+// lockSlots reads the slots under a lock that keeps their claimed where it is until the transaction ends.
 func (s *Store) lockSlots(ctx context.Context, tx *sql.Tx, set slotSet, clause string) (map[int]Slot, error) {
 	slots := set.sorted()
 	if len(slots) == 0 {

@@ -362,8 +362,8 @@ func (l *Log) AppendOutcomes(ctx context.Context, outcomes []Outcome) error {
 	return nil
 }
 
-// Keys: 'b' and the big-endian number of a batch, so that they sort by number;
-// 'f' holds the number of the first batch that was not pruned.
+// firstKey holds the number of the first batch that was not pruned. The batches themselves have 'b' and
+// their big-endian number, so that they sort by number.
 var firstKey = []byte{'f'}
 
 func batchKey(number uint64) []byte {
