@@ -33,19 +33,19 @@ func bareRejection(seq int64, r *kgo.Record, reason string) *task.DeadLetter {
 	return &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, TaskID: schemas.CutUTF8(id, schemas.MaxIDLen), Reason: schemas.CutUTF8(reason, maxReason)}
 }
 
-// refusals holds the records that the database has refused, by seq. Each was alone in its batch then.
-type refusals map[int64]*refusal
+// refusedRecords holds the records that the database has refused, by seq. Each was alone in its batch then.
+type refusedRecords map[int64]*refusedRecord
 
-type refusal struct {
+type refusedRecord struct {
 	reason string
 	bare   bool // the database refused the dead letter too: keep nothing of the record in it
 }
 
 // add notes that the database refused a record, with err. False: it refuses even a dead letter without a body.
-func (m refusals) add(seq int64, err error) bool {
+func (m refusedRecords) add(seq int64, err error) bool {
 	switch r := m[seq]; {
 	case r == nil:
-		m[seq] = &refusal{reason: fmt.Sprintf("the database refuses this request: %v", err)}
+		m[seq] = &refusedRecord{reason: fmt.Sprintf("the database refuses this request: %v", err)}
 	case !r.bare:
 		r.bare = true
 	default:
@@ -55,7 +55,7 @@ func (m refusals) add(seq int64, err error) bool {
 }
 
 // decode makes a change of an intake record. For a record that was refused, the change is a rejection.
-func (m refusals) decode(d *decoder, of stretch) func(source int, r *kgo.Record) (task.Change, bool) {
+func (m refusedRecords) decode(d *decoder, of stretch) func(source int, r *kgo.Record) (task.Change, bool) {
 	return func(source int, r *kgo.Record) (task.Change, bool) {
 		seq := task.Seq(source, r.Offset)
 		refused := m[seq]

@@ -75,7 +75,7 @@ func (w *worker) patient(ctx context.Context) context.Context {
 // A batch that the database refuses because of a record is halved until that record is alone. Then
 // the record becomes a dead letter.
 func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]stretch, error) {
-	limit, refused := w.batch, refusals{}
+	limit, refused := w.batch, refusedRecords{}
 	for {
 		stretches = storable(stretches)
 		if len(stretches) == 0 {
@@ -151,7 +151,7 @@ const transactionBytes = 8 << 20
 
 // assemble makes the next batch of the stretches, without what the database has already. It returns the
 // stretches that remain after it. A batch cannot leave out a record that is not stored: see coverage.
-func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, refused refusals) (b store.Batch, covered []coverage, rest []stretch, err error) {
+func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, refused refusedRecords) (b store.Batch, covered []coverage, rest []stretch, err error) {
 	at := map[partitionKey]int{}
 	bytes := transactionBytes
 	b.Epochs = map[int]store.Epoch{}
