@@ -50,10 +50,6 @@ type server struct {
 	bodies    *semaphore.Weighted // limits the bytes of request bodies in memory
 }
 
-// bodyBudget limits the total size of the request bodies being handled. JSON takes about three
-// times its size while it is parsed.
-const bodyBudget = 128 << 20
-
 // Mount adds the API to mux, which must be behind an access.Guard.
 func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, huma: describe(mux, cfg)}
@@ -140,16 +136,3 @@ func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, pa
 }
 
 func accepted(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }
-
-// limitBody admits the largest value.
-func (s *server) limitBody(op *huma.Operation) { op.MaxBodyBytes = s.largestBody() }
-
-// largestBody returns the size of a body with the largest value in either form (base64 takes 4/3;
-// escaped text up to 6 bytes for one), with its headers.
-func (s *server) largestBody() int64 {
-	largest := schemas.DefaultMaxValueBytes
-	for _, in := range s.intakes {
-		largest = max(largest, in.Limits.MaxValueBytes)
-	}
-	return 6*int64(largest) + 1<<20
-}

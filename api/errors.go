@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -76,15 +75,12 @@ func shortenProblem(_ huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// shorten cuts text to at most n bytes without splitting a character.
+// shorten cuts text to at most n bytes, and shows where.
 func shorten(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + "…"
+	return schemas.CutUTF8(text, n) + "…"
 }
 
 // unknownPath answers paths without an operation, also with a problem document.

@@ -10,11 +10,11 @@ import (
 	"github.com/notyet/notyet/internal/defaults"
 )
 
-// Config holds a Sender's settings. The zero value works, and refuses every URL until Policy.Enabled
+// Config holds a Sender's settings. The zero value works, and refuses every URL until URLRules.Enabled
 // is set.
 type Config struct {
-	// Policy says which URLs are called.
-	Policy Policy
+	// URLRules say which URLs are called.
+	URLRules URLRules
 
 	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to these origins are
 	// signed. It is read again when it changes. Write a new version to another file and rename it:

@@ -20,7 +20,7 @@ func TestConfigErrors(t *testing.T) {
 		"callback: limits must not be negative":                                      {MaxInFlight: -1},
 		"callback.max-in-flight: 2000 is more than the 1024 of all origins together": {MaxInFlight: 2000},
 		"callback.secrets: open /nowhere":                                            {Secrets: "/nowhere"},
-		"callback.allowed-hosts":                                                     {Policy: Policy{AllowedHosts: []string{"["}}},
+		"callback.allowed-hosts":                                                     {URLRules: URLRules{AllowedHosts: []string{"["}}},
 	} {
 		_, err := New(c, zap.NewNop(), prometheus.NewRegistry())
 		require.ErrorContains(t, err, want)

@@ -79,5 +79,5 @@ func describe(err error, timeout time.Duration) (kind, text string) {
 // cut bounds what an error says: some repeat what the receiver sent.
 func cut(text string) string {
 	const most = 300
-	return printable([]byte(text[:min(len(text), most)]))
+	return printable([]byte(schemas.CutUTF8(text, most)))
 }

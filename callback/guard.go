@@ -18,8 +18,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Policy says which URLs an installation calls. The zero value allows none.
-type Policy struct {
+// URLRules say which URLs an installation calls. The zero value allows none.
+type URLRules struct {
 	// Enabled turns callbacks on. Default false: every URL is refused.
 	Enabled bool
 
@@ -45,16 +45,16 @@ var wireServer = netip.MustParsePrefix("168.63.129.16/32")
 // dialTimeout limits the lookup of a name and the connection to one of its addresses.
 const dialTimeout = 10 * time.Second
 
-// Guard refuses URLs by a Policy. What is checked when a connection is made decides: it is the
+// Guard refuses URLs by URLRules. What is checked when a connection is made decides: it is the
 // address that is connected to, after the last lookup of its name. It is safe for concurrent use.
 type Guard struct {
-	policy    Policy
+	rules     URLRules
 	addresses *ssrf.Guardian
 	resolver  *net.Resolver // nil: Go's default
 }
 
-// NewGuard checks the policy.
-func NewGuard(p Policy) (*Guard, error) {
+// NewGuard checks the rules.
+func NewGuard(p URLRules) (*Guard, error) {
 	p.AllowedHosts = slices.Clone(p.AllowedHosts)
 	for i, pattern := range p.AllowedHosts {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" || strings.ContainsAny(pattern, "/:") {
@@ -82,27 +82,27 @@ func NewGuard(p Policy) (*Guard, error) {
 	if len(p.AllowedPorts) > 0 {
 		ports = ssrf.WithPorts(p.AllowedPorts...)
 	}
-	return &Guard{policy: p, addresses: ssrf.New(
+	return &Guard{rules: p, addresses: ssrf.New(
 		ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...), ssrf.WithDeniedV4Prefixes(wireServer), ports,
 	)}, nil
 }
 
 // Check refuses what can be refused without a lookup. The scanner asks it about each request for a
-// callback, and the Sender about each attempt, because the policy may have changed in between. Its
-// answer depends only on the policy and the URL.
+// callback, and the Sender about each attempt, because the rules may have changed in between. Its
+// answer depends only on the rules and the URL.
 func (g *Guard) Check(c schemas.CallbackURL) *schemas.Rejection {
 	refuse := func(problem, fix string) *schemas.Rejection {
 		return &schemas.Rejection{Header: schemas.HeaderURL, Value: c.Origin, Problem: problem, Fix: fix}
 	}
 	const ask = "ask the operator of this installation to allow it in "
 	switch {
-	case !g.policy.Enabled:
+	case !g.rules.Enabled:
 		return refuse("is an HTTP callback, and this installation makes none", "name a topic in "+schemas.HeaderTopic+", or ask the operator to set callback.enabled")
-	case c.Scheme != "https" && !g.policy.AllowHTTP:
+	case c.Scheme != "https" && !g.rules.AllowHTTP:
 		return refuse("is not https", "use https, or "+ask+"callback.allow-http")
 	case !g.allowsHost(c.Host):
 		return refuse("has a host that is not allowed", ask+"callback.allowed-hosts")
-	case len(g.policy.AllowedPorts) > 0 && !slices.Contains(g.policy.AllowedPorts, c.Port):
+	case len(g.rules.AllowedPorts) > 0 && !slices.Contains(g.rules.AllowedPorts, c.Port):
 		return refuse("has a port that is not allowed", ask+"callback.allowed-ports")
 	case !g.allowsLiteral(c.Host):
 		return refuse("has an address that is not public", ask+"callback.allowed-networks")
@@ -111,10 +111,10 @@ func (g *Guard) Check(c schemas.CallbackURL) *schemas.Rejection {
 }
 
 func (g *Guard) allowsHost(host string) bool {
-	if len(g.policy.AllowedHosts) == 0 {
+	if len(g.rules.AllowedHosts) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(g.policy.AllowedHosts, func(pattern string) bool {
+	return slices.ContainsFunc(g.rules.AllowedHosts, func(pattern string) bool {
 		ok, err := path.Match(pattern, host)
 		return ok && err == nil
 	})
@@ -139,7 +139,7 @@ func (e *refusedError) Error() string {
 	return "its address is not public, and callback.allowed-networks does not name it"
 }
 
-// dial connects like a net.Dialer, but only to addresses that the policy allows. The dialer asks
+// dial connects like a net.Dialer, but only to addresses that the rules allow. The dialer asks
 // before each connection, after the lookup, so a name cannot change what it means after the check.
 func (g *Guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var permitted atomic.Bool

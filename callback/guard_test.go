@@ -70,7 +70,7 @@ var private = []string{
 }
 
 func TestGuardRefusesAddressesAtTheDial(t *testing.T) {
-	g, err := NewGuard(Policy{Enabled: true, AllowHTTP: true})
+	g, err := NewGuard(URLRules{Enabled: true, AllowHTTP: true})
 	require.NoError(t, err)
 	for _, address := range append([]string{"fe80::1%lo"}, private...) {
 		endpoint := net.JoinHostPort(address, "443")
@@ -87,7 +87,7 @@ func TestGuardRefusesAddressesAtTheDial(t *testing.T) {
 }
 
 func TestGuardChecksAddressesAtTheIntake(t *testing.T) {
-	g, err := NewGuard(Policy{Enabled: true})
+	g, err := NewGuard(URLRules{Enabled: true})
 	require.NoError(t, err)
 	url := func(address string) schemas.CallbackURL {
 		if strings.Contains(address, ":") {
@@ -107,7 +107,7 @@ func TestGuardChecksAddressesAtTheIntake(t *testing.T) {
 	}
 }
 
-func TestGuardChecksThePolicy(t *testing.T) {
+func TestGuardChecksTheRules(t *testing.T) {
 	nets := func(s ...string) (out []netip.Prefix) {
 		for _, n := range s {
 			out = append(out, netip.MustParsePrefix(n))
@@ -115,46 +115,46 @@ func TestGuardChecksThePolicy(t *testing.T) {
 		return out
 	}
 	for _, c := range []struct {
-		policy Policy
-		url    string
-		want   string // "": allowed
+		rules URLRules
+		url   string
+		want  string // "": allowed
 	}{
-		{Policy{}, "https://shop.example/", "is an HTTP callback, and this installation makes none"},
-		{Policy{AllowHTTP: true, AllowedNetworks: nets("0.0.0.0/0")}, "https://8.8.8.8/", "is an HTTP callback, and this installation makes none"},
-		{Policy{Enabled: true}, "https://shop.example/", ""},
-		{Policy{Enabled: true}, "http://shop.example/", "is not https"},
-		{Policy{Enabled: true, AllowHTTP: true}, "http://shop.example/", ""},
-		{Policy{Enabled: true, AllowedHosts: []string{"*.Example.com", "shop.example"}}, "https://SHOP.example/", ""},
-		{Policy{Enabled: true, AllowedHosts: []string{"*.Example.com", "shop.example"}}, "https://a.b.example.com:8443/", ""},
-		{Policy{Enabled: true, AllowedHosts: []string{"*.example.com"}}, "https://example.com/", "has a host that is not allowed"},
-		{Policy{Enabled: true, AllowedHosts: []string{"*.example.com"}}, "https://a.example.com.evil.test/", "has a host that is not allowed"},
-		{Policy{Enabled: true, AllowedHosts: []string{"*"}}, "https://127.0.0.1/", "has an address that is not public"},
-		{Policy{Enabled: true, AllowedPorts: []uint16{443}}, "https://shop.example:8443/", "has a port that is not allowed"},
-		{Policy{Enabled: true, AllowedPorts: []uint16{443, 8443}}, "https://shop.example:8443/", ""},
-		{Policy{Enabled: true}, "https://shop.example:8443/", ""},
-		{Policy{Enabled: true, AllowedNetworks: nets("10.0.0.0/8")}, "https://10.1.2.3/", ""},
-		{Policy{Enabled: true, AllowedNetworks: nets("10.0.0.0/8")}, "https://192.168.0.1/", "has an address that is not public"},
-		{Policy{Enabled: true, AllowedNetworks: nets("10.0.0.0/8")}, "https://[::ffff:10.1.2.3]/", "has an address that is not public"},
-		{Policy{Enabled: true, AllowedNetworks: nets("fd00::/8")}, "https://[fd12::1]/", ""},
-		{Policy{Enabled: true, AllowedNetworks: nets("127.0.0.0/8")}, "https://localhost/", ""},
+		{URLRules{}, "https://shop.example/", "is an HTTP callback, and this installation makes none"},
+		{URLRules{AllowHTTP: true, AllowedNetworks: nets("0.0.0.0/0")}, "https://8.8.8.8/", "is an HTTP callback, and this installation makes none"},
+		{URLRules{Enabled: true}, "https://shop.example/", ""},
+		{URLRules{Enabled: true}, "http://shop.example/", "is not https"},
+		{URLRules{Enabled: true, AllowHTTP: true}, "http://shop.example/", ""},
+		{URLRules{Enabled: true, AllowedHosts: []string{"*.Example.com", "shop.example"}}, "https://SHOP.example/", ""},
+		{URLRules{Enabled: true, AllowedHosts: []string{"*.Example.com", "shop.example"}}, "https://a.b.example.com:8443/", ""},
+		{URLRules{Enabled: true, AllowedHosts: []string{"*.example.com"}}, "https://example.com/", "has a host that is not allowed"},
+		{URLRules{Enabled: true, AllowedHosts: []string{"*.example.com"}}, "https://a.example.com.evil.test/", "has a host that is not allowed"},
+		{URLRules{Enabled: true, AllowedHosts: []string{"*"}}, "https://127.0.0.1/", "has an address that is not public"},
+		{URLRules{Enabled: true, AllowedPorts: []uint16{443}}, "https://shop.example:8443/", "has a port that is not allowed"},
+		{URLRules{Enabled: true, AllowedPorts: []uint16{443, 8443}}, "https://shop.example:8443/", ""},
+		{URLRules{Enabled: true}, "https://shop.example:8443/", ""},
+		{URLRules{Enabled: true, AllowedNetworks: nets("10.0.0.0/8")}, "https://10.1.2.3/", ""},
+		{URLRules{Enabled: true, AllowedNetworks: nets("10.0.0.0/8")}, "https://192.168.0.1/", "has an address that is not public"},
+		{URLRules{Enabled: true, AllowedNetworks: nets("10.0.0.0/8")}, "https://[::ffff:10.1.2.3]/", "has an address that is not public"},
+		{URLRules{Enabled: true, AllowedNetworks: nets("fd00::/8")}, "https://[fd12::1]/", ""},
+		{URLRules{Enabled: true, AllowedNetworks: nets("127.0.0.0/8")}, "https://localhost/", ""},
 	} {
-		g, err := NewGuard(c.policy)
+		g, err := NewGuard(c.rules)
 		require.NoError(t, err)
 		url, rej := schemas.ParseCallbackURL([]byte(c.url))
 		require.Nil(t, rej)
 		rej = g.Check(url)
 		if c.want == "" {
-			require.Nil(t, rej, "%v %s", c.policy, c.url)
+			require.Nil(t, rej, "%v %s", c.rules, c.url)
 			continue
 		}
-		require.NotNil(t, rej, "%v %s", c.policy, c.url)
+		require.NotNil(t, rej, "%v %s", c.rules, c.url)
 		require.Equal(t, c.want, rej.Problem)
 		require.NotEmpty(t, rej.Fix)
 	}
 }
 
 func TestGuardRejectsPolicies(t *testing.T) {
-	for want, p := range map[string]Policy{
+	for want, p := range map[string]URLRules{
 		`callback.allowed-hosts: "[" is not a pattern`:                           {AllowedHosts: []string{"["}},
 		`callback.allowed-hosts: "" is not a pattern`:                            {AllowedHosts: []string{""}},
 		`callback.allowed-hosts: "https://a" is not a pattern`:                   {AllowedHosts: []string{"https://a"}},
@@ -171,7 +171,7 @@ func TestGuardRejectsPolicies(t *testing.T) {
 // Whatever a URL looks like, nothing reaches a listener on this machine.
 func TestNothingReachesTheListener(t *testing.T) {
 	l := listenCounted(t)
-	cfg := Config{Policy: Policy{Enabled: true, AllowHTTP: true}}
+	cfg := Config{URLRules: URLRules{Enabled: true, AllowHTTP: true}}
 	s := newTestSender(t, cfg)
 	s.guard.resolver = resolverOf(func(name string) []netip.Addr {
 		switch name { // some resolvers read numbers like this, and names can mean anything
@@ -204,7 +204,7 @@ func TestNothingReachesTheListener(t *testing.T) {
 	require.Zero(t, l.accepted.Load())
 
 	// The same listener is reached when the operator allows it: the test above can fail.
-	allowed := newTestSender(t, Config{Policy: everyone})
+	allowed := newTestSender(t, Config{URLRules: everyone})
 	allowed.guard.resolver = s.guard.resolver
 	for _, host := range []string{"127.0.0.1", "rebound.test"} {
 		before := l.accepted.Load()
@@ -233,7 +233,7 @@ func TestANameThatChangesItsMind(t *testing.T) {
 		}
 	}()
 	// 127.0.0.1 stands for a public address, 127.0.0.2 for a private one.
-	s := newTestSender(t, Config{Policy: Policy{Enabled: true, AllowHTTP: true, AllowedNetworks: loopback}})
+	s := newTestSender(t, Config{URLRules: URLRules{Enabled: true, AllowHTTP: true, AllowedNetworks: loopback}})
 	var now atomic.Pointer[[]netip.Addr]
 	s.guard.resolver = resolverOf(func(string) []netip.Addr { return *now.Load() })
 	public, private := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
@@ -271,7 +271,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		w.WriteHeader(int(status.Load()))
 	}))
 	defer server.Close()
-	s := newTestSender(t, Config{Policy: everyone}) // even to what is allowed
+	s := newTestSender(t, Config{URLRules: everyone}) // even to what is allowed
 	for _, host := range []string{"127.0.0.1", "[::1]", "localhost", "[::ffff:127.0.0.1]", "2130706433", "0177.0.0.1", "u:p@127.0.0.1", "169.254.169.254", "10.0.0.1"} {
 		for _, code := range []int32{301, 302, 303, 307, 308, 300, 304} {
 			location := "http://" + host + ":" + l.port + "/"
@@ -293,7 +293,7 @@ func TestNoProxyFromTheEnvironment(t *testing.T) {
 		t.Setenv(name, "http://127.0.0.1:"+l.port)
 	}
 	t.Setenv("NO_PROXY", "")
-	s := newTestSender(t, Config{Policy: everyone}) // the proxy's own address is allowed
+	s := newTestSender(t, Config{URLRules: everyone}) // the proxy's own address is allowed
 	for _, url := range []string{"http://192.0.2.1/", "https://192.0.2.1/", "http://nowhere.invalid/"} {
 		s.guard.resolver = resolverOf(func(string) []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} })
 		require.Equal(t, Dead, s.Send(t.Context(), requestTo(url)).Verdict)
@@ -304,9 +304,9 @@ func TestNoProxyFromTheEnvironment(t *testing.T) {
 
 func TestPortsOutsideTheList(t *testing.T) {
 	l := listenCounted(t)
-	policy := everyone
-	policy.AllowedPorts = []uint16{80, 443}
-	s := newTestSender(t, Config{Policy: policy})
+	rules := everyone
+	rules.AllowedPorts = []uint16{80, 443}
+	s := newTestSender(t, Config{URLRules: rules})
 	o := s.Send(t.Context(), requestTo("http://127.0.0.1:"+l.port+"/"))
 	require.Equal(t, Dead, o.Verdict)
 	require.Contains(t, o.Reason, "has a port that is not allowed")

@@ -20,10 +20,10 @@ import (
 
 var (
 	loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-	everyone = Policy{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, AllowedPorts: []uint16{}}
+	everyone = URLRules{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, AllowedPorts: []uint16{}}
 )
 
-// newTestSender returns a sender that really connects, under the policy.
+// newTestSender returns a sender that really connects, under the rules.
 func newTestSender(t *testing.T, cfg Config) *Sender {
 	t.Helper()
 	s, err := New(cfg, zaptest.NewLogger(t), prometheus.NewRegistry())
@@ -75,10 +75,10 @@ func serveMemory(t *testing.T, cfg Config, h http.HandlerFunc) (*Sender, func())
 	server := &http.Server{Handler: h}
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(m) })
-	if !cfg.Policy.Enabled {
-		cfg.Policy = everyone
+	if !cfg.URLRules.Enabled {
+		cfg.URLRules = everyone
 	}
-	guard, err := NewGuard(cfg.Policy)
+	guard, err := NewGuard(cfg.URLRules)
 	require.NoError(t, err)
 	s, err := newSender(cfg, guard, m.dial, zap.NewNop(), prometheus.NewRegistry())
 	require.NoError(t, err)

@@ -120,7 +120,7 @@ func TestWhatTheReceiverSees(t *testing.T) {
 		requests <- seen{r.Method, r.RequestURI, r.Host, r.Header, b.Bytes()}
 	}))
 	defer server.Close()
-	s := newTestSender(t, Config{Policy: everyone, UserAgent: "notyet/1.2"})
+	s := newTestSender(t, Config{URLRules: everyone, UserAgent: "notyet/1.2"})
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)

@@ -48,7 +48,7 @@ const (
 	fullPause = 100 * time.Millisecond
 )
 
-// permit is a request's place.
+// permit is a request's seat.
 type permit struct {
 	origin          string
 	unproven, probe bool
@@ -65,7 +65,7 @@ const (
 	whyCircuit = "circuit"     // its origin does not answer
 )
 
-// enter takes a place, or returns why there is none and for how long to put the request off.
+// enter takes a seat, or returns why there is none and for how long to put the request off.
 func (r *room) enter(origin string, now time.Time) (p permit, why string, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +110,7 @@ func (r *room) blocked(origin string, now time.Time) (why string, wait time.Dura
 	return "", 0
 }
 
-// leave gives a place back. down is how long the origin's circuit lets nothing through, 0 if it is closed.
+// leave gives a seat back. down is how long the origin's circuit lets nothing through, 0 if it is closed.
 func (r *room) leave(p permit, o Outcome, now time.Time) (did change, down time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,7 +28,7 @@ type Sender struct {
 // New checks the configuration and reads the secrets. It connects to nothing. Close frees what it
 // holds.
 func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Sender, error) {
-	guard, err := NewGuard(cfg.Policy)
+	guard, err := NewGuard(cfg.URLRules)
 	if err != nil {
 		return nil, err
 	}
@@ -57,40 +57,40 @@ func (s *Sender) Guard() *Guard { return s.guard }
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
 // Wait returns 0 if a request to the origin would be sent now, otherwise for how long to put it off.
-// It takes no place: Send may still return NotSent.
+// It takes no seat: Send may still return NotSent.
 func (s *Sender) Wait(origin string) time.Duration { return s.room.wait(origin, time.Now()) }
 
-// Place is room for one request to an origin. Exactly one of Send and Leave gives it back.
-type Place struct {
+// Seat is room for one request to an origin. Exactly one of Send and Leave gives it back.
+type Seat struct {
 	sender *Sender
 	permit permit
 }
 
-// Absence says why there is no Place.
+// Absence says why there is no Seat.
 type Absence struct {
 	Wait  time.Duration // for how long to put the request off; an answer may make room earlier
 	Down  bool          // the origin does not answer, and is asked by one request at a time
 	cause string
 }
 
-// Enter takes room for a request to the origin. Without room it returns no Place.
-func (s *Sender) Enter(origin string) (*Place, Absence) {
+// Enter takes room for a request to the origin. Without room it returns no Seat.
+func (s *Sender) Enter(origin string) (*Seat, Absence) {
 	p, why, wait := s.room.enter(origin, time.Now())
 	if why != "" {
 		s.metrics.notSent.WithLabelValues(why).Inc()
 		return nil, Absence{Wait: wait, Down: why == whyCircuit, cause: why}
 	}
-	return &Place{sender: s, permit: p}, Absence{}
+	return &Seat{sender: s, permit: p}, Absence{}
 }
 
 // Leave gives the room back unused.
-func (p *Place) Leave() { p.sender.room.leave(p.permit, Outcome{Verdict: NotSent}, time.Now()) }
+func (p *Seat) Leave() { p.sender.room.leave(p.permit, Outcome{Verdict: NotSent}, time.Now()) }
 
 // Send makes one attempt in room that Enter took, and returns what came of it. The request must be
-// for the origin of the Place. Send blocks for the time of the request, which is limited. It does not
+// for the origin of the Seat. Send blocks for the time of the request, which is limited. It does not
 // try again, except on a reused connection that the receiver has closed, with the same idempotency
 // key.
-func (p *Place) Send(ctx context.Context, r Request) Outcome {
+func (p *Seat) Send(ctx context.Context, r Request) Outcome {
 	s, started := p.sender, time.Now()
 	target, rej := schemas.ParseCallbackURL([]byte(r.URL))
 	if rej == nil {

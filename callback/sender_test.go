@@ -150,7 +150,7 @@ func TestWhatFailsBelowHTTP(t *testing.T) {
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
 
-	s := newTestSender(t, Config{Policy: everyone})
+	s := newTestSender(t, Config{URLRules: everyone})
 	for name, c := range map[string]struct {
 		url, reason string
 		sent        bool
@@ -196,7 +196,7 @@ func TestConnectionsAreReused(t *testing.T) {
 			defer server.Close()
 			pool := x509.NewCertPool()
 			pool.AddCert(server.Certificate())
-			s := newTestSender(t, Config{Policy: everyone, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}})
+			s := newTestSender(t, Config{URLRules: everyone, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}})
 			for range 100 {
 				require.Equal(t, Delivered, s.Send(t.Context(), requestTo(server.URL)).Verdict)
 			}
@@ -240,7 +240,7 @@ func TestARequestOnAConnectionThatWasJustClosed(t *testing.T) {
 			}()
 		}
 	}()
-	s := newTestSender(t, Config{Policy: everyone})
+	s := newTestSender(t, Config{URLRules: everyone})
 	for _, key := range []string{"one", "two"} {
 		r := requestTo("http://" + l.Addr().String())
 		r.Delivery.Key = key
@@ -351,7 +351,7 @@ func TestMetricsAreBounded(t *testing.T) {
 		guard, err := NewGuard(everyone)
 		require.NoError(t, err)
 		reg := prometheus.NewRegistry()
-		s, err := newSender(Config{Policy: everyone}, guard, m.dial, zap.NewNop(), reg)
+		s, err := newSender(Config{URLRules: everyone}, guard, m.dial, zap.NewNop(), reg)
 		require.NoError(t, err)
 		series := func() (n int) {
 			families, err := reg.Gather()
@@ -399,7 +399,7 @@ func TestConnectionsThatAreBeingMadeEndWithTheirRequest(t *testing.T) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}
-				s, err := newSender(Config{Policy: everyone}, guard, dial, zap.NewNop(), prometheus.NewRegistry())
+				s, err := newSender(Config{URLRules: everyone}, guard, dial, zap.NewNop(), prometheus.NewRegistry())
 				require.NoError(t, err)
 				for i := range 20 {
 					r := requestTo(fmt.Sprintf("%s://%d.example/", c.scheme, i))
@@ -440,7 +440,7 @@ func TestAHandshakeThatIsNotAnswered(t *testing.T) {
 			go func() { _, _ = io.Copy(io.Discard, server) }()
 			return client, nil
 		}
-		s, err := newSender(Config{Policy: everyone}, guard, dial, zap.NewNop(), prometheus.NewRegistry())
+		s, err := newSender(Config{URLRules: everyone}, guard, dial, zap.NewNop(), prometheus.NewRegistry())
 		require.NoError(t, err)
 		started := time.Now()
 		o := s.Send(t.Context(), requestTo("https://shop.example/"))
@@ -464,7 +464,7 @@ func TestTheReceiverVerifiesTheSignature(t *testing.T) {
 	}))
 	defer server.Close()
 	require.NoError(t, os.WriteFile(file, []byte("- origin: "+server.URL+"\n  secrets: ["+newSecret+", "+oldSecret+"]\n"), 0o600))
-	s := newTestSender(t, Config{Policy: everyone, Secrets: file})
+	s := newTestSender(t, Config{URLRules: everyone, Secrets: file})
 	for _, body := range [][]byte{nil, []byte(`{"a":1}`), {0, 255, 10, 13}} {
 		r := requestTo(server.URL)
 		r.Body = body

@@ -126,7 +126,7 @@ func (e *evidence) Of(t *task.Task) (task.Proof, bool) {
 	if s.proven == 0 || !e.same(t) {
 		return task.Proof{}, false
 	}
-	replay, attempt := task.SplitSending(s.proven)
+	replay, attempt := task.SplitSendNumber(s.proven)
 	return task.Proof{Taken: s.taken, Replay: replay, Attempt: attempt, At: s.at, Refused: e.refused[t.Seq]}, true
 }
 

@@ -20,7 +20,7 @@ func noted(seq int64, attempt int32) sendlog.Intent {
 }
 
 func TestEvidence(t *testing.T) {
-	replayed := task.Sending(1, 0)
+	replayed := task.SendNumber(1, 0)
 	acked := func(attempt int32) sendlog.Outcome {
 		return sendlog.Outcome{Seq: 7, Attempt: attempt, Acked: true, At: int64(attempt)}
 	}

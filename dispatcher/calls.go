@@ -30,38 +30,38 @@ func newCalls(sender *callback.Sender) *calls {
 
 // begin notes a request that is about to be made, with the room that was taken for it. inFlight.mu is held.
 func (c *calls) begin(t *claimedTask) sendable {
-	one := sendable{task: t, record: t.record, call: t.call, place: t.with.place}
-	t.with.place = nil
+	one := sendable{task: t, record: t.record, call: t.call, seat: t.with.seat}
+	t.with.seat = nil
 	c.underWay[t] = time.Now()
 	return one
 }
 
-// leavePlace gives back room at an origin that no task has used. inFlight.mu is held.
-func (g *target) leavePlace() {
-	if g.place != nil {
-		g.place.Leave()
-		g.place = nil
+// leaveSeat gives back room at an origin that no task has used. inFlight.mu is held.
+func (g *outlet) leaveSeat() {
+	if g.seat != nil {
+		g.seat.Leave()
+		g.seat = nil
 	}
 }
 
-// room says whether one more of a target's records may be sent. At an origin it takes the room for it. inFlight.mu is held.
-func (s *sender) room(g *target) bool {
+// room says whether one more of an outlet's records may be sent. At an origin it takes the room for it. inFlight.mu is held.
+func (s *sender) room(g *outlet) bool {
 	switch {
-	case !s.targets.hasRoom(g):
+	case !s.outlets.hasRoom(g):
 		return false
-	case !g.origin || g.place != nil:
+	case !g.origin || g.seat != nil:
 		return true
 	}
-	place, absence := s.calls.sender.Enter(g.topic)
+	seat, absence := s.calls.sender.Enter(g.topic)
 	if absence.Down {
 		s.originDown(g, absence.Wait)
 	}
-	g.place = place
-	return place != nil
+	g.seat = seat
+	return seat != nil
 }
 
 // originDown puts an origin's tasks off for as long as nothing is sent to it. The callback package says when to ask it, and logs it. inFlight.mu is held.
-func (s *sender) originDown(g *target, pause time.Duration) {
+func (s *sender) originDown(g *outlet, pause time.Duration) {
 	now := time.Now()
 	if g.outage == nil {
 		s.metrics.unresponsive.Inc()
@@ -94,7 +94,7 @@ func (s *sender) called(t *claimedTask, o callback.Outcome) {
 	t.trace.called(t, now, o)
 	s.flight.mu.Lock()
 	delete(s.calls.underWay, t)
-	g := s.targets.endSending(t)
+	g := s.outlets.endSending(t)
 	switch {
 	case o.Down > 0:
 		s.originDown(g, o.Down)
@@ -106,7 +106,7 @@ func (s *sender) called(t *claimedTask, o callback.Outcome) {
 		g.outage.probing = false
 	}
 	s.flight.inbox.concludes(outcome{task: t, at: now.UnixMilli(), latest: s.clock.Latest(), err: err, alone: true})
-	s.targets.forgetIdle(g)
+	s.outlets.forgetIdle(g)
 	s.flight.mu.Unlock()
 	if err == nil {
 		s.observe(t.topic, now.Sub(time.UnixMilli(t.at)))

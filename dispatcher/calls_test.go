@@ -75,7 +75,7 @@ func hang(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }
 // callsTo lets dispatchers make callbacks to this machine.
 func (f *fixture) callsTo(cfg callback.Config) {
 	f.Helper()
-	cfg.Policy = callback.Policy{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	cfg.URLRules = callback.URLRules{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	var err error
 	f.calls, err = callback.New(cfg, zap.NewNop(), prometheus.NewRegistry())
 	require.NoError(f, err)
@@ -266,7 +266,7 @@ func TestAHangingOriginDelaysOnlyItself(t *testing.T) {
 		require.Equal(t, 1, copies, attempt)
 	}
 	require.Equal(t, 0, d.inside(func() int {
-		return len(d.flight.stuck) + len(d.sender.calls.underWay) + d.sender.targets.buffered.tasks
+		return len(d.flight.stuck) + len(d.sender.calls.underWay) + d.sender.outlets.buffered.tasks
 	}))
 }
 
@@ -283,7 +283,7 @@ func TestAnOriginThatIsDownIsAskedSeldom(t *testing.T) {
 	}
 	f.schedule(requests...)
 	f.eventually("it is known to be down", func() bool {
-		return d.inside(func() int { return len(d.sender.targets.outlets) }) == 1 && counted(d.metrics.postponed) > n/2
+		return d.inside(func() int { return len(d.sender.outlets.byKey) }) == 1 && counted(d.metrics.postponed) > n/2
 	})
 	asked := web.count()
 	require.Less(t, asked, 30)
@@ -352,10 +352,10 @@ func TestWaitingCallbacksGiveWayOneAfterTheOther(t *testing.T) {
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	d.flight.slots[0] = l
 	now := d.clock.Millis()
-	g := &target{outlet: outlet{"https://a", -1}, origin: true, since: time.Now()}
-	d.sender.targets.outlets[g.outlet] = g
+	g := &outlet{outletKey: outletKey{"https://a", -1}, origin: true, since: time.Now()}
+	d.sender.outlets.byKey[g.outletKey] = g
 	for seq := range int64(10) {
-		w := &claimedTask{slot: l, seq: seq, status: staged, content: &content{topic: "https://a", due: now, outlet: g.outlet, settings: schemas.DefaultSettings(), record: &kgo.Record{}, call: &callback.Request{}}}
+		w := &claimedTask{slot: l, seq: seq, status: staged, content: &content{topic: "https://a", due: now, outletKey: g.outletKey, settings: schemas.DefaultSettings(), record: &kgo.Record{}, call: &callback.Request{}}}
 		d.flight.staging.add(w)
 		g.waiting = append(g.waiting, w)
 	}

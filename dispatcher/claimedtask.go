@@ -32,38 +32,38 @@ type claimedTask struct {
 	status   status // the fetch, release and settle loops, and promises
 	answered bool   // set aside, and its answer has come since: it is about to end. Of the settle loop
 	asks     bool   // read to ask an unresponsive target with. Of the fetch loop
-	judged   bool   // not one of a gate's tasks, though its lane is: see flow. Of its loops
+	judged   bool   // not one of a gate's tasks, though its lane is: see policies. Of its loops
 	called   bool   // it was held. Of the fetch and release loops
 	passed   bool   // its target's gate has let it through: see gate. Of the release loop
 	doubt    bool   // an earlier owner may have sent it
 
-	parkedAt *outlet // where it is to ask, until it is known where it goes. Of the fetch and release loops
+	parkedAt *outletKey // where it is to ask, until it is known where it goes. Of the fetch and release loops
 
 	*content // nil until its body is read
 }
 
 // content is what the row of a task says of it. The fetch loop makes it, and from then on the task has it.
 type content struct {
-	topic    string
-	id       string
-	due      int64
-	attempt  int // deliveries made
-	replay   int
-	state    task.State
-	settings schemas.Settings
-	body     []byte
-	record   *kgo.Record       // nil: there is nothing to send
-	call     *callback.Request // set: record is sent as this HTTP request
-	size     int
-	started  bool    // a run that must be alone, and is
-	counted  bool    // by the dispatcher's staging
-	outlet   outlet  // where it was last sent, or waits to be
-	trace    *traced // of an attempt whose caller is traced; otherwise nil
-	with     *target // counts it among what its producer holds; nil while none does
+	topic     string
+	id        string
+	due       int64
+	attempt   int // deliveries made
+	replay    int
+	state     task.State
+	settings  schemas.Settings
+	body      []byte
+	record    *kgo.Record       // nil: there is nothing to send
+	call      *callback.Request // set: record is sent as this HTTP request
+	size      int
+	started   bool      // a run that must be alone, and is
+	counted   bool      // by the dispatcher's staging
+	outletKey outletKey // where it was last sent, or waits to be
+	trace     *traced   // of an attempt whose caller is traced; otherwise nil
+	with      *outlet   // counts it among what its producer holds; nil while none does
 }
 
-// sending names the attempt that is to be made, among all that the task ever sees.
-func (c *content) sending() int32 { return task.Sending(c.replay, c.attempt+1) }
+// sendNumber names the attempt that is to be made, among all that the task ever sees.
+func (c *content) sendNumber() int32 { return task.SendNumber(c.replay, c.attempt+1) }
 
 // maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
 // set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.

@@ -18,15 +18,15 @@ func TestSendingNamesAttemptsApart(t *testing.T) {
 	seen := map[int32][2]int{}
 	for _, replay := range []int{0, 1, 2, 127} {
 		for _, attempt := range []int{0, 1, 2, 999, 1<<24 - 2} {
-			n := (&content{replay: replay, attempt: attempt}).sending()
+			n := (&content{replay: replay, attempt: attempt}).sendNumber()
 			require.Positive(t, n)
 			require.NotContains(t, seen, n)
 			seen[n] = [2]int{replay, attempt}
 		}
 	}
-	require.Equal(t, int32(1), (&content{}).sending())
-	require.Equal(t, int32(3), (&content{attempt: 2}).sending())
-	require.Equal(t, int32(1<<24+1), (&content{replay: 1}).sending())
+	require.Equal(t, int32(1), (&content{}).sendNumber())
+	require.Equal(t, int32(3), (&content{attempt: 2}).sendNumber())
+	require.Equal(t, int32(1<<24+1), (&content{replay: 1}).sendNumber())
 }
 
 // What an earlier owner may have sent is not also told to have expired. What nobody can have sent is.
@@ -78,9 +78,9 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 			settings := schemas.DefaultSettings()
 			settings.MaxLateness = time.Second
 			fl := newInFlight(alone(t, Config{}))
-			ts := newTargets(fl.shared)
-			ts.outlets[outlet{"x", -1}] = &target{outage: newOutage(time.Now())}
-			s := newSender(newParking(fl, ts), nil, nil, newCalls(nil), nil, kafka.Config{})
+			outs := newOutlets(fl.shared)
+			outs.byKey[outletKey{"x", -1}] = &outlet{outage: newOutage(time.Now())}
+			s := newSender(newParking(fl, outs), nil, nil, newCalls(nil), nil, kafka.Config{})
 			now := s.clock.Millis()
 			late := func(due int64) *claimedTask {
 				return &claimedTask{slot: &ownedSlot{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings, record: &kgo.Record{}}}

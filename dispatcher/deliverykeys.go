@@ -8,7 +8,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// sources returns idempotency keys from intake positions.
+// sources returns idempotency keys from intake positions and send numbers.
 type sources struct {
 	store *store.Store
 	known map[int]store.Source
@@ -34,11 +34,11 @@ func (s *sources) learn(ctx context.Context, rows []task.Task) error {
 	return nil
 }
 
-func (s *sources) deliveryKey(seq int64, attempt int) (string, error) {
+func (s *sources) deliveryKey(seq int64, number int) (string, error) {
 	src, offset := task.SplitSeq(seq)
 	known, ok := s.known[src]
 	if !ok {
 		return "", fmt.Errorf("it came from source %d, which table sources does not have", src)
 	}
-	return known.DeliveryKey(offset, attempt), nil
+	return known.DeliveryKey(offset, number), nil
 }

@@ -75,7 +75,7 @@ type Dispatcher struct {
 	ownership *ownership
 	claimer   *claimer
 	fetcher   *fetcher
-	flow      *flow
+	policies  *policies
 	sender    *sender
 	settler   *settler
 	indexer   *indexer
@@ -96,8 +96,8 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	}
 	sh := newShared(cfg, deps.Store, deps.Metrics, deps.Log)
 	fl := newInFlight(sh)
-	ts := newTargets(sh)
-	registerGauges(deps.Metrics, fl, ts, deps.SendLog)
+	outs := newOutlets(sh)
+	registerGauges(deps.Metrics, fl, outs, deps.SendLog)
 
 	kcfg := deps.Kafka
 	// What is staged always fits into the producer, so producing never blocks on one target's account.
@@ -108,7 +108,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := newProducer(kcfg, cfg, ts.where, deps.Log)
+	client, err := newProducer(kcfg, cfg, outs.where, deps.Log)
 	if err != nil {
 		results.Close(0)
 		return nil, err
@@ -116,9 +116,9 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 
 	tr := &trust{shared: sh, members: deps.Members}
 	la := newLookahead(fl, deps.Index)
-	pk := newParking(fl, ts)
-	ts.flow.registerGauges(deps.Metrics)
-	d := &Dispatcher{shared: sh, trust: tr, flight: fl, flow: ts.flow, sent: deps.SendLog, client: client, results: results}
+	pk := newParking(fl, outs)
+	outs.policies.registerGauges(deps.Metrics)
+	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: outs.policies, sent: deps.SendLog, client: client, results: results}
 	d.ownership = newOwnership(fl, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
 	d.sender = newSender(pk, tr, la, newCalls(deps.Callbacks), client, kcfg)
@@ -164,7 +164,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		d.results.Close(0)
 		return nil // stopped before the database was there
 	}
-	if err := d.flow.start(ctx); err != nil {
+	if err := d.policies.start(ctx); err != nil {
 		d.client.Close()
 		d.results.Close(0)
 		return nil // likewise
@@ -179,7 +179,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.targetLoop, d.flow.run, d.flow.move} {
+	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.targetLoop, d.policies.run, d.policies.move} {
 		group.Go(func() error { run(loops); return nil })
 	}
 

@@ -6,12 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/callback"
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
@@ -21,18 +19,18 @@ import (
 // fetcher reads the bodies of claimed tasks while there is room for them, and hands them to the sender. Only its own loop uses it.
 type fetcher struct {
 	*shared
-	flight  *inFlight
-	backlog *backlog
-	parking *parking
-	flow    *flow
-	sender  *sender
-	sent    *sendlog.Log
-	sources *sources
-	tracer  *tracing.Tracer // nil: nobody is traced
+	flight   *inFlight
+	backlog  *backlog
+	parking  *parking
+	policies *policies
+	sender   *sender
+	sent     *sendlog.Log
+	sources  *sources
+	tracer   *tracing.Tracer // nil: nobody is traced
 }
 
 func newFetcher(fl *inFlight, pk *parking, sd *sender, sent *sendlog.Log) *fetcher {
-	return &fetcher{shared: fl.shared, flight: fl, backlog: fl.backlog, parking: pk, flow: pk.targets.flow, sender: sd, sent: sent, sources: &sources{store: fl.store}}
+	return &fetcher{shared: fl.shared, flight: fl, backlog: fl.backlog, parking: pk, policies: pk.outlets.policies, sender: sd, sent: sent, sources: &sources{store: fl.store}}
 }
 
 // run reads bodies while there is room for them, notes the intents, and stages the tasks.
@@ -96,7 +94,7 @@ func (f *fetcher) readable(batch []*claimedTask) (out []*claimedTask, parked boo
 		if t.slot.abandoned {
 			return true
 		}
-		parks := f.flow.diverts(t) || f.parking.parksAgain(t)
+		parks := f.policies.diverts(t) || f.parking.parksAgain(t)
 		parked = parked || parks
 		return parks
 	})
@@ -128,7 +126,6 @@ func (f *fetcher) fetch(ctx context.Context, batch []*claimedTask, bytes int) {
 	rows = f.stillThere(bySeq, rows)
 	ready := make([]*claimedTask, 0, len(rows))
 	contents := make([]content, len(rows)) // one allocation for all
-	intents := make([]sendlog.Intent, 0, len(rows))
 	for i := range rows {
 		t := bySeq[rows[i].Seq]
 		t.content = &contents[i]
@@ -139,18 +136,7 @@ func (f *fetcher) fetch(ctx context.Context, batch []*claimedTask, bytes int) {
 		ready = append(ready, t)
 	}
 	ready = f.parking.parkUnsent(ready)
-	for _, t := range ready {
-		if t.record != nil {
-			intents = append(intents, sendlog.Intent{Seq: t.seq, Attempt: t.sending(), Slot: int32(t.slot.number), Epoch: t.slot.epoch,
-				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
-		}
-	}
-	f.until(ctx, "noting intents in the send log", func(ctx context.Context) error {
-		if err := f.sent.AppendIntents(ctx, intents); err != nil {
-			return err
-		}
-		return faultpoint.At(faultpoint.DispatcherLogged)
-	})
+	f.noteIntents(ctx, ready)
 	if ctx.Err() != nil {
 		return
 	}
@@ -217,7 +203,7 @@ func (f *fetcher) prepare(t *claimedTask, row *task.Task) error {
 		t.at += f.cfg.transit().Milliseconds()
 		return nil // nothing to send: its report is missing
 	}
-	key, err := f.sources.deliveryKey(row.Seq, int(t.sending()))
+	key, err := f.sources.deliveryKey(row.Seq, int(t.sendNumber()))
 	if err != nil {
 		return err
 	}
@@ -248,7 +234,7 @@ func (f *fetcher) stage(ready []*claimedTask) {
 			f.metrics.stagedLate.Inc()
 		}
 		f.flight.staging.add(t)
-		if done, ok := f.flight.proofs.take(t.seq, t.sending()); ok && t.doubt && t.record != nil {
+		if done, ok := f.flight.proofs.take(t.seq, t.sendNumber()); ok && t.doubt && t.record != nil {
 			f.metrics.proven.Inc()
 			f.flight.inbox.concludes(outcome{task: t, at: done.At, known: true})
 			f.kicks.settle.now()

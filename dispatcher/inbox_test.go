@@ -16,8 +16,8 @@ func TestRecallComesBehindWhatPutOff(t *testing.T) {
 	d := f.stepped(f.elect(5), Config{MemberID: "one"})
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	d.flight.slots[0] = l
-	g := &target{outlet: outlet{"x", 0}, outage: newOutage(time.Now())}
-	d.sender.targets.outlets[g.outlet] = g
+	g := &outlet{outletKey: outletKey{"x", 0}, outage: newOutage(time.Now())}
+	d.sender.outlets.byKey[g.outletKey] = g
 	d.sender.parking.putOff(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, settings: schemas.DefaultSettings()}}, g)
 	transitions, recalls, _ := d.flight.inbox.takeLeaving(recallMost)
 	require.Len(t, transitions, 1)

@@ -18,7 +18,7 @@ import (
 //
 //   - a slot and its tasks: what comes in for a slot that was abandoned is thrown away, and nothing of it stays counted;
 //   - a task's status, what it takes in memory (staging), and that it leaves (leave);
-//   - a target (see targets) and the tasks that it has: one that falls silent, and that they leave their slots; an answer, and its
+//   - an outlet (see outlets) and the tasks that it has: one that falls silent, and that they leave their slots; an answer, and its
 //     outcome;
 //   - a slot that is claimed and one that is given back: never both.
 //
@@ -151,17 +151,17 @@ func slotsOf(views []slotView) []int {
 	return out
 }
 
-// holds returns the slots that are not to be given away, ascending.
-func (fl *inFlight) holds() []store.Hold {
+// ownedEpochs returns the slots that are not to be given away, ascending.
+func (fl *inFlight) ownedEpochs() []store.SlotEpoch {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	out := make([]store.Hold, 0, len(fl.slots))
+	out := make([]store.SlotEpoch, 0, len(fl.slots))
 	for _, l := range fl.slots {
 		if l.leaving.IsZero() && !l.abandoned {
-			out = append(out, store.Hold{Slot: l.number, Epoch: l.epoch})
+			out = append(out, store.SlotEpoch{Slot: l.number, Epoch: l.epoch})
 		}
 	}
-	slices.SortFunc(out, func(a, b store.Hold) int { return a.Slot - b.Slot })
+	slices.SortFunc(out, func(a, b store.SlotEpoch) int { return a.Slot - b.Slot })
 	return out
 }
 

@@ -16,9 +16,9 @@ import (
 
 // suspect queues a refused task. inFlight.mu is held.
 func (s *sender) suspect(ctx context.Context, t *claimedTask) {
-	g := s.targets.of(t)
+	g := s.outlets.of(t)
 	t.trace.begins()
-	s.targets.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their slots
+	s.outlets.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their slots
 	g.suspects = append(g.suspects, sendable{task: t, record: t.record})
 	if !g.trying {
 		g.trying = true
@@ -26,8 +26,8 @@ func (s *sender) suspect(ctx context.Context, t *claimedTask) {
 	}
 }
 
-// isolate sends a target's suspects until none is left.
-func (s *sender) isolate(ctx context.Context, g *target) {
+// isolate sends an outlet's suspects until none is left.
+func (s *sender) isolate(ctx context.Context, g *outlet) {
 	alone, err := kafka.NewSoloProducer(s.kafka, s.log, kafka.GiveUpAfter(s.cfg.giveUpAfter())...)
 	for err != nil { // files of TLS or of a password that are being replaced; nobody else would take these tasks
 		s.log.Error("making a producer for refused tasks failed, trying again", zap.String("topic", g.topic), zap.Error(err))
@@ -61,15 +61,15 @@ func (s *sender) isolate(ctx context.Context, g *target) {
 	}
 }
 
-// errUnresponsive ends the turn of a suspect whose target does not answer, or is paused: nothing is in the topic of it, and it is put off.
+// errUnresponsive ends the turn of a suspect whose outlet does not answer, or whose target is paused: nothing is in the topic of it, and it is put off.
 var errUnresponsive = fmt.Errorf("%w: its target does not answer", kafka.ErrNotSent)
 
-func (s *sender) nextSuspect(g *target) (sendable, bool) {
+func (s *sender) nextSuspect(g *outlet) (sendable, bool) {
 	s.flight.mu.Lock()
 	defer s.flight.mu.Unlock()
 	if len(g.suspects) == 0 {
 		g.trying = false
-		s.targets.forgetIdle(g)
+		s.outlets.forgetIdle(g)
 		return sendable{}, false
 	}
 	one := g.suspects[0]
@@ -81,14 +81,14 @@ func (s *sender) nextSuspect(g *target) (sendable, bool) {
 func (s *sender) dropSuspect(t *claimedTask) {
 	s.flight.mu.Lock()
 	defer s.flight.mu.Unlock()
-	s.targets.endSending(t)
+	s.outlets.endSending(t)
 	if s.flight.stuck[t.seq] == t {
 		delete(s.flight.stuck, t.seq)
 	}
 }
 
-func (s *sender) isUnresponsive(g *target) bool {
+func (s *sender) isUnresponsive(g *outlet) bool {
 	s.flight.mu.Lock()
 	defer s.flight.mu.Unlock()
-	return g.outage != nil || s.flow.paused(g.topic)
+	return g.outage != nil || s.policies.paused(g.topic)
 }

@@ -14,21 +14,21 @@ import (
 // back, the task is claimed and sent like any other. It was put off again and again for ever.
 func TestSuspectOfALostSlotIsForgotten(t *testing.T) {
 	fl := newInFlight(alone(t, Config{}))
-	s := newSender(newParking(fl, newTargets(fl.shared)), nil, nil, newCalls(nil), nil, kafka.Config{})
+	s := newSender(newParking(fl, newOutlets(fl.shared)), nil, nil, newCalls(nil), nil, kafka.Config{})
 	lost := &ownedSlot{number: 0, epoch: 5, abandoned: true}
 	suspect := &claimedTask{slot: lost, seq: 9, status: leaving, content: &content{topic: "x", size: 100, attempt: 2}}
-	g := &target{outlet: outlet{"x", 0}, trying: true, suspects: []sendable{{task: suspect}}}
-	s.targets.outlets[g.outlet] = g
-	s.targets.beginSending(g, suspect)
+	g := &outlet{outletKey: outletKey{"x", 0}, trying: true, suspects: []sendable{{task: suspect}}}
+	s.outlets.byKey[g.outletKey] = g
+	s.outlets.beginSending(g, suspect)
 	fl.stuck[9] = suspect
 
 	one, ok := s.nextSuspect(g)
 	require.True(t, ok)
 	s.dropSuspect(one.task)
-	require.Zero(t, s.targets.buffered)
+	require.Zero(t, s.outlets.buffered)
 	fl.enter(map[int]*ownedSlot{0: {number: 0, epoch: 6}}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
 	require.Equal(t, 1, fl.backlog.queue.size, "it is read and sent")
 	_, ok = s.nextSuspect(g)
 	require.False(t, ok)
-	require.Empty(t, s.targets.outlets)
+	require.Empty(t, s.outlets.byKey)
 }

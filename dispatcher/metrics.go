@@ -146,7 +146,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 // registerGauges shows what the parts hold.
-func registerGauges(reg prometheus.Registerer, fl *inFlight, ts *targets, sent *sendlog.Log) {
+func registerGauges(reg prometheus.Registerer, fl *inFlight, outs *outlets, sent *sendlog.Log) {
 	f := promauto.With(reg)
 	gauge := func(name, help string, value func() int) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, func() float64 {
@@ -159,7 +159,7 @@ func registerGauges(reg prometheus.Registerer, fl *inFlight, ts *targets, sent *
 	gauge("claimed_tasks", "Claimed tasks that are not settled.", func() int { return fl.entries })
 	gauge("staged_tasks", "Tasks in memory with their bodies.", func() int { return fl.staging.tasks })
 	gauge("staged_bytes", "Memory that bodies of staged tasks take.", func() int { return fl.staging.bytes })
-	gauge("refused_targets", "Targets that do not exist or may not be written.", func() int { return len(ts.refusals.topics) })
+	gauge("refused_targets", "Targets that do not exist or may not be written.", func() int { return len(outs.refusals.topics) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "send_log_bytes",
 		Help: "Space that the send log takes, about."}, func() float64 { return float64(sent.Bytes()) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "send_log_full",
@@ -171,7 +171,7 @@ func registerGauges(reg prometheus.Registerer, fl *inFlight, ts *targets, sent *
 	})
 	gauge("unresponsive_targets", "Partitions of targets, and origins of callbacks, that do not answer.", func() int {
 		n := 0
-		for _, g := range ts.outlets {
+		for _, g := range outs.byKey {
 			if g.outage != nil {
 				n++
 			}

@@ -95,7 +95,7 @@ func TestManySilentTargetsLeaveRoom(t *testing.T) {
 			}
 			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
 			require.Zero(t, d.inside(func() int {
-				return d.sender.targets.buffered.tasks + d.sender.targets.buffered.bytes + d.flight.staging.tasks + d.sender.targets.probes
+				return d.sender.outlets.buffered.tasks + d.sender.outlets.buffered.bytes + d.flight.staging.tasks + d.sender.outlets.probes
 			}))
 		})
 	}

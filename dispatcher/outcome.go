@@ -47,7 +47,7 @@ func (s *settler) note(ctx context.Context) {
 		if o.known || o.err != nil && kafka.MaybeCollateral(o.err) && !o.alone {
 			continue
 		}
-		e := sendlog.Outcome{Seq: o.task.seq, Attempt: o.task.sending(), Acked: o.err == nil, Partition: o.partition, Offset: o.offset, At: o.at}
+		e := sendlog.Outcome{Seq: o.task.seq, Attempt: o.task.sendNumber(), Acked: o.err == nil, Partition: o.partition, Offset: o.offset, At: o.at}
 		if o.err != nil {
 			e.Error, e.Refused = o.err.Error(), o.final()
 		}

@@ -12,46 +12,46 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// parking puts off the tasks of targets that do not answer, and calls them back. It has no state of its own: what it remembers stands with
+// parking puts off the tasks of outlets that do not answer, and calls them back. It has no state of its own: what it remembers stands with
 // each slot.
 type parking struct {
 	*shared
 	flight  *inFlight
-	targets *targets
+	outlets *outlets
 }
 
-func newParking(fl *inFlight, ts *targets) *parking {
-	ts.flow = newFlow(fl, ts)
-	return &parking{shared: fl.shared, flight: fl, targets: ts}
+func newParking(fl *inFlight, outs *outlets) *parking {
+	outs.policies = newPolicies(fl, outs)
+	return &parking{shared: fl.shared, flight: fl, outlets: outs}
 }
 
 // respondsAgain ends an outage. inFlight.mu is held.
-func (pk *parking) respondsAgain(g *target) {
+func (pk *parking) respondsAgain(g *outlet) {
 	if g.outage == nil {
 		return
 	}
 	g.outage = nil
-	pk.recallParked(g.outlet)
+	pk.recallParked(g.outletKey)
 	pk.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
 }
 
-// parked is what a slot remembers of a task that was put off because its target does not answer: enough to put it off again without
-// reading its body, and to call it back when the target answers. Others may end such a task, but only the owner of the slot changes it.
+// parked is what a slot remembers of a task that was put off because its outlet does not answer: enough to put it off again without
+// reading its body, and to call it back when the outlet answers. Others may end such a task, but only the owner of the slot changes it.
 // So what is remembered stays true as long as the slot is owned.
 type parked struct {
-	outlet  outlet
-	at      int64 // not released before, Unix ms
-	expires int64 // from then on it is too late for it; 0: never
-	attempt int
-	lane    task.Lane
+	outletKey outletKey
+	at        int64 // not released before, Unix ms
+	expires   int64 // from then on it is too late for it; 0: never
+	attempt   int
+	lane      task.Lane
 }
 
 // parkedMost bounds what is remembered, at about 150 bytes each: what is beyond it is read again each time.
 func (pk *parking) parkedMost() int { return max(3*pk.cfg.StageTasks, 10_000) }
 
-// putOff puts off a task that was not sent: until its target is asked again. inFlight.mu is held.
-func (pk *parking) putOff(t *claimedTask, g *target) {
-	p, state := parked{outlet: g.outlet, at: t.at, attempt: t.attempt, lane: t.lane}, task.StateLine
+// putOff puts off a task that was not sent: until its outlet is asked again. inFlight.mu is held.
+func (pk *parking) putOff(t *claimedTask, g *outlet) {
+	p, state := parked{outletKey: g.outletKey, at: t.at, attempt: t.attempt, lane: t.lane}, task.StateLine
 	if t.maybeSent() {
 		state = task.StateRetry
 	} else if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 {
@@ -67,8 +67,8 @@ func (pk *parking) putOff(t *claimedTask, g *target) {
 }
 
 // leaveParked takes a task out of its place; its body may not be known. inFlight.mu is held.
-func (pk *parking) leaveParked(t *claimedTask, g *target, p parked, state task.State) {
-	pk.targets.flow.passesOver(g.topic, t.seq)
+func (pk *parking) leaveParked(t *claimedTask, g *outlet, p parked, state task.State) {
+	pk.outlets.policies.passesOver(g.topic, t.seq)
 	pause := unsentPause
 	if g.outage != nil {
 		pause = g.outage.wait(time.Now())
@@ -81,24 +81,24 @@ func (pk *parking) leaveParked(t *claimedTask, g *target, p parked, state task.S
 	pk.flight.leave(t, transition{Transition: store.Transition{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
 }
 
-// parksAgain puts off a task whose body is not read, if its target still does not answer. inFlight.mu is held.
+// parksAgain puts off a task whose body is not read, if its outlet still does not answer. inFlight.mu is held.
 func (pk *parking) parksAgain(t *claimedTask) bool {
 	p, ok := t.slot.parked[t.seq]
 	if !ok {
 		return false
 	}
-	g := pk.targets.outlets[p.outlet]
+	g := pk.outlets.byKey[p.outletKey]
 	late := p.expires > 0 && pk.clock.Millis() >= p.expires
 	if late || g == nil || g.outage == nil || g.outage.lets(time.Now()) {
 		delete(t.slot.parked, t.seq)
-		t.asks, t.parkedAt = true, &p.outlet
+		t.asks, t.parkedAt = true, &p.outletKey
 		return false
 	}
 	pk.leaveParked(t, g, p, task.StateLine) // as what it is
 	return true
 }
 
-// parkUnsent puts off those of the tasks, just read, whose targets do not answer, and returns the others. What an earlier owner may
+// parkUnsent puts off those of the tasks, just read, whose outlets do not answer, and returns the others. What an earlier owner may
 // have sent goes on: the send log may know of it.
 func (pk *parking) parkUnsent(tasks []*claimedTask) []*claimedTask {
 	now := pk.clock.Millis()
@@ -108,14 +108,14 @@ func (pk *parking) parkUnsent(tasks []*claimedTask) []*claimedTask {
 		if t.record == nil || t.doubt || t.asks || t.slot.abandoned {
 			return false
 		}
-		g := pk.targets.outlets[pk.targets.outletOf(t)]
+		g := pk.outlets.byKey[pk.outlets.keyOf(t)]
 		if g == nil || g.outage == nil || g.outage.lets(time.Now()) {
 			return false
 		}
 		if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound {
 			return false
 		}
-		t.outlet = g.outlet
+		t.outletKey = g.outletKey
 		pk.putOff(t, g)
 		t.record, t.body = nil, nil
 		return true
@@ -125,12 +125,12 @@ func (pk *parking) parkUnsent(tasks []*claimedTask) []*claimedTask {
 // recallMost is how many tasks are called back in one round of settling: 20 000 a second.
 const recallMost = 1000
 
-// recallParked notes whom to call back now that a target answers: those that it should have had first come first. inFlight.mu is held.
-func (pk *parking) recallParked(o outlet) {
+// recallParked notes whom to call back now that an outlet answers: those that it should have had first come first. inFlight.mu is held.
+func (pk *parking) recallParked(o outletKey) {
 	var back []transition
 	for _, l := range pk.flight.slots {
 		for seq, p := range l.parked {
-			if p.outlet == o {
+			if p.outletKey == o {
 				delete(l.parked, seq)
 				back = append(back, transition{task: &claimedTask{slot: l, seq: seq, lane: p.lane},
 					Transition: store.Transition{Seq: seq, Slot: l.number, Epoch: l.epoch, Recall: true, Pos: p.at, Attempt: p.attempt, Lane: p.lane}})
@@ -161,16 +161,16 @@ func mayRecall(recalls, unsettled []transition) (now, early []transition) {
 	return now, early
 }
 
-// quietAfter is how long a target may leave records unanswered before its tasks give way where room is scarce.
+// quietAfter is how long an outlet may leave records unanswered before its tasks give way where room is scarce.
 const quietAfter = time.Second
 
-// giveWay puts off what waits for targets that have answered nothing for a moment, if the room for bodies is scarce: others need
+// giveWay puts off what waits for outlets that have answered nothing for a moment, if the room for bodies is scarce: others need
 // it. inFlight.mu is held.
 func (pk *parking) giveWay() {
 	if !pk.flight.staging.scarce() || faultpoint.Without(faultpoint.RoomForOthers) {
 		return
 	}
-	for _, g := range pk.targets.outlets {
+	for _, g := range pk.outlets.byKey {
 		switch {
 		case g.origin && g.outage == nil && len(g.waiting) > 0:
 			pk.spreadWaiting(g, 0)
@@ -187,7 +187,7 @@ const (
 
 // spreadWaiting puts off what waits for an origin that does not answer fast enough, but for the first to keep: one after the other, about
 // as fast as it answers, so that they do not all come back at once. inFlight.mu is held.
-func (pk *parking) spreadWaiting(g *target, keep int) {
+func (pk *parking) spreadWaiting(g *outlet, keep int) {
 	if len(g.waiting) <= keep {
 		return
 	}
@@ -208,14 +208,14 @@ func (pk *parking) spreadWaiting(g *target, keep int) {
 
 // putOffWaiting puts off what has waited for an origin for a second, because it holds up its slot. What the origin takes in the next two seconds, as
 // fast as it has answered, stays. inFlight.mu is held.
-func (pk *parking) putOffWaiting(g *target) {
+func (pk *parking) putOffWaiting(g *outlet) {
 	g.pace, g.answers = g.answers, 0
 	if g.outage == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < pk.clock.Millis() {
 		pk.spreadWaiting(g, 2*g.pace)
 	}
 }
 
-func (pk *parking) postponeWaiting(g *target) {
+func (pk *parking) postponeWaiting(g *outlet) {
 	for _, t := range g.waiting {
 		pk.putOff(t, g)
 	}
@@ -224,13 +224,13 @@ func (pk *parking) postponeWaiting(g *target) {
 
 // rejudgeParked calls back what was put off on account of an outlet if the task that was read to ask there goes to another partition now:
 // which partitions the topic has is known since, or has changed. The others might go there too, and nobody would ask in their name. inFlight.mu is held.
-func (pk *parking) rejudgeParked(t *claimedTask, g *target) {
+func (pk *parking) rejudgeParked(t *claimedTask, g *outlet) {
 	was := t.parkedAt
 	t.parkedAt = nil
-	if was == nil || g.partition < 0 || *was == g.outlet {
+	if was == nil || g.partition < 0 || *was == g.outletKey {
 		return
 	}
-	if old := pk.targets.outlets[*was]; old != nil && old.outage != nil { // else all is called back
+	if old := pk.outlets.byKey[*was]; old != nil && old.outage != nil { // else all is called back
 		pk.recallParked(*was)
 	}
 }

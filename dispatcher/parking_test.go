@@ -74,8 +74,8 @@ func TestParking(t *testing.T) {
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	d.flight.slots[0] = l
 	now := time.Now()
-	g := &target{outlet: outlet{"x", 0}, outage: newOutage(now)}
-	d.sender.targets.outlets[g.outlet] = g
+	g := &outlet{outletKey: outletKey{"x", 0}, outage: newOutage(now)}
+	d.sender.outlets.byKey[g.outletKey] = g
 	parkable := func(seq int64, due int64) *claimedTask {
 		return &claimedTask{slot: l, seq: seq, pos: 50, at: due, content: &content{topic: "x", due: due, settings: schemas.DefaultSettings()}}
 	}
@@ -97,7 +97,7 @@ func TestParking(t *testing.T) {
 	require.False(t, d.sender.parking.parksAgain(unread), "the target is to be asked")
 	require.True(t, d.sender.parking.parksAgain(&claimedTask{slot: l, seq: 4, pos: 60}), "by one")
 
-	l.parked[5] = parked{outlet: g.outlet, expires: 1}
+	l.parked[5] = parked{outletKey: g.outletKey, expires: 1}
 	require.False(t, d.sender.parking.parksAgain(&claimedTask{slot: l, seq: 5}), "its time is over")
 
 	d.sender.parking.respondsAgain(g)
@@ -125,9 +125,9 @@ func TestGivenBackIsParked(t *testing.T) {
 			d := f.stepped(f.elect(5), Config{MemberID: "one"})
 			l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 			d.flight.slots[0] = l
-			g := &target{outlet: outlet{"x", 0}, outage: newOutage(time.Now())}
-			d.sender.targets.outlets[g.outlet] = g
-			d.sender.sendLater(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, outlet: g.outlet, settings: schemas.DefaultSettings()}}, c.err)
+			g := &outlet{outletKey: outletKey{"x", 0}, outage: newOutage(time.Now())}
+			d.sender.outlets.byKey[g.outletKey] = g
+			d.sender.sendLater(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, outletKey: g.outletKey, settings: schemas.DefaultSettings()}}, c.err)
 			require.Equal(t, c.state, d.flight.inbox.transitions[0].State)
 			require.Greater(t, d.flight.inbox.transitions[0].Pos, time.Now().UnixMilli())
 			d.sender.parking.respondsAgain(g)
@@ -148,8 +148,8 @@ func TestParkedTasksAreRejudged(t *testing.T) {
 		record := &kgo.Record{Topic: "x", Key: []byte("k")}
 		return &claimedTask{slot: l, seq: seq, pos: 50, at: 40, content: &content{topic: "x", due: 40, record: record, settings: schemas.DefaultSettings()}}
 	}
-	g := &target{outlet: outlet{"x", -1}, outage: newOutage(time.Now())}
-	d.sender.targets.outlets[g.outlet] = g
+	g := &outlet{outletKey: outletKey{"x", -1}, outage: newOutage(time.Now())}
+	d.sender.outlets.byKey[g.outletKey] = g
 	reads := func(t *claimedTask) {
 		g.outage.next, g.outage.let = time.Now().Add(-time.Second), time.Time{}
 		require.False(f, d.sender.parking.parksAgain(t))
@@ -167,7 +167,7 @@ func TestParkedTasksAreRejudged(t *testing.T) {
 	other := ask(1)
 	reads(other)
 	require.True(t, d.sender.admit(other, nowMillis(), false))
-	require.Equal(t, outlet{"x", 0}, other.outlet)
+	require.Equal(t, outletKey{"x", 0}, other.outletKey)
 	require.Len(t, d.flight.inbox.recalls, 2)
 	require.Empty(t, l.parked)
 }

@@ -57,8 +57,8 @@ func (r *refusals) accepted(topic string) bool {
 	return true
 }
 
-// holds reports whether a due task is to be put off unsent; asking says that another is with the producer.
-func (r *refusals) holds(topic string, now time.Time, asking bool) bool {
+// putsOff reports whether a due task is to be put off unsent; asking says that another is with the producer.
+func (r *refusals) putsOff(topic string, now time.Time, asking bool) bool {
 	if len(r.topics) == 0 {
 		return false
 	}
@@ -87,18 +87,18 @@ func (r *refusals) forget(now time.Time) (topics []string) {
 
 // refusedForNow takes note of an answer to a record, and reports whether its target refused it and may take it in a moment. mu is
 // held.
-func (ts *targets) refusedForNow(topic string, err error) bool {
+func (outs *outlets) refusedForNow(topic string, err error) bool {
 	switch {
 	case err == nil:
-		if ts.refusals.accepted(topic) {
-			ts.log.Info("a target takes records again", zap.String("topic", topic))
+		if outs.refusals.accepted(topic) {
+			outs.log.Info("a target takes records again", zap.String("topic", topic))
 		}
 	case kafka.TopicMayCome(err):
-		if _, known := ts.refusals.topics[topic]; !known {
-			ts.log.Warn("a target does not exist or may not be written: its tasks are tried for a while, then they are dead letters",
-				zap.String("topic", topic), zap.Duration("undeliverable_after", ts.cfg.UndeliverableAfter), zap.Error(err))
+		if _, known := outs.refusals.topics[topic]; !known {
+			outs.log.Warn("a target does not exist or may not be written: its tasks are tried for a while, then they are dead letters",
+				zap.String("topic", topic), zap.Duration("undeliverable_after", outs.cfg.UndeliverableAfter), zap.Error(err))
 		}
-		return !ts.refusals.refused(topic, time.Now())
+		return !outs.refusals.refused(topic, time.Now())
 	}
 	return false
 }
@@ -106,13 +106,13 @@ func (ts *targets) refusedForNow(topic string, err error) bool {
 // forgetRefused forgets refusals that have ended by silence, and returns the topics that the producer is to forget as well: it would ask
 // the brokers for each name that anybody ever mistyped, four times a second. One that has something in flight answers for itself. mu is
 // held.
-func (ts *targets) forgetRefused(now time.Time) []string {
-	gone := ts.refusals.forget(now)
+func (outs *outlets) forgetRefused(now time.Time) []string {
+	gone := outs.refusals.forget(now)
 	if len(gone) == 0 {
 		return nil
 	}
 	used := map[string]bool{}
-	for _, g := range ts.outlets {
+	for _, g := range outs.byKey {
 		used[g.topic] = used[g.topic] || g.sending > 0 || len(g.waiting) > 0
 	}
 	return slices.DeleteFunc(gone, func(topic string) bool { return used[topic] })

@@ -53,14 +53,14 @@ func TestRefusedTargetIsTriedAgain(t *testing.T) {
 			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
 			require.NoError(t, err)
 			require.Empty(t, dead)
-			require.Equal(t, 1, d.inside(func() int { return len(d.sender.targets.refusals.topics) }))
+			require.Equal(t, 1, d.inside(func() int { return len(d.sender.outlets.refusals.topics) }))
 
 			mend()
 			mended := f.read(topic)
 			f.eventually("all arrive", func() bool { return len(mended.copies()) == 100 })
 			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
 			require.Equal(t, 100, mended.count(), "each once")
-			require.Zero(t, d.inside(func() int { return len(d.sender.targets.refusals.topics) }))
+			require.Zero(t, d.inside(func() int { return len(d.sender.outlets.refusals.topics) }))
 			failed := 0
 			require.NoError(t, d.sent.Replay(t.Context(), due, func(e sendlog.Entry) error {
 				if o := e.Outcome; o != nil && o.Error != "" {
@@ -114,22 +114,22 @@ func TestRefusals(t *testing.T) {
 	began := time.Now()
 	at := func(s float64) time.Time { return began.Add(time.Duration(s * float64(time.Second))) }
 	r := refusals{patience: time.Minute}
-	require.False(t, r.holds("a", at(0), false))
+	require.False(t, r.putsOff("a", at(0), false))
 	require.False(t, r.accepted("a"))
 	require.False(t, r.refused("a", at(0)))
 	require.False(t, r.refused("a", at(0.1)), "another of those that were sent together")
 	require.Equal(t, firstRefusedPause, r.pause("a"))
 	require.Equal(t, unsentPause, r.pause("b"))
-	require.True(t, r.holds("a", at(0.9), false))
-	require.False(t, r.holds("b", at(0.9), false), "another target")
-	require.False(t, r.holds("a", at(1), false), "one asks again")
-	require.True(t, r.holds("a", at(1), true), "and only one")
+	require.True(t, r.putsOff("a", at(0.9), false))
+	require.False(t, r.putsOff("b", at(0.9), false), "another target")
+	require.False(t, r.putsOff("a", at(1), false), "one asks again")
+	require.True(t, r.putsOff("a", at(1), true), "and only one")
 	for i, pause := range []time.Duration{2, 4, 8, 10, 10} {
 		require.False(t, r.refused("a", at(float64(i+1)*10)))
 		require.Equal(t, pause*time.Second, r.pause("a"))
 	}
 	require.True(t, r.refused("a", at(60)))
-	require.False(t, r.holds("a", at(60), true), "now each is sent, and told what becomes of it")
+	require.False(t, r.putsOff("a", at(60), true), "now each is sent, and told what becomes of it")
 
 	require.True(t, r.accepted("a"))
 	require.False(t, r.refused("a", at(70)), "a new row")
@@ -152,7 +152,7 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 		return f.settledUpTo(due) && counted(d.metrics.dead.WithLabelValues(schemas.KindUndeliverable)) == 1
 	})
 	d.inside(func() int {
-		d.sender.targets.refusals.topics["ordres"].latest = time.Now().Add(-2 * refusedQuiet)
+		d.sender.outlets.refusals.topics["ordres"].latest = time.Now().Add(-2 * refusedQuiet)
 		return 0
 	})
 	hits, since := asked.Hits(), time.Now()
@@ -162,7 +162,7 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 		}
 		return time.Since(since) > 3*time.Second
 	})
-	require.Zero(t, d.inside(func() int { return len(d.sender.targets.outlets) + len(d.sender.targets.refusals.topics) }))
+	require.Zero(t, d.inside(func() int { return len(d.sender.outlets.byKey) + len(d.sender.outlets.refusals.topics) }))
 
 	f.partitioned("ordres", 1)
 	ordres := f.read("ordres")

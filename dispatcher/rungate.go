@@ -69,7 +69,7 @@ func (g *runGate) starts(list []*claimedTask) []store.Start {
 	var out []store.Start
 	for _, t := range list {
 		if !t.slot.abandoned {
-			out = append(out, store.Start{Hold: store.Hold{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer})
+			out = append(out, store.Start{SlotEpoch: store.SlotEpoch{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer})
 		}
 	}
 	return out

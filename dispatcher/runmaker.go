@@ -17,7 +17,7 @@ import (
 type runMaker struct {
 	store  timers
 	now    func() int64                      // the database's time, Unix ms
-	holds  func() []store.Hold               // the owned slots, ascending; none while nothing may be made
+	owned  func() []store.SlotEpoch          // the owned slots, ascending; none while nothing may be made
 	stored func(context.Context, store.Made) // called with what was made
 	fenced func(context.Context)             // a slot has another owner
 	kick   kick                              // timers were set or enabled
@@ -32,7 +32,7 @@ type runMaker struct {
 
 // timers is what the runMaker needs of the store. Both calls may be repeated.
 type timers interface {
-	MakeRuns(ctx context.Context, holds []store.Hold, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (store.Made, error)
+	MakeRuns(ctx context.Context, owned []store.SlotEpoch, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (store.Made, error)
 	RetireTimers(ctx context.Context, before int64) (int, error)
 }
 
@@ -50,14 +50,14 @@ const (
 )
 
 func newRunMaker(c *claimer, publish func([]store.Outbox), ix Index) *runMaker {
-	holds := func() []store.Hold {
+	owned := func() []store.SlotEpoch {
 		if !c.trust.trusted() || c.stopping.Load() {
 			return nil
 		}
-		return c.flight.holds()
+		return c.flight.ownedEpochs()
 	}
 	rt := &runTaker{claimer: c, index: ix, publish: publish}
-	return &runMaker{store: c.store, now: c.clock.Millis, holds: holds, stored: rt.take, fenced: c.ownership.fenced, kick: c.kicks.timers, cfg: c.cfg, log: c.log}
+	return &runMaker{store: c.store, now: c.clock.Millis, owned: owned, stored: rt.take, fenced: c.ownership.fenced, kick: c.kicks.timers, cfg: c.cfg, log: c.log}
 }
 
 func (r *runMaker) run(ctx context.Context) {
@@ -92,9 +92,9 @@ func (r *runMaker) round(ctx context.Context) error {
 		r.unreadable, r.since = map[[16]byte]bool{}, time.Now()
 	}
 	for ctx.Err() == nil {
-		holds, began, now := r.holds(), time.Now(), r.now()
+		owned, began, now := r.owned(), time.Now(), r.now()
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		made, err := r.store.MakeRuns(bound, behind(holds, r.last), now+runAhead.Milliseconds(), now, r.cfg.MisfireAfter, r.unreadable)
+		made, err := r.store.MakeRuns(bound, behind(owned, r.last), now+runAhead.Milliseconds(), now, r.cfg.MisfireAfter, r.unreadable)
 		cancel()
 		if err == nil && made.Timers > 0 {
 			err = faultpoint.At(faultpoint.DispatcherMade)
@@ -104,7 +104,7 @@ func (r *runMaker) round(ctx context.Context) error {
 		}
 		r.stored(ctx, made)
 		if made.Timers == 0 {
-			return r.retire(ctx, holds)
+			return r.retire(ctx, owned)
 		}
 		r.last = made.Last
 		sleep(ctx, max(time.Since(began), runRest))
@@ -113,17 +113,17 @@ func (r *runMaker) round(ctx context.Context) error {
 }
 
 // behind returns the slots with those above last first.
-func behind(holds []store.Hold, last int) []store.Hold {
-	i := slices.IndexFunc(holds, func(h store.Hold) bool { return h.Slot > last })
+func behind(owned []store.SlotEpoch, last int) []store.SlotEpoch {
+	i := slices.IndexFunc(owned, func(h store.SlotEpoch) bool { return h.Slot > last })
 	if i < 0 {
-		return holds
+		return owned
 	}
-	return slices.Concat(holds[i:], holds[:i])
+	return slices.Concat(owned[i:], owned[:i])
 }
 
 // retire forgets deleted timers: it is for the owner of slot 0, for they have no slots.
-func (r *runMaker) retire(ctx context.Context, holds []store.Hold) error {
-	if len(holds) == 0 || holds[0].Slot != 0 || time.Since(r.retired) < time.Minute {
+func (r *runMaker) retire(ctx context.Context, owned []store.SlotEpoch) error {
+	if len(owned) == 0 || owned[0].Slot != 0 || time.Since(r.retired) < time.Minute {
 		return nil
 	}
 	r.retired = time.Now()

@@ -28,7 +28,7 @@ type pages struct {
 	retired int
 }
 
-func (p *pages) MakeRuns(ctx context.Context, holds []store.Hold, upTo, _ int64, _ time.Duration, _ map[[16]byte]bool) (store.Made, error) {
+func (p *pages) MakeRuns(ctx context.Context, owned []store.SlotEpoch, upTo, _ int64, _ time.Duration, _ map[[16]byte]bool) (store.Made, error) {
 	p.calls++
 	p.upTo = upTo
 	if p.never {
@@ -39,7 +39,7 @@ func (p *pages) MakeRuns(ctx context.Context, holds []store.Hold, upTo, _ int64,
 		p.failing--
 		return store.Made{}, p.err
 	}
-	if p.left == 0 || len(holds) == 0 {
+	if p.left == 0 || len(owned) == 0 {
 		return store.Made{}, nil
 	}
 	p.left--
@@ -54,7 +54,7 @@ func (p *pages) RetireTimers(context.Context, int64) (int, error) {
 func runnerOf(p *pages) (*runMaker, *int, *int) {
 	made, fenced := new(int), new(int)
 	return &runMaker{
-		store: p, now: func() int64 { return time.Now().UnixMilli() }, holds: func() []store.Hold { return []store.Hold{{Slot: 0, Epoch: 1}} },
+		store: p, now: func() int64 { return time.Now().UnixMilli() }, owned: func() []store.SlotEpoch { return []store.SlotEpoch{{Slot: 0, Epoch: 1}} },
 		stored: func(_ context.Context, m store.Made) { *made += len(m.Added) }, fenced: func(context.Context) { *fenced++ }, kick: newKick(),
 		cfg: Config{MisfireAfter: time.Minute, Retention: time.Hour}, log: zap.NewNop(),
 	}, made, fenced
@@ -155,7 +155,7 @@ func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
 	_, err = f.store.Acquire(t.Context(), f.slots, epoch, "before")
 	require.NoError(t, err)
 	// An owner of ten minutes ago made the runs of the first five minutes, and went.
-	made, err := f.store.MakeRuns(t.Context(), []store.Hold{{Slot: 0, Epoch: epoch}}, accepted.Add(5*time.Minute).UnixMilli(), accepted.UnixMilli(), time.Minute, map[[16]byte]bool{})
+	made, err := f.store.MakeRuns(t.Context(), []store.SlotEpoch{{Slot: 0, Epoch: epoch}}, accepted.Add(5*time.Minute).UnixMilli(), accepted.UnixMilli(), time.Minute, map[[16]byte]bool{})
 	require.NoError(t, err)
 	require.Equal(t, 3, made.Runs)
 	d := f.start(f.elect(epoch+1), f.TempDir(), Config{})
@@ -173,10 +173,10 @@ func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
 }
 
 func TestPagesBeginBehindTheLastSlot(t *testing.T) {
-	holds := []store.Hold{{Slot: 1}, {Slot: 4}, {Slot: 6}}
+	owned := []store.SlotEpoch{{Slot: 1}, {Slot: 4}, {Slot: 6}}
 	for last, want := range map[int][]int{0: {1, 4, 6}, 1: {4, 6, 1}, 3: {4, 6, 1}, 5: {6, 1, 4}, 6: {1, 4, 6}, 9: {1, 4, 6}} {
 		var got []int
-		for _, h := range behind(holds, last) {
+		for _, h := range behind(owned, last) {
 			got = append(got, h.Slot)
 		}
 		require.Equal(t, want, got, last)

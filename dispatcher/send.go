@@ -19,9 +19,9 @@ import (
 type sender struct {
 	*shared
 	flight     *inFlight
-	targets    *targets
+	outlets    *outlets
 	parking    *parking
-	flow       *flow
+	policies   *policies
 	trust      *trust
 	lookahead  *lookahead
 	runs       *runGate
@@ -33,7 +33,7 @@ type sender struct {
 }
 
 func newSender(pk *parking, tr *trust, la *lookahead, cl *calls, client *kgo.Client, kcfg kafka.Config) *sender {
-	return &sender{shared: pk.shared, flight: pk.flight, targets: pk.targets, parking: pk, flow: pk.targets.flow, trust: tr, lookahead: la, runs: newRunGate(pk.flight), calls: cl, client: client, kafka: kcfg}
+	return &sender{shared: pk.shared, flight: pk.flight, outlets: pk.outlets, parking: pk, policies: pk.outlets.policies, trust: tr, lookahead: la, runs: newRunGate(pk.flight), calls: cl, client: client, kafka: kcfg}
 }
 
 // await keeps a task with its body until it is due. inFlight.mu is held.
@@ -49,7 +49,7 @@ func (s *sender) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		s.flight.mu.Lock()
-		timer.Reset(max(min(s.due.untilDue(s.clock.Now()), s.flow.untilRelease()), releasePause))
+		timer.Reset(max(min(s.due.untilDue(s.clock.Now()), s.policies.untilRelease()), releasePause))
 		s.flight.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -73,10 +73,10 @@ const releaseBatch = 256
 type sendable struct {
 	task   *claimedTask
 	record *kgo.Record
-	probe  bool // its target does not answer: it is sent apart
+	probe  bool // its outlet does not answer: it is sent apart
 
-	call  *callback.Request // of a callback, with the room that it takes at its origin
-	place *callback.Place
+	call *callback.Request // of a callback, with the room that it takes at its origin
+	seat *callback.Seat
 }
 
 // releaseSome sends what is due, and tells whether there may be more.
@@ -85,14 +85,14 @@ func (s *sender) releaseSome(ctx context.Context) bool {
 	for _, one := range send {
 		if err := faultpoint.At(faultpoint.DispatcherTrusted); err != nil {
 			s.probed(one)
-			if one.place != nil {
-				one.place.Leave()
+			if one.seat != nil {
+				one.seat.Leave()
 			}
 			s.answered(one.task, one.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
 			continue
 		}
 		if one.call != nil {
-			s.background.Go(func() { s.called(one.task, one.place.Send(ctx, *one.call)) })
+			s.background.Go(func() { s.called(one.task, one.seat.Send(ctx, *one.call)) })
 			continue
 		}
 		if one.probe {
@@ -119,7 +119,7 @@ func (s *sender) takeDue() []sendable {
 			}
 			probe := t.with.outage != nil
 			if probe {
-				s.targets.probes++
+				s.outlets.probes++
 			}
 			send = append(send, sendable{task: t, record: t.record, probe: probe})
 		}
@@ -127,14 +127,14 @@ func (s *sender) takeDue() []sendable {
 	for len(send) < releaseBatch && len(s.due) > 0 && s.due[0].at <= now {
 		take(s.due.pop(), false)
 	}
-	s.flow.release(func() bool { return len(send) < releaseBatch }, func(t *claimedTask) { take(t, false) })
-	for _, g := range s.targets.outlets {
+	s.policies.release(func() bool { return len(send) < releaseBatch }, func(t *claimedTask) { take(t, false) })
+	for _, g := range s.outlets.byKey {
 		for len(send) < releaseBatch && len(g.waiting) > 0 && s.room(g) {
 			t := g.waiting[0]
 			g.waiting = g.waiting[1:]
 			take(t, true)
 		}
-		g.leavePlace()
+		g.leaveSeat()
 	}
 	return send
 }
@@ -142,7 +142,7 @@ func (s *sender) takeDue() []sendable {
 // admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
 // before one that has not. inFlight.mu is held.
 func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
-	s.flow.arrives(t)
+	s.policies.arrives(t)
 	if t.state == task.StateReport {
 		s.unreported(t)
 		return false
@@ -162,10 +162,10 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 		s.flight.deadLetterLocked(t, schemas.KindCallback, "this dispatcher makes no HTTP callbacks: set callback.enabled")
 		return false
 	}
-	if s.flow.detains(t, now) {
+	if s.policies.detains(t, now) {
 		return false
 	}
-	g := s.targets.of(t)
+	g := s.outlets.of(t)
 	s.parking.rejudgeParked(t, g)
 	switch {
 	case g.origin && g.outage != nil:
@@ -178,11 +178,11 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 			s.parking.putOff(t, g)
 			return false
 		}
-	case g.outage != nil && (s.targets.probes >= probesAtOnce || !g.outage.claim(time.Now())):
+	case g.outage != nil && (s.outlets.probes >= probesAtOnce || !g.outage.claim(time.Now())):
 		s.parking.putOff(t, g)
 		return false
-	case g.outage == nil && s.targets.refusals.holds(t.topic, time.Now(), g.sending > 0):
-		s.flight.postpone(t, now, s.targets.refusals.pause(t.topic))
+	case g.outage == nil && s.outlets.refusals.putsOff(t.topic, time.Now(), g.sending > 0):
+		s.flight.postpone(t, now, s.outlets.refusals.pause(t.topic))
 		return false
 	case g.outage == nil && (!waited && len(g.waiting) > 0 || !s.room(g)):
 		if g.outage != nil { // an origin, and it is known now
@@ -192,7 +192,7 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 		g.waiting = append(g.waiting, t)
 		return false
 	}
-	s.targets.beginSending(g, t)
+	s.outlets.beginSending(g, t)
 	t.status = sending
 	return true
 }
@@ -209,7 +209,7 @@ func (s *sender) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool
 	now := s.clock.Now()
 	t.trace.sent(t, now, r, err)
 	s.flight.mu.Lock()
-	g := s.targets.endSending(t)
+	g := s.outlets.endSending(t)
 	// That a record is too large, the producer may say by itself: only an answer to one sent alone shows that its target is there.
 	if err == nil || kafka.Permanent(err) && (alone || !kafka.MaybeCollateral(err)) {
 		g.since = time.Now()
@@ -217,10 +217,10 @@ func (s *sender) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool
 	} else if g.outage != nil {
 		g.outage.probing = false
 	}
-	again := s.targets.refusedForNow(t.topic, err)
+	again := s.outlets.refusedForNow(t.topic, err)
 	s.flight.inbox.concludes(outcome{task: t, at: now.UnixMilli(), latest: s.clock.Latest(), partition: r.Partition, offset: r.Offset, err: err, alone: alone, again: again})
-	kickRelease := len(g.waiting) > 0 || s.targets.buffered.tasks > s.cfg.StageTasks/2 // or others wait for room
-	s.targets.forgetIdle(g)
+	kickRelease := len(g.waiting) > 0 || s.outlets.buffered.tasks > s.cfg.StageTasks/2 // or others wait for room
+	s.outlets.forgetIdle(g)
 	s.flight.mu.Unlock()
 	if err == nil {
 		s.observe(t.topic, now.Sub(time.UnixMilli(t.at)))
@@ -237,9 +237,9 @@ func (s *sender) sendLater(t *claimedTask, err error) {
 	if !kafka.NotSent(err) {
 		t.state = task.StateRetry
 	}
-	if g := s.targets.outlets[t.outlet]; g != nil && g.outage != nil {
+	if g := s.outlets.byKey[t.outletKey]; g != nil && g.outage != nil {
 		s.parking.putOff(t, g)
 		return
 	}
-	s.flight.postpone(t, s.clock.Millis(), s.targets.refusals.pause(t.topic))
+	s.flight.postpone(t, s.clock.Millis(), s.outlets.refusals.pause(t.topic))
 }

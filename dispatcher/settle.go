@@ -19,7 +19,7 @@ type settler struct {
 	*shared
 	flight    *inFlight
 	inbox     *inbox
-	targets   *targets
+	outlets   *outlets
 	sender    *sender // gets back what is to be sent again
 	announcer *announcer
 	ownership *ownership // asked whose the slots are when a settlement is refused
@@ -28,7 +28,7 @@ type settler struct {
 }
 
 func newSettler(sd *sender, an *announcer, ow *ownership, ix *indexer, sent *sendlog.Log) *settler {
-	return &settler{shared: sd.shared, flight: sd.flight, inbox: sd.flight.inbox, targets: sd.targets, sender: sd, announcer: an, ownership: ow, indexer: ix, sent: sent}
+	return &settler{shared: sd.shared, flight: sd.flight, inbox: sd.flight.inbox, outlets: sd.outlets, sender: sd, announcer: an, ownership: ow, indexer: ix, sent: sent}
 }
 
 // settleEvery is the least pause between settlements: there are at most 20 a second, each of a few statements for all slots together.
@@ -46,9 +46,9 @@ func (s *settler) run(ctx context.Context) {
 		case <-s.kicks.settle:
 		case <-check.C:
 			s.flight.mu.Lock()
-			s.sender.checkTargets()
+			s.sender.checkOutlets()
 			s.announcer.checkUnconfirmed()
-			gone := s.targets.forgetRefused(time.Now())
+			gone := s.outlets.forgetRefused(time.Now())
 			s.flight.mu.Unlock()
 			if len(gone) > 0 {
 				go s.sender.client.PurgeTopicsFromProducing(gone...) // it waits for a metadata request that is under way

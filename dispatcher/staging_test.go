@@ -68,11 +68,11 @@ func TestStagingCountsEachTaskOnce(t *testing.T) {
 // their next owner who decides about them.
 func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 	fl := newInFlight(alone(t, Config{MemberID: "one"}))
-	ts := newTargets(fl.shared)
-	s := newSender(newParking(fl, ts), nil, nil, newCalls(nil), nil, kafka.Config{})
+	outs := newOutlets(fl.shared)
+	s := newSender(newParking(fl, outs), nil, nil, newCalls(nil), nil, kafka.Config{})
 	l := &ownedSlot{number: 0, epoch: 1, claimed: 10}
 	fl.slots[0] = l
-	g := &target{sending: 1, since: time.Now().Add(-time.Minute)}
+	g := &outlet{sending: 1, since: time.Now().Add(-time.Minute)}
 	for i := range 5 {
 		t := &claimedTask{slot: l, seq: int64(i), pos: 5, status: staged, content: &content{topic: "x", size: 1000, settings: schemas.DefaultSettings(), record: &kgo.Record{}}}
 		l.tasks = append(l.tasks, t)
@@ -80,10 +80,10 @@ func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 		fl.entries++
 		fl.staging.add(t)
 	}
-	ts.outlets[outlet{"x", -1}] = g
+	outs.byKey[outletKey{"x", -1}] = g
 	fl.abandon(l, "a test")
 	require.Zero(t, fl.staging.tasks)
-	s.checkTargets()
+	s.checkOutlets()
 	require.Zero(t, fl.staging.tasks+fl.staging.bytes)
 	require.Zero(t, fl.entries)
 	require.Empty(t, fl.inbox.transitions)

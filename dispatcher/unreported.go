@@ -18,7 +18,7 @@ const longestTransit = time.Second
 func (c Config) transit() time.Duration { return min(c.LookAhead, longestTransit) }
 
 // unreported ends the wait for a report: another attempt after its backoff, or none is left. Only the settlement knows whether a
-// report came in time: see store/timeout.go. inFlight.mu is held.
+// report came in time: see store/reportwait.go. inFlight.mu is held.
 func (s *sender) unreported(t *claimedTask) {
 	_ = faultpoint.At(faultpoint.DispatcherUnreported)
 	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)

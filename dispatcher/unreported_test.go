@@ -28,7 +28,7 @@ func TestBackoffCountsFromTheEndOfTheWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fl := newInFlight(alone(t, Config{LookAhead: c.ahead}))
-				s := newSender(newParking(fl, newTargets(fl.shared)), nil, newLookahead(fl, nil), newCalls(nil), nil, kafka.Config{})
+				s := newSender(newParking(fl, newOutlets(fl.shared)), nil, newLookahead(fl, nil), newCalls(nil), nil, kafka.Config{})
 				f := newFetcher(fl, s.parking, s, nil)
 				end := nowMillis()
 				settings := schemas.Settings{Ack: schemas.AckReport, MaxAttempts: 3, AckTimeout: time.Second, Backoff: schemas.Backoff{First: c.backoff, Max: c.backoff}}

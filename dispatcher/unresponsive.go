@@ -14,11 +14,11 @@ func (s *sender) setAsideSent(t *claimedTask) {
 	t.body = body
 }
 
-// checkTargets finds targets that have not answered for long. What is with the producer cannot be called back: it leaves
+// checkOutlets finds outlets that have not answered for long. What is with the producer cannot be called back: it leaves
 // its place, so that its slot goes on, and its answer is still waited for. inFlight.mu is held.
-func (s *sender) checkTargets() {
-	silent := map[outlet]*target{}
-	for key, g := range s.targets.outlets {
+func (s *sender) checkOutlets() {
+	silent := map[outletKey]*outlet{}
+	for key, g := range s.outlets.byKey {
 		if g.origin {
 			s.parking.putOffWaiting(g)
 		}
@@ -26,11 +26,11 @@ func (s *sender) checkTargets() {
 		case g.outage != nil && g.outage.over(time.Now()) && g.sending == 0:
 			s.parking.recallParked(key)
 			g.outage = nil // nothing was to be sent there for long: nobody knows
-			s.targets.forgetIdle(g)
+			s.outlets.forgetIdle(g)
 		case g.outage == nil && g.sending > 0 && !g.origin && time.Since(g.since) >= s.cfg.UnresponsiveAfter:
 			silent[key] = g
 		default:
-			s.targets.forgetIdle(g) // what waited there was put off, or went elsewhere
+			s.outlets.forgetIdle(g) // what waited there was put off, or went elsewhere
 		}
 	}
 	s.setAsideSlow()
@@ -42,19 +42,19 @@ func (s *sender) checkTargets() {
 			if t.status != sending || t.with == nil { // or its answer is about to be looked at
 				continue
 			}
-			if g := silent[t.with.outlet]; g != nil {
-				home := s.targets.rehome(t, g)
-				silent[home.outlet] = home
+			if g := silent[t.with.outletKey]; g != nil {
+				home := s.outlets.rehome(t, g)
+				silent[home.outletKey] = home
 				s.setAsideSent(t)
 			}
 		}
 	}
 	for _, g := range silent {
 		if g.sending > 0 && g.outage == nil && time.Since(g.since) >= s.cfg.UnresponsiveAfter {
-			s.targets.fallsSilent(g)
+			s.outlets.fallsSilent(g)
 			s.parking.postponeWaiting(g)
 		}
-		s.targets.forgetIdle(g)
+		s.outlets.forgetIdle(g)
 	}
 }
 
@@ -63,7 +63,7 @@ func (d *Dispatcher) Unresponsive() []string {
 	d.flight.mu.Lock()
 	defer d.flight.mu.Unlock()
 	names := map[string]bool{}
-	for key, g := range d.sender.targets.outlets {
+	for key, g := range d.sender.outlets.byKey {
 		if g.outage != nil {
 			names[key.topic] = true
 		}

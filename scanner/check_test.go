@@ -235,7 +235,7 @@ func TestALaterLeaderEpochIsVerified(t *testing.T) {
 			for _, rec := range read.records[4:] {
 				rec.LeaderEpoch = 1
 			}
-			left, err := s.worker.storeRuns(t.Context(), []run{read})
+			left, err := s.worker.storeStretches(t.Context(), []stretch{read})
 			require.NoError(t, err)
 			require.Empty(t, left)
 			require.Equal(t, c.stored, f.sourceOf(0).Next)
@@ -254,7 +254,7 @@ func TestARecordOfAnotherLogIsNotSkipped(t *testing.T) {
 		for _, rec := range read.records {
 			rec.LeaderEpoch = epoch
 		}
-		left, err := s.worker.storeRuns(t.Context(), []run{read})
+		left, err := s.worker.storeStretches(t.Context(), []stretch{read})
 		require.NoError(t, err)
 		require.Empty(t, left)
 		require.True(t, s.parts.halted.has(r.key), name)
@@ -266,7 +266,7 @@ func TestARecordOfAnotherLogIsNotSkipped(t *testing.T) {
 	for _, rec := range again.records {
 		rec.LeaderEpoch = 3
 	}
-	_, err := s.worker.storeRuns(t.Context(), []run{again})
+	_, err := s.worker.storeStretches(t.Context(), []stretch{again})
 	require.NoError(t, err)
 	require.EqualValues(t, 12, f.sourceOf(0).Next, "the same records again are as harmless as ever")
 }

@@ -52,7 +52,7 @@ func TestWhatFollowsAStoredBatchIsStored(t *testing.T) {
 	src, err := f.store.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 25)
 	require.NoError(t, err)
 	s.parts.sources[key] = &src
-	left, err := s.worker.storeRuns(t.Context(), []run{asksAt(&reading{key: key}, 0, 40)})
+	left, err := s.worker.storeStretches(t.Context(), []stretch{asksAt(&reading{key: key}, 0, 40)})
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.Equal(t, 15, f.count("SELECT COUNT(*) FROM tasks"))

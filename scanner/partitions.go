@@ -136,8 +136,8 @@ func (p *partitions) setBack(r *reading, to int64) {
 	}
 }
 
-// fail ends the reading of a run that could not be stored. Its partition is read again from what is known to be stored.
-func (p *partitions) fail(r run) {
+// fail ends the reading of a stretch that could not be stored. Its partition is read again from what is known to be stored.
+func (p *partitions) fail(r stretch) {
 	to := r.from
 	p.mu.Lock()
 	if src := p.sources[r.key()]; src != nil {

@@ -39,7 +39,7 @@ type poller struct {
 // intake stays safe in Kafka.
 func (p *poller) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		runs := p.unstuck() // before the client is moved behind them
+		stretches := p.unstuck() // before the client is moved behind them
 		polling, polledAll := p.parts.polling(ctx, p.move)
 		fetches := p.group.PollRecords(polling, 10_000)
 		woken := polling.Err() != nil
@@ -69,16 +69,16 @@ func (p *poller) run(ctx context.Context) error {
 		looking, looked := context.WithTimeout(ctx, inspectPatience)
 		fetches.EachPartition(func(of kgo.FetchTopicPartition) {
 			received, ok := p.receive(looking, of)
-			runs, failed = append(runs, received...), failed || !ok
+			stretches, failed = append(stretches, received...), failed || !ok
 		})
 		looked()
 		p.group.AllowRebalance() // until here, no partition could be revoked and assigned again since the poll
-		p.queue.put(ctx, runs)
+		p.queue.put(ctx, stretches)
 		var pause time.Duration
 		switch {
 		case failed: // an error that persists must not make this loop spin
 			pause = 100 * time.Millisecond
-		case fetches.NumRecords() < pollFew && !slices.ContainsFunc(runs, func(r run) bool { return r.unreadable != nil }):
+		case fetches.NumRecords() < pollFew && !slices.ContainsFunc(stretches, func(r stretch) bool { return r.unreadable != nil }):
 			pause = time.Until(polled.Add(pollPause))
 		}
 		if pause > 0 {
@@ -91,9 +91,9 @@ func (p *poller) run(ctx context.Context) error {
 	return nil
 }
 
-// receive makes runs of what was polled of a partition: one of its records, and one of a batch
+// receive makes stretches of what was polled of a partition: one of its records, and one of a batch
 // behind them that cannot be read. False: the partition must be polled again.
-func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (runs []run, ok bool) {
+func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (stretches []stretch, ok bool) {
 	key := partitionKey{of.Topic, of.Partition}
 	records, bad, err := p.inspector.inspect(ctx, key, of.Records)
 	if err != nil {
@@ -108,29 +108,29 @@ func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (runs 
 	}
 	if len(records) > 0 {
 		if r, ok := p.parts.received(records); ok {
-			runs = append(runs, r)
+			stretches = append(stretches, r)
 		}
 	}
 	if bad != nil {
 		if r, ok := p.parts.receivedUnreadable(key, bad); ok {
-			runs = append(runs, r)
+			stretches = append(stretches, r)
 		}
 	}
-	return runs, true
+	return stretches, true
 }
 
-// unstuck makes runs of the unreadable batches that hold partitions up.
-func (p *poller) unstuck() (runs []run) {
+// unstuck makes stretches of the unreadable batches that hold partitions up.
+func (p *poller) unstuck() (stretches []stretch) {
 	for r, bad := range p.inspector.takeFound() {
 		if at, reading := p.parts.polledTo(r.key); !reading || at < bad.First || at >= bad.Next {
 			continue // it went on
 		}
 		p.inspector.logUnreadable(r.key, bad)
 		if out, ok := p.parts.receivedUnreadable(r.key, bad); ok {
-			runs = append(runs, out)
+			stretches = append(stretches, out)
 		}
 	}
-	return runs
+	return stretches
 }
 
 // move has the client fetch nothing of the halted partitions, and read on from the offsets to. at is for the Mover.

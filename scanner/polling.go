@@ -38,25 +38,25 @@ func (p *partitions) at(f func(topic string, partition int32, at kgo.EpochOffset
 	}
 }
 
-// received makes a run of polled records. False: their reading has ended, or their partition is halted.
-func (p *partitions) received(records []*kgo.Record) (run, bool) {
+// received makes a stretch of polled records. False: their reading has ended, or their partition is halted.
+func (p *partitions) received(records []*kgo.Record) (stretch, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.readings[partitionKey{records[0].Topic, records[0].Partition}]
 	if r == nil || r.ended.Load() || p.halted.has(r.key) {
-		return run{}, false
+		return stretch{}, false
 	}
 	r.queued.Add(1)
 	return r.next(records), true
 }
 
-// receivedUnreadable makes a run of a batch that cannot be read. The next poll goes on behind it.
-func (p *partitions) receivedUnreadable(key partitionKey, bad *kafka.Unreadable) (run, bool) {
+// receivedUnreadable makes a stretch of a batch that cannot be read. The next poll goes on behind it.
+func (p *partitions) receivedUnreadable(key partitionKey, bad *kafka.Unreadable) (stretch, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.readings[key]
 	if r == nil || r.ended.Load() || p.halted.has(key) {
-		return run{}, false
+		return stretch{}, false
 	}
 	r.queued.Add(1)
 	out := r.nextUnreadable(bad)

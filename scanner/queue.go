@@ -6,19 +6,19 @@ import (
 	"sync"
 )
 
-// queue holds fetched runs of records for the workers. A run is of one partition. A worker takes
-// all runs that wait, up to a batch. So a trickle makes few transactions, however many partitions
+// queue holds fetched stretches of records for the workers. A stretch is of one partition. A worker takes
+// all stretches that wait, up to a batch. So a trickle makes few transactions, however many partitions
 // and workers there are. Only one worker has a partition at a time, so its records stay in order.
 type queue struct {
-	bound int // put waits while more runs than this are queued
+	bound int // put waits while more stretches than this are queued
 	bytes int // put waits while the queued records take more memory than this
 
-	mu      sync.Mutex
-	changed *sync.Cond
-	runs    []run
-	weight  int // of all records in runs
-	busy    map[partitionKey]bool
-	closed  bool
+	mu        sync.Mutex
+	changed   *sync.Cond
+	stretches []stretch
+	weight    int // of all records in stretches
+	busy      map[partitionKey]bool
+	closed    bool
 }
 
 // queueBytes limits what waits for the workers. It is more than four workers store in a second.
@@ -30,12 +30,12 @@ func newQueue(bound int) *queue {
 	return q
 }
 
-// put adds runs. It first waits until there is room or ctx has ended.
-func (q *queue) put(ctx context.Context, runs []run) {
-	if len(runs) == 0 {
+// put adds stretches. It first waits until there is room or ctx has ended.
+func (q *queue) put(ctx context.Context, stretches []stretch) {
+	if len(stretches) == 0 {
 		return
 	}
-	added := weigh(runs)
+	added := weigh(stretches)
 	defer context.AfterFunc(ctx, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -43,24 +43,24 @@ func (q *queue) put(ctx context.Context, runs []run) {
 	})()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for (len(q.runs) > q.bound || q.weight > q.bytes) && ctx.Err() == nil {
+	for (len(q.stretches) > q.bound || q.weight > q.bytes) && ctx.Err() == nil {
 		q.changed.Wait()
 	}
-	q.runs = append(q.runs, runs...)
+	q.stretches = append(q.stretches, stretches...)
 	q.weight += added
 	q.changed.Broadcast()
 }
 
-// take waits for runs of partitions that no worker has, and returns them until they have n records.
+// take waits for stretches of partitions that no worker has, and returns them until they have n records.
 // It returns none when the queue is closed and empty. The caller has these partitions until it
 // calls done.
-func (q *queue) take(n int) []run {
+func (q *queue) take(n int) []stretch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
-		var taken, rest []run
+		var taken, rest []stretch
 		mine, count := map[partitionKey]bool{}, 0
-		for _, r := range q.runs {
+		for _, r := range q.stretches {
 			if key := r.key(); q.busy[key] || count >= n {
 				rest = append(rest, r)
 			} else {
@@ -69,21 +69,21 @@ func (q *queue) take(n int) []run {
 			}
 		}
 		if len(taken) > 0 {
-			q.runs = rest
+			q.stretches = rest
 			q.weight -= weigh(taken)
 			maps.Copy(q.busy, mine)
 			q.changed.Broadcast()
 			return taken
 		}
-		if q.closed && len(q.runs) == 0 {
+		if q.closed && len(q.stretches) == 0 {
 			return nil
 		}
 		q.changed.Wait()
 	}
 }
 
-func weigh(runs []run) (n int) {
-	for _, r := range runs {
+func weigh(stretches []stretch) (n int) {
+	for _, r := range stretches {
 		for _, rec := range r.records {
 			n += weight(rec)
 		}
@@ -91,11 +91,11 @@ func weigh(runs []run) (n int) {
 	return n
 }
 
-// done gives the partitions of taken runs back.
-func (q *queue) done(runs []run) {
+// done gives the partitions of taken stretches back.
+func (q *queue) done(stretches []stretch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, r := range runs {
+	for _, r := range stretches {
 		delete(q.busy, r.key())
 	}
 	q.changed.Broadcast()

@@ -9,44 +9,44 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// runOf is a run of n records of one partition, the first of them at offset first.
-func runOf(partition int32, first int64, n int) run {
+// stretchOf is a stretch of n records of one partition, the first of them at offset first.
+func stretchOf(partition int32, first int64, n int) stretch {
 	records := make([]*kgo.Record, n)
 	for i := range records {
 		records[i] = &kgo.Record{Topic: "t", Partition: partition, Offset: first + int64(i)}
 	}
-	return run{reading: &reading{key: partitionKey{"t", partition}}, from: first, to: first + int64(n), records: records}
+	return stretch{reading: &reading{key: partitionKey{"t", partition}}, from: first, to: first + int64(n), records: records}
 }
 
 func TestOneTakesAllThatWaits(t *testing.T) {
 	q := newQueue(10)
-	q.put(t.Context(), []run{runOf(0, 0, 3), runOf(1, 0, 3), runOf(0, 3, 1)})
-	require.Equal(t, []run{runOf(0, 0, 3), runOf(1, 0, 3), runOf(0, 3, 1)}, q.take(100))
+	q.put(t.Context(), []stretch{stretchOf(0, 0, 3), stretchOf(1, 0, 3), stretchOf(0, 3, 1)})
+	require.Equal(t, []stretch{stretchOf(0, 0, 3), stretchOf(1, 0, 3), stretchOf(0, 3, 1)}, q.take(100))
 }
 
 func TestAPartitionIsInOnePairOfHands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(10)
-		q.put(t.Context(), []run{runOf(0, 0, 3), runOf(1, 0, 3), runOf(0, 3, 1)})
+		q.put(t.Context(), []stretch{stretchOf(0, 0, 3), stretchOf(1, 0, 3), stretchOf(0, 3, 1)})
 		first := q.take(2)
-		require.Equal(t, []run{runOf(0, 0, 3)}, first, "no more than asked for, but whole runs")
-		require.Equal(t, []run{runOf(1, 0, 3)}, q.take(100))
-		taken := make(chan []run, 1)
+		require.Equal(t, []stretch{stretchOf(0, 0, 3)}, first, "no more than asked for, but whole runs")
+		require.Equal(t, []stretch{stretchOf(1, 0, 3)}, q.take(100))
+		taken := make(chan []stretch, 1)
 		go func() { taken <- q.take(100) }()
 		synctest.Wait()
 		require.Empty(t, taken, "what goes on with partition 0 waits")
 		q.done(first)
-		require.Equal(t, []run{runOf(0, 3, 1)}, <-taken)
+		require.Equal(t, []stretch{stretchOf(0, 3, 1)}, <-taken)
 	})
 }
 
 func TestAFullQueueHoldsUpItsSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1)
-		q.put(t.Context(), []run{runOf(0, 0, 1), runOf(1, 0, 1)})
+		q.put(t.Context(), []stretch{stretchOf(0, 0, 1), stretchOf(1, 0, 1)})
 		ctx, cancel := context.WithCancel(t.Context())
 		put := make(chan bool)
-		go func() { q.put(ctx, []run{runOf(2, 0, 1)}); close(put) }()
+		go func() { q.put(ctx, []stretch{stretchOf(2, 0, 1)}); close(put) }()
 		synctest.Wait()
 		select {
 		case <-put:
@@ -56,8 +56,8 @@ func TestAFullQueueHoldsUpItsSource(t *testing.T) {
 		require.Len(t, q.take(100), 2)
 		<-put
 		go func() {
-			q.put(ctx, []run{runOf(3, 0, 1), runOf(4, 0, 1)})
-			q.put(ctx, []run{runOf(5, 0, 1)})
+			q.put(ctx, []stretch{stretchOf(3, 0, 1), stretchOf(4, 0, 1)})
+			q.put(ctx, []stretch{stretchOf(5, 0, 1)})
 		}()
 		synctest.Wait()
 		cancel() // what is at hand is put all the same
@@ -71,14 +71,14 @@ func TestAFullQueueHoldsUpItsSource(t *testing.T) {
 func TestAClosedQueueWaitsForItsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1)
-		q.put(t.Context(), []run{runOf(0, 0, 1), runOf(0, 1, 1)})
+		q.put(t.Context(), []stretch{stretchOf(0, 0, 1), stretchOf(0, 1, 1)})
 		first := q.take(1)
 		q.close()
-		last := make(chan []run)
+		last := make(chan []stretch)
 		go func() { last <- q.take(1) }()
 		synctest.Wait()
 		q.done(first)
-		require.Equal(t, []run{runOf(0, 1, 1)}, <-last)
+		require.Equal(t, []stretch{stretchOf(0, 1, 1)}, <-last)
 		require.Empty(t, q.take(1))
 	})
 }
@@ -89,10 +89,10 @@ func TestQueueBoundsTheMemoryOfWhatWaits(t *testing.T) {
 		q := newQueue(100)
 		large := asksAt(&reading{key: partitionKey{"in", 0}}, 0, 1)
 		large.records[0].Value = make([]byte, queueBytes+1)
-		q.put(t.Context(), []run{large})
+		q.put(t.Context(), []stretch{large})
 		put := false
 		go func() {
-			q.put(t.Context(), []run{asksAt(&reading{key: partitionKey{"in", 1}}, 0, 1)})
+			q.put(t.Context(), []stretch{asksAt(&reading{key: partitionKey{"in", 1}}, 0, 1)})
 			put = true
 		}()
 		synctest.Wait()

@@ -28,7 +28,7 @@ type reading struct {
 	ended  atomic.Bool
 	// until is the offset from which on nothing is stored, because from there the log is another one; 0: there is none.
 	until  atomic.Int64
-	queued atomic.Int32 // runs that are neither stored nor given up; the poller adds, workers subtract
+	queued atomic.Int32 // stretches that are neither stored nor given up; the poller adds, workers subtract
 }
 
 // endAt stops what was read from offset at on from being stored; 0: all of it.
@@ -40,10 +40,10 @@ func (r *reading) endAt(at int64) {
 	}
 }
 
-// storable returns the runs that may still be stored, without what lies behind the end of their readings.
-func storable(runs []run) []run {
-	out := runs[:0]
-	for _, r := range runs {
+// storable returns the stretches that may still be stored, without what lies behind the end of their readings.
+func storable(stretches []stretch) []stretch {
+	out := stretches[:0]
+	for _, r := range stretches {
 		until := r.reading.until.Load()
 		switch {
 		case r.reading.ended.Load(), until > 0 && r.from >= until:
@@ -63,35 +63,35 @@ func storable(runs []run) []run {
 	return out
 }
 
-// run is records that were polled together. It covers the offsets [from, to), and from is where the
-// run before it ended. So an offset in it without a record has none in Kafka either: it was
+// stretch is records that were polled together. It covers the offsets [from, to), and from is where the
+// stretch before it ended. So an offset in it without a record has none in Kafka either: it was
 // compacted away, is a marker of a transaction, or was aborted.
-type run struct {
+type stretch struct {
 	reading  *reading
 	from, to int64
 	records  []*kgo.Record
-	// unreadable is set for a run of a batch that cannot be read. Its one record stands for the whole batch.
+	// unreadable is set for a stretch of a batch that cannot be read. Its one record stands for the whole batch.
 	unreadable *kafka.Unreadable
 	read       time.Time // when it was polled, for traces
 }
 
-// next makes a run of what the poller has received. The caller is the poller, and holds the lock of partitions.
-func (r *reading) next(records []*kgo.Record) run {
-	out := run{reading: r, from: min(r.polled, records[0].Offset), to: records[len(records)-1].Offset + 1, records: records, read: time.Now()}
+// next makes a stretch of what the poller has received. The caller is the poller, and holds the lock of partitions.
+func (r *reading) next(records []*kgo.Record) stretch {
+	out := stretch{reading: r, from: min(r.polled, records[0].Offset), to: records[len(records)-1].Offset + 1, records: records, read: time.Now()}
 	r.polled, r.epoch = out.to, records[len(records)-1].LeaderEpoch
 	return out
 }
 
-// nextUnreadable makes a run of a batch that cannot be read.
-func (r *reading) nextUnreadable(bad *kafka.Unreadable) run {
+// nextUnreadable makes a stretch of a batch that cannot be read.
+func (r *reading) nextUnreadable(bad *kafka.Unreadable) stretch {
 	first := max(bad.First, r.polled)
 	stands := &kgo.Record{Topic: r.key.topic, Partition: r.key.partition, Offset: first, LeaderEpoch: bad.Epoch}
-	out := run{reading: r, from: r.polled, to: max(bad.Next, first+1), records: []*kgo.Record{stands}, unreadable: bad}
+	out := stretch{reading: r, from: r.polled, to: max(bad.Next, first+1), records: []*kgo.Record{stands}, unreadable: bad}
 	r.polled, r.epoch = out.to, bad.Epoch
 	return out
 }
 
-func (r run) key() partitionKey { return r.reading.key }
+func (r stretch) key() partitionKey { return r.reading.key }
 
 // weight estimates how much memory a record takes, with the library's structs.
 func weight(r *kgo.Record) int {
@@ -102,9 +102,9 @@ func weight(r *kgo.Record) int {
 	return n
 }
 
-// fit returns how many of a run's first records fit into room records and bytes, and what they
+// fit returns how many of a stretch's first records fit into room records and bytes, and what they
 // weigh. It takes at least one.
-func (r run) fit(room, bytes int) (n, weighs int) {
+func (r stretch) fit(room, bytes int) (n, weighs int) {
 	for _, rec := range r.records {
 		w := weight(rec)
 		if n > 0 && (n >= room || weighs+w > bytes) {
@@ -115,8 +115,8 @@ func (r run) fit(room, bytes int) (n, weighs int) {
 	return n, weighs
 }
 
-// split cuts a run before its n-th record.
-func (r run) split(n int) (head, tail run) {
+// split cuts a stretch before its n-th record.
+func (r stretch) split(n int) (head, tail stretch) {
 	head, tail = r, r
 	head.records, tail.records = r.records[:n], r.records[n:]
 	head.to = r.records[n].Offset
@@ -124,10 +124,10 @@ func (r run) split(n int) (head, tail run) {
 	return head, tail
 }
 
-// errGap says that records are missing between what is stored and the run that is to be stored.
+// errGap says that records are missing between what is stored and the stretch that is to be stored.
 var errGap = errors.New("records are missing before this run")
 
-// coverage is what a batch covers of one partition. Only a run that continues it can extend it.
+// coverage is what a batch covers of one partition. Only a stretch that continues it can extend it.
 type coverage struct {
 	reading *reading
 	src     store.Source // as it stands once the batch is stored
@@ -146,9 +146,9 @@ type mismatchError struct {
 func (e *mismatchError) Error() string { return e.err.Error() }
 func (e *mismatchError) Unwrap() error { return e.err }
 
-// extend adds a run to the batch. It fails with errGap, and adds nothing, if the run begins beyond
+// extend adds a stretch to the batch. It fails with errGap, and adds nothing, if the stretch begins beyond
 // the end of the coverage. It fails with errDiverged if a record is not of the log that is stored.
-func (c *coverage) extend(b *store.Batch, r run, decode func(source int, r *kgo.Record) (task.Change, bool)) error {
+func (c *coverage) extend(b *store.Batch, r stretch, decode func(source int, r *kgo.Record) (task.Change, bool)) error {
 	if r.from > c.src.Next && !faultpoint.Without(faultpoint.NothingBehindFailure) {
 		return fmt.Errorf("%s/%d is stored up to offset %d, the run begins at %d: %w", c.src.Topic, c.src.Partition, c.src.Next, r.from, errGap)
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// asksAt is a run of n requests, the first of them at offset first.
-func asksAt(r *reading, first int64, n int) run {
-	out := run{reading: r, from: first, to: first + int64(n)}
+// asksAt is a stretch of n requests, the first of them at offset first.
+func asksAt(r *reading, first int64, n int) stretch {
+	out := stretch{reading: r, from: first, to: first + int64(n)}
 	for i := range n {
 		rec := ask(fmt.Sprint(first+int64(i)), r.key.partition)
 		rec.Offset, rec.Timestamp = first+int64(i), time.Now()
@@ -31,14 +31,14 @@ func asksAt(r *reading, first int64, n int) run {
 	return out
 }
 
-// A batch that leaves out what is not stored cannot be made; a gap that Kafka has left is part of the run.
+// A batch that leaves out what is not stored cannot be made; a gap that Kafka has left is part of the stretch.
 func TestABatchContinuesWhatIsStored(t *testing.T) {
 	key := partitionKey{"in", 0}
 	decode := func(source int, r *kgo.Record) (task.Change, bool) {
 		return task.Change{Seq: task.Seq(source, r.Offset)}, string(r.Value) != "ignored"
 	}
-	at := func(from int64, offsets ...int64) run {
-		r := run{reading: &reading{key: key}, from: from, to: from}
+	at := func(from int64, offsets ...int64) stretch {
+		r := stretch{reading: &reading{key: key}, from: from, to: from}
 		for _, o := range offsets {
 			r.records, r.to = append(r.records, &kgo.Record{Offset: o}), o+1
 		}
@@ -47,25 +47,25 @@ func TestABatchContinuesWhatIsStored(t *testing.T) {
 	ignoring := at(10, 10, 11, 12)
 	ignoring.records[1].Value = []byte("ignored")
 	for name, c := range map[string]struct {
-		runs    []run
-		changes int
-		gaps    []store.Gap
-		next    int64
-		gap     bool
+		stretches []stretch
+		changes   int
+		gaps      []store.Gap
+		next      int64
+		gap       bool
 	}{
-		"continues":                  {runs: []run{at(10, 10, 11), at(12, 12)}, changes: 3, next: 13},
-		"partly stored":              {runs: []run{at(5, 8, 9, 10)}, changes: 1, next: 11},
-		"all stored":                 {runs: []run{at(5, 8, 9)}, next: 10},
-		"Kafka has none there":       {runs: []run{at(10, 13), at(14, 16, 17)}, changes: 3, gaps: []store.Gap{{Source: 16, From: 10, To: 13}, {Source: 16, From: 14, To: 16}}, next: 18},
-		"one that asks for nothing":  {runs: []run{ignoring}, changes: 2, gaps: []store.Gap{{Source: 16, From: 11, To: 12}}, next: 13},
-		"the one before is missing":  {runs: []run{at(12, 12, 13)}, gap: true, next: 10},
-		"the one between is missing": {runs: []run{at(10, 10), at(12, 12)}, gap: true, changes: 1, next: 11},
+		"continues":                  {stretches: []stretch{at(10, 10, 11), at(12, 12)}, changes: 3, next: 13},
+		"partly stored":              {stretches: []stretch{at(5, 8, 9, 10)}, changes: 1, next: 11},
+		"all stored":                 {stretches: []stretch{at(5, 8, 9)}, next: 10},
+		"Kafka has none there":       {stretches: []stretch{at(10, 13), at(14, 16, 17)}, changes: 3, gaps: []store.Gap{{Source: 16, From: 10, To: 13}, {Source: 16, From: 14, To: 16}}, next: 18},
+		"one that asks for nothing":  {stretches: []stretch{ignoring}, changes: 2, gaps: []store.Gap{{Source: 16, From: 11, To: 12}}, next: 13},
+		"the one before is missing":  {stretches: []stretch{at(12, 12, 13)}, gap: true, next: 10},
+		"the one between is missing": {stretches: []stretch{at(10, 10), at(12, 12)}, gap: true, changes: 1, next: 11},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b store.Batch
 			cov := coverage{src: store.Source{ID: 16, Next: 10}, first: 10}
 			var err error
-			for _, r := range c.runs {
+			for _, r := range c.stretches {
 				if err = cov.extend(&b, r, decode); err != nil {
 					break
 				}
@@ -111,7 +111,7 @@ func (d *stalling) Apply(ctx context.Context, b store.Batch, now func() int64) (
 	return d.Store.Apply(context.WithoutCancel(ctx), b, now)
 }
 
-// A database that stalls until the stopping scanner gives up must not have the later run stored without the earlier one.
+// A database that stalls until the stopping scanner gives up must not have the later stretch stored without the earlier one.
 func TestWhatFollowsAFailedRunIsNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st := inMemory(t, Config{})
@@ -123,19 +123,19 @@ func TestWhatFollowsAFailedRunIsNotStored(t *testing.T) {
 		s.parts.sources[key] = &src
 		s.parts.begun(key, 0)
 		r := s.parts.readings[key]
-		var runs []run
+		var stretches []stretch
 		for first := int64(0); first < 20; first += 10 {
 			next, ok := s.parts.received(asksAt(r, first, 10).records)
 			require.True(t, ok)
-			runs = append(runs, next)
+			stretches = append(stretches, next)
 		}
 		ctx, giveUp := context.WithCancel(t.Context())
-		s.worker.queue.put(ctx, runs[:1])
+		s.worker.queue.put(ctx, stretches[:1])
 		ended := make(chan struct{})
 		go func() { s.worker.run(ctx); close(ended) }()
 		synctest.Wait()
 		require.EqualValues(t, 1, db.calls.Load())
-		s.worker.queue.put(ctx, runs[1:])
+		s.worker.queue.put(ctx, stretches[1:])
 		s.worker.queue.close()
 		giveUp()
 		<-ended

@@ -15,7 +15,7 @@ const maxReason = 4096
 
 // rejectedRecord is the dead letter of a record that was rejected for err.
 func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task.DeadLetter {
-	d := &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: cut(topic, schemas.MaxTopicLen), TaskID: cut(id, schemas.MaxIDLen)}
+	d := &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: schemas.CutUTF8(topic, schemas.MaxTopicLen), TaskID: schemas.CutUTF8(id, schemas.MaxIDLen)}
 	if d.Body = schemas.EncodeRejected(r); faultpoint.Without(faultpoint.RefusedAlone) {
 		d.Body = schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, schemas.Settings{})
 	}
@@ -23,36 +23,29 @@ func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task
 	if kept, size := schemas.RejectedPart(r); kept < size {
 		part = fmt.Sprintf(" (%d of its %d bytes are kept, the rest is in the intake: %s)", kept, size, schemas.DefaultID(r.Topic, r.Partition, r.Offset))
 	}
-	d.Reason = cut(err.Error(), maxReason-len(part)) + part
+	d.Reason = schemas.CutUTF8(err.Error(), maxReason-len(part)) + part
 	return d
 }
 
 // bareRejection is the dead letter of a record of which nothing can be kept.
 func bareRejection(seq int64, r *kgo.Record, reason string) *task.DeadLetter {
 	id := schemas.DefaultID(r.Topic, r.Partition, r.Offset)
-	return &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, TaskID: cut(id, schemas.MaxIDLen), Reason: cut(reason, maxReason)}
+	return &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, TaskID: schemas.CutUTF8(id, schemas.MaxIDLen), Reason: schemas.CutUTF8(reason, maxReason)}
 }
 
-func cut(s string, n int) string {
-	if len(s) > n {
-		return s[:n]
-	}
-	return s
-}
+// refusedRecords holds the records that the database has refused, by seq. Each was alone in its batch then.
+type refusedRecords map[int64]*refusedRecord
 
-// refusals holds the records that the database has refused, by seq. Each was alone in its batch then.
-type refusals map[int64]*refusal
-
-type refusal struct {
+type refusedRecord struct {
 	reason string
 	bare   bool // the database refused the dead letter too: keep nothing of the record in it
 }
 
 // add notes that the database refused a record, with err. False: it refuses even a dead letter without a body.
-func (m refusals) add(seq int64, err error) bool {
+func (m refusedRecords) add(seq int64, err error) bool {
 	switch r := m[seq]; {
 	case r == nil:
-		m[seq] = &refusal{reason: fmt.Sprintf("the database refuses this request: %v", err)}
+		m[seq] = &refusedRecord{reason: fmt.Sprintf("the database refuses this request: %v", err)}
 	case !r.bare:
 		r.bare = true
 	default:
@@ -62,7 +55,7 @@ func (m refusals) add(seq int64, err error) bool {
 }
 
 // decode makes a change of an intake record. For a record that was refused, the change is a rejection.
-func (m refusals) decode(d *decoder, of run) func(source int, r *kgo.Record) (task.Change, bool) {
+func (m refusedRecords) decode(d *decoder, of stretch) func(source int, r *kgo.Record) (task.Change, bool) {
 	return func(source int, r *kgo.Record) (task.Change, bool) {
 		seq := task.Seq(source, r.Offset)
 		refused := m[seq]

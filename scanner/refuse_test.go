@@ -49,7 +49,7 @@ func TestARecordThatTheDatabaseRefusesBecomesADeadLetterAlone(t *testing.T) {
 		src, err := st.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 0)
 		require.NoError(t, err)
 		s.parts.sources[key] = &src
-		left, err := s.worker.storeRuns(t.Context(), []run{asksAt(&reading{key: key}, 0, 1000)})
+		left, err := s.worker.storeStretches(t.Context(), []stretch{asksAt(&reading{key: key}, 0, 1000)})
 		require.NoError(t, err)
 		require.Empty(t, left)
 		require.Less(t, int(db.tries.Load()), 150, "the neighbours wait for that many transactions")

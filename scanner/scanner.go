@@ -213,7 +213,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 		background(ctx, func(ctx context.Context) { every(ctx, s.cfg.CommitEvery, commit) })
 	}
 
-	// One limit for all runs together: each of many that cannot be stored would otherwise take that long.
+	// One limit for all stretches together: each of many that cannot be stored would otherwise take that long.
 	storing, giveUp := context.WithCancel(work)
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopPatience, giveUp) })()

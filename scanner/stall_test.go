@@ -91,9 +91,9 @@ func freshMySQL(t *testing.T) (*store.Store, *sql.DB) {
 	return st, admin
 }
 
-// depth returns how many partitions are with workers, and how many runs wait.
+// depth returns how many partitions are with workers, and how many stretches wait.
 func (q *queue) depth() (busy, queued int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.busy), len(q.runs)
+	return len(q.busy), len(q.stretches)
 }

@@ -10,13 +10,13 @@ import (
 )
 
 // trace makes the spans of a stored batch's records, of those whose senders are traced.
-func (w *worker) trace(runs []run, batch store.Batch, covered []coverage) {
+func (w *worker) trace(stretches []stretch, batch store.Batch, covered []coverage) {
 	if w.tracer == nil {
 		return
 	}
 	stored := time.Now()
 	var changes map[int64]*task.Change // made when there is somebody who is traced
-	for _, r := range runs {
+	for _, r := range stretches {
 		i := slices.IndexFunc(covered, func(c coverage) bool { return c.reading == r.reading })
 		if i < 0 {
 			continue

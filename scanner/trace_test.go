@@ -49,13 +49,13 @@ func TestWhatIsStoredIsTracedForWhoIsTraced(t *testing.T) {
 func TestTracesAreFreeWhenOff(t *testing.T) {
 	w := &worker{}
 	records := []*kgo.Record{ask("a", 0, "traceparent", tracingtest.Traceparent(true))}
-	runs := []run{{reading: &reading{}, records: records}}
-	covered := []coverage{{reading: runs[0].reading}}
+	stretches := []stretch{{reading: &reading{}, records: records}}
+	covered := []coverage{{reading: stretches[0].reading}}
 	covered[0].src.Next = 1
-	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(runs, store.Batch{}, covered) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(stretches, store.Batch{}, covered) }))
 	recorder := tracingtest.Record()
 	defer recorder.End()
 	w.tracer = recorder.Tracer
 	records[0] = ask("a", 0, "traceparent", tracingtest.Traceparent(false))
-	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(runs, store.Batch{}, covered) }), "on, and nobody is traced")
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(stretches, store.Batch{}, covered) }), "on, and nobody is traced")
 }

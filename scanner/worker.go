@@ -36,11 +36,11 @@ type worker struct {
 // run stores batches until the queue is closed and empty. After ctx has ended, it gives up what is left in the queue.
 func (w *worker) run(ctx context.Context) {
 	for {
-		runs := w.queue.take(w.batch)
-		if len(runs) == 0 {
+		stretches := w.queue.take(w.batch)
+		if len(stretches) == 0 {
 			return
 		}
-		if left, err := w.storeRuns(w.patient(ctx), slices.Clone(runs)); err != nil {
+		if left, err := w.storeStretches(w.patient(ctx), slices.Clone(stretches)); err != nil {
 			for _, r := range left {
 				w.parts.fail(r)
 			}
@@ -50,14 +50,14 @@ func (w *worker) run(ctx context.Context) {
 			case <-time.After(time.Second):
 			}
 		}
-		w.queue.done(runs)
-		for _, r := range runs {
+		w.queue.done(stretches)
+		for _, r := range stretches {
 			r.reading.queued.Add(-1)
 		}
 	}
 }
 
-// patient returns ctx: all runs share the time that is left. Only the simulator's runs without this
+// patient returns ctx: all stretches share the time that is left. Only the simulator's runs without this
 // rule give each its own time.
 func (w *worker) patient(ctx context.Context) context.Context {
 	if ctx.Err() != nil && faultpoint.Without(faultpoint.NothingBehindFailure) {
@@ -68,32 +68,32 @@ func (w *worker) patient(ctx context.Context) context.Context {
 	return ctx
 }
 
-// storeRuns puts runs into the database, in transactions of at most w.batch records and
-// transactionBytes, until all are in. After an error it returns the runs that may not be stored
+// storeStretches puts stretches into the database, in transactions of at most w.batch records and
+// transactionBytes, until all are in. After an error it returns the stretches that may not be stored
 // completely.
 //
 // A batch that the database refuses because of a record is halved until that record is alone. Then
 // the record becomes a dead letter.
-func (w *worker) storeRuns(ctx context.Context, runs []run) ([]run, error) {
-	limit, refused := w.batch, refusals{}
+func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]stretch, error) {
+	limit, refused := w.batch, refusedRecords{}
 	for {
-		runs = storable(runs)
-		if len(runs) == 0 {
+		stretches = storable(stretches)
+		if len(stretches) == 0 {
 			return nil, nil
 		}
-		batch, covered, rest, err := w.assemble(ctx, runs, limit, refused)
+		batch, covered, rest, err := w.assemble(ctx, stretches, limit, refused)
 		if w.checker.mismatched(err) {
 			continue // the next round leaves out what is not of that log
 		}
 		if err != nil {
-			return runs, err
+			return stretches, err
 		}
 		if len(covered) == 0 {
-			runs = rest // all of this batch is stored already, but maybe not the rest
+			stretches = rest // all of this batch is stored already, but maybe not the rest
 			continue
 		}
 		if same, err := w.checker.verify(ctx, covered); err != nil {
-			return runs, err
+			return stretches, err
 		} else if !same {
 			continue
 		}
@@ -101,7 +101,7 @@ func (w *worker) storeRuns(ctx context.Context, runs []run) ([]run, error) {
 		switch {
 		case errors.Is(err, store.ErrFenced):
 			if err := w.catchUp(ctx, covered); err != nil {
-				return runs, err
+				return stretches, err
 			}
 			continue // the next round leaves out what turned out to be stored
 		case store.BadRecord(err) && len(batch.Changes) > 1:
@@ -112,10 +112,10 @@ func (w *worker) storeRuns(ctx context.Context, runs []run) ([]run, error) {
 				zap.Int32("partition", covered[0].reading.key.partition), zap.Error(err))
 			continue
 		case err != nil:
-			return runs, err
+			return stretches, err
 		}
-		w.trace(runs, batch, covered)
-		runs, limit = rest, min(2*limit, w.batch)
+		w.trace(stretches, batch, covered)
+		stretches, limit = rest, min(2*limit, w.batch)
 	}
 }
 
@@ -149,16 +149,16 @@ func (w *worker) apply(ctx context.Context, batch store.Batch, covered []coverag
 // transactionBytes limits a transaction too. The statements of each worker hold a second copy of its records.
 const transactionBytes = 8 << 20
 
-// assemble makes the next batch of the runs, without what the database has already. It returns the
-// runs that remain after it. A batch cannot leave out a record that is not stored: see coverage.
-func (w *worker) assemble(ctx context.Context, runs []run, limit int, refused refusals) (b store.Batch, covered []coverage, rest []run, err error) {
+// assemble makes the next batch of the stretches, without what the database has already. It returns the
+// stretches that remain after it. A batch cannot leave out a record that is not stored: see coverage.
+func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, refused refusedRecords) (b store.Batch, covered []coverage, rest []stretch, err error) {
 	at := map[partitionKey]int{}
 	bytes := transactionBytes
 	b.Epochs = map[int]store.Epoch{}
-	for i, r := range runs {
+	for i, r := range stretches {
 		room := limit - len(b.Changes)
 		if room <= 0 || bytes <= 0 {
-			rest = append(rest, runs[i:]...)
+			rest = append(rest, stretches[i:]...)
 			break
 		}
 		n, seen := at[r.key()]
@@ -175,7 +175,7 @@ func (w *worker) assemble(ctx context.Context, runs []run, limit int, refused re
 		bytes -= weighs
 		cut := fits < len(r.records)
 		if cut {
-			var tail run
+			var tail stretch
 			r, tail = r.split(fits)
 			rest = append(rest, tail)
 		}
@@ -183,7 +183,7 @@ func (w *worker) assemble(ctx context.Context, runs []run, limit int, refused re
 			return b, nil, nil, err
 		}
 		if cut { // nothing behind it may be stored before its rest
-			rest = append(rest, runs[i+1:]...)
+			rest = append(rest, stretches[i+1:]...)
 			break
 		}
 	}

@@ -17,11 +17,11 @@ func TestATransactionIsBoundedByBytes(t *testing.T) {
 	s.parts.sources[key] = &src
 	s.parts.begun(key, 0)
 	r := s.parts.readings[key]
-	runs := []run{asksAt(r, 0, 30), asksAt(r, 30, 1)}
-	for _, rec := range runs[0].records {
+	stretches := []stretch{asksAt(r, 0, 30), asksAt(r, 30, 1)}
+	for _, rec := range stretches[0].records {
 		rec.Value = make([]byte, 1<<20)
 	}
-	batch, covered, rest, err := s.worker.assemble(t.Context(), runs, 2000, refusals{})
+	batch, covered, rest, err := s.worker.assemble(t.Context(), stretches, 2000, refusedRecords{})
 	require.NoError(t, err)
 	require.Less(t, len(batch.Changes), 1+transactionBytes>>20)
 	require.NotEmpty(t, batch.Changes)
@@ -32,7 +32,7 @@ func TestATransactionIsBoundedByBytes(t *testing.T) {
 
 	heavy := asksAt(r, 0, 2)
 	heavy.records[0].Value = make([]byte, 2*transactionBytes)
-	batch, _, rest, err = s.worker.assemble(t.Context(), []run{heavy}, 2000, refusals{})
+	batch, _, rest, err = s.worker.assemble(t.Context(), []stretch{heavy}, 2000, refusedRecords{})
 	require.NoError(t, err)
 	require.Len(t, batch.Changes, 1, "one record is taken however heavy")
 	require.Len(t, rest, 1)

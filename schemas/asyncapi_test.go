@@ -72,7 +72,7 @@ func headerObject(r *kgo.Record) map[string]any {
 // TestDocumentNamesEveryHeader compares the constants in the source with the document, both ways.
 func TestDocumentNamesEveryHeader(t *testing.T) {
 	constants := map[string]bool{}
-	file, err := parser.ParseFile(token.NewFileSet(), "headers.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "headernames.go", nil, 0)
 	require.NoError(t, err)
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Header") {

@@ -57,9 +57,10 @@ func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
 }
 
 // DeliveryKey returns the idempotency key of an attempt of the task that the intake record at
-// (topic, partition, offset) requested. The topic is identified by Kafka's topic id, so that a
-// topic that was deleted and created again yields different keys. The key is 43 characters of
-// base64url; no other code may rely on its contents.
+// (topic, partition, offset) requested. The attempt is counted over all replays, so that a replay
+// has a key of its own. The topic is identified by Kafka's topic id, so that a topic that was
+// deleted and created again yields different keys. The key is 43 characters of base64url; no other
+// code may rely on its contents.
 func DeliveryKey(topicID [16]byte, partition int32, offset int64, attempt int) string {
 	var b [32]byte
 	copy(b[:], topicID[:])

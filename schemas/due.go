@@ -161,7 +161,7 @@ func (d *decoder) due(l *Limits) *Rejection {
 		if problem != "" {
 			return bad(hDelay, v, problem, durationFix)
 		}
-		d.req.Due = d.req.Accepted + ceilMillis(delay)
+		d.req.Due = d.req.Accepted + CeilMillis(delay)
 	}
 	if d.req.Due-d.req.Accepted > l.maxDelay() || d.req.Due > maxMillis {
 		return beyond(h, v, l, d.req.Accepted)

@@ -199,9 +199,9 @@ func (d decimal) addTo(total, unit time.Duration) (time.Duration, string) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// ceilMillis returns a duration in whole milliseconds, rounded up. The duration must not be
-// negative.
-func ceilMillis(d time.Duration) int64 {
+// CeilMillis returns a duration in whole milliseconds, rounded up: rounding may only ever be late. The
+// duration must not be negative.
+func CeilMillis(d time.Duration) int64 {
 	ms := int64(d / time.Millisecond)
 	if d%time.Millisecond != 0 {
 		ms++

@@ -66,7 +66,7 @@ func TestCeilMillis(t *testing.T) {
 	for in, want := range map[time.Duration]int64{
 		0: 0, 1: 1, 999999: 1, 1000000: 1, 1000001: 2, math.MaxInt64: math.MaxInt64/1000000 + 1,
 	} {
-		require.Equal(t, want, ceilMillis(in))
+		require.Equal(t, want, CeilMillis(in))
 	}
 }
 

@@ -49,8 +49,8 @@ func rejectedPart(r *kgo.Record) (key, value []byte, headers []kgo.RecordHeader)
 	}
 	headers, room := firstHeaders(r.Headers, MaxRejectedBytes/2)
 	room += MaxRejectedBytes/2 - perRecord
-	key = cutUTF8(r.Key, room/2)
-	return key, cutUTF8(r.Value, room-len(key)), headers
+	key = CutUTF8(r.Key, room/2)
+	return key, CutUTF8(r.Value, room-len(key)), headers
 }
 
 // firstHeaders returns the headers that fit into room, the last one possibly cut, and the room that
@@ -64,7 +64,7 @@ func firstHeaders(all []kgo.RecordHeader, room int) ([]kgo.RecordHeader, int) {
 		}
 		first := all[:i:i]
 		if room -= perHeader + len(h.Key); room > 0 { // a cut name would be another header
-			h.Value = cutUTF8(h.Value, room)
+			h.Value = CutUTF8(h.Value, room)
 			return append(first, h), room - len(h.Value)
 		}
 		return first, 0

@@ -3,7 +3,6 @@ package schemas
 import (
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agnivade/levenshtein"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -54,20 +53,7 @@ func shown(v []byte) string {
 	if len(v) <= maxShown {
 		return strings.ToValidUTF8(string(v), "\uFFFD")
 	}
-	return strings.ToValidUTF8(string(cutUTF8(v, maxShown)), "\uFFFD") + "…"
-}
-
-// cutUTF8 shortens v to at most n bytes without splitting a character.
-func cutUTF8(v []byte, n int) []byte {
-	if len(v) <= n {
-		return v
-	}
-	for i := n; i > n-utf8.UTFMax && i > 0; i-- {
-		if utf8.RuneStart(v[i]) {
-			return v[:i]
-		}
-	}
-	return v[:n] // not UTF-8 anyway
+	return strings.ToValidUTF8(string(CutUTF8(v, maxShown)), "\uFFFD") + "…"
 }
 
 // unknown explains a header that looks like notyet's and is not.

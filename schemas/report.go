@@ -139,6 +139,6 @@ func (r *Report) set(name header, v []byte) *Rejection {
 // errorText returns the text as valid UTF-8 of at most MaxReportError bytes. Repairing can make a
 // text longer, so it is cut again.
 func errorText(v []byte) string {
-	v = bytes.ToValidUTF8(cutUTF8(v, MaxReportError), []byte("\uFFFD"))
-	return string(cutUTF8(v, MaxReportError))
+	v = bytes.ToValidUTF8(CutUTF8(v, MaxReportError), []byte("\uFFFD"))
+	return string(CutUTF8(v, MaxReportError))
 }

@@ -185,7 +185,7 @@ func parsePositive(v []byte) (time.Duration, string) {
 	if d > math.MaxInt64-time.Millisecond {
 		return 0, tooLong
 	}
-	return time.Duration(ceilMillis(d)) * time.Millisecond, ""
+	return time.Duration(CeilMillis(d)) * time.Millisecond, ""
 }
 
 // appendHeaders adds a header for each setting that differs from its default. events is the default

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/notyet/notyet/schemas"
 )
 
 // Actor is who changes something through the API or the command line.
@@ -157,7 +159,7 @@ func detailText(fields map[string]any, longest int) string {
 	for name, v := range fields {
 		switch v := v.(type) {
 		case string:
-			if cut := string(cutText(v, longest)); len(cut) < len(v) {
+			if cut := schemas.CutUTF8(v, longest); len(cut) < len(v) {
 				out[name] = cut + "…"
 			} else if v != "" {
 				out[name] = v

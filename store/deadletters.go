@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
 
@@ -24,16 +24,8 @@ const (
 	maxTaskID = 255
 )
 
-// cutText shortens s to at most n bytes, without cutting a character.
-func cutText(s string, n int) []byte {
-	if len(s) <= n {
-		return []byte(s)
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return []byte(s[:n])
-}
+// cutText makes s fit into a column of n bytes.
+func cutText(s string, n int) []byte { return []byte(schemas.CutUTF8(s, n)) }
 
 // insertDead may be repeated: the second letter of one death is ignored.
 func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) error {

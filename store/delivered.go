@@ -107,5 +107,5 @@ func (w *work) foreign(rep *schemas.Report, t *task.Task) bool {
 	}
 	id, offset := task.SplitSeq(t.Seq)
 	src, ok := w.store.known.get(id)
-	return !ok || rep.Delivery != src.DeliveryKey(offset, int(task.Sending(t.Replay, rep.Attempt)))
+	return !ok || rep.Delivery != src.DeliveryKey(offset, int(task.SendNumber(t.Replay, rep.Attempt)))
 }

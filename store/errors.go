@@ -24,7 +24,7 @@ var aboutRecord = []uint16{
 	4025, // the same (MariaDB)
 }
 
-// SQLite's, likewise: a string or blob is too big, a check constraint is violated, a type does not match.
+// sqliteAboutRecord are SQLite's, likewise: a string or blob is too big, a check constraint is violated, a type does not match.
 var sqliteAboutRecord = []int{18, 275, 20}
 
 // BadRecord tells whether a write failed because of the record (true: it would fail again) or

@@ -14,8 +14,8 @@ func (s *Store) fence() string {
 	return " AND epoch = ? AND LENGTH(owner) > 0"
 }
 
-// holds is fence for a slot that was read under a lock.
-func (s *Store) holds(slot Slot, epoch int64) bool {
+// ownedUnder is fence for a slot that was read under a lock.
+func (s *Store) ownedUnder(slot Slot, epoch int64) bool {
 	switch s.sabotaged() {
 	case noEpochCheck:
 		return true

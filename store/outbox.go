@@ -35,7 +35,7 @@ func eventBoxes(events []schemas.Event, now int64) []Outbox {
 	for len(events) > 0 {
 		n, bytes := 0, 0
 		for n < len(events) && (bytes < maxBox || faultpoint.Without(faultpoint.SettledInPieces)) {
-			events[n].Reason = string(cutText(events[n].Reason, maxReason))
+			events[n].Reason = schemas.CutUTF8(events[n].Reason, maxReason)
 			bytes += eventSize(events[n])
 			n++
 		}

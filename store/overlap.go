@@ -11,7 +11,7 @@ import (
 
 // Start is a run of a timer that is due and may not be released while an earlier one is unfinished.
 type Start struct {
-	Hold
+	SlotEpoch
 	Seq   int64
 	Topic string
 	Timer string // id
@@ -65,7 +65,7 @@ func (s *Store) startRuns(ctx context.Context, tx *sql.Tx, starts []Start, refus
 		return err
 	}
 	for _, r := range starts {
-		if !s.holds(slots[r.Slot], r.Epoch) {
+		if !s.ownedUnder(slots[r.Slot], r.Epoch) {
 			return ErrFenced
 		}
 	}

@@ -16,7 +16,7 @@ func (f *fixture) start(seconds ...int64) []bool {
 	var starts []Start
 	for _, s := range seconds {
 		row := f.row(timer.RunID("t", t0+s*1000))
-		starts = append(starts, Start{Hold: Hold{row.Slot, f.epoch}, Seq: row.Seq, Topic: target, Timer: "t"})
+		starts = append(starts, Start{SlotEpoch: SlotEpoch{row.Slot, f.epoch}, Seq: row.Seq, Topic: target, Timer: "t"})
 	}
 	refused, err := f.StartRuns(f.ctx, starts)
 	require.NoError(f.t, err)
@@ -53,7 +53,7 @@ func TestARunThatMustBeAlone(t *testing.T) {
 
 		before := s.dump()
 		row := s.row(timer.RunID("t", t0+40_000))
-		_, err := s.StartRuns(s.ctx, []Start{{Hold: Hold{row.Slot, s.epoch - 1}, Seq: row.Seq, Topic: target, Timer: "t"}})
+		_, err := s.StartRuns(s.ctx, []Start{{SlotEpoch: SlotEpoch{row.Slot, s.epoch - 1}, Seq: row.Seq, Topic: target, Timer: "t"}})
 		require.ErrorIs(t, err, ErrFenced)
 		require.Equal(t, before, s.dump())
 

@@ -176,7 +176,7 @@ func TestForeignReports(t *testing.T) {
 func (f *fixture) about(row task.Task, attempt int, status schemas.Status) schemas.Report {
 	r := says(row.ID, attempt, status)
 	_, offset := task.SplitSeq(row.Seq)
-	r.Delivery = schemas.DeliveryKey(f.source.TopicID, f.source.Partition, offset, int(task.Sending(row.Replay, attempt)))
+	r.Delivery = schemas.DeliveryKey(f.source.TopicID, f.source.Partition, offset, int(task.SendNumber(row.Replay, attempt)))
 	return r
 }
 

@@ -106,21 +106,21 @@ func (s *Store) leaveAlone(key any, skip map[[16]byte]bool, err error) {
 
 // dueTimers finds timers that have a run to be made, from the index on (slot, next), and the slot of
 // the last.
-func (s *Store) dueTimers(ctx context.Context, holds []Hold, upTo int64, skip map[[16]byte]bool, most, bytes int) (keys []any, last int, err error) {
+func (s *Store) dueTimers(ctx context.Context, owned []SlotEpoch, upTo int64, skip map[[16]byte]bool, most, bytes int) (keys []any, last int, err error) {
 	type row struct {
 		key        []byte
 		slot, size int
 	}
-	for len(holds) > 0 && bytes > 0 && len(keys) < most {
+	for len(owned) > 0 && bytes > 0 && len(keys) < most {
 		n := 1 // as many as stand in the order of the index
-		for n < min(len(holds), maxRows) && holds[n].Slot > holds[n-1].Slot {
+		for n < min(len(owned), maxRows) && owned[n].Slot > owned[n-1].Slot {
 			n++
 		}
 		a := make([]any, 0, n+2)
-		for _, h := range holds[:n] {
+		for _, h := range owned[:n] {
 			a = append(a, h.Slot)
 		}
-		holds = holds[n:]
+		owned = owned[n:]
 		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.slot, &v.size) },
 			"SELECT ident, slot, LENGTH(body) FROM timers WHERE slot IN ("+marks(n)+") AND next <= ? ORDER BY slot, next LIMIT ?", append(a, upTo, most+len(skip))...)
 		if err != nil {

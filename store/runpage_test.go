@@ -70,12 +70,12 @@ func TestATimerWhoseRunsCannotBeStoredDelaysNobody(t *testing.T) {
 				s.manyTimers(ids...)
 				s.refuseRuns("bad@", c.action)
 				s.own()
-				skip, failed, holds := map[[16]byte]bool{}, 0, s.holds(s.epoch)
+				skip, failed, owned := map[[16]byte]bool{}, 0, s.owned(s.epoch)
 				calls := 0
 				for made := (Made{Timers: 1}); made.Timers > 0; calls++ {
 					require.Less(t, calls, 100, "it comes to an end")
 					var err error
-					if made, err = s.MakeRuns(s.ctx, holds, s.now+ahead, s.now, tolerance, skip); err != nil {
+					if made, err = s.MakeRuns(s.ctx, owned, s.now+ahead, s.now, tolerance, skip); err != nil {
 						made.Timers = 1
 						failed++
 					}
@@ -100,7 +100,7 @@ func TestAPageEndsWhenItsTimeIsUp(t *testing.T) {
 		s.own()
 		s.pace.patience = -1
 		for n := 1; n <= 3; n++ {
-			made, err := s.MakeRuns(s.ctx, s.holds(s.epoch), s.now+ahead, s.now, tolerance, nil)
+			made, err := s.MakeRuns(s.ctx, s.owned(s.epoch), s.now+ahead, s.now, tolerance, nil)
 			require.NoError(t, err)
 			require.Equal(t, 10, made.Runs)
 			require.Len(t, s.pending(), 10*n)
@@ -115,7 +115,7 @@ func TestARepeatedTransactionTakesNoNewNumbers(t *testing.T) {
 		s.do(s.timerRequest(schemas.OpTimer, every(time.Second)))
 		s.refuseRuns("t@", refusedForNow)
 		s.own()
-		_, err := s.MakeRuns(s.ctx, s.holds(s.epoch), s.now+ahead, s.now, tolerance, nil)
+		_, err := s.MakeRuns(s.ctx, s.owned(s.epoch), s.now+ahead, s.now, tolerance, nil)
 		require.ErrorContains(t, err, "made up")
 		require.EqualValues(t, runBlock-ahead/1000-1, s.runs.to-s.runs.next, "those of one try")
 	})
@@ -168,8 +168,8 @@ func TestNoTimerIsLeftAloneForAnOutage(t *testing.T) {
 			s.manyTimers(ids...)
 			s.refuseRuns("", refusedUnknown)
 			s.own()
-			skip, holds := map[[16]byte]bool{}, s.holds(s.epoch)
-			page := func() (Made, error) { return s.MakeRuns(s.ctx, holds, s.now+ahead, s.now, tolerance, skip) }
+			skip, owned := map[[16]byte]bool{}, s.owned(s.epoch)
+			page := func() (Made, error) { return s.MakeRuns(s.ctx, owned, s.now+ahead, s.now, tolerance, skip) }
 			for range 10 * makeTries {
 				if made, err := page(); err == nil && made.Timers == 0 {
 					break // the round is over; the next one begins with all of them

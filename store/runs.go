@@ -17,8 +17,8 @@ import (
 	"github.com/notyet/notyet/timer"
 )
 
-// Hold is a slot that its owner holds under an epoch.
-type Hold struct {
+// SlotEpoch is a slot that its owner holds under an epoch.
+type SlotEpoch struct {
 	Slot  int
 	Epoch int64
 }
@@ -34,17 +34,17 @@ type Made struct {
 
 // MakeRuns makes the runs up to upTo of timers in the slots that are held, as tasks, in one transaction
 // with moving their timers on. ErrFenced: a slot has another owner; nothing was made. It makes a page,
-// of timers in the order of holds: call it until Timers is 0, each time with the slots behind Last
+// of timers in the order of owned: call it until Timers is 0, each time with the slots behind Last
 // first, so that a slot with more runs than can be made does not keep the others from theirs. A
 // repeated call makes no run twice: their identities are unique, and next has moved with them. skip are
 // timers that cannot be read, or whose runs cannot be stored. It adds those that it finds, and sets
 // one to false that is to be tried once more.
-func (s *Store) MakeRuns(ctx context.Context, holds []Hold, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (Made, error) {
-	if len(holds) == 0 {
+func (s *Store) MakeRuns(ctx context.Context, owned []SlotEpoch, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (Made, error) {
+	if len(owned) == 0 {
 		return Made{}, nil
 	}
 	timers, runs, bytes := s.pace.next()
-	keys, last, err := s.dueTimers(ctx, holds, upTo, skip, timers, bytes)
+	keys, last, err := s.dueTimers(ctx, owned, upTo, skip, timers, bytes)
 	if err != nil {
 		return Made{}, err
 	}
@@ -53,11 +53,11 @@ func (s *Store) MakeRuns(ctx context.Context, holds []Hold, upTo, now int64, tol
 		return Made{}, nil
 	}
 	page := maker{
-		work: work{store: s, insert: s.prepare(ctx, insertQuery(preparedRows)), now: now}, holds: make(map[int]int64, len(holds)), skip: skip,
+		work: work{store: s, insert: s.prepare(ctx, insertQuery(preparedRows)), now: now}, epochs: make(map[int]int64, len(owned)), skip: skip,
 		making: task.Making{Now: now, UpTo: upTo, Tolerance: tolerance, Room: runs, Bytes: bytes},
 	}
-	for _, h := range holds {
-		page.holds[h.Slot] = h.Epoch
+	for _, h := range owned {
+		page.epochs[h.Slot] = h.Epoch
 	}
 	for {
 		made, err := s.makePage(ctx, page, keys)
@@ -102,7 +102,7 @@ func (s *Store) makePage(ctx context.Context, page maker, keys []any) (Made, err
 // maker is one attempt at one page of timers. Its work stores the tasks.
 type maker struct {
 	work
-	holds   map[int]int64 // epochs, by slot
+	epochs  map[int]int64 // epochs, by slot
 	skip    map[[16]byte]bool
 	making  task.Making // its room and bytes are those of the page
 	numbers *pageNumbers
@@ -154,7 +154,7 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 	}
 	m.store.hint.learn(m.slots)
 	for slot := range slots {
-		if !m.store.holds(m.slots[slot], m.holds[slot]) {
+		if !m.store.ownedUnder(m.slots[slot], m.epochs[slot]) {
 			return ErrFenced
 		}
 	}
@@ -180,7 +180,7 @@ func (m *maker) read(ctx context.Context, keys []any) ([]task.Timer, error) {
 		return nil, fmt.Errorf("reading %d timers: %w", len(keys), err)
 	}
 	return slices.DeleteFunc(rows, func(t task.Timer) bool {
-		_, held := m.holds[t.Slot]
+		_, held := m.epochs[t.Slot]
 		return !held || t.State != task.TimerEnabled || t.Next > m.making.UpTo
 	}), nil
 }

@@ -104,7 +104,7 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 			return err
 		}
 		for slot, epoch := range epochs {
-			if !s.holds(slots[slot], epoch) {
+			if !s.ownedUnder(slots[slot], epoch) {
 				out.Fenced = append(out.Fenced, slot)
 			}
 		}

@@ -67,8 +67,8 @@ func runMakers(s *fixture) *violations {
 				raise(&acquired, epoch)
 				for range 4 {
 					before := acquired.Load()
-					holds := []Hold{{0, epoch}, {1, epoch}, {2, epoch}, {3, epoch}}
-					made, err := store.MakeRuns(s.ctx, holds, upTo.Add(1000), t0, tolerance, map[[16]byte]bool{})
+					owned := []SlotEpoch{{0, epoch}, {1, epoch}, {2, epoch}, {3, epoch}}
+					made, err := store.MakeRuns(s.ctx, owned, upTo.Add(1000), t0, tolerance, map[[16]byte]bool{})
 					if err == nil && made.Runs > 0 && before > epoch {
 						v.add("%d runs were made under epoch %d after epoch %d had been acquired", made.Runs, epoch, before)
 					}
@@ -82,7 +82,7 @@ func runMakers(s *fixture) *violations {
 	wg.Wait()
 	s.own()
 	for more := true; more; {
-		made, err := s.MakeRuns(s.ctx, s.holds(s.epoch), upTo.Load(), t0, tolerance, map[[16]byte]bool{})
+		made, err := s.MakeRuns(s.ctx, s.owned(s.epoch), upTo.Load(), t0, tolerance, map[[16]byte]bool{})
 		if more = err == nil && made.Timers > 0; err != nil {
 			v.fail(err)
 		}
@@ -128,7 +128,7 @@ func timerChangers(s *fixture) *violations {
 				return
 			default:
 			}
-			if _, err := stores[1].MakeRuns(s.ctx, s.holds(s.epoch), at+10_000, at, time.Hour, map[[16]byte]bool{}); err != nil {
+			if _, err := stores[1].MakeRuns(s.ctx, s.owned(s.epoch), at+10_000, at, time.Hour, map[[16]byte]bool{}); err != nil {
 				v.fail(err)
 				return
 			}

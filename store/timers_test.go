@@ -43,7 +43,7 @@ func (f *fixture) make() (n int) {
 		f.own()
 	}
 	for range 1000 {
-		made, err := f.MakeRuns(f.ctx, f.holds(f.epoch), f.now+ahead, f.now, tolerance, map[[16]byte]bool{})
+		made, err := f.MakeRuns(f.ctx, f.owned(f.epoch), f.now+ahead, f.now, tolerance, map[[16]byte]bool{})
 		require.NoError(f.t, err)
 		if made.Timers == 0 {
 			return n
@@ -54,9 +54,9 @@ func (f *fixture) make() (n int) {
 	return 0
 }
 
-func (f *fixture) holds(epoch int64) (out []Hold) {
+func (f *fixture) owned(epoch int64) (out []SlotEpoch) {
 	for _, slot := range f.allSlots() {
-		out = append(out, Hold{slot, epoch})
+		out = append(out, SlotEpoch{slot, epoch})
 	}
 	return out
 }
@@ -241,14 +241,14 @@ func TestRunsAreMadeByTheOwner(t *testing.T) {
 		s.now += 20_000
 		s.own()
 		before := s.dump()
-		_, err := s.MakeRuns(s.ctx, s.holds(first), s.now+ahead, s.now, tolerance, nil)
+		_, err := s.MakeRuns(s.ctx, s.owned(first), s.now+ahead, s.now, tolerance, nil)
 		require.ErrorIs(t, err, ErrFenced)
 		require.Equal(t, before, s.dump(), "nothing was made")
 		require.Equal(t, 2, s.make())
 		require.Equal(t, span(t0, s.now+ahead, 10_000), s.pending())
 		require.NoError(t, s.Abandon(s.ctx, s.allSlots(), s.epoch))
 		s.now += 20_000
-		_, err = s.MakeRuns(s.ctx, s.holds(s.epoch), s.now+ahead, s.now, tolerance, nil)
+		_, err = s.MakeRuns(s.ctx, s.owned(s.epoch), s.now+ahead, s.now, tolerance, nil)
 		require.ErrorIs(t, err, ErrFenced, "given back")
 	})
 }
@@ -264,7 +264,7 @@ func TestRunsAfterAnOutage(t *testing.T) {
 				s.now += 3600_000
 				dropped := 0
 				for range 100 {
-					made, err := s.MakeRuns(s.ctx, s.holds(s.epoch), s.now, s.now, tolerance, nil)
+					made, err := s.MakeRuns(s.ctx, s.owned(s.epoch), s.now, s.now, tolerance, nil)
 					require.NoError(t, err)
 					for _, box := range made.Events {
 						for _, e := range box.Events {
@@ -294,7 +294,7 @@ func TestATimerThatCannotBeReadDelaysNobody(t *testing.T) {
 			skip := map[[16]byte]bool{}
 			for range 3 {
 				s.own()
-				_, err = s.MakeRuns(s.ctx, s.holds(s.epoch), s.now+ahead, s.now, tolerance, skip)
+				_, err = s.MakeRuns(s.ctx, s.owned(s.epoch), s.now+ahead, s.now, tolerance, skip)
 				require.NoError(t, err)
 			}
 			require.Len(t, skip, 1)
@@ -347,13 +347,13 @@ func TestOnePageOfRunsIsBounded(t *testing.T) {
 		}
 		s.do(requests...)
 		s.own()
-		made, err := s.MakeRuns(s.ctx, s.holds(s.epoch), s.now+10_000, s.now, tolerance, nil)
+		made, err := s.MakeRuns(s.ctx, s.owned(s.epoch), s.now+10_000, s.now, tolerance, nil)
 		require.NoError(t, err)
 		require.LessOrEqual(t, made.Runs, makeBytes/(2<<20)+1)
 		require.Positive(t, made.Runs)
 		total := made.Runs
 		for made.Timers > 0 {
-			made, err = s.MakeRuns(s.ctx, s.holds(s.epoch), s.now+10_000, s.now, tolerance, nil)
+			made, err = s.MakeRuns(s.ctx, s.owned(s.epoch), s.now+10_000, s.now, tolerance, nil)
 			require.NoError(t, err)
 			total += made.Runs
 		}
@@ -471,12 +471,12 @@ func TestSlotsTakeTurns(t *testing.T) {
 		for _, r := range rows {
 			slotOf[task.Ident(r.Topic, r.ID)] = r.Slot
 		}
-		holds := s.holds(1)
-		for from := range holds {
-			keys, last, err := s.dueTimers(s.ctx, slices.Concat(holds[from:], holds[:from]), s.now+ahead, nil, makeTimers, makeBytes)
+		owned := s.owned(1)
+		for from := range owned {
+			keys, last, err := s.dueTimers(s.ctx, slices.Concat(owned[from:], owned[:from]), s.now+ahead, nil, makeTimers, makeBytes)
 			require.NoError(t, err)
 			require.Len(t, keys, makeTimers)
-			turn := func(slot int) int { return (slot - from + len(holds)) % len(holds) }
+			turn := func(slot int) int { return (slot - from + len(owned)) % len(owned) }
 			served := map[[16]byte]bool{}
 			for _, k := range keys {
 				served[[16]byte(k.([]byte))] = true

@@ -78,5 +78,5 @@ func (t *Task) failedAt() int64 {
 	if err != nil || body.Settings.Backoff.Exponential {
 		return 0
 	}
-	return max(t.Pos-ceilMillis(body.Settings.Backoff.First), 0)
+	return max(t.Pos-schemas.CeilMillis(body.Settings.Backoff.First), 0)
 }

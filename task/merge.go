@@ -201,11 +201,3 @@ func parseNumber(n json.Number) (*big.Rat, int, error) {
 	}
 	return r, max(len(fraction)-exp, 0), nil
 }
-
-// cut shortens what is quoted in an error.
-func cut(b []byte) string {
-	if len(b) > 64 {
-		b = b[:64]
-	}
-	return string(b)
-}

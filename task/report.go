@@ -2,7 +2,6 @@ package task
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/notyet/notyet/schemas"
 )
@@ -51,7 +50,7 @@ func report(cur *Task, ph Phase, rep schemas.Report, now int64) Verdict {
 		if rep.RetryAfter >= 0 {
 			wait = rep.RetryAfter
 		}
-		next.State, next.Pos, next.Lane = StateRetry, now+ceilMillis(wait), LaneOf(cur.Topic, ClassRetried)
+		next.State, next.Pos, next.Lane = StateRetry, now+schemas.CeilMillis(wait), LaneOf(cur.Topic, ClassRetried)
 		v.Event.State = schemas.StateRetrying
 	}
 	if !Published(body.Settings.Events, v.Event.State) {
@@ -71,6 +70,3 @@ func (v *Verdict) die(t *Task, reason string, now int64) {
 	t.Slot, t.Pos, t.State = OutOfLine, now, StateDead
 	v.Event.State, v.Event.Kind, v.Event.Reason = schemas.StateDead, schemas.KindDead, reason
 }
-
-// ceilMillis rounds up: rounding may only ever be late.
-func ceilMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }

@@ -15,11 +15,11 @@ func SplitSeq(seq int64) (source int, offset int64) {
 // replayShift leaves room for sixteen million attempts between two replays of a task.
 const replayShift = 24
 
-// Sending numbers an attempt (from 1) among all attempts that a task ever sees. A replay counts its
+// SendNumber numbers an attempt (from 1) among all attempts that a task ever sees. A replay counts its
 // attempts from 1 again, and none of them may be taken for one that was made before it.
-func Sending(replay, attempt int) int32 { return int32(replay)<<replayShift + int32(attempt) }
+func SendNumber(replay, attempt int) int32 { return int32(replay)<<replayShift + int32(attempt) }
 
-// SplitSending is the inverse of Sending.
-func SplitSending(sending int32) (replay, attempt int) {
-	return int(sending >> replayShift), int(sending & (1<<replayShift - 1))
+// SplitSendNumber is the inverse of SendNumber.
+func SplitSendNumber(number int32) (replay, attempt int) {
+	return int(number >> replayShift), int(number & (1<<replayShift - 1))
 }

@@ -21,18 +21,18 @@ func TestSeq(t *testing.T) {
 	require.Less(t, Seq(17, 1<<offsetBits-1), Seq(18, 0), "sources do not overlap")
 }
 
-func TestSending(t *testing.T) {
+func TestSendNumber(t *testing.T) {
 	seen := map[int32]bool{}
 	for _, replay := range []int{0, 1, 2, 127} {
 		for _, attempt := range []int{1, 2, 3, 1000, 1<<replayShift - 1} {
-			n := Sending(replay, attempt)
+			n := SendNumber(replay, attempt)
 			require.Positive(t, n)
 			require.False(t, seen[n], "%d, %d", replay, attempt)
 			seen[n] = true
-			gotReplay, gotAttempt := SplitSending(n)
+			gotReplay, gotAttempt := SplitSendNumber(n)
 			require.Equal(t, replay, gotReplay)
 			require.Equal(t, attempt, gotAttempt)
 		}
 	}
-	require.Equal(t, int32(math.MaxInt32), Sending(127, 1<<replayShift-1))
+	require.Equal(t, int32(math.MaxInt32), SendNumber(127, 1<<replayShift-1))
 }

@@ -145,8 +145,11 @@ func (v TimerVerdict) answer(r *schemas.Request, state schemas.State, due int64,
 	return v
 }
 
+// mostQuoted is how much of a value a rejection repeats, in bytes.
+const mostQuoted = 64
+
 func (v TimerVerdict) reject(c Change, header, value, problem string) TimerVerdict {
-	rejected := Verdict{}.reject(c, header, cut([]byte(value)), problem)
+	rejected := Verdict{}.reject(c, header, schemas.CutUTF8(value, mostQuoted), problem)
 	v.Event, v.Dead = rejected.Event, rejected.Dead
 	return v
 }
@@ -163,7 +166,7 @@ func (v TimerVerdict) named(err error, r *schemas.Request) TimerVerdict {
 	}
 	reason := schemas.Prefix + wrong.Field
 	if value := values[wrong.Field]; value != "" {
-		reason += fmt.Sprintf(" %q", cut([]byte(value)))
+		reason += fmt.Sprintf(" %q", schemas.CutUTF8(value, mostQuoted))
 	}
 	reason += " " + wrong.Problem
 	v.Event.Reason, v.Dead.Reason = reason, reason

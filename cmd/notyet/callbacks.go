@@ -11,14 +11,14 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-func callbackPolicy(c config.Callback) callback.Policy {
-	return callback.Policy{Enabled: c.Enabled, AllowHTTP: c.AllowHTTP, AllowedHosts: c.AllowedHosts, AllowedNetworks: c.Networks(), AllowedPorts: c.Ports()}
+func callbackRules(c config.Callback) callback.URLRules {
+	return callback.URLRules{Enabled: c.Enabled, AllowHTTP: c.AllowHTTP, AllowedHosts: c.AllowedHosts, AllowedNetworks: c.Networks(), AllowedPorts: c.Ports()}
 }
 
 // callbackConfig configures the dispatcher's sender of HTTP callbacks.
 func callbackConfig(c config.Callback) (callback.Config, error) {
 	out := callback.Config{
-		Policy: callbackPolicy(c), Secrets: c.Secrets, MaxInFlight: c.MaxInFlight, MaxInFlightTotal: c.MaxInFlightTotal,
+		URLRules: callbackRules(c), Secrets: c.Secrets, MaxInFlight: c.MaxInFlight, MaxInFlightTotal: c.MaxInFlightTotal,
 		MaxTimeout: c.MaxTimeout, UserAgent: "notyet/" + version,
 	}
 	if c.CA == "" {
@@ -66,7 +66,7 @@ func unguardedIntakes(cfg *config.Config) []api.Intake {
 // guardedIntakes returns the intake topics with the limits of this installation, which also say what
 // URLs it calls. Commands do not know that: their settings need not be the services'.
 func (s *service) guardedIntakes() ([]api.Intake, error) {
-	guard, err := callback.NewGuard(callbackPolicy(s.cfg.Callback))
+	guard, err := callback.NewGuard(callbackRules(s.cfg.Callback))
 	if err != nil {
 		return nil, usageError{err}
 	}

@@ -30,7 +30,7 @@ var (
 // sender returns what notyet sends with, and a secrets file for the receiver; "" signs nothing.
 func sender(t *testing.T, origin string, secrets ...string) *callback.Sender {
 	t.Helper()
-	cfg := callback.Config{Policy: callback.Policy{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
+	cfg := callback.Config{URLRules: callback.URLRules{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
 	if len(secrets) > 0 {
 		cfg.Secrets = filepath.Join(t.TempDir(), "secrets.yaml")
 		require.NoError(t, os.WriteFile(cfg.Secrets, []byte("- origin: "+origin+"\n  secrets: ["+strings.Join(secrets, ", ")+"]\n"), 0o600))

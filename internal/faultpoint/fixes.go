@@ -6,7 +6,7 @@ type Fix string
 
 // What each fix sees to.
 const (
-	// NothingBehindFailure: what was read behind a run that could not be stored is not stored either (scanner/reading.go).
+	// NothingBehindFailure: what was read behind a stretch that could not be stored is not stored either (scanner/reading.go).
 	NothingBehindFailure Fix = "nothing behind a failure"
 	// ReleasedWhenDrained: a slot is given back when it is drained, a claim under way included, and its epoch ends with that
 	// (dispatcher/ownedslot.go, store/sabotage.go).
@@ -15,7 +15,7 @@ const (
 	ReportOfDelivery Fix = "report of its delivery"
 	// DoubtIsSent: what may have been sent is not held to its lateness (dispatcher/claimedtask.go).
 	DoubtIsSent Fix = "doubt is sent"
-	// RefusedAlone: a record that the database refuses becomes a small dead letter, alone (scanner/scanner.go,
+	// RefusedAlone: a record that the database refuses becomes a small dead letter, alone (scanner/retry.go,
 	// scanner/refuse.go).
 	RefusedAlone Fix = "refused alone"
 	// ClaimedAhead: a line that is claimed beyond the look-ahead is claimed a little further, and claims rest (dispatcher/ownedslot.go,
@@ -28,9 +28,9 @@ const (
 	// ResultsApart: nothing waits for the results topic (events/publisher.go).
 	ResultsApart Fix = "results apart"
 	// RoomForOthers: targets that do not answer leave room in the producer, and it gives up what they do not take
-	// (dispatcher/target.go, dispatcher/parking.go).
+	// (dispatcher/outlet.go, dispatcher/parking.go).
 	RoomForOthers Fix = "room for others"
-	// JudgedByPartition: a partition that does not answer is noticed although others of its topic do (dispatcher/target.go).
+	// JudgedByPartition: a partition that does not answer is noticed although others of its topic do (dispatcher/outlet.go).
 	JudgedByPartition Fix = "judged by partition"
 	// RetiredToTheLast: retiring goes on until nothing is left (dispatcher/retire.go).
 	RetiredToTheLast Fix = "retired to the last"

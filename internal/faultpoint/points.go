@@ -9,7 +9,7 @@ const (
 	// it.
 	ScannerPolled = "scanner.polled"
 	// StoreReplacing: under the locks of rows and slots, before known tasks are cancelled,
-	// replaced, fired or ended (store/apply.go). Error: the transaction fails.
+	// replaced, fired or ended (store/place.go, store/timers.go). Error: the transaction fails.
 	StoreReplacing = "store.replacing"
 	// StoreBuried: dead letters are written and not yet committed (store/deadletters.go). Error:
 	// the transaction fails.
@@ -20,7 +20,7 @@ const (
 	// ScannerRemoving: entries of cancelled or replaced tasks are about to be removed from the
 	// index (scanner/index.go). Error: Redis refuses.
 	ScannerRemoving = "scanner.removing"
-	// ScannerIndexed: the group's offset is about to be committed (scanner/partitions.go). Error:
+	// ScannerIndexed: the group's offset is about to be committed (scanner/commits.go). Error:
 	// Kafka refuses.
 	ScannerIndexed = "scanner.indexed"
 	// DispatcherAcquired: slots are acquired in the database and not yet in memory
@@ -32,7 +32,7 @@ const (
 	// StoreMaking: under the locks of timers and slots, runs are inserted, and their timers have not
 	// moved on (store/runs.go). Error: the transaction fails.
 	StoreMaking = "store.making"
-	// DispatcherMade: runs of timers are committed, and nobody is told (dispatcher/timers.go). Error:
+	// DispatcherMade: runs of timers are committed, and nobody is told (dispatcher/runmaker.go). Error:
 	// the reply is lost.
 	DispatcherMade = "dispatcher.made"
 	// DispatcherWindow: a page of the near future is read and not yet in the index
@@ -41,7 +41,7 @@ const (
 	// DispatcherClaimed: the claim has advanced and nothing is read yet (dispatcher/claim.go).
 	// Error: the reply is lost.
 	DispatcherClaimed = "dispatcher.claimed"
-	// DispatcherLogged: intents are in the send log (dispatcher/fetch.go). Error: writing them
+	// DispatcherLogged: intents are in the send log (dispatcher/intents.go). Error: writing them
 	// failed.
 	DispatcherLogged = "dispatcher.logged"
 	// DispatcherTrusted: the election is trusted, and a due task is about to be passed to the

@@ -23,7 +23,8 @@ import (
 // Intent says that an attempt to deliver a task is about to be sent.
 type Intent struct {
 	// Seq names the task and its version.
-	Seq     int64
+	Seq int64
+	// Attempt is counted over all replays: task.SendNumber.
 	Attempt int32
 	Slot    int32
 	// Epoch is that of the claim under which it is sent.
@@ -39,7 +40,7 @@ type Intent struct {
 // doubt.
 type Outcome struct {
 	Seq     int64
-	Attempt int32
+	Attempt int32 // as of the Intent
 	// Acked says that Kafka acknowledged the record, at Partition and Offset.
 	Acked bool
 	// Refused says that Kafka refused the record for good, and Error why. With neither, it was to be sent again.
@@ -55,7 +56,7 @@ type Outcome struct {
 // Key names one attempt to deliver one version of a task.
 type Key struct {
 	Seq     int64
-	Attempt int32
+	Attempt int32 // as of the Intent
 }
 
 // Config of a Log. The zero Config works.
@@ -361,8 +362,8 @@ func (l *Log) AppendOutcomes(ctx context.Context, outcomes []Outcome) error {
 	return nil
 }
 
-// Keys: 'b' and the big-endian number of a batch, so that they sort by number;
-// 'f' holds the number of the first batch that was not pruned.
+// firstKey holds the number of the first batch that was not pruned. The batches themselves have 'b' and
+// their big-endian number, so that they sort by number.
 var firstKey = []byte{'f'}
 
 func batchKey(number uint64) []byte {

@@ -52,6 +52,34 @@ func TestArchitectureNamesFilesThatAreThere(t *testing.T) {
 	}
 }
 
+var (
+	comment = regexp.MustCompile(`(?m)(?:^|\s)//.*$`)
+	// fileInComment is a Go file of ours that a comment names with its folder.
+	fileInComment = regexp.MustCompile(`\b(?:api|callback|cmd|consumer|deadletter|dispatcher|events|internal|scanner|schemas|store|task|timer)/[a-z/]*[a-z]+\.go\b`)
+)
+
+func TestCommentsNameFilesThatAreThere(t *testing.T) {
+	root, found := filepath.Join("..", ".."), 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, c := range comment.FindAllString(string(text), -1) {
+			for _, name := range fileInComment.FindAllString(c, -1) {
+				require.FileExists(t, filepath.Join(root, name), path)
+				found++
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Greater(t, found, 20)
+}
+
 // The first two pages that a stranger reads stay short; the rest is in docs/.
 func TestFirstPagesStayShort(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))

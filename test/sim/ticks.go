@@ -49,7 +49,7 @@ type tickRun struct {
 	set string
 }
 
-// definitions of timers; From is set when the request is accepted.
+// tickDefinitions are timers; From is set when the request is accepted.
 var tickDefinitions = []timer.Definition{
 	{Every: time.Second}, {Every: 2500 * time.Millisecond}, {Cron: "* * * * * *"}, {Cron: "*/2 * * * * *"}, {Cron: "*/3 * * * * *", Jitter: 700 * time.Millisecond},
 	{Every: 1300 * time.Millisecond, Jitter: 2 * time.Second},

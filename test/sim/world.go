@@ -93,7 +93,7 @@ type Outcome struct {
 	Busiest  int // calls of one server in one second of virtual time
 }
 
-// template is a database that is migrated, by its number of slots; worlds begin with a copy.
+// templates are databases that are migrated, by their number of slots; worlds begin with a copy.
 var templates sync.Map
 
 func template(slots int) ([]byte, error) {

@@ -3,7 +3,6 @@ package api
 import (
 	"fmt"
 	"net/http"
-	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -23,29 +22,6 @@ func (s *server) require(role access.Role) func(huma.Context, func(huma.Context)
 		default:
 			next(ctx)
 		}
-	}
-}
-
-// budget refuses a body that does not fit into bodyBudget beside those being read. A body of
-// unknown length counts as the largest.
-func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
-	if limit == 0 {
-		limit = 1 << 20 // huma's default
-	}
-	return func(ctx huma.Context, next func(huma.Context)) {
-		size := limit
-		if n, err := strconv.ParseInt(ctx.Header("Content-Length"), 10, 64); err == nil {
-			size = min(n, limit)
-		} else if ctx.Method() == http.MethodGet {
-			size = 0
-		}
-		if !s.bodies.TryAcquire(size) {
-			ctx.SetHeader("Retry-After", "1")
-			_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, "the bodies of other requests take all memory that is set aside for them: try again in a second")
-			return
-		}
-		defer s.bodies.Release(size)
-		next(ctx)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // gate lets the tasks of one target with a policy through, in the order of the instants at which they are to be released. What it
-// cannot let through in a moment is held in the slots, where it can be cancelled and costs nothing; see held.go. The lock of those in flight guards it.
+// cannot let through in a moment is held in the slots, where it can be cancelled and costs nothing; see policyheld.go. The lock of those in flight guards it.
 type gate struct {
 	store.Policy
 	pace    *rate.Limiter // this dispatcher's share of the rate; nil: no limit

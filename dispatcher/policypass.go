@@ -2,17 +2,17 @@ package dispatcher
 
 import "time"
 
-// What the fetch and release loops ask of the flow: which task passes, waits at its target's gate, or is held.
+// What the fetch and release loops ask of the policies: which task passes, waits at its target's gate, or is held.
 
 // paused says whether a target may get nothing. inFlight.mu is held.
-func (f *flow) paused(topic string) bool {
+func (f *policies) paused(topic string) bool {
 	g := f.gates[topic]
 	return g != nil && g.Paused
 }
 
 // detains keeps a task that is due from being sent, if its target's policy wants that: it waits at the gate, or is
 // held in its slot. inFlight.mu is held.
-func (f *flow) detains(t *claimedTask, now int64) bool {
+func (f *policies) detains(t *claimedTask, now int64) bool {
 	if len(f.gates) == 0 {
 		return false
 	}
@@ -36,7 +36,7 @@ func (f *flow) detains(t *claimedTask, now int64) bool {
 }
 
 // arrives notes that a task that was called back is here, whatever becomes of it: others may follow. inFlight.mu is held.
-func (f *flow) arrives(t *claimedTask) {
+func (f *policies) arrives(t *claimedTask) {
 	if len(f.gates) == 0 || t.called {
 		return
 	}
@@ -47,14 +47,14 @@ func (f *flow) arrives(t *claimedTask) {
 }
 
 // passesOver notes that a task that was called back does not come to the gate for now. inFlight.mu is held.
-func (f *flow) passesOver(topic string, seq int64) {
+func (f *policies) passesOver(topic string, seq int64) {
 	if g := f.gates[topic]; g != nil {
 		g.coming.arrives(seq)
 	}
 }
 
 // begins and ends count what is with the producers. inFlight.mu is held.
-func (f *flow) begins(topic string) {
+func (f *policies) begins(topic string) {
 	if f == nil || len(f.gates) == 0 {
 		return
 	}
@@ -63,7 +63,7 @@ func (f *flow) begins(topic string) {
 	}
 }
 
-func (f *flow) ends(topic string) {
+func (f *policies) ends(topic string) {
 	if f == nil || len(f.gates) == 0 {
 		return
 	}
@@ -75,7 +75,7 @@ func (f *flow) ends(topic string) {
 }
 
 // release hands over the tasks that may pass their gates, while more is wanted. inFlight.mu is held.
-func (f *flow) release(more func() bool, take func(*claimedTask)) {
+func (f *policies) release(more func() bool, take func(*claimedTask)) {
 	now, scarce := time.Now(), f.flight.staging.scarce()
 	for _, g := range f.gates {
 		for len(g.waiting) > 0 && more() {
@@ -92,7 +92,7 @@ func (f *flow) release(more func() bool, take func(*claimedTask)) {
 }
 
 // untilRelease is how long until a gate lets something through; at most a second. inFlight.mu is held.
-func (f *flow) untilRelease() time.Duration {
+func (f *policies) untilRelease() time.Duration {
 	first, now, scarce := time.Second, time.Now(), f.flight.staging.scarce()
 	for _, g := range f.gates {
 		if len(g.waiting) > 0 {
@@ -105,7 +105,7 @@ func (f *flow) untilRelease() time.Duration {
 }
 
 // diverts takes a claimed task out of the way to its body if it is to be held. One that an earlier owner may have sent goes on: the send log may know of it. inFlight.mu is held.
-func (f *flow) diverts(t *claimedTask) bool {
+func (f *policies) diverts(t *claimedTask) bool {
 	if len(f.lanes) == 0 || t.doubt || t.judged {
 		return false
 	}

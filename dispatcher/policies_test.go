@@ -29,7 +29,7 @@ func (r *running) hears(topic string, want func(*gate) bool) {
 	r.f.eventually("it is in force", func() bool {
 		r.flight.mu.Lock()
 		defer r.flight.mu.Unlock()
-		g := r.flow.gates[topic]
+		g := r.policies.gates[topic]
 		return g != nil && want(g)
 	})
 }
@@ -66,7 +66,7 @@ func TestPausedTargetGetsNothing(t *testing.T) {
 	f.eventually("its tasks are held", func() bool { return f.heldTasks("orders") == n })
 	f.eventually("nothing holds up the lines", func() bool { return f.settledUpTo(due.Add(time.Second)) })
 	f.eventually("they cost nothing", func() bool {
-		return d.inside(func() int { return d.flight.entries + d.flight.staging.tasks + len(d.flow.gates["orders"].unread) }) == 0
+		return d.inside(func() int { return d.flight.entries + d.flight.staging.tasks + len(d.policies.gates["orders"].unread) }) == 0
 	})
 	read := counted(d.metrics.bodies)
 	require.LessOrEqual(t, read, 20+n/4, "most were held without their bodies")
@@ -99,10 +99,10 @@ func TestPausedTargetGetsNothing(t *testing.T) {
 	require.Equal(t, append(want, "o10"), orders.ids(), "in order of due time; what was fired is due later")
 	require.Zero(t, f.heldTasks("orders"))
 	require.Empty(t, events.events(t, schemas.StateDead))
-	require.Equal(t, 10, d.inside(func() int { return 10 * len(d.flow.gates) }))
+	require.Equal(t, 10, d.inside(func() int { return 10 * len(d.policies.gates) }))
 	f.eventually("the gate is none", func() bool {
 		return d.inside(func() int {
-			if d.flow.gates["orders"].free() {
+			if d.policies.gates["orders"].free() {
 				return 1
 			}
 			return 0
@@ -265,10 +265,10 @@ func TestMaxInFlight(t *testing.T) {
 	inFlight := func() int {
 		return d.inside(func() int {
 			n := 0
-			for _, g := range d.sender.targets.outlets {
+			for _, g := range d.sender.outlets.byKey {
 				n += g.sending
 			}
-			require.Equal(t, n, d.flow.gates["orders"].sending)
+			require.Equal(t, n, d.policies.gates["orders"].sending)
 			return n
 		})
 	}

@@ -13,16 +13,16 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// flow keeps the operators' policies in force: targets that are paused, or limited. Its loop reads the policies; the fetch and release
-// loops ask it about tasks; the loop of held.go moves tasks between the gates and their held places. The lock of those in flight guards
+// policies keeps the operators' policies in force: targets that are paused, or limited. Its loop reads the policies; the fetch and release
+// loops ask it about tasks; the loop of policyheld.go moves tasks between the gates and their held places. The lock of those in flight guards
 // what it knows.
 //
 // A policy that was read stays in force until another one is read, however long the database is away. Before the first are read,
 // nothing is claimed or sent at all: see start.
-type flow struct {
+type policies struct {
 	*shared
 	flight  *inFlight
-	targets *targets
+	outlets *outlets
 	slots   int // of the installation
 	owned   []int
 
@@ -32,8 +32,8 @@ type flow struct {
 	kick kick // of the loop that moves tasks
 }
 
-func newFlow(fl *inFlight, ts *targets) *flow {
-	return &flow{shared: fl.shared, flight: fl, targets: ts, gates: map[string]*gate{}, lanes: map[uint32][]*gate{}, kick: newKick()}
+func newPolicies(fl *inFlight, outs *outlets) *policies {
+	return &policies{shared: fl.shared, flight: fl, outlets: outs, gates: map[string]*gate{}, lanes: map[uint32][]*gate{}, kick: newKick()}
 }
 
 const (
@@ -46,7 +46,7 @@ const (
 
 // start reads the policies for the first time, and waits for the database if need be: a paused target must not get anything from a
 // dispatcher that has just begun. An error says that ctx ended.
-func (f *flow) start(ctx context.Context) error {
+func (f *policies) start(ctx context.Context) error {
 	for failures := 1; ; failures++ {
 		bound, cancel := context.WithTimeout(ctx, policiesWithin)
 		slots, err := f.store.SlotCount(bound)
@@ -67,7 +67,7 @@ func (f *flow) start(ctx context.Context) error {
 }
 
 // run keeps the policies up to date.
-func (f *flow) run(ctx context.Context) {
+func (f *policies) run(ctx context.Context) {
 	tick := time.NewTicker(policiesEvery)
 	defer tick.Stop()
 	for failures := 0; ; {
@@ -89,7 +89,7 @@ func (f *flow) run(ctx context.Context) {
 	}
 }
 
-func (f *flow) read(ctx context.Context) error {
+func (f *policies) read(ctx context.Context) error {
 	all, err := f.store.Policies(ctx)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (f *flow) read(ctx context.Context) error {
 }
 
 // apply puts policies in force. inFlight.mu is held.
-func (f *flow) apply(all []store.Policy) {
+func (f *policies) apply(all []store.Policy) {
 	if len(all) == 0 && len(f.gates) == 0 {
 		return
 	}
@@ -146,12 +146,12 @@ func (f *flow) apply(all []store.Policy) {
 }
 
 // open makes the gate of a target. inFlight.mu is held.
-func (f *flow) open(topic string) *gate {
+func (f *policies) open(topic string) *gate {
 	g := newGate(topic, f.cfg.StageTasks)
 	f.gates[topic] = g
 	lane := task.LaneOf(topic, 0).Target()
 	f.lanes[lane] = append(f.lanes[lane], g)
-	for _, t := range f.targets.outlets {
+	for _, t := range f.outlets.byKey {
 		if t.topic == topic {
 			g.sending += t.sending
 		}
@@ -159,7 +159,7 @@ func (f *flow) open(topic string) *gate {
 	return g
 }
 
-func (f *flow) forget(g *gate) {
+func (f *policies) forget(g *gate) {
 	delete(f.gates, g.Topic)
 	lane := task.LaneOf(g.Topic, 0).Target()
 	if f.lanes[lane] = slices.DeleteFunc(f.lanes[lane], func(o *gate) bool { return o == g }); len(f.lanes[lane]) == 0 {
@@ -168,11 +168,11 @@ func (f *flow) forget(g *gate) {
 }
 
 // close sends what waits at a gate, or behind it for its partition, to held places. inFlight.mu is held.
-func (f *flow) close(g *gate) {
+func (f *policies) close(g *gate) {
 	for _, t := range g.takeBack(never) {
 		f.hold(g, t)
 	}
-	for _, o := range f.targets.outlets {
+	for _, o := range f.outlets.byKey {
 		if o.topic != g.Topic {
 			continue
 		}
@@ -184,7 +184,7 @@ func (f *flow) close(g *gate) {
 }
 
 // registerGauges shows which policies are in force here.
-func (f *flow) registerGauges(reg prometheus.Registerer) {
+func (f *policies) registerGauges(reg prometheus.Registerer) {
 	gauge := func(name, help string, of func(*gate) int) {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, func() float64 {
 			f.flight.mu.Lock()

@@ -28,7 +28,7 @@ const (
 )
 
 // hold moves a task to a held place of its slot. inFlight.mu is held.
-func (f *flow) hold(g *gate, t *claimedTask) {
+func (f *policies) hold(g *gate, t *claimedTask) {
 	state := task.StateLine
 	if t.maybeSent() {
 		state = task.StateRetry
@@ -37,7 +37,7 @@ func (f *flow) hold(g *gate, t *claimedTask) {
 }
 
 // leaveHeld is hold for a task whose body may not be known. inFlight.mu is held.
-func (f *flow) leaveHeld(g *gate, t *claimedTask, state task.State, attempt int) {
+func (f *policies) leaveHeld(g *gate, t *claimedTask, state task.State, attempt int) {
 	f.metrics.held.Inc()
 	pos := task.Held(t.at)
 	if g.behind = true; pos <= g.after.Pos {
@@ -52,7 +52,7 @@ func (f *flow) leaveHeld(g *gate, t *claimedTask, state task.State, attempt int)
 }
 
 // move takes tasks to their held places and back.
-func (f *flow) move(ctx context.Context) {
+func (f *policies) move(ctx context.Context) {
 	tick := time.NewTicker(roundEvery)
 	defer tick.Stop()
 	for failures := 0; ctx.Err() == nil; {
@@ -80,7 +80,7 @@ func (f *flow) move(ctx context.Context) {
 	}
 }
 
-func (f *flow) round(ctx context.Context) error {
+func (f *policies) round(ctx context.Context) error {
 	for _, g := range f.undecided() {
 		if err := f.judge(ctx, g); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (f *flow) round(ctx context.Context) error {
 
 // judge looks at tasks that are claimed and whose lane is the gate's, without reading their bodies: they are held, or go on their
 // way if they are another target's.
-func (f *flow) judge(ctx context.Context, g *gate) error {
+func (f *policies) judge(ctx context.Context, g *gate) error {
 	batch := f.takeUnread(g)
 	if len(batch) == 0 {
 		return nil
@@ -145,14 +145,14 @@ func (f *flow) judge(ctx context.Context, g *gate) error {
 }
 
 // takeUnread returns the first of a gate's tasks that are to be judged; only judge removes them.
-func (f *flow) takeUnread(g *gate) []*claimedTask {
+func (f *policies) takeUnread(g *gate) []*claimedTask {
 	f.flight.mu.Lock()
 	defer f.flight.mu.Unlock()
 	return slices.Clone(g.unread[:min(len(g.unread), heldPage, max(leavingMost-f.flight.inbox.leavingTasks(), 0))])
 }
 
 // undecided returns the gates with tasks that are to be judged.
-func (f *flow) undecided() (out []*gate) {
+func (f *policies) undecided() (out []*gate) {
 	f.flight.mu.Lock()
 	defer f.flight.mu.Unlock()
 	for _, g := range f.gates {
@@ -164,7 +164,7 @@ func (f *flow) undecided() (out []*gate) {
 }
 
 // restless takes back what has waited for long, and returns the gates that may let more through than is at them or on its way.
-func (f *flow) restless() (out []*gate) {
+func (f *policies) restless() (out []*gate) {
 	f.flight.mu.Lock()
 	defer f.flight.mu.Unlock()
 	oldest, now := f.clock.Millis()-gateWait.Milliseconds(), time.Now()
@@ -192,7 +192,7 @@ func (f *flow) restless() (out []*gate) {
 func (g *gate) wants(now time.Time) int { return g.ahead(now) - len(g.waiting) - g.coming.count() }
 
 // callBack calls back the next tasks of a target that were held.
-func (f *flow) callBack(ctx context.Context, g *gate) error {
+func (f *policies) callBack(ctx context.Context, g *gate) error {
 	f.flight.mu.Lock()
 	earliest := g.earliest()
 	after, held := g.after, g.held
@@ -243,7 +243,7 @@ func (f *flow) callBack(ctx context.Context, g *gate) error {
 }
 
 // recall hands tasks that are called back to the settlement. inFlight.mu is held.
-func (f *flow) recall(back []transition) error {
+func (f *policies) recall(back []transition) error {
 	if len(back) > 0 {
 		f.metrics.recalled.Add(float64(len(back)))
 		f.flight.inbox.recall(back)

@@ -169,17 +169,17 @@ func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
 			require.False(t, d.sender.admit(ct, nowMillis(), false))
 		},
 		"its partition does not answer": func(ct *claimedTask) {
-			d.sender.parking.putOff(ct, &target{outlet: outlet{"orders", 0}, outage: newOutage(time.Now())})
+			d.sender.parking.putOff(ct, &outlet{outletKey: outletKey{"orders", 0}, outage: newOutage(time.Now())})
 		},
 		"paused again": func(ct *claimedTask) {
-			d.flow.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 2}})
+			d.policies.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 2}})
 			require.False(t, d.sender.admit(ct, nowMillis(), false))
 		},
 		"at the gate": func(ct *claimedTask) { require.False(t, d.sender.admit(ct, nowMillis(), false)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d.flow.apply([]store.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
-			g := d.flow.gates["orders"]
+			d.policies.apply([]store.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
+			g := d.policies.gates["orders"]
 			g.coming.add(recalled{7, 40}, time.Now().Add(recallWait))
 			end(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "orders", due: 40, settings: schemas.DefaultSettings()}})
 			require.Zero(t, g.coming.count())
@@ -191,31 +191,31 @@ func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
 func TestLaneIsNotTheTarget(t *testing.T) {
 	f := newFixture(t, 1, "orders", "others")
 	d := f.stepped(f.elect(5), Config{MemberID: "one"})
-	require.NoError(t, d.flow.start(t.Context()))
+	require.NoError(t, d.policies.start(t.Context()))
 	places := f.schedule(ask("orders", "a", time.Now()), ask("others", "b", time.Now())).Added
 	l := &ownedSlot{number: 0, epoch: 5, claimed: nowMillis() + 1000}
 	d.flight.slots[0] = l
-	d.flow.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 1}})
+	d.policies.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 1}})
 	var both []*claimedTask
 	for _, p := range places {
 		ct := &claimedTask{slot: l, seq: p.Seq, pos: p.Pos, at: p.Pos, lane: task.LaneOf("orders", task.ClassNormal)}
 		both = append(both, ct)
-		require.True(t, d.flow.diverts(ct))
+		require.True(t, d.policies.diverts(ct))
 	}
-	require.False(t, d.flow.diverts(&claimedTask{slot: l, lane: task.LaneOf("others", task.ClassNormal)}))
-	require.False(t, d.flow.diverts(&claimedTask{slot: l, lane: both[0].lane, doubt: true}), "the send log may know of it")
-	require.NoError(t, d.flow.judge(t.Context(), d.flow.gates["orders"]))
+	require.False(t, d.policies.diverts(&claimedTask{slot: l, lane: task.LaneOf("others", task.ClassNormal)}))
+	require.False(t, d.policies.diverts(&claimedTask{slot: l, lane: both[0].lane, doubt: true}), "the send log may know of it")
+	require.NoError(t, d.policies.judge(t.Context(), d.policies.gates["orders"]))
 	require.Equal(t, leaving, both[0].status)
 	require.Equal(t, entered, both[1].status)
 	require.True(t, both[1].judged)
-	require.False(t, d.flow.diverts(both[1]), "it goes on")
+	require.False(t, d.policies.diverts(both[1]), "it goes on")
 	require.Len(t, d.flight.inbox.transitions, 1)
 	require.Equal(t, task.Held(places[0].Due), d.flight.inbox.transitions[0].Pos)
 
 	// A target may be paused for days. What is held is not kept in memory: each task would keep all that was claimed with it.
-	require.Empty(t, d.flow.restless())
-	require.Len(t, d.flow.gates["orders"].holding, 1, "on its way")
+	require.Empty(t, d.policies.restless())
+	require.Len(t, d.policies.gates["orders"].holding, 1, "on its way")
 	both[0].status = left
-	require.Empty(t, d.flow.restless())
-	require.Empty(t, d.flow.gates["orders"].holding)
+	require.Empty(t, d.policies.restless())
+	require.Empty(t, d.policies.gates["orders"].holding)
 }

@@ -66,30 +66,30 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 // unresponsive: the task is not set aside as one that is unanswered, nor let go of twice.
 func TestAnsweredTaskIsNotSetAside(t *testing.T) {
 	fl := newInFlight(alone(t, Config{UnresponsiveAfter: time.Second}))
-	ts := newTargets(fl.shared)
-	s := newSender(newParking(fl, ts), nil, nil, newCalls(nil), nil, kafka.Config{})
+	outs := newOutlets(fl.shared)
+	s := newSender(newParking(fl, outs), nil, nil, newCalls(nil), nil, kafka.Config{})
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	fl.slots[0] = l
-	g := &target{outlet: outlet{"x", -1}}
-	ts.outlets[g.outlet] = g
+	g := &outlet{outletKey: outletKey{"x", -1}}
+	outs.byKey[g.outletKey] = g
 	for seq := range int64(2) {
 		sent := &claimedTask{slot: l, seq: seq, pos: 50, at: 50, status: sending,
-			content: &content{topic: "x", due: 50, size: 10, outlet: g.outlet, settings: schemas.DefaultSettings(), record: &kgo.Record{Topic: "x", Key: []byte("k")}}}
+			content: &content{topic: "x", due: 50, size: 10, outletKey: g.outletKey, settings: schemas.DefaultSettings(), record: &kgo.Record{Topic: "x", Key: []byte("k")}}}
 		l.tasks = append(l.tasks, sent)
-		ts.beginSending(g, sent)
+		outs.beginSending(g, sent)
 	}
 	given, unanswered := l.tasks[0], l.tasks[1]
-	ts.where.ForTopic("x").Partition(unanswered.record, 1) // the producer learns of the partition
+	outs.where.ForTopic("x").Partition(unanswered.record, 1) // the producer learns of the partition
 	s.answered(given, given.record, kerr.RequestTimedOut)
 	g.since = time.Now().Add(-time.Minute)
-	s.checkTargets()
+	s.checkOutlets()
 	require.NotContains(t, fl.stuck, given.seq)
 	require.Contains(t, fl.stuck, unanswered.seq)
-	require.Equal(t, buffered{1, 10}, ts.buffered)
-	require.Equal(t, outlet{"x", 0}, unanswered.with.outlet)
-	require.NotContains(t, ts.outlets, g.outlet, "it holds nothing any more")
+	require.Equal(t, buffered{1, 10}, outs.buffered)
+	require.Equal(t, outletKey{"x", 0}, unanswered.with.outletKey)
+	require.NotContains(t, outs.byKey, g.outletKey, "it holds nothing any more")
 	s.answered(unanswered, unanswered.record, nil)
-	require.Equal(t, buffered{}, ts.buffered)
+	require.Equal(t, buffered{}, outs.buffered)
 }
 
 // A target that is not in use is forgotten, though its last task never went to a producer: callers name as many as they like.
@@ -100,12 +100,12 @@ func TestIdleTargetsAreForgotten(t *testing.T) {
 	d.flight.slots[0] = l
 	for seq := range int64(10) {
 		topic := fmt.Sprint("mistyped", seq)
-		d.sender.targets.refusals.refused(topic, time.Now())
+		d.sender.outlets.refusals.refused(topic, time.Now())
 		held := &claimedTask{slot: l, seq: seq, content: &content{topic: topic, record: &kgo.Record{Topic: topic}, settings: schemas.DefaultSettings()}}
 		require.False(t, d.sender.admit(held, nowMillis(), false))
 	}
-	d.sender.checkTargets()
-	require.Empty(t, d.sender.targets.outlets)
+	d.sender.checkOutlets()
+	require.Empty(t, d.sender.outlets.byKey)
 }
 
 // The producer itself refuses a record that is too large. That says nothing of a target which answers nothing.
@@ -123,10 +123,10 @@ func TestOnlyATargetShowsThatItIsThere(t *testing.T) {
 		"too large, when it went alone": {kerr.MessageTooLarge, true, true},
 	} {
 		before := time.Now().Add(-time.Hour)
-		g := &target{outlet: outlet{"x", 0}, sending: 1}
-		d.sender.targets.outlets[g.outlet] = g
-		sent := &claimedTask{content: &content{topic: "x", outlet: g.outlet}}
-		d.sender.targets.beginSending(g, sent)
+		g := &outlet{outletKey: outletKey{"x", 0}, sending: 1}
+		d.sender.outlets.byKey[g.outletKey] = g
+		sent := &claimedTask{content: &content{topic: "x", outletKey: g.outletKey}}
+		d.sender.outlets.beginSending(g, sent)
 		g.since = before
 		d.sender.answeredBy(sent, &kgo.Record{}, c.err, c.alone)
 		require.Equal(t, c.there, g.since.After(before), name)

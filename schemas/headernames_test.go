@@ -42,7 +42,7 @@ func TestEveryHeaderWithEveryOp(t *testing.T) {
 				headers = append(headers, HeaderIfExists, "merge")
 			}
 			if Op(op) == OpTimer && name == HeaderEvery {
-				continue // it stands in for cron: see TestDecodeTimer
+				continue // it stands in for cron, never beside it
 			}
 			_, err := Decode(intake(append(headers, name, value)...), Limits{})
 			if slices.Contains(takes[Op(op)], name) {

@@ -1,0 +1,50 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// bodyBudget limits the total size of the request bodies being handled. JSON takes about three
+// times its size while it is parsed.
+const bodyBudget = 128 << 20
+
+// limitBody admits the largest value.
+func (s *server) limitBody(op *huma.Operation) { op.MaxBodyBytes = s.largestBody() }
+
+// largestBody returns the size of a body with the largest value in either form (base64 takes 4/3;
+// escaped text up to 6 bytes for one), with its headers.
+func (s *server) largestBody() int64 {
+	largest := schemas.DefaultMaxValueBytes
+	for _, in := range s.intakes {
+		largest = max(largest, in.Limits.MaxValueBytes)
+	}
+	return 6*int64(largest) + 1<<20
+}
+
+// budget refuses a body that does not fit into bodyBudget beside those being read. A body of
+// unknown length counts as the largest.
+func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
+	if limit == 0 {
+		limit = 1 << 20 // huma's default
+	}
+	return func(ctx huma.Context, next func(huma.Context)) {
+		size := limit
+		if n, err := strconv.ParseInt(ctx.Header("Content-Length"), 10, 64); err == nil {
+			size = min(n, limit)
+		} else if ctx.Method() == http.MethodGet {
+			size = 0
+		}
+		if !s.bodies.TryAcquire(size) {
+			ctx.SetHeader("Retry-After", "1")
+			_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, "the bodies of other requests take all memory that is set aside for them: try again in a second")
+			return
+		}
+		defer s.bodies.Release(size)
+		next(ctx)
+	}
+}

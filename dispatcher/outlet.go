@@ -1,0 +1,146 @@
+package dispatcher
+
+import (
+	"time"
+
+	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// outlets are those in use, and what the producers hold for them. The lock of those in flight guards them: the release and settle
+// loops, probes and promises write, the fetch loop reads.
+type outlets struct {
+	*shared
+	where    *kafka.Placement // to which outlet a record goes; it has a lock of its own
+	byKey    map[outletKey]*outlet
+	buffered buffered
+	probes   int // under way
+	policies *policies
+	refusals refusals
+}
+
+func newOutlets(sh *shared) *outlets {
+	return &outlets{shared: sh, where: kafka.NewPlacement(), byKey: map[outletKey]*outlet{}, refusals: refusals{patience: sh.cfg.UndeliverableAfter}}
+}
+
+// outletKey names where records go that succeed or fail together: a partition of a target topic, or an origin. Records without a key, and those of a topic of
+// which nothing is known yet, have the partition -1, which stands for all that may take them.
+type outletKey struct {
+	topic     string
+	partition int32
+}
+
+// outlet is one partition of a target, in use, and how it is doing. A target may have many: what does not answer, or is full, is an
+// outlet; what an operator pauses or limits is a target. The lock of those in flight guards it.
+type outlet struct {
+	outletKey
+	sending int            // records with a producer
+	bytes   int            // their size
+	since   time.Time      // of the last sign of life, or of the first record sent after a rest
+	waiting []*claimedTask // due, but the outlet has enough in flight
+	outage  *outage        // nil while it answers
+	origin  bool           // it takes HTTP callbacks
+	answers int            // of an origin, since the last look at it
+	pace    int            // how many it gave in the second before that look
+	seat    *callback.Seat // of an origin: taken for the next of its tasks that is sent. The release loop takes and uses it
+
+	suspects []sendable // refused, perhaps on another's account
+	trying   bool       // somebody is at them
+}
+
+// buffered is what the producers hold for all outlets.
+type buffered struct{ tasks, bytes int }
+
+// of finds the outlet of a task, or begins one, and notes on the task which it is. inFlight.mu is held.
+func (outs *outlets) of(t *claimedTask) *outlet {
+	key := outletKey{t.topic, -1}
+	// What came before the topic's partitions were known goes first. A refusal is about the topic as a whole.
+	if g := outs.byKey[key]; (g == nil || len(g.waiting) == 0) && outs.refusals.topics[t.topic] == nil {
+		key = outs.keyOf(t)
+	}
+	t.outletKey = key
+	g := outs.byKey[key]
+	if g == nil {
+		g = &outlet{outletKey: key, origin: t.call != nil}
+		outs.byKey[key] = g
+	}
+	return g
+}
+
+func (outs *outlets) keyOf(t *claimedTask) outletKey {
+	if faultpoint.Without(faultpoint.JudgedByPartition) {
+		return outletKey{t.topic, -1}
+	}
+	return outletKey{t.topic, outs.where.Of(t.topic, t.record.Key)}
+}
+
+// shareOf is the part of the room that is left which one outlet may have in flight. So n outlets that take nothing leave
+// (8/9)^n of the room to the others.
+const shareOf = 8
+
+// hasRoom says whether one more of an outlet's records may be sent: one always, if there is room at all. inFlight.mu is held.
+func (outs *outlets) hasRoom(g *outlet) bool {
+	if faultpoint.Without(faultpoint.RoomForOthers) {
+		return g.sending < max(outs.cfg.StageTasks/4, 1)
+	}
+	tasks, bytes := outs.cfg.StageTasks-outs.buffered.tasks, outs.cfg.StageBytes-outs.buffered.bytes
+	if tasks <= 0 || bytes <= 0 {
+		return false
+	}
+	return g.sending == 0 || g.sending < tasks/shareOf && g.bytes < bytes/shareOf
+}
+
+// beginSending counts a task whose record goes to a producer. inFlight.mu is held.
+func (outs *outlets) beginSending(g *outlet, t *claimedTask) {
+	if g.sending == 0 {
+		g.since = time.Now()
+	}
+	t.with = g
+	outs.policies.begins(t.topic)
+	g.sending++
+	g.bytes += t.size
+	outs.buffered.tasks++
+	outs.buffered.bytes += t.size
+}
+
+// endSending is its counterpart, and returns who counted the task. inFlight.mu is held.
+func (outs *outlets) endSending(t *claimedTask) *outlet {
+	g := t.with
+	t.with = nil
+	outs.policies.ends(t.topic)
+	g.sending--
+	g.bytes -= t.size
+	outs.buffered.tasks--
+	outs.buffered.bytes -= t.size
+	return g
+}
+
+// forgetIdle forgets an outlet that is not in use. inFlight.mu is held.
+func (outs *outlets) forgetIdle(g *outlet) {
+	if g.sending == 0 && len(g.waiting) == 0 && !g.trying && g.outage == nil && outs.byKey[g.outletKey] == g {
+		delete(outs.byKey, g.outletKey)
+	}
+}
+
+// rehome finds the partition of a task in flight that was sent before it was known. inFlight.mu is held.
+func (outs *outlets) rehome(t *claimedTask, from *outlet) *outlet {
+	if from.partition >= 0 || t.record == nil {
+		return from
+	}
+	key := outs.keyOf(t)
+	if key == from.outletKey {
+		return from
+	}
+	to := outs.byKey[key]
+	if to == nil {
+		to = &outlet{outletKey: key}
+		outs.byKey[key] = to
+	}
+	outs.endSending(t)
+	if outs.beginSending(to, t); to.sending == 1 {
+		to.since = from.since
+	}
+	t.outletKey = key
+	return to
+}

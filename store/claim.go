@@ -1,0 +1,80 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/notyet/notyet/internal/slots"
+)
+
+// Claim moves claimed of the slots ahead to pos. From the commit on, every task up to pos belongs
+// to the owner. All slots must be held under epoch and not given back, and none may be beyond pos.
+// Otherwise nothing moves and Claim returns ErrFenced. Repeating a claim with the same pos after a
+// lost reply succeeds.
+func (s *Store) Claim(ctx context.Context, slots []int, epoch, pos int64) error {
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		a := append([]any{pos}, args(slots)...)
+		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot IN ("+marks(len(slots))+")"+s.fence()+" AND claimed <= ?", append(a, epoch, pos)...)
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		if err == nil && n != int64(len(slots)) {
+			err = ErrFenced
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("claiming %d slots up to %d: %w", len(slots), pos, err)
+	}
+	return nil
+}
+
+// SlotPos is a position in a slot's order.
+type SlotPos = slots.Pos
+
+// Next returns, for each of the slots that has one, the first place beyond claimed that holds a
+// task. That task falls due next, whatever any index says.
+func (s *Store) Next(ctx context.Context, slots []int) ([]SlotPos, error) {
+	if len(slots) == 0 {
+		return nil, nil
+	}
+	claimed, err := fetch(ctx, s.db, func(r *sql.Rows, p *SlotPos) error { return r.Scan(&p.Slot, &p.Pos) },
+		"SELECT slot, claimed FROM slots WHERE slot IN ("+marks(len(slots))+")", args(slots)...)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the next tasks: %w", err)
+	}
+	return s.beyond(ctx, claimed)
+}
+
+// beyond returns, for each of the places, the first place behind it in its slot that holds a task,
+// if there is one. Each costs one dive into the (slot, pos) index. The places are literals: if they
+// came from another table's column, the server would read the slot from its beginning, with all
+// that was ever settled in it.
+func (s *Store) beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error) {
+	type row struct {
+		slot int
+		pos  sql.NullInt64
+	}
+	var out []SlotPos
+	for part := range slices.Chunk(places, 100) {
+		a := make([]any, 0, 3*len(part))
+		for _, p := range part {
+			a = append(a, p.Slot, p.Slot, p.Pos)
+		}
+		dives := strings.Repeat(" UNION ALL SELECT ?, (SELECT pos FROM tasks WHERE slot = ? AND pos > ? ORDER BY pos LIMIT 1)", len(part))
+		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.slot, &v.pos) }, dives[len(" UNION ALL "):], a...)
+		if err != nil {
+			return nil, fmt.Errorf("looking for the next tasks: %w", err)
+		}
+		for _, r := range rows {
+			if r.pos.Valid {
+				out = append(out, SlotPos{Slot: r.slot, Pos: r.pos.Int64})
+			}
+		}
+	}
+	return out, nil
+}
