@@ -13,8 +13,11 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// maxSteps limits a forecast: a week of minutes.
-const maxSteps = 7 * 24 * 60
+// Limits of a forecast: a week of minutes, and how long it counts. A server counts some two million tasks a second.
+const (
+	maxSteps     = 7 * 24 * 60
+	forecastTime = 700 * time.Millisecond
+)
 
 // ForecastFilter selects what to count.
 type ForecastFilter struct {
@@ -26,6 +29,7 @@ type ForecastFilter struct {
 // Forecast is how many tasks are due in each step. Steps without tasks are left out.
 type Forecast struct {
 	Steps []ForecastStep `json:"steps"`
+	Next  int64          `json:"next,omitempty" doc:"all before it is counted, Unix ms; there was no time for more: go on with from=next"`
 }
 
 // ForecastStep is one step.
@@ -43,7 +47,8 @@ func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error
 	}
 	out := Forecast{Steps: []ForecastStep{}}
 	err = l.listing(ctx, func(ctx context.Context) error {
-		steps, err := l.store.Forecast(ctx, wanted)
+		steps, next, err := l.store.Forecast(ctx, wanted)
+		out.Next = next
 		for _, s := range steps {
 			out.Steps = append(out.Steps, ForecastStep{s.At, s.Count})
 		}
@@ -62,7 +67,7 @@ func (f ForecastFilter) store(now time.Time) (store.ForecastFilter, error) {
 	if f.To == 0 {
 		f.To = f.From + time.Hour.Milliseconds()
 	}
-	out := store.ForecastFilter{Topic: f.Topic, From: f.From, To: f.To, Step: f.Step.Milliseconds()}
+	out := store.ForecastFilter{Topic: f.Topic, From: f.From, To: f.To, Step: f.Step.Milliseconds(), Within: forecastTime}
 	wrong := func(field, value, problem string) error {
 		return &deadletter.FieldError{Field: field, Value: value, Problem: problem}
 	}
@@ -89,7 +94,7 @@ type forecastInput struct {
 func (in *forecastInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
 func (s *server) forecasts() {
-	register(s, access.Read, "forecast", http.MethodGet, "/api/v1/forecast", "Count the tasks that fall due in each step", s.forecast)
+	register(s, access.Read, "forecast", http.MethodGet, "/api/v1/forecast", "Count the tasks that fall due in each step; where there are millions, go on after next", s.forecast)
 }
 
 func (s *server) forecast(ctx ctxType, in *forecastInput) (*body[Forecast], error) {

@@ -14,6 +14,7 @@ type overviewData struct {
 	Topic      string
 	Chart      chart
 	ChartErr   string
+	Counted    int64 // Unix ms; 0: all
 	All        api.Overview
 	AllErr     string
 	Lateness   curve // p99, ms
@@ -38,7 +39,7 @@ func (c *Console) overview(r *http.Request) (view, error) {
 	q := url.Values{"from": {ms(begin)}, "to": {ms(begin.Add(chartMinutes * time.Minute))}, "step": {"1m"}}
 	set(q, "topic", d.Topic)
 	d.ChartErr = text(c.inside.get(ctx, "/forecast", q, &forecast))
-	d.Chart = newChart(begin.UnixMilli(), chartMinutes, forecast.Steps)
+	d.Chart, d.Counted = newChart(begin.UnixMilli(), chartMinutes, forecast.Steps), forecast.Next
 	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.Itoa(curveMinutes)}}, &d.All))
 	d.Lateness = newCurve(d.All.At, d.All.Series, func(m api.Minute) float64 { return value(m.LatenessP99) })
 	d.Delivered = newCurve(d.All.At, d.All.Series, func(m api.Minute) float64 { return m.Delivered })

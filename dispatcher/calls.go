@@ -140,7 +140,7 @@ func (s *settler) callFailed(t *claimedTask, o outcome, e *callError) {
 		s.log.Info("a callback cannot succeed", zap.String("topic", t.topic), zap.String("id", t.id), zap.Int("status", e.Status))
 		s.flight.leave(t, s.flight.deadTransition(t, e.Kind, e.Reason).after(made))
 	case made >= t.settings.MaxAttempts:
-		s.flight.leave(t, s.flight.deadTransition(t, schemas.KindDead, fmt.Sprintf("attempts exhausted (%d); the last: %s", made, e.Reason)).after(made))
+		s.flight.leave(t, s.flight.deadTransition(t, schemas.KindDead, task.Exhausted(made, e.Reason)).after(made))
 	default:
 		// One more: both times are cut to a millisecond, and the receiver counts from before its answer came.
 		pause := (e.Pause(t.settings.Backoff.Pause(made)) + time.Millisecond - 1).Milliseconds()

@@ -36,8 +36,7 @@ const (
 	overdue = 2 * time.Second
 )
 
-// run claims each slot shortly before its next task is due: one look-ahead before it, less half of the usual look-ahead. A claim
-// covers a whole look-ahead.
+// run claims a slot half a look-ahead before its next task is due, before a burst earlier. A claim reaches one look-ahead beyond now.
 func (c *claimer) run(ctx context.Context) { c.claimRounds(ctx, c.index.Wakes(ctx)) }
 
 func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos) {

@@ -215,7 +215,7 @@ func (d *Dispatcher) drain() {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		left := d.flight.ownedSlots() + d.ownership.held.count()
+		left := d.flight.ownedSlots() + d.ownership.strays.count()
 		if left == 0 {
 			return
 		}

@@ -85,20 +85,20 @@ func (f *fetcher) room() (tasks, bytes int, scarce bool) {
 	return tasks, bytes, f.flight.staging.scarce()
 }
 
-// readable leaves out tasks whose slots are lost, and tasks that are held or put off without their bodies. parked says that there were
-// some of the second kind.
-func (f *fetcher) readable(batch []*claimedTask) (out []*claimedTask, parked bool) {
+// readable leaves out tasks whose slots are lost, and tasks that are held or put off without their bodies. aside says that some were
+// held or put off.
+func (f *fetcher) readable(batch []*claimedTask) (out []*claimedTask, aside bool) {
 	f.flight.mu.Lock()
 	defer f.flight.mu.Unlock()
 	out = slices.DeleteFunc(batch, func(t *claimedTask) bool {
 		if t.slot.abandoned {
 			return true
 		}
-		parks := f.policies.diverts(t) || f.parking.parksAgain(t)
-		parked = parked || parks
-		return parks
+		goes := f.policies.diverts(t) || f.parking.parksAgain(t)
+		aside = aside || goes
+		return goes
 	})
-	return out, parked
+	return out, aside
 }
 
 // fetch reads the bodies of a batch and notes their intents, again and again until it is done: these tasks are claimed.

@@ -31,14 +31,14 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 			return err
 		}
 	}
-	for epoch, slots := range o.held.without(assigned.Slots) {
+	for epoch, slots := range o.strays.without(assigned.Slots) {
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
 		err := o.store.Abandon(bound, slots, epoch)
 		cancel()
 		if err != nil {
 			return err
 		}
-		o.held.settle(slots, epoch)
+		o.strays.settle(slots, epoch)
 		o.log.Info("gave slots away that may hold tasks in doubt", zap.Ints("slots", slots), zap.Int64("epoch", epoch))
 	}
 	return nil
@@ -67,7 +67,7 @@ func (o *ownership) leavers(assigned election.Assignment) map[int64][]int {
 		case l.leavingFor() <= o.cfg.DrainTimeout:
 			o.flight.settleApart(l)
 		default:
-			o.held.note([]int{l.number}, l.epoch)
+			o.strays.note([]int{l.number}, l.epoch)
 			o.flight.abandon(l, "it did not drain in time")
 		}
 	}

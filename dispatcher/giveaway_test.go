@@ -127,13 +127,13 @@ func TestSlotThatDoesNotDrainIsAbandoned(t *testing.T) {
 	require.Empty(t, d.flight.slots)
 	require.Zero(t, d.flight.entries)
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.Equal(t, 1, d.ownership.held.count())
+	require.Equal(t, 1, d.ownership.strays.count())
 
 	require.True(t, f.assign(m, d, 7, 0), "back again")
 	require.NotSame(t, old, d.flight.slots[0])
 	require.Equal(t, int64(7), f.slot(0).Epoch)
 	require.True(t, d.flight.slots[0].open()[0].doubt)
-	require.Zero(t, d.ownership.held.count())
+	require.Zero(t, d.ownership.strays.count())
 
 	require.False(t, f.assign(m, d, 8))
 	d.flight.slots[0].leaving = time.Now().Add(-2 * time.Hour)
@@ -184,12 +184,12 @@ func TestSlotTakenAndNotBegunIsGivenBack(t *testing.T) {
 	d := f.stepped(m, Config{MemberID: "one"})
 	_, err := f.store.Acquire(t.Context(), f.slots, 5, "one")
 	require.NoError(t, err)
-	d.ownership.held.note(f.slots, 5)
+	d.ownership.strays.note(f.slots, 5)
 	require.True(t, f.assign(m, d, 6, 1))
 	require.Empty(t, f.slot(0).Owner)
 	require.Equal(t, store.Slot{Slot: 1, Epoch: 6, Owner: "one"}, f.slot(1))
 	require.Equal(t, 1, d.flight.ownedSlots())
-	require.Zero(t, d.ownership.held.count())
+	require.Zero(t, d.ownership.strays.count())
 }
 
 // The reply to a release is lost, and the assignment comes back: the line is not used as it was, for the slot may be another's.

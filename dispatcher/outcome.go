@@ -93,7 +93,7 @@ func (s *settler) conclude(ctx context.Context, o outcome) bool {
 		s.sender.suspect(ctx, t)
 	case o.err != nil && kafka.Permanent(o.err) && !o.again:
 		s.log.Info("a task cannot be delivered", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
-		s.flight.deadLetterLocked(t, schemas.KindUndeliverable, "kafka refused it: "+o.err.Error())
+		s.flight.deadLetterLocked(t, schemas.KindUndeliverable, task.RefusedByKafka(o.err.Error()))
 	case o.err != nil:
 		s.metrics.retries.Inc()
 		s.log.Debug("the producer gave a task back", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
@@ -144,7 +144,7 @@ func (s *settler) answeredLate(o outcome) {
 		s.metrics.delivered.Inc()
 		s.leaveUnannounced(late, o.at)
 	case kafka.Permanent(o.err) && !o.again && (o.alone || !kafka.MaybeCollateral(o.err)):
-		s.flight.deadLetterLocked(late, schemas.KindUndeliverable, "kafka refused it: "+o.err.Error())
+		s.flight.deadLetterLocked(late, schemas.KindUndeliverable, task.RefusedByKafka(o.err.Error()))
 	default:
 		delete(s.flight.stuck, t.seq) // it was not sent: its later place stands
 	}

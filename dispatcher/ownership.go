@@ -20,7 +20,7 @@ type ownership struct {
 	flight *inFlight
 	trust  *trust
 	sent   *sendlog.Log
-	held   holdings               // slots that are not worked on; any loop that finds a slot lost adds
+	strays strays                 // slots that are not worked on; any loop that finds a slot lost adds
 	waits  map[[2]int64]time.Time // of the owner loop: since when a slot is waited for, by slot and epoch
 }
 
@@ -79,7 +79,7 @@ func (o *ownership) follow(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
-	return len(o.flight.missing(assigned)) == 0 && o.flight.ownedSlots() == len(assigned.Slots) && o.held.count() == 0, nil
+	return len(o.flight.missing(assigned)) == 0 && o.flight.ownedSlots() == len(assigned.Slots) && o.strays.count() == 0, nil
 }
 
 // verify ends a suspension: slots that another has taken meanwhile are abandoned, with all that is staged for them.
@@ -146,7 +146,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	if len(free) == 0 {
 		return nil
 	}
-	o.held.note(free, assigned.Epoch) // whatever comes of it
+	o.strays.note(free, assigned.Epoch) // whatever comes of it
 	got, err := o.store.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	if err := o.begin(ctx, got, assigned.Epoch); err != nil {
 		return err
 	}
-	o.held.settle(free, assigned.Epoch)
+	o.strays.settle(free, assigned.Epoch)
 	return nil
 }
 

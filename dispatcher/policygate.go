@@ -25,7 +25,7 @@ type gate struct {
 	coming  calledBack      // were held, and are not here yet
 	unread  []*claimedTask  // claimed while nothing was let through; their bodies are not read
 	holding []*claimedTask  // on their way to be held
-	held    int             // how many tasks were ever sent there
+	held    int             // tasks ever moved to held places; callBack compares it to notice new ones
 	behind  bool            // something is held, or may be: what comes new goes behind it
 	after   store.HeldPlace // what stands up to here has been called back, or is not ours
 	found   bool            // something of ours, since after was at the beginning
@@ -71,7 +71,7 @@ func (g *gate) set(p store.Policy, share float64) {
 	}
 }
 
-// free says that the gate is not one: nothing is restricted, and nothing is on its way.
+// free says that tasks may pass the gate by: there is no policy, and nothing waits, is held or is on its way.
 func (g *gate) free() bool {
 	return g.Open() && !g.behind && len(g.waiting)+g.coming.count()+len(g.holding)+len(g.unread) == 0
 }

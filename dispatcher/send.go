@@ -197,7 +197,7 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 	return true
 }
 
-// answered is the producer's promise: it only notes.
+// answered runs when Kafka has answered. What follows for the task, the settle loop decides.
 func (s *sender) answered(t *claimedTask, r *kgo.Record, err error) {
 	s.answeredBy(t, r, err, false)
 }

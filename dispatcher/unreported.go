@@ -25,7 +25,7 @@ func (s *sender) unreported(t *claimedTask) {
 	now := s.clock.Millis()
 	var e transition
 	if t.attempt >= t.settings.MaxAttempts {
-		e = s.flight.deadTransition(t, schemas.KindDead, fmt.Sprintf("attempts exhausted (%d): %s", t.attempt, reason))
+		e = s.flight.deadTransition(t, schemas.KindDead, task.Exhausted(t.attempt, reason))
 	} else {
 		waited := min(max(now-t.pos, 0), s.cfg.transit().Milliseconds()) // the backoff counts from the end of the wait
 		e = transition{

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// lookRuns limits how many runs of the outbox one look reads.
-	lookRuns = 10_000
+	// lookBoxes limits how many boxes of the outbox one look reads.
+	lookBoxes = 10_000
 	// forgetTimeout limits one attempt to forget.
 	forgetTimeout = 10 * time.Second
 )
 
-// Run deletes published runs from the outbox and publishes leftovers, until ctx ends.
+// Run deletes published boxes from the outbox and publishes leftovers, until ctx ends.
 func (p *Publisher) Run(ctx context.Context) {
 	look := time.NewTicker(p.cfg.LookEvery)
 	defer look.Stop()
@@ -35,37 +35,37 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// forget deletes acknowledged runs from the outbox. It retries runs that it cannot delete.
+// forget deletes acknowledged boxes from the outbox. It retries boxes that it cannot delete.
 func (p *Publisher) forget(ctx context.Context) {
 	p.mu.Lock()
-	runs := p.published
+	boxes := p.published
 	p.published = nil
 	p.mu.Unlock()
-	if len(runs) == 0 {
+	if len(boxes) == 0 {
 		return
 	}
 	bound, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
-	err := p.store.DeleteEvents(bound, runs)
+	err := p.store.DeleteEvents(bound, boxes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
 		p.log.Debug("forgetting published events failed, trying again", zap.Error(err))
-		p.published = append(runs, p.published...)
+		p.published = append(boxes, p.published...)
 		return
 	}
-	for _, run := range runs {
-		delete(p.stored, keyOf(run))
+	for _, box := range boxes {
+		delete(p.stored, keyOf(box))
 	}
 }
 
-// leftovers are runs that were in the outbox at the last look.
+// leftovers are boxes that were in the outbox at the last look.
 type leftovers struct {
 	seen map[key]bool   // at the last look
 	due  []store.Outbox // seen at two looks, without their events, in order
 }
 
-// look reads what is still in the outbox. A run that it sees for the first time may be on its way,
+// look reads what is still in the outbox. A box that it sees for the first time may be on its way,
 // from this process or another.
 func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	p.forget(ctx)
@@ -76,38 +76,38 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	}
 	bound, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
-	runs, err := p.store.PendingOutboxes(bound, sources, lookRuns)
+	boxes, err := p.store.PendingOutboxes(bound, sources, lookBoxes)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.log.Warn("looking for unpublished events failed", zap.Error(err))
 		}
 		return
 	}
-	now := make(map[key]bool, len(runs))
+	now := make(map[key]bool, len(boxes))
 	l.due = l.due[:0]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, run := range runs {
-		k := keyOf(run)
+	for _, box := range boxes {
+		k := keyOf(box)
 		if now[k] = true; l.seen[k] && !p.stored[k] {
-			l.due = append(l.due, run)
+			l.due = append(l.due, box)
 		}
 	}
 	l.seen = now
-	p.metrics.waiting.Set(float64(len(runs)))
+	p.metrics.waiting.Set(float64(len(boxes)))
 }
 
-// publishLeft publishes leftovers while there is room. It reads one run at a time, and keeps at
+// publishLeft publishes leftovers while there is room. It reads one box at a time, and keeps at
 // most twice the limits in memory.
 func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
 	for len(l.due) > 0 && ctx.Err() == nil && p.hasRoom() {
 		bound, cancel := context.WithTimeout(ctx, forgetTimeout)
-		run, ok, err := p.store.ReadOutbox(bound, l.due[0])
+		box, ok, err := p.store.ReadOutbox(bound, l.due[0])
 		cancel()
 		switch {
 		case err != nil:
 			p.log.Warn("reading unpublished events failed", zap.Int("source", l.due[0].Source), zap.Int64("seq", l.due[0].Seq), zap.Error(err))
-		case ok && !p.tryStored(run):
+		case ok && !p.tryStored(box):
 			return
 		case ok:
 			p.metrics.leftovers.Inc()
@@ -116,7 +116,7 @@ func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
 	}
 }
 
-// hasRoom reports whether there is enough room to read a run.
+// hasRoom reports whether there is enough room to read a box.
 func (p *Publisher) hasRoom() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -37,7 +37,7 @@ type Config struct {
 	// Sources returns the outbox sources whose leftovers are published here; each look calls it.
 	// Default none.
 	Sources func() []int
-	// LookEvery is the time between two looks at the outbox. A run is published when two looks have
+	// LookEvery is the time between two looks at the outbox. A box is published when two looks have
 	// seen it, because at the first it may be on its way from another process. Default 5 s.
 	LookEvery time.Duration
 }
@@ -67,17 +67,17 @@ type Publisher struct {
 	records   int            // passed to the client and not acknowledged
 	bytes     int            // of these records
 	since     time.Time      // time of the last acknowledgement, or of the first record after an idle period
-	stored    map[key]bool   // runs that the client has, or that are published and not yet deleted from the outbox
+	stored    map[key]bool   // boxes that the client has, or that are published and not yet deleted from the outbox
 	published []store.Outbox // acknowledged and not yet deleted from the outbox, without their events
 }
 
-// key identifies a run of the outbox.
+// key identifies a box, which is a row of the outbox.
 type key struct {
 	source int
 	seq    int64
 }
 
-func keyOf(run store.Outbox) key { return key{run.Source, run.Seq} }
+func keyOf(box store.Outbox) key { return key{box.Source, box.Seq} }
 
 // New makes the producer and does not connect yet.
 func New(kcfg kafka.Config, st *store.Store, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Publisher, error) {
@@ -113,18 +113,18 @@ func (p *Publisher) Publish(events []schemas.Event, done func(error)) bool {
 	return true
 }
 
-// Stored sends the events of runs that are in the outbox, and deletes each run once all its events
-// are acknowledged. A run that finds no room stays in the outbox. Run publishes it later, in this
+// Stored sends the events of boxes that are in the outbox, and deletes each box once all its events
+// are acknowledged. A box that finds no room stays in the outbox. Run publishes it later, in this
 // process or another.
-func (p *Publisher) Stored(runs []store.Outbox) {
-	for _, run := range runs {
-		p.tryStored(run)
+func (p *Publisher) Stored(boxes []store.Outbox) {
+	for _, box := range boxes {
+		p.tryStored(box)
 	}
 }
 
-// tryStored returns false if there is no room for a run.
-func (p *Publisher) tryStored(run store.Outbox) bool {
-	k := keyOf(run)
+// tryStored returns false if there is no room for a box.
+func (p *Publisher) tryStored(box store.Outbox) bool {
+	k := keyOf(box)
 	p.mu.Lock()
 	known := p.stored[k]
 	p.stored[k] = true
@@ -132,14 +132,14 @@ func (p *Publisher) tryStored(run store.Outbox) bool {
 	if known {
 		return true
 	}
-	published := p.Publish(run.Events, func(err error) {
+	published := p.Publish(box.Events, func(err error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if err != nil { // it stays in the outbox for the next look
 			delete(p.stored, k)
 			return
 		}
-		p.published = append(p.published, store.Outbox{Source: run.Source, Seq: run.Seq})
+		p.published = append(p.published, store.Outbox{Source: box.Source, Seq: box.Seq})
 		p.wake()
 	})
 	if !published {
@@ -223,7 +223,7 @@ func (p *Publisher) Unanswered() time.Duration {
 	return time.Since(p.since)
 }
 
-// Leftovers counts the runs that were published because they were found in the outbox.
+// Leftovers counts the boxes that were published because they were found in the outbox.
 func (p *Publisher) Leftovers() prometheus.Counter { return p.metrics.leftovers }
 
 // unresponsiveAfter is how long the topic may acknowledge nothing before Ready reports it.
@@ -237,7 +237,7 @@ func (p *Publisher) Ready(context.Context) error {
 	return nil
 }
 
-// Close waits, limited by bound, for acknowledgements, deletes the acknowledged runs from the
+// Close waits, limited by bound, for acknowledgements, deletes the acknowledged boxes from the
 // outbox, and closes the client. The rest stays in the outbox.
 func (p *Publisher) Close(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)

@@ -91,7 +91,7 @@ func (f *fixture) ids(n int) map[string]int {
 }
 
 func (f *fixture) left() int {
-	runs, err := f.store.PendingOutboxes(context.Background(), []int{store.TransitionSource}, lookRuns)
+	runs, err := f.store.PendingOutboxes(context.Background(), []int{store.TransitionSource}, lookBoxes)
 	require.NoError(f, err)
 	return len(runs)
 }

@@ -104,12 +104,15 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 				return stretches, err
 			}
 			continue // the next round leaves out what turned out to be stored
-		case store.BadRecord(err) && len(batch.Changes) > 1:
-			limit = max(1, min(limit, len(batch.Changes))/2)
-			continue
-		case store.BadRecord(err) && len(batch.Changes) == 1 && refused.add(batch.Changes[0].Seq, err):
-			w.log.Warn("the database refuses a record, which becomes a dead letter", zap.String("topic", covered[0].reading.key.topic),
-				zap.Int32("partition", covered[0].reading.key.partition), zap.Error(err))
+		case store.BadRecord(err):
+			smaller, ok := refused.isolate(batch.Changes, limit, err)
+			if !ok {
+				return stretches, err
+			}
+			if limit = smaller; len(batch.Changes) == 1 {
+				w.log.Warn("the database refuses a record, which becomes a dead letter", zap.String("topic", covered[0].reading.key.topic),
+					zap.Int32("partition", covered[0].reading.key.partition), zap.Error(err))
+			}
 			continue
 		case err != nil:
 			return stretches, err

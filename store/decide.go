@@ -109,7 +109,7 @@ func (w *work) phase(id *identity) task.Phase {
 	case id.now.Slot == task.OutOfLine:
 		return task.Ended
 	case id.now.State != task.StateLine:
-		return task.Waiting
+		return task.Between
 	}
 	return task.Pending
 }

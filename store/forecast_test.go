@@ -24,8 +24,9 @@ func TestForecastCountsWhatIsToCome(t *testing.T) {
 
 		forecast := func(topic string, from, to int64) map[int64]int64 {
 			t.Helper()
-			steps, err := s.Forecast(s.ctx, ForecastFilter{Topic: topic, From: from, To: to, Step: 1000})
+			steps, next, err := s.Forecast(s.ctx, ForecastFilter{Topic: topic, From: from, To: to, Step: 1000})
 			require.NoError(t, err)
+			require.Zero(t, next)
 			out := map[int64]int64{}
 			last := int64(-1)
 			for _, step := range steps {
@@ -45,5 +46,21 @@ func TestForecastCountsWhatIsToCome(t *testing.T) {
 		s.claim(base + 1500)
 		require.Equal(t, map[int64]int64{0: 20, 1000: 1, 2000: 20}, forecast(target, base, base+3000))
 		require.Equal(t, map[int64]int64{0: 21, 1000: 1, 2000: 20}, forecast("", base, base+3000))
+
+		// Where there is no time for all of it, the pieces make the whole.
+		for _, topic := range []string{"", target} {
+			pieces, calls := map[int64]int64{}, 0
+			for from := base - 5000; from != 0; calls++ {
+				steps, next, err := s.Forecast(s.ctx, ForecastFilter{Topic: topic, From: from, To: base + 3000, Step: 1000, Within: 1})
+				require.NoError(t, err)
+				require.True(t, next == 0 || next == from+1000, "one step at least")
+				for _, step := range steps {
+					pieces[step.At-base] += step.Count
+				}
+				from = next
+			}
+			require.Equal(t, forecast(topic, base, base+3000), pieces)
+			require.Equal(t, 8, calls)
+		}
 	})
 }

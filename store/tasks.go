@@ -32,7 +32,7 @@ func viewOf(t *task.Task, s Slot) View {
 		v.State, v.Next = "pending", t.Due
 	case task.InFlight:
 		v.State, v.Next = "claimed", t.Due
-	case task.Waiting:
+	case task.Between:
 		v.State, v.Next = "waiting_retry", task.HeldSince(t.Pos)
 		if t.State == task.StateReport {
 			v.State = "waiting_report"

@@ -128,7 +128,7 @@ func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 			id.now = id.before
 			switch ph := w.phase(id); {
 			case id.queue.reports+id.queue.requests == 0, ph == task.InFlight:
-			case ph != task.Waiting:
+			case ph != task.Between:
 				free = append(free, id)
 			case id.queue.reports > 0:
 				reported = append(reported, id)

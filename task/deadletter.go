@@ -1,5 +1,7 @@
 package task
 
+import "fmt"
+
 // DeadLetter is a task or a request that notyet has given up on, with the cause.
 type DeadLetter struct {
 	ID         int64  `json:"id"`
@@ -16,6 +18,14 @@ type DeadLetter struct {
 	ReplayedBy string `json:"replayed_by,omitempty"`
 	Body       []byte `json:"-"` // schemas.EncodeBody
 }
+
+// Exhausted is why a task died after its last attempt.
+func Exhausted(attempts int, last string) string {
+	return fmt.Sprintf("attempts exhausted (%d); the last: %s", attempts, last)
+}
+
+// RefusedByKafka is why a task died that its target topic refuses for good.
+func RefusedByKafka(why string) string { return "kafka refused it: " + why }
 
 // NewDeadLetter returns the letter of a task that died now (Unix ms).
 func NewDeadLetter(t Task, kind, reason string, now int64) *DeadLetter {

@@ -43,7 +43,7 @@ func TestDecideRequests(t *testing.T) {
 	in := func(ph Phase, state State, version int64) func() (*Task, Phase) {
 		return func() (*Task, Phase) { return stored(ph, state, version) }
 	}
-	pending, flying, retrying := in(Pending, StateLine, -1), in(InFlight, StateLine, -1), in(Waiting, StateRetry, -1)
+	pending, flying, retrying := in(Pending, StateLine, -1), in(InFlight, StateLine, -1), in(Between, StateRetry, -1)
 	delivered, dead, cancelled, tombstone := in(Ended, StateLine, -1), in(Ended, StateDead, -1), in(Ended, StateCancelled, -1), in(Ended, StateTombstone, 5)
 	for name, c := range map[string]struct {
 		known  func() (*Task, Phase)

@@ -6,7 +6,7 @@ type Phase int8
 const (
 	Pending  Phase = iota // nobody has taken it: it can be cancelled, replaced, merged, fired
 	InFlight              // its slot's owner has it
-	Waiting               // between attempts, or until a report comes
+	Between               // between attempts, or until a report comes
 	Ended                 // delivered, cancelled, reported, dead
 )
 
@@ -21,6 +21,6 @@ func (t *Task) Phase(claimed, done int64) Phase {
 	case t.State == StateLine:
 		return Pending
 	default:
-		return Waiting
+		return Between
 	}
 }

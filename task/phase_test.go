@@ -16,8 +16,8 @@ func TestPhase(t *testing.T) {
 		want  Phase
 	}{
 		{"beyond claimed", 3, 201, StateLine, Pending},
-		{"beyond claimed, for a retry", 3, 201, StateRetry, Waiting},
-		{"beyond claimed, until a report", 3, 201, StateReport, Waiting},
+		{"beyond claimed, for a retry", 3, 201, StateRetry, Between},
+		{"beyond claimed, until a report", 3, 201, StateReport, Between},
 		{"at claimed", 3, 200, StateLine, InFlight},
 		{"claimed for a retry", 3, 101, StateRetry, InFlight},
 		{"claimed, its report overdue", 3, 101, StateReport, InFlight},

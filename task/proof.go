@@ -48,7 +48,7 @@ func Prove(cur *Task, p Proof, now int64) Verdict {
 	case p.Refused != "":
 		t.Attempt-- // one that was refused does not count as made
 		v.Event.State, v.Event.Attempt, v.Event.Lateness = schemas.StateDead, t.Attempt, 0
-		v.Event.Kind, v.Event.Reason = schemas.KindUndeliverable, "kafka refused it: "+p.Refused
+		v.Event.Kind, v.Event.Reason = schemas.KindUndeliverable, RefusedByKafka(p.Refused)
 		v.Dead = NewDeadLetter(t, v.Event.Kind, v.Event.Reason, now)
 		t.Slot, t.Pos, t.State = OutOfLine, now, StateDead
 	case body.Settings.Ack == schemas.AckReport:

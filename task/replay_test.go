@@ -32,7 +32,7 @@ func TestNotReplayable(t *testing.T) {
 		"too often":                   {letter: with(func(d *DeadLetter) { d.Replay = MaxReplays }), ph: Ended, want: "replayed 10 times"},
 		"a newer one is pending":      {letter: letter, cur: newer(StateLine, -1), ph: Pending, want: "under way"},
 		"a newer one is in flight":    {letter: letter, cur: newer(StateLine, -1), ph: InFlight, want: "under way"},
-		"a newer one waits":           {letter: letter, cur: newer(StateReport, -1), ph: Waiting, want: "under way"},
+		"a newer one waits":           {letter: letter, cur: newer(StateReport, -1), ph: Between, want: "under way"},
 		"a newer one was cancelled":   {letter: letter, cur: newer(StateCancelled, -1), ph: Ended, want: "was cancelled"},
 		"a version was cancelled":     {letter: letter, cur: newer(StateTombstone, 3), ph: Ended, want: "was cancelled"},
 		"a newer version is known":    {letter: letter, cur: newer(StateLine, 3), ph: Ended, want: "of version 3"},

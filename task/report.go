@@ -1,10 +1,6 @@
 package task
 
-import (
-	"fmt"
-
-	"github.com/notyet/notyet/schemas"
-)
+import "github.com/notyet/notyet/schemas"
 
 // report applies a consumer's report on an attempt. A report that is late, repeated or about another
 // task changes nothing, except that a late ok counts.
@@ -44,7 +40,7 @@ func report(cur *Task, ph Phase, rep schemas.Report, now int64) Verdict {
 	case rep.Status == schemas.StatusFail:
 		v.die(&next, "the consumer reported a permanent failure: "+rep.Error, now)
 	case next.Attempt >= body.Settings.MaxAttempts:
-		v.die(&next, fmt.Sprintf("attempts exhausted (%d); the last: %s", next.Attempt, rep.Error), now)
+		v.die(&next, Exhausted(next.Attempt, rep.Error), now)
 	default:
 		wait := body.Settings.Backoff.Pause(next.Attempt)
 		if rep.RetryAfter >= 0 {

@@ -22,22 +22,22 @@ func TestDecideReports(t *testing.T) {
 		wait      bool
 		unchanged bool
 	}{
-		"ok":                  {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, want: StateSucceeded, event: schemas.StateSucceeded},
-		"permanent failure":   {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusFail}, want: StateDead, event: schemas.StateDead},
-		"another attempt":     {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusRetry}, want: StateRetry, event: schemas.StateRetrying},
-		"attempts exhausted":  {phase: Waiting, state: StateReport, attempt: 2, rep: schemas.Report{Attempt: 2, Status: schemas.StatusRetry}, want: StateDead, event: schemas.StateDead},
-		"a late ok":           {phase: Waiting, state: StateRetry, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, want: StateSucceeded, event: schemas.StateSucceeded},
-		"a late failure":      {phase: Waiting, state: StateRetry, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusFail}, unchanged: true},
-		"of an attempt ahead": {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 2, Status: schemas.StatusOK}, unchanged: true},
-		"of no attempt":       {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 0, Status: schemas.StatusOK}, unchanged: true},
-		"no report is wanted": {phase: Waiting, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, plain: true, unchanged: true},
+		"ok":                  {phase: Between, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, want: StateSucceeded, event: schemas.StateSucceeded},
+		"permanent failure":   {phase: Between, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusFail}, want: StateDead, event: schemas.StateDead},
+		"another attempt":     {phase: Between, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusRetry}, want: StateRetry, event: schemas.StateRetrying},
+		"attempts exhausted":  {phase: Between, state: StateReport, attempt: 2, rep: schemas.Report{Attempt: 2, Status: schemas.StatusRetry}, want: StateDead, event: schemas.StateDead},
+		"a late ok":           {phase: Between, state: StateRetry, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, want: StateSucceeded, event: schemas.StateSucceeded},
+		"a late failure":      {phase: Between, state: StateRetry, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusFail}, unchanged: true},
+		"of an attempt ahead": {phase: Between, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 2, Status: schemas.StatusOK}, unchanged: true},
+		"of no attempt":       {phase: Between, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 0, Status: schemas.StatusOK}, unchanged: true},
+		"no report is wanted": {phase: Between, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, plain: true, unchanged: true},
 		"of a pending task":   {phase: Pending, state: StateLine, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, unchanged: true},
 		"of an ended task":    {phase: Ended, state: StateReport, attempt: 1, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, unchanged: true},
 		"in flight":           {phase: InFlight, state: StateLine, rep: schemas.Report{Attempt: 1, Status: schemas.StatusOK}, wait: true, unchanged: true},
 		"in flight, ahead":    {phase: InFlight, state: StateLine, rep: schemas.Report{Attempt: 2, Status: schemas.StatusOK}, unchanged: true},
-		"of a delivery without an answer from Kafka": {phase: Waiting, state: StateRetry, attempt: 0, rep: schemas.Report{Attempt: 1, Delivery: "d", Status: schemas.StatusOK},
+		"of a delivery without an answer from Kafka": {phase: Between, state: StateRetry, attempt: 0, rep: schemas.Report{Attempt: 1, Delivery: "d", Status: schemas.StatusOK},
 			want: StateSucceeded, event: schemas.StateSucceeded},
-		"its failure": {phase: Waiting, state: StateRetry, attempt: 0, rep: schemas.Report{Attempt: 1, Delivery: "d", Status: schemas.StatusFail},
+		"its failure": {phase: Between, state: StateRetry, attempt: 0, rep: schemas.Report{Attempt: 1, Delivery: "d", Status: schemas.StatusFail},
 			want: StateDead, event: schemas.StateDead},
 		"of a delivery of a task that is pending again": {phase: Pending, state: StateLine, rep: schemas.Report{Attempt: 1, Delivery: "d", Status: schemas.StatusOK},
 			want: StateSucceeded, event: schemas.StateSucceeded},
@@ -94,7 +94,7 @@ func TestEndsWait(t *testing.T) {
 		for attempt := 1; attempt <= 4; attempt++ {
 			cur := &Task{State: StateReport, Attempt: 3, Topic: "orders", ID: "a", Body: schemas.EncodeBody(nil, nil, nil, nil, settings)}
 			r := schemas.Report{Attempt: attempt, Status: status, RetryAfter: schemas.NoRetryAfter}
-			v := Decide(cur, Waiting, Change{Report: &r}, testSlots, testNow)
+			v := Decide(cur, Between, Change{Report: &r}, testSlots, testNow)
 			require.Equal(t, v.Next != cur, EndsWait(cur.Attempt, r), "status %s, attempt %d", status, attempt)
 		}
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"time"
 
@@ -41,7 +43,7 @@ func (c *forecastCmd) Run(a *app) error {
 		return err
 	}
 	defer b.close()
-	f, err := b.Forecast(a.ctx, api.ForecastFilter{Topic: c.Topic, From: from, To: to, Step: c.Step})
+	f, err := wholeForecast(a.ctx, b, api.ForecastFilter{Topic: c.Topic, From: from, To: to, Step: c.Step})
 	if err != nil {
 		return err
 	}
@@ -58,4 +60,22 @@ func (c *forecastCmd) Run(a *app) error {
 	}
 	a.table([]any{"FROM", "TASKS"}, rows)
 	return nil
+}
+
+// wholeForecast goes on where a server had no time to count all at once.
+func wholeForecast(ctx context.Context, b *backend, f api.ForecastFilter) (api.Forecast, error) {
+	f.From = cmp.Or(f.From, time.Now().UnixMilli())
+	f.To = cmp.Or(f.To, f.From+time.Hour.Milliseconds())
+	whole := api.Forecast{Steps: []api.ForecastStep{}}
+	for {
+		part, err := b.Forecast(ctx, f)
+		if err != nil {
+			return api.Forecast{}, err
+		}
+		whole.Steps = append(whole.Steps, part.Steps...)
+		if part.Next <= f.From {
+			return whole, nil
+		}
+		f.From = part.Next
+	}
 }

@@ -16,7 +16,7 @@ const (
 	// DoubtIsSent: what may have been sent is not held to its lateness (dispatcher/claimedtask.go).
 	DoubtIsSent Fix = "doubt is sent"
 	// RefusedAlone: a record that the database refuses becomes a small dead letter, alone (scanner/retry.go,
-	// scanner/refuse.go).
+	// scanner/isolate.go).
 	RefusedAlone Fix = "refused alone"
 	// ClaimedAhead: a line that is claimed beyond the look-ahead is claimed a little further, and claims rest (dispatcher/ownedslot.go,
 	// dispatcher/claim.go).
@@ -32,7 +32,7 @@ const (
 	RoomForOthers Fix = "room for others"
 	// JudgedByPartition: a partition that does not answer is noticed although others of its topic do (dispatcher/outlet.go).
 	JudgedByPartition Fix = "judged by partition"
-	// RetiredToTheLast: retiring goes on until nothing is left (dispatcher/retire.go).
+	// RetiredToTheLast: retiring goes on until nothing is left (dispatcher/retention.go).
 	RetiredToTheLast Fix = "retired to the last"
 )
 

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// holdings are slots that the database may call ours and that we do not work on: they were taken and not begun because the call failed
+// strays are slots that the database may call ours and that we do not work on: they were taken and not begun because the call failed
 // on the way, or abandoned because they did not drain. Each is begun or given back in the end; otherwise its next owner waits for us.
-type holdings struct {
+type strays struct {
 	mu     sync.Mutex
 	epochs map[int]int64 // by slot
 }
 
-func (h *holdings) note(slots []int, epoch int64) {
+func (h *strays) note(slots []int, epoch int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.epochs == nil {
@@ -24,7 +24,7 @@ func (h *holdings) note(slots []int, epoch int64) {
 }
 
 // settle forgets slots whose fate under an epoch is clear.
-func (h *holdings) settle(slots []int, epoch int64) {
+func (h *strays) settle(slots []int, epoch int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, slot := range slots {
@@ -35,7 +35,7 @@ func (h *holdings) settle(slots []int, epoch int64) {
 }
 
 // without returns, by epoch, the slots that are not among the assigned ones.
-func (h *holdings) without(assigned []int) map[int64][]int {
+func (h *strays) without(assigned []int) map[int64][]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := map[int64][]int{}
@@ -47,7 +47,7 @@ func (h *holdings) without(assigned []int) map[int64][]int {
 	return out
 }
 
-func (h *holdings) count() int {
+func (h *strays) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.epochs)

@@ -1,0 +1,34 @@
+package scanner
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+// maxReason is the most that a dead letter keeps of its reason.
+const maxReason = 4096
+
+// rejectedRecord is the dead letter of a record that was rejected for err.
+func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task.DeadLetter {
+	d := &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: schemas.CutUTF8(topic, schemas.MaxTopicLen), TaskID: schemas.CutUTF8(id, schemas.MaxIDLen)}
+	if d.Body = schemas.EncodeRejected(r); faultpoint.Without(faultpoint.RefusedAlone) {
+		d.Body = schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, schemas.Settings{})
+	}
+	part := ""
+	if kept, size := schemas.RejectedPart(r); kept < size {
+		part = fmt.Sprintf(" (%d of its %d bytes are kept, the rest is in the intake: %s)", kept, size, schemas.DefaultID(r.Topic, r.Partition, r.Offset))
+	}
+	d.Reason = schemas.CutUTF8(err.Error(), maxReason-len(part)) + part
+	return d
+}
+
+// bareRejection is the dead letter of a record of which nothing can be kept.
+func bareRejection(seq int64, r *kgo.Record, reason string) *task.DeadLetter {
+	id := schemas.DefaultID(r.Topic, r.Partition, r.Offset)
+	return &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, TaskID: schemas.CutUTF8(id, schemas.MaxIDLen), Reason: schemas.CutUTF8(reason, maxReason)}
+}
