@@ -13,10 +13,10 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// Limits of a forecast: a week of minutes, and how long it counts. A server counts some two million tasks a second.
+// Limits of a forecast: how many steps it has, which make a week of minutes, and how long it counts. A server counts some two million tasks a second.
 const (
-	maxSteps     = 7 * 24 * 60
-	forecastTime = 700 * time.Millisecond
+	MaxForecastSteps = 7 * 24 * 60
+	forecastTime     = 500 * time.Millisecond
 )
 
 // ForecastFilter selects what to count.
@@ -78,8 +78,8 @@ func (f ForecastFilter) store(now time.Time) (store.ForecastFilter, error) {
 		return out, wrong("to", strconv.FormatInt(f.To, 10), "is not after from: write a later time in Unix ms")
 	case f.Step < time.Second:
 		return out, wrong("step", f.Step.String(), "is below a second: write 1s or more")
-	case (f.To-f.From-1)/out.Step >= maxSteps:
-		return out, wrong("step", f.Step.String(), "makes more than "+strconv.Itoa(maxSteps)+" steps between from and to: write a longer step, or a shorter range")
+	case (f.To-f.From-1)/out.Step >= MaxForecastSteps:
+		return out, wrong("step", f.Step.String(), "makes more than "+strconv.Itoa(MaxForecastSteps)+" steps between from and to: write a longer step, or a shorter range")
 	}
 	return out, nil
 }

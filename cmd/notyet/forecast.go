@@ -62,17 +62,29 @@ func (c *forecastCmd) Run(a *app) error {
 	return nil
 }
 
-// wholeForecast goes on where a server had no time to count all at once.
-func wholeForecast(ctx context.Context, b *backend, f api.ForecastFilter) (api.Forecast, error) {
+// wholeForecast goes on where there was no time to count all at once. It asks for minutes where they make up the steps: a step is
+// counted as a whole, and in an hour there may be more than can be counted in time.
+func wholeForecast(ctx context.Context, b tasks, f api.ForecastFilter) (api.Forecast, error) {
 	f.From = cmp.Or(f.From, time.Now().UnixMilli())
 	f.To = cmp.Or(f.To, f.From+time.Hour.Milliseconds())
+	begin, step := f.From, f.Step.Milliseconds()
+	if f.Step%time.Minute == 0 && f.To-f.From <= api.MaxForecastSteps*time.Minute.Milliseconds() {
+		f.Step = time.Minute
+	}
 	whole := api.Forecast{Steps: []api.ForecastStep{}}
 	for {
 		part, err := b.Forecast(ctx, f)
 		if err != nil {
 			return api.Forecast{}, err
 		}
-		whole.Steps = append(whole.Steps, part.Steps...)
+		for _, s := range part.Steps {
+			s.At -= (s.At - begin) % step
+			if last := len(whole.Steps) - 1; last >= 0 && whole.Steps[last].At == s.At {
+				whole.Steps[last].Count += s.Count
+				continue
+			}
+			whole.Steps = append(whole.Steps, s)
+		}
 		if part.Next <= f.From {
 			return whole, nil
 		}
