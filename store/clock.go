@@ -30,10 +30,18 @@ type reading struct {
 	at     time.Time // this machine's time, with its monotonic part
 	shown  time.Time // the database's time, at least
 	latest time.Time // and at most
+	// After the database's clock was set back, other processes may go by its old time until they
+	// ask again. others is the latest time that they may show at `at`, until then.
+	others time.Time
+	until  time.Time
 }
 
 const (
 	clockEvery = time.Second
+	// askedBy is when each process has asked again that can talk to the database.
+	askedBy = 10 * time.Second
+	// setBack is from how much on the clock counts as set back. Less is how clocks are kept in step.
+	setBack = 5 * time.Millisecond
 	// maxDrift is the inverse of how fast or slow this machine's clock may run: 1/8192 is 122 ppm.
 	// Ordinary clocks keep within 50.
 	maxDrift = 8192
@@ -103,9 +111,10 @@ func (c *Clock) Millis() int64 { return c.Now().UnixMilli() }
 // At is a clock that stands at now.
 func At(now int64) func() int64 { return func() int64 { return now } }
 
-// Latest is the latest time that the database can show now, in Unix milliseconds. A wait that is
-// measured from Latest to Now is never too short, although Now may jump forward meanwhile.
-func (c *Clock) Latest() int64 { return c.last.Load().bound(time.Now()).UnixMilli() }
+// Latest is the latest time that the database, or a Clock of another process, can show now, in Unix
+// milliseconds. A wait that is measured from Latest to Now is never too short, whoever measures its
+// end, although Now may jump forward meanwhile.
+func (c *Clock) Latest() int64 { return c.last.Load().anybody(time.Now()).UnixMilli() }
 
 // Offset is how far the database's clock is ahead of this machine's.
 func (c *Clock) Offset() time.Duration {
@@ -121,6 +130,15 @@ func (r *reading) moved(now time.Time) time.Time {
 func (r *reading) bound(now time.Time) time.Time {
 	passed := now.Sub(r.at)
 	return r.latest.Add(passed + passed/maxDrift)
+}
+
+// anybody is bound for the Clocks of all processes.
+func (r *reading) anybody(now time.Time) time.Time {
+	bound := r.bound(now)
+	if others := r.others.Add(bound.Sub(r.latest)); now.Before(r.until) && others.After(bound) {
+		return others
+	}
+	return bound
 }
 
 func (c *Clock) ask(ctx context.Context) error {
@@ -147,7 +165,11 @@ func (c *Clock) learn(sent, now, shown time.Time) {
 	if latest.Before(estimate) || latest.After(high) {
 		latest = high
 	}
-	c.last.Store(&reading{at: now, shown: estimate, latest: latest})
+	next := &reading{at: now, shown: estimate, latest: latest, others: last.anybody(now), until: last.until}
+	if last.moved(now).Sub(high) > setBack {
+		next.until = now.Add(askedBy)
+	}
+	c.last.Store(next)
 }
 
 // Time asks the database for its time. With SQLite, that is this machine's.

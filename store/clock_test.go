@@ -42,8 +42,17 @@ func TestClockFollowsTheDatabase(t *testing.T) {
 		answer(begin.Add(time.Hour + 8192*time.Millisecond))
 		require.Equal(t, begin.Add(time.Hour+8192*time.Millisecond), c.Now(), "it catches up")
 		require.Equal(t, begin.Add(time.Hour+8192*time.Millisecond).UnixMilli(), c.Latest(), "what an earlier answer excludes stays excluded")
+		before := c.Latest()
 		answer(begin)
 		require.Equal(t, begin.Add(took), c.Now(), "another database is believed at once, at most what it may show by now")
 		require.Equal(t, took-8192*time.Millisecond, c.Offset())
+		require.Equal(t, before, c.Latest(), "another process may go by the old time until it asks again")
+		for range 9 {
+			time.Sleep(time.Second)
+			answer(begin.Add(time.Since(begin) - 8192*time.Millisecond))
+		}
+		require.InDelta(t, before+9000, c.Latest(), 2)
+		time.Sleep(time.Second)
+		require.InDelta(t, c.Now().UnixMilli(), c.Latest(), 20, "now all have asked")
 	})
 }
