@@ -77,7 +77,7 @@ type callError struct{ callback.Outcome }
 func (e *callError) Error() string { return e.Reason }
 
 // called takes what came of a request, as answered does for a record.
-func (s *sender) called(t *claimedTask, o callback.Outcome) {
+func (s *sender) called(t *claimedTask, method string, o callback.Outcome) {
 	if o.Verdict == callback.Interrupted {
 		return // the dispatcher ends: its next owner sends the task again
 	}
@@ -91,7 +91,7 @@ func (s *sender) called(t *claimedTask, o callback.Outcome) {
 		err = &callError{o}
 	}
 	now := s.clock.Now()
-	t.trace.called(t, now, o)
+	t.trace.called(t, method, now, o)
 	s.flight.mu.Lock()
 	delete(s.calls.underWay, t)
 	g := s.outlets.endSending(t)

@@ -360,13 +360,13 @@ func TestWaitingCallbacksGiveWayOneAfterTheOther(t *testing.T) {
 		g.waiting = append(g.waiting, w)
 	}
 	w := g.waiting[0]
-	w.call.Body, w.call.Method = []byte("what staging counts"), "PUT"
+	w.call.Body = []byte("what staging counts")
 	g.waiting[9].settings.MaxLateness = time.Second
 	d.flight.mu.Lock()
 	d.fetcher.parking.giveWay()
 	d.flight.mu.Unlock()
 	require.Empty(t, g.waiting)
-	require.Equal(t, &callback.Request{Method: "PUT"}, w.call, "staging does not count its body any more")
+	require.Equal(t, &callback.Request{}, w.call, "staging does not count its body any more")
 	leaving, _, _ := d.flight.inbox.takeLeaving(0)
 	require.Len(t, leaving, 10)
 	for i := range 8 {
@@ -374,4 +374,20 @@ func TestWaitingCallbacksGiveWayOneAfterTheOther(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, leaving[0].Pos, now+unsentPause.Milliseconds())
 	require.LessOrEqual(t, leaving[9].Pos, now+1001)
+}
+
+// A callback that is put off when it was read, because its origin does not answer, keeps nothing of its value either: staging never counts it.
+func TestAParkedCallbackKeepsNoValue(t *testing.T) {
+	f := newFixture(t, 1)
+	d := f.stepped(f.elect(5), Config{MemberID: "one", StageTasks: 10})
+	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
+	d.flight.slots[0] = l
+	g := &outlet{outletKey: outletKey{"https://a", -1}, origin: true, since: time.Now(), outage: newOutage(time.Now())}
+	d.sender.outlets.byKey[g.outletKey] = g
+	w := &claimedTask{slot: l, seq: 1, content: &content{topic: "https://a", due: d.clock.Millis(), settings: schemas.DefaultSettings(), body: []byte("value"),
+		record: &kgo.Record{Topic: "https://a"}, call: &callback.Request{Method: "PUT", Body: []byte("value")}}}
+	require.Empty(t, d.fetcher.parking.parkUnsent([]*claimedTask{w}))
+	require.Nil(t, w.record)
+	require.Nil(t, w.body)
+	require.Empty(t, w.call.Body, "nobody counts it")
 }

@@ -70,3 +70,11 @@ func (c *content) sendNumber() int32 { return task.SendNumber(c.replay, c.attemp
 func (t *claimedTask) maybeSent() bool {
 	return (t.doubt || t.state == task.StateRetry) && !faultpoint.Without(faultpoint.DoubtIsSent)
 }
+
+// dropContent lets go of what takes memory. inFlight.mu is held.
+func (t *claimedTask) dropContent() {
+	t.record, t.body = nil, nil
+	if t.call != nil { // it still says that the task is a callback; the request on its way has the other one
+		t.call = &callback.Request{}
+	}
+}

@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/store"
 )
@@ -119,10 +118,7 @@ func (fl *inFlight) enter(owned map[int]*ownedSlot, entries []store.Entry, doubt
 // unstage forgets what staging held, if it still holds it. inFlight.mu is held.
 func (fl *inFlight) unstage(t *claimedTask) {
 	if fl.staging.remove(t) {
-		t.record, t.body = nil, nil
-		if t.call != nil { // the request on its way has the other one
-			t.call = &callback.Request{Method: t.call.Method}
-		}
+		t.dropContent()
 		fl.kicks.fetch.now()
 	}
 }

@@ -117,7 +117,7 @@ func (pk *parking) parkUnsent(tasks []*claimedTask) []*claimedTask {
 		}
 		t.outletKey = g.outletKey
 		pk.putOff(t, g)
-		t.record, t.body = nil, nil
+		t.dropContent()
 		return true
 	})
 }

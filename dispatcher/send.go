@@ -92,7 +92,7 @@ func (s *sender) releaseSome(ctx context.Context) bool {
 			continue
 		}
 		if one.call != nil {
-			s.background.Go(func() { s.called(one.task, one.seat.Send(ctx, *one.call)) })
+			s.background.Go(func() { s.called(one.task, one.call.Method, one.seat.Send(ctx, *one.call)) })
 			continue
 		}
 		if one.probe {

@@ -45,7 +45,7 @@ func (d *traced) sent(t *claimedTask, now time.Time, r *kgo.Record, err error) {
 }
 
 // called takes what came of a callback, likewise. A request that was never made is no attempt.
-func (d *traced) called(t *claimedTask, now time.Time, o callback.Outcome) {
+func (d *traced) called(t *claimedTask, method string, now time.Time, o callback.Outcome) {
 	if d == nil || o.Verdict == callback.NotSent {
 		return
 	}
@@ -57,7 +57,7 @@ func (d *traced) called(t *claimedTask, now time.Time, o callback.Outcome) {
 	default:
 		failure = o.Failure
 	}
-	d.caller.Called(d.delivery(t, now, failure), cmp.Or(t.call.Method, schemas.DefaultMethod), o.Status)
+	d.caller.Called(d.delivery(t, now, failure), cmp.Or(method, schemas.DefaultMethod), o.Status)
 }
 
 // delivery describes the attempt; now is the database's time, as lateness has it.

@@ -126,6 +126,6 @@ func TestTracesAreFreeWhenOff(t *testing.T) {
 		one.trace = newTraced(off.Caller(headers), "key")
 		one.trace.begins()
 		one.trace.sent(one, time.Time{}, r, kerr.MessageTooLarge)
-		one.trace.called(one, time.Time{}, callback.Outcome{})
+		one.trace.called(one, "", time.Time{}, callback.Outcome{})
 	}))
 }

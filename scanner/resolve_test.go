@@ -14,5 +14,5 @@ func TestResolvePause(t *testing.T) {
 	require.Equal(t, 50*time.Millisecond, resolvePause(1, [16]byte{}, nil))
 	require.Equal(t, 50*time.Millisecond, resolvePause(0, more, nil))
 	require.Equal(t, resolveIdle, resolvePause(0, [16]byte{}, nil))
-	require.Equal(t, time.Second, resolvePause(1, more, errors.New("damaged")))
+	require.Equal(t, resolveIdle, resolvePause(1, more, errors.New("damaged")))
 }

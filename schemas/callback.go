@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,9 +110,17 @@ func ParseTarget(v []byte) (string, *Rejection) {
 		return ParseOrigin(v)
 	}
 	if !ValidTopic(string(v)) {
-		return "", bad(hTopic, v, "is not a topic name", "write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)")
+		return "", &Rejection{Header: HeaderTopic, Value: shownTarget(v), Problem: "is not a topic name", Fix: "write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)"}
 	}
 	return string(v), nil
+}
+
+// shownTarget is what an error repeats of a topic's name, which may be a URL with a mistake.
+func shownTarget(v []byte) string {
+	if bytes.ContainsAny(v, `/\@`) {
+		return shownURL(v)
+	}
+	return shown(v)
 }
 
 // TargetName returns the one form of a target's name where somebody asks about it. A name that is no
@@ -127,21 +136,20 @@ func TargetName(name string) string {
 // no "/" is valid.
 func IsOrigin(target string) bool { return strings.Contains(target, "/") }
 
-// shownURL is what an error repeats of a URL: its origin. What follows may be a secret, and before an @
-// stands a password.
+// shownURL is what an error repeats of a URL, or of what was meant as one: its scheme and its host. What
+// follows may be a secret, and before an @ stands a password.
 func shownURL(v []byte) string {
-	if bytes.IndexByte(v, '@') >= 0 {
+	if bytes.IndexByte(v, '@') >= 0 || bytes.Contains(v, []byte("%40")) {
 		return ""
 	}
-	begin := 0
-	if i := bytes.Index(v, []byte("://")); i >= 0 {
-		begin = i + len("://")
-	}
-	if i := bytes.IndexAny(v[begin:], `/?#\`); i >= 0 && begin+i+1 < len(v) {
-		return shown(v[:begin+i+1]) + "…"
+	origin := urlOrigin.Find(v)
+	if rest := v[len(origin):]; len(rest) > 0 && string(rest) != "/" {
+		return shown(origin) + "…"
 	}
 	return shown(v)
 }
+
+var urlOrigin = regexp.MustCompile(`^(\w+://)?[\w.:\[\]-]*`)
 
 func parseCallbackURL(name string, v []byte) (CallbackURL, *Rejection) {
 	bad := func(problem, fix string) (CallbackURL, *Rejection) {

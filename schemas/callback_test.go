@@ -121,15 +121,41 @@ func TestParseCallbackURLRejects(t *testing.T) {
 	}
 }
 
+// A path may be a secret, and what stands before an @ a password. That holds for what was meant as a URL, too.
+func TestAnErrorRepeatsNoSecretOfAURL(t *testing.T) {
+	for _, v := range []string{
+		"hooks.shop.example/T000/SECRET?next=https://shop.example", "https//hooks.shop.example/SECRET?n=http://a", "/services/SECRET?x=a://b/c",
+		"https:/shop.example/SECRET?next=http://x", "https:shop.example/SECRET", "https://shop.example%2FSECRET", "https://user%3ASECRET%40shop.example/",
+		"https://shop.example;SECRET", "https://shop.example\tSECRET", "https://shop.example:443&token=SECRET", "https://shop.example／SECRET",
+		"https:\\\\shop.example\\SECRET", "https://SECRET:x＠shop", "https://user:SECRET@shop.example/%zz", "SECRET@shop.example", "https//user:SECRET@shop.example",
+	} {
+		_, rej := ParseCallbackURL([]byte(v))
+		require.NotNil(t, rej, v)
+		if !strings.HasPrefix(v, "https://SECRET") { // nobody can tell
+			require.NotContains(t, rej.Error(), "SECRET", v)
+		}
+		if !strings.ContainsAny(v, "/\\@") {
+			continue
+		}
+		_, rej = ParseTarget([]byte(v))
+		require.NotNil(t, rej, v)
+		if !strings.HasPrefix(v, "https://SECRET") {
+			require.NotContains(t, rej.Error(), "SECRET", v)
+		}
+	}
+	_, rej := ParseTarget([]byte("orders!"))
+	require.Contains(t, rej.Error(), `notyet-topic "orders!" is not a topic name`)
+}
+
 func TestParseOrigin(t *testing.T) {
 	got, rej := ParseOrigin([]byte("HTTPS://Shop.example:443"))
 	require.Nil(t, rej)
 	require.Equal(t, "https://shop.example", got)
 	for in, want := range map[string]string{
 		"https://shop.example/":    `notyet-topic "https://shop.example/" has more than an origin: write https://shop.example`,
-		"https://shop.example/a":   `notyet-topic "https://shop.example/…" has more than an origin: write https://shop.example`,
-		"https://shop.example?a=b": `notyet-topic "https://shop.example?…" has more than an origin: write https://shop.example`,
-		"https://shop.example?":    `notyet-topic "https://shop.example?" has more than an origin: write https://shop.example`,
+		"https://shop.example/a":   `notyet-topic "https://shop.example…" has more than an origin: write https://shop.example`,
+		"https://shop.example?a=b": `notyet-topic "https://shop.example…" has more than an origin: write https://shop.example`,
+		"https://shop.example?":    `notyet-topic "https://shop.example…" has more than an origin: write https://shop.example`,
 		"shop.example":             `notyet-topic "shop.example" is not an absolute http or https URL: write an absolute http or https URL, such as https://shop.example/hooks`,
 	} {
 		_, rej := ParseOrigin([]byte(in))

@@ -138,10 +138,10 @@ func TestDecodeRejects(t *testing.T) {
 		{intake(HeaderURL, "https://a/", HeaderMethod, "put", HeaderAt, "1790000060000"), `notyet-method "put" is none of its values: write one of POST, PUT, PATCH, DELETE, GET`},
 		{intake(HeaderOp, "cancel", HeaderID, "x", HeaderURL, "https://a/", HeaderMethod, "PUT"), `notyet-method "PUT" means nothing with notyet-op cancel: leave it out, or change notyet-op`},
 		{intake(HeaderTopic, "https://a", HeaderAt, "1790000060000"), `notyet-topic "https://a" is an origin: send the whole URL in notyet-url instead`},
-		{intake(HeaderOp, "cancel", HeaderID, "x", HeaderTopic, "https://a/b"), `notyet-topic "https://a/…" has more than an origin: write https://a`},
+		{intake(HeaderOp, "cancel", HeaderID, "x", HeaderTopic, "https://a/b"), `notyet-topic "https://a…" has more than an origin: write https://a`},
 		{intake(HeaderURL, "ftp://a/", HeaderAt, "1790000060000"), `notyet-url "ftp://a/" is not an absolute http or https URL: write an absolute http or https URL, such as https://shop.example/hooks`},
 		{intake(HeaderURL, "https://:80/", HeaderAt, "1790000060000"), `notyet-url "https://:80/" has no valid host: write a name such as shop.example, or an address such as 192.0.2.1 or [2001:db8::1]`},
-		{intake(HeaderURL, "https://a/\xff", HeaderAt, "1790000060000"), `notyet-url "https://a/…" is not a URL: write an absolute http or https URL, such as https://shop.example/hooks`},
+		{intake(HeaderURL, "https://a/\xff", HeaderAt, "1790000060000"), `notyet-url "https://a…" is not a URL: write an absolute http or https URL, such as https://shop.example/hooks`},
 	} {
 		req, err := Decode(c.record, Limits{})
 		require.EqualError(t, err, c.want)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	stdslices "slices"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ type ForecastStep struct {
 // It reads entries of two indexes only, in the order of time, and at least one step. If Within is
 // over before all is counted, next is where to go on; otherwise it is 0.
 func (s *Store) Forecast(ctx context.Context, f ForecastFilter) (steps []ForecastStep, next int64, err error) {
-	c := counter{store: s, f: f, counts: map[int64]int64{}}
+	c := counter{store: s, f: f, rows: stretchRows, counts: map[int64]int64{}}
 	if next, err = c.run(ctx); err != nil {
 		return nil, 0, fmt.Errorf("counting what falls due: %w", err)
 	}
@@ -49,10 +50,14 @@ type counter struct {
 	slots  []Slot
 	lanes  []any           // of the topic; none: all topics
 	beyond int64           // from here on, all that is in the lanes is to come
+	rows   int64           // see stretchRows
 	counts map[int64]int64 // by the beginning of the step
 }
 
-// run counts a stretch of steps at a time: more while that is quick, so that it can end in time.
+// stretchRows is how many entries a statement reads at most, unless they are of one step: a tenth of a second of work.
+const stretchRows = 200_000
+
+// run counts a stretch of steps at a time: more while they are sparse, fewer where they are dense, so that it can end in time.
 func (c *counter) run(ctx context.Context) (next int64, err error) {
 	if err := c.begin(ctx); err != nil {
 		return 0, err
@@ -62,23 +67,29 @@ func (c *counter) run(ctx context.Context) (next int64, err error) {
 		if c.f.Within > 0 && at > c.f.From && time.Since(began) >= c.f.Within {
 			return at, nil
 		}
-		to, start := min(c.f.To, at+steps*c.f.Step), time.Now()
-		if err := c.stretch(ctx, at, to); err != nil {
+		to, most := c.f.To, c.rows
+		if left := (c.f.To-at-1)/c.f.Step + 1; steps < left {
+			to = at + steps*c.f.Step
+		} else {
+			steps = left
+		}
+		if steps == 1 {
+			most = math.MaxInt64
+		}
+		n, err := c.stretch(ctx, at, to, most)
+		switch {
+		case err != nil:
 			return 0, err
+		case n > most: // not all of it was read
+			steps = max(1, steps/8)
+			continue
+		case n < c.rows/16:
+			steps *= 8
 		}
 		at = to
-		switch took := time.Since(start); {
-		case took < stretchTime/2:
-			steps *= 2
-		case took > stretchTime:
-			steps = max(1, steps/2)
-		}
 	}
 	return 0, nil
 }
-
-// stretchTime is about how long one statement of a forecast takes.
-const stretchTime = 100 * time.Millisecond
 
 // begin reads where each slot stands.
 //
@@ -100,36 +111,44 @@ func (c *counter) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// stretch counts [from, to).
-func (c *counter) stretch(ctx context.Context, from, to int64) error {
-	if len(c.lanes) == 0 {
-		return c.lines(ctx, from, to)
-	}
-	if err := c.lines(ctx, from, min(to, c.beyond)); err != nil {
-		return err
-	}
-	var ranges []indexRange
-	if from := max(from, c.beyond); from < to {
-		for _, lane := range c.lanes {
-			ranges = append(ranges, indexRange{"lane = ? AND pos >= ? AND pos < ?", []any{lane, from, to}})
+// stretch counts [from, to), and returns how much stands there. If that is above most, it keeps nothing and may have counted less.
+func (c *counter) stretch(ctx context.Context, from, to, most int64) (n int64, err error) {
+	counts := map[int64]int64{}
+	lines := to
+	if len(c.lanes) > 0 {
+		lines = min(to, c.beyond)
+		var ranges []indexRange
+		if from := max(from, c.beyond); from < to {
+			for _, lane := range c.lanes {
+				ranges = append(ranges, indexRange{"lane = ? AND pos >= ? AND pos < ?", []any{lane, from, to}})
+			}
+		}
+		if n, err = c.count(ctx, counts, "lane", ranges, most); err != nil || n > most {
+			return n, err
 		}
 	}
-	return c.count(ctx, "lane", ranges)
+	more, err := c.count(ctx, counts, "line", c.lines(from, lines), most-n)
+	if n += more; err != nil || n > most {
+		return n, err
+	}
+	for step, n := range counts {
+		c.counts[c.f.From+step*c.f.Step] += n
+	}
+	return n, nil
 }
 
-// lines counts what stands in the lines of the slots.
-func (c *counter) lines(ctx context.Context, from, to int64) error {
+// lines returns where tasks stand in the lines of the slots.
+func (c *counter) lines(from, to int64) (ranges []indexRange) {
 	where := "slot = ? AND pos >= ? AND pos < ?"
 	if len(c.lanes) > 0 {
 		where += " AND lane IN (" + marks(len(c.lanes)) + ")"
 	}
-	var ranges []indexRange
 	for _, slot := range c.slots {
 		if from := max(from, slot.Done+1); from < to {
 			ranges = append(ranges, indexRange{where, append([]any{slot.Slot, from, to}, c.lanes...)})
 		}
 	}
-	return c.count(ctx, "line", ranges)
+	return ranges
 }
 
 // indexRange is a run of an index.
@@ -138,8 +157,8 @@ type indexRange struct {
 	args  []any
 }
 
-// count adds what stands in ranges of an index.
-func (c *counter) count(ctx context.Context, index string, ranges []indexRange) error {
+// count adds to counts, by step, what stands in ranges of an index. It reads one entry more than most.
+func (c *counter) count(ctx context.Context, counts map[int64]int64, index string, ranges []indexRange, most int64) (n int64, err error) {
 	// Each index holds all that is asked about. Left to choose, a server may take the other one and look at every row.
 	div, table := "DIV", "tasks FORCE INDEX ("+index+")"
 	if c.store.sqlite {
@@ -147,19 +166,27 @@ func (c *counter) count(ctx context.Context, index string, ranges []indexRange) 
 	}
 	for part := range stdslices.Chunk(ranges, maxRanges) {
 		where, args := make([]string, len(part)), []any{c.f.From, c.f.Step}
-		for i, p := range part {
-			where[i], args = p.where, append(args, p.args...)
+		for i, r := range part {
+			where[i], args = r.where, append(args, r.args...)
+		}
+		from := table + " WHERE " + strings.Join(where, " OR ")
+		if most < math.MaxInt64 {
+			from, args = "(SELECT pos FROM "+from+" LIMIT ?) AS some", append(args, most-n+1)
 		}
 		// The hint ends a statement that nobody waits for any more. MariaDB ignores it.
-		query := "SELECT /*+ MAX_EXECUTION_TIME(5000) */ (pos - ?) " + div + " ? AS step, COUNT(*) FROM " + table + " WHERE " + strings.Join(where, " OR ") + " GROUP BY step"
+		query := "SELECT /*+ MAX_EXECUTION_TIME(5000) */ (pos - ?) " + div + " ? AS step, COUNT(*) FROM " + from + " GROUP BY step"
 		type row struct{ step, n int64 }
 		rows, err := fetch(ctx, c.store.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n) }, query, args...)
 		if err != nil {
-			return err
+			return n, err
 		}
 		for _, r := range rows {
-			c.counts[c.f.From+r.step*c.f.Step] += r.n
+			counts[r.step] += r.n
+			n += r.n
+		}
+		if n > most {
+			break
 		}
 	}
-	return nil
+	return n, nil
 }

@@ -2,10 +2,13 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
 )
 
 func TestForecastCountsWhatIsToCome(t *testing.T) {
@@ -61,6 +64,44 @@ func TestForecastCountsWhatIsToCome(t *testing.T) {
 			}
 			require.Equal(t, forecast(topic, base, base+3000), pieces)
 			require.Equal(t, 8, calls)
+		}
+	})
+}
+
+// However dense and sparse times follow each other, a stretch that was too much is counted again in parts.
+func TestForecastFindsBurstsBehindQuiet(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		const step = 1000
+		base := time.Now().Add(time.Hour).UnixMilli()
+		want := map[int64]int64{}
+		var requests []*schemas.Request
+		for i, at := range []int64{0, 70, 70, 70, 71, 71, 71, 71, 71, 71, 71, 72, 200, 450, 451, 452} {
+			requests = append(requests, s.schedule(fmt.Sprint(i), in(time.Duration(base+at*step-t0)*time.Millisecond)))
+			want[base+at*step]++
+		}
+		for _, r := range requests {
+			s.do(r)
+		}
+		for _, topic := range []string{"", target} {
+			for _, rows := range []int64{1, 3, 16, 64, stretchRows} {
+				c := counter{store: s.Store, f: ForecastFilter{Topic: topic, From: base, To: base + 500*step, Step: step}, rows: rows, counts: map[int64]int64{}}
+				next, err := c.run(s.ctx)
+				require.NoError(t, err)
+				require.Zero(t, next)
+				require.Equal(t, want, c.counts, "%d rows", rows)
+			}
+		}
+	})
+}
+
+// Whatever time is asked about, counting ends.
+func TestForecastAtTheEndOfTime(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for _, step := range []int64{1, 60_000, 3_600_000, math.MaxInt64 / 2} {
+			steps, next, err := s.Forecast(s.ctx, ForecastFilter{From: math.MaxInt64 - 100_000, To: math.MaxInt64, Step: step})
+			require.NoError(t, err)
+			require.Empty(t, steps)
+			require.Zero(t, next)
 		}
 	})
 }

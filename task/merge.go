@@ -96,7 +96,7 @@ func sumValues(old *schemas.Body, value []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot be added: the pending task's value is not a JSON object: %w", err)
 	}
-	if err := addInto(a, b, ""); err != nil {
+	if err := addInto(a, b); err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
@@ -108,13 +108,14 @@ func sumValues(old *schemas.Body, value []byte) ([]byte, error) {
 	return bytes.TrimRight(out.Bytes(), "\n"), nil
 }
 
-// parseObject keeps numbers as they are written, because a float64 would lose digits.
+// parseObject keeps numbers as they are written, because a float64 would lose digits. Its errors, and those
+// of adding, repeat nothing of the value: who may read reasons may not read values.
 func parseObject(b []byte) (map[string]any, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("it is no JSON at byte %d", dec.InputOffset())
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more follows behind the first JSON value")
@@ -128,20 +129,20 @@ func parseObject(b []byte) (map[string]any, error) {
 
 // addInto adds the numbers of b to those of a, leaf by leaf. Of other leaves, the later one, b's,
 // wins.
-func addInto(a, b map[string]any, path string) error {
+func addInto(a, b map[string]any) error {
 	for k, later := range b {
 		switch l := later.(type) {
 		case json.Number:
 			if e, ok := a[k].(json.Number); ok {
 				sum, err := addNumbers(e, l)
 				if err != nil {
-					return fmt.Errorf("field %q: %w", path+k, err)
+					return err
 				}
 				later = sum
 			}
 		case map[string]any:
 			if e, ok := a[k].(map[string]any); ok {
-				if err := addInto(e, l, path+k+"."); err != nil {
+				if err := addInto(e, l); err != nil {
 					return err
 				}
 				later = e
@@ -180,8 +181,7 @@ const (
 	maxDigits   = 4096
 )
 
-// parseNumber also returns how many decimal places the number has. Its errors repeat no digit: who may
-// read reasons may not read values.
+// parseNumber also returns how many decimal places the number has.
 func parseNumber(n json.Number) (*big.Rat, int, error) {
 	if len(n) > maxDigits {
 		return nil, 0, fmt.Errorf("a number of %d characters is too large or too small to be added", len(n))

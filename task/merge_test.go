@@ -63,7 +63,7 @@ func TestSumValuesRefuses(t *testing.T) {
 		{"garbage behind", `{}`, `{"n":1}x`, "more follows"},
 		{"too deep", `{}`, deep, "is not a JSON object"},
 		{"a pending array", `[1]`, `{"n":1}`, "the pending task's value is not a JSON object"},
-		{"a huge exponent", `{"a":{"n":1}}`, `{"a":{"n":1e309}}`, `field "a.n": a number is too large`},
+		{"a huge exponent", `{"a":{"n":1}}`, `{"a":{"n":1e309}}`, `a number is too large`},
 		{"a tiny exponent", `{"n":1}`, `{"n":1e-309}`, "is too large or too small"},
 		{"an exponent beyond int", `{"n":1}`, `{"n":1e99999999999999999999}`, "is too large"},
 		{"a huge pending exponent", `{"n":1e309}`, `{"n":1}`, "is too large"},
