@@ -149,7 +149,7 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 	}
 }
 
-// sample notes the slots as the database has them, until ctx ends.
+// sample notes the slots as the database has them, and how much is held, until ctx ends.
 func (w *world) sample(ctx context.Context) {
 	last := map[int]history.SlotSample{}
 	for pause(ctx, 500*time.Millisecond) == nil {
@@ -166,6 +166,7 @@ func (w *world) sample(ctx context.Context) {
 			}
 		}
 		w.sampleOffsets(ctx)
+		w.noteHeld()
 	}
 }
 

@@ -24,7 +24,7 @@ func (w *world) policies() (all []trouble) {
 		all = append(all, trouble{
 			kind: fmt.Sprintf("policy (paused %v, rate %v, in flight %d)", p.Paused, p.Rate, p.MaxInFlight), target: topic, only: []string{topic}, gentle: true,
 			at: time.Duration(r.Int64N(int64(w.load))), lasts: spans[r.IntN(len(spans))],
-			begin: func() { w.policy(topic, p) }, end: func() { w.noteHeld(); w.policy(topic, store.Policy{}) },
+			begin: func() { w.policy(topic, p) }, end: func() { w.policy(topic, store.Policy{}) },
 		})
 	}
 	return all

@@ -72,7 +72,7 @@ type world struct {
 	nodes []*node
 
 	mu       sync.Mutex
-	recalls  time.Duration // the longest that it may have taken to call back what was held when a policy ended
+	recalls  time.Duration // the longest that it may have taken to call back what was held
 	links    map[*server]map[*link]bool
 	findings []check.Finding
 	faulty   int // faults under way
