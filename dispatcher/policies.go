@@ -24,7 +24,7 @@ type policies struct {
 	flight  *inFlight
 	outlets *outlets
 	slots   int // of the installation
-	owned   []int
+	owned   []store.SlotEpoch
 
 	gates map[string]*gate   // by topic
 	lanes map[uint32][]*gate // the same, by what a task's lane tells of its topic
@@ -105,12 +105,12 @@ func (f *policies) apply(all []store.Policy) {
 	if len(all) == 0 && len(f.gates) == 0 {
 		return
 	}
-	owned := make([]int, 0, len(f.flight.slots))
-	for slot := range f.flight.slots {
-		owned = append(owned, slot)
+	owned := make([]store.SlotEpoch, 0, len(f.flight.slots))
+	for slot, l := range f.flight.slots {
+		owned = append(owned, store.SlotEpoch{Slot: slot, Epoch: l.epoch})
 	}
-	slices.Sort(owned)
-	if !slices.Equal(owned, f.owned) { // what others had passed over may be ours now
+	slices.SortFunc(owned, func(a, b store.SlotEpoch) int { return a.Slot - b.Slot })
+	if !slices.Equal(owned, f.owned) { // what was passed over may be ours now. A slot that went and came back has another epoch
 		f.owned = owned
 		for _, g := range f.gates {
 			g.after, g.behind, g.found = store.HeldPlace{}, true, false

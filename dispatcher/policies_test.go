@@ -301,3 +301,41 @@ func TestPauseOutlivesItsDispatcher(t *testing.T) {
 	f.eventually("they arrive", func() bool { return len(orders.copies()) == 40 })
 	require.Equal(t, 40, orders.count())
 }
+
+// Held tasks that nobody knew of are called back one after the other at once, not one at each look.
+func TestHeldTasksThatWereForgotten(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	f.policy("orders", store.Policy{Paused: true})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", StageTasks: 8}) // one at a time
+	f.schedule(askMany(5, "orders", "o", time.Now())...)
+	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 5 })
+	d.hears("orders", func(g *gate) bool {
+		if len(d.policies.owned) == 0 {
+			return false // when it hears of its slot, it looks anew
+		}
+		g.behind, g.looked = false, time.Time{}
+		return true
+	})
+	f.policy("orders", store.Policy{})
+	f.eventually("they arrive", func() bool { return orders.count() == 5 })
+}
+
+// A slot that was given away and came back is another one: what was passed over meanwhile is ours.
+func TestHeldTasksOfASlotThatCameBack(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	d := f.stepped(f.elect(5), Config{MemberID: "one"})
+	d.flight.mu.Lock()
+	defer d.flight.mu.Unlock()
+	limited := []store.Policy{{Topic: "orders", Rate: 1}}
+	d.flight.slots[0] = &ownedSlot{number: 0, epoch: 5}
+	d.policies.apply(limited)
+	g := d.policies.gates["orders"]
+	require.True(t, g.behind)
+	g.behind = false
+	d.policies.apply(limited)
+	require.False(t, g.behind)
+	d.flight.slots[0] = &ownedSlot{number: 0, epoch: 6}
+	d.policies.apply(limited)
+	require.True(t, g.behind)
+}

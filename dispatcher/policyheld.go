@@ -222,7 +222,8 @@ func (f *policies) callBack(ctx context.Context, g *gate) error {
 		if h.Topic != g.Topic || l == nil {
 			continue
 		}
-		if g.found = true; g.coming.has(h.Seq) || !l.leaving.IsZero() {
+		g.found, g.behind = true, true
+		if g.coming.has(h.Seq) || !l.leaving.IsZero() {
 			continue
 		}
 		at := task.HeldSince(h.Pos)
