@@ -2,9 +2,11 @@ package callback
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/notyet/notyet/internal/defaults"
@@ -35,6 +37,10 @@ type Config struct {
 
 	// UserAgent is sent unless the task has a User-Agent header of its own. Default "notyet".
 	UserAgent string
+
+	// Dial connects instead of the network, for tests. The address that it connects to is not checked.
+	// Default the guard's own, which checks it.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// TLS configures HTTPS connections. Default the system's authorities.
 	TLS *tls.Config

@@ -32,7 +32,11 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Sender, error
 	if err != nil {
 		return nil, err
 	}
-	return newSender(cfg, guard, guard.dial, log, reg)
+	dial := guard.dial
+	if cfg.Dial != nil {
+		dial = cfg.Dial
+	}
+	return newSender(cfg, guard, dial, log, reg)
 }
 
 func newSender(cfg Config, guard *Guard, dial dialFunc, log *zap.Logger, reg prometheus.Registerer) (*Sender, error) {

@@ -87,6 +87,9 @@ func (w *world) history(begin, end time.Time) *history.History {
 		w.find("sim", "reading the dead letters: %v", err)
 	}
 	for _, d := range letters {
+		if isOrigin(d.Topic) {
+			continue
+		}
 		h.Letters = append(h.Letters, history.Letter{Topic: d.Topic, ID: d.TaskID, Kind: d.Kind, Reason: d.Reason, Attempt: d.Attempt, DiedAt: d.DiedAt})
 	}
 	for _, n := range w.nodes {
@@ -96,16 +99,20 @@ func (w *world) history(begin, end time.Time) *history.History {
 			}
 		}
 	}
+	calls := map[int64]bool{} // an outcome does not name its target
+	for _, s := range h.Sent {
+		calls[s.Seq] = calls[s.Seq] || isOrigin(s.Topic)
+	}
 	h.Sent = slices.DeleteFunc(h.Sent, func(s history.Sent) bool {
-		source, _ := task.SplitSeq(int64(s.Seq))
-		return source == task.RunSource
+		source, _ := task.SplitSeq(s.Seq)
+		return source == task.RunSource || calls[s.Seq]
 	})
 	return h
 }
 
 func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) {
 	r := a.r
-	if isTick(r) {
+	if isTick(r) || isCall(r) {
 		return
 	}
 	switch r.Topic {

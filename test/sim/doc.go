@@ -15,6 +15,8 @@
 //	load.go       requests of every kind, and what consumers report
 //	record.go     a request as a record, and what a record says of its requests
 //	modes.go      requests that keep, merge or fire what is there
+//	calls.go      callbacks: requests, and their receivers
+//	judgecalls.go what came of the callbacks
 //	disk.go       the disks of the send logs
 //	faults.go     what is broken, and when
 //	policies.go   targets that are paused or limited, and when

@@ -102,20 +102,7 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 	}
 	s := []*server{w.db.server, w.db.server, w.kafkaSrv, w.indexSrv, w.electorate.s}[r.IntN(5)]
 	var c condition
-	switch r.IntN(6) {
-	case 0:
-		t.kind, c.delay = "slow", pick(r, 5*time.Millisecond, 20*time.Millisecond, 200*time.Millisecond, 3*time.Second)
-	case 1:
-		t.kind, c.frozen = "frozen", true
-	case 2:
-		t.kind, c.mute = "answering late", true
-	case 3:
-		t.kind, c.refuse = "refusing", true
-	case 4:
-		t.kind, c.before = "failing before the effect", pick(r, 0.05, 0.3)
-	case 5:
-		t.kind, c.after = "failing after the effect", pick(r, 0.05, 0.3)
-	}
+	t.kind, c = drawCondition(r)
 	t.gentle = s == w.db.server && c.delay > 0 && c.delay < 10*time.Millisecond
 	t.target, t.copies = s.name, s != w.indexSrv && !t.gentle
 	t.begin = func() {
@@ -130,6 +117,25 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 		t.end = func() { w.memory.Flush(); end() }
 	}
 	return t
+}
+
+// drawCondition is a bad way for a server to be in.
+func drawCondition(r *rand.Rand) (kind string, c condition) {
+	switch r.IntN(6) {
+	case 0:
+		kind, c.delay = "slow", pick(r, 5*time.Millisecond, 20*time.Millisecond, 200*time.Millisecond, 3*time.Second)
+	case 1:
+		kind, c.frozen = "frozen", true
+	case 2:
+		kind, c.mute = "answering late", true
+	case 3:
+		kind, c.refuse = "refusing", true
+	case 4:
+		kind, c.before = "failing before the effect", pick(r, 0.05, 0.3)
+	case 5:
+		kind, c.after = "failing after the effect", pick(r, 0.05, 0.3)
+	}
+	return kind, c
 }
 
 // topicTrouble is a topic, or a partition of one, that acknowledges nothing.
@@ -243,7 +249,7 @@ func (w *world) heal() {
 }
 
 func (w *world) servers() []*server {
-	all := []*server{w.db.server, w.kafkaSrv, w.indexSrv, w.electorate.s}
+	all := []*server{w.db.server, w.kafkaSrv, w.indexSrv, w.electorate.s, w.receivers}
 	for _, n := range w.nodes {
 		if n.disk != nil {
 			all = append(all, n.disk)

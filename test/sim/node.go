@@ -102,7 +102,12 @@ func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispa
 	cfg.MemberID = n.name
 	reg := prometheus.NewRegistry()
 	r.gauges.Store(reg)
-	d, err := dispatcher.New(dispatcher.Deps{Kafka: kcfg, Store: st, Index: ix, Members: n.w.electorate.member(r.process, n.name), SendLog: sent, Metrics: reg, Log: log}, cfg)
+	calls, err := n.w.caller(r.process, reg, log)
+	if err != nil {
+		return err
+	}
+	defer calls.Close()
+	d, err := dispatcher.New(dispatcher.Deps{Callbacks: calls, Kafka: kcfg, Store: st, Index: ix, Members: n.w.electorate.member(r.process, n.name), SendLog: sent, Metrics: reg, Log: log}, cfg)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (s *spin) turn(who string) {
 }
 
 // resting are the gauges of a dispatcher that are 0 while it has nothing to do.
-var resting = []string{"notyet_dispatcher_staged_tasks", "notyet_dispatcher_staged_bytes", "notyet_dispatcher_claimed_tasks", "notyet_dispatcher_stuck_tasks"}
+var resting = []string{"notyet_dispatcher_staged_tasks", "notyet_dispatcher_staged_bytes", "notyet_dispatcher_claimed_tasks", "notyet_dispatcher_stuck_tasks", "notyet_callback_in_flight"}
 
 // answerPatience is how long a producer may hold a record whose task another owner has ended meanwhile: until it gives it up.
 const answerPatience = 40 * time.Second

@@ -34,6 +34,8 @@ type plan struct {
 	redis       bool          // the index is in Redis: only without faults, for its client waits for answers under locks, for which virtual time does not wait
 	ackTimeout  int64         // ms
 	timers      int
+	callbacks   int // how many are asked for
+	deaf        int // how often their receivers are in a bad way
 	scanner     scanner.Config
 	dispatcher  dispatcher.Config
 }
@@ -93,13 +95,19 @@ func drawn(seed uint64) plan {
 	if last := rand.New(rand.NewPCG(seed, 9)); !p.forgets && p.hush == hushNone && !p.hostile { // likewise
 		p.timers = pick(last, 0, 0, 1, 4)
 	}
+	if last := rand.New(rand.NewPCG(seed, 13)); seed >= callSeeds && !p.forgets && p.hush == hushNone && !p.hostile {
+		p.callbacks, p.deaf = pick(last, 0, 0, 10, 60), pick(last, 0, 0, 1, 2)
+	}
 	return p
 }
+
+// callSeeds is the first seed with callbacks: what earlier seeds draw stays as it is.
+const callSeeds = 1 << 40
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v, %d timers",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v, %d timers, %d callbacks (receivers in trouble %d times)",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks, p.timers)
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks, p.timers, p.callbacks, p.deaf)
 }

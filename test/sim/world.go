@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
@@ -56,6 +57,7 @@ type world struct {
 	rec   *history.Recorder
 	seen  *observer
 	ticks ticks
+	calls calls
 	asked chan struct{} // closed once all of the load is sent
 
 	network    kfake.VirtualNetwork
@@ -65,6 +67,7 @@ type world struct {
 	db         *database
 	kafkaSrv   *server
 	indexSrv   *server
+	receivers  *server // of callbacks
 	electorate *electorate
 	admin      *store.Store // of nobody: it meets no fault
 	client     *kgo.Client  // likewise
@@ -151,6 +154,15 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.receivers = newServer("receivers", p.seed+4)
+	if err := w.receive(); err != nil {
+		return nil, err
+	}
+	guard, err := callback.NewGuard(w.urlRules())
+	if err != nil {
+		return nil, err
+	}
+	w.scanner.Limits.Callbacks = guard.Check
 	w.memory = index.NewMemory()
 	if p.redis {
 		w.redis = miniredis.NewMiniRedis()
@@ -252,6 +264,8 @@ func (w *world) run() (out Outcome) {
 	whole := w.mischief()
 	w.ask(begin)
 	w.tick(begin)
+	w.askCalls(begin)
+	helpers.Go(w.callTrouble)
 	if w.stepsBack > 0 {
 		time.AfterFunc(w.load/2, func() {
 			w.note("the database's clock is set back by %v", w.stepsBack)
@@ -276,6 +290,7 @@ func (w *world) run() (out Outcome) {
 	h := w.history(begin, end)
 	w.judge(h)
 	w.judgeTicks()
+	w.judgeCalls(h)
 	all, _ := w.db.counts()
 	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest}
 	if len(w.findings) > 0 {
@@ -287,6 +302,7 @@ func (w *world) run() (out Outcome) {
 
 func (w *world) close() {
 	w.seen.close()
+	_ = w.calls.receiver.Close()
 	w.client.Close()
 	_ = w.admin.Close()
 	w.cluster.Close()
