@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"go.uber.org/zap"
@@ -32,9 +31,6 @@ const (
 
 	secretPrefix = "whsec_"
 )
-
-// signers are what signs the requests to one origin, the first secret first.
-type signers []*standardwebhooks.Webhook
 
 // Secrets are the keys of origins, from a file that is read again when it changes.
 type Secrets struct {
@@ -59,21 +55,6 @@ func (s *Secrets) of(origin string) signers {
 		return nil
 	}
 	return s.byOrigin.Get()[origin]
-}
-
-// sign returns the value of webhook-signature: a signature by each secret, separated by spaces. A
-// receiver accepts the request if one of them is by a secret that it knows, so both sides can change
-// to a new secret at different times.
-func (s signers) sign(id string, at time.Time, body []byte) (string, error) {
-	signatures := make([]string, 0, maxSecrets)
-	for _, w := range s {
-		signature, err := w.Sign(id, at, body)
-		if err != nil {
-			return "", fmt.Errorf("signing: %w", err)
-		}
-		signatures = append(signatures, signature)
-	}
-	return strings.Join(signatures, " "), nil
 }
 
 func readSecrets(file string) (map[string]signers, error) {

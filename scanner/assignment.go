@@ -14,7 +14,7 @@ import (
 
 // assignment takes and gives up the partitions that the group assigns to this scanner. The database
 // says where to begin; the offsets that Kafka keeps for the group are written for lag monitors and
-// never read.
+// compared with the database's, to notice that it was restored.
 type assignment struct {
 	client  *kgo.Client
 	store   *store.Store

@@ -1,7 +1,8 @@
 package store
 
-// What every write of an owner and of a scanner rests on: conditions of its SQL statements. Tests take
-// them away one by one: see sabotage.go.
+// What claims, settlements and runs of an owner, and writes of a scanner, rest on: conditions of their
+// SQL statements. Tests take them away one by one: see sabotage.go. Taking and giving back slots has
+// its own conditions: see slots.go.
 
 // fence is the condition that a slot is held under an epoch. One that was given back has no owner.
 func (s *Store) fence() string {

@@ -34,7 +34,9 @@ func (w *world) judgeCall(h *history.History, q *askedCall, arrivals []callArriv
 	for _, e := range told {
 		switch e.State {
 		case schemas.StateDispatched, schemas.StateDead, schemas.StateCancelled:
-			if end != nil && end.State != e.State {
+			// Who takes over sends again what was delivered and not settled yet, and receivers in trouble may not take it this time.
+			failedAgain := e.State == schemas.StateDead && w.deaf > 0 && !w.healthy()
+			if end != nil && end.State != e.State && !failedAgain {
 				w.find("callbacks", "%s ended %s and %s", q.id, end.State, e.State)
 			}
 			end = &e
