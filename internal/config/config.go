@@ -68,18 +68,22 @@ type Kafka struct {
 type SASL struct {
 	// Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Default none.
 	Mechanism string `key:"mechanism"`
-	User      string `key:"user"`
-	Password  string `key:"password" secret:"yes"`
+	// User is the name to sign in with. Default none.
+	User string `key:"user"`
+	// Password belongs to User. Default none.
+	Password string `key:"password" secret:"yes"`
 }
 
 // TLS is used for every connection when Enabled. Default plain TCP.
 type TLS struct {
+	// Enabled turns it on. Default false: plain TCP.
 	Enabled bool `key:"enabled"`
 	// CA is a PEM file of the authorities to trust. Default the system's.
 	CA string `key:"ca"`
-	// Cert and Key are PEM files of the client's certificate. Default none.
+	// Cert is a PEM file of the client's certificate. Default none.
 	Cert string `key:"cert"`
-	Key  string `key:"key"`
+	// Key is the PEM file of its private key. Default none.
+	Key string `key:"key"`
 	// ServerName is the name expected in the server's certificate. Default the host of the
 	// connection.
 	ServerName string `key:"server-name"`
@@ -98,9 +102,11 @@ type MySQL struct {
 type Redis struct {
 	// Addrs are host:port: of the server, of some nodes of a cluster, or of the sentinels. Default
 	// 127.0.0.1:6379.
-	Addrs    []string `key:"addrs"`
-	User     string   `key:"user"`
-	Password string   `key:"password" secret:"yes"`
+	Addrs []string `key:"addrs"`
+	// User is the name to sign in with. Default none.
+	User string `key:"user"`
+	// Password belongs to User, or is the server's. Default none.
+	Password string `key:"password" secret:"yes"`
 	// DB is the number of the database. Default 0.
 	DB int `key:"db"`
 	// Cluster says that Addrs are nodes of a Redis Cluster. Default false.
@@ -149,11 +155,13 @@ type HTTP struct {
 
 // HTTPTLS makes http.addr speak HTTPS. Default plain HTTP.
 type HTTPTLS struct {
+	// Enabled turns it on. Default false: plain HTTP.
 	Enabled bool `key:"enabled"`
-	// Cert and Key are PEM files of the services' certificate. They are read again when they
-	// change.
+	// Cert is a PEM file of the services' certificate. It is read again when it changes. Default
+	// none.
 	Cert string `key:"cert"`
-	Key  string `key:"key"`
+	// Key is the PEM file of its private key, read again likewise. Default none.
+	Key string `key:"key"`
 	// CA is a PEM file of the authorities that commands trust. Default the system's.
 	CA string `key:"ca"`
 	// ServerName is the name that commands expect in the certificate. Default the host in
@@ -197,6 +205,7 @@ type Intake struct {
 
 // Topic is one of notyet's own topics.
 type Topic struct {
+	// Topic is its name. Default notyet.reports, and notyet.results.
 	Topic string `key:"topic"`
 }
 
@@ -218,8 +227,9 @@ type Dispatcher struct {
 	// read in time (about 30,000 tasks/s). A value that is not above look-ahead turns this growth
 	// off. Default 3s.
 	BurstLookAhead time.Duration `key:"burst-look-ahead"`
-	// StageTasks and StageBytes limit the claimed tasks in memory. Default 100000 and 256MiB.
-	StageTasks int  `key:"stage-tasks"`
+	// StageTasks limits the claimed tasks that are in memory with their bodies. Default 100000.
+	StageTasks int `key:"stage-tasks"`
+	// StageBytes limits the bytes that these take. Default 256MiB.
 	StageBytes Size `key:"stage-bytes"`
 	// Retention is how long an ended task can be queried and keeps its version. It counts from the
 	// due time or, if a caller or a consumer ended the task, from then. Default 168h.
