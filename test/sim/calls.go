@@ -29,12 +29,14 @@ const (
 	callAttempts = 3
 	callBackoff  = 500 * time.Millisecond
 	callPause    = 2 * time.Second // what Retry-After asks for
+	callLongest  = 25 * time.Second
 )
 
 // calls are the callbacks of a world: what was asked, and what came of it.
 type calls struct {
 	receiver *http.Server
 	mu       sync.Mutex
+	asking   sync.WaitGroup        // requests that are to be sent
 	asked    map[string]*askedCall // by id
 	arrivals map[string][]callArrival
 }
@@ -159,7 +161,7 @@ func (w *world) caller(p *process, reg prometheus.Registerer, log *zap.Logger) (
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return w.network.DialContext(ctx, "tcp", callAddress)
 	}
-	return callback.New(callback.Config{URLRules: w.urlRules(), Dial: w.through(p, w.receivers, 10*time.Second, dial), MaxInFlight: 4, MaxInFlightTotal: 8}, log, reg)
+	return callback.New(callback.Config{URLRules: w.urlRules(), Dial: w.through(p, w.receivers, 10*time.Second, dial), MaxInFlight: 4, MaxInFlightTotal: 64}, log, reg)
 }
 
 func (w *world) urlRules() callback.URLRules {
@@ -175,6 +177,9 @@ func (w *world) askCalls(begin time.Time) {
 	for n := range w.callbacks {
 		at := begin.Add(time.Duration(r.Int64N(int64(w.load))))
 		q := &askedCall{n: n, id: fmt.Sprintf("call-%d", n), origin: fmt.Sprintf("http://hook-%d.example", r.IntN(callOrigins)), method: pick(r, "POST", "PUT", "DELETE"), timeout: pick(r, 2*time.Second, 8*time.Second)}
+		if n < 2 {
+			q.timeout = callLongest // it is claimed again while its request is under way
+		}
 		if q.due = at.UnixMilli() + r.Int64N(w.longest); r.IntN(3) == 0 {
 			q.due = max(burst, at.UnixMilli())
 		}
@@ -183,7 +188,7 @@ func (w *world) askCalls(begin time.Time) {
 			q.cancelled, cancel = true, time.UnixMilli(around(r, at.UnixMilli(), q.due+r.Int64N(4000)))
 		}
 		w.calls.asked[q.id] = q
-		go func() {
+		w.calls.asking.Go(func() {
 			time.Sleep(time.Until(at))
 			w.askCall(q)
 			if q.cancelled {
@@ -191,7 +196,7 @@ func (w *world) askCalls(begin time.Time) {
 				w.client.Produce(context.Background(), &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(q.id), Headers: headers(
 					schemas.HeaderOp, "cancel", schemas.HeaderTopic, q.origin, schemas.HeaderID, q.id)}, nil)
 			}
-		}()
+		})
 	}
 }
 

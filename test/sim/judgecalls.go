@@ -54,8 +54,10 @@ func (w *world) judgeCall(h *history.History, q *askedCall, arrivals []callArriv
 	switch {
 	case end.State == schemas.StateCancelled && !q.cancelled:
 		w.find("callbacks", "%s was cancelled, and nobody asked for it", q.id)
-	case end.State == schemas.StateCancelled && w.deaf == 0 && slices.ContainsFunc(arrivals, func(a callArrival) bool { return a.at > end.At }):
-		w.find("callbacks", "%s was cancelled at %d, and came later", q.id, end.At)
+	case end.State == schemas.StateCancelled && len(arrivals) > 0:
+		w.find("callbacks", "%s was answered cancelled at %d, and had come at %d", q.id, end.At, arrivals[0].at)
+	case q.cancelled && !slices.ContainsFunc(told, func(e schemas.Event) bool { return e.State == schemas.StateCancelled || e.State == schemas.StateTooLate }):
+		w.find("callbacks", "the cancel of %s was not answered", q.id)
 	case end.State == schemas.StateDispatched && !answered(answerOK, answerSlowly):
 		w.find("callbacks", "%s is said to be delivered, and no request was answered so", q.id)
 	case end.State == schemas.StateDead && end.Kind == schemas.KindCallback && !answered(answerNo, answerElsewhere):

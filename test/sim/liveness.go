@@ -23,6 +23,9 @@ const (
 // drain waits until nothing is left to do.
 func (w *world) drain() {
 	patience := drainPatience + w.noteHeld()
+	if w.callbacks > 0 {
+		patience += callAttempts * callLongest
+	}
 	deadline := time.Now().Add(time.Duration(w.longest)*time.Millisecond + patience)
 	for quiet := 0; quiet < 3; {
 		time.Sleep(time.Second)

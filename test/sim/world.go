@@ -276,6 +276,7 @@ func (w *world) run() (out Outcome) {
 	whole()
 	w.heal()
 	w.endTicks()
+	w.calls.asking.Wait()
 	w.drain()
 	w.rest()
 	w.settled()
