@@ -53,7 +53,9 @@ func (o *ownership) leavers(assigned election.Assignment) map[int64][]int {
 	ending := o.flight.endingLate()
 	for _, l := range o.flight.slots {
 		if _, mine := slices.BinarySearch(assigned.Slots, l.number); mine && !l.releasing {
-			l.leaving = time.Time{}
+			if !l.leaving.IsZero() {
+				o.stays(l)
+			}
 			continue
 		}
 		if l.leaving.IsZero() {
@@ -72,6 +74,14 @@ func (o *ownership) leavers(assigned election.Assignment) map[int64][]int {
 		}
 	}
 	return drained
+}
+
+// stays keeps a slot that was to leave. What passed it over meanwhile looks again. inFlight.mu is held.
+func (o *ownership) stays(l *ownedSlot) {
+	l.leaving = time.Time{}
+	o.flight.arrived++
+	o.kicks.claim.now()
+	o.kicks.timers.now()
 }
 
 // release gives drained slots back. After an error they may be given back or not, so they stay as they are until it is clear,

@@ -30,6 +30,7 @@ type inFlight struct {
 
 	mu      sync.Mutex
 	slots   map[int]*ownedSlot     // the owner loop adds; abandon and give-away delete; all read
+	arrived int                    // how often slots came, or were to leave and stay after all; the owner loop counts
 	entries int                    // tasks in slots, with their bodies or without: as slots
 	staging staging                // the fetch loop adds, whoever ends a task removes
 	proofs  proofs                 // of tasks in doubt: the owner loop adds, the fetch loop takes
@@ -161,10 +162,11 @@ func (fl *inFlight) ownedEpochs() []store.SlotEpoch {
 	return out
 }
 
-func (fl *inFlight) isAbandoned(l *ownedSlot) bool {
+// owns says that a slot is still ours: neither abandoned nor given back, and not another ownership of the same slot.
+func (fl *inFlight) owns(l *ownedSlot) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	return l.abandoned
+	return !l.abandoned && fl.slots[l.number] == l
 }
 
 func (fl *inFlight) ownedSlots() int {

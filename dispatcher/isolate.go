@@ -46,7 +46,7 @@ func (s *sender) isolate(ctx context.Context, g *outlet) {
 		for !s.trust.trusted() && ctx.Err() == nil {
 			sleep(ctx, 10*time.Millisecond)
 		}
-		if s.flight.isAbandoned(one.task.slot) {
+		if !s.flight.owns(one.task.slot) {
 			s.dropSuspect(one.task)
 			continue
 		}

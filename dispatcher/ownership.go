@@ -195,6 +195,7 @@ func (o *ownership) begin(ctx context.Context, got []store.Slot, epoch int64) er
 	for _, s := range got {
 		o.flight.slots[s.Slot] = &ownedSlot{number: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never}
 	}
+	o.flight.arrived++
 	maps.Copy(o.flight.proofs, proven)
 	o.flight.enter(o.flight.slots, entries, true)
 	o.flight.mu.Unlock()
@@ -206,5 +207,6 @@ func (o *ownership) begin(ctx context.Context, got []store.Slot, epoch int64) er
 	o.log.Info("took slots", zap.Ints("slots", slots), zap.Int64("epoch", epoch), zap.Int("in_doubt", len(entries)))
 	o.kicks.sweep.now()
 	o.kicks.settle.now()
+	o.kicks.timers.now()
 	return nil
 }

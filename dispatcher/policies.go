@@ -24,7 +24,7 @@ type policies struct {
 	flight  *inFlight
 	outlets *outlets
 	slots   int // of the installation
-	owned   []store.SlotEpoch
+	arrived int // as inFlight has it, when it was last looked at
 
 	gates map[string]*gate   // by topic
 	lanes map[uint32][]*gate // the same, by what a task's lane tells of its topic
@@ -105,18 +105,13 @@ func (f *policies) apply(all []store.Policy) {
 	if len(all) == 0 && len(f.gates) == 0 {
 		return
 	}
-	owned := make([]store.SlotEpoch, 0, len(f.flight.slots))
-	for slot, l := range f.flight.slots {
-		owned = append(owned, store.SlotEpoch{Slot: slot, Epoch: l.epoch})
-	}
-	slices.SortFunc(owned, func(a, b store.SlotEpoch) int { return a.Slot - b.Slot })
-	if !slices.Equal(owned, f.owned) { // what was passed over may be ours now. A slot that went and came back has another epoch
-		f.owned = owned
+	if f.arrived != f.flight.arrived { // what was passed over may be ours now
+		f.arrived = f.flight.arrived
 		for _, g := range f.gates {
 			g.after, g.behind, g.found = store.HeldPlace{}, true, false
 		}
 	}
-	share := min(float64(len(owned))/float64(max(f.slots, 1)), 1)
+	share := min(float64(len(f.flight.slots))/float64(max(f.slots, 1)), 1)
 	said := make(map[string]bool, len(all))
 	for _, p := range all {
 		said[p.Topic] = true

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
@@ -311,7 +312,7 @@ func TestHeldTasksThatWereForgotten(t *testing.T) {
 	f.schedule(askMany(5, "orders", "o", time.Now())...)
 	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 5 })
 	d.hears("orders", func(g *gate) bool {
-		if len(d.policies.owned) == 0 {
+		if d.policies.arrived == 0 {
 			return false // when it hears of its slot, it looks anew
 		}
 		g.behind, g.looked = false, time.Time{}
@@ -321,21 +322,38 @@ func TestHeldTasksThatWereForgotten(t *testing.T) {
 	f.eventually("they arrive", func() bool { return orders.count() == 5 })
 }
 
-// A slot that was given away and came back is another one: what was passed over meanwhile is ours.
+// What was passed over while a slot was away, or about to leave, is looked at again when it is back.
 func TestHeldTasksOfASlotThatCameBack(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	d := f.stepped(f.elect(5), Config{MemberID: "one"})
-	d.flight.mu.Lock()
-	defer d.flight.mu.Unlock()
 	limited := []store.Policy{{Topic: "orders", Rate: 1}}
-	d.flight.slots[0] = &ownedSlot{number: 0, epoch: 5}
-	d.policies.apply(limited)
-	g := d.policies.gates["orders"]
-	require.True(t, g.behind)
-	g.behind = false
-	d.policies.apply(limited)
-	require.False(t, g.behind)
-	d.flight.slots[0] = &ownedSlot{number: 0, epoch: 6}
-	d.policies.apply(limited)
-	require.True(t, g.behind)
+	passedOver := func() *gate {
+		d.flight.mu.Lock()
+		defer d.flight.mu.Unlock()
+		d.policies.apply(limited)
+		g := d.policies.gates["orders"]
+		g.behind, g.after = false, store.HeldPlace{Pos: 7}
+		d.policies.apply(limited)
+		require.False(t, g.behind)
+		return g
+	}
+	looksAgain := func(g *gate) {
+		d.flight.mu.Lock()
+		defer d.flight.mu.Unlock()
+		d.policies.apply(limited)
+		require.True(t, g.behind)
+		require.Zero(t, g.after)
+	}
+	g := passedOver()
+	require.NoError(t, d.ownership.begin(t.Context(), []store.Slot{{Slot: 0, Epoch: 5}}, 5))
+	looksAgain(g)
+	g = passedOver()
+	d.ownership.leavers(election.Assignment{Epoch: 6})
+	d.flight.slots[0].releasing = false // the database keeps it: it has not drained
+	d.ownership.leavers(election.Assignment{Epoch: 7, Slots: []int{0}})
+	require.Zero(t, d.flight.slots[0].leaving)
+	looksAgain(g)
+	g = passedOver()
+	require.NoError(t, d.ownership.begin(t.Context(), []store.Slot{{Slot: 0, Epoch: 5}}, 5), "anew, under the same epoch")
+	looksAgain(g)
 }

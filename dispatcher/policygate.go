@@ -194,7 +194,10 @@ type calledBack struct {
 	until map[int64]time.Time // by seq: then it is not waited for any more, for it was cancelled, or its slot was lost
 }
 
-type recalled struct{ seq, at int64 }
+type recalled struct {
+	seq, at int64
+	slot    *ownedSlot
+}
 
 func (c *calledBack) count() int { return len(c.until) }
 
@@ -212,7 +215,8 @@ func (c *calledBack) add(r recalled, until time.Time) {
 func (c *calledBack) first(now time.Time) (at int64, ok bool) {
 	for ; len(c.order) > 0; c.order = c.order[1:] {
 		r := c.order[0]
-		if until, ok := c.until[r.seq]; ok && now.Before(until) {
+		// A slot that leaves claims no more: its tasks do not come here.
+		if until, ok := c.until[r.seq]; ok && now.Before(until) && r.slot.leaving.IsZero() && !r.slot.abandoned {
 			return r.at, true
 		}
 		delete(c.until, r.seq)

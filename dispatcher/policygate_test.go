@@ -81,8 +81,8 @@ func TestGateChangesItsPace(t *testing.T) {
 func TestGateWaitsForWhatComesEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("orders", 100_000)
-		until := time.Now().Add(recallWait)
-		for _, r := range []recalled{{3, 30}, {1, 10}, {2, 20}} {
+		until, l := time.Now().Add(recallWait), &ownedSlot{}
+		for _, r := range []recalled{{3, 30, l}, {1, 10, l}, {2, 20, l}} {
 			g.coming.add(r, until)
 		}
 		push := func(seq, at int64) { // as admit does
@@ -180,8 +180,26 @@ func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d.policies.apply([]store.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
 			g := d.policies.gates["orders"]
-			g.coming.add(recalled{7, 40}, time.Now().Add(recallWait))
+			g.coming.add(recalled{7, 40, l}, time.Now().Add(recallWait))
 			end(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "orders", due: 40, settings: schemas.DefaultSettings()}})
+			require.Zero(t, g.coming.count())
+		})
+	}
+}
+
+// A task that was called back does not come if its slot leaves: nobody waits for it.
+func TestGateDoesNotWaitForASlotThatLeaves(t *testing.T) {
+	for name, leave := range map[string]func(*ownedSlot){
+		"leaves": func(l *ownedSlot) { l.leaving = time.Now() },
+		"lost":   func(l *ownedSlot) { l.abandoned = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, l := newGate("orders", 100_000), &ownedSlot{}
+			g.coming.add(recalled{1, 10, l}, time.Now().Add(recallWait))
+			g.push(gated(2, 20), 0)
+			require.Nil(t, g.next(time.Now(), false))
+			leave(l)
+			require.NotNil(t, g.next(time.Now(), false))
 			require.Zero(t, g.coming.count())
 		})
 	}

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -23,6 +24,8 @@ const (
 	lookEvery = 30 * time.Second
 	// heldPage is how many held tasks are read at a time, and how many claimed ones are judged.
 	heldPage = 1000
+	// gatesAtOnce is how many gates are looked behind in one round, so that no target waits long for the others.
+	gatesAtOnce = 50
 	// leavingMost bounds the tasks that are on their way out of their places while others are sent after them.
 	leavingMost = 2000
 )
@@ -185,7 +188,20 @@ func (f *policies) restless() (out []*gate) {
 			out = append(out, g)
 		}
 	}
+	slices.SortFunc(out, func(a, b *gate) int { return cmp.Or(restricted(b)-restricted(a), a.looked.Compare(b.looked)) })
+	if len(out) > gatesAtOnce {
+		out = out[:gatesAtOnce]
+		f.kick.now()
+	}
 	return out
+}
+
+// restricted is 1 for a gate whose target has a limit now, 0 for one of which something may still be held.
+func restricted(g *gate) int {
+	if g.Open() {
+		return 0
+	}
+	return 1
 }
 
 // wants is how many more tasks may be called back now.
@@ -195,19 +211,19 @@ func (g *gate) wants(now time.Time) int { return g.ahead(now) - len(g.waiting) -
 func (f *policies) callBack(ctx context.Context, g *gate) error {
 	f.flight.mu.Lock()
 	earliest := g.earliest()
-	after, held := g.after, g.held
+	topic, after, held, arrived := g.Topic, g.after, g.held, f.arrived
 	n := min(max(2*g.wants(time.Now()), 100), heldPage)
 	f.flight.mu.Unlock()
 
-	page, err := f.store.HeldTasks(ctx, g.Topic, after, n)
+	page, err := f.store.HeldTasks(ctx, topic, after, n)
 	if err != nil {
 		return err
 	}
 	f.flight.mu.Lock()
 	defer f.flight.mu.Unlock()
 	now := time.Now()
-	if g.looked = now; g.Paused || g.after != after {
-		return nil // something was held before that place meanwhile
+	if g.looked = now; g.Paused || g.after != after || f.arrived != arrived {
+		return nil // something was held before that place meanwhile, or a slot came
 	}
 	var back []transition
 	more := len(page) == n
@@ -227,7 +243,7 @@ func (f *policies) callBack(ctx context.Context, g *gate) error {
 			continue
 		}
 		at := task.HeldSince(h.Pos)
-		g.coming.add(recalled{h.Seq, at}, now.Add(recallWait))
+		g.coming.add(recalled{h.Seq, at, l}, now.Add(recallWait))
 		back = append(back, transition{task: &claimedTask{slot: l, seq: h.Seq, lane: h.Lane},
 			Transition: store.Transition{Seq: h.Seq, Slot: l.number, Epoch: l.epoch, Recall: true, Pos: at, Attempt: h.Attempt, Lane: h.Lane}})
 	}

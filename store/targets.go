@@ -98,8 +98,14 @@ func (s *Store) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error 
 			return err
 		}
 		if len(held) == 0 {
-			_, err = tx.ExecContext(ctx, "DELETE FROM targets WHERE topic = ?", topic)
-			return err
+			// An operator may have paused it since it was read.
+			gone, err := tx.ExecContext(ctx, "DELETE FROM targets WHERE topic = ? AND paused = 0 AND rate = 0 AND max_in_flight = 0 AND changed < ?", topic, now-heardWithin.Milliseconds())
+			if err != nil {
+				return err
+			}
+			if n, err := gone.RowsAffected(); err != nil || n > 0 {
+				return err
+			}
 		}
 	}
 	return ErrTooManyPolicies
