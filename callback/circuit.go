@@ -55,6 +55,8 @@ func (c *circuit) leave(o Outcome, probe bool, now time.Time) change {
 		c.probing = false
 	}
 	switch {
+	case o.Verdict == NotSent && probe: // it asked nothing, and another one asks
+		c.next = now.Add(o.After)
 	case o.Verdict == Retry && c.open && !probe:
 		return unchanged // it was sent before the circuit opened
 	case o.Verdict == Retry:

@@ -54,6 +54,17 @@ func TestCircuitOpensAfterTenFailuresInARow(t *testing.T) {
 	require.Zero(t, c.wait(now))
 }
 
+// A request that says nothing about an origin that is down does not make its pause longer.
+func TestAnOpenCircuitAfterAQuestionThatSaysNothing(t *testing.T) {
+	now := time.Now()
+	c := openCircuit(t, now)
+	now = now.Add(firstPause)
+	require.True(t, c.enter())
+	require.Equal(t, unchanged, c.leave(Outcome{Verdict: NotSent, After: firstPause}, true, now))
+	require.Equal(t, firstPause, c.wait(now))
+	require.Zero(t, c.wait(now.Add(firstPause)))
+}
+
 func TestAnOpenCircuitIsAskedByOneAtATime(t *testing.T) {
 	now := time.Now()
 	c := openCircuit(t, now)

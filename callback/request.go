@@ -105,13 +105,14 @@ func ownHeaders(headers []kgo.RecordHeader) http.Header {
 	var named []string // by Connection headers
 	for _, h := range headers {
 		name := http.CanonicalHeaderKey(h.Key)
+		plain := http.CanonicalHeaderKey(strings.ReplaceAll(h.Key, "_", "-")) // CGI and WSGI do not tell them apart
 		if name == "Connection" {
 			for token := range strings.SplitSeq(string(h.Value), ",") {
 				named = append(named, http.CanonicalHeaderKey(strings.TrimSpace(token)))
 			}
 		}
 		value := string(h.Value)
-		if withheld[name] || !httpguts.ValidHeaderFieldName(h.Key) || !httpguts.ValidHeaderFieldValue(value) {
+		if withheld[plain] || !httpguts.ValidHeaderFieldName(h.Key) || !httpguts.ValidHeaderFieldValue(value) {
 			continue
 		}
 		out[name] = append(out[name], value)

@@ -40,7 +40,7 @@ func TestOwnHeaders(t *testing.T) {
 		{own("x-later", "1", "CONNECTION", " x-later "), http.Header{}},
 		// Set by notyet or by HTTP.
 		{own("host", "evil.test", "content-length", "1", "Notyet-Id", "x", "notyet-due", "1", "notyet-attempt", "9", "idempotency-key", "x",
-			"webhook-id", "x", "webhook-timestamp", "1", "Webhook-Signature", "v1,x"), http.Header{}},
+			"webhook-id", "x", "webhook-timestamp", "1", "Webhook-Signature", "v1,x", "notyet_id", "x", "WEBHOOK_ID", "x", "idempotency_key", "x"), http.Header{}},
 	} {
 		require.Equal(t, c.want, ownHeaders(c.in), "%q", c.in)
 	}

@@ -90,6 +90,10 @@ func (s *Sender) Enter(origin string) (*Seat, Absence) {
 // Leave gives the room back unused.
 func (p *Seat) Leave() { p.sender.room.leave(p.permit, Outcome{Verdict: NotSent}, time.Now()) }
 
+// fairTimeout is how long a request must wait before its end says something about the origin: a caller may ask for a millisecond,
+// and others call the same origin.
+const fairTimeout = time.Second
+
 // Send makes one attempt in room that Enter took, and returns what came of it. The request must be
 // for the origin of the Seat. Send blocks for the time of the request, which is limited. It does not
 // try again, except on a reused connection that the receiver has closed, with the same idempotency
@@ -108,7 +112,11 @@ func (p *Seat) Send(ctx context.Context, r Request) Outcome {
 		o, failure = s.attempt(ctx, r, target)
 	}
 	o.Failure = failure
-	did, down := s.room.leave(p.permit, o, time.Now())
+	judged := o
+	if failure == failedTimeout && r.Timeout > 0 && r.Timeout < fairTimeout {
+		judged = Outcome{Verdict: NotSent, After: firstPause} // to the circuit, as if it had not been sent
+	}
+	did, down := s.room.leave(p.permit, judged, time.Now())
 	switch o.Down = down; did {
 	case opened:
 		s.metrics.circuits.Inc()

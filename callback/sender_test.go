@@ -287,6 +287,23 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	})
 }
 
+// Whoever asks for a millisecond does not close an origin to the others.
+func TestAShortTimeoutSaysNothingAboutTheOrigin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := serveMemory(t, Config{}, func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Millisecond) })
+		defer stop()
+		hasty := requestTo("http://shop.example/")
+		hasty.Timeout = time.Millisecond
+		for range 3 * failuresToOpen {
+			o := s.Send(t.Context(), hasty)
+			require.Equal(t, Retry, o.Verdict)
+			require.Zero(t, o.Down)
+		}
+		require.Equal(t, Delivered, s.Send(t.Context(), requestTo("http://shop.example/")).Verdict)
+		require.Zero(t, valueOf(t, s.metrics.circuits))
+	})
+}
+
 // An outage of an origin: its circuit opens, few requests ask it, and all is well as soon as it
 // answers. It says so in a log line and a metric. Others notice nothing.
 func TestAnOriginThatDoesNotAnswerDelaysOnlyItself(t *testing.T) {

@@ -66,7 +66,7 @@ func (s *sender) originDown(g *outlet, pause time.Duration) {
 	if g.outage == nil {
 		s.metrics.unresponsive.Inc()
 		g.outage = newOutage(now)
-		s.parking.postponeWaiting(g)
+		defer s.parking.postponeWaiting(g) // until it is asked again
 	}
 	g.outage.pause, g.outage.next, g.outage.probing = pause, now.Add(pause), false
 }

@@ -15,7 +15,8 @@ type outlets struct {
 	where    *kafka.Placement // to which outlet a record goes; it has a lock of its own
 	byKey    map[outletKey]*outlet
 	buffered buffered
-	probes   int // under way
+	called   buffered // of it, what origins have
+	probes   int      // under way
 	policies *policies
 	refusals refusals
 }
@@ -85,6 +86,10 @@ func (outs *outlets) hasRoom(g *outlet) bool {
 		return g.sending < max(outs.cfg.StageTasks/4, 1)
 	}
 	tasks, bytes := outs.cfg.StageTasks-outs.buffered.tasks, outs.cfg.StageBytes-outs.buffered.bytes
+	if g.origin { // a request takes as long as its receiver likes: half of the room is the others'
+		tasks = min(tasks, max(outs.cfg.StageTasks/2, 1)-outs.called.tasks)
+		bytes = min(bytes, max(outs.cfg.StageBytes/2, 1)-outs.called.bytes)
+	}
 	if tasks <= 0 || bytes <= 0 {
 		return false
 	}
@@ -100,8 +105,7 @@ func (outs *outlets) beginSending(g *outlet, t *claimedTask) {
 	outs.policies.begins(t.topic)
 	g.sending++
 	g.bytes += t.size
-	outs.buffered.tasks++
-	outs.buffered.bytes += t.size
+	outs.count(g, 1, t.size)
 }
 
 // endSending is its counterpart, and returns who counted the task. inFlight.mu is held.
@@ -111,9 +115,17 @@ func (outs *outlets) endSending(t *claimedTask) *outlet {
 	outs.policies.ends(t.topic)
 	g.sending--
 	g.bytes -= t.size
-	outs.buffered.tasks--
-	outs.buffered.bytes -= t.size
+	outs.count(g, -1, -t.size)
 	return g
+}
+
+func (outs *outlets) count(g *outlet, tasks, bytes int) {
+	outs.buffered.tasks += tasks
+	outs.buffered.bytes += bytes
+	if g.origin {
+		outs.called.tasks += tasks
+		outs.called.bytes += bytes
+	}
 }
 
 // forgetIdle forgets an outlet that is not in use. inFlight.mu is held.

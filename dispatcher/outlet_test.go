@@ -92,6 +92,28 @@ func TestAnsweredTaskIsNotSetAside(t *testing.T) {
 	require.Equal(t, buffered{}, outs.buffered)
 }
 
+// Origins that do not answer leave half of the room to Kafka's targets, however many they are and however large their requests.
+func TestOriginsLeaveHalfOfTheRoom(t *testing.T) {
+	for name, size := range map[string]int{"number": 1, "bytes": 50} {
+		t.Run(name, func(t *testing.T) {
+			sh := alone(t, Config{MemberID: "one", StageTasks: 100, StageBytes: 1000})
+			fl := newInFlight(sh)
+			outs := newOutlets(fl.shared)
+			newParking(fl, outs)
+			n := 0
+			for ; n < 1000; n++ {
+				g := &outlet{outletKey: outletKey{fmt.Sprintf("https://hook-%d.example", n), -1}, origin: true}
+				if !outs.hasRoom(g) {
+					break
+				}
+				outs.beginSending(g, &claimedTask{content: &content{topic: g.topic, size: size}})
+			}
+			require.Equal(t, min(50, 500/size), n)
+			require.True(t, outs.hasRoom(&outlet{outletKey: outletKey{"orders", 0}}))
+		})
+	}
+}
+
 // A target that is not in use is forgotten, though its last task never went to a producer: callers name as many as they like.
 func TestIdleTargetsAreForgotten(t *testing.T) {
 	f := newFixture(t, 1, "x")

@@ -209,7 +209,7 @@ func (pk *parking) spreadWaiting(g *outlet, keep int) {
 // putOffWaiting puts off what has waited for an origin for a second, because it holds up its slot. What the origin takes in the next two seconds, as
 // fast as it has answered, stays. inFlight.mu is held.
 func (pk *parking) putOffWaiting(g *outlet) {
-	g.pace, g.answers = g.answers, 0
+	g.pace, g.answers = g.answers*int(time.Second/pk.cfg.checkEvery()), 0
 	if g.outage == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < pk.clock.Millis() {
 		pk.spreadWaiting(g, 2*g.pace)
 	}

@@ -35,9 +35,14 @@ func newSettler(sd *sender, an *announcer, ow *ownership, ix *indexer, sent *sen
 // A kill leaves deliveries of up to this time more in doubt.
 const settleEvery = 50 * time.Millisecond
 
+// checkEvery is how often outlets are looked at: often enough for what must be stored within DrainTimeout.
+func (c Config) checkEvery() time.Duration {
+	return max(min(time.Second, c.DrainTimeout/16), 10*time.Millisecond)
+}
+
 // run makes outcomes durable.
 func (s *settler) run(ctx context.Context) {
-	check := time.NewTicker(max(min(time.Second, s.cfg.DrainTimeout/16), 10*time.Millisecond)) // often enough for what must be stored within DrainTimeout
+	check := time.NewTicker(s.cfg.checkEvery())
 	defer check.Stop()
 	for {
 		select {
@@ -167,6 +172,10 @@ func transitionRows(transitions []transition) ([]store.Transition, []schemas.Eve
 	var events []schemas.Event
 	for i, e := range transitions {
 		rows[i] = e.Transition
+		if e.From == 0 {
+			rows[i].Late = e.events
+			continue
+		}
 		events = append(events, e.events...)
 	}
 	return rows, events
@@ -198,7 +207,7 @@ func (s *settler) closed(transitions []transition, done []store.Done, owned []*o
 	}
 	for _, e := range transitions {
 		e.task.status = left
-		if _, waits := result.Reported[e.Seq]; e.Dead != nil && !waits {
+		if _, waits := result.Reported[e.Seq]; e.Dead != nil && !waits && !result.Ignored[e.Seq] {
 			s.metrics.dead.WithLabelValues(e.Dead.Kind).Inc()
 		}
 		if t := s.flight.stuck[e.Seq]; t != nil && t.answered {

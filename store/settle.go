@@ -38,7 +38,8 @@ type Transition struct {
 	// behind claimed. It stays what it is. A task that is no longer there, or has changed, is not
 	// touched.
 	Recall bool
-	Again  int64 // for the end of a wait for a report: if a report has come, the task waits on at this place, and the report is applied
+	Late   []schemas.Event // of a late answer (From 0): told only if the task still stands as its owner knows it
+	Again  int64           // for the end of a wait for a report: if a report has come, the task waits on at this place, and the report is applied
 }
 
 func (e Transition) inLine() bool { return e.State <= task.StateReport }
@@ -73,6 +74,8 @@ type Settled struct {
 	Moved  []Place  // where the tasks that stay in the line stand now
 	// Reported are the transitions that were to end a wait for a report, by seq: a report was there, and they wait on.
 	Reported map[int64]task.Task
+	// Ignored are late answers about tasks with which others have gone on, by seq. Nothing was changed, and nothing is told.
+	Ignored map[int64]bool
 }
 
 // Settle makes outcomes durable in one transaction: the tasks that leave their place, the events
@@ -115,6 +118,7 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 			return err
 		}
 		leaving, told := waitOn(transitions, events, out.Reported)
+		told, out.Ignored = toldLate(told, leaving, rows, slots)
 		if out.Moved, err = s.writeTransitions(ctx, tx, leaving, rows, slots, now); err != nil {
 			return err
 		}
@@ -133,6 +137,23 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 		return Settled{}, fmt.Errorf("settling %d slots, %d transitions: %w", len(done), len(transitions), err)
 	}
 	return out, nil
+}
+
+// toldLate adds the events of late answers that count, and returns the other answers.
+func toldLate(told []schemas.Event, transitions []Transition, rows map[int64]task.Task, slots map[int]Slot) (all []schemas.Event, ignored map[int64]bool) {
+	all = slices.Clip(told)
+	for _, e := range transitions {
+		switch {
+		case e.From != 0 || e.Recall:
+		case e.applies(rows[e.Seq], slots[e.Slot]):
+			all = append(all, e.Late...)
+		case ignored == nil:
+			ignored = map[int64]bool{e.Seq: true}
+		default:
+			ignored[e.Seq] = true
+		}
+	}
+	return all, ignored
 }
 
 // lockTransitions locks the rows before the slots, as all writers do. Another order would deadlock with them.

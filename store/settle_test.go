@@ -24,6 +24,33 @@ func TestSettleDelivered(t *testing.T) {
 	})
 }
 
+// A late answer about a task with which others have gone on changes nothing, and nothing is told of it.
+func TestLateAnswers(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", wantReport), s.schedule("b", wantReport))
+		s.claim(t0 + 1000)
+		s.settle(t0+1000, s.transition("a", task.StateRetry, t0+10_000, 0), s.transition("b", task.StateRetry, t0+20_000, 0)) // set aside
+		s.claim(t0 + 10_000)
+		s.settle(t0+10_000, s.transition("a", task.StateSucceeded, 0, 1))
+		require.Equal(t, "succeeded", s.state("a"))
+		var late []Transition
+		for _, id := range []string{"a", "b"} {
+			e := s.transition(id, task.StateDead, 0, 1)
+			e.Slot = s.row("b").Slot
+			e.Dead = &task.DeadLetter{Seq: e.Seq, Kind: schemas.KindDead, Topic: target, TaskID: id, Reason: "no answer"}
+			e.Late = []schemas.Event{{Topic: target, ID: id, State: schemas.StateDead}}
+			late = append(late, e)
+		}
+		got, err := s.Settle(s.ctx, nil, late, nil, s.now)
+		require.NoError(t, err)
+		require.Equal(t, map[int64]bool{late[0].Seq: true}, got.Ignored)
+		require.Len(t, got.Events, 1)
+		require.Equal(t, late[1].Late, got.Events[0].Events)
+		require.Equal(t, []string{"succeeded", "dead"}, []string{s.state("a"), s.state("b")})
+		require.Equal(t, 1, s.count("dead_letters"))
+	})
+}
+
 // A task that was overlooked on the way cannot be passed over: done stays, and the other slots' moves.
 func TestSettleMismatch(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
