@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -320,6 +321,44 @@ func TestHeldTasksThatWereForgotten(t *testing.T) {
 	})
 	f.policy("orders", store.Policy{})
 	f.eventually("they arrive", func() bool { return orders.count() == 5 })
+}
+
+// However many targets have limits and held tasks, each of them has its turn, and so has one that was resumed.
+func TestEachGateHasItsTurn(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	d := f.stepped(f.elect(5), Config{MemberID: "one"})
+	d.flight.mu.Lock()
+	limited := []store.Policy{{Topic: "resumed"}}
+	for i := range 3 * gatesAtOnce {
+		limited = append(limited, store.Policy{Topic: fmt.Sprint("limited-", i), Rate: 1000})
+	}
+	for i := range 3 * gatesAtOnce {
+		limited = append(limited, store.Policy{Topic: fmt.Sprint("idle-", i)})
+	}
+	d.policies.apply(limited)
+	now := time.Now()
+	for topic, g := range d.policies.gates {
+		g.looked = now.Add(-time.Minute)
+		g.behind = !strings.HasPrefix(topic, "idle-")
+	}
+	d.flight.mu.Unlock()
+	turns := map[string]int{}
+	for round := range 6 {
+		gates := d.policies.restless()
+		require.LessOrEqual(t, len(gates), gatesAtOnce)
+		idle := 0
+		for _, g := range gates {
+			turns[g.Topic]++
+			if g.looked = now.Add(time.Duration(round)); !g.behind {
+				idle++
+			}
+		}
+		require.LessOrEqual(t, idle, idleAtOnce)
+	}
+	require.NotZero(t, turns["resumed"])
+	for i := range 3 * gatesAtOnce {
+		require.NotZero(t, turns[fmt.Sprint("limited-", i)], i)
+	}
 }
 
 // What was passed over while a slot was away, or about to leave, is looked at again when it is back.

@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -24,8 +23,10 @@ const (
 	lookEvery = 30 * time.Second
 	// heldPage is how many held tasks are read at a time, and how many claimed ones are judged.
 	heldPage = 1000
-	// gatesAtOnce is how many gates are looked behind in one round, so that no target waits long for the others.
+	// gatesAtOnce is how many gates are looked behind in one round, so that no target waits long for the others; idleAtOnce, how
+	// many of them may be gates behind which nothing is known to be.
 	gatesAtOnce = 50
+	idleAtOnce  = 5
 	// leavingMost bounds the tasks that are on their way out of their places while others are sent after them.
 	leavingMost = 2000
 )
@@ -188,20 +189,27 @@ func (f *policies) restless() (out []*gate) {
 			out = append(out, g)
 		}
 	}
-	slices.SortFunc(out, func(a, b *gate) int { return cmp.Or(restricted(b)-restricted(a), a.looked.Compare(b.looked)) })
-	if len(out) > gatesAtOnce {
-		out = out[:gatesAtOnce]
+	return f.fewest(out)
+}
+
+// fewest leaves the gates of one round, those first that were looked behind longest ago: each has its turn.
+func (f *policies) fewest(all []*gate) (out []*gate) {
+	slices.SortFunc(all, func(a, b *gate) int { return a.looked.Compare(b.looked) })
+	idle := 0
+	for _, g := range all {
+		if !g.behind {
+			if idle++; idle > idleAtOnce {
+				continue
+			}
+		}
+		if len(out) < gatesAtOnce {
+			out = append(out, g)
+		}
+	}
+	if len(out) < len(all) {
 		f.kick.now()
 	}
 	return out
-}
-
-// restricted is 1 for a gate whose target has a limit now, 0 for one of which something may still be held.
-func restricted(g *gate) int {
-	if g.Open() {
-		return 0
-	}
-	return 1
 }
 
 // wants is how many more tasks may be called back now.
