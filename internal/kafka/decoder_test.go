@@ -35,8 +35,9 @@ func TestADecoderTakesNoMoreThanItsBuffer(t *testing.T) {
 				require.NoError(t, err, "%s %d", name, size)
 				require.True(t, bytes.Equal(plain, out), "%s %d", name, size)
 			}
-			// Its buffer, a copy of at most half of it, and what the codec needs for itself.
-			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(max*5/2), "%s %d", name, size)
+			// Its buffer (max), a copy of at most half of it, two blocks of 4 MiB that lz4 may need (max), and small change. The library's own
+			// buffer takes 4.5 max for half of max.
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(max*3), "%s %d", name, size)
 		}
 	}
 }

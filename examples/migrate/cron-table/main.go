@@ -33,9 +33,9 @@ func run(ctx context.Context, e sample.Env) error {
 
 	now := time.Now()
 	table := []reminder{
-		{"order-1", now.Add(500 * time.Millisecond), 1},
-		{"order-2", now.Add(500 * time.Millisecond), 1},
-		{"order-3", now.Add(500 * time.Millisecond), 1},
+		{"order-1", now.Add(5 * time.Second), 1},
+		{"order-2", now.Add(5 * time.Second), 1},
+		{"order-3", now.Add(5 * time.Second), 1},
 		{"order-4", now.Add(-time.Hour), 1}, // overdue: the cron job was late
 	}
 	if err := m.saved(ctx, table...); err != nil {
@@ -43,7 +43,7 @@ func run(ctx context.Context, e sample.Env) error {
 	}
 	// The rows may change while the move runs. Each change is published with the row's version, so that the order in which
 	// requests arrive does not matter.
-	if err := m.saved(ctx, reminder{"order-2", now.Add(1500 * time.Millisecond), 2}); err != nil { // postponed
+	if err := m.saved(ctx, reminder{"order-2", now.Add(6 * time.Second), 2}); err != nil { // postponed
 		return err
 	}
 	if err := m.deleted(ctx, reminder{"order-3", time.Time{}, 2}); err != nil { // paid

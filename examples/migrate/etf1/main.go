@@ -23,7 +23,7 @@ func run(ctx context.Context, e sample.Env) error {
 	}
 	defer client.CloseAllowingRebalance()
 
-	at := time.Now().Add(2 * time.Second).Unix()
+	at := time.Now().Add(5 * time.Second).Unix()
 	cancel := schedule(e.Intake, videos, "vid-2", at, nil) // a null value cancels
 	err = client.ProduceSync(ctx,
 		schedule(e.Intake, videos, "vid-1", at, []byte("online")),

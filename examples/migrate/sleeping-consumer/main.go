@@ -29,7 +29,7 @@ func run(ctx context.Context, e sample.Env) error {
 	for _, mail := range []struct {
 		to    string
 		delay time.Duration
-	}{{"slow@example.com", 1500 * time.Millisecond}, {"quick@example.com", 300 * time.Millisecond}} {
+	}{{"slow@example.com", 5 * time.Second}, {"quick@example.com", 300 * time.Millisecond}} {
 		due[mail.to] = time.Now().Add(mail.delay)
 		if _, err := later.Schedule(ctx, producer.Task{Topic: emails, At: due[mail.to], Key: []byte(mail.to), Value: []byte("hello")}); err != nil {
 			return fmt.Errorf("scheduling: %w", err)
