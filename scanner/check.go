@@ -40,7 +40,15 @@ type checker struct {
 	store  *store.Store
 	parts  *partitions
 	retry  retrier
-	log    *zap.Logger
+
+	metrics *metrics
+	log     *zap.Logger
+}
+
+// warnForgotten tells of offsets that the database had.
+func warnForgotten(log *zap.Logger, key partitionKey, offsets int64) {
+	log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
+		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offsets_again", offsets))
 }
 
 // check compares what is stored of the assigned partitions with their logs. It halts a partition
@@ -49,12 +57,17 @@ type checker struct {
 func (c *checker) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*checkPatience)
 	defer cancel()
-	drained := c.parts.drained() // before the database is asked, so that it has all of them
+	drained, before := c.parts.drained(), c.parts.standings() // before the database is asked, so that it has all of them
 	known, err := c.store.Sources(ctx)
 	if err != nil {
 		return // Ready reports that the database does not answer
 	}
-	mine := c.parts.adopt(store.InUse(known))
+	inUse := store.InUse(known)
+	for key, offsets := range c.parts.fallBack(before, inUse) {
+		c.metrics.reread.Add(float64(offsets))
+		warnForgotten(c.log, key, offsets)
+	}
+	mine := c.parts.adopt(inUse)
 	c.parts.readOnNew(drained)
 	if len(mine) == 0 {
 		return

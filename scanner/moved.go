@@ -48,6 +48,52 @@ func (p *partitions) adopt(known []store.Source) (mine []store.Source) {
 	return mine
 }
 
+// standings returns the sources of the assigned partitions, as far as this process knows them.
+func (p *partitions) standings() map[partitionKey]store.Source {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[partitionKey]store.Source, len(p.sources))
+	for key, src := range p.sources {
+		if src != nil {
+			out[key] = *src
+		}
+	}
+	return out
+}
+
+// fallBack reads partitions again of which the database has less than this process knew before it asked: the database was
+// set back to an older state. It returns how many offsets of each that are.
+func (p *partitions) fallBack(before map[partitionKey]store.Source, inUse []store.Source) map[partitionKey]int64 {
+	now := map[partitionKey]store.Source{}
+	for _, src := range inUse {
+		key := partitionKey{src.Topic, src.Partition}
+		if before[key].TopicID == src.TopicID {
+			now[key] = src
+		}
+	}
+	out := map[partitionKey]int64{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, was := range before {
+		r, here, is := p.readings[key], p.sources[key], now[key]
+		known := is.ID != 0
+		switch {
+		case r == nil || r.ended.Load() || here == nil || here.ID != was.ID: // it is being read anew already
+		case known && (is.ID != was.ID || is.Next >= was.Next):
+		case known:
+			p.sources[key] = &is
+			r.ended.Store(true)
+			p.again[key] = is.Next
+			out[key] = was.Next - is.Next
+			p.wake()
+		default:
+			p.startOverLocked(r)
+			out[key] = was.Next
+		}
+	}
+	return out
+}
+
 // replaced tells whether a partition was restarted, that is, whether src is another source than
 // before. If so, the partition is read on as that source.
 func (p *partitions) replaced(key partitionKey, src store.Source) bool {

@@ -190,3 +190,24 @@ func TestReadsAgainWhatARestoredDatabaseLacks(t *testing.T) {
 		require.Equal(t, "pending", v.State)
 	}
 }
+
+// The backup may be older than a partition. Then its source is gone, and so is what it stored.
+func TestReadsAgainWhatADatabaseLacksAltogether(t *testing.T) {
+	for name, more := range map[string]int{"by its next record": 8, "by looking": 0} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			s := f.start(f.store, Config{})
+			f.publish(asks("a", 40)...)
+			f.events(atLeast(40))
+			require.NoError(t, f.cluster.DeleteRecords(schemas.TopicIntake, 0, 3))
+			f.sql("DELETE FROM tasks", "DELETE FROM sources WHERE part = 1", "UPDATE sources SET next_offset = 3 WHERE part = 2",
+				"DELETE FROM sources WHERE part = 0", "UPDATE sources SET next_offset = 0 WHERE part = 3")
+			if more > 0 {
+				f.publish(asks("b", more)...)
+			}
+			f.eventually("all is there again that Kafka has", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 40-3-3+more })
+			require.NotZero(t, counted(s.worker.metrics.reread))
+			require.Equal(t, 4*10+more, f.count("SELECT SUM(next_offset) FROM sources"))
+		})
+	}
+}

@@ -2,7 +2,6 @@ package scanner
 
 import (
 	"context"
-	"maps"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -27,7 +26,7 @@ type partitions struct {
 	halted halted // changed under mu only
 
 	mu       sync.Mutex
-	topicIDs map[string][16]byte            // assignment writes them, recreated forgets them
+	topicIDs map[string][16]byte            // of the topics that the client reads; assignment writes them, recreated forgets them
 	sources  map[partitionKey]*store.Source // of the assigned partitions; nil: not asked for yet. assignment and worker write them, and checker for an operator
 	earlier  map[partitionKey][]int         // sources of earlier topics of the same name, as of the last assignment; the results' leftovers are theirs too
 	readings map[partitionKey]*reading      // of the assigned partitions; assignment and poller begin them
@@ -47,7 +46,11 @@ func newPartitions(log *zap.Logger) *partitions {
 func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[string][16]byte, known []store.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.Copy(p.topicIDs, ids)
+	for topic, id := range ids {
+		if _, read := p.topicIDs[topic]; !read { // the client goes on reading the topic that it knows: see recreated
+			p.topicIDs[topic] = id
+		}
+	}
 	for topic, parts := range offsets {
 		for part := range parts {
 			p.sources[partitionKey{topic, part}] = nil
@@ -132,6 +135,22 @@ func (p *partitions) setBack(r *reading, to int64) {
 	r.ended.Store(true)
 	if p.readings[r.key] == r {
 		p.again[r.key] = to
+		p.wake()
+	}
+}
+
+// startOver ends a reading of whose partition the database has nothing any more. All that Kafka still has of it is read again.
+func (p *partitions) startOver(r *reading) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.startOverLocked(r)
+}
+
+func (p *partitions) startOverLocked(r *reading) {
+	r.ended.Store(true) // before its source goes, so that no new one is made for what was read in it
+	if p.readings[r.key] == r {
+		p.sources[r.key] = nil
+		p.again[r.key] = 0
 		p.wake()
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
 )
 
 func TestARecreatedIntakeIsReadFromItsStart(t *testing.T) {
@@ -37,4 +38,19 @@ func TestARecreatedIntakeIsReadFromItsStart(t *testing.T) {
 	for _, src := range old {
 		require.Contains(t, s.parts.ids(), src.ID, "somebody still looks after the pending events of the old topic")
 	}
+}
+
+// Partitions that are assigned between the recreation and the look at it are read of the old topic, because the client knows no other.
+func TestARecreatedIntakeIsNoticedAfterAnAssignment(t *testing.T) {
+	p := newPartitions(zap.NewNop())
+	old, now := map[string][16]byte{"in": {1}}, map[string][16]byte{"in": {2}}
+	p.assign(map[string]map[int32]kgo.Offset{"in": {0: {}}}, old, nil)
+	p.assign(map[string]map[int32]kgo.Offset{"in": {1: {}}}, now, []store.Source{{ID: 17, Topic: "in", TopicID: [16]byte{1}, Partition: 1, Next: 5}})
+	require.Equal(t, []string{"in"}, p.otherTopics(now))
+	src, id := p.source(partitionKey{"in", 1})
+	require.Equal(t, [16]byte{1}, id)
+	require.EqualValues(t, 5, src.Next)
+	p.forget([]string{"in"})
+	p.assign(map[string]map[int32]kgo.Offset{"in": {0: {}}}, now, nil)
+	require.Empty(t, p.otherTopics(now))
 }

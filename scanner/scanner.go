@@ -161,7 +161,7 @@ func (s *Scanner) build(metrics *metrics, commits *commits) {
 	d := s.deps
 	retry := retrier{failed: metrics.storeErrors, log: d.Log}
 	standing := &standing{}
-	s.checker = &checker{client: s.asks, store: d.Store, parts: s.parts, retry: retry, log: d.Log}
+	s.checker = &checker{client: s.asks, store: d.Store, parts: s.parts, retry: retry, metrics: metrics, log: d.Log}
 	s.indexer = newIndexer(d.Index, s.clock, s.cfg.Window, metrics, d.Log)
 	announcer := announcer{indexer: s.indexer, results: s.results, metrics: metrics}
 	s.worker = &worker{

@@ -167,9 +167,13 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 		n, seen := at[r.key()]
 		if !seen {
 			var src store.Source
-			err := w.retry.do(ctx, "reading the source", func() (err error) { src, err = w.source(ctx, r.key(), r.reading.first); return err })
+			var ok bool
+			err := w.retry.do(ctx, "reading the source", func() (err error) { src, ok, err = w.source(ctx, r.reading); return err })
 			if err != nil {
 				return b, nil, nil, err
+			}
+			if !ok {
+				continue
 			}
 			n, at[r.key()] = len(covered), len(covered)
 			covered = append(covered, coverage{reading: r.reading, src: src, first: src.Next})
@@ -216,28 +220,38 @@ func (w *worker) catchUp(ctx context.Context, covered []coverage) error {
 	return nil
 }
 
-// source returns a partition's source. On first use it makes one that begins at offset first.
-func (w *worker) source(ctx context.Context, key partitionKey, first int64) (store.Source, error) {
-	src, id := w.parts.source(key)
+// source returns the source of a reading's partition. On first use it makes one that begins where the reading
+// did. False: there is none, and the reading has ended.
+func (w *worker) source(ctx context.Context, r *reading) (store.Source, bool, error) {
+	src, id := w.parts.source(r.key)
 	if src != nil {
-		return *src, nil
+		return *src, true, nil
 	}
-	made, err := w.store.Source(ctx, key.topic, id, key.partition, first)
+	if r.ended.Load() {
+		return store.Source{}, false, nil
+	}
+	made, err := w.store.Source(ctx, r.key.topic, id, r.key.partition, r.first)
 	if err != nil {
-		return store.Source{}, err
+		return store.Source{}, false, err
 	}
-	w.parts.set(key, made)
-	return made, nil
+	w.parts.set(r.key, made)
+	return made, true, nil
 }
 
 // reread asks the database where a partition stands, after it said that this is not at. If it
 // stands further back, the database was restored from a backup. The intake is then read again from
-// there, and nothing that was read until now is stored.
+// there, or from its start, and nothing that was read until now is stored.
 func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 	_, id := w.parts.source(r.key)
-	src, err := w.store.Source(ctx, r.key.topic, id, r.key.partition, at)
+	src, found, err := w.store.FindSource(ctx, r.key.topic, id, r.key.partition)
 	if err != nil {
 		return err
+	}
+	if !found {
+		w.metrics.reread.Add(float64(at))
+		warnForgotten(w.log, r.key, at)
+		w.parts.startOver(r)
+		return nil
 	}
 	if w.parts.replaced(r.key, src) {
 		return nil
@@ -245,8 +259,7 @@ func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 	w.parts.set(r.key, src)
 	if src.Next < at {
 		w.metrics.reread.Add(float64(at - src.Next))
-		w.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
-			zap.String("topic", r.key.topic), zap.Int32("partition", r.key.partition), zap.Int64("offset", src.Next), zap.Int64("offsets_again", at-src.Next))
+		warnForgotten(w.log, r.key, at-src.Next)
 		w.parts.setBack(r, src.Next)
 	}
 	return nil

@@ -79,17 +79,30 @@ func InUse(all []Source) []Source {
 	return slices.DeleteFunc(slices.Clone(all), func(s Source) bool { return s.Retired != 0 })
 }
 
+// FindSource reads a partition's source. False: it has none.
+func (s *Store) FindSource(ctx context.Context, topic string, topicID [16]byte, partition int32) (Source, bool, error) {
+	src, found, err := findSource(ctx, s.db, topic, topicID, partition)
+	if err != nil {
+		return Source{}, false, fmt.Errorf("reading the source of %s/%d: %w", topic, partition, err)
+	}
+	return src, found, nil
+}
+
+func findSource(ctx context.Context, q querier, topic string, topicID [16]byte, partition int32) (Source, bool, error) {
+	found, err := fetch(ctx, q, scanSource, "SELECT "+sourceColumns+" FROM sources WHERE topic = ? AND topic_id = ? AND part = ? AND retired_at = 0", []byte(topic), topicID[:], partition)
+	if err != nil || len(found) == 0 {
+		return Source{}, false, err
+	}
+	return found[0], true, nil
+}
+
 // Source reads a partition's source. If the partition is new, it makes a source that begins at offset first.
 func (s *Store) Source(ctx context.Context, topic string, topicID [16]byte, partition int32, first int64) (Source, error) {
 	var src Source
-	err := s.transact(ctx, func(tx *sql.Tx) error {
-		found, err := fetch(ctx, tx, scanSource, "SELECT "+sourceColumns+" FROM sources WHERE topic = ? AND topic_id = ? AND part = ? AND retired_at = 0", []byte(topic), topicID[:], partition)
-		if err != nil {
+	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+		var found bool
+		if src, found, err = findSource(ctx, tx, topic, topicID, partition); err != nil || found {
 			return err
-		}
-		if len(found) > 0 {
-			src = found[0]
-			return nil
 		}
 		src = Source{Topic: topic, TopicID: topicID, Partition: partition, Next: first, Epoch: Epoch{Number: -1}}
 		return insertSource(ctx, tx, &src)
