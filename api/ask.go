@@ -23,14 +23,14 @@ type Event struct {
 	Due      int64         `json:"due,omitempty"         doc:"Unix ms"`
 	At       int64         `json:"at"                    doc:"when this happened, Unix ms"`
 	Attempt  int           `json:"attempt,omitempty"`
-	Lateness *int64        `json:"lateness_ms,omitempty" doc:"ms between due and delivery; there whenever attempt is"`
+	Lateness *int64        `json:"lateness_ms,omitempty" doc:"ms between the instant of the attempt and its delivery; absent where no delivery is told, or it is not known"`
 	Kind     string        `json:"kind,omitempty"        doc:"of dead and rejected: why"`
 	Reason   string        `json:"reason,omitempty"`
 }
 
 func newEvent(e schemas.Event) Event {
 	out := Event{Schema: 1, Topic: e.Topic, ID: e.ID, State: e.State, Due: e.Due, At: e.At, Attempt: e.Attempt, Kind: e.Kind, Reason: e.Reason}
-	if e.Attempt != 0 || e.Lateness != 0 {
+	if e.KnowsLateness() {
 		out.Lateness = &e.Lateness
 	}
 	return out

@@ -56,7 +56,7 @@ func (fl *inFlight) deadTransition(t *claimedTask, kind, reason string) transiti
 	return transition{
 		Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &task.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
 			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: fl.clock.Millis(), Body: t.body}},
-		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Reason: reason}},
+		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Lateness: schemas.LatenessUnknown, Reason: reason}},
 	}
 }
 

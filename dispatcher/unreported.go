@@ -31,7 +31,7 @@ func (s *sender) unreported(t *claimedTask) {
 		e = transition{
 			Transition: store.Transition{State: task.StateRetry, Pos: s.clock.Latest() + max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0) + 1,
 				Attempt: t.attempt, Lane: task.LaneOf(t.topic, task.ClassRetried)},
-			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Reason: reason}},
+			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Lateness: schemas.LatenessUnknown, Reason: reason}},
 		}
 	}
 	e.Again = now + s.lookahead.ahead.Load() + unsentPause.Milliseconds() // out of the owner's hand, so that whoever decides what waits may take it

@@ -78,15 +78,15 @@ const eventSchema = 1
 //
 // Its JSON always has schema, id, state and at. Unknown fields are left out: topic if it is "", due
 // if it is 0, attempt if it is 0 (nothing was delivered yet), reason and kind if they are "", and
-// lateness_ms if both it and attempt are 0. A delivery on time therefore has lateness_ms 0, and a
-// task that was never delivered has no lateness_ms.
+// lateness_ms if it is LatenessUnknown, or both it and attempt are 0. A delivery on time therefore has
+// lateness_ms 0, and a task that was never delivered has no lateness_ms.
 type Event struct {
 	Topic    string // target topic
 	ID       string
 	State    State
 	Due, At  int64 // Unix ms: due time, and when this happened
 	Attempt  int
-	Lateness int64 // ms between due and delivery
+	Lateness int64 // ms between the instant of the attempt and its delivery; LatenessUnknown
 	Reason   string
 	Kind     Kind `json:",omitempty"` // of dead and rejected: why
 	// Request is the intake position of the request that this event answers, in the form of
@@ -107,6 +107,14 @@ func EncodeEvent(resultsTopic string, e Event) *kgo.Record {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: HeaderRequest, Value: []byte(e.Request)})
 	}
 	return r
+}
+
+// LatenessUnknown is the lateness of an event that tells of an attempt, and not when it was delivered.
+const LatenessUnknown = -1
+
+// KnowsLateness tells whether Lateness is that of a delivery.
+func (e *Event) KnowsLateness() bool {
+	return e.Lateness > 0 || e.Lateness == 0 && e.Attempt > 0
 }
 
 func (e Event) appendJSON(b []byte) []byte {
@@ -132,7 +140,7 @@ func (e Event) appendJSON(b []byte) []byte {
 	if e.Attempt != 0 {
 		number("attempt", int64(e.Attempt))
 	}
-	if e.Attempt != 0 || e.Lateness != 0 {
+	if e.KnowsLateness() {
 		number("lateness_ms", e.Lateness)
 	}
 	if e.Kind != "" {
@@ -166,7 +174,7 @@ func DecodeEvent(r *kgo.Record) (Event, error) {
 		Due      int64  `json:"due"`
 		At       int64  `json:"at"`
 		Attempt  int    `json:"attempt"`
-		Lateness int64  `json:"lateness_ms"`
+		Lateness *int64 `json:"lateness_ms"`
 		Reason   string `json:"reason"`
 		Kind     Kind   `json:"kind"`
 	}
@@ -179,10 +187,17 @@ func DecodeEvent(r *kgo.Record) (Event, error) {
 	if j.ID == "" || j.State == "" {
 		return Event{}, errors.New("decoding event: without id or state")
 	}
-	return Event{
+	e := Event{
 		Topic: j.Topic, ID: j.ID, State: j.State, Due: j.Due, At: j.At,
-		Attempt: j.Attempt, Lateness: j.Lateness, Reason: j.Reason, Kind: j.Kind, Request: AnsweredRequest(r),
-	}, nil
+		Attempt: j.Attempt, Reason: j.Reason, Kind: j.Kind, Request: AnsweredRequest(r),
+	}
+	switch {
+	case j.Lateness != nil:
+		e.Lateness = *j.Lateness
+	case e.Attempt > 0:
+		e.Lateness = LatenessUnknown
+	}
+	return e, nil
 }
 
 // AnsweredRequest returns the intake position of the request that a result record answers, or "".

@@ -18,6 +18,9 @@ func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 		if change != nil {
 			change(&e)
 		}
+		if e.Attempt > 0 {
+			e.Lateness = schemas.LatenessUnknown
+		}
 		out = append(out, e)
 	}
 	dead := false // the letter of this very death is there
@@ -78,5 +81,5 @@ func (t *Task) failedAt() int64 {
 	if err != nil || body.Settings.Backoff.Exponential {
 		return 0
 	}
-	return max(t.Pos-schemas.CeilMillis(body.Settings.Backoff.First), 0)
+	return max(HeldSince(t.Pos)-schemas.CeilMillis(body.Settings.Backoff.First), 0)
 }

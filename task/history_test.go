@@ -20,7 +20,11 @@ func TestHistory(t *testing.T) {
 	replayed.ReplayedAt, replayed.ReplayedBy = 2000, "ann"
 	rejected := DeadLetter{Seq: 9, Kind: schemas.KindRejected, Topic: "o", TaskID: "a", Reason: "bad", DiedAt: 300}
 	event := func(state schemas.State, at, due int64, attempt int) schemas.Event {
-		return schemas.Event{Topic: "o", ID: "a", State: state, At: at, Due: due, Attempt: attempt}
+		e := schemas.Event{Topic: "o", ID: "a", State: state, At: at, Due: due, Attempt: attempt}
+		if attempt > 0 {
+			e.Lateness = schemas.LatenessUnknown
+		}
+		return e
 	}
 	scheduled := event(schemas.StateScheduled, 500, 1000, 0)
 	died := event(schemas.StateDead, 1500, 1000, 2)
@@ -42,6 +46,7 @@ func TestHistory(t *testing.T) {
 		"waits for a report":       {Task{Pos: 1700, State: StateReport, Attempt: 1, Body: random}, Between, nil, []schemas.Event{scheduled, event(schemas.StateDispatched, 1600, 1000, 1)}},
 		"waits for a retry":        {Task{Pos: 1700, State: StateRetry, Attempt: 2, Body: fixed}, Between, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 1650, 1000, 2)}},
 		"after a random pause":     {Task{Pos: 1700, State: StateRetry, Attempt: 2, Body: random}, Between, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 0, 1000, 2)}},
+		"its retry is held":        {Task{Pos: Held(1700), State: StateRetry, Attempt: 2, Body: fixed}, Pending, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 1650, 1000, 2)}},
 		"put off unsent":           {Task{Pos: 1700, State: StateRetry, Body: fixed}, Between, nil, []schemas.Event{scheduled}},
 		"a body that is no body":   {Task{Pos: 1700, State: StateReport, Attempt: 1, Body: []byte{0xff}}, Between, nil, []schemas.Event{scheduled, event(schemas.StateDispatched, 0, 1000, 1)}},
 		"cancelled":                {Task{Slot: OutOfLine, Pos: 800, State: StateCancelled}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateCancelled, 800, 1000, 0)}},

@@ -42,12 +42,12 @@ func Prove(cur *Task, p Proof, now int64) Verdict {
 	v.Event = schemas.Event{Topic: t.Topic, ID: t.ID, Due: t.Due, At: now, Attempt: t.Attempt, Lateness: max(p.At-t.Due, 0)}
 	switch {
 	case p.Refused != "" && schemas.IsOrigin(t.Topic):
-		v.Event.State, v.Event.Lateness, v.Event.Kind, v.Event.Reason = schemas.StateDead, 0, schemas.KindCallback, p.Refused
+		v.Event.State, v.Event.Lateness, v.Event.Kind, v.Event.Reason = schemas.StateDead, schemas.LatenessUnknown, schemas.KindCallback, p.Refused
 		v.Dead = NewDeadLetter(t, v.Event.Kind, v.Event.Reason, now)
 		t.Slot, t.Pos, t.State = OutOfLine, now, StateDead
 	case p.Refused != "":
 		t.Attempt-- // one that was refused does not count as made
-		v.Event.State, v.Event.Attempt, v.Event.Lateness = schemas.StateDead, t.Attempt, 0
+		v.Event.State, v.Event.Attempt, v.Event.Lateness = schemas.StateDead, t.Attempt, schemas.LatenessUnknown
 		v.Event.Kind, v.Event.Reason = schemas.KindUndeliverable, RefusedByKafka(p.Refused)
 		v.Dead = NewDeadLetter(t, v.Event.Kind, v.Event.Reason, now)
 		t.Slot, t.Pos, t.State = OutOfLine, now, StateDead

@@ -124,7 +124,10 @@ func (a *app) event(e event, asJSON bool) error {
 func eventText(e schemas.Event) string {
 	words := []string{stamp(e.At), fmt.Sprintf("%-10s", plain(string(e.State))), plain(e.Topic), plain(e.ID)}
 	if e.Attempt > 0 {
-		words = append(words, fmt.Sprintf("attempt %d, %d ms late", e.Attempt, e.Lateness))
+		words = append(words, fmt.Sprintf("attempt %d", e.Attempt))
+		if e.KnowsLateness() {
+			words[len(words)-1] += fmt.Sprintf(", %d ms late", e.Lateness)
+		}
 	}
 	if slices.Contains([]schemas.State{schemas.StateScheduled, schemas.StateMerged, schemas.StateKept}, e.State) {
 		words = append(words, "due "+stamp(e.Due))
