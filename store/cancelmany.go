@@ -238,5 +238,6 @@ func (c *canceller) stillEarlier(id *identity, before int) int {
 
 // selects tells whether a task that is to come still lies within the filter.
 func (f *CancelFilter) selects(t *task.Task) bool {
-	return t.Pos >= f.From && (f.To <= 0 || t.Pos < f.To)
+	next := task.HeldSince(t.Pos)
+	return next >= f.From && (f.To <= 0 || next < f.To)
 }
