@@ -2,7 +2,9 @@ package scanner
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -24,6 +26,16 @@ type assignment struct {
 	retry   retrier
 	metrics *metrics
 	log     *zap.Logger
+
+	since atomic.Pointer[time.Time] // when begin was called; nil: it is not at work
+}
+
+// ready returns an error if newly assigned partitions have waited for standAfter to be begun.
+func (a *assignment) ready() error {
+	if since := a.since.Load(); since != nil && time.Since(*since) >= standAfter {
+		return fmt.Errorf("newly assigned partitions are not read: for %s, Kafka or the database has not said where they stand", time.Since(*since).Round(time.Second))
+	}
+	return nil
 }
 
 // join makes the client that joins the group. The group calls the methods of a as long as that client lives.
@@ -52,6 +64,9 @@ func (a *assignment) join(kcfg kafka.Config, cfg Config) (*kgo.Client, error) {
 // fetch from. The group's offsets are never ahead of the database's. If they are, the database was
 // restored from a backup, and what lies between is read again.
 func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	now := time.Now()
+	a.since.Store(&now)
+	defer a.since.Store(nil)
 	var begins kafka.Offsets
 	err := a.retry.do(ctx, "looking up where the intake stands", func() (err error) { begins, err = a.lookUp(ctx, offsets); return err })
 	if err != nil {
@@ -89,22 +104,24 @@ func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 			return nil, fmt.Errorf("kafka does not know topic %q at the moment", topic)
 		}
 	}
-	begins, err := kafka.Starts(ctx, a.client, topics...)
-	if err != nil {
-		return nil, err
-	}
-	for topic, parts := range offsets {
-		for part := range parts {
-			if _, known := begins[topic][part]; !known {
-				return nil, fmt.Errorf("kafka does not know where %s/%d begins at the moment", topic, part)
-			}
-		}
-	}
 	known, err := a.store.Sources(ctx)
 	if err != nil {
 		return nil, err
 	}
 	a.parts.assign(offsets, ids, known)
+	begins, err := kafka.Starts(ctx, a.client, topics...)
+	for _, key := range a.parts.unknown(offsets) {
+		if _, there := begins[key.topic][key.partition]; there {
+			continue
+		}
+		if len(begins) == 0 || err == nil {
+			return nil, errors.Join(fmt.Errorf("kafka does not know where %s/%d begins at the moment", key.topic, key.partition), err)
+		}
+		// It has no leader, and must not hold up the others. Where its log begins later than 0, the client finds that out.
+		begins.Set(key.topic, key.partition, 0)
+		a.log.Warn("kafka does not say where an intake partition begins, it is read from its start once it has a leader",
+			zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Error(err))
+	}
 	return begins, nil
 }
 

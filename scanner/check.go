@@ -116,10 +116,14 @@ func (c *checker) checkBegun(ctx context.Context, sources []store.Source) {
 			c.halt(partitionKey{src.Topic, src.Partition}, halt{source: src.ID, next: src.Next, same: same, end: log.End})
 		}
 		if lost := log.Start - src.Next; lost > 0 {
-			c.log.Error("records of the intake were deleted before they were stored: its retention is too short, or somebody deleted them",
-				zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("next_offset", src.Next), zap.Int64("log_start", log.Start))
+			logDeleted(c.log, partitionKey{src.Topic, src.Partition}, src.Next, log.Start)
 		}
 	}
+}
+
+func logDeleted(log *zap.Logger, key partitionKey, next, start int64) {
+	log.Error("records of the intake were deleted before they were stored: its retention is too short, or somebody deleted them",
+		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("next_offset", next), zap.Int64("log_start", start))
 }
 
 // halt stops reading a partition, and logs why.

@@ -2,12 +2,15 @@ package scanner
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -183,6 +186,51 @@ func TestALeaderThatDoesNotAnswerHoldsUpItsPartitionAlone(t *testing.T) {
 	answers.Store(true)
 	f.eventually("it is read on", func() bool { return f.sourceOf(0).Next == 5 && s.Ready(t.Context()) == nil })
 	require.Equal(t, 10, f.tasks())
+}
+
+// Partitions without a leader, one stored before and one new, hold up none of those that are assigned with them, nor their comparisons.
+func TestPartitionsWithoutALeaderHoldUpThemselvesAlone(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	f.publish(asksIn("a", 2, 0)...)
+	f.publish(asksIn("b", 2, 1)...)
+	f.eventually("stored", func() bool { return f.tasks() == 4 })
+	s.end()
+	f.publish(asksIn("c", 5, 3)...)
+	require.NoError(t, f.cluster.DeleteRecords(schemas.TopicIntake, 3, 2))
+	leaderless := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: schemas.TopicIntake, Partitions: []int32{0, 3}, Err: kerr.LeaderNotAvailable, Count: -1})
+
+	s = f.start(f.store, Config{})
+	f.publish(asksIn("d", 1, 1)...)
+	f.eventually("the others are read", func() bool { return f.sourceOf(1).Next == 3 })
+	f.elect(1)
+	f.publish(asksIn("e", 1, 1)...)
+	f.eventually("a new leader's log is compared", func() bool { return f.sourceOf(1).Next == 4 })
+	require.NoError(t, s.Ready(t.Context()))
+	f.eventually("its lag is known", func() bool {
+		s.lag.look(t.Context())
+		return gauged(s.lag.gauge.WithLabelValues(schemas.TopicIntake, "1")) == 0
+	})
+	stands, err := f.operator().Partitions(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, StateUnreachable, stands[slices.IndexFunc(stands, func(p Partition) bool { return p.Topic == schemas.TopicIntake && p.Partition == 0 })].State)
+
+	leaderless.Remove()
+	f.publish(asksIn("f", 2, 0)...)
+	f.eventually("they are read once they have one", func() bool { return f.tasks() == 4+2+3+2 })
+	require.EqualValues(t, 5, f.sourceOf(3).Next)
+}
+
+// A scanner that cannot begin what it was assigned is not ready.
+func TestNotReadyWhileNothingBegins(t *testing.T) {
+	a := &assignment{}
+	require.NoError(t, a.ready())
+	now := time.Now()
+	a.since.Store(&now)
+	require.NoError(t, a.ready())
+	then := now.Add(-standAfter)
+	a.since.Store(&then)
+	require.ErrorContains(t, a.ready(), "newly assigned partitions are not read")
 }
 
 // The client may say that a log lost records of which nothing is stored yet; and an answer about a source may come too late.

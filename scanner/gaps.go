@@ -57,9 +57,12 @@ func (i *inspector) inspect(ctx context.Context, key partitionKey, records []*kg
 	if len(gaps) == 0 {
 		return records, nil, nil
 	}
-	bad, err := kafka.Inspect(ctx, i.client, i.decompressor, key.topic, key.partition, gaps)
+	bad, start, err := kafka.Inspect(ctx, i.client, i.decompressor, key.topic, key.partition, gaps)
 	if err != nil {
 		return nil, nil, err
+	}
+	if start > 0 {
+		logDeleted(i.log, key, gaps[0].From, start)
 	}
 	if bad == nil {
 		return records, nil, nil
@@ -97,10 +100,7 @@ func (i *inspector) lookStuck(ctx context.Context) {
 	if len(still) == 0 {
 		return
 	}
-	ends, err := kafka.Ends(ctx, i.client, i.topics...)
-	if err != nil {
-		return // Ready reports that Kafka does not answer
-	}
+	ends, _ := kafka.Ends(ctx, i.client, i.topics...) // of those that answer
 	looks := 0
 	for r, at := range still { // the order differs each time, so all get their turn
 		if looks >= maxLooks {

@@ -46,7 +46,6 @@ func (l *lag) look(ctx context.Context) {
 		if ctx.Err() == nil {
 			l.log.Debug("asking where the intake ends failed", zap.Error(err))
 		}
-		return
 	}
 	for key, next := range at {
 		if end, ok := ends[key.topic][key.partition]; ok {

@@ -69,6 +69,20 @@ func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[str
 	}
 }
 
+// unknown returns those of newly assigned partitions of which the database has nothing.
+func (p *partitions) unknown(offsets map[string]map[int32]kgo.Offset) (out []partitionKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for topic, parts := range offsets {
+		for part := range parts {
+			if key := (partitionKey{topic, part}); p.sources[key] == nil {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
+}
+
 // start is where a partition begins to be read.
 type start struct {
 	at     int64

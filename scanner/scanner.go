@@ -114,6 +114,7 @@ type Scanner struct {
 
 	parts   *partitions
 	poller  *poller
+	members *assignment
 	worker  *worker
 	indexer *indexer
 	results *events.Publisher
@@ -142,8 +143,8 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	}
 	metrics, commits := newMetrics(deps.Metrics), newCommits(s.parts, deps.Log)
 	s.build(metrics, commits)
-	members := &assignment{client: s.asks, store: deps.Store, parts: s.parts, commits: commits, checker: s.checker, retry: s.worker.retry, metrics: metrics, log: deps.Log}
-	if s.group, err = members.join(deps.Kafka, s.cfg); err != nil {
+	s.members = &assignment{client: s.asks, store: deps.Store, parts: s.parts, commits: commits, checker: s.checker, retry: s.worker.retry, metrics: metrics, log: deps.Log}
+	if s.group, err = s.members.join(deps.Kafka, s.cfg); err != nil {
 		s.asks.Close()
 		s.results.Close(0)
 		return nil, err
@@ -175,7 +176,7 @@ func (s *Scanner) build(metrics *metrics, commits *commits) {
 
 // Ready returns why the scanner cannot take requests; nil: it can.
 func (s *Scanner) Ready(ctx context.Context) error {
-	return errors.Join(kafka.Ping(ctx, s.asks), s.deps.Store.Ping(ctx), s.worker.standing.ready(), s.parts.halted.ready(), s.recreate.ready(ctx))
+	return errors.Join(kafka.Ping(ctx, s.asks), s.deps.Store.Ping(ctx), s.worker.standing.ready(), s.parts.halted.ready(), s.members.ready(), s.recreate.ready(ctx))
 }
 
 // stopPatience limits how long a stopping scanner stores what it has read. The next scanner reads the rest from Kafka.

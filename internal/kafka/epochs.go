@@ -20,6 +20,14 @@ type Extent struct {
 	Err      error // of this partition: it has no leader, or there is none
 }
 
+// answered takes what some partitions answered where others, for example those without a leader, did not. silent says why they did not.
+func answered[A any](answers A, err error) (_ A, silent, failed error) {
+	if some, ok := errors.AsType[*kadm.ShardErrors](err); ok && !some.AllFailed {
+		return answers, err, nil
+	}
+	return answers, nil, err
+}
+
 // Extents asks about the partitions of epochs, each with a leader epoch, -1 for none. What one partition answers is no error of
 // the others. A partition that Kafka does not have is left out.
 func Extents(ctx context.Context, client *kgo.Client, epochs map[string]map[int32]int32) (map[string]map[int32]Extent, error) {
@@ -36,15 +44,16 @@ func Extents(ctx context.Context, client *kgo.Client, epochs map[string]map[int3
 		return nil, nil
 	}
 	admin := kadm.NewClient(client)
-	starts, err := admin.ListStartOffsets(ctx, names...)
+	starts, silent, err := answered(admin.ListStartOffsets(ctx, names...))
 	if err != nil {
 		return nil, fmt.Errorf("listing where %d topics begin: %w", len(names), err)
 	}
-	ends, err := admin.ListEndOffsets(ctx, names...)
+	ends, alsoSilent, err := answered(admin.ListEndOffsets(ctx, names...))
 	if err != nil {
 		return nil, fmt.Errorf("listing where %d topics end: %w", len(names), err)
 	}
-	ask := kadm.OffsetForLeaderEpochRequest{} // one partition without a leader fails the request for all
+	silent = errors.Join(silent, alsoSilent)
+	ask := kadm.OffsetForLeaderEpochRequest{}
 	for topic, parts := range epochs {
 		for part, epoch := range parts {
 			if end, ok := ends.Lookup(topic, part); ok && end.Err == nil && epoch >= 0 {
@@ -54,7 +63,7 @@ func Extents(ctx context.Context, client *kgo.Client, epochs map[string]map[int3
 	}
 	var inEpochs kadm.OffsetsForLeaderEpochs
 	if len(ask) > 0 {
-		if inEpochs, err = admin.OffsetForLeaderEpoch(ctx, ask); err != nil {
+		if inEpochs, _, err = answered(admin.OffsetForLeaderEpoch(ctx, ask)); err != nil {
 			return nil, fmt.Errorf("asking about leader epochs of %d topics: %w", len(ask), err)
 		}
 	}
@@ -65,6 +74,9 @@ func Extents(ctx context.Context, client *kgo.Client, epochs map[string]map[int3
 			start, ok := starts.Lookup(topic, part)
 			end, ended := ends.Lookup(topic, part)
 			if !ok || !ended {
+				if silent != nil {
+					out[topic][part] = Extent{Epoch: -1, EpochEnd: -1, Err: silent}
+				}
 				continue
 			}
 			x := Extent{Start: start.Offset, End: end.Offset, Epoch: -1, EpochEnd: -1, Err: errors.Join(start.Err, end.Err)}

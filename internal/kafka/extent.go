@@ -26,13 +26,14 @@ func (o Offsets) each(f func(topic string, partition int32, at kgo.EpochOffset))
 func plainOffsets(listed kadm.ListedOffsets) Offsets {
 	out := Offsets{}
 	listed.Each(func(o kadm.ListedOffset) {
-		if out[o.Topic] == nil {
-			out[o.Topic] = map[int32]int64{}
+		if o.Err == nil {
+			out.Set(o.Topic, o.Partition, o.Offset)
 		}
-		out[o.Topic][o.Partition] = o.Offset
 	})
 	return out
 }
+
+// Ends, Starts and Since return an error, and what the other partitions answered, if some do not answer.
 
 // Ends returns, for each partition, the offset behind the last record that is in it by now, in a transaction that is over
 // or in none. A topic that does not exist is left out.
@@ -53,6 +54,7 @@ func Since(ctx context.Context, client *kgo.Client, at time.Time, topics ...stri
 	})
 }
 
+// list returns what is known also where it fails for some partitions, for example those without a leader.
 func list(ctx context.Context, client *kgo.Client, topics []string, ask func(context.Context, ...string) (kadm.ListedOffsets, error)) (Offsets, error) {
 	known, err := TopicIDs(ctx, client, topics...)
 	if err != nil || len(known) == 0 {
@@ -67,9 +69,9 @@ func list(ctx context.Context, client *kgo.Client, topics []string, ask func(con
 		err = listed.Error()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing offsets of %d topics: %w", len(topics), err)
+		err = fmt.Errorf("listing offsets of %d topics: %w", len(topics), err)
 	}
-	return plainOffsets(listed), nil
+	return plainOffsets(listed), err
 }
 
 // Scan calls f with every record between two offsets of each partition, until f returns false. It reads past the group

@@ -25,18 +25,19 @@ type Unreadable struct {
 func (u *Unreadable) Error() string { return u.Reason }
 
 // Inspect looks at the batches that have offsets in gaps, which are in order, and returns the first that is unreadable; nil: each is
-// as it should be, and what is not there is not in the log.
+// as it should be, and what is not there is not in the log. Where the log begins later than the first gap, start is its first offset: what lay
+// before it is deleted.
 //
 // Kafka does not look at the offsets that the records of an uncompressed batch name. A client believes them: it passes what others
 // have written behind the batch, or leaves records out, and says nothing. What it hands over has a gap then. Other gaps are rare:
 // records that were compacted away or deleted, or of a transaction that was given up.
-func Inspect(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32, gaps []Gap) (*Unreadable, error) {
+func Inspect(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32, gaps []Gap) (bad *Unreadable, start int64, err error) {
 	if len(gaps) == 0 {
-		return nil, nil
+		return nil, 0, nil
 	}
 	in, err := newInspection(ctx, client, topic, partition)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	in.decompressor = decompressor
 	return in.look(ctx, client, gaps)
@@ -49,10 +50,11 @@ func InspectAt(ctx context.Context, client *kgo.Client, decompressor kgo.Decompr
 		return nil, err
 	}
 	in.decompressor, in.bytes = decompressor, 1 // Kafka answers one whole batch, however large
-	return in.look(ctx, client, []Gap{{From: at, To: at + 1}})
+	bad, _, err := in.look(ctx, client, []Gap{{From: at, To: at + 1}})
+	return bad, err
 }
 
-func (in *inspection) look(ctx context.Context, client *kgo.Client, gaps []Gap) (*Unreadable, error) {
+func (in *inspection) look(ctx context.Context, client *kgo.Client, gaps []Gap) (bad *Unreadable, start int64, err error) {
 	topic, partition := in.topic, in.partition
 	at := gaps[0].From
 	for {
@@ -60,29 +62,30 @@ func (in *inspection) look(ctx context.Context, client *kgo.Client, gaps []Gap) 
 			gaps = gaps[1:]
 		}
 		if len(gaps) == 0 {
-			return nil, nil
+			return nil, start, nil
 		}
 		at = max(at, gaps[0].From)
 		raw, err := in.fetch(ctx, at)
 		if errors.Is(err, kerr.OffsetOutOfRange) {
 			starts, err := Starts(ctx, client, topic)
-			if err != nil {
-				return nil, err
+			first, known := starts[topic][partition]
+			if err != nil && !known {
+				return nil, 0, err
 			}
-			if start := starts[topic][partition]; start > at { // retention has deleted what was there
-				at = start
+			if first > at { // retention has deleted what was there
+				at, start = first, first
 				continue
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("inspecting %s/%d at offset %d: %w", topic, partition, at, err)
+			return nil, 0, fmt.Errorf("inspecting %s/%d at offset %d: %w", topic, partition, at, err)
 		}
 		next, bad, err := in.walk(raw, gaps)
 		if bad != nil || err != nil {
-			return bad, err
+			return bad, start, err
 		}
 		if next <= at {
-			return nil, fmt.Errorf("inspecting %s/%d at offset %d: its leader has nothing there", topic, partition, at)
+			return nil, 0, fmt.Errorf("inspecting %s/%d at offset %d: its leader has nothing there", topic, partition, at)
 		}
 		at = next
 	}
