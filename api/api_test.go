@@ -303,6 +303,8 @@ func TestMistakesNameTheFieldAndTheFix(t *testing.T) {
 		{"/tasks", `{"url":"https://shop.example/","method":"HEAD","delay":"1s"}`, "body.method", "POST, PUT"},
 		{"/tasks", `{"topic":"orders","method":"PUT","delay":"1s"}`, "body.method", "notyet-url"},
 		{"/tasks", `{"topic":"https://shop.example","delay":"1s"}`, "body.topic", "is an origin"},
+		{"/tasks", `{"topic":"orders","delay":"1s","id":""}`, "body.id", "length >= 1"}, // an empty one is a mistake, as in a header
+		{"/tasks", `{"topic":"orders","delay":"1s","ack":""}`, "body.ack", "length >= 1"},
 		{"/tasks/cancel", `{"id":"a"}`, "body.topic", "is missing"},
 		{"/tasks", `{"intake":"nope","topic":"orders","delay":"1s"}`, "body.intake", "configured"},
 		{"/tasks", `{"intake":"in.b","topic":"orders","delay":"1s"}`, "body.topic", "not allowed"},
@@ -318,6 +320,9 @@ func TestMistakesNameTheFieldAndTheFix(t *testing.T) {
 	}
 	code, _ := w.do("POST", "/api/v1/tasks", `{`)
 	require.Equal(t, 400, code)
+	code, answer := w.do("POST", "/api/v1/tasks", `{"topic":"orders","delay":"1s","at":""}`)
+	require.GreaterOrEqual(t, code, 400)
+	require.Contains(t, answer, "leave it out")
 }
 
 func TestDeadLettersBothWays(t *testing.T) {

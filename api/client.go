@@ -160,6 +160,11 @@ func (c *Client) post(ctx context.Context, path string, request, into any) error
 	return c.do(ctx, http.MethodPost, path, data, into, nil)
 }
 
+// MistakeError is an answer that refuses a request for what it says.
+type MistakeError struct{ answer error }
+
+func (e *MistakeError) Error() string { return e.answer.Error() }
+
 func (c *Client) do(ctx context.Context, method, path string, data []byte, into any, missing error) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(data))
 	if err != nil {
@@ -186,6 +191,9 @@ func (c *Client) do(ctx context.Context, method, path string, data []byte, into 
 	}
 	if resp.StatusCode == http.StatusUnauthorized {
 		return fmt.Errorf("%w (commands send http.token, NOTYET_HTTP_TOKEN)", failure(resp.Status, answer))
+	}
+	if resp.StatusCode == http.StatusUnprocessableEntity {
+		return &MistakeError{failure(resp.Status, answer)}
 	}
 	if resp.StatusCode >= 300 {
 		return failure(resp.Status, answer)

@@ -15,9 +15,9 @@ import (
 
 // Definition says when a timer runs, as a caller writes it. The fields are the contract's headers.
 type Definition struct {
-	Cron     string   `json:"cron,omitempty"     doc:"5 fields, 6 with seconds first, or a nickname such as @daily; exactly one of cron and every"`
-	Every    string   `json:"every,omitempty"    doc:"duration of at least 1s; runs lie at from + k × every"`
-	Timezone string   `json:"timezone,omitempty" doc:"IANA name; default UTC"`
+	Cron     string   `json:"cron,omitempty"     doc:"5 fields, 6 with seconds first, or a nickname such as @daily; exactly one of cron and every" minLength:"1"`
+	Every    string   `json:"every,omitempty"    doc:"duration of at least 1s; runs lie at from + k × every" minLength:"1"`
+	Timezone string   `json:"timezone,omitempty" doc:"IANA name; default UTC" minLength:"1"`
 	From     TimeText `json:"from,omitempty"     doc:"first instant at which a run may lie: RFC 3339 or Unix ms; default now"`
 }
 
@@ -34,11 +34,11 @@ type SetTimer struct {
 	Intake string `json:"intake,omitempty" doc:"intake topic; default the first configured"`
 	Definition
 	URL     string   `json:"url,omitempty"     doc:"send an HTTP request to this URL instead of a record to a topic; the timer's topic is its origin"`
-	Method  string   `json:"method,omitempty"  doc:"with url: POST (default), PUT, PATCH, DELETE or GET"`
+	Method  string   `json:"method,omitempty"  doc:"with url: POST (default), PUT, PATCH, DELETE or GET" minLength:"1"`
 	Until   TimeText `json:"until,omitempty"   doc:"last instant at which a run may lie; default none"`
-	Jitter  string   `json:"jitter,omitempty"  doc:"duration: each run is due up to this later"`
-	Misfire string   `json:"misfire,omitempty" doc:"what becomes of missed runs: once (the latest is delivered), skip or all"`
-	Overlap string   `json:"overlap,omitempty" doc:"with ack report: allow, or skip (no new run while one is unfinished)"`
+	Jitter  string   `json:"jitter,omitempty"  doc:"duration: each run is due up to this later" minLength:"1"`
+	Misfire string   `json:"misfire,omitempty" doc:"what becomes of missed runs: once (the latest is delivered), skip or all" minLength:"1"`
+	Overlap string   `json:"overlap,omitempty" doc:"with ack report: allow, or skip (no new run while one is unfinished)" minLength:"1"`
 	Version *int64   `json:"version,omitempty" doc:"ignored as stale when it is lower than the timer's"`
 	DeliverySettings
 	deadletter.Content

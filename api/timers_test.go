@@ -112,6 +112,7 @@ func TestBadTimersAreRefused(t *testing.T) {
 		`{"cron":"@daily","every":"90s"}`:                            "every",
 		`{"cron":"0 0 30 2 *"}`:                                      "cron",
 		`{"cron":"61 * * * *"}`:                                      "cron",
+		`{"every":"1h","timezone":""}`:                               "timezone",
 		`{"every":"10ms"}`:                                           "every",
 		`{"every":"1h","timezone":"Mars/North"}`:                     "timezone",
 		`{"every":"1h","until":1600000000000}`:                       "until",

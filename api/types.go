@@ -116,13 +116,13 @@ type Schedule struct {
 	Intake   string   `json:"intake,omitempty"    doc:"intake topic; default the first configured"`
 	Topic    string   `json:"topic,omitempty"     doc:"target topic; exactly one of topic and url"`
 	URL      string   `json:"url,omitempty"       doc:"send an HTTP request to this URL instead of a record to a topic"`
-	Method   string   `json:"method,omitempty"    doc:"with url: POST (default), PUT, PATCH, DELETE or GET"`
-	ID       string   `json:"id,omitempty"        doc:"caller's id; without one a repeated request is another task"`
+	Method   string   `json:"method,omitempty"    doc:"with url: POST (default), PUT, PATCH, DELETE or GET" minLength:"1"`
+	ID       string   `json:"id,omitempty"        doc:"caller's id; without one a repeated request is another task" minLength:"1"`
 	At       TimeText `json:"at,omitempty"        doc:"due time: RFC 3339 or Unix ms; exactly one of at and delay"`
-	Delay    string   `json:"delay,omitempty"     doc:"such as 90s, 36h, PT30M or P400D"`
-	IfExists string   `json:"if_exists,omitempty" doc:"replace, keep, merge or once"`
-	Merge    string   `json:"merge,omitempty"     doc:"last, sum or append"`
-	MaxWait  string   `json:"max_wait,omitempty"  doc:"duration"`
+	Delay    string   `json:"delay,omitempty"     doc:"such as 90s, 36h, PT30M or P400D" minLength:"1"`
+	IfExists string   `json:"if_exists,omitempty" doc:"replace, keep, merge or once" minLength:"1"`
+	Merge    string   `json:"merge,omitempty"     doc:"last, sum or append" minLength:"1"`
+	MaxWait  string   `json:"max_wait,omitempty"  doc:"duration" minLength:"1"`
 	Version  *int64   `json:"version,omitempty"`
 	DeliverySettings
 	deadletter.Content
@@ -130,13 +130,13 @@ type Schedule struct {
 
 // DeliverySettings say how a task is delivered, and what is told about it.
 type DeliverySettings struct {
-	Priority    string `json:"priority,omitempty"     doc:"high, normal or low"`
-	Ack         string `json:"ack,omitempty"          doc:"none or report"`
-	AckTimeout  string `json:"ack_timeout,omitempty"  doc:"duration"`
+	Priority    string `json:"priority,omitempty"     doc:"high, normal or low" minLength:"1"`
+	Ack         string `json:"ack,omitempty"          doc:"none or report" minLength:"1"`
+	AckTimeout  string `json:"ack_timeout,omitempty"  doc:"duration" minLength:"1"`
 	MaxAttempts *int64 `json:"max_attempts,omitempty"`
-	Backoff     string `json:"backoff,omitempty"      doc:"fixed:5s or exponential:1s:10m"`
-	MaxLateness string `json:"max_lateness,omitempty" doc:"duration"`
-	Events      string `json:"events,omitempty"       doc:"none, final or all"`
+	Backoff     string `json:"backoff,omitempty"      doc:"fixed:5s or exponential:1s:10m" minLength:"1"`
+	MaxLateness string `json:"max_lateness,omitempty" doc:"duration" minLength:"1"`
+	Events      string `json:"events,omitempty"       doc:"none, final or all" minLength:"1"`
 }
 
 // TimeText is a time as text or as a number.
@@ -147,6 +147,9 @@ func (t *TimeText) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		var s string
 		err := json.Unmarshal(b, &s)
+		if err == nil && s == "" {
+			return errors.New("is empty: write RFC 3339 or Unix ms, or leave it out")
+		}
 		*t = TimeText(s)
 		return err
 	}

@@ -57,4 +57,6 @@ func TestReplayed(t *testing.T) {
 	require.Equal(t, want, *Replayed(d, nil, testSlots, testNow))
 	want.Version = 4
 	require.Equal(t, want, *Replayed(d, &Task{Seq: 8, Version: 4}, testSlots, testNow), "the version that is known stays known")
+	d.Body = nil
+	require.Equal(t, want, *Replayed(d, &Task{Seq: 7, Version: 4, Body: body}, testSlots, testNow), "the row has the body that the letter could not keep")
 }

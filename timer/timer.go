@@ -65,9 +65,9 @@ func New(def Definition) (Schedule, error) {
 	}
 	if _, ok := s.Next(def.From - 1); !ok {
 		if def.Cron != "" && def.Until != 0 {
-			return s, &Error{"cron", "has no run between from and until"}
+			return s, &Error{"cron", "has no run between from and until; move them, or correct the expression"}
 		}
-		return s, &Error{"cron", "never comes"}
+		return s, &Error{"cron", "never comes: correct its day and its month"}
 	}
 	if s.crowded() {
 		return s, &Error{"jitter", fmt.Sprintf("is %v: more than %d runs would be pending at once; write at most %v, or run less often", def.Jitter, crowd, freeJitter)}
@@ -101,7 +101,7 @@ func Parse(def Definition) (Schedule, error) {
 	case def.Every%time.Millisecond != 0:
 		return s, &Error{"every", fmt.Sprintf("is %v: it must be whole milliseconds", def.Every)}
 	case def.Until != 0 && def.Until < def.From:
-		return s, &Error{"until", "lies before from"}
+		return s, &Error{"until", "lies before from: swap them, or leave until out"}
 	case def.Jitter < 0 || def.Jitter > LongestJitter:
 		return s, &Error{"jitter", fmt.Sprintf("is %v: it must be 0 to %v", def.Jitter, LongestJitter)}
 	case !def.Misfire.valid():

@@ -9,6 +9,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/store"
 )
@@ -148,7 +150,9 @@ func (a *app) code(err error) int {
 		return exitFailed
 	}
 	fmt.Fprintln(a.stderr, "notyet:", err)
-	if errors.As(err, &bad) || errors.As(err, &badConfig) {
+	var field *deadletter.FieldError
+	var mistake *api.MistakeError
+	if errors.As(err, &bad) || errors.As(err, &badConfig) || errors.As(err, &field) || errors.Is(err, store.ErrState) || errors.As(err, &mistake) {
 		return exitUsage
 	}
 	return exitFailed

@@ -108,6 +108,7 @@ func (c *timerDeleteCmd) Run(a *app) error {
 }
 
 type timerPreviewCmd struct {
+	settings
 	definition
 	asJSON
 	Count int `default:"10" help:"How many runs to print, 1 to 1000." placeholder:"N" short:"n"`

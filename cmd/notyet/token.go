@@ -13,6 +13,7 @@ type tokenCmd struct {
 }
 
 type tokenNewCmd struct {
+	settings
 	asJSON
 	Name   string   `arg:"" help:"The owner's name, for the audit log." name:"name"`
 	Role   string   `help:"read (no values), operate (values, schedule, cancel, fire, replay) or admin (all)." placeholder:"ROLE" required:""`

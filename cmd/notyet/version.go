@@ -15,7 +15,10 @@ func buildInfo() prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-type versionCmd struct{ asJSON }
+type versionCmd struct {
+	settings
+	asJSON
+}
 
 // Run prints the version and the build.
 func (c *versionCmd) Run(a *app) error {
