@@ -54,6 +54,9 @@ func TestCommandsAreAudited(t *testing.T) {
 	for _, args := range [][]string{{"cancel"}, {"cancel", "-t", "orders", "--all"}, {"cancel", "--id", "a"}, {"cancel", "-t", "orders", "--id", "a", "--dry-run"}, {"cancel", "-t", "orders", "--key", "k"}, {"fire", "--id", "a"}} {
 		require.Equal(t, exitUsage, d.cmd(t, args...).code, "%v", args)
 	}
+	for _, args := range [][]string{{"list", "--state", "foo"}, {"target", "limit", "orders", "--rate", "2000000/s"}, {"target", "pause", "a b"}} { // what only the service knows to be wrong
+		require.Equal(t, exitUsage, d.cmd(t, args...).code, "%v", args)
+	}
 	r := d.cmd(t, "audit", "list", "--what", "schedule")
 	require.Contains(t, r.stdout, operator())
 	require.NotContains(t, r.stdout, "cancel")
