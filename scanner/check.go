@@ -46,9 +46,9 @@ type checker struct {
 }
 
 // warnForgotten tells of offsets that the database had.
-func warnForgotten(log *zap.Logger, key partitionKey, offsets int64) {
+func warnForgotten(log *zap.Logger, key partitionKey, forgotten kafka.Gap) {
 	log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
-		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offsets_again", offsets))
+		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offset", forgotten.From), zap.Int64("offsets_again", forgotten.To-forgotten.From))
 }
 
 // check compares what is stored of the assigned partitions with their logs. It halts a partition
@@ -63,9 +63,9 @@ func (c *checker) check(ctx context.Context) {
 		return // Ready reports that the database does not answer
 	}
 	inUse := store.InUse(known)
-	for key, offsets := range c.parts.fallBack(before, inUse) {
-		c.metrics.reread.Add(float64(offsets))
-		warnForgotten(c.log, key, offsets)
+	for key, forgotten := range c.parts.fallBack(before, inUse) {
+		c.metrics.reread.Add(float64(forgotten.To - forgotten.From))
+		warnForgotten(c.log, key, forgotten)
 	}
 	mine := c.parts.adopt(inUse)
 	c.parts.readOnNew(drained)

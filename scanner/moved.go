@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 )
 
@@ -62,8 +63,8 @@ func (p *partitions) standings() map[partitionKey]store.Source {
 }
 
 // fallBack reads partitions again of which the database has less than this process knew before it asked: the database was
-// set back to an older state. It returns how many offsets of each that are.
-func (p *partitions) fallBack(before map[partitionKey]store.Source, inUse []store.Source) map[partitionKey]int64 {
+// set back to an older state. It returns the offsets that it has forgotten.
+func (p *partitions) fallBack(before map[partitionKey]store.Source, inUse []store.Source) map[partitionKey]kafka.Gap {
 	now := map[partitionKey]store.Source{}
 	for _, src := range inUse {
 		key := partitionKey{src.Topic, src.Partition}
@@ -71,7 +72,7 @@ func (p *partitions) fallBack(before map[partitionKey]store.Source, inUse []stor
 			now[key] = src
 		}
 	}
-	out := map[partitionKey]int64{}
+	out := map[partitionKey]kafka.Gap{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, was := range before {
@@ -84,11 +85,11 @@ func (p *partitions) fallBack(before map[partitionKey]store.Source, inUse []stor
 			p.sources[key] = &is
 			r.ended.Store(true)
 			p.again[key] = is.Next
-			out[key] = was.Next - is.Next
+			out[key] = kafka.Gap{From: is.Next, To: was.Next}
 			p.wake()
 		default:
 			p.startOverLocked(r)
-			out[key] = was.Next
+			out[key] = kafka.Gap{To: was.Next}
 		}
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/store"
 )
@@ -249,7 +250,7 @@ func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 	}
 	if !found {
 		w.metrics.reread.Add(float64(at))
-		warnForgotten(w.log, r.key, at)
+		warnForgotten(w.log, r.key, kafka.Gap{To: at})
 		w.parts.startOver(r)
 		return nil
 	}
@@ -259,7 +260,7 @@ func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 	w.parts.set(r.key, src)
 	if src.Next < at {
 		w.metrics.reread.Add(float64(at - src.Next))
-		warnForgotten(w.log, r.key, at-src.Next)
+		warnForgotten(w.log, r.key, kafka.Gap{From: src.Next, To: at})
 		w.parts.setBack(r, src.Next)
 	}
 	return nil
