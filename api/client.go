@@ -161,9 +161,7 @@ func (c *Client) post(ctx context.Context, path string, request, into any) error
 }
 
 // MistakeError is an answer that refuses a request for what it says.
-type MistakeError struct{ answer error }
-
-func (e *MistakeError) Error() string { return e.answer.Error() }
+type MistakeError struct{ error }
 
 func (c *Client) do(ctx context.Context, method, path string, data []byte, into any, missing error) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(data))

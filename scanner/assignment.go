@@ -81,8 +81,7 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 		}
 		if again := offsets[key.topic][key.partition].EpochOffset().Offset - stored; again > 0 {
 			a.metrics.reread.Add(float64(again))
-			a.log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
-				topic, partition, zap.Int64("offset", stored), zap.Int64("offsets_again", again))
+			warnForgotten(a.log, key, span{stored, stored + again})
 		}
 		offsets[key.topic][key.partition] = kgo.NewOffset().At(from.at) // nothing is taken from a halted one
 	}

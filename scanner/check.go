@@ -46,9 +46,9 @@ type checker struct {
 }
 
 // warnForgotten tells of offsets that the database had.
-func warnForgotten(log *zap.Logger, key partitionKey, forgotten kafka.Gap) {
+func warnForgotten(log *zap.Logger, key partitionKey, forgotten span) {
 	log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
-		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offset", forgotten.From), zap.Int64("offsets_again", forgotten.To-forgotten.From))
+		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offset", forgotten.from), zap.Int64("offsets_again", forgotten.to-forgotten.from))
 }
 
 // check compares what is stored of the assigned partitions with their logs. It halts a partition
@@ -64,7 +64,7 @@ func (c *checker) check(ctx context.Context) {
 	}
 	inUse := store.InUse(known)
 	for key, forgotten := range c.parts.fallBack(before, inUse) {
-		c.metrics.reread.Add(float64(forgotten.To - forgotten.From))
+		c.metrics.reread.Add(float64(forgotten.to - forgotten.from))
 		warnForgotten(c.log, key, forgotten)
 	}
 	mine := c.parts.adopt(inUse)

@@ -61,7 +61,7 @@ func (i *inspector) inspect(ctx context.Context, key partitionKey, records []*kg
 	if err != nil {
 		return nil, nil, err
 	}
-	if start > 0 {
+	if src, _ := i.parts.source(key); src != nil && start > 0 { // of what was never stored, nobody missed it
 		logDeleted(i.log, key, gaps[0].From, start)
 	}
 	if bad == nil {

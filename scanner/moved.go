@@ -6,7 +6,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 )
 
@@ -62,9 +61,12 @@ func (p *partitions) standings() map[partitionKey]store.Source {
 	return out
 }
 
+// span is the offsets [from, to).
+type span struct{ from, to int64 }
+
 // fallBack reads partitions again of which the database has less than this process knew before it asked: the database was
 // set back to an older state. It returns the offsets that it has forgotten.
-func (p *partitions) fallBack(before map[partitionKey]store.Source, inUse []store.Source) map[partitionKey]kafka.Gap {
+func (p *partitions) fallBack(before map[partitionKey]store.Source, inUse []store.Source) map[partitionKey]span {
 	now := map[partitionKey]store.Source{}
 	for _, src := range inUse {
 		key := partitionKey{src.Topic, src.Partition}
@@ -72,24 +74,23 @@ func (p *partitions) fallBack(before map[partitionKey]store.Source, inUse []stor
 			now[key] = src
 		}
 	}
-	out := map[partitionKey]kafka.Gap{}
+	out := map[partitionKey]span{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, was := range before {
 		r, here, is := p.readings[key], p.sources[key], now[key]
+		_, anew := p.again[key]
 		known := is.ID != 0
 		switch {
-		case r == nil || r.ended.Load() || here == nil || here.ID != was.ID: // it is being read anew already
+		case r == nil || anew || here == nil || here.ID != was.ID: // the next look sees what becomes of it
 		case known && (is.ID != was.ID || is.Next >= was.Next):
 		case known:
 			p.sources[key] = &is
-			r.ended.Store(true)
-			p.again[key] = is.Next
-			out[key] = kafka.Gap{From: is.Next, To: was.Next}
-			p.wake()
+			p.readAnew(r, is.Next)
+			out[key] = span{is.Next, was.Next}
 		default:
-			p.startOverLocked(r)
-			out[key] = kafka.Gap{To: was.Next}
+			p.forgotten(r)
+			out[key] = span{0, was.Next}
 		}
 	}
 	return out
@@ -134,9 +135,8 @@ func (p *partitions) readOnNew(drained map[partitionKey]bool) {
 	for key := range drained {
 		src, assigned := p.sources[key]
 		if r := p.readings[key]; assigned && src == nil && r != nil {
-			p.again[key] = r.first
+			p.readAnew(r, r.first)
 			p.halted.clear(key)
-			p.wake()
 		}
 	}
 }

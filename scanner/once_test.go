@@ -211,3 +211,28 @@ func TestReadsAgainWhatADatabaseLacksAltogether(t *testing.T) {
 		})
 	}
 }
+
+// A halt ends with the source that it was about.
+func TestReadsAgainAHaltedPartitionThatTheDatabaseLacks(t *testing.T) {
+	for name, unknown := range map[string]bool{"diverged": false, "not known": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			s := f.start(f.store, Config{})
+			f.publish(asksIn("a", 10, 0)...)
+			f.eventually("all is stored", func() bool { return f.tasks() == 10 })
+			s.end()
+			s = f.start(f.store, Config{})
+			key := partitionKey{schemas.TopicIntake, 0}
+			f.eventually("it is assigned", func() bool { at, reading := s.parts.polledTo(key); return reading && at == 10 })
+			s.checker.halt(key, halt{source: f.sourceOf(0).ID, next: 10, same: 3, end: 3, unknown: unknown})
+			if unknown {
+				s.parts.mu.Lock()
+				s.parts.readings[key].endAt(0)
+				s.parts.mu.Unlock()
+			}
+			f.sql("DELETE FROM tasks", "DELETE FROM sources")
+			f.eventually("all is there again", func() bool { return f.tasks() == 10 })
+			f.eventually("it is read on", func() bool { return s.Ready(t.Context()) == nil })
+		})
+	}
+}

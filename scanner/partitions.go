@@ -27,7 +27,7 @@ type partitions struct {
 
 	mu       sync.Mutex
 	topicIDs map[string][16]byte            // of the topics that the client reads; assignment writes them, recreated forgets them
-	sources  map[partitionKey]*store.Source // of the assigned partitions; nil: not asked for yet. assignment and worker write them, and checker for an operator
+	sources  map[partitionKey]*store.Source // of the assigned partitions; nil: not asked for yet. assignment, worker and checker write them
 	earlier  map[partitionKey][]int         // sources of earlier topics of the same name, as of the last assignment; the results' leftovers are theirs too
 	readings map[partitionKey]*reading      // of the assigned partitions; assignment and poller begin them
 	again    map[partitionKey]int64         // partitions to be read again, from these offsets: worker and checker write them, the poller takes them
@@ -146,26 +146,34 @@ func (p *partitions) set(key partitionKey, src store.Source) {
 func (p *partitions) setBack(r *reading, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.readAnew(r, to)
+}
+
+// readAnew is setBack for a caller that holds the lock. Of several offsets the lowest counts: what is stored is not stored again.
+func (p *partitions) readAnew(r *reading, to int64) {
 	r.ended.Store(true)
-	if p.readings[r.key] == r {
-		p.again[r.key] = to
-		p.wake()
+	if p.readings[r.key] != r {
+		return
 	}
+	if before, asked := p.again[r.key]; asked {
+		to = min(to, before)
+	}
+	p.again[r.key] = to
+	p.wake()
 }
 
 // startOver ends a reading of whose partition the database has nothing any more. All that Kafka still has of it is read again.
 func (p *partitions) startOver(r *reading) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.startOverLocked(r)
+	p.forgotten(r)
 }
 
-func (p *partitions) startOverLocked(r *reading) {
-	r.ended.Store(true) // before its source goes, so that no new one is made for what was read in it
+// forgotten is startOver for a caller that holds the lock.
+func (p *partitions) forgotten(r *reading) {
+	p.readAnew(r, 0) // it ends before its source goes, so that no new one is made for what was read in it
 	if p.readings[r.key] == r {
 		p.sources[r.key] = nil
-		p.again[r.key] = 0
-		p.wake()
 	}
 }
 

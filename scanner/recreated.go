@@ -71,7 +71,7 @@ func (p *partitions) forget(topics []string) map[string][]int32 {
 	defer p.mu.Unlock()
 	for _, topic := range topics {
 		delete(p.topicIDs, topic)
-		for key := range p.readings {
+		for key := range p.sources {
 			if key.topic == topic {
 				p.dropOne(key)
 				gone[topic] = append(gone[topic], key.partition)

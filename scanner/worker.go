@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/faultpoint"
-	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/store"
 )
@@ -243,6 +242,9 @@ func (w *worker) source(ctx context.Context, r *reading) (store.Source, bool, er
 // stands further back, the database was restored from a backup. The intake is then read again from
 // there, or from its start, and nothing that was read until now is stored.
 func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
+	if r.ended.Load() {
+		return nil // somebody has seen to it, or it is another scanner's
+	}
 	_, id := w.parts.source(r.key)
 	src, found, err := w.store.FindSource(ctx, r.key.topic, id, r.key.partition)
 	if err != nil {
@@ -250,7 +252,7 @@ func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 	}
 	if !found {
 		w.metrics.reread.Add(float64(at))
-		warnForgotten(w.log, r.key, kafka.Gap{To: at})
+		warnForgotten(w.log, r.key, span{0, at})
 		w.parts.startOver(r)
 		return nil
 	}
@@ -260,7 +262,7 @@ func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 	w.parts.set(r.key, src)
 	if src.Next < at {
 		w.metrics.reread.Add(float64(at - src.Next))
-		warnForgotten(w.log, r.key, kafka.Gap{From: src.Next, To: at})
+		warnForgotten(w.log, r.key, span{src.Next, at})
 		w.parts.setBack(r, src.Next)
 	}
 	return nil

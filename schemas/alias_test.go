@@ -79,7 +79,7 @@ func TestBadAliases(t *testing.T) {
 		`scheduler-epoch is missing`:                                                     aliased(k, k, etf1Target, "t"),
 		`scheduler-target-topic is missing: name the target topic`:                       aliased(k, k, etf1Epoch, "1700000060"),
 		`scheduler-target-topic "notyet.intake" is an internal topic`:                    aliased(k, k, etf1Epoch, "1700000060", etf1Target, "notyet.intake"),
-		`scheduler-target-topic "a…"`:                                                   aliased(k, nil, etf1Target, "a/b"),
+		`scheduler-target-topic "a…"`:                                                    aliased(k, nil, etf1Target, "a/b"),
 		`record key is missing`:                                                          aliased(nil, k, etf1Epoch, "1700000060", etf1Target, "t"),
 		`record key is empty`:                                                            aliased([]byte{}, k, etf1Epoch, "1700000060", etf1Target, "t"),
 		`Nats-Schedule "@every 1h" is not an instant`:                                    aliased(k, k, natsAt, "@every 1h", natsTarget, "t"),

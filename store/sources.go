@@ -81,7 +81,12 @@ func InUse(all []Source) []Source {
 
 // FindSource reads a partition's source. False: it has none.
 func (s *Store) FindSource(ctx context.Context, topic string, topicID [16]byte, partition int32) (Source, bool, error) {
-	src, found, err := findSource(ctx, s.db, topic, topicID, partition)
+	var src Source
+	var found bool
+	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+		src, found, err = findSource(ctx, tx, topic, topicID, partition)
+		return err
+	})
 	if err != nil {
 		return Source{}, false, fmt.Errorf("reading the source of %s/%d: %w", topic, partition, err)
 	}

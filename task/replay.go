@@ -21,6 +21,8 @@ func NotReplayable(d DeadLetter, cur *Task, ph Phase) string {
 		return "it has been replayed already"
 	case d.Replay >= MaxReplays:
 		return fmt.Sprintf("it has been replayed %d times", d.Replay)
+	case len(d.Body) == 0 && (cur == nil || cur.Seq != d.Seq):
+		return "its body is gone: the database refused it here, and the task's row is forgotten"
 	case cur == nil:
 		return ""
 	case ph != Ended:

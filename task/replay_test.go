@@ -10,7 +10,7 @@ import (
 )
 
 func TestNotReplayable(t *testing.T) {
-	letter := DeadLetter{Seq: 7, Kind: schemas.KindDead, Topic: "orders", TaskID: "a"}
+	letter := DeadLetter{Seq: 7, Kind: schemas.KindDead, Topic: "orders", TaskID: "a", Body: []byte("body")}
 	with := func(change func(d *DeadLetter)) DeadLetter {
 		d := letter
 		change(&d)
@@ -27,6 +27,8 @@ func TestNotReplayable(t *testing.T) {
 		"its own task":                {letter: letter, cur: &Task{Seq: 7, State: StateDead, Version: 5}, ph: Ended},
 		"a newer one was delivered":   {letter: letter, cur: newer(StateLine, -1), ph: Ended},
 		"the last replay":             {letter: with(func(d *DeadLetter) { d.Replay = MaxReplays - 1 }), ph: Ended},
+		"its body is in its row":      {letter: with(func(d *DeadLetter) { d.Body = nil }), cur: &Task{Seq: 7, State: StateDead}, ph: Ended},
+		"its body is gone":            {letter: with(func(d *DeadLetter) { d.Body = nil }), cur: newer(StateLine, -1), ph: Ended, want: "body is gone"},
 		"a rejected request":          {letter: with(func(d *DeadLetter) { d.Kind = schemas.KindRejected }), ph: Ended, want: "a rejected request"},
 		"a second time":               {letter: with(func(d *DeadLetter) { d.ReplayedAt = 1 }), ph: Ended, want: "replayed already"},
 		"too often":                   {letter: with(func(d *DeadLetter) { d.Replay = MaxReplays }), ph: Ended, want: "replayed 10 times"},

@@ -33,9 +33,6 @@ func report(cur *Task, ph Phase, rep schemas.Report, now int64) Verdict {
 	}
 	v.Next = &next
 	v.Event = schemas.Event{Topic: cur.Topic, ID: cur.ID, Due: cur.Due, Attempt: rep.Attempt, Lateness: schemas.LatenessUnknown, Reason: rep.Error}
-	if cur.State == StateReport && rep.Attempt == 1 && cur.Attempt == 1 { // of a later attempt, the instant is not known any more
-		v.Event.Lateness = max(cur.Pos-body.Settings.AckTimeout.Milliseconds()-cur.Due, 0)
-	}
 	switch {
 	case rep.Status == schemas.StatusOK:
 		next.Slot, next.Pos, next.State = OutOfLine, now, StateSucceeded

@@ -33,8 +33,6 @@ func plainOffsets(listed kadm.ListedOffsets) Offsets {
 	return out
 }
 
-// Ends, Starts and Since return an error, and what the other partitions answered, if some do not answer.
-
 // Ends returns, for each partition, the offset behind the last record that is in it by now, in a transaction that is over
 // or in none. A topic that does not exist is left out.
 func Ends(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
@@ -54,7 +52,7 @@ func Since(ctx context.Context, client *kgo.Client, at time.Time, topics ...stri
 	})
 }
 
-// list returns what is known also where it fails for some partitions, for example those without a leader.
+// list returns what the other partitions answered beside its error, if some did not: those without a leader, say.
 func list(ctx context.Context, client *kgo.Client, topics []string, ask func(context.Context, ...string) (kadm.ListedOffsets, error)) (Offsets, error) {
 	known, err := TopicIDs(ctx, client, topics...)
 	if err != nil || len(known) == 0 {

@@ -25,8 +25,8 @@ type Unreadable struct {
 func (u *Unreadable) Error() string { return u.Reason }
 
 // Inspect looks at the batches that have offsets in gaps, which are in order, and returns the first that is unreadable; nil: each is
-// as it should be, and what is not there is not in the log. Where the log begins later than the first gap, start is its first offset: what lay
-// before it is deleted.
+// as it should be, and what is not there is not in the log. start is not 0 where offsets in gaps up to it
+// were deleted.
 //
 // Kafka does not look at the offsets that the records of an uncompressed batch name. A client believes them: it passes what others
 // have written behind the batch, or leaves records out, and says nothing. What it hands over has a gap then. Other gaps are rare:
@@ -73,7 +73,7 @@ func (in *inspection) look(ctx context.Context, client *kgo.Client, gaps []Gap) 
 				return nil, 0, err
 			}
 			if first > at { // retention has deleted what was there
-				at, start = first, first
+				at, start = first, min(first, gaps[len(gaps)-1].To)
 				continue
 			}
 		}

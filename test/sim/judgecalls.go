@@ -56,7 +56,9 @@ func (w *world) judgeCall(h *history.History, q *askedCall, arrivals []callArriv
 		w.find("callbacks", "%s was cancelled, and nobody asked for it", q.id)
 	case end.State == schemas.StateCancelled && len(arrivals) > 0:
 		w.find("callbacks", "%s was answered cancelled at %d, and had come at %d", q.id, end.At, arrivals[0].at)
-	case q.cancelled && !slices.ContainsFunc(told, func(e schemas.Event) bool { return e.State == schemas.StateCancelled || e.State == schemas.StateTooLate }):
+	case q.cancelled && !slices.ContainsFunc(told, func(e schemas.Event) bool {
+		return e.State == schemas.StateCancelled || e.State == schemas.StateTooLate
+	}):
 		w.find("callbacks", "the cancel of %s was not answered", q.id)
 	case end.State == schemas.StateDispatched && !answered(answerOK, answerSlowly):
 		w.find("callbacks", "%s is said to be delivered, and no request was answered so", q.id)
