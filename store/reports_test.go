@@ -22,7 +22,7 @@ func TestReportOK(t *testing.T) {
 		awaiting(s)
 		place := s.place("a")
 		s.now += 30
-		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateSucceeded, Due: t0 + 1000, At: s.now, Attempt: 1}}, s.do(says("a", 1, schemas.StatusOK)))
+		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateSucceeded, Due: t0 + 1000, At: s.now, Attempt: 1, Lateness: schemas.LatenessUnknown}}, s.do(says("a", 1, schemas.StatusOK)))
 		require.Equal(t, []Place{place}, s.last.Removed)
 		require.Equal(t, "succeeded", s.state("a"))
 		require.Empty(t, s.do(says("a", 1, schemas.StatusOK)), "doubled")
@@ -38,7 +38,7 @@ func TestReportRetry(t *testing.T) {
 		s.now += 30
 		r := says("a", 1, schemas.StatusRetry)
 		r.Error = "try later"
-		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateRetrying, Due: t0 + 1000, At: s.now, Attempt: 1, Reason: "try later"}}, s.do(r))
+		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateRetrying, Due: t0 + 1000, At: s.now, Attempt: 1, Lateness: schemas.LatenessUnknown, Reason: "try later"}}, s.do(r))
 		row := s.row("a")
 		require.Equal(t, task.StateRetry, row.State)
 		require.Equal(t, s.now+5000, row.Pos, "the backoff is counted from the report")
