@@ -58,6 +58,10 @@ func (w *world) mischief() (whole func()) {
 	if w.hush != hushNone {
 		all = append(all, w.hushed(r))
 	}
+	last := rand.New(rand.NewPCG(w.seed, 19))
+	for range w.leaderless {
+		all = append(all, w.deposed(last))
+	}
 	all = append(all, w.policies()...)
 	var under sync.WaitGroup
 	for i, t := range all {
@@ -152,6 +156,26 @@ func (w *world) topicTrouble(r *rand.Rand, t trouble) trouble {
 	var h *kfake.FaultHandle
 	t.begin = func() { h = w.cluster.Fault(f) }
 	t.end = func() { h.Remove() }
+	return t
+}
+
+// deposed is a partition of the intake or of the reports that has no leader. What was its leader still answers fetches: whoever
+// observes the run reads it too, and would have to pause, so that its times would be wrong.
+func (w *world) deposed(r *rand.Rand) trouble {
+	said := kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: schemas.TopicIntake, Partitions: []int32{r.Int32N(w.partitions)}, Err: kerr.LeaderNotAvailable, Count: -1}
+	if r.IntN(3) == 0 {
+		said.Topic, said.Partitions = schemas.TopicReports, []int32{0}
+	}
+	done := said
+	done.Keys, done.Err = []kmsg.Key{kmsg.Produce, kmsg.ListOffsets, kmsg.OffsetForLeaderEpoch}, kerr.NotLeaderForPartition
+	t := trouble{kind: "no leader", target: fmt.Sprintf("%s/%d", said.Topic, said.Partitions[0]), at: time.Duration(r.Int64N(int64(w.load))), lasts: spans[r.IntN(len(spans))]}
+	var faults []*kfake.FaultHandle
+	t.begin = func() { faults = []*kfake.FaultHandle{w.cluster.Fault(said), w.cluster.Fault(done)} }
+	t.end = func() {
+		for _, f := range faults {
+			f.Remove()
+		}
+	}
 	return t
 }
 
