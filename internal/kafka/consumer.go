@@ -20,9 +20,6 @@ func boundFetches() ([]kgo.Opt, error) {
 		// What is not compressed grows too: records of a few bytes take thirty times as many. So 4 MiB are 128 MiB at most.
 		kgo.FetchMaxBytes(4 << 20),
 		kgo.FetchMaxPartitionBytes(1 << 20),
-		// Otherwise a partition that its broker answers with an error, beside others that are well, has the client ask again without
-		// a pause, thousands of times a second. Whoever polls gets the error, and pauses.
-		kgo.KeepRetryableFetchErrors(),
 	}, nil
 }
 
