@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,6 +130,31 @@ func askMany(n int, topic, prefix string, due time.Time, headers ...string) []*k
 func (f *fixture) mute(topic string) (answer func()) {
 	h := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotEnoughReplicas, Count: -1})
 	return h.Remove
+}
+
+// muteNow is mute for a dispatcher that dies meanwhile. The answer is for others: what the dead one still has on its way to the broker
+// does not arrive.
+func (f *fixture) muteNow(topic string) (answer func()) {
+	var over atomic.Bool
+	dead := map[int64]bool{} // producers; of the cluster's goroutine
+	f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotEnoughReplicas, Count: -1, When: func(r kmsg.Request) bool {
+		for _, t := range r.(*kmsg.ProduceRequest).Topics {
+			for _, p := range t.Partitions {
+				var batch kmsg.RecordBatch
+				if err := batch.ReadFrom(p.Records); err != nil {
+					return true
+				}
+				if !over.Load() {
+					dead[batch.ProducerID] = true
+				}
+				if dead[batch.ProducerID] {
+					return true
+				}
+			}
+		}
+		return false
+	}})
+	return func() { over.Store(true) }
 }
 
 // settledUpTo says whether every slot is settled beyond pos.

@@ -87,7 +87,7 @@ func takeover(t *testing.T, sameLog bool) (orders *log, next *running) {
 	f := newFixture(t, 4, "orders")
 	orders = f.read("orders")
 	events := f.read(results)
-	answer := f.mute(results) // a delivery counts once its final event is acknowledged
+	answer := f.muteNow(results) // a delivery counts once its final event is acknowledged
 	dir := t.TempDir()
 	m := f.elect(5)
 	d := f.start(m, dir, Config{MemberID: "one"})
