@@ -230,6 +230,7 @@ func (f *fetcher) stage(ready []*claimedTask) {
 			continue
 		}
 		t.status = staged
+		f.policies.keepsTurn(t)
 		if t.at < now {
 			f.metrics.stagedLate.Inc()
 		}

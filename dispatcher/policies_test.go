@@ -193,7 +193,8 @@ func TestPoliciesWithoutTheDatabase(t *testing.T) {
 // limitHolds checks that no more records came than a rate allows: between any two of them, by the broker's time.
 func limitHolds(t *testing.T, l *log, perSecond, burst float64) {
 	t.Helper()
-	all := slices.SortedFunc(slices.Values(l.all()), func(a, b *kgo.Record) int { return a.Timestamp.Compare(b.Timestamp) }) // partitions are read one after the other
+	// Partitions are read one after the other.
+	all := slices.SortedFunc(slices.Values(l.all()), func(a, b *kgo.Record) int { return a.Timestamp.Compare(b.Timestamp) })
 	slack := 250.0 // ms by which a stalled broker may have gathered records
 	for i := range all {
 		for j := i + 1; j < len(all); j++ {
@@ -302,6 +303,22 @@ func TestPauseOutlivesItsDispatcher(t *testing.T) {
 	f.policy("orders", store.Policy{Rate: 1000})
 	f.eventually("they arrive", func() bool { return len(orders.copies()) == 40 })
 	require.Equal(t, 40, orders.count())
+}
+
+// Tasks that were held between two attempts go on at once when their target is resumed, however far ahead their slot is claimed.
+func TestHeldRetriesGoOnAtOnce(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	f.policy("orders", store.Policy{Paused: true})
+	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: time.Minute})
+	f.schedule(askMany(5, "orders", "o", time.Now())...)
+	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 5 })
+	f.sql(fmt.Sprintf("UPDATE tasks SET attempt = 1, state = %d", task.StateRetry))
+	f.policy("orders", store.Policy{})
+	require.Eventually(f, func() bool { return orders.count() == 5 }, bound/2, tick, "before what was claimed is over")
+	for _, r := range orders.all() {
+		require.Equal(t, "2", header(r, schemas.HeaderAttempt))
+	}
 }
 
 // Held tasks that nobody knew of are called back one after the other at once, not one at each look.

@@ -48,7 +48,7 @@ const (
 // newGate makes the gate of a target of which something may be held. It takes no more than a part of what may be staged: others need
 // the room.
 func newGate(topic string, stage int) *gate {
-	return &gate{most: min(gateTasks, max(stage/8, 1)), Policy: store.Policy{Topic: topic}, since: map[int64]int64{}, coming: calledBack{until: map[int64]time.Time{}}, behind: true}
+	return &gate{most: min(gateTasks, max(stage/8, 1)), Policy: store.Policy{Topic: topic}, since: map[int64]int64{}, coming: calledBack{bySeq: map[int64]recalled{}}, behind: true}
 }
 
 // set puts a policy in force, of which this dispatcher has a share.
@@ -190,36 +190,40 @@ func (l *let) within(now time.Time) int { l.roll(now); return max(l.now, l.then)
 
 // calledBack are tasks that were held, were called back, and are on their way to the gate.
 type calledBack struct {
-	order []recalled          // by the instant at which they should have been released; those that are here already are passed over
-	until map[int64]time.Time // by seq: then it is not waited for any more, for it was cancelled, or its slot was lost
+	order []recalled // by the instant at which they should have been released; those that are here already are passed over
+	bySeq map[int64]recalled
 }
 
 type recalled struct {
-	seq, at int64
+	seq, at int64 // at: when it should have been released, Unix ms
 	slot    *ownedSlot
+	until   time.Time // then it is not waited for any more, for it was cancelled, or its slot was lost
 }
 
-func (c *calledBack) count() int { return len(c.until) }
+func (c *calledBack) count() int { return len(c.bySeq) }
 
-func (c *calledBack) has(seq int64) bool { _, ok := c.until[seq]; return ok }
+func (c *calledBack) has(seq int64) bool { _, ok := c.bySeq[seq]; return ok }
 
-func (c *calledBack) arrives(seq int64) { delete(c.until, seq) }
+func (c *calledBack) arrives(seq int64) { delete(c.bySeq, seq) }
 
-func (c *calledBack) add(r recalled, until time.Time) {
+func (c *calledBack) add(r recalled) {
 	i, _ := slices.BinarySearchFunc(c.order, r, func(a, b recalled) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 	c.order = slices.Insert(c.order, i, r)
-	c.until[r.seq] = until
+	c.bySeq[r.seq] = r
 }
 
 // first is the instant of the first of them.
 func (c *calledBack) first(now time.Time) (at int64, ok bool) {
 	for ; len(c.order) > 0; c.order = c.order[1:] {
 		r := c.order[0]
+		if c.bySeq[r.seq] != r { // it is here, or was called back once more
+			continue
+		}
 		// A slot that leaves claims no more: its tasks do not come here.
-		if until, ok := c.until[r.seq]; ok && now.Before(until) && r.slot.leaving.IsZero() && !r.slot.abandoned {
+		if now.Before(r.until) && r.slot.leaving.IsZero() && !r.slot.abandoned {
 			return r.at, true
 		}
-		delete(c.until, r.seq)
+		delete(c.bySeq, r.seq)
 	}
 	c.order = nil
 	return 0, false

@@ -82,8 +82,8 @@ func TestGateWaitsForWhatComesEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("orders", 100_000)
 		until, l := time.Now().Add(recallWait), &ownedSlot{}
-		for _, r := range []recalled{{3, 30, l}, {1, 10, l}, {2, 20, l}} {
-			g.coming.add(r, until)
+		for _, r := range []recalled{{3, 30, l, until}, {1, 10, l, until}, {2, 20, l, until}} {
+			g.coming.add(r)
 		}
 		push := func(seq, at int64) { // as admit does
 			g.coming.arrives(seq)
@@ -106,6 +106,14 @@ func TestGateWaitsForWhatComesEarlier(t *testing.T) {
 		require.Equal(t, []int64{4}, seqs, "what does not come for long was cancelled")
 		require.Zero(t, g.coming.count())
 		require.Empty(t, g.coming.order)
+
+		until = time.Now().Add(recallWait)
+		g.coming.add(recalled{5, 50, l, until})
+		g.coming.arrives(5)
+		g.coming.add(recalled{5, 60, l, until})
+		push(6, 55)
+		_, seqs = passing(g, 0)
+		require.Equal(t, []int64{6}, seqs, "where it stood when it was called back before does not count")
 	})
 }
 
@@ -180,7 +188,7 @@ func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d.policies.apply([]store.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
 			g := d.policies.gates["orders"]
-			g.coming.add(recalled{7, 40, l}, time.Now().Add(recallWait))
+			g.coming.add(recalled{7, 40, l, time.Now().Add(recallWait)})
 			end(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "orders", due: 40, settings: schemas.DefaultSettings()}})
 			require.Zero(t, g.coming.count())
 		})
@@ -195,7 +203,7 @@ func TestGateDoesNotWaitForASlotThatLeaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, l := newGate("orders", 100_000), &ownedSlot{}
-			g.coming.add(recalled{1, 10, l}, time.Now().Add(recallWait))
+			g.coming.add(recalled{1, 10, l, time.Now().Add(recallWait)})
 			g.push(gated(2, 20), 0)
 			require.Nil(t, g.next(time.Now(), false))
 			leave(l)

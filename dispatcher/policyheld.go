@@ -251,7 +251,7 @@ func (f *policies) callBack(ctx context.Context, g *gate) error {
 			continue
 		}
 		at := task.HeldSince(h.Pos)
-		g.coming.add(recalled{h.Seq, at, l}, now.Add(recallWait))
+		g.coming.add(recalled{h.Seq, at, l, now.Add(recallWait)})
 		back = append(back, transition{task: &claimedTask{slot: l, seq: h.Seq, lane: h.Lane},
 			Transition: store.Transition{Seq: h.Seq, Slot: l.number, Epoch: l.epoch, Recall: true, Pos: at, Attempt: h.Attempt, Lane: h.Lane}})
 	}

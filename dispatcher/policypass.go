@@ -1,6 +1,10 @@
 package dispatcher
 
-import "time"
+import (
+	"time"
+
+	"github.com/notyet/notyet/task"
+)
 
 // What the fetch and release loops ask of the policies: which task passes, waits at its target's gate, or is held.
 
@@ -43,6 +47,19 @@ func (f *policies) arrives(t *claimedTask) {
 	if g := f.gates[t.topic]; g != nil && g.coming.has(t.seq) {
 		g.coming.arrives(t.seq)
 		t.called = true
+	}
+}
+
+// keepsTurn gives a task that was called back, and is to be tried again, its instant from before it was held. The place to which it was called
+// back is behind what was claimed then: by that, it would wait behind tasks of its target that come after it. inFlight.mu is held.
+func (f *policies) keepsTurn(t *claimedTask) {
+	if len(f.gates) == 0 || t.attempt == 0 || t.state == task.StateReport {
+		return
+	}
+	if g := f.gates[t.topic]; g != nil {
+		if r, ok := g.coming.bySeq[t.seq]; ok && r.slot == t.slot { // in another's hands it may have been sent
+			t.at = min(t.at, r.at)
+		}
 	}
 }
 

@@ -220,6 +220,11 @@ func (s *settler) closed(transitions []transition, done []store.Done, owned []*o
 			l.next = min(l.next, m.Pos)
 		}
 	}
+	for _, e := range transitions {
+		if l := s.flight.slots[e.Slot]; e.Recall && l != nil { // its place is behind what is claimed, and it should have gone already
+			l.urgent = min(l.urgent, e.Pos)
+		}
+	}
 	s.kicks.claim.now()
 	if s.stopping.Load() {
 		s.kicks.own.now()
