@@ -111,12 +111,26 @@ func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	if err := s.makeVersions(ctx); err != nil {
 		return err
 	}
-	for attempt := 1; ; attempt++ {
+	for attempt := 0; ; attempt++ {
 		_, err := m.Up(ctx)
-		if err == nil || !s.sqlite || attempt == 5 || !strings.Contains(err.Error(), "already exists") {
+		if err == nil || !s.sqlite || attempt > len(m.ListSources()) || !s.madeByAnother(ctx, err) {
 			return err
 		}
 	}
+}
+
+// madeByAnother tells whether a migration failed because it is made by now, or goose's own table is.
+func (s *Store) madeByAnother(ctx context.Context, failed error) bool {
+	partial, ok := errors.AsType[*goose.PartialError](failed)
+	if !ok || partial.Failed == nil {
+		return strings.Contains(failed.Error(), "already exists")
+	}
+	versions, err := s.versions()
+	if err != nil {
+		return false
+	}
+	latest, err := versions.GetLatestVersion(ctx, s.db)
+	return err == nil && latest >= partial.Failed.Source.Version
 }
 
 // Migrate brings the tables to this program's version, and makes slots 0..slots-1 if there are
