@@ -83,6 +83,7 @@ func (fl *inFlight) leave(t *claimedTask, e transition) {
 type transition struct {
 	store.Transition
 	task    *claimedTask
+	gate    *gate // that waits for it: of a held task that is called back
 	events  []schemas.Event
 	reduced int // how often the database has refused it: see pieces.go
 }

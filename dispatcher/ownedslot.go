@@ -82,7 +82,7 @@ func (l *ownedSlot) claimTo(to int64) {
 	if l.next <= to {
 		l.next = never
 	}
-	if l.urgent <= to {
+	if l.urgent <= to && l.next != to+1 { // right behind it stands what came when its own place was claimed already
 		l.urgent = never
 	}
 }

@@ -18,6 +18,16 @@ func lineOf(tasks ...claimedTask) *ownedSlot {
 
 func at(pos int64, s status) claimedTask { return claimedTask{pos: pos, status: s} }
 
+// A task that is called back while a claim is under way comes to stand right behind it.
+func TestUrgentBehindAClaim(t *testing.T) {
+	l := &ownedSlot{claimed: 100, next: 201, urgent: 50}
+	l.claimTo(200)
+	require.Equal(t, int64(50), l.urgent)
+	l.claimTo(205)
+	require.Equal(t, int64(never), l.urgent)
+	require.Equal(t, int64(never), l.next)
+}
+
 func TestClosable(t *testing.T) {
 	for name, c := range map[string]struct {
 		tasks []claimedTask

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // gate lets the tasks of one target with a policy through, in the order of the instants at which they are to be released. What it
@@ -48,7 +49,7 @@ const (
 // newGate makes the gate of a target of which something may be held. It takes no more than a part of what may be staged: others need
 // the room.
 func newGate(topic string, stage int) *gate {
-	return &gate{most: min(gateTasks, max(stage/8, 1)), Policy: store.Policy{Topic: topic}, since: map[int64]int64{}, coming: calledBack{bySeq: map[int64]recalled{}}, behind: true}
+	return &gate{most: min(gateTasks, max(stage/8, 1)), Policy: store.Policy{Topic: topic}, since: map[int64]int64{}, coming: calledBack{bySeq: map[int64]*recalled{}}, behind: true}
 }
 
 // set puts a policy in force, of which this dispatcher has a share.
@@ -152,9 +153,18 @@ func (g *gate) takeBack(since int64) (out []*claimedTask) {
 	return out
 }
 
-// forgetHeld forgets the tasks that have come to their held places. Each of them keeps all that was claimed with it in memory.
+// forgetHeld forgets the tasks that have come to their held places, where they are looked for from now on: while they were on their way,
+// after may have passed them. Each of them keeps all that was claimed with it in memory.
 func (g *gate) forgetHeld() {
-	g.holding = slices.DeleteFunc(g.holding, func(t *claimedTask) bool { return t.status == left || t.slot.abandoned })
+	g.holding = slices.DeleteFunc(g.holding, func(t *claimedTask) bool {
+		if t.status == left {
+			if pos := task.Held(t.at); pos <= g.after.Pos {
+				g.after = store.HeldPlace{Pos: pos - 1}
+			}
+			g.behind = true
+		}
+		return t.status == left || t.slot.abandoned
+	})
 }
 
 // earliest is the instant of the first task that is on its way to be held: what comes later is not called back before it is there.
@@ -190,14 +200,15 @@ func (l *let) within(now time.Time) int { l.roll(now); return max(l.now, l.then)
 
 // calledBack are tasks that were held, were called back, and are on their way to the gate.
 type calledBack struct {
-	order []recalled // by the instant at which they should have been released; those that are here already are passed over
-	bySeq map[int64]recalled
+	order []*recalled // by the instant at which they should have been released; those that are here already are passed over
+	bySeq map[int64]*recalled
 }
 
 type recalled struct {
 	seq, at int64 // at: when it should have been released, Unix ms
+	attempt int
 	slot    *ownedSlot
-	until   time.Time // then it is not waited for any more, for it was cancelled, or its slot was lost
+	until   time.Time // then it is not waited for any more, for it was cancelled; zero: it stands at its held place still
 }
 
 func (c *calledBack) count() int { return len(c.bySeq) }
@@ -206,8 +217,25 @@ func (c *calledBack) has(seq int64) bool { _, ok := c.bySeq[seq]; return ok }
 
 func (c *calledBack) arrives(seq int64) { delete(c.bySeq, seq) }
 
-func (c *calledBack) add(r recalled) {
-	i, _ := slices.BinarySearchFunc(c.order, r, func(a, b recalled) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
+// of is what was called back of a claimed task that has been tried so often. In another's hands it may have been sent, or put off.
+func (c *calledBack) of(t *claimedTask, attempt int) *recalled {
+	if r := c.bySeq[t.seq]; r != nil && r.slot == t.slot && r.attempt == attempt {
+		return r
+	}
+	return nil
+}
+
+// settled notes that a task stands in the line, or does not come: it has ended, or others have gone on with it.
+func (c *calledBack) settled(seq int64, comes bool, until time.Time) {
+	if r := c.bySeq[seq]; r != nil && comes {
+		r.until = until
+	} else {
+		delete(c.bySeq, seq)
+	}
+}
+
+func (c *calledBack) add(r *recalled) {
+	i, _ := slices.BinarySearchFunc(c.order, r, func(a, b *recalled) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 	c.order = slices.Insert(c.order, i, r)
 	c.bySeq[r.seq] = r
 }
@@ -220,7 +248,7 @@ func (c *calledBack) first(now time.Time) (at int64, ok bool) {
 			continue
 		}
 		// A slot that leaves claims no more: its tasks do not come here.
-		if now.Before(r.until) && r.slot.leaving.IsZero() && !r.slot.abandoned {
+		if (r.until.IsZero() || now.Before(r.until)) && r.slot.leaving.IsZero() && !r.slot.abandoned {
 			return r.at, true
 		}
 		delete(c.bySeq, r.seq)

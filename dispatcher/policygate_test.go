@@ -82,7 +82,7 @@ func TestGateWaitsForWhatComesEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("orders", 100_000)
 		until, l := time.Now().Add(recallWait), &ownedSlot{}
-		for _, r := range []recalled{{3, 30, l, until}, {1, 10, l, until}, {2, 20, l, until}} {
+		for _, r := range []*recalled{{3, 30, 0, l, until}, {1, 10, 0, l, until}, {2, 20, 0, l, until}} {
 			g.coming.add(r)
 		}
 		push := func(seq, at int64) { // as admit does
@@ -108,13 +108,71 @@ func TestGateWaitsForWhatComesEarlier(t *testing.T) {
 		require.Empty(t, g.coming.order)
 
 		until = time.Now().Add(recallWait)
-		g.coming.add(recalled{5, 50, l, until})
+		g.coming.add(&recalled{5, 50, 0, l, until})
 		g.coming.arrives(5)
-		g.coming.add(recalled{5, 60, l, until})
+		g.coming.add(&recalled{5, 60, 0, l, until})
 		push(6, 55)
 		_, seqs = passing(g, 0)
 		require.Equal(t, []int64{6}, seqs, "where it stood when it was called back before does not count")
 	})
+}
+
+// What stands in the queue of the settlement is not given up: it would be called back once more, and once more.
+func TestGateWaitsForWhatIsNotSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := newGate("orders", 100_000), &ownedSlot{}
+		g.coming.add(&recalled{seq: 1, at: 10, slot: l})
+		g.coming.add(&recalled{seq: 2, at: 20, slot: l})
+		time.Sleep(time.Minute)
+		at, waits := g.coming.first(time.Now())
+		require.True(t, waits)
+		require.Equal(t, int64(10), at)
+		g.coming.settled(1, true, time.Now().Add(recallWait))
+		g.coming.settled(2, false, time.Time{}) // cancelled
+		require.Equal(t, 1, g.coming.count())
+		time.Sleep(recallWait)
+		_, waits = g.coming.first(time.Now())
+		require.False(t, waits)
+	})
+}
+
+// What comes to its held place late is looked for there, though callBack has gone on behind it meanwhile.
+func TestHeldBehindWhatWasCalledBack(t *testing.T) {
+	g := newGate("orders", 1000)
+	late := gated(1, 50)
+	late.status = leaving
+	g.holding, g.behind, g.after = []*claimedTask{late}, false, store.HeldPlace{Pos: task.Held(50), Seq: 9}
+	g.forgetHeld()
+	require.False(t, g.behind)
+	late.status = left
+	g.forgetHeld()
+	require.Empty(t, g.holding)
+	require.True(t, g.behind)
+	require.Less(t, g.after.Pos, task.Held(50))
+}
+
+// A retry keeps its turn only while it is what was called back.
+func TestKeepsTurn(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	d := f.stepped(f.elect(5), Config{MemberID: "one"})
+	l := &ownedSlot{epoch: 5}
+	d.policies.apply([]store.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
+	d.policies.gates["orders"].coming.add(&recalled{seq: 7, at: 100, attempt: 1, slot: l})
+	for name, c := range map[string]struct {
+		slot    *ownedSlot
+		attempt int
+		want    int64
+	}{
+		"as it was":       {l, 1, 100},
+		"sent meanwhile":  {l, 2, 900},
+		"not tried":       {l, 0, 900},
+		"another owner's": {&ownedSlot{epoch: 6}, 1, 900},
+	} {
+		ct := gated(7, 900)
+		ct.slot, ct.attempt = c.slot, c.attempt
+		d.policies.keepsTurn(ct)
+		require.Equal(t, c.want, ct.at, name)
+	}
 }
 
 func TestGateRoom(t *testing.T) {
@@ -188,7 +246,7 @@ func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d.policies.apply([]store.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
 			g := d.policies.gates["orders"]
-			g.coming.add(recalled{7, 40, l, time.Now().Add(recallWait)})
+			g.coming.add(&recalled{7, 40, 0, l, time.Now().Add(recallWait)})
 			end(&claimedTask{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "orders", due: 40, settings: schemas.DefaultSettings()}})
 			require.Zero(t, g.coming.count())
 		})
@@ -203,7 +261,7 @@ func TestGateDoesNotWaitForASlotThatLeaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, l := newGate("orders", 100_000), &ownedSlot{}
-			g.coming.add(recalled{1, 10, l, time.Now().Add(recallWait)})
+			g.coming.add(&recalled{1, 10, 0, l, time.Now().Add(recallWait)})
 			g.push(gated(2, 20), 0)
 			require.Nil(t, g.next(time.Now(), false))
 			leave(l)
@@ -237,6 +295,17 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 	require.False(t, d.policies.diverts(both[1]), "it goes on")
 	require.Len(t, d.flight.inbox.transitions, 1)
 	require.Equal(t, task.Held(places[0].Due), d.flight.inbox.transitions[0].Pos)
+
+	// Gates of one lane do not hold each other's tasks that were called back.
+	d.policies.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 1}, {Topic: "others", Rate: 1, Changed: 1}})
+	others := d.policies.gates["others"]
+	others.behind = true
+	others.coming.add(&recalled{seq: both[1].seq, at: 1, slot: l})
+	both[1].judged = false
+	require.True(t, d.policies.diverts(both[1]), "to the other's gate, for it is paused")
+	require.NoError(t, d.policies.judge(t.Context(), d.policies.gates["orders"]))
+	require.Equal(t, entered, both[1].status)
+	require.True(t, both[1].judged)
 
 	// A target may be paused for days. What is held is not kept in memory: each task would keep all that was claimed with it.
 	require.Empty(t, d.policies.restless())

@@ -43,15 +43,12 @@ func (f *policies) hold(g *gate, t *claimedTask) {
 // leaveHeld is hold for a task whose body may not be known. inFlight.mu is held.
 func (f *policies) leaveHeld(g *gate, t *claimedTask, state task.State, attempt int) {
 	f.metrics.held.Inc()
-	pos := task.Held(t.at)
-	if g.behind = true; pos <= g.after.Pos {
-		g.after = store.HeldPlace{Pos: pos - 1}
-	}
+	g.behind = true
 	g.coming.arrives(t.seq)
 	g.holding = append(g.holding, t)
 	g.held++
 	delete(t.slot.parked, t.seq)
-	f.flight.leave(t, transition{Transition: store.Transition{State: state, Pos: pos, Attempt: attempt, Lane: t.lane}})
+	f.flight.leave(t, transition{Transition: store.Transition{State: state, Pos: task.Held(t.at), Attempt: attempt, Lane: t.lane}})
 	f.kick.now()
 }
 
@@ -131,12 +128,15 @@ func (f *policies) judge(ctx context.Context, g *gate) error {
 		g := f.gates[h.Topic]
 		switch {
 		case t.slot.abandoned:
-		case !ok, h.Slot != t.slot.number, h.Pos != t.pos, h.State > task.StateRetry, g == nil, !g.Paused && !g.behind:
+		case !ok, h.Slot != t.slot.number, h.Pos != t.pos, h.State > task.StateRetry, g == nil, !g.Paused && (!g.behind || g.coming.has(t.seq)):
 			t.judged = true
 			on = append(on, t)
 		default:
 			if t.at = h.Due; h.Attempt > 0 {
 				t.at = t.pos
+				if r := g.coming.of(t, h.Attempt); r != nil {
+					t.at = min(t.at, r.at)
+				}
 			}
 			f.leaveHeld(g, t, task.StateLine, h.Attempt) // it stays what it is
 		}
@@ -251,9 +251,9 @@ func (f *policies) callBack(ctx context.Context, g *gate) error {
 			continue
 		}
 		at := task.HeldSince(h.Pos)
-		g.coming.add(recalled{h.Seq, at, l, now.Add(recallWait)})
-		back = append(back, transition{task: &claimedTask{slot: l, seq: h.Seq, lane: h.Lane},
-			Transition: store.Transition{Seq: h.Seq, Slot: l.number, Epoch: l.epoch, Recall: true, Pos: at, Attempt: h.Attempt, Lane: h.Lane}})
+		g.coming.add(&recalled{seq: h.Seq, at: at, attempt: h.Attempt, slot: l})
+		back = append(back, transition{task: &claimedTask{slot: l, seq: h.Seq, lane: h.Lane}, gate: g,
+			Transition: store.Transition{Seq: h.Seq, Slot: l.number, Epoch: l.epoch, Recall: true, From: h.Pos, Pos: at, Attempt: h.Attempt, Lane: h.Lane}})
 	}
 	switch {
 	case more || len(back) > 0:

@@ -57,7 +57,7 @@ func (f *policies) keepsTurn(t *claimedTask) {
 		return
 	}
 	if g := f.gates[t.topic]; g != nil {
-		if r, ok := g.coming.bySeq[t.seq]; ok && r.slot == t.slot { // in another's hands it may have been sent
+		if r := g.coming.of(t, t.attempt); r != nil {
 			t.at = min(t.at, r.at)
 		}
 	}

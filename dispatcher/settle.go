@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // settler makes durable what has come of tasks. Only its own loop uses it.
@@ -220,14 +221,28 @@ func (s *settler) closed(transitions []transition, done []store.Done, owned []*o
 			l.next = min(l.next, m.Pos)
 		}
 	}
-	for _, e := range transitions {
-		if l := s.flight.slots[e.Slot]; e.Recall && l != nil { // its place is behind what is claimed, and it should have gone already
-			l.urgent = min(l.urgent, e.Pos)
-		}
-	}
+	s.calledBack(transitions, result.Moved)
 	s.kicks.claim.now()
 	if s.stopping.Load() {
 		s.kicks.own.now()
+	}
+}
+
+// calledBack has the slots claimed in which tasks stand now that were called back: behind what is claimed, though they should have gone
+// already. Their gates learn which of them come. inFlight.mu is held.
+func (s *settler) calledBack(transitions []transition, moved []store.Place) {
+	inLine := map[int64]bool{}
+	for _, m := range moved {
+		inLine[m.Seq] = !task.IsHeld(m.Pos)
+	}
+	until := time.Now().Add(recallWait)
+	for _, e := range transitions {
+		if l := s.flight.slots[e.Slot]; e.Recall && l != nil {
+			l.urgent = min(l.urgent, e.Pos)
+		}
+		if e.gate != nil {
+			e.gate.coming.settled(e.Seq, inLine[e.Seq], until)
+		}
 	}
 }
 

@@ -35,8 +35,8 @@ type Transition struct {
 	Lane    task.Lane
 	Dead    *task.DeadLetter
 	// Recall brings forward a task that was put off and stands beyond claimed: to Pos, or right
-	// behind claimed. It stays what it is. A task that is no longer there, or has changed, is not
-	// touched.
+	// behind claimed. It stays what it is. A task that is no longer there, or has changed, or stands
+	// at another place than From if that is set, is not touched.
 	Recall bool
 	Late   []schemas.Event // of a late answer (From 0): told only if the task still stands as its owner knows it
 	Again  int64           // for the end of a wait for a report: if a report has come, the task waits on at this place, and the report is applied
@@ -52,7 +52,7 @@ func (e Transition) applies(row task.Task, s Slot) bool {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
 		return false
 	case e.Recall:
-		return row.Pos > s.Claimed && row.Pos > e.Pos && row.State <= task.StateRetry && row.Attempt == e.Attempt
+		return row.Pos > s.Claimed && row.Pos > e.Pos && (e.From == 0 || row.Pos == e.From) && row.State <= task.StateRetry && row.Attempt == e.Attempt
 	case row.Pos <= s.Claimed:
 		if e.From == 0 { // a late answer; another owner may have gone on with the task meanwhile
 			return row.Attempt <= e.Attempt

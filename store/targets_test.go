@@ -177,6 +177,12 @@ func TestHeldTasks(t *testing.T) {
 		// It is called back as what was put off is.
 		d := s.row("d")
 		recall := Transition{Seq: d.Seq, Slot: d.Slot, Epoch: s.epoch, Recall: true, Pos: d.Due, Lane: d.Lane}
+		stale := recall
+		stale.From = d.Pos - 1
+		_, err = s.Settle(s.ctx, nil, []Transition{stale}, nil, s.now)
+		require.NoError(t, err)
+		require.Equal(t, d.Pos, s.row("d").Pos, "it stands at another place by now")
+		recall.From = d.Pos
 		settled, err := s.Settle(s.ctx, nil, []Transition{recall}, nil, s.now)
 		require.NoError(t, err)
 		require.Len(t, settled.Moved, 1)

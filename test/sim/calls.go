@@ -30,6 +30,9 @@ const (
 	callBackoff  = 500 * time.Millisecond
 	callPause    = 2 * time.Second // what Retry-After asks for
 	callLongest  = 25 * time.Second
+	// callUnlucky is how long an origin that is well may be asked with requests that it fails all the same: a quarter of them, and
+	// the pauses between them have grown to a minute.
+	callUnlucky = 4 * time.Minute
 )
 
 // calls are the callbacks of a world: what was asked, and what came of it.

@@ -25,6 +25,9 @@ func (w *world) drain() {
 	patience := drainPatience + w.noteHeld()
 	if w.callbacks > 0 {
 		patience += callAttempts * callLongest
+		if w.deaf > 0 {
+			patience += callUnlucky
+		}
 	}
 	deadline := time.Now().Add(time.Duration(w.longest)*time.Millisecond + patience)
 	for quiet := 0; quiet < 3; {
