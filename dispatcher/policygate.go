@@ -40,8 +40,10 @@ const (
 	gateTasks = 3000
 	// gateWait is for how long a task waits at the gate, where it cannot be cancelled, before it is held.
 	gateWait = time.Second
-	// recallWait is how long a task that was called back may be on its way before the later ones go without it.
+	// recallWait is how long a task that was called back may be on its way, once that is durable, before the later ones go without it.
 	recallWait = 5 * time.Second
+	// recallQueue is how long it may wait for that. After an outage, hundreds of thousands of others may be called back as well.
+	recallQueue = time.Minute
 	// paceBurst is for how long the pace is kept in store: the release of due tasks rests 2 ms, and a busy machine longer.
 	paceBurst = 50 * time.Millisecond
 )
@@ -208,7 +210,7 @@ type recalled struct {
 	seq, at int64 // at: when it should have been released, Unix ms
 	attempt int
 	slot    *ownedSlot
-	until   time.Time // then it is not waited for any more, for it was cancelled; zero: it stands at its held place still
+	until   time.Time // then it is not waited for any more, for it was cancelled
 }
 
 func (c *calledBack) count() int { return len(c.bySeq) }
@@ -248,7 +250,7 @@ func (c *calledBack) first(now time.Time) (at int64, ok bool) {
 			continue
 		}
 		// A slot that leaves claims no more: its tasks do not come here.
-		if (r.until.IsZero() || now.Before(r.until)) && r.slot.leaving.IsZero() && !r.slot.abandoned {
+		if now.Before(r.until) && r.slot.leaving.IsZero() && !r.slot.abandoned {
 			return r.at, true
 		}
 		delete(c.bySeq, r.seq)

@@ -121,9 +121,10 @@ func TestGateWaitsForWhatComesEarlier(t *testing.T) {
 func TestGateWaitsForWhatIsNotSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := newGate("orders", 100_000), &ownedSlot{}
-		g.coming.add(&recalled{seq: 1, at: 10, slot: l})
-		g.coming.add(&recalled{seq: 2, at: 20, slot: l})
-		time.Sleep(time.Minute)
+		queued := time.Now().Add(recallQueue)
+		g.coming.add(&recalled{seq: 1, at: 10, slot: l, until: queued})
+		g.coming.add(&recalled{seq: 2, at: 20, slot: l, until: queued})
+		time.Sleep(recallQueue - time.Second)
 		at, waits := g.coming.first(time.Now())
 		require.True(t, waits)
 		require.Equal(t, int64(10), at)

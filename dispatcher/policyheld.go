@@ -251,7 +251,7 @@ func (f *policies) callBack(ctx context.Context, g *gate) error {
 			continue
 		}
 		at := task.HeldSince(h.Pos)
-		g.coming.add(&recalled{seq: h.Seq, at: at, attempt: h.Attempt, slot: l})
+		g.coming.add(&recalled{seq: h.Seq, at: at, attempt: h.Attempt, slot: l, until: now.Add(recallQueue)})
 		back = append(back, transition{task: &claimedTask{slot: l, seq: h.Seq, lane: h.Lane}, gate: g,
 			Transition: store.Transition{Seq: h.Seq, Slot: l.number, Epoch: l.epoch, Recall: true, From: h.Pos, Pos: at, Attempt: h.Attempt, Lane: h.Lane}})
 	}
