@@ -307,6 +307,7 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 	require.NoError(t, d.policies.judge(t.Context(), d.policies.gates["orders"]))
 	require.Equal(t, entered, both[1].status)
 	require.True(t, both[1].judged)
+	delete(d.policies.gates, "others")
 
 	// A target may be paused for days. What is held is not kept in memory: each task would keep all that was claimed with it.
 	require.Empty(t, d.policies.restless())
