@@ -94,7 +94,7 @@ func (f *fetcher) readable(batch []*claimedTask) (out []*claimedTask, aside bool
 		if t.slot.abandoned {
 			return true
 		}
-		goes := f.parking.parksAgain(t) || f.policies.diverts(t)
+		goes := f.policies.diverts(t) || f.parking.parksAgain(t)
 		aside = aside || goes
 		return goes
 	})

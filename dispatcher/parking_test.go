@@ -12,7 +12,6 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -94,13 +93,6 @@ func TestParking(t *testing.T) {
 	require.Greater(t, last.Pos, now.UnixMilli())
 	require.False(t, d.sender.parking.parksAgain(&claimedTask{slot: &ownedSlot{}, seq: 3}), "another line knows nothing of it")
 	require.False(t, d.sender.parking.parksAgain(&claimedTask{slot: l, seq: int64(d.sender.parking.parkedMost())}), "it was too much to remember")
-
-	d.policies.apply([]store.Policy{{Topic: "x", Rate: 1, Changed: 1}})
-	limited := &claimedTask{slot: l, seq: 6, pos: 60, lane: task.LaneOf("x", task.ClassNormal)}
-	rest, aside := d.fetcher.readable([]*claimedTask{limited})
-	require.True(t, aside)
-	require.Empty(t, rest)
-	require.Empty(t, d.policies.gates["x"].unread, "it would be held, called back, read, put off, and so on while the outage lasts")
 
 	g.outage.next = now.Add(-time.Second)
 	require.False(t, d.sender.parking.parksAgain(unread), "the target is to be asked")
