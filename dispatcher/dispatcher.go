@@ -108,7 +108,8 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := newProducer(kcfg, cfg, outs.where, deps.Log)
+	lost := new(kafka.LostConnections)
+	client, err := newProducer(kcfg, cfg, outs.where, lost, deps.Log)
 	if err != nil {
 		results.Close(0)
 		return nil, err
@@ -122,6 +123,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.ownership = newOwnership(fl, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
 	d.sender = newSender(pk, tr, la, newCalls(deps.Callbacks), client, kcfg)
+	d.sender.lost = lost
 	d.fetcher = newFetcher(fl, pk, d.sender, deps.SendLog)
 	d.fetcher.tracer = deps.Tracer
 	d.indexer = &indexer{shared: sh, flight: fl, index: deps.Index}
@@ -134,9 +136,9 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 
 // newProducer makes the producer of deliveries. It has one request at a time to each broker: what falls due while it is on its way goes
 // along with the next, so a steady trickle costs the broker a request a round trip, not one a task, and nothing lingers.
-func newProducer(kcfg kafka.Config, cfg Config, where *kafka.Placement, log *zap.Logger) (*kgo.Client, error) {
+func newProducer(kcfg kafka.Config, cfg Config, where *kafka.Placement, lost *kafka.LostConnections, log *zap.Logger) (*kgo.Client, error) {
 	opts := []kgo.Opt{
-		kgo.MaxProduceRequestsInflightPerBroker(1), kgo.RecordPartitioner(where),
+		kgo.MaxProduceRequestsInflightPerBroker(1), kgo.RecordPartitioner(where), kgo.WithHooks(lost),
 		kgo.ProduceRequestTimeout(max(cfg.UnresponsiveAfter/2, time.Second)), // a broker lets the others of a request wait for the slowest partition
 	}
 	if !faultpoint.Without(faultpoint.RoomForOthers) {

@@ -26,6 +26,7 @@ type sender struct {
 	lookahead  *lookahead
 	runs       *runGate
 	client     *kgo.Client
+	lost       *kafka.LostConnections // of client
 	calls      *calls
 	kafka      kafka.Config   // for producers that ask a target, or send a suspect, by themselves
 	due        dueHeap        // staged tasks; the fetch loop pushes, the release loop pops; the lock of those in flight guards it
@@ -99,7 +100,8 @@ func (s *sender) releaseSome(ctx context.Context) bool {
 			s.background.Go(func() { s.probe(ctx, one) })
 			continue
 		}
-		s.client.TryProduce(context.Background(), one.record, func(r *kgo.Record, err error) { s.answered(one.task, r, err) })
+		before := s.lost.Count()
+		s.client.TryProduce(context.Background(), one.record, func(r *kgo.Record, err error) { s.answered(one.task, r, s.lost.Judge(err, before)) })
 	}
 	return len(send) == releaseBatch
 }

@@ -63,7 +63,8 @@ func MaybeCollateral(err error) bool {
 var ErrNotSent = errors.New("not sent")
 
 // NotSent says whether an error proves that the record is not in its topic: the broker refused it, or it was never sent. After
-// every other error it may be there, or come to be there.
+// every other error it may be there, or come to be there; so it may after a refusal that LostConnections doubts.
 func NotSent(err error) bool {
-	return Permanent(err) || errors.Is(err, ErrNotSent) || errors.Is(err, kgo.ErrMaxBuffered)
+	refused := Permanent(err) && !errors.Is(err, errMaybeStored)
+	return refused || errors.Is(err, ErrNotSent) || errors.Is(err, kgo.ErrMaxBuffered)
 }
