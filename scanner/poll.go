@@ -32,7 +32,21 @@ type poller struct {
 	metrics   *metrics
 	log       *zap.Logger
 
-	paused map[partitionKey]bool // in the client; only run's goroutine uses it
+	// Only run's goroutine uses these.
+	paused map[partitionKey]bool      // in the client
+	warned map[partitionKey]time.Time // when the log last told of a partition that cannot be fetched
+}
+
+// warnEvery is the time between two lines about one partition that cannot be fetched.
+const warnEvery = 5 * time.Second
+
+// fetchFailed counts an error, and tells of it.
+func (p *poller) fetchFailed(key partitionKey, err error) {
+	p.metrics.fetchErrors.Inc()
+	if now := time.Now(); now.Sub(p.warned[key]) >= warnEvery {
+		p.warned[key] = now
+		p.log.Warn("fetching intake failed", zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Error(err))
+	}
 }
 
 // run puts fetched records into the queue. If the queue is full, it waits, and the rest of the
@@ -61,9 +75,8 @@ func (p *poller) run(ctx context.Context) error {
 				failed = true
 				return
 			}
-			if failed = true; ctx.Err() == nil {
-				p.metrics.fetchErrors.Inc()
-				p.log.Warn("fetching intake failed", zap.String("topic", topic), zap.Int32("partition", partition), zap.Error(err))
+			if ctx.Err() == nil { // the other partitions go on at their pace
+				p.fetchFailed(partitionKey{topic, partition}, err)
 			}
 		})
 		looking, looked := context.WithTimeout(ctx, inspectPatience)

@@ -3,8 +3,31 @@ package scanner
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/notyet/notyet/schemas"
 )
+
+// A broker answers at once while one of the partitions fails that it is asked for.
+func TestAFailingPartitionIsNotAskedForWithoutAPause(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	f.publish(asksIn("a", 2, 0)...)
+	f.eventually("stored", func() bool { return f.tasks() == 2 })
+	asked := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Observe: true, Count: -1})
+	failing := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: schemas.TopicIntake, Partitions: []int32{0}, Err: kerr.KafkaStorageError, Count: -1})
+	f.publish(asksIn("b", 1, 1)...)
+	f.eventually("the others go on", func() bool { return f.tasks() == 3 })
+	before := asked.Hits()
+	f.eventually("it is told", func() bool { return counted(s.worker.metrics.fetchErrors) >= 20 })
+	require.Less(t, asked.Hits()-before, 200)
+	failing.Remove()
+	f.publish(asksIn("c", 1, 0)...)
+	f.eventually("it goes on too", func() bool { return f.tasks() == 4 })
+}
 
 // A Kafka that never answers the farewell must not keep the scanner from ending.
 func TestAScannerEndsWithoutAnAnswerToItsLeave(t *testing.T) {

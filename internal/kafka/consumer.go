@@ -47,6 +47,9 @@ func NewConsumerGroup(cfg Config, group string, topics []string, log *zap.Logger
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// Otherwise a partition that its broker answers with an error, beside others that are well, has the client ask again without
+		// a pause, thousands of times a second. Whoever polls gets the error, and pauses.
+		kgo.KeepRetryableFetchErrors(),
 		// A topic that is created after the consumer is found this soon.
 		kgo.MetadataMinAge(metadataEvery),
 	)

@@ -159,8 +159,8 @@ func (w *world) topicTrouble(r *rand.Rand, t trouble) trouble {
 	return t
 }
 
-// deposed is a partition of the intake or of the reports that has no leader. What was its leader still answers fetches: where one
-// partition of several fails, the library asks again without a pause, which virtual time does not survive.
+// deposed is a partition of the intake or of the reports that has no leader. What was its leader still answers fetches: whoever
+// observes the run reads it too, and asks again without a pause, which virtual time does not survive.
 func (w *world) deposed(r *rand.Rand) trouble {
 	said := kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: schemas.TopicIntake, Partitions: []int32{r.Int32N(w.partitions)}, Err: kerr.LeaderNotAvailable, Count: -1}
 	if r.IntN(3) == 0 {
