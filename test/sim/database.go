@@ -175,7 +175,7 @@ func (c *dbConn) call(ctx context.Context, effect func() error, lasting bool) (h
 	if c.broken {
 		return false, driver.ErrBadConn
 	}
-	if err := c.gate(); err != nil {
+	if err := c.gate(ctx); err != nil {
 		return false, err
 	}
 	now, _ := c.d.state()
@@ -201,7 +201,7 @@ func (c *dbConn) call(ctx context.Context, effect func() error, lasting bool) (h
 		c.abandon()
 		return true, cause(ctx)
 	}
-	return true, c.gate()
+	return true, c.gate(ctx)
 }
 
 func cause(ctx context.Context) error {
@@ -230,18 +230,22 @@ func (c *dbConn) gaveUp(ctx context.Context, effect func() error, lasting bool) 
 	return cause(ctx)
 }
 
-// gate is the process's. A transaction that is silent for long is ended by the server.
-func (c *dbConn) gate() error {
+// gate is the process's. A transaction that is silent for long is ended by the server. One whose context ends returns, though its
+// process is paused: database/sql waits for that under a lock, for which virtual time does not wait.
+func (c *dbConn) gate(ctx context.Context) error {
 	if !c.locked {
 		return c.p.gate()
 	}
-	timer := time.NewTimer(idleTimeout)
-	defer timer.Stop()
-	err := c.p.gateWithin(timer.C)
+	idle, cancel := context.WithTimeout(ctx, idleTimeout)
+	defer cancel()
+	err := c.p.gateWithin(idle.Done())
 	if errors.Is(err, errSilent) {
 		c.abandon()
-		if err = c.p.gate(); err == nil {
+		switch err = c.p.gateWithin(ctx.Done()); {
+		case err == nil:
 			err = errLost
+		case ctx.Err() != nil:
+			err = ctx.Err()
 		}
 	}
 	if errors.Is(err, errDead) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"sync"
-	"time"
 )
 
 // process is the outside of a scanner or dispatcher: everything that it does passes its gates. Dead, nothing of it acts any
@@ -29,8 +28,8 @@ func newProcess(name string) *process {
 // gate waits while the process is paused, and fails once it is dead.
 func (p *process) gate() error { return p.gateWithin(nil) }
 
-// gateWithin also ends the wait when patience does: true is then the first answer's.
-func (p *process) gateWithin(patience <-chan time.Time) error {
+// gateWithin also ends the wait when patience does.
+func (p *process) gateWithin(patience <-chan struct{}) error {
 	for {
 		p.mu.Lock()
 		dead, going, killed := p.dead, p.going, p.killed
