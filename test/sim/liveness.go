@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -71,9 +70,7 @@ func (w *world) left() int64 {
 }
 
 func (w *world) countRows(query string, args ...any) (n int64) {
-	db := sql.OpenDB(unharmed{w.db, newProcess("nobody")})
-	defer func() { _ = db.Close() }()
-	if err := db.QueryRow(query, args...).Scan(&n); err != nil {
+	if err := w.looks.QueryRow(query, args...).Scan(&n); err != nil {
 		w.find("sim", "counting what is left: %v", err)
 	}
 	return n
@@ -115,9 +112,7 @@ func (w *world) rest() {
 }
 
 func (w *world) rows(ctx context.Context, query string) (out []history.Pending, err error) {
-	db := sql.OpenDB(unharmed{w.db, newProcess("nobody")})
-	defer func() { _ = db.Close() }()
-	rows, err := db.QueryContext(ctx, query)
+	rows, err := w.looks.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"database/sql"
 	"fmt"
 	"slices"
 	"sync"
@@ -86,11 +85,9 @@ func (w *world) forgotten() {
 	}
 	const rounds = 6 * time.Second // between two rounds, and some time for one
 	keep := w.dispatcher.Retention + w.dispatcher.Retention/10 + rounds
-	db := sql.OpenDB(unharmed{w.db, newProcess("nobody")})
-	defer func() { _ = db.Close() }()
 	for began := time.Now(); time.Since(began) < keep+10*time.Second; time.Sleep(time.Second) {
 		var n int
-		err := db.QueryRow(`SELECT COUNT(*) FROM tasks t LEFT JOIN slots s ON s.slot = t.slot WHERE t.pos < ? AND (s.slot IS NULL OR t.pos <= s.done)`,
+		err := w.looks.QueryRow(`SELECT COUNT(*) FROM tasks t LEFT JOIN slots s ON s.slot = t.slot WHERE t.pos < ? AND (s.slot IS NULL OR t.pos <= s.done)`,
 			time.Now().Add(-keep).UnixMilli()).Scan(&n)
 		if err != nil {
 			w.find("sim", "counting what has ended: %v", err)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"net"
 	"os"
@@ -70,6 +71,7 @@ type world struct {
 	receivers  *server // of callbacks
 	electorate *electorate
 	admin      *store.Store // of nobody: it meets no fault
+	looks      *sql.DB      // likewise, for the judge's own questions
 	client     *kgo.Client  // likewise
 
 	nodes []*node
@@ -171,6 +173,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	if w.admin, err = store.Open(context.Background(), store.Config{Connector: unharmed{w.db, nobody}, Clock: w.db.clock}, zap.NewNop()); err != nil {
 		return nil, err
 	}
+	w.looks = sql.OpenDB(unharmed{w.db, nobody})
 	opts := []kgo.Opt{kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.MetadataMinAge(10 * time.Millisecond), kgo.ProducerBatchMaxBytes(64 << 20)}
 	if p.hostile { // snappy leaves more of 20 MB of zeros than Kafka takes
 		opts = append(opts, kgo.ProducerBatchCompression(kgo.GzipCompression()))
@@ -305,6 +308,7 @@ func (w *world) close() {
 	w.seen.close()
 	_ = w.calls.receiver.Close()
 	w.client.Close()
+	_ = w.looks.Close()
 	_ = w.admin.Close()
 	w.cluster.Close()
 	if w.redis != nil {
