@@ -26,6 +26,11 @@ func (c Config) acl() []zk.ACL {
 // dial limits the TLS handshake to the time of the connect. The library gets host names, so the
 // expected name is known here.
 func (c Config) dial(ctx context.Context, network, addr string, timeout time.Duration) (net.Conn, error) {
+	if c.Dial != nil {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return c.Dial(ctx, network, addr)
+	}
 	dialer := net.Dialer{Timeout: timeout}
 	if c.TLS == nil {
 		return dialer.DialContext(ctx, network, addr)

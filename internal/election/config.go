@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -34,6 +35,9 @@ type Config struct {
 	// live: a member whose id another process uses waits until that one is gone. Default
 	// hostname-pid-uuid.
 	MemberID string
+	// Dial makes connections instead of a net.Dialer; TLS is then its matter. Default TCP; a test that runs in virtual time brings
+	// its own.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// SessionTimeout is how long the ensemble keeps an unresponsive member. The servers limit it to
 	// 2–20 of their ticks; if they grant less, TrustWindow shrinks in proportion. Default 4s. A
 	// shorter one takes over sooner, but mistakes short pauses for deaths.

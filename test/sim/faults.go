@@ -104,7 +104,7 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 	if r.IntN(4) == 0 {
 		return w.topicTrouble(r, t)
 	}
-	s := []*server{w.db.server, w.db.server, w.kafkaSrv, w.indexSrv, w.electorate.s}[r.IntN(5)]
+	s := []*server{w.db.server, w.db.server, w.kafkaSrv, w.indexSrv, w.electionSrv}[r.IntN(5)]
 	var c condition
 	t.kind, c = drawCondition(r)
 	t.gentle = s == w.db.server && c.delay > 0 && c.delay < 10*time.Millisecond
@@ -243,7 +243,11 @@ func (w *world) nodeTrouble(r *rand.Rand, at time.Duration) trouble {
 // move gives the slots to others.
 func (w *world) move(r *rand.Rand, at time.Duration) trouble {
 	seed := r.Uint64()
-	return trouble{kind: "moving of slots", target: "the election", at: at, lasts: 3 * time.Second, moves: true, gentle: w.moves > 0, begin: func() { w.electorate.shuffle(seed) }, end: func() {}}
+	t := trouble{kind: "moving of slots", target: "the election", at: at, lasts: 3 * time.Second, moves: true, gentle: w.moves > 0, begin: func() { w.moveSlots(seed) }, end: func() {}}
+	if w.zookeeper != nil {
+		t.kind, t.copies = "expiry of a session", true // others take its slots at once, while its member trusts it
+	}
+	return t
 }
 
 // shuffle gives the slots to others.
@@ -273,7 +277,7 @@ func (w *world) heal() {
 }
 
 func (w *world) servers() []*server {
-	all := []*server{w.db.server, w.kafkaSrv, w.indexSrv, w.electorate.s, w.receivers}
+	all := []*server{w.db.server, w.kafkaSrv, w.indexSrv, w.electionSrv, w.receivers}
 	for _, n := range w.nodes {
 		if n.disk != nil {
 			all = append(all, n.disk)

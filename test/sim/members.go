@@ -16,7 +16,6 @@ type electorate struct {
 	session time.Duration
 	slots   int
 	epochs  func(ctx context.Context) (int64, error)
-	find    func(invariant, format string, args ...any)
 
 	mu      sync.Mutex
 	members map[string]*member // by id: whose session lives
@@ -113,14 +112,13 @@ type member struct {
 	current election.Assignment
 	alive   map[string]bool
 	heard   time.Time
-	spin    spin
 	joined  int64 // what was assigned until then was to an earlier session
 }
 
 var _ election.Source = (*member)(nil)
 
 func (e *electorate) member(p *process, id string) *member {
-	return &member{e: e, p: p, id: id, spin: spin{find: e.find}, watch: make(chan struct{}, 1), alive: map[string]bool{}}
+	return &member{e: e, p: p, id: id, watch: make(chan struct{}, 1), alive: map[string]bool{}}
 }
 
 // Run keeps the session alive, and leaves at once when ctx ends, if it can.
@@ -210,7 +208,6 @@ func (m *member) Current() election.Assignment {
 func (m *member) fresh() bool { return !m.heard.IsZero() && time.Since(m.heard) < m.e.session*2/3 }
 
 func (m *member) Trusted() bool {
-	m.spin.turn(m.p.name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.fresh()

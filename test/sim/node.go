@@ -107,7 +107,11 @@ func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispa
 		return err
 	}
 	defer calls.Close()
-	d, err := dispatcher.New(dispatcher.Deps{Callbacks: calls, Kafka: kcfg, Store: st, Index: ix, Members: n.w.electorate.member(r.process, n.name), SendLog: sent, Metrics: reg, Log: log}, cfg)
+	members, err := n.w.source(r.process, n.name, st, log)
+	if err != nil {
+		return err
+	}
+	d, err := dispatcher.New(dispatcher.Deps{Callbacks: calls, Kafka: kcfg, Store: st, Index: ix, Members: members, SendLog: sent, Metrics: reg, Log: log}, cfg)
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func TestSeeds(t *testing.T) {
 	if os.Getenv("SEED")+os.Getenv("SEEDS")+os.Getenv("SIM_FOR") == "" {
 		t.Skip("make sim searches: set SEED, SEEDS or SIM_FOR")
 	}
-	first, n, bound := leaderSeeds+rand.Uint64N(leaderSeeds), 1<<30, time.Hour
+	first, n, bound := zookeeperSeeds+rand.Uint64N(zookeeperSeeds), 1<<30, time.Hour
 	if text := os.Getenv("SIM_FOR"); text != "" {
 		var err error
 		bound, err = time.ParseDuration(text)

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/internal/election/zkfake"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
@@ -61,18 +62,20 @@ type world struct {
 	calls calls
 	asked chan struct{} // closed once all of the load is sent
 
-	network    kfake.VirtualNetwork
-	cluster    *kfake.Cluster
-	memory     *index.Memory
-	redis      *miniredis.Miniredis // instead, where the plan says so
-	db         *database
-	kafkaSrv   *server
-	indexSrv   *server
-	receivers  *server // of callbacks
-	electorate *electorate
-	admin      *store.Store // of nobody: it meets no fault
-	looks      *sql.DB      // likewise, for the judge's own questions
-	client     *kgo.Client  // likewise
+	network     kfake.VirtualNetwork
+	cluster     *kfake.Cluster
+	memory      *index.Memory
+	redis       *miniredis.Miniredis // instead, where the plan says so
+	db          *database
+	kafkaSrv    *server
+	indexSrv    *server
+	receivers   *server // of callbacks
+	electionSrv *server
+	electorate  *electorate
+	zookeeper   *zkfake.Server // instead, likewise
+	admin       *store.Store   // of nobody: it meets no fault
+	looks       *sql.DB        // likewise, for the judge's own questions
+	client      *kgo.Client    // likewise
 
 	nodes []*node
 
@@ -181,8 +184,13 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	if w.client, err = kafka.New(kafka.Config{Dial: w.network.DialContext}, zap.NewNop(), opts...); err != nil {
 		return nil, err
 	}
-	w.electorate = newElectorate(newServer("election", p.seed+3), p.session, p.slots, w.nextEpoch)
-	w.electorate.find = w.find
+	w.electionSrv = newServer("election", p.seed+3)
+	w.electorate = newElectorate(w.electionSrv, p.session, p.slots, w.nextEpoch)
+	if p.zookeeper {
+		if err := w.startZooKeeper(); err != nil {
+			return nil, err
+		}
+	}
 	for i := range p.scanners {
 		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("scanner-%d", i), scans: true})
 	}
@@ -316,5 +324,9 @@ func (w *world) close() {
 	}
 	w.cut(w.kafkaSrv)
 	w.cut(w.indexSrv)
+	w.cut(w.electionSrv)
+	if w.zookeeper != nil {
+		w.zookeeper.Close()
+	}
 	time.Sleep(time.Minute) // for what ends by itself
 }

@@ -11,7 +11,9 @@ package zkfake
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,6 +22,8 @@ import (
 type Config struct {
 	// Addr is where to listen. Default 127.0.0.1:0, a free port.
 	Addr string
+	// Listen makes the listener. Default net.Listen.
+	Listen func(network, address string) (net.Listener, error)
 	// MinSessionTimeout and MaxSessionTimeout limit the session timeout that a client requests.
 	// Default 10ms and 1h.
 	MinSessionTimeout, MaxSessionTimeout time.Duration
@@ -59,7 +63,10 @@ func Start(cfg Config) (*Server, error) {
 	if cfg.MaxSessionTimeout == 0 {
 		cfg.MaxSessionTimeout = time.Hour
 	}
-	listener, err := net.Listen("tcp", cfg.Addr)
+	if cfg.Listen == nil {
+		cfg.Listen = net.Listen
+	}
+	listener, err := cfg.Listen("tcp", cfg.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", cfg.Addr, err)
 	}
@@ -99,6 +106,13 @@ func (s *Server) Expire(id int64) bool {
 		s.end(sess)
 	}
 	return sess != nil
+}
+
+// Sessions returns the ids of those that live, in the order of their start.
+func (s *Server) Sessions() []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.sessions))
 }
 
 // Disconnect closes a session's connection and keeps the session until its timeout. It returns

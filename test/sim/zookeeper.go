@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/election/zkfake"
+	"github.com/notyet/notyet/store"
+)
+
+// Where the plan says so, dispatchers elect through the client of ZooKeeper and a stand-in for its server, as they do in production.
+// Otherwise electorate stands for all of that.
+
+const zookeeperAddr = "127.0.0.1:2181"
+
+func (w *world) startZooKeeper() (err error) {
+	w.zookeeper, err = zkfake.Start(zkfake.Config{Addr: zookeeperAddr, Listen: w.network.Listen})
+	return err
+}
+
+// source is a process start's part in the election.
+func (w *world) source(p *process, id string, st *store.Store, log *zap.Logger) (election.Source, error) {
+	if w.zookeeper == nil {
+		return watched{w.electorate.member(p, id), p, &spin{find: w.find}}, nil
+	}
+	members, err := election.NewZooKeeper(election.Config{
+		Servers: []string{zookeeperAddr}, MemberID: id, SessionTimeout: w.session, Slots: st.SlotCount,
+		Dial: w.through(p, w.electionSrv, time.Second, w.network.DialContext),
+	}, st, log)
+	return watched{members, p, &spin{find: w.find}}, err
+}
+
+// watched notices a dispatcher that asks without end.
+type watched struct {
+	election.Source
+	p    *process
+	spin *spin
+}
+
+func (s watched) Trusted() bool {
+	s.spin.turn(s.p.name)
+	return s.Source.Trusted()
+}
+
+// moveSlots gives slots to others.
+func (w *world) moveSlots(seed uint64) {
+	if w.zookeeper == nil {
+		w.electorate.shuffle(seed)
+		return
+	}
+	if live := w.zookeeper.Sessions(); len(live) > 0 {
+		w.zookeeper.Expire(live[rand.New(rand.NewPCG(seed, 0)).IntN(len(live))])
+	}
+}
