@@ -196,7 +196,7 @@ func (c *claimer) beginClaim() (ready []claimable, room int) {
 		at := c.claimAt(l)
 		trigger = trigger || at <= now
 		if at <= now || at != never && l.next <= ahead {
-			ready = append(ready, claimable{ownedSlot: l, to: l.reach(ahead), behind: l.next < now-overdue.Milliseconds()})
+			ready = append(ready, claimable{ownedSlot: l, to: l.reach(ahead), behind: l.liesBehind(now - overdue.Milliseconds())})
 		}
 	}
 	if !trigger {

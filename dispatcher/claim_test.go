@@ -111,3 +111,34 @@ func TestDeliversWithoutTheIndex(t *testing.T) {
 		require.False(t, r.Timestamp.Before(first.Truncate(time.Millisecond)), "early")
 	}
 }
+
+// After an outage a slot is claimed a bite at a time, whatever tells of its next task: a wake that comes before the first look at the
+// database, or an index that has lost what is overdue.
+func TestABacklogIsClaimedInBites(t *testing.T) {
+	const pages, page, bite = 7, 500, 1000
+	for name, look := range map[string]bool{"a wake comes first": false, "the index knows of a later one": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 1, "orders")
+			first := time.Now().Add(-time.Hour)
+			for i := range pages {
+				f.schedule(askMany(page, "orders", string(rune('a'+i)), first.Add(time.Duration(i)*time.Second), schemas.HeaderEvents, "none")...)
+			}
+			d := f.stepped(f.elect(5), Config{MemberID: "one", StageTasks: 10})
+			_, err := d.ownership.follow(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, d.indexer.index.Add(t.Context(), []index.Entry{{Slot: 0, Pos: nowMillis() + 100, Seq: 1}}))
+			if look {
+				d.claimer.sweep(t.Context())
+			} else {
+				d.claimer.noteWakes([]index.SlotPos{{Slot: 0, Pos: nowMillis()}})
+			}
+			for n := range 2 {
+				_, err = d.claimer.claim(t.Context())
+				require.NoError(t, err)
+				require.LessOrEqual(t, d.flight.entries, bite, "bite %d", n+1)
+				d.flight.entries = 0 // as if they had been settled
+				d.claimer.noteWakes([]index.SlotPos{{Slot: 0, Pos: nowMillis()}})
+			}
+		})
+	}
+}

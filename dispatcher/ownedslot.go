@@ -21,6 +21,7 @@ type ownedSlot struct {
 
 	next   int64 // the first place beyond claimed that is known to hold a task: the claim loop, and the settle loop for what it has moved
 	urgent int64 // the earliest due time that a wake has told of: the claim loop
+	looked bool  // the database was asked for next since claimed was moved: the claim loop
 
 	parked map[int64]parked // by seq; see parking.go
 
@@ -78,7 +79,7 @@ func (l *ownedSlot) closeTo(to int64) (n int) {
 
 // claimTo moves claimed. What was heard of places beyond it stays known.
 func (l *ownedSlot) claimTo(to int64) {
-	l.before, l.claimed = l.claimed, to
+	l.before, l.claimed, l.looked = l.claimed, to, false
 	if l.next <= to {
 		l.next = never
 	}
@@ -86,6 +87,10 @@ func (l *ownedSlot) claimTo(to int64) {
 		l.urgent = never
 	}
 }
+
+// liesBehind says that what comes next was due before an instant, or may have been: a wake and the index tell of single tasks, and only the
+// database of the first.
+func (l *ownedSlot) liesBehind(at int64) bool { return l.next < at || !l.looked && l.claimed < at }
 
 // reach returns how far a claim of the slot goes. The slot may be claimed beyond the look-ahead: before a burst the look-ahead was
 // longer, or the database's clock was set back. Then what came late stands right behind claimed, and a few places are enough for it. The

@@ -27,6 +27,11 @@ func (c *claimer) sweep(ctx context.Context) {
 	}
 	c.flight.mu.Lock()
 	defer c.flight.mu.Unlock()
+	for _, slot := range slots {
+		if l := c.flight.slots[slot]; l != nil {
+			l.looked = true
+		}
+	}
 	for _, n := range next {
 		if l := c.flight.slots[n.Slot]; l != nil && n.Pos > l.claimed {
 			if n.Pos < l.next && n.Pos <= c.clock.Millis() {
