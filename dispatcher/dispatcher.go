@@ -204,6 +204,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer cancel()
 	_ = d.client.Flush(flush)
 	d.client.Close()
+	d.settler.lastOutcomes()
 	d.results.Close(time.Second)
 	return errors.Join(err, <-failed)
 }

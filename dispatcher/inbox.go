@@ -1,11 +1,15 @@
 package dispatcher
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // inbox is what the settle loop has to do. Its lock guards the queues alone; tasks are put into them under the lock of those in flight.
 type inbox struct {
 	mu          sync.Mutex
 	outcomes    []outcome    // of sending: the producers' promises add, and the fetch loop what is proven
+	inLog       int          // how many of them, the first, are in the send log. Of the settle loop
 	transitions []transition // tasks that leave their slots: every part adds
 	recalls     []transition // tasks that were put off, and may be sent again: whoever hears from their target adds
 }
@@ -34,11 +38,28 @@ func (b *inbox) recall(some []transition) {
 	b.recalls = append(b.recalls, some...)
 }
 
-func (b *inbox) takeOutcomes() []outcome {
+// outcomesToLog returns the outcomes that are not in the send log yet. They stay here.
+func (b *inbox) outcomesToLog() []outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := b.outcomes
-	b.outcomes = nil
+	return slices.Clone(b.outcomes[b.inLog:])
+}
+
+// logged notes that the first n of those are in the send log.
+func (b *inbox) logged(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.inLog += n
+}
+
+// takeLogged takes the outcomes that are in the send log.
+func (b *inbox) takeLogged() []outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := b.outcomes[:b.inLog:b.inLog]
+	if b.outcomes, b.inLog = b.outcomes[b.inLog:], 0; len(b.outcomes) == 0 {
+		b.outcomes = nil
+	}
 	return out
 }
 

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -38,7 +39,31 @@ func (o outcome) final() bool {
 
 // note writes the outcomes at hand to the send log and decides what follows from each.
 func (s *settler) note(ctx context.Context) {
-	outcomes := s.inbox.takeOutcomes()
+	s.logOutcomes(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	outcomes := s.inbox.takeLogged()
+	if len(outcomes) == 0 {
+		return
+	}
+	var tell []outcome
+	s.flight.mu.Lock()
+	for _, o := range outcomes {
+		if s.conclude(ctx, o) {
+			tell = append(tell, o)
+		}
+	}
+	s.flight.mu.Unlock()
+	for _, o := range tell {
+		s.announcer.announce(o.task, o.at)
+	}
+}
+
+// logOutcomes writes the outcomes at hand to the send log. While a settlement waits for the database, and when the dispatcher ends, that is
+// all that can be done with them: a process that begins again here does not send these tasks once more.
+func (s *settler) logOutcomes(ctx context.Context) {
+	outcomes := s.inbox.outcomesToLog()
 	if len(outcomes) == 0 {
 		return
 	}
@@ -59,20 +84,16 @@ func (s *settler) note(ctx context.Context) {
 		}
 		return s.sent.AppendOutcomes(ctx, entries)
 	})
-	if ctx.Err() != nil {
-		return
+	if ctx.Err() == nil {
+		s.inbox.logged(len(outcomes))
 	}
-	var tell []outcome
-	s.flight.mu.Lock()
-	for _, o := range outcomes {
-		if s.conclude(ctx, o) {
-			tell = append(tell, o)
-		}
-	}
-	s.flight.mu.Unlock()
-	for _, o := range tell {
-		s.announcer.announce(o.task, o.at)
-	}
+}
+
+// lastOutcomes is for when the loops have ended and the producers are closed.
+func (s *settler) lastOutcomes() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s.logOutcomes(ctx)
 }
 
 // conclude decides what follows from an outcome; true means that its last events are to be published before it counts. inFlight.mu is held.

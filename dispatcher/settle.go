@@ -108,6 +108,7 @@ func (s *settler) settleThese(ctx context.Context, transitions []transition, clo
 			if ctx.Err() == nil {
 				s.log.Warn("settling failed, trying again", zap.Error(err))
 			}
+			s.logOutcomes(ctx)
 			sleep(ctx, pauseAfter(failures))
 			continue
 		}
