@@ -251,15 +251,15 @@ func (c *claimer) claimTogether(ctx context.Context, ready []claimable, g claimG
 // up when none of the slots is ours any more.
 func (c *claimer) readClaimed(ctx context.Context, ready []claimable) ([]store.Entry, error) {
 	ranges := rangesOf(ready)
-	for failures := 1; ; failures++ {
-		bound, cancel := context.WithTimeout(ctx, answerWithin*time.Duration(min(failures, 8))) // there may be millions
+	for failures := 0; ; failures++ {
+		bound, cancel := context.WithTimeout(ctx, readWithin(failures))
 		entries, err := c.store.Claimed(bound, ranges)
 		cancel()
 		if err == nil || c.flight.allAbandoned(ready) {
 			return entries, err
 		}
 		c.log.Warn("reading a claimed range failed, trying again", zap.Error(err))
-		if sleep(ctx, pauseAfter(failures)); ctx.Err() != nil {
+		if sleep(ctx, pauseAfter(failures+1)); ctx.Err() != nil {
 			return nil, err
 		}
 	}

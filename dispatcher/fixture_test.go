@@ -3,9 +3,11 @@ package dispatcher
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -424,4 +426,45 @@ func (r *running) warmed() {
 		marks, err := r.indexer.index.Marks(r.f.Context(), r.f.slots)
 		return err == nil && len(marks) == len(r.f.slots)
 	})
+}
+
+// slowDatabase makes connections that take long for some queries.
+type slowDatabase struct {
+	real driver.Driver
+	dsn  string
+	slow string // what they say
+	took time.Duration
+}
+
+func (d slowDatabase) Connect(context.Context) (driver.Conn, error) {
+	c, err := d.real.Open(d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return slowConn{c.(embeddedConn), d}, nil
+}
+
+func (d slowDatabase) Driver() driver.Driver { return d.real }
+
+// embeddedConn is what database/sql uses of a connection.
+type embeddedConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ExecerContext
+	driver.QueryerContext
+}
+
+type slowConn struct {
+	embeddedConn
+	db slowDatabase
+}
+
+func (c slowConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if strings.HasPrefix(query, c.db.slow) {
+		sleep(ctx, c.db.took)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	return c.embeddedConn.QueryContext(ctx, query, args)
 }

@@ -134,9 +134,7 @@ func (o *ownership) catchUp(ctx context.Context, slots []store.Slot) error {
 		return nil
 	}
 	defer o.flight.endClaim(behind)
-	bound, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	entries, err := o.store.Claimed(bound, rangesOf(behind))
+	entries, err := o.readEntries(ctx, o.store.Claimed, rangesOf(behind))
 	if err != nil {
 		return err
 	}

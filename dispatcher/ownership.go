@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,6 +23,7 @@ type ownership struct {
 	sent   *sendlog.Log
 	strays strays                 // slots that are not worked on; any loop that finds a slot lost adds
 	waits  map[[2]int64]time.Time // of the owner loop: since when a slot is waited for, by slot and epoch
+	failed atomic.Int32           // readings of entries that failed in a row; any loop that finds a slot lost may read
 }
 
 func newOwnership(fl *inFlight, tr *trust, sent *sendlog.Log) *ownership {
@@ -175,6 +177,22 @@ func (o *ownership) waited(slot int, epoch int64) time.Duration {
 	return time.Since(since)
 }
 
+// readWithin bounds a reading of what is claimed or in doubt, after so many that failed: there may be millions of tasks.
+func readWithin(failures int) time.Duration { return answerWithin * time.Duration(min(failures+1, 8)) }
+
+// readEntries reads what is claimed or in doubt. After a failure it has longer, because whoever calls it calls it again.
+func (o *ownership) readEntries(ctx context.Context, read func(context.Context, []store.Range) ([]store.Entry, error), ranges []store.Range) ([]store.Entry, error) {
+	bound, cancel := context.WithTimeout(ctx, readWithin(int(o.failed.Load())))
+	defer cancel()
+	entries, err := read(bound, ranges)
+	if err != nil {
+		o.failed.Add(1)
+	} else {
+		o.failed.Store(0)
+	}
+	return entries, err
+}
+
 // begin starts on acquired slots. What the previous owner claimed and did not close is in doubt: it is sent again, with the
 // same id and attempt, less what the send log here proves acknowledged.
 func (o *ownership) begin(ctx context.Context, got []store.Slot, epoch int64) error {
@@ -184,9 +202,7 @@ func (o *ownership) begin(ctx context.Context, got []store.Slot, epoch int64) er
 			doubts = append(doubts, store.Range{Slot: s.Slot, From: s.Done, To: s.Claimed})
 		}
 	}
-	bound, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	entries, err := o.store.Entries(bound, doubts)
+	entries, err := o.readEntries(ctx, o.store.Entries, doubts)
 	if err != nil {
 		return err
 	}
