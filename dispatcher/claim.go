@@ -179,6 +179,9 @@ type claimable struct {
 
 type claimGroup struct{ epoch, to int64 }
 
+// claims says whether anything is claimed at present. inFlight.mu is held.
+func (c *claimer) claims() bool { return c.trust.trusted() && c.flight.entries < c.maxEntries() }
+
 // beginClaim decides which slots are claimed now, and how far: always further than they are. Until endClaim they are not given back,
 // because the claim itself happens later, without the lock. room is how many tasks may still enter.
 func (c *claimer) beginClaim() (ready []claimable, room int) {

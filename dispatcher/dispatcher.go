@@ -122,6 +122,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: outs.policies, sent: deps.SendLog, client: client, results: results}
 	d.ownership = newOwnership(fl, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
+	d.policies.claims = d.claimer.claims
 	d.sender = newSender(pk, tr, la, newCalls(deps.Callbacks), client, kcfg)
 	d.sender.lost = lost
 	d.fetcher = newFetcher(fl, pk, d.sender, deps.SendLog)

@@ -29,11 +29,12 @@ type policies struct {
 	gates map[string]*gate   // by topic
 	lanes map[uint32][]*gate // the same, by what a task's lane tells of its topic
 
-	kick kick // of the loop that moves tasks
+	kick   kick        // of the loop that moves tasks
+	claims func() bool // whether what is called back is claimed soon: claimer.claims. The lock of those in flight is held
 }
 
 func newPolicies(fl *inFlight, outs *outlets) *policies {
-	return &policies{shared: fl.shared, flight: fl, outlets: outs, gates: map[string]*gate{}, lanes: map[uint32][]*gate{}, kick: newKick()}
+	return &policies{shared: fl.shared, flight: fl, outlets: outs, gates: map[string]*gate{}, lanes: map[uint32][]*gate{}, kick: newKick(), claims: func() bool { return true }}
 }
 
 const (

@@ -340,6 +340,25 @@ func TestHeldTasksThatWereForgotten(t *testing.T) {
 	f.eventually("they arrive", func() bool { return orders.count() == 5 })
 }
 
+// While nothing is claimed, nothing is called back: it would be given up on its way, and more would be called back, until nothing is held.
+func TestHeldTasksStayWhileNothingIsClaimed(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	f.policy("orders", store.Policy{Paused: true})
+	m := f.elect(5)
+	d := f.start(m, t.TempDir(), Config{MemberID: "one"})
+	f.schedule(askMany(50, "orders", "o", time.Now())...)
+	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 50 })
+	m.trust(false)
+	f.policy("orders", store.Policy{})
+	d.hears("orders", func(g *gate) bool { return g.Open() })
+	f.passes(time.Now().Add(time.Second))
+	require.Equal(t, 50, f.heldTasks("orders"))
+	m.trust(true)
+	f.eventually("they arrive", func() bool { return len(orders.copies()) == 50 })
+	require.Equal(t, 50, orders.count())
+}
+
 // However many targets have limits and held tasks, each of them has its turn, and so has one that was resumed.
 func TestEachGateHasItsTurn(t *testing.T) {
 	f := newFixture(t, 1, "orders")

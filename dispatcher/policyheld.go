@@ -184,8 +184,11 @@ func (f *policies) restless() (out []*gate) {
 		g.coming.first(now)
 		here += len(g.waiting) + g.coming.count()
 	}
+	if f.stopping.Load() || !f.claims() { // what is called back would be given up on its way, and then more called back
+		return nil
+	}
 	for _, g := range f.gates {
-		if !g.Paused && !f.stopping.Load() && (g.behind || now.Sub(g.looked) >= lookEvery) && here < max(f.cfg.StageTasks/4, 1) && g.wants(now) > 0 {
+		if !g.Paused && (g.behind || now.Sub(g.looked) >= lookEvery) && here < max(f.cfg.StageTasks/4, 1) && g.wants(now) > 0 {
 			out = append(out, g)
 		}
 	}
