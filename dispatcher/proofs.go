@@ -15,8 +15,8 @@ const (
 	proofsWithin = 10 * time.Second
 	// proofsBack is how far back the send log is read at most.
 	proofsBack = time.Hour
-	// proofsSlack is for clocks that differ: the send log goes by this machine's, places by the database's. It also covers tasks
-	// that stand behind a long look-ahead, later than they are due.
+	// proofsSlack is for this machine's clock, which may have been corrected since it went into the send log. It also covers tasks that
+	// stand behind a long look-ahead, later than they are due.
 	proofsSlack = 2 * time.Minute
 )
 
@@ -37,7 +37,19 @@ func (p proofs) take(seq int64, attempt int32) (sendlog.Outcome, bool) {
 
 func (p proofs) forget(seq int64) { delete(p, seq) }
 
-// proofsOf reads what the send log proves of tasks in doubt. Nothing is sent before it is due, so it begins at the first of them.
+// loggedSince returns from when on the send log is read, by this machine's clock, for tasks of which the first stands at a place. Nothing is
+// sent before it is due. But a place further ahead than anybody claims says nothing: it lies behind what was claimed before the database's
+// clock was set back.
+func (o *ownership) loggedSince(first int64) time.Time {
+	now := o.clock.Now()
+	since, back := time.UnixMilli(first).Add(-proofsSlack), now.Add(-proofsBack)
+	if ahead := max(o.cfg.LookAhead, o.cfg.BurstLookAhead); since.Before(back) || first > now.Add(ahead).UnixMilli() {
+		since = back
+	}
+	return since.Add(-o.clock.Offset())
+}
+
+// proofsOf reads what the send log proves of tasks in doubt.
 func (o *ownership) proofsOf(ctx context.Context, entries []store.Entry) proofs {
 	found := proofs{}
 	if len(entries) == 0 {
@@ -49,13 +61,9 @@ func (o *ownership) proofsOf(ctx context.Context, entries []store.Entry) proofs 
 		doubted[e.Seq] = struct{}{}
 		first = min(first, e.Pos)
 	}
-	since := time.UnixMilli(first).Add(-proofsSlack)
-	if back := o.clock.Now().Add(-proofsBack); since.Before(back) {
-		since = back
-	}
 	bound, cancel := context.WithTimeout(ctx, proofsWithin)
 	defer cancel()
-	acked, err := o.sent.Acked(bound, since, func(seq int64) bool { _, ok := doubted[seq]; return ok })
+	acked, err := o.sent.Acked(bound, o.loggedSince(first), func(seq int64) bool { _, ok := doubted[seq]; return ok })
 	if err != nil {
 		o.log.Warn("reading the send log failed: what it does not prove is sent again", zap.Error(err))
 	}

@@ -5,9 +5,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // A takeover keeps what the send log says of tasks in doubt, nothing of all others, and of these nothing once it is used.
@@ -44,6 +47,40 @@ func TestProofsAreOfTasksInDoubtOnly(t *testing.T) {
 	require.Equal(t, 1, counted(d.metrics.proven))
 	d.flight.abandon(d.flight.slots[0], "a test")
 	require.Empty(t, d.flight.proofs)
+}
+
+// The send log goes by this machine's clock, and places by the database's: one of them may be wrong, and the latter may have been set back.
+func TestProofsWhereClocksDisagree(t *testing.T) {
+	for name, c := range map[string]struct{ ahead, setBack time.Duration }{
+		"the database is ahead":    {ahead: 10 * time.Minute},
+		"the database is behind":   {ahead: -10 * time.Minute},
+		"its clock was set back":   {setBack: 30 * time.Minute},
+		"the same, and it is fast": {ahead: 5 * time.Minute, setBack: 30 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 1, "orders")
+			clock := func() time.Time { return time.Now().Add(c.ahead) }
+			st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + f.path, Clock: clock}, zap.NewNop())
+			require.NoError(t, err)
+			defer st.Close()
+			f.store = st
+			claimed := clock().Add(c.setBack).UnixMilli()
+			_, err = st.Acquire(t.Context(), f.slots, 4, "one")
+			require.NoError(t, err)
+			require.NoError(t, st.Claim(t.Context(), f.slots, 4, claimed))
+			f.schedule(ask("orders", "a", clock(), schemas.HeaderEvents, "none"))
+			require.NoError(t, st.Claim(t.Context(), f.slots, 4, claimed+1000))
+			d, sent := f.make(f.elect(5), t.TempDir(), Config{MemberID: "two"})
+			defer func() { d.client.Close(); d.results.Close(0); _ = sent.Close() }()
+			require.NoError(t, d.clock.Start(t.Context()))
+			require.NoError(t, sent.AppendOutcomes(t.Context(), []sendlog.Outcome{{Seq: task.Seq(f.source.ID, 0), Attempt: 1, Acked: true, At: nowMillis()}}))
+
+			_, err = d.ownership.follow(t.Context())
+			require.NoError(t, err)
+			require.Len(t, d.flight.slots[0].open(), 1)
+			require.Len(t, d.flight.proofs, 1)
+		})
+	}
 }
 
 func TestProofIsOfOneAttempt(t *testing.T) {
