@@ -446,6 +446,32 @@ func (d slowDatabase) Connect(context.Context) (driver.Conn, error) {
 
 func (d slowDatabase) Driver() driver.Driver { return d.real }
 
+// newSlowFixture is a database that is slow with some queries, and a dispatcher that does not run, in virtual time. There is nothing else.
+func newSlowFixture(t *testing.T, slow string, took time.Duration) (*fixture, *Dispatcher) {
+	path := t.TempDir() + "/notyet.db"
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	st, err := store.Open(t.Context(), store.Config{Connector: slowDatabase{db.Driver(), path + "?_txlock=immediate&_pragma=journal_mode(WAL)", slow, took}}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = st.Close() })
+	require.NoError(t, st.Migrate(t.Context(), 1))
+	src, err := st.Source(t.Context(), "intake", [16]byte{7}, 0, 0)
+	require.NoError(t, err)
+	f := &fixture{T: t, store: st, slots: []int{0}, source: src}
+	ix, err := index.New(index.Config{Addrs: []string{"127.0.0.1:1"}}, zap.NewNop()) // away: it is a hint
+	require.NoError(t, err)
+	t.Cleanup(func() { ix.Close(); time.Sleep(2 * time.Second) }) // its dialling ends within a second
+	sent, err := sendlog.Open(t.TempDir(), sendlog.Config{}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = sent.Close() })
+	d, err := New(Deps{Kafka: kafka.Config{Brokers: []string{"127.0.0.1:1"}}, Store: st, Index: ix, Members: f.elect(5), SendLog: sent, Metrics: prometheus.NewRegistry(), Log: zap.NewNop()},
+		Config{MemberID: "one", Results: results})
+	require.NoError(t, err)
+	t.Cleanup(func() { d.client.Close(); d.results.Close(0) })
+	return f, d
+}
+
 // embeddedConn is what database/sql uses of a connection.
 type embeddedConn interface {
 	driver.Conn

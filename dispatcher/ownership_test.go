@@ -2,20 +2,13 @@ package dispatcher
 
 import (
 	"context"
-	"database/sql"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/index"
-	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 )
 
 func TestWhatAnotherTookMeanwhileIsAbandoned(t *testing.T) {
@@ -213,43 +206,19 @@ func TestLivingOwnerIsGivenTimeToDrain(t *testing.T) {
 // What an owner left in doubt may be millions of tasks, and the database may be busy: the next one takes the slot all the same.
 func TestALargeDoubtIsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		path := t.TempDir() + "/notyet.db"
-		db, err := sql.Open("sqlite", path)
-		require.NoError(t, err)
-		slow := slowDatabase{db.Driver(), path + "?_txlock=immediate&_pragma=journal_mode(WAL)", "SELECT slot, pos, seq, lane FROM tasks", answerWithin + time.Second}
-		require.NoError(t, db.Close())
-		st, err := store.Open(t.Context(), store.Config{Connector: slow}, zap.NewNop())
-		require.NoError(t, err)
-		defer st.Close()
-		require.NoError(t, st.Migrate(t.Context(), 1))
-		src, err := st.Source(t.Context(), "intake", [16]byte{7}, 0, 0)
-		require.NoError(t, err)
-		f := &fixture{T: t, store: st, slots: []int{0}, source: src}
+		f, d := newSlowFixture(t, "SELECT slot, pos, seq, lane FROM tasks", answerWithin+time.Second)
 		f.schedule(ask("orders", "a", time.Now(), schemas.HeaderEvents, "none"))
-		_, err = st.Acquire(t.Context(), []int{0}, 4, "two")
+		_, err := f.store.Acquire(t.Context(), f.slots, 4, "two")
 		require.NoError(t, err)
-		require.NoError(t, st.Claim(t.Context(), []int{0}, 4, nowMillis()+1000))
-
-		ix, err := index.New(index.Config{Addrs: []string{"127.0.0.1:1"}}, zap.NewNop()) // away: it is a hint
-		require.NoError(t, err)
-		defer func() { ix.Close(); time.Sleep(2 * time.Second) }()
-		sent, err := sendlog.Open(t.TempDir(), sendlog.Config{}, zap.NewNop())
-		require.NoError(t, err)
-		defer sent.Close()
-		d, err := New(Deps{Kafka: kafka.Config{Brokers: []string{"127.0.0.1:1"}}, Store: st, Index: ix, Members: f.elect(5), SendLog: sent, Metrics: prometheus.NewRegistry(), Log: zap.NewNop()},
-			Config{MemberID: "one", Results: results})
-		require.NoError(t, err)
-		defer d.client.Close()
-		defer d.results.Close(0)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer cancel()
-		done := make(chan struct{})
-		go func() { defer close(done); d.ownership.run(ctx) }()
+		require.NoError(t, f.store.Claim(t.Context(), f.slots, 4, nowMillis()+1000))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); d.ownership.run(ctx) }()
 		time.Sleep(2 * time.Minute)
 		d.flight.mu.Lock()
 		require.Equal(t, 1, d.flight.entries)
 		d.flight.mu.Unlock()
 		cancel()
-		<-done
+		<-ended
 	})
 }

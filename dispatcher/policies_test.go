@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -357,6 +358,34 @@ func TestHeldTasksStayWhileNothingIsClaimed(t *testing.T) {
 	m.trust(true)
 	f.eventually("they arrive", func() bool { return len(orders.copies()) == 50 })
 	require.Equal(t, 50, orders.count())
+}
+
+// Many paused targets whose tasks fall due cost the others little, also where the database is slow.
+func TestManyPausedTargetsHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const paused = 300
+		f, d := newSlowFixture(t, "SELECT seq, slot, pos, due, state", 100*time.Millisecond)
+		_, err := d.ownership.follow(t.Context())
+		require.NoError(t, err)
+		policies := []store.Policy{{Topic: "orders", Rate: 100}}
+		for i := range paused {
+			topic := fmt.Sprint("paused-", i)
+			policies = append(policies, store.Policy{Topic: topic, Paused: true})
+			f.schedule(ask(topic, "a", time.Now()))
+		}
+		d.flight.mu.Lock()
+		d.policies.apply(policies)
+		d.flight.mu.Unlock()
+		d.claimer.sweep(t.Context())
+		_, err = d.claimer.claim(t.Context())
+		require.NoError(t, err)
+		_, _, _ = d.fetcher.nextFetch()
+		began := time.Now()
+		require.NoError(t, d.policies.round(t.Context()))
+		require.Less(t, time.Since(began), time.Second)
+		require.Equal(t, paused, d.flight.inbox.leavingTasks(), "all are on their way to be held")
+		require.False(t, d.policies.gates["orders"].looked.IsZero(), "and the other target had its turn")
+	})
 }
 
 // However many targets have limits and held tasks, each of them has its turn, and so has one that was resumed.

@@ -289,7 +289,7 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 	}
 	require.False(t, d.policies.diverts(&claimedTask{slot: l, lane: task.LaneOf("others", task.ClassNormal)}))
 	require.False(t, d.policies.diverts(&claimedTask{slot: l, lane: both[0].lane, doubt: true}), "the send log may know of it")
-	require.NoError(t, d.policies.judge(t.Context(), d.policies.gates["orders"]))
+	require.NoError(t, d.policies.judge(t.Context()))
 	require.Equal(t, leaving, both[0].status)
 	require.Equal(t, entered, both[1].status)
 	require.True(t, both[1].judged)
@@ -304,7 +304,7 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 	others.coming.add(&recalled{seq: both[1].seq, at: 1, slot: l})
 	both[1].judged = false
 	require.True(t, d.policies.diverts(both[1]), "to the other's gate, for it is paused")
-	require.NoError(t, d.policies.judge(t.Context(), d.policies.gates["orders"]))
+	require.NoError(t, d.policies.judge(t.Context()))
 	require.Equal(t, entered, both[1].status)
 	require.True(t, both[1].judged)
 	delete(d.policies.gates, "others")

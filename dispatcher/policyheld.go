@@ -82,10 +82,8 @@ func (f *policies) move(ctx context.Context) {
 }
 
 func (f *policies) round(ctx context.Context) error {
-	for _, g := range f.undecided() {
-		if err := f.judge(ctx, g); err != nil {
-			return err
-		}
+	if err := f.judge(ctx); err != nil {
+		return err
 	}
 	for _, g := range f.restless() {
 		if err := f.callBack(ctx, g); err != nil {
@@ -95,16 +93,18 @@ func (f *policies) round(ctx context.Context) error {
 	return nil
 }
 
-// judge looks at tasks that are claimed and whose lane is the gate's, without reading their bodies: they are held, or go on their
-// way if they are another target's.
-func (f *policies) judge(ctx context.Context, g *gate) error {
-	batch := f.takeUnread(g)
+// judge looks at tasks that are claimed and whose lane is a gate's, without reading their bodies: they are held, or go on their
+// way if they are another target's. All gates share a page, so that many of them cost one reading.
+func (f *policies) judge(ctx context.Context) error {
+	batch := f.takeUnread()
 	if len(batch) == 0 {
 		return nil
 	}
-	seqs := make([]int64, len(batch))
-	for i, t := range batch {
-		seqs[i] = t.seq
+	var seqs []int64
+	for _, part := range batch {
+		for _, t := range part.tasks {
+			seqs = append(seqs, t.seq)
+		}
 	}
 	heads, err := f.store.Heads(ctx, seqs)
 	f.flight.mu.Lock()
@@ -112,33 +112,23 @@ func (f *policies) judge(ctx context.Context, g *gate) error {
 	if err != nil {
 		return err
 	}
-	g.unread = g.unread[len(batch):]
-	if len(g.unread) == 0 {
-		g.unread = nil
-	} else {
-		f.kick.now()
-	}
 	bySeq := make(map[int64]store.Head, len(heads))
 	for _, h := range heads {
 		bySeq[h.Seq] = h
 	}
 	var on []*claimedTask
-	for _, t := range batch {
-		h, ok := bySeq[t.seq]
-		g := f.gates[h.Topic]
-		switch {
-		case t.slot.abandoned:
-		case !ok, h.Slot != t.slot.number, h.Pos != t.pos, h.State > task.StateRetry, g == nil, !g.Paused && (!g.behind || g.coming.has(t.seq)):
-			t.judged = true
-			on = append(on, t)
-		default:
-			if t.at = h.Due; h.Attempt > 0 {
-				t.at = t.pos
-				if r := g.coming.of(t, h.Attempt); r != nil {
-					t.at = min(t.at, r.at)
-				}
+	for _, part := range batch {
+		g := part.gate
+		if g.unread = g.unread[len(part.tasks):]; len(g.unread) == 0 {
+			g.unread = nil
+		} else {
+			f.kick.now()
+		}
+		for _, t := range part.tasks {
+			if h, ok := bySeq[t.seq]; !t.slot.abandoned && !f.holdUnread(t, h, ok) {
+				t.judged = true
+				on = append(on, t)
 			}
-			f.leaveHeld(g, t, task.StateLine, h.Attempt) // it stays what it is
 		}
 	}
 	if len(on) > 0 {
@@ -148,23 +138,49 @@ func (f *policies) judge(ctx context.Context, g *gate) error {
 	return nil
 }
 
-// takeUnread returns the first of a gate's tasks that are to be judged; only judge removes them.
-func (f *policies) takeUnread(g *gate) []*claimedTask {
-	f.flight.mu.Lock()
-	defer f.flight.mu.Unlock()
-	return slices.Clone(g.unread[:min(len(g.unread), heldPage, max(leavingMost-f.flight.inbox.leavingTasks(), 0))])
+// holdUnread holds a task of which the database says h, if it is to be held. inFlight.mu is held.
+func (f *policies) holdUnread(t *claimedTask, h store.Head, known bool) bool {
+	if !known || h.Slot != t.slot.number || h.Pos != t.pos || h.State > task.StateRetry {
+		return false
+	}
+	g := f.gates[h.Topic]
+	if g == nil || !g.Paused && (!g.behind || g.coming.has(t.seq)) {
+		return false
+	}
+	if t.at = h.Due; h.Attempt > 0 {
+		t.at = t.pos
+		if r := g.coming.of(t, h.Attempt); r != nil {
+			t.at = min(t.at, r.at)
+		}
+	}
+	f.leaveHeld(g, t, task.StateLine, h.Attempt) // it stays what it is
+	return true
 }
 
-// undecided returns the gates with tasks that are to be judged.
-func (f *policies) undecided() (out []*gate) {
+// undecided are tasks of one gate that are to be judged.
+type undecided struct {
+	gate  *gate
+	tasks []*claimedTask
+}
+
+// takeUnread returns the first tasks of each gate that are to be judged, a page in all; only judge removes them.
+func (f *policies) takeUnread() (out []undecided) {
 	f.flight.mu.Lock()
 	defer f.flight.mu.Unlock()
 	for _, g := range f.gates {
 		if len(g.unread) > 0 {
-			out = append(out, g)
+			out = append(out, undecided{gate: g})
 		}
 	}
-	return out
+	left := min(heldPage, leavingMost-f.flight.inbox.leavingTasks())
+	slices.SortFunc(out, func(a, b undecided) int { return len(a.gate.unread) - len(b.gate.unread) })
+	for i := range out { // the shortest first: what they leave of their share is the others'
+		all := out[i].gate.unread
+		n := min(len(all), max(left, 0)/(len(out)-i))
+		out[i].tasks = slices.Clone(all[:n])
+		left -= n
+	}
+	return slices.DeleteFunc(out, func(u undecided) bool { return len(u.tasks) == 0 })
 }
 
 // restless takes back what has waited for long, and returns the gates that may let more through than is at them or on its way.
