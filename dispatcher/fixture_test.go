@@ -486,7 +486,7 @@ type slowConn struct {
 }
 
 func (c slowConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if strings.HasPrefix(query, c.db.slow) {
+	if strings.Contains(query, c.db.slow) {
 		sleep(ctx, c.db.took)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

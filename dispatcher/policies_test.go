@@ -388,6 +388,29 @@ func TestManyPausedTargetsHoldUpNobody(t *testing.T) {
 	})
 }
 
+// The gates of one round are looked behind within the time for which tasks are called back ahead: otherwise their targets get less than
+// their rates.
+func TestManyLimitedTargetsKeepTheirRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, d := newSlowFixture(t, "FROM tasks WHERE lane = ? AND pos", 5*time.Millisecond)
+		_, err := d.ownership.follow(t.Context())
+		require.NoError(t, err)
+		var policies []store.Policy
+		for i := range gatesAtOnce {
+			policies = append(policies, store.Policy{Topic: fmt.Sprint("limited-", i), Rate: 100})
+		}
+		d.flight.mu.Lock()
+		d.policies.apply(policies)
+		d.flight.mu.Unlock()
+		began := time.Now()
+		require.NoError(t, d.policies.round(t.Context()))
+		require.Less(t, time.Since(began), gateAhead)
+		for _, g := range d.policies.gates {
+			require.False(t, g.looked.IsZero())
+		}
+	})
+}
+
 // However many targets have limits and held tasks, each of them has its turn, and so has one that was resumed.
 func TestEachGateHasItsTurn(t *testing.T) {
 	f := newFixture(t, 1, "orders")

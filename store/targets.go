@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/notyet/notyet/task"
@@ -138,33 +139,33 @@ func (s *Store) HeldTasks(ctx context.Context, topic string, after HeldPlace, n 
 }
 
 // heldTasks reads the lanes of a topic, each in two ranges of the index: the rest of the place where the page before ended,
-// and what lies beyond. One condition for both would read all of that place again.
+// and what lies beyond. One condition for both would read all of that place again. It is one statement, because a dispatcher may have many
+// targets to look behind.
 func heldTasks(ctx context.Context, q querier, topic string, after *HeldPlace, n int) ([]HeldTask, error) {
 	from := HeldPlace{Pos: task.Held(0) - 1}
 	if after != nil && after.compare(from) > 0 {
 		from = *after
 	}
-	var out []HeldTask
+	var parts []string
+	var a []any
 	for class := range task.Classes {
 		lane := int64(task.LaneOf(topic, task.Class(class)))
-		for _, part := range []struct {
-			where string
-			args  []any
-		}{
-			{"lane = ? AND pos = ? AND seq > ? ORDER BY seq", []any{lane, from.Pos, from.Seq}},
-			{"lane = ? AND pos > ? ORDER BY pos, seq", []any{lane, from.Pos}},
-		} {
-			rows, err := fetch(ctx, q, func(r *sql.Rows, h *HeldTask) error {
-				return r.Scan(&h.Seq, &h.Pos, &h.Slot, &h.Lane, &h.Attempt, &h.Topic)
-			}, "SELECT seq, pos, slot, lane, attempt, topic FROM tasks WHERE "+part.where+" LIMIT ?", append(part.args, n)...)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, rows...)
-		}
+		parts = append(parts, heldPart("lane = ? AND pos = ? AND seq > ? ORDER BY seq"), heldPart("lane = ? AND pos > ? ORDER BY pos, seq"))
+		a = append(a, lane, from.Pos, from.Seq, n, lane, from.Pos, n)
+	}
+	out, err := fetch(ctx, q, func(r *sql.Rows, h *HeldTask) error {
+		return r.Scan(&h.Seq, &h.Pos, &h.Slot, &h.Lane, &h.Attempt, &h.Topic)
+	}, strings.Join(parts, " UNION ALL "), a...)
+	if err != nil {
+		return nil, err
 	}
 	slices.SortFunc(out, func(a, b HeldTask) int { return a.compare(b.HeldPlace) })
 	return out[:min(n, len(out))], nil
+}
+
+// heldPart reads one range of the index as a part of a union. SQLite takes no ORDER BY in a part but in a table of its own.
+func heldPart(where string) string {
+	return "SELECT * FROM (SELECT seq, pos, slot, lane, attempt, topic FROM tasks WHERE " + where + " LIMIT ?) AS part"
 }
 
 // CountHeld counts the held tasks of a target, at most so many. It reads the index only, so tasks of another target of the same
