@@ -86,6 +86,22 @@ func TestBodyRoundTrip(t *testing.T) {
 	})
 }
 
+// A duration that is rounded up when a request is decoded can be read again from the body.
+func TestLongestDurationsCanBeReadAgain(t *testing.T) {
+	durations := []string{"9223372036853.000001ms", "9223372036853.5ms", "9223372036853775807ns", "9223372036853775808ns", "9223372036853999999ns", "9223372036854ms"}
+	for _, d := range durations {
+		r := intake(HeaderTopic, "orders", HeaderDelay, "1s", HeaderAckTimeout, d, HeaderMaxLateness, d, HeaderBackoff, "exponential:1s:"+d)
+		req, err := Decode(r, Limits{})
+		require.NoError(t, err, d)
+		body, err := DecodeBody(EncodeBody(nil, nil, nil, nil, req.Settings))
+		require.NoError(t, err, d)
+		require.Equal(t, req.Settings, body.Settings)
+		require.Equal(t, 9223372036854*time.Millisecond, body.Settings.AckTimeout)
+	}
+	_, err := Decode(intake(HeaderTopic, "orders", HeaderDelay, "1s", HeaderAckTimeout, "9223372036854000001ns"), Limits{})
+	require.ErrorContains(t, err, tooLong)
+}
+
 func TestBodyDefaultsCostNothing(t *testing.T) {
 	b := EncodeBody(nil, []byte("k"), []byte("v"), nil, DefaultSettings())
 	require.Equal(t, "01"+"10"+"000000"+"026b"+"0276"+"00", hex.EncodeToString(b))
