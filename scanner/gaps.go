@@ -16,13 +16,13 @@ import (
 // inspectPatience limits how long the poller looks into gaps before it polls again.
 const inspectPatience = 5 * time.Second
 
-// gapsIn returns the offsets that are missing between records that were read from offset from on.
+// gapsIn returns the offsets, from offset from on, that are missing before and between records.
 func gapsIn(from int64, records []*kgo.Record) (out []kafka.Gap) {
 	for _, r := range records {
 		if r.Offset > from {
 			out = append(out, kafka.Gap{From: from, To: r.Offset})
 		}
-		from = r.Offset + 1
+		from = max(from, r.Offset+1)
 	}
 	return out
 }
@@ -47,9 +47,10 @@ func newInspector(client *kgo.Client, decompressor kgo.Decompressor, topics []st
 
 // inspect looks into the gaps between a partition's polled records. A batch whose records claim
 // wrong offsets makes such gaps, and could hide what others have written behind it. inspect returns
-// the records before that batch, and the batch; nil: there is none.
+// the records before that batch, and the batch; nil: there is none. After an error, the next call
+// goes on where this one was, so that a gap can be larger than what one call has the time for.
 func (i *inspector) inspect(ctx context.Context, key partitionKey, records []*kgo.Record) ([]*kgo.Record, *kafka.Unreadable, error) {
-	from, reading := i.parts.polledTo(key)
+	from, reading := i.parts.inspectedTo(key)
 	if !reading {
 		return nil, nil, nil
 	}
@@ -57,13 +58,15 @@ func (i *inspector) inspect(ctx context.Context, key partitionKey, records []*kg
 	if len(gaps) == 0 {
 		return records, nil, nil
 	}
-	bad, start, err := kafka.Inspect(ctx, i.client, i.decompressor, key.topic, key.partition, gaps)
+	found, err := kafka.Inspect(ctx, i.client, i.decompressor, key.topic, key.partition, gaps)
+	i.parts.inspected(key, found.To)
+	if src, _ := i.parts.source(key); src != nil && found.Start > 0 { // of what was never stored, nobody missed it
+		logDeleted(i.log, key, gaps[0].From, found.Start)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if src, _ := i.parts.source(key); src != nil && start > 0 { // of what was never stored, nobody missed it
-		logDeleted(i.log, key, gaps[0].From, start)
-	}
+	bad := found.Bad
 	if bad == nil {
 		return records, nil, nil
 	}

@@ -190,3 +190,37 @@ func TestGapsOfHonestBatchesArePassed(t *testing.T) {
 	require.Equal(t, 5, f.tasks())
 	require.Zero(t, f.count("SELECT COUNT(*) FROM dead_letters"))
 }
+
+// A gap may be larger than what can be looked into at once. What was looked into is not looked into
+// again, so a large transaction that was given up holds nobody up for good.
+func TestALargeGapIsLookedIntoInPieces(t *testing.T) {
+	f := newFixture(t)
+	f.publish(ask("before", 0))
+	writer, err := kafka.New(f.kafka, zap.NewNop(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID("caller"))
+	require.NoError(t, err)
+	defer writer.Close()
+	require.NoError(t, writer.BeginTransaction())
+	const batches = 6
+	for range batches {
+		large := ask("given up", 0)
+		large.Value = make([]byte, 700_000)
+		_, _ = rand.Read(large.Value) // so that each fills a fetch
+		require.NoError(t, writer.ProduceSync(t.Context(), large).FirstErr())
+	}
+	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryAbort))
+	f.publish(ask("behind", 0))
+	var asked atomic.Int32
+	f.cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		f.cluster.KeepControl()
+		req := r.(*kmsg.FetchRequest)
+		if req.SessionEpoch != -1 || req.MaxBytes < 1<<20 || asked.Add(1)%2 == 1 { // a consumer's own, a look at one batch, or one that may succeed
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		resp.Version, resp.ErrorCode = req.Version, kerr.UnknownServerError.Code
+		return resp, nil, true
+	})
+	f.start(f.store, Config{})
+	f.eventually("all is stored", func() bool { return f.tasks() == 2 && f.sourceOf(0).Next == 1+batches+2 })
+	require.Less(t, asked.Load(), int32(4*batches))
+}

@@ -75,6 +75,27 @@ func (p *partitions) polledTo(key partitionKey) (int64, bool) {
 	return r.polled, true
 }
 
+// inspectedTo returns the offset up to which a partition has been polled or looked into. False: it is
+// not being read.
+func (p *partitions) inspectedTo(key partitionKey) (int64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.readings[key]
+	if r == nil || r.ended.Load() || p.halted.has(key) {
+		return 0, false
+	}
+	return max(r.polled, r.inspected), true
+}
+
+// inspected notes up to where a partition has been looked into. It may be polled once more from before that.
+func (p *partitions) inspected(key partitionKey, to int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.readings[key]; r != nil {
+		r.inspected = max(r.inspected, to)
+	}
+}
+
 // pollAgain makes the next poll of a partition begin where the last one did.
 func (p *partitions) pollAgain(key partitionKey) {
 	p.mu.Lock()

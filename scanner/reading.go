@@ -24,8 +24,10 @@ type reading struct {
 	first int64 // where it began
 	// polled is the offset below which Kafka has handed over everything that it has. Only the poller moves it.
 	polled int64
-	epoch  int32 // of the leader, of the last record before it; -1: none has been read
-	ended  atomic.Bool
+	// inspected is the offset below which the inspector has looked into gaps. Only the poller moves it.
+	inspected int64
+	epoch     int32 // of the leader, of the last record before it; -1: none has been read
+	ended     atomic.Bool
 	// until is the offset from which on nothing is stored, because from there the log is another one; 0: there is none.
 	until  atomic.Int64
 	queued atomic.Int32 // stretches that are neither stored nor given up; the poller adds, workers subtract

@@ -24,20 +24,25 @@ type Unreadable struct {
 // Error makes it an error that tells why.
 func (u *Unreadable) Error() string { return u.Reason }
 
-// Inspect looks at the batches that have offsets in gaps, which are in order, and returns the first that is unreadable; nil: each is
-// as it should be, and what is not there is not in the log. start is not 0 where offsets in gaps up to it
-// were deleted.
+// Inspected is what Inspect has found.
+type Inspected struct {
+	Bad   *Unreadable // the first batch that is unreadable; nil: each is as it should be, and what is not there is not in the log
+	Start int64       // offsets in gaps up to it were deleted; 0: none were
+	To    int64       // what lies below it was looked at, also where Inspect failed then: go on there
+}
+
+// Inspect looks at the batches that have offsets in gaps, which are in order, up to the first that is unreadable.
 //
 // Kafka does not look at the offsets that the records of an uncompressed batch name. A client believes them: it passes what others
 // have written behind the batch, or leaves records out, and says nothing. What it hands over has a gap then. Other gaps are rare:
 // records that were compacted away or deleted, or of a transaction that was given up.
-func Inspect(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32, gaps []Gap) (bad *Unreadable, start int64, err error) {
+func Inspect(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32, gaps []Gap) (Inspected, error) {
 	if len(gaps) == 0 {
-		return nil, 0, nil
+		return Inspected{}, nil
 	}
 	in, err := newInspection(ctx, client, topic, partition)
 	if err != nil {
-		return nil, 0, err
+		return Inspected{}, err
 	}
 	in.decompressor = decompressor
 	return in.look(ctx, client, gaps)
@@ -50,44 +55,44 @@ func InspectAt(ctx context.Context, client *kgo.Client, decompressor kgo.Decompr
 		return nil, err
 	}
 	in.decompressor, in.bytes = decompressor, 1 // Kafka answers one whole batch, however large
-	bad, _, err := in.look(ctx, client, []Gap{{From: at, To: at + 1}})
-	return bad, err
+	out, err := in.look(ctx, client, []Gap{{From: at, To: at + 1}})
+	return out.Bad, err
 }
 
-func (in *inspection) look(ctx context.Context, client *kgo.Client, gaps []Gap) (bad *Unreadable, start int64, err error) {
+func (in *inspection) look(ctx context.Context, client *kgo.Client, gaps []Gap) (out Inspected, err error) {
 	topic, partition := in.topic, in.partition
-	at := gaps[0].From
 	for {
-		for len(gaps) > 0 && gaps[0].To <= at {
+		for len(gaps) > 0 && gaps[0].To <= out.To {
 			gaps = gaps[1:]
 		}
 		if len(gaps) == 0 {
-			return nil, start, nil
+			return out, nil
 		}
-		at = max(at, gaps[0].From)
+		at := max(out.To, gaps[0].From)
 		raw, err := in.fetch(ctx, at)
 		if errors.Is(err, kerr.OffsetOutOfRange) {
 			starts, err := Starts(ctx, client, topic)
 			first, known := starts[topic][partition]
 			if err != nil && !known {
-				return nil, 0, err
+				return out, err
 			}
 			if first > at { // retention has deleted what was there
-				at, start = first, min(first, gaps[len(gaps)-1].To)
+				out.To, out.Start = first, min(first, gaps[len(gaps)-1].To)
 				continue
 			}
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("inspecting %s/%d at offset %d: %w", topic, partition, at, err)
+			return out, fmt.Errorf("inspecting %s/%d at offset %d: %w", topic, partition, at, err)
 		}
 		next, bad, err := in.walk(raw, gaps)
 		if bad != nil || err != nil {
-			return bad, start, err
+			out.Bad = bad
+			return out, err
 		}
 		if next <= at {
-			return nil, 0, fmt.Errorf("inspecting %s/%d at offset %d: its leader has nothing there", topic, partition, at)
+			return out, fmt.Errorf("inspecting %s/%d at offset %d: its leader has nothing there", topic, partition, at)
 		}
-		at = next
+		out.To = next
 	}
 }
 

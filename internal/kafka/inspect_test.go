@@ -85,8 +85,9 @@ func TestInspectFindsTheBatchThatLies(t *testing.T) {
 				{[]kafka.Gap{{From: 6, To: 1 << 40}}, 6, 8},
 				{[]kafka.Gap{{From: 9, To: 11}}, 0, 0},
 			} {
-				bad, _, err := kafka.Inspect(t.Context(), client, decompressor, topic, 0, c.gaps)
+				found, err := kafka.Inspect(t.Context(), client, decompressor, topic, 0, c.gaps)
 				require.NoError(t, err, "%v", c.gaps)
+				bad := found.Bad
 				if c.bad == 0 {
 					require.Nil(t, bad, "%v", c.gaps)
 					continue
@@ -102,14 +103,14 @@ func TestInspectFindsTheBatchThatLies(t *testing.T) {
 					require.Equal(t, []int64{first, first + 2}, []int64{bad.First, bad.Next})
 				}
 			}
-			_, _, err = kafka.Inspect(t.Context(), client, decompressor, topic, 0, []kafka.Gap{{From: 9, To: 20}})
+			_, err = kafka.Inspect(t.Context(), client, decompressor, topic, 0, []kafka.Gap{{From: 9, To: 20}})
 			require.ErrorContains(t, err, "nothing there", "what nobody can have read")
 			_, err = kadm.NewClient(client).DeleteRecords(t.Context(), kadm.Offsets{topic: {0: {Topic: topic, At: 6}}})
 			require.NoError(t, err)
-			bad, start, err := kafka.Inspect(t.Context(), client, decompressor, topic, 0, []kafka.Gap{{From: 0, To: 6}})
+			found, err := kafka.Inspect(t.Context(), client, decompressor, topic, 0, []kafka.Gap{{From: 0, To: 6}})
 			require.NoError(t, err)
-			require.EqualValues(t, 6, start, "the log begins there")
-			require.Nil(t, bad, "what was deleted is passed")
+			require.EqualValues(t, 6, found.Start, "the log begins there")
+			require.Nil(t, found.Bad, "what was deleted is passed")
 			_, err = kadm.NewClient(client).DeleteTopic(t.Context(), topic)
 			require.NoError(t, err)
 		})
