@@ -72,6 +72,7 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	sources := p.cfg.Sources()
 	if len(sources) == 0 {
 		*l = leftovers{}
+		p.forgetRefused(nil)
 		return
 	}
 	bound, cancel := context.WithTimeout(ctx, forgetTimeout)
@@ -84,12 +85,15 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 		return
 	}
 	now := make(map[key]bool, len(boxes))
+	for _, box := range boxes {
+		now[keyOf(box)] = true
+	}
+	p.forgetRefused(now)
 	l.due = l.due[:0]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, box := range boxes {
-		k := keyOf(box)
-		if now[k] = true; l.seen[k] && !p.stored[k] {
+		if k := keyOf(box); l.seen[k] && !p.stored[k] {
 			l.due = append(l.due, box)
 		}
 	}
@@ -107,13 +111,21 @@ func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
 		switch {
 		case err != nil:
 			p.log.Warn("reading unpublished events failed", zap.Int("source", l.due[0].Source), zap.Int64("seq", l.due[0].Seq), zap.Error(err))
-		case ok && !p.tryStored(box):
+		case ok && !p.publishBox(ctx, box):
 			return
 		case ok:
 			p.metrics.leftovers.Inc()
 		}
 		l.due = l.due[1:]
 	}
+}
+
+// publishBox returns false if a box is to be tried later.
+func (p *Publisher) publishBox(ctx context.Context, box store.Outbox) bool {
+	if p.wasRefused(box) {
+		return p.publishAlone(ctx, box)
+	}
+	return p.tryStored(box)
 }
 
 // hasRoom reports whether there is enough room to read a box.

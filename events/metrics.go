@@ -18,7 +18,7 @@ func newMetrics(reg prometheus.Registerer, p *Publisher) *metrics {
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: p.cfg.Stage, Name: "results_unanswered_seconds",
 		Help: "How long the results topic has acknowledged nothing of what was sent; 0: nothing waits for it."}, func() float64 { return p.Unanswered().Seconds() })
 	return &metrics{
-		errors:    counter("event_errors_total", "Events that could not be sent, each tried again."),
+		errors:    counter("event_errors_total", "Events that could not be sent. Each is tried again, unless the results topic refuses it alone."),
 		leftovers: counter("leftover_events_total", "Runs of stored events that were published later, by whoever found them."),
 		deferred:  counter("deferred_events_total", "Runs of stored events that found no room on their way to the results topic, and wait in the database."),
 		waiting: f.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: p.cfg.Stage, Name: "outbox_runs",

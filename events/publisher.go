@@ -58,6 +58,7 @@ func (c Config) withDefaults() Config {
 type Publisher struct {
 	cfg     Config
 	client  *kgo.Client
+	alone   *kgo.Client // one event at a time; only Run uses it
 	store   *store.Store
 	log     *zap.Logger
 	metrics *metrics
@@ -69,6 +70,7 @@ type Publisher struct {
 	since     time.Time      // time of the last acknowledgement, or of the first record after an idle period
 	stored    map[key]bool   // boxes that the client has, or that are published and not yet deleted from the outbox
 	published []store.Outbox // acknowledged and not yet deleted from the outbox, without their events
+	refused   map[key]bool   // boxes in the outbox whose events are to be offered alone
 }
 
 // key identifies a box, which is a row of the outbox.
@@ -91,7 +93,12 @@ func New(kcfg kafka.Config, st *store.Store, cfg Config, reg prometheus.Register
 	if err != nil {
 		return nil, fmt.Errorf("making the producer of events: %w", err)
 	}
-	p := &Publisher{cfg: cfg, client: client, store: st, log: log, kick: make(chan struct{}, 1), stored: map[key]bool{}}
+	alone, err := kafka.NewSoloProducer(kcfg, log, kafka.GiveUpAfter(forgetTimeout)...)
+	if err != nil {
+		client.Close()
+		return nil, fmt.Errorf("making the producer of single events: %w", err)
+	}
+	p := &Publisher{cfg: cfg, client: client, alone: alone, store: st, log: log, kick: make(chan struct{}, 1), stored: map[key]bool{}, refused: map[key]bool{}}
 	p.metrics = newMetrics(reg, p)
 	return p, nil
 }
@@ -137,6 +144,9 @@ func (p *Publisher) tryStored(box store.Outbox) bool {
 		defer p.mu.Unlock()
 		if err != nil { // it stays in the outbox for the next look
 			delete(p.stored, k)
+			if kafka.MaybeCollateral(err) {
+				p.refused[k] = true
+			}
 			return
 		}
 		p.published = append(p.published, store.Outbox{Source: box.Source, Seq: box.Seq})
@@ -247,4 +257,5 @@ func (p *Publisher) Close(bound time.Duration) {
 	}
 	p.forget(ctx)
 	p.client.Close()
+	p.alone.Close()
 }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -159,4 +161,32 @@ func TestCloseIsBounded(t *testing.T) {
 		require.Fail(t, "it waits for the topic")
 	}
 	require.Equal(t, 3, f.left(), "they stay in the outbox")
+}
+
+// A topic may take less at once than the client gathers, and less than an event. Nobody waits for good:
+// each event is offered alone, and one that is refused alone is given up.
+func TestRefusedEventsHoldUpNobody(t *testing.T) {
+	f := start(t, Config{LookEvery: 20 * time.Millisecond})
+	limit := "2000"
+	_, err := kadm.NewClient(f.client).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, schemas.TopicResults)
+	require.NoError(t, err)
+	var events []schemas.Event
+	for i := range 20 {
+		e := event(i)
+		e.Reason = rand.Text() + rand.Text() + rand.Text() + rand.Text() // so that many do not become small
+		events = append(events, e)
+	}
+	large := event(20)
+	for len(large.Reason) < 4000 {
+		large.Reason += rand.Text()
+	}
+	boxes, err := f.store.StoreEvents(t.Context(), append(events, large), time.Now().UnixMilli())
+	require.NoError(t, err)
+	f.run()
+	f.Stored(boxes)
+	require.Eventually(t, func() bool { return f.left() == 0 }, bound, time.Millisecond)
+	published := f.ids(20)
+	require.NotContains(t, published, large.ID)
+	f.Stored(f.save(1))
+	require.Eventually(t, func() bool { return f.left() == 0 }, bound, time.Millisecond, "others go on")
 }

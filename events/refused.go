@@ -1,0 +1,54 @@
+package events
+
+import (
+	"context"
+	"maps"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// The results topic may take less at once than the client gathers, or refuse an event. The client
+// then fails the whole batch, and all that it holds for the partition. Only an event that is offered
+// alone shows whether it is at fault. Without that, the same box would fail with each look, for ever,
+// together with the events of others.
+
+// wasRefused tells whether a box has failed with an error that may be about one of its events.
+func (p *Publisher) wasRefused(box store.Outbox) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused[keyOf(box)]
+}
+
+// forgetRefused forgets the boxes that are not among those in the outbox.
+func (p *Publisher) forgetRefused(outbox map[key]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.refused, func(k key, _ bool) bool { return !outbox[k] })
+}
+
+// publishAlone publishes the events of a box one by one. It gives up those that Kafka refuses alone.
+// After any other error it returns false, and the box stays in the outbox.
+func (p *Publisher) publishAlone(ctx context.Context, box store.Outbox) bool {
+	for _, e := range box.Events {
+		err := p.alone.ProduceSync(ctx, schemas.EncodeEvent(p.cfg.Topic, e)).FirstErr()
+		if err == nil {
+			continue
+		}
+		p.metrics.errors.Inc()
+		if !kafka.MaybeCollateral(err) {
+			p.log.Warn("publishing a refused event alone failed, trying again", zap.String("topic", p.cfg.Topic), zap.Error(err))
+			return false
+		}
+		p.log.Error("the results topic refuses an event, which is given up", zap.String("topic", p.cfg.Topic), zap.String("id", e.ID), zap.String("state", string(e.State)), zap.Error(err))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stored[keyOf(box)] = true
+	p.published = append(p.published, store.Outbox{Source: box.Source, Seq: box.Seq})
+	p.wake()
+	return true
+}
