@@ -10,14 +10,14 @@ import (
 // busy for minutes.
 const mergeBudget = 256 << 20
 
-// mergePatience bounds the same in time. On a slow or busy machine, merging up to the budget takes
+// mergePatience bounds the same in time, and the decisions about timers. On a slow or busy machine, merging up to the budget takes
 // longer than the server lets the transaction's connection be silent.
 const mergePatience = idleTimeout / 5
 
 // merged is what a transaction has merged so far.
 type merged struct {
 	bytes int
-	took  time.Duration
+	took  time.Duration // also with decisions about timers
 }
 
 // enough tells that the rest must wait for another transaction.

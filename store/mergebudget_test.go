@@ -1,10 +1,12 @@
 package store
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -70,6 +72,29 @@ func TestABatchThatMergesTooMuchIsCut(t *testing.T) {
 			})
 		})
 	}
+}
+
+// To decide about a timer takes milliseconds, for an expression and a jitter that somebody chose. The
+// time counts as that of merging does, for the same reason.
+func TestABatchOfSlowTimersIsCut(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		batch := s.batch(s.timerRequest(schemas.OpTimer), s.timerRequest(schemas.OpTimerDisable))
+		decide := func(took time.Duration, several bool) (merged, error) {
+			w := work{store: s.Store, clock: At(s.now), now: s.now, slotCount: testSlots, mode: mode{several: several}, merged: merged{took: took}}
+			err := s.transact(s.ctx, func(tx *sql.Tx) error {
+				w.tx = tx
+				return w.decideTimers(s.ctx, batch.Changes)
+			})
+			return w.merged, err
+		}
+		_, err := decide(mergePatience+1, true)
+		require.ErrorIs(t, err, errMerging)
+		_, err = decide(mergePatience+1, false)
+		require.NoError(t, err, "one alone may take what it takes")
+		spent, err := decide(0, true)
+		require.NoError(t, err)
+		require.Positive(t, spent.took)
+	})
 }
 
 // Requests that wait for a delivery's outcome cannot be sent in smaller batches: what is too much for one transaction waits for

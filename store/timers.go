@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
@@ -83,20 +84,30 @@ func (w *work) decideTimers(ctx context.Context, changes []task.Change) error {
 		return err
 	}
 	for _, id := range w.timers.list {
-		w.decideTimer(id)
+		if err := w.decideTimer(id); err != nil {
+			return err
+		}
 	}
 	return w.readPending(ctx)
 }
 
-func (w *work) decideTimer(id *timerIdentity) {
+// decideTimer runs the changes of a timer through the state machine. To look whether an expression
+// suits its jitter takes milliseconds, so a batch of many is cut as one that merges much.
+func (w *work) decideTimer(id *timerIdentity) error {
 	w.closeFullBoxes()
 	id.now = id.before
 	for _, c := range id.changes {
+		if w.merged.enough() && w.several {
+			return errMerging
+		}
+		began := time.Now()
 		v := task.DecideTimer(id.now, c, w.slotCount, w.now)
+		w.merged.took += time.Since(began)
 		id.now = v.Next
 		id.clear = id.clear || v.Clear
 		w.addOutcome(c, task.Verdict{Event: v.Event, Dead: v.Dead})
 	}
+	return nil
 }
 
 // readPending locks the runs of changed timers that may not be claimed yet. Which of them are not is
