@@ -79,7 +79,7 @@ func (s *Store) apply(ctx context.Context, b Batch, now func() int64, reconcilin
 			return err
 		}
 		w := work{store: s, tx: tx, insert: insert, clock: now, slotCount: slotCount, resolving: len(b.Resolve) > 0,
-			mode: mode{reconciling: reconciling, first: tries == 1, several: len(b.Changes) > 1}}
+			mode: mode{reconciling: reconciling, first: tries == 1, several: len(b.Changes) > 1 || len(b.Resolve) > 1 && !reconciling}}
 		if err := w.run(ctx, b); err != nil {
 			return err
 		}
@@ -107,6 +107,7 @@ type work struct {
 	taken []int64      // of tasks in flight: see verdict
 	outcomes
 	merged  merged
+	known   int // bytes that it has read: see knownBudget
 	timers  timerWork
 	applied Applied
 }
@@ -115,7 +116,7 @@ type work struct {
 type mode struct {
 	reconciling bool // no request is still to come that might be older than a proof
 	first       bool // the first try assumes that default ids are new; if the unique key disagrees, the next try looks them up
-	several     bool // the batch has more than one change, so it can be cut
+	several     bool // the batch has more than one change, or a scanner looks at more than one identity: it can be cut
 }
 
 // identity gathers what a batch asks of one task.

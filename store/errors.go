@@ -32,8 +32,8 @@ var sqliteAboutRecord = []int{18, 275, 20}
 // world's. If a batch fails because of a record, halve it until that record is alone: the others in
 // it are fine.
 func BadRecord(err error) bool {
-	if errors.Is(err, errMerging) || errors.Is(err, errDamaged) {
-		return true // the first of a batch of several records; one alone may merge what it likes
+	if errors.Is(err, errMerging) || errors.Is(err, errKnown) || errors.Is(err, errDamaged) {
+		return true // the first two of a batch of several records; one alone may merge and read what it likes
 	}
 	var my *mysql.MySQLError
 	if errors.As(err, &my) {

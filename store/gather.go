@@ -61,7 +61,7 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 func (w *work) readKnown(ctx context.Context, list []*identity) error {
 	return chunks(list, func(part []*identity) error {
 		byKey, keys := keysOf(part)
-		rows, err := fetch(ctx, w.tx, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE ident IN ("+marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
+		rows, err := fetch(ctx, w.tx, w.scanTask, "SELECT "+taskColumns+" FROM tasks WHERE ident IN ("+marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
 		}

@@ -71,7 +71,7 @@ func (w *work) decideTimers(ctx context.Context, changes []task.Change) error {
 		for i, id := range part {
 			keys[i] = id.key[:]
 		}
-		rows, err := fetch(ctx, w.tx, scanTimer, "SELECT "+timerColumns+" FROM timers WHERE ident IN ("+marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
+		rows, err := fetch(ctx, w.tx, w.scanTimer, "SELECT "+timerColumns+" FROM timers WHERE ident IN ("+marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading %d timers: %w", len(keys), err)
 		}
