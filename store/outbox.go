@@ -74,11 +74,18 @@ func (s *Store) StoreEvents(ctx context.Context, events []schemas.Event, now int
 	return boxes, nil
 }
 
-// PendingOutboxes lists the outboxes of the sources whose events are not known to be published, oldest
-// first, at most limit, without their events.
+// pendingOutboxes lists outboxes in the order of the primary key, which within a source is that of
+// time. In any other order, the server would read and sort all that an outage has left, to return the
+// first of it.
+func pendingOutboxes(columns string, sources int) string {
+	return "SELECT " + columns + " FROM outbox WHERE src IN (" + marks(sources) + ") ORDER BY src, seq LIMIT ?"
+}
+
+// PendingOutboxes lists the outboxes of the sources whose events are not known to be published, of each
+// source the oldest first, at most limit, without their events.
 func (s *Store) PendingOutboxes(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
 	out, err := fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error { return r.Scan(&o.Source, &o.Seq) },
-		"SELECT src, seq FROM outbox WHERE src IN ("+marks(len(sources))+") ORDER BY seq LIMIT ?", append(args(sources), limit)...)
+		pendingOutboxes("src, seq", len(sources)), append(args(sources), limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("listing pending events: %w", err)
 	}
@@ -100,8 +107,8 @@ func (s *Store) ReadOutbox(ctx context.Context, run Outbox) (Outbox, bool, error
 	return run, true, nil
 }
 
-// PendingEvents reads the outboxes of the sources whose events are not known to be published, oldest
-// first, at most limit.
+// PendingEvents reads the outboxes of the sources whose events are not known to be published, of each
+// source the oldest first, at most limit.
 func (s *Store) PendingEvents(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
 	out, err := fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error {
 		var data []byte
@@ -109,7 +116,7 @@ func (s *Store) PendingEvents(ctx context.Context, sources []int, limit int) ([]
 			return err
 		}
 		return json.Unmarshal(data, &o.Events)
-	}, "SELECT src, seq, events FROM outbox WHERE src IN ("+marks(len(sources))+") ORDER BY seq LIMIT ?", append(args(sources), limit)...)
+	}, pendingOutboxes("src, seq, events", len(sources)), append(args(sources), limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("reading pending events: %w", err)
 	}

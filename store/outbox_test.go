@@ -68,6 +68,25 @@ func TestOutboxOfSeveralSources(t *testing.T) {
 	})
 }
 
+// However much an outage of the results topic has left, a look at it reads what it returns.
+func TestPendingEventsAreNotSorted(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for range 50 {
+			s.do(s.schedule("a"))
+		}
+		explain := "EXPLAIN FORMAT=JSON "
+		if s.sqlite {
+			explain = "EXPLAIN QUERY PLAN "
+		}
+		rows, err := s.db.QueryContext(s.ctx, explain+pendingOutboxes("src, seq", 2), s.source.ID, s.source.ID+1, 10)
+		require.NoError(t, err)
+		plan := strings.Join(cells(t, rows), "\n")
+		for _, sorted := range []string{"TEMP B-TREE", `"filesort": {`, `"using_filesort": true`} { // of SQLite, MariaDB, MySQL
+			require.NotContains(t, plan, sorted)
+		}
+	})
+}
+
 // More than a statement carries.
 func TestToldMany(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
