@@ -254,34 +254,35 @@ func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 // next look goes on; the zero identity is the beginning. So all have their turn, however many
 // cannot be decided.
 func (s *Store) Resolvable(ctx context.Context, after [16]byte, look int) (ready [][16]byte, next [16]byte, err error) {
-	scan := func(r *sql.Rows, k *[16]byte) error {
-		var b []byte
-		err := r.Scan(&b)
-		copy(k[:], b)
+	type row struct {
+		key   [16]byte
+		ready bool
+	}
+	seen, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error {
+		var key []byte
+		err := r.Scan(&key, &v.ready)
+		copy(v.key[:], key)
 		return err
-	}
-	seen, err := fetch(ctx, s.db, scan, "SELECT DISTINCT ident FROM waiting WHERE ident > ? ORDER BY ident LIMIT ?", after[:], look)
-	if err == nil && len(seen) == look {
-		next = seen[look-1]
-	}
-	for part := range slices.Chunk(seen, maxRows) {
-		if err != nil {
-			break
-		}
-		keys := make([]any, len(part))
-		for i := range part {
-			keys[i] = part[i][:]
-		}
-		var found [][16]byte
-		found, err = fetch(ctx, s.db, scan, "SELECT DISTINCT w.ident FROM waiting w LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot"+
-			" WHERE w.ident IN ("+marks(len(keys))+") AND (t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report OR t.state = 0)))", keys...)
-		ready = append(ready, found...)
-	}
+	}, resolvable, after[:], look)
 	if err != nil {
 		return nil, after, fmt.Errorf("looking for requests whose wait is over: %w", err)
 	}
+	for _, v := range seen {
+		if v.ready {
+			ready = append(ready, v.key)
+		}
+	}
+	if len(seen) == look {
+		next = seen[look-1].key
+	}
 	return ready, next, nil
 }
+
+// resolvable reads one entry of the index for each identity: a thousand requests may wait for each, for
+// hours, and every scanner looks again and again.
+const resolvable = "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0)), 0)" +
+	" FROM (SELECT ident, MAX(report) AS report FROM waiting WHERE ident > ? GROUP BY ident ORDER BY ident LIMIT ?) w" +
+	" LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot ORDER BY w.ident"
 
 func (s *Store) cachedSlotCount(ctx context.Context) (int, error) {
 	if n := s.slotCount.Load(); n > 0 {

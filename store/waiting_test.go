@@ -458,3 +458,40 @@ func TestADamagedRequestHoldsUpItsOwnTask(t *testing.T) {
 		require.True(t, BadRecord(err), "the intake goes on behind it: %v", err)
 	})
 }
+
+// However many requests wait for an identity, a look at it costs the same.
+func TestALookAtWhatWaitsReadsNoQueues(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		if s.sqlite {
+			t.Skip("SQLite does not say what it reads")
+		}
+		const idents, queue = 5, 1000
+		for i := range idents {
+			key := task.Ident(target, fmt.Sprint(i))
+			var a []any
+			for j := range queue {
+				a = append(a, i*queue+j, key[:], 0, []byte("{}"))
+			}
+			_, err := s.db.ExecContext(s.ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES "+strings.Repeat(",(?,?,?,?)", queue)[1:], a...)
+			require.NoError(t, err)
+		}
+		conn, err := s.db.Conn(s.ctx)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, conn.Close()) }()
+		for _, q := range []string{"ANALYZE TABLE waiting", "FLUSH STATUS"} { // the server counts by itself once a table has changed much
+			_, err = conn.ExecContext(s.ctx, q)
+			require.NoError(t, err)
+		}
+		var first [16]byte
+		seen, err := fetch(s.ctx, conn, func(r *sql.Rows, key *[]byte) error { var ready bool; return r.Scan(key, &ready) }, resolvable, first[:], 100)
+		require.NoError(t, err)
+		require.Len(t, seen, idents)
+		reads, err := fetch(s.ctx, conn, func(r *sql.Rows, n *int) error { var name string; return r.Scan(&name, n) }, "SHOW SESSION STATUS LIKE 'Handler_read%'")
+		require.NoError(t, err)
+		sum := 0
+		for _, n := range reads {
+			sum += n
+		}
+		require.Less(t, sum, queue)
+	})
+}
