@@ -73,6 +73,7 @@ func describe(mux *http.ServeMux, cfg Config) huma.API {
 	c.Info.Description = "Scheduled Kafka messages: look at them, schedule, cancel and fire them, and deal with dead letters."
 	c.DocsPath, c.SchemasPath = "", "" // its pages load scripts from other sites
 	c.CreateHooks = nil                // responses match the types, without a $schema field
+	c.Formats = jsonFormats()
 	c.RejectUnknownQueryParameters = true
 	c.Transformers = append(c.Transformers, shortenProblem)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{

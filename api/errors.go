@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -52,14 +53,20 @@ func bad(field, value, message string) error {
 // never a body.
 const longestEcho = 100
 
-// shortenProblem cuts the values that a problem document repeats, and drops those that are not a
-// single value.
+// maxMistakes limits how many mistakes a problem document names.
+const maxMistakes = 20
+
+// shortenProblem cuts the values that a problem document repeats, drops those that are not a single
+// value, and names the first mistakes only.
 func shortenProblem(_ huma.Context, _ string, v any) (any, error) {
 	p, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
 	}
 	p.Detail = shorten(p.Detail, 2000)
+	if more := len(p.Errors) - maxMistakes; more > 0 {
+		p.Errors, p.Detail = p.Errors[:maxMistakes], fmt.Sprintf("%s, and %d more mistakes", p.Detail, more)
+	}
 	for _, e := range p.Errors {
 		e.Message, e.Location = shorten(e.Message, 1000), shorten(e.Location, 300)
 		switch value := e.Value.(type) {
