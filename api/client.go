@@ -148,6 +148,14 @@ func set[T comparable](q url.Values, name string, value T) {
 	}
 }
 
+// Segment encodes a part of a path. It also encodes . and .., with which a path would mean another.
+func Segment(s string) string {
+	if s == "." || s == ".." {
+		return strings.ReplaceAll(s, ".", "%2E")
+	}
+	return url.PathEscape(s)
+}
+
 func (c *Client) get(ctx context.Context, path string, q url.Values, into any, missing error) error {
 	return c.do(ctx, http.MethodGet, path+"?"+q.Encode(), nil, into, missing)
 }

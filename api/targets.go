@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/url"
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
@@ -220,6 +219,6 @@ func (c *Client) ChangeTarget(ctx context.Context, topic string, change TargetCh
 		return TargetPolicy{}, fmt.Errorf("encoding the request: %w", err)
 	}
 	var out TargetPolicy
-	err := c.do(ctx, http.MethodPatch, "/targets/"+url.PathEscape(topic), data.Bytes(), &out, nil)
+	err := c.do(ctx, http.MethodPatch, "/targets/"+Segment(topic), data.Bytes(), &out, nil)
 	return out, err
 }

@@ -141,7 +141,7 @@ func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 // Timer returns one timer with its content, or store.ErrNoTimer.
 func (c *Client) Timer(ctx context.Context, topic, id string) (Timer, error) {
 	var t Timer
-	err := c.get(ctx, "/timers/"+url.PathEscape(topic)+"/"+url.PathEscape(id), nil, &t, store.ErrNoTimer)
+	err := c.get(ctx, "/timers/"+Segment(topic)+"/"+Segment(id), nil, &t, store.ErrNoTimer)
 	return t, err
 }
 

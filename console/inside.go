@@ -89,6 +89,3 @@ func (a *answer) WriteHeader(status int) { a.status = status }
 
 // Write implements http.ResponseWriter.
 func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
-
-// segment encodes a part of a path.
-func segment(s string) string { return url.PathEscape(s) }

@@ -51,7 +51,7 @@ func (c *Console) changeTarget(r *http.Request) (view, error) {
 		return view{page: "confirm", title: what, data: confirmation{What: what, Name: topic, Path: "/targets", Back: "/targets", Danger: paused, Detail: detail,
 			Fields: []field{{"do", do}, {"topic", topic}, {"rate", r.PostFormValue("rate")}, {"max_in_flight", r.PostFormValue("max_in_flight")}}}}, nil
 	}
-	if _, err := c.inside.call(r.Context(), http.MethodPatch, "/targets/"+segment(topic), ch, nil); err != nil {
+	if _, err := c.inside.call(r.Context(), http.MethodPatch, "/targets/"+api.Segment(topic), ch, nil); err != nil {
 		return view{}, err
 	}
 	return view{to: "/targets"}, nil

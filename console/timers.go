@@ -63,7 +63,9 @@ func (c *Console) timer(r *http.Request) (view, error) {
 	return view{page: "timer", title: "Timer " + id, data: d}, nil
 }
 
-func timerAPI(topic, id string) string { return "/timers/" + segment(topic) + "/" + segment(id) }
+func timerAPI(topic, id string) string {
+	return "/timers/" + api.Segment(topic) + "/" + api.Segment(id)
+}
 
 func timerPath(topic, id string) string {
 	return "/timer?" + url.Values{"topic": {topic}, "id": {id}}.Encode()
