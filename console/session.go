@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -20,6 +21,7 @@ const (
 	sessionLife = 12 * time.Hour
 	sessionIdle = time.Hour
 	maxSessions = 1000
+	maxOfToken  = 100 // so that who has one token cannot end the sessions of others
 	cookieName  = "notyet_session"
 	// refreshHeader is sent by the script that refreshes a page by itself.
 	refreshHeader = "Notyet-Refresh"
@@ -122,24 +124,34 @@ func (x *session) over(now time.Time) bool {
 	return now.Sub(x.began) > sessionLife || now.Sub(x.met) > sessionIdle
 }
 
-// begin makes a session and returns its id. The one that was not used for the longest time gives way.
+// begin makes a session and returns its id. The one that was not used for the longest time gives way:
+// of the same token, if that has many, otherwise of all.
 func (s *Sessions) begin(token string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, oldest := time.Now(), ""
-	for id, x := range s.open {
-		if x.over(now) {
-			delete(s.open, id)
-		} else if oldest == "" || x.met.Before(s.open[oldest].met) {
-			oldest = id
-		}
-	}
-	if len(s.open) >= maxSessions {
-		delete(s.open, oldest)
-	}
+	now := time.Now()
+	maps.DeleteFunc(s.open, func(_ string, x *session) bool { return x.over(now) })
+	s.makeRoom(maxOfToken, func(x *session) bool { return x.token == token })
+	s.makeRoom(maxSessions, func(*session) bool { return true })
 	id := rand.Text() + rand.Text() // 256 random bits
 	s.open[id] = &session{token: token, began: now, met: now}
 	return id
+}
+
+// makeRoom ends a session if there are as many as may be of those that count.
+func (s *Sessions) makeRoom(most int, counts func(*session) bool) {
+	n, oldest := 0, ""
+	for id, x := range s.open {
+		if !counts(x) {
+			continue
+		}
+		if n++; oldest == "" || x.met.Before(s.open[oldest].met) {
+			oldest = id
+		}
+	}
+	if n >= most {
+		delete(s.open, oldest)
+	}
 }
 
 type signInForm struct {

@@ -149,14 +149,17 @@ func TestSessionsEnd(t *testing.T) {
 		require.False(t, asks(left), "a page that refreshes itself is no use of the session")
 		refreshes = false
 
+		other := s.begin(w.tokens["admin"])
 		first := s.begin(w.tokens["read"])
 		time.Sleep(time.Second)
 		second := s.begin(w.tokens["read"])
 		for range maxSessions - 1 {
 			time.Sleep(time.Millisecond)
 			s.begin(w.tokens["read"])
+			asks(second)
 		}
-		require.Len(t, s.open, maxSessions)
+		require.Len(t, s.open, maxOfToken+1)
+		require.True(t, asks(other), "who has one token ends no session of another")
 		require.False(t, asks(first), "the one that was not used for the longest time gave way")
 		require.True(t, asks(second))
 		require.False(t, asks(strings.Repeat("x", 52)))
