@@ -155,7 +155,7 @@ func (c *devCmd) startServers(cfg *config.Config, dir string, log *zap.Logger) (
 
 // greet prints what to type next, as soon as everything is ready.
 func (c *devCmd) greet(ctx context.Context, a *app, s *service) error {
-	for !s.http.Ready(ctx) && ctx.Err() == nil {
+	for !s.http.Ready() && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-time.After(5 * time.Millisecond):

@@ -36,8 +36,8 @@ type Readiness struct {
 	Checks map[string]string `json:"checks"` // by name: "ok", or what is wrong
 }
 
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	result := s.readiness(r.Context())
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	result := s.readiness()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	if !result.Ready {
@@ -47,10 +47,17 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 // Ready reports whether /readyz would return 200 now.
-func (s *Server) Ready(ctx context.Context) bool { return s.readiness(ctx).Ready }
+func (s *Server) Ready() bool { return s.readiness().Ready }
 
-func (s *Server) readiness(ctx context.Context) Readiness {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.CheckTimeout)
+// readiness returns the result of the checks. Who asks while they run gets the same result: anybody
+// may ask, and the checks use the connections by which tasks are delivered.
+func (s *Server) readiness() Readiness {
+	result, _, _ := s.asking.Do("", func() (any, error) { return s.runChecks(), nil })
+	return result.(Readiness)
+}
+
+func (s *Server) runChecks() Readiness {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.CheckTimeout)
 	defer cancel()
 	errs := make([]error, len(s.checks))
 	var running sync.WaitGroup

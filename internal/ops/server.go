@@ -27,6 +27,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/defaults"
@@ -75,6 +76,7 @@ type Server struct {
 	ops      *http.Server // nil: main serves health and metrics too
 	faces    []face       // main first, then ops
 	checks   []check
+	asking   singleflight.Group // for the result of the checks
 	stopping atomic.Bool
 }
 

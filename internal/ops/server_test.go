@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,32 @@ func TestHealthDoesNotDependOnDependencies(t *testing.T) {
 	var r Readiness
 	require.NoError(t, json.Unmarshal([]byte(body), &r))
 	require.Equal(t, Readiness{Checks: map[string]string{"database": "gone", "redis": "ok", "kafka": "context deadline exceeded"}}, r)
+}
+
+// Anybody may ask, as often as there are connections.
+func TestChecksRunOnceForAllWhoAskMeanwhile(t *testing.T) {
+	const askers = 50
+	var runs atomic.Int64
+	release := make(chan struct{})
+	url := serve(t, Config{CheckTimeout: time.Minute}, func(s *Server) {
+		s.Check("database", func(context.Context) error {
+			runs.Add(1)
+			<-release
+			return nil
+		})
+	})
+	codes := make(chan int, askers)
+	for range askers {
+		go func() {
+			code, _ := get(t, url+"/readyz")
+			codes <- code
+		}()
+	}
+	require.Never(t, func() bool { return runs.Load() > 1 }, 300*time.Millisecond, 10*time.Millisecond)
+	close(release)
+	for range askers {
+		require.Equal(t, 200, <-codes)
+	}
 }
 
 func TestReadyUntilStopping(t *testing.T) {
@@ -148,11 +175,11 @@ func TestReadyWithoutAHint(t *testing.T) {
 	s := New(Config{Addr: "127.0.0.1:0"}, NewRegistry(), zaptest.NewLogger(t))
 	s.Check("needed", func(context.Context) error { return nil })
 	s.Hint("helpful", func(context.Context) error { return errors.New("away") })
-	got := s.readiness(t.Context())
+	got := s.readiness()
 	require.True(t, got.Ready)
 	require.Equal(t, map[string]string{"needed": "ok", "helpful": "away"}, got.Checks)
 	s.Check("missing", func(context.Context) error { return errors.New("gone") })
-	require.False(t, s.readiness(t.Context()).Ready)
+	require.False(t, s.readiness().Ready)
 }
 
 func TestHealthAnswersAnyHostAndTheRestDoesNot(t *testing.T) {
