@@ -18,26 +18,30 @@ func (s *server) limitBody(op *huma.Operation) { op.MaxBodyBytes = s.largestBody
 
 // largestBody returns the size of a body with the largest value in either form (base64 takes 4/3;
 // escaped text up to 6 bytes for one), with its headers.
-func (s *server) largestBody() int64 {
+func (s *server) largestBody() int64 { return 6*int64(s.largestValue()) + 1<<20 }
+
+func (s *server) largestValue() int {
 	largest := schemas.DefaultMaxValueBytes
 	for _, in := range s.intakes {
 		largest = max(largest, in.Limits.MaxValueBytes)
 	}
-	return 6*int64(largest) + 1<<20
+	return largest
 }
 
 // budget refuses a body that does not fit into bodyBudget beside those being read. A body of
-// unknown length counts as the largest.
+// unknown length counts as the largest. Where an operation has no body, none is read.
 func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
 	if limit == 0 {
 		limit = 1 << 20 // huma's default
 	}
 	return func(ctx huma.Context, next func(huma.Context)) {
+		if ctx.Operation().RequestBody == nil {
+			next(ctx)
+			return
+		}
 		size := limit
 		if n, err := strconv.ParseInt(ctx.Header("Content-Length"), 10, 64); err == nil {
 			size = min(n, limit)
-		} else if ctx.Method() == http.MethodGet {
-			size = 0
 		}
 		if !s.bodies.TryAcquire(size) {
 			ctx.SetHeader("Retry-After", "1")

@@ -41,3 +41,18 @@ func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
 	require.Equal(t, "1", answer.Header().Get("Retry-After"))
 	require.Equal(t, 400, post(100).Code, "what was taken is given back")
 }
+
+// Nothing is read of a body that the operation does not have, so waiting without one takes no memory of bodies.
+func TestRequestsWithoutABodyCountNone(t *testing.T) {
+	mux := http.NewServeMux()
+	s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: semaphore.NewWeighted(0)}
+	s.timers()
+	for _, r := range []*http.Request{
+		httptest.NewRequest(http.MethodDelete, "/api/v1/timers/orders/a?wait=x", nil), // no Content-Length
+		httptest.NewRequest(http.MethodPost, "/api/v1/timers/orders/a/enable?wait=x", strings.NewReader("some")),
+	} {
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate})))
+		require.Equal(t, 422, answer.Code, answer.Body)
+	}
+}
