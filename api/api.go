@@ -48,6 +48,7 @@ type server struct {
 	answers   *Answers
 	auditor   *auditor
 	bodies    *semaphore.Weighted // limits the bytes of request bodies in memory
+	unsent    *semaphore.Weighted // limits the bytes of answers in memory
 }
 
 // Mount adds the API to mux, which must be behind an access.Guard.
@@ -55,6 +56,7 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, huma: describe(mux, cfg)}
 	s.auditor = &auditor{audit: local.store.Audit}
 	s.bodies = semaphore.NewWeighted(max(bodyBudget, s.largestBody()))
+	s.unsent = semaphore.NewWeighted(answerBudget)
 	s.tasks()
 	s.asks()
 	s.cancels()
@@ -85,17 +87,17 @@ func describe(mux *http.ServeMux, cfg Config) huma.API {
 
 func (s *server) tasks() {
 	const read, operate = access.Read, access.Operate
-	register(s, read, "list-tasks", http.MethodGet, "/api/v1/tasks", "List the tasks that come next, or those that ended last", s.listTasks)
-	register(s, read, "get-task", http.MethodGet, "/api/v1/tasks/{topic}/{id}", "Show a task; percent-encode the id", s.getTask)
-	register(s, read, "find-task", http.MethodGet, "/api/v1/task", "Show a task, whatever characters its id has", s.findTask)
+	register(s, read, "list-tasks", http.MethodGet, "/api/v1/tasks", "List the tasks that come next, or those that ended last", s.listTasks, s.onePage)
+	register(s, read, "get-task", http.MethodGet, "/api/v1/tasks/{topic}/{id}", "Show a task; percent-encode the id", s.getTask, s.oneThing)
+	register(s, read, "find-task", http.MethodGet, "/api/v1/task", "Show a task, whatever characters its id has", s.findTask, s.oneThing)
 	register(s, operate, "schedule-task", http.MethodPost, "/api/v1/tasks", "Schedule a task: answered when Kafka has the request", s.schedule, s.limitBody, accepted)
 }
 
 func (s *server) letters() {
 	const read, operate, admin = access.Read, access.Operate, access.Admin
-	register(s, read, "list-deadletters", http.MethodGet, "/api/v1/deadletters", "List dead letters in the order of their ids", s.listLetters)
+	register(s, read, "list-deadletters", http.MethodGet, "/api/v1/deadletters", "List dead letters in the order of their ids", s.listLetters, s.onePage)
 	register(s, read, "count-deadletters", http.MethodGet, "/api/v1/deadletters/count", "Count dead letters", s.countLetters)
-	register(s, read, "get-deadletter", http.MethodGet, "/api/v1/deadletters/{id}", "Show a dead letter with its content", s.getLetter)
+	register(s, read, "get-deadletter", http.MethodGet, "/api/v1/deadletters/{id}", "Show a dead letter with its content", s.getLetter, s.oneThing)
 	register(s, operate, "replay-deadletters", http.MethodPost, "/api/v1/deadletters/replay", "Replay one page of dead letters; go on after next", s.replay)
 	register(s, admin, "purge-deadletters", http.MethodPost, "/api/v1/deadletters/purge", "Delete one page of dead letters; go on after next", s.purge)
 }
@@ -119,7 +121,7 @@ func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, pa
 	for _, o := range options {
 		o(&op)
 	}
-	op.Middlewares = append(op.Middlewares, s.require(role), s.budget(op.MaxBodyBytes), actor)
+	op.Middlewares = append(huma.Middlewares{s.require(role), s.budget(op.MaxBodyBytes), actor}, op.Middlewares...)
 	huma.Register(s.huma, op, func(ctx ctxType, in *I) (*O, error) {
 		caller := access.From(ctx)
 		if err := P(in).scope(caller); err != nil {

@@ -120,7 +120,7 @@ func (in *listAuditInput) scope(c access.Caller) error {
 }
 
 func (s *server) audits() {
-	register(s, access.Read, "list-audit", http.MethodGet, "/api/v1/audit", "List who changed what, the latest first", s.listAudit)
+	register(s, access.Read, "list-audit", http.MethodGet, "/api/v1/audit", "List who changed what, the latest first", s.listAudit, s.onePage)
 	register(s, access.Operate, "note-request", http.MethodPost, "/api/v1/audit", "Note a request that a command is about to send to Kafka itself", s.noteRequest, noContent)
 }
 

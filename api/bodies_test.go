@@ -26,7 +26,7 @@ func TestBodiesAreBounded(t *testing.T) {
 
 func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
 	mux := http.NewServeMux()
-	s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: semaphore.NewWeighted(100)}
+	s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: semaphore.NewWeighted(100), unsent: semaphore.NewWeighted(answerBudget)}
 	s.tasks()
 	post := func(size int) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "/api/v1/tasks", strings.NewReader(strings.Repeat(" ", size)))
@@ -45,7 +45,7 @@ func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
 // Nothing is read of a body that the operation does not have, so waiting without one takes no memory of bodies.
 func TestRequestsWithoutABodyCountNone(t *testing.T) {
 	mux := http.NewServeMux()
-	s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: semaphore.NewWeighted(0)}
+	s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: semaphore.NewWeighted(0), unsent: semaphore.NewWeighted(answerBudget)}
 	s.timers()
 	for _, r := range []*http.Request{
 		httptest.NewRequest(http.MethodDelete, "/api/v1/timers/orders/a?wait=x", nil), // no Content-Length

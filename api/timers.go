@@ -161,8 +161,8 @@ func (s *server) timers() {
 	const read, operate = access.Read, access.Operate
 	answered := s.answered()
 	const path = "/api/v1/timers/{topic}/{id}"
-	register(s, read, "list-timers", http.MethodGet, "/api/v1/timers", "List timers in the order of their topics and ids", s.listTimers)
-	register(s, read, "get-timer", http.MethodGet, path, "Show a timer; percent-encode the id", s.getTimer)
+	register(s, read, "list-timers", http.MethodGet, "/api/v1/timers", "List timers in the order of their topics and ids", s.listTimers, s.onePage)
+	register(s, read, "get-timer", http.MethodGet, path, "Show a timer; percent-encode the id", s.getTimer, s.oneThing)
 	register(s, operate, "set-timer", http.MethodPut, path, "Ask to make a timer, or to replace it; wait for the answer", s.setTimer, s.limitBody, accepted, answered)
 	register(s, operate, "delete-timer", http.MethodDelete, path, "Ask to delete a timer; wait for the answer", s.timerOp(schemas.OpTimerDelete), accepted, answered)
 	register(s, operate, "enable-timer", http.MethodPost, path+"/enable", "Ask to enable a timer; wait for the answer", s.timerOp(schemas.OpTimerEnable), accepted, answered)

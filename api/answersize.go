@@ -1,0 +1,48 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// A caller who reads slowly keeps his answer in memory until the server's time for writing ends, and
+// there may be as many as connections. So answers with content count from when they are asked for
+// until they are sent. In JSON they take up to eight times their size.
+const (
+	// answerBudget limits the bytes of these answers together.
+	answerBudget = 128 << 20
+	// pageBytes is what a page without content counts: 1000 dead letters with their reasons.
+	pageBytes = 4 << 20
+	// contentPageBytes is what a page with content counts: 16 MiB, and one value more.
+	contentPageBytes = 24 << 20
+)
+
+// onePage bounds the answers with a page of a list.
+func (s *server) onePage(op *huma.Operation) {
+	s.sending(op, func(ctx huma.Context) int64 {
+		if ctx.Query("content") != "" {
+			return contentPageBytes
+		}
+		return pageBytes
+	})
+}
+
+// oneThing bounds the answers with a task, a timer or a dead letter.
+func (s *server) oneThing(op *huma.Operation) {
+	size := int64(s.largestValue()) + 1<<20
+	s.sending(op, func(huma.Context) int64 { return size })
+}
+
+func (s *server) sending(op *huma.Operation, size func(huma.Context) int64) {
+	op.Middlewares = append(op.Middlewares, func(ctx huma.Context, next func(huma.Context)) {
+		n := size(ctx)
+		if !s.unsent.TryAcquire(n) {
+			ctx.SetHeader("Retry-After", "1")
+			_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, "answers that others have not read yet take all memory that is set aside for them: try again in a second")
+			return
+		}
+		defer s.unsent.Release(n)
+		next(ctx)
+	})
+}
