@@ -77,7 +77,7 @@ func describe(mux *http.ServeMux, cfg Config) huma.API {
 	c.CreateHooks = nil                // responses match the types, without a $schema field
 	c.Formats = jsonFormats()
 	c.RejectUnknownQueryParameters = true
-	c.Transformers = append(c.Transformers, shortenProblem)
+	c.Transformers = append(c.Transformers, shapeProblem)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "A token of http.tokens. Without that file none is needed, on loopback addresses."},
 	}

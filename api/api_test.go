@@ -376,7 +376,7 @@ func TestDescription(t *testing.T) {
 func TestClientSaysWhatTheServerSaid(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.client.Tasks(t.Context(), TaskFilter{Limit: 5000})
-	require.ErrorContains(t, err, "query.limit")
+	require.ErrorContains(t, err, "limit expected number <= 1000")
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
 	_, err = NewClient(ClientConfig{Addr: strings.TrimPrefix(other.URL, "http://")}).Task(t.Context(), "a", "b")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -56,12 +57,25 @@ const longestEcho = 100
 // maxMistakes limits how many mistakes a problem document names.
 const maxMistakes = 20
 
-// shortenProblem cuts the values that a problem document repeats, drops those that are not a single
-// value, and names the first mistakes only.
-func shortenProblem(_ huma.Context, _ string, v any) (any, error) {
+// shapeProblem makes a problem document name the fields and the fixes in its detail too, and keeps it
+// short: it cuts the values that it repeats, drops those that are not a single value, and names the
+// first mistakes only.
+func shapeProblem(ctx huma.Context, _ string, v any) (any, error) {
 	p, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
+	}
+	for _, e := range p.Errors {
+		e.Location = locate(ctx.Operation(), e.Location)
+		e.Message = withFix(e.Message)
+	}
+	if p.Detail == humaDetail && len(p.Errors) > 0 {
+		first := p.Errors[0]
+		_, name, found := strings.Cut(first.Location, ".")
+		if !found {
+			name = first.Location
+		}
+		p.Detail = name + " " + first.Message
 	}
 	p.Detail = shorten(p.Detail, 2000)
 	if more := len(p.Errors) - maxMistakes; more > 0 {
@@ -80,6 +94,32 @@ func shortenProblem(_ huma.Context, _ string, v any) (any, error) {
 		}
 	}
 	return p, nil
+}
+
+// humaDetail is the detail of what huma itself refuses. It names no field.
+const humaDetail = "validation failed"
+
+// locate says where a field is. Handlers know its name only, and say that it is in the body.
+func locate(op *huma.Operation, location string) string {
+	name, ok := strings.CutPrefix(location, "body.")
+	if !ok || op == nil {
+		return location
+	}
+	for _, p := range op.Parameters {
+		if p.Name == name && (p.In == "path" || p.In == "query" && op.RequestBody == nil) {
+			return p.In + "." + name
+		}
+	}
+	return location
+}
+
+// withFix adds what to do to those of huma's messages that do not say it.
+func withFix(message string) string {
+	switch message {
+	case "unexpected property", "unknown query parameter":
+		return message + ": leave it out; /openapi.json has all names"
+	}
+	return message
 }
 
 // shorten cuts text to at most n bytes, and shows where.

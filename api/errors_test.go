@@ -1,0 +1,35 @@
+package api
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// Each mistake is named with its field, where that is, and the fix, in the detail too.
+func TestProblemsNameTheField(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct{ method, path, body, location, detail string }{
+		{"GET", "/tasks?limit=1001", "", "query.limit", "limit expected number <= 1000"},
+		{"GET", "/tasks?prefix=a", "", "query.prefix", "prefix unknown query parameter: leave it out"},
+		{"GET", "/tasks?cursor=x", "", "query.cursor", "cursor is none that a list has answered: give back"},
+		{"GET", "/forecast?from=5&to=4", "", "query.to", "to is not after from: write"},
+		{"GET", "/task?topic=orders", "", "query.id", "id required query parameter is missing"},
+		{"GET", "/deadletters/x", "", "path.id", "id invalid integer"},
+		{"PUT", "/targets/a%20b", `{}`, "path.topic", "topic is no name of a topic: write"},
+		{"PUT", "/targets/a", `{"rate":-1}`, "body.rate", "rate is not 0.001 to 1000000"},
+		{"PUT", "/timers/a%20b/c", `{"every":"1h"}`, "path.topic", "topic is not a topic name: write"},
+		{"POST", "/tasks", `{"topic":"orders","delay":"1h","dealy":"1h"}`, "body.dealy", "dealy unexpected property: leave it out"},
+		{"POST", "/tasks", `{`, "body", "body unexpected end of JSON input"},
+		{"POST", "/tasks", `{"topic":"orders"}`, "body.at", "at is missing: send"},
+	} {
+		code, answer := w.do(c.method, "/api/v1"+c.path, c.body)
+		require.Contains(t, []int{400, 422}, code, c.path)
+		var p huma.ErrorModel
+		require.NoError(t, json.Unmarshal([]byte(answer), &p), c.path)
+		require.Contains(t, p.Detail, c.detail, c.path)
+		require.Equal(t, c.location, p.Errors[0].Location, c.path)
+	}
+}
