@@ -55,11 +55,14 @@ func newWorld(t *testing.T) *world {
 	producer, err := kafka.NewProducer(kafka.Config{Brokers: []string{broker.Addr()}}, log, kgo.RecordPartitioner(Partitioner()))
 	require.NoError(t, err)
 	t.Cleanup(producer.Close)
+	alone, err := kafka.NewSoloProducer(kafka.Config{Brokers: []string{broker.Addr()}}, log, kgo.RecordPartitioner(Partitioner()))
+	require.NoError(t, err)
+	t.Cleanup(alone.Close)
 	w := &world{t: t, store: st, broker: broker.Addr(), local: NewLocal(st, deadletter.NewLocal(st, nil, "test", log))}
 	w.answers = NewAnswers("results", func() (*kgo.Client, error) { return kafka.New(kafka.Config{Brokers: []string{broker.Addr()}}, log) }, log)
 	t.Cleanup(w.answers.Close)
 	mux := http.NewServeMux()
-	Mount(mux, w.local, NewPublisher(producer), Config{Version: "test", Answers: w.answers, Intakes: []Intake{
+	Mount(mux, w.local, NewPublisher(producer, alone), Config{Version: "test", Answers: w.answers, Intakes: []Intake{
 		{Topic: "in.a", Limits: schemas.Limits{InternalTopics: []string{"in.a", "in.b"}, MaxDelay: 48 * time.Hour}},
 		{Topic: "in.b", Limits: schemas.Limits{AllowedTargets: []string{"bills"}}},
 	}})

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -51,30 +53,67 @@ var ErrUnknownOutcome = errors.New("kafka has not acknowledged in time, the requ
 // was not sent.
 var ErrBusy = errors.New("kafka does not take requests at the moment, this one was not sent: try again")
 
-// Publisher sends requests to the intake.
-type Publisher struct{ client *kgo.Client }
+// tooLarge is what is wrong with a record that the limits of the intake admit, and Kafka does not.
+const tooLarge = "is too large for the intake topic in Kafka: raise the topic's max.message.bytes, which counts what is sent after compression, or send less"
 
-// NewPublisher makes a Publisher over a producing client, which the caller closes.
-func NewPublisher(client *kgo.Client) *Publisher { return &Publisher{client} }
+// Publisher sends requests to the intake.
+type Publisher struct {
+	client *kgo.Client
+	alone  *kgo.Client
+	turn   chan struct{} // a token for who uses alone
+}
+
+// NewPublisher makes a Publisher over two producing clients, which the caller closes. What client
+// refuses as too large for one of its batches, alone sends, one record at a time. They may be the
+// same.
+func NewPublisher(client, alone *kgo.Client) *Publisher {
+	return &Publisher{client: client, alone: alone, turn: make(chan struct{}, 1)}
+}
 
 // Publish returns when Kafka has acknowledged the record, or when ctx ends. In the latter case the
 // outcome is unknown. The record is still sent, because cancelling it could fail the records of
 // other callers.
 func (p *Publisher) Publish(ctx context.Context, r *kgo.Record) (Published, error) {
-	acked := make(chan error, 1)
-	p.client.TryProduce(context.WithoutCancel(ctx), r, func(_ *kgo.Record, err error) { acked <- err })
-	select {
-	case <-ctx.Done():
-		return Published{}, ErrUnknownOutcome
-	case err := <-acked:
-		if errors.Is(err, kgo.ErrMaxBuffered) {
-			return Published{}, ErrBusy
-		}
-		if err != nil {
-			return Published{}, fmt.Errorf("publishing to %s: %w", r.Topic, err)
-		}
+	err := produce(ctx, p.client, r, func() {})
+	if errors.Is(err, kerr.MessageTooLarge) && p.alone != p.client {
+		err = p.produceAlone(ctx, r)
+	}
+	switch {
+	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrBusy):
+		return Published{}, err
+	case errors.Is(err, kerr.MessageTooLarge):
+		return Published{}, &deadletter.FieldError{Field: "value", Problem: tooLarge}
+	case err != nil:
+		return Published{}, fmt.Errorf("publishing to %s: %w", r.Topic, err)
 	}
 	return published(r)
+}
+
+func (p *Publisher) produceAlone(ctx context.Context, r *kgo.Record) error {
+	select {
+	case p.turn <- struct{}{}:
+		return produce(ctx, p.alone, r, func() { <-p.turn })
+	case <-ctx.Done():
+		return ErrBusy
+	}
+}
+
+// produce calls done when the client has finished with the record, which may be later than its return.
+func produce(ctx context.Context, client *kgo.Client, r *kgo.Record, done func()) error {
+	acked := make(chan error, 1)
+	client.TryProduce(context.WithoutCancel(ctx), r, func(_ *kgo.Record, err error) {
+		done()
+		acked <- err
+	})
+	select {
+	case <-ctx.Done():
+		return ErrUnknownOutcome
+	case err := <-acked:
+		if errors.Is(err, kgo.ErrMaxBuffered) {
+			return ErrBusy
+		}
+		return err
+	}
 }
 
 // anyLimits admit whatever an intake's own limits have admitted.

@@ -153,14 +153,14 @@ func (a *app) publishing(s settings, more servers, name string) (*config.Config,
 // dialTimeout is how long a command tries to reach Kafka before it fails.
 const dialTimeout = 5 * time.Second
 
-// publisher connects a producer and checks that Kafka answers. The client alone would retry
-// forever.
+// publisher connects a producer for single records and checks that Kafka answers. The client alone
+// would retry forever.
 func publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.Client, error) {
 	kcfg, err := kafkaConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
-	client, err := kafka.NewProducer(kcfg, log, kgo.RecordPartitioner(api.Partitioner()))
+	client, err := kafka.NewSoloProducer(kcfg, log, kgo.RecordPartitioner(api.Partitioner()))
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,7 @@ func publish(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Re
 	if err := note(ctx, cfg, log, r); err != nil {
 		return api.Published{}, err
 	}
-	done, err := api.NewPublisher(client).Publish(ctx, r)
+	done, err := api.NewPublisher(client, client).Publish(ctx, r)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		err = fmt.Errorf("the intake topic %s does not exist: run `notyet migrate`, or name the right one in intake.topics", r.Topic)
 	}

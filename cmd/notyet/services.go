@@ -96,6 +96,11 @@ func (s *service) mountAPI() error {
 		return err
 	}
 	s.onClose(producer.Close)
+	alone, err := kafka.NewSoloProducer(s.kafka, s.log, kgo.RecordPartitioner(api.Partitioner()))
+	if err != nil {
+		return err
+	}
+	s.onClose(alone.Close)
 	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) })
 	local := api.NewLocal(s.store, deadletter.NewLocal(s.store, s.index, "api", s.log))
 	local.Unindex = unindexer(s.index, s.log)
@@ -105,7 +110,7 @@ func (s *service) mountAPI() error {
 		return kafka.New(s.kafka, s.log, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}, s.log)
 	s.onClose(answers.Close)
-	api.Mount(s.http.Mux(), local, api.NewPublisher(producer), api.Config{Version: version, Intakes: s.in, Answers: answers})
+	api.Mount(s.http.Mux(), local, api.NewPublisher(producer, alone), api.Config{Version: version, Intakes: s.in, Answers: answers})
 	console.Mount(s.http.Mux(), version)
 	s.life.add("http", s.http.Run)
 	return nil

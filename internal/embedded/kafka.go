@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -119,6 +120,10 @@ func (k *Kafka) start(cfg Config, log *zap.Logger) (err error) {
 	return nil
 }
 
+// maxBatch is the largest batch of records, as it is sent. Kafka's own default has no room for a
+// value of 1 MiB that is not compressed, and a request may have 8 MiB.
+const maxBatch = 16 << 20
+
 func options(cfg Config, log *zap.Logger) []kfake.Opt {
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
@@ -137,6 +142,7 @@ func options(cfg Config, log *zap.Logger) []kfake.Opt {
 			// Retention frees memory by whole segments, which are 100 MiB by
 			// default.
 			"log.segment.bytes": "4194304",
+			"message.max.bytes": strconv.Itoa(maxBatch),
 		}),
 	}
 	if cfg.DataDir != "" {

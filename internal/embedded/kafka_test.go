@@ -175,3 +175,16 @@ func TestRedis(t *testing.T) {
 	_, err = net.Dial("tcp", r.Addr())
 	require.Error(t, err)
 }
+
+// A request may have 8 MiB, and its client need not compress it.
+func TestTheLargestRequestFits(t *testing.T) {
+	k, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0", Topics: []embedded.Topic{{Name: "intake"}}}, zap.NewNop())
+	require.NoError(t, err)
+	defer k.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.Addr()), kgo.ProducerBatchMaxBytes(16<<20), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	require.NoError(t, err)
+	defer client.Close()
+	for _, size := range []int{1 << 20, 8<<20 + 128<<10} {
+		require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "intake", Value: make([]byte, size)}).FirstErr(), size)
+	}
+}
