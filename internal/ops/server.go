@@ -105,7 +105,7 @@ func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
 	open := http.NewServeMux()
 	open.HandleFunc("GET /healthz", alive)
 	open.HandleFunc("GET /readyz", s.ready)
-	open.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, ErrorLog: errorLog{log}}))
+	open.Handle("GET /metrics", promhttp.HandlerFor(&gatherer{from: reg}, promhttp.HandlerOpts{Registry: reg, ErrorLog: errorLog{log}}))
 	if cfg.Pprof {
 		s.profiles()
 	}
