@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"regexp"
 
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
@@ -77,11 +78,15 @@ func readTokens(file string) ([]known, error) {
 		return nil, fmt.Errorf("http.tokens: %s is larger than %d bytes", file, maxTokensFile)
 	}
 	out, err := parseTokens(text)
-	if err != nil {
-		return nil, fmt.Errorf("http.tokens: %s: %w", file, err)
+	if err != nil { // it repeats what is in the wrong place, and that may be a token
+		return nil, fmt.Errorf("http.tokens: %s: %s", file, tokenText.ReplaceAllString(err.Error(), tokenPrefix+"(hidden)"))
 	}
 	return out, nil
 }
+
+const tokenPrefix = "nyt_"
+
+var tokenText = regexp.MustCompile(tokenPrefix + `\w*`)
 
 func parseTokens(text []byte) ([]known, error) {
 	var entries []Entry
@@ -156,7 +161,7 @@ func CheckTopics(patterns []string) error {
 
 // NewToken returns a token of 256 random bits, and its entry.
 func NewToken(name string, role Role, topics []string) (token string, e Entry) {
-	token = "nyt_" + rand.Text() + rand.Text()
+	token = tokenPrefix + rand.Text() + rand.Text()
 	sum := sha256.Sum256([]byte(token))
 	return token, Entry{Name: name, SHA256: hex.EncodeToString(sum[:]), Role: role.String(), Topics: topics}
 }
