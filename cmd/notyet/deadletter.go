@@ -205,7 +205,7 @@ func (c *deadExportCmd) Run(a *app) (err error) {
 		_, err = deadletter.Export(a.ctx, b, f, a.stdout)
 		return err
 	}
-	file, err := os.Create(c.Output)
+	file, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // it has the content of messages
 	if err != nil {
 		return usage("--output: %v", err)
 	}

@@ -112,3 +112,12 @@ func (d *dev) cmd(t *testing.T, args ...string) result {
 	t.Helper()
 	return notyet(t, d.environ, "", args...)
 }
+
+func TestAnExportIsForItsUserAlone(t *testing.T) {
+	path := t.TempDir() + "/letters.ndjson"
+	r := notyet(t, nil, "", "deadletter", "export", "--http-addr", "127.0.0.1:1", "-o", path)
+	require.Equal(t, exitFailed, r.code, "there is no service")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
