@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/notyet/notyet/internal/access"
 )
@@ -172,11 +173,12 @@ func relative(d time.Duration) string {
 	return fmt.Sprintf(form, text)
 }
 
-// visible shows control characters and what is no UTF-8, which would hide or reorder text.
+// visible shows what would hide or reorder text: control characters, marks without a form of their
+// own, and what is no UTF-8.
 func visible(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
-		if r < ' ' || r == 0x7f || r >= 0x200b && r <= 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+		if !unicode.IsGraphic(r) {
 			fmt.Fprintf(&b, "\\u%04x", r)
 			continue
 		}
