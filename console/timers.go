@@ -108,6 +108,9 @@ var timerActions = map[string]string{"set": "Set timer", "enable": "Enable timer
 // confirmation of a new one shows its runs.
 func (c *Console) changeTimer(r *http.Request) (view, error) {
 	f, do := readTimer(r), r.PostFormValue("do")
+	if do != "set" { // nobody typed the name: blanks at its ends are part of it
+		f.Topic, f.ID = r.PostFormValue("topic"), r.PostFormValue("id")
+	}
 	what, known := timerActions[do]
 	if !known {
 		return view{}, badForm("do", "is none of set, enable, disable and delete")

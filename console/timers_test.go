@@ -1,0 +1,38 @@
+package console
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The timers "nightly" and "nightly " are two.
+func TestBlanksAreAPartOfATimersID(t *testing.T) {
+	mux := http.NewServeMux()
+	var changed []string
+	mux.HandleFunc("/api/v1/timers/{topic}/{id}", func(w http.ResponseWriter, r *http.Request) {
+		changed = append(changed, r.PathValue("id"))
+		w.WriteHeader(http.StatusAccepted)
+	})
+	Mount(mux, "test")
+	post := func(form url.Values) string {
+		req := httptest.NewRequest(http.MethodPost, "/timer", strings.NewReader(form.Encode()))
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		rec := httptest.NewRecorder()
+		mux.ServeHTTP(rec, req)
+		require.Equal(t, 200, rec.Code, rec.Body.String())
+		return rec.Body.String()
+	}
+	form := url.Values{"do": {"delete"}, "topic": {"orders"}, "id": {"nightly "}}
+	require.Contains(t, post(form), `name="id" value="nightly "`)
+	form.Set("confirmed", "yes")
+	post(form)
+	form.Set("do", "set")
+	form.Set("every", "1h")
+	post(form)
+	require.Equal(t, []string{"nightly ", "nightly"}, changed, "what was typed is trimmed")
+}
