@@ -21,13 +21,13 @@ type ownership struct {
 	flight *inFlight
 	trust  *trust
 	sent   *sendlog.Log
-	strays strays                 // slots that are not worked on; any loop that finds a slot lost adds
-	waits  map[[2]int64]time.Time // of the owner loop: since when a slot is waited for, by slot and epoch
-	failed atomic.Int32           // readings of entries that failed in a row; any loop that finds a slot lost may read
+	strays strays       // slots that are not worked on; any loop that finds a slot lost adds
+	waits  map[int]wait // of the owner loop: for slots that are assigned here, by slot
+	failed atomic.Int32 // readings of entries that failed in a row; any loop that finds a slot lost may read
 }
 
 func newOwnership(fl *inFlight, tr *trust, sent *sendlog.Log) *ownership {
-	return &ownership{shared: fl.shared, flight: fl, trust: tr, sent: sent, waits: map[[2]int64]time.Time{}}
+	return &ownership{shared: fl.shared, flight: fl, trust: tr, sent: sent, waits: map[int]wait{}}
 }
 
 // run keeps the owned slots in step with the assignment: it gives away what is assigned to others, once drained, and
@@ -62,6 +62,7 @@ func (o *ownership) run(ctx context.Context) {
 func (o *ownership) follow(ctx context.Context) (bool, error) {
 	if !o.trust.members.Trusted() {
 		o.trust.suspended.lose()
+		o.waitFor(nil) // what is assigned is not known
 		return false, nil
 	}
 	if o.trust.suspended.active() {
@@ -76,7 +77,8 @@ func (o *ownership) follow(ctx context.Context) (bool, error) {
 	if err := o.giveAway(ctx, assigned); err != nil {
 		return false, err
 	}
-	if missing := o.flight.missing(assigned); len(missing) > 0 {
+	missing := o.flight.missing(assigned)
+	if o.waitFor(missing); len(missing) > 0 {
 		if err := o.take(ctx, assigned, missing); err != nil {
 			return false, err
 		}
@@ -140,7 +142,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 		if _, wanted := slices.BinarySearch(missing, s.Slot); !wanted {
 			continue
 		}
-		overdue := o.waited(s.Slot, assigned.Epoch) > o.cfg.DrainTimeout+5*time.Second
+		overdue := o.waited(s) > o.cfg.DrainTimeout+5*time.Second
 		if s.Owner == "" || s.Owner == o.cfg.MemberID || !o.trust.members.Alive(s.Owner) || overdue {
 			free = append(free, s.Slot)
 		}
@@ -163,18 +165,28 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	return nil
 }
 
-// waited returns how long a slot has been waited for under an assignment.
-func (o *ownership) waited(slot int, epoch int64) time.Duration {
-	key := [2]int64{int64(slot), epoch}
-	if len(o.waits) > 10_000 { // of assignments long past
-		clear(o.waits)
+// wait is for one owner to let go of a slot.
+type wait struct {
+	epoch int64 // of its owner
+	since time.Time
+}
+
+// waited returns how long a slot's owner has been waited for. The assignment may have changed since, as long as it gives the slot to us.
+func (o *ownership) waited(s store.Slot) time.Duration {
+	w, ok := o.waits[s.Slot]
+	if !ok || w.epoch != s.Epoch {
+		w = wait{s.Epoch, time.Now()}
+		o.waits[s.Slot] = w
 	}
-	since, ok := o.waits[key]
-	if !ok {
-		since = time.Now()
-		o.waits[key] = since
-	}
-	return time.Since(since)
+	return time.Since(w.since)
+}
+
+// waitFor ends the waits for other slots than these, ascending: whoever has them may keep them.
+func (o *ownership) waitFor(missing []int) {
+	maps.DeleteFunc(o.waits, func(slot int, _ wait) bool {
+		_, waits := slices.BinarySearch(missing, slot)
+		return !waits
+	})
 }
 
 // readWithin bounds a reading of what is claimed or in doubt, after so many that failed: there may be millions of tasks.

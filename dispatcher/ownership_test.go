@@ -222,3 +222,50 @@ func TestALargeDoubtIsTakenOver(t *testing.T) {
 		<-ended
 	})
 }
+
+// An owner is alive and does not let go, because it cannot reach the database. It is waited for and then fenced, also while the assignment
+// changes all the time: another dispatcher starts and fails, again and again.
+func TestAnOwnerIsNotWaitedForAnewWithEachAssignment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, d := newSlowFixture(t, "nothing", 0)
+		m := d.trust.members.(*members)
+		m.change(func() { m.alive["two"] = true })
+		_, err := f.store.Acquire(t.Context(), f.slots, 4, "two")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); d.ownership.run(ctx) }()
+		owned := func() int {
+			synctest.Wait()
+			return d.flight.ownedSlots()
+		}
+		patience := d.cfg.DrainTimeout + 5*time.Second
+		for began := time.Now(); time.Since(began) < patience; time.Sleep(10 * time.Second) {
+			require.Zero(t, owned())
+			m.change(func() { m.current.Epoch++ })
+		}
+		require.Equal(t, 1, owned())
+		cancel()
+		<-ended
+	})
+}
+
+// What is assigned elsewhere meanwhile is waited for anew: its owner may have kept it.
+func TestAnOwnerThatKeptItsSlotIsWaitedForAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, d := newSlowFixture(t, "nothing", 0)
+		m := d.trust.members.(*members)
+		m.change(func() { m.alive["two"] = true })
+		_, err := f.store.Acquire(t.Context(), f.slots, 4, "two")
+		require.NoError(t, err)
+		for range 4 {
+			for _, slots := range [][]int{{0}, nil} {
+				m.change(func() { m.current.Epoch, m.current.Slots = m.current.Epoch+1, slots })
+				_, err := d.ownership.follow(t.Context())
+				require.NoError(t, err)
+				time.Sleep(10 * time.Second)
+			}
+		}
+		require.Zero(t, d.flight.ownedSlots())
+	})
+}
