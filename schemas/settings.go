@@ -173,9 +173,9 @@ func setFromZero(h header, v []byte, into *time.Duration) *Rejection {
 	return setPositive(h, v, into)
 }
 
-// longestMillis is the longest duration of whole milliseconds. A duration within it stays within it
+// longestWhole is the longest duration of whole milliseconds. A duration within it stays within it
 // when it is rounded up, so a body or a waiting request that holds it can be read again.
-const longestMillis = math.MaxInt64 / time.Millisecond * time.Millisecond
+const longestWhole = math.MaxInt64 / time.Millisecond * time.Millisecond
 
 // parsePositive reads a duration above 0 and rounds it up to a millisecond.
 func parsePositive(v []byte) (time.Duration, string) {
@@ -186,7 +186,7 @@ func parsePositive(v []byte) (time.Duration, string) {
 	if d == 0 {
 		return 0, "is zero"
 	}
-	if d > longestMillis {
+	if d > longestWhole {
 		return 0, tooLong
 	}
 	return time.Duration(CeilMillis(d)) * time.Millisecond, ""

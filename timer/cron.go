@@ -31,8 +31,8 @@ const (
 )
 
 var (
-	eitherDay = cron.NewParser(fieldsOfCron | cron.DowOrDom).WithMaxSearchYears(searchYears)
-	bothDays  = cron.NewParser(fieldsOfCron).WithMaxSearchYears(searchYears)
+	eitherDay = cron.MustNewParser(fieldsOfCron | cron.DowOrDom).WithMaxSearchYears(searchYears)
+	bothDays  = cron.MustNewParser(fieldsOfCron).WithMaxSearchYears(searchYears)
 )
 
 var nicknames = map[string]string{

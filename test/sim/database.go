@@ -21,7 +21,6 @@ type database struct {
 	dsn     string
 	write   chan struct{} // holds a token while somebody writes
 	silent  time.Duration // what a call waits for an answer at most
-	stmts   int
 	latency time.Duration // of a call while all is well
 	back    atomic.Int64  // how far its clock is behind, ns
 	column  int           // how many bytes of events one row takes

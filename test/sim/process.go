@@ -15,7 +15,6 @@ type process struct {
 	dead   chan struct{}
 	killed bool
 	going  chan struct{} // closed unless it is paused
-	ghost  bool          // its end is not judged any more: let it wind down
 	links  map[*link]bool
 }
 

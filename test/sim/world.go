@@ -83,7 +83,6 @@ type world struct {
 	recalls  time.Duration // the longest that it may have taken to call back what was held
 	links    map[*server]map[*link]bool
 	findings []check.Finding
-	faulty   int // faults under way
 	ops      int64
 	opsApart int64
 	busiest  int

@@ -35,7 +35,7 @@ func run(ctx context.Context, e sample.Env) error {
 		return fmt.Errorf("publishing schedules: %w", err)
 	}
 	return sample.Each(ctx, client, func(r *kgo.Record) (bool, error) {
-		if early := time.Unix(at, 0).Sub(time.Now()); early > 0 {
+		if early := time.Until(time.Unix(at, 0)); early > 0 {
 			return false, fmt.Errorf("%s came %v early", r.Key, early)
 		}
 		fmt.Printf("%s: %s\n", r.Key, r.Value)
