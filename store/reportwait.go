@@ -29,22 +29,19 @@ func (s *Store) reported(ctx context.Context, tx *sql.Tx, transitions []Transiti
 	}
 	found := map[int64]task.Task{}
 	err := chunks(ends, func(part []Transition) error {
-		type report struct {
-			task task.Task
-			waitingChange
-		}
-		reports, err := fetch(ctx, tx, func(r *sql.Rows, v *report) (err error) {
+		// A task may have a hundred reports of many kilobytes: none of them is kept.
+		_, err := fetch(ctx, tx, func(r *sql.Rows, _ *struct{}) error {
+			var t task.Task
 			var data []byte
-			if err = r.Scan(&v.task.Seq, &v.task.Topic, &v.task.ID, &v.task.Attempt, &data); err == nil {
-				v.change, err = decodeChange(data)
+			if err := r.Scan(&t.Seq, &t.Topic, &t.ID, &t.Attempt, &data); err != nil {
+				return err
+			}
+			change, err := decodeChange(data)
+			if err == nil && change.Report != nil && task.EndsWait(t.Attempt, *change.Report) {
+				found[t.Seq] = t
 			}
 			return err
 		}, "SELECT t.seq, t.topic, t.id, t.attempt, w.request FROM tasks t JOIN waiting w ON w.ident = t.ident WHERE w.report = 1 AND t.seq IN ("+marks(len(part))+")", seqsOf(part)...)
-		for _, v := range reports {
-			if r := v.change.Report; r != nil && task.EndsWait(v.task.Attempt, *r) {
-				found[v.task.Seq] = v.task
-			}
-		}
 		return err
 	})
 	if err != nil {
