@@ -18,6 +18,7 @@ func TestProblemsNameTheField(t *testing.T) {
 		{"GET", "/forecast?from=5&to=4", "", "query.to", "to is not after from: write"},
 		{"GET", "/task?topic=orders", "", "query.id", "id required query parameter is missing"},
 		{"GET", "/deadletters/x", "", "path.id", "id invalid integer"},
+		{"GET", "/deadletters?kind=expried", "", "query.kind", "kind expected value to be one of"},
 		{"PUT", "/targets/a%20b", `{}`, "path.topic", "topic is no name of a topic: write"},
 		{"PUT", "/targets/a", `{"rate":-1}`, "body.rate", "rate is not 0.001 to 1000000"},
 		{"PUT", "/timers/a%20b/c", `{"every":"1h"}`, "path.topic", "topic is not a topic name: write"},

@@ -15,7 +15,7 @@ import (
 // LetterFilter selects dead letters. The zero value selects all that were not replayed.
 type LetterFilter struct {
 	IDs      []int64 `json:"ids,omitempty"      query:"ids"      doc:"only these" maxItems:"1000"`
-	Kind     string  `json:"kind,omitempty"     query:"kind"     doc:"dead, undeliverable, expired, rejected or callback"`
+	Kind     string  `json:"kind,omitempty"     query:"kind"     doc:"dead, undeliverable, expired, rejected or callback" enum:"dead,undeliverable,expired,rejected,callback,missed"`
 	Topic    string  `json:"topic,omitempty"    query:"topic"    doc:"only this target topic"`
 	TaskID   string  `json:"task_id,omitempty"  query:"task_id"  doc:"only this task's"`
 	Reason   string  `json:"reason,omitempty"   query:"reason"   doc:"a part of the reason"`
