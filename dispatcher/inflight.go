@@ -22,7 +22,8 @@ import (
 //   - a slot that is claimed and one that is given back: never both.
 //
 // Methods of all parts need this lock, and say so. Locks are taken in this order: mu, and then one of those that guard
-// queues alone: backlog.mu, inbox.mu, strays.mu, or announcer.mu and then deferred.mu. Nobody waits for a database, a broker or the index under any of them.
+// queues alone: backlog.mu, inbox.mu, strays.mu, or announcer.mu and then deferred.mu; or that of the election's view, which calls
+// nobody. Nobody waits for a database, a broker or the index under any of them.
 type inFlight struct {
 	*shared
 	backlog *backlog // whose bodies are to be read

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
@@ -28,13 +29,15 @@ func (s *sender) suspect(ctx context.Context, t *claimedTask) {
 
 // isolate sends an outlet's suspects until none is left.
 func (s *sender) isolate(ctx context.Context, g *outlet) {
-	alone, err := kafka.NewSoloProducer(s.kafka, s.log, kafka.GiveUpAfter(s.cfg.giveUpAfter())...)
+	lost := new(kafka.LostConnections)
+	opts := append(kafka.GiveUpAfter(s.cfg.giveUpAfter()), kgo.WithHooks(lost))
+	alone, err := kafka.NewSoloProducer(s.kafka, s.log, opts...)
 	for err != nil { // files of TLS or of a password that are being replaced; nobody else would take these tasks
 		s.log.Error("making a producer for refused tasks failed, trying again", zap.String("topic", g.topic), zap.Error(err))
 		if sleep(ctx, time.Second); ctx.Err() != nil {
 			return
 		}
-		alone, err = kafka.NewSoloProducer(s.kafka, s.log, kafka.GiveUpAfter(s.cfg.giveUpAfter())...)
+		alone, err = kafka.NewSoloProducer(s.kafka, s.log, opts...)
 	}
 	defer context.AfterFunc(ctx, alone.Close)() // nothing else ends a send that is under way
 	defer alone.Close()
@@ -54,9 +57,10 @@ func (s *sender) isolate(ctx context.Context, g *outlet) {
 			s.answeredBy(one.task, one.record, errUnresponsive, true)
 			continue
 		}
+		before := lost.Count()
 		r, err := alone.ProduceSync(ctx, one.record).First()
 		if ctx.Err() == nil {
-			s.answeredBy(one.task, r, err, true)
+			s.answeredBy(one.task, r, lost.Judge(err, before), true)
 		}
 	}
 }
@@ -77,7 +81,7 @@ func (s *sender) nextSuspect(g *outlet) (sendable, bool) {
 	return one, true
 }
 
-// dropSuspect lets go of a suspect whose slot was lost. It was refused, so it is not in its topic, and nobody waits for its answer.
+// dropSuspect lets go of a suspect whose slot was lost: its next owner sends it, and nobody waits for its answer.
 func (s *sender) dropSuspect(t *claimedTask) {
 	s.flight.mu.Lock()
 	defer s.flight.mu.Unlock()

@@ -78,7 +78,8 @@ func (c Config) giveUpAfter() time.Duration { return max(3*c.UnresponsiveAfter, 
 // does not exist.
 func (s *sender) probe(ctx context.Context, one sendable) {
 	defer s.probed(one)
-	client, err := kafka.NewSoloProducer(s.kafka, s.log)
+	lost := new(kafka.LostConnections)
+	client, err := kafka.NewSoloProducer(s.kafka, s.log, kgo.WithHooks(lost))
 	if err != nil {
 		s.answered(one.task, one.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
 		return
@@ -91,7 +92,7 @@ func (s *sender) probe(ctx context.Context, one sendable) {
 	stop()
 	client.Close()
 	if ctx.Err() == nil {
-		s.answeredBy(one.task, r, err, true)
+		s.answeredBy(one.task, r, lost.Judge(err, 0), true)
 	}
 }
 

@@ -102,8 +102,10 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 }
 
 // publishLeft publishes leftovers while there is room. It reads one box at a time, and keeps at
-// most twice the limits in memory.
+// most twice the limits in memory. Events that go alone are waited for; if Kafka does not answer about
+// one, the others of that kind wait for the next look.
 func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
+	unanswered := false
 	for len(l.due) > 0 && ctx.Err() == nil && p.hasRoom() {
 		bound, cancel := context.WithTimeout(ctx, forgetTimeout)
 		box, ok, err := p.store.ReadOutbox(bound, l.due[0])
@@ -111,21 +113,18 @@ func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
 		switch {
 		case err != nil:
 			p.log.Warn("reading unpublished events failed", zap.Int("source", l.due[0].Source), zap.Int64("seq", l.due[0].Seq), zap.Error(err))
-		case ok && !p.publishBox(ctx, box):
+		case ok && p.wasRefused(box):
+			if !unanswered {
+				unanswered = !p.publishAlone(ctx, box)
+				p.forget(ctx)
+			}
+		case ok && !p.tryStored(box):
 			return
 		case ok:
 			p.metrics.leftovers.Inc()
 		}
 		l.due = l.due[1:]
 	}
-}
-
-// publishBox returns false if a box is to be tried later.
-func (p *Publisher) publishBox(ctx context.Context, box store.Outbox) bool {
-	if p.wasRefused(box) {
-		return p.publishAlone(ctx, box)
-	}
-	return p.tryStored(box)
 }
 
 // hasRoom reports whether there is enough room to read a box.

@@ -190,3 +190,25 @@ func TestRefusedEventsHoldUpNobody(t *testing.T) {
 	f.Stored(f.save(1))
 	require.Eventually(t, func() bool { return f.left() == 0 }, bound, time.Millisecond, "others go on")
 }
+
+// An event that goes alone, to a partition that does not answer, holds up no other.
+func TestAnUnansweredEventHoldsUpNobody(t *testing.T) {
+	f := start(t, Config{LookEvery: 20 * time.Millisecond})
+	_, err := kadm.NewClient(f.client).CreatePartitions(t.Context(), 1, schemas.TopicResults)
+	require.NoError(t, err)
+	of := [2]int{} // an event for each partition
+	for i, place := 0, kgo.StickyKeyPartitioner(nil).ForTopic(schemas.TopicResults); i < 20; i++ {
+		of[place.Partition(&kgo.Record{Key: []byte(event(i).ID)}, 2)] = i
+	}
+	require.NotEqual(t, of[0], of[1])
+	f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: schemas.TopicResults, Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1})
+	for _, i := range of {
+		boxes, err := f.store.StoreEvents(t.Context(), []schemas.Event{event(i)}, time.Now().UnixMilli())
+		require.NoError(t, err)
+		if i == of[0] {
+			f.refused[keyOf(boxes[0])] = true
+		}
+	}
+	f.run()
+	require.Eventually(t, func() bool { return f.left() == 1 }, bound, time.Millisecond)
+}

@@ -52,7 +52,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: prometheus.ExponentialBuckets(1, 4, 8)}),
 		fenced:       counter("fenced_total", "Batches refused because another scanner had stored them."),
 		storeErrors:  counter("store_errors_total", "Failed calls to the database, each tried again."),
-		fetchErrors:  counter("fetch_errors_total", "Failed fetches of intake partitions."),
+		fetchErrors:  counter("fetch_errors_total", "Partitions of the intake that could not be fetched, each counted every 5 s. A change of leader of up to 2 s does not count."),
 		reread:       counter("reread_offsets_total", "Intake offsets read again because the database was set back."),
 		badReports:   counter("bad_reports_total", "Reports that could not be read."),
 		unclaimed:    gauge("unclaimed_slots", "Slots with a task that has been due for a minute and that no dispatcher has claimed."),

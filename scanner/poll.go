@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
@@ -33,20 +34,33 @@ type poller struct {
 	log       *zap.Logger
 
 	// Only run's goroutine uses these.
-	paused map[partitionKey]bool      // in the client
-	warned map[partitionKey]time.Time // when the log last told of a partition that cannot be fetched
+	paused  map[partitionKey]bool    // in the client
+	failing map[partitionKey]failing // partitions that could not be fetched
 }
 
-// warnEvery is the time between two lines about one partition that cannot be fetched.
-const warnEvery = 5 * time.Second
+// failing is a partition that cannot be fetched.
+type failing struct{ since, last, warned time.Time }
 
-// fetchFailed counts an error, and tells of it.
+const (
+	// warnEvery is the time between two lines about one partition that cannot be fetched, and that after which it counts as well again.
+	warnEvery = 5 * time.Second
+	// leaderPatience is how long a partition may change its leader without a word: each restart of a broker has it do so.
+	leaderPatience = 2 * time.Second
+)
+
+// fetchFailed counts an error and warns of it. The client tells of it with each fetch, which is many times a second.
 func (p *poller) fetchFailed(key partitionKey, err error) {
-	p.metrics.fetchErrors.Inc()
-	if now := time.Now(); now.Sub(p.warned[key]) >= warnEvery {
-		p.warned[key] = now
+	now, f := time.Now(), p.failing[key]
+	if now.Sub(f.last) >= warnEvery {
+		f.since = now
+	}
+	f.last = now
+	if now.Sub(f.warned) >= warnEvery && (now.Sub(f.since) >= leaderPatience || !kerr.IsRetriable(err)) {
+		f.warned = now
+		p.metrics.fetchErrors.Inc()
 		p.log.Warn("fetching intake failed", zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Error(err))
 	}
+	p.failing[key] = f
 }
 
 // run puts fetched records into the queue. If the queue is full, it waits, and the rest of the

@@ -151,7 +151,7 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	}
 	s.poller = &poller{
 		group: s.group, mover: kafka.NewMover(s.group), parts: s.parts, queue: s.worker.queue, checker: s.checker,
-		inspector: newInspector(s.asks, decompressor, s.cfg.Read, s.parts, deps.Log), metrics: metrics, log: deps.Log, warned: map[partitionKey]time.Time{},
+		inspector: newInspector(s.asks, decompressor, s.cfg.Read, s.parts, deps.Log), metrics: metrics, log: deps.Log, failing: map[partitionKey]failing{},
 	}
 	s.recreate = &recreated{asks: s.asks, group: s.group, topics: s.cfg.Read, parts: s.parts, commits: commits, log: deps.Log}
 	return s, nil

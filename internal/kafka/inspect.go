@@ -156,7 +156,7 @@ func (in *inspection) fetch(ctx context.Context, at int64) ([]byte, error) {
 	return nil, errors.New("the leader did not answer about it")
 }
 
-// walk looks at the whole batches in raw, and returns where they end, or the first that is unreadable with those like it right behind.
+// walk looks at the whole batches in raw, and returns up to where it has, or the first that is unreadable with those like it right behind.
 // Of the others, only those that have offsets in gaps are decoded.
 func (in *inspection) walk(raw []byte, gaps []Gap) (next int64, bad *Unreadable, err error) {
 	const header, magicAt = 61, 16
@@ -172,7 +172,7 @@ func (in *inspection) walk(raw []byte, gaps []Gap) (next int64, bad *Unreadable,
 			continue
 		}
 		end := first + int64(int32(binary.BigEndian.Uint32(batch[23:]))) + 1
-		next = max(next, end)
+		next = max(next, first) // the batch itself has yet to be looked at
 		for len(gaps) > 0 && gaps[0].To <= first {
 			gaps = gaps[1:]
 		}
@@ -180,6 +180,7 @@ func (in *inspection) walk(raw []byte, gaps []Gap) (next int64, bad *Unreadable,
 		case bad != nil && first != bad.Next, bad == nil && len(gaps) == 0:
 			return next, bad, nil
 		case bad == nil && end <= gaps[0].From:
+			next = max(next, end)
 			continue
 		}
 		reason, err := in.unreadable(batch, first, end)
@@ -193,6 +194,7 @@ func (in *inspection) walk(raw []byte, gaps []Gap) (next int64, bad *Unreadable,
 		case reason != "":
 			bad = &Unreadable{First: first, Next: end, Epoch: int32(binary.BigEndian.Uint32(batch[12:])), Reason: reason}
 		}
+		next = max(next, end)
 	}
 	return next, bad, nil
 }

@@ -75,21 +75,22 @@ func TestInspectFindsTheBatchThatLies(t *testing.T) {
 			for _, c := range []struct {
 				gaps []kafka.Gap
 				bad  int64
-				next int64
+				next int64 // behind what is bad, or up to where it was looked
 			}{
 				{nil, 0, 0},
-				{[]kafka.Gap{{From: 0, To: 4}}, 0, 0},
+				{[]kafka.Gap{{From: 0, To: 4}}, 0, 4}, // and not at the batch that stands there
 				{[]kafka.Gap{{From: 2, To: 3}, {From: 5, To: 6}}, 4, 8},
 				{[]kafka.Gap{{From: 5, To: 11}}, 4, 8},
 				{[]kafka.Gap{{From: 7, To: 8}}, 6, 8},
 				{[]kafka.Gap{{From: 6, To: 1 << 40}}, 6, 8},
-				{[]kafka.Gap{{From: 9, To: 11}}, 0, 0},
+				{[]kafka.Gap{{From: 9, To: 11}}, 0, 11},
 			} {
 				found, err := kafka.Inspect(t.Context(), client, decompressor, topic, 0, c.gaps)
 				require.NoError(t, err, "%v", c.gaps)
 				bad := found.Bad
 				if c.bad == 0 {
 					require.Nil(t, bad, "%v", c.gaps)
+					require.Equal(t, c.next, found.To, "%v", c.gaps)
 					continue
 				}
 				require.NotNil(t, bad, "%v", c.gaps)
