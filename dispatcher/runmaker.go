@@ -45,8 +45,9 @@ const (
 	// runRest is the least rest after a page: making runs takes at most about half of what one connection can do. It also bounds
 	// what a stream of requests about timers costs.
 	runRest = 5 * time.Millisecond
-	// unreadableFor is for how long a timer is left alone that cannot be read, or whose runs cannot be stored.
-	unreadableFor = time.Minute
+	// unreadableFor is for how long a timer is left alone that cannot be read, or whose runs cannot be stored. The database may have been
+	// to blame, so it is short. The tries take 3 s at most, and the runs of others are made long before they are due.
+	unreadableFor = 15 * time.Second
 )
 
 func newRunMaker(c *claimer, publish func([]store.Outbox), ix Index) *runMaker {
