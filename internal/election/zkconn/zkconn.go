@@ -1,11 +1,15 @@
 // Package zkconn stands between the ZooKeeper client library and its connection. It reads values
-// that the library does not expose, and hides values that would cause a data race in the library.
+// that the library does not expose, and hides what would cause a data race or a hang in the library.
 //
 // The race: the library starts its receiving goroutine and then checks whether it has to set
 // watches again. For that it reads the last zxid without a lock, while the receiving goroutine
 // writes it at every answer. On a busy machine the first answers, with the first watches, arrive
 // before that check. The library needs a zxid only to resume a session on another connection, which
 // the election never does. So every answer gets a zxid of 0, which the library does not store.
+//
+// The hang: the library answers a request whose write fails, and answers it again when the connection
+// ends. A request that came while the client was being closed has one answer already and room for two,
+// so the client would never end. A failed write is therefore shown as the end of the connection alone.
 package zkconn
 
 import (
@@ -54,6 +58,14 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return 0, tooLong // pass on nothing: the library would allocate all of it
 	}
 	return n, err
+}
+
+// Write implements net.Conn. A failure closes the connection, so that Read tells of it.
+func (c *Conn) Write(p []byte) (int, error) {
+	if _, err := c.Conn.Write(p); err != nil {
+		_ = c.Close()
+	}
+	return len(p), nil
 }
 
 func (c *Conn) follow(p []byte) error {

@@ -7,8 +7,10 @@ import (
 	"net"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/election/zkconn"
@@ -72,6 +74,56 @@ func TestPacketsAreBounded(t *testing.T) {
 	_, err := io.ReadFull(zkconn.New(stream{Reader: bytes.NewReader(allowed)}, func(time.Duration) {}), make([]byte, 4))
 	require.NoError(t, err)
 }
+
+// A client that is closed ends, also if a write fails while requests come.
+func TestTheClientEnds(t *testing.T) {
+	for range 20 { // which requests it still takes is random
+		synctest.Test(t, func(t *testing.T) {
+			client, server := net.Pipe()
+			c, done, err := zk.Connect([]string{"server"}, time.Hour, zk.WithLogInfo(false), zk.WithHostProvider(anyHost{}),
+				zk.WithDialer(func(string, string, time.Duration) (net.Conn, error) {
+					return zkconn.New(client, func(time.Duration) {}), nil
+				}))
+			require.NoError(t, err)
+			read := func() (opcode int32) { // of the next packet, the rest of which is left of an exists
+				head := make([]byte, 12)
+				_, err := io.ReadFull(server, head)
+				require.NoError(t, err)
+				if opcode = int32(binary.BigEndian.Uint32(head[8:])); opcode != exists {
+					_, err = io.ReadFull(server, make([]byte, binary.BigEndian.Uint32(head)-8))
+					require.NoError(t, err)
+				}
+				return opcode
+			}
+			read()
+			_, err = server.Write(packet(number[uint32](0), number[uint32](3_600_000), number(uint64(7)), number[uint32](16), make([]byte, 16)))
+			require.NoError(t, err)
+			go func() { _, _, _ = c.Get("/a") }() // its write waits for the server
+			synctest.Wait()
+			go c.Close()
+			synctest.Wait()
+			for range 12 {
+				_, _, err := c.Exists("/b")
+				require.ErrorIs(t, err, zk.ErrConnectionClosed)
+			}
+			for op := read(); op != exists && op != ping; op = read() {
+			}
+			server.Close()
+			for range done {
+			}
+		})
+	}
+}
+
+const exists, ping = 3, 11 // opcodes; after a ping no more requests wait
+
+// anyHost is a list of servers with one that has no address.
+type anyHost struct{}
+
+func (anyHost) Init([]string) error  { return nil }
+func (anyHost) Len() int             { return 1 }
+func (anyHost) Next() (string, bool) { return "server", false }
+func (anyHost) Connected()           {}
 
 func FuzzPacketsComeThrough(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0})
