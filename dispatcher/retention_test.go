@@ -197,7 +197,10 @@ func TestRetiringStops(t *testing.T) {
 	require.LessOrEqual(t, r.retired["a"], 2*store.RetireBite, "one bite in the line and one out of it")
 	o.pause = func(context.Context, time.Duration) {}
 	require.NoError(t, o.round(t.Context(), r.now))
-	require.Zero(t, r.rows)
+	// A bite that was stopped may have been forgotten all the same, so they are counted, not summed up.
+	left, err := r.store.Count(t.Context(), []store.Range{{To: r.now}, {Slot: task.OutOfLine, To: r.now}})
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 func TestRetireEvery(t *testing.T) {

@@ -62,7 +62,10 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 	}
 }
 
+// once runs f in a transaction. Nothing is committed once the context has ended: SQLite's driver
+// answers "done" to a statement that it left out for that.
 func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
+	caller := ctx
 	if s.soleWriter {
 		// If the context of a transaction ends, its connection is closed, and with it a database in
 		// memory. The statements still have the caller's context, and a failed one rolls back.
@@ -74,7 +77,10 @@ func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
 	}
-	if err := f(tx); err != nil {
+	if err = f(tx); err == nil {
+		err = caller.Err()
+	}
+	if err != nil {
 		_ = tx.Rollback()
 		return err
 	}
@@ -84,13 +90,17 @@ func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return nil
 }
 
-// exec runs one statement that writes, by itself.
+// exec runs one statement that writes, by itself. On SQLite the end of the context is an error, as in once.
 func (s *Store) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if s.soleWriter {
 		s.writing.Lock()
 		defer s.writing.Unlock()
 	}
-	return s.db.ExecContext(ctx, query, args...)
+	res, err := s.db.ExecContext(ctx, query, args...)
+	if err == nil && s.sqlite {
+		err = ctx.Err()
+	}
+	return res, err
 }
 
 // errCommit says that the commit may or may not have happened.
