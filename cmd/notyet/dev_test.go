@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,10 +17,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/schemas"
 )
 
 func client(t *testing.T, broker string, opts ...kgo.Opt) *kgo.Client {
@@ -338,6 +342,21 @@ func TestMigrate(t *testing.T) {
 	require.Equal(t, exitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "5 slots")
 	require.Contains(t, r.stdout, "topic in.a: exists, left as it is")
+
+	// The topics take the largest request that their intake takes, and not much more.
+	c := client(t, d.kafka, kgo.ProducerBatchMaxBytes(16<<20))
+	large := func(value int) error {
+		noise := make([]byte, value+schemas.MaxKeyBytes+schemas.MaxHeaderBytes)
+		_, _ = rand.Read(noise) // cannot be compressed
+		r := &kgo.Record{Topic: "in.a", Value: noise[:value], Key: noise[value:][:schemas.MaxKeyBytes]}
+		each := schemas.MaxHeaderBytes / schemas.MaxHeaders
+		for headers := range slices.Chunk(noise[value+schemas.MaxKeyBytes:], each) {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: string(headers[:each/2]), Value: headers[each/2:]})
+		}
+		return c.ProduceSync(t.Context(), r).FirstErr()
+	}
+	require.NoError(t, large(schemas.DefaultMaxValueBytes))
+	require.ErrorIs(t, large(schemas.DefaultMaxValueBytes+16<<10), kerr.MessageTooLarge)
 }
 
 // The directory holds other people's messages. What an earlier version left readable is closed too.

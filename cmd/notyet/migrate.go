@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -127,10 +128,24 @@ func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 			settings["retention.ms"] = strconv.FormatInt(cfg.Migrate.Retention.Milliseconds(), 10)
 			settings["retention.bytes"] = "-1"
 		}
+		if limits, intake := cfg.Limits(name); intake {
+			if largest := largestRequest(limits); largest > usualMessage {
+				settings["max.message.bytes"] = strconv.Itoa(largest)
+			}
+		}
 		if cfg.Migrate.Replication >= 3 {
 			settings["min.insync.replicas"] = "2"
 		}
 		specs = append(specs, kafka.TopicSpec{Name: name, Partitions: int32(cfg.Migrate.Partitions), Replication: int16(cfg.Migrate.Replication), Configs: settings})
 	}
 	return specs
+}
+
+// usualMessage is the largest batch of a topic by Kafka's default, in bytes.
+const usualMessage = 1_048_588
+
+// largestRequest is the size of a batch with the largest request that an intake topic takes, without compression.
+func largestRequest(l schemas.Limits) int {
+	const framing = 8 << 10 // the batch's own 61 bytes, and the lengths of a record with 128 headers
+	return l.MaxValueBytes + schemas.MaxKeyBytes + schemas.MaxHeaderBytes + framing
 }
