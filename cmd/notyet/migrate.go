@@ -29,7 +29,8 @@ number, migrate fails.
 
 The intake and report topics that it creates keep records for migrate.retention (14 days) by the broker's clock, whatever their
 size. Requests are lost if all scanners are down longer than this, or if an older database backup is restored. With three
-copies or more, two must have a record before Kafka acknowledges it (min.insync.replicas).
+copies or more, two must have a record before Kafka acknowledges it (min.insync.replicas). Where the largest request that an
+intake takes is above Kafka's default, its topic is created with a larger max.message.bytes.
 
 Example:
   notyet migrate --kafka-brokers kafka:9092 --mysql-dsn 'user:password@tcp(mysql:3306)/notyet' --set migrate.replication=3`
