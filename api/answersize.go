@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/semaphore"
 )
 
 // A caller who reads slowly keeps his answer in memory until the server's time for writing ends, and
@@ -36,13 +37,17 @@ func (s *server) oneThing(op *huma.Operation) {
 
 func (s *server) sending(op *huma.Operation, size func(huma.Context) int64) {
 	op.Middlewares = append(op.Middlewares, func(ctx huma.Context, next func(huma.Context)) {
-		n := size(ctx)
-		if !s.unsent.TryAcquire(n) {
-			ctx.SetHeader("Retry-After", "1")
-			_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, "answers that others have not read yet take all memory that is set aside for them: try again in a second")
-			return
-		}
-		defer s.unsent.Release(n)
-		next(ctx)
+		s.within(s.unsent, size(ctx), "answers that others have not read yet take", ctx, next)
 	})
+}
+
+// within handles a request that takes n bytes of a budget, or refuses it.
+func (s *server) within(budget *semaphore.Weighted, n int64, taken string, ctx huma.Context, next func(huma.Context)) {
+	if !budget.TryAcquire(n) {
+		ctx.SetHeader("Retry-After", "1")
+		_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, taken+" all memory that is set aside for them: try again in a second")
+		return
+	}
+	defer budget.Release(n)
+	next(ctx)
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"net/http"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -43,12 +42,6 @@ func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
 		if n, err := strconv.ParseInt(ctx.Header("Content-Length"), 10, 64); err == nil {
 			size = min(n, limit)
 		}
-		if !s.bodies.TryAcquire(size) {
-			ctx.SetHeader("Retry-After", "1")
-			_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, "the bodies of other requests take all memory that is set aside for them: try again in a second")
-			return
-		}
-		defer s.bodies.Release(size)
-		next(ctx)
+		s.within(s.bodies, size, "the bodies of other requests take", ctx, next)
 	}
 }

@@ -203,6 +203,14 @@ func TestLivingOwnerIsGivenTimeToDrain(t *testing.T) {
 	f.eventually("each task arrives", func() bool { return orders.count() == 10 })
 }
 
+// following lets d follow its assignments until stop is called.
+func following(t *testing.T, d *Dispatcher) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); d.ownership.run(ctx) }()
+	return func() { cancel(); <-ended }
+}
+
 // What an owner left in doubt may be millions of tasks, and the database may be busy: the next one takes the slot all the same.
 func TestALargeDoubtIsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -211,15 +219,11 @@ func TestALargeDoubtIsTakenOver(t *testing.T) {
 		_, err := f.store.Acquire(t.Context(), f.slots, 4, "two")
 		require.NoError(t, err)
 		require.NoError(t, f.store.Claim(t.Context(), f.slots, 4, nowMillis()+1000))
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); d.ownership.run(ctx) }()
+		defer following(t, d)()
 		time.Sleep(2 * time.Minute)
 		d.flight.mu.Lock()
 		require.Equal(t, 1, d.flight.entries)
 		d.flight.mu.Unlock()
-		cancel()
-		<-ended
 	})
 }
 
@@ -232,9 +236,7 @@ func TestAnOwnerIsNotWaitedForAnewWithEachAssignment(t *testing.T) {
 		m.change(func() { m.alive["two"] = true })
 		_, err := f.store.Acquire(t.Context(), f.slots, 4, "two")
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); d.ownership.run(ctx) }()
+		defer following(t, d)()
 		owned := func() int {
 			synctest.Wait()
 			return d.flight.ownedSlots()
@@ -245,8 +247,6 @@ func TestAnOwnerIsNotWaitedForAnewWithEachAssignment(t *testing.T) {
 			m.change(func() { m.current.Epoch++ })
 		}
 		require.Equal(t, 1, owned())
-		cancel()
-		<-ended
 	})
 }
 
