@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/notyet/notyet/schemas"
@@ -30,6 +31,8 @@ func (w *world) judgeCalls(h *history.History) {
 
 func (w *world) judgeCall(h *history.History, q *askedCall, arrivals []callArrival, told []schemas.Event) {
 	w.judgeArrivals(h, q, arrivals)
+	// As they happened: while the results topic is silent, they wait at several dispatchers, and come in any order.
+	slices.SortStableFunc(told, func(a, b schemas.Event) int { return cmp.Compare(a.At, b.At) })
 	var end *schemas.Event
 	for _, e := range told {
 		switch e.State {
