@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -110,36 +111,95 @@ func TestEmptyQueueForgetsItsTargets(t *testing.T) {
 	require.Empty(t, q.take(100, never))
 }
 
-// Whatever comes and goes: nothing is lost or doubled, as much is taken as there is, and each lane keeps its order.
+// Whatever comes and goes: nothing is lost or doubled, as much is taken as is due, and each lane keeps its order.
 func TestFetchQueueHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := newFetchQueue()
-		model := map[task.Lane][]int64{}
+		model := map[task.Lane][]*claimedTask{} // in order
 		size, seq := 0, int64(0)
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				lane := task.LaneOf(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "topic"), task.Class(rapid.IntRange(0, task.Classes-1).Draw(t, "class")))
+				at := rapid.Int64Range(0, 3).Draw(t, "at")
 				for range rapid.IntRange(1, 300).Draw(t, "n") {
 					seq++
-					q.push(&claimedTask{seq: seq, lane: lane})
-					model[lane] = append(model[lane], seq)
+					one := &claimedTask{seq: seq, lane: lane, at: at}
+					q.push(one)
+					model[lane] = append(model[lane], one)
 					size++
 				}
+				slices.SortStableFunc(model[lane], func(a, b *claimedTask) int { return int(a.at - b.at) })
 			},
 			"take": func(t *rapid.T) {
-				n := rapid.IntRange(0, 500).Draw(t, "n")
-				got := q.take(n, never)
-				require.Len(t, got, min(n, size))
-				for _, task := range got {
-					require.NotEmpty(t, model[task.lane])
-					require.Equal(t, model[task.lane][0], task.seq)
-					model[task.lane] = model[task.lane][1:]
+				n, until := rapid.IntRange(0, 500).Draw(t, "n"), rapid.Int64Range(0, 3).Draw(t, "until")
+				due := 0
+				for _, tasks := range model {
+					for _, one := range tasks {
+						if one.at <= until {
+							due++
+						}
+					}
+				}
+				got := q.take(n, until)
+				require.Len(t, got, min(n, due))
+				for _, one := range got {
+					require.LessOrEqual(t, one.at, until)
+					require.NotEmpty(t, model[one.lane])
+					require.Equal(t, model[one.lane][0], one)
+					model[one.lane] = model[one.lane][1:]
 				}
 				size -= len(got)
 			},
-			"": func(t *rapid.T) { require.Equal(t, size, q.size) },
+			"": func(t *rapid.T) {
+				require.Equal(t, size, q.size)
+				first := int64(never)
+				for _, tasks := range model {
+					if len(tasks) > 0 {
+						first = min(first, tasks[0].at)
+					}
+				}
+				require.LessOrEqual(t, q.first(), first, "nobody sleeps past it")
+			},
 		})
 	})
+}
+
+// ahead makes one task of each of n targets.
+func ahead(n int, at int64) []*claimedTask {
+	out := make([]*claimedTask, n)
+	for i := range out {
+		out[i] = queued("t"+strconv.Itoa(i), task.ClassNormal, i, 1)[0]
+		out[i].at = at
+	}
+	return out
+}
+
+// Each task may have a target of its own. Those that are due later are not looked at, and what one take costs is bounded when all become due.
+func TestManyTargets(t *testing.T) {
+	const many = 5 * targetsAtOnce
+	q := queueOf(ahead(many, 1000), timed(10, 20))
+	require.Equal(t, []int64{10, 20}, times(q.take(900, 999)))
+	require.Zero(t, len(q.ring))
+	require.Equal(t, int64(1000), q.first())
+	require.Len(t, q.take(900, 1000), 900)
+	require.LessOrEqual(t, len(q.ring), targetsAtOnce)
+	for left := many - 900; left > 0; left -= 900 {
+		require.Len(t, q.take(900, 1000), min(900, left))
+	}
+	require.Zero(t, q.size)
+}
+
+func BenchmarkTakeBesideManyTargets(b *testing.B) {
+	q := queueOf(ahead(1_000_000, 1000))
+	for b.Loop() {
+		for _, one := range timed(10, 20) {
+			q.push(one)
+		}
+		if len(q.take(900, 999)) != 2 {
+			b.Fatal("not taken")
+		}
+		_ = q.first()
+	}
 }
 
 // timed makes tasks of one lane that are to be released at those times.
