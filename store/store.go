@@ -174,6 +174,8 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 			parsed.Params[name] = fmt.Sprint(int(value.Seconds()))
 		}
 	}
+	// Where a server's sessions begin without it, a statement by itself is answered as done, and undone when its connection closes.
+	parsed.Params["autocommit"] = "1"
 	base, err := mysql.NewConnector(parsed)
 	if err != nil {
 		return nil, errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
