@@ -139,9 +139,10 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 // along with the next, so a steady trickle costs the broker a request a round trip, not one a task, and nothing lingers.
 func newProducer(kcfg kafka.Config, cfg Config, where *kafka.Placement, lost *kafka.LostConnections, log *zap.Logger) (*kgo.Client, error) {
 	opts := []kgo.Opt{
-		kgo.MaxProduceRequestsInflightPerBroker(1), kgo.RecordPartitioner(where), kgo.WithHooks(lost),
+		kgo.MaxProduceRequestsInflightPerBroker(1), kgo.RecordPartitioner(where),
 		kgo.ProduceRequestTimeout(max(cfg.UnresponsiveAfter/2, time.Second)), // a broker lets the others of a request wait for the slowest partition
 	}
+	opts = append(opts, lost.Opts()...)
 	if !faultpoint.Without(faultpoint.RoomForOthers) {
 		opts = append(opts, kafka.GiveUpAfter(cfg.giveUpAfter())...)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
@@ -30,7 +29,7 @@ func (s *sender) suspect(ctx context.Context, t *claimedTask) {
 // isolate sends an outlet's suspects until none is left.
 func (s *sender) isolate(ctx context.Context, g *outlet) {
 	lost := new(kafka.LostConnections)
-	opts := append(kafka.GiveUpAfter(s.cfg.giveUpAfter()), kgo.WithHooks(lost))
+	opts := append(kafka.GiveUpAfter(s.cfg.giveUpAfter()), lost.Opts()...)
 	alone, err := kafka.NewSoloProducer(s.kafka, s.log, opts...)
 	for err != nil { // files of TLS or of a password that are being replaced; nobody else would take these tasks
 		s.log.Error("making a producer for refused tasks failed, trying again", zap.String("topic", g.topic), zap.Error(err))

@@ -79,7 +79,7 @@ func (c Config) giveUpAfter() time.Duration { return max(3*c.UnresponsiveAfter, 
 func (s *sender) probe(ctx context.Context, one sendable) {
 	defer s.probed(one)
 	lost := new(kafka.LostConnections)
-	client, err := kafka.NewSoloProducer(s.kafka, s.log, kgo.WithHooks(lost))
+	client, err := kafka.NewSoloProducer(s.kafka, s.log, lost.Opts()...)
 	if err != nil {
 		s.answered(one.task, one.record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
 		return

@@ -3,8 +3,10 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -13,16 +15,30 @@ import (
 var errMaybeStored = errors.New("an earlier try may have been stored")
 
 // LostConnections tells a first answer from one to a client's own second try. The client tries again by itself when a connection
-// ends: the broker may have stored the record, and refuse it now. Give it to the client as a hook.
+// ends, and when the broker says that its replicas lag: it may have stored the record, and refuse it now. Give the client its Opts.
 type LostConnections struct{ n atomic.Int64 }
+
+// Opts has a client tell what it tries again.
+func (l *LostConnections) Opts() []kgo.Opt {
+	return []kgo.Opt{kgo.WithHooks(l), kgo.RetryBackoffFn(l.pause)}
+}
 
 // OnBrokerDisconnect implements kgo.HookBrokerDisconnect.
 func (l *LostConnections) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) { l.n.Add(1) }
 
-// Count is how many connections have been lost. Note it before a record is produced.
+// pause is how long the client rests before it tries again: as long as the library's own. It asks after a record was stored in too few
+// replicas, or not in time, and not before it looks for another leader or for a topic.
+func (l *LostConnections) pause(failures int) time.Duration {
+	l.n.Add(1)
+	const shortest, longest = 250 * time.Millisecond, 5 * time.Second
+	long := shortest << min(max(failures-1, 0), 5)
+	return min(long*4/5+rand.N(long*2/5), longest)
+}
+
+// Count is how many connections have been lost, and how often the client has paused. Note it before a record is produced.
 func (l *LostConnections) Count() int64 { return l.n.Load() }
 
-// Judge returns the error of a record for which NotSent holds only if no connection was lost since then.
+// Judge returns the error of a record for which NotSent holds only if nothing has happened since then that has it tried again.
 func (l *LostConnections) Judge(err error, before int64) error {
 	if err == nil || !Permanent(err) || l.Count() == before {
 		return err

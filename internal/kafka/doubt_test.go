@@ -63,3 +63,39 @@ func TestRefusalAfterALostAnswerProvesNothing(t *testing.T) {
 	before = lost.Count()
 	require.NoError(t, lost.Judge(produce(t, client, "orders", nil), before))
 }
+
+// The broker stores a record and says that its replicas lag. The client tries again over the same connection, and is refused.
+func TestRefusalAfterALateReplicaProvesNothing(t *testing.T) {
+	for _, first := range []*kerr.Error{kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend} {
+		t.Run(first.Message, func(t *testing.T) {
+			cluster, cfg := startKafka(t, kfake.SeedTopics(1, "orders"))
+			lost := new(kafka.LostConnections)
+			client := newClient(t, kafka.NewProducer, cfg, lost.Opts()...)
+			require.NoError(t, produce(t, client, "orders", nil))
+			cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: first})
+			tries := 0
+			cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: -1, When: func(kmsg.Request) bool { tries++; return tries > 1 }})
+
+			before := lost.Count()
+			err := lost.Judge(produce(t, client, "orders", []byte("stored, but not by enough")), before)
+			require.ErrorIs(t, err, kerr.TopicAuthorizationFailed)
+			require.False(t, kafka.NotSent(err))
+
+			before = lost.Count()
+			err = lost.Judge(produce(t, client, "orders", nil), before)
+			require.ErrorIs(t, err, kerr.TopicAuthorizationFailed)
+			require.True(t, kafka.NotSent(err), "this is the first answer")
+		})
+	}
+}
+
+// A topic that is not there is looked for again and again, and no record of it was ever sent.
+func TestAMissingTopicIsAFirstAnswer(t *testing.T) {
+	_, cfg := startKafka(t)
+	lost := new(kafka.LostConnections)
+	client := newClient(t, kafka.NewProducer, cfg, lost.Opts()...)
+	before := lost.Count()
+	err := lost.Judge(produce(t, client, "missing", nil), before)
+	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition)
+	require.True(t, kafka.NotSent(err))
+}
