@@ -27,7 +27,7 @@ func (s *Store) dialect() (d goose.Dialect, dir string) {
 	return goose.DialectMySQL, "migrations/mysql"
 }
 
-func (s *Store) migrator() (*goose.Provider, error) {
+func (s *Store) migrator(db *sql.DB) (*goose.Provider, error) {
 	dialect, dir := s.dialect()
 	files, err := fs.Sub(migrations, dir)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Store) migrator() (*goose.Provider, error) {
 	if !s.sqlite {
 		opts = append(opts, goose.WithSessionLocker(migrationLock{}))
 	}
-	return goose.NewProvider(dialect, s.db, files, opts...)
+	return goose.NewProvider(dialect, db, files, opts...)
 }
 
 // versions is goose's table of what was applied.
@@ -95,13 +95,45 @@ func (s *Store) makeVersions(ctx context.Context) error {
 
 // Numbers of MySQL's errors.
 const (
-	tableExists = 1050
-	noTable     = 1146
+	tableExists  = 1050
+	columnExists = 1060
+	indexExists  = 1061
+	nothingThere = 1091
+	noTable      = 1146
 )
 
 func isNumber(err error, number uint16) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my) && my.Number == number
+}
+
+// noteMade notes a migration of MySQL that failed because it is made: the connection of an earlier run had ended, and the server had
+// gone on with the statement. It returns whether the next migration can be made. Each migration is one statement, so it is made as a
+// whole. A table that exists may be anybody's, so that one stays an error.
+func (s *Store) noteMade(ctx context.Context, failed error) bool {
+	partial, ok := errors.AsType[*goose.PartialError](failed)
+	if !ok || partial.Failed == nil || !isNumber(failed, columnExists) && !isNumber(failed, indexExists) && !isNumber(failed, nothingThere) {
+		return false
+	}
+	versions, err := s.versions()
+	if err != nil {
+		return false
+	}
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	var lock migrationLock
+	if err := lock.SessionLock(ctx, conn); err != nil {
+		return false
+	}
+	defer func() { _ = lock.SessionUnlock(context.WithoutCancel(ctx), conn) }()
+	latest, err := versions.GetLatestVersion(ctx, conn)
+	if err == nil && latest < partial.Failed.Source.Version {
+		err = versions.Insert(ctx, conn, database.InsertRequest{Version: partial.Failed.Source.Version})
+	}
+	return err == nil
 }
 
 // up migrates. On SQLite there is no lock beyond a migration's own transaction. If another process
@@ -113,7 +145,7 @@ func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	}
 	for attempt := 0; ; attempt++ {
 		_, err := m.Up(ctx)
-		if err == nil || !s.sqlite || attempt > len(m.ListSources()) || !s.madeByAnother(ctx, err) {
+		if err == nil || attempt > len(m.ListSources()) || s.sqlite && !s.madeByAnother(ctx, err) || !s.sqlite && !s.noteMade(ctx, err) {
 			return err
 		}
 	}
@@ -140,7 +172,12 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 	if slots < 1 || slots > 4096 {
 		return fmt.Errorf("slots must be 1 to 4096, not %d", slots)
 	}
-	m, err := s.migrator()
+	db := s.db
+	if s.patient != nil {
+		db = sql.OpenDB(connector{s.patient})
+		defer func() { _ = db.Close() }()
+	}
+	m, err := s.migrator(db)
 	if err != nil {
 		return fmt.Errorf("reading the migrations: %w", err)
 	}
@@ -152,7 +189,7 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 
 // CheckMigrated returns ErrNotMigrated when Migrate has something to do. It creates nothing.
 func (s *Store) CheckMigrated(ctx context.Context) error {
-	m, err := s.migrator()
+	m, err := s.migrator(s.db)
 	if err != nil {
 		return fmt.Errorf("reading the migrations: %w", err)
 	}

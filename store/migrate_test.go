@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 )
@@ -75,6 +77,80 @@ func TestMigrateAfterAKillAtItsBegin(t *testing.T) {
 			}
 			require.Equal(t, 1, zero)
 		})
+	}
+}
+
+// held holds up changes of a table, as whoever reads it does, until it is called.
+func (f *fixture) held(table string) func() {
+	reader, err := f.db.BeginTx(f.ctx, nil)
+	require.NoError(f.t, err)
+	_, err = reader.ExecContext(f.ctx, "SELECT COUNT(*) FROM "+table)
+	require.NoError(f.t, err)
+	return func() { _ = reader.Rollback() }
+}
+
+// undone has the last migration made again.
+func (f *fixture) undone(version int, undo string) {
+	_, err := f.db.ExecContext(f.ctx, undo)
+	require.NoError(f.t, err)
+	_, err = f.db.ExecContext(f.ctx, "DELETE FROM goose_db_version WHERE version_id = ?", version)
+	require.NoError(f.t, err)
+}
+
+// A server goes on with a long statement whose client has left, and nobody notes that it was done.
+func TestMigrateAfterAStatementThatOutlivedItsConnection(t *testing.T) {
+	for _, b := range backends() {
+		if b.sqlite {
+			continue
+		}
+		f := b.fixture(t)
+		f.undone(21, "DROP INDEX kind ON dead_letters")
+		free := f.held("dead_letters")
+		short, cancel := context.WithTimeout(f.ctx, time.Second)
+		defer cancel()
+		require.Error(t, open(t, f.config).Migrate(short, testSlots))
+		require.ErrorIs(t, f.CheckMigrated(f.ctx), ErrNotMigrated)
+		free()
+		require.NoError(t, f.Migrate(f.ctx, testSlots))
+		require.NoError(t, f.CheckMigrated(f.ctx))
+	}
+}
+
+// Each migration that changes a table may have been made and not noted.
+func TestMigrateNotesWhatIsMade(t *testing.T) {
+	for _, b := range backends() {
+		if b.sqlite {
+			continue
+		}
+		for _, version := range []int64{8, 9, 10, 11, 12, 13, 16, 19, 21} {
+			s := open(t, b.fresh(t))
+			require.NoError(t, s.makeVersions(t.Context()))
+			m, err := s.migrator(s.db)
+			require.NoError(t, err)
+			_, err = m.UpTo(t.Context(), version)
+			require.NoError(t, err)
+			_, err = s.db.ExecContext(t.Context(), "DELETE FROM goose_db_version WHERE version_id = ?", version)
+			require.NoError(t, err)
+			require.NoError(t, s.Migrate(t.Context(), testSlots), version)
+			require.NoError(t, s.CheckMigrated(t.Context()))
+		}
+	}
+}
+
+// The index of a large table takes minutes, which is longer than any other answer may take.
+func TestMigrationsTakeTheirTime(t *testing.T) {
+	for _, b := range backends() {
+		if b.sqlite {
+			continue
+		}
+		f := b.fixture(t)
+		f.undone(21, "DROP INDEX kind ON dead_letters")
+		free := f.held("dead_letters")
+		time.AfterFunc(2*time.Second, free)
+		parsed, err := mysql.ParseDSN(f.config.DSN)
+		require.NoError(t, err)
+		parsed.ReadTimeout = time.Second
+		require.NoError(t, open(t, Config{DSN: parsed.FormatDSN()}).Migrate(f.ctx, testSlots))
 	}
 }
 

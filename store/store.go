@@ -72,6 +72,7 @@ type Store struct {
 	sabotage  sabotage
 	now       func() time.Time // of a database that is simulated
 	evidence  Evidence         // set in a recovery only
+	patient   driver.Connector // for migrations: an answer may take as long as it takes. nil: as any other
 }
 
 const sqlitePrefix = "sqlite:"
@@ -178,6 +179,11 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	parsed.Params["autocommit"] = "1"
 	base, err := mysql.NewConnector(parsed)
 	if err != nil {
+		return nil, errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
+	}
+	patient := parsed.Clone()
+	patient.ReadTimeout = 0
+	if s.patient, err = mysql.NewConnector(patient); err != nil {
 		return nil, errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
 	}
 	db := sql.OpenDB(connector{base})

@@ -395,7 +395,7 @@ func TestMigrateWhatWaits(t *testing.T) {
 	for _, b := range backends() {
 		t.Run(b.name, func(t *testing.T) {
 			ctx, store := t.Context(), open(t, b.fresh(t))
-			m, err := store.migrator()
+			m, err := store.migrator(store.db)
 			require.NoError(t, err)
 			before := int64(10)
 			if store.sqlite {
