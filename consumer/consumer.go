@@ -91,6 +91,9 @@ type Consumer struct {
 // New makes a Consumer over the caller's client. The caller closes the client after Run. The client
 // must be in a group. It needs DisableAutoCommit, otherwise it would commit unhandled messages. It
 // needs BlockRebalanceOnPoll, otherwise it could commit over the offset of another member.
+//
+// Give it KeepRetryableFetchErrors, too. Without it, the client asks again for a partition that its
+// broker answers with an error, beside others that are well, thousands of times a second.
 func New(client *kgo.Client, c Config) (*Consumer, error) {
 	for name, value := range map[string]any{
 		"ConsumerGroup":        client.OptValue(kgo.ConsumerGroup) != "",
@@ -150,18 +153,30 @@ func (c *Consumer) Run(ctx context.Context, handle Handler) error {
 	return nil
 }
 
+// failedPollPause is the pause after a poll that returned nothing but errors.
+const failedPollPause = 100 * time.Millisecond
+
 // poll takes up to n messages. It returns none when ctx ends.
 func (c *Consumer) poll(ctx context.Context, n int) ([]*kgo.Record, error) {
 	fetches := c.client.PollRecords(ctx, n)
 	if fetches.IsClientClosed() {
 		return nil, fmt.Errorf("polling: %w", kgo.ErrClientClosed)
 	}
+	failed := false
 	fetches.EachError(func(topic string, partition int32, err error) {
 		if ctx.Err() == nil {
+			failed = true
 			c.OnError(Message{}, fmt.Errorf("fetching %s/%d: %w", topic, partition, err))
 		}
 	})
-	return fetches.Records(), nil
+	records := fetches.Records()
+	if failed && len(records) == 0 { // the client has the error of a partition again at once
+		select {
+		case <-ctx.Done():
+		case <-time.After(failedPollPause):
+		}
+	}
+	return records, nil
 }
 
 // withGrace returns a context that ends d after ctx has ended.
