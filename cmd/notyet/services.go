@@ -107,7 +107,7 @@ func (s *service) mountAPI() error {
 	local.Lag = lagOf(s.cfg, s.store, func(context.Context) (*kgo.Client, error) { return producer, nil })
 	// An answer in an aborted transaction does not count.
 	answers := api.NewAnswers(s.cfg.Results.Topic, func() (*kgo.Client, error) {
-		return kafka.New(s.kafka, s.log, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+		return kafka.NewReader(s.kafka, s.log)
 	}, s.log)
 	s.onClose(answers.Close)
 	api.Mount(s.http.Mux(), local, api.NewPublisher(producer, alone), api.Config{Version: version, Intakes: s.in, Answers: answers})

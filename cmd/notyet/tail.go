@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
@@ -46,7 +49,7 @@ func openResults(ctx context.Context, cfg *config.Config, log *zap.Logger, fromS
 		return nil, err
 	}
 	// An answer in an aborted transaction does not count.
-	client, err := kafka.New(kcfg, log, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	client, err := kafka.NewReader(kcfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +99,30 @@ func (t *tail) next(ctx context.Context) (event, error) {
 				t.unread = append(t.unread, event{Event: e, raw: r.Value})
 			}
 		})
+		if err := t.failed(ctx, fetches); err != nil {
+			return event{}, err
+		}
 	}
 	e := t.unread[0]
 	t.unread = t.unread[1:]
 	return e, nil
+}
+
+// failed returns the error of a poll that time does not mend, and pauses after any other.
+func (t *tail) failed(ctx context.Context, fetches kgo.Fetches) error {
+	failed := fetches.Errors()
+	for _, f := range failed {
+		if e, ok := errors.AsType[*kerr.Error](f.Err); ok && !e.Retriable {
+			return fmt.Errorf("reading the results topic %s: %w", t.topic, e)
+		}
+	}
+	if len(failed) > 0 && len(t.unread) == 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
 }
 
 // until waits for the first wanted event.

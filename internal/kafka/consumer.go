@@ -23,6 +23,12 @@ func boundFetches() ([]kgo.Opt, error) {
 	}, nil
 }
 
+// NewReader returns a client that reads partitions which its caller adds, and nothing uncommitted. A poll returns also errors that the
+// client tries again: pause after them, see NewConsumerGroup.
+func NewReader(cfg Config, log *zap.Logger, opts ...kgo.Opt) (*kgo.Client, error) {
+	return New(cfg, log, append([]kgo.Opt{kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepRetryableFetchErrors()}, opts...)...)
+}
+
 // NewConsumerGroup returns a client that consumes topics as a member of group.
 //
 // Nothing is committed unless the caller does. A partition without a committed

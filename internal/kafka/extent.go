@@ -96,7 +96,7 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 	if err != nil {
 		return err
 	}
-	client, err := New(cfg, log, append(opts, kgo.ConsumePartitions(read), kgo.KeepControlRecords(), kgo.FetchIsolationLevel(kgo.ReadCommitted()))...)
+	client, err := NewReader(cfg, log, append(opts, kgo.ConsumePartitions(read), kgo.KeepControlRecords())...)
 	if err != nil {
 		return err
 	}
