@@ -125,6 +125,9 @@ func (g *SQLGuard) mark(ctx context.Context, e execer, key string) (first bool, 
 		return false, fmt.Errorf("marking a delivery as handled: its key has %d bytes instead of 1 to %d", len(key), maxGuardKey)
 	}
 	result, err := e.ExecContext(ctx, g.insert, []byte(key), time.Now().UnixMilli())
+	if err == nil {
+		err = ctx.Err() // a driver of SQLite may have left it out for that, and answers that it was done
+	}
 	if err != nil {
 		return false, fmt.Errorf("marking a delivery as handled: %w", err)
 	}
@@ -166,6 +169,9 @@ func (g *SQLGuard) runInTx(ctx context.Context, m Message, handle func(context.C
 		}
 	}
 	if err := handle(ctx, tx, m); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil { // as in mark
 		return err
 	}
 	if err := tx.Commit(); err != nil {
