@@ -2,7 +2,7 @@
 // out, and a Ref that names the task for a later Cancel or Fire.
 //
 // It works over the caller's own kgo.Client and leaves its settings (acks, idempotence,
-// compression, transactions) alone. Once Schedule has returned without an error the task is
+// compression, transactions) alone; only a client without acks is refused (ErrNoAck). Once Schedule has returned without an error the task is
 // accepted and is never lost. In a transaction of the caller's (see Records) this holds once the
 // transaction is committed.
 package producer
@@ -20,6 +20,11 @@ import (
 // ErrUnknownOutcome means that the context ended before Kafka answered. The request may still be
 // accepted. Sending it again is harmless if the caller gave the task an ID.
 var ErrUnknownOutcome = errors.New("outcome unknown")
+
+// ErrNoAck means that the client does not wait for Kafka's acknowledgement (kgo.NoAck). It would call
+// every request accepted, and know of none where it is, which names a task without an ID. Nothing was
+// sent.
+var ErrNoAck = errors.New("the client must let Kafka acknowledge records: use kgo.AllISRAcks")
 
 // Config of a Producer. The zero value works.
 type Config struct {
@@ -150,9 +155,13 @@ func (p *Producer) about(op schemas.Op, refs ...Ref) ([]*kgo.Record, error) {
 // the background.
 func (p *Producer) send(ctx context.Context, records []*kgo.Record) []error {
 	errs := make([]error, len(records))
-	if err := ctx.Err(); err != nil {
+	refused := ctx.Err()
+	if refused == nil && p.client.OptValue(kgo.RequiredAcks) == kgo.NoAck() {
+		refused = ErrNoAck
+	}
+	if refused != nil {
 		for i := range errs {
-			errs[i] = err
+			errs[i] = refused
 		}
 		return errs
 	}
