@@ -112,6 +112,7 @@ func newClient(ctx context.Context, o options, group string) (*kgo.Client, error
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), // earlier runs' updates are about other users
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
+		kgo.KeepRetryableFetchErrors(), // the consumer pauses after them, the client would not
 	)
 	if err != nil {
 		return nil, fmt.Errorf("making a Kafka client: %w", err)

@@ -127,6 +127,7 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 			}
 			reached(r.Topic, r.Partition, r.Offset+1)
 		}
+		failed := false
 		for _, e := range fetches.Errors() {
 			tooLarge, passable := errors.AsType[*kgo.ErrDecompressTooLarge](e.Err)
 			switch {
@@ -137,13 +138,16 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 				}
 				reached(e.Topic, e.Partition, tooLarge.NextOffset)
 				behind.Set(e.Topic, e.Partition, tooLarge.NextOffset)
-				continue
 			case errors.Is(e.Err, context.DeadlineExceeded): // of this poll
-				continue
-			case !errors.Is(e.Err, ErrHeld):
+			case errors.Is(e.Err, ErrHeld):
+				failed = true
+			default:
+				failed = true
 				log.Warn("fetching failed, trying again", zap.String("topic", e.Topic), zap.Int32("partition", e.Partition), zap.Error(e.Err))
 			}
-			if err := pause(ctx, 100*time.Millisecond); err != nil { // an error that stays must not become a spin
+		}
+		if failed { // an error that stays must not become a spin
+			if err := pause(ctx, 100*time.Millisecond); err != nil {
 				return fmt.Errorf("reading %d topics: %w", len(read), err)
 			}
 		}

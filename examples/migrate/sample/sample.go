@@ -72,6 +72,7 @@ func (e Env) Client(ctx context.Context, topics ...string) (*kgo.Client, error) 
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
+		kgo.KeepRetryableFetchErrors(), // the consumer pauses after them, the client would not
 	)
 	if err != nil {
 		return nil, fmt.Errorf("making a Kafka client: %w", err)
