@@ -184,6 +184,7 @@ func (a *Answers) start(ctx context.Context) error {
 func (a *Answers) read(ctx context.Context, tail *answerTail) {
 	defer close(tail.done)
 	defer tail.client.Close()
+	var warned time.Time
 	for ctx.Err() == nil {
 		polling, cancel := context.WithTimeout(ctx, tailIdle/4)
 		fetches := tail.client.PollFetches(polling)
@@ -193,16 +194,19 @@ func (a *Answers) read(ctx context.Context, tail *answerTail) {
 		fetches.EachError(func(_ string, partition int32, err error) {
 			if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 				failed = true
-				a.log.Warn("reading the results topic failed", zap.Int32("partition", partition), zap.Error(err))
+				if time.Since(warned) >= time.Second {
+					warned = time.Now()
+					a.log.Warn("reading the results topic failed", zap.Int32("partition", partition), zap.Error(err))
+				}
 			}
 		})
 		if a.idle(tail) {
 			return
 		}
-		if failed { // avoid a busy loop while an error persists
+		if failed { // avoid a busy loop while an error persists; the answers of other partitions wait for it too
 			select {
 			case <-ctx.Done():
-			case <-time.After(time.Second):
+			case <-time.After(100 * time.Millisecond):
 			}
 		}
 	}
