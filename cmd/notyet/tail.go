@@ -99,8 +99,10 @@ func (t *tail) next(ctx context.Context) (event, error) {
 				t.unread = append(t.unread, event{Event: e, raw: r.Value})
 			}
 		})
-		if err := t.failed(ctx, fetches); err != nil {
-			return event{}, err
+		if len(t.unread) == 0 {
+			if err := t.failed(ctx, fetches); err != nil {
+				return event{}, err
+			}
 		}
 	}
 	e := t.unread[0]
@@ -108,15 +110,15 @@ func (t *tail) next(ctx context.Context) (event, error) {
 	return e, nil
 }
 
-// failed returns the error of a poll that time does not mend, and pauses after any other.
+// failed returns the error of a poll without events that time does not mend, and pauses after any other.
 func (t *tail) failed(ctx context.Context, fetches kgo.Fetches) error {
 	failed := fetches.Errors()
 	for _, f := range failed {
-		if e, ok := errors.AsType[*kerr.Error](f.Err); ok && !e.Retriable {
+		if e, ok := errors.AsType[*kerr.Error](f.Err); ok && !e.Retriable && e != kerr.UnknownServerError {
 			return fmt.Errorf("reading the results topic %s: %w", t.topic, e)
 		}
 	}
-	if len(failed) > 0 && len(t.unread) == 0 {
+	if len(failed) > 0 {
 		select {
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):
