@@ -27,7 +27,8 @@ func (l *LostConnections) Opts() []kgo.Opt {
 func (l *LostConnections) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) { l.n.Add(1) }
 
 // pause is how long the client rests before it tries again: as long as the library's own. It asks after a record was stored in too few
-// replicas, or not in time, and not before it looks for another leader or for a topic.
+// replicas, or not in time, and not before it looks for a topic or for another leader. So what a leader stored just before it stopped being
+// one is not in doubt (docs/known-gaps.md).
 func (l *LostConnections) pause(failures int) time.Duration {
 	l.n.Add(1)
 	const shortest, longest = 250 * time.Millisecond, 5 * time.Second
