@@ -108,6 +108,9 @@ func Each(ctx context.Context, client *kgo.Client, handle func(*kgo.Record) (mor
 			}
 		}
 		client.AllowRebalance()
+		if fetches.Err() != nil { // the client has the error of a partition again at once
+			time.Sleep(100 * time.Millisecond)
+		}
 	}
 }
 
