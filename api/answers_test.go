@@ -33,14 +33,15 @@ func TestAFailingPartitionDoesNotHoldUpAnswers(t *testing.T) {
 	require.NoError(t, err)
 	defer answers.leave(w)
 	began := time.Now()
-	const many = 5 // one after the other
+	const many = 20 // one after the other
 	for i := range many {
 		request := strconv.Itoa(i)
 		require.NoError(t, client.ProduceSync(t.Context(), schemas.EncodeEvent("results", schemas.Event{ID: "a", State: schemas.StateStale, Request: request})).FirstErr())
 		_, ok := answers.answer(t.Context(), w, request)
 		require.True(t, ok)
 	}
-	require.Less(t, time.Since(began), many*time.Second/2)
+	took := time.Since(began)
+	require.Less(t, took, many*time.Second*3/4, "a second for each would be too long")
 	require.NotZero(t, refused.Hits())
-	require.Less(t, refused.Hits(), 100)
+	require.Less(t, refused.Hits(), 50+int(20*took.Seconds()))
 }

@@ -102,6 +102,9 @@ const (
 	noTable      = 1146
 )
 
+// dropsIdent is the migration of which the server looks first whether what it drops is there.
+const dropsIdent = 11
+
 func isNumber(err error, number uint16) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my) && my.Number == number
@@ -112,7 +115,11 @@ func isNumber(err error, number uint16) bool {
 // whole. A table that exists may be anybody's, so that one stays an error.
 func (s *Store) noteMade(ctx context.Context, failed error) bool {
 	partial, ok := errors.AsType[*goose.PartialError](failed)
-	if !ok || partial.Failed == nil || !isNumber(failed, columnExists) && !isNumber(failed, indexExists) && !isNumber(failed, nothingThere) {
+	if !ok || partial.Failed == nil {
+		return false
+	}
+	dropped := isNumber(failed, nothingThere) && partial.Failed.Source.Version == dropsIdent
+	if !dropped && !isNumber(failed, columnExists) && !isNumber(failed, indexExists) {
 		return false
 	}
 	versions, err := s.versions()

@@ -110,6 +110,7 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 	}
 	mover := NewMover(client)
 	behind := Offsets{} // what is to be passed
+	var warned time.Time
 	for left > 0 {
 		mover.Move(behind, at.each)
 		behind = Offsets{}
@@ -143,6 +144,10 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 				failed = true
 			default:
 				failed = true
+				if time.Since(warned) < time.Second {
+					break
+				}
+				warned = time.Now()
 				log.Warn("fetching failed, trying again", zap.String("topic", e.Topic), zap.Int32("partition", e.Partition), zap.Error(e.Err))
 			}
 		}
