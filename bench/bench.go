@@ -10,6 +10,7 @@ package bench
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type Config struct {
 	// DSN is the installation's MySQL or MariaDB. Default none: `scheduled` events then show what
 	// is stored, and what is settled is unknown.
 	DSN string
+	// TLS, when set, is used for every connection to it. Default what DSN says.
+	TLS *tls.Config
 	// Topic is the target topic, which the bench creates. Default notyet-bench- and eight random
 	// characters.
 	Topic string
@@ -133,7 +136,7 @@ func (b *Bench) open(ctx context.Context) error {
 	}
 	b.admin = kadm.NewClient(b.intake)
 	if strings.Contains(b.cfg.DSN, "@") { // the embedded database has no address and allows no second process
-		if b.db, err = openDatabase(ctx, b.cfg.DSN); err != nil {
+		if b.db, err = openDatabase(ctx, b.cfg.DSN, b.cfg.TLS); err != nil {
 			return err
 		}
 	}

@@ -156,6 +156,7 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	parsed.MaxAllowedPacket = min(parsed.MaxAllowedPacket, maxPacket)
 	if cfg.TLS != nil {
 		parsed.TLS = cfg.TLS
+		parsed.AllowFallbackToPlaintext = false // the driver would send the password to whoever says that it speaks no TLS
 	}
 	parsed.Logger = mysqlLog{s.log}
 	if parsed.Timeout == 0 {

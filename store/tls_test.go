@@ -1,11 +1,13 @@
 package store
 
 import (
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,4 +64,32 @@ func TestMariaDBOverTLS(t *testing.T) {
 	stranger.TLS, plain.TLS = testcert.New(t).Client(t), nil
 	require.ErrorContains(t, connect(stranger), "mysql.tls")
 	require.ErrorContains(t, connect(plain), "Access denied")
+}
+
+// A server, or somebody in between, that says that it speaks no TLS hears no password, whatever the DSN allows.
+func TestAServerWithoutTLSHearsNoPassword(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	heard := make(chan []byte, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		const withoutTLS = 0xffffffff &^ 0x800 &^ 0x20
+		hello := "\x0a8.4.0\x00\x01\x00\x00\x0012345678\x00" + string([]byte{withoutTLS & 0xff, withoutTLS >> 8 & 0xff}) + "\x21\x02\x00" +
+			string([]byte{withoutTLS >> 16 & 0xff, withoutTLS >> 24}) + "\x15" + strings.Repeat("\x00", 10) + "901234567890\x00mysql_clear_password\x00"
+		_, _ = conn.Write([]byte(string([]byte{byte(len(hello)), 0, 0, 0}) + hello))
+		said, _ := io.ReadAll(conn)
+		heard <- said
+	}()
+	cfg := Config{
+		DSN: "notyet:geheim@tcp(" + listener.Addr().String() + ")/notyet?allowFallbackToPlaintext=true&allowCleartextPasswords=true&readTimeout=5s",
+		TLS: testcert.New(t).Client(t),
+	}
+	_, err = Open(t.Context(), cfg, zap.NewNop())
+	require.ErrorContains(t, err, "mysql.tls")
+	require.NotContains(t, string(<-heard), "geheim")
 }

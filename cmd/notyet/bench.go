@@ -108,8 +108,12 @@ func (c *benchFlags) config(a *app, cfg *config.Config) (bench.Config, error) {
 			return bench.Config{}, err
 		}
 	}
+	secure, err := tlsConfig("mysql.tls", cfg.MySQL.TLS)
+	if err != nil {
+		return bench.Config{}, err
+	}
 	return bench.Config{
-		Kafka: kcfg, Intake: in.Topic, Reports: cfg.Reports.Topic, Results: cfg.Results.Topic, Limits: in.Limits, DSN: cfg.MySQL.DSN,
+		Kafka: kcfg, Intake: in.Topic, Reports: cfg.Reports.Topic, Results: cfg.Results.Topic, Limits: in.Limits, DSN: cfg.MySQL.DSN, TLS: secure,
 		Topic: c.Topic, Partitions: c.Partitions, ValueBytes: c.ValueBytes, Keep: c.Keep, IdleTimeout: c.Patience, Processes: processes,
 		Say: func(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) },
 	}, nil

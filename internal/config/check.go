@@ -92,11 +92,6 @@ func (l *loader) dsn(m MySQL) {
 	}
 	parsed, err := mysql.ParseDSN(m.DSN)
 	switch { // the parser's errors repeat parts of the DSN, and these may contain the password
-	// The DSN cannot name a file of the operator's own authority. Operators who need one would
-	// therefore turn verification off.
-	case unverified(m.DSN):
-		l.bad("mysql.dsn", "", "asks for TLS without verifying the server (tls=preferred or tls=skip-verify)",
-			"remove tls from it and set mysql.tls.enabled, and mysql.tls.ca for an authority of your own")
 	case err != nil && strings.Contains(m.DSN, "://"):
 		l.bad("mysql.dsn", "", "is a URL", fix)
 	case err != nil:
@@ -105,22 +100,34 @@ func (l *loader) dsn(m MySQL) {
 		l.bad("mysql.dsn", "", "has a protocol that is neither tcp nor unix", fix)
 	case parsed.DBName == "":
 		l.bad("mysql.dsn", "", "names no database", fix)
-	case m.TLS.Enabled && parsed.TLSConfig != "":
-		l.bad("mysql.dsn", "", "has a tls parameter beside mysql.tls", "remove it from the DSN")
+	default:
+		l.dsnParameters(parsed, m.TLS.Enabled)
 	}
 }
 
-// unverified looks at the text only: a DSN that turns off the server's verification is refused
-// before it is parsed.
-func unverified(dsn string) bool {
-	_, query, _ := strings.Cut(dsn[strings.LastIndex(dsn, "/")+1:], "?")
-	for param := range strings.SplitSeq(query, "&") {
-		switch strings.ToLower(param) {
-		case "tls=preferred", "tls=skip-verify":
-			return true
-		}
+// dsnParameters refuses what gives the password, the data or this machine's files to a server that
+// has not shown who it is. It judges what the driver has read: a parameter can be written in several
+// ways. The DSN cannot name a file of the operator's own authority. Operators who need one would
+// therefore turn verification off.
+func (l *loader) dsnParameters(parsed *mysql.Config, secured bool) {
+	refuse := func(problem, fix string) { l.bad("mysql.dsn", "", problem, fix) }
+	switch {
+	case parsed.TLS != nil && parsed.TLS.InsecureSkipVerify:
+		refuse("asks for TLS without verifying the server (tls=preferred or tls=skip-verify)",
+			"remove tls from it and set mysql.tls.enabled, and mysql.tls.ca for an authority of your own")
+	case parsed.AllowFallbackToPlaintext:
+		refuse("lets the server turn TLS off (allowFallbackToPlaintext)", "remove allowFallbackToPlaintext from it")
+	case secured && parsed.TLSConfig != "":
+		refuse("has a tls parameter beside mysql.tls", "remove it from the DSN")
+	case parsed.AllowCleartextPasswords && parsed.TLS == nil && !secured && parsed.Net == "tcp":
+		refuse("lets the server ask for the password in the clear (allowCleartextPasswords) without TLS",
+			"set mysql.tls.enabled, or remove allowCleartextPasswords from it")
+	case parsed.AllowOldPasswords:
+		refuse("lets the server ask for a hash that gives the password away (allowOldPasswords)",
+			"remove allowOldPasswords from it, and give the user a password of a current kind")
+	case parsed.AllowAllFiles:
+		refuse("lets the server read every file that notyet may read (allowAllFiles)", "remove allowAllFiles from it")
 	}
-	return false
 }
 
 func (l *loader) zookeeperAuth(auth string) {
