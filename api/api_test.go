@@ -258,11 +258,18 @@ func TestScheduleGoesToTheIntake(t *testing.T) {
 	require.Equal(t, schemas.PriorityHigh, req.Settings.Priority)
 	require.Equal(t, schemas.Keep, req.Settings.IfExists)
 	require.Equal(t, 2, req.Settings.MaxAttempts)
-	require.Equal(t, r.Timestamp.UnixMilli()+90_000, req.Due)
+	require.InDelta(t, r.Timestamp.UnixMilli()+90_000, req.Due, 10_000)
 	require.Equal(t, []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h", Value: []byte("2")}, {Key: "n"}}, req.Headers)
 	var p Published
 	require.NoError(t, json.Unmarshal([]byte(answer), &p))
 	require.Equal(t, Published{Topic: "orders", ID: "a", Op: "schedule", Due: req.Due, Intake: "in.a", Partition: r.Partition, Offset: r.Offset}, p)
+
+	// A broker that writes its own timestamp, here of an hour later, changes nothing of what was answered.
+	stamped := *r
+	stamped.Timestamp = stamped.Timestamp.Add(time.Hour)
+	later, err := schemas.Decode(&stamped, schemas.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, p.Due, later.Due)
 
 	due := time.Now().Add(time.Hour).UnixMilli()
 	code, answer = w.do("POST", "/api/v1/tasks", fmt.Sprintf(`{"intake":"in.b","topic":"bills","at":%d}`, due))

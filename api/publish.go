@@ -86,7 +86,7 @@ func (p *Publisher) Publish(ctx context.Context, r *kgo.Record) (Published, erro
 	case err != nil:
 		return Published{}, fmt.Errorf("publishing to %s: %w", r.Topic, err)
 	}
-	return published(r)
+	return ReadPublished(r)
 }
 
 func (p *Publisher) produceAlone(ctx context.Context, r *kgo.Record) error {
@@ -119,8 +119,9 @@ func produce(ctx context.Context, client *kgo.Client, r *kgo.Record, done func()
 // anyLimits admit whatever an intake's own limits have admitted.
 var anyLimits = schemas.Limits{MaxDelay: 1<<63 - 1, MaxValueBytes: schemas.MaxValueBytes, InternalTopics: []string{}}
 
-// published decodes the record again, with its position and its final timestamp.
-func published(r *kgo.Record) (Published, error) {
+// ReadPublished decodes a record again, with its position and its timestamp. The timestamp of one that
+// was only produced is the client's, whatever the topic has.
+func ReadPublished(r *kgo.Record) (Published, error) {
 	req, err := schemas.Decode(r, anyLimits)
 	if err != nil {
 		return Published{}, fmt.Errorf("reading back what was published: %w", err)

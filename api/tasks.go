@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -89,11 +91,38 @@ func (in *scheduleInput) scope(c access.Caller) error {
 func (s *server) schedule(ctx ctxType, in *scheduleInput) (*body[Published], error) {
 	return s.publish(ctx, in.Body.Intake, func(to Intake) (*kgo.Record, error) {
 		r, err := in.Body.Record(to)
+		if err == nil && in.Body.Delay != "" {
+			err = s.setDue(ctx, r)
+		}
 		if err != nil {
 			return nil, err
 		}
 		return in.traced(r, to), nil
 	})
+}
+
+// setDue writes the due time that a delay means by now, by the database's clock, in place of the
+// delay. The delay would count from the broker's timestamp, which Kafka's acknowledgement does not
+// tell to the client: the answer could not name the due time of the delivery.
+func (s *server) setDue(ctx ctxType, r *kgo.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	now, err := s.local.store.Time(ctx)
+	if err != nil {
+		return fmt.Errorf("this request was not sent, try again: %w", err)
+	}
+	at := *r
+	at.Timestamp = now.Add(time.Millisecond - 1).Truncate(time.Millisecond) // rounded up
+	req, err := schemas.Decode(&at, anyLimits)
+	if err != nil {
+		return err
+	}
+	for i, h := range r.Headers {
+		if h.Key == schemas.HeaderDelay {
+			r.Headers[i] = kgo.RecordHeader{Key: schemas.HeaderAt, Value: strconv.AppendInt(nil, req.Due, 10)}
+		}
+	}
+	return nil
 }
 
 // traced returns the record with the context of the HTTP request among its headers, so that the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -130,7 +131,36 @@ func publish(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Re
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		err = fmt.Errorf("the intake topic %s does not exist: run `notyet migrate`, or name the right one in intake.topics", r.Topic)
 	}
-	return done, err
+	if err != nil || !slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == schemas.HeaderDelay }) {
+		return done, err
+	}
+	if due, err := dueInIntake(ctx, client, r); err != nil {
+		log.Warn("the due time is an estimate by this machine's clock: the record's timestamp, from which the delay counts, cannot be read", zap.Error(err))
+	} else {
+		done.Due = due
+	}
+	return done, nil
+}
+
+// readBackTimeout is how long the due time of a request that Kafka has may take to be read.
+const readBackTimeout = 3 * time.Second
+
+// dueInIntake reads a published record again, and returns its due time: where the broker writes the
+// timestamp, its acknowledgement does not tell the client.
+func dueInIntake(ctx context.Context, client *kgo.Client, r *kgo.Record) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, readBackTimeout)
+	defer cancel()
+	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{r.Topic: {r.Partition: kgo.NewOffset().At(r.Offset)}})
+	fetches := client.PollRecords(ctx, 1)
+	if err := fetches.Err(); err != nil {
+		return 0, err
+	}
+	stored := fetches.Records()[0]
+	if stored.Offset != r.Offset {
+		return 0, fmt.Errorf("%s/%d has no record at offset %d any more", r.Topic, r.Partition, r.Offset)
+	}
+	again, err := api.ReadPublished(stored)
+	return again.Due, err
 }
 
 func (c *scheduleCmd) tell(a *app, p api.Published) error {
