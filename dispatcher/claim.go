@@ -45,11 +45,7 @@ func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos)
 	failures := 0
 	for ctx.Err() == nil {
 		// The loop rests whatever makes a slot ready. Otherwise it takes a whole core when a claim does not help.
-		rest := max(c.untilClaim(), claimPause)
-		if faultpoint.Without(faultpoint.ClaimedAhead) {
-			rest = c.untilClaim()
-		}
-		timer := time.NewTimer(rest)
+		timer := time.NewTimer(max(c.untilClaim(), claimPause))
 		select {
 		case <-ctx.Done():
 		case places, ok := <-wakes:
@@ -193,9 +189,6 @@ func (c *claimer) beginClaim() (ready []claimable, room int) {
 	}
 	ahead, trigger := now+c.lookahead.ahead.Load(), false
 	for _, l := range c.flight.slots {
-		if l.claimed >= ahead && faultpoint.Without(faultpoint.ClaimedAhead) {
-			continue
-		}
 		at := c.claimAt(l)
 		trigger = trigger || at <= now
 		if at <= now || at != never && l.next <= ahead {

@@ -4,7 +4,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/callback"
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
@@ -68,7 +67,7 @@ func (c *content) sendNumber() int32 { return task.SendNumber(c.replay, c.attemp
 // maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
 // set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.
 func (t *claimedTask) maybeSent() bool {
-	return (t.doubt || t.state == task.StateRetry) && !faultpoint.Without(faultpoint.DoubtIsSent)
+	return t.doubt || t.state == task.StateRetry
 }
 
 // dropContent lets go of what takes memory. inFlight.mu is held.

@@ -26,7 +26,6 @@ import (
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/internal/election"
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
@@ -143,9 +142,7 @@ func newProducer(kcfg kafka.Config, cfg Config, where *kafka.Placement, lost *ka
 		kgo.ProduceRequestTimeout(max(cfg.UnresponsiveAfter/2, time.Second)), // a broker lets the others of a request wait for the slowest partition
 	}
 	opts = append(opts, lost.Opts()...)
-	if !faultpoint.Without(faultpoint.RoomForOthers) {
-		opts = append(opts, kafka.GiveUpAfter(cfg.giveUpAfter())...)
-	}
+	opts = append(opts, kafka.GiveUpAfter(cfg.giveUpAfter())...)
 	return kafka.NewProducer(kcfg, log, opts...)
 }
 

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/callback"
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 )
 
@@ -70,9 +69,6 @@ func (outs *outlets) of(t *claimedTask) *outlet {
 }
 
 func (outs *outlets) keyOf(t *claimedTask) outletKey {
-	if faultpoint.Without(faultpoint.JudgedByPartition) {
-		return outletKey{t.topic, -1}
-	}
 	return outletKey{t.topic, outs.where.Of(t.topic, t.record.Key)}
 }
 
@@ -82,9 +78,6 @@ const shareOf = 8
 
 // hasRoom says whether one more of an outlet's records may be sent: one always, if there is room at all. inFlight.mu is held.
 func (outs *outlets) hasRoom(g *outlet) bool {
-	if faultpoint.Without(faultpoint.RoomForOthers) {
-		return g.sending < max(outs.cfg.StageTasks/4, 1)
-	}
 	tasks, bytes := outs.cfg.StageTasks-outs.buffered.tasks, outs.cfg.StageBytes-outs.buffered.bytes
 	if g.origin { // a request takes as long as its receiver likes: half of the room is the others'
 		tasks = min(tasks, max(outs.cfg.StageTasks/2, 1)-outs.called.tasks)

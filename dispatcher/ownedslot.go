@@ -3,8 +3,6 @@ package dispatcher
 import (
 	"math"
 	"time"
-
-	"github.com/notyet/notyet/internal/faultpoint"
 )
 
 // ownedSlot is a slot that is ours: its offsets as the database has them, and every task between them. The lock of those in flight guards
@@ -97,7 +95,7 @@ func (l *ownedSlot) liesBehind(at int64) bool { return l.next < at || !l.looked 
 // pause between claims is longer than these places last, so time catches up. Multiples let slots be claimed together.
 func (l *ownedSlot) reach(ahead int64) int64 {
 	const few = int64(claimPause / time.Millisecond)
-	if ahead > l.claimed || faultpoint.Without(faultpoint.ClaimedAhead) {
+	if ahead > l.claimed {
 		return ahead
 	}
 	return (l.claimed/few + 1) * few
@@ -107,5 +105,5 @@ func (l *ownedSlot) open() []*claimedTask { return l.tasks[l.head:] }
 
 // drained tells that nothing is left to send or to settle, and that no claim is under way that could bring more.
 func (l *ownedSlot) drained() bool {
-	return (!l.claiming || faultpoint.Without(faultpoint.ReleasedWhenDrained)) && l.done == l.claimed && l.head == len(l.tasks)
+	return !l.claiming && l.done == l.claimed && l.head == len(l.tasks)
 }

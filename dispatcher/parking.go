@@ -7,7 +7,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
@@ -167,7 +166,7 @@ const quietAfter = time.Second
 // giveWay puts off what waits for outlets that have answered nothing for a moment, if the room for bodies is scarce: others need
 // it. inFlight.mu is held.
 func (pk *parking) giveWay() {
-	if !pk.flight.staging.scarce() || faultpoint.Without(faultpoint.RoomForOthers) {
+	if !pk.flight.staging.scarce() {
 		return
 	}
 	for _, g := range pk.outlets.byKey {

@@ -6,7 +6,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
@@ -32,7 +31,7 @@ const (
 func pieceOf(transitions []transition) int {
 	bytes := 0
 	for n, e := range transitions {
-		if bytes += e.bytes(); n > 0 && !faultpoint.Without(faultpoint.SettledInPieces) && (n == pieceTasks || bytes > pieceBytes) {
+		if bytes += e.bytes(); n > 0 && (n == pieceTasks || bytes > pieceBytes) {
 			return n
 		}
 	}

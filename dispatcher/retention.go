@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
@@ -191,10 +190,7 @@ func (r *taskRetirer) retire(ctx context.Context, piece store.Range, next time.T
 			return err
 		}
 		r.retired.Add(float64(n))
-		if piece = rest; faultpoint.Without(faultpoint.RetiredToTheLast) {
-			return nil
-		}
-		if n > 0 && time.Now().Before(next) {
+		if piece = rest; n > 0 && time.Now().Before(next) {
 			r.pause(ctx, time.Since(began))
 		}
 	}

@@ -99,7 +99,7 @@ func (s *settler) settleThese(ctx context.Context, transitions []transition, clo
 			s.ownership.fenced(ctx)
 			continue
 		}
-		if len(transitions) > 0 && store.BadRecord(err) && !faultpoint.Without(faultpoint.SettledInPieces) {
+		if len(transitions) > 0 && store.BadRecord(err) {
 			return err
 		}
 		if err != nil {

@@ -1,7 +1,5 @@
 package dispatcher
 
-import "github.com/notyet/notyet/internal/faultpoint"
-
 // staging counts what the tasks in memory take with their bodies, and says for how many more there is room. Each task knows
 // whether it is counted, so that it counts once, however often it is added or removed. The lock of those in flight guards it.
 type staging struct {
@@ -21,7 +19,7 @@ func (s *staging) add(t *claimedTask) {
 
 // remove forgets what is counted for a task, and reports whether that was anything.
 func (s *staging) remove(t *claimedTask) bool {
-	if t.content == nil || !t.counted && !faultpoint.Without(faultpoint.CountedOnce) {
+	if t.content == nil || !t.counted {
 		return false
 	}
 	t.counted = false

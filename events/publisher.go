@@ -17,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -86,9 +85,7 @@ func New(kcfg kafka.Config, st *store.Store, cfg Config, reg prometheus.Register
 	cfg = cfg.withDefaults()
 	// The room is counted here, where it is known before an event is encoded. The client's own
 	// limit is higher.
-	if kcfg.MaxBufferedBytes = 4 * cfg.MaxBytes; !faultpoint.Without(faultpoint.ResultsApart) {
-		kcfg.MaxBufferedRecords = 2 * cfg.MaxRecords
-	}
+	kcfg.MaxBufferedBytes, kcfg.MaxBufferedRecords = 4*cfg.MaxBytes, 2*cfg.MaxRecords
 	client, err := kafka.NewProducer(kcfg, log, kgo.MaxProduceRequestsInflightPerBroker(1))
 	if err != nil {
 		return nil, fmt.Errorf("making the producer of events: %w", err)
@@ -172,7 +169,7 @@ func (p *Publisher) wake() {
 func (p *Publisher) reserve(records, bytes int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.records > 0 && !faultpoint.Without(faultpoint.ResultsApart) && (p.records+records > p.cfg.MaxRecords || p.bytes+bytes > p.cfg.MaxBytes) {
+	if p.records > 0 && (p.records+records > p.cfg.MaxRecords || p.bytes+bytes > p.cfg.MaxBytes) {
 		return false
 	}
 	if p.records == 0 {
@@ -187,12 +184,8 @@ func (p *Publisher) send(events []schemas.Event, done func(error)) {
 	var mu sync.Mutex
 	var first error
 	left := len(events)
-	produce := p.client.TryProduce
-	if faultpoint.Without(faultpoint.ResultsApart) {
-		produce = p.client.Produce
-	}
 	for _, e := range events {
-		produce(context.Background(), schemas.EncodeEvent(p.cfg.Topic, e), func(_ *kgo.Record, err error) {
+		p.client.TryProduce(context.Background(), schemas.EncodeEvent(p.cfg.Topic, e), func(_ *kgo.Record, err error) {
 			p.acknowledged(e, err)
 			mu.Lock()
 			if left--; first == nil {

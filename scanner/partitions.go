@@ -7,7 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 )
@@ -185,7 +184,7 @@ func (p *partitions) fail(r stretch) {
 		to = min(to, src.Next)
 	}
 	p.mu.Unlock()
-	if !r.reading.ended.Load() && !faultpoint.Without(faultpoint.NothingBehindFailure) {
+	if !r.reading.ended.Load() {
 		p.setBack(r.reading, to)
 	}
 }

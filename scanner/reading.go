@@ -9,7 +9,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
@@ -151,7 +150,7 @@ func (e *mismatchError) Unwrap() error { return e.err }
 // extend adds a stretch to the batch. It fails with errGap, and adds nothing, if the stretch begins beyond
 // the end of the coverage. It fails with errDiverged if a record is not of the log that is stored.
 func (c *coverage) extend(b *store.Batch, r stretch, decode func(source int, r *kgo.Record) (task.Change, bool)) error {
-	if r.from > c.src.Next && !faultpoint.Without(faultpoint.NothingBehindFailure) {
+	if r.from > c.src.Next {
 		return fmt.Errorf("%s/%d is stored up to offset %d, the run begins at %d: %w", c.src.Topic, c.src.Partition, c.src.Next, r.from, errGap)
 	}
 	if skipped := c.src.Next; r.unreadable != nil && skipped > r.records[0].Offset && skipped < r.to { // an operator passed a part of it

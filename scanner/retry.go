@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/store"
 )
 
@@ -25,7 +24,7 @@ func (r retrier) do(ctx context.Context, what string, f func() error) error {
 	pause := 50 * time.Millisecond
 	for {
 		err := f()
-		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) || store.BadRecord(err) && !faultpoint.Without(faultpoint.RefusedAlone) {
+		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) || store.BadRecord(err) {
 			return err
 		}
 		r.failed.Inc()

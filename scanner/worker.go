@@ -40,7 +40,7 @@ func (w *worker) run(ctx context.Context) {
 		if len(stretches) == 0 {
 			return
 		}
-		if left, err := w.storeStretches(w.patient(ctx), slices.Clone(stretches)); err != nil {
+		if left, err := w.storeStretches(ctx, slices.Clone(stretches)); err != nil {
 			for _, r := range left {
 				w.parts.fail(r)
 			}
@@ -55,17 +55,6 @@ func (w *worker) run(ctx context.Context) {
 			r.reading.queued.Add(-1)
 		}
 	}
-}
-
-// patient returns ctx: all stretches share the time that is left. Only the simulator's runs without this
-// rule give each its own time.
-func (w *worker) patient(ctx context.Context) context.Context {
-	if ctx.Err() != nil && faultpoint.Without(faultpoint.NothingBehindFailure) {
-		own, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-		time.AfterFunc(stopPatience, giveUp)
-		return own
-	}
-	return ctx
 }
 
 // storeStretches puts stretches into the database, in transactions of at most w.batch records and

@@ -17,7 +17,7 @@ import (
 func (s *Store) Claim(ctx context.Context, slots []int, epoch, pos int64) error {
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{pos}, args(slots)...)
-		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot IN ("+marks(len(slots))+")"+s.fence()+" AND claimed <= ?", append(a, epoch, pos)...)
+		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot IN ("+marks(len(slots))+")"+s.conditions.held+" AND claimed <= ?", append(a, epoch, pos)...)
 		if err != nil {
 			return err
 		}

@@ -10,8 +10,23 @@ import (
 )
 
 // contest lets several processes at one database and answers what they saw that must not be; nothing else of it may fail.
-// Each is run twice: on a store as it is, where nothing may be found, and on a sabotaged one, where something must be.
+// Each is run twice: on a store as it is, where nothing may be found, and on one without a condition, where something must be.
 type contest func(s *fixture) *violations
+
+// The conditions that contests are run without.
+func noSharedLock(c *conditions)    { c.shared = "" }     // writers read claimed, but do not hold it where it is
+func noExclusiveLock(c *conditions) { c.exclusive = "" }  // writers read what they are about to change, but do not lock it
+func noOffsetCheck(c *conditions)   { c.expected = ">=" } // a batch counts as often as it is brought
+
+// noEpochCheck lets an owner of the past still count.
+func noEpochCheck(c *conditions) {
+	c.held, c.heldUnder = " AND epoch >= ?", func(Slot, int64) bool { return true }
+}
+
+// noReleaseCheck lets a slot be given back as it is, and its epoch still count.
+func noReleaseCheck(c *conditions) {
+	c.held, c.heldUnder, c.drained = " AND epoch = ?", func(slot Slot, epoch int64) bool { return slot.Epoch == epoch }, ""
+}
 
 type violations struct {
 	mu   sync.Mutex
@@ -51,9 +66,11 @@ func first(list []string) []string { return list[:min(len(list), 5)] }
 
 // notices runs the contest with a condition taken away until a violation shows, in at most a minute. SQLite's writers are
 // serial by themselves: a lock that is missing can only be noticed on MySQL, where there is one.
-func notices(t *testing.T, how sabotage, c contest) {
+func notices(t *testing.T, without func(*conditions), c contest) {
 	t.Helper()
-	locks := how == noSharedLock || how == noExclusiveLock
+	probe := allConditions()
+	without(&probe)
+	locks := probe.shared == "" || probe.exclusive == ""
 	for _, b := range backends() {
 		if b.sqlite && locks {
 			continue
@@ -61,7 +78,7 @@ func notices(t *testing.T, how sabotage, c contest) {
 		t.Run(b.name, func(t *testing.T) {
 			for began, round := time.Now(), 1; ; round++ {
 				s := b.fixture(t)
-				s.sabotage = how
+				without(&s.conditions)
 				v := c(s)
 				if len(v.list) > 0 {
 					t.Logf("round %d: %d violations, as: %s", round, len(v.list), v.list[0])
@@ -73,13 +90,13 @@ func notices(t *testing.T, how sabotage, c contest) {
 	}
 }
 
-// rival is the store as another contestant sees it: another process, as sabotaged as the first. SQLite is embedded in one
+// rival is the store as another contestant sees it: another process, with the same conditions. SQLite is embedded in one
 // process, whose goroutines share the store.
 func (f *fixture) rival() *Store {
 	if f.backend.sqlite {
 		return f.Store
 	}
 	s := f.another()
-	s.sabotage = f.sabotage
+	s.conditions = f.conditions
 	return s
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"time"
 
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
@@ -61,7 +60,7 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 		return false
 	}
 	began := time.Now()
-	v := task.Decide(id.now, w.phase(id), withoutDelivery(c), w.slotCount, w.now)
+	v := task.Decide(id.now, w.phase(id), c, w.slotCount, w.now)
 	w.merged.took += time.Since(began)
 	if v.Wait {
 		return false
@@ -73,17 +72,6 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 	}
 	w.addOutcome(c, v)
 	return true
-}
-
-// withoutDelivery removes the delivery that a report names, in the simulator's runs without that rule.
-func withoutDelivery(c task.Change) task.Change {
-	if c.Report == nil || !faultpoint.Without(faultpoint.ReportOfDelivery) {
-		return c
-	}
-	r := *c.Report
-	r.Delivery = ""
-	c.Report = &r
-	return c
 }
 
 // addOutcome keeps the dead letter and the event of a verdict.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
@@ -102,7 +101,7 @@ func (w *work) newSource(id *identity) bool {
 // id, or this one before it was replayed. A report that names no delivery counts as one about this
 // task.
 func (w *work) foreign(rep *schemas.Report, t *task.Task) bool {
-	if rep == nil || rep.Delivery == "" || t == nil || faultpoint.Without(faultpoint.ReportOfDelivery) {
+	if rep == nil || rep.Delivery == "" || t == nil {
 		return false
 	}
 	id, offset := task.SplitSeq(t.Seq)

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -34,7 +33,7 @@ func eventBoxes(events []schemas.Event, now int64) []Outbox {
 	seq := now<<20 | rand.Int64N(1<<20)
 	for len(events) > 0 {
 		n, bytes := 0, 0
-		for n < len(events) && (bytes < maxBox || faultpoint.Without(faultpoint.SettledInPieces)) {
+		for n < len(events) && bytes < maxBox {
 			events[n].Reason = schemas.CutUTF8(events[n].Reason, maxReason)
 			bytes += eventSize(events[n])
 			n++

@@ -65,7 +65,7 @@ func (s *Store) startRuns(ctx context.Context, tx *sql.Tx, starts []Start, refus
 		return err
 	}
 	for _, r := range starts {
-		if !s.ownedUnder(slots[r.Slot], r.Epoch) {
+		if !s.conditions.heldUnder(slots[r.Slot], r.Epoch) {
 			return ErrFenced
 		}
 	}

@@ -154,7 +154,7 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 	}
 	m.store.hint.learn(m.slots)
 	for slot := range slots {
-		if !m.store.ownedUnder(m.slots[slot], m.epochs[slot]) {
+		if !m.store.conditions.heldUnder(m.slots[slot], m.epochs[slot]) {
 			return ErrFenced
 		}
 	}

@@ -107,7 +107,7 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 			return err
 		}
 		for slot, epoch := range epochs {
-			if !s.ownedUnder(slots[slot], epoch) {
+			if !s.conditions.heldUnder(slots[slot], epoch) {
 				out.Fenced = append(out.Fenced, slot)
 			}
 		}

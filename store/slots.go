@@ -121,7 +121,7 @@ func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []i
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		where := " WHERE slot IN (" + marks(len(slots)) + ") AND epoch = ? AND LENGTH(owner) > 0"
 		a := append(args(slots), epoch)
-		if _, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ?"+where+s.drained(), append([]any{[]byte{}}, a...)...); err != nil {
+		if _, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ?"+where+s.conditions.drained, append([]any{[]byte{}}, a...)...); err != nil {
 			return err
 		}
 		kept, err = fetch(ctx, tx, func(r *sql.Rows, slot *int) error { return r.Scan(slot) }, "SELECT slot FROM slots"+where+" ORDER BY slot", a...)

@@ -172,7 +172,7 @@ func (s *Store) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
 		}
 		cases := "CASE src" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
 		epochs, values := setEpochs(part, b.Epochs)
-		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+epochs+" WHERE src IN ("+marks(len(part))+") AND retired_at = 0 AND next_offset "+s.expect()+" "+cases, slices.Concat(to, values, sources, from)...)
+		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+epochs+" WHERE src IN ("+marks(len(part))+") AND retired_at = 0 AND next_offset "+s.conditions.expected+" "+cases, slices.Concat(to, values, sources, from)...)
 		if err != nil {
 			return fmt.Errorf("moving the offsets of %d sources: %w", len(part), err)
 		}

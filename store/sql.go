@@ -24,10 +24,13 @@ const (
 )
 
 func (s *Store) locking(clause string) string {
-	if s.sqlite || clause == lockShared && s.sabotage == noSharedLock || clause == lockExclusive && s.sabotage == noExclusiveLock {
+	switch {
+	case s.sqlite:
 		return ""
+	case clause == lockShared:
+		return s.conditions.shared
 	}
-	return clause
+	return s.conditions.exclusive
 }
 
 // A statement has at most this many rows or bytes. That is enough to spread its fixed cost (about

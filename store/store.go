@@ -63,16 +63,16 @@ type Store struct {
 	soleWriter bool // this process makes them serial, with writing
 	hint       claimedHint
 
-	slotCount atomic.Int64
-	prepared  prepared
-	known     knownSources
-	runs      runNumbers
-	pace      makePace
-	writing   sync.Mutex // SQLite's writers poll for its lock and may starve; with this one they take turns
-	sabotage  sabotage
-	now       func() time.Time // of a database that is simulated
-	evidence  Evidence         // set in a recovery only
-	patient   driver.Connector // for migrations: an answer may take as long as it takes. nil: as any other
+	slotCount  atomic.Int64
+	prepared   prepared
+	known      knownSources
+	runs       runNumbers
+	pace       makePace
+	conditions conditions
+	writing    sync.Mutex       // SQLite's writers poll for its lock and may starve; with this one they take turns
+	now        func() time.Time // of a database that is simulated
+	evidence   Evidence         // set in a recovery only
+	patient    driver.Connector // for migrations: an answer may take as long as it takes. nil: as any other
 }
 
 const sqlitePrefix = "sqlite:"
@@ -86,7 +86,7 @@ const idleTimeout = 5 * time.Second
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, defaults.DatabaseConns)
 	cfg.SlotPatience = cmp.Or(cfg.SlotPatience, 10*time.Second)
-	s := &Store{log: log, now: cfg.Clock}
+	s := &Store{log: log, now: cfg.Clock, conditions: allConditions()}
 	dialector, err := s.dialector(cfg)
 	if err != nil {
 		return nil, err

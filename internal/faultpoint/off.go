@@ -7,8 +7,5 @@ import "time"
 // At returns nil.
 func At(string) error { return nil }
 
-// Without returns false.
-func Without(Fix) bool { return false }
-
 // Clock returns 0.
 func Clock() time.Duration { return 0 }

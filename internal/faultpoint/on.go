@@ -159,11 +159,3 @@ func readClock(file string) {
 		clock.Store(ms * int64(time.Millisecond))
 	}
 }
-
-var away atomic.Value // Fix
-
-// TakeAway removes a fix for as long as the program runs.
-func TakeAway(f Fix) { away.Store(f) }
-
-// Without reports whether a fix is removed.
-func Without(f Fix) bool { return away.Load() == f }

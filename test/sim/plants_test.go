@@ -1,14 +1,12 @@
-//go:build faultpoints
-
 package sim
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,117 +15,139 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/test/sim/plants"
 )
-
-// plants are mistakes of the past and the invariants by which the simulator is to find each when its fix is taken away.
-var plants = []struct {
-	fix  faultpoint.Fix
-	find []string
-}{
-	{faultpoint.NothingBehindFailure, []string{"I1"}},
-	{faultpoint.ReleasedWhenDrained, []string{"I4", "I5"}},
-	{faultpoint.ReportOfDelivery, []string{"I8"}},
-	{faultpoint.DoubtIsSent, []string{"I1"}},
-	{faultpoint.RefusedAlone, []string{"I1", "I12"}},
-	{faultpoint.SettledInPieces, []string{"I12"}},
-	{faultpoint.ResultsApart, []string{"I12"}},
-	{faultpoint.ClaimedAhead, []string{"spin"}},
-	{faultpoint.CountedOnce, []string{"leak"}},
-	{faultpoint.RetiredToTheLast, []string{"growth"}},
-	{faultpoint.RoomForOthers, []string{"I12", "I13"}},
-	{faultpoint.JudgedByPartition, []string{"I12", "I13"}},
-}
 
 const (
 	plantSeeds    = 200
 	plantPatience = 3 * time.Minute // real time for one seed: what takes longer counts as not found
 )
 
-// TestPlants takes away one fix at a time, and runs seeds 1, 2, 3 … until one fails for the expected reason. SIM_PLANTS=1 runs all,
-// SIM_PLANTS=part,of,names those; SEEDS is how many seeds each may take.
+type foundBy struct{ invariant, what string }
+
+// TestPlants puts one mistake at a time into the product, and runs seeds until one fails for an expected reason. SIM_PLANTS=1 runs all
+// plants, SIM_PLANTS=part,of,names those; SEEDS is how many seeds each may take, and SEED the first one.
 func TestPlants(t *testing.T) {
 	which := os.Getenv("SIM_PLANTS")
 	if which == "" {
 		t.Skip("it takes long: make sim-plants")
 	}
-	bound := plantSeeds
-	setting(t, "SEEDS", func(v uint64) { bound = int(v) })
+	all, err := plants.All()
+	require.NoError(t, err)
+	first, n := uint64(1), uint64(plantSeeds)
+	setting(t, "SEED", func(v uint64) { first = v })
+	setting(t, "SEEDS", func(v uint64) { n = v })
 	var table strings.Builder
-	fmt.Fprintf(&table, "%-26s %-10s %6s %12s %s\n", "without", "found as", "seeds", "real time", "the finding")
-	for _, p := range plants {
-		if which != "1" && !slices.ContainsFunc(strings.Split(which, ","), func(part string) bool { return strings.Contains(string(p.fix), part) }) {
+	for _, p := range all {
+		if which != "1" && !slices.ContainsFunc(strings.Split(which, ","), func(part string) bool { return strings.Contains(p.Name, part) }) {
 			continue
 		}
-		t.Run(string(p.fix), func(t *testing.T) {
-			began := time.Now()
-			for seed := 1; seed <= bound; seed++ {
-				if found := planted(t, p.fix, p.find, seed); slices.Contains(p.find, found.invariant) {
-					row := fmt.Sprintf("%-26s %-10s %6d %12v seed %d: %s", p.fix, found.invariant, seed, time.Since(began).Round(time.Second), seed, found.what)
-					t.Log(row)
-					fmt.Fprintln(&table, row)
-					return
-				}
+		t.Run(p.Name, func(t *testing.T) {
+			binary, began := build(t, p), time.Now()
+			found, seeds := search(t, binary, p, first, n)
+			row := fmt.Sprintf("| %s | %s | %s | %d | %v |", p.Name, p.Mistake, found.invariant, seeds, time.Since(began).Round(time.Second))
+			t.Logf("%s %s", row, found.what)
+			fmt.Fprintln(&table, row)
+			if found.invariant == "" {
+				t.Errorf("%d seeds found nothing of %v", n, p.FoundAs)
 			}
-			fmt.Fprintf(&table, "%-26s %-10s %6d %12v\n", p.fix, "-", bound, time.Since(began).Round(time.Second))
-			t.Errorf("%d seeds found nothing of %v", bound, p.find)
 		})
 	}
-	t.Logf("\n%s", table.String())
+	fmt.Printf("| plant | mistake | found as | seeds | real time |\n|---|---|---|---|---|\n%s", table.String())
 }
 
-type foundBy struct{ invariant, what string }
-
-const foundMark = "planted: "
-
-// planted runs a seed without a fix, in a process of its own: it may panic, and it may never end.
-func planted(t *testing.T, fix faultpoint.Fix, expected []string, seed int) (first foundBy) {
+// build makes the simulator of a product with a plant.
+func build(t *testing.T, p plants.Plant) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), plantPatience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestWithout$", "-test.count=1", "-test.timeout=1h")
-	cmd.Env = append(os.Environ(), "SIM_WITHOUT="+string(fix), "SEED="+strconv.Itoa(seed))
-	out, err := cmd.CombinedOutput()
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		_, text, ok := strings.Cut(lines.Text(), foundMark)
-		if !ok {
-			continue
-		}
-		invariant, what, _ := strings.Cut(text, ": ")
-		found := foundBy{invariant, what}
-		if slices.Contains(expected, invariant) {
-			return found
-		}
-		if first.invariant == "" {
-			first = found
-		}
-	}
-	switch {
-	case first.invariant != "":
-		t.Logf("seed %d found something else: %s: %s", seed, first.invariant, first.what)
-	case err != nil:
-		_, why, _ := bytes.Cut(out, []byte("panic: "))
-		t.Logf("seed %d did not end well (%v): %.1000s", seed, err, why)
-	}
-	return first
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	overlay, err := p.Overlay(root, dir)
+	require.NoError(t, err)
+	binary := filepath.Join(dir, "sim.test")
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return binary
 }
 
-// TestWithout runs the seed SEED without the fix SIM_WITHOUT, and writes what is found.
-func TestWithout(t *testing.T) {
-	fix := faultpoint.Fix(os.Getenv("SIM_WITHOUT"))
-	if fix == "" {
+// search runs seeds in processes of their own: a plant may panic, and it may never end. A process runs seeds until one has a finding.
+func search(t *testing.T, binary string, p plants.Plant, first, n uint64) (foundBy, uint64) {
+	t.Helper()
+	for seed := first; seed < first+n; seed++ {
+		at, found, err := seedsOf(t, binary, p, seed, first+n-seed)
+		seed = at
+		if found.invariant != "" {
+			return found, at - first + 1
+		}
+		if err != nil {
+			t.Logf("seed %d did not end well: %v", at, err)
+		}
+	}
+	return foundBy{}, n
+}
+
+// The lines by which a process with a plant says what it does.
+const (
+	seedMark  = "seed: "
+	foundMark = "planted: "
+)
+
+// seedsOf runs n seeds from one on, until one has a finding that is expected, or none ends in time.
+func seedsOf(t *testing.T, binary string, p plants.Plant, from, n uint64) (at uint64, found foundBy, err error) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	cmd := exec.CommandContext(ctx, binary, "-test.run=^TestPlanted$", "-test.count=1", "-test.timeout=10h")
+	cmd.Env = append(os.Environ(), "SIM_PLANTED=1", "SEED="+strconv.FormatUint(from, 10), "SEEDS="+strconv.FormatUint(n, 10))
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = cmd.Stdout
+	require.NoError(t, cmd.Start())
+	patience := time.AfterFunc(plantPatience, end)
+	at = from
+	var panicked string
+	lines := bufio.NewScanner(out)
+	for lines.Buffer(nil, 64<<20); lines.Scan(); {
+		line := lines.Text()
+		if text, ok := strings.CutPrefix(line, seedMark); ok {
+			patience.Reset(plantPatience)
+			at, err = strconv.ParseUint(text, 10, 64)
+			require.NoError(t, err)
+		}
+		if text, ok := strings.CutPrefix(line, foundMark); ok {
+			invariant, what, _ := strings.Cut(text, ": ")
+			if p.Finds(invariant) {
+				found = foundBy{invariant, what}
+				end()
+				break
+			}
+			t.Logf("seed %d found something else: %s", at, text)
+		}
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			panicked = line
+		}
+	}
+	if err = cmd.Wait(); found.invariant != "" {
+		return at, found, nil
+	}
+	if err != nil {
+		return at, found, fmt.Errorf("%w: %s", err, panicked)
+	}
+	return from + n - 1, found, nil
+}
+
+// TestPlanted runs seeds from SEED on, and writes what each finds.
+func TestPlanted(t *testing.T) {
+	if os.Getenv("SIM_PLANTED") == "" {
 		t.Skip("TestPlants calls it")
 	}
-	require.Contains(t, append(slices.Clone(faultpoint.Fixes), "nothing"), fix)
-	faultpoint.TakeAway(fix)
-	setting(t, "SEED", func(seed uint64) {
-		out := runSeed(t, drawn(seed))
-		fmt.Println(out.Plan)
-		for _, f := range out.Findings {
-			fmt.Println(foundMark + f.String())
+	first, n := uint64(1), uint64(1)
+	setting(t, "SEED", func(v uint64) { first = v })
+	setting(t, "SEEDS", func(v uint64) { n = v })
+	for seed := first; seed < first+n; seed++ {
+		fmt.Println(seedMark + strconv.FormatUint(seed, 10))
+		for _, f := range runSeed(t, drawn(seed)).Findings {
+			fmt.Println(foundMark + strings.ReplaceAll(f.String(), "\n", " "))
 		}
-		if os.Getenv("SIM_STORY") != "" {
-			fmt.Println(out.Story)
-		}
-	})
+	}
 }
