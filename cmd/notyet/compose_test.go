@@ -108,9 +108,12 @@ func TestComposeStackMakesItsToken(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), s.Entrypoint[0], append(s.Entrypoint[1:], script)...)
 		cmd.Dir = dir
 		cmd.Env = []string{"HOME=/", "PATH=" + bin + ":" + os.Getenv("PATH"), asProgram + "=1"}
-		out, err := cmd.Output()
+		out, err := cmd.CombinedOutput()
 		require.NoError(t, err)
-		return strings.TrimSpace(string(out))
+		require.Empty(t, string(out), "the log of the stack does not keep the token")
+		token, err := os.ReadFile(filepath.Join(dir, "token"))
+		require.NoError(t, err)
+		return strings.TrimSpace(string(token))
 	}
 	// A start that was killed before the rename.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte("nyt_half"), 0o600))
