@@ -109,8 +109,7 @@ func (s *Sessions) token(r *http.Request) (string, bool) {
 	if x == nil {
 		return "", false
 	}
-	_, valid := s.guard.Caller(x.token)
-	if !valid || x.over(time.Now()) {
+	if !s.guard.Valid(x.token) || x.over(time.Now()) {
 		delete(s.open, cookie.Value)
 		return "", false
 	}
@@ -176,16 +175,16 @@ func (s *Sessions) signIn(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 	next := local(r.FormValue("next"))
 	token := strings.TrimSpace(r.FormValue("token"))
-	if _, ok := s.guard.Caller(token); !ok || !s.guard.ByToken() {
+	if !s.guard.SignIn(r, token) {
 		if !s.wrong.Allow() {
 			w.Header().Set("Retry-After", "1")
 			s.show(w, http.StatusTooManyRequests, signInForm{Next: next, Wrong: "Too many wrong tokens: try again in a second."})
 			return
 		}
-		s.show(w, http.StatusUnauthorized, signInForm{Next: next, Wrong: "This token is none of those in http.tokens. An administrator makes one with: notyet token new"})
+		s.show(w, http.StatusUnauthorized, signInForm{Next: next, Wrong: "This token is none of those in http.tokens, or has expired. An administrator makes one with: notyet token new"})
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.begin(token), Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds())})
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.begin(token), Path: "/", HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds())})
 	http.Redirect(w, r, next, http.StatusSeeOther)
 }
 
@@ -195,8 +194,14 @@ func (s *Sessions) signOut(w http.ResponseWriter, r *http.Request) {
 		delete(s.open, cookie.Value)
 		s.mu.Unlock()
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/", HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteStrictMode, MaxAge: -1})
 	http.Redirect(w, r, "/sign-in", http.StatusSeeOther)
+}
+
+// secure reports whether the browser reached this site by HTTPS: here, or at a proxy that ends TLS. A
+// browser sends Origin with every form, and no page can set it.
+func secure(r *http.Request) bool {
+	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 }
 
 // local returns a path of this site, whatever was asked for.

@@ -60,6 +60,7 @@ func TestCookie(t *testing.T) {
 		require.Contains(t, cookie, want)
 	}
 	require.NotContains(t, cookie, w.tokens["read"], "the cookie is no token")
+	require.NotContains(t, cookie, "Secure", "the test's server speaks plain HTTP")
 	forged := w.browser()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/", nil)
 	require.NoError(t, err)
@@ -72,6 +73,23 @@ func TestCookie(t *testing.T) {
 	require.Empty(t, w.sessions.open)
 	resp, _ = b.get("/")
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
+}
+
+// Behind a proxy that ends TLS, the browser says that it opened the site by HTTPS.
+func TestCookieBehindAProxyThatEndsTLS(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.browser()
+	for origin, want := range map[string]bool{"https://notyet.example": true, "http://notyet.example": false} {
+		form := strings.NewReader(url.Values{"token": {w.tokens["read"]}}.Encode())
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/sign-in", form)
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Origin", origin)
+		req.Host = "notyet.example"
+		resp, _ := b.do(req)
+		require.Equal(t, http.StatusSeeOther, resp.StatusCode)
+		require.Equal(t, want, strings.Contains(resp.Header.Get("Set-Cookie"), "Secure"), origin)
+	}
 }
 
 func TestOtherSitesChangeNothing(t *testing.T) {
