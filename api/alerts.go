@@ -58,6 +58,7 @@ var rules = []rule{
 	{"NotyetIndexMissed", (*evidence).indexFails},
 	{"NotyetMismatch", counted(figures.Mismatch, 60, "%d times in the last hour the database counted other tasks than were settled")},
 	{"NotyetDatabaseSetBack", counted(figures.Reread, 15, "%d offsets of intakes were read again in the last 15 minutes: the database was set back")},
+	{"NotyetTokensUnusable", above(figures.TokensUnusable, 0, "the file in http.tokens has not been usable for %d s: after a minute nobody is admitted")},
 	{"NotyetDeadLettersPileUp", above(figures.LetterBytes, 10_000_000_000, "dead letters take %d bytes")},
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -15,9 +16,10 @@ type tokenCmd struct {
 type tokenNewCmd struct {
 	settings
 	asJSON
-	Name   string   `arg:"" help:"The owner's name, for the audit log." name:"name"`
-	Role   string   `help:"read (no values), operate (values, schedule, cancel, fire, replay) or admin (all)." placeholder:"ROLE" required:""`
-	Topics []string `help:"Only for target topics that match one of these patterns, such as orders.*; default all." placeholder:"PATTERN,…"`
+	Name    string   `arg:"" help:"The owner's name, for the audit log." name:"name"`
+	Role    string   `help:"read (no values), operate (values, schedule, cancel, fire, replay) or admin (all)." placeholder:"ROLE" required:""`
+	Topics  []string `help:"Only for target topics that match one of these patterns, such as orders.*; default all." placeholder:"PATTERN,…"`
+	Expires string   `help:"When the token ends: a date (its beginning in UTC), or RFC 3339; default never." placeholder:"TIME"`
 }
 
 // Help is part of --help.
@@ -27,7 +29,7 @@ entry only holds the token's SHA-256. Services read the file again when it chang
 
 Examples:
   notyet token new dashboard --role read
-  notyet token new orders-team --role operate --topics 'orders,orders.*'`
+  notyet token new orders-team --role operate --topics 'orders,orders.*' --expires 2027-12-31`
 }
 
 // made is what token new prints.
@@ -48,7 +50,15 @@ func (c *tokenNewCmd) Run(a *app) error {
 	if err := access.CheckTopics(c.Topics); err != nil {
 		return usage("--topics: %v", err)
 	}
+	expires, err := access.ParseExpires(c.Expires)
+	if err != nil {
+		return usage("--%v", err)
+	}
+	if c.Expires != "" && !expires.After(time.Now()) {
+		return usage("--expires: %s is past: write a later time", c.Expires)
+	}
 	token, entry := access.NewToken(c.Name, role, c.Topics)
+	entry.Expires = c.Expires
 	if c.JSON {
 		return a.json(made{token, entry})
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/notyet/notyet/internal/access"
@@ -68,4 +69,19 @@ func TestTokenAsJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
 	require.NotEmpty(t, out.Token)
 	require.Equal(t, access.Entry{Name: "ci", SHA256: out.Entry.SHA256, Role: "operate"}, out.Entry)
+}
+
+func TestTokensThatExpire(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	newToken(t, path, "short", "--role", "read", "--expires", "2099-12-31")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "2099-12-31")
+	_, err = access.New(access.Config{Tokens: path}, zap.NewNop())
+	require.NoError(t, err)
+	for _, expires := range []string{"tomorrow", "2001-01-01"} {
+		r := notyet(t, nil, "", "token", "new", "short", "--role", "read", "--expires", expires)
+		require.Equal(t, exitUsage, r.code)
+		require.Contains(t, r.stderr, "--expires: ")
+	}
 }

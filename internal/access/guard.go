@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -21,15 +22,16 @@ type Config struct {
 	Hosts []string
 }
 
-// Guard admits or refuses requests.
+// Guard admits or refuses requests. The zero value admits loopback connections only.
 type Guard struct {
-	hosts  []string
-	tokens *Tokens // nil: loopback only
+	hosts   []string
+	tokens  *Tokens // nil: loopback only
+	refused refusals
 }
 
 // New returns a Guard and reads the tokens.
 func New(cfg Config, log *zap.Logger) (*Guard, error) {
-	g := &Guard{}
+	g := &Guard{refused: newRefusals(log)}
 	for _, h := range cfg.Hosts {
 		g.hosts = append(g.hosts, strings.ToLower(h))
 	}
@@ -44,56 +46,114 @@ func New(cfg Config, log *zap.Logger) (*Guard, error) {
 // ByToken reports whether every request needs a token.
 func (g *Guard) ByToken() bool { return g.tokens != nil }
 
-// Caller returns the caller with this token.
-func (g *Guard) Caller(token string) (Caller, bool) {
+// Valid reports whether a token is in force.
+func (g *Guard) Valid(token string) bool {
 	if g.tokens == nil {
-		return Caller{}, false
+		return false
 	}
-	return g.tokens.Caller(token)
+	_, err := g.tokens.Caller(token)
+	return err == nil
+}
+
+// SignIn is Valid for an operator who has typed the token. It counts and logs a wrong one.
+func (g *Guard) SignIn(r *http.Request, token string) bool {
+	if g.tokens == nil {
+		return false
+	}
+	_, err := g.tokens.Caller(token)
+	if err != nil {
+		g.refused.note(r, why(err))
+	}
+	return err == nil
 }
 
 // Handler serves next to admitted callers, with the Caller in the request's context.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller, status, problem := g.admit(r)
-		if status != 0 {
-			if status == http.StatusUnauthorized {
+		caller, no := g.admit(r)
+		if no != nil {
+			g.refused.note(r, no.why)
+			if no.status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="notyet"`)
 			}
-			refuse(w, status, problem)
+			refuse(w, no.status, no.detail)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(With(r.Context(), caller)))
 	})
 }
 
-func (g *Guard) admit(r *http.Request) (c Caller, status int, problem string) {
+// refusal is why a request is not admitted.
+type refusal struct {
+	why    string // label of the metric
+	status int
+	detail string
+}
+
+func (g *Guard) admit(r *http.Request) (Caller, *refusal) {
 	if g.tokens != nil {
 		return g.byToken(r)
 	}
+	const fix = "set http.tokens (NOTYET_HTTP_TOKENS) to a file of tokens that `notyet token new` makes"
+	forbidden := func(why, detail string) (Caller, *refusal) {
+		return Caller{}, &refusal{why, http.StatusForbidden, detail}
+	}
 	if !toLoopback(r) {
-		return c, http.StatusForbidden, "without tokens this is served on loopback addresses only: set http.tokens (NOTYET_HTTP_TOKENS) to a file of tokens that `notyet token new` makes"
+		return forbidden("address", "without tokens this is served on loopback addresses only: "+fix)
+	}
+	if sign := g.proxied(r); sign != "" {
+		return forbidden("forwarded", "the request came through a proxy ("+sign+"), and without tokens everybody whom it serves would be an administrator: "+fix+", or ask this address directly")
 	}
 	if !g.hosted(r.Host) {
-		return c, http.StatusForbidden, "the Host header names neither a loopback host nor one of http.hosts: ask 127.0.0.1 or localhost, or add the name to http.hosts (NOTYET_HTTP_HOSTS)"
+		return forbidden("host", "the Host header names neither a loopback host nor one of http.hosts: ask 127.0.0.1 or localhost, or add the name to http.hosts (NOTYET_HTTP_HOSTS)")
 	}
-	return Caller{Name: "local", Role: Admin}, 0, ""
+	return Caller{Name: "local", Role: Admin}, nil
 }
 
-func (g *Guard) byToken(r *http.Request) (c Caller, status int, problem string) {
+func (g *Guard) byToken(r *http.Request) (Caller, *refusal) {
+	unauthorized := func(why, detail string) (Caller, *refusal) {
+		return Caller{}, &refusal{why, http.StatusUnauthorized, detail}
+	}
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {
-		return c, http.StatusUnauthorized, "no token: send the header Authorization: Bearer TOKEN"
+		return unauthorized("no_token", "no token: send the header Authorization: Bearer TOKEN")
 	}
 	scheme, token, _ := strings.Cut(given[0], " ")
 	if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") {
-		return c, http.StatusUnauthorized, "send one header Authorization: Bearer TOKEN"
+		return unauthorized("no_token", "send one header Authorization: Bearer TOKEN")
 	}
-	c, ok := g.tokens.Caller(strings.TrimSpace(token))
-	if !ok {
-		return c, http.StatusUnauthorized, "the token is none of those in http.tokens: make one with `notyet token new`"
+	c, err := g.tokens.Caller(strings.TrimSpace(token))
+	if err != nil {
+		return unauthorized(why(err), err.Error())
 	}
-	return c, 0, ""
+	return c, nil
+}
+
+// proxied returns what shows that a proxy passes the request on for somebody else. "": nothing does.
+//
+// A proxy on this machine connects to a loopback address, and many set a loopback Host by default.
+// Most add one of these headers. nginx adds none by default, and speaks HTTP/1.0 to its upstreams
+// before 1.29.7. A browser behind a proxy that adds nothing still says with Origin which site it has
+// opened.
+func (g *Guard) proxied(r *http.Request) string {
+	for name := range r.Header {
+		if strings.HasPrefix(name, "X-Forwarded") || forwarding[name] {
+			return "it has the header " + name
+		}
+	}
+	if !r.ProtoAtLeast(1, 1) {
+		return "it is HTTP/1.0"
+	}
+	if origin, err := url.Parse(r.Header.Get("Origin")); err != nil || origin.Host != "" && !g.hosted(origin.Host) {
+		return "its Origin is another host"
+	}
+	return ""
+}
+
+// forwarding are headers that proxies and content networks add, besides X-Forwarded-….
+var forwarding = map[string]bool{
+	"Forwarded": true, "Via": true, "X-Real-Ip": true, "X-Client-Ip": true, "X-Original-Forwarded-For": true, "X-Original-Host": true,
+	"X-Envoy-External-Address": true, "True-Client-Ip": true, "Cf-Connecting-Ip": true, "Fastly-Client-Ip": true,
 }
 
 // toLoopback reports whether the connection came to a loopback address, which only this machine

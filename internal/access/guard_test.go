@@ -3,18 +3,23 @@ package access
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -136,23 +141,162 @@ func TestTokensAreReadAgain(t *testing.T) {
 		path := tokensFile(t, oldEntry)
 		tokens, err := OpenTokens(path, zaptest.NewLogger(t))
 		require.NoError(t, err)
-		_, ok := tokens.Caller(old)
-		require.True(t, ok)
+		_, err = tokens.Caller(old)
+		require.NoError(t, err)
 
 		text, err := yaml.Marshal([]Entry{freshEntry, {Name: "other", SHA256: oldEntry.SHA256[:62] + "00", Role: "read"}})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, text, 0o600))
 		time.Sleep(2 * time.Second)
-		_, ok = tokens.Caller(old)
-		require.False(t, ok, "one that was taken out is void")
-		c, ok := tokens.Caller(fresh)
-		require.True(t, ok)
+		_, err = tokens.Caller(old)
+		require.ErrorIs(t, err, errWrongToken, "one that was taken out is void")
+		c, err := tokens.Caller(fresh)
+		require.NoError(t, err)
 		require.Equal(t, Operate, c.Role)
 
-		require.NoError(t, os.WriteFile(path, []byte("- broken"), 0o600))
+	})
+}
+
+// A token is taken back by taking it out of the file. A mistake in doing so must not keep it in force.
+func TestTokensEndWhenTheFileCannotBeUsed(t *testing.T) {
+	for name, ruin := range map[string]func(path string) error{
+		"emptied": func(path string) error { return os.Truncate(path, 0) },
+		"deleted": os.Remove,
+		"typo":    func(path string) error { return os.WriteFile(path, []byte("- {name: old, sha: x}"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				token, entry := NewToken("old", Read, nil)
+				path := tokensFile(t, entry)
+				whole, err := os.ReadFile(path)
+				require.NoError(t, err)
+				g, err := New(Config{Tokens: path}, zap.NewNop())
+				require.NoError(t, err)
+				status := func() int {
+					code, _ := ask(g, "10.0.0.5:8080", "h", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
+					return code
+				}
+				require.Equal(t, 200, status())
+				require.NoError(t, ruin(path))
+				time.Sleep(2 * time.Second)
+				require.Equal(t, 200, status(), "an editor that writes the file locks nobody out")
+				require.Positive(t, gauge(t, g, "notyet_http_tokens_unusable_seconds"))
+				time.Sleep(tokensGrace)
+				require.Equal(t, 401, status())
+				require.False(t, g.Valid(token), "a session of the console ends too")
+				require.Equal(t, 1.0, gauge(t, g, "notyet_http_refused_total"))
+
+				require.NoError(t, os.WriteFile(path, whole, 0o600))
+				time.Sleep(2 * time.Second)
+				require.Equal(t, 200, status())
+				require.Zero(t, gauge(t, g, "notyet_http_tokens_unusable_seconds"))
+			})
+		})
+	}
+}
+
+// gauge is the sum of a metric's values.
+func gauge(t *testing.T, g *Guard, name string) (sum float64) {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(g.Collector())
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func TestTokensExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // it begins at 2000-01-01T00:00:00Z
+		entries := make([]Entry, 3)
+		tokens := make([]string, 3)
+		for i, expires := range []string{"2000-01-02", "2000-01-02T02:00:00+01:00", ""} {
+			tokens[i], entries[i] = NewToken(fmt.Sprint(i), Read, nil)
+			entries[i].Expires = expires
+		}
+		path := tokensFile(t, entries...)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err) // as an operator writes it, a date has no quotes
+		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), `"`, "")), 0o600))
+		known, err := OpenTokens(path, zap.NewNop())
+		require.NoError(t, err)
+		valid := func() (out []bool) {
+			for _, token := range tokens {
+				_, err := known.Caller(token)
+				require.True(t, err == nil || errors.Is(err, errExpired))
+				out = append(out, err == nil)
+			}
+			return out
+		}
+		require.Equal(t, []bool{true, true, true}, valid())
+		time.Sleep(24 * time.Hour)
+		require.Equal(t, []bool{false, true, true}, valid())
+		time.Sleep(time.Hour)
+		require.Equal(t, []bool{false, false, true}, valid())
+	})
+}
+
+// Without tokens, whoever a proxy on this machine serves would be an administrator.
+func TestWithoutTokensNothingComesThroughAProxy(t *testing.T) {
+	g, err := New(Config{Hosts: []string{"notyet.example"}}, zap.NewNop())
+	require.NoError(t, err)
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Anything", "X-Real-IP", "Via", "True-Client-IP", "CF-Connecting-IP"} {
+		for _, host := range []string{"127.0.0.1:8080", "notyet.example"} {
+			code, _ := ask(g, "127.0.0.1:8080", host, func(r *http.Request) { r.Header.Set(header, "") })
+			require.Equal(t, 403, code, header)
+		}
+	}
+	code, _ := ask(g, "127.0.0.1:8080", "127.0.0.1", func(r *http.Request) { r.Proto, r.ProtoMinor = "HTTP/1.0", 0 })
+	require.Equal(t, 403, code, "nginx adds no header by default, and speaks HTTP/1.0")
+	for origin, want := range map[string]int{
+		"https://shop.example": 403, "http://127.0.0.1:8080": 200, "http://localhost:8080": 200, "https://notyet.example": 200, "http://[::1": 403,
+	} {
+		code, _ := ask(g, "127.0.0.1:8080", "127.0.0.1:8080", func(r *http.Request) { r.Header.Set("Origin", origin) })
+		require.Equal(t, want, code, origin)
+	}
+	require.Equal(t, 21.0, gauge(t, g, "notyet_http_refused_total"))
+
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Host = "127.0.0.1"
+	r.Header.Set("X-Forwarded-For", "10.0.0.1")
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})))
+	w := httptest.NewRecorder()
+	g.Handler(http.NotFoundHandler()).ServeHTTP(w, r)
+	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	require.Contains(t, w.Body.String(), "X-Forwarded-For")
+	require.Contains(t, w.Body.String(), "http.tokens")
+}
+
+// A token that is guessed leaves a line in the log, and a thousand guesses no thousand lines.
+func TestRefusalsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, entry := NewToken("a", Read, nil)
+		core, logs := observer.New(zap.WarnLevel)
+		g, err := New(Config{Tokens: tokensFile(t, entry)}, zap.New(core))
+		require.NoError(t, err)
+		guess := func() {
+			ask(g, "10.0.0.5:8080", "h", func(r *http.Request) { r.Header.Set("Authorization", "Bearer nyt_secret") })
+		}
+		for range 1000 {
+			guess()
+		}
+		require.Equal(t, 1, logs.Len())
 		time.Sleep(2 * time.Second)
-		_, ok = tokens.Caller(fresh)
-		require.True(t, ok, "a broken file locks nobody out and lets nobody in")
+		guess()
+		require.Equal(t, 2, logs.Len())
+		last := logs.All()[1].ContextMap()
+		require.EqualValues(t, 1000, last["refused"])
+		require.Equal(t, "wrong_token", last["why"])
+		require.NotContains(t, fmt.Sprint(logs.All()), "secret")
+		r := httptest.NewRequest(http.MethodPost, "/sign-in", nil)
+		require.False(t, g.SignIn(r, "nyt_secret"))
+		require.Equal(t, 1002.0, gauge(t, g, "notyet_http_refused_total"))
 	})
 }
 
@@ -167,6 +311,7 @@ func TestMistakesInTheTokensFile(t *testing.T) {
 		"a token as name":   {"- {name: nyt_secret, sha256: x, role: read}", "64 hexadecimal digits"},
 		"a token as key":    {"- {name: a, sha256: " + sum + ", role: read, nyt_secret: x}", "not found"},
 		"a token alone":     {"- nyt_secret", "line 1"},
+		"a bad expiry":      {"- {name: a, sha256: " + sum + ", role: read, expires: tomorrow}", "2027-01-31"},
 		"unknown role":      {"- {name: a, sha256: " + sum + ", role: root}", "read, operate or admin"},
 		"no name":           {"- {sha256: " + sum + ", role: read}", "name"},
 		"no pattern":        {"- {name: a, sha256: " + sum + ", role: read, topics: []}", "leave topics out"},

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"time"
 
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
@@ -25,25 +26,40 @@ type Entry struct {
 	SHA256 string   `json:"sha256"           yaml:"sha256"` // of the token, in hexadecimal
 	Role   string   `json:"role"             yaml:"role"`
 	Topics []string `json:"topics,omitempty" yaml:"topics,omitempty"` // absent: all
+	// Expires is when the token ends: RFC 3339, or a date, which means its beginning in UTC. Absent:
+	// never.
+	Expires string `json:"expires,omitempty" yaml:"expires,omitempty"`
 }
 
 // known is a checked Entry.
 type known struct {
-	sum    [sha256.Size]byte
-	caller Caller
+	sum     [sha256.Size]byte
+	caller  Caller
+	expires time.Time // zero: never
 }
 
 // maxTokensFile limits what is read if the path is wrong, for example a device.
 const maxTokensFile = 1 << 20
 
+// tokensGrace is for how long the tokens before stay in force when the file cannot be used: an editor
+// that is writing it must lock nobody out, and a revoked token must not live on behind a mistake.
+const tokensGrace = time.Minute
+
+// Reasons for which a token is refused.
+var (
+	errWrongToken = errors.New("the token is none of those in http.tokens: make one with `notyet token new`")
+	errExpired    = errors.New("the token has expired: make another with `notyet token new`")
+	errUnusable   = errors.New("no token is accepted, because the file in http.tokens cannot be used: the service's log says why")
+)
+
 // Tokens are the tokens of a file, which is read again when it changes.
 type Tokens struct{ entries *reload.Value[[]known] }
 
-// OpenTokens reads the file. If reading it again fails later, it logs that and keeps the previous
-// tokens.
+// OpenTokens reads the file. If reading it again fails later, it logs that, and the previous tokens
+// stay in force for tokensGrace. Then none is.
 func OpenTokens(file string, log *zap.Logger) (*Tokens, error) {
 	entries, err := reload.New(func() ([]known, error) { return readTokens(file) }, func(err error) {
-		log.Error("the tokens file has changed and cannot be used; the tokens before stay in force", zap.Error(err))
+		log.Error("the tokens file has changed and cannot be used; unless it is repaired, no token is accepted from a minute on", zap.Error(err))
 	}, file)
 	if err != nil {
 		return nil, err
@@ -51,17 +67,33 @@ func OpenTokens(file string, log *zap.Logger) (*Tokens, error) {
 	return &Tokens{entries}, nil
 }
 
-// Caller returns the caller with this token. Every wrong token takes the same time.
-func (t *Tokens) Caller(token string) (Caller, bool) {
+// Caller returns the caller with this token, or why it is refused. Every wrong token takes the same
+// time.
+func (t *Tokens) Caller(token string) (Caller, error) {
+	entries, unusable := t.entries.Age()
+	if unusable >= tokensGrace {
+		return Caller{}, errUnusable
+	}
 	sum := sha256.Sum256([]byte(token))
-	found := Caller{}
-	ok := 0
-	for _, k := range t.entries.Get() {
-		if subtle.ConstantTimeCompare(sum[:], k.sum[:]) == 1 {
-			found, ok = k.caller, 1
+	var found *known
+	for i := range entries {
+		if subtle.ConstantTimeCompare(sum[:], entries[i].sum[:]) == 1 {
+			found = &entries[i]
 		}
 	}
-	return found, ok == 1
+	switch {
+	case found == nil:
+		return Caller{}, errWrongToken
+	case !found.expires.IsZero() && !time.Now().Before(found.expires):
+		return Caller{}, errExpired
+	}
+	return found.caller, nil
+}
+
+// Unusable returns for how long the file has not been usable. 0: it is.
+func (t *Tokens) Unusable() time.Duration {
+	_, d := t.entries.Age()
+	return d
 }
 
 func readTokens(file string) ([]known, error) {
@@ -93,7 +125,7 @@ func parseTokens(text []byte) ([]known, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&entries); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("want a YAML list of {name, sha256, role, topics}: %w", err)
+		return nil, fmt.Errorf("want a YAML list of {name, sha256, role, topics, expires}: %w", err)
 	}
 	if len(entries) == 0 {
 		return nil, errors.New("there is no token in it: add an entry that `notyet token new` prints")
@@ -129,7 +161,24 @@ func (e Entry) check() (k known, err error) {
 	if err := CheckTopics(e.Topics); err != nil {
 		return k, err
 	}
-	return known{[sha256.Size]byte(sum), Caller{Name: e.Name, Role: role, Topics: e.Topics}}, nil
+	expires, err := ParseExpires(e.Expires)
+	if err != nil {
+		return k, err
+	}
+	return known{[sha256.Size]byte(sum), Caller{Name: e.Name, Role: role, Topics: e.Topics}, expires}, nil
+}
+
+// ParseExpires parses when a token ends. An empty text means never.
+func ParseExpires(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("expires: %q is no time: write a date such as 2027-01-31, or RFC 3339 such as 2027-01-31T18:00:00Z", text)
 }
 
 // CheckName refuses names that would be ambiguous in a log.

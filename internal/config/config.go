@@ -137,8 +137,8 @@ type ZooKeeper struct {
 type HTTP struct {
 	// Addr is host:port to listen on. Commands find the API there. Default 127.0.0.1:8080.
 	Addr string `key:"addr"`
-	// Tokens is a YAML file of who may use the API: a list of {name, sha256, role, topics}, see
-	// "notyet token new". It is read again when it changes. Default none: the API serves loopback
+	// Tokens is a YAML file of who may use the API: a list of {name, sha256, role, topics, expires},
+	// see "notyet token new". It is read again when it changes. Default none: the API serves loopback
 	// addresses only.
 	Tokens string `key:"tokens"`
 	// Hosts are names that the Host header may have in addition to loopback ones, if there are no

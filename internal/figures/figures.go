@@ -54,6 +54,8 @@ const (
 	SendLogFull  = "send_log_full" // 1: it has no room
 	Unanswered   = "unanswered"    // seconds for which the results topic has acknowledged nothing
 	Overdue      = "overdue"       // seconds for which a task has been due, at most
+
+	TokensUnusable = "tokens_unusable" // seconds for which the file of tokens cannot be used
 )
 
 // Counts is what was done in some time. The zero value is nothing. What it holds is never changed,

@@ -22,10 +22,12 @@ type Value[T any] struct {
 	value  T
 	stamp  string    // of the files when they were last loaded, or failed to load
 	looked time.Time // when the files were last checked
+	failed time.Time // since when the files cannot be used; zero: they can
 }
 
 // New loads the value for the first time. It loads it again within a second after a file has
-// changed. If that fails, it calls fail once for each change and keeps the previous value.
+// changed. If that fails, it calls fail once for each change, keeps the previous value and tries
+// again every second.
 func New[T any](load func() (T, error), fail func(error), paths ...string) (*Value[T], error) {
 	v := &Value[T]{paths: paths, load: load, fail: fail, looked: time.Now()}
 	v.stamp = v.stat() // before the load, so that a change in between is noticed later
@@ -36,27 +38,43 @@ func New[T any](load func() (T, error), fail func(error), paths ...string) (*Val
 
 // Get returns the current value.
 func (v *Value[T]) Get() T {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if now := time.Now(); now.Sub(v.looked) >= lookEvery {
-		v.looked = now
-		v.look()
-	}
-	return v.value
+	value, _ := v.Age()
+	return value
 }
 
-func (v *Value[T]) look() {
+// Age returns the current value, and for how long its files have not been usable. 0: they are.
+func (v *Value[T]) Age() (T, time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := time.Now()
+	if now.Sub(v.looked) >= lookEvery {
+		v.looked = now
+		v.look(now)
+	}
+	if v.failed.IsZero() {
+		return v.value, 0
+	}
+	return v.value, max(now.Sub(v.failed), 1) // never 0, which means usable
+}
+
+func (v *Value[T]) look(now time.Time) {
 	stamp := v.stat()
-	if stamp == v.stamp {
+	changed := stamp != v.stamp
+	if !changed && v.failed.IsZero() {
 		return
 	}
 	v.stamp = stamp
 	value, err := v.load()
-	if err != nil {
-		v.fail(err)
+	switch {
+	case err == nil:
+		v.value, v.failed = value, time.Time{}
 		return
+	case v.failed.IsZero():
+		v.failed = now
 	}
-	v.value = value
+	if changed {
+		v.fail(err)
+	}
 }
 
 // stat follows links: Kubernetes replaces a mounted secret by a link to another directory.

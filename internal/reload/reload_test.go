@@ -43,6 +43,8 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 			require.Equal(t, "second", v.Get(), "what cannot be used does not replace what can")
 		}
 		require.Equal(t, 1, failures, "a failure is told once")
+		_, broken := v.Age()
+		require.Equal(t, 2*lookEvery, broken.Truncate(lookEvery), "it began with the first failure")
 
 		require.NoError(t, os.Remove(path))
 		time.Sleep(lookEvery)
@@ -50,7 +52,29 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 		require.Equal(t, 2, failures)
 		put("fourth")
 		time.Sleep(lookEvery)
-		require.Equal(t, "fourth", v.Get())
+		value, broken := v.Age()
+		require.Equal(t, "fourth", value)
+		require.Zero(t, broken)
+	})
+}
+
+// What makes a file usable again need not change its size or time: a permission, for one.
+func TestAFileThatCouldNotBeReadIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(path, []byte("one"), 0o600))
+		var broken error
+		v, err := New(func() (string, error) { return "value", broken }, func(error) {}, path)
+		require.NoError(t, err)
+		broken = os.ErrPermission
+		require.NoError(t, os.WriteFile(path, []byte("second"), 0o600))
+		time.Sleep(lookEvery)
+		_, age := v.Age()
+		require.NotZero(t, age)
+		broken = nil
+		time.Sleep(lookEvery)
+		_, age = v.Age()
+		require.Zero(t, age)
 	})
 }
 
