@@ -74,7 +74,7 @@ func (o *observer) close() {
 // history is all that can be known of the run by now.
 func (w *world) history(begin, end time.Time) *history.History {
 	h := w.rec.History()
-	h.Run = history.Run{Seed: w.seed, Intake: schemas.TopicIntake, Slots: w.slots, Session: w.session.Milliseconds(), Start: begin.UnixMilli(), End: end.UnixMilli()}
+	h.Run = history.Run{Seed: w.seed, Intake: schemas.TopicIntake, Slots: w.slots, Session: w.session.Milliseconds(), Start: begin.UnixMilli(), End: end.UnixMilli(), Retention: w.dispatcher.Retention.Milliseconds()}
 	ops := make(map[int64]*history.Op, len(h.Ops))
 	for i := range h.Ops {
 		ops[h.Ops[i].N] = &h.Ops[i]

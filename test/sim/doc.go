@@ -15,6 +15,7 @@
 //	load.go       requests of every kind, and what consumers report
 //	record.go     a request as a record, and what a record says of its requests
 //	modes.go      requests that keep, merge or fire what is there
+//	storm.go      identities that many requests are about, and looks at them
 //	calls.go      callbacks: requests, and their receivers
 //	judgecalls.go what came of the callbacks
 //	disk.go       the disks of the send logs

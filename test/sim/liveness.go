@@ -164,7 +164,7 @@ func (w *world) watchCalls(ctx context.Context) {
 }
 
 // judge holds the history against the invariants.
-func (w *world) judge(h *history.History) {
+func (w *world) judge(h *history.History) (linear, undecided int) {
 	back, ahead := w.stepsBack.Milliseconds(), max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead).Milliseconds()
 	bounds := check.Bounds{
 		Window: 3000 + ahead + 2*back, // a retry goes behind what is claimed; and time that is set back passes twice
@@ -179,4 +179,5 @@ func (w *world) judge(h *history.History) {
 	}
 	result := check.Run(h, bounds)
 	w.findings = append(w.findings, result.Findings...)
+	return result.Figures.Linear, result.Figures.Undecided
 }

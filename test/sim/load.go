@@ -61,6 +61,9 @@ func (w *world) ask(begin time.Time) {
 		all = append(all, hostile(r, now, w.load.Milliseconds())...)
 	}
 	all = append(all, w.modes(now)...)
+	storm := w.storm(now)
+	all = append(all, storm...)
+	w.stormed.Go(func() { w.look(w.asking, storm) })
 	slices.SortStableFunc(all, func(a, b planned) int { return int(a.at - b.at) })
 	w.asked = make(chan struct{})
 	go func() {

@@ -49,7 +49,7 @@ func runSeed(t *testing.T, p plan) (out Outcome) {
 // total is what all seeds of a test came to.
 type total struct {
 	seeds, requests, faults, calls, failed int
-	busiest                                int
+	busiest, linear, undecided             int
 	virtual                                time.Duration
 	began                                  time.Time
 }
@@ -62,6 +62,8 @@ func (s *total) run(t *testing.T, p plan) {
 		s.requests += out.Requests
 		s.faults += out.Faults
 		s.calls += out.Calls
+		s.linear += out.Linear
+		s.undecided += out.Undecided
 		s.busiest = max(s.busiest, out.Busiest)
 		s.virtual += out.Virtual
 		if len(out.Findings) > 0 {
@@ -74,8 +76,8 @@ func (s *total) run(t *testing.T, p plan) {
 func (s *total) print(t *testing.T) {
 	t.Helper()
 	took := time.Since(s.began)
-	t.Logf("%d seeds in %v (%v each), %d failed: %.1f virtual hours, %d requests, %d faults, %d database calls, at most %d calls of one server in a virtual second; per second: %.1f seeds, %.0f virtual seconds, %.0f requests, %.1f faults",
-		s.seeds, took.Round(time.Millisecond), (took / time.Duration(max(s.seeds, 1))).Round(time.Millisecond), s.failed, s.virtual.Hours(), s.requests, s.faults, s.calls, s.busiest,
+	t.Logf("%d seeds in %v (%v each), %d failed: %.1f virtual hours, %d requests, %d faults, %d database calls, at most %d calls of one server in a virtual second, %d identities with an order that explains them, %d without a verdict; per second: %.1f seeds, %.0f virtual seconds, %.0f requests, %.1f faults",
+		s.seeds, took.Round(time.Millisecond), (took / time.Duration(max(s.seeds, 1))).Round(time.Millisecond), s.failed, s.virtual.Hours(), s.requests, s.faults, s.calls, s.busiest, s.linear, s.undecided,
 		float64(s.seeds)/took.Seconds(), s.virtual.Seconds()/took.Seconds(), float64(s.requests)/took.Seconds(), float64(s.faults)/took.Seconds())
 }
 
@@ -97,7 +99,7 @@ func TestSeeds(t *testing.T) {
 	if os.Getenv("SEED")+os.Getenv("SEEDS")+os.Getenv("SIM_FOR") == "" {
 		t.Skip("make sim searches: set SEED, SEEDS or SIM_FOR")
 	}
-	first, n, bound := zookeeperSeeds+rand.Uint64N(zookeeperSeeds), 1<<30, time.Hour
+	first, n, bound := stormSeeds+rand.Uint64N(stormSeeds), 1<<30, time.Hour
 	if text := os.Getenv("SIM_FOR"); text != "" {
 		var err error
 		bound, err = time.ParseDuration(text)

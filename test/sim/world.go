@@ -62,6 +62,9 @@ type world struct {
 	calls calls
 	asked chan struct{} // closed once all of the load is sent
 
+	asking  context.Context // ends with the load and its drain
+	stormed sync.WaitGroup
+
 	network     kfake.VirtualNetwork
 	cluster     *kfake.Cluster
 	memory      *index.Memory
@@ -98,6 +101,8 @@ type Outcome struct {
 	Faults   int
 	Calls    int
 	Busiest  int // calls of one server in one second of virtual time
+
+	Linear, Undecided int // identities whose history one order explains, and those without a verdict
 }
 
 // templates are databases that are migrated, by their number of slots; worlds begin with a copy.
@@ -272,6 +277,9 @@ func (w *world) run() (out Outcome) {
 	}
 	begin := time.Now()
 	whole := w.mischief()
+	asking, askedAll := context.WithCancel(ctx)
+	defer askedAll()
+	w.asking = asking
 	w.ask(begin)
 	w.tick(begin)
 	w.askCalls(begin)
@@ -291,6 +299,8 @@ func (w *world) run() (out Outcome) {
 	w.rest()
 	w.settled()
 	w.forgotten()
+	askedAll()
+	w.stormed.Wait()
 	end := time.Now()
 	for _, n := range w.nodes {
 		n.stop()
@@ -299,11 +309,11 @@ func (w *world) run() (out Outcome) {
 	cancel()
 	helpers.Wait()
 	h := w.history(begin, end)
-	w.judge(h)
+	linear, undecided := w.judge(h)
 	w.judgeTicks()
 	w.judgeCalls(h)
 	all, _ := w.db.counts()
-	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest}
+	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest, Linear: linear, Undecided: undecided}
 	if len(w.findings) > 0 {
 		out.Story = w.story.tell(w.plan, h, w.findings)
 	}

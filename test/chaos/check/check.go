@@ -5,6 +5,7 @@
 //	              exists.go     keep and once
 //	              fire.go       fire, and that a cancel or fire is answered in one way
 //	              merge.go      merges
+//	linear        identity.go   one order that explains all of an identity, by the rules of spec.go
 //	I2, I3, I4    copies.go     every record on a target topic, alone and beside its copies
 //	I7            order.go      first attempts of a key
 //	I8            attempts.go   reports and redeliveries
@@ -73,6 +74,7 @@ type life struct {
 	events     []*history.Event
 	reports    []*history.Report
 	letters    []*history.Letter
+	looks      []*history.Look
 }
 
 // checker is one check in progress.
@@ -95,10 +97,16 @@ func Run(h *history.History, bounds Bounds) Result {
 	c := newChecker(h, bounds)
 	c.judgeLateness() // first: it determines how long each fault lasted
 	for _, l := range c.sorted() {
-		c.judgeLife(l)
+		storm := l.ops[0].Storm
+		if !storm {
+			c.judgeLife(l)
+		}
 		c.judgeCopies(l)
-		c.judgeAttempts(l)
-		c.judgeReports(l)
+		if !storm {
+			c.judgeAttempts(l)
+			c.judgeReports(l)
+		}
+		c.judgeIdentity(l)
 	}
 	c.judgeStrangers()
 	c.judgeOrder()
@@ -133,6 +141,7 @@ func newChecker(h *history.History, bounds Bounds) *checker {
 	each(h.Events, func(e *history.Event) *life { return c.lives[ident{e.Topic, e.ID}] }, func(l *life, e *history.Event) { l.events = append(l.events, e) })
 	each(h.Reports, func(r *history.Report) *life { return c.lives[ident{r.Topic, r.ID}] }, func(l *life, r *history.Report) { l.reports = append(l.reports, r) })
 	each(h.Letters, func(d *history.Letter) *life { return c.lives[ident{d.Topic, d.ID}] }, func(l *life, d *history.Letter) { l.letters = append(l.letters, d) })
+	each(h.Looks, func(k *history.Look) *life { return c.lives[ident{k.Topic, k.ID}] }, func(l *life, k *history.Look) { l.looks = append(l.looks, k) })
 	for _, l := range c.lives {
 		slices.SortFunc(l.ops, func(a, b *history.Op) int {
 			return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))

@@ -44,7 +44,7 @@ func (c *checker) judgeRecord(l *life, o *history.Op, d *history.Delivery) {
 	}
 	due := o.DueAt()
 	switch {
-	case o.IfExists == history.Merge || c.fired[o.N] != nil: // judged where it was merged, or fired
+	case o.IfExists == history.Merge || c.fired[o.N] != nil || o.Storm: // judged where it was merged, or fired, or in the order of all
 		due = d.Due
 	case d.Due != due:
 		c.about(l, "I3", "the record at %s/%d/%d says it is due at %d, request %d says %d", d.Topic, d.Partition, d.Offset, d.Due, o.N, due)

@@ -24,6 +24,8 @@ type Figures struct {
 	Stragglers  int            // intents under an epoch that had ended
 	Intents     int
 	Indexed     int // entries that the index held at rest
+	Linear      int // identities whose history one order explains
+	Undecided   int // identities for which no order was looked for, or not to the end
 
 	Lateness map[string]*hdrhistogram.Histogram // of first copies of first attempts: calm, fault, recovery
 	Beside   *hdrhistogram.Histogram            // tasks of other targets during bursts

@@ -15,6 +15,8 @@ func TestSampleIsSound(t *testing.T) {
 	require.Equal(t, map[string]int{"kill-dispatcher": 1}, r.Figures.Copies)
 	require.EqualValues(t, 1, r.Figures.Earliest)
 	require.Positive(t, r.Figures.Ordered)
+	require.Zero(t, r.Figures.Undecided)
+	require.Equal(t, 23, r.Figures.Linear)
 }
 
 func TestPlantedBugsAreCaught(t *testing.T) {
@@ -32,4 +34,10 @@ func TestAnEndMayChangeWhereTheDatabaseWasSetBack(t *testing.T) {
 	r := Run(h, Bounds{})
 	require.Empty(t, r.Findings)
 	require.Equal(t, 1, r.Figures.Reversed)
+}
+
+func TestOnlyTheOrderShowsTheseBugs(t *testing.T) {
+	for _, b := range stormBugs {
+		t.Run(b.Name, func(t *testing.T) { require.True(t, b.SumsHold(), "%v", b) })
+	}
 }

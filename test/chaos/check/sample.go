@@ -24,6 +24,7 @@ func Sample() *history.History {
 	s.died("mortal", base+70_000)
 	s.unknown("unknown", base+80_000)
 	s.modes()
+	s.storm()
 	s.stores()
 	return s.History
 }
@@ -102,7 +103,7 @@ func (s *sample) overtaken(id string, due int64) {
 	s.op(history.Op{Kind: history.Cancel, ID: id, Version: 3})
 	s.op(history.Op{Kind: history.Schedule, ID: id, Due: due, Version: 3})
 	s.tell(id, "cancelled", 0, due-9000)
-	s.tell(id, "stale", due, due-9000)
+	s.tell(id, "stale", 0, due-9000)
 }
 
 func (s *sample) invalid(id string, due int64) {

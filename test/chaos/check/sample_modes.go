@@ -109,5 +109,5 @@ func (s *sample) mergedAndCancelled(id string) {
 		s.tell(id, []string{"scheduled", "merged"}[i], o.DueAt(), o.Accepted+10)
 	}
 	s.op(history.Op{Kind: history.Cancel, ID: id, Version: -1})
-	s.tell(id, "cancelled", 0, s.Ops[len(s.Ops)-1].Accepted+10)
+	s.tell(id, "cancelled", s.Ops[len(s.Ops)-2].DueAt(), s.Ops[len(s.Ops)-1].Accepted+10)
 }

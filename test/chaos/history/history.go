@@ -21,6 +21,7 @@ type History struct {
 	Events     []Event
 	Reports    []Report
 	Letters    []Letter
+	Looks      []Look
 	Faults     []Fault
 	Slots      []SlotSample
 	Offsets    []OffsetSample
@@ -37,6 +38,8 @@ type Run struct {
 	Session int64  `json:"session"` // ZooKeeper session, ms
 	Start   int64  `json:"start"`   // when the load began
 	End     int64  `json:"end"`     // when everything was drained and the targets were read
+
+	Retention int64 `json:"retention,omitempty"` // how long what has ended is remembered, ms; 0: longer than the run
 
 	Problems []string `json:"unrest,omitempty"` // why it did not become whole or reach rest, and processes that exited by themselves
 }
@@ -96,6 +99,8 @@ type Op struct {
 	Merge    string `json:"merge,omitempty"`     // Append, Sum
 	MaxWait  int64  `json:"max_wait,omitempty"`  // ms; 0: none
 
+	Storm bool `json:"storm,omitempty"` // one of many about its identity, which only the order of all of them can judge
+
 	At      int64  `json:"at"` // when the client sent it, by the client's clock
 	Outcome string `json:"outcome"`
 
@@ -149,6 +154,25 @@ type Report struct {
 	RetryAfter int64  `json:"retry_after"` // ms; -1: none
 	At         int64  `json:"at"`
 	Delivery   string `json:"delivery,omitempty"` // the delivery that it names
+}
+
+// Look is what a client was shown when it asked for a task, between two instants.
+type Look struct {
+	Topic   string `json:"topic"`
+	ID      string `json:"id"`
+	State   string `json:"state,omitempty"` // as the API names it; "": no task was found
+	Due     int64  `json:"due,omitempty"`
+	Version int64  `json:"version"`      // -1: none
+	Op      int64  `json:"op,omitempty"` // the request whose value was shown; 0: not known
+	Call    int64  `json:"call"`
+	Return  int64  `json:"return"`
+}
+
+// Same reports whether both show the same.
+func (l *Look) Same(other *Look) bool {
+	a, b := *l, *other
+	a.Call, a.Return, b.Call, b.Return = 0, 0, 0, 0
+	return a == b
 }
 
 // Letter is one dead letter.

@@ -18,6 +18,7 @@ type line struct {
 	Event    *Event        `json:"event,omitempty"`
 	Report   *Report       `json:"report,omitempty"`
 	Letter   *Letter       `json:"letter,omitempty"`
+	Look     *Look         `json:"look,omitempty"`
 	Fault    *Fault        `json:"fault,omitempty"`
 	Slot     *SlotSample   `json:"slot,omitempty"`
 	Offset   *OffsetSample `json:"offset,omitempty"`
@@ -46,6 +47,7 @@ func (h *History) Save(path string) (err error) {
 	each(h.Events, func(v *Event) { write(line{Event: v}) })
 	each(h.Reports, func(v *Report) { write(line{Report: v}) })
 	each(h.Letters, func(v *Letter) { write(line{Letter: v}) })
+	each(h.Looks, func(v *Look) { write(line{Look: v}) })
 	each(h.Slots, func(v *SlotSample) { write(line{Slot: v}) })
 	each(h.Offsets, func(v *OffsetSample) { write(line{Offset: v}) })
 	each(h.Sent, func(v *Sent) { write(line{Sent: v}) })
@@ -93,6 +95,8 @@ func (h *History) take(l line) {
 		h.Reports = append(h.Reports, *l.Report)
 	case l.Letter != nil:
 		h.Letters = append(h.Letters, *l.Letter)
+	case l.Look != nil:
+		h.Looks = append(h.Looks, *l.Look)
 	case l.Fault != nil:
 		h.Faults = append(h.Faults, *l.Fault)
 	case l.Slot != nil:
@@ -112,8 +116,9 @@ type Recorder struct {
 	h  History
 }
 
-// Op, Fault, Slot and Offset add one each.
+// Op, Look, Fault, Slot and Offset add one each.
 func (r *Recorder) Op(o Op)           { r.do(func(h *History) { h.Ops = append(h.Ops, o) }) }
+func (r *Recorder) Look(l Look)       { r.do(func(h *History) { h.Looks = append(h.Looks, l) }) }
 func (r *Recorder) Fault(f Fault)     { r.do(func(h *History) { h.Faults = append(h.Faults, f) }) }
 func (r *Recorder) Slot(s SlotSample) { r.do(func(h *History) { h.Slots = append(h.Slots, s) }) }
 func (r *Recorder) Offset(o OffsetSample) {
