@@ -88,6 +88,9 @@ func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err er
 	if err := st.Migrate(ctx, cfg.Slots); err != nil {
 		return 0, err
 	}
+	if err := st.CheckRowLocks(ctx); err != nil {
+		return 0, err
+	}
 	slots, err = st.SlotCount(ctx)
 	if err == nil && cfg.IsSet("slots") && slots != cfg.Slots {
 		err = usage("slots is %d (%s), but the database has %d, and their number cannot be changed yet: write %d, or leave it out", cfg.Slots, cfg.Origin("slots"), slots, slots)

@@ -77,6 +77,9 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 		return s, err
 	}
 	s.onClose(func() { _ = s.store.Close() })
+	if err := s.store.CheckRowLocks(ctx); err != nil {
+		return s, err
+	}
 	s.reg.MustRegister(s.store.Collector())
 	if s.index, err = index.New(icfg, log); err != nil {
 		return s, err
