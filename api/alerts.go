@@ -32,7 +32,7 @@ var rules = []rule{
 	}},
 	{"NotyetIntakeBacklog", (*evidence).intakeFails},
 	{"NotyetIntakeHalted", above(figures.Halted, 0, "%d partitions of intakes are not read any further: their logs lost records that are stored")},
-	{"NotyetIntakeStands", above(figures.Standing, 0, "one batch of an intake has been tried for %d s")},
+	{"NotyetIntakeStands", above(figures.Standing, 0, "nothing of a partition of an intake has been stored for %d s")},
 	{"NotyetBacklog", above(figures.Claimed, 500_000, "%d tasks are claimed and not settled")},
 	{"NotyetOverdue", above(figures.Unclaimed, 0, "%d slots have tasks that have been due for a minute and that nobody claims")},
 	{"NotyetStuck", above(figures.Unsettled, 0, "%d slots have claimed tasks that have been due for a minute and are not settled")},

@@ -25,13 +25,18 @@ type lag struct {
 	topics []string
 	parts  *partitions
 	gauge  *prometheus.GaugeVec
-	log    *zap.Logger
+	hidden *prometheus.GaugeVec
+	// standing learns which partitions have an open transaction.
+	standing *standing
+	log      *zap.Logger
 }
 
-func newLag(asks *kgo.Client, topics []string, parts *partitions, reg prometheus.Registerer, log *zap.Logger) *lag {
+func newLag(asks *kgo.Client, topics []string, parts *partitions, standing *standing, reg prometheus.Registerer, log *zap.Logger) *lag {
 	gauge := promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "lag_records",
 		Help: "Records of a partition of an intake, or of the reports, that are not stored yet. Not there if Kafka does not say where the partition ends."}, []string{"topic", "partition"})
-	return &lag{asks: asks, topics: topics, parts: parts, gauge: gauge, log: log}
+	hidden := promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "hidden_records",
+		Help: "Records of a partition of an intake, or of the reports, behind the start of a transaction that is open. Nobody reads them before it ends; they are not in lag_records."}, []string{"topic", "partition"})
+	return &lag{asks: asks, topics: topics, parts: parts, gauge: gauge, hidden: hidden, standing: standing, log: log}
 }
 
 func (l *lag) run(ctx context.Context) { every(ctx, lagEvery, l.look) }
@@ -41,17 +46,26 @@ func (l *lag) look(ctx context.Context) {
 	defer cancel()
 	at := l.parts.storedUpTo() // before Kafka is asked, whose logs only grow
 	ends, err := kafka.Ends(bound, l.asks, l.topics...)
-	l.gauge.Reset() // partitions that others have now, and what is not known
-	if err != nil {
-		if ctx.Err() == nil {
-			l.log.Debug("asking where the intake ends failed", zap.Error(err))
-		}
+	var marks kafka.Offsets
+	if err == nil {
+		marks, err = kafka.HighWatermarks(bound, l.asks, l.topics...)
 	}
+	l.gauge.Reset() // partitions that others have now, and what is not known
+	l.hidden.Reset()
+	if err != nil && ctx.Err() == nil {
+		l.log.Debug("asking where the intake ends failed", zap.Error(err))
+	}
+	open := map[partitionKey]int64{}
 	for key, next := range at {
 		if end, ok := ends[key.topic][key.partition]; ok {
 			l.gauge.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(float64(max(end-next, 0)))
+			if mark := marks[key.topic][key.partition]; mark > end {
+				l.hidden.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(float64(mark - end))
+				open[key] = end
+			}
 		}
 	}
+	l.standing.blocked(open)
 }
 
 // storedUpTo returns the first offset of each assigned partition that is not stored.

@@ -2,9 +2,13 @@ package scanner
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -46,4 +50,52 @@ func TestLagOfANewPartition(t *testing.T) {
 	require.Empty(t, p.storedUpTo())
 	p.begun(key, 17)
 	require.Equal(t, map[partitionKey]int64{key: 17}, p.storedUpTo())
+}
+
+// While a producer's transaction is open, nobody reads what is behind its start: the lag to there is 0 and the partition stands.
+func TestAnOpenTransactionIsSeen(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	key := partitionKey{schemas.TopicIntake, 0}
+	look := func() (lag, hidden int) {
+		s.lag.look(t.Context())
+		return gauged(s.lag.gauge.WithLabelValues(key.topic, "0")), gauged(s.lag.hidden.WithLabelValues(key.topic, "0"))
+	}
+	stands := func() (out []int64) {
+		s.watcher.standing.each(func(_ partitionKey, at tried, _ time.Duration) { out = append(out, at.offset) })
+		return out
+	}
+	f.publish(asksIn("a", 6, 0)...)
+	f.eventually("all is stored", func() bool { return f.tasks() == 6 })
+	writer, err := kafka.New(f.kafka, zap.NewNop(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID("caller"))
+	require.NoError(t, err)
+	defer writer.Close()
+	require.NoError(t, writer.BeginTransaction())
+	require.NoError(t, writer.ProduceSync(t.Context(), asksIn("b", 3, 0)...).FirstErr())
+	f.publish(asksIn("c", 2, 0)...)
+
+	f.eventually("it is known", func() bool { lag, hidden := look(); return lag == 0 && hidden == 5 })
+	require.Empty(t, stands(), "not for a minute yet")
+	back := func() {
+		s.watcher.standing.mu.Lock()
+		defer s.watcher.standing.mu.Unlock()
+		open := s.watcher.standing.open[key]
+		open.since = open.since.Add(-standAfter)
+		s.watcher.standing.open[key] = open
+	}
+	back()
+	_, _ = look()
+	require.Equal(t, []int64{6}, stands())
+	require.NoError(t, s.watcher.standing.ready(), "the scanner can do nothing about it")
+	s.watcher.look(t.Context())
+	require.GreaterOrEqual(t, gauged(s.watcher.metrics.standing.WithLabelValues(key.topic, "0")), 60)
+	p := f.stands(0)
+	require.Equal(t, StateStands, p.State)
+	require.Contains(t, p.Detail, "transaction is open")
+	require.EqualValues(t, 5, p.Lag)
+
+	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryCommit))
+	f.eventually("all is stored", func() bool { return f.tasks() == 11 })
+	f.eventually("nothing stands", func() bool { _, hidden := look(); return hidden == 0 && len(stands()) == 0 })
+	require.Equal(t, StateOK, f.stands(0).State)
 }

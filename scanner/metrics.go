@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	return &metrics{
 		dead:     dead,
-		standing: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "standing_partition_seconds", Help: "How long one batch of an intake partition has been tried, from a minute on."}, []string{"topic", "partition"}),
+		standing: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "standing_partition_seconds", Help: "How long one batch of an intake partition has been tried, or an open transaction has hidden what is behind its start, from a minute on."}, []string{"topic", "partition"}),
 		halted:   f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "halted_partition", Help: "1 for an intake partition that is not read any further because its log lost records that are stored."}, []string{"topic", "partition"}),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: "requests_total", Help: "Intake records stored, by what they were."}, []string{"kind"}),
 		batchTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "scanner", Name: "batch_seconds", Help: "Time to store a batch.",

@@ -20,7 +20,7 @@ const (
 	StateNew         = "new"         // nothing of it is stored
 	StateDiverged    = "diverged"    // the log lost records that are stored; scanners do not read it any further
 	StateUnsure      = "unsure"      // Kafka does not know the leader epoch of what is stored
-	StateStands      = "stands"      // a scanner has tried one batch of it for a minute
+	StateStands      = "stands"      // a scanner has tried one batch of it for a minute, or waits that long for a producer to end a transaction
 	StateExpired     = "expired"     // records were deleted before they were stored
 	StateMissing     = "missing"     // Kafka does not have the partition
 	StateUnreachable = "unreachable" // it has no leader

@@ -171,7 +171,7 @@ func (s *Scanner) build(metrics *metrics, commits *commits) {
 	}
 	s.resolver = &resolver{store: d.Store, applier: d.Store, clock: s.clock, announcer: announcer, log: d.Log}
 	s.watcher = &watcher{store: d.Store, clock: s.clock, parts: s.parts, standing: standing, metrics: metrics, log: d.Log}
-	s.lag = newLag(s.asks, s.cfg.Read, s.parts, d.Metrics, d.Log)
+	s.lag = newLag(s.asks, s.cfg.Read, s.parts, standing, d.Metrics, d.Log)
 }
 
 // Ready returns why the scanner cannot take requests; nil: it can.

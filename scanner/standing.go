@@ -10,10 +10,12 @@ import (
 // standAfter is how long one batch may take before the scanner says that it is not ready.
 const standAfter = time.Minute
 
-// standing holds the batches that are being stored, so that operators see a partition that does not move.
+// standing holds the batches that are being stored, and the open transactions that readers wait for, so that operators see
+// a partition that does not move.
 type standing struct {
 	mu      sync.Mutex
 	batches map[partitionKey]tried
+	open    map[partitionKey]tried
 }
 
 // tried is a batch that is being stored: its first offset, since when it is tried, and the last error.
@@ -52,10 +54,35 @@ func (s *standing) end(covered []coverage) {
 	}
 }
 
-// each calls f with each partition whose batch has been tried for standAfter, and for how long.
+// blocked replaces the partitions with an open transaction. Nothing behind its first record, at the offset, is read.
+func (s *standing) blocked(at map[partitionKey]int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open := make(map[partitionKey]tried, len(at))
+	for key, offset := range at {
+		t, known := s.open[key]
+		if !known || t.offset != offset {
+			t = tried{offset: offset, since: time.Now(), err: errOpenTransaction}
+		}
+		open[key] = t
+	}
+	s.open = open
+}
+
+var errOpenTransaction = errors.New("a producer's transaction is open from this offset on: nothing behind it is read until the producer ends it, or Kafka does after transaction.timeout.ms")
+
+// each calls f with each partition that has stood for standAfter, and for how long.
 func (s *standing) each(f func(partitionKey, tried, time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for key, t := range s.open {
+		if _, trying := s.batches[key]; trying {
+			continue
+		}
+		if long := time.Since(t.since); long >= standAfter {
+			f(key, t, long)
+		}
+	}
 	for key, t := range s.batches {
 		if long := time.Since(t.since); long >= standAfter {
 			f(key, t, long)
@@ -63,9 +90,13 @@ func (s *standing) each(f func(partitionKey, tried, time.Duration)) {
 	}
 }
 
-// ready returns an error about one of the partitions that stand; nil: there is none.
+// ready returns an error about one of the partitions whose batch stands; nil: there is none. A transaction that is open is a
+// producer's, and no scanner could do better.
 func (s *standing) ready() (err error) {
 	s.each(func(key partitionKey, t tried, long time.Duration) {
+		if errors.Is(t.err, errOpenTransaction) {
+			return
+		}
 		err = fmt.Errorf("%s/%d stands at offset %d: its batch has been tried for %s, the last error: %w", key.topic, key.partition, t.offset, long.Round(time.Second), orTimeout(t.err))
 	})
 	return err

@@ -39,6 +39,12 @@ func Ends(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, e
 	return list(ctx, client, topics, kadm.NewClient(client).ListCommittedOffsets)
 }
 
+// HighWatermarks returns, for each partition, the offset behind the last record that is in it by now, also in a
+// transaction that is open. A topic that does not exist is left out.
+func HighWatermarks(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
+	return list(ctx, client, topics, kadm.NewClient(client).ListEndOffsets)
+}
+
 // Starts returns the first offset that each partition still has.
 func Starts(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
 	return list(ctx, client, topics, kadm.NewClient(client).ListStartOffsets)
