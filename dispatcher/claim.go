@@ -216,14 +216,14 @@ func rangesOf(ready []claimable) []store.Range {
 // claimTogether claims first and reads afterwards. What was written before the claim is there to be read, and what comes later is
 // placed behind it.
 func (c *claimer) claimTogether(ctx context.Context, ready []claimable, g claimGroup) error {
-	slots := make([]int, len(ready))
+	slots, from := make([]int, len(ready)), make([]int64, len(ready))
 	for i, l := range ready {
-		slots[i] = l.number
+		slots[i], from[i] = l.number, l.claimed
 	}
 	began := time.Now()
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	if err := c.store.Claim(bound, slots, g.epoch, g.to); err != nil {
+	if err := c.store.Claim(bound, slots, from, g.epoch, g.to); err != nil {
 		return err
 	}
 	if err := faultpoint.At(faultpoint.DispatcherClaimed); err != nil {
@@ -273,7 +273,7 @@ func (c *claimer) askNext(ctx context.Context, ready []claimable, slots []int, f
 	if err != nil {
 		c.metrics.indexErrors.Inc()
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		fromStore, err := c.store.Next(bound, slots)
+		_, fromStore, err := c.store.Next(bound, slots)
 		cancel()
 		if err != nil {
 			return // the sweep asks again

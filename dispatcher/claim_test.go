@@ -60,7 +60,7 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 				_, err = d.ownership.follow(ctx)
 				require.NoError(t, err)
 				beyond := nowMillis() + c.beyond.Milliseconds()
-				require.NoError(t, st.Claim(ctx, []int{0}, 5, beyond))
+				require.NoError(t, claimTo(ctx, st, []int{0}, 5, beyond))
 				d.flight.slots[0].claimTo(beyond)
 
 				wakes := make(chan []index.SlotPos)

@@ -37,7 +37,7 @@ func TestTasksInDoubtDoNotExpire(t *testing.T) {
 	f.schedule(askMany(5, "orders", "doubt", past, schemas.HeaderMaxLateness, "1s")...)
 	_, err := f.store.Acquire(t.Context(), f.slots, 4, "one")
 	require.NoError(t, err)
-	require.NoError(t, f.store.Claim(t.Context(), f.slots, 4, nowMillis()))
+	require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, nowMillis()))
 	f.schedule(askMany(5, "orders", "late", past, schemas.HeaderMaxLateness, "1s")...)
 	f.start(f.elect(5), t.TempDir(), Config{MemberID: "two"})
 	f.eventually("all is settled", func() bool { return f.settledUpTo(past) })

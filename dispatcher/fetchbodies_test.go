@@ -99,7 +99,7 @@ func TestEndedBetweenReadAndEntryIsNotSent(t *testing.T) {
 			d.claimer.sweep(t.Context())
 			ready, _ := d.claimer.beginClaim()
 			require.Len(t, ready, 1)
-			require.NoError(t, f.store.Claim(t.Context(), []int{0}, 5, ready[0].to))
+			require.NoError(t, claimTo(t.Context(), f.store, []int{0}, 5, ready[0].to))
 			entries, err := d.claimer.readClaimed(t.Context(), ready)
 			require.NoError(t, err)
 			require.Len(t, entries, 2)

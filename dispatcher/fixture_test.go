@@ -409,6 +409,11 @@ func counted(c prometheus.Counter) int {
 	return int(families[0].GetMetric()[0].GetCounter().GetValue())
 }
 
+// claimTo claims slots of which nothing is known.
+func claimTo(ctx context.Context, s *store.Store, slots []int, epoch, pos int64) error {
+	return s.Claim(ctx, slots, make([]int64, len(slots)), epoch, pos)
+}
+
 func nowMillis() int64 { return time.Now().UnixMilli() }
 
 // told lets the index know of stored tasks, as a scanner does.

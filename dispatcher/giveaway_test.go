@@ -71,7 +71,7 @@ func TestClaimWithoutAReplyIsTakenIn(t *testing.T) {
 	m, d := f.owning(Config{})
 	due := time.Now().Add(200 * time.Millisecond)
 	f.schedule(ask("orders", "a", due))
-	require.NoError(t, f.store.Claim(t.Context(), []int{0}, 5, due.UnixMilli()+7))
+	require.NoError(t, claimTo(t.Context(), f.store, []int{0}, 5, due.UnixMilli()+7))
 	require.True(t, d.flight.slots[0].drained(), "as far as is known here")
 
 	require.False(t, f.assign(m, d, 6))
@@ -88,7 +88,7 @@ func TestClaimShortOfOneWithoutAReply(t *testing.T) {
 	_, d := f.owning(Config{})
 	now := nowMillis()
 	f.schedule(ask("orders", "a", time.UnixMilli(now+2000)))
-	require.NoError(t, f.store.Claim(t.Context(), []int{0}, 5, now+3000))
+	require.NoError(t, claimTo(t.Context(), f.store, []int{0}, 5, now+3000))
 	d.claimer.noteWakes([]index.SlotPos{{Slot: 0, Pos: now}})
 	_, err := d.claimer.claim(t.Context())
 	require.ErrorIs(t, err, store.ErrFenced)
@@ -139,7 +139,7 @@ func TestSlotThatDoesNotDrainIsAbandoned(t *testing.T) {
 	d.flight.slots[0].leaving = time.Now().Add(-2 * time.Hour)
 	require.True(t, f.assign(m, d, 8))
 	require.Empty(t, f.slot(0).Owner)
-	require.ErrorIs(t, f.store.Claim(t.Context(), []int{0}, 7, due.UnixMilli()+5000), store.ErrFenced)
+	require.ErrorIs(t, claimTo(t.Context(), f.store, []int{0}, 7, due.UnixMilli()+5000), store.ErrFenced)
 }
 
 // A task that is not answered holds done back while the slot is to be given away. What was delivered behind it is not in doubt
@@ -215,7 +215,7 @@ func TestLookOfThePastAbandonsNothing(t *testing.T) {
 	past, err := f.store.Slots(t.Context())
 	require.NoError(t, err)
 	_, d := f.owning(Config{})
-	d.ownership.lose(past, nil)
+	require.NoError(t, d.ownership.compare(t.Context(), past, nil))
 	require.Len(t, d.flight.slots, 1)
 	_, err = f.store.Acquire(t.Context(), f.slots, 6, "another")
 	require.NoError(t, err)

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sync"
 
@@ -176,11 +175,21 @@ func (fl *inFlight) ownedSlots() int {
 	return len(fl.slots)
 }
 
-// had returns the slots of this moment, for lose.
-func (fl *inFlight) had() map[int]*ownedSlot {
+// held is a slot as it was known here at some moment.
+type held struct {
+	slot          *ownedSlot
+	claimed, done int64
+}
+
+// had returns the slots of this moment, for compare.
+func (fl *inFlight) had() map[int]held {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	return maps.Clone(fl.slots)
+	out := make(map[int]held, len(fl.slots))
+	for slot, l := range fl.slots {
+		out[slot] = held{l, l.claimed, l.done}
+	}
+	return out
 }
 
 // abandon forgets a slot that is no longer ours. inFlight.mu is held.

@@ -95,8 +95,7 @@ func (o *ownership) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.lose(slots, had)
-	if err := o.catchUp(ctx, slots); err != nil {
+	if err := o.compare(ctx, slots, had); err != nil {
 		return err
 	}
 	o.trust.suspended.end(look)
@@ -106,17 +105,24 @@ func (o *ownership) verify(ctx context.Context) error {
 	return nil
 }
 
-// lose abandons slots that, as they were read, are no longer ours. had are the slots that were owned before they were read: reading says
-// nothing about those that were taken meanwhile. What was owned before was in the database by then. If it shows an earlier epoch all the
-// same, the database was set back, and the slot is to be taken anew.
-func (o *ownership) lose(slots []store.Slot, had map[int]*ownedSlot) {
+// compare holds slots, as they were read, against what was known of them before they were read (had): reading says nothing about what was
+// taken, claimed or settled meanwhile. All that was known was in the database by then. A slot that is no longer ours is abandoned, and so is
+// one of which the database has forgotten something: it was set back, and the slot is to be taken anew.
+func (o *ownership) compare(ctx context.Context, slots []store.Slot, had map[int]held) error {
 	o.flight.mu.Lock()
-	defer o.flight.mu.Unlock()
 	for _, s := range slots {
-		if l := o.flight.slots[s.Slot]; l != nil && l == had[s.Slot] && (s.Epoch != l.epoch || s.Owner != o.cfg.MemberID) {
+		h := had[s.Slot]
+		l := o.flight.slots[s.Slot]
+		switch {
+		case l == nil || l != h.slot || l.releasing && s.Epoch == l.epoch && s.Owner == "": // it is being given back: see release
+		case s.Epoch != l.epoch || s.Owner != o.cfg.MemberID:
 			o.flight.abandon(l, "the database says that it is not ours")
+		case s.Claimed < h.claimed || s.Done < h.done:
+			o.flight.abandon(l, "the database was set back: it has forgotten what was claimed or settled")
 		}
 	}
+	o.flight.mu.Unlock()
+	return o.catchUp(ctx, slots)
 }
 
 // fenced abandons slots of which the database says that they are held under another epoch.

@@ -218,7 +218,7 @@ func TestALargeDoubtIsTakenOver(t *testing.T) {
 		f.schedule(ask("orders", "a", time.Now(), schemas.HeaderEvents, "none"))
 		_, err := f.store.Acquire(t.Context(), f.slots, 4, "two")
 		require.NoError(t, err)
-		require.NoError(t, f.store.Claim(t.Context(), f.slots, 4, nowMillis()+1000))
+		require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, nowMillis()+1000))
 		defer following(t, d)()
 		time.Sleep(2 * time.Minute)
 		d.flight.mu.Lock()

@@ -115,7 +115,7 @@ func (r *retention) settle(reported int) {
 	var done []store.Done
 	var exits []store.Transition
 	for _, s := range slots {
-		require.NoError(r, r.store.Claim(r.Context(), []int{s.Slot}, 1, r.now))
+		require.NoError(r, claimTo(r.Context(), r.store, []int{s.Slot}, 1, r.now))
 		entries, err := r.store.Entries(r.Context(), []store.Range{{Slot: s.Slot, From: s.Done, To: r.now}})
 		require.NoError(r, err)
 		count := len(entries)

@@ -2,23 +2,22 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"go.uber.org/zap"
 )
 
-// sweep asks the database what comes next in every slot.
+// sweep asks the database where every slot stands, and what comes next in it.
 func (c *claimer) sweep(ctx context.Context) {
-	c.flight.mu.Lock()
-	slots := make([]int, 0, len(c.flight.slots))
-	for slot := range c.flight.slots {
-		slots = append(slots, slot)
-	}
-	c.flight.mu.Unlock()
-	slices.Sort(slots)
+	had := c.flight.had()
+	slots := slices.Sorted(maps.Keys(had))
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	next, err := c.store.Next(bound, slots)
+	stand, next, err := c.store.Next(bound, slots)
+	if err == nil {
+		err = c.ownership.compare(ctx, stand, had)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			c.log.Warn("asking the database for the next tasks failed", zap.Error(err))
@@ -27,8 +26,8 @@ func (c *claimer) sweep(ctx context.Context) {
 	}
 	c.flight.mu.Lock()
 	defer c.flight.mu.Unlock()
-	for _, slot := range slots {
-		if l := c.flight.slots[slot]; l != nil {
+	for slot, h := range had {
+		if l := c.flight.slots[slot]; l != nil && l == h.slot {
 			l.looked = true
 		}
 	}

@@ -46,7 +46,7 @@ func TestCancelManyAtScale(t *testing.T) {
 				case <-time.After(20 * time.Millisecond):
 				}
 				began := time.Now()
-				if err := s.Claim(t.Context(), []int{0, 1, 2, 3}, s.epoch, pos); err != nil {
+				if err := claimTo(t.Context(), s.Store, []int{0, 1, 2, 3}, s.epoch, pos); err != nil {
 					t.Error(err)
 					return
 				}

@@ -11,13 +11,19 @@ import (
 )
 
 // Claim moves claimed of the slots ahead to pos. From the commit on, every task up to pos belongs
-// to the owner. All slots must be held under epoch and not given back, and none may be beyond pos.
-// Otherwise nothing moves and Claim returns ErrFenced. Repeating a claim with the same pos after a
-// lost reply succeeds.
-func (s *Store) Claim(ctx context.Context, slots []int, epoch, pos int64) error {
+// to the owner. All slots must be held under epoch and not given back, and none may be beyond pos,
+// or before the place up to which its owner has it claimed (from, one for each slot): a database
+// that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced.
+// Repeating a claim with the same pos after a lost reply succeeds.
+func (s *Store) Claim(ctx context.Context, slots []int, from []int64, epoch, pos int64) error {
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{pos}, args(slots)...)
-		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot IN ("+marks(len(slots))+")"+s.conditions.held+" AND claimed <= ?", append(a, epoch, pos)...)
+		a = append(a, epoch, pos)
+		for i, slot := range slots {
+			a = append(a, slot, from[i])
+		}
+		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot IN ("+marks(len(slots))+")"+s.conditions.held+
+			" AND claimed <= ? AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END", a...)
 		if err != nil {
 			return err
 		}
@@ -36,18 +42,22 @@ func (s *Store) Claim(ctx context.Context, slots []int, epoch, pos int64) error 
 // SlotPos is a position in a slot's order.
 type SlotPos = slots.Pos
 
-// Next returns, for each of the slots that has one, the first place beyond claimed that holds a
-// task. That task falls due next, whatever any index says.
-func (s *Store) Next(ctx context.Context, slots []int) ([]SlotPos, error) {
+// Next returns the slots as they are, and for each that has one the first place beyond claimed that
+// holds a task. That task falls due next, whatever any index says.
+func (s *Store) Next(ctx context.Context, slots []int) ([]Slot, []SlotPos, error) {
 	if len(slots) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	claimed, err := fetch(ctx, s.db, func(r *sql.Rows, p *SlotPos) error { return r.Scan(&p.Slot, &p.Pos) },
-		"SELECT slot, claimed FROM slots WHERE slot IN ("+marks(len(slots))+")", args(slots)...)
+	rows, err := fetch(ctx, s.db, scanSlot, "SELECT "+slotColumns+" FROM slots WHERE slot IN ("+marks(len(slots))+")", args(slots)...)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the next tasks: %w", err)
+		return nil, nil, fmt.Errorf("looking for the next tasks: %w", err)
 	}
-	return s.beyond(ctx, claimed)
+	claimed := make([]SlotPos, len(rows))
+	for i, row := range rows {
+		claimed[i] = SlotPos{Slot: row.Slot, Pos: row.Claimed}
+	}
+	next, err := s.beyond(ctx, claimed)
+	return rows, next, err
 }
 
 // beyond returns, for each of the places, the first place behind it in its slot that holds a task,

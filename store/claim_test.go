@@ -12,9 +12,9 @@ import (
 func TestClaimIsFenced(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.own()
-		require.NoError(t, s.Claim(s.ctx, []int{0, 1}, s.epoch, 100))
-		require.NoError(t, s.Claim(s.ctx, []int{0, 1}, s.epoch, 100), "again, after a lost reply")
-		require.NoError(t, s.Claim(s.ctx, []int{1}, s.epoch, 200))
+		require.NoError(t, claimTo(s.ctx, s.Store, []int{0, 1}, s.epoch, 100))
+		require.NoError(t, claimTo(s.ctx, s.Store, []int{0, 1}, s.epoch, 100), "again, after a lost reply")
+		require.NoError(t, claimTo(s.ctx, s.Store, []int{1}, s.epoch, 200))
 		_, err := s.Acquire(s.ctx, []int{3}, s.epoch+1, "you")
 		require.NoError(t, err)
 		before := s.dump()
@@ -32,10 +32,15 @@ func TestClaimIsFenced(t *testing.T) {
 			"one slot does not exist":        {[]int{0, 77}, s.epoch, 300},
 			"a late repetition, gone beyond": {[]int{1}, s.epoch, 100},
 		} {
-			require.ErrorIs(t, s.Claim(s.ctx, c.slots, c.epoch, c.pos), ErrFenced, name)
+			require.ErrorIs(t, claimTo(s.ctx, s.Store, c.slots, c.epoch, c.pos), ErrFenced, name)
 			require.Equal(t, before, s.dump(), name)
 		}
-		require.NoError(t, s.Claim(s.ctx, []int{3}, s.epoch+1, 300))
+		require.NoError(t, claimTo(s.ctx, s.Store, []int{3}, s.epoch+1, 300))
+
+		before = s.dump()
+		require.ErrorIs(t, s.Claim(s.ctx, []int{0, 1}, []int64{101, 200}, s.epoch, 400), ErrFenced, "its owner has one claimed further: the database was set back")
+		require.Equal(t, before, s.dump())
+		require.NoError(t, s.Claim(s.ctx, []int{0, 1}, []int64{100, 150}, s.epoch, 400), "a claim whose reply was lost is no reason")
 	})
 }
 
@@ -49,8 +54,8 @@ func TestTheOldOwnerIsFenced(t *testing.T) {
 		s.own()
 		before := s.dump()
 
-		require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), old, t0+2000), ErrFenced)
-		require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), old, t0+1000), ErrFenced, "not even what it has already")
+		require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), old, t0+2000), ErrFenced)
+		require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), old, t0+1000), ErrFenced, "not even what it has already")
 		exit := s.transition("a", task.StateDead, 0, 1)
 		exit.Epoch, exit.Dead = old, task.NewDeadLetter(s.row("a"), schemas.KindDead, "r", t0)
 		for _, c := range []struct {
@@ -73,7 +78,7 @@ func TestNext(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		next := func(slots ...int) map[int]int64 {
 			t.Helper()
-			out, err := s.Next(s.ctx, slots)
+			_, out, err := s.Next(s.ctx, slots)
 			require.NoError(t, err)
 			m := map[int]int64{}
 			for _, p := range out {

@@ -39,6 +39,11 @@ type tester interface {
 	Helper()
 }
 
+// claimTo claims slots of which nothing is known.
+func claimTo(ctx context.Context, s *Store, slots []int, epoch, pos int64) error {
+	return s.Claim(ctx, slots, make([]int64, len(slots)), epoch, pos)
+}
+
 func newFixture(t testing.TB, s *Store) *fixture {
 	f := &fixture{Store: s, test: t, t: t, ctx: context.Background(), now: t0}
 	var err error
@@ -156,7 +161,7 @@ func (f *fixture) claim(pos int64) {
 	if f.epoch == 0 {
 		f.own()
 	}
-	require.NoError(f.t, f.Claim(f.ctx, f.allSlots(), f.epoch, pos))
+	require.NoError(f.t, claimTo(f.ctx, f.Store, f.allSlots(), f.epoch, pos))
 }
 
 // settle closes every slot up to pos: but for the exits, all of it was delivered.

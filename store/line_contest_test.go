@@ -50,7 +50,7 @@ func (m *mover) step(to int64) {
 	if to <= m.from {
 		return
 	}
-	if err := m.store.Claim(m.s.ctx, m.slots, m.epoch, to); err != nil {
+	if err := claimTo(m.s.ctx, m.store, m.slots, m.epoch, to); err != nil {
 		m.v.fail(err)
 		return
 	}

@@ -171,7 +171,7 @@ func TestAsManySlotsAsThereCanBe(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch)
 		require.Equal(t, "delivered", s.state("7"))
-		next, err := s.Next(s.ctx, s.allSlots())
+		_, next, err := s.Next(s.ctx, s.allSlots())
 		require.NoError(t, err)
 		require.Empty(t, next)
 		kept, err := s.Release(s.ctx, s.allSlots(), s.epoch)

@@ -50,7 +50,7 @@ func owners(s *fixture) *violations {
 				raise(&acquired, epoch)
 				for range steps {
 					before := acquired.Load()
-					effective("a claim", epoch, before, store.Claim(s.ctx, slots, epoch, pos.Add(1+rand.Int64N(3))))
+					effective("a claim", epoch, before, claimTo(s.ctx, store, slots, epoch, pos.Add(1+rand.Int64N(3))))
 					before = acquired.Load()
 					settled, err := store.Settle(s.ctx, []Done{{Slot: slots[0], Epoch: epoch, From: 0, To: 1}}, nil, nil, 1)
 					if len(settled.Fenced) > 0 {
@@ -144,7 +144,7 @@ func leavers(s *fixture) *violations {
 			for range 200 {
 				pos++
 				before := gone.Load()
-				err := stores[1].Claim(s.ctx, slots, epoch, pos)
+				err := claimTo(s.ctx, stores[1], slots, epoch, pos)
 				if err == nil && before {
 					v.add("a claim up to %d took effect after all slots were given back", pos)
 				}

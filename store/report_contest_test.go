@@ -93,7 +93,7 @@ func (o *reportOwner) step() {
 }
 
 func (o *reportOwner) claim(to int64) []Entry {
-	if err := o.store.Claim(o.s.ctx, o.slots, o.epoch, to); err != nil {
+	if err := claimTo(o.s.ctx, o.store, o.slots, o.epoch, to); err != nil {
 		o.v.fail(err)
 	}
 	var ranges []Range

@@ -187,7 +187,7 @@ func TestScheduleBehindClaimedThatAnotherMoved(t *testing.T) {
 		other := s.another()
 		for round := range int64(3) {
 			claimed := t0 + (round+1)*10_000
-			require.NoError(t, other.Claim(s.ctx, s.allSlots(), s.epoch, claimed))
+			require.NoError(t, claimTo(s.ctx, other, s.allSlots(), s.epoch, claimed))
 			id := fmt.Sprint(round)
 			s.do(s.schedule(id))
 			require.Equal(t, claimed+1, s.row(id).Pos)

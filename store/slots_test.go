@@ -31,7 +31,7 @@ func TestAcquire(t *testing.T) {
 			return out
 		}
 		require.Equal(t, []Slot{{Slot: 1}, {Slot: 3}}, acquire(5, "me", 3, 1), "as they were before, in order")
-		require.NoError(t, s.Claim(s.ctx, []int{1, 3}, 5, 70))
+		require.NoError(t, claimTo(s.ctx, s.Store, []int{1, 3}, 5, 70))
 		mine := []Slot{{Slot: 1, Epoch: 5, Owner: "me", Claimed: 70}, {Slot: 3, Epoch: 5, Owner: "me", Claimed: 70}}
 		require.Equal(t, mine, acquire(5, "me", 1, 3), "again, after a lost reply")
 
@@ -83,7 +83,7 @@ func TestRelease(t *testing.T) {
 		require.Empty(t, release(s.epoch+1, 2), "nor yet")
 		require.Equal(t, "me", slot(2).Owner)
 
-		require.NoError(t, s.Claim(s.ctx, []int{2}, s.epoch, 60))
+		require.NoError(t, claimTo(s.ctx, s.Store, []int{2}, s.epoch, 60))
 		require.Equal(t, []int{2}, release(s.epoch, 2, 3), "what is claimed is to be settled first")
 		require.Equal(t, "me", slot(2).Owner)
 		require.Empty(t, slot(3).Owner)
@@ -110,8 +110,8 @@ func TestWhatIsGivenBackIsFenced(t *testing.T) {
 				s.deliver(t0)
 				require.NoError(t, giveBack(s, slot))
 				before := s.dump()
-				require.ErrorIs(t, s.Claim(s.ctx, []int{slot}, s.epoch, t0+1000), ErrFenced)
-				require.ErrorIs(t, s.Claim(s.ctx, s.allSlots(), s.epoch, t0+1000), ErrFenced)
+				require.ErrorIs(t, claimTo(s.ctx, s.Store, []int{slot}, s.epoch, t0+1000), ErrFenced)
+				require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), s.epoch, t0+1000), ErrFenced)
 				settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, t0, t0, 0}}, nil, nil, s.now)
 				require.NoError(t, err)
 				require.Equal(t, []int{slot}, settled.Fenced)
@@ -123,7 +123,7 @@ func TestWhatIsGivenBackIsFenced(t *testing.T) {
 				taken, err := s.Acquire(s.ctx, []int{slot}, s.epoch+1, "you")
 				require.NoError(t, err)
 				require.Equal(t, []Slot{{Slot: slot, Epoch: s.epoch, Claimed: t0, Done: t0}}, taken)
-				require.NoError(t, s.Claim(s.ctx, []int{slot}, s.epoch+1, t0+1000))
+				require.NoError(t, claimTo(s.ctx, s.Store, []int{slot}, s.epoch+1, t0+1000))
 			})
 		})
 	}

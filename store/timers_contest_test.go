@@ -133,7 +133,7 @@ func timerChangers(s *fixture) *violations {
 				return
 			}
 			turn()
-			if err := stores[1].Claim(s.ctx, slots, s.epoch, at+rand.Int64N(200)); err != nil {
+			if err := claimTo(s.ctx, stores[1], slots, s.epoch, at+rand.Int64N(200)); err != nil {
 				v.fail(err)
 				return
 			}
