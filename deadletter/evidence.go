@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -19,11 +20,12 @@ import (
 // evidence is what send logs and target topics prove about each task: about 100 bytes a task, and its
 // id if it is a run of a timer.
 type evidence struct {
-	tasks   map[int64]sent
-	refused map[int64]string // error text of tasks whose newest answer was a refusal
+	tasks   map[sendlog.Subject]sent
+	noted   sendlog.Subjects           // of the log that is being read
+	refused map[sendlog.Subject]string // error text of tasks whose newest answer was a refusal
 	topics  []string
 	topicAt map[string]uint32
-	runs    map[int64]string // ids of runs of timers, which no intake record would make again
+	runs    map[int64]store.SentRun // runs of timers, which no intake record would make again
 }
 
 // sent is what is known of one task's sending.
@@ -33,12 +35,10 @@ type sent struct {
 	proven int32 // the newest attempt with an answer, counted over all replays; 0: none
 	noted  int32 // the newest attempt
 	topic  uint32
-	name   uint64 // of topic and id
-	body   uint64
 }
 
 func newEvidence() *evidence {
-	return &evidence{tasks: map[int64]sent{}, refused: map[int64]string{}, topicAt: map[string]uint32{}, runs: map[int64]string{}}
+	return &evidence{tasks: map[sendlog.Subject]sent{}, noted: sendlog.Subjects{}, refused: map[sendlog.Subject]string{}, topicAt: map[string]uint32{}, runs: map[int64]store.SentRun{}}
 }
 
 // LogRead is the result of reading one send log.
@@ -55,6 +55,8 @@ func (e *evidence) read(ctx context.Context, dir string, since time.Time, log *z
 	if err != nil {
 		return out, err
 	}
+	e.noted = sendlog.Subjects{}
+	defer func() { e.noted = nil }()
 	err = l.Replay(ctx, since, func(entry sendlog.Entry) error {
 		out.Entries++
 		e.note(entry)
@@ -69,37 +71,41 @@ func (e *evidence) read(ctx context.Context, dir string, since time.Time, log *z
 
 func (e *evidence) note(entry sendlog.Entry) {
 	if in := entry.Intent; in != nil {
-		s, known := e.tasks[in.Seq]
+		subject := e.noted.Note(in)
+		s, known := e.tasks[subject]
 		if !known || entry.At < s.taken {
 			s.taken = entry.At
 		}
 		s.noted = max(s.noted, in.Attempt)
-		s.topic, s.name, s.body = e.topic(in.Topic), nameOf(in.Topic, in.ID), in.BodyHash
-		e.tasks[in.Seq] = s
+		s.topic = e.topic(in.Topic)
+		e.tasks[subject] = s
 		if src, _ := task.SplitSeq(in.Seq); src == task.RunSource {
-			e.runs[in.Seq] = in.ID
+			e.runs[in.Seq] = store.SentRun{Seq: in.Seq, Topic: in.Topic, ID: in.ID}
 		}
 		return
 	}
-	if o := entry.Outcome; o.Acked {
-		e.acknowledged(o.Seq, o.Attempt, o.At)
-	} else if s, ok := e.tasks[o.Seq]; ok && o.Refused && o.Attempt > s.proven {
+	o := entry.Outcome
+	subject, ok := e.noted.Of(o)
+	if !ok {
+		return // its intent is older or damaged: the answer cannot be assigned to a task
+	}
+	if s := e.tasks[subject]; o.Acked {
+		e.acknowledged(subject, o.Attempt, o.At)
+	} else if o.Refused && o.Attempt > s.proven {
 		s.proven, s.at = o.Attempt, o.At
-		e.tasks[o.Seq], e.refused[o.Seq] = s, o.Error
+		e.tasks[subject], e.refused[subject] = s, o.Error
 	}
 }
 
-// acknowledged notes an answer of Kafka. If its intent is older or damaged, the answer cannot be
-// assigned to a task.
-func (e *evidence) acknowledged(seq int64, attempt int32, at int64) {
-	s, ok := e.tasks[seq]
-	_, refused := e.refused[seq]
-	if !ok || attempt < s.proven || attempt == s.proven && !refused {
+// acknowledged notes an answer of Kafka.
+func (e *evidence) acknowledged(subject sendlog.Subject, attempt int32, at int64) {
+	s := e.tasks[subject]
+	if _, refused := e.refused[subject]; attempt < s.proven || attempt == s.proven && !refused {
 		return
 	}
 	s.proven, s.at = attempt, at
-	e.tasks[seq] = s
-	delete(e.refused, seq)
+	e.tasks[subject] = s
+	delete(e.refused, subject)
 }
 
 func (e *evidence) topic(name string) uint32 {
@@ -111,56 +117,61 @@ func (e *evidence) topic(name string) uint32 {
 	return at
 }
 
-func nameOf(topic, id string) uint64 {
-	var d xxhash.Digest
-	d.Reset()
-	_, _ = d.WriteString(topic)
-	_, _ = d.Write([]byte{0}) // never part of a topic name
-	_, _ = d.WriteString(id)
-	return d.Sum64()
+func subjectOf(t *task.Task) sendlog.Subject {
+	return sendlog.SubjectOf(t.Seq, t.Topic, t.ID, xxhash.Sum64(t.Body))
 }
 
 // Of implements store.Evidence. The task must be the one that was sent, by name and content.
 func (e *evidence) Of(t *task.Task) (task.Proof, bool) {
-	s := e.tasks[t.Seq]
-	if s.proven == 0 || !e.same(t) {
+	subject := subjectOf(t)
+	s := e.tasks[subject]
+	if s.proven == 0 {
 		return task.Proof{}, false
 	}
 	replay, attempt := task.SplitSendNumber(s.proven)
-	return task.Proof{Taken: s.taken, Replay: replay, Attempt: attempt, At: s.at, Refused: e.refused[t.Seq]}, true
+	return task.Proof{Taken: s.taken, Replay: replay, Attempt: attempt, At: s.at, Refused: e.refused[subject]}, true
 }
 
-// same tells whether a task is the one that was noted under its seq, by name and content.
+// same tells whether a task was noted in a log, by number, name and content.
 func (e *evidence) same(t *task.Task) bool {
-	s, ok := e.tasks[t.Seq]
-	return ok && s.name == nameOf(t.Topic, t.ID) && s.body == xxhash.Sum64(t.Body)
+	_, ok := e.tasks[subjectOf(t)]
+	return ok
 }
 
 // sentRuns returns the runs of timers that were noted, in order.
 func (e *evidence) sentRuns() []store.SentRun {
 	out := make([]store.SentRun, 0, len(e.runs))
 	for _, seq := range slices.Sorted(maps.Keys(e.runs)) {
-		out = append(out, store.SentRun{Seq: seq, Topic: e.topics[e.tasks[seq].topic], ID: e.runs[seq]})
+		out = append(out, e.runs[seq])
 	}
 	return out
 }
 
 // doubtful returns the tasks whose newest attempt has no answer, in order.
-func (e *evidence) doubtful() []int64 {
-	var out []int64
-	for seq, s := range e.tasks {
-		if s.noted > s.proven {
-			out = append(out, seq)
+func (e *evidence) doubtful() []sendlog.Subject {
+	return e.subjects(func(s sent) bool { return s.noted > s.proven })
+}
+
+// proven returns the tasks with a proof, in order.
+func (e *evidence) proven() []sendlog.Subject {
+	return e.subjects(func(s sent) bool { return s.proven > 0 })
+}
+
+func (e *evidence) subjects(which func(sent) bool) []sendlog.Subject {
+	var out []sendlog.Subject
+	for subject, s := range e.tasks {
+		if which(s) {
+			out = append(out, subject)
 		}
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, func(a, b sendlog.Subject) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.What, b.What)) })
 	return out
 }
 
-// seqs returns the tasks with a proof, in order.
-func (e *evidence) seqs() []int64 {
-	all := slices.Collect(maps.Keys(e.tasks))
-	all = slices.DeleteFunc(all, func(seq int64) bool { return e.tasks[seq].proven == 0 })
-	slices.Sort(all)
-	return all
+func seqsOf(subjects []sendlog.Subject) []int64 {
+	out := make([]int64, len(subjects))
+	for i, s := range subjects {
+		out[i] = s.Seq
+	}
+	return slices.Compact(out)
 }

@@ -63,9 +63,9 @@ func TestEvidence(t *testing.T) {
 			if ok {
 				c.want.Taken = 100
 				require.Equal(t, c.want, proof)
-				require.Equal(t, []int64{7}, e.seqs())
+				require.Equal(t, []int64{7}, seqsOf(e.proven()))
 			} else {
-				require.Empty(t, e.seqs())
+				require.Empty(t, e.proven())
 			}
 			require.Equal(t, c.doubtful, len(e.doubtful()) == 1)
 		})
@@ -77,13 +77,44 @@ func TestEvidenceKnowsTheTaskItIsAbout(t *testing.T) {
 	e := newEvidence()
 	in := noted(7, 1)
 	e.note(sendlog.Entry{Intent: &in})
-	e.acknowledged(7, 1, 5)
+	e.note(sendlog.Entry{Outcome: &sendlog.Outcome{Seq: 7, Attempt: 1, Acked: true}})
 	for name, other := range map[string]task.Task{
 		"topic": {Seq: 7, Topic: "order", ID: "sa", Body: []byte("body")}, "id": {Seq: 7, Topic: "orders", ID: "b", Body: []byte("body")},
 		"body": {Seq: 7, Topic: "orders", ID: "a", Body: []byte("other")}, "seq": {Seq: 8, Topic: "orders", ID: "a", Body: []byte("body")},
 	} {
 		_, ok := e.Of(&other)
 		require.False(t, ok, name)
+	}
+	_, ok := e.Of(&task.Task{Seq: 7, Topic: "orders", ID: "a", Body: []byte("body")})
+	require.True(t, ok)
+}
+
+// Each log has its own tasks under a number: an answer in one proves nothing about a task of the other, in whichever order they are read.
+func TestEvidenceOfLogsThatExchangedNumbers(t *testing.T) {
+	ctx := context.Background()
+	sent, doubtful := t.TempDir(), t.TempDir()
+	for dir, id := range map[string]string{sent: "a", doubtful: "b"} {
+		l, err := sendlog.Open(dir, sendlog.Config{}, zap.NewNop())
+		require.NoError(t, err)
+		in := noted(7, 1)
+		in.ID = id
+		require.NoError(t, l.AppendIntents(ctx, []sendlog.Intent{in}))
+		if dir == sent {
+			require.NoError(t, l.AppendOutcomes(ctx, []sendlog.Outcome{{Seq: 7, Attempt: 1, Acked: true}}))
+		}
+		require.NoError(t, l.Close())
+	}
+	for _, dirs := range [][]string{{sent, doubtful}, {doubtful, sent}} {
+		e := newEvidence()
+		for _, dir := range dirs {
+			_, err := e.read(ctx, dir, time.Time{}, zap.NewNop())
+			require.NoError(t, err)
+		}
+		_, ok := e.Of(&task.Task{Seq: 7, Topic: "orders", ID: "a", Body: []byte("body")})
+		require.True(t, ok)
+		_, ok = e.Of(&task.Task{Seq: 7, Topic: "orders", ID: "b", Body: []byte("body")})
+		require.False(t, ok)
+		require.Len(t, e.doubtful(), 1)
 	}
 }
 
@@ -119,8 +150,8 @@ func TestEvidenceFromLogs(t *testing.T) {
 		read, err := e.read(ctx, dir, time.Time{}, zap.NewNop())
 		require.NoError(t, err)
 		require.Equal(t, LogRead{Dir: dir, Entries: 3}, read)
-		require.Equal(t, []int64{7}, e.seqs())
-		require.Equal(t, []int64{8}, e.doubtful())
+		require.Equal(t, []int64{7}, seqsOf(e.proven()))
+		require.Equal(t, []int64{8}, seqsOf(e.doubtful()))
 	}
 	e := newEvidence()
 	read, err := e.read(ctx, dir, time.UnixMilli(2000), zap.NewNop())

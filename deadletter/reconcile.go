@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
@@ -91,7 +92,7 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 			return fail(err)
 		}
 	}
-	out.Proven = len(known.seqs())
+	out.Proven = len(known.proven())
 	if err := l.measure(ctx, client, r, known, &out); err != nil {
 		return fail(err)
 	}
@@ -117,7 +118,7 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 		}
 	}
 	l.forgetIndex(ctx)
-	if out.Left, err = l.count(ctx, known, known.seqs()); err == nil {
+	if out.Left, err = l.count(ctx, known, seqsOf(known.proven())); err == nil {
 		out.Again, err = l.again(ctx, known)
 	}
 	if err != nil {
@@ -186,7 +187,7 @@ func (l *Local) restoreRuns(ctx context.Context, known *evidence) error {
 
 // settleSent settles the rows that no repeated request has settled.
 func (l *Local) settleSent(ctx context.Context, known *evidence) error {
-	return l.unsent(ctx, known, known.seqs(), func(tasks []task.Task) error {
+	return l.unsent(ctx, known, seqsOf(known.proven()), func(tasks []task.Task) error {
 		now, err := l.store.Time(ctx)
 		if err != nil {
 			return err
@@ -230,13 +231,13 @@ func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, kn
 		}
 		return n
 	}
-	out.UnreadProven = unread(known.seqs())
-	if out.Unsent, err = l.count(ctx, known, known.seqs()); err != nil {
+	out.UnreadProven = unread(seqsOf(known.proven()))
+	if out.Unsent, err = l.count(ctx, known, seqsOf(known.proven())); err != nil {
 		return err
 	}
 	out.Left = out.Unsent + out.UnreadProven
 	out.Again, err = l.again(ctx, known)
-	out.Again += unread(known.doubtful())
+	out.Again += unread(seqsOf(known.doubtful()))
 	return err
 }
 
@@ -245,14 +246,14 @@ func (l *Local) again(ctx context.Context, known *evidence) (int, error) {
 	// Suppose that the tasks in doubt were proven: those that would then be settled are still to be
 	// sent.
 	supposed := *known
-	supposed.tasks = map[int64]sent{}
+	supposed.tasks = map[sendlog.Subject]sent{}
 	doubtful := known.doubtful()
-	for _, seq := range doubtful {
-		s := known.tasks[seq]
+	for _, subject := range doubtful {
+		s := known.tasks[subject]
 		s.proven = s.noted
-		supposed.tasks[seq] = s
+		supposed.tasks[subject] = s
 	}
-	return l.count(ctx, &supposed, doubtful)
+	return l.count(ctx, &supposed, seqsOf(doubtful))
 }
 
 // lookOnTopics reads the target topics from the time of the first doubtful task. It counts each
@@ -266,18 +267,18 @@ func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka
 	for _, src := range sources {
 		byID[src.ID] = src
 	}
-	wanted, from, topics := map[string]int64{}, time.Now(), map[string]bool{}
-	for _, seq := range known.doubtful() {
-		id, offset := task.SplitSeq(seq)
+	wanted, from, topics := map[string]sendlog.Subject{}, time.Now(), map[string]bool{}
+	for _, subject := range known.doubtful() {
+		id, offset := task.SplitSeq(subject.Seq)
 		src, ok := byID[id]
 		if !ok {
 			continue // its request has not been read again, so its key is not known: it stays in doubt
 		}
-		s := known.tasks[seq]
+		s := known.tasks[subject]
 		if schemas.IsOrigin(known.topics[s.topic]) {
 			continue // no topic has what a callback's receiver got: it stays in doubt
 		}
-		wanted[src.DeliveryKey(offset, int(s.noted))] = seq
+		wanted[src.DeliveryKey(offset, int(s.noted))] = subject
 		topics[known.topics[s.topic]] = true
 		// A minute allows for the difference between the dispatcher's clock and the broker's.
 		if taken := time.UnixMilli(s.taken).Add(-time.Minute); taken.Before(from) {
@@ -301,8 +302,8 @@ func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka
 	}
 	err = kafka.Scan(ctx, kcfg, starts, ends, l.log, func(r *kgo.Record) bool {
 		for _, h := range r.Headers {
-			if seq, ok := wanted[string(h.Value)]; ok && h.Key == schemas.HeaderDelivery {
-				known.acknowledged(seq, known.tasks[seq].noted, r.Timestamp.UnixMilli())
+			if subject, ok := wanted[string(h.Value)]; ok && h.Key == schemas.HeaderDelivery {
+				known.acknowledged(subject, known.tasks[subject].noted, r.Timestamp.UnixMilli())
 				delete(wanted, string(h.Value))
 				found++
 			}

@@ -235,9 +235,9 @@ func (f *fetcher) stage(ready []*claimedTask) {
 			f.metrics.stagedLate.Inc()
 		}
 		f.flight.staging.add(t)
-		if done, ok := f.flight.proofs.take(t.seq, t.sendNumber()); ok && t.doubt && t.record != nil {
+		if at, ok := f.flight.proofs.take(t); ok && t.doubt && t.record != nil {
 			f.metrics.proven.Inc()
-			f.flight.inbox.concludes(outcome{task: t, at: done.At, known: true})
+			f.flight.inbox.concludes(outcome{task: t, at: at, known: true})
 			f.kicks.settle.now()
 			continue
 		}

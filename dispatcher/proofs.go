@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/sendlog"
@@ -20,19 +21,20 @@ const (
 	proofsSlack = 2 * time.Minute
 )
 
-// proofs are outcomes by which the send log proves that tasks in doubt were delivered, by seq. Each is dropped with its first use
-// or with its task, so there are never more than tasks in doubt. The lock of those in flight guards them.
-type proofs map[int64][]sendlog.Outcome
+// proofs are attempts of which the send log proves that they were delivered, and when, by the seq of a task in doubt. Each is dropped with
+// its first use or with its task, so there are never more than tasks in doubt. inFlight.mu guards them.
+type proofs map[int64]map[sendlog.Proof]int64
 
-// take returns the proof of an attempt, and forgets all of its task.
-func (p proofs) take(seq int64, attempt int32) (sendlog.Outcome, bool) {
-	defer delete(p, seq)
-	for _, o := range p[seq] {
-		if o.Attempt == attempt {
-			return o, true
-		}
+// take returns when the attempt that a task is to make was delivered, if it was, and forgets all proofs of its seq. The task must be the
+// one that was sent, by name and content.
+func (p proofs) take(t *claimedTask) (at int64, ok bool) {
+	of := p[t.seq]
+	if of == nil {
+		return 0, false
 	}
-	return sendlog.Outcome{}, false
+	delete(p, t.seq)
+	at, ok = of[sendlog.Proof{Subject: sendlog.SubjectOf(t.seq, t.topic, t.id, xxhash.Sum64(t.body)), Attempt: t.sendNumber()}]
+	return at, ok
 }
 
 func (p proofs) forget(seq int64) { delete(p, seq) }
@@ -67,8 +69,11 @@ func (o *ownership) proofsOf(ctx context.Context, entries []store.Entry) proofs 
 	if err != nil {
 		o.log.Warn("reading the send log failed: what it does not prove is sent again", zap.Error(err))
 	}
-	for key, o := range acked {
-		found[int64(key.Seq)] = append(found[int64(key.Seq)], o)
+	for proof, o := range acked {
+		if found[proof.Seq] == nil {
+			found[proof.Seq] = map[sendlog.Proof]int64{}
+		}
+		found[proof.Seq][proof] = o.At
 	}
 	return found
 }

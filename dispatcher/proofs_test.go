@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -35,6 +36,17 @@ func TestProofsAreOfTasksInDoubtOnly(t *testing.T) {
 	for i := range 1000 {
 		outcomes = append(outcomes, sendlog.Outcome{Seq: int64(1 + i), Attempt: 1, Acked: true})
 	}
+	var intents []sendlog.Intent
+	for _, o := range outcomes {
+		intents = append(intents, sendlog.Intent{Seq: o.Seq, Attempt: 1})
+	}
+	rows, _, err := f.store.Tasks(t.Context(), []int64{entries[0].Seq, entries[1].Seq, entries[2].Seq}, 1<<20)
+	require.NoError(t, err)
+	for i, row := range rows {
+		intents = append(intents, sendlog.Intent{Seq: row.Seq, Attempt: 1, Topic: row.Topic, ID: row.ID, BodyHash: xxhash.Sum64(row.Body)})
+		require.Equal(t, entries[i].Seq, row.Seq)
+	}
+	require.NoError(t, sent.AppendIntents(t.Context(), intents))
 	require.NoError(t, sent.AppendOutcomes(t.Context(), outcomes))
 
 	_, err = d.ownership.follow(t.Context())
@@ -73,7 +85,7 @@ func TestProofsWhereClocksDisagree(t *testing.T) {
 			d, sent := f.make(f.elect(5), t.TempDir(), Config{MemberID: "two"})
 			defer func() { d.client.Close(); d.results.Close(0); _ = sent.Close() }()
 			require.NoError(t, d.clock.Start(t.Context()))
-			require.NoError(t, sent.AppendOutcomes(t.Context(), []sendlog.Outcome{{Seq: task.Seq(f.source.ID, 0), Attempt: 1, Acked: true, At: nowMillis()}}))
+			f.noteSent(sent, "a", task.Seq(f.source.ID, 0))
 
 			_, err = d.ownership.follow(t.Context())
 			require.NoError(t, err)
@@ -83,13 +95,55 @@ func TestProofsWhereClocksDisagree(t *testing.T) {
 	}
 }
 
-func TestProofIsOfOneAttempt(t *testing.T) {
-	p := proofs{7: {{Seq: 7, Attempt: 1, At: 1}, {Seq: 7, Attempt: 2, At: 2}}, 8: {{Seq: 8, Attempt: 1}}}
-	o, ok := p.take(7, 2)
-	require.True(t, ok)
-	require.Equal(t, int64(2), o.At)
-	require.Len(t, p, 1)
-	_, ok = p.take(8, 3)
-	require.False(t, ok)
-	require.Empty(t, p)
+func TestProofIsOfOneTaskAndAttempt(t *testing.T) {
+	of := func(id, body string, attempt int) *claimedTask {
+		return &claimedTask{seq: 7, content: &content{topic: "orders", id: id, body: []byte(body), attempt: attempt - 1}}
+	}
+	for name, c := range map[string]struct {
+		task *claimedTask
+		want int64
+	}{
+		"it":              {of("a", "body", 2), 20},
+		"another attempt": {of("a", "body", 3), 0},
+		"another id":      {of("b", "body", 2), 0},
+		"another content": {of("a", "other", 2), 0},
+	} {
+		proven := func(attempt int32) sendlog.Proof {
+			return sendlog.Proof{Subject: sendlog.SubjectOf(7, "orders", "a", xxhash.Sum64String("body")), Attempt: attempt}
+		}
+		p := proofs{7: {proven(1): 10, proven(2): 20}, 8: {}}
+		at, ok := p.take(c.task)
+		require.Equal(t, c.want, at, name)
+		require.Equal(t, c.want != 0, ok, name)
+		require.Len(t, p, 1, "used")
+	}
+}
+
+// After a set-back of the database another record has the number of one that was sent: it is sent, too.
+func TestProofOfAnotherTaskWithTheSameNumber(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	dir, due := t.TempDir(), time.Now().Add(-time.Second)
+	f.schedule(ask("orders", "b", due))
+	sent, err := sendlog.Open(dir, sendlog.Config{}, zap.NewNop())
+	require.NoError(t, err)
+	f.noteSent(sent, "a", task.Seq(f.source.ID, 0))
+	require.NoError(t, sent.Close())
+	_, err = f.store.Acquire(t.Context(), f.slots, 4, "one")
+	require.NoError(t, err)
+	require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, nowMillis()))
+
+	f.start(f.elect(5), dir, Config{MemberID: "one"})
+	f.eventually("all is settled", func() bool { return f.settledUpTo(due) })
+	require.Equal(t, map[string]int{"b": 1}, orders.copies())
+}
+
+// noteSent writes to a send log that a task as ask makes it was sent to orders under a number.
+func (f *fixture) noteSent(sent *sendlog.Log, id string, seq int64) {
+	f.Helper()
+	r, err := schemas.Decode(ask("orders", id, time.Now(), schemas.HeaderEvents, "none"), schemas.Limits{})
+	require.NoError(f, err)
+	body := schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)
+	require.NoError(f, sent.AppendIntents(f.Context(), []sendlog.Intent{{Seq: seq, Attempt: 1, Topic: "orders", ID: id, BodyHash: xxhash.Sum64(body)}}))
+	require.NoError(f, sent.AppendOutcomes(f.Context(), []sendlog.Outcome{{Seq: seq, Attempt: 1, Acked: true, At: nowMillis()}}))
 }

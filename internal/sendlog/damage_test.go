@@ -175,7 +175,7 @@ func TestCorruptBatchIsReportedAndTheRestIsRead(t *testing.T) {
 	require.ErrorAs(t, err, &damage)
 	require.Equal(t, []uint64{4, 5, 8, 11, 12}, damage.Corrupt)
 	require.Empty(t, damage.Gaps)
-	require.Equal(t, map[Key]Outcome{{0, 1}: outcome(0), {2, 1}: outcome(2), {4, 1}: outcome(4)}, acked)
+	require.Equal(t, map[Proof]Outcome{proof(0): outcome(0), proof(4): outcome(4)}, acked, "the intent of 2 is damaged")
 }
 
 // The same for damage that pebble notices first: a table on disk.

@@ -44,6 +44,11 @@ func intent(seq int64) Intent {
 	}
 }
 
+func proof(seq int64) Proof {
+	in := intent(seq)
+	return Proof{SubjectOf(seq, in.Topic, in.ID, in.BodyHash), 1}
+}
+
 func outcome(seq int64) Outcome {
 	return Outcome{Seq: seq, Attempt: 1, Acked: true, Partition: int32(seq % 8), Offset: seq, At: epoch.UnixMilli()}
 }

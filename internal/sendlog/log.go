@@ -53,9 +53,15 @@ type Outcome struct {
 	Error string
 }
 
-// Key names one attempt to deliver one version of a task.
+// Key names one attempt to deliver one version of a task, within one log.
 type Key struct {
 	Seq     int64
+	Attempt int32 // as of the Intent
+}
+
+// Proof names an attempt that Kafka has acknowledged.
+type Proof struct {
+	Subject
 	Attempt int32 // as of the Intent
 }
 

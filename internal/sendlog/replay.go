@@ -69,15 +69,20 @@ func (l *Log) Replay(ctx context.Context, from time.Time, f func(Entry) error) e
 	return nil
 }
 
-// Acked returns the attempts of which the log proves, by an outcome appended at
-// since or later, that Kafka acknowledged them, of tasks that wanted accepts by
-// their seq: an hour of all is gigabytes. Together with an error it returns what
-// it could read: what it returns is true, what is absent unknown.
-func (l *Log) Acked(ctx context.Context, since time.Time, wanted func(seq int64) bool) (map[Key]Outcome, error) {
-	acked := make(map[Key]Outcome)
+// Acked returns the attempts of which the log proves, by an intent and an outcome
+// appended at since or later, that Kafka acknowledged them, of tasks that wanted
+// accepts by their seq: an hour of all is gigabytes. Together with an error it
+// returns what it could read: what it returns is true, what is absent unknown.
+func (l *Log) Acked(ctx context.Context, since time.Time, wanted func(seq int64) bool) (map[Proof]Outcome, error) {
+	noted, acked := Subjects{}, make(map[Proof]Outcome)
 	err := l.replay(ctx, since.UnixMilli(), func(e Entry) error {
-		if e.Outcome != nil && e.Outcome.Acked && wanted(e.Outcome.Seq) {
-			acked[Key{e.Outcome.Seq, e.Outcome.Attempt}] = *e.Outcome
+		if e.Intent != nil && wanted(e.Intent.Seq) {
+			noted.Note(e.Intent)
+		}
+		if o := e.Outcome; o != nil && o.Acked {
+			if subject, ok := noted.Of(o); ok {
+				acked[Proof{subject, o.Attempt}] = *o
+			}
 		}
 		return nil
 	})
