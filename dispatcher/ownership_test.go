@@ -55,8 +55,8 @@ func TestFencedOwnerClaimsNothing(t *testing.T) {
 	require.NoError(t, err)
 	f.schedule(askMany(10, "orders", "t", time.Now())...)
 	d.kicks.sweep.now()
-	f.eventually("it notices at its next write", func() bool { return d.owned() == 0 })
-	require.NotZero(t, counted(d.metrics.fenced))
+	f.eventually("it notices", func() bool { return d.owned() == 0 })
+	require.Equal(t, 2, counted(d.metrics.abandoned))
 	require.NoError(t, d.end())
 	require.Zero(t, orders.count())
 }
