@@ -24,15 +24,17 @@ type load struct {
 	seed    uint64
 	longest int64 // latest due time of an ordinary task, ms
 
-	ops   atomic.Int64 // numbers in use
-	tasks atomic.Int64
-	acked atomic.Int64
+	ops    atomic.Int64 // numbers in use
+	tasks  atomic.Int64
+	acked  atomic.Int64
+	looker *looker
+
 	extra chan []planned // requests of faults
 	sent  sync.WaitGroup
 }
 
 func newLoad(client, large *kgo.Client, rec *history.Recorder, seed uint64, longest time.Duration) *load {
-	return &load{client: client, large: large, rec: rec, seed: seed, longest: longest.Milliseconds(), extra: make(chan []planned, 16)}
+	return &load{client: client, large: large, rec: rec, seed: seed, longest: longest.Milliseconds(), looker: &looker{rec: rec}, extra: make(chan []planned, 16)}
 }
 
 // run begins rate lives a second until coming ends. Then it sends the remaining planned requests,
@@ -70,6 +72,9 @@ func (l *load) run(ctx, coming context.Context, rate int) {
 func (l *load) send(ctx context.Context, op history.Op) {
 	op.N = l.ops.Add(1)
 	op.At = time.Now().UnixMilli()
+	if op.Storm {
+		l.looker.note(op)
+	}
 	padding := rand.New(rand.NewPCG(l.seed, uint64(-op.N))).IntN(200)
 	if op.Topic == limitTopic {
 		padding = limitPadding

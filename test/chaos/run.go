@@ -89,6 +89,7 @@ func (c *Cluster) runWithFaults(ctx context.Context, cfg Config, kinds []fault) 
 	defer func() { cancel(); watching.Wait() }()
 
 	l := newLoad(c.client, c.large, rec, cfg.Seed, cfg.Longest)
+	watching.Go(func() { l.looker.run(ctx, c.nodes) })
 	coming, stop := context.WithTimeout(ctx, cfg.For)
 	defer stop()
 	loading.Go(func() { l.run(ctx, coming, cfg.Rate) })

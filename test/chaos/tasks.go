@@ -31,6 +31,9 @@ func life(seed uint64, n, now, longest int64) []planned {
 		Kind: history.Schedule, Topic: plainTopics[r.IntN(len(plainTopics))], ID: fmt.Sprintf("t%d", n),
 		Key: fmt.Sprintf("k%d", r.IntN(400)), Due: now + dueDistance(r, longest), Version: -1, High: r.IntN(10) == 0,
 	}
+	if n%stormEvery == 0 {
+		return storm(r, base, now)
+	}
 	switch p := r.IntN(100); {
 	case p < 50:
 		return []planned{{at: now, op: base}}
