@@ -172,8 +172,8 @@ func (s *Store) madeByAnother(ctx context.Context, failed error) bool {
 	return err == nil && latest >= partial.Failed.Source.Version
 }
 
-// Migrate brings the tables to this program's version, and makes slots 0..slots-1 if there are
-// none. It does not change the number of slots of an existing installation. It may be run again at
+// Migrate brings the tables to this program's version, and makes the installation's id and slots
+// 0..slots-1 if there are none. It does not change the number of slots of an existing installation. It may be run again at
 // any time.
 func (s *Store) Migrate(ctx context.Context, slots int) error {
 	if slots < 1 || slots > 4096 {
@@ -190,6 +190,9 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 	}
 	if err := s.up(ctx, m); err != nil {
 		return fmt.Errorf("migrating the database: %w", err)
+	}
+	if err := s.makeInstallation(ctx); err != nil {
+		return err
 	}
 	return s.makeSlots(ctx, slots)
 }
@@ -213,6 +216,9 @@ func (s *Store) CheckMigrated(ctx context.Context) error {
 		return fmt.Errorf("reading the database's version: %w", err)
 	case latest < known[len(known)-1].Version:
 		return ErrNotMigrated
+	}
+	if _, err := s.Installation(ctx); err != nil {
+		return err
 	}
 	n, err := s.SlotCount(ctx)
 	if err == nil && n == 0 {

@@ -89,7 +89,7 @@ func (f *fixture) held(table string) func() {
 	return func() { _ = reader.Rollback() }
 }
 
-// undone has the last migration made again.
+// undone has a migration made again.
 func (f *fixture) undone(version int, undo string) {
 	_, err := f.db.ExecContext(f.ctx, undo)
 	require.NoError(f.t, err)
@@ -104,6 +104,7 @@ func TestMigrateAfterAStatementThatOutlivedItsConnection(t *testing.T) {
 			continue
 		}
 		f := b.fixture(t)
+		f.undone(22, "ALTER TABLE meta DROP COLUMN data")
 		f.undone(21, "DROP INDEX kind ON dead_letters")
 		free := f.held("dead_letters")
 		short, cancel := context.WithTimeout(f.ctx, time.Second)
@@ -122,7 +123,7 @@ func TestMigrateNotesWhatIsMade(t *testing.T) {
 		if b.sqlite {
 			continue
 		}
-		for _, version := range []int64{8, 9, 10, 11, 12, 13, 16, 19, 21} {
+		for _, version := range []int64{8, 9, 10, 11, 12, 13, 16, 19, 21, 22} {
 			s := open(t, b.fresh(t))
 			require.NoError(t, s.makeVersions(t.Context()))
 			m, err := s.migrator(s.db)
@@ -144,6 +145,7 @@ func TestMigrationsTakeTheirTime(t *testing.T) {
 			continue
 		}
 		f := b.fixture(t)
+		f.undone(22, "ALTER TABLE meta DROP COLUMN data")
 		f.undone(21, "DROP INDEX kind ON dead_letters")
 		free := f.held("dead_letters")
 		time.AfterFunc(2*time.Second, free)
@@ -179,6 +181,13 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 			n, err := stores[1].SlotCount(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, 6, n)
+			id, err := stores[0].Installation(t.Context())
+			require.NoError(t, err)
+			for _, s := range stores[1:] {
+				again, err := s.Installation(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, id, again)
+			}
 		})
 	}
 }

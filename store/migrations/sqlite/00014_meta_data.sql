@@ -1,0 +1,2 @@
+-- +goose Up
+ALTER TABLE meta ADD COLUMN data BLOB NOT NULL DEFAULT '';
