@@ -48,10 +48,10 @@ type LogRead struct {
 	Damage  string `json:"damage,omitempty"` // what of it is missing; the tasks noted there are in doubt, or unknown
 }
 
-// read adds the entries of a send log from since on. It changes nothing in the log.
-func (e *evidence) read(ctx context.Context, dir string, since time.Time, log *zap.Logger) (LogRead, error) {
+// read adds the entries of an installation's send log from since on. It changes nothing in the log.
+func (e *evidence) read(ctx context.Context, dir, installation string, since time.Time, log *zap.Logger) (LogRead, error) {
 	out := LogRead{Dir: dir}
-	l, err := sendlog.Open(dir, sendlog.Config{Existing: true, Retention: math.MaxInt64}, log)
+	l, err := sendlog.Open(dir, sendlog.Config{Existing: true, Retention: math.MaxInt64, Installation: installation}, log)
 	if err != nil {
 		return out, err
 	}

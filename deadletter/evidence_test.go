@@ -107,7 +107,7 @@ func TestEvidenceOfLogsThatExchangedNumbers(t *testing.T) {
 	for _, dirs := range [][]string{{sent, doubtful}, {doubtful, sent}} {
 		e := newEvidence()
 		for _, dir := range dirs {
-			_, err := e.read(ctx, dir, time.Time{}, zap.NewNop())
+			_, err := e.read(ctx, dir, "", time.Time{}, zap.NewNop())
 			require.NoError(t, err)
 		}
 		_, ok := e.Of(&task.Task{Seq: 7, Topic: "orders", ID: "a", Body: []byte("body")})
@@ -141,23 +141,23 @@ func TestEvidenceFromLogs(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.AppendIntents(ctx, []sendlog.Intent{noted(7, 1), noted(8, 1)}))
 	require.NoError(t, l.AppendOutcomes(ctx, []sendlog.Outcome{{Seq: 7, Attempt: 1, Acked: true}}))
-	_, err = newEvidence().read(ctx, dir, time.Time{}, zap.NewNop())
+	_, err = newEvidence().read(ctx, dir, "", time.Time{}, zap.NewNop())
 	require.ErrorIs(t, err, sendlog.ErrLocked, "its dispatcher is at work")
 	require.NoError(t, l.Close())
 
 	for range 2 { // and an old log is not pruned by reading it
 		e := newEvidence()
-		read, err := e.read(ctx, dir, time.Time{}, zap.NewNop())
+		read, err := e.read(ctx, dir, "", time.Time{}, zap.NewNop())
 		require.NoError(t, err)
 		require.Equal(t, LogRead{Dir: dir, Entries: 3}, read)
 		require.Equal(t, []int64{7}, seqsOf(e.proven()))
 		require.Equal(t, []int64{8}, seqsOf(e.doubtful()))
 	}
 	e := newEvidence()
-	read, err := e.read(ctx, dir, time.UnixMilli(2000), zap.NewNop())
+	read, err := e.read(ctx, dir, "", time.UnixMilli(2000), zap.NewNop())
 	require.NoError(t, err)
 	require.Zero(t, read.Entries, "since")
 
-	_, err = newEvidence().read(ctx, t.TempDir(), time.Time{}, zap.NewNop())
+	_, err = newEvidence().read(ctx, t.TempDir(), "", time.Time{}, zap.NewNop())
 	require.ErrorIs(t, err, sendlog.ErrNoLog)
 }

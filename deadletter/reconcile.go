@@ -72,9 +72,13 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 	}
 	out.Since = r.Since.UnixMilli()
 	known := newEvidence()
+	installation, err := l.store.Installation(ctx)
+	if err != nil {
+		return fail(err)
+	}
 	for _, dir := range r.Logs {
 		r.step("reading " + dir)
-		read, err := known.read(ctx, dir, r.Since, l.log)
+		read, err := known.read(ctx, dir, installation, r.Since, l.log)
 		if err != nil {
 			return fail(err)
 		}

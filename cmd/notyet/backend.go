@@ -14,7 +14,6 @@ import (
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/config"
-	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
 )
 
@@ -111,11 +110,7 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 	var ix deadletter.Index // without one, dispatchers find replayed tasks at their next look
 	var unindex func(context.Context, []store.Place)
 	if cfg.IsSet("redis.addrs") {
-		icfg, err := indexConfig(cfg)
-		var inRedis *index.Index
-		if err == nil {
-			inRedis, err = index.New(icfg, log)
-		}
+		inRedis, err := openIndex(a.ctx, cfg, st, log)
 		if err != nil {
 			closes[0]()
 			return nil, err

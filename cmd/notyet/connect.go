@@ -119,6 +119,18 @@ func openStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store
 	return st, nil
 }
 
+// openIndex prepares the index of the database's installation.
+func openIndex(ctx context.Context, cfg *config.Config, st *store.Store, log *zap.Logger) (*index.Index, error) {
+	icfg, err := indexConfig(cfg)
+	if err == nil {
+		icfg.Installation, err = st.Installation(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return index.New(icfg, log)
+}
+
 // intakes returns the intake topics for the API.
 func intakes(cfg *config.Config) []api.Intake {
 	var out []api.Intake

@@ -19,6 +19,7 @@ type migrateCmd struct {
 	settings
 	servers
 	asJSON
+	KafkaMoved bool `help:"The installation has moved to another Kafka cluster, whose intake topics are new. Without it, a database that belongs to another cluster is refused." name:"kafka-moved"`
 }
 
 // Help is part of --help.
@@ -54,7 +55,7 @@ func (c *migrateCmd) Run(a *app) error {
 	if out.Slots, err = migrateDatabase(a.ctx, cfg); err != nil {
 		return err
 	}
-	if out.Created, err = migrateTopics(a.ctx, cfg, log); err != nil {
+	if out.Created, err = migrateTopics(a.ctx, cfg, log, c.KafkaMoved); err != nil {
 		return err
 	}
 	for _, name := range cfg.OwnTopics() {
@@ -98,7 +99,7 @@ func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err er
 	return slots, err
 }
 
-func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger) ([]string, error) {
+func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger, moved bool) ([]string, error) {
 	kcfg, err := kafkaConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -109,6 +110,14 @@ func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger) ([]
 	}
 	defer client.Close()
 	if err := reach(ctx, cfg, client); err != nil {
+		return nil, err
+	}
+	st, err := openStore(ctx, cfg, zap.NewNop())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = st.Close() }()
+	if err := checkKafka(ctx, st, client, moved); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

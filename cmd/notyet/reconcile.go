@@ -12,7 +12,6 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
-	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/scanner"
 )
@@ -84,11 +83,7 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.
 		return none, err
 	}
 	defer func() { _ = st.Close() }()
-	icfg, err := indexConfig(cfg)
-	if err != nil {
-		return none, err
-	}
-	ix, err := index.New(icfg, log)
+	ix, err := openIndex(a.ctx, cfg, st, log)
 	if err != nil {
 		return none, err
 	}

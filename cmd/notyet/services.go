@@ -38,6 +38,9 @@ type service struct {
 	life   *lifecycle
 	in     []api.Intake
 	tracer *tracing.Tracer
+
+	installation string // its id, from the database
+
 	member string          // of the dispatcher; "": there is none
 	silent func() []string // of the dispatcher: targets that do not answer; nil: there is none
 	closes []func()        // in the order of opening
@@ -69,10 +72,6 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 	if s.kafka, err = kafkaConfig(cfg); err != nil {
 		return s, err
 	}
-	icfg, err := indexConfig(cfg)
-	if err != nil {
-		return s, err
-	}
 	if s.store, err = openStore(ctx, cfg, log); err != nil {
 		return s, err
 	}
@@ -81,7 +80,10 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 		return s, err
 	}
 	s.reg.MustRegister(s.store.Collector())
-	if s.index, err = index.New(icfg, log); err != nil {
+	if s.installation, err = s.store.Installation(ctx); err != nil {
+		return s, err
+	}
+	if s.index, err = openIndex(ctx, cfg, s.store, log); err != nil {
 		return s, err
 	}
 	s.onClose(s.index.Close)
@@ -163,13 +165,13 @@ func (s *service) addScanner() error {
 	}
 	s.http.Check("scanner", sc.Ready)
 	s.http.Hint("scanner's results topic", sc.ResultsReady)
-	s.life.add("scanner", sc.Run)
+	s.life.add("scanner", s.onKafka(sc.Run))
 	return nil
 }
 
 // addDispatcher adds the dispatcher to the parts; memberID is its name in the election.
 func (s *service) addDispatcher(members election.Source, memberID string) error {
-	sent, err := sendlog.Open(s.cfg.SendLog.Dir, sendlog.Config{Retention: s.cfg.SendLog.Retention, MaxBytes: int64(s.cfg.SendLog.MaxBytes)}, s.log)
+	sent, err := sendlog.Open(s.cfg.SendLog.Dir, sendlog.Config{Retention: s.cfg.SendLog.Retention, MaxBytes: int64(s.cfg.SendLog.MaxBytes), Installation: s.installation}, s.log)
 	if err != nil {
 		return fmt.Errorf("%w (sendlog.dir says where it is; each dispatcher needs its own)", err)
 	}
@@ -197,7 +199,7 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 	s.member, s.silent = memberID, disp.Unresponsive
 	s.http.Check("dispatcher", disp.Ready)
 	s.http.Hint("dispatcher's results topic", disp.ResultsReady)
-	s.life.add("dispatcher", disp.Run)
+	s.life.add("dispatcher", s.onKafka(disp.Run))
 	return nil
 }
 
@@ -216,7 +218,7 @@ func (s *service) zookeeper() (*election.ZooKeeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.MemberID, cfg.Slots = s.cfg.Dispatcher.MemberID, s.store.SlotCount
+	cfg.MemberID, cfg.Slots, cfg.Installation = s.cfg.Dispatcher.MemberID, s.store.SlotCount, s.installation
 	members, err := election.NewZooKeeper(cfg, s.store, s.log)
 	if err != nil {
 		return nil, usageError{err}

@@ -114,7 +114,8 @@ type Redis struct {
 	// Master is the name under which the sentinels at Addrs know the master. Default none: no
 	// sentinels.
 	Master string `key:"master"`
-	// Prefix separates installations that share a server. Default "notyet".
+	// Prefix is how all keys begin. The installation's id follows it, so installations may share a
+	// prefix. Default "notyet".
 	Prefix string `key:"prefix"`
 	TLS    TLS    `key:"tls"`
 }
@@ -123,7 +124,8 @@ type Redis struct {
 type ZooKeeper struct {
 	// Servers are host:port of the ensemble. Default 127.0.0.1:2181.
 	Servers []string `key:"servers"`
-	// Root is the path of all nodes. Default "/notyet".
+	// Root is the path of all nodes. It belongs to one installation; members of another one are
+	// refused. Default "/notyet".
 	Root string `key:"root"`
 	// Auth is user:password for digest authentication. Only that user can then read and write below
 	// Root; all dispatchers need the same. Default none: everybody who can connect has access.
@@ -211,7 +213,8 @@ type Topic struct {
 
 // Scanner reads requests and reports.
 type Scanner struct {
-	// Group is the consumer group. Default notyet-scanner.
+	// Group is the consumer group. It belongs to one installation; scanners of another one are
+	// refused. Default notyet-scanner.
 	Group string `key:"group"`
 }
 
@@ -272,7 +275,7 @@ type Audit struct {
 
 // SendLog is a dispatcher's local record of what it sent.
 type SendLog struct {
-	// Dir belongs to one dispatcher at a time. Default ./notyet-sendlog.
+	// Dir belongs to one dispatcher at a time, and to one installation. Default ./notyet-sendlog.
 	Dir string `key:"dir"`
 	// Retention is how long entries are kept. Default 72h.
 	Retention time.Duration `key:"retention"`

@@ -21,9 +21,11 @@ type Config struct {
 	// Servers are the ensemble's addresses, host or host:port (2181 if left out). Names are
 	// resolved at each connect, so a server may change its address. Required.
 	Servers []string
-	// Root is the absolute path of all znodes; members of one installation share it. Default
-	// "/notyet".
+	// Root is the absolute path of all znodes. It belongs to one installation. Default "/notyet".
 	Root string
+	// Installation is the id of the installation, from the database. A member does not join under a
+	// root that belongs to another one. Default none: whoever has the same root is a member.
+	Installation string
 	// Auth is user:password for digest authentication. Only that user then has access below Root;
 	// existing open znodes are closed to others. Default none: everybody who can connect has
 	// access.

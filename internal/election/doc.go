@@ -7,7 +7,8 @@ slot, and limit how long a slot has no member.
 
 # Znodes
 
-	/notyet/members/_c_<guid>-m-<sequence>   a candidate, ephemeral: {"id","instance","started"}
+	/notyet/installation                     the id of the installation that the root belongs to
+	/notyet/members/_c_<guid>-m-<sequence>   a candidate, ephemeral: {"id","instance","started","installation"}
 	/notyet/assignment                       {"epoch","members","owners","instances"}; owners[slot] is an index into
 	                                         members, instances are the process starts behind them
 
@@ -82,6 +83,7 @@ members wait 200 ms for others; a departure does not wait. Database queries do n
 	a member is restarted             its new process start gets a new epoch, though nothing moves; until then it has no slots
 	two processes have one id         the later one waits, untrusted, until the earlier one's candidate is gone
 	somebody deletes a candidate      its member is untrusted at the next round and joins again
+	another installation comes        its member finds the root claimed, and Run fails before it has a candidate
 
 Not covered: an ensemble that loses its data and a database that is restored, both while members keep
 running. The members continue to refuse epochs below the highest one they have seen; restart them.

@@ -103,7 +103,7 @@ func (e *ensemble) wipe() bool {
 	for _, c := range e.candidates() {
 		ops = append(ops, &zk.DeleteRequest{Path: e.paths.members + "/" + c.name, Version: -1})
 	}
-	for _, p := range []string{e.paths.members, e.paths.assignment, e.root} {
+	for _, p := range []string{e.paths.installation, e.paths.members, e.paths.assignment, e.root} {
 		if there, _, err := e.admin.Exists(p); err == nil && there {
 			ops = append(ops, &zk.DeleteRequest{Path: p, Version: -1})
 		}

@@ -78,6 +78,9 @@ func (t *term) join() error {
 			return err
 		}
 	}
+	if err := t.claim(); err != nil {
+		return err
+	}
 	candidates, err := t.readCandidates()
 	if err != nil {
 		return err
@@ -85,7 +88,7 @@ func (t *term) join() error {
 	if slices.ContainsFunc(candidates, t.stranger) {
 		return errTaken
 	}
-	data, err := json.Marshal(memberData{ID: t.z.cfg.MemberID, Instance: t.z.instance, Started: t.z.started})
+	data, err := json.Marshal(memberData{ID: t.z.cfg.MemberID, Instance: t.z.instance, Started: t.z.started, Installation: t.z.cfg.Installation})
 	if err != nil {
 		return fmt.Errorf("encoding the candidate: %w", err)
 	}

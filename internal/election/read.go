@@ -93,6 +93,11 @@ func (t *term) readCandidate(name string) (candidate, bool, error) {
 		t.log.Warn("candidate without a member id is ignored", zap.String("znode", name))
 		return c, false, nil
 	}
+	if mine := t.z.cfg.Installation; mine != "" && c.Installation != "" && c.Installation != mine {
+		// Somebody has deleted the claim while members were there. One of both has it again by now.
+		t.log.Warn("candidate of another installation", zap.String("znode", name), zap.String("installation", c.Installation))
+		return c, false, t.claim()
+	}
 	c.seq, c.owner = seq, stat.EphemeralOwner
 	return c, true, nil
 }

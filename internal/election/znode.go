@@ -10,17 +10,18 @@ import (
 
 // paths are the znodes of one installation.
 type paths struct {
-	root       string
-	all        []string // persistent ones, parents first
-	members    string   // parent of the candidates: protected ephemeral sequentials
-	candidate  string   // prefix of a candidate's name
-	assignment string   // the published distribution, one JSON document
+	root         string
+	all          []string // persistent ones, parents first
+	installation string   // whose root it is
+	members      string   // parent of the candidates: protected ephemeral sequentials
+	candidate    string   // prefix of a candidate's name
+	assignment   string   // the published distribution, one JSON document
 }
 
 const candidatePrefix = "m-"
 
 func pathsUnder(root string) paths {
-	p := paths{root: root, members: root + "/members", assignment: root + "/assignment"}
+	p := paths{root: root, installation: root + "/installation", members: root + "/members", assignment: root + "/assignment"}
 	p.candidate = p.members + "/" + candidatePrefix
 	for i := 1; i < len(root); i++ {
 		if root[i] == '/' {
@@ -40,6 +41,9 @@ type memberData struct {
 	ID       string `json:"id"`
 	Instance string `json:"instance"` // identifies the process start
 	Started  int64  `json:"started"`  // Unix ms
+
+	// Installation is that of the process; versions before it was noted leave it out.
+	Installation string `json:"installation,omitempty"`
 }
 
 // sharing is the content of the assignment znode. An empty or unreadable one is the zero sharing,

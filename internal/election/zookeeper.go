@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -69,7 +70,8 @@ func (z *ZooKeeper) Trusted() bool { return z.view.trusted() }
 // Alive implements Source.
 func (z *ZooKeeper) Alive(member string) bool { return z.view.alive(member) }
 
-// Run serves one term after the other, each with the next server in turn, until ctx ends.
+// Run serves one term after the other, each with the next server in turn, until ctx ends. It fails
+// with ErrOtherInstallation if the root is another installation's.
 func (z *ZooKeeper) Run(ctx context.Context) error {
 	var ending sync.WaitGroup // what earlier terms still have to unwind
 	defer ending.Wait()
@@ -80,6 +82,9 @@ func (z *ZooKeeper) Run(ctx context.Context) error {
 		joined, err := z.serveTerm(ctx, servers[n%len(servers)], &ending)
 		if ctx.Err() != nil {
 			break
+		}
+		if errors.Is(err, ErrOtherInstallation) {
+			return err
 		}
 		if joined {
 			pause = minPause

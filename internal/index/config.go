@@ -8,11 +8,13 @@
 // its reply was lost) and every write to a slot touches one hash tag, so the
 // same code runs on a single server and on Redis Cluster.
 //
-// Keys, for prefix "notyet" and slot 17:
+// Keys, for prefix "notyet", an installation whose id begins with 5f0c1a2b, and slot 17:
 //
-//	{notyet:17}:due    sorted set: member = decimal seq, score = pos (Unix ms)
-//	{notyet:17}:mark   string: the set holds every task with pos up to this (Unix ms)
-//	notyet:wake        pub/sub channel: "slot:pos slot:pos …"
+//	{notyet:5f0c1a2b:17}:due    sorted set: member = decimal seq, score = pos (Unix ms)
+//	{notyet:5f0c1a2b:17}:mark   string: the set holds every task with pos up to this (Unix ms)
+//	notyet:5f0c1a2b:wake        pub/sub channel: "slot:pos slot:pos …"
+//
+// A channel is the whole server's, whatever the number of the database. So the installation is in its name too.
 package index
 
 import (
@@ -51,9 +53,12 @@ type Config struct {
 	TLS *tls.Config
 	// Dial opens connections. Default TCP; a test in virtual time sets its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Prefix separates installations that share a server. It must not contain
-	// braces (they would move the hash tag) or white space. Default "notyet".
+	// Prefix is how all keys begin. It must not contain braces (they would move the hash tag) or
+	// white space. Default "notyet".
 	Prefix string
+	// Installation is the id of the installation. It separates installations that share a server and
+	// a prefix. Default none: whoever has the same prefix has the same keys.
+	Installation string
 
 	// DialTimeout limits one attempt to connect. Default 1 s.
 	DialTimeout time.Duration
@@ -103,6 +108,14 @@ func (x *Index) explain(err error) error {
 		return fmt.Errorf("%w (see redis.user and redis.password)", err)
 	}
 	return err
+}
+
+// namespace is what all keys and the channel begin with. 32 bits of the id are enough: two that were equal would cost time, and no task.
+func (c Config) namespace() string {
+	if c.Installation == "" {
+		return c.Prefix + ":"
+	}
+	return c.Prefix + ":" + c.Installation[:min(len(c.Installation), 8)] + ":"
 }
 
 // The braces are the hash tag: both keys of a slot live on one node.

@@ -28,7 +28,7 @@ const TimersChanged = -1
 type Index struct {
 	rdb     redis.UniversalClient
 	log     *zap.Logger
-	tag     string // "{prefix:", without the closing brace
+	tag     string // "{prefix:installation:", without the closing brace
 	channel string
 	secured bool // with TLS
 }
@@ -44,8 +44,8 @@ func New(cfg Config, log *zap.Logger) (*Index, error) {
 	return &Index{
 		rdb:     newClient(cfg),
 		log:     log,
-		tag:     "{" + cfg.Prefix + ":",
-		channel: cfg.Prefix + ":wake",
+		tag:     "{" + cfg.namespace(),
+		channel: cfg.namespace() + "wake",
 		secured: cfg.TLS != nil,
 	}, nil
 }

@@ -56,6 +56,37 @@ func dropPrefix(t *testing.T, raw *redis.Client, prefix string) {
 	}
 }
 
+// A channel is the whole server's, so a database of its own (redis.db) would not keep an installation's wakes from another.
+func TestInstallationsShareAServer(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, _ *index.Index, raw *redis.Client, prefix string) {
+		ctx := t.Context()
+		var both []*index.Index
+		var wakes []<-chan []index.SlotPos
+		for _, id := range []string{"5f0c1a2b00000000", "5f0c1a2c00000000"} {
+			x, err := index.New(index.Config{Addrs: []string{raw.Options().Addr}, Prefix: prefix, Installation: id}, zaptest.NewLogger(t))
+			require.NoError(t, err)
+			t.Cleanup(x.Close)
+			both, wakes = append(both, x), append(wakes, x.Wakes(ctx))
+		}
+		require.Eventually(t, func() bool {
+			n, err := raw.PubSubNumSub(ctx, prefix+":5f0c1a2b:wake", prefix+":5f0c1a2c:wake").Result()
+			return err == nil && n[prefix+":5f0c1a2b:wake"] == 1 && n[prefix+":5f0c1a2c:wake"] == 1
+		}, 10*time.Second, time.Millisecond)
+		require.NoError(t, both[0].Add(ctx, []index.Entry{{Slot: 1, Pos: base, Seq: 1}}))
+		require.NoError(t, both[0].Wake(ctx, []index.SlotPos{{Slot: 1, Pos: base}}))
+		require.NoError(t, both[1].Wake(ctx, []index.SlotPos{{Slot: 2, Pos: base}}))
+		require.Equal(t, []index.SlotPos{{Slot: 2, Pos: base}}, <-wakes[1], "the other's was published before")
+		require.Equal(t, []index.SlotPos{{Slot: 1, Pos: base}}, <-wakes[0])
+		next, err := both[1].Next(ctx, []index.SlotPos{{Slot: 1}})
+		require.NoError(t, err)
+		require.Empty(t, next)
+		require.NoError(t, both[1].Clear(ctx, 1))
+		next, err = both[0].Next(ctx, []index.SlotPos{{Slot: 1}})
+		require.NoError(t, err)
+		require.Len(t, next, 1)
+	})
+}
+
 const base = int64(1_790_000_000_000) // a day in 2026, in ms: near enough to what scores will be
 
 func TestAddNextRemove(t *testing.T) {

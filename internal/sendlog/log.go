@@ -78,6 +78,9 @@ type Config struct {
 	FullAgainEvery time.Duration
 	// Existing refuses to make a log where there is none, for those who only read. Default false.
 	Existing bool
+	// Installation is the id of the installation whose log it is. A log of another one is refused: the numbers of its tasks are
+	// those of others here. Default none: any log is taken.
+	Installation string
 	// Now tells the time. Default time.Now.
 	Now func() time.Time
 
@@ -120,6 +123,9 @@ var ErrLocked = errors.New("the send log directory is in use by another process"
 
 // ErrNoLog says that there is no send log in the directory, and Config.Existing asks for one.
 var ErrNoLog = errors.New("there is no send log")
+
+// ErrOtherInstallation says that another installation has written the log in the directory.
+var ErrOtherInstallation = errors.New("the send log is another installation's")
 
 // ErrClosed is what a Log returns after Close.
 var ErrClosed = errors.New("the send log is closed")
@@ -191,6 +197,9 @@ func (l *Log) open(dir string) error {
 	}
 	l.lock = lock
 
+	if err := l.cfg.claim(dir); err != nil {
+		return err
+	}
 	var err error
 	if l.mark, err = openWatermark(filepath.Join(dir, "watermark")); err != nil {
 		return err

@@ -212,7 +212,11 @@ func (c *Cluster) rest(ctx context.Context) (history.Rest, error) {
 	if err := rows.Err(); err != nil {
 		return r, err
 	}
-	ix, err := index.New(index.Config{Addrs: []string{c.Servers.addr(redisServer)}}, c.log)
+	var installation string
+	if err := c.db.QueryRowContext(ctx, "SELECT data FROM "+database+".meta WHERE name = 'installation.id'").Scan(&installation); err != nil {
+		return r, fmt.Errorf("reading the installation's id: %w", err)
+	}
+	ix, err := index.New(index.Config{Addrs: []string{c.Servers.addr(redisServer)}, Installation: installation}, c.log)
 	if err != nil {
 		return r, err
 	}

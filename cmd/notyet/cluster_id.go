@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store"
+)
+
+// checkKafka fails with store.ErrOtherKafka if the database belongs to another Kafka cluster than the client's.
+func checkKafka(ctx context.Context, st *store.Store, client *kgo.Client, moved bool) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	cluster, err := kafka.ClusterID(ctx, client)
+	if err != nil || cluster == "" {
+		return err
+	}
+	err = st.OnKafka(ctx, cluster, moved)
+	if errors.Is(err, store.ErrOtherKafka) {
+		return fmt.Errorf("%w: correct kafka.brokers or mysql.dsn; if the installation has moved to this Kafka, run notyet migrate --kafka-moved", err)
+	}
+	return err
+}
+
+// onKafka returns a part that begins once Kafka has said that it is the installation's: a scanner would take another
+// cluster's requests, and a dispatcher would deliver to another cluster's topics.
+func (s *service) onKafka(run func(ctx context.Context) error) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		client, err := kafka.New(s.kafka, s.log)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		for ctx.Err() == nil {
+			err := checkKafka(ctx, s.store, client, false)
+			if err == nil {
+				break
+			}
+			if errors.Is(err, store.ErrOtherKafka) {
+				return err
+			}
+			s.log.Warn("looking which Kafka cluster this is failed, trying again: nothing is taken or delivered before", zap.Error(err))
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+		client.Close()
+		return run(ctx)
+	}
+}
