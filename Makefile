@@ -3,7 +3,7 @@ export PATH := $(PATH):/usr/local/go/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-short bench sim sim-plants chaos check clean
+.PHONY: help build run test test-short bench sim sim-plants sim-places chaos check clean
 
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ sim: ## the whole pipeline in virtual time under random faults: SEED=n, SEEDS=n 
 
 sim-plants: ## puts one mistake at a time into the product, and counts the seeds until the simulator notices (SIM_PLANTS=part of a name)
 	SIM_PLANTS='$(or $(SIM_PLANTS),1)' SEED='$(SEED)' SEEDS='$(SEEDS)' go test ./test/sim -run TestPlants -count=1 -v -timeout 25h
+
+sim-places: ## how often the simulator passes each place of the crash table (SEEDS=n, default 100)
+	SIM_PLACES=1 SEED='$(SEED)' SEEDS='$(SEEDS)' go test -tags faultpoints ./test/sim -run TestPlaces -count=1 -v -timeout 25h
 
 chaos: build ## fault runs on real servers
 	@[ -x scripts/chaos ] || { echo 'scripts/chaos does not exist'; exit 1; }

@@ -13,13 +13,11 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-const (
-	// cancelBudget is how long one request may cancel. A larger one goes on with the cursor.
-	cancelBudget = 40 * time.Second
-	// changesAtOnce is how many requests change many tasks at a time. Each takes a turn for each piece,
-	// so a small one does not wait for the end of a large one.
-	changesAtOnce = 1
-)
+// cancelBudget is how long one request may cancel. A larger one goes on with the cursor.
+const cancelBudget = 40 * time.Second
+
+// ErrCancelling means that another caller cancels many tasks.
+var ErrCancelling = errors.New("another caller cancels many tasks at the moment, nothing was cancelled: try again")
 
 // CancelMany selects the tasks to cancel. Without a filter, All must be true.
 type CancelMany struct {
@@ -30,7 +28,7 @@ type CancelMany struct {
 	To       int64  `json:"to,omitempty"        doc:"only what is due before, Unix ms"                             minimum:"0"`
 	All      bool   `json:"all,omitempty"       doc:"without a filter: really all of them"`
 	DryRun   bool   `json:"dry_run,omitempty"   doc:"only count what matches, and change nothing"`
-	Cursor   string `json:"cursor,omitempty"    doc:"that of the answer before, to go on where its time had ended" maxLength:"1000"`
+	Cursor   string `json:"cursor,omitempty"    doc:"that of the answer before, to go on where its time had ended" maxLength:"100"`
 }
 
 // CancelledMany is what one request has done.
@@ -69,8 +67,8 @@ func (r *CancelMany) check() error {
 	return nil
 }
 
-// CancelMany cancels the tasks that are stored and match, a piece at a time, each in turn with those
-// of other callers. It rests after each transaction as long as that took. So others get at least half of what the database can do. When its time has ended it
+// CancelMany cancels the tasks that are stored and match, and rests after each transaction as long
+// as it took. So others get at least half of what the database can do. When its time has ended it
 // returns a cursor. After an error, what was cancelled until then stays cancelled; the audit log
 // says how many those were.
 func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, error) {
@@ -87,21 +85,18 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 	if r.DryRun {
 		return l.countMany(ctx, r, after, ends)
 	}
+	select {
+	case l.cancelling <- struct{}{}:
+		defer func() { <-l.cancelling }()
+	default:
+		return out, ErrCancelling
+	}
 	ctx = store.Auditing(ctx, store.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: store.AuditDetail(map[string]any{
 		"topic": r.Topic, "id_prefix": r.IDPrefix, "from": r.From, "to": r.To, "all": r.All,
 	})})
 	f := store.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, After: after, Ends: ends}
-	turn := ctx
-	for entry := int64(0); ; turn = waiting(ctx) {
-		leave, err := l.changes.take(turn, 1)
-		if errors.Is(err, ErrTurn) && out.Cursor != "" {
-			return out, nil
-		}
-		if err != nil {
-			return out, err
-		}
+	for entry := int64(0); ; {
 		done, err := l.store.CancelPiece(ctx, f, entry, pause)
-		leave()
 		out.Cancelled, out.TooLate, entry = out.Cancelled+done.Cancelled, out.TooLate+done.TooLate, done.Entry
 		out.Matched = out.Cancelled + out.TooLate
 		if l.Unindex != nil && len(done.Removed) > 0 {
@@ -127,15 +122,24 @@ func pause(ctx context.Context, took time.Duration) error {
 	}
 }
 
+// untilPlace is how long who counts waits before it tries again to get a place among the lists.
+const untilPlace = 50 * time.Millisecond
+
 // countMany counts what matches. Each page is one of the few lists that may be read at a time, and it
 // rests between them: who counts takes the place neither of who cancels nor of who lists.
 func (l *Local) countMany(ctx context.Context, r CancelMany, after *store.ListPlace, ends time.Time) (out CancelledMany, err error) {
 	f := store.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, Limit: 1000, After: after}
-	for turn := ctx; ; turn = waiting(ctx) {
+	for {
 		var page store.ListPage
 		began := time.Now()
-		err := l.listing(turn, func(ctx context.Context) (err error) { page, err = l.store.List(ctx, f); return err })
-		if errors.Is(err, ErrTurn) && out.Cursor != "" {
+		err := l.listing(ctx, func(ctx context.Context) (err error) { page, err = l.store.List(ctx, f); return err })
+		if errors.Is(err, ErrListing) && time.Now().Before(ends) {
+			if err := pause(ctx, untilPlace); err != nil {
+				return out, err
+			}
+			continue
+		}
+		if errors.Is(err, ErrListing) && out.Cursor != "" {
 			return out, nil
 		}
 		if err != nil {
@@ -164,14 +168,7 @@ type cancelManyInput struct{ Body CancelMany }
 func (in *cancelManyInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
 
 func (s *server) cancelMany(ctx ctxType, in *cancelManyInput) (*body[CancelledMany], error) {
-	var err error
-	if in.Body.Cursor, err = s.cursors.open(ctx, "cancel-many", in.Body.Cursor); err != nil {
-		return nil, problem(err)
-	}
 	done, err := s.local.CancelMany(ctx, in.Body)
-	if err == nil {
-		done.Cursor, err = s.cursors.seal(ctx, "cancel-many", done.Cursor)
-	}
 	return &body[CancelledMany]{done}, problem(err)
 }
 

@@ -57,7 +57,9 @@ func TestADryRunTakesNobodysPlace(t *testing.T) {
 	for i := range 1100 {
 		w.schedule("orders", fmt.Sprint(i), due+int64(i), nil, nil)
 	}
-	leave := w.local.lists.hold(t, "")
+	for range listsAtOnce {
+		w.local.lists <- struct{}{}
+	}
 	counted := make(chan CancelledMany)
 	go func() {
 		done, err := w.local.CancelMany(t.Context(), CancelMany{Topic: "orders", DryRun: true})
@@ -72,8 +74,13 @@ func TestADryRunTakesNobodysPlace(t *testing.T) {
 		require.Fail(t, "it had no place", "%+v", done)
 	default:
 	}
-	leave()
+	<-w.local.lists
 	require.Equal(t, CancelledMany{Matched: 1000}, <-counted, "in two pages, one after the other")
+
+	w.local.lists <- struct{}{}
+	w.local.cancelFor = -1
+	_, err = w.local.CancelMany(t.Context(), CancelMany{Topic: "orders", DryRun: true})
+	require.ErrorIs(t, err, ErrListing, "not for ever")
 }
 
 func TestCancelManyNamesMistakes(t *testing.T) {
@@ -122,16 +129,19 @@ func TestCancelManyIsBoundedInTime(t *testing.T) {
 	}
 	require.EqualValues(t, tasks, sum)
 
-	leave := w.local.changes.hold(t, "")
-	code, answer := w.do("POST", "/api/v1/tasks/cancel-many", `{"topic":"orders","dry_run":true}`)
+	w.local.cancelling <- struct{}{}
+	code, answer := w.do("POST", "/api/v1/tasks/cancel-many", `{"topic":"orders"}`)
+	require.Equal(t, 503, code)
+	require.Contains(t, answer, "nothing was cancelled")
+	code, answer = w.do("POST", "/api/v1/tasks/cancel-many", `{"topic":"orders","dry_run":true}`)
 	require.Equal(t, 200, code, "who counts cancels nothing: %s", answer)
-	leave()
+	<-w.local.cancelling
 
 	ended, end := context.WithCancel(t.Context())
 	end()
 	_, err := w.local.CancelMany(ended, r)
 	require.ErrorIs(t, err, context.Canceled, "a caller that is gone")
-	require.Empty(t, w.local.changes.tokens, "the next may")
+	require.Empty(t, w.local.cancelling, "the next may")
 	text, err := json.Marshal(CancelledMany{})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"cancelled":0,"too_late":0,"matched":0}`, string(text))

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,22 +14,22 @@ import (
 // Local reads the database. Client has the same methods and calls a running service.
 type Local struct {
 	store *store.Store
-	lists *turns
+	lists chan struct{} // one token for each running list
 	*deadletter.Local
 
 	// Lag returns how far the intake is stored. nil: nobody asks Kafka.
 	Lag func(ctx context.Context) ([]Lag, error)
 
-	overview  *overviewer
-	changes   *turns        // of many tasks or dead letters
-	cancelFor time.Duration // how long one request cancels many
+	overview   *overviewer
+	cancelling chan struct{} // a token for whoever cancels many
+	cancelFor  time.Duration // how long one request may
 	// Unindex tells the index that tasks were cancelled. nil: dispatchers find that out themselves.
 	Unindex func(ctx context.Context, gone []store.Place)
 }
 
 // NewLocal returns a Local over the store and its dead letters.
 func NewLocal(st *store.Store, dead *deadletter.Local) *Local {
-	return &Local{store: st, lists: newTurns(listsAtOnce, listsAtOnce/2), Local: dead, overview: newOverviewer(st), changes: newTurns(changesAtOnce, 1), cancelFor: cancelBudget}
+	return &Local{store: st, lists: make(chan struct{}, listsAtOnce), Local: dead, overview: newOverviewer(st), cancelling: make(chan struct{}, 1), cancelFor: cancelBudget}
 }
 
 // TaskFilter selects tasks to list.
@@ -68,17 +69,18 @@ const (
 	listTimeout = 5 * time.Second
 )
 
-// listing reads one of the few lists that may be read at a time.
-//
-// A caller who leaves takes his turn with him only when the statement that he has begun has ended: the
-// database goes on with it, and statements that nobody waits for must not pile up there.
+// ErrListing means that the maximum number of lists is running.
+var ErrListing = errors.New("four other lists are being read: try again in a second")
+
+// listing runs one of the few lists that may run at a time.
 func (l *Local) listing(ctx context.Context, read func(context.Context) error) error {
-	leave, err := l.lists.take(ctx, 1)
-	if err != nil {
-		return err
+	select {
+	case l.lists <- struct{}{}:
+	default:
+		return ErrListing
 	}
-	defer leave()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
+	defer func() { <-l.lists }()
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	return read(ctx)
 }
@@ -135,6 +137,5 @@ func (l *Local) Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 
 // CountLetters counts what a filter selects.
 func (l *Local) CountLetters(ctx context.Context, f store.DeadFilter) (int64, error) {
-	n, _, err := l.store.CountDead(ctx, f, 0)
-	return n, err
+	return l.store.CountDead(ctx, f)
 }

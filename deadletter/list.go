@@ -32,20 +32,35 @@ func (l *Local) Letters(ctx context.Context, f store.DeadFilter, cursor string, 
 		}
 		f.After = after
 	}
-	read := l.store.SelectDead
-	if content {
-		read = l.store.SelectDeadWithBodies
+	if f.Limit <= 0 {
+		f.Limit = 100
 	}
-	page, err := read(ctx, f)
+	if content {
+		return l.withContent(ctx, f)
+	}
+	limit := f.Limit
+	f.Limit++ // is there more?
+	found, err := List(ctx, l.store, f, false)
+	if err != nil || len(found) <= limit {
+		return Letters{Letters: found}, err
+	}
+	return Letters{found[:limit], strconv.FormatInt(found[limit-1].ID, 10)}, nil
+}
+
+func (l *Local) withContent(ctx context.Context, f store.DeadFilter) (Letters, error) {
+	ids, more, err := l.store.DeadPage(ctx, f)
+	if err != nil || len(ids) == 0 {
+		return Letters{Letters: []Letter{}}, err
+	}
+	found, err := List(ctx, l.store, store.DeadFilter{IDs: ids, Replayed: true, Limit: len(ids)}, true)
 	if err != nil {
 		return Letters{}, err
 	}
-	out := Letters{}
-	if page.Next > 0 {
-		out.Cursor = strconv.FormatInt(page.Next, 10)
+	page := Letters{Letters: found}
+	if more {
+		page.Cursor = strconv.FormatInt(ids[len(ids)-1], 10)
 	}
-	out.Letters, err = readLetters(ctx, l.store, page.IDs, content)
-	return out, err
+	return page, nil
 }
 
 // Collect returns what a filter selects, at most want letters, without their content.

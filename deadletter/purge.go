@@ -22,11 +22,10 @@ type Purger interface {
 // PurgePage implements Purger on the database.
 func (l *Local) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (Purged, error) {
 	upTo, err := l.last(ctx, upTo)
-	if err != nil || upTo == 0 {
+	if err != nil {
 		return Purged{}, err
 	}
-	f.UpTo = upTo
-	deleted, next, err := l.store.PurgeDead(auditing(ctx, "purge", f), f)
+	deleted, next, err := l.store.PurgeDeadUpTo(auditing(ctx, "purge", f), f, upTo)
 	return Purged{Deleted: deleted, Next: next, UpTo: upTo}, err
 }
 

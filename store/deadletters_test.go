@@ -73,7 +73,7 @@ func TestDeadLetterFilters(t *testing.T) {
 			}
 			require.Equal(t, c.want, got, name)
 			if c.filter.Limit == 0 {
-				n, _, err := s.CountDead(s.ctx, c.filter, 0)
+				n, err := s.CountDead(s.ctx, c.filter)
 				require.NoError(t, err)
 				require.EqualValues(t, len(letters), n, name)
 			}
@@ -164,13 +164,12 @@ func TestLettersAreFoundByIndex(t *testing.T) {
 			return names
 		}
 		page := func(f DeadFilter) []string {
-			query, a := s.deadQuery(f, "id, topic, "+f.matchSQL())
-			return plan(query, append(a, 100)...)
+			where, a := f.where()
+			return plan("SELECT "+deadColumns+" FROM dead_letters WHERE "+where+" ORDER BY id LIMIT 100", a...)
 		}
 		require.Equal(t, []string{"task"}, page(DeadFilter{TaskID: "77"}))
 		require.Equal(t, []string{"task"}, page(DeadFilter{TaskID: "77", Topic: "topic7"}))
 		require.Equal(t, []string{"topic"}, page(DeadFilter{Topic: "topic7"}))
-		require.Equal(t, []string{"kind"}, page(DeadFilter{Kind: schemas.KindDead}))
 		require.Equal(t, []string{"died"}, plan(firstSince, 0, s.now-50))
 		require.NotContains(t, page(DeadFilter{Since: s.now - 50}), "died", "a page must not sort all that died since")
 	})
@@ -207,10 +206,10 @@ func TestPurgeDeadUpTo(t *testing.T) {
 		last, err = s.LastDead(s.ctx)
 		require.NoError(t, err)
 		s.letter(task.DeadLetter{Kind: schemas.KindDead, Topic: target, TaskID: "meanwhile"})
-		n, next, err := s.PurgeDead(s.ctx, DeadFilter{Limit: 1, UpTo: last})
+		n, next, err := s.PurgeDeadUpTo(s.ctx, DeadFilter{Limit: 1}, last)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
-		n, _, err = s.PurgeDead(s.ctx, DeadFilter{Limit: 1, After: next, UpTo: last})
+		n, _, err = s.PurgeDeadUpTo(s.ctx, DeadFilter{Limit: 1, After: next}, last)
 		require.NoError(t, err)
 		require.Zero(t, n)
 		letters, err := s.DeadLetters(s.ctx, DeadFilter{})

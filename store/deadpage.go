@@ -9,32 +9,31 @@ import (
 // MaxDeadPageBytes limits the bodies of a page of dead letters. The last letter may exceed it.
 const MaxDeadPageBytes = 16 << 20
 
-// SelectDeadWithBodies is SelectDead for letters that are read with their bodies: the page holds no more
-// than MaxDeadPageBytes of them.
-func (s *Store) SelectDeadWithBodies(ctx context.Context, f DeadFilter) (DeadPage, error) {
-	page, err := s.SelectDead(ctx, f)
-	if err != nil || len(page.IDs) == 0 {
-		return page, err
+// DeadPage returns the ids of the first letters that a filter selects: at most f.Limit (0: 100), and no more than hold
+// MaxDeadPageBytes. more says that there are others behind them.
+func (s *Store) DeadPage(ctx context.Context, f DeadFilter) (ids []int64, more bool, err error) {
+	if f, err = s.skipOld(ctx, f); err != nil {
+		return nil, false, err
+	}
+	if f.Limit <= 0 {
+		f.Limit = 100
 	}
 	type letter struct {
 		id    int64
 		bytes int
 	}
-	found, err := look(ctx, s, func(r *sql.Rows, l *letter) error { return r.Scan(&l.id, &l.bytes) },
-		"SELECT id, LENGTH(body) FROM dead_letters WHERE id IN ("+marks(len(page.IDs))+")", args(page.IDs)...)
+	where, a := f.where()
+	found, err := fetch(ctx, s.db, func(r *sql.Rows, l *letter) error { return r.Scan(&l.id, &l.bytes) },
+		"SELECT id, LENGTH(body) FROM dead_letters WHERE "+where+" ORDER BY id LIMIT ?", append(a, f.Limit+1)...)
 	if err != nil {
-		return DeadPage{}, fmt.Errorf("measuring %d dead letters: %w", len(page.IDs), err)
-	}
-	sizes := make(map[int64]int, len(found))
-	for _, l := range found {
-		sizes[l.id] = l.bytes
+		return nil, false, fmt.Errorf("selecting a page of dead letters: %w", err)
 	}
 	bytes := 0
-	for i, id := range page.IDs {
-		if bytes >= MaxDeadPageBytes {
-			return DeadPage{IDs: page.IDs[:i], Next: page.IDs[i-1]}, nil
+	for _, l := range found {
+		if len(ids) == f.Limit || bytes >= MaxDeadPageBytes {
+			return ids, true, nil
 		}
-		bytes += sizes[id]
+		ids, bytes = append(ids, l.id), bytes+l.bytes
 	}
-	return page, nil
+	return ids, false, nil
 }

@@ -115,9 +115,17 @@ func parseFault(text string) (fault, error) {
 	return f, nil
 }
 
+var watch atomic.Pointer[func(name string)]
+
+// Watch has a test told of every passing of a place, for as long as the program runs.
+func Watch(f func(name string)) { watch.Store(&f) }
+
 // At carries out what a place is armed with. It reports that on standard error, where the test
 // reads it.
 func At(name string) error {
+	if f := watch.Load(); f != nil {
+		(*f)(name)
+	}
 	p := armed[name]
 	if p == nil {
 		return nil

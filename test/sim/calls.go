@@ -52,6 +52,7 @@ type askedCall struct {
 	method    string
 	due       int64
 	timeout   time.Duration
+	backoff   time.Duration
 	cancelled bool // a cancel was sent
 }
 
@@ -176,6 +177,7 @@ func (w *world) askCalls(begin time.Time) {
 	w.calls.mu.Lock()
 	defer w.calls.mu.Unlock()
 	r := rand.New(rand.NewPCG(w.seed, 11))
+	more := rand.New(rand.NewPCG(w.seed, 47))
 	burst := begin.UnixMilli() + 1000 + r.Int64N(w.load.Milliseconds())
 	for n := range w.callbacks {
 		at := begin.Add(time.Duration(r.Int64N(int64(w.load))))
@@ -185,6 +187,9 @@ func (w *world) askCalls(begin time.Time) {
 		}
 		if q.due = at.UnixMilli() + r.Int64N(w.longest); r.IntN(3) == 0 {
 			q.due = max(burst, at.UnixMilli())
+		}
+		if q.backoff = callBackoff; w.truth != nil && w.deaf == 0 && more.IntN(2) == 0 {
+			q.backoff = 2 * callPause // longer than what Retry-After asks for
 		}
 		cancel := time.Time{}
 		if r.IntN(4) == 0 {
@@ -206,7 +211,7 @@ func (w *world) askCalls(begin time.Time) {
 func (w *world) askCall(q *askedCall) {
 	r := &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(q.id), Value: []byte(strconv.Itoa(q.n)), Headers: headers(
 		schemas.HeaderURL, q.url(), schemas.HeaderMethod, q.method, schemas.HeaderID, q.id, schemas.HeaderAt, strconv.FormatInt(q.due, 10),
-		schemas.HeaderMaxAttempts, strconv.Itoa(callAttempts), schemas.HeaderBackoff, "fixed:"+callBackoff.String(), schemas.HeaderAckTimeout, q.timeout.String(),
+		schemas.HeaderMaxAttempts, strconv.Itoa(callAttempts), schemas.HeaderBackoff, "fixed:"+q.backoff.String(), schemas.HeaderAckTimeout, q.timeout.String(),
 		schemas.HeaderEvents, "all", "app", "sim", "app", "twice")}
 	w.client.Produce(context.Background(), r, func(_ *kgo.Record, err error) {
 		if err != nil {

@@ -25,6 +25,7 @@ type database struct {
 	back    atomic.Int64  // how far its clock is behind, ns
 	column  int           // how many bytes of events one row takes
 	memo    *memo
+	truth   *truth // nil: nobody watches
 }
 
 const (
@@ -73,6 +74,11 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	real, err := c.d.driver.Open(c.d.dsn)
 	if err != nil {
 		return nil, err
+	}
+	if c.d.truth != nil {
+		if err := c.d.truth.watch(real.(realConn)); err != nil {
+			return nil, err
+		}
 	}
 	return &dbConn{d: c.d, p: c.p, real: real.(realConn)}, nil
 }
@@ -182,6 +188,9 @@ func (c *dbConn) call(ctx context.Context, effect func() error, lasting bool) (h
 		c.abandon()
 		return false, errLost
 	}
+	if c.d.chance(now.odd) {
+		return false, c.odd()
+	}
 	if pause(ctx, now.delay+c.d.latency) != nil {
 		c.abandon()
 		return false, ctx.Err()
@@ -202,6 +211,30 @@ func (c *dbConn) call(ctx context.Context, effect func() error, lasting bool) (h
 	}
 	return true, c.gate(ctx)
 }
+
+// odd is an error of the driver or the server: the connection is gone, or the transaction was ended, or the server became read-only.
+func (c *dbConn) odd() error {
+	switch err := c.d.pick(mysql.ErrInvalidConn, driver.ErrBadConn, deadlock, lockWait, readOnly); err {
+	case deadlock:
+		if c.tx != nil {
+			_ = c.tx.Rollback()
+			c.tx = nil
+			c.unlock()
+		}
+		return err
+	case lockWait, readOnly:
+		return err
+	default:
+		c.abandon()
+		return err
+	}
+}
+
+var (
+	lockWait error = &mysql.MySQLError{Number: 1205, Message: "Lock wait timeout exceeded (simulated)"}
+	deadlock error = &mysql.MySQLError{Number: 1213, Message: "Deadlock found when trying to get lock (simulated)"}
+	readOnly error = &mysql.MySQLError{Number: 1290, Message: "The MySQL server is running with the --read-only option (simulated)"}
+)
 
 func cause(ctx context.Context) error {
 	if ctx.Err() != nil {
@@ -282,7 +315,12 @@ func (t dbTx) Commit() error {
 	}
 	done, err := c.call(context.Background(), func() error {
 		defer c.d.memo.changed()
-		return tx.Commit()
+		slots := c.d.truth.before(c.real, c.p)
+		err := tx.Commit()
+		if err == nil {
+			c.d.truth.committed(slots)
+		}
+		return err
 	}, true)
 	if done {
 		c.tx = nil
@@ -326,6 +364,7 @@ func (c *dbConn) ExecContext(ctx context.Context, query string, args []driver.Na
 	_, err = c.call(ctx, func() (err error) {
 		res, err = c.real.ExecContext(context.Background(), query, args)
 		if c.tx == nil {
+			c.d.truth.committed(c.d.truth.before(c.real, c.p))
 			c.d.memo.changed()
 		}
 		return err

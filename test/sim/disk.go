@@ -24,6 +24,7 @@ func (n *node) written(p *process) func(write func() error) error {
 		if err := write(); err != nil {
 			return err
 		}
+		n.w.intentWritten(n, p)
 		if n.disk.chance(c.after) {
 			return syscall.EIO
 		}

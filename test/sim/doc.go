@@ -16,6 +16,10 @@
 //	record.go     a request as a record, and what a record says of its requests
 //	modes.go      requests that keep, merge or fire what is there
 //	storm.go      identities that many requests are about, and looks at them
+//	aimed.go      requests and faults at instants that chance seldom hits
+//	truth.go      who had which slot when, what was in doubt then, who sent what
+//	judgesenders.go what was sent, beside who had the slots
+//	judgetold.go  what callers were told, beside what was delivered
 //	calls.go      callbacks: requests, and their receivers
 //	judgecalls.go what came of the callbacks
 //	disk.go       the disks of the send logs
@@ -25,5 +29,6 @@
 //	rest.go       nothing spins, and all is back to its size at rest
 //	liveness.go   what must hold beside it: all comes to rest, nothing spins, nothing leaks
 //	watchdog.go   what ends a run that stands still
+//	plants/       mistakes that it is to find, as files
 //	story.go      a readable account of a seed that failed
 package sim

@@ -63,6 +63,7 @@ func (w *world) mischief() (whole func()) {
 		all = append(all, w.deposed(last))
 	}
 	all = append(all, w.policies()...)
+	all = append(all, w.aimedTroubles()...)
 	var under sync.WaitGroup
 	for i, t := range all {
 		under.Go(func() { w.suffer(i, t, all) })

@@ -83,8 +83,8 @@ func (w *world) judgeArrivals(h *history.History, q *askedCall, arrivals []callA
 			w.find("callbacks", "%s has attempt %d", q.id, a.attempt)
 		case a.at < q.due:
 			w.find("callbacks", "%s came %d ms early", q.id, q.due-a.at)
-		case retry && w.deaf == 0 && a.at < earlier.at+callBackoff.Milliseconds():
-			w.find("callbacks", "attempt %d of %s came %d ms after the one before: its backoff is %v", a.attempt, q.id, a.at-earlier.at, callBackoff)
+		case retry && w.deaf == 0 && a.at < earlier.at+q.backoff.Milliseconds():
+			w.find("callbacks", "attempt %d of %s came %d ms after the one before: its backoff is %v", a.attempt, q.id, a.at-earlier.at, q.backoff)
 		case retry && earlier.answer == answerLater && w.healthy() && w.deaf == 0 && a.at < earlier.at+callPause.Milliseconds():
 			w.find("callbacks", "attempt %d of %s came %d ms after an answer that asked for %v", a.attempt, q.id, a.at-earlier.at, callPause)
 		}

@@ -17,7 +17,9 @@ type link struct {
 	p        *process
 	s        *server
 	once     sync.Once
-	closed   chan struct{} // severed
+	closed   chan struct{}      // severed
+	written  func(b []byte)     // what the process writes, if anybody asks
+	came     func(at time.Time) // when the server wrote what has come
 }
 
 // through makes a dialer whose connections pass the conditions of a server and a process.
@@ -44,6 +46,12 @@ func (w *world) through(p *process, s *server, patience time.Duration, dial dial
 		}
 		near, far := net.Pipe()
 		l := &link{Conn: near, far: far, real: real, p: p, s: s, closed: make(chan struct{})}
+		if w.truth != nil && s == w.kafkaSrv {
+			l.written = func(b []byte) { w.truth.written(p, b) }
+		}
+		if s == w.electionSrv {
+			l.came = p.hears
+		}
 		p.hold(l, true)
 		w.link(l)
 		if !p.alive() {
@@ -67,6 +75,9 @@ func (l *link) Write(b []byte) (int, error) {
 	if err := l.p.gate(); err != nil {
 		return 0, err
 	}
+	if l.written != nil {
+		l.written(b)
+	}
 	return l.Conn.Write(b)
 }
 
@@ -83,7 +94,7 @@ func (l *link) sever() {
 
 // up carries what the process says. What was said before the process closed its end is still delivered.
 func (l *link) up() {
-	l.carry(l.far, l.real, func() bool {
+	l.carry(l.far, l.real, nil, func() bool {
 		c, _ := l.s.state()
 		return !l.s.chance(c.before) && (c.delay == 0 || l.sleep(c.delay)) && l.s.await(false, l.closed, nil)
 	})
@@ -91,16 +102,20 @@ func (l *link) up() {
 
 // down carries what the server says.
 func (l *link) down() {
-	l.carry(l.real, l.far, func() bool {
+	l.carry(l.real, l.far, l.came, func() bool {
 		c, _ := l.s.state()
-		return !l.s.chance(c.after) && l.s.await(true, l.closed, nil)
+		return !l.s.chance(c.after) && (c.late == 0 || l.sleep(c.late)) && l.s.await(true, l.closed, nil)
 	})
 }
 
 // carry takes what comes as soon as it comes, as a network does (a server may hold a lock as it writes), and passes it on.
-func (l *link) carry(from, to net.Conn, pass func() bool) {
+func (l *link) carry(from, to net.Conn, came func(time.Time), pass func() bool) {
 	defer l.sever()
-	under := make(chan []byte, 1024)
+	type piece struct {
+		bytes []byte
+		at    time.Time
+	}
+	under := make(chan piece, 1024)
 	go func() {
 		defer close(under)
 		buf := make([]byte, 16<<10)
@@ -108,7 +123,7 @@ func (l *link) carry(from, to net.Conn, pass func() bool) {
 			n, err := from.Read(buf)
 			if n > 0 {
 				select {
-				case under <- bytes.Clone(buf[:n]):
+				case under <- piece{bytes.Clone(buf[:n]), time.Now()}:
 				case <-l.closed:
 					return
 				}
@@ -122,7 +137,10 @@ func (l *link) carry(from, to net.Conn, pass func() bool) {
 		if !pass() {
 			return
 		}
-		if _, err := to.Write(chunk); err != nil {
+		if came != nil {
+			came(chunk.at)
+		}
+		if _, err := to.Write(chunk.bytes); err != nil {
 			return
 		}
 	}

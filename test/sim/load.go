@@ -20,8 +20,9 @@ type planned struct {
 	op history.Op
 	// extra headers, beyond what the history has of an op
 	extra []kgo.RecordHeader
-	value []byte // instead of the op's number
-	apart bool   // it is numbered apart
+	value []byte        // instead of the op's number
+	apart bool          // it is numbered apart
+	fine  time.Duration // how much earlier than the op says it is due: less than 1 ms
 }
 
 // Settings of tasks that wait for reports.
@@ -64,6 +65,7 @@ func (w *world) ask(begin time.Time) {
 	storm := w.storm(now)
 	all = append(all, storm...)
 	w.stormed.Go(func() { w.look(w.asking, storm) })
+	all = append(all, w.aimed(now)...)
 	slices.SortStableFunc(all, func(a, b planned) int { return int(a.at - b.at) })
 	w.asked = make(chan struct{})
 	go func() {
@@ -250,7 +252,12 @@ func (w *world) report(r *kgo.Record) {
 	case p < 76:
 		rep.Status = schemas.StatusRetry
 		send(rep)
+		w.retryIsDue(time.Now().Add(ackBackoff * time.Millisecond))
+		if w.truth != nil && rnd.IntN(2) == 0 { // once more, when another attempt is under way
+			time.AfterFunc(time.Duration(ackBackoff+rnd.Int64N(2000))*time.Millisecond, func() { send(rep) })
+		}
 	case p < 84:
+		w.retryIsDue(time.Now().Add(300 * time.Millisecond))
 		rep.Status, rep.RetryAfter = schemas.StatusRetry, 300*time.Millisecond
 		send(rep)
 	case p < 90:

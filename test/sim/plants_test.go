@@ -34,7 +34,7 @@ func TestPlants(t *testing.T) {
 	}
 	all, err := plants.All()
 	require.NoError(t, err)
-	first, n := uint64(1), uint64(plantSeeds)
+	first, n := uint64(aimedSeeds+1), uint64(plantSeeds)
 	setting(t, "SEED", func(v uint64) { first = v })
 	setting(t, "SEEDS", func(v uint64) { n = v })
 	var table strings.Builder

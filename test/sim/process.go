@@ -3,7 +3,9 @@ package sim
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
+	"time"
 )
 
 // process is the outside of a scanner or dispatcher: everything that it does passes its gates. Dead, nothing of it acts any
@@ -16,7 +18,13 @@ type process struct {
 	killed bool
 	going  chan struct{} // closed unless it is paused
 	links  map[*link]bool
+	pauses []interval
+
+	heard time.Time // when the election server wrote the last answer that has come
 }
+
+// interval is a time in which a process was paused.
+type interval struct{ from, to time.Time }
 
 func newProcess(name string) *process {
 	p := &process{name: name, dead: make(chan struct{}), going: make(chan struct{}), links: map[*link]bool{}}
@@ -54,6 +62,7 @@ func (p *process) freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.going = make(chan struct{})
+	p.pauses = append(p.pauses, interval{from: time.Now()})
 }
 
 func (p *process) thaw() {
@@ -63,7 +72,32 @@ func (p *process) thaw() {
 	case <-p.going:
 	default:
 		close(p.going)
+		p.pauses[len(p.pauses)-1].to = time.Now()
 	}
+}
+
+// paused tells whether the process was paused in a span.
+func (p *process) paused(from, to time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.pauses, func(i interval) bool {
+		return !i.from.After(to) && (i.to.IsZero() || !i.to.Before(from))
+	})
+}
+
+// hears notes when the election server wrote an answer that has come now.
+func (p *process) hears(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at.After(p.heard) {
+		p.heard = at
+	}
+}
+
+func (p *process) lastHeard() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.heard
 }
 
 // kill severs the process from everything, at once.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -20,6 +21,14 @@ func record(p *planned) *kgo.Record {
 	if p.value != nil {
 		copy(p.value, r.Value)
 		r.Value = p.value
+	}
+	if p.fine > 0 {
+		r.Headers = slices.DeleteFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == schemas.HeaderAt || h.Key == schemas.HeaderDelay })
+		exact := kgo.RecordHeader{Key: schemas.HeaderDelay, Value: []byte((time.Duration(op.Delay)*time.Millisecond - p.fine).String())}
+		if op.Due != 0 {
+			exact = kgo.RecordHeader{Key: schemas.HeaderAt, Value: []byte(time.UnixMilli(op.Due).Add(-p.fine).UTC().Format(time.RFC3339Nano))}
+		}
+		r.Headers = append(r.Headers, exact)
 	}
 	combined := op.Merge != ""
 	if combined {

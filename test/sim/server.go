@@ -16,6 +16,8 @@ type condition struct {
 	refuse bool          // connections are cut, new ones refused
 	before float64       // how often a call fails without effect
 	after  float64       // how often a call has its effect and its answer is lost
+	late   time.Duration // how long each answer is under way, on a connection
+	odd    float64       // how often a call of the database fails with one of its own errors
 }
 
 // server is one that processes call. Its condition changes while they do.
@@ -65,6 +67,12 @@ func (s *server) chance(p float64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rnd.Float64() < p
+}
+
+func (s *server) pick(from ...error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return from[s.rnd.IntN(len(from))]
 }
 
 func (s *server) counts() (all, hits int) {

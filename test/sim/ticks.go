@@ -44,9 +44,10 @@ func (r *tickRequest) position() string {
 }
 
 type tickRun struct {
-	at  int64
-	d   schemas.Delivery
-	set string
+	at   int64
+	d    schemas.Delivery
+	set  string
+	from time.Time // when it was handed to the producer
 }
 
 // tickDefinitions are timers; From is set when the request is accepted.
@@ -176,7 +177,7 @@ func (w *world) collectTicks() bool {
 				w.find("timers", "a run cannot be read: %v", err)
 				continue
 			}
-			k.runs[d.ID] = append(k.runs[d.ID], tickRun{a.at, d, string(a.r.Value)})
+			k.runs[d.ID] = append(k.runs[d.ID], tickRun{a.at, d, string(a.r.Value), a.r.Timestamp})
 		}
 	}
 	return !slices.ContainsFunc(k.requests, func(q *tickRequest) bool { _, ok := k.answers[q.position()]; return !ok })
@@ -285,13 +286,37 @@ func (w *world) judgeTimer(id string, spans []span, known map[string]bool) {
 			if len(here) > 0 {
 				known[name] = true
 				w.judgeRun(name, due, sp.end+ahead, here, healthy)
+				w.judgeMissed(s, sp.set.def, id, run, here)
 			}
 			if judged && due < settled && len(w.ticks.runs[name]) == 0 && !w.ticks.missed[name] {
 				w.find("timers", "run %s was due at %d, its timer was enabled until %d, and it never came", name, due, sp.end)
 			}
-			if w.ticks.missed[name] && sp.set.def.Misfire == timer.MisfireAll {
+			if w.ticks.missed[name] && sp.set.def.Misfire == timer.MisfireAll && !slices.ContainsFunc(spans, func(o span) bool { return o.set.def.Misfire != timer.MisfireAll }) {
 				w.find("timers", "run %s was dropped, and its timer delivers all", name)
 			}
+		}
+	}
+}
+
+// judgeMissed: a run that stands in for nothing any more is dropped. Once delivers the latest of the missed runs, so a run is missed
+// when the one that follows is late; skip delivers none that is late.
+func (w *world) judgeMissed(s timer.Schedule, def timer.Definition, id string, run int64, copies []tickRun) {
+	if w.truth == nil || def.Misfire == timer.MisfireAll {
+		return
+	}
+	dropFrom := s.Due(tickTopic, id, run)
+	if def.Misfire != timer.MisfireSkip {
+		following, ok := s.Next(run)
+		if !ok {
+			return
+		}
+		dropFrom = max(dropFrom, s.Due(tickTopic, id, following))
+	}
+	const grace = 1000
+	for _, c := range copies {
+		late := c.from.UnixMilli() - dropFrom - w.dispatcher.MisfireAfter.Milliseconds() - w.stepsBack.Milliseconds() - grace
+		if late > 0 && !w.truth.everInDoubt(name{tickTopic, c.d.ID}) {
+			w.find("timers", "run %s was sent at %d, %d ms after it was missed", c.d.ID, c.from.UnixMilli(), late)
 		}
 	}
 }

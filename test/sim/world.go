@@ -67,6 +67,7 @@ type world struct {
 
 	network     kfake.VirtualNetwork
 	cluster     *kfake.Cluster
+	truth       *truth // nil: nobody watches
 	memory      *index.Memory
 	redis       *miniredis.Miniredis // instead, where the plan says so
 	db          *database
@@ -82,13 +83,17 @@ type world struct {
 
 	nodes []*node
 
-	mu       sync.Mutex
-	recalls  time.Duration // the longest that it may have taken to call back what was held
-	links    map[*server]map[*link]bool
-	findings []check.Finding
-	ops      int64
-	opsApart int64
-	busiest  int
+	mu           sync.Mutex
+	retries      []time.Time // when second attempts are due
+	intentDeaths int
+	dieAtIntent  func(*node, *process) // nil: nobody dies
+	dying        sync.WaitGroup
+	recalls      time.Duration // the longest that it may have taken to call back what was held
+	links        map[*server]map[*link]bool
+	findings     []check.Finding
+	ops          int64
+	opsApart     int64
+	busiest      int
 }
 
 // Outcome is what came of a seed.
@@ -156,6 +161,10 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 		return nil, err
 	}
 	w.db.latency, w.db.column = p.latency, p.column
+	if p.seed >= aimedSeeds {
+		w.truth = newTruth(w.find, w.db.clock, p.dispatcher.Retention)
+		w.db.truth = w.truth
+	}
 	w.kafkaSrv, w.indexSrv = newServer("kafka", p.seed+1), newServer("index", p.seed+2)
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(w.network.Listen),
 		kfake.SeedTopics(p.partitions, append(p.targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults),
@@ -310,6 +319,8 @@ func (w *world) run() (out Outcome) {
 	helpers.Wait()
 	h := w.history(begin, end)
 	linear, undecided := w.judge(h)
+	w.judgeSenders(h)
+	w.judgeTold(h)
 	w.judgeTicks()
 	w.judgeCalls(h)
 	all, _ := w.db.counts()

@@ -24,13 +24,21 @@ func (w *world) startZooKeeper() (err error) {
 // source is a process start's part in the election.
 func (w *world) source(p *process, id string, st *store.Store, log *zap.Logger) (election.Source, error) {
 	if w.zookeeper == nil {
-		return watched{w.electorate.member(p, id), p, &spin{find: w.find}}, nil
+		return watched{Source: w.electorate.member(p, id), p: p, spin: &spin{find: w.find}}, nil
 	}
 	members, err := election.NewZooKeeper(election.Config{
 		Servers: []string{zookeeperAddr}, MemberID: id, SessionTimeout: w.session, Slots: st.SlotCount,
 		Dial: w.through(p, w.electionSrv, time.Second, w.network.DialContext),
 	}, st, log)
-	return watched{members, p, &spin{find: w.find}}, err
+	watch := watched{Source: members, p: p, spin: &spin{find: w.find}}
+	if w.truth != nil {
+		watch.lie = func(since time.Duration) {
+			if slack := 50 * time.Millisecond; since > w.window()+slack {
+				w.truth.once("trust", "%s trusts its slots %v after the last answer that it has was written: its trust lasts %v", id, since, w.window())
+			}
+		}
+	}
+	return watch, err
 }
 
 // watched notices a dispatcher that asks without end.
@@ -38,11 +46,16 @@ type watched struct {
 	election.Source
 	p    *process
 	spin *spin
+	lie  func(since time.Duration) // called where a member trusts what it may not trust any more
 }
 
 func (s watched) Trusted() bool {
 	s.spin.turn(s.p.name)
-	return s.Source.Trusted()
+	trusted := s.Source.Trusted()
+	if trusted && s.lie != nil {
+		s.lie(time.Since(s.p.lastHeard()))
+	}
+	return trusted
 }
 
 // moveSlots gives slots to others.

@@ -1,6 +1,9 @@
 package plants
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +19,27 @@ func TestEveryPlantStillApplies(t *testing.T) {
 			changed, err := p.Apply("../../..")
 			require.NoError(t, err)
 			require.NotEmpty(t, changed)
+		})
+	}
+}
+
+// TestEveryPlantCompiles builds the packages of the product with each plant. It takes minutes: make sim-plants builds them anyway.
+func TestEveryPlantCompiles(t *testing.T) {
+	if os.Getenv("SIM_PLANTS") == "" {
+		t.Skip("it takes minutes: set SIM_PLANTS")
+	}
+	root, err := filepath.Abs("../../..")
+	require.NoError(t, err)
+	all, err := All()
+	require.NoError(t, err)
+	for _, p := range all {
+		t.Run(p.Name, func(t *testing.T) {
+			overlay, err := p.Overlay(root, t.TempDir())
+			require.NoError(t, err)
+			cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "./dispatcher", "./scanner", "./callback", "./timer", "./internal/election")
+			cmd.Dir = root
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
 		})
 	}
 }

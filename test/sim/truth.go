@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/binary"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/notyet/notyet/task"
+)
+
+// aimedSeeds is the first seed whose run the world watches from inside, with load and faults that are aimed at what chance seldom hits
+// (aimed.go): what earlier seeds draw, and how they are judged, stays as it is.
+const aimedSeeds = 1 << 46
+
+// truth is what the world knows and no process does: who had which slot when, what was in doubt then, and who sent what.
+// The stand-in database and the connections to the broker write it; judgeSenders reads it.
+type truth struct {
+	find      func(invariant, format string, args ...any)
+	clock     func() time.Time // the database's
+	retention time.Duration
+
+	mu        sync.Mutex
+	slots     map[int]owned
+	owners    []owned             // each change of an owner or an epoch, in order
+	producers map[int64]*process  // by the id that the broker gave them
+	told      map[string]struct{} // findings, each once
+}
+
+// owned is a slot as a commit left it.
+type owned struct {
+	at            time.Time
+	slot          int
+	owner         string
+	epoch         int64
+	claimed, done int64
+	doubts        map[name]bool // with a change of owner: the tasks in (done, claimed]
+}
+
+type name struct{ topic, id string }
+
+func newTruth(find func(string, string, ...any), clock func() time.Time, retention time.Duration) *truth {
+	return &truth{find: find, clock: clock, retention: retention, slots: map[int]owned{}, producers: map[int64]*process{}, told: map[string]struct{}{}}
+}
+
+// watchTouched makes a connection note which slots its statements touch.
+var watchTouched = []string{
+	"CREATE TEMP TABLE touched (what TEXT, slot INTEGER, pos INTEGER)",
+	"CREATE TEMP TRIGGER touched_insert AFTER INSERT ON main.tasks BEGIN INSERT INTO touched VALUES ('task', NEW.slot, NEW.pos); END",
+	"CREATE TEMP TRIGGER touched_update AFTER UPDATE ON main.tasks BEGIN INSERT INTO touched VALUES ('task', OLD.slot, OLD.pos), ('task', NEW.slot, NEW.pos); END",
+	"CREATE TEMP TRIGGER touched_delete AFTER DELETE ON main.tasks BEGIN INSERT INTO touched VALUES ('gone', OLD.slot, OLD.pos); END",
+	"CREATE TEMP TRIGGER touched_slot AFTER UPDATE ON main.slots BEGIN INSERT INTO touched VALUES (CASE WHEN OLD.claimed <> NEW.claimed OR OLD.done <> NEW.done THEN 'offset' ELSE 'owner' END, NEW.slot, NEW.done); END",
+}
+
+func (k *truth) watch(c realConn) error {
+	for _, q := range watchTouched {
+		if _, err := c.ExecContext(context.Background(), q, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type touched struct {
+	what string
+	slot int
+	pos  int64
+}
+
+// before looks at what a transaction of a process is about to commit, and returns the slots as they will be.
+func (k *truth) before(c realConn, p *process) []owned {
+	if k == nil {
+		return nil
+	}
+	var all []touched
+	k.query(c, "SELECT DISTINCT what, slot, pos FROM temp.touched", nil, func(row []driver.Value) {
+		all = append(all, touched{text(row[0]), int(row[1].(int64)), row[2].(int64)})
+	})
+	if len(all) == 0 {
+		return nil
+	}
+	if _, err := c.ExecContext(context.Background(), "DELETE FROM temp.touched", nil); err != nil {
+		k.find("sim", "forgetting what was touched: %v", err)
+	}
+	if !strings.HasPrefix(p.name, "dispatcher") {
+		return nil
+	}
+	slots := k.read(c)
+	k.judgeTouched(p, all, slots)
+	if !slices.ContainsFunc(all, func(t touched) bool { return t.what == "offset" || t.what == "owner" }) {
+		return nil
+	}
+	k.mu.Lock()
+	last := make(map[int]owned, len(k.slots))
+	for n, o := range k.slots {
+		last[n] = o
+	}
+	k.mu.Unlock()
+	for i := range slots {
+		if o := &slots[i]; last[o.slot].epoch != o.epoch || last[o.slot].owner != o.owner {
+			o.doubts = map[name]bool{}
+			args := []driver.NamedValue{{Ordinal: 1, Value: int64(o.slot)}, {Ordinal: 2, Value: o.done}, {Ordinal: 3, Value: o.claimed}}
+			k.query(c, "SELECT topic, id FROM tasks WHERE slot = ? AND pos > ? AND pos <= ?", args, func(row []driver.Value) {
+				o.doubts[name{text(row[0]), text(row[1])}] = true
+			})
+		}
+	}
+	return slots
+}
+
+// judgeTouched: a dispatcher changes only tasks and offsets of slots that it owns, and deletes no row before its time.
+func (k *truth) judgeTouched(p *process, all []touched, slots []owned) {
+	kept := k.clock().Add(-k.retention).UnixMilli()
+	for _, t := range all {
+		i := slices.IndexFunc(slots, func(o owned) bool { return o.slot == t.slot })
+		switch {
+		case t.what == "gone" && t.pos > kept:
+			k.once("retention", "%s deleted a row of slot %d at %d, %d ms before its retention was over", p.name, t.slot, t.pos, t.pos-kept)
+		case t.what == "gone", t.what == "owner", t.slot == task.OutOfLine:
+		case i < 0:
+			k.once("owner", "%s changed a %s of slot %d, which there is not", p.name, t.what, t.slot)
+		case slots[i].owner != p.name:
+			k.once("owner", "%s changed a %s of slot %d, which is %q's under epoch %d", p.name, t.what, t.slot, slots[i].owner, slots[i].epoch)
+		}
+	}
+}
+
+// committed notes the slots after a commit.
+func (k *truth) committed(slots []owned) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, o := range slots {
+		o.at = time.Now()
+		if o.doubts != nil {
+			k.owners = append(k.owners, o)
+		}
+		k.slots[o.slot] = o
+	}
+}
+
+func (k *truth) read(c realConn) (out []owned) {
+	k.query(c, "SELECT slot, owner, epoch, claimed, done FROM slots ORDER BY slot", nil, func(row []driver.Value) {
+		out = append(out, owned{slot: int(row[0].(int64)), owner: text(row[1]), epoch: row[2].(int64), claimed: row[3].(int64), done: row[4].(int64)})
+	})
+	return out
+}
+
+func (k *truth) query(c realConn, query string, args []driver.NamedValue, each func([]driver.Value)) {
+	rows, err := c.QueryContext(context.Background(), query, args)
+	if err != nil {
+		k.once("sim", "looking at a transaction: %v", err)
+		return
+	}
+	defer func() { _ = rows.Close() }()
+	row := make([]driver.Value, len(rows.Columns()))
+	for {
+		switch err := rows.Next(row); err {
+		case nil:
+			each(row)
+		case io.EOF:
+			return
+		default:
+			k.once("sim", "looking at a transaction: %v", err)
+			return
+		}
+	}
+}
+
+func text(v driver.Value) string {
+	switch v := v.(type) {
+	case []byte:
+		return string(v)
+	case string:
+		return v
+	}
+	return ""
+}
+
+// once finds something, and not again.
+func (k *truth) once(invariant, format string, args ...any) {
+	k.mu.Lock()
+	_, told := k.told[invariant]
+	k.told[invariant] = struct{}{}
+	k.mu.Unlock()
+	if !told {
+		k.find(invariant, format, args...)
+	}
+}
+
+// written reads, in a request to the broker, under which producer ids a process sends.
+func (k *truth) written(p *process, b []byte) {
+	const produce, flexible = 0, 9
+	if len(b) < 14 || binary.BigEndian.Uint16(b[4:]) != produce || !strings.HasPrefix(p.name, "dispatcher") {
+		return
+	}
+	version := int16(binary.BigEndian.Uint16(b[6:]))
+	at := 14 + max(int(int16(binary.BigEndian.Uint16(b[12:]))), 0)
+	if version >= flexible {
+		at++ // no tags
+	}
+	req := kmsg.NewPtrProduceRequest()
+	req.SetVersion(version)
+	if at > len(b) || req.ReadFrom(b[at:]) != nil {
+		k.once("sim", "a request of %s to produce cannot be read", p.name)
+		return
+	}
+	for _, t := range req.Topics {
+		for _, part := range t.Partitions {
+			var batch kmsg.RecordBatch
+			if batch.ReadFrom(part.Records) == nil && batch.ProducerID >= 0 {
+				k.mu.Lock()
+				k.producers[batch.ProducerID] = p
+				k.mu.Unlock()
+			}
+		}
+	}
+}
+
+func (k *truth) producer(id int64) *process {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.producers[id]
+}
+
+// ownerAt returns who had a slot at an instant, and since when somebody else than p had had it.
+func (k *truth) ownerAt(slot int, at time.Time, p string) (o owned, since time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.owners {
+		if c.slot != slot || c.at.After(at) {
+			continue
+		}
+		if c.owner == p || c.owner == "" {
+			since = time.Time{}
+		} else if since.IsZero() {
+			since = c.at
+		}
+		o = c
+	}
+	return o, since
+}
+
+// inDoubt tells whether a task was in doubt when its slot changed hands in a span.
+func (k *truth) inDoubt(slot int, of name, from, to time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.owners, func(o owned) bool {
+		return o.slot == slot && !o.at.Before(from) && !o.at.After(to) && o.doubts[of]
+	})
+}
+
+// everInDoubt tells whether a task was in doubt when its slot changed hands.
+func (k *truth) everInDoubt(of name) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.owners, func(o owned) bool { return o.doubts[of] })
+}
