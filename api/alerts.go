@@ -49,6 +49,7 @@ var rules = []rule{
 	{"NotyetTimerRunsMissed", counted(figures.MissedRuns, 15, "%d runs of timers were missed and dropped in the last 15 minutes")},
 	{"NotyetRejections", counted(figures.Rejected, 5, "%d requests were rejected in the last 5 minutes")},
 	{"NotyetTargetRefused", above(figures.Refused, 0, "%d target topics do not exist, or may not be written")},
+	{"NotyetClockRefused", above(figures.ClockRefused, 0, "the brokers of %d target topics refuse the database's time: one of the clocks is wrong")},
 	{"NotyetCallbackOriginDown", above(figures.Circuits, 0, "%d origins of callbacks fail, and get one request at a time")},
 	{"NotyetSendLogFull", above(figures.SendLogFull, 0, "the send logs of %d dispatchers are full")},
 	{"NotyetResultsUnanswered", above(figures.Unanswered, 60, "the results topic has not answered for %d s")},

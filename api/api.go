@@ -13,6 +13,7 @@ package api
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -38,6 +39,15 @@ type Config struct {
 type Intake struct {
 	Topic  string
 	Limits schemas.Limits
+	// Now is the clock by which requests are checked and stamped. Default this machine's.
+	Now func() time.Time
+}
+
+func (in Intake) now() time.Time {
+	if in.Now == nil {
+		return time.Now()
+	}
+	return in.Now()
 }
 
 type server struct {

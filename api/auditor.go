@@ -104,9 +104,7 @@ func (a *auditor) request(ctx context.Context, r *kgo.Record) error {
 
 // Requested returns the entry about a record for an intake topic, without its actor.
 func Requested(r *kgo.Record) (store.AuditEntry, error) {
-	now := *r
-	now.Timestamp = time.Now()
-	req, err := schemas.Decode(&now, anyLimits)
+	req, err := schemas.Decode(r, anyLimits)
 	if err != nil {
 		return store.AuditEntry{}, fmt.Errorf("reading what is to be published: %w", err)
 	}

@@ -41,7 +41,7 @@ type ForecastStep struct {
 // Forecast counts the tasks that are due in each step.
 func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
 	f.Topic = schemas.TargetName(f.Topic)
-	wanted, err := f.store(time.Now())
+	wanted, err := f.store(l.store.Clock().Now())
 	if err != nil {
 		return Forecast{}, err
 	}

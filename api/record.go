@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -89,10 +88,8 @@ func (b *builder) own(headers []kgo.RecordHeader) error {
 }
 
 func (b *builder) record(in Intake, key, value []byte) (*kgo.Record, error) {
-	r := &kgo.Record{Topic: in.Topic, Key: key, Value: value, Headers: b.headers}
-	check := *r
-	check.Timestamp = time.Now()
-	if _, err := schemas.Decode(&check, in.Limits); err != nil {
+	r := &kgo.Record{Topic: in.Topic, Key: key, Value: value, Headers: b.headers, Timestamp: in.now()}
+	if _, err := schemas.Decode(r, in.Limits); err != nil {
 		return nil, err
 	}
 	return r, nil

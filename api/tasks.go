@@ -138,9 +138,7 @@ func (in *scheduleInput) traced(r *kgo.Record, to Intake) *kgo.Record {
 	}
 	out := *r
 	out.Headers = append(slices.Clip(r.Headers), add...)
-	check := out
-	check.Timestamp = time.Now()
-	if _, err := schemas.Decode(&check, to.Limits); err != nil {
+	if _, err := schemas.Decode(&out, to.Limits); err != nil {
 		return r
 	}
 	return &out

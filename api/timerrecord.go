@@ -84,9 +84,7 @@ func (t *SetTimer) Record(topic, id string, in Intake) (*kgo.Record, error) {
 
 // schedule computes the runs of a request that sets a timer.
 func schedule(r *kgo.Record, in Intake) (timer.Schedule, error) {
-	check := *r
-	check.Timestamp = time.Now()
-	request, err := schemas.Decode(&check, in.Limits)
+	request, err := schemas.Decode(r, in.Limits)
 	if err != nil {
 		return timer.Schedule{}, err
 	}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -108,7 +107,7 @@ func (l *Local) Timer(ctx context.Context, topic, id string) (Timer, error) {
 	if err != nil {
 		return Timer{}, err
 	}
-	return newTimer(&t, time.Now().UnixMilli(), true), nil
+	return newTimer(&t, l.store.Clock().Millis(), true), nil
 }
 
 // Timers returns a page of timers, in the order of their topics and ids.
@@ -126,7 +125,7 @@ func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 	out := Timers{Timers: []Timer{}}
 	err := l.listing(ctx, func(ctx context.Context) error {
 		page, err := l.store.ListTimers(ctx, wanted)
-		now := time.Now().UnixMilli()
+		now := l.store.Clock().Millis()
 		for _, t := range page.Timers {
 			out.Timers = append(out.Timers, newTimer(&t, now, false))
 		}

@@ -38,6 +38,9 @@ type Config struct {
 	// UserAgent is sent unless the task has a User-Agent header of its own. Default "notyet".
 	UserAgent string
 
+	// Now tells the time of signatures, which receivers compare with their own, and of dates in answers. Default this machine's.
+	Now func() time.Time
+
 	// Dial connects instead of the network, for tests. The address that it connects to is not checked.
 	// Default the guard's own, which checks it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -54,6 +57,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxInFlightTotal = cmp.Or(c.MaxInFlightTotal, defaults.CallsInFlightTotal)
 	c.MaxTimeout = cmp.Or(c.MaxTimeout, defaults.CallTimeout)
 	c.UserAgent = cmp.Or(c.UserAgent, "notyet")
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if c.MaxInFlight > c.MaxInFlightTotal {
 		return c, fmt.Errorf("callback.max-in-flight: %d is more than the %d of all origins together", c.MaxInFlight, c.MaxInFlightTotal)
 	}

@@ -156,7 +156,7 @@ func (s *Sender) attempt(ctx context.Context, r Request, target schemas.Callback
 	defer cancel()
 	var connected atomic.Bool // the transport may still call it after it has returned
 	traced := httptrace.WithClientTrace(bounded, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
-	req, err := httpRequest(withRequest(traced), r, target, s.secrets.of(target.Origin), s.cfg.UserAgent, time.Now())
+	req, err := httpRequest(withRequest(traced), r, target, s.secrets.of(target.Origin), s.cfg.UserAgent, s.cfg.Now())
 	if err != nil {
 		return refusal(target.Origin + ": " + err.Error()), failedOther
 	}
@@ -182,12 +182,12 @@ const (
 func (s *Sender) read(origin string, answer *http.Response) Outcome {
 	defer answer.Body.Close()
 	if answer.StatusCode == http.StatusSwitchingProtocols { // its body is the connection
-		return judge(origin, answer.StatusCode, answer.Header, nil, time.Now())
+		return judge(origin, answer.StatusCode, answer.Header, nil, s.cfg.Now())
 	}
 	start := make([]byte, reasonBytes)
 	n, err := io.ReadFull(answer.Body, start)
 	if err == nil {
 		_, _ = io.CopyN(io.Discard, answer.Body, drainBytes) // what fails here closes the connection
 	}
-	return judge(origin, answer.StatusCode, answer.Header, start[:n], time.Now())
+	return judge(origin, answer.StatusCode, answer.Header, start[:n], s.cfg.Now())
 }

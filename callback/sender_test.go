@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -504,4 +505,24 @@ func TestRetryAfterOnTheWire(t *testing.T) {
 		require.Equal(t, 90*time.Second, o.Pause(schemas.Backoff{First: 5 * time.Second}.Pause(1)))
 		require.Equal(t, 10*time.Minute, o.Pause(10*time.Minute))
 	})
+}
+
+// TestTimeOfSignaturesIsTheConfigured: receivers compare it with their own clocks, and this machine's may be wrong.
+func TestTimeOfSignaturesIsTheConfigured(t *testing.T) {
+	stamps := make(chan string, 1)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stamps <- r.Header.Get(headerTimestamp)
+		w.Header().Set("Retry-After", time.Now().Add(2*time.Hour+time.Minute).UTC().Format(http.TimeFormat))
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer receiver.Close()
+	secrets := filepath.Join(t.TempDir(), "secrets.yaml")
+	require.NoError(t, os.WriteFile(secrets, []byte("- origin: "+receiver.URL+"\n  secrets: ["+newSecret+"]\n"), 0o600))
+	clock := time.Now().Add(2 * time.Hour)
+	s := newTestSender(t, Config{URLRules: everyone, Secrets: secrets, Now: func() time.Time { return clock }})
+	r := requestTo(receiver.URL)
+	o := s.Send(t.Context(), r)
+	require.Equal(t, strconv.FormatInt(clock.Unix(), 10), <-stamps)
+	require.Equal(t, Retry, o.Verdict)
+	require.InDelta(t, time.Minute, o.After, float64(2*time.Second), "dates in answers count from it too")
 }

@@ -189,7 +189,7 @@ func keyOf(m Message) string {
 
 // Purge forgets what was handled before the given time and returns the number of deliveries. Keep
 // at least what the business topics keep (Kafka's default is 7 days), because a copy can come as
-// long as that. Call it regularly, for example hourly.
+// long as that. Each consumer marks by its machine's clock, so keep longer by what the clocks may differ. Call it regularly, for example hourly.
 func (g *SQLGuard) Purge(ctx context.Context, before time.Time) (int64, error) {
 	var total int64
 	for {

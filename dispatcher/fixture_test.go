@@ -319,7 +319,7 @@ type running struct {
 func (f *fixture) make(m *members, dir string, cfg Config) (*Dispatcher, *sendlog.Log) {
 	f.Helper()
 	cfg.Results = results
-	sent, err := sendlog.Open(dir, sendlog.Config{}, zap.NewNop())
+	sent, err := sendlog.Open(dir, sendlog.Config{Now: f.store.Clock().Now}, zap.NewNop())
 	require.NoError(f, err)
 	ix, err := index.New(index.Config{Addrs: []string{f.redis.Addr()}}, zap.NewNop())
 	require.NoError(f, err)

@@ -159,7 +159,8 @@ func registerGauges(reg prometheus.Registerer, fl *inFlight, outs *outlets, sent
 	gauge("claimed_tasks", "Claimed tasks that are not settled.", func() int { return fl.entries })
 	gauge("staged_tasks", "Tasks in memory with their bodies.", func() int { return fl.staging.tasks })
 	gauge("staged_bytes", "Memory that bodies of staged tasks take.", func() int { return fl.staging.bytes })
-	gauge("refused_targets", "Targets that do not exist or may not be written.", func() int { return len(outs.refusals.topics) })
+	gauge("refused_targets", "Targets that do not exist or may not be written.", func() int { return outs.refusals.count(false) })
+	gauge("clock_refused_targets", "Targets whose brokers refuse the database's time.", func() int { return outs.refusals.count(true) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "send_log_bytes",
 		Help: "Space that the send log takes, about."}, func() float64 { return float64(sent.Bytes()) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "send_log_full",

@@ -122,7 +122,7 @@ func TestIdleTargetsAreForgotten(t *testing.T) {
 	d.flight.slots[0] = l
 	for seq := range int64(10) {
 		topic := fmt.Sprint("mistyped", seq)
-		d.sender.outlets.refusals.refused(topic, time.Now())
+		d.sender.outlets.refusals.refused(topic, false, time.Now())
 		held := &claimedTask{slot: l, seq: seq, content: &content{topic: topic, record: &kgo.Record{Topic: topic}, settings: schemas.DefaultSettings()}}
 		require.False(t, d.sender.admit(held, nowMillis(), false))
 	}

@@ -16,7 +16,7 @@ const (
 	proofsWithin = 10 * time.Second
 	// proofsBack is how far back the send log is read at most.
 	proofsBack = time.Hour
-	// proofsSlack is for this machine's clock, which may have been corrected since it went into the send log. It also covers tasks that
+	// proofsSlack is for the database's clock, which may have been corrected since it went into the send log. It also covers tasks that
 	// stand behind a long look-ahead, later than they are due.
 	proofsSlack = 2 * time.Minute
 )
@@ -39,7 +39,7 @@ func (p proofs) take(t *claimedTask) (at int64, ok bool) {
 
 func (p proofs) forget(seq int64) { delete(p, seq) }
 
-// loggedSince returns from when on the send log is read, by this machine's clock, for tasks of which the first stands at a place. Nothing is
+// loggedSince returns from when on the send log is read for tasks of which the first stands at a place. Nothing is
 // sent before it is due. But a place further ahead than anybody claims says nothing: it lies behind what was claimed before the database's
 // clock was set back.
 func (o *ownership) loggedSince(first int64) time.Time {
@@ -48,7 +48,7 @@ func (o *ownership) loggedSince(first int64) time.Time {
 	if ahead := max(o.cfg.LookAhead, o.cfg.BurstLookAhead); since.Before(back) || first > now.Add(ahead).UnixMilli() {
 		since = back
 	}
-	return since.Add(-o.clock.Offset())
+	return since
 }
 
 // proofsOf reads what the send log proves of tasks in doubt.

@@ -61,7 +61,7 @@ func TestProofsAreOfTasksInDoubtOnly(t *testing.T) {
 	require.Empty(t, d.flight.proofs)
 }
 
-// The send log goes by this machine's clock, and places by the database's: one of them may be wrong, and the latter may have been set back.
+// The send log goes by the database's clock, as places do, whatever this machine's shows. It may have been set back.
 func TestProofsWhereClocksDisagree(t *testing.T) {
 	for name, c := range map[string]struct{ ahead, setBack time.Duration }{
 		"the database is ahead":    {ahead: 10 * time.Minute},

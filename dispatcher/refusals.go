@@ -9,7 +9,8 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// refusals remembers which targets refuse every record: the topic does not exist, or may not be written. It may be there in a
+// refusals remembers which targets refuse every record: the topic does not exist, may not be written, or its broker's clock is far from
+// the database's. It may be there in a
 // moment, so until patience has passed since the first refusal in a row, its tasks are put off, and one of them at a time is sent
 // to ask again. After that each is sent, and is a dead letter if it is refused. The memory is this process's own: a new owner of
 // a slot begins its own count. The lock of those in flight guards it.
@@ -19,6 +20,7 @@ type refusals struct {
 }
 
 type refusal struct {
+	clock         bool      // the clocks of the database and the broker differ: the tasks wait until somebody corrects one
 	since, latest time.Time // of the refusals in a row
 	next          time.Time // nothing is sent before
 	pause         time.Duration
@@ -31,21 +33,35 @@ const (
 	refusedQuiet = 2 * time.Minute
 )
 
-// refused notes a refusal, and reports whether it is one too many.
-func (r *refusals) refused(topic string, now time.Time) (final bool) {
+// refused notes a refusal, and reports whether it is one too many. A refusal for the clock never is.
+func (r *refusals) refused(topic string, clock bool, now time.Time) (final bool) {
 	e := r.topics[topic]
-	if e == nil || now.Sub(e.latest) > refusedQuiet {
+	if e == nil || e.clock != clock || now.Sub(e.latest) > refusedQuiet {
 		if r.topics == nil {
 			r.topics = map[string]*refusal{}
 		}
-		e = &refusal{since: now, pause: firstRefusedPause / 2}
+		e = &refusal{clock: clock, since: now, pause: firstRefusedPause / 2}
 		r.topics[topic] = e
 	}
 	if e.latest = now; !now.Before(e.next) { // not one of many that were sent together
 		e.pause = min(2*e.pause, longestRefusedPause)
 		e.next = now.Add(e.pause)
 	}
-	return now.Sub(e.since) >= r.patience
+	return r.final(e, now)
+}
+
+func (r *refusals) final(e *refusal, now time.Time) bool {
+	return !e.clock && now.Sub(e.since) >= r.patience
+}
+
+// count returns how many targets refuse records for the clock, or for another reason.
+func (r *refusals) count(clock bool) (n int) {
+	for _, e := range r.topics {
+		if e.clock == clock {
+			n++
+		}
+	}
+	return n
 }
 
 // accepted ends a row, and reports whether there was one.
@@ -63,7 +79,7 @@ func (r *refusals) putsOff(topic string, now time.Time, asking bool) bool {
 		return false
 	}
 	e := r.topics[topic]
-	return e != nil && now.Sub(e.since) < r.patience && (asking || now.Before(e.next))
+	return e != nil && !r.final(e, now) && (asking || now.Before(e.next))
 }
 
 // pause is for how long a task of the target is put off.
@@ -98,7 +114,13 @@ func (outs *outlets) refusedForNow(topic string, err error) bool {
 			outs.log.Warn("a target does not exist or may not be written: its tasks are tried for a while, then they are dead letters",
 				zap.String("topic", topic), zap.Duration("undeliverable_after", outs.cfg.UndeliverableAfter), zap.Error(err))
 		}
-		return !outs.refusals.refused(topic, time.Now())
+		return !outs.refusals.refused(topic, false, time.Now())
+	case kafka.ClockDiffers(err):
+		if e := outs.refusals.topics[topic]; e == nil || !e.clock {
+			outs.log.Error("a broker refuses the database's time: one of the two clocks is wrong, and tasks of the topic wait until it is corrected",
+				zap.String("topic", topic), zap.Time("database_clock", outs.clock.Now()), zap.Duration("database_ahead_of_this_machine", outs.clock.Offset()), zap.Error(err))
+		}
+		outs.refusals.refused(topic, true, time.Now())
 	}
 	return false
 }

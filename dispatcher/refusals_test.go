@@ -116,8 +116,8 @@ func TestRefusals(t *testing.T) {
 	r := refusals{patience: time.Minute}
 	require.False(t, r.putsOff("a", at(0), false))
 	require.False(t, r.accepted("a"))
-	require.False(t, r.refused("a", at(0)))
-	require.False(t, r.refused("a", at(0.1)), "another of those that were sent together")
+	require.False(t, r.refused("a", false, at(0)))
+	require.False(t, r.refused("a", false, at(0.1)), "another of those that were sent together")
 	require.Equal(t, firstRefusedPause, r.pause("a"))
 	require.Equal(t, unsentPause, r.pause("b"))
 	require.True(t, r.putsOff("a", at(0.9), false))
@@ -125,19 +125,48 @@ func TestRefusals(t *testing.T) {
 	require.False(t, r.putsOff("a", at(1), false), "one asks again")
 	require.True(t, r.putsOff("a", at(1), true), "and only one")
 	for i, pause := range []time.Duration{2, 4, 8, 10, 10} {
-		require.False(t, r.refused("a", at(float64(i+1)*10)))
+		require.False(t, r.refused("a", false, at(float64(i+1)*10)))
 		require.Equal(t, pause*time.Second, r.pause("a"))
 	}
-	require.True(t, r.refused("a", at(60)))
+	require.True(t, r.refused("a", false, at(60)))
 	require.False(t, r.putsOff("a", at(60), true), "now each is sent, and told what becomes of it")
 
 	require.True(t, r.accepted("a"))
-	require.False(t, r.refused("a", at(70)), "a new row")
-	require.False(t, r.refused("a", at(70).Add(refusedQuiet+1)), "nothing was sent for long: a new row")
+	require.False(t, r.refused("a", false, at(70)), "a new row")
+	require.False(t, r.refused("a", false, at(70).Add(refusedQuiet+1)), "nothing was sent for long: a new row")
 	r.forget(at(70).Add(2 * refusedQuiet))
 	require.Len(t, r.topics, 1)
 	r.forget(at(70).Add(2*refusedQuiet + 2))
 	require.Empty(t, r.topics)
+
+	require.False(t, r.refused("a", true, at(0)))
+	require.False(t, r.refused("a", true, at(60*60)), "a clock may be wrong for long")
+	require.True(t, r.putsOff("a", at(60*60), true), "and one task at a time asks")
+	require.Equal(t, []int{1, 0}, []int{r.count(true), r.count(false)})
+	require.False(t, r.refused("a", false, at(60*60)), "another reason begins its own row")
+	require.Equal(t, []int{0, 1}, []int{r.count(true), r.count(false)})
+}
+
+// TestClockThatABrokerRefuses: while the database's and the broker's clocks are far apart, no task is given up and no line stands.
+func TestClockThatABrokerRefuses(t *testing.T) {
+	f := newFixture(t, 4, "orders", "clocked")
+	orders := f.read("orders")
+	mend := f.refuse("clocked", kerr.InvalidTimestamp)
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UndeliverableAfter: -1, UnresponsiveAfter: time.Second, StageTasks: 40})
+	due := time.Now()
+	f.schedule(append(askMany(100, "clocked", "r", due), askMany(20, "orders", "o", due)...)...)
+	f.eventually("the others are delivered", func() bool { return orders.count() == 20 })
+	f.eventually("no line is held up", func() bool { return f.settledUpTo(due) })
+	f.eventually("no body is kept", func() bool { return d.inside(func() int { return d.flight.entries + d.flight.staging.tasks }) == 0 })
+	require.Less(t, d.client.BufferedProduceRecords(), int64(2), "one at a time asks again")
+	require.Equal(t, 1, d.inside(func() int { return d.sender.outlets.refusals.count(true) }))
+	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	require.NoError(t, err)
+	require.Empty(t, dead)
+	mend()
+	clocked := f.read("clocked")
+	f.eventually("all arrive", func() bool { return len(clocked.copies()) == 100 })
+	require.Zero(t, counted(d.metrics.unresponsive), "a broker that refuses answers")
 }
 
 // A name that somebody mistyped is forgotten by the producer too, which asked for it four times a second for ever. Should the topic come

@@ -213,7 +213,7 @@ func (s *sender) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool
 	s.flight.mu.Lock()
 	g := s.outlets.endSending(t)
 	// That a record is too large, the producer may say by itself: only an answer to one sent alone shows that its target is there.
-	if err == nil || kafka.Permanent(err) && (alone || !kafka.MaybeCollateral(err)) {
+	if err == nil || kafka.ClockDiffers(err) || kafka.Permanent(err) && (alone || !kafka.MaybeCollateral(err)) {
 		g.since = time.Now()
 		s.parking.respondsAgain(g)
 	} else if g.outage != nil {

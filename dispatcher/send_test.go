@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -46,6 +47,29 @@ func TestTooLateBecomesADeadLetter(t *testing.T) {
 	require.Equal(t, due.UnixMilli(), told[0].Due)
 	require.NotEmpty(t, told[0].Reason)
 	require.Equal(t, schemas.KindExpired, told[0].Kind)
+}
+
+// TestRecordsCarryTheDatabasesTime: a machine whose clock is hours off delivers on time, and stamps deliveries and events by the database's.
+func TestRecordsCarryTheDatabasesTime(t *testing.T) {
+	for _, off := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
+		t.Run(off.String(), func(t *testing.T) {
+			f := newFixture(t, 1, "orders")
+			clock := func() time.Time { return time.Now().Add(off) }
+			var err error
+			f.store, err = store.Open(t.Context(), store.Config{DSN: "sqlite:" + f.path, Clock: clock}, zap.NewNop())
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = f.store.Close() })
+			orders, events := f.read("orders"), f.read(results)
+			due := clock().Add(time.Second)
+			f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+			f.schedule(ask("orders", "a", due))
+			f.eventually("it arrives", func() bool { return orders.count() == 1 && events.count() > 0 })
+			for _, r := range append(orders.all(), events.all()...) {
+				require.False(t, r.Timestamp.Before(due.Truncate(time.Millisecond)))
+				require.False(t, r.Timestamp.After(clock()))
+			}
+		})
+	}
 }
 
 func TestUnknownTargetBecomesADeadLetter(t *testing.T) {

@@ -30,7 +30,7 @@ type shared struct {
 }
 
 func newShared(cfg Config, st *store.Store, reg prometheus.Registerer, log *zap.Logger) *shared {
-	return &shared{cfg: cfg, store: st, clock: st.NewClock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: newKicks(), failure: make(chan error, 1)}
+	return &shared{cfg: cfg, store: st, clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: newKicks(), failure: make(chan error, 1)}
 }
 
 // kicks has one for each loop. Anybody gives them, and only the loop takes its own.

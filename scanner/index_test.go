@@ -25,7 +25,7 @@ func TestAnIndexThatDoesNotAnswerHoldsNobody(t *testing.T) {
 func TestASetTimerWakesItsDispatcher(t *testing.T) {
 	ix := index.NewMemory()
 	wakes := ix.Wakes(t.Context())
-	x := newIndexer(ix, new(store.Store).NewClock(), time.Hour, newMetrics(prometheus.NewRegistry()), zap.NewNop())
+	x := newIndexer(ix, new(store.Store).Clock(), time.Hour, newMetrics(prometheus.NewRegistry()), zap.NewNop())
 	now := x.clock.Millis()
 	x.put(store.Applied{Timers: []int{3}, Added: []store.Place{{Place: index.Entry{Slot: 3, Pos: now, Seq: 1}, Due: now}}})
 	require.NoError(t, x.update(t.Context(), <-x.waiting))

@@ -89,7 +89,7 @@ func inMemory(t *testing.T, cfg Config) (*Scanner, *store.Store) {
 	t.Cleanup(func() { _ = st.Close() })
 	require.NoError(t, st.Migrate(t.Context(), 4))
 	deps := Deps{Store: st, Log: zap.NewNop()}
-	s := &Scanner{cfg: cfg.withDefaults(), deps: deps, clock: st.NewClock(), parts: newPartitions(deps.Log)}
+	s := &Scanner{cfg: cfg.withDefaults(), deps: deps, clock: st.Clock(), parts: newPartitions(deps.Log)}
 	s.results, err = events.New(kafka.Config{}, st, events.Config{Topic: s.cfg.Results, Stage: "scanner"}, prometheus.NewRegistry(), zap.NewNop())
 	require.NoError(t, err)
 	s.build(newMetrics(prometheus.NewRegistry()), newCommits(s.parts, deps.Log))

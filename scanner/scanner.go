@@ -129,7 +129,8 @@ type Scanner struct {
 // New checks the configuration and makes the clients; the consumer begins to join its group.
 // Nothing is taken before Run.
 func New(deps Deps, cfg Config) (*Scanner, error) {
-	s := &Scanner{cfg: cfg.withDefaults(), deps: deps, clock: deps.Store.NewClock(), parts: newPartitions(deps.Log)}
+	deps.Kafka.Now = deps.Store.Clock().Now
+	s := &Scanner{cfg: cfg.withDefaults(), deps: deps, clock: deps.Store.Clock(), parts: newPartitions(deps.Log)}
 	decompressor, err := kafka.InspectionDecompressor()
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,10 @@ type Clock struct {
 	store *Store
 	log   *zap.Logger
 	last  atomic.Pointer[reading]
+
+	asking  sync.Mutex // guards what follows; whoever holds it may ask
+	started bool
+	warned  bool
 }
 
 // reading bounds what the database's clock showed at a moment of this machine.
@@ -50,19 +55,27 @@ const (
 	skewWarning = 250 * time.Millisecond
 )
 
-// NewClock returns a Clock that shows this machine's time until Start.
-func (s *Store) NewClock() *Clock {
-	c := &Clock{store: s, log: s.log}
-	now := time.Now()
-	c.last.Store(&reading{at: now, shown: wall(now), latest: wall(now)})
-	return c
+// Clock returns the process's Clock of this database. It shows this machine's time until Start.
+func (s *Store) Clock() *Clock {
+	s.clockOnce.Do(func() {
+		now := time.Now()
+		s.clock = &Clock{store: s, log: s.log}
+		s.clock.last.Store(&reading{at: now, shown: wall(now), latest: wall(now)})
+	})
+	return s.clock
 }
 
 func wall(now time.Time) time.Time { return now.Round(0).Add(faultpoint.Clock()) }
 
-// Start asks the database until it has answered. Call it before Now. The only error is that of ctx.
+// Start asks the database until it has answered. Call it before Now; each part of a process may. The
+// only error is that of ctx.
 func (c *Clock) Start(ctx context.Context) error {
-	c.last.Store(&reading{at: time.Now()}) // the zero time: the first answer counts, whatever it shows
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	if !c.started {
+		c.last.Store(&reading{at: time.Now()}) // the zero time: the first answer counts, whatever it shows
+		c.started = true
+	}
 	for {
 		err := c.ask(ctx)
 		for n := 0; err == nil; n++ { // of several answers, the quickest is the most exact
@@ -82,23 +95,35 @@ func (c *Clock) Start(ctx context.Context) error {
 	}
 }
 
-// Run corrects the Clock until ctx ends. If the database does not answer, the Clock runs on by itself.
+// Run corrects the Clock until ctx ends. If the database does not answer, the Clock runs on by itself. Each part of a process may
+// run it: they ask in turn.
 func (c *Clock) Run(ctx context.Context) {
 	tick := time.NewTicker(clockEvery)
 	defer tick.Stop()
-	warned := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			c.correct(ctx)
 		}
-		_ = c.ask(ctx) // whoever needs the database reports the error
-		off := c.Offset()
-		if apart := off.Abs() > skewWarning; apart != warned {
-			warned = apart
-			c.log.Warn("this machine's clock differs from the database's, which decides when tasks are due", zap.Duration("database_ahead", off), zap.Bool("apart", apart))
-		}
+	}
+}
+
+// correct asks, unless another part of the process does or has just done so.
+func (c *Clock) correct(ctx context.Context) {
+	if !c.asking.TryLock() {
+		return
+	}
+	defer c.asking.Unlock()
+	if time.Since(c.last.Load().at) < clockEvery/2 {
+		return
+	}
+	_ = c.ask(ctx) // whoever needs the database reports the error
+	off := c.Offset()
+	if apart := off.Abs() > skewWarning; apart != c.warned {
+		c.warned = apart
+		c.log.Warn("this machine's clock differs from the database's, which decides when tasks are due", zap.Duration("database_ahead", off), zap.Bool("apart", apart))
 	}
 }
 

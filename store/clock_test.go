@@ -12,7 +12,7 @@ func TestClockShowsTheDatabasesTime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		before, err := s.Time(t.Context())
 		require.NoError(t, err)
-		c := s.NewClock()
+		c := s.Clock()
 		require.NoError(t, c.Start(t.Context()))
 		shown := c.Now()
 		after, err := s.Time(t.Context())

@@ -71,6 +71,8 @@ type Store struct {
 	conditions conditions
 	writing    sync.Mutex       // SQLite's writers poll for its lock and may starve; with this one they take turns
 	now        func() time.Time // of a database that is simulated
+	clockOnce  sync.Once
+	clock      *Clock           // see Clock
 	evidence   Evidence         // set in a recovery only
 	patient    driver.Connector // for migrations: an answer may take as long as it takes. nil: as any other
 }

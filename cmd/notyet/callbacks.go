@@ -45,6 +45,7 @@ func (s *service) addCallbacks() (*callback.Sender, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Now = s.store.Clock().Now
 	sender, err := callback.New(cfg, s.log, s.reg)
 	if err != nil {
 		return nil, usageError{err}
@@ -72,7 +73,7 @@ func (s *service) guardedIntakes() ([]api.Intake, error) {
 	}
 	out := intakes(s.cfg)
 	for i := range out {
-		out[i].Limits.Callbacks = guard.Check
+		out[i].Limits.Callbacks, out[i].Now = guard.Check, s.store.Clock().Now
 	}
 	return out, nil
 }

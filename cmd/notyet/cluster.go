@@ -109,7 +109,7 @@ type heartbeat struct {
 func newHeartbeat(st *store.Store, kind, member, http string, log *zap.Logger) *heartbeat {
 	host, _ := os.Hostname()
 	return &heartbeat{store: st, log: log, service: store.Service{
-		ID: fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8]), Kind: kind, Member: member, Version: version, HTTP: http, Started: time.Now().UnixMilli(),
+		ID: fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8]), Kind: kind, Member: member, Version: version, HTTP: http, Started: st.Clock().Millis(),
 	}}
 }
 

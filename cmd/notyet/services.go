@@ -79,6 +79,12 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 	if err := s.store.CheckRowLocks(ctx); err != nil {
 		return s, err
 	}
+	clock := s.store.Clock()
+	if err := clock.Start(ctx); err != nil {
+		return s, err
+	}
+	s.life.add("clock", func(ctx context.Context) error { clock.Run(ctx); return nil })
+	s.kafka.Now = clock.Now
 	s.reg.MustRegister(s.store.Collector())
 	if s.installation, err = s.store.Installation(ctx); err != nil {
 		return s, err
@@ -171,7 +177,7 @@ func (s *service) addScanner() error {
 
 // addDispatcher adds the dispatcher to the parts; memberID is its name in the election.
 func (s *service) addDispatcher(members election.Source, memberID string) error {
-	sent, err := sendlog.Open(s.cfg.SendLog.Dir, sendlog.Config{Retention: s.cfg.SendLog.Retention, MaxBytes: int64(s.cfg.SendLog.MaxBytes), Installation: s.installation}, s.log)
+	sent, err := sendlog.Open(s.cfg.SendLog.Dir, sendlog.Config{Now: s.store.Clock().Now, Retention: s.cfg.SendLog.Retention, MaxBytes: int64(s.cfg.SendLog.MaxBytes), Installation: s.installation}, s.log)
 	if err != nil {
 		return fmt.Errorf("%w (sendlog.dir says where it is; each dispatcher needs its own)", err)
 	}

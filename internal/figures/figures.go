@@ -45,6 +45,7 @@ const (
 	Claimed      = "claimed"       // tasks that are claimed and not settled
 	Unresponsive = "unresponsive"  // partitions of targets and origins that do not answer
 	Refused      = "refused"       // targets that do not exist or may not be written
+	ClockRefused = "clock_refused" // targets whose brokers refuse the database's time
 	Circuits     = "open_circuits" // origins of callbacks that do not answer
 	Unclaimed    = "unclaimed"     // slots that lie behind and that nobody claims
 	Unsettled    = "unsettled"     // slots whose owner does not settle

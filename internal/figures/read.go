@@ -40,6 +40,7 @@ var levels = map[string]string{
 	"notyet_dispatcher_claimed_tasks":              Claimed,
 	"notyet_dispatcher_unresponsive_targets":       Unresponsive,
 	"notyet_dispatcher_refused_targets":            Refused,
+	"notyet_dispatcher_clock_refused_targets":      ClockRefused,
 	"notyet_callback_open_circuits":                Circuits,
 	"notyet_scanner_unclaimed_slots":               Unclaimed,
 	"notyet_scanner_unsettled_slots":               Unsettled,

@@ -38,6 +38,10 @@ type Config struct {
 	Username, Password string
 	// Dial makes connections. Default TCP; a test that runs in virtual time brings its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Now is the clock by which producers stamp records. Each service sets the database's, so that a
+	// wrong clock of this machine does not show in a topic. Default nil: records keep the timestamps that
+	// they have, and others get this machine's time.
+	Now func() time.Time
 	// AllowAutoTopicCreation lets a broker that is so configured create a topic
 	// that is only looked up. A mistyped target topic then comes into being
 	// instead of becoming a dead letter, so: development only. Default false.

@@ -41,7 +41,7 @@ func (l *LostConnections) Count() int64 { return l.n.Load() }
 
 // Judge returns the error of a record for which NotSent holds only if nothing has happened since then that has it tried again.
 func (l *LostConnections) Judge(err error, before int64) error {
-	if err == nil || !Permanent(err) || l.Count() == before {
+	if err == nil || !refused(err) || l.Count() == before {
 		return err
 	}
 	return fmt.Errorf("%w (%w)", err, errMaybeStored)

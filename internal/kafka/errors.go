@@ -20,9 +20,8 @@ var aboutTopic = []error{
 var aboutRecord = []error{
 	kerr.MessageTooLarge,
 	kerr.RecordListTooLarge,
-	kerr.InvalidRecord,    // such as a null key on a compacted topic
-	kerr.CorruptMessage,   // the same from older brokers; kgo does not retry it
-	kerr.InvalidTimestamp, // beyond message.timestamp.*.max.ms
+	kerr.InvalidRecord,  // such as a null key on a compacted topic
+	kerr.CorruptMessage, // the same from older brokers; kgo does not retry it
 	kerr.UnsupportedForMessageFormat,
 	kerr.PolicyViolation,
 }
@@ -45,6 +44,14 @@ func Permanent(err error) bool {
 	return slices.ContainsFunc(aboutTopic, is) || slices.ContainsFunc(aboutRecord, is)
 }
 
+// ClockDiffers says that the broker refused the timestamp of a record. Config.Now and the broker's
+// clock are further apart than the topic allows (message.timestamp.after.max.ms, by default an
+// hour), so every record gets this answer until somebody corrects a clock.
+func ClockDiffers(err error) bool { return errors.Is(err, kerr.InvalidTimestamp) }
+
+// refused says that the broker has answered that it did not store the record.
+func refused(err error) bool { return Permanent(err) || ClockDiffers(err) }
+
 // TopicMayCome says whether a Permanent error is that of a topic that does not exist, or may not be written: either may be mended in
 // a moment, without a change to the record.
 func TopicMayCome(err error) bool {
@@ -65,6 +72,5 @@ var ErrNotSent = errors.New("not sent")
 // NotSent says whether an error proves that the record is not in its topic: the broker refused it, or it was never sent. After
 // every other error it may be there, or come to be there; so it may after a refusal that LostConnections doubts.
 func NotSent(err error) bool {
-	refused := Permanent(err) && !errors.Is(err, errMaybeStored)
-	return refused || errors.Is(err, ErrNotSent) || errors.Is(err, kgo.ErrMaxBuffered)
+	return refused(err) && !errors.Is(err, errMaybeStored) || errors.Is(err, ErrNotSent) || errors.Is(err, kgo.ErrMaxBuffered)
 }

@@ -28,7 +28,7 @@ func TestPermanent(t *testing.T) {
 		{kerr.RecordListTooLarge, true, true},
 		{kerr.InvalidRecord, true, true},
 		{kerr.CorruptMessage, true, true},
-		{kerr.InvalidTimestamp, true, true},
+		{kerr.InvalidTimestamp, false, false},
 		{kerr.UnsupportedForMessageFormat, true, true},
 		{kerr.PolicyViolation, true, true},
 		{fmt.Errorf("producing: %w (uncompressed_bytes=9)", kerr.MessageTooLarge), true, true},
@@ -80,7 +80,6 @@ func TestPermanentAsTheClientTellsIt(t *testing.T) {
 		{kerr.RecordListTooLarge, kmsg.Produce, true},
 		{kerr.InvalidRecord, kmsg.Produce, true},
 		{kerr.CorruptMessage, kmsg.Produce, true},
-		{kerr.InvalidTimestamp, kmsg.Produce, true},
 		{kerr.PolicyViolation, kmsg.Produce, true},
 
 		{kerr.NotLeaderForPartition, kmsg.Produce, false},

@@ -39,7 +39,7 @@ func NewProducer(cfg Config, log *zap.Logger, opts ...kgo.Opt) (*kgo.Client, err
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 	}
 	forget := &forgetRecreated{log: log}
-	client, err := New(cfg, log, append(append(base, kgo.WithHooks(forget)), opts...)...)
+	client, err := New(cfg, log, append(append(base, kgo.WithHooks(stamps{cfg.Now}, forget)), opts...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func NewProducer(cfg Config, log *zap.Logger, opts ...kgo.Opt) (*kgo.Client, err
 // for the same partition. What waits for other partitions is not concerned: the client takes a new epoch, and resends what it had
 // sent under the old one as it was.
 func GiveUpAfter(patience time.Duration) []kgo.Opt {
-	return []kgo.Opt{kgo.RecordDeliveryTimeout(patience), kgo.AllowIdempotentProduceCancellation()}
+	return []kgo.Opt{kgo.WithHooks(&giveUp{patience: patience}), kgo.AllowIdempotentProduceCancellation()}
 }
 
 // NewSoloProducer returns a producer that has one record in hand at a time, in a

@@ -81,7 +81,7 @@ type Config struct {
 	// Installation is the id of the installation whose log it is. A log of another one is refused: the numbers of its tasks are
 	// those of others here. Default none: any log is taken.
 	Installation string
-	// Now tells the time. Default time.Now.
+	// Now tells the time. A dispatcher sets the database's, by which tasks have their places. Default time.Now.
 	Now func() time.Time
 
 	// Patience is how long the disk may leave an append, or Close, without an answer before the log is broken. Default 20 s.

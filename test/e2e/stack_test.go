@@ -230,7 +230,7 @@ func (s *stack) dispatcher(id string) *process {
 func (s *stack) dispatcherWith(cfg dispatcher.Config) *process {
 	id := cfg.MemberID
 	cfg.Results = s.results
-	sent, err := sendlog.Open(s.t.TempDir(), sendlog.Config{}, s.log)
+	sent, err := sendlog.Open(s.t.TempDir(), sendlog.Config{Now: s.store.Clock().Now}, s.log)
 	require.NoError(s.t, err)
 	var members election.Source
 	if s.real {

@@ -93,7 +93,7 @@ func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispa
 	// The gate also holds a frozen process, whose own time should stand still. And a log whose patience ends is left open: its files
 	// end with the process, which here goes on.
 	const patience = time.Hour
-	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{Disk: n.written(r.process), Patience: patience}, zap.NewNop())
+	sent, err := sendlog.Open(n.sendlog(), sendlog.Config{Now: st.Clock().Now, Disk: n.written(r.process), Patience: patience}, zap.NewNop())
 	if err != nil {
 		return err
 	}

@@ -101,6 +101,7 @@ var alertCases = []alertCase{
 	{alert: "NotyetRejections", series: map[string]course{`notyet_scanner_dead_total{kind="dead"}`: counter(0), `notyet_scanner_dead_total{kind="rejected"}`: counter(1)}},
 	{alert: "NotyetBadReports", series: map[string]course{"notyet_scanner_bad_reports_total": counter(1)}},
 	{alert: "NotyetTargetSick", series: map[string]course{"notyet_dispatcher_unresponsive_targets": gauge(0, 1)}},
+	{alert: "NotyetClockRefused", series: map[string]course{"notyet_dispatcher_clock_refused_targets": gauge(0, 1)}},
 	{alert: "NotyetTargetRefused", series: map[string]course{"notyet_dispatcher_refused_targets": gauge(0, 1)}},
 	{alert: "NotyetCallbackOriginDown", series: map[string]course{"notyet_callback_open_circuits": gauge(0, 2)}},
 	{alert: "NotyetTimerRunsMissed", series: map[string]course{
