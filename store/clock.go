@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/machine"
 )
 
 // Clock tells the database's time without asking for it each time. All processes use it, so a
@@ -17,8 +17,8 @@ import (
 //
 // The time in an answer of the database is from some moment between question and answer. Each
 // answer therefore sets two bounds: the time that it shows, and that time plus the round trip.
-// Between answers the Clock advances by this machine's monotonic time, less maxDrift. An answer
-// pulls it up to the lower bound, or down to the upper one. So it is never ahead of the database's
+// Between answers the Clock advances by the slower of this machine's monotonic clock and its
+// oscillator, less maxDrift: time synchronisation may slew the former. An answer pulls it up to the lower bound, or down to the upper one. So it is never ahead of the database's
 // time, and behind it by the round trip of the quickest recent answer: a fraction of a millisecond.
 type Clock struct {
 	store *Store
@@ -32,7 +32,7 @@ type Clock struct {
 
 // reading bounds what the database's clock showed at a moment of this machine.
 type reading struct {
-	at     time.Time // this machine's time, with its monotonic part
+	at     machine.Instant
 	shown  time.Time // the database's time, at least
 	latest time.Time // and at most
 	// After the database's clock was set back, other processes may go by its old time until they
@@ -47,8 +47,8 @@ const (
 	askedBy = 10 * time.Second
 	// setBack is from how much on the clock counts as set back. Less is how clocks are kept in step.
 	setBack = 5 * time.Millisecond
-	// maxDrift is the inverse of how fast or slow this machine's clock may run: 1/8192 is 122 ppm.
-	// Ordinary clocks keep within 50.
+	// maxDrift is the inverse of how fast or slow this machine's oscillator may run: 1/8192 is 122 ppm.
+	// Ordinary ones keep within 50.
 	maxDrift = 8192
 	// skewWarning is the difference between the two clocks from which on the clock warns. Time
 	// synchronisation keeps it far lower.
@@ -58,14 +58,20 @@ const (
 // Clock returns the process's Clock of this database. It shows this machine's time until Start.
 func (s *Store) Clock() *Clock {
 	s.clockOnce.Do(func() {
-		now := time.Now()
+		now := machine.Now()
 		s.clock = &Clock{store: s, log: s.log}
-		s.clock.last.Store(&reading{at: now, shown: wall(now), latest: wall(now)})
+		s.clock.last.Store(&reading{at: now, shown: now.Wall(), latest: now.Wall()})
 	})
 	return s.clock
 }
 
-func wall(now time.Time) time.Time { return now.Round(0).Add(faultpoint.Clock()) }
+// instant is the present moment. With SQLite the database's clock is this machine's, and slewed as it is.
+func (c *Clock) instant(look func() machine.Instant) machine.Instant {
+	if c.store == nil || c.store.sqlite {
+		return machine.Instant{Time: look().Time}
+	}
+	return look()
+}
 
 // Start asks the database until it has answered. Call it before Now; each part of a process may. The
 // only error is that of ctx.
@@ -73,7 +79,7 @@ func (c *Clock) Start(ctx context.Context) error {
 	c.asking.Lock()
 	defer c.asking.Unlock()
 	if !c.started {
-		c.last.Store(&reading{at: time.Now()}) // the zero time: the first answer counts, whatever it shows
+		c.last.Store(&reading{at: c.instant(machine.Exact)}) // the zero time: the first answer counts, whatever it shows
 		c.started = true
 	}
 	for {
@@ -116,7 +122,7 @@ func (c *Clock) correct(ctx context.Context) {
 		return
 	}
 	defer c.asking.Unlock()
-	if time.Since(c.last.Load().at) < clockEvery/2 {
+	if c.instant(machine.Now).Most(c.last.Load().at) < clockEvery/2 {
 		return
 	}
 	_ = c.ask(ctx) // whoever needs the database reports the error
@@ -128,7 +134,7 @@ func (c *Clock) correct(ctx context.Context) {
 }
 
 // Now is the database's time.
-func (c *Clock) Now() time.Time { return c.last.Load().moved(time.Now()) }
+func (c *Clock) Now() time.Time { return c.last.Load().moved(c.instant(machine.Now)) }
 
 // Millis is Now in Unix milliseconds.
 func (c *Clock) Millis() int64 { return c.Now().UnixMilli() }
@@ -139,28 +145,28 @@ func At(now int64) func() int64 { return func() int64 { return now } }
 // Latest is the latest time that the database, or a Clock of another process, can show now, in Unix
 // milliseconds. A wait that is measured from Latest to Now is never too short, whoever measures its
 // end, although Now may jump forward meanwhile.
-func (c *Clock) Latest() int64 { return c.last.Load().anybody(time.Now()).UnixMilli() }
+func (c *Clock) Latest() int64 { return c.last.Load().anybody(c.instant(machine.Exact)).UnixMilli() }
 
 // Offset is how far the database's clock is ahead of this machine's.
 func (c *Clock) Offset() time.Duration {
-	now := time.Now()
-	return c.last.Load().moved(now).Sub(wall(now))
+	now := c.instant(machine.Now)
+	return c.last.Load().moved(now).Sub(now.Wall())
 }
 
-func (r *reading) moved(now time.Time) time.Time {
-	passed := now.Sub(r.at)
+func (r *reading) moved(now machine.Instant) time.Time {
+	passed := now.Least(r.at)
 	return r.shown.Add(passed - passed/maxDrift)
 }
 
-func (r *reading) bound(now time.Time) time.Time {
-	passed := now.Sub(r.at)
+func (r *reading) bound(now machine.Instant) time.Time {
+	passed := now.Most(r.at)
 	return r.latest.Add(passed + passed/maxDrift)
 }
 
 // anybody is bound for the Clocks of all processes.
-func (r *reading) anybody(now time.Time) time.Time {
+func (r *reading) anybody(now machine.Instant) time.Time {
 	bound := r.bound(now)
-	if others := r.others.Add(bound.Sub(r.latest)); now.Before(r.until) && others.After(bound) {
+	if others := r.others.Add(bound.Sub(r.latest)); now.Time.Before(r.until) && others.After(bound) {
 		return others
 	}
 	return bound
@@ -169,19 +175,19 @@ func (r *reading) anybody(now time.Time) time.Time {
 func (c *Clock) ask(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	sent := time.Now()
+	sent := c.instant(machine.Exact)
 	shown, err := c.store.Time(bound)
 	if err != nil {
 		return err
 	}
-	c.learn(sent, time.Now(), shown)
+	c.learn(sent, c.instant(machine.Exact), shown)
 	return nil
 }
 
 // learn applies an answer to a question that left at sent and was answered at now.
-func (c *Clock) learn(sent, now, shown time.Time) {
+func (c *Clock) learn(sent, now machine.Instant, shown time.Time) {
 	last := c.last.Load()
-	estimate, latest, high := last.moved(now), last.bound(now), shown.Add(now.Sub(sent))
+	estimate, latest, high := last.moved(now), last.bound(now), shown.Add(now.Most(sent))
 	if estimate.Before(shown) {
 		estimate = shown
 	} else if estimate.After(high) {
@@ -192,7 +198,7 @@ func (c *Clock) learn(sent, now, shown time.Time) {
 	}
 	next := &reading{at: now, shown: estimate, latest: latest, others: last.anybody(now), until: last.until}
 	if last.moved(now).Sub(high) > setBack {
-		next.until = now.Add(askedBy)
+		next.until = now.Time.Add(askedBy)
 	}
 	c.last.Store(next)
 }
@@ -203,7 +209,7 @@ func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	case s.now != nil:
 		return s.now(), nil
 	case s.sqlite:
-		return wall(time.Now()), nil
+		return machine.Now().Wall(), nil
 	}
 	var micros int64
 	if err := s.db.QueryRowContext(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))").Scan(&micros); err != nil {

@@ -51,7 +51,7 @@ func setFlag(t *testing.T, name, value string) {
 func live(t *testing.T, rt *rapid.T, b backend, operations *int) {
 	life := &scope{TB: t}
 	defer life.end()
-	m := &machine{fixture: b.fixture(life), ref: &reference{now: t0, tasks: map[string]*refTask{}}, operations: operations}
+	m := &stateMachine{fixture: b.fixture(life), ref: &reference{now: t0, tasks: map[string]*refTask{}}, operations: operations}
 	m.t = rt
 	m.own()
 	for range 3 { // longer lives than rapid's average of 30 steps
@@ -73,8 +73,8 @@ func (s *scope) end() {
 	}
 }
 
-// machine is the store and the reference side by side. Its exported methods are the actions.
-type machine struct {
+// stateMachine is the store and the reference side by side. Its exported methods are the actions.
+type stateMachine struct {
 	*fixture
 	ref        *reference
 	batch      Batch // the last one
@@ -83,11 +83,11 @@ type machine struct {
 
 var modelIDs = []string{"a", "b", "c"}
 
-func (m *machine) Intake(rt *rapid.T) {
+func (m *stateMachine) Intake(rt *rapid.T) {
 	m.bring(rt, rapid.SliceOfN(rapid.Custom(m.record), 1, 4).Draw(rt, "records")...)
 }
 
-func (m *machine) bring(rt *rapid.T, records ...any) {
+func (m *stateMachine) bring(rt *rapid.T, records ...any) {
 	b := m.fixture.batch(records...)
 	*m.operations += len(records) - 1
 	of, want := map[string][]any{}, map[string][]string{}
@@ -102,7 +102,7 @@ func (m *machine) bring(rt *rapid.T, records ...any) {
 }
 
 // Report says something of an attempt that has been made, or nearly.
-func (m *machine) Report(rt *rapid.T) {
+func (m *stateMachine) Report(rt *rapid.T) {
 	var waiting []string
 	for _, id := range modelIDs {
 		if t := m.ref.task(id); t.attempt > 0 && !t.ended() {
@@ -117,7 +117,7 @@ func (m *machine) Report(rt *rapid.T) {
 }
 
 // Deliver brings one task to where its report is awaited.
-func (m *machine) Deliver(rt *rapid.T) {
+func (m *stateMachine) Deliver(rt *rapid.T) {
 	id := rapid.SampledFrom(modelIDs).Draw(rt, "id")
 	t := m.ref.task(id)
 	if t.ended() {
@@ -132,7 +132,7 @@ func (m *machine) Deliver(rt *rapid.T) {
 }
 
 // Again brings the last batch a second time, as after a lost reply.
-func (m *machine) Again(rt *rapid.T) {
+func (m *stateMachine) Again(rt *rapid.T) {
 	if m.batch.Advance == nil {
 		rt.Skip("nothing was brought yet")
 	}
@@ -140,7 +140,7 @@ func (m *machine) Again(rt *rapid.T) {
 	require.ErrorIs(rt, err, ErrFenced)
 }
 
-func (m *machine) Resolve(rt *rapid.T) {
+func (m *stateMachine) Resolve(rt *rapid.T) {
 	keys, _, err := m.Resolvable(m.ctx, [16]byte{}, 100)
 	require.NoError(rt, err)
 	want := map[string][]string{}
@@ -152,12 +152,12 @@ func (m *machine) Resolve(rt *rapid.T) {
 	m.compare(rt, want, m.apply(Batch{Resolve: keys}))
 }
 
-func (m *machine) Tick(rt *rapid.T) {
+func (m *stateMachine) Tick(rt *rapid.T) {
 	m.now += rapid.Int64Range(1, 3000).Draw(rt, "ms")
 	m.ref.now = m.now
 }
 
-func (m *machine) Owner(rt *rapid.T) {
+func (m *stateMachine) Owner(rt *rapid.T) {
 	places := []int64{m.now + rapid.Int64Range(-2000, 2000).Draw(rt, "ahead")}
 	for _, id := range modelIDs {
 		places = append(places, m.ref.task(id).pos)
@@ -168,16 +168,16 @@ func (m *machine) Owner(rt *rapid.T) {
 }
 
 // Takeover changes nothing about any task.
-func (m *machine) Takeover(*rapid.T) { m.own() }
+func (m *stateMachine) Takeover(*rapid.T) { m.own() }
 
 // Restart changes nothing either.
-func (m *machine) Restart(rt *rapid.T) {
+func (m *stateMachine) Restart(rt *rapid.T) {
 	require.NoError(rt, m.Close())
 	m.Store = open(m.test, m.config)
 }
 
 // Year lets a year pass, after which whatever ended in the one before is forgotten. What waited has been decided long ago.
-func (m *machine) Year(rt *rapid.T) {
+func (m *stateMachine) Year(rt *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(rt, "of ten") > 0 {
 		rt.Skip("years are rare")
 	}
@@ -194,7 +194,7 @@ func (m *machine) Year(rt *rapid.T) {
 }
 
 // Outcomes settles what is claimed up to some place, each task with an outcome of its own.
-func (m *machine) Outcomes(rt *rapid.T) {
+func (m *stateMachine) Outcomes(rt *rapid.T) {
 	if m.ref.claimed <= m.ref.done {
 		rt.Skip("nothing is claimed")
 	}
@@ -208,7 +208,7 @@ func (m *machine) Outcomes(rt *rapid.T) {
 }
 
 // close settles up to a place; the report of one task is awaited in any case.
-func (m *machine) close(rt *rapid.T, to int64, awaited string) {
+func (m *stateMachine) close(rt *rapid.T, to int64, awaited string) {
 	var exits []Transition
 	for _, id := range modelIDs {
 		if t := m.ref.task(id); t.state == "claimed" && t.pos <= to {
@@ -221,7 +221,7 @@ func (m *machine) close(rt *rapid.T, to int64, awaited string) {
 	m.ref.done = to
 }
 
-func (m *machine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Transition, bool) {
+func (m *stateMachine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Transition, bool) {
 	outcomes := []string{"awaiting", "retry", "back", "dead", "succeeded"}
 	if t.settings.Ack == schemas.AckNone {
 		outcomes = append(outcomes, "delivered", "delivered", "delivered")
@@ -255,7 +255,7 @@ func (m *machine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Tra
 }
 
 // Check compares everything that can be seen of the tasks.
-func (m *machine) Check(rt *rapid.T) {
+func (m *stateMachine) Check(rt *rapid.T) {
 	*m.operations++
 	waiting := 0
 	for _, id := range modelIDs {
@@ -297,7 +297,7 @@ func (m *machine) Check(rt *rapid.T) {
 	require.Equal(rt, m.ref.letters, m.count("dead_letters"), "dead letters")
 }
 
-func (m *machine) compare(rt *rapid.T, want map[string][]string, events []schemas.Event) {
+func (m *stateMachine) compare(rt *rapid.T, want map[string][]string, events []schemas.Event) {
 	got := map[string][]string{}
 	for _, e := range events {
 		got[e.ID] = append(got[e.ID], string(e.State))
@@ -321,7 +321,7 @@ func drawReport(rt *rapid.T, id string, attempt int) schemas.Report {
 }
 
 // record draws anything that may come from the intake.
-func (m *machine) record(rt *rapid.T) any {
+func (m *stateMachine) record(rt *rapid.T) any {
 	id := rapid.SampledFrom(modelIDs).Draw(rt, "id")
 	v := version(rapid.SampledFrom([]int64{-1, -1, -1, 0, 1, 1, 2}).Draw(rt, "version"))
 	switch rapid.SampledFrom([]string{"schedule", "schedule", "schedule", "cancel", "fire", "report", "report"}).Draw(rt, "kind") {

@@ -35,7 +35,8 @@ that has lost its quorum answers reads for a while, for sessions that the quorum
 # Trust
 
 Trusted holds for the trust window W after the last answered round was sent (not answered), by the
-monotonic clock. The ensemble counts the session timeout S from our last message, which is not
+monotonic clock and with the time for which the machine was suspended (internal/machine). Time
+synchronisation slews that clock by up to a twelfth, and W is two thirds of S. The ensemble counts the session timeout S from our last message, which is not
 earlier:
 
 	round sent ─────────── W: stop ──────── S: ephemeral is deleted, others take over
@@ -72,6 +73,7 @@ members wait 200 ms for others; a departure does not wait. Database queries do n
 	a member is cut off, either way   Trusted is false after W, its slots go to others after S; later it joins again
 	a member is paused (stop, GC)     when it continues, W is over and it is untrusted; a claim for which it had already
 	                                  checked Trusted fails because of its epoch
+	a member's machine is suspended   the same; a hypervisor that stops all clocks of its guest hides it, and only epochs protect
 	a leader is paused in publishing  its write fails: its candidate is gone, or the version has moved
 	two members believe they lead     one of them lacks the oldest living candidate; its write fails too
 	the ensemble is down              all untrusted after W: nobody claims, nothing is taken over; later all join again

@@ -35,7 +35,7 @@ type Source interface {
 	// trust.
 	Current() Assignment
 	// Trusted reports whether this member has heard from the ensemble within the trust window, by
-	// the monotonic clock. While it is false the member must claim nothing and release nothing.
+	// this machine's clocks. While it is false the member must claim nothing and release nothing.
 	Trusted() bool
 	// Alive reports whether a member's ephemeral znode existed when it was last read. False means
 	// that the member's slots can be taken over; it is only returned while trusted. True can also

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/election/zkfake"
+	"github.com/notyet/notyet/internal/machine"
 )
 
 func TestOnlyNewcomersWait(t *testing.T) {
@@ -31,7 +32,7 @@ func TestSharingAfterAWipeStartsFromMemory(t *testing.T) {
 	onBoth(t, func(e *ensemble) {
 		term := e.joinByHand("a")
 		owners := []int{1, 0, 1, 0}
-		term.z.view.apply(time.Now(), time.Minute, sharing{Epoch: 4, Members: []string{"a", "b"}, Owners: owners}, []string{"a", "b"})
+		term.z.view.apply(machine.Exact(), time.Minute, sharing{Epoch: 4, Members: []string{"a", "b"}, Owners: owners}, []string{"a", "b"})
 		s, err := term.read()
 		require.NoError(e.t, err)
 		l := newLeader(term)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/machine"
 )
 
 // snapshot is what one round has read.
@@ -134,7 +136,7 @@ func (t *term) ensure(path string) error {
 // round reads everything again, applies it and acts on it. It returns how long the next round can
 // wait if nothing wakes it.
 func (t *term) round() (time.Duration, error) {
-	sent := time.Now()
+	sent := machine.Exact()
 	s, err := t.read()
 	if err != nil {
 		return 0, err
@@ -147,7 +149,7 @@ func (t *term) round() (time.Duration, error) {
 	if place > 0 {
 		t.lead = nil
 		err = t.follow(s.candidates[place-1])
-		return t.pace() - time.Since(sent), err
+		return t.pace() - time.Since(sent.Time), err
 	}
 	if t.lead == nil {
 		t.log.Info("leading the election")
@@ -155,7 +157,7 @@ func (t *term) round() (time.Duration, error) {
 		return 0, nil // read again: a leader watches the members
 	}
 	pause, err := t.lead.act(s)
-	return min(pause, t.pace()-time.Since(sent)), err
+	return min(pause, t.pace()-time.Since(sent.Time)), err
 }
 
 // read first makes the server catch up with the quorum. A server that was cut off from the quorum

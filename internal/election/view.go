@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/machine"
 )
 
 // view is what a member knows. One term at a time writes it; everybody reads it.
@@ -18,7 +20,7 @@ type view struct {
 	shared  sharing         // newest one applied; its epoch never falls
 	current Assignment      // the same, as this member sees it
 	members map[string]bool // ids of the candidates read last
-	heard   time.Time       // when the last answered request was SENT, so that a slow reply does not extend trust; zero: no trust
+	heard   machine.Instant // when the last answered request was SENT, so that a slow reply does not extend trust; zero: no trust
 	window  time.Duration   // trust window of the session that answered
 	expiry  *time.Timer     // fires when the window ends
 }
@@ -32,12 +34,12 @@ func newView(member, instance string, log *zap.Logger) *view {
 
 // apply applies what one round has read, all at once. The assignment must have been read before the
 // members. A member that is named in the assignment and missing among the members has then died.
-func (v *view) apply(sent time.Time, window time.Duration, s sharing, members []string) {
+func (v *view) apply(sent machine.Instant, window time.Duration, s sharing, members []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	changed := v.setMembers(members) || !v.fresh() // setMembers first: it must run
 	v.heard, v.window = sent, window
-	v.expiry.Reset(window - time.Since(sent))
+	v.expiry.Reset(window - machine.Exact().Elapsed(sent))
 	if s.Epoch > v.shared.Epoch {
 		v.shared, v.current = s, s.of(v.member, v.instance)
 		changed = true
@@ -65,10 +67,10 @@ func (v *view) distrust() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.expiry.Stop()
-	if v.heard.IsZero() {
+	if v.heard.Time.IsZero() {
 		return
 	}
-	v.heard = time.Time{}
+	v.heard = machine.Instant{}
 	signal(v.watch)
 }
 
@@ -76,16 +78,18 @@ func (v *view) distrust() {
 func (v *view) lapsed() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.fresh() || v.heard.IsZero() {
+	if v.fresh() || v.heard.Time.IsZero() {
 		return
 	}
 	v.log.Warn("not heard from the ensemble within the trust window", zap.Duration("window", v.window))
 	signal(v.watch)
 }
 
-// fresh needs mu. time.Since compares monotonic readings, so a step of the wall clock changes
-// nothing.
-func (v *view) fresh() bool { return !v.heard.IsZero() && time.Since(v.heard) < v.window }
+// fresh needs mu. A step of the wall clock changes nothing. A suspended machine's time counts: the
+// ensemble's went on.
+func (v *view) fresh() bool {
+	return !v.heard.Time.IsZero() && machine.Exact().Elapsed(v.heard) < v.window
+}
 
 func (v *view) trusted() bool {
 	v.mu.Lock()

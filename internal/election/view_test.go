@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/machine"
 )
 
 const window = time.Second
@@ -27,7 +29,7 @@ func inBubble(t *testing.T, test func(t *testing.T, v *view)) {
 func TestTrustIsCountedFromTheRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *view) {
 		require.False(t, v.trusted(), "nothing heard yet")
-		sent := time.Now()
+		sent := machine.Exact()
 		time.Sleep(window * 8 / 10) // the reply takes its time
 		v.apply(sent, window, sharing{}, []string{"a"})
 		require.True(t, v.trusted())
@@ -43,9 +45,21 @@ func TestTrustIsCountedFromTheRequest(t *testing.T) {
 	})
 }
 
+// The ensemble's time goes on while this machine is suspended, and CLOCK_MONOTONIC stands.
+func TestTrustEndsInASuspend(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *view) {
+		sent := machine.Exact()
+		v.apply(sent, window, sharing{}, []string{"a"})
+		require.True(t, v.trusted())
+		sent.Slept -= 2 * window // as if it had been before the suspend
+		v.apply(sent, window, sharing{}, []string{"a"})
+		require.False(t, v.trusted())
+	})
+}
+
 func TestReplyAfterTheWindowIsWorthNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *view) {
-		sent := time.Now()
+		sent := machine.Exact()
 		time.Sleep(window)
 		v.apply(sent, window, sharing{}, []string{"a"})
 		require.False(t, v.trusted())
@@ -55,7 +69,7 @@ func TestReplyAfterTheWindowIsWorthNothing(t *testing.T) {
 func TestEachRoundMovesTheWindow(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *view) {
 		for range 5 {
-			v.apply(time.Now(), window, sharing{}, []string{"a"})
+			v.apply(machine.Exact(), window, sharing{}, []string{"a"})
 			time.Sleep(window - 1)
 			require.True(t, v.trusted())
 		}
@@ -63,14 +77,14 @@ func TestEachRoundMovesTheWindow(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.True(t, signalled(v), "the end")
-		v.apply(time.Now(), window, sharing{}, []string{"a"})
+		v.apply(machine.Exact(), window, sharing{}, []string{"a"})
 		require.True(t, signalled(v), "trust is back")
 	})
 }
 
 func TestDistrustIsImmediate(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *view) {
-		v.apply(time.Now(), window, sharing{Epoch: 3, Members: []string{"a"}, Owners: []int{0}}, []string{"a"})
+		v.apply(machine.Exact(), window, sharing{Epoch: 3, Members: []string{"a"}, Owners: []int{0}}, []string{"a"})
 		require.True(t, signalled(v))
 		v.distrust()
 		require.False(t, v.trusted())
@@ -86,13 +100,13 @@ func TestDistrustIsImmediate(t *testing.T) {
 func TestOnlyATrustedMemberCallsOthersDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *view) {
 		require.True(t, v.alive("b"), "unknown")
-		v.apply(time.Now(), window, sharing{}, []string{"a", "b"})
+		v.apply(machine.Exact(), window, sharing{}, []string{"a", "b"})
 		require.True(t, v.alive("b"))
 		require.True(t, signalled(v))
-		v.apply(time.Now(), window, sharing{}, []string{"a"})
+		v.apply(machine.Exact(), window, sharing{}, []string{"a"})
 		require.False(t, v.alive("b"))
 		require.True(t, signalled(v))
-		v.apply(time.Now(), window, sharing{}, []string{"a"})
+		v.apply(machine.Exact(), window, sharing{}, []string{"a"})
 		require.False(t, signalled(v), "nothing has changed")
 		time.Sleep(window)
 		require.True(t, v.alive("b"), "stale")
@@ -102,16 +116,16 @@ func TestOnlyATrustedMemberCallsOthersDead(t *testing.T) {
 func TestAdoptedEpochNeverFalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *view) {
 		both := []string{"a", "b"}
-		v.apply(time.Now(), window, sharing{Epoch: 5, Members: both, Owners: []int{0, 1, 0}}, both)
+		v.apply(machine.Exact(), window, sharing{Epoch: 5, Members: both, Owners: []int{0, 1, 0}}, both)
 		require.Equal(t, Assignment{Epoch: 5, Slots: []int{0, 2}, Members: both}, v.assignment())
-		v.apply(time.Now(), window, sharing{Epoch: 4, Members: both, Owners: []int{1, 1, 1}}, both)
-		v.apply(time.Now(), window, sharing{}, both)
+		v.apply(machine.Exact(), window, sharing{Epoch: 4, Members: both, Owners: []int{1, 1, 1}}, both)
+		v.apply(machine.Exact(), window, sharing{}, both)
 		require.Equal(t, []int{0, 2}, v.assignment().Slots)
-		v.apply(time.Now(), window, sharing{Epoch: 6, Members: both, Owners: []int{1, 1, 1}}, both)
+		v.apply(machine.Exact(), window, sharing{Epoch: 6, Members: both, Owners: []int{1, 1, 1}}, both)
 		require.Equal(t, Assignment{Epoch: 6, Members: both}, v.assignment())
-		v.apply(time.Now(), window, sharing{Epoch: 7, Members: both, Owners: []int{0, 0, 1}, Instances: []string{"an earlier one", "b"}}, both)
+		v.apply(machine.Exact(), window, sharing{Epoch: 7, Members: both, Owners: []int{0, 0, 1}, Instances: []string{"an earlier one", "b"}}, both)
 		require.Equal(t, Assignment{Epoch: 7, Members: both}, v.assignment(), "meant for another process of this id")
-		v.apply(time.Now(), window, sharing{Epoch: 8, Members: both, Owners: []int{0, 0, 1}, Instances: []string{"this", "b"}}, both)
+		v.apply(machine.Exact(), window, sharing{Epoch: 8, Members: both, Owners: []int{0, 0, 1}, Instances: []string{"this", "b"}}, both)
 		require.Equal(t, Assignment{Epoch: 8, Slots: []int{0, 1}, Members: both}, v.assignment())
 	})
 }

@@ -12,10 +12,7 @@ import (
 	"time"
 )
 
-const (
-	pointsVariable = "NOTYET_FAULTPOINTS"
-	clockVariable  = "NOTYET_FAULT_CLOCK_FILE"
-)
+const pointsVariable = "NOTYET_FAULTPOINTS"
 
 // place is an armed place.
 type place struct {
@@ -32,8 +29,8 @@ type fault struct {
 
 var armed map[string]*place
 
-// The variables are taken out of the environment: they are no settings, of which an unknown one is
-// a mistake.
+// The variable is taken out of the environment: it is no setting, of which an unknown one is a
+// mistake.
 func init() {
 	var err error
 	if armed, err = parse(os.Getenv(pointsVariable)); err != nil {
@@ -41,15 +38,6 @@ func init() {
 		os.Exit(2)
 	}
 	_ = os.Unsetenv(pointsVariable)
-	if file := os.Getenv(clockVariable); file != "" {
-		readClock(file)
-		go func() {
-			for range time.Tick(100 * time.Millisecond) {
-				readClock(file)
-			}
-		}()
-	}
-	_ = os.Unsetenv(clockVariable)
 }
 
 func parse(text string) (map[string]*place, error) {
@@ -150,20 +138,4 @@ func (f fault) happen(name string) error {
 		return nil
 	}
 	return fmt.Errorf("injected at %s", name)
-}
-
-var clock atomic.Int64 // ns
-
-// Clock returns the simulated error of the wall clock.
-func Clock() time.Duration { return time.Duration(clock.Load()) }
-
-// readClock keeps the last offset if it cannot read one: the file may be half written.
-func readClock(file string) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return
-	}
-	if ms, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
-		clock.Store(ms * int64(time.Millisecond))
-	}
 }

@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"timer":      {},
 	"producer":   {"schemas"},
 	"consumer":   {"schemas"},
-	"store":      {"schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint"},
+	"store":      {"schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/machine"},
 	"events":     {"schemas", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":    {"schemas", "task", "store", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/tracing", "internal/faultpoint"},
 	"dispatcher": {"schemas", "task", "store", "events", "callback", "internal/defaults", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/tracing", "internal/faultpoint"},
@@ -29,7 +29,7 @@ var arrows = map[string][]string{
 	"internal/slots":    {"schemas"},
 	"internal/index":    {"schemas", "internal/defaults", "internal/slots"},
 	"internal/sendlog":  {"schemas", "internal/defaults"},
-	"internal/election": {"schemas", "internal/defaults"},
+	"internal/election": {"schemas", "internal/defaults", "internal/machine"},
 	"internal/config":   {"schemas", "internal/defaults"},
 	"internal/reload":   {},
 	"internal/figures":  {},
@@ -41,6 +41,7 @@ var arrows = map[string][]string{
 	"test/arch":         {},
 
 	"internal/testcert":   {}, // certificates, for tests
+	"internal/machine":    {},
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
 	"api":      {"schemas", "task", "timer", "store", "deadletter", "internal/access", "internal/figures", "internal/tracing"},
