@@ -57,9 +57,6 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxInFlightTotal = cmp.Or(c.MaxInFlightTotal, defaults.CallsInFlightTotal)
 	c.MaxTimeout = cmp.Or(c.MaxTimeout, defaults.CallTimeout)
 	c.UserAgent = cmp.Or(c.UserAgent, "notyet")
-	if c.Now == nil {
-		c.Now = time.Now
-	}
 	if c.MaxInFlight > c.MaxInFlightTotal {
 		return c, fmt.Errorf("callback.max-in-flight: %d is more than the %d of all origins together", c.MaxInFlight, c.MaxInFlightTotal)
 	}

@@ -45,6 +45,9 @@ func newSender(cfg Config, guard *Guard, dial dialFunc, log *zap.Logger, reg pro
 		return nil, err
 	}
 	s := &Sender{cfg: cfg, guard: guard, transport: newTransport(cfg, dial), room: newRoom(cfg.MaxInFlight, cfg.MaxInFlightTotal), log: log}
+	if s.cfg.Now == nil {
+		s.cfg.Now = time.Now
+	}
 	if cfg.Secrets != "" {
 		if s.secrets, err = OpenSecrets(cfg.Secrets, log); err != nil {
 			return nil, err

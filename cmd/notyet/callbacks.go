@@ -73,7 +73,7 @@ func (s *service) guardedIntakes() ([]api.Intake, error) {
 	}
 	out := intakes(s.cfg)
 	for i := range out {
-		out[i].Limits.Callbacks, out[i].Now = guard.Check, s.store.Clock().Now
+		out[i].Limits.Callbacks, out[i].Now = guard.Check, s.kafka.Now
 	}
 	return out, nil
 }
