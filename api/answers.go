@@ -25,9 +25,6 @@ const (
 	tailTimeout = 5 * time.Second  // limit for finding the end of the results topic
 )
 
-// ErrWaiters means that the maximum number of callers is waiting for answers.
-var ErrWaiters = errors.New("too many callers wait for answers at the moment, this request was not sent: try again, or leave wait out")
-
 // Answers finds the answers to requests on the results topic. All waiters share one reader. It
 // starts with the first waiter and stops when there has been none for a while. For events of other
 // tasks it only checks the key.
@@ -36,6 +33,7 @@ type Answers struct {
 	topic string
 	log   *zap.Logger
 
+	places   *turns              // of waiters
 	starting *semaphore.Weighted // held while a caller starts the reader, never by the reader
 	mu       sync.Mutex          // guards the rest
 	tail     *answerTail
@@ -55,6 +53,7 @@ type answerTail struct {
 // waiter keeps the answers about an id that arrived since the waiter was made.
 type waiter struct {
 	id   string
+	gone func()          // gives the place back
 	held []schemas.Event // guarded by Answers.mu
 	came chan struct{}   // has room for one signal; says that held has grown
 }
@@ -62,7 +61,7 @@ type waiter struct {
 // NewAnswers reads the results topic with the clients that dial returns. These should read
 // committed records only.
 func NewAnswers(topic string, dial func() (*kgo.Client, error), log *zap.Logger) *Answers {
-	return &Answers{dial: dial, topic: topic, log: log, starting: semaphore.NewWeighted(1), waiters: map[string][]*waiter{}}
+	return &Answers{dial: dial, topic: topic, log: log, places: newTurns(maxWaiters, maxWaiters/2), starting: semaphore.NewWeighted(1), waiters: map[string][]*waiter{}}
 }
 
 // Close stops the reader. Callers that still wait get no answer.
@@ -83,16 +82,16 @@ func (t *answerTail) close() {
 	}
 }
 
-// expect makes a waiter for answers about an id. Call it before the request is sent: the reader's
+// expect makes a waiter for answers about an id, when it is the caller's turn. Call it before the request is sent: the reader's
 // position is then at or before the answer. The caller returns the waiter with leave. If Kafka
 // prevents the reader from starting, the waiter gets no answer.
 func (a *Answers) expect(ctx context.Context, id string) (*waiter, error) {
-	a.mu.Lock()
-	if a.count >= maxWaiters {
-		a.mu.Unlock()
-		return nil, ErrWaiters
+	gone, err := a.places.take(ctx, 1)
+	if err != nil {
+		return nil, err
 	}
-	w := &waiter{id: id, came: make(chan struct{}, 1)}
+	w := &waiter{id: id, gone: gone, came: make(chan struct{}, 1)}
+	a.mu.Lock()
 	a.waiters[id] = append(a.waiters[id], w)
 	a.count++
 	a.mu.Unlock()
@@ -104,6 +103,7 @@ func (a *Answers) expect(ctx context.Context, id string) (*waiter, error) {
 
 // leave ends the wait.
 func (a *Answers) leave(w *waiter) {
+	defer w.gone()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := a.waiters[w.id]

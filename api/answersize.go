@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
-	"golang.org/x/sync/semaphore"
 )
 
 // A caller who reads slowly keeps his answer in memory until the server's time for writing ends, and
@@ -37,17 +36,18 @@ func (s *server) oneThing(op *huma.Operation) {
 
 func (s *server) sending(op *huma.Operation, size func(huma.Context) int64) {
 	op.Middlewares = append(op.Middlewares, func(ctx huma.Context, next func(huma.Context)) {
-		s.within(s.unsent, size(ctx), "answers that others have not read yet take", ctx, next)
+		s.within(s.unsent, size(ctx), ctx, next)
 	})
 }
 
-// within handles a request that takes n bytes of a budget, or refuses it.
-func (s *server) within(budget *semaphore.Weighted, n int64, taken string, ctx huma.Context, next func(huma.Context)) {
-	if !budget.TryAcquire(n) {
+// within handles a request when there is room for n bytes more, or refuses it.
+func (s *server) within(budget *turns, n int64, ctx huma.Context, next func(huma.Context)) {
+	leave, err := budget.take(ctx.Context(), n)
+	if err != nil {
 		ctx.SetHeader("Retry-After", "1")
-		_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, taken+" all memory that is set aside for them: try again in a second")
+		_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, "all memory that is set aside for bodies and answers is taken: "+err.Error())
 		return
 	}
-	defer budget.Release(n)
+	defer leave()
 	next(ctx)
 }

@@ -4,9 +4,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
@@ -26,38 +26,41 @@ func (r slowReader) Write(b []byte) (int, error) {
 }
 
 func TestAnswersThatNobodyReadsAreBoundedTogether(t *testing.T) {
-	mux := http.NewServeMux()
-	s := &server{huma: describe(mux, Config{}), local: newWorld(t).local, bodies: semaphore.NewWeighted(bodyBudget), unsent: semaphore.NewWeighted(answerBudget)}
-	s.tasks()
-	s.letters()
-	request := func(path string) *http.Request {
-		r := httptest.NewRequest(http.MethodGet, "/api/v1"+path, nil)
-		return r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate}))
-	}
-	status := func(path string) int {
-		answer := httptest.NewRecorder()
-		mux.ServeHTTP(answer, request(path))
-		return answer.Code
-	}
-	const page = "/tasks?content=true"
-	writing, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	const most = answerBudget / contentPageBytes
-	for range most {
-		go func() {
-			mux.ServeHTTP(slowReader{httptest.NewRecorder(), writing, release}, request(page))
-			done <- struct{}{}
-		}()
-		<-writing
-	}
-	require.Equal(t, 503, status(page))
-	require.Equal(t, 503, status("/deadletters?content=true"))
-	require.Equal(t, 200, status("/tasks"), "pages without content are small")
-	close(release)
-	for range most {
-		<-done
-	}
-	require.Equal(t, 200, status(page), "what was sent counts no more")
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		s := &server{huma: describe(mux, Config{}), local: w.local, bodies: newTurns(bodyBudget, bodyBudget), unsent: newTurns(answerBudget, answerBudget)}
+		s.tasks()
+		s.letters()
+		request := func(path string) *http.Request {
+			r := httptest.NewRequest(http.MethodGet, "/api/v1"+path, nil)
+			return r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate}))
+		}
+		status := func(path string) int {
+			answer := httptest.NewRecorder()
+			mux.ServeHTTP(answer, request(path))
+			return answer.Code
+		}
+		const page = "/tasks?content=true"
+		writing, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		const most = answerBudget / contentPageBytes
+		for range most {
+			go func() {
+				mux.ServeHTTP(slowReader{httptest.NewRecorder(), writing, release}, request(page))
+				done <- struct{}{}
+			}()
+			<-writing
+		}
+		require.Equal(t, 503, status(page))
+		require.Equal(t, 503, status("/deadletters?content=true"))
+		require.Equal(t, 200, status("/tasks"), "pages without content are small")
+		close(release)
+		for range most {
+			<-done
+		}
+		require.Equal(t, 200, status(page), "what was sent counts no more")
 
-	s = &server{intakes: []Intake{{Limits: schemas.Limits{MaxValueBytes: schemas.MaxValueBytes}}}}
-	require.Less(t, s.largestValue(), contentPageBytes-16<<20+1, "a page has 16 MiB, and one value more")
+		s = &server{intakes: []Intake{{Limits: schemas.Limits{MaxValueBytes: schemas.MaxValueBytes}}}}
+		require.Less(t, s.largestValue(), contentPageBytes-16<<20+1, "a page has 16 MiB, and one value more")
+	})
 }

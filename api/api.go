@@ -17,7 +17,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
@@ -57,16 +56,16 @@ type server struct {
 	intakes   []Intake
 	answers   *Answers
 	auditor   *auditor
-	bodies    *semaphore.Weighted // limits the bytes of request bodies in memory
-	unsent    *semaphore.Weighted // limits the bytes of answers in memory
+	bodies    *turns // bytes of request bodies in memory
+	unsent    *turns // bytes of answers in memory
 }
 
 // Mount adds the API to mux, which must be behind an access.Guard.
 func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, huma: describe(mux, cfg)}
 	s.auditor = &auditor{audit: local.store.Audit}
-	s.bodies = semaphore.NewWeighted(max(bodyBudget, s.largestBody()))
-	s.unsent = semaphore.NewWeighted(answerBudget)
+	s.bodies = newTurns(max(bodyBudget, s.largestBody()), max(bodyBudget/2, s.largestBody()))
+	s.unsent = newTurns(answerBudget, answerBudget/2)
 	s.tasks()
 	s.asks()
 	s.cancels()
@@ -131,7 +130,7 @@ func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, pa
 	for _, o := range options {
 		o(&op)
 	}
-	op.Middlewares = append(huma.Middlewares{s.require(role), s.budget(op.MaxBodyBytes), actor}, op.Middlewares...)
+	op.Middlewares = append(huma.Middlewares{s.require(role), waits, s.budget(op.MaxBodyBytes), actor}, op.Middlewares...)
 	huma.Register(s.huma, op, func(ctx ctxType, in *I) (*O, error) {
 		caller := access.From(ctx)
 		if err := P(in).scope(caller); err != nil {

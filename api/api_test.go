@@ -394,23 +394,3 @@ func TestClientSaysWhatTheServerSaid(t *testing.T) {
 	_, err = NewClient(ClientConfig{Addr: ":1"}).Task(t.Context(), "a", "b")
 	require.ErrorContains(t, err, "127.0.0.1:1")
 }
-
-func TestFourListsAtATime(t *testing.T) {
-	w := newWorld(t)
-	for range listsAtOnce {
-		w.local.lists <- struct{}{}
-	}
-	for _, path := range []string{"/api/v1/tasks", "/api/v1/deadletters", "/api/v1/deadletters/count"} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, nil)
-		require.NoError(t, err)
-		req.Header.Set("Authorization", "Bearer "+w.tokens["read"])
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, 503, resp.StatusCode, path)
-		require.Equal(t, "1", resp.Header.Get("Retry-After"), path)
-	}
-	<-w.local.lists
-	code, _ := w.do("GET", "/api/v1/tasks", "")
-	require.Equal(t, 200, code)
-}

@@ -27,7 +27,7 @@ func (s *server) largestValue() int {
 	return largest
 }
 
-// budget refuses a body that does not fit into bodyBudget beside those being read. A body of
+// budget lets a body wait until it fits into bodyBudget beside those being read. A body of
 // unknown length counts as the largest. Where an operation has no body, none is read.
 func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
 	if limit == 0 {
@@ -42,6 +42,6 @@ func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
 		if n, err := strconv.ParseInt(ctx.Header("Content-Length"), 10, 64); err == nil {
 			size = min(n, limit)
 		}
-		s.within(s.bodies, size, "the bodies of other requests take", ctx, next)
+		s.within(s.bodies, size, ctx, next)
 	}
 }

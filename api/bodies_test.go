@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
@@ -25,27 +25,29 @@ func TestBodiesAreBounded(t *testing.T) {
 }
 
 func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
-	mux := http.NewServeMux()
-	s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: semaphore.NewWeighted(100), unsent: semaphore.NewWeighted(answerBudget)}
-	s.tasks()
-	post := func(size int) *httptest.ResponseRecorder {
-		r := httptest.NewRequest(http.MethodPost, "/api/v1/tasks", strings.NewReader(strings.Repeat(" ", size)))
-		r.Header.Set("Content-Length", strconv.Itoa(size)) // as the server leaves it there
-		answer := httptest.NewRecorder()
-		mux.ServeHTTP(answer, r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate})))
-		return answer
-	}
-	require.Equal(t, 400, post(100).Code, "it is read, and is no JSON")
-	answer := post(101)
-	require.Equal(t, 503, answer.Code)
-	require.Equal(t, "1", answer.Header().Get("Retry-After"))
-	require.Equal(t, 400, post(100).Code, "what was taken is given back")
+	synctest.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: newTurns(100, 100), unsent: newTurns(answerBudget, answerBudget)}
+		s.tasks()
+		post := func(size int) *httptest.ResponseRecorder {
+			r := httptest.NewRequest(http.MethodPost, "/api/v1/tasks", strings.NewReader(strings.Repeat(" ", size)))
+			r.Header.Set("Content-Length", strconv.Itoa(size)) // as the server leaves it there
+			answer := httptest.NewRecorder()
+			mux.ServeHTTP(answer, r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate})))
+			return answer
+		}
+		require.Equal(t, 400, post(100).Code, "it is read, and is no JSON")
+		answer := post(101)
+		require.Equal(t, 503, answer.Code)
+		require.Equal(t, "1", answer.Header().Get("Retry-After"))
+		require.Equal(t, 400, post(100).Code, "what was taken is given back")
+	})
 }
 
 // Nothing is read of a body that the operation does not have, so waiting without one takes no memory of bodies.
 func TestRequestsWithoutABodyCountNone(t *testing.T) {
 	mux := http.NewServeMux()
-	s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: semaphore.NewWeighted(0), unsent: semaphore.NewWeighted(answerBudget)}
+	s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: newTurns(0, 0), unsent: newTurns(answerBudget, answerBudget)}
 	s.timers()
 	for _, r := range []*http.Request{
 		httptest.NewRequest(http.MethodDelete, "/api/v1/timers/orders/a?wait=x", nil), // no Content-Length

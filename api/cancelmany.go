@@ -13,11 +13,13 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// cancelBudget is how long one request may cancel. A larger one goes on with the cursor.
-const cancelBudget = 40 * time.Second
-
-// ErrCancelling means that another caller cancels many tasks.
-var ErrCancelling = errors.New("another caller cancels many tasks at the moment, nothing was cancelled: try again")
+const (
+	// cancelBudget is how long one request may cancel. A larger one goes on with the cursor.
+	cancelBudget = 40 * time.Second
+	// changesAtOnce is how many requests change many tasks at a time. Each takes a turn for each piece,
+	// so a small one does not wait for the end of a large one.
+	changesAtOnce = 1
+)
 
 // CancelMany selects the tasks to cancel. Without a filter, All must be true.
 type CancelMany struct {
@@ -67,8 +69,8 @@ func (r *CancelMany) check() error {
 	return nil
 }
 
-// CancelMany cancels the tasks that are stored and match, and rests after each transaction as long
-// as it took. So others get at least half of what the database can do. When its time has ended it
+// CancelMany cancels the tasks that are stored and match, a piece at a time, each in turn with those
+// of other callers. It rests after each transaction as long as that took. So others get at least half of what the database can do. When its time has ended it
 // returns a cursor. After an error, what was cancelled until then stays cancelled; the audit log
 // says how many those were.
 func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, error) {
@@ -85,18 +87,21 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 	if r.DryRun {
 		return l.countMany(ctx, r, after, ends)
 	}
-	select {
-	case l.cancelling <- struct{}{}:
-		defer func() { <-l.cancelling }()
-	default:
-		return out, ErrCancelling
-	}
 	ctx = store.Auditing(ctx, store.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: store.AuditDetail(map[string]any{
 		"topic": r.Topic, "id_prefix": r.IDPrefix, "from": r.From, "to": r.To, "all": r.All,
 	})})
 	f := store.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, After: after, Ends: ends}
-	for entry := int64(0); ; {
+	turn := ctx
+	for entry := int64(0); ; turn = waiting(ctx) {
+		leave, err := l.changes.take(turn, 1)
+		if errors.Is(err, ErrTurn) && out.Cursor != "" {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
 		done, err := l.store.CancelPiece(ctx, f, entry, pause)
+		leave()
 		out.Cancelled, out.TooLate, entry = out.Cancelled+done.Cancelled, out.TooLate+done.TooLate, done.Entry
 		out.Matched = out.Cancelled + out.TooLate
 		if l.Unindex != nil && len(done.Removed) > 0 {
@@ -122,24 +127,15 @@ func pause(ctx context.Context, took time.Duration) error {
 	}
 }
 
-// untilPlace is how long who counts waits before it tries again to get a place among the lists.
-const untilPlace = 50 * time.Millisecond
-
 // countMany counts what matches. Each page is one of the few lists that may be read at a time, and it
 // rests between them: who counts takes the place neither of who cancels nor of who lists.
 func (l *Local) countMany(ctx context.Context, r CancelMany, after *store.ListPlace, ends time.Time) (out CancelledMany, err error) {
 	f := store.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, Limit: 1000, After: after}
-	for {
+	for turn := ctx; ; turn = waiting(ctx) {
 		var page store.ListPage
 		began := time.Now()
-		err := l.listing(ctx, func(ctx context.Context) (err error) { page, err = l.store.List(ctx, f); return err })
-		if errors.Is(err, ErrListing) && time.Now().Before(ends) {
-			if err := pause(ctx, untilPlace); err != nil {
-				return out, err
-			}
-			continue
-		}
-		if errors.Is(err, ErrListing) && out.Cursor != "" {
+		err := l.listing(turn, func(ctx context.Context) (err error) { page, err = l.store.List(ctx, f); return err })
+		if errors.Is(err, ErrTurn) && out.Cursor != "" {
 			return out, nil
 		}
 		if err != nil {

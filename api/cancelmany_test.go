@@ -57,9 +57,7 @@ func TestADryRunTakesNobodysPlace(t *testing.T) {
 	for i := range 1100 {
 		w.schedule("orders", fmt.Sprint(i), due+int64(i), nil, nil)
 	}
-	for range listsAtOnce {
-		w.local.lists <- struct{}{}
-	}
+	leave := w.local.lists.hold(t, "")
 	counted := make(chan CancelledMany)
 	go func() {
 		done, err := w.local.CancelMany(t.Context(), CancelMany{Topic: "orders", DryRun: true})
@@ -74,13 +72,8 @@ func TestADryRunTakesNobodysPlace(t *testing.T) {
 		require.Fail(t, "it had no place", "%+v", done)
 	default:
 	}
-	<-w.local.lists
+	leave()
 	require.Equal(t, CancelledMany{Matched: 1000}, <-counted, "in two pages, one after the other")
-
-	w.local.lists <- struct{}{}
-	w.local.cancelFor = -1
-	_, err = w.local.CancelMany(t.Context(), CancelMany{Topic: "orders", DryRun: true})
-	require.ErrorIs(t, err, ErrListing, "not for ever")
 }
 
 func TestCancelManyNamesMistakes(t *testing.T) {
@@ -129,19 +122,16 @@ func TestCancelManyIsBoundedInTime(t *testing.T) {
 	}
 	require.EqualValues(t, tasks, sum)
 
-	w.local.cancelling <- struct{}{}
-	code, answer := w.do("POST", "/api/v1/tasks/cancel-many", `{"topic":"orders"}`)
-	require.Equal(t, 503, code)
-	require.Contains(t, answer, "nothing was cancelled")
-	code, answer = w.do("POST", "/api/v1/tasks/cancel-many", `{"topic":"orders","dry_run":true}`)
+	leave := w.local.changes.hold(t, "")
+	code, answer := w.do("POST", "/api/v1/tasks/cancel-many", `{"topic":"orders","dry_run":true}`)
 	require.Equal(t, 200, code, "who counts cancels nothing: %s", answer)
-	<-w.local.cancelling
+	leave()
 
 	ended, end := context.WithCancel(t.Context())
 	end()
 	_, err := w.local.CancelMany(ended, r)
 	require.ErrorIs(t, err, context.Canceled, "a caller that is gone")
-	require.Empty(t, w.local.cancelling, "the next may")
+	require.Empty(t, w.local.changes.tokens, "the next may")
 	text, err := json.Marshal(CancelledMany{})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"cancelled":0,"too_late":0,"matched":0}`, string(text))

@@ -30,7 +30,7 @@ func problem(err error) error {
 		return huma.Error404NotFound(err.Error())
 	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded):
 		return huma.Error504GatewayTimeout(err.Error())
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrListing), errors.Is(err, ErrWaiters), errors.Is(err, ErrAudit), errors.Is(err, ErrCancelling):
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrTurn), errors.Is(err, ErrAudit):
 		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})
 	}
 	return huma.NewError(http.StatusServiceUnavailable, err.Error())

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,22 +13,22 @@ import (
 // Local reads the database. Client has the same methods and calls a running service.
 type Local struct {
 	store *store.Store
-	lists chan struct{} // one token for each running list
+	lists *turns
 	*deadletter.Local
 
 	// Lag returns how far the intake is stored. nil: nobody asks Kafka.
 	Lag func(ctx context.Context) ([]Lag, error)
 
-	overview   *overviewer
-	cancelling chan struct{} // a token for whoever cancels many
-	cancelFor  time.Duration // how long one request may
+	overview  *overviewer
+	changes   *turns        // of many tasks or dead letters
+	cancelFor time.Duration // how long one request cancels many
 	// Unindex tells the index that tasks were cancelled. nil: dispatchers find that out themselves.
 	Unindex func(ctx context.Context, gone []store.Place)
 }
 
 // NewLocal returns a Local over the store and its dead letters.
 func NewLocal(st *store.Store, dead *deadletter.Local) *Local {
-	return &Local{store: st, lists: make(chan struct{}, listsAtOnce), Local: dead, overview: newOverviewer(st), cancelling: make(chan struct{}, 1), cancelFor: cancelBudget}
+	return &Local{store: st, lists: newTurns(listsAtOnce, listsAtOnce/2), Local: dead, overview: newOverviewer(st), changes: newTurns(changesAtOnce, 1), cancelFor: cancelBudget}
 }
 
 // TaskFilter selects tasks to list.
@@ -69,18 +68,17 @@ const (
 	listTimeout = 5 * time.Second
 )
 
-// ErrListing means that the maximum number of lists is running.
-var ErrListing = errors.New("four other lists are being read: try again in a second")
-
-// listing runs one of the few lists that may run at a time.
+// listing reads one of the few lists that may be read at a time.
+//
+// A caller who leaves takes his turn with him only when the statement that he has begun has ended: the
+// database goes on with it, and statements that nobody waits for must not pile up there.
 func (l *Local) listing(ctx context.Context, read func(context.Context) error) error {
-	select {
-	case l.lists <- struct{}{}:
-	default:
-		return ErrListing
+	leave, err := l.lists.take(ctx, 1)
+	if err != nil {
+		return err
 	}
-	defer func() { <-l.lists }()
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer leave()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
 	defer cancel()
 	return read(ctx)
 }
