@@ -58,11 +58,13 @@ type server struct {
 	auditor   *auditor
 	bodies    *turns // bytes of request bodies in memory
 	unsent    *turns // bytes of answers in memory
+	cursors   *cursors
 }
 
 // Mount adds the API to mux, which must be behind an access.Guard.
 func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, huma: describe(mux, cfg)}
+	s.cursors = &cursors{secret: local.store.Secret}
 	s.auditor = &auditor{audit: local.store.Audit}
 	s.bodies = newTurns(max(bodyBudget, s.largestBody()), max(bodyBudget/2, s.largestBody()))
 	s.unsent = newTurns(answerBudget, answerBudget/2)

@@ -109,7 +109,7 @@ type listAuditInput struct {
 	From   int64  `query:"from"   doc:"only changes at or after, Unix ms"                            minimum:"0"`
 	To     int64  `query:"to"     doc:"only changes before, Unix ms"                                 minimum:"0"`
 	Limit  int    `query:"limit"  default:"100"                                                       maximum:"1000" minimum:"1"`
-	Cursor string `query:"cursor" doc:"that of the page before"                                      maxLength:"100"`
+	Cursor string `query:"cursor" doc:"that of the page before"                                      maxLength:"1000"`
 }
 
 func (in *listAuditInput) scope(c access.Caller) error {
@@ -127,11 +127,18 @@ func (s *server) audits() {
 func noContent(op *huma.Operation) { op.DefaultStatus = http.StatusNoContent }
 
 func (s *server) listAudit(ctx ctxType, in *listAuditInput) (*body[AuditLog], error) {
-	f := AuditFilter{Who: in.Who, What: in.What, Topic: in.Topic, TaskID: in.ID, From: in.From, To: in.To, Limit: in.Limit, Cursor: in.Cursor}
+	after, err := s.cursors.open(ctx, "audit", in.Cursor)
+	if err != nil {
+		return nil, problem(err)
+	}
+	f := AuditFilter{Who: in.Who, What: in.What, Topic: in.Topic, TaskID: in.ID, From: in.From, To: in.To, Limit: in.Limit, Cursor: after}
 	if caller := access.From(ctx); !caller.AllTopics() {
 		f.Allowed = caller.Topic
 	}
 	log, err := s.local.Audit(ctx, f)
+	if err == nil {
+		log.Cursor, err = s.cursors.seal(ctx, "audit", log.Cursor)
+	}
 	return &body[AuditLog]{log}, problem(err)
 }
 

@@ -30,7 +30,7 @@ type CancelMany struct {
 	To       int64  `json:"to,omitempty"        doc:"only what is due before, Unix ms"                             minimum:"0"`
 	All      bool   `json:"all,omitempty"       doc:"without a filter: really all of them"`
 	DryRun   bool   `json:"dry_run,omitempty"   doc:"only count what matches, and change nothing"`
-	Cursor   string `json:"cursor,omitempty"    doc:"that of the answer before, to go on where its time had ended" maxLength:"100"`
+	Cursor   string `json:"cursor,omitempty"    doc:"that of the answer before, to go on where its time had ended" maxLength:"1000"`
 }
 
 // CancelledMany is what one request has done.
@@ -164,7 +164,14 @@ type cancelManyInput struct{ Body CancelMany }
 func (in *cancelManyInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
 
 func (s *server) cancelMany(ctx ctxType, in *cancelManyInput) (*body[CancelledMany], error) {
+	var err error
+	if in.Body.Cursor, err = s.cursors.open(ctx, "cancel-many", in.Body.Cursor); err != nil {
+		return nil, problem(err)
+	}
 	done, err := s.local.CancelMany(ctx, in.Body)
+	if err == nil {
+		done.Cursor, err = s.cursors.seal(ctx, "cancel-many", done.Cursor)
+	}
 	return &body[CancelledMany]{done}, problem(err)
 }
 

@@ -103,9 +103,17 @@ func (c *Client) Letters(ctx context.Context, f store.DeadFilter, cursor string,
 
 // CountLetters counts what a filter selects.
 func (c *Client) CountLetters(ctx context.Context, f store.DeadFilter) (int64, error) {
-	var out Count
-	err := c.get(ctx, "/deadletters/count", query(newLetterFilter(f)), &out, nil)
-	return out.Count, err
+	for n, q := int64(0), query(newLetterFilter(f)); ; {
+		var out Count
+		if err := c.get(ctx, "/deadletters/count", q, &out, nil); err != nil {
+			return n, err
+		}
+		n += out.Count
+		if out.Cursor == "" {
+			return n, nil
+		}
+		q.Set("cursor", out.Cursor)
+	}
 }
 
 // ReplayPage implements deadletter.Pager.

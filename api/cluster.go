@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path"
+	"slices"
 	"time"
 
 	"github.com/notyet/notyet/internal/access"
@@ -108,7 +110,7 @@ func (c *Client) Cluster(ctx context.Context) (Cluster, error) {
 
 type clusterInput struct{}
 
-func (in *clusterInput) scope(access.Caller) error { return nil } // nothing in it is about a target topic
+func (in *clusterInput) scope(access.Caller) error { return nil } // the handler removes other callers' intakes
 
 func (s *server) cluster() {
 	register(s, access.Read, "show-cluster", http.MethodGet, "/api/v1/cluster", "Show the services that are alive, the slots with their owners, and the lag of the intake", s.showCluster)
@@ -116,5 +118,26 @@ func (s *server) cluster() {
 
 func (s *server) showCluster(ctx ctxType, _ *clusterInput) (*body[Cluster], error) {
 	out, err := s.local.Cluster(ctx)
+	caller := access.From(ctx)
+	if out.LagError != "" && !caller.AllTopics() {
+		out.LagError = "the intake cannot be looked at" // the reason may name others' intakes
+	}
+	out.Lag = slices.DeleteFunc(out.Lag, func(l Lag) bool { return !s.shows(caller, l.Topic) })
 	return &body[Cluster]{out}, problem(err)
+}
+
+// shows reports whether a caller may know of a topic that is read. Intakes are known to those who may
+// use their targets: often they have the names of teams. An intake without targets of its own is
+// everybody's.
+func (s *server) shows(c access.Caller, topic string) bool {
+	in, isIntake := pick(s.intakes, topic)
+	if c.AllTopics() || !isIntake || len(in.Limits.AllowedTargets) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(in.Limits.AllowedTargets, func(target string) bool {
+		return c.Topic(target) || slices.ContainsFunc(c.Topics, func(pattern string) bool {
+			ok, err := path.Match(target, pattern)
+			return ok && err == nil
+		})
+	})
 }

@@ -7,8 +7,34 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
+
+// Intakes often have the names of teams: a caller for some topics sees those that may write them.
+func TestClusterShowsNoIntakesOfOthers(t *testing.T) {
+	w := newWorld(t)
+	w.local.Lag = func(context.Context) ([]Lag, error) {
+		return []Lag{{Topic: "in.a"}, {Topic: "in.b"}, {Topic: "reports"}}, nil
+	}
+	code, answer := w.as("read", "GET", "/api/v1/cluster", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, answer, "in.b")
+	code, answer = w.as("read of orders", "GET", "/api/v1/cluster", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, answer, "in.a", "it has no targets of its own")
+	require.Contains(t, answer, "reports")
+	require.NotContains(t, answer, "in.b", "its target is bills")
+	w.local.Lag = func(context.Context) ([]Lag, error) { return nil, errors.New("in.b is away") }
+	_, answer = w.as("read of orders", "GET", "/api/v1/cluster", "")
+	require.NotContains(t, answer, "in.b")
+
+	s := &server{intakes: []Intake{{Topic: "in", Limits: schemas.Limits{AllowedTargets: []string{"bills.*"}}}}}
+	for pattern, want := range map[string]bool{"bills.*": true, "bills.de": true, "bills": false, "orders": false, "*": true} {
+		require.Equal(t, want, s.shows(access.Caller{Topics: []string{pattern}}, "in"), pattern)
+	}
+}
 
 func TestCluster(t *testing.T) {
 	w := newWorld(t)

@@ -1,8 +1,8 @@
 package api
 
 import (
-	"slices"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -40,7 +40,7 @@ func (f LetterFilter) selects() bool {
 type listLettersInput struct {
 	LetterFilter
 	Limit   int    `query:"limit"   default:"100"                        maximum:"1000"   minimum:"1"`
-	Cursor  string `query:"cursor"  doc:"that of the page before"        maxLength:"100"`
+	Cursor  string `query:"cursor"  doc:"that of the page before"        maxLength:"1000"`
 	Content bool   `query:"content" doc:"with key, value and headers"`
 }
 
@@ -55,40 +55,62 @@ func (in *listLettersInput) scope(c access.Caller) error {
 		return bad("limit", strconv.Itoa(in.Limit), "is above 100, the most with content: read more pages")
 	}
 	if in.Topic == "" {
-		return nil // the handler removes other callers' letters
+		return nil // the store leaves other callers' letters out
 	}
 	return withinTopics(c, in.Topic)
 }
 
 func (s *server) listLetters(ctx ctxType, in *listLettersInput) (*body[Letters], error) {
+	after, err := s.cursors.open(ctx, "deadletters", in.Cursor)
+	if err != nil {
+		return nil, problem(err)
+	}
+	f := in.store(in.Limit, 0)
+	if caller := access.From(ctx); !caller.AllTopics() {
+		f.Allowed = caller.Topic
+	}
 	var page deadletter.Letters
-	err := s.local.listing(ctx, func(ctx ctxType) error {
-		var err error
-		page, err = s.local.Letters(ctx, in.store(in.Limit, 0), in.Cursor, in.Content)
+	err = s.local.listing(ctx, func(ctx ctxType) error {
+		page, err = s.local.Letters(ctx, f, after, in.Content)
 		return err
 	})
-	caller := access.From(ctx)
-	page.Letters = slices.DeleteFunc(page.Letters, func(l deadletter.Letter) bool { return !caller.Topic(l.Topic) })
+	if err == nil {
+		page.Cursor, err = s.cursors.seal(ctx, "deadletters", page.Cursor)
+	}
 	return &body[Letters]{Letters{page}}, problem(err)
 }
 
 // Count is a number of dead letters.
 type Count struct {
-	Count int64 `json:"count"`
+	Count  int64  `json:"count"`
+	Cursor string `json:"cursor,omitempty" doc:"there was no time for more: give it back and add what is answered; absent: all are counted"`
 }
 
-type countInput struct{ LetterFilter }
+// countFor is how long one request counts.
+const countFor = 2 * time.Second
+
+type countInput struct {
+	LetterFilter
+	Cursor string `query:"cursor" doc:"that of the answer before" maxLength:"1000"`
+}
 
 func (in *countInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
 func (s *server) countLetters(ctx ctxType, in *countInput) (*body[Count], error) {
-	var n int64
-	err := s.local.listing(ctx, func(ctx ctxType) error {
-		var err error
-		n, err = s.local.CountLetters(ctx, in.store(0, 0))
+	place, err := s.cursors.open(ctx, "count", in.Cursor)
+	if err != nil {
+		return nil, problem(err)
+	}
+	after, _ := strconv.ParseInt(place, 10, 64) // it is ours, or empty
+	var out Count
+	err = s.local.listing(ctx, func(ctx ctxType) error {
+		out.Count, after, err = s.local.store.CountDead(ctx, in.store(0, after), countFor)
 		return err
 	})
-	return &body[Count]{Count{n}}, problem(err)
+	if err == nil && after > 0 {
+		out.Cursor, err = s.cursors.seal(ctx, "count", strconv.FormatInt(after, 10))
+	}
+	return &body[Count]{out}, problem(err)
 }
 
 type letterInput struct {
@@ -99,11 +121,11 @@ func (in *letterInput) scope(access.Caller) error { return nil } // the handler 
 
 func (s *server) getLetter(ctx ctxType, in *letterInput) (*letterOutput, error) {
 	letter, err := s.local.Letter(ctx, in.ID)
+	if err == nil && !access.From(ctx).Topic(letter.Topic) {
+		err = deadletter.ErrNotFound // whether there is one is nobody else's affair
+	}
 	if err != nil {
 		return nil, problem(err)
-	}
-	if err := withinTopics(access.From(ctx), letter.Topic); err != nil {
-		return nil, err
 	}
 	return &letterOutput{letter}, nil
 }
@@ -130,6 +152,11 @@ func (s *server) replay(ctx ctxType, in *replayInput) (*body[deadletter.Page], e
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return nil, err
 	}
+	leave, err := s.local.changes.take(ctx, 1)
+	if err != nil {
+		return nil, problem(err)
+	}
+	defer leave()
 	page, err := s.local.ReplayPage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo, in.Body.DryRun)
 	return &body[deadletter.Page]{page}, problem(err)
 }
@@ -151,6 +178,11 @@ func (s *server) purge(ctx ctxType, in *purgeInput) (*body[deadletter.Purged], e
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return nil, err
 	}
+	leave, err := s.local.changes.take(ctx, 1)
+	if err != nil {
+		return nil, problem(err)
+	}
+	defer leave()
 	page, err := s.local.PurgePage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo)
 	return &body[deadletter.Purged]{page}, problem(err)
 }

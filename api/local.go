@@ -135,5 +135,6 @@ func (l *Local) Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 
 // CountLetters counts what a filter selects.
 func (l *Local) CountLetters(ctx context.Context, f store.DeadFilter) (int64, error) {
-	return l.store.CountDead(ctx, f)
+	n, _, err := l.store.CountDead(ctx, f, 0)
+	return n, err
 }

@@ -48,7 +48,7 @@ var calls = map[string]call{
 	"letters-content":    {"operate", "GET", "/api/v1/deadletters?topic={topic}&content=true", "", ""},
 	"count-deadletters":  {"read", "GET", "/api/v1/deadletters/count?topic={topic}", "", ""},
 	"count-all-letters":  {"read", "GET", "/api/v1/deadletters/count", "", "refused"},
-	"get-deadletter":     {"read", "GET", "/api/v1/deadletters/{letter}", "", ""},
+	"get-deadletter":     {"read", "GET", "/api/v1/deadletters/{letter}", "", "hidden"},
 	"replay-deadletters": {"operate", "POST", "/api/v1/deadletters/replay", `{"topic":"{topic}","dry_run":true}`, ""},
 	"replay-by-id":       {"operate", "POST", "/api/v1/deadletters/replay", `{"ids":[1],"dry_run":true}`, "refused"},
 	"purge-deadletters":  {"admin", "POST", "/api/v1/deadletters/purge", `{"topic":"{topic}","task_id":"none"}`, ""},
@@ -107,6 +107,8 @@ func TestRoleByPathByTopic(t *testing.T) {
 					require.Equal(t, 200, code, about)
 					require.Contains(t, answer, `"topic":"orders"`, about)
 					require.NotContains(t, answer, "bills", about)
+				case restricted && topic == "bills" && c.wide == "hidden":
+					require.Equal(t, 404, code, about)
 				case restricted && topic == "bills" && c.wide == "":
 					require.Equal(t, 403, code, about)
 				default:

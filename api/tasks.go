@@ -28,7 +28,7 @@ type listTasksInput struct {
 	From     int64  `query:"from"      doc:"only what is due, or has ended, at or after, Unix ms"`
 	To       int64  `query:"to"        doc:"only what is due, or has ended, before, Unix ms"`
 	Limit    int    `query:"limit"     default:"100"                                                    maximum:"1000" minimum:"1"`
-	Cursor   string `query:"cursor"    doc:"that of the page before"                                    maxLength:"100"`
+	Cursor   string `query:"cursor"    doc:"that of the page before"                                    maxLength:"1000"`
 	Ended    bool   `query:"ended"     doc:"those that ended last instead of those to come"`
 	Content  bool   `query:"content"   doc:"with key, value and headers; pages are then shorter"`
 }
@@ -44,13 +44,20 @@ func (in *listTasksInput) scope(c access.Caller) error {
 }
 
 func (s *server) listTasks(ctx ctxType, in *listTasksInput) (*body[Tasks], error) {
+	after, err := s.cursors.open(ctx, "tasks", in.Cursor)
+	if err != nil {
+		return nil, problem(err)
+	}
 	f := TaskFilter{
-		Topic: in.Topic, IDPrefix: in.IDPrefix, State: in.State, From: in.From, To: in.To, Limit: in.Limit, Cursor: in.Cursor, Ended: in.Ended, Content: in.Content,
+		Topic: in.Topic, IDPrefix: in.IDPrefix, State: in.State, From: in.From, To: in.To, Limit: in.Limit, Cursor: after, Ended: in.Ended, Content: in.Content,
 	}
 	if caller := access.From(ctx); !caller.AllTopics() {
 		f.Allowed = caller.Topic
 	}
 	tasks, err := s.local.Tasks(ctx, f)
+	if err == nil {
+		tasks.Cursor, err = s.cursors.seal(ctx, "tasks", tasks.Cursor)
+	}
 	return &body[Tasks]{tasks}, problem(err)
 }
 

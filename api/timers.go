@@ -184,11 +184,18 @@ func (in *listTimersInput) scope(c access.Caller) error {
 }
 
 func (s *server) listTimers(ctx ctxType, in *listTimersInput) (*body[Timers], error) {
-	f := TimerFilter{Topic: in.Topic, IDPrefix: in.IDPrefix, Limit: in.Limit, Cursor: in.Cursor}
+	after, err := s.cursors.open(ctx, "timers", in.Cursor)
+	if err != nil {
+		return nil, problem(err)
+	}
+	f := TimerFilter{Topic: in.Topic, IDPrefix: in.IDPrefix, Limit: in.Limit, Cursor: after}
 	if caller := access.From(ctx); !caller.AllTopics() {
 		f.Allowed = caller.Topic
 	}
 	timers, err := s.local.Timers(ctx, f)
+	if err == nil {
+		timers.Cursor, err = s.cursors.seal(ctx, "timers", timers.Cursor)
+	}
 	return &body[Timers]{timers}, problem(err)
 }
 

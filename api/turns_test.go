@@ -141,7 +141,7 @@ func inProcess(w *world) http.Handler {
 	mux := http.NewServeMux()
 	s := &server{
 		huma: describe(mux, Config{}), local: w.local, intakes: []Intake{{Topic: "in"}}, answers: w.answers,
-		bodies: newTurns(bodyBudget, bodyBudget/2), unsent: newTurns(answerBudget, answerBudget/2), auditor: &auditor{audit: w.local.store.Audit},
+		bodies: newTurns(bodyBudget, bodyBudget/2), unsent: newTurns(answerBudget, answerBudget/2), auditor: &auditor{audit: w.local.store.Audit}, cursors: &cursors{secret: w.local.store.Secret},
 	}
 	s.tasks()
 	s.asks()

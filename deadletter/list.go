@@ -32,35 +32,20 @@ func (l *Local) Letters(ctx context.Context, f store.DeadFilter, cursor string, 
 		}
 		f.After = after
 	}
-	if f.Limit <= 0 {
-		f.Limit = 100
-	}
+	read := l.store.SelectDead
 	if content {
-		return l.withContent(ctx, f)
+		read = l.store.SelectDeadWithBodies
 	}
-	limit := f.Limit
-	f.Limit++ // is there more?
-	found, err := List(ctx, l.store, f, false)
-	if err != nil || len(found) <= limit {
-		return Letters{Letters: found}, err
-	}
-	return Letters{found[:limit], strconv.FormatInt(found[limit-1].ID, 10)}, nil
-}
-
-func (l *Local) withContent(ctx context.Context, f store.DeadFilter) (Letters, error) {
-	ids, more, err := l.store.DeadPage(ctx, f)
-	if err != nil || len(ids) == 0 {
-		return Letters{Letters: []Letter{}}, err
-	}
-	found, err := List(ctx, l.store, store.DeadFilter{IDs: ids, Replayed: true, Limit: len(ids)}, true)
+	page, err := read(ctx, f)
 	if err != nil {
 		return Letters{}, err
 	}
-	page := Letters{Letters: found}
-	if more {
-		page.Cursor = strconv.FormatInt(ids[len(ids)-1], 10)
+	out := Letters{}
+	if page.Next > 0 {
+		out.Cursor = strconv.FormatInt(page.Next, 10)
 	}
-	return page, nil
+	out.Letters, err = readLetters(ctx, l.store, page.IDs, content)
+	return out, err
 }
 
 // Collect returns what a filter selects, at most want letters, without their content.

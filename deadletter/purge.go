@@ -22,10 +22,11 @@ type Purger interface {
 // PurgePage implements Purger on the database.
 func (l *Local) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (Purged, error) {
 	upTo, err := l.last(ctx, upTo)
-	if err != nil {
+	if err != nil || upTo == 0 {
 		return Purged{}, err
 	}
-	deleted, next, err := l.store.PurgeDeadUpTo(auditing(ctx, "purge", f), f, upTo)
+	f.UpTo = upTo
+	deleted, next, err := l.store.PurgeDead(auditing(ctx, "purge", f), f)
 	return Purged{Deleted: deleted, Next: next, UpTo: upTo}, err
 }
 

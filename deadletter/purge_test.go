@@ -18,7 +18,7 @@ func TestPurge(t *testing.T) {
 	_, err := Replay(t.Context(), g.local(nil), store.DeadFilter{TaskID: "0"}, Options{})
 	require.NoError(t, err)
 
-	n, err := g.CountDead(t.Context(), store.DeadFilter{Reason: "0%"})
+	n, _, err := g.CountDead(t.Context(), store.DeadFilter{Reason: "0%"}, 0)
 	require.NoError(t, err)
 	require.Equal(t, int64(4), n, "a % in a reason is a %, and what was replayed is left out")
 

@@ -62,18 +62,16 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 	if err != nil {
 		return Page{}, err
 	}
-	ids, more, err := l.store.DeadPage(ctx, f)
+	page := Page{Letters: []store.Replayed{}, UpTo: upTo}
+	if f.UpTo = upTo; upTo == 0 {
+		return page, nil
+	}
+	found, err := l.store.SelectDeadWithBodies(ctx, f)
 	if err != nil {
 		return Page{}, err
 	}
-	page := Page{Letters: []store.Replayed{}, UpTo: upTo}
-	if more {
-		page.Next = ids[len(ids)-1]
-	}
-	for n := len(ids); n > 0 && ids[n-1] > upTo; n-- {
-		ids, page.Next = ids[:n-1], 0
-	}
-	if len(ids) == 0 {
+	page.Next = found.Next
+	if len(found.IDs) == 0 {
 		return page, nil
 	}
 	now, err := l.store.Time(ctx)
@@ -81,7 +79,7 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 		return Page{}, err
 	}
 	var places []store.Place
-	if page.Letters, places, err = l.store.Replay(auditing(ctx, "replay", f), ids, l.operator(ctx), now.UnixMilli(), dryRun); err != nil {
+	if page.Letters, places, err = l.store.Replay(auditing(ctx, "replay", f), found.IDs, l.operator(ctx), now.UnixMilli(), dryRun); err != nil {
 		return Page{}, err
 	}
 	if err := faultpoint.At(faultpoint.DeadletterReplayed); err != nil {

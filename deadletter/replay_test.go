@@ -174,7 +174,7 @@ func TestARunEndsThoughLettersKeepComing(t *testing.T) {
 	purged, err := g.local(nil).PurgePage(t.Context(), store.DeadFilter{}, last)
 	require.NoError(t, err)
 	require.Equal(t, Purged{Deleted: 10, UpTo: last}, purged)
-	left, err := g.CountDead(t.Context(), store.DeadFilter{})
+	left, _, err := g.CountDead(t.Context(), store.DeadFilter{}, 0)
 	require.NoError(t, err)
 	require.Equal(t, int64(1), left)
 }

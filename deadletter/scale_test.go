@@ -117,7 +117,7 @@ func handle(t *testing.T, dsn string, n int) {
 		return func() (int, error) { found, err := local.Letters(ctx, f, "", false); return len(found.Letters), err }
 	}
 	count := func(f store.DeadFilter) func() (int, error) {
-		return func() (int, error) { found, err := g.CountDead(ctx, f); return int(found), err }
+		return func() (int, error) { found, _, err := g.CountDead(ctx, f, 0); return int(found), err }
 	}
 	measure("write", n, func() (int, error) { g.writeLetters(n); return n, nil })
 

@@ -165,7 +165,7 @@ func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
 		require.Equal(t, schemas.KindMissed, list[0].Kind, id)
 		require.Zero(t, orders.copies()[id])
 	}
-	count, err := f.store.CountDead(t.Context(), store.DeadFilter{})
+	count, _, err := f.store.CountDead(t.Context(), store.DeadFilter{}, 0)
 	require.NoError(t, err)
 	require.Zero(t, count, "a dropped run has no dead letter")
 	require.Equal(t, 4, counted(d.metrics.droppedRuns.WithLabelValues(dropMissed)))

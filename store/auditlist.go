@@ -84,7 +84,7 @@ func (s *Store) readAudit(ctx context.Context, f AuditFilter, n int) ([]AuditEnt
 	if f.TaskID != "" {
 		where, a = "task_id = ? AND "+where, append([]any{[]byte(f.TaskID)}, a...)
 	}
-	return fetch(ctx, s.db, scanAudit, "SELECT id, at, who, via, os_user, what, topic, task_id, detail, amount FROM audit WHERE "+where+" ORDER BY at DESC, id DESC LIMIT ?", append(a, n)...)
+	return look(ctx, s, scanAudit, "SELECT id, at, who, via, os_user, what, topic, task_id, detail, amount FROM audit WHERE "+where+" ORDER BY at DESC, id DESC LIMIT ?", append(a, n)...)
 }
 
 func scanAudit(r *sql.Rows, e *AuditEntry) error {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -58,34 +59,54 @@ type DeadFilter struct {
 	Until    int64  // died before, Unix ms; 0: no bound
 	Replayed bool   // also those that were replayed
 	After    int64  // only ids above it: pages go in the order of ids
+	UpTo     int64  // only ids up to it, see LastDead; 0: no bound
 	Limit    int    // 0: 100
 	NoBody   bool   // without their bodies
+	// Allowed tells whether a letter of the topic may be seen. nil: all.
+	Allowed func(topic string) bool
 }
 
-// DeadLetters lists dead letters in the order in which they were written.
+// DeadLetters returns the first f.Limit dead letters that the filter selects, in the order in which
+// they were written, however many others it has to look at.
 func (s *Store) DeadLetters(ctx context.Context, f DeadFilter) ([]task.DeadLetter, error) {
-	f, err := s.skipOld(ctx, f)
-	if err != nil {
-		return nil, err
+	var out []task.DeadLetter
+	for left := cmp.Or(f.Limit, 100); ; {
+		f.Limit = left
+		page, err := s.SelectDead(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		found, err := s.ReadDead(ctx, page.IDs, !f.NoBody)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+		if left -= len(page.IDs); left <= 0 || page.Next == 0 {
+			return out, nil
+		}
+		f.After = page.Next
 	}
-	if f.Limit == 0 {
-		f.Limit = 100
+}
+
+// ReadDead returns the letters with the given ids that are still there, in the order of their ids.
+func (s *Store) ReadDead(ctx context.Context, ids []int64, body bool) ([]task.DeadLetter, error) {
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	where, a := f.where()
 	columns := deadColumns
-	if f.NoBody {
+	if !body {
 		columns = strings.TrimSuffix(deadColumns, "body") + "''"
 	}
-	rows, err := s.gorm.WithContext(ctx).Table("dead_letters").Where(where, a...).Select(columns).Order("id").Limit(f.Limit).Rows()
+	rows, err := s.gorm.WithContext(ctx).Table("dead_letters").Where("id IN ?", ids).Select(columns).Order("id").Rows()
 	if err != nil {
-		return nil, fmt.Errorf("listing dead letters: %w", err)
+		return nil, fmt.Errorf("reading %d dead letters: %w", len(ids), err)
 	}
 	defer rows.Close()
 	var out []task.DeadLetter
 	for rows.Next() {
 		var d task.DeadLetter
 		if err := scanDead(rows, &d); err != nil {
-			return nil, fmt.Errorf("listing dead letters: %w", err)
+			return nil, fmt.Errorf("reading %d dead letters: %w", len(ids), err)
 		}
 		out = append(out, d)
 	}

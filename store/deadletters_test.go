@@ -73,7 +73,7 @@ func TestDeadLetterFilters(t *testing.T) {
 			}
 			require.Equal(t, c.want, got, name)
 			if c.filter.Limit == 0 {
-				n, err := s.CountDead(s.ctx, c.filter)
+				n, _, err := s.CountDead(s.ctx, c.filter, 0)
 				require.NoError(t, err)
 				require.EqualValues(t, len(letters), n, name)
 			}
@@ -164,12 +164,13 @@ func TestLettersAreFoundByIndex(t *testing.T) {
 			return names
 		}
 		page := func(f DeadFilter) []string {
-			where, a := f.where()
-			return plan("SELECT "+deadColumns+" FROM dead_letters WHERE "+where+" ORDER BY id LIMIT 100", a...)
+			query, a := s.deadQuery(f, "id, topic, "+f.matchSQL())
+			return plan(query, append(a, 100)...)
 		}
 		require.Equal(t, []string{"task"}, page(DeadFilter{TaskID: "77"}))
 		require.Equal(t, []string{"task"}, page(DeadFilter{TaskID: "77", Topic: "topic7"}))
 		require.Equal(t, []string{"topic"}, page(DeadFilter{Topic: "topic7"}))
+		require.Equal(t, []string{"kind"}, page(DeadFilter{Kind: schemas.KindDead}))
 		require.Equal(t, []string{"died"}, plan(firstSince, 0, s.now-50))
 		require.NotContains(t, page(DeadFilter{Since: s.now - 50}), "died", "a page must not sort all that died since")
 	})
@@ -206,10 +207,10 @@ func TestPurgeDeadUpTo(t *testing.T) {
 		last, err = s.LastDead(s.ctx)
 		require.NoError(t, err)
 		s.letter(task.DeadLetter{Kind: schemas.KindDead, Topic: target, TaskID: "meanwhile"})
-		n, next, err := s.PurgeDeadUpTo(s.ctx, DeadFilter{Limit: 1}, last)
+		n, next, err := s.PurgeDead(s.ctx, DeadFilter{Limit: 1, UpTo: last})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
-		n, _, err = s.PurgeDeadUpTo(s.ctx, DeadFilter{Limit: 1, After: next}, last)
+		n, _, err = s.PurgeDead(s.ctx, DeadFilter{Limit: 1, After: next, UpTo: last})
 		require.NoError(t, err)
 		require.Zero(t, n)
 		letters, err := s.DeadLetters(s.ctx, DeadFilter{})

@@ -9,31 +9,32 @@ import (
 // MaxDeadPageBytes limits the bodies of a page of dead letters. The last letter may exceed it.
 const MaxDeadPageBytes = 16 << 20
 
-// DeadPage returns the ids of the first letters that a filter selects: at most f.Limit (0: 100), and no more than hold
-// MaxDeadPageBytes. more says that there are others behind them.
-func (s *Store) DeadPage(ctx context.Context, f DeadFilter) (ids []int64, more bool, err error) {
-	if f, err = s.skipOld(ctx, f); err != nil {
-		return nil, false, err
-	}
-	if f.Limit <= 0 {
-		f.Limit = 100
+// SelectDeadWithBodies is SelectDead for letters that are read with their bodies: the page holds no more
+// than MaxDeadPageBytes of them.
+func (s *Store) SelectDeadWithBodies(ctx context.Context, f DeadFilter) (DeadPage, error) {
+	page, err := s.SelectDead(ctx, f)
+	if err != nil || len(page.IDs) == 0 {
+		return page, err
 	}
 	type letter struct {
 		id    int64
 		bytes int
 	}
-	where, a := f.where()
-	found, err := fetch(ctx, s.db, func(r *sql.Rows, l *letter) error { return r.Scan(&l.id, &l.bytes) },
-		"SELECT id, LENGTH(body) FROM dead_letters WHERE "+where+" ORDER BY id LIMIT ?", append(a, f.Limit+1)...)
+	found, err := look(ctx, s, func(r *sql.Rows, l *letter) error { return r.Scan(&l.id, &l.bytes) },
+		"SELECT id, LENGTH(body) FROM dead_letters WHERE id IN ("+marks(len(page.IDs))+")", args(page.IDs)...)
 	if err != nil {
-		return nil, false, fmt.Errorf("selecting a page of dead letters: %w", err)
+		return DeadPage{}, fmt.Errorf("measuring %d dead letters: %w", len(page.IDs), err)
+	}
+	sizes := make(map[int64]int, len(found))
+	for _, l := range found {
+		sizes[l.id] = l.bytes
 	}
 	bytes := 0
-	for _, l := range found {
-		if len(ids) == f.Limit || bytes >= MaxDeadPageBytes {
-			return ids, true, nil
+	for i, id := range page.IDs {
+		if bytes >= MaxDeadPageBytes {
+			return DeadPage{IDs: page.IDs[:i], Next: page.IDs[i-1]}, nil
 		}
-		ids, bytes = append(ids, l.id), bytes+l.bytes
+		bytes += sizes[id]
 	}
-	return ids, false, nil
+	return page, nil
 }

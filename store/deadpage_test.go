@@ -19,9 +19,9 @@ func TestDeadPageIsBoundedInBytes(t *testing.T) {
 		all, err := s.DeadLetters(s.ctx, DeadFilter{NoBody: true})
 		require.NoError(t, err)
 		page := func(after int64, limit int) (n int, more bool) {
-			ids, more, err := s.DeadPage(s.ctx, DeadFilter{After: after, Limit: limit})
+			page, err := s.SelectDeadWithBodies(s.ctx, DeadFilter{After: after, Limit: limit})
 			require.NoError(t, err)
-			return len(ids), more
+			return len(page.IDs), page.Next > 0
 		}
 		for _, c := range []struct {
 			first, limit, n int

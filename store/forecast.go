@@ -173,10 +173,9 @@ func (c *counter) count(ctx context.Context, counts map[int64]int64, index strin
 		if most < math.MaxInt64 {
 			from, args = "(SELECT pos FROM "+from+" LIMIT ?) AS some", append(args, most-n+1)
 		}
-		// The hint ends a statement that nobody waits for any more. MariaDB ignores it.
-		query := "SELECT /*+ MAX_EXECUTION_TIME(5000) */ (pos - ?) " + div + " ? AS step, COUNT(*) FROM " + from + " GROUP BY step"
+		query := "SELECT (pos - ?) " + div + " ? AS step, COUNT(*) FROM " + from + " GROUP BY step"
 		type row struct{ step, n int64 }
-		rows, err := fetch(ctx, c.store.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n) }, query, args...)
+		rows, err := look(ctx, c.store, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n) }, query, args...)
 		if err != nil {
 			return n, err
 		}

@@ -257,7 +257,7 @@ func (l *lister) fill(ctx context.Context, n int) error {
 			stream int
 			at     ListPlace
 		}
-		rows, err := fetch(ctx, l.store.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.stream, &v.at.Pos, &v.at.Lane, &v.at.Seq) },
+		rows, err := look(ctx, l.store, func(r *sql.Rows, v *row) error { return r.Scan(&v.stream, &v.at.Pos, &v.at.Lane, &v.at.Seq) },
 			strings.Join(queries, " UNION ALL "), a...)
 		if err != nil {
 			return err
@@ -330,7 +330,7 @@ func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View,
 		seqs = append(seqs, e.Seq)
 	}
 	err := chunks(seqs, func(part []int64) error {
-		tasks, err := fetch(ctx, l.store.db, scanTask, "SELECT "+listColumns+", "+body+" FROM tasks WHERE seq IN ("+marks(len(part))+")", args(part)...)
+		tasks, err := look(ctx, l.store, scanTask, "SELECT "+listColumns+", "+body+" FROM tasks WHERE seq IN ("+marks(len(part))+")", args(part)...)
 		for _, t := range tasks {
 			out[t.Seq] = viewOf(&t, l.slots[t.Slot])
 		}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
 
@@ -51,6 +53,9 @@ const (
 	timersAtOnce   = 500
 )
 
+// afterAllIDs is behind every id of a timer.
+var afterAllIDs = strings.Repeat("\xff", schemas.MaxTimerIDLen+1)
+
 // ListTimers reads one page of timers, from the index on their names.
 func (s *Store) ListTimers(ctx context.Context, f TimerFilter) (TimerPage, error) {
 	if f.Limit <= 0 {
@@ -68,7 +73,11 @@ func (s *Store) ListTimers(ctx context.Context, f TimerFilter) (TimerPage, error
 		}
 		for _, t := range rows {
 			at = TimerName{t.Topic, t.ID}
-			if t.State == task.TimerDeleted || !bytes.HasPrefix([]byte(t.ID), []byte(f.IDPrefix)) || f.Allowed != nil && !f.Allowed(t.Topic) {
+			if f.Allowed != nil && !f.Allowed(t.Topic) {
+				at.ID = afterAllIDs // the rest of the topic is not read
+				continue
+			}
+			if t.State == task.TimerDeleted || !bytes.HasPrefix([]byte(t.ID), []byte(f.IDPrefix)) {
 				continue
 			}
 			page.Timers = append(page.Timers, t)
@@ -92,10 +101,10 @@ func (s *Store) timersAfter(ctx context.Context, f TimerFilter, at TimerName) ([
 	if f.Topic != "" && f.IDPrefix > at.ID {
 		where, a = "topic = ? AND id >= ?", []any{[]byte(at.Topic), []byte(f.IDPrefix)}
 	}
-	rows, err := fetch(ctx, s.db, scanTimer, columns+where+" ORDER BY topic, id LIMIT ?", append(a, timersAtOnce)...)
+	rows, err := look(ctx, s, scanTimer, columns+where+" ORDER BY topic, id LIMIT ?", append(a, timersAtOnce)...)
 	if err != nil || f.Topic != "" || len(rows) == timersAtOnce {
 		return rows, err
 	}
-	more, err := fetch(ctx, s.db, scanTimer, columns+"topic > ? ORDER BY topic, id LIMIT ?", []byte(at.Topic), timersAtOnce-len(rows))
+	more, err := look(ctx, s, scanTimer, columns+"topic > ? ORDER BY topic, id LIMIT ?", []byte(at.Topic), timersAtOnce-len(rows))
 	return append(rows, more...), err
 }

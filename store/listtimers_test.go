@@ -12,6 +12,37 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
+// However many timers another topic has, a caller who may not see them gets one page without a cursor.
+func TestTimersOfOthersMakeNoPages(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for _, topic := range []string{"billing", "orders"} {
+			r := contestTimer(0, schemas.OpTimer, t0)
+			r.Topic, r.ID = topic, "t"
+			s.do(r)
+		}
+		const many = 101 // at a time
+		for first := 0; first <= timersExamined; first += many {
+			var copies []string
+			var a []any
+			for i := range many {
+				id := fmt.Sprintf("customer-%05d", first+i)
+				key := task.Ident("billing", id)
+				copies = append(copies, "SELECT ?, slot, next, open, placed, state, seq, version, created, topic, ?, definition, body FROM timers WHERE topic = ? AND id = ?")
+				a = append(a, key[:], []byte(id), []byte("billing"), []byte("t"))
+			}
+			_, err := s.db.ExecContext(s.ctx, "INSERT INTO timers (ident, slot, next, open, placed, state, seq, version, created, topic, id, definition, body) "+strings.Join(copies, " UNION ALL "), a...)
+			require.NoError(t, err)
+		}
+		page, err := s.ListTimers(s.ctx, TimerFilter{Allowed: func(topic string) bool { return topic == "orders" }})
+		require.NoError(t, err)
+		require.Len(t, page.Timers, 1)
+		require.Nil(t, page.More)
+		page, err = s.ListTimers(s.ctx, TimerFilter{IDPrefix: "none"})
+		require.NoError(t, err)
+		require.NotNil(t, page.More, "who may see them all goes on")
+	})
+}
+
 // TestTimersAreListedPageByPage: whatever the filter, the pages together have each timer once, in order.
 func TestTimersAreListedPageByPage(t *testing.T) {
 	eachLarge(t, func(t *testing.T, s *fixture) {

@@ -84,7 +84,7 @@ func TestReplayIsResumedAfterAKill(t *testing.T) {
 	first.Env = c.env
 	require.NoError(t, first.Start())
 	left := func() int {
-		letters, err := c.store.CountDead(context.Background(), store.DeadFilter{Topic: target})
+		letters, _, err := c.store.CountDead(context.Background(), store.DeadFilter{Topic: target}, 0)
 		require.NoError(t, err)
 		return int(letters)
 	}

@@ -1,0 +1,83 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+	"sync/atomic"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
+)
+
+// cursors seals where pages end. A page may end at something of another topic, whose name, id or time a
+// caller for some topics must not learn. A sealed cursor is good for its list and its token only, in
+// every process of the installation.
+type cursors struct {
+	secret func(context.Context, string) ([16]byte, error)
+	aead   atomic.Pointer[cipher.AEAD] // nil: the secret was not read yet
+}
+
+// cursorBlock is what the length of a cursor is rounded up to: it would tell that of an id.
+const cursorBlock = 64
+
+// seal returns the cursor of a place; that of the last page is empty.
+func (c *cursors) seal(ctx context.Context, list, place string) (string, error) {
+	if place == "" {
+		return "", nil
+	}
+	aead, err := c.ready(ctx)
+	if err != nil {
+		return "", err
+	}
+	text := append([]byte(place), 1)
+	text = append(text, make([]byte, cursorBlock-1-(len(text)-1)%cursorBlock)...)
+	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, text, of(ctx, list))), nil
+}
+
+// open returns the place of a cursor.
+func (c *cursors) open(ctx context.Context, list, cursor string) (string, error) {
+	if cursor == "" {
+		return "", nil
+	}
+	aead, err := c.ready(ctx)
+	if err != nil {
+		return "", err
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err == nil {
+		sealed, err = aead.Open(nil, nil, sealed, of(ctx, list))
+	}
+	if err != nil {
+		return "", &deadletter.FieldError{Field: "cursor", Value: cursor, Problem: "is none that a list has answered: give back the one of the page before, or leave it out"}
+	}
+	text := bytes.TrimRight(sealed, "\x00")
+	return string(text[:len(text)-1]), nil
+}
+
+// of is what a cursor is good for.
+func of(ctx context.Context, list string) []byte {
+	return []byte(list + "\x00" + access.From(ctx).Name)
+}
+
+func (c *cursors) ready(ctx context.Context) (cipher.AEAD, error) {
+	if aead := c.aead.Load(); aead != nil {
+		return *aead, nil
+	}
+	key, err := c.secret(ctx, "cursors")
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		return nil, err
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return nil, err
+	}
+	c.aead.Store(&aead)
+	return aead, nil
+}
