@@ -89,7 +89,7 @@ func From(ctx context.Context) Caller {
 func Require(r Role, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		if c := From(req.Context()); !c.May(r) {
-			refuse(w, http.StatusForbidden, Beyond(c, r))
+			Refuse(w, http.StatusForbidden, Beyond(c, r))
 			return
 		}
 		h(w, req)

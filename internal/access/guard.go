@@ -76,7 +76,7 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 			if no.status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="notyet"`)
 			}
-			refuse(w, no.status, no.detail)
+			Refuse(w, no.status, no.detail)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(With(r.Context(), caller)))
@@ -180,8 +180,8 @@ func (g *Guard) hosted(host string) bool {
 	return name == "localhost" || slices.Contains(g.hosts, name) || slices.Contains(g.hosts, host)
 }
 
-// refuse writes a problem document (RFC 9457).
-func refuse(w http.ResponseWriter, status int, detail string) {
+// Refuse writes a problem document (RFC 9457).
+func Refuse(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
@@ -197,7 +197,7 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 func CrossOrigin(next http.Handler) http.Handler {
 	p := http.NewCrossOriginProtection()
 	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusForbidden, "a page of another site may not change anything here")
+		Refuse(w, http.StatusForbidden, "a page of another site may not change anything here")
 	}))
 	return p.Handler(next)
 }

@@ -149,7 +149,9 @@ type HTTP struct {
 	// Token is the token that commands send to the API. Default none.
 	Token string  `key:"token" secret:"yes"`
 	TLS   HTTPTLS `key:"tls"`
-	// MaxConns limits the connections that are open at a time; others wait. Default 1000.
+	// MaxConns limits the connections on which requests are at work at a time; further requests are
+	// answered 503, and health is served all the same. 64 connections more may be open. One without a
+	// request gives way to a new one. Default 1000.
 	MaxConns int `key:"max-conns"`
 	// Pprof serves Go's profiles under /debug/pprof. Default false.
 	Pprof bool `key:"pprof"`

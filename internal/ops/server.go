@@ -25,7 +25,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 
@@ -48,8 +47,8 @@ type Config struct {
 	// Certificate and Key are PEM files; with them, Addr serves HTTPS. They are read again when
 	// they change. Default plain.
 	Certificate, Key string
-	// MaxConns limits the connections of each address; further ones wait to be accepted. Default
-	// 1000.
+	// MaxConns limits the connections of each address on which requests are at work; further requests
+	// are answered 503, but health is served. Some more connections may be open. Default 1000.
 	MaxConns int
 	// Pprof serves profiles, which reveal memory and code. Default false.
 	Pprof bool
@@ -74,7 +73,7 @@ type Server struct {
 	mux      *http.ServeMux // behind the guard
 	main     *http.Server
 	ops      *http.Server // nil: main serves health and metrics too
-	faces    []face       // main first, then ops
+	faces    []*face      // main first, then ops
 	checks   []check
 	asking   singleflight.Group // for the result of the checks
 	stopping atomic.Bool
@@ -83,7 +82,8 @@ type Server struct {
 // face is one address and what it serves.
 type face struct {
 	server   *http.Server
-	listener net.Listener
+	conns    *conns
+	listener net.Listener // nil: Listen was not called
 }
 
 // NewRegistry returns a registry with the metrics of Go and the process.
@@ -102,30 +102,47 @@ func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
 		cfg.Guard = &access.Guard{}
 	}
 	s := &Server{cfg: cfg, log: log, mux: http.NewServeMux()}
-	open := http.NewServeMux()
-	open.HandleFunc("GET /healthz", alive)
-	open.HandleFunc("GET /readyz", s.ready)
-	open.Handle("GET /metrics", promhttp.HandlerFor(&gatherer{from: reg}, promhttp.HandlerOpts{Registry: reg, ErrorLog: errorLog{log}}))
+	metrics := promhttp.HandlerFor(&gatherer{from: reg}, promhttp.HandlerOpts{Registry: reg, ErrorLog: errorLog{log}})
 	if cfg.Pprof {
 		s.profiles()
 	}
-	guarded := cfg.Guard.Handler(s.mux)
+	guarded := cfg.Guard.Handler(newRequests(reg).around(s.mux))
 	if cfg.Front != nil {
 		guarded = cfg.Front(guarded)
 	}
 	guarded = access.CrossOrigin(guarded)
-	if cfg.OpsAddr != "" {
-		s.main, s.ops = s.server(guarded), s.server(open)
+	open, shed := connMetrics(reg)
+	health := func(mux *http.ServeMux, conns *conns) {
+		mux.HandleFunc("GET /healthz", alive)
+		mux.HandleFunc("GET /readyz", s.ready)
+		mux.Handle("GET /metrics", conns.bounded(metrics))
+	}
+	mux, c := http.NewServeMux(), newConns(cfg.MaxConns, open.WithLabelValues("http"), shed)
+	mux.Handle("/", c.bounded(guarded))
+	s.main = s.server(mux)
+	s.faces = []*face{{server: s.main, conns: c}}
+	if cfg.OpsAddr == "" {
+		health(mux, c)
 		return s
 	}
-	open.Handle("/", guarded)
-	s.main = s.server(open)
+	mux, c = http.NewServeMux(), newConns(cfg.MaxConns, open.WithLabelValues("ops"), shed)
+	health(mux, c)
+	s.ops = s.server(mux)
+	s.faces = append(s.faces, &face{server: s.ops, conns: c})
 	return s
+}
+
+func connMetrics(reg prometheus.Registerer) (open *prometheus.GaugeVec, shed prometheus.Counter) {
+	open = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "notyet_http_connections", Help: "Open connections, by address: http.addr or ops.addr."}, []string{"address"})
+	shed = prometheus.NewCounter(prometheus.CounterOpts{Name: "notyet_http_connections_shed_total", Help: "Connections without a request that gave way to new ones, because http.max-conns and some more were open."})
+	reg.MustRegister(open, shed)
+	return open, shed
 }
 
 func (s *Server) server(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
+		ConnContext:       withConn,
 		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       zap.NewStdLog(s.log),
@@ -147,7 +164,8 @@ func (s *Server) Mux() *http.ServeMux { return s.mux }
 
 // Listen opens the addresses, so that a wrong one is reported before anything else starts.
 func (s *Server) Listen() error {
-	l, err := s.listen("http.addr (NOTYET_HTTP_ADDR)", s.cfg.Addr)
+	main := s.faces[0]
+	l, err := main.listen("http.addr (NOTYET_HTTP_ADDR)", s.cfg.Addr)
 	if err != nil {
 		return err
 	}
@@ -156,19 +174,17 @@ func (s *Server) Listen() error {
 			return err
 		}
 	}
-	s.faces = append(s.faces, face{s.main, l})
-	if s.ops == nil {
+	if main.listener = l; s.ops == nil {
 		return nil
 	}
-	if l, err = s.listen("ops.addr (NOTYET_OPS_ADDR)", s.cfg.OpsAddr); err != nil {
+	ops := s.faces[1]
+	if ops.listener, err = ops.listen("ops.addr (NOTYET_OPS_ADDR)", s.cfg.OpsAddr); err != nil {
 		_ = s.Close()
-		return err
 	}
-	s.faces = append(s.faces, face{s.ops, l})
-	return nil
+	return err
 }
 
-func (s *Server) listen(setting, addr string) (net.Listener, error) {
+func (f *face) listen(setting, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -176,7 +192,7 @@ func (s *Server) listen(setting, addr string) (net.Listener, error) {
 	case err != nil:
 		return nil, fmt.Errorf("listening for HTTP on %s, which %s says: %w", addr, setting, err)
 	}
-	return netutil.LimitListener(l, s.cfg.MaxConns), nil
+	return listener{l, f.conns}, nil
 }
 
 // Addr returns the host:port that Listen has opened.
@@ -202,7 +218,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return all.Wait()
 }
 
-func (s *Server) serve(ctx context.Context, f face) error {
+func (s *Server) serve(ctx context.Context, f *face) error {
 	served := make(chan error, 1)
 	go func() { served <- f.server.Serve(f.listener) }()
 	select {
@@ -225,7 +241,9 @@ func (s *Server) serve(ctx context.Context, f face) error {
 func (s *Server) Close() error {
 	var err error
 	for _, f := range s.faces {
-		err = errors.Join(err, f.listener.Close())
+		if f.listener != nil {
+			err = errors.Join(err, f.listener.Close())
+		}
 	}
 	return err
 }

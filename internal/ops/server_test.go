@@ -24,11 +24,16 @@ import (
 // serve runs a server on a free port until the test ends, and answers its address.
 func serve(t *testing.T, cfg Config, prepare func(*Server)) string {
 	t.Helper()
-	cfg.Addr = "127.0.0.1:0"
 	s := New(cfg, NewRegistry(), zaptest.NewLogger(t))
 	if prepare != nil {
 		prepare(s)
 	}
+	return run(t, s)
+}
+
+func run(t *testing.T, s *Server) string {
+	t.Helper()
+	s.cfg.Addr = "127.0.0.1:0"
 	require.NoError(t, s.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -231,35 +236,6 @@ func TestProfilesAreForAdmins(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, 403, resp.StatusCode)
-}
-
-func TestConnectionsAreBounded(t *testing.T) {
-	url := serve(t, Config{MaxConns: 2}, nil)
-	addr := strings.TrimPrefix(url, "http://")
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", addr)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		_, err = c.Write([]byte("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))
-		require.NoError(t, err)
-		return c
-	}
-	answered := func(c net.Conn) <-chan error {
-		done := make(chan error, 1)
-		go func() { _, err := c.Read(make([]byte, 1)); done <- err }()
-		return done
-	}
-	first := dial()
-	require.NoError(t, <-answered(first))
-	require.NoError(t, <-answered(dial()))
-	third := answered(dial())
-	select {
-	case <-third:
-		t.Fatal("a third connection was served beside two open ones")
-	case <-time.After(200 * time.Millisecond):
-	}
-	require.NoError(t, first.Close())
-	require.NoError(t, <-third, "it is served when one of them has gone")
 }
 
 func TestSlowClientsAreCutOff(t *testing.T) {

@@ -1,0 +1,147 @@
+package ops
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/notyet/notyet/internal/access"
+)
+
+// reserveConns is how many connections are open beyond those whose requests may be at work. So there are
+// always some without one, and health is reached whatever holds the others.
+const reserveConns = 64
+
+// conns bounds the connections of an address. On most of them requests may be at work at a time; further
+// ones are answered 503. Some more may be open. When there are too many, one without a request gives way
+// to a new one: of the peer that has most, the one that has waited longest. So whoever opens connections
+// and sends nothing, or sends slowly, shuts nobody out.
+type conns struct {
+	most int
+	open prometheus.Gauge
+	shed prometheus.Counter
+
+	mu   sync.Mutex
+	all  map[*conn]bool
+	busy int
+}
+
+// conn is one connection. Its fields are guarded by conns.mu.
+type conn struct {
+	net.Conn
+	of    *conns
+	peer  string
+	since time.Time // when it was opened, or its last request ended
+	busy  bool      // a request is at work
+}
+
+func newConns(most int, open prometheus.Gauge, shed prometheus.Counter) *conns {
+	return &conns{most: most, open: open, shed: shed, all: map[*conn]bool{}}
+}
+
+// listener accepts connections for conns.
+type listener struct {
+	net.Listener
+	conns *conns
+}
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: accepted, of: l.conns, since: time.Now()}
+	c.peer, _, _ = net.SplitHostPort(accepted.RemoteAddr().String())
+	if surplus := l.conns.add(c); surplus != nil {
+		_ = surplus.Close()
+	}
+	return c, nil
+}
+
+// add returns the connection that gives way, if one has to.
+func (s *conns) add(c *conn) (surplus *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all[c] = true
+	s.open.Set(float64(len(s.all)))
+	if len(s.all) <= s.most+reserveConns {
+		return nil
+	}
+	s.shed.Inc()
+	of := map[string]int{}
+	for o := range s.all {
+		of[o.peer]++
+	}
+	for o := range s.all {
+		if o.busy {
+			continue
+		}
+		if surplus == nil || of[o.peer] > of[surplus.peer] || of[o.peer] == of[surplus.peer] && o.since.Before(surplus.since) {
+			surplus = o
+		}
+	}
+	return surplus
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.all, c)
+	c.of.open.Set(float64(len(c.of.all)))
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+type connKey struct{}
+
+// withConn is the http.Server's ConnContext.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// bounded serves next on as many connections at a time as may have requests at work. What is not behind
+// it is served always, and must be quick: its connection may give way meanwhile.
+func (s *conns) bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _ := r.Context().Value(connKey{}).(*conn)
+		if c == nil { // not from this listener
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !s.begin(c) {
+			w.Header().Set("Retry-After", "1")
+			w.Header().Set("Connection", "close")
+			access.Refuse(w, http.StatusServiceUnavailable, "requests are at work on as many connections as http.max-conns says: try again in a second")
+			return
+		}
+		defer s.end(c)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (s *conns) begin(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy >= s.most {
+		return false
+	}
+	s.busy++
+	c.busy = true
+	return true
+}
+
+func (s *conns) end(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy--
+	c.busy, c.since = false, time.Now()
+}

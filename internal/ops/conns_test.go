@@ -1,0 +1,132 @@
+package ops
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+)
+
+// dialed is a client's connection.
+type dialed struct {
+	net.Conn
+	t *testing.T
+	r *bufio.Reader
+}
+
+func dial(t *testing.T, url string) dialed {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	return dialed{c, t, bufio.NewReader(c)}
+}
+
+func (d dialed) send(path string) {
+	d.t.Helper()
+	_, err := fmt.Fprintf(d, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+	require.NoError(d.t, err)
+}
+
+func (d dialed) status() int {
+	d.t.Helper()
+	resp, err := http.ReadResponse(d.r, nil)
+	require.NoError(d.t, err)
+	require.NoError(d.t, resp.Body.Close())
+	return resp.StatusCode
+}
+
+// Whoever opens connections and sends nothing, or an unfinished header, shuts nobody out.
+func TestIdleConnectionsGiveWay(t *testing.T) {
+	url := serve(t, Config{MaxConns: 10}, nil)
+	var idle []dialed
+	for i := range 10 * (10 + reserveConns) {
+		d := dial(t, url)
+		if i%2 == 0 {
+			_, _ = d.Write([]byte("GET / HTTP/1.1\r\n")) // it may have given way
+		}
+		idle = append(idle, d)
+	}
+	began := time.Now()
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		d := dial(t, url)
+		d.send(path)
+		require.Equal(t, http.StatusOK, d.status(), path)
+	}
+	require.Less(t, time.Since(began), readHeaderTimeout, "it did not wait until their time for a header ended")
+	_, err := idle[0].Read(make([]byte, 1))
+	require.Error(t, err, "the first has given way")
+}
+
+// However many requests are at work, health is answered. Those connections are not cut off, and further
+// requests are told to come again.
+func TestHealthIsServedBesideConnectionsAtWork(t *testing.T) {
+	release := make(chan struct{})
+	s := New(Config{MaxConns: 3}, NewRegistry(), zaptest.NewLogger(t))
+	s.Mux().HandleFunc("/slow", func(http.ResponseWriter, *http.Request) { <-release })
+	url := run(t, s)
+	var working []dialed
+	for range 3 {
+		d := dial(t, url)
+		d.send("/slow")
+		working = append(working, d)
+	}
+	require.Eventually(t, func() bool {
+		s.faces[0].conns.mu.Lock()
+		defer s.faces[0].conns.mu.Unlock()
+		return s.faces[0].conns.busy == 3
+	}, 10*time.Second, time.Millisecond)
+	for range 2 * reserveConns {
+		dial(t, url)
+	}
+	for _, c := range []struct {
+		path string
+		want int
+	}{{"/healthz", 200}, {"/readyz", 200}, {"/slow", 503}, {"/metrics", 503}} {
+		d := dial(t, url)
+		d.send(c.path)
+		require.Equal(t, c.want, d.status(), c.path)
+	}
+	close(release)
+	for _, d := range working {
+		require.Equal(t, http.StatusOK, d.status())
+	}
+	d := dial(t, url)
+	d.send("/metrics")
+	require.Equal(t, http.StatusOK, d.status())
+}
+
+// Of two peers, the one that has more connections loses one.
+func TestThePeerWithMostConnectionsGivesWay(t *testing.T) {
+	s := New(Config{MaxConns: 10}, NewRegistry(), zaptest.NewLogger(t))
+	c := s.faces[0].conns
+	kubelet := &conn{of: c, peer: "10.0.0.1", since: time.Unix(0, 0)}
+	require.Nil(t, c.add(kubelet))
+	for range 10 + reserveConns - 1 {
+		require.Nil(t, c.add(&conn{of: c, peer: "10.0.0.2", since: time.Unix(1, 0)}))
+	}
+	surplus := c.add(&conn{of: c, peer: "10.0.0.1", since: time.Unix(2, 0)})
+	require.Equal(t, "10.0.0.2", surplus.peer)
+}
+
+func TestRequestsAreMeasured(t *testing.T) {
+	s := New(Config{}, NewRegistry(), zaptest.NewLogger(t))
+	s.Mux().HandleFunc("GET /api/v1/tasks/{topic}/{id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	url := run(t, s)
+	for _, path := range []string{"/api/v1/tasks/a/b", "/api/v1/tasks/a/c", "/nowhere/1", "/nowhere/2"} {
+		d := dial(t, url)
+		d.send(path)
+		d.status()
+	}
+	_, text := get(t, url+"/metrics")
+	require.Contains(t, text, `notyet_http_requests_total{code="418",route="GET /api/v1/tasks/{topic}/{id}"} 2`)
+	require.Contains(t, text, `notyet_http_requests_total{code="404",route="none"} 2`)
+	require.Contains(t, text, `notyet_http_request_seconds_count{route="none"} 2`)
+}

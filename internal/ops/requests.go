@@ -1,0 +1,60 @@
+package ops
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// requests counts and times the requests that the guard has admitted, by what served them.
+type requests struct {
+	total   *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+}
+
+func newRequests(reg prometheus.Registerer) *requests {
+	m := &requests{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "notyet_http_requests_total", Help: "HTTP requests that were admitted, by method and path as /openapi.json has them, and by status.",
+		}, []string{"route", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "notyet_http_request_seconds", Help: "How long they took, with what the caller had to wait for: its turn, and the answer that ?wait= asks for.",
+			Buckets: []float64{.005, .025, .1, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"route"}),
+	}
+	reg.MustRegister(m.total, m.seconds)
+	return m
+}
+
+// around measures what mux serves.
+func (m *requests) around(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began, seen := time.Now(), &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		defer func() {
+			route := r.Pattern // mux has set it
+			if route == "" {
+				route = "none"
+			}
+			m.total.WithLabelValues(route, strconv.Itoa(seen.status)).Inc()
+			m.seconds.WithLabelValues(route).Observe(time.Since(began).Seconds())
+		}()
+		mux.ServeHTTP(seen, r)
+	})
+}
+
+// statusWriter remembers the status.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
