@@ -23,8 +23,8 @@ type Config struct {
 	// half of a file can be a valid one with fewer origins. Default none: nothing is signed.
 	Secrets string
 
-	// MaxInFlight limits the requests to one origin at a time, and the connections to it. Default
-	// 64.
+	// MaxInFlight limits the requests to one origin at a time, of all senders together (see
+	// Sender.Share), and the connections to it. Default 64.
 	MaxInFlight int
 
 	// MaxInFlightTotal limits the requests to all origins at a time, and the idle connections.

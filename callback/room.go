@@ -8,9 +8,10 @@ import (
 // room decides which requests may be in flight, so that an origin that is slow or does not answer
 // delays only itself. It is bounded in requests and in origins.
 type room struct {
-	perOrigin, total int
+	ofAll, total int // to one origin from all dispatchers together; to all origins from this one
 
-	mu       sync.Mutex
+	mu        sync.Mutex
+	perOrigin int // this dispatcher's share of ofAll
 	origins  map[string]*originState
 	inFlight int
 	unproven int // those of them that were let in although their origin had not proved to answer
@@ -55,7 +56,14 @@ type permit struct {
 }
 
 func newRoom(perOrigin, total int) *room {
-	return &room{perOrigin: perOrigin, total: total, origins: map[string]*originState{}}
+	return &room{ofAll: perOrigin, perOrigin: perOrigin, total: total, origins: map[string]*originState{}}
+}
+
+// share sets this dispatcher's part of the requests to one origin: at least one.
+func (r *room) share(part float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.perOrigin = max(int(float64(r.ofAll)*part), 1)
 }
 
 // Why a request was not let in.

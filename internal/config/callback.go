@@ -28,9 +28,11 @@ type Callback struct {
 	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to these origins are
 	// signed. It is read again when it changes. Default none.
 	Secrets string `key:"secrets"`
-	// MaxInFlight limits the requests to one origin at a time. Default 64.
+	// MaxInFlight limits the requests to one origin at a time, of all dispatchers together. They
+	// share it by their slots; each may send one. Default 64.
 	MaxInFlight int `key:"max-in-flight"`
-	// MaxInFlightTotal limits the requests to all origins at a time. Default 1024.
+	// MaxInFlightTotal limits the requests to all origins at a time, of each dispatcher. Default
+	// 1024.
 	MaxInFlightTotal int `key:"max-in-flight-total"`
 	// MaxTimeout limits the time of one request, whatever its task asks for. Default 5m.
 	MaxTimeout time.Duration `key:"max-timeout"`
