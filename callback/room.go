@@ -12,10 +12,10 @@ type room struct {
 
 	mu        sync.Mutex
 	perOrigin int // this dispatcher's share of ofAll
-	origins  map[string]*originState
-	inFlight int
-	unproven int // those of them that were let in although their origin had not proved to answer
-	open     int // open circuits
+	origins   map[string]*originState
+	inFlight  int
+	unproven  int // those of them that were let in although their origin had not proved to answer
+	open      int // open circuits
 }
 
 // originState is what is known of an origin.

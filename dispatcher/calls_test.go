@@ -391,3 +391,44 @@ func TestAParkedCallbackKeepsNoValue(t *testing.T) {
 	require.Nil(t, w.body)
 	require.Empty(t, w.call.Body, "nobody counts it")
 }
+
+// An origin's bound holds for all dispatchers together, and follows the slots where they go.
+func TestDispatchersShareAnOriginsRoom(t *testing.T) {
+	f := newFixture(t, 4)
+	var now, most atomic.Int64
+	web := f.receive(func(w http.ResponseWriter, q *http.Request) {
+		for n := now.Add(1); ; {
+			if before := most.Load(); n <= before || most.CompareAndSwap(before, n) {
+				break
+			}
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-q.Context().Done():
+		}
+		now.Add(-1)
+	})
+	const bound, each = 8, 60
+	var ds []*running
+	for i, id := range []string{"one", "two"} {
+		f.callsTo(callback.Config{MaxInFlight: bound}) // a process of its own
+		m := f.elect(5)
+		m.current.Slots = f.slots[2*i : 2*i+2]
+		d := f.start(m, t.TempDir(), Config{MemberID: id})
+		f.eventually("it has its share", func() bool { return d.owned() == 2 })
+		ds = append(ds, d)
+	}
+	due := time.Now().Add(time.Second)
+	for i := range 2 * each {
+		r := call(web.URL, fmt.Sprint(i), due)
+		r.Key = []byte(fmt.Sprint(i))
+		f.schedule(r)
+	}
+	f.eventually("all are delivered", func() bool { return web.count() >= 2*each })
+	require.LessOrEqual(t, most.Load(), int64(bound))
+	require.Greater(t, most.Load(), int64(bound/2), "both have sent")
+	f.sql("INSERT INTO slots (slot, epoch, owner, claimed, done) SELECT slot + 4, 0, '', 0, 0 FROM slots")
+	f.eventually("a part of more slots is less", func() bool {
+		return ds[0].inside(func() int { return int(100 * ds[0].policies.part()) }) == 25
+	})
+}

@@ -223,7 +223,9 @@ func (c *claimer) claimTogether(ctx context.Context, ready []claimable, g claimG
 	began := time.Now()
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	if err := c.store.Claim(bound, slots, from, g.epoch, g.to); err != nil {
+	err := c.store.Claim(bound, slots, from, g.epoch, g.to)
+	c.writes.noteWrite(ctx, err)
+	if err != nil {
 		return err
 	}
 	if err := faultpoint.At(faultpoint.DispatcherClaimed); err != nil {

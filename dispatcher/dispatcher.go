@@ -70,6 +70,7 @@ type Index interface {
 type Dispatcher struct {
 	*shared
 	trust     *trust
+	health    *health
 	flight    *inFlight
 	ownership *ownership
 	claimer   *claimer
@@ -120,9 +121,13 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	pk := newParking(fl, outs)
 	outs.policies.registerGauges(deps.Metrics)
 	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: outs.policies, sent: deps.SendLog, client: client, results: results}
+	d.health = &health{shared: sh, members: deps.Members, client: client}
 	d.ownership = newOwnership(fl, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
 	d.policies.claims = d.claimer.claims
+	if deps.Callbacks != nil {
+		d.policies.share = deps.Callbacks.Share
+	}
 	d.sender = newSender(pk, tr, la, newCalls(deps.Callbacks), client, kcfg)
 	d.sender.lost = lost
 	d.fetcher = newFetcher(fl, pk, d.sender, deps.SendLog)
@@ -181,7 +186,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.targetLoop, d.policies.run, d.policies.move} {
+	for _, run := range []func(context.Context){d.health.run, d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.targetLoop, d.policies.run, d.policies.move} {
 		group.Go(func() error { run(loops); return nil })
 	}
 

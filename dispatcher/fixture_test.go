@@ -257,6 +257,8 @@ type members struct {
 	alive   map[string]bool
 	watch   chan struct{}
 	failed  chan error
+
+	reported []error
 }
 
 var _ election.Source = (*members)(nil)
@@ -298,6 +300,23 @@ func (m *members) Trusted() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.trusted
+}
+
+func (m *members) Report(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reported = append(m.reported, err)
+}
+
+// says waits for the next report, which must be of a process that works, or fail.
+func (f *fixture) says(m *members, works bool) {
+	f.Helper()
+	f.eventually("the election is told", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		n := len(m.reported)
+		return n > 0 && (m.reported[n-1] == nil) == works
+	})
 }
 
 func (m *members) Alive(member string) bool {

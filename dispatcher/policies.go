@@ -23,8 +23,10 @@ type policies struct {
 	*shared
 	flight  *inFlight
 	outlets *outlets
-	slots   int // of the installation
-	arrived int // as inFlight has it, when it was last looked at
+	slots   int                // of the installation
+	counted time.Time          // when they were
+	share   func(part float64) // told which part of the slots is owned here, for limits of all dispatchers together
+	arrived int                // as inFlight has it, when it was last looked at
 
 	gates map[string]*gate   // by topic
 	lanes map[uint32][]*gate // the same, by what a task's lane tells of its topic
@@ -34,13 +36,15 @@ type policies struct {
 }
 
 func newPolicies(fl *inFlight, outs *outlets) *policies {
-	return &policies{shared: fl.shared, flight: fl, outlets: outs, gates: map[string]*gate{}, lanes: map[uint32][]*gate{}, kick: newKick(), claims: func() bool { return true }}
+	return &policies{shared: fl.shared, flight: fl, outlets: outs, gates: map[string]*gate{}, lanes: map[uint32][]*gate{}, kick: newKick(), claims: func() bool { return true }, share: func(float64) {}}
 }
 
 const (
 	// policiesEvery is how often the policies are read. One is in force a second after it was stored, with time to spare for a
 	// database that is slow.
 	policiesEvery = 200 * time.Millisecond
+	// slotsEvery is how often the slots are counted: their number grows while dispatchers run.
+	slotsEvery = time.Second
 	// policiesWithin bounds one reading.
 	policiesWithin = 2 * time.Second
 )
@@ -50,11 +54,7 @@ const (
 func (f *policies) start(ctx context.Context) error {
 	for failures := 1; ; failures++ {
 		bound, cancel := context.WithTimeout(ctx, policiesWithin)
-		slots, err := f.store.SlotCount(bound)
-		if err == nil {
-			f.slots = slots
-			err = f.read(bound)
-		}
+		err := f.read(bound)
 		cancel()
 		if err == nil {
 			return nil
@@ -92,13 +92,28 @@ func (f *policies) run(ctx context.Context) {
 
 func (f *policies) read(ctx context.Context) error {
 	all, err := f.store.Policies(ctx)
+	f.reads.note(err)
 	if err != nil {
 		return err
 	}
+	slots := f.slots
+	if time.Since(f.counted) >= slotsEvery {
+		if slots, err = f.store.SlotCount(ctx); err != nil {
+			return err
+		}
+		f.counted = time.Now()
+	}
 	f.flight.mu.Lock()
 	defer f.flight.mu.Unlock()
+	f.slots = slots
+	f.share(f.part())
 	f.apply(all)
 	return nil
+}
+
+// part is which part of the slots is owned here. inFlight.mu is held.
+func (f *policies) part() float64 {
+	return min(float64(len(f.flight.slots))/float64(max(f.slots, 1)), 1)
 }
 
 // apply puts policies in force. inFlight.mu is held.
@@ -112,7 +127,7 @@ func (f *policies) apply(all []store.Policy) {
 			g.after, g.behind, g.found = store.HeldPlace{}, true, false
 		}
 	}
-	share := min(float64(len(f.flight.slots))/float64(max(f.slots, 1)), 1)
+	share := f.part()
 	said := make(map[string]bool, len(all))
 	for _, p := range all {
 		said[p.Topic] = true

@@ -125,6 +125,7 @@ func (s *settler) settleOnce(ctx context.Context, done []store.Done, transitions
 		return store.Settled{}, err
 	}
 	result, err := s.store.Settle(ctx, done, transitions, events, s.clock.Millis())
+	s.writes.noteWrite(ctx, err)
 	if err != nil {
 		return result, err
 	}

@@ -23,6 +23,8 @@ type shared struct {
 	metrics *metrics
 	kicks   kicks
 
+	reads, writes lastCall // of the database: the policies' reads; claims and settlements. health reads them
+
 	targetMetrics *targetMetrics // of single targets; it has a lock of its own
 
 	stopping atomic.Bool // Run sets it; the owner, claim and settle loops read it

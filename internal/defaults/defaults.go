@@ -14,6 +14,7 @@ const (
 
 	ZooKeeperRoot  = "/notyet"
 	SessionTimeout = 4 * time.Second
+	FailingAfter   = 5 * time.Second
 
 	DatabaseConns = 16
 	HTTP          = "127.0.0.1:8080"

@@ -48,6 +48,9 @@ type Config struct {
 	// must be shorter than SessionTimeout: the difference is the time in which a member has to stop
 	// before others take over. Default 2/3 of SessionTimeout.
 	TrustWindow time.Duration
+	// FailingAfter is how long a process has to fail (see Source.Report) until it says so. It leaves
+	// when another one works for twice as long meanwhile. Default 5s.
+	FailingAfter time.Duration
 	// Slots returns the number of slots, from the database. Only the leader calls it. Required.
 	Slots func(ctx context.Context) (int, error)
 }
@@ -57,6 +60,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Root = cmp.Or(c.Root, defaults.ZooKeeperRoot)
 	c.SessionTimeout = cmp.Or(c.SessionTimeout, defaults.SessionTimeout)
 	c.TrustWindow = cmp.Or(c.TrustWindow, c.SessionTimeout*2/3)
+	c.FailingAfter = cmp.Or(c.FailingAfter, defaults.FailingAfter)
 	if c.MemberID == "" {
 		c.MemberID = defaultMemberID()
 	}

@@ -8,7 +8,8 @@ slot, and limit how long a slot has no member.
 # Znodes
 
 	/notyet/installation                     the id of the installation that the root belongs to
-	/notyet/members/_c_<guid>-m-<sequence>   a candidate, ephemeral: {"id","instance","started","installation"}
+	/notyet/members/_c_<guid>-m-<sequence>   a candidate, ephemeral: {"id","instance","started","installation",
+	                                         "failing"}
 	/notyet/assignment                       {"epoch","members","owners","instances"}; owners[slot] is an index into
 	                                         members, instances are the process starts behind them
 
@@ -63,6 +64,14 @@ computes even shares that move as few slots as possible, and writes them under t
 ensemble checks in one step: its own candidate exists, and nobody has written since it read. New
 members wait 200 ms for others; a departure does not wait. Database queries do not block the rounds.
 
+# Work
+
+A member reports whether its process can do the work of an owner. One that has failed for FailingAfter
+says so in its candidate. When it has then seen another member that does not say so for twice as long,
+it leaves, and comes back when it works, after a pause that grows. So a server that one process has
+lost costs that process its slots, and one that all have lost moves nothing. docs/adr/0028 has the
+reasons.
+
 # What happens when
 
 	a member dies                     its ephemeral is deleted after S, the leader reassigns its slots at once
@@ -80,11 +89,12 @@ members wait 200 ms for others; a departure does not wait. Database queries do n
 	the ensemble loses its data       terms end, paths are created again, and the leader publishes under a higher epoch from
 	                                  the database, starting from the distribution that it remembers
 	the assignment is unreadable      ignored, replaced by the leader
-	the database is down              members stay trusted and keep their slots; slots of dead members wait for an epoch
+	the database is down for all      members stay trusted and keep their slots; slots of dead members wait for an epoch
 	the database is restored          an epoch that does not rise is refused and the next one allocated, until it rises
 	a member is restarted             its new process start gets a new epoch, though nothing moves; until then it has no slots
 	two processes have one id         the later one waits, untrusted, until the earlier one's candidate is gone
 	somebody deletes a candidate      its member is untrusted at the next round and joins again
+	a process loses its database      it leaves after 15 s while another member works; its slots move at once
 	another installation comes        its member finds the root claimed, and Run fails before it has a candidate
 
 Not covered: an ensemble that loses its data and a database that is restored, both while members keep

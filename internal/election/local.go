@@ -77,6 +77,9 @@ func (l *Local) Current() Assignment { return *l.current.Load() }
 // Trusted implements Source: nobody else can take over.
 func (l *Local) Trusted() bool { return true }
 
+// Report implements Source: nobody else could do the work.
+func (l *Local) Report(error) {}
+
 // Alive implements Source: every other id is an earlier start of this process.
 func (l *Local) Alive(member string) bool { return member == l.member }
 

@@ -90,7 +90,7 @@ func (t *term) join() error {
 	if slices.ContainsFunc(candidates, t.stranger) {
 		return errTaken
 	}
-	data, err := json.Marshal(memberData{ID: t.z.cfg.MemberID, Instance: t.z.instance, Started: t.z.started, Installation: t.z.cfg.Installation})
+	data, err := json.Marshal(t.z.memberData())
 	if err != nil {
 		return fmt.Errorf("encoding the candidate: %w", err)
 	}
@@ -143,6 +143,9 @@ func (t *term) round() (time.Duration, error) {
 	}
 	place, err := t.place(s.candidates)
 	if err != nil {
+		return 0, err
+	}
+	if err := t.checkHealth(s.candidates); err != nil {
 		return 0, err
 	}
 	t.z.view.apply(sent, t.window, s.sharing, memberIDs(s.candidates))

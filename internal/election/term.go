@@ -48,6 +48,9 @@ type term struct {
 	known  map[string]candidate
 	lead   *leader // not nil while our candidate is the oldest
 
+	failing    bool      // as our candidate says
+	othersWork time.Time // since when another member has been seen to work while this one fails; zero: none has
+
 	mu      sync.Mutex
 	tcp     net.Conn
 	state   dialState
@@ -70,7 +73,7 @@ func (z *ZooKeeper) serveTerm(ctx context.Context, server string, ending *sync.W
 		return false, err
 	}
 	err = t.serve()
-	if ctx.Err() != nil || errors.Is(err, errEvicted) || errors.Is(err, errTaken) {
+	if ctx.Err() != nil || errors.Is(err, errEvicted) || errors.Is(err, errTaken) || errors.Is(err, errFailing) {
 		z.view.distrust() // before the ephemeral disappears: others may act on that at once
 		t.leave()
 	}

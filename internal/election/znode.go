@@ -36,7 +36,7 @@ func pathsUnder(root string) paths {
 // above it may have other users.
 func (p paths) below(path string) bool { return path == p.root || strings.HasPrefix(path, p.root+"/") }
 
-// memberData is the content of a candidate. It never changes.
+// memberData is the content of a candidate. Only Failing ever changes.
 type memberData struct {
 	ID       string `json:"id"`
 	Instance string `json:"instance"` // identifies the process start
@@ -44,6 +44,8 @@ type memberData struct {
 
 	// Installation is that of the process; versions before it was noted leave it out.
 	Installation string `json:"installation,omitempty"`
+	// Failing says that the process cannot do the work of an owner at present.
+	Failing bool `json:"failing,omitempty"`
 }
 
 // sharing is the content of the assignment znode. An empty or unreadable one is the zero sharing,

@@ -29,6 +29,11 @@ type ZooKeeper struct {
 	instance string // this process start: distinguishes our left-over ephemeral from another process with our id
 	started  int64  // Unix ms, for people who look at the znode
 	view     *view
+	health   health
+
+	// Of Run.
+	pause time.Duration // of the next rest, if this process fails again soon
+	back  time.Time     // when the latest one ended
 }
 
 var _ Source = (*ZooKeeper)(nil)
@@ -70,6 +75,13 @@ func (z *ZooKeeper) Trusted() bool { return z.view.trusted() }
 // Alive implements Source.
 func (z *ZooKeeper) Alive(member string) bool { return z.view.alive(member) }
 
+// Report implements Source.
+func (z *ZooKeeper) Report(err error) { z.health.report(err) }
+
+func (z *ZooKeeper) memberData() memberData {
+	return memberData{ID: z.cfg.MemberID, Instance: z.instance, Started: z.started, Installation: z.cfg.Installation}
+}
+
 // Run serves one term after the other, each with the next server in turn, until ctx ends. It fails
 // with ErrOtherInstallation if the root is another installation's.
 func (z *ZooKeeper) Run(ctx context.Context) error {
@@ -85,6 +97,12 @@ func (z *ZooKeeper) Run(ctx context.Context) error {
 		}
 		if errors.Is(err, ErrOtherInstallation) {
 			return err
+		}
+		if errors.Is(err, errFailing) {
+			z.log.Warn("leaving the election, until this process can work again", zap.Error(err))
+			z.rest(ctx)
+			pause = minPause
+			continue
 		}
 		if joined {
 			pause = minPause

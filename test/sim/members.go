@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/internal/election"
 )
 
@@ -18,7 +19,8 @@ type electorate struct {
 	epochs  func(ctx context.Context) (int64, error)
 
 	mu      sync.Mutex
-	members map[string]*member // by id: whose session lives
+	failing map[string]time.Time // members that cannot work, since when
+	members map[string]*member   // by id: whose session lives
 	heard   map[string]time.Time
 	owners  []string
 	epoch   int64
@@ -26,7 +28,7 @@ type electorate struct {
 }
 
 func newElectorate(s *server, session time.Duration, slots int, epochs func(context.Context) (int64, error)) *electorate {
-	return &electorate{s: s, session: session, slots: slots, epochs: epochs, members: map[string]*member{}, heard: map[string]time.Time{}, owners: make([]string, slots)}
+	return &electorate{s: s, session: session, slots: slots, epochs: epochs, failing: map[string]time.Time{}, members: map[string]*member{}, heard: map[string]time.Time{}, owners: make([]string, slots)}
 }
 
 // run ends sessions and shares the slots anew, until ctx ends.
@@ -41,12 +43,32 @@ func (e *electorate) run(ctx context.Context) {
 				e.gone(id)
 			}
 		}
+		for id := range e.members {
+			if e.mustLeave(id) {
+				e.members[id].distrust()
+				e.gone(id)
+			}
+		}
 		dirty := e.dirty
 		e.mu.Unlock()
 		if dirty {
 			e.share(ctx)
 		}
 	}
+}
+
+// mustLeave says that a member cannot work while another one can, as internal/election does. mu is held.
+func (e *electorate) mustLeave(id string) bool {
+	since, failing := e.failing[id]
+	if !failing || time.Since(since) < 3*defaults.FailingAfter {
+		return false
+	}
+	for other := range e.members {
+		if _, fails := e.failing[other]; other != id && !fails {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *electorate) gone(id string) {
@@ -137,6 +159,9 @@ func (m *member) beat(ctx context.Context) {
 		return
 	}
 	sent := time.Now()
+	if m.resting() {
+		return
+	}
 	c, _ := m.e.s.state()
 	if c.refuse || m.e.s.chance(c.before) || pause(ctx, c.delay) != nil {
 		return
@@ -181,11 +206,38 @@ func (m *member) beat(ctx context.Context) {
 	signal(m.watch)
 }
 
+// Report notes whether this process can work.
+func (m *member) Report(err error) {
+	if m.p.gate() != nil {
+		return
+	}
+	m.e.mu.Lock()
+	defer m.e.mu.Unlock()
+	switch _, failing := m.e.failing[m.id]; {
+	case err == nil:
+		delete(m.e.failing, m.id)
+	case !failing:
+		m.e.failing[m.id] = time.Now()
+	}
+}
+
+// resting says that a member that cannot work has left, and does not come back before it can.
+func (m *member) resting() bool {
+	m.e.mu.Lock()
+	defer m.e.mu.Unlock()
+	_, failing := m.e.failing[m.id]
+	return failing && m.e.members[m.id] == nil
+}
+
+func (m *member) distrust() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heard = time.Time{}
+}
+
 // leave ends trust first, and then the session.
 func (m *member) leave() {
-	m.mu.Lock()
-	m.heard = time.Time{}
-	m.mu.Unlock()
+	m.distrust()
 	if c, _ := m.e.s.state(); m.p.gate() != nil || c.refuse || c.frozen {
 		return
 	}

@@ -1,0 +1,89 @@
+package election
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var errCutOff = errors.New("the database does not answer this process")
+
+// soon is for tests that wait for a member to leave.
+func soon(c *Config) { c.FailingAfter = 300 * time.Millisecond }
+
+// owns says whether the members share all slots, and these alone.
+func (e *ensemble) owns(members ...*member) func() bool {
+	return func() bool { return e.shared(members...) }
+}
+
+func TestAMemberThatCannotWorkLeavesItsSlotsToOthers(t *testing.T) {
+	for name, sick := range map[string]int{"the leader": 0, "another": 1} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(e *ensemble) {
+				var members []*member
+				for _, id := range []string{"a", "b", "c"} {
+					members = append(members, e.start(id, soon))
+					e.settle(members...)
+				}
+				ill := members[sick]
+				others := append(append([]*member{}, members[:sick]...), members[sick+1:]...)
+				ill.Report(errCutOff)
+				eventually(e.t, "the others have its slots", e.owns(others...))
+				require.False(e.t, ill.Trusted(), "its trust has ended before")
+				ill.Report(nil)
+				e.settle(members...)
+			})
+		})
+	}
+}
+
+func TestAServerThatIsAwayForAllMovesNothing(t *testing.T) {
+	onBoth(t, func(e *ensemble) {
+		a, b := e.start("a", soon), e.start("b", soon)
+		e.settle(a, b)
+		epoch := a.Current().Epoch
+		a.Report(errCutOff)
+		time.Sleep(e.failingAfter(a)) // the members notice it at different moments
+		b.Report(errCutOff)
+		eventually(e.t, "both say so", func() bool {
+			said := e.candidates()
+			return len(said) == 2 && said[0].Failing && said[1].Failing
+		})
+		require.Never(e.t, func() bool { return !a.Trusted() || !b.Trusted() }, 6*e.failingAfter(a), 10*time.Millisecond)
+		b.Report(nil)
+		a.Report(nil)
+		eventually(e.t, "both are well", func() bool {
+			said := e.candidates()
+			return len(said) == 2 && !said[0].Failing && !said[1].Failing
+		})
+		require.Equal(e.t, epoch, b.Current().Epoch)
+	})
+}
+
+func (e *ensemble) failingAfter(m *member) time.Duration { return m.cfg.FailingAfter }
+
+func TestAMemberThatIsAloneStays(t *testing.T) {
+	onBoth(t, func(e *ensemble) {
+		a := e.start("a", soon)
+		e.settle(a)
+		a.Report(errCutOff)
+		eventually(e.t, "it says so", func() bool { said := e.candidates(); return len(said) == 1 && said[0].Failing })
+		require.Never(e.t, func() bool { return !a.Trusted() }, 6*e.failingAfter(a), 10*time.Millisecond)
+	})
+}
+
+// A member whose work fails again each time it is back stays away for longer each time.
+func TestPausesOfAMemberThatFailsAgainGrow(t *testing.T) {
+	z := &ZooKeeper{cfg: Config{FailingAfter: time.Millisecond}}
+	var pauses []time.Duration
+	for range 4 {
+		z.rest(t.Context())
+		pauses = append(pauses, z.pause)
+	}
+	require.Equal(t, []time.Duration{4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond, 32 * time.Millisecond}, pauses)
+	z.back = z.back.Add(-rested)
+	z.rest(t.Context())
+	require.Equal(t, 4*time.Millisecond, z.pause)
+}
