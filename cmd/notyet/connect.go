@@ -35,7 +35,7 @@ func indexConfig(cfg *config.Config) (index.Config, error) {
 	t, err := tlsConfig("redis.tls", cfg.Redis.TLS)
 	r := cfg.Redis
 	return index.Config{
-		Addrs: r.Addrs, Username: r.User, Password: r.Password, DB: r.DB, Cluster: r.Cluster, MasterName: r.Master, Prefix: r.Prefix, TLS: t,
+		Addrs: r.Addrs, Username: r.User, Password: r.Password, SentinelUsername: r.SentinelUser, SentinelPassword: r.SentinelPassword, DB: r.DB, Cluster: r.Cluster, MasterName: r.Master, Prefix: r.Prefix, TLS: t,
 	}, err
 }
 

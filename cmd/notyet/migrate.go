@@ -9,9 +9,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/doctor"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -142,7 +142,7 @@ func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 			settings["retention.bytes"] = "-1"
 		}
 		if limits, intake := cfg.Limits(name); intake {
-			if largest := largestRequest(limits); largest > usualMessage {
+			if largest := doctor.LargestRequest(limits); largest > usualMessage {
 				settings["max.message.bytes"] = strconv.Itoa(largest)
 			}
 		}
@@ -156,9 +156,3 @@ func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 
 // usualMessage is the largest batch of a topic by Kafka's default, in bytes.
 const usualMessage = 1_048_588
-
-// largestRequest is the size of a batch with the largest request that an intake topic takes, without compression.
-func largestRequest(l schemas.Limits) int {
-	const framing = 8 << 10 // the batch's own 61 bytes, and the lengths of a record with 128 headers
-	return l.MaxValueBytes + schemas.MaxKeyBytes + schemas.MaxHeaderBytes + framing
-}

@@ -25,6 +25,9 @@ func (a *app) serve(s settings, more servers, name string, required []string, pa
 			return err
 		}
 	}
+	if err := srv.examineItself(); err != nil {
+		return err
+	}
 	return srv.run(a.ctx, name)
 }
 

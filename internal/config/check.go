@@ -183,6 +183,9 @@ func (l *loader) redis(r Redis) {
 	case !r.Cluster && r.Master == "" && len(r.Addrs) > 1:
 		l.bad("redis.addrs", strings.Join(r.Addrs, ","), "has several addresses", "set redis.cluster or redis.master, or write one address")
 	}
+	if r.Master == "" && (r.SentinelUser != "" || r.SentinelPassword != "") {
+		l.bad("redis.sentinel-user", r.SentinelUser, "or redis.sentinel-password does nothing without sentinels", "set redis.master, or remove both")
+	}
 	if strings.ContainsAny(r.Prefix, "{} \t\r\n") || r.Prefix == "" {
 		l.bad("redis.prefix", r.Prefix, "is empty, or has braces or white space", "write a name such as notyet")
 	}

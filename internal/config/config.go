@@ -107,6 +107,11 @@ type Redis struct {
 	User string `key:"user"`
 	// Password belongs to User, or is the server's. Default none.
 	Password string `key:"password" secret:"yes"`
+	// SentinelUser is the name to sign in to the sentinels with. Default none.
+	SentinelUser string `key:"sentinel-user"`
+	// SentinelPassword belongs to SentinelUser, or is the sentinels'. Default none: sentinels ask
+	// for no password.
+	SentinelPassword string `key:"sentinel-password" secret:"yes"`
 	// DB is the number of the database. Default 0.
 	DB int `key:"db"`
 	// Cluster says that Addrs are nodes of a Redis Cluster. Default false.

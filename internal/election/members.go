@@ -21,14 +21,15 @@ import (
 // Members returns the ids of the living members, for a caller that is none of them. It needs only
 // the part of cfg that says how to connect. A member that died counts until its session expires.
 func Members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error) {
-	ids, err := members(ctx, cfg, log)
+	ids, err := ask(ctx, cfg, log, func(conn *zk.Conn, p paths) ([]string, error) { return readMembers(conn, p.members) })
 	if err != nil {
 		return nil, fmt.Errorf("asking the ensemble who is alive: %w", err)
 	}
 	return ids, nil
 }
 
-func members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error) {
+// ask connects and calls f, for a caller that is no member.
+func ask[T any](ctx context.Context, cfg Config, log *zap.Logger, f func(*zk.Conn, paths) (T, error)) (none T, err error) {
 	cfg.Root = cmp.Or(cfg.Root, defaults.ZooKeeperRoot)
 	var trouble lastError
 	dial := func(network, addr string, timeout time.Duration) (net.Conn, error) {
@@ -41,12 +42,12 @@ func members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error)
 	conn, _, err := zk.Connect(cfg.Servers, defaults.SessionTimeout,
 		zk.WithDialer(dial), zk.WithHostProvider(&byName{}), zk.WithLogger(clientLog{log}), zk.WithLogInfo(false))
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	defer conn.Close()
 	type answer struct {
-		ids []string
-		err error
+		found T
+		err   error
 	}
 	answers := make(chan answer, 1) // the client has no timeouts: while cut off it blocks until it is closed
 	go func() {
@@ -56,17 +57,17 @@ func members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error)
 				return
 			}
 		}
-		ids, err := readMembers(conn, pathsUnder(cfg.Root).members)
-		answers <- answer{ids, explain(err)}
+		found, err := f(conn, pathsUnder(cfg.Root))
+		answers <- answer{found, explain(err)}
 	}()
 	select {
 	case a := <-answers:
 		if errors.Is(a.err, zk.ErrNoServer) || errors.Is(a.err, zk.ErrConnectionClosed) {
-			return nil, errors.Join(a.err, trouble.get())
+			return none, errors.Join(a.err, trouble.get())
 		}
-		return a.ids, a.err
+		return a.found, a.err
 	case <-ctx.Done():
-		return nil, errors.Join(ctx.Err(), trouble.get())
+		return none, errors.Join(ctx.Err(), trouble.get())
 	}
 }
 

@@ -41,6 +41,8 @@ type Config struct {
 	// Username and Password authenticate to the server (to the master, not to
 	// the sentinels). Default none.
 	Username, Password string
+	// SentinelUsername and SentinelPassword authenticate to the sentinels. Default none.
+	SentinelUsername, SentinelPassword string
 	// DB is the database number; a cluster has only 0. Default 0.
 	DB int
 	// Cluster says that Addrs name nodes of a Redis Cluster. It is never guessed from the number of
@@ -106,6 +108,8 @@ func (x *Index) explain(err error) error {
 		return fmt.Errorf("%w: a server that requires TLS (redis.tls) closes connections like this", err)
 	case strings.HasPrefix(err.Error(), "WRONGPASS"), strings.HasPrefix(err.Error(), "NOAUTH"), strings.HasPrefix(err.Error(), "NOPERM"):
 		return fmt.Errorf("%w (see redis.user and redis.password)", err)
+	case strings.Contains(err.Error(), "sentinels") && (strings.Contains(err.Error(), "NOAUTH") || strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "NOPERM")):
+		return fmt.Errorf("%w (see redis.sentinel-user and redis.sentinel-password)", err)
 	}
 	return err
 }

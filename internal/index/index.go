@@ -55,6 +55,7 @@ func New(cfg Config, log *zap.Logger) (*Index, error) {
 func newClient(cfg Config) redis.UniversalClient {
 	o := &redis.UniversalOptions{
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password,
+		SentinelUsername: cfg.SentinelUsername, SentinelPassword: cfg.SentinelPassword,
 		DB: cfg.DB, MasterName: cfg.MasterName, TLSConfig: cfg.TLS, Dialer: cfg.Dial,
 		ContextTimeoutEnabled: true,
 		MaxRetries:            1,

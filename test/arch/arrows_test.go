@@ -46,6 +46,7 @@ var arrows = map[string][]string{
 
 	"api":      {"schemas", "task", "timer", "store", "deadletter", "internal/access", "internal/figures", "internal/tracing"},
 	"console":  {"schemas", "api", "deadletter", "internal/access", "store", "task"}, // the last two in tests, which fill a database
+	"doctor":   {"schemas", "store", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
 	"bench":    {"schemas", "internal/kafka"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time

@@ -1,0 +1,96 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/sendlog"
+)
+
+func ofRedis(judge func(*index.Examined, string) []Finding) func(facts) []Finding {
+	return func(f facts) []Finding {
+		if f.redis == nil {
+			return nil
+		}
+		return judge(f.redis, strings.Join(f.Index.Addrs, ","))
+	}
+}
+
+func eviction(x *index.Examined, where string) []Finding {
+	switch {
+	case x.Policy == "":
+		return found(where, Note, "its version and maxmemory-policy are not known: this user may not ask (INFO)", "see that maxmemory-policy is noeviction")
+	case x.Policy != "noeviction":
+		return found(where, Warning, "is Redis "+x.Version+", and maxmemory-policy is "+x.Policy+": it may drop parts of the index, whose tasks are then up to a second late", "CONFIG SET maxmemory-policy noeviction, and the same in the server's file")
+	}
+	return found(where, OK, "is Redis "+x.Version+", and evicts nothing", "")
+}
+
+func redisClock(x *index.Examined, where string) []Finding { return clock(where, x.Ahead, x.Within) }
+
+func ofEnsemble(judge func(Config, *election.Examined, string) []Finding) func(facts) []Finding {
+	return func(f facts) []Finding {
+		if f.ensemble == nil {
+			return nil
+		}
+		return judge(f.Config, f.ensemble, strings.Join(f.Election.Servers, ",")+f.Election.Root)
+	}
+}
+
+func members(c Config, e *election.Examined, where string) []Finding {
+	version := ""
+	if e.Version != "" {
+		version = "; ZooKeeper " + e.Version
+	}
+	switch {
+	case !e.Rooted && c.Running:
+		return nil
+	case !e.Rooted:
+		return found(where, Note, "no dispatcher has been here yet"+version, "")
+	}
+	return found(where, OK, fmt.Sprintf("%d dispatchers are members", len(e.Members))+version, "")
+}
+
+func ensembleClock(_ Config, e *election.Examined, where string) []Finding {
+	if !e.Rooted {
+		return nil
+	}
+	return clock(where, e.Ahead, e.Within)
+}
+
+func ofDisk(judge func(Config, *sendlog.Examined, string) []Finding) func(facts) []Finding {
+	return func(f facts) []Finding {
+		if f.disk == nil {
+			return nil
+		}
+		return judge(f.Config, f.disk, f.Settings.SendLog.Dir)
+	}
+}
+
+// slowSync is how long a disk may take to make a batch durable. Each delivery waits for two of them.
+const slowSync = 50 * time.Millisecond
+
+func sendLogDisk(c Config, d *sendlog.Examined, where string) []Finding {
+	if !d.Exists {
+		return found(where, Note, "does not exist: no dispatcher has run here", "")
+	}
+	use := "no process has it open"
+	if d.InUse {
+		use = "a dispatcher has it open"
+	}
+	const gib = 1 << 30
+	var out []Finding
+	if d.Sync > slowSync {
+		out = append(out, Finding{Where: where, Level: Warning, Found: fmt.Sprintf("its disk takes %s to make 4 KiB durable, and each delivery waits for that twice", d.Sync.Round(time.Millisecond)), Fix: "put sendlog.dir on a local disk"})
+	}
+	if d.Free < min(int64(c.Settings.SendLog.MaxBytes), gib) {
+		out = append(out, Finding{Where: where, Level: Warning, Found: fmt.Sprintf("its disk has %d MiB left: a full one stops deliveries", d.Free>>20), Fix: "free some space, or put sendlog.dir on another disk"})
+	}
+	if len(out) == 0 {
+		return found(where, OK, fmt.Sprintf("%s; its disk syncs in %s and has %d GiB left", use, d.Sync.Round(100*time.Microsecond), d.Free/gib), "")
+	}
+	return out
+}

@@ -1,0 +1,100 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"time"
+)
+
+// check is one question about the answers. It returns nothing where the server in question was not asked.
+type check struct {
+	name  string
+	judge func(f facts) []Finding
+}
+
+// checks are all questions, in the order of the servers.
+var checks = []check{
+	{"mysql.version", ofDatabase(databaseVersion)},
+	{"mysql.schema", ofDatabase(schema)},
+	{"mysql.row-locks", ofDatabase(rowLocks)},
+	{"mysql.durable", ofDatabase(durable)},
+	{"mysql.writes", ofDatabase(writes)},
+	{"mysql.packets", ofDatabase(packets)},
+	{"mysql.connections", ofDatabase(connections)},
+	{"mysql.rights", ofDatabase(databaseRights)},
+	{"mysql.clock", ofDatabase(databaseClock)},
+	{"services", ofDatabase(services)},
+
+	{"kafka.version", ofCluster(kafkaVersion)},
+	{"kafka.topics", ofTopics(topicExists)},
+	{"kafka.cleanup", ofTopics(cleanup)},
+	{"kafka.timestamps", ofTopics(timestamps)},
+	{"kafka.copies", ofTopics(copies)},
+	{"kafka.unclean-election", ofTopics(uncleanElection)},
+	{"kafka.retention", ofTopics(retention)},
+	{"kafka.message-size", ofTopics(messageSize)},
+	{"kafka.settings", ofTopics(settingsShown)},
+	{"kafka.rights", ofTopics(topicRights)},
+	{"kafka.group", ofCluster(groupRights)},
+	{"kafka.clock", ofCluster(kafkaClock)},
+
+	{"redis.eviction", ofRedis(eviction)},
+	{"redis.clock", ofRedis(redisClock)},
+	{"zookeeper.members", ofEnsemble(members)},
+	{"zookeeper.clock", ofEnsemble(ensembleClock)},
+	{"sendlog.disk", ofDisk(sendLogDisk)},
+	{"passwords", passwords},
+}
+
+// Bounds from which on a difference of clocks is a warning. Time synchronisation keeps it far lower.
+const clockWarning = 250 * time.Millisecond
+
+// clock judges a clock that is ahead of this machine's by at least ahead, and at most within more.
+func clock(where string, ahead, within time.Duration) []Finding {
+	behind := -(ahead + within)
+	switch {
+	case ahead > clockWarning:
+		return found(where, Warning, fmt.Sprintf("its clock is %s ahead of this machine's", ahead.Round(time.Millisecond)), "let both keep their time by NTP or chrony")
+	case behind > clockWarning:
+		return found(where, Warning, fmt.Sprintf("its clock is %s behind this machine's", behind.Round(time.Millisecond)), "let both keep their time by NTP or chrony")
+	}
+	return found(where, OK, "its clock and this machine's are at most "+max(ahead+within, -ahead, time.Millisecond).Round(time.Millisecond).String()+" apart", "")
+}
+
+func found(where string, level Level, what, fix string) []Finding {
+	return []Finding{{Where: where, Level: level, Found: what, Fix: fix}}
+}
+
+// passwords looks for passwords that are sent in the clear to another machine.
+func passwords(f facts) []Finding {
+	c := f.Settings
+	var out []Finding
+	clear := func(where, what, fix string) {
+		out = append(out, Finding{Where: where, Level: Warning, Found: what + " goes over the network in the clear", Fix: fix})
+	}
+	if f.Kafka != nil && c.Kafka.SASL.Mechanism == "PLAIN" && !c.Kafka.TLS.Enabled && remote(c.Kafka.Brokers) {
+		clear("kafka.sasl", "kafka.sasl.password", "set kafka.tls.enabled, or use SCRAM-SHA-512")
+	}
+	if f.Index != nil && (c.Redis.Password != "" || c.Redis.SentinelPassword != "") && !c.Redis.TLS.Enabled && remote(c.Redis.Addrs) {
+		clear("redis", "the password of Redis or of its sentinels", "set redis.tls.enabled")
+	}
+	if f.Election != nil && c.ZooKeeper.Auth != "" && !c.ZooKeeper.TLS.Enabled && remote(c.ZooKeeper.Servers) {
+		clear("zookeeper.auth", "zookeeper.auth", "set zookeeper.tls.enabled")
+	}
+	return out
+}
+
+// remote reports whether one of the addresses is not a loopback one.
+func remote(addrs []string) bool {
+	for _, a := range addrs {
+		host, _, err := net.SplitHostPort(a)
+		if err != nil {
+			host = a
+		}
+		if ip := net.ParseIP(strings.Trim(host, "[]")); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,133 @@
+package doctor
+
+import (
+	"context"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/store"
+)
+
+// server is one of those that are asked. ask returns what to keep of its answers.
+type server struct {
+	name       string
+	fix        string // when it does not answer
+	configured func(Config) bool
+	where      func(Config) string
+	ask        func(context.Context, Config, *zap.Logger) (keep func(*answers), err error)
+}
+
+var servers = []server{
+	{
+		name: "mysql", fix: "see that the server runs and is reached, and that mysql.dsn (address, user, password) and mysql.tls are right",
+		configured: func(c Config) bool { return c.Store != nil },
+		where:      func(c Config) string { return store.Address(c.Store.DSN) },
+		ask:        askDatabase,
+	},
+	{
+		name: "kafka", fix: "see that a broker of kafka.brokers runs and is reached, and that kafka.tls and kafka.sasl are right",
+		configured: func(c Config) bool { return c.Kafka != nil },
+		where:      func(c Config) string { return strings.Join(c.Kafka.Brokers, ",") },
+		ask:        askKafka,
+	},
+	{
+		name: "redis", fix: "see that the server runs and is reached, and that redis.user and redis.password may do what docs/security.md lists; meanwhile tasks are delivered, up to a second late",
+		configured: func(c Config) bool { return c.Index != nil },
+		where:      func(c Config) string { return strings.Join(c.Index.Addrs, ",") },
+		ask:        askRedis,
+	},
+	{
+		name: "zookeeper", fix: "see that a server of zookeeper.servers runs and is reached, and that zookeeper.auth and zookeeper.tls are those of all dispatchers",
+		configured: func(c Config) bool { return c.Election != nil },
+		where:      func(c Config) string { return strings.Join(c.Election.Servers, ",") + c.Election.Root },
+		ask:        askEnsemble,
+	},
+	{
+		name: "sendlog", fix: "give the dispatcher's user a directory of its own on a local disk (sendlog.dir)",
+		configured: func(c Config) bool { return c.Disk },
+		where:      func(c Config) string { return c.Settings.SendLog.Dir },
+		ask:        askDisk,
+	},
+}
+
+// database is what the database answered.
+type database struct {
+	store.Examined
+	migrated error // nil: the tables are those of this program
+	locks    error // nil: row locks hold
+	services []store.Service
+}
+
+func askDatabase(ctx context.Context, c Config, log *zap.Logger) (func(*answers), error) {
+	cfg := *c.Store
+	cfg.MaxConns = 2
+	st, err := store.Open(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = st.Close() }()
+	var d database
+	if d.Examined, err = st.Examine(ctx); err != nil {
+		return nil, err
+	}
+	if d.migrated = st.CheckMigrated(ctx); d.migrated == nil {
+		d.locks = st.CheckRowLocks(ctx)
+		if d.services, err = st.Services(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return func(a *answers) { a.database = &d }, nil
+}
+
+// cluster is what Kafka answered.
+type cluster struct {
+	versions []string
+	topics   map[string]kafka.Topic
+	mayJoin  bool // the scanners' group
+	groupErr error
+}
+
+func askKafka(ctx context.Context, c Config, log *zap.Logger) (func(*answers), error) {
+	client, err := kafka.New(*c.Kafka, log)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	if err := kafka.Ping(ctx, client); err != nil {
+		return nil, err
+	}
+	var k cluster
+	if k.versions, err = kafka.Versions(ctx, client); err != nil {
+		return nil, err
+	}
+	if k.topics, err = kafka.ExamineTopics(ctx, client, append(c.Settings.OwnTopics(), c.Targets...)...); err != nil {
+		return nil, err
+	}
+	k.mayJoin, k.groupErr = kafka.MayJoin(ctx, client, c.Settings.Scanner.Group)
+	return func(a *answers) { a.cluster = &k }, nil
+}
+
+func askRedis(ctx context.Context, c Config, log *zap.Logger) (func(*answers), error) {
+	x, err := index.New(*c.Index, log)
+	if err != nil {
+		return nil, err
+	}
+	defer x.Close()
+	seen, err := x.Examine(ctx)
+	return func(a *answers) { a.redis = &seen }, err
+}
+
+func askEnsemble(ctx context.Context, c Config, log *zap.Logger) (func(*answers), error) {
+	seen, err := election.Examine(ctx, *c.Election, log)
+	return func(a *answers) { a.ensemble = &seen }, err
+}
+
+func askDisk(_ context.Context, c Config, _ *zap.Logger) (func(*answers), error) {
+	seen, err := sendlog.Examine(c.Settings.SendLog.Dir)
+	return func(a *answers) { a.disk = &seen }, err
+}

@@ -1,0 +1,60 @@
+package election
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"go.uber.org/zap"
+)
+
+// Examined is what the ensemble says of itself.
+type Examined struct {
+	// Version is the first server's; empty where the server does not say (the command srvr).
+	Version string
+	// Rooted says that a dispatcher has made the root. Without one nothing else is known.
+	Rooted  bool
+	Members []string
+	// Ahead is how far the ensemble's clock is ahead of this machine's, at least; Within is the round trip.
+	Ahead, Within time.Duration
+}
+
+// Examine asks the ensemble about itself. Below the root it makes a znode that ends with the session, and deletes it: so it
+// tries the rights of a member, and learns the ensemble's time.
+func Examine(ctx context.Context, cfg Config, log *zap.Logger) (Examined, error) {
+	out, err := ask(ctx, cfg, log, func(conn *zk.Conn, p paths) (out Examined, err error) {
+		if out.Rooted, _, err = conn.Exists(p.root); err != nil || !out.Rooted {
+			return out, err
+		}
+		if out.Members, err = readMembers(conn, p.members); err != nil {
+			return out, err
+		}
+		probe := p.root + "/doctor-" + rand.Text()
+		sent := time.Now()
+		if _, err := conn.Create(probe, nil, zk.FlagEphemeral, cfg.acl()); err != nil {
+			return out, err
+		}
+		heard := time.Now()
+		_, stat, err := conn.Exists(probe)
+		if err != nil {
+			return out, err
+		}
+		out.Ahead, out.Within = time.UnixMilli(stat.Ctime).Sub(heard), heard.Sub(sent)+time.Millisecond
+		if err := conn.Delete(probe, stat.Version); err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return out, err
+		}
+		return out, nil
+	})
+	if err != nil {
+		return out, fmt.Errorf("examining the ensemble: %w", err)
+	}
+	if cfg.TLS == nil && cfg.Dial == nil { // srvr is a word on a plain connection
+		if stats, ok := zk.FLWSrvr(cfg.Servers[:1], 2*time.Second); ok && len(stats) == 1 {
+			out.Version = stats[0].Version
+		}
+	}
+	return out, nil
+}
