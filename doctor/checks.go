@@ -44,6 +44,7 @@ var checks = []check{
 	{"zookeeper.members", ofEnsemble(members)},
 	{"zookeeper.clock", ofEnsemble(ensembleClock)},
 	{"sendlog.disk", ofDisk(sendLogDisk)},
+	{"installation", installation},
 	{"passwords", passwords},
 }
 
@@ -64,6 +65,34 @@ func clock(where string, ahead, within time.Duration) []Finding {
 
 func found(where string, level Level, what, fix string) []Finding {
 	return []Finding{{Where: where, Level: level, Found: what, Fix: fix}}
+}
+
+// installation looks whether what the servers hold belongs to the installation of the database.
+func installation(f facts) []Finding {
+	if f.database == nil || f.database.installation == "" {
+		return nil
+	}
+	mine, well := f.database.installation, true
+	var out []Finding
+	compare := func(where, theirs, mine, fix string) {
+		if theirs != "" && mine != "" && theirs != mine {
+			well = false
+			out = append(out, Finding{Where: where, Level: Failure, Found: "belongs to " + theirs + ", and the database to " + mine, Fix: fix})
+		}
+	}
+	if f.cluster != nil {
+		compare("Kafka cluster", f.cluster.id, f.database.kafka, "correct kafka.brokers or mysql.dsn; if the installation has moved to this Kafka, run `notyet migrate --kafka-moved`")
+	}
+	if f.ensemble != nil {
+		compare("zookeeper.root "+f.Election.Root, f.ensemble.Installation, mine, "set zookeeper.root to a path of this installation's own")
+	}
+	if f.disk != nil {
+		compare("sendlog.dir "+f.Settings.SendLog.Dir, f.disk.Installation, mine, "set sendlog.dir to a directory of this installation's own")
+	}
+	if well {
+		return found("installation "+mine, OK, "no server that was asked belongs to another one", "")
+	}
+	return out
 }
 
 // passwords looks for passwords that are sent in the clear to another machine.

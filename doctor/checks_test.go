@@ -30,9 +30,10 @@ func well() facts {
 			"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "1", "log_bin": "on", "binlog_format": "row", "innodb_doublewrite": "on", "read_only": "off",
 			"max_allowed_packet": "16777216", "max_connections": "300", "rpl_semi_sync_master_enabled": "on",
 		}},
+		installation: "1a", kafka: "k1",
 		services: []store.Service{{Kind: "all", Member: "m", Version: "v1"}},
 	}
-	f.cluster = &cluster{versions: []string{"v4.0"}, mayJoin: true, topics: map[string]kafka.Topic{}}
+	f.cluster = &cluster{id: "k1", versions: []string{"v4.0"}, mayJoin: true, topics: map[string]kafka.Topic{}}
 	for _, name := range append(settings.OwnTopics(), "orders") {
 		f.cluster.topics[name] = kafka.Topic{Partitions: 12, Replicas: 3, InSync: 3, May: []string{"read", "write", "describe"}, Configs: map[string]string{
 			"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2", "unclean.leader.election.enable": "false",
@@ -40,8 +41,8 @@ func well() facts {
 		}}
 	}
 	f.redis = &index.Examined{Version: "7.0", Policy: "noeviction"}
-	f.ensemble = &election.Examined{Rooted: true, Members: []string{"m"}}
-	f.disk = &sendlog.Examined{Exists: true, InUse: true, Sync: time.Millisecond, Free: 100 << 30}
+	f.ensemble = &election.Examined{Installation: "1a", Rooted: true, Members: []string{"m"}}
+	f.disk = &sendlog.Examined{Installation: "1a", Exists: true, InUse: true, Sync: time.Millisecond, Free: 100 << 30}
 	return f
 }
 
@@ -138,6 +139,9 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"the index's clock":            {func(f *facts) { f.redis.Ahead = -time.Minute }, "redis.clock", Warning, "behind"},
 		"the ensemble's clock":         {func(f *facts) { f.ensemble.Ahead = time.Minute }, "zookeeper.clock", Warning, "ahead"},
 		"an empty ensemble":            {func(f *facts) { f.ensemble.Rooted = false }, "zookeeper.members", Note, "no dispatcher"},
+		"another Kafka":                {func(f *facts) { f.cluster.id = "k2" }, "installation", Failure, "belongs to k2"},
+		"another's root":               {func(f *facts) { f.ensemble.Installation = "2b" }, "installation", Failure, "belongs to 2b"},
+		"another's send log":           {func(f *facts) { f.disk.Installation = "2b" }, "installation", Failure, "belongs to 2b"},
 		"a slow disk":                  {func(f *facts) { f.disk.Sync = time.Second }, "sendlog.disk", Warning, "durable"},
 		"a full disk":                  {func(f *facts) { f.disk.Free = 1 << 20 }, "sendlog.disk", Warning, "left"},
 		"no send log":                  {func(f *facts) { f.disk.Exists = false }, "sendlog.disk", Note, "does not exist"},

@@ -61,6 +61,8 @@ type database struct {
 	migrated error // nil: the tables are those of this program
 	locks    error // nil: row locks hold
 	services []store.Service
+	// The installation's id, and the id of the Kafka cluster that it works on.
+	installation, kafka string
 }
 
 func askDatabase(ctx context.Context, c Config, log *zap.Logger) (func(*answers), error) {
@@ -80,12 +82,19 @@ func askDatabase(ctx context.Context, c Config, log *zap.Logger) (func(*answers)
 		if d.services, err = st.Services(ctx); err != nil {
 			return nil, err
 		}
+		if d.installation, err = st.Installation(ctx); err != nil {
+			return nil, err
+		}
+		if d.kafka, err = st.KafkaCluster(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return func(a *answers) { a.database = &d }, nil
 }
 
 // cluster is what Kafka answered.
 type cluster struct {
+	id       string
 	versions []string
 	topics   map[string]kafka.Topic
 	mayJoin  bool // the scanners' group
@@ -102,6 +111,9 @@ func askKafka(ctx context.Context, c Config, log *zap.Logger) (func(*answers), e
 		return nil, err
 	}
 	var k cluster
+	if k.id, err = kafka.ClusterID(ctx, client); err != nil {
+		return nil, err
+	}
 	if k.versions, err = kafka.Versions(ctx, client); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3/database"
+
+	"github.com/notyet/notyet/internal/machine"
 )
 
 // Examined is what a database says of itself.
@@ -83,7 +85,7 @@ func (s *Store) examineClock(ctx context.Context, out *Examined) error {
 		}
 		heard := time.Now()
 		if took := heard.Sub(sent); i == 0 || took < out.Within {
-			out.Ahead, out.Within = shown.Sub(wall(heard)), took
+			out.Ahead, out.Within = shown.Sub(machine.Now().Wall()), took
 		}
 	}
 	return nil

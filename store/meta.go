@@ -32,6 +32,15 @@ func (s *Store) Installation(ctx context.Context) (string, error) {
 	return string(id), nil
 }
 
+// KafkaCluster returns the id of the Kafka cluster that the installation works on; "" where none is noted.
+func (s *Store) KafkaCluster(ctx context.Context) (string, error) {
+	id, err := readMeta(ctx, s.db, kafkaCluster)
+	if err != nil {
+		return "", fmt.Errorf("reading the Kafka cluster: %w", err)
+	}
+	return string(id), nil
+}
+
 // makeInstallation makes the installation's id unless there is one.
 func (s *Store) makeInstallation(ctx context.Context) error {
 	random := make([]byte, 16)

@@ -16,8 +16,10 @@ type Examined struct {
 	// Version is the first server's; empty where the server does not say (the command srvr).
 	Version string
 	// Rooted says that a dispatcher has made the root. Without one nothing else is known.
-	Rooted  bool
-	Members []string
+	Rooted bool
+	// Installation is the id of the installation that the root belongs to; "" where it is not noted.
+	Installation string
+	Members      []string
 	// Ahead is how far the ensemble's clock is ahead of this machine's, at least; Within is the round trip.
 	Ahead, Within time.Duration
 }
@@ -32,6 +34,11 @@ func Examine(ctx context.Context, cfg Config, log *zap.Logger) (Examined, error)
 		if out.Members, err = readMembers(conn, p.members); err != nil {
 			return out, err
 		}
+		owner, _, err := conn.Get(p.installation)
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return out, err
+		}
+		out.Installation = string(owner)
 		probe := p.root + "/doctor-" + rand.Text()
 		sent := time.Now()
 		if _, err := conn.Create(probe, nil, zk.FlagEphemeral, cfg.acl()); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,6 +16,8 @@ import (
 // Examined is what can be seen of a send log's directory from outside.
 type Examined struct {
 	Exists bool
+	// Installation is the id of the installation that the log belongs to; "" where it is not noted.
+	Installation string
 	// InUse says that a process has the log open.
 	InUse bool
 	// Sync is how long the disk takes to make 4 KiB durable: the middle of five times.
@@ -31,6 +34,11 @@ func Examine(dir string) (out Examined, err error) {
 		return out, err
 	}
 	out.Exists = true
+	noted, err := os.ReadFile(filepath.Join(dir, "installation"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return out, err
+	}
+	out.Installation = strings.TrimSpace(string(noted))
 	if _, err := os.Stat(filepath.Join(dir, "lock")); err == nil {
 		lock := flock.New(filepath.Join(dir, "lock"))
 		got, err := lock.TryRLock()

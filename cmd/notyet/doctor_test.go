@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/notyet/notyet/doctor"
+)
+
+func TestDoctorsExitCodes(t *testing.T) {
+	sqlite := "NOTYET_MYSQL_DSN=sqlite:" + t.TempDir() + "/notyet.db"
+	nowhere := "NOTYET_KAFKA_BROKERS=127.0.0.1:1"
+	r := notyet(t, nil, "", "doctor")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.stderr, "no server is configured")
+	require.Equal(t, exitUsage, notyet(t, []string{nowhere}, "", "doctor", "--patience", "1ms").code)
+
+	r = notyet(t, []string{nowhere, sqlite}, "", "doctor", "--json", "--patience", "2s")
+	require.Equal(t, exitFailed, r.code, r.stderr)
+	require.Empty(t, r.stderr)
+	var out examined
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
+	levels := map[string]doctor.Level{}
+	for _, f := range out.Findings {
+		levels[f.Check] = f.Level
+		require.True(t, f.Level != doctor.Failure || f.Fix != "", "%+v", f)
+	}
+	require.Equal(t, doctor.Failure, levels["kafka.reachable"])
+	require.Equal(t, doctor.OK, levels["mysql.reachable"])
+	require.Equal(t, doctor.Failure, levels["mysql.schema"])
+	require.NotContains(t, levels, "redis.reachable", "it is not configured")
+
+	r = notyet(t, []string{nowhere, sqlite}, "", "doctor", "--patience", "2s")
+	require.Contains(t, r.stdout, "fix: run `notyet migrate`")
+	require.Contains(t, r.stdout, "failures")
+}
+
+func TestDoctorIsStrictWhenAsked(t *testing.T) {
+	d := startDev(t)
+	environ := []string{"NOTYET_KAFKA_BROKERS=" + d.kafka}
+	r := notyet(t, environ, "", "doctor")
+	require.Equal(t, exitDone, r.code, r.stdout)
+	require.Contains(t, r.stdout, "has one copy")
+	require.Equal(t, exitFailed, notyet(t, environ, "", "doctor", "--strict").code)
+}
+
+// A service logs each finding once, and counts what holds now.
+func TestAServiceLogsItsFindingsOnce(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "findings"}, []string{"check", "level"})
+	e := &selfExamination{gauge: gauge, log: zap.New(core), logged: map[doctor.Finding]bool{}}
+	bad := doctor.Finding{Check: "mysql.durable", Where: "db", Level: doctor.Warning, Found: "it forgets", Fix: "set it"}
+	e.note([]doctor.Finding{bad, {Check: "kafka.version", Level: doctor.OK}}, nil)
+	e.note([]doctor.Finding{bad}, nil)
+	require.Equal(t, 1, logs.Len())
+	require.Equal(t, "set it", logs.All()[0].ContextMap()["fix"])
+	counted := func() int {
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(gauge)
+		families, err := reg.Gather()
+		require.NoError(t, err)
+		if len(families) == 0 {
+			return 0
+		}
+		require.InDelta(t, 1, families[0].Metric[0].GetGauge().GetValue(), 0)
+		return len(families[0].Metric)
+	}
+	require.Equal(t, 1, counted())
+	e.note(nil, errors.New("stopping"))
+	require.Equal(t, 1, counted())
+	e.note(nil, nil)
+	require.Zero(t, counted())
+}
