@@ -64,7 +64,7 @@ func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 
 // Lists read many rows, so their number at a time and their duration are limited.
 const (
-	listsAtOnce = 4
+	listsAtOnce = 6
 	listTimeout = 5 * time.Second
 )
 
