@@ -81,7 +81,7 @@ func (l Lines) Markdown() string {
 			b.WriteString(row)
 		}
 	}
-	b.WriteString("\n| run | tasks | lost | early | extra copies | p50 ms | p99 ms | p99.9 ms | max ms | a second | CPU µs a task |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n| run | tasks | lost | early | extra copies | p50 ms | p99 ms | p99.9 ms | max ms | a second | settled a second | reports a second | CPU µs a task |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range l.Runs {
 		b.WriteString(r.row())
 	}
@@ -107,7 +107,7 @@ func (r Result) row() string {
 	return "| " + strings.Join([]string{
 		name, digits(float64(r.Tasks)), cell("lost", "after_lost"), cell("early", "after_early"), cell("extra_copies", "after_extra_copies"),
 		cell("late_p50_ms", "after_late_p50_ms"), cell("late_p99_ms", "after_late_p99_ms"), cell("late_p99.9_ms", "after_late_p99.9_ms"), cell("late_max_ms", "after_late_max_ms"),
-		cell("delivered_per_s", "drain_per_s", "ingest_per_s", "asked_per_s", "after_delivered_per_s"), cell("cpu_us_per_task", "after_cpu_us_per_task"),
+		cell("delivered_per_s", "drain_per_s", "ingest_per_s", "asked_per_s", "after_delivered_per_s"), cell("succeeded_per_s", "settled_per_s"), cell("reports_per_s"), cell("cpu_us_per_task", "after_cpu_us_per_task"),
 	}, " | ") + " |\n"
 }
 
