@@ -44,10 +44,10 @@ func (g *outlet) leaveSeat() {
 	}
 }
 
-// room says whether one more of an outlet's records may be sent. At an origin it takes the room for it. inFlight.mu is held.
-func (s *sender) room(g *outlet) bool {
+// room says whether a task may be sent through its outlet. At an origin it takes the room for it. inFlight.mu is held.
+func (s *sender) room(g *outlet, t *claimedTask) bool {
 	switch {
-	case !s.outlets.hasRoom(g):
+	case !s.outlets.hasRoom(g, t):
 		return false
 	case !g.origin || g.seat != nil:
 		return true
@@ -105,7 +105,7 @@ func (s *sender) called(t *claimedTask, method string, o callback.Outcome) {
 	case g.outage != nil:
 		g.outage.probing = false
 	}
-	s.flight.inbox.concludes(outcome{task: t, at: now.UnixMilli(), latest: s.clock.Latest(), err: err, alone: true})
+	s.concludes(outcome{task: t, at: now.UnixMilli(), latest: s.clock.Latest(), err: err, alone: true})
 	s.outlets.forgetIdle(g)
 	s.flight.mu.Unlock()
 	if err == nil {

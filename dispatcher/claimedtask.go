@@ -59,6 +59,8 @@ type content struct {
 	outletKey outletKey // where it was last sent, or waits to be
 	trace     *traced   // of an attempt whose caller is traced; otherwise nil
 	with      *outlet   // counts it among what its producer holds; nil while none does
+	owes      *outlet   // counts it among what is unsettled; nil while none does
+	acked     int64     // when its delivery was acknowledged, Unix ms
 }
 
 // sendNumber names the attempt that is to be made, among all that the task ever sees.

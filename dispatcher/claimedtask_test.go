@@ -78,7 +78,7 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 			settings := schemas.DefaultSettings()
 			settings.MaxLateness = time.Second
 			fl := newInFlight(alone(t, Config{}))
-			outs := newOutlets(fl.shared)
+			outs := newOutlets(fl)
 			outs.byKey[outletKey{"x", -1}] = &outlet{outage: newOutage(time.Now())}
 			s := newSender(newParking(fl, outs), nil, nil, newCalls(nil), nil, kafka.Config{})
 			now := s.clock.Millis()

@@ -96,7 +96,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	}
 	sh := newShared(cfg, deps.Store, deps.Metrics, deps.Log)
 	fl := newInFlight(sh)
-	outs := newOutlets(sh)
+	outs := newOutlets(fl)
 	registerGauges(deps.Metrics, fl, outs, deps.SendLog)
 
 	kcfg := deps.Kafka

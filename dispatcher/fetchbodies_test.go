@@ -15,7 +15,7 @@ import (
 // early must not let a later place go ahead of an earlier one.
 func TestPutBackKeepsTheOrder(t *testing.T) {
 	fl := newInFlight(alone(t, Config{StageTasks: 100, StageBytes: 1 << 20}))
-	f := newFetcher(fl, newParking(fl, newOutlets(fl.shared)), nil, nil)
+	f := newFetcher(fl, newParking(fl, newOutlets(fl)), nil, nil)
 	l := &ownedSlot{}
 	read := map[int64]*claimedTask{}
 	for seq, pos := range []int64{50, 10, 40, 20, 30} { // read: seq 0, 1, 2; not read: 3, 4
@@ -36,7 +36,7 @@ func TestPutBackKeepsTheOrder(t *testing.T) {
 // With nine tenths of the room taken by what is due later, what is due now still finds a place.
 func TestReadingAheadLeavesRoom(t *testing.T) {
 	fl := newInFlight(alone(t, Config{StageTasks: 100, StageBytes: 1 << 20}))
-	f := newFetcher(fl, newParking(fl, newOutlets(fl.shared)), nil, nil)
+	f := newFetcher(fl, newParking(fl, newOutlets(fl)), nil, nil)
 	l := &ownedSlot{number: 0}
 	now := nowMillis()
 	var later []store.Entry
@@ -66,7 +66,7 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 // What belongs at the first place behind what was claimed waits its turn: the tasks before it may have its key.
 func TestFirstOfAClaimOvertakesNobody(t *testing.T) {
 	fl := newInFlight(alone(t, Config{StageTasks: 100, StageBytes: 1 << 20}))
-	f := newFetcher(fl, newParking(fl, newOutlets(fl.shared)), nil, nil)
+	f := newFetcher(fl, newParking(fl, newOutlets(fl)), nil, nil)
 	l, now := &ownedSlot{number: 0}, nowMillis()
 	entry := func(seq, pos, due int64) store.Entry {
 		return store.Entry{Place: slots.Place{Slot: 0, Pos: pos, Seq: seq}, Due: due}
@@ -105,7 +105,7 @@ func TestEndedBetweenReadAndEntryIsNotSent(t *testing.T) {
 			require.Len(t, entries, 2)
 
 			end.Seq, end.Epoch, end.Lane = entries[0].Seq, 5, entries[0].Lane
-			_, err = f.store.Settle(t.Context(), nil, []store.Transition{end}, nil, nowMillis())
+			_, err = f.store.Settle(t.Context(), nil, []store.Transition{end}, nil, nowMillis)
 			require.NoError(t, err)
 
 			d.flight.takeIn(ready, entries)

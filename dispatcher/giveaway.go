@@ -67,7 +67,7 @@ func (o *ownership) leavers(assigned election.Assignment) map[int64][]int {
 			drained[l.epoch] = append(drained[l.epoch], l.number)
 		case l.leavingFor() <= o.cfg.DrainTimeout/2:
 		case l.leavingFor() <= o.cfg.DrainTimeout:
-			o.flight.settleApart(l)
+			o.flight.leaveBehind(l)
 		default:
 			o.strays.note([]int{l.number}, l.epoch)
 			o.flight.abandon(l, "it did not drain in time")

@@ -28,19 +28,20 @@ type inFlight struct {
 	backlog *backlog // whose bodies are to be read
 	inbox   *inbox   // what is to be settled
 
-	mu      sync.Mutex
-	slots   map[int]*ownedSlot     // the owner loop adds; abandon and give-away delete; all read
-	arrived int                    // how often slots came, or were to leave and stay after all; the owner loop counts
-	entries int                    // tasks in slots, with their bodies or without: as slots
-	staging staging                // the fetch loop adds, whoever ends a task removes
-	proofs  proofs                 // of tasks in doubt: the owner loop adds, the fetch loop takes
-	stuck   map[int64]*claimedTask // sent, unanswered for long, and out of their slot since; by seq. The settle loop writes, enter reads
+	mu        sync.Mutex
+	slots     map[int]*ownedSlot     // the owner loop adds; abandon and give-away delete; all read
+	arrived   int                    // how often slots came, or were to leave and stay after all; the owner loop counts
+	entries   int                    // tasks in slots, with their bodies or without: as slots
+	staging   staging                // the fetch loop adds, whoever ends a task removes
+	unsettled unsettled              // the release loop and the producers' promises add, the settle loop and abandon remove
+	proofs    proofs                 // of tasks in doubt: the owner loop adds, the fetch loop takes
+	stuck     map[int64]*claimedTask // sent, unanswered for long, and out of their slot since; by seq. The settle loop writes, enter reads
 }
 
 func newInFlight(sh *shared) *inFlight {
 	return &inFlight{
 		shared: sh, backlog: newBacklog(), inbox: &inbox{}, slots: map[int]*ownedSlot{}, proofs: proofs{}, stuck: map[int64]*claimedTask{},
-		staging: staging{maxTasks: sh.cfg.StageTasks, maxBytes: sh.cfg.StageBytes},
+		staging: staging{maxTasks: sh.cfg.StageTasks, maxBytes: sh.cfg.StageBytes}, unsettled: unsettled{pace: firstPace},
 	}
 }
 
@@ -199,6 +200,7 @@ func (fl *inFlight) abandon(l *ownedSlot, why string) {
 	fl.entries -= len(l.open())
 	for _, t := range l.open() {
 		fl.unstage(t)
+		fl.unsettled.ends(t)
 		fl.proofs.forget(t.seq)
 	}
 	fl.forgetAnswered(l)

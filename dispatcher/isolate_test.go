@@ -14,7 +14,7 @@ import (
 // back, the task is claimed and sent like any other. It was put off again and again for ever.
 func TestSuspectOfALostSlotIsForgotten(t *testing.T) {
 	fl := newInFlight(alone(t, Config{}))
-	s := newSender(newParking(fl, newOutlets(fl.shared)), nil, nil, newCalls(nil), nil, kafka.Config{})
+	s := newSender(newParking(fl, newOutlets(fl)), nil, nil, newCalls(nil), nil, kafka.Config{})
 	lost := &ownedSlot{number: 0, epoch: 5, abandoned: true}
 	suspect := &claimedTask{slot: lost, seq: 9, status: leaving, content: &content{topic: "x", size: 100, attempt: 2}}
 	g := &outlet{outletKey: outletKey{"x", 0}, trying: true, suspects: []sendable{{task: suspect}}}

@@ -9,14 +9,14 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// settleApart ends delivered tasks one by one, where a task before them holds done back: its target does not answer, or its body is not
+// leaveBehind ends delivered tasks one by one, where a task before them holds done back: its target does not answer, or its body is not
 // read yet. That task may take longer than the slot stays here, and the next owner would send all behind it again. A settlement that
 // is under way may count those that it can close, and only those. inFlight.mu is held.
-func (fl *inFlight) settleApart(l *ownedSlot) {
+func (fl *inFlight) leaveBehind(l *ownedSlot) {
 	to, _ := l.closable()
 	for _, t := range l.open() {
 		if t.status == settled && t.pos > to {
-			fl.leave(t, transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
+			fl.settleApart(t)
 		}
 	}
 }

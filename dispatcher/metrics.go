@@ -183,13 +183,7 @@ func registerGauges(reg prometheus.Registerer, fl *inFlight, outs *outlets, sent
 	gauge("stuck_tasks", "Tasks with the producer that have been set aside.", func() int { return len(fl.stuck) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "clock_offset_seconds",
 		Help: "How far the database's clock, which tasks go by, is ahead of this machine's."}, func() float64 { return fl.clock.Offset().Seconds() })
-	gauge("unsettled_milliseconds", "How far done lies behind claimed, at most over the slots.", func() int {
-		worst := int64(0)
-		for _, l := range fl.slots {
-			if len(l.open()) > 0 {
-				worst = max(worst, l.claimed-l.open()[0].pos)
-			}
-		}
-		return int(worst)
+	gauge("unsettled_milliseconds", "How long ago the oldest delivery was made that is not durable: if the dispatcher died, it would be made again.", func() int {
+		return int(fl.unsettled.oldest(fl.clock.Millis()))
 	})
 }

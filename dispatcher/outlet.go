@@ -5,23 +5,26 @@ import (
 
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
 )
 
 // outlets are those in use, and what the producers hold for them. The lock of those in flight guards them: the release and settle
 // loops, probes and promises write, the fetch loop reads.
 type outlets struct {
 	*shared
-	where    *kafka.Placement // to which outlet a record goes; it has a lock of its own
-	byKey    map[outletKey]*outlet
-	buffered buffered
-	called   buffered // of it, what origins have
-	probes   int      // under way
-	policies *policies
-	refusals refusals
+	unsettled *unsettled
+	where     *kafka.Placement // to which outlet a record goes; it has a lock of its own
+	byKey     map[outletKey]*outlet
+	buffered  buffered
+	called    buffered // of it, what origins have
+	probes    int      // under way
+	policies  *policies
+	refusals  refusals
 }
 
-func newOutlets(sh *shared) *outlets {
-	return &outlets{shared: sh, where: kafka.NewPlacement(), byKey: map[outletKey]*outlet{}, refusals: refusals{patience: sh.cfg.UndeliverableAfter}}
+func newOutlets(fl *inFlight) *outlets {
+	sh := fl.shared
+	return &outlets{shared: sh, unsettled: &fl.unsettled, where: kafka.NewPlacement(), byKey: map[outletKey]*outlet{}, refusals: refusals{patience: sh.cfg.UndeliverableAfter}}
 }
 
 // outletKey names where records go that succeed or fail together: a partition of a target topic, or an origin. Records without a key, and those of a topic of
@@ -37,6 +40,7 @@ type outlet struct {
 	outletKey
 	sending int            // records with a producer
 	bytes   int            // their size
+	owed    int            // tasks that are to wait for a report: see unsettled
 	since   time.Time      // of the last sign of life, or of the first record sent after a rest
 	waiting []*claimedTask // due, but the outlet has enough in flight
 	outage  *outage        // nil while it answers
@@ -76,8 +80,13 @@ func (outs *outlets) keyOf(t *claimedTask) outletKey {
 // (8/9)^n of the room to the others.
 const shareOf = 8
 
-// hasRoom says whether one more of an outlet's records may be sent: one always, if there is room at all. inFlight.mu is held.
-func (outs *outlets) hasRoom(g *outlet) bool {
+// hasRoom says whether a task may be sent through its outlet: one always, if there is room at all. inFlight.mu is held.
+func (outs *outlets) hasRoom(g *outlet, t *claimedTask) bool {
+	if t.settings.Ack == schemas.AckReport {
+		if room := outs.unsettled.room(); room <= 0 || g.owed > 0 && g.owed >= room/shareOf {
+			return false
+		}
+	}
 	tasks, bytes := outs.cfg.StageTasks-outs.buffered.tasks, outs.cfg.StageBytes-outs.buffered.bytes
 	if g.origin { // a request takes as long as its receiver likes: half of the room is the others'
 		tasks = min(tasks, max(outs.cfg.StageTasks/2, 1)-outs.called.tasks)
@@ -96,6 +105,7 @@ func (outs *outlets) beginSending(g *outlet, t *claimedTask) {
 	}
 	t.with = g
 	outs.policies.begins(t.topic)
+	outs.unsettled.begins(t, g)
 	g.sending++
 	g.bytes += t.size
 	outs.count(g, 1, t.size)
@@ -123,7 +133,7 @@ func (outs *outlets) count(g *outlet, tasks, bytes int) {
 
 // forgetIdle forgets an outlet that is not in use. inFlight.mu is held.
 func (outs *outlets) forgetIdle(g *outlet) {
-	if g.sending == 0 && len(g.waiting) == 0 && !g.trying && g.outage == nil && outs.byKey[g.outletKey] == g {
+	if g.sending == 0 && g.owed == 0 && len(g.waiting) == 0 && !g.trying && g.outage == nil && outs.byKey[g.outletKey] == g {
 		delete(outs.byKey, g.outletKey)
 	}
 }
@@ -143,6 +153,7 @@ func (outs *outlets) rehome(t *claimedTask, from *outlet) *outlet {
 		outs.byKey[key] = to
 	}
 	outs.endSending(t)
+	outs.unsettled.ends(t)
 	if outs.beginSending(to, t); to.sending == 1 {
 		to.since = from.since
 	}

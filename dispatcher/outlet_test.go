@@ -66,7 +66,7 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 // unresponsive: the task is not set aside as one that is unanswered, nor let go of twice.
 func TestAnsweredTaskIsNotSetAside(t *testing.T) {
 	fl := newInFlight(alone(t, Config{UnresponsiveAfter: time.Second}))
-	outs := newOutlets(fl.shared)
+	outs := newOutlets(fl)
 	s := newSender(newParking(fl, outs), nil, nil, newCalls(nil), nil, kafka.Config{})
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	fl.slots[0] = l
@@ -98,18 +98,19 @@ func TestOriginsLeaveHalfOfTheRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sh := alone(t, Config{MemberID: "one", StageTasks: 100, StageBytes: 1000})
 			fl := newInFlight(sh)
-			outs := newOutlets(fl.shared)
+			outs := newOutlets(fl)
 			newParking(fl, outs)
 			n := 0
 			for ; n < 1000; n++ {
 				g := &outlet{outletKey: outletKey{fmt.Sprintf("https://hook-%d.example", n), -1}, origin: true}
-				if !outs.hasRoom(g) {
+				call := &claimedTask{content: &content{topic: g.topic, size: size}}
+				if !outs.hasRoom(g, call) {
 					break
 				}
-				outs.beginSending(g, &claimedTask{content: &content{topic: g.topic, size: size}})
+				outs.beginSending(g, call)
 			}
 			require.Equal(t, min(50, 500/size), n)
-			require.True(t, outs.hasRoom(&outlet{outletKey: outletKey{"orders", 0}}))
+			require.True(t, outs.hasRoom(&outlet{outletKey: outletKey{"orders", 0}}, &claimedTask{content: &content{}}))
 		})
 	}
 }

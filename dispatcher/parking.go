@@ -173,7 +173,7 @@ func (pk *parking) giveWay() {
 		switch {
 		case g.origin && g.outage == nil && len(g.waiting) > 0:
 			pk.spreadWaiting(g, 0)
-		case len(g.waiting) > 0 && time.Since(g.since) >= quietAfter:
+		case len(g.waiting) > 0 && g.sending > 0 && time.Since(g.since) >= quietAfter:
 			pk.postponeWaiting(g)
 		}
 	}

@@ -16,11 +16,11 @@ import (
 // alone; that task is then settled with less, step by step, so that it neither is lost nor holds up anybody.
 
 const (
-	// pieceTasks and pieceBytes bound one transaction: about 100 ms of work for the database.
-	pieceTasks = 1000
+	// pieceTasks and pieceBytes bound one transaction: about 100 ms of work for the database, and as many rows as a statement of the store has.
+	pieceTasks = 900
 	pieceBytes = 16 << 20
-	// roundPieces is how many pieces are settled before outcomes are noted and done moves: about a second's work.
-	roundPieces = 8
+	// roundPieces is how many pieces are settled before outcomes are noted and done moves: about half a second's work.
+	roundPieces = 4
 	// shortReason is what remains of a reason that may have been too long.
 	shortReason = 500
 	// refusedPause is how long a task is put off whose end the database does not take.

@@ -48,7 +48,7 @@ func TestWhichRunsAreMissed(t *testing.T) {
 // TestAMissedRunIsNoDeadLetter: where it is too late for its notyet-max-lateness too.
 func TestAMissedRunIsNoDeadLetter(t *testing.T) {
 	fl := newInFlight(alone(t, Config{}))
-	s := newSender(newParking(fl, newOutlets(fl.shared)), nil, nil, newCalls(nil), nil, kafka.Config{})
+	s := newSender(newParking(fl, newOutlets(fl)), nil, nil, newCalls(nil), nil, kafka.Config{})
 	run := &claimedTask{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings()}}
 	run.settings.MaxLateness, run.settings.Run = time.Second, schemas.Run{Timer: "t", DropFrom: 1}
 	require.False(t, s.admit(run, s.clock.Millis(), false))

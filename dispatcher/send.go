@@ -131,7 +131,7 @@ func (s *sender) takeDue() []sendable {
 	}
 	s.policies.release(func() bool { return len(send) < releaseBatch }, func(t *claimedTask) { take(t, false) })
 	for _, g := range s.outlets.byKey {
-		for len(send) < releaseBatch && len(g.waiting) > 0 && s.room(g) {
+		for len(send) < releaseBatch && len(g.waiting) > 0 && s.room(g, g.waiting[0]) {
 			t := g.waiting[0]
 			g.waiting = g.waiting[1:]
 			take(t, true)
@@ -175,7 +175,7 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 			s.parking.putOff(t, g)
 			return false
 		}
-		if !s.room(g) {
+		if !s.room(g, t) {
 			g.outage.probing = false
 			s.parking.putOff(t, g)
 			return false
@@ -186,7 +186,7 @@ func (s *sender) admit(t *claimedTask, now int64, waited bool) bool {
 	case g.outage == nil && s.outlets.refusals.putsOff(t.topic, time.Now(), g.sending > 0):
 		s.flight.postpone(t, now, s.outlets.refusals.pause(t.topic))
 		return false
-	case g.outage == nil && (!waited && len(g.waiting) > 0 || !s.room(g)):
+	case g.outage == nil && (!waited && len(g.waiting) > 0 || !s.room(g, t)):
 		if g.outage != nil { // an origin, and it is known now
 			s.parking.putOff(t, g)
 			return false
@@ -220,7 +220,7 @@ func (s *sender) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool
 		g.outage.probing = false
 	}
 	again := s.outlets.refusedForNow(t.topic, err)
-	s.flight.inbox.concludes(outcome{task: t, at: now.UnixMilli(), latest: s.clock.Latest(), partition: r.Partition, offset: r.Offset, err: err, alone: alone, again: again})
+	s.concludes(outcome{task: t, at: now.UnixMilli(), latest: s.clock.Latest(), partition: r.Partition, offset: r.Offset, err: err, alone: alone, again: again})
 	kickRelease := len(g.waiting) > 0 || s.outlets.buffered.tasks > s.cfg.StageTasks/2 // or others wait for room
 	s.outlets.forgetIdle(g)
 	s.flight.mu.Unlock()
@@ -231,6 +231,16 @@ func (s *sender) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool
 	if kickRelease {
 		s.kicks.release.now()
 	}
+}
+
+// concludes hands an outcome to the settle loop. inFlight.mu is held.
+func (s *sender) concludes(o outcome) {
+	if t := o.task; o.err == nil && t.status == sending {
+		s.flight.unsettled.delivered(t, o.at)
+	} else {
+		s.flight.unsettled.ends(t)
+	}
+	s.flight.inbox.concludes(o)
 }
 
 // sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen

@@ -46,6 +46,7 @@ func (s *settler) run(ctx context.Context) {
 	check := time.NewTicker(s.cfg.checkEvery())
 	defer check.Stop()
 	for {
+		rest := time.NewTimer(settleEvery)
 		select {
 		case <-ctx.Done():
 			return
@@ -61,8 +62,14 @@ func (s *settler) run(ctx context.Context) {
 			}
 		}
 		s.note(ctx)
+		s.flight.mu.Lock()
+		s.flight.leavePinned(s.clock.Millis())
+		s.flight.mu.Unlock()
 		s.settle(ctx)
-		sleep(ctx, settleEvery)
+		select { // a round that took longer is followed by the next
+		case <-ctx.Done():
+		case <-rest.C:
+		}
 	}
 }
 
@@ -86,6 +93,7 @@ func (s *settler) settle(ctx context.Context) {
 // settleThese tries until all is durable. An error says that it is not: ctx ended, or the database refuses the transitions for what is in
 // them.
 func (s *settler) settleThese(ctx context.Context, transitions []transition, closable func() ([]store.Done, []*ownedSlot)) error {
+	first := time.Now()
 	for failures := 0; ctx.Err() == nil; {
 		transitions = s.ours(transitions)
 		done, owned := closable()
@@ -113,7 +121,7 @@ func (s *settler) settleThese(ctx context.Context, transitions []transition, clo
 			continue
 		}
 		s.metrics.settleTime.Observe(time.Since(began).Seconds())
-		s.closed(transitions, done, owned, result)
+		s.closed(transitions, done, owned, result, time.Since(first))
 		s.afterSettle(ctx, done, result)
 		return nil
 	}
@@ -124,7 +132,7 @@ func (s *settler) settleOnce(ctx context.Context, done []store.Done, transitions
 	if err := faultpoint.At(faultpoint.DispatcherNoted); err != nil {
 		return store.Settled{}, err
 	}
-	result, err := s.store.Settle(ctx, done, transitions, events, s.clock.Millis())
+	result, err := s.store.Settle(ctx, done, transitions, events, s.clock.Latest)
 	s.writes.noteWrite(ctx, err)
 	if err != nil {
 		return result, err
@@ -184,9 +192,12 @@ func transitionRows(transitions []transition) ([]store.Transition, []schemas.Eve
 	return rows, events
 }
 
-func (s *settler) closed(transitions []transition, done []store.Done, owned []*ownedSlot, result store.Settled) {
+func (s *settler) closed(transitions []transition, done []store.Done, owned []*ownedSlot, result store.Settled, took time.Duration) {
 	s.flight.mu.Lock()
 	defer s.flight.mu.Unlock()
+	if len(transitions) > 0 {
+		s.flight.unsettled.settledIn(len(transitions), took)
+	}
 	mismatch := map[int]bool{}
 	for _, slot := range result.Mismatch {
 		mismatch[slot] = true
@@ -210,7 +221,11 @@ func (s *settler) closed(transitions []transition, done []store.Done, owned []*o
 	}
 	for _, e := range transitions {
 		e.task.status = left
-		if _, waits := result.Reported[e.Seq]; e.Dead != nil && !waits && !result.Ignored[e.Seq] {
+		s.flight.unsettled.ends(e.task)
+		if reported, ok := result.Reported[e.Seq]; ok {
+			e.Dead = reported.Dead
+		}
+		if e.Dead != nil && !result.Ignored[e.Seq] {
 			s.metrics.dead.WithLabelValues(e.Dead.Kind).Inc()
 		}
 		if t := s.flight.stuck[e.Seq]; t != nil && t.answered {
@@ -225,6 +240,7 @@ func (s *settler) closed(transitions []transition, done []store.Done, owned []*o
 	}
 	s.calledBack(transitions, result.Moved)
 	s.kicks.claim.now()
+	s.kicks.release.now() // of the outlets that wait for the database
 	if s.stopping.Load() {
 		s.kicks.own.now()
 	}

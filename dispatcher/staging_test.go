@@ -68,7 +68,7 @@ func TestStagingCountsEachTaskOnce(t *testing.T) {
 // their next owner who decides about them.
 func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 	fl := newInFlight(alone(t, Config{MemberID: "one"}))
-	outs := newOutlets(fl.shared)
+	outs := newOutlets(fl)
 	s := newSender(newParking(fl, outs), nil, nil, newCalls(nil), nil, kafka.Config{})
 	l := &ownedSlot{number: 0, epoch: 1, claimed: 10}
 	fl.slots[0] = l

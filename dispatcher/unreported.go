@@ -34,6 +34,6 @@ func (s *sender) unreported(t *claimedTask) {
 			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Lateness: schemas.LatenessUnknown, Reason: reason}},
 		}
 	}
-	e.Again = now + s.lookahead.ahead.Load() + unsentPause.Milliseconds() // out of the owner's hand, so that whoever decides what waits may take it
+	e.EndsWait = true
 	s.flight.leave(t, e)
 }

@@ -9,6 +9,7 @@ import (
 // setAsideSent takes a task that is with its sender out of its place. Its answer is still waited for. inFlight.mu is held.
 func (s *sender) setAsideSent(t *claimedTask) {
 	s.flight.stuck[t.seq] = t
+	s.flight.unsettled.ends(t)
 	body := t.body // for the dead letter that it may yet become
 	s.flight.setAside(t, t)
 	t.body = body

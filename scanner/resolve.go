@@ -37,14 +37,19 @@ func (r *resolver) run(ctx context.Context) {
 	}
 }
 
-const resolveIdle = 250 * time.Millisecond
+const (
+	resolveIdle = 250 * time.Millisecond
+	resolveBusy = 10 * time.Millisecond
+)
 
 // resolvePause is how long the next look waits, after one that found n identities and goes on behind next.
 func resolvePause(n int, next [16]byte, err error) time.Duration {
 	switch {
 	case err != nil: // a request that cannot be decided is found by every look, and others wait too
 		return resolveIdle
-	case n > 0 || next != [16]byte{}: // there is more to decide, or to look at
+	case n > 0: // there is more to decide
+		return resolveBusy
+	case next != [16]byte{}: // there is more to look at
 		return 50 * time.Millisecond
 	}
 	return resolveIdle

@@ -109,7 +109,7 @@ func TestManyEventsOfExits(t *testing.T) {
 		for i := range list { // each character takes six bytes in JSON
 			list[i] = schemas.Event{Topic: target, ID: fmt.Sprint(strings.Repeat("<", 240), i), State: schemas.StateDead, At: s.now}
 		}
-		settled, err := s.Settle(s.ctx, nil, nil, list, s.now)
+		settled, err := s.Settle(s.ctx, nil, nil, list, At(s.now))
 		require.NoError(t, err)
 		require.Greater(t, len(settled.Events), 1)
 		untold, err := s.PendingEvents(s.ctx, []int{TransitionSource}, 100)

@@ -108,7 +108,7 @@ func (o *reportOwner) claim(to int64) []Entry {
 }
 
 func (o *reportOwner) leave() {
-	settled, err := o.store.Settle(o.s.ctx, nil, o.exits, o.events, o.from)
+	settled, err := o.store.Settle(o.s.ctx, nil, o.exits, o.events, At(o.from))
 	if err != nil {
 		o.v.fail(err)
 	}
@@ -123,7 +123,7 @@ func (o *reportOwner) close() {
 	for _, slot := range o.slots {
 		done = append(done, Done{Slot: slot, Epoch: o.epoch, From: o.closed, To: o.from})
 	}
-	settled, err := o.store.Settle(o.s.ctx, done, nil, nil, o.from)
+	settled, err := o.store.Settle(o.s.ctx, done, nil, nil, At(o.from))
 	switch {
 	case err != nil:
 		o.v.fail(err)

@@ -4,68 +4,110 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
 
-// When the wait for a report ends, the task is in flight, and a report that arrives then waits in
-// its table. The transition that ends the wait must not ignore such a report. Both writers hold the
-// lock on the task's row: either the report is stored before the transition, or its writer comes
+// A report on a task in flight waits in the table of waiting requests. A task is in flight before
+// the transition that begins its wait for a report, and again before the one that ends the wait.
+// Neither transition may overlook such a report. Both writers hold the lock on the task's row: either
+// the report is stored before the transition, which then decides it, or the report's writer comes
 // later and finds the task where the transition has put it.
 
-// reported returns, by seq, the tasks whose wait for a report a transition is to end although a
-// report that ends it is stored.
-func (s *Store) reported(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]task.Task) (map[int64]task.Task, error) {
-	ends := make([]Transition, 0, len(transitions))
-	for _, e := range transitions {
-		if e.Again > 0 && rows[e.Seq].State == task.StateReport {
-			ends = append(ends, e)
-		}
-	}
-	if len(ends) == 0 {
-		return nil, nil
-	}
-	found := map[int64]task.Task{}
-	err := chunks(ends, func(part []Transition) error {
-		// A task may have a hundred reports of many kilobytes: none of them is kept.
-		_, err := fetch(ctx, tx, func(r *sql.Rows, _ *struct{}) error {
-			var t task.Task
-			var data []byte
-			if err := r.Scan(&t.Seq, &t.Topic, &t.ID, &t.Attempt, &data); err != nil {
-				return err
-			}
-			change, err := decodeChange(data)
-			if err == nil && change.Report != nil && task.EndsWait(t.Attempt, *change.Report) {
-				found[t.Seq] = t
-			}
-			return err
-		}, "SELECT t.seq, t.topic, t.id, t.attempt, w.request FROM tasks t JOIN waiting w ON w.ident = t.ident WHERE w.report = 1 AND t.seq IN ("+marks(len(part))+")", seqsOf(part)...)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("looking for reports on %d tasks: %w", len(ends), err)
-	}
-	return found, nil
+// withReports is what reports make of transitions.
+type withReports struct {
+	transitions []Transition // all, those that reports have changed as they are then
+	changed     map[int64]Transition
+	events      []schemas.Event   // of the reports
+	unsaid      map[taskName]bool // tasks that do not end as their owner says
 }
 
-// waitOn changes the transitions of reported tasks: these wait on, until their report is applied.
-// It drops the events about them. It does not change its arguments, because the transaction may run
-// again.
-func waitOn(transitions []Transition, events []schemas.Event, reported map[int64]task.Task) ([]Transition, []schemas.Event) {
-	if len(reported) == 0 {
-		return transitions, events
-	}
-	type name struct{ topic, id string }
-	named := make(map[name]bool, len(reported))
-	transitions = slices.Clone(transitions)
+type taskName struct{ topic, id string }
+
+// decideReports decides the reports that wait for the tasks of transitions, and deletes them. Such a
+// task goes where its reports put it, without a stop at the place where it would have waited. What
+// does not fit into a transaction stays in its table; but no wait is ended while a report may be left.
+func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now func() int64) (withReports, error) {
+	out := withReports{transitions: transitions}
+	w := work{store: s, tx: tx, clock: now, slots: slots, mode: mode{several: len(transitions) > 1}}
+	var list []*identity
+	at := map[*identity]int{}
 	for i, e := range transitions {
-		if t, ok := reported[e.Seq]; ok {
-			named[name{t.Topic, t.ID}] = true
-			transitions[i].State, transitions[i].Pos, transitions[i].Attempt, transitions[i].Dead = task.StateReport, e.Again, t.Attempt, nil
+		if row := rows[e.Seq]; e.waits(row.Task) && e.applies(row.Task, slots[e.Slot]) {
+			id := &identity{key: row.ident}
+			at[id] = i
+			list = append(list, id)
 		}
 	}
-	told := slices.DeleteFunc(slices.Clone(events), func(e schemas.Event) bool { return named[name{e.Topic, e.ID}] })
-	return transitions, told
+	slices.SortFunc(list, inOrder)
+	left := piece{rows: waitingReports, bytes: waitingBytes}
+	for part := range slices.Chunk(list, maxRows) {
+		if err := w.takeWaiting(ctx, part, " AND report = 1", &left); err != nil {
+			return out, fmt.Errorf("looking for reports on %d tasks: %w", len(part), err)
+		}
+	}
+	ends := slices.ContainsFunc(list, func(id *identity) bool { return transitions[at[id]].EndsWait })
+	list = slices.DeleteFunc(list, func(id *identity) bool { return len(id.queue.due) == 0 })
+	if ends && left.empty() && w.several {
+		return out, errKnown
+	}
+	if len(list) == 0 {
+		return out, nil
+	}
+	if err := w.readKnown(ctx, list); err != nil {
+		return out, err
+	}
+	if err := w.knowSources(ctx, list); err != nil {
+		return out, err
+	}
+	w.now = now()
+	out.transitions, out.changed, out.unsaid = slices.Clone(transitions), map[int64]Transition{}, map[taskName]bool{}
+	for _, id := range list {
+		e := &out.transitions[at[id]]
+		e.stand(id.before, slots[e.Slot].Claimed)
+		w.decideDue(id)
+		if id.now == id.before {
+			continue
+		}
+		if e.EndsWait {
+			out.unsaid[taskName{id.now.Topic, id.now.ID}] = true
+		}
+		e.State, e.Pos, e.Attempt, e.Lane, e.Dead = id.now.State, id.now.Pos, id.now.Attempt, id.now.Lane, nil
+		for _, d := range w.dead {
+			if d.Seq == e.Seq {
+				e.Dead = d
+			}
+		}
+		w.dead = nil
+		out.changed[e.Seq] = *e
+	}
+	for _, box := range slices.AppendSeq(w.full, maps.Values(w.events)) {
+		out.events = append(out.events, box.Events...)
+	}
+	return out, w.writeWaiting(ctx, list)
+}
+
+// waits tells whether the transition begins or ends a wait for a report.
+func (e Transition) waits(row task.Task) bool {
+	return e.State == task.StateReport && !e.Recall || e.EndsWait && row.State == task.StateReport
+}
+
+// stand makes of a task's row what its reports are decided on: the task as it waits.
+func (e Transition) stand(row *task.Task, claimed int64) {
+	if !e.EndsWait {
+		row.State, row.Attempt, row.Lane = e.State, max(e.Attempt, row.Attempt), e.Lane
+	}
+	row.Pos = max(e.Pos, claimed+1)
+}
+
+// told are the events of a settlement: those of the owner that count, and those of the reports.
+func (r withReports) told(owners []schemas.Event) []schemas.Event {
+	if len(r.changed) == 0 {
+		return owners
+	}
+	kept := slices.DeleteFunc(slices.Clone(owners), func(e schemas.Event) bool { return r.unsaid[taskName{e.Topic, e.ID}] })
+	return append(kept, r.events...)
 }

@@ -39,7 +39,8 @@ type Transition struct {
 	// at another place than From if that is set, is not touched.
 	Recall bool
 	Late   []schemas.Event // of a late answer (From 0): told only if the task still stands as its owner knows it
-	Again  int64           // for the end of a wait for a report: if a report has come, the task waits on at this place, and the report is applied
+	// EndsWait says that no report came in time. If one is there all the same, it decides instead.
+	EndsWait bool
 }
 
 func (e Transition) inLine() bool { return e.State <= task.StateReport }
@@ -72,8 +73,8 @@ type Settled struct {
 	Stands map[int]int64
 	Events []Outbox // the events, to be published and then deleted (DeleteEvents)
 	Moved  []Place  // where the tasks that stay in the line stand now
-	// Reported are the transitions that were to end a wait for a report, by seq: a report was there, and they wait on.
-	Reported map[int64]task.Task
+	// Reported are the transitions of tasks whose reports were there already, by seq, as the reports have made them.
+	Reported map[int64]Transition
 	// Ignored are late answers about tasks with which others have gone on, by seq. Nothing was changed, and nothing is told.
 	Ignored map[int64]bool
 }
@@ -81,7 +82,9 @@ type Settled struct {
 // Settle makes outcomes durable in one transaction: the tasks that leave their place, the events
 // about them, and the done offsets of their slots. Only the done offsets make other writers of
 // tasks wait. It may be repeated after an error whose outcome is unknown.
-func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transition, events []schemas.Event, now int64) (Settled, error) {
+//
+// now tells the time in Unix ms. As in Apply, it is asked once the rows are locked.
+func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transition, events []schemas.Event, now func() int64) (Settled, error) {
 	var out Settled
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		out = Settled{}
@@ -114,18 +117,20 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 		if len(out.Fenced) > 0 {
 			return ErrFenced
 		}
-		if out.Reported, err = s.reported(ctx, tx, transitions, rows); err != nil {
+		reports, err := s.decideReports(ctx, tx, transitions, rows, slots, now)
+		if err != nil {
 			return err
 		}
-		leaving, told := waitOn(transitions, events, out.Reported)
-		told, out.Ignored = toldLate(told, leaving, rows, slots)
-		if out.Moved, err = s.writeTransitions(ctx, tx, leaving, rows, slots, now); err != nil {
+		out.Reported = reports.changed
+		var told []schemas.Event
+		told, out.Ignored = toldLate(reports.told(events), transitions, rows, slots)
+		if out.Moved, err = s.writeTransitions(ctx, tx, reports.transitions, rows, slots, now()); err != nil {
 			return err
 		}
 		if out.Mismatch, out.Stands, err = moveDone(ctx, tx, done, slots); err != nil || len(told) == 0 {
 			return err
 		}
-		out.Events = eventBoxes(told, now)
+		out.Events = eventBoxes(told, now())
 		for _, box := range out.Events {
 			if err := box.store(ctx, tx); err != nil {
 				return err
@@ -140,12 +145,12 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 }
 
 // toldLate adds the events of late answers that count, and returns the other answers.
-func toldLate(told []schemas.Event, transitions []Transition, rows map[int64]task.Task, slots map[int]Slot) (all []schemas.Event, ignored map[int64]bool) {
+func toldLate(told []schemas.Event, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot) (all []schemas.Event, ignored map[int64]bool) {
 	all = slices.Clip(told)
 	for _, e := range transitions {
 		switch {
 		case e.From != 0 || e.Recall:
-		case e.applies(rows[e.Seq], slots[e.Slot]):
+		case e.applies(rows[e.Seq].Task, slots[e.Slot]):
 			all = append(all, e.Late...)
 		case ignored == nil:
 			ignored = map[int64]bool{e.Seq: true}
@@ -156,12 +161,22 @@ func toldLate(told []schemas.Event, transitions []Transition, rows map[int64]tas
 	return all, ignored
 }
 
+// lockedRow is what a settlement reads of each task: where it stands, and what it is called.
+type lockedRow struct {
+	task.Task
+	ident [16]byte
+}
+
 // lockTransitions locks the rows before the slots, as all writers do. Another order would deadlock with them.
-func (s *Store) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]task.Task, error) {
-	rows := make(map[int64]task.Task, len(transitions))
+func (s *Store) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]lockedRow, error) {
+	rows := make(map[int64]lockedRow, len(transitions))
 	return rows, chunks(transitions, func(part []Transition) error {
-		list, err := fetch(ctx, tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Attempt) },
-			"SELECT seq, slot, pos, state, attempt FROM tasks WHERE seq IN ("+marks(len(part))+") ORDER BY seq"+s.locking(lockExclusive), seqsOf(part)...)
+		list, err := fetch(ctx, tx, func(r *sql.Rows, t *lockedRow) error {
+			var key []byte
+			err := r.Scan(&t.Seq, &key, &t.Slot, &t.Pos, &t.State, &t.Attempt)
+			copy(t.ident[:], key)
+			return err
+		}, "SELECT seq, ident, slot, pos, state, attempt FROM tasks WHERE seq IN ("+marks(len(part))+") ORDER BY seq"+s.locking(lockExclusive), seqsOf(part)...)
 		for _, t := range list {
 			rows[t.Seq] = t
 		}
@@ -180,12 +195,12 @@ func seqsOf(transitions []Transition) []any {
 // maxCases is how many cases a CASE in an UPDATE has: the server goes through all of them for each row.
 const maxCases = 100
 
-func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]task.Task, slots map[int]Slot, now int64) ([]Place, error) {
+func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now int64) ([]Place, error) {
 	var moved []Place
 	var dead []*task.DeadLetter
 	leaving := map[transitionGroup][]Transition{}
 	for _, e := range transitions {
-		row, claimed := rows[e.Seq], slots[e.Slot].Claimed
+		row, claimed := rows[e.Seq].Task, slots[e.Slot].Claimed
 		if !e.applies(row, slots[e.Slot]) {
 			if row.Slot == e.Slot && row.Pos > claimed {
 				moved = append(moved, newPlace(row.Slot, row.Pos, row.Seq, row.Pos))
@@ -209,7 +224,7 @@ func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []
 		leaving[alike] = append(leaving[alike], e)
 	}
 	for alike, transitions := range leaving {
-		for part := range slices.Chunk(transitions, maxCases) {
+		for part := range slices.Chunk(transitions, alike.rows()) {
 			if err := alike.write(ctx, tx, part); err != nil {
 				return nil, fmt.Errorf("moving %d tasks out of their place: %w", len(part), err)
 			}
@@ -226,18 +241,27 @@ type transitionGroup struct {
 	attempt int
 }
 
+// rows is how many of them one statement writes. What has ended has one place.
+func (d transitionGroup) rows() int {
+	if d.inLine {
+		return maxCases
+	}
+	return maxRows
+}
+
 func (d transitionGroup) write(ctx context.Context, tx *sql.Tx, transitions []Transition) error {
 	a := []any{int(d.state), int64(d.lane), d.attempt}
-	for _, e := range transitions {
-		a = append(a, e.Seq, e.Pos)
+	place := ""
+	if d.inLine {
+		place = "pos = CASE seq" + strings.Repeat(" WHEN ? THEN ?", len(transitions)) + " END"
+		for _, e := range transitions {
+			a = append(a, e.Seq, e.Pos)
+		}
+	} else {
+		place = "pos = ?, slot = ?"
+		a = append(a, transitions[0].Pos, task.OutOfLine)
 	}
-	slot := ""
-	if !d.inLine {
-		slot = ", slot = ?"
-		a = append(a, task.OutOfLine)
-	}
-	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, lane = ?, attempt = ?, pos = CASE seq"+strings.Repeat(" WHEN ? THEN ?", len(transitions))+" END"+slot+
-		" WHERE seq IN ("+marks(len(transitions))+")", append(a, seqsOf(transitions)...)...)
+	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, lane = ?, attempt = ?, "+place+" WHERE seq IN ("+marks(len(transitions))+")", append(a, seqsOf(transitions)...)...)
 	return err
 }
 

@@ -41,7 +41,7 @@ func TestLateAnswers(t *testing.T) {
 			e.Late = []schemas.Event{{Topic: target, ID: id, State: schemas.StateDead}}
 			late = append(late, e)
 		}
-		got, err := s.Settle(s.ctx, nil, late, nil, s.now)
+		got, err := s.Settle(s.ctx, nil, late, nil, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, map[int64]bool{late[0].Seq: true}, got.Ignored)
 		require.Len(t, got.Events, 1)
@@ -63,7 +63,7 @@ func TestSettleMismatch(t *testing.T) {
 		done := s.doneUpTo(t0 + 1000)
 		done[0].Count--
 		done[1].Count++
-		settled, err := s.Settle(s.ctx, done, nil, nil, s.now)
+		settled, err := s.Settle(s.ctx, done, nil, nil, At(s.now))
 		require.NoError(t, err)
 		require.ElementsMatch(t, []int{0, 1}, settled.Mismatch)
 		slots, err := s.Slots(s.ctx)
@@ -87,14 +87,14 @@ func TestSettleRangesMustFit(t *testing.T) {
 			"beyond claimed":        {slot, s.epoch, 0, t0 + 3000, 3},
 			"beyond claimed, empty": {slot, s.epoch, 0, t0 + 2700, 2},
 		} {
-			settled, err := s.Settle(s.ctx, []Done{d}, nil, nil, s.now)
+			settled, err := s.Settle(s.ctx, []Done{d}, nil, nil, At(s.now))
 			require.NoError(t, err)
 			require.Equal(t, []int{slot}, settled.Mismatch, name)
 			require.Equal(t, "claimed", s.state("a"), name)
 		}
 		s.settle(t0 + 2500)
 		// A repetition of something older, in whatever state, moves nothing back.
-		settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, 0, t0 + 1000, 1}}, nil, nil, s.now)
+		settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, 0, t0 + 1000, 1}}, nil, nil, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch, "it is settled")
 		require.Equal(t, "delivered", s.state("b"))
@@ -122,7 +122,7 @@ func TestSettleExits(t *testing.T) {
 		retry.Lane = task.LaneOf(target, task.ClassRetried)
 		exits := []Transition{s.transition("report", task.StateReport, t0+61_000, 1), retry, s.transition("back", task.StateLine, 1, 0), dead, expired, s.transition("succeeded", task.StateSucceeded, 0, 1)}
 		events := []schemas.Event{{Topic: target, ID: "dead", State: schemas.StateDead, At: s.now, Reason: "no such topic"}}
-		settled, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, events, s.now)
+		settled, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, events, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch)
 
@@ -194,12 +194,12 @@ func TestSettleRepeated(t *testing.T) {
 					exit.Dead = task.NewDeadLetter(s.row("a"), schemas.KindDead, "r", s.now)
 				}
 				done := s.doneUpTo(t0+1000, exit)
-				_, err := s.Settle(s.ctx, done, []Transition{exit}, nil, s.now)
+				_, err := s.Settle(s.ctx, done, []Transition{exit}, nil, At(s.now))
 				require.NoError(t, err)
 				c.mean(s)
 				before := s.dump()
 
-				settled, err := s.Settle(s.ctx, done, []Transition{exit}, nil, s.now)
+				settled, err := s.Settle(s.ctx, done, []Transition{exit}, nil, At(s.now))
 				require.NoError(t, err)
 				require.Empty(t, settled.Mismatch, "it was settled the first time")
 				require.Equal(t, before, s.dump())
@@ -228,7 +228,7 @@ func TestSettleLateAnswer(t *testing.T) {
 					exit.Attempt = 0
 				}
 				for range 2 {
-					_, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, s.now)
+					_, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, At(s.now))
 					require.NoError(t, err)
 					require.Equal(t, c.want, s.state("a"))
 					require.Equal(t, exit.Attempt, s.row("a").Attempt)
@@ -236,7 +236,7 @@ func TestSettleLateAnswer(t *testing.T) {
 				if c.state == task.StateReport {
 					s.do(says("a", 1, schemas.StatusRetry))
 					row := s.row("a")
-					_, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, s.now)
+					_, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, At(s.now))
 					require.NoError(t, err)
 					require.Equal(t, row, s.row("a"))
 				}
@@ -255,12 +255,12 @@ func TestAttemptsNeverGoBack(t *testing.T) {
 		s.claim(t0 + 2000)
 		died := s.transition("a", task.StateDead, 0, 0)
 		died.From = 0 // a late answer
-		_, err := s.Settle(s.ctx, nil, []Transition{died}, nil, s.now)
+		_, err := s.Settle(s.ctx, nil, []Transition{died}, nil, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, task.StateRetry, s.row("a").State)
 		aside := s.transition("a", task.StateRetry, t0+30_000, 0)
 		aside.From = t0 + 2000
-		_, err = s.Settle(s.ctx, nil, []Transition{aside}, nil, s.now)
+		_, err = s.Settle(s.ctx, nil, []Transition{aside}, nil, At(s.now))
 		require.NoError(t, err)
 		require.EqualValues(t, t0+30_000, s.row("a").Pos)
 		require.Equal(t, 1, s.row("a").Attempt)
@@ -283,7 +283,7 @@ func (f *fixture) replay() ([]Replayed, []Place) {
 
 func TestSettleNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		settled, err := s.Settle(s.ctx, nil, nil, nil, s.now)
+		settled, err := s.Settle(s.ctx, nil, nil, nil, At(s.now))
 		require.NoError(t, err)
 		require.Zero(t, settled)
 	})
@@ -304,7 +304,7 @@ func TestSettleIsFencedAsAWhole(t *testing.T) {
 		_, err := s.Acquire(s.ctx, []int{lost}, s.epoch+1, "you")
 		require.NoError(t, err)
 		before := s.dump()
-		settled, err := s.Settle(s.ctx, done, []Transition{exit}, []schemas.Event{{ID: "7", State: schemas.StateRetrying}}, s.now)
+		settled, err := s.Settle(s.ctx, done, []Transition{exit}, []schemas.Event{{ID: "7", State: schemas.StateRetrying}}, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, []int{lost}, settled.Fenced)
 		require.Equal(t, before, s.dump())
@@ -346,7 +346,7 @@ func TestExitRepeatedAfterItsTaskWasClaimedAgain(t *testing.T) {
 		s.settle(from, exit)
 		s.claim(from + 10)
 		before := s.dump()["tasks"]
-		again, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, s.now)
+		again, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, again.Moved)
 		require.Equal(t, before, s.dump()["tasks"])
@@ -359,11 +359,11 @@ func TestSettleGoesOnFromWhereALostReplyHasIt(t *testing.T) {
 		s.do(s.schedule("a", key("k")), s.schedule("b", key("k"), in(2000*ms)))
 		s.claim(t0 + 5000)
 		first, all := s.doneUpTo(t0+1500), s.doneUpTo(t0+3000)
-		_, err := s.Settle(s.ctx, first, nil, nil, s.now)
+		_, err := s.Settle(s.ctx, first, nil, nil, At(s.now))
 		require.NoError(t, err)
 		s.do(s.schedule("a", key("k"), in(9e9)))
 
-		settled, err := s.Settle(s.ctx, all, nil, nil, s.now)
+		settled, err := s.Settle(s.ctx, all, nil, nil, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch)
 		require.Len(t, settled.Stands, len(all))
@@ -386,7 +386,7 @@ func TestSettleRecalls(t *testing.T) {
 		s.claim(t0 + 5000)
 		exits := []Transition{s.transition("waits", task.StateLine, t0+60_000, 0), s.transition("may have been sent", task.StateRetry, t0+60_000, 0), s.transition("cancelled", task.StateLine, t0+60_000, 0),
 			s.transition("claimed", task.StateLine, t0+6000, 0), s.transition("tried again", task.StateRetry, t0+60_000, 1), s.transition("reported on", task.StateReport, t0+60_000, 0)}
-		_, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, nil, s.now)
+		_, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, nil, At(s.now))
 		require.NoError(t, err)
 		s.do(s.cancel("cancelled"))
 		s.claim(t0 + 7000)
@@ -398,7 +398,7 @@ func TestSettleRecalls(t *testing.T) {
 			e.State, e.From, e.Pos, e.Attempt, e.Recall = task.StateLine, 0, t0+1000, 0, true
 			recalls = append(recalls, e)
 		}
-		settled, err := s.Settle(s.ctx, nil, recalls, nil, s.now)
+		settled, err := s.Settle(s.ctx, nil, recalls, nil, At(s.now))
 		require.NoError(t, err)
 		var moved []int64
 		for _, id := range ids {

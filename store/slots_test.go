@@ -112,7 +112,7 @@ func TestWhatIsGivenBackIsFenced(t *testing.T) {
 				before := s.dump()
 				require.ErrorIs(t, claimTo(s.ctx, s.Store, []int{slot}, s.epoch, t0+1000), ErrFenced)
 				require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), s.epoch, t0+1000), ErrFenced)
-				settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, t0, t0, 0}}, nil, nil, s.now)
+				settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, t0, t0, 0}}, nil, nil, At(s.now))
 				require.NoError(t, err)
 				require.Equal(t, []int{slot}, settled.Fenced)
 				again, err := s.Acquire(s.ctx, []int{slot}, s.epoch, "me")

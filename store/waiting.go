@@ -93,8 +93,9 @@ type requestQueue struct {
 // all writers of tasks wait for its locks. It takes the first of each queue, so nothing is
 // overtaken.
 const (
-	waitingPiece = 400
-	waitingBytes = 8 << 20
+	waitingPiece   = 400
+	waitingReports = 1000 // of reports: small, and decided in a moment
+	waitingBytes   = 8 << 20
 )
 
 // readWaiting fetches what waits for the identities of this batch and can be decided now, in the
@@ -102,7 +103,7 @@ const (
 // waits, that is the reports. What must go on waiting is neither read nor written: new requests go
 // behind it.
 func (w *work) readWaiting(ctx context.Context, list []*identity) error {
-	left := piece{rows: waitingPiece, bytes: waitingBytes}
+	requests, reports := piece{rows: waitingPiece, bytes: waitingBytes}, piece{rows: waitingReports, bytes: waitingBytes}
 	for part := range slices.Chunk(list, maxRows) {
 		byKey, keys := keysOf(part)
 		type count struct {
@@ -134,10 +135,10 @@ func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 				reported = append(reported, id)
 			}
 		}
-		if err := w.takeWaiting(ctx, reported, " AND report = 1", &left); err != nil {
+		if err := w.takeWaiting(ctx, reported, " AND report = 1", &reports); err != nil {
 			return err
 		}
-		if err := w.takeWaiting(ctx, free, "", &left); err != nil {
+		if err := w.takeWaiting(ctx, free, "", &requests); err != nil {
 			return err
 		}
 	}
@@ -155,10 +156,12 @@ func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
 // piece is how many rows and bytes a transaction may still take.
 type piece struct{ rows, bytes int }
 
+func (p piece) empty() bool { return p.rows <= 0 || p.bytes <= 0 }
+
 // takeWaiting reads the first of what waits for the identities: reports before requests, each in
 // the order of arrival. It leaves out rows that another transaction has taken meanwhile.
 func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, left *piece) error {
-	if len(list) == 0 || left.rows <= 0 || left.bytes <= 0 {
+	if len(list) == 0 || left.empty() {
 		return nil
 	}
 	byKey, keys := keysOf(list)
@@ -173,7 +176,7 @@ func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, 
 	}
 	var seqs []int64
 	for _, v := range rows {
-		if left.bytes <= 0 {
+		if left.empty() {
 			break
 		}
 		seqs = append(seqs, v.seq)

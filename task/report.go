@@ -55,12 +55,6 @@ func report(cur *Task, ph Phase, rep schemas.Report, now int64) Verdict {
 	return v
 }
 
-// EndsWait tells whether a report ends the wait of a task for the report on an attempt: the report is
-// about that attempt, or it is a late ok.
-func EndsWait(attempt int, r schemas.Report) bool {
-	return r.Attempt == attempt || r.Status == schemas.StatusOK && r.Attempt < attempt
-}
-
 func (v *Verdict) die(t *Task, reason string, now int64) {
 	v.Dead = NewDeadLetter(*t, schemas.KindDead, reason, now)
 	t.Slot, t.Pos, t.State = OutOfLine, now, StateDead

@@ -86,17 +86,3 @@ func TestDecideReportOfNoTask(t *testing.T) {
 	v := Decide(nil, Ended, Change{Seq: 8, Report: &schemas.Report{Topic: "orders", ID: "a", Attempt: 1, Status: schemas.StatusOK}}, testSlots, testNow)
 	require.Equal(t, Verdict{}, v)
 }
-
-// Whether a report ends a wait is what Decide makes of it.
-func TestEndsWait(t *testing.T) {
-	settings := schemas.DefaultSettings()
-	settings.Ack, settings.MaxAttempts = schemas.AckReport, 9
-	for _, status := range []schemas.Status{schemas.StatusOK, schemas.StatusRetry, schemas.StatusFail} {
-		for attempt := 1; attempt <= 4; attempt++ {
-			cur := &Task{State: StateReport, Attempt: 3, Topic: "orders", ID: "a", Body: schemas.EncodeBody(nil, nil, nil, nil, settings)}
-			r := schemas.Report{Attempt: attempt, Status: status, RetryAfter: schemas.NoRetryAfter}
-			v := Decide(cur, Between, Change{Report: &r}, testSlots, testNow)
-			require.Equal(t, v.Next != cur, EndsWait(cur.Attempt, r), "status %s, attempt %d", status, attempt)
-		}
-	}
-}

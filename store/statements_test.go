@@ -1,0 +1,196 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+// counted makes connections that count the statements of their transactions.
+type counted struct {
+	real driver.Driver
+	dsn  string
+	n    *atomic.Int64
+}
+
+func (d counted) Connect(context.Context) (driver.Conn, error) {
+	c, err := d.real.Open(d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return countedConn{c.(sqliteConn), d.n}, nil
+}
+
+func (d counted) Driver() driver.Driver { return d.real }
+
+// sqliteConn is what database/sql uses of a connection.
+type sqliteConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ExecerContext
+	driver.QueryerContext
+}
+
+type countedConn struct {
+	sqliteConn
+	n *atomic.Int64
+}
+
+func (c countedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.n.Add(1)
+	return c.sqliteConn.ExecContext(ctx, query, args)
+}
+
+func (c countedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.n.Add(1)
+	return c.sqliteConn.QueryContext(ctx, query, args)
+}
+
+func countStatements(t *testing.T) (*fixture, *atomic.Int64) {
+	n := new(atomic.Int64)
+	path := t.TempDir() + "/notyet.db"
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	s, err := Open(t.Context(), Config{Connector: counted{db.Driver(), path + "?_txlock=immediate&_pragma=journal_mode(WAL)", n}}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	require.NoError(t, s.Migrate(t.Context(), testSlots))
+	return newFixture(t, s), n
+}
+
+// deliverMany schedules n tasks that want reports, claims them, and returns the transitions of their deliveries.
+func deliverMany(s *fixture, n int) (exits []Transition) {
+	requests := make([]any, n)
+	for i := range requests {
+		requests[i] = s.schedule(fmt.Sprint(s.offset, "-", i), wantReport)
+	}
+	s.do(requests...)
+	s.now += 1000
+	s.claim(s.now)
+	entries, err := s.Entries(s.ctx, []Range{{0, 0, s.now}, {1, 0, s.now}, {2, 0, s.now}, {3, 0, s.now}})
+	require.NoError(s.t, err)
+	for i, e := range entries {
+		exits = append(exits, Transition{Seq: e.Seq, Slot: e.Slot, Epoch: s.epoch, From: e.Pos, State: task.StateReport, Pos: s.now + 60_000 + int64(i), Attempt: 1, Lane: e.Lane})
+	}
+	require.Len(s.t, exits, n)
+	return exits
+}
+
+// reportAll stores a report of ok on each.
+func reportAll(s *fixture, exits []Transition) {
+	seqs := make([]any, len(exits))
+	for i, e := range exits {
+		seqs[i] = e.Seq
+	}
+	ids, err := fetch(s.ctx, s.db, func(r *sql.Rows, id *string) error { return r.Scan(id) }, "SELECT id FROM tasks WHERE seq IN ("+marks(len(seqs))+")", seqs...)
+	require.NoError(s.t, err)
+	reports := make([]any, len(ids))
+	for i, id := range ids {
+		reports[i] = says(id, 1, schemas.StatusOK)
+	}
+	s.do(reports...)
+}
+
+// What a settlement, and a look at what waits, cost does not grow by a statement with each task.
+func TestStatementsForManyTasks(t *testing.T) {
+	const tasks = maxRows
+	steps := map[string]struct {
+		prepare func(s *fixture) func()
+		most    int64
+	}{
+		"deliveries that wait for reports": {func(s *fixture) func() {
+			exits := deliverMany(s, tasks)
+			return func() { s.settle(s.now, exits...) }
+		}, 25},
+		"deliveries whose reports are there": {func(s *fixture) func() {
+			exits := deliverMany(s, tasks)
+			reportAll(s, exits)
+			return func() {
+				s.settle(s.now, exits...)
+				require.Equal(t, 0, s.count("waiting"))
+			}
+		}, 25},
+		"reports that scanners decide": {func(s *fixture) func() {
+			exits := deliverMany(s, tasks)
+			reportAll(s, exits)
+			for i := range exits {
+				exits[i].State, exits[i].Attempt = task.StateRetry, 1
+			}
+			s.settle(s.now, exits...)
+			require.Equal(t, tasks, s.count("waiting"))
+			keys, _, err := s.Resolvable(s.ctx, [16]byte{}, tasks)
+			require.NoError(t, err)
+			require.Len(t, keys, tasks)
+			return func() {
+				s.apply(Batch{Resolve: keys})
+				require.Equal(t, 0, s.count("waiting"))
+			}
+		}, 25},
+	}
+	for name, c := range steps {
+		t.Run(name, func(t *testing.T) {
+			s, n := countStatements(t)
+			do := c.prepare(s)
+			before := n.Load()
+			do()
+			t.Logf("%d statements for %d tasks", n.Load()-before, tasks)
+			require.LessOrEqual(t, n.Load()-before, c.most)
+		})
+	}
+}
+
+// BenchmarkReports settles deliveries and decides their reports on each database, 900 at a time: those that come after the settlement
+// (a scanner decides them), those that come before it, and those that a scanner finds when the wait of their tasks is over.
+func BenchmarkReports(b *testing.B) {
+	for _, backend := range backends() {
+		for _, when := range []string{"settled alone", "before the settlement", "found by a scanner"} {
+			b.Run(backend.name+"/"+when, func(b *testing.B) {
+				s := backend.fixture(b)
+				tasks, took := 0, time.Duration(0)
+				for b.Loop() {
+					exits := deliverMany(s, maxRows)
+					if when != "settled alone" {
+						reportAll(s, exits)
+					}
+					settle := func() {
+						_, err := s.Settle(s.ctx, nil, exits, nil, At(s.now))
+						require.NoError(b, err)
+					}
+					began := time.Now()
+					if when == "found by a scanner" {
+						for i := range exits {
+							exits[i].State = task.StateRetry
+						}
+						settle()
+						began = time.Now()
+						for s.count("waiting") > 0 {
+							keys, _, err := s.Resolvable(s.ctx, [16]byte{}, maxRows)
+							require.NoError(b, err)
+							s.apply(Batch{Resolve: keys})
+						}
+					} else {
+						settle()
+					}
+					took += time.Since(began)
+					tasks += len(exits)
+					s.now += 3_600_000
+					s.claim(s.now)
+					_, err := s.db.ExecContext(s.ctx, "DELETE FROM tasks")
+					require.NoError(b, err)
+				}
+				b.ReportMetric(float64(tasks)/took.Seconds(), "tasks/s")
+			})
+		}
+	}
+}
