@@ -83,6 +83,7 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 			a.metrics.reread.Add(float64(again))
 			warnForgotten(a.log, key, span{stored, stored + again})
 		}
+		a.commits.claim(key, stored)
 		offsets[key.topic][key.partition] = kgo.NewOffset().At(from.at) // nothing is taken from a halted one
 	}
 	return offsets, nil

@@ -10,20 +10,22 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 )
 
 // commits are the offsets that Kafka is told of, for lag monitors.
 type commits struct {
-	parts *partitions
-	log   *zap.Logger
+	parts        *partitions
+	installation string // that the commits name; "": none
+	log          *zap.Logger
 
 	mu  sync.Mutex
 	due map[string]map[int32]kgo.EpochOffset // stored and not yet committed: workers add them, commit takes them
 }
 
-func newCommits(parts *partitions, log *zap.Logger) *commits {
-	return &commits{parts: parts, log: log, due: map[string]map[int32]kgo.EpochOffset{}}
+func newCommits(parts *partitions, installation string, log *zap.Logger) *commits {
+	return &commits{parts: parts, installation: installation, log: log, due: map[string]map[int32]kgo.EpochOffset{}}
 }
 
 // note adds the offset of a stored partition to the next commit.
@@ -31,6 +33,16 @@ func (c *commits) note(key partitionKey, src store.Source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.set(key, kgo.EpochOffset{Epoch: src.Epoch.Number, Offset: src.Next})
+}
+
+// claim has a partition that is taken committed as it stands, so that Kafka knows whose the group is before the first record is stored.
+func (c *commits) claim(key partitionKey, at int64) {
+	if c.installation == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set(key, kgo.EpochOffset{Epoch: -1, Offset: at})
 }
 
 // set notes an offset. The caller holds the lock.
@@ -78,6 +90,9 @@ func (c *commits) commit(ctx context.Context, group *kgo.Client) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	if c.installation != "" {
+		ctx = kafka.ClaimGroup(ctx, c.installation)
+	}
 	group.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
 		if err != nil {
 			c.log.Debug("committing offsets for lag monitors failed, trying again with the next", zap.Error(err))

@@ -14,7 +14,7 @@ func TestAFailedCommitIsRepeated(t *testing.T) {
 	for part := range int32(2) {
 		p.sources[partitionKey{"in", part}] = nil
 	}
-	c := newCommits(p, zap.NewNop())
+	c := newCommits(p, "", zap.NewNop())
 	c.due["in"] = map[int32]kgo.EpochOffset{1: {Offset: 8}}
 	c.takeBack(map[string]map[int32]kgo.EpochOffset{"in": {0: {Offset: 5}, 1: {Offset: 5}, 2: {Offset: 5}}})
 	require.Equal(t, map[int32]kgo.EpochOffset{0: {Offset: 5}, 1: {Offset: 8}}, c.due["in"])

@@ -36,6 +36,8 @@ import (
 type Config struct {
 	// Group is the consumer group that shares the intake partitions. Default "notyet-scanner".
 	Group string
+	// Installation is the id of the installation, which is noted with the group's offsets. Default none.
+	Installation string
 	// Intake are the topics with requests. Default notyet.intake.
 	Intake []string
 	// Reports is the topic with consumers' reports. Default notyet.reports.
@@ -142,7 +144,7 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 		s.asks.Close()
 		return nil, err
 	}
-	metrics, commits := newMetrics(deps.Metrics), newCommits(s.parts, deps.Log)
+	metrics, commits := newMetrics(deps.Metrics), newCommits(s.parts, s.cfg.Installation, deps.Log)
 	s.build(metrics, commits)
 	s.members = &assignment{client: s.asks, store: deps.Store, parts: s.parts, commits: commits, checker: s.checker, retry: s.worker.retry, metrics: metrics, log: deps.Log}
 	if s.group, err = s.members.join(deps.Kafka, s.cfg); err != nil {

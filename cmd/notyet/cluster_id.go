@@ -55,3 +55,24 @@ func (s *service) onKafka(run func(ctx context.Context) error) func(ctx context.
 		return run(ctx)
 	}
 }
+
+// checkGroup refuses a consumer group whose offsets another installation has committed: its scanners would lose partitions to this one.
+// If Kafka does not answer, the scanner starts all the same.
+func (s *service) checkGroup() error {
+	client, err := kafka.New(s.kafka, s.log)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	group := s.cfg.Scanner.Group
+	owner, err := kafka.GroupOwner(ctx, client, group, append(s.cfg.IntakeNames(), s.cfg.Reports.Topic)...)
+	switch {
+	case err != nil:
+		s.log.Warn("whose the consumer group is, Kafka does not say: the scanner joins it", zap.String("group", group), zap.Error(err))
+	case owner != "" && owner != s.installation:
+		return fmt.Errorf("the consumer group %s belongs to installation %s, and the database (mysql.dsn) is %s: set scanner.group, intake.topics, reports.topic and results.topic to names of this installation's own; if the other one is gone for good, delete the group", group, owner, s.installation)
+	}
+	return nil
+}

@@ -11,15 +11,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/notyet/notyet/internal/election/zkfake"
+	"github.com/notyet/notyet/internal/kafka"
 )
 
 // team is an installation whose operator has left every name as it is.
 type team struct{ environ []string }
 
-func newTeam(t *testing.T, database, kafka, zookeeper string) team {
+func newTeam(t *testing.T, database, broker, zookeeper string) team {
 	dir := t.TempDir()
 	return team{[]string{
-		"NOTYET_MYSQL_DSN=sqlite:" + database, "NOTYET_KAFKA_BROKERS=" + kafka, "NOTYET_ZOOKEEPER_SERVERS=" + zookeeper, "NOTYET_REDIS_ADDRS=127.0.0.1:1",
+		"NOTYET_MYSQL_DSN=sqlite:" + database, "NOTYET_KAFKA_BROKERS=" + broker, "NOTYET_ZOOKEEPER_SERVERS=" + zookeeper, "NOTYET_REDIS_ADDRS=127.0.0.1:1",
 		"NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_SENDLOG_DIR=" + filepath.Join(dir, "sendlog"), "NOTYET_DISPATCHER_DRAIN_TIMEOUT=1s", "NOTYET_LOG_LEVEL=info",
 	}}
 }
@@ -78,17 +79,30 @@ func TestADatabaseWithTwoKafkas(t *testing.T) {
 
 // The second team on the same servers, with every name left as it is.
 func TestASecondTeam(t *testing.T) {
-	kafka, zookeeper := kafkaCluster(t, "shared"), ensemble(t)
+	broker, zookeeper := kafkaCluster(t, "shared"), ensemble(t)
 	var teams []team
 	for range 2 {
-		teams = append(teams, newTeam(t, filepath.Join(t.TempDir(), "notyet.db"), kafka, zookeeper))
+		teams = append(teams, newTeam(t, filepath.Join(t.TempDir(), "notyet.db"), broker, zookeeper))
 		r := notyet(t, teams[len(teams)-1].environ, "", "migrate", "--set", "slots=4")
 		require.Equal(t, exitDone, r.code, r.stderr)
 	}
 	first, second := teams[0], teams[1]
+	first.serve(t, "scanner", "started")
+	second.claimedBefore(t)
+	second.refused(t, "scanner", "consumer group notyet-scanner belongs to installation", "set scanner.group")
 	out := first.serve(t, "dispatcher", "took slots")
 	second.refused(t, "dispatcher", "/notyet/installation", "set zookeeper.root")
 	second.environ = append(second.environ, "NOTYET_ZOOKEEPER_ROOT=/second")
 	second.serve(t, "dispatcher", "took slots")
 	require.Equal(t, 1, strings.Count(out.String(), "took slots"), "the first one has what it had")
+}
+
+// claimedBefore waits until the group says whose it is.
+func (m team) claimedBefore(t *testing.T) {
+	t.Helper()
+	c := client(t, strings.TrimPrefix(m.environ[1], "NOTYET_KAFKA_BROKERS="))
+	require.Eventually(t, func() bool {
+		owner, err := kafka.GroupOwner(t.Context(), c, "notyet-scanner", "notyet.intake", "notyet.reports")
+		return err == nil && owner != ""
+	}, time.Minute, 20*time.Millisecond)
 }

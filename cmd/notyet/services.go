@@ -165,7 +165,12 @@ func (s *service) addWarnedScanner() error {
 
 // addScanner adds the scanner to the parts.
 func (s *service) addScanner() error {
-	sc, err := scanner.New(scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Metrics: s.reg, Log: s.log, Tracer: s.tracer}, scannerConfig(s.cfg, s.in))
+	scfg := scannerConfig(s.cfg, s.in)
+	scfg.Installation = s.installation
+	if err := s.checkGroup(); err != nil {
+		return err
+	}
+	sc, err := scanner.New(scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Metrics: s.reg, Log: s.log, Tracer: s.tracer}, scfg)
 	if err != nil {
 		return fmt.Errorf("setting the scanner up: %w", err)
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // GroupMembers returns the client ids and hosts of a consumer group's members; a group that is not there has none.
@@ -27,4 +30,38 @@ func GroupMembers(ctx context.Context, client *kgo.Client, group string) ([]stri
 		out = append(out, m.ClientID+"@"+m.ClientHost)
 	}
 	return out, nil
+}
+
+// claimPrefix begins the metadata of an offset that an installation has committed.
+const claimPrefix = "notyet installation "
+
+// ClaimGroup makes the commits under the context say which installation has made them.
+func ClaimGroup(ctx context.Context, installation string) context.Context {
+	note := claimPrefix + installation
+	return kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
+		for t := range req.Topics {
+			for p := range req.Topics[t].Partitions {
+				req.Topics[t].Partitions[p].Metadata = &note
+			}
+		}
+		return nil
+	})
+}
+
+// GroupOwner returns the installation that has claimed a group's offsets of topics; "": none has. Where two have, it is the one that
+// committed the first partition.
+func GroupOwner(ctx context.Context, client *kgo.Client, group string, topics ...string) (string, error) {
+	found, err := kadm.NewClient(client).FetchOffsets(ctx, group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("asking whose group %s is: %w", group, err)
+	}
+	for _, o := range found.Sorted() {
+		if owner, claimed := strings.CutPrefix(o.Metadata, claimPrefix); claimed && slices.Contains(topics, o.Topic) {
+			return owner, nil
+		}
+	}
+	return "", nil
 }
