@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +23,7 @@ type sending struct {
 // window is how long a member is trusted after an answer.
 func (w *world) window() time.Duration { return w.session * 2 / 3 }
 
-// judgeSenders holds what was sent against who had the slots: see doc.go.
+// judgeSenders holds what was sent against who had the slots (truth.go).
 func (w *world) judgeSenders(h *history.History) {
 	if w.truth == nil {
 		return
@@ -87,5 +86,5 @@ func nameOf(p *process) string {
 	if p == nil {
 		return "somebody"
 	}
-	return fmt.Sprint(p.name)
+	return p.name
 }
