@@ -54,7 +54,8 @@ func (w *world) judgeSender(s sending) {
 	if s.by == nil || s.by.paused(s.from.Add(-time.Second), s.from) {
 		return
 	}
-	owner, since := w.truth.ownerAt(s.slot, s.from.Add(time.Millisecond), s.by.name) // a record has its time in whole ms
+	// A record has its time in whole ms, by the database's clock, which may have been set back.
+	owner, since := w.truth.ownerAt(s.slot, s.from.Add(w.stepsBack+time.Millisecond), s.by.name)
 	if grace := w.window() + time.Second; !since.IsZero() && s.from.Sub(since) > grace {
 		w.find("owner", "%s sent attempt %d of %s/%s at %d, though slot %d has been another's for %v, and is %s's", s.by.name, s.d.Attempt, s.r.Topic, s.d.ID,
 			s.from.UnixMilli(), s.slot, s.from.Sub(since).Round(time.Millisecond), owner.owner)
