@@ -54,7 +54,8 @@ type content struct {
 	record    *kgo.Record       // nil: there is nothing to send
 	call      *callback.Request // set: record is sent as this HTTP request
 	size      int
-	started   bool      // a run that must be alone, and is
+	missed    bool      // a run that is too late, and dropped if a later one is on its way. Of the release loop and the runStarter
+	started   bool      // a run that may be released, whatever comes: the database has said so
 	counted   bool      // by the dispatcher's staging
 	outletKey outletKey // where it was last sent, or waits to be
 	trace     *traced   // of an attempt whose caller is traced; otherwise nil

@@ -10,10 +10,11 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/timer"
 )
 
-// runGate decides whether a timer's run that is due is released or dropped. A run that must be alone waits here until the database has
-// said whether an earlier one is unfinished. The release loop adds such runs; the runStarter takes them.
+// runGate decides whether a timer's run that is due is released or dropped. A run that must be alone or is missed waits here until the
+// database has said whether an earlier one is unfinished, or a later one on its way. The release loop adds such runs; the runStarter takes them.
 type runGate struct {
 	*shared
 	flight *inFlight
@@ -30,23 +31,24 @@ const overlapMost = 500
 // admit tells whether a run that is due may be released now. The lock of those in flight is held.
 func (g *runGate) admit(t *claimedTask, now int64) bool {
 	first := t.attempt == 0 && t.replay == 0 // otherwise it was started before
-	switch {
-	case first && !t.maybeSent() && task.RunDropped(t.settings.Run, now, g.cfg.MisfireAfter):
-		g.drop(t, dropMissed, task.Missed)
-		return false
-	case first && t.settings.Run.Alone && !t.started: // in doubt too: what was not started was not sent
-		g.mu.Lock()
-		g.waiting = append(g.waiting, t)
-		g.mu.Unlock()
-		g.kicks.overlap.now()
-		return false
+	t.missed = first && !t.maybeSent() && task.RunMissed(t.settings.Run, t.due, now, g.cfg.MisfireAfter)
+	if t.started || !t.missed && !(first && t.settings.Run.Alone) { // in doubt, one that must be alone asks too: what was not started was not sent
+		return true
 	}
-	return true
+	g.mu.Lock()
+	g.waiting = append(g.waiting, t)
+	g.mu.Unlock()
+	g.kicks.overlap.now()
+	return false
 }
 
 // drop ends a run without a dead letter. The lock of those in flight is held.
-func (g *runGate) drop(t *claimedTask, why string, event func(topic, id string, due int64) schemas.Event) {
-	g.metrics.droppedRuns.WithLabelValues(why).Inc()
+func (g *runGate) drop(t *claimedTask, why store.Refusal) {
+	label, event := dropOverlap, task.Overlapping
+	if why == store.RunMissed {
+		label, event = dropMissed, task.Missed
+	}
+	g.metrics.droppedRuns.WithLabelValues(label).Inc()
 	g.flight.leave(t, transition{Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane},
 		events: []schemas.Event{event(t.topic, t.id, t.due)}})
 }
@@ -68,14 +70,17 @@ func (g *runGate) starts(list []*claimedTask) []store.Start {
 	defer g.flight.mu.Unlock()
 	var out []store.Start
 	for _, t := range list {
-		if !t.slot.abandoned {
-			out = append(out, store.Start{SlotEpoch: store.SlotEpoch{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer})
+		if t.slot.abandoned {
+			continue
 		}
+		_, run, _ := timer.SplitRunID(t.id)
+		out = append(out, store.Start{SlotEpoch: store.SlotEpoch{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer,
+			Run: run, Alone: t.settings.Run.Alone, Missed: t.missed, Skip: t.settings.Run.DropFrom == t.due})
 	}
 	return out
 }
 
-// runStarter asks the database about the runs that must be alone, and hands on what may go.
+// runStarter asks the database about the runs that wait at the gate, and hands on what may go.
 type runStarter struct {
 	*shared
 	gate      *runGate
@@ -108,7 +113,7 @@ func (s *runStarter) start(ctx context.Context, list []*claimedTask) {
 			return
 		}
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		refused, err := s.store.StartRuns(bound, starts)
+		refused, err := s.store.StartRuns(bound, starts, s.clock.Millis(), s.cfg.MisfireAfter)
 		cancel()
 		switch {
 		case err == nil:
@@ -127,15 +132,15 @@ func (s *runStarter) start(ctx context.Context, list []*claimedTask) {
 }
 
 // started drops the runs that were refused, and gives the others back to the sender.
-func (s *runStarter) started(list []*claimedTask, refused map[int64]bool) {
+func (s *runStarter) started(list []*claimedTask, refused map[int64]store.Refusal) {
 	fl := s.gate.flight
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, t := range list {
 		switch {
 		case t.slot.abandoned:
-		case refused[t.seq]:
-			s.gate.drop(t, dropOverlap, task.Overlapping)
+		case refused[t.seq] != 0:
+			s.gate.drop(t, refused[t.seq])
 		default:
 			t.started = true
 			s.sender.await(t)

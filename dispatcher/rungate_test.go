@@ -1,17 +1,21 @@
 package dispatcher
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
-// TestWhichRunsAreMissed: late ones, but not what may have been sent.
+// TestWhichRunsAreMissed: late ones, but not what may have been sent, and not what was fired when it was late. The database is asked about
+// them.
 func TestWhichRunsAreMissed(t *testing.T) {
 	for name, c := range map[string]struct {
 		late    time.Duration
@@ -24,6 +28,8 @@ func TestWhichRunsAreMissed(t *testing.T) {
 		"late, second attempt":    {late: time.Hour, change: func(t *claimedTask) { t.attempt = 1 }},
 		"late, a replay":          {late: time.Hour, change: func(t *claimedTask) { t.replay = 1 }},
 		"late, set aside":         {late: time.Hour, change: func(t *claimedTask) { t.state = task.StateRetry }},
+		"late, fired":             {late: time.Hour, change: func(t *claimedTask) { t.due = t.settings.Run.DropFrom + 1 }},
+		"late, started":           {late: time.Hour, change: func(t *claimedTask) { t.started = true }},
 		"late, but never dropped": {late: time.Hour, change: func(t *claimedTask) { t.settings.Run.DropFrom = 0 }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -36,11 +42,15 @@ func TestWhichRunsAreMissed(t *testing.T) {
 				c.change(run)
 			}
 			require.Equal(t, !c.dropped, g.admit(run, now))
-			if c.dropped {
-				require.Equal(t, task.StateDead, fl.inbox.transitions[0].State)
-				require.Nil(t, fl.inbox.transitions[0].Dead)
-				require.Equal(t, 1, counted(fl.metrics.droppedRuns.WithLabelValues(dropMissed)))
+			if !c.dropped {
+				require.Empty(t, g.take())
+				return
 			}
+			require.True(t, g.starts(g.take())[0].Missed)
+			g.drop(run, store.RunMissed)
+			require.Equal(t, task.StateDead, fl.inbox.transitions[0].State)
+			require.Nil(t, fl.inbox.transitions[0].Dead)
+			require.Equal(t, 1, counted(fl.metrics.droppedRuns.WithLabelValues(dropMissed)))
 		})
 	}
 }
@@ -52,6 +62,7 @@ func TestAMissedRunIsNoDeadLetter(t *testing.T) {
 	run := &claimedTask{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings()}}
 	run.settings.MaxLateness, run.settings.Run = time.Second, schemas.Run{Timer: "t", DropFrom: 1}
 	require.False(t, s.admit(run, s.clock.Millis(), false))
+	s.runs.drop(run, store.RunMissed)
 	require.Nil(t, fl.inbox.transitions[0].Dead)
 	require.Equal(t, schemas.KindMissed, fl.inbox.transitions[0].events[0].Kind)
 }
@@ -104,4 +115,33 @@ func TestNoRunWhileOneIsUnfinished(t *testing.T) {
 func (f *fixture) report(r schemas.Report) {
 	f.Helper()
 	f.change(task.Change{Seq: task.Seq(f.source.ID, f.source.Next), Report: &r})
+}
+
+// TestATimerFiresBehindALongBacklog: longer than its period and the tolerance together, for as long as the test takes.
+func TestATimerFiresBehindALongBacklog(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	f.policy("orders", store.Policy{Rate: 4})
+	d := f.start(f.elect(1), f.TempDir(), Config{MisfireAfter: time.Second})
+	f.eventually("owned", func() bool { return d.owned() == 1 })
+	now := time.Now()
+	set := ask("orders", "t", now, schemas.HeaderOp, "timer", schemas.HeaderEvery, "1s")
+	set.Headers = set.Headers[:len(set.Headers)-1] // a timer has no notyet-at
+	backlog := []*kgo.Record{set}
+	for i := range 120 { // 5 s of it, and then as many as the limit lets through
+		backlog = append(backlog, ask("orders", fmt.Sprint(i), now.Add(time.Duration(i-20)*250*time.Millisecond)))
+	}
+	f.schedule(backlog...)
+	runs := func() (n int) {
+		for _, r := range orders.all() {
+			if header(r, schemas.HeaderTimer) != "" {
+				n++
+			}
+		}
+		return n
+	}
+	f.eventually("runs are dropped", func() bool { return counted(d.metrics.droppedRuns.WithLabelValues(dropMissed)) >= 3 })
+	before := runs()
+	f.eventually("a run comes", func() bool { return runs() > before })
+	require.Less(t, orders.count(), 110, "while there is a backlog")
 }

@@ -3,32 +3,55 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/timer"
 )
 
-// Start is a run of a timer that is due and may not be released while an earlier one is unfinished.
+// Start is a run of a timer that is due, and must be alone or is missed.
 type Start struct {
 	SlotEpoch
-	Seq   int64
-	Topic string
-	Timer string // id
+	Seq    int64
+	Topic  string
+	Timer  string // id
+	Run    int64  // when it lies, Unix ms
+	Alone  bool   // not while another is unfinished
+	Missed bool   // dropped if a later one is on its way
+	Skip   bool   // dropped when missed, whatever else is on its way; of a timer that is forgotten
 }
 
-// StartRuns decides which of the runs may be released, and remembers each of them as the latest of its
-// timer. It returns those that may not, by seq. They come in the order in which they are due. ErrFenced:
-// a slot has another owner, and nothing was decided. Repeating the call after a lost reply is harmless: a
-// run that was started once may be released.
+// Refusal is why a run is dropped.
+type Refusal uint8
+
+const (
+	RunOverlaps Refusal = iota + 1 // an earlier one is unfinished
+	RunMissed                      // it is missed, and a later one is sent or on its way
+)
+
+// StartRuns decides which of the runs may be released, and returns the others by seq. They come in the
+// order in which they are due. ErrFenced: a slot has another owner, and nothing was decided. Repeating
+// the call after a lost reply is harmless.
+//
+// The row of a timer remembers one run that is released, whatever comes: the latest that had to be
+// alone, or the one that stands in for others that were dropped as missed. So whatever is dropped has a
+// later run that is delivered, however long its target's backlog is, and whoever owns the slot by then.
+// Only a caller can cancel that one. An earlier run that is remembered and not delivered yet keeps its
+// place, and later ones are not dropped meanwhile.
 //
 // A run that was started is unfinished until its task has ended, also where its timer was deleted, or
 // deleted and set again. Where the deleted timer has been forgotten meanwhile, nothing is remembered,
 // and it may be released.
-func (s *Store) StartRuns(ctx context.Context, starts []Start) (refused map[int64]bool, err error) {
+func (s *Store) StartRuns(ctx context.Context, starts []Start, now int64, tolerance time.Duration) (refused map[int64]Refusal, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
-		refused = map[int64]bool{}
-		return chunks(starts, func(part []Start) error { return s.startRuns(ctx, tx, part, refused) })
+		refused = map[int64]Refusal{}
+		return chunks(starts, func(part []Start) error {
+			d := starting{store: s, tx: tx, now: now, tolerance: tolerance, refused: refused}
+			return d.decide(ctx, part)
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting %d runs: %w", len(starts), err)
@@ -36,7 +59,62 @@ func (s *Store) StartRuns(ctx context.Context, starts []Start) (refused map[int6
 	return refused, nil
 }
 
-func (s *Store) startRuns(ctx context.Context, tx *sql.Tx, starts []Start, refused map[int64]bool) error {
+// starting is one decision about some runs.
+type starting struct {
+	store     *Store
+	tx        *sql.Tx
+	now       int64
+	tolerance time.Duration
+	timers    map[[16]byte]*startingTimer
+	runs      map[int64]runTask // those that the timers remember, by seq
+	refused   map[int64]Refusal
+}
+
+type startingTimer struct {
+	task.Timer       // its topic, id, state, next and definition
+	running    int64 // the seq of the run that it remembers
+}
+
+// runTask is how far the task of a run is.
+type runTask struct {
+	seq        int64
+	id         string
+	unfinished bool // it is pending, with its owner, or waits for a report or a retry
+	sent       bool // it has ended, delivered
+}
+
+// laterThan tells whether it is a later run of the same timer, and delivered or on its way.
+func (t runTask) laterThan(r Start) bool {
+	id, run, ok := timer.SplitRunID(t.id)
+	return (t.unfinished || t.sent) && ok && id == r.Timer && run > r.Run
+}
+
+func (d *starting) decide(ctx context.Context, starts []Start) error {
+	if err := d.read(ctx, starts); err != nil {
+		return err
+	}
+	for i, r := range starts {
+		why, note, err := d.of(ctx, r, starts[i+1:])
+		if err != nil {
+			return err
+		}
+		if why != 0 {
+			d.refused[r.Seq] = why
+		}
+		if note.seq == 0 {
+			continue
+		}
+		key := task.Ident(r.Topic, r.Timer)
+		if _, err := d.tx.ExecContext(ctx, "UPDATE timers SET running = ? WHERE ident = ?", note.seq, key[:]); err != nil {
+			return fmt.Errorf("starting a run: %w", err)
+		}
+		d.timers[key].running, d.runs[note.seq] = note.seq, note
+	}
+	return nil
+}
+
+// read locks the timers and their slots, and reads the runs that the timers remember.
+func (d *starting) read(ctx context.Context, starts []Start) error {
 	var keys []any
 	set := slotSet{}
 	for _, r := range starts {
@@ -45,61 +123,124 @@ func (s *Store) startRuns(ctx context.Context, tx *sql.Tx, starts []Start, refus
 		set.add(r.Slot)
 	}
 	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-	type row struct {
-		key     []byte
-		running int64
-	}
-	rows, err := fetch(ctx, tx, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.running) },
-		"SELECT ident, running FROM timers WHERE ident IN ("+marks(len(keys))+")"+s.locking(lockExclusive), keys...)
+	rows, err := fetch(ctx, d.tx, scanStarting, "SELECT topic, id, state, next, definition, running FROM timers WHERE ident IN ("+marks(len(keys))+")"+d.store.locking(lockExclusive), keys...)
 	if err != nil {
 		return fmt.Errorf("reading timers: %w", err)
 	}
-	running := map[[16]byte]int64{}
-	var seqs []int64
-	for _, r := range rows {
-		running[[16]byte(r.key)] = r.running
-		seqs = append(seqs, r.running)
+	d.timers = map[[16]byte]*startingTimer{}
+	var seqs []any
+	for i := range rows {
+		d.timers[task.Ident(rows[i].Topic, rows[i].ID)] = &rows[i]
+		seqs = append(seqs, rows[i].running)
 	}
-	slots, err := s.lockSlots(ctx, tx, set, lockShared) // nobody takes them over meanwhile
+	slots, err := d.store.lockSlots(ctx, d.tx, set, lockShared) // nobody takes them over meanwhile
 	if err != nil {
 		return err
 	}
 	for _, r := range starts {
-		if !s.conditions.heldUnder(slots[r.Slot], r.Epoch) {
+		if !d.store.conditions.heldUnder(slots[r.Slot], r.Epoch) {
 			return ErrFenced
 		}
 	}
-	unfinished, err := s.unfinished(ctx, tx, seqs)
-	if err != nil {
-		return err
+	running, err := d.tasks(ctx, "seq", seqs)
+	d.runs = map[int64]runTask{}
+	for _, t := range running {
+		d.runs[t.seq] = t
 	}
-	for _, r := range starts {
-		key := task.Ident(r.Topic, r.Timer)
-		before, known := running[key]
-		switch {
-		case !known || before == r.Seq:
-		case unfinished[before]:
-			refused[r.Seq] = true
-		default:
-			if _, err := tx.ExecContext(ctx, "UPDATE timers SET running = ? WHERE ident = ?", r.Seq, key[:]); err != nil {
-				return fmt.Errorf("starting a run: %w", err)
-			}
-			running[key], unfinished[r.Seq] = r.Seq, true
-		}
-	}
-	return nil
+	return err
 }
 
-// unfinished tells which of the tasks have not ended: they are pending, with their owner, or wait for a report or a retry.
-func (s *Store) unfinished(ctx context.Context, tx *sql.Tx, seqs []int64) (map[int64]bool, error) {
-	out := map[int64]bool{}
-	rows, err := fetch(ctx, tx, func(r *sql.Rows, seq *int64) error { return r.Scan(seq) },
-		"SELECT t.seq FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.seq IN ("+marks(len(seqs))+") AND t.pos > s.done", args(seqs)...)
+func scanStarting(r *sql.Rows, t *startingTimer) error {
+	var definition []byte
+	err := r.Scan(&t.Topic, &t.ID, &t.State, &t.Next, &definition, &t.running)
+	if err == nil && json.Unmarshal(definition, &t.Definition) != nil {
+		t.Definition = timer.Definition{}
+	}
+	return err
+}
+
+// of decides about one run: why it is dropped, and which run its timer is to remember from now on.
+func (d *starting) of(ctx context.Context, r Start, behind []Start) (why Refusal, note runTask, err error) {
+	t := d.timers[task.Ident(r.Topic, r.Timer)]
+	if t == nil {
+		if r.Missed && r.Skip {
+			why = RunMissed
+		}
+		return why, note, nil
+	}
+	before := d.runs[t.running]
+	switch {
+	case t.running == r.Seq:
+		return 0, note, nil
+	case r.Missed && (t.skips(r) || before.laterThan(r)):
+		return RunMissed, note, nil
+	case before.unfinished && r.Alone:
+		return RunOverlaps, note, nil
+	case before.unfinished: // it is missed, and earlier ones were dropped for that one
+		return 0, note, nil
+	}
+	if r.Missed {
+		if later, found, err := d.standIn(ctx, t, r, behind); err != nil || found {
+			if !later.unfinished {
+				later.seq = 0 // it needs no remembering
+			}
+			return RunMissed, later, err
+		}
+	}
+	return 0, runTask{seq: r.Seq, id: timer.RunID(r.Timer, r.Run), unfinished: true}, nil
+}
+
+func (t *startingTimer) skips(r Start) bool {
+	if t.Definition == (timer.Definition{}) {
+		return r.Skip
+	}
+	return t.Definition.Misfire == timer.MisfireSkip
+}
+
+// standIn looks for a later run that is delivered or on its way. found, without one: the timer has still
+// to make it. A timer that was disabled, deleted or replaced does not say which runs it had made: of
+// those that are missed together, others are behind.
+func (d *starting) standIn(ctx context.Context, t *startingTimer, r Start, behind []Start) (later runTask, found bool, err error) {
+	runs, coming := t.StandIns(r.Run, d.now, d.tolerance)
+	if coming {
+		return runTask{}, true, nil
+	}
+	keys := make([]any, len(runs))
+	for i, run := range runs {
+		key := runIdent(&t.Timer, run)
+		keys[i] = key[:]
+	}
+	tasks, err := d.tasks(ctx, "ident", keys)
+	for _, run := range runs {
+		for _, one := range tasks {
+			if src, _ := task.SplitSeq(one.seq); src == task.RunSource && one.id == timer.RunID(t.ID, run) && (one.unfinished || one.sent) {
+				return one, true, nil
+			}
+		}
+	}
+	for _, one := range slices.Backward(behind) { // nobody can cancel them any more
+		if t.Definition.Misfire != timer.MisfireAll && one.Missed && one.Timer == r.Timer && one.Topic == r.Topic && one.Run > r.Run {
+			return runTask{seq: one.Seq, id: timer.RunID(one.Timer, one.Run), unfinished: true}, true, err
+		}
+	}
+	return runTask{}, false, err
+}
+
+// tasks reads how far the tasks of runs are.
+func (d *starting) tasks(ctx context.Context, column string, keys []any) ([]runTask, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	rows, err := fetch(ctx, d.tx, func(r *sql.Rows, t *runTask) error {
+		var state task.State
+		var ahead sql.NullInt64 // of what its slot's owner has settled; NULL: it is out of the line
+		err := r.Scan(&t.seq, &t.id, &state, &ahead)
+		t.unfinished = ahead.Valid && ahead.Int64 > 0
+		t.sent = ahead.Valid && ahead.Int64 <= 0 || state == task.StateSucceeded
+		return err
+	}, "SELECT t.seq, t.id, t.state, t.pos - s.done FROM tasks t LEFT JOIN slots s ON s.slot = t.slot WHERE t."+column+" IN ("+marks(len(keys))+")", keys...)
 	if err != nil {
-		return nil, fmt.Errorf("reading the runs before: %w", err)
+		return nil, fmt.Errorf("reading runs: %w", err)
 	}
-	for _, seq := range rows {
-		out[seq] = true
-	}
-	return out, nil
+	return rows, nil
 }

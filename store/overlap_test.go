@@ -2,6 +2,7 @@ package store
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,18 +14,99 @@ import (
 // start asks whether runs of the timer t, told by their seconds after t0, may be released.
 func (f *fixture) start(seconds ...int64) []bool {
 	f.t.Helper()
+	var out []bool
+	for _, why := range f.starts(0, Start{Alone: true}, seconds...) {
+		out = append(out, why == 0)
+	}
+	return out
+}
+
+// starts asks whether runs of the timer t may be released so many seconds after t0, where a second's lateness is missed.
+func (f *fixture) starts(after int64, like Start, seconds ...int64) (out []Refusal) {
+	f.t.Helper()
 	var starts []Start
 	for _, s := range seconds {
 		row := f.row(timer.RunID("t", t0+s*1000))
-		starts = append(starts, Start{SlotEpoch: SlotEpoch{row.Slot, f.epoch}, Seq: row.Seq, Topic: target, Timer: "t"})
+		like.SlotEpoch, like.Seq, like.Topic, like.Timer, like.Run = SlotEpoch{row.Slot, f.epoch}, row.Seq, target, "t", t0+s*1000
+		starts = append(starts, like)
 	}
-	refused, err := f.StartRuns(f.ctx, starts)
+	refused, err := f.StartRuns(f.ctx, starts, t0+after*1000, time.Second)
 	require.NoError(f.t, err)
-	out := make([]bool, len(starts))
-	for i, s := range starts {
-		out[i] = !refused[s.Seq]
+	for _, s := range starts {
+		out = append(out, refused[s.Seq])
 	}
 	return out
+}
+
+// TestAMissedRunIsDroppedForALaterOneThatIsReleased: whatever becomes of the owner, the backlog and the timer.
+func TestAMissedRunIsDroppedForALaterOneThatIsReleased(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.timerRequest(schemas.OpTimer))
+		s.make() // 0 to 90 s
+		missed := Start{Missed: true}
+		require.Equal(t, []Refusal{RunMissed, RunMissed, 0}, s.starts(45, missed, 0, 10, 40), "that of 40 s is the latest of the missed")
+		s.own()
+		require.Equal(t, []Refusal{RunMissed, 0}, s.starts(95, missed, 30, 40), "the next owner, 50 s later, keeps to it")
+		require.Equal(t, []Refusal{0}, s.starts(95, missed, 50), "that of 40 s is not delivered yet: nothing may be dropped for another")
+		require.Equal(t, []Refusal{RunMissed, 0}, s.starts(95, missed, 30, 40))
+		s.claim(t0 + 40_000)
+		s.settle(t0 + 40_000)
+		require.Equal(t, []Refusal{RunMissed, RunMissed, 0}, s.starts(75, missed, 30, 50, 70), "that of 40 s is delivered")
+		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel(timer.RunID("t", t0+70_000))))
+		require.Equal(t, []Refusal{RunMissed}, s.starts(75, missed, 50), "for that of 60 s: that of 70 s is cancelled")
+		require.Equal(t, []Refusal{0}, s.starts(75, missed, 60))
+		require.Equal(t, []Refusal{0}, s.starts(95, missed, 90), "the last that is missed")
+	})
+}
+
+// TestAMissedRunIsDroppedForOneThatIsStillToBeMade: unless its timer makes no more.
+func TestAMissedRunIsDroppedForOneThatIsStillToBeMade(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.timerRequest(schemas.OpTimer))
+		s.make()
+		s.claim(t0 + 90_000)
+		require.Equal(t, []Refusal{RunMissed}, s.starts(200, Start{Missed: true}, 90))
+		require.Equal(t, schemas.StateTimerDisabled, s.answer(s.timerRequest(schemas.OpTimerDisable)))
+		require.Equal(t, []Refusal{RunMissed, 0}, s.starts(200, Start{Missed: true}, 80, 90), "they were claimed before")
+		require.Equal(t, schemas.StateTimerDeleted, s.answer(s.timerRequest(schemas.OpTimerDelete)))
+		require.Equal(t, []Refusal{RunMissed, 0}, s.starts(200, Start{Missed: true}, 80, 90))
+	})
+}
+
+// TestMissedRunsByPolicy: skip drops each, all only what is beyond the latest thousand.
+func TestMissedRunsByPolicy(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		policy := func(m schemas.Misfire) *schemas.Request {
+			return s.timerRequest(schemas.OpTimer, func(r *schemas.Request) { r.Timer.Misfire = m })
+		}
+		s.do(policy(schemas.MisfireSkip))
+		s.make()
+		s.claim(t0 + 90_000)
+		missed := Start{Missed: true}
+		require.Equal(t, []Refusal{RunMissed, RunMissed}, s.starts(95, missed, 0, 90))
+		require.Equal(t, schemas.StateTimerDeleted, s.answer(s.timerRequest(schemas.OpTimerDelete)))
+		require.Equal(t, []Refusal{0}, s.starts(95, missed, 90))
+		require.Equal(t, []Refusal{RunMissed}, s.starts(95, Start{Missed: true, Skip: true}, 90))
+
+		s.now += 100_000
+		s.do(policy(schemas.MisfireAll))
+		s.make() // 100 to 190 s
+		require.Equal(t, []Refusal{0}, s.starts(195, missed, 100))
+	})
+}
+
+// TestARunThatWasStartedIsNotDroppedAsMissed: it was put off, and those after it are dropped meanwhile because of it.
+func TestARunThatWasStartedIsNotDroppedAsMissed(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.timerRequest(schemas.OpTimer, func(r *schemas.Request) {
+			r.Timer.Overlap, r.Settings.Ack = schemas.OverlapSkip, schemas.AckReport
+		}))
+		s.make()
+		s.claim(t0)
+		require.Equal(t, []Refusal{0}, s.starts(0, Start{Alone: true}, 0))
+		require.Equal(t, []Refusal{RunOverlaps, RunOverlaps}, s.starts(25, Start{Alone: true, Missed: true}, 10, 20))
+		require.Equal(t, []Refusal{0}, s.starts(85, Start{Alone: true, Missed: true}, 0))
+	})
 }
 
 // TestARunThatMustBeAlone: none is started while an earlier one is unfinished, however that one goes on.
@@ -53,7 +135,7 @@ func TestARunThatMustBeAlone(t *testing.T) {
 
 		before := s.dump()
 		row := s.row(timer.RunID("t", t0+40_000))
-		_, err := s.StartRuns(s.ctx, []Start{{SlotEpoch: SlotEpoch{row.Slot, s.epoch - 1}, Seq: row.Seq, Topic: target, Timer: "t"}})
+		_, err := s.StartRuns(s.ctx, []Start{{SlotEpoch: SlotEpoch{row.Slot, s.epoch - 1}, Seq: row.Seq, Topic: target, Timer: "t"}}, s.now, tolerance)
 		require.ErrorIs(t, err, ErrFenced)
 		require.Equal(t, before, s.dump())
 

@@ -294,9 +294,24 @@ func (t *Timer) RunAgain(run, now int64) *Task {
 	return t.run(s, body, run, s.DropFrom(t.Topic, t.ID, run), now)
 }
 
-// RunDropped tells whether a run is missed, and its timer's policy drops it.
-func RunDropped(r schemas.Run, now int64, tolerance time.Duration) bool {
-	return timer.Dropped(r.DropFrom, now, tolerance)
+// RunMissed tells whether a run is missed, and may be dropped. A run that was fired when it was late
+// is due since then.
+func RunMissed(r schemas.Run, due, now int64, tolerance time.Duration) bool {
+	return r.DropFrom >= due && timer.Dropped(r.DropFrom, now, tolerance)
+}
+
+// StandIns returns the runs that may be delivered in place of one that is missed, see
+// timer.Schedule.StandIns. coming: the timer has still to make such a run.
+func (t *Timer) StandIns(run, now int64, tolerance time.Duration) (made []int64, coming bool) {
+	s, err := timer.Parse(t.Definition)
+	if err != nil {
+		return nil, false // it was deleted, or set by a newer version
+	}
+	missed := now - tolerance.Milliseconds() - 1
+	if t.Next <= missed && len(s.StandIns(t.Topic, t.ID, run, NoRun, missed)) > 0 {
+		return nil, true
+	}
+	return s.StandIns(t.Topic, t.ID, run, t.Next, missed), false
 }
 
 // Missed is the event of a run that was dropped because it was late.

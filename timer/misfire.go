@@ -1,6 +1,9 @@
 package timer
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Misfire is what becomes of missed runs. "" is MisfireOnce.
 type Misfire string
@@ -18,9 +21,10 @@ func (m Misfire) valid() bool {
 // MostMissed is how many of the missed runs of one outage are looked at: the latest ones.
 const MostMissed = 1000
 
-// DropFrom returns the due time from which on a missed run stands in for nothing: a run that cannot
-// be released within the tolerance of that time is dropped. With skip it is the run's own due time,
-// with once that of the following run. 0: the run is never dropped.
+// DropFrom returns the due time from which on a missed run may be dropped: if it cannot be released
+// within the tolerance of that time. With skip it is the run's own due time, with once that of the
+// following run. 0: the run is never dropped. With skip nothing more is asked; otherwise a run that was
+// made is dropped for a later one that is on its way, see StandIns.
 //
 // It follows from the definition alone, so nothing has to survive an outage for it.
 func (s Schedule) DropFrom(topic, id string, run int64) int64 {
@@ -47,6 +51,36 @@ func (s Schedule) DropFrom(topic, id string, run int64) int64 {
 // Dropped reports whether a run is to be dropped at an instant, Unix ms, given its DropFrom.
 func Dropped(dropFrom, now int64, tolerance time.Duration) bool {
 	return dropFrom != 0 && now > dropFrom+tolerance.Milliseconds()
+}
+
+// mostStandIns is how many runs are looked at that may stand in for a missed one.
+const mostStandIns = 4
+
+// StandIns returns made runs that may be delivered in place of an earlier one that is missed, the best
+// first: runs that are due at missed at the latest, and before the first run that is not made yet. With
+// all, they are the first of those that an outage leaves, none if the run is one; otherwise they are the
+// latest.
+func (s Schedule) StandIns(topic, id string, run, next, missed int64) (out []int64) {
+	last := min(next-1, missed)
+	if s.def.Misfire == MisfireAll {
+		at, ok := s.Latest(run, missed, MostMissed)
+		for ; ok && run < at && at <= last && len(out) < mostStandIns; at, ok = s.Next(at) {
+			out = append(out, at)
+		}
+		return out
+	}
+	n := mostStandIns
+	if s.def.Jitter > 0 {
+		n += crowd // the latest may still wait for their jitter
+	}
+	at, ok := s.Latest(run+1, last, n)
+	for ; ok && at <= last; at, ok = s.Next(at) {
+		if s.Due(topic, id, at) <= missed {
+			out = append(out, at)
+		}
+	}
+	slices.Reverse(out)
+	return out[:min(len(out), mostStandIns)]
 }
 
 // Latest returns the first of the latest n runs in [from, to], both in Unix ms. It returns false if
