@@ -19,10 +19,29 @@ const timerColumns = "slot, next, open, placed, state, seq, version, created, to
 func scanTimer(r *sql.Rows, t *task.Timer) error {
 	var definition []byte
 	err := r.Scan(&t.Slot, &t.Next, &t.Open, &t.Placed, &t.State, &t.Seq, &t.Version, &t.Created, &t.Topic, &t.ID, &definition, &t.Body)
-	if err == nil && json.Unmarshal(definition, &t.Definition) != nil {
-		t.Definition = timer.Definition{} // whoever needs it finds that it says nothing, and others go on
+	stored := storedDefinition{}
+	if err == nil && json.Unmarshal(definition, &stored) == nil { // otherwise it says nothing, and others go on
+		t.Definition, t.Kept = stored.Definition, stored.Kept
 	}
 	return err
+}
+
+// storedDefinition is the column definition.
+type storedDefinition struct {
+	timer.Definition
+	Kept []task.Kept `json:"kept,omitempty"`
+}
+
+const maxDefinition = 2048
+
+// encodeDefinition leaves out kept runs, the oldest first, for which the column is too small.
+func encodeDefinition(t *task.Timer) (text []byte, err error) {
+	for kept := t.Kept; ; kept = kept[1:] {
+		text, err = json.Marshal(storedDefinition{t.Definition, kept})
+		if err != nil || len(text) <= maxDefinition || len(kept) == 0 {
+			return text, err
+		}
+	}
 }
 
 // ofTimer tells whether a change is a request about a timer.
@@ -41,6 +60,7 @@ type timerIdentity struct {
 	before, now *task.Timer
 	changes     []task.Change
 	clear       bool
+	from        int64 // the first run that is taken away
 }
 
 // mostClearing is how many runs the timers of one batch may have pending when they change. A larger
@@ -104,10 +124,22 @@ func (w *work) decideTimer(id *timerIdentity) error {
 		v := task.DecideTimer(id.now, c, w.slotCount, w.now)
 		w.merged.took += time.Since(began)
 		id.now = v.Next
-		id.clear = id.clear || v.Clear
+		if v.Clear {
+			if !id.clear || v.From < id.from {
+				id.from = v.From
+			}
+			id.clear = true
+			id.now.Kept = w.stillKept(id.now.Kept)
+		}
 		w.addOutcome(c, task.Verdict{Event: v.Event, Dead: v.Dead})
 	}
 	return nil
+}
+
+// stillKept leaves out runs that are claimed, as far as is known.
+func (w *work) stillKept(kept []task.Kept) []task.Kept {
+	kept = slices.DeleteFunc(kept, func(k task.Kept) bool { return k.AllClaimed(w.store.hint.claimed(k.Slot)) })
+	return kept[max(len(kept)-task.MostKept, 0):]
 }
 
 // readPending locks the runs of changed timers that may not be claimed yet. Which of them are not is
@@ -126,6 +158,9 @@ func (w *work) readPending(ctx context.Context) error {
 			}
 		}
 		for _, run := range runs {
+			if run < id.from {
+				continue
+			}
 			key := runIdent(id.before, run)
 			w.timers.idents[key] = true
 			keys = append(keys, key[:])
@@ -220,7 +255,7 @@ func writeTimer(ctx context.Context, tx *sql.Tx, id *timerIdentity) error {
 			return err
 		}
 	}
-	definition, err := json.Marshal(t.Definition)
+	definition, err := encodeDefinition(t)
 	if err != nil {
 		return err
 	}

@@ -488,3 +488,47 @@ func TestSlotsTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// TestAReplacementKeepsRunsThatWaitForTheirJitter: and what comes after it takes them away, unless it is a replacement too.
+func TestAReplacementKeepsRunsThatWaitForTheirJitter(t *testing.T) {
+	for name, c := range map[string]struct {
+		then []schemas.Op
+		kept []int64 // seconds
+	}{
+		"replaced":                     {nil, []int64{0, 10, 20}},
+		"replaced twice":               {[]schemas.Op{schemas.OpTimer}, []int64{0, 10, 20, 25, 35}},
+		"replaced, enabled":            {[]schemas.Op{schemas.OpTimerEnable}, []int64{0, 10, 20}},
+		"replaced, disabled":           {[]schemas.Op{schemas.OpTimerDisable}, nil},
+		"replaced twice, disabled":     {[]schemas.Op{schemas.OpTimer, schemas.OpTimerDisable}, nil},
+		"replaced, disabled, enabled":  {[]schemas.Op{schemas.OpTimerDisable, schemas.OpTimerEnable}, nil},
+		"replaced, deleted":            {[]schemas.Op{schemas.OpTimerDelete}, nil},
+		"replaced, deleted, set again": {[]schemas.Op{schemas.OpTimerDelete, schemas.OpTimer}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				jitter := func(r *schemas.Request) { r.Timer.Jitter = time.Hour }
+				s.do(s.timerRequest(schemas.OpTimer, jitter))
+				s.make()
+				s.now += 25_000
+				s.do(s.timerRequest(schemas.OpTimer, jitter, func(r *schemas.Request) { r.Value = []byte("new") }))
+				s.make()
+				s.now += 20_000
+				for _, op := range c.then {
+					s.do(s.timerRequest(op, jitter))
+				}
+				var kept []int64
+				rows, err := fetch(s.ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE slot >= 0")
+				require.NoError(t, err)
+				for _, row := range rows {
+					_, run, _ := timer.SplitRunID(row.ID)
+					if set := s.timer(); set == nil || run < set.Definition.From {
+						require.True(t, run >= t0+25_000 || string(s.body(row.ID).Value) == "v", "as it was made")
+						kept = append(kept, (run-t0)/1000)
+					}
+				}
+				slices.Sort(kept)
+				require.Equal(t, c.kept, kept)
+			})
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/notyet/notyet/internal/slots"
@@ -38,7 +39,38 @@ type Timer struct {
 	Topic      string
 	ID         string
 	Definition timer.Definition
+	Kept       []Kept // of earlier definitions, the newest last
 	Body       []byte // schemas.EncodeBody of each run, but for what names the run
+}
+
+// Kept are runs of a timer that has been replaced since: their instants had passed, and they were
+// waiting for their jitter, or behind others. They are delivered as they were made. It is stored as JSON,
+// so its names must not change.
+type Kept struct {
+	Definition timer.Definition `json:"definition"`
+	Slot       int              `json:"slot"`
+	Open       int64            `json:"open"` // they lie from here on,
+	To         int64            `json:"to"`   // before this
+	Placed     int64            `json:"placed"`
+}
+
+// MostKept is of how many earlier definitions a timer knows the runs that were kept. Earlier ones are
+// delivered too, and no request takes them away any more.
+const MostKept = 4
+
+// AllClaimed tells that none of the runs can be pending any more where their slot is claimed up to a
+// place.
+func (k Kept) AllClaimed(claimed int64) bool {
+	s, err := timer.Parse(k.Definition)
+	if err != nil {
+		return max(k.To+timer.LongestJitter.Milliseconds(), k.Placed) <= claimed
+	}
+	for run, ok := s.Next(k.Open - 1); ok && run < k.To; run, ok = s.Next(run) {
+		if max(run+k.Definition.Jitter.Milliseconds(), k.Placed) > claimed {
+			return false
+		}
+	}
+	return true
 }
 
 // RunSource is the source of the seqs of runs, which have no intake record.
@@ -47,7 +79,8 @@ const RunSource = 3
 // TimerVerdict is what a request makes of a timer.
 type TimerVerdict struct {
 	Next  *Timer        // the timer afterwards: the pointer that came in when nothing changed
-	Clear bool          // the runs that are not claimed go
+	Clear bool          // the runs that are not claimed go,
+	From  int64         // those from then on
 	Event schemas.Event // the answer; there is always one
 	Dead  *DeadLetter
 }
@@ -84,12 +117,12 @@ func DecideTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
 		return v.answer(r, schemas.StateTimerEnabled, due, "")
 	case schemas.OpTimerDisable:
 		v.Clear = cur.State == TimerEnabled
-		next.State, next.Next, next.Open = TimerDisabled, NoRun, NoRun
+		next.State, next.Next, next.Open, next.Kept = TimerDisabled, NoRun, NoRun, nil
 		return v.answer(r, schemas.StateTimerDisabled, 0, "")
 	case schemas.OpTimerDelete:
 		v.Clear = cur.State == TimerEnabled
 		next.State, next.Slot, next.Next, next.Open = TimerDeleted, OutOfLine, now, now
-		next.Definition, next.Body = timer.Definition{}, nil
+		next.Definition, next.Kept, next.Body = timer.Definition{}, nil, nil
 		return v.answer(r, schemas.StateTimerDeleted, 0, "")
 	}
 	return TimerVerdict{Next: cur}.reject(c, schemas.HeaderOp, r.Op.String(), "is not supported by this version")
@@ -104,7 +137,8 @@ func setTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
 	}
 	// A run before the request was accepted is none, wherever from lies. A clock that was ahead when
 	// it was accepted must not swallow runs.
-	next, ok := s.Next(min(r.Accepted, now) - 1)
+	from := min(r.Accepted, now)
+	next, ok := s.Next(from - 1)
 	if !ok {
 		return v.reject(c, schemas.HeaderUntil, millisText(def.Until), "has passed: write a later time")
 	}
@@ -119,8 +153,19 @@ func setTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
 			set.Created = cur.Created
 		}
 	}
-	v.Next, v.Clear = set, cur != nil && cur.State == TimerEnabled
+	if v.Next = set; cur != nil && cur.State == TimerEnabled {
+		v.Clear, v.From, set.Kept = true, from, cur.keep(from)
+	}
 	return v.answer(r, schemas.StateTimerSet, next, "")
+}
+
+// keep returns the runs before an instant, of this definition and of earlier ones.
+func (t *Timer) keep(before int64) []Kept {
+	kept := slices.Clone(t.Kept)
+	if to := min(t.Next, before); t.Open < to {
+		kept = append(kept, Kept{Definition: t.Definition, Slot: t.Slot, Open: t.Open, To: to, Placed: t.Placed})
+	}
+	return kept
 }
 
 // DefinitionOf returns when a timer runs that a request sets.
@@ -177,16 +222,21 @@ func millisText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.R
 
 // Pending returns the runs of a timer that may not be claimed yet.
 func (t *Timer) Pending() ([]int64, error) {
-	if t.State != TimerEnabled || t.Open >= t.Next {
+	if t.State != TimerEnabled {
 		return nil, nil
 	}
-	s, err := timer.Parse(t.Definition)
-	if err != nil {
-		return nil, fmt.Errorf("reading the definition of timer %q: %w", t.ID, err)
-	}
 	var out []int64
-	for run, ok := s.Next(t.Open - 1); ok && run < t.Next; run, ok = s.Next(run) {
-		out = append(out, run)
+	for _, k := range append(slices.Clone(t.Kept), Kept{Definition: t.Definition, Open: t.Open, To: t.Next}) {
+		if k.Open >= k.To {
+			continue
+		}
+		s, err := timer.Parse(k.Definition)
+		if err != nil {
+			return nil, fmt.Errorf("reading the definition of timer %q: %w", t.ID, err)
+		}
+		for run, ok := s.Next(k.Open - 1); ok && run < k.To; run, ok = s.Next(run) {
+			out = append(out, run)
+		}
 	}
 	return out, nil
 }
@@ -200,7 +250,7 @@ func (t *Timer) AllClaimed(claimed int64) bool {
 			return false
 		}
 	}
-	return max(last+timer.LongestJitter.Milliseconds(), t.Placed) <= claimed
+	return max(last+timer.LongestJitter.Milliseconds(), t.Placed) <= claimed && !slices.ContainsFunc(t.Kept, func(k Kept) bool { return !k.AllClaimed(claimed) })
 }
 
 // Making says up to when the runs of timers are made.
