@@ -53,7 +53,7 @@ type tickRun struct {
 // tickDefinitions are timers; From is set when the request is accepted.
 var tickDefinitions = []timer.Definition{
 	{Every: time.Second}, {Every: 2500 * time.Millisecond}, {Cron: "* * * * * *"}, {Cron: "*/2 * * * * *"}, {Cron: "*/3 * * * * *", Jitter: 700 * time.Millisecond},
-	{Every: 1300 * time.Millisecond, Jitter: 2 * time.Second},
+	{Every: 1300 * time.Millisecond, Jitter: 2 * time.Second}, {Cron: "*/4 * * * * *", Jitter: 15 * time.Second}, // replaced while runs wait for their jitter
 }
 
 // tick draws the life of each timer and sends its requests, each at its time. They are drawn on their own, so that what older seeds draw
@@ -188,6 +188,7 @@ type span struct {
 	set        *tickRequest
 	start, end int64
 	applied    int64 // when the request that began it was stored: later than start, where the intake had to wait
+	replaces   bool  // the span before, whose runs before start are kept
 }
 
 // judgeTicks compares what was delivered with what the requests, as they were answered, demand.
@@ -235,9 +236,11 @@ func (w *world) spansOf(list []*tickRequest) (out []span) {
 		}
 		switch {
 		case q.op == "timer":
-			closeSpan(e.At)
+			out = append(out, span{set: q, start: min(q.accepted, e.At), applied: e.At, replaces: enabled})
+			if enabled {
+				out[len(out)-2].end = e.At
+			}
 			set, enabled = q, true
-			out = append(out, span{set: q, start: min(q.accepted, e.At), applied: e.At})
 			if s, err := timer.New(q.def); err == nil {
 				if due, _ := s.Next(out[len(out)-1].start - 1); due != e.Due {
 					w.find("timers", "%s was answered with %d as its next run, not %d", q.position(), e.Due, due)
@@ -262,6 +265,12 @@ func (w *world) spansOf(list []*tickRequest) (out []span) {
 func (w *world) judgeTimer(id string, spans []span, known map[string]bool) {
 	ahead := max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead).Milliseconds() + 1000 + 2*w.stepsBack.Milliseconds()
 	healthy := w.faults == 0 && !w.silent && w.moves == 0
+	last := int64(0) // run that came
+	for name := range w.ticks.runs {
+		if of, run, ok := timer.SplitRunID(name); ok && of == id {
+			last = max(last, run)
+		}
+	}
 	for i, sp := range spans {
 		s, err := timer.New(sp.set.def)
 		if err != nil {
@@ -283,13 +292,20 @@ func (w *world) judgeTimer(id string, spans []span, known map[string]bool) {
 					here = append(here, r)
 				}
 			}
+			end, made := sp.end, sp.applied+10_000 < run
+			for j := i + 1; made && j < len(spans) && spans[j].replaces && run < spans[i+1].start; j++ {
+				end = spans[j].end // it is kept
+			}
 			if len(here) > 0 {
 				known[name] = true
-				w.judgeRun(name, due, sp.end+ahead, here, healthy)
+				w.judgeRun(name, due, max(end, sp.end)+ahead, here, healthy)
 				w.judgeMissed(s, sp.set.def, id, run, here)
 			}
-			if judged && due < settled && len(w.ticks.runs[name]) == 0 && !w.ticks.missed[name] {
-				w.find("timers", "run %s was due at %d, its timer was enabled until %d, and it never came", name, due, sp.end)
+			if (judged || healthy && made) && due < end-10_000 && len(w.ticks.runs[name]) == 0 && !w.ticks.missed[name] {
+				w.find("timers", "run %s was due at %d, its timer was enabled until %d, and it never came", name, due, end)
+			}
+			if w.ticks.missed[name] && sp.set.def.Misfire == timer.MisfireOnce && judged && due < settled && last < run {
+				w.find("timers", "run %s was dropped as missed, and no later one came", name)
 			}
 			if w.ticks.missed[name] && sp.set.def.Misfire == timer.MisfireAll && !slices.ContainsFunc(spans, func(o span) bool { return o.set.def.Misfire != timer.MisfireAll }) {
 				w.find("timers", "run %s was dropped, and its timer delivers all", name)
@@ -298,25 +314,32 @@ func (w *world) judgeTimer(id string, spans []span, known map[string]bool) {
 	}
 }
 
-// judgeMissed: a run that stands in for nothing any more is dropped. Once delivers the latest of the missed runs, so a run is missed
-// when the one that follows is late; skip delivers none that is late.
+// judgeMissed: skip delivers no run that is late. Once delivers the latest of the missed runs; behind a backlog a later one may not be on its
+// way, so what is wrong is that three missed runs in a row are sent at about one time.
 func (w *world) judgeMissed(s timer.Schedule, def timer.Definition, id string, run int64, copies []tickRun) {
 	if w.truth == nil || def.Misfire == timer.MisfireAll {
 		return
 	}
-	dropFrom := s.Due(tickTopic, id, run)
-	if def.Misfire != timer.MisfireSkip {
-		following, ok := s.Next(run)
-		if !ok {
-			return
-		}
-		dropFrom = max(dropFrom, s.Due(tickTopic, id, following))
-	}
 	const grace = 1000
+	missed := func(run, at int64) bool {
+		return at > s.Due(tickTopic, id, run)+w.dispatcher.MisfireAfter.Milliseconds()+w.stepsBack.Milliseconds()+grace
+	}
 	for _, c := range copies {
-		late := c.from.UnixMilli() - dropFrom - w.dispatcher.MisfireAfter.Milliseconds() - w.stepsBack.Milliseconds() - grace
-		if late > 0 && !w.truth.everInDoubt(name{tickTopic, c.d.ID}) {
-			w.find("timers", "run %s was sent at %d, %d ms after it was missed", c.d.ID, c.from.UnixMilli(), late)
+		at := c.from.UnixMilli()
+		if !missed(run, at) || w.truth.everInDoubt(name{tickTopic, c.d.ID}) {
+			continue
+		}
+		together := def.Misfire == timer.MisfireSkip
+		if !together {
+			second, _ := s.Next(run)
+			third, _ := s.Next(second)
+			near := func(run int64) bool {
+				return missed(run, at) && slices.ContainsFunc(w.ticks.runs[timer.RunID(id, run)], func(o tickRun) bool { return o.from.Sub(c.from).Abs() < 500*time.Millisecond })
+			}
+			together = near(second) && near(third)
+		}
+		if together {
+			w.find("timers", "run %s was sent at %d, after it was missed", c.d.ID, at)
 		}
 	}
 }

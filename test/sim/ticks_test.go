@@ -43,6 +43,22 @@ func TestTheJudgeOfTimersNotices(t *testing.T) {
 			w.ticks.missed[id(begin)] = true
 			delete(w.ticks.runs, id(begin))
 		}, ""},
+		"dropped for one that never came": {func(w *world) {
+			w.ticks.requests[0].def.Misfire = timer.MisfireOnce
+			for run := int64(begin + 10_000); run <= begin+30_000; run += 1000 {
+				w.ticks.missed[id(run)] = true
+				delete(w.ticks.runs, id(run))
+			}
+		}, "no later one came"},
+		"not kept by its replacement": {func(w *world) {
+			w.ticks.requests[0].def.Jitter, w.ticks.requests[1].op = 10*time.Minute, "timer"
+			w.ticks.requests[1].def.From = begin + 4000*1000
+			w.ticks.requests[1].accepted = begin + 30_000
+			w.answerTick(2, schemas.StateTimerSet, begin+30_000, begin+4000*1000)
+			w.ticks.requests = append(w.ticks.requests, &tickRequest{id: "tick-0", op: "timer-delete", n: 3, offset: 2, accepted: begin + 3600*1000})
+			w.answerTick(3, schemas.StateTimerDeleted, begin+3600*1000, 0)
+			w.ticks.runs = map[string][]tickRun{}
+		}, "never came"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{}
