@@ -293,15 +293,15 @@ func (w *world) judgeTimer(id string, spans []span, known map[string]bool) {
 				}
 			}
 			end, made := sp.end, sp.applied+10_000 < run
-			for j := i + 1; made && j < len(spans) && spans[j].replaces && run < spans[i+1].start; j++ {
+			for j := i + 1; j < len(spans) && spans[j].replaces && run < spans[i+1].start; j++ {
 				end = spans[j].end // it is kept
 			}
 			if len(here) > 0 {
 				known[name] = true
-				w.judgeRun(name, due, max(end, sp.end)+ahead, here, healthy)
+				w.judgeRun(name, due, end+ahead, here, healthy)
 				w.judgeMissed(s, sp.set.def, id, run, here)
 			}
-			if (judged || healthy && made) && due < end-10_000 && len(w.ticks.runs[name]) == 0 && !w.ticks.missed[name] {
+			if (judged && due < settled || healthy && made && due < end-10_000) && len(w.ticks.runs[name]) == 0 && !w.ticks.missed[name] {
 				w.find("timers", "run %s was due at %d, its timer was enabled until %d, and it never came", name, due, end)
 			}
 			if w.ticks.missed[name] && sp.set.def.Misfire == timer.MisfireOnce && judged && due < settled && last < run {
