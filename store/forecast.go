@@ -30,7 +30,8 @@ type ForecastStep struct {
 
 // Forecast counts the tasks that are still to come by their place in the line: the due time, the
 // time of the next attempt, or the end of the wait for a report. It leaves out steps without tasks.
-// It reads entries of two indexes only, in the order of time, and at least one step. If Within is
+// It reads entries of two indexes in the order of time, and at least one step; for a topic their rows
+// too, since another topic may share its lanes. If Within is
 // over before all is counted, next is where to go on; otherwise it is 0.
 func (s *Store) Forecast(ctx context.Context, f ForecastFilter) (steps []ForecastStep, next int64, err error) {
 	c := counter{store: s, f: f, rows: stretchRows, counts: map[int64]int64{}}
@@ -157,30 +158,37 @@ type indexRange struct {
 	args  []any
 }
 
-// count adds to counts, by step, what stands in ranges of an index. It reads one entry more than most.
+// count adds to counts, by step, what stands in ranges of an index and is of the topic. It reads one entry more than most, and returns how
+// many it has read.
 func (c *counter) count(ctx context.Context, counts map[int64]int64, index string, ranges []indexRange, most int64) (n int64, err error) {
 	// Each index holds all that is asked about. Left to choose, a server may take the other one and look at every row.
 	div, table := "DIV", "tasks FORCE INDEX ("+index+")"
 	if c.store.sqlite {
 		div, table = "/", "tasks INDEXED BY "+map[string]string{"line": "line", "lane": "tasks_lane"}[index]
 	}
+	of, topic := "1", []any(nil)
+	if c.f.Topic != "" {
+		of, topic = "topic = ?", []any{[]byte(c.f.Topic)}
+	}
 	for part := range stdslices.Chunk(ranges, maxRanges) {
-		where, args := make([]string, len(part)), []any{c.f.From, c.f.Step}
+		where, args := make([]string, len(part)), append([]any{c.f.From, c.f.Step}, topic...)
 		for i, r := range part {
 			where[i], args = r.where, append(args, r.args...)
 		}
-		from := table + " WHERE " + strings.Join(where, " OR ")
+		from := "SELECT pos, " + of + " AS counts FROM " + table + " WHERE " + strings.Join(where, " OR ")
 		if most < math.MaxInt64 {
-			from, args = "(SELECT pos FROM "+from+" LIMIT ?) AS some", append(args, most-n+1)
+			from, args = from+" LIMIT ?", append(args, most-n+1)
 		}
-		query := "SELECT (pos - ?) " + div + " ? AS step, COUNT(*) FROM " + from + " GROUP BY step"
-		type row struct{ step, n int64 }
-		rows, err := look(ctx, c.store, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n) }, query, args...)
+		query := "SELECT (pos - ?) " + div + " ? AS step, COUNT(*), SUM(counts) FROM (" + from + ") AS some GROUP BY step"
+		type row struct{ step, n, counts int64 }
+		rows, err := look(ctx, c.store, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
 		if err != nil {
 			return n, err
 		}
 		for _, r := range rows {
-			counts[r.step] += r.n
+			if r.counts > 0 {
+				counts[r.step] += r.counts
+			}
 			n += r.n
 		}
 		if n > most {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 )
 
 func TestForecastCountsWhatIsToCome(t *testing.T) {
@@ -42,6 +43,14 @@ func TestForecastCountsWhatIsToCome(t *testing.T) {
 		require.Equal(t, map[int64]int64{0: 20, 1000: 1, 2000: 20}, forecast(target, base, base+3000))
 		require.Equal(t, map[int64]int64{0: 1}, forecast("invoices", base, base+3000))
 		require.Empty(t, forecast("nothing", base, base+3000))
+		require.Equal(t, task.LaneOf("billing", 0), task.LaneOf("a.5e0w0", 0))
+		shares := s.schedule("shares", at(999))
+		shares.Topic = "billing"
+		s.do(shares)
+		require.Equal(t, map[int64]int64{0: 1}, forecast("billing", base, base+3000))
+		require.Empty(t, forecast("a.5e0w0", base, base+3000), "another topic of its lane")
+		shares.Op = schemas.OpCancel
+		s.do(shares)
 		require.Empty(t, forecast("", t0, t0+2000), "what was delivered is not to come")
 		require.Empty(t, forecast(target, t0, base-1000), "nor what was cancelled")
 

@@ -168,14 +168,13 @@ func heldPart(where string) string {
 	return "SELECT * FROM (SELECT seq, pos, slot, lane, attempt, topic FROM tasks WHERE " + where + " LIMIT ?) AS part"
 }
 
-// CountHeld counts the held tasks of a target, at most so many. It reads the index only, so tasks of another target of the same
-// lane count too.
+// CountHeld counts the held tasks of a target, at most so many. It looks at as many of each lane, which other targets may share.
 func (s *Store) CountHeld(ctx context.Context, topic string, most int) (int, error) {
 	total := 0
 	for class := range task.Classes {
 		var n int
 		lane := int64(task.LaneOf(topic, task.Class(class)))
-		err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM tasks WHERE lane = ? AND pos >= ? LIMIT ?) AS held", lane, task.Held(0), most).Scan(&n)
+		err := s.db.QueryRowContext(ctx, "SELECT COALESCE(SUM(counts), 0) FROM (SELECT topic = ? AS counts FROM tasks WHERE lane = ? AND pos >= ? LIMIT ?) AS held", []byte(topic), lane, task.Held(0), most).Scan(&n)
 		if err != nil {
 			return 0, fmt.Errorf("counting held tasks: %w", err)
 		}
