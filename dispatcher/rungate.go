@@ -10,7 +10,6 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
-	"github.com/notyet/notyet/timer"
 )
 
 // runGate decides whether a timer's run that is due is released or dropped. A run that must be alone or is missed waits here until the
@@ -73,9 +72,8 @@ func (g *runGate) starts(list []*claimedTask) []store.Start {
 		if t.slot.abandoned {
 			continue
 		}
-		_, run, _ := timer.SplitRunID(t.id)
 		out = append(out, store.Start{SlotEpoch: store.SlotEpoch{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer,
-			Run: run, Alone: t.settings.Run.Alone, Missed: t.missed, Skip: t.settings.Run.DropFrom == t.due})
+			Run: task.RunInstant(t.id), Alone: t.settings.Run.Alone, Missed: t.missed, Skip: t.settings.Run.DropFrom == t.due})
 	}
 	return out
 }

@@ -350,6 +350,12 @@ func RunMissed(r schemas.Run, due, now int64, tolerance time.Duration) bool {
 	return r.DropFrom >= due && timer.Dropped(r.DropFrom, now, tolerance)
 }
 
+// RunInstant returns when a run lies, Unix ms, by its id.
+func RunInstant(id string) int64 {
+	_, run, _ := timer.SplitRunID(id)
+	return run
+}
+
 // StandIns returns the runs that may be delivered in place of one that is missed, see
 // timer.Schedule.StandIns. coming: the timer has still to make such a run.
 func (t *Timer) StandIns(run, now int64, tolerance time.Duration) (made []int64, coming bool) {
