@@ -210,14 +210,22 @@ func (m *stateMachine) Outcomes(rt *rapid.T) {
 // close settles up to a place; the report of one task is awaited in any case.
 func (m *stateMachine) close(rt *rapid.T, to int64, awaited string) {
 	var exits []Transition
+	want := map[string][]string{}
 	for _, id := range modelIDs {
 		if t := m.ref.task(id); t.state == "claimed" && t.pos <= to {
 			if e, leaves := m.outcome(rt, id, t, id == awaited); leaves {
 				exits = append(exits, e)
+				if e.State == task.StateReport {
+					want[id] = m.ref.await(t)
+				}
 			}
 		}
 	}
-	m.settle(to, exits...)
+	var told []schemas.Event
+	for _, box := range m.settle(to, exits...).Events {
+		told = append(told, box.Events...)
+	}
+	m.compare(rt, want, told)
 	m.ref.done = to
 }
 

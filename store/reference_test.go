@@ -234,6 +234,20 @@ func (m *reference) report(t *refTask, r schemas.Report) (state schemas.State, w
 	return state, false
 }
 
+// await decides the reports that were there before the wait for them began.
+func (m *reference) await(t *refTask) (told []string) {
+	t.queue = slices.DeleteFunc(t.queue, func(q any) bool {
+		r, ok := q.(schemas.Report)
+		if ok {
+			if state, _ := m.report(t, r); state != "" {
+				told = append(told, string(state))
+			}
+		}
+		return ok
+	})
+	return told
+}
+
 // forget ends the memory of what has ended. What waits for a task goes on waiting.
 func (m *reference) forget() {
 	for id, t := range m.tasks {
