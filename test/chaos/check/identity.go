@@ -153,7 +153,7 @@ func (h *identity) deaths() {
 	added := false
 	for _, d := range h.letters {
 		if d.Kind != "rejected" {
-			h.add(death{}, 0, max(d.DiedAt, h.life.ops[0].Accepted))
+			h.add(death{}, 0, max(d.DiedAt+h.bounds.Clock, h.life.ops[0].Accepted))
 			added = true
 		}
 	}
