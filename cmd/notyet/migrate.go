@@ -19,13 +19,14 @@ type migrateCmd struct {
 	settings
 	servers
 	asJSON
-	KafkaMoved bool `help:"The installation has moved to another Kafka cluster, whose intake topics are new. Without it, a database that belongs to another cluster is refused." name:"kafka-moved"`
+	DatabaseOnly bool `help:"Do not look at Kafka: others make its topics." name:"database-only"`
+	KafkaMoved   bool `help:"The installation has moved to another Kafka cluster, whose intake topics are new. Without it, a database that belongs to another cluster is refused." name:"kafka-moved"`
 }
 
 // Help is part of --help.
 func (migrateCmd) Help() string {
 	return `Run it before the first start and for each new version. It may be run again at any time, even while services run.
-It does not change existing topics, their partitions and settings, or the number of slots. If slots is set to another
+It needs no right to create topics that exist (--database-only does not look at Kafka at all). It does not change existing topics, their partitions and settings, or the number of slots. If slots is set to another
 number, migrate fails.
 
 The intake and report topics that it creates keep records for migrate.retention (14 days) by the broker's clock, whatever their
@@ -46,7 +47,14 @@ type migrated struct {
 
 // Run brings database and topics up to date.
 func (c *migrateCmd) Run(a *app) error {
-	cfg, err := a.load(c.settings, c.servers, config.Sources{Defaults: quiet, Require: []string{"kafka.brokers", "mysql.dsn"}})
+	required := []string{"kafka.brokers", "mysql.dsn"}
+	if c.DatabaseOnly {
+		required = required[1:]
+	}
+	if c.DatabaseOnly && c.KafkaMoved {
+		return usage("--database-only and --kafka-moved exclude each other: the second needs Kafka")
+	}
+	cfg, err := a.load(c.settings, c.servers, config.Sources{Defaults: quiet, Require: required})
 	if err != nil {
 		return err
 	}
@@ -55,10 +63,13 @@ func (c *migrateCmd) Run(a *app) error {
 	if out.Slots, err = migrateDatabase(a.ctx, cfg); err != nil {
 		return err
 	}
-	if out.Created, err = migrateTopics(a.ctx, cfg, log, c.KafkaMoved); err != nil {
+	own := cfg.OwnTopics()
+	if c.DatabaseOnly {
+		own = nil
+	} else if out.Created, err = migrateTopics(a.ctx, cfg, log, c.KafkaMoved); err != nil {
 		return err
 	}
-	for _, name := range cfg.OwnTopics() {
+	for _, name := range own {
 		if !slices.Contains(out.Created, name) {
 			out.Kept = append(out.Kept, name)
 		}

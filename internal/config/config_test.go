@@ -144,6 +144,7 @@ func TestMistakes(t *testing.T) {
 		"a password in clear":    {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/d?allowCleartextPasswords=true"}, want: []string{"mysql.dsn", "set mysql.tls.enabled"}},
 		"an old password":        {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/d?allowOldPasswords=1"}, want: []string{"mysql.dsn", "remove allowOldPasswords"}},
 		"files for the server":   {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/d?allowAllFiles=true"}, want: []string{"mysql.dsn", "remove allowAllFiles"}},
+		"a sentinel's password":  {env: []string{"NOTYET_REDIS_SENTINEL_PASSWORD=geheim"}, want: []string{"redis.sentinel-user", "set redis.master"}},
 		"TLS said twice":         {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/d?tls=true", "NOTYET_MYSQL_TLS_ENABLED=true"}, want: []string{"mysql.dsn", "beside mysql.tls"}},
 		"TLS to a file":          {env: []string{"NOTYET_MYSQL_DSN=sqlite:x.db", "NOTYET_MYSQL_TLS_ENABLED=true"}, want: []string{"mysql.tls.enabled", "remove it"}},
 		"a certificate alone":    {env: []string{"NOTYET_MYSQL_TLS_ENABLED=true", "NOTYET_MYSQL_TLS_CERT=/c.pem"}, want: []string{"mysql.tls.cert", "mysql.tls.key"}},

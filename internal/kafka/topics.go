@@ -24,7 +24,8 @@ type TopicSpec struct {
 
 // EnsureTopics creates the topics that do not exist and returns the names of
 // those it created. A topic that exists is left as it is, also where it differs
-// from its spec. On an error the topics that were created are returned with it.
+// from its spec, and needs no right to create it. On an error the topics that were created are
+// returned with it.
 func EnsureTopics(ctx context.Context, client *kgo.Client, specs []TopicSpec) (created []string, err error) {
 	admin := kadm.NewClient(client)
 	for _, s := range specs {
@@ -33,6 +34,11 @@ func EnsureTopics(ctx context.Context, client *kgo.Client, specs []TopicSpec) (c
 		case err == nil:
 			created = append(created, s.Name)
 		case errors.Is(err, kerr.TopicAlreadyExists):
+		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+			// Without the right to create topics, a broker does not say whether this one exists.
+			if there, lookErr := TopicIDs(ctx, client, s.Name); lookErr != nil || len(there) == 0 {
+				return created, fmt.Errorf("creating topic %q: %w: this user may not create it, and does not see that it exists: let somebody else create it and grant its rights, or grant Create", s.Name, err)
+			}
 		default:
 			return created, fmt.Errorf("creating topic %q: %w", s.Name, err)
 		}

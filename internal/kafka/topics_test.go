@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/notyet/notyet/internal/kafka"
 )
@@ -47,6 +48,31 @@ func TestEnsureTopics(t *testing.T) {
 	require.ErrorContains(t, err, `"notyet_intake"`, "differs from another only in . and _")
 	require.Equal(t, []string{"good"}, created)
 	require.EqualValues(t, -1, cluster.LeaderFor("never", 0))
+}
+
+// Topics that others made are kept by a user who may not create any.
+func TestEnsureTopicsWithoutTheRightToCreate(t *testing.T) {
+	cluster, cfg := startKafka(t, kfake.SeedTopics(1, "there"))
+	client := newClient(t, kafka.New, cfg)
+	for _, refusal := range []*kerr.Error{kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed} {
+		for range 2 {
+			cluster.ControlKey(int16(kmsg.CreateTopics), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				resp := r.ResponseKind().(*kmsg.CreateTopicsResponse)
+				for _, topic := range r.(*kmsg.CreateTopicsRequest).Topics {
+					answer := kmsg.NewCreateTopicsResponseTopic()
+					answer.Topic, answer.ErrorCode = topic.Topic, refusal.Code
+					resp.Topics = append(resp.Topics, answer)
+				}
+				return resp, nil, true
+			})
+		}
+		created, err := kafka.EnsureTopics(t.Context(), client, []kafka.TopicSpec{{Name: "there"}})
+		require.NoError(t, err)
+		require.Empty(t, created)
+		_, err = kafka.EnsureTopics(t.Context(), client, []kafka.TopicSpec{{Name: "missing"}})
+		require.ErrorIs(t, err, refusal)
+		require.ErrorContains(t, err, "grant Create")
+	}
 }
 
 func TestTopicIDs(t *testing.T) {

@@ -6,6 +6,8 @@ kafka_port=${SERVERS_KAFKA_PORT:-19092}
 kafka_needs=(mvn=maven /etc/ssl/certs/ca-certificates.crt=ca-certificates)
 # Far from the ports people pick next to another set's, and inside the range for every broker port.
 kafka_controller_port=$((kafka_port + (kafka_port > 65000 ? -517 : 517)))
+# Where users sign in (SCRAM). What they may do is for ACLs to say; whoever comes to the other listener may do everything.
+kafka_users_port=$((kafka_port + (kafka_port > 65000 ? -518 : 518)))
 # A new pom or checksum list is a new folder.
 kafka_lib=$cache/kafka-$(cat "$scripts"/servers.d/kafka.{pom.xml,sha256} | sha256sum | head -c 12)
 
@@ -30,6 +32,7 @@ kafka_prepare() {
   local java
   java=$(java_bin)
   ! listening "$kafka_controller_port" || fail "something else listens on 127.0.0.1:$kafka_controller_port, where Kafka's controller goes: change SERVERS_KAFKA_PORT"
+  ! listening "$kafka_users_port" || fail "something else listens on 127.0.0.1:$kafka_users_port, where Kafka's users sign in: change SERVERS_KAFKA_PORT"
   kafka_settings >"$home/server.properties"
   if [[ ! -e $home/formatted ]]; then
     rm -rf "$home/data"
@@ -50,9 +53,13 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:$kafka_controller_port
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:$kafka_port,CONTROLLER://127.0.0.1:$kafka_controller_port
-advertised.listeners=PLAINTEXT://127.0.0.1:$kafka_port
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:$kafka_port,SASL_PLAINTEXT://127.0.0.1:$kafka_users_port,CONTROLLER://127.0.0.1:$kafka_controller_port
+advertised.listeners=PLAINTEXT://127.0.0.1:$kafka_port,SASL_PLAINTEXT://127.0.0.1:$kafka_users_port
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+sasl.enabled.mechanisms=SCRAM-SHA-256
+listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
 log.dirs=$home/data
 auto.create.topics.enable=false
 delete.topic.enable=true
