@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,6 +52,7 @@ type Cluster struct {
 	dir     string
 	binary  string
 	log     *zap.Logger
+	rng     *rand.Rand // of the machines' clocks
 
 	db     *sql.DB // as root, which can read while others cannot write
 	client *kgo.Client
@@ -60,9 +63,9 @@ type Cluster struct {
 
 // NewCluster builds the program, starts empty servers and everything on them. Logs and send logs go
 // to dir.
-func NewCluster(ctx context.Context, root, dir string, basePort int, log *zap.Logger) (*Cluster, error) {
+func NewCluster(ctx context.Context, root, dir string, basePort int, seed uint64, log *zap.Logger) (*Cluster, error) {
 	servers := filepath.Join(dir, "servers")
-	c := &Cluster{Servers: NewServers(root, servers, basePort), dir: dir, binary: filepath.Join(dir, "notyet"), log: log}
+	c := &Cluster{Servers: NewServers(root, servers, basePort), dir: dir, binary: filepath.Join(dir, "notyet"), log: log, rng: rand.New(rand.NewPCG(seed, 4))}
 	// The tag makes clocks adjustable. No fault point is armed.
 	build := exec.CommandContext(ctx, "go", "build", "-tags", "faultpoints", "-o", c.binary, "./cmd/notyet")
 	build.Dir = root
@@ -112,11 +115,20 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	return nil
 }
 
-// topics creates topics whose records carry the broker's time of arrival.
+// stamped are the targets whose records carry the time that the sender gives them, as Kafka makes
+// topics by default, so a broker judges it. The others' carry the broker's time of arrival, which judges
+// the sender.
+var stamped = []string{"chaos.a", "chaos.b", limitTopic, floodTopic}
+
+// topics creates topics.
 func (c *Cluster) topics(ctx context.Context, names ...string) error {
 	var specs []kafka.TopicSpec
 	for _, n := range names {
-		specs = append(specs, kafka.TopicSpec{Name: n, Partitions: partCount, Configs: map[string]string{"message.timestamp.type": "LogAppendTime"}})
+		kind := "LogAppendTime"
+		if slices.Contains(stamped, n) {
+			kind = "CreateTime"
+		}
+		specs = append(specs, kafka.TopicSpec{Name: n, Partitions: partCount, Configs: map[string]string{"message.timestamp.type": kind}})
 	}
 	_, err := kafka.EnsureTopics(ctx, c.client, specs)
 	return err

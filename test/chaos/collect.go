@@ -64,6 +64,7 @@ func (c *Cluster) collect(ctx context.Context, h *history.History) error {
 	if err := c.readAll(ctx, allTargets(), func(r *kgo.Record) error { return addDelivery(h, r) }); err != nil {
 		return err
 	}
+	arriveInOrder(h.Deliveries)
 	if err := c.readAll(ctx, []string{intakeTopic, reportsTopic, resultsTopic}, func(r *kgo.Record) error { return addOther(h, byNumber, r) }); err != nil {
 		return err
 	}
@@ -122,9 +123,32 @@ func addDelivery(h *history.History, r *kgo.Record) error {
 	}
 	h.Deliveries = append(h.Deliveries, history.Delivery{
 		Op: history.Number(r.Value), Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: r.Timestamp.UnixMilli(),
-		Partition: r.Partition, Offset: r.Offset, Hash: history.BodyHash(r.Key, r.Value, rest),
+		Partition: r.Partition, Offset: r.Offset, Hash: history.BodyHash(r.Key, r.Value, rest), Stamp: stampOf(r),
 	})
 	return nil
+}
+
+// stampOf returns the time that the sender gave a record; 0: it carries the broker's.
+func stampOf(r *kgo.Record) int64 {
+	if r.Attrs.TimestampType() == 0 {
+		return r.Timestamp.UnixMilli()
+	}
+	return 0
+}
+
+// arriveInOrder lets a stamped delivery arrive no earlier than what stands before it in its partition, which has been read in order.
+func arriveInOrder(all []history.Delivery) {
+	type partition struct {
+		topic string
+		n     int32
+	}
+	latest := map[partition]int64{}
+	for i := range all {
+		d := &all[i]
+		p := partition{d.Topic, d.Partition}
+		d.At = max(d.At, latest[p])
+		latest[p] = d.At
+	}
 }
 
 func addOther(h *history.History, ops map[int64]*history.Op, r *kgo.Record) error {

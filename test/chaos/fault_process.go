@@ -163,24 +163,48 @@ func (b *breaker) away(role string, span time.Duration) error {
 	return nil
 }
 
-// stepClock steps the clock of one dispatcher, forward or back, and then to what it was.
-func stepClock(b *breaker) error {
+// suspendDispatcher suspends a dispatcher's machine: the process stands, and so does its monotonic clock.
+func suspendDispatcher(b *breaker) error {
 	n := b.one(dispatcherRole)
-	steps := []time.Duration{5 * time.Second, -5 * time.Second, time.Hour, -time.Hour}
-	step := steps[b.rng.IntN(len(steps))]
+	span := b.randomSpan(session/2, 4*session)
+	had, epoch := b.owned(n.name)
 	b.began(n.name)
-	if err := n.setClock(step.Milliseconds()); err != nil {
+	if err := n.signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("suspending %s: %w", n.name, err)
+	}
+	begin := time.Now()
+	b.wait(span)
+	state, err := processState(n.pid())
+	if err != nil {
 		return err
 	}
+	_, after := b.owned(n.name)
+	c := n.clocks.Get()
+	c.Slept += time.Since(begin)
+	n.clocks.Set(c)
+	if err := n.signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	b.evidence(state == 'T', "suspended for %v, it owned %d slots, taken over: %v", span.Round(time.Millisecond), had, after > epoch)
+	return nil
+}
+
+// stepClock steps the wall clock of a dispatcher's machine, and slews its monotonic clock otherwise from now on.
+func stepClock(b *breaker) error {
+	n := b.one(dispatcherRole)
+	before, next := n.clocks.Get(), b.clocks()
+	next.Slewed, next.Slept = before.SlewedAt(next.Since), before.Slept
+	b.began(n.name)
+	n.clocks.Set(next)
 	var seen float64
 	noticed := b.waitUntil(10*time.Second, func() bool {
 		var err error
 		seen, err = n.metric("notyet_dispatcher_clock_offset_seconds")
-		return err == nil && math.Abs(math.Abs(seen)-step.Abs().Seconds()) < 1
+		return err == nil && math.Abs(seen+next.Offset.Seconds()) < 1
 	})
 	b.wait(b.randomSpan(2*time.Second, 6*time.Second))
-	b.evidence(noticed, "by %v; the process said that its clock is off by %.3f s", step, seen)
-	return n.setClock(0)
+	b.evidence(noticed, "by %v, to %s; the process said that the database is ahead by %.3f s", (next.Offset - before.Offset).Round(time.Second), n.machine(), seen)
+	return nil
 }
 
 // rebalance lets one more scanner join the group and leave it again.

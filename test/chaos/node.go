@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/notyet/notyet/internal/machine/clockfile"
 	"github.com/notyet/notyet/test/chaos/proxy"
 )
 
@@ -28,6 +29,7 @@ type node struct {
 	env     []string
 	http    string
 	proxies map[string]*proxy.Proxy
+	clocks  *clockfile.File // of its machine
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -66,10 +68,11 @@ func (c *Cluster) newNode(name, role string) (*node, error) {
 	if n.http, err = freeAddr(); err != nil {
 		return nil, err
 	}
-	if err := n.setClock(0); err != nil {
+	if n.clocks, err = clockfile.Open(filepath.Join(n.dir, n.name+".clocks")); err != nil {
 		return nil, err
 	}
-	n.env = append(c.env(), "NOTYET_FAULT_CLOCK_FILE="+n.clock(), "NOTYET_HTTP_ADDR="+n.http, "NOTYET_DISPATCHER_MEMBER_ID="+name, "NOTYET_SENDLOG_DIR="+n.sendlog(),
+	n.clocks.Set(c.clocks())
+	n.env = append(c.env(), "NOTYET_FAULT_CLOCKS="+filepath.Join(n.dir, n.name+".clocks"), "NOTYET_HTTP_ADDR="+n.http, "NOTYET_DISPATCHER_MEMBER_ID="+name, "NOTYET_SENDLOG_DIR="+n.sendlog(),
 		"NOTYET_KAFKA_BROKERS="+n.proxies[kafkaServer].Addr(), "NOTYET_MYSQL_DSN="+c.dsn(n.proxies[mysqlServer].Addr()),
 		"NOTYET_REDIS_ADDRS="+n.proxies[redisServer].Addr(), "NOTYET_ZOOKEEPER_SERVERS="+n.proxies[zookeeperServer].Addr())
 	return n, nil
@@ -85,15 +88,22 @@ func freeAddr() (string, error) {
 
 func (n *node) sendlog() string { return filepath.Join(n.dir, n.name+"-sendlog") }
 
-// clock returns the file with the milliseconds by which the process's clock is off.
-func (n *node) clock() string { return filepath.Join(n.dir, n.name+".clock") }
+const (
+	farthestClock = 2 * time.Hour
+	fastestSlew   = 500 // ppm
+)
 
-func (n *node) setClock(ms int64) error {
-	// Renamed, so that the process never reads a partial file.
-	if err := os.WriteFile(n.clock()+".new", []byte(strconv.FormatInt(ms, 10)), 0o644); err != nil {
-		return err
+// clocks draws those of a machine.
+func (c *Cluster) clocks() clockfile.Clocks {
+	return clockfile.Clocks{
+		Offset: time.Duration(c.rng.Int64N(int64(2*farthestClock))) - farthestClock, PPM: c.rng.Int64N(2*fastestSlew) - fastestSlew, Since: time.Now(),
 	}
-	return os.Rename(n.clock()+".new", n.clock())
+}
+
+// machine says what the clocks of the process's machine show.
+func (n *node) machine() string {
+	c := n.clocks.Get()
+	return fmt.Sprintf("%s %v, slewed by %d ppm", n.name, c.Offset.Round(time.Second), c.PPM)
 }
 
 // metric reads one number from the process, by the beginning of its line.

@@ -26,7 +26,7 @@ var reportText string
 
 var templates = template.Must(template.Must(template.New("figures").Funcs(template.FuncMap{
 	"counts": counts, "quantiles": quantiles, "outcomes": outcomes, "phases": func() []string { return check.Phases },
-	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) }, "atMost": atMost, "sum": sum, "kindNames": kindNames,
+	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) }, "atMost": atMost, "sum": sum, "join": func(all []string) string { return strings.Join(all, "; ") }, "stamped": stampedBySender, "kindNames": kindNames,
 	"examples": examples, "overlapping": overlapping, "findings": byInvariant, "first": func(all []check.Finding) []check.Finding { return all[:min(len(all), 20)] },
 	"bugs": func() []check.Bug { return check.Bugs }, "cpus": runtime.NumCPU,
 }).Parse(figuresText)).New("report").Parse(reportText))
@@ -41,6 +41,15 @@ func (r *Report) Write(path string) error {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+func stampedBySender(all []history.Delivery) (n int) {
+	for i := range all {
+		if all[i].Stamp > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // counts lists a map's entries, the largest first.

@@ -48,7 +48,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err erro
 	if err != nil {
 		return rep, err
 	}
-	c, err := NewCluster(ctx, cfg.Root, cfg.Dir, cfg.BasePort, log)
+	c, err := NewCluster(ctx, cfg.Root, cfg.Dir, cfg.BasePort, cfg.Seed, log)
 	if err != nil {
 		return rep, err
 	}
@@ -108,6 +108,9 @@ func (c *Cluster) runWithFaults(ctx context.Context, cfg Config, kinds []fault) 
 	cancel()
 	watching.Wait()
 	h := rec.History()
+	for _, n := range c.nodes {
+		h.Run.Machines = append(h.Run.Machines, n.machine())
+	}
 	h.Run.Problems = append(unrest, c.unexpectedExits()...)
 	return h, nil
 }

@@ -49,10 +49,14 @@ func (c *checker) judgeRecord(l *life, o *history.Op, d *history.Delivery) {
 	case d.Due != due:
 		c.about(l, "I3", "the record at %s/%d/%d says it is due at %d, request %d says %d", d.Topic, d.Partition, d.Offset, d.Due, o.N, due)
 	}
-	c.Figures.Earliest = min(c.Figures.Earliest, d.At-due)
-	if d.At < due {
+	published := d.At
+	if d.Stamp > 0 {
+		published = d.Stamp // At may stand for what came before it
+	}
+	c.Figures.Earliest = min(c.Figures.Earliest, published-due)
+	if published < due {
 		c.Figures.Early++
-		c.about(l, "I2", "attempt %d of request %d was published at %d, %d ms before it was due", d.Attempt, o.N, d.At, due-d.At)
+		c.about(l, "I2", "attempt %d of request %d was published at %d, %d ms before it was due", d.Attempt, o.N, published, due-published)
 	}
 }
 

@@ -2,8 +2,8 @@
 // database show of it, and every fault. The harness writes it and the checker reads it; they share
 // nothing else.
 //
-// All times are Unix ms. Those of records are the broker's (LogAppendTime), so they can be
-// compared.
+// All times are Unix ms, by the clock of the machine on which all servers run. Those of records are the
+// broker's (LogAppendTime), or, on some targets, what the sender says (CreateTime).
 package history
 
 import (
@@ -40,6 +40,8 @@ type Run struct {
 	End     int64  `json:"end"`     // when everything was drained and the targets were read
 
 	Retention int64 `json:"retention,omitempty"` // how long what has ended is remembered, ms; 0: longer than the run
+
+	Machines []string `json:"machines,omitempty"` // what the clocks of each process's machine showed at the end
 
 	Problems []string `json:"unrest,omitempty"` // why it did not become whole or reach rest, and processes that exited by themselves
 }
@@ -131,6 +133,10 @@ type Delivery struct {
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
 	Hash      uint64 `json:"hash"`
+
+	// Stamp is the time that the sender gave it, on a target of CreateTime. At is then the earliest at
+	// which it can have come, by that and by what stands before it.
+	Stamp int64 `json:"stamp,omitempty"`
 
 	Merged []int64 `json:"merged,omitempty"` // the requests whose values are combined in it, as often as they are
 }
