@@ -252,7 +252,7 @@ func TestClusterDeliversEachOnce(t *testing.T) {
 	n := clusterTasks(t, 10_000)
 	span := time.Duration(n) * time.Minute / 100_000
 	targets := []string{c.name + ".a", c.name + ".b", c.name + ".c", c.name + ".d"}
-	c.topics(4, targets...)
+	c.judging(4, targets...)
 	for _, name := range []string{"scanner1", "scanner2"} {
 		c.spawn(name, "scanner")
 	}
@@ -288,7 +288,7 @@ func TestClusterSurvivesKills(t *testing.T) {
 	n := clusterTasks(t, 10_000)
 	span := max(time.Duration(n)*time.Minute/100_000, 20*time.Second)
 	targets := []string{c.name + ".a", c.name + ".b"}
-	c.topics(4, targets...)
+	c.judging(4, targets...)
 	scanner := c.spawn("scanner1", "scanner")
 	c.spawn("scanner2", "scanner")
 	first := c.spawn("dispatcher1", "dispatcher")

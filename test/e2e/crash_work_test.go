@@ -68,7 +68,7 @@ func newWork(w *world, replays bool) *work {
 	k := &work{world: w, target: w.name + ".orders", missing: w.name + ".missing", replays: replays, wishes: map[string]*wish{}, events: map[string][]told{}, unknown: map[string]bool{}}
 	k.read = map[string]map[int32]int64{k.target: {}, k.results: {}, k.intake: {}}
 	if w.real {
-		w.topics(2, k.target)
+		w.judging(2, k.target)
 	}
 	return k
 }

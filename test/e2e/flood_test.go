@@ -24,7 +24,7 @@ func TestFloodDelaysOnlyItself(t *testing.T) {
 		s.scanner()
 		s.dispatcher("one")
 		quiet, loud := s.name+".quiet", s.name+".loud"
-		s.topics(4, quiet, loud)
+		s.judging(4, quiet, loud)
 		head := 3*time.Second + time.Duration(flood)*50*time.Microsecond
 		trickle := func(phase string) *hdrhistogram.Histogram {
 			begin := time.Now().Add(head)

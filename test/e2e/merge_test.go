@@ -25,7 +25,7 @@ func TestMergeLosesNoUpdate(t *testing.T) {
 			rate = 10_000
 		}
 		target := s.name + ".merged"
-		s.topics(4, target)
+		s.judging(4, target)
 		s.scanner()
 		s.dispatcher("one")
 		before := s.writes()

@@ -26,7 +26,7 @@ func TestReturnAfterAnOutage(t *testing.T) {
 		const rate = 100
 		fresh := rate * (3 + missed/8000)
 		late, other := s.name+".late", s.name+".other"
-		s.topics(4, late, other)
+		s.judging(4, late, other)
 		s.scanner()
 		for i := range missed {
 			r := request(s.intake, late, schemas.HeaderDelay, "1ms")

@@ -27,7 +27,7 @@ func TestDeliversEachOnceAndNotEarly(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		const n = 2000
 		target := s.name + ".orders"
-		s.topics(4, target)
+		s.judging(4, target)
 		s.scanner()
 		s.dispatcher("one")
 		type want struct {

@@ -125,7 +125,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		for i := range topics {
 			fine = append(fine, fmt.Sprintf("%s.fine-%d", s.name, i))
 		}
-		s.topics(1, fine...)
+		s.judging(1, fine...)
 		s.scanner()
 		s.dispatcher("one")
 		// The first record for a topic waits for its metadata (up to 0.4 s on a real broker),

@@ -95,7 +95,7 @@ func newStackOf(t *testing.T, real bool, partitions int32) *stack {
 		s.deleteTopics()
 		s.client.Close()
 	})
-	s.topics(partitions, s.intake, s.reports, s.results)
+	s.judging(partitions, s.intake, s.reports, s.results)
 	ctx := t.Context()
 	s.store, err = store.Open(ctx, store.Config{DSN: s.dsn}, s.log)
 	require.NoError(t, err)
@@ -146,11 +146,20 @@ func freshDatabase(t *testing.T, dsn, name string) string {
 	return cfg.FormatDSN()
 }
 
-// topics creates topics whose records carry the broker's arrival time.
+// topics creates topics as Kafka makes them by default: records carry the sender's time, and the broker judges it.
 func (s *stack) topics(partitions int32, names ...string) {
+	s.topicsOf("CreateTime", partitions, names...)
+}
+
+// judging creates topics whose records carry the broker's arrival time, by which a test judges how late they came.
+func (s *stack) judging(partitions int32, names ...string) {
+	s.topicsOf("LogAppendTime", partitions, names...)
+}
+
+func (s *stack) topicsOf(timestamps string, partitions int32, names ...string) {
 	var specs []kafka.TopicSpec
 	for _, n := range names {
-		specs = append(specs, kafka.TopicSpec{Name: n, Partitions: partitions, Replication: 1, Configs: map[string]string{"message.timestamp.type": "LogAppendTime"}})
+		specs = append(specs, kafka.TopicSpec{Name: n, Partitions: partitions, Replication: 1, Configs: map[string]string{"message.timestamp.type": timestamps}})
 	}
 	_, err := kafka.EnsureTopics(s.t.Context(), s.client, specs)
 	require.NoError(s.t, err)

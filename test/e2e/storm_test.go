@@ -43,7 +43,7 @@ func TestStormAtDueTime(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		n := clusterTasks(t, 1000)
 		target := s.name + ".storm"
-		s.topics(4, target)
+		s.judging(4, target)
 		s.scanner()
 		if s.scanner(); s.real {
 			s.dispatcherWith(dispatcher.Config{MemberID: "two", LookAhead: 40 * time.Millisecond})

@@ -52,7 +52,7 @@ func TestPauseAndLimitOnTwoDispatchers(t *testing.T) {
 	c := newCluster(t)
 	const n, perSecond = 600, 100
 	paused, other := c.name+".paused", c.name+".other"
-	c.topics(4, paused, other)
+	c.judging(4, paused, other)
 	c.spawn("scanner", "scanner")
 	c.spawn("one", "dispatcher")
 	victim := c.spawn("two", "dispatcher")

@@ -24,7 +24,7 @@ func TestTimersSurviveKills(t *testing.T) {
 		seconds = 120
 	}
 	target := c.name + ".ticks"
-	c.topics(1, target)
+	c.judging(1, target)
 	procs := []*proc{c.spawn("dispatcher1", "dispatcher"), c.spawn("scanner1", "scanner"), c.spawn("dispatcher2", "dispatcher"), c.spawn("scanner2", "scanner")}
 	c.warm()
 	c.publish(keyed(request(c.intake, target, schemas.HeaderID, "t", schemas.HeaderOp, "timer", schemas.HeaderCron, "* * * * * *", schemas.HeaderMisfire, "all"), "k", "run"))

@@ -18,7 +18,7 @@ import (
 func TestTimersSurviveTheirDispatchers(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
 		target := s.name + ".orders"
-		s.topics(1, target)
+		s.judging(1, target)
 		s.scanner()
 		first := s.dispatcher("one")
 		op, id := schemas.HeaderOp, schemas.HeaderID
