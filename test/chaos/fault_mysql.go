@@ -139,6 +139,43 @@ func restoreMySQL(b *breaker) error {
 	return nil
 }
 
+// forgetMySQL kills a server that writes its log once a second, and starts it again without its last commits, while everybody runs
+// on. So does a failover to a replica that was behind. It tries again if nothing was lost by chance.
+func forgetMySQL(b *breaker) error {
+	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
+	b.began(mysqlServer)
+	var lost int64
+	tries := 0
+	for ; tries < 5 && lost <= 0; tries++ {
+		// The server that starts again is durable, as its settings say.
+		if _, err := b.db.ExecContext(b.ctx, "SET GLOBAL innodb_flush_log_at_trx_commit = 0"); err != nil {
+			return err
+		}
+		b.wait(b.randomSpan(2*time.Second, 4*time.Second))
+		before := stored()
+		if err := b.Servers.Kill(mysqlServer); err != nil {
+			return err
+		}
+		// Nobody may store anything before it is counted what is gone.
+		for _, n := range b.nodes {
+			n.proxies[mysqlServer].Cut()
+		}
+		err := b.Servers.Up(b.ctx, mysqlServer)
+		if err == nil {
+			b.waitUntil(10*time.Second, func() bool { return stored() >= 0 })
+			lost = before - stored()
+		}
+		for _, n := range b.nodes {
+			n.proxies[mysqlServer].Heal()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	b.evidence(lost > 0, "%d stored requests and reports were gone at try %d, and everybody ran on", lost, tries)
+	return nil
+}
+
 // replace makes to a copy of the folder from.
 func replace(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {

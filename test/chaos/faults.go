@@ -54,6 +54,8 @@ var faults = []fault{
 	{kind: "mysql-slow", doubles: true, hurt: slowMySQL},
 	{kind: "mysql-locks", doubles: true, hurt: lockMySQL},
 	{kind: "mysql-restored", doubles: true, rewinds: true, hurt: restoreMySQL},
+	{kind: "mysql-forgets", doubles: true, rewinds: true, hurt: forgetMySQL},
+	{kind: "second-installation", hurt: joinSecond},
 	{kind: "clock-stepped", hurt: stepClock},
 	{kind: "suspend-dispatcher", doubles: true, hurt: suspendDispatcher},
 	{kind: "one-without-kafka", hurt: loseOne(kafkaServer)},
