@@ -45,7 +45,7 @@ func (s *service) addCallbacks() (*callback.Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Now = s.store.Clock().Now
+	cfg.Now = s.kafka.Now
 	sender, err := callback.New(cfg, s.log, s.reg)
 	if err != nil {
 		return nil, usageError{err}

@@ -51,7 +51,7 @@ var arrows = map[string][]string{
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time
 	// Fault runs look at what the program leaves behind, and never run it in their own process.
-	"test/chaos": {"schemas", "internal/index", "internal/sendlog", "internal/kafka"},
+	"test/chaos": {"schemas", "internal/index", "internal/sendlog", "internal/kafka", "internal/machine"},
 	"cmd":        {anything},
 	"examples":   {"schemas", "producer", "consumer"}, // what people copy
 
