@@ -36,6 +36,23 @@ func TestAnEndMayChangeWhereTheDatabaseWasSetBack(t *testing.T) {
 	require.Equal(t, 1, r.Figures.Reversed)
 }
 
+// While a database comes back nothing can be read from it: the first sample after that shows that it was set back.
+func TestSetBackBetweenTwoSamples(t *testing.T) {
+	sample := func(part int32, at, committed, stored int64) history.OffsetSample {
+		return history.OffsetSample{At: at, Topic: "in", Partition: part, Committed: committed, Stored: stored}
+	}
+	h := &history.History{
+		Faults:  []history.Fault{{Kind: "mysql-forgets", Start: 100, End: 200, Rewinds: true, Effect: true}},
+		Offsets: []history.OffsetSample{sample(0, 50, 5, 5), sample(1, 50, 5, 5), sample(0, 210, 5, 3), sample(1, 210, 5, 5), sample(0, 220, 5, 4), sample(0, 230, 5, 5)},
+	}
+	judged := func() []Finding { c := newChecker(h, Bounds{}); c.judgeOffsets(); return c.Findings }
+	require.Empty(t, judged())
+	h.Offsets = append(h.Offsets, sample(1, 240, 7, 6))
+	require.Len(t, judged(), 1, "another partition had caught up")
+	h.Offsets = append(h.Offsets, sample(0, 250, 7, 6))
+	require.Len(t, judged(), 2, "and so had this one")
+}
+
 func TestOnlyTheOrderShowsTheseBugs(t *testing.T) {
 	for _, b := range stormBugs {
 		t.Run(b.Name, func(t *testing.T) { require.True(t, b.SumsHold(), "%v", b) })

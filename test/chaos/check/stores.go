@@ -33,10 +33,24 @@ func (c *checker) rewound(from, to int64) bool {
 
 // judgeOffsets checks I10: everything below the offset that Kafka has committed is stored.
 func (c *checker) judgeOffsets() {
-	behind := false // the database was restored, and has not caught up
+	type partition struct {
+		topic string
+		n     int32
+	}
+	type state struct {
+		at     int64 // of the last sample
+		behind bool  // the database was set back, and has not caught up
+	}
+	seen := map[partition]state{}
 	for _, s := range c.h.Offsets {
+		p := partition{s.Topic, s.Partition}
+		before, known := seen[p]
+		if !known {
+			before.at = s.At
+		}
 		ahead := s.Committed > s.Stored
-		behind = ahead && (behind || c.rewound(s.At, s.At))
+		behind := ahead && (before.behind || c.rewound(before.at, s.At))
+		seen[p] = state{s.At, behind}
 		if ahead && !behind {
 			c.find("I10", "", "", "%s/%d: offset %d was committed, and the database had %d (at %d)", s.Topic, s.Partition, s.Committed, s.Stored, s.At)
 		}
