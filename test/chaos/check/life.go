@@ -104,7 +104,11 @@ func (w *walk) cancel(o *history.Op) {
 	w.answered(o, answer)
 	switch answer {
 	case "cancelled":
-		if w.last != nil && w.delivered(w.last) {
+		switch {
+		case w.last == nil || !w.delivered(w.last):
+		case w.forgotten(w.last):
+			w.Figures.Reversed++
+		default:
 			w.about(w.life, "I5", "cancelled was answered, and request %d was published", w.last.N)
 		}
 		if w.last != nil {
@@ -119,6 +123,18 @@ func (w *walk) cancel(o *history.Op) {
 			w.about(w.life, "I1", "cancel %d was not answered", o.N)
 		}
 	}
+}
+
+// forgotten reports whether the database forgot the delivery of a request before the cancel was answered: all copies came
+// before the answer, and the database was set back between the first copy and the answer.
+func (w *walk) forgotten(o *history.Op) bool {
+	answered := w.event("cancelled")
+	for _, d := range w.deliveries {
+		if d.Op == o.N && d.At > answered.At {
+			return false
+		}
+	}
+	return w.rewound(w.first(o).At, answered.At)
 }
 
 // end checks the last task: if nothing replaced or cancelled it, it was delivered, is dead, or is

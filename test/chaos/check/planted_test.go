@@ -1,6 +1,7 @@
 package check
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,5 +57,19 @@ func TestSetBackBetweenTwoSamples(t *testing.T) {
 func TestOnlyTheOrderShowsTheseBugs(t *testing.T) {
 	for _, b := range stormBugs {
 		t.Run(b.Name, func(t *testing.T) { require.True(t, b.SumsHold(), "%v", b) })
+	}
+}
+
+// The database forgets a delivery, and a cancel that is read again is answered as if there had been none. No delivery may follow the answer.
+func TestACancelMayBeAnsweredAgainWhereTheDatabaseWasSetBack(t *testing.T) {
+	for _, late := range []int64{-100, 100} {
+		h := Sample()
+		at := event(h, "cancelled").At
+		publishAgain(h, op(h, "cancelled"), 1, at+late-op(h, "cancelled").Due)
+		delivery(h, "cancelled", 1).Due = at - 200
+		op(h, "cancelled").Due, event(h, "cancelled").Due = at-200, at-200
+		h.Faults = append(h.Faults, history.Fault{N: 2, Kind: "mysql-forgets", Start: at - 50, End: at - 10, Rewinds: true, Doubles: true, Effect: true})
+		found := slices.ContainsFunc(Run(h, Bounds{}).Findings, func(f Finding) bool { return f.ID == "cancelled" })
+		require.Equal(t, late > 0, found)
 	}
 }
