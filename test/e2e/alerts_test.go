@@ -14,7 +14,9 @@ import (
 
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/ops"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/scanner"
 )
@@ -33,6 +35,10 @@ func registered(t *testing.T) map[string]bool {
 	calls, err := callback.New(callback.Config{}, s.log, reg)
 	require.NoError(t, err)
 	calls.Close()
+	guard, err := access.New(access.Config{}, s.log)
+	require.NoError(t, err)
+	reg.MustRegister(guard.Collector())
+	ops.New(ops.Config{}, reg, s.log) // it only registers
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, _ = sc.Run(ended), d.Run(ended) // closes what they hold
@@ -69,7 +75,7 @@ func TestAlertsFireWhenNobodyIsThere(t *testing.T) {
 // labelled are the metrics that registered has found with labels.
 var labelled = map[string]bool{}
 
-var metricName = regexp.MustCompile(`\bnotyet_(scanner|dispatcher|callback)_[a-z_]+`)
+var metricName = regexp.MustCompile(`\bnotyet_(scanner|dispatcher|callback|http)_[a-z_]+`)
 
 func TestAlertsAreAboutMetricsThatThereAre(t *testing.T) {
 	known := registered(t)

@@ -188,7 +188,9 @@ func (s *stack) deleteTopics() {
 }
 
 func (s *stack) newIndex() *index.Index {
-	ix, err := index.New(index.Config{Addrs: []string{s.redis}, Prefix: s.name}, s.log)
+	id, err := s.store.Installation(s.t.Context())
+	require.NoError(s.t, err)
+	ix, err := index.New(index.Config{Addrs: []string{s.redis}, Prefix: s.name, Installation: id}, s.log)
 	require.NoError(s.t, err)
 	s.t.Cleanup(ix.Close)
 	return ix
