@@ -12,13 +12,8 @@ import (
 	"github.com/notyet/notyet/internal/access"
 )
 
-const (
-	// turnWait is how long a request waits for its turn, wherever it has to.
-	turnWait = 5 * time.Second
-	// turnQueue limits the requests of one token that have a place or wait for it: each holds a
-	// connection.
-	turnQueue = 256
-)
+// turnWait is how long a request waits for its turn, wherever it has to.
+const turnWait = 5 * time.Second
 
 // ErrTurn means that a request waited for its turn in vain. Nothing was done.
 var ErrTurn = errors.New("others are served before this request, and its turn did not come within " + turnWait.String() + ": nothing was done, try again in a second")
@@ -26,7 +21,8 @@ var ErrTurn = errors.New("others are served before this request, and its turn di
 // turns admits a number of requests, or of bytes, at a time. What is beyond waits in turn.
 //
 // A token has at most its share, and waits for the places of all only with as much as its share. So
-// behind whatever one token asks for, a request of another waits for no more than that share.
+// behind whatever one token asks for, a request of another waits for no more than that share. How many
+// requests of a token wait is bounded by its connections: see http.max-conns.
 type turns struct {
 	all   *semaphore.Weighted
 	share int64
@@ -45,21 +41,18 @@ func newTurns(places, share int64) *turns {
 	return &turns{all: semaphore.NewWeighted(places), share: share, tokens: map[string]*tokenTurns{}}
 }
 
-// take waits for n places, at most until the request's time for waiting has ended: see waiting. The
-// caller gives the places back with leave.
+// take waits for n places, at most until the request's time for waiting has ended: see waiting. Places
+// that are free are had after it, too. The caller gives the places back with leave.
 func (t *turns) take(ctx context.Context, n int64) (leave func(), err error) {
 	name := access.From(ctx).Name
 	mine := t.enter(name)
-	if mine == nil {
-		return nil, ErrTurn
-	}
 	waits, cancel := context.WithDeadline(ctx, waitsUntil(ctx))
 	defer cancel()
-	if err := mine.share.Acquire(waits, n); err != nil {
+	if err := acquire(waits, mine.share, n); err != nil {
 		t.exit(name, mine)
 		return nil, turnError(ctx)
 	}
-	if err := t.all.Acquire(waits, n); err != nil {
+	if err := acquire(waits, t.all, n); err != nil {
 		mine.share.Release(n)
 		t.exit(name, mine)
 		return nil, turnError(ctx)
@@ -71,7 +64,15 @@ func (t *turns) take(ctx context.Context, n int64) (leave func(), err error) {
 	}, nil
 }
 
-// enter returns the places of a token; nil: too many of its requests are there.
+// acquire is Acquire, which gives nothing to a context that has ended. TryAcquire passes nobody who waits.
+func acquire(ctx context.Context, from *semaphore.Weighted, n int64) error {
+	if from.TryAcquire(n) {
+		return nil
+	}
+	return from.Acquire(ctx, n)
+}
+
+// enter returns the places of a token.
 func (t *turns) enter(name string) *tokenTurns {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,9 +80,6 @@ func (t *turns) enter(name string) *tokenTurns {
 	if mine == nil {
 		mine = &tokenTurns{share: semaphore.NewWeighted(t.share)}
 		t.tokens[name] = mine
-	}
-	if mine.requests >= turnQueue {
-		return nil
 	}
 	mine.requests++
 	return mine

@@ -120,20 +120,29 @@ func TestWhoLeavesGivesItsTurnUp(t *testing.T) {
 	})
 }
 
-func TestTheQueueOfATokenIsBounded(t *testing.T) {
+// A place that nobody else wants is had, however long the request took to come to it: its body may have
+// come slowly.
+func TestAFreePlaceIsHadAtAnyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newTurns(2, 1)
-		for range turnQueue {
-			go func() { _, _ = all.take(by(t, "greedy"), 1) }()
-		}
-		synctest.Wait()
-		began := time.Now()
-		_, err := all.take(by(t, "greedy"), 1)
-		require.ErrorIs(t, err, ErrTurn)
-		require.Zero(t, time.Since(began), "its requests would take all connections")
-		_, err = all.take(by(t, "another"), 1)
+		ctx := waiting(by(t, "slow"))
+		time.Sleep(turnWait + time.Second)
+		leave, err := all.take(ctx, 1)
 		require.NoError(t, err)
+		_, err = all.take(ctx, 1)
+		require.ErrorIs(t, err, ErrTurn, "it waits no longer, though")
+		leave()
+		require.Empty(t, all.tokens)
 	})
+}
+
+// Many small requests of one token are refused only where its share has no room.
+func TestManyRequestsOfATokenFitIntoItsShare(t *testing.T) {
+	all := newTurns(bodyBudget, bodyBudget/2)
+	for range 1000 {
+		_, err := all.take(by(t, "gateway"), 1000)
+		require.NoError(t, err)
+	}
 }
 
 // inProcess serves the API of a world without a network, so that synctest's clock holds.
