@@ -155,8 +155,9 @@ type HTTP struct {
 	Token string  `key:"token" secret:"yes"`
 	TLS   HTTPTLS `key:"tls"`
 	// MaxConns limits the connections on which requests are at work at a time; further requests are
-	// answered 503, and health is served all the same. 64 connections more may be open. One without a
-	// request gives way to a new one. Default 1000.
+	// answered 503, and health and metrics are served all the same. One token has half of them. 64
+	// connections more may be open. One without a request of an admitted caller gives way to a new one.
+	// Default 1000.
 	MaxConns int `key:"max-conns"`
 	// Pprof serves Go's profiles under /debug/pprof. Default false.
 	Pprof bool `key:"pprof"`

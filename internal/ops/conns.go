@@ -17,18 +17,19 @@ import (
 // always some without one, and health is reached whatever holds the others.
 const reserveConns = 64
 
-// conns bounds the connections of an address. On most of them requests may be at work at a time; further
-// ones are answered 503. Some more may be open. When there are too many, one without a request gives way
+// conns bounds the connections of an address. On most of them requests of admitted callers may be at work
+// at a time, and on share of them those of one token; further ones are answered 503. Some more may be open. When there are too many, one without a request gives way
 // to a new one: of the peer that has most, the one that has waited longest. So whoever opens connections
 // and sends nothing, or sends slowly, shuts nobody out.
 type conns struct {
-	most int
-	open prometheus.Gauge
-	shed prometheus.Counter
+	most, share int
+	open        prometheus.Gauge
+	shed        prometheus.Counter
 
-	mu   sync.Mutex
-	all  map[*conn]bool
-	busy int
+	mu     sync.Mutex
+	all    map[*conn]bool
+	busy   int
+	busyOf map[string]int // busy ones by token, of tokens that have some
 }
 
 // conn is one connection. Its fields are guarded by conns.mu.
@@ -40,8 +41,8 @@ type conn struct {
 	busy  bool      // a request is at work
 }
 
-func newConns(most int, open prometheus.Gauge, shed prometheus.Counter) *conns {
-	return &conns{most: most, open: open, shed: shed, all: map[*conn]bool{}}
+func newConns(most, share int, open prometheus.Gauge, shed prometheus.Counter) *conns {
+	return &conns{most: most, share: share, open: open, shed: shed, all: map[*conn]bool{}, busyOf: map[string]int{}}
 }
 
 // listener accepts connections for conns.
@@ -108,8 +109,9 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// bounded serves next on as many connections at a time as may have requests at work. What is not behind
-// it is served always, and must be quick: its connection may give way meanwhile.
+// bounded serves next, which is behind the guard, on as many connections at a time as may have requests at
+// work. What is not behind it is served always: its connection may give way meanwhile. So whoever is not
+// admitted takes no place, however slowly he sends or reads.
 func (s *conns) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := r.Context().Value(connKey{}).(*conn)
@@ -117,31 +119,36 @@ func (s *conns) bounded(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if !s.begin(c) {
+		token := access.From(r.Context()).Name
+		if !s.begin(c, token) {
 			w.Header().Set("Retry-After", "1")
 			w.Header().Set("Connection", "close")
-			access.Refuse(w, http.StatusServiceUnavailable, "requests are at work on as many connections as http.max-conns says: try again in a second")
+			access.Refuse(w, http.StatusServiceUnavailable, "requests are at work on as many connections as http.max-conns says, or those of this token on half as many: try again in a second")
 			return
 		}
-		defer s.end(c)
+		defer s.end(c, token)
 		next.ServeHTTP(w, r)
 	})
 }
 
-func (s *conns) begin(c *conn) bool {
+func (s *conns) begin(c *conn, token string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy >= s.most {
+	if s.busy >= s.most || s.busyOf[token] >= s.share {
 		return false
 	}
 	s.busy++
+	s.busyOf[token]++
 	c.busy = true
 	return true
 }
 
-func (s *conns) end(c *conn) {
+func (s *conns) end(c *conn, token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy--
+	if s.busyOf[token]--; s.busyOf[token] == 0 {
+		delete(s.busyOf, token)
+	}
 	c.busy, c.since = false, time.Now()
 }

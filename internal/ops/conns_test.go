@@ -2,15 +2,21 @@ package ops
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
+
+	"github.com/notyet/notyet/internal/access"
 )
 
 // dialed is a client's connection.
@@ -65,7 +71,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	require.Error(t, err, "the first has given way")
 }
 
-// However many requests are at work, health is answered. Those connections are not cut off, and further
+// However many requests are at work, health and metrics are answered. Those connections are not cut off, and further
 // requests are told to come again.
 func TestHealthIsServedBesideConnectionsAtWork(t *testing.T) {
 	release := make(chan struct{})
@@ -89,7 +95,7 @@ func TestHealthIsServedBesideConnectionsAtWork(t *testing.T) {
 	for _, c := range []struct {
 		path string
 		want int
-	}{{"/healthz", 200}, {"/readyz", 200}, {"/slow", 503}, {"/metrics", 503}} {
+	}{{"/healthz", 200}, {"/readyz", 200}, {"/metrics", 200}, {"/slow", 503}} {
 		d := dial(t, url)
 		d.send(c.path)
 		require.Equal(t, c.want, d.status(), c.path)
@@ -101,6 +107,85 @@ func TestHealthIsServedBesideConnectionsAtWork(t *testing.T) {
 	d := dial(t, url)
 	d.send("/metrics")
 	require.Equal(t, http.StatusOK, d.status())
+}
+
+// Whoever is not admitted takes no connection from those who are: not with a form that never ends, nor
+// with metrics that it does not read.
+func TestWhoIsNotAdmittedTakesNoPlace(t *testing.T) {
+	begun := make(chan struct{}, 100)
+	front := func(next http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /sign-in", func(_ http.ResponseWriter, r *http.Request) {
+			begun <- struct{}{}
+			_, _ = io.ReadAll(r.Body)
+		})
+		mux.Handle("/", next)
+		return mux
+	}
+	s := New(Config{MaxConns: 3, Front: front}, NewRegistry(), zaptest.NewLogger(t))
+	s.Mux().HandleFunc("/work", func(http.ResponseWriter, *http.Request) {})
+	url := run(t, s)
+	for range 10 {
+		d := dial(t, url)
+		_, err := fmt.Fprint(d, "POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+		require.NoError(t, err)
+		select {
+		case <-begun:
+		case <-time.After(5 * time.Second):
+			t.Fatal("a sign-in is not served beside others")
+		}
+	}
+	for _, path := range []string{"/work", "/metrics"} {
+		d := dial(t, url)
+		d.send(path)
+		require.Equal(t, http.StatusOK, d.status(), path)
+	}
+}
+
+// One token's requests leave half of the connections to others.
+func TestATokenIsAtWorkOnHalfTheConnections(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	list := ""
+	for _, name := range []string{"greedy", "another"} {
+		list += fmt.Sprintf("- {name: %s, sha256: %x, role: read}\n", name, sha256.Sum256([]byte(name)))
+	}
+	require.NoError(t, os.WriteFile(file, []byte(list), 0o600))
+	guard, err := access.New(access.Config{Tokens: file}, zaptest.NewLogger(t))
+	require.NoError(t, err)
+	s := New(Config{MaxConns: 4, Guard: guard}, NewRegistry(), zaptest.NewLogger(t))
+	begun, release := make(chan struct{}, 100), make(chan struct{})
+	s.Mux().HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	s.Mux().HandleFunc("/work", func(http.ResponseWriter, *http.Request) {})
+	url := run(t, s)
+	ask := func(name, path string) dialed {
+		d := dial(t, url)
+		_, err := fmt.Fprintf(d, "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", path, name)
+		require.NoError(t, err)
+		return d
+	}
+	var working []dialed
+	for range 2 {
+		working = append(working, ask("greedy", "/slow"))
+		<-begun
+	}
+	require.Equal(t, http.StatusServiceUnavailable, ask("greedy", "/work").status())
+	require.Equal(t, http.StatusOK, ask("another", "/work").status())
+	close(release)
+	for _, d := range working {
+		require.Equal(t, http.StatusOK, d.status())
+	}
+	require.Equal(t, http.StatusOK, ask("greedy", "/work").status())
+	require.Eventually(t, func() bool {
+		s.faces[0].conns.mu.Lock()
+		defer s.faces[0].conns.mu.Unlock()
+		return len(s.faces[0].conns.busyOf) == 0
+	}, 10*time.Second, time.Millisecond, "nothing is kept of tokens without requests")
 }
 
 // Of two peers, the one that has more connections loses one.

@@ -48,7 +48,8 @@ type Config struct {
 	// they change. Default plain.
 	Certificate, Key string
 	// MaxConns limits the connections of each address on which requests are at work; further requests
-	// are answered 503, but health is served. Some more connections may be open. Default 1000.
+	// are answered 503, but health and metrics are served. With tokens, one has half of them. Some more
+	// connections may be open. Default 1000.
 	MaxConns int
 	// Pprof serves profiles, which reveal memory and code. Default false.
 	Pprof bool
@@ -106,27 +107,32 @@ func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
 	if cfg.Pprof {
 		s.profiles()
 	}
-	guarded := cfg.Guard.Handler(newRequests(reg).around(s.mux))
+	open, shed := connMetrics(reg)
+	share := cfg.MaxConns
+	if cfg.Guard.ByToken() {
+		share = max(share/2, 1)
+	}
+	c := newConns(cfg.MaxConns, share, open.WithLabelValues("http"), shed)
+	guarded := cfg.Guard.Handler(c.bounded(newRequests(reg).around(s.mux)))
 	if cfg.Front != nil {
 		guarded = cfg.Front(guarded)
 	}
 	guarded = access.CrossOrigin(guarded)
-	open, shed := connMetrics(reg)
-	health := func(mux *http.ServeMux, conns *conns) {
+	health := func(mux *http.ServeMux) {
 		mux.HandleFunc("GET /healthz", alive)
 		mux.HandleFunc("GET /readyz", s.ready)
-		mux.Handle("GET /metrics", conns.bounded(metrics))
+		mux.Handle("GET /metrics", metrics)
 	}
-	mux, c := http.NewServeMux(), newConns(cfg.MaxConns, open.WithLabelValues("http"), shed)
-	mux.Handle("/", c.bounded(guarded))
+	mux := http.NewServeMux()
+	mux.Handle("/", guarded)
 	s.main = s.server(mux)
 	s.faces = []*face{{server: s.main, conns: c}}
 	if cfg.OpsAddr == "" {
-		health(mux, c)
+		health(mux)
 		return s
 	}
-	mux, c = http.NewServeMux(), newConns(cfg.MaxConns, open.WithLabelValues("ops"), shed)
-	health(mux, c)
+	mux, c = http.NewServeMux(), newConns(cfg.MaxConns, cfg.MaxConns, open.WithLabelValues("ops"), shed)
+	health(mux)
 	s.ops = s.server(mux)
 	s.faces = append(s.faces, &face{server: s.ops, conns: c})
 	return s
