@@ -61,7 +61,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err := c.p.gate(); err != nil {
 		return nil, err
 	}
-	now, _ := c.d.state()
+	now := c.d.state(c.p)
 	if now.refuse || c.d.chance(now.before) {
 		return nil, errRefused
 	}
@@ -85,12 +85,12 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // awaitAnswer waits while the server is frozen, as long as anybody would.
 func (d *database) awaitAnswer(ctx context.Context, p *process, answers bool) bool {
-	if d.await(answers, closedAlready, nil) {
+	if d.await(p, answers, closedAlready, nil) {
 		return true
 	}
 	bound, cancel := context.WithTimeout(ctx, d.silent)
 	defer cancel()
-	return d.await(answers, bound.Done(), p.dead)
+	return d.await(p, answers, bound.Done(), p.dead)
 }
 
 type realConn interface {
@@ -183,7 +183,7 @@ func (c *dbConn) call(ctx context.Context, effect func() error, lasting bool) (h
 	if err := c.gate(ctx); err != nil {
 		return false, err
 	}
-	now, _ := c.d.state()
+	now := c.d.state(c.p)
 	if now.refuse || c.d.chance(now.before) {
 		c.abandon()
 		return false, errLost
@@ -195,21 +195,38 @@ func (c *dbConn) call(ctx context.Context, effect func() error, lasting bool) (h
 		c.abandon()
 		return false, ctx.Err()
 	}
-	if !c.d.awaitAnswer(ctx, c.p, false) {
+	if !c.answered(ctx, false) {
 		return false, c.gaveUp(ctx, effect, lasting)
+	}
+	if c.broken {
+		return false, errLost
 	}
 	if err := effect(); err != nil {
 		return false, err
 	}
-	if now, _ := c.d.state(); c.d.chance(now.after) {
+	if now := c.d.state(c.p); c.d.chance(now.after) {
 		c.abandon()
 		return true, errLost
 	}
-	if !c.d.awaitAnswer(ctx, c.p, true) {
+	if !c.answered(ctx, true) {
 		c.abandon()
 		return true, cause(ctx)
 	}
 	return true, c.gate(ctx)
+}
+
+// answered waits while the server is frozen, as long as anybody would. A server that this process alone has lost goes on: it ends a
+// transaction that is silent for long.
+func (c *dbConn) answered(ctx context.Context, answers bool) bool {
+	if c.locked && c.d.lostBy(c.p) {
+		idle, cancel := context.WithTimeout(ctx, idleTimeout)
+		defer cancel()
+		if c.d.awaitAnswer(idle, c.p, answers) {
+			return true
+		}
+		c.abandon()
+	}
+	return c.d.awaitAnswer(ctx, c.p, answers)
 }
 
 // odd is an error of the driver or the server: the connection is gone, or the transaction was ended, or the server became read-only.
@@ -246,6 +263,9 @@ func cause(ctx context.Context) error {
 // gaveUp is about a call whose caller has lost patience with a frozen server. The server may have it in its queue, and do
 // it when it is well: a commit, or a statement that is its own transaction.
 func (c *dbConn) gaveUp(ctx context.Context, effect func() error, lasting bool) error {
+	if c.broken {
+		return cause(ctx)
+	}
 	c.broken = true
 	if !lasting || !c.d.chance(0.5) {
 		c.abandon()
@@ -254,7 +274,7 @@ func (c *dbConn) gaveUp(ctx context.Context, effect func() error, lasting bool) 
 	real := *c // the server's end of the connection
 	c.tx, c.locked, c.closed = nil, false, true
 	go func() {
-		c.d.await(false, nil, nil)
+		c.d.await(c.p, false, nil, nil)
 		_ = effect()
 		real.abandon()
 		_ = real.real.Close()

@@ -13,12 +13,12 @@ func (n *node) written(p *process) func(write func() error) error {
 		if err := p.gate(); err != nil {
 			return err
 		}
-		c, _ := n.disk.state()
+		c := n.disk.state(p)
 		if c.refuse || n.disk.chance(c.before) {
 			return syscall.ENOSPC
 		}
 		time.Sleep(c.delay)
-		if !n.disk.await(false, nil, p.dead) {
+		if !n.disk.await(p, false, nil, p.dead) {
 			return errDead
 		}
 		if err := write(); err != nil {

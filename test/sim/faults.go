@@ -27,6 +27,9 @@ type trouble struct {
 	copies bool     // copies may follow whatever else happens
 	begin  func()
 	end    func()
+
+	within    time.Duration // how long it may hold up anything, though it lasts on; 0: as long as it lasts
+	doublesOn bool          // copies may follow beyond that
 }
 
 // mischief breaks things as the seed has it, and answers what waits until all is whole again. Half of the faults are pairs:
@@ -62,6 +65,9 @@ func (w *world) mischief() (whole func()) {
 	for range w.leaderless {
 		all = append(all, w.deposed(last))
 	}
+	if w.loses {
+		all = append(all, w.lost())
+	}
 	all = append(all, w.policies()...)
 	all = append(all, w.aimedTroubles()...)
 	var under sync.WaitGroup
@@ -82,6 +88,14 @@ func (w *world) suffer(i int, t trouble, all []trouble) {
 	f.End = time.Now().UnixMilli()
 	w.note("fault %d is over", f.N)
 	f.Beside, f.Only = t.beside, t.only
+	if t.doublesOn {
+		on := f
+		on.Beside, on.Doubles = true, true
+		w.rec.Fault(on)
+	}
+	if t.within > 0 {
+		f.End = min(f.End, f.Start+t.within.Milliseconds())
+	}
 	f.Doubles = t.copies || t.moves && beside(i, t, all)
 	w.rec.Fault(f)
 }

@@ -40,17 +40,17 @@ func (h hints) call(ctx context.Context, effect func() error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, indexPatience)
 	defer cancel()
-	c, _ := h.s.state()
+	c := h.s.state(h.p)
 	if c.refuse || h.s.chance(c.before) {
 		return errRefused
 	}
 	if err := pause(ctx, c.delay); err != nil {
 		return err
 	}
-	if !h.s.await(false, ctx.Done(), h.p.dead) {
+	if !h.s.await(h.p, false, ctx.Done(), h.p.dead) {
 		if h.s.chance(0.5) {
 			go func() {
-				h.s.await(false, nil, nil)
+				h.s.await(h.p, false, nil, nil)
 				_ = effect()
 			}()
 		}
@@ -62,7 +62,7 @@ func (h hints) call(ctx context.Context, effect func() error) error {
 	if h.s.chance(c.after) {
 		return errLost
 	}
-	if !h.s.await(true, ctx.Done(), h.p.dead) {
+	if !h.s.await(h.p, true, ctx.Done(), h.p.dead) {
 		return cause(ctx)
 	}
 	return h.p.gate()
@@ -134,7 +134,7 @@ func (h hints) Wakes(ctx context.Context) <-chan []index.SlotPos {
 	go func() {
 		defer close(out)
 		for at := range h.m.Wakes(ctx) {
-			if c, _ := h.s.state(); c != (condition{}) && (c.frozen || c.mute || c.refuse || h.s.chance(c.before) || h.s.chance(c.after)) {
+			if c := h.s.state(h.p); c != (condition{}) && (c.frozen || c.mute || c.refuse || h.s.chance(c.before) || h.s.chance(c.after)) {
 				continue
 			}
 			if h.p.gate() != nil {

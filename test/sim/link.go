@@ -30,14 +30,14 @@ func (w *world) through(p *process, s *server, patience time.Duration, dial dial
 		}
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		c, _ := s.state()
+		c := s.state(p)
 		if c.refuse || s.chance(c.before) {
 			return nil, errRefused
 		}
 		if err := pause(ctx, c.delay); err != nil {
 			return nil, err
 		}
-		if !s.await(true, ctx.Done(), p.dead) {
+		if !s.await(p, true, ctx.Done(), p.dead) {
 			return nil, errSilent
 		}
 		real, err := dial(ctx, network, address)
@@ -95,16 +95,16 @@ func (l *link) sever() {
 // up carries what the process says. What was said before the process closed its end is still delivered.
 func (l *link) up() {
 	l.carry(l.far, l.real, nil, func() bool {
-		c, _ := l.s.state()
-		return !l.s.chance(c.before) && (c.delay == 0 || l.sleep(c.delay)) && l.s.await(false, l.closed, nil)
+		c := l.s.state(l.p)
+		return !l.s.chance(c.before) && (c.delay == 0 || l.sleep(c.delay)) && l.s.await(l.p, false, l.closed, nil)
 	})
 }
 
 // down carries what the server says.
 func (l *link) down() {
 	l.carry(l.real, l.far, l.came, func() bool {
-		c, _ := l.s.state()
-		return !l.s.chance(c.after) && (c.late == 0 || l.sleep(c.late)) && l.s.await(true, l.closed, nil)
+		c := l.s.state(l.p)
+		return !l.s.chance(c.after) && (c.late == 0 || l.sleep(c.late)) && l.s.await(l.p, true, l.closed, nil)
 	})
 }
 

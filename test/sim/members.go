@@ -34,7 +34,7 @@ func newElectorate(s *server, session time.Duration, slots int, epochs func(cont
 // run ends sessions and shares the slots anew, until ctx ends.
 func (e *electorate) run(ctx context.Context) {
 	for pause(ctx, 50*time.Millisecond) == nil {
-		if c, _ := e.s.state(); c.frozen || c.refuse {
+		if c := e.s.state(nil); c.frozen || c.refuse {
 			continue
 		}
 		e.mu.Lock()
@@ -162,13 +162,13 @@ func (m *member) beat(ctx context.Context) {
 	if m.resting() {
 		return
 	}
-	c, _ := m.e.s.state()
+	c := m.e.s.state(m.p)
 	if c.refuse || m.e.s.chance(c.before) || pause(ctx, c.delay) != nil {
 		return
 	}
 	bound, cancel := context.WithTimeout(ctx, m.e.session/4)
 	defer cancel()
-	if !m.e.s.await(false, bound.Done(), m.p.dead) {
+	if !m.e.s.await(m.p, false, bound.Done(), m.p.dead) {
 		return
 	}
 	m.e.mu.Lock()
@@ -194,7 +194,7 @@ func (m *member) beat(ctx context.Context) {
 	}
 	m.e.mu.Unlock()
 	slices.Sort(now.Members)
-	if !m.e.s.await(true, bound.Done(), m.p.dead) || m.e.s.chance(c.after) || m.p.gate() != nil {
+	if !m.e.s.await(m.p, true, bound.Done(), m.p.dead) || m.e.s.chance(c.after) || m.p.gate() != nil {
 		return
 	}
 	m.mu.Lock()
@@ -238,7 +238,7 @@ func (m *member) distrust() {
 // leave ends trust first, and then the session.
 func (m *member) leave() {
 	m.distrust()
-	if c, _ := m.e.s.state(); m.p.gate() != nil || c.refuse || c.frozen {
+	if c := m.e.s.state(m.p); m.p.gate() != nil || c.refuse || c.frozen {
 		return
 	}
 	m.e.mu.Lock()

@@ -22,17 +22,18 @@ type condition struct {
 
 // server is one that processes call. Its condition changes while they do.
 type server struct {
-	name string
-	mu   sync.Mutex
-	now  condition
-	well chan struct{} // closed when the condition changes
-	rnd  *rand.Rand
-	hits int // calls that met something else than a server that is well
-	all  int
+	name  string
+	mu    sync.Mutex
+	now   condition
+	apart map[string]condition // what processes meet that alone are treated otherwise, by their names
+	well  chan struct{}        // closed when a condition changes
+	rnd   *rand.Rand
+	hits  int // calls that met something else than a server that is well
+	all   int
 }
 
 func newServer(name string, seed uint64) *server {
-	return &server{name: name, well: make(chan struct{}), rnd: rand.New(rand.NewPCG(seed, 77))}
+	return &server{name: name, apart: map[string]condition{}, well: make(chan struct{}), rnd: rand.New(rand.NewPCG(seed, 77))}
 }
 
 var (
@@ -46,18 +47,54 @@ func (s *server) set(c condition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now = c
+	s.changed()
+}
+
+// setFor is set for one process and its later starts.
+func (s *server) setFor(name string, c condition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.apart[name] = c
+	if c == (condition{}) {
+		delete(s.apart, name)
+	}
+	s.changed()
+}
+
+func (s *server) changed() {
 	close(s.well)
 	s.well = make(chan struct{})
 }
 
-func (s *server) state() (condition, <-chan struct{}) {
+// state is the condition that a call meets. p is who calls; nil: nobody in particular.
+func (s *server) state(p *process) condition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c, _ := s.seenBy(p)
 	s.all++
-	if s.now != (condition{}) {
+	if c != (condition{}) {
 		s.hits++
 	}
-	return s.now, s.well
+	return c
+}
+
+// lostBy says that a process alone meets what it meets.
+func (s *server) lostBy(p *process) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, alone := s.seenBy(p)
+	return alone
+}
+
+// seenBy is the condition that a process meets, and whether it alone does. mu is held.
+func (s *server) seenBy(p *process) (c condition, alone bool) {
+	if p != nil {
+		c, alone = s.apart[p.name]
+	}
+	if !alone {
+		c = s.now
+	}
+	return c, alone
 }
 
 func (s *server) chance(p float64) bool {
@@ -81,11 +118,12 @@ func (s *server) counts() (all, hits int) {
 	return s.all, s.hits
 }
 
-// await waits while the server is frozen (or mute, where answers count), until one of the others ends the wait: false.
-func (s *server) await(answers bool, done, dead <-chan struct{}) bool {
+// await waits while the server is frozen for p (or mute, where answers count), until one of the others ends the wait: false.
+func (s *server) await(p *process, answers bool, done, dead <-chan struct{}) bool {
 	for {
 		s.mu.Lock()
-		c, well := s.now, s.well
+		c, _ := s.seenBy(p)
+		well := s.well
 		s.mu.Unlock()
 		if !c.frozen && !(answers && c.mute) {
 			return true

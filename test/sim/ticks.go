@@ -264,7 +264,7 @@ func (w *world) spansOf(list []*tickRequest) (out []span) {
 
 func (w *world) judgeTimer(id string, spans []span, known map[string]bool) {
 	ahead := max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead).Milliseconds() + 1000 + 2*w.stepsBack.Milliseconds()
-	healthy := w.faults == 0 && !w.silent && w.moves == 0
+	healthy := w.faults == 0 && !w.silent && w.moves == 0 && !w.loses
 	last := int64(0) // run that came
 	for name := range w.ticks.runs {
 		if of, run, ok := timer.SplitRunID(name); ok && of == id {
@@ -326,7 +326,7 @@ func (w *world) judgeMissed(s timer.Schedule, def timer.Definition, id string, r
 	}
 	for _, c := range copies {
 		at := c.from.UnixMilli()
-		if !missed(run, at) || w.truth.everInDoubt(name{tickTopic, c.d.ID}) {
+		if !missed(run, at) || w.truth.everInDoubt(name{tickTopic, c.d.ID}) || w.lostHolds(s.Due(tickTopic, id, run)) {
 			continue
 		}
 		together := def.Misfire == timer.MisfireSkip
@@ -358,7 +358,7 @@ func (w *world) judgeRun(name string, due, until int64, copies []tickRun, health
 			w.find("timers", "copies of run %s differ: %v and %v", name, copies[0].d, r.d)
 		}
 	}
-	if healthy && len(copies) > 1 {
+	if (healthy || w.lostElsewhere(tickTopic, name, due)) && len(copies) > 1 {
 		w.find("timers", "run %s came %d times, and nothing had failed", name, len(copies))
 	}
 }

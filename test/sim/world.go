@@ -76,6 +76,7 @@ type world struct {
 	receivers   *server // of callbacks
 	electionSrv *server
 	electorate  *electorate
+	loss        loss
 	zookeeper   *zkfake.Server // instead, likewise
 	admin       *store.Store   // of nobody: it meets no fault
 	looks       *sql.DB        // likewise, for the judge's own questions
@@ -215,7 +216,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 
 // nextEpoch is the leader's question: it needs a database that answers.
 func (w *world) nextEpoch(ctx context.Context) (int64, error) {
-	if c, _ := w.db.state(); c.frozen || c.mute || c.refuse {
+	if c := w.db.state(nil); c.frozen || c.mute || c.refuse {
 		return 0, errRefused
 	}
 	return w.admin.NextEpoch(ctx)
@@ -231,12 +232,20 @@ func (w *world) link(l *link) {
 }
 
 // cut breaks all connections to a server.
-func (w *world) cut(s *server) {
+func (w *world) cut(s *server) { w.cutOf(s, func(*link) bool { return true }) }
+
+// cutOf breaks some of the connections to a server.
+func (w *world) cutOf(s *server, which func(*link) bool) {
 	w.mu.Lock()
-	links := w.links[s]
-	delete(w.links, s)
+	var links []*link
+	for l := range w.links[s] {
+		if which(l) {
+			links = append(links, l)
+			delete(w.links[s], l)
+		}
+	}
 	w.mu.Unlock()
-	for l := range links {
+	for _, l := range links {
 		l.sever()
 	}
 }
@@ -323,6 +332,7 @@ func (w *world) run() (out Outcome) {
 	w.judgeTold(h)
 	w.judgeTicks()
 	w.judgeCalls(h)
+	w.judgeLost(h)
 	all, _ := w.db.counts()
 	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest, Linear: linear, Undecided: undecided}
 	if len(w.findings) > 0 {
