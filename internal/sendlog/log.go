@@ -181,6 +181,9 @@ func Open(dir string, cfg Config, log *zap.Logger) (*Log, error) {
 	return l, nil
 }
 
+// lockPatience is how long Open waits for the directory's lock: Examine has it for a moment.
+const lockPatience = 500 * time.Millisecond
+
 func (l *Log) open(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "db")); l.cfg.Existing && err != nil {
 		return fmt.Errorf("%w: %w", ErrNoLog, err)
@@ -189,11 +192,13 @@ func (l *Log) open(dir string) error {
 		return err
 	}
 	lock := flock.New(filepath.Join(dir, "lock"))
-	switch held, err := lock.TryLock(); {
+	bound, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	switch _, err := lock.TryLockContext(bound, lockPatience/50); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return ErrLocked
 	case err != nil:
 		return fmt.Errorf("locking: %w", err)
-	case !held:
-		return ErrLocked
 	}
 	l.lock = lock
 
