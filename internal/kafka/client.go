@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
@@ -134,10 +135,39 @@ func Logger(log *zap.Logger) kgo.Logger {
 	return kzap.New(log.WithOptions(zap.AddCallerSkip(2)), kzap.Level(level))
 }
 
-// Ping says whether any broker answers.
+// pingNext is how long a ping waits for one broker before it asks the next one too.
+const pingNext = 300 * time.Millisecond
+
+// Ping says whether any broker answers. A broker whose host is gone may answer nothing, so the others
+// are asked beside it.
 func Ping(ctx context.Context, client *kgo.Client) error {
-	if err := client.Ping(ctx); err != nil {
-		return fmt.Errorf("pinging kafka: %w", err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	others := append(client.DiscoveredBrokers(), client.SeedBrokers()...)
+	all, one := make(chan error, 1), make(chan error, len(others))
+	go func() { all <- client.Ping(ctx) }() // one after the other; it learns of new brokers, too
+	tick := time.NewTicker(pingNext)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-all:
+			if err != nil {
+				return fmt.Errorf("pinging kafka: %w", err)
+			}
+			return nil
+		case err := <-one:
+			if err == nil {
+				return nil
+			}
+		case <-tick.C:
+			if len(others) > 0 {
+				broker := others[0]
+				others = others[1:]
+				go func() {
+					_, err := broker.Request(ctx, &kmsg.MetadataRequest{Topics: []kmsg.MetadataRequestTopic{}})
+					one <- err
+				}()
+			}
+		}
 	}
-	return nil
 }

@@ -2,6 +2,8 @@ package kafka_test
 
 import (
 	"context"
+	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -90,4 +92,25 @@ func TestConsumerGroup(t *testing.T) {
 	offsets, err := admin.FetchOffsets(t.Context(), "scanner")
 	require.NoError(t, err)
 	require.Empty(t, offsets.Offsets())
+}
+
+// A host that is gone answers nothing at all, not even that it is gone. That is not Kafka's silence.
+func TestPingPassesABrokerThatIsSilent(t *testing.T) {
+	cluster, cfg := startKafka(t, kfake.NumBrokers(3))
+	for _, silent := range [][]int{{0}, {1}, {2}, {0, 1}} {
+		var gone []string
+		for _, n := range silent {
+			gone = append(gone, cluster.ListenAddrs()[n])
+		}
+		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if slices.Contains(gone, address) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		require.NoError(t, kafka.Ping(ctx, newClient(t, kafka.NewProducer, cfg)), silent)
+		cancel()
+	}
 }
