@@ -11,11 +11,21 @@ import (
 const together = 20 * time.Microsecond
 
 // clocks reads how far the monotonic clock is ahead of its oscillator, and how long it stood.
-func clocks() (slewed, slept time.Duration) {
+func clocks() (slewed, slept time.Duration) { return compare(clock) }
+
+func compare(clock func(id int32) (t time.Duration, there bool)) (slewed, slept time.Duration) {
 	tightest := time.Duration(-1)
 	for range 4 {
-		before, raw := clock(unix.CLOCK_MONOTONIC), clock(unix.CLOCK_MONOTONIC_RAW)
-		boot, after := clock(unix.CLOCK_BOOTTIME), clock(unix.CLOCK_MONOTONIC)
+		before, _ := clock(unix.CLOCK_MONOTONIC)
+		raw, steady := clock(unix.CLOCK_MONOTONIC_RAW)
+		boot, wakes := clock(unix.CLOCK_BOOTTIME)
+		after, _ := clock(unix.CLOCK_MONOTONIC)
+		if !steady {
+			raw = after
+		}
+		if !wakes {
+			boot = before
+		}
 		if gap := after - before; tightest < 0 || gap < tightest {
 			tightest, slewed, slept = gap, after-raw, boot-before
 		}
@@ -26,11 +36,11 @@ func clocks() (slewed, slept time.Duration) {
 	return slewed, slept
 }
 
-// clock returns 0 for a clock that the kernel does not have: then its difference never changes much.
-func clock(id int32) time.Duration {
-	var t unix.Timespec
-	if unix.ClockGettime(id, &t) != nil {
-		return 0
+// clock returns false for a clock that the kernel, or what stands in for one, does not have.
+func clock(id int32) (t time.Duration, there bool) {
+	var ts unix.Timespec
+	if unix.ClockGettime(id, &ts) != nil {
+		return 0, false
 	}
-	return time.Duration(t.Nano())
+	return time.Duration(ts.Nano()), true
 }
