@@ -1,6 +1,8 @@
 package dispatcher
 
 import (
+	"time"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/callback"
@@ -61,7 +63,7 @@ type content struct {
 	trace     *traced   // of an attempt whose caller is traced; otherwise nil
 	with      *outlet   // counts it among what its producer holds; nil while none does
 	owes      *outlet   // counts it among what is unsettled; nil while none does
-	acked     int64     // when its delivery was acknowledged, Unix ms
+	acked     time.Time // when its delivery was acknowledged, by the monotonic clock
 }
 
 // sendNumber names the attempt that is to be made, among all that the task ever sees.

@@ -237,7 +237,7 @@ func (f *fetcher) stage(ready []*claimedTask) {
 		f.flight.staging.add(t)
 		if at, ok := f.flight.proofs.take(t); ok && t.doubt && t.record != nil {
 			f.metrics.proven.Inc()
-			f.flight.unsettled.delivered(t, at)
+			f.flight.unsettled.delivered(t)
 			f.flight.inbox.concludes(outcome{task: t, at: at, known: true})
 			f.kicks.settle.now()
 			continue

@@ -184,6 +184,6 @@ func registerGauges(reg prometheus.Registerer, fl *inFlight, outs *outlets, sent
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "clock_offset_seconds",
 		Help: "How far the database's clock, which tasks go by, is ahead of this machine's."}, func() float64 { return fl.clock.Offset().Seconds() })
 	gauge("unsettled_milliseconds", "How long ago the oldest delivery was made that is not durable: if the dispatcher died, it would be made again.", func() int {
-		return int(fl.unsettled.oldest(fl.clock.Millis()))
+		return int(fl.unsettled.oldest().Milliseconds())
 	})
 }

@@ -236,7 +236,7 @@ func (s *sender) answeredBy(t *claimedTask, r *kgo.Record, err error, alone bool
 // concludes hands an outcome to the settle loop. inFlight.mu is held.
 func (s *sender) concludes(o outcome) {
 	if t := o.task; o.err == nil && t.status == sending {
-		s.flight.unsettled.delivered(t, o.at)
+		s.flight.unsettled.delivered(t)
 	} else {
 		s.flight.unsettled.ends(t)
 	}

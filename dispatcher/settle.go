@@ -63,7 +63,7 @@ func (s *settler) run(ctx context.Context) {
 		}
 		s.note(ctx)
 		s.flight.mu.Lock()
-		s.flight.leavePinned(s.clock.Millis())
+		s.flight.leavePinned()
 		s.flight.mu.Unlock()
 		s.settle(ctx)
 		select { // a round that took longer is followed by the next

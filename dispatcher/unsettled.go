@@ -65,9 +65,9 @@ func (u *unsettled) ends(t *claimedTask) {
 }
 
 // delivered notes that a task was acknowledged.
-func (u *unsettled) delivered(t *claimedTask, at int64) {
+func (u *unsettled) delivered(t *claimedTask) {
 	if !t.slot.abandoned {
-		t.acked = at
+		t.acked = time.Now()
 		u.deliveries = append(u.deliveries, t)
 	}
 }
@@ -89,20 +89,20 @@ func (u *unsettled) forgetDurable() {
 	}
 }
 
-// oldest is how long ago the first of the deliveries was made that are not durable, in ms.
-func (u *unsettled) oldest(now int64) int64 {
+// oldest is how long ago the first of the deliveries was made that are not durable.
+func (u *unsettled) oldest() time.Duration {
 	if u.forgetDurable(); len(u.deliveries) == 0 {
 		return 0
 	}
-	return max(now-u.deliveries[0].acked, 0)
+	return time.Since(u.deliveries[0].acked)
 }
 
 // leavePinned takes delivered tasks out of slots in which they have been held up for long. inFlight.mu is held.
-func (fl *inFlight) leavePinned(now int64) {
+func (fl *inFlight) leavePinned() {
 	fl.unsettled.forgetDurable()
 	closable, n := map[*ownedSlot]int64{}, 0
 	for _, t := range fl.unsettled.deliveries {
-		if t.acked > now-pinnedFor.Milliseconds() || n == pinnedMost {
+		if time.Since(t.acked) < pinnedFor || n == pinnedMost {
 			return
 		}
 		if t.status != settled || t.durable() {
