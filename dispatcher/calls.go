@@ -152,7 +152,7 @@ func (s *settler) callFailed(t *claimedTask, o outcome, e *callError) {
 		}
 		s.metrics.retries.Inc()
 		s.flight.leave(t, transition{
-			Transition: store.Transition{State: task.StateRetry, Pos: next, Attempt: made, Lane: task.LaneOf(t.topic, task.ClassRetried)},
+			Transition: store.Transition{State: task.StateRetry, Pos: next, Attempt: made, Lane: t.lane.In(task.ClassRetried)},
 			events:     []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Lateness: schemas.LatenessUnknown, Reason: e.Reason}},
 		})
 	}

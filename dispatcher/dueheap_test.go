@@ -14,7 +14,7 @@ import (
 func TestDueHeapOrdersByInstantClassAndSeq(t *testing.T) {
 	h := dueHeap{}
 	for _, at := range [][3]int64{{2, 0, 1}, {1, 3, 2}, {1, 0, 9}, {1, 0, 3}, {1, 1, 1}} {
-		h.push(&claimedTask{at: at[0], lane: task.LaneOf("t", task.Class(at[1])), seq: at[2]})
+		h.push(&claimedTask{at: at[0], lane: task.LaneKey{}.Lane("t", task.Class(at[1])), seq: at[2]})
 	}
 	var got [][3]int64
 	for len(h) > 0 {
@@ -31,7 +31,7 @@ func TestDueHeapIsASortedList(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				seq++ // small ranges make ties
-				added := &claimedTask{at: rapid.Int64Range(0, 4).Draw(t, "at"), seq: seq, lane: task.LaneOf("t", task.Class(rapid.IntRange(0, 3).Draw(t, "class")))}
+				added := &claimedTask{at: rapid.Int64Range(0, 4).Draw(t, "at"), seq: seq, lane: task.LaneKey{}.Lane("t", task.Class(rapid.IntRange(0, 3).Draw(t, "class")))}
 				h.push(added)
 				model = append(model, added)
 				slices.SortFunc(model, func(a, b *claimedTask) int {

@@ -58,7 +58,7 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 	batch, _, _ = f.nextFetch()
 	require.Len(t, batch, 1, "the one that stands behind what was claimed came late")
 	require.Equal(t, int64(500), batch[0].seq)
-	fl.backlog.queue.push(&claimedTask{slot: l, seq: 600, at: now + 25 + 200, lane: task.LaneOf("t", task.ClassNormal)})
+	fl.backlog.queue.push(&claimedTask{slot: l, seq: 600, at: now + 25 + 200, lane: task.LaneKey{}.Lane("t", task.ClassNormal)})
 	_, _, wait = f.nextFetch()
 	require.LessOrEqual(t, wait, 200*time.Millisecond, "until it is due")
 }

@@ -16,7 +16,7 @@ import (
 func queued(topic string, class task.Class, first, n int) []*claimedTask {
 	out := make([]*claimedTask, n)
 	for i := range out {
-		out[i] = &claimedTask{slot: &ownedSlot{}, seq: int64(first + i), lane: task.LaneOf(topic, class)}
+		out[i] = &claimedTask{slot: &ownedSlot{}, seq: int64(first + i), lane: task.LaneKey{}.Lane(topic, class)}
 	}
 	return out
 }
@@ -119,7 +119,7 @@ func TestFetchQueueHolds(t *testing.T) {
 		size, seq := 0, int64(0)
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
-				lane := task.LaneOf(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "topic"), task.Class(rapid.IntRange(0, task.Classes-1).Draw(t, "class")))
+				lane := task.LaneKey{}.Lane(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "topic"), task.Class(rapid.IntRange(0, task.Classes-1).Draw(t, "class")))
 				at := rapid.Int64Range(0, 3).Draw(t, "at")
 				for range rapid.IntRange(1, 300).Draw(t, "n") {
 					seq++

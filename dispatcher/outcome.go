@@ -137,7 +137,7 @@ func (s *settler) conclude(ctx context.Context, o outcome) bool {
 
 func awaitReport(t *claimedTask, o outcome) transition {
 	return transition{
-		Transition: store.Transition{State: task.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: task.LaneOf(t.topic, task.ClassRetried)},
+		Transition: store.Transition{State: task.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: t.lane.In(task.ClassRetried)},
 		events:     []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)}},
 	}
 }

@@ -30,6 +30,7 @@ type policies struct {
 
 	gates map[string]*gate   // by topic
 	lanes map[uint32][]*gate // the same, by what a task's lane tells of its topic
+	key   task.LaneKey       // of the lanes; read with the policies
 
 	kick   kick        // of the loop that moves tasks
 	claims func() bool // whether what is called back is claimed soon: claimer.claims. The lock of those in flight is held
@@ -96,6 +97,10 @@ func (f *policies) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	key, err := f.store.LaneKey(ctx)
+	if err != nil {
+		return err
+	}
 	slots := f.slots
 	if time.Since(f.counted) >= slotsEvery {
 		if slots, err = f.store.SlotCount(ctx); err != nil {
@@ -105,7 +110,7 @@ func (f *policies) read(ctx context.Context) error {
 	}
 	f.flight.mu.Lock()
 	defer f.flight.mu.Unlock()
-	f.slots = slots
+	f.slots, f.key = slots, key
 	f.share(f.part())
 	f.apply(all)
 	return nil
@@ -160,8 +165,9 @@ func (f *policies) apply(all []store.Policy) {
 func (f *policies) open(topic string) *gate {
 	g := newGate(topic, f.cfg.StageTasks)
 	f.gates[topic] = g
-	lane := task.LaneOf(topic, 0).Target()
-	f.lanes[lane] = append(f.lanes[lane], g)
+	for _, target := range f.key.Targets(topic) {
+		f.lanes[target] = append(f.lanes[target], g)
+	}
 	for _, t := range f.outlets.byKey {
 		if t.topic == topic {
 			g.sending += t.sending
@@ -172,9 +178,10 @@ func (f *policies) open(topic string) *gate {
 
 func (f *policies) forget(g *gate) {
 	delete(f.gates, g.Topic)
-	lane := task.LaneOf(g.Topic, 0).Target()
-	if f.lanes[lane] = slices.DeleteFunc(f.lanes[lane], func(o *gate) bool { return o == g }); len(f.lanes[lane]) == 0 {
-		delete(f.lanes, lane)
+	for _, target := range f.key.Targets(g.Topic) {
+		if f.lanes[target] = slices.DeleteFunc(f.lanes[target], func(o *gate) bool { return o == g }); len(f.lanes[target]) == 0 {
+			delete(f.lanes, target)
+		}
 	}
 }
 

@@ -367,6 +367,7 @@ func TestManyPausedTargetsHoldUpNobody(t *testing.T) {
 		f, d := newSlowFixture(t, "SELECT seq, slot, pos, due, state", 100*time.Millisecond)
 		_, err := d.ownership.follow(t.Context())
 		require.NoError(t, err)
+		require.NoError(t, d.policies.start(t.Context()))
 		policies := []store.Policy{{Topic: "orders", Rate: 100}}
 		for i := range paused {
 			topic := fmt.Sprint("paused-", i)

@@ -282,12 +282,14 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 	d.flight.slots[0] = l
 	d.policies.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 1}})
 	var both []*claimedTask
-	for _, p := range places {
-		ct := &claimedTask{slot: l, seq: p.Seq, pos: p.Pos, at: p.Pos, lane: task.LaneOf("orders", task.ClassNormal)}
+	for i, p := range places { // the other one has the lane that a program of a version before keys gave it
+		lane := []task.Lane{d.policies.key.Lane("orders", task.ClassNormal), task.Unkeyed("orders", task.ClassNormal)}[i]
+		ct := &claimedTask{slot: l, seq: p.Seq, pos: p.Pos, at: p.Pos, lane: lane}
 		both = append(both, ct)
 		require.True(t, d.policies.diverts(ct))
 	}
-	require.False(t, d.policies.diverts(&claimedTask{slot: l, lane: task.LaneOf("others", task.ClassNormal)}))
+	require.False(t, d.policies.diverts(&claimedTask{slot: l, lane: d.policies.key.Lane("others", task.ClassNormal)}))
+	require.False(t, d.policies.diverts(&claimedTask{slot: l, lane: task.Unkeyed("others", task.ClassNormal)}))
 	require.False(t, d.policies.diverts(&claimedTask{slot: l, lane: both[0].lane, doubt: true}), "the send log may know of it")
 	require.NoError(t, d.policies.judge(t.Context()))
 	require.Equal(t, leaving, both[0].status)

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/task"
 )
 
 // Metrics of single targets have a label, and each value of it is series that a monitor keeps. So only some targets are named: those
@@ -40,7 +39,7 @@ const (
 // waiting counts what waits for targets. Both calls read indexes only, and no more than they are told to.
 type waiting interface {
 	CountPending(ctx context.Context, topic string, after, most int64) (store.Bounded, error)
-	OldestOverdue(ctx context.Context, before int64, perSlot int) (map[uint32]int64, error)
+	OldestOverdue(ctx context.Context, topics []string, before int64, perSlot int) (oldest map[string]int64, others int64, err error)
 }
 
 // targetMetrics are the metrics of single targets.
@@ -155,7 +154,7 @@ func (m *targetMetrics) measure(ctx context.Context, from waiting, now int64) er
 		}
 		pending[topic] = n
 	}
-	oldest, err := from.OldestOverdue(ctx, now-overdueAfter.Milliseconds(), overdueLooked)
+	oldest, others, err := from.OldestOverdue(ctx, names, now-overdueAfter.Milliseconds(), overdueLooked)
 	if err != nil {
 		return err
 	}
@@ -168,20 +167,12 @@ func (m *targetMetrics) measure(ctx context.Context, from waiting, now int64) er
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, topic := range names {
-		target := task.LaneOf(topic, 0).Target()
 		if m.named[topic] != nil { // otherwise its series have gone meanwhile
 			m.pending.WithLabelValues(topic).Set(float64(pending[topic].N))
-			m.oldest.WithLabelValues(topic).Set(late(oldest[target]))
-		}
-		delete(oldest, target)
-	}
-	var first int64
-	for _, pos := range oldest {
-		if first == 0 || pos < first {
-			first = pos
+			m.oldest.WithLabelValues(topic).Set(late(oldest[topic]))
 		}
 	}
-	m.oldest.WithLabelValues(otherTargets).Set(late(first))
+	m.oldest.WithLabelValues(otherTargets).Set(late(others))
 	return nil
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/task"
 )
 
 // series returns what a metric shows by target; of a histogram, how many were counted.
@@ -100,7 +99,8 @@ func TestMetricsOfAnyNumberOfTargets(t *testing.T) {
 // counts is a database.
 type counts struct {
 	pending map[string]store.Bounded
-	oldest  map[uint32]int64
+	oldest  map[string]int64
+	others  int64
 	err     error
 }
 
@@ -111,18 +111,18 @@ func (c counts) CountPending(_ context.Context, topic string, _, most int64) (st
 	return c.pending[topic], c.err
 }
 
-func (c counts) OldestOverdue(context.Context, int64, int) (map[uint32]int64, error) {
-	return c.oldest, c.err
+func (c counts) OldestOverdue(context.Context, []string, int64, int) (map[string]int64, int64, error) {
+	return c.oldest, c.others, c.err
 }
 
 func TestMeasuresWhatWaitsForTargets(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newTargetMetrics([]string{"orders", "bills"}, 20, reg)
-	target := func(topic string) uint32 { return task.LaneOf(topic, 0).Target() }
 	now := time.Now().UnixMilli()
 	err := m.measure(t.Context(), counts{
 		pending: map[string]store.Bounded{"orders": {N: 7}, "bills": {N: pendingCounted, More: true}},
-		oldest:  map[uint32]int64{target("orders"): now - 9000, target("x"): now - 20_000, target("y"): now - 30_000},
+		oldest:  map[string]int64{"orders": now - 9000},
+		others:  now - 30_000,
 	}, now)
 	require.NoError(t, err)
 	require.Equal(t, map[string]float64{"orders": 7, "bills": pendingCounted}, series(t, reg, "target_pending_tasks"))

@@ -30,7 +30,7 @@ func (s *sender) unreported(t *claimedTask) {
 		waited := min(max(now-t.pos, 0), s.cfg.transit().Milliseconds()) // the backoff counts from the end of the wait
 		e = transition{
 			Transition: store.Transition{State: task.StateRetry, Pos: s.clock.Latest() + max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0) + 1,
-				Attempt: t.attempt, Lane: task.LaneOf(t.topic, task.ClassRetried)},
+				Attempt: t.attempt, Lane: t.lane.In(task.ClassRetried)},
 			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Lateness: schemas.LatenessUnknown, Reason: reason}},
 		}
 	}

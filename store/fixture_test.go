@@ -202,7 +202,24 @@ func (f *fixture) deliver(pos int64) {
 func (f *fixture) transition(id string, state task.State, pos int64, attempt int) Transition {
 	f.t.Helper()
 	row := f.row(id)
-	return Transition{Seq: row.Seq, Slot: row.Slot, Epoch: f.epoch, State: state, Pos: pos, Attempt: attempt, Lane: row.Lane}
+	return Transition{Seq: row.Seq, Slot: row.Slot, Epoch: f.epoch, State: state, Pos: pos, Attempt: attempt, Lane: f.lane(row.Topic, row.Class)}
+}
+
+// lane is that of rows as this program writes them.
+func (f *fixture) lane(topic string, c task.Class) task.Lane {
+	f.t.Helper()
+	key, err := f.LaneKey(f.ctx)
+	require.NoError(f.t, err)
+	return key.Lane(topic, c)
+}
+
+// unkey gives the rows of a topic the lanes that a program of a version before keys gives them.
+func (f *fixture) unkey(topic string) {
+	f.t.Helper()
+	for c := range task.Class(task.Classes) {
+		_, err := f.db.ExecContext(f.ctx, "UPDATE tasks SET lane = ? WHERE topic = ? AND lane = ?", int64(task.Unkeyed(topic, c)), []byte(topic), int64(f.lane(topic, c)))
+		require.NoError(f.t, err)
+	}
 }
 
 // awaitReport claims the task, delivers it as its n-th attempt, and waits a minute for the report.

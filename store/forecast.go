@@ -9,8 +9,6 @@ import (
 	stdslices "slices"
 	"strings"
 	"time"
-
-	"github.com/notyet/notyet/task"
 )
 
 // ForecastFilter says which tasks to count, and into which steps.
@@ -101,8 +99,12 @@ func (c *counter) begin(ctx context.Context) (err error) {
 	if c.slots, err = c.store.Slots(ctx); err != nil || c.f.Topic == "" {
 		return err
 	}
-	for class := range task.Classes {
-		c.lanes = append(c.lanes, int64(task.LaneOf(c.f.Topic, task.Class(class))))
+	key, err := c.store.LaneKey(ctx)
+	if err != nil {
+		return err
+	}
+	for _, lane := range key.Lanes(c.f.Topic) {
+		c.lanes = append(c.lanes, int64(lane))
 	}
 	now, err := c.store.Time(ctx)
 	c.beyond = now.UnixMilli() + 1

@@ -43,10 +43,12 @@ func TestForecastCountsWhatIsToCome(t *testing.T) {
 		require.Equal(t, map[int64]int64{0: 20, 1000: 1, 2000: 20}, forecast(target, base, base+3000))
 		require.Equal(t, map[int64]int64{0: 1}, forecast("invoices", base, base+3000))
 		require.Empty(t, forecast("nothing", base, base+3000))
-		require.Equal(t, task.LaneOf("billing", 0), task.LaneOf("a.5e0w0", 0))
+		require.Equal(t, task.Unkeyed("billing", 0), task.Unkeyed("a.5e0w0", 0))
 		shares := s.schedule("shares", at(999))
 		shares.Topic = "billing"
 		s.do(shares)
+		require.Equal(t, map[int64]int64{0: 1}, forecast("billing", base, base+3000))
+		s.unkey("billing")
 		require.Equal(t, map[int64]int64{0: 1}, forecast("billing", base, base+3000))
 		require.Empty(t, forecast("a.5e0w0", base, base+3000), "another topic of its lane")
 		shares.Op = schemas.OpCancel

@@ -96,7 +96,11 @@ func (s *Store) lister(ctx context.Context, f ListFilter) (*lister, error) {
 	for _, slot := range all {
 		l.slots[slot.Slot] = slot
 	}
-	l.open(all)
+	lanes, err := s.LaneKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.open(all, lanes)
 	return l, nil
 }
 
@@ -120,7 +124,7 @@ type stream struct {
 	end      bool
 }
 
-func (l *lister) open(all []Slot) {
+func (l *lister) open(all []Slot, lanes task.LaneKey) {
 	from, to := l.f.From, task.Held(0)-1
 	if l.f.To > 0 {
 		to = min(to, l.f.To-1)
@@ -145,9 +149,9 @@ func (l *lister) open(all []Slot) {
 			}
 			from = max(from, least)
 		}
-		for c := range task.Classes {
-			add("lane", int64(task.LaneOf(l.f.Topic, task.Class(c))), from, to)
-			addHeld("lane", int64(task.LaneOf(l.f.Topic, task.Class(c))))
+		for _, lane := range lanes.Lanes(l.f.Topic) {
+			add("lane", int64(lane), from, to)
+			addHeld("lane", int64(lane))
 		}
 		return
 	}

@@ -139,7 +139,7 @@ func TestAPageReadsNoMoreThanItNeeds(t *testing.T) {
 			INSERT INTO tasks (seq, ident, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body)
 			SELECT i, CAST(i AS BLOB), i % 4, ? + i / 50, CASE WHEN i % 1000 = 0 THEN ? ELSE ? END, 0, 0, 0, 0, -1, 0,
 			CAST(CASE WHEN i % 1000 = 0 THEN 'rare' ELSE 'flood' END AS BLOB), CAST('id-' || i AS BLOB), zeroblob(2000) FROM n`,
-			rows, t0, int64(task.LaneOf("rare", task.ClassNormal)), int64(task.LaneOf("flood", task.ClassNormal)))
+			rows, t0, int64(s.lane("rare", task.ClassNormal)), int64(s.lane("flood", task.ClassNormal)))
 		require.NoError(t, err)
 		for name, c := range map[string]struct {
 			filter                 ListFilter

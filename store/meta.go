@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+
+	"github.com/notyet/notyet/task"
 )
 
 // The table meta holds what the installation has one of: a number (value) or bytes (data) by name.
@@ -16,6 +18,10 @@ const installationID = "installation.id"
 
 // kafkaCluster is the id of the Kafka cluster that the installation works on.
 const kafkaCluster = "kafka.cluster"
+
+// lanesKey is the key of the hash in lanes: 128 random bits, made once, by Migrate. It never leaves the database and the
+// processes, other than the id, which many read.
+const lanesKey = "lanes.key"
 
 // ErrOtherKafka says that the database belongs to an installation on another Kafka cluster.
 var ErrOtherKafka = errors.New("the database belongs to another Kafka cluster")
@@ -41,14 +47,38 @@ func (s *Store) KafkaCluster(ctx context.Context) (string, error) {
 	return string(id), nil
 }
 
-// makeInstallation makes the installation's id unless there is one.
+// makeInstallation makes the installation's id, and the key of its lanes, unless there are some.
 func (s *Store) makeInstallation(ctx context.Context) error {
-	random := make([]byte, 16)
+	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails
-	if _, err := s.keepMeta(ctx, installationID, hex.AppendEncode(nil, random)); err != nil {
+	if _, err := s.keepMeta(ctx, installationID, hex.AppendEncode(nil, random[:16])); err != nil {
 		return fmt.Errorf("making the installation's id: %w", err)
 	}
+	if _, err := s.keepMeta(ctx, lanesKey, random[16:]); err != nil {
+		return fmt.Errorf("making the key of lanes: %w", err)
+	}
 	return nil
+}
+
+// LaneKey returns the key of the hash in the installation's lanes. It never changes.
+func (s *Store) LaneKey(ctx context.Context) (task.LaneKey, error) { return s.laneKey(ctx, s.db) }
+
+// laneKey reads the key once. q is the caller's transaction, if it has one: there may be no other connection.
+func (s *Store) laneKey(ctx context.Context, q querier) (task.LaneKey, error) {
+	if key := s.lanes.Load(); key != nil {
+		return *key, nil
+	}
+	data, err := readMeta(ctx, q, lanesKey)
+	var key task.LaneKey
+	switch {
+	case err != nil:
+		return key, fmt.Errorf("reading the key of lanes: %w", err)
+	case len(data) != len(key):
+		return key, ErrNotMigrated
+	}
+	key = task.LaneKey(data)
+	s.lanes.Store(&key)
+	return key, nil
 }
 
 // OnKafka notes that the installation works on the Kafka cluster with this id. It fails with ErrOtherKafka if another

@@ -172,7 +172,7 @@ func (s *Store) madeByAnother(ctx context.Context, failed error) bool {
 	return err == nil && latest >= partial.Failed.Source.Version
 }
 
-// Migrate brings the tables to this program's version, and makes the installation's id and slots
+// Migrate brings the tables to this program's version, and makes the installation's id, the key of its lanes, and slots
 // 0..slots-1 if there are none. It does not change the number of slots of an existing installation. It may be run again at
 // any time.
 func (s *Store) Migrate(ctx context.Context, slots int) error {
@@ -218,6 +218,9 @@ func (s *Store) CheckMigrated(ctx context.Context) error {
 		return ErrNotMigrated
 	}
 	if _, err := s.Installation(ctx); err != nil {
+		return err
+	}
+	if _, err := s.LaneKey(ctx); err != nil {
 		return err
 	}
 	n, err := s.SlotCount(ctx)

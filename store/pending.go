@@ -16,11 +16,15 @@ func (s *Store) CountPending(ctx context.Context, topic string, after, most int6
 	if s.sqlite {
 		table = "tasks INDEXED BY tasks_lane"
 	}
+	key, err := s.LaneKey(ctx)
+	if err != nil {
+		return Bounded{}, err
+	}
 	var total int64
-	for class := range task.Classes {
+	for _, lane := range key.Lanes(topic) {
 		var n int64
 		err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" WHERE lane = ? AND pos > ? LIMIT ?) AS pending",
-			int64(task.LaneOf(topic, task.Class(class))), after, most+1-total).Scan(&n)
+			int64(lane), after, most+1-total).Scan(&n)
 		if err != nil {
 			return Bounded{}, fmt.Errorf("counting the tasks of a target: %w", err)
 		}
@@ -31,13 +35,24 @@ func (s *Store) CountPending(ctx context.Context, topic string, after, most int6
 	return upTo(most, total), nil
 }
 
-// OldestOverdue returns the place of the first task of each target (task.Lane.Target) that was to
-// come before the given time, Unix ms, and is not settled. Of each slot it looks at so many, the
-// first ones, so it may miss targets where more are overdue. It reads the index of the line only.
-func (s *Store) OldestOverdue(ctx context.Context, before int64, perSlot int) (map[uint32]int64, error) {
+// OldestOverdue returns the place of the first task of each of these targets that was to come before
+// the given time, Unix ms, and is not settled, and the first place of all other targets; 0: there is
+// none. Of each slot it looks at so many, the first ones, so it may miss targets where more are
+// overdue. It reads the index of the line only, so tasks of another target of the same lane count too.
+func (s *Store) OldestOverdue(ctx context.Context, topics []string, before int64, perSlot int) (oldest map[string]int64, others int64, err error) {
+	key, err := s.LaneKey(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	of := map[uint32][]string{}
+	for _, topic := range topics {
+		for _, target := range key.Targets(topic) {
+			of[target] = append(of[target], topic)
+		}
+	}
 	all, err := s.Slots(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	done, places := make(map[int]int64, len(all)), make([]SlotPos, len(all))
 	for i, slot := range all {
@@ -45,27 +60,34 @@ func (s *Store) OldestOverdue(ctx context.Context, before int64, perSlot int) (m
 	}
 	first, err := s.beyond(ctx, places)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	type oldest struct {
+	type entry struct {
 		lane task.Lane
 		pos  int64
 	}
-	out := map[uint32]int64{}
+	oldest = map[string]int64{}
+	sooner := func(a, b int64) bool { return b == 0 || a < b }
 	for _, p := range first {
 		if p.Pos >= before {
 			continue
 		}
-		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *oldest) error { return r.Scan(&v.lane, &v.pos) },
+		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *entry) error { return r.Scan(&v.lane, &v.pos) },
 			"SELECT lane, MIN(pos) FROM (SELECT lane, pos FROM tasks WHERE slot = ? AND pos > ? AND pos < ? ORDER BY pos LIMIT ?) AS overdue GROUP BY lane", p.Slot, done[p.Slot], before, perSlot)
 		if err != nil {
-			return nil, fmt.Errorf("looking for the oldest overdue tasks: %w", err)
+			return nil, 0, fmt.Errorf("looking for the oldest overdue tasks: %w", err)
 		}
 		for _, row := range rows {
-			if pos, ok := out[row.lane.Target()]; !ok || row.pos < pos {
-				out[row.lane.Target()] = row.pos
+			named := of[row.lane.Target()]
+			for _, topic := range named {
+				if sooner(row.pos, oldest[topic]) {
+					oldest[topic] = row.pos
+				}
+			}
+			if len(named) == 0 && sooner(row.pos, others) {
+				others = row.pos
 			}
 		}
 	}
-	return out, nil
+	return oldest, others, nil
 }

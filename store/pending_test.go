@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/notyet/notyet/task"
 )
 
 func TestCountPending(t *testing.T) {
@@ -43,19 +41,23 @@ func TestOldestOverdueOfATarget(t *testing.T) {
 		}
 		due, later := s.row("a").Pos, s.row("later0").Pos
 		require.Greater(t, later, due)
-		key := task.LaneOf(target, 0).Target()
-		look := func(before int64, perSlot int) map[uint32]int64 {
+		look := func(before int64, perSlot int) map[string]int64 {
 			t.Helper()
-			out, err := s.OldestOverdue(s.ctx, before, perSlot)
+			out, others, err := s.OldestOverdue(s.ctx, []string{"none", target}, before, perSlot)
 			require.NoError(t, err)
+			require.Zero(t, others)
+			none, others, err := s.OldestOverdue(s.ctx, []string{"none"}, before, perSlot)
+			require.NoError(t, err)
+			require.Empty(t, none)
+			require.Equal(t, out[target], others, "of the targets that are not named")
 			return out
 		}
 		require.Empty(t, look(due, 10), "due at that instant is not overdue")
-		require.Equal(t, map[uint32]int64{key: due}, look(later+1, 10))
-		require.Equal(t, map[uint32]int64{key: due}, look(later+1, 1), "the first of each slot suffices")
+		require.Equal(t, map[string]int64{target: due}, look(later+1, 10))
+		require.Equal(t, map[string]int64{target: due}, look(later+1, 1), "the first of each slot suffices")
 		s.claim(due)
-		require.Equal(t, map[uint32]int64{key: due}, look(later+1, 10), "claimed is not delivered")
+		require.Equal(t, map[string]int64{target: due}, look(later+1, 10), "claimed is not delivered")
 		s.settle(due)
-		require.Equal(t, map[uint32]int64{key: later}, look(later+1, 10))
+		require.Equal(t, map[string]int64{target: later}, look(later+1, 10))
 	})
 }

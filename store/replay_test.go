@@ -24,7 +24,7 @@ func TestReplay(t *testing.T) {
 
 		row := s.row("a")
 		require.Equal(t, task.Task{Seq: letters[0].Seq, Slot: slots.Of(target, []byte("k"), "a", testSlots), Pos: row.Pos, Due: s.now,
-			Lane: task.LaneOf(target, task.ClassRetried), Replay: 1, Version: 5, Created: s.now, Topic: target, ID: "a", Body: body}, row)
+			Class: task.ClassRetried, Replay: 1, Version: 5, Created: s.now, Topic: target, ID: "a", Body: body}, row)
 		require.GreaterOrEqual(t, row.Pos, s.now)
 		require.Equal(t, "pending", s.state("a"))
 		require.Equal(t, schemas.StateStale, s.answer(s.schedule("a", version(4))), "its version is remembered")

@@ -134,7 +134,7 @@ func (o *reportOwner) close() {
 
 // outcome delivers a task, or ends the wait for its report.
 func (o *reportOwner) outcome(t task.Task, now int64) (Transition, []schemas.Event) {
-	e := Transition{Seq: t.Seq, Slot: t.Slot, Epoch: o.epoch, Attempt: t.Attempt, Lane: t.Lane}
+	e := Transition{Seq: t.Seq, Slot: t.Slot, Epoch: o.epoch, Attempt: t.Attempt, Lane: o.s.lane(t.Topic, t.Class)}
 	switch {
 	case t.State == task.StateReport && t.Attempt >= 3:
 		e.State, e.Dead = task.StateDead, task.NewDeadLetter(t, schemas.KindDead, "no report", now)

@@ -43,7 +43,7 @@ func TestReportRetry(t *testing.T) {
 		require.Equal(t, task.StateRetry, row.State)
 		require.Equal(t, s.now+5000, row.Pos, "the backoff is counted from the report")
 		require.Equal(t, 1, row.Attempt)
-		require.Equal(t, task.ClassRetried, row.Lane.Class(), "fresh work goes before retried work")
+		require.Equal(t, task.ClassRetried, row.Class, "fresh work goes before retried work")
 		require.Equal(t, []Place{newPlace(row.Slot, row.Pos, row.Seq, row.Pos)}, s.last.Added, "what wakes its dispatcher is the next attempt, not the first due time")
 		require.Equal(t, "waiting_retry", s.state("a"))
 
@@ -235,7 +235,7 @@ func TestReportOfATaskThatWasSetAside(t *testing.T) {
 				require.Empty(t, s.do(s.about(sent, 1, status)), "doubled")
 
 				before := s.dump()
-				late := Transition{Seq: sent.Seq, Slot: sent.Slot, Epoch: s.epoch, From: aside.Pos, State: task.StateReport, Pos: s.now + 60_000, Attempt: 1, Lane: sent.Lane}
+				late := Transition{Seq: sent.Seq, Slot: sent.Slot, Epoch: s.epoch, From: aside.Pos, State: task.StateReport, Pos: s.now + 60_000, Attempt: 1, Lane: s.lane(sent.Topic, sent.Class)}
 				_, err := s.Settle(s.ctx, nil, []Transition{late}, nil, At(s.now))
 				require.NoError(t, err)
 				require.Equal(t, before, s.dump(), "Kafka's answer comes after the report")

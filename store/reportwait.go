@@ -75,7 +75,7 @@ func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Tra
 		if e.EndsWait {
 			out.unsaid[taskName{id.now.Topic, id.now.ID}] = true
 		}
-		e.State, e.Pos, e.Attempt, e.Lane, e.Dead = id.now.State, id.now.Pos, id.now.Attempt, id.now.Lane, nil
+		e.State, e.Pos, e.Attempt, e.Lane, e.Dead = id.now.State, id.now.Pos, id.now.Attempt, e.Lane.In(id.now.Class), nil
 		for _, d := range w.dead {
 			if d.Seq == e.Seq {
 				e.Dead = d
@@ -98,7 +98,7 @@ func (e Transition) waits(row task.Task) bool {
 // stand makes of a task's row what its reports are decided on: the task as it waits.
 func (e Transition) stand(row *task.Task, claimed int64) {
 	if !e.EndsWait {
-		row.State, row.Attempt, row.Lane = e.State, max(e.Attempt, row.Attempt), e.Lane
+		row.State, row.Attempt, row.Class = e.State, max(e.Attempt, row.Attempt), e.Lane.Class()
 	}
 	row.Pos = max(e.Pos, claimed+1)
 }

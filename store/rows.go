@@ -17,7 +17,10 @@ func scanTask(r *sql.Rows, t *task.Task) error { return scanTaskAnd(r, t) }
 
 // scanTaskAnd also scans columns that follow the task's.
 func scanTaskAnd(r *sql.Rows, t *task.Task, more ...any) error {
-	return r.Scan(append([]any{&t.Seq, &t.Slot, &t.Pos, &t.Lane, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Topic, &t.ID, &t.Body}, more...)...)
+	var lane task.Lane
+	err := r.Scan(append([]any{&t.Seq, &t.Slot, &t.Pos, &lane, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Topic, &t.ID, &t.Body}, more...)...)
+	t.Class = lane.Class()
+	return err
 }
 
 func insertQuery(rows int) string {
@@ -25,17 +28,21 @@ func insertQuery(rows int) string {
 		strings.Repeat(",(?,?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)[1:]
 }
 
-func insertArgs(tasks []*task.Task) []any {
+func insertArgs(key task.LaneKey, tasks []*task.Task) []any {
 	a := make([]any, 0, 14*len(tasks))
 	for _, t := range tasks {
 		ident := task.Ident(t.Topic, t.ID)
-		a = append(a, t.Seq, ident[:], t.Slot, t.Pos, int64(t.Lane), t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), nonNil(t.Body))
+		a = append(a, t.Seq, ident[:], t.Slot, t.Pos, int64(key.Lane(t.Topic, t.Class)), t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), nonNil(t.Body))
 	}
 	return a
 }
 
 // insertTasks writes tasks in the order of their seq, many to a statement.
 func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
+	key, err := w.store.laneKey(ctx, w.tx)
+	if err != nil {
+		return err
+	}
 	slices.SortFunc(tasks, func(a, b *task.Task) int { return cmp.Compare(a.Seq, b.Seq) })
 	return pieces(tasks, func(t *task.Task) int { return len(t.Body) + 100 }, func(part []*task.Task) error {
 		for len(part) > 0 {
@@ -46,10 +53,10 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 				n = min(n, sqliteRows)
 				fallthrough
 			case w.insert == nil || n < preparedRows:
-				_, err = w.tx.ExecContext(ctx, insertQuery(n), insertArgs(part[:n])...)
+				_, err = w.tx.ExecContext(ctx, insertQuery(n), insertArgs(key, part[:n])...)
 			default:
 				n = preparedRows
-				_, err = w.tx.StmtContext(ctx, w.insert).ExecContext(ctx, insertArgs(part[:n])...)
+				_, err = w.tx.StmtContext(ctx, w.insert).ExecContext(ctx, insertArgs(key, part[:n])...)
 			}
 			if err != nil {
 				return fmt.Errorf("storing %d tasks: %w", n, err)

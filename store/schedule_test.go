@@ -27,7 +27,7 @@ func TestScheduleFresh(t *testing.T) {
 		require.Empty(t, s.last.Removed)
 
 		want := task.Task{Seq: seq, Slot: slot, Pos: t0 + 1000, Due: t0 + 1000, Version: 3, Created: t0, Topic: target, ID: "a",
-			Lane: task.LaneOf(target, task.ClassNormal), Body: schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)}
+			Class: task.ClassNormal, Body: schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)}
 		require.Equal(t, want, s.row("a"))
 		require.Equal(t, r.Headers, s.body("a").Headers, "whatever their bytes, order and repetition")
 	})

@@ -119,7 +119,7 @@ func TestSettleExits(t *testing.T) {
 		expired := s.transition("expired", task.StateDead, 0, 0)
 		expired.Dead = task.NewDeadLetter(before["expired"], schemas.KindExpired, "too late", s.now)
 		retry := s.transition("retry", task.StateRetry, t0+9000, 1)
-		retry.Lane = task.LaneOf(target, task.ClassRetried)
+		retry.Lane = s.lane(target, task.ClassRetried)
 		exits := []Transition{s.transition("report", task.StateReport, t0+61_000, 1), retry, s.transition("back", task.StateLine, 1, 0), dead, expired, s.transition("succeeded", task.StateSucceeded, 0, 1)}
 		events := []schemas.Event{{Topic: target, ID: "dead", State: schemas.StateDead, At: s.now, Reason: "no such topic"}}
 		settled, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, events, At(s.now))
@@ -142,11 +142,11 @@ func TestSettleExits(t *testing.T) {
 			"plain":     {"delivered", before["plain"].Slot, t0 + 1000, task.StateLine, 0},
 		} {
 			row := before[id]
-			row.Slot, row.Pos, row.State, row.Attempt, row.Lane = want.slot, want.pos, want.state, want.attempt, s.row(id).Lane
+			row.Slot, row.Pos, row.State, row.Attempt, row.Class = want.slot, want.pos, want.state, want.attempt, s.row(id).Class
 			require.Equal(t, row, s.row(id), id)
 			require.Equal(t, want.view, s.state(id), id)
 		}
-		require.Equal(t, task.ClassRetried, s.row("retry").Lane.Class())
+		require.Equal(t, task.ClassRetried, s.row("retry").Class)
 		var moved []int64
 		for _, p := range settled.Moved {
 			moved = append(moved, p.Seq, p.Pos)

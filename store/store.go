@@ -32,6 +32,7 @@ import (
 	"gorm.io/gorm/logger"
 
 	"github.com/notyet/notyet/internal/defaults"
+	"github.com/notyet/notyet/task"
 )
 
 // Config says where the database is. The zero value is not usable: DSN is required.
@@ -64,6 +65,7 @@ type Store struct {
 	hint       claimedHint
 
 	slotCount  atomic.Int64
+	lanes      atomic.Pointer[task.LaneKey] // see laneKey
 	prepared   prepared
 	known      knownSources
 	runs       runNumbers

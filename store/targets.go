@@ -94,7 +94,7 @@ func (s *Store) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error 
 		return err
 	}
 	for _, topic := range open {
-		held, err := heldTasks(ctx, tx, string(topic), nil, 1)
+		held, err := s.heldTasks(ctx, tx, string(topic), nil, 1)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ type HeldTask struct {
 // HeldTasks returns up to n held tasks behind a place, in the order of the instants at which they should
 // have been released. They stand in all slots, and some may belong to another target of the same lane.
 func (s *Store) HeldTasks(ctx context.Context, topic string, after HeldPlace, n int) ([]HeldTask, error) {
-	out, err := heldTasks(ctx, s.db, topic, &after, n)
+	out, err := s.heldTasks(ctx, s.db, topic, &after, n)
 	if err != nil {
 		return nil, fmt.Errorf("reading held tasks: %w", err)
 	}
@@ -141,17 +141,20 @@ func (s *Store) HeldTasks(ctx context.Context, topic string, after HeldPlace, n 
 // heldTasks reads the lanes of a topic, each in two ranges of the index: the rest of the place where the page before ended,
 // and what lies beyond. One condition for both would read all of that place again. It is one statement, because a dispatcher may have many
 // targets to look behind.
-func heldTasks(ctx context.Context, q querier, topic string, after *HeldPlace, n int) ([]HeldTask, error) {
+func (s *Store) heldTasks(ctx context.Context, q querier, topic string, after *HeldPlace, n int) ([]HeldTask, error) {
+	key, err := s.laneKey(ctx, q)
+	if err != nil {
+		return nil, err
+	}
 	from := HeldPlace{Pos: task.Held(0) - 1}
 	if after != nil && after.compare(from) > 0 {
 		from = *after
 	}
 	var parts []string
 	var a []any
-	for class := range task.Classes {
-		lane := int64(task.LaneOf(topic, task.Class(class)))
+	for _, lane := range key.Lanes(topic) {
 		parts = append(parts, heldPart("lane = ? AND pos = ? AND seq > ? ORDER BY seq"), heldPart("lane = ? AND pos > ? ORDER BY pos, seq"))
-		a = append(a, lane, from.Pos, from.Seq, n, lane, from.Pos, n)
+		a = append(a, int64(lane), from.Pos, from.Seq, n, int64(lane), from.Pos, n)
 	}
 	out, err := fetch(ctx, q, func(r *sql.Rows, h *HeldTask) error {
 		return r.Scan(&h.Seq, &h.Pos, &h.Slot, &h.Lane, &h.Attempt, &h.Topic)
@@ -170,11 +173,14 @@ func heldPart(where string) string {
 
 // CountHeld counts the held tasks of a target, at most so many. It looks at as many of each lane, which other targets may share.
 func (s *Store) CountHeld(ctx context.Context, topic string, most int) (int, error) {
+	key, err := s.LaneKey(ctx)
+	if err != nil {
+		return 0, err
+	}
 	total := 0
-	for class := range task.Classes {
+	for _, lane := range key.Lanes(topic) {
 		var n int
-		lane := int64(task.LaneOf(topic, task.Class(class)))
-		err := s.db.QueryRowContext(ctx, "SELECT COALESCE(SUM(counts), 0) FROM (SELECT topic = ? AS counts FROM tasks WHERE lane = ? AND pos >= ? LIMIT ?) AS held", []byte(topic), lane, task.Held(0), most).Scan(&n)
+		err := s.db.QueryRowContext(ctx, "SELECT COALESCE(SUM(counts), 0) FROM (SELECT topic = ? AS counts FROM tasks WHERE lane = ? AND pos >= ? LIMIT ?) AS held", []byte(topic), int64(lane), task.Held(0), most).Scan(&n)
 		if err != nil {
 			return 0, fmt.Errorf("counting held tasks: %w", err)
 		}

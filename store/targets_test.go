@@ -176,7 +176,7 @@ func TestHeldTasks(t *testing.T) {
 
 		// It is called back as what was put off is.
 		d := s.row("d")
-		recall := Transition{Seq: d.Seq, Slot: d.Slot, Epoch: s.epoch, Recall: true, Pos: d.Due, Lane: d.Lane}
+		recall := Transition{Seq: d.Seq, Slot: d.Slot, Epoch: s.epoch, Recall: true, Pos: d.Due, Lane: s.lane(d.Topic, d.Class)}
 		stale := recall
 		stale.From = d.Pos - 1
 		_, err = s.Settle(s.ctx, nil, []Transition{stale}, nil, At(s.now))

@@ -97,7 +97,7 @@ func schedule(cur *Task, ph Phase, c Change, slotCount int) Verdict {
 	next.Body = schemas.EncodeBody(nil, r.Key, value, r.Headers, settings)
 	next.Slot = slots.Of(r.Topic, r.Key, r.ID, slotCount)
 	next.Pos = next.Due
-	next.Lane = LaneOf(r.Topic, ClassOf(settings.Priority))
+	next.Class = ClassOf(settings.Priority)
 	v.Next = next
 	return v.answer(r, state, next.Due, "")
 }

@@ -53,7 +53,7 @@ func Prove(cur *Task, p Proof, now int64) Verdict {
 		t.Slot, t.Pos, t.State = OutOfLine, now, StateDead
 	case body.Settings.Ack == schemas.AckReport:
 		v.Event.State = schemas.StateDispatched
-		t.Pos, t.State, t.Lane = p.At+body.Settings.AckTimeout.Milliseconds(), StateReport, LaneOf(t.Topic, ClassRetried)
+		t.Pos, t.State, t.Class = p.At+body.Settings.AckTimeout.Milliseconds(), StateReport, ClassRetried
 	default:
 		v.Event.State = schemas.StateSucceeded
 		t.Slot, t.Pos, t.State = OutOfLine, now, StateSucceeded

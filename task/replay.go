@@ -39,14 +39,13 @@ func NotReplayable(d DeadLetter, cur *Task, ph Phase) string {
 // attempt made. It keeps the seq of the task that died: with the number of replays, the seq still
 // names each delivery. It keeps the version that is known of its identity.
 func Replayed(d DeadLetter, cur *Task, slotCount int, now int64) *Task {
-	t := &Task{Seq: d.Seq, Pos: now, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
+	t := &Task{Seq: d.Seq, Pos: now, Class: ClassRetried, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
 	if cur != nil {
 		t.Version = cur.Version
 		if len(d.Body) == 0 && cur.Seq == d.Seq { // the database refused the letter's, and the row has it
 			t.Body = cur.Body
 		}
 	}
-	t.Lane = LaneOf(d.Topic, ClassRetried)
 	if body, err := schemas.DecodeBody(t.Body); err == nil {
 		t.Slot = slots.Of(t.Topic, body.Key, t.ID, slotCount)
 	}

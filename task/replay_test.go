@@ -54,7 +54,7 @@ func TestNotReplayable(t *testing.T) {
 func TestReplayed(t *testing.T) {
 	body := schemas.EncodeBody(nil, []byte("k"), []byte("v"), nil, schemas.DefaultSettings())
 	d := DeadLetter{Seq: 7, Topic: "orders", TaskID: "a", Due: 3, Attempt: 5, Replay: 2, Body: body}
-	want := Task{Seq: 7, Slot: slots.Of("orders", []byte("k"), "a", testSlots), Pos: testNow, Lane: LaneOf("orders", ClassRetried), Due: testNow, Replay: 3, Version: -1,
+	want := Task{Seq: 7, Slot: slots.Of("orders", []byte("k"), "a", testSlots), Pos: testNow, Class: ClassRetried, Due: testNow, Replay: 3, Version: -1,
 		Created: testNow, Topic: "orders", ID: "a", Body: body}
 	require.Equal(t, want, *Replayed(d, nil, testSlots, testNow))
 	want.Version = 4

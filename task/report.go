@@ -46,7 +46,7 @@ func report(cur *Task, ph Phase, rep schemas.Report, now int64) Verdict {
 		if rep.RetryAfter >= 0 {
 			wait = rep.RetryAfter
 		}
-		next.State, next.Pos, next.Lane = StateRetry, now+schemas.CeilMillis(wait), LaneOf(cur.Topic, ClassRetried)
+		next.State, next.Pos, next.Class = StateRetry, now+schemas.CeilMillis(wait), ClassRetried
 		v.Event.State = schemas.StateRetrying
 	}
 	if !Published(body.Settings.Events, v.Event.State) {

@@ -65,7 +65,7 @@ func TestDecideReports(t *testing.T) {
 			require.False(t, v.Event.KnowsLateness(), "the row does not know it")
 			if c.want == StateRetry {
 				require.Equal(t, int64(testNow+2), v.Next.Pos, "rounding is only ever late")
-				require.Equal(t, ClassRetried, v.Next.Lane.Class())
+				require.Equal(t, ClassRetried, v.Next.Class)
 				return
 			}
 			require.Equal(t, OutOfLine, v.Next.Slot)

@@ -27,7 +27,7 @@ type Task struct {
 	Seq     int64 // see Seq
 	Slot    int   // or OutOfLine
 	Pos     int64 // place in the slot's line, Unix ms
-	Lane    Lane
+	Class   Class // with the topic, its Lane
 	Due     int64 // Unix ms
 	State   State
 	Attempt int   // deliveries made

@@ -319,7 +319,7 @@ func (t *Timer) run(s timer.Schedule, body schemas.Body, run, dropFrom, now int6
 	settings, due := body.Settings, s.Due(t.Topic, t.ID, run)
 	settings.Run = schemas.Run{Timer: t.ID, DropFrom: dropFrom, Alone: t.Definition.Alone}
 	return &Task{
-		Slot: t.Slot, Pos: due, Lane: LaneOf(t.Topic, ClassOf(settings.Priority)), Due: due, Version: schemas.NoVersion, Created: now,
+		Slot: t.Slot, Pos: due, Class: ClassOf(settings.Priority), Due: due, Version: schemas.NoVersion, Created: now,
 		Topic: t.Topic, ID: timer.RunID(t.ID, run), Body: schemas.EncodeBody(nil, body.Key, body.Value, body.Headers, settings),
 	}
 }
