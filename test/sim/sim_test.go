@@ -94,7 +94,7 @@ func TestRegressions(t *testing.T) {
 }
 
 // TestSeeds runs seeds that nobody has seen: SEED=n one of them, SEEDS=n so many from there or from anywhere, SIM_FOR=1h as
-// many as go into that. scripts/test searches for three minutes.
+// many as go into that. scripts/test searches for a minute.
 func TestSeeds(t *testing.T) {
 	if os.Getenv("SEED")+os.Getenv("SEEDS")+os.Getenv("SIM_FOR") == "" {
 		t.Skip("make sim searches: set SEED, SEEDS or SIM_FOR")
