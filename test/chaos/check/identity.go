@@ -148,20 +148,18 @@ func (h *identity) add(input any, call, ret int64) {
 	h.operations = append(h.operations, porcupine.Operation{ClientId: len(h.operations), Input: input, Call: min(call, ret), Return: ret})
 }
 
-// deaths adds when the task died. A death that is only told has no letter here.
+// deaths adds when the task died: before it was told, and not known better. A letter is dated before the commit that makes it true.
+// A death that is only told has no letter here.
 func (h *identity) deaths() {
-	added := false
-	for _, d := range h.letters {
-		if d.Kind != "rejected" {
-			h.add(death{}, 0, max(d.DiedAt+h.bounds.Clock, h.life.ops[0].Accepted))
-			added = true
-		}
+	until, count := int64(forever), 0
+	if t := h.answers[answer{"dead", 0}]; t != nil {
+		until, count = t.last+h.bounds.Clock, 1
 	}
-	for _, e := range h.events {
-		if e.State == "dead" && !added {
-			h.add(death{}, 0, e.At)
-			return
-		}
+	if n := len(slices.DeleteFunc(slices.Clone(h.letters), func(d *history.Letter) bool { return d.Kind == "rejected" })); n > 0 {
+		count = n
+	}
+	for range count {
+		h.add(death{}, 0, until)
 	}
 }
 
