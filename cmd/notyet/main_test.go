@@ -35,7 +35,7 @@ func notyet(t *testing.T, environ []string, stdin string, args ...string) result
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	var out, errs bytes.Buffer
+	var out, errs stream // a client's goroutine may log after the command has ended
 	a := &app{ctx: ctx, stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, environ: append([]string{"HOME=/"}, environ...), program: "notyet"}
 	code := a.run(args)
 	return result{code, out.String(), errs.String()}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -11,13 +12,17 @@ import (
 // Ids, reasons, values, topics and headers are other people's text: an ESC would move the cursor,
 // and U+202E would reverse the line. Every byte that a command prints passes through it. In JSON
 // such a character can only be inside a string, where the escape means the same character.
+// A log line of a client's goroutine and an error of the command may be written at the same time.
 type visible struct {
 	to   io.Writer
+	mu   sync.Mutex
 	rest []byte // the beginning of a character that the next write completes
 }
 
 // Write escapes p. It writes all of p unless the underlying writer fails.
 func (v *visible) Write(p []byte) (int, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	text := append(v.rest, p...)
 	v.rest = nil
 	out := make([]byte, 0, len(text))
