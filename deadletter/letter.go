@@ -1,5 +1,6 @@
 // Package deadletter lets operators work on tasks and requests that were given up. A filter goes
-// in; letters come out as JSON, tasks become pending again, or rows are deleted.
+// in; letters come out as JSON, tasks become pending again, or rows are deleted. After a restore of the
+// database send logs go in, and what they prove to have been sent is settled (Reconcile).
 //
 // The letters are in the store's table. A replay marks each letter in the transaction that revives
 // its task, so a run that stops half way is simply started again.

@@ -1,6 +1,6 @@
-// Package embedded runs the servers that notyet needs inside the process. It returns an address to
-// connect to. It is for development and tests, not for production: one broker, one machine, no
-// replication.
+// Package embedded runs the servers that notyet needs inside the process. A directory or none goes
+// in; an address to connect to comes out. The package is for development and tests, not for
+// production: one broker, one machine, no replication.
 package embedded
 
 import (

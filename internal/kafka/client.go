@@ -1,6 +1,6 @@
-// Package kafka is the little that every stage shares about Kafka: clients with
-// one set of defaults, topics made on start, and one answer to "is it the
-// record or the world?". The clients it returns are plain kgo clients.
+// Package kafka is the little that every stage shares about Kafka. Settings go in; plain kgo clients
+// with one set of defaults come out, and topics that are made on start. An error goes in; the answer
+// to "is it the record or the world?" comes out.
 package kafka
 
 import (

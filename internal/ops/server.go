@@ -1,5 +1,6 @@
-// Package ops is the HTTP server that every service runs: whether it is alive, whether it is ready
-// and what not, its metrics and, behind a guard, whatever else is mounted.
+// Package ops is the HTTP server that every service runs. Checks, metrics and handlers go in; answers
+// to HTTP requests come out: whether the process is alive, whether it is ready and what is not, its
+// metrics and, behind a guard, whatever else is mounted.
 //
 //	/healthz      200 while the process serves; a database that is away does not change that
 //	/readyz       200 if every check passes, otherwise 503; JSON names each check

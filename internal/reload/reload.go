@@ -1,4 +1,5 @@
-// Package reload keeps what was read from files, and reads the files again when they change.
+// Package reload keeps what was read from files, and reads the files again when they change. Paths
+// and a function that reads them go in; the latest value that could be read comes out.
 // Certificates and tokens can thus be replaced without a restart.
 package reload
 
