@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/internal/tracing/tracingtest"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/tracingtest"
 )
 
 // The trace of a caller over HTTP goes on at the consumer, as that of a caller over Kafka does.

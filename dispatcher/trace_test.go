@@ -12,8 +12,8 @@ import (
 
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/tracing"
-	"github.com/notyet/notyet/internal/tracing/tracingtest"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/tracingtest"
 )
 
 // roots are the spans of deliveries, by task id; children are the others, by the root's id.

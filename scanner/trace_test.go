@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/internal/tracing/tracingtest"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/tracingtest"
 )
 
 func TestWhatIsStoredIsTracedForWhoIsTraced(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/testcert"
+	"github.com/notyet/notyet/test/testcert"
 )
 
 // startSecured runs a MariaDB of the test's own, in which one user must come over TLS with a certificate.

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/notyet/notyet/internal/election/zkfake"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/test/zkfake"
 )
 
 // team is an installation whose operator has left every name as it is.

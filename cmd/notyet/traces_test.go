@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/internal/tracing/tracingtest"
+	"github.com/notyet/notyet/test/tracingtest"
 )
 
 // A trace from a caller, through the delay, to a consumer, as a collector sees it.

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/election/zkfake"
-	"github.com/notyet/notyet/internal/testcert"
+	"github.com/notyet/notyet/test/testcert"
+	"github.com/notyet/notyet/test/zkfake"
 )
 
 // onReal runs a test against a real server: the fake does not enforce rights.

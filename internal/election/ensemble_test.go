@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/notyet/notyet/internal/election/zkfake"
+	"github.com/notyet/notyet/test/zkfake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/internal/election/zkfake"
 	"github.com/notyet/notyet/internal/machine"
+	"github.com/notyet/notyet/test/zkfake"
 )
 
 func TestOnlyNewcomersWait(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/internal/election/zkfake"
+	"github.com/notyet/notyet/test/zkfake"
 )
 
 // These need to break the server itself, or look inside a term.

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/index"
-	"github.com/notyet/notyet/internal/testcert"
+	"github.com/notyet/notyet/test/testcert"
 )
 
 // startSecured runs a redis-server of the test's own that speaks TLS only, wants a client's

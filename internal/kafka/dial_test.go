@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/testcert"
+	"github.com/notyet/notyet/test/testcert"
 )
 
 // breakable is a network whose connections can all be cut, after which every dial fails at once: say, a certificate has expired.

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/tracing"
-	"github.com/notyet/notyet/internal/tracing/tracingtest"
+	"github.com/notyet/notyet/test/tracingtest"
 )
 
 func TestWhoIsTraced(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/notyet/notyet/internal/tracing"
-	"github.com/notyet/notyet/internal/tracing/tracingtest"
+	"github.com/notyet/notyet/test/tracingtest"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

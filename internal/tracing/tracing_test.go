@@ -16,7 +16,7 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 
 	"github.com/notyet/notyet/internal/tracing"
-	"github.com/notyet/notyet/internal/tracing/tracingtest"
+	"github.com/notyet/notyet/test/tracingtest"
 )
 
 // quiet takes every variable of the environment away that asks for traces.

@@ -101,6 +101,9 @@ func TestViolationsAreFound(t *testing.T) {
 		"a stage's test may use the embedded":     {"scanner/run_test.go", module + "internal/embedded", ""},
 		"a test may use a fake":                   {"scanner/run_test.go", "github.com/twmb/franz-go/pkg/kfake", ""},
 		"the home may use its library":            {"store/db.go", "gorm.io/gorm", ""},
+		"a double may use its library":            {"test/zkfake/server_test.go", "github.com/go-zookeeper/zk", ""},
+		"a test may use a double":                 {"scanner/run_test.go", module + "test/tracingtest", ""},
+		"a simulator may use a double":            {"test/sim/world.go", module + "test/zkfake", ""},
 
 		"a stage imports a stage": {"scanner/run.go", module + "dispatcher",
 			"package scanner imports github.com/notyet/notyet/dispatcher (scanner/run.go): scanner may import only schemas, task, store, events, " +
@@ -119,6 +122,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"pebble outside the send log":          {"dispatcher/log.go", "github.com/cockroachdb/pebble/v2", "is internal/sendlog"},
 		"the ZooKeeper client in a stage":      {"dispatcher/ownership.go", "github.com/go-zookeeper/zk", "is internal/election"},
 		"spans made in a stage":                {"scanner/run.go", "go.opentelemetry.io/otel/trace", "is internal/tracing"},
+		"a double in the program":              {"cmd/notyet/dev.go", module + "test/zkfake", "test/zkfake is imported only by tests"},
 		"a fake server in what people run":     {"scanner/run.go", "github.com/alicebob/miniredis/v2", "only by internal/embedded and by tests"},
 		"a package whose name begins a part's": {"storefront/x.go", "fmt", "package storefront (storefront/x.go) belongs to no part"},
 	} {

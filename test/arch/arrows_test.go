@@ -40,7 +40,6 @@ var arrows = map[string][]string{
 	"internal/embedded": {"internal/kafka"},
 	"test/arch":         {},
 
-	"internal/testcert":   {}, // certificates, for tests
 	"internal/machine":    {},
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
@@ -55,6 +54,11 @@ var arrows = map[string][]string{
 	"cmd":        {anything},
 	"examples":   {"schemas", "producer", "consumer"}, // what people copy
 
+	// What tests use: doubles of servers, and certificates.
+	"test/zkfake":      {},
+	"test/tracingtest": {"internal/tracing"},
+	"test/testcert":    {},
+
 	// Tests of the built program, in a process of its own.
 	"test/program":  {},
 	"test/browser":  {"test/program"},
@@ -65,17 +69,18 @@ var arrows = map[string][]string{
 // may: a stage's test runs on the embedded one.
 var stages = []string{"producer", "consumer", "store", "events", "scanner", "dispatcher", "deadletter"}
 
-// homes names, for each client library, the only part whose code and tests import it, so that its traps are handled
-// once. A library is every package whose path begins with the key.
-var homes = map[string]string{
-	"gorm.io/":                       "store",
-	"github.com/glebarez/sqlite":     "store",
-	"github.com/redis/go-redis/":     "internal/index",
-	"github.com/go-zookeeper/zk":     "internal/election",
-	"github.com/cockroachdb/pebble/": "internal/sendlog",
-	"github.com/alecthomas/kong":     "cmd",
-	"code.dny.dev/ssrf":              "callback",
-	"go.opentelemetry.io/":           "internal/tracing",
+// homes names, for each client library, the only parts whose code and tests import it, so that its traps are handled
+// once. The first part is the library's home; the others are its doubles in tests. A library is every package whose path
+// begins with the key.
+var homes = map[string][]string{
+	"gorm.io/":                       {"store"},
+	"github.com/glebarez/sqlite":     {"store"},
+	"github.com/redis/go-redis/":     {"internal/index"},
+	"github.com/go-zookeeper/zk":     {"internal/election", "test/zkfake"},
+	"github.com/cockroachdb/pebble/": {"internal/sendlog"},
+	"github.com/alecthomas/kong":     {"cmd"},
+	"code.dny.dev/ssrf":              {"callback"},
+	"go.opentelemetry.io/":           {"internal/tracing", "test/tracingtest"},
 }
 
 // fakes stand in for servers: code imports them only in the embedded part and in the simulator, tests anywhere.

@@ -39,8 +39,8 @@ func broken(part string, test bool, imported string) string {
 		return brokenArrow(part, test, ours)
 	}
 	for library, home := range homes {
-		if strings.HasPrefix(imported, library) && part != home {
-			return fmt.Sprintf("the home of %s is %s", library, home)
+		if strings.HasPrefix(imported, library) && !slices.Contains(home, part) {
+			return fmt.Sprintf("the home of %s is %s", library, home[0])
 		}
 	}
 	for _, fake := range fakes {
@@ -58,6 +58,8 @@ func brokenArrow(part string, test bool, ours string) string {
 	}
 	allowed := arrows[part]
 	switch {
+	case within(target, "test") && !within(part, "test") && !test:
+		return target + " is imported only by tests"
 	case target == part, slices.Contains(allowed, anything), slices.Contains(allowed, target):
 		return ""
 	case test && !slices.Contains(stages, target) && target != "cmd":

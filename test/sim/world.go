@@ -17,13 +17,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/callback"
-	"github.com/notyet/notyet/internal/election/zkfake"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/test/chaos/check"
 	"github.com/notyet/notyet/test/chaos/history"
+	"github.com/notyet/notyet/test/zkfake"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/election"
-	"github.com/notyet/notyet/internal/election/zkfake"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/zkfake"
 )
 
 // Where the plan says so, dispatchers elect through the client of ZooKeeper and a stand-in for its server, as they do in production.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/internal/testcert"
+	"github.com/notyet/notyet/test/testcert"
 )
 
 func TestOnlyTheOwnAuthorityIsTrusted(t *testing.T) {

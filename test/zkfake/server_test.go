@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/notyet/notyet/internal/election/zkconn"
-	"github.com/notyet/notyet/internal/election/zkfake"
+	"github.com/notyet/notyet/test/zkfake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,6 +1,5 @@
-// Package zkfake is one ZooKeeper server in this process, for tests and development. It speaks the
-// client protocol over TCP, so that the real client with its sessions, watches and reconnects runs
-// against it.
+// Package zkfake is one ZooKeeper server in this process, for tests. It speaks the client protocol over
+// TCP, so that the real client with its sessions, watches and reconnects runs against it.
 //
 // It supports sessions (re-attach, expiry, a granted timeout), persistent, ephemeral and sequential
 // znodes, versions, one-shot watches and setting them again, and multi. It does not support access
