@@ -2,12 +2,15 @@ package chaos
 
 import (
 	_ "embed"
+	"encoding/csv"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -27,20 +30,63 @@ var reportText string
 var templates = template.Must(template.Must(template.New("figures").Funcs(template.FuncMap{
 	"counts": counts, "quantiles": quantiles, "outcomes": outcomes, "phases": func() []string { return check.Phases },
 	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) }, "atMost": atMost, "sum": sum, "join": func(all []string) string { return strings.Join(all, "; ") }, "stamped": stampedBySender, "kindNames": kindNames,
-	"examples": examples, "overlapping": overlapping, "findings": byInvariant, "first": func(all []check.Finding) []check.Finding { return all[:min(len(all), 20)] },
-	"bugs": func() []check.Bug { return check.Bugs }, "cpus": runtime.NumCPU,
+	"overlapping": overlapping, "findings": byInvariant, "first": func(all []check.Finding) []check.Finding { return all[:min(len(all), 20)] },
+	"bugs": func() []check.Bug { return check.Bugs }, "caught": caught, "cpus": runtime.NumCPU,
 }).Parse(figuresText)).New("report").Parse(reportText))
 
-// Print writes the figures.
-func (r *Report) Print(w io.Writer) error { return templates.ExecuteTemplate(w, "figures", r) }
+// Print writes the figures, and those of each kind of fault.
+func (r *Report) Print(w io.Writer) error {
+	if err := templates.ExecuteTemplate(w, "figures", r); err != nil {
+		return err
+	}
+	return templates.ExecuteTemplate(w, "kinds", r)
+}
 
-// Write writes the published report.
+// Write writes the published report, and beside it a CSV file of the faults by kind.
 func (r *Report) Write(path string) error {
 	var b strings.Builder
 	if err := templates.ExecuteTemplate(&b, "report", r); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
+	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		return err
+	}
+	return r.writeKinds(strings.TrimSuffix(path, filepath.Ext(path)) + ".csv")
+}
+
+func (r *Report) writeKinds(path string) error {
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	rows := [][]string{{"fault", "times", "longest_gap_ms", "recovery_p50_ms", "recovery_max_ms", "extra_copies", "example"}}
+	first := map[string]string{}
+	for _, f := range r.History.Faults {
+		if _, ok := first[f.Kind]; !ok {
+			first[f.Kind] = f.Target + ": " + f.Evidence
+		}
+	}
+	f := r.Result.Figures
+	for _, name := range kindNames(f.Kinds) {
+		k := f.Kinds[name]
+		row := []string{name}
+		for _, n := range []int64{int64(k.Count), k.Gap, k.Recovery.ValueAtQuantile(50), k.Recovery.Max(), int64(f.Copies[name])} {
+			row = append(row, strconv.FormatInt(n, 10))
+		}
+		rows = append(rows, append(row, first[name]))
+	}
+	if err := w.WriteAll(rows); err != nil {
+		return fmt.Errorf("writing the faults: %w", err)
+	}
 	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+// caught returns how many of the planted mistakes the checker notices.
+func caught() (n int) {
+	for _, b := range check.Bugs {
+		if b.Caught() {
+			n++
+		}
+	}
+	return n
 }
 
 func stampedBySender(all []history.Delivery) (n int) {
@@ -100,18 +146,6 @@ func byInvariant(all []check.Finding) string {
 		m[f.Invariant]++
 	}
 	return counts(m)
-}
-
-// examples returns the first fault of each kind, by kind.
-func examples(all []history.Fault) []history.Fault {
-	var out []history.Fault
-	for _, f := range all {
-		if !slices.ContainsFunc(out, func(o history.Fault) bool { return o.Kind == f.Kind }) {
-			out = append(out, f)
-		}
-	}
-	slices.SortFunc(out, func(a, b history.Fault) int { return strings.Compare(a.Kind, b.Kind) })
-	return out
 }
 
 func overlapping(all []history.Fault) int {

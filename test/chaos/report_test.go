@@ -1,8 +1,11 @@
 package chaos
 
 import (
+	"encoding/csv"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,9 +20,21 @@ func TestReportHasFiguresAndFaults(t *testing.T) {
 	require.NoError(t, r.Write(path))
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	for _, want := range []string{"| lost | 0 |", "`kill-dispatcher` | 1 |", "1 explained (kill-dispatcher 1), 0 unexplained", "**0 findings.**", "| a task is lost | I1 | yes |"} {
+	planted := len(check.Bugs)
+	for _, want := range []string{"| lost | 0 |", "1 explained (kill-dispatcher 1), 0 unexplained", "**0 findings.**", fmt.Sprintf("%d mistakes are planted", planted), fmt.Sprintf("invariant of %d of them", planted)} {
 		require.Contains(t, string(text), want)
 	}
-	require.NotContains(t, string(text), "**no**")
+	file, err := os.Open(strings.TrimSuffix(path, ".md") + ".csv")
+	require.NoError(t, err)
+	defer file.Close()
+	rows, err := csv.NewReader(file).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, 1+len(r.Result.Figures.Kinds))
+	require.Equal(t, []string{"kill-dispatcher", "1"}, rows[1][:2])
+	require.Equal(t, "1", rows[1][5], "extra copies")
+	require.Contains(t, rows[1][6], h.Faults[0].Evidence)
+	var printed strings.Builder
+	require.NoError(t, r.Print(&printed))
+	require.Contains(t, printed.String(), "`kill-dispatcher` | 1 |")
 	require.NotContains(t, string(text), "<no value>")
 }
