@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -45,27 +46,30 @@ func (l *lag) look(ctx context.Context) {
 	bound, cancel := context.WithTimeout(ctx, lagPatience)
 	defer cancel()
 	at := l.parts.storedUpTo() // before Kafka is asked, whose logs only grow
-	ends, err := kafka.Ends(bound, l.asks, l.topics...)
-	var marks kafka.Offsets
-	if err == nil {
-		marks, err = kafka.HighWatermarks(bound, l.asks, l.topics...)
-	}
+	// Marks before ends: what lies between them then was there when the end was asked for, and is behind an open transaction.
+	marks, err := kafka.HighWatermarks(bound, l.asks, l.topics...)
+	ends, err2 := kafka.Ends(bound, l.asks, l.topics...)
 	l.gauge.Reset() // partitions that others have now, and what is not known
 	l.hidden.Reset()
-	if err != nil && ctx.Err() == nil {
+	if err := errors.Join(err, err2); err != nil && ctx.Err() == nil {
 		l.log.Debug("asking where the intake ends failed", zap.Error(err))
 	}
-	open := map[partitionKey]int64{}
+	open, unknown := map[partitionKey]int64{}, []partitionKey(nil)
 	for key, next := range at {
-		if end, ok := ends[key.topic][key.partition]; ok {
+		mark, marked := marks[key.topic][key.partition]
+		end, ended := ends[key.topic][key.partition]
+		if ended {
 			l.gauge.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(float64(max(end-next, 0)))
-			if mark := marks[key.topic][key.partition]; mark > end {
-				l.hidden.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(float64(mark - end))
-				open[key] = end
-			}
+		}
+		switch {
+		case !marked || !ended:
+			unknown = append(unknown, key)
+		case mark > end:
+			l.hidden.WithLabelValues(key.topic, strconv.Itoa(int(key.partition))).Set(float64(mark - end))
+			open[key] = end
 		}
 	}
-	l.standing.blocked(open)
+	l.standing.blocked(open, unknown)
 }
 
 // storedUpTo returns the first offset of each assigned partition that is not stored.

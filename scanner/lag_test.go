@@ -1,11 +1,15 @@
 package scanner
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
@@ -98,4 +102,49 @@ func TestAnOpenTransactionIsSeen(t *testing.T) {
 	f.eventually("all is stored", func() bool { return f.tasks() == 11 })
 	f.eventually("nothing stands", func() bool { _, hidden := look(); return hidden == 0 && len(stands()) == 0 })
 	require.Equal(t, StateOK, f.stands(0).State)
+}
+
+// Records that come while Kafka is asked are in no open transaction.
+func TestNewRecordsAreNotHidden(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	key := partitionKey{schemas.TopicIntake, 0}
+	f.publish(asksIn("a", 6, 0)...)
+	f.eventually("all is stored", func() bool { return f.tasks() == 6 })
+	asked := 0
+	f.cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.cluster.KeepControl()
+		asked++
+		f.cluster.SleepControl(func() { f.publish(ask(fmt.Sprint("while asked ", asked), 0)) })
+		return nil, nil, false
+	})
+	s.lag.look(t.Context())
+	require.GreaterOrEqual(t, asked, 2)
+	require.Zero(t, gauged(s.lag.hidden.WithLabelValues(key.topic, "0")))
+	s.watcher.standing.mu.Lock()
+	defer s.watcher.standing.mu.Unlock()
+	require.Empty(t, s.watcher.standing.open)
+}
+
+// A look that Kafka does not answer says nothing about a transaction that is open.
+func TestAFailedLookForgetsNoOpenTransaction(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	f.publish(ask("a", 0))
+	f.eventually("the partition is read", func() bool { return f.tasks() == 1 })
+	open := map[partitionKey]int64{{schemas.TopicIntake, 0}: 6}
+	s.watcher.standing.blocked(open, nil)
+	s.watcher.standing.mu.Lock()
+	before := s.watcher.standing.open[partitionKey{schemas.TopicIntake, 0}]
+	s.watcher.standing.mu.Unlock()
+	f.cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.cluster.KeepControl()
+		return nil, errors.New("not now"), true
+	})
+	bound, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	s.lag.look(bound)
+	s.watcher.standing.mu.Lock()
+	defer s.watcher.standing.mu.Unlock()
+	require.Equal(t, map[partitionKey]tried{{schemas.TopicIntake, 0}: before}, s.watcher.standing.open)
 }

@@ -54,11 +54,17 @@ func (s *standing) end(covered []coverage) {
 	}
 }
 
-// blocked replaces the partitions with an open transaction. Nothing behind its first record, at the offset, is read.
-func (s *standing) blocked(at map[partitionKey]int64) {
+// blocked replaces the partitions with an open transaction. Nothing behind its first record, at the offset, is read. Of the
+// unknown partitions Kafka did not say anything: they stay as they are.
+func (s *standing) blocked(at map[partitionKey]int64, unknown []partitionKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	open := make(map[partitionKey]tried, len(at))
+	for _, key := range unknown {
+		if t, known := s.open[key]; known {
+			open[key] = t
+		}
+	}
 	for key, offset := range at {
 		t, known := s.open[key]
 		if !known || t.offset != offset {
