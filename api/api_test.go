@@ -280,6 +280,21 @@ func TestScheduleGoesToTheIntake(t *testing.T) {
 	require.Nil(t, w.records("in.b", 1)[0].Key)
 }
 
+// A request that is answered is not rejected afterwards: the broker's clock may be behind the database's.
+func TestDelayUpToTheHorizon(t *testing.T) {
+	w := newWorld(t)
+	code, answer := w.do("POST", "/api/v1/tasks", `{"topic":"orders","id":"a","delay":"48h"}`)
+	require.Equal(t, 202, code, answer)
+	r := w.records("in.a", 1)[0]
+	for _, behind := range []time.Duration{0, 5 * time.Second} {
+		stamped := *r
+		stamped.Timestamp = r.Timestamp.Add(-behind)
+		req, err := schemas.Decode(&stamped, schemas.Limits{MaxDelay: 48 * time.Hour})
+		require.NoError(t, err, behind)
+		require.Equal(t, stamped.Timestamp.Add(48*time.Hour).UnixMilli(), req.Due)
+	}
+}
+
 func TestCancelAndFire(t *testing.T) {
 	w := newWorld(t)
 	for _, op := range []string{"cancel", "fire"} {

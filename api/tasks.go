@@ -99,7 +99,7 @@ func (s *server) schedule(ctx ctxType, in *scheduleInput) (*body[Published], err
 	return s.publish(ctx, in.Body.Intake, func(to Intake) (*kgo.Record, error) {
 		r, err := in.Body.Record(to)
 		if err == nil && in.Body.Delay != "" {
-			err = s.setDue(ctx, r)
+			err = s.setDue(ctx, to, r)
 		}
 		if err != nil {
 			return nil, err
@@ -108,10 +108,16 @@ func (s *server) schedule(ctx ctxType, in *scheduleInput) (*body[Published], err
 	})
 }
 
+// clocksApart is how far the broker's clock may be behind the database's without a request being
+// rejected that the API has accepted.
+const clocksApart = time.Minute
+
 // setDue writes the due time that a delay means by now, by the database's clock, in place of the
 // delay. The delay would count from the broker's timestamp, which Kafka's acknowledgement does not
-// tell to the client: the answer could not name the due time of the delivery.
-func (s *server) setDue(ctx ctxType, r *kgo.Record) error {
+// tell to the client: the answer could not name the due time of the delivery. A delay that is nearly
+// the intake's horizon stays, because a due time could lie beyond the horizon by the broker's clock.
+// The answer's due time is then an estimate.
+func (s *server) setDue(ctx ctxType, to Intake, r *kgo.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	now, err := s.local.store.Time(ctx)
@@ -124,10 +130,15 @@ func (s *server) setDue(ctx ctxType, r *kgo.Record) error {
 	if err != nil {
 		return err
 	}
-	for i, h := range r.Headers {
+	at.Headers = slices.Clone(r.Headers)
+	for i, h := range at.Headers {
 		if h.Key == schemas.HeaderDelay {
-			r.Headers[i] = kgo.RecordHeader{Key: schemas.HeaderAt, Value: strconv.AppendInt(nil, req.Due, 10)}
+			at.Headers[i] = kgo.RecordHeader{Key: schemas.HeaderAt, Value: strconv.AppendInt(nil, req.Due, 10)}
 		}
+	}
+	at.Timestamp = at.Timestamp.Add(-clocksApart)
+	if _, err := schemas.Decode(&at, to.Limits); err == nil {
+		r.Headers = at.Headers
 	}
 	return nil
 }

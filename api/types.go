@@ -119,7 +119,7 @@ type Schedule struct {
 	Method   string   `json:"method,omitempty"    doc:"with url: POST (default), PUT, PATCH, DELETE or GET" minLength:"1"`
 	ID       string   `json:"id,omitempty"        doc:"caller's id; without one a repeated request is another task" minLength:"1"`
 	At       TimeText `json:"at,omitempty"        doc:"due time: RFC 3339 or Unix ms; exactly one of at and delay"`
-	Delay    string   `json:"delay,omitempty"     doc:"such as 90s, 36h, PT30M or P400D; the answer's due is the due time that it makes" minLength:"1"`
+	Delay    string   `json:"delay,omitempty"     doc:"such as 90s, 36h, PT30M or P400D; the answer's due is the due time that it makes, an estimate within a minute of the intake's horizon" minLength:"1"`
 	IfExists string   `json:"if_exists,omitempty" doc:"replace, keep, merge or once" minLength:"1"`
 	Merge    string   `json:"merge,omitempty"     doc:"last, sum or append" minLength:"1"`
 	MaxWait  string   `json:"max_wait,omitempty"  doc:"duration" minLength:"1"`
