@@ -38,7 +38,6 @@ type Answers struct {
 	mu       sync.Mutex          // guards the rest
 	tail     *answerTail
 	waiters  map[string][]*waiter // by task id
-	count    int
 	lastUse  time.Time
 	closed   bool
 }
@@ -93,7 +92,6 @@ func (a *Answers) expect(ctx context.Context, id string) (*waiter, error) {
 	w := &waiter{id: id, gone: gone, came: make(chan struct{}, 1)}
 	a.mu.Lock()
 	a.waiters[id] = append(a.waiters[id], w)
-	a.count++
 	a.mu.Unlock()
 	if err := a.start(ctx); err != nil {
 		a.log.Warn("the results topic cannot be read, so a caller waits for nothing", zap.Error(err))
@@ -110,7 +108,6 @@ func (a *Answers) leave(w *waiter) {
 	for i := range all {
 		if all[i] == w {
 			a.waiters[w.id] = append(all[:i:i], all[i+1:]...)
-			a.count--
 			break
 		}
 	}
@@ -216,7 +213,7 @@ func (a *Answers) read(ctx context.Context, tail *answerTail) {
 func (a *Answers) idle(tail *answerTail) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.count > 0 || time.Since(a.lastUse) < tailIdle {
+	if len(a.waiters) > 0 || time.Since(a.lastUse) < tailIdle {
 		return false
 	}
 	if a.tail == tail {

@@ -71,8 +71,7 @@ func TestWaitReturnsTheAnswerToThisRequestOnly(t *testing.T) {
 	code, answer := w.do("POST", "/api/v1/tasks/orders/a/fire?wait=20s", "")
 	require.Equal(t, 200, code, answer)
 	require.JSONEq(t, `{"schema":1,"topic":"orders","id":"a","state":"too_late","due":5,"at":7,"reason":"the task is being delivered"}`, answer)
-	require.Zero(t, w.answers.count, "nobody waits any more")
-	require.Empty(t, w.answers.waiters)
+	require.Empty(t, w.answers.waiters, "nobody waits any more")
 }
 
 func TestWaitForNothingIsAccepted(t *testing.T) {

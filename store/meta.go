@@ -81,6 +81,17 @@ func (s *Store) laneKey(ctx context.Context, q querier) (task.LaneKey, error) {
 	return key, nil
 }
 
+// Secret returns 128 random bits that all processes of this installation have in common and nobody else knows. The first
+// process that asks makes them.
+func (s *Store) Secret(ctx context.Context, name string) (secret [16]byte, err error) {
+	_, _ = rand.Read(secret[:]) // never fails
+	kept, err := s.keepMeta(ctx, "secret."+name, secret[:])
+	if err != nil {
+		return secret, fmt.Errorf("reading the secret %s: %w", name, err)
+	}
+	return [16]byte(kept), nil
+}
+
 // OnKafka notes that the installation works on the Kafka cluster with this id. It fails with ErrOtherKafka if another
 // one is noted. moved replaces what is noted.
 func (s *Store) OnKafka(ctx context.Context, cluster string, moved bool) error {
