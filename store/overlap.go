@@ -40,7 +40,8 @@ const (
 // alone, or the one that stands in for others that were dropped as missed. So whatever is dropped has a
 // later run that is delivered, however long its target's backlog is, and whoever owns the slot by then.
 // Only a caller can cancel that one. An earlier run that is remembered and not delivered yet keeps its
-// place, and later ones are not dropped meanwhile.
+// place. Meanwhile later runs that are missed are dropped for the latest of them, and nothing remembers
+// that one: a run is released when no later one is on its way.
 //
 // A run that was started is unfinished until its task has ended, also where its timer was deleted, or
 // deleted and set again. Where the deleted timer has been forgotten meanwhile, nothing is remembered,
@@ -176,16 +177,17 @@ func (d *starting) of(ctx context.Context, r Start, behind []Start) (why Refusal
 		return RunMissed, note, nil
 	case before.unfinished && r.Alone:
 		return RunOverlaps, note, nil
-	case before.unfinished: // it is missed, and earlier ones were dropped for that one
-		return 0, note, nil
 	}
 	if r.Missed {
 		if later, found, err := d.standIn(ctx, t, r, behind); err != nil || found {
-			if !later.unfinished {
-				later.seq = 0 // it needs no remembering
+			if !later.unfinished || before.unfinished { // earlier runs were dropped for that one: it keeps its place
+				later.seq = 0
 			}
 			return RunMissed, later, err
 		}
+	}
+	if before.unfinished {
+		return 0, note, nil
 	}
 	return 0, runTask{seq: r.Seq, id: timer.RunID(r.Timer, r.Run), unfinished: true}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ type truth struct {
 	owners    []owned             // each change of an owner or an epoch, in order
 	producers map[int64]*process  // by the id that the broker gave them
 	told      map[string]struct{} // findings, each once
+	unsure    map[name]bool       // tasks whose row has said that they may have been sent
 }
 
 // owned is a slot as a commit left it.
@@ -46,12 +48,14 @@ type owned struct {
 type name struct{ topic, id string }
 
 func newTruth(find func(string, string, ...any), clock func() time.Time, retention time.Duration) *truth {
-	return &truth{find: find, clock: clock, retention: retention, slots: map[int]owned{}, producers: map[int64]*process{}, told: map[string]struct{}{}}
+	return &truth{find: find, clock: clock, retention: retention, slots: map[int]owned{}, producers: map[int64]*process{}, told: map[string]struct{}{}, unsure: map[name]bool{}}
 }
 
 // watchTouched makes a connection note which slots its statements touch.
 var watchTouched = []string{
 	"CREATE TEMP TABLE touched (what TEXT, slot INTEGER, pos INTEGER)",
+	"CREATE TEMP TABLE unsure (topic TEXT, id TEXT)",
+	fmt.Sprintf("CREATE TEMP TRIGGER unsure_update AFTER UPDATE ON main.tasks WHEN NEW.state = %d BEGIN INSERT INTO unsure VALUES (NEW.topic, NEW.id); END", task.StateRetry),
 	"CREATE TEMP TRIGGER touched_insert AFTER INSERT ON main.tasks BEGIN INSERT INTO touched VALUES ('task', NEW.slot, NEW.pos); END",
 	"CREATE TEMP TRIGGER touched_update AFTER UPDATE ON main.tasks BEGIN INSERT INTO touched VALUES ('task', OLD.slot, OLD.pos), ('task', NEW.slot, NEW.pos); END",
 	"CREATE TEMP TRIGGER touched_delete AFTER DELETE ON main.tasks BEGIN INSERT INTO touched VALUES ('gone', OLD.slot, OLD.pos); END",
@@ -85,7 +89,12 @@ func (k *truth) before(c realConn, p *process) []owned {
 	if len(all) == 0 {
 		return nil
 	}
-	if _, err := c.ExecContext(context.Background(), "DELETE FROM temp.touched", nil); err != nil {
+	k.query(c, "SELECT topic, id FROM temp.unsure", nil, func(row []driver.Value) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.unsure[name{text(row[0]), text(row[1])}] = true
+	})
+	if _, err := c.ExecContext(context.Background(), "DELETE FROM temp.touched; DELETE FROM temp.unsure", nil); err != nil {
 		k.find("sim", "forgetting what was touched: %v", err)
 	}
 	if !strings.HasPrefix(p.name, "dispatcher") {
@@ -256,6 +265,14 @@ func (k *truth) inDoubt(slot int, of name, from, to time.Time) bool {
 	return slices.ContainsFunc(k.owners, func(o owned) bool {
 		return o.slot == slot && !o.at.Before(from) && !o.at.After(to) && o.doubts[of]
 	})
+}
+
+// maybeSent tells whether a task may have been sent before its latest copy: it was in doubt when its slot changed hands, or its row said so.
+func (k *truth) maybeSent(of name) bool {
+	k.mu.Lock()
+	unsure := k.unsure[of]
+	k.mu.Unlock()
+	return unsure || k.everInDoubt(of)
 }
 
 // everInDoubt tells whether a task was in doubt when its slot changed hands.
