@@ -141,25 +141,13 @@ func newLetter(d task.DeadLetter, content bool) Letter {
 	return l
 }
 
-// List returns the first letters that a filter selects in the order of their ids, with their content
-// if content is true.
-func List(ctx context.Context, st *store.Store, f store.DeadFilter, content bool) ([]Letter, error) {
-	f.NoBody = !content
-	dead, err := st.DeadLetters(ctx, f)
-	return newLetters(dead, content), err
-}
-
 func readLetters(ctx context.Context, st *store.Store, ids []int64, content bool) ([]Letter, error) {
 	dead, err := st.ReadDead(ctx, ids, content)
-	return newLetters(dead, content), err
-}
-
-func newLetters(dead []task.DeadLetter, content bool) []Letter {
 	out := make([]Letter, 0, len(dead))
 	for _, d := range dead {
 		out = append(out, newLetter(d, content))
 	}
-	return out
+	return out, err
 }
 
 // Show returns one letter, or ErrNotFound.

@@ -18,7 +18,7 @@ func TestShowGivesEveryByteBack(t *testing.T) {
 	g.kill("orders", "a/ü", "no such topic", []byte{0, 0xfe})
 	g.reject("r")
 
-	all, err := List(t.Context(), g.Store, store.DeadFilter{}, false)
+	all, err := Collect(t.Context(), g.local(nil), store.DeadFilter{}, 10)
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Nil(t, all[0].Content)

@@ -29,7 +29,7 @@ func TestPurge(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(2), n)
 
-	left, err := List(t.Context(), g.Store, store.DeadFilter{Replayed: true}, false)
+	left, err := Collect(t.Context(), g.local(nil), store.DeadFilter{Replayed: true}, 10)
 	require.NoError(t, err)
 	require.Len(t, left, 2, "the replayed one and that of the other topic")
 	v, err := g.Get(t.Context(), "orders", "4")

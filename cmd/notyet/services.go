@@ -62,7 +62,7 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 	if err != nil {
 		return s, err
 	}
-	s.reg.MustRegister(ocfg.Guard.Collector())
+	s.reg.MustRegister(ocfg.Guard.Collectors()...)
 	s.http = ops.New(ocfg, s.reg, log)
 	s.life = &lifecycle{log: log, stopTimeout: cfg.StopTimeout, stopping: s.http.Stopping}
 	if err := s.http.Listen(); err != nil {

@@ -199,7 +199,7 @@ func TestTokensEndWhenTheFileCannotBeUsed(t *testing.T) {
 func gauge(t *testing.T, g *Guard, name string) (sum float64) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(g.Collector())
+	reg.MustRegister(g.Collectors()...)
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	for _, f := range families {

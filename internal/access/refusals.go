@@ -54,9 +54,9 @@ func why(err error) string {
 // shortened keeps a path from filling the log.
 func shortened(path string) string { return path[:min(len(path), 100)] }
 
-// Collector returns the metrics of the guard.
-func (g *Guard) Collector() prometheus.Collector {
-	return collector{g.refused.count, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+// Collectors returns the metrics of the guard.
+func (g *Guard) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{g.refused.count, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "notyet_http_tokens_unusable_seconds",
 		Help: "For how long the file in http.tokens has not been usable. After 60 seconds no token is accepted.",
 	}, func() float64 {
@@ -65,21 +65,4 @@ func (g *Guard) Collector() prometheus.Collector {
 		}
 		return g.tokens.Unusable().Seconds()
 	})}
-}
-
-// collector is several collectors in one.
-type collector []prometheus.Collector
-
-// Describe implements prometheus.Collector.
-func (c collector) Describe(to chan<- *prometheus.Desc) {
-	for _, one := range c {
-		one.Describe(to)
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c collector) Collect(to chan<- prometheus.Metric) {
-	for _, one := range c {
-		one.Collect(to)
-	}
 }

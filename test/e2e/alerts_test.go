@@ -37,7 +37,7 @@ func registered(t *testing.T) map[string]bool {
 	calls.Close()
 	guard, err := access.New(access.Config{}, s.log)
 	require.NoError(t, err)
-	reg.MustRegister(guard.Collector())
+	reg.MustRegister(guard.Collectors()...)
 	ops.New(ops.Config{}, reg, s.log) // it only registers
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
