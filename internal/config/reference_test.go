@@ -24,21 +24,34 @@ func TestReference(t *testing.T) {
 	comments := commentsOfFields(t)
 	var out strings.Builder
 	out.WriteString("# All settings\n\nEvery key, as a YAML path, with its environment variable and what its comment in the source says. `go test ./internal/config -run TestReference -update` writes this page. The settings that most installations need: [settings.md](settings.md).\n")
-	section := "."
+	section, servers := ".", 0
+	var tls []string
 	for _, f := range fields {
 		owner, name := fieldOf(f)
 		about := comments[owner+"."+name]
 		require.NotEmpty(t, about, "%s.%s says nothing: give it a comment with its unit and default", owner, name)
-		head, _, _ := strings.Cut(f.key, ".")
-		if !strings.Contains(f.key, ".") {
+		head, rest, _ := strings.Cut(f.key, ".")
+		switch {
+		case !strings.Contains(f.key, "."):
 			head = "others"
+		case owner == "TLS" && head != "kafka": // the same for each server: said once
+			servers++
+			continue
 		}
 		if head != section {
 			section = head
 			fmt.Fprintf(&out, "\n## %s\n\n", head)
 		}
-		fmt.Fprintf(&out, "- `%s` (`%s`): %s\n", f.key, f.env(), about)
+		key, env := f.key, f.env()
+		if owner == "TLS" {
+			key, env = "X."+rest, strings.Replace(env, "KAFKA", "X", 1)
+			tls = append(tls, fmt.Sprintf("- `%s` (`%s`): %s\n", key, env, about))
+			continue
+		}
+		fmt.Fprintf(&out, "- `%s` (`%s`): %s\n", key, env, about)
 	}
+	require.Equal(t, 3*len(tls), servers, "mysql, redis and zookeeper")
+	out.WriteString("\n## TLS of kafka, mysql, redis and zookeeper\n\n`X` is one of the four.\n\n" + strings.Join(tls, ""))
 	if *update {
 		require.NoError(t, os.WriteFile(reference, []byte(out.String()), 0o644))
 	}
