@@ -83,7 +83,9 @@ func (l Lines) Markdown() string {
 	}
 	b.WriteString("\n| run | tasks | lost | early | extra copies | p50 ms | p99 ms | p99.9 ms | max ms | a second | settled a second | reports a second | CPU µs a task |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range l.Runs {
-		b.WriteString(r.row())
+		if r.Tasks > 0 { // the goals have what a run without tasks measures
+			b.WriteString(r.row())
+		}
 	}
 	if len(l.Peers) > 0 {
 		b.WriteString("\n| peer | shape | messages | lost | early | doubled | p50 ms | p99 ms | max ms | drained a second |\n|---|---|---|---|---|---|---|---|---|---|\n")

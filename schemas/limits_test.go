@@ -33,7 +33,7 @@ func size(n int) string {
 	return strconv.Itoa(n>>10) + " KiB"
 }
 
-var limitRow = regexp.MustCompile("(?m)^\\| .+ \\| (.+) \\| `([^` ]+)` `([^`]+)` \\| .+ \\|$")
+var limitRow = regexp.MustCompile("(?m)^\\| .+ \\| (.+) \\| `([^` :]+):([^`]+)` \\| .+ \\|$")
 
 // Every constant of limits.go is in the document with its value, and what the document names
 // elsewhere is there.
@@ -49,7 +49,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		require.Regexp(t, `\b`+regexp.QuoteMeta(name)+`\b`, string(source), file)
 	}
 	rows := strings.Count(string(doc), "\n| ") - strings.Count(string(doc), "\n| what | bound ")
-	require.Equal(t, rows, len(limitRow.FindAllString(string(doc), -1)), "a row does not have the form | what | bound | `file` `name` | beyond it |")
+	require.Equal(t, rows, len(limitRow.FindAllString(string(doc), -1)), "a row does not have the form | what | bound | `file:name` | beyond it |")
 	for name, bound := range bounds {
 		require.Equal(t, bound, documented[name], name)
 	}

@@ -30,6 +30,9 @@ func TestReference(t *testing.T) {
 		owner, name := fieldOf(f)
 		about := comments[owner+"."+name]
 		require.NotEmpty(t, about, "%s.%s says nothing: give it a comment with its unit and default", owner, name)
+		for _, verb := range []string{" is ", " are "} { // the key has the name
+			about = strings.TrimPrefix(about, name+verb)
+		}
 		head, rest, _ := strings.Cut(f.key, ".")
 		switch {
 		case !strings.Contains(f.key, "."):
