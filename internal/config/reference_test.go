@@ -23,7 +23,7 @@ const reference = "../../docs/settings-reference.md"
 func TestReference(t *testing.T) {
 	comments := commentsOfFields(t)
 	var out strings.Builder
-	out.WriteString("# All settings\n\nEvery key, as a YAML path, with its environment variable and what its comment in the source says. `go test ./internal/config -run TestReference -update` writes this page. The settings that most installations need: [settings.md](settings.md).\n")
+	out.WriteString("# All settings\n\nEach key with its environment variable, unit and default, from the comments of the source (`go test ./internal/config -run TestReference -update`). [Settings](settings.md) names the usual ones.\n")
 	section, servers := ".", 0
 	var tls []string
 	for _, f := range fields {
