@@ -106,6 +106,21 @@ func TestAWaitIsOneForAllPlacesOfARequest(t *testing.T) {
 	})
 }
 
+// A request that has waited in vain leaves the share of its token as it was.
+func TestAWaitInVainTakesNothingOfTheShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newTurns(3, 2)
+		leave := all.hold(t, "greedy")
+		_, err := all.take(by(t, "another"), 1) // its share is remembered while it has a place
+		require.NoError(t, err)
+		_, err = all.take(by(t, "another"), 1)
+		require.ErrorIs(t, err, ErrTurn)
+		leave()
+		_, err = all.take(by(t, "another"), 1)
+		require.NoError(t, err)
+	})
+}
+
 func TestWhoLeavesGivesItsTurnUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newTurns(1, 1)
@@ -183,6 +198,8 @@ func TestRequestsAreServedInTurn(t *testing.T) {
 			{w.local.lists, "GET", "/api/v1/deadletters", ""},
 			{w.local.lists, "GET", "/api/v1/deadletters/count", ""},
 			{w.local.changes, "POST", "/api/v1/tasks/cancel-many", `{"topic":"orders"}`},
+			{w.local.changes, "POST", "/api/v1/deadletters/replay", `{"topic":"orders"}`},
+			{w.local.changes, "POST", "/api/v1/deadletters/purge", `{"topic":"orders"}`},
 			{w.local.lists, "POST", "/api/v1/tasks/cancel-many", `{"topic":"orders","dry_run":true}`},
 			{w.answers.places, "POST", "/api/v1/tasks/orders/a/cancel?wait=1s", ""},
 		} {

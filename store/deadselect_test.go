@@ -84,6 +84,24 @@ func TestPagesOfLettersSayNothingAboutOthers(t *testing.T) {
 	})
 }
 
+// Where a page ends may depend on how many letters others have, and on nothing that theirs say.
+func TestWhereAPageEndsSaysNothingAboutOthers(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.letters(deadExamined+1, "billing", "the secret is 4711")
+		f := DeadFilter{Allowed: func(topic string) bool { return topic == "orders" }}
+		want, err := s.SelectDead(s.ctx, f)
+		require.NoError(t, err)
+		require.NotZero(t, want.Next)
+		for _, f.Kind = range []string{schemas.KindDead, schemas.KindRejected} {
+			for _, f.Reason = range []string{"", "4711", "4712"} {
+				got, err := s.SelectDead(s.ctx, f)
+				require.NoError(t, err)
+				require.Equal(t, want, got, "%s %s", f.Kind, f.Reason)
+			}
+		}
+	})
+}
+
 func TestCountingLettersEndsInTime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.letters(deadCounted+5, "orders", "r")

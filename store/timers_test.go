@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
+	"encoding/json"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -531,4 +534,30 @@ func TestAReplacementKeepsRunsThatWaitForTheirJitter(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOfEarlierDefinitionsTheLatestAreKnown: however often a timer is replaced, and whatever fits into its row.
+func TestOfEarlierDefinitionsTheLatestAreKnown(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		jitter := func(r *schemas.Request) { r.Timer.Jitter = time.Hour }
+		for range task.MostKept + 3 {
+			s.do(s.timerRequest(schemas.OpTimer, jitter))
+			s.make()
+			s.now += 25_000
+		}
+		kept := s.timer().Kept
+		require.Len(t, kept, task.MostKept)
+		require.True(t, slices.IsSortedFunc(kept, func(a, b task.Kept) int { return cmp.Compare(a.Open, b.Open) }))
+		require.Equal(t, s.timer().Definition.From, kept[len(kept)-1].To, "the latest is the one before")
+
+		long := timer.Definition{Cron: strings.Repeat("0,", 400) + "0 * * * *"}
+		text, err := encodeDefinition(&task.Timer{Definition: long, Kept: []task.Kept{{Definition: long, Open: 1}, {Definition: long, Open: 2}}})
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(text), maxDefinition)
+		var stored storedDefinition
+		require.NoError(t, json.Unmarshal(text, &stored))
+		require.Equal(t, long, stored.Definition)
+		require.Len(t, stored.Kept, 1)
+		require.EqualValues(t, 2, stored.Kept[0].Open)
+	})
 }
