@@ -152,6 +152,9 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err := w.lockSlots(ctx, list); err != nil {
 		return err
 	}
+	if err := w.checkUnknown(list); err != nil {
+		return err
+	}
 	if err := w.placeFresh(ctx); err != nil {
 		return err
 	}

@@ -115,8 +115,8 @@ func (s *Store) withinBytes(ctx context.Context, tasks []View) (bite, rest []Vie
 	return tasks, all[len(tasks):], nil
 }
 
-// cancelTasks cancels tasks in one transaction, and adds what it did to out. It returns tasks for
-// which more waits than one transaction takes, and notes in earlier how much that is: what comes later
+// cancelTasks cancels tasks in one transaction, and adds what it did to out. It returns tasks of
+// unsure slots, and tasks for which more waits than one transaction takes, and notes in earlier how much that is: what comes later
 // comes after the cancel, so an id that gets requests all the time holds up nobody.
 func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, now func() int64, earlier map[[16]byte]int, out *Cancelled) (again []View, err error) {
 	slotCount, err := s.cachedSlotCount(ctx)
@@ -203,7 +203,8 @@ func (c *canceller) cancel(id *identity) {
 	if t == nil || !c.filter.selects(t) && phase != task.Ended {
 		return
 	}
-	if left := c.stillEarlier(id, before); phase == task.Pending && left > 0 {
+	left := c.stillEarlier(id, before)
+	if phase == task.Unsure && t.State == task.StateLine || phase == task.Pending && left > 0 {
 		c.waits[id.key] = left
 		c.again = append(c.again, View{Topic: t.Topic, ID: t.ID})
 		return

@@ -13,16 +13,17 @@ import (
 // Claim moves claimed of the slots ahead to pos. From the commit on, every task up to pos belongs
 // to the owner. All slots must be held under epoch and not given back, and none may be beyond pos,
 // or before the place up to which its owner has it claimed (from, one for each slot): a database
-// that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced.
+// that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced. The
+// slots are sure from the commit on: see life.go.
 // Repeating a claim with the same pos after a lost reply succeeds.
 func (s *Store) Claim(ctx context.Context, slots []int, from []int64, epoch, pos int64) error {
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		a := append([]any{pos}, args(slots)...)
+		a := append([]any{pos, epoch}, args(slots)...)
 		a = append(a, epoch, pos)
 		for i, slot := range slots {
 			a = append(a, slot, from[i])
 		}
-		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot IN ("+marks(len(slots))+")"+s.conditions.held+
+		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, life_epoch = ?, life = "+s.life+" WHERE slot IN ("+marks(len(slots))+")"+s.conditions.held+
 			" AND claimed <= ? AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END", a...)
 		if err != nil {
 			return err
@@ -48,7 +49,7 @@ func (s *Store) Next(ctx context.Context, slots []int) ([]Slot, []SlotPos, error
 	if len(slots) == 0 {
 		return nil, nil, nil
 	}
-	rows, err := fetch(ctx, s.db, scanSlot, "SELECT "+slotColumns+" FROM slots WHERE slot IN ("+marks(len(slots))+")", args(slots)...)
+	rows, err := fetch(ctx, s.db, scanSlot, "SELECT "+s.slotColumns()+" FROM slots WHERE slot IN ("+marks(len(slots))+")", args(slots)...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("looking for the next tasks: %w", err)
 	}

@@ -24,7 +24,11 @@ func (w *work) decideAll(id *identity) error {
 		if err != nil {
 			return err
 		}
-		if !id.queue.add(h) && c.Request != nil {
+		added := id.queue.add(h)
+		if !added && w.phase(id) == task.Unsure { // soon there is room
+			return errUnsure
+		}
+		if !added && c.Request != nil {
 			w.addOutcome(c, task.TooMany(c, id.now))
 		}
 	}
@@ -87,19 +91,20 @@ func (w *work) addOutcome(c task.Change, v task.Verdict) {
 }
 
 // phase returns the phase of the identity's task after the changes so far. What this transaction
-// has made is pending, waiting or ended by construction.
+// has made is pending, waiting or ended by construction, unless a life before has made the same and
+// it was forgotten.
 func (w *work) phase(id *identity) task.Phase {
 	switch {
 	case id.now == nil:
 		return task.Ended
 	case id.now == id.before:
-		return id.now.Phase(w.slots[id.now.Slot].Claimed, w.slots[id.now.Slot].Done)
+		return w.nowUnsure(id.now, id.now.Phase(w.slots[id.now.Slot].Claimed, w.slots[id.now.Slot].Done))
 	case id.now.Slot == task.OutOfLine:
 		return task.Ended
 	case id.now.State != task.StateLine:
-		return task.Between
+		return w.nowUnsure(id.now, task.Between)
 	}
-	return task.Pending
+	return w.nowUnsure(id.now, task.Pending)
 }
 
 func (w *work) reject(c task.Change) {

@@ -101,11 +101,12 @@ func renameTaken(list []*identity) (renamed []task.Change) {
 // inOrder is the order in which all writers lock identities, so that two of them do not deadlock.
 func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
 
-// splitFresh decides the common case before any lock: identities of which nothing is known and that are only scheduled.
+// splitFresh decides the common case before any lock: identities of which nothing is known and that
+// are scheduled, once. A second request depends on the slot: see life.go.
 func (w *work) splitFresh(list *[]*identity) error {
 	rest := (*list)[:0]
 	for _, id := range *list {
-		if id.before != nil || len(id.changes) == 0 || w.resolving || w.store.evidence != nil || !onlySchedules(id.changes) {
+		if id.before != nil || len(id.changes) != 1 || w.resolving || w.store.evidence != nil || !onlySchedules(id.changes) {
 			rest = append(rest, id)
 			continue
 		}

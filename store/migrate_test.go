@@ -104,6 +104,7 @@ func TestMigrateAfterAStatementThatOutlivedItsConnection(t *testing.T) {
 			continue
 		}
 		f := b.fixture(t)
+		f.undone(23, "ALTER TABLE slots DROP COLUMN life, DROP COLUMN life_epoch")
 		f.undone(22, "ALTER TABLE meta DROP COLUMN data")
 		f.undone(21, "DROP INDEX kind ON dead_letters")
 		free := f.held("dead_letters")
@@ -123,7 +124,7 @@ func TestMigrateNotesWhatIsMade(t *testing.T) {
 		if b.sqlite {
 			continue
 		}
-		for _, version := range []int64{8, 9, 10, 11, 12, 13, 16, 19, 21, 22} {
+		for _, version := range []int64{8, 9, 10, 11, 12, 13, 16, 19, 21, 22, 23} {
 			s := open(t, b.fresh(t))
 			require.NoError(t, s.makeVersions(t.Context()))
 			m, err := s.migrator(s.db)
@@ -145,6 +146,7 @@ func TestMigrationsTakeTheirTime(t *testing.T) {
 			continue
 		}
 		f := b.fixture(t)
+		f.undone(23, "ALTER TABLE slots DROP COLUMN life, DROP COLUMN life_epoch")
 		f.undone(22, "ALTER TABLE meta DROP COLUMN data")
 		f.undone(21, "DROP INDEX kind ON dead_letters")
 		free := f.held("dead_letters")

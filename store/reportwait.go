@@ -32,7 +32,12 @@ type taskName struct{ topic, id string }
 // does not fit into a transaction stays in its table; but no wait is ended while a report may be left.
 func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now func() int64) (withReports, error) {
 	out := withReports{transitions: transitions}
-	w := work{store: s, tx: tx, clock: now, slots: slots, mode: mode{several: len(transitions) > 1}}
+	sure := maps.Clone(slots) // the owner itself says what is claimed
+	for n, slot := range sure {
+		slot.Unsure = false
+		sure[n] = slot
+	}
+	w := work{store: s, tx: tx, clock: now, slots: sure, mode: mode{several: len(transitions) > 1}}
 	var list []*identity
 	at := map[*identity]int{}
 	for i, e := range transitions {

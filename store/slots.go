@@ -16,12 +16,15 @@ type Slot struct {
 	Owner   string // member id; empty when it is free
 	Claimed int64  // every task with pos <= Claimed is the owner's
 	Done    int64  // every task with pos <= Done is settled
+	Unsure  bool   // the database may have forgotten what the owner has claimed: see life.go
 }
 
-const slotColumns = "slot, epoch, owner, claimed, done"
+func (s *Store) slotColumns() string {
+	return "slot, epoch, owner, claimed, done, " + s.unsure("slots")
+}
 
 func scanSlot(r *sql.Rows, s *Slot) error {
-	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done)
+	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Unsure)
 }
 
 // SlotCount is the number of slots; 0 before Migrate.
@@ -35,7 +38,7 @@ func (s *Store) SlotCount(ctx context.Context) (int, error) {
 
 // Slots reads all slots, in order.
 func (s *Store) Slots(ctx context.Context) ([]Slot, error) {
-	out, err := fetch(ctx, s.db, scanSlot, "SELECT "+slotColumns+" FROM slots ORDER BY slot")
+	out, err := fetch(ctx, s.db, scanSlot, "SELECT "+s.slotColumns()+" FROM slots ORDER BY slot")
 	if err != nil {
 		return nil, fmt.Errorf("reading the slots: %w", err)
 	}
@@ -50,7 +53,7 @@ func (s *Store) makeSlots(ctx context.Context, n int) error {
 			return err
 		}
 		for i := range n {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO slots ("+slotColumns+") VALUES (?, 0, ?, 0, 0)", i, []byte{}); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch) VALUES (?, 0, ?, 0, 0, "+s.life+", 0)", i, []byte{}); err != nil {
 				return fmt.Errorf("making slot %d: %w", i, err)
 			}
 		}
@@ -84,8 +87,8 @@ func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 
 // Acquire makes owner the owner of the slots under epoch, and returns them as they were before, in
 // order. It leaves out slots that another owner holds at epoch or above, and slots that were given
-// back under epoch. From the commit on, all writes of the previous owner fail. Repeating the call
-// after a lost reply is harmless.
+// back under epoch. From the commit on, all writes of the previous owner fail, and the slots are
+// sure. Repeating the call after a lost reply is harmless.
 func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner string) ([]Slot, error) {
 	if owner == "" {
 		return nil, errors.New("acquiring slots: the owner must have a name, for a slot without one is free")
@@ -93,22 +96,32 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 	var before []Slot
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		var err error
-		before, err = fetch(ctx, tx, scanSlot, "SELECT "+slotColumns+" FROM slots WHERE slot IN ("+marks(len(slots))+") AND (epoch < ? OR (epoch = ? AND owner = ?)) ORDER BY slot"+s.locking(lockExclusive), append(args(slots), epoch, epoch, []byte(owner))...)
+		before, err = fetch(ctx, tx, scanSlot, "SELECT "+s.slotColumns()+" FROM slots WHERE slot IN ("+marks(len(slots))+") AND (epoch < ? OR (epoch = ? AND owner = ?)) ORDER BY slot"+s.locking(lockExclusive), append(args(slots), epoch, epoch, []byte(owner))...)
 		if err != nil || len(before) == 0 {
 			return err
 		}
-		taken := make([]any, 0, len(before)+2)
-		taken = append(taken, epoch, []byte(owner))
+		taken := make([]any, 0, len(before)+3)
+		taken = append(taken, epoch, []byte(owner), epoch)
 		for _, b := range before {
 			taken = append(taken, b.Slot)
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ? WHERE slot IN ("+marks(len(before))+")", taken...)
+		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, life_epoch = ?, life = "+s.life+" WHERE slot IN ("+marks(len(before))+")", taken...)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("acquiring %d slots: %w", len(slots), err)
 	}
 	return before, nil
+}
+
+// Reclaim moves claimed of a slot ahead to where its owner had it before the database was set back, so
+// that what the owner may have sent is in doubt, and no longer pending. Call it before Acquire. A slot
+// that was taken under a higher epoch stays as it is. It may be repeated.
+func (s *Store) Reclaim(ctx context.Context, slot int, epoch, pos int64) error {
+	if _, err := s.exec(ctx, "UPDATE slots SET claimed = ? WHERE slot = ? AND epoch <= ? AND claimed < ?", pos, slot, epoch, pos); err != nil {
+		return fmt.Errorf("claiming slot %d up to %d anew: %w", slot, pos, err)
+	}
+	return nil
 }
 
 // Release gives back the slots of epoch that are drained, that is, all that was claimed is settled.
@@ -169,7 +182,7 @@ func (s *Store) lockSlots(ctx context.Context, tx *sql.Tx, set slotSet, clause s
 	if len(slots) == 0 {
 		return nil, nil
 	}
-	rows, err := fetch(ctx, tx, scanSlot, "SELECT "+slotColumns+" FROM slots WHERE slot IN ("+marks(len(slots))+") ORDER BY slot"+s.locking(clause), args(slots)...)
+	rows, err := fetch(ctx, tx, scanSlot, "SELECT "+s.slotColumns()+" FROM slots WHERE slot IN ("+marks(len(slots))+") ORDER BY slot"+s.locking(clause), args(slots)...)
 	if err != nil {
 		return nil, fmt.Errorf("locking %d slots: %w", len(slots), err)
 	}

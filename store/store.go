@@ -51,6 +51,9 @@ type Config struct {
 	Connector driver.Connector
 	// Clock is the clock of the server that Connector stands for. Default this machine's.
 	Clock func() time.Time
+	// Life is an SQL expression for the life of SQLite. Default: there is one life, because what had
+	// claimed anything before the database was closed is closed as well. It is for tests.
+	Life string
 	// SlotPatience limits the wait for the lock of a row or a slot. Default 10 s.
 	SlotPatience time.Duration
 }
@@ -60,8 +63,9 @@ type Store struct {
 	gorm       *gorm.DB
 	db         *sql.DB
 	log        *zap.Logger
-	sqlite     bool // SQLite has no lock clauses; its writers are serial
-	soleWriter bool // this process makes them serial, with writing
+	sqlite     bool   // SQLite has no lock clauses; its writers are serial
+	soleWriter bool   // this process makes them serial, with writing
+	life       string // of the database, as an SQL expression: see life.go
 	hint       claimedHint
 
 	slotCount  atomic.Int64
@@ -90,7 +94,7 @@ const idleTimeout = 5 * time.Second
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, defaults.DatabaseConns)
 	cfg.SlotPatience = cmp.Or(cfg.SlotPatience, 10*time.Second)
-	s := &Store{log: log, now: cfg.Clock, conditions: allConditions()}
+	s := &Store{log: log, now: cfg.Clock, life: serverLife, conditions: allConditions()}
 	dialector, err := s.dialector(cfg)
 	if err != nil {
 		return nil, err
@@ -133,11 +137,11 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 
 func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	if cfg.Connector != nil {
-		s.sqlite = true
+		s.sqlite, s.life = true, cmp.Or(cfg.Life, "''")
 		return &sqlite.Dialector{Conn: sql.OpenDB(cfg.Connector)}, nil
 	}
 	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
-		s.sqlite, s.soleWriter = true, true
+		s.sqlite, s.soleWriter, s.life = true, true, cmp.Or(cfg.Life, "''")
 		// immediate: a transaction takes the write lock when it begins, so no other write can outdate what it has read.
 		q := url.Values{"_txlock": {"immediate"}, "_pragma": {"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "cache_size(-65536)"}}
 		return sqlite.Open(path + "?" + q.Encode()), nil
@@ -195,9 +199,9 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	return gormmysql.New(gormmysql.Config{Conn: db, DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), nil
 }
 
-// connector makes connections whose transactions are READ COMMITTED: range reads must not lock
-// gaps, which would block other writers. Setting the level with each transaction would cost a round
-// trip each time.
+// connector makes connections that note the life of the database, and whose transactions are READ
+// COMMITTED: range reads must not lock gaps, which would block other writers. Setting the level with
+// each transaction would cost a round trip each time.
 type connector struct{ driver.Connector }
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -206,6 +210,10 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", nil); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	if err := beginLife(ctx, conn); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}

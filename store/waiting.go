@@ -128,7 +128,7 @@ func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 		for _, id := range part {
 			id.now = id.before
 			switch ph := w.phase(id); {
-			case id.queue.reports+id.queue.requests == 0, ph == task.InFlight:
+			case id.queue.reports+id.queue.requests == 0, ph == task.InFlight, ph == task.Unsure:
 			case ph != task.Between:
 				free = append(free, id)
 			case id.queue.reports > 0:
@@ -266,7 +266,7 @@ func (s *Store) Resolvable(ctx context.Context, after [16]byte, look int) (ready
 		err := r.Scan(&key, &v.ready)
 		copy(v.key[:], key)
 		return err
-	}, resolvable, after[:], look)
+	}, s.resolvable(), after[:], look)
 	if err != nil {
 		return nil, after, fmt.Errorf("looking for requests whose wait is over: %w", err)
 	}
@@ -283,9 +283,11 @@ func (s *Store) Resolvable(ctx context.Context, after [16]byte, look int) (ready
 
 // resolvable reads one entry of the index for each identity: a thousand requests may wait for each, for
 // hours, and every scanner looks again and again.
-const resolvable = "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0)), 0)" +
-	" FROM (SELECT ident, MAX(report) AS report FROM waiting WHERE ident > ? GROUP BY ident ORDER BY ident LIMIT ?) w" +
-	" LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot ORDER BY w.ident"
+func (s *Store) resolvable() string {
+	return "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0) AND NOT " + s.unsure("s") + "), 0)" +
+		" FROM (SELECT ident, MAX(report) AS report FROM waiting WHERE ident > ? GROUP BY ident ORDER BY ident LIMIT ?) w" +
+		" LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot ORDER BY w.ident"
+}
 
 func (s *Store) cachedSlotCount(ctx context.Context) (int, error) {
 	if n := s.slotCount.Load(); n > 0 {

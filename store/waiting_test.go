@@ -404,7 +404,10 @@ func TestMigrateWhatWaits(t *testing.T) {
 			}
 			_, err = m.UpTo(ctx, before)
 			require.NoError(t, err)
-			require.NoError(t, store.makeSlots(ctx, 3))
+			for slot := range 3 {
+				_, err = store.exec(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done) VALUES (?, 0, ?, 0, 0)", slot, []byte{})
+				require.NoError(t, err)
+			}
 			insert := func(seq int64, r *schemas.Request) {
 				data, err := encodeChange(task.Change{Seq: seq, Request: r})
 				require.NoError(t, err)
@@ -484,7 +487,7 @@ func TestALookAtWhatWaitsReadsNoQueues(t *testing.T) {
 			require.NoError(t, err)
 		}
 		var first [16]byte
-		seen, err := fetch(s.ctx, conn, func(r *sql.Rows, key *[]byte) error { var ready bool; return r.Scan(key, &ready) }, resolvable, first[:], 100)
+		seen, err := fetch(s.ctx, conn, func(r *sql.Rows, key *[]byte) error { var ready bool; return r.Scan(key, &ready) }, s.resolvable(), first[:], 100)
 		require.NoError(t, err)
 		require.Len(t, seen, idents)
 		reads, err := fetch(s.ctx, conn, func(r *sql.Rows, n *int) error { var name string; return r.Scan(&name, n) }, "SHOW SESSION STATUS LIKE 'Handler_read%'")

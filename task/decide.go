@@ -61,7 +61,7 @@ func schedule(cur *Task, ph Phase, c Change, slotCount int) Verdict {
 		}
 		settings.IfExists = schemas.Keep // as stored: the version before does not know once
 	}
-	if cur != nil && (ph == InFlight || ph == Between) {
+	if cur != nil && (ph == InFlight || ph == Between || ph == Unsure) {
 		// Dropping the request would lose it. Storing it beside the delivery could let the older one
 		// arrive last.
 		v.Wait = true
@@ -118,7 +118,10 @@ func cancel(cur *Task, ph Phase, c Change, now int64) Verdict {
 		}
 		next := *cur
 		v.Next = &next
-	case ph == InFlight || ph == Between:
+	case ph == Unsure && cur.State == StateLine:
+		v.Wait = true // its owner has it, or it can be cancelled: that is known in a moment
+		return v
+	case ph == InFlight || ph == Between || ph == Unsure:
 		return v.tooLate(r, cur)
 	default:
 		return v.answer(r, schemas.StateTooLate, cur.Due, endedHow(cur))
@@ -138,7 +141,10 @@ func fire(cur *Task, ph Phase, c Change, now int64) Verdict {
 	switch {
 	case cur == nil || cur.State == StateCancelled || cur.State == StateTombstone:
 		return v.answer(r, schemas.StateNotFound, 0, "no pending task of this topic and id is known")
-	case ph == InFlight || ph == Between:
+	case ph == Unsure && cur.State == StateLine:
+		v.Wait = true
+		return v
+	case ph == InFlight || ph == Between || ph == Unsure:
 		return v.tooLate(r, cur)
 	case ph == Ended:
 		return v.answer(r, schemas.StateTooLate, cur.Due, endedHow(cur))

@@ -8,9 +8,10 @@ const (
 	InFlight              // its slot's owner has it
 	Between               // between attempts, or until a report comes
 	Ended                 // delivered, cancelled, reported, dead
+	Unsure                // not claimed as far as the database remembers, but it may have forgotten a claim
 )
 
-// Phase returns where the task stands. Everything in its slot up to claimed belongs to the slot's
+// Phase returns where the task stands, in a slot that is sure. Everything in its slot up to claimed belongs to the slot's
 // owner, and everything up to done is settled.
 func (t *Task) Phase(claimed, done int64) Phase {
 	switch {

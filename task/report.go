@@ -18,7 +18,7 @@ func report(cur *Task, ph Phase, rep schemas.Report, now int64) Verdict {
 	if err != nil || body.Settings.Ack != schemas.AckReport {
 		return v
 	}
-	if ph == InFlight {
+	if ph == InFlight || ph == Unsure {
 		v.Wait = rep.Attempt <= cur.Attempt+1
 		return v
 	}

@@ -1,0 +1,82 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+// A life of the database is one start of one server. A server that was started anew, or took the place of
+// another one, may lack the last commits of the life before. A claim may be among them. The database
+// then shows a task as pending that a dispatcher has in memory and is about to send.
+//
+// Each slot's row names the life in which the slot was last taken or claimed. Both prove that the
+// owner's memory and the row agree about claimed. A slot is unsure in any other life. What stands
+// behind claimed in an unsure slot is neither cancelled nor changed: see task.Unsure. The owner looks
+// at its slots once a second, and makes them sure again by Claim or Acquire.
+//
+// A program of the version before takes slots without naming a life. The row's life_epoch is then not
+// its epoch, and the slot counts as sure.
+
+// errUnsure says that a request cannot be decided before the owners of slots have compared their
+// memory with the database, and that it cannot wait in the table of waiting requests. Try again.
+var errUnsure = errors.New("the database was started anew, and the dispatchers have not compared their slots with it yet")
+
+// serverLife is the life of MySQL and MariaDB, as each connection notes it when it begins.
+const serverLife = "COALESCE(@notyet_life, '')"
+
+// noteLife makes serverLife name the server and its start. Uptime counts from the start to the time of
+// the statement, in whole seconds, and UNIX_TIMESTAMP is that time: their difference is exact. The
+// comments let MariaDB read one table, and MySQL the other.
+const noteLife = "SET @notyet_life = (SELECT LEFT(SHA2(CONCAT_WS(' ', @@hostname, @@port, @@server_id, UNIX_TIMESTAMP() - variable_value), 256), 32)" +
+	" FROM /*M! information_schema.global_status */ /*!80000 performance_schema.global_status */ WHERE variable_name = 'Uptime')"
+
+func beginLife(ctx context.Context, conn driver.Conn) error {
+	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, noteLife, nil); err != nil {
+		return fmt.Errorf("asking the database since when it runs: %w", err)
+	}
+	return nil
+}
+
+// unsure is the condition that a row of the table slots, of that name, is unsure.
+func (s *Store) unsure(table string) string {
+	return "(" + table + ".life_epoch = " + table + ".epoch AND " + table + ".life <> " + s.life + ")"
+}
+
+// nowUnsure turns the phase of a task that is not claimed into Unsure, if its slot is. In a recovery
+// no dispatcher runs.
+func (w *work) nowUnsure(t *task.Task, ph task.Phase) task.Phase {
+	if (ph == task.Pending || ph == task.Between) && w.slots[t.Slot].Unsure && w.store.evidence == nil {
+		return task.Unsure
+	}
+	return ph
+}
+
+// checkUnknown refuses a batch with a cancel that would be remembered for a task of which nothing is
+// known, while a slot is unsure: the database may have forgotten the task, and a dispatcher have it.
+// Nothing waits for an unknown task, because a request that only schedules does not look whether
+// something waits.
+func (w *work) checkUnknown(list []*identity) error {
+	unsure := false
+	for _, s := range w.slots {
+		unsure = unsure || s.Unsure
+	}
+	if !unsure || w.store.evidence != nil {
+		return nil
+	}
+	for _, id := range list {
+		for _, c := range id.changes {
+			if id.before != nil || c.Request == nil || c.Request.Op == schemas.OpSchedule {
+				break
+			}
+			if c.Request.Op == schemas.OpCancel && c.Request.Version >= 0 {
+				return errUnsure
+			}
+		}
+	}
+	return nil
+}

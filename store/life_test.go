@@ -1,0 +1,245 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+// restart begins another life of the database. forget is what the life before had, and this one lacks.
+func (f *fixture) restart(forget ...string) {
+	f.t.Helper()
+	f.life = fmt.Sprintf("'after %d'", f.offset)
+	for _, q := range forget {
+		_, err := f.db.ExecContext(f.ctx, q)
+		require.NoError(f.t, err)
+	}
+}
+
+// unsureSlots are the slots that are unsure.
+func (f *fixture) unsureSlots() (out []int) {
+	f.t.Helper()
+	slots, err := f.Slots(f.ctx)
+	require.NoError(f.t, err)
+	for _, s := range slots {
+		if s.Unsure {
+			out = append(out, s.Slot)
+		}
+	}
+	return out
+}
+
+// A claim is forgotten, and the task looks pending: nothing is answered about it until its owner has had its say.
+func TestNothingIsTakenAwayInAnotherLife(t *testing.T) {
+	for name, ask := range map[string]func(*fixture) *schemas.Request{
+		"cancel":                 func(s *fixture) *schemas.Request { return s.cancel("a") },
+		"cancel, version":        func(s *fixture) *schemas.Request { return s.cancel("a", version(7)) },
+		"fire":                   func(s *fixture) *schemas.Request { return s.fire("a") },
+		"replacement":            func(s *fixture) *schemas.Request { return s.schedule("a", version(7)) },
+		"a merge":                func(s *fixture) *schemas.Request { return s.schedule("a", merge(schemas.MergeLast)) },
+		"keep, may be a new one": func(s *fixture) *schemas.Request { return s.schedule("a", keep) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a", version(5)))
+				s.claim(t0)
+				before := s.row("a")
+				s.claim(t0 + 1000)
+				require.Empty(t, s.unsureSlots())
+
+				s.restart(fmt.Sprintf("UPDATE slots SET claimed = %d", t0))
+				require.Equal(t, s.allSlots(), s.unsureSlots())
+				require.Equal(t, "pending", s.state("a"))
+				require.Empty(t, s.do(ask(s)), "it waits")
+				require.Equal(t, 1, s.last.Waiting)
+				require.Nil(t, s.resolve(), "nobody has claimed the slot in this life")
+				require.Equal(t, before, s.row("a"))
+
+				// Its owner comes with what it had claimed, and takes the slots anew.
+				for _, slot := range s.allSlots() {
+					require.NoError(t, s.Reclaim(s.ctx, slot, s.epoch, t0+1000))
+				}
+				require.Nil(t, s.resolve(), "the task is in flight")
+				s.own()
+				require.Empty(t, s.unsureSlots())
+				require.Equal(t, "claimed", s.state("a"))
+				s.settle(t0 + 1000)
+				require.Len(t, s.resolve(), 1, "its delivery has ended")
+				require.NotEqual(t, "cancelled", s.state("a"))
+			})
+		})
+	}
+}
+
+// Where no claim was forgotten, the owner's next claim is enough, also one that claims nothing more.
+func TestAClaimMakesASlotSure(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"), s.schedule("b"), s.schedule("c"))
+		s.claim(t0)
+		s.restart()
+		require.Empty(t, s.do(s.cancel("a"), s.schedule("b", value("new")), s.fire("c")))
+		require.Equal(t, 3, s.last.Waiting)
+		require.Nil(t, s.resolve())
+		require.Empty(t, s.do(s.schedule("a", value("again"))), "behind the cancel")
+		s.claim(t0)
+		require.Empty(t, s.unsureSlots())
+		require.ElementsMatch(t, []schemas.State{schemas.StateCancelled, schemas.StateScheduled, schemas.StateScheduled, schemas.StateFired}, s.resolve())
+		require.Equal(t, "again", string(s.body("a").Value))
+		require.Equal(t, "new", string(s.body("b").Value))
+		require.Zero(t, s.count("waiting"))
+		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("a")))
+	})
+}
+
+// New tasks do not wait. The life before may have had the same ones, and a dispatcher may have them: what is asked of them next waits.
+func TestNewTasksInAnotherLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.claim(t0)
+		s.restart()
+		require.Equal(t, []schemas.State{schemas.StateScheduled, schemas.StateScheduled}, states(s.do(s.schedule("a"), s.schedule("a", value("2")), s.schedule("b"), s.cancel("b"))))
+		require.Equal(t, 2, s.last.Waiting)
+		require.Equal(t, schemas.StateScheduled, s.answer(s.schedule("c")))
+		require.Equal(t, schemas.StateNotFound, s.answer(s.cancel("unknown")))
+		require.Equal(t, schemas.StateKept, s.answer(s.schedule("c", once)))
+
+		b := s.batch(s.cancel("forgotten, perhaps", version(1)))
+		_, err := s.Apply(s.ctx, b, At(s.now))
+		require.ErrorIs(t, err, errUnsure)
+		require.False(t, BadRecord(err))
+		s.claim(t0)
+		require.Equal(t, []schemas.State{schemas.StateCancelled}, states(s.apply(b)), "the same batch, again")
+		require.ElementsMatch(t, []schemas.State{schemas.StateScheduled, schemas.StateCancelled}, s.resolve())
+	})
+}
+
+// A report on an attempt waits as long as a later one may be on its way. A cancel of what waits for a report is too late in any life.
+func TestReportsInAnotherLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", wantReport))
+		s.awaitReport("a", 1)
+		s.restart()
+		require.Equal(t, schemas.StateTooLate, s.answer(s.cancel("a")))
+		require.Empty(t, s.do(says("a", 1, schemas.StatusOK)))
+		require.Nil(t, s.resolve())
+		s.claim(s.now)
+		require.Equal(t, []schemas.State{schemas.StateSucceeded}, s.resolve())
+	})
+}
+
+// The owner itself decides reports of what it settles.
+func TestAnOwnerSettlesInAnotherLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", wantReport))
+		s.claim(t0 + 1000)
+		require.Empty(t, s.do(says("a", 1, schemas.StatusOK)))
+		s.restart()
+		s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 1))
+		require.Equal(t, "succeeded", s.state("a"))
+	})
+}
+
+// A cancellation of many goes on trying until the slots are sure.
+func TestCancelManyInAnotherLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"), s.schedule("b"))
+		s.claim(t0)
+		s.restart()
+		rounds := 0
+		out, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, func(_ context.Context, _ time.Duration) error {
+			if rounds++; rounds == 3 {
+				require.Equal(t, "pending", s.state("a"))
+				s.claim(t0)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.EqualValues(t, 2, out.Cancelled)
+		require.Equal(t, 4, rounds)
+	})
+}
+
+// More than can wait is tried again, and not rejected: room comes with the next claim.
+func TestTooManyInAnotherLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		s.claim(t0)
+		s.restart()
+		many := make([]any, schemas.MaxWaiting+1)
+		for i := range many {
+			many[i] = s.schedule("a", value(fmt.Sprint(i)))
+		}
+		b := s.batch(many...)
+		_, err := s.Apply(s.ctx, b, At(s.now))
+		require.ErrorIs(t, err, errUnsure)
+		s.claim(t0)
+		s.apply(b)
+		require.Equal(t, fmt.Sprint(schemas.MaxWaiting), string(s.body("a").Value))
+	})
+}
+
+// A dispatcher of the version before does not say in which life it takes and claims.
+func TestAnOwnerOfTheVersionBefore(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		s.restart(fmt.Sprintf("UPDATE slots SET epoch = 1, owner = 'old', claimed = %d", t0))
+		require.Empty(t, s.unsureSlots())
+		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("a")))
+	})
+}
+
+// The first dispatcher that an installation ever had may be forgotten too.
+func TestSlotsThatNobodyHad(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		require.Empty(t, s.unsureSlots())
+		s.restart()
+		require.Equal(t, s.allSlots(), s.unsureSlots())
+		s.own()
+		require.Empty(t, s.unsureSlots())
+	})
+}
+
+func TestReclaimLeavesALaterOwnerAlone(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.own()
+		s.claim(t0)
+		require.NoError(t, s.Reclaim(s.ctx, 0, s.epoch-1, t0+5))
+		require.NoError(t, s.Reclaim(s.ctx, 1, s.epoch, t0-5))
+		require.NoError(t, s.Reclaim(s.ctx, 2, s.epoch+1, t0+5))
+		slots, err := s.Slots(s.ctx)
+		require.NoError(t, err)
+		require.Equal(t, []int64{t0, t0, t0 + 5, t0}, []int64{slots[0].Claimed, slots[1].Claimed, slots[2].Claimed, slots[3].Claimed})
+	})
+}
+
+// All connections to one server see one life, whenever they ask, and its name is short enough for its column.
+func TestLifeOfAServer(t *testing.T) {
+	for _, b := range backends() {
+		if b.sqlite {
+			continue
+		}
+		cfg := b.fresh(t)
+		var lives []string
+		var seconds []int64
+		for len(seconds) < 3 { // the server's clock has shown as many
+			s := open(t, cfg)
+			var life string
+			var second int64
+			require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT "+s.life+", UNIX_TIMESTAMP()").Scan(&life, &second))
+			require.NoError(t, s.Close())
+			require.Len(t, life, 32)
+			if len(lives) == 0 || lives[len(lives)-1] != life {
+				lives = append(lives, life)
+			}
+			if len(seconds) == 0 || seconds[len(seconds)-1] != second {
+				seconds = append(seconds, second)
+			}
+		}
+		require.Len(t, lives, 1)
+	}
+}
