@@ -65,7 +65,7 @@ func newFixture(t *testing.T, slots int, topics ...string) *fixture {
 	require.NoError(t, err)
 	t.Cleanup(f.redis.Close)
 	f.path = t.TempDir() + "/notyet.db"
-	f.store, err = store.Open(t.Context(), store.Config{DSN: "sqlite:" + f.path}, zap.NewNop())
+	f.store, err = store.Open(t.Context(), store.Config{DSN: "sqlite:" + f.path, Life: "(SELECT COALESCE(MAX(data), '') FROM meta WHERE name = 'life')"}, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = f.store.Close() })
 	require.NoError(t, f.store.Migrate(t.Context(), slots))
@@ -85,6 +85,12 @@ func (f *fixture) sql(statement string) {
 	defer func() { require.NoError(f, db.Close()) }()
 	_, err = db.Exec(statement)
 	require.NoError(f, err)
+}
+
+// setBack begins another life of the database, which lacks what the statements undo.
+func (f *fixture) setBack(undo ...string) {
+	f.Helper()
+	f.sql("BEGIN IMMEDIATE; " + strings.Join(undo, "; ") + "; INSERT OR REPLACE INTO meta (name, value, data) VALUES ('life', 0, lower(hex(randomblob(8)))); COMMIT")
 }
 
 // schedule stores tasks as a scanner does, in one batch.

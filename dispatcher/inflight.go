@@ -21,12 +21,13 @@ import (
 //   - a slot that is claimed and one that is given back: never both.
 //
 // Methods of all parts need this lock, and say so. Locks are taken in this order: mu, and then one of those that guard
-// queues alone: backlog.mu, inbox.mu, strays.mu, or announcer.mu and then deferred.mu; or that of the election's view, which calls
+// queues alone: backlog.mu, inbox.mu, strays.mu, lost.mu, or announcer.mu and then deferred.mu; or that of the election's view, which calls
 // nobody. Nobody waits for a database, a broker or the index under any of them.
 type inFlight struct {
 	*shared
 	backlog *backlog // whose bodies are to be read
 	inbox   *inbox   // what is to be settled
+	lost    lostClaims
 
 	mu        sync.Mutex
 	slots     map[int]*ownedSlot     // the owner loop adds; abandon and give-away delete; all read
@@ -196,6 +197,7 @@ func (fl *inFlight) had() map[int]held {
 // abandon forgets a slot that is no longer ours. inFlight.mu is held.
 func (fl *inFlight) abandon(l *ownedSlot, why string) {
 	l.abandoned = true
+	fl.lost.note(l.number, l.claimed)
 	delete(fl.slots, l.number)
 	fl.entries -= len(l.open())
 	for _, t := range l.open() {

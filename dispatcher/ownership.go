@@ -107,8 +107,11 @@ func (o *ownership) verify(ctx context.Context) error {
 
 // compare holds slots, as they were read, against what was known of them before they were read (had): reading says nothing about what was
 // taken, claimed or settled meanwhile. All that was known was in the database by then. A slot that is no longer ours is abandoned, and so is
-// one of which the database has forgotten something: it was set back, and the slot is to be taken anew.
+// one of which the database has forgotten something: it was set back, and the slot is to be taken anew. One of which it has forgotten
+// nothing since it was started is confirmed.
 func (o *ownership) compare(ctx context.Context, slots []store.Slot, had map[int]held) error {
+	var unsure []store.Slot
+	var from []int64
 	o.flight.mu.Lock()
 	for _, s := range slots {
 		h := had[s.Slot]
@@ -119,9 +122,14 @@ func (o *ownership) compare(ctx context.Context, slots []store.Slot, had map[int
 			o.flight.abandon(l, "the database says that it is not ours")
 		case s.Claimed < h.claimed || s.Done < h.done:
 			o.flight.abandon(l, "the database was set back: it has forgotten what was claimed or settled")
+		case s.Unsure:
+			unsure, from = append(unsure, s), append(from, h.claimed)
 		}
 	}
 	o.flight.mu.Unlock()
+	if err := o.confirm(ctx, unsure, from); err != nil {
+		return err
+	}
 	return o.catchUp(ctx, slots)
 }
 
@@ -157,6 +165,9 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 		return nil
 	}
 	o.strays.note(free, assigned.Epoch) // whatever comes of it
+	if err := o.flight.lost.reclaim(bound, o.store, free, assigned.Epoch); err != nil {
+		return err
+	}
 	got, err := o.store.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID)
 	if err != nil {
 		return err
@@ -167,6 +178,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	if err := o.begin(ctx, got, assigned.Epoch); err != nil {
 		return err
 	}
+	o.flight.lost.taken(got)
 	o.strays.settle(free, assigned.Epoch)
 	return nil
 }

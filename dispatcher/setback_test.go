@@ -2,12 +2,16 @@ package dispatcher
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
 )
 
 // The database forgets its last commits while a dispatcher runs: the slot is taken anew, and what is stored from then on is found, though
@@ -37,6 +41,83 @@ func TestDatabaseThatForgot(t *testing.T) {
 			f.eventually("all is settled", func() bool { s := f.slot(0); return s.Done == s.Claimed && s.Owner == "one" && s.Epoch == 5 })
 		})
 	}
+}
+
+// cancelRecord is a cancel of a task of askMany or ask.
+func cancelRecord(topic, id string) *kgo.Record {
+	return &kgo.Record{Topic: "intake", Key: []byte(id), Timestamp: time.Now(), Headers: []kgo.RecordHeader{
+		{Key: schemas.HeaderOp, Value: []byte("cancel")}, {Key: schemas.HeaderTopic, Value: []byte(topic)}, {Key: schemas.HeaderID, Value: []byte(id)}}}
+}
+
+// answers are the states that answer requests, those that had waited among them.
+func (f *fixture) answers(done store.Applied) (out []schemas.State) {
+	f.Helper()
+	for _, box := range done.Events {
+		for _, e := range box.Events {
+			out = append(out, e.State)
+		}
+	}
+	return out
+}
+
+// resolved are the answers to requests whose wait is over.
+func (f *fixture) resolved() []schemas.State {
+	f.Helper()
+	keys, _, err := f.store.Resolvable(f.Context(), [16]byte{}, 100)
+	require.NoError(f, err)
+	if len(keys) == 0 {
+		return nil
+	}
+	done, err := f.store.Apply(f.Context(), store.Batch{Resolve: keys}, nowMillis)
+	require.NoError(f, err)
+	return f.answers(done)
+}
+
+// A claim is forgotten, and its tasks are cancelled before the dispatcher can have looked: those that it has in memory are too late, and
+// come. One that it has not claimed is cancelled, and does not.
+func TestCancelOfWhatTheDatabaseForgotToBeClaimed(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 2 * time.Second})
+	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
+	before := f.slot(0)
+	due := time.Now().Add(1500 * time.Millisecond)
+	far := ask("orders", "far", time.Now().Add(time.Hour))
+	d.told(f.schedule(append(askMany(10, "orders", "t", due), far)...).Added)
+	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 10 })
+
+	f.setBack(fmt.Sprintf("UPDATE slots SET claimed = %d, done = %d", before.Claimed, before.Done))
+	cancels := []*kgo.Record{cancelRecord("orders", "far")}
+	for i := range 10 {
+		cancels = append(cancels, cancelRecord("orders", fmt.Sprint("t", i)))
+	}
+	told := f.answers(f.schedule(cancels...))
+	f.eventually("all are answered", func() bool { told = append(told, f.resolved()...); return len(told) == 11 })
+	f.eventually("all that was claimed arrives", func() bool { return len(orders.copies()) == 10 })
+	f.eventually("all is settled", func() bool { s := f.slot(0); return s.Done == s.Claimed && s.Done > due.UnixMilli() && !s.Unsure })
+	require.Equal(t, 1, len(slices.DeleteFunc(slices.Clone(told), func(s schemas.State) bool { return s != schemas.StateCancelled })), told)
+	require.NotContains(t, orders.copies(), "far")
+}
+
+// A database that was started anew and has forgotten nothing is asked of every slot, and no slot is lost, however little it has to do.
+func TestDatabaseThatWasStartedAnew(t *testing.T) {
+	f := newFixture(t, 4, "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 5 * time.Second})
+	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
+	due := time.Now().Add(2500 * time.Millisecond)
+	f.schedule(append(askMany(20, "orders", "t", due), ask("orders", "far", time.Now().Add(time.Hour)))...)
+	d.kicks.sweep.now()
+	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
+	f.setBack()
+	require.Empty(t, f.answers(f.schedule(cancelRecord("orders", "far"))), "not yet")
+	f.eventually("the slots are sure", func() bool {
+		return slices.IndexFunc(f.slots, func(n int) bool { return f.slot(n).Unsure }) < 0
+	})
+	require.Equal(t, []schemas.State{schemas.StateCancelled}, f.resolved())
+	f.eventually("each task arrives", func() bool { return len(orders.copies()) == 20 })
+	require.Equal(t, 20, orders.count())
+	require.Zero(t, counted(d.metrics.abandoned))
 }
 
 // What the database calls claimed beyond what is known here was claimed here: the reply was lost. It is sent, though nothing is claimed
