@@ -15,9 +15,9 @@ import (
 // then shows a task as pending that a dispatcher has in memory and is about to send.
 //
 // Each slot's row names the life in which the slot was last taken or claimed. Both prove that the
-// owner's memory and the row agree about claimed. A slot is unsure in any other life. What stands
-// behind claimed in an unsure slot is neither cancelled nor changed: see task.Unsure. The owner looks
-// at its slots once a second, and makes them sure again by Claim or Acquire.
+// owner's memory and the row agree about claimed. A slot is unsure in any other life. Tasks behind
+// claimed in an unsure slot are neither cancelled nor changed: see task.Unsure. The owner looks at its
+// slots once a second, and makes them sure again by Claim or Acquire.
 //
 // A program of the version before takes slots without naming a life. The row's life_epoch is then not
 // its epoch, and the slot counts as sure.
