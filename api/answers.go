@@ -81,9 +81,9 @@ func (t *answerTail) close() {
 	}
 }
 
-// expect makes a waiter for answers about an id, when it is the caller's turn. Call it before the request is sent: the reader's
-// position is then at or before the answer. The caller returns the waiter with leave. If Kafka
-// prevents the reader from starting, the waiter gets no answer.
+// expect makes a waiter for answers about an id, when it is the caller's turn. Call expect before the
+// request is sent: the reader's position is then at or before the answer. The caller returns the waiter
+// with leave. If Kafka prevents the reader from starting, the waiter gets no answer.
 func (a *Answers) expect(ctx context.Context, id string) (*waiter, error) {
 	gone, err := a.places.take(ctx, 1)
 	if err != nil {

@@ -69,10 +69,11 @@ func (r *CancelMany) check() error {
 	return nil
 }
 
-// CancelMany cancels the tasks that are stored and match, a piece at a time, each in turn with those
-// of other callers. It rests after each transaction as long as that took. So others get at least half of what the database can do. When its time has ended it
-// returns a cursor. After an error, what was cancelled until then stays cancelled; the audit log
-// says how many those were.
+// CancelMany cancels the tasks that are stored and match, a piece at a time, each in turn with pieces
+// of other callers. After each transaction CancelMany rests as long as the transaction took, which
+// leaves half of the database's time to everybody else. When the time of the request has ended, the
+// answer has a cursor. After an error, tasks that were cancelled stay cancelled; the audit log says how
+// many.
 func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, error) {
 	var out CancelledMany
 	if err := r.check(); err != nil {
@@ -127,8 +128,8 @@ func pause(ctx context.Context, took time.Duration) error {
 	}
 }
 
-// countMany counts what matches. Each page is one of the few lists that may be read at a time, and it
-// rests between them: who counts takes the place neither of who cancels nor of who lists.
+// countMany counts the tasks that match. Each page is one of the few lists that may be read at a time.
+// Between pages countMany rests, so a count delays neither cancels nor lists.
 func (l *Local) countMany(ctx context.Context, r CancelMany, after *store.ListPlace, ends time.Time) (out CancelledMany, err error) {
 	f := store.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, Limit: 1000, After: after}
 	for turn := ctx; ; turn = waiting(ctx) {

@@ -70,8 +70,8 @@ const (
 
 // listing reads one of the few lists that may be read at a time.
 //
-// A caller who leaves takes his turn with him only when the statement that he has begun has ended: the
-// database goes on with it, and statements that nobody waits for must not pile up there.
+// The turn of a caller who leaves ends with the statement that was begun for it: the database goes on
+// with that statement, and statements that nobody waits for must not pile up there.
 func (l *Local) listing(ctx context.Context, read func(context.Context) error) error {
 	leave, err := l.lists.take(ctx, 1)
 	if err != nil {

@@ -18,11 +18,11 @@ const turnWait = 5 * time.Second
 // ErrTurn means that a request waited for its turn in vain. Nothing was done.
 var ErrTurn = errors.New("others are served before this request, and its turn did not come within " + turnWait.String() + ": nothing was done, try again in a second")
 
-// turns admits a number of requests, or of bytes, at a time. What is beyond waits in turn.
+// turns admits a number of requests, or of bytes, at a time. Further requests wait in turn.
 //
 // A token has at most its share, and waits for the places of all only with as much as its share. So
-// behind whatever one token asks for, a request of another waits for no more than that share. How many
-// requests of a token wait is bounded by its connections: see http.max-conns.
+// behind the requests of one token, however many, a request of another waits for no more than a share.
+// The waiting requests of a token are bounded by its connections: see http.max-conns.
 type turns struct {
 	all   *semaphore.Weighted
 	share int64
@@ -64,7 +64,8 @@ func (t *turns) take(ctx context.Context, n int64) (leave func(), err error) {
 	}, nil
 }
 
-// acquire is Acquire, which gives nothing to a context that has ended. TryAcquire passes nobody who waits.
+// acquire is Acquire for a context that may have ended: Acquire would give it nothing. TryAcquire passes
+// nobody who waits.
 func acquire(ctx context.Context, from *semaphore.Weighted, n int64) error {
 	if from.TryAcquire(n) {
 		return nil

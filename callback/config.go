@@ -38,7 +38,8 @@ type Config struct {
 	// UserAgent is sent unless the task has a User-Agent header of its own. Default "notyet".
 	UserAgent string
 
-	// Now tells the time of signatures, which receivers compare with their own, and of dates in answers. Default this machine's.
+	// Now is the clock for signatures, which receivers compare with their own clocks, and for dates in
+	// answers. Default this machine's.
 	Now func() time.Time
 
 	// Dial connects instead of the network, for tests. The address that it connects to is not checked.

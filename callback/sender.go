@@ -63,8 +63,8 @@ func (s *Sender) Guard() *Guard { return s.guard }
 // Close closes idle connections. Requests that are under way end by their own limits.
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
-// Share sets which part of MaxInFlight is this sender's, from 0 to 1; but one request is always let through. Others have the rest.
-// Before it is called, all is this sender's.
+// Share sets which part of MaxInFlight is this sender's, from 0 to 1; but one request is always let
+// through. Other senders have the rest. A sender whose share was not set has all.
 func (s *Sender) Share(part float64) { s.room.share(part) }
 
 // Wait returns 0 if a request to the origin would be sent now, otherwise for how long to put it off.

@@ -44,7 +44,7 @@ func (s *Store) Claim(ctx context.Context, slots []int, from []int64, epoch, pos
 type SlotPos = slots.Pos
 
 // Next returns the slots as they are, and for each that has one the first place beyond claimed that
-// holds a task. That task falls due next, whatever any index says.
+// holds a task. The task there falls due next, whatever any index says.
 func (s *Store) Next(ctx context.Context, slots []int) ([]Slot, []SlotPos, error) {
 	if len(slots) == 0 {
 		return nil, nil, nil

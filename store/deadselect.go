@@ -9,12 +9,10 @@ import (
 	"time"
 )
 
-// What one page of dead letters may look at, how much of that a statement reads, and how much a
-// statement counts.
 const (
-	deadExamined = 5000
-	deadAtOnce   = 1000
-	deadCounted  = 10_000
+	deadExamined = 5000   // letters that one page looks at, at most
+	deadAtOnce   = 1000   // of them, those that one statement reads
+	deadCounted  = 10_000 // letters that one statement counts
 )
 
 // DeadPage is a page of dead letters. Next is the id after which the next one begins; 0: this was the

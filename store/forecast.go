@@ -160,8 +160,8 @@ type indexRange struct {
 	args  []any
 }
 
-// count adds to counts, by step, what stands in ranges of an index and is of the topic. It reads one entry more than most, and returns how
-// many it has read.
+// count adds to counts, by step, the tasks of the topic in ranges of an index. At most one entry more
+// than most is read; n is how many were.
 func (c *counter) count(ctx context.Context, counts map[int64]int64, index string, ranges []indexRange, most int64) (n int64, err error) {
 	// Each index holds all that is asked about. Left to choose, a server may take the other one and look at every row.
 	div, table := "DIV", "tasks FORCE INDEX ("+index+")"

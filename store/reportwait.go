@@ -27,9 +27,10 @@ type withReports struct {
 
 type taskName struct{ topic, id string }
 
-// decideReports decides the reports that wait for the tasks of transitions, and deletes them. Such a
-// task goes where its reports put it, without a stop at the place where it would have waited. What
-// does not fit into a transaction stays in its table; but no wait is ended while a report may be left.
+// decideReports decides the reports that wait for the tasks of transitions, and deletes those reports. A
+// task with reports goes where they put it, without a stop at the place where it would have waited.
+// Reports that do not fit into a transaction stay in their table; but no wait is ended while a report
+// may be left.
 func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now func() int64) (withReports, error) {
 	out := withReports{transitions: transitions}
 	sure := maps.Clone(slots) // the owner itself says what is claimed

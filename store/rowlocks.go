@@ -93,7 +93,7 @@ func (s *Store) probeRowLock(ctx context.Context) error {
 // leaveProbe limits the wait for the removal of the probe's row.
 const leaveProbe = 2 * time.Second
 
-// What servers answer to a lock that they do not give.
+// Numbers of the errors with which servers refuse a lock.
 const (
 	lockWaitTimeout = 1205 // MariaDB, for NOWAIT too
 	lockNoWait      = 3572 // MySQL

@@ -241,7 +241,7 @@ type transitionGroup struct {
 	attempt int
 }
 
-// rows is how many of them one statement writes. What has ended has one place.
+// rows is how many of the transitions one statement writes. All that end have the same place.
 func (d transitionGroup) rows() int {
 	if d.inLine {
 		return maxCases

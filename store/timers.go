@@ -20,7 +20,7 @@ func scanTimer(r *sql.Rows, t *task.Timer) error {
 	var definition []byte
 	err := r.Scan(&t.Slot, &t.Next, &t.Open, &t.Placed, &t.State, &t.Seq, &t.Version, &t.Created, &t.Topic, &t.ID, &definition, &t.Body)
 	stored := storedDefinition{}
-	if err == nil && json.Unmarshal(definition, &stored) == nil { // otherwise it says nothing, and others go on
+	if err == nil && json.Unmarshal(definition, &stored) == nil { // a definition that cannot be read is empty, and other timers go on
 		t.Definition, t.Kept = stored.Definition, stored.Kept
 	}
 	return err

@@ -37,9 +37,9 @@ type Source interface {
 	// Trusted reports whether this member has heard from the ensemble within the trust window, by
 	// this machine's clocks. While it is false the member must claim nothing and release nothing.
 	Trusted() bool
-	// Report says whether this process can do the work of an owner, and why not. A member that has not
-	// been able to for a while, while others are, leaves: its slots go to them. It comes back when it
-	// is. Call it again and again.
+	// Report says whether this process can do the work of an owner, and why not. The owner's process
+	// reports again and again. A member that has not been able to work for a while, while another one
+	// is, leaves, and its slots go to the others. The member comes back when it can work.
 	Report(err error)
 	// Alive reports whether a member's ephemeral znode existed when it was last read. False means
 	// that the member's slots can be taken over; it is only returned while trusted. True can also

@@ -49,8 +49,9 @@ func (t *term) children() ([]string, error) {
 	return names, err
 }
 
-// readCandidates returns all candidates, oldest first. Each is read once per term: what
-// changes of its data matters to members that fail only, which read it anew. One that disappears between the two reads is left out.
+// readCandidates returns all candidates, oldest first. Each is read once per term: of a candidate's data
+// only Failing changes, and members that fail read it anew. A candidate that disappears between the two
+// reads is left out.
 func (t *term) readCandidates() ([]candidate, error) {
 	names, err := t.children()
 	if err != nil {

@@ -40,8 +40,8 @@ const (
 
 var latest atomic.Pointer[Instant]
 
-// Now returns the present moment, cheaply. Its Slewed is an upper bound, at most 250 µs too large.
-// It may miss a suspend that ended less than two milliseconds ago.
+// Now returns the present moment, cheaply. The Slewed of that moment is an upper bound, at most 250 µs
+// too large. A suspend that ended less than two milliseconds ago may be missing in Slept.
 func Now() Instant {
 	now := monotonic()
 	if last := latest.Load(); last != nil {

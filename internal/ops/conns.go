@@ -17,10 +17,11 @@ import (
 // always some without one, and health is reached whatever holds the others.
 const reserveConns = 64
 
-// conns bounds the connections of an address. On most of them requests of admitted callers may be at work
-// at a time, and on share of them those of one token; further ones are answered 503. Some more may be open. When there are too many, one without a request gives way
-// to a new one: of the peer that has most, the one that has waited longest. So whoever opens connections
-// and sends nothing, or sends slowly, shuts nobody out.
+// conns bounds the connections of an address. Requests of admitted callers may be at work on as many
+// connections as most says, and those of one token on as many as share says; further requests are
+// answered 503. reserveConns more connections may be open. Beyond that number, a connection without a
+// request gives way to a new one: of the peer that has most, the one that has waited longest. So a peer
+// that opens connections and sends nothing, or sends slowly, shuts nobody out.
 type conns struct {
 	most, share int
 	open        prometheus.Gauge
@@ -110,8 +111,8 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 }
 
 // bounded serves next, which is behind the guard, on as many connections at a time as may have requests at
-// work. What is not behind it is served always: its connection may give way meanwhile. So whoever is not
-// admitted takes no place, however slowly he sends or reads.
+// work. Requests that are not behind the guard are always served: their connections may give way
+// meanwhile. So a peer that is not admitted takes no place, however slowly it sends or reads.
 func (s *conns) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := r.Context().Value(connKey{}).(*conn)

@@ -49,7 +49,7 @@ func (d dialed) status() int {
 	return resp.StatusCode
 }
 
-// Whoever opens connections and sends nothing, or an unfinished header, shuts nobody out.
+// A peer that opens connections and sends nothing, or an unfinished header, shuts nobody out.
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	url := serve(t, Config{MaxConns: 10}, nil)
 	var idle []dialed
@@ -109,8 +109,8 @@ func TestHealthIsServedBesideConnectionsAtWork(t *testing.T) {
 	require.Equal(t, http.StatusOK, d.status())
 }
 
-// Whoever is not admitted takes no connection from those who are: not with a form that never ends, nor
-// with metrics that it does not read.
+// A peer that is not admitted takes no connection from admitted ones: not with a form that never ends,
+// nor with metrics that it does not read.
 func TestWhoIsNotAdmittedTakesNoPlace(t *testing.T) {
 	begun := make(chan struct{}, 100)
 	front := func(next http.Handler) http.Handler {

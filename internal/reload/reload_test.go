@@ -58,7 +58,7 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 	})
 }
 
-// What makes a file usable again need not change its size or time: a permission, for one.
+// A file can become usable again without a change of its size or time: by a permission, for one.
 func TestAFileThatCouldNotBeReadIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file")
