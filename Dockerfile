@@ -3,9 +3,10 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-ARG VERSION=unknown
+# The commit that `notyet version` names: docker build --build-arg COMMIT=$(git rev-parse --short=9 HEAD)
+ARG COMMIT=
 # Time zones go into the binary: the last stage has none, and timers need them.
-RUN CGO_ENABLED=0 go build -trimpath -tags timetzdata -ldflags "-s -w -X main.version=${VERSION}" -o /out/notyet ./cmd/notyet
+RUN CGO_ENABLED=0 go build -trimpath -tags timetzdata -ldflags "-s -w -X github.com/notyet/notyet/cmd/internal/command.commit=${COMMIT}" -o /out/notyet ./cmd/notyet
 
 # Alpine, for the wget of the health checks and a shell to look around; certificates for TLS are in its base.
 FROM alpine:3.22

@@ -1,6 +1,6 @@
 # Where Go's own installer puts it, for shells that do not have it on their PATH.
 export PATH := $(PATH):/usr/local/go/bin
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT ?= $(shell git describe --always --dirty --exclude '*' --abbrev=9 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test test-short bench sim sim-plants sim-places chaos check clean
@@ -8,9 +8,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## bin/notyet: one static binary, no C compiler needed
+build: ## bin/notyet, and bin/notyet-bench to measure it: static binaries, no C compiler needed
 	@scripts/retry go mod download
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/notyet ./cmd/notyet
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X github.com/notyet/notyet/cmd/internal/command.commit=$(COMMIT)' -o bin/ ./cmd/...
 
 run: build ## the whole pipeline in one process, everything embedded
 	exec bin/notyet dev

@@ -10,15 +10,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/schemas"
 )
 
 // target holds the flags and arguments of cancel and fire.
 type target struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic       string        `help:"Target topic, or the origin of an HTTP callback." placeholder:"TOPIC" short:"t" xor:"target"`
 	URL         string        `help:"The URL of an HTTP callback, instead of --topic." name:"url" placeholder:"URL" xor:"target"`
 	ID          string        `help:"The task's id." name:"id" placeholder:"ID"`
@@ -77,9 +78,9 @@ func (c *fireCmd) Run(a *app) error { return c.ask(a, schemas.OpFire, schemas.St
 
 func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
 	if c.Topic == "" && c.URL == "" || c.ID == "" {
-		return usage("missing flags: write --topic (-t) or --url, and --id")
+		return command.Usage("missing flags: write --topic (-t) or --url, and --id")
 	}
-	cfg, in, err := a.publishing(c.settings, c.servers, c.Intake)
+	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
 	}
 	record, err := request.Record(op, in)
 	if err != nil {
-		return usageError{err}
+		return command.UsageError{Err: err}
 	}
 	return c.publishAndAnswer(a, cfg, record, won)
 }
@@ -97,15 +98,15 @@ func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
 // publishAndAnswer sends a request and prints its answer.
 func (c *target) publishAndAnswer(a *app, cfg *config.Config, record *kgo.Record, won schemas.State) error {
 	var err error
-	log := newLogger(cfg.Log, a.stderr)
+	log := command.NewLogger(cfg.Log, a.Stderr)
 	var results *tail
 	if !c.NoWait {
-		if results, err = openTail(a.ctx, cfg, log); err != nil {
+		if results, err = openTail(a.Ctx, cfg, log); err != nil {
 			return err
 		}
 		defer results.close()
 	}
-	done, err := publish(a.ctx, cfg, log, record, c.Timeout)
+	done, err := publish(a.Ctx, cfg, log, record, c.Timeout)
 	if err != nil {
 		return err
 	}
@@ -117,14 +118,14 @@ func (c *target) publishAndAnswer(a *app, cfg *config.Config, record *kgo.Record
 
 func (c *target) sent(a *app, p api.Published) error {
 	if c.JSON {
-		return a.line(p)
+		return a.Line(p)
 	}
-	fmt.Fprintf(a.stdout, "%s of %s for %s is in %s/%d at offset %d\n", p.Op, plain(p.ID), p.Topic, p.Intake, p.Partition, p.Offset)
+	fmt.Fprintf(a.Stdout, "%s of %s for %s is in %s/%d at offset %d\n", p.Op, command.Plain(p.ID), p.Topic, p.Intake, p.Partition, p.Offset)
 	return nil
 }
 
 func (c *target) answer(a *app, results *tail, p api.Published, won schemas.State) error {
-	ctx, cancel := context.WithTimeout(a.ctx, c.Timeout)
+	ctx, cancel := context.WithTimeout(a.Ctx, c.Timeout)
 	defer cancel()
 	answers := []schemas.State{won, schemas.StateTooLate, schemas.StateNotFound, schemas.StateStale, schemas.StateRejected}
 	asked := schemas.DefaultID(p.Intake, p.Partition, p.Offset)
@@ -140,7 +141,7 @@ func (c *target) answer(a *app, results *tail, p api.Published, won schemas.Stat
 		return err
 	}
 	if found.State != won {
-		return errReported
+		return command.ErrReported
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/store"
 )
@@ -19,9 +20,9 @@ type auditCmd struct {
 }
 
 type auditListCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Who   string `help:"Only changes by this token, or user@host." placeholder:"NAME"`
 	What  string `help:"Only changes of this kind: schedule, cancel, fire, replay, purge, reconcile, 'intake skip', …" placeholder:"KIND"`
 	Topic string `help:"Only changes about this target topic." placeholder:"TOPIC" short:"t"`
@@ -45,7 +46,7 @@ Examples:
 // Run prints entries.
 func (c *auditListCmd) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > 100_000 {
-		return usage("--limit %d: write 1 to 100000", c.Limit)
+		return command.Usage("--limit %d: write 1 to 100000", c.Limit)
 	}
 	f := api.AuditFilter{Who: c.Who, What: c.What, Topic: c.Topic, TaskID: c.ID}
 	var err error
@@ -55,7 +56,7 @@ func (c *auditListCmd) Run(a *app) error {
 	if f.To, err = instant("--to", c.To, -1); err != nil {
 		return err
 	}
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (c *auditListCmd) Run(a *app) error {
 	entries := []api.AuditEntry{}
 	for {
 		f.Limit = min(c.Limit-len(entries), 1000)
-		page, err := b.Audit(a.ctx, f)
+		page, err := b.Audit(a.Ctx, f)
 		if err != nil {
 			return err
 		}
@@ -73,7 +74,7 @@ func (c *auditListCmd) Run(a *app) error {
 		}
 	}
 	if c.JSON {
-		return a.json(entries)
+		return a.JSON(entries)
 	}
 	c.print(a, entries)
 	return nil
@@ -81,7 +82,7 @@ func (c *auditListCmd) Run(a *app) error {
 
 func (c *auditListCmd) print(a *app, entries []api.AuditEntry) {
 	if len(entries) == 0 {
-		fmt.Fprintln(a.stdout, "no changes")
+		fmt.Fprintln(a.Stdout, "no changes")
 		return
 	}
 	rows := make([][]any, 0, len(entries))
@@ -90,9 +91,9 @@ func (c *auditListCmd) print(a *app, entries []api.AuditEntry) {
 		if e.User != "" {
 			who += " (" + e.User + ")"
 		}
-		rows = append(rows, []any{stamp(e.At), plain(who), e.Via, e.What, plain(e.Topic), plain(e.Task), e.Count, shortened(plain(string(e.Extra)), 80)})
+		rows = append(rows, []any{stamp(e.At), command.Plain(who), e.Via, e.What, command.Plain(e.Topic), command.Plain(e.Task), e.Count, shortened(command.Plain(string(e.Extra)), 80)})
 	}
-	a.table([]any{"AT", "WHO", "VIA", "WHAT", "TOPIC", "TASK", "COUNT", "FILTER"}, rows)
+	a.Table([]any{"AT", "WHO", "VIA", "WHAT", "TOPIC", "TASK", "COUNT", "FILTER"}, rows)
 }
 
 // noteTimeout limits the wait for a service that is to note a request.

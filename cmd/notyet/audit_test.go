@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 )
 
 // What a command changes is in the audit log with its user, whichever way it goes.
@@ -17,7 +18,7 @@ func TestCommandsAreAudited(t *testing.T) {
 	listed := func(environ []string) []api.AuditEntry {
 		t.Helper()
 		r := notyet(t, environ, "", "audit", "list", "--json")
-		require.Equal(t, exitDone, r.code, r.stderr)
+		require.Equal(t, command.ExitDone, r.code, r.stderr)
 		var out []api.AuditEntry
 		require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
 		return out
@@ -29,7 +30,7 @@ func TestCommandsAreAudited(t *testing.T) {
 			{"cancel", "-t", "orders", "--id", "a", "--no-wait"},
 		} {
 			r := notyet(t, environ, "", args...)
-			require.Equal(t, exitDone, r.code, r.stderr)
+			require.Equal(t, command.ExitDone, r.code, r.stderr)
 			stderr += r.stderr
 		}
 		return stderr
@@ -47,27 +48,27 @@ func TestCommandsAreAudited(t *testing.T) {
 		return strings.Contains(d.cmd(t, "cancel", "-t", "orders", "--id-prefix", "many-", "--dry-run").stdout, "would cancel 1\n")
 	}, time.Minute, 10*time.Millisecond)
 	many := d.cmd(t, "cancel", "-t", "orders", "--id-prefix", "many-", "--json")
-	require.Equal(t, exitDone, many.code, many.stderr)
+	require.Equal(t, command.ExitDone, many.code, many.stderr)
 	require.JSONEq(t, `{"cancelled":1,"too_late":0,"matched":1}`, many.stdout)
 	require.Contains(t, d.cmd(t, "get", "-t", "orders", "--id", "many-1").stdout, "cancelled")
 	require.Equal(t, "cancel many", listed(d.environ)[0].What)
 	for _, args := range [][]string{{"cancel"}, {"cancel", "-t", "orders", "--all"}, {"cancel", "--id", "a"}, {"cancel", "-t", "orders", "--id", "a", "--dry-run"}, {"cancel", "-t", "orders", "--key", "k"}, {"fire", "--id", "a"}} {
-		require.Equal(t, exitUsage, d.cmd(t, args...).code, "%v", args)
+		require.Equal(t, command.ExitUsage, d.cmd(t, args...).code, "%v", args)
 	}
 	for _, args := range [][]string{{"list", "--state", "foo"}, {"target", "limit", "orders", "--rate", "2000000/s"}, {"target", "pause", "a b"}} { // what only the service knows to be wrong
-		require.Equal(t, exitUsage, d.cmd(t, args...).code, "%v", args)
+		require.Equal(t, command.ExitUsage, d.cmd(t, args...).code, "%v", args)
 	}
 	r := d.cmd(t, "audit", "list", "--what", "schedule")
 	require.Contains(t, r.stdout, operator())
 	require.NotContains(t, r.stdout, "cancel")
-	require.Equal(t, exitUsage, d.cmd(t, "audit", "list", "--limit", "0").code)
+	require.Equal(t, command.ExitUsage, d.cmd(t, "audit", "list", "--limit", "0").code)
 
 	direct := append(d.environ, "NOTYET_MYSQL_DSN=sqlite:"+t.TempDir()+"/notyet.db", "NOTYET_HTTP_ADDR=127.0.0.1:1")
 	r = notyet(t, direct, "", "schedule", "-t", "orders", "--delay", "1h", "--value", "v")
-	require.Equal(t, exitFailed, r.code, "without its log nothing is sent")
+	require.Equal(t, command.ExitFailed, r.code, "without its log nothing is sent")
 	require.Contains(t, r.stderr, "audit log")
 	r = notyet(t, direct, "", "migrate")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Empty(t, change(direct))
 	found = listed(direct)
 	require.Len(t, found, 2)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/store"
@@ -84,8 +85,8 @@ type backend struct {
 	close func()
 }
 
-func (a *app) backend(s settings, more servers) (*backend, error) {
-	cfg, err := a.client(s, more)
+func (a *app) backend(s command.Settings, more command.Servers) (*backend, error) {
+	cfg, err := a.Client(s, more)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +102,8 @@ func (a *app) backend(s settings, more servers) (*backend, error) {
 }
 
 func (a *app) direct(cfg *config.Config) (*backend, error) {
-	log := newLogger(cfg.Log, a.stderr)
-	st, err := openStore(a.ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
+	log := command.NewLogger(cfg.Log, a.Stderr)
+	st, err := openStore(a.Ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 	var ix deadletter.Index // without one, dispatchers find replayed tasks at their next look
 	var unindex func(context.Context, []store.Place)
 	if cfg.IsSet("redis.addrs") {
-		inRedis, err := openIndex(a.ctx, cfg, st, log)
+		inRedis, err := openIndex(a.Ctx, cfg, st, log)
 		if err != nil {
 			closes[0]()
 			return nil, err
@@ -147,7 +148,7 @@ func instant(flag, text string, direction time.Duration) (int64, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return 0, usage("%s %q: write RFC 3339 such as 2027-01-31T08:00:00Z, Unix milliseconds, or a duration such as 24h", flag, text)
+		return 0, command.Usage("%s %q: write RFC 3339 such as 2027-01-31T08:00:00Z, Unix milliseconds, or a duration such as 24h", flag, text)
 	}
 	return t.UnixMilli(), nil
 }
@@ -164,7 +165,7 @@ func notSeconds(flag string, ms int64) error {
 	if y2001 := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC); ms >= y2001.UnixMilli() {
 		return nil
 	}
-	return usage("%s %d: in Unix milliseconds that is %s. If these are seconds, write %d000", flag, ms, stamp(ms), ms)
+	return command.Usage("%s %d: in Unix milliseconds that is %s. If these are seconds, write %d000", flag, ms, stamp(ms), ms)
 }
 
 // operator returns the user of this shell, for the audit of replays.

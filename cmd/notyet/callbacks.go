@@ -7,6 +7,7 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/schemas"
 )
@@ -19,21 +20,21 @@ func callbackRules(c config.Callback) callback.URLRules {
 func callbackConfig(c config.Callback) (callback.Config, error) {
 	out := callback.Config{
 		URLRules: callbackRules(c), Secrets: c.Secrets, MaxInFlight: c.MaxInFlight, MaxInFlightTotal: c.MaxInFlightTotal,
-		MaxTimeout: c.MaxTimeout, UserAgent: "notyet/" + version,
+		MaxTimeout: c.MaxTimeout, UserAgent: "notyet/" + command.Version(),
 	}
 	if c.CA == "" {
 		return out, nil
 	}
 	pem, err := os.ReadFile(c.CA)
 	if err != nil {
-		return out, usage("callback.ca: %v", err)
+		return out, command.Usage("callback.ca: %v", err)
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return out, usage("callback.ca %q: there is no certificate in PEM form in it", c.CA)
+		return out, command.Usage("callback.ca %q: there is no certificate in PEM form in it", c.CA)
 	}
 	out.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	return out, nil
@@ -48,7 +49,7 @@ func (s *service) addCallbacks() (*callback.Sender, error) {
 	cfg.Now = s.kafka.Now
 	sender, err := callback.New(cfg, s.log, s.reg)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, command.UsageError{Err: err}
 	}
 	s.onClose(sender.Close)
 	return sender, nil
@@ -69,7 +70,7 @@ func unguardedIntakes(cfg *config.Config) []api.Intake {
 func (s *service) guardedIntakes() ([]api.Intake, error) {
 	guard, err := callback.NewGuard(callbackRules(s.cfg.Callback))
 	if err != nil {
-		return nil, usageError{err}
+		return nil, command.UsageError{Err: err}
 	}
 	out := intakes(s.cfg)
 	for i := range out {

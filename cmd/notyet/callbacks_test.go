@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/schemas"
 )
@@ -169,7 +170,7 @@ func TestDevMakesSignedCallbacks(t *testing.T) {
 	var task api.Task
 	require.Eventually(t, func() bool {
 		r := d.cmd(t, "get", "-t", server.URL, "--id", "größe", "--json")
-		return r.code == exitDone && json.Unmarshal([]byte(r.stdout), &task) == nil && task.State == "delivered"
+		return r.code == command.ExitDone && json.Unmarshal([]byte(r.stdout), &task) == nil && task.State == "delivered"
 	}, time.Minute, 10*time.Millisecond)
 	require.Equal(t, server.URL, task.Topic)
 	require.Equal(t, 2, task.Attempt)
@@ -195,11 +196,11 @@ func TestDevReplaysACallback(t *testing.T) {
 		header("notyet-url", server.URL+"/hooks"), header("notyet-id", "one"), header("notyet-delay", "0s")}}).FirstErr())
 	require.Eventually(t, func() bool {
 		r := d.cmd(t, "deadletter", "list", "--topic", server.URL)
-		return r.code == exitDone && strings.Contains(r.stdout, "callback") && strings.Contains(r.stdout, "answered 404: no such hook")
+		return r.code == command.ExitDone && strings.Contains(r.stdout, "callback") && strings.Contains(r.stdout, "answered 404: no such hook")
 	}, time.Minute, 10*time.Millisecond)
 	answer <- 200
 	r := d.cmd(t, "deadletter", "replay", "--topic", server.URL)
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Eventually(t, func() bool {
 		return strings.Contains(d.cmd(t, "get", "-t", server.URL, "--id", "one").stdout, "delivered")
 	}, time.Minute, 10*time.Millisecond)
@@ -237,23 +238,23 @@ func TestCallbacksFromTheShell(t *testing.T) {
 	t.Cleanup(server.Close)
 	d := startDev(t)
 	r := d.cmd(t, "schedule", "--url", server.URL+"/hook", "--method", "PUT", "--id", "now", "--delay", "100ms", "--value", "v", "--wait")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "succeeded")
 	require.Equal(t, "PUT /hook now v", <-got)
 
 	for i, name := range [][]string{{"-t", server.URL}, {"--url", server.URL + "/any"}} {
 		id := strconv.Itoa(i)
 		r = d.cmd(t, "schedule", "--url", server.URL+"/hook", "--id", id, "--delay", "1h", "--value", "v")
-		require.Equal(t, exitDone, r.code, r.stderr)
+		require.Equal(t, command.ExitDone, r.code, r.stderr)
 		require.Eventually(t, func() bool {
 			return strings.Contains(d.cmd(t, "get", "-t", server.URL, "--id", id).stdout, "POST "+server.URL+"/hook")
 		}, time.Minute, 10*time.Millisecond)
 		r = d.cmd(t, append([]string{"cancel", "--id", id}, name...)...)
-		require.Equal(t, exitDone, r.code, r.stderr+r.stdout)
+		require.Equal(t, command.ExitDone, r.code, r.stderr+r.stdout)
 		require.Contains(t, r.stdout, "cancelled")
 	}
 	r = d.cmd(t, "timer", "set", "--url", server.URL+"/tick", "--id", "t", "--every", "1h", "--value", "v")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	for _, c := range []struct {
 		args []string
 		want string
@@ -264,7 +265,7 @@ func TestCallbacksFromTheShell(t *testing.T) {
 		{[]string{"schedule", "--delay", "1s", "--value", "v", "-t", "orders", "--method", "PUT"}, "means nothing without notyet-url"},
 	} {
 		r = d.cmd(t, c.args...)
-		require.Equal(t, exitUsage, r.code, r.stdout)
+		require.Equal(t, command.ExitUsage, r.code, r.stdout)
 		require.Contains(t, r.stderr, c.want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -26,7 +27,7 @@ type many struct {
 // alone refuses flags that mean nothing beside --id.
 func (m *many) alone() error {
 	if *m != (many{}) {
-		return usage("--id stands beside flags that select many tasks: leave it, or --id-prefix, --from, --to, --all, --dry-run and --yes, out")
+		return command.Usage("--id stands beside flags that select many tasks: leave it, or --id-prefix, --from, --to, --all, --dry-run and --yes, out")
 	}
 	return nil
 }
@@ -41,10 +42,10 @@ type cancelledMany struct {
 
 func (m *many) cancelMany(a *app, t target) error {
 	if t.Key != nil || t.TaskVersion != "" || t.Intake != "" || t.NoWait {
-		return usage("--key, --version, --intake and --no-wait are for one task: add --id, or leave them out")
+		return command.Usage("--key, --version, --intake and --no-wait are for one task: add --id, or leave them out")
 	}
 	if t.URL != "" {
-		return usage("--url is for one task: add --id, or name the origin with --topic")
+		return command.Usage("--url is for one task: add --id, or name the origin with --topic")
 	}
 	r := api.CancelMany{Topic: schemas.TargetName(t.Topic), IDPrefix: m.Prefix, All: m.All}
 	var err error
@@ -52,35 +53,35 @@ func (m *many) cancelMany(a *app, t target) error {
 		return err
 	}
 	if selects := r.Topic != "" || r.IDPrefix != "" || r.From != 0 || r.To != 0; selects == m.All {
-		return usage("which? say --id for one task, --topic, --id-prefix, --from or --to for many, or --all and none of them")
+		return command.Usage("which? say --id for one task, --topic, --id-prefix, --from or --to for many, or --all and none of them")
 	}
-	b, err := a.backend(t.settings, t.servers)
+	b, err := a.backend(t.Settings, t.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	done := cancelledMany{DryRun: m.DryRun}
-	if m.DryRun || !m.Yes && isTerminal(a.stdin) && isTerminal(a.stderr) {
+	if m.DryRun || !m.Yes && command.IsTerminal(a.Stdin) && command.IsTerminal(a.Stderr) {
 		if done, err = cancelAll(a, b, r, true); err != nil {
 			return err
 		}
 	}
 	if !m.DryRun {
 		if !m.Yes && done.Matched > 0 && !a.confirm(fmt.Sprintf("Cancel %d tasks?", done.Matched)) {
-			return usage("nothing was cancelled")
+			return command.Usage("nothing was cancelled")
 		}
 		if done, err = cancelAll(a, b, r, false); err != nil {
 			return err
 		}
 	}
 	if t.JSON {
-		return a.json(done)
+		return a.JSON(done)
 	}
 	if m.DryRun {
-		fmt.Fprintf(a.stdout, "would cancel %d\n", done.Matched)
+		fmt.Fprintf(a.Stdout, "would cancel %d\n", done.Matched)
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "cancelled %d, too late %d\n", done.Cancelled, done.TooLate)
+	fmt.Fprintf(a.Stdout, "cancelled %d, too late %d\n", done.Cancelled, done.TooLate)
 	return nil
 }
 
@@ -88,7 +89,7 @@ func (m *many) cancelMany(a *app, t target) error {
 func cancelAll(a *app, b *backend, r api.CancelMany, dryRun bool) (cancelledMany, error) {
 	out := cancelledMany{DryRun: dryRun}
 	for r.DryRun = dryRun; ; {
-		page, err := b.CancelMany(a.ctx, r)
+		page, err := b.CancelMany(a.Ctx, r)
 		out.Cancelled, out.TooLate, out.Matched = out.Cancelled+page.Cancelled, out.TooLate+page.TooLate, out.Matched+page.Matched
 		if err != nil {
 			return out, fmt.Errorf("%w (%d tasks were cancelled before: the same command goes on)", err, out.Cancelled)

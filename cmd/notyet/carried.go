@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 )
@@ -24,7 +25,7 @@ func (c *carried) content(key *string, stdin io.Reader) (deadletter.Content, err
 	for _, h := range c.Header {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok {
-			return deadletter.Content{}, usage("--header %q: write NAME=VALUE", h)
+			return deadletter.Content{}, command.Usage("--header %q: write NAME=VALUE", h)
 		}
 		headers = append(headers, deadletter.Header{Key: name, Value: &value})
 	}
@@ -50,11 +51,11 @@ func (c *carried) value(stdin io.Reader) ([]byte, error) {
 	case c.ValueFile != "" && c.ValueFile != "-":
 		value, err := os.ReadFile(c.ValueFile)
 		if err != nil {
-			return nil, usage("--value-file: %v", err)
+			return nil, command.Usage("--value-file: %v", err)
 		}
 		return notNull(value), nil
-	case c.ValueFile == "" && isTerminal(stdin):
-		return nil, usage("what? say --value, --value-file or --null-value, or pipe the value in")
+	case c.ValueFile == "" && command.IsTerminal(stdin):
+		return nil, command.Usage("what? say --value, --value-file or --null-value, or pipe the value in")
 	}
 	value, err := io.ReadAll(stdin)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,8 +24,10 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{args: []string{"--help"}, code: 0, stdout: "deadletter"},
 		{args: []string{"schedule", "--help"}, code: 0, stdout: "Examples:"},
-		{args: []string{"version"}, code: 0, stdout: "notyet unknown"},
-		{args: []string{"version", "--json"}, code: 0, stdout: `"version": "unknown"`},
+		{args: []string{"version"}, code: 0, stdout: "notyet 0.1.0"},
+		{args: []string{"version", "--json"}, code: 0, stdout: `"version": "0.1.0`},
+		{args: []string{"--version"}, code: 0, stdout: "notyet 0.1.0"},
+		{args: []string{"bench", "burst", "5", "--lead", "1s", "--help"}, code: 2, stderr: "notyet-bench burst 5 --lead 1s --help"},
 
 		{args: nil, code: 2, stderr: "expected one of"},
 		{args: []string{"schedul"}, code: 2, stderr: `did you mean "schedule"?`},
@@ -108,7 +111,7 @@ func TestExitCodes(t *testing.T) {
 		require.Contains(t, r.stdout, c.stdout, "%v", c.args)
 		require.Contains(t, r.stderr, c.stderr, "%v", c.args)
 		require.NotContains(t, r.stderr, "WARN", "%v: what is wrong is told once", c.args)
-		if c.code == exitUsage {
+		if c.code == command.ExitUsage {
 			require.Empty(t, r.stdout, "%v: what is wrong is no output", c.args)
 		}
 	}
@@ -121,7 +124,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		{"intake", "status"}, {"intake", "skip"}, {"intake", "restart"}, {"timer", "set"}, {"timer", "list"}, {"timer", "show"}, {"target", "pause"}, {"target", "resume"}, {"target", "limit"}, {"target", "list"},
 	} {
 		r := notyet(t, nil, "", append(args, "--help")...)
-		require.Equal(t, exitDone, r.code)
+		require.Equal(t, command.ExitDone, r.code)
 		require.Contains(t, r.stdout, "Example", "%v", args)
 		require.Contains(t, r.stdout, "--config", "%v", args)
 		require.Empty(t, r.stderr)

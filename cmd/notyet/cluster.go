@@ -12,15 +12,16 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store"
 )
 
 type clusterCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 }
 
 // Help is part of --help.
@@ -36,17 +37,17 @@ Examples:
 
 // Run prints what runs.
 func (c *clusterCmd) Run(a *app) error {
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	found, err := b.Cluster(a.ctx)
+	found, err := b.Cluster(a.Ctx)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return a.json(found)
+		return a.JSON(found)
 	}
 	c.print(a, found)
 	return nil
@@ -55,12 +56,12 @@ func (c *clusterCmd) Run(a *app) error {
 func (c *clusterCmd) print(a *app, found api.Cluster) {
 	rows := make([][]any, 0, len(found.Services))
 	for _, s := range found.Services {
-		rows = append(rows, []any{s.Kind, plain(s.ID), plain(s.Version), plain(s.HTTP), when(s.Started), s.Slots})
+		rows = append(rows, []any{s.Kind, command.Plain(s.ID), command.Plain(s.Version), command.Plain(s.HTTP), when(s.Started), s.Slots})
 	}
 	if len(rows) == 0 {
-		fmt.Fprintln(a.stdout, "no services are alive")
+		fmt.Fprintln(a.Stdout, "no services are alive")
 	} else {
-		a.table([]any{"KIND", "SERVICE", "VERSION", "HTTP", "STARTED", "SLOTS"}, rows)
+		a.Table([]any{"KIND", "SERVICE", "VERSION", "HTTP", "STARTED", "SLOTS"}, rows)
 	}
 	free := 0
 	for _, s := range found.Slots {
@@ -68,16 +69,16 @@ func (c *clusterCmd) print(a *app, found api.Cluster) {
 			free++
 		}
 	}
-	fmt.Fprintf(a.stdout, "%d slots, %d without a living owner\n", len(found.Slots), free)
+	fmt.Fprintf(a.Stdout, "%d slots, %d without a living owner\n", len(found.Slots), free)
 	if found.LagError != "" {
-		fmt.Fprintf(a.stdout, "lag is not known: %s\n", plain(found.LagError))
+		fmt.Fprintf(a.Stdout, "lag is not known: %s\n", command.Plain(found.LagError))
 		return
 	}
 	rows = rows[:0]
 	for _, l := range found.Lag {
-		rows = append(rows, []any{l.Topic, l.Partition, l.State, l.Lag, shortened(plain(l.Detail), 80)})
+		rows = append(rows, []any{l.Topic, l.Partition, l.State, l.Lag, shortened(command.Plain(l.Detail), 80)})
 	}
-	a.table([]any{"TOPIC", "PARTITION", "STATE", "LAG", ""}, rows)
+	a.Table([]any{"TOPIC", "PARTITION", "STATE", "LAG", ""}, rows)
 }
 
 // lagOf returns how api.Local learns how far the intake is stored.
@@ -109,7 +110,7 @@ type heartbeat struct {
 func newHeartbeat(st *store.Store, kind, member, http string, log *zap.Logger) *heartbeat {
 	host, _ := os.Hostname()
 	return &heartbeat{store: st, log: log, service: store.Service{
-		ID: fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8]), Kind: kind, Member: member, Version: version, HTTP: http, Started: st.Clock().Millis(),
+		ID: fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8]), Kind: kind, Member: member, Version: command.Version(), HTTP: http, Started: st.Clock().Millis(),
 	}}
 }
 

@@ -9,13 +9,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 )
 
 // checkKafka fails with store.ErrOtherKafka if the database belongs to another Kafka cluster than the client's.
 func checkKafka(ctx context.Context, st *store.Store, client *kgo.Client, moved bool) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, command.DialTimeout)
 	defer cancel()
 	cluster, err := kafka.ClusterID(ctx, client)
 	if err != nil || cluster == "" {
@@ -64,7 +65,7 @@ func (s *service) checkGroup() error {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), command.DialTimeout)
 	defer cancel()
 	group := s.cfg.Scanner.Group
 	owner, err := kafka.GroupOwner(ctx, client, group, append(s.cfg.IntakeNames(), s.cfg.Reports.Topic)...)

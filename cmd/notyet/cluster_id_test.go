@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/test/program"
 	"github.com/notyet/notyet/test/zkfake"
 )
 
@@ -40,14 +42,14 @@ func ensemble(t *testing.T) string {
 }
 
 // serve runs a service until the test ends, and waits until it says a word.
-func (m team) serve(t *testing.T, service, says string) *stream {
+func (m team) serve(t *testing.T, service, says string) *program.Output {
 	t.Helper()
-	out := &stream{}
+	out := &program.Output{}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan int, 1)
-	a := &app{ctx: ctx, stdin: strings.NewReader(""), stdout: out, stderr: out, environ: append([]string{"HOME=/"}, m.environ...), program: "notyet"}
+	a := &app{&command.App{Ctx: ctx, Stdin: strings.NewReader(""), Stdout: out, Stderr: out, Environ: append([]string{"HOME=/"}, m.environ...), Name: "notyet", Program: "notyet"}}
 	go func() { ended <- a.run([]string{service}) }()
-	t.Cleanup(func() { stop(); require.Equal(t, exitDone, <-ended, out) })
+	t.Cleanup(func() { stop(); require.Equal(t, command.ExitDone, <-ended, out) })
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), says) }, time.Minute, 5*time.Millisecond, "%s did not say %q", service, says)
 	return out
 }
@@ -56,7 +58,7 @@ func (m team) serve(t *testing.T, service, says string) *stream {
 func (m team) refused(t *testing.T, service string, says ...string) {
 	t.Helper()
 	r := notyet(t, m.environ, "", service)
-	require.Equal(t, exitFailed, r.code, "%s: %s", service, r.stderr)
+	require.Equal(t, command.ExitFailed, r.code, "%s: %s", service, r.stderr)
 	for _, word := range says {
 		require.Contains(t, r.stderr, word, service)
 	}
@@ -67,13 +69,13 @@ func TestADatabaseWithTwoKafkas(t *testing.T) {
 	database, zookeeper := filepath.Join(t.TempDir(), "notyet.db"), ensemble(t)
 	ours, others := newTeam(t, database, kafkaCluster(t, "ours"), zookeeper), newTeam(t, database, kafkaCluster(t, "others"), zookeeper)
 	r := notyet(t, ours.environ, "", "migrate")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	fix := []string{"ours, and kafka.brokers lead to others", "correct kafka.brokers or mysql.dsn", "--kafka-moved"}
 	for _, service := range []string{"migrate", "scanner", "dispatcher", "all"} {
 		others.refused(t, service, fix...)
 	}
 	r = notyet(t, others.environ, "", "migrate", "--kafka-moved")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	ours.refused(t, "scanner", "others, and kafka.brokers lead to ours")
 }
 
@@ -84,7 +86,7 @@ func TestASecondTeam(t *testing.T) {
 	for range 2 {
 		teams = append(teams, newTeam(t, filepath.Join(t.TempDir(), "notyet.db"), broker, zookeeper))
 		r := notyet(t, teams[len(teams)-1].environ, "", "migrate", "--set", "slots=4")
-		require.Equal(t, exitDone, r.code, r.stderr)
+		require.Equal(t, command.ExitDone, r.code, r.stderr)
 	}
 	first, second := teams[0], teams[1]
 	first.serve(t, "scanner", "started")

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/store"
 )
@@ -21,12 +22,12 @@ func TestClusterOfDev(t *testing.T) {
 	var found api.Cluster
 	require.Eventually(t, func() bool {
 		r := d.cmd(t, "cluster", "--json")
-		require.Equal(t, exitDone, r.code, r.stderr)
+		require.Equal(t, command.ExitDone, r.code, r.stderr)
 		require.NoError(t, json.Unmarshal([]byte(r.stdout), &found))
 		return len(found.Services) == 1 && found.Services[0].Slots == len(found.Slots) && found.LagError == ""
 	}, time.Minute, 10*time.Millisecond)
 	require.Equal(t, "dev", found.Services[0].Kind)
-	require.Equal(t, version, found.Services[0].Version)
+	require.Equal(t, command.Version(), found.Services[0].Version)
 	require.Equal(t, d.http, found.Services[0].HTTP)
 	require.Equal(t, found.Services[0].Member, found.Slots[0].Owner)
 	topics := map[string]bool{}
@@ -44,7 +45,7 @@ func TestClusterOfDev(t *testing.T) {
 func TestOverviewOfDev(t *testing.T) {
 	d := startDev(t)
 	r := d.cmd(t, "schedule", "--topic", "orders", "--id", "a", "--delay", "0s", "--value", "x")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	first(t, d.kafka, "orders")
 	client := api.NewClient(api.ClientConfig{Addr: d.http})
 	var found api.Overview

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 )
 
@@ -70,7 +71,7 @@ func TestComposeStackIsWhole(t *testing.T) {
 		cfg, err := config.Load(config.Sources{Environ: s.environ()})
 		require.NoError(t, err, name)
 		require.Len(t, s.Command, 1)
-		require.Equal(t, exitDone, notyet(t, nil, "", s.Command[0], "--help").code)
+		require.Equal(t, command.ExitDone, notyet(t, nil, "", s.Command[0], "--help").code)
 		if len(s.Ports) > 0 {
 			s.requireServedOutside(t, cfg)
 		}
@@ -124,7 +125,7 @@ func TestComposeStackMakesItsToken(t *testing.T) {
 	require.Equal(t, token, start())
 
 	d := startDev(t, "--set", "http.tokens="+filepath.Join(dir, "tokens.yaml"))
-	require.Equal(t, exitFailed, d.cmd(t, "list").code)
+	require.Equal(t, command.ExitFailed, d.cmd(t, "list").code)
 	r := d.cmd(t, "list", "--http-token", token)
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 }

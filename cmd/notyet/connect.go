@@ -2,17 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"fmt"
-	"os"
 	"strings"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/console"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/config"
@@ -23,56 +19,22 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-func kafkaConfig(cfg *config.Config) (kafka.Config, error) {
-	t, err := tlsConfig("kafka.tls", cfg.Kafka.TLS)
-	return kafka.Config{
-		Brokers: cfg.Kafka.Brokers, ClientID: cfg.Kafka.ClientID, TLS: t,
-		SASL: cfg.Kafka.SASL.Mechanism, Username: cfg.Kafka.SASL.User, Password: cfg.Kafka.SASL.Password,
-	}, err
-}
-
 func indexConfig(cfg *config.Config) (index.Config, error) {
-	t, err := tlsConfig("redis.tls", cfg.Redis.TLS)
+	t, err := command.TLSConfig("redis.tls", cfg.Redis.TLS)
 	r := cfg.Redis
 	return index.Config{
 		Addrs: r.Addrs, Username: r.User, Password: r.Password, SentinelUsername: r.SentinelUser, SentinelPassword: r.SentinelPassword, DB: r.DB, Cluster: r.Cluster, MasterName: r.Master, Prefix: r.Prefix, TLS: t,
 	}, err
 }
 
-// tlsConfig returns nil if TLS is off.
-func tlsConfig(key string, t config.TLS) (*tls.Config, error) {
-	if !t.Enabled {
-		return nil, nil // off is a valid result
-	}
-	out := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CA != "" {
-		pem, err := os.ReadFile(t.CA)
-		if err != nil {
-			return nil, usage("%s.ca: %v", key, err)
-		}
-		out.RootCAs = x509.NewCertPool()
-		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usage("%s.ca %q: there is no certificate in PEM form in it", key, t.CA)
-		}
-	}
-	if t.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
-			return nil, usage("%s.cert and %s.key: %v", key, key, err)
-		}
-		out.Certificates = []tls.Certificate{pair}
-	}
-	return out, nil
-}
-
 func storeConfig(cfg *config.Config) (store.Config, error) {
-	t, err := tlsConfig("mysql.tls", cfg.MySQL.TLS)
+	t, err := command.TLSConfig("mysql.tls", cfg.MySQL.TLS)
 	return store.Config{DSN: cfg.MySQL.DSN, MaxConns: cfg.MySQL.MaxConns, TLS: t}, err
 }
 
 // electionConfig is what a member and a reader of the members have in common.
 func electionConfig(cfg *config.Config) (election.Config, error) {
-	t, err := tlsConfig("zookeeper.tls", cfg.ZooKeeper.TLS)
+	t, err := command.TLSConfig("zookeeper.tls", cfg.ZooKeeper.TLS)
 	z := cfg.ZooKeeper
 	return election.Config{Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, Auth: z.Auth, TLS: t}, err
 }
@@ -80,7 +42,7 @@ func electionConfig(cfg *config.Config) (election.Config, error) {
 // clientConfig returns how commands reach the API.
 func clientConfig(cfg *config.Config) (api.ClientConfig, error) {
 	h := cfg.HTTP
-	t, err := tlsConfig("http.tls", config.TLS{Enabled: h.TLS.Enabled, CA: h.TLS.CA, ServerName: h.TLS.ServerName})
+	t, err := command.TLSConfig("http.tls", config.TLS{Enabled: h.TLS.Enabled, CA: h.TLS.CA, ServerName: h.TLS.ServerName})
 	return api.ClientConfig{Addr: h.Addr, Token: h.Token, User: operator(), TLS: t}, err
 }
 
@@ -90,15 +52,15 @@ func opsConfig(cfg *config.Config, log *zap.Logger) (ops.Config, error) {
 	out := ops.Config{Addr: h.Addr, OpsAddr: cfg.Ops.Addr, MaxConns: h.MaxConns, Pprof: h.Pprof}
 	if h.TLS.Enabled {
 		if h.TLS.Cert == "" {
-			return out, usage("http.tls.enabled needs a certificate in a service: set http.tls.cert and http.tls.key to PEM files")
+			return out, command.Usage("http.tls.enabled needs a certificate in a service: set http.tls.cert and http.tls.key to PEM files")
 		}
 		out.Certificate, out.Key = h.TLS.Cert, h.TLS.Key
 	}
 	var err error
 	if out.Guard, err = access.New(access.Config{Tokens: h.Tokens, Hosts: h.Hosts}, log); err != nil {
-		return out, usageError{err}
+		return out, command.UsageError{Err: err}
 	}
-	out.Front = console.NewSessions(out.Guard, version).Front
+	out.Front = console.NewSessions(out.Guard, command.Version()).Front
 	return out, nil
 }
 
@@ -148,13 +110,13 @@ func intake(cfg *config.Config, name string) (api.Intake, error) {
 			return in, nil
 		}
 	}
-	return api.Intake{}, usage("--intake %q is not an intake topic: the configuration (intake.topics) has %s", name, strings.Join(cfg.IntakeNames(), ", "))
+	return api.Intake{}, command.Usage("--intake %q is not an intake topic: the configuration (intake.topics) has %s", name, strings.Join(cfg.IntakeNames(), ", "))
 }
 
 // publishing returns the configuration of a command that sends a request, and the intake topic with
 // the given name.
-func (a *app) publishing(s settings, more servers, name string) (*config.Config, api.Intake, error) {
-	cfg, err := a.client(s, more)
+func (a *app) publishing(s command.Settings, more command.Servers, name string) (*config.Config, api.Intake, error) {
+	cfg, err := a.Client(s, more)
 	if err != nil {
 		return nil, api.Intake{}, err
 	}
@@ -162,13 +124,10 @@ func (a *app) publishing(s settings, more servers, name string) (*config.Config,
 	return cfg, in, err
 }
 
-// dialTimeout is how long a command tries to reach Kafka before it fails.
-const dialTimeout = 5 * time.Second
-
 // publisher connects a producer for single records and checks that Kafka answers. The client alone
 // would retry forever.
 func publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.Client, error) {
-	kcfg, err := kafkaConfig(cfg)
+	kcfg, err := command.KafkaConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -176,18 +135,9 @@ func publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.C
 	if err != nil {
 		return nil, err
 	}
-	if err := reach(ctx, cfg, client); err != nil {
+	if err := command.Reach(ctx, cfg, client); err != nil {
 		client.Close()
 		return nil, err
 	}
 	return client, nil
-}
-
-func reach(ctx context.Context, cfg *config.Config, client *kgo.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	if err := kafka.Ping(ctx, client); err != nil {
-		return fmt.Errorf("no answer from Kafka at %s (kafka.brokers): %w", strings.Join(cfg.Kafka.Brokers, ","), err)
-	}
-	return nil
 }

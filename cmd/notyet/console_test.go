@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/stretchr/testify/require"
 )
 
@@ -40,7 +41,7 @@ func (d *dev) page(t *testing.T, path string) string {
 func TestConsoleCancelsFiresAndMoves(t *testing.T) {
 	d := startDev(t)
 	for _, id := range []string{"c", "f", "m"} {
-		require.Equal(t, exitDone, d.cmd(t, "schedule", "-t", "orders", "--id", id, "--delay", "1h", "--value", `{"for":"`+id+`"}`, "-H", "own=x").code)
+		require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", id, "--delay", "1h", "--value", `{"for":"`+id+`"}`, "-H", "own=x").code)
 	}
 	seen := func(id, what string) func() bool {
 		path := "/task?" + url.Values{"topic": {"orders"}, "id": {id}}.Encode()
@@ -82,7 +83,7 @@ func TestConsoleTimers(t *testing.T) {
 func TestConsoleReplaysAndPurgesAPageAtATime(t *testing.T) {
 	d := startDev(t)
 	for _, id := range []string{"a", "b", "c"} { // too late, so that they die
-		require.Equal(t, exitDone, d.cmd(t, "schedule", "-t", "orders", "--id", id, "--at", "2020-01-01T00:00:00Z", "--max-lateness", "1s", "--value", id).code)
+		require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", id, "--at", "2020-01-01T00:00:00Z", "--max-lateness", "1s", "--value", id).code)
 	}
 	require.Eventually(t, func() bool { return regexpIn(d.page(t, "/deadletters"), `(?s)>a<.*>b<.*>c<`) }, time.Minute, 20*time.Millisecond)
 	asked := d.post(t, "/deadletters", "do", "replay", "topic", "orders", "confirmed", "")

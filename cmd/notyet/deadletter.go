@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -25,9 +26,9 @@ type deadletterCmd struct {
 
 // letterFilter holds the flags that select letters.
 type letterFilter struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic    string `group:"Filter" help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	TaskID   string `group:"Filter" help:"Only the task with this id." name:"task-id" placeholder:"ID"`
 	Kind     string `group:"Filter" help:"dead (attempts used up, or reported fail), undeliverable (the target refused it), expired (max-lateness), rejected (a bad request) or callback." placeholder:"KIND"`
@@ -41,11 +42,11 @@ type letterFilter struct {
 func (f *letterFilter) filter(ids []int64) (store.DeadFilter, error) {
 	out := store.DeadFilter{IDs: ids, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed}
 	if kinds := schemas.Kinds(); f.Kind != "" && !slices.Contains(kinds, f.Kind) {
-		return out, usage("--kind %q: write one of %s", f.Kind, strings.Join(kinds, ", "))
+		return out, command.Usage("--kind %q: write one of %s", f.Kind, strings.Join(kinds, ", "))
 	}
 	if f.Limit != nil {
 		if out.Limit = *f.Limit; out.Limit < 1 {
-			return out, usage("--limit (-n) %d: write 1 or more, or leave it out", out.Limit)
+			return out, command.Usage("--limit (-n) %d: write 1 or more, or leave it out", out.Limit)
 		}
 	}
 	var err error
@@ -72,9 +73,9 @@ func (c *letterChoice) chosen() (store.DeadFilter, error) {
 	narrow := len(c.IDs) > 0 || c.Topic != "" || c.TaskID != "" || c.Kind != "" || c.Reason != "" || c.Since != "" || c.Until != ""
 	switch {
 	case !narrow && !c.All:
-		return out, usage("nothing selected: name ids, set a filter, or set --all")
+		return out, command.Usage("nothing selected: name ids, set a filter, or set --all")
 	case narrow && c.All:
-		return out, usage("--all and a filter exclude each other: use one of them")
+		return out, command.Usage("--all and a filter exclude each other: use one of them")
 	}
 	return out, nil
 }
@@ -96,7 +97,7 @@ func (c *deadListCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
@@ -104,12 +105,12 @@ func (c *deadListCmd) Run(a *app) error {
 	if f.Limit == 0 {
 		f.Limit = 100
 	}
-	found, err := deadletter.Collect(a.ctx, b, f, f.Limit)
+	found, err := deadletter.Collect(a.Ctx, b, f, f.Limit)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return a.json(found)
+		return a.JSON(found)
 	}
 	rows := make([][]any, 0, len(found))
 	for _, l := range found {
@@ -117,13 +118,13 @@ func (c *deadListCmd) Run(a *app) error {
 		if l.ReplayedAt > 0 {
 			state += ", replayed"
 		}
-		rows = append(rows, []any{l.ID, when(l.DiedAt), state, l.Topic, plain(l.TaskID), l.Attempt, shortened(plain(l.Reason), 80)})
+		rows = append(rows, []any{l.ID, when(l.DiedAt), state, l.Topic, command.Plain(l.TaskID), l.Attempt, shortened(command.Plain(l.Reason), 80)})
 	}
 	if len(rows) == 0 {
-		fmt.Fprintln(a.stdout, "no dead letters")
+		fmt.Fprintln(a.Stdout, "no dead letters")
 		return nil
 	}
-	a.table([]any{"ID", "DIED", "KIND", "TOPIC", "TASK", "ATTEMPT", "REASON"}, rows)
+	a.Table([]any{"ID", "DIED", "KIND", "TOPIC", "TASK", "ATTEMPT", "REASON"}, rows)
 	return nil
 }
 
@@ -135,9 +136,9 @@ func shortened(s string, n int) string {
 }
 
 type deadShowCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	IDs []int64 `arg:"" help:"Ids of dead letters." name:"id"`
 }
 
@@ -151,26 +152,26 @@ Example:
 
 // Run prints letters with their content.
 func (c *deadShowCmd) Run(a *app) error {
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	for _, id := range c.IDs {
-		l, err := b.Letter(a.ctx, id)
+		l, err := b.Letter(a.Ctx, id)
 		if err != nil {
 			return fmt.Errorf("%d: %w", id, err)
 		}
 		if c.JSON {
-			if err := a.json(l); err != nil {
+			if err := a.JSON(l); err != nil {
 				return err
 			}
 			continue
 		}
-		pairs(a.stdout, "dead letter", fmt.Sprint(l.ID), "kind", l.Kind, "topic", l.Topic, "task", plain(l.TaskID), "reason", plain(l.Reason),
+		pairs(a.Stdout, "dead letter", fmt.Sprint(l.ID), "kind", l.Kind, "topic", l.Topic, "task", command.Plain(l.TaskID), "reason", command.Plain(l.Reason),
 			"died", when(l.DiedAt), "due", when(l.Due), "attempt", fmt.Sprint(l.Attempt), "replayed", when(l.ReplayedAt))
-		content(a.stdout, l.Content)
-		fmt.Fprintln(a.stdout)
+		content(a.Stdout, l.Content)
+		fmt.Fprintln(a.Stdout)
 	}
 	return nil
 }
@@ -196,23 +197,23 @@ func (c *deadExportCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	if c.Output == "" {
-		_, err = deadletter.Export(a.ctx, b, f, a.stdout)
+		_, err = deadletter.Export(a.Ctx, b, f, a.Stdout)
 		return err
 	}
 	file, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // it has the content of messages
 	if err != nil {
-		return usage("--output: %v", err)
+		return command.Usage("--output: %v", err)
 	}
 	w := bufio.NewWriter(file)
-	n, err := deadletter.Export(a.ctx, b, f, w)
+	n, err := deadletter.Export(a.Ctx, b, f, w)
 	if err = errors.Join(err, w.Flush(), file.Close()); err == nil {
-		fmt.Fprintf(a.stderr, "wrote %d dead letters to %s\n", n, c.Output)
+		fmt.Fprintf(a.Stderr, "wrote %d dead letters to %s\n", n, c.Output)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 )
 
@@ -43,29 +44,29 @@ func (c *deadReplayCmd) Run(a *app) error {
 		return err
 	}
 	if c.Rate < 0 {
-		return usage("--rate %v: write a number of letters per second", c.Rate)
+		return command.Usage("--rate %v: write a number of letters per second", c.Rate)
 	}
 	if len(c.IDs) > 0 {
 		f.Replayed = true // named letters are always tried, and skipped with a reason
 	}
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	bar := a.bar(b, "replaying", f)
-	result, err := deadletter.Replay(a.ctx, b, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: bar.show})
+	result, err := deadletter.Replay(a.Ctx, b, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: bar.show})
 	bar.end()
 	if c.JSON {
-		err = errors.Join(err, a.json(replayed{result.Done, result.Skipped, result.Reasons, c.DryRun}))
+		err = errors.Join(err, a.JSON(replayed{result.Done, result.Skipped, result.Reasons, c.DryRun}))
 	} else {
 		c.printResult(a, result)
 	}
 	if err == nil && int64(len(c.IDs)) > result.Done {
 		if missing := int64(len(c.IDs)) - result.Done - result.Skipped; missing > 0 {
-			fmt.Fprintf(a.stderr, "notyet: %d of the ids: %v\n", missing, deadletter.ErrNotFound)
+			fmt.Fprintf(a.Stderr, "notyet: %d of the ids: %v\n", missing, deadletter.ErrNotFound)
 		}
-		return errReported
+		return command.ErrReported
 	}
 	return err
 }
@@ -75,9 +76,9 @@ func (c *deadReplayCmd) printResult(a *app, r deadletter.Result) {
 	if c.DryRun {
 		verb = "would replay"
 	}
-	fmt.Fprintf(a.stdout, "%s %d, skipped %d\n", verb, r.Done, r.Skipped)
+	fmt.Fprintf(a.Stdout, "%s %d, skipped %d\n", verb, r.Done, r.Skipped)
 	for reason, n := range r.Reasons {
-		fmt.Fprintf(a.stdout, "  %d: %s\n", n, reason)
+		fmt.Fprintf(a.Stdout, "  %d: %s\n", n, reason)
 	}
 }
 
@@ -109,12 +110,12 @@ func (c *deadPurgeCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	n, err := b.CountLetters(a.ctx, f)
+	n, err := b.CountLetters(a.Ctx, f)
 	if err != nil {
 		return err
 	}
@@ -123,29 +124,29 @@ func (c *deadPurgeCmd) Run(a *app) error {
 	}
 	if !c.DryRun {
 		if !c.Yes && n > 0 && !a.confirm(fmt.Sprintf("Delete %d dead letters for good?", n)) {
-			return usage("nothing was deleted")
+			return command.Usage("nothing was deleted")
 		}
 		bar := a.bar(b, "purging", f)
-		n, err = deadletter.Purge(a.ctx, b, f, bar.show)
+		n, err = deadletter.Purge(a.Ctx, b, f, bar.show)
 		bar.end()
 	}
 	if c.JSON {
-		return errors.Join(err, a.json(purged{n, c.DryRun}))
+		return errors.Join(err, a.JSON(purged{n, c.DryRun}))
 	}
 	verb := "purged"
 	if c.DryRun {
 		verb = "would purge"
 	}
-	fmt.Fprintf(a.stdout, "%s %d\n", verb, n)
+	fmt.Fprintf(a.Stdout, "%s %d\n", verb, n)
 	return err
 }
 
 // confirm asks the person at the terminal. Without a terminal, the flags are the confirmation.
 func (a *app) confirm(question string) bool {
-	if !isTerminal(a.stdin) || !isTerminal(a.stderr) {
+	if !command.IsTerminal(a.Stdin) || !command.IsTerminal(a.Stderr) {
 		return true
 	}
-	fmt.Fprint(a.stderr, question+" [y/N] ")
-	line, _ := bufio.NewReader(a.stdin).ReadString('\n')
+	fmt.Fprint(a.Stderr, question+" [y/N] ")
+	line, _ := bufio.NewReader(a.Stdin).ReadString('\n')
 	return strings.EqualFold(strings.TrimSpace(line), "y") || strings.EqualFold(strings.TrimSpace(line), "yes")
 }

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 )
 
 // delivery holds the flags that say how a task is delivered. A timer's are those of each run.
@@ -29,7 +30,7 @@ func number(flag, text string, into **int64) error {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return usage("%s %q: write a whole number", flag, text)
+		return command.Usage("%s %q: write a whole number", flag, text)
 	}
 	*into = &n
 	return nil

@@ -14,13 +14,14 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/embedded"
 )
 
 type devCmd struct {
-	settings
+	command.Settings
 	KafkaAddr string `default:"127.0.0.1:9092" help:"Serve Kafka here; clients are told this address." name:"kafka-addr" placeholder:"HOST:PORT"`
 	Data      string `help:"Keep topics, tasks and the send log in this directory; they survive kill -9. Default: nothing is kept." placeholder:"DIR" type:"path"`
 }
@@ -47,11 +48,11 @@ var devSources = config.Sources{
 
 // Run starts servers, database and parts, and then blocks.
 func (c *devCmd) Run(a *app) error {
-	cfg, err := a.load(c.settings, servers{}, devSources)
+	cfg, err := a.Load(c.Settings, command.Servers{}, devSources)
 	if err != nil {
 		return err
 	}
-	log := newLogger(cfg.Log, a.stderr)
+	log := command.NewLogger(cfg.Log, a.Stderr)
 	privateFiles()
 	dir, remove, err := c.directory()
 	if err != nil {
@@ -63,10 +64,10 @@ func (c *devCmd) Run(a *app) error {
 		return err
 	}
 	defer stop()
-	if _, err := migrateDatabase(a.ctx, cfg); err != nil {
+	if _, err := migrateDatabase(a.Ctx, cfg); err != nil {
 		return err
 	}
-	s, err := openService(a.ctx, cfg, log)
+	s, err := openService(a.Ctx, cfg, log)
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (c *devCmd) Run(a *app) error {
 		return err
 	}
 	s.life.add("greeting", func(ctx context.Context) error { return c.greet(ctx, a, s) })
-	return s.run(a.ctx, "dev")
+	return s.run(a.Ctx, "dev")
 }
 
 // directory returns where everything is kept: the given directory, or a temporary one that is
@@ -88,10 +89,10 @@ func (c *devCmd) Run(a *app) error {
 func (c *devCmd) directory() (dir string, remove func(), err error) {
 	if c.Data != "" {
 		if err := os.MkdirAll(c.Data, 0o700); err != nil {
-			return "", nil, usage("--data: %v", err)
+			return "", nil, command.Usage("--data: %v", err)
 		}
 		if err := closeToOthers(c.Data); err != nil {
-			return "", nil, usage("--data: %v", err)
+			return "", nil, command.Usage("--data: %v", err)
 		}
 		return c.Data, func() {}, nil
 	}
@@ -140,7 +141,7 @@ func (c *devCmd) startServers(cfg *config.Config, dir string, log *zap.Logger) (
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("--kafka-addr: %w", err)
 	case err != nil:
-		return nil, usageError{fmt.Errorf("--kafka-addr, --data: %w", err)}
+		return nil, command.UsageError{Err: fmt.Errorf("--kafka-addr, --data: %w", err)}
 	}
 	r, err := embedded.StartRedis()
 	if err != nil {
@@ -182,7 +183,7 @@ func (c *devCmd) print(a *app, s *service) {
 	if web != config.Default().HTTP.Addr {
 		asked = " --http-addr " + web
 	}
-	fmt.Fprintf(a.stdout, `notyet dev is ready; %[1]s. For development, not for production: one process, one copy of everything.
+	fmt.Fprintf(a.Stdout, `notyet dev is ready; %[1]s. For development, not for production: one process, one copy of everything.
 
   Kafka  %[2]s
   HTTP   http://%[3]s (API /api/v1, /openapi.json, /metrics)
@@ -198,7 +199,7 @@ or with any Kafka client:
   echo 'hello, later' | kcat -P -b %[2]s -t %[7]s -H notyet-topic=orders -H notyet-delay=5s
   kcat -C -b %[2]s -t orders -o beginning -f '%%T %%k %%s %%h\n'
 
-`, kept, broker, web, a.program, elsewhere, asked, in, fromEnvironment(s.cfg, a.environ))
+`, kept, broker, web, a.Program, elsewhere, asked, in, fromEnvironment(s.cfg, a.Environ))
 }
 
 // fromEnvironment returns which variables dev uses and which it ignores: a shell may still have

@@ -21,8 +21,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/program"
 )
 
 func client(t *testing.T, broker string, opts ...kgo.Opt) *kgo.Client {
@@ -90,14 +92,14 @@ func TestDevServesHealthMetricsAndDescription(t *testing.T) {
 	require.Contains(t, d.out.String(), "Used from the environment: NOTYET_WINDOW\n")
 	require.Contains(t, d.out.String(), "Ignored, since dev brings its own: NOTYET_KAFKA_BROKERS, NOTYET_MYSQL_DSN, NOTYET_REDIS_ADDRS, NOTYET_ZOOKEEPER_SERVERS, NOTYET_SLOTS\n")
 	require.Contains(t, d.out.String(), "  bin/notyet schedule --kafka-brokers "+d.kafka)
-	require.Equal(t, exitDone, d.stop())
+	require.Equal(t, command.ExitDone, d.stop())
 }
 
 func TestScheduleGetCancelFire(t *testing.T) {
 	d := startDev(t)
 
 	r := d.cmd(t, "schedule", "-t", "orders", "--id", "a/1", "--delay", "1h", "--key", "k", "--value", "hello", "-H", "x=1=2", "-H", "x=", "--json")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	var p api.Published
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &p))
 	require.Equal(t, "a/1", p.ID)
@@ -107,7 +109,7 @@ func TestScheduleGetCancelFire(t *testing.T) {
 	var task api.Task
 	require.Eventually(t, func() bool { // acknowledged is not yet stored
 		r = d.cmd(t, "get", "-t", "orders", "--id", "a/1", "--json")
-		return r.code == exitDone
+		return r.code == command.ExitDone
 	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &task))
 	require.Equal(t, "pending", task.State)
@@ -121,59 +123,59 @@ func TestScheduleGetCancelFire(t *testing.T) {
 	require.Contains(t, d.cmd(t, "list", "-t", "orders").stdout, "a/1")
 
 	r = d.cmd(t, "cancel", "-t", "orders", "--id", "a/1", "--key", "k")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "cancelled")
 	r = d.cmd(t, "cancel", "-t", "orders", "--id", "unknown", "--json")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, `"state":"not_found"`)
 	r = d.cmd(t, "fire", "-t", "orders", "--id", "a/1", "--key", "k")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 
 	r = notyet(t, d.environ, "\x00\xff", "schedule", "-t", "orders", "--id", "b", "--delay", "P400D")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	r = d.cmd(t, "fire", "-t", "orders", "--id", "b", "--no-wait")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "fire of b")
 	record := first(t, d.kafka, "orders")
 	require.Equal(t, []byte{0, 0xff}, record.Value, "standard input is the value, byte for byte")
 	require.Nil(t, record.Key)
 
 	r = d.cmd(t, "watch", "--from-start", "-n", "1", "--state", "cancelled", "--json")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, `"id":"a/1"`)
 	r = d.cmd(t, "get", "-t", "orders", "--id", "nothing")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "no task of this topic and id is known")
 }
 
 func TestScheduleWaitsForTheEnd(t *testing.T) {
 	d := startDev(t)
 	r := d.cmd(t, "schedule", "-t", "orders", "--delay", "100ms", "--value", "x", "--wait")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "succeeded")
 	r = d.cmd(t, "schedule", "-t", "orders", "--id", "v", "--version", "5", "--delay", "1h", "--null-value")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	r = d.cmd(t, "schedule", "-t", "orders", "--id", "v", "--version", "4", "--delay", "1h", "--null-value", "--wait")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "stale")
 }
 
 func TestScheduleGivesUpWaiting(t *testing.T) {
 	d := startDev(t)
 	r := d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "1h", "--value", "x", "--wait", "--timeout", "5s")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "scheduled a for orders")
 	require.Contains(t, r.stderr, "(--timeout): a is in notyet.intake/")
 	require.Contains(t, r.stderr, "nothing was heard of it. It goes on: `notyet get`")
 
 	require.Eventually(t, func() bool {
 		r = d.cmd(t, "get", "-t", "orders", "--id", "a", "--json")
-		return r.code == exitDone
+		return r.code == command.ExitDone
 	}, time.Minute, 10*time.Millisecond)
 	var task api.Task
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &task))
 	r = d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "2h", "--value", "x", "--if-exists", "keep", "--events", "all", "--wait", "--timeout", "10s")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "unless one of this id is pending and keeps its own time")
 	require.Contains(t, r.stderr, "due "+stamp(task.Due)+"; last heard: ", "that of the task that was kept")
 	require.Contains(t, r.stderr, " kept       orders a due "+stamp(task.Due))
@@ -187,17 +189,11 @@ func TestHowLongScheduleWaits(t *testing.T) {
 	require.Equal(t, int64(1_005_000), c.until(began, 1_060_000).UnixMilli())
 }
 
-func TestHintsNameTheProgramAsItWasCalled(t *testing.T) {
-	for arg0, want := range map[string]string{"notyet": "notyet", "bin/notyet": "bin/notyet", "/usr/bin/notyet": "/usr/bin/notyet", "./other": "./other"} {
-		require.Equal(t, want, called(arg0))
-	}
-}
-
 // unreported makes a dead letter: a report is asked for and never comes.
 func (d *dev) unreported(t *testing.T, id string) {
 	t.Helper()
 	r := d.cmd(t, "schedule", "-t", "orders", "--id", id, "--delay", "0s", "--ack", "report", "--ack-timeout", "10ms", "--max-attempts", "1", "--value", id, "--wait")
-	require.Equal(t, exitFailed, r.code, r.stderr)
+	require.Equal(t, command.ExitFailed, r.code, r.stderr)
 	require.Contains(t, r.stdout, "dead")
 }
 
@@ -215,24 +211,24 @@ func TestDeadLetters(t *testing.T) {
 	require.Contains(t, d.cmd(t, "deadletter", "show", id).stdout, "value        a\n")
 	require.Equal(t, 2, strings.Count(d.cmd(t, "deadletter", "export").stdout, "\n"))
 	file := filepath.Join(t.TempDir(), "letters")
-	require.Equal(t, exitDone, d.cmd(t, "deadletter", "export", "--task-id", "a", "-o", file).code)
+	require.Equal(t, command.ExitDone, d.cmd(t, "deadletter", "export", "--task-id", "a", "-o", file).code)
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Contains(t, string(data), `"value":"a"`)
 
 	require.Contains(t, d.cmd(t, "deadletter", "replay", "--all", "--dry-run").stdout, "would replay 2, skipped 0")
 	r = d.cmd(t, "deadletter", "replay", id, "--json")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.JSONEq(t, `{"replayed":1,"skipped":0,"reasons":{}}`, r.stdout)
 	r = d.cmd(t, "deadletter", "replay", id, "4242")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "it has been replayed already")
 	require.Contains(t, r.stderr, "1 of the ids: there is no dead letter with this id")
 
 	require.JSONEq(t, `{"purged":1,"dry_run":true}`, d.cmd(t, "deadletter", "purge", "--task-id", "b", "--dry-run", "--json").stdout)
 	require.JSONEq(t, `{"purged":1}`, d.cmd(t, "deadletter", "purge", "--task-id", "b", "--json").stdout)
 	require.Contains(t, d.cmd(t, "deadletter", "list", "--task-id", "b").stdout, "no dead letters")
-	require.Equal(t, exitFailed, d.cmd(t, "deadletter", "show", "4242").code)
+	require.Equal(t, command.ExitFailed, d.cmd(t, "deadletter", "show", "4242").code)
 }
 
 func TestTheDatabaseAndTheServiceAnswerTheSame(t *testing.T) {
@@ -240,8 +236,8 @@ func TestTheDatabaseAndTheServiceAnswerTheSame(t *testing.T) {
 	d := startDev(t, "--data", data)
 	d.unreported(t, "a")
 	r := d.cmd(t, "schedule", "-t", "orders", "--id", "p", "--delay", "P400D", "--value", "x", "--events", "all")
-	require.Equal(t, exitDone, r.code, r.stderr)
-	require.Equal(t, exitDone, d.cmd(t, "watch", "--from-start", "--id", "p", "-n", "1").code)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, d.cmd(t, "watch", "--from-start", "--id", "p", "-n", "1").code)
 
 	direct := append(d.environ, "NOTYET_MYSQL_DSN=sqlite:"+filepath.Join(data, "notyet.db"))
 	for _, args := range [][]string{
@@ -249,17 +245,17 @@ func TestTheDatabaseAndTheServiceAnswerTheSame(t *testing.T) {
 		{"deadletter", "list", "--json"}, {"deadletter", "export"}, {"deadletter", "show", "1", "--json"}, {"deadletter", "replay", "--all", "--dry-run", "--json"},
 	} {
 		asked, read := d.cmd(t, args...), notyet(t, direct, "", args...)
-		require.Equal(t, exitDone, asked.code, asked.stderr)
+		require.Equal(t, command.ExitDone, asked.code, asked.stderr)
 		require.Equal(t, asked, read, "%v", args)
 	}
 }
 
 // process is the program in a process of its own.
-func process(t *testing.T, args ...string) (*exec.Cmd, *stream) {
+func process(t *testing.T, args ...string) (*exec.Cmd, *program.Output) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	out := &stream{}
+	out := &program.Output{}
 	cmd := exec.Command(self, args...) //nolint:noctx // ended by a signal
 	cmd.Env = []string{"HOME=/", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), asProgram + "=1"}
 	cmd.Stdout, cmd.Stderr = out, out
@@ -268,7 +264,7 @@ func process(t *testing.T, args ...string) (*exec.Cmd, *stream) {
 	return cmd, out
 }
 
-func ready(t *testing.T, out *stream) *dev {
+func ready(t *testing.T, out *program.Output) *dev {
 	t.Helper()
 	d := &dev{out: out}
 	require.Eventually(t, d.greeted, time.Minute, time.Millisecond, "%s", out)
@@ -280,8 +276,8 @@ func TestDevKeepsEverythingThroughKill(t *testing.T) {
 	args := []string{"dev", "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--data", data}
 	cmd, out := process(t, args...)
 	d := ready(t, out)
-	require.Equal(t, exitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "soon", "--delay", "1500ms", "--value", "x").code)
-	require.Equal(t, exitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "later", "--delay", "1h", "--value", "x").code)
+	require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "soon", "--delay", "1500ms", "--value", "x").code)
+	require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "later", "--delay", "1h", "--value", "x").code)
 
 	other, said := process(t, args...)
 	require.ErrorContains(t, other.Wait(), "exit status 1", "one process at a time")
@@ -321,11 +317,11 @@ func TestDevLeavesNothingBehind(t *testing.T) {
 func TestPortsInUse(t *testing.T) {
 	d := startDev(t)
 	r := notyet(t, nil, "", "dev", "--kafka-addr", d.kafka, "--http-addr", "127.0.0.1:0")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "--kafka-addr")
 	require.Contains(t, r.stderr, "in use")
 	r = notyet(t, nil, "", "dev", "--kafka-addr", "127.0.0.1:0", "--http-addr", d.http)
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "http.addr (NOTYET_HTTP_ADDR)")
 }
 
@@ -333,13 +329,13 @@ func TestMigrate(t *testing.T) {
 	d := startDev(t)
 	environ := append(d.environ, "NOTYET_MYSQL_DSN=sqlite:"+t.TempDir()+"/notyet.db", "NOTYET_INTAKE_TOPICS=in.a,in.b", "NOTYET_SLOTS=5")
 	r := notyet(t, environ, "", "migrate", "--json")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.JSONEq(t, `{"slots":5,"topics_created":["in.a","in.b"],"topics_kept":["notyet.reports","notyet.results"]}`, r.stdout)
 	r = notyet(t, environ, "", "migrate", "--set", "slots=9")
-	require.Equal(t, exitUsage, r.code)
+	require.Equal(t, command.ExitUsage, r.code)
 	require.Contains(t, r.stderr, "slots is 9 (flag), but the database has 5, and their number cannot be changed yet: write 5")
 	r = notyet(t, environ, "", "migrate")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "5 slots")
 	require.Contains(t, r.stdout, "topic in.a: exists, left as it is")
 
@@ -366,7 +362,7 @@ func TestDevsFilesAreItsUsersAlone(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(data, "kafka", "old"), nil, 0o644))
 	before := map[string]bool{data: true} // the user's own
 	d := startDev(t, "--data", data)
-	require.Equal(t, exitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "p", "--delay", "10ms", "--value", "x", "--wait").code)
+	require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "p", "--delay", "10ms", "--value", "x", "--wait").code)
 	files := 0
 	require.NoError(t, filepath.WalkDir(data, func(path string, entry os.DirEntry, err error) error {
 		if err != nil || before[path] {
@@ -379,5 +375,5 @@ func TestDevsFilesAreItsUsersAlone(t *testing.T) {
 		return nil
 	}))
 	require.Greater(t, files, 5)
-	require.Equal(t, exitDone, d.stop())
+	require.Equal(t, command.ExitDone, d.stop())
 }

@@ -9,14 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/doctor"
 	"github.com/notyet/notyet/internal/config"
 )
 
 type doctorCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Strict   bool          `help:"Exit with 1 on warnings too."`
 	All      bool          `help:"Print what is well, too. --json always does."`
 	Targets  []string      `help:"Target topics to look at, too." placeholder:"TOPIC,…"`
@@ -44,11 +45,11 @@ type examined struct {
 
 // Run looks, and prints what was found.
 func (c *doctorCmd) Run(a *app) error {
-	cfg, err := a.client(c.settings, c.servers)
+	cfg, err := a.Client(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
-	if err := atLeast("--patience", c.Patience, 100*time.Millisecond); err != nil {
+	if err := command.AtLeast("--patience", c.Patience, 100*time.Millisecond); err != nil {
 		return err
 	}
 	dcfg, err := doctorConfig(cfg)
@@ -56,20 +57,20 @@ func (c *doctorCmd) Run(a *app) error {
 		return err
 	}
 	if dcfg.Kafka == nil && dcfg.Store == nil && dcfg.Index == nil && dcfg.Election == nil {
-		return usage("no server is configured: set %s", strings.Join(dispatcherServers, ", "))
+		return command.Usage("no server is configured: set %s", strings.Join(dispatcherServers, ", "))
 	}
 	dcfg.Targets, dcfg.Patience = c.Targets, c.Patience
-	out := examined{doctor.Look(a.ctx, dcfg, zap.NewNop())}
-	if err := a.ctx.Err(); err != nil {
+	out := examined{doctor.Look(a.Ctx, dcfg, zap.NewNop())}
+	if err := a.Ctx.Err(); err != nil {
 		return err
 	}
 	if c.JSON {
-		err = a.json(out)
+		err = a.JSON(out)
 	} else {
 		c.print(a, out.Findings)
 	}
 	if worst := doctor.Worst(out.Findings); err == nil && (worst == doctor.Failure || worst == doctor.Warning && c.Strict) {
-		err = errReported
+		err = command.ErrReported
 	}
 	return err
 }
@@ -81,18 +82,18 @@ func (c *doctorCmd) print(a *app, all []doctor.Finding) {
 		if f.Level == doctor.OK && !c.All {
 			continue
 		}
-		fmt.Fprintf(a.stdout, "%-8s %s: %s: %s\n", f.Level, f.Check, plain(f.Where), plain(f.Found))
+		fmt.Fprintf(a.Stdout, "%-8s %s: %s: %s\n", f.Level, f.Check, command.Plain(f.Where), command.Plain(f.Found))
 		if f.Fix != "" {
-			fmt.Fprintf(a.stdout, "         fix: %s\n", plain(f.Fix))
+			fmt.Fprintf(a.Stdout, "         fix: %s\n", command.Plain(f.Fix))
 		}
 	}
-	fmt.Fprintf(a.stdout, "%d failures, %d warnings, %d notes, %d well\n", counts[doctor.Failure], counts[doctor.Warning], counts[doctor.Note], counts[doctor.OK])
+	fmt.Fprintf(a.Stdout, "%d failures, %d warnings, %d notes, %d well\n", counts[doctor.Failure], counts[doctor.Warning], counts[doctor.Note], counts[doctor.OK])
 }
 
 // doctorConfig says how to reach the servers whose settings are set.
 func doctorConfig(cfg *config.Config) (doctor.Config, error) {
-	out := doctor.Config{Settings: cfg, Version: version}
-	kcfg, err := kafkaConfig(cfg)
+	out := doctor.Config{Settings: cfg, Version: command.Version()}
+	kcfg, err := command.KafkaConfig(cfg)
 	if err != nil {
 		return out, err
 	}

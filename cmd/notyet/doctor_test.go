@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/doctor"
 )
 
@@ -17,12 +18,12 @@ func TestDoctorsExitCodes(t *testing.T) {
 	sqlite := "NOTYET_MYSQL_DSN=sqlite:" + t.TempDir() + "/notyet.db"
 	nowhere := "NOTYET_KAFKA_BROKERS=127.0.0.1:1"
 	r := notyet(t, nil, "", "doctor")
-	require.Equal(t, exitUsage, r.code)
+	require.Equal(t, command.ExitUsage, r.code)
 	require.Contains(t, r.stderr, "no server is configured")
-	require.Equal(t, exitUsage, notyet(t, []string{nowhere}, "", "doctor", "--patience", "1ms").code)
+	require.Equal(t, command.ExitUsage, notyet(t, []string{nowhere}, "", "doctor", "--patience", "1ms").code)
 
 	r = notyet(t, []string{nowhere, sqlite}, "", "doctor", "--json", "--patience", "2s")
-	require.Equal(t, exitFailed, r.code, r.stderr)
+	require.Equal(t, command.ExitFailed, r.code, r.stderr)
 	require.Empty(t, r.stderr)
 	var out examined
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
@@ -45,9 +46,9 @@ func TestDoctorIsStrictWhenAsked(t *testing.T) {
 	d := startDev(t)
 	environ := []string{"NOTYET_KAFKA_BROKERS=" + d.kafka}
 	r := notyet(t, environ, "", "doctor")
-	require.Equal(t, exitDone, r.code, r.stdout)
+	require.Equal(t, command.ExitDone, r.code, r.stdout)
 	require.Contains(t, r.stdout, "has one copy")
-	require.Equal(t, exitFailed, notyet(t, environ, "", "doctor", "--strict").code)
+	require.Equal(t, command.ExitFailed, notyet(t, environ, "", "doctor", "--strict").code)
 }
 
 // A service logs each finding once, and counts what holds now.

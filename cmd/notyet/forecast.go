@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 )
 
 type forecastCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic string        `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	From  string        `help:"Start: RFC 3339, Unix milliseconds, or a duration from now. Default now." placeholder:"TIME"`
 	To    string        `help:"End, exclusive, in the forms of --from. Default an hour after --from." placeholder:"TIME"`
@@ -32,33 +33,33 @@ Examples:
 // Run prints the steps.
 func (c *forecastCmd) Run(a *app) error {
 	if c.Step < time.Second {
-		return usage("--step %s: write 1s or more", c.Step)
+		return command.Usage("--step %s: write 1s or more", c.Step)
 	}
 	from, to, err := dueSpan(c.From, c.To)
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	f, err := wholeForecast(a.ctx, b, api.ForecastFilter{Topic: c.Topic, From: from, To: to, Step: c.Step})
+	f, err := wholeForecast(a.Ctx, b, api.ForecastFilter{Topic: c.Topic, From: from, To: to, Step: c.Step})
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return a.json(f)
+		return a.JSON(f)
 	}
 	rows := make([][]any, 0, len(f.Steps))
 	for _, s := range f.Steps {
 		rows = append(rows, []any{when(s.At), s.Count})
 	}
 	if len(rows) == 0 {
-		fmt.Fprintln(a.stdout, "no tasks")
+		fmt.Fprintln(a.Stdout, "no tasks")
 		return nil
 	}
-	a.table([]any{"FROM", "TASKS"}, rows)
+	a.Table([]any{"FROM", "TASKS"}, rows)
 	return nil
 }
 

@@ -8,12 +8,13 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 )
 
 type getCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic string `help:"Target topic of the task, or the origin of an HTTP callback." placeholder:"TOPIC" required:"" short:"t"`
 	ID    string `help:"The task's id. If its caller gave none, it is INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID" required:""`
 }
@@ -33,17 +34,17 @@ const whereFrom = `Reads the database if mysql.dsn (NOTYET_MYSQL_DSN) is set, ot
 
 // Run prints one task.
 func (c *getCmd) Run(a *app) error {
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	t, err := b.Task(a.ctx, c.Topic, c.ID)
+	t, err := b.Task(a.Ctx, c.Topic, c.ID)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return a.json(t)
+		return a.JSON(t)
 	}
 	a.task(t)
 	return nil
@@ -58,22 +59,22 @@ func (a *app) task(t api.Task) {
 	if t.Replay > 0 {
 		replay = strconv.Itoa(t.Replay)
 	}
-	pairs(a.stdout, "topic", t.Topic, "id", plain(t.ID), "state", t.State, "due", when(t.Due))
+	pairs(a.Stdout, "topic", t.Topic, "id", command.Plain(t.ID), "state", t.State, "due", when(t.Due))
 	if t.Next != t.Due {
-		pairs(a.stdout, "next", when(t.Next))
+		pairs(a.Stdout, "next", when(t.Next))
 	}
-	pairs(a.stdout, "attempt", strconv.Itoa(t.Attempt), "replay", replay, "version", version, "created", when(t.Created))
-	runSettings(a.stdout, t.Settings)
+	pairs(a.Stdout, "attempt", strconv.Itoa(t.Attempt), "replay", replay, "version", version, "created", when(t.Created))
+	runSettings(a.Stdout, t.Settings)
 	for _, e := range t.Events {
-		pairs(a.stdout, "event", eventLine(e))
+		pairs(a.Stdout, "event", eventLine(e))
 	}
 	for _, e := range t.Changes {
-		pairs(a.stdout, "change", strings.TrimSpace(stamp(e.At)+" "+e.What+" by "+plain(e.Who)+" "+plain(e.User)))
+		pairs(a.Stdout, "change", strings.TrimSpace(stamp(e.At)+" "+e.What+" by "+command.Plain(e.Who)+" "+command.Plain(e.User)))
 	}
 	if t.Waiting > 0 {
-		pairs(a.stdout, "waiting", fmt.Sprintf("%d requests and reports, until its delivery has ended", t.Waiting))
+		pairs(a.Stdout, "waiting", fmt.Sprintf("%d requests and reports, until its delivery has ended", t.Waiting))
 	}
-	content(a.stdout, t.Content)
+	content(a.Stdout, t.Content)
 }
 
 // eventLine is an event of a task on one line.
@@ -86,7 +87,7 @@ func eventLine(e api.TaskEvent) string {
 		words = append(words, fmt.Sprintf("attempt %d", e.Attempt))
 	}
 	if e.Reason != "" {
-		words = append(words, "("+plain(e.Reason)+")")
+		words = append(words, "("+command.Plain(e.Reason)+")")
 	}
 	return strings.Join(words, " ")
 }
@@ -98,15 +99,15 @@ func runSettings(w io.Writer, s *api.Settings) {
 	}
 	attempts := fmt.Sprintf("%s, at most %d attempts, %s", s.Ack, s.MaxAttempts, s.Backoff)
 	if s.URL != "" {
-		pairs(w, "calls", s.Method+" "+plain(s.URL))
+		pairs(w, "calls", s.Method+" "+command.Plain(s.URL))
 	}
 	pairs(w, "ack", attempts, "ack timeout", s.AckTimeout, "max lateness", s.MaxLateness, "priority", s.Priority, "events", s.Events)
 }
 
 type listCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic   string `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	Prefix  string `help:"Only tasks whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
 	State   string `help:"Only tasks in this state, such as pending, waiting_retry or dead." placeholder:"STATE"`
@@ -130,33 +131,33 @@ Examples:
 // Run prints tasks.
 func (c *listCmd) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > 1000 {
-		return usage("--limit %d: write 1 to 1000", c.Limit)
+		return command.Usage("--limit %d: write 1 to 1000", c.Limit)
 	}
 	from, to, err := dueSpan(c.From, c.To)
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	tasks, err := listed(a.ctx, b, api.TaskFilter{Topic: c.Topic, IDPrefix: c.Prefix, State: c.State, From: from, To: to, Limit: c.Limit, Ended: c.Ended, Content: c.Content})
+	tasks, err := listed(a.Ctx, b, api.TaskFilter{Topic: c.Topic, IDPrefix: c.Prefix, State: c.State, From: from, To: to, Limit: c.Limit, Ended: c.Ended, Content: c.Content})
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return a.json(tasks)
+		return a.JSON(tasks)
 	}
 	rows := make([][]any, 0, len(tasks))
 	for _, t := range tasks {
-		rows = append(rows, []any{when(t.Due), t.State, t.Topic, plain(t.ID), t.Attempt})
+		rows = append(rows, []any{when(t.Due), t.State, t.Topic, command.Plain(t.ID), t.Attempt})
 	}
 	if len(rows) == 0 {
-		fmt.Fprintln(a.stdout, "no tasks")
+		fmt.Fprintln(a.Stdout, "no tasks")
 		return nil
 	}
-	a.table([]any{"DUE", "STATE", "TOPIC", "ID", "ATTEMPT"}, rows)
+	a.Table([]any{"DUE", "STATE", "TOPIC", "ID", "ATTEMPT"}, rows)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/scanner"
 )
@@ -17,17 +18,17 @@ type intakeCmd struct {
 }
 
 // operate calls f with an operator of the intake.
-func (a *app) operate(s settings, more servers, f func(*scanner.Operator) error) error {
-	cfg, err := a.load(s, more, config.Sources{Defaults: quiet, Require: []string{"kafka.brokers", "mysql.dsn"}})
+func (a *app) operate(s command.Settings, more command.Servers, f func(*scanner.Operator) error) error {
+	cfg, err := a.Load(s, more, config.Sources{Defaults: command.Quiet, Require: []string{"kafka.brokers", "mysql.dsn"}})
 	if err != nil {
 		return err
 	}
-	st, err := openStore(a.ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
+	st, err := openStore(a.Ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
 	if err != nil {
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	client, err := publisher(a.ctx, cfg, newLogger(cfg.Log, a.stderr))
+	client, err := publisher(a.Ctx, cfg, command.NewLogger(cfg.Log, a.Stderr))
 	if err != nil {
 		return err
 	}
@@ -38,9 +39,9 @@ func (a *app) operate(s settings, more servers, f func(*scanner.Operator) error)
 const operatesDirectly = `Reads Kafka and the database, so it needs kafka.brokers and mysql.dsn. Scanners may run meanwhile; they notice changes within seconds.`
 
 type intakeStatusCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 }
 
 // Help is part of --help.
@@ -66,20 +67,20 @@ Examples:
 
 // Run prints the state of the partitions.
 func (c *intakeStatusCmd) Run(a *app) error {
-	return a.operate(c.settings, c.servers, func(o *scanner.Operator) error {
-		found, err := o.Partitions(a.ctx)
+	return a.operate(c.Settings, c.Servers, func(o *scanner.Operator) error {
+		found, err := o.Partitions(a.Ctx)
 		if err != nil {
 			return err
 		}
 		if c.JSON {
-			err = a.json(map[string]any{"partitions": found})
+			err = a.JSON(map[string]any{"partitions": found})
 		} else {
 			a.standing(found)
 		}
 		for _, p := range found {
 			switch p.State {
 			case scanner.StateStands, scanner.StateDiverged, scanner.StateMissing, scanner.StateUnreachable:
-				return errors.Join(err, errReported)
+				return errors.Join(err, command.ErrReported)
 			}
 		}
 		return err
@@ -95,15 +96,15 @@ func (a *app) standing(found []scanner.Partition) {
 	}
 	rows := make([][]any, 0, len(found))
 	for _, p := range found {
-		rows = append(rows, []any{p.Topic, p.Partition, p.State, offset(p.Next), offset(p.Start), offset(p.End), offset(p.Lag), p.Restarts, shortened(plain(p.Detail), 100)})
+		rows = append(rows, []any{p.Topic, p.Partition, p.State, offset(p.Next), offset(p.Start), offset(p.End), offset(p.Lag), p.Restarts, shortened(command.Plain(p.Detail), 100)})
 	}
-	a.table([]any{"TOPIC", "PARTITION", "STATE", "NEXT", "START", "END", "LAG", "RESTARTS", ""}, rows)
+	a.Table([]any{"TOPIC", "PARTITION", "STATE", "NEXT", "START", "END", "LAG", "RESTARTS", ""}, rows)
 }
 
 type intakeSkipCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic     string `arg:"" help:"Intake topic." name:"topic"`
 	Partition int32  `arg:"" help:"Its partition." name:"partition"`
 	At        *int64 `help:"The offset at which the partition is stuck: NEXT of notyet intake status." placeholder:"OFFSET" required:""`
@@ -131,28 +132,28 @@ func (c *intakeSkipCmd) Run(a *app) error {
 		to = *c.To
 	}
 	if *c.At < 0 || to <= *c.At {
-		return usage("--at %d, --to %d: the one must be 0 or more, the other behind it", *c.At, to)
+		return command.Usage("--at %d, --to %d: the one must be 0 or more, the other behind it", *c.At, to)
 	}
-	return a.operate(c.settings, c.servers, func(o *scanner.Operator) error {
-		if !c.Yes && !a.confirm(fmt.Sprintf("Pass %d offsets of %s/%d, never to be delivered?", to-*c.At, plain(c.Topic), c.Partition)) {
-			return usage("nothing was passed")
+	return a.operate(c.Settings, c.Servers, func(o *scanner.Operator) error {
+		if !c.Yes && !a.confirm(fmt.Sprintf("Pass %d offsets of %s/%d, never to be delivered?", to-*c.At, command.Plain(c.Topic), c.Partition)) {
+			return command.Usage("nothing was passed")
 		}
-		done, err := o.Skip(a.ctx, c.Topic, c.Partition, *c.At, to)
+		done, err := o.Skip(a.Ctx, c.Topic, c.Partition, *c.At, to)
 		if err != nil {
 			return err
 		}
 		if c.JSON {
-			return a.json(done)
+			return a.JSON(done)
 		}
-		fmt.Fprintf(a.stdout, "%s/%d goes on at offset %d; what was passed has the dead letter of %s\n", plain(done.Topic), done.Partition, done.To, plain(done.ID))
+		fmt.Fprintf(a.Stdout, "%s/%d goes on at offset %d; what was passed has the dead letter of %s\n", command.Plain(done.Topic), done.Partition, done.To, command.Plain(done.ID))
 		return nil
 	})
 }
 
 type intakeRestartCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic     string `arg:"" help:"Intake topic." name:"topic"`
 	Partition int32  `arg:"" help:"Its partition." name:"partition"`
 	From      *int64 `help:"Continue at this offset instead of where the log diverged." placeholder:"OFFSET"`
@@ -177,19 +178,19 @@ Examples:
 
 // Run restarts a partition.
 func (c *intakeRestartCmd) Run(a *app) error {
-	return a.operate(c.settings, c.servers, func(o *scanner.Operator) error {
-		if !c.Yes && !a.confirm(fmt.Sprintf("Read %s/%d on from where its log diverged?", plain(c.Topic), c.Partition)) {
-			return usage("nothing was changed")
+	return a.operate(c.Settings, c.Servers, func(o *scanner.Operator) error {
+		if !c.Yes && !a.confirm(fmt.Sprintf("Read %s/%d on from where its log diverged?", command.Plain(c.Topic), c.Partition)) {
+			return command.Usage("nothing was changed")
 		}
-		done, err := o.Restart(a.ctx, c.Topic, c.Partition, c.From)
+		done, err := o.Restart(a.Ctx, c.Topic, c.Partition, c.From)
 		if err != nil {
 			return err
 		}
 		if c.JSON {
-			return a.json(done)
+			return a.JSON(done)
 		}
-		fmt.Fprintf(a.stdout, "%s/%d goes on at offset %d as source %d; what was stored up to offset %d stays, as source %d\n",
-			plain(done.Topic), done.Partition, done.From, done.NewSource, done.StoredTo, done.OldSource)
+		fmt.Fprintf(a.Stdout, "%s/%d goes on at offset %d as source %d; what was stored up to offset %d stays, as source %d\n",
+			command.Plain(done.Topic), done.Partition, done.From, done.NewSource, done.StoredTo, done.OldSource)
 		return nil
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store"
@@ -17,7 +18,7 @@ func TestIntakeCommands(t *testing.T) {
 	d := startDev(t)
 	dsn := "sqlite:" + t.TempDir() + "/notyet.db" // dev's own scanner has another one
 	environ := append(d.environ, "NOTYET_MYSQL_DSN="+dsn)
-	require.Equal(t, exitDone, notyet(t, environ, "", "migrate").code)
+	require.Equal(t, command.ExitDone, notyet(t, environ, "", "migrate").code)
 	st, err := store.Open(t.Context(), store.Config{DSN: dsn}, zap.NewNop())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, st.Close()) }()
@@ -38,34 +39,34 @@ func TestIntakeCommands(t *testing.T) {
 		require.Equal(t, "notyet.intake", out.Partitions[0].Topic)
 		return out.Partitions[0]
 	}
-	require.Equal(t, "ok", status(exitDone).State)
-	require.EqualValues(t, 3, status(exitDone).Lag)
+	require.Equal(t, "ok", status(command.ExitDone).State)
+	require.EqualValues(t, 3, status(command.ExitDone).Lag)
 
 	r := run("skip", "notyet.intake", "0", "--at", "1")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "stands at offset 2, not at 1")
 	r = run("skip", "notyet.intake", "0", "--at", "2", "--to", "4")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Equal(t, "notyet.intake/0 goes on at offset 4; what was passed has the dead letter of notyet.intake/0/2\n", r.stdout)
-	require.EqualValues(t, 4, status(exitDone).Next)
+	require.EqualValues(t, 4, status(command.ExitDone).Next)
 	r = run("restart", "notyet.intake", "0")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "notyet.intake/0 is ok")
 
 	// As of a log that lost what is stored.
 	_, err = st.Apply(t.Context(), store.Batch{Advance: []store.Advance{{Source: src.ID, From: 4, To: 9}}, Gaps: []store.Gap{{Source: src.ID, From: 4, To: 9}}}, store.At(1))
 	require.NoError(t, err)
-	require.Equal(t, "diverged", status(exitFailed).State)
+	require.Equal(t, "diverged", status(command.ExitFailed).State)
 	r = run("status")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "the log lost what is stored from offset 5 on")
 	require.Contains(t, r.stdout, "notyet.reports")
 	r = run("restart", "notyet.intake", "0", "--json")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	var done scanner.Restarted
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &done))
 	require.EqualValues(t, 5, done.From)
 	require.EqualValues(t, 9, done.StoredTo)
-	require.Equal(t, "ok", status(exitDone).State)
-	require.Equal(t, 1, status(exitDone).Restarts)
+	require.Equal(t, "ok", status(command.ExitDone).State)
+	require.Equal(t, 1, status(command.ExitDone).Restarts)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"strings"
@@ -9,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/test/program"
 	"github.com/stretchr/testify/require"
 )
 
@@ -35,53 +36,35 @@ func notyet(t *testing.T, environ []string, stdin string, args ...string) result
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	var out, errs stream // a client's goroutine may log after the command has ended
-	a := &app{ctx: ctx, stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, environ: append([]string{"HOME=/"}, environ...), program: "notyet"}
+	var out, errs program.Output // a client's goroutine may log after the command has ended
+	a := &app{&command.App{Ctx: ctx, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs, Environ: append([]string{"HOME=/"}, environ...), Name: "notyet", Program: "notyet"}}
 	code := a.run(args)
 	return result{code, out.String(), errs.String()}
-}
-
-// stream is a buffer that one side writes and another reads.
-type stream struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *stream) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *stream) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // dev is a running notyet dev.
 type dev struct {
 	kafka, http string
 	environ     []string // that makes other commands find it
-	out, errs   *stream
+	out, errs   *program.Output
 	stop        func() int // answers the exit code
 }
 
 func startDev(t *testing.T, args ...string) *dev {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &dev{out: &stream{}, errs: &stream{}}
-	a := &app{ctx: ctx, stdin: strings.NewReader(""), stdout: d.out, stderr: d.errs, program: "bin/notyet", environ: []string{
+	d := &dev{out: &program.Output{}, errs: &program.Output{}}
+	a := &app{&command.App{Ctx: ctx, Stdin: strings.NewReader(""), Stdout: d.out, Stderr: d.errs, Name: "notyet", Program: "bin/notyet", Environ: []string{
 		"HOME=/", // what points at real servers must not matter:
 		"NOTYET_KAFKA_BROKERS=127.0.0.1:1", "NOTYET_MYSQL_DSN=x:y@tcp(127.0.0.1:1)/z", "NOTYET_REDIS_ADDRS=127.0.0.1:1", "NOTYET_ZOOKEEPER_SERVERS=!", "NOTYET_SLOTS=0",
 		"NOTYET_WINDOW=1h",
-	}}
+	}}}
 	ended := make(chan int, 1)
 	go func() {
 		ended <- a.run(append([]string{"dev", "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}, args...))
 	}()
 	stop := sync.OnceValue(func() int { cancel(); return <-ended })
-	t.Cleanup(func() { require.Equal(t, exitDone, stop(), "dev's log: %s", d.errs) })
+	t.Cleanup(func() { require.Equal(t, command.ExitDone, stop(), "dev's log: %s", d.errs) })
 	d.stop = stop
 	require.Eventually(t, func() bool { return d.greeted() || len(ended) > 0 }, time.Minute, time.Millisecond)
 	require.True(t, d.greeted(), "dev ended: %s", d.errs)
@@ -116,7 +99,7 @@ func (d *dev) cmd(t *testing.T, args ...string) result {
 func TestAnExportIsForItsUserAlone(t *testing.T) {
 	path := t.TempDir() + "/letters.ndjson"
 	r := notyet(t, nil, "", "deadletter", "export", "--http-addr", "127.0.0.1:1", "-o", path)
-	require.Equal(t, exitFailed, r.code, "there is no service")
+	require.Equal(t, command.ExitFailed, r.code, "there is no service")
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())

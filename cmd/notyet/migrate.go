@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/doctor"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
@@ -16,9 +17,9 @@ import (
 )
 
 type migrateCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	DatabaseOnly bool `help:"Do not look at Kafka: others make its topics." name:"database-only"`
 	KafkaMoved   bool `help:"The installation has moved to another Kafka cluster, whose intake topics are new. Without it, a database that belongs to another cluster is refused." name:"kafka-moved"`
 }
@@ -52,21 +53,21 @@ func (c *migrateCmd) Run(a *app) error {
 		required = required[1:]
 	}
 	if c.DatabaseOnly && c.KafkaMoved {
-		return usage("--database-only and --kafka-moved exclude each other: the second needs Kafka")
+		return command.Usage("--database-only and --kafka-moved exclude each other: the second needs Kafka")
 	}
-	cfg, err := a.load(c.settings, c.servers, config.Sources{Defaults: quiet, Require: required})
+	cfg, err := a.Load(c.Settings, c.Servers, config.Sources{Defaults: command.Quiet, Require: required})
 	if err != nil {
 		return err
 	}
-	log := newLogger(cfg.Log, a.stderr)
+	log := command.NewLogger(cfg.Log, a.Stderr)
 	out := migrated{Created: []string{}, Kept: []string{}}
-	if out.Slots, err = migrateDatabase(a.ctx, cfg); err != nil {
+	if out.Slots, err = migrateDatabase(a.Ctx, cfg); err != nil {
 		return err
 	}
 	own := cfg.OwnTopics()
 	if c.DatabaseOnly {
 		own = nil
-	} else if out.Created, err = migrateTopics(a.ctx, cfg, log, c.KafkaMoved); err != nil {
+	} else if out.Created, err = migrateTopics(a.Ctx, cfg, log, c.KafkaMoved); err != nil {
 		return err
 	}
 	for _, name := range own {
@@ -75,14 +76,14 @@ func (c *migrateCmd) Run(a *app) error {
 		}
 	}
 	if c.JSON {
-		return a.json(out)
+		return a.JSON(out)
 	}
-	fmt.Fprintf(a.stdout, "database: up to date, %d slots\n", out.Slots)
+	fmt.Fprintf(a.Stdout, "database: up to date, %d slots\n", out.Slots)
 	for _, name := range out.Created {
-		fmt.Fprintf(a.stdout, "topic %s: created\n", name)
+		fmt.Fprintf(a.Stdout, "topic %s: created\n", name)
 	}
 	for _, name := range out.Kept {
-		fmt.Fprintf(a.stdout, "topic %s: exists, left as it is\n", name)
+		fmt.Fprintf(a.Stdout, "topic %s: exists, left as it is\n", name)
 	}
 	return nil
 }
@@ -105,13 +106,13 @@ func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err er
 	}
 	slots, err = st.SlotCount(ctx)
 	if err == nil && cfg.IsSet("slots") && slots != cfg.Slots {
-		err = usage("slots is %d (%s), but the database has %d, and their number cannot be changed yet: write %d, or leave it out", cfg.Slots, cfg.Origin("slots"), slots, slots)
+		err = command.Usage("slots is %d (%s), but the database has %d, and their number cannot be changed yet: write %d, or leave it out", cfg.Slots, cfg.Origin("slots"), slots, slots)
 	}
 	return slots, err
 }
 
 func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger, moved bool) ([]string, error) {
-	kcfg, err := kafkaConfig(cfg)
+	kcfg, err := command.KafkaConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +121,7 @@ func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger, mov
 		return nil, err
 	}
 	defer client.Close()
-	if err := reach(ctx, cfg, client); err != nil {
+	if err := command.Reach(ctx, cfg, client); err != nil {
 		return nil, err
 	}
 	st, err := openStore(ctx, cfg, zap.NewNop())

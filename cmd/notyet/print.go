@@ -1,73 +1,21 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
-	"golang.org/x/term"
-
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 )
-
-// json prints one value, indented, with a line feed at its end.
-func (a *app) json(v any) error {
-	enc := json.NewEncoder(a.stdout)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
-
-// line prints one value on one line, for streams.
-func (a *app) line(v any) error {
-	enc := json.NewEncoder(a.stdout)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-func isTerminal(stream any) bool {
-	if v, ok := stream.(*visible); ok {
-		stream = v.to
-	}
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// table prints rows under headings. It draws lines only on a terminal.
-func (a *app) table(head []any, rows [][]any) {
-	t := table.NewWriter()
-	t.SetOutputMirror(a.stdout)
-	t.AppendHeader(head)
-	for _, r := range rows {
-		for i := range r {
-			if s, ok := r[i].(string); ok {
-				r[i] = plain(s)
-			}
-		}
-		t.AppendRow(r)
-	}
-	style := table.StyleLight
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft = ""
-	style.Format.Header = text.FormatDefault
-	t.SetStyle(style)
-	t.SuppressTrailingSpaces()
-	t.Render()
-}
 
 // pairs prints names and values, one pair a line.
 func pairs(w io.Writer, values ...string) {
 	for i := 0; i+1 < len(values); i += 2 {
 		if values[i+1] != "" {
-			fmt.Fprintf(w, "%-12s %s\n", values[i], plain(values[i+1]))
+			fmt.Fprintf(w, "%-12s %s\n", values[i], command.Plain(values[i+1]))
 		}
 	}
 }
@@ -110,7 +58,7 @@ func content(w io.Writer, c *deadletter.Content) {
 	}
 	pairs(w, "key", shown(c.Key, c.KeyBase64))
 	for _, h := range c.Headers {
-		pairs(w, "header", plain(h.Key)+"="+shown(h.Value, h.ValueBase64))
+		pairs(w, "header", command.Plain(h.Key)+"="+shown(h.Value, h.ValueBase64))
 	}
 	pairs(w, "value", shown(c.Value, c.ValueBase64))
 }
@@ -124,14 +72,5 @@ func shown(s *string, encoded string) string {
 	case *s == "":
 		return `""`
 	}
-	return plain(*s)
-}
-
-// plain quotes text that could move a terminal's cursor or begin a line of its own. Text that is
-// already quoted stays unchanged.
-func plain(s string) string {
-	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(s)
-	}
-	return s
+	return command.Plain(*s)
 }

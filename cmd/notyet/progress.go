@@ -5,6 +5,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/progress"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/store"
 )
@@ -17,10 +18,10 @@ type bar struct {
 
 // bar returns an empty bar, which shows nothing, unless standard error is a terminal.
 func (a *app) bar(b *backend, what string, f store.DeadFilter) *bar {
-	if !isTerminal(a.stderr) {
+	if !command.IsTerminal(a.Stderr) {
 		return &bar{}
 	}
-	total, err := b.CountLetters(a.ctx, f)
+	total, err := b.CountLetters(a.Ctx, f)
 	if err != nil {
 		return &bar{} // the command itself will get the same error
 	}
@@ -28,7 +29,7 @@ func (a *app) bar(b *backend, what string, f store.DeadFilter) *bar {
 		total = min(total, int64(f.Limit))
 	}
 	w := progress.NewWriter()
-	w.SetOutputWriter(raw(a.stderr))
+	w.SetOutputWriter(command.Raw(a.Stderr))
 	w.SetUpdateFrequency(100 * time.Millisecond)
 	w.SetAutoStop(false)
 	t := &progress.Tracker{Message: what, Total: total}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
@@ -17,9 +18,9 @@ import (
 )
 
 type deadReconcileCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	SendLog []string `help:"A send log directory, or a copy of one. Repeat the flag for each dispatcher. Default: sendlog.dir." name:"send-log" placeholder:"DIR" type:"path"`
 	Topics  bool     `help:"Look in the target topics for deliveries that the logs leave in doubt."`
 	DryRun  bool     `help:"Only say what would happen."`
@@ -43,13 +44,13 @@ func (c *deadReconcileCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := a.load(c.settings, c.servers, config.Sources{Defaults: quiet, Require: dispatcherServers})
+	cfg, err := a.Load(c.Settings, c.Servers, config.Sources{Defaults: command.Quiet, Require: dispatcherServers})
 	if err != nil {
 		return err
 	}
 	r := deadletter.Reconcile{
 		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, Intake: cfg.IntakeNames(), Reports: []string{cfg.Reports.Topic},
-		Step: func(what string) { fmt.Fprintln(a.stderr, what) },
+		Step: func(what string) { fmt.Fprintln(a.Stderr, what) },
 	}
 	if len(r.Logs) == 0 {
 		r.Logs = []string{cfg.SendLog.Dir}
@@ -62,7 +63,7 @@ func (c *deadReconcileCmd) Run(a *app) error {
 		return err
 	}
 	if c.JSON {
-		return a.json(out)
+		return a.JSON(out)
 	}
 	c.tell(a, out)
 	return nil
@@ -70,20 +71,20 @@ func (c *deadReconcileCmd) Run(a *app) error {
 
 func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.Reconciled, error) {
 	var none deadletter.Reconciled
-	log := newLogger(cfg.Log, a.stderr)
-	kcfg, err := kafkaConfig(cfg)
+	log := command.NewLogger(cfg.Log, a.Stderr)
+	kcfg, err := command.KafkaConfig(cfg)
 	if err != nil {
 		return none, err
 	}
 	if err := a.atRest(cfg, kcfg, log); err != nil {
 		return none, err
 	}
-	st, err := openStore(a.ctx, cfg, zap.NewNop())
+	st, err := openStore(a.Ctx, cfg, zap.NewNop())
 	if err != nil {
 		return none, err
 	}
 	defer func() { _ = st.Close() }()
-	ix, err := openIndex(a.ctx, cfg, st, log)
+	ix, err := openIndex(a.Ctx, cfg, st, log)
 	if err != nil {
 		return none, err
 	}
@@ -95,20 +96,20 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.
 		if err != nil {
 			return err
 		}
-		return s.CatchUp(ctx, func(left int64) { fmt.Fprintf(a.stderr, "  %d to go\n", left) })
+		return s.CatchUp(ctx, func(left int64) { fmt.Fprintf(a.Stderr, "  %d to go\n", left) })
 	}
-	return deadletter.NewLocal(st, ix, operator(), log).Reconcile(a.ctx, kcfg, r)
+	return deadletter.NewLocal(st, ix, operator(), log).Reconcile(a.Ctx, kcfg, r)
 }
 
 // atRest refuses while scanners or dispatchers run. Scanners would decide requests without the
 // logs' evidence, and dispatchers would send tasks that are about to be settled.
 func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) error {
-	client, err := publisher(a.ctx, cfg, log)
+	client, err := publisher(a.Ctx, cfg, log)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(a.ctx, 3*dialTimeout)
+	ctx, cancel := context.WithTimeout(a.Ctx, 3*command.DialTimeout)
 	defer cancel()
 	scanners, err := kafka.GroupMembers(ctx, client, cfg.Scanner.Group)
 	if err != nil {
@@ -133,9 +134,9 @@ func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) err
 
 func (c *deadReconcileCmd) tell(a *app, r deadletter.Reconciled) {
 	for _, l := range r.Logs {
-		fmt.Fprintf(a.stdout, "send log %s: %d entries since %s\n", l.Dir, l.Entries, stamp(r.Since))
+		fmt.Fprintf(a.Stdout, "send log %s: %d entries since %s\n", l.Dir, l.Entries, stamp(r.Since))
 		if l.Damage != "" {
-			fmt.Fprintf(a.stdout, "  %s\n", l.Damage)
+			fmt.Fprintf(a.Stdout, "  %s\n", l.Damage)
 		}
 	}
 	settled := "settled"
@@ -152,9 +153,9 @@ func (c *deadReconcileCmd) tell(a *app, r deadletter.Reconciled) {
 		{r.Again, "tasks in doubt will be sent again, with the delivery key they had"},
 	}
 	for _, row := range rows {
-		fmt.Fprintf(a.stdout, "%9d %s\n", row...)
+		fmt.Fprintf(a.Stdout, "%9d %s\n", row...)
 	}
 	if !r.DryRun && r.Left > 0 {
-		fmt.Fprintf(a.stdout, "%9d proven tasks are still to be sent: run it again\n", r.Left)
+		fmt.Fprintf(a.Stdout, "%9d proven tasks are still to be sent: run it again\n", r.Left)
 	}
 }

@@ -15,14 +15,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/schemas"
 )
 
 type scheduleCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic  string  `help:"Target topic." placeholder:"TOPIC" required:"" short:"t" xor:"target"`
 	URL    string  `help:"Send an HTTP request to this URL instead of a record to a topic, if the installation makes callbacks." name:"url" placeholder:"URL" required:"" xor:"target"`
 	Method string  `help:"With --url: POST (default), PUT, PATCH, DELETE or GET." placeholder:"METHOD"`
@@ -57,28 +58,28 @@ Examples:
 
 // Run publishes the request, and waits if requested.
 func (c *scheduleCmd) Run(a *app) error {
-	cfg, in, err := a.publishing(c.settings, c.servers, c.Intake)
+	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake)
 	if err != nil {
 		return err
 	}
-	request, err := c.request(a.stdin)
+	request, err := c.request(a.Stdin)
 	if err != nil {
 		return err
 	}
 	record, err := request.Record(in)
 	if err != nil {
-		return usageError{err}
+		return command.UsageError{Err: err}
 	}
-	log := newLogger(cfg.Log, a.stderr)
+	log := command.NewLogger(cfg.Log, a.Stderr)
 	var results *tail
 	if c.Wait {
-		if results, err = openTail(a.ctx, cfg, log); err != nil {
+		if results, err = openTail(a.Ctx, cfg, log); err != nil {
 			return err
 		}
 		defer results.close()
 	}
 	began := time.Now()
-	done, err := publish(a.ctx, cfg, log, record, cmp.Or(c.Timeout, ackTimeout))
+	done, err := publish(a.Ctx, cfg, log, record, cmp.Or(c.Timeout, ackTimeout))
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func (c *scheduleCmd) Run(a *app) error {
 
 func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 	if c.At == "" && c.Delay == "" {
-		return nil, usage("when? say --at or --delay")
+		return nil, command.Usage("when? say --at or --delay")
 	}
 	if ms, err := strconv.ParseInt(c.At, 10, 64); err == nil {
 		if err := notSeconds("--at", ms); err != nil {
@@ -106,7 +107,7 @@ func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 		return nil, err
 	}
 	if c.Wait && c.Events == "none" {
-		return nil, usage("--wait needs --events final or all: with none nobody hears of the end")
+		return nil, command.Usage("--wait needs --events final or all: with none nobody hears of the end")
 	}
 	if c.Wait && c.Events == "" {
 		r.Events = "final"
@@ -165,7 +166,7 @@ func dueInIntake(ctx context.Context, client *kgo.Client, r *kgo.Record) (int64,
 
 func (c *scheduleCmd) tell(a *app, p api.Published) error {
 	if c.JSON {
-		return a.line(p)
+		return a.Line(p)
 	}
 	format := "scheduled %s for %s, due %s; %s/%d offset %d\n"
 	switch c.IfExists {
@@ -174,7 +175,7 @@ func (c *scheduleCmd) tell(a *app, p api.Published) error {
 	case "keep":
 		format = "asked for %s for %s, due %s unless one of this id is pending and keeps its own time; %s/%d offset %d\n"
 	}
-	fmt.Fprintf(a.stdout, format, plain(p.ID), p.Topic, when(p.Due), p.Intake, p.Partition, p.Offset)
+	fmt.Fprintf(a.Stdout, format, command.Plain(p.ID), p.Topic, when(p.Due), p.Intake, p.Partition, p.Offset)
 	return nil
 }
 
@@ -189,12 +190,12 @@ func (c *scheduleCmd) await(a *app, results *tail, p api.Published, began time.T
 	until := c.until(began, p.Due)
 	known := "nothing was heard of it"
 	for {
-		ctx, cancel := context.WithDeadline(a.ctx, until)
+		ctx, cancel := context.WithDeadline(a.Ctx, until)
 		found, err := results.until(ctx, func(e event) bool { return e.about(p.Topic, p.ID) })
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("no end by %s (--timeout): %s is in %s/%d at offset %d, due %s; %s. It goes on: `%s get` tells how far it is",
-				stamp(until.UnixMilli()), plain(p.ID), p.Intake, p.Partition, p.Offset, stamp(p.Due), known, a.program)
+				stamp(until.UnixMilli()), command.Plain(p.ID), p.Intake, p.Partition, p.Offset, stamp(p.Due), known, a.Program)
 		}
 		if err != nil {
 			return err
@@ -221,7 +222,7 @@ func (c *scheduleCmd) ended(a *app, e event) error {
 		return err
 	}
 	if e.State != schemas.StateSucceeded {
-		return errReported
+		return command.ErrReported
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package main
 
-import "github.com/notyet/notyet/internal/config"
+import (
+	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/config"
+)
 
 // What a scanner and a dispatcher cannot run without.
 var (
@@ -10,12 +13,12 @@ var (
 
 // serve opens a service, adds its parts and runs it. The required settings must be set, because
 // their defaults are only for trying notyet out.
-func (a *app) serve(s settings, more servers, name string, required []string, parts ...func(*service) error) error {
-	cfg, err := a.load(s, more, config.Sources{Require: required})
+func (a *app) serve(s command.Settings, more command.Servers, name string, required []string, parts ...func(*service) error) error {
+	cfg, err := a.Load(s, more, config.Sources{Require: required})
 	if err != nil {
 		return err
 	}
-	srv, err := openService(a.ctx, cfg, newLogger(cfg.Log, a.stderr))
+	srv, err := openService(a.Ctx, cfg, command.NewLogger(cfg.Log, a.Stderr))
 	if err != nil {
 		return err
 	}
@@ -28,12 +31,12 @@ func (a *app) serve(s settings, more servers, name string, required []string, pa
 	if err := srv.examineItself(); err != nil {
 		return err
 	}
-	return srv.run(a.ctx, name)
+	return srv.run(a.Ctx, name)
 }
 
 type scannerCmd struct {
-	settings
-	servers
+	command.Settings
+	command.Servers
 }
 
 // Help is part of --help.
@@ -47,12 +50,12 @@ Example:
 
 // Run serves until the process is stopped.
 func (c *scannerCmd) Run(a *app) error {
-	return a.serve(c.settings, c.servers, "scanner", scannerServers, (*service).addWarnedScanner)
+	return a.serve(c.Settings, c.Servers, "scanner", scannerServers, (*service).addWarnedScanner)
 }
 
 type dispatcherCmd struct {
-	settings
-	servers
+	command.Settings
+	command.Servers
 }
 
 // Help is part of --help.
@@ -66,12 +69,12 @@ Example:
 
 // Run serves until the process is stopped.
 func (c *dispatcherCmd) Run(a *app) error {
-	return a.serve(c.settings, c.servers, "dispatcher", dispatcherServers, (*service).joinDispatchers)
+	return a.serve(c.Settings, c.Servers, "dispatcher", dispatcherServers, (*service).joinDispatchers)
 }
 
 type allCmd struct {
-	settings
-	servers
+	command.Settings
+	command.Servers
 }
 
 // Help is part of --help.
@@ -84,5 +87,5 @@ Example:
 
 // Run serves until the process is stopped.
 func (c *allCmd) Run(a *app) error {
-	return a.serve(c.settings, c.servers, "all", dispatcherServers, (*service).addWarnedScanner, (*service).joinDispatchers)
+	return a.serve(c.Settings, c.Servers, "all", dispatcherServers, (*service).addWarnedScanner, (*service).joinDispatchers)
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/console"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/dispatcher"
@@ -56,7 +57,7 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 			s.close()
 		}
 	}()
-	s.tracer = tracing.Start(ctx, version, log)
+	s.tracer = tracing.Start(ctx, command.Version(), log)
 	s.onClose(s.tracer.Stop)
 	ocfg, err := opsConfig(cfg, log)
 	if err != nil {
@@ -69,7 +70,7 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 		return s, err
 	}
 	s.onClose(func() { _ = s.http.Close() })
-	if s.kafka, err = kafkaConfig(cfg); err != nil {
+	if s.kafka, err = command.KafkaConfig(cfg); err != nil {
 		return s, err
 	}
 	if s.store, err = openStore(ctx, cfg, log); err != nil {
@@ -122,8 +123,8 @@ func (s *service) mountAPI() error {
 		return kafka.NewReader(s.kafka, s.log)
 	}, s.log)
 	s.onClose(answers.Close)
-	api.Mount(s.http.Mux(), local, api.NewPublisher(producer, alone), api.Config{Version: version, Intakes: s.in, Answers: answers})
-	console.Mount(s.http.Mux(), version)
+	api.Mount(s.http.Mux(), local, api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: s.in, Answers: answers})
+	console.Mount(s.http.Mux(), command.Version())
 	s.life.add("http", s.http.Run)
 	return nil
 }
@@ -232,7 +233,7 @@ func (s *service) zookeeper() (*election.ZooKeeper, error) {
 	cfg.MemberID, cfg.Slots, cfg.Installation = s.cfg.Dispatcher.MemberID, s.store.SlotCount, s.installation
 	members, err := election.NewZooKeeper(cfg, s.store, s.log)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, command.UsageError{Err: err}
 	}
 	return members, nil
 }
@@ -249,7 +250,7 @@ func (s *service) newRecorder(id string) *figures.Recorder {
 
 // run serves until ctx ends or a part fails, then stops everything and closes what was opened.
 func (s *service) run(ctx context.Context, name string) error {
-	s.log.Info("started", zap.String("service", name), zap.String("version", version), zap.String("http", s.http.Addr()))
+	s.log.Info("started", zap.String("service", name), zap.String("version", command.Version()), zap.String("http", s.http.Addr()))
 	alive := newHeartbeat(s.store, name, s.member, s.http.Addr(), s.log)
 	recorder := s.newRecorder(alive.service.ID)
 	alive.figures = recorder.Now

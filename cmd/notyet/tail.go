@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
@@ -44,7 +45,7 @@ func openTail(ctx context.Context, cfg *config.Config, log *zap.Logger) (*tail, 
 }
 
 func openResults(ctx context.Context, cfg *config.Config, log *zap.Logger, fromStart bool) (*tail, error) {
-	kcfg, err := kafkaConfig(cfg)
+	kcfg, err := command.KafkaConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func openResults(ctx context.Context, cfg *config.Config, log *zap.Logger, fromS
 		return nil, err
 	}
 	t := &tail{client: client, topic: cfg.Results.Topic}
-	if err := reach(ctx, cfg, client); err != nil {
+	if err := command.Reach(ctx, cfg, client); err != nil {
 		t.close()
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func openResults(ctx context.Context, cfg *config.Config, log *zap.Logger, fromS
 }
 
 func (t *tail) seek(ctx context.Context, fromStart bool) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, command.DialTimeout)
 	defer cancel()
 	list := kadm.NewClient(t.client).ListEndOffsets
 	if fromStart {
@@ -140,14 +141,14 @@ func (t *tail) until(ctx context.Context, wanted func(event) bool) (event, error
 // event prints one event.
 func (a *app) event(e event, asJSON bool) error {
 	if asJSON {
-		return a.line(e.raw)
+		return a.Line(e.raw)
 	}
-	fmt.Fprintln(a.stdout, eventText(e.Event))
+	fmt.Fprintln(a.Stdout, eventText(e.Event))
 	return nil
 }
 
 func eventText(e schemas.Event) string {
-	words := []string{stamp(e.At), fmt.Sprintf("%-10s", plain(string(e.State))), plain(e.Topic), plain(e.ID)}
+	words := []string{stamp(e.At), fmt.Sprintf("%-10s", command.Plain(string(e.State))), command.Plain(e.Topic), command.Plain(e.ID)}
 	if e.Attempt > 0 {
 		words = append(words, fmt.Sprintf("attempt %d", e.Attempt))
 		if e.KnowsLateness() {
@@ -158,7 +159,7 @@ func eventText(e schemas.Event) string {
 		words = append(words, "due "+stamp(e.Due))
 	}
 	if e.Reason != "" {
-		words = append(words, "("+plain(e.Reason)+")")
+		words = append(words, "("+command.Plain(e.Reason)+")")
 	}
 	return strings.Join(words, " ")
 }

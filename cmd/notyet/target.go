@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 )
 
 type targetCmd struct {
@@ -18,9 +19,9 @@ type targetCmd struct {
 
 // policyOf are the parts of every command that changes a target.
 type policyOf struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Target string `arg:"" help:"Target topic, or origin of callbacks such as https://shop.example." name:"target"`
 }
 
@@ -75,7 +76,7 @@ Examples:
 // Run limits the target.
 func (c *targetLimitCmd) Run(a *app) error {
 	if c.Rate == "" && c.MaxInFlight == nil {
-		return usage("give --rate N/s, --max-in-flight N, or both; 0 takes a limit back")
+		return command.Usage("give --rate N/s, --max-in-flight N, or both; 0 takes a limit back")
 	}
 	change := api.TargetChange{MaxInFlight: c.MaxInFlight}
 	if c.Rate != "" {
@@ -92,32 +93,32 @@ func (c *targetLimitCmd) Run(a *app) error {
 func parseRate(text string) (float64, error) {
 	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
 	if err != nil || n < 0 || math.IsInf(n, 0) || math.IsNaN(n) {
-		return 0, usage("--rate %q: write tasks a second such as 100/s or 0.5/s, or 0 for no limit", text)
+		return 0, command.Usage("--rate %q: write tasks a second such as 100/s or 0.5/s, or 0 for no limit", text)
 	}
 	return n, nil
 }
 
 func (c *policyOf) change(a *app, change api.TargetChange) error {
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	now, err := b.ChangeTarget(a.ctx, c.Target, change)
+	now, err := b.ChangeTarget(a.Ctx, c.Target, change)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return a.json(now)
+		return a.JSON(now)
 	}
 	printTargets(a, now)
 	return nil
 }
 
 type targetListCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 }
 
 // Help is part of --help.
@@ -131,20 +132,20 @@ Example:
 
 // Run prints the targets.
 func (c *targetListCmd) Run(a *app) error {
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	all, err := b.Targets(a.ctx, nil)
+	all, err := b.Targets(a.Ctx, nil)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return a.json(all.Targets)
+		return a.JSON(all.Targets)
 	}
 	if len(all.Targets) == 0 {
-		fmt.Fprintln(a.stdout, "no target is paused or limited")
+		fmt.Fprintln(a.Stdout, "no target is paused or limited")
 		return nil
 	}
 	printTargets(a, all.Targets...)
@@ -172,7 +173,7 @@ func printTargets(a *app, all ...api.TargetPolicy) {
 		if t.Changed > 0 {
 			since = stamp(t.Changed)
 		}
-		rows = append(rows, []any{plain(t.Topic), state, pace, inFlight, held, since})
+		rows = append(rows, []any{command.Plain(t.Topic), state, pace, inFlight, held, since})
 	}
-	a.table([]any{"TARGET", "STATE", "RATE", "MAX IN FLIGHT", "HELD", "CHANGED"}, rows)
+	a.Table([]any{"TARGET", "STATE", "RATE", "MAX IN FLIGHT", "HELD", "CHANGED"}, rows)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 )
 
 // A target is paused, limited and resumed from the shell, through a service and in the database itself.
@@ -14,13 +15,13 @@ func TestTargetCommands(t *testing.T) {
 	d := startDev(t)
 	direct := append(d.environ, "NOTYET_MYSQL_DSN=sqlite:"+t.TempDir()+"/notyet.db", "NOTYET_HTTP_ADDR=127.0.0.1:1")
 	r := notyet(t, direct, "", "migrate")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	for way, environ := range map[string][]string{"through a service": d.environ, "directly": direct} {
 		t.Run(way, func(t *testing.T) {
 			do := func(args ...string) result {
 				t.Helper()
 				r := notyet(t, environ, "", append([]string{"target"}, args...)...)
-				require.Equal(t, exitDone, r.code, r.stderr)
+				require.Equal(t, command.ExitDone, r.code, r.stderr)
 				return r
 			}
 			list := func() []api.TargetPolicy {
@@ -52,10 +53,10 @@ func TestTargetCommands(t *testing.T) {
 			require.JSONEq(t, `{"max_in_flight":0}`, string(audit[0].Extra))
 
 			for _, bad := range [][]string{{"limit", "orders"}, {"limit", "orders", "--rate", "fast"}, {"limit", "orders", "--rate", "-1/s"}, {"pause"}} {
-				require.Equal(t, exitUsage, notyet(t, environ, "", append([]string{"target"}, bad...)...).code, bad)
+				require.Equal(t, command.ExitUsage, notyet(t, environ, "", append([]string{"target"}, bad...)...).code, bad)
 			}
 			for _, bad := range [][]string{{"limit", "orders", "--rate", "2000000/s"}, {"limit", "orders", "--max-in-flight=-1"}, {"pause", "or ders"}, {"pause", "https://u@x.example"}} {
-				require.NotEqual(t, exitDone, notyet(t, environ, "", append([]string{"target"}, bad...)...).code, bad)
+				require.NotEqual(t, command.ExitDone, notyet(t, environ, "", append([]string{"target"}, bad...)...).code, bad)
 			}
 		})
 	}

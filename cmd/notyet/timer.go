@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -58,17 +59,17 @@ Examples:
 
 // Run sets the timer, and prints the answer.
 func (c *timerSetCmd) Run(a *app) error {
-	cfg, in, err := a.publishing(c.settings, c.servers, c.Intake)
+	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake)
 	if err != nil {
 		return err
 	}
-	request, err := c.request(a.stdin)
+	request, err := c.request(a.Stdin)
 	if err != nil {
 		return err
 	}
 	record, err := request.Record(c.Topic, c.ID, in)
 	if err != nil {
-		return usageError{err}
+		return command.UsageError{Err: err}
 	}
 	return c.publishAndAnswer(a, cfg, record, schemas.StateTimerSet)
 }
@@ -108,9 +109,9 @@ func (c *timerDeleteCmd) Run(a *app) error {
 }
 
 type timerPreviewCmd struct {
-	settings
+	command.Settings
 	definition
-	asJSON
+	command.AsJSON
 	Count int `default:"10" help:"How many runs to print, 1 to 1000." placeholder:"N" short:"n"`
 }
 
@@ -126,15 +127,15 @@ Examples:
 // Run prints the runs.
 func (c *timerPreviewCmd) Run(a *app) error {
 	if c.Count < 1 {
-		return usage("--count %d: write 1 to %d", c.Count, api.MostPreviewed)
+		return command.Usage("--count %d: write 1 to %d", c.Count, api.MostPreviewed)
 	}
 	preview := api.Preview{Definition: c.api(), Until: api.TimeText(c.Until), Count: c.Count}
 	found, err := preview.Runs()
 	if err != nil {
-		return usageError{err}
+		return command.UsageError{Err: err}
 	}
 	if c.JSON {
-		return a.json(found)
+		return a.JSON(found)
 	}
 	rows := make([][]any, 0, len(found.Runs))
 	for _, r := range found.Runs {
@@ -148,14 +149,14 @@ func (c *timerPreviewCmd) Run(a *app) error {
 	if zone == "" {
 		zone = "UTC"
 	}
-	a.table([]any{"IN " + zone, "IN UTC", "UNIX MS", ""}, rows)
+	a.Table([]any{"IN " + zone, "IN UTC", "UNIX MS", ""}, rows)
 	return nil
 }
 
 type timerListCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic  string `help:"Only timers of this target topic." placeholder:"TOPIC" short:"t"`
 	Prefix string `help:"Only timers whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
 	Limit  int    `default:"100" help:"At most this many, 1 to 1000." placeholder:"N" short:"n"`
@@ -173,29 +174,29 @@ Examples:
 // Run prints timers.
 func (c *timerListCmd) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > 1000 {
-		return usage("--limit %d: write 1 to 1000", c.Limit)
+		return command.Usage("--limit %d: write 1 to 1000", c.Limit)
 	}
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	list, err := listedTimers(a.ctx, b, api.TimerFilter{Topic: c.Topic, IDPrefix: c.Prefix, Limit: c.Limit})
+	list, err := listedTimers(a.Ctx, b, api.TimerFilter{Topic: c.Topic, IDPrefix: c.Prefix, Limit: c.Limit})
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return a.json(list)
+		return a.JSON(list)
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(a.stdout, "no timers")
+		fmt.Fprintln(a.Stdout, "no timers")
 		return nil
 	}
 	rows := make([][]any, 0, len(list))
 	for _, t := range list {
 		rows = append(rows, []any{t.Topic, t.ID, t.State, when(t.Next), rhythm(t), t.Timezone})
 	}
-	a.table([]any{"TOPIC", "ID", "STATE", "NEXT", "RUNS", "ZONE"}, rows)
+	a.Table([]any{"TOPIC", "ID", "STATE", "NEXT", "RUNS", "ZONE"}, rows)
 	return nil
 }
 
@@ -223,9 +224,9 @@ func listedTimers(ctx context.Context, from timers, f api.TimerFilter) ([]api.Ti
 }
 
 type timerShowCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic string `help:"Target topic of the timer." placeholder:"TOPIC" required:"" short:"t"`
 	ID    string `help:"The timer's id." name:"id" placeholder:"ID" required:""`
 }
@@ -241,25 +242,25 @@ Example:
 
 // Run prints one timer.
 func (c *timerShowCmd) Run(a *app) error {
-	b, err := a.backend(c.settings, c.servers)
+	b, err := a.backend(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	t, err := b.Timer(a.ctx, c.Topic, c.ID)
+	t, err := b.Timer(a.Ctx, c.Topic, c.ID)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return a.json(t)
+		return a.JSON(t)
 	}
 	version := ""
 	if t.Version != nil {
 		version = strconv.FormatInt(*t.Version, 10)
 	}
-	pairs(a.stdout, "topic", t.Topic, "id", t.ID, "state", t.State, "next", when(t.Next), "runs", rhythm(t), "zone", t.Timezone, "from", when(t.From), "until", when(t.Until),
+	pairs(a.Stdout, "topic", t.Topic, "id", t.ID, "state", t.State, "next", when(t.Next), "runs", rhythm(t), "zone", t.Timezone, "from", when(t.From), "until", when(t.Until),
 		"jitter", t.Jitter, "misfire", t.Misfire, "overlap", t.Overlap, "version", version, "created", when(t.Created))
-	runSettings(a.stdout, t.Settings)
-	content(a.stdout, t.Content)
+	runSettings(a.Stdout, t.Settings)
+	content(a.Stdout, t.Content)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -27,7 +28,7 @@ func answered(t *testing.T, r result, state schemas.State) (e struct {
 func TestTimersFromTheShell(t *testing.T) {
 	d := startDev(t)
 	r := d.cmd(t, "timer", "set", "-t", "orders", "--id", "tick", "--cron", "* * * * * *", "--key", "k", "--value", "run", "-H", "x=1", "--json")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	due := answered(t, r, schemas.StateTimerSet).Due
 	run := first(t, d.kafka, "orders")
 	require.Equal(t, "tick", headerOf(run, schemas.HeaderTimer))
@@ -36,11 +37,11 @@ func TestTimersFromTheShell(t *testing.T) {
 	require.GreaterOrEqual(t, run.Timestamp.UnixMilli(), due)
 
 	far := fmt.Sprintf("tick@%d", time.Now().Add(30*time.Second).Truncate(time.Second).UnixMilli())
-	require.Equal(t, exitDone, d.cmd(t, "get", "-t", "orders", "--id", far).code, "a run is a task before it is due")
+	require.Equal(t, command.ExitDone, d.cmd(t, "get", "-t", "orders", "--id", far).code, "a run is a task before it is due")
 
 	r = d.cmd(t, "timer", "disable", "-t", "orders", "--id", "tick", "--key", "k", "--json")
 	answered(t, r, schemas.StateTimerDisabled)
-	require.Equal(t, exitFailed, d.cmd(t, "get", "-t", "orders", "--id", far).code, "taken away by the time of the answer")
+	require.Equal(t, command.ExitFailed, d.cmd(t, "get", "-t", "orders", "--id", far).code, "taken away by the time of the answer")
 	var list []api.Timer
 	require.NoError(t, json.Unmarshal([]byte(d.cmd(t, "timer", "list", "--json").stdout), &list))
 	require.Len(t, list, 1)
@@ -50,7 +51,7 @@ func TestTimersFromTheShell(t *testing.T) {
 
 	answered(t, d.cmd(t, "timer", "enable", "-t", "orders", "--id", "tick", "--key", "k", "--json"), schemas.StateTimerEnabled)
 	r = d.cmd(t, "timer", "show", "-t", "orders", "--id", "tick")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "state        enabled\n")
 	require.Contains(t, r.stdout, "header       x=1\n")
 	require.Contains(t, r.stdout, "value        run\n")
@@ -60,9 +61,9 @@ func TestTimersFromTheShell(t *testing.T) {
 
 	answered(t, d.cmd(t, "timer", "delete", "-t", "orders", "--id", "tick", "--key", "k", "--json"), schemas.StateTimerDeleted)
 	r = d.cmd(t, "timer", "delete", "-t", "orders", "--id", "tick", "--key", "k", "--json")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	answered(t, r, schemas.StateNotFound)
-	require.Equal(t, exitFailed, d.cmd(t, "timer", "show", "-t", "orders", "--id", "tick").code)
+	require.Equal(t, command.ExitFailed, d.cmd(t, "timer", "show", "-t", "orders", "--id", "tick").code)
 }
 
 func TestTimerPreview(t *testing.T) {
@@ -70,13 +71,13 @@ func TestTimerPreview(t *testing.T) {
 		return notyet(t, nil, "", append([]string{"timer", "preview"}, args...)...)
 	}
 	r := preview("--cron", "30 2 * * *", "--timezone", "Europe/Berlin", "--from", "2027-03-27T12:00:00Z", "-n", "2")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Regexp(t, `2027-03-28T03:00:00\+02:00\s+2027-03-28T01:00:00Z\s+1806195600000\s+moved by daylight saving\n`, r.stdout)
 	require.Regexp(t, `2027-03-29T02:30:00\+02:00\s+2027-03-29T00:30:00Z\s+1806280200000\n`, r.stdout)
 	r = preview("--every", "36h", "--from", "2027-01-01T08:00:00Z", "-n", "1", "--json")
 	require.JSONEq(t, `{"runs":[{"at":1798790400000,"local":"2027-01-01T08:00:00Z"}]}`, r.stdout)
 	for _, bad := range [][]string{{}, {"--cron", "0 0 30 2 *"}, {"--cron", "@daily", "--every", "1h"}, {"--cron", "@daily", "-n", "0"}, {"--cron", "@daily", "-n", "1001"}, {"--every", "10ms"}} {
-		require.Equal(t, exitUsage, preview(bad...).code, "%v", bad)
+		require.Equal(t, command.ExitUsage, preview(bad...).code, "%v", bad)
 	}
 }
 
@@ -86,6 +87,6 @@ func TestBadTimersAreAMistakeOfTheCaller(t *testing.T) {
 		{"--every", "1h", "-H", "notyet-at=1"}, {"--every", "1h", "-H", "x"},
 	} {
 		r := notyet(t, []string{"NOTYET_KAFKA_BROKERS=127.0.0.1:1"}, "", append([]string{"timer", "set", "-t", "orders", "--id", "a", "--value", "v"}, bad...)...)
-		require.Equal(t, exitUsage, r.code, "%v: %s", bad, r.stderr)
+		require.Equal(t, command.ExitUsage, r.code, "%v: %s", bad, r.stderr)
 	}
 }

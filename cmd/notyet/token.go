@@ -6,6 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/access"
 )
 
@@ -14,8 +15,8 @@ type tokenCmd struct {
 }
 
 type tokenNewCmd struct {
-	settings
-	asJSON
+	command.Settings
+	command.AsJSON
 	Name    string   `arg:"" help:"The owner's name, for the audit log." name:"name"`
 	Role    string   `help:"read (no values), operate (values, schedule, cancel, fire, replay) or admin (all)." placeholder:"ROLE" required:""`
 	Topics  []string `help:"Only for target topics that match one of these patterns, such as orders.*; default all." placeholder:"PATTERN,…"`
@@ -42,30 +43,30 @@ type made struct {
 func (c *tokenNewCmd) Run(a *app) error {
 	role, err := access.ParseRole(c.Role)
 	if err != nil {
-		return usage("--role: %v", err)
+		return command.Usage("--role: %v", err)
 	}
 	if err := access.CheckName(c.Name); err != nil {
-		return usageError{err}
+		return command.UsageError{Err: err}
 	}
 	if err := access.CheckTopics(c.Topics); err != nil {
-		return usage("--topics: %v", err)
+		return command.Usage("--topics: %v", err)
 	}
 	expires, err := access.ParseExpires(c.Expires)
 	if err != nil {
-		return usage("--%v", err)
+		return command.Usage("--%v", err)
 	}
 	if c.Expires != "" && !expires.After(time.Now()) {
-		return usage("--expires: %s is past: write a later time", c.Expires)
+		return command.Usage("--expires: %s is past: write a later time", c.Expires)
 	}
 	token, entry := access.NewToken(c.Name, role, c.Topics)
 	entry.Expires = c.Expires
 	if c.JSON {
-		return a.json(made{token, entry})
+		return a.JSON(made{token, entry})
 	}
 	text, err := yaml.Marshal([]access.Entry{entry})
 	if err != nil {
 		return fmt.Errorf("writing the entry: %w", err)
 	}
-	_, err = fmt.Fprintf(a.stdout, "token: %s\nentry:\n%s", token, text)
+	_, err = fmt.Fprintf(a.Stdout, "token: %s\nentry:\n%s", token, text)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/access"
 )
 
@@ -18,7 +19,7 @@ import (
 func newToken(t *testing.T, path string, args ...string) string {
 	t.Helper()
 	r := notyet(t, nil, "", append([]string{"token", "new"}, args...)...)
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	var out struct {
 		Token string
 		Entry []access.Entry
@@ -42,18 +43,18 @@ func TestCommandsShowTheirToken(t *testing.T) {
 	d := startDev(t, "--set", "http.tokens="+path)
 
 	r := d.cmd(t, "list")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "NOTYET_HTTP_TOKEN")
 	r = d.cmd(t, "list", "--http-token", reader)
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	r = d.cmd(t, "deadletter", "purge", "--yes", "-t", "orders", "--http-token", reader)
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "role admin")
 	d.environ = append(d.environ, "NOTYET_HTTP_TOKEN="+admin)
 	r = d.cmd(t, "deadletter", "purge", "--yes", "-t", "orders")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	r = d.cmd(t, "deadletter", "purge", "--yes", "-t", "bills")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.NotContains(t, r.stderr, admin)
 
 	resp, err := http.Get("http://" + d.http + "/healthz") //nolint:noctx // a test's
@@ -64,7 +65,7 @@ func TestCommandsShowTheirToken(t *testing.T) {
 
 func TestTokenAsJSON(t *testing.T) {
 	r := notyet(t, nil, "", "token", "new", "ci", "--role", "operate", "--json")
-	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	var out made
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
 	require.NotEmpty(t, out.Token)
@@ -81,7 +82,7 @@ func TestTokensThatExpire(t *testing.T) {
 	require.NoError(t, err)
 	for _, expires := range []string{"tomorrow", "2001-01-01"} {
 		r := notyet(t, nil, "", "token", "new", "short", "--role", "read", "--expires", expires)
-		require.Equal(t, exitUsage, r.code)
+		require.Equal(t, command.ExitUsage, r.code)
 		require.Contains(t, r.stderr, "--expires: ")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/test/tracingtest"
 )
 
@@ -55,7 +56,7 @@ func TestATraceGoesFromTheCallerToTheConsumer(t *testing.T) {
 		r := d.cmd(t, "get", "-t", web.URL, "--id", "b", "--json")
 		return strings.Contains(r.stdout, `"delivered"`)
 	}, time.Minute, 10*time.Millisecond)
-	require.Equal(t, exitDone, d.stop(), "a stop exports what is left")
+	require.Equal(t, command.ExitDone, d.stop(), "a stop exports what is left")
 
 	for id, c := range map[string]struct{ parent, target, request string }{"a": {published, "orders", "send orders"}, "b": {asked, web.URL, "POST"}} {
 		ids := strings.Split(c.parent, "-")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 )
@@ -25,16 +26,16 @@ func requireHarmless(t *testing.T, out string) {
 
 func TestNothingThatIsPrintedMovesTheCursor(t *testing.T) {
 	var out bytes.Buffer
-	a := &app{ctx: t.Context(), stdout: &visible{to: &out}, stderr: &visible{to: &out}}
+	a := &app{&command.App{Ctx: t.Context(), Stdout: command.Visible(&out), Stderr: command.Visible(&out), Name: "notyet"}}
 	e := schemas.Event{Topic: hostile, ID: hostile, State: hostile, At: 1, Due: 2, Attempt: 1, Reason: hostile}
 	value := hostile
 	c := &deadletter.Content{Key: &value, Value: &value, Headers: []deadletter.Header{{Key: hostile, Value: &value}}}
 	for what, print := range map[string]func(){
 		"event":   func() { require.NoError(t, a.event(event{Event: e}, false)) },
-		"table":   func() { a.table([]any{"A", "B"}, [][]any{{hostile, 1}}) },
-		"pairs":   func() { pairs(a.stdout, "name", hostile) },
-		"content": func() { content(a.stdout, c) },
-		"error":   func() { a.code(usage("%s", "it is "+strings.ReplaceAll(hostile, "\n", ""))) },
+		"table":   func() { a.Table([]any{"A", "B"}, [][]any{{hostile, 1}}) },
+		"pairs":   func() { pairs(a.Stdout, "name", hostile) },
+		"content": func() { content(a.Stdout, c) },
+		"error":   func() { a.Code(command.Usage("%s", "it is "+strings.ReplaceAll(hostile, "\n", "")), isMistake) },
 	} {
 		out.Reset()
 		print()
@@ -46,7 +47,7 @@ func TestNothingThatIsPrintedMovesTheCursor(t *testing.T) {
 // JSON says the same, escaped.
 func TestPrintedJSONIsTheSameAndHarmless(t *testing.T) {
 	var out bytes.Buffer
-	a := &app{stdout: &visible{to: &out}}
+	a := &app{&command.App{Stdout: command.Visible(&out)}}
 	raw, err := json.Marshal(map[string]string{"id": "bell" + strings.ReplaceAll(hostile, "\x7f", "")})
 	require.NoError(t, err)
 	unescaped := []byte("{\"id\":\"\u202e\x7f\u009b\U000E0041\U0001F600\"}") // valid JSON, as another producer may write it
@@ -57,7 +58,7 @@ func TestPrintedJSONIsTheSameAndHarmless(t *testing.T) {
 		for _, indented := range []bool{false, true} {
 			out.Reset()
 			if indented {
-				require.NoError(t, a.json(json.RawMessage(want)))
+				require.NoError(t, a.JSON(json.RawMessage(want)))
 			} else {
 				require.NoError(t, print())
 			}
@@ -65,19 +66,4 @@ func TestPrintedJSONIsTheSameAndHarmless(t *testing.T) {
 			require.JSONEq(t, want, out.String())
 		}
 	}
-}
-
-func TestVisibleKeepsWhatIsVisible(t *testing.T) {
-	var out bytes.Buffer
-	v := &visible{to: &out}
-	for _, b := range []byte("Grüße\t日本 😀\n") { // byte by byte: characters come in parts
-		n, err := v.Write([]byte{b})
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
-	}
-	_, err := v.Write([]byte("\xff|\xe2\x82"))
-	require.NoError(t, err)
-	_, err = v.Write([]byte("x"))
-	require.NoError(t, err)
-	require.Equal(t, "Grüße\t日本 😀\n\uFFFD|\uFFFD\uFFFDx", out.String())
 }

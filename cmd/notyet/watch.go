@@ -5,13 +5,14 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/schemas"
 )
 
 type watchCmd struct {
-	settings
-	servers
-	asJSON
+	command.Settings
+	command.Servers
+	command.AsJSON
 	Topic     string   `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	ID        string   `help:"Only this task." name:"id" placeholder:"ID"`
 	State     []string `help:"Only events with these states: succeeded, cancelled, dead, rejected, …" placeholder:"STATE,…"`
@@ -34,23 +35,23 @@ Examples:
 func (c *watchCmd) Run(a *app) error {
 	for _, s := range c.State {
 		if !slices.Contains(schemas.States(), schemas.State(s)) {
-			return usage("--state %q is none of %v", s, schemas.States())
+			return command.Usage("--state %q is none of %v", s, schemas.States())
 		}
 	}
 	if c.Count != nil && *c.Count < 1 {
-		return usage("--count (-n) %d: write 1 or more, or leave it out to follow until interrupted", *c.Count)
+		return command.Usage("--count (-n) %d: write 1 or more, or leave it out to follow until interrupted", *c.Count)
 	}
-	cfg, err := a.client(c.settings, c.servers)
+	cfg, err := a.Client(c.Settings, c.Servers)
 	if err != nil {
 		return err
 	}
-	results, err := openResults(a.ctx, cfg, newLogger(cfg.Log, a.stderr), c.FromStart)
+	results, err := openResults(a.Ctx, cfg, command.NewLogger(cfg.Log, a.Stderr), c.FromStart)
 	if err != nil {
 		return err
 	}
 	defer results.close()
 	for n := 0; c.Count == nil || n < *c.Count; n++ {
-		e, err := results.until(a.ctx, c.wanted)
+		e, err := results.until(a.Ctx, c.wanted)
 		if errors.Is(err, context.Canceled) {
 			return nil // an interrupt is the normal end
 		}

@@ -6,20 +6,21 @@ import (
 	"os"
 
 	"github.com/notyet/notyet/bench"
+	"github.com/notyet/notyet/cmd/internal/command"
 )
 
-type benchReportCmd struct {
+type reportCmd struct {
 	File string `arg:"" help:"Files with lines of bench --json and of other systems' measurements." type:"existingfile"`
 	Into string `help:"Write between the markers of this Markdown file instead of printing." placeholder:"FILE" type:"existingfile"`
 }
 
 // Help is part of --help.
-func (benchReportCmd) Help() string {
+func (reportCmd) Help() string {
 	return `Replaces the text between the lines ` + reportBegin + ` and ` + reportEnd + ` of the file in --into.
 
 Example:
-  notyet bench burst 20000 --json >> results.jsonl
-  notyet bench report results.jsonl`
+  notyet-bench burst 20000 --json >> results.jsonl
+  notyet-bench report results.jsonl`
 }
 
 const (
@@ -28,10 +29,10 @@ const (
 )
 
 // Run reads, and prints or writes.
-func (c *benchReportCmd) Run(a *app) error {
+func (c *reportCmd) Run(a *command.App) error {
 	f, err := os.Open(c.File)
 	if err != nil {
-		return usage("%v", err)
+		return command.Usage("%v", err)
 	}
 	defer func() { _ = f.Close() }()
 	lines, err := bench.ReadLines(f)
@@ -39,17 +40,17 @@ func (c *benchReportCmd) Run(a *app) error {
 		return fmt.Errorf("reading %s: %w", c.File, err)
 	}
 	if c.Into == "" {
-		fmt.Fprint(a.stdout, lines.Markdown())
+		fmt.Fprint(a.Stdout, lines.Markdown())
 		return nil
 	}
 	text, err := os.ReadFile(c.Into)
 	if err != nil {
-		return usage("--into: %v", err)
+		return command.Usage("--into: %v", err)
 	}
 	head, rest, begun := bytes.Cut(text, []byte(reportBegin))
 	_, tail, ended := bytes.Cut(rest, []byte(reportEnd))
 	if !begun || !ended {
-		return usage("--into %s: it has no lines %s and %s", c.Into, reportBegin, reportEnd)
+		return command.Usage("--into %s: it has no lines %s and %s", c.Into, reportBegin, reportEnd)
 	}
 	out := fmt.Appendf(nil, "%s%s\n\n%s\n%s%s", head, reportBegin, lines.Markdown(), reportEnd, tail)
 	if err := os.WriteFile(c.Into, out, 0o644); err != nil { //nolint:gosec // a document, for everyone to read

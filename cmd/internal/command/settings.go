@@ -1,8 +1,9 @@
-package main
+package command
 
 import (
 	"io"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -10,8 +11,8 @@ import (
 	"github.com/notyet/notyet/internal/config"
 )
 
-// settings are the flags of every command. --set sets what has no flag of its own.
-type settings struct {
+// Settings are the flags of every command. --set sets what has no flag of its own.
+type Settings struct {
 	Config   string   `group:"Settings" help:"Read settings from this YAML file." placeholder:"FILE" short:"c"`
 	Set      []string `group:"Settings" help:"Set any one key, as in the file: --set dispatcher.look-ahead=1s" placeholder:"KEY=VALUE" sep:"none"`
 	HTTPAddr string   `group:"Settings" help:"Where to serve, or to find, health and API (http.addr)." name:"http-addr" placeholder:"HOST:PORT"`
@@ -19,21 +20,21 @@ type settings struct {
 	LogLevel string   `group:"Settings" help:"debug, info, warn or error (log.level)." placeholder:"LEVEL"`
 }
 
-// servers are the flags of commands that use real servers.
-type servers struct {
+// Servers are the flags of commands that use real servers.
+type Servers struct {
 	KafkaBrokers     string `group:"Settings" help:"kafka.brokers" name:"kafka-brokers" placeholder:"HOST:PORT,…"`
 	MySQLDSN         string `group:"Settings" help:"mysql.dsn; other users can see flags, so better NOTYET_MYSQL_DSN" name:"mysql-dsn" placeholder:"DSN"`
 	RedisAddrs       string `group:"Settings" help:"redis.addrs" name:"redis-addrs" placeholder:"HOST:PORT,…"`
 	ZooKeeperServers string `group:"Settings" help:"zookeeper.servers" name:"zookeeper-servers" placeholder:"HOST:PORT,…"`
 }
 
-// asJSON is the flag of every command that prints something.
-type asJSON struct {
+// AsJSON is the flag of every command that prints something.
+type AsJSON struct {
 	JSON bool `help:"Print JSON." name:"json"`
 }
 
-// load reads the configuration from all its sources.
-func (a *app) load(s settings, more servers, src config.Sources) (*config.Config, error) {
+// Load reads the configuration from all its sources.
+func (a *App) Load(s Settings, more Servers, src config.Sources) (*config.Config, error) {
 	flags := map[string]string{
 		"http.addr": s.HTTPAddr, "http.token": s.Token, "log.level": s.LogLevel, "kafka.brokers": more.KafkaBrokers, "mysql.dsn": more.MySQLDSN,
 		"redis.addrs": more.RedisAddrs, "zookeeper.servers": more.ZooKeeperServers,
@@ -46,24 +47,25 @@ func (a *app) load(s settings, more servers, src config.Sources) (*config.Config
 	for _, pair := range s.Set {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return nil, usage("--set without a value: write KEY=VALUE") // the argument may be a secret
+			return nil, Usage("--set without a value: write KEY=VALUE") // the argument may be a secret
 		}
 		flags[key] = value
 	}
-	src.File, src.Environ, src.Flags = s.Config, a.environ, flags
+	src.File, src.Environ, src.Flags = s.Config, a.Environ, flags
 	return config.Load(src)
 }
 
-// quiet are the defaults of interactive commands. Their result is on stdout, and an error is
+// Quiet are the defaults of interactive commands. Their result is on stdout, and an error is
 // printed once, at the end, without the failed attempts before it.
-var quiet = map[string]string{"log.level": "error", "log.format": "console"}
+var Quiet = map[string]string{"log.level": "error", "log.format": "console"}
 
-// client loads the configuration of such a command.
-func (a *app) client(s settings, more servers) (*config.Config, error) {
-	return a.load(s, more, config.Sources{Defaults: quiet})
+// Client loads the configuration of an interactive command.
+func (a *App) Client(s Settings, more Servers) (*config.Config, error) {
+	return a.Load(s, more, config.Sources{Defaults: Quiet})
 }
 
-func newLogger(cfg config.Log, w io.Writer) *zap.Logger {
+// NewLogger makes the log that the configuration describes.
+func NewLogger(cfg config.Log, w io.Writer) *zap.Logger {
 	level := zapcore.InfoLevel
 	_ = level.Set(cfg.Level) // already checked
 	enc := zap.NewProductionEncoderConfig()
@@ -76,4 +78,12 @@ func newLogger(cfg config.Log, w io.Writer) *zap.Logger {
 		encoder = zapcore.NewConsoleEncoder(enc)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
+}
+
+// AtLeast refuses a number or a duration of the command line that is too small.
+func AtLeast[N int | time.Duration](what string, n, least N) error {
+	if n < least {
+		return Usage("%s %v: at least %v", what, n, least)
+	}
+	return nil
 }

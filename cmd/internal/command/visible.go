@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -7,6 +7,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 )
+
+// Visible returns a writer that makes harmless what it writes to w.
+func Visible(w io.Writer) io.Writer { return &visible{to: w} }
 
 // visible writes characters that a terminal shows unchanged, and escapes all others like JSON (\u).
 // Ids, reasons, values, topics and headers are other people's text: an ESC would move the cursor,
@@ -55,8 +58,8 @@ func appendVisible(out []byte, r rune) []byte {
 	return fmt.Appendf(out, `\u%04x`, r)
 }
 
-// raw returns the underlying writer, for output that moves the cursor on purpose.
-func raw(w io.Writer) io.Writer {
+// Raw returns the underlying writer, for output that moves the cursor on purpose.
+func Raw(w io.Writer) io.Writer {
 	if v, ok := w.(*visible); ok {
 		return v.to
 	}

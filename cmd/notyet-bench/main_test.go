@@ -1,22 +1,85 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/bench"
+	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/test/program"
 )
+
+// built is a folder whose bin/notyet is the program, once a test has asked for it.
+var built struct {
+	sync.Once
+	dir string
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+// result is what a command line came to.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// measure runs a command line of notyet-bench in this process, with nothing in the environment but what is given.
+func measure(t *testing.T, environ []string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var out, errs program.Output // a client's goroutine may log after the command has ended
+	a := &command.App{Ctx: ctx, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Environ: append([]string{"HOME=/"}, environ...), Name: "notyet-bench", Program: "notyet-bench"}
+	code := run(a, args)
+	return result{code, out.String(), errs.String()}
+}
+
+// dev is a running notyet dev.
+type dev struct{ program.Running }
+
+func start(t *testing.T) dev {
+	t.Helper()
+	built.Do(func() {
+		var err error
+		built.dir, err = os.MkdirTemp("", "notyet-bench-test-")
+		require.NoError(t, err)
+		program.Build(t, built.dir)
+	})
+	running, problem := program.Dev(t, built.dir, program.Environ(), program.OnFreePorts...)
+	require.Empty(t, problem)
+	return dev{running}
+}
+
+func (d dev) bench(t *testing.T, args ...string) result { return measure(t, d.Env(), args...) }
+
+func (d dev) notyet(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(built.dir, "bin", "notyet"), args...)
+	cmd.Env = append(program.Environ(), d.Env()...)
+	out, err := cmd.Output()
+	require.NoError(t, err, "%v", args)
+	return string(out)
+}
 
 func measured(t *testing.T, r result) bench.Result {
 	t.Helper()
-	require.Equal(t, exitDone, r.code, "%s\n%s", r.stdout, r.stderr)
+	require.Equal(t, command.ExitDone, r.code, "%s\n%s", r.stdout, r.stderr)
 	var out bench.Result
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
 	require.Empty(t, out.Wrong)
@@ -31,9 +94,9 @@ func figure(t *testing.T, r bench.Result, name string) float64 {
 }
 
 func TestBenchBurst(t *testing.T) {
-	d := startDev(t)
+	d := start(t)
 	plot := filepath.Join(t.TempDir(), "burst.svg")
-	r := measured(t, d.cmd(t, "bench", "burst", "200", "--lead", "1s", "--json", "--label", "small", "--plot", plot, "--pids", "self="+strconv.Itoa(os.Getpid())))
+	r := measured(t, d.bench(t, "burst", "200", "--lead", "1s", "--json", "--label", "small", "--plot", plot, "--pids", "self="+strconv.Itoa(os.Getpid())))
 	require.Equal(t, "small", r.Label)
 	require.Equal(t, 200, r.Tasks)
 	require.Zero(t, figure(t, r, "lost"))
@@ -45,38 +108,38 @@ func TestBenchBurst(t *testing.T) {
 	text, err := os.ReadFile(plot)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "<svg")
-	require.Eventually(t, func() bool { return !strings.Contains(d.cmd(t, "list", "--json").stdout, "notyet-bench") }, time.Minute, 10*time.Millisecond, "nothing stays behind")
+	require.Eventually(t, func() bool { return !strings.Contains(d.notyet(t, "list", "--json"), "notyet-bench") }, time.Minute, 10*time.Millisecond, "nothing stays behind")
 }
 
 func TestBenchIngestCancelsWhatItStored(t *testing.T) {
-	d := startDev(t)
-	r := measured(t, d.cmd(t, "bench", "ingest", "50", "--topic", "bench-in", "--json"))
+	d := start(t)
+	r := measured(t, d.bench(t, "ingest", "50", "--topic", "bench-in", "--json"))
 	require.Positive(t, figure(t, r, "ingest_per_s"))
 	require.Len(t, r.Notes, 2)
-	require.Equal(t, exitDone, d.cmd(t, "watch", "-t", "bench-in", "--state", "cancelled", "--from-start", "-n", "50").code)
+	d.notyet(t, "watch", "-t", "bench-in", "--state", "cancelled", "--from-start", "-n", "50")
 }
 
 func TestBenchSteadyAndVariants(t *testing.T) {
-	d := startDev(t)
-	r := measured(t, d.cmd(t, "bench", "steady", "50", "--for", "1s", "--warm-up", "0s", "--json"))
+	d := start(t)
+	r := measured(t, d.bench(t, "steady", "50", "--for", "1s", "--warm-up", "0s", "--json"))
 	require.Positive(t, figure(t, r, "measured"))
 	require.Positive(t, figure(t, r, "raw_ack_p50_us"))
 	for flag, name := range map[string]string{"--ack=report": "report", "--ids": "ids", "--priorities": "priorities"} {
-		r = measured(t, d.cmd(t, "bench", "sustained", flag, "--pending", "100", "--for", "1s", "--warm-up", "0s", "--json"))
+		r = measured(t, d.bench(t, "sustained", flag, "--pending", "100", "--for", "1s", "--warm-up", "0s", "--json"))
 		require.Equal(t, name, r.Variant)
 		require.Zero(t, figure(t, r, "lost"))
 		if name == "ids" {
 			require.Equal(t, float64(r.Tasks), figure(t, r, "final_events"))
 		}
 	}
-	text := d.cmd(t, "bench", "idle", "--for", "1s", "--pids", "self="+strconv.Itoa(os.Getpid()))
-	require.Equal(t, exitDone, text.code)
+	text := d.bench(t, "idle", "--for", "1s", "--pids", "self="+strconv.Itoa(os.Getpid()))
+	require.Equal(t, command.ExitDone, text.code)
 	require.Contains(t, text.stdout, "cpu self percent")
 }
 
 func TestBenchCallbacks(t *testing.T) {
-	d := startDev(t)
-	r := measured(t, d.cmd(t, "bench", "callbacks", "50", "--hanging", "2", "--for", "1s", "--warm-up", "0s", "--json"))
+	d := start(t)
+	r := measured(t, d.bench(t, "callbacks", "50", "--hanging", "2", "--for", "1s", "--warm-up", "0s", "--json"))
 	require.Equal(t, "hanging", r.Variant)
 	require.Less(t, figure(t, r, "late_p50_ms"), figure(t, r, "late_max_ms")+1)
 	for _, name := range []string{"lost", "early", "extra_copies", "not_as_sent"} {
@@ -85,7 +148,7 @@ func TestBenchCallbacks(t *testing.T) {
 }
 
 func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
-	d := startDev(t)
+	d := start(t)
 	for want, args := range map[string][]string{
 		"N 0: at least 1":              {"burst", "0"},
 		"--lead -1s: at least 0s":      {"burst", "5", "--lead=-1s"},
@@ -100,15 +163,15 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		"--days 0: above 0":            {"history", "5", "--days", "0"},
 		"is not an intake topic":       {"ingest", "5", "--intake", "nowhere"},
 	} {
-		r := d.cmd(t, append([]string{"bench"}, args...)...)
-		require.Equal(t, exitUsage, r.code, "%v: %s", args, r.stderr)
+		r := d.bench(t, args...)
+		require.Equal(t, command.ExitUsage, r.code, "%v: %s", args, r.stderr)
 		require.Contains(t, r.stderr, want)
 	}
-	r := d.cmd(t, "bench", "backlog", "5")
-	require.Equal(t, exitFailed, r.code)
+	r := d.bench(t, "backlog", "5")
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "mysql.dsn")
-	r = d.cmd(t, "bench", "burst", "5", "--set", "intake.allowed-targets=orders")
-	require.Equal(t, exitFailed, r.code)
+	r = d.bench(t, "burst", "5", "--set", "intake.allowed-targets=orders")
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "would reject the load")
 }
 
@@ -117,11 +180,11 @@ func TestBenchReportGoesBetweenTheMarkers(t *testing.T) {
 	lines, doc := filepath.Join(dir, "results.jsonl"), filepath.Join(dir, "doc.md")
 	require.NoError(t, os.WriteFile(lines, []byte(`{"shape":"burst","tasks":20000,"figures":{"late_p99_ms":90}}`+"\n"), 0o600))
 	require.NoError(t, os.WriteFile(doc, []byte("above\n"+reportBegin+"\nold\n"+reportEnd+"\nbelow\n"), 0o600))
-	r := notyet(t, nil, "", "bench", "report", lines)
-	require.Equal(t, exitDone, r.code, r.stderr)
-	require.Equal(t, exitDone, notyet(t, nil, "", "bench", "report", lines, "--into", doc).code)
+	r := measure(t, nil, "report", lines)
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Equal(t, command.ExitDone, measure(t, nil, "report", lines, "--into", doc).code)
 	text, err := os.ReadFile(doc)
 	require.NoError(t, err)
 	require.Equal(t, "above\n"+reportBegin+"\n\n"+r.stdout+"\n"+reportEnd+"\nbelow\n", string(text))
-	require.Equal(t, exitUsage, notyet(t, nil, "", "bench", "report", lines, "--into", lines).code)
+	require.Equal(t, command.ExitUsage, measure(t, nil, "report", lines, "--into", lines).code)
 }

@@ -5,71 +5,72 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/bench"
+	"github.com/notyet/notyet/cmd/internal/command"
 )
 
-type benchIngestCmd struct {
-	benchFlags
+type ingestCmd struct {
+	flags
 	N int `arg:"" help:"How many tasks."`
 }
 
 // Help is part of --help.
-func (benchIngestCmd) Help() string {
+func (ingestCmd) Help() string {
 	return `Schedules N tasks for tomorrow, and measures until all are in the database. With mysql.dsn it compares this with how fast the
 database alone inserts the same rows (4 connections, 500 rows a statement), and deletes the tasks. Without mysql.dsn it
 counts events instead of rows, and cancels the tasks.
 
 Example:
-  notyet bench ingest 200000`
+  notyet-bench ingest 200000`
 }
 
 // Run measures.
-func (c *benchIngestCmd) Run(a *app) error {
+func (c *ingestCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Ingest(ctx, c.N) }, positive("N", c.N))
 }
 
-type benchBurstCmd struct {
-	benchFlags
+type burstCmd struct {
+	flags
 	N    int           `arg:"" help:"How many tasks."`
 	Lead time.Duration `help:"Time between the first request and the second in which all are due. Default: 5s plus 1s per 8000 tasks." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
-func (benchBurstCmd) Help() string {
+func (burstCmd) Help() string {
 	return `Schedules N tasks with different keys, all due within one second and spread over its milliseconds. It sends the last request
 before that second. Then it sends the same records directly to Kafka, for comparison.
 
 Example:
-  notyet bench burst 100000 --plot burst.svg`
+  notyet-bench burst 100000 --plot burst.svg`
 }
 
 // Run measures.
-func (c *benchBurstCmd) Run(a *app) error {
+func (c *burstCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Burst(ctx, c.N, c.Lead) },
 		positive("N", c.N), notNegative("--lead", c.Lead))
 }
 
-type benchSteadyCmd struct {
-	benchFlags
+type steadyCmd struct {
+	flags
 	Rate   int           `arg:"" help:"Tasks a second."`
 	For    time.Duration `default:"60s" help:"How long to measure. Default 60s." placeholder:"DURATION"`
 	WarmUp time.Duration `default:"20s" help:"Warm-up before measuring. Default 20s." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
-func (benchSteadyCmd) Help() string {
+func (steadyCmd) Help() string {
 	return `Schedules RATE tasks a second, each due 3 to 5 s later at a random millisecond. For comparison, it then sends records directly to
 Kafka at the same rate and measures how long Kafka takes to acknowledge them.
 
 Example:
-  notyet bench steady 2000 --for 60s --pids scanner=4711,dispatcher=4712`
+  notyet-bench steady 2000 --for 60s --pids scanner=4711,dispatcher=4712`
 }
 
 // Run measures.
-func (c *benchSteadyCmd) Run(a *app) error {
+func (c *steadyCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Steady(ctx, c.Rate, c.WarmUp, c.For)
 	},
-		positive("RATE", c.Rate), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+		positive("RATE", c.Rate), command.AtLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
 }
 
 // pressure are the flags of measurements that send as much as goes through.
@@ -80,11 +81,11 @@ type pressure struct {
 }
 
 func (p pressure) checks() []error {
-	return []error{atLeast("--for", p.For, time.Second), notNegative("--warm-up", p.WarmUp), positive("--pending", p.Pending)}
+	return []error{command.AtLeast("--for", p.For, time.Second), notNegative("--warm-up", p.WarmUp), positive("--pending", p.Pending)}
 }
 
-type benchSustainedCmd struct {
-	benchFlags
+type sustainedCmd struct {
+	flags
 	pressure
 	Ack        string `default:"none" enum:"none,report" help:"none, or report: the bench consumes the deliveries and reports each." placeholder:"none|report"`
 	IDs        bool   `help:"Give the tasks ids, so that each has a final event." name:"ids"`
@@ -92,52 +93,52 @@ type benchSustainedCmd struct {
 }
 
 // Help is part of --help.
-func (benchSustainedCmd) Help() string {
+func (sustainedCmd) Help() string {
 	return `Schedules as many tasks as the installation can take, each due 1 to 3 s later, and measures deliveries a second. With mysql.dsn it
 also measures how many were settled.
 
 Examples:
-  notyet bench sustained --for 60s
-  notyet bench sustained --ack report`
+  notyet-bench sustained --for 60s
+  notyet-bench sustained --ack report`
 }
 
 // Run measures.
-func (c *benchSustainedCmd) Run(a *app) error {
+func (c *sustainedCmd) Run(a *command.App) error {
 	v := bench.Variant{Report: c.Ack == "report", IDs: c.IDs, Priorities: c.Priorities}
 	if v.Report && v.IDs || v.Report && v.Priorities || v.IDs && v.Priorities {
-		return usage("--ack report, --ids and --priorities are measured one at a time")
+		return command.Usage("--ack report, --ids and --priorities are measured one at a time")
 	}
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Sustained(ctx, v, c.Pending, c.WarmUp, c.For)
 	}, c.checks()...)
 }
 
-type benchTimersCmd struct {
-	benchFlags
+type timersCmd struct {
+	flags
 	N       int           `arg:"" help:"How many timers."`
 	Minutes int           `default:"3" help:"How many minutes to measure. Default 3." placeholder:"N"`
 	Jitter  time.Duration `help:"Spread the runs of a minute over its first DURATION (notyet-jitter). Default none." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
-func (benchTimersCmd) Help() string {
+func (timersCmd) Help() string {
 	return `Sets N timers that run every minute, so that N runs are due at the same instant (--jitter spreads them), and measures the runs of some minutes. Then it deletes
 the timers.
 
 Example:
-  notyet bench timers 100000 --pids scanner=4711,dispatcher=4712`
+  notyet-bench timers 100000 --pids scanner=4711,dispatcher=4712`
 }
 
 // Run measures.
-func (c *benchTimersCmd) Run(a *app) error {
+func (c *timersCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Timers(ctx, c.N, c.Minutes, c.Jitter)
 	},
 		positive("N", c.N), positive("--minutes", c.Minutes))
 }
 
-type benchCallbacksCmd struct {
-	benchFlags
+type callbacksCmd struct {
+	flags
 	Rate    int           `arg:"" help:"Callbacks a second."`
 	Hanging int           `help:"Callbacks a second to a second origin that does not answer. Default none." placeholder:"N"`
 	For     time.Duration `default:"60s" help:"How long to measure. Default 60s." placeholder:"DURATION"`
@@ -145,18 +146,18 @@ type benchCallbacksCmd struct {
 }
 
 // Help is part of --help.
-func (benchCallbacksCmd) Help() string {
+func (callbacksCmd) Help() string {
 	return `Schedules RATE HTTP callbacks a second to a receiver of its own on 127.0.0.1, each due 3 to 5 s later at a random millisecond. The
 dispatchers run on the same machine and are allowed to call it: callback.enabled, callback.allow-http, and callback.allowed-networks with
 127.0.0.0/8.
 
 Example:
-  notyet bench callbacks 1000 --hanging 20 --for 60s --pids dispatcher=4712`
+  notyet-bench callbacks 1000 --hanging 20 --for 60s --pids dispatcher=4712`
 }
 
 // Run measures.
-func (c *benchCallbacksCmd) Run(a *app) error {
+func (c *callbacksCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Callbacks(ctx, c.Rate, c.Hanging, c.WarmUp, c.For)
-	}, positive("RATE", c.Rate), atLeast("--hanging", c.Hanging, 0), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+	}, positive("RATE", c.Rate), command.AtLeast("--hanging", c.Hanging, 0), command.AtLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
 }

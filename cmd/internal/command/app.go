@@ -1,0 +1,178 @@
+// Package command is what notyet's programs share: the command line and its exit codes, the flags of
+// settings, the way to Kafka, and output that is safe for a terminal.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/notyet/notyet/internal/config"
+)
+
+// Exit codes of the contract.
+const (
+	ExitDone   = 0
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// App is a command's environment.
+type App struct {
+	Ctx            context.Context //nolint:containedctx // one command's life
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Environ        []string
+	Name           string // the program's, before every complaint
+	Program        string // how this program was called, for hints that can be typed
+}
+
+// OfProcess returns the environment of this process, whose context ends with the first signal.
+func OfProcess(name string) *App {
+	ctx, cancel := context.WithCancel(context.Background())
+	go onSignals(name, cancel)
+	return &App{Ctx: ctx, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Name: name, Program: Called(os.Args[0], name)}
+}
+
+// Called returns how to call this program again: its path if it was called by one, otherwise its
+// name.
+func Called(arg0, name string) string {
+	if strings.ContainsRune(arg0, filepath.Separator) {
+		return arg0
+	}
+	return name
+}
+
+// onSignals stops the program gracefully at the first signal and exits at the second. That is as
+// safe as kill -9, which every part survives.
+func onSignals(name string, stop func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	<-signals
+	stop()
+	s := <-signals
+	fmt.Fprintln(os.Stderr, name+": stopping at once")
+	code := ExitFailed
+	if n, ok := s.(syscall.Signal); ok {
+		code = 128 + int(n)
+	}
+	os.Exit(code)
+}
+
+// UsageError is a mistake in the command line. Its exit code is ExitUsage.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the mistake.
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Usage makes a UsageError.
+func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// ErrReported means that the command has failed and has already printed why.
+var ErrReported = errors.New("failed")
+
+// Grammar is the command line of one program.
+type Grammar struct {
+	Commands    any // a pointer to kong's struct
+	Description string
+	Bind        any              // what the commands' Run gets, besides the App
+	IsMistake   func(error) bool // may be nil; true for errors of a command that are mistakes of its caller
+}
+
+// exited is how kong ends the program for --help.
+type exited int
+
+// Run runs the program: arguments in, exit code out.
+func (a *App) Run(args []string, g Grammar) (code int) {
+	defer func() {
+		if r := recover(); r != nil {
+			e, ok := r.(exited)
+			if !ok {
+				panic(r)
+			}
+			code = int(e)
+		}
+	}()
+	a.Stdout, a.Stderr = Visible(a.Stdout), Visible(a.Stderr)
+	parser, err := kong.New(g.Commands, kong.Name(a.Name), kong.Description(g.Description),
+		kong.Writers(a.Stdout, a.Stderr), kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 110}),
+		kong.Bind(a), kong.Bind(g.Bind))
+	if err != nil {
+		fmt.Fprintln(a.Stderr, a.Name+":", err)
+		return ExitFailed
+	}
+	if len(args) > 0 && args[0] == "--version" { // no flag: it is one of some commands, with another meaning
+		args = append([]string{"version"}, args[1:]...)
+	}
+	parsed, err := parser.Parse(args)
+	if err == nil {
+		err = noEmptyFlag(parsed)
+	}
+	if err != nil {
+		return a.misused(err, parsed)
+	}
+	return a.Code(parsed.Run(), g.IsMistake)
+}
+
+// noEmptyFlag refuses an empty flag value, which usually comes from an unset shell variable. It
+// would silently mean the default, such as a task without an id, or all dead letters. --key and
+// --value may be empty.
+func noEmptyFlag(c *kong.Context) error {
+	for _, p := range c.Path {
+		if f := p.Flag; f != nil && f.Target.Kind() == reflect.String && f.Target.Len() == 0 {
+			return fmt.Errorf("--%s is empty: give it a value, or leave it out", f.Name)
+		}
+	}
+	return nil
+}
+
+// misused explains a mistake in the command line; parsed is nil if the mistake ended the parsing.
+func (a *App) misused(err error, parsed *kong.Context) int {
+	fmt.Fprintln(a.Stderr, a.Name+":", err)
+	var pe *kong.ParseError
+	if errors.As(err, &pe) {
+		parsed = pe.Context
+	}
+	command := a.Program
+	if parsed != nil {
+		for _, p := range parsed.Path {
+			if p.Command != nil {
+				command += " " + p.Command.Name
+			}
+		}
+	}
+	fmt.Fprintf(a.Stderr, "Try: %s --help\n", command)
+	return ExitUsage
+}
+
+// Code prints a command's error and returns the exit code.
+func (a *App) Code(err error, isMistake func(error) bool) int {
+	var bad UsageError
+	var badConfig *config.Error
+	switch {
+	case err == nil:
+		return ExitDone
+	case errors.Is(err, ErrReported):
+		return ExitFailed
+	case a.Ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(a.Stderr, a.Name+": interrupted")
+		return ExitFailed
+	}
+	fmt.Fprintln(a.Stderr, a.Name+":", err)
+	if errors.As(err, &bad) || errors.As(err, &badConfig) || isMistake != nil && isMistake(err) {
+		return ExitUsage
+	}
+	return ExitFailed
+}
