@@ -23,6 +23,7 @@ type assignment struct {
 	parts   *partitions
 	commits *commits
 	checker *checker
+	health  *health
 	retry   retrier
 	metrics *metrics
 	log     *zap.Logger
@@ -44,7 +45,7 @@ func (a *assignment) join(kcfg kafka.Config, cfg Config) (*kgo.Client, error) {
 		kgo.AdjustFetchOffsetsFn(a.begin),
 		kgo.OnPartitionsRevoked(a.drop),
 		kgo.OnPartitionsLost(a.drop),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.Balancers(balancer{kgo.CooperativeStickyBalancer(), a.health.join}),
 		kgo.KeepControlRecords(),   // a marker of a transaction is no gap: see inspect
 		kgo.BlockRebalanceOnPoll(), // until what was polled is known by its reading, not while it is stored
 		kgo.FetchMaxWait(250*time.Millisecond),
@@ -129,4 +130,7 @@ func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 func (a *assignment) drop(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	a.parts.drop(gone)
 	a.commits.forget(gone)
+	if len(gone) > 0 {
+		a.health.revoked()
+	}
 }

@@ -121,6 +121,7 @@ type Scanner struct {
 	indexer *indexer
 	results *events.Publisher
 
+	health   *health
 	checker  *checker
 	resolver *resolver
 	watcher  *watcher
@@ -146,12 +147,13 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	}
 	metrics, commits := newMetrics(deps.Metrics), newCommits(s.parts, s.cfg.Installation, deps.Log)
 	s.build(metrics, commits)
-	s.members = &assignment{client: s.asks, store: deps.Store, parts: s.parts, commits: commits, checker: s.checker, retry: s.worker.retry, metrics: metrics, log: deps.Log}
+	s.members = &assignment{client: s.asks, store: deps.Store, parts: s.parts, commits: commits, checker: s.checker, health: s.health, retry: s.worker.retry, metrics: metrics, log: deps.Log}
 	if s.group, err = s.members.join(deps.Kafka, s.cfg); err != nil {
 		s.asks.Close()
 		s.results.Close(0)
 		return nil, err
 	}
+	s.health.rejoin = s.group.ForceRebalance
 	s.poller = &poller{
 		group: s.group, mover: kafka.NewMover(s.group), parts: s.parts, queue: s.worker.queue, checker: s.checker,
 		inspector: newInspector(s.asks, decompressor, s.cfg.Read, s.parts, deps.Log), metrics: metrics, log: deps.Log, failing: map[partitionKey]failing{},
@@ -165,6 +167,7 @@ func (s *Scanner) build(metrics *metrics, commits *commits) {
 	d := s.deps
 	retry := retrier{failed: metrics.storeErrors, log: d.Log}
 	standing := &standing{}
+	s.health = newHealth(d.Store, standing, d.Log)
 	s.checker = &checker{client: s.asks, store: d.Store, parts: s.parts, retry: retry, metrics: metrics, log: d.Log}
 	s.indexer = newIndexer(d.Index, s.clock, s.cfg.Window, metrics, d.Log)
 	announcer := announcer{indexer: s.indexer, results: s.results, metrics: metrics}
@@ -192,16 +195,18 @@ func (s *Scanner) ResultsReady(ctx context.Context) error { return s.results.Rea
 func (s *Scanner) Run(ctx context.Context) error {
 	defer s.asks.Close()
 	defer s.leaveGroup()
-	if err := s.clock.Start(ctx); err != nil {
-		s.results.Close(0)
-		return nil // told to stop before the database was there
-	}
 	// What has been read when ctx ends is still stored and published, so that work outlives ctx.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	helpers, helping := errgroup.WithContext(work)
 	background := func(ctx context.Context, run func(context.Context)) {
 		helpers.Go(func() error { run(ctx); return nil })
+	}
+	background(ctx, s.health.run) // also before the database is there: the group has assigned partitions by then
+	if err := s.clock.Start(ctx); err != nil {
+		_ = helpers.Wait()
+		s.results.Close(0)
+		return nil // told to stop before the database was there
 	}
 	background(helping, s.clock.Run)
 	background(helping, s.indexer.run)

@@ -96,6 +96,18 @@ func (s *standing) each(f func(partitionKey, tried, time.Duration)) {
 	}
 }
 
+// failing returns why the last attempt to store one of the batches has failed; nil: none has.
+func (s *standing) failing() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, t := range s.batches {
+		if t.err != nil {
+			return fmt.Errorf("storing %s/%d from offset %d on: %w", key.topic, key.partition, t.offset, t.err)
+		}
+	}
+	return nil
+}
+
 // ready returns an error about one of the partitions whose batch stands; nil: there is none. A transaction that is open is a
 // producer's, and no scanner could do better.
 func (s *standing) ready() (err error) {

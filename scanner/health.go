@@ -1,0 +1,130 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/defaults"
+	"github.com/notyet/notyet/store"
+)
+
+// ability is whether a scanner can store what it reads, as it tells the other members of its group.
+type ability int
+
+const (
+	works   ability = iota
+	rests           // it works, and the group took its partitions not long ago because it had failed
+	falters         // it fails, and has not done so for long
+	fails
+)
+
+func (a ability) String() string { return [...]string{"works", "rests", "falters", "fails"}[a] }
+
+// health is whether this process can store what it reads: the database answers, and takes what it writes. The group hears of it with
+// each join (see balancer), so this process has the group join again once the last join told it something else.
+//
+// A database that is away for all is noticed by the members at different moments. So a process that fails has the group join again only
+// after more than twice the time in which every other one notices. By then none of them says that it works, and nothing moves.
+type health struct {
+	store    *store.Store
+	standing *standing
+	rejoin   func()        // has the group join again
+	after    time.Duration // how long it has to work until it says so; to fail: twice as long
+	log      *zap.Logger
+
+	mu    sync.Mutex
+	err   error         // why it fails; nil: it works
+	since time.Time     // it has failed, or worked
+	told  ability       // what the group was told at the last join
+	until time.Time     // before then it rests
+	back  time.Time     // when the group was last told that it works again
+	pause time.Duration // how long the last rest was
+}
+
+func newHealth(st *store.Store, standing *standing, log *zap.Logger) *health {
+	return &health{store: st, standing: standing, after: defaults.FailingAfter, log: log, since: time.Now()}
+}
+
+const (
+	// pingPatience bounds the wait for the database. With the second between two looks it is less than half of what it takes to fail.
+	pingPatience = 3 * time.Second
+	// longestRest limits the pause of a process that fails each time it is back.
+	longestRest = 5 * time.Minute
+	// rested is how long a process has worked when its next pause is the shortest again.
+	rested = 10 * time.Minute
+)
+
+func (h *health) run(ctx context.Context) { every(ctx, h.after/5, h.look) }
+
+func (h *health) look(ctx context.Context) {
+	bound, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
+	err := errors.Join(h.store.Ping(bound), h.standing.failing())
+	if ctx.Err() == nil && h.report(err) {
+		h.rejoin()
+	}
+}
+
+// report notes why this process fails; nil: it works. True: the group is to join again.
+func (h *health) report(err error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if (err == nil) != (h.err == nil) {
+		h.since = time.Now()
+	}
+	h.err = err
+	switch h.ability() {
+	case fails:
+		return h.told != fails
+	case works: // for a while, in which the others notice too that the database is back
+		return (h.told == fails || h.told == rests) && time.Since(h.since) >= h.after
+	}
+	return false
+}
+
+// ability is what the group would be told now. h.mu is held.
+func (h *health) ability() ability {
+	resting := time.Now().Before(h.until)
+	switch {
+	case h.err != nil && (resting || time.Since(h.since) >= 2*h.after):
+		return fails
+	case h.err != nil:
+		return falters
+	case resting:
+		return rests
+	}
+	return works
+}
+
+// join returns what the group is told as this process joins it.
+func (h *health) join() ability {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.ability()
+	if now != h.told {
+		h.log.Info("the other scanners are told whether this one can store what it reads", zap.Stringer("scanner", now), zap.Error(h.err))
+		if now == works {
+			h.back = time.Now()
+		}
+	}
+	h.told = now
+	return now
+}
+
+// revoked is called when the group has taken partitions. A process that fails then rests, for longer each time: partitions that go to
+// and fro cost more than a scanner that is idle.
+func (h *health) revoked() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.told != fails {
+		return
+	}
+	if h.pause = min(2*h.pause, longestRest); h.pause == 0 || time.Since(h.back) >= rested {
+		h.pause = 2 * h.after
+	}
+	h.until = time.Now().Add(h.pause)
+}
