@@ -13,8 +13,9 @@ import (
 // lostSeeds is the first seed in which one process may lose one server alone, for minutes: what earlier seeds draw stays as it is.
 const lostSeeds = 1 << 47
 
-// lostAfter is how long the others may take to go on without a process that has lost a server: it fails for 5 s, sees others work for
-// 10 s, may wait 4 s for a broker's answer and ask again a second later, and then its slots are taken over.
+// lostAfter is how long the others may take to go on without a process that has lost a server: a dispatcher fails for 5 s, sees others
+// work for 10 s, may wait 4 s for a broker's answer and ask again a second later, and then its slots are taken over. A scanner may wait
+// 3 s for the database's answer twice, fails for 10 s, and then its group joins twice, which members hear of within 1.5 s.
 const lostAfter = 3*defaults.FailingAfter + 10*time.Second
 
 // lose draws whether a process loses a server, and what else happens then: half of such seeds have no other fault.
@@ -41,8 +42,8 @@ type loss struct {
 func (w *world) lost() trouble {
 	r := rand.New(rand.NewPCG(w.seed, 61))
 	n, s := w.nodes[r.IntN(len(w.nodes))], pick(r, w.db.server, w.db.server, w.kafkaSrv, w.kafkaSrv, w.indexSrv, w.electionSrv)
-	if n.scans { // one that loses the database keeps its partitions: docs/known-gaps.md
-		s = pick(r, w.kafkaSrv, w.indexSrv)
+	if n.scans {
+		s = pick(r, w.db.server, w.kafkaSrv, w.indexSrv)
 	}
 	c := pick(r, condition{refuse: true}, condition{frozen: true})
 	t := trouble{kind: "losing the " + s.name, target: n.name, at: time.Duration(r.Int64N(int64(w.load))), lasts: time.Duration(120+r.IntN(120)) * time.Second, within: lostAfter, moves: true, copies: s != w.indexSrv}

@@ -2,7 +2,7 @@
 // it is the input, a build overlay comes out, and the product itself stays as it is.
 //
 // The first line of a plant's file is the mistake, and the lines up to "found as:" say more. "found as:" lists the invariants by which
-// it may be found. Then come the changes, as in a unified diff without line numbers:
+// it may be found; "from:" is the first seed that can find it, where older ones draw nothing of the kind. Then come the changes, as in a unified diff without line numbers:
 //
 //	--- scanner/retry.go
 //	 a line that stays
@@ -21,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -32,6 +33,7 @@ type Plant struct {
 	Name    string
 	Mistake string
 	FoundAs []string
+	From    uint64 // the first seed that can find it; 0: any
 	changes []change
 }
 
@@ -72,6 +74,12 @@ func parse(name, text string) (Plant, error) {
 			p.Mistake = line
 		case file == "" && strings.HasPrefix(line, "found as: "):
 			p.FoundAs = strings.Fields(strings.TrimPrefix(line, "found as: "))
+		case file == "" && strings.HasPrefix(line, "from: "):
+			from, err := strconv.ParseUint(strings.TrimPrefix(line, "from: "), 10, 64)
+			if err != nil {
+				return p, err
+			}
+			p.From = from
 		case file == "":
 		default:
 			if c = &p.changes[len(p.changes)-1]; line == "" {
