@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -69,7 +70,7 @@ func (l *Lines) add(text []byte) error {
 	return errors.New("it is no result: those have a shape")
 }
 
-// Markdown returns the goals with the measured figures, then every run, then the peers.
+// Markdown returns the goals with the measured figures, then the peers. CSV has the runs.
 func (l Lines) Markdown() string {
 	var b strings.Builder
 	for _, a := range l.About {
@@ -81,12 +82,6 @@ func (l Lines) Markdown() string {
 			b.WriteString(row)
 		}
 	}
-	b.WriteString("\n| run | tasks | lost | early | extra copies | p50 ms | p99 ms | p99.9 ms | max ms | a second | settled a second | reports a second | CPU µs a task |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
-	for _, r := range l.Runs {
-		if r.Tasks > 0 { // the goals have what a run without tasks measures
-			b.WriteString(r.row())
-		}
-	}
 	if len(l.Peers) > 0 {
 		b.WriteString("\n| peer | shape | messages | lost | early | doubled | p50 ms | p99 ms | max ms | drained a second |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	}
@@ -96,21 +91,31 @@ func (l Lines) Markdown() string {
 	return b.String()
 }
 
+// CSV returns every run, a line each.
+func (l Lines) CSV() string {
+	var b strings.Builder
+	b.WriteString("run,tasks,lost,early,extra_copies,p50_ms,p99_ms,p99.9_ms,max_ms,per_s,settled_per_s,reports_per_s,cpu_us_per_task\n")
+	for _, r := range l.Runs {
+		b.WriteString(r.row())
+	}
+	return b.String()
+}
+
 func (r Result) row() string {
 	cell := func(names ...string) string {
 		for _, n := range names {
 			if v, ok := r.Figures.Get(n); ok {
-				return digits(v)
+				return strconv.FormatFloat(v, 'f', -1, 64)
 			}
 		}
 		return ""
 	}
 	name := strings.TrimSpace(strings.Join([]string{r.Label, r.Shape, r.Variant}, " "))
-	return "| " + strings.Join([]string{
-		name, digits(float64(r.Tasks)), cell("lost", "after_lost"), cell("early", "after_early"), cell("extra_copies", "after_extra_copies"),
+	return strings.Join([]string{
+		name, strconv.Itoa(r.Tasks), cell("lost", "after_lost"), cell("early", "after_early"), cell("extra_copies", "after_extra_copies"),
 		cell("late_p50_ms", "after_late_p50_ms"), cell("late_p99_ms", "after_late_p99_ms"), cell("late_p99.9_ms", "after_late_p99.9_ms"), cell("late_max_ms", "after_late_max_ms"),
 		cell("delivered_per_s", "drain_per_s", "ingest_per_s", "asked_per_s", "after_delivered_per_s"), cell("succeeded_per_s", "settled_per_s"), cell("reports_per_s"), cell("cpu_us_per_task", "after_cpu_us_per_task"),
-	}, " | ") + " |\n"
+	}, ",") + "\n"
 }
 
 // digits formats a number for people: 12,345 or 1.25.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/csv"
 	"encoding/json"
 	"math"
 	"os"
@@ -98,13 +99,16 @@ func TestReport(t *testing.T) {
 		"| the same beside asynq | 3 times asynq or more | 2 times | 0.67 | no |",
 		"| sustained with ids and final events | 0.5 of the plain case or more | 0.33 of plain | 0.67 | no |",
 		"| `notyet dev`: sustained | 3,000/s or more | 2,000 /s | 0.67 | no |",
-		"| burst | 20,000 | 0 | 0 |  |  | 90 |  |  | 15,000 |  |  |  |",
-		"| dev sustained plain | 1,000 |  |  |  |  |  |  |  | 2,000 |  |  |  |",
 		"| asynq | burst | 20,000 | 0 | 0 | 0 | 300 | 580 | 600 | 4,500 |",
 	} {
 		require.Contains(t, text, line+"\n")
 	}
 	require.NotContains(t, text, "history", "what was not measured has no line")
+	rows, err := csv.NewReader(strings.NewReader(l.CSV())).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, 1+len(l.Runs))
+	require.Equal(t, []string{"burst", "20000", "0", "0", "", "", "90", "", "", "15000", "", "", ""}, rows[1])
+	require.Equal(t, []string{"dev sustained plain", "1000", "", "", "", "", "", "", "", "2000", "", "", ""}, rows[5])
 
 	_, err = ReadLines(strings.NewReader("{\"about\":\"x\"}\n{\"figures\":{}}\n"))
 	require.ErrorContains(t, err, "line 2")

@@ -185,6 +185,12 @@ func TestBenchReportGoesBetweenTheMarkers(t *testing.T) {
 	require.Equal(t, command.ExitDone, measure(t, nil, "report", lines, "--into", doc).code)
 	text, err := os.ReadFile(doc)
 	require.NoError(t, err)
-	require.Equal(t, "above\n"+reportBegin+"\n\n"+r.stdout+"\n"+reportEnd+"\nbelow\n", string(text))
+	tables, runs, both := strings.Cut(r.stdout, "\nrun,tasks,")
+	require.True(t, both)
+	require.Equal(t, "above\n"+reportBegin+"\n\n"+tables+"\n"+reportEnd+"\nbelow\n", string(text))
+	beside, err := os.ReadFile(filepath.Join(dir, "doc.csv"))
+	require.NoError(t, err)
+	require.Equal(t, "run,tasks,"+runs, string(beside))
+	require.Contains(t, string(beside), "\nburst,20000,")
 	require.Equal(t, command.ExitUsage, measure(t, nil, "report", lines, "--into", lines).code)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/notyet/notyet/bench"
 	"github.com/notyet/notyet/cmd/internal/command"
@@ -16,7 +18,7 @@ type reportCmd struct {
 
 // Help is part of --help.
 func (reportCmd) Help() string {
-	return `Replaces the text between the lines ` + reportBegin + ` and ` + reportEnd + ` of the file in --into.
+	return `Replaces the text between the lines ` + reportBegin + ` and ` + reportEnd + ` of the file in --into, and writes the runs into a file beside it that ends in .csv.
 
 Example:
   notyet-bench burst 20000 --json >> results.jsonl
@@ -40,7 +42,7 @@ func (c *reportCmd) Run(a *command.App) error {
 		return fmt.Errorf("reading %s: %w", c.File, err)
 	}
 	if c.Into == "" {
-		fmt.Fprint(a.Stdout, lines.Markdown())
+		fmt.Fprint(a.Stdout, lines.Markdown(), "\n", lines.CSV())
 		return nil
 	}
 	text, err := os.ReadFile(c.Into)
@@ -55,6 +57,10 @@ func (c *reportCmd) Run(a *command.App) error {
 	out := fmt.Appendf(nil, "%s%s\n\n%s\n%s%s", head, reportBegin, lines.Markdown(), reportEnd, tail)
 	if err := os.WriteFile(c.Into, out, 0o644); err != nil { //nolint:gosec // a document, for everyone to read
 		return fmt.Errorf("writing the report: %w", err)
+	}
+	runs := strings.TrimSuffix(c.Into, filepath.Ext(c.Into)) + ".csv"
+	if err := os.WriteFile(runs, []byte(lines.CSV()), 0o644); err != nil { //nolint:gosec // as the document
+		return fmt.Errorf("writing the runs: %w", err)
 	}
 	return nil
 }
