@@ -68,7 +68,7 @@ members wait 200 ms for others; a departure does not wait. Database queries do n
 
 A member reports whether its process can do the work of an owner. One that has failed for FailingAfter
 says so in its candidate. When it has then seen another member that does not say so for twice as long,
-it leaves, and comes back when it works, after a pause that grows. So a server that one process has
+it leaves, and comes back when it works, after a pause that grows, or when nobody else works. So a server that one process has
 lost costs that process its slots, and one that all have lost moves nothing. docs/adr/0028 has the
 reasons.
 

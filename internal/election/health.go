@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -111,14 +112,24 @@ const (
 )
 
 // rest keeps a member that has left out of the election until it works again, and for a pause that
-// grows each time: slots that go to and fro cost more than a member that is idle.
+// grows each time: slots that go to and fro cost more than a member that is idle. It ends at once
+// when no other member works any longer: somebody must own the slots.
 func (z *ZooKeeper) rest(ctx context.Context) {
 	if time.Since(z.back) >= rested {
 		z.pause = 2 * z.cfg.FailingAfter
 	}
-	sleep(ctx, z.pause)
-	for ctx.Err() == nil && z.health.failing(0) != nil {
-		sleep(ctx, min(time.Second, z.cfg.FailingAfter))
+	over := time.Now().Add(z.pause)
+	for ctx.Err() == nil && (time.Now().Before(over) || z.health.failing(0) != nil) && z.othersWork(ctx) {
+		sleep(ctx, z.cfg.FailingAfter)
 	}
 	z.pause, z.back = min(2*z.pause, longestRest), time.Now()
+}
+
+// othersWork asks the ensemble whether another member works. One that does not answer cannot be joined
+// either.
+func (z *ZooKeeper) othersWork(ctx context.Context) bool {
+	bound, cancel := context.WithTimeout(ctx, z.cfg.FailingAfter)
+	defer cancel()
+	members, err := ask(bound, z.cfg, z.log, func(conn *zk.Conn, p paths) ([]memberData, error) { return readMemberData(conn, p.members) })
+	return err != nil || slices.ContainsFunc(members, func(m memberData) bool { return m.ID != z.cfg.MemberID && !m.Failing })
 }

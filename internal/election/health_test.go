@@ -74,6 +74,20 @@ func TestAMemberThatIsAloneStays(t *testing.T) {
 	})
 }
 
+// While a member rests, the last one that works may die.
+func TestARestEndsWhenNobodyElseWorks(t *testing.T) {
+	onBoth(t, func(e *ensemble) {
+		a, b := e.start("a", soon), e.start("b", soon)
+		e.settle(a, b)
+		require.True(e.t, a.othersWork(e.t.Context()))
+		a.pause, a.back = longestRest, time.Now()
+		a.Report(errCutOff)
+		eventually(e.t, "b has all", e.owns(b))
+		b.leave()
+		eventually(e.t, "a has all, though it would rest for minutes more", e.owns(a))
+	})
+}
+
 // A member whose work fails again each time it is back stays away for longer each time.
 func TestPausesOfAMemberThatFailsAgainGrow(t *testing.T) {
 	z := &ZooKeeper{cfg: Config{FailingAfter: time.Millisecond}}

@@ -90,6 +90,16 @@ func (l *lastError) get() error {
 }
 
 func readMembers(conn *zk.Conn, parent string) ([]string, error) {
+	members, err := readMemberData(conn, parent)
+	var ids []string
+	for _, m := range members {
+		ids = append(ids, m.ID)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), err // an id may have a left-over candidate for a while
+}
+
+func readMemberData(conn *zk.Conn, parent string) ([]memberData, error) {
 	names, _, err := conn.Children(parent)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil // no dispatcher has run here yet
@@ -97,7 +107,7 @@ func readMembers(conn *zk.Conn, parent string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ids []string
+	var members []memberData
 	for _, name := range names {
 		data, _, err := conn.Get(parent + "/" + name)
 		switch {
@@ -107,9 +117,8 @@ func readMembers(conn *zk.Conn, parent string) ([]string, error) {
 		default:
 			m := memberData{ID: name} // an unreadable one still is a member
 			_ = json.Unmarshal(data, &m)
-			ids = append(ids, m.ID)
+			members = append(members, m)
 		}
 	}
-	slices.Sort(ids)
-	return slices.Compact(ids), nil // an id may have a left-over candidate for a while
+	return members, nil
 }
