@@ -44,6 +44,15 @@ func TestRoomBoundsAnOrigin(t *testing.T) {
 }
 
 // However many origins take what they get and give nothing back, those that answer keep room.
+// However small its share is, a dispatcher sends one request at a time: the origin's tasks in its slots are nobody else's.
+func TestAShareIsAtLeastOneRequest(t *testing.T) {
+	r := newRoom(10, 100)
+	for part, want := range map[float64]int{0: 1, 0.05: 1, 0.25: 2, 1: 10} {
+		r.share(part)
+		require.Equal(t, want, r.perOrigin, part)
+	}
+}
+
 func TestRoomKeepsHalfForOriginsThatAnswer(t *testing.T) {
 	now := time.Now()
 	r := newRoom(64, 1024)

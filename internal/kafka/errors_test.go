@@ -67,6 +67,16 @@ func TestPermanent(t *testing.T) {
 
 // The errors as a client delivers them, not as they are written above: a broker
 // refuses, once, and the producer gives up or tries again accordingly.
+// A broker that refuses a record has not stored it, whatever the reason. Where an answer was lost before, an earlier try may be
+// stored.
+func TestARefusedRecordIsNotSent(t *testing.T) {
+	lost := &kafka.LostConnections{}
+	for _, err := range []error{kerr.InvalidTimestamp, kerr.MessageTooLarge, kerr.UnknownTopicOrPartition} {
+		require.True(t, kafka.NotSent(lost.Judge(err, lost.Count())), err)
+		require.False(t, kafka.NotSent(lost.Judge(err, lost.Count()-1)), err)
+	}
+}
+
 func TestPermanentAsTheClientTellsIt(t *testing.T) {
 	for _, c := range []struct {
 		refuse *kerr.Error
