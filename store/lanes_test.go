@@ -125,3 +125,31 @@ func TestRowsOfUnkeyedLanes(t *testing.T) {
 		require.NotContains(t, s.lanesOf(target), task.Unkeyed(target, task.ClassHigh))
 	})
 }
+
+// Held tasks of another topic in the same lane do not count.
+func TestHeldTasksOfAnotherTopicDoNotCount(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for topic, n := range map[string]int{"billing": 3, "a.5e0w0": 1} {
+			for i := range n {
+				r := s.schedule(fmt.Sprint(topic, i), in(time.Second))
+				r.Topic = topic
+				s.do(r)
+			}
+			s.unkey(topic)
+		}
+		require.Equal(t, s.lanesOf("billing"), s.lanesOf("a.5e0w0"))
+		s.own()
+		s.now += 1000
+		s.claim(s.now)
+		var held []Transition
+		for _, e := range s.whole(s.now) {
+			held = append(held, Transition{Seq: e.Seq, Slot: e.Slot, Epoch: s.epoch, From: e.Pos, Pos: task.Held(e.Pos), Lane: e.Lane})
+		}
+		s.settle(s.now, held...)
+		for topic, want := range map[string]int{"billing": 3, "a.5e0w0": 1} {
+			n, err := s.CountHeld(s.ctx, topic, 100)
+			require.NoError(t, err)
+			require.Equal(t, want, n, topic)
+		}
+	})
+}

@@ -188,17 +188,18 @@ func TestATokenIsAtWorkOnHalfTheConnections(t *testing.T) {
 	}, 10*time.Second, time.Millisecond, "nothing is kept of tokens without requests")
 }
 
-// Of two peers, the one that has more connections loses one.
+// Of two peers, the one that has more connections loses the one that has waited longest.
 func TestThePeerWithMostConnectionsGivesWay(t *testing.T) {
 	s := New(Config{MaxConns: 10}, NewRegistry(), zaptest.NewLogger(t))
 	c := s.faces[0].conns
 	kubelet := &conn{of: c, peer: "10.0.0.1", since: time.Unix(0, 0)}
 	require.Nil(t, c.add(kubelet))
-	for range 10 + reserveConns - 1 {
-		require.Nil(t, c.add(&conn{of: c, peer: "10.0.0.2", since: time.Unix(1, 0)}))
+	for i := range 10 + reserveConns - 1 {
+		require.Nil(t, c.add(&conn{of: c, peer: "10.0.0.2", since: time.Unix(int64(100-i), 0)}))
 	}
-	surplus := c.add(&conn{of: c, peer: "10.0.0.1", since: time.Unix(2, 0)})
+	surplus := c.add(&conn{of: c, peer: "10.0.0.1", since: time.Unix(200, 0)})
 	require.Equal(t, "10.0.0.2", surplus.peer)
+	require.Equal(t, time.Unix(100-(10+reserveConns-2), 0), surplus.since)
 }
 
 func TestRequestsAreMeasured(t *testing.T) {
