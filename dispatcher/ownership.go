@@ -165,10 +165,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 		return nil
 	}
 	o.strays.note(free, assigned.Epoch) // whatever comes of it
-	if err := o.flight.lost.reclaim(bound, o.store, free, assigned.Epoch); err != nil {
-		return err
-	}
-	got, err := o.store.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID)
+	got, err := o.store.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.flight.lost.of(free)...)
 	if err != nil {
 		return err
 	}

@@ -25,20 +25,16 @@ func (c *lostClaims) note(slot int, claimed int64) {
 	c.claimed[slot] = max(c.claimed[slot], claimed)
 }
 
-// reclaim has the database remember how far the slots were claimed, before they are taken under epoch.
-func (c *lostClaims) reclaim(ctx context.Context, s *store.Store, slots []int, epoch int64) error {
+// of returns how far the slots were claimed.
+func (c *lostClaims) of(slots []int) (out []store.SlotPos) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, slot := range slots {
-		c.mu.Lock()
-		pos, known := c.claimed[slot]
-		c.mu.Unlock()
-		if !known {
-			continue
-		}
-		if err := s.Reclaim(ctx, slot, epoch, pos); err != nil {
-			return err
+		if pos, known := c.claimed[slot]; known {
+			out = append(out, store.SlotPos{Slot: slot, Pos: pos})
 		}
 	}
-	return nil
+	return out
 }
 
 // taken forgets slots that are taken anew.

@@ -62,11 +62,13 @@ func TestNothingIsTakenAwayInAnotherLife(t *testing.T) {
 				require.Equal(t, before, s.row("a"))
 
 				// Its owner comes with what it had claimed, and takes the slots anew.
+				var had []SlotPos
 				for _, slot := range s.allSlots() {
-					require.NoError(t, s.Reclaim(s.ctx, slot, s.epoch, t0+1000))
+					had = append(had, SlotPos{Slot: slot, Pos: t0 + 1000})
 				}
+				_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
+				require.NoError(t, err)
 				require.Nil(t, s.resolve(), "the task is in flight")
-				s.own()
 				require.Empty(t, s.unsureSlots())
 				require.Equal(t, "claimed", s.state("a"))
 				s.settle(t0 + 1000)
@@ -204,16 +206,25 @@ func TestSlotsThatNobodyHad(t *testing.T) {
 	})
 }
 
-func TestReclaimLeavesALaterOwnerAlone(t *testing.T) {
+// An owner brings with it how far it had claimed. Slots of a later owner stay as they are.
+func TestAcquireWithMoreThanTheDatabaseHas(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		s.own()
 		s.claim(t0)
-		require.NoError(t, s.Reclaim(s.ctx, 0, s.epoch-1, t0+5))
-		require.NoError(t, s.Reclaim(s.ctx, 1, s.epoch, t0-5))
-		require.NoError(t, s.Reclaim(s.ctx, 2, s.epoch+1, t0+5))
-		slots, err := s.Slots(s.ctx)
+		_, err := s.Acquire(s.ctx, []int{3}, s.epoch+2, "later")
 		require.NoError(t, err)
-		require.Equal(t, []int64{t0, t0, t0 + 5, t0}, []int64{slots[0].Claimed, slots[1].Claimed, slots[2].Claimed, slots[3].Claimed})
+		had := []SlotPos{{Slot: 0, Pos: t0 + 5}, {Slot: 1, Pos: t0 - 5}, {Slot: 3, Pos: t0 + 5}}
+		got, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", had...)
+		require.NoError(t, err)
+		claimed := func(slots []Slot) (out []int64) {
+			for _, slot := range slots {
+				out = append(out, slot.Claimed)
+			}
+			return out
+		}
+		require.Equal(t, []int64{t0 + 5, t0, t0}, claimed(got))
+		all, err := s.Slots(s.ctx)
+		require.NoError(t, err)
+		require.Equal(t, []int64{t0 + 5, t0, t0, t0}, claimed(all))
 	})
 }
 

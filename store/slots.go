@@ -89,7 +89,10 @@ func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 // order. It leaves out slots that another owner holds at epoch or above, and slots that were given
 // back under epoch. From the commit on, all writes of the previous owner fail, and the slots are
 // sure. Repeating the call after a lost reply is harmless.
-func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner string) ([]Slot, error) {
+//
+// had is how far owner had slots claimed before. Where the database was set back and has less, it
+// claims as much again: what owner may have sent is in doubt then, and no longer pending.
+func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner string, had ...SlotPos) ([]Slot, error) {
 	if owner == "" {
 		return nil, errors.New("acquiring slots: the owner must have a name, for a slot without one is free")
 	}
@@ -106,22 +109,21 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 			taken = append(taken, b.Slot)
 		}
 		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, life_epoch = ?, life = "+s.life+" WHERE slot IN ("+marks(len(before))+")", taken...)
+		for i := range before {
+			b := &before[i]
+			at := slices.IndexFunc(had, func(h SlotPos) bool { return h.Slot == b.Slot && h.Pos > b.Claimed })
+			if at < 0 || err != nil {
+				continue
+			}
+			b.Claimed = had[at].Pos
+			_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot = ?", b.Claimed, b.Slot)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("acquiring %d slots: %w", len(slots), err)
 	}
 	return before, nil
-}
-
-// Reclaim moves claimed of a slot ahead to where its owner had it before the database was set back, so
-// that what the owner may have sent is in doubt, and no longer pending. Call it before Acquire. A slot
-// that was taken under a higher epoch stays as it is. It may be repeated.
-func (s *Store) Reclaim(ctx context.Context, slot int, epoch, pos int64) error {
-	if _, err := s.exec(ctx, "UPDATE slots SET claimed = ? WHERE slot = ? AND epoch <= ? AND claimed < ?", pos, slot, epoch, pos); err != nil {
-		return fmt.Errorf("claiming slot %d up to %d anew: %w", slot, pos, err)
-	}
-	return nil
 }
 
 // Release gives back the slots of epoch that are drained, that is, all that was claimed is settled.
