@@ -46,13 +46,16 @@ func (c *checker) judgeIdentity(l *life) {
 	}
 }
 
-// unordered reports whether a life cannot be judged: the database was set back in it, so that it was decided twice, or it has a replay.
+// unordered reports whether a life cannot be judged: it was decided twice, or it has a replay.
 func (c *checker) unordered(l *life) bool {
+	return c.decidedTwice(l) || slices.ContainsFunc(l.deliveries, func(d *history.Delivery) bool { return d.Replay > 0 })
+}
+
+// decidedTwice reports whether the database was set back in a life.
+func (c *checker) decidedTwice(l *life) bool {
 	last := l.ops[len(l.ops)-1].Accepted
 	for _, d := range l.deliveries {
-		if last = max(last, d.At); d.Replay > 0 {
-			return true
-		}
+		last = max(last, d.At)
 	}
 	for _, e := range l.events {
 		last = max(last, e.At)

@@ -83,7 +83,8 @@ func (w *walk) stale(o *history.Op) {
 }
 
 // replaced checks a task that a newer request replaces: either it was delivered before that took
-// effect, or it never is.
+// effect, or it never is. A database that was set back between the answer and the delivery has forgotten
+// the answer.
 func (w *walk) replaced(old, newer *history.Op) {
 	first := w.first(old)
 	if first == nil {
@@ -92,7 +93,7 @@ func (w *walk) replaced(old, newer *history.Op) {
 	}
 	w.Figures.Fates["delivered"]++
 	for _, e := range w.events {
-		if e.State == "scheduled" && e.Due == newer.Due && first.At > e.At {
+		if e.State == "scheduled" && e.Due == newer.Due && first.At > e.At && !w.rewound(e.At, first.At) {
 			w.about(w.life, "I6", "request %d was published at %d, after the newer request %d was acknowledged at %d", old.N, first.At, newer.N, e.At)
 		}
 	}
@@ -126,7 +127,8 @@ func (w *walk) cancel(o *history.Op) {
 }
 
 // forgotten reports whether the database forgot the delivery of a request before the cancel was answered: all copies came
-// before the answer, and the database was set back between the first copy and the answer.
+// before the answer, and the database was set back between the first copy and the answer, or a moment before: a dispatcher goes on
+// with the tasks that it has in memory until it has looked at its slots.
 func (w *walk) forgotten(o *history.Op) bool {
 	answered := w.event("cancelled")
 	for _, d := range w.deliveries {
@@ -134,8 +136,11 @@ func (w *walk) forgotten(o *history.Op) bool {
 			return false
 		}
 	}
-	return w.rewound(w.first(o).At, answered.At)
+	return w.rewound(w.first(o).At-fromMemory, answered.At)
 }
+
+// fromMemory is how long, in ms, a dispatcher may deliver tasks that the database has forgotten.
+const fromMemory = 2000
 
 // end checks the last task: if nothing replaced or cancelled it, it was delivered, is dead, or is
 // not due yet.

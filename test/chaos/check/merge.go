@@ -10,8 +10,12 @@ import (
 func (l *life) merges() bool { return l.ops[0].IfExists == history.Merge }
 
 // judgeMerges checks a life of merges. Each request is in exactly one delivery, once. A delivery holds requests that follow one
-// another in the intake, in that order, and is due as its last one wants, but not after the first one's bound.
+// another in the intake, in that order, and is due as its last one wants, but not after the first one's bound. Where the database
+// was set back, requests of a delivery that it has forgotten are merged again, with later ones.
 func (c *checker) judgeMerges(l *life) {
+	if c.decidedTwice(l) {
+		return
+	}
 	var all []*history.Op // the merges, in the order of the intake
 	for _, o := range l.ops {
 		if o.IfExists == history.Merge {

@@ -62,14 +62,45 @@ func TestOnlyTheOrderShowsTheseBugs(t *testing.T) {
 
 // The database forgets a delivery, and a cancel that is read again is answered as if there had been none. No delivery may follow the answer.
 func TestACancelMayBeAnsweredAgainWhereTheDatabaseWasSetBack(t *testing.T) {
-	for _, late := range []int64{-100, 100} {
+	for _, c := range []struct {
+		late, ago int64 // when the task is published, and how long before the answer the database is set back
+		found     bool
+	}{{-100, 50, false}, {-100, 2000, false}, {-100, 2200, true}, {100, 50, true}} {
+		late := c.late
 		h := Sample()
 		at := event(h, "cancelled").At
 		publishAgain(h, op(h, "cancelled"), 1, at+late-op(h, "cancelled").Due)
 		delivery(h, "cancelled", 1).Due = at - 200
 		op(h, "cancelled").Due, event(h, "cancelled").Due = at-200, at-200
-		h.Faults = append(h.Faults, history.Fault{N: 2, Kind: "mysql-forgets", Start: at - 50, End: at - 10, Rewinds: true, Doubles: true, Effect: true})
+		h.Faults = append(h.Faults, history.Fault{N: 2, Kind: "mysql-forgets", Start: at - c.ago, End: at - c.ago + 40, Rewinds: true, Doubles: true, Effect: true})
 		found := slices.ContainsFunc(Run(h, Bounds{}).Findings, func(f Finding) bool { return f.ID == "cancelled" })
-		require.Equal(t, late > 0, found)
+		require.Equal(t, c.found, found, c)
+	}
+}
+
+// A database that was set back has forgotten that it answered a replacement, or a fire. Where it was set back before the answer, or not at
+// all, the answer holds.
+func TestAnAnswerMayBeForgottenWhereTheDatabaseWasSetBack(t *testing.T) {
+	for name, plant := range map[string]func(*history.History) (answered, published int64){
+		"replaced": func(h *history.History) (int64, int64) {
+			publishAgain(h, op(h, "replaced"), 1, 1)
+			return op(h, "replaced").Due - 7000, op(h, "replaced").Due + 1
+		},
+		"fired": func(h *history.History) (int64, int64) {
+			d, o := delivery(h, "fired", 1), op(h, "fired")
+			d.Due, d.At = o.Due, o.Due+1
+			return event(h, "fired").At, d.At
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for forgotten, span := range map[bool][2]int64{true: {-10, 10}, false: {-20, -10}} {
+				h := Sample()
+				answered, published := plant(h)
+				require.Less(t, answered, published)
+				h.Faults = append(h.Faults, history.Fault{N: 2, Kind: "mysql-forgets", Start: answered + span[0], End: answered + span[1], Rewinds: true, Doubles: true, Effect: true})
+				found := slices.ContainsFunc(Run(h, Bounds{}).Findings, func(f Finding) bool { return f.ID == name && (f.Invariant == "I6" || f.Invariant == "I5") })
+				require.Equal(t, !forgotten, found)
+			}
+		})
 	}
 }
