@@ -188,11 +188,15 @@ func (w *work) readPending(ctx context.Context) error {
 // nonePending refuses to change a timer that cannot be read, as long as it may have runs that are to be
 // taken away: nobody can tell which. Its request becomes a dead letter, and others go on.
 func (w *work) nonePending(ctx context.Context, t *task.Timer, cause error) error {
-	var claimed int64
-	if err := w.tx.QueryRowContext(ctx, "SELECT claimed FROM slots WHERE slot = ?", t.Slot).Scan(&claimed); err != nil {
-		return fmt.Errorf("reading how far slot %d is claimed: %w", t.Slot, err)
+	rows, err := fetch(ctx, w.tx, func(r *sql.Rows, p *SlotPos) error { return r.Scan(&p.Slot, &p.Pos) }, "SELECT slot, claimed FROM slots")
+	if err != nil {
+		return fmt.Errorf("reading how far slots are claimed: %w", err)
 	}
-	if t.AllClaimed(claimed) {
+	claimed := make(map[int]int64, len(rows))
+	for _, slot := range rows {
+		claimed[slot.Slot] = slot.Pos
+	}
+	if t.AllClaimed(func(slot int) int64 { return claimed[slot] }) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", errDamaged, cause)

@@ -241,16 +241,17 @@ func (t *Timer) Pending() ([]int64, error) {
 	return out, nil
 }
 
-// AllClaimed tells that none of a timer's runs can be pending any more where its slot is claimed up to
-// a place, whatever its definition says: it may be one that cannot be read.
-func (t *Timer) AllClaimed(claimed int64) bool {
+// AllClaimed tells that none of a timer's runs can be pending any more where slots are claimed up to
+// places, whatever its definition says: it may be one that cannot be read. Kept runs may lie in other
+// slots than the timer's own, because a key may have changed.
+func (t *Timer) AllClaimed(claimed func(slot int) int64) bool {
 	last := t.Next
 	if last == NoRun {
 		if last = t.Definition.Until; last == 0 {
 			return false
 		}
 	}
-	return max(last+timer.LongestJitter.Milliseconds(), t.Placed) <= claimed && !slices.ContainsFunc(t.Kept, func(k Kept) bool { return !k.AllClaimed(claimed) })
+	return max(last+timer.LongestJitter.Milliseconds(), t.Placed) <= claimed(t.Slot) && !slices.ContainsFunc(t.Kept, func(k Kept) bool { return !k.AllClaimed(claimed(k.Slot)) })
 }
 
 // Making says up to when the runs of timers are made.

@@ -81,17 +81,30 @@ func TestWhenAllRunsAreClaimed(t *testing.T) {
 		"one of them came late":       {Timer{Next: began, Placed: began + 2*day}, began + 2*day},
 		"all are made, until when":    {Timer{Next: NoRun, Definition: timer.Definition{Until: began}}, began + day},
 		"all are made, until unknown": {Timer{Next: NoRun}, 0},
+		"some are kept":               {Timer{Next: began, Kept: []Kept{{Open: began, To: began + day}}}, began + 2*day},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.from == 0 {
-				require.False(t, c.timer.AllClaimed(NoRun))
+				require.False(t, c.timer.AllClaimed(upTo(NoRun)))
 				return
 			}
-			require.False(t, c.timer.AllClaimed(c.from-1))
-			require.True(t, c.timer.AllClaimed(c.from))
+			require.False(t, c.timer.AllClaimed(upTo(c.from-1)))
+			require.True(t, c.timer.AllClaimed(upTo(c.from)))
 		})
 	}
 }
+
+// TestKeptRunsOfAnotherSlotMayBePending: the timer's own slot says nothing about them.
+func TestKeptRunsOfAnotherSlotMayBePending(t *testing.T) {
+	day := timer.LongestJitter.Milliseconds()
+	set := Timer{Slot: 1, Next: began, Kept: []Kept{{Slot: 2, Open: began - 1, To: began}}}
+	claimed := map[int]int64{1: began + 2*day, 2: began - 1}
+	require.False(t, set.AllClaimed(func(slot int) int64 { return claimed[slot] }))
+	claimed[2] = began + day
+	require.True(t, set.AllClaimed(func(slot int) int64 { return claimed[slot] }))
+}
+
+func upTo(claimed int64) func(int) int64 { return func(int) int64 { return claimed } }
 
 // TestUntilTheBeginningOfTimeIsNotForEver: Unix ms 0 is an instant like any other, and has passed.
 func TestUntilTheBeginningOfTimeIsNotForEver(t *testing.T) {
