@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,11 +38,11 @@ func TestPlants(t *testing.T) {
 	first, n := uint64(aimedSeeds+1), uint64(plantSeeds)
 	setting(t, "SEED", func(v uint64) { first = v })
 	setting(t, "SEEDS", func(v uint64) { n = v })
-	product := build(t, nil)
+	product := sync.OnceValue(func() string { return build(t, nil) })
 	asItIs := map[uint64]string{} // what seeds found in the product
 	clean := func(seed uint64) bool {
 		if _, known := asItIs[seed]; !known {
-			one := soil{binary: product, t: t, finds: func(string) bool { return true }}
+			one := soil{binary: product(), t: t, finds: func(string) bool { return true }}
 			if _, found, err := one.seeds(seed, 1); err != nil {
 				asItIs[seed] = err.Error()
 			} else if found.invariant != "" {
