@@ -148,6 +148,31 @@ func TestARunThatMustBeAlone(t *testing.T) {
 	})
 }
 
+// TestClaimedRunsOfADeletedTimerAreStartedOneByOne: also where none was started before.
+func TestClaimedRunsOfADeletedTimerAreStartedOneByOne(t *testing.T) {
+	for name, kept := range map[string]bool{"deleted": false, "replaced and deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.timerRequest(schemas.OpTimer, func(r *schemas.Request) {
+					r.Timer.Overlap, r.Settings.Ack = schemas.OverlapSkip, schemas.AckReport
+				}))
+				s.make()
+				s.claim(t0 + 20_000)
+				if kept {
+					s.now += 25_000
+					s.do(s.timerRequest(schemas.OpTimer))
+				}
+				require.Equal(t, schemas.StateTimerDeleted, s.answer(s.timerRequest(schemas.OpTimerDelete)))
+				require.Equal(t, []bool{true, false}, s.start(0, 10))
+				require.Equal(t, []bool{false}, s.start(20))
+				n, err := s.RetireTimers(s.ctx, s.now+1)
+				require.NoError(t, err)
+				require.Equal(t, 1, n)
+			})
+		})
+	}
+}
+
 // TestAReplacedTimerStillWaitsForItsRun: its earlier run goes on.
 func TestAReplacedTimerStillWaitsForItsRun(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {

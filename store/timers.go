@@ -248,9 +248,14 @@ func (w *work) writeTimers(ctx context.Context) error {
 	return nil
 }
 
+// alone tells whether runs of the timer as it was must be alone: some that are claimed may be about to ask which of them is started.
+func (id *timerIdentity) alone() bool {
+	return id.before != nil && (id.before.Definition.Alone || slices.ContainsFunc(id.before.Kept, func(k task.Kept) bool { return k.Definition.Alone }))
+}
+
 func writeTimer(ctx context.Context, tx *sql.Tx, id *timerIdentity) error {
 	t := id.now
-	if t.State == task.TimerDeleted && t.Version < 0 { // nothing to remember, but a run that must be alone
+	if t.State == task.TimerDeleted && t.Version < 0 && !id.alone() { // nothing to remember, but a run that must be alone
 		gone, err := tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ? AND running = 0", id.key[:])
 		if err != nil {
 			return err
