@@ -31,8 +31,12 @@ type arrival struct {
 }
 
 func (w *world) observe() *observer {
+	visible := kgo.ReadUncommitted()
+	if w.edges.gaps > 0 {
+		visible = kgo.ReadCommitted()
+	}
 	c, err := kafka.New(kafka.Config{Dial: w.network.DialContext}, zap.NewNop(), kgo.ConsumeTopics(append(w.targets(), schemas.TopicIntake, schemas.TopicReports, schemas.TopicResults)...),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(30*time.Second), kgo.FetchMaxBytes(64<<20), kgo.MetadataMaxAge(time.Hour))
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(visible), kgo.FetchMaxWait(30*time.Second), kgo.FetchMaxBytes(64<<20), kgo.MetadataMaxAge(time.Hour))
 	if err != nil {
 		panic(err) // it depends on nothing
 	}
@@ -53,8 +57,11 @@ func (o *observer) run() {
 			o.mu.Lock()
 			o.seen = append(o.seen, arrival{at, r})
 			o.mu.Unlock()
-			if r.Topic == ackTopic {
+			switch r.Topic {
+			case ackTopic:
 				o.w.report(r)
+			case tickTopic:
+				o.w.reportTick(r)
 			}
 		})
 	}
@@ -177,14 +184,16 @@ func (w *world) sample(ctx context.Context) {
 	}
 }
 
-// sampleOffsets notes how far the database has the intake.
+// sampleOffsets notes how far Kafka, and after that the database, has the intake.
 func (w *world) sampleOffsets(ctx context.Context) {
+	committed := w.committed(ctx)
 	sources, err := w.admin.Sources(ctx)
 	if err != nil {
 		return
 	}
 	for _, s := range sources {
-		w.rec.Offset(history.OffsetSample{At: time.Now().UnixMilli(), Topic: s.Topic, Partition: s.Partition, Stored: s.Next})
+		c, _ := committed.Lookup(s.Topic, s.Partition)
+		w.rec.Offset(history.OffsetSample{At: time.Now().UnixMilli(), Topic: s.Topic, Partition: s.Partition, Committed: c.At, Stored: s.Next})
 	}
 }
 

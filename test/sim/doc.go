@@ -18,6 +18,7 @@
 //	storm.go      identities that many requests are about, and looks at them
 //	aimed.go      requests and faults at instants that chance seldom hits
 //	lost.go       a process that loses a server alone
+//	edges.go      transactions on the intake, offsets committed to Kafka, runs that wait for reports
 //	truth.go      who had which slot when, what was in doubt then, who sent what
 //	judgesenders.go what was sent, beside who had the slots
 //	judgetold.go  what callers were told, beside what was delivered

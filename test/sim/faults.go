@@ -70,6 +70,7 @@ func (w *world) mischief() (whole func()) {
 	}
 	all = append(all, w.policies()...)
 	all = append(all, w.aimedTroubles()...)
+	all = append(all, w.transactions()...)
 	var under sync.WaitGroup
 	for i, t := range all {
 		under.Go(func() { w.suffer(i, t, all) })

@@ -87,8 +87,13 @@ func (w *world) lag() (n int64) {
 	if err != nil {
 		w.find("sim", "reading the sources: %v", err)
 	}
+	stored := map[history.OffsetSample]int64{}
 	for _, s := range sources {
 		n -= s.Next
+		stored[history.OffsetSample{Topic: s.Topic, Partition: s.Partition}] = s.Next
+	}
+	if w.edges.gaps > 0 {
+		return w.visibleEnds(stored)
 	}
 	return n
 }
@@ -163,13 +168,19 @@ func (w *world) watchCalls(ctx context.Context) {
 	}
 }
 
+// ahead is how far ahead slots are claimed at most, in ms.
+func (w *world) ahead() int64 {
+	return max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead).Milliseconds()
+}
+
 // judge holds the history against the invariants.
 func (w *world) judge(h *history.History) (linear, undecided int) {
-	back, ahead := w.stepsBack.Milliseconds(), max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead).Milliseconds()
+	back, ahead := w.stepsBack.Milliseconds(), w.ahead()
 	bounds := check.Bounds{
 		Window: 3000 + ahead + 2*back, // a retry goes behind what is claimed; and time that is set back passes twice
 		Ahead:  1000 + ahead + back,
 		Clock:  back,
+		Late:   1000 + ahead,
 	}
 	if w.hush != hushNone { // it may have been asked just before it answered; it is asked again after a minute, and then calls back what waits
 		bounds.Recovery = 70_000

@@ -199,7 +199,9 @@ func hostile(r *rand.Rand, now, span int64) (out []planned) {
 }
 
 // send hands a request to Kafka.
-func (w *world) send(p planned) {
+func (w *world) send(p planned) { w.sendBy(w.client, p) }
+
+func (w *world) sendBy(client *kgo.Client, p planned) {
 	w.mu.Lock()
 	if p.apart {
 		w.opsApart++
@@ -211,7 +213,7 @@ func (w *world) send(p planned) {
 	w.mu.Unlock()
 	p.op.At = time.Now().UnixMilli()
 	r := record(&p)
-	w.client.Produce(context.Background(), r, func(_ *kgo.Record, err error) {
+	client.Produce(context.Background(), r, func(_ *kgo.Record, err error) {
 		p.op.Outcome = history.OK
 		if err != nil {
 			p.op.Outcome = history.Unknown

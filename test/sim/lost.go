@@ -99,10 +99,10 @@ func (w *world) judgeLost(h *history.History) {
 		seen[d.Op] = true // the broker's order: the first copy
 		ready := max(o.Accepted, d.Due)
 		since := w.lostUntil()
-		if d.At <= since || ready > w.loss.to.UnixMilli()-lostLate || w.otherFault(h, &d, ready) {
+		if d.At <= since || ready > w.loss.to.UnixMilli()-w.lostLate() || w.otherFault(h, &d, ready) {
 			continue
 		}
-		if late := d.At - max(ready, since); late > lostLate {
+		if late := d.At - max(ready, since); late > w.lostLate() {
 			w.find("lost", "%s/%s was ready at %d, and delivered %d ms late: %s had lost the %s since %d, and others were there", d.Topic, d.ID, ready, late, w.loss.n.name, w.loss.s.name, w.loss.from.UnixMilli())
 			return
 		}
@@ -119,8 +119,8 @@ func (w *world) lostUntil() int64 {
 	return until.UnixMilli()
 }
 
-// lostLate is how late a task may be, in ms, while a process has lost a server.
-const lostLate = 1000
+// lostLate is how late a task may be, in ms, while a process has lost a server. One that comes late goes behind what is claimed.
+func (w *world) lostLate() int64 { return 1000 + w.ahead() }
 
 // lostHolds says that a dispatcher that has lost Kafka may have what was due at an instant in its producer: nobody knows whether it was
 // sent, also when it was set aside before its slot changed hands.

@@ -316,6 +316,7 @@ func (w *world) run() (out Outcome) {
 	w.drain()
 	w.rest()
 	w.settled()
+	w.judgeCommitted()
 	w.forgotten()
 	askedAll()
 	w.stormed.Wait()
