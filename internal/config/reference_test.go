@@ -23,13 +23,14 @@ const reference = "../../docs/settings-reference.md"
 func TestReference(t *testing.T) {
 	comments := commentsOfFields(t)
 	var out strings.Builder
-	out.WriteString("# All settings\n\nEach key with its environment variable, unit and default, from the comments of the source (`go test ./internal/config -run TestReference -update`). [Settings](settings.md) names the usual ones.\n")
+	out.WriteString("# All settings\n\nEach key with its environment variable, unit and default, if there is one, from the comments of the source (`go test ./internal/config -run TestReference -update`). [Settings](settings.md) names the usual ones.\n")
 	section, servers := ".", 0
 	var tls []string
 	for _, f := range fields {
 		owner, name := fieldOf(f)
 		about := comments[owner+"."+name]
 		require.NotEmpty(t, about, "%s.%s says nothing: give it a comment with its unit and default", owner, name)
+		about = strings.TrimSuffix(about, " Default none.")
 		for _, verb := range []string{" is ", " are "} { // the key has the name
 			about = strings.TrimPrefix(about, name+verb)
 		}
