@@ -3,7 +3,7 @@ export PATH := $(PATH):/usr/local/go/bin
 COMMIT ?= $(shell git describe --always --dirty --exclude '*' --abbrev=9 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-short bench sim sim-plants sim-places chaos check clean
+.PHONY: help build run test test-short bench sim sim-plants sim-places chaos check lint clean
 
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ chaos: build ## fault runs on real servers
 
 check: ## formatting, vet, lint, tidy modules, import arrows, vulnerabilities
 	scripts/check
+
+lint: ## what golangci-lint finds (.golangci.yml); the first run downloads and builds it, which takes minutes
+	scripts/lint
 
 clean: ## removes bin/; servers, their data and downloads stay in the cache
 	rm -rf bin

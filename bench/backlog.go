@@ -145,7 +145,7 @@ func (b *Bench) insertHistory(ctx context.Context, of *load, n int, days float64
 	span := days * float64(24*time.Hour/time.Millisecond)
 	return b.insertAll(ctx, "tasks", columns, n, func(i int) []any {
 		row := append([]any(nil), rows[i%len(rows)]...)
-		slot := int(i) % len(ends)
+		slot := i % len(ends)
 		place := ends[slot] - int64(rand.Float64()*span)
 		ident := make([]byte, 16)
 		for j := range ident {

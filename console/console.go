@@ -67,7 +67,8 @@ const maxForm = 1 << 20
 func (c *Console) page(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		v, err := view{}, error(nil)
+		var v view
+		var err error
 		if err = r.ParseForm(); err != nil {
 			err = &Problem{Status: http.StatusBadRequest, Title: "The form cannot be read", Detail: err.Error()}
 		} else {

@@ -157,7 +157,7 @@ func relative(d time.Duration) string {
 	if d < 0 {
 		form, d = "%s ago", -d
 	}
-	text := ""
+	var text string
 	switch {
 	case d < time.Second:
 		return "now"

@@ -126,7 +126,8 @@ func (c *Console) changeTask(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	var e api.Event
-	status, err := 0, error(nil)
+	var status int
+	var err error
 	if ch.Do == "move" {
 		status, err = c.move(r, &t, ch.At)
 	} else {

@@ -132,7 +132,8 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 		return view{page: "confirm", title: what, data: conf}, nil
 	}
 	var e api.Event
-	status, err := 0, error(nil)
+	var status int
+	var err error
 	path := timerAPI(f.Topic, f.ID)
 	switch do {
 	case "set":

@@ -44,7 +44,7 @@ type Partition struct {
 	topicID [16]byte
 }
 
-// ErrRefused: what an operator asked for does not fit where the partition stands.
+// ErrRefused means that an operator asked for what does not fit where the partition stands.
 var ErrRefused = errors.New("refused")
 
 func refuse(format string, args ...any) error {

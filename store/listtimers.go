@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// ErrNoTimer: no timer of this topic and id is known.
+// ErrNoTimer means that no timer of this topic and id is known.
 var ErrNoTimer = errors.New("no timer of this topic and id is known")
 
 // GetTimer reads a timer.

@@ -17,7 +17,7 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// ErrNotMigrated: the tables are missing or older than this program.
+// ErrNotMigrated means that the tables are missing or older than this program.
 var ErrNotMigrated = errors.New("the database is not migrated: run `notyet migrate`")
 
 func (s *Store) dialect() (d goose.Dialect, dir string) {

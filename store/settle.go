@@ -251,7 +251,7 @@ func (d transitionGroup) rows() int {
 
 func (d transitionGroup) write(ctx context.Context, tx *sql.Tx, transitions []Transition) error {
 	a := []any{int(d.state), int64(d.lane), d.attempt}
-	place := ""
+	var place string
 	if d.inLine {
 		place = "pos = CASE seq" + strings.Repeat(" WHEN ? THEN ?", len(transitions)) + " END"
 		for _, e := range transitions {

@@ -46,7 +46,7 @@ func viewOf(t *task.Task, s Slot) View {
 	return v
 }
 
-// ErrNotFound: no task of this topic and id is known.
+// ErrNotFound means that no task of this topic and id is known.
 var ErrNotFound = errors.New("no task of this topic and id is known")
 
 // Get reads the newest task of a topic and id.

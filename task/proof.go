@@ -17,7 +17,7 @@ func (p Proof) Exceeds(t *Task) bool {
 	return p.Replay > t.Replay || p.Replay == t.Replay && p.Attempt > t.Attempt
 }
 
-// ClaimMargin, in ms, covers how far a dispatcher takes tasks ahead of their due time, and the
+// ClaimMargin is in ms. The margin covers how far a dispatcher takes tasks ahead of their due time, and the
 // difference of two clocks. A request accepted within this margin before the claim counts as late. At
 // worst both take effect; the opposite mistake would lose the request.
 const ClaimMargin = 1000

@@ -166,7 +166,7 @@ func TestCountAndTrimBounds(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
 		ctx := t.Context()
 		for i := range int64(10) {
-			require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 4, Pos: base + i, Seq: int64(i)}, {Slot: 5, Pos: base + i, Seq: int64(i)}}))
+			require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 4, Pos: base + i, Seq: i}, {Slot: 5, Pos: base + i, Seq: i}}))
 		}
 		for _, c := range []struct{ from, to, want int64 }{
 			{base - 1, base + 9, 10}, {base, base + 9, 9}, {base, base, 0}, {base, base + 1, 1}, {base + 9, base, 0}, {base - 1, 1 << 53, 10},

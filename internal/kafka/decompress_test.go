@@ -103,6 +103,5 @@ func TestWhatIsHeldIsBoundedUntilItIsFreed(t *testing.T) {
 	}
 	require.NotEmpty(t, held)
 	runtime.KeepAlive(held)
-	held = nil
 	require.Eventually(t, func() bool { _, err := b.Decompress(src, codec); return err == nil }, time.Minute, time.Millisecond)
 }

@@ -182,7 +182,7 @@ func (c *Cluster) of(role string) []*node {
 func (c *Cluster) AwaitReady(ctx context.Context, bound time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	problem := "nothing was asked"
+	var problem string
 	for {
 		if problem = c.broken(ctx); problem == "" {
 			return nil
