@@ -25,7 +25,8 @@ type database struct {
 	back    atomic.Int64  // how far its clock is behind, ns
 	column  int           // how many bytes of events one row takes
 	memo    *memo
-	truth   *truth // nil: nobody watches
+	life    *atomic.Int64 // how often it has forgotten: see setback.go
+	truth   *truth        // nil: nobody watches
 }
 
 const (
@@ -41,7 +42,7 @@ func newDatabase(path string, seed uint64) (*database, error) {
 		return nil, err
 	}
 	defer func() { _ = db.Close() }()
-	return &database{server: newServer("database", seed), driver: db.Driver(), dsn: dsn, write: make(chan struct{}, 1), silent: 20 * time.Second, memo: &memo{}}, nil
+	return &database{server: newServer("database", seed), driver: db.Driver(), dsn: dsn, write: make(chan struct{}, 1), silent: 20 * time.Second, memo: &memo{}, life: new(atomic.Int64)}, nil
 }
 
 // clock is the database's.
@@ -80,7 +81,11 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 			return nil, err
 		}
 	}
-	return &dbConn{d: c.d, p: c.p, real: real.(realConn)}, nil
+	life, err := c.d.begin(real.(realConn))
+	if err != nil {
+		return nil, err
+	}
+	return &dbConn{d: c.d, p: c.p, real: real.(realConn), life: life}, nil
 }
 
 // awaitAnswer waits while the server is frozen, as long as anybody would.
@@ -105,6 +110,7 @@ type dbConn struct {
 	d      *database
 	p      *process
 	real   realConn
+	life   int64
 	tx     driver.Tx
 	locked bool
 	broken bool
@@ -115,10 +121,10 @@ func (c *dbConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("
 func (c *dbConn) Begin() (driver.Tx, error) {
 	return c.BeginTx(context.Background(), driver.TxOptions{})
 }
-func (c *dbConn) IsValid() bool { return !c.broken }
+func (c *dbConn) IsValid() bool { return !c.broken && !c.outlived() }
 
 func (c *dbConn) ResetSession(context.Context) error {
-	if c.broken || !c.p.alive() {
+	if c.broken || c.outlived() || !c.p.alive() {
 		return driver.ErrBadConn
 	}
 	return nil
@@ -198,6 +204,9 @@ func (c *dbConn) call(ctx context.Context, effect func() error, lasting bool) (h
 	if !c.answered(ctx, false) {
 		return false, c.gaveUp(ctx, effect, lasting)
 	}
+	if c.outlived() {
+		c.abandon()
+	}
 	if c.broken {
 		return false, errLost
 	}
@@ -275,7 +284,9 @@ func (c *dbConn) gaveUp(ctx context.Context, effect func() error, lasting bool) 
 	c.tx, c.locked, c.closed = nil, false, true
 	go func() {
 		c.d.await(c.p, false, nil, nil)
-		_ = effect()
+		if !real.outlived() {
+			_ = effect()
+		}
 		real.abandon()
 		_ = real.real.Close()
 	}()
@@ -457,6 +468,10 @@ func (u unharmed) Connect(context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	well := &database{server: newServer("well", 0), driver: u.d.driver, dsn: u.d.dsn, write: u.d.write, silent: u.d.silent, memo: u.d.memo}
-	return &dbConn{d: well, p: u.p, real: real.(realConn)}, nil
+	well := &database{server: newServer("well", 0), driver: u.d.driver, dsn: u.d.dsn, write: u.d.write, silent: u.d.silent, memo: u.d.memo, life: u.d.life}
+	life, err := well.begin(real.(realConn))
+	if err != nil {
+		return nil, err
+	}
+	return &dbConn{d: well, p: u.p, real: real.(realConn), life: life}, nil
 }

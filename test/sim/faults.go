@@ -16,17 +16,18 @@ import (
 
 // trouble is one fault that is drawn: when it begins, how long it lasts, and what it does and undoes.
 type trouble struct {
-	kind   string
-	target string
-	at     time.Duration
-	lasts  time.Duration
-	beside bool     // of a side effect, while which deliveries go on
-	gentle bool     // it fails nothing, and takes nothing so long that anybody gives up
-	only   []string // what it holds up; none: everything
-	moves  bool     // slots or partitions change hands: where something else is wrong at the time, copies may follow
-	copies bool     // copies may follow whatever else happens
-	begin  func()
-	end    func()
+	kind    string
+	target  string
+	at      time.Duration
+	lasts   time.Duration
+	beside  bool     // of a side effect, while which deliveries go on
+	gentle  bool     // it fails nothing, and takes nothing so long that anybody gives up
+	only    []string // what it holds up; none: everything
+	moves   bool     // slots or partitions change hands: where something else is wrong at the time, copies may follow
+	copies  bool     // copies may follow whatever else happens
+	rewinds bool     // the database forgets its last commits
+	begin   func()
+	end     func()
 
 	within    time.Duration // how long it may hold up anything, though it lasts on; 0: as long as it lasts
 	doublesOn bool          // copies may follow beyond that
@@ -68,7 +69,11 @@ func (w *world) mischief() (whole func()) {
 	if w.loses {
 		all = append(all, w.lost())
 	}
-	all = append(all, w.policies()...)
+	if w.setback.lost > 0 {
+		all = append(all, w.setbackTrouble())
+	} else {
+		all = append(all, w.policies()...)
+	}
 	all = append(all, w.aimedTroubles()...)
 	all = append(all, w.transactions()...)
 	var under sync.WaitGroup
@@ -88,7 +93,7 @@ func (w *world) suffer(i int, t trouble, all []trouble) {
 	t.end()
 	f.End = time.Now().UnixMilli()
 	w.note("fault %d is over", f.N)
-	f.Beside, f.Only = t.beside, t.only
+	f.Beside, f.Only, f.Rewinds = t.beside, t.only, t.rewinds
 	if t.doublesOn {
 		on := f
 		on.Beside, on.Doubles = true, true

@@ -67,6 +67,7 @@ func (w *world) ask(begin time.Time) {
 	w.stormed.Go(func() { w.look(w.asking, storm) })
 	all = append(all, w.aimed(now)...)
 	all = append(all, w.lostTasks(now)...)
+	all = append(all, w.setbackTasks(now)...)
 	slices.SortStableFunc(all, func(a, b planned) int { return int(a.at - b.at) })
 	w.asked = make(chan struct{})
 	go func() {

@@ -87,6 +87,9 @@ func (e *electorate) share(ctx context.Context) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if epoch <= e.epoch { // the database was set back: the next question has a higher one
+		return
+	}
 	ids := make([]string, 0, len(e.members))
 	for id := range e.members {
 		ids = append(ids, id)

@@ -68,7 +68,7 @@ func (n *node) supervise(r *running) error {
 
 func (n *node) serve(r *running) (err error) {
 	w, log := n.w, n.w.story.logger(n.name)
-	st, err := store.Open(r.ctx, store.Config{Connector: w.db.of(r.process), MaxConns: 8, Clock: w.db.clock}, log)
+	st, err := store.Open(r.ctx, store.Config{Connector: w.db.of(r.process), MaxConns: 8, Clock: w.db.clock, Life: lifeOf}, log)
 	if err != nil {
 		return err
 	}

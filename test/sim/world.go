@@ -187,7 +187,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 		w.redis = miniredis.NewMiniRedis()
 	}
 	nobody := newProcess("nobody")
-	if w.admin, err = store.Open(context.Background(), store.Config{Connector: unharmed{w.db, nobody}, Clock: w.db.clock}, zap.NewNop()); err != nil {
+	if w.admin, err = store.Open(context.Background(), store.Config{Connector: unharmed{w.db, nobody}, Clock: w.db.clock, Life: lifeOf}, zap.NewNop()); err != nil {
 		return nil, err
 	}
 	w.looks = sql.OpenDB(unharmed{w.db, nobody})

@@ -1,0 +1,156 @@
+package sim
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// setbackSeeds is the first seed in which the database may forget its last commits while everybody runs on: what earlier seeds draw stays
+// as it is. Seeds from edgeSeeds on do not draw it: some judges do not know yet which answers a set-back excuses.
+const setbackSeeds = 1 << 48
+
+// setback is a time whose commits the database forgets at its end: another server takes its place, to which they had not come.
+type setback struct{ from, lost time.Duration }
+
+// setBack draws whether the database forgets. Timers, callbacks and policies have judges who do not know of it. Half of such seeds have no
+// other fault.
+func (p *plan) setBack() {
+	r := rand.New(rand.NewPCG(p.seed, 71))
+	if p.forgets || p.silent || p.hush != hushNone || p.moves > 0 || p.hostile || p.loses && r.IntN(2) == 0 {
+		return
+	}
+	p.loses = false
+	p.setback = setback{from: time.Duration(r.Int64N(int64(p.load))), lost: pick(r, 20*time.Millisecond, 200*time.Millisecond, time.Second, 3*time.Second)}
+	p.timers, p.callbacks, p.deaf, p.aims, p.redis, p.stepsBack = 0, 0, 0, aims{}, false, 0
+	if r.IntN(2) == 0 {
+		p.faults, p.leaderless, p.disks = 0, 0, false
+	}
+}
+
+// setbackTasks are claimed in the time that is forgotten, or about then, and cancelled when it is. Some come again.
+func (w *world) setbackTasks(now int64) (out []planned) {
+	if w.setback.lost == 0 {
+		return nil
+	}
+	r := rand.New(rand.NewPCG(w.seed, 73))
+	back := now + (w.setback.from + w.setback.lost).Milliseconds()
+	ahead := max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead).Milliseconds()
+	for i := range 40 {
+		o := history.Op{Kind: history.Schedule, Topic: plainTopics[r.IntN(2)], ID: fmt.Sprintf("back-%d", i), Key: fmt.Sprintf("back%d", i), Due: back + r.Int64N(ahead+200), Version: -1, AllEvents: true}
+		c := history.Op{Kind: history.Cancel, Topic: o.Topic, ID: o.ID, Key: o.Key, Version: -1}
+		if i%8 == 0 {
+			o.Due += 20_000
+		}
+		at := max(now, back-r.Int64N(w.setback.lost.Milliseconds()+3000))
+		out = append(out, planned{at: at, op: o, apart: true})
+		if i%4 != 3 {
+			out = append(out, planned{at: max(at, back-20) + 1 + r.Int64N(400), op: c, apart: true})
+		}
+	}
+	return out
+}
+
+// setbackTrouble is the fault.
+func (w *world) setbackTrouble() trouble {
+	path := filepath.Join(w.dir, "behind.db")
+	t := trouble{kind: "forgetting the last commits", target: w.db.name, at: w.setback.from, lasts: w.setback.lost, copies: true, rewinds: true}
+	t.begin = func() {
+		if err := w.db.copyTo(path); err != nil {
+			w.find("sim", "copying the database: %v", err)
+		}
+	}
+	t.end = func() {
+		if err := w.db.restore(path); err != nil {
+			w.find("sim", "setting the database back: %v", err)
+		}
+	}
+	return t
+}
+
+// alone calls f with a connection, while nobody writes.
+func (d *database) alone(f func(exec func(string) error, c realConn) error) error {
+	d.write <- struct{}{}
+	defer func() { <-d.write }()
+	c, err := d.driver.Open(d.dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	exec := func(q string) error {
+		_, err := c.(realConn).ExecContext(context.Background(), q, nil)
+		return err
+	}
+	return f(exec, c.(realConn))
+}
+
+// copyTo copies the database as it is: what is committed later is lost when the copy is restored.
+func (d *database) copyTo(path string) error {
+	_ = os.Remove(path)
+	return d.alone(func(exec func(string) error, _ realConn) error { return exec("VACUUM INTO '" + path + "'") })
+}
+
+// restore begins another life of the database, with what the copy has. All connections end. Policies stay: who sets them does not set
+// them again.
+func (d *database) restore(path string) error {
+	return d.alone(func(exec func(string) error, c realConn) error {
+		if err := exec("ATTACH '" + path + "' AS behind"); err != nil {
+			return err
+		}
+		type table struct{ name, columns string }
+		var tables []table
+		rows, err := c.QueryContext(context.Background(), "SELECT name, (SELECT GROUP_CONCAT(name) FROM pragma_table_info(m.name)) FROM behind.sqlite_master m WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'goose_%' AND name <> 'targets'", nil)
+		if err != nil {
+			return err
+		}
+		row := make([]driver.Value, 2)
+		for rows.Next(row) == nil {
+			tables = append(tables, table{text(row[0]), text(row[1])}) // without columns that are computed
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		if len(tables) < 8 {
+			return fmt.Errorf("there are only the tables %v", tables)
+		}
+		if err := exec("BEGIN IMMEDIATE"); err != nil {
+			return err
+		}
+		for _, t := range tables {
+			if err := exec("DELETE FROM main." + t.name); err != nil {
+				return err
+			}
+			if err := exec("INSERT INTO main." + t.name + " (" + t.columns + ") SELECT " + t.columns + " FROM behind." + t.name); err != nil {
+				return err
+			}
+		}
+		if err := exec("COMMIT"); err != nil {
+			return err
+		}
+		d.life.Add(1)
+		d.memo.changed()
+		if d.truth != nil {
+			d.truth.committed(d.truth.read(c))
+		}
+		return nil
+	})
+}
+
+// lifeOf is how a connection knows the life of the database in which it began.
+const lifeOf = "(SELECT name FROM temp.life)"
+
+// begin makes a connection know its life.
+func (d *database) begin(c realConn) (int64, error) {
+	life := d.life.Load()
+	_, err := c.ExecContext(context.Background(), fmt.Sprintf("CREATE TEMP TABLE life AS SELECT 'life %d' AS name", life), nil)
+	return life, err
+}
+
+// outlived says that the server is gone to which a connection was made.
+func (c *dbConn) outlived() bool { return c.life != c.d.life.Load() }
