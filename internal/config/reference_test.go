@@ -23,7 +23,7 @@ const reference = "../../docs/settings-reference.md"
 func TestReference(t *testing.T) {
 	comments := commentsOfFields(t)
 	var out strings.Builder
-	out.WriteString("# All settings\n\nEach key with its environment variable, unit and default, if there is one, from the comments of the source (`go test ./internal/config -run TestReference -update`). [Settings](settings.md) names the usual ones.\n")
+	out.WriteString("# All settings\n\nEach key with its unit and default, if there is one, from the comments of the source (`go test ./internal/config -run TestReference -update`). The environment variable of `http.max-conns` is `NOTYET_HTTP_MAX_CONNS`, and so on. [Settings](settings.md) names the usual ones.\n")
 	section, servers := ".", 0
 	var tls []string
 	for _, f := range fields {
@@ -46,13 +46,11 @@ func TestReference(t *testing.T) {
 			section = head
 			fmt.Fprintf(&out, "\n## %s\n\n", head)
 		}
-		key, env := f.key, f.env()
 		if owner == "TLS" {
-			key, env = "X."+rest, strings.Replace(env, "KAFKA", "X", 1)
-			tls = append(tls, fmt.Sprintf("- `%s` (`%s`): %s\n", key, env, about))
+			tls = append(tls, fmt.Sprintf("- `X.%s`: %s\n", rest, about))
 			continue
 		}
-		fmt.Fprintf(&out, "- `%s` (`%s`): %s\n", key, env, about)
+		fmt.Fprintf(&out, "- `%s`: %s\n", f.key, about)
 	}
 	require.Equal(t, 3*len(tls), servers, "mysql, redis and zookeeper")
 	out.WriteString("\n## TLS of kafka, mysql, redis and zookeeper\n\n`X` is one of the four.\n\n" + strings.Join(tls, ""))
