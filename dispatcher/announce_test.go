@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -40,7 +41,7 @@ func TestSilentResultsHoldUpNothing(t *testing.T) {
 	due := time.Now()
 	f.schedule(askMany(20, "orders", "o", due, schemas.HeaderEvents, "all")...)
 	f.eventually("done moves on", func() bool { return orders.count() == 20 && f.settledUpTo(due) })
-	require.Zero(t, d.inside(func() int { return len(d.flight.stuck) + d.unconfirmed() + d.flight.staging.tasks }))
+	require.Zero(t, d.inside(func(in flight.Figures) int { return in.Stuck + in.Unannounced + in.StagedTasks }))
 	for i := range 20 {
 		v, err := f.store.Get(t.Context(), "orders", fmt.Sprint("o", i))
 		require.NoError(t, err)
@@ -64,7 +65,7 @@ func TestSilentResultsNeverStopDeliveries(t *testing.T) {
 	for round := range 12 { // each is half of what the producer of deliveries held
 		due := time.Now()
 		f.schedule(askMany(40, "orders", fmt.Sprint(round, "-"), due)...)
-		d.kicks.sweep.now()
+		d.kicks.Sweep.Now()
 		f.eventually("they are delivered", func() bool { return orders.count() == 40*(round+1) })
 		f.eventually("done moves on", func() bool { return f.settledUpTo(due) })
 	}

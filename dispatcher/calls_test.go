@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
@@ -119,7 +120,7 @@ func TestACallbackIsSent(t *testing.T) {
 	require.Equal(t, f.source.DeliveryKey(f.source.Next-2, 1), got.key)
 	require.Equal(t, web.URL, events.events(t, schemas.StateDispatched)["one"][0].Topic)
 	f.eventually("done passes it, and nothing is written for it", func() bool { return f.state(web.URL, "one") == "delivered" })
-	require.Equal(t, 2, counted(d.metrics.delivered))
+	require.Equal(t, 2, counted(d.metrics.Delivered))
 	require.NoError(t, d.end())
 	require.Equal(t, 1, web.count())
 }
@@ -249,7 +250,7 @@ func TestAHangingOriginDelaysOnlyItself(t *testing.T) {
 	}
 	f.schedule(requests...)
 	f.eventually("the others are delivered", func() bool { return good.count() == n && orders.count() == n })
-	f.eventually("what hangs leaves its line", func() bool { return d.inside(func() int { return len(d.flight.stuck) }) > 0 })
+	f.eventually("what hangs leaves its line", func() bool { return d.inside(func(in flight.Figures) int { return in.Stuck }) > 0 })
 	bad.change(nil)
 	f.eventually("all are delivered in the end", func() bool {
 		ids := map[string]bool{}
@@ -265,8 +266,8 @@ func TestAHangingOriginDelaysOnlyItself(t *testing.T) {
 	for attempt, copies := range bad.attempts() {
 		require.Equal(t, 1, copies, attempt)
 	}
-	require.Equal(t, 0, d.inside(func() int {
-		return len(d.flight.stuck) + len(d.sender.calls.underWay) + d.sender.outlets.buffered.tasks
+	require.Equal(t, 0, d.inside(func(in flight.Figures) int {
+		return in.Stuck + in.Calls + in.SentTasks
 	}))
 }
 
@@ -283,7 +284,7 @@ func TestAnOriginThatIsDownIsAskedSeldom(t *testing.T) {
 	}
 	f.schedule(requests...)
 	f.eventually("it is known to be down", func() bool {
-		return d.inside(func() int { return len(d.sender.outlets.byKey) }) == 1 && counted(d.metrics.postponed) > n/2
+		return d.inside(func(in flight.Figures) int { return in.Outlets }) == 1 && counted(d.metrics.Postponed) > n/2
 	})
 	asked := web.count()
 	require.Less(t, asked, 30)
@@ -299,7 +300,7 @@ func TestAnOriginThatIsDownIsAskedSeldom(t *testing.T) {
 		}
 		return len(delivered) == n
 	})
-	require.Zero(t, d.inside(func() int { return d.flight.parkedTasks() }))
+	require.Zero(t, d.inside(func(in flight.Figures) int { return in.Parked }))
 }
 
 // After a kill, the next owner sends what was in doubt again: the same attempt under the same key. What the send log proves delivered it
@@ -311,7 +312,7 @@ func TestCallbacksInDoubtAreSentAgain(t *testing.T) {
 	dir, m := t.TempDir(), f.elect(5)
 	d := f.start(m, dir, Config{MemberID: "one"})
 	f.schedule(call(web.URL, "done", time.Now()))
-	f.eventually("one is delivered", func() bool { return web.count() == 1 && counted(d.metrics.delivered) == 1 })
+	f.eventually("one is delivered", func() bool { return web.count() == 1 && counted(d.metrics.Delivered) == 1 })
 	web.change(hang)
 	f.schedule(call(web.URL, "hangs", time.Now()))
 	f.eventually("another is under way", func() bool { return web.count() == 2 })
@@ -343,53 +344,6 @@ func TestAStopInterruptsCallbacks(t *testing.T) {
 	f.start(f.elect(6), t.TempDir(), Config{MemberID: "two"})
 	f.eventually("the next owner sends it", func() bool { return web.count() == 2 })
 	require.Equal(t, map[string]int{"one/1": 2}, web.attempts())
-}
-
-// What waits for an origin that answers too slowly gives way where room is scarce: one after the other, and not beyond its lateness.
-func TestWaitingCallbacksGiveWayOneAfterTheOther(t *testing.T) {
-	f := newFixture(t, 1)
-	d := f.stepped(f.elect(5), Config{MemberID: "one", StageTasks: 10})
-	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
-	d.flight.slots[0] = l
-	now := d.clock.Millis()
-	g := &outlet{outletKey: outletKey{"https://a", -1}, origin: true, since: time.Now()}
-	d.sender.outlets.byKey[g.outletKey] = g
-	for seq := range int64(10) {
-		w := &claimedTask{slot: l, seq: seq, status: staged, content: &content{topic: "https://a", due: now, outletKey: g.outletKey, settings: schemas.DefaultSettings(), record: &kgo.Record{}, call: &callback.Request{}}}
-		d.flight.staging.add(w)
-		g.waiting = append(g.waiting, w)
-	}
-	w := g.waiting[0]
-	w.call.Body = []byte("what staging counts")
-	g.waiting[9].settings.MaxLateness = time.Second
-	d.flight.mu.Lock()
-	d.fetcher.parking.giveWay()
-	d.flight.mu.Unlock()
-	require.Empty(t, g.waiting)
-	require.Equal(t, &callback.Request{}, w.call, "staging does not count its body any more")
-	leaving, _, _ := d.flight.inbox.takeLeaving(0)
-	require.Len(t, leaving, 10)
-	for i := range 8 {
-		require.Greater(t, leaving[i+1].Pos, leaving[i].Pos)
-	}
-	require.GreaterOrEqual(t, leaving[0].Pos, now+unsentPause.Milliseconds())
-	require.LessOrEqual(t, leaving[9].Pos, now+1001)
-}
-
-// A callback that is put off when it was read, because its origin does not answer, keeps nothing of its value either: staging never counts it.
-func TestAParkedCallbackKeepsNoValue(t *testing.T) {
-	f := newFixture(t, 1)
-	d := f.stepped(f.elect(5), Config{MemberID: "one", StageTasks: 10})
-	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
-	d.flight.slots[0] = l
-	g := &outlet{outletKey: outletKey{"https://a", -1}, origin: true, since: time.Now(), outage: newOutage(time.Now())}
-	d.sender.outlets.byKey[g.outletKey] = g
-	w := &claimedTask{slot: l, seq: 1, content: &content{topic: "https://a", due: d.clock.Millis(), settings: schemas.DefaultSettings(), body: []byte("value"),
-		record: &kgo.Record{Topic: "https://a"}, call: &callback.Request{Method: "PUT", Body: []byte("value")}}}
-	require.Empty(t, d.fetcher.parking.parkUnsent([]*claimedTask{w}))
-	require.Nil(t, w.record)
-	require.Nil(t, w.body)
-	require.Empty(t, w.call.Body, "nobody counts it")
 }
 
 // An origin's bound holds for all dispatchers together, and follows the slots where they go.
@@ -429,6 +383,6 @@ func TestDispatchersShareAnOriginsRoom(t *testing.T) {
 	require.Greater(t, most.Load(), int64(bound/2), "both have sent")
 	f.sql("INSERT INTO slots (slot, epoch, owner, claimed, done) SELECT slot + 4, 0, '', 0, 0 FROM slots")
 	f.eventually("a part of more slots is less", func() bool {
-		return ds[0].inside(func() int { return int(100 * ds[0].policies.part()) }) == 25
+		return ds[0].inside(func(in flight.Figures) int { return int(100 * in.Part) }) == 25
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
@@ -34,9 +35,9 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 		within time.Duration
 	}{
 		"after a burst":                        {3 * time.Second, true, 10 * time.Millisecond},
-		"after a burst, the wake is lost":      {3 * time.Second, false, sweepEvery + 10*time.Millisecond},
+		"after a burst, the wake is lost":      {3 * time.Second, false, flight.SweepEvery + 10*time.Millisecond},
 		"after the clock was set back":         {time.Hour, true, 10 * time.Millisecond},
-		"the same, and nothing tells of tasks": {time.Hour, false, sweepEvery + 10*time.Millisecond},
+		"the same, and nothing tells of tasks": {time.Hour, false, flight.SweepEvery + 10*time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -61,7 +62,9 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 				require.NoError(t, err)
 				beyond := nowMillis() + c.beyond.Milliseconds()
 				require.NoError(t, claimTo(ctx, st, []int{0}, 5, beyond))
-				d.flight.slots[0].claimTo(beyond)
+				slots, err := st.Slots(ctx)
+				require.NoError(t, err)
+				require.NoError(t, d.ownership.catchUp(ctx, slots))
 
 				wakes := make(chan []index.SlotPos)
 				ended := make(chan struct{})
@@ -75,13 +78,9 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 						wakes <- []index.SlotPos{{Slot: 0, Pos: due.UnixMilli()}}
 					}
 					time.Sleep(c.within)
-					d.flight.mu.Lock()
-					require.Equal(t, i+1, d.flight.entries, "claimed within %v", c.within)
-					d.flight.mu.Unlock()
+					require.Equal(t, i+1, d.flight.Figures().Claimed, "claimed within %v", c.within)
 				}
-				d.flight.mu.Lock()
-				claimed := d.flight.slots[0].claimed
-				d.flight.mu.Unlock()
+				claimed := d.flight.Look(0).Claimed
 				require.LessOrEqual(t, claimed, max(beyond, nowMillis()+d.cfg.LookAhead.Milliseconds())+5*(tasks+5), "a few places each")
 
 				before := m.n.Load()
@@ -123,21 +122,25 @@ func TestABacklogIsClaimedInBites(t *testing.T) {
 			for i := range pages {
 				f.schedule(askMany(page, "orders", string(rune('a'+i)), first.Add(time.Duration(i)*time.Second), schemas.HeaderEvents, "none")...)
 			}
-			d := f.stepped(f.elect(5), Config{MemberID: "one", StageTasks: 10})
+			d := f.stepped(f.elect(5), Config{MemberID: "one", StageTasks: 33})
 			_, err := d.ownership.follow(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, d.indexer.index.Add(t.Context(), []index.Entry{{Slot: 0, Pos: nowMillis() + 100, Seq: 1}}))
 			if look {
 				d.claimer.sweep(t.Context())
 			} else {
-				d.claimer.noteWakes([]index.SlotPos{{Slot: 0, Pos: nowMillis()}})
+				d.flight.Woken([]index.SlotPos{{Slot: 0, Pos: nowMillis()}})
 			}
 			for n := range 2 {
 				_, err = d.claimer.claim(t.Context())
 				require.NoError(t, err)
-				require.LessOrEqual(t, d.flight.entries, bite, "bite %d", n+1)
-				d.flight.entries = 0 // as if they had been settled
-				d.claimer.noteWakes([]index.SlotPos{{Slot: 0, Pos: nowMillis()}})
+				require.NotZero(t, d.flight.Figures().Claimed)
+				require.LessOrEqual(t, d.flight.Figures().Claimed, bite, "bite %d", n+1)
+				for d.flight.Figures().Claimed > 0 {
+					f.delivers(d)
+					d.settler.settle(t.Context())
+				}
+				d.flight.Woken([]index.SlotPos{{Slot: 0, Pos: nowMillis()}})
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/schemas"
 )
@@ -80,4 +81,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("the staging bounds must be above 0")
 	}
 	return c, nil
+}
+
+// flight is what the tasks in flight go by.
+func (c Config) flight() flight.Config {
+	return flight.Config{MemberID: c.MemberID, LookAhead: c.LookAhead, StageTasks: c.StageTasks, StageBytes: c.StageBytes, DrainTimeout: c.DrainTimeout,
+		UnresponsiveAfter: c.UnresponsiveAfter, UndeliverableAfter: c.UndeliverableAfter, MisfireAfter: c.MisfireAfter}
 }

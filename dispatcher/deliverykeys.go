@@ -34,7 +34,7 @@ func (s *sources) learn(ctx context.Context, rows []task.Task) error {
 	return nil
 }
 
-func (s *sources) deliveryKey(seq int64, number int) (string, error) {
+func (s *sources) DeliveryKey(seq int64, number int) (string, error) {
 	src, offset := task.SplitSeq(seq)
 	known, ok := s.known[src]
 	if !ok {

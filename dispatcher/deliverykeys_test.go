@@ -11,18 +11,23 @@ import (
 // Where a task came from cannot be read, and the dispatcher is stopped: that is not the task's fault, and it is no dead letter.
 func TestAStopWhileSourcesAreUnknown(t *testing.T) {
 	f := newFixture(t, 1, "orders")
-	d := f.stepped(f.elect(5), Config{MemberID: "one"})
-	p := f.schedule(ask("orders", "a", time.Now())).Added[0]
-	l := &ownedSlot{number: 0, epoch: 5, claimed: p.Pos}
-	d.flight.slots[0] = l
-	claimed := &claimedTask{slot: l, seq: p.Seq, pos: p.Pos, at: p.Pos}
+	_, d := f.owning(Config{})
+	f.schedule(ask("orders", "a", time.Now()))
+	d.claimer.sweep(t.Context())
+	_, err := d.claimer.claim(t.Context())
+	require.NoError(t, err)
+	batch, _ := d.flight.NextBodies()
 	f.sql("ALTER TABLE sources RENAME TO away")
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
-	d.fetcher.fetch(ctx, []*claimedTask{claimed}, 1<<20)
-	require.Equal(t, entered, claimed.status)
+	d.fetcher.fetch(ctx, batch)
+	in := d.flight.Figures()
+	require.Zero(t, in.Due+in.Leaving)
+	require.Equal(t, 1, in.Claimed)
 
 	f.sql("ALTER TABLE away RENAME TO sources")
-	d.fetcher.fetch(t.Context(), []*claimedTask{claimed}, 1<<20)
-	require.Equal(t, staged, claimed.status)
+	d.fetcher.fetch(t.Context(), batch)
+	in = d.flight.Figures()
+	require.Equal(t, 1, in.Due)
+	require.Zero(t, in.Leaving)
 }

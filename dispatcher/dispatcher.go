@@ -4,8 +4,8 @@
 //
 // Each part of the way has a struct, a loop and a file, in the order in which a task meets them: ownership (which slots), claimer (which
 // tasks), fetcher (their bodies), sender (at the instant), settler (makes the outcome durable). Between them a task is in flight (see
-// inFlight, which says what is locked, and in which order). The indexer keeps the index in step beside them, the runMaker makes the runs of timers, the
-// runGate decides which of them are dropped when they are due, and the retirer forgets what ended long ago.
+// package flight, which holds them and decides). The indexer keeps the index in step beside them, the runMaker makes the runs of timers, the
+// runStarter asks which of them may begin, and the retirer forgets what ended long ago.
 //
 // Order of effects, for each task: (1) its place is claimed in the database; (2) its intent is in the send log, synced;
 // (3) it is sent, not before it is due; (4) Kafka's answer is in the send log; (5) the final event is published; (6) done moves
@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"
@@ -71,7 +72,7 @@ type Dispatcher struct {
 	*shared
 	trust     *trust
 	health    *health
-	flight    *inFlight
+	flight    *flight.Flight
 	ownership *ownership
 	claimer   *claimer
 	fetcher   *fetcher
@@ -95,9 +96,14 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 		return nil, fmt.Errorf("configuring the dispatcher: %w", err)
 	}
 	sh := newShared(cfg, deps.Store, deps.Metrics, deps.Log)
-	fl := newInFlight(sh)
-	outs := newOutlets(fl)
-	registerGauges(deps.Metrics, fl, outs, deps.SendLog)
+	var origins flight.Origins // nil, not one that holds nil
+	share := func(float64) {}
+	if deps.Callbacks != nil {
+		origins, share = deps.Callbacks, deps.Callbacks.Share
+	}
+	fl := flight.New(cfg.flight(), sh.clock, origins, sh.metrics.Metrics, sh.kicks, deps.Log)
+	fl.RegisterGauges(deps.Metrics)
+	registerGauges(deps.Metrics, deps.SendLog, sh.clock)
 
 	kcfg := deps.Kafka
 	kcfg.Now = sh.clock.Now
@@ -105,39 +111,42 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	kcfg.MaxBufferedRecords = 2 * cfg.StageTasks
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
-	results, err := events.New(kcfg, deps.Store, events.Config{Topic: cfg.Results, Stage: "dispatcher", Sources: fl.leftoverSources}, deps.Metrics, deps.Log)
+	results, err := events.New(kcfg, deps.Store, events.Config{Topic: cfg.Results, Stage: "dispatcher", Sources: leftoverSources(fl)}, deps.Metrics, deps.Log)
 	if err != nil {
 		return nil, err
 	}
 	lost := new(kafka.LostConnections)
-	client, err := newProducer(kcfg, cfg, outs.where, lost, deps.Log)
+	client, err := newProducer(kcfg, cfg, fl.Placement(), lost, deps.Log)
 	if err != nil {
 		results.Close(0)
 		return nil, err
 	}
 
 	tr := &trust{shared: sh, members: deps.Members}
-	la := newLookahead(fl, deps.Index)
-	pk := newParking(fl, outs)
-	outs.policies.registerGauges(deps.Metrics)
-	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: outs.policies, sent: deps.SendLog, client: client, results: results}
+	la := newLookahead(sh, fl, deps.Index)
+	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: newPolicies(sh, fl, tr, share), sent: deps.SendLog, client: client, results: results}
 	d.health = &health{shared: sh, members: deps.Members, client: client}
-	d.ownership = newOwnership(fl, tr, deps.SendLog)
+	d.ownership = newOwnership(sh, fl, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
-	d.policies.claims = d.claimer.claims
-	if deps.Callbacks != nil {
-		d.policies.share = deps.Callbacks.Share
-	}
-	d.sender = newSender(pk, tr, la, newCalls(deps.Callbacks), client, kcfg)
+	d.sender = newSender(sh, fl, tr, client, kcfg)
 	d.sender.lost = lost
-	d.fetcher = newFetcher(fl, pk, d.sender, deps.SendLog)
-	d.fetcher.tracer = deps.Tracer
+	d.fetcher = newFetcher(sh, fl, deps.SendLog, deps.Tracer)
 	d.indexer = &indexer{shared: sh, flight: fl, index: deps.Index}
 	d.runMaker = newRunMaker(d.claimer, d.results.Stored, deps.Index)
-	d.starter = newRunStarter(d.sender, d.ownership)
-	d.retirer = newRetirer(fl)
-	d.settler = newSettler(d.sender, newAnnouncer(fl, results), d.ownership, d.indexer, deps.SendLog)
+	d.starter = newRunStarter(sh, fl, d.ownership)
+	d.retirer = newRetirer(sh, fl)
+	d.settler = newSettler(d.sender, newAnnouncer(sh, fl, results), d.ownership, d.indexer, deps.SendLog)
 	return d, nil
+}
+
+// leftoverSources lets one dispatcher look after the events of transitions that were left in the outbox: the owner of slot 0.
+func leftoverSources(fl *flight.Flight) func() []int {
+	return func() []int {
+		if !fl.OwnsFirst() {
+			return nil
+		}
+		return []int{store.TransitionSource}
+	}
 }
 
 // newProducer makes the producer of deliveries. It has one request at a time to each broker: what falls due while it is on its way goes
@@ -162,6 +171,9 @@ func (d *Dispatcher) Ready(ctx context.Context) error {
 
 // ResultsReady says whether the results topic answers; deliveries go on without it.
 func (d *Dispatcher) ResultsReady(ctx context.Context) error { return d.results.Ready(ctx) }
+
+// Unresponsive returns the names of the topics and origins of which a part does not answer, in order. For operators.
+func (d *Dispatcher) Unresponsive() []string { return d.flight.Unresponsive() }
 
 // Run delivers until ctx ends; then it claims no more, waits for what is staged and sent, settles it, gives its slots back
 // and leaves, all within DrainTimeout.
@@ -216,14 +228,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 // drain waits until nothing is left to settle and every slot is given back, within the bound.
 func (d *Dispatcher) drain() {
-	d.stopping.Store(true)
-	d.kicks.own.now()
-	d.kicks.claim.now()
+	d.flight.Stop()
+	d.kicks.Own.Now()
+	d.kicks.Claim.Now()
 	deadline := time.After(d.cfg.DrainTimeout)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		left := d.flight.ownedSlots() + d.ownership.strays.count()
+		left := d.flight.Left()
 		if left == 0 {
 			return
 		}

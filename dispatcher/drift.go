@@ -16,15 +16,15 @@ import (
 // late update has put back, costs a look and is taken out; for one that is missing the slot is loaded anew.
 func (ix *indexer) drift(ctx context.Context, before map[index.Entry]bool) (map[index.Entry]bool, error) {
 	now := map[index.Entry]bool{}
-	views := ix.flight.views()
+	views := ix.flight.Views()
 	marks, err := ix.index.Marks(ctx, slotsOf(views))
 	if err != nil {
 		return now, err
 	}
 	ranges := make([]store.Range, 0, len(views))
 	for _, v := range views {
-		if mark, ok := marks[v.slot]; ok && mark > v.claimed {
-			ranges = append(ranges, store.Range{Slot: v.slot, From: v.claimed, To: mark})
+		if mark, ok := marks[v.Slot]; ok && mark > v.Claimed {
+			ranges = append(ranges, store.Range{Slot: v.Slot, From: v.Claimed, To: mark})
 		}
 	}
 	want, err := ix.store.Count(ctx, ranges)

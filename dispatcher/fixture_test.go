@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/index"
@@ -370,6 +371,11 @@ func alone(t *testing.T, cfg Config) *shared {
 	return newShared(cfg, new(store.Store), prometheus.NewRegistry(), zap.NewNop())
 }
 
+// inFlight makes what a part reports to, for a test of that part.
+func (sh *shared) inFlight() *flight.Flight {
+	return flight.New(sh.cfg.flight(), sh.clock, nil, sh.metrics.Metrics, sh.kicks, sh.log)
+}
+
 // start runs a dispatcher with a send log in dir.
 func (f *fixture) start(m *members, dir string, cfg Config) *running {
 	f.Helper()
@@ -404,24 +410,17 @@ func (r *running) crash(m *members) {
 	require.NoError(r.f, r.sent.Close())
 }
 
-// inside answers a number of the dispatcher's state.
-func (r *running) inside(read func() int) int {
-	r.flight.mu.Lock()
-	defer r.flight.mu.Unlock()
-	return read()
-}
+// inside returns a number of what is in flight.
+func (r *running) inside(read func(flight.Figures) int) int { return read(r.flight.Figures()) }
 
-func (r *running) stagedTasks() int { return r.inside(func() int { return r.flight.staging.tasks }) }
+func (r *running) stagedTasks() int {
+	return r.inside(func(in flight.Figures) int { return in.StagedTasks })
+}
 
 // unconfirmed is how many deliveries' last events are with the producer.
-func (r *running) unconfirmed() int {
-	a := r.settler.announcer
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.unconfirmed)
-}
+func (r *running) unconfirmed() int { return r.flight.Figures().Unannounced }
 
-func (r *running) owned() int { return r.inside(func() int { return len(r.flight.slots) }) }
+func (r *running) owned() int { return r.flight.OwnedSlots() }
 
 // counted is the value of a counter, by way of a registry: that needs no further module.
 func counted(c prometheus.Counter) int {
@@ -435,6 +434,34 @@ func counted(c prometheus.Counter) int {
 }
 
 // claimTo claims slots of which nothing is known.
+// lookahead is how far ahead the next claim reaches, ms.
+func (d *Dispatcher) lookahead() int64 { return d.claimer.lookahead.ahead.Load() }
+
+// delivers reads the bodies of what is claimed and sends what is due of it, but for some, and Kafka has it at once. What was sent is
+// concluded, and not settled yet.
+func (f *fixture) delivers(d *Dispatcher, but ...string) {
+	f.Helper()
+	for {
+		batch, _ := d.flight.NextBodies()
+		if batch == nil {
+			break
+		}
+		d.fetcher.fetch(f.Context(), batch)
+	}
+	for _, one := range released(d) {
+		if !slices.Contains(but, header(one.Record, schemas.HeaderID)) {
+			d.sender.answered(one.Task, one.Record, nil)
+		}
+	}
+	d.settler.note(f.Context())
+}
+
+// released takes what is to be sent now.
+func released(d *Dispatcher) []flight.Sendable {
+	send, _ := d.flight.TakeDue()
+	return send
+}
+
 func claimTo(ctx context.Context, s *store.Store, slots []int, epoch, pos int64) error {
 	return s.Claim(ctx, slots, make([]int64, len(slots)), epoch, pos)
 }

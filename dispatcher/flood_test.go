@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -23,18 +22,23 @@ func TestAFloodOfAChosenNameDelaysNobodyElse(t *testing.T) {
 	f.schedule(append(askMany(n, "a.5e0w0", "f", due, schemas.HeaderEvents, "none"), ask("billing", "b", due.Add(time.Millisecond)))...)
 
 	// place is which number the task of billing gets in the queue for bodies.
+	epoch := int64(1)
 	place := func() int {
-		entries, err := f.store.Entries(t.Context(), []store.Range{{Slot: 0, From: 0, To: nowMillis() + 60_000}})
+		epoch++
+		d := f.stepped(f.elect(epoch), Config{MemberID: "one", LookAhead: time.Second})
+		_, err := d.ownership.follow(t.Context())
 		require.NoError(t, err)
-		require.Len(t, entries, n+1)
-		q := newFetchQueue()
-		for _, e := range entries {
-			q.push(&claimedTask{seq: e.Seq, at: e.Pos, lane: e.Lane})
+		d.claimer.sweep(t.Context())
+		_, err = d.claimer.claim(t.Context())
+		require.NoError(t, err)
+		var order []int64
+		for batch, _ := d.flight.NextBodies(); batch != nil; batch, _ = d.flight.NextBodies() {
+			order = append(order, batch.Seqs()...)
 		}
-		last := slices.MaxFunc(entries, func(a, b store.Entry) int { return int(a.Pos - b.Pos) })
-		return 1 + slices.IndexFunc(q.take(n+1, never), func(t *claimedTask) bool { return t.seq == last.Seq })
+		require.Len(t, order, n+1)
+		return 1 + slices.Index(order, slices.Max(order)) // it was stored last
 	}
-	turn := weights[task.ClassNormal]
+	const turn = 128 // of a target's tasks of the normal class
 	require.LessOrEqual(t, place(), turn+1, "behind one turn of the flood")
 
 	// Rows of a program of a version before keys have their turns too, apart from newer rows.
@@ -43,7 +47,7 @@ func TestAFloodOfAChosenNameDelaysNobodyElse(t *testing.T) {
 	f.sql(fmt.Sprintf("UPDATE tasks SET lane = %d", task.Unkeyed("billing", task.ClassNormal)))
 	require.Equal(t, n+1, place(), "with that hash it waits for all of the flood")
 
-	f.start(f.elect(1), f.TempDir(), Config{})
+	f.start(f.elect(epoch+1), f.TempDir(), Config{})
 	delivered, flood := f.read("billing"), f.read("a.5e0w0")
 	f.eventually("rows of the lanes of before are delivered", func() bool { return delivered.count() == 1 && flood.count() == n })
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 )
@@ -43,7 +44,9 @@ func TestFullDiskEndsTheDispatcher(t *testing.T) {
 	orders, dir, m := f.read("orders"), t.TempDir(), f.elect(5)
 	one := f.start(m, dir, Config{MemberID: "one"})
 	f.schedule(askMany(20, "orders", "before", time.Now(), schemas.HeaderEvents, "none")...)
-	f.eventually("they are delivered and settled", func() bool { return orders.count() == 20 && one.inside(func() int { return one.flight.entries }) == 0 })
+	f.eventually("they are delivered and settled", func() bool {
+		return orders.count() == 20 && one.inside(func(in flight.Figures) int { return in.Claimed }) == 0
+	})
 
 	fill(t, dir)
 	f.schedule(askMany(20, "orders", "after", time.Now(), schemas.HeaderEvents, "none")...)

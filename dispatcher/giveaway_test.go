@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -44,24 +45,25 @@ func TestSlotWithAClaimUnderWayStays(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	m, d := f.owning(Config{})
 	due := time.Now().Add(200 * time.Millisecond)
-	f.schedule(ask("orders", "a", due))
+	f.schedule(ask("orders", "a", due, schemas.HeaderEvents, "none"))
 	d.claimer.sweep(t.Context())
-	ready, _ := d.claimer.beginClaim()
+	ready, _ := d.flight.BeginClaim(d.lookahead())
 	require.Len(t, ready, 1)
 
 	require.False(t, f.assign(m, d, 6), "it is not given away")
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.NoError(t, d.claimer.claimTogether(t.Context(), ready, claimGroup{5, ready[0].to}))
-	d.flight.endClaim(ready)
+	require.NoError(t, d.claimer.claimTogether(t.Context(), ready, claimGroup{5, ready[0].To}))
+	d.flight.EndClaim(ready)
 	require.False(t, f.assign(m, d, 6), "nor with what was claimed")
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.Equal(t, 1, d.flight.entries)
+	require.Equal(t, 1, d.flight.Figures().Claimed)
 
-	d.flight.slots[0].tasks[0].status = settled
+	f.passes(due.Add(time.Millisecond))
+	f.delivers(d)
 	d.settler.settle(t.Context())
 	require.True(t, f.assign(m, d, 6))
-	require.Equal(t, store.Slot{Epoch: 5, Claimed: ready[0].to, Done: ready[0].to}, f.slot(0))
-	ready, _ = d.claimer.beginClaim()
+	require.Equal(t, store.Slot{Epoch: 5, Claimed: ready[0].To, Done: ready[0].To}, f.slot(0))
+	ready, _ = d.flight.BeginClaim(d.lookahead())
 	require.Empty(t, ready)
 }
 
@@ -72,13 +74,13 @@ func TestClaimWithoutAReplyIsTakenIn(t *testing.T) {
 	due := time.Now().Add(200 * time.Millisecond)
 	f.schedule(ask("orders", "a", due))
 	require.NoError(t, claimTo(t.Context(), f.store, []int{0}, 5, due.UnixMilli()+7))
-	require.True(t, d.flight.slots[0].drained(), "as far as is known here")
+	require.True(t, d.flight.Look(0).Drained, "as far as is known here")
 
 	require.False(t, f.assign(m, d, 6))
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.Equal(t, due.UnixMilli()+7, d.flight.slots[0].claimed)
-	require.Len(t, d.flight.slots[0].open(), 1)
-	require.Equal(t, 1, d.flight.entries)
+	require.Equal(t, due.UnixMilli()+7, d.flight.Look(0).Claimed)
+	require.Len(t, d.flight.Look(0).Seqs, 1)
+	require.Equal(t, 1, d.flight.Figures().Claimed)
 }
 
 // The same, while the slot stays: the next claim, which does not reach as far, is refused. That is not a fence, and does not go on
@@ -89,54 +91,49 @@ func TestClaimShortOfOneWithoutAReply(t *testing.T) {
 	now := nowMillis()
 	f.schedule(ask("orders", "a", time.UnixMilli(now+2000)))
 	require.NoError(t, claimTo(t.Context(), f.store, []int{0}, 5, now+3000))
-	d.claimer.noteWakes([]index.SlotPos{{Slot: 0, Pos: now}})
+	d.flight.Woken([]index.SlotPos{{Slot: 0, Pos: now}})
 	_, err := d.claimer.claim(t.Context())
 	require.ErrorIs(t, err, store.ErrFenced)
 	d.ownership.fenced(t.Context())
 	require.False(t, d.trust.suspended.active())
-	require.Equal(t, now+3000, d.flight.slots[0].claimed)
-	require.Len(t, d.flight.slots[0].open(), 1)
-	d.claimer.noteWakes([]index.SlotPos{{Slot: 0, Pos: now}})
+	require.Equal(t, now+3000, d.flight.Look(0).Claimed)
+	require.Len(t, d.flight.Look(0).Seqs, 1)
+	d.flight.Woken([]index.SlotPos{{Slot: 0, Pos: now}})
 	claimed, err := d.claimer.claim(t.Context())
 	require.NoError(t, err)
 	require.True(t, claimed)
-	require.Greater(t, d.flight.slots[0].claimed, now+3000)
-	require.Len(t, d.flight.slots[0].open(), 1, "each once")
+	require.Greater(t, d.flight.Look(0).Claimed, now+3000)
+	require.Len(t, d.flight.Look(0).Seqs, 1, "each once")
 }
 
 // What does not drain in time is abandoned here before it is in the database, and an assignment that comes back begins anew.
 func TestSlotThatDoesNotDrainIsAbandoned(t *testing.T) {
 	f := newFixture(t, 1, "orders")
-	m, d := f.owning(Config{DrainTimeout: time.Hour})
+	m, d := f.owning(Config{DrainTimeout: time.Nanosecond}) // what does not drain at once is too late
 	due := time.Now().Add(200 * time.Millisecond)
 	f.schedule(ask("orders", "a", due))
 	d.claimer.sweep(t.Context())
 	_, err := d.claimer.claim(t.Context())
 	require.NoError(t, err)
-	old := d.flight.slots[0]
-	require.False(t, f.assign(m, d, 6))
-	old.leaving = time.Now().Add(-2 * time.Hour)
-	ready, _ := d.claimer.beginClaim()
-	require.Empty(t, ready, "it is leaving")
+	require.Len(t, d.flight.Look(0).Seqs, 1)
 
+	m.change(func() { m.current.Epoch, m.current.Slots = 6, nil })
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = d.ownership.follow(gone) // the database does not take it
 	require.Error(t, err)
-	require.True(t, old.abandoned)
-	require.Empty(t, d.flight.slots)
-	require.Zero(t, d.flight.entries)
+	require.False(t, d.flight.Look(0).Owned)
+	require.Equal(t, 1, counted(d.metrics.Abandoned))
+	require.Zero(t, d.flight.Figures().Claimed)
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.Equal(t, 1, d.ownership.strays.count())
+	require.Len(t, d.flight.Strays(nil), 1)
 
 	require.True(t, f.assign(m, d, 7, 0), "back again")
-	require.NotSame(t, old, d.flight.slots[0])
+	require.Equal(t, int64(7), d.flight.Look(0).Epoch)
 	require.Equal(t, int64(7), f.slot(0).Epoch)
-	require.True(t, d.flight.slots[0].open()[0].doubt)
-	require.Zero(t, d.ownership.strays.count())
+	require.Equal(t, 1, d.flight.Look(0).InDoubt)
+	require.Empty(t, d.flight.Strays(nil))
 
-	require.False(t, f.assign(m, d, 8))
-	d.flight.slots[0].leaving = time.Now().Add(-2 * time.Hour)
 	require.True(t, f.assign(m, d, 8))
 	require.Empty(t, f.slot(0).Owner)
 	require.ErrorIs(t, claimTo(t.Context(), f.store, []int{0}, 7, due.UnixMilli()+5000), store.ErrFenced)
@@ -146,35 +143,31 @@ func TestSlotThatDoesNotDrainIsAbandoned(t *testing.T) {
 // for the next owner; what is not delivered is.
 func TestDeliveredBehindAnUnansweredOneIsNotLeftInDoubt(t *testing.T) {
 	f := newFixture(t, 1, "orders")
-	m, d := f.owning(Config{DrainTimeout: time.Hour})
+	m, d := f.owning(Config{DrainTimeout: 2 * time.Second})
 	due := time.Now().Add(50 * time.Millisecond)
 	for i, id := range []string{"before", "silent", "after", "beyond"} {
-		f.schedule(ask("orders", id, due.Add(time.Duration(i)*time.Millisecond)))
+		f.schedule(ask("orders", id, due.Add(time.Duration(i)*time.Millisecond), schemas.HeaderEvents, "none"))
 	}
 	d.claimer.sweep(t.Context())
 	_, err := d.claimer.claim(t.Context())
 	require.NoError(t, err)
-	l := d.flight.slots[0]
-	require.Len(t, l.open(), 4)
-	for i, is := range []status{settled, sending, settled, settled} {
-		l.open()[i].status, l.open()[i].content = is, &content{topic: "orders"}
-	}
-	require.False(t, f.assign(m, d, 6))
+	all := d.flight.Look(0).Seqs
+	require.Len(t, all, 4)
+	f.passes(due.Add(5 * time.Millisecond))
+	f.delivers(d, "silent")
 	d.settler.settle(t.Context())
-	require.Len(t, l.open(), 3, "what stands before it is closed as ever")
-
-	l.leaving = time.Now().Add(-40 * time.Minute)
-	require.False(t, f.assign(m, d, 6))
-	d.settler.settle(t.Context())
-	l.leaving = time.Now().Add(-2 * time.Hour)
-	require.True(t, f.assign(m, d, 6))
+	require.Equal(t, all[1:], d.flight.Look(0).Seqs, "what stands before it is closed as ever")
+	f.eventually("the slot goes", func() bool {
+		gone := f.assign(m, d, 6)
+		d.settler.settle(t.Context())
+		return gone
+	})
 
 	two := f.stepped(f.elect(7), Config{MemberID: "two"})
 	_, err = two.ownership.follow(t.Context())
 	require.NoError(t, err)
-	require.Len(t, two.flight.slots[0].open(), 1)
-	require.Equal(t, l.open()[0].seq, two.flight.slots[0].open()[0].seq, "the silent one")
-	require.True(t, two.flight.slots[0].open()[0].doubt)
+	require.Equal(t, all[1:2], two.flight.Look(0).Seqs, "the silent one")
+	require.Equal(t, 1, two.flight.Look(0).InDoubt)
 }
 
 // A slot was taken in the database, beginning on it failed, and then it is assigned elsewhere: its owner need not wait for us.
@@ -184,27 +177,26 @@ func TestSlotTakenAndNotBegunIsGivenBack(t *testing.T) {
 	d := f.stepped(m, Config{MemberID: "one"})
 	_, err := f.store.Acquire(t.Context(), f.slots, 5, "one")
 	require.NoError(t, err)
-	d.ownership.strays.note(f.slots, 5)
+	d.flight.Taking(f.slots, 5)
 	require.True(t, f.assign(m, d, 6, 1))
 	require.Empty(t, f.slot(0).Owner)
 	require.Equal(t, store.Slot{Slot: 1, Epoch: 6, Owner: "one"}, f.slot(1))
-	require.Equal(t, 1, d.flight.ownedSlots())
-	require.Zero(t, d.ownership.strays.count())
+	require.Equal(t, 1, d.flight.OwnedSlots())
+	require.Empty(t, d.flight.Strays(nil))
 }
 
 // The reply to a release is lost, and the assignment comes back: the line is not used as it was, for the slot may be another's.
 func TestReleaseWithoutAReply(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	m, d := f.owning(Config{})
-	old := d.flight.slots[0]
 	m.change(func() { m.current.Epoch, m.current.Slots = 6, nil })
-	require.Len(t, d.ownership.leavers(m.Current()), 1)
+	require.Len(t, d.flight.Leavers(m.Current().Slots), 1)
 	_, err := f.store.Release(t.Context(), []int{0}, 5)
 	require.NoError(t, err)
 	require.True(t, f.assign(m, d, 7, 0))
-	require.NotSame(t, old, d.flight.slots[0])
+	require.Equal(t, int64(7), d.flight.Look(0).Epoch, "anew")
 	require.Equal(t, int64(7), f.slot(0).Epoch)
-	require.Zero(t, counted(d.metrics.abandoned))
+	require.Zero(t, counted(d.metrics.Abandoned))
 }
 
 // A look at the slots that began before a slot was taken here ends later: the line stays.
@@ -216,11 +208,11 @@ func TestLookOfThePastAbandonsNothing(t *testing.T) {
 	require.NoError(t, err)
 	_, d := f.owning(Config{})
 	require.NoError(t, d.ownership.compare(t.Context(), past, nil))
-	require.Len(t, d.flight.slots, 1)
+	require.Equal(t, 1, d.flight.OwnedSlots())
 	_, err = f.store.Acquire(t.Context(), f.slots, 6, "another")
 	require.NoError(t, err)
 	require.NoError(t, d.ownership.verify(t.Context()))
-	require.Empty(t, d.flight.slots)
+	require.Zero(t, d.flight.OwnedSlots())
 }
 
 // Lines are given away and fenced at once, whichever comes first.
@@ -228,14 +220,14 @@ func TestGiveAwayBesideAFence(t *testing.T) {
 	f := newFixture(t, 4, "orders")
 	m, d := f.owning(Config{})
 	m.change(func() { m.current.Epoch, m.current.Slots = 6, nil })
-	drained := d.ownership.leavers(m.Current())
+	drained := d.flight.Leavers(m.Current().Slots)
 	require.Len(t, drained[5], 4)
 	_, err := f.store.Acquire(t.Context(), []int{1, 2}, 6, "two")
 	require.NoError(t, err)
 	d.ownership.fenced(t.Context()) // of another loop
-	require.Len(t, d.flight.slots, 2)
+	require.Equal(t, 2, d.flight.OwnedSlots())
 	require.NoError(t, d.ownership.release(t.Context(), drained[5], 5))
-	require.Empty(t, d.flight.slots)
+	require.Zero(t, d.flight.OwnedSlots())
 	require.Equal(t, "two", f.slot(1).Owner)
 	require.Empty(t, f.slot(0).Owner)
 }
@@ -244,21 +236,22 @@ func TestGiveAwayBesideAFence(t *testing.T) {
 // send it again.
 func TestSlotWaitsForLateEnds(t *testing.T) {
 	f := newFixture(t, 1, "orders")
-	m, d := f.owning(Config{})
+	m, d := f.owning(Config{UnresponsiveAfter: time.Nanosecond})
 	f.schedule(ask("orders", "a", time.Now()))
 	d.claimer.sweep(t.Context())
 	claimed, err := d.claimer.claim(t.Context())
 	require.NoError(t, err)
 	require.True(t, claimed)
-	batch, bytes, _ := d.fetcher.nextFetch()
-	d.fetcher.fetch(t.Context(), batch, bytes)
-	late := d.flight.slots[0].tasks[0]
-	late.status, d.flight.stuck[late.seq] = sending, late
-	d.flight.setAside(late, late)
+	batch, _ := d.flight.NextBodies()
+	d.fetcher.fetch(t.Context(), batch)
+	late := released(d)
+	require.Len(t, late, 1)
+	require.Empty(t, d.flight.Check())
+	require.Equal(t, 1, d.flight.Figures().Stuck)
 	d.settler.settle(t.Context())
-	require.True(t, d.flight.slots[0].drained())
+	require.True(t, d.flight.Look(0).Drained)
 
-	d.flight.inbox.outcomes = []outcome{{task: late, at: nowMillis()}}
+	d.sender.answered(late[0].Task, late[0].Record, nil)
 	d.settler.note(t.Context())
 	require.False(t, f.assign(m, d, 6))
 	require.Equal(t, "one", f.slot(0).Owner)
@@ -268,26 +261,5 @@ func TestSlotWaitsForLateEnds(t *testing.T) {
 	v, err := f.store.Get(t.Context(), "orders", "a")
 	require.NoError(t, err)
 	require.Equal(t, "succeeded", v.State)
-	require.Empty(t, d.flight.stuck)
-}
-
-// What falls due in the last moments of a slot that is to be given away is left to its next owner: sent now, it could not be settled
-// before the slot goes, and would be sent twice.
-func TestNothingIsSentInTheLastMoments(t *testing.T) {
-	f := newFixture(t, 1, "orders")
-	m, d := f.owning(Config{DrainTimeout: time.Hour})
-	f.schedule(ask("orders", "a", time.Now()))
-	d.claimer.sweep(t.Context())
-	_, err := d.claimer.claim(t.Context())
-	require.NoError(t, err)
-	batch, bytes, _ := d.fetcher.nextFetch()
-	d.fetcher.fetch(t.Context(), batch, bytes)
-	require.False(t, f.assign(m, d, 6))
-	d.flight.slots[0].leaving = time.Now().Add(time.Second/2 - time.Hour)
-	require.Empty(t, d.sender.takeDue())
-	d.settler.settle(t.Context())
-	require.True(t, f.assign(m, d, 6), "so it drains")
-	v, err := f.store.Get(t.Context(), "orders", "a")
-	require.NoError(t, err)
-	require.Equal(t, "pending", v.State)
+	require.Zero(t, d.flight.Figures().Stuck)
 }

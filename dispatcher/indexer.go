@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 )
@@ -13,7 +14,7 @@ import (
 // indexer keeps the index in step with the database. The warm loop runs it; the settle loop calls update.
 type indexer struct {
 	*shared
-	flight *inFlight
+	flight *flight.Flight
 	index  Index
 	away   time.Time // of the settle loop: the index failed, leave it alone until then
 }
@@ -68,4 +69,12 @@ func (ix *indexer) update(ctx context.Context, trim []index.SlotPos, add []index
 		ix.away = time.Now().Add(2 * time.Second)
 		ix.metrics.indexErrors.Inc()
 	}
+}
+
+func slotsOf(views []flight.SlotView) []int {
+	out := make([]int, len(views))
+	for i, v := range views {
+		out[i] = v.Slot
+	}
+	return out
 }

@@ -4,19 +4,21 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/notyet/notyet/dispatcher/flight"
 )
 
 // lookahead is how far ahead of now tasks are claimed.
 type lookahead struct {
 	*shared
-	flight *inFlight
+	flight *flight.Flight
 	index  Index
 	ahead  atomic.Int64 // ms; the claim loop writes, the claim and release loops read
 }
 
-func newLookahead(fl *inFlight, ix Index) *lookahead {
-	la := &lookahead{shared: fl.shared, flight: fl, index: ix}
-	la.ahead.Store(fl.cfg.LookAhead.Milliseconds())
+func newLookahead(sh *shared, fl *flight.Flight, ix Index) *lookahead {
+	la := &lookahead{shared: sh, flight: fl, index: ix}
+	la.ahead.Store(sh.cfg.LookAhead.Milliseconds())
 	return la
 }
 
@@ -41,15 +43,8 @@ func (la *lookahead) adjust(ctx context.Context) {
 // look. It returns 0 if the usual look-ahead is enough.
 func (la *lookahead) needed(ctx context.Context, most int64) int64 {
 	now := la.clock.Millis()
-	end := now + most + sweepEvery.Milliseconds()
-	var slots []int
-	la.flight.mu.Lock()
-	for _, l := range la.flight.slots {
-		if l.next <= end && l.leaving.IsZero() {
-			slots = append(slots, l.number)
-		}
-	}
-	la.flight.mu.Unlock()
+	end := now + most + flight.SweepEvery.Milliseconds()
+	slots := la.flight.NextBy(end)
 	if len(slots) == 0 {
 		return 0
 	}

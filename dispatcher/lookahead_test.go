@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/store"
 )
 
 func TestLongestLag(t *testing.T) {
@@ -37,16 +38,17 @@ func TestBurstsAreForeseen(t *testing.T) {
 	ix, err := index.New(index.Config{Addrs: []string{redis.Addr()}}, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(ix.Close)
-	fl := newInFlight(alone(t, Config{MemberID: "one", LookAhead: 10 * time.Millisecond, BurstLookAhead: 10 * time.Second}))
-	fl.slots = map[int]*ownedSlot{0: {number: 0}, 1: {number: 1}}
-	la := newLookahead(fl, ix)
+	sh := alone(t, Config{MemberID: "one", LookAhead: 10 * time.Millisecond, BurstLookAhead: 10 * time.Second})
+	fl := sh.inFlight()
+	fl.Took([]store.Slot{{Slot: 0}, {Slot: 1}}, 5, nil, nil)
+	la := newLookahead(sh, fl, ix)
 
 	due := la.clock.Millis() + 8_000
 	entries := make([]index.Entry, 900)
 	for i := range entries {
 		entries[i] = index.Entry{Slot: i % 2, Pos: due, Seq: int64(i)}
 	}
-	next := func(at int64) { fl.slots[0].next, fl.slots[1].next = at, at }
+	next := func(at int64) { fl.NextKnown([]store.SlotPos{{Slot: 0, Pos: at}, {Slot: 1, Pos: at}}) }
 	ahead := func() int64 { la.adjust(t.Context()); return la.ahead.Load() }
 
 	next(due)
@@ -59,10 +61,10 @@ func TestBurstsAreForeseen(t *testing.T) {
 	la.cfg.BurstLookAhead = 0
 	require.Equal(t, int64(10), ahead())
 	la.cfg.BurstLookAhead = 10 * time.Second
-	next(never)
-	require.Equal(t, int64(10), ahead(), "all is claimed")
-	next(due)
 	redis.Close()
 	require.Equal(t, int64(10), ahead())
 	require.Equal(t, 1, counted(la.metrics.indexErrors))
+	fl.Took([]store.Slot{{Slot: 0}, {Slot: 1}}, 6, nil, nil)
+	require.Equal(t, int64(10), ahead(), "all is claimed")
+	require.Equal(t, 1, counted(la.metrics.indexErrors), "and nobody asks")
 }

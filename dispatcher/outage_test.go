@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 )
@@ -75,14 +76,14 @@ func TestManySilentTargetsLeaveRoom(t *testing.T) {
 			}
 			for round := range rounds {
 				f.schedule(askMany(5, "lively", fmt.Sprint("l", round, "-"), time.Now())...)
-				d.kicks.sweep.now()
+				d.kicks.Sweep.Now()
 				f.eventually("the other is not held up", func() bool { return lively.count() == 5*(round+1) })
 				require.LessOrEqual(t, d.client.BufferedProduceRecords(), int64(cfg.StageTasks), "what is set aside counts with the rest")
 			}
 			by := time.Now()
 			f.eventually("done moves on", func() bool { return f.settledUpTo(by) })
 			f.eventually("what they do not take is given up", func() bool {
-				return d.client.BufferedProduceRecords() == 0 && d.inside(func() int { return len(d.flight.stuck) }) == 0
+				return d.client.BufferedProduceRecords() == 0 && d.inside(func(in flight.Figures) int { return in.Stuck }) == 0
 			})
 			require.Len(t, lively.copies(), 5*rounds)
 
@@ -93,9 +94,9 @@ func TestManySilentTargetsLeaveRoom(t *testing.T) {
 				read := f.read(topic)
 				require.Eventually(t, func() bool { return len(read.copies()) == each }, 3*bound, tick, "all arrive at %s, which is asked once a minute at least", topic)
 			}
-			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
-			require.Zero(t, d.inside(func() int {
-				return d.sender.outlets.buffered.tasks + d.sender.outlets.buffered.bytes + d.flight.staging.tasks + d.sender.outlets.probes
+			f.eventually("all is settled", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed }) == 0 })
+			require.Zero(t, d.inside(func(in flight.Figures) int {
+				return in.SentTasks + in.SentBytes + in.StagedTasks + in.Probes
 			}))
 		})
 	}
@@ -114,13 +115,13 @@ func TestSilentPartitionDelaysOnlyItself(t *testing.T) {
 	for i := range rounds {
 		now := time.Now()
 		f.schedule(append(askMany(20, "lively", fmt.Sprint("l", i, "-"), now), ask("parts", idFor(0, i), now), ask("parts", idFor(1, i+1), now))...)
-		d.kicks.sweep.now()
+		d.kicks.Sweep.Now()
 		f.eventually("others are not held up", func() bool { return lively.count() == 20*(i+1) && parts.count() == i+2 })
-		require.LessOrEqual(t, d.inside(func() int { return len(d.flight.stuck) }), 5)
+		require.LessOrEqual(t, d.inside(func(in flight.Figures) int { return in.Stuck }), 5)
 	}
 	by := time.Now()
 	f.eventually("done moves on", func() bool { return f.settledUpTo(by) })
-	require.Equal(t, 1, counted(d.metrics.unresponsive), "and it is the partition that is found unresponsive")
+	require.Equal(t, 1, counted(d.metrics.Unresponsive), "and it is the partition that is found unresponsive")
 	answer()
 	f.eventually("all arrive", func() bool { return len(parts.copies()) == 2*rounds+1 })
 }
@@ -134,7 +135,7 @@ func TestGivenUpIsNotCalledCancelled(t *testing.T) {
 	due := time.Now()
 	f.schedule(ask("murky", "m", due, schemas.HeaderMaxLateness, "2s"))
 	f.eventually("the producer gives it up", func() bool {
-		return counted(d.metrics.unresponsive) == 1 && d.client.BufferedProduceRecords() == 0 && d.inside(func() int { return len(d.flight.stuck) }) == 0
+		return counted(d.metrics.Unresponsive) == 1 && d.client.BufferedProduceRecords() == 0 && d.inside(func(in flight.Figures) int { return in.Stuck }) == 0
 	})
 	require.Positive(t, murky.count(), "it is there")
 	done := f.schedule(&kgo.Record{Topic: "intake", Timestamp: time.Now(), Headers: []kgo.RecordHeader{
@@ -147,25 +148,4 @@ func TestGivenUpIsNotCalledCancelled(t *testing.T) {
 	answer()
 	f.eventually("its delivery is told", func() bool { return len(events.events(t, schemas.StateSucceeded)) == 1 })
 	require.Empty(t, events.events(t, schemas.StateDead))
-}
-
-func TestOutage(t *testing.T) {
-	now := time.Now()
-	o := newOutage(now)
-	require.False(t, o.claim(now), "it was just found unresponsive")
-	for _, pause := range []time.Duration{10, 20, 40, 60, 60} {
-		now = o.next
-		require.True(t, o.claim(now))
-		require.False(t, o.claim(now), "one at a time")
-		require.Equal(t, pause*time.Second, o.wait(now))
-		require.False(t, o.claim(o.next), "however long it takes")
-		require.Equal(t, time.Second, o.wait(o.next.Add(-time.Millisecond)))
-		require.Equal(t, pause*time.Second, o.wait(o.next))
-		o.probing = false
-	}
-	require.True(t, o.lets(o.next), "one is read to ask with")
-	require.False(t, o.lets(o.next))
-	require.True(t, o.lets(o.next.Add(time.Second)), "and another, if nothing came of it")
-	require.False(t, o.over(o.next.Add(outageForgotten)))
-	require.True(t, o.over(o.next.Add(outageForgotten+1)))
 }

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/sendlog"
@@ -18,16 +20,15 @@ import (
 // ownership keeps the owned slots in step with the assignment. Its loop takes and gives slots; the claim and settle loops call fenced.
 type ownership struct {
 	*shared
-	flight *inFlight
+	flight *flight.Flight
 	trust  *trust
 	sent   *sendlog.Log
-	strays strays       // slots that are not worked on; any loop that finds a slot lost adds
 	waits  map[int]wait // of the owner loop: for slots that are assigned here, by slot
 	failed atomic.Int32 // readings of entries that failed in a row; any loop that finds a slot lost may read
 }
 
-func newOwnership(fl *inFlight, tr *trust, sent *sendlog.Log) *ownership {
-	return &ownership{shared: fl.shared, flight: fl, trust: tr, sent: sent, waits: map[int]wait{}}
+func newOwnership(sh *shared, fl *flight.Flight, tr *trust, sent *sendlog.Log) *ownership {
+	return &ownership{shared: sh, flight: fl, trust: tr, sent: sent, waits: map[int]wait{}}
 }
 
 // run keeps the owned slots in step with the assignment: it gives away what is assigned to others, once drained, and
@@ -52,7 +53,7 @@ func (o *ownership) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-o.trust.members.Watch():
-		case <-o.kicks.own:
+		case <-o.kicks.Own:
 		case <-time.After(pause):
 		}
 	}
@@ -71,24 +72,24 @@ func (o *ownership) follow(ctx context.Context) (bool, error) {
 		}
 	}
 	assigned := o.trust.members.Current()
-	if o.stopping.Load() {
+	if o.flight.Stopping() {
 		assigned.Slots = nil
 	}
 	if err := o.giveAway(ctx, assigned); err != nil {
 		return false, err
 	}
-	missing := o.flight.missing(assigned)
+	missing := o.flight.Missing(assigned.Slots)
 	if o.waitFor(missing); len(missing) > 0 {
 		if err := o.take(ctx, assigned, missing); err != nil {
 			return false, err
 		}
 	}
-	return len(o.flight.missing(assigned)) == 0 && o.flight.ownedSlots() == len(assigned.Slots) && o.strays.count() == 0, nil
+	return o.flight.AsAssigned(assigned.Slots), nil
 }
 
 // verify ends a suspension: slots that another has taken meanwhile are abandoned, with all that is staged for them.
 func (o *ownership) verify(ctx context.Context) error {
-	look, had := o.trust.suspended.look(), o.flight.had()
+	look, had := o.trust.suspended.look(), o.flight.Known()
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	slots, err := o.store.Slots(bound)
@@ -99,38 +100,31 @@ func (o *ownership) verify(ctx context.Context) error {
 		return err
 	}
 	o.trust.suspended.end(look)
-	o.kicks.claim.now()
-	o.kicks.release.now()
+	o.kicks.Claim.Now()
+	o.kicks.Release.Now()
 	o.log.Info("the slots are as the election says")
 	return nil
 }
 
-// compare holds slots, as they were read, against what was known of them before they were read (had): reading says nothing about what was
-// taken, claimed or settled meanwhile. All that was known was in the database by then. A slot that is no longer ours is abandoned, and so is
-// one of which the database has forgotten something: it was set back, and the slot is to be taken anew. One of which it has forgotten
-// nothing since it was started is confirmed.
-func (o *ownership) compare(ctx context.Context, slots []store.Slot, had map[int]held) error {
-	var unsure []store.Slot
-	var from []int64
-	o.flight.mu.Lock()
-	for _, s := range slots {
-		h := had[s.Slot]
-		l := o.flight.slots[s.Slot]
-		switch {
-		case l == nil || l != h.slot || l.releasing && s.Epoch == l.epoch && s.Owner == "": // it is being given back: see release
-		case s.Epoch != l.epoch || s.Owner != o.cfg.MemberID:
-			o.flight.abandon(l, "the database says that it is not ours")
-		case s.Claimed < h.claimed || s.Done < h.done:
-			o.flight.abandon(l, "the database was set back: it has forgotten what was claimed or settled")
-		case s.Unsure:
-			unsure, from = append(unsure, s), append(from, h.claimed)
-		}
-	}
-	o.flight.mu.Unlock()
-	if err := o.confirm(ctx, unsure, from); err != nil {
+// compare holds slots, as they were read, against what was known of them before they were read.
+func (o *ownership) compare(ctx context.Context, slots []store.Slot, before flight.Known) error {
+	if err := o.confirm(ctx, o.flight.SlotsRead(slots, before)); err != nil {
 		return err
 	}
 	return o.catchUp(ctx, slots)
+}
+
+// confirm makes slots sure again: the database was started anew, and it has not forgotten a claim of them. A claim that comes first
+// confirms as well.
+func (o *ownership) confirm(ctx context.Context, slots []flight.Unsure) error {
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	for _, s := range slots {
+		if err := o.store.Claim(bound, []int{s.Slot.Slot}, []int64{s.From}, s.Epoch, s.Claimed); err != nil && !errors.Is(err, store.ErrFenced) {
+			return err
+		}
+	}
+	return nil
 }
 
 // fenced abandons slots of which the database says that they are held under another epoch.
@@ -164,8 +158,8 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	if len(free) == 0 {
 		return nil
 	}
-	o.strays.note(free, assigned.Epoch) // whatever comes of it
-	got, err := o.store.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.flight.lost.of(free)...)
+	o.flight.Taking(free, assigned.Epoch)
+	got, err := o.store.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.flight.LostClaims(free)...)
 	if err != nil {
 		return err
 	}
@@ -175,8 +169,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	if err := o.begin(ctx, got, assigned.Epoch); err != nil {
 		return err
 	}
-	o.flight.lost.taken(got)
-	o.strays.settle(free, assigned.Epoch)
+	o.flight.Clear(free, assigned.Epoch)
 	return nil
 }
 
@@ -234,22 +227,11 @@ func (o *ownership) begin(ctx context.Context, got []store.Slot, epoch int64) er
 		return err
 	}
 	proven := o.proofsOf(ctx, entries)
-	o.flight.mu.Lock()
-	for _, s := range got {
-		o.flight.slots[s.Slot] = &ownedSlot{number: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never}
-	}
-	o.flight.arrived++
-	maps.Copy(o.flight.proofs, proven)
-	o.flight.enter(o.flight.slots, entries, true)
-	o.flight.mu.Unlock()
+	o.flight.Took(got, epoch, entries, proven)
 	slots := make([]int, len(got))
 	for i, s := range got {
 		slots[i] = s.Slot
 	}
-	o.metrics.doubts.Add(float64(len(entries)))
 	o.log.Info("took slots", zap.Ints("slots", slots), zap.Int64("epoch", epoch), zap.Int("in_doubt", len(entries)))
-	o.kicks.sweep.now()
-	o.kicks.settle.now()
-	o.kicks.timers.now()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -22,10 +23,10 @@ func TestWhatAnotherTookMeanwhileIsAbandoned(t *testing.T) {
 	f.passes(due)
 	m.change(func() { m.trusted, m.alive["two"] = true, true })
 	f.eventually("it gives up its slots", func() bool { return d.owned() == 0 })
-	require.Equal(t, 4, counted(d.metrics.abandoned))
+	require.Equal(t, 4, counted(d.metrics.Abandoned))
 	require.Zero(t, d.stagedTasks())
 	f.eventually("it works again", d.trust.trusted)
-	f.eventually("it has looked at what was due", func() bool { return d.inside(func() int { return len(d.sender.due) }) == 0 })
+	f.eventually("it has looked at what was due", func() bool { return d.inside(func(in flight.Figures) int { return in.Due }) == 0 })
 	require.NoError(t, d.end())
 	require.Zero(t, orders.count())
 	slots, err := f.store.Slots(t.Context())
@@ -54,9 +55,9 @@ func TestFencedOwnerClaimsNothing(t *testing.T) {
 	_, err := f.store.Acquire(t.Context(), f.slots, 6, "two")
 	require.NoError(t, err)
 	f.schedule(askMany(10, "orders", "t", time.Now())...)
-	d.kicks.sweep.now()
+	d.kicks.Sweep.Now()
 	f.eventually("it notices", func() bool { return d.owned() == 0 })
-	require.Equal(t, 2, counted(d.metrics.abandoned))
+	require.Equal(t, 2, counted(d.metrics.Abandoned))
 	require.NoError(t, d.end())
 	require.Zero(t, orders.count())
 }
@@ -75,7 +76,7 @@ func TestSlotsAreTakenAnewAfterTheDatabaseForgotIt(t *testing.T) {
 			f.eventually("it owns its slots", func() bool { return d.owned() == 2 })
 			f.sql(forget)
 			f.schedule(askMany(10, "orders", "t", time.Now())...)
-			d.kicks.sweep.now()
+			d.kicks.Sweep.Now()
 			f.eventually("each task arrives", func() bool { return len(orders.copies()) == 10 })
 			f.eventually("all is settled", func() bool { return f.settledUpTo(time.Now().Add(-time.Second)) })
 			require.NoError(t, d.end())
@@ -95,7 +96,7 @@ func takeover(t *testing.T, sameLog bool) (orders *log, next *running) {
 	d := f.start(m, dir, Config{MemberID: "one"})
 	due := time.Now().Add(200 * time.Millisecond)
 	f.schedule(askMany(30, "orders", "t", due, schemas.HeaderEvents, "all")...)
-	f.eventually("all is acknowledged and noted", func() bool { return counted(d.metrics.delivered) == 30 })
+	f.eventually("all is acknowledged and noted", func() bool { return counted(d.metrics.Delivered) == 30 })
 	d.crash(m)
 	require.False(t, f.settledUpTo(due))
 	f.eventually("all is published", func() bool { return orders.count() == 30 })
@@ -106,7 +107,7 @@ func takeover(t *testing.T, sameLog bool) (orders *log, next *running) {
 	}
 	next = f.start(f.elect(6), dir, Config{MemberID: "two"})
 	f.eventually("all is settled", func() bool { return f.settledUpTo(due) })
-	require.Equal(t, 30, counted(next.metrics.doubts))
+	require.Equal(t, 30, counted(next.metrics.Doubts))
 	f.eventually("every end is told", func() bool { return len(events.events(t, schemas.StateSucceeded)) == 30 })
 	for _, told := range events.events(t, schemas.StateSucceeded) {
 		require.Len(t, told, 1)
@@ -116,7 +117,7 @@ func takeover(t *testing.T, sameLog bool) (orders *log, next *running) {
 
 func TestTakeoverSendsAgainWhatIsInDoubt(t *testing.T) {
 	orders, next := takeover(t, false)
-	require.Zero(t, counted(next.metrics.proven))
+	require.Zero(t, counted(next.metrics.Proven))
 	next.f.eventually("each task arrives once more", func() bool { return orders.count() == 60 })
 	keys := map[string]string{}
 	for _, r := range orders.all() {
@@ -137,7 +138,7 @@ func TestTakeoverSendsAgainWhatIsInDoubt(t *testing.T) {
 
 func TestTakeoverSendsNothingThatTheSendLogProves(t *testing.T) {
 	orders, next := takeover(t, true)
-	require.Equal(t, 30, counted(next.metrics.proven))
+	require.Equal(t, 30, counted(next.metrics.Proven))
 	require.NoError(t, next.end())
 	require.Equal(t, 30, orders.count())
 	require.Len(t, orders.copies(), 30)
@@ -151,7 +152,7 @@ func TestStopDrainsAndReleases(t *testing.T) {
 	due, later := time.Now().Add(700*time.Millisecond), time.Now().Add(4*time.Second)
 	f.schedule(askMany(20, "orders", "t", due)...)
 	f.schedule(askMany(20, "orders", "later", later)...)
-	d.kicks.sweep.now()
+	d.kicks.Sweep.Now()
 	f.eventually("the near ones are staged", func() bool { return d.stagedTasks() >= 20 })
 	require.NoError(t, d.end())
 	require.True(t, time.Now().After(due), "what is claimed is waited for")
@@ -168,7 +169,7 @@ func TestStopDrainsAndReleases(t *testing.T) {
 	m.change(func() { m.alive["one"] = true }) // nobody waits for who has let go
 	next := f.start(m, t.TempDir(), Config{MemberID: "two"})
 	f.eventually("it owns its slots", func() bool { return next.owned() == 4 })
-	require.Zero(t, counted(next.metrics.doubts))
+	require.Zero(t, counted(next.metrics.Doubts))
 	f.eventually("the rest follows", func() bool { return f.settledUpTo(later) })
 	f.eventually("the rest arrives", func() bool { return orders.count() == 40 })
 	require.Len(t, orders.copies(), 40)
@@ -184,7 +185,7 @@ func TestLivingOwnerIsGivenTimeToDrain(t *testing.T) {
 	f.eventually("one owns the slots", func() bool { return a.owned() == 2 })
 	due := time.Now().Add(time.Second)
 	f.schedule(askMany(10, "orders", "t", due)...)
-	a.kicks.sweep.now()
+	a.kicks.Sweep.Now()
 	f.eventually("the tasks are staged", func() bool { return a.stagedTasks() == 10 })
 	for _, m := range []*members{two, one} {
 		m.change(func() {
@@ -196,9 +197,9 @@ func TestLivingOwnerIsGivenTimeToDrain(t *testing.T) {
 	}
 	f.eventually("two owns the slots", func() bool { return b.owned() == 2 })
 	require.True(t, time.Now().After(due))
-	require.Zero(t, counted(b.metrics.doubts))
+	require.Zero(t, counted(b.metrics.Doubts))
 	require.Zero(t, a.owned())
-	require.Zero(t, counted(a.metrics.abandoned))
+	require.Zero(t, counted(a.metrics.Abandoned))
 	orders := f.read("orders")
 	f.eventually("each task arrives", func() bool { return orders.count() == 10 })
 }
@@ -221,9 +222,7 @@ func TestALargeDoubtIsTakenOver(t *testing.T) {
 		require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, nowMillis()+1000))
 		defer following(t, d)()
 		time.Sleep(2 * time.Minute)
-		d.flight.mu.Lock()
-		require.Equal(t, 1, d.flight.entries)
-		d.flight.mu.Unlock()
+		require.Equal(t, 1, d.flight.Figures().Claimed)
 	})
 }
 
@@ -239,7 +238,7 @@ func TestAnOwnerIsNotWaitedForAnewWithEachAssignment(t *testing.T) {
 		defer following(t, d)()
 		owned := func() int {
 			synctest.Wait()
-			return d.flight.ownedSlots()
+			return d.flight.OwnedSlots()
 		}
 		patience := d.cfg.DrainTimeout + 5*time.Second
 		for began := time.Now(); time.Since(began) < patience; time.Sleep(10 * time.Second) {
@@ -266,6 +265,6 @@ func TestAnOwnerThatKeptItsSlotIsWaitedForAnew(t *testing.T) {
 				time.Sleep(10 * time.Second)
 			}
 		}
-		require.Zero(t, d.flight.ownedSlots())
+		require.Zero(t, d.flight.OwnedSlots())
 	})
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/task"
 )
 
 // useDatabase lets the fixture work on another database, which is empty, and returns a connection of the test's own to it.
@@ -60,7 +60,9 @@ func TestManyExitsAtOnce(t *testing.T) {
 	}
 	events := f.read(results)
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
-	f.eventually("all is settled", func() bool { return f.settledUpTo(due) && d.inside(func() int { return d.flight.entries }) == 0 })
+	f.eventually("all is settled", func() bool {
+		return f.settledUpTo(due) && d.inside(func(in flight.Figures) int { return in.Claimed }) == 0
+	})
 	f.eventually("all is told", func() bool { return events.count() >= n })
 	require.Len(t, events.events(t, schemas.StateDead), n)
 	require.Zero(t, counted(d.metrics.refusedTransitions))
@@ -87,7 +89,9 @@ func TestRefusedExitStandsAlone(t *testing.T) {
 			due := time.Now().Add(-time.Hour)
 			f.schedule(askMany(40, "orders", "t", due, schemas.HeaderMaxLateness, "1m")...)
 			d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
-			f.eventually("all is settled", func() bool { return f.settledUpTo(due) && d.inside(func() int { return d.flight.entries }) == 0 })
+			f.eventually("all is settled", func() bool {
+				return f.settledUpTo(due) && d.inside(func(in flight.Figures) int { return in.Claimed }) == 0
+			})
 			require.NotZero(t, counted(d.metrics.refusedTransitions))
 			v, err := f.store.Get(t.Context(), "orders", "t17")
 			require.NoError(t, err)
@@ -98,52 +102,8 @@ func TestRefusedExitStandsAlone(t *testing.T) {
 			if c.want == "pending" {
 				var pos int64
 				require.NoError(t, db.QueryRowContext(t.Context(), "SELECT pos FROM tasks WHERE id = CAST('t17' AS BLOB)").Scan(&pos))
-				require.Greater(t, pos, due.Add(time.Hour).UnixMilli()+refusedPause.Milliseconds()-1, "it comes again, and not at once")
+				require.Greater(t, pos, due.Add(time.Hour).UnixMilli()+time.Minute.Milliseconds()-1, "it comes again, and not at once")
 			}
 		})
 	}
 }
-
-func TestPieceOf(t *testing.T) {
-	small := transition{}
-	large := transition{Transition: store.Transition{Dead: &task.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
-	huge := transition{Transition: store.Transition{Dead: &task.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
-	for name, c := range map[string]struct {
-		transitions []transition
-		want        int
-	}{
-		"one":             {[]transition{small}, 1},
-		"as many as fit":  {make([]transition, pieceTasks), pieceTasks},
-		"too many":        {make([]transition, pieceTasks+1), pieceTasks},
-		"too many bytes":  {[]transition{large, small, large, small}, 2},
-		"one is too much": {[]transition{huge, small}, 1},
-	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, pieceOf(c.transitions)) })
-	}
-}
-
-func TestReduce(t *testing.T) {
-	odd := strings.Repeat("\xff\u00e4", 1000)
-	dead := &task.DeadLetter{Reason: odd, Body: []byte("body")}
-	e := transition{Transition: store.Transition{State: task.StateDead, Dead: dead}, events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}
-	events := e.events
-	require.True(t, e.reduce(t0))
-	require.Equal(t, strings.Repeat("?", shortReason), e.Dead.Reason)
-	require.Equal(t, strings.Repeat("?", shortReason), e.events[0].Reason)
-	require.Equal(t, odd, dead.Reason, "another try may still hold it")
-	require.Equal(t, odd, events[0].Reason)
-	require.True(t, e.reduce(t0))
-	require.Empty(t, e.Dead.Body)
-	require.Empty(t, e.events[0].Reason)
-	require.True(t, e.reduce(t0))
-	require.Equal(t, transition{Transition: store.Transition{State: task.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
-	require.False(t, e.reduce(t0))
-
-	e = transition{Transition: store.Transition{State: task.StateSucceeded}} // it is delivered: it must not become pending
-	require.True(t, e.reduce(t0))
-	require.True(t, e.reduce(t0))
-	require.False(t, e.reduce(t0))
-	require.Equal(t, task.StateSucceeded, e.State)
-}
-
-const t0 = 1_700_000_000_000

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
@@ -26,18 +25,13 @@ func (f *fixture) policy(topic string, p store.Policy) {
 	require.NoError(f, err)
 }
 
-// pausedAt says that a dispatcher has heard that a target is paused.
-func (r *running) hears(topic string, want func(*gate) bool) {
+// hears waits until a policy is in force at a dispatcher.
+func (r *running) hears(topic string, want func(flight.GateLook) bool) {
 	r.f.Helper()
-	r.f.eventually("it is in force", func() bool {
-		r.flight.mu.Lock()
-		defer r.flight.mu.Unlock()
-		g := r.policies.gates[topic]
-		return g != nil && want(g)
-	})
+	r.f.eventually("it is in force", func() bool { return want(r.flight.LookAtGate(topic)) })
 }
 
-func isPaused(g *gate) bool { return g.Paused }
+func isPaused(g flight.GateLook) bool { return g.Paused }
 
 func (f *fixture) heldTasks(topic string) int {
 	f.Helper()
@@ -69,9 +63,11 @@ func TestPausedTargetGetsNothing(t *testing.T) {
 	f.eventually("its tasks are held", func() bool { return f.heldTasks("orders") == n })
 	f.eventually("nothing holds up the lines", func() bool { return f.settledUpTo(due.Add(time.Second)) })
 	f.eventually("they cost nothing", func() bool {
-		return d.inside(func() int { return d.flight.entries + d.flight.staging.tasks + len(d.policies.gates["orders"].unread) }) == 0
+		return d.inside(func(in flight.Figures) int {
+			return in.Claimed + in.StagedTasks + d.flight.LookAtGate("orders").Unread
+		}) == 0
 	})
-	read := counted(d.metrics.bodies)
+	read := counted(d.metrics.Bodies)
 	require.LessOrEqual(t, read, 20+n/4, "most were held without their bodies")
 
 	cancel := func(op schemas.Op, id string) {
@@ -93,7 +89,7 @@ func TestPausedTargetGetsNothing(t *testing.T) {
 
 	f.policy("orders", store.Policy{})
 	f.eventually("the rest arrives", func() bool { return len(orders.copies()) == n-10 })
-	f.eventually("all is settled", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
+	f.eventually("all is settled", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed }) == 0 })
 	require.Equal(t, n-10, orders.count(), "once")
 	var want []string
 	for i := n - 1; i > 10; i-- {
@@ -102,15 +98,8 @@ func TestPausedTargetGetsNothing(t *testing.T) {
 	require.Equal(t, append(want, "o10"), orders.ids(), "in order of due time; what was fired is due later")
 	require.Zero(t, f.heldTasks("orders"))
 	require.Empty(t, events.events(t, schemas.StateDead))
-	require.Equal(t, 10, d.inside(func() int { return 10 * len(d.policies.gates) }))
-	f.eventually("the gate is none", func() bool {
-		return d.inside(func() int {
-			if d.policies.gates["orders"].free() {
-				return 1
-			}
-			return 0
-		}) == 1
-	})
+	require.Equal(t, 10, d.inside(func(in flight.Figures) int { return 10 * in.Gates }))
+	f.eventually("the gate is none", func() bool { return d.flight.LookAtGate("orders").Free })
 }
 
 // A pause takes back what is claimed, staged or waits for room, and what is to be sent once more.
@@ -125,7 +114,7 @@ func TestPauseTakesBackWhatIsNotReleased(t *testing.T) {
 	d.hears("orders", isPaused)
 	require.True(t, time.Now().Before(due), "in time")
 	f.eventually("all are held", func() bool { return f.heldTasks("orders") == 60 })
-	f.eventually("nothing is claimed", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
+	f.eventually("nothing is claimed", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed }) == 0 })
 	require.Zero(t, orders.count())
 	require.Zero(t, d.stagedTasks())
 	f.policy("orders", store.Policy{})
@@ -264,18 +253,12 @@ func TestMaxInFlight(t *testing.T) {
 	f.policy("orders", store.Policy{MaxInFlight: 3})
 	answer := f.mute("orders")
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
-	d.hears("orders", func(g *gate) bool { return g.room == 3 })
+	d.hears("orders", func(g flight.GateLook) bool { return g.Room == 3 })
 	f.schedule(askMany(200, "orders", "o", time.Now())...)
 	inFlight := func() int {
-		return d.inside(func() int {
-			n := 0
-			for _, g := range d.sender.outlets.byKey {
-				n += g.sending
-			}
-			require.Equal(t, n, d.policies.gates["orders"].sending)
-			return n
-		})
+		return d.flight.LookAtGate("orders").Sending
 	}
+	f.eventually("and no more are with the producer", func() bool { return d.flight.Figures().SentTasks == 3 })
 	f.eventually("as many as may be", func() bool { return inFlight() == 3 })
 	f.eventually("the others can be cancelled", func() bool { return f.heldTasks("orders") >= 150 })
 	require.LessOrEqual(t, inFlight(), 3)
@@ -322,25 +305,6 @@ func TestHeldRetriesGoOnAtOnce(t *testing.T) {
 	}
 }
 
-// Held tasks that nobody knew of are called back one after the other at once, not one at each look.
-func TestHeldTasksThatWereForgotten(t *testing.T) {
-	f := newFixture(t, 1, "orders")
-	orders := f.read("orders")
-	f.policy("orders", store.Policy{Paused: true})
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", StageTasks: 8}) // one at a time
-	f.schedule(askMany(5, "orders", "o", time.Now())...)
-	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 5 })
-	d.hears("orders", func(g *gate) bool {
-		if d.policies.arrived == 0 {
-			return false // when it hears of its slot, it looks anew
-		}
-		g.behind, g.looked = false, time.Time{}
-		return true
-	})
-	f.policy("orders", store.Policy{})
-	f.eventually("they arrive", func() bool { return orders.count() == 5 })
-}
-
 // While nothing is claimed, nothing is called back: it would be given up on its way, and more would be called back, until nothing is held.
 func TestHeldTasksStayWhileNothingIsClaimed(t *testing.T) {
 	f := newFixture(t, 1, "orders")
@@ -352,7 +316,7 @@ func TestHeldTasksStayWhileNothingIsClaimed(t *testing.T) {
 	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 50 })
 	m.trust(false)
 	f.policy("orders", store.Policy{})
-	d.hears("orders", func(g *gate) bool { return g.Open() })
+	d.hears("orders", func(g flight.GateLook) bool { return g.Open })
 	f.passes(time.Now().Add(time.Second))
 	require.Equal(t, 50, f.heldTasks("orders"))
 	m.trust(true)
@@ -374,18 +338,16 @@ func TestManyPausedTargetsHoldUpNobody(t *testing.T) {
 			policies = append(policies, store.Policy{Topic: topic, Paused: true})
 			f.schedule(ask(topic, "a", time.Now()))
 		}
-		d.flight.mu.Lock()
-		d.policies.apply(policies)
-		d.flight.mu.Unlock()
+		d.apply(t, policies)
 		d.claimer.sweep(t.Context())
 		_, err = d.claimer.claim(t.Context())
 		require.NoError(t, err)
-		_, _, _ = d.fetcher.nextFetch()
+		_, _ = d.flight.NextBodies()
 		began := time.Now()
 		require.NoError(t, d.policies.round(t.Context()))
 		require.Less(t, time.Since(began), time.Second)
-		require.Equal(t, paused, d.flight.inbox.leavingTasks(), "all are on their way to be held")
-		require.False(t, d.policies.gates["orders"].looked.IsZero(), "and the other target had its turn")
+		require.Equal(t, paused, d.flight.Figures().Leaving, "all are on their way to be held")
+		require.True(t, d.flight.LookAtGate("orders").Looked, "and the other target had its turn")
 	})
 }
 
@@ -397,91 +359,23 @@ func TestManyLimitedTargetsKeepTheirRates(t *testing.T) {
 		_, err := d.ownership.follow(t.Context())
 		require.NoError(t, err)
 		var policies []store.Policy
-		for i := range gatesAtOnce {
+		const together = 50
+		for i := range together {
 			policies = append(policies, store.Policy{Topic: fmt.Sprint("limited-", i), Rate: 100})
 		}
-		d.flight.mu.Lock()
-		d.policies.apply(policies)
-		d.flight.mu.Unlock()
+		d.apply(t, policies)
 		began := time.Now()
 		require.NoError(t, d.policies.round(t.Context()))
-		require.Less(t, time.Since(began), gateAhead)
-		for _, g := range d.policies.gates {
-			require.False(t, g.looked.IsZero())
+		require.Less(t, time.Since(began), 500*time.Millisecond)
+		for _, p := range policies {
+			require.True(t, d.flight.LookAtGate(p.Topic).Looked)
 		}
 	})
 }
 
-// However many targets have limits and held tasks, each of them has its turn, and so has one that was resumed.
-func TestEachGateHasItsTurn(t *testing.T) {
-	f := newFixture(t, 1, "orders")
-	d := f.stepped(f.elect(5), Config{MemberID: "one"})
-	d.flight.mu.Lock()
-	limited := []store.Policy{{Topic: "resumed"}}
-	for i := range 3 * gatesAtOnce {
-		limited = append(limited, store.Policy{Topic: fmt.Sprint("limited-", i), Rate: 1000})
-	}
-	for i := range 3 * gatesAtOnce {
-		limited = append(limited, store.Policy{Topic: fmt.Sprint("idle-", i)})
-	}
-	d.policies.apply(limited)
-	now := time.Now()
-	for topic, g := range d.policies.gates {
-		g.looked = now.Add(-time.Minute)
-		g.behind = !strings.HasPrefix(topic, "idle-")
-	}
-	d.flight.mu.Unlock()
-	turns := map[string]int{}
-	for round := range 6 {
-		gates := d.policies.restless()
-		require.LessOrEqual(t, len(gates), gatesAtOnce)
-		idle := 0
-		for _, g := range gates {
-			turns[g.Topic]++
-			if g.looked = now.Add(time.Duration(round)); !g.behind {
-				idle++
-			}
-		}
-		require.LessOrEqual(t, idle, idleAtOnce)
-	}
-	require.NotZero(t, turns["resumed"])
-	for i := range 3 * gatesAtOnce {
-		require.NotZero(t, turns[fmt.Sprint("limited-", i)], i)
-	}
-}
-
-// What was passed over while a slot was away, or about to leave, is looked at again when it is back.
-func TestHeldTasksOfASlotThatCameBack(t *testing.T) {
-	f := newFixture(t, 1, "orders")
-	d := f.stepped(f.elect(5), Config{MemberID: "one"})
-	limited := []store.Policy{{Topic: "orders", Rate: 1}}
-	passedOver := func() *gate {
-		d.flight.mu.Lock()
-		defer d.flight.mu.Unlock()
-		d.policies.apply(limited)
-		g := d.policies.gates["orders"]
-		g.behind, g.after = false, store.HeldPlace{Pos: 7}
-		d.policies.apply(limited)
-		require.False(t, g.behind)
-		return g
-	}
-	looksAgain := func(g *gate) {
-		d.flight.mu.Lock()
-		defer d.flight.mu.Unlock()
-		d.policies.apply(limited)
-		require.True(t, g.behind)
-		require.Zero(t, g.after)
-	}
-	g := passedOver()
-	require.NoError(t, d.ownership.begin(t.Context(), []store.Slot{{Slot: 0, Epoch: 5}}, 5))
-	looksAgain(g)
-	g = passedOver()
-	d.ownership.leavers(election.Assignment{Epoch: 6})
-	d.flight.slots[0].releasing = false // the database keeps it: it has not drained
-	d.ownership.leavers(election.Assignment{Epoch: 7, Slots: []int{0}})
-	require.Zero(t, d.flight.slots[0].leaving)
-	looksAgain(g)
-	g = passedOver()
-	require.NoError(t, d.ownership.begin(t.Context(), []store.Slot{{Slot: 0, Epoch: 5}}, 5), "anew, under the same epoch")
-	looksAgain(g)
+// apply puts policies in force, as if they had been read.
+func (d *Dispatcher) apply(t *testing.T, policies []store.Policy) {
+	key, err := d.store.LaneKey(t.Context())
+	require.NoError(t, err)
+	d.flight.ApplyPolicies(policies, key, 1)
 }

@@ -51,14 +51,12 @@ func TestProofsAreOfTasksInDoubtOnly(t *testing.T) {
 
 	_, err = d.ownership.follow(t.Context())
 	require.NoError(t, err)
-	require.Len(t, d.flight.proofs, 2)
-	batch, bytes, _ := d.fetcher.nextFetch()
-	require.Len(t, batch, 3)
-	d.fetcher.fetch(t.Context(), batch[:1], bytes)
-	require.Len(t, d.flight.proofs, 1, "used")
-	require.Equal(t, 1, counted(d.metrics.proven))
-	d.flight.abandon(d.flight.slots[0], "a test")
-	require.Empty(t, d.flight.proofs)
+	require.Equal(t, 2, d.flight.Figures().Proofs)
+	batch, _ := d.flight.NextBodies()
+	require.Len(t, batch.Seqs(), 3)
+	d.fetcher.fetch(t.Context(), batch)
+	require.Zero(t, d.flight.Figures().Proofs, "used")
+	require.Equal(t, 2, counted(d.metrics.Proven))
 }
 
 // The send log goes by the database's clock, as places do, whatever this machine's shows. It may have been set back.
@@ -89,33 +87,9 @@ func TestProofsWhereClocksDisagree(t *testing.T) {
 
 			_, err = d.ownership.follow(t.Context())
 			require.NoError(t, err)
-			require.Len(t, d.flight.slots[0].open(), 1)
-			require.Len(t, d.flight.proofs, 1)
+			require.Len(t, d.flight.Look(0).Seqs, 1)
+			require.Equal(t, 1, d.flight.Figures().Proofs)
 		})
-	}
-}
-
-func TestProofIsOfOneTaskAndAttempt(t *testing.T) {
-	of := func(id, body string, attempt int) *claimedTask {
-		return &claimedTask{seq: 7, content: &content{topic: "orders", id: id, body: []byte(body), attempt: attempt - 1}}
-	}
-	for name, c := range map[string]struct {
-		task *claimedTask
-		want int64
-	}{
-		"it":              {of("a", "body", 2), 20},
-		"another attempt": {of("a", "body", 3), 0},
-		"another id":      {of("b", "body", 2), 0},
-		"another content": {of("a", "other", 2), 0},
-	} {
-		proven := func(attempt int32) sendlog.Proof {
-			return sendlog.Proof{Subject: sendlog.SubjectOf(7, "orders", "a", xxhash.Sum64String("body")), Attempt: attempt}
-		}
-		p := proofs{7: {proven(1): 10, proven(2): 20}, 8: {}}
-		at, ok := p.take(c.task)
-		require.Equal(t, c.want, at, name)
-		require.Equal(t, c.want != 0, ok, name)
-		require.Len(t, p, 1, "used")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -43,7 +44,7 @@ func TestRefusedTargetIsTriedAgain(t *testing.T) {
 			f.schedule(append(askMany(100, topic, "r", due), append(askMany(20, "orders", "o", due), ask(topic, "cancelled", due))...)...)
 			f.eventually("the others are delivered", func() bool { return orders.count() == 20 })
 			f.eventually("no line is held up", func() bool { return f.settledUpTo(due) })
-			f.eventually("no body is kept", func() bool { return d.inside(func() int { return d.flight.entries + d.flight.staging.tasks }) == 0 })
+			f.eventually("no body is kept", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed + in.StagedTasks }) == 0 })
 			require.Less(t, d.client.BufferedProduceRecords(), int64(2), "one at a time asks again")
 			f.eventually("it can be cancelled between two tries", func() bool {
 				v, err := f.store.Get(t.Context(), topic, "cancelled")
@@ -53,14 +54,14 @@ func TestRefusedTargetIsTriedAgain(t *testing.T) {
 			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
 			require.NoError(t, err)
 			require.Empty(t, dead)
-			require.Equal(t, 1, d.inside(func() int { return len(d.sender.outlets.refusals.topics) }))
+			require.Equal(t, 1, d.inside(func(in flight.Figures) int { return in.RefusedTargets }))
 
 			mend()
 			mended := f.read(topic)
 			f.eventually("all arrive", func() bool { return len(mended.copies()) == 100 })
-			f.eventually("all is settled", func() bool { return d.inside(func() int { return d.flight.entries }) == 0 })
+			f.eventually("all is settled", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed }) == 0 })
 			require.Equal(t, 100, mended.count(), "each once")
-			require.Zero(t, d.inside(func() int { return len(d.sender.outlets.refusals.topics) }))
+			require.Zero(t, d.inside(func(in flight.Figures) int { return in.RefusedTargets }))
 			failed := 0
 			require.NoError(t, d.sent.Replay(t.Context(), due, func(e sendlog.Entry) error {
 				if o := e.Outcome; o != nil && o.Error != "" {
@@ -95,7 +96,7 @@ func TestRefusedTargetIsGivenUp(t *testing.T) {
 			due := time.Now()
 			f.schedule(askMany(10, "closed", "r", due)...)
 			f.eventually("they are given up", func() bool { return len(events.events(t, schemas.StateDead)) == 10 })
-			require.Equal(t, c.least > 0, counted(d.metrics.postponed) > 0)
+			require.Equal(t, c.least > 0, counted(d.metrics.Postponed) > 0)
 			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
 			require.NoError(t, err)
 			require.Len(t, dead, 10)
@@ -110,43 +111,6 @@ func TestRefusedTargetIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
-	began := time.Now()
-	at := func(s float64) time.Time { return began.Add(time.Duration(s * float64(time.Second))) }
-	r := refusals{patience: time.Minute}
-	require.False(t, r.putsOff("a", at(0), false))
-	require.False(t, r.accepted("a"))
-	require.False(t, r.refused("a", false, at(0)))
-	require.False(t, r.refused("a", false, at(0.1)), "another of those that were sent together")
-	require.Equal(t, firstRefusedPause, r.pause("a"))
-	require.Equal(t, unsentPause, r.pause("b"))
-	require.True(t, r.putsOff("a", at(0.9), false))
-	require.False(t, r.putsOff("b", at(0.9), false), "another target")
-	require.False(t, r.putsOff("a", at(1), false), "one asks again")
-	require.True(t, r.putsOff("a", at(1), true), "and only one")
-	for i, pause := range []time.Duration{2, 4, 8, 10, 10} {
-		require.False(t, r.refused("a", false, at(float64(i+1)*10)))
-		require.Equal(t, pause*time.Second, r.pause("a"))
-	}
-	require.True(t, r.refused("a", false, at(60)))
-	require.False(t, r.putsOff("a", at(60), true), "now each is sent, and told what becomes of it")
-
-	require.True(t, r.accepted("a"))
-	require.False(t, r.refused("a", false, at(70)), "a new row")
-	require.False(t, r.refused("a", false, at(70).Add(refusedQuiet+1)), "nothing was sent for long: a new row")
-	r.forget(at(70).Add(2 * refusedQuiet))
-	require.Len(t, r.topics, 1)
-	r.forget(at(70).Add(2*refusedQuiet + 2))
-	require.Empty(t, r.topics)
-
-	require.False(t, r.refused("a", true, at(0)))
-	require.False(t, r.refused("a", true, at(60*60)), "a clock may be wrong for long")
-	require.True(t, r.putsOff("a", at(60*60), true), "and one task at a time asks")
-	require.Equal(t, []int{1, 0}, []int{r.count(true), r.count(false)})
-	require.False(t, r.refused("a", false, at(60*60)), "another reason begins its own row")
-	require.Equal(t, []int{0, 1}, []int{r.count(true), r.count(false)})
-}
-
 // TestClockThatABrokerRefuses: while the database's and the broker's clocks are far apart, no task is given up and no line stands.
 func TestClockThatABrokerRefuses(t *testing.T) {
 	f := newFixture(t, 4, "orders", "clocked")
@@ -157,16 +121,16 @@ func TestClockThatABrokerRefuses(t *testing.T) {
 	f.schedule(append(askMany(100, "clocked", "r", due), askMany(20, "orders", "o", due)...)...)
 	f.eventually("the others are delivered", func() bool { return orders.count() == 20 })
 	f.eventually("no line is held up", func() bool { return f.settledUpTo(due) })
-	f.eventually("no body is kept", func() bool { return d.inside(func() int { return d.flight.entries + d.flight.staging.tasks }) == 0 })
+	f.eventually("no body is kept", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed + in.StagedTasks }) == 0 })
 	require.Less(t, d.client.BufferedProduceRecords(), int64(2), "one at a time asks again")
-	require.Equal(t, 1, d.inside(func() int { return d.sender.outlets.refusals.count(true) }))
+	require.Equal(t, 1, d.inside(func(in flight.Figures) int { return in.ClockRefused }))
 	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
 	require.NoError(t, err)
 	require.Empty(t, dead)
 	mend()
 	clocked := f.read("clocked")
 	f.eventually("all arrive", func() bool { return len(clocked.copies()) == 100 })
-	require.Zero(t, counted(d.metrics.unresponsive), "a broker that refuses answers")
+	require.Zero(t, counted(d.metrics.Unresponsive), "a broker that refuses answers")
 }
 
 // A name that somebody mistyped is forgotten by the producer too, which asked for it four times a second for ever. Should the topic come
@@ -178,12 +142,9 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 	due := time.Now()
 	f.schedule(ask("ordres", "a", due))
 	f.eventually("it is refused", func() bool {
-		return f.settledUpTo(due) && counted(d.metrics.dead.WithLabelValues(schemas.KindUndeliverable)) == 1
+		return f.settledUpTo(due) && counted(d.metrics.Dead.WithLabelValues(schemas.KindUndeliverable)) == 1
 	})
-	d.inside(func() int {
-		d.sender.outlets.refusals.topics["ordres"].latest = time.Now().Add(-2 * refusedQuiet)
-		return 0
-	})
+	d.settler.forget([]string{"ordres"})
 	hits, since := asked.Hits(), time.Now()
 	f.eventually("nobody asks for it", func() bool {
 		if n := asked.Hits(); n != hits {
@@ -191,7 +152,7 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 		}
 		return time.Since(since) > 3*time.Second
 	})
-	require.Zero(t, d.inside(func() int { return len(d.sender.outlets.byKey) + len(d.sender.outlets.refusals.topics) }))
+	require.Zero(t, d.flight.Figures().Outlets)
 
 	f.partitioned("ordres", 1)
 	ordres := f.read("ordres")

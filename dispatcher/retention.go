@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
@@ -16,18 +17,18 @@ import (
 // retirer forgets what ended longer ago than its retention: tasks, dead letters, and entries of the audit log.
 type retirer struct {
 	*shared
-	flight *inFlight
+	flight *flight.Flight
 	tasks  *taskRetirer
 }
 
-func newRetirer(fl *inFlight) *retirer {
-	r := &retirer{shared: fl.shared, flight: fl}
+func newRetirer(sh *shared, fl *flight.Flight) *retirer {
+	r := &retirer{shared: sh, flight: fl}
 	r.tasks = &taskRetirer{store: r.store, slots: r.slots, retired: r.metrics.retired, log: r.log, pause: afterBite, every: retireEvery(r.cfg.Retention)}
 	return r
 }
 
 // slots returns the owned slots, ascending.
-func (r *retirer) slots() []int { return slotsOf(r.flight.views()) }
+func (r *retirer) slots() []int { return slotsOf(r.flight.Views()) }
 
 // forAll tells whether this owner forgets what has no slot: that is for the owner of slot 0.
 func (r *retirer) forAll() bool {

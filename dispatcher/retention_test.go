@@ -240,7 +240,7 @@ func TestRetiringDeadLetters(t *testing.T) {
 			d.metrics.letters.Set(7) // of an earlier owner's time
 			d.metrics.letterBytes.Set(7)
 			for _, slot := range c.slots {
-				d.flight.slots[slot] = &ownedSlot{number: slot}
+				d.flight.Took([]store.Slot{{Slot: slot}}, 1, nil, nil)
 			}
 			require.NoError(t, d.retirer.letters(t.Context()))
 			count, _, err := f.store.MeasureDead(t.Context())
@@ -271,7 +271,7 @@ func TestRetiringTheAuditLog(t *testing.T) {
 			require.NoError(t, f.store.Audit(t.Context(), make([]store.AuditEntry, 2000))) // some bites
 			d := f.stepped(f.elect(1), Config{AuditRetention: c.retention})
 			for _, slot := range c.slots {
-				d.flight.slots[slot] = &ownedSlot{number: slot}
+				d.flight.Took([]store.Slot{{Slot: slot}}, 1, nil, nil)
 			}
 			count := func() int {
 				page, err := d.store.ListAudit(t.Context(), store.AuditFilter{Limit: 5000})

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
@@ -20,7 +21,7 @@ type runMaker struct {
 	owned  func() []store.SlotEpoch          // the owned slots, ascending; none while nothing may be made
 	stored func(context.Context, store.Made) // called with what was made
 	fenced func(context.Context)             // a slot has another owner
-	kick   kick                              // timers were set or enabled
+	kick   flight.Kick                       // timers were set or enabled
 	cfg    Config
 	log    *zap.Logger
 
@@ -52,13 +53,13 @@ const (
 
 func newRunMaker(c *claimer, publish func([]store.Outbox), ix Index) *runMaker {
 	owned := func() []store.SlotEpoch {
-		if !c.trust.trusted() || c.stopping.Load() {
+		if !c.trust.trusted() || c.flight.Stopping() {
 			return nil
 		}
-		return c.flight.ownedEpochs()
+		return c.flight.Staying()
 	}
 	rt := &runTaker{claimer: c, index: ix, publish: publish}
-	return &runMaker{store: c.store, now: c.clock.Millis, owned: owned, stored: rt.take, fenced: c.ownership.fenced, kick: c.kicks.timers, cfg: c.cfg, log: c.log}
+	return &runMaker{store: c.store, now: c.clock.Millis, owned: owned, stored: rt.take, fenced: c.ownership.fenced, kick: c.kicks.Timers, cfg: c.cfg, log: c.log}
 }
 
 func (r *runMaker) run(ctx context.Context) {
@@ -82,7 +83,7 @@ func (r *runMaker) run(ctx context.Context) {
 			failures++
 			r.log.Warn("making the runs of timers failed, trying again", zap.Error(err))
 			sleep(ctx, pauseAfter(failures))
-			r.kick.now()
+			r.kick.Now()
 		}
 	}
 }
@@ -152,13 +153,13 @@ type runTaker struct {
 func (t *runTaker) take(ctx context.Context, made store.Made) {
 	c := t.claimer
 	c.metrics.runs.Add(float64(made.Runs))
-	c.metrics.droppedRuns.WithLabelValues(dropMissed).Add(float64(made.Dropped))
+	c.metrics.DroppedRuns.WithLabelValues(flight.DropMissed).Add(float64(made.Dropped))
 	t.publish(made.Events)
 	if len(made.Added) == 0 {
 		return
 	}
 	now := c.clock.Millis()
-	near, until := map[int]int64{}, now+c.cfg.BurstLookAhead.Milliseconds()+2*sweepEvery.Milliseconds()
+	near, until := map[int]int64{}, now+c.cfg.BurstLookAhead.Milliseconds()+2*flight.SweepEvery.Milliseconds()
 	entries := make([]index.Entry, 0, len(made.Added))
 	for _, p := range made.Added {
 		if p.Pos <= now+c.cfg.Window.Milliseconds() {
@@ -172,8 +173,8 @@ func (t *runTaker) take(ctx context.Context, made store.Made) {
 	for slot, due := range near {
 		places = append(places, index.SlotPos{Slot: slot, Pos: due})
 	}
-	c.noteWakes(places)
-	c.kicks.claim.now()
+	c.flight.Woken(places)
+	c.kicks.Claim.Now()
 	bound, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := t.index.Add(bound, entries); err != nil && ctx.Err() == nil {

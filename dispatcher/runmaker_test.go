@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/timer"
@@ -55,7 +56,7 @@ func runnerOf(p *pages) (*runMaker, *int, *int) {
 	made, fenced := new(int), new(int)
 	return &runMaker{
 		store: p, now: func() int64 { return time.Now().UnixMilli() }, owned: func() []store.SlotEpoch { return []store.SlotEpoch{{Slot: 0, Epoch: 1}} },
-		stored: func(_ context.Context, m store.Made) { *made += len(m.Added) }, fenced: func(context.Context) { *fenced++ }, kick: newKick(),
+		stored: func(_ context.Context, m store.Made) { *made += len(m.Added) }, fenced: func(context.Context) { *fenced++ }, kick: make(flight.Kick, 1),
 		cfg: Config{MisfireAfter: time.Minute, Retention: time.Hour}, log: zap.NewNop(),
 	}, made, fenced
 }
@@ -93,7 +94,7 @@ func TestASetTimerDoesNotWaitForTheNextLook(t *testing.T) {
 		r, made, _ := runnerOf(p)
 		ctx, cancel := context.WithTimeout(t.Context(), runEvery/2)
 		defer cancel()
-		r.kick.now()
+		r.kick.Now()
 		r.run(ctx)
 		require.Equal(t, 3, *made)
 	})
@@ -168,8 +169,8 @@ func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
 	count, _, err := f.store.CountDead(t.Context(), store.DeadFilter{}, 0)
 	require.NoError(t, err)
 	require.Zero(t, count, "a dropped run has no dead letter")
-	require.Equal(t, 4, counted(d.metrics.droppedRuns.WithLabelValues(dropMissed)))
-	require.Zero(t, counted(d.metrics.droppedRuns.WithLabelValues(dropOverlap)))
+	require.Equal(t, 4, counted(d.metrics.DroppedRuns.WithLabelValues(flight.DropMissed)))
+	require.Zero(t, counted(d.metrics.DroppedRuns.WithLabelValues(flight.DropOverlap)))
 }
 
 func TestPagesBeginBehindTheLastSlot(t *testing.T) {

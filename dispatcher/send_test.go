@@ -87,7 +87,7 @@ func TestUnknownTargetBecomesADeadLetter(t *testing.T) {
 	require.Equal(t, schemas.KindUndeliverable, dead[0].Kind)
 	f.eventually("it is told", func() bool { return len(events.events(t, schemas.StateDead)) == 1 })
 	require.Equal(t, schemas.KindUndeliverable, events.events(t, schemas.StateDead)["mistyped"][0].Kind)
-	require.Equal(t, 1, counted(d.metrics.dead.WithLabelValues(schemas.KindUndeliverable)))
+	require.Equal(t, 1, counted(d.metrics.Dead.WithLabelValues(schemas.KindUndeliverable)))
 }
 
 // With room for few, the most urgent are read and sent first, though the others came before them.

@@ -107,7 +107,7 @@ func TestDatabaseThatWasStartedAnew(t *testing.T) {
 	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
 	due := time.Now().Add(2500 * time.Millisecond)
 	f.schedule(append(askMany(20, "orders", "t", due), ask("orders", "far", time.Now().Add(time.Hour)))...)
-	d.kicks.sweep.now()
+	d.kicks.Sweep.Now()
 	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
 	f.setBack()
 	require.Empty(t, f.answers(f.schedule(cancelRecord("orders", "far"))), "not yet")
@@ -117,7 +117,7 @@ func TestDatabaseThatWasStartedAnew(t *testing.T) {
 	require.Equal(t, []schemas.State{schemas.StateCancelled}, f.resolved())
 	f.eventually("each task arrives", func() bool { return len(orders.copies()) == 20 })
 	require.Equal(t, 20, orders.count())
-	require.Zero(t, counted(d.metrics.abandoned))
+	require.Zero(t, counted(d.metrics.Abandoned))
 }
 
 // What the database calls claimed beyond what is known here was claimed here: the reply was lost. It is sent, though nothing is claimed
@@ -132,5 +132,5 @@ func TestSweepFindsAClaimWithoutAReply(t *testing.T) {
 	require.NoError(t, claimTo(t.Context(), f.store, f.slots, 5, due.UnixMilli()+5))
 	f.eventually("it arrives", func() bool { return orders.count() == 1 })
 	f.eventually("it is settled", func() bool { return f.settledUpTo(due) })
-	require.Zero(t, counted(d.metrics.abandoned))
+	require.Zero(t, counted(d.metrics.Abandoned))
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
 )
@@ -21,37 +21,17 @@ type shared struct {
 	clock   *store.Clock
 	log     *zap.Logger
 	metrics *metrics
-	kicks   kicks
+	kicks   flight.Kicks
 
 	reads, writes lastCall // of the database: the policies' reads; claims and settlements. health reads them
 
 	targetMetrics *targetMetrics // of single targets; it has a lock of its own
 
-	stopping atomic.Bool // Run sets it; the owner, claim and settle loops read it
-	failure  chan error  // of Run, which ends with the first: see fail
+	failure chan error // of Run, which ends with the first: see fail
 }
 
 func newShared(cfg Config, st *store.Store, reg prometheus.Registerer, log *zap.Logger) *shared {
-	return &shared{cfg: cfg, store: st, clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: newKicks(), failure: make(chan error, 1)}
-}
-
-// kicks has one for each loop. Anybody gives them, and only the loop takes its own.
-type kicks struct{ own, claim, sweep, fetch, release, settle, timers, overlap kick }
-
-func newKicks() kicks {
-	return kicks{own: newKick(), claim: newKick(), sweep: newKick(), fetch: newKick(), release: newKick(), settle: newKick(), timers: newKick(), overlap: newKick()}
-}
-
-// kick wakes a loop; kicks that come while it is awake become one.
-type kick chan struct{}
-
-func newKick() kick { return make(kick, 1) }
-
-func (k kick) now() {
-	select {
-	case k <- struct{}{}:
-	default:
-	}
+	return &shared{cfg: cfg, store: st, clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: flight.NewKicks(), failure: make(chan error, 1)}
 }
 
 // fail ends Run with an error that cannot be mended in this process.
@@ -85,7 +65,7 @@ func (sh *shared) until(ctx context.Context, what string, f func(context.Context
 		if err == nil {
 			return
 		}
-		sh.metrics.retries.Inc()
+		sh.metrics.Retries.Inc()
 		if errors.Is(err, sendlog.ErrBroken) {
 			sh.fail(fmt.Errorf("%s: %w", what, err))
 			<-ctx.Done()

@@ -8,10 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/callback"
-	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/tracingtest"
 )
@@ -116,16 +114,4 @@ func TestADeadCollectorDelaysNoDelivery(t *testing.T) {
 	f.eventually("all are delivered", func() bool { return orders.count() == tasks })
 	f.eventually("the collector was asked", func() bool { return dead.Exports() > 0 })
 	require.NoError(t, d.end())
-}
-
-func TestTracesAreFreeWhenOff(t *testing.T) {
-	headers := []kgo.RecordHeader{{Key: "traceparent", Value: []byte(tracingtest.Traceparent(true))}}
-	var off *tracing.Tracer
-	one, r := &claimedTask{content: &content{topic: "orders"}}, &kgo.Record{}
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		one.trace = newTraced(off.Caller(headers), "key")
-		one.trace.begins()
-		one.trace.sent(one, time.Time{}, r, kerr.MessageTooLarge)
-		one.trace.called(one, "", time.Time{}, callback.Outcome{})
-	}))
 }

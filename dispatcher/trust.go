@@ -18,7 +18,7 @@ type trust struct {
 func (tr *trust) trusted() bool {
 	if !tr.members.Trusted() {
 		if tr.suspended.lose() {
-			tr.kicks.own.now()
+			tr.kicks.Own.Now()
 		}
 		return false
 	}

@@ -15,7 +15,7 @@ func (f *fixture) suspend() (*members, *running, time.Time) {
 	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
 	due := time.Now().Add(4 * time.Second)
 	f.schedule(askMany(20, "orders", "t", due)...)
-	d.kicks.sweep.now()
+	d.kicks.Sweep.Now()
 	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
 	m.trust(false)
 	f.eventually("it has noticed", func() bool { return d.trust.suspended.active() })
@@ -36,7 +36,7 @@ func TestWhoIsNotTrustedSendsNothing(t *testing.T) {
 	f.eventually("all is settled", func() bool { return f.settledUpTo(due) })
 	f.eventually("each task arrives", func() bool { return len(orders.copies()) == 20 })
 	require.Equal(t, 20, orders.count())
-	require.Zero(t, counted(d.metrics.abandoned))
+	require.Zero(t, counted(d.metrics.Abandoned))
 	require.NoError(t, d.Ready(t.Context()))
 }
 

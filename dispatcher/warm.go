@@ -21,7 +21,7 @@ const (
 
 // warm loads what the marks do not cover yet, the nearest first, and lets go of what is settled.
 func (ix *indexer) warm(ctx context.Context) error {
-	views := ix.flight.views()
+	views := ix.flight.Views()
 	marks, err := ix.index.Marks(ctx, slotsOf(views))
 	if err != nil {
 		return err
@@ -29,16 +29,16 @@ func (ix *indexer) warm(ctx context.Context) error {
 	upTo := ix.clock.Millis() + (ix.cfg.Window - min(slack, ix.cfg.Window/2)).Milliseconds()
 	trim := make([]index.SlotPos, len(views))
 	for i, v := range views {
-		trim[i] = index.SlotPos{Slot: v.slot, Pos: v.done}
-		mark, warm := marks[v.slot]
+		trim[i] = index.SlotPos{Slot: v.Slot, Pos: v.Done}
+		mark, warm := marks[v.Slot]
 		switch {
 		case !warm:
 			ix.metrics.rebuilds.Inc()
-			mark = v.done
+			mark = v.Done
 		case upTo-mark < min(stride, ix.cfg.Window/4).Milliseconds():
 			continue
 		}
-		if err := ix.load(ctx, v.slot, max(mark, v.done), upTo); err != nil {
+		if err := ix.load(ctx, v.Slot, max(mark, v.Done), upTo); err != nil {
 			return err
 		}
 	}

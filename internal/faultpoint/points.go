@@ -41,7 +41,7 @@ const (
 	// DispatcherClaimed: the claim has advanced and nothing is read yet (dispatcher/claim.go).
 	// Error: the reply is lost.
 	DispatcherClaimed = "dispatcher.claimed"
-	// DispatcherLogged: intents are in the send log (dispatcher/intents.go). Error: writing them
+	// DispatcherLogged: intents are in the send log (dispatcher/fetchbodies.go). Error: writing them
 	// failed.
 	DispatcherLogged = "dispatcher.logged"
 	// DispatcherTrusted: the election is trusted, and a due task is about to be passed to the
@@ -63,7 +63,7 @@ const (
 	// (dispatcher/indexer.go). Error: Redis refuses.
 	DispatcherMarked = "dispatcher.marked"
 	// DispatcherUnreported: the time for a report is over, and its task is about to be retried or
-	// to become a dead letter (dispatcher/unreported.go). No error.
+	// to become a dead letter (dispatcher/flight/unreported.go). No error.
 	DispatcherUnreported = "dispatcher.unreported"
 	// StoreReplaying: dead tasks are pending again, and their letters are not yet marked
 	// (store/replay.go). Error: the transaction fails.

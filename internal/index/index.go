@@ -20,9 +20,8 @@ type Entry = slots.Place
 // SlotPos is a position in a slot's order.
 type SlotPos = slots.Pos
 
-// TimersChanged is the Pos of a wake that says that timers of the slot were set or enabled. It is
-// merged with no other wake of the slot: neither hides the other.
-const TimersChanged = -1
+// TimersChanged is the Pos of a wake about timers.
+const TimersChanged = slots.TimersChanged
 
 // Index is safe for concurrent use.
 type Index struct {

@@ -20,7 +20,7 @@ var arrows = map[string][]string{
 	"store":      {"schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/machine"},
 	"events":     {"schemas", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":    {"schemas", "task", "store", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/tracing", "internal/faultpoint"},
-	"dispatcher": {"schemas", "task", "store", "events", "callback", "internal/defaults", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/tracing", "internal/faultpoint"},
+	"dispatcher": {"schemas", "task", "store", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/tracing", "internal/faultpoint"},
 	"callback":   {"schemas", "internal/defaults", "internal/reload"},
 	"deadletter": {"schemas", "task", "store", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
 

@@ -1,0 +1,43 @@
+package dispatcher
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// What an earlier owner may have sent is not also told to have expired. What nobody can have sent is.
+func TestTasksInDoubtDoNotExpire(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	past := time.Now().Add(-time.Minute)
+	f.schedule(askMany(5, "orders", "doubt", past, schemas.HeaderMaxLateness, "1s")...)
+	_, err := f.store.Acquire(t.Context(), f.slots, 4, "one")
+	require.NoError(t, err)
+	require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, nowMillis()))
+	f.schedule(askMany(5, "orders", "late", past, schemas.HeaderMaxLateness, "1s")...)
+	f.start(f.elect(5), t.TempDir(), Config{MemberID: "two"})
+	f.eventually("all is settled", func() bool { return f.settledUpTo(past) })
+	dead := func() map[string]string {
+		letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+		require.NoError(t, err)
+		out := map[string]string{}
+		for _, l := range letters {
+			out[l.TaskID] = l.Kind
+		}
+		return out
+	}
+	f.eventually("those that nobody has sent expire", func() bool { return len(dead()) == 5 })
+	f.eventually("the others arrive", func() bool { return orders.count() == 5 })
+	for id := range orders.copies() {
+		require.Contains(t, id, "doubt")
+	}
+	for id, kind := range dead() {
+		require.Contains(t, id, "late")
+		require.Equal(t, schemas.KindExpired, kind)
+	}
+}

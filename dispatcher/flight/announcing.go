@@ -1,0 +1,116 @@
+package flight
+
+import (
+	"slices"
+	"time"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+// A delivery's last events do not pass the outbox, because nothing is written for a task that is simply delivered: done waits for
+// their acknowledgement instead. While the results topic does not answer, done must not wait. So events that find no room, that fail,
+// or that are not acknowledged within UnresponsiveAfter are stored in the outbox, many in one row, and done moves on.
+
+// Delivery is a task that was delivered and whose last events are to be told.
+type Delivery struct {
+	task *Task
+	at   int64 // when it was acknowledged, Unix ms: long ago, where the send log proves it
+}
+
+// Events are the last events of the delivery.
+func (d Delivery) Events() []schemas.Event { return deliveredEvents(d.task, d.at) }
+
+// unannounced are deliveries whose last events nobody has yet.
+type unannounced struct {
+	published map[*Task]announcement // with the producer of events; its promises take them out
+	deferred  []Delivery             // to be stored instead
+}
+
+// announcement is a delivery whose last events are with the producer.
+type announcement struct {
+	at    int64
+	since time.Time
+}
+
+// announces begins to wait for the acknowledgement of a delivery's last events.
+func (fl *Flight) announces(t *Task, at int64) Delivery {
+	fl.unannounced.published[t] = announcement{at: at, since: time.Now()}
+	return Delivery{t, at}
+}
+
+// Announced takes what became of a delivery's last events. The delivery is settled once they are acknowledged; if they were not, they are
+// stored.
+func (fl *Flight) Announced(d Delivery, err error) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	delete(fl.unannounced.published, d.task)
+	switch {
+	case d.task.status != announcing:
+	case err != nil:
+		fl.unannounced.deferred = append(fl.unannounced.deferred, d)
+	default:
+		d.task.status = settled
+	}
+	fl.kicks.Settle.Now()
+}
+
+// deferSlow defers deliveries whose events have waited long for their acknowledgement. They must not hold up their slot. That
+// matters most when it is given back: the next owner would send again what was delivered.
+func (fl *Flight) deferSlow() {
+	for t, said := range fl.unannounced.published {
+		patience := fl.cfg.UnresponsiveAfter
+		switch leaving := t.slot.leavingFor(); {
+		case leaving > fl.cfg.DrainTimeout/2:
+			patience = 0
+		case leaving > 0 || fl.stopping.Load():
+			patience = min(patience, fl.cfg.DrainTimeout/8)
+		}
+		if time.Since(said.since) >= patience {
+			delete(fl.unannounced.published, t)
+			fl.unannounced.deferred = append(fl.unannounced.deferred, Delivery{t, said.at})
+		}
+	}
+}
+
+// Deferred takes at most n deliveries whose last events are to be stored, and whose slots are still ours. more says that there were any at all.
+func (fl *Flight) Deferred(n int) (list []Delivery, more bool) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	u := &fl.unannounced
+	n = min(len(u.deferred), n)
+	list = u.deferred[:n:n]
+	if u.deferred = u.deferred[n:]; len(u.deferred) == 0 {
+		u.deferred = nil
+	}
+	return slices.DeleteFunc(list, func(d Delivery) bool { return d.task.status != announcing || d.task.slot.abandoned }), n > 0
+}
+
+// EventsStored settles deliveries whose last events are stored.
+func (fl *Flight) EventsStored(list []Delivery) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, d := range list {
+		if d.task.status == announcing {
+			d.task.status = settled
+		}
+	}
+}
+
+// EventsNotStored takes back what could not be stored.
+func (fl *Flight) EventsNotStored(list []Delivery) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.unannounced.deferred = slices.Concat(list, fl.unannounced.deferred)
+}
+
+// deliveredEvents are the last events of a delivery that ends its task; at is when it was acknowledged.
+func deliveredEvents(t *Task, at int64) []schemas.Event {
+	e := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: at, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)}
+	events := []schemas.Event{e, e}
+	events[1].State = schemas.StateSucceeded
+	if !task.Published(t.settings.Events, schemas.StateDispatched) {
+		events = events[1:]
+	}
+	return events
+}

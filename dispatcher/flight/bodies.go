@@ -1,0 +1,275 @@
+package flight
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/internal/tracing"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+// Batch is a run of claimed tasks whose bodies are read together.
+type Batch struct {
+	Bytes int // of bodies there is room for
+	tasks []*Task
+	bySeq map[int64]*Task
+}
+
+func newBatch(tasks []*Task, bytes int) *Batch {
+	b := &Batch{Bytes: bytes, tasks: tasks, bySeq: make(map[int64]*Task, len(tasks))}
+	for _, t := range tasks {
+		b.bySeq[t.seq] = t
+	}
+	return b
+}
+
+// Seqs names the tasks.
+func (b *Batch) Seqs() []int64 {
+	seqs := make([]int64, len(b.tasks))
+	for i, t := range b.tasks {
+		seqs[i] = t.seq
+	}
+	return seqs
+}
+
+// NextBodies returns tasks whose bodies are to be read, or nil and after which time to ask again. Where room is scarce it makes some. The
+// clock says what is due: with little room left, tasks that were claimed ahead and are due by now go in the order of their time with
+// those that came late. Only the fetch loop calls it.
+func (fl *Flight) NextBodies() (*Batch, time.Duration) {
+	room, bytes, scarce := fl.bodyRoom()
+	if room <= 0 || bytes <= 0 {
+		return nil, time.Second
+	}
+	until := int64(never)
+	if scarce {
+		until = fl.clock.Millis() + lead.Milliseconds()
+	}
+	for {
+		tasks, wait := fl.backlog.take(room, until)
+		if len(tasks) == 0 {
+			return nil, wait
+		}
+		tasks, again := fl.readable(tasks)
+		if len(tasks) > 0 {
+			return newBatch(tasks, bytes), 0
+		}
+		if again { // there may be many: the release of due tasks gets the lock in between
+			return nil, 0
+		}
+	}
+}
+
+// bodyRoom makes room for bodies where it is scarce, and says how much there is.
+func (fl *Flight) bodyRoom() (tasks, bytes int, scarce bool) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.giveWay()
+	tasks, bytes = fl.staging.room()
+	return tasks, bytes, fl.staging.scarce()
+}
+
+// readable leaves out tasks whose slots are lost, and tasks that are held or put off without their bodies. aside says that some were
+// held or put off.
+func (fl *Flight) readable(batch []*Task) (out []*Task, aside bool) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	out = slices.DeleteFunc(batch, func(t *Task) bool {
+		if t.slot.abandoned {
+			return true
+		}
+		goes := fl.gates.diverts(t) || fl.parksAgain(t)
+		aside = aside || goes
+		return goes
+	})
+	return out, aside
+}
+
+// DeliveryKeys returns the idempotency key of an attempt.
+type DeliveryKeys interface {
+	DeliveryKey(seq int64, number int) (string, error)
+}
+
+// BodiesRead takes the rows of a batch, and the seqs of those for whose bodies there was no room, and returns the tasks that are to be
+// sent. Their intents go to the send log next, and then Logged takes them.
+func (fl *Flight) BodiesRead(b *Batch, rows []task.Task, rest []int64, keys DeliveryKeys, tracer *tracing.Tracer) []*Task {
+	if len(rest) > 0 {
+		rows = fl.putBack(b.bySeq, rows, rest)
+	}
+	fl.metrics.Bodies.Add(float64(len(rows)))
+	ready := make([]*Task, 0, len(rows))
+	contents := make([]content, len(rows)) // one allocation for all
+	made := make([]*content, 0, len(rows))
+	failed := map[*Task]error{}
+	var moved []*Task
+	for i := range rows {
+		row := &rows[i]
+		t := b.bySeq[row.Seq]
+		delete(b.bySeq, row.Seq)
+		// A late answer to an earlier sending may have ended or moved the task after the claim was read and before it entered. To send it
+		// now would deliver it twice.
+		if row.Slot != t.slot.number || row.Pos != t.pos {
+			moved = append(moved, t)
+			continue
+		}
+		if err := fl.prepare(t, &contents[i], row, keys, tracer); err != nil {
+			failed[t] = err
+		}
+		ready = append(ready, t)
+		made = append(made, &contents[i])
+	}
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, t := range moved {
+		fl.gone(t)
+		fl.kicks.Settle.Now()
+	}
+	for i, t := range ready {
+		t.content = made[i]
+	}
+	for t, err := range failed {
+		fl.deadLetter(t, schemas.KindUndeliverable, "no record can be made of it: "+err.Error())
+	}
+	return fl.parkUnsent(slices.DeleteFunc(ready, func(t *Task) bool { return failed[t] != nil }))
+}
+
+// gone closes the place of a task that does not stand there any more.
+func (fl *Flight) gone(t *Task) {
+	t.status = left
+	fl.proofs.forget(t.seq)
+}
+
+// putBack keeps of the rows that were read those that come before every task that was not: one key's tasks must not
+// overtake each other here. The other tasks are read again, in smaller bites, so that in the end the first of them fits.
+func (fl *Flight) putBack(bySeq map[int64]*Task, rows []task.Task, rest []int64) []task.Task {
+	order := func(a, b *Task) int { return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.seq, b.seq)) }
+	unread := make([]*Task, len(rest), len(bySeq))
+	for i, seq := range rest {
+		unread[i] = bySeq[seq]
+	}
+	first := slices.MinFunc(unread, order)
+	bite := max(len(rows)/2, 1)
+	rows = slices.DeleteFunc(rows, func(row task.Task) bool {
+		t := bySeq[row.Seq]
+		late := order(t, first) > 0
+		if late {
+			unread = append(unread, t)
+		}
+		return late
+	})
+	for _, t := range unread {
+		delete(bySeq, t.seq)
+	}
+	slices.SortFunc(unread, order)
+	fl.backlog.putBack(unread, bite)
+	return rows
+}
+
+// prepare makes the content of a task, its record whole but for the instant at which it is sent. It needs no lock: the content is not the
+// task's yet, and only the fetch loop has a task whose body is not read.
+func (fl *Flight) prepare(t *Task, c *content, row *task.Task, keys DeliveryKeys, tracer *tracing.Tracer) error {
+	c.topic, c.id, c.due, c.attempt, c.replay, c.state = row.Topic, row.ID, row.Due, row.Attempt, row.Replay, row.State
+	c.body, c.size = row.Body, len(row.Body)+500
+	body, err := schemas.DecodeBody(row.Body)
+	if err != nil {
+		return err
+	}
+	c.settings = body.Settings
+	t.at = c.due
+	if c.attempt > 0 {
+		t.at = t.pos
+	}
+	if c.state == task.StateReport {
+		t.at += fl.cfg.transit().Milliseconds()
+		return nil // nothing to send: its report is missing
+	}
+	key, err := keys.DeliveryKey(row.Seq, int(c.sendNumber()))
+	if err != nil {
+		return err
+	}
+	d := schemas.Delivery{ID: row.ID, Due: row.Due, Attempt: c.attempt + 1, Key: key, Replay: row.Replay, Timer: body.Settings.Run.Timer}
+	c.trace = newTraced(tracer.Caller(body.Headers), key)
+	if cb := body.Settings.Callback; cb.URL != "" {
+		c.record = &kgo.Record{Topic: row.Topic, Key: body.Key, Value: body.Value}
+		c.call = &callback.Request{URL: cb.URL, Method: cb.Method, Body: body.Value, Headers: body.Headers, Delivery: d, Timeout: body.Settings.AckTimeout}
+		return nil
+	}
+	headers := make([]kgo.RecordHeader, len(body.Headers), len(body.Headers)+6)
+	copy(headers, body.Headers)
+	c.record = &kgo.Record{Topic: row.Topic, Key: body.Key, Value: body.Value, Headers: schemas.AppendDelivery(headers, d)}
+	return nil
+}
+
+// Intents say which tasks are about to be sent. A task without a record sends nothing, and has no intent.
+func Intents(ready []*Task) []sendlog.Intent {
+	intents := make([]sendlog.Intent, 0, len(ready))
+	for _, t := range ready {
+		if t.record != nil {
+			intents = append(intents, sendlog.Intent{Seq: t.seq, Attempt: t.sendNumber(), Slot: int32(t.slot.number), Epoch: t.slot.epoch,
+				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
+		}
+	}
+	return intents
+}
+
+// Logged takes tasks whose intents are in the send log: they wait for their instant. Those that the send log proves delivered are settled
+// instead.
+func (fl *Flight) Logged(b *Batch, ready []*Task) {
+	now := fl.clock.Millis()
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	// Nobody may remove a claimed row, short of a hand in the database. Such a task cannot be sent, and must not hold up its slot.
+	for _, t := range b.bySeq {
+		fl.gone(t)
+		fl.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.slot.number), zap.Bool("abandoned", t.slot.abandoned))
+	}
+	for _, t := range ready {
+		if t.slot.abandoned {
+			continue
+		}
+		t.status = staged
+		fl.gates.keepsTurn(t)
+		if t.at < now {
+			fl.metrics.StagedLate.Inc()
+		}
+		fl.staging.add(t)
+		if at, ok := fl.proofs.take(t); ok && t.doubt && t.record != nil {
+			fl.metrics.Proven.Inc()
+			fl.unsettled.delivered(t)
+			fl.inbox.concludes(outcome{task: t, at: at, known: true})
+			fl.kicks.Settle.Now()
+			continue
+		}
+		fl.due.push(t)
+	}
+	fl.kicks.Release.Now()
+}
+
+// parkUnsent puts off those of the tasks, just read, whose outlets do not answer, and returns the others. What an earlier owner may
+// have sent goes on: the send log may know of it.
+func (fl *Flight) parkUnsent(tasks []*Task) []*Task {
+	now := fl.clock.Millis()
+	return slices.DeleteFunc(tasks, func(t *Task) bool {
+		if t.record == nil || t.doubt || t.isProbe || t.slot.abandoned {
+			return false
+		}
+		g := fl.outlets.byKey[fl.outlets.keyOf(t)]
+		if g == nil || g.outage == nil || g.outage.readsProbe(time.Now()) {
+			return false
+		}
+		if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound {
+			return false
+		}
+		t.outletKey = g.outletKey
+		fl.putOff(t, g)
+		t.dropContent()
+		return true
+	})
+}

@@ -1,0 +1,233 @@
+package flight
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/store"
+)
+
+const (
+	// SweepEvery is how often the database itself is asked what comes next, whatever the index says. The
+	// question costs one look into an index for each slot.
+	SweepEvery = time.Second
+	// lead is how long before its due time a task is claimed that a wake told of. A claim and the fetch of a body take a few
+	// milliseconds.
+	lead = 25 * time.Millisecond
+	// ClaimPause keeps a stream of tasks due at once from becoming a claim each.
+	ClaimPause = 5 * time.Millisecond
+	// overdue is how late the next task of a slot may be before the slot is claimed piece by piece.
+	overdue = 2 * time.Second
+)
+
+// Claim is a slot that is being claimed. Settling moves the slot's next, so what the claim needs is noted with it.
+type Claim struct {
+	Slot     int
+	Epoch    int64
+	From, To int64
+	Behind   bool // an outage has passed: the slot is claimed a bite at a time
+	slot     *ownedSlot
+}
+
+// Woken notes what wakes tell: the earliest due time of a slot, or that timers were changed in it.
+func (fl *Flight) Woken(places []slots.Pos) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, p := range places {
+		switch l := fl.slots[p.Slot]; {
+		case l == nil:
+		case p.Pos == slots.TimersChanged:
+			fl.kicks.Timers.Now()
+		default:
+			l.urgent = min(l.urgent, p.Pos)
+		}
+	}
+}
+
+// Swept notes what the database said: where every slot stands was compared already, and next is what comes next in them.
+func (fl *Flight) Swept(before Known, next []slots.Pos) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for slot, h := range before {
+		if l := fl.slots[slot]; l != nil && l == h.slot {
+			l.looked = true
+		}
+	}
+	for _, n := range next {
+		if l := fl.slots[n.Slot]; l != nil && n.Pos > l.claimed {
+			if n.Pos < l.next && n.Pos <= fl.clock.Millis() {
+				fl.metrics.Swept.Inc() // overdue, and nobody had told of it
+			}
+			l.next = min(l.next, n.Pos)
+			// At the first place behind what is claimed stands what came when its own place was claimed already: it may be due.
+			if n.Pos == l.claimed+1 {
+				l.urgent = min(l.urgent, fl.clock.Millis())
+			}
+		}
+	}
+}
+
+// NextKnown notes what comes next in slots, as the index says.
+func (fl *Flight) NextKnown(next []slots.Pos) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, n := range next {
+		if l := fl.slots[n.Slot]; l != nil && n.Pos > l.claimed {
+			l.next = min(l.next, n.Pos)
+		}
+	}
+}
+
+// NextBy returns the slots whose next task is due by then.
+func (fl *Flight) NextBy(end int64) (slots []int) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, l := range fl.slots {
+		if l.next <= end && l.leaving.IsZero() {
+			slots = append(slots, l.number)
+		}
+	}
+	return slots
+}
+
+// claimAt returns when a slot is to be claimed next, with a look-ahead of so many ms.
+func (fl *Flight) claimAt(l *ownedSlot, ahead int64) int64 {
+	if !l.leaving.IsZero() || l.claiming {
+		return never
+	}
+	at := int64(never)
+	if l.next != never {
+		at = l.next - ahead + fl.cfg.LookAhead.Milliseconds()/2
+	}
+	if l.urgent != never {
+		at = min(at, l.urgent-lead.Milliseconds())
+	}
+	return at
+}
+
+// UntilClaim is how long until something is to be claimed, with a look-ahead of so many ms.
+func (fl *Flight) UntilClaim(ahead int64) time.Duration {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	if fl.full() {
+		return SweepEvery // settling kicks
+	}
+	at := int64(never)
+	for _, l := range fl.slots {
+		at = min(at, fl.claimAt(l, ahead))
+	}
+	return time.Duration(min(max(at-fl.clock.Millis(), 0), SweepEvery.Milliseconds())) * time.Millisecond
+}
+
+// maxEntries bounds the tasks in memory that have no body yet, at about 80 bytes each. One millisecond's tasks are
+// claimed together, so a single claim may exceed it.
+func (fl *Flight) maxEntries() int { return 30 * fl.cfg.StageTasks }
+
+func (fl *Flight) full() bool { return fl.entries >= fl.maxEntries() }
+
+// BeginClaim decides which slots are claimed now, and how far: always further than they are. Until EndClaim they are not given back,
+// because the claim itself happens later. room is how many tasks may still enter.
+func (fl *Flight) BeginClaim(lookAhead int64) (ready []Claim, room int) {
+	now := fl.clock.Millis()
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	if room = fl.maxEntries() - fl.entries; room <= 0 {
+		return nil, 0
+	}
+	ahead, trigger := now+lookAhead, false
+	for _, l := range fl.slots {
+		at := fl.claimAt(l, lookAhead)
+		trigger = trigger || at <= now
+		if at <= now || at != never && l.next <= ahead {
+			ready = append(ready, Claim{Slot: l.number, Epoch: l.epoch, From: l.claimed, To: l.reach(ahead), Behind: l.liesBehind(now - overdue.Milliseconds()), slot: l})
+		}
+	}
+	if !trigger {
+		return nil, room
+	}
+	for _, c := range ready {
+		c.slot.claiming = true
+	}
+	slices.SortFunc(ready, func(a, b Claim) int { return a.Slot - b.Slot })
+	return ready, room
+}
+
+// BeginCatchUp returns the slots of which the database calls more claimed than is known here: the reply to a claim was lost. Until EndClaim
+// nobody else claims them.
+func (fl *Flight) BeginCatchUp(slots []store.Slot) (behind []Claim) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, s := range slots {
+		if l := fl.slots[s.Slot]; l != nil && l.epoch == s.Epoch && l.claimed < s.Claimed && !l.claiming {
+			l.claiming = true
+			behind = append(behind, Claim{Slot: l.number, Epoch: l.epoch, From: l.claimed, To: s.Claimed, slot: l})
+		}
+	}
+	return behind
+}
+
+// EndClaim ends claims, whatever came of them.
+func (fl *Flight) EndClaim(claims []Claim) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, c := range claims {
+		c.slot.claiming = false
+	}
+}
+
+// AllAbandoned says that none of the slots is ours any more.
+func (fl *Flight) AllAbandoned(claims []Claim) bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return !slices.ContainsFunc(claims, func(c Claim) bool { return !c.slot.abandoned })
+}
+
+// Claimed moves slots to where they are claimed, with the tasks that stand there.
+func (fl *Flight) Claimed(claims []Claim, entries []store.Entry) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	ours := make(map[int]*ownedSlot, len(claims))
+	for _, c := range claims {
+		c.slot.claimTo(c.To)
+		if !c.slot.abandoned {
+			ours[c.Slot] = c.slot
+		}
+	}
+	fl.enter(ours, entries, false)
+}
+
+// enter puts claimed tasks into their slots and into the queue for their bodies. They come in the order of their slots.
+func (fl *Flight) enter(owned map[int]*ownedSlot, entries []store.Entry, doubt bool) {
+	now := fl.clock.Millis()
+	queue := make([]*Task, 0, len(entries))
+	tasks := make([]Task, len(entries)) // one allocation for all
+	for i, e := range entries {
+		l := owned[e.Slot]
+		if l == nil {
+			continue
+		}
+		t := &tasks[i]
+		*t = Task{slot: l, seq: e.Seq, pos: e.Pos, at: e.Pos, lane: e.Lane, doubt: doubt}
+		// What came when its own place was claimed already is due before its place says. What belongs there must not overtake what was
+		// claimed before it.
+		if e.Pos == l.before+1 {
+			t.at = min(t.at, max(e.Due, now))
+		}
+		l.tasks = append(l.tasks, t)
+		fl.entries++
+		if original := fl.stuck[e.Seq]; original != nil { // with the producer from here
+			if original.lateAnswer {
+				t.status = leaving
+			} else {
+				fl.setAside(t, original)
+			}
+			continue
+		}
+		queue = append(queue, t)
+	}
+	slices.SortStableFunc(queue, func(a, b *Task) int { return cmp.Compare(a.at, b.at) })
+	fl.backlog.push(queue)
+	fl.kicks.Fetch.Now()
+}

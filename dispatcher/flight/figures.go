@@ -1,0 +1,130 @@
+package flight
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Figures count what is in flight.
+type Figures struct {
+	Slots                    int
+	Claimed                  int // tasks in slots, with their bodies or without
+	StagedTasks, StagedBytes int
+	SentTasks                int           // with producers, or with receivers of callbacks
+	Stuck                    int           // sent, unanswered for long, and out of their slots since
+	Parked                   int           // put off without reading their bodies until their target answers
+	Gated                    int           // at gates, or on their way to them
+	Due                      int           // staged, and waiting for their instant
+	Calls                    int           // callbacks under way
+	Proofs                   int           // tasks in doubt of which the send log proves something
+	Leaving                  int           // on their way out of their places
+	Unannounced              int           // delivered, their last events with the producer
+	Unsettled                time.Duration // how long ago the oldest delivery was made that is not durable
+
+	Probes, SentBytes int     // of what is sent: outlets that are asked, and bytes
+	Owed, Undurable   int     // tasks that are to wait for reports; deliveries that are not durable
+	Gates             int     // targets with a policy, or with tasks at their gates
+	Part              float64 // of the installation's slots that is owned, as far as the policies go
+
+	Outlets, UnresponsiveOutlets  int
+	RefusedTargets, ClockRefused  int
+	PausedTargets, LimitedTargets int
+}
+
+// Figures returns the figures of this moment.
+func (fl *Flight) Figures() Figures {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	f := Figures{
+		Slots: len(fl.slots), Claimed: fl.entries, StagedTasks: fl.staging.tasks, StagedBytes: fl.staging.bytes, SentTasks: fl.outlets.buffered.tasks,
+		Stuck: len(fl.stuck), Parked: fl.parkedTasks(), Unannounced: len(fl.unannounced.published), Unsettled: fl.unsettled.oldest(),
+		Due: len(fl.due), Calls: len(fl.underWay), Proofs: len(fl.proofs), Leaving: fl.inbox.leavingTasks(), Probes: fl.outlets.probes, SentBytes: fl.outlets.buffered.bytes,
+		Owed: fl.unsettled.owed, Undurable: len(fl.unsettled.deliveries), Gates: len(fl.gates.byTopic), Part: fl.gates.part(),
+		Outlets: len(fl.outlets.byKey), RefusedTargets: fl.outlets.refusals.count(false), ClockRefused: fl.outlets.refusals.count(true),
+	}
+	for _, g := range fl.outlets.byKey {
+		if g.outage != nil {
+			f.UnresponsiveOutlets++
+		}
+	}
+	for _, g := range fl.gates.byTopic {
+		f.Gated += len(g.waiting) + g.coming.count()
+		switch {
+		case g.Paused:
+			f.PausedTargets++
+		case !g.Open():
+			f.LimitedTargets++
+		}
+	}
+	return f
+}
+
+// RegisterGauges shows what is in flight.
+func (fl *Flight) RegisterGauges(reg prometheus.Registerer) {
+	f := promauto.With(reg)
+	gauge := func(name, help string, of func(Figures) int) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, func() float64 { return float64(of(fl.Figures())) })
+	}
+	gauge("slots", "Slots owned.", func(f Figures) int { return f.Slots })
+	gauge("claimed_tasks", "Claimed tasks that are not settled.", func(f Figures) int { return f.Claimed })
+	gauge("staged_tasks", "Tasks in memory with their bodies.", func(f Figures) int { return f.StagedTasks })
+	gauge("staged_bytes", "Memory that bodies of staged tasks take.", func(f Figures) int { return f.StagedBytes })
+	gauge("refused_targets", "Targets that do not exist or may not be written.", func(f Figures) int { return f.RefusedTargets })
+	gauge("clock_refused_targets", "Targets whose brokers refuse the database's time.", func(f Figures) int { return f.ClockRefused })
+	gauge("unresponsive_targets", "Partitions of targets, and origins of callbacks, that do not answer.", func(f Figures) int { return f.UnresponsiveOutlets })
+	gauge("parked_tasks", "Tasks that are put off without reading their bodies until their target answers.", func(f Figures) int { return f.Parked })
+	gauge("stuck_tasks", "Tasks with the producer that have been set aside.", func(f Figures) int { return f.Stuck })
+	gauge("unsettled_milliseconds", "How long ago the oldest delivery was made that is not durable: if the dispatcher died, it would be made again.", func(f Figures) int { return int(f.Unsettled.Milliseconds()) })
+	gauge("paused_targets", "Targets that an operator has paused.", func(f Figures) int { return f.PausedTargets })
+	gauge("limited_targets", "Targets that an operator has limited, and not paused.", func(f Figures) int { return f.LimitedTargets })
+	gauge("gated_tasks", "Tasks in memory that wait for what their target's limits let through.", func(f Figures) int { return f.Gated })
+}
+
+// SlotLook is an owned slot with its tasks, for tests and for those who debug.
+type SlotLook struct {
+	SlotView
+	Owned   bool
+	Epoch   int64
+	Drained bool
+	Leaving bool
+	Seqs    []int64 // of the tasks that are not closed
+	InDoubt int     // of them
+}
+
+// Look shows a slot.
+func (fl *Flight) Look(slot int) SlotLook {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	l := fl.slots[slot]
+	if l == nil {
+		return SlotLook{SlotView: SlotView{Slot: slot}}
+	}
+	out := SlotLook{SlotView: SlotView{l.number, l.claimed, l.done}, Owned: true, Epoch: l.epoch, Drained: l.drained(), Leaving: !l.leaving.IsZero()}
+	for _, t := range l.open() {
+		out.Seqs = append(out.Seqs, t.seq)
+		if t.doubt {
+			out.InDoubt++
+		}
+	}
+	return out
+}
+
+// GateLook is the gate of a target with a policy, likewise.
+type GateLook struct {
+	Known, Paused, Open, Free, Looked bool
+	Room                              int // its share of what may be in flight; 0: no limit
+	Sending, Unread                   int
+}
+
+// LookAtGate shows the gate of a target.
+func (fl *Flight) LookAtGate(topic string) GateLook {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	g := fl.gates.byTopic[topic]
+	if g == nil {
+		return GateLook{}
+	}
+	return GateLook{Known: true, Paused: g.Paused, Open: g.Open(), Free: g.free(), Looked: !g.looked.IsZero(), Room: g.room, Sending: g.sending, Unread: len(g.unread)}
+}

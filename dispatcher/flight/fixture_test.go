@@ -1,0 +1,45 @@
+package flight
+
+import (
+	"cmp"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+)
+
+// machineClock is a database's clock that agrees with this machine's.
+type machineClock struct{}
+
+func (machineClock) Now() time.Time        { return time.Now() }
+func (machineClock) Millis() int64         { return time.Now().UnixMilli() }
+func (machineClock) Latest() int64         { return time.Now().UnixMilli() }
+func (machineClock) Offset() time.Duration { return 0 }
+
+// newFlight makes one with nothing in flight; what the configuration leaves open is as usual.
+func newFlight(t *testing.T, cfg Config) *Flight {
+	t.Helper()
+	cfg.MemberID = cmp.Or(cfg.MemberID, "one")
+	cfg.LookAhead = cmp.Or(cfg.LookAhead, 400*time.Millisecond)
+	cfg.StageTasks = cmp.Or(cfg.StageTasks, 100_000)
+	cfg.StageBytes = cmp.Or(cfg.StageBytes, 256<<20)
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 20*time.Second)
+	cfg.UnresponsiveAfter = cmp.Or(cfg.UnresponsiveAfter, 10*time.Second)
+	cfg.UndeliverableAfter = cmp.Or(cfg.UndeliverableAfter, time.Minute)
+	cfg.MisfireAfter = cmp.Or(cfg.MisfireAfter, time.Minute)
+	return New(cfg, machineClock{}, nil, NewMetrics(prometheus.NewRegistry()), NewKicks(), zap.NewNop())
+}
+
+func nowMillis() int64 { return time.Now().UnixMilli() }
+
+// counted is the value of a counter, by way of a registry: that needs no further module.
+func counted(c prometheus.Counter) int {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(c)
+	families, err := reg.Gather()
+	if err != nil {
+		panic(err)
+	}
+	return int(families[0].GetMetric()[0].GetCounter().GetValue())
+}

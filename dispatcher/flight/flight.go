@@ -1,0 +1,89 @@
+// Package flight holds the slots that a dispatcher owns and the tasks in flight, and decides what becomes of them. What the loops have read,
+// sent and heard goes in; what they are to read, send, write and tell comes out.
+//
+// Each method with a capital letter is something that happened, or a question of a loop. It takes one step under the lock, and returns what
+// there is to do. Nothing here waits for a database, a broker or the index, and nothing runs by itself: the loops of package dispatcher do
+// that, and are woken by kicks. A task is a handle to them: its fields change here alone.
+package flight
+
+import (
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// Flight holds the owned slots and every task that is in flight: claimed, and not closed. Its lock makes one step of what belongs
+// together, whichever loop reports it:
+//
+//   - a slot and its tasks: what comes in for a slot that was abandoned is thrown away, and nothing of it stays counted;
+//   - a task's status, what it takes in memory (staging), and that it leaves (leave);
+//   - an outlet (see outlets) and the tasks that it has: one that falls silent, and that they leave their slots; an answer, and its
+//     outcome;
+//   - a slot that is claimed and one that is given back: never both.
+//
+// Methods with a capital letter take the lock, and the loops call them. Methods with a small letter are called under it, but for those of
+// backlog and inbox, which have locks of their own that guard queues alone. Locks are taken in this order: mu, and then backlog.mu,
+// inbox.mu, or that of the origins' room.
+type Flight struct {
+	env
+	backlog *backlog // whose bodies are to be read
+	inbox   *inbox   // what is to be settled
+	origins Origins  // nil: no callbacks are made
+
+	mu          sync.Mutex
+	slots       map[int]*ownedSlot // Took adds; abandon and Released delete
+	arrived     int                // how often slots came, or were to leave and stay after all
+	strays      strays             // slots that are not worked on
+	lost        map[int]int64      // how far slots were claimed that were abandoned, and not taken since
+	entries     int                // tasks in slots, with their bodies or without
+	staging     staging            // Logged adds, whatever ends a task removes
+	unsettled   unsettled
+	unannounced unannounced
+	proofs      Proofs              // of tasks in doubt: Took adds, Logged takes
+	stuck       map[int64]*Task     // sent, unanswered for long, and out of their slot since; by seq
+	due         dueHeap             // staged tasks: Logged adds, TakeDue takes
+	underWay    map[*Task]time.Time // callbacks, since when
+	runs        []*Task             // of timers, that wait for what the database says
+	outlets     *outlets
+	gates       *gates
+}
+
+// New makes it with nothing in flight. Without origins no callbacks are made.
+func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks, log *zap.Logger) *Flight {
+	fl := &Flight{
+		env:     env{cfg: cfg, clock: clock, log: log, metrics: metrics, kicks: kicks},
+		backlog: newBacklog(), inbox: &inbox{}, origins: origins, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]int64{}, proofs: Proofs{}, stuck: map[int64]*Task{},
+		staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, unsettled: unsettled{pace: firstPace},
+		unannounced: unannounced{published: map[*Task]announcement{}}, underWay: map[*Task]time.Time{},
+	}
+	fl.gates = newGates(fl)
+	fl.outlets = newOutlets(fl)
+	return fl
+}
+
+// Stop says that the dispatcher ends: its slots are to be given back, and nothing more is claimed or called back.
+func (fl *Flight) Stop() { fl.stopping.Store(true) }
+
+// Stopping says that the dispatcher ends.
+func (fl *Flight) Stopping() bool { return fl.stopping.Load() }
+
+// Placement says to which partition a record goes. It has a lock of its own.
+func (fl *Flight) Placement() *kafka.Placement { return fl.outlets.where }
+
+// Left is how many slots are owned, or not clearly given back.
+func (fl *Flight) Left() int {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return len(fl.slots) + len(fl.strays)
+}
+
+// unstage forgets what staging held, if it still holds it.
+func (fl *Flight) unstage(t *Task) {
+	if fl.staging.remove(t) {
+		t.dropContent()
+		fl.kicks.Fetch.Now()
+	}
+}

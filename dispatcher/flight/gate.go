@@ -1,0 +1,260 @@
+package flight
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// gate lets the tasks of one target with a policy through, in the order of the instants at which they are to be released. What it
+// cannot let through in a moment is held in the slots, where it can be cancelled and costs nothing; see held.go.
+type Gate struct {
+	store.Policy
+	pace    *rate.Limiter // this dispatcher's share of the rate; nil: no limit
+	room    int           // its share of what may be in flight; 0: no limit
+	most    int           // that may be here or on their way
+	sending int           // records with a producer
+	passed  passed        // through, lately
+
+	waiting dueHeap         // due, with their bodies, until they may go
+	since   map[int64]int64 // when they came here, Unix ms; by seq
+	coming  calledBack      // were held, and are not here yet
+	unread  []*Task         // claimed while nothing was let through; their bodies are not read
+	holding []*Task         // on their way to be held
+	held    int             // tasks ever moved to held places; callBack compares it to notice new ones
+	behind  bool            // something is held, or may be: what comes new goes behind it
+	after   store.HeldPlace // what stands up to here has been called back, or is not ours
+	found   bool            // something of ours, since after was at the beginning
+	looked  time.Time       // at the held tasks
+}
+
+const (
+	// gateAhead is for how long ahead tasks are called back: the way from their held places to the gate takes some 100 ms.
+	gateAhead = 500 * time.Millisecond
+	// gateTasks bounds the tasks that are at a gate or on their way to it: what moves in gateAhead at full speed.
+	gateTasks = 3000
+	// gateWait is for how long a task waits at the gate, where it cannot be cancelled, before it is held.
+	gateWait = time.Second
+	// recallWait is how long a task that was called back may be on its way, once that is durable, before the later ones go without it.
+	recallWait = 5 * time.Second
+	// recallQueue is how long it may wait for that. After an outage, hundreds of thousands of others may be called back as well.
+	recallQueue = time.Minute
+	// paceBurst is for how long the pace is kept in store: the release of due tasks rests 2 ms, and a busy machine longer.
+	paceBurst = 50 * time.Millisecond
+)
+
+// newGate makes the gate of a target of which something may be held. It takes no more than a part of what may be staged: others need
+// the room.
+func newGate(topic string, stage int) *Gate {
+	return &Gate{most: min(gateTasks, max(stage/8, 1)), Policy: store.Policy{Topic: topic}, since: map[int64]int64{}, coming: calledBack{bySeq: map[int64]*recalled{}}, behind: true}
+}
+
+// set puts a policy in force, of which this dispatcher has a share.
+func (g *Gate) set(p store.Policy, share float64) {
+	g.Policy, g.room = p, 0
+	if p.MaxInFlight > 0 {
+		g.room = max(int(float64(p.MaxInFlight)*share), 1)
+	}
+	if p.Rate == 0 {
+		g.pace = nil
+		return
+	}
+	mine := p.Rate * share
+	limit, burst := rate.Limit(mine), max(int(mine*paceBurst.Seconds()), 1)
+	if g.pace == nil {
+		g.pace = rate.NewLimiter(limit, burst)
+	} else if g.pace.Limit() != limit {
+		g.pace.SetLimit(limit)
+		g.pace.SetBurst(burst)
+	}
+}
+
+// free says that tasks may pass the gate by: there is no policy, and nothing waits, is held or is on its way.
+func (g *Gate) free() bool {
+	return g.Open() && !g.behind && len(g.waiting)+g.coming.count()+len(g.holding)+len(g.unread) == 0
+}
+
+func (g *Gate) full() bool { return g.room > 0 && g.sending >= g.room }
+
+// ahead is how many tasks the gate lets through within gateAhead, about, and so how many may be here or on their way.
+func (g *Gate) ahead(now time.Time) int {
+	n := g.most
+	if g.pace != nil {
+		n = min(n, int(max(g.pace.TokensAt(now), 0)+float64(g.pace.Limit())*gateAhead.Seconds()))
+	}
+	if g.room > 0 {
+		n = min(n, g.room+2*g.passed.within(now)) // so many follow one another, as fast as Kafka answers
+	}
+	return n
+}
+
+// untilNext is how long until the gate lets the next task through, if nothing else happens; false: it lets none through for now. Where
+// room for bodies is scarce, no task waits for one that may be waiting for that room.
+func (g *Gate) untilNext(now time.Time, scarce bool) (time.Duration, bool) {
+	if g.Paused || len(g.waiting) == 0 || g.full() || !scarce && g.waitsForEarlier(now) {
+		return 0, false
+	}
+	if g.pace == nil || g.waiting[0].passed {
+		return 0, true
+	}
+	if lacks := 1 - g.pace.TokensAt(now); lacks > 0 && g.pace.Limit() > 0 {
+		return time.Duration(lacks / float64(g.pace.Limit()) * float64(time.Second)), true
+	}
+	return 0, g.pace.Limit() > 0
+}
+
+// waitsForEarlier says that a task that comes before the first one here is on its way.
+func (g *Gate) waitsForEarlier(now time.Time) bool {
+	first, ok := g.coming.first(now)
+	return ok && len(g.waiting) > 0 && first < g.waiting[0].at
+}
+
+// push keeps a task until it may go.
+func (g *Gate) push(t *Task, now int64) {
+	if _, back := g.since[t.seq]; !back {
+		g.since[t.seq] = now
+	}
+	g.waiting.push(t)
+}
+
+// next is the task that may go now; nil: none.
+func (g *Gate) next(now time.Time, scarce bool) *Task {
+	for len(g.waiting) > 0 && g.waiting[0].slot.abandoned {
+		delete(g.since, g.waiting.pop().seq)
+	}
+	if wait, ok := g.untilNext(now, scarce); !ok || wait > 0 {
+		return nil
+	}
+	if !g.waiting[0].passed && g.pace != nil && !g.pace.AllowN(now, 1) {
+		return nil
+	}
+	t := g.waiting.pop()
+	delete(g.since, t.seq)
+	g.passed.one(now)
+	t.passed = true
+	return t
+}
+
+// takeBack removes the tasks that have waited since an instant or longer.
+func (g *Gate) takeBack(since int64) (out []*Task) {
+	var stay dueHeap
+	for _, t := range g.waiting {
+		if g.since[t.seq] > since {
+			stay.push(t)
+			continue
+		}
+		delete(g.since, t.seq)
+		out = append(out, t)
+	}
+	g.waiting = stay
+	return out
+}
+
+// forgetHeld forgets the tasks that have come to their held places, where they are looked for from now on: while they were on their way,
+// after may have passed them. Each of them keeps all that was claimed with it in memory.
+func (g *Gate) forgetHeld() {
+	g.holding = slices.DeleteFunc(g.holding, func(t *Task) bool {
+		if t.status == left {
+			if pos := task.Held(t.at); pos <= g.after.Pos {
+				g.after = store.HeldPlace{Pos: pos - 1}
+			}
+			g.behind = true
+		}
+		return t.status == left || t.slot.abandoned
+	})
+}
+
+// earliest is the instant of the first task that is on its way to be held: what comes later is not called back before it is there.
+func (g *Gate) earliest() int64 {
+	g.forgetHeld()
+	at := int64(never)
+	for _, t := range g.holding {
+		at = min(at, t.at)
+	}
+	if len(g.unread) > 0 {
+		at = min(at, g.unread[0].at)
+	}
+	return at
+}
+
+// passed counts what was let through in the latest spans of gateAhead.
+type passed struct {
+	began     time.Time
+	now, then int
+}
+
+func (l *passed) roll(now time.Time) {
+	if span := now.Sub(l.began); span >= 2*gateAhead {
+		*l = passed{began: now}
+	} else if span >= gateAhead {
+		*l = passed{began: now, then: l.now}
+	}
+}
+
+func (l *passed) one(now time.Time) { l.roll(now); l.now++ }
+
+func (l *passed) within(now time.Time) int { l.roll(now); return max(l.now, l.then) }
+
+// calledBack are tasks that were held, were called back, and are on their way to the gate.
+type calledBack struct {
+	order []*recalled // by the instant at which they should have been released; those that are here already are passed over
+	bySeq map[int64]*recalled
+}
+
+type recalled struct {
+	seq, at int64 // at: when it should have been released, Unix ms
+	attempt int
+	slot    *ownedSlot
+	until   time.Time // then it is not waited for any more, for it was cancelled
+}
+
+func (c *calledBack) count() int { return len(c.bySeq) }
+
+func (c *calledBack) has(seq int64) bool { _, ok := c.bySeq[seq]; return ok }
+
+func (c *calledBack) arrives(seq int64) { delete(c.bySeq, seq) }
+
+// of is what was called back of a claimed task that has been tried so often. In another's hands it may have been sent, or put off.
+func (c *calledBack) of(t *Task, attempt int) *recalled {
+	if r := c.bySeq[t.seq]; r != nil && r.slot == t.slot && r.attempt == attempt {
+		return r
+	}
+	return nil
+}
+
+// settled notes that a task stands in the line, or does not come: it has ended, or others have gone on with it.
+func (c *calledBack) settled(seq int64, comes bool, until time.Time) {
+	if r := c.bySeq[seq]; r != nil && comes {
+		r.until = until
+	} else {
+		delete(c.bySeq, seq)
+	}
+}
+
+func (c *calledBack) add(r *recalled) {
+	i, _ := slices.BinarySearchFunc(c.order, r, func(a, b *recalled) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
+	c.order = slices.Insert(c.order, i, r)
+	c.bySeq[r.seq] = r
+}
+
+// first is the instant of the first of them.
+func (c *calledBack) first(now time.Time) (at int64, ok bool) {
+	for ; len(c.order) > 0; c.order = c.order[1:] {
+		r := c.order[0]
+		if c.bySeq[r.seq] != r { // it is here, or was called back once more
+			continue
+		}
+		// A slot that leaves claims no more: its tasks do not come here.
+		if now.Before(r.until) && r.slot.leaving.IsZero() && !r.slot.abandoned {
+			return r.at, true
+		}
+		delete(c.bySeq, r.seq)
+	}
+	c.order = nil
+	return 0, false
+}

@@ -1,0 +1,120 @@
+package flight
+
+import (
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// gates keep the operators' policies in force: targets that are paused, or limited. What a gate does not let through soon is moved to held
+// places, and called back from there.
+type gates struct {
+	flight  *Flight
+	arrived int // as flight has it, when the policies were last put in force
+	slots   int // of the installation
+
+	byTopic map[string]*Gate
+	lanes   map[uint32][]*Gate // the same, by what a task's lane tells of its topic
+	key     task.LaneKey       // of the lanes; read with the policies
+}
+
+func newGates(fl *Flight) *gates {
+	return &gates{flight: fl, byTopic: map[string]*Gate{}, lanes: map[uint32][]*Gate{}}
+}
+
+// ApplyPolicies puts policies in force, in an installation of so many slots. It returns which part of the slots is owned here.
+func (fl *Flight) ApplyPolicies(all []store.Policy, key task.LaneKey, slots int) (part float64) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.gates.slots, fl.gates.key = slots, key
+	fl.gates.apply(all)
+	return fl.gates.part()
+}
+
+// part is which part of the slots is owned here.
+func (f *gates) part() float64 {
+	return min(float64(len(f.flight.slots))/float64(max(f.slots, 1)), 1)
+}
+
+// apply puts policies in force.
+func (f *gates) apply(all []store.Policy) {
+	if len(all) == 0 && len(f.byTopic) == 0 {
+		return
+	}
+	if f.arrived != f.flight.arrived { // what was passed over may be ours now
+		f.arrived = f.flight.arrived
+		for _, g := range f.byTopic {
+			g.after, g.behind, g.found = store.HeldPlace{}, true, false
+		}
+	}
+	share := f.part()
+	said := make(map[string]bool, len(all))
+	for _, p := range all {
+		said[p.Topic] = true
+		g := f.byTopic[p.Topic]
+		if g == nil {
+			g = f.open(p.Topic)
+		}
+		before := g.Policy
+		g.set(p, share)
+		if before.Changed != p.Changed {
+			f.flight.log.Info("a target has another policy", zap.String("topic", p.Topic), zap.Bool("paused", p.Paused), zap.Float64("rate", p.Rate), zap.Int("max_in_flight", p.MaxInFlight))
+			if p.Paused {
+				f.close(g)
+			}
+		}
+	}
+	for topic, g := range f.byTopic {
+		if !said[topic] { // its row was deleted: nothing of it was held
+			g.set(store.Policy{Topic: topic}, share)
+			if g.free() && g.sending == 0 {
+				f.forget(g)
+			}
+		}
+	}
+	f.flight.kicks.Held.Now()
+	f.flight.kicks.Release.Now()
+}
+
+// open makes the gate of a target.
+func (f *gates) open(topic string) *Gate {
+	g := newGate(topic, f.flight.cfg.StageTasks)
+	f.byTopic[topic] = g
+	for _, target := range f.key.Targets(topic) {
+		f.lanes[target] = append(f.lanes[target], g)
+	}
+	for _, t := range f.flight.outlets.byKey {
+		if t.topic == topic {
+			g.sending += t.sending
+		}
+	}
+	return g
+}
+
+func (f *gates) forget(g *Gate) {
+	delete(f.byTopic, g.Topic)
+	for _, target := range f.key.Targets(g.Topic) {
+		if f.lanes[target] = slices.DeleteFunc(f.lanes[target], func(o *Gate) bool { return o == g }); len(f.lanes[target]) == 0 {
+			delete(f.lanes, target)
+		}
+	}
+}
+
+// close sends what waits at a gate, or behind it for its partition, to held places.
+func (f *gates) close(g *Gate) {
+	for _, t := range g.takeBack(never) {
+		f.hold(g, t)
+	}
+	for _, o := range f.flight.outlets.byKey {
+		if o.topic != g.Topic {
+			continue
+		}
+		for _, t := range o.waiting {
+			f.hold(g, t)
+		}
+		o.waiting = nil
+	}
+}

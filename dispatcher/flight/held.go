@@ -1,0 +1,260 @@
+package flight
+
+import (
+	"slices"
+	"time"
+
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// A task that a policy keeps from being released is held: it stands in its slot, but at a place beyond every claim. It is moved there
+// once, when it falls due, and called back once, when it may go. In between it is a pending task like any other, and costs nothing.
+
+const (
+	// lookEvery is how often a target's held places are looked at when no held task of it is known.
+	lookEvery = 30 * time.Second
+	// heldPage is how many held tasks are read at a time, and how many claimed ones are judged.
+	heldPage = 1000
+	// gatesAtOnce is how many gates are looked behind in one round, so that no target waits long for the others; idleAtOnce, how
+	// many of them may be gates behind which nothing is known to be.
+	gatesAtOnce = 50
+	idleAtOnce  = 5
+	// leavingMost bounds the tasks that are on their way out of their places while others are sent after them.
+	leavingMost = 2000
+)
+
+// hold moves a task to a held place of its slot.
+func (f *gates) hold(g *Gate, t *Task) {
+	state := task.StateLine
+	if t.maybeSent() {
+		state = task.StateRetry
+	}
+	f.leaveHeld(g, t, state, t.attempt)
+}
+
+// leaveHeld is hold for a task whose body may not be known.
+func (f *gates) leaveHeld(g *Gate, t *Task, state task.State, attempt int) {
+	f.flight.metrics.Held.Inc()
+	g.behind = true
+	g.coming.arrives(t.seq)
+	g.holding = append(g.holding, t)
+	g.held++
+	delete(t.slot.parked, t.seq)
+	f.flight.leave(t, Transition{Transition: store.Transition{State: state, Pos: task.Held(t.at), Attempt: attempt, Lane: t.lane}})
+	f.flight.kicks.Held.Now()
+}
+
+// Undecided are claimed tasks whose lanes are gates', to be judged without reading their bodies.
+type Undecided []undecided
+
+// undecided are tasks of one gate.
+type undecided struct {
+	gate  *Gate
+	tasks []*Task
+}
+
+// Seqs names the tasks.
+func (u Undecided) Seqs() (seqs []int64) {
+	for _, part := range u {
+		for _, t := range part.tasks {
+			seqs = append(seqs, t.seq)
+		}
+	}
+	return seqs
+}
+
+// Undecided returns the first tasks of each gate that are to be judged, a page in all: all gates share a page, so that many of them cost one
+// reading. Only Judged removes them.
+func (fl *Flight) Undecided() (out Undecided) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, g := range fl.gates.byTopic {
+		if len(g.unread) > 0 {
+			out = append(out, undecided{gate: g})
+		}
+	}
+	left := min(heldPage, leavingMost-fl.inbox.leavingTasks())
+	slices.SortFunc(out, func(a, b undecided) int { return len(a.gate.unread) - len(b.gate.unread) })
+	for i := range out { // the shortest first: the rest of their share is for the longer ones
+		all := out[i].gate.unread
+		n := min(len(all), max(left, 0)/(len(out)-i))
+		out[i].tasks = slices.Clone(all[:n])
+		left -= n
+	}
+	return slices.DeleteFunc(out, func(u undecided) bool { return len(u.tasks) == 0 })
+}
+
+// Judged takes the heads of tasks: they are held, or go on their way if they are another target's.
+func (fl *Flight) Judged(batch Undecided, heads []store.Head) {
+	bySeq := make(map[int64]store.Head, len(heads))
+	for _, h := range heads {
+		bySeq[h.Seq] = h
+	}
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	var on []*Task
+	for _, part := range batch {
+		g := part.gate
+		if g.unread = g.unread[len(part.tasks):]; len(g.unread) == 0 {
+			g.unread = nil
+		} else {
+			fl.kicks.Held.Now()
+		}
+		for _, t := range part.tasks {
+			if h, ok := bySeq[t.seq]; !t.slot.abandoned && !fl.gates.holdUnread(t, h, ok) {
+				t.ungated = true
+				on = append(on, t)
+			}
+		}
+	}
+	if len(on) > 0 {
+		fl.backlog.push(on)
+		fl.kicks.Fetch.Now()
+	}
+}
+
+// holdUnread holds a task of which the database says h, if it is to be held.
+func (f *gates) holdUnread(t *Task, h store.Head, known bool) bool {
+	if !known || h.Slot != t.slot.number || h.Pos != t.pos || h.State > task.StateRetry {
+		return false
+	}
+	g := f.byTopic[h.Topic]
+	if g == nil || !g.Paused && (!g.behind || g.coming.has(t.seq)) {
+		return false
+	}
+	if t.at = h.Due; h.Attempt > 0 {
+		t.at = t.pos
+		if r := g.coming.of(t, h.Attempt); r != nil {
+			t.at = min(t.at, r.at)
+		}
+	}
+	f.leaveHeld(g, t, task.StateLine, h.Attempt) // it stays what it is
+	return true
+}
+
+// Restless takes back what has waited for long, and returns the gates that may let more through than is at them or on its way. While nothing
+// may be claimed there are none: what is called back would be given up on its way, and then more called back.
+func (fl *Flight) Restless(mayClaim bool) []*Gate {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return fl.gates.restless(mayClaim && !fl.full())
+}
+
+func (f *gates) restless(claims bool) (out []*Gate) {
+	oldest, now := f.flight.clock.Millis()-gateWait.Milliseconds(), time.Now()
+	if f.flight.stopping.Load() {
+		oldest = never
+	}
+	here := 0 // at all gates together, or on their way
+	for _, g := range f.byTopic {
+		for _, t := range g.takeBack(oldest) {
+			f.hold(g, t)
+		}
+		g.forgetHeld()
+		g.coming.first(now)
+		here += len(g.waiting) + g.coming.count()
+	}
+	if f.flight.stopping.Load() || !claims {
+		return nil
+	}
+	for _, g := range f.byTopic {
+		if !g.Paused && (g.behind || now.Sub(g.looked) >= lookEvery) && here < max(f.flight.cfg.StageTasks/4, 1) && g.wants(now) > 0 {
+			out = append(out, g)
+		}
+	}
+	return f.fewest(out)
+}
+
+// fewest leaves the gates of one round, those first that were looked behind longest ago: each has its turn.
+func (f *gates) fewest(all []*Gate) (out []*Gate) {
+	slices.SortFunc(all, func(a, b *Gate) int { return a.looked.Compare(b.looked) })
+	idle := 0
+	for _, g := range all {
+		if !g.behind {
+			if idle++; idle > idleAtOnce {
+				continue
+			}
+		}
+		if len(out) < gatesAtOnce {
+			out = append(out, g)
+		}
+	}
+	if len(out) < len(all) {
+		f.flight.kicks.Held.Now()
+	}
+	return out
+}
+
+// wants is how many more tasks may be called back now.
+func (g *Gate) wants(now time.Time) int { return g.ahead(now) - len(g.waiting) - g.coming.count() }
+
+// HeldLook is a look at the held places of a gate's target.
+type HeldLook struct {
+	Topic string
+	After store.HeldPlace
+	Most  int // tasks that are read
+
+	gate          *Gate
+	earliest      int64
+	held, arrived int
+}
+
+// LookBehind begins a look at what is held behind a gate; CalledBack takes what was read.
+func (fl *Flight) LookBehind(g *Gate) HeldLook {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return HeldLook{Topic: g.Topic, After: g.after, Most: min(max(2*g.wants(time.Now()), 100), heldPage), gate: g, earliest: g.earliest(), held: g.held, arrived: fl.gates.arrived}
+}
+
+// HeldRead calls back the next of the held tasks that a look found.
+func (fl *Flight) HeldRead(look HeldLook, page []store.HeldTask) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	g, now := look.gate, time.Now()
+	if g.looked = now; g.Paused || g.after != look.After || fl.gates.arrived != look.arrived {
+		return // something was held before that place meanwhile, or a slot came
+	}
+	var back []Transition
+	more := len(page) == look.Most
+	for want := g.wants(now); len(page) > 0 && want > len(back); page = page[1:] {
+		h := page[0]
+		if task.HeldSince(h.Pos) > look.earliest {
+			fl.kicks.Held.Now()
+			fl.recallHeld(back)
+			return
+		}
+		g.after = h.HeldPlace
+		l := fl.slots[h.Slot]
+		if h.Topic != g.Topic || l == nil {
+			continue
+		}
+		g.found, g.behind = true, true
+		if g.coming.has(h.Seq) || !l.leaving.IsZero() {
+			continue
+		}
+		at := task.HeldSince(h.Pos)
+		g.coming.add(&recalled{seq: h.Seq, at: at, attempt: h.Attempt, slot: l, until: now.Add(recallQueue)})
+		back = append(back, Transition{task: &Task{slot: l, seq: h.Seq, lane: h.Lane}, gate: g,
+			Transition: store.Transition{Seq: h.Seq, Slot: l.number, Epoch: l.epoch, Recall: true, From: h.Pos, Pos: at, Attempt: h.Attempt, Lane: h.Lane}})
+	}
+	switch {
+	case more || len(back) > 0:
+		fl.kicks.Held.Now()
+	case len(page) == 0: // that was the end
+		if !g.found && look.earliest == never && g.held == look.held {
+			g.behind = false
+		}
+		g.after, g.found = store.HeldPlace{}, false
+	}
+	fl.recallHeld(back)
+}
+
+// recallHeld hands tasks that are called back to the settlement.
+func (fl *Flight) recallHeld(back []Transition) {
+	if len(back) > 0 {
+		fl.metrics.Recalled.Add(float64(len(back)))
+		fl.inbox.recall(back)
+		fl.kicks.Settle.Now()
+	}
+}

@@ -1,0 +1,71 @@
+package flight
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// An outlet that does not answer is asked by one task at a time, from a producer made for that, so that nobody else's records share
+// a request, a connection or a buffer with it. Its other tasks are put off until about the next time it is asked, longer and longer.
+
+const (
+	firstProbePause   = 5 * time.Second
+	longestProbePause = time.Minute
+	// outageForgotten is how long nothing may be there to ask an unresponsive outlet with, before it counts as any other.
+	outageForgotten = 10 * time.Minute
+	// probesAtOnce bounds the producers that ask: each is a connection or more.
+	probesAtOnce = 32
+)
+
+// outage is the time in which an outlet does not answer.
+type outage struct {
+	pause     time.Duration
+	next      time.Time // nothing is sent before
+	probing   bool      // a task is on its way
+	probeRead time.Time // when the latest one was read for that
+}
+
+func newOutage(now time.Time) *outage {
+	return &outage{pause: firstProbePause, next: now.Add(firstProbePause)}
+}
+
+// claim reports whether a task may be sent to ask the outlet, and takes the right to.
+func (o *outage) claim(now time.Time) bool {
+	if !o.mayAsk(now) {
+		return false
+	}
+	o.probing = true
+	o.pause = min(2*o.pause, longestProbePause)
+	o.next = now.Add(o.pause)
+	return true
+}
+
+func (o *outage) mayAsk(now time.Time) bool { return !o.probing && !now.Before(o.next) }
+
+// readsProbe reports whether the body of a task is to be read to ask the outlet with, and takes the right to for a moment.
+func (o *outage) readsProbe(now time.Time) bool {
+	if !o.mayAsk(now) || now.Sub(o.probeRead) < time.Second {
+		return false
+	}
+	o.probeRead = now
+	return true
+}
+
+// wait is for how long a task is put off: until the outlet is asked again, or if that is about to happen, for as long as the pause
+// before was.
+func (o *outage) wait(now time.Time) time.Duration {
+	if !now.Before(o.next) {
+		return o.pause
+	}
+	return max(o.next.Sub(now), time.Second)
+}
+
+func (o *outage) over(now time.Time) bool { return now.Sub(o.next) > outageForgotten }
+
+// fallsSilent begins an outage.
+func (outs *outlets) fallsSilent(g *Outlet) {
+	g.outage = newOutage(time.Now())
+	outs.metrics.Unresponsive.Inc()
+	outs.log.Warn("a target does not answer: its tasks are set aside", zap.String("topic", g.topic), zap.Int32("partition", g.partition), zap.Int("in_flight", g.sending))
+}

@@ -1,0 +1,257 @@
+package flight
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+)
+
+// OwnsFirst says that slot 0 is owned: its owner does what one dispatcher does for all.
+func (fl *Flight) OwnsFirst() bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return fl.slots[0] != nil
+}
+
+// SlotView is an owned slot as it is at some moment.
+type SlotView struct {
+	Slot          int
+	Claimed, Done int64
+}
+
+// Views returns the owned slots, ascending.
+func (fl *Flight) Views() []SlotView {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	out := make([]SlotView, 0, len(fl.slots))
+	for _, l := range fl.slots {
+		out = append(out, SlotView{l.number, l.claimed, l.done})
+	}
+	slices.SortFunc(out, func(a, b SlotView) int { return a.Slot - b.Slot })
+	return out
+}
+
+// Staying returns the slots that are not to be given away, ascending.
+func (fl *Flight) Staying() []store.SlotEpoch {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	out := make([]store.SlotEpoch, 0, len(fl.slots))
+	for _, l := range fl.slots {
+		if l.leaving.IsZero() && !l.abandoned {
+			out = append(out, store.SlotEpoch{Slot: l.number, Epoch: l.epoch})
+		}
+	}
+	slices.SortFunc(out, func(a, b store.SlotEpoch) int { return a.Slot - b.Slot })
+	return out
+}
+
+// Owns says that a task's slot is still ours: neither abandoned nor given back, and not another ownership of the same slot.
+func (fl *Flight) Owns(t *Task) bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return !t.slot.abandoned && fl.slots[t.slot.number] == t.slot
+}
+
+// OwnedSlots counts the owned slots.
+func (fl *Flight) OwnedSlots() int {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return len(fl.slots)
+}
+
+// Missing returns those of the assigned slots that are not owned.
+func (fl *Flight) Missing(assigned []int) []int {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return fl.missing(assigned)
+}
+
+func (fl *Flight) missing(assigned []int) (out []int) {
+	for _, slot := range assigned {
+		if fl.slots[slot] == nil {
+			out = append(out, slot)
+		}
+	}
+	return out
+}
+
+// Known are the owned slots as they were known here at some moment.
+type Known map[int]knownSlot
+
+type knownSlot struct {
+	slot          *ownedSlot
+	claimed, done int64
+}
+
+// Known returns the slots of this moment, for SlotsRead and Swept.
+func (fl *Flight) Known() Known {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	out := make(Known, len(fl.slots))
+	for slot, l := range fl.slots {
+		out[slot] = knownSlot{l, l.claimed, l.done}
+	}
+	return out
+}
+
+// Took begins on acquired slots. The entries are what the previous owner claimed and did not close: they are in doubt, less what the send
+// log here proves acknowledged.
+func (fl *Flight) Took(got []store.Slot, epoch int64, entries []store.Entry, proven Proofs) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, s := range got {
+		fl.slots[s.Slot] = &ownedSlot{number: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never}
+		delete(fl.lost, s.Slot)
+	}
+	fl.arrived++
+	maps.Copy(fl.proofs, proven)
+	fl.enter(fl.slots, entries, true)
+	fl.metrics.Doubts.Add(float64(len(entries)))
+	fl.kicks.Sweep.Now()
+	fl.kicks.Settle.Now()
+	fl.kicks.Timers.Now()
+}
+
+// SlotsRead holds slots, as they were read, against what was known of them before they were read: reading says nothing about what was
+// taken, claimed or settled meanwhile. All that was known was in the database by then. A slot that is no longer ours is abandoned, and so is
+// one of which the database has forgotten something: it was set back, and the slot is to be taken anew. SlotsRead returns those of which the
+// database has forgotten nothing since it was started: they are to be confirmed.
+func (fl *Flight) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, s := range slots {
+		h := before[s.Slot]
+		l := fl.slots[s.Slot]
+		switch {
+		case l == nil || l != h.slot || l.releasing && s.Epoch == l.epoch && s.Owner == "": // it is being given back: see Released
+		case s.Epoch != l.epoch || s.Owner != fl.cfg.MemberID:
+			fl.abandon(l, "the database says that it is not ours")
+		case s.Claimed < h.claimed || s.Done < h.done:
+			fl.abandon(l, "the database was set back: it has forgotten what was claimed or settled")
+		case s.Unsure:
+			unsure = append(unsure, Unsure{s, h.claimed})
+		}
+	}
+	return unsure
+}
+
+// Unsure is a slot of which the database does not know whether it has forgotten a claim.
+type Unsure struct {
+	store.Slot
+	From int64 // claimed here, when the slot was read
+}
+
+// LostClaims returns how far those of the slots were claimed here that were abandoned and not taken since. If the database was set back, it
+// may have forgotten a part of that, and what was staged here may have been sent: whoever takes the slot claims that part with it, so it is in
+// doubt, and nobody can cancel it.
+func (fl *Flight) LostClaims(slots []int) (out []store.SlotPos) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, slot := range slots {
+		if claimed, known := fl.lost[slot]; known {
+			out = append(out, store.SlotPos{Slot: slot, Pos: claimed})
+		}
+	}
+	return out
+}
+
+// abandon forgets a slot that is no longer ours.
+func (fl *Flight) abandon(l *ownedSlot, why string) {
+	l.abandoned = true
+	fl.lost[l.number] = max(fl.lost[l.number], l.claimed)
+	delete(fl.slots, l.number)
+	fl.entries -= len(l.open())
+	for _, t := range l.open() {
+		fl.unstage(t)
+		fl.unsettled.ends(t)
+		fl.proofs.forget(t.seq)
+	}
+	fl.forgetAnswered(l)
+	fl.metrics.Abandoned.Inc()
+	fl.log.Warn("abandoning a slot", zap.String("because", why), zap.Int("slot", l.number), zap.Int64("epoch", l.epoch), zap.Int("tasks", len(l.open())))
+	fl.kicks.Own.Now()
+}
+
+// Leavers returns, by epoch, the slots that are not assigned here and have drained. One that takes too long is abandoned here first, and
+// then, as a stray, in the database: from then on another may send what it holds.
+func (fl *Flight) Leavers(assigned []int) map[int64][]int {
+	drained := map[int64][]int{}
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	ending := fl.endingLate()
+	for _, l := range fl.slots {
+		if _, mine := slices.BinarySearch(assigned, l.number); mine && !l.releasing {
+			if !l.leaving.IsZero() {
+				fl.stays(l)
+			}
+			continue
+		}
+		if l.leaving.IsZero() {
+			l.leaving = time.Now()
+		}
+		switch {
+		case l.drained() && !ending[l.number]:
+			l.releasing = true
+			drained[l.epoch] = append(drained[l.epoch], l.number)
+		case l.leavingFor() <= fl.cfg.DrainTimeout/2:
+		case l.leavingFor() <= fl.cfg.DrainTimeout:
+			fl.leaveBehind(l)
+		default:
+			fl.strays.note([]int{l.number}, l.epoch)
+			fl.abandon(l, "it did not drain in time")
+		}
+	}
+	return drained
+}
+
+// stays keeps a slot that was to leave. What passed it over meanwhile looks again.
+func (fl *Flight) stays(l *ownedSlot) {
+	l.leaving = time.Time{}
+	fl.arrived++
+	fl.kicks.Claim.Now()
+	fl.kicks.Timers.Now()
+}
+
+// endingLate returns the slots with tasks that were set aside, have been answered since, and whose ends are not stored. They are out of
+// their slots, which may have drained. Without their ends, the next owner sends them again.
+func (fl *Flight) endingLate() map[int]bool {
+	slots := map[int]bool{}
+	for _, t := range fl.stuck {
+		if t.lateAnswer {
+			slots[t.slot.number] = true
+		}
+	}
+	return slots
+}
+
+// Released takes what came of giving slots back: the kept ones the database still calls ours. It returns the others.
+func (fl *Flight) Released(slots []int, epoch int64, kept []int) (gone []int) {
+	gone = slices.DeleteFunc(slices.Clone(slots), func(slot int) bool { return slices.Contains(kept, slot) })
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, slot := range slots {
+		if l := fl.slots[slot]; l != nil && l.epoch == epoch {
+			if slices.Contains(gone, slot) {
+				delete(fl.slots, slot)
+				fl.forgetAnswered(l)
+			} else {
+				l.releasing = false
+			}
+		}
+	}
+	return gone
+}
+
+// forgetAnswered forgets tasks that were set aside and whose late answers were about to end them: those ends are lost with the slot. If
+// the slot comes back, they are claimed like any other. A task without an answer stays known, because the producer still has it.
+func (fl *Flight) forgetAnswered(l *ownedSlot) {
+	for seq, t := range fl.stuck {
+		if t.lateAnswer && t.slot.number == l.number {
+			delete(fl.stuck, seq)
+		}
+	}
+}

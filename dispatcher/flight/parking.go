@@ -1,0 +1,187 @@
+package flight
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// respondsAgain ends an outage.
+func (fl *Flight) respondsAgain(g *Outlet) {
+	if g.outage == nil {
+		return
+	}
+	g.outage = nil
+	fl.recallParked(g.outletKey)
+	fl.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
+}
+
+// parked is what a slot remembers of a task that was put off because its outlet does not answer: enough to put it off again without
+// reading its body, and to call it back when the outlet answers. Others may end such a task, but only the owner of the slot changes it.
+// So what is remembered stays true as long as the slot is owned.
+type parked struct {
+	outletKey outletKey
+	at        int64 // not released before, Unix ms
+	expires   int64 // from then on it is too late for it; 0: never
+	attempt   int
+	lane      task.Lane
+}
+
+// parkedTasks counts what is remembered.
+func (fl *Flight) parkedTasks() (n int) {
+	for _, l := range fl.slots {
+		n += len(l.parked)
+	}
+	return n
+}
+
+// parkedMost bounds what is remembered, at about 150 bytes each: what is beyond it is read again each time.
+func (fl *Flight) parkedMost() int { return max(3*fl.cfg.StageTasks, 10_000) }
+
+// putOff puts off a task that was not sent: until its outlet is asked again.
+func (fl *Flight) putOff(t *Task, g *Outlet) {
+	p, state := parked{outletKey: g.outletKey, at: t.at, attempt: t.attempt, lane: t.lane}, task.StateLine
+	if t.maybeSent() {
+		state = task.StateRetry
+	} else if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 {
+		p.expires = t.due + bound + 1
+	}
+	if g.outage != nil && !t.slot.abandoned && fl.parkedTasks() < fl.parkedMost() {
+		if t.slot.parked == nil {
+			t.slot.parked = map[int64]parked{}
+		}
+		t.slot.parked[t.seq] = p
+	}
+	fl.leaveParked(t, g, p, state)
+}
+
+// leaveParked takes a task out of its place; its body may not be known.
+func (fl *Flight) leaveParked(t *Task, g *Outlet, p parked, state task.State) {
+	fl.gates.passesOver(g.topic, t.seq)
+	pause := unsentPause
+	if g.outage != nil {
+		pause = g.outage.wait(time.Now())
+	}
+	pos := max(fl.clock.Millis()+pause.Milliseconds(), p.at)
+	if p.expires > 0 {
+		pos = min(pos, p.expires)
+	}
+	fl.metrics.Postponed.Inc()
+	fl.leave(t, Transition{Transition: store.Transition{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
+}
+
+// parksAgain puts off a task whose body is not read, if its outlet still does not answer.
+func (fl *Flight) parksAgain(t *Task) bool {
+	p, ok := t.slot.parked[t.seq]
+	if !ok {
+		return false
+	}
+	g := fl.outlets.byKey[p.outletKey]
+	late := p.expires > 0 && fl.clock.Millis() >= p.expires
+	if late || g == nil || g.outage == nil || g.outage.readsProbe(time.Now()) {
+		delete(t.slot.parked, t.seq)
+		t.isProbe, t.parkedAt = true, &p.outletKey
+		return false
+	}
+	fl.leaveParked(t, g, p, task.StateLine) // as what it is
+	return true
+}
+
+// recallMost is how many tasks are called back in one round of settling: 20 000 a second.
+const recallMost = 1000
+
+// recallParked notes whom to call back now that an outlet answers: those that it should have had first come first.
+func (fl *Flight) recallParked(o outletKey) {
+	var back []Transition
+	for _, l := range fl.slots {
+		for seq, p := range l.parked {
+			if p.outletKey == o {
+				delete(l.parked, seq)
+				back = append(back, Transition{task: &Task{slot: l, seq: seq, lane: p.lane},
+					Transition: store.Transition{Seq: seq, Slot: l.number, Epoch: l.epoch, Recall: true, Pos: p.at, Attempt: p.attempt, Lane: p.lane}})
+			}
+		}
+	}
+	slices.SortFunc(back, func(a, b Transition) int { return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq)) })
+	fl.inbox.recall(back)
+	fl.kicks.Settle.Now()
+}
+
+// quietAfter is how long an outlet may leave records unanswered before its tasks give way where room is scarce.
+const quietAfter = time.Second
+
+// giveWay puts off what waits for outlets that have answered nothing for a moment, if the room for bodies is scarce: others need
+// it.
+func (fl *Flight) giveWay() {
+	if !fl.staging.scarce() {
+		return
+	}
+	for _, g := range fl.outlets.byKey {
+		switch {
+		case g.origin && g.outage == nil && len(g.waiting) > 0:
+			fl.spreadWaiting(g, 0)
+		case len(g.waiting) > 0 && g.sending > 0 && time.Since(g.since) >= quietAfter:
+			fl.postponeWaiting(g)
+		}
+	}
+}
+
+const (
+	spreadEach = 50 * time.Millisecond // further apart than most origins answer
+	spreadMost = time.Minute
+)
+
+// spreadWaiting puts off what waits for an origin that does not answer fast enough, but for the first to keep: one after the other, about
+// as fast as it answers, so that they do not all come back at once.
+func (fl *Flight) spreadWaiting(g *Outlet, keep int) {
+	if len(g.waiting) <= keep {
+		return
+	}
+	now, first, each := fl.clock.Millis(), unsentPause, spreadEach
+	if g.pace > 0 {
+		first, each = time.Second, time.Second/time.Duration(g.pace)
+	}
+	off := g.waiting[keep:]
+	g.waiting = g.waiting[:keep:keep]
+	for i, t := range off {
+		pause := first + min(time.Duration(i)*each, time.Duration(i)*spreadMost/time.Duration(len(off)))
+		if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
+			pause = max(min(pause, time.Duration(t.due+bound+1-now)*time.Millisecond), time.Millisecond)
+		}
+		fl.postpone(t, now, pause)
+	}
+}
+
+// putOffWaiting puts off what has waited for an origin for a second, because it holds up its slot. What the origin takes in the next two seconds, as
+// fast as it has answered, stays.
+func (fl *Flight) putOffWaiting(g *Outlet) {
+	g.pace, g.answers = g.answers*int(time.Second/fl.cfg.CheckEvery()), 0
+	if g.outage == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < fl.clock.Millis() {
+		fl.spreadWaiting(g, 2*g.pace)
+	}
+}
+
+func (fl *Flight) postponeWaiting(g *Outlet) {
+	for _, t := range g.waiting {
+		fl.putOff(t, g)
+	}
+	g.waiting = nil
+}
+
+// rejudgeParked calls back what was put off on account of an outlet if the task that was read to ask there goes to another partition now:
+// which partitions the topic has is known since, or has changed. The others might go there too, and nobody would ask in their name.
+func (fl *Flight) rejudgeParked(t *Task, g *Outlet) {
+	was := t.parkedAt
+	t.parkedAt = nil
+	if was == nil || g.partition < 0 || *was == g.outletKey {
+		return
+	}
+	if old := fl.outlets.byKey[*was]; old != nil && old.outage != nil { // else all is called back
+		fl.recallParked(*was)
+	}
+}

@@ -1,0 +1,80 @@
+package flight
+
+import (
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// A timer's run that is due is released or dropped. A run that must be alone or is missed waits in runs until the database has said whether
+// an earlier one is unfinished, or a later one on its way.
+
+// overlapMost is how many runs are asked about at once.
+const overlapMost = 500
+
+// admitsRun tells whether a run that is due may be released now. If not, it waits for what the database says.
+func (fl *Flight) admitsRun(t *Task, now int64) bool {
+	first := t.attempt == 0 && t.replay == 0 // otherwise it was started before
+	t.missed = first && !t.maybeSent() && task.RunMissed(t.settings.Run, t.due, now, fl.cfg.MisfireAfter)
+	if t.started || !t.missed && !(first && t.settings.Run.Alone) { // in doubt, one that must be alone asks too: what was not started was not sent
+		return true
+	}
+	fl.runs = append(fl.runs, t)
+	fl.kicks.Overlap.Now()
+	return false
+}
+
+// TakeRuns takes runs of which the database is to say whether they may begin.
+func (fl *Flight) TakeRuns() []*Task {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	n := min(len(fl.runs), overlapMost)
+	out := fl.runs[:n:n]
+	if fl.runs = fl.runs[n:]; len(fl.runs) == 0 {
+		fl.runs = nil
+	}
+	return out
+}
+
+// Starts are those of the runs whose slots are still ours, in the order in which they are due.
+func (fl *Flight) Starts(runs []*Task) []store.Start {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	var out []store.Start
+	for _, t := range runs {
+		if t.slot.abandoned {
+			continue
+		}
+		out = append(out, store.Start{SlotEpoch: store.SlotEpoch{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer,
+			Run: task.RunInstant(t.id), Alone: t.settings.Run.Alone, Missed: t.missed, Skip: t.settings.Run.DropFrom == t.due})
+	}
+	return out
+}
+
+// Started drops the runs that the database refused; the others wait for their release again.
+func (fl *Flight) Started(runs []*Task, refused map[int64]store.Refusal) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, t := range runs {
+		switch {
+		case t.slot.abandoned:
+		case refused[t.seq] != 0:
+			fl.dropRun(t, refused[t.seq])
+		default:
+			t.started = true
+			fl.due.push(t)
+		}
+	}
+	fl.kicks.Release.Now()
+}
+
+// dropRun ends a run without a dead letter.
+func (fl *Flight) dropRun(t *Task, why store.Refusal) {
+	label, event := DropOverlap, task.Overlapping
+	if why == store.RunMissed {
+		label, event = DropMissed, task.Missed
+	}
+	fl.metrics.DroppedRuns.WithLabelValues(label).Inc()
+	fl.leave(t, Transition{Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane},
+		events: []schemas.Event{event(t.topic, t.id, t.due)}})
+}

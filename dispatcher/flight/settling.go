@@ -1,0 +1,210 @@
+package flight
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// Check looks at the outlets that have not answered for long, and at the events that have not been acknowledged. It returns the topics that
+// the producer is to forget.
+func (fl *Flight) Check() (forget []string) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.checkOutlets()
+	fl.deferSlow()
+	return fl.outlets.forgetRefused(time.Now())
+}
+
+// TakeLeaving takes the tasks that leave their places, and at most a round of those that are called back.
+func (fl *Flight) TakeLeaving() (transitions, recalls []Transition) {
+	transitions, recalls, more := fl.inbox.takeLeaving(recallMost)
+	if more {
+		fl.kicks.Settle.Now()
+	}
+	return transitions, recalls
+}
+
+// NotLeft takes back what could not be settled.
+func (fl *Flight) NotLeft(transitions, recalls []Transition) {
+	if len(transitions)+len(recalls) > 0 {
+		fl.inbox.putBack(transitions, recalls)
+	}
+}
+
+// Ours leaves out transitions of slots that were lost, and all but the last word on one task.
+func (fl *Flight) Ours(transitions []Transition) []Transition {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	at := make(map[int64]int, len(transitions))
+	out := transitions[:0]
+	for _, e := range transitions {
+		if l := fl.slots[e.Slot]; l == nil || l != e.task.slot { // the slot may have been taken anew under the same epoch
+			continue
+		}
+		if i, ok := at[e.Seq]; ok {
+			// Ended wins over set aside, and so does an attempt that failed.
+			if e.State > out[i].State || e.State == out[i].State && e.Attempt > out[i].Attempt {
+				e.task = out[i].task // the one in the slot
+				out[i] = e
+			}
+			continue
+		}
+		at[e.Seq] = len(out)
+		out = append(out, e)
+	}
+	return out
+}
+
+// Closing is how far a slot can be closed.
+type Closing struct {
+	store.Done
+	slot *ownedSlot
+}
+
+// Closable returns how far the slots can be closed now. Delivered tasks that are held up there leave by themselves.
+func (fl *Flight) Closable() (out []Closing) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, l := range fl.slots {
+		if to, count := l.closable(); to > l.done {
+			out = append(out, Closing{store.Done{Slot: l.number, Epoch: l.epoch, From: l.done, To: to, Count: count}, l})
+		}
+	}
+	return out
+}
+
+// LeavePinned takes delivered tasks out of slots in which they have been held up for long.
+func (fl *Flight) LeavePinned() {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.leavePinned()
+}
+
+// Settled takes what the database did: transitions and closings that are durable, after so long.
+func (fl *Flight) Settled(transitions []Transition, closings []Closing, result store.Settled, took time.Duration) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	if len(transitions) > 0 {
+		fl.unsettled.settledIn(len(transitions), took)
+	}
+	fl.close(closings, result)
+	for _, e := range transitions {
+		e.task.status = left
+		fl.unsettled.ends(e.task)
+		if reported, ok := result.Reported[e.Seq]; ok {
+			e.Dead = reported.Dead
+		}
+		if e.Dead != nil && !result.Ignored[e.Seq] {
+			fl.metrics.Dead.WithLabelValues(e.Dead.Kind).Inc()
+		}
+		if t := fl.stuck[e.Seq]; t != nil && t.lateAnswer {
+			delete(fl.stuck, e.Seq)
+			fl.leftAgain(e)
+		}
+	}
+	for _, m := range result.Moved {
+		if l := fl.slots[m.Slot]; l != nil && m.Pos > l.claimed {
+			l.next = min(l.next, m.Pos)
+		}
+	}
+	fl.recalled(transitions, result.Moved)
+	fl.kicks.Claim.Now()
+	fl.kicks.Release.Now() // of the outlets that wait for the database
+	if fl.stopping.Load() {
+		fl.kicks.Own.Now()
+	}
+}
+
+// close moves done. Where the database counts another number of tasks than were settled, the slot is taken anew.
+func (fl *Flight) close(closings []Closing, result store.Settled) {
+	mismatch := map[int]bool{}
+	for _, slot := range result.Mismatch {
+		mismatch[slot] = true
+	}
+	for _, c := range closings {
+		l := c.slot
+		switch {
+		case l.abandoned:
+		case mismatch[l.number]:
+			fl.metrics.Mismatch.Inc()
+			fl.log.Error("the database counts another number of tasks than were settled: taking the slot anew", zap.Int("slot", l.number),
+				zap.Int64("from", c.From), zap.Int64("to", c.To), zap.Int("settled", c.Count))
+			fl.abandon(l, "the database counts another number of tasks in it")
+		default:
+			to := c.To
+			if at, ok := result.Stands[l.number]; ok {
+				to = at
+				fl.kicks.Settle.Now()
+			}
+			fl.entries -= l.closeTo(to)
+		}
+	}
+}
+
+// leftAgain marks what was claimed anew of a task whose late answer has ended it.
+func (fl *Flight) leftAgain(e Transition) {
+	if l := fl.slots[e.Slot]; l != nil {
+		for _, t := range l.open() {
+			if t.seq == e.Seq && t.status == leaving {
+				t.status = left
+			}
+		}
+	}
+}
+
+// recalled has the slots claimed in which tasks stand now that were called back: behind what is claimed, though they should have gone
+// already. Their gates learn which of them come.
+func (fl *Flight) recalled(transitions []Transition, moved []store.Place) {
+	inLine := map[int64]bool{}
+	for _, m := range moved {
+		inLine[m.Seq] = !task.IsHeld(m.Pos)
+	}
+	until := time.Now().Add(recallWait)
+	for _, e := range transitions {
+		if l := fl.slots[e.Slot]; e.Recall && l != nil {
+			l.urgent = min(l.urgent, e.Pos)
+		}
+		if e.gate != nil {
+			e.gate.coming.settled(e.Seq, inLine[e.Seq], until)
+		}
+	}
+}
+
+// Rows are what the database is given of transitions: the rows, and the events that tell of them.
+func Rows(transitions []Transition) ([]store.Transition, []schemas.Event) {
+	rows := make([]store.Transition, len(transitions))
+	var events []schemas.Event
+	for i, e := range transitions {
+		rows[i] = e.Transition
+		if e.From == 0 {
+			rows[i].Late = e.events
+			continue
+		}
+		events = append(events, e.events...)
+	}
+	return rows, events
+}
+
+// MayRecall separates the recalls of tasks whose last transition is settled from the others.
+func MayRecall(recalls, unsettled []Transition) (now, early []Transition) {
+	if len(recalls) == 0 || len(unsettled) == 0 {
+		return recalls, nil
+	}
+	wait := make(map[int64]bool, len(unsettled))
+	for _, e := range unsettled {
+		wait[e.Seq] = true
+	}
+	for _, e := range recalls {
+		if wait[e.Seq] {
+			early = append(early, e)
+		} else {
+			now = append(now, e)
+		}
+	}
+	return now, early
+}

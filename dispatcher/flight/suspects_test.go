@@ -1,0 +1,33 @@
+package flight
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/store"
+)
+
+// A suspect is set aside, since its target falls silent, and then its slot is lost. Nobody else knows of its answer: should the slot come
+// back, the task is claimed and sent like any other. It was put off again and again for ever.
+func TestSuspectOfALostSlotIsForgotten(t *testing.T) {
+	fl := newFlight(t, Config{})
+	s := fl
+	lost := &ownedSlot{number: 0, epoch: 5, abandoned: true}
+	suspect := &Task{slot: lost, seq: 9, status: leaving, content: &content{topic: "x", size: 100, attempt: 2}}
+	g := &Outlet{outletKey: outletKey{"x", 0}, trying: true, suspects: []Sendable{{Task: suspect}}}
+	s.outlets.byKey[g.outletKey] = g
+	s.outlets.beginSending(g, suspect)
+	fl.stuck[9] = suspect
+
+	one, ok := s.NextSuspect(g)
+	require.True(t, ok)
+	s.DropSuspect(one.Task)
+	require.Zero(t, s.outlets.buffered)
+	fl.enter(map[int]*ownedSlot{0: {number: 0, epoch: 6}}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
+	require.Equal(t, 1, fl.backlog.queue.size, "it is read and sent")
+	_, ok = s.NextSuspect(g)
+	require.False(t, ok)
+	require.Empty(t, s.outlets.byKey)
+}

@@ -1,0 +1,65 @@
+package flight
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
+)
+
+// What the send log calls an attempt: no replay is taken for what was sent before it.
+func TestSendingNamesAttemptsApart(t *testing.T) {
+	seen := map[int32][2]int{}
+	for _, replay := range []int{0, 1, 2, 127} {
+		for _, attempt := range []int{0, 1, 2, 999, 1<<24 - 2} {
+			n := (&content{replay: replay, attempt: attempt}).sendNumber()
+			require.Positive(t, n)
+			require.NotContains(t, seen, n)
+			seen[n] = [2]int{replay, attempt}
+		}
+	}
+	require.Equal(t, int32(1), (&content{}).sendNumber())
+	require.Equal(t, int32(3), (&content{attempt: 2}).sendNumber())
+	require.Equal(t, int32(1<<24+1), (&content{replay: 1}).sendNumber())
+}
+
+// A task that may have been sent, and whose target does not answer, is put off as one that no caller can cancel any more, and that
+// its next claim does not hold to its lateness either.
+func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
+	for name, c := range map[string]struct {
+		doubt bool
+		state task.State
+		put   task.State
+		held  bool
+	}{
+		"never handed to anybody": {false, task.StateLine, task.StateLine, true},
+		"in doubt":                {true, task.StateLine, task.StateRetry, false},
+		"set aside, or retried":   {false, task.StateRetry, task.StateRetry, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := schemas.DefaultSettings()
+			settings.MaxLateness = time.Second
+			fl := newFlight(t, Config{})
+			outs := fl.outlets
+			outs.byKey[outletKey{"x", -1}] = &Outlet{outage: newOutage(time.Now())}
+			s := fl
+			now := s.clock.Millis()
+			late := func(due int64) *Task {
+				return &Task{slot: &ownedSlot{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings, record: &kgo.Record{}}}
+			}
+			require.False(t, s.admit(late(now), now, false))
+			require.Equal(t, c.put, fl.inbox.transitions[0].State)
+			require.False(t, s.admit(late(now-2000), now, false))
+			if c.held {
+				require.Equal(t, task.StateDead, fl.inbox.transitions[1].State)
+				require.Equal(t, schemas.KindExpired, fl.inbox.transitions[1].Dead.Kind)
+			} else {
+				require.Equal(t, task.StateRetry, fl.inbox.transitions[1].State)
+			}
+		})
+	}
+}

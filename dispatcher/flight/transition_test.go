@@ -1,0 +1,56 @@
+package flight
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+func TestPieceOf(t *testing.T) {
+	small := Transition{}
+	large := Transition{Transition: store.Transition{Dead: &task.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
+	huge := Transition{Transition: store.Transition{Dead: &task.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
+	for name, c := range map[string]struct {
+		transitions []Transition
+		want        int
+	}{
+		"one":             {[]Transition{small}, 1},
+		"as many as fit":  {make([]Transition, PieceTasks), PieceTasks},
+		"too many":        {make([]Transition, PieceTasks+1), PieceTasks},
+		"too many bytes":  {[]Transition{large, small, large, small}, 2},
+		"one is too much": {[]Transition{huge, small}, 1},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, PieceOf(c.transitions)) })
+	}
+}
+
+const t0 = 1_700_000_000_000
+
+func TestReduce(t *testing.T) {
+	odd := strings.Repeat("\xff\u00e4", 1000)
+	dead := &task.DeadLetter{Reason: odd, Body: []byte("body")}
+	e := Transition{Transition: store.Transition{State: task.StateDead, Dead: dead}, events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}
+	events := e.events
+	require.True(t, e.Reduce(t0))
+	require.Equal(t, strings.Repeat("?", shortReason), e.Dead.Reason)
+	require.Equal(t, strings.Repeat("?", shortReason), e.events[0].Reason)
+	require.Equal(t, odd, dead.Reason, "another try may still hold it")
+	require.Equal(t, odd, events[0].Reason)
+	require.True(t, e.Reduce(t0))
+	require.Empty(t, e.Dead.Body)
+	require.Empty(t, e.events[0].Reason)
+	require.True(t, e.Reduce(t0))
+	require.Equal(t, Transition{Transition: store.Transition{State: task.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
+	require.False(t, e.Reduce(t0))
+
+	e = Transition{Transition: store.Transition{State: task.StateSucceeded}} // it is delivered: it must not become pending
+	require.True(t, e.Reduce(t0))
+	require.True(t, e.Reduce(t0))
+	require.False(t, e.Reduce(t0))
+	require.Equal(t, task.StateSucceeded, e.State)
+}

@@ -1,0 +1,126 @@
+package flight
+
+import (
+	"time"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
+)
+
+// unsettled knows the deliveries that are not durable yet. The next owner of their slots would make them again if this dispatcher died
+// now, so they are bounded: to what the database settles within settledWithin.
+//
+// A task that is to wait for a report costs the database a row when it is delivered. Such tasks are counted from when they are sent until
+// they are out of their places, and each outlet may have a part of the room that is left, as of the room for bodies (see hasRoom). So
+// where more is delivered than is settled, the outlets that ask for reports wait for the database, each for itself.
+//
+// A task that simply ends costs nothing. But it is not durable before all that stands before it in its slot has gone too. One that
+// is held up like that for pinnedFor leaves its slot by itself.
+type unsettled struct {
+	owed       int     // tasks that are to wait for a report: sent, and not yet out of their places
+	pace       float64 // how many tasks a second the latest transitions took out of their places
+	deliveries []*Task // in the order of their acknowledgements; the first is not durable
+}
+
+const (
+	settledWithin = 1500 * time.Millisecond
+	// firstPace is the pace until one is known, which takes some rounds.
+	firstPace = 1000
+	// slowestPace is the pace that is assumed where the database does next to nothing: some tasks must be sent to find out.
+	slowestPace = 100
+	// pinnedFor is how long a delivered task waits for those before it in its slot.
+	pinnedFor = time.Second
+	// pinnedMost is how many leave their slots in one round of settling. More would take the database's time from those that hold them up.
+	pinnedMost = 250
+	// fewTransitions cost the database about as much as one.
+	fewTransitions = 100
+)
+
+// settledIn notes how long the database took for n transitions.
+func (u *unsettled) settledIn(n int, took time.Duration) {
+	pace := float64(max(n, fewTransitions)) / max(took, time.Millisecond).Seconds()
+	u.pace = max(u.pace+(pace-u.pace)/4, slowestPace)
+}
+
+// room is for how many more tasks that are to wait for a report there is room.
+func (u *unsettled) room() int { return int(u.pace*settledWithin.Seconds()) - u.owed }
+
+// begins counts a task that is sent through an outlet, if it is to wait for a report.
+func (u *unsettled) begins(t *Task, g *Outlet) {
+	if t.settings.Ack == schemas.AckReport && t.owes == nil {
+		t.owes = g
+		g.owed++
+		u.owed++
+	}
+}
+
+// ends stops counting a task: it is out of its place, or stays undelivered, or nobody here knows of it any more.
+func (u *unsettled) ends(t *Task) {
+	if t.content != nil && t.owes != nil {
+		t.owes.owed--
+		u.owed--
+		t.owes = nil
+	}
+}
+
+// delivered notes that a task was acknowledged.
+func (u *unsettled) delivered(t *Task) {
+	if !t.slot.abandoned {
+		t.acked = time.Now()
+		u.deliveries = append(u.deliveries, t)
+	}
+}
+
+// durable says that the next owner of its slot would not send the task again.
+func (t *Task) durable() bool {
+	return t.status == left || t.slot.abandoned || t.pos <= t.slot.done
+}
+
+// forgetDurable forgets the first deliveries, up to one that is not durable.
+func (u *unsettled) forgetDurable() {
+	n := 0
+	for n < len(u.deliveries) && u.deliveries[n].durable() {
+		u.deliveries[n] = nil
+		n++
+	}
+	if u.deliveries = u.deliveries[n:]; len(u.deliveries) == 0 {
+		u.deliveries = nil
+	}
+}
+
+// oldest is how long ago the first of the deliveries was made that are not durable.
+func (u *unsettled) oldest() time.Duration {
+	if u.forgetDurable(); len(u.deliveries) == 0 {
+		return 0
+	}
+	return time.Since(u.deliveries[0].acked)
+}
+
+// leavePinned takes delivered tasks out of slots in which they have been held up for long.
+func (fl *Flight) leavePinned() {
+	fl.unsettled.forgetDurable()
+	closable, n := map[*ownedSlot]int64{}, 0
+	for _, t := range fl.unsettled.deliveries {
+		if time.Since(t.acked) < pinnedFor || n == pinnedMost {
+			return
+		}
+		if t.status != settled || t.durable() {
+			continue
+		}
+		to, known := closable[t.slot]
+		if !known {
+			to, _ = t.slot.closable()
+			closable[t.slot] = to
+		}
+		if t.pos > to {
+			fl.settleApart(t)
+			n++
+		}
+	}
+}
+
+// settleApart ends a delivered task by itself.
+func (fl *Flight) settleApart(t *Task) {
+	fl.leave(t, Transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
+}
