@@ -22,7 +22,7 @@ type sender struct {
 	client     *kgo.Client
 	lost       *kafka.LostConnections // of client
 	kafka      kafka.Config           // for producers that ask a target, or send a suspect, by themselves
-	background sync.WaitGroup         // probes, suspects and callbacks; see outage.go and isolate.go
+	background sync.WaitGroup         // probes, suspects and callbacks; see probe.go and isolate.go
 }
 
 func newSender(sh *shared, fl *flight.Flight, tr *trust, client *kgo.Client, kcfg kafka.Config) *sender {

@@ -44,7 +44,9 @@ func (b *Batch) Seqs() []int64 {
 // clock says what is due: with little room left, tasks that were claimed ahead and are due by now go in the order of their time with
 // those that came late. Only the fetch loop calls it.
 func (fl *Flight) NextBodies() (*Batch, time.Duration) {
+	fl.mu.Lock()
 	room, bytes, scarce := fl.bodyRoom()
+	fl.mu.Unlock()
 	if room <= 0 || bytes <= 0 {
 		return nil, time.Second
 	}
@@ -57,7 +59,9 @@ func (fl *Flight) NextBodies() (*Batch, time.Duration) {
 		if len(tasks) == 0 {
 			return nil, wait
 		}
+		fl.mu.Lock()
 		tasks, again := fl.readable(tasks)
+		fl.mu.Unlock()
 		if len(tasks) > 0 {
 			return newBatch(tasks, bytes), 0
 		}
@@ -69,8 +73,6 @@ func (fl *Flight) NextBodies() (*Batch, time.Duration) {
 
 // bodyRoom makes room for bodies where it is scarce, and says how much there is.
 func (fl *Flight) bodyRoom() (tasks, bytes int, scarce bool) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
 	fl.giveWay()
 	tasks, bytes = fl.staging.room()
 	return tasks, bytes, fl.staging.scarce()
@@ -79,8 +81,6 @@ func (fl *Flight) bodyRoom() (tasks, bytes int, scarce bool) {
 // readable leaves out tasks whose slots are lost, and tasks that are held or put off without their bodies. aside says that some were
 // held or put off.
 func (fl *Flight) readable(batch []*Task) (out []*Task, aside bool) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
 	out = slices.DeleteFunc(batch, func(t *Task) bool {
 		if t.slot.abandoned {
 			return true
@@ -101,7 +101,7 @@ type DeliveryKeys interface {
 // sent. Their intents go to the send log next, and then Logged takes them.
 func (fl *Flight) BodiesRead(b *Batch, rows []task.Task, rest []int64, keys DeliveryKeys, tracer *tracing.Tracer) []*Task {
 	if len(rest) > 0 {
-		rows = fl.putBack(b.bySeq, rows, rest)
+		rows = fl.readAgain(b.bySeq, rows, rest)
 	}
 	fl.metrics.Bodies.Add(float64(len(rows)))
 	ready := make([]*Task, 0, len(rows))
@@ -146,9 +146,9 @@ func (fl *Flight) gone(t *Task) {
 	fl.proofs.forget(t.seq)
 }
 
-// putBack keeps of the rows that were read those that come before every task that was not: one key's tasks must not
+// readAgain keeps of the rows that were read those that come before every task that was not: one key's tasks must not
 // overtake each other here. The other tasks are read again, in smaller bites, so that in the end the first of them fits.
-func (fl *Flight) putBack(bySeq map[int64]*Task, rows []task.Task, rest []int64) []task.Task {
+func (fl *Flight) readAgain(bySeq map[int64]*Task, rows []task.Task, rest []int64) []task.Task {
 	order := func(a, b *Task) int { return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.seq, b.seq)) }
 	unread := make([]*Task, len(rest), len(bySeq))
 	for i, seq := range rest {

@@ -21,7 +21,7 @@ func TestPutBackKeepsTheOrder(t *testing.T) {
 	for seq, pos := range []int64{50, 10, 40, 20, 30} { // read: seq 0, 1, 2; not read: 3, 4
 		read[int64(seq)] = &Task{slot: l, seq: int64(seq), pos: pos}
 	}
-	rows := f.putBack(read, []task.Task{{Seq: 0}, {Seq: 1}, {Seq: 2}}, []int64{3, 4})
+	rows := f.readAgain(read, []task.Task{{Seq: 0}, {Seq: 1}, {Seq: 2}}, []int64{3, 4})
 	require.Equal(t, []task.Task{{Seq: 1}}, rows, "only what comes before everything that was not read")
 	require.Len(t, read, 1)
 	var places []int64

@@ -154,10 +154,7 @@ func (fl *Flight) callFailed(t *Task, o outcome, e *CallError) {
 			return
 		}
 		fl.metrics.Retries.Inc()
-		fl.leave(t, Transition{
-			Transition: store.Transition{State: task.StateRetry, Pos: next, Attempt: made, Lane: t.lane.In(task.ClassRetried)},
-			events:     []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Lateness: schemas.LatenessUnknown, Reason: e.Reason}},
-		})
+		fl.leave(t, t.retry(next, made, e.Reason))
 	}
 }
 

@@ -24,9 +24,10 @@ import (
 //     outcome;
 //   - a slot that is claimed and one that is given back: never both.
 //
-// Methods with a capital letter take the lock, and the loops call them. Methods with a small letter are called under it, but for those of
-// backlog and inbox, which have locks of their own that guard queues alone. Locks are taken in this order: mu, and then backlog.mu,
-// inbox.mu, or that of the origins' room.
+// Methods with a capital letter take flight.mu, and the loops call them. Methods with a small letter, of Flight and of what it holds, are
+// called under flight.mu. Two kinds need no lock: prepare and readAgain, which see tasks that nobody else has, and those of backlog and inbox,
+// which have locks of their own that guard queues alone. Locks are taken in this order: flight.mu, and then backlog.mu, inbox.mu, or that of
+// the origins' room.
 type Flight struct {
 	env
 	backlog *backlog // whose bodies are to be read

@@ -26,11 +26,7 @@ const (
 
 // hold moves a task to a held place of its slot.
 func (f *gates) hold(g *Gate, t *Task) {
-	state := task.StateLine
-	if t.maybeSent() {
-		state = task.StateRetry
-	}
-	f.leaveHeld(g, t, state, t.attempt)
+	f.leaveHeld(g, t, t.unsentState(), t.attempt)
 }
 
 // leaveHeld is hold for a task whose body may not be known.
@@ -41,7 +37,7 @@ func (f *gates) leaveHeld(g *Gate, t *Task, state task.State, attempt int) {
 	g.holding = append(g.holding, t)
 	g.held++
 	delete(t.slot.parked, t.seq)
-	f.flight.leave(t, Transition{Transition: store.Transition{State: state, Pos: task.Held(t.at), Attempt: attempt, Lane: t.lane}})
+	f.flight.putBack(t, state, task.Held(t.at), attempt)
 	f.flight.kicks.Held.Now()
 }
 
@@ -216,12 +212,15 @@ func (fl *Flight) HeldRead(look HeldLook, page []store.HeldTask) {
 		return // something was held before that place meanwhile, or a slot came
 	}
 	var back []Transition
+	defer func() {
+		fl.metrics.Recalled.Add(float64(len(back)))
+		fl.recall(back)
+	}()
 	more := len(page) == look.Most
 	for want := g.wants(now); len(page) > 0 && want > len(back); page = page[1:] {
 		h := page[0]
 		if task.HeldSince(h.Pos) > look.earliest {
 			fl.kicks.Held.Now()
-			fl.recallHeld(back)
 			return
 		}
 		g.after = h.HeldPlace
@@ -235,8 +234,9 @@ func (fl *Flight) HeldRead(look HeldLook, page []store.HeldTask) {
 		}
 		at := task.HeldSince(h.Pos)
 		g.coming.add(&recalled{seq: h.Seq, at: at, attempt: h.Attempt, slot: l, until: now.Add(recallQueue)})
-		back = append(back, Transition{task: &Task{slot: l, seq: h.Seq, lane: h.Lane}, gate: g,
-			Transition: store.Transition{Seq: h.Seq, Slot: l.number, Epoch: l.epoch, Recall: true, From: h.Pos, Pos: at, Attempt: h.Attempt, Lane: h.Lane}})
+		one := recallOf(l, h.Seq, h.Pos, at, h.Attempt, h.Lane)
+		one.gate = g
+		back = append(back, one)
 	}
 	switch {
 	case more || len(back) > 0:
@@ -246,15 +246,5 @@ func (fl *Flight) HeldRead(look HeldLook, page []store.HeldTask) {
 			g.behind = false
 		}
 		g.after, g.found = store.HeldPlace{}, false
-	}
-	fl.recallHeld(back)
-}
-
-// recallHeld hands tasks that are called back to the settlement.
-func (fl *Flight) recallHeld(back []Transition) {
-	if len(back) > 0 {
-		fl.metrics.Recalled.Add(float64(len(back)))
-		fl.inbox.recall(back)
-		fl.kicks.Settle.Now()
 	}
 }

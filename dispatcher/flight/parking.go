@@ -7,7 +7,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -45,10 +44,8 @@ func (fl *Flight) parkedMost() int { return max(3*fl.cfg.StageTasks, 10_000) }
 
 // putOff puts off a task that was not sent: until its outlet is asked again.
 func (fl *Flight) putOff(t *Task, g *Outlet) {
-	p, state := parked{outletKey: g.outletKey, at: t.at, attempt: t.attempt, lane: t.lane}, task.StateLine
-	if t.maybeSent() {
-		state = task.StateRetry
-	} else if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 {
+	p, state := parked{outletKey: g.outletKey, at: t.at, attempt: t.attempt, lane: t.lane}, t.unsentState()
+	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && state == task.StateLine {
 		p.expires = t.due + bound + 1
 	}
 	if g.outage != nil && !t.slot.abandoned && fl.parkedTasks() < fl.parkedMost() {
@@ -72,7 +69,7 @@ func (fl *Flight) leaveParked(t *Task, g *Outlet, p parked, state task.State) {
 		pos = min(pos, p.expires)
 	}
 	fl.metrics.Postponed.Inc()
-	fl.leave(t, Transition{Transition: store.Transition{State: state, Pos: pos, Attempt: p.attempt, Lane: t.lane}})
+	fl.putBack(t, state, pos, p.attempt)
 }
 
 // parksAgain puts off a task whose body is not read, if its outlet still does not answer.
@@ -92,24 +89,19 @@ func (fl *Flight) parksAgain(t *Task) bool {
 	return true
 }
 
-// recallMost is how many tasks are called back in one round of settling: 20 000 a second.
-const recallMost = 1000
-
-// recallParked notes whom to call back now that an outlet answers: those that it should have had first come first.
+// recallParked calls back what was put off on account of an outlet, now that it answers: those that it should have had first come first.
 func (fl *Flight) recallParked(o outletKey) {
 	var back []Transition
 	for _, l := range fl.slots {
 		for seq, p := range l.parked {
 			if p.outletKey == o {
 				delete(l.parked, seq)
-				back = append(back, Transition{task: &Task{slot: l, seq: seq, lane: p.lane},
-					Transition: store.Transition{Seq: seq, Slot: l.number, Epoch: l.epoch, Recall: true, Pos: p.at, Attempt: p.attempt, Lane: p.lane}})
+				back = append(back, recallOf(l, seq, 0, p.at, p.attempt, p.lane))
 			}
 		}
 	}
 	slices.SortFunc(back, func(a, b Transition) int { return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq)) })
-	fl.inbox.recall(back)
-	fl.kicks.Settle.Now()
+	fl.recall(back)
 }
 
 // quietAfter is how long an outlet may leave records unanswered before its tasks give way where room is scarce.

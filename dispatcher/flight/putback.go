@@ -24,21 +24,39 @@ func (fl *Flight) leaveBehind(l *ownedSlot) {
 // unsentPause is for how long a task is put off that was not sent.
 const unsentPause = 5 * time.Second
 
-// postpone puts a task off that was not sent, or was refused: unless a caller was told that it is too late, or an earlier owner may have
+// putBack puts a task back: out of its place, to a later one, where it stands until pos. Each task that is put off, set aside or held comes
+// here; its body may not be known. It says how many attempts were made, and whether the task can be cancelled meanwhile.
+func (fl *Flight) putBack(t *Task, state task.State, pos int64, attempt int) {
+	fl.leave(t, Transition{Transition: store.Transition{State: state, Pos: pos, Attempt: attempt, Lane: t.lane}})
+}
+
+// unsentState is how a task is put back that was not sent: unless a caller was told that it is too late, or an earlier owner may have
 // sent it, it can be cancelled.
+func (t *Task) unsentState() task.State {
+	if t.maybeSent() {
+		return task.StateRetry
+	}
+	return task.StateLine
+}
+
+// retry puts a task back for another attempt, for which it is due at pos; made is how many were made.
+func (t *Task) retry(pos int64, made int, reason string) Transition {
+	return Transition{
+		Transition: store.Transition{State: task.StateRetry, Pos: pos, Attempt: made, Lane: t.lane.In(task.ClassRetried)},
+		events:     []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Lateness: schemas.LatenessUnknown, Reason: reason}},
+	}
+}
+
+// postpone puts a task off for a while that was not sent, or was refused.
 func (fl *Flight) postpone(t *Task, now int64, pause time.Duration) {
 	fl.metrics.Postponed.Inc()
-	state := task.StateLine
-	if t.maybeSent() {
-		state = task.StateRetry
-	}
-	fl.leave(t, Transition{Transition: store.Transition{State: state, Pos: now + pause.Milliseconds(), Attempt: t.attempt, Lane: t.lane}})
+	fl.putBack(t, t.unsentState(), now+pause.Milliseconds(), t.attempt)
 }
 
 // setAside takes a task out of its place whose earlier sending is still unanswered. It stays out of reach of a cancel.
 func (fl *Flight) setAside(t, original *Task) {
 	const aside = 10_000
-	fl.leave(t, Transition{Transition: store.Transition{State: task.StateRetry, Pos: fl.clock.Millis() + aside, Attempt: original.attempt, Lane: t.lane}})
+	fl.putBack(t, task.StateRetry, fl.clock.Millis()+aside, original.attempt)
 }
 
 // deadLetter ends a task with a dead letter.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/task"
 )
 
 // Check looks at the outlets that have not answered for long, and at the events that have not been acknowledged. It returns the topics that
@@ -157,24 +156,6 @@ func (fl *Flight) leftAgain(e Transition) {
 	}
 }
 
-// recalled has the slots claimed in which tasks stand now that were called back: behind what is claimed, though they should have gone
-// already. Their gates learn which of them come.
-func (fl *Flight) recalled(transitions []Transition, moved []store.Place) {
-	inLine := map[int64]bool{}
-	for _, m := range moved {
-		inLine[m.Seq] = !task.IsHeld(m.Pos)
-	}
-	until := time.Now().Add(recallWait)
-	for _, e := range transitions {
-		if l := fl.slots[e.Slot]; e.Recall && l != nil {
-			l.urgent = min(l.urgent, e.Pos)
-		}
-		if e.gate != nil {
-			e.gate.coming.settled(e.Seq, inLine[e.Seq], until)
-		}
-	}
-}
-
 // Rows are what the database is given of transitions: the rows, and the events that tell of them.
 func Rows(transitions []Transition) ([]store.Transition, []schemas.Event) {
 	rows := make([]store.Transition, len(transitions))
@@ -188,23 +169,4 @@ func Rows(transitions []Transition) ([]store.Transition, []schemas.Event) {
 		events = append(events, e.events...)
 	}
 	return rows, events
-}
-
-// MayRecall separates the recalls of tasks whose last transition is settled from the others.
-func MayRecall(recalls, unsettled []Transition) (now, early []Transition) {
-	if len(recalls) == 0 || len(unsettled) == 0 {
-		return recalls, nil
-	}
-	wait := make(map[int64]bool, len(unsettled))
-	for _, e := range unsettled {
-		wait[e.Seq] = true
-	}
-	for _, e := range recalls {
-		if wait[e.Seq] {
-			early = append(early, e)
-		} else {
-			now = append(now, e)
-		}
-	}
-	return now, early
 }

@@ -14,7 +14,7 @@ type Transition struct {
 	task    *Task
 	gate    *Gate // that waits for it: of a held task that is called back
 	events  []schemas.Event
-	reduced int // how often the database has refused it: see pieces.go
+	reduced int // how often the database has refused it: see Reduce
 }
 
 // after returns the end of a task that came with its made-th attempt.

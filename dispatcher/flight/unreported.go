@@ -6,7 +6,6 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -28,11 +27,7 @@ func (fl *Flight) unreported(t *Task) {
 		e = fl.deadTransition(t, schemas.KindDead, task.Exhausted(t.attempt, reason))
 	} else {
 		waited := min(max(now-t.pos, 0), fl.cfg.transit().Milliseconds()) // the backoff counts from the end of the wait
-		e = Transition{
-			Transition: store.Transition{State: task.StateRetry, Pos: fl.clock.Latest() + max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0) + 1,
-				Attempt: t.attempt, Lane: t.lane.In(task.ClassRetried)},
-			events: []schemas.Event{{State: schemas.StateRetrying, Attempt: t.attempt, Lateness: schemas.LatenessUnknown, Reason: reason}},
-		}
+		e = t.retry(fl.clock.Latest()+max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0)+1, t.attempt, reason)
 	}
 	e.EndsWait = true
 	fl.leave(t, e)
