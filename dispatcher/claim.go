@@ -127,7 +127,7 @@ func (c *claimer) claimTogether(ctx context.Context, ready []flight.Claim, g cla
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	err := c.store.Claim(bound, slots, from, g.epoch, g.to)
-	c.writes.noteWrite(ctx, err)
+	c.claims.noteWrite(ctx, err)
 	if err != nil {
 		return err
 	}

@@ -417,9 +417,6 @@ func (r *running) stagedTasks() int {
 	return r.inside(func(in flight.Figures) int { return in.StagedTasks })
 }
 
-// unconfirmed is how many deliveries' last events are with the producer.
-func (r *running) unconfirmed() int { return r.flight.Figures().Unannounced }
-
 func (r *running) owned() int { return r.flight.OwnedSlots() }
 
 // counted is the value of a counter, by way of a registry: that needs no further module.

@@ -49,7 +49,7 @@ func (h *health) run(ctx context.Context) {
 
 // check returns why this process cannot work; nil: it can.
 func (h *health) check(ctx context.Context) error {
-	if err := errors.Join(h.reads.failure(wroteWithin), h.writes.failure(wroteWithin)); err != nil {
+	if err := errors.Join(h.reads.failure(wroteWithin), h.claims.failure(wroteWithin), h.settles.failure(wroteWithin)); err != nil {
 		return fmt.Errorf("working on the database: %w", err)
 	}
 	bound, cancel := context.WithTimeout(ctx, brokerWithin)

@@ -37,6 +37,16 @@ func TestTheElectionIsToldOfKafka(t *testing.T) {
 	require.ErrorContains(t, d.health.check(t.Context()), "kafka")
 }
 
+// A claim that succeeds says nothing of settlements.
+func TestTheElectionIsToldOfSettlementsThatFail(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	d := f.stepped(f.elect(1), Config{MemberID: "d"})
+	refused := errors.New("the table is read-only")
+	d.health.settles.noteWrite(t.Context(), refused)
+	d.health.claims.noteWrite(t.Context(), nil)
+	require.ErrorIs(t, d.health.check(t.Context()), refused)
+}
+
 func TestWritesThatCountAsFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lastCall

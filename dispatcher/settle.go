@@ -120,7 +120,7 @@ func (s *settler) settleOnce(ctx context.Context, done []store.Done, transitions
 		return store.Settled{}, err
 	}
 	result, err := s.store.Settle(ctx, done, transitions, events, s.clock.Latest)
-	s.writes.noteWrite(ctx, err)
+	s.settles.noteWrite(ctx, err)
 	if err != nil {
 		return result, err
 	}

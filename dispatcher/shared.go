@@ -23,7 +23,7 @@ type shared struct {
 	metrics *metrics
 	kicks   flight.Kicks
 
-	reads, writes lastCall // of the database: the policies' reads; claims and settlements. health reads them
+	reads, claims, settles lastCall // of the database: the policies' reads, claims, settlements. health reads them
 
 	targetMetrics *targetMetrics // of single targets; it has a lock of its own
 
