@@ -114,13 +114,9 @@ const (
 
 // insertAudit returns the id of the first entry.
 func (s *Store) insertAudit(ctx context.Context, tx *sql.Tx, entries []AuditEntry) (first int64, err error) {
-	at, now := "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000", []any(nil)
-	if s.sqlite {
-		t, err := s.Time(ctx)
-		if err != nil {
-			return 0, err
-		}
-		at, now = "?", []any{t.UnixMilli()}
+	at, now, err := s.dialect.Millis(ctx, s.Time)
+	if err != nil {
+		return 0, err
 	}
 	err = chunks(entries, func(part []AuditEntry) error {
 		a := make([]any, 0, 9*len(part))

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,12 +64,12 @@ func (s *Store) Clock() *Clock {
 	return s.clock
 }
 
-// instant is the present moment. With SQLite the database's clock is this machine's, and slewed as it is.
+// instant is the present moment, as far as the database's clock goes along with it.
 func (c *Clock) instant(look func() machine.Instant) machine.Instant {
-	if c.store == nil || c.store.sqlite {
+	if c.store == nil {
 		return machine.Instant{Time: look().Time}
 	}
-	return look()
+	return c.store.dialect.Moment(look)
 }
 
 // Start asks the database until it has answered. Call it before Now; each part of a process may. The
@@ -205,15 +204,8 @@ func (c *Clock) learn(sent, now machine.Instant, shown time.Time) {
 
 // Time asks the database for its time. With SQLite, that is this machine's.
 func (s *Store) Time(ctx context.Context) (time.Time, error) {
-	switch {
-	case s.now != nil:
+	if s.now != nil {
 		return s.now(), nil
-	case s.sqlite:
-		return machine.Now().Wall(), nil
 	}
-	var micros int64
-	if err := s.db.QueryRowContext(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))").Scan(&micros); err != nil {
-		return time.Time{}, fmt.Errorf("asking the database for the time: %w", err)
-	}
-	return time.UnixMicro(micros), nil
+	return s.dialect.Time(ctx, s.db)
 }

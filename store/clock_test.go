@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/machine"
+	"github.com/notyet/notyet/store/internal/dialect"
 )
 
 func TestClockShowsTheDatabasesTime(t *testing.T) {
@@ -100,7 +101,7 @@ func BenchmarkClock(b *testing.B) {
 }
 
 func BenchmarkClockOfSQLite(b *testing.B) {
-	c := &Clock{store: &Store{sqlite: true}}
+	c := &Clock{store: &Store{dialect: dialect.SQLite{}}}
 	c.last.Store(&reading{at: machine.Exact()})
 	for b.Loop() {
 		_ = c.Millis()

@@ -30,10 +30,7 @@ func cutText(s string, n int) []byte { return []byte(schemas.CutUTF8(s, n)) }
 
 // insertDead may be repeated: the second letter of one death is ignored.
 func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) error {
-	again := " ON DUPLICATE KEY UPDATE seq = seq"
-	if s.sqlite {
-		again = " ON CONFLICT (seq, replay) DO NOTHING"
-	}
+	again := s.dialect.Keep("seq, replay", "seq")
 	return pieces(dead, func(d *task.DeadLetter) int { return len(d.Body) + len(d.Reason) + 100 }, func(part []*task.DeadLetter) error {
 		a := make([]any, 0, 12*len(part))
 		for _, d := range part {

@@ -149,7 +149,7 @@ func TestLettersAreFoundByIndex(t *testing.T) {
 		}
 		// JSON, as the other forms of EXPLAIN differ between MariaDB, MySQL 8.4 and MySQL 9.
 		explain, key := "EXPLAIN FORMAT=JSON ", `"(?:key|index_name)": "(\w+)"`
-		if s.sqlite {
+		if s.backend.sqlite {
 			explain, key = "EXPLAIN QUERY PLAN ", `INDEX dead_letters_(\w+)`
 		}
 		used := regexp.MustCompile(key)

@@ -28,11 +28,7 @@ func (s *Store) RetireDead(ctx context.Context, before int64) (n int, more bool,
 // MeasureDead returns the server's estimates of how many dead letters there are and how many bytes
 // they take. Counting them would read them all.
 func (s *Store) MeasureDead(ctx context.Context) (count, bytes int64, err error) {
-	query := "SELECT COALESCE(table_rows, 0), COALESCE(data_length + index_length, 0) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'dead_letters'"
-	if s.sqlite {
-		query = "SELECT COUNT(*), COALESCE(SUM(LENGTH(body) + LENGTH(reason) + 200), 0) FROM dead_letters"
-	}
-	if err := s.db.QueryRowContext(ctx, query).Scan(&count, &bytes); err != nil {
+	if err := s.db.QueryRowContext(ctx, s.dialect.Measure("dead_letters", "LENGTH(body) + LENGTH(reason) + 200")).Scan(&count, &bytes); err != nil {
 		return 0, 0, fmt.Errorf("measuring the dead letters: %w", err)
 	}
 	return count, bytes, nil

@@ -87,12 +87,9 @@ func (s *Store) deadQuery(f DeadFilter, columns string) (query string, a []any) 
 	for _, c := range where {
 		conditions, a = append(conditions, c.sql), append(a, c.args...)
 	}
-	// Left to choose, a server may walk all letters for those of one topic.
 	table := "dead_letters"
-	if index != "" && s.sqlite {
-		table += " INDEXED BY dead_letters_" + index
-	} else if index != "" {
-		table += " FORCE INDEX (" + index + ")"
+	if index != "" {
+		table = s.dialect.Use(table, index)
 	}
 	return "SELECT " + columns + " FROM " + table + " WHERE " + strings.Join(conditions, " AND ") + " ORDER BY id LIMIT ?", a
 }

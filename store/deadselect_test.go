@@ -119,7 +119,7 @@ func TestCountingLettersEndsInTime(t *testing.T) {
 // would pile up on it.
 func TestTheServerEndsAStatementInTime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		if s.sqlite {
+		if s.backend.sqlite {
 			t.Skip("its driver ends a statement with the context")
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, 300*time.Millisecond)

@@ -144,7 +144,7 @@ func TestLargeBatches(t *testing.T) {
 func TestManyLongEvents(t *testing.T) {
 	eachLarge(t, func(t *testing.T, s *fixture) {
 		n := 4500 // × 4 KiB is more than the 16 MiB that a row of MySQL's holds
-		if s.sqlite {
+		if s.backend.sqlite {
 			n = 300
 		}
 		records := make([]any, n)

@@ -41,12 +41,7 @@ func (s *Store) SaveMinute(ctx context.Context, process string, minute int64, da
 	if len(data) > MaxMinute {
 		return fmt.Errorf("saving the figures of a minute: %d bytes are more than the %d that a minute may have", len(data), MaxMinute)
 	}
-	again := " ON DUPLICATE KEY UPDATE data = VALUES(data)"
-	old := "DELETE FROM figures WHERE minute < ? LIMIT ?"
-	if s.sqlite {
-		again = " ON CONFLICT (minute, process) DO UPDATE SET data = excluded.data"
-		old = "DELETE FROM figures WHERE (minute, process) IN (SELECT minute, process FROM figures WHERE minute < ? ORDER BY minute LIMIT ?)"
-	}
+	again, old := s.dialect.Upsert("minute, process", "data"), s.dialect.DeleteOldest("figures", "minute", "minute, process")
 	if _, err := s.exec(ctx, "INSERT INTO figures (minute, process, data) VALUES (?, ?, ?)"+again, minute, cutText(process, 255), data); err != nil {
 		return fmt.Errorf("saving the figures of a minute: %w", err)
 	}
@@ -123,10 +118,7 @@ func (s *Store) CountOverdue(ctx context.Context, before, most int64) (found Bou
 // CountKinds counts the dead letters of each kind that were not replayed, each up to a limit. It
 // reads an index only.
 func (s *Store) CountKinds(ctx context.Context, kinds []string, most int64) (map[string]Bounded, error) {
-	table := "dead_letters FORCE INDEX (kind)"
-	if s.sqlite {
-		table = "dead_letters INDEXED BY dead_letters_kind"
-	}
+	table := s.dialect.Use("dead_letters", "kind")
 	out := make(map[string]Bounded, len(kinds))
 	for _, kind := range kinds {
 		var n int64

@@ -164,10 +164,7 @@ type indexRange struct {
 // than most is read; n is how many were.
 func (c *counter) count(ctx context.Context, counts map[int64]int64, index string, ranges []indexRange, most int64) (n int64, err error) {
 	// Each index holds all that is asked about. Left to choose, a server may take the other one and look at every row.
-	div, table := "DIV", "tasks FORCE INDEX ("+index+")"
-	if c.store.sqlite {
-		div, table = "/", "tasks INDEXED BY "+map[string]string{"line": "line", "lane": "tasks_lane"}[index]
-	}
+	words := c.store.dialect
 	of, topic := "1", []any(nil)
 	if c.f.Topic != "" {
 		of, topic = "topic = ?", []any{[]byte(c.f.Topic)}
@@ -177,11 +174,11 @@ func (c *counter) count(ctx context.Context, counts map[int64]int64, index strin
 		for i, r := range part {
 			where[i], args = r.where, append(args, r.args...)
 		}
-		from := "SELECT pos, " + of + " AS counts FROM " + table + " WHERE " + strings.Join(where, " OR ")
+		from := "SELECT pos, " + of + " AS counts FROM " + words.Use("tasks", index) + " WHERE " + strings.Join(where, " OR ")
 		if most < math.MaxInt64 {
 			from, args = from+" LIMIT ?", append(args, most-n+1)
 		}
-		query := "SELECT (pos - ?) " + div + " ? AS step, COUNT(*), SUM(counts) FROM (" + from + ") AS some GROUP BY step"
+		query := "SELECT " + words.Quotient("(pos - ?)", "?") + " AS step, COUNT(*), SUM(counts) FROM (" + from + ") AS some GROUP BY step"
 		type row struct{ step, n, counts int64 }
 		rows, err := look(ctx, c.store, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
 		if err != nil {

@@ -131,7 +131,7 @@ func TestListFilters(t *testing.T) {
 // A page of a hundred thousand tasks costs what a page costs: index entries, and the rows that are shown.
 func TestAPageReadsNoMoreThanItNeeds(t *testing.T) {
 	eachLarge(t, func(t *testing.T, s *fixture) {
-		if !s.sqlite {
+		if !s.backend.sqlite {
 			t.Skip("the same statements; there the rows would have to be written one by one")
 		}
 		const rows = 100_000

@@ -57,11 +57,11 @@ func TestMigrateAfterAKillAtItsBegin(t *testing.T) {
 			ctx, s := t.Context(), open(t, b.fresh(t))
 			versions, err := s.versions()
 			require.NoError(t, err)
-			if !s.sqlite {
+			if !b.sqlite {
 				require.NoError(t, versions.CreateVersionTable(ctx, s.db))
 			}
 			require.ErrorIs(t, s.CheckMigrated(ctx), ErrNotMigrated)
-			if s.sqlite {
+			if b.sqlite {
 				_, err := versions.GetLatestVersion(ctx, s.db)
 				require.Error(t, err, "the check has created nothing")
 			}
@@ -126,7 +126,9 @@ func TestMigrateNotesWhatIsMade(t *testing.T) {
 		}
 		for _, version := range []int64{8, 9, 10, 11, 12, 13, 16, 19, 21, 22, 23} {
 			s := open(t, b.fresh(t))
-			require.NoError(t, s.makeVersions(t.Context()))
+			versions, err := s.versions()
+			require.NoError(t, err)
+			require.NoError(t, s.dialect.MakeVersions(t.Context(), s.db, versions))
 			m, err := s.migrator(s.db)
 			require.NoError(t, err)
 			_, err = m.UpTo(t.Context(), version)

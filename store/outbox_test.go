@@ -75,7 +75,7 @@ func TestPendingEventsAreNotSorted(t *testing.T) {
 			s.do(s.schedule("a"))
 		}
 		explain := "EXPLAIN FORMAT=JSON "
-		if s.sqlite {
+		if s.backend.sqlite {
 			explain = "EXPLAIN QUERY PLAN "
 		}
 		rows, err := s.db.QueryContext(s.ctx, explain+pendingOutboxes("src, seq", 2), s.source.ID, s.source.ID+1, 10)

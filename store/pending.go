@@ -12,10 +12,7 @@ import (
 // that come later, and those that are held. It reads an index only, so tasks of another target of
 // the same lane count too. Behind now, nothing in a lane has ended.
 func (s *Store) CountPending(ctx context.Context, topic string, after, most int64) (Bounded, error) {
-	table := "tasks FORCE INDEX (lane)"
-	if s.sqlite {
-		table = "tasks INDEXED BY tasks_lane"
-	}
+	table := s.dialect.Use("tasks", "lane")
 	key, err := s.LaneKey(ctx)
 	if err != nil {
 		return Bounded{}, err

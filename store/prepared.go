@@ -22,8 +22,8 @@ type prepared struct {
 // prepare returns a prepared statement, or nil: then the caller sends the text. It may need a
 // connection of its own, so call it before a transaction.
 func (s *Store) prepare(ctx context.Context, query string) *sql.Stmt {
-	if s.sqlite {
-		return nil // the driver of SQLite parses the text each time anyway
+	if !s.dialect.Prepares() {
+		return nil
 	}
 	s.prepared.mu.Lock()
 	defer s.prepared.mu.Unlock()

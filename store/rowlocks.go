@@ -2,38 +2,29 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
-	"database/sql"
-	"database/sql/driver"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
+	"github.com/notyet/notyet/store/internal/dialect"
 )
 
-// ErrNoRowLocks says that the database accepts a lock on a row and does not hold it. A task could
-// slip behind its slot's owner and never be delivered.
-var ErrNoRowLocks = errors.New("the database does not hold locks on rows, on which notyet's promises rest")
+// Why a database is refused.
+var (
+	ErrMultiPrimary = dialect.ErrMultiPrimary
+	ErrNoRowLocks   = dialect.ErrNoRowLocks
+)
 
-// lockProbeAge makes the probe's row one of a service that is gone: nobody lists it, and a heartbeat
-// deletes it if this process dies before it does.
+// lockProbeAge makes the row of the probe of the locks one of a service that is gone.
 const lockProbeAge = 2 * ServiceLease
 
-// CheckRowLocks refuses a database on which a shared lock on a row does not stop a writer: a table of
-// another engine than InnoDB, a server that ignores LOCK IN SHARE MODE (TiDB with
-// tidb_enable_noop_functions), a proxy that sends the two statements to two servers. The database
-// must be migrated. SQLite needs no locks on rows.
+// CheckRowLocks refuses a database on which a shared lock on a row does not stop a writer. The database
+// must be migrated.
 func (s *Store) CheckRowLocks(ctx context.Context) error {
-	if s.sqlite {
-		return nil
-	}
 	bound, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	err := s.checkEngines(bound)
+	probe, err := s.lockProbe(bound)
 	if err == nil {
-		err = s.probeRowLock(bound)
+		err = s.dialect.CheckRowLocks(bound, s.db, probe)
 	}
 	if err != nil {
 		return fmt.Errorf("checking that the database locks rows: %w", err)
@@ -41,99 +32,7 @@ func (s *Store) CheckRowLocks(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) checkEngines(ctx context.Context) error {
-	type table struct{ name, engine string }
-	wrong, err := fetch(ctx, s.db, func(r *sql.Rows, t *table) error { return r.Scan(&t.name, &t.engine) },
-		"SELECT table_name, COALESCE(engine, '') FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND COALESCE(engine, '') <> 'InnoDB' AND table_name IN ('tasks','slots','sources','waiting','outbox','timers','dead_letters','meta','services') ORDER BY table_name")
-	if err != nil || len(wrong) == 0 {
-		return err
-	}
-	t := wrong[0]
-	return fmt.Errorf("%w: table %s has the engine %s: stop notyet, and run ALTER TABLE %s ENGINE=InnoDB", ErrNoRowLocks, t.name, t.engine, t.name)
-}
-
-// probeRowLock holds a shared lock on a row of its own, which nobody else locks, and expects that
-// another connection does not get the row.
-func (s *Store) probeRowLock(ctx context.Context) error {
+func (s *Store) lockProbe(ctx context.Context) (dialect.Probe, error) {
 	now, err := s.Time(ctx)
-	if err != nil {
-		return err
-	}
-	id := "lock-probe-" + rand.Text()
-	seen := now.UnixMilli() - lockProbeAge
-	if _, err := s.db.ExecContext(ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen, figures) VALUES (?,?,?,?,?,?,?,?)",
-		id, "probe", "", "", "", seen, seen, []byte{}); err != nil {
-		return err
-	}
-	defer func() {
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveProbe)
-		defer cancel()
-		_, _ = s.db.ExecContext(bound, "DELETE FROM services WHERE id = ?", id)
-	}()
-	holder, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = holder.Rollback() }()
-	var kind string
-	if err := holder.QueryRowContext(ctx, "SELECT kind FROM services WHERE id = ?"+s.locking(lockShared), id).Scan(&kind); err != nil {
-		return err
-	}
-	refused, err := s.writerIsRefused(ctx, id)
-	switch {
-	case err != nil:
-		return err
-	case !refused:
-		return fmt.Errorf("%w: one connection held %s on a row, and another got the same row%s: connect notyet to one MySQL or MariaDB server with InnoDB, without a proxy that spreads statements",
-			ErrNoRowLocks, lockShared[1:], lockExclusive)
-	}
-	return nil
-}
-
-// leaveProbe limits the wait for the removal of the probe's row.
-const leaveProbe = 2 * time.Second
-
-// Numbers of the errors with which servers refuse a lock.
-const (
-	lockWaitTimeout = 1205 // MariaDB, for NOWAIT too
-	lockNoWait      = 3572 // MySQL
-	syntaxError     = 1064 // MySQL before 8.0 and MariaDB before 10.3 do not know NOWAIT
-)
-
-// writerIsRefused reports whether a second connection is refused a lock on the row.
-func (s *Store) writerIsRefused(ctx context.Context, id string) (bool, error) {
-	conn, err := s.db.Conn(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer func() {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // its settings are the probe's alone
-		_ = conn.Close()
-	}()
-	try := func(clause string) error {
-		if _, err := conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
-			return err
-		}
-		var kind string
-		return conn.QueryRowContext(ctx, "SELECT kind FROM services WHERE id = ?"+lockExclusive+clause, id).Scan(&kind)
-	}
-	err = try(" NOWAIT")
-	if answered(err, syntaxError) {
-		if _, err := conn.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = 1"); err != nil {
-			return false, err
-		}
-		err = try("")
-	}
-	switch {
-	case err == nil, errors.Is(err, sql.ErrNoRows): // without the row: it looks at another server
-		return false, nil
-	case answered(err, lockWaitTimeout, lockNoWait):
-		return true, nil
-	}
-	return false, err
-}
-
-func answered(err error, numbers ...uint16) bool {
-	var my *mysql.MySQLError
-	return errors.As(err, &my) && slices.Contains(numbers, my.Number)
+	return dialect.Probe{Seen: now.UnixMilli() - lockProbeAge, Shared: s.locking(lockShared)}, err
 }

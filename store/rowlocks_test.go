@@ -53,7 +53,9 @@ func TestTablesWithoutRowLocksAreRefused(t *testing.T) {
 	alter("slots", "InnoDB")
 	require.NoError(t, f.CheckRowLocks(f.ctx))
 	alter("services", "MyISAM")
-	require.ErrorIs(t, f.probeRowLock(f.ctx), ErrNoRowLocks, "by what it does, whatever its engine says")
+	probe, err := f.lockProbe(f.ctx)
+	require.NoError(t, err)
+	require.ErrorIs(t, probe.RowLock(f.ctx, f.db), ErrNoRowLocks, "by what it does, whatever its engine says")
 }
 
 // A server that accepts a clause and takes no lock looks as one does behind a proxy that blanks the clause. Servers before

@@ -47,14 +47,10 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 	return pieces(tasks, func(t *task.Task) int { return len(t.Body) + 100 }, func(part []*task.Task) error {
 		for len(part) > 0 {
 			var err error
-			n := len(part)
-			switch {
-			case w.store.sqlite: // its driver looks through all values for each of them
-				n = min(n, sqliteRows)
-				fallthrough
-			case w.insert == nil || n < preparedRows:
+			n := w.store.dialect.InsertRows(len(part))
+			if w.insert == nil || n < preparedRows {
 				_, err = w.tx.ExecContext(ctx, insertQuery(n), insertArgs(key, part[:n])...)
-			default:
+			} else {
 				n = preparedRows
 				_, err = w.tx.StmtContext(ctx, w.insert).ExecContext(ctx, insertArgs(key, part[:n])...)
 			}
@@ -66,9 +62,6 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 		return nil
 	})
 }
-
-// sqliteRows is how many rows a statement inserts into SQLite.
-const sqliteRows = 32
 
 // move is the new place and state of rows.
 type move struct {

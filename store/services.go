@@ -31,10 +31,7 @@ const (
 
 // Beat notes that a service is alive, and what it says of its work.
 func (s *Store) Beat(ctx context.Context, v Service) error {
-	again := " ON DUPLICATE KEY UPDATE seen = VALUES(seen), http = VALUES(http), figures = VALUES(figures)"
-	if s.sqlite {
-		again = " ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, http = excluded.http, figures = excluded.figures"
-	}
+	again := s.dialect.Upsert("id", "seen", "http", "figures")
 	if v.Figures == nil || len(v.Figures) > MaxFigures { // a part of it would be worth nothing
 		v.Figures = []byte{}
 	}

@@ -12,25 +12,25 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"go.uber.org/zap"
 	"gorm.io/gorm"
+
+	"github.com/notyet/notyet/store/internal/dialect"
 )
 
 // ErrFenced says that the slot has another owner by now, or the intake another reader. Nothing was changed.
 var ErrFenced = errors.New("fenced: another owner holds it")
 
-// Lock clauses. SQLite needs none: its write transactions are serial from their first statement on.
+// Lock clauses, for locking.
 const (
-	lockShared    = " LOCK IN SHARE MODE"
-	lockExclusive = " FOR UPDATE"
+	lockShared    = dialect.LockShared
+	lockExclusive = dialect.LockExclusive
 )
 
+// locking is a lock clause as the database wants it.
 func (s *Store) locking(clause string) string {
-	switch {
-	case s.sqlite:
-		return ""
-	case clause == lockShared:
-		return s.conditions.shared
+	if clause == lockShared {
+		return s.dialect.Lock(s.conditions.shared)
 	}
-	return s.conditions.exclusive
+	return s.dialect.Lock(s.conditions.exclusive)
 }
 
 // A statement has at most this many rows or bytes. That is enough to spread its fixed cost (about
@@ -93,17 +93,14 @@ func (s *Store) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return nil
 }
 
-// exec runs one statement that writes, by itself. On SQLite the end of the context is an error, as in once.
+// exec runs one statement that writes, by itself. The end of the context is an error, as in once.
 func (s *Store) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if s.soleWriter {
 		s.writing.Lock()
 		defer s.writing.Unlock()
 	}
 	res, err := s.db.ExecContext(ctx, query, args...)
-	if err == nil && s.sqlite {
-		err = ctx.Err()
-	}
-	return res, err
+	return res, s.dialect.Done(ctx, err)
 }
 
 // errCommit says that the commit may or may not have happened.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/store/internal/dialect"
 )
 
 // A transaction whose context has ended is not committed: SQLite's driver answers "done" to a statement that it left out for that.
@@ -42,7 +44,7 @@ func (l *leavingOut) ExecContext(context.Context, string, []driver.NamedValue) (
 // What a statement by itself says that it did, it did, whenever its context ended.
 func TestEndedStatementsAreNotDone(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
-	s := &Store{db: sql.OpenDB(&leavingOut{end}), sqlite: true}
+	s := &Store{db: sql.OpenDB(&leavingOut{end}), dialect: dialect.SQLite{}}
 	t.Cleanup(func() { _ = s.Close() })
 	_, err := s.exec(ctx, "UPDATE slots SET claimed = 5")
 	require.ErrorIs(t, err, context.Canceled)

@@ -32,6 +32,7 @@ import (
 	"gorm.io/gorm/logger"
 
 	"github.com/notyet/notyet/internal/defaults"
+	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/task"
 )
 
@@ -63,8 +64,8 @@ type Store struct {
 	gorm       *gorm.DB
 	db         *sql.DB
 	log        *zap.Logger
-	sqlite     bool   // SQLite has no lock clauses; its writers are serial
-	soleWriter bool   // this process makes them serial, with writing
+	dialect    dialect.Dialect
+	soleWriter bool   // this process makes writers serial, with writing
 	life       string // of the database, as an SQL expression: see life.go
 	hint       claimedHint
 
@@ -115,18 +116,10 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	if s.db, err = s.gorm.DB(); err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	s.db.SetMaxOpenConns(cfg.MaxConns)
-	s.db.SetMaxIdleConns(cfg.MaxConns)
-	if !s.sqlite {
-		s.db.SetConnMaxLifetime(30 * time.Minute)
-		s.db.SetConnMaxIdleTime(idleTimeout / 2)
-	} else if strings.Contains(cfg.DSN, ":memory:") {
-		s.db.SetMaxOpenConns(1) // each connection would have a database of its own
-		s.db.SetMaxIdleConns(1)
-	}
+	s.dialect.Pool(s.db, cfg.MaxConns, idleTimeout/2)
 	err = s.Ping(ctx)
-	if err == nil && !s.sqlite {
-		err = s.checkSinglePrimary(ctx)
+	if err == nil {
+		err = s.dialect.CheckPrimary(ctx, s.db)
 	}
 	if err != nil {
 		_ = s.db.Close()
@@ -137,15 +130,16 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 
 func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	if cfg.Connector != nil {
-		s.sqlite, s.life = true, cmp.Or(cfg.Life, "''")
+		s.dialect, s.life = dialect.SQLite{}, cmp.Or(cfg.Life, "''")
 		return &sqlite.Dialector{Conn: sql.OpenDB(cfg.Connector)}, nil
 	}
 	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
-		s.sqlite, s.soleWriter, s.life = true, true, cmp.Or(cfg.Life, "''")
+		s.dialect, s.soleWriter, s.life = dialect.SQLite{Memory: strings.Contains(path, ":memory:")}, true, cmp.Or(cfg.Life, "''")
 		// immediate: a transaction takes the write lock when it begins, so no other write can outdate what it has read.
 		q := url.Values{"_txlock": {"immediate"}, "_pragma": {"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "cache_size(-65536)"}}
 		return sqlite.Open(path + "?" + q.Encode()), nil
 	}
+	s.dialect = dialect.MySQL{}
 	parsed, err := mysql.ParseDSN(cfg.DSN)
 	if err != nil {
 		// The parser's error repeats parts of the DSN. If the DSN has another form, the password may be among them.

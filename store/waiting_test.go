@@ -399,7 +399,7 @@ func TestMigrateWhatWaits(t *testing.T) {
 			m, err := store.migrator(store.db)
 			require.NoError(t, err)
 			before := int64(10)
-			if store.sqlite {
+			if b.sqlite {
 				before = 4
 			}
 			_, err = m.UpTo(ctx, before)
@@ -466,7 +466,7 @@ func TestADamagedRequestHoldsUpItsOwnTask(t *testing.T) {
 // However many requests wait for an identity, a look at it costs the same.
 func TestALookAtWhatWaitsReadsNoQueues(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		if s.sqlite {
+		if s.backend.sqlite {
 			t.Skip("SQLite does not say what it reads")
 		}
 		const idents, queue = 5, 1000

@@ -1,8 +1,7 @@
-package store
+package dialect
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,11 +12,8 @@ import (
 // could slip behind its slot's owner and never be delivered.
 var ErrMultiPrimary = errors.New("the database accepts writes on several servers at once, and notyet's row locks hold on one only")
 
-// checkSinglePrimary refuses servers whose locks do not hold for all writers.
-func (s *Store) checkSinglePrimary(ctx context.Context) error {
-	type variable struct{ name, value string }
-	rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *variable) error { return r.Scan(&v.name, &v.value) },
-		"SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')")
+func (MySQL) CheckPrimary(ctx context.Context, q Querier) error {
+	rows, err := readVariables(ctx, q, "wsrep_on", "group_replication_single_primary_mode")
 	if err != nil {
 		return fmt.Errorf("asking the database how it replicates: %w", err)
 	}

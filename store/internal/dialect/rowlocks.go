@@ -1,0 +1,137 @@
+package dialect
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// ErrNoRowLocks says that the database accepts a lock on a row and does not hold it. A task could
+// slip behind its slot's owner and never be delivered.
+var ErrNoRowLocks = errors.New("the database does not hold locks on rows, on which notyet's promises rest")
+
+// Lock clauses.
+const (
+	LockShared    = " LOCK IN SHARE MODE"
+	LockExclusive = " FOR UPDATE"
+)
+
+// Probe is what a probe of the locks on rows needs.
+type Probe struct {
+	// Seen is when the probe's row, as one of the services, was last seen, Unix ms: so long ago that the
+	// service is gone. Nobody lists such a row, and a heartbeat deletes it if this process dies before it does.
+	Seen int64
+	// Shared is the clause of the shared lock.
+	Shared string
+}
+
+// CheckRowLocks refuses a database on which a shared lock on a row does not stop a writer: a table of
+// another engine than InnoDB, a server that ignores LOCK IN SHARE MODE (TiDB with
+// tidb_enable_noop_functions), a proxy that sends the two statements to two servers. The database
+// must be migrated.
+func (MySQL) CheckRowLocks(ctx context.Context, db *sql.DB, probe Probe) error {
+	if err := checkEngines(ctx, db); err != nil {
+		return err
+	}
+	return probe.RowLock(ctx, db)
+}
+
+func checkEngines(ctx context.Context, db *sql.DB) error {
+	var table, engine string
+	err := db.QueryRowContext(ctx, "SELECT table_name, COALESCE(engine, '') FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND COALESCE(engine, '') <> 'InnoDB' AND table_name IN ('tasks','slots','sources','waiting','outbox','timers','dead_letters','meta','services') ORDER BY table_name LIMIT 1").Scan(&table, &engine)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%w: table %s has the engine %s: stop notyet, and run ALTER TABLE %s ENGINE=InnoDB", ErrNoRowLocks, table, engine, table)
+}
+
+// RowLock holds a shared lock on a row of its own, which nobody else locks, and expects that another
+// connection does not get the row.
+func (p Probe) RowLock(ctx context.Context, db *sql.DB) error {
+	id := "lock-probe-" + rand.Text()
+	if _, err := db.ExecContext(ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen, figures) VALUES (?,?,?,?,?,?,?,?)",
+		id, "probe", "", "", "", p.Seen, p.Seen, []byte{}); err != nil {
+		return err
+	}
+	defer func() {
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveProbe)
+		defer cancel()
+		_, _ = db.ExecContext(bound, "DELETE FROM services WHERE id = ?", id)
+	}()
+	holder, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = holder.Rollback() }()
+	var kind string
+	if err := holder.QueryRowContext(ctx, "SELECT kind FROM services WHERE id = ?"+p.Shared, id).Scan(&kind); err != nil {
+		return err
+	}
+	refused, err := writerIsRefused(ctx, db, id)
+	switch {
+	case err != nil:
+		return err
+	case !refused:
+		return fmt.Errorf("%w: one connection held %s on a row, and another got the same row%s: connect notyet to one MySQL or MariaDB server with InnoDB, without a proxy that spreads statements",
+			ErrNoRowLocks, LockShared[1:], LockExclusive)
+	}
+	return nil
+}
+
+// leaveProbe limits the wait for the removal of the probe's row.
+const leaveProbe = 2 * time.Second
+
+// Numbers of the errors with which servers refuse a lock.
+const (
+	lockWaitTimeout = 1205 // MariaDB, for NOWAIT too
+	lockNoWait      = 3572 // MySQL
+	syntaxError     = 1064 // MySQL before 8.0 and MariaDB before 10.3 do not know NOWAIT
+)
+
+// writerIsRefused reports whether a second connection is refused a lock on the row.
+func writerIsRefused(ctx context.Context, db *sql.DB, id string) (bool, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // its settings are the probe's alone
+		_ = conn.Close()
+	}()
+	try := func(clause string) error {
+		if _, err := conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
+			return err
+		}
+		var kind string
+		return conn.QueryRowContext(ctx, "SELECT kind FROM services WHERE id = ?"+LockExclusive+clause, id).Scan(&kind)
+	}
+	err = try(" NOWAIT")
+	if answered(err, syntaxError) {
+		if _, err := conn.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = 1"); err != nil {
+			return false, err
+		}
+		err = try("")
+	}
+	switch {
+	case err == nil, errors.Is(err, sql.ErrNoRows): // without the row: it looks at another server
+		return false, nil
+	case answered(err, lockWaitTimeout, lockNoWait):
+		return true, nil
+	}
+	return false, err
+}
+
+func answered(err error, numbers ...uint16) bool {
+	var my *mysql.MySQLError
+	return errors.As(err, &my) && slices.Contains(numbers, my.Number)
+}

@@ -1,0 +1,111 @@
+package dialect
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+)
+
+// migrationLock lets one process migrate at a time. It is the server's, for its database, and ends with the connection.
+type migrationLock struct{}
+
+// lockName is at most 64 bytes, as servers want it. SHA2 is what all of them have: MySQL 9.6 has dropped MD5.
+const lockName = "CONCAT('notyet.migrate.', LEFT(SHA2(DATABASE(), 256), 32))"
+
+func (migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	var got sql.NullInt64
+	err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+lockName+", 50)").Scan(&got)
+	if err == nil && got.Int64 != 1 {
+		err = errors.New("another process has been migrating the database for 50 s")
+	}
+	return err
+}
+
+func (migrationLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "DO RELEASE_LOCK("+lockName+")")
+	return err
+}
+
+func (MySQL) Migrations() (goose.Dialect, string, []goose.ProviderOption) {
+	return goose.DialectMySQL, "migrations/mysql", []goose.ProviderOption{goose.WithSessionLocker(migrationLock{})}
+}
+
+// underLock runs f on a connection that holds migrationLock.
+func underLock(ctx context.Context, db *sql.DB, f func(conn *sql.Conn) error) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	var lock migrationLock
+	if err := lock.SessionLock(ctx, conn); err != nil {
+		return err
+	}
+	defer func() { _ = lock.SessionUnlock(context.WithoutCancel(ctx), conn) }()
+	return f(conn)
+}
+
+// MakeVersions lets one process at a time create the table. Goose creates it without the lock, and MySQL not in one
+// transaction: another process, or the next one after a kill, would find a table without that row, and fail.
+func (MySQL) MakeVersions(ctx context.Context, db *sql.DB, versions database.Store) error {
+	return underLock(ctx, db, func(conn *sql.Conn) error {
+		if err := versions.CreateVersionTable(ctx, conn); err != nil && !isNumber(err, tableExists) {
+			return err
+		}
+		applied, err := versions.ListMigrations(ctx, conn)
+		if err != nil || len(applied) > 0 {
+			return err
+		}
+		return versions.Insert(ctx, conn, database.InsertRequest{Version: 0})
+	})
+}
+
+// Numbers of MySQL's errors.
+const (
+	tableExists  = 1050
+	columnExists = 1060
+	indexExists  = 1061
+	nothingThere = 1091
+	noTable      = 1146
+)
+
+// dropsIdent is the migration of which the server looks first whether what it drops is there.
+const dropsIdent = 11
+
+func isNumber(err error, number uint16) bool {
+	var my *mysql.MySQLError
+	return errors.As(err, &my) && my.Number == number
+}
+
+func partialError(failed error) (*goose.PartialError, bool) {
+	partial, ok := errors.AsType[*goose.PartialError](failed)
+	return partial, ok && partial.Failed != nil
+}
+
+// Made notes a migration that failed because it is made: the connection of an earlier run had ended, and the server had
+// gone on with the statement. Each migration is one statement, so it is made as a whole. A table that exists may be
+// anybody's, so that one stays an error.
+func (MySQL) Made(ctx context.Context, db *sql.DB, versions database.Store, failed error) bool {
+	partial, ok := partialError(failed)
+	if !ok {
+		return false
+	}
+	version := partial.Failed.Source.Version
+	dropped := isNumber(failed, nothingThere) && version == dropsIdent
+	if !dropped && !isNumber(failed, columnExists) && !isNumber(failed, indexExists) {
+		return false
+	}
+	return underLock(ctx, db, func(conn *sql.Conn) error {
+		latest, err := versions.GetLatestVersion(ctx, conn)
+		if err == nil && latest < version {
+			err = versions.Insert(ctx, conn, database.InsertRequest{Version: version})
+		}
+		return err
+	}) == nil
+}
+
+func (MySQL) NoTable(err error) bool { return isNumber(err, noTable) }
