@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // Actor is who changes something through the API or the command line.
@@ -118,11 +119,11 @@ func (s *Store) insertAudit(ctx context.Context, tx *sql.Tx, entries []AuditEntr
 	if err != nil {
 		return 0, err
 	}
-	err = chunks(entries, func(part []AuditEntry) error {
+	err = tables.Chunks(entries, func(part []AuditEntry) error {
 		a := make([]any, 0, 9*len(part))
 		for _, e := range part {
-			a = append(append(a, now...), cutText(e.Who, maxAuditName), cutText(e.Via, 8), cutText(e.User, maxAuditName), cutText(e.What, maxAuditWhat),
-				cutText(e.Topic, maxAuditTopic), cutText(e.TaskID, maxTaskID), cutText(e.Detail, maxAuditDetail), e.Count)
+			a = append(append(a, now...), tables.CutText(e.Who, maxAuditName), tables.CutText(e.Via, 8), tables.CutText(e.User, maxAuditName), tables.CutText(e.What, maxAuditWhat),
+				tables.CutText(e.Topic, maxAuditTopic), tables.CutText(e.TaskID, maxTaskID), tables.CutText(e.Detail, maxAuditDetail), e.Count)
 		}
 		res, err := tx.ExecContext(ctx, "INSERT INTO audit (at, who, via, os_user, what, topic, task_id, detail, amount) VALUES "+
 			strings.Repeat(",("+at+",?,?,?,?,?,?,?,?)", len(part))[1:], a...)

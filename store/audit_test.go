@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -68,10 +69,10 @@ func TestChangesAreAudited(t *testing.T) {
 			_, _, err := s.Replay(s.ctx, s.letterIDs(), "ann", s.now, false)
 			return err
 		}, 0},
-		{"purge in several transactions", func(s *fixture) { letters(s, maxRows+7) }, func(s *fixture) error {
+		{"purge in several transactions", func(s *fixture) { letters(s, tables.MaxRows+7) }, func(s *fixture) error {
 			_, _, err := s.PurgeDead(s.ctx, DeadFilter{Limit: 1000})
 			return err
-		}, maxRows + 7},
+		}, tables.MaxRows + 7},
 		{"purge of nothing", func(*fixture) {}, func(s *fixture) error {
 			_, _, err := s.PurgeDead(s.ctx, DeadFilter{})
 			return err
@@ -200,7 +201,7 @@ func TestListAudit(t *testing.T) {
 			var err error
 			n, more, err = s.RetireAudit(s.ctx, now+1)
 			require.NoError(t, err)
-			require.LessOrEqual(t, n, maxRows)
+			require.LessOrEqual(t, n, tables.MaxRows)
 			total += n
 		}
 		require.Equal(t, len(entries), total)

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
+
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // AuditFilter selects entries of the audit log. The zero value selects all.
@@ -84,7 +86,7 @@ func (s *Store) readAudit(ctx context.Context, f AuditFilter, n int) ([]AuditEnt
 	if f.TaskID != "" {
 		where, a = "task_id = ? AND "+where, append([]any{[]byte(f.TaskID)}, a...)
 	}
-	return look(ctx, s, scanAudit, "SELECT id, at, who, via, os_user, what, topic, task_id, detail, amount FROM audit WHERE "+where+" ORDER BY at DESC, id DESC LIMIT ?", append(a, n)...)
+	return tables.Ask(ctx, s.db, scanAudit, "SELECT id, at, who, via, os_user, what, topic, task_id, detail, amount FROM audit WHERE "+where+" ORDER BY at DESC, id DESC LIMIT ?", append(a, n)...)
 }
 
 func scanAudit(r *sql.Rows, e *AuditEntry) error {
@@ -94,15 +96,15 @@ func scanAudit(r *sql.Rows, e *AuditEntry) error {
 // RetireAudit deletes entries that were written before the given time (Unix ms), the oldest first
 // and a piece at a time. more says that there may be others.
 func (s *Store) RetireAudit(ctx context.Context, before int64) (n int, more bool, err error) {
-	ids, err := fetch(ctx, s.db, func(r *sql.Rows, id *int64) error { return r.Scan(id) }, "SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?", before, maxRows)
+	ids, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, id *int64) error { return r.Scan(id) }, "SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?", before, tables.MaxRows)
 	if err != nil {
 		return 0, false, fmt.Errorf("looking for old entries of the audit log: %w", err)
 	}
 	if len(ids) == 0 {
 		return 0, false, nil
 	}
-	if _, err := s.exec(ctx, "DELETE FROM audit WHERE id IN ("+marks(len(ids))+")", args(ids)...); err != nil {
+	if _, err := s.exec(ctx, "DELETE FROM audit WHERE id IN ("+tables.Marks(len(ids))+")", tables.Args(ids)...); err != nil {
 		return 0, false, fmt.Errorf("deleting %d old entries of the audit log: %w", len(ids), err)
 	}
-	return len(ids), len(ids) == maxRows, nil
+	return len(ids), len(ids) == tables.MaxRows, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -97,7 +98,7 @@ func (s *Store) withinBytes(ctx context.Context, tasks []View) (bite, rest []Vie
 		ident []byte
 		size  int
 	}
-	rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.ident, &v.size) }, "SELECT ident, LENGTH(body) FROM tasks WHERE ident IN ("+marks(len(keys))+")", keys...)
+	rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.ident, &v.size) }, "SELECT ident, LENGTH(body) FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")", keys...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("measuring %d tasks: %w", len(keys), err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -277,7 +278,7 @@ func TestBackoffOfAReportFoundByACancelOfMany(t *testing.T) {
 			records = append(records, s.schedule(fmt.Sprintf("o-%03d", i)))
 		}
 		s.do(append(records, s.schedule("z", in(1500*time.Millisecond), wantReport, fixedBackoff(5*time.Second)))...)
-		s.Store.now = func() time.Time { return time.UnixMilli(s.now) }
+		s.Handle = handle.New(s.db, s.dialect, func() time.Time { return time.UnixMilli(s.now) }, s.life)
 		s.claim(t0 + 2000)
 		rested := false
 		_, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, func(context.Context, time.Duration) error {

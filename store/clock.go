@@ -201,11 +201,3 @@ func (c *Clock) learn(sent, now machine.Instant, shown time.Time) {
 	}
 	c.last.Store(next)
 }
-
-// Time asks the database for its time. With SQLite, that is this machine's.
-func (s *Store) Time(ctx context.Context) (time.Time, error) {
-	if s.now != nil {
-		return s.now(), nil
-	}
-	return s.dialect.Time(ctx, s.db)
-}

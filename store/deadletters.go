@@ -8,15 +8,9 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/internal/faultpoint"
-	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
-
-const deadColumns = "id, seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, replayed_by, body"
-
-func scanDead(r *sql.Rows, d *task.DeadLetter) error {
-	return r.Scan(&d.ID, &d.Seq, &d.Kind, &d.Topic, &d.TaskID, &d.Due, &d.Attempt, &d.Replay, &d.Reason, &d.DiedAt, &d.ReplayedAt, &d.ReplayedBy, &d.Body)
-}
 
 // The widths of columns whose content nobody has checked before: the id of a rejected request may
 // be the default id of an intake topic with a long name, and a reason may hold a consumer's text.
@@ -25,16 +19,13 @@ const (
 	maxTaskID = 255
 )
 
-// cutText makes s fit into a column of n bytes.
-func cutText(s string, n int) []byte { return []byte(schemas.CutUTF8(s, n)) }
-
 // insertDead may be repeated: the second letter of one death is ignored.
 func (s *Store) insertDead(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) error {
 	again := s.dialect.Keep("seq, replay", "seq")
-	return pieces(dead, func(d *task.DeadLetter) int { return len(d.Body) + len(d.Reason) + 100 }, func(part []*task.DeadLetter) error {
+	return tables.Pieces(dead, func(d *task.DeadLetter) int { return len(d.Body) + len(d.Reason) + 100 }, func(part []*task.DeadLetter) error {
 		a := make([]any, 0, 12*len(part))
 		for _, d := range part {
-			a = append(a, d.Seq, []byte(d.Kind), []byte(d.Topic), cutText(d.TaskID, maxTaskID), d.Due, d.Attempt, d.Replay, cutText(d.Reason, maxReason), d.DiedAt, 0, []byte{}, nonNil(d.Body))
+			a = append(a, d.Seq, []byte(d.Kind), []byte(d.Topic), tables.CutText(d.TaskID, maxTaskID), d.Due, d.Attempt, d.Replay, tables.CutText(d.Reason, maxReason), d.DiedAt, 0, []byte{}, tables.NonNil(d.Body))
 		}
 		rows := strings.Repeat(",(?,?,?,?,?,?,?,?,?,?,?,?)", len(part))[1:]
 		_, err := tx.ExecContext(ctx, "INSERT INTO dead_letters (seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, replayed_by, body) VALUES "+rows+again, a...)
@@ -90,9 +81,9 @@ func (s *Store) ReadDead(ctx context.Context, ids []int64, body bool) ([]task.De
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	columns := deadColumns
+	columns := tables.DeadColumns
 	if !body {
-		columns = strings.TrimSuffix(deadColumns, "body") + "''"
+		columns = strings.TrimSuffix(tables.DeadColumns, "body") + "''"
 	}
 	rows, err := s.gorm.WithContext(ctx).Table("dead_letters").Where("id IN ?", ids).Select(columns).Order("id").Rows()
 	if err != nil {
@@ -102,17 +93,10 @@ func (s *Store) ReadDead(ctx context.Context, ids []int64, body bool) ([]task.De
 	var out []task.DeadLetter
 	for rows.Next() {
 		var d task.DeadLetter
-		if err := scanDead(rows, &d); err != nil {
+		if err := tables.ScanDead(rows, &d); err != nil {
 			return nil, fmt.Errorf("reading %d dead letters: %w", len(ids), err)
 		}
 		out = append(out, d)
 	}
 	return out, rows.Err()
-}
-
-func nonNil(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
 }

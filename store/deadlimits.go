@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // deadBite is how many dead letters RetireDead deletes at most: each may hold megabytes.
@@ -19,7 +21,7 @@ func (s *Store) RetireDead(ctx context.Context, before int64) (n int, more bool,
 	if len(ids) == 0 {
 		return 0, false, nil
 	}
-	if _, err := s.exec(ctx, "DELETE FROM dead_letters WHERE id IN ("+marks(len(ids))+")", args(ids)...); err != nil {
+	if _, err := s.exec(ctx, "DELETE FROM dead_letters WHERE id IN ("+tables.Marks(len(ids))+")", tables.Args(ids)...); err != nil {
 		return 0, false, fmt.Errorf("deleting %d old dead letters: %w", len(ids), err)
 	}
 	return len(ids), len(ids) == deadBite, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // MaxDeadPageBytes limits the bodies of a page of dead letters. The last letter may exceed it.
@@ -20,8 +22,8 @@ func (s *Store) SelectDeadWithBodies(ctx context.Context, f DeadFilter) (DeadPag
 		id    int64
 		bytes int
 	}
-	found, err := look(ctx, s, func(r *sql.Rows, l *letter) error { return r.Scan(&l.id, &l.bytes) },
-		"SELECT id, LENGTH(body) FROM dead_letters WHERE id IN ("+marks(len(page.IDs))+")", args(page.IDs)...)
+	found, err := tables.Ask(ctx, s.db, func(r *sql.Rows, l *letter) error { return r.Scan(&l.id, &l.bytes) },
+		"SELECT id, LENGTH(body) FROM dead_letters WHERE id IN ("+tables.Marks(len(page.IDs))+")", tables.Args(page.IDs)...)
 	if err != nil {
 		return DeadPage{}, fmt.Errorf("measuring %d dead letters: %w", len(page.IDs), err)
 	}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 const (
@@ -73,7 +75,7 @@ type deadHead struct {
 // deadStretch reads the next n letters of the index that the filter narrows most.
 func (s *Store) deadStretch(ctx context.Context, f DeadFilter, n int) ([]deadHead, error) {
 	query, a := s.deadQuery(f, "id, topic, COALESCE("+f.matchSQL()+", 0)")
-	return look(ctx, s, func(r *sql.Rows, l *deadHead) error { return r.Scan(&l.id, &l.topic, &l.matches) }, query, append(a, n)...)
+	return tables.Ask(ctx, s.db, func(r *sql.Rows, l *deadHead) error { return r.Scan(&l.id, &l.topic, &l.matches) }, query, append(a, n)...)
 }
 
 // deadQuery is a query for the next letters of the index that the filter narrows most. The number of
@@ -109,7 +111,7 @@ func (f DeadFilter) index() (name string, where []condition) {
 	}
 	switch {
 	case len(f.IDs) > 0:
-		add("id IN ("+marks(len(f.IDs))+")", args(f.IDs)...)
+		add("id IN ("+tables.Marks(len(f.IDs))+")", tables.Args(f.IDs)...)
 	case f.TaskID != "":
 		name = "task"
 		add("task_id = ?", []byte(f.TaskID))
@@ -162,7 +164,7 @@ func (s *Store) skipOld(ctx context.Context, f DeadFilter) (DeadFilter, error) {
 	if f.Since <= 0 || f.After > 0 {
 		return f, nil
 	}
-	first, err := look(ctx, s, func(r *sql.Rows, id *int64) error { return r.Scan(id) }, firstSince, int64(math.MaxInt64), f.Since)
+	first, err := tables.Ask(ctx, s.db, func(r *sql.Rows, id *int64) error { return r.Scan(id) }, firstSince, int64(math.MaxInt64), f.Since)
 	if err != nil || len(first) == 0 {
 		return f, fmt.Errorf("looking for the first letter that died since: %w", err)
 	}
@@ -179,7 +181,7 @@ func (s *Store) CountDead(ctx context.Context, f DeadFilter, within time.Duratio
 	type part struct{ looked, last, n int64 }
 	for began := time.Now(); ; {
 		query, a := s.deadQuery(f, "id, COALESCE("+f.matchSQL()+", 0) AS matches")
-		rows, err := look(ctx, s, func(r *sql.Rows, p *part) error { return r.Scan(&p.looked, &p.last, &p.n) },
+		rows, err := tables.Ask(ctx, s.db, func(r *sql.Rows, p *part) error { return r.Scan(&p.looked, &p.last, &p.n) },
 			"SELECT COUNT(*), COALESCE(MAX(id), 0), COALESCE(SUM(matches), 0) FROM ("+query+") AS letters", append(a, deadCounted)...)
 		if err != nil || len(rows) == 0 {
 			return 0, 0, fmt.Errorf("counting dead letters: %w", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -124,7 +125,7 @@ func TestTheServerEndsAStatementInTime(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, 300*time.Millisecond)
 		defer cancel()
-		query := limited(ctx, "SELECT SLEEP(20)")
+		query := tables.Limited(ctx, "SELECT SLEEP(20)")
 		require.True(t, strings.HasPrefix(query, "/*M!"))
 		began := time.Now()
 		rows, err := s.db.QueryContext(s.ctx, query) // a context without an end: only the server ends it

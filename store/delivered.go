@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -46,7 +47,7 @@ func (w *work) knowSources(ctx context.Context, list []*identity) error {
 }
 
 func (w *work) readSources(ctx context.Context) error {
-	all, err := fetch(ctx, w.tx, func(r *sql.Rows, s *Source) error { return scanSource(r, s) }, "SELECT "+sourceColumns+" FROM sources")
+	all, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, s *Source) error { return scanSource(r, s) }, "SELECT "+sourceColumns+" FROM sources")
 	if err != nil {
 		return fmt.Errorf("reading the sources: %w", err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // MaxFigures and MaxMinute limit what a service says of its work, in bytes: with its name on the
@@ -26,7 +28,7 @@ func (s *Store) Reporting(ctx context.Context) ([]Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := fetch(ctx, s.db, func(r *sql.Rows, v *Service) error {
+	out, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *Service) error {
 		return r.Scan(&v.ID, &v.Kind, &v.Member, &v.Seen, &v.Figures)
 	}, "SELECT id, kind, owner, seen, figures FROM services WHERE seen > ? ORDER BY kind, id LIMIT ?", now.UnixMilli()-ServiceLease, maxServices)
 	if err != nil {
@@ -42,7 +44,7 @@ func (s *Store) SaveMinute(ctx context.Context, process string, minute int64, da
 		return fmt.Errorf("saving the figures of a minute: %d bytes are more than the %d that a minute may have", len(data), MaxMinute)
 	}
 	again, old := s.dialect.Upsert("minute, process", "data"), s.dialect.DeleteOldest("figures", "minute", "minute, process")
-	if _, err := s.exec(ctx, "INSERT INTO figures (minute, process, data) VALUES (?, ?, ?)"+again, minute, cutText(process, 255), data); err != nil {
+	if _, err := s.exec(ctx, "INSERT INTO figures (minute, process, data) VALUES (?, ?, ?)"+again, minute, tables.CutText(process, 255), data); err != nil {
 		return fmt.Errorf("saving the figures of a minute: %w", err)
 	}
 	// Others forget the same rows at the same time. It is enough if one of them succeeds.
@@ -61,7 +63,7 @@ type MinuteFigures struct {
 // Minutes returns what all processes did from one minute to another, the latter included, in the
 // order of the minutes. Ask for few at a time: each has up to as many rows as there are processes.
 func (s *Store) Minutes(ctx context.Context, from, to int64) ([]MinuteFigures, error) {
-	out, err := fetch(ctx, s.db, func(r *sql.Rows, v *MinuteFigures) error { return r.Scan(&v.Minute, &v.Data) },
+	out, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *MinuteFigures) error { return r.Scan(&v.Minute, &v.Data) },
 		"SELECT minute, data FROM figures WHERE minute >= ? AND minute <= ? ORDER BY minute LIMIT ?", from, to, (to-from+1)*maxServices)
 	if err != nil {
 		return nil, fmt.Errorf("reading the figures of minutes: %w", err)
@@ -89,7 +91,7 @@ func (s *Store) CountOverdue(ctx context.Context, before, most int64) (found Bou
 	for i, slot := range all {
 		done[slot.Slot], places[i] = slot.Done, SlotPos{Slot: slot.Slot, Pos: slot.Done}
 	}
-	first, err := s.beyond(ctx, places)
+	first, err := s.Beyond(ctx, places)
 	if err != nil {
 		return Bounded{}, 0, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -235,7 +236,7 @@ func (f *fixture) awaitReport(id string, attempt int) {
 func (f *fixture) rows(id string) []task.Task {
 	f.t.Helper()
 	key := task.Ident(target, id)
-	out, err := fetch(f.ctx, f.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE ident = ?", key[:])
+	out, err := tables.Fetch(f.ctx, f.db, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE ident = ?", key[:])
 	require.NoError(f.t, err)
 	return out
 }

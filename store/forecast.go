@@ -9,6 +9,8 @@ import (
 	stdslices "slices"
 	"strings"
 	"time"
+
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // ForecastFilter says which tasks to count, and into which steps.
@@ -144,7 +146,7 @@ func (c *counter) stretch(ctx context.Context, from, to, most int64) (n int64, e
 func (c *counter) lines(from, to int64) (ranges []indexRange) {
 	where := "slot = ? AND pos >= ? AND pos < ?"
 	if len(c.lanes) > 0 {
-		where += " AND lane IN (" + marks(len(c.lanes)) + ")"
+		where += " AND lane IN (" + tables.Marks(len(c.lanes)) + ")"
 	}
 	for _, slot := range c.slots {
 		if from := max(from, slot.Done+1); from < to {
@@ -180,7 +182,7 @@ func (c *counter) count(ctx context.Context, counts map[int64]int64, index strin
 		}
 		query := "SELECT " + words.Quotient("(pos - ?)", "?") + " AS step, COUNT(*), SUM(counts) FROM (" + from + ") AS some GROUP BY step"
 		type row struct{ step, n, counts int64 }
-		rows, err := look(ctx, c.store, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
+		rows, err := tables.Ask(ctx, c.store.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
 		if err != nil {
 			return n, err
 		}

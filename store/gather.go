@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -59,9 +60,9 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 
 // readKnown reads the tasks of identities, locked against other writers.
 func (w *work) readKnown(ctx context.Context, list []*identity) error {
-	return chunks(list, func(part []*identity) error {
+	return tables.Chunks(list, func(part []*identity) error {
 		byKey, keys := keysOf(part)
-		rows, err := fetch(ctx, w.tx, w.scanTask, "SELECT "+taskColumns+" FROM tasks WHERE ident IN ("+marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
+		rows, err := tables.Fetch(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -28,7 +29,7 @@ func (s *Store) GetHistory(ctx context.Context, topic, id string) (View, History
 	if err != nil {
 		return View{}, History{}, err
 	}
-	letters, err := fetch(ctx, s.db, scanDead, "SELECT "+strings.TrimSuffix(deadColumns, "body")+"'' FROM dead_letters WHERE task_id = ? AND topic = ? ORDER BY id DESC LIMIT ?", []byte(id), []byte(topic), historyOf)
+	letters, err := tables.Fetch(ctx, s.db, tables.ScanDead, "SELECT "+strings.TrimSuffix(tables.DeadColumns, "body")+"'' FROM dead_letters WHERE task_id = ? AND topic = ? ORDER BY id DESC LIMIT ?", []byte(id), []byte(topic), historyOf)
 	if err != nil {
 		return View{}, History{}, fmt.Errorf("reading the dead letters of the task: %w", err)
 	}
@@ -55,8 +56,8 @@ func (s *Store) get(ctx context.Context, topic, id string) (task.Task, Slot, err
 		task task.Task
 		slot Slot
 	}
-	rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *seen) error { return scanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done) },
-		"SELECT "+taskColumns+", COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0)"+
+	rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *seen) error { return tables.ScanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done) },
+		"SELECT "+tables.TaskColumns+", COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0)"+
 			" FROM tasks WHERE ident = ?", key[:])
 	if err != nil {
 		return task.Task{}, Slot{}, fmt.Errorf("reading the task: %w", err)

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -25,14 +26,14 @@ func (w *work) reads(body []byte) error {
 }
 
 func (w *work) scanTask(r *sql.Rows, t *task.Task) error {
-	if err := scanTask(r, t); err != nil {
+	if err := tables.ScanTask(r, t); err != nil {
 		return err
 	}
 	return w.reads(t.Body)
 }
 
 func (w *work) scanTimer(r *sql.Rows, t *task.Timer) error {
-	if err := scanTimer(r, t); err != nil {
+	if err := tables.ScanTimer(r, t); err != nil {
 		return err
 	}
 	return w.reads(t.Body)

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -52,7 +54,7 @@ func TestLanesCannotBeAimedAt(t *testing.T) {
 		require.NotEqual(t, key, others, "each installation has a key")
 		require.NotZero(t, others)
 		require.NoError(t, other.Migrate(s.ctx, testSlots))
-		again, err := readMeta(s.ctx, other.db, lanesKey)
+		again, err := tables.ReadMeta(s.ctx, other.db, handle.LanesKey)
 		require.NoError(t, err)
 		require.Equal(t, others[:], again, "it stays")
 	})

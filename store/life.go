@@ -42,11 +42,6 @@ func beginLife(ctx context.Context, conn driver.Conn) error {
 	return nil
 }
 
-// unsure is the condition that a row of the table slots, of that name, is unsure.
-func (s *Store) unsure(table string) string {
-	return "(" + table + ".life_epoch = " + table + ".epoch AND " + table + ".life <> " + s.life + ")"
-}
-
 // nowUnsure turns the phase of a task that is not claimed into Unsure, if its slot is. In a recovery
 // no dispatcher runs.
 func (w *work) nowUnsure(t *task.Task, ph task.Phase) task.Phase {

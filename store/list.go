@@ -9,6 +9,7 @@ import (
 	stdslices "slices"
 	"strings"
 
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -261,7 +262,7 @@ func (l *lister) fill(ctx context.Context, n int) error {
 			stream int
 			at     ListPlace
 		}
-		rows, err := look(ctx, l.store, func(r *sql.Rows, v *row) error { return r.Scan(&v.stream, &v.at.Pos, &v.at.Lane, &v.at.Seq) },
+		rows, err := tables.Ask(ctx, l.store.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.stream, &v.at.Pos, &v.at.Lane, &v.at.Seq) },
 			strings.Join(queries, " UNION ALL "), a...)
 		if err != nil {
 			return err
@@ -333,8 +334,8 @@ func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View,
 	for _, e := range entries {
 		seqs = append(seqs, e.Seq)
 	}
-	err := chunks(seqs, func(part []int64) error {
-		tasks, err := look(ctx, l.store, scanTask, "SELECT "+listColumns+", "+body+" FROM tasks WHERE seq IN ("+marks(len(part))+")", args(part)...)
+	err := tables.Chunks(seqs, func(part []int64) error {
+		tasks, err := tables.Ask(ctx, l.store.db, tables.ScanTask, "SELECT "+listColumns+", "+body+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
 		for _, t := range tasks {
 			out[t.Seq] = viewOf(&t, l.slots[t.Slot])
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -170,7 +171,7 @@ func TestAPageReadsNoMoreThanItNeeds(t *testing.T) {
 				rest := a
 				for _, q := range queries {
 					n := strings.Count(q, "?")
-					plan, err := fetch(s.ctx, s.db, func(r *sql.Rows, line *string) error { var x, y, z int; return r.Scan(&x, &y, &z, line) }, "EXPLAIN QUERY PLAN "+q, rest[:n]...)
+					plan, err := tables.Fetch(s.ctx, s.db, func(r *sql.Rows, line *string) error { var x, y, z int; return r.Scan(&x, &y, &z, line) }, "EXPLAIN QUERY PLAN "+q, rest[:n]...)
 					require.NoError(t, err)
 					rest = rest[n:]
 					text := strings.Join(plan, "; ")

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -17,7 +18,7 @@ var ErrNoTimer = errors.New("no timer of this topic and id is known")
 // GetTimer reads a timer.
 func (s *Store) GetTimer(ctx context.Context, topic, id string) (task.Timer, error) {
 	key := task.Ident(topic, id)
-	rows, err := fetch(ctx, s.db, scanTimer, "SELECT "+timerColumns+" FROM timers WHERE ident = ?", key[:])
+	rows, err := tables.Fetch(ctx, s.db, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident = ?", key[:])
 	if err != nil {
 		return task.Timer{}, fmt.Errorf("reading the timer: %w", err)
 	}
@@ -101,10 +102,10 @@ func (s *Store) timersAfter(ctx context.Context, f TimerFilter, at TimerName) ([
 	if f.Topic != "" && f.IDPrefix > at.ID {
 		where, a = "topic = ? AND id >= ?", []any{[]byte(at.Topic), []byte(f.IDPrefix)}
 	}
-	rows, err := look(ctx, s, scanTimer, columns+where+" ORDER BY topic, id LIMIT ?", append(a, timersAtOnce)...)
+	rows, err := tables.Ask(ctx, s.db, tables.ScanTimer, columns+where+" ORDER BY topic, id LIMIT ?", append(a, timersAtOnce)...)
 	if err != nil || f.Topic != "" || len(rows) == timersAtOnce {
 		return rows, err
 	}
-	more, err := look(ctx, s, scanTimer, columns+"topic > ? ORDER BY topic, id LIMIT ?", []byte(at.Topic), timersAtOnce-len(rows))
+	more, err := tables.Ask(ctx, s.db, tables.ScanTimer, columns+"topic > ? ORDER BY topic, id LIMIT ?", []byte(at.Topic), timersAtOnce-len(rows))
 	return append(rows, more...), err
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -53,7 +55,7 @@ func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 	var out []Entry
 	for part := range slices.Chunk(ranges, maxRanges) {
 		where, a := rangesWhere(part)
-		rows, err := fetch(ctx, s.db, func(r *sql.Rows, e *Entry) error { return r.Scan(&e.Slot, &e.Pos, &e.Seq, &e.Lane) },
+		rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, e *Entry) error { return r.Scan(&e.Slot, &e.Pos, &e.Seq, &e.Lane) },
 			"SELECT slot, pos, seq, lane FROM tasks WHERE "+where, a...)
 		if err != nil {
 			return nil, fmt.Errorf("reading claimed entries: %w", err)
@@ -79,9 +81,9 @@ func (s *Store) addDues(ctx context.Context, entries []Entry, ranges []Range) er
 			bySeq[e.Seq], seqs = e, append(seqs, e.Seq)
 		}
 	}
-	return chunks(seqs, func(part []any) error {
+	return tables.Chunks(seqs, func(part []any) error {
 		type due struct{ seq, due int64 }
-		dues, err := fetch(ctx, s.db, func(r *sql.Rows, d *due) error { return r.Scan(&d.seq, &d.due) }, "SELECT seq, due FROM tasks WHERE seq IN ("+marks(len(part))+")", part...)
+		dues, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, d *due) error { return r.Scan(&d.seq, &d.due) }, "SELECT seq, due FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", part...)
 		if err != nil {
 			return fmt.Errorf("reading the due times of %d entries: %w", len(part), err)
 		}
@@ -97,12 +99,12 @@ func (s *Store) Count(ctx context.Context, ranges []Range) (map[int]int, error) 
 	return countRanges(ctx, s.db, ranges)
 }
 
-func countRanges(ctx context.Context, q querier, ranges []Range) (map[int]int, error) {
+func countRanges(ctx context.Context, q dialect.Querier, ranges []Range) (map[int]int, error) {
 	counts := make(map[int]int, len(ranges))
 	type count struct{ slot, n int }
 	for part := range slices.Chunk(ranges, maxRanges) {
 		where, a := rangesWhere(part)
-		rows, err := fetch(ctx, q, func(r *sql.Rows, c *count) error { return r.Scan(&c.slot, &c.n) }, "SELECT slot, COUNT(*) FROM tasks WHERE "+where+" GROUP BY slot", a...)
+		rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, c *count) error { return r.Scan(&c.slot, &c.n) }, "SELECT slot, COUNT(*) FROM tasks WHERE "+where+" GROUP BY slot", a...)
 		if err != nil {
 			return nil, fmt.Errorf("counting %d ranges: %w", len(ranges), err)
 		}
@@ -150,7 +152,7 @@ func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []
 }
 
 func (s *Store) tasks(ctx context.Context, seqs []int64, maxBytes int) ([]task.Task, error) {
-	rows, err := s.query(ctx, "SELECT "+taskColumns+" FROM tasks WHERE seq IN ("+marks(len(seqs))+") ORDER BY seq", args(seqs))
+	rows, err := s.query(ctx, "SELECT "+tables.TaskColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") ORDER BY seq", tables.Args(seqs))
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +160,7 @@ func (s *Store) tasks(ctx context.Context, seqs []int64, maxBytes int) ([]task.T
 	out := make([]task.Task, 0, len(seqs))
 	for maxBytes > 0 && rows.Next() {
 		var t task.Task
-		if err := scanTask(rows, &t); err != nil {
+		if err := tables.ScanTask(rows, &t); err != nil {
 			return nil, err
 		}
 		maxBytes -= len(t.Body)

@@ -3,6 +3,7 @@ package store
 import (
 	"testing"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/stretchr/testify/require"
 )
 
@@ -28,10 +29,10 @@ func TestEachDatabaseIsAnInstallation(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, id, again)
 
-				for _, name := range []string{installationID, lanesKey} {
+				for _, name := range []string{installationID, handle.LanesKey} {
 					_, err = s.db.ExecContext(ctx, "UPDATE meta SET data = ? WHERE name = ?", []byte{}, []byte(name))
 					require.NoError(t, err)
-					s.lanes.Store(nil) // another process
+					s.Handle = handle.New(s.db, s.dialect, nil, s.life) // another process
 					require.ErrorIs(t, s.CheckMigrated(ctx), ErrNotMigrated, "a migration that was killed before its end")
 					require.NoError(t, s.Migrate(ctx, 2))
 					require.NoError(t, s.CheckMigrated(ctx))

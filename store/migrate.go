@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 )
@@ -16,7 +17,7 @@ import (
 var migrations embed.FS
 
 // ErrNotMigrated means that the tables are missing or older than this program.
-var ErrNotMigrated = errors.New("the database is not migrated: run `notyet migrate`")
+var ErrNotMigrated = handle.ErrNotMigrated
 
 func (s *Store) migrator(db *sql.DB) (*goose.Provider, error) {
 	dialect, dir, opts := s.dialect.Migrations()

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // Outbox is a run of events that a transaction has decided. The transaction stores them, and they
@@ -77,14 +78,14 @@ func (s *Store) StoreEvents(ctx context.Context, events []schemas.Event, now int
 // time. In any other order, the server would read and sort all that an outage has left, to return the
 // first of it.
 func pendingOutboxes(columns string, sources int) string {
-	return "SELECT " + columns + " FROM outbox WHERE src IN (" + marks(sources) + ") ORDER BY src, seq LIMIT ?"
+	return "SELECT " + columns + " FROM outbox WHERE src IN (" + tables.Marks(sources) + ") ORDER BY src, seq LIMIT ?"
 }
 
 // PendingOutboxes lists the outboxes of the sources whose events are not known to be published, of each
 // source the oldest first, at most limit, without their events.
 func (s *Store) PendingOutboxes(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
-	out, err := fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error { return r.Scan(&o.Source, &o.Seq) },
-		pendingOutboxes("src, seq", len(sources)), append(args(sources), limit)...)
+	out, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error { return r.Scan(&o.Source, &o.Seq) },
+		pendingOutboxes("src, seq", len(sources)), append(tables.Args(sources), limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("listing pending events: %w", err)
 	}
@@ -93,7 +94,7 @@ func (s *Store) PendingOutboxes(ctx context.Context, sources []int, limit int) (
 
 // ReadOutbox reads the events of an outbox. False: they were published and deleted meanwhile.
 func (s *Store) ReadOutbox(ctx context.Context, run Outbox) (Outbox, bool, error) {
-	rows, err := fetch(ctx, s.db, func(r *sql.Rows, data *[]byte) error { return r.Scan(data) }, "SELECT events FROM outbox WHERE src = ? AND seq = ?", run.Source, run.Seq)
+	rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, data *[]byte) error { return r.Scan(data) }, "SELECT events FROM outbox WHERE src = ? AND seq = ?", run.Source, run.Seq)
 	if err != nil {
 		return Outbox{}, false, fmt.Errorf("reading pending events: %w", err)
 	}
@@ -109,13 +110,13 @@ func (s *Store) ReadOutbox(ctx context.Context, run Outbox) (Outbox, bool, error
 // PendingEvents reads the outboxes of the sources whose events are not known to be published, of each
 // source the oldest first, at most limit.
 func (s *Store) PendingEvents(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
-	out, err := fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error {
+	out, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error {
 		var data []byte
 		if err := r.Scan(&o.Source, &o.Seq, &data); err != nil {
 			return err
 		}
 		return json.Unmarshal(data, &o.Events)
-	}, pendingOutboxes("src, seq, events", len(sources)), append(args(sources), limit)...)
+	}, pendingOutboxes("src, seq, events", len(sources)), append(tables.Args(sources), limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("reading pending events: %w", err)
 	}
@@ -124,7 +125,7 @@ func (s *Store) PendingEvents(ctx context.Context, sources []int, limit int) ([]
 
 // DeleteEvents deletes events that Kafka has acknowledged.
 func (s *Store) DeleteEvents(ctx context.Context, told []Outbox) error {
-	return chunks(told, func(part []Outbox) error {
+	return tables.Chunks(told, func(part []Outbox) error {
 		a := make([]any, 0, 2*len(part))
 		for _, o := range part {
 			a = append(a, o.Source, o.Seq)

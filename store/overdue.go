@@ -21,11 +21,11 @@ func (s *Store) Overdue(ctx context.Context, before int64) (Behind, error) {
 		bySlot[slot.Slot] = slot
 		claimed[i], done[i] = SlotPos{Slot: slot.Slot, Pos: slot.Claimed}, SlotPos{Slot: slot.Slot, Pos: slot.Done}
 	}
-	next, err := s.beyond(ctx, claimed)
+	next, err := s.Beyond(ctx, claimed)
 	if err != nil {
 		return Behind{}, err
 	}
-	open, err := s.beyond(ctx, done)
+	open, err := s.Beyond(ctx, done)
 	if err != nil {
 		return Behind{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -49,7 +50,7 @@ const (
 func (s *Store) StartRuns(ctx context.Context, starts []Start, now int64, tolerance time.Duration) (refused map[int64]Refusal, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		refused = map[int64]Refusal{}
-		return chunks(starts, func(part []Start) error {
+		return tables.Chunks(starts, func(part []Start) error {
 			d := starting{store: s, tx: tx, now: now, tolerance: tolerance, refused: refused}
 			return d.decide(ctx, part)
 		})
@@ -124,7 +125,7 @@ func (d *starting) read(ctx context.Context, starts []Start) error {
 		set.add(r.Slot)
 	}
 	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-	rows, err := fetch(ctx, d.tx, scanStarting, "SELECT topic, id, state, next, definition, running FROM timers WHERE ident IN ("+marks(len(keys))+")"+d.store.locking(lockExclusive), keys...)
+	rows, err := tables.Fetch(ctx, d.tx, scanStarting, "SELECT topic, id, state, next, definition, running FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+d.store.locking(lockExclusive), keys...)
 	if err != nil {
 		return fmt.Errorf("reading timers: %w", err)
 	}
@@ -233,14 +234,14 @@ func (d *starting) tasks(ctx context.Context, column string, keys []any) ([]runT
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	rows, err := fetch(ctx, d.tx, func(r *sql.Rows, t *runTask) error {
+	rows, err := tables.Fetch(ctx, d.tx, func(r *sql.Rows, t *runTask) error {
 		var state task.State
 		var ahead sql.NullInt64 // of what its slot's owner has settled; NULL: it is out of the line
 		err := r.Scan(&t.seq, &t.id, &state, &ahead)
 		t.unfinished = ahead.Valid && ahead.Int64 > 0
 		t.sent = ahead.Valid && ahead.Int64 <= 0 || state == task.StateSucceeded
 		return err
-	}, "SELECT t.seq, t.id, t.state, t.pos - s.done FROM tasks t LEFT JOIN slots s ON s.slot = t.slot WHERE t."+column+" IN ("+marks(len(keys))+")", keys...)
+	}, "SELECT t.seq, t.id, t.state, t.pos - s.done FROM tasks t LEFT JOIN slots s ON s.slot = t.slot WHERE t."+column+" IN ("+tables.Marks(len(keys))+")", keys...)
 	if err != nil {
 		return nil, fmt.Errorf("reading runs: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // The largest values that an intake takes must fit the server's packets, whatever bytes they are: written into the text of a
@@ -20,7 +21,7 @@ func TestLargestValuesAreStored(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			eachLarge(t, func(t *testing.T, s *fixture) {
 				largest := string(bytes.Repeat([]byte{c.fill}, schemas.MaxValueBytes))
-				almost := largest[:maxBytes-1000]
+				almost := largest[:tables.MaxBytes-1000]
 				s.do(s.schedule("before", value(almost)), s.schedule("a", value(largest)), s.schedule("b", value(largest)), s.schedule("c", value(almost)))
 				for i, id := range []string{"a", "b"} {
 					require.Len(t, s.body(id).Value, schemas.MaxValueBytes, fmt.Sprint(i))

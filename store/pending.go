@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -55,7 +56,7 @@ func (s *Store) OldestOverdue(ctx context.Context, topics []string, before int64
 	for i, slot := range all {
 		done[slot.Slot], places[i] = slot.Done, SlotPos{Slot: slot.Slot, Pos: slot.Done}
 	}
-	first, err := s.beyond(ctx, places)
+	first, err := s.Beyond(ctx, places)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -69,7 +70,7 @@ func (s *Store) OldestOverdue(ctx context.Context, topics []string, before int64
 		if p.Pos >= before {
 			continue
 		}
-		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *entry) error { return r.Scan(&v.lane, &v.pos) },
+		rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *entry) error { return r.Scan(&v.lane, &v.pos) },
 			"SELECT lane, MIN(pos) FROM (SELECT lane, pos FROM tasks WHERE slot = ? AND pos > ? AND pos < ? ORDER BY pos LIMIT ?) AS overdue GROUP BY lane", p.Slot, done[p.Slot], before, perSlot)
 		if err != nil {
 			return nil, 0, fmt.Errorf("looking for the oldest overdue tasks: %w", err)

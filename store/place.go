@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -45,8 +46,8 @@ func (w *work) placeFresh(ctx context.Context) error {
 		w.applied.Added = append(w.applied.Added, placeOf(t))
 	}
 	for slot, seqs := range moves {
-		err := chunks(seqs, func(part []any) error {
-			_, err := w.tx.ExecContext(ctx, "UPDATE tasks SET pos = ? WHERE seq IN ("+marks(len(part))+")", append([]any{w.slots[slot].Claimed + 1}, part...)...)
+		err := tables.Chunks(seqs, func(part []any) error {
+			_, err := w.tx.ExecContext(ctx, "UPDATE tasks SET pos = ? WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{w.slots[slot].Claimed + 1}, part...)...)
 			return err
 		})
 		if err != nil {

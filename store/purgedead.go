@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // LastDead is the highest id of a dead letter; 0: there are none. A run over many pages ends at
@@ -22,14 +24,14 @@ func (s *Store) LastDead(ctx context.Context) (int64, error) {
 // cancel is still told that they are dead, as long as they are remembered.
 func (s *Store) PurgeDead(ctx context.Context, f DeadFilter) (deleted, next int64, err error) {
 	if f.Limit <= 0 {
-		f.Limit = maxRows
+		f.Limit = tables.MaxRows
 	}
 	page, err := s.SelectDead(ctx, f)
 	if err != nil {
 		return 0, 0, err
 	}
 	var entry int64 // in the audit log
-	err = chunks(page.IDs, func(part []int64) error {
+	err = tables.Chunks(page.IDs, func(part []int64) error {
 		var n int64
 		var written int64
 		err := s.transact(ctx, func(tx *sql.Tx) (err error) {
@@ -61,7 +63,7 @@ func purgeIDs(ctx context.Context, tx *sql.Tx, ids []int64, replayed bool) (int6
 	if !replayed {
 		spared = " AND replayed_at = 0"
 	}
-	res, err := tx.ExecContext(ctx, "DELETE FROM dead_letters WHERE id IN ("+marks(len(ids))+")"+spared, args(ids)...)
+	res, err := tx.ExecContext(ctx, "DELETE FROM dead_letters WHERE id IN ("+tables.Marks(len(ids))+")"+spared, tables.Args(ids)...)
 	if err != nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -62,7 +63,7 @@ func (s *Store) SettleProven(ctx context.Context, tasks []task.Task, now int64) 
 // Unsent reads, of the given seqs, the tasks that are proven to have been sent, but that the tables
 // show as still to be sent. It uses one statement for all seqs, so pass some hundreds at a time.
 func (s *Store) Unsent(ctx context.Context, seqs []int64, e Evidence) ([]task.Task, error) {
-	rows, err := fetch(ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE seq IN ("+marks(len(seqs))+") AND pos > (SELECT done FROM slots s WHERE s.slot = tasks.slot)", args(seqs)...)
+	rows, err := tables.Fetch(ctx, s.db, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") AND pos > (SELECT done FROM slots s WHERE s.slot = tasks.slot)", tables.Args(seqs)...)
 	if err != nil {
 		return nil, fmt.Errorf("looking for tasks that were sent: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -21,7 +22,7 @@ func (p proofs) Of(t *task.Task) (task.Proof, bool) {
 // settleProven is what a reconciliation does with the rows that nobody asks about.
 func (f *fixture) settleProven(p Evidence) []schemas.State {
 	f.t.Helper()
-	all, err := fetch(f.ctx, f.db, scanTask, "SELECT "+taskColumns+" FROM tasks")
+	all, err := tables.Fetch(f.ctx, f.db, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks")
 	require.NoError(f.t, err)
 	seqs := []int64{1}
 	for _, t := range all {

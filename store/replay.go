@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -31,7 +32,7 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 	}
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		report, added = nil, nil
-		letters, err := fetch(ctx, tx, scanDead, "SELECT "+deadColumns+" FROM dead_letters WHERE id IN ("+marks(len(ids))+") ORDER BY id"+s.locking(lockExclusive), args(ids)...)
+		letters, err := tables.Fetch(ctx, tx, tables.ScanDead, "SELECT "+tables.DeadColumns+" FROM dead_letters WHERE id IN ("+tables.Marks(len(ids))+") ORDER BY id"+s.locking(lockExclusive), tables.Args(ids)...)
 		if err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 		if len(marked) == 0 {
 			return nil
 		}
-		if _, err = tx.ExecContext(ctx, "UPDATE dead_letters SET replayed_at = ?, replayed_by = ? WHERE id IN ("+marks(len(marked))+")", append([]any{now, cutText(by, 255)}, args(marked)...)...); err != nil {
+		if _, err = tx.ExecContext(ctx, "UPDATE dead_letters SET replayed_at = ?, replayed_by = ? WHERE id IN ("+tables.Marks(len(marked))+")", append([]any{now, tables.CutText(by, 255)}, tables.Args(marked)...)...); err != nil {
 			return err
 		}
 		_, err = s.audit(ctx, tx, int64(len(marked)))

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -50,7 +51,7 @@ func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Tra
 	}
 	slices.SortFunc(list, inOrder)
 	left := piece{rows: waitingReports, bytes: waitingBytes}
-	for part := range slices.Chunk(list, maxRows) {
+	for part := range slices.Chunk(list, tables.MaxRows) {
 		if err := w.takeWaiting(ctx, part, " AND report = 1", &left); err != nil {
 			return out, fmt.Errorf("looking for reports on %d tasks: %w", len(part), err)
 		}

@@ -5,11 +5,12 @@ import (
 	"database/sql"
 	"fmt"
 
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
 // RetireBite is how many tasks Retire forgets at most. It keeps the statement short.
-const RetireBite = maxRows
+const RetireBite = tables.MaxRows
 
 // Retire forgets ended tasks of a piece of a slot's line, the oldest first and at most RetireBite
 // of them. It returns how many those were and what is left of the piece: go on with it until it is
@@ -26,14 +27,14 @@ func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err err
 		to = min(to, done) // what lies beyond it has not ended
 	}
 	var last int64
-	seqs, err := fetch(ctx, s.db, func(rows *sql.Rows, seq *int64) error { return rows.Scan(seq, &last) },
+	seqs, err := tables.Fetch(ctx, s.db, func(rows *sql.Rows, seq *int64) error { return rows.Scan(seq, &last) },
 		"SELECT seq, pos FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? ORDER BY pos LIMIT ?", r.Slot, r.From, to, RetireBite)
 	if err != nil {
 		return 0, r, fmt.Errorf("looking for ended tasks of slot %d: %w", r.Slot, err)
 	}
 	if len(seqs) > 0 {
 		// The place is asked again: a tombstone may have been renewed meanwhile.
-		if _, err := s.exec(ctx, "DELETE FROM tasks WHERE seq IN ("+marks(len(seqs))+") AND slot = ? AND pos <= ?", append(args(seqs), r.Slot, to)...); err != nil {
+		if _, err := s.exec(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") AND slot = ? AND pos <= ?", append(tables.Args(seqs), r.Slot, to)...); err != nil {
 			return 0, r, fmt.Errorf("retiring %d tasks of slot %d: %w", len(seqs), r.Slot, err)
 		}
 	}
@@ -46,7 +47,7 @@ func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err err
 
 // NextEnded returns when the first task ended out of the line beyond the given time (Unix ms): one dive into the index.
 func (s *Store) NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error) {
-	next, err := s.beyond(ctx, []SlotPos{{Slot: task.OutOfLine, Pos: after}})
+	next, err := s.Beyond(ctx, []SlotPos{{Slot: task.OutOfLine, Pos: after}})
 	if err != nil || len(next) == 0 {
 		return 0, false, err
 	}

@@ -8,20 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
-
-const taskColumns = "seq, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body"
-
-func scanTask(r *sql.Rows, t *task.Task) error { return scanTaskAnd(r, t) }
-
-// scanTaskAnd also scans columns that follow the task's.
-func scanTaskAnd(r *sql.Rows, t *task.Task, more ...any) error {
-	var lane task.Lane
-	err := r.Scan(append([]any{&t.Seq, &t.Slot, &t.Pos, &lane, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Topic, &t.ID, &t.Body}, more...)...)
-	t.Class = lane.Class()
-	return err
-}
 
 func insertQuery(rows int) string {
 	return "INSERT INTO tasks (seq, ident, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body) VALUES " +
@@ -32,19 +21,19 @@ func insertArgs(key task.LaneKey, tasks []*task.Task) []any {
 	a := make([]any, 0, 14*len(tasks))
 	for _, t := range tasks {
 		ident := task.Ident(t.Topic, t.ID)
-		a = append(a, t.Seq, ident[:], t.Slot, t.Pos, int64(key.Lane(t.Topic, t.Class)), t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), nonNil(t.Body))
+		a = append(a, t.Seq, ident[:], t.Slot, t.Pos, int64(key.Lane(t.Topic, t.Class)), t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), tables.NonNil(t.Body))
 	}
 	return a
 }
 
 // insertTasks writes tasks in the order of their seq, many to a statement.
 func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
-	key, err := w.store.laneKey(ctx, w.tx)
+	key, err := w.store.LaneKeyIn(ctx, w.tx)
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(tasks, func(a, b *task.Task) int { return cmp.Compare(a.Seq, b.Seq) })
-	return pieces(tasks, func(t *task.Task) int { return len(t.Body) + 100 }, func(part []*task.Task) error {
+	return tables.Pieces(tasks, func(t *task.Task) int { return len(t.Body) + 100 }, func(part []*task.Task) error {
 		for len(part) > 0 {
 			var err error
 			n := w.store.dialect.InsertRows(len(part))
@@ -78,8 +67,8 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 		if m.bare {
 			drop = ", body = ''"
 		}
-		err := chunks(seqs, func(part []int64) error {
-			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ?"+drop+" WHERE seq IN ("+marks(len(part))+")", append([]any{m.slot, m.pos, int(m.state)}, args(part)...)...)
+		err := tables.Chunks(seqs, func(part []int64) error {
+			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ?"+drop+" WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{m.slot, m.pos, int(m.state)}, tables.Args(part)...)...)
 			return err
 		})
 		if err != nil {
@@ -92,8 +81,8 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 // keepTaken makes sure that tasks in flight never become pending again: callers were told that it is too late.
 func keepTaken(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
-	return chunks(slices.Compact(seqs), func(part []int64) error {
-		_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ? WHERE seq IN ("+marks(len(part))+")", append([]any{int(task.StateRetry)}, args(part)...)...)
+	return tables.Chunks(slices.Compact(seqs), func(part []int64) error {
+		_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ? WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{int(task.StateRetry)}, tables.Args(part)...)...)
 		if err != nil {
 			return fmt.Errorf("keeping %d tasks from becoming pending again: %w", len(part), err)
 		}
@@ -103,8 +92,8 @@ func keepTaken(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 
 func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
-	return chunks(seqs, func(part []int64) error {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+marks(len(part))+")", args(part)...); err != nil {
+	return tables.Chunks(seqs, func(part []int64) error {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...); err != nil {
 			return fmt.Errorf("deleting %d task rows: %w", len(part), err)
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/notyet/notyet/store/internal/tables"
 	"go.uber.org/zap"
 )
 
@@ -113,7 +114,7 @@ func (s *Store) dueTimers(ctx context.Context, owned []SlotEpoch, upTo int64, sk
 	}
 	for len(owned) > 0 && bytes > 0 && len(keys) < most {
 		n := 1 // as many as stand in the order of the index
-		for n < min(len(owned), maxRows) && owned[n].Slot > owned[n-1].Slot {
+		for n < min(len(owned), tables.MaxRows) && owned[n].Slot > owned[n-1].Slot {
 			n++
 		}
 		a := make([]any, 0, n+2)
@@ -121,8 +122,8 @@ func (s *Store) dueTimers(ctx context.Context, owned []SlotEpoch, upTo int64, sk
 			a = append(a, h.Slot)
 		}
 		owned = owned[n:]
-		rows, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.slot, &v.size) },
-			"SELECT ident, slot, LENGTH(body) FROM timers WHERE slot IN ("+marks(n)+") AND next <= ? ORDER BY slot, next LIMIT ?", append(a, upTo, most+len(skip))...)
+		rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.slot, &v.size) },
+			"SELECT ident, slot, LENGTH(body) FROM timers WHERE slot IN ("+tables.Marks(n)+") AND next <= ? ORDER BY slot, next LIMIT ?", append(a, upTo, most+len(skip))...)
 		if err != nil {
 			return nil, 0, fmt.Errorf("looking for timers: %w", err)
 		}

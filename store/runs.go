@@ -13,6 +13,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -175,7 +176,7 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 
 // read locks the timers, and leaves out those that have nothing to make any more.
 func (m *maker) read(ctx context.Context, keys []any) ([]task.Timer, error) {
-	rows, err := fetch(ctx, m.tx, scanTimer, "SELECT "+timerColumns+" FROM timers WHERE ident IN ("+marks(len(keys))+")"+m.store.locking(lockExclusive), keys...)
+	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.store.locking(lockExclusive), keys...)
 	if err != nil {
 		return nil, fmt.Errorf("reading %d timers: %w", len(keys), err)
 	}
@@ -213,13 +214,13 @@ func (m *maker) insertFresh(ctx context.Context) error {
 // a caller has put there.
 func (m *maker) dropExisting(ctx context.Context) error {
 	exists := map[[16]byte]bool{}
-	err := chunks(m.fresh, func(part []*task.Task) error {
+	err := tables.Chunks(m.fresh, func(part []*task.Task) error {
 		keys := make([]any, len(part))
 		for i, t := range part {
 			key := task.Ident(t.Topic, t.ID)
 			keys[i] = key[:]
 		}
-		found, err := fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM tasks WHERE ident IN ("+marks(len(keys))+")", keys...)
+		found, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")", keys...)
 		for _, key := range found {
 			exists[[16]byte(key)] = true
 		}
@@ -245,7 +246,7 @@ func (m *maker) moveOn(ctx context.Context, timers []task.Timer) error {
 			keys = append(keys, key[:])
 		}
 		cases := "CASE ident" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
-		_, err := m.tx.ExecContext(ctx, "UPDATE timers SET next = "+cases+", open = "+cases+", placed = "+cases+" WHERE ident IN ("+marks(len(part))+")",
+		_, err := m.tx.ExecContext(ctx, "UPDATE timers SET next = "+cases+", open = "+cases+", placed = "+cases+" WHERE ident IN ("+tables.Marks(len(part))+")",
 			slices.Concat(next, open, placed, keys)...)
 		if err != nil {
 			return fmt.Errorf("moving %d timers on: %w", len(part), err)
@@ -260,11 +261,11 @@ func runIdent(t *task.Timer, run int64) [16]byte { return task.Ident(t.Topic, ti
 // RetireTimers forgets deleted timers whose version was remembered since before an instant, a piece at
 // a time, and returns how many.
 func (s *Store) RetireTimers(ctx context.Context, before int64) (int, error) {
-	keys, err := fetch(ctx, s.db, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE slot = ? AND next < ? LIMIT ?", task.OutOfLine, before, maxRows)
+	keys, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE slot = ? AND next < ? LIMIT ?", task.OutOfLine, before, tables.MaxRows)
 	if err != nil || len(keys) == 0 {
 		return 0, err
 	}
-	_, err = s.exec(ctx, "DELETE FROM timers WHERE ident IN ("+marks(len(keys))+") AND slot = ? AND next < ?", append(args(keys), task.OutOfLine, before)...)
+	_, err = s.exec(ctx, "DELETE FROM timers WHERE ident IN ("+tables.Marks(len(keys))+") AND slot = ? AND next < ?", append(tables.Args(keys), task.OutOfLine, before)...)
 	if err != nil {
 		return 0, fmt.Errorf("forgetting %d deleted timers: %w", len(keys), err)
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -116,12 +118,12 @@ func ensureMeta(ctx context.Context, tx *sql.Tx, name []byte, value int64) error
 }
 
 // runSource is the source of runs, if there was ever one.
-func runSource(ctx context.Context, q querier) ([]Source, error) {
+func runSource(ctx context.Context, q dialect.Querier) ([]Source, error) {
 	type row struct {
 		name  []byte
 		value int64
 	}
-	rows, err := fetch(ctx, q, func(r *sql.Rows, v *row) error { return r.Scan(&v.name, &v.value) }, "SELECT name, value FROM meta WHERE name IN (?, ?)", runCounter, runKey)
+	rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *row) error { return r.Scan(&v.name, &v.value) }, "SELECT name, value FROM meta WHERE name IN (?, ?)", runCounter, runKey)
 	if err != nil {
 		return nil, fmt.Errorf("reading the source of runs: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -86,7 +87,7 @@ func (m *maker) timersOf(ctx context.Context, runs []SentRun) (map[[16]byte]*tas
 		}
 	}
 	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-	rows, err := fetch(ctx, m.tx, scanTimer, "SELECT "+timerColumns+" FROM timers WHERE ident IN ("+marks(len(keys))+")"+m.store.locking(lockExclusive), keys...)
+	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.store.locking(lockExclusive), keys...)
 	if err != nil {
 		return nil, fmt.Errorf("reading timers: %w", err)
 	}

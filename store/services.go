@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // Service is a process that says that it is alive.
@@ -44,7 +46,7 @@ func (s *Store) Beat(ctx context.Context, v Service) error {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen, figures) VALUES (?,?,?,?,?,?,?,?)"+again,
-			cutText(v.ID, 255), cutText(v.Kind, 16), cutText(v.Member, 255), cutText(v.Version, 64), cutText(v.HTTP, 255), v.Started, now.UnixMilli(), v.Figures)
+			tables.CutText(v.ID, 255), tables.CutText(v.Kind, 16), tables.CutText(v.Member, 255), tables.CutText(v.Version, 64), tables.CutText(v.HTTP, 255), v.Started, now.UnixMilli(), v.Figures)
 		return err
 	})
 	if err != nil {
@@ -55,7 +57,7 @@ func (s *Store) Beat(ctx context.Context, v Service) error {
 
 // Leave notes that a service has ended.
 func (s *Store) Leave(ctx context.Context, id string) error {
-	if _, err := s.exec(ctx, "DELETE FROM services WHERE id = ?", cutText(id, 255)); err != nil {
+	if _, err := s.exec(ctx, "DELETE FROM services WHERE id = ?", tables.CutText(id, 255)); err != nil {
 		return fmt.Errorf("noting that the service %s has ended: %w", id, err)
 	}
 	return nil
@@ -67,7 +69,7 @@ func (s *Store) Services(ctx context.Context) ([]Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := fetch(ctx, s.db, func(r *sql.Rows, v *Service) error {
+	out, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *Service) error {
 		return r.Scan(&v.ID, &v.Kind, &v.Member, &v.Version, &v.HTTP, &v.Started, &v.Seen)
 	}, "SELECT id, kind, owner, version, http, started, seen FROM services WHERE seen > ? ORDER BY kind, id LIMIT ?", now.UnixMilli()-ServiceLease, maxServices)
 	if err != nil {

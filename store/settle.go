@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -170,13 +171,13 @@ type lockedRow struct {
 // lockTransitions locks the rows before the slots, as all writers do. Another order would deadlock with them.
 func (s *Store) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]lockedRow, error) {
 	rows := make(map[int64]lockedRow, len(transitions))
-	return rows, chunks(transitions, func(part []Transition) error {
-		list, err := fetch(ctx, tx, func(r *sql.Rows, t *lockedRow) error {
+	return rows, tables.Chunks(transitions, func(part []Transition) error {
+		list, err := tables.Fetch(ctx, tx, func(r *sql.Rows, t *lockedRow) error {
 			var key []byte
 			err := r.Scan(&t.Seq, &key, &t.Slot, &t.Pos, &t.State, &t.Attempt)
 			copy(t.ident[:], key)
 			return err
-		}, "SELECT seq, ident, slot, pos, state, attempt FROM tasks WHERE seq IN ("+marks(len(part))+") ORDER BY seq"+s.locking(lockExclusive), seqsOf(part)...)
+		}, "SELECT seq, ident, slot, pos, state, attempt FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+s.locking(lockExclusive), seqsOf(part)...)
 		for _, t := range list {
 			rows[t.Seq] = t
 		}
@@ -246,7 +247,7 @@ func (d transitionGroup) rows() int {
 	if d.inLine {
 		return maxCases
 	}
-	return maxRows
+	return tables.MaxRows
 }
 
 func (d transitionGroup) write(ctx context.Context, tx *sql.Tx, transitions []Transition) error {
@@ -261,7 +262,7 @@ func (d transitionGroup) write(ctx context.Context, tx *sql.Tx, transitions []Tr
 		place = "pos = ?, slot = ?"
 		a = append(a, transitions[0].Pos, task.OutOfLine)
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, lane = ?, attempt = ?, "+place+" WHERE seq IN ("+marks(len(transitions))+")", append(a, seqsOf(transitions)...)...)
+	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, lane = ?, attempt = ?, "+place+" WHERE seq IN ("+tables.Marks(len(transitions))+")", append(a, seqsOf(transitions)...)...)
 	return err
 }
 
@@ -304,7 +305,7 @@ func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]Slot) (mi
 			a = append(a, d.Slot, d.To)
 			slots = append(slots, d.Slot)
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE slots SET done = CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(part))+" END WHERE slot IN ("+marks(len(part))+")", append(a, slots...)...)
+		_, err := tx.ExecContext(ctx, "UPDATE slots SET done = CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(part))+" END WHERE slot IN ("+tables.Marks(len(part))+")", append(a, slots...)...)
 		if err != nil {
 			return nil, nil, fmt.Errorf("moving done: %w", err)
 		}

@@ -7,43 +7,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // Slot is one line of tasks, with the two offsets that move along it.
-type Slot struct {
-	Slot    int
-	Epoch   int64  // of the assignment under which it was taken; a higher one fences a lower one
-	Owner   string // member id; empty when it is free
-	Claimed int64  // every task with pos <= Claimed is the owner's
-	Done    int64  // every task with pos <= Done is settled
-	Unsure  bool   // the database may have forgotten what the owner has claimed: see life.go
-}
+type Slot = handle.Slot
 
-func (s *Store) slotColumns() string {
-	return "slot, epoch, owner, claimed, done, " + s.unsure("slots")
-}
-
-func scanSlot(r *sql.Rows, s *Slot) error {
-	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Unsure)
-}
-
-// SlotCount is the number of slots; 0 before Migrate.
-func (s *Store) SlotCount(ctx context.Context) (int, error) {
-	var n int
-	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots").Scan(&n); err != nil {
-		return 0, fmt.Errorf("counting the slots: %w", err)
-	}
-	return n, nil
-}
-
-// Slots reads all slots, in order.
-func (s *Store) Slots(ctx context.Context) ([]Slot, error) {
-	out, err := fetch(ctx, s.db, scanSlot, "SELECT "+s.slotColumns()+" FROM slots ORDER BY slot")
-	if err != nil {
-		return nil, fmt.Errorf("reading the slots: %w", err)
-	}
-	return out, nil
-}
+// SlotPos is a position in a slot's order.
+type SlotPos = handle.SlotPos
 
 // makeSlots makes n slots unless there are some, looking again after another process came first.
 func (s *Store) makeSlots(ctx context.Context, n int) error {
@@ -99,7 +72,7 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 	var before []Slot
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		var err error
-		before, err = fetch(ctx, tx, scanSlot, "SELECT "+s.slotColumns()+" FROM slots WHERE slot IN ("+marks(len(slots))+") AND (epoch < ? OR (epoch = ? AND owner = ?)) ORDER BY slot"+s.locking(lockExclusive), append(args(slots), epoch, epoch, []byte(owner))...)
+		before, err = tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") AND (epoch < ? OR (epoch = ? AND owner = ?)) ORDER BY slot"+s.locking(lockExclusive), append(tables.Args(slots), epoch, epoch, []byte(owner))...)
 		if err != nil || len(before) == 0 {
 			return err
 		}
@@ -108,7 +81,7 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 		for _, b := range before {
 			taken = append(taken, b.Slot)
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, life_epoch = ?, life = "+s.life+" WHERE slot IN ("+marks(len(before))+")", taken...)
+		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, life_epoch = ?, life = "+s.life+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
 		for i := range before {
 			b := &before[i]
 			at := slices.IndexFunc(had, func(h SlotPos) bool { return h.Slot == b.Slot && h.Pos > b.Claimed })
@@ -134,12 +107,12 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 // release of one slot both succeed, the claim came first, and then the slot is not drained.
 func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []int, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
-		where := " WHERE slot IN (" + marks(len(slots)) + ") AND epoch = ? AND LENGTH(owner) > 0"
-		a := append(args(slots), epoch)
+		where := " WHERE slot IN (" + tables.Marks(len(slots)) + ") AND epoch = ? AND LENGTH(owner) > 0"
+		a := append(tables.Args(slots), epoch)
 		if _, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ?"+where+s.conditions.drained, append([]any{[]byte{}}, a...)...); err != nil {
 			return err
 		}
-		kept, err = fetch(ctx, tx, func(r *sql.Rows, slot *int) error { return r.Scan(slot) }, "SELECT slot FROM slots"+where+" ORDER BY slot", a...)
+		kept, err = tables.Fetch(ctx, tx, func(r *sql.Rows, slot *int) error { return r.Scan(slot) }, "SELECT slot FROM slots"+where+" ORDER BY slot", a...)
 		return err
 	})
 	if err != nil {
@@ -152,8 +125,8 @@ func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []i
 // not settled in them is in doubt; the next owner deals with it. From the commit on, all later
 // writes under the epoch fail. It may be repeated.
 func (s *Store) Abandon(ctx context.Context, slots []int, epoch int64) error {
-	a := append([]any{[]byte{}}, args(slots)...)
-	if _, err := s.exec(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+marks(len(slots))+") AND epoch = ?", append(a, epoch)...); err != nil {
+	a := append([]any{[]byte{}}, tables.Args(slots)...)
+	if _, err := s.exec(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+tables.Marks(len(slots))+") AND epoch = ?", append(a, epoch)...); err != nil {
 		return fmt.Errorf("abandoning %d slots: %w", len(slots), err)
 	}
 	return nil
@@ -184,7 +157,7 @@ func (s *Store) lockSlots(ctx context.Context, tx *sql.Tx, set slotSet, clause s
 	if len(slots) == 0 {
 		return nil, nil
 	}
-	rows, err := fetch(ctx, tx, scanSlot, "SELECT "+s.slotColumns()+" FROM slots WHERE slot IN ("+marks(len(slots))+") ORDER BY slot"+s.locking(clause), args(slots)...)
+	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") ORDER BY slot"+s.locking(clause), tables.Args(slots)...)
 	if err != nil {
 		return nil, fmt.Errorf("locking %d slots: %w", len(slots), err)
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // Source is one partition of an intake topic. Its id and a record's offset make the seq of the task
@@ -67,7 +69,7 @@ func scanSource(r *sql.Rows, s *Source) error {
 
 // Sources reads all sources, the retired ones too.
 func (s *Store) Sources(ctx context.Context) ([]Source, error) {
-	out, err := fetch(ctx, s.db, scanSource, "SELECT "+sourceColumns+" FROM sources ORDER BY src")
+	out, err := tables.Fetch(ctx, s.db, scanSource, "SELECT "+sourceColumns+" FROM sources ORDER BY src")
 	if err != nil {
 		return nil, fmt.Errorf("reading the sources: %w", err)
 	}
@@ -93,8 +95,8 @@ func (s *Store) FindSource(ctx context.Context, topic string, topicID [16]byte, 
 	return src, found, nil
 }
 
-func findSource(ctx context.Context, q querier, topic string, topicID [16]byte, partition int32) (Source, bool, error) {
-	found, err := fetch(ctx, q, scanSource, "SELECT "+sourceColumns+" FROM sources WHERE topic = ? AND topic_id = ? AND part = ? AND retired_at = 0", []byte(topic), topicID[:], partition)
+func findSource(ctx context.Context, q dialect.Querier, topic string, topicID [16]byte, partition int32) (Source, bool, error) {
+	found, err := tables.Fetch(ctx, q, scanSource, "SELECT "+sourceColumns+" FROM sources WHERE topic = ? AND topic_id = ? AND part = ? AND retired_at = 0", []byte(topic), topicID[:], partition)
 	if err != nil || len(found) == 0 {
 		return Source{}, false, err
 	}
@@ -120,14 +122,14 @@ func (s *Store) Source(ctx context.Context, topic string, topicID [16]byte, part
 
 // insertSource gives a new source its id.
 func insertSource(ctx context.Context, tx *sql.Tx, src *Source) error {
-	taken, err := fetch(ctx, tx, func(r *sql.Rows, id *int) error { return r.Scan(id) }, "SELECT src FROM sources ORDER BY src")
+	taken, err := tables.Fetch(ctx, tx, func(r *sql.Rows, id *int) error { return r.Scan(id) }, "SELECT src FROM sources ORDER BY src")
 	if err != nil {
 		return err
 	}
 	if src.ID = freeSource(taken, *src); src.ID == 0 {
 		return fmt.Errorf("no source id is left: %d partitions of intake topics have been seen", len(taken))
 	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO sources (src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at) VALUES ("+marks(10)+")",
+	_, err = tx.ExecContext(ctx, "INSERT INTO sources (src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at) VALUES ("+tables.Marks(10)+")",
 		src.ID, []byte(src.Topic), src.TopicID[:], src.Partition, src.Next, src.Epoch.Number, src.Epoch.From, src.Epoch.To, src.Generation, src.Retired)
 	return err
 }
@@ -163,7 +165,7 @@ type Advance struct {
 // ErrFenced if one of them is not at Advance.From, or its source is retired: the records are stored
 // already, another reader has them, or the partition was restarted.
 func (s *Store) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
-	return chunks(b.Advance, func(part []Advance) error {
+	return tables.Chunks(b.Advance, func(part []Advance) error {
 		var to, from, sources []any
 		for _, a := range part {
 			to = append(to, a.Source, a.To)
@@ -172,7 +174,7 @@ func (s *Store) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
 		}
 		cases := "CASE src" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
 		epochs, values := setEpochs(part, b.Epochs)
-		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+epochs+" WHERE src IN ("+marks(len(part))+") AND retired_at = 0 AND next_offset "+s.conditions.expected+" "+cases, slices.Concat(to, values, sources, from)...)
+		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+epochs+" WHERE src IN ("+tables.Marks(len(part))+") AND retired_at = 0 AND next_offset "+s.conditions.expected+" "+cases, slices.Concat(to, values, sources, from)...)
 		if err != nil {
 			return fmt.Errorf("moving the offsets of %d sources: %w", len(part), err)
 		}

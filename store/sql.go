@@ -33,15 +33,6 @@ func (s *Store) locking(clause string) string {
 	return s.dialect.Lock(s.conditions.exclusive)
 }
 
-// A statement has at most this many rows or bytes. That is enough to spread its fixed cost (about
-// 100 µs) over many rows. It stays far below max_allowed_packet (16 MiB on MariaDB) and keeps the
-// parser's memory small. From a thousand values on, MariaDB makes a temporary table of an IN list,
-// which costs more than the lookups.
-const (
-	maxRows  = 900
-	maxBytes = 4 << 20
-)
-
 // maxPacket is the largest packet that MariaDB takes by default. In the text of a statement, some
 // bytes of a value need two. A statement whose text would be longer than this is sent prepared,
 // with its values beside the text.
@@ -125,70 +116,4 @@ func duplicate(err error) bool {
 		return my.Number == 1062
 	}
 	return errors.Is(err, gorm.ErrDuplicatedKey) || strings.Contains(err.Error(), "UNIQUE constraint failed")
-}
-
-// marks returns n placeholders: "?,?,?".
-func marks(n int) string {
-	if n == 0 {
-		return "NULL"
-	}
-	return strings.Repeat("?,", n-1) + "?"
-}
-
-func args[T any](values []T) []any {
-	out := make([]any, len(values))
-	for i, v := range values {
-		out[i] = v
-	}
-	return out
-}
-
-// chunks cuts values into pieces of at most maxRows.
-func chunks[T any](values []T, f func([]T) error) error {
-	for len(values) > 0 {
-		n := min(len(values), maxRows)
-		if err := f(values[:n]); err != nil {
-			return err
-		}
-		values = values[n:]
-	}
-	return nil
-}
-
-// pieces cuts values into pieces of at most maxRows values and about maxBytes.
-func pieces[T any](values []T, size func(T) int, f func([]T) error) error {
-	for len(values) > 0 {
-		n, bytes := 0, 0
-		for n < len(values) && n < maxRows && bytes < maxBytes {
-			bytes += size(values[n])
-			n++
-		}
-		if err := f(values[:n]); err != nil {
-			return err
-		}
-		values = values[n:]
-	}
-	return nil
-}
-
-type querier interface {
-	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
-}
-
-// fetch runs a query and scans every row.
-func fetch[T any](ctx context.Context, q querier, scan func(*sql.Rows, *T) error, query string, args ...any) ([]T, error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []T
-	for rows.Next() {
-		var v T
-		if err := scan(rows, &v); err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, rows.Err()
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -93,7 +94,7 @@ func reportAll(s *fixture, exits []Transition) {
 	for i, e := range exits {
 		seqs[i] = e.Seq
 	}
-	ids, err := fetch(s.ctx, s.db, func(r *sql.Rows, id *string) error { return r.Scan(id) }, "SELECT id FROM tasks WHERE seq IN ("+marks(len(seqs))+")", seqs...)
+	ids, err := tables.Fetch(s.ctx, s.db, func(r *sql.Rows, id *string) error { return r.Scan(id) }, "SELECT id FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+")", seqs...)
 	require.NoError(s.t, err)
 	reports := make([]any, len(ids))
 	for i, id := range ids {
@@ -104,7 +105,7 @@ func reportAll(s *fixture, exits []Transition) {
 
 // What a settlement, and a look at what waits, cost does not grow by a statement with each task.
 func TestStatementsForManyTasks(t *testing.T) {
-	const tasks = maxRows
+	const tasks = tables.MaxRows
 	steps := map[string]struct {
 		prepare func(s *fixture) func()
 		most    int64
@@ -159,7 +160,7 @@ func BenchmarkReports(b *testing.B) {
 				s := backend.fixture(b)
 				tasks, took := 0, time.Duration(0)
 				for b.Loop() {
-					exits := deliverMany(s, maxRows)
+					exits := deliverMany(s, tables.MaxRows)
 					if when != "settled alone" {
 						reportAll(s, exits)
 					}
@@ -175,7 +176,7 @@ func BenchmarkReports(b *testing.B) {
 						settle()
 						began = time.Now()
 						for s.count("waiting") > 0 {
-							keys, _, err := s.Resolvable(s.ctx, [16]byte{}, maxRows)
+							keys, _, err := s.Resolvable(s.ctx, [16]byte{}, tables.MaxRows)
 							require.NoError(b, err)
 							s.apply(Batch{Resolve: keys})
 						}

@@ -33,7 +33,7 @@ import (
 
 	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/store/internal/dialect"
-	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/store/internal/handle"
 )
 
 // Config says where the database is. The zero value is not usable: DSN is required.
@@ -61,6 +61,7 @@ type Config struct {
 
 // Store is safe for use by several goroutines.
 type Store struct {
+	*handle.Handle
 	gorm       *gorm.DB
 	db         *sql.DB
 	log        *zap.Logger
@@ -70,14 +71,12 @@ type Store struct {
 	hint       claimedHint
 
 	slotCount  atomic.Int64
-	lanes      atomic.Pointer[task.LaneKey] // see laneKey
 	prepared   prepared
 	known      knownSources
 	runs       runNumbers
 	pace       makePace
 	conditions conditions
-	writing    sync.Mutex       // SQLite's writers poll for its lock and may starve; with this one they take turns
-	now        func() time.Time // of a database that is simulated
+	writing    sync.Mutex // SQLite's writers poll for its lock and may starve; with this one they take turns
 	clockOnce  sync.Once
 	clock      *Clock           // see Clock
 	evidence   Evidence         // set in a recovery only
@@ -95,7 +94,7 @@ const idleTimeout = 5 * time.Second
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, defaults.DatabaseConns)
 	cfg.SlotPatience = cmp.Or(cfg.SlotPatience, 10*time.Second)
-	s := &Store{log: log, now: cfg.Clock, life: serverLife, conditions: allConditions()}
+	s := &Store{log: log, life: serverLife, conditions: allConditions()}
 	dialector, err := s.dialector(cfg)
 	if err != nil {
 		return nil, err
@@ -116,6 +115,7 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	if s.db, err = s.gorm.DB(); err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
+	s.Handle = handle.New(s.db, s.dialect, cfg.Clock, s.life)
 	s.dialect.Pool(s.db, cfg.MaxConns, idleTimeout/2)
 	err = s.Ping(ctx)
 	if err == nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -35,7 +37,7 @@ var ErrTooManyPolicies = fmt.Errorf("%d targets have a policy, and no more can: 
 
 // Policies reads all of them by topic, those that restrict nothing as well.
 func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
-	out, err := fetch(ctx, s.db, func(r *sql.Rows, p *Policy) error {
+	out, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, p *Policy) error {
 		return r.Scan(&p.Topic, &p.Paused, &p.Rate, &p.MaxInFlight, &p.Changed)
 	}, "SELECT topic, paused, rate, max_in_flight, changed FROM targets ORDER BY topic LIMIT ?", 2*MaxPolicies) // some may have come at once
 	if err != nil {
@@ -50,7 +52,7 @@ func (s *Store) SetPolicy(ctx context.Context, topic string, now int64, change f
 	var out Policy
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		key := []byte(topic)
-		rows, err := fetch(ctx, tx, func(r *sql.Rows, p *Policy) error { return r.Scan(&p.Paused, &p.Rate, &p.MaxInFlight) },
+		rows, err := tables.Fetch(ctx, tx, func(r *sql.Rows, p *Policy) error { return r.Scan(&p.Paused, &p.Rate, &p.MaxInFlight) },
 			"SELECT paused, rate, max_in_flight FROM targets WHERE topic = ?"+s.locking(lockExclusive), key)
 		if err != nil {
 			return err
@@ -88,7 +90,7 @@ func (s *Store) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error 
 	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM targets").Scan(&n); err != nil || n < MaxPolicies {
 		return err
 	}
-	open, err := fetch(ctx, tx, func(r *sql.Rows, topic *[]byte) error { return r.Scan(topic) },
+	open, err := tables.Fetch(ctx, tx, func(r *sql.Rows, topic *[]byte) error { return r.Scan(topic) },
 		"SELECT topic FROM targets WHERE paused = 0 AND rate = 0 AND max_in_flight = 0 AND changed < ? ORDER BY changed", now-heardWithin.Milliseconds())
 	if err != nil {
 		return err
@@ -141,8 +143,8 @@ func (s *Store) HeldTasks(ctx context.Context, topic string, after HeldPlace, n 
 // heldTasks reads the lanes of a topic, each in two ranges of the index: the rest of the place where the page before ended,
 // and what lies beyond. One condition for both would read all of that place again. It is one statement, because a dispatcher may have many
 // targets to look behind.
-func (s *Store) heldTasks(ctx context.Context, q querier, topic string, after *HeldPlace, n int) ([]HeldTask, error) {
-	key, err := s.laneKey(ctx, q)
+func (s *Store) heldTasks(ctx context.Context, q dialect.Querier, topic string, after *HeldPlace, n int) ([]HeldTask, error) {
+	key, err := s.LaneKeyIn(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +158,7 @@ func (s *Store) heldTasks(ctx context.Context, q querier, topic string, after *H
 		parts = append(parts, heldPart("lane = ? AND pos = ? AND seq > ? ORDER BY seq"), heldPart("lane = ? AND pos > ? ORDER BY pos, seq"))
 		a = append(a, int64(lane), from.Pos, from.Seq, n, int64(lane), from.Pos, n)
 	}
-	out, err := fetch(ctx, q, func(r *sql.Rows, h *HeldTask) error {
+	out, err := tables.Fetch(ctx, q, func(r *sql.Rows, h *HeldTask) error {
 		return r.Scan(&h.Seq, &h.Pos, &h.Slot, &h.Lane, &h.Attempt, &h.Topic)
 	}, strings.Join(parts, " UNION ALL "), a...)
 	if err != nil {
@@ -203,10 +205,10 @@ type Head struct {
 // Heads reads tasks without their bodies. A seq that no longer exists is left out.
 func (s *Store) Heads(ctx context.Context, seqs []int64) ([]Head, error) {
 	var out []Head
-	err := chunks(slices.Sorted(slices.Values(seqs)), func(part []int64) error {
-		rows, err := fetch(ctx, s.db, func(r *sql.Rows, h *Head) error {
+	err := tables.Chunks(slices.Sorted(slices.Values(seqs)), func(part []int64) error {
+		rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, h *Head) error {
 			return r.Scan(&h.Seq, &h.Slot, &h.Pos, &h.Due, &h.State, &h.Attempt, &h.Topic)
-		}, "SELECT seq, slot, pos, due, state, attempt, topic FROM tasks WHERE seq IN ("+marks(len(part))+")", args(part)...)
+		}, "SELECT seq, slot, pos, due, state, attempt, topic FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
 		out = append(out, rows...)
 		return err
 	})

@@ -3,46 +3,15 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
-	"github.com/notyet/notyet/timer"
 )
-
-const timerColumns = "slot, next, open, placed, state, seq, version, created, topic, id, definition, body"
-
-func scanTimer(r *sql.Rows, t *task.Timer) error {
-	var definition []byte
-	err := r.Scan(&t.Slot, &t.Next, &t.Open, &t.Placed, &t.State, &t.Seq, &t.Version, &t.Created, &t.Topic, &t.ID, &definition, &t.Body)
-	stored := storedDefinition{}
-	if err == nil && json.Unmarshal(definition, &stored) == nil { // a definition that cannot be read is empty, and other timers go on
-		t.Definition, t.Kept = stored.Definition, stored.Kept
-	}
-	return err
-}
-
-// storedDefinition is the column definition.
-type storedDefinition struct {
-	timer.Definition
-	Kept []task.Kept `json:"kept,omitempty"`
-}
-
-const maxDefinition = 2048
-
-// encodeDefinition leaves out kept runs, the oldest first, for which the column is too small.
-func encodeDefinition(t *task.Timer) (text []byte, err error) {
-	for kept := t.Kept; ; kept = kept[1:] {
-		text, err = json.Marshal(storedDefinition{t.Definition, kept})
-		if err != nil || len(text) <= maxDefinition || len(kept) == 0 {
-			return text, err
-		}
-	}
-}
 
 // ofTimer tells whether a change is a request about a timer.
 func ofTimer(c task.Change) bool { return c.Request != nil && c.Request.Op >= schemas.OpTimer }
@@ -86,12 +55,12 @@ func (w *work) decideTimers(ctx context.Context, changes []task.Change) error {
 		return nil
 	}
 	slices.SortFunc(w.timers.list, func(a, b *timerIdentity) int { return slices.Compare(a.key[:], b.key[:]) })
-	err := chunks(w.timers.list, func(part []*timerIdentity) error {
+	err := tables.Chunks(w.timers.list, func(part []*timerIdentity) error {
 		keys := make([]any, len(part))
 		for i, id := range part {
 			keys[i] = id.key[:]
 		}
-		rows, err := fetch(ctx, w.tx, w.scanTimer, "SELECT "+timerColumns+" FROM timers WHERE ident IN ("+marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
+		rows, err := tables.Fetch(ctx, w.tx, w.scanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading %d timers: %w", len(keys), err)
 		}
@@ -170,9 +139,9 @@ func (w *work) readPending(ctx context.Context) error {
 		return errMerging
 	}
 	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-	return chunks(keys, func(part []any) error {
-		rows, err := fetch(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due) },
-			"SELECT seq, slot, pos, state, due FROM tasks WHERE ident IN ("+marks(len(part))+")"+w.store.locking(lockExclusive), part...)
+	return tables.Chunks(keys, func(part []any) error {
+		rows, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due) },
+			"SELECT seq, slot, pos, state, due FROM tasks WHERE ident IN ("+tables.Marks(len(part))+")"+w.store.locking(lockExclusive), part...)
 		if err != nil {
 			return fmt.Errorf("reading %d runs: %w", len(part), err)
 		}
@@ -188,7 +157,7 @@ func (w *work) readPending(ctx context.Context) error {
 // nonePending refuses to change a timer that cannot be read, as long as it may have runs that are to be
 // taken away: nobody can tell which. Its request becomes a dead letter, and others go on.
 func (w *work) nonePending(ctx context.Context, t *task.Timer, cause error) error {
-	rows, err := fetch(ctx, w.tx, func(r *sql.Rows, p *SlotPos) error { return r.Scan(&p.Slot, &p.Pos) }, "SELECT slot, claimed FROM slots")
+	rows, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, p *SlotPos) error { return r.Scan(&p.Slot, &p.Pos) }, "SELECT slot, claimed FROM slots")
 	if err != nil {
 		return fmt.Errorf("reading how far slots are claimed: %w", err)
 	}
@@ -264,13 +233,13 @@ func writeTimer(ctx context.Context, tx *sql.Tx, id *timerIdentity) error {
 			return err
 		}
 	}
-	definition, err := encodeDefinition(t)
+	definition, err := tables.EncodeDefinition(t)
 	if err != nil {
 		return err
 	}
-	values := []any{t.Slot, t.Next, t.Open, t.Placed, int(t.State), t.Seq, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), definition, nonNil(t.Body)}
+	values := []any{t.Slot, t.Next, t.Open, t.Placed, int(t.State), t.Seq, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), definition, tables.NonNil(t.Body)}
 	if id.before == nil {
-		_, err = tx.ExecContext(ctx, "INSERT INTO timers ("+timerColumns+", ident) VALUES ("+marks(13)+")", append(values, id.key[:])...)
+		_, err = tx.ExecContext(ctx, "INSERT INTO timers ("+tables.TimerColumns+", ident) VALUES ("+tables.Marks(13)+")", append(values, id.key[:])...)
 		return err
 	}
 	_, err = tx.ExecContext(ctx, "UPDATE timers SET slot = ?, next = ?, open = ?, placed = ?, state = ?, seq = ?, version = ?, created = ?, topic = ?, id = ?, definition = ?, body = ? WHERE ident = ?",

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -87,7 +88,7 @@ func runMakers(s *fixture) *violations {
 			v.fail(err)
 		}
 	}
-	rows, err := fetch(s.ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks")
+	rows, err := tables.Fetch(s.ctx, s.db, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks")
 	if err != nil {
 		v.fail(err)
 	}
@@ -147,7 +148,7 @@ func timerChangers(s *fixture) *violations {
 			<-turns
 		}
 		s.do(contestTimer(n, schemas.OpTimerDisable, t0))
-		rows, err := fetch(s.ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks t WHERE pos > (SELECT claimed FROM slots s WHERE s.slot = t.slot)")
+		rows, err := tables.Fetch(s.ctx, s.db, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks t WHERE pos > (SELECT claimed FROM slots s WHERE s.slot = t.slot)")
 		if err != nil {
 			v.fail(err)
 		}

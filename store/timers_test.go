@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -67,7 +68,7 @@ func (f *fixture) owned(epoch int64) (out []SlotEpoch) {
 // pending returns the runs of the timer that stand in the line behind claimed, in order.
 func (f *fixture) pending() (runs []int64) {
 	f.t.Helper()
-	rows, err := fetch(f.ctx, f.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE slot >= 0 ORDER BY due")
+	rows, err := tables.Fetch(f.ctx, f.db, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE slot >= 0 ORDER BY due")
 	require.NoError(f.t, err)
 	slots, err := f.Slots(f.ctx)
 	require.NoError(f.t, err)
@@ -81,7 +82,7 @@ func (f *fixture) pending() (runs []int64) {
 
 func (f *fixture) timer() *task.Timer {
 	f.t.Helper()
-	rows, err := fetch(f.ctx, f.db, scanTimer, "SELECT "+timerColumns+" FROM timers WHERE id = ?", []byte("t"))
+	rows, err := tables.Fetch(f.ctx, f.db, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE id = ?", []byte("t"))
 	require.NoError(f.t, err)
 	if len(rows) == 0 {
 		return nil
@@ -416,7 +417,7 @@ func TestTimersDeliverExactlyTheirRuns(t *testing.T) {
 					}
 				}
 			}
-			rows, err := fetch(s.ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks")
+			rows, err := tables.Fetch(s.ctx, s.db, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks")
 			require.NoError(t, err)
 			got := map[int64]bool{}
 			for _, row := range rows {
@@ -468,7 +469,7 @@ func TestSlotsTakeTurns(t *testing.T) {
 			requests = append(requests, r)
 		}
 		s.do(requests...)
-		rows, err := fetch(s.ctx, s.db, scanTimer, "SELECT "+timerColumns+" FROM timers")
+		rows, err := tables.Fetch(s.ctx, s.db, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers")
 		require.NoError(t, err)
 		slotOf := map[[16]byte]int{}
 		for _, r := range rows {
@@ -520,7 +521,7 @@ func TestAReplacementKeepsRunsThatWaitForTheirJitter(t *testing.T) {
 					s.do(s.timerRequest(op, jitter))
 				}
 				var kept []int64
-				rows, err := fetch(s.ctx, s.db, scanTask, "SELECT "+taskColumns+" FROM tasks WHERE slot >= 0")
+				rows, err := tables.Fetch(s.ctx, s.db, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE slot >= 0")
 				require.NoError(t, err)
 				for _, row := range rows {
 					_, run, _ := timer.SplitRunID(row.ID)
@@ -551,10 +552,10 @@ func TestOfEarlierDefinitionsTheLatestAreKnown(t *testing.T) {
 		require.Equal(t, s.timer().Definition.From, kept[len(kept)-1].To, "the latest is the one before")
 
 		long := timer.Definition{Cron: strings.Repeat("0,", 400) + "0 * * * *"}
-		text, err := encodeDefinition(&task.Timer{Definition: long, Kept: []task.Kept{{Definition: long, Open: 1}, {Definition: long, Open: 2}}})
+		text, err := tables.EncodeDefinition(&task.Timer{Definition: long, Kept: []task.Kept{{Definition: long, Open: 1}, {Definition: long, Open: 2}}})
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(text), maxDefinition)
-		var stored storedDefinition
+		require.LessOrEqual(t, len(text), tables.MaxDefinition)
+		var stored tables.StoredDefinition
 		require.NoError(t, json.Unmarshal(text, &stored))
 		require.Equal(t, long, stored.Definition)
 		require.Len(t, stored.Kept, 1)

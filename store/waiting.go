@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -104,15 +105,15 @@ const (
 // behind it.
 func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 	requests, reports := piece{rows: waitingPiece, bytes: waitingBytes}, piece{rows: waitingReports, bytes: waitingBytes}
-	for part := range slices.Chunk(list, maxRows) {
+	for part := range slices.Chunk(list, tables.MaxRows) {
 		byKey, keys := keysOf(part)
 		type count struct {
 			ident    []byte
 			report   bool
 			n, bytes int
 		}
-		counts, err := fetch(ctx, w.tx, func(r *sql.Rows, c *count) error { return r.Scan(&c.ident, &c.report, &c.n, &c.bytes) },
-			"SELECT ident, report, COUNT(*), SUM(size) FROM waiting WHERE ident IN ("+marks(len(keys))+") GROUP BY ident, report", keys...)
+		counts, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, c *count) error { return r.Scan(&c.ident, &c.report, &c.n, &c.bytes) },
+			"SELECT ident, report, COUNT(*), SUM(size) FROM waiting WHERE ident IN ("+tables.Marks(len(keys))+") GROUP BY ident, report", keys...)
 		if err != nil {
 			return fmt.Errorf("looking for waiting requests: %w", err)
 		}
@@ -169,8 +170,8 @@ func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, 
 		seq  int64
 		size int
 	}
-	rows, err := fetch(ctx, w.tx, func(r *sql.Rows, v *row) error { return r.Scan(&v.seq, &v.size) },
-		"SELECT seq, size FROM waiting WHERE ident IN ("+marks(len(keys))+")"+which+" ORDER BY report DESC, arrived LIMIT ?", append(keys, left.rows)...)
+	rows, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, v *row) error { return r.Scan(&v.seq, &v.size) },
+		"SELECT seq, size FROM waiting WHERE ident IN ("+tables.Marks(len(keys))+")"+which+" ORDER BY report DESC, arrived LIMIT ?", append(keys, left.rows)...)
 	if err != nil || len(rows) == 0 {
 		return err
 	}
@@ -182,7 +183,7 @@ func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, 
 		seqs = append(seqs, v.seq)
 		left.rows, left.bytes = left.rows-1, left.bytes-v.size
 	}
-	taken, err := fetch(ctx, w.tx, scanWaiting, "SELECT ident, report, size, request FROM waiting WHERE seq IN ("+marks(len(seqs))+") ORDER BY report DESC, arrived"+w.store.locking(lockExclusive), args(seqs)...)
+	taken, err := tables.Fetch(ctx, w.tx, scanWaiting, "SELECT ident, report, size, request FROM waiting WHERE seq IN ("+tables.Marks(len(seqs))+") ORDER BY report DESC, arrived"+w.store.locking(lockExclusive), tables.Args(seqs)...)
 	if err != nil {
 		return fmt.Errorf("reading %d waiting requests: %w", len(seqs), err)
 	}
@@ -230,15 +231,15 @@ func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 		rows = append(rows, id.queue.added...)
 	}
 	slices.Sort(over)
-	err := chunks(over, func(part []int64) error {
-		_, err := w.tx.ExecContext(ctx, "DELETE FROM waiting WHERE seq IN ("+marks(len(part))+")", args(part)...)
+	err := tables.Chunks(over, func(part []int64) error {
+		_, err := w.tx.ExecContext(ctx, "DELETE FROM waiting WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("forgetting %d requests that waited: %w", len(over), err)
 	}
 	w.applied.Waiting = len(rows)
-	return pieces(rows, func(h waitingChange) int { return h.size }, func(part []waitingChange) error {
+	return tables.Pieces(rows, func(h waitingChange) int { return h.size }, func(part []waitingChange) error {
 		a := make([]any, 0, 4*len(part))
 		for _, h := range part {
 			a = append(a, h.change.Seq, h.ident, h.report, h.data)
@@ -261,7 +262,7 @@ func (s *Store) Resolvable(ctx context.Context, after [16]byte, look int) (ready
 		key   [16]byte
 		ready bool
 	}
-	seen, err := fetch(ctx, s.db, func(r *sql.Rows, v *row) error {
+	seen, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *row) error {
 		var key []byte
 		err := r.Scan(&key, &v.ready)
 		copy(v.key[:], key)
@@ -284,7 +285,7 @@ func (s *Store) Resolvable(ctx context.Context, after [16]byte, look int) (ready
 // resolvable reads one entry of the index for each identity: a thousand requests may wait for each, for
 // hours, and every scanner looks again and again.
 func (s *Store) resolvable() string {
-	return "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0) AND NOT " + s.unsure("s") + "), 0)" +
+	return "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0) AND NOT " + s.Unsure("s") + "), 0)" +
 		" FROM (SELECT ident, MAX(report) AS report FROM waiting WHERE ident > ? GROUP BY ident ORDER BY ident LIMIT ?) w" +
 		" LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot ORDER BY w.ident"
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -421,7 +422,7 @@ func TestMigrateWhatWaits(t *testing.T) {
 			require.NoError(t, store.Migrate(ctx, 3))
 			insert(task.Seq(16, 0), s.schedule("a", value("third")))
 			key := task.Ident(target, "a")
-			rows, err := fetch(ctx, store.db, func(r *sql.Rows, h *waitingChange) error { return scanWaiting(r, h) }, "SELECT ident, report, size, request FROM waiting WHERE ident = ? ORDER BY arrived", key[:])
+			rows, err := tables.Fetch(ctx, store.db, func(r *sql.Rows, h *waitingChange) error { return scanWaiting(r, h) }, "SELECT ident, report, size, request FROM waiting WHERE ident = ? ORDER BY arrived", key[:])
 			require.NoError(t, err)
 			var values [][]byte
 			for _, h := range rows {
@@ -487,10 +488,10 @@ func TestALookAtWhatWaitsReadsNoQueues(t *testing.T) {
 			require.NoError(t, err)
 		}
 		var first [16]byte
-		seen, err := fetch(s.ctx, conn, func(r *sql.Rows, key *[]byte) error { var ready bool; return r.Scan(key, &ready) }, s.resolvable(), first[:], 100)
+		seen, err := tables.Fetch(s.ctx, conn, func(r *sql.Rows, key *[]byte) error { var ready bool; return r.Scan(key, &ready) }, s.resolvable(), first[:], 100)
 		require.NoError(t, err)
 		require.Len(t, seen, idents)
-		reads, err := fetch(s.ctx, conn, func(r *sql.Rows, n *int) error { var name string; return r.Scan(&name, n) }, "SHOW SESSION STATUS LIKE 'Handler_read%'")
+		reads, err := tables.Fetch(s.ctx, conn, func(r *sql.Rows, n *int) error { var name string; return r.Scan(&name, n) }, "SHOW SESSION STATUS LIKE 'Handler_read%'")
 		require.NoError(t, err)
 		sum := 0
 		for _, n := range reads {

@@ -1,0 +1,54 @@
+package tables
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/notyet/notyet/store/internal/dialect"
+)
+
+// Fetch runs a query and scans every row.
+func Fetch[T any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *T) error, query string, args ...any) ([]T, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []T
+	for rows.Next() {
+		var v T
+		if err := scan(rows, &v); err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, rows.Err()
+}
+
+// Ask is Fetch for a question of a caller, whose ctx has a deadline. The server itself ends the
+// statement then. The end of ctx alone only closes the connection, and the server works on.
+func Ask[T any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *T) error, query string, args ...any) ([]T, error) {
+	out, err := Fetch(ctx, q, scan, Limited(ctx, query), args...)
+	var my *mysql.MySQLError
+	if errors.As(err, &my) && (my.Number == 1969 || my.Number == 3024) { // ER_STATEMENT_TIMEOUT of MariaDB, ER_QUERY_TIMEOUT of MySQL
+		return nil, fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	}
+	return out, err
+}
+
+// Limited adds to a query, which begins with SELECT, how long the server may take. MariaDB reads the
+// first comment, MySQL the second, and SQLite, whose driver ends a statement with its context, none.
+func Limited(ctx context.Context, query string) string {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return query
+	}
+	left := max(time.Until(deadline), time.Millisecond)
+	return fmt.Sprintf("/*M! SET STATEMENT max_statement_time=%.3f FOR */ SELECT /*+ MAX_EXECUTION_TIME(%d) */", left.Seconds(), left.Milliseconds()) + strings.TrimPrefix(query, "SELECT")
+}
