@@ -25,6 +25,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -199,7 +200,7 @@ func TestGetShowsEverything(t *testing.T) {
 	require.Equal(t, 404, code)
 	require.Contains(t, answer, "no task of this topic and id is known")
 	_, err := w.client.Task(t.Context(), "orders", "b")
-	require.ErrorIs(t, err, store.ErrNotFound)
+	require.ErrorIs(t, err, look.ErrNotFound)
 }
 
 func TestList(t *testing.T) {

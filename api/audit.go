@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // AuditEntry is one change that was made through the API or the command line.
@@ -63,9 +64,9 @@ const auditCursor = "%d.%d"
 
 // Audit returns a page of the audit log, the newest entries first.
 func (l *Local) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
-	wanted := store.AuditFilter{Who: f.Who, What: f.What, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, From: f.From, To: f.To, Limit: f.Limit, Allowed: f.Allowed}
+	wanted := look.AuditFilter{Who: f.Who, What: f.What, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, From: f.From, To: f.To, Limit: f.Limit, Allowed: f.Allowed}
 	if f.Cursor != "" {
-		var p store.AuditPlace
+		var p look.AuditPlace
 		if _, err := fmt.Sscanf(f.Cursor, auditCursor, &p.At, &p.ID); err != nil || fmt.Sprintf(auditCursor, p.At, p.ID) != f.Cursor {
 			return AuditLog{}, &deadletter.FieldError{Field: "cursor", Value: f.Cursor, Problem: "is none that this list has answered: give back the one of the page before, or leave it out"}
 		}
@@ -73,7 +74,7 @@ func (l *Local) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
 	}
 	out := AuditLog{Entries: []AuditEntry{}}
 	err := l.listing(ctx, func(ctx context.Context) error {
-		page, err := l.store.ListAudit(ctx, wanted)
+		page, err := look.New(l.store).ListAudit(ctx, wanted)
 		for _, e := range page.Entries {
 			out.Entries = append(out.Entries, newAuditEntry(e))
 		}

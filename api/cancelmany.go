@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 const (
@@ -130,12 +131,12 @@ func pause(ctx context.Context, took time.Duration) error {
 
 // countMany counts the tasks that match. Each page is one of the few lists that may be read at a time.
 // Between pages countMany rests, so a count delays neither cancels nor lists.
-func (l *Local) countMany(ctx context.Context, r CancelMany, after *store.ListPlace, ends time.Time) (out CancelledMany, err error) {
-	f := store.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, Limit: 1000, After: after}
+func (l *Local) countMany(ctx context.Context, r CancelMany, after *look.ListPlace, ends time.Time) (out CancelledMany, err error) {
+	f := look.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, Limit: 1000, After: after}
 	for turn := ctx; ; turn = waiting(ctx) {
-		var page store.ListPage
+		var page look.ListPage
 		began := time.Now()
-		err := l.listing(turn, func(ctx context.Context) (err error) { page, err = l.store.List(ctx, f); return err })
+		err := l.listing(turn, func(ctx context.Context) (err error) { page, err = look.New(l.store).List(ctx, f); return err })
 		if errors.Is(err, ErrTurn) && out.Cursor != "" {
 			return out, nil
 		}

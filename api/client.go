@@ -17,6 +17,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // Client calls a running service over HTTP. It has the methods of Local.
@@ -62,7 +63,7 @@ func NewClient(cfg ClientConfig) *Client {
 // Task returns one task with its content, or store.ErrNotFound.
 func (c *Client) Task(ctx context.Context, topic, id string) (Task, error) {
 	var t Task
-	err := c.get(ctx, "/task", url.Values{"topic": {topic}, "id": {id}}, &t, store.ErrNotFound)
+	err := c.get(ctx, "/task", url.Values{"topic": {topic}, "id": {id}}, &t, look.ErrNotFound)
 	return t, err
 }
 

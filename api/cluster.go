@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/store/look"
 )
 
 // Cluster is what runs, and who has which slots.
@@ -59,7 +60,7 @@ const lagTimeout = 3 * time.Second
 func (l *Local) Cluster(ctx context.Context) (Cluster, error) {
 	out := Cluster{Services: []Service{}, Slots: []Slot{}, Lag: []Lag{}}
 	err := l.listing(ctx, func(ctx context.Context) error {
-		services, err := l.store.Services(ctx)
+		services, err := look.New(l.store).Services(ctx)
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // problem turns an error into a problem+json document.
@@ -26,7 +26,7 @@ func problem(err error) error {
 		return bad(field(rejection.Header), rejection.Value, rejection.Problem+": "+rejection.Fix)
 	case errors.As(err, &fieldError):
 		return bad(fieldError.Field, fieldError.Value, fieldError.Problem)
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrNoTimer), errors.Is(err, deadletter.ErrNotFound):
+	case errors.Is(err, look.ErrNotFound), errors.Is(err, look.ErrNoTimer), errors.Is(err, deadletter.ErrNotFound):
 		return huma.Error404NotFound(err.Error())
 	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded):
 		return huma.Error504GatewayTimeout(err.Error())

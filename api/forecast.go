@@ -10,7 +10,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // Limits of a forecast: how many steps it has, which make a week of minutes, and how long it counts. A server counts some two million tasks a second.
@@ -47,7 +47,7 @@ func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error
 	}
 	out := Forecast{Steps: []ForecastStep{}}
 	err = l.listing(ctx, func(ctx context.Context) error {
-		steps, next, err := l.store.Forecast(ctx, wanted)
+		steps, next, err := look.New(l.store).Forecast(ctx, wanted)
 		out.Next = next
 		for _, s := range steps {
 			out.Steps = append(out.Steps, ForecastStep{s.At, s.Count})
@@ -57,7 +57,7 @@ func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error
 	return out, err
 }
 
-func (f ForecastFilter) store(now time.Time) (store.ForecastFilter, error) {
+func (f ForecastFilter) store(now time.Time) (look.ForecastFilter, error) {
 	if f.Step == 0 {
 		f.Step = time.Minute
 	}
@@ -67,7 +67,7 @@ func (f ForecastFilter) store(now time.Time) (store.ForecastFilter, error) {
 	if f.To == 0 {
 		f.To = f.From + time.Hour.Milliseconds()
 	}
-	out := store.ForecastFilter{Topic: f.Topic, From: f.From, To: f.To, Step: f.Step.Milliseconds(), Within: forecastTime}
+	out := look.ForecastFilter{Topic: f.Topic, From: f.From, To: f.To, Step: f.Step.Milliseconds(), Within: forecastTime}
 	wrong := func(field, value, problem string) error {
 		return &deadletter.FieldError{Field: field, Value: value, Problem: problem}
 	}

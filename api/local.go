@@ -8,6 +8,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // Local reads the database. Client has the same methods and calls a running service.
@@ -47,7 +48,7 @@ type TaskFilter struct {
 
 // Task returns one task with its content and its history, or store.ErrNotFound.
 func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
-	v, history, err := l.store.GetHistory(ctx, schemas.TargetName(topic), id)
+	v, history, err := look.New(l.store).GetHistory(ctx, schemas.TargetName(topic), id)
 	if err != nil {
 		return Task{}, err
 	}
@@ -89,10 +90,10 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	if err != nil {
 		return Tasks{}, err
 	}
-	var page store.ListPage
+	var page look.ListPage
 	err = l.listing(ctx, func(ctx context.Context) error {
 		var err error
-		page, err = l.store.List(ctx, store.ListFilter{
+		page, err = look.New(l.store).List(ctx, look.ListFilter{
 			Topic: schemas.TargetName(f.Topic), IDPrefix: f.IDPrefix, State: f.State, From: f.From, To: f.To, Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
 		})
 		return err
@@ -110,18 +111,18 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 // A cursor is the position at which a page ended. Callers pass it back unchanged.
 const cursorForm = "%d.%d.%d"
 
-func formatCursor(p *store.ListPlace) string {
+func formatCursor(p *look.ListPlace) string {
 	if p == nil {
 		return ""
 	}
 	return fmt.Sprintf(cursorForm, p.Pos, p.Lane, p.Seq)
 }
 
-func parseCursor(text string) (*store.ListPlace, error) {
+func parseCursor(text string) (*look.ListPlace, error) {
 	if text == "" {
 		return nil, nil // the first page has no cursor
 	}
-	var p store.ListPlace
+	var p look.ListPlace
 	if _, err := fmt.Sscanf(text, cursorForm, &p.Pos, &p.Lane, &p.Seq); err != nil || formatCursor(&p) != text {
 		return nil, &deadletter.FieldError{Field: "cursor", Value: text, Problem: "is none that a list has answered: give back the one of the page before, or leave it out"}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 const (
@@ -83,9 +84,9 @@ func (o *overviewer) get(ctx context.Context) (Overview, error) {
 
 // parts are read side by side. Each is written by one reader.
 type parts struct {
-	overdue store.Bounded
+	overdue look.Bounded
 	oldest  int64
-	letters map[string]store.Bounded
+	letters map[string]look.Bounded
 	targets []store.Policy
 	slots   []store.Slot
 
@@ -98,7 +99,7 @@ func (o *overviewer) read(ctx context.Context) (Overview, error) {
 	if err != nil {
 		return Overview{}, err
 	}
-	services, err := o.store.Reporting(ctx)
+	services, err := look.New(o.store).Reporting(ctx)
 	if err != nil {
 		return Overview{}, err
 	}
@@ -136,11 +137,11 @@ func (o *overviewer) readParts(ctx context.Context, now time.Time, p *parts) {
 	}
 	part("series", func(ctx context.Context) error { return o.series.read(ctx, now) })
 	part("overdue", func(ctx context.Context) (err error) {
-		p.overdue, p.oldest, err = o.store.CountOverdue(ctx, now.Add(-overdueAfter).UnixMilli(), overviewCounted)
+		p.overdue, p.oldest, err = look.New(o.store).CountOverdue(ctx, now.Add(-overdueAfter).UnixMilli(), overviewCounted)
 		return err
 	})
 	part("dead_letters", func(ctx context.Context) (err error) {
-		p.letters, err = o.store.CountKinds(ctx, letterKinds(), overviewCounted)
+		p.letters, err = look.New(o.store).CountKinds(ctx, letterKinds(), overviewCounted)
 		return err
 	})
 	part("targets", func(ctx context.Context) (err error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // series is what all processes did in each minute, as the database has it. It is in the database
@@ -72,7 +73,7 @@ func (s *series) read(ctx context.Context, now time.Time) error {
 }
 
 func (s *series) fetch(ctx context.Context, from, to int64) error {
-	rows, err := s.store.Minutes(ctx, from, to)
+	rows, err := look.New(s.store).Minutes(ctx, from, to)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -103,7 +103,7 @@ type TimerFilter struct {
 
 // Timer returns one timer with its content, or store.ErrNoTimer.
 func (l *Local) Timer(ctx context.Context, topic, id string) (Timer, error) {
-	t, err := l.store.GetTimer(ctx, schemas.TargetName(topic), id)
+	t, err := look.New(l.store).GetTimer(ctx, schemas.TargetName(topic), id)
 	if err != nil {
 		return Timer{}, err
 	}
@@ -113,18 +113,18 @@ func (l *Local) Timer(ctx context.Context, topic, id string) (Timer, error) {
 // Timers returns a page of timers, in the order of their topics and ids.
 func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 	f.Topic = schemas.TargetName(f.Topic)
-	wanted := store.TimerFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, Limit: f.Limit, Allowed: f.Allowed}
+	wanted := look.TimerFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, Limit: f.Limit, Allowed: f.Allowed}
 	if f.Cursor != "" {
 		name, err := base64.RawURLEncoding.DecodeString(f.Cursor)
 		topic, id, found := strings.Cut(string(name), "\x00")
 		if err != nil || !found || f.Topic != "" && f.Topic != topic {
 			return Timers{}, &deadletter.FieldError{Field: "cursor", Value: f.Cursor, Problem: "is none that this list has answered: give back the one of the page before, or leave it out"}
 		}
-		wanted.After = &store.TimerName{Topic: topic, ID: id}
+		wanted.After = &look.TimerName{Topic: topic, ID: id}
 	}
 	out := Timers{Timers: []Timer{}}
 	err := l.listing(ctx, func(ctx context.Context) error {
-		page, err := l.store.ListTimers(ctx, wanted)
+		page, err := look.New(l.store).ListTimers(ctx, wanted)
 		now := l.store.Clock().Millis()
 		for _, t := range page.Timers {
 			out.Timers = append(out.Timers, newTimer(&t, now, false))
@@ -140,7 +140,7 @@ func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 // Timer returns one timer with its content, or store.ErrNoTimer.
 func (c *Client) Timer(ctx context.Context, topic, id string) (Timer, error) {
 	var t Timer
-	err := c.get(ctx, "/timers/"+Segment(topic)+"/"+Segment(id), nil, &t, store.ErrNoTimer)
+	err := c.get(ctx, "/timers/"+Segment(topic)+"/"+Segment(id), nil, &t, look.ErrNoTimer)
 	return t, err
 }
 

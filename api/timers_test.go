@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -55,7 +55,7 @@ func TestTimersAreShown(t *testing.T) {
 	require.Zero(t, off.Next)
 	require.Equal(t, "1m30s", off.Every)
 	_, err = w.client.Timer(t.Context(), "bills", "gone")
-	require.ErrorIs(t, err, store.ErrNoTimer)
+	require.ErrorIs(t, err, look.ErrNoTimer)
 
 	var names []string
 	f := TimerFilter{Limit: 1}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 type ctxType = context.Context
@@ -63,7 +63,7 @@ type Settings struct {
 	Events      string `json:"events"`
 }
 
-func newTask(v store.View, content bool) Task {
+func newTask(v look.View, content bool) Task {
 	t := Task{Topic: v.Topic, ID: v.ID, State: v.State, Due: v.Due, Next: v.Next, Attempt: v.Attempt, Replay: v.Replay, Version: v.Version, Created: v.Created, Slot: v.Slot}
 	if !content || len(v.Body) == 0 { // a cancelled task keeps no body
 		return t

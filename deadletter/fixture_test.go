@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -70,7 +71,7 @@ func (g *fixture) kill(topic, id, reason string, value []byte) {
 		Topic: topic, ID: id, GivenID: true, Due: time.Now().UnixMilli(), Accepted: time.Now().UnixMilli(), Version: schemas.NoVersion, Key: []byte("key"), Value: value,
 		Headers: []kgo.RecordHeader{{Key: "h", Value: []byte{0xff}}, {Key: "h", Value: nil}}, Settings: schemas.DefaultSettings(),
 	}})
-	scheduled, err := g.Get(ctx, topic, id)
+	scheduled, err := look.New(g.Store).Get(ctx, topic, id)
 	require.NoError(g.t, err)
 	slots, err := g.Slots(ctx)
 	require.NoError(g.t, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 func TestPurge(t *testing.T) {
@@ -32,7 +33,7 @@ func TestPurge(t *testing.T) {
 	left, err := Collect(t.Context(), g.local(nil), store.DeadFilter{Replayed: true}, 10)
 	require.NoError(t, err)
 	require.Len(t, left, 2, "the replayed one and that of the other topic")
-	v, err := g.Get(t.Context(), "orders", "4")
+	v, err := look.New(g.Store).Get(t.Context(), "orders", "4")
 	require.NoError(t, err)
 	require.Equal(t, "dead", v.State, "the task is still remembered")
 

@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 func TestReplayOnceAndOnlyWhatCanBe(t *testing.T) {
@@ -28,7 +29,7 @@ func TestReplayOnceAndOnlyWhatCanBe(t *testing.T) {
 	dry, err := Replay(t.Context(), g.local(nil), store.DeadFilter{}, Options{DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, want, dry)
-	v, err := g.Get(t.Context(), "orders", "a")
+	v, err := look.New(g.Store).Get(t.Context(), "orders", "a")
 	require.NoError(t, err)
 	require.Equal(t, "dead", v.State, "a dry run changes nothing")
 
@@ -38,7 +39,7 @@ func TestReplayOnceAndOnlyWhatCanBe(t *testing.T) {
 	require.Equal(t, want, real, "the rehearsal told what then happened")
 	require.Len(t, told, 3)
 	require.Equal(t, "a:", told[0])
-	v, err = g.Get(t.Context(), "orders", "a")
+	v, err = look.New(g.Store).Get(t.Context(), "orders", "a")
 	require.NoError(t, err)
 	require.Equal(t, "pending", v.State)
 	require.Equal(t, 1, v.Replay)

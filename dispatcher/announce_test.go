@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 )
 
 // The results topic does not answer, and a slot is to be given away: what was delivered is told from the database before it goes.
@@ -43,7 +44,7 @@ func TestSilentResultsHoldUpNothing(t *testing.T) {
 	f.eventually("done moves on", func() bool { return orders.count() == 20 && f.settledUpTo(due) })
 	require.Zero(t, d.inside(func(in flight.Figures) int { return in.Stuck + in.Unannounced + in.StagedTasks }))
 	for i := range 20 {
-		v, err := f.store.Get(t.Context(), "orders", fmt.Sprint("o", i))
+		v, err := look.New(f.store).Get(t.Context(), "orders", fmt.Sprint("o", i))
 		require.NoError(t, err)
 		require.Equal(t, "delivered", v.State, "nothing is written for each")
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // receiver answers callbacks and remembers them.
@@ -92,7 +93,7 @@ func call(url, id string, due time.Time, headers ...string) *kgo.Record {
 }
 
 func (f *fixture) state(topic, id string) string {
-	v, err := f.store.Get(f.Context(), topic, id)
+	v, err := look.New(f.store).Get(f.Context(), topic, id)
 	if err != nil {
 		return err.Error()
 	}
@@ -260,7 +261,7 @@ func TestAHangingOriginDelaysOnlyItself(t *testing.T) {
 		return len(ids) == n
 	})
 	f.eventually("nothing is left", func() bool {
-		tasks, err := f.store.List(t.Context(), store.ListFilter{Limit: 1})
+		tasks, err := look.New(f.store).List(t.Context(), look.ListFilter{Limit: 1})
 		return err == nil && len(tasks.Tasks) == 0
 	})
 	for attempt, copies := range bad.attempts() {
@@ -289,7 +290,7 @@ func TestAnOriginThatIsDownIsAskedSeldom(t *testing.T) {
 	asked := web.count()
 	require.Less(t, asked, 30)
 	f.eventually("the others can be cancelled", func() bool {
-		page, err := f.store.List(t.Context(), store.ListFilter{State: "pending"})
+		page, err := look.New(f.store).List(t.Context(), look.ListFilter{State: "pending"})
 		return err == nil && len(page.Tasks) > n/2
 	})
 	web.change(nil)

@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // owning is a dispatcher that does not run and has taken all slots under epoch 5, and the election to change its mind.
@@ -258,7 +259,7 @@ func TestSlotWaitsForLateEnds(t *testing.T) {
 	d.settler.settle(t.Context())
 	require.True(t, f.assign(m, d, 6))
 	require.Empty(t, f.slot(0).Owner)
-	v, err := f.store.Get(t.Context(), "orders", "a")
+	v, err := look.New(f.store).Get(t.Context(), "orders", "a")
 	require.NoError(t, err)
 	require.Equal(t, "succeeded", v.State)
 	require.Zero(t, d.flight.Figures().Stuck)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 )
 
 func TestSilentTargetDelaysOnlyItself(t *testing.T) {
@@ -31,7 +32,7 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 	f.eventually("they are put off", func() bool { return counted(d.metrics.Postponed) >= 5 })
 	f.eventually("done moves on", func() bool { return f.settledUpTo(again) })
 	f.eventually("it can be cancelled", func() bool {
-		v, err := f.store.Get(t.Context(), "silent", "cancelled")
+		v, err := look.New(f.store).Get(t.Context(), "silent", "cancelled")
 		return err == nil && v.State == "pending"
 	})
 	f.cancel("silent", "cancelled")
@@ -51,7 +52,7 @@ func TestSilentTargetDelaysOnlyItself(t *testing.T) {
 		require.Equal(t, 1, told[0].Attempt)
 	}
 	for i := range 20 {
-		v, err := f.store.Get(t.Context(), "silent", fmt.Sprint("s", i))
+		v, err := look.New(f.store).Get(t.Context(), "silent", fmt.Sprint("s", i))
 		require.NoError(t, err)
 		require.Contains(t, []string{"succeeded", "delivered"}, v.State)
 		require.Equal(t, 1, v.Attempt)

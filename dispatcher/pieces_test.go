@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // useDatabase lets the fixture work on another database, which is empty, and returns a connection of the test's own to it.
@@ -93,7 +94,7 @@ func TestRefusedExitStandsAlone(t *testing.T) {
 				return f.settledUpTo(due) && d.inside(func(in flight.Figures) int { return in.Claimed }) == 0
 			})
 			require.NotZero(t, counted(d.metrics.refusedTransitions))
-			v, err := f.store.Get(t.Context(), "orders", "t17")
+			v, err := look.New(f.store).Get(t.Context(), "orders", "t17")
 			require.NoError(t, err)
 			require.Equal(t, c.want, v.State)
 			letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})

@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -222,7 +223,7 @@ func TestLimitedTarget(t *testing.T) {
 	for _, half := range [][]int{f.slots[:4], f.slots[4:]} { // each keeps the order of its own
 		var mine []int
 		for _, id := range orders.ids() {
-			row, err := f.store.Get(t.Context(), "orders", id)
+			row, err := look.New(f.store).Get(t.Context(), "orders", id)
 			require.NoError(t, err)
 			if slices.Contains(half, row.Slot) {
 				i, err := strconv.Atoi(id)

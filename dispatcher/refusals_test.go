@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // refuse has the broker answer what is produced to a topic with an error, until it is lifted.
@@ -47,7 +48,7 @@ func TestRefusedTargetIsTriedAgain(t *testing.T) {
 			f.eventually("no body is kept", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed + in.StagedTasks }) == 0 })
 			require.Less(t, d.client.BufferedProduceRecords(), int64(2), "one at a time asks again")
 			f.eventually("it can be cancelled between two tries", func() bool {
-				v, err := f.store.Get(t.Context(), topic, "cancelled")
+				v, err := look.New(f.store).Get(t.Context(), topic, "cancelled")
 				return err == nil && v.State == "pending"
 			})
 			f.cancel(topic, "cancelled")

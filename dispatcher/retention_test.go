@@ -15,6 +15,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -274,7 +275,7 @@ func TestRetiringTheAuditLog(t *testing.T) {
 				d.flight.Took([]store.Slot{{Slot: slot}}, 1, nil, nil)
 			}
 			count := func() int {
-				page, err := d.store.ListAudit(t.Context(), store.AuditFilter{Limit: 5000})
+				page, err := look.New(d.store).ListAudit(t.Context(), look.AuditFilter{Limit: 5000})
 				require.NoError(t, err)
 				return len(page.Entries)
 			}

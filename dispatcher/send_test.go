@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 func TestTooLateBecomesADeadLetter(t *testing.T) {
@@ -37,7 +38,7 @@ func TestTooLateBecomesADeadLetter(t *testing.T) {
 		body, err := schemas.DecodeBody(d.Body)
 		require.NoError(t, err)
 		require.Equal(t, "body of "+d.TaskID, string(body.Value))
-		v, err := f.store.Get(t.Context(), "orders", d.TaskID)
+		v, err := look.New(f.store).Get(t.Context(), "orders", d.TaskID)
 		require.NoError(t, err)
 		require.Equal(t, "dead", v.State)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // Metrics of single targets have a label, and each value of it is series that a monitor keeps. So only some targets are named: those
@@ -38,7 +38,7 @@ const (
 
 // waiting counts what waits for targets. Both calls read indexes only, and no more than they are told to.
 type waiting interface {
-	CountPending(ctx context.Context, topic string, after, most int64) (store.Bounded, error)
+	CountPending(ctx context.Context, topic string, after, most int64) (look.Bounded, error)
 	OldestOverdue(ctx context.Context, topics []string, before int64, perSlot int) (oldest map[string]int64, others int64, err error)
 }
 
@@ -146,7 +146,7 @@ func (m *targetMetrics) names() []string {
 // measure counts what waits for each named target. What another dispatcher counts is not shown here.
 func (m *targetMetrics) measure(ctx context.Context, from waiting, now int64) error {
 	names := m.names()
-	pending := make(map[string]store.Bounded, len(names))
+	pending := make(map[string]look.Bounded, len(names))
 	for _, topic := range names {
 		n, err := from.CountPending(ctx, topic, now, pendingCounted)
 		if err != nil {
@@ -210,7 +210,7 @@ func (d *Dispatcher) measureTargets(ctx context.Context) {
 	}
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	if err := d.targetMetrics.measure(bound, d.store, d.clock.Millis()); err != nil {
+	if err := d.targetMetrics.measure(bound, look.New(d.store), d.clock.Millis()); err != nil {
 		d.targetMetrics.forget() // old figures would look like new ones
 		if ctx.Err() == nil {
 			d.log.Debug("counting what waits for targets failed", zap.Error(err))

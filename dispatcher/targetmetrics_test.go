@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // series returns what a metric shows by target; of a histogram, how many were counted.
@@ -98,15 +98,15 @@ func TestMetricsOfAnyNumberOfTargets(t *testing.T) {
 
 // counts is a database.
 type counts struct {
-	pending map[string]store.Bounded
+	pending map[string]look.Bounded
 	oldest  map[string]int64
 	others  int64
 	err     error
 }
 
-func (c counts) CountPending(_ context.Context, topic string, _, most int64) (store.Bounded, error) {
+func (c counts) CountPending(_ context.Context, topic string, _, most int64) (look.Bounded, error) {
 	if most != pendingCounted {
-		return store.Bounded{}, errors.New("no bound")
+		return look.Bounded{}, errors.New("no bound")
 	}
 	return c.pending[topic], c.err
 }
@@ -120,7 +120,7 @@ func TestMeasuresWhatWaitsForTargets(t *testing.T) {
 	m := newTargetMetrics([]string{"orders", "bills"}, 20, reg)
 	now := time.Now().UnixMilli()
 	err := m.measure(t.Context(), counts{
-		pending: map[string]store.Bounded{"orders": {N: 7}, "bills": {N: pendingCounted, More: true}},
+		pending: map[string]look.Bounded{"orders": {N: 7}, "bills": {N: pendingCounted, More: true}},
 		oldest:  map[string]int64{"orders": now - 9000},
 		others:  now - 30_000,
 	}, now)

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // server is one of those that are asked. ask returns what to keep of its answers.
@@ -79,7 +80,7 @@ func askDatabase(ctx context.Context, c Config, log *zap.Logger) (func(*answers)
 	}
 	if d.migrated = st.CheckMigrated(ctx); d.migrated == nil {
 		d.locks = st.CheckRowLocks(ctx)
-		if d.services, err = st.Services(ctx); err != nil {
+		if d.services, err = look.New(st).Services(ctx); err != nil {
 			return nil, err
 		}
 		if d.installation, err = st.Installation(ctx); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // A results topic that does not answer holds up neither the intake nor a stop, and nothing is lost of what it was to be told.
@@ -88,7 +89,7 @@ func TestRequestsAreTakenWithoutTheIndex(t *testing.T) {
 	require.Len(t, byID(f.events(atLeast(n)), schemas.StateScheduled), n)
 	f.eventually("their updates are dropped", func() bool { return counted(s.worker.metrics.indexDropped) == n })
 	for i := range n {
-		_, err := f.store.Get(t.Context(), "orders", fmt.Sprint("a", i))
+		_, err := look.New(f.store).Get(t.Context(), "orders", fmt.Sprint("a", i))
 		require.NoError(t, err)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // cutDatabase is the database as one process reaches it, until it is cut off.
@@ -260,7 +261,7 @@ func (f *fixture) storedAll(prefix string) {
 	f.Helper()
 	for part := range intakeParts {
 		f.eventually(fmt.Sprintf("%s%d is stored", prefix, part), func() bool {
-			_, err := f.store.Get(f.Context(), "orders", fmt.Sprint(prefix, part))
+			_, err := look.New(f.store).Get(f.Context(), "orders", fmt.Sprint(prefix, part))
 			return err == nil
 		})
 	}

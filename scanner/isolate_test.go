@@ -12,6 +12,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -65,7 +66,7 @@ func TestARecordThatTheDatabaseRefusesBecomesADeadLetterAlone(t *testing.T) {
 			require.Equal(t, lettersToo, len(d.Body) == 0)
 		}
 		for _, id := range []string{"1", "616", "619", "998"} {
-			_, err := st.Get(t.Context(), "orders", id)
+			_, err := look.New(st).Get(t.Context(), "orders", id)
 			require.NoError(t, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 )
 
 func asks(prefix string, n int) []*kgo.Record {
@@ -185,7 +186,7 @@ func TestReadsAgainWhatARestoredDatabaseLacks(t *testing.T) {
 	f.eventually("all is there again", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 44 })
 	require.NotZero(t, counted(s.worker.metrics.fenced))
 	for i := range 40 {
-		v, err := f.store.Get(t.Context(), "orders", fmt.Sprint("a", i))
+		v, err := look.New(f.store).Get(t.Context(), "orders", fmt.Sprint("a", i))
 		require.NoError(t, err)
 		require.Equal(t, "pending", v.State)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 func (f *fixture) operator() *Operator {
@@ -23,7 +24,7 @@ func (f *fixture) asAnn() context.Context {
 // audited wants one entry in the audit log.
 func (f *fixture) audited(what string, count int64) {
 	f.Helper()
-	page, err := f.store.ListAudit(f.Context(), store.AuditFilter{})
+	page, err := look.New(f.store).ListAudit(f.Context(), look.AuditFilter{})
 	require.NoError(f, err)
 	require.Len(f, page.Entries, 1)
 	e := page.Entries[0]

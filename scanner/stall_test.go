@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // A real database is frozen, requests come in two polls, the scanner is stopped gracefully, and the database goes on while
@@ -56,7 +57,7 @@ func TestAStopWhileTheDatabaseIsFrozenLosesNothing(t *testing.T) {
 
 	f.start(st, Config{})
 	for _, id := range []string{"a0", "a9", "b0", "b4"} {
-		f.eventually(id+" is stored", func() bool { _, err := st.Get(t.Context(), "orders", id); return err == nil })
+		f.eventually(id+" is stored", func() bool { _, err := look.New(st).Get(t.Context(), "orders", id); return err == nil })
 	}
 }
 

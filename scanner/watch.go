@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 const (
@@ -59,7 +60,7 @@ func (w *watcher) look(ctx context.Context) {
 	})
 	w.noteStanding(ctx, stand)
 	now := w.clock.Millis()
-	behind, err := w.store.Overdue(ctx, now-behindAfter.Milliseconds())
+	behind, err := look.New(w.store).Overdue(ctx, now-behindAfter.Milliseconds())
 	if err != nil {
 		if ctx.Err() == nil {
 			w.metrics.storeErrors.Inc()

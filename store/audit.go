@@ -8,41 +8,21 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // Actor is who changes something through the API or the command line.
-type Actor struct {
-	Who  string // name of the token, or user@host of a command that works on the database itself
-	Via  string // ViaAPI or ViaCLI
-	User string // user@host of a command that used a token, as it says; "" otherwise
-}
+type Actor = handle.Actor
 
 // How a change came.
 const (
-	ViaAPI = "api"
-	ViaCLI = "cli"
+	ViaAPI = handle.ViaAPI
+	ViaCLI = handle.ViaCLI
 )
 
-// String is the actor as one name.
-func (a Actor) String() string {
-	if a.User != "" {
-		return a.Who + " (" + a.User + ")"
-	}
-	return a.Who
-}
-
 // AuditEntry is one change in the audit log.
-type AuditEntry struct {
-	ID int64
-	At int64 // Unix ms, by the database's clock
-	Actor
-	What   string // schedule, cancel, fire, replay, …
-	Topic  string // target topic; "": several
-	TaskID string // of one task; "": several, or not known yet
-	Detail string // a JSON object, see AuditDetail
-	Count  int64  // how many were changed; of a request that goes through Kafka, how many it asks to change
-}
+type AuditEntry = handle.AuditEntry
 
 type (
 	actorKey  struct{}
@@ -184,4 +164,20 @@ func detailText(fields map[string]any, longest int) string {
 		return `{"cut":true}`
 	}
 	return string(text)
+}
+
+// RetireAudit deletes entries that were written before the given time (Unix ms), the oldest first
+// and a piece at a time. more says that there may be others.
+func (s *Store) RetireAudit(ctx context.Context, before int64) (n int, more bool, err error) {
+	ids, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, id *int64) error { return r.Scan(id) }, "SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?", before, tables.MaxRows)
+	if err != nil {
+		return 0, false, fmt.Errorf("looking for old entries of the audit log: %w", err)
+	}
+	if len(ids) == 0 {
+		return 0, false, nil
+	}
+	if _, err := s.exec(ctx, "DELETE FROM audit WHERE id IN ("+tables.Marks(len(ids))+")", tables.Args(ids)...); err != nil {
+		return 0, false, fmt.Errorf("deleting %d old entries of the audit log: %w", len(ids), err)
+	}
+	return len(ids), len(ids) == tables.MaxRows, nil
 }

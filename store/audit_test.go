@@ -11,12 +11,13 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
 func (f *fixture) audited() []AuditEntry {
 	f.t.Helper()
-	page, err := f.ListAudit(f.ctx, AuditFilter{})
+	page, err := look.New(f.Store).ListAudit(f.ctx, look.AuditFilter{})
 	require.NoError(f.t, err)
 	require.Nil(f.t, page.More)
 	for i := range page.Entries {
@@ -154,7 +155,7 @@ func TestAuditDetailIsBounded(t *testing.T) {
 func TestListAudit(t *testing.T) {
 	eachLarge(t, func(t *testing.T, s *fixture) {
 		var entries []AuditEntry
-		for i := range 2*auditExamined + 10 {
+		for i := range 2*look.AuditExamined + 10 {
 			e := AuditEntry{Actor: Actor{Who: "many", Via: ViaAPI}, What: "schedule", Topic: "orders", TaskID: fmt.Sprint("t", i), Detail: "{}", Count: 1}
 			if i == 3 {
 				e.Who, e.What, e.Topic = "ann", "cancel", "bills"
@@ -162,9 +163,9 @@ func TestListAudit(t *testing.T) {
 			entries = append(entries, e)
 		}
 		require.NoError(t, s.Audit(s.ctx, entries))
-		walk := func(f AuditFilter) (out []AuditEntry, pages int) {
+		walk := func(f look.AuditFilter) (out []AuditEntry, pages int) {
 			for {
-				page, err := s.ListAudit(s.ctx, f)
+				page, err := look.New(s.Store).ListAudit(s.ctx, f)
 				require.NoError(t, err)
 				out, pages = append(out, page.Entries...), pages+1
 				if f.After = page.More; f.After == nil {
@@ -172,27 +173,27 @@ func TestListAudit(t *testing.T) {
 				}
 			}
 		}
-		all, _ := walk(AuditFilter{Limit: 999})
+		all, _ := walk(look.AuditFilter{Limit: 999})
 		require.Len(t, all, len(entries))
 		for i, e := range all {
 			require.Equal(t, entries[len(entries)-1-i].TaskID, e.TaskID)
 		}
-		for name, f := range map[string]AuditFilter{
+		for name, f := range map[string]look.AuditFilter{
 			"who": {Who: "ann"}, "what": {What: "cancel"}, "topic": {Topic: "bills"}, "allowed": {Allowed: func(topic string) bool { return topic == "bills" }},
 		} {
 			found, pages := walk(f)
 			require.Len(t, found, 1, name)
-			require.Equal(t, 3, pages, "%s: a page looks at no more than %d", name, auditExamined)
+			require.Equal(t, 3, pages, "%s: a page looks at no more than %d", name, look.AuditExamined)
 		}
-		found, pages := walk(AuditFilter{TaskID: "t3"})
+		found, pages := walk(look.AuditFilter{TaskID: "t3"})
 		require.Len(t, found, 1)
 		require.Equal(t, 1, pages, "by the index")
 		now := all[0].At
-		found, _ = walk(AuditFilter{From: now + 1})
+		found, _ = walk(look.AuditFilter{From: now + 1})
 		require.Empty(t, found)
-		found, _ = walk(AuditFilter{To: all[len(all)-1].At})
+		found, _ = walk(look.AuditFilter{To: all[len(all)-1].At})
 		require.Empty(t, found)
-		found, _ = walk(AuditFilter{From: 1, To: now + 1, TaskID: "t5"})
+		found, _ = walk(look.AuditFilter{From: 1, To: now + 1, TaskID: "t5"})
 		require.Len(t, found, 1)
 
 		total := 0

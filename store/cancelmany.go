@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -17,8 +18,8 @@ import (
 type CancelFilter struct {
 	Topic    string
 	IDPrefix string
-	From, To int64      // place in the line at or after, and before, Unix ms; 0: no bound
-	After    *ListPlace // where the piece before ended
+	From, To int64           // place in the line at or after, and before, Unix ms; 0: no bound
+	After    *look.ListPlace // where the piece before ended
 	// Ends is when a piece that waits for requests of its tasks ends before it is done: More is then where
 	// it began, and what was too late counts again. Zero: never.
 	Ends time.Time
@@ -27,10 +28,10 @@ type CancelFilter struct {
 // Cancelled is what one piece of a cancellation has done.
 type Cancelled struct {
 	Cancelled, TooLate int64
-	Removed            []Place    // for the index
-	Events             []Outbox   // their answers, which the owner of slot 0 publishes
-	More               *ListPlace // where the next piece begins; nil: this was the last
-	Entry              int64      // in the audit log: give it back with the next piece
+	Removed            []Place         // for the index
+	Events             []Outbox        // their answers, which the owner of slot 0 publishes
+	More               *look.ListPlace // where the next piece begins; nil: this was the last
+	Entry              int64           // in the audit log: give it back with the next piece
 }
 
 // What one piece looks for, and what one of its transactions cancels. Claims of the slots wait for
@@ -51,7 +52,7 @@ const (
 // log. rest is called after each transaction, with how long it took.
 func (s *Store) CancelPiece(ctx context.Context, f CancelFilter, entry int64, rest func(context.Context, time.Duration) error) (Cancelled, error) {
 	out := Cancelled{Entry: entry}
-	page, err := s.List(ctx, ListFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, From: f.From, To: f.To, Limit: cancelPiece, After: f.After})
+	page, err := look.New(s).List(ctx, look.ListFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, From: f.From, To: f.To, Limit: cancelPiece, After: f.After})
 	if err != nil {
 		return out, err
 	}
@@ -76,7 +77,7 @@ func (s *Store) CancelPiece(ctx context.Context, f CancelFilter, entry int64, re
 		}
 		if len(again) > 0 && !f.Ends.IsZero() && time.Now().After(f.Ends) {
 			if out.More = f.After; out.More == nil {
-				out.More = &ListPlace{Pos: math.MinInt64}
+				out.More = &look.ListPlace{Pos: math.MinInt64}
 			}
 			return out, nil
 		}
@@ -86,7 +87,7 @@ func (s *Store) CancelPiece(ctx context.Context, f CancelFilter, entry int64, re
 }
 
 // withinBytes cuts tasks into those of one transaction and the others.
-func (s *Store) withinBytes(ctx context.Context, tasks []View) (bite, rest []View, err error) {
+func (s *Store) withinBytes(ctx context.Context, tasks []look.View) (bite, rest []look.View, err error) {
 	all := tasks
 	tasks = tasks[:min(len(tasks), cancelTasks)]
 	keys := make([]any, len(tasks))
@@ -119,7 +120,7 @@ func (s *Store) withinBytes(ctx context.Context, tasks []View) (bite, rest []Vie
 // cancelTasks cancels tasks in one transaction, and adds what it did to out. It returns tasks of
 // unsure slots, and tasks for which more waits than one transaction takes, and notes in earlier how much that is: what comes later
 // comes after the cancel, so an id that gets requests all the time holds up nobody.
-func (s *Store) cancelTasks(ctx context.Context, tasks []View, f CancelFilter, now func() int64, earlier map[[16]byte]int, out *Cancelled) (again []View, err error) {
+func (s *Store) cancelTasks(ctx context.Context, tasks []look.View, f CancelFilter, now func() int64, earlier map[[16]byte]int, out *Cancelled) (again []look.View, err error) {
 	slotCount, err := s.cachedSlotCount(ctx)
 	if err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ type canceller struct {
 	earlier map[[16]byte]int // requests that came before the cancel and are not decided yet, by task
 	waits   map[[16]byte]int // the same, after this attempt
 	done    Cancelled
-	again   []View
+	again   []look.View
 }
 
 // run goes the way of work.run, with cancels that come from no intake.
@@ -207,7 +208,7 @@ func (c *canceller) cancel(id *identity) {
 	left := c.stillEarlier(id, before)
 	if phase == task.Unsure && t.State == task.StateLine || phase == task.Pending && left > 0 {
 		c.waits[id.key] = left
-		c.again = append(c.again, View{Topic: t.Topic, ID: t.ID})
+		c.again = append(c.again, look.View{Topic: t.Topic, ID: t.ID})
 		return
 	}
 	r := schemas.NewRequest(schemas.OpCancel, t.Topic, t.ID)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -239,7 +240,7 @@ func TestCancelManyBoundsTheBytesOfATransaction(t *testing.T) {
 		for i := range 6 {
 			s.do(s.schedule(fmt.Sprint(i), value(big)))
 		}
-		page, err := s.List(s.ctx, ListFilter{Topic: target})
+		page, err := look.New(s.Store).List(s.ctx, look.ListFilter{Topic: target})
 		require.NoError(t, err)
 		bite, rest, err := s.withinBytes(s.ctx, page.Tasks)
 		require.NoError(t, err)
@@ -278,7 +279,7 @@ func TestBackoffOfAReportFoundByACancelOfMany(t *testing.T) {
 			records = append(records, s.schedule(fmt.Sprintf("o-%03d", i)))
 		}
 		s.do(append(records, s.schedule("z", in(1500*time.Millisecond), wantReport, fixedBackoff(5*time.Second)))...)
-		s.Handle = handle.New(s.db, s.dialect, func() time.Time { return time.UnixMilli(s.now) }, s.life)
+		s.Handle = handle.New(s.db, s.dialect, func() time.Time { return time.UnixMilli(s.now) }, s.Life())
 		s.claim(t0 + 2000)
 		rested := false
 		_, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, func(context.Context, time.Duration) error {

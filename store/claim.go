@@ -23,7 +23,7 @@ func (s *Store) Claim(ctx context.Context, slots []int, from []int64, epoch, pos
 		for i, slot := range slots {
 			a = append(a, slot, from[i])
 		}
-		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, life_epoch = ?, life = "+s.life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.conditions.held+
+		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, life_epoch = ?, life = "+s.Life()+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.conditions.held+
 			" AND claimed <= ? AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END", a...)
 		if err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -17,7 +18,7 @@ func TestServicesReport(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		reports := func() map[string]string {
 			t.Helper()
-			all, err := s.Reporting(s.ctx)
+			all, err := look.New(s.Store).Reporting(s.ctx)
 			require.NoError(t, err)
 			out := map[string]string{}
 			for _, v := range all {
@@ -48,7 +49,7 @@ func TestMinutesOfFigures(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		minutes := func(from, to int64) (out []string) {
 			t.Helper()
-			rows, err := s.Minutes(s.ctx, from, to)
+			rows, err := look.New(s.Store).Minutes(s.ctx, from, to)
 			require.NoError(t, err)
 			for _, row := range rows {
 				out = append(out, fmt.Sprintf("%d %s", row.Minute, row.Data))
@@ -92,14 +93,14 @@ func TestManySaveTheSameMinute(t *testing.T) {
 
 func TestCountOverdue(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		look := func(before, most int64) (Bounded, int64) {
+		counted := func(before, most int64) (look.Bounded, int64) {
 			t.Helper()
-			n, oldest, err := s.CountOverdue(s.ctx, before, most)
+			n, oldest, err := look.New(s.Store).CountOverdue(s.ctx, before, most)
 			require.NoError(t, err)
 			return n, oldest
 		}
-		n, oldest := look(s.now, 10)
-		require.Equal(t, Bounded{}, n)
+		n, oldest := counted(s.now, 10)
+		require.Equal(t, look.Bounded{}, n)
 		require.Zero(t, oldest)
 
 		s.own()
@@ -107,24 +108,24 @@ func TestCountOverdue(t *testing.T) {
 			s.do(s.schedule(fmt.Sprint(i))) // in an hour
 		}
 		due := s.row("0").Pos
-		n, oldest = look(due, 10)
-		require.Equal(t, Bounded{}, n, "due at that instant is not overdue")
+		n, oldest = counted(due, 10)
+		require.Equal(t, look.Bounded{}, n, "due at that instant is not overdue")
 		require.Zero(t, oldest)
-		n, oldest = look(due+1, 10)
-		require.Equal(t, Bounded{N: 6}, n)
+		n, oldest = counted(due+1, 10)
+		require.Equal(t, look.Bounded{N: 6}, n)
 		require.Equal(t, due, oldest)
-		n, _ = look(due+1, 6)
-		require.Equal(t, Bounded{N: 6}, n, "as many as are counted, and no more")
-		n, oldest = look(due+1, 5)
-		require.Equal(t, Bounded{N: 5, More: true}, n)
+		n, _ = counted(due+1, 6)
+		require.Equal(t, look.Bounded{N: 6}, n, "as many as are counted, and no more")
+		n, oldest = counted(due+1, 5)
+		require.Equal(t, look.Bounded{N: 5, More: true}, n)
 		require.Equal(t, due, oldest)
 
 		s.claim(due)
-		n, _ = look(due+1, 10)
-		require.Equal(t, Bounded{N: 6}, n, "claimed is not delivered")
+		n, _ = counted(due+1, 10)
+		require.Equal(t, look.Bounded{N: 6}, n, "claimed is not delivered")
 		s.settle(due)
-		n, oldest = look(due+1, 10)
-		require.Equal(t, Bounded{}, n)
+		n, oldest = counted(due+1, 10)
+		require.Equal(t, look.Bounded{}, n)
 		require.Zero(t, oldest)
 	})
 }
@@ -138,12 +139,12 @@ func TestCountKinds(t *testing.T) {
 		_, err := s.exec(s.ctx, "UPDATE dead_letters SET replayed_at = 7 WHERE task_id = ?", []byte("0"))
 		require.NoError(t, err)
 		kinds := []string{schemas.KindDead, schemas.KindExpired, schemas.KindCallback}
-		got, err := s.CountKinds(s.ctx, kinds, 4)
+		got, err := look.New(s.Store).CountKinds(s.ctx, kinds, 4)
 		require.NoError(t, err)
-		require.Equal(t, map[string]Bounded{"dead": {N: 4}, "expired": {N: 1}, "callback": {}}, got, "without the one that was replayed")
-		got, err = s.CountKinds(s.ctx, kinds, 3)
+		require.Equal(t, map[string]look.Bounded{"dead": {N: 4}, "expired": {N: 1}, "callback": {}}, got, "without the one that was replayed")
+		got, err = look.New(s.Store).CountKinds(s.ctx, kinds, 3)
 		require.NoError(t, err)
-		require.Equal(t, Bounded{N: 3, More: true}, got["dead"])
+		require.Equal(t, look.Bounded{N: 3, More: true}, got["dead"])
 	})
 }
 
@@ -178,13 +179,13 @@ func TestFiguresEndWithTheirTime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		ctx, cancel := context.WithDeadline(s.ctx, time.Unix(0, 0))
 		defer cancel()
-		_, err := s.Reporting(ctx)
+		_, err := look.New(s.Store).Reporting(ctx)
 		require.Error(t, err)
-		_, err = s.Minutes(ctx, 1, 2)
+		_, err = look.New(s.Store).Minutes(ctx, 1, 2)
 		require.Error(t, err)
-		_, _, err = s.CountOverdue(ctx, 1, 1)
+		_, _, err = look.New(s.Store).CountOverdue(ctx, 1, 1)
 		require.Error(t, err)
-		_, err = s.CountKinds(ctx, []string{"dead"}, 1)
+		_, err = look.New(s.Store).CountKinds(ctx, []string{"dead"}, 1)
 		require.Error(t, err)
 		require.Error(t, s.SaveMinute(ctx, "a", 1, []byte("x")))
 	})

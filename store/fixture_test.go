@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -264,8 +265,8 @@ func (f *fixture) body(id string) schemas.Body {
 // state is the task's, as Get shows it; "" when none is known.
 func (f *fixture) state(id string) string {
 	f.t.Helper()
-	v, err := f.Get(f.ctx, target, id)
-	if err == ErrNotFound {
+	v, err := look.New(f.Store).Get(f.ctx, target, id)
+	if err == look.ErrNotFound {
 		return ""
 	}
 	require.NoError(f.t, err)

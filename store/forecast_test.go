@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -28,7 +29,7 @@ func TestForecastCountsWhatIsToCome(t *testing.T) {
 
 		forecast := func(topic string, from, to int64) map[int64]int64 {
 			t.Helper()
-			steps, next, err := s.Forecast(s.ctx, ForecastFilter{Topic: topic, From: from, To: to, Step: 1000})
+			steps, next, err := look.New(s.Store).Forecast(s.ctx, look.ForecastFilter{Topic: topic, From: from, To: to, Step: 1000})
 			require.NoError(t, err)
 			require.Zero(t, next)
 			out := map[int64]int64{}
@@ -65,7 +66,7 @@ func TestForecastCountsWhatIsToCome(t *testing.T) {
 		for _, topic := range []string{"", target} {
 			pieces, calls := map[int64]int64{}, 0
 			for from := base - 5000; from != 0; calls++ {
-				steps, next, err := s.Forecast(s.ctx, ForecastFilter{Topic: topic, From: from, To: base + 3000, Step: 1000, Within: 1})
+				steps, next, err := look.New(s.Store).Forecast(s.ctx, look.ForecastFilter{Topic: topic, From: from, To: base + 3000, Step: 1000, Within: 1})
 				require.NoError(t, err)
 				require.True(t, next == 0 || next == from+1000, "one step at least")
 				for _, step := range steps {
@@ -94,12 +95,15 @@ func TestForecastFindsBurstsBehindQuiet(t *testing.T) {
 			s.do(r)
 		}
 		for _, topic := range []string{"", target} {
-			for _, rows := range []int64{1, 3, 16, 64, stretchRows} {
-				c := counter{store: s.Store, f: ForecastFilter{Topic: topic, From: base, To: base + 500*step, Step: step}, rows: rows, counts: map[int64]int64{}}
-				next, err := c.run(s.ctx)
+			for _, rows := range []int64{1, 3, 16, 64, 0} {
+				steps, next, err := look.New(s.Store).Forecast(s.ctx, look.ForecastFilter{Topic: topic, From: base, To: base + 500*step, Step: step, Stretch: rows})
 				require.NoError(t, err)
 				require.Zero(t, next)
-				require.Equal(t, want, c.counts, "%d rows", rows)
+				got := map[int64]int64{}
+				for _, step := range steps {
+					got[step.At] = step.Count
+				}
+				require.Equal(t, want, got, "%d rows", rows)
 			}
 		}
 	})
@@ -109,7 +113,7 @@ func TestForecastFindsBurstsBehindQuiet(t *testing.T) {
 func TestForecastAtTheEndOfTime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		for _, step := range []int64{1, 60_000, 3_600_000, math.MaxInt64 / 2} {
-			steps, next, err := s.Forecast(s.ctx, ForecastFilter{From: math.MaxInt64 - 100_000, To: math.MaxInt64, Step: step})
+			steps, next, err := look.New(s.Store).Forecast(s.ctx, look.ForecastFilter{From: math.MaxInt64 - 100_000, To: math.MaxInt64, Step: step})
 			require.NoError(t, err)
 			require.Empty(t, steps)
 			require.Zero(t, next)

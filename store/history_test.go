@@ -7,15 +7,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 )
 
 func TestGetHistory(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		states := func(id string) (out []schemas.State) {
 			t.Helper()
-			v, h, err := s.GetHistory(s.ctx, target, id)
+			v, h, err := look.New(s.Store).GetHistory(s.ctx, target, id)
 			require.NoError(t, err)
-			plain, err := s.Get(s.ctx, target, id)
+			plain, err := look.New(s.Store).Get(s.ctx, target, id)
 			require.NoError(t, err)
 			require.Equal(t, plain, v)
 			for _, e := range h.Events {
@@ -36,11 +37,11 @@ func TestGetHistory(t *testing.T) {
 		s.do(s.schedule("r", wantReport, in(0)))
 		s.awaitReport("r", 1)
 		require.Equal(t, []schemas.State{schemas.StateScheduled, schemas.StateDispatched}, states("r"))
-		_, h, err := s.GetHistory(s.ctx, target, "r")
+		_, h, err := look.New(s.Store).GetHistory(s.ctx, target, "r")
 		require.NoError(t, err)
 		require.Equal(t, s.now, h.Events[1].At)
 		require.Empty(t, s.do(s.schedule("r")), "it waits")
-		_, h, err = s.GetHistory(s.ctx, target, "r")
+		_, h, err = look.New(s.Store).GetHistory(s.ctx, target, "r")
 		require.NoError(t, err)
 		require.Equal(t, 1, h.Waiting)
 
@@ -50,13 +51,13 @@ func TestGetHistory(t *testing.T) {
 			require.NoError(t, s.Audit(s.ctx, []AuditEntry{{Actor: Actor{Who: "ann"}, What: "cancel", Topic: target, TaskID: "d", Detail: "{}"}, {Topic: "bills", TaskID: "d"}}))
 		}
 		s.replay()
-		_, h, err = s.GetHistory(s.ctx, target, "d")
+		_, h, err = look.New(s.Store).GetHistory(s.ctx, target, "d")
 		require.NoError(t, err)
 		require.Len(t, h.Changes, 3, "of this topic")
 		require.Equal(t, schemas.StateScheduled, h.Events[1].State)
 		require.Contains(t, h.Events[1].Reason, "replayed by")
 
-		_, _, err = s.GetHistory(s.ctx, target, "none")
-		require.ErrorIs(t, err, ErrNotFound)
+		_, _, err = look.New(s.Store).GetHistory(s.ctx, target, "none")
+		require.ErrorIs(t, err, look.ErrNotFound)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 )
 
 // Topics and ids are compared byte by byte, on every database: a collation that takes two of these for one would replace, cancel or
@@ -30,7 +31,7 @@ func TestIdentitiesAreBytes(t *testing.T) {
 			}
 			require.Equal(t, want, s.state(id), "%q", id)
 		}
-		page, err := s.List(s.ctx, ListFilter{Topic: target, IDPrefix: "a"})
+		page, err := look.New(s.Store).List(s.ctx, look.ListFilter{Topic: target, IDPrefix: "a"})
 		require.NoError(t, err)
 		listed := map[string]bool{}
 		for _, v := range page.Tasks {

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -79,14 +80,14 @@ func TestRowsOfUnkeyedLanes(t *testing.T) {
 		require.Len(t, s.lanesOf(target), n)
 		first := t0 + int64(1000)
 
-		pending, err := s.CountPending(s.ctx, target, t0, 100)
+		pending, err := look.New(s.Store).CountPending(s.ctx, target, t0, 100)
 		require.NoError(t, err)
-		require.Equal(t, Bounded{N: n}, pending)
-		steps, _, err := s.Forecast(s.ctx, ForecastFilter{Topic: target, From: t0, To: t0 + 10_000, Step: 10_000})
+		require.Equal(t, look.Bounded{N: n}, pending)
+		steps, _, err := look.New(s.Store).Forecast(s.ctx, look.ForecastFilter{Topic: target, From: t0, To: t0 + 10_000, Step: 10_000})
 		require.NoError(t, err)
-		require.Equal(t, []ForecastStep{{At: t0, Count: n}}, steps)
-		for after := (*ListPlace)(nil); ; {
-			page, err := s.List(s.ctx, ListFilter{Topic: target, Limit: 4, After: after})
+		require.Equal(t, []look.ForecastStep{{At: t0, Count: n}}, steps)
+		for after := (*look.ListPlace)(nil); ; {
+			page, err := look.New(s.Store).List(s.ctx, look.ListFilter{Topic: target, Limit: 4, After: after})
 			require.NoError(t, err)
 			for _, v := range page.Tasks {
 				require.Equal(t, ids[0], v.ID, "in order, each once")
@@ -101,7 +102,7 @@ func TestRowsOfUnkeyedLanes(t *testing.T) {
 		s.own()
 		s.now = first + n
 		s.claim(s.now)
-		oldest, others, err := s.OldestOverdue(s.ctx, []string{target}, s.now+1, 100)
+		oldest, others, err := look.New(s.Store).OldestOverdue(s.ctx, []string{target}, s.now+1, 100)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int64{target: first}, oldest)
 		require.Zero(t, others)

@@ -29,9 +29,6 @@ type Range struct {
 	From, To int64
 }
 
-// maxRanges is how many pieces a statement names: SQLite allows expressions a thousand deep.
-const maxRanges = 500
-
 func rangesWhere(ranges []Range) (string, []any) {
 	a := make([]any, 0, 3*len(ranges))
 	for _, r := range ranges {
@@ -53,7 +50,7 @@ func (s *Store) Claimed(ctx context.Context, ranges []Range) ([]Entry, error) {
 // Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone.
 func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 	var out []Entry
-	for part := range slices.Chunk(ranges, maxRanges) {
+	for part := range slices.Chunk(ranges, tables.MaxRanges) {
 		where, a := rangesWhere(part)
 		rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, e *Entry) error { return r.Scan(&e.Slot, &e.Pos, &e.Seq, &e.Lane) },
 			"SELECT slot, pos, seq, lane FROM tasks WHERE "+where, a...)
@@ -102,7 +99,7 @@ func (s *Store) Count(ctx context.Context, ranges []Range) (map[int]int, error) 
 func countRanges(ctx context.Context, q dialect.Querier, ranges []Range) (map[int]int, error) {
 	counts := make(map[int]int, len(ranges))
 	type count struct{ slot, n int }
-	for part := range slices.Chunk(ranges, maxRanges) {
+	for part := range slices.Chunk(ranges, tables.MaxRanges) {
 		where, a := rangesWhere(part)
 		rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, c *count) error { return r.Scan(&c.slot, &c.n) }, "SELECT slot, COUNT(*) FROM tasks WHERE "+where+" GROUP BY slot", a...)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -269,9 +270,9 @@ func (m *stateMachine) Check(rt *rapid.T) {
 	for _, id := range modelIDs {
 		want := m.ref.task(id)
 		waiting += len(want.queue)
-		got, err := m.Get(m.ctx, target, id)
+		got, err := look.New(m.Store).Get(m.ctx, target, id)
 		if want.state == "" {
-			require.ErrorIs(rt, err, ErrNotFound)
+			require.ErrorIs(rt, err, look.ErrNotFound)
 			continue
 		}
 		require.NoError(rt, err)

@@ -4,14 +4,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/notyet/notyet/store/look"
 	"github.com/stretchr/testify/require"
 )
 
 func TestOverdue(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		var next int64
-		look := func(before int64) (unclaimed, unsettled []int) {
-			behind, err := s.Overdue(s.ctx, before)
+		late := func(before int64) (unclaimed, unsettled []int) {
+			behind, err := look.New(s.Store).Overdue(s.ctx, before)
 			require.NoError(t, err)
 			next = behind.Next
 			for _, x := range behind.Unclaimed {
@@ -25,26 +26,26 @@ func TestOverdue(t *testing.T) {
 		s.do(s.schedule("a"), s.schedule("b", in(time.Hour)))
 		slot, due := s.row("a").Slot, s.row("a").Pos
 		s.own()
-		unclaimed, unsettled := look(due)
+		unclaimed, unsettled := late(due)
 		require.Empty(t, unclaimed, "it is not due yet")
 		require.Empty(t, unsettled)
 		require.Equal(t, due, next)
 
-		unclaimed, unsettled = look(due + 1)
+		unclaimed, unsettled = late(due + 1)
 		require.Equal(t, []int{slot}, unclaimed)
 		require.Empty(t, unsettled)
 
 		s.claim(due + 100)
-		unclaimed, unsettled = look(due + 1)
+		unclaimed, unsettled = late(due + 1)
 		require.Empty(t, unclaimed)
 		require.Equal(t, []int{slot}, unsettled)
 		require.Equal(t, due, next, "claimed is not settled")
-		behind, err := s.Overdue(s.ctx, due+time.Hour.Milliseconds()*2)
+		behind, err := look.New(s.Store).Overdue(s.ctx, due+time.Hour.Milliseconds()*2)
 		require.NoError(t, err)
 		require.Equal(t, "me", behind.Unclaimed[0].Owner)
 
 		s.settle(due + 100)
-		unclaimed, unsettled = look(due + 1000)
+		unclaimed, unsettled = late(due + 1000)
 		require.Empty(t, unclaimed)
 		require.Empty(t, unsettled)
 		require.Equal(t, s.row("b").Pos, next)

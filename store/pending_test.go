@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/notyet/notyet/store/look"
 	"github.com/stretchr/testify/require"
 )
 
@@ -14,21 +15,21 @@ func TestCountPending(t *testing.T) {
 			s.do(s.schedule(fmt.Sprint(i)))
 		}
 		due := s.row("0").Pos
-		count := func(topic string, after, most int64) Bounded {
+		count := func(topic string, after, most int64) look.Bounded {
 			t.Helper()
-			n, err := s.CountPending(s.ctx, topic, after, most)
+			n, err := look.New(s.Store).CountPending(s.ctx, topic, after, most)
 			require.NoError(t, err)
 			return n
 		}
-		require.Equal(t, Bounded{N: 5}, count(target, due-1, 10))
-		require.Equal(t, Bounded{N: 5}, count(target, due-1, 5))
-		require.Equal(t, Bounded{N: 4, More: true}, count(target, due-1, 4))
-		require.Equal(t, Bounded{}, count(target, due, 10), "they do not come later than that")
-		require.Equal(t, Bounded{}, count("other", due-1, 10))
+		require.Equal(t, look.Bounded{N: 5}, count(target, due-1, 10))
+		require.Equal(t, look.Bounded{N: 5}, count(target, due-1, 5))
+		require.Equal(t, look.Bounded{N: 4, More: true}, count(target, due-1, 4))
+		require.Equal(t, look.Bounded{}, count(target, due, 10), "they do not come later than that")
+		require.Equal(t, look.Bounded{}, count("other", due-1, 10))
 
 		require.NotEmpty(t, s.do(s.cancel("0")))
 		s.deliver(due)
-		require.Equal(t, Bounded{}, count(target, due, 10), "what has ended is not behind now")
+		require.Equal(t, look.Bounded{}, count(target, due, 10), "what has ended is not behind now")
 	})
 }
 
@@ -43,10 +44,10 @@ func TestOldestOverdueOfATarget(t *testing.T) {
 		require.Greater(t, later, due)
 		look := func(before int64, perSlot int) map[string]int64 {
 			t.Helper()
-			out, others, err := s.OldestOverdue(s.ctx, []string{"none", target}, before, perSlot)
+			out, others, err := look.New(s.Store).OldestOverdue(s.ctx, []string{"none", target}, before, perSlot)
 			require.NoError(t, err)
 			require.Zero(t, others)
-			none, others, err := s.OldestOverdue(s.ctx, []string{"none"}, before, perSlot)
+			none, others, err := look.New(s.Store).OldestOverdue(s.ctx, []string{"none"}, before, perSlot)
 			require.NoError(t, err)
 			require.Empty(t, none)
 			require.Equal(t, out[target], others, "of the targets that are not named")

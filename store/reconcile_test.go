@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -77,7 +78,7 @@ func TestProvenTasksAreSettled(t *testing.T) {
 				beside := s.row("b")
 				require.Equal(t, c.told, s.settleProven(proofs{"a": c.proof}))
 				require.Equal(t, c.state, s.state("a"))
-				v, err := s.Get(s.ctx, target, "a")
+				v, err := look.New(s.Store).Get(s.ctx, target, "a")
 				require.NoError(t, err)
 				require.Equal(t, c.attempt, v.Attempt)
 				row := s.row("a")

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -42,21 +43,21 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 	n, _, err := s.Retire(ctx, Range{To: now - 1000})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	_, err = s.Get(ctx, "t", "old")
-	require.ErrorIs(t, err, ErrNotFound)
+	_, err = look.New(s).Get(ctx, "t", "old")
+	require.ErrorIs(t, err, look.ErrNotFound)
 	n, _, err = s.Retire(ctx, Range{To: now + 5000})
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "what is not settled stays, whatever its place")
-	_, err = s.Get(ctx, "t", "unsettled")
+	_, err = look.New(s).Get(ctx, "t", "unsettled")
 	require.NoError(t, err)
 
-	_, err = s.Get(ctx, "t", "cancelled")
+	_, err = look.New(s).Get(ctx, "t", "cancelled")
 	require.NoError(t, err)
 	n, _, err = s.Retire(ctx, Range{Slot: task.OutOfLine, To: now})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	_, err = s.Get(ctx, "t", "cancelled")
-	require.ErrorIs(t, err, ErrNotFound)
+	_, err = look.New(s).Get(ctx, "t", "cancelled")
+	require.ErrorIs(t, err, look.ErrNotFound)
 }
 
 // However many have ended, the oldest go first, a bite at a time, until nothing is left; many ended at the very same place.

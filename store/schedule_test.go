@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -124,7 +125,7 @@ func TestSameIDOnTwoTopics(t *testing.T) {
 		s.do(s.schedule("a"), other)
 		require.Equal(t, 2, s.count("tasks"))
 		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("a")))
-		v, err := s.Get(s.ctx, "invoices", "a")
+		v, err := look.New(s.Store).Get(s.ctx, "invoices", "a")
 		require.NoError(t, err)
 		require.Equal(t, "pending", v.State)
 	})

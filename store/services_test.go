@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/notyet/notyet/store/look"
 	"github.com/stretchr/testify/require"
 )
 
@@ -13,7 +14,7 @@ func TestServices(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		ids := func() (out []string) {
 			t.Helper()
-			all, err := s.Services(s.ctx)
+			all, err := look.New(s.Store).Services(s.ctx)
 			require.NoError(t, err)
 			for _, v := range all {
 				require.NotZero(t, v.Seen)

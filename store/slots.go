@@ -26,7 +26,7 @@ func (s *Store) makeSlots(ctx context.Context, n int) error {
 			return err
 		}
 		for i := range n {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch) VALUES (?, 0, ?, 0, 0, "+s.life+", 0)", i, []byte{}); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch) VALUES (?, 0, ?, 0, 0, "+s.Life()+", 0)", i, []byte{}); err != nil {
 				return fmt.Errorf("making slot %d: %w", i, err)
 			}
 		}
@@ -81,7 +81,7 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 		for _, b := range before {
 			taken = append(taken, b.Slot)
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, life_epoch = ?, life = "+s.life+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
+		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, life_epoch = ?, life = "+s.Life()+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
 		for i := range before {
 			b := &before[i]
 			at := slices.IndexFunc(had, func(h SlotPos) bool { return h.Slot == b.Slot && h.Pos > b.Claimed })

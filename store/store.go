@@ -66,8 +66,7 @@ type Store struct {
 	db         *sql.DB
 	log        *zap.Logger
 	dialect    dialect.Dialect
-	soleWriter bool   // this process makes writers serial, with writing
-	life       string // of the database, as an SQL expression: see life.go
+	soleWriter bool // this process makes writers serial, with writing
 	hint       claimedHint
 
 	slotCount  atomic.Int64
@@ -94,8 +93,8 @@ const idleTimeout = 5 * time.Second
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, defaults.DatabaseConns)
 	cfg.SlotPatience = cmp.Or(cfg.SlotPatience, 10*time.Second)
-	s := &Store{log: log, life: serverLife, conditions: allConditions()}
-	dialector, err := s.dialector(cfg)
+	s := &Store{log: log, conditions: allConditions()}
+	dialector, life, err := s.dialector(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +114,7 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	if s.db, err = s.gorm.DB(); err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	s.Handle = handle.New(s.db, s.dialect, cfg.Clock, s.life)
+	s.Handle = handle.New(s.db, s.dialect, cfg.Clock, life)
 	s.dialect.Pool(s.db, cfg.MaxConns, idleTimeout/2)
 	err = s.Ping(ctx)
 	if err == nil {
@@ -128,28 +127,30 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
+// dialector returns how gorm is to connect, and the life of the database as an SQL expression: see life.go.
+func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error) {
+	life = cmp.Or(cfg.Life, "''")
 	if cfg.Connector != nil {
-		s.dialect, s.life = dialect.SQLite{}, cmp.Or(cfg.Life, "''")
-		return &sqlite.Dialector{Conn: sql.OpenDB(cfg.Connector)}, nil
+		s.dialect = dialect.SQLite{}
+		return &sqlite.Dialector{Conn: sql.OpenDB(cfg.Connector)}, life, nil
 	}
 	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
-		s.dialect, s.soleWriter, s.life = dialect.SQLite{Memory: strings.Contains(path, ":memory:")}, true, cmp.Or(cfg.Life, "''")
+		s.dialect, s.soleWriter = dialect.SQLite{Memory: strings.Contains(path, ":memory:")}, true
 		// immediate: a transaction takes the write lock when it begins, so no other write can outdate what it has read.
 		q := url.Values{"_txlock": {"immediate"}, "_pragma": {"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "cache_size(-65536)"}}
-		return sqlite.Open(path + "?" + q.Encode()), nil
+		return sqlite.Open(path + "?" + q.Encode()), life, nil
 	}
 	s.dialect = dialect.MySQL{}
 	parsed, err := mysql.ParseDSN(cfg.DSN)
 	if err != nil {
 		// The parser's error repeats parts of the DSN. If the DSN has another form, the password may be among them.
-		return nil, errors.New("reading NOTYET_MYSQL_DSN: it cannot be read (want user:password@tcp(host:port)/database)")
+		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: it cannot be read (want user:password@tcp(host:port)/database)")
 	}
 	if parsed.Net != "tcp" && parsed.Net != "unix" { // a dial's error would repeat it, and without an @ it is user and password
-		return nil, errors.New("reading NOTYET_MYSQL_DSN: its protocol is neither tcp nor unix (want user:password@tcp(host:port)/database)")
+		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: its protocol is neither tcp nor unix (want user:password@tcp(host:port)/database)")
 	}
 	if parsed.DBName == "" {
-		return nil, errors.New("reading NOTYET_MYSQL_DSN: it names no database (want user:password@tcp(host:port)/database)")
+		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: it names no database (want user:password@tcp(host:port)/database)")
 	}
 	parsed.InterpolateParams = true // one round trip a statement, no prepared statement for each batch size
 	parsed.ClientFoundRows = true   // a repeated conditional update must not look like a lost fence
@@ -182,15 +183,15 @@ func (s *Store) dialector(cfg Config) (gorm.Dialector, error) {
 	parsed.Params["autocommit"] = "1"
 	base, err := mysql.NewConnector(parsed)
 	if err != nil {
-		return nil, errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
+		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
 	}
 	patient := parsed.Clone()
 	patient.ReadTimeout = 0
 	if s.patient, err = mysql.NewConnector(patient); err != nil {
-		return nil, errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
+		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
 	}
 	db := sql.OpenDB(connector{base})
-	return gormmysql.New(gormmysql.Config{Conn: db, DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), nil
+	return gormmysql.New(gormmysql.Config{Conn: db, DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), serverLife, nil
 }
 
 // connector makes connections that note the life of the database, and whose transactions are READ

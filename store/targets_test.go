@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -135,20 +136,20 @@ func TestHeldTasks(t *testing.T) {
 		}
 		require.Equal(t, want, order, "in order of due time, whatever their priority")
 
-		behind, err := s.Overdue(s.ctx, s.now+1)
+		behind, err := look.New(s.Store).Overdue(s.ctx, s.now+1)
 		require.NoError(t, err)
 		require.Empty(t, behind.Unclaimed)
 		require.Empty(t, behind.Unsettled)
 		require.Greater(t, behind.Next, s.now, "what is held is not overdue")
-		page, err := s.List(s.ctx, ListFilter{Topic: target})
+		page, err := look.New(s.Store).List(s.ctx, look.ListFilter{Topic: target})
 		require.NoError(t, err)
 		require.Len(t, page.Tasks, len(ids))
 		for _, topic := range []string{"", target} { // between two due times, as what is not held
 			for limit := 1; limit <= 4; limit++ {
 				var seen []int64
-				f := ListFilter{Topic: topic, From: t0 + 3, To: t0 + 6, Limit: limit}
+				f := look.ListFilter{Topic: topic, From: t0 + 3, To: t0 + 6, Limit: limit}
 				for more := true; more; more = f.After != nil {
-					page, err := s.List(s.ctx, f)
+					page, err := look.New(s.Store).List(s.ctx, f)
 					require.NoError(t, err)
 					for _, v := range page.Tasks {
 						seen = append(seen, v.Due)

@@ -7,22 +7,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
 func TestGet(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		_, err := s.Get(s.ctx, target, "a")
-		require.ErrorIs(t, err, ErrNotFound)
+		_, err := look.New(s.Store).Get(s.ctx, target, "a")
+		require.ErrorIs(t, err, look.ErrNotFound)
 
 		s.do(s.schedule("a", version(3), wantReport, fixedBackoff(5*time.Second)))
 		v3 := int64(3)
 		check := func(state string, next int64, attempt int) {
 			t.Helper()
-			v, err := s.Get(s.ctx, target, "a")
+			v, err := look.New(s.Store).Get(s.ctx, target, "a")
 			require.NoError(t, err)
 			row := s.row("a")
-			require.Equal(t, View{Topic: target, ID: "a", State: state, Due: t0 + 1000, Next: next, Attempt: attempt, Version: &v3, Created: t0, Slot: row.Slot, Body: row.Body}, v)
+			require.Equal(t, look.View{Topic: target, ID: "a", State: state, Due: t0 + 1000, Next: next, Attempt: attempt, Version: &v3, Created: t0, Slot: row.Slot, Body: row.Body}, v)
 		}
 		check("pending", t0+1000, 0)
 		s.claim(t0 + 1000)
@@ -37,7 +38,7 @@ func TestGet(t *testing.T) {
 
 		s.do(s.schedule("b"))
 		s.deliver(s.row("b").Pos)
-		v, err := s.Get(s.ctx, target, "b")
+		v, err := look.New(s.Store).Get(s.ctx, target, "b")
 		require.NoError(t, err)
 		require.Equal(t, "delivered", v.State)
 		require.Equal(t, 1, v.Attempt)
@@ -51,7 +52,7 @@ func TestGet(t *testing.T) {
 		s.die("e")
 		require.Equal(t, "dead", s.state("e"))
 		s.replay()
-		v, err = s.Get(s.ctx, target, "e")
+		v, err = look.New(s.Store).Get(s.ctx, target, "e")
 		require.NoError(t, err)
 		require.Equal(t, 1, v.Replay)
 	})
@@ -102,7 +103,7 @@ func TestGetDuringSettle(t *testing.T) {
 					return
 				default:
 				}
-				v, err := other.Get(s.ctx, target, "a")
+				v, err := look.New(other).Get(s.ctx, target, "a")
 				if err != nil {
 					seen <- err.Error()
 					return

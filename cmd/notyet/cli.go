@@ -7,6 +7,7 @@ import (
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // cli is the whole command line.
@@ -59,5 +60,5 @@ func (a *app) run(args []string) int {
 func isMistake(err error) bool {
 	var field *deadletter.FieldError
 	var mistake *api.MistakeError
-	return errors.As(err, &field) || errors.As(err, &mistake) || errors.Is(err, store.ErrState)
+	return errors.As(err, &field) || errors.As(err, &mistake) || errors.Is(err, look.ErrState)
 }

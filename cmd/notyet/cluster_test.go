@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 func TestClusterOfDev(t *testing.T) {
@@ -87,7 +88,7 @@ func TestHeartbeat(t *testing.T) {
 	go func() { ended <- h.run(ctx) }()
 	alive := func(n int) func() bool {
 		return func() bool {
-			all, err := st.Services(t.Context())
+			all, err := look.New(st).Services(t.Context())
 			require.NoError(t, err)
 			return len(all) == n
 		}

@@ -14,15 +14,18 @@ var arrows = map[string][]string{
 
 	// Stages: the flow from intake to delivery. They meet in schemas and in the store's rows, never in one another. callback is a client,
 	// as Kafka's is: the dispatcher sends with it.
-	"timer":      {},
-	"producer":   {"schemas"},
-	"consumer":   {"schemas"},
-	"store":      {"schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/machine"},
-	"events":     {"schemas", "store", "internal/kafka", "internal/faultpoint"},
-	"scanner":    {"schemas", "task", "store", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/tracing", "internal/faultpoint"},
-	"dispatcher": {"schemas", "task", "store", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/tracing", "internal/faultpoint"},
-	"callback":   {"schemas", "internal/defaults", "internal/reload"},
-	"deadletter": {"schemas", "task", "store", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
+	"timer":    {},
+	"producer": {"schemas"},
+	"consumer": {"schemas"},
+	"store":    {"store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/machine"},
+	// Questions go to store/look, which never writes. The store asks too, and not the reverse: look opens a store in its tests only.
+	"store/look":     {"schemas", "task", "store/internal", "store"},
+	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine"},
+	"events":         {"schemas", "store", "internal/kafka", "internal/faultpoint"},
+	"scanner":        {"schemas", "task", "store", "store/look", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/tracing", "internal/faultpoint"},
+	"dispatcher":     {"schemas", "task", "store", "store/look", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/tracing", "internal/faultpoint"},
+	"callback":       {"schemas", "internal/defaults", "internal/reload"},
+	"deadletter":     {"schemas", "task", "store", "store/look", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
 
 	// Substrate: each part stands alone, but for defaults and places.
 	"internal/defaults": {},
@@ -43,9 +46,9 @@ var arrows = map[string][]string{
 	"internal/machine":    {},
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
-	"api":      {"schemas", "task", "timer", "store", "deadletter", "internal/access", "internal/figures", "internal/tracing"},
-	"console":  {"schemas", "api", "deadletter", "internal/access", "store", "task"}, // the last two in tests, which fill a database
-	"doctor":   {"schemas", "store", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
+	"api":      {"schemas", "task", "timer", "store", "store/look", "deadletter", "internal/access", "internal/figures", "internal/tracing"},
+	"console":  {"schemas", "api", "deadletter", "internal/access", "store", "store/look", "task"}, // the last two in tests, which fill a database
+	"doctor":   {"schemas", "store", "store/look", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
 	"bench":    {"schemas", "internal/kafka"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time

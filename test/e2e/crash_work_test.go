@@ -16,6 +16,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/timer"
 )
 
@@ -34,7 +35,7 @@ type work struct {
 	read     map[string]map[int32]int64 // by topic and partition: how far
 	unknown  map[string]bool            // ids of requests that were not acknowledged, came twice, or came late: they may or may not have happened
 	problems []string
-	closed   map[string]store.View // by id: as the database had it when a process had died; nil: none has
+	closed   map[string]look.View // by id: as the database had it when a process had died; nil: none has
 }
 
 // wish is the expected outcome of an id.
@@ -96,11 +97,11 @@ func (k *work) timerOnce(id string, at int64) *kgo.Record {
 
 // noteClosed notes what is closed when a process has died: nobody may send that again.
 func (k *work) noteClosed() {
-	k.closed = map[string]store.View{}
+	k.closed = map[string]look.View{}
 	st := k.database()
 	for id := range k.wishes {
-		v, err := st.Get(k.t.Context(), k.topicOf(id), id)
-		if !errors.Is(err, store.ErrNotFound) {
+		v, err := look.New(st).Get(k.t.Context(), k.topicOf(id), id)
+		if !errors.Is(err, look.ErrNotFound) {
 			require.NoError(k.t, err)
 			k.closed[id] = v
 		}
@@ -335,7 +336,7 @@ func (k *work) open(st *store.Store) []string {
 	for id, w := range k.wishes {
 		state, want := "rejected", []schemas.State{schemas.StateRejected}
 		if id != "bad" {
-			v, err := st.Get(k.t.Context(), k.topicOf(id), id)
+			v, err := look.New(st).Get(k.t.Context(), k.topicOf(id), id)
 			if state = v.State; err != nil {
 				state = err.Error()
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // dispatcherAt keeps its send log where the test can find it.
@@ -123,7 +124,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 			}
 			for _, id := range ids {
 				require.Eventually(t, func() bool {
-					v, err := s.store.Get(t.Context(), target, id)
+					v, err := look.New(s.store).Get(t.Context(), target, id)
 					return err == nil && (v.State != "claimed")
 				}, 2*time.Minute, 10*time.Millisecond, id)
 			}
@@ -148,7 +149,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 			task("stored-0", "x", schemas.HeaderOp, "cancel"))
 		for _, id := range []string{"kept", "merged"} {
 			require.Eventually(t, func() bool {
-				v, err := s.store.Get(t.Context(), target, id)
+				v, err := look.New(s.store).Get(t.Context(), target, id)
 				return err == nil && v.State == "pending"
 			}, 2*time.Minute, 10*time.Millisecond, id)
 		}
@@ -202,7 +203,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 }
 
 func (s *stack) state(topic, id string) string {
-	v, err := s.store.Get(s.t.Context(), topic, id)
+	v, err := look.New(s.store).Get(s.t.Context(), topic, id)
 	require.NoError(s.t, err, id)
 	return v.State
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 // publish sends requests and waits until Kafka has acknowledged them.
@@ -76,7 +77,7 @@ func TestCancelReplaceFireAndReject(t *testing.T) {
 		letters, err := s.store.DeadLetters(t.Context(), store.DeadFilter{Kind: schemas.KindRejected})
 		require.NoError(t, err)
 		require.Len(t, letters, 3)
-		v, err := s.store.Get(t.Context(), target, "cancelled")
+		v, err := look.New(s.store).Get(t.Context(), target, "cancelled")
 		require.NoError(t, err)
 		require.Equal(t, "cancelled", v.State)
 	})
@@ -108,7 +109,7 @@ func TestReportsAndRetries(t *testing.T) {
 		})
 		require.Equal(t, []string{"1", "2", "3"}, attempts)
 		s.answers(map[string]schemas.State{"job": schemas.StateSucceeded})
-		v, err := s.store.Get(t.Context(), target, "job")
+		v, err := look.New(s.store).Get(t.Context(), target, "job")
 		require.NoError(t, err)
 		require.Equal(t, "succeeded", v.State)
 	})
@@ -213,7 +214,7 @@ func TestNothingIsLostAcrossAStop(t *testing.T) {
 		})
 		require.Equal(t, map[string]int{"2s": 1, "1ms": 1}, values)
 		for _, id := range []string{"1", "2", "3"} {
-			v, err := s.store.Get(t.Context(), target, id)
+			v, err := look.New(s.store).Get(t.Context(), target, id)
 			require.NoError(t, err)
 			require.Equal(t, "pending", v.State)
 		}

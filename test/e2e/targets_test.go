@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 )
 
 // notyet runs a command of the program against the cluster's servers.
@@ -94,7 +95,7 @@ func TestPauseAndLimitOnTwoDispatchers(t *testing.T) {
 		return len(copiesOf(others)) == n/3
 	})
 	c.eventually("nothing is claimed or overdue in any line", time.Minute, func() bool {
-		behind, err := c.store.Overdue(t.Context(), time.Now().Add(-time.Second).UnixMilli())
+		behind, err := look.New(c.store).Overdue(t.Context(), time.Now().Add(-time.Second).UnixMilli())
 		require.NoError(t, err)
 		return time.Now().After(due(n)) && len(behind.Unclaimed)+len(behind.Unsettled) == 0
 	})

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
@@ -38,10 +38,10 @@ func (w *world) look(ctx context.Context, all []planned) {
 	for i := 0; len(all) > 0 && pause(ctx, 70*time.Millisecond) == nil; i++ {
 		o := &all[i*7%len(all)].op
 		l := history.Look{Topic: o.Topic, ID: o.ID, Call: time.Now().UnixMilli(), Version: -1}
-		v, err := w.admin.Get(ctx, o.Topic, o.ID)
+		v, err := look.New(w.admin).Get(ctx, o.Topic, o.ID)
 		l.Return = time.Now().UnixMilli()
 		switch {
-		case errors.Is(err, store.ErrNotFound):
+		case errors.Is(err, look.ErrNotFound):
 		case err != nil:
 			continue // it shows nothing
 		default:

@@ -47,6 +47,9 @@ func (h *Handle) Reads() dialect.Querier { return h.db }
 // Dialect says in the database's own words what SQLite and MySQL do differently.
 func (h *Handle) Dialect() dialect.Dialect { return h.dialect }
 
+// Life is an SQL expression for the life of the database: see store/life.go.
+func (h *Handle) Life() string { return h.life }
+
 // Time asks the database for its time. With SQLite, that is this machine's.
 func (h *Handle) Time(ctx context.Context) (time.Time, error) {
 	if h.now != nil {

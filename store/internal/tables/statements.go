@@ -15,6 +15,9 @@ const (
 	MaxBytes = 4 << 20
 )
 
+// MaxRanges is how many pieces of lines a statement names: SQLite allows expressions a thousand deep.
+const MaxRanges = 500
+
 // Marks returns n placeholders: "?,?,?".
 func Marks(n int) string {
 	if n == 0 {

@@ -1,4 +1,4 @@
-package store
+package look
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	stdslices "slices"
 	"strings"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -49,7 +50,7 @@ type ListPage struct {
 // What one page may cost. An entry of an index is 30 bytes; a row without its body about 200;
 // bodies are read a few at a time.
 const (
-	listExamined  = 5000     // rows
+	ListExamined  = 5000     // rows
 	listBodyBytes = 16 << 20 // of bodies; the one that passes it is still taken
 	listBodies    = 16       // rows whose bodies are asked for at once
 )
@@ -66,8 +67,8 @@ var endedStates = map[string]bool{
 // List reads one page of the tasks that come next, or that were settled last, in the order of their
 // place. It reads and merges index entries of the topic's lanes, or of the slots' lines. However
 // long the lines are, it looks at no more rows than the page and its limits allow.
-func (s *Store) List(ctx context.Context, f ListFilter) (ListPage, error) {
-	l, err := s.lister(ctx, f)
+func (r Reader) List(ctx context.Context, f ListFilter) (ListPage, error) {
+	l, err := r.lister(ctx, f)
 	if err != nil {
 		return ListPage{}, err
 	}
@@ -78,7 +79,7 @@ func (s *Store) List(ctx context.Context, f ListFilter) (ListPage, error) {
 	return page, nil
 }
 
-func (s *Store) lister(ctx context.Context, f ListFilter) (*lister, error) {
+func (r Reader) lister(ctx context.Context, f ListFilter) (*lister, error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
@@ -89,15 +90,15 @@ func (s *Store) lister(ctx context.Context, f ListFilter) (*lister, error) {
 		}
 		f.Ended = ended
 	}
-	all, err := s.Slots(ctx)
+	all, err := r.h.Slots(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l := &lister{store: s, f: f, slots: map[int]Slot{task.OutOfLine: {Slot: task.OutOfLine}}}
+	l := &lister{h: r.h, f: f, slots: map[int]handle.Slot{task.OutOfLine: {Slot: task.OutOfLine}}}
 	for _, slot := range all {
 		l.slots[slot.Slot] = slot
 	}
-	lanes, err := s.LaneKey(ctx)
+	lanes, err := r.h.LaneKey(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +108,9 @@ func (s *Store) lister(ctx context.Context, f ListFilter) (*lister, error) {
 
 // lister merges streams of index entries.
 type lister struct {
-	store   *Store
+	h       *handle.Handle
 	f       ListFilter
-	slots   map[int]Slot
+	slots   map[int]handle.Slot
 	streams []*stream
 	entries int // read from indexes
 	looked  int // rows
@@ -125,7 +126,7 @@ type stream struct {
 	end      bool
 }
 
-func (l *lister) open(all []Slot, lanes task.LaneKey) {
+func (l *lister) open(all []handle.Slot, lanes task.LaneKey) {
 	from, to := l.f.From, task.Held(0)-1
 	if l.f.To > 0 {
 		to = min(to, l.f.To-1)
@@ -173,9 +174,9 @@ func (l *lister) open(all []Slot, lanes task.LaneKey) {
 func (l *lister) run(ctx context.Context) (ListPage, error) {
 	page, bytes := ListPage{Tasks: []View{}}, 0
 	for {
-		want := min(l.f.Limit-len(page.Tasks), listExamined-l.looked)
+		want := min(l.f.Limit-len(page.Tasks), ListExamined-l.looked)
 		if l.f.IDPrefix != "" || l.f.State != "" || l.f.Allowed != nil {
-			want = min(500, listExamined-l.looked) // many of them may not be wanted
+			want = min(500, ListExamined-l.looked) // many of them may not be wanted
 		}
 		if l.f.Body {
 			want = min(want, listBodies)
@@ -199,7 +200,7 @@ func (l *lister) run(ctx context.Context) (ListPage, error) {
 				return page, nil
 			}
 		}
-		if l.looked >= listExamined {
+		if l.looked >= ListExamined {
 			page.More = &entries[len(entries)-1]
 			return page, nil
 		}
@@ -262,7 +263,7 @@ func (l *lister) fill(ctx context.Context, n int) error {
 			stream int
 			at     ListPlace
 		}
-		rows, err := tables.Ask(ctx, l.store.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.stream, &v.at.Pos, &v.at.Lane, &v.at.Seq) },
+		rows, err := tables.Ask(ctx, l.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.stream, &v.at.Pos, &v.at.Lane, &v.at.Seq) },
 			strings.Join(queries, " UNION ALL "), a...)
 		if err != nil {
 			return err
@@ -335,7 +336,7 @@ func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View,
 		seqs = append(seqs, e.Seq)
 	}
 	err := tables.Chunks(seqs, func(part []int64) error {
-		tasks, err := tables.Ask(ctx, l.store.db, tables.ScanTask, "SELECT "+listColumns+", "+body+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
+		tasks, err := tables.Ask(ctx, l.h.Reads(), tables.ScanTask, "SELECT "+listColumns+", "+body+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
 		for _, t := range tasks {
 			out[t.Seq] = viewOf(&t, l.slots[t.Slot])
 		}

@@ -1,9 +1,10 @@
-package store
+package look
 
 import (
 	"context"
 	"errors"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -22,7 +23,7 @@ type View struct {
 	Body    []byte `json:"-"`
 }
 
-func viewOf(t *task.Task, s Slot) View {
+func viewOf(t *task.Task, s handle.Slot) View {
 	v := View{Topic: t.Topic, ID: t.ID, Due: t.Due, Attempt: t.Attempt, Replay: t.Replay, Created: t.Created, Slot: t.Slot, Body: t.Body}
 	if t.Version >= 0 {
 		v.Version = &t.Version
@@ -50,8 +51,8 @@ func viewOf(t *task.Task, s Slot) View {
 var ErrNotFound = errors.New("no task of this topic and id is known")
 
 // Get reads the newest task of a topic and id.
-func (s *Store) Get(ctx context.Context, topic, id string) (View, error) {
-	t, slot, err := s.get(ctx, topic, id)
+func (r Reader) Get(ctx context.Context, topic, id string) (View, error) {
+	t, slot, err := r.get(ctx, topic, id)
 	if err != nil {
 		return View{}, err
 	}

@@ -1,4 +1,4 @@
-package store
+package look
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
@@ -20,6 +21,9 @@ type ForecastFilter struct {
 	Step     int64  // ms, at least 1
 	// Within is for how long to count. 0: until all is counted.
 	Within time.Duration
+	// Stretch is how many entries a statement reads at most, unless they are of one step. 0: 200,000, a tenth of a second
+	// of work.
+	Stretch int64
 }
 
 // ForecastStep is how many tasks stand in [At, At + Step).
@@ -33,8 +37,8 @@ type ForecastStep struct {
 // It reads entries of two indexes in the order of time, and at least one step; for a topic their rows
 // too, since another topic may share its lanes. If Within is
 // over before all is counted, next is where to go on; otherwise it is 0.
-func (s *Store) Forecast(ctx context.Context, f ForecastFilter) (steps []ForecastStep, next int64, err error) {
-	c := counter{store: s, f: f, rows: stretchRows, counts: map[int64]int64{}}
+func (r Reader) Forecast(ctx context.Context, f ForecastFilter) (steps []ForecastStep, next int64, err error) {
+	c := counter{h: r.h, f: f, rows: cmp.Or(f.Stretch, stretchRows), counts: map[int64]int64{}}
 	if next, err = c.run(ctx); err != nil {
 		return nil, 0, fmt.Errorf("counting what falls due: %w", err)
 	}
@@ -46,16 +50,16 @@ func (s *Store) Forecast(ctx context.Context, f ForecastFilter) (steps []Forecas
 }
 
 type counter struct {
-	store  *Store
+	h      *handle.Handle
 	f      ForecastFilter
-	slots  []Slot
+	slots  []handle.Slot
 	lanes  []any           // of the topic; none: all topics
 	beyond int64           // from here on, all that is in the lanes is to come
-	rows   int64           // see stretchRows
+	rows   int64           // see ForecastFilter.Stretch
 	counts map[int64]int64 // by the beginning of the step
 }
 
-// stretchRows is how many entries a statement reads at most, unless they are of one step: a tenth of a second of work.
+// stretchRows is the default of ForecastFilter.Stretch.
 const stretchRows = 200_000
 
 // run counts a stretch of steps at a time: more while they are sparse, fewer where they are dense, so that it can end in time.
@@ -98,17 +102,17 @@ func (c *counter) run(ctx context.Context) (next int64, err error) {
 // before done. Beyond the place that every slot has claimed or passed, and beyond now, all of
 // it is to come. Before it, the slots' lines tell them apart.
 func (c *counter) begin(ctx context.Context) (err error) {
-	if c.slots, err = c.store.Slots(ctx); err != nil || c.f.Topic == "" {
+	if c.slots, err = c.h.Slots(ctx); err != nil || c.f.Topic == "" {
 		return err
 	}
-	key, err := c.store.LaneKey(ctx)
+	key, err := c.h.LaneKey(ctx)
 	if err != nil {
 		return err
 	}
 	for _, lane := range key.Lanes(c.f.Topic) {
 		c.lanes = append(c.lanes, int64(lane))
 	}
-	now, err := c.store.Time(ctx)
+	now, err := c.h.Time(ctx)
 	c.beyond = now.UnixMilli() + 1
 	for _, slot := range c.slots {
 		c.beyond = max(c.beyond, slot.Claimed+1, slot.Done+1)
@@ -166,12 +170,12 @@ type indexRange struct {
 // than most is read; n is how many were.
 func (c *counter) count(ctx context.Context, counts map[int64]int64, index string, ranges []indexRange, most int64) (n int64, err error) {
 	// Each index holds all that is asked about. Left to choose, a server may take the other one and look at every row.
-	words := c.store.dialect
+	words := c.h.Dialect()
 	of, topic := "1", []any(nil)
 	if c.f.Topic != "" {
 		of, topic = "topic = ?", []any{[]byte(c.f.Topic)}
 	}
-	for part := range stdslices.Chunk(ranges, maxRanges) {
+	for part := range stdslices.Chunk(ranges, tables.MaxRanges) {
 		where, args := make([]string, len(part)), append([]any{c.f.From, c.f.Step}, topic...)
 		for i, r := range part {
 			where[i], args = r.where, append(args, r.args...)
@@ -182,7 +186,7 @@ func (c *counter) count(ctx context.Context, counts map[int64]int64, index strin
 		}
 		query := "SELECT " + words.Quotient("(pos - ?)", "?") + " AS step, COUNT(*), SUM(counts) FROM (" + from + ") AS some GROUP BY step"
 		type row struct{ step, n, counts int64 }
-		rows, err := tables.Ask(ctx, c.store.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
+		rows, err := tables.Ask(ctx, c.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
 		if err != nil {
 			return n, err
 		}

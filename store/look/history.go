@@ -1,4 +1,4 @@
-package store
+package look
 
 import (
 	"context"
@@ -8,15 +8,16 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
 // History is what is remembered of a task besides its row.
 type History struct {
-	Events  []schemas.Event // as task.History returns them
-	Changes []AuditEntry    // through API and command line, the latest last
-	Waiting int             // requests and reports that wait until its delivery has ended
+	Events  []schemas.Event     // as task.History returns them
+	Changes []handle.AuditEntry // through API and command line, the latest last
+	Waiting int                 // requests and reports that wait until its delivery has ended
 }
 
 // historyOf is how many dead letters and changes a history goes back.
@@ -24,22 +25,22 @@ const historyOf = 20
 
 // GetHistory reads the newest task of a topic and id with its history. It uses indexes of the id, and
 // reads a bounded number of rows.
-func (s *Store) GetHistory(ctx context.Context, topic, id string) (View, History, error) {
-	t, slot, err := s.get(ctx, topic, id)
+func (r Reader) GetHistory(ctx context.Context, topic, id string) (View, History, error) {
+	t, slot, err := r.get(ctx, topic, id)
 	if err != nil {
 		return View{}, History{}, err
 	}
-	letters, err := tables.Fetch(ctx, s.db, tables.ScanDead, "SELECT "+strings.TrimSuffix(tables.DeadColumns, "body")+"'' FROM dead_letters WHERE task_id = ? AND topic = ? ORDER BY id DESC LIMIT ?", []byte(id), []byte(topic), historyOf)
+	letters, err := tables.Fetch(ctx, r.h.Reads(), tables.ScanDead, "SELECT "+strings.TrimSuffix(tables.DeadColumns, "body")+"'' FROM dead_letters WHERE task_id = ? AND topic = ? ORDER BY id DESC LIMIT ?", []byte(id), []byte(topic), historyOf)
 	if err != nil {
 		return View{}, History{}, fmt.Errorf("reading the dead letters of the task: %w", err)
 	}
 	slices.Reverse(letters)
 	h := History{Events: task.History(&t, t.Phase(slot.Claimed, slot.Done), letters)}
 	key := task.Ident(topic, id)
-	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM waiting WHERE ident = ?", key[:]).Scan(&h.Waiting); err != nil {
+	if err := r.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM waiting WHERE ident = ?", key[:]).Scan(&h.Waiting); err != nil {
 		return View{}, History{}, fmt.Errorf("counting what waits for the task: %w", err)
 	}
-	page, err := s.ListAudit(ctx, AuditFilter{Topic: topic, TaskID: id, Limit: historyOf})
+	page, err := r.ListAudit(ctx, AuditFilter{Topic: topic, TaskID: id, Limit: historyOf})
 	if err != nil {
 		return View{}, History{}, err
 	}
@@ -50,20 +51,20 @@ func (s *Store) GetHistory(ctx context.Context, topic, id string) (View, History
 
 // get reads the newest task of a topic and id with the offsets of its slot. It is one statement, so one
 // moment: between two, a task could leave its place and the slot's done pass it.
-func (s *Store) get(ctx context.Context, topic, id string) (task.Task, Slot, error) {
+func (r Reader) get(ctx context.Context, topic, id string) (task.Task, handle.Slot, error) {
 	key := task.Ident(topic, id)
 	type seen struct {
 		task task.Task
-		slot Slot
+		slot handle.Slot
 	}
-	rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *seen) error { return tables.ScanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done) },
+	rows, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *seen) error { return tables.ScanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done) },
 		"SELECT "+tables.TaskColumns+", COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0)"+
 			" FROM tasks WHERE ident = ?", key[:])
 	if err != nil {
-		return task.Task{}, Slot{}, fmt.Errorf("reading the task: %w", err)
+		return task.Task{}, handle.Slot{}, fmt.Errorf("reading the task: %w", err)
 	}
 	if len(rows) == 0 {
-		return task.Task{}, Slot{}, ErrNotFound
+		return task.Task{}, handle.Slot{}, ErrNotFound
 	}
 	return rows[0].task, rows[0].slot, nil
 }

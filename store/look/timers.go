@@ -1,4 +1,4 @@
-package store
+package look
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ import (
 var ErrNoTimer = errors.New("no timer of this topic and id is known")
 
 // GetTimer reads a timer.
-func (s *Store) GetTimer(ctx context.Context, topic, id string) (task.Timer, error) {
+func (r Reader) GetTimer(ctx context.Context, topic, id string) (task.Timer, error) {
 	key := task.Ident(topic, id)
-	rows, err := tables.Fetch(ctx, s.db, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident = ?", key[:])
+	rows, err := tables.Fetch(ctx, r.h.Reads(), tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident = ?", key[:])
 	if err != nil {
 		return task.Timer{}, fmt.Errorf("reading the timer: %w", err)
 	}
@@ -50,7 +50,7 @@ type TimerPage struct {
 
 // What one page may look at, and how many rows are asked for at once. A row without its body has up to 3 kB.
 const (
-	timersExamined = 5000
+	TimersExamined = 5000
 	timersAtOnce   = 500
 )
 
@@ -58,7 +58,7 @@ const (
 var afterAllIDs = strings.Repeat("\xff", schemas.MaxTimerIDLen+1)
 
 // ListTimers reads one page of timers, from the index on their names.
-func (s *Store) ListTimers(ctx context.Context, f TimerFilter) (TimerPage, error) {
+func (r Reader) ListTimers(ctx context.Context, f TimerFilter) (TimerPage, error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
@@ -67,8 +67,8 @@ func (s *Store) ListTimers(ctx context.Context, f TimerFilter) (TimerPage, error
 		at = *f.After
 	}
 	var page TimerPage
-	for examined := 0; examined < timersExamined; {
-		rows, err := s.timersAfter(ctx, f, at)
+	for examined := 0; examined < TimersExamined; {
+		rows, err := r.timersAfter(ctx, f, at)
 		if err != nil {
 			return TimerPage{}, fmt.Errorf("listing timers: %w", err)
 		}
@@ -96,16 +96,16 @@ func (s *Store) ListTimers(ctx context.Context, f TimerFilter) (TimerPage, error
 }
 
 // timersAfter reads the next rows: first the rest of the topic, then other topics unless one is named.
-func (s *Store) timersAfter(ctx context.Context, f TimerFilter, at TimerName) ([]task.Timer, error) {
+func (r Reader) timersAfter(ctx context.Context, f TimerFilter, at TimerName) ([]task.Timer, error) {
 	const columns = "SELECT slot, next, open, placed, state, seq, version, created, topic, id, definition, '' FROM timers WHERE "
 	where, a := "topic = ? AND id > ?", []any{[]byte(at.Topic), []byte(at.ID)}
 	if f.Topic != "" && f.IDPrefix > at.ID {
 		where, a = "topic = ? AND id >= ?", []any{[]byte(at.Topic), []byte(f.IDPrefix)}
 	}
-	rows, err := tables.Ask(ctx, s.db, tables.ScanTimer, columns+where+" ORDER BY topic, id LIMIT ?", append(a, timersAtOnce)...)
+	rows, err := tables.Ask(ctx, r.h.Reads(), tables.ScanTimer, columns+where+" ORDER BY topic, id LIMIT ?", append(a, timersAtOnce)...)
 	if err != nil || f.Topic != "" || len(rows) == timersAtOnce {
 		return rows, err
 	}
-	more, err := tables.Ask(ctx, s.db, tables.ScanTimer, columns+"topic > ? ORDER BY topic, id LIMIT ?", []byte(at.Topic), timersAtOnce-len(rows))
+	more, err := tables.Ask(ctx, r.h.Reads(), tables.ScanTimer, columns+"topic > ? ORDER BY topic, id LIMIT ?", []byte(at.Topic), timersAtOnce-len(rows))
 	return append(rows, more...), err
 }

@@ -1,10 +1,11 @@
-package store
+package look
 
 import (
 	"context"
 	"database/sql"
 	"fmt"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -12,16 +13,16 @@ import (
 // CountPending counts the tasks of a target that stand behind a place, Unix ms, up to a limit: those
 // that come later, and those that are held. It reads an index only, so tasks of another target of
 // the same lane count too. Behind now, nothing in a lane has ended.
-func (s *Store) CountPending(ctx context.Context, topic string, after, most int64) (Bounded, error) {
-	table := s.dialect.Use("tasks", "lane")
-	key, err := s.LaneKey(ctx)
+func (r Reader) CountPending(ctx context.Context, topic string, after, most int64) (Bounded, error) {
+	table := r.h.Dialect().Use("tasks", "lane")
+	key, err := r.h.LaneKey(ctx)
 	if err != nil {
 		return Bounded{}, err
 	}
 	var total int64
 	for _, lane := range key.Lanes(topic) {
 		var n int64
-		err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" WHERE lane = ? AND pos > ? LIMIT ?) AS pending",
+		err := r.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" WHERE lane = ? AND pos > ? LIMIT ?) AS pending",
 			int64(lane), after, most+1-total).Scan(&n)
 		if err != nil {
 			return Bounded{}, fmt.Errorf("counting the tasks of a target: %w", err)
@@ -37,8 +38,8 @@ func (s *Store) CountPending(ctx context.Context, topic string, after, most int6
 // the given time, Unix ms, and is not settled, and the first place of all other targets; 0: there is
 // none. Of each slot it looks at so many, the first ones, so it may miss targets where more are
 // overdue. It reads the index of the line only, so tasks of another target of the same lane count too.
-func (s *Store) OldestOverdue(ctx context.Context, topics []string, before int64, perSlot int) (oldest map[string]int64, others int64, err error) {
-	key, err := s.LaneKey(ctx)
+func (r Reader) OldestOverdue(ctx context.Context, topics []string, before int64, perSlot int) (oldest map[string]int64, others int64, err error) {
+	key, err := r.h.LaneKey(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -48,15 +49,15 @@ func (s *Store) OldestOverdue(ctx context.Context, topics []string, before int64
 			of[target] = append(of[target], topic)
 		}
 	}
-	all, err := s.Slots(ctx)
+	all, err := r.h.Slots(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	done, places := make(map[int]int64, len(all)), make([]SlotPos, len(all))
+	done, places := make(map[int]int64, len(all)), make([]handle.SlotPos, len(all))
 	for i, slot := range all {
-		done[slot.Slot], places[i] = slot.Done, SlotPos{Slot: slot.Slot, Pos: slot.Done}
+		done[slot.Slot], places[i] = slot.Done, handle.SlotPos{Slot: slot.Slot, Pos: slot.Done}
 	}
-	first, err := s.Beyond(ctx, places)
+	first, err := r.h.Beyond(ctx, places)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -70,7 +71,7 @@ func (s *Store) OldestOverdue(ctx context.Context, topics []string, before int64
 		if p.Pos >= before {
 			continue
 		}
-		rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *entry) error { return r.Scan(&v.lane, &v.pos) },
+		rows, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *entry) error { return r.Scan(&v.lane, &v.pos) },
 			"SELECT lane, MIN(pos) FROM (SELECT lane, pos FROM tasks WHERE slot = ? AND pos > ? AND pos < ? ORDER BY pos LIMIT ?) AS overdue GROUP BY lane", p.Slot, done[p.Slot], before, perSlot)
 		if err != nil {
 			return nil, 0, fmt.Errorf("looking for the oldest overdue tasks: %w", err)

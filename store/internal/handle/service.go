@@ -1,0 +1,20 @@
+package handle
+
+// Service is a process that says that it is alive.
+type Service struct {
+	ID      string // names this start of the process
+	Kind    string // scanner, dispatcher, all, dev
+	Member  string // of a dispatcher: its name as the owner of slots
+	Version string
+	HTTP    string // where it serves
+	Started int64  // Unix ms
+	Seen    int64  // Unix ms, by the database's clock
+	Figures []byte // what it says of its work, at most MaxFigures bytes; empty: nothing. Services leaves it out
+}
+
+// ServiceLease is how long, in ms, a service counts as alive after it has last said so. It says so three
+// times in this time.
+const ServiceLease = 15_000
+
+// MaxServices is how many services are listed.
+const MaxServices = 1000

@@ -1,0 +1,89 @@
+package look
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+)
+
+// MinuteFigures is what one process did in one minute.
+type MinuteFigures struct {
+	Minute int64 // since 1970
+	Data   []byte
+}
+
+// Minutes returns what all processes did from one minute to another, the latter included, in the
+// order of the minutes. Ask for few at a time: each has up to as many rows as there are processes.
+func (r Reader) Minutes(ctx context.Context, from, to int64) ([]MinuteFigures, error) {
+	out, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *MinuteFigures) error { return r.Scan(&v.Minute, &v.Data) },
+		"SELECT minute, data FROM figures WHERE minute >= ? AND minute <= ? ORDER BY minute LIMIT ?", from, to, (to-from+1)*handle.MaxServices)
+	if err != nil {
+		return nil, fmt.Errorf("reading the figures of minutes: %w", err)
+	}
+	return out, nil
+}
+
+// Bounded is a number that was counted up to a limit.
+type Bounded struct {
+	N    int64
+	More bool // there are more than N
+}
+
+func upTo(most, n int64) Bounded { return Bounded{min(n, most), n > most} }
+
+// CountOverdue counts the tasks that were to come before the given time, Unix ms, and are not
+// settled, up to a limit. oldest is the place of the first of them, 0 if there is none. Held tasks
+// are not among them. It reads the index of the line only.
+func (r Reader) CountOverdue(ctx context.Context, before, most int64) (found Bounded, oldest int64, err error) {
+	all, err := r.h.Slots(ctx)
+	if err != nil {
+		return Bounded{}, 0, err
+	}
+	done, places := make(map[int]int64, len(all)), make([]handle.SlotPos, len(all))
+	for i, slot := range all {
+		done[slot.Slot], places[i] = slot.Done, handle.SlotPos{Slot: slot.Slot, Pos: slot.Done}
+	}
+	first, err := r.h.Beyond(ctx, places)
+	if err != nil {
+		return Bounded{}, 0, err
+	}
+	var total int64
+	for _, p := range first {
+		if p.Pos >= before {
+			continue
+		}
+		if oldest == 0 || p.Pos < oldest {
+			oldest = p.Pos
+		}
+		if total > most {
+			continue
+		}
+		var n int64
+		err := r.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM tasks WHERE slot = ? AND pos > ? AND pos < ? LIMIT ?) AS overdue",
+			p.Slot, done[p.Slot], before, most+1-total).Scan(&n)
+		if err != nil {
+			return Bounded{}, 0, fmt.Errorf("counting overdue tasks: %w", err)
+		}
+		total += n
+	}
+	return upTo(most, total), oldest, nil
+}
+
+// CountKinds counts the dead letters of each kind that were not replayed, each up to a limit. It
+// reads an index only.
+func (r Reader) CountKinds(ctx context.Context, kinds []string, most int64) (map[string]Bounded, error) {
+	table := r.h.Dialect().Use("dead_letters", "kind")
+	out := make(map[string]Bounded, len(kinds))
+	for _, kind := range kinds {
+		var n int64
+		err := r.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" WHERE kind = ? AND replayed_at = 0 LIMIT ?) AS letters", []byte(kind), most+1).Scan(&n)
+		if err != nil {
+			return nil, fmt.Errorf("counting the dead letters of kind %s: %w", kind, err)
+		}
+		out[kind] = upTo(most, n)
+	}
+	return out, nil
+}
