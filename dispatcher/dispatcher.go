@@ -130,7 +130,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
 	d.sender = newSender(sh, fl, tr, client, kcfg)
 	d.sender.lost = lost
-	d.fetcher = newFetcher(sh, fl, deps.SendLog, deps.Tracer)
+	d.fetcher = newFetcher(sh, fl, tr, deps.SendLog, deps.Tracer)
 	d.indexer = &indexer{shared: sh, flight: fl, index: deps.Index}
 	d.runMaker = newRunMaker(d.claimer, d.results.Stored, deps.Index)
 	d.starter = newRunStarter(sh, fl, d.ownership)

@@ -16,13 +16,14 @@ import (
 type fetcher struct {
 	*shared
 	flight  *flight.Flight
+	trust   *trust
 	sent    *sendlog.Log
 	sources *sources
 	tracer  *tracing.Tracer // nil: nobody is traced
 }
 
-func newFetcher(sh *shared, fl *flight.Flight, sent *sendlog.Log, tracer *tracing.Tracer) *fetcher {
-	return &fetcher{shared: sh, flight: fl, sent: sent, sources: &sources{store: sh.store}, tracer: tracer}
+func newFetcher(sh *shared, fl *flight.Flight, tr *trust, sent *sendlog.Log, tracer *tracing.Tracer) *fetcher {
+	return &fetcher{shared: sh, flight: fl, trust: tr, sent: sent, sources: &sources{store: sh.store}, tracer: tracer}
 }
 
 // run reads bodies while there is room for them, notes the intents, and stages the tasks.
@@ -61,7 +62,10 @@ func (f *fetcher) fetch(ctx context.Context, batch *flight.Batch) {
 		return
 	}
 	ready := f.flight.BodiesRead(batch, rows, rest, f.sources, f.tracer)
-	f.noteIntents(ctx, flight.Intents(ready))
+	for ctx.Err() == nil && !f.trust.trusted() { // others may have taken the slots while the database did not answer
+		sleep(ctx, 10*time.Millisecond)
+	}
+	f.noteIntents(ctx, f.flight.Intents(ready))
 	if ctx.Err() != nil {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
@@ -52,4 +53,37 @@ func TestEndedBetweenReadAndEntryIsNotSent(t *testing.T) {
 			require.Zero(t, d.flight.Figures().Claimed)
 		})
 	}
+}
+
+// Another takes the slot while its owner is not trusted and reads bodies: the owner notes no intent under its old epoch.
+func TestNoIntentOfWhatAnotherHasTaken(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{})
+	f.schedule(askMany(2, "orders", "o", time.Now())...)
+	d.claimer.sweep(t.Context())
+	claimed, err := d.claimer.claim(t.Context())
+	require.NoError(t, err)
+	require.True(t, claimed)
+	batch, _ := d.flight.NextBodies()
+	require.Len(t, batch.Seqs(), 2)
+
+	m.trust(false)
+	require.False(t, d.trust.trusted())
+	_, err = f.store.Acquire(t.Context(), f.slots, 6, "two")
+	require.NoError(t, err)
+	asked, done := d.trust.suspended.look(), make(chan struct{})
+	go func() {
+		defer close(done)
+		d.fetcher.fetch(t.Context(), batch)
+	}()
+	f.eventually("it asks whether it is trusted", func() bool { return d.trust.suspended.look() > asked })
+	m.trust(true)
+	_, err = d.ownership.follow(t.Context())
+	require.NoError(t, err)
+	require.True(t, d.trust.trusted())
+	<-done
+	require.NoError(t, d.sent.Replay(t.Context(), time.Time{}, func(e sendlog.Entry) error {
+		require.Nil(t, e.Intent)
+		return nil
+	}))
 }

@@ -207,11 +207,13 @@ func (fl *Flight) prepare(t *Task, c *content, row *task.Task, keys DeliveryKeys
 	return nil
 }
 
-// Intents say which tasks are about to be sent. A task without a record sends nothing, and has no intent.
-func Intents(ready []*Task) []sendlog.Intent {
+// Intents say which tasks are about to be sent. A task without a record sends nothing, and has no intent. Nor has one whose slot is lost.
+func (fl *Flight) Intents(ready []*Task) []sendlog.Intent {
 	intents := make([]sendlog.Intent, 0, len(ready))
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
 	for _, t := range ready {
-		if t.record != nil {
+		if t.record != nil && !t.slot.abandoned {
 			intents = append(intents, sendlog.Intent{Seq: t.seq, Attempt: t.sendNumber(), Slot: int32(t.slot.number), Epoch: t.slot.epoch,
 				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
 		}
