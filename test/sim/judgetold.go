@@ -39,7 +39,7 @@ func (w *world) judgeTold(h *history.History) {
 }
 
 // judgeTooLate: it is too late only for what is claimed. So what was delivered after that answer had been due no later than a look-ahead
-// after it, and nothing that was too late is cancelled later.
+// after it, and nothing that was too late is cancelled later, unless the database has forgotten that answer.
 func (w *world) judgeTooLate(h *history.History, ops map[int64]*history.Op, first map[name]int64) {
 	ahead := max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead).Milliseconds() + 1000 + 2*w.stepsBack.Milliseconds()
 	lastOp := map[name]int64{}   // when the last schedule of an identity was accepted
@@ -66,7 +66,8 @@ func (w *world) judgeTooLate(h *history.History, ops map[int64]*history.Op, firs
 				break
 			}
 		}
-		if lastOp[of] < e.At && slices.ContainsFunc(h.Events, func(c history.Event) bool {
+		forgotten := slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Rewinds && f.Start <= e.At && e.At <= f.End })
+		if !forgotten && lastOp[of] < e.At && slices.ContainsFunc(h.Events, func(c history.Event) bool {
 			return c.Topic == e.Topic && c.ID == e.ID && c.State == "cancelled" && c.Due == e.Due && c.At > e.At
 		}) {
 			w.find("I5", "%s/%s: too_late was told at %d, and cancelled later", e.Topic, e.ID, e.At)
