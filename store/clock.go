@@ -66,7 +66,7 @@ func (s *Store) Clock() *Clock {
 
 // instant is the present moment, as far as the database's clock goes along with it.
 func (c *Clock) instant(look func() machine.Instant) machine.Instant {
-	if c.store == nil {
+	if c.store == nil || c.store.Handle == nil { // a store that was not opened
 		return machine.Instant{Time: look().Time}
 	}
 	return c.store.dialect.Moment(look)
