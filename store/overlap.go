@@ -172,9 +172,11 @@ func (d *starting) of(ctx context.Context, r Start, behind []Start) (why Refusal
 	}
 	before := d.runs[t.running]
 	switch {
+	case r.Missed && t.skips(r): // also where it was started, and the answer that said so came too late
+		return RunMissed, note, nil
 	case t.running == r.Seq:
 		return 0, note, nil
-	case r.Missed && (t.skips(r) || before.laterThan(r)):
+	case r.Missed && before.laterThan(r):
 		return RunMissed, note, nil
 	case before.unfinished && r.Alone:
 		return RunOverlaps, note, nil

@@ -82,6 +82,8 @@ func TestMissedRunsByPolicy(t *testing.T) {
 		s.do(policy(schemas.MisfireSkip))
 		s.make()
 		s.claim(t0 + 90_000)
+		require.Equal(t, []Refusal{0}, s.starts(0, Start{Alone: true}, 0))
+		require.Equal(t, []Refusal{RunMissed}, s.starts(95, Start{Alone: true, Missed: true}, 0), "it was started, and the answer was lost")
 		missed := Start{Missed: true}
 		require.Equal(t, []Refusal{RunMissed, RunMissed}, s.starts(95, missed, 0, 90))
 		require.Equal(t, schemas.StateTimerDeleted, s.answer(s.timerRequest(schemas.OpTimerDelete)))

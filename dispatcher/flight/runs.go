@@ -14,14 +14,20 @@ const overlapMost = 500
 
 // admitsRun tells whether a run that is due may be released now. If not, it waits for what the database says.
 func (fl *Flight) admitsRun(t *Task, now int64) bool {
-	first := t.attempt == 0 && t.replay == 0 // otherwise it was started before
-	t.missed = first && !t.maybeSent() && task.RunMissed(t.settings.Run, t.due, now, fl.cfg.MisfireAfter)
-	if t.started || !t.missed && !(first && t.settings.Run.Alone) { // in doubt, one that must be alone asks too: what was not started was not sent
+	if t.started || !fl.missed(t, now) && !(t.first() && t.settings.Run.Alone) { // in doubt, one that must be alone asks too: what was not started was not sent
 		return true
 	}
 	fl.runs = append(fl.runs, t)
 	fl.kicks.Overlap.Now()
 	return false
+}
+
+// first tells whether a run was not started before.
+func (t *Task) first() bool { return t.attempt == 0 && t.replay == 0 }
+
+// missed tells whether a run is too late to be released as if nothing had been.
+func (fl *Flight) missed(t *Task, now int64) bool {
+	return t.first() && !t.maybeSent() && task.RunMissed(t.settings.Run, t.due, now, fl.cfg.MisfireAfter)
 }
 
 // TakeRuns takes runs of which the database is to say whether they may begin.
@@ -40,28 +46,32 @@ func (fl *Flight) TakeRuns() []*Task {
 func (fl *Flight) Starts(runs []*Task) []store.Start {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	now := fl.clock.Millis()
 	var out []store.Start
 	for _, t := range runs {
 		if t.slot.abandoned {
 			continue
 		}
+		t.missed = fl.missed(t, now)
 		out = append(out, store.Start{SlotEpoch: store.SlotEpoch{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer,
 			Run: task.RunInstant(t.id), Alone: t.settings.Run.Alone, Missed: t.missed, Skip: t.settings.Run.DropFrom == t.due})
 	}
 	return out
 }
 
-// Started drops the runs that the database refused; the others wait for their release again.
+// Started drops the runs that the database refused; the others wait for their release again. A run that became missed while the database
+// kept its answer is asked about once more.
 func (fl *Flight) Started(runs []*Task, refused map[int64]store.Refusal) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	now := fl.clock.Millis()
 	for _, t := range runs {
 		switch {
 		case t.slot.abandoned:
 		case refused[t.seq] != 0:
 			fl.dropRun(t, refused[t.seq])
 		default:
-			t.started = true
+			t.started = t.missed || !fl.missed(t, now)
 			fl.due.push(t)
 		}
 	}

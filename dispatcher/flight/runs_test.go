@@ -2,6 +2,7 @@ package flight
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -83,4 +84,26 @@ func TestRunsThatMustBeAloneWait(t *testing.T) {
 	require.Empty(t, g.TakeRuns())
 	all[0].started = true
 	require.True(t, g.admitsRun(all[0], now))
+}
+
+// TestARunThatIsMissedBeforeTheDatabaseAnswers: the database lets a run go that must be alone, and its answer takes longer than the run may
+// wait. The run is asked about once more, as missed.
+func TestARunThatIsMissedBeforeTheDatabaseAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fl := newFlight(t, Config{MisfireAfter: time.Second})
+		run := &Task{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings(), due: nowMillis()}}
+		run.settings.Run = schemas.Run{Timer: "t", DropFrom: nowMillis(), Alone: true}
+		require.False(t, fl.admitsRun(run, nowMillis()))
+		asked := fl.TakeRuns()
+		require.False(t, fl.Starts(asked)[0].Missed)
+		time.Sleep(10 * time.Second)
+		require.True(t, fl.Starts(asked)[0].Missed, "a second try says how late the run is by now")
+
+		run.missed = false // the first try was answered
+		fl.Started(asked, nil)
+		require.False(t, fl.admitsRun(run, nowMillis()), "the run is not released late")
+		require.True(t, fl.Starts(fl.TakeRuns())[0].Missed)
+		fl.Started(asked, nil)
+		require.True(t, fl.admitsRun(run, nowMillis()), "the database let the missed run go")
+	})
 }
