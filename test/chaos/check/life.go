@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/notyet/notyet/test/chaos/history"
@@ -54,7 +55,7 @@ func (w *walk) invalid(o *history.Op) {
 }
 
 func (w *walk) schedule(o *history.Op) {
-	if w.outdated(o) || w.tomb && o.Version >= 0 && o.Version == w.version {
+	if (w.outdated(o) || w.tomb && o.Version >= 0 && o.Version == w.version) && !w.redecided(o) {
 		w.stale(o)
 		return
 	}
@@ -80,6 +81,18 @@ func (w *walk) stale(o *history.Op) {
 	if !w.hasEvent("stale") && o.Outcome == history.OK {
 		w.about(w.life, "I1", "request %d of version %d was not answered stale (%d was known)", o.N, o.Version, w.version)
 	}
+}
+
+// redecided reports whether the database was set back, decided the fire or cancel that made a request outdated a second time and in another
+// way, and scheduled the request then.
+func (w *walk) redecided(o *history.Op) bool {
+	scheduled := w.eventAt("scheduled", o.DueAt())
+	if scheduled == nil {
+		return false
+	}
+	first := cmp.Or(w.event("fired"), w.event("cancelled"))
+	second := cmp.Or(w.event("too_late"), w.event("not_found"))
+	return first != nil && second != nil && second.At <= scheduled.At && w.rewound(first.At-fromMemory, second.At)
 }
 
 // replaced checks a task that a newer request replaces: either it was delivered before that took
@@ -147,7 +160,9 @@ const fromMemory = 2000
 func (w *walk) end() {
 	o := w.last
 	w.keptInAll()
-	if len(w.life.ops) == 1 && w.delivered(w.life.ops[0]) && slices.ContainsFunc(w.letters, func(d *history.Letter) bool { return d.Kind == "expired" }) {
+	if len(w.life.ops) == 1 && w.delivered(w.life.ops[0]) && slices.ContainsFunc(w.letters, func(d *history.Letter) bool {
+		return d.Kind == "expired" && !w.rewound(w.first(w.life.ops[0]).At-fromMemory, d.DiedAt)
+	}) {
 		w.about(w.life, "I1", "request %d was delivered, and also told to have expired", w.life.ops[0].N)
 	}
 	switch {
