@@ -97,7 +97,8 @@ func (w *walk) redecided(o *history.Op) bool {
 
 // replaced checks a task that a newer request replaces: either it was delivered before that took
 // effect, or it never is. A database that was set back between the answer and the delivery has forgotten
-// the answer.
+// the answer. One that was set back before the answer may have forgotten that the older task was sent, while a
+// broker in trouble had not taken the record yet.
 func (w *walk) replaced(old, newer *history.Op) {
 	first := w.first(old)
 	if first == nil {
@@ -106,7 +107,8 @@ func (w *walk) replaced(old, newer *history.Op) {
 	}
 	w.Figures.Fates["delivered"]++
 	for _, e := range w.events {
-		if e.State == "scheduled" && e.Due == newer.Due && first.At > e.At && !w.rewound(e.At, first.At) {
+		held := w.rewound(e.At-fromMemory, e.At) && w.calmTime(nil, e.At, first.At) <= fromMemory
+		if e.State == "scheduled" && e.Due == newer.Due && first.At > e.At && !w.rewound(e.At, first.At) && !held {
 			w.about(w.life, "I6", "request %d was published at %d, after the newer request %d was acknowledged at %d", old.N, first.At, newer.N, e.At)
 		}
 	}

@@ -155,3 +155,17 @@ func TestASecondDecisionMayDifferWhereTheDatabaseWasSetBack(t *testing.T) {
 		}
 	}
 }
+
+// A broker in trouble takes a record late, whose task the database has forgotten and has stored and replaced again meanwhile.
+func TestAReplacedTaskMayStillBeWithABrokerInTrouble(t *testing.T) {
+	for trouble, found := range map[bool]bool{true: false, false: true} {
+		h := Sample()
+		publishAgain(h, op(h, "replaced"), 1, 1)
+		answered, published := op(h, "replaced").Due-7000, op(h, "replaced").Due+1
+		h.Faults = append(h.Faults, history.Fault{N: 2, Kind: "mysql-forgets", Start: answered - 100, End: answered - 50, Rewinds: true, Doubles: true, Effect: true})
+		if trouble {
+			h.Faults = append(h.Faults, history.Fault{N: 3, Kind: "no leader", Start: answered - 100, End: published - 10, Doubles: true, Effect: true})
+		}
+		require.Equal(t, found, slices.ContainsFunc(Run(h, Bounds{}).Findings, func(f Finding) bool { return f.ID == "replaced" && f.Invariant == "I6" }))
+	}
+}
