@@ -23,8 +23,6 @@ func (w *walk) keeps(o *history.Op) bool {
 	switch first := w.first(w.last); {
 	case first != nil && first.At > answer.At:
 		w.about(w.life, "I6", "request %d was published at %d, after request %d, which keeps what is pending, was acknowledged at %d", w.last.N, first.At, o.N, answer.At)
-	case first == nil && !w.ended(w.last) && w.keptAgain(w.last):
-		w.Figures.Reversed++
 	case first == nil && !w.ended(w.last):
 		w.Figures.Lost++
 		w.about(w.life, "I1", "request %d, due at %d, was lost to request %d, which keeps what is pending", w.last.N, w.last.DueAt(), o.N)
@@ -36,14 +34,6 @@ func (w *walk) keeps(o *history.Op) bool {
 	}
 	w.Figures.Fates["delivered"]++
 	return false
-}
-
-// keptAgain reports whether the database was set back behind the answer that a request made a task, and then kept an earlier task instead.
-func (w *walk) keptAgain(o *history.Op) bool {
-	made := w.eventAt("scheduled", o.DueAt())
-	return made != nil && slices.ContainsFunc(w.events, func(e *history.Event) bool {
-		return e.State == "kept" && e.Due != o.DueAt() && e.At > made.At && w.rewound(made.At-fromMemory, e.At)
-	})
 }
 
 // scheduled returns the answer that the request made a task. It is known by its due time, which no earlier task has.

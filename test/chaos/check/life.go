@@ -1,7 +1,6 @@
 package check
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/notyet/notyet/test/chaos/history"
@@ -10,7 +9,52 @@ import (
 // judgeLife follows the requests about one identity in the order of the intake, in which they take
 // effect. It compares each with what was published and answered. A delivery and a request that race
 // may end either way, but only one of them wins, and the answer says which.
+//
+// A database that was set back decides again, and may decide in another way. Then the life must be right as a whole, or without the answers
+// that the database has forgotten, or without those answers and the deliveries of that time.
 func (c *checker) judgeLife(l *life) {
+	found, figures := len(c.Findings), c.Figures
+	c.walk(l)
+	if len(c.Findings) == found || !c.decidedTwice(l) {
+		return
+	}
+	answers, all := c.remembered(l)
+	for _, l := range []*life{answers, all} {
+		again := *c
+		again.Result = Result{Figures: newFigures()}
+		if again.walk(l); len(again.Findings) == 0 {
+			c.Findings, c.Figures = c.Findings[:found], figures
+			c.Figures.Reversed++
+			return
+		}
+	}
+}
+
+// remembered is a life without the answers of commits that the database forgot; all is also without what was delivered meanwhile, and from
+// memory in a moment after that, before anything was decided again.
+func (c *checker) remembered(l *life) (answers, all *life) {
+	a := *l
+	deliveries := slices.Clone(l.deliveries)
+	for _, f := range c.faults {
+		if !f.Rewinds {
+			continue
+		}
+		until := f.End + fromMemory
+		for _, e := range l.events {
+			if e.At > f.End && e.State != "dispatched" && e.State != "succeeded" {
+				until = min(until, e.At-1)
+			}
+		}
+		a.events = slices.DeleteFunc(slices.Clone(a.events), func(e *history.Event) bool { return f.Start <= e.At && e.At <= f.End })
+		deliveries = slices.DeleteFunc(deliveries, func(d *history.Delivery) bool { return f.Start <= d.At && d.At <= max(f.End, until) })
+	}
+	b := a
+	b.deliveries = deliveries
+	return &a, &b
+}
+
+// walk follows one life.
+func (c *checker) walk(l *life) {
 	w := walk{checker: c, life: l, version: -1}
 	w.answerInOneWay()
 	if l.merges() {
@@ -55,7 +99,7 @@ func (w *walk) invalid(o *history.Op) {
 }
 
 func (w *walk) schedule(o *history.Op) {
-	if (w.outdated(o) || w.tomb && o.Version >= 0 && o.Version == w.version) && !w.redecided(o) {
+	if w.outdated(o) || w.tomb && o.Version >= 0 && o.Version == w.version {
 		w.stale(o)
 		return
 	}
@@ -81,18 +125,6 @@ func (w *walk) stale(o *history.Op) {
 	if !w.hasEvent("stale") && o.Outcome == history.OK {
 		w.about(w.life, "I1", "request %d of version %d was not answered stale (%d was known)", o.N, o.Version, w.version)
 	}
-}
-
-// redecided reports whether the database was set back, decided the fire or cancel that made a request outdated a second time and in another
-// way, and scheduled the request then.
-func (w *walk) redecided(o *history.Op) bool {
-	scheduled := w.eventAt("scheduled", o.DueAt())
-	if scheduled == nil {
-		return false
-	}
-	first := cmp.Or(w.event("fired"), w.event("cancelled"))
-	second := cmp.Or(w.event("too_late"), w.event("not_found"))
-	return first != nil && second != nil && second.At <= scheduled.At && w.rewound(first.At-fromMemory, second.At)
 }
 
 // replaced checks a task that a newer request replaces: either it was delivered before that took
@@ -162,9 +194,7 @@ const fromMemory = 2000
 func (w *walk) end() {
 	o := w.last
 	w.keptInAll()
-	if len(w.life.ops) == 1 && w.delivered(w.life.ops[0]) && slices.ContainsFunc(w.letters, func(d *history.Letter) bool {
-		return d.Kind == "expired" && !w.rewound(w.first(w.life.ops[0]).At-fromMemory, d.DiedAt)
-	}) {
+	if len(w.life.ops) == 1 && w.delivered(w.life.ops[0]) && slices.ContainsFunc(w.letters, func(d *history.Letter) bool { return d.Kind == "expired" }) {
 		w.about(w.life, "I1", "request %d was delivered, and also told to have expired", w.life.ops[0].N)
 	}
 	switch {

@@ -112,22 +112,24 @@ func TestASecondDecisionMayDifferWhereTheDatabaseWasSetBack(t *testing.T) {
 	for name, plant := range map[string]func(*sample) (first, second int64){
 		"expired": func(s *sample) (int64, int64) {
 			s.plain("expired", base+20_000, 2)
+			s.Ops[len(s.Ops)-1].MayDie = true
 			s.Letters = append(s.Letters, history.Letter{Topic: "target", ID: "expired", Kind: "expired", DiedAt: base + 24_000})
 			return base + 20_002, base + 24_000
 		},
 		"fired again": func(s *sample) (int64, int64) {
-			older := s.op(history.Op{Kind: history.Schedule, ID: "fired again", Due: base + 30_000, Version: 5, AllEvents: true}).N
+			older := s.op(history.Op{Kind: history.Schedule, ID: "fired again", Due: base + 22_000, Version: 5, AllEvents: true}).N
 			s.op(history.Op{Kind: history.Fire, ID: "fired again", Version: 9})
-			newer := s.op(history.Op{Kind: history.Schedule, ID: "fired again", Due: base + 30_001, Version: 8, AllEvents: true}).N
+			newer := s.op(history.Op{Kind: history.Schedule, ID: "fired again", Due: base + 22_001, Version: 8, AllEvents: true}).N
 			fired := s.Ops[older-1]
 			fired.Due = base + 20_000
-			s.tell("fired again", "scheduled", base+30_000, base+19_000)
+			s.tell("fired again", "scheduled", base+22_000, base+18_000)
 			s.tell("fired again", "fired", base+20_000, base+20_000)
 			s.publish(&fired, 1, base+20_001, "one", 1)
 			s.tell("fired again", "stale", base+20_000, base+20_100)
-			s.tell("fired again", "too_late", base+30_000, base+24_000)
-			s.tell("fired again", "scheduled", base+30_001, base+24_001)
-			s.publish(&s.Ops[newer-1], 1, base+30_002, "one", 1)
+			s.tell("fired again", "too_late", base+22_000, base+24_000)
+			s.publish(&s.Ops[older-1], 1, base+24_100, "one", 1)
+			s.tell("fired again", "scheduled", base+22_001, base+24_150)
+			s.publish(&s.Ops[newer-1], 1, base+24_200, "one", 1)
 			return base + 20_000, base + 24_000
 		},
 		"kept again": func(s *sample) (int64, int64) {
@@ -138,12 +140,13 @@ func TestASecondDecisionMayDifferWhereTheDatabaseWasSetBack(t *testing.T) {
 			s.publish(&s.Ops[first-1], 1, base+20_001, "one", 1)
 			s.tell("kept again", "scheduled", base+26_000, base+21_000)
 			s.tell("kept again", "kept", base+20_000, base+24_000)
+			s.publish(&s.Ops[first-1], 1, base+24_500, "one", 1)
 			s.tell("kept again", "scheduled", base+29_000, base+27_000)
 			s.publish(&s.Ops[third-1], 1, base+29_001, "one", 1)
 			return base + 21_000, base + 24_000
 		},
 	} {
-		for forgotten, span := range map[bool][2]int64{true: {10, 20}, false: {-5000, -4000}} {
+		for forgotten, span := range map[bool][2]int64{true: {-1500, 500}, false: {-9000, -8000}} {
 			t.Run(fmt.Sprint(name, forgotten), func(t *testing.T) {
 				s := &sample{History: Sample()}
 				first, second := plant(s)
