@@ -152,9 +152,6 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err := w.lockSlots(ctx, list); err != nil {
 		return err
 	}
-	if err := w.checkUnknown(list); err != nil {
-		return err
-	}
 	if err := w.placeFresh(ctx); err != nil {
 		return err
 	}

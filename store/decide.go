@@ -17,6 +17,9 @@ func (w *work) decideAll(id *identity) error {
 		if w.merged.enough() && w.several {
 			return errMerging
 		}
+		if w.mayBeForgotten(id.now, c) {
+			return errUnsure
+		}
 		if w.decideOne(id, c, id.queue.requests > 0) {
 			continue
 		}

@@ -51,27 +51,18 @@ func (w *work) nowUnsure(t *task.Task, ph task.Phase) task.Phase {
 	return ph
 }
 
-// checkUnknown refuses a batch with a cancel that would be remembered for a task of which nothing is
-// known, while a slot is unsure: the database may have forgotten the task, and a dispatcher have it.
+// mayBeForgotten tells whether a change is a cancel that would be remembered for a task of which nothing
+// is known, while a slot is unsure: the database may have forgotten the task, and a dispatcher have it.
 // Nothing waits for an unknown task, because a request that only schedules does not look whether
 // something waits.
-func (w *work) checkUnknown(list []*identity) error {
-	unsure := false
+func (w *work) mayBeForgotten(t *task.Task, c task.Change) bool {
+	if t != nil || c.Request == nil || c.Request.Op != schemas.OpCancel || c.Request.Version < 0 || w.store.evidence != nil {
+		return false
+	}
 	for _, s := range w.slots {
-		unsure = unsure || s.Unsure
-	}
-	if !unsure || w.store.evidence != nil {
-		return nil
-	}
-	for _, id := range list {
-		for _, c := range id.changes {
-			if id.before != nil || c.Request == nil || c.Request.Op == schemas.OpSchedule {
-				break
-			}
-			if c.Request.Op == schemas.OpCancel && c.Request.Version >= 0 {
-				return errUnsure
-			}
+		if s.Unsure {
+			return true
 		}
 	}
-	return nil
+	return false
 }

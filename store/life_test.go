@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/timer"
 )
 
 // restart begins another life of the database. forget is what the life before had, and this one lacks.
@@ -119,6 +120,57 @@ func TestNewTasksInAnotherLife(t *testing.T) {
 		require.Equal(t, []schemas.State{schemas.StateCancelled}, states(s.apply(b)), "the same batch, again")
 		require.ElementsMatch(t, []schemas.State{schemas.StateScheduled, schemas.StateCancelled}, s.resolve())
 	})
+}
+
+// Nothing that comes before it in its batch makes a cancel of an unknown task sure, unless it makes the task.
+func TestCancelOfAnUnknownTaskInAnotherLife(t *testing.T) {
+	for name, before := range map[string]func(*fixture) any{
+		"a report":          func(*fixture) any { return says("a", 1, schemas.StatusOK) },
+		"a cancel":          func(s *fixture) any { return s.cancel("a") },
+		"a rejected merge":  func(s *fixture) any { return s.schedule("a", merge(schemas.MergeSum), value("no JSON")) },
+		"of an earlier one": func(s *fixture) any { return s.cancel("b") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.claim(t0)
+				s.restart()
+				b := s.batch(before(s), s.cancel("a", version(3)))
+				_, err := s.Apply(s.ctx, b, At(s.now))
+				require.ErrorIs(t, err, errUnsure)
+				s.claim(t0)
+				require.Contains(t, states(s.apply(b)), schemas.StateCancelled)
+			})
+		})
+	}
+}
+
+// A run that its owner may have is not taken away with its timer: the timer that replaces it would make the run once more, and both would
+// be delivered.
+func TestTimerChangesInAnotherLife(t *testing.T) {
+	for name, op := range map[string]schemas.Op{"replaced": schemas.OpTimer, "disabled": schemas.OpTimerDisable, "deleted": schemas.OpTimerDelete} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.timerRequest(schemas.OpTimer))
+				require.Equal(t, 10, s.make())
+				s.claim(t0)
+				run := s.row(timer.RunID("t", t0+10_000))
+				s.claim(t0 + 10_000)
+				s.restart(fmt.Sprintf("UPDATE slots SET claimed = %d", t0))
+
+				b := s.batch(s.timerRequest(op, func(r *schemas.Request) { r.Value = []byte("new") }))
+				_, err := s.Apply(s.ctx, b, At(s.now))
+				require.ErrorIs(t, err, errUnsure)
+				require.False(t, BadRecord(err))
+				require.Zero(t, s.make())
+				require.Equal(t, run, s.row(timer.RunID("t", t0+10_000)))
+
+				s.claim(t0 + 10_000)
+				s.apply(b)
+				require.Empty(t, s.pending())
+				require.Equal(t, run, s.row(timer.RunID("t", t0+10_000)), "its owner has it")
+			})
+		})
+	}
 }
 
 // A report on an attempt waits as long as a later one may be on its way. A cancel of what waits for a report is too late in any life.

@@ -195,9 +195,14 @@ func (w *work) writeTimers(ctx context.Context) error {
 	}
 	var gone []int64
 	for _, t := range w.timers.pending {
-		if t.State == task.StateLine && t.Pos > w.slots[t.Slot].Claimed {
+		switch slot := w.slots[t.Slot]; w.nowUnsure(&t, t.Phase(slot.Claimed, slot.Done)) {
+		case task.Pending:
 			gone = append(gone, t.Seq)
 			w.applied.Removed = append(w.applied.Removed, placeOf(&t))
+		case task.Unsure:
+			if t.State == task.StateLine { // its owner may have it, and the timer would make it once more
+				return errUnsure
+			}
 		}
 	}
 	if err := deleteTasks(ctx, w.tx, gone); err != nil {
