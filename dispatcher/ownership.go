@@ -137,7 +137,7 @@ func (o *ownership) fenced(ctx context.Context) {
 }
 
 // take acquires the missing slots that are free: released, or their owner is gone from the election, or it was this
-// process. The owner of the others is given the time to drain, and is fenced when it does not.
+// process, also in what a database that was set back has forgotten. The owner of the others is given the time to drain, and is fenced when it does not.
 func (o *ownership) take(ctx context.Context, assigned election.Assignment, missing []int) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -151,7 +151,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 			continue
 		}
 		overdue := o.waited(s) > o.cfg.DrainTimeout+5*time.Second
-		if s.Owner == "" || s.Owner == o.cfg.MemberID || !o.trust.members.Alive(s.Owner) || overdue {
+		if s.Owner == "" || s.Owner == o.cfg.MemberID || !o.trust.members.Alive(s.Owner) || o.flight.HeldLater(s) || overdue {
 			free = append(free, s.Slot)
 		}
 	}

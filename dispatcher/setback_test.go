@@ -134,3 +134,48 @@ func TestSweepFindsAClaimWithoutAReply(t *testing.T) {
 	f.eventually("it is settled", func() bool { return f.settledUpTo(due) })
 	require.Zero(t, counted(d.metrics.Abandoned))
 }
+
+// The database forgets a claim while the slot is to be given away: the next owner need not wait for this one, and what was claimed here is
+// in doubt, not pending.
+func TestDatabaseThatForgotWhatIsToBeGivenAway(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{})
+	before := f.slot(0)
+	due := time.Now().Add(200 * time.Millisecond)
+	f.schedule(ask("orders", "a", due))
+	d.claimer.sweep(t.Context())
+	_, err := d.claimer.claim(t.Context())
+	require.NoError(t, err)
+	claimed := d.flight.Look(0).Claimed
+	require.GreaterOrEqual(t, claimed, due.UnixMilli())
+	require.False(t, f.assign(m, d, 6), "it holds a task")
+
+	f.setBack(fmt.Sprintf("UPDATE slots SET claimed = %d", before.Claimed))
+	d.claimer.sweep(t.Context())
+	require.Equal(t, 1, counted(d.metrics.Abandoned))
+	require.Equal(t, 1, d.flight.Left())
+	require.True(t, f.assign(m, d, 6))
+	require.Zero(t, d.flight.Left())
+	require.Equal(t, store.Slot{Epoch: 5, Claimed: claimed, Done: before.Done, Unsure: true}, f.slot(0))
+	require.Equal(t, []schemas.State{schemas.StateTooLate}, f.answers(f.schedule(cancelRecord("orders", "a"))))
+}
+
+// The database forgets that the slot came here, and names the owner before, which is alive and knows nothing of it: nobody waits for that one.
+func TestDatabaseThatNamesTheOwnerBefore(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{})
+	m.change(func() { m.alive["two"] = true })
+	f.setBack("UPDATE slots SET epoch = 4, owner = 'two'")
+	d.claimer.sweep(t.Context())
+	require.Equal(t, 1, counted(d.metrics.Abandoned))
+	settled, err := d.ownership.follow(t.Context())
+	require.NoError(t, err)
+	require.True(t, settled)
+	require.Equal(t, "one", f.slot(0).Owner)
+
+	f.setBack("UPDATE slots SET epoch = 5, owner = 'two'") // of the same epoch is nobody's; a later one has the slot by right
+	d.claimer.sweep(t.Context())
+	settled, err = d.ownership.follow(t.Context())
+	require.NoError(t, err)
+	require.False(t, settled)
+}

@@ -123,10 +123,19 @@ func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []i
 
 // Abandon gives up the slots that are still held under epoch, drained or not. What is claimed and
 // not settled in them is in doubt; the next owner deals with it. From the commit on, all later
-// writes under the epoch fail. It may be repeated.
-func (s *Store) Abandon(ctx context.Context, slots []int, epoch int64) error {
-	a := append([]any{[]byte{}}, tables.Args(slots)...)
-	if _, err := s.exec(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+tables.Marks(len(slots))+") AND epoch = ?", append(a, epoch)...); err != nil {
+// writes under the epoch fail. It may be repeated. had is as with Acquire.
+func (s *Store) Abandon(ctx context.Context, slots []int, epoch int64, had ...SlotPos) error {
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		a := append([]any{[]byte{}}, tables.Args(slots)...)
+		_, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+tables.Marks(len(slots))+") AND epoch = ?", append(a, epoch)...)
+		for _, h := range had {
+			if err == nil {
+				_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot = ? AND epoch = ? AND claimed < ?", h.Pos, h.Slot, epoch, h.Pos)
+			}
+		}
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("abandoning %d slots: %w", len(slots), err)
 	}
 	return nil

@@ -38,7 +38,7 @@ type Flight struct {
 	slots       map[int]*ownedSlot // Took adds; abandon and Released delete
 	arrived     int                // how often slots came, or were to leave and stay after all
 	strays      strays             // slots that are not worked on
-	lost        map[int]int64      // how far slots were claimed that were abandoned, and not taken since
+	lost        map[int]lostSlot   // slots that were abandoned, and not taken since
 	entries     int                // tasks in slots, with their bodies or without
 	staging     staging            // Logged adds, whatever ends a task removes
 	unsettled   unsettled
@@ -56,7 +56,7 @@ type Flight struct {
 func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks, log *zap.Logger) *Flight {
 	fl := &Flight{
 		env:     env{cfg: cfg, clock: clock, log: log, metrics: metrics, kicks: kicks},
-		backlog: newBacklog(), inbox: &inbox{}, origins: origins, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]int64{}, proofs: Proofs{}, stuck: map[int64]*Task{},
+		backlog: newBacklog(), inbox: &inbox{}, origins: origins, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]lostSlot{}, proofs: Proofs{}, stuck: map[int64]*Task{},
 		staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, unsettled: unsettled{pace: firstPace},
 		unannounced: unannounced{published: map[*Task]announcement{}}, underWay: map[*Task]time.Time{},
 	}

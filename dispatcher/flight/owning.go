@@ -131,9 +131,9 @@ func (fl *Flight) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) 
 		case s.Epoch != l.epoch || s.Owner != fl.cfg.MemberID:
 			fl.abandon(l, "the database says that it is not ours")
 		case s.Claimed < h.claimed || s.Done < h.done:
-			fl.abandon(l, "the database was set back: it has forgotten what was claimed or settled")
+			fl.abandonOurs(l, "the database was set back: it has forgotten what was claimed or settled")
 		case s.Unsure:
-			unsure = append(unsure, Unsure{s, h.claimed})
+			unsure = append(unsure, Unsure{s, l.claimed}) // not h.claimed: the latest claim may be among what was forgotten
 		}
 	}
 	return unsure
@@ -142,27 +142,45 @@ func (fl *Flight) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) 
 // Unsure is a slot of which the database does not know whether it has forgotten a claim.
 type Unsure struct {
 	store.Slot
-	From int64 // claimed here, when the slot was read
+	From int64 // claimed here, by now
 }
 
+// lostSlot is a slot that was abandoned: under which epoch it was held here, and how far it was claimed.
+type lostSlot struct{ epoch, claimed int64 }
+
 // LostClaims returns how far those of the slots were claimed here that were abandoned and not taken since. If the database was set back, it
-// may have forgotten a part of that, and what was staged here may have been sent: whoever takes the slot claims that part with it, so it is in
-// doubt, and nobody can cancel it.
+// may have forgotten a part of that, and what was staged here may have been sent: whoever takes the slot or gives it away claims that part
+// with it, so it is in doubt, and nobody can cancel it.
 func (fl *Flight) LostClaims(slots []int) (out []store.SlotPos) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, slot := range slots {
-		if claimed, known := fl.lost[slot]; known {
-			out = append(out, store.SlotPos{Slot: slot, Pos: claimed})
+		if lost, known := fl.lost[slot]; known {
+			out = append(out, store.SlotPos{Slot: slot, Pos: lost.claimed})
 		}
 	}
 	return out
 }
 
+// HeldLater says that a slot was held here under a later epoch than the database names: the database was set back, and the owner that it
+// names has let go of the slot, or was fenced.
+func (fl *Flight) HeldLater(s store.Slot) bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return fl.lost[s.Slot].epoch > s.Epoch
+}
+
+// abandonOurs forgets a slot that the database still calls ours: the slot is taken anew, or given away.
+func (fl *Flight) abandonOurs(l *ownedSlot, why string) {
+	fl.strays.note([]int{l.number}, l.epoch)
+	fl.abandon(l, why)
+}
+
 // abandon forgets a slot that is no longer ours.
 func (fl *Flight) abandon(l *ownedSlot, why string) {
 	l.abandoned = true
-	fl.lost[l.number] = max(fl.lost[l.number], l.claimed)
+	before := fl.lost[l.number]
+	fl.lost[l.number] = lostSlot{max(before.epoch, l.epoch), max(before.claimed, l.claimed)}
 	delete(fl.slots, l.number)
 	fl.entries -= len(l.open())
 	for _, t := range l.open() {
@@ -201,8 +219,7 @@ func (fl *Flight) Leavers(assigned []int) map[int64][]int {
 		case l.leavingFor() <= fl.cfg.DrainTimeout:
 			fl.leaveBehind(l)
 		default:
-			fl.strays.note([]int{l.number}, l.epoch)
-			fl.abandon(l, "it did not drain in time")
+			fl.abandonOurs(l, "it did not drain in time")
 		}
 	}
 	return drained

@@ -64,3 +64,56 @@ func TestAnsweredTasksOfALostSlotAreForgotten(t *testing.T) {
 		})
 	}
 }
+
+// A slot that is abandoned, and that the database calls ours, is given back, so that its next owner does not wait for us.
+func TestSlotsThatTheDatabaseStillCallsOurs(t *testing.T) {
+	t.Parallel()
+	row := store.Slot{Slot: 0, Epoch: 5, Owner: "one", Claimed: 100, Done: 50}
+	for name, c := range map[string]struct {
+		lose  func(fl *Flight, l *ownedSlot)
+		stray bool
+	}{
+		"a claim is forgotten": {func(fl *Flight, _ *ownedSlot) {
+			forgot := row
+			forgot.Claimed = 90
+			fl.SlotsRead([]store.Slot{forgot}, fl.Known())
+		}, true},
+		"a settlement is forgotten": {func(fl *Flight, _ *ownedSlot) {
+			forgot := row
+			forgot.Done = 40
+			fl.SlotsRead([]store.Slot{forgot}, fl.Known())
+		}, true},
+		"another number of tasks": {func(fl *Flight, l *ownedSlot) {
+			fl.Settled(nil, []Closing{{store.Done{Slot: 0, Epoch: 5, From: 50, To: 100}, l}}, store.Settled{Mismatch: []int{0}}, 0)
+		}, true},
+		"another owner": {func(fl *Flight, _ *ownedSlot) {
+			theirs := row
+			theirs.Owner, theirs.Epoch = "two", 6
+			fl.SlotsRead([]store.Slot{theirs}, fl.Known())
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fl := newFlight(t, Config{})
+			fl.Took([]store.Slot{row}, 5, nil, nil)
+			c.lose(fl, fl.slots[0])
+			require.Empty(t, fl.slots)
+			require.Equal(t, c.stray, len(fl.Strays(nil)[5]) == 1)
+			require.Equal(t, []store.SlotPos{{Slot: 0, Pos: 100}}, fl.LostClaims([]int{0}))
+		})
+	}
+}
+
+// While the slots are read, one of them is claimed, the database is started anew, and has forgotten the claim: the slot does not become
+// sure again by what was known before.
+func TestClaimWhileTheSlotsAreRead(t *testing.T) {
+	t.Parallel()
+	fl := newFlight(t, Config{})
+	row := store.Slot{Slot: 0, Epoch: 5, Owner: "one", Claimed: 100, Done: 50}
+	fl.Took([]store.Slot{row}, 5, nil, nil)
+	before := fl.Known()
+	fl.Claimed([]Claim{{Slot: 0, Epoch: 5, From: 100, To: 200, slot: fl.slots[0]}}, nil)
+	row.Unsure = true
+	require.Equal(t, []Unsure{{row, 200}}, fl.SlotsRead([]store.Slot{row}, before))
+	require.Empty(t, fl.SlotsRead([]store.Slot{row}, fl.Known()))
+	require.Empty(t, fl.slots, "it is to be taken anew")
+}

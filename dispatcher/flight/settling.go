@@ -133,7 +133,7 @@ func (fl *Flight) close(closings []Closing, result store.Settled) {
 			fl.metrics.Mismatch.Inc()
 			fl.log.Error("the database counts another number of tasks than were settled: taking the slot anew", zap.Int("slot", l.number),
 				zap.Int64("from", c.From), zap.Int64("to", c.To), zap.Int("settled", c.Count))
-			fl.abandon(l, "the database counts another number of tasks in it")
+			fl.abandonOurs(l, "the database counts another number of tasks in it")
 		default:
 			to := c.To
 			if at, ok := result.Stands[l.number]; ok {
