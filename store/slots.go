@@ -34,19 +34,24 @@ func (s *Store) makeSlots(ctx context.Context, n int) error {
 	})
 }
 
-// NextEpoch allocates a fencing epoch. Each call returns a higher one, whatever else was lost or rebuilt.
+// NextEpoch allocates a fencing epoch. Each call returns a higher one, whatever else was lost or rebuilt. Where the database itself was
+// set back, the epoch is higher than those of the slots: their owners have taken them anew.
 func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 	var epoch int64
 	name := []byte("epoch")
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, "UPDATE meta SET value = value + 1 WHERE name = ?", name)
+		var taken int64
+		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(epoch), 0) FROM slots").Scan(&taken); err != nil {
+			return err
+		}
+		res, err := tx.ExecContext(ctx, "UPDATE meta SET value = 1 + CASE WHEN value < ? THEN ? ELSE value END WHERE name = ?", taken, taken, name)
 		if err != nil {
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil {
 			return err
 		} else if n == 0 {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value) VALUES (?, 1)", name); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value) VALUES (?, ?)", name, taken+1); err != nil {
 				return err
 			}
 		}

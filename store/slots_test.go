@@ -22,6 +22,27 @@ func TestNextEpoch(t *testing.T) {
 	})
 }
 
+// A database that was set back has forgotten numbers, and the owners have taken their slots anew under the latest.
+func TestNextEpochOfADatabaseThatWasSetBack(t *testing.T) {
+	for name, forget := range map[string]string{"some": "UPDATE meta SET value = 1 WHERE name = 'epoch'", "all": "DELETE FROM meta WHERE name = 'epoch'"} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				_, err := s.NextEpoch(s.ctx)
+				require.NoError(t, err)
+				_, err = s.Acquire(s.ctx, []int{2}, 7, "me")
+				require.NoError(t, err)
+				_, err = s.db.ExecContext(s.ctx, forget)
+				require.NoError(t, err)
+				for _, want := range []int64{8, 9} {
+					epoch, err := s.NextEpoch(s.ctx)
+					require.NoError(t, err)
+					require.Equal(t, want, epoch)
+				}
+			})
+		})
+	}
+}
+
 func TestAcquire(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		acquire := func(epoch int64, owner string, slots ...int) []Slot {

@@ -97,8 +97,10 @@ reasons.
 	a process loses its database      it leaves after 15 s while another member works; its slots move at once
 	another installation comes        its member finds the root claimed, and Run fails before it has a candidate
 
-Not covered: an ensemble that loses its data and a database that is restored, both while members keep
-running. The members continue to refuse epochs below the highest one they have seen; restart them.
+An ensemble may lose its data after the database was set back, both while members keep running. The
+database's next epoch is above those of the slots, and owners take their slots anew within a second of a
+set-back. Not covered: both within that second, or an assignment that has moved no slot before. Then
+members continue to refuse epochs below the highest one they have seen; restart them.
 Everybody who can connect can write the znodes unless Config.Auth is set: then only that user can
 access root and everything below it.
 */

@@ -57,7 +57,7 @@ func (w *world) judgeTooLate(h *history.History, ops map[int64]*history.Op, firs
 	}
 	for _, e := range h.Events {
 		of := name{e.Topic, e.ID}
-		if e.State != "too_late" || first[of] < e.At && first[of] > 0 || slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Rewinds && f.Start <= e.At && e.At <= f.End }) {
+		if e.State != "too_late" || first[of] < e.At && first[of] > 0 {
 			continue
 		}
 		for _, d := range h.Deliveries {
@@ -66,7 +66,8 @@ func (w *world) judgeTooLate(h *history.History, ops map[int64]*history.Op, firs
 				break
 			}
 		}
-		if lastOp[of] < e.At && slices.ContainsFunc(h.Events, func(c history.Event) bool {
+		forgotten := slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Rewinds && f.Start <= e.At && e.At <= f.End })
+		if !forgotten && lastOp[of] < e.At && slices.ContainsFunc(h.Events, func(c history.Event) bool {
 			return c.Topic == e.Topic && c.ID == e.ID && c.State == "cancelled" && c.Due == e.Due && c.At > e.At
 		}) {
 			w.find("I5", "%s/%s: too_late was told at %d, and cancelled later", e.Topic, e.ID, e.At)
