@@ -57,7 +57,7 @@ func (w *world) judgeTooLate(h *history.History, ops map[int64]*history.Op, firs
 	}
 	for _, e := range h.Events {
 		of := name{e.Topic, e.ID}
-		if e.State != "too_late" || first[of] < e.At && first[of] > 0 {
+		if e.State != "too_late" || first[of] < e.At && first[of] > 0 || slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Rewinds && f.Start <= e.At && e.At <= f.End }) {
 			continue
 		}
 		for _, d := range h.Deliveries {
@@ -66,8 +66,7 @@ func (w *world) judgeTooLate(h *history.History, ops map[int64]*history.Op, firs
 				break
 			}
 		}
-		forgotten := slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Rewinds && f.Start <= e.At && e.At <= f.End })
-		if !forgotten && lastOp[of] < e.At && slices.ContainsFunc(h.Events, func(c history.Event) bool {
+		if lastOp[of] < e.At && slices.ContainsFunc(h.Events, func(c history.Event) bool {
 			return c.Topic == e.Topic && c.ID == e.ID && c.State == "cancelled" && c.Due == e.Due && c.At > e.At
 		}) {
 			w.find("I5", "%s/%s: too_late was told at %d, and cancelled later", e.Topic, e.ID, e.At)

@@ -9,7 +9,52 @@ import (
 // judgeLife follows the requests about one identity in the order of the intake, in which they take
 // effect. It compares each with what was published and answered. A delivery and a request that race
 // may end either way, but only one of them wins, and the answer says which.
+//
+// A database that was set back decides again, and may decide in another way. Then the life must be right as a whole, or without the answers
+// that the database has forgotten, or without those answers and the deliveries of that time.
 func (c *checker) judgeLife(l *life) {
+	found, figures := len(c.Findings), c.Figures
+	c.walk(l)
+	if len(c.Findings) == found || !c.decidedTwice(l) {
+		return
+	}
+	answers, all := c.remembered(l)
+	for _, l := range []*life{answers, all} {
+		again := *c
+		again.Result = Result{Figures: newFigures()}
+		if again.walk(l); len(again.Findings) == 0 {
+			c.Findings, c.Figures = c.Findings[:found], figures
+			c.Figures.Reversed++
+			return
+		}
+	}
+}
+
+// remembered is a life without the answers of commits that the database forgot; all is also without what was delivered meanwhile, and from
+// memory in a moment after that, before anything was decided again.
+func (c *checker) remembered(l *life) (answers, all *life) {
+	a := *l
+	deliveries := slices.Clone(l.deliveries)
+	for _, f := range c.faults {
+		if !f.Rewinds {
+			continue
+		}
+		until := f.End + fromMemory
+		for _, e := range l.events {
+			if e.At > f.End && e.State != "dispatched" && e.State != "succeeded" {
+				until = min(until, e.At-1)
+			}
+		}
+		a.events = slices.DeleteFunc(slices.Clone(a.events), func(e *history.Event) bool { return f.Start <= e.At && e.At <= f.End })
+		deliveries = slices.DeleteFunc(deliveries, func(d *history.Delivery) bool { return f.Start <= d.At && d.At <= max(f.End, until) })
+	}
+	b := a
+	b.deliveries = deliveries
+	return &a, &b
+}
+
+// walk follows one life.
+func (c *checker) walk(l *life) {
 	w := walk{checker: c, life: l, version: -1}
 	w.answerInOneWay()
 	if l.merges() {
@@ -84,7 +129,8 @@ func (w *walk) stale(o *history.Op) {
 
 // replaced checks a task that a newer request replaces: either it was delivered before that took
 // effect, or it never is. A database that was set back between the answer and the delivery has forgotten
-// the answer.
+// the answer. One that was set back before the answer may have forgotten that the older task was sent, while a
+// broker in trouble had not taken the record yet.
 func (w *walk) replaced(old, newer *history.Op) {
 	first := w.first(old)
 	if first == nil {
@@ -93,7 +139,8 @@ func (w *walk) replaced(old, newer *history.Op) {
 	}
 	w.Figures.Fates["delivered"]++
 	for _, e := range w.events {
-		if e.State == "scheduled" && e.Due == newer.Due && first.At > e.At && !w.rewound(e.At, first.At) {
+		held := w.rewound(e.At-fromMemory, e.At) && w.calmTime(nil, e.At, first.At) <= fromMemory
+		if e.State == "scheduled" && e.Due == newer.Due && first.At > e.At && !w.rewound(e.At, first.At) && !held {
 			w.about(w.life, "I6", "request %d was published at %d, after the newer request %d was acknowledged at %d", old.N, first.At, newer.N, e.At)
 		}
 	}
