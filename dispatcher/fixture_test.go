@@ -32,6 +32,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/counter"
 )
 
 const (
@@ -419,18 +420,8 @@ func (r *running) stagedTasks() int {
 
 func (r *running) owned() int { return r.flight.OwnedSlots() }
 
-// counted is the value of a counter, by way of a registry: that needs no further module.
-func counted(c prometheus.Counter) int {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(c)
-	families, err := reg.Gather()
-	if err != nil {
-		panic(err)
-	}
-	return int(families[0].GetMetric()[0].GetCounter().GetValue())
-}
+var counted = counter.Value
 
-// claimTo claims slots of which nothing is known.
 // lookahead is how far ahead the next claim reaches, ms.
 func (d *Dispatcher) lookahead() int64 { return d.claimer.lookahead.ahead.Load() }
 

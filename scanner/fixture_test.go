@@ -19,6 +19,7 @@ import (
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/counter"
 )
 
 const (
@@ -191,13 +192,4 @@ func byID(events []schemas.Event, state schemas.State) map[string]int {
 	return out
 }
 
-// counted is the value of a counter, by way of a registry: that needs no further module.
-func counted(c prometheus.Counter) int {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(c)
-	families, err := reg.Gather()
-	if err != nil {
-		panic(err)
-	}
-	return int(families[0].GetMetric()[0].GetCounter().GetValue())
-}
+var counted = counter.Value

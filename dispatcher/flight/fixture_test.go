@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/test/counter"
 )
 
 // machineClock is a database's clock that agrees with this machine's.
@@ -33,13 +35,4 @@ func newFlight(t *testing.T, cfg Config) *Flight {
 
 func nowMillis() int64 { return time.Now().UnixMilli() }
 
-// counted is the value of a counter, by way of a registry: that needs no further module.
-func counted(c prometheus.Counter) int {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(c)
-	families, err := reg.Gather()
-	if err != nil {
-		panic(err)
-	}
-	return int(families[0].GetMetric()[0].GetCounter().GetValue())
-}
+var counted = counter.Value

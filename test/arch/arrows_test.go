@@ -57,10 +57,11 @@ var arrows = map[string][]string{
 	"cmd":        {anything},
 	"examples":   {"schemas", "producer", "consumer"}, // what people copy
 
-	// What tests use: doubles of servers, and certificates.
+	// Tests use these: doubles of servers, certificates, counters.
 	"test/zkfake":      {},
 	"test/tracingtest": {"internal/tracing"},
 	"test/testcert":    {},
+	"test/counter":     {},
 
 	// Tests of the built program, in a process of its own.
 	"test/program":  {},
