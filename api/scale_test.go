@@ -1,8 +1,6 @@
 package api
 
 import (
-	"context"
-	"crypto/rand"
 	"database/sql"
 	"fmt"
 	"io"
@@ -15,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -25,6 +22,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
 // TestFiftyClientsOfMany lets fifty clients of one token list at once, again and again, beside many
@@ -37,7 +35,10 @@ func TestFiftyClientsOfMany(t *testing.T) {
 	}
 	n, err := strconv.Atoi(v)
 	require.NoError(t, err)
-	dsn := scaleDSN(t)
+	dsn := "sqlite:" + t.TempDir() + "/notyet.db"
+	if os.Getenv("NOTYET_MYSQL_DSN") != "" {
+		dsn = mysqltest.Fresh(t)
+	}
 	st, err := store.Open(t.Context(), store.Config{DSN: dsn}, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
@@ -82,27 +83,6 @@ func TestFiftyClientsOfMany(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("%d pending, 50 clients, 500 lists: p50 %v, p99 %v, longest %v", n, took[250], took[494], took[499])
-}
-
-func scaleDSN(t *testing.T) string {
-	t.Helper()
-	dsn := os.Getenv("NOTYET_MYSQL_DSN")
-	if dsn == "" {
-		return "sqlite:" + t.TempDir() + "/notyet.db"
-	}
-	cfg, err := mysql.ParseDSN(dsn)
-	require.NoError(t, err)
-	db, err := sql.Open("mysql", dsn)
-	require.NoError(t, err)
-	cfg.DBName = "notyet_lists_" + rand.Text()
-	_, err = db.ExecContext(t.Context(), "CREATE DATABASE "+cfg.DBName)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, err := db.ExecContext(context.Background(), "DROP DATABASE "+cfg.DBName)
-		require.NoError(t, err)
-		require.NoError(t, db.Close())
-	})
-	return cfg.FormatDSN()
 }
 
 // fill stores n tasks of ten topics, as a scanner would.

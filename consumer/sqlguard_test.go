@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,12 +11,12 @@ import (
 	"time"
 
 	_ "github.com/glebarez/go-sqlite"
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/consumer"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
 // onDatabases runs a test on SQLite, and on MySQL if the environment names one.
@@ -39,29 +37,7 @@ func onDatabases(t *testing.T, f func(t *testing.T, db *sql.DB, g *consumer.SQLG
 	}
 	t.Run("sqlite", run("sqlite", filepath.Join(t.TempDir(), "x.db")+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)",
 		consumer.SQLGuardConfig{Dialect: consumer.SQLite}))
-	t.Run("mysql", func(t *testing.T) {
-		dsn := os.Getenv("NOTYET_MYSQL_DSN")
-		if dsn == "" {
-			t.Skip("NOTYET_MYSQL_DSN is not set: run scripts/servers up and evaluate scripts/servers env")
-		}
-		run("mysql", freshDatabase(t, dsn), consumer.SQLGuardConfig{})(t)
-	})
-}
-
-func freshDatabase(t *testing.T, dsn string) string {
-	t.Helper()
-	c, err := mysql.ParseDSN(dsn)
-	require.NoError(t, err)
-	db, err := sql.Open("mysql", dsn)
-	require.NoError(t, err)
-	c.DBName = fmt.Sprintf("guard%d", time.Now().UnixNano())
-	_, err = db.Exec("CREATE DATABASE " + c.DBName)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, _ = db.Exec("DROP DATABASE " + c.DBName)
-		_ = db.Close()
-	})
-	return c.FormatDSN()
+	t.Run("mysql", func(t *testing.T) { run("mysql", mysqltest.Fresh(t), consumer.SQLGuardConfig{})(t) })
 }
 
 func delivered(key, value string) consumer.Message {

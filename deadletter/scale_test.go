@@ -1,9 +1,6 @@
 package deadletter
 
 import (
-	"context"
-	"crypto/rand"
-	"database/sql"
 	"io"
 	"os"
 	"runtime"
@@ -12,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
 // TestMillion runs each operator command on many letters and logs its cost. NOTYET_LETTERS sets
@@ -32,30 +29,7 @@ func TestMillion(t *testing.T) {
 		file = t.TempDir() + "/notyet.db"
 	}
 	t.Run("sqlite", func(t *testing.T) { handle(t, "sqlite:"+file, letters) })
-	t.Run("mysql", func(t *testing.T) {
-		dsn := os.Getenv("NOTYET_MYSQL_DSN")
-		if dsn == "" {
-			t.Skip("NOTYET_MYSQL_DSN is not set: run scripts/servers up and evaluate scripts/servers env")
-		}
-		handle(t, freshDatabase(t, dsn), letters)
-	})
-}
-
-func freshDatabase(t *testing.T, dsn string) string {
-	t.Helper()
-	cfg, err := mysql.ParseDSN(dsn)
-	require.NoError(t, err)
-	db, err := sql.Open("mysql", dsn)
-	require.NoError(t, err)
-	cfg.DBName = "notyet_letters_" + rand.Text()
-	_, err = db.ExecContext(t.Context(), "CREATE DATABASE "+cfg.DBName)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, err := db.ExecContext(context.Background(), "DROP DATABASE "+cfg.DBName)
-		require.NoError(t, err)
-		require.NoError(t, db.Close())
-	})
-	return cfg.FormatDSN()
+	t.Run("mysql", func(t *testing.T) { handle(t, mysqltest.Fresh(t), letters) })
 }
 
 // The letters have ten topics in turn. One in a hundred is expired, one in a thousand rejected, and

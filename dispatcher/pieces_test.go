@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"database/sql"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
 // useDatabase lets the fixture work on another database, which is empty, and returns a connection of the test's own to it.
@@ -35,18 +35,8 @@ func (f *fixture) useDatabase(driver, dsn, cfg string) *sql.DB {
 // useServer is useDatabase on the MySQL or MariaDB server under test.
 func (f *fixture) useServer() *sql.DB {
 	f.Helper()
-	dsn := os.Getenv("NOTYET_MYSQL_DSN")
-	if dsn == "" {
-		f.Skip("NOTYET_MYSQL_DSN names no server")
-	}
-	name := fmt.Sprintf("notyet_dispatcher_%d", time.Now().UnixNano())
-	db, err := sql.Open("mysql", dsn)
-	require.NoError(f, err)
-	_, err = db.ExecContext(f.Context(), "CREATE DATABASE "+name)
-	require.NoError(f, err)
-	f.Cleanup(func() { _, _ = db.Exec("DROP DATABASE " + name); _ = db.Close() })
-	own := dsn[:strings.LastIndexByte(dsn, '/')+1] + name
-	return f.useDatabase("mysql", own, own)
+	dsn := mysqltest.Fresh(f)
+	return f.useDatabase("mysql", dsn, dsn)
 }
 
 // All of a backlog expires at once, with events that take more than a row of the outbox holds.

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"crypto/rand"
-	"database/sql"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
 // onServers is a Config for the real servers, with topics, a database and a root of its own.
@@ -49,14 +49,7 @@ func onServers(t *testing.T, change func(*kafka.TopicSpec)) Config {
 	_, err = kafka.EnsureTopics(t.Context(), client, specs)
 	require.NoError(t, err)
 	t.Cleanup(func() { _, _ = kadm.NewClient(client).DeleteTopics(t.Context(), settings.OwnTopics()...) })
-	dsn := os.Getenv("NOTYET_MYSQL_DSN")
-	admin, err := sql.Open("mysql", dsn)
-	require.NoError(t, err)
-	name := "notyet_test_" + rand.Text()
-	_, err = admin.ExecContext(t.Context(), "CREATE DATABASE "+name)
-	require.NoError(t, err)
-	t.Cleanup(func() { _, _ = admin.Exec("DROP DATABASE " + name); _ = admin.Close() })
-	scfg := store.Config{DSN: dsn[:strings.LastIndex(dsn, "/")+1] + name}
+	scfg := store.Config{DSN: mysqltest.Fresh(t)}
 	st, err := store.Open(t.Context(), scfg, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, st.Migrate(t.Context(), 4))

@@ -2,8 +2,6 @@ package scanner
 
 import (
 	"database/sql"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -11,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
 // A real database is frozen, requests come in two polls, the scanner is stopped gracefully, and the database goes on while
@@ -72,20 +70,11 @@ func asksIn(prefix string, n int, partition int32) []*kgo.Record {
 
 // freshMySQL is a database of its own on the server at NOTYET_MYSQL_DSN.
 func freshMySQL(t *testing.T) (*store.Store, *sql.DB) {
-	cfg, err := mysql.ParseDSN(os.Getenv("NOTYET_MYSQL_DSN"))
+	dsn := mysqltest.Fresh(t)
+	admin, err := sql.Open("mysql", dsn)
 	require.NoError(t, err)
-	admin, err := sql.Open("mysql", cfg.FormatDSN())
-	require.NoError(t, err)
-	name := fmt.Sprintf("scanner_%x", rand.Uint64())
-	_, err = admin.ExecContext(t.Context(), "CREATE DATABASE "+name)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, err := admin.Exec("DROP DATABASE " + name)
-		require.NoError(t, err)
-		_ = admin.Close()
-	})
-	cfg.DBName = name
-	st, err := store.Open(t.Context(), store.Config{DSN: cfg.FormatDSN()}, zap.NewNop())
+	t.Cleanup(func() { _ = admin.Close() })
+	st, err := store.Open(t.Context(), store.Config{DSN: dsn}, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	require.NoError(t, st.Migrate(t.Context(), 4))

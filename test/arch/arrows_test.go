@@ -57,11 +57,12 @@ var arrows = map[string][]string{
 	"cmd":        {anything},
 	"examples":   {"schemas", "producer", "consumer"}, // what people copy
 
-	// Tests use these: doubles of servers, certificates, counters.
+	// Tests use these: doubles of servers, certificates, databases, counters.
 	"test/zkfake":      {},
 	"test/tracingtest": {"internal/tracing"},
 	"test/testcert":    {},
 	"test/counter":     {},
+	"test/mysqltest":   {},
 
 	// Tests of the built program, in a process of its own.
 	"test/program":  {},

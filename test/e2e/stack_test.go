@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"encoding/hex"
 	"fmt"
 	"os"
@@ -19,8 +18,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/embedded"
@@ -29,6 +26,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
 // stack is one set of servers, on which it uses names of its own.
@@ -78,7 +76,7 @@ func newStackOf(t *testing.T, real bool, partitions int32) *stack {
 		s.kafka.Brokers = strings.Split(os.Getenv("NOTYET_KAFKA_BROKERS"), ",")
 		s.redis = strings.Split(os.Getenv("NOTYET_REDIS_ADDRS"), ",")[0]
 		s.zk = strings.Split(os.Getenv("NOTYET_ZOOKEEPER_SERVERS"), ",")
-		s.dsn = freshDatabase(t, os.Getenv("NOTYET_MYSQL_DSN"), s.name)
+		s.dsn = mysqltest.Fresh(t)
 	} else {
 		k, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0"}, s.log)
 		require.NoError(t, err)
@@ -129,21 +127,6 @@ func showLog(t *testing.T, file string) {
 		text, _ := os.ReadFile(file)
 		t.Logf("--- %s\n%s", filepath.Base(file), tail(text, 4000))
 	}
-}
-
-func freshDatabase(t *testing.T, dsn, name string) string {
-	cfg, err := mysql.ParseDSN(dsn)
-	require.NoError(t, err)
-	db, err := sql.Open("mysql", dsn)
-	require.NoError(t, err)
-	_, err = db.Exec("CREATE DATABASE " + name)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, _ = db.Exec("DROP DATABASE " + name)
-		_ = db.Close()
-	})
-	cfg.DBName = name
-	return cfg.FormatDSN()
 }
 
 // topics creates topics as Kafka makes them by default: records carry the sender's time, and the broker judges it.
