@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 )
 
@@ -33,18 +34,11 @@ const (
 )
 
 func (h *health) run(ctx context.Context) {
-	tick := time.NewTicker(healthEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	loop.Every(ctx, healthEvery, func(ctx context.Context) {
 		if err := h.check(ctx); ctx.Err() == nil {
 			h.members.Report(err)
 		}
-	}
+	})
 }
 
 // check returns why this process cannot work; nil: it can.

@@ -9,6 +9,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // indexer keeps the index in step with the database. The warm loop runs it; the settle loop calls update.
@@ -29,16 +30,9 @@ const (
 )
 
 func (ix *indexer) run(ctx context.Context) {
-	tick := time.NewTicker(warmEvery)
-	defer tick.Stop()
 	lastDrift := time.Now()
 	var suspects map[index.Entry]bool
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	loop.Every(ctx, warmEvery, func(ctx context.Context) {
 		err := ix.warm(ctx)
 		if err == nil && time.Since(lastDrift) >= driftEvery {
 			lastDrift = time.Now()
@@ -48,7 +42,7 @@ func (ix *indexer) run(ctx context.Context) {
 			ix.metrics.indexErrors.Inc()
 			ix.log.Warn("keeping the index in step failed, dispatch goes on from the database", zap.Error(err))
 		}
-	}
+	})
 }
 
 // update is best effort: the index is a hint, and what is missed here is mended by warm.

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/dispatcher/flight"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // policies keeps the operators' policies in force: targets that are paused, or limited. Its loops read the policies, and move tasks between
@@ -57,25 +58,19 @@ func (f *policies) start(ctx context.Context) error {
 
 // run keeps the policies up to date.
 func (f *policies) run(ctx context.Context) {
-	tick := time.NewTicker(policiesEvery)
-	defer tick.Stop()
-	for failures := 0; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	failures := 0
+	loop.Every(ctx, policiesEvery, func(ctx context.Context) {
 		bound, cancel := context.WithTimeout(ctx, policiesWithin)
 		err := f.read(bound)
 		cancel()
-		if err != nil && ctx.Err() == nil {
-			if failures++; failures%10 == 1 {
-				f.log.Warn("reading the targets' policies failed: those that are known stay in force", zap.Error(err))
-			}
-			continue
+		if err == nil || ctx.Err() != nil {
+			failures = 0
+			return
 		}
-		failures = 0
-	}
+		if failures++; failures%10 == 1 {
+			f.log.Warn("reading the targets' policies failed: those that are known stay in force", zap.Error(err))
+		}
+	})
 }
 
 func (f *policies) read(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/notyet/notyet/dispatcher/flight"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
@@ -37,18 +38,11 @@ func (r *retirer) forAll() bool {
 }
 
 func (r *retirer) run(ctx context.Context) {
-	tick := time.NewTicker(r.tasks.every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	loop.Every(ctx, r.tasks.every, func(ctx context.Context) {
 		if err := r.round(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("retiring ended tasks failed, trying again later", zap.Error(err))
 		}
-	}
+	})
 }
 
 func (r *retirer) round(ctx context.Context) (err error) {

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 )
 
@@ -86,7 +87,7 @@ func (s *Scanner) awaitEnds(ctx context.Context, ends kafka.Offsets, progress fu
 func (s *Scanner) more(ctx context.Context, stored, ends kafka.Offsets, left int64) (more bool, err error) {
 	scanning, stop := context.WithCancel(ctx)
 	defer stop()
-	go every(scanning, time.Second, func(ctx context.Context) {
+	go loop.Every(scanning, time.Second, func(ctx context.Context) {
 		if _, now, err := s.left(ctx, ends); err == nil && now != left {
 			stop()
 		}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/defaults"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 )
 
@@ -58,7 +59,7 @@ const (
 	rested = 10 * time.Minute
 )
 
-func (h *health) run(ctx context.Context) { every(ctx, h.after/5, h.look) }
+func (h *health) run(ctx context.Context) { loop.Every(ctx, h.after/5, h.look) }
 
 func (h *health) look(ctx context.Context) {
 	bound, cancel := context.WithTimeout(ctx, pingPatience)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 const (
@@ -40,7 +41,7 @@ func newLag(asks *kgo.Client, topics []string, parts *partitions, standing *stan
 	return &lag{asks: asks, topics: topics, parts: parts, gauge: gauge, hidden: hidden, standing: standing, log: log}
 }
 
-func (l *lag) run(ctx context.Context) { every(ctx, lagEvery, l.look) }
+func (l *lag) run(ctx context.Context) { loop.Every(ctx, lagEvery, l.look) }
 
 func (l *lag) look(ctx context.Context) {
 	bound, cancel := context.WithTimeout(ctx, lagPatience)

@@ -27,6 +27,7 @@ import (
 	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -214,12 +215,12 @@ func (s *Scanner) Run(ctx context.Context) error {
 	background(ctx, s.resolver.run)
 	background(ctx, s.watcher.run)
 	background(ctx, s.lag.run)
-	background(ctx, func(ctx context.Context) { every(ctx, 5*time.Second, s.recreate.readAnew) })
-	background(ctx, func(ctx context.Context) { every(ctx, checkEvery, s.checker.check) })
-	background(ctx, func(ctx context.Context) { every(ctx, checkEvery, s.poller.inspector.lookStuck) })
+	background(ctx, func(ctx context.Context) { loop.Every(ctx, 5*time.Second, s.recreate.readAnew) })
+	background(ctx, func(ctx context.Context) { loop.Every(ctx, checkEvery, s.checker.check) })
+	background(ctx, func(ctx context.Context) { loop.Every(ctx, checkEvery, s.poller.inspector.lookStuck) })
 	commit := func(ctx context.Context) { s.worker.commits.commit(ctx, s.group) }
 	if s.cfg.CommitEvery > 0 {
-		background(ctx, func(ctx context.Context) { every(ctx, s.cfg.CommitEvery, commit) })
+		background(ctx, func(ctx context.Context) { loop.Every(ctx, s.cfg.CommitEvery, commit) })
 	}
 
 	// One limit for all stretches together: each of many that cannot be stored would otherwise take that long.

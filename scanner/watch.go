@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/look"
 )
@@ -31,21 +32,7 @@ type watcher struct {
 	log      *zap.Logger
 }
 
-func (w *watcher) run(ctx context.Context) { every(ctx, watchEvery, w.look) }
-
-// every calls f again and again until ctx ends.
-func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			f(ctx)
-		}
-	}
-}
+func (w *watcher) run(ctx context.Context) { loop.Every(ctx, watchEvery, w.look) }
 
 func (w *watcher) look(ctx context.Context) {
 	w.metrics.standing.Reset()

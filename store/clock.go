@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/machine"
 )
 
@@ -102,18 +103,7 @@ func (c *Clock) Start(ctx context.Context) error {
 
 // Run corrects the Clock until ctx ends. If the database does not answer, the Clock runs on by itself. Each part of a process may
 // run it: they ask in turn.
-func (c *Clock) Run(ctx context.Context) {
-	tick := time.NewTicker(clockEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			c.correct(ctx)
-		}
-	}
-}
+func (c *Clock) Run(ctx context.Context) { loop.Every(ctx, clockEvery, c.correct) }
 
 // correct asks, unless another part of the process does or has just done so.
 func (c *Clock) correct(ctx context.Context) {

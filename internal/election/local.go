@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // localPoll is how often Local checks whether the number of slots has changed.
@@ -38,16 +40,8 @@ func (l *Local) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	tick := time.NewTicker(localPoll)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			_ = l.refresh(ctx) // a failure changes nothing; the next try is one tick away
-		}
-	}
+	loop.Every(ctx, localPoll, func(ctx context.Context) { _ = l.refresh(ctx) }) // a failure changes nothing; the next try is one tick away
+	return nil
 }
 
 // refresh assigns all slots under a new epoch if their number has changed.

@@ -17,13 +17,13 @@ var arrows = map[string][]string{
 	"timer":    {},
 	"producer": {"schemas"},
 	"consumer": {"schemas"},
-	"store":    {"store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/machine"},
+	"store":    {"store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/loop", "internal/machine"},
 	// Questions go to store/look, which never writes. The store asks too, and not the reverse: look opens a store in its tests only.
 	"store/look":     {"schemas", "task", "store/internal", "store"},
 	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine"},
 	"events":         {"schemas", "store", "internal/kafka", "internal/faultpoint"},
-	"scanner":        {"schemas", "task", "store", "store/look", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/tracing", "internal/faultpoint"},
-	"dispatcher":     {"schemas", "task", "store", "store/look", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/tracing", "internal/faultpoint"},
+	"scanner":        {"schemas", "task", "store", "store/look", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
+	"dispatcher":     {"schemas", "task", "store", "store/look", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
 	"callback":       {"schemas", "internal/defaults", "internal/reload"},
 	"deadletter":     {"schemas", "task", "store", "store/look", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
 
@@ -32,7 +32,7 @@ var arrows = map[string][]string{
 	"internal/slots":    {"schemas"},
 	"internal/index":    {"schemas", "internal/defaults", "internal/slots"},
 	"internal/sendlog":  {"schemas", "internal/defaults"},
-	"internal/election": {"schemas", "internal/defaults", "internal/machine"},
+	"internal/election": {"schemas", "internal/defaults", "internal/loop", "internal/machine"},
 	"internal/config":   {"schemas", "internal/defaults"},
 	"internal/reload":   {},
 	"internal/figures":  {},
@@ -44,6 +44,7 @@ var arrows = map[string][]string{
 	"test/arch":         {},
 
 	"internal/machine":    {},
+	"internal/loop":       {},
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
 	"api":      {"schemas", "task", "timer", "store", "store/look", "deadletter", "internal/access", "internal/figures", "internal/tracing"},
