@@ -418,7 +418,7 @@ func (r *running) stagedTasks() int {
 	return r.inside(func(in flight.Figures) int { return in.StagedTasks })
 }
 
-func (r *running) owned() int { return r.flight.OwnedSlots() }
+func (r *running) owned() int { return r.flight.Figures().Slots }
 
 var counted = counter.Value
 

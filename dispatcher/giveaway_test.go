@@ -182,7 +182,7 @@ func TestSlotTakenAndNotBegunIsGivenBack(t *testing.T) {
 	require.True(t, f.assign(m, d, 6, 1))
 	require.Empty(t, f.slot(0).Owner)
 	require.Equal(t, store.Slot{Slot: 1, Epoch: 6, Owner: "one"}, f.slot(1))
-	require.Equal(t, 1, d.flight.OwnedSlots())
+	require.Equal(t, 1, d.flight.Figures().Slots)
 	require.Empty(t, d.flight.Strays(nil))
 }
 
@@ -209,11 +209,11 @@ func TestLookOfThePastAbandonsNothing(t *testing.T) {
 	require.NoError(t, err)
 	_, d := f.owning(Config{})
 	require.NoError(t, d.ownership.compare(t.Context(), past, nil))
-	require.Equal(t, 1, d.flight.OwnedSlots())
+	require.Equal(t, 1, d.flight.Figures().Slots)
 	_, err = f.store.Acquire(t.Context(), f.slots, 6, "another")
 	require.NoError(t, err)
 	require.NoError(t, d.ownership.verify(t.Context()))
-	require.Zero(t, d.flight.OwnedSlots())
+	require.Zero(t, d.flight.Figures().Slots)
 }
 
 // Lines are given away and fenced at once, whichever comes first.
@@ -226,9 +226,9 @@ func TestGiveAwayBesideAFence(t *testing.T) {
 	_, err := f.store.Acquire(t.Context(), []int{1, 2}, 6, "two")
 	require.NoError(t, err)
 	d.ownership.fenced(t.Context()) // of another loop
-	require.Equal(t, 2, d.flight.OwnedSlots())
+	require.Equal(t, 2, d.flight.Figures().Slots)
 	require.NoError(t, d.ownership.release(t.Context(), drained[5], 5))
-	require.Zero(t, d.flight.OwnedSlots())
+	require.Zero(t, d.flight.Figures().Slots)
 	require.Equal(t, "two", f.slot(1).Owner)
 	require.Empty(t, f.slot(0).Owner)
 }

@@ -238,7 +238,7 @@ func TestAnOwnerIsNotWaitedForAnewWithEachAssignment(t *testing.T) {
 		defer following(t, d)()
 		owned := func() int {
 			synctest.Wait()
-			return d.flight.OwnedSlots()
+			return d.flight.Figures().Slots
 		}
 		patience := d.cfg.DrainTimeout + 5*time.Second
 		for began := time.Now(); time.Since(began) < patience; time.Sleep(10 * time.Second) {
@@ -265,6 +265,6 @@ func TestAnOwnerThatKeptItsSlotIsWaitedForAnew(t *testing.T) {
 				time.Sleep(10 * time.Second)
 			}
 		}
-		require.Zero(t, d.flight.OwnedSlots())
+		require.Zero(t, d.flight.Figures().Slots)
 	})
 }

@@ -17,11 +17,9 @@ import (
 // nothing is claimed or sent at all: see start.
 type policies struct {
 	*shared
-	flight  *flight.Flight
-	trust   *trust
-	slots   int                // of the installation
-	counted time.Time          // when they were
-	share   func(part float64) // told which part of the slots is owned here, for limits of all dispatchers together
+	flight *flight.Flight
+	trust  *trust
+	share  func(part float64) // told which part of the slots is owned here, for limits of all dispatchers together
 }
 
 func newPolicies(sh *shared, fl *flight.Flight, tr *trust, share func(part float64)) *policies {
@@ -32,8 +30,6 @@ const (
 	// policiesEvery is how often the policies are read. One is in force a second after it was stored, with time to spare for a
 	// database that is slow.
 	policiesEvery = 200 * time.Millisecond
-	// slotsEvery is how often the slots are counted: their number grows while dispatchers run.
-	slotsEvery = time.Second
 	// policiesWithin bounds one reading.
 	policiesWithin = 2 * time.Second
 )
@@ -83,14 +79,10 @@ func (f *policies) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slots := f.slots
-	if time.Since(f.counted) >= slotsEvery {
-		if slots, err = f.store.SlotCount(ctx); err != nil {
-			return err
-		}
-		f.counted = time.Now()
+	slots, err := f.store.SlotCount(ctx)
+	if err != nil {
+		return err
 	}
-	f.slots = slots
 	f.share(f.flight.ApplyPolicies(all, key, slots))
 	return nil
 }

@@ -31,12 +31,6 @@ func newRetirer(sh *shared, fl *flight.Flight) *retirer {
 // slots returns the owned slots, ascending.
 func (r *retirer) slots() []int { return slotsOf(r.flight.Views()) }
 
-// forAll tells whether this owner forgets what has no slot: that is for the owner of slot 0.
-func (r *retirer) forAll() bool {
-	slots := r.slots()
-	return len(slots) > 0 && slots[0] == 0
-}
-
 func (r *retirer) run(ctx context.Context) {
 	loop.Every(ctx, r.tasks.every, func(ctx context.Context) {
 		if err := r.round(ctx); err != nil && ctx.Err() == nil {
@@ -65,7 +59,7 @@ func (r *retirer) before(retention time.Duration) int64 {
 
 // letters forgets dead letters and measures what is left of them.
 func (r *retirer) letters(ctx context.Context) error {
-	if !r.forAll() {
+	if !r.flight.OwnsFirst() {
 		r.metrics.letters.Set(0)
 		r.metrics.letterBytes.Set(0)
 		return nil
@@ -83,7 +77,7 @@ func (r *retirer) letters(ctx context.Context) error {
 
 // audit forgets entries of the audit log.
 func (r *retirer) audit(ctx context.Context) error {
-	if !r.forAll() {
+	if !r.flight.OwnsFirst() {
 		return nil
 	}
 	return r.forget(ctx, r.cfg.AuditRetention, r.store.RetireAudit)

@@ -204,7 +204,7 @@ func (d *Dispatcher) targetLoop(ctx context.Context) {
 }
 
 func (d *Dispatcher) measureTargets(ctx context.Context) {
-	if slots := slotsOf(d.flight.Views()); len(slots) == 0 || slots[0] != 0 {
+	if !d.flight.OwnsFirst() {
 		d.targetMetrics.forget()
 		return
 	}

@@ -56,13 +56,6 @@ func (fl *Flight) Owns(t *Task) bool {
 	return !t.slot.abandoned && fl.slots[t.slot.number] == t.slot
 }
 
-// OwnedSlots counts the owned slots.
-func (fl *Flight) OwnedSlots() int {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	return len(fl.slots)
-}
-
 // Missing returns those of the assigned slots that are not owned.
 func (fl *Flight) Missing(assigned []int) []int {
 	fl.mu.Lock()

@@ -100,9 +100,9 @@ func (u *unsettled) oldest() time.Duration {
 // leavePinned takes delivered tasks out of slots in which they have been held up for long.
 func (fl *Flight) leavePinned() {
 	fl.unsettled.forgetDurable()
-	closable, n := map[*ownedSlot]int64{}, 0
+	closable, n, now := map[*ownedSlot]int64{}, 0, time.Now()
 	for _, t := range fl.unsettled.deliveries {
-		if time.Since(t.acked) < pinnedFor || n == pinnedMost {
+		if now.Sub(t.acked) < pinnedFor || n == pinnedMost {
 			return
 		}
 		if t.status != settled || t.durable() {
