@@ -40,34 +40,19 @@ const (
 // ListAudit reads one page of the audit log. It walks the index of times, or that of task ids where
 // the filter names a task.
 func (r Reader) ListAudit(ctx context.Context, f AuditFilter) (AuditPage, error) {
-	if f.Limit <= 0 {
-		f.Limit = 100
-	}
-	page := AuditPage{Entries: []handle.AuditEntry{}}
-	for looked := 0; ; {
-		n := min(auditAtOnce, AuditExamined-looked)
-		found, err := r.readAudit(ctx, f, n)
-		if err != nil {
-			return AuditPage{}, fmt.Errorf("listing the audit log: %w", err)
-		}
-		for _, e := range found {
+	entries, more, err := gather(f.Limit, AuditExamined, auditAtOnce, func(n int) ([]handle.AuditEntry, error) { return r.readAudit(ctx, f, n) },
+		func(e handle.AuditEntry) bool {
 			f.After = &AuditPlace{e.At, e.ID}
-			if !f.wants(e) {
-				continue
-			}
-			if page.Entries = append(page.Entries, e); len(page.Entries) == f.Limit {
-				page.More = f.After
-				return page, nil
-			}
-		}
-		if len(found) < n {
-			return page, nil
-		}
-		if looked += n; looked >= AuditExamined {
-			page.More = f.After
-			return page, nil
-		}
+			return f.wants(e)
+		})
+	if err != nil {
+		return AuditPage{}, fmt.Errorf("listing the audit log: %w", err)
 	}
+	page := AuditPage{Entries: entries}
+	if more {
+		page.More = f.After
+	}
+	return page, nil
 }
 
 func (f *AuditFilter) wants(e handle.AuditEntry) bool {

@@ -38,15 +38,7 @@ func upTo(most, n int64) Bounded { return Bounded{min(n, most), n > most} }
 // settled, up to a limit. oldest is the place of the first of them, 0 if there is none. Held tasks
 // are not among them. It reads the index of the line only.
 func (r Reader) CountOverdue(ctx context.Context, before, most int64) (found Bounded, oldest int64, err error) {
-	all, err := r.h.Slots(ctx)
-	if err != nil {
-		return Bounded{}, 0, err
-	}
-	done, places := make(map[int]int64, len(all)), make([]handle.SlotPos, len(all))
-	for i, slot := range all {
-		done[slot.Slot], places[i] = slot.Done, handle.SlotPos{Slot: slot.Slot, Pos: slot.Done}
-	}
-	first, err := r.h.Beyond(ctx, places)
+	done, first, err := r.open(ctx)
 	if err != nil {
 		return Bounded{}, 0, err
 	}

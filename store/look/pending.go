@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -49,15 +48,7 @@ func (r Reader) OldestOverdue(ctx context.Context, topics []string, before int64
 			of[target] = append(of[target], topic)
 		}
 	}
-	all, err := r.h.Slots(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	done, places := make(map[int]int64, len(all)), make([]handle.SlotPos, len(all))
-	for i, slot := range all {
-		done[slot.Slot], places[i] = slot.Done, handle.SlotPos{Slot: slot.Slot, Pos: slot.Done}
-	}
-	first, err := r.h.Beyond(ctx, places)
+	done, first, err := r.open(ctx)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -1,7 +1,6 @@
 package look
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,39 +58,26 @@ var afterAllIDs = strings.Repeat("\xff", schemas.MaxTimerIDLen+1)
 
 // ListTimers reads one page of timers, from the index on their names.
 func (r Reader) ListTimers(ctx context.Context, f TimerFilter) (TimerPage, error) {
-	if f.Limit <= 0 {
-		f.Limit = 100
-	}
 	at := TimerName{Topic: f.Topic}
 	if f.After != nil {
 		at = *f.After
 	}
-	var page TimerPage
-	for examined := 0; examined < TimersExamined; {
-		rows, err := r.timersAfter(ctx, f, at)
-		if err != nil {
-			return TimerPage{}, fmt.Errorf("listing timers: %w", err)
-		}
-		for _, t := range rows {
+	timers, more, err := gather(f.Limit, TimersExamined, timersAtOnce, func(int) ([]task.Timer, error) { return r.timersAfter(ctx, f, at) },
+		func(t task.Timer) bool {
 			at = TimerName{t.Topic, t.ID}
 			if f.Allowed != nil && !f.Allowed(t.Topic) {
 				at.ID = afterAllIDs // the rest of the topic is not read
-				continue
+				return false
 			}
-			if t.State == task.TimerDeleted || !bytes.HasPrefix([]byte(t.ID), []byte(f.IDPrefix)) {
-				continue
-			}
-			page.Timers = append(page.Timers, t)
-			if len(page.Timers) == f.Limit {
-				page.More = &at
-				return page, nil
-			}
-		}
-		if examined += len(rows); len(rows) < timersAtOnce {
-			return page, nil
-		}
+			return t.State != task.TimerDeleted && strings.HasPrefix(t.ID, f.IDPrefix)
+		})
+	if err != nil {
+		return TimerPage{}, fmt.Errorf("listing timers: %w", err)
 	}
-	page.More = &at
+	page := TimerPage{Timers: timers}
+	if more {
+		page.More = &at
+	}
 	return page, nil
 }
 
