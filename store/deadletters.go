@@ -49,7 +49,6 @@ type DeadFilter struct {
 	After    int64  // only ids above it: pages go in the order of ids
 	UpTo     int64  // only ids up to it, see LastDead; 0: no bound
 	Limit    int    // 0: 100
-	NoBody   bool   // without their bodies
 	// Allowed tells whether a letter of the topic may be seen. nil: all.
 	Allowed func(topic string) bool
 }
@@ -64,7 +63,7 @@ func (s *Store) DeadLetters(ctx context.Context, f DeadFilter) ([]task.DeadLette
 		if err != nil {
 			return nil, err
 		}
-		found, err := s.ReadDead(ctx, page.IDs, !f.NoBody)
+		found, err := s.ReadDead(ctx, page.IDs, true)
 		if err != nil {
 			return nil, err
 		}

@@ -16,7 +16,7 @@ func TestDeadPageIsBoundedInBytes(t *testing.T) {
 		for i, size := range []int{1 << 20, 8 << 20, 8 << 20, 1, 1} {
 			s.letter(task.DeadLetter{Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint(i), Body: make([]byte, size)})
 		}
-		all, err := s.DeadLetters(s.ctx, DeadFilter{NoBody: true})
+		all, err := s.DeadLetters(s.ctx, DeadFilter{})
 		require.NoError(t, err)
 		page := func(after int64, limit int) (n int, more bool) {
 			page, err := s.SelectDeadWithBodies(s.ctx, DeadFilter{After: after, Limit: limit})

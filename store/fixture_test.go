@@ -54,6 +54,20 @@ func newFixture(t testing.TB, s *Store) *fixture {
 	return f
 }
 
+// pendingEvents reads what the outbox holds of some sources, as a publisher does.
+func (f *fixture) pendingEvents(limit int, sources ...int) (out []Outbox) {
+	f.t.Helper()
+	boxes, err := f.PendingOutboxes(f.ctx, sources, limit)
+	require.NoError(f.t, err)
+	for _, box := range boxes {
+		box, there, err := f.ReadOutbox(f.ctx, box)
+		require.NoError(f.t, err)
+		require.Equal(f.t, true, there)
+		out = append(out, box)
+	}
+	return out
+}
+
 // another is the store as another process sees it. A database in memory has one process.
 func (f *fixture) another() *Store {
 	if f.backend.name == "sqlite-memory" {

@@ -77,15 +77,15 @@ func (s *Store) StoreEvents(ctx context.Context, events []schemas.Event, now int
 // pendingOutboxes lists outboxes in the order of the primary key, which within a source is that of
 // time. In any other order, the server would read and sort all that an outage has left, to return the
 // first of it.
-func pendingOutboxes(columns string, sources int) string {
-	return "SELECT " + columns + " FROM outbox WHERE src IN (" + tables.Marks(sources) + ") ORDER BY src, seq LIMIT ?"
+func pendingOutboxes(sources int) string {
+	return "SELECT src, seq FROM outbox WHERE src IN (" + tables.Marks(sources) + ") ORDER BY src, seq LIMIT ?"
 }
 
 // PendingOutboxes lists the outboxes of the sources whose events are not known to be published, of each
 // source the oldest first, at most limit, without their events.
 func (s *Store) PendingOutboxes(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
 	out, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error { return r.Scan(&o.Source, &o.Seq) },
-		pendingOutboxes("src, seq", len(sources)), append(tables.Args(sources), limit)...)
+		pendingOutboxes(len(sources)), append(tables.Args(sources), limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("listing pending events: %w", err)
 	}
@@ -105,22 +105,6 @@ func (s *Store) ReadOutbox(ctx context.Context, run Outbox) (Outbox, bool, error
 		return Outbox{}, false, fmt.Errorf("reading pending events: %w", err)
 	}
 	return run, true, nil
-}
-
-// PendingEvents reads the outboxes of the sources whose events are not known to be published, of each
-// source the oldest first, at most limit.
-func (s *Store) PendingEvents(ctx context.Context, sources []int, limit int) ([]Outbox, error) {
-	out, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, o *Outbox) error {
-		var data []byte
-		if err := r.Scan(&o.Source, &o.Seq, &data); err != nil {
-			return err
-		}
-		return json.Unmarshal(data, &o.Events)
-	}, pendingOutboxes("src, seq, events", len(sources)), append(tables.Args(sources), limit)...)
-	if err != nil {
-		return nil, fmt.Errorf("reading pending events: %w", err)
-	}
-	return out, nil
 }
 
 // DeleteEvents deletes events that Kafka has acknowledged.

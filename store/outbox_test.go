@@ -26,20 +26,15 @@ func TestOutbox(t *testing.T) {
 		s.do(s.schedule("quiet", tell(schemas.EventsNone)))
 		require.Empty(t, s.last.Events)
 
-		untold := func(limit int, sources ...int) []Outbox {
-			out, err := s.PendingEvents(s.ctx, sources, limit)
-			require.NoError(t, err)
-			return out
-		}
-		require.Equal(t, want, untold(10, s.source.ID), "oldest first")
-		require.Equal(t, want[:2], untold(2, s.source.ID))
-		require.ElementsMatch(t, append(want, elsewhere...), untold(10, s.source.ID, other.ID))
-		require.Empty(t, untold(10))
+		require.Equal(t, want, s.pendingEvents(10, s.source.ID), "oldest first")
+		require.Equal(t, want[:2], s.pendingEvents(2, s.source.ID))
+		require.ElementsMatch(t, append(want, elsewhere...), s.pendingEvents(10, s.source.ID, other.ID))
+		require.Empty(t, s.pendingEvents(10))
 
 		require.NoError(t, s.DeleteEvents(s.ctx, want[:2]))
 		require.NoError(t, s.DeleteEvents(s.ctx, want[:2]), "repeated")
 		require.NoError(t, s.DeleteEvents(s.ctx, nil))
-		require.ElementsMatch(t, append(want[2:], elsewhere...), untold(10, s.source.ID, other.ID))
+		require.ElementsMatch(t, append(want[2:], elsewhere...), s.pendingEvents(10, s.source.ID, other.ID))
 		require.NoError(t, s.DeleteEvents(s.ctx, append(elsewhere, want[2])))
 		require.Zero(t, s.count("outbox"))
 	})
@@ -78,7 +73,7 @@ func TestPendingEventsAreNotSorted(t *testing.T) {
 		if s.backend.sqlite {
 			explain = "EXPLAIN QUERY PLAN "
 		}
-		rows, err := s.db.QueryContext(s.ctx, explain+pendingOutboxes("src, seq", 2), s.source.ID, s.source.ID+1, 10)
+		rows, err := s.db.QueryContext(s.ctx, explain+pendingOutboxes(2), s.source.ID, s.source.ID+1, 10)
 		require.NoError(t, err)
 		plan := strings.Join(cells(t, rows), "\n")
 		for _, sorted := range []string{"TEMP B-TREE", `"filesort": {`, `"using_filesort": true`} { // of SQLite, MariaDB, MySQL
@@ -112,10 +107,8 @@ func TestManyEventsOfExits(t *testing.T) {
 		settled, err := s.Settle(s.ctx, nil, nil, list, At(s.now))
 		require.NoError(t, err)
 		require.Greater(t, len(settled.Events), 1)
-		untold, err := s.PendingEvents(s.ctx, []int{TransitionSource}, 100)
-		require.NoError(t, err)
 		var stored []schemas.Event
-		for _, box := range untold {
+		for _, box := range s.pendingEvents(100, TransitionSource) {
 			stored = append(stored, box.Events...)
 		}
 		require.Equal(t, list, stored)

@@ -34,8 +34,7 @@ func (f *fixture) settleProven(p Evidence) []schemas.State {
 	f.SetEvidence(p)
 	defer f.SetEvidence(nil)
 	require.NoError(f.t, f.SettleProven(f.ctx, unsent, f.now))
-	boxes, err := f.PendingEvents(f.ctx, []int{TransitionSource}, 10)
-	require.NoError(f.t, err)
+	boxes := f.pendingEvents(10, TransitionSource)
 	require.NoError(f.t, f.DeleteEvents(f.ctx, boxes))
 	var told []schemas.State
 	for _, box := range boxes {

@@ -59,11 +59,7 @@ func TestRestartGoesOnUnderAnotherSource(t *testing.T) {
 		old, err := s.Source(s.ctx, "in", [16]byte{1}, 0, 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 4, old.Next)
-		untold := func(src int) int {
-			runs, err := s.PendingEvents(s.ctx, []int{src}, 100)
-			require.NoError(t, err)
-			return len(runs)
-		}
+		untold := func(src int) int { return len(s.pendingEvents(100, src)) }
 		before := untold(old.ID)
 		require.Positive(t, before)
 

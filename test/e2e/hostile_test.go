@@ -115,7 +115,7 @@ func TestMassesOfHostileRecordsFitIntoMemory(t *testing.T) {
 		return len(seen) == partitions
 	})
 	t.Logf("the requests behind %d such batches were delivered after %v; the scanner has needed %d MB", len(batches)*partitions, time.Since(began).Round(time.Millisecond), scanner.peak()>>20)
-	letters, err := c.store.DeadLetters(t.Context(), store.DeadFilter{Kind: schemas.KindRejected, Limit: 100, NoBody: true})
+	letters, err := c.store.DeadLetters(t.Context(), store.DeadFilter{Kind: schemas.KindRejected, Limit: 100})
 	require.NoError(t, err)
 	require.Len(t, letters, len(batches)*partitions)
 	require.Less(t, scanner.peak(), scannerMemory, "the memory of the scanner")
