@@ -76,24 +76,31 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 	return s.makeSlots(ctx, slots)
 }
 
-// CheckMigrated returns ErrNotMigrated when Migrate has something to do. It creates nothing.
-func (s *Store) CheckMigrated(ctx context.Context) error {
+// schema returns the version of the tables, 0 where there are none, and this program's.
+func (s *Store) schema(ctx context.Context) (latest, wanted int64, err error) {
 	m, err := s.migrator(s.db)
 	if err != nil {
-		return fmt.Errorf("reading the migrations: %w", err)
+		return 0, 0, err
 	}
 	versions, err := s.versions()
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	known := m.ListSources()
-	latest, err := versions.GetLatestVersion(ctx, s.db)
+	latest, err = versions.GetLatestVersion(ctx, s.db)
+	if errors.Is(err, database.ErrVersionNotFound) || s.dialect.NoTable(err) {
+		latest, err = 0, nil
+	}
+	return latest, known[len(known)-1].Version, err
+}
+
+// CheckMigrated returns ErrNotMigrated when Migrate has something to do. It creates nothing.
+func (s *Store) CheckMigrated(ctx context.Context) error {
+	latest, wanted, err := s.schema(ctx)
 	switch {
-	case errors.Is(err, database.ErrVersionNotFound), s.dialect.NoTable(err):
-		return ErrNotMigrated
 	case err != nil:
 		return fmt.Errorf("reading the database's version: %w", err)
-	case latest < known[len(known)-1].Version:
+	case latest < wanted:
 		return ErrNotMigrated
 	}
 	if _, err := s.Installation(ctx); err != nil {

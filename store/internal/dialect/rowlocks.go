@@ -131,6 +131,7 @@ func writerIsRefused(ctx context.Context, db *sql.DB, id string) (bool, error) {
 	return false, err
 }
 
+// answered tells whether the server returned one of the errors of these numbers.
 func answered(err error, numbers ...uint16) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my) && slices.Contains(numbers, my.Number)

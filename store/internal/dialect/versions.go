@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 )
@@ -53,7 +52,7 @@ func underLock(ctx context.Context, db *sql.DB, f func(conn *sql.Conn) error) er
 // transaction: another process, or the next one after a kill, would find a table without that row, and fail.
 func (MySQL) MakeVersions(ctx context.Context, db *sql.DB, versions database.Store) error {
 	return underLock(ctx, db, func(conn *sql.Conn) error {
-		if err := versions.CreateVersionTable(ctx, conn); err != nil && !isNumber(err, tableExists) {
+		if err := versions.CreateVersionTable(ctx, conn); err != nil && !answered(err, tableExists) {
 			return err
 		}
 		applied, err := versions.ListMigrations(ctx, conn)
@@ -76,11 +75,6 @@ const (
 // dropsIdent is the migration of which the server looks first whether what it drops is there.
 const dropsIdent = 11
 
-func isNumber(err error, number uint16) bool {
-	var my *mysql.MySQLError
-	return errors.As(err, &my) && my.Number == number
-}
-
 func partialError(failed error) (*goose.PartialError, bool) {
 	partial, ok := errors.AsType[*goose.PartialError](failed)
 	return partial, ok && partial.Failed != nil
@@ -95,8 +89,8 @@ func (MySQL) Made(ctx context.Context, db *sql.DB, versions database.Store, fail
 		return false
 	}
 	version := partial.Failed.Source.Version
-	dropped := isNumber(failed, nothingThere) && version == dropsIdent
-	if !dropped && !isNumber(failed, columnExists) && !isNumber(failed, indexExists) {
+	dropped := answered(failed, nothingThere) && version == dropsIdent
+	if !dropped && !answered(failed, columnExists, indexExists) {
 		return false
 	}
 	return underLock(ctx, db, func(conn *sql.Conn) error {
@@ -108,4 +102,4 @@ func (MySQL) Made(ctx context.Context, db *sql.DB, versions database.Store, fail
 	}) == nil
 }
 
-func (MySQL) NoTable(err error) bool { return isNumber(err, noTable) }
+func (MySQL) NoTable(err error) bool { return answered(err, noTable) }

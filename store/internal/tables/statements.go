@@ -2,9 +2,7 @@
 // rows. Each list of columns stands here once, beside the function that scans it.
 package tables
 
-import (
-	"strings"
-)
+import "strings"
 
 // A statement has at most this many rows or bytes. That is enough to spread its fixed cost (about
 // 100 µs) over many rows. It stays far below max_allowed_packet (16 MiB on MariaDB) and keeps the
@@ -35,7 +33,7 @@ func Args[T any](values []T) []any {
 	return out
 }
 
-// Chunks cuts values into Pieces of at most MaxRows.
+// Chunks cuts values into runs of at most MaxRows.
 func Chunks[T any](values []T, f func([]T) error) error {
 	for len(values) > 0 {
 		n := min(len(values), MaxRows)
@@ -47,7 +45,7 @@ func Chunks[T any](values []T, f func([]T) error) error {
 	return nil
 }
 
-// Pieces cuts values into Pieces of at most MaxRows values and about MaxBytes.
+// Pieces cuts values into runs of at most MaxRows values and about MaxBytes.
 func Pieces[T any](values []T, size func(T) int, f func([]T) error) error {
 	for len(values) > 0 {
 		n, bytes := 0, 0
