@@ -60,7 +60,7 @@ func NewClient(cfg ClientConfig) *Client {
 	return &Client{base: scheme + cfg.Addr + "/api/v1", token: cfg.Token, user: printable(cfg.User), http: &http.Client{Timeout: 60 * time.Second, Transport: transport, CheckRedirect: none}}
 }
 
-// Task returns one task with its content, or store.ErrNotFound.
+// Task returns one task with its content, or look.ErrNotFound.
 func (c *Client) Task(ctx context.Context, topic, id string) (Task, error) {
 	var t Task
 	err := c.get(ctx, "/task", url.Values{"topic": {topic}, "id": {id}}, &t, look.ErrNotFound)

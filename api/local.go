@@ -46,7 +46,7 @@ type TaskFilter struct {
 	Allowed func(topic string) bool
 }
 
-// Task returns one task with its content and its history, or store.ErrNotFound.
+// Task returns one task with its content and its history, or look.ErrNotFound.
 func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 	v, history, err := look.New(l.store).GetHistory(ctx, schemas.TargetName(topic), id)
 	if err != nil {

@@ -101,7 +101,7 @@ type TimerFilter struct {
 	Allowed func(topic string) bool
 }
 
-// Timer returns one timer with its content, or store.ErrNoTimer.
+// Timer returns one timer with its content, or look.ErrNoTimer.
 func (l *Local) Timer(ctx context.Context, topic, id string) (Timer, error) {
 	t, err := look.New(l.store).GetTimer(ctx, schemas.TargetName(topic), id)
 	if err != nil {
@@ -137,7 +137,7 @@ func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 	return out, err
 }
 
-// Timer returns one timer with its content, or store.ErrNoTimer.
+// Timer returns one timer with its content, or look.ErrNoTimer.
 func (c *Client) Timer(ctx context.Context, topic, id string) (Timer, error) {
 	var t Timer
 	err := c.get(ctx, "/timers/"+Segment(topic)+"/"+Segment(id), nil, &t, look.ErrNoTimer)
