@@ -15,81 +15,84 @@ type evidence struct {
 	since    func(minutes int64) figures.Counts // in the latest minutes
 }
 
-// rule is a rule of docs/alerts.yml, with the same condition, and why it holds; "": it does not. Its
-// rates are of whole minutes, as the series has them.
+// rule is a rule of docs/alerts.yml, with the same condition: a level that is above most, or what was
+// counted in the latest minutes. A condition of another form is a function, which returns why the rule
+// holds; "": it does not. Rates are of whole minutes, as the series has them.
 type rule struct {
-	name string
-	why  func(e *evidence) string
+	name    string
+	level   string
+	most    int64
+	counter string
+	minutes int64
+	why     string // with the number
+	judge   func(e *evidence) string
+}
+
+// holds returns why the rule holds; "": it does not.
+func (r rule) holds(e *evidence) string {
+	n := e.now.Levels[r.level]
+	switch {
+	case r.judge != nil:
+		return r.judge(e)
+	case r.counter != "":
+		n = e.since(r.minutes).N[r.counter]
+	}
+	if n <= r.most {
+		return ""
+	}
+	return fmt.Sprintf(r.why, n)
 }
 
 // rules are those of docs/alerts.yml.
 var rules = []rule{
-	{"NotyetLate", func(e *evidence) string {
+	{name: "NotyetLate", judge: func(e *evidence) string {
 		if p99, ok := e.since(5).Lateness.Quantile(0.99); ok && p99 > 5 {
 			return fmt.Sprintf("one delivery in a hundred of the last 5 minutes was more than %.1f s late", p99)
 		}
 		return ""
 	}},
-	{"NotyetIntakeBacklog", (*evidence).intakeFails},
-	{"NotyetIntakeHalted", above(figures.Halted, 0, "%d partitions of intakes are not read any further: their logs lost records that are stored")},
-	{"NotyetIntakeStands", above(figures.Standing, 0, "nothing of a partition of an intake has been stored for %d s")},
-	{"NotyetBacklog", above(figures.Claimed, 500_000, "%d tasks are claimed and not settled")},
-	{"NotyetOverdue", above(figures.Unclaimed, 0, "%d slots have tasks that have been due for a minute and that nobody claims")},
-	{"NotyetStuck", above(figures.Unsettled, 0, "%d slots have claimed tasks that have been due for a minute and are not settled")},
-	{"NotyetOldestOverdue", above(figures.Overdue, 300, "a task has been due for %d s and is not delivered")},
-	{"NotyetUnownedSlots", (*evidence).freeSlots},
-	{"NotyetNoScanner", func(e *evidence) string {
+	{name: "NotyetIntakeBacklog", judge: (*evidence).intakeFails},
+	{name: "NotyetIntakeHalted", level: figures.Halted, why: "%d partitions of intakes are not read any further: their logs lost records that are stored"},
+	{name: "NotyetIntakeStands", level: figures.Standing, why: "nothing of a partition of an intake has been stored for %d s"},
+	{name: "NotyetBacklog", level: figures.Claimed, most: 500_000, why: "%d tasks are claimed and not settled"},
+	{name: "NotyetOverdue", level: figures.Unclaimed, why: "%d slots have tasks that have been due for a minute and that nobody claims"},
+	{name: "NotyetStuck", level: figures.Unsettled, why: "%d slots have claimed tasks that have been due for a minute and are not settled"},
+	{name: "NotyetOldestOverdue", level: figures.Overdue, most: 300, why: "a task has been due for %d s and is not delivered"},
+	{name: "NotyetUnownedSlots", judge: (*evidence).freeSlots},
+	{name: "NotyetNoScanner", judge: func(e *evidence) string {
 		return e.nobody("no scanner is alive", func(s store.Service) bool { return s.Kind != "dispatcher" })
 	}},
-	{"NotyetNoDispatcher", func(e *evidence) string {
+	{name: "NotyetNoDispatcher", judge: func(e *evidence) string {
 		return e.nobody("no dispatcher is alive", func(s store.Service) bool { return s.Member != "" })
 	}},
-	{"NotyetReportsExhausted", counted(figures.Failed, 5, "consumers reported %d tasks as failed for good in the last 5 minutes")},
-	{"NotyetBadReports", counted(figures.BadReports, 5, "%d reports of the last 5 minutes cannot be read")},
-	{"NotyetTimerRunsMissed", counted(figures.MissedRuns, 15, "%d runs of timers were missed and dropped in the last 15 minutes")},
-	{"NotyetRejections", counted(figures.Rejected, 5, "%d requests were rejected in the last 5 minutes")},
-	{"NotyetTargetRefused", above(figures.Refused, 0, "%d target topics do not exist, or may not be written")},
-	{"NotyetClockRefused", above(figures.ClockRefused, 0, "the brokers of %d target topics refuse the database's time: one of the clocks is wrong")},
-	{"NotyetCallbackOriginDown", above(figures.Circuits, 0, "%d origins of callbacks fail, and get one request at a time")},
-	{"NotyetSendLogFull", above(figures.SendLogFull, 0, "the send logs of %d dispatchers are full")},
-	{"NotyetResultsUnanswered", above(figures.Unanswered, 60, "the results topic has not answered for %d s")},
-	{"NotyetRetriesExhausted", counted(figures.Exhausted, 5, "%d tasks were given up in the last 5 minutes")},
-	{"NotyetTargetSick", above(figures.Unresponsive, 0, "%d partitions of targets, and origins of callbacks, do not answer")},
-	{"NotyetIndexDrift", counted(figures.IndexDrift, 60, "%d times in the last hour the index in Redis did not agree with the database")},
-	{"NotyetIndexMissed", (*evidence).indexFails},
-	{"NotyetMismatch", counted(figures.Mismatch, 60, "%d times in the last hour the database counted other tasks than were settled")},
-	{"NotyetDatabaseSetBack", counted(figures.Reread, 15, "%d offsets of intakes were read again in the last 15 minutes: the database was set back")},
-	{"NotyetTokensUnusable", above(figures.TokensUnusable, 0, "the file in http.tokens has not been usable for %d s: after a minute nobody is admitted")},
-	{"NotyetDeadLettersPileUp", above(figures.LetterBytes, 10_000_000_000, "dead letters take %d bytes")},
+	{name: "NotyetReportsExhausted", counter: figures.Failed, minutes: 5, why: "consumers reported %d tasks as failed for good in the last 5 minutes"},
+	{name: "NotyetBadReports", counter: figures.BadReports, minutes: 5, why: "%d reports of the last 5 minutes cannot be read"},
+	{name: "NotyetTimerRunsMissed", counter: figures.MissedRuns, minutes: 15, why: "%d runs of timers were missed and dropped in the last 15 minutes"},
+	{name: "NotyetRejections", counter: figures.Rejected, minutes: 5, why: "%d requests were rejected in the last 5 minutes"},
+	{name: "NotyetTargetRefused", level: figures.Refused, why: "%d target topics do not exist, or may not be written"},
+	{name: "NotyetClockRefused", level: figures.ClockRefused, why: "the brokers of %d target topics refuse the database's time: one of the clocks is wrong"},
+	{name: "NotyetCallbackOriginDown", level: figures.Circuits, why: "%d origins of callbacks fail, and get one request at a time"},
+	{name: "NotyetSendLogFull", level: figures.SendLogFull, why: "the send logs of %d dispatchers are full"},
+	{name: "NotyetResultsUnanswered", level: figures.Unanswered, most: 60, why: "the results topic has not answered for %d s"},
+	{name: "NotyetRetriesExhausted", counter: figures.Exhausted, minutes: 5, why: "%d tasks were given up in the last 5 minutes"},
+	{name: "NotyetTargetSick", level: figures.Unresponsive, why: "%d partitions of targets, and origins of callbacks, do not answer"},
+	{name: "NotyetIndexDrift", counter: figures.IndexDrift, minutes: 60, why: "%d times in the last hour the index in Redis did not agree with the database"},
+	{name: "NotyetIndexMissed", judge: (*evidence).indexFails},
+	{name: "NotyetMismatch", counter: figures.Mismatch, minutes: 60, why: "%d times in the last hour the database counted other tasks than were settled"},
+	{name: "NotyetDatabaseSetBack", counter: figures.Reread, minutes: 15, why: "%d offsets of intakes were read again in the last 15 minutes: the database was set back"},
+	{name: "NotyetTokensUnusable", level: figures.TokensUnusable, why: "the file in http.tokens has not been usable for %d s: after a minute nobody is admitted"},
+	{name: "NotyetDeadLettersPileUp", level: figures.LetterBytes, most: 10_000_000_000, why: "dead letters take %d bytes"},
 }
 
 // alerts returns the rules whose condition holds.
 func alerts(e *evidence) []Alert {
 	out := []Alert{}
 	for _, r := range rules {
-		if why := r.why(e); why != "" {
+		if why := r.holds(e); why != "" {
 			out = append(out, Alert{r.name, why})
 		}
 	}
 	return out
-}
-
-func above(level string, most int64, why string) func(*evidence) string {
-	return func(e *evidence) string {
-		if n := e.now.Levels[level]; n > most {
-			return fmt.Sprintf(why, n)
-		}
-		return ""
-	}
-}
-
-func counted(name string, minutes int64, why string) func(*evidence) string {
-	return func(e *evidence) string {
-		if n := e.since(minutes).N[name]; n > 0 {
-			return fmt.Sprintf(why, n)
-		}
-		return ""
-	}
 }
 
 // oftenIn5 is a tenth of a time per second for five minutes.

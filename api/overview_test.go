@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -227,13 +228,29 @@ func TestOverviewNamesWhatIsMissing(t *testing.T) {
 func TestAlertsOfTheOverview(t *testing.T) {
 	text, err := os.ReadFile("../docs/alerts.yml")
 	require.NoError(t, err)
-	known := map[string]bool{}
-	for _, m := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(text), -1) {
-		known[m[1]] = true
+	known := map[string]string{}
+	for _, m := range regexp.MustCompile(`- alert: (\w+)\n +expr: (.*)`).FindAllStringSubmatch(string(text), -1) {
+		known[m[1]] = m[2]
 	}
 	for _, r := range rules {
-		require.True(t, known[r.name], "%s is not in docs/alerts.yml", r.name)
+		expr, there := known[r.name]
+		require.True(t, there, "%s is not in docs/alerts.yml", r.name)
 		delete(known, r.name)
+		if r.judge != nil {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`> (\S+)`).FindAllStringSubmatch(expr, -1) {
+			most, err := strconv.ParseFloat(m[1], 64)
+			require.NoError(t, err, expr)
+			require.InDelta(t, most, r.most, 0, "%s: %s", r.name, expr)
+		}
+		var minutes int64
+		if m := regexp.MustCompile(`\[(\w+)\]`).FindStringSubmatch(expr); m != nil {
+			d, err := time.ParseDuration(m[1])
+			require.NoError(t, err, expr)
+			minutes = int64(d.Minutes())
+		}
+		require.Equal(t, minutes, r.minutes, "%s: %s", r.name, expr)
 	}
 	require.Empty(t, known, "what Prometheus tells, the overview tells")
 
