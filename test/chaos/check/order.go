@@ -70,10 +70,11 @@ func (c *checker) storedBy() func(*history.Op) int64 {
 	}
 }
 
-// disorder returns a fault in the span that may delay single tasks.
+// disorder returns a fault in the span that may delay single tasks. A database that was set back stores again what it had forgotten, behind
+// what it had not.
 func (c *checker) disorder(from, to int64) *history.Fault {
 	for _, f := range c.faults {
-		if f.Disorder && f.Start <= to && f.End+c.bounds.Copies >= from {
+		if (f.Disorder || f.Rewinds) && f.Start <= to && f.End+c.bounds.Copies >= from {
 			return f
 		}
 	}
