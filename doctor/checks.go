@@ -25,6 +25,7 @@ var checks = []check{
 	{"mysql.rights", ofDatabase(databaseRights)},
 	{"mysql.clock", ofDatabase(databaseClock)},
 	{"services", ofDatabase(services)},
+	{"election", ofDatabase(electionKind)},
 
 	{"kafka.version", ofCluster(kafkaVersion)},
 	{"kafka.topics", ofTopics(topicExists)},

@@ -107,6 +107,7 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"the database is behind":       {func(f *facts) { f.database.Ahead = -time.Hour }, "mysql.clock", Warning, "behind"},
 		"no dispatcher":                {func(f *facts) { f.database.services[0].Member = "" }, "services", Warning, "no dispatcher"},
 		"no scanner":                   {func(f *facts) { f.database.services[0].Kind = "dispatcher" }, "services", Warning, "no scanner"},
+		"another election":             {func(f *facts) { f.Disk, f.database.elected = true, "mysql" }, "election", Failure, "elect by mysql"},
 		"another version":              {func(f *facts) { f.Version = "v2" }, "services", Note, "1 of v1"},
 		"no intake":                    {topic(in, func(t *kafka.Topic) { *t = kafka.Topic{Err: kerr.UnknownTopicOrPartition} }), "kafka.topics", Failure, "does not exist"},
 		"no target":                    {topic("orders", func(t *kafka.Topic) { *t = kafka.Topic{Err: kerr.UnknownTopicOrPartition} }), "kafka.topics", Warning, "dead letters"},

@@ -205,3 +205,16 @@ func services(c Config, d *database, where string) []Finding {
 	}
 	return out
 }
+
+// electionKind compares the election of this configuration with that of the dispatchers. Scanners do not elect, and a dispatcher that starts
+// has not noted its own yet.
+func electionKind(c Config, d *database, where string) []Finding {
+	mine := c.Settings.Election.Kind
+	switch {
+	case c.Running || !c.Disk || d.elected == "":
+		return nil
+	case d.elected != mine:
+		return found(where, Failure, "dispatchers elect by "+d.elected+", and election.kind is "+mine+" here: a dispatcher with this setting gets no slots while they are alive", "set the same election.kind everywhere")
+	}
+	return found(where, OK, "dispatchers elect by "+mine, "")
+}

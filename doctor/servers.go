@@ -64,6 +64,7 @@ type database struct {
 	services []store.Service
 	// The installation's id, and the id of the Kafka cluster that it works on.
 	installation, kafka string
+	elected             string // how dispatchers elect, as it is noted; "": not yet
 }
 
 func askDatabase(ctx context.Context, c Config, log *zap.Logger) (func(*answers), error) {
@@ -87,6 +88,9 @@ func askDatabase(ctx context.Context, c Config, log *zap.Logger) (func(*answers)
 			return nil, err
 		}
 		if d.kafka, err = st.KafkaCluster(ctx); err != nil {
+			return nil, err
+		}
+		if d.elected, err = st.ElectedBy(ctx); err != nil {
 			return nil, err
 		}
 	}

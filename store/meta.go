@@ -1,13 +1,16 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
@@ -103,4 +106,53 @@ func (s *Store) keepMeta(ctx context.Context, name string, data []byte) (kept []
 		return err
 	})
 	return kept, err
+}
+
+// electionKind is the kind of the election by which dispatchers share the slots.
+const electionKind = "election.kind"
+
+// ErrOtherElection says that the dispatchers at work elect in another way.
+var ErrOtherElection = errors.New("dispatchers at work elect in another way")
+
+// ElectBy notes that dispatchers elect in this way; member is the one that asks. Two elections at once would take the slots from each
+// other without end. So ElectBy fails with ErrOtherElection while another way is noted and another dispatcher is alive. Where nothing is
+// noted, dispatchers elect through ZooKeeper: one of the version before may be at work.
+func (s *Store) ElectBy(ctx context.Context, kind, member string) error {
+	noted := func(q dialect.Querier) (string, error) {
+		data, err := tables.ReadMeta(ctx, q, electionKind)
+		return cmp.Or(string(data), "zookeeper"), err
+	}
+	if now, err := noted(s.db); err != nil || now == kind {
+		return err
+	}
+	now, err := s.Time(ctx)
+	if err != nil {
+		return err
+	}
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		other, err := noted(tx)
+		if err != nil || other == kind {
+			return err
+		}
+		alive, err := tables.Fetch(ctx, tx, func(r *sql.Rows, name *string) error { return r.Scan(name) },
+			"SELECT owner FROM services WHERE LENGTH(owner) > 0 AND owner <> ? AND seen > ? ORDER BY owner LIMIT 10", []byte(member), now.UnixMilli()-ServiceLease)
+		switch {
+		case err != nil:
+			return err
+		case len(alive) > 0:
+			return fmt.Errorf("%w: election.kind is %s here, and %s for %s: set the same one everywhere, and stop those of the other kind (one that was killed counts for %d s)",
+				ErrOtherElection, kind, other, strings.Join(alive, ", "), ServiceLease/1000)
+		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM meta WHERE name = ?", []byte(electionKind)); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "INSERT INTO meta (name, value, data) VALUES (?, 0, ?)", []byte(electionKind), []byte(kind))
+		return err
+	})
+}
+
+// ElectedBy returns how dispatchers elect, as it is noted.
+func (s *Store) ElectedBy(ctx context.Context) (string, error) {
+	data, err := tables.ReadMeta(ctx, s.db, electionKind)
+	return string(data), err
 }

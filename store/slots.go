@@ -34,8 +34,13 @@ func (s *Store) makeSlots(ctx context.Context, n int) error {
 	})
 }
 
+// epochLeap is how many epochs NextEpoch leaves out when the database has begun another life: more than can have been allocated in what
+// the database has forgotten.
+const epochLeap = 1_000_000
+
 // NextEpoch allocates a fencing epoch. Each call returns a higher one, whatever else was lost or rebuilt. Where the database itself was
-// set back, the epoch is higher than those of the slots: their owners have taken them anew.
+// set back, the epoch is higher than those of the slots, because their owners have taken them anew, and than those that were forgotten: see
+// life.go.
 func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 	var epoch int64
 	name := []byte("epoch")
@@ -44,14 +49,15 @@ func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(epoch), 0) FROM slots").Scan(&taken); err != nil {
 			return err
 		}
-		res, err := tx.ExecContext(ctx, "UPDATE meta SET value = 1 + CASE WHEN value < ? THEN ? ELSE value END WHERE name = ?", taken, taken, name)
+		// MySQL assigns from left to right. A program of the version before notes no life.
+		res, err := tx.ExecContext(ctx, "UPDATE meta SET value = CASE WHEN value < ? THEN ? ELSE value END + CASE WHEN LENGTH(data) = 0 OR data = "+s.Life()+" THEN 1 ELSE ? END, data = "+s.Life()+" WHERE name = ?", taken, taken, epochLeap, name)
 		if err != nil {
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil {
 			return err
 		} else if n == 0 {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value) VALUES (?, ?)", name, taken+1); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value, data) VALUES (?, ?, "+s.Life()+")", name, taken+1); err != nil {
 				return err
 			}
 		}

@@ -80,6 +80,7 @@ type Store struct {
 	clock      *Clock           // see Clock
 	evidence   Evidence         // set in a recovery only
 	patient    driver.Connector // for migrations: an answer may take as long as it takes. nil: as any other
+	apart      driver.Connector // makes connections beside the pool; nil: there can be none
 }
 
 const sqlitePrefix = "sqlite:"
@@ -131,7 +132,7 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error) {
 	life = cmp.Or(cfg.Life, "''")
 	if cfg.Connector != nil {
-		s.dialect = dialect.SQLite{}
+		s.dialect, s.apart = dialect.SQLite{}, cfg.Connector
 		return &sqlite.Dialector{Conn: sql.OpenDB(cfg.Connector)}, life, nil
 	}
 	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
@@ -190,7 +191,8 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 	if s.patient, err = mysql.NewConnector(patient); err != nil {
 		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
 	}
-	db := sql.OpenDB(connector{base})
+	s.apart = connector{base}
+	db := sql.OpenDB(s.apart)
 	return gormmysql.New(gormmysql.Config{Conn: db, DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), serverLife, nil
 }
 

@@ -34,6 +34,9 @@ func storeConfig(cfg *config.Config) (store.Config, error) {
 
 // electionConfig is what a member and a reader of the members have in common.
 func electionConfig(cfg *config.Config) (election.Config, error) {
+	if cfg.Election.Kind == config.KindMySQL {
+		return election.Config{SessionTimeout: cfg.Election.SessionTimeout}, nil
+	}
 	t, err := command.TLSConfig("zookeeper.tls", cfg.ZooKeeper.TLS)
 	z := cfg.ZooKeeper
 	return election.Config{Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, Auth: z.Auth, TLS: t}, err

@@ -118,7 +118,10 @@ func doctorConfig(cfg *config.Config) (doctor.Config, error) {
 	if cfg.IsSet("redis.addrs") {
 		out.Index = &icfg
 	}
-	if cfg.IsSet("zookeeper.servers") {
+	switch {
+	case cfg.Election.Kind == config.KindMySQL:
+		out.Disk = out.Store != nil
+	case cfg.IsSet("zookeeper.servers"):
 		out.Election, out.Disk = &ecfg, true
 	}
 	return out, nil

@@ -122,14 +122,33 @@ func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) err
 	if err != nil {
 		return err
 	}
-	dispatchers, err := election.Members(ctx, ecfg, log)
+	where, session := "zookeeper.root "+cfg.ZooKeeper.Root, ecfg.SessionTimeout
+	var dispatchers []string
+	if cfg.Election.Kind == config.KindMySQL {
+		where = "in the database"
+		dispatchers, err = beating(a.Ctx, cfg, session)
+	} else {
+		dispatchers, err = election.Members(ctx, ecfg, log)
+	}
 	if err != nil {
 		return err
 	}
 	if len(dispatchers) > 0 {
-		return fmt.Errorf("dispatchers are at work (zookeeper.root %s): stop %s first. One that was killed counts for %v", cfg.ZooKeeper.Root, strings.Join(dispatchers, ", "), cfg.ZooKeeper.SessionTimeout)
+		return fmt.Errorf("dispatchers are at work (%s): stop %s first. One that was killed counts for %v", where, strings.Join(dispatchers, ", "), session)
 	}
 	return nil
+}
+
+// beating returns the dispatchers that show signs of life in the database. It watches for up to a session.
+func beating(ctx context.Context, cfg *config.Config, session time.Duration) ([]string, error) {
+	st, err := openStore(ctx, cfg, zap.NewNop())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = st.Close() }()
+	roll := st.Roll()
+	defer roll.Close()
+	return election.Beating(ctx, roll, session)
 }
 
 func (c *deadReconcileCmd) tell(a *app, r deadletter.Reconciled) {

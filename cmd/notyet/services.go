@@ -217,21 +217,34 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 
 // joinDispatchers adds a dispatcher that shares the slots with others.
 func (s *service) joinDispatchers() error {
-	members, err := s.zookeeper()
+	members, err := s.electorate()
 	if err != nil {
 		return err
 	}
 	return s.addDispatcher(members, members.MemberID())
 }
 
-// zookeeper returns the election among several dispatchers.
-func (s *service) zookeeper() (*election.ZooKeeper, error) {
+// electorate returns the election among several dispatchers.
+func (s *service) electorate() (members *election.Member, err error) {
 	cfg, err := electionConfig(s.cfg)
 	if err != nil {
 		return nil, err
 	}
-	cfg.MemberID, cfg.Slots, cfg.Installation = s.cfg.Dispatcher.MemberID, s.store.SlotCount, s.installation
-	members, err := election.NewZooKeeper(cfg, s.store, s.log)
+	kind := s.cfg.Election.Kind
+	cfg.MemberID, cfg.Installation = s.cfg.Dispatcher.MemberID, s.installation
+	cfg.Slots = func(ctx context.Context) (int, error) {
+		if err := s.store.ElectBy(ctx, kind, members.MemberID()); err != nil {
+			return 0, err
+		}
+		return s.store.SlotCount(ctx)
+	}
+	if kind == config.KindMySQL {
+		roll := s.store.Roll()
+		s.onClose(roll.Close)
+		members, err = election.NewDatabase(cfg, roll, s.store, s.log)
+	} else {
+		members, err = election.NewZooKeeper(cfg, s.store, s.log)
+	}
 	if err != nil {
 		return nil, command.UsageError{Err: err}
 	}

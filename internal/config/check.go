@@ -32,6 +32,7 @@ func (l *loader) check(c *Config) {
 	l.tls("mysql.tls", c.MySQL.TLS)
 	l.tls("zookeeper.tls", c.ZooKeeper.TLS)
 	l.zookeeperAuth(c.ZooKeeper.Auth)
+	l.election(c)
 	l.redis(c.Redis)
 	l.topics(c)
 	l.metrics(c.Metrics)
@@ -134,6 +135,19 @@ func (l *loader) zookeeperAuth(auth string) {
 	user, password, _ := strings.Cut(auth, ":")
 	if auth != "" && (user == "" || password == "") {
 		l.bad("zookeeper.auth", "", "is not a user and a password", "write user:password")
+	}
+}
+
+func (l *loader) election(c *Config) {
+	l.oneOf("election.kind", c.Election.Kind, KindZooKeeper, KindMySQL)
+	if c.Election.Kind == KindZooKeeper && c.IsSet("election.session-timeout") {
+		l.bad("election.session-timeout", c.Election.SessionTimeout.String(), "does nothing with election.kind zookeeper", "set zookeeper.session-timeout")
+	}
+	if c.Election.Kind == KindMySQL && c.IsSet("zookeeper.session-timeout") {
+		l.bad("zookeeper.session-timeout", c.ZooKeeper.SessionTimeout.String(), "does nothing with election.kind mysql", "set election.session-timeout")
+	}
+	if d := c.Election.SessionTimeout; d < time.Second || d > time.Minute {
+		l.bad("election.session-timeout", d.String(), "is out of range", "write 1s to 1m")
 	}
 }
 

@@ -19,6 +19,7 @@ type Config struct {
 	MySQL      MySQL      `key:"mysql"`
 	Redis      Redis      `key:"redis"`
 	ZooKeeper  ZooKeeper  `key:"zookeeper"`
+	Election   Election   `key:"election"`
 	HTTP       HTTP       `key:"http"`
 	Ops        Ops        `key:"ops"`
 	Intake     Intakes    `key:"intake"`
@@ -139,6 +140,20 @@ type ZooKeeper struct {
 	// SessionTimeout is how long an unresponsive dispatcher keeps its slots. Default 4s.
 	SessionTimeout time.Duration `key:"session-timeout"`
 }
+
+// Election is how dispatchers share the slots.
+type Election struct {
+	// Kind is zookeeper, or mysql: through the database, without ZooKeeper. All dispatchers need the same. Default zookeeper.
+	Kind string `key:"kind"`
+	// SessionTimeout is how long an unresponsive dispatcher keeps its slots, with kind mysql. Default 4s.
+	SessionTimeout time.Duration `key:"session-timeout"`
+}
+
+// Kinds of the election, and of the index.
+const (
+	KindZooKeeper = "zookeeper"
+	KindMySQL     = "mysql"
+)
 
 // HTTP serves the API and, unless ops.addr is set, health and metrics.
 type HTTP struct {
@@ -318,6 +333,7 @@ func Default() Config {
 		MySQL:     MySQL{MaxConns: defaults.DatabaseConns},
 		Redis:     Redis{Addrs: []string{defaults.Redis}, Prefix: defaults.RedisPrefix},
 		ZooKeeper: ZooKeeper{Servers: []string{"127.0.0.1:2181"}, Root: defaults.ZooKeeperRoot, SessionTimeout: defaults.SessionTimeout},
+		Election:  Election{Kind: KindZooKeeper, SessionTimeout: defaults.SessionTimeout},
 		HTTP:      HTTP{Addr: defaults.HTTP, MaxConns: defaults.HTTPConns},
 		Intake: Intakes{
 			Topics:   []Intake{{Topic: schemas.TopicIntake}},

@@ -148,6 +148,10 @@ func TestMistakes(t *testing.T) {
 		"TLS said twice":         {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/d?tls=true", "NOTYET_MYSQL_TLS_ENABLED=true"}, want: []string{"mysql.dsn", "beside mysql.tls"}},
 		"TLS to a file":          {env: []string{"NOTYET_MYSQL_DSN=sqlite:x.db", "NOTYET_MYSQL_TLS_ENABLED=true"}, want: []string{"mysql.tls.enabled", "remove it"}},
 		"a certificate alone":    {env: []string{"NOTYET_MYSQL_TLS_ENABLED=true", "NOTYET_MYSQL_TLS_CERT=/c.pem"}, want: []string{"mysql.tls.cert", "mysql.tls.key"}},
+		"another election":       {env: []string{"NOTYET_ELECTION_KIND=etcd"}, want: []string{"election.kind", "write one of zookeeper, mysql"}},
+		"a session too short":    {env: []string{"NOTYET_ELECTION_KIND=mysql", "NOTYET_ELECTION_SESSION_TIMEOUT=100ms"}, want: []string{"election.session-timeout", "write 1s to 1m"}},
+		"ZooKeeper's session":    {env: []string{"NOTYET_ELECTION_KIND=mysql", "NOTYET_ZOOKEEPER_SESSION_TIMEOUT=9s"}, want: []string{"zookeeper.session-timeout", "set election.session-timeout"}},
+		"the database's session": {env: []string{"NOTYET_ELECTION_SESSION_TIMEOUT=9s"}, want: []string{"election.session-timeout", "set zookeeper.session-timeout"}},
 		"idle ZooKeeper TLS":     {env: []string{"NOTYET_ZOOKEEPER_TLS_CA=/ca.pem"}, want: []string{"zookeeper.tls.enabled"}},
 		"ZooKeeper's user alone": {env: []string{"NOTYET_ZOOKEEPER_AUTH=geheim"}, want: []string{"zookeeper.auth", "write user:password"}},
 		"no ZooKeeper password":  {env: []string{"NOTYET_ZOOKEEPER_AUTH=geheim:"}, want: []string{"zookeeper.auth"}},
@@ -242,6 +246,9 @@ func TestRequireAndIgnore(t *testing.T) {
 	require.ErrorAs(t, err, &all)
 	require.Len(t, all.Problems, 2)
 	require.ErrorContains(t, err, "mysql.dsn is not set: set NOTYET_MYSQL_DSN")
+
+	_, err = Load(Sources{Environ: []string{"NOTYET_ELECTION_KIND=mysql"}, Require: []string{"zookeeper.servers"}})
+	require.NoError(t, err, "it does without")
 
 	cfg, err := Load(Sources{Environ: []string{"NOTYET_LOG_FORMAT=json"}, Defaults: map[string]string{"log.level": "warn", "log.format": "console", "mysql.dsn": "sqlite:x"}, Require: []string{"mysql.dsn"}})
 	require.ErrorContains(t, err, "mysql.dsn", "a command's default is not the operator's word")

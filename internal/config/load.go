@@ -63,7 +63,7 @@ func Load(s Sources) (*Config, error) {
 	l.assign(&cfg)
 	cfg.inherit()
 	cfg.set = l.origin
-	l.require(s.Require)
+	l.require(&cfg, s.Require)
 	l.check(&cfg)
 	if len(l.problems) > 0 {
 		return nil, &Error{Problems: l.problems}
@@ -234,9 +234,10 @@ func (c *Config) inherit() {
 	}
 }
 
-func (l *loader) require(keys []string) {
+// require leaves out the servers that the kinds of election and index do without.
+func (l *loader) require(c *Config, keys []string) {
 	for _, key := range keys {
-		if l.origin[key] == "" {
+		if l.origin[key] == "" && !(key == "zookeeper.servers" && c.Election.Kind == KindMySQL) {
 			l.add(Problem{Key: key, Problem: "is not set", Fix: "set " + EnvName(key) + ", or " + key + " in the file"})
 		}
 	}

@@ -55,18 +55,18 @@ func explain(err error) error {
 
 // authenticate sends the user and password. The server accepts any; a wrong password shows when a
 // znode refuses access.
-func (t *term) authenticate() error {
-	if t.z.cfg.Auth == "" {
+func (t *znodes) authenticate() error {
+	if t.m.cfg.Auth == "" {
 		return nil
 	}
 	_, err := call(t, "authenticating", func(c *zk.Conn) (struct{}, error) {
-		return struct{}{}, c.AddAuth("digest", []byte(t.z.cfg.Auth))
+		return struct{}{}, c.AddAuth("digest", []byte(t.m.cfg.Auth))
 	})
 	return err
 }
 
 // closeToOthers removes the world's rights on a znode that was created before Auth was set.
-func (t *term) closeToOthers(path string) error {
+func (t *znodes) closeToOthers(path string) error {
 	type rights struct {
 		acl  []zk.ACL
 		stat *zk.Stat
@@ -79,7 +79,7 @@ func (t *term) closeToOthers(path string) error {
 		return err
 	}
 	_, err = call(t, "closing "+path+" to others", func(c *zk.Conn) (struct{}, error) {
-		_, err := c.SetACL(path, t.z.cfg.acl(), now.stat.Aversion)
+		_, err := c.SetACL(path, t.m.cfg.acl(), now.stat.Aversion)
 		return struct{}{}, err
 	})
 	if errors.Is(err, zk.ErrBadVersion) {

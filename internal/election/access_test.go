@@ -1,7 +1,6 @@
 package election
 
 import (
-	"context"
 	"crypto/tls"
 	"io"
 	"net"
@@ -35,15 +34,6 @@ func onReal(t *testing.T) *ensemble {
 
 func as(auth string) func(*Config) { return func(c *Config) { c.Auth = auth } }
 
-// term opens one that has not joined.
-func (e *ensemble) term(id string, change ...func(*Config)) *term {
-	term, err := e.member(id, change...).openTerm(context.Background(), e.server)
-	require.NoError(e.t, err)
-	e.t.Cleanup(func() { term.leave(); term.cut(); term.unwind() })
-	require.NoError(e.t, term.connected())
-	return term
-}
-
 // outsider is a session that is nobody.
 func (e *ensemble) outsider() *zk.Conn {
 	conn, done, err := zk.Connect([]string{e.server}, time.Minute, zk.WithLogger(clientLog{zap.NewNop()}))
@@ -75,7 +65,7 @@ func TestZnodesAreClosedToOthers(t *testing.T) {
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 
 	for _, auth := range []string{"", "notyet:wrong", "other:right"} {
-		require.ErrorContains(t, e.term("c", as(auth)).join(), "zookeeper.auth", "auth %q", auth)
+		require.ErrorContains(t, e.openByHand("c", as(auth)).join(), "zookeeper.auth", "auth %q", auth)
 		_, err := Members(t.Context(), Config{Servers: []string{e.server}, Root: e.root, Auth: auth}, zap.NewNop())
 		require.ErrorContains(t, err, "zookeeper.auth", "auth %q", auth)
 	}
@@ -162,7 +152,7 @@ func TestTLSMistakesNameTheSetting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			z := e.member("a", func(c *Config) { c.Servers, c.TLS = []string{tt.server}, tt.tls })
 			var ending sync.WaitGroup
-			joined, err := z.serveTerm(t.Context(), tt.server, &ending)
+			joined, err := z.serveTerm(t.Context(), 0, &ending)
 			ending.Wait()
 			require.False(t, joined)
 			require.ErrorContains(t, err, "zookeeper.tls")

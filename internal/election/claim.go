@@ -13,15 +13,15 @@ var ErrOtherInstallation = errors.New("the election's root belongs to another in
 // claim makes sure that the root is this installation's. The first member to come takes it, and it
 // stays taken while no member is there: an installation that is stopped for a while finds its root
 // as it was.
-func (t *term) claim() error {
-	mine, path := t.z.cfg.Installation, t.z.paths.installation
+func (t *znodes) claim() error {
+	mine, path := t.m.cfg.Installation, t.paths.installation
 	if mine == "" {
 		return nil
 	}
 	owner, _, err := t.get(path, false)
 	if errors.Is(err, zk.ErrNoNode) {
 		_, err = call(t, "creating "+path, func(c *zk.Conn) (string, error) {
-			return c.Create(path, []byte(mine), zk.FlagPersistent, t.z.cfg.acl())
+			return c.Create(path, []byte(mine), zk.FlagPersistent, t.m.cfg.acl())
 		})
 		if err == nil {
 			return nil
@@ -36,7 +36,7 @@ func (t *term) claim() error {
 	case string(owner) != mine:
 		return fmt.Errorf("%w: %s says %s, and the database (mysql.dsn) %s: set zookeeper.root to a path of this installation's own; if the other one is gone for good, delete that znode",
 			ErrOtherInstallation, path, owner, mine)
-	case t.z.cfg.Auth != "":
+	case t.m.cfg.Auth != "":
 		return t.closeToOthers(path)
 	}
 	return nil

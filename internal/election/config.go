@@ -16,7 +16,8 @@ import (
 	"github.com/notyet/notyet/internal/defaults"
 )
 
-// Config is how to reach the ensemble, and how soon an unresponsive member loses its slots.
+// Config says how soon an unresponsive member loses its slots and, for ZooKeeper, how to reach the ensemble: Servers, Root, Auth,
+// TLS and Dial. NewDatabase does not look at those.
 type Config struct {
 	// Servers are the ensemble's addresses, host or host:port (2181 if left out). Names are
 	// resolved at each connect, so a server may change its address. Required.
@@ -69,18 +70,24 @@ func (c Config) withDefaults() (Config, error) {
 
 func (c Config) validate() error {
 	switch {
-	case len(c.Servers) == 0:
-		return errors.New("validating election config: no servers")
 	case c.Slots == nil:
 		return errors.New("validating election config: no slot count")
-	case !strings.HasPrefix(c.Root, "/") || strings.HasSuffix(c.Root, "/") || strings.Contains(c.Root, "//"):
-		return fmt.Errorf("validating election config: root %q is not an absolute path below /", c.Root)
-	case c.Auth != "" && !strings.Contains(c.Auth, ":"):
-		return errors.New("validating election config: auth is not user:password")
 	case c.SessionTimeout < 10*time.Millisecond:
 		return fmt.Errorf("validating election config: session timeout %s is below 10ms", c.SessionTimeout)
 	case c.TrustWindow < 0 || c.TrustWindow >= c.SessionTimeout:
 		return fmt.Errorf("validating election config: trust window %s is not within the session timeout %s", c.TrustWindow, c.SessionTimeout)
+	}
+	return nil
+}
+
+func (c Config) validateZooKeeper() error {
+	switch {
+	case len(c.Servers) == 0:
+		return errors.New("validating election config: no servers")
+	case !strings.HasPrefix(c.Root, "/") || strings.HasSuffix(c.Root, "/") || strings.Contains(c.Root, "//"):
+		return fmt.Errorf("validating election config: root %q is not an absolute path below /", c.Root)
+	case c.Auth != "" && !strings.Contains(c.Auth, ":"):
+		return errors.New("validating election config: auth is not user:password")
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 /*
 Package election distributes the slots among the living dispatchers. The living members (from a
-ZooKeeper ensemble) and the number of slots (from the database) go in; an Assignment for each member
+ZooKeeper ensemble, or the database) and the number of slots (from the database) go in; an Assignment for each member
 comes out: an epoch and the slots to work on. The epoch protects the tasks: every claim carries it,
 and the database refuses a stale one. Election and trust make it rare that two members try the same
 slot, and limit how long a slot has no member.
@@ -16,6 +16,30 @@ slot, and limit how long a slot has no member.
 A member is an id. It may have two candidates for a while (the newer one, and that of a session that
 has not expired yet), and counts once. The oldest candidate leads. It watches the members; each other
 candidate watches the one before its own, and all watch the assignment.
+
+# In the database
+
+NewDatabase elects through two tables instead of znodes: a row of members stands for an ephemeral znode,
+and the row of assignment for the other one. All that follows holds for both, but for these differences:
+
+	a session          a member changes its beat in each round, at least twice a second. Another one that has
+	                   seen no change for S by its own oscillator deletes the row, if it still has that beat
+	a watch            there is none: members look twice a second
+	a term             is not bound to a connection. It ends with any failed call, and the next one finds the
+	                   row as it was
+	the database away  everybody is untrusted after W, and stops; afterwards nothing moves. Between two looks
+	                   a member counts S/4 of silence at most, so the first one that is back waits for the others
+	the database       may have forgotten beats, rows and assignments, of which members still think. So the
+	begins another     silence of all is counted anew, rows that are missing count as living for S, the leader
+	life               publishes nothing for S, and then publishes anew, under an epoch beyond all forgotten
+	                   ones (store.NextEpoch leaves a million out)
+	a late statement   an old beat makes nobody a member again; a deletion names the beat; an assignment names
+	                   the epoch before it, which comes only once
+	its clock          is not asked
+
+The trust window is counted in the same way: from the moment before the beat was sent. Whoever deletes the
+row has seen that beat, or a later one, S before. No locks of the server are used: they end with a
+connection, and so with a failover. docs/adr/0031 has the reasons.
 
 # Term
 

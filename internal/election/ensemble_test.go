@@ -43,6 +43,23 @@ type ensemble struct {
 	admin  *zk.Conn
 	slots  atomic.Int64
 	epochs *countingEpochs
+	table  *testTable // not nil: the election goes through a database
+}
+
+// onAll runs a test against ZooKeeper, as onBoth, and against databases: SQLite always, and the server that NOTYET_MYSQL_DSN names.
+func onAll(t *testing.T, test func(e *ensemble)) {
+	onBoth(t, test)
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(onTable(t, embedded(t)))
+	})
+	t.Run("mysql", func(t *testing.T) {
+		if os.Getenv("NOTYET_MYSQL_DSN") == "" {
+			t.Skip("NOTYET_MYSQL_DSN is not set")
+		}
+		t.Parallel()
+		test(onTable(t, onServer(t)))
+	})
 }
 
 // onBoth runs a test against the fake always, and against real servers when
@@ -99,6 +116,9 @@ func (e *ensemble) open() {
 
 // wipe deletes everything below root at once; false: something has changed meanwhile.
 func (e *ensemble) wipe() bool {
+	if e.table != nil {
+		return e.table.wipe()
+	}
 	ops := []any{}
 	for _, c := range e.candidates() {
 		ops = append(ops, &zk.DeleteRequest{Path: e.paths.members + "/" + c.name, Version: -1})
@@ -114,6 +134,9 @@ func (e *ensemble) wipe() bool {
 
 // candidates reads who is there, oldest first.
 func (e *ensemble) candidates() []candidate {
+	if e.table != nil {
+		return e.table.candidates(e.t)
+	}
 	names, _, err := e.admin.Children(e.paths.members)
 	if err != nil {
 		return nil
@@ -134,6 +157,9 @@ func (e *ensemble) candidates() []candidate {
 }
 
 func (e *ensemble) published() sharing {
+	if e.table != nil {
+		return e.table.published(e.t)
+	}
 	data, _, err := e.admin.Get(e.paths.assignment)
 	if err != nil {
 		return sharing{}
@@ -141,6 +167,30 @@ func (e *ensemble) published() sharing {
 	s, err := decodeSharing(data)
 	require.NoError(e.t, err)
 	return s
+}
+
+// spoil overwrites the assignment.
+func (e *ensemble) spoil(text string) {
+	if e.table != nil {
+		e.table.exec(e.t, "UPDATE assignment SET data = ?", []byte(text))
+		return
+	}
+	_, err := e.admin.Set(e.paths.assignment, []byte(text), -1)
+	require.NoError(e.t, err)
+}
+
+// line stands between one member and the ensemble, or the database.
+type line interface {
+	addr() string
+	sever(cut bool)
+	freeze(directions int)
+}
+
+func (e *ensemble) line() line {
+	if e.table != nil {
+		return e.table.line(e.t)
+	}
+	return startProxy(e.t, e.server)
 }
 
 // countingEpochs is the database's part.
@@ -156,9 +206,9 @@ func (c *countingEpochs) NextEpoch(context.Context) (int64, error) {
 	return c.last.Add(1), nil
 }
 
-// member is a running ZooKeeper whose history is checked: its epochs never fall.
+// member is a running Member whose history is checked: its epochs never fall.
 type member struct {
-	*ZooKeeper
+	*Member
 	leave  func() // cancels and waits for Run
 	mu     sync.Mutex
 	epochs []int64
@@ -166,10 +216,13 @@ type member struct {
 }
 
 // member makes one that does not run yet.
-func (e *ensemble) member(id string, change ...func(*Config)) *ZooKeeper {
+func (e *ensemble) member(id string, change ...func(*Config)) *Member {
 	cfg := Config{Servers: []string{e.server}, Root: e.root, MemberID: id, SessionTimeout: sessionTimeout, Slots: func(context.Context) (int, error) { return int(e.slots.Load()), nil }}
 	for _, c := range change {
 		c(&cfg)
+	}
+	if e.table != nil {
+		return e.table.member(e, cfg)
 	}
 	z, err := NewZooKeeper(cfg, e.epochs, zaptest.NewLogger(e.t, zaptest.Level(zap.InfoLevel)))
 	require.NoError(e.t, err)
@@ -179,7 +232,7 @@ func (e *ensemble) member(id string, change ...func(*Config)) *ZooKeeper {
 // start runs one until it is told to leave or the test ends.
 func (e *ensemble) start(id string, change ...func(*Config)) *member {
 	z := e.member(id, change...)
-	m := &member{ZooKeeper: z}
+	m := &member{Member: z}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	ended := make(chan struct{})
@@ -222,7 +275,7 @@ func (m *member) lapsed() int {
 	return m.lapses
 }
 
-func through(p *proxy) func(*Config) { return func(c *Config) { c.Servers = []string{p.addr()} } }
+func through(p line) func(*Config) { return func(c *Config) { c.Servers = []string{p.addr()} } }
 
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()

@@ -2,13 +2,10 @@ package election
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"go.uber.org/zap"
 )
 
@@ -46,12 +43,12 @@ func (h *health) failing(after time.Duration) error {
 // A server that is away for everybody is noticed by members at different moments. So a member that
 // fails does not leave before it has seen another one well for twice FailingAfter.
 func (t *term) checkHealth(candidates []candidate) error {
-	after := t.z.cfg.FailingAfter
-	why := t.z.health.failing(after)
+	after := t.m.cfg.FailingAfter
+	why := t.m.health.failing(after)
 	if failing := why != nil; failing != t.failing {
-		data := t.z.memberData()
+		data := t.m.memberData()
 		data.Failing = failing
-		if err := t.rewrite(data); err != nil {
+		if err := t.seat.say(data); err != nil {
 			return err
 		}
 		t.failing = failing
@@ -75,30 +72,13 @@ func (t *term) checkHealth(candidates []candidate) error {
 	return nil
 }
 
-func (t *term) rewrite(data memberData) error {
-	raw, err := json.Marshal(data)
-	if err != nil {
-		return err
-	}
-	_, err = call(t, "saying whether this process works", func(c *zk.Conn) (*zk.Stat, error) {
-		return c.Set(t.z.paths.members+"/"+t.own, raw, -1)
-	})
-	return t.missing(err)
-}
-
-// anotherWorks reads the other members' candidates anew. A member of the version before does not say
-// whether it fails, and counts as one that works.
 func (t *term) anotherWorks(candidates []candidate) (bool, error) {
 	for _, c := range candidates {
-		if c.ID == t.z.cfg.MemberID {
+		if c.ID == t.m.cfg.MemberID {
 			continue
 		}
-		now, there, err := t.readCandidate(c.name)
-		if err != nil {
-			return false, err
-		}
-		if there && !now.Failing {
-			return true, nil
+		if fails, err := t.seat.fails(c); err != nil || !fails {
+			return err == nil, err
 		}
 	}
 	return false, nil
@@ -114,22 +94,13 @@ const (
 // rest keeps a member that has left out of the election until it works again, and for a pause that
 // grows each time: slots that go to and fro cost more than a member that is idle. It ends at once
 // when no other member works any longer: somebody must own the slots.
-func (z *ZooKeeper) rest(ctx context.Context) {
-	if time.Since(z.back) >= rested {
-		z.pause = 2 * z.cfg.FailingAfter
+func (m *Member) rest(ctx context.Context) {
+	if time.Since(m.back) >= rested {
+		m.pause = 2 * m.cfg.FailingAfter
 	}
-	over := time.Now().Add(z.pause)
-	for ctx.Err() == nil && (time.Now().Before(over) || z.health.failing(0) != nil) && z.othersWork(ctx) {
-		sleep(ctx, z.cfg.FailingAfter)
+	over := time.Now().Add(m.pause)
+	for ctx.Err() == nil && (time.Now().Before(over) || m.health.failing(0) != nil) && m.ground.othersWork(ctx) {
+		sleep(ctx, m.cfg.FailingAfter)
 	}
-	z.pause, z.back = min(2*z.pause, longestRest), time.Now()
-}
-
-// othersWork asks the ensemble whether another member works. One that does not answer cannot be joined
-// either.
-func (z *ZooKeeper) othersWork(ctx context.Context) bool {
-	bound, cancel := context.WithTimeout(ctx, z.cfg.FailingAfter)
-	defer cancel()
-	members, err := ask(bound, z.cfg, z.log, func(conn *zk.Conn, p paths) ([]memberData, error) { return readMemberData(conn, p.members) })
-	return err != nil || slices.ContainsFunc(members, func(m memberData) bool { return m.ID != z.cfg.MemberID && !m.Failing })
+	m.pause, m.back = min(2*m.pause, longestRest), time.Now()
 }

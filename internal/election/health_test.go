@@ -1,6 +1,7 @@
 package election
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func (e *ensemble) owns(members ...*member) func() bool {
 func TestAMemberThatCannotWorkLeavesItsSlotsToOthers(t *testing.T) {
 	for name, sick := range map[string]int{"the leader": 0, "another": 1} {
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(e *ensemble) {
+			onAll(t, func(e *ensemble) {
 				var members []*member
 				for _, id := range []string{"a", "b", "c"} {
 					members = append(members, e.start(id, soon))
@@ -40,7 +41,7 @@ func TestAMemberThatCannotWorkLeavesItsSlotsToOthers(t *testing.T) {
 }
 
 func TestAServerThatIsAwayForAllMovesNothing(t *testing.T) {
-	onBoth(t, func(e *ensemble) {
+	onAll(t, func(e *ensemble) {
 		a, b := e.start("a", soon), e.start("b", soon)
 		e.settle(a, b)
 		epoch := a.Current().Epoch
@@ -65,7 +66,7 @@ func TestAServerThatIsAwayForAllMovesNothing(t *testing.T) {
 func (e *ensemble) failingAfter(m *member) time.Duration { return m.cfg.FailingAfter }
 
 func TestAMemberThatIsAloneStays(t *testing.T) {
-	onBoth(t, func(e *ensemble) {
+	onAll(t, func(e *ensemble) {
 		a := e.start("a", soon)
 		e.settle(a)
 		a.Report(errCutOff)
@@ -76,10 +77,10 @@ func TestAMemberThatIsAloneStays(t *testing.T) {
 
 // While a member rests, the last one that works may die.
 func TestARestEndsWhenNobodyElseWorks(t *testing.T) {
-	onBoth(t, func(e *ensemble) {
+	onAll(t, func(e *ensemble) {
 		a, b := e.start("a", soon), e.start("b", soon)
 		e.settle(a, b)
-		require.True(e.t, a.othersWork(e.t.Context()))
+		require.True(e.t, a.ground.othersWork(e.t.Context()))
 		a.pause, a.back = longestRest, time.Now()
 		a.Report(errCutOff)
 		eventually(e.t, "b has all", e.owns(b))
@@ -88,9 +89,14 @@ func TestARestEndsWhenNobodyElseWorks(t *testing.T) {
 	})
 }
 
+// others is a ground on which another member works.
+type others struct{ ground }
+
+func (others) othersWork(context.Context) bool { return true }
+
 // A member whose work fails again each time it is back stays away for longer each time.
 func TestPausesOfAMemberThatFailsAgainGrow(t *testing.T) {
-	z := &ZooKeeper{cfg: Config{FailingAfter: time.Millisecond}}
+	z := &Member{cfg: Config{FailingAfter: time.Millisecond}, ground: others{}}
 	var pauses []time.Duration
 	for range 4 {
 		z.rest(t.Context())

@@ -2,13 +2,11 @@ package election
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"go.uber.org/zap"
 )
 
@@ -30,6 +28,7 @@ type leader struct {
 	slots   int       // the database's last answer; 0: not known yet
 	asked   time.Time // when it was asked
 	epoch   int64     // allocated and not used yet; 0: none
+	life    string    // of the database, as read last
 	asking  bool
 	resume  time.Time // no query before this time
 	answers chan answer
@@ -39,6 +38,7 @@ type leader struct {
 type answer struct {
 	slots int
 	epoch int64
+	life  string // of the database when it was asked
 	err   error
 }
 
@@ -47,19 +47,22 @@ func newLeader(t *term) *leader { return &leader{t: t, answers: make(chan answer
 // act publishes a new distribution if the published one does not fit the living members and the
 // number of slots. It returns after which time to call it again at the latest.
 func (l *leader) act(s snapshot) (time.Duration, error) {
+	if l.life != s.life { // it may have forgotten that it allocated this epoch
+		l.life, l.epoch = s.life, 0
+	}
 	l.collect()
 	if time.Since(l.asked) >= l.t.window {
 		l.ask(false)
 	}
 	alive := memberIDs(s.candidates)
-	if l.slots <= 0 || l.fits(s.sharing, alive, instancesOf(alive, s.candidates)) {
+	if l.slots <= 0 || !s.stale && l.fits(s.sharing, alive, instancesOf(alive, s.candidates)) {
 		l.joins = time.Time{}
 		return l.t.window, nil
 	}
-	if rest := l.holdBack(s.sharing, alive); rest > 0 {
+	if rest := max(s.hold, l.holdBack(s.sharing, alive)); rest > 0 {
 		return rest, nil
 	}
-	if floor := max(s.sharing.Epoch, l.t.z.view.sharing().Epoch); l.epoch <= floor {
+	if floor := max(s.sharing.Epoch, l.t.m.view.sharing().Epoch); l.epoch <= floor {
 		l.refuse(floor)
 		return l.ask(true), nil
 	}
@@ -94,34 +97,27 @@ func (l *leader) refuse(floor int64) {
 }
 
 // publish writes the new distribution if our candidate still exists and nobody has written since s
-// was read. The ensemble checks both in one step, so a leader that was paused cannot overwrite
+// was read. The ground checks both in one step, so a leader that was paused cannot overwrite
 // anything.
 func (l *leader) publish(s snapshot, alive []string) error {
 	prev := s.sharing
-	if prev.Epoch == 0 {
-		prev = l.t.z.view.sharing() // the ensemble lost its data: still move as few slots as possible
+	if known := l.t.m.view.sharing(); known.Epoch > prev.Epoch {
+		prev = known // the ground lost its data: still move as few slots as possible
 	}
 	next := newSharing(l.epoch, alive, assign(prev.owners(), alive, l.slots))
 	next.Instances = instancesOf(alive, s.candidates)
-	data, err := json.Marshal(next)
-	if err != nil {
-		return fmt.Errorf("encoding the assignment: %w", err)
-	}
+	next.Life = s.life
 	l.epoch, l.joins = 0, time.Time{}
-	_, err = call(l.t, "publishing the assignment", func(c *zk.Conn) ([]zk.MultiResponse, error) {
-		return c.Multi(
-			&zk.CheckVersionRequest{Path: l.t.z.paths.members + "/" + l.t.own, Version: -1},
-			&zk.SetDataRequest{Path: l.t.z.paths.assignment, Data: data, Version: s.version})
-	})
+	err := l.t.seat.publish(s, next)
 	signal(l.t.wake)
-	if errors.Is(err, zk.ErrBadVersion) {
+	if errors.Is(err, errOutrun) {
 		l.t.log.Warn("another leader has published first", zap.Int64("epoch", next.Epoch))
 		return nil
 	}
 	if err == nil {
 		l.t.log.Info("published a slot assignment", zap.Int64("epoch", next.Epoch), zap.Int("members", len(alive)), zap.Int("slots", l.slots), zap.Int("moved", moved(prev, next)))
 	}
-	return l.t.missing(err)
+	return err
 }
 
 // moved counts the slots whose owner changes, including those without an owner before.
@@ -146,22 +142,25 @@ func (l *leader) ask(withEpoch bool) time.Duration {
 		return rest
 	}
 	l.asking, l.asked = true, time.Now()
+	life := l.life
 	l.t.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(l.t.ctx, databaseTimeout)
 		defer cancel()
-		l.answers <- l.consult(ctx, withEpoch)
+		a := l.consult(ctx, withEpoch)
+		a.life = life
+		l.answers <- a
 		signal(l.t.wake)
 	})
 	return l.t.window
 }
 
 func (l *leader) consult(ctx context.Context, withEpoch bool) (a answer) {
-	if a.slots, a.err = l.t.z.cfg.Slots(ctx); a.err != nil {
+	if a.slots, a.err = l.t.m.cfg.Slots(ctx); a.err != nil {
 		a.err = fmt.Errorf("reading the number of slots: %w", a.err)
 		return a
 	}
 	if withEpoch {
-		if a.epoch, a.err = l.t.z.epochs.NextEpoch(ctx); a.err != nil {
+		if a.epoch, a.err = l.t.m.epochs.NextEpoch(ctx); a.err != nil {
 			a.err = fmt.Errorf("taking an epoch: %w", a.err)
 		}
 	}
@@ -179,7 +178,9 @@ func (l *leader) collect() {
 			l.resume = time.Now().Add(l.t.pace())
 			return
 		}
-		l.slots, l.epoch = a.slots, max(l.epoch, a.epoch)
+		if l.slots = a.slots; a.life == l.life {
+			l.epoch = max(l.epoch, a.epoch)
+		}
 	default:
 	}
 }

@@ -32,20 +32,20 @@ func TestSharingAfterAWipeStartsFromMemory(t *testing.T) {
 	onBoth(t, func(e *ensemble) {
 		term := e.joinByHand("a")
 		owners := []int{1, 0, 1, 0}
-		term.z.view.apply(machine.Exact(), time.Minute, sharing{Epoch: 4, Members: []string{"a", "b"}, Owners: owners}, []string{"a", "b"})
+		term.m.view.apply(machine.Exact(), time.Minute, sharing{Epoch: 4, Members: []string{"a", "b"}, Owners: owners}, []string{"a", "b"})
 		s, err := term.read()
 		require.NoError(e.t, err)
-		l := newLeader(term)
+		l := newLeader(term.term)
 		l.slots, l.epoch = 4, 5
 		require.NoError(e.t, l.publish(s, []string{"a", "b"}))
-		require.Equal(e.t, sharing{Epoch: 5, Members: []string{"a", "b"}, Owners: owners, Instances: []string{term.z.instance, ""}}, e.published())
+		require.Equal(e.t, sharing{Epoch: 5, Members: []string{"a", "b"}, Owners: owners, Instances: []string{term.m.instance, ""}}, e.published())
 	})
 }
 
 func TestFailingDatabaseIsNotStormed(t *testing.T) {
 	e := onFake(t, zkfake.Config{})
 	term := e.joinByHand("a")
-	l := newLeader(term)
+	l := newLeader(term.term)
 	l.answers <- answer{err: errLost}
 	l.asking = true
 	l.collect()

@@ -15,7 +15,7 @@ type node struct {
 }
 
 // get reads a znode. With watch it also makes sure that a watch is set.
-func (t *term) get(path string, watch bool) ([]byte, *zk.Stat, error) {
+func (t *znodes) get(path string, watch bool) ([]byte, *zk.Stat, error) {
 	set := watch && t.arm(path)
 	n, err := call(t, "reading "+path, func(c *zk.Conn) (n node, err error) {
 		if set {
@@ -32,8 +32,8 @@ func (t *term) get(path string, watch bool) ([]byte, *zk.Stat, error) {
 }
 
 // children lists the candidates' names. The leader also watches them.
-func (t *term) children() ([]string, error) {
-	path := t.z.paths.members
+func (t *znodes) children() ([]string, error) {
+	path := t.paths.members
 	set := t.lead != nil && t.arm(path)
 	names, err := call(t, "listing the members", func(c *zk.Conn) (names []string, err error) {
 		if set {
@@ -52,7 +52,7 @@ func (t *term) children() ([]string, error) {
 // readCandidates returns all candidates, oldest first. Each is read once per term: of a candidate's data
 // only Failing changes, and members that fail read it anew. A candidate that disappears between the two
 // reads is left out.
-func (t *term) readCandidates() ([]candidate, error) {
+func (t *znodes) readCandidates() ([]candidate, error) {
 	names, err := t.children()
 	if err != nil {
 		return nil, err
@@ -76,14 +76,14 @@ func (t *term) readCandidates() ([]candidate, error) {
 	return all, nil
 }
 
-func (t *term) readCandidate(name string) (candidate, bool, error) {
+func (t *znodes) readCandidate(name string) (candidate, bool, error) {
 	c := candidate{name: name}
 	seq, ok := sequence(name)
 	if !ok {
 		t.log.Debug("not a candidate", zap.String("znode", name))
 		return c, false, nil
 	}
-	data, stat, err := t.get(t.z.paths.members+"/"+name, false)
+	data, stat, err := t.get(t.paths.members+"/"+name, false)
 	if errors.Is(err, zk.ErrNoNode) {
 		return c, false, nil
 	}
@@ -94,7 +94,7 @@ func (t *term) readCandidate(name string) (candidate, bool, error) {
 		t.log.Warn("candidate without a member id is ignored", zap.String("znode", name))
 		return c, false, nil
 	}
-	if mine := t.z.cfg.Installation; mine != "" && c.Installation != "" && c.Installation != mine {
+	if mine := t.m.cfg.Installation; mine != "" && c.Installation != "" && c.Installation != mine {
 		// Somebody has deleted the claim while members were there. One of both has it again by now.
 		t.log.Warn("candidate of another installation", zap.String("znode", name), zap.String("installation", c.Installation))
 		return c, false, t.claim()

@@ -3,235 +3,213 @@ package election
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/election/zkconn"
+	"github.com/notyet/notyet/internal/machine"
 )
 
-// A member reads three rounds per trust window, and one call may take as long as the pause between
-// two. If a server stops answering right after a round, the member gives it up after 2/3 of the
-// window. That leaves 1/3 to find another server in time.
+// A member reads at least three rounds per trust window, and one call may take a third of the window. If
+// a server stops answering right after a round, the member gives it up after 2/3 of the window. That
+// leaves 1/3 to find another server in time.
 const roundsPerWindow = 3
 
 var (
-	errLost    = errors.New("connection lost")
 	errOver    = errors.New("the term is over")
 	errEvicted = errors.New("own candidate is missing")
 	errTaken   = errors.New("member id is held by another process")
+	errOutrun  = errors.New("another leader has published first")
 )
 
-// term is one TCP connection, one session and one candidate; none of them outlives the others. A
-// second connect is refused, so a request in the client's queue can never run under another
-// session.
-//
-// serve and what it calls run on one goroutine. The client's goroutine calls only dial, granted and
-// event.
+// term is the time for which a member is one candidate. serve and what it calls run on one goroutine.
 type term struct {
-	z     *ZooKeeper
+	m     *Member
+	seat  seat
 	log   *zap.Logger
-	ctx   context.Context // ends with the connection, cause errLost
+	ctx   context.Context // ends with the term, or with the connection
 	end   context.CancelCauseFunc
-	conn  *zk.Conn
-	done  <-chan zk.Event // closed when the client's goroutines have ended
-	ready chan struct{}   // closed when the session is granted
-	wake  chan struct{}   // something may have changed: read a round now
-	calls sync.WaitGroup  // running requests and database queries
+	wake  chan struct{}  // something may have changed: read a round now
+	calls sync.WaitGroup // running requests and database queries
 
-	window time.Duration // the trust window of this session; valid after ready
-	own    string        // name of our candidate
-	known  map[string]candidate
-	lead   *leader // not nil while our candidate is the oldest
+	window   time.Duration // the trust window of this term; valid once the seat is connected
+	restless time.Duration // the longest pause between rounds, where nothing wakes this term; 0: the pace
+	own      string        // name of our candidate
+	lead     *leader       // not nil while our candidate is the oldest
 
 	failing    bool      // as our candidate says
 	othersWork time.Time // since when another member has been seen to work while this one fails; zero: none has
-
-	mu      sync.Mutex
-	tcp     net.Conn
-	state   dialState
-	session bool            // granted and not lost
-	armed   map[string]bool // paths whose one-shot watch is set; setting it again would pile up in the client
 }
 
-type dialState int
+// seat is what a term reads and writes of the ground of its election.
+type seat interface {
+	// connected waits until requests can be made.
+	connected() error
+	// join makes our candidate, unless another process uses our id: errTaken.
+	join() error
+	// read shows that we live, and reads everything anew: the assignment first, then the candidates, the oldest
+	// first.
+	read() (snapshot, error)
+	// publish writes a new distribution, if our candidate exists and nobody has written since s was read:
+	// errOutrun.
+	publish(s snapshot, next sharing) error
+	// say changes what our candidate says of this process.
+	say(data memberData) error
+	// fails asks whether a candidate of another process is gone, or says that it cannot work.
+	fails(c candidate) (bool, error)
+	// follow sees to it that we learn that the candidate before ours is gone.
+	follow(before candidate) error
+	// remove removes a left-over candidate of this process.
+	remove(name string) error
+	// leave removes our candidate. cut ends all connections without a word. unwind waits for what they leave behind.
+	leave()
+	cut()
+	unwind()
+}
 
-const (
-	undialled dialState = iota
-	dialled
-	cut
-)
+// snapshot is what one round has read.
+type snapshot struct {
+	sharing    sharing
+	version    int64 // of the assignment
+	candidates []candidate
+
+	life    string        // of the database that was asked; "": the ground has none
+	stale   bool          // sharing is of another life: what came after it may be forgotten
+	hold    time.Duration // for how long nothing may be published yet
+	doubted []string      // members that may live although they are no candidates
+}
+
+func (m *Member) newTerm(ctx context.Context, log *zap.Logger) *term {
+	t := &term{m: m, log: log, wake: make(chan struct{}, 1), window: m.cfg.TrustWindow}
+	t.ctx, t.end = context.WithCancelCause(ctx)
+	return t
+}
 
 // serveTerm returns whether the member had joined, and why the term ended.
-func (z *ZooKeeper) serveTerm(ctx context.Context, server string, ending *sync.WaitGroup) (bool, error) {
-	t, err := z.openTerm(ctx, server)
+func (m *Member) serveTerm(ctx context.Context, nth int, ending *sync.WaitGroup) (bool, error) {
+	t, err := m.ground.open(ctx, nth)
 	if err != nil {
 		return false, err
 	}
 	err = t.serve()
 	if ctx.Err() != nil || errors.Is(err, errEvicted) || errors.Is(err, errTaken) || errors.Is(err, errFailing) {
-		z.view.distrust() // before the ephemeral disappears: others may act on that at once
-		t.leave()
+		m.view.distrust() // before our candidate disappears: others may act on that at once
+		t.seat.leave()
 	}
 	t.cut()
 	ending.Go(t.unwind)
 	return t.own != "", err
 }
 
-func (z *ZooKeeper) openTerm(ctx context.Context, server string) (*term, error) {
-	t := &term{
-		z: z, log: z.log.With(zap.String("server", server)), window: z.cfg.TrustWindow,
-		ready: make(chan struct{}), wake: make(chan struct{}, 1),
-		known: map[string]candidate{}, armed: map[string]bool{},
-	}
-	t.ctx, t.end = context.WithCancelCause(ctx)
-	var err error
-	t.conn, t.done, err = zk.Connect([]string{server}, z.cfg.SessionTimeout,
-		zk.WithDialer(t.dial), zk.WithHostProvider(&byName{}), zk.WithEventCallback(t.event),
-		zk.WithLogger(clientLog{t.log}), zk.WithMaxBufferSize(zkconn.MaxPacket))
-	if err != nil {
-		t.end(err)
-		return nil, fmt.Errorf("connecting to %s: %w", server, err)
-	}
-	return t, nil
-}
-
-// leave closes the session, so that the others see at once that we are gone. It takes up to a
-// second if the server does not answer.
-func (t *term) leave() {
-	t.mu.Lock()
-	session := t.session
-	t.mu.Unlock()
-	if session {
-		t.conn.Close()
-	}
-}
-
-// cut ends the term without notice to the server, which keeps the session until it times out.
-// Closing the session would delete our ephemeral while we are still trusted.
+// cut ends the term without notice to the server.
 func (t *term) cut() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.end(errOver)
-	t.state = cut
-	if t.tcp != nil {
-		t.tcp.Close()
-	}
+	t.seat.cut()
 }
 
-// unwind waits for everything that the term has started. The client gives up its queue within a
-// second or two.
+// unwind waits for everything that the term has started.
 func (t *term) unwind() {
-	t.conn.Close()
-	for range t.done {
-	}
+	t.seat.unwind()
 	t.calls.Wait()
 }
 
-func (t *term) dial(network, addr string, _ time.Duration) (net.Conn, error) {
-	t.mu.Lock()
-	first := t.state == undialled
-	if first {
-		t.state = dialled
+// serve joins and then reads round after round until something ends the term.
+func (t *term) serve() error {
+	if err := t.seat.connected(); err != nil {
+		return err
 	}
-	t.mu.Unlock()
-	if !first {
-		return nil, errOver
+	if err := t.seat.join(); err != nil {
+		return err
 	}
-	tcp, err := t.z.cfg.dial(t.ctx, network, addr, t.pace())
+	for {
+		pause, err := t.round()
+		if err != nil {
+			return err
+		}
+		if err := t.wait(pause); err != nil {
+			return err
+		}
+	}
+}
+
+func (t *term) wait(pause time.Duration) error {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-t.ctx.Done():
+		return context.Cause(t.ctx)
+	case <-t.wake:
+	case <-timer.C:
+	}
+	return nil
+}
+
+// round reads everything again, applies it and acts on it. It returns how long the next round can
+// wait if nothing wakes it.
+func (t *term) round() (time.Duration, error) {
+	sent := machine.Exact()
+	s, err := t.seat.read()
 	if err != nil {
-		t.end(err)
-		return nil, err
+		return 0, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.tcp = tcp
-	if t.state == cut {
-		tcp.Close()
+	place, err := t.place(s.candidates)
+	if err != nil {
+		return 0, err
 	}
-	return zkconn.New(tcp, t.granted), nil
-}
-
-// granted shrinks the trust window in proportion if the server grants a shorter session than
-// requested. It runs before ready is closed.
-func (t *term) granted(timeout time.Duration) {
-	if asked := t.z.cfg.SessionTimeout; timeout < asked {
-		t.window = time.Duration(float64(t.window) * float64(timeout) / float64(asked))
-		t.log.Warn("session timeout shortened by the server", zap.Duration("asked", asked), zap.Duration("granted", timeout))
+	if err := t.checkHealth(s.candidates); err != nil {
+		return 0, err
 	}
-}
-
-// event must not block: it runs on the client's receiving goroutine.
-func (t *term) event(e zk.Event) {
-	switch {
-	case e.Type == zk.EventSession && e.State == zk.StateHasSession:
-		t.setSession(true)
-		close(t.ready) // once: there is one connect
-	case e.Type == zk.EventSession && (e.State == zk.StateDisconnected || e.State == zk.StateExpired || e.State == zk.StateAuthFailed):
-		t.setSession(false)
-		t.end(errLost)
-	case e.Type > 0:
-		t.mu.Lock()
-		delete(t.armed, e.Path)
-		t.mu.Unlock()
-		signal(t.wake)
+	alive := append(memberIDs(s.candidates), s.doubted...)
+	slices.Sort(alive)
+	t.m.view.apply(sent, t.window, s.sharing, slices.Compact(alive))
+	if place > 0 {
+		t.lead = nil
+		err = t.seat.follow(s.candidates[place-1])
+		return t.between() - time.Since(sent.Time), err
 	}
-}
-
-func (t *term) setSession(granted bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.session = granted
-}
-
-// arm reports whether a read of path should set a watch: true unless one is set.
-func (t *term) arm(path string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.armed[path] {
-		return false
+	if t.lead == nil {
+		t.log.Info("leading the election")
+		t.lead = newLeader(t)
+		return 0, nil // read again: a leader watches the members
 	}
-	t.armed[path] = true
-	return true
+	pause, err := t.lead.act(s)
+	return min(pause, t.between()-time.Since(sent.Time)), err
 }
 
-func (t *term) disarm(path string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.armed, path)
+// place returns our candidate's rank by age. It removes left-over candidates of this process, whose
+// sessions have not expired yet. It withdraws if another process with our id came first.
+func (t *term) place(candidates []candidate) (int, error) {
+	place := slices.IndexFunc(candidates, func(c candidate) bool { return c.name == t.own })
+	if place < 0 {
+		return 0, errEvicted
+	}
+	for i, c := range candidates {
+		if t.stranger(c) && i < place {
+			return 0, errTaken
+		}
+		if c.Instance == t.m.instance && c.name != t.own {
+			if err := t.seat.remove(c.name); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return place, nil
 }
 
-// pace is the pause between rounds, and the time limit of one call.
+// stranger reports whether a candidate has our id and belongs to another process.
+func (t *term) stranger(c candidate) bool {
+	return c.ID == t.m.cfg.MemberID && c.Instance != t.m.instance
+}
+
+// pace is the time limit of one call.
 func (t *term) pace() time.Duration { return t.window / roundsPerWindow }
 
-// call limits the time of a request, because the client has no timeouts: it blocks while cut off. A
-// request that timed out may still take effect, so its term ends.
-func call[T any](t *term, what string, request func(*zk.Conn) (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
+// between is the pause from the beginning of a round to the next.
+func (t *term) between() time.Duration {
+	if t.restless > 0 {
+		return min(t.restless, t.pace())
 	}
-	answers := make(chan answer, 1) // room for a late answer that nobody reads
-	t.calls.Go(func() {
-		value, err := request(t.conn)
-		answers <- answer{value, err}
-	})
-	timeout := time.NewTimer(t.pace())
-	defer timeout.Stop()
-	var zero T
-	select {
-	case a := <-answers:
-		if a.err != nil {
-			return zero, fmt.Errorf("%s: %w", what, explain(a.err))
-		}
-		return a.value, nil
-	case <-t.ctx.Done():
-		return zero, fmt.Errorf("%s: %w", what, context.Cause(t.ctx))
-	case <-timeout.C:
-		return zero, fmt.Errorf("%s: no answer within %s", what, t.pace())
-	}
+	return t.pace()
 }

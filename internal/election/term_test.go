@@ -22,15 +22,15 @@ func onFake(t *testing.T, cfg zkfake.Config) *ensemble {
 }
 
 // openByHand opens a term that the test drives itself.
-func (e *ensemble) openByHand(id string) *term {
-	term, err := e.member(id).openTerm(context.Background(), e.server)
+func (e *ensemble) openByHand(id string, change ...func(*Config)) *znodes {
+	term, err := e.member(id, change...).ground.(*quorum).openTerm(context.Background(), e.server)
 	require.NoError(e.t, err)
-	e.t.Cleanup(func() { term.leave(); term.cut(); term.unwind() })
+	e.t.Cleanup(func() { term.leave(); term.term.cut(); term.term.unwind() })
 	require.NoError(e.t, term.connected())
 	return term
 }
 
-func (e *ensemble) joinByHand(id string) *term {
+func (e *ensemble) joinByHand(id string) *znodes {
 	term := e.openByHand(id)
 	require.NoError(e.t, term.join())
 	return term
@@ -70,7 +70,7 @@ func TestTakenIDIsNotJoined(t *testing.T) {
 func TestPausedLeaderOverwritesNothing(t *testing.T) {
 	onBoth(t, func(e *ensemble) {
 		paused := e.joinByHand("a")
-		l := newLeader(paused)
+		l := newLeader(paused.term)
 		l.slots, l.epoch = 10, 7
 		s, err := paused.read()
 		require.NoError(e.t, err)
@@ -104,7 +104,7 @@ func TestDeletedCandidateEndsTrust(t *testing.T) {
 		ended := make(chan error, 1)
 		var ending sync.WaitGroup
 		go func() {
-			_, err := z.serveTerm(context.Background(), e.server, &ending)
+			_, err := z.serveTerm(context.Background(), 0, &ending)
 			ended <- err
 		}()
 		eventually(e.t, "joined", z.Trusted)

@@ -54,6 +54,8 @@ type sharing struct {
 	Epoch   int64    `json:"epoch"`
 	Members []string `json:"members"`
 	Owners  []int    `json:"owners"` // by slot: index into Members
+	// Life is that of the database which the assignment was written to; "" in ZooKeeper.
+	Life string `json:"life,omitempty"`
 	// Instances are the process starts of Members. A new start under a known id gets a new epoch,
 	// so that it can take the slots and what is left of its predecessor cannot use them.
 	Instances []string `json:"instances,omitempty"`

@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"timer":    {},
 	"producer": {"schemas"},
 	"consumer": {"schemas"},
-	"store":    {"store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/loop", "internal/machine"},
+	"store":    {"store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/loop", "internal/machine", "internal/election/roll"},
 	// Questions go to store/look, which never writes. The store asks too, and not the reverse: look opens a store in its tests only.
 	"store/look":     {"schemas", "task", "store/internal", "store"},
 	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine"},
@@ -32,7 +32,7 @@ var arrows = map[string][]string{
 	"internal/slots":    {"schemas"},
 	"internal/index":    {"schemas", "internal/defaults", "internal/slots"},
 	"internal/sendlog":  {"schemas", "internal/defaults"},
-	"internal/election": {"schemas", "internal/defaults", "internal/loop", "internal/machine"},
+	"internal/election": {"schemas", "internal/defaults", "internal/loop", "internal/machine", "internal/election/roll", "store"}, // the last in tests
 	"internal/config":   {"schemas", "internal/defaults"},
 	"internal/reload":   {},
 	"internal/figures":  {},
@@ -42,6 +42,8 @@ var arrows = map[string][]string{
 	"internal/tracing":  {},
 	"internal/embedded": {"internal/kafka"},
 	"test/arch":         {},
+
+	"internal/election/roll": {}, // what the election and the database tell each other
 
 	"internal/machine":    {},
 	"internal/loop":       {},

@@ -1,0 +1,330 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/election/roll"
+	"github.com/notyet/notyet/internal/machine"
+)
+
+// Roll is the database's part of an election. Each call is one statement, or reads only. So a process that
+// is stopped in between holds no lock.
+type Roll interface {
+	// Join adds a candidate. One with this Instance gets this Beat and Data.
+	Join(ctx context.Context, c roll.Candidate) error
+	// Beat changes a candidate's Beat and Data, and tells whether the candidate is there.
+	Beat(ctx context.Context, c roll.Candidate) (bool, error)
+	// Read reads everything, the candidates in the order of Seq.
+	Read(ctx context.Context) (roll.Page, error)
+	// Remove removes a candidate that has this Beat, and tells whether there was one.
+	Remove(ctx context.Context, c roll.Candidate) (bool, error)
+	// Leave removes a candidate.
+	Leave(ctx context.Context, instance string) error
+	// Publish replaces the assignment of the epoch before, in the name of a candidate. It tells whether both
+	// were there.
+	Publish(ctx context.Context, by roll.Candidate, before, epoch int64, data []byte) (bool, error)
+}
+
+// lookEvery is the longest pause between two rounds: nothing wakes a member when the database has changed.
+const lookEvery = 500 * time.Millisecond
+
+// NewDatabase validates cfg and prepares a member that elects through the database. It does not ask the
+// database before Run.
+func NewDatabase(cfg Config, r Roll, epochs Epochs, log *zap.Logger) (*Member, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	m := newMember(cfg, epochs, log)
+	m.ground = &register{m: m, roll: r, watch: watch{session: cfg.SessionTimeout}}
+	return m, nil
+}
+
+// register is the database, as the ground of an election. One term at a time uses it.
+type register struct {
+	m     *Member
+	roll  Roll
+	watch watch
+	beat  int64 // never the same again in this process
+}
+
+func (g *register) open(ctx context.Context, _ int) (*term, error) {
+	r := &row{term: g.m.newTerm(ctx, g.m.log), register: g}
+	r.seat, r.restless = r, lookEvery
+	return r.term, nil
+}
+
+// othersWork asks the database whether another member works. One that does not answer cannot be joined
+// either.
+func (g *register) othersWork(ctx context.Context) bool {
+	alive, err := beating(ctx, g.roll, g.m.cfg.SessionTimeout, 1, func(d memberData) bool { return d.ID != g.m.cfg.MemberID && !d.Failing })
+	return err != nil || len(alive) > 0
+}
+
+// row is the seat of a term in the database.
+type row struct {
+	*term
+	register *register
+	said     memberData
+}
+
+var _ seat = (*row)(nil)
+
+func (r *row) connected() error { return nil }
+
+// join also looks for candidates that have died: nobody else may be there to do that.
+func (r *row) join() error {
+	s, err := r.look()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(s.candidates, r.stranger) {
+		return errTaken
+	}
+	r.said = r.m.memberData()
+	c, err := r.next()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := r.bound()
+	defer cancel()
+	if err := r.register.roll.Join(ctx, c); err != nil {
+		return err
+	}
+	r.own = c.Instance
+	return nil
+}
+
+// next is our candidate with its next beat.
+func (r *row) next() (roll.Candidate, error) {
+	data, err := json.Marshal(r.said)
+	r.register.beat++
+	return roll.Candidate{Instance: r.m.instance, ID: r.m.cfg.MemberID, Beat: r.register.beat, Data: data}, err
+}
+
+// bound limits one call. A database under load may be slow, and there is no other server to go to; a connection that is dead leaves the rest
+// of the trust window for another one.
+func (r *row) bound() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.ctx, 2*r.pace())
+}
+
+func (r *row) live() error {
+	c, err := r.next()
+	if err != nil {
+		return fmt.Errorf("encoding the candidate: %w", err)
+	}
+	ctx, cancel := r.bound()
+	defer cancel()
+	there, err := r.register.roll.Beat(ctx, c)
+	if err == nil && !there {
+		err = errEvicted
+	}
+	return err
+}
+
+// read writes first: who cannot write does not see others fall silent.
+func (r *row) read() (snapshot, error) {
+	if err := r.live(); err != nil {
+		return snapshot{}, err
+	}
+	return r.look()
+}
+
+func (r *row) look() (s snapshot, err error) {
+	ctx, cancel := r.bound()
+	defer cancel()
+	page, err := r.register.roll.Read(ctx)
+	if err != nil {
+		return s, err
+	}
+	if s.sharing, err = decodeSharing(page.Data); err != nil {
+		r.log.Error("unreadable assignment is ignored, the leader writes a new one", zap.Error(err))
+	}
+	s.version, s.life = page.Epoch, page.Life
+	w := &r.register.watch
+	silent := w.look(page, machine.Exact())
+	if s.stale = s.sharing.Epoch > 0 && s.sharing.Life != page.Life; s.stale {
+		s.hold = w.session - w.lived()
+	}
+	s.doubted = w.doubted
+	for _, c := range page.Candidates {
+		if slices.Contains(silent, c.Instance) && c.Instance != r.m.instance {
+			gone, err := r.expire(c)
+			if err != nil {
+				return s, err
+			}
+			if gone {
+				continue
+			}
+		}
+		s.candidates = append(s.candidates, candidateOf(c))
+	}
+	return s, nil
+}
+
+// expire removes a candidate that has fallen silent. The database refuses if the candidate has shown a sign
+// of life since it was read.
+func (r *row) expire(c roll.Candidate) (bool, error) {
+	ctx, cancel := r.bound()
+	defer cancel()
+	gone, err := r.register.roll.Remove(ctx, c)
+	if gone {
+		r.log.Info("removed a member that shows no sign of life", zap.String("silent", c.ID), zap.Duration("session", r.register.watch.session))
+	}
+	return gone, err
+}
+
+func candidateOf(c roll.Candidate) candidate {
+	out := candidate{name: c.Instance, seq: int32(c.Seq)} // wraps, as ZooKeeper's does
+	if json.Unmarshal(c.Data, &out.memberData) != nil {
+		out.memberData = memberData{} // it still is a member
+	}
+	out.ID, out.Instance = c.ID, c.Instance
+	return out
+}
+
+func (r *row) publish(s snapshot, next sharing) error {
+	data, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("encoding the assignment: %w", err)
+	}
+	ctx, cancel := r.bound()
+	defer cancel()
+	won, err := r.register.roll.Publish(ctx, roll.Candidate{Instance: r.own, ID: r.m.cfg.MemberID}, s.version, next.Epoch, data)
+	if err == nil && !won { // or our candidate is gone, which the next round sees
+		err = errOutrun
+	}
+	return err
+}
+
+func (r *row) say(data memberData) error {
+	r.said = data
+	return r.live()
+}
+
+func (r *row) fails(c candidate) (bool, error) { return c.Failing, nil }
+func (r *row) follow(candidate) error          { return nil }
+func (r *row) remove(name string) error {
+	ctx, cancel := r.bound()
+	defer cancel()
+	return r.register.roll.Leave(ctx, name)
+}
+
+func (r *row) leave() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), time.Second)
+	defer cancel()
+	if err := r.register.roll.Leave(ctx, r.m.instance); err != nil {
+		r.log.Warn("leaving the election without a word: the database does not answer", zap.Error(err))
+	}
+}
+
+func (r *row) cut()    {}
+func (r *row) unwind() {}
+
+// watch notices candidates that show no sign of life for a session. It goes by this machine's oscillator
+// alone. It counts from the moment when it had read a beat, and the beat was written before that.
+//
+// Between two looks it counts a quarter of the session at most. After an outage of the database, the first
+// member that is back therefore leaves the others time to show that they live.
+//
+// A database that has begun another life may have forgotten beats, and whole candidates, whose processes
+// trust what it told them before. So everybody's session begins anew.
+type watch struct {
+	session time.Duration
+	life    string          // of the database, as read last
+	since   machine.Instant // when that life was first seen
+	last    machine.Instant // of the last look
+	silent  map[string]silence
+	doubted []string // members of the life before, for a session
+}
+
+type silence struct {
+	id     string
+	beat   int64
+	lasted time.Duration
+}
+
+// look returns the candidates that have been silent for a session; now is after the reading.
+func (w *watch) look(page roll.Page, now machine.Instant) (instances []string) {
+	step := min(now.Least(w.last), w.session/4)
+	before := w.silent
+	w.last = now
+	if before == nil || page.Life != w.life {
+		w.life, w.since, w.doubted = page.Life, now, nil
+		for _, s := range before {
+			w.doubted = append(w.doubted, s.id)
+		}
+		before = nil
+	}
+	if w.lived() >= w.session {
+		w.doubted = nil
+	}
+	w.silent = make(map[string]silence, len(page.Candidates))
+	for _, c := range page.Candidates {
+		s := silence{id: c.ID, beat: c.Beat}
+		if was, known := before[c.Instance]; known && was.beat == c.Beat {
+			s.lasted = was.lasted + step
+		}
+		w.silent[c.Instance] = s
+		if s.lasted >= w.session {
+			instances = append(instances, c.Instance)
+		}
+	}
+	return instances
+}
+
+// lived is for how long the life of the database has been known at the last look.
+func (w *watch) lived() time.Duration { return w.last.Least(w.since) }
+
+// Beating returns the ids of the living members, for a caller that is none of them. It takes up to a session:
+// a member that was killed leaves its row behind.
+func Beating(ctx context.Context, r Roll, session time.Duration) ([]string, error) {
+	ids, err := beating(ctx, r, session, -1, func(memberData) bool { return true })
+	if err != nil {
+		return nil, fmt.Errorf("asking the database which dispatchers are alive: %w", err)
+	}
+	return ids, nil
+}
+
+// beating waits until enough of the wanted members have shown a sign of life, or all, or until a session has
+// passed.
+func beating(ctx context.Context, r Roll, session time.Duration, enough int, wanted func(memberData) bool) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, session+time.Second)
+	defer cancel()
+	first, alive := map[string]int64{}, map[string]bool{}
+	for began := machine.Exact(); ; sleep(ctx, lookEvery/2) {
+		page, err := r.Read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		undecided := 0
+		for _, c := range page.Candidates {
+			if !wanted(candidateOf(c).memberData) {
+				continue
+			}
+			switch beat, known := first[c.Instance]; {
+			case !known:
+				first[c.Instance] = c.Beat
+				undecided++
+			case beat != c.Beat:
+				alive[c.ID] = true
+			default:
+				undecided++
+			}
+		}
+		if undecided == 0 || len(alive) == enough || machine.Exact().Least(began) >= session {
+			var ids []string
+			for id := range alive {
+				ids = append(ids, id)
+			}
+			slices.Sort(ids)
+			return ids, nil
+		}
+	}
+}

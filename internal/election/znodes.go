@@ -1,0 +1,404 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/election/zkconn"
+)
+
+var errLost = errors.New("connection lost")
+
+// quorum is the ensemble of ZooKeeper, as the ground of an election.
+type quorum struct {
+	m       *Member
+	paths   paths
+	servers []string // in the order in which the terms use them
+}
+
+func (q *quorum) open(ctx context.Context, nth int) (*term, error) {
+	z, err := q.openTerm(ctx, q.servers[nth%len(q.servers)])
+	if err != nil {
+		return nil, err
+	}
+	return z.term, nil
+}
+
+// othersWork asks the ensemble whether another member works. One that does not answer cannot be joined
+// either.
+func (q *quorum) othersWork(ctx context.Context) bool {
+	bound, cancel := context.WithTimeout(ctx, q.m.cfg.FailingAfter)
+	defer cancel()
+	members, err := ask(bound, q.m.cfg, q.m.log, func(conn *zk.Conn, p paths) ([]memberData, error) { return readMemberData(conn, p.members) })
+	return err != nil || slices.ContainsFunc(members, func(d memberData) bool { return d.ID != q.m.cfg.MemberID && !d.Failing })
+}
+
+// znodes is the seat of a term in the ensemble: one TCP connection, one session and one candidate; none
+// of them outlives the others. A second connect is refused, so a request in the client's queue can never
+// run under another session.
+//
+// The client's goroutine calls only dial, granted and event.
+type znodes struct {
+	*term
+	paths paths
+	conn  *zk.Conn
+	done  <-chan zk.Event // closed when the client's goroutines have ended
+	ready chan struct{}   // closed when the session is granted
+	known map[string]candidate
+
+	mu      sync.Mutex
+	tcp     net.Conn
+	state   dialState
+	session bool            // granted and not lost
+	armed   map[string]bool // paths whose one-shot watch is set; setting it again would pile up in the client
+}
+
+var _ seat = (*znodes)(nil)
+
+type dialState int
+
+const (
+	undialled dialState = iota
+	dialled
+	cut
+)
+
+func (q *quorum) openTerm(ctx context.Context, server string) (*znodes, error) {
+	t := &znodes{
+		term: q.m.newTerm(ctx, q.m.log.With(zap.String("server", server))), paths: q.paths,
+		ready: make(chan struct{}), known: map[string]candidate{}, armed: map[string]bool{},
+	}
+	t.seat = t
+	var err error
+	t.conn, t.done, err = zk.Connect([]string{server}, q.m.cfg.SessionTimeout,
+		zk.WithDialer(t.dial), zk.WithHostProvider(&byName{}), zk.WithEventCallback(t.event),
+		zk.WithLogger(clientLog{t.log}), zk.WithMaxBufferSize(zkconn.MaxPacket))
+	if err != nil {
+		t.end(err)
+		return nil, fmt.Errorf("connecting to %s: %w", server, err)
+	}
+	return t, nil
+}
+
+// leave closes the session, so that the others see at once that we are gone. It takes up to a
+// second if the server does not answer.
+func (t *znodes) leave() {
+	t.mu.Lock()
+	session := t.session
+	t.mu.Unlock()
+	if session {
+		t.conn.Close()
+	}
+}
+
+// cut ends the term without notice to the server, which keeps the session until it times out.
+// Closing the session would delete our ephemeral while we are still trusted.
+func (t *znodes) cut() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state = cut
+	if t.tcp != nil {
+		t.tcp.Close()
+	}
+}
+
+// unwind waits until the client has given up its queue, within a second or two.
+func (t *znodes) unwind() {
+	t.conn.Close()
+	for range t.done {
+	}
+}
+
+func (t *znodes) dial(network, addr string, _ time.Duration) (net.Conn, error) {
+	t.mu.Lock()
+	first := t.state == undialled
+	if first {
+		t.state = dialled
+	}
+	t.mu.Unlock()
+	if !first {
+		return nil, errOver
+	}
+	tcp, err := t.m.cfg.dial(t.ctx, network, addr, t.pace())
+	if err != nil {
+		t.end(err)
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tcp = tcp
+	if t.state == cut {
+		tcp.Close()
+	}
+	return zkconn.New(tcp, t.granted), nil
+}
+
+// granted shrinks the trust window in proportion if the server grants a shorter session than
+// requested. It runs before ready is closed.
+func (t *znodes) granted(timeout time.Duration) {
+	if asked := t.m.cfg.SessionTimeout; timeout < asked {
+		t.window = time.Duration(float64(t.window) * float64(timeout) / float64(asked))
+		t.log.Warn("session timeout shortened by the server", zap.Duration("asked", asked), zap.Duration("granted", timeout))
+	}
+}
+
+// event must not block: it runs on the client's receiving goroutine.
+func (t *znodes) event(e zk.Event) {
+	switch {
+	case e.Type == zk.EventSession && e.State == zk.StateHasSession:
+		t.setSession(true)
+		close(t.ready) // once: there is one connect
+	case e.Type == zk.EventSession && (e.State == zk.StateDisconnected || e.State == zk.StateExpired || e.State == zk.StateAuthFailed):
+		t.setSession(false)
+		t.end(errLost)
+	case e.Type > 0:
+		t.mu.Lock()
+		delete(t.armed, e.Path)
+		t.mu.Unlock()
+		signal(t.wake)
+	}
+}
+
+func (t *znodes) setSession(granted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.session = granted
+}
+
+// arm reports whether a read of path should set a watch: true unless one is set.
+func (t *znodes) arm(path string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.armed[path] {
+		return false
+	}
+	t.armed[path] = true
+	return true
+}
+
+func (t *znodes) disarm(path string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.armed, path)
+}
+
+// call limits the time of a request, because the client has no timeouts: it blocks while cut off. A
+// request that timed out may still take effect, so its term ends.
+func call[T any](t *znodes, what string, request func(*zk.Conn) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1) // room for a late answer that nobody reads
+	t.calls.Go(func() {
+		value, err := request(t.conn)
+		answers <- answer{value, err}
+	})
+	timeout := time.NewTimer(t.pace())
+	defer timeout.Stop()
+	var zero T
+	select {
+	case a := <-answers:
+		if a.err != nil {
+			return zero, fmt.Errorf("%s: %w", what, explain(a.err))
+		}
+		return a.value, nil
+	case <-t.ctx.Done():
+		return zero, fmt.Errorf("%s: %w", what, context.Cause(t.ctx))
+	case <-timeout.C:
+		return zero, fmt.Errorf("%s: no answer within %s", what, t.pace())
+	}
+}
+
+// connected waits for the session. A server may accept a connection and then not answer, so this
+// has a limit too: connect plus handshake.
+func (t *znodes) connected() error {
+	timeout := time.NewTimer(2 * t.m.cfg.TrustWindow / roundsPerWindow)
+	defer timeout.Stop()
+	select {
+	case <-t.ready:
+		return nil
+	case <-t.ctx.Done():
+		if cause := context.Cause(t.ctx); errors.Is(cause, errLost) && t.m.cfg.TLS == nil {
+			return fmt.Errorf("opening a session: %w; a server that requires TLS (zookeeper.tls) does that", cause)
+		}
+		return fmt.Errorf("opening a session: %w", context.Cause(t.ctx))
+	case <-timeout.C:
+		return errors.New("opening a session: no answer in time")
+	}
+}
+
+// join creates the missing znodes and our candidate, unless another process uses our id.
+func (t *znodes) join() error {
+	if err := t.authenticate(); err != nil {
+		return err
+	}
+	for _, path := range t.paths.all {
+		if err := t.ensure(path); err != nil {
+			return err
+		}
+	}
+	if err := t.claim(); err != nil {
+		return err
+	}
+	candidates, err := t.readCandidates()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(candidates, t.stranger) {
+		return errTaken
+	}
+	data, err := json.Marshal(t.m.memberData())
+	if err != nil {
+		return fmt.Errorf("encoding the candidate: %w", err)
+	}
+	path, err := call(t, "creating the candidate", func(c *zk.Conn) (string, error) {
+		return c.CreateProtectedEphemeralSequential(t.paths.candidate, data, t.m.cfg.acl())
+	})
+	if err != nil {
+		return err
+	}
+	t.own = path[len(t.paths.members)+1:]
+	return nil
+}
+
+// ensure checks first, because creating needs rights on the parent even if the node exists.
+func (t *znodes) ensure(path string) error {
+	there, err := call(t, "looking for "+path, func(c *zk.Conn) (bool, error) {
+		there, _, err := c.Exists(path)
+		return there, err
+	})
+	if err != nil {
+		return err
+	}
+	ours := t.m.cfg.Auth != "" && t.paths.below(path)
+	if there {
+		if !ours {
+			return nil
+		}
+		return t.closeToOthers(path)
+	}
+	acl := openACL
+	if ours {
+		acl = t.m.cfg.acl()
+	}
+	_, err = call(t, "creating "+path, func(c *zk.Conn) (string, error) {
+		return c.Create(path, nil, zk.FlagPersistent, acl)
+	})
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
+}
+
+// read first makes the server catch up with the quorum. A server that was cut off from the quorum
+// would otherwise answer from old data, for a session that the quorum has expired. It reads the
+// assignment before the members (see view.apply).
+func (t *znodes) read() (snapshot, error) {
+	var s snapshot
+	if _, err := call(t, "syncing", func(c *zk.Conn) (string, error) { return c.Sync(t.paths.members) }); err != nil {
+		return s, err
+	}
+	data, version, err := t.get(t.paths.assignment, true)
+	if err != nil {
+		return s, t.missing(err)
+	}
+	if s.sharing, err = decodeSharing(data); err != nil {
+		t.log.Error("unreadable assignment is ignored, the leader writes a new one", zap.Error(err))
+	}
+	s.version = int64(version.Version)
+	if s.candidates, err = t.readCandidates(); err != nil {
+		return s, t.missing(err)
+	}
+	for _, c := range s.candidates {
+		if c.name == t.own && c.owner != t.conn.SessionID() {
+			return s, fmt.Errorf("candidate %s belongs to session %#x: %w", t.own, c.owner, errEvicted)
+		}
+	}
+	return s, nil
+}
+
+// missing explains why a path that join created is gone: the ensemble lost its data, so we are no
+// member of it.
+func (t *znodes) missing(err error) error {
+	if errors.Is(err, zk.ErrNoNode) {
+		return fmt.Errorf("%w: %w", errEvicted, err)
+	}
+	return err
+}
+
+func (t *znodes) remove(name string) error {
+	_, err := call(t, "removing a left-over candidate", func(c *zk.Conn) (struct{}, error) {
+		return struct{}{}, c.Delete(t.paths.members+"/"+name, -1)
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	return err
+}
+
+// follow watches only the candidate before ours, so that a death wakes one member and not all.
+func (t *znodes) follow(before candidate) error {
+	path := t.paths.members + "/" + before.name
+	if !t.arm(path) {
+		return nil
+	}
+	_, err := call(t, "watching the candidate before", func(c *zk.Conn) (struct{}, error) {
+		_, _, _, err := c.GetW(path)
+		return struct{}{}, err
+	})
+	if err == nil {
+		return nil
+	}
+	t.disarm(path)
+	if errors.Is(err, zk.ErrNoNode) {
+		signal(t.wake) // it disappeared meanwhile
+		return nil
+	}
+	return err
+}
+
+// publish writes a new distribution if our candidate still exists and nobody has written since s was
+// read. The ensemble checks both in one step.
+func (t *znodes) publish(s snapshot, next sharing) error {
+	data, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("encoding the assignment: %w", err)
+	}
+	_, err = call(t, "publishing the assignment", func(c *zk.Conn) ([]zk.MultiResponse, error) {
+		return c.Multi(
+			&zk.CheckVersionRequest{Path: t.paths.members + "/" + t.own, Version: -1},
+			&zk.SetDataRequest{Path: t.paths.assignment, Data: data, Version: int32(s.version)})
+	})
+	if errors.Is(err, zk.ErrBadVersion) {
+		return errOutrun
+	}
+	return t.missing(err)
+}
+
+func (t *znodes) say(data memberData) error {
+	raw, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	_, err = call(t, "saying whether this process works", func(c *zk.Conn) (*zk.Stat, error) {
+		return c.Set(t.paths.members+"/"+t.own, raw, -1)
+	})
+	return t.missing(err)
+}
+
+// fails reads a candidate anew, because read does so once per term. A member of the version before
+// does not say whether it fails, and counts as one that works.
+func (t *znodes) fails(c candidate) (bool, error) {
+	now, there, err := t.readCandidate(c.name)
+	return !there || now.Failing, err
+}

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/election/roll"
+)
+
+func (f *fixture) roll() *Roll {
+	r := f.Roll()
+	f.test.Cleanup(r.Close)
+	return r
+}
+
+func (f *fixture) page(r *Roll) roll.Page {
+	f.t.Helper()
+	page, err := r.Read(f.ctx)
+	require.NoError(f.t, err)
+	return page
+}
+
+func TestRollKeepsWhoIsThere(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		r := s.roll()
+		require.Empty(t, s.page(r).Candidates)
+		a := roll.Candidate{Instance: "1", ID: "a", Beat: 5, Data: []byte("{}")}
+		b := roll.Candidate{Instance: "2", ID: "b", Beat: 1, Data: []byte(`{"x":1}`)}
+		require.NoError(t, r.Join(s.ctx, a))
+		require.NoError(t, r.Join(s.ctx, b))
+		a.Beat = 6
+		require.NoError(t, r.Join(s.ctx, a), "again: a late answer")
+		there, err := r.Beat(s.ctx, roll.Candidate{Instance: "2", Beat: 2, Data: []byte("{}")})
+		require.NoError(t, err)
+		require.True(t, there)
+		all := s.page(r).Candidates
+		require.Len(t, all, 2)
+		require.Less(t, all[0].Seq, all[1].Seq)
+		require.Equal(t, roll.Candidate{Instance: "1", ID: "a", Seq: all[0].Seq, Beat: 6, Data: []byte("{}")}, all[0])
+		require.Equal(t, roll.Candidate{Instance: "2", ID: "b", Seq: all[1].Seq, Beat: 2, Data: []byte("{}")}, all[1])
+
+		gone, err := r.Remove(s.ctx, roll.Candidate{Instance: "1", Beat: 5})
+		require.NoError(t, err)
+		require.False(t, gone, "it has shown a sign of life since")
+		gone, err = r.Remove(s.ctx, roll.Candidate{Instance: "1", Beat: 6})
+		require.NoError(t, err)
+		require.True(t, gone)
+		there, err = r.Beat(s.ctx, a)
+		require.NoError(t, err)
+		require.False(t, there, "a late beat makes no member")
+		require.NoError(t, r.Leave(s.ctx, "2"))
+		require.NoError(t, r.Leave(s.ctx, "2"))
+		require.Empty(t, s.page(r).Candidates)
+	})
+}
+
+// Of several that lead, one writes: the one that knows what was written last, and is a member.
+func TestRollPublishesForOneLeader(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		r := s.roll()
+		a, b := roll.Candidate{Instance: "1", ID: "a", Data: []byte("{}")}, roll.Candidate{Instance: "2", ID: "b", Data: []byte("{}")}
+		publish := func(by roll.Candidate, before, epoch int64) bool {
+			t.Helper()
+			won, err := r.Publish(s.ctx, by, before, epoch, []byte(by.ID))
+			require.NoError(t, err)
+			return won
+		}
+		require.False(t, publish(a, 0, 1), "it is no member")
+		require.NoError(t, r.Join(s.ctx, a))
+		require.NoError(t, r.Join(s.ctx, b))
+		require.False(t, publish(a, 3, 4), "there is none")
+		require.True(t, publish(a, 0, 4))
+		require.False(t, publish(b, 0, 5), "another was faster")
+		require.True(t, publish(b, 4, 6))
+		require.False(t, publish(a, 4, 7))
+		page := s.page(r)
+		require.EqualValues(t, 6, page.Epoch)
+		require.Equal(t, "b", string(page.Data))
+		require.NoError(t, r.Leave(s.ctx, "1"))
+		require.False(t, publish(a, 6, 8), "it has left")
+	})
+}
+
+// Whatever tasks do to the pool, the election has a connection.
+func TestRollHasAConnectionOfItsOwn(t *testing.T) {
+	for _, b := range backends() {
+		if b.sqlite {
+			continue
+		}
+		cfg := b.migrated(t)
+		cfg.MaxConns = 2
+		s := open(t, cfg)
+		require.NoError(t, s.Migrate(t.Context(), testSlots))
+		for range 2 {
+			conn, err := s.db.Conn(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = conn.Close() }()
+		}
+		r := s.Roll()
+		defer r.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, r.Join(ctx, roll.Candidate{Instance: "1", ID: "a", Data: []byte("{}")}))
+		page, err := r.Read(ctx)
+		require.NoError(t, err)
+		require.NotEmpty(t, page.Life)
+	}
+}
+
+// An epoch that the database has forgotten is not given to anybody else.
+func TestEpochsOfAnotherLifeAreLeftOut(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		next := func() int64 {
+			t.Helper()
+			epoch, err := s.NextEpoch(s.ctx)
+			require.NoError(t, err)
+			return epoch
+		}
+		s.restart() // into a life that has a name
+		require.EqualValues(t, 1, next())
+		require.EqualValues(t, 2, next())
+		forgotten := next()
+		s.offset++
+		s.restart("UPDATE meta SET value = 1")
+		require.Greater(t, next(), forgotten+1000)
+		again := next()
+		require.Equal(t, again+1, next(), "once a life")
+	})
+}
+
+// An epoch that a program of the version before has allocated names no life.
+func TestEpochsOfTheVersionBeforeGoOn(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		_, err := s.db.ExecContext(s.ctx, "INSERT INTO meta (name, value) VALUES (?, 41)", []byte("epoch"))
+		require.NoError(t, err)
+		epoch, err := s.NextEpoch(s.ctx)
+		require.NoError(t, err)
+		require.EqualValues(t, 42, epoch)
+	})
+}
+
+func TestOneElectionAtATime(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		alive := func(member string) {
+			require.NoError(t, s.Beat(s.ctx, Service{ID: member, Kind: "dispatcher", Member: member}))
+		}
+		require.NoError(t, s.ElectBy(s.ctx, "zookeeper", "a"), "which is what is noted where nothing is")
+		alive("a")
+		require.NoError(t, s.ElectBy(s.ctx, "zookeeper", "b"))
+		err := s.ElectBy(s.ctx, "mysql", "b")
+		require.ErrorIs(t, err, ErrOtherElection)
+		require.ErrorContains(t, err, "election.kind")
+		require.ErrorContains(t, err, "zookeeper for a")
+		require.NoError(t, s.Leave(s.ctx, "a"))
+		require.NoError(t, s.Beat(s.ctx, Service{ID: "s", Kind: "scanner"}), "a scanner elects nobody")
+		alive("b")
+		require.NoError(t, s.ElectBy(s.ctx, "mysql", "b"), "it is alone")
+		require.NoError(t, s.ElectBy(s.ctx, "mysql", "c"))
+		require.ErrorIs(t, s.ElectBy(s.ctx, "zookeeper", "c"), ErrOtherElection)
+		_, err = s.db.ExecContext(s.ctx, "UPDATE services SET seen = seen - ?", ServiceLease+1)
+		require.NoError(t, err)
+		require.NoError(t, s.ElectBy(s.ctx, "zookeeper", "c"), "the others are dead")
+	})
+}
