@@ -70,11 +70,16 @@ func TestNothingIsTakenAwayInAnotherLife(t *testing.T) {
 				}
 				_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
 				require.NoError(t, err)
-				require.Nil(t, s.resolve(), "the task is in flight")
+				answers := s.resolve()
+				if r := ask(s); r.Op == schemas.OpSchedule {
+					require.Nil(t, answers, "the task is in flight")
+				} else {
+					require.Equal(t, []schemas.State{schemas.StateTooLate}, answers)
+				}
 				require.Empty(t, s.unsureSlots())
 				require.Equal(t, "claimed", s.state("a"))
 				s.settle(t0 + 1000)
-				require.Len(t, s.resolve(), 1, "its delivery has ended")
+				require.Len(t, append(answers, s.resolve()...), 1, "its delivery has ended")
 				require.NotEqual(t, "cancelled", s.state("a"))
 			})
 		})
@@ -170,6 +175,34 @@ func TestTimerChangesInAnotherLife(t *testing.T) {
 				require.Equal(t, run, s.row(timer.RunID("t", t0+10_000)), "its owner has it")
 			})
 		})
+	}
+}
+
+// A cancel that waited for the owner is answered once the owner has the task, however long the task's attempts go on. What waits behind it,
+// and a cancel that waits behind a replacement, wait on.
+func TestWhatTheOwnerHasIsTooLate(t *testing.T) {
+	for name, ask := range map[string]func(*fixture, string) *schemas.Request{
+		"cancel": func(s *fixture, id string) *schemas.Request { return s.cancel(id) },
+		"fire":   func(s *fixture, id string) *schemas.Request { return s.fire(id) },
+	} {
+		for _, when := range []string{"in flight", "waits for a report"} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				each(t, func(t *testing.T, s *fixture) {
+					s.do(s.schedule("a", wantReport), s.schedule("b", wantReport))
+					s.claim(t0 - 1000)
+					s.restart()
+					require.Empty(t, s.do(ask(s, "a"), s.schedule("a", value("new")), s.schedule("b", value("new")), ask(s, "b")))
+					require.Nil(t, s.resolve())
+					s.claim(t0 + 1000)
+					if when != "in flight" {
+						s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 1), s.transition("b", task.StateReport, t0+61_000, 1))
+					}
+					require.Equal(t, []schemas.State{schemas.StateTooLate}, s.resolve())
+					require.Nil(t, s.resolve(), "and nothing is looked at again and again")
+					require.Equal(t, 3, s.count("waiting"))
+				})
+			})
+		}
 	}
 }
 

@@ -129,10 +129,10 @@ func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 		for _, id := range part {
 			id.now = id.before
 			switch ph := w.phase(id); {
-			case id.queue.reports+id.queue.requests == 0, ph == task.InFlight, ph == task.Unsure:
-			case ph != task.Between:
+			case id.queue.reports+id.queue.requests == 0, ph == task.Unsure:
+			case ph != task.InFlight && ph != task.Between, w.resolving && id.queue.reports == 0: // see answerable
 				free = append(free, id)
-			case id.queue.reports > 0:
+			case ph == task.Between && id.queue.reports > 0:
 				reported = append(reported, id)
 			}
 		}
@@ -253,8 +253,8 @@ func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 }
 
 // Resolvable looks at up to look identities behind after for which requests wait, and returns those
-// that can be decided now. A report can be decided once its task is not in flight any more,
-// anything else once the task has ended. Put the identities into Batch.Resolve. next is where the
+// that can be decided now. A report can be decided once its task is not in flight any more, a cancel or a
+// fire once the task's slot is sure, anything else once the task has ended. Put the identities into Batch.Resolve. next is where the
 // next look goes on; the zero identity is the beginning. So all have their turn, however many
 // cannot be decided.
 func (s *Store) Resolvable(ctx context.Context, after [16]byte, look int) (ready [][16]byte, next [16]byte, err error) {
@@ -282,10 +282,17 @@ func (s *Store) Resolvable(ctx context.Context, after [16]byte, look int) (ready
 	return ready, next, nil
 }
 
-// resolvable reads one entry of the index for each identity: a thousand requests may wait for each, for
+// answerable tells whether the first of the requests that wait for w.ident is a cancel or a fire. It came
+// while the task's slot was unsure, and is too late where the task was claimed meanwhile. Longer ones than
+// any client has reason to write wait until the task has ended.
+var answerable = fmt.Sprintf(`(SELECT x.size < 8192 AND INSTR(x.request, '"Op":%d,') + INSTR(x.request, '"Op":%d,') > 0 FROM waiting x WHERE x.ident = w.ident AND x.report = 0 ORDER BY x.arrived LIMIT 1)`,
+	schemas.OpCancel, schemas.OpFire)
+
+// resolvable reads one entry of the index for each identity, and one request where none of a task in flight is a report: a thousand requests may wait for each, for
 // hours, and every scanner looks again and again.
 func (s *Store) resolvable() string {
-	return "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0) AND NOT " + s.Unsure("s") + "), 0)" +
+	return "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0) AND NOT " + s.Unsure("s") + ")" +
+		" OR (w.report = 0 AND NOT " + s.Unsure("s") + " AND " + answerable + "), 0)" +
 		" FROM (SELECT ident, MAX(report) AS report FROM waiting WHERE ident > ? GROUP BY ident ORDER BY ident LIMIT ?) w" +
 		" LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot ORDER BY w.ident"
 }
