@@ -44,13 +44,14 @@ func (fl *Flight) announces(t *Task, at int64) Delivery {
 func (fl *Flight) Announced(d Delivery, err error) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	_, waited := fl.unannounced.published[d.task]
 	delete(fl.unannounced.published, d.task)
 	switch {
 	case d.task.status != announcing:
-	case err != nil:
-		fl.unannounced.deferred = append(fl.unannounced.deferred, d)
-	default:
+	case err == nil:
 		d.task.status = settled
+	case waited: // otherwise it is deferred already
+		fl.unannounced.deferred = append(fl.unannounced.deferred, d)
 	}
 	fl.kicks.Settle.Now()
 }
