@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,7 +102,7 @@ func (c *flags) config(a *command.App, cfg *config.Config) (bench.Config, error)
 	if err != nil {
 		return bench.Config{}, err
 	}
-	intake, err := c.intake(cfg)
+	intake, err := command.Intake(cfg, c.Intake)
 	if err != nil {
 		return bench.Config{}, err
 	}
@@ -128,18 +127,6 @@ func (c *flags) config(a *command.App, cfg *config.Config) (bench.Config, error)
 		Topic: c.Topic, Partitions: c.Partitions, ValueBytes: c.ValueBytes, Keep: c.Keep, IdleTimeout: c.Patience, Processes: processes,
 		Say: func(format string, args ...any) { fmt.Fprintf(a.Stderr, format+"\n", args...) },
 	}, nil
-}
-
-// intake returns the topic that --intake names; the first one is the default.
-func (c *flags) intake(cfg *config.Config) (string, error) {
-	names := cfg.IntakeNames()
-	switch {
-	case c.Intake == "":
-		return names[0], nil
-	case !slices.Contains(names, c.Intake):
-		return "", command.Usage("--intake %q is not an intake topic: the configuration (intake.topics) has %s", c.Intake, strings.Join(names, ", "))
-	}
-	return c.Intake, nil
 }
 
 func (c *flags) processes() ([]bench.Process, error) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
@@ -106,16 +105,6 @@ func intakes(cfg *config.Config) []api.Intake {
 	return out
 }
 
-// intake returns one by name; the first is the default.
-func intake(cfg *config.Config, name string) (api.Intake, error) {
-	for _, in := range intakes(cfg) {
-		if name == "" || in.Topic == name {
-			return in, nil
-		}
-	}
-	return api.Intake{}, command.Usage("--intake %q is not an intake topic: the configuration (intake.topics) has %s", name, strings.Join(cfg.IntakeNames(), ", "))
-}
-
 // publishing returns the configuration of a command that sends a request, and the intake topic with
 // the given name.
 func (a *app) publishing(s command.Settings, more command.Servers, name string) (*config.Config, api.Intake, error) {
@@ -123,8 +112,9 @@ func (a *app) publishing(s command.Settings, more command.Servers, name string) 
 	if err != nil {
 		return nil, api.Intake{}, err
 	}
-	in, err := intake(cfg, name)
-	return cfg, in, err
+	topic, err := command.Intake(cfg, name)
+	limits, _ := cfg.Limits(topic)
+	return cfg, api.Intake{Topic: topic, Limits: limits}, err
 }
 
 // publisher connects a producer for single records and checks that Kafka answers. The client alone

@@ -1,7 +1,9 @@
 package command
 
 import (
+	"cmp"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,6 +64,15 @@ var Quiet = map[string]string{"log.level": "error", "log.format": "console"}
 // Client loads the configuration of an interactive command.
 func (a *App) Client(s Settings, more Servers) (*config.Config, error) {
 	return a.Load(s, more, config.Sources{Defaults: Quiet})
+}
+
+// Intake returns the topic that --intake names. The first one is the default.
+func Intake(cfg *config.Config, name string) (string, error) {
+	names := cfg.IntakeNames()
+	if name != "" && !slices.Contains(names, name) {
+		return "", Usage("--intake %q is not an intake topic: the configuration (intake.topics) has %s", name, strings.Join(names, ", "))
+	}
+	return cmp.Or(name, names[0]), nil
 }
 
 // NewLogger makes the log that the configuration describes.
