@@ -67,7 +67,7 @@ func (c *Cluster) observeOffsets(ctx context.Context, rec *history.Recorder) {
 		return
 	}
 	defer func() { _ = rows.Close() }()
-	at := time.Now().UnixMilli()
+	at, seen := time.Now().UnixMilli(), []history.OffsetSample(nil)
 	for rows.Next() {
 		o := history.OffsetSample{At: at}
 		if rows.Scan(&o.Topic, &o.Partition, &o.Stored) != nil {
@@ -75,8 +75,14 @@ func (c *Cluster) observeOffsets(ctx context.Context, rec *history.Recorder) {
 		}
 		if c, ok := committed.Lookup(o.Topic, o.Partition); ok {
 			o.Committed = c.At
-			rec.Offset(o)
+			seen = append(seen, o)
 		}
+	}
+	if rows.Err() != nil {
+		return
+	}
+	for _, o := range seen {
+		rec.Offset(o)
 	}
 }
 
