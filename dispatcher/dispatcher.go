@@ -107,7 +107,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 
 	kcfg := deps.Kafka
 	kcfg.Now = sh.clock.Now
-	// What is staged always fits into the producer, so producing never blocks on one target's account.
+	// Staged tasks always fit into the producer, so producing never blocks on one target's account.
 	kcfg.MaxBufferedRecords = 2 * cfg.StageTasks
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets

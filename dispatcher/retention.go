@@ -127,8 +127,8 @@ func afterBite(ctx context.Context, took time.Duration) {
 	sleep(ctx, max(took, 10*time.Millisecond))
 }
 
-// round forgets everything that this owner has to forget and that ended at or before the given time, Unix ms. What ended in its slot
-// and what ended out of it lie apart in the table, so both go at once.
+// round forgets everything that this owner has to forget and that ended at or before the given time, Unix ms. Tasks that ended in their slot
+// and those that ended out of it lie apart in the table, so both go at once.
 func (r *taskRetirer) round(ctx context.Context, before int64) error {
 	next := time.Now().Add(r.every)
 	both, ctx := errgroup.WithContext(ctx)

@@ -79,7 +79,7 @@ func (s *sender) releaseSome(ctx context.Context) bool {
 	return more
 }
 
-// answered runs when Kafka has answered. What follows for the task, the settle loop decides.
+// answered runs when Kafka has answered. The settle loop decides what follows for the task.
 func (s *sender) answered(t *flight.Task, r *kgo.Record, err error) {
 	s.answeredBy(t, r, err, false)
 }

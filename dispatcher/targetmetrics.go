@@ -143,7 +143,7 @@ func (m *targetMetrics) names() []string {
 	return slices.Sorted(maps.Keys(m.named))
 }
 
-// measure counts what waits for each named target. What another dispatcher counts is not shown here.
+// measure counts what waits for each named target. Counts of another dispatcher are not shown here.
 func (m *targetMetrics) measure(ctx context.Context, from waiting, now int64) error {
 	names := m.names()
 	pending := make(map[string]look.Bounded, len(names))

@@ -21,7 +21,7 @@ type Answer struct {
 func (fl *Flight) Answered(t *Task, a Answer) {
 	fl.mu.Lock()
 	g := fl.outlets.endSending(t)
-	// That a record is too large, the producer may say by itself: only an answer to one sent alone shows that its target is there.
+	// The producer itself may refuse a record as too large: only an answer to one sent alone shows that its target is there.
 	if a.Err == nil || kafka.ClockDiffers(a.Err) || kafka.Permanent(a.Err) && (a.Alone || !kafka.MaybeCollateral(a.Err)) {
 		g.since = time.Now()
 		fl.respondsAgain(g)

@@ -254,8 +254,8 @@ func (fl *Flight) Logged(b *Batch, ready []*Task) {
 	fl.kicks.Release.Now()
 }
 
-// parkUnsent puts off those of the tasks, just read, whose outlets do not answer, and returns the others. What an earlier owner may
-// have sent goes on: the send log may know of it.
+// parkUnsent puts off those of the tasks, just read, whose outlets do not answer, and returns the others. A task that an
+// earlier owner may have sent goes on: the send log may know of it.
 func (fl *Flight) parkUnsent(tasks []*Task) []*Task {
 	now := fl.clock.Millis()
 	return slices.DeleteFunc(tasks, func(t *Task) bool {

@@ -19,8 +19,8 @@ type Config struct {
 	MisfireAfter       time.Duration
 }
 
-// lastSend is how long a slot that is to be given away goes on sending. What is sent later could not be settled before the slot goes, and
-// its next owner would send it again.
+// lastSend is how long a slot that is to be given away goes on sending. A task that is sent later could not be settled before the slot
+// goes, and its next owner would send it again.
 func (c Config) lastSend() time.Duration { return c.DrainTimeout - min(c.DrainTimeout/8, time.Second) }
 
 // CheckEvery is how often Check is called: often enough for what must be stored within DrainTimeout.

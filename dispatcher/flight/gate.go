@@ -11,8 +11,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// gate lets the tasks of one target with a policy through, in the order of the instants at which they are to be released. What it
-// cannot let through in a moment is held in the slots, where it can be cancelled and costs nothing; see held.go.
+// Gate lets the tasks of one target with a policy through, in the order of the instants at which they are to be released. Tasks that
+// the gate cannot let through in a moment are held in the slots, where they can be cancelled and cost nothing; see held.go.
 type Gate struct {
 	store.Policy
 	pace    *rate.Limiter // this dispatcher's share of the rate; nil: no limit

@@ -9,8 +9,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// gates keep the operators' policies in force: targets that are paused, or limited. What a gate does not let through soon is moved to held
-// places, and called back from there.
+// gates keep the operators' policies in force: targets that are paused, or limited. Tasks that a gate does not let through soon are moved
+// to held places, and called back from there.
 type gates struct {
 	flight  *Flight
 	arrived int // as flight has it, when the policies were last put in force

@@ -25,15 +25,15 @@ func newOutlets(fl *Flight) *outlets {
 	return &outlets{env: &fl.env, unsettled: &fl.unsettled, gates: fl.gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}, refusals: refusals{patience: fl.cfg.UndeliverableAfter}}
 }
 
-// outletKey names where records go that succeed or fail together: a partition of a target topic, or an origin. Records without a key, and those of a topic of
-// which nothing is known yet, have the partition -1, which stands for all that may take them.
+// outletKey names where records go that succeed or fail together: a partition of a target topic, or an origin. Records without a key, and
+// those of a topic of which nothing is known yet, have the partition -1, which stands for all that may take them.
 type outletKey struct {
 	topic     string
 	partition int32
 }
 
-// outlet is one partition of a target, in use, and how it is doing. A target may have many: what does not answer, or is full, is an
-// outlet; what an operator pauses or limits is a target.
+// Outlet is one partition of a target, in use, and how it is doing. A target may have many: an outlet does not answer, or is full;
+// an operator pauses or limits a target.
 type Outlet struct {
 	outletKey
 	sending int            // records with a producer
@@ -60,7 +60,7 @@ type buffered struct{ tasks, bytes int }
 // of finds the outlet of a task, or begins one, and notes on the task which it is.
 func (outs *outlets) of(t *Task) *Outlet {
 	key := outletKey{t.topic, -1}
-	// What came before the topic's partitions were known goes first. A refusal is about the topic as a whole.
+	// Tasks that came before the topic's partitions were known go first. A refusal is about the topic as a whole.
 	if g := outs.byKey[key]; (g == nil || len(g.waiting) == 0) && outs.refusals.topics[t.topic] == nil {
 		key = outs.keyOf(t)
 	}

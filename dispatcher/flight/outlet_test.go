@@ -17,7 +17,6 @@ import (
 func TestAnsweredTaskIsNotSetAside(t *testing.T) {
 	fl := newFlight(t, Config{UnresponsiveAfter: time.Second})
 	outs := fl.outlets
-	s := fl
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	fl.slots[0] = l
 	g := &Outlet{outletKey: outletKey{"x", -1}}
@@ -30,15 +29,15 @@ func TestAnsweredTaskIsNotSetAside(t *testing.T) {
 	}
 	given, unanswered := l.tasks[0], l.tasks[1]
 	outs.where.ForTopic("x").Partition(unanswered.record, 1) // the producer learns of the partition
-	s.Answered(given, Answer{Err: kerr.RequestTimedOut})
+	fl.Answered(given, Answer{Err: kerr.RequestTimedOut})
 	g.since = time.Now().Add(-time.Minute)
-	s.checkOutlets()
+	fl.checkOutlets()
 	require.NotContains(t, fl.stuck, given.seq)
 	require.Contains(t, fl.stuck, unanswered.seq)
 	require.Equal(t, buffered{1, 10}, outs.buffered)
 	require.Equal(t, outletKey{"x", 0}, unanswered.with.outletKey)
 	require.NotContains(t, outs.byKey, g.outletKey, "it holds nothing any more")
-	s.Answered(unanswered, Answer{Err: nil})
+	fl.Answered(unanswered, Answer{Err: nil})
 	require.Equal(t, buffered{}, outs.buffered)
 }
 

@@ -218,7 +218,7 @@ func (fl *Flight) Leavers(assigned []int) map[int64][]int {
 	return drained
 }
 
-// stays keeps a slot that was to leave. What passed it over meanwhile looks again.
+// stays keeps a slot that was to leave. Loops that passed the slot over meanwhile look again.
 func (fl *Flight) stays(l *ownedSlot) {
 	l.leaving = time.Time{}
 	fl.arrived++

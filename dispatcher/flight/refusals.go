@@ -10,8 +10,7 @@ import (
 )
 
 // refusals remembers which targets refuse every record: the topic does not exist, may not be written, or its broker's clock is far from
-// the database's. It may be there in a
-// moment, so until patience has passed since the first refusal in a row, its tasks are put off, and one of them at a time is sent
+// the database's. It may be there in a moment, so until patience has passed since the first refusal in a row, its tasks are put off, and one of them at a time is sent
 // to ask again. After that each is sent, and is a dead letter if it is refused. The memory is this process's own: a new owner of
 // a slot begins its own count.
 type refusals struct {

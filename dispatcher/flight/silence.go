@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// checkOutlets finds outlets that have not answered for long. What is with the producer cannot be called back: it leaves
-// its place, so that its slot goes on, and its answer is still waited for.
+// checkOutlets finds outlets that have not answered for long. A task that is with the producer cannot be called
+// back: it leaves its place, so that its slot goes on, and its answer is still waited for.
 func (fl *Flight) checkOutlets() {
 	silent := map[outletKey]*Outlet{}
 	for key, g := range fl.outlets.byKey {

@@ -75,7 +75,7 @@ func (l *ownedSlot) closeTo(to int64) (n int) {
 	return n
 }
 
-// claimTo moves claimed. What was heard of places beyond it stays known.
+// claimTo moves claimed. Places beyond that are known stay known.
 func (l *ownedSlot) claimTo(to int64) {
 	l.before, l.claimed, l.looked = l.claimed, to, false
 	if l.next <= to {

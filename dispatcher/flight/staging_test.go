@@ -43,7 +43,6 @@ func TestStagingCountsEachTaskOnce(t *testing.T) {
 func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 	fl := newFlight(t, Config{MemberID: "one"})
 	outs := fl.outlets
-	s := fl
 	l := &ownedSlot{number: 0, epoch: 1, claimed: 10}
 	fl.slots[0] = l
 	g := &Outlet{sending: 1, since: time.Now().Add(-time.Minute)}
@@ -59,7 +58,7 @@ func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 	fl.abandon(l, "a test")
 	require.Empty(t, fl.proofs)
 	require.Zero(t, fl.staging.tasks)
-	s.checkOutlets()
+	fl.checkOutlets()
 	require.Zero(t, fl.staging.tasks+fl.staging.bytes)
 	require.Zero(t, fl.entries)
 	require.Empty(t, fl.inbox.transitions)

@@ -13,21 +13,20 @@ import (
 // back, the task is claimed and sent like any other. It was put off again and again for ever.
 func TestSuspectOfALostSlotIsForgotten(t *testing.T) {
 	fl := newFlight(t, Config{})
-	s := fl
 	lost := &ownedSlot{number: 0, epoch: 5, abandoned: true}
 	suspect := &Task{slot: lost, seq: 9, status: leaving, content: &content{topic: "x", size: 100, attempt: 2}}
 	g := &Outlet{outletKey: outletKey{"x", 0}, trying: true, suspects: []Sendable{{Task: suspect}}}
-	s.outlets.byKey[g.outletKey] = g
-	s.outlets.beginSending(g, suspect)
+	fl.outlets.byKey[g.outletKey] = g
+	fl.outlets.beginSending(g, suspect)
 	fl.stuck[9] = suspect
 
-	one, ok := s.NextSuspect(g)
+	one, ok := fl.NextSuspect(g)
 	require.True(t, ok)
-	s.DropSuspect(one.Task)
-	require.Zero(t, s.outlets.buffered)
+	fl.DropSuspect(one.Task)
+	require.Zero(t, fl.outlets.buffered)
 	fl.enter(map[int]*ownedSlot{0: {number: 0, epoch: 6}}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
 	require.Equal(t, 1, fl.backlog.queue.size, "it is read and sent")
-	_, ok = s.NextSuspect(g)
+	_, ok = fl.NextSuspect(g)
 	require.False(t, ok)
-	require.Empty(t, s.outlets.byKey)
+	require.Empty(t, fl.outlets.byKey)
 }

@@ -46,14 +46,13 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 			fl := newFlight(t, Config{})
 			outs := fl.outlets
 			outs.byKey[outletKey{"x", -1}] = &Outlet{outage: newOutage(time.Now())}
-			s := fl
-			now := s.clock.Millis()
+			now := fl.clock.Millis()
 			late := func(due int64) *Task {
 				return &Task{slot: &ownedSlot{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings, record: &kgo.Record{}}}
 			}
-			require.False(t, s.admit(late(now), now, false))
+			require.False(t, fl.admit(late(now), now, false))
 			require.Equal(t, c.put, fl.inbox.transitions[0].State)
-			require.False(t, s.admit(late(now-2000), now, false))
+			require.False(t, fl.admit(late(now-2000), now, false))
 			if c.held {
 				require.Equal(t, task.StateDead, fl.inbox.transitions[1].State)
 				require.Equal(t, schemas.KindExpired, fl.inbox.transitions[1].Dead.Kind)

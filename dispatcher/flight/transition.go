@@ -8,7 +8,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// transition is a task that leaves its place, with the events that tell of it.
+// Transition is a task that leaves its place, with the events that tell of it.
 type Transition struct {
 	store.Transition
 	task    *Task

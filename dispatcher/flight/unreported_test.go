@@ -27,17 +27,15 @@ func TestBackoffCountsFromTheEndOfTheWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fl := newFlight(t, Config{LookAhead: c.ahead})
-				s := fl
-				f := fl
 				end := nowMillis()
 				settings := schemas.Settings{Ack: schemas.AckReport, MaxAttempts: 3, AckTimeout: time.Second, Backoff: schemas.Backoff{First: c.backoff, Max: c.backoff}}
 				row := &task.Task{Topic: "orders", ID: "a", Due: 1, Pos: end, Attempt: 1, State: task.StateReport, Body: schemas.EncodeBody(nil, nil, nil, nil, settings)}
 				waiting := &Task{slot: &ownedSlot{}, pos: end, content: &content{}}
-				require.NoError(t, f.prepare(waiting, waiting.content, row, nil, nil))
+				require.NoError(t, fl.prepare(waiting, waiting.content, row, nil, nil))
 				require.Equal(t, end+c.transit.Milliseconds(), waiting.at)
 
 				time.Sleep(c.judged)
-				s.unreported(waiting)
+				fl.unreported(waiting)
 				require.Len(t, fl.inbox.transitions, 1)
 				e := fl.inbox.transitions[0]
 				require.Equal(t, task.StateRetry, e.State)

@@ -34,7 +34,6 @@ func TestUnsettledIsCountedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fl := newFlight(t, Config{})
 			outs := fl.outlets
-			s := fl
 			l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 			fl.slots[0] = l
 			settings := schemas.DefaultSettings()
@@ -44,8 +43,8 @@ func TestUnsettledIsCountedOnce(t *testing.T) {
 			g := outs.of(sent)
 			outs.beginSending(g, sent)
 			require.Equal(t, 1, fl.unsettled.owed)
-			c.before(s, sent)
-			s.Answered(sent, Answer{Err: c.err})
+			c.before(fl, sent)
+			fl.Answered(sent, Answer{Err: c.err})
 			require.Equal(t, c.counts, fl.unsettled.owed)
 			if c.counts > 0 {
 				require.Equal(t, 1, sent.owes.owed)

@@ -31,7 +31,7 @@ type AuditPage struct {
 	More    *AuditPlace
 }
 
-// What one page may cost: entries that it looks at, and how many of them it reads at once.
+// These bound the entries that one page looks at, and those that it reads at once.
 const (
 	AuditExamined = 5000
 	auditAtOnce   = 500

@@ -47,7 +47,7 @@ type ListPage struct {
 	More  *ListPlace
 }
 
-// What one page may cost. An entry of an index is 30 bytes; a row without its body about 200;
+// These bound the cost of one page. An entry of an index is 30 bytes; a row without its body about 200;
 // bodies are read a few at a time.
 const (
 	ListExamined  = 5000     // rows
@@ -214,7 +214,7 @@ func (l *lister) wanted(v View) bool {
 
 // take is the next n entries of all streams, in order.
 func (l *lister) take(ctx context.Context, n int) ([]ListPlace, error) {
-	// What one stream is asked for at a time: its share, and some more, so that most are asked once a page.
+	// Entries that one stream is asked for at a time: its share, and some more, so that most are asked once a page.
 	share := min(n, max(n/max(len(l.streams), 1)*2, 16))
 	var out []ListPlace
 	for len(out) < n {

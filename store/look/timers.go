@@ -47,7 +47,7 @@ type TimerPage struct {
 	More   *TimerName
 }
 
-// What one page may look at, and how many rows are asked for at once. A row without its body has up to 3 kB.
+// These bound the rows that one page looks at, and those that are asked for at once. A row without its body has up to 3 kB.
 const (
 	TimersExamined = 5000
 	timersAtOnce   = 500
