@@ -3,10 +3,12 @@ package dispatcher
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -263,4 +265,36 @@ func TestSlotWaitsForLateEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "succeeded", v.State)
 	require.Zero(t, d.flight.Figures().Stuck)
+}
+
+// A slot was given back and the reply is lost. A late answer of its task cannot be settled until that is clear, and nobody is busy meanwhile.
+func TestALateAnswerOfASlotThatMayBeGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, d := newSlowFixture(t, "no such query", 0)
+		_, err := d.ownership.follow(t.Context())
+		require.NoError(t, err)
+		f.schedule(ask("orders", "a", time.Now(), schemas.HeaderEvents, "none"))
+		d.claimer.sweep(t.Context())
+		_, err = d.claimer.claim(t.Context())
+		require.NoError(t, err)
+		batch, _ := d.flight.NextBodies()
+		d.fetcher.fetch(t.Context(), batch)
+		sent := released(d)
+		require.Len(t, sent, 1)
+		time.Sleep(d.cfg.UnresponsiveAfter)
+		d.flight.Check()
+		d.settler.settle(t.Context())
+
+		require.NotEmpty(t, d.flight.Leavers(nil))
+		_, err = f.store.Release(t.Context(), []int{0}, 5)
+		require.NoError(t, err)
+		d.sender.answered(sent[0].Task, sent[0].Record, nil)
+		d.settler.note(t.Context())
+		bound, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		d.settler.settle(bound)
+		require.Positive(t, counted(d.metrics.fenced))
+		require.LessOrEqual(t, counted(d.metrics.fenced), int(time.Second/flight.ClaimPause)+1)
+		require.NotEmpty(t, d.flight.Released([]int{0}, 5, nil))
+	})
 }

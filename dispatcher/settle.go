@@ -92,6 +92,7 @@ func (s *settler) settleThese(ctx context.Context, transitions []flight.Transiti
 		result, err := s.settleOnce(ctx, done, rows, events)
 		if errors.Is(err, store.ErrFenced) || len(result.Fenced) > 0 {
 			s.ownership.fenced(ctx)
+			sleep(ctx, flight.ClaimPause) // a slot whose release has no reply yet stays ours here
 			continue
 		}
 		if len(transitions) > 0 && store.BadRecord(err) {
