@@ -51,16 +51,21 @@ type Deps struct {
 	Tracer *tracing.Tracer
 }
 
-// Index is what a dispatcher needs of the index: internal/index has one in Redis and one in memory.
+// Index is what a dispatcher needs of the index: internal/index has one in Redis, one in memory, and one that is the database.
 type Index interface {
 	Wakes(ctx context.Context) <-chan []index.SlotPos
 	Next(ctx context.Context, from []index.SlotPos) ([]index.SlotPos, error)
-	Count(ctx context.Context, slot int, from, to int64) (int64, error)
 	Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error)
+	Add(ctx context.Context, entries []index.Entry) error
+}
+
+// Copy is an index beside the database, which dispatchers keep in step with it.
+type Copy interface {
+	Index
+	Count(ctx context.Context, slot int, from, to int64) (int64, error)
 	Range(ctx context.Context, slot int, from, to int64) ([]index.Entry, error)
 	Marks(ctx context.Context, slots []int) (map[int]int64, error)
 	SetMark(ctx context.Context, slot int, upTo int64) error
-	Add(ctx context.Context, entries []index.Entry) error
 	Remove(ctx context.Context, entries []index.Entry) error
 	Trim(ctx context.Context, upTo []index.SlotPos) error
 	Clear(ctx context.Context, slot int) error
@@ -131,7 +136,8 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.sender = newSender(sh, fl, tr, client, kcfg)
 	d.sender.lost = lost
 	d.fetcher = newFetcher(sh, fl, tr, deps.SendLog, deps.Tracer)
-	d.indexer = &indexer{shared: sh, flight: fl, index: deps.Index}
+	d.indexer = &indexer{shared: sh, flight: fl}
+	d.indexer.index, _ = deps.Index.(Copy)
 	d.runMaker = newRunMaker(d.claimer, d.results.Stored, deps.Index)
 	d.starter = newRunStarter(sh, fl, d.ownership)
 	d.retirer = newRetirer(sh, fl)

@@ -12,11 +12,12 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 )
 
-// indexer keeps the index in step with the database. The warm loop runs it; the settle loop calls update.
+// indexer keeps the index in step with the database. The warm loop runs it; the settle loop calls update. An index that is the database needs
+// none of that.
 type indexer struct {
 	*shared
 	flight *flight.Flight
-	index  Index
+	index  Copy      // nil: the index is the database
 	away   time.Time // of the settle loop: the index failed, leave it alone until then
 }
 
@@ -30,6 +31,9 @@ const (
 )
 
 func (ix *indexer) run(ctx context.Context) {
+	if ix.index == nil {
+		return
+	}
 	lastDrift := time.Now()
 	var suspects map[index.Entry]bool
 	loop.Every(ctx, warmEvery, func(ctx context.Context) {
@@ -47,7 +51,7 @@ func (ix *indexer) run(ctx context.Context) {
 
 // update is best effort: the index is a hint, and what is missed here is mended by warm.
 func (ix *indexer) update(ctx context.Context, trim []index.SlotPos, add []index.Entry) {
-	if time.Now().Before(ix.away) {
+	if ix.index == nil || time.Now().Before(ix.away) {
 		return
 	}
 	bound, cancel := context.WithTimeout(ctx, 500*time.Millisecond)

@@ -26,6 +26,7 @@ const (
 	intake role = iota
 	reports
 	results
+	wakes
 	target
 )
 
@@ -68,6 +69,8 @@ func ofTopics(judge func(Config, topic) []Finding) func(facts) []Finding {
 				t.role = reports
 			case name == f.Settings.Results.Topic:
 				t.role = results
+			case name == f.Settings.Wakes.Topic:
+				t.role = wakes
 			}
 			for _, found := range judge(f.Config, t) {
 				found.Where = t.where()
@@ -112,6 +115,8 @@ func cleanup(_ Config, t topic) []Finding {
 	switch {
 	case !strings.Contains(policy, "compact"):
 		return nil
+	case t.role == wakes:
+		return found("", Warning, "cleanup.policy is "+policy+": wakes have no key and are refused, and tasks that are stored late are up to a second late", t.fix("cleanup.policy=delete"))
 	case t.requests():
 		return found("", Failure, "cleanup.policy is "+policy+": of requests with the same key only the last is kept, and the others are lost if no scanner has read them before", t.fix("cleanup.policy=delete"))
 	case t.role == results:
@@ -130,7 +135,7 @@ func timestamps(_ Config, t topic) []Finding {
 func copies(_ Config, t topic) []Finding {
 	inSync, known := t.number("min.insync.replicas")
 	switch {
-	case t.Err != nil || t.Partitions == 0:
+	case t.Err != nil || t.Partitions == 0 || t.role == wakes: // a lost wake costs a second
 		return nil
 	case known && int64(t.Replicas) < inSync:
 		return found("", Failure, fmt.Sprintf("min.insync.replicas is %d, and a partition has %d copies: nothing can be written", inSync, t.Replicas), t.fix("min.insync.replicas=1")+", or add copies")
@@ -147,7 +152,7 @@ func copies(_ Config, t topic) []Finding {
 }
 
 func uncleanElection(_ Config, t topic) []Finding {
-	if t.Configs["unclean.leader.election.enable"] != "true" || t.Replicas < 2 {
+	if t.Configs["unclean.leader.election.enable"] != "true" || t.Replicas < 2 || t.role == wakes {
 		return nil
 	}
 	return found("", Warning, "unclean.leader.election.enable is true: a leader that lacks acknowledged records may be elected, and they are lost", t.fix("unclean.leader.election.enable=false"))
@@ -191,11 +196,14 @@ func topicRights(_ Config, t topic) []Finding {
 	if t.Err != nil || len(t.May) == 0 {
 		return nil
 	}
-	needs := map[role][]string{intake: {"read", "write"}, reports: {"read"}, results: {"read", "write"}, target: {"write"}}
+	needs := map[role][]string{intake: {"read", "write"}, reports: {"read"}, results: {"read", "write"}, wakes: {"read", "write"}, target: {"write"}}
 	without := map[string]string{"read": "scanners stand", "write": "the API and commands cannot schedule"}
 	switch t.role {
 	case results:
 		without = map[string]string{"read": "every ?wait= ends without its answer", "write": "no event is told"}
+	case wakes:
+		late := "tasks that are stored late are up to a second late"
+		without = map[string]string{"read": late, "write": late}
 	case target:
 		without = map[string]string{"write": "its tasks become dead letters"}
 	}
@@ -203,7 +211,7 @@ func topicRights(_ Config, t topic) []Finding {
 	for _, need := range needs[t.role] {
 		if !t.Allowed(need) {
 			level := Failure
-			if t.role == target || t.role == intake && need == "write" {
+			if t.role == target || t.role == wakes || t.role == intake && need == "write" {
 				level = Warning
 			}
 			out = append(out, Finding{Level: level, Found: "this user may not " + need + " it: " + without[need], Fix: "grant " + strings.ToUpper(need[:1]) + need[1:] + " on it to notyet's user"})

@@ -10,6 +10,8 @@ const (
 	TopicIntake  = "notyet.intake"
 	TopicReports = "notyet.reports"
 	TopicResults = "notyet.results"
+	// TopicWakes is there with index.kind mysql only, and for nobody but dispatchers.
+	TopicWakes = "notyet.wakes"
 )
 
 // DefaultID returns the id of a task whose request gives none: "<intake

@@ -110,13 +110,13 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 	closes := []func(){func() { _ = st.Close() }}
 	var ix deadletter.Index // without one, dispatchers find replayed tasks at their next look
 	var unindex func(context.Context, []store.Place)
-	if cfg.IsSet("redis.addrs") {
-		inRedis, err := openIndex(a.Ctx, cfg, st, log)
+	if cfg.Index.Kind == config.KindRedis && cfg.IsSet("redis.addrs") || cfg.Index.Kind == config.KindMySQL && cfg.IsSet("kafka.brokers") {
+		opened, err := openIndex(a.Ctx, cfg, st, log)
 		if err != nil {
 			closes[0]()
 			return nil, err
 		}
-		ix, unindex, closes = inRedis, unindexer(inRedis, log), append(closes, inRedis.Close)
+		ix, unindex, closes = opened, unindexer(opened, log), append(closes, opened.Close)
 	}
 	local := api.NewLocal(st, deadletter.NewLocal(st, ix, operator(), log))
 	local.Unindex = unindex

@@ -104,7 +104,7 @@ func cancelAll(a *app, b *backend, r api.CancelMany, dryRun bool) (cancelledMany
 const unindexTimeout = 2 * time.Second
 
 // unindexer removes cancelled tasks from the index.
-func unindexer(ix *index.Index, log *zap.Logger) func(context.Context, []store.Place) {
+func unindexer(ix nearFuture, log *zap.Logger) func(context.Context, []store.Place) {
 	return func(ctx context.Context, gone []store.Place) {
 		ctx, cancel := context.WithTimeout(ctx, unindexTimeout)
 		defer cancel()

@@ -23,6 +23,7 @@ type composeService struct {
 	WorkingDir  string `yaml:"working_dir"`
 	Environment map[string]string
 	Ports       []string
+	Profiles    []string
 	Volumes     []string
 	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 }
@@ -39,6 +40,24 @@ func readCompose(t *testing.T) composeFile {
 	var f composeFile
 	require.NoError(t, yaml.Unmarshal(text, &f))
 	return f
+}
+
+// The small form needs Kafka and MySQL alone, and does not start with the other one.
+func TestComposeSmallForm(t *testing.T) {
+	f := readCompose(t)
+	for _, name := range []string{"migrate-small", "small-1", "small-2"} {
+		s := f.Services[name]
+		require.Equal(t, []string{"small"}, s.Profiles, name)
+		require.NotContains(t, s.DependsOn, "redis", name)
+		require.NotContains(t, s.DependsOn, "zookeeper", name)
+		_, err := config.Load(config.Sources{Environ: s.environ(), Require: dispatcherServers})
+		require.NoError(t, err, name)
+	}
+	for name, s := range f.Services {
+		for on := range s.DependsOn {
+			require.True(t, len(s.Profiles) > 0 || len(f.Services[on].Profiles) == 0, "%s starts %s", name, on)
+		}
+	}
 }
 
 // environ is the service's environment as a process gets it.
@@ -76,7 +95,7 @@ func TestComposeStackIsWhole(t *testing.T) {
 			s.requireServedOutside(t, cfg)
 		}
 	}
-	require.Equal(t, 5, ours, "migrate, two scanners, two dispatchers")
+	require.Equal(t, 8, ours, "migrate, two scanners, two dispatchers; in the small form migrate and two of all")
 }
 
 // requireServedOutside: what a container publishes is reached from outside of it, where only

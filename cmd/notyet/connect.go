@@ -9,12 +9,15 @@ import (
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/console"
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/ops"
+	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store"
 )
 
@@ -83,8 +86,28 @@ func openStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store
 	return st, nil
 }
 
+// nearFuture is the index, of either kind.
+type nearFuture interface {
+	scanner.Index
+	dispatcher.Index
+	deadletter.Index
+	Ping(ctx context.Context) error
+	Close()
+}
+
 // openIndex prepares the index of the database's installation.
-func openIndex(ctx context.Context, cfg *config.Config, st *store.Store, log *zap.Logger) (*index.Index, error) {
+func openIndex(ctx context.Context, cfg *config.Config, st *store.Store, log *zap.Logger) (nearFuture, error) {
+	if cfg.Index.Kind == config.KindMySQL {
+		kcfg, err := command.KafkaConfig(cfg)
+		if err != nil {
+			return nil, err
+		}
+		id, err := st.Installation(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return index.NewDatabase(st, kcfg, cfg.Wakes.Topic, id, log), nil
+	}
 	icfg, err := indexConfig(cfg)
 	if err == nil {
 		icfg.Installation, err = st.Installation(ctx)

@@ -40,7 +40,7 @@ Examples:
 
 // devSources excludes settings that point at real servers, because dev starts its own.
 var devSources = config.Sources{
-	Ignore: []string{"kafka.", "mysql.", "redis.", "zookeeper.", "election.", "sendlog.dir", "dispatcher.member-id", "slots"},
+	Ignore: []string{"kafka.", "mysql.", "redis.", "zookeeper.", "election.", "index.", "wakes.", "sendlog.dir", "dispatcher.member-id", "slots"},
 	Defaults: map[string]string{"log.level": "warn", "log.format": "console", "slots": "8", "stop-timeout": "10s", "dispatcher.drain-timeout": "5s",
 		"callback.enabled": "true", "callback.allow-http": "true", "callback.allowed-networks": "127.0.0.0/8,::1/128",
 	},

@@ -115,7 +115,7 @@ func doctorConfig(cfg *config.Config) (doctor.Config, error) {
 	if cfg.IsSet("mysql.dsn") {
 		out.Store = &scfg
 	}
-	if cfg.IsSet("redis.addrs") {
+	if cfg.Index.Kind == config.KindRedis && cfg.IsSet("redis.addrs") {
 		out.Index = &icfg
 	}
 	switch {

@@ -17,7 +17,7 @@ func (m team) without(name string) team {
 	return team{slices.DeleteFunc(slices.Clone(m.environ), func(pair string) bool { return strings.HasPrefix(pair, name+"=") })}
 }
 
-// Dispatchers share the slots without ZooKeeper, and one that elects by ZooKeeper gets none beside them.
+// Dispatchers share the slots without ZooKeeper and Redis, and one that elects by ZooKeeper gets none beside them.
 func TestDispatchersElectThroughTheDatabase(t *testing.T) {
 	t.Parallel()
 	database, broker, zookeeper := filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one"), ensemble(t)
@@ -27,11 +27,12 @@ func TestDispatchersElectThroughTheDatabase(t *testing.T) {
 		m.environ = append(m.environ, more...)
 		return m
 	}
-	a := team("a", "NOTYET_ELECTION_KIND=mysql").without("NOTYET_ZOOKEEPER_SERVERS")
+	a := team("a", "NOTYET_ELECTION_KIND=mysql", "NOTYET_INDEX_KIND=mysql").without("NOTYET_ZOOKEEPER_SERVERS").without("NOTYET_REDIS_ADDRS")
 	r := notyet(t, a.environ, "", "migrate", "--set", "slots=4")
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "topic notyet.wakes: created")
 	first := a.serve(t, "dispatcher", `"slots":[0,1,2,3]`)
-	b := team("b", "NOTYET_ELECTION_KIND=mysql").without("NOTYET_ZOOKEEPER_SERVERS")
+	b := team("b", "NOTYET_ELECTION_KIND=mysql", "NOTYET_INDEX_KIND=mysql").without("NOTYET_ZOOKEEPER_SERVERS").without("NOTYET_REDIS_ADDRS")
 	b.serve(t, "dispatcher", "took slots")
 	require.Eventually(t, func() bool { return strings.Contains(first.String(), `"members":2`) }, time.Minute, 5*time.Millisecond)
 

@@ -147,6 +147,10 @@ func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger, mov
 func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 	var specs []kafka.TopicSpec
 	for _, name := range cfg.OwnTopics() {
+		if name == cfg.Wakes.Topic {
+			specs = append(specs, wakesSpec(cfg))
+			continue
+		}
 		settings := map[string]string{"message.timestamp.type": "LogAppendTime"}
 		if name != cfg.Results.Topic {
 			settings["cleanup.policy"] = "delete"
@@ -164,6 +168,14 @@ func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 		specs = append(specs, kafka.TopicSpec{Name: name, Partitions: int32(cfg.Migrate.Partitions), Replication: int16(cfg.Migrate.Replication), Configs: settings})
 	}
 	return specs
+}
+
+// wakesSpec is the topic over which dispatchers are woken (index.kind mysql). What it holds is worth nothing after seconds.
+func wakesSpec(cfg *config.Config) kafka.TopicSpec {
+	return kafka.TopicSpec{Name: cfg.Wakes.Topic, Partitions: 1, Replication: int16(cfg.Migrate.Replication), Configs: map[string]string{
+		"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete", "retention.ms": "600000", "segment.ms": "600000", "retention.bytes": "268435456", "segment.bytes": "67108864",
+		"min.insync.replicas": "1",
+	}}
 }
 
 // usualMessage is the largest batch of a topic by Kafka's default, in bytes.

@@ -42,7 +42,7 @@ type scannerCmd struct {
 // Help is part of --help.
 func (scannerCmd) Help() string {
 	return `Run several; they share the intake partitions. If one dies, the others take over its partitions within seconds.
-Needs kafka.brokers, mysql.dsn and redis.addrs, and a database that "notyet migrate" has prepared.
+Needs kafka.brokers, mysql.dsn and redis.addrs (not with index.kind mysql), and a database that "notyet migrate" has prepared.
 
 Example:
   NOTYET_KAFKA_BROKERS=kafka:9092 NOTYET_MYSQL_DSN='user:password@tcp(mysql:3306)/notyet' NOTYET_REDIS_ADDRS=redis:6379 notyet scanner`
@@ -60,7 +60,7 @@ type dispatcherCmd struct {
 
 // Help is part of --help.
 func (dispatcherCmd) Help() string {
-	return `Run several; they share the slots through ZooKeeper. Each needs a directory of its own for its send log (sendlog.dir).
+	return `Run several; they share the slots through ZooKeeper, or through the database (election.kind mysql). Each needs a directory of its own for its send log (sendlog.dir).
 At a stop it delivers its claimed tasks and releases its slots, within dispatcher.drain-timeout.
 
 Example:
@@ -79,7 +79,7 @@ type allCmd struct {
 
 // Help is part of --help.
 func (allCmd) Help() string {
-	return `This is enough for a small installation. Run two or more, so that one can fail. See scanner and dispatcher.
+	return `This is enough for a small installation, with election.kind and index.kind mysql on Kafka and the database alone. Run two or more, so that one can fail. See scanner and dispatcher.
 
 Example:
   notyet migrate --config /etc/notyet.yaml && notyet all --config /etc/notyet.yaml`

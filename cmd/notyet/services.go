@@ -34,7 +34,7 @@ type service struct {
 	reg    *prometheus.Registry
 	kafka  kafka.Config
 	store  *store.Store
-	index  *index.Index
+	index  nearFuture
 	http   *ops.Server
 	life   *lifecycle
 	in     []api.Intake
@@ -94,12 +94,18 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 		return s, err
 	}
 	s.onClose(s.index.Close)
-	s.reg.MustRegister(s.index.Collector())
+	if x, redis := s.index.(*index.Index); redis {
+		s.reg.MustRegister(x.Collector())
+	}
 	if s.in, err = s.guardedIntakes(); err != nil {
 		return s, err
 	}
 	s.http.Check("mysql", s.store.Ping)
-	s.http.Hint("redis", s.index.Ping) // the index is a hint: tasks are delivered without it
+	hint := "redis" // tasks are delivered without it
+	if cfg.Index.Kind == config.KindMySQL {
+		hint = "wakes"
+	}
+	s.http.Hint(hint, s.index.Ping)
 	return s, s.mountAPI()
 }
 

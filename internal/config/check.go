@@ -146,6 +146,10 @@ func (l *loader) election(c *Config) {
 	if c.Election.Kind == KindMySQL && c.IsSet("zookeeper.session-timeout") {
 		l.bad("zookeeper.session-timeout", c.ZooKeeper.SessionTimeout.String(), "does nothing with election.kind mysql", "set election.session-timeout")
 	}
+	l.oneOf("index.kind", c.Index.Kind, KindRedis, KindMySQL)
+	if c.Index.Kind == KindRedis && c.IsSet("wakes.topic") {
+		l.bad("wakes.topic", c.Wakes.Topic, "does nothing with index.kind redis", "remove it, or set index.kind to mysql")
+	}
 	if d := c.Election.SessionTimeout; d < time.Second || d > time.Minute {
 		l.bad("election.session-timeout", d.String(), "is out of range", "write 1s to 1m")
 	}
@@ -227,10 +231,11 @@ func (l *loader) topics(c *Config) {
 	}
 	l.topic("reports.topic", c.Reports.Topic)
 	l.topic("results.topic", c.Results.Topic)
+	l.topic("wakes.topic", c.Wakes.Topic)
 	seen := map[string]bool{}
 	for _, name := range c.OwnTopics() {
 		if seen[name] {
-			l.bad("intake.topics", name, "is named twice among intake, reports and results", "give each topic a name of its own")
+			l.bad("intake.topics", name, "is named twice among intake, reports, results and wakes", "give each topic a name of its own")
 		}
 		seen[name] = true
 	}

@@ -20,11 +20,13 @@ type Config struct {
 	Redis      Redis      `key:"redis"`
 	ZooKeeper  ZooKeeper  `key:"zookeeper"`
 	Election   Election   `key:"election"`
+	Index      Index      `key:"index"`
 	HTTP       HTTP       `key:"http"`
 	Ops        Ops        `key:"ops"`
 	Intake     Intakes    `key:"intake"`
 	Reports    Topic      `key:"reports"`
 	Results    Topic      `key:"results"`
+	Wakes      Topic      `key:"wakes"`
 	Scanner    Scanner    `key:"scanner"`
 	Dispatcher Dispatcher `key:"dispatcher"`
 	Timers     Timers     `key:"timers"`
@@ -39,7 +41,7 @@ type Config struct {
 
 	// Slots is the number of slots that migrate creates in an empty database. Default 64.
 	Slots int `key:"slots"`
-	// Window is how long before their due time tasks are in the Redis index. Default 2h.
+	// Window is how long before their due time tasks are in the Redis index; with index.kind mysql it means nothing. Default 2h.
 	Window time.Duration `key:"window"`
 	// StopTimeout limits the whole stop of a service. Its successor does what has not finished by
 	// then. Default 30s.
@@ -149,9 +151,17 @@ type Election struct {
 	SessionTimeout time.Duration `key:"session-timeout"`
 }
 
+// Index is where dispatchers look for what is next.
+type Index struct {
+	// Kind is redis, or mysql: the database itself, without Redis. Dispatchers are then woken over the topic wakes.topic. All services need the
+	// same. Default redis.
+	Kind string `key:"kind"`
+}
+
 // Kinds of the election, and of the index.
 const (
 	KindZooKeeper = "zookeeper"
+	KindRedis     = "redis"
 	KindMySQL     = "mysql"
 )
 
@@ -230,7 +240,7 @@ type Intake struct {
 
 // Topic is one of notyet's own topics.
 type Topic struct {
-	// Topic is its name. Default notyet.reports, and notyet.results.
+	// Topic is its name. Default notyet.reports, notyet.results, and notyet.wakes (with index.kind mysql only).
 	Topic string `key:"topic"`
 }
 
@@ -334,6 +344,7 @@ func Default() Config {
 		Redis:     Redis{Addrs: []string{defaults.Redis}, Prefix: defaults.RedisPrefix},
 		ZooKeeper: ZooKeeper{Servers: []string{"127.0.0.1:2181"}, Root: defaults.ZooKeeperRoot, SessionTimeout: defaults.SessionTimeout},
 		Election:  Election{Kind: KindZooKeeper, SessionTimeout: defaults.SessionTimeout},
+		Index:     Index{Kind: KindRedis},
 		HTTP:      HTTP{Addr: defaults.HTTP, MaxConns: defaults.HTTPConns},
 		Intake: Intakes{
 			Topics:   []Intake{{Topic: schemas.TopicIntake}},
@@ -341,6 +352,7 @@ func Default() Config {
 		},
 		Reports: Topic{schemas.TopicReports},
 		Results: Topic{schemas.TopicResults},
+		Wakes:   Topic{schemas.TopicWakes},
 		Scanner: Scanner{Group: defaults.ScannerGroup},
 		Dispatcher: Dispatcher{
 			LookAhead: defaults.LookAhead, BurstLookAhead: defaults.BurstLookAhead, StageTasks: defaults.StageTasks, StageBytes: defaults.StageBytes,
@@ -397,5 +409,9 @@ func (c *Config) IntakeNames() []string {
 
 // OwnTopics returns all topics that belong to the installation and are never a target.
 func (c *Config) OwnTopics() []string {
-	return append(c.IntakeNames(), c.Reports.Topic, c.Results.Topic)
+	own := append(c.IntakeNames(), c.Reports.Topic, c.Results.Topic)
+	if c.Index.Kind == KindMySQL {
+		own = append(own, c.Wakes.Topic)
+	}
+	return own
 }

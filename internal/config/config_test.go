@@ -149,6 +149,9 @@ func TestMistakes(t *testing.T) {
 		"TLS to a file":          {env: []string{"NOTYET_MYSQL_DSN=sqlite:x.db", "NOTYET_MYSQL_TLS_ENABLED=true"}, want: []string{"mysql.tls.enabled", "remove it"}},
 		"a certificate alone":    {env: []string{"NOTYET_MYSQL_TLS_ENABLED=true", "NOTYET_MYSQL_TLS_CERT=/c.pem"}, want: []string{"mysql.tls.cert", "mysql.tls.key"}},
 		"another election":       {env: []string{"NOTYET_ELECTION_KIND=etcd"}, want: []string{"election.kind", "write one of zookeeper, mysql"}},
+		"another index":          {env: []string{"NOTYET_INDEX_KIND=memory"}, want: []string{"index.kind", "write one of redis, mysql"}},
+		"wakes over Redis":       {env: []string{"NOTYET_WAKES_TOPIC=w"}, want: []string{"wakes.topic", "set index.kind to mysql"}},
+		"wakes among results":    {env: []string{"NOTYET_INDEX_KIND=mysql", "NOTYET_WAKES_TOPIC=notyet.results"}, want: []string{"notyet.results", "named twice"}},
 		"a session too short":    {env: []string{"NOTYET_ELECTION_KIND=mysql", "NOTYET_ELECTION_SESSION_TIMEOUT=100ms"}, want: []string{"election.session-timeout", "write 1s to 1m"}},
 		"ZooKeeper's session":    {env: []string{"NOTYET_ELECTION_KIND=mysql", "NOTYET_ZOOKEEPER_SESSION_TIMEOUT=9s"}, want: []string{"zookeeper.session-timeout", "set election.session-timeout"}},
 		"the database's session": {env: []string{"NOTYET_ELECTION_SESSION_TIMEOUT=9s"}, want: []string{"election.session-timeout", "set zookeeper.session-timeout"}},
@@ -247,7 +250,7 @@ func TestRequireAndIgnore(t *testing.T) {
 	require.Len(t, all.Problems, 2)
 	require.ErrorContains(t, err, "mysql.dsn is not set: set NOTYET_MYSQL_DSN")
 
-	_, err = Load(Sources{Environ: []string{"NOTYET_ELECTION_KIND=mysql"}, Require: []string{"zookeeper.servers"}})
+	_, err = Load(Sources{Environ: []string{"NOTYET_ELECTION_KIND=mysql", "NOTYET_INDEX_KIND=mysql"}, Require: []string{"zookeeper.servers", "redis.addrs"}})
 	require.NoError(t, err, "it does without")
 
 	cfg, err := Load(Sources{Environ: []string{"NOTYET_LOG_FORMAT=json"}, Defaults: map[string]string{"log.level": "warn", "log.format": "console", "mysql.dsn": "sqlite:x"}, Require: []string{"mysql.dsn"}})

@@ -237,7 +237,8 @@ func (c *Config) inherit() {
 // require leaves out the servers that the kinds of election and index do without.
 func (l *loader) require(c *Config, keys []string) {
 	for _, key := range keys {
-		if l.origin[key] == "" && !(key == "zookeeper.servers" && c.Election.Kind == KindMySQL) {
+		without := key == "zookeeper.servers" && c.Election.Kind == KindMySQL || key == "redis.addrs" && c.Index.Kind == KindMySQL
+		if l.origin[key] == "" && !without {
 			l.add(Problem{Key: key, Problem: "is not set", Fix: "set " + EnvName(key) + ", or " + key + " in the file"})
 		}
 	}

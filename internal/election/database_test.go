@@ -473,10 +473,11 @@ func TestDatabaseAwayForAllMovesNothing(t *testing.T) {
 		a, b, c := tm.start("a", 1), tm.start("b", 2), tm.start("c", 3)
 		all := []*owner{a, b, c}
 		tm.until("shared", time.Minute, func() bool { return tm.owned(all...) })
-		for _, t := range []trouble{refuse, frozen} {
+		for i := range 20 { // at each moment between two beats
 			moves := tm.hands.count()
+			time.Sleep(time.Duration(i) * lookEvery / 20)
 			for _, o := range all {
-				o.way.set(t)
+				o.way.set([]trouble{refuse, frozen}[i%2])
 			}
 			time.Sleep(3 * session)
 			for _, o := range all {
@@ -504,6 +505,47 @@ func TestDatabaseThatForgetsHasNoTwoOwners(t *testing.T) {
 		tm.book.forget(time.Since(before) + time.Millisecond) // c has never joined
 		tm.until("shared again", 3*session, func() bool { return tm.owned(a, b, c) && a.Current().Epoch > epoch })
 		require.Greater(t, a.Current().Epoch, epoch+900, "what was forgotten is left out")
+		require.Empty(t, tm.hands.broken)
+	})
+}
+
+// The database has forgotten a member, and the member does not know that yet.
+func TestAMemberThatTheDatabaseForgetsLivesAsLongAsItTrusts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tm := newTeam(t, 12)
+		defer tm.end()
+		a, b := tm.start("a", 1), tm.start("b", 2)
+		tm.until("shared", time.Minute, func() bool { return tm.owned(a, b) })
+		before := time.Now()
+		c := tm.start("c", 3)
+		tm.until("c shares", time.Minute, func() bool { return tm.owned(a, b, c) })
+		tm.book.forget(time.Since(before) + time.Millisecond)
+		c.way.set(frozen)
+		for c.Trusted() {
+			require.True(t, a.Alive("c") && b.Alive("c"))
+			time.Sleep(beatOf)
+		}
+		tm.until("c is dead", 2*session, func() bool { return !a.Alive("c") && !b.Alive("c") && tm.owned(a, b) })
+		require.Empty(t, tm.hands.broken)
+	})
+}
+
+// The database has forgotten everybody, and one that starts then knows nobody.
+func TestANewcomerWaitsForThoseThatTheDatabaseForgot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tm := newTeam(t, 12)
+		defer tm.end()
+		old := tm.start("old", 1)
+		tm.until("it has all", time.Minute, func() bool { return tm.owned(old) })
+		old.leave()
+		time.Sleep(time.Second)
+		before := time.Now()
+		a := tm.start("a", 2)
+		tm.until("a has all", time.Minute, func() bool { return tm.owned(a) })
+		a.way.set(frozen)
+		tm.book.forget(time.Since(before) + time.Millisecond)
+		d := tm.start("d", 3)
+		tm.until("d has all", time.Minute, func() bool { return tm.owned(d) })
 		require.Empty(t, tm.hands.broken)
 	})
 }

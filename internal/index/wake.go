@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Wake tells the listeners of Wakes that the slots have a task at Pos, which may be earlier than
@@ -29,15 +27,27 @@ func (x *Index) Wake(ctx context.Context, at []SlotPos) error {
 func (x *Index) Wakes(ctx context.Context) <-chan []SlotPos {
 	out := make(chan []SlotPos)
 	sub := x.rdb.Subscribe(ctx, x.channel)
+	said := make(chan string)
+	go func() {
+		defer close(said)
+		for msg := range sub.Channel() {
+			select {
+			case said <- msg.Payload:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
 	go func() {
 		defer close(out)
 		defer func() { _ = sub.Close() }() // an error of closing changes nothing
-		forward(ctx, sub.Channel(), out)
+		forward(ctx, said, out)
 	}()
 	return out
 }
 
-func forward(ctx context.Context, in <-chan *redis.Message, out chan<- []SlotPos) {
+// forward merges what is said until out takes it. It never lets whoever says something wait.
+func forward(ctx context.Context, said <-chan string, out chan<- []SlotPos) {
 	pending := wakes{}
 	var batch []SlotPos
 	for {
@@ -50,11 +60,11 @@ func forward(ctx context.Context, in <-chan *redis.Message, out chan<- []SlotPos
 		select {
 		case <-ctx.Done():
 			return
-		case msg, ok := <-in:
+		case payload, ok := <-said:
 			if !ok {
 				return
 			}
-			mergeWake(pending, msg.Payload)
+			mergeWake(pending, payload)
 		case send <- batch:
 			clear(pending)
 		}

@@ -30,7 +30,7 @@ var arrows = map[string][]string{
 	// Substrate: each part stands alone, but for defaults and places.
 	"internal/defaults": {},
 	"internal/slots":    {"schemas"},
-	"internal/index":    {"schemas", "internal/defaults", "internal/slots"},
+	"internal/index":    {"schemas", "internal/defaults", "internal/slots", "internal/kafka"}, // the last for wakes
 	"internal/sendlog":  {"schemas", "internal/defaults"},
 	"internal/election": {"schemas", "internal/defaults", "internal/loop", "internal/machine", "internal/election/roll", "store"}, // the last in tests
 	"internal/config":   {"schemas", "internal/defaults"},

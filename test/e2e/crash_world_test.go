@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 )
@@ -183,7 +184,7 @@ func (w *world) drifted() string {
 	all, err := w.store.Slots(ctx)
 	require.NoError(w.t, err)
 	for _, s := range all {
-		marks, err := w.index.Marks(ctx, []int{s.Slot})
+		marks, err := w.index.(*index.Index).Marks(ctx, []int{s.Slot})
 		require.NoError(w.t, err)
 		mark, warm := marks[s.Slot]
 		if !warm {
@@ -191,7 +192,7 @@ func (w *world) drifted() string {
 		}
 		rows, err := w.store.Entries(ctx, []store.Range{{Slot: s.Slot, From: s.Done, To: mark}})
 		require.NoError(w.t, err)
-		members, err := w.index.Members(ctx, s.Slot)
+		members, err := w.index.(*index.Index).Members(ctx, s.Slot)
 		require.NoError(w.t, err)
 		var want, have []string
 		for _, r := range rows {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/embedded"
@@ -44,7 +45,8 @@ type stack struct {
 	results string
 	client  *kgo.Client
 	store   *store.Store
-	index   *index.Index
+	small   bool // Kafka and the database alone
+	index   nearFuture
 }
 
 // onStacks runs a test on the embedded servers, and on real ones if the environment names them.
@@ -67,10 +69,14 @@ func newStack(t *testing.T, real bool) *stack { return newStackOf(t, real, 8) }
 
 // newStackOf creates notyet's own topics with so many partitions.
 func newStackOf(t *testing.T, real bool, partitions int32) *stack {
+	return newStackIn(t, real, false, partitions)
+}
+
+func newStackIn(t *testing.T, real, small bool, partitions int32) *stack {
 	var random [4]byte
 	_, err := rand.Read(random[:])
 	require.NoError(t, err)
-	s := &stack{t: t, real: real, name: "e2e" + hex.EncodeToString(random[:]), log: logger(t)}
+	s := &stack{t: t, real: real, small: small, name: "e2e" + hex.EncodeToString(random[:]), log: logger(t)}
 	s.intake, s.reports, s.results = s.name+".intake", s.name+".reports", s.name+".results"
 	if real {
 		s.kafka.Brokers = strings.Split(os.Getenv("NOTYET_KAFKA_BROKERS"), ",")
@@ -94,6 +100,9 @@ func newStackOf(t *testing.T, real bool, partitions int32) *stack {
 		s.client.Close()
 	})
 	s.judging(partitions, s.intake, s.reports, s.results)
+	if small {
+		s.judging(1, s.wakes())
+	}
 	ctx := t.Context()
 	s.store, err = store.Open(ctx, store.Config{DSN: s.dsn}, s.log)
 	require.NoError(t, err)
@@ -170,7 +179,22 @@ func (s *stack) deleteTopics() {
 	require.NoError(s.t, deleted.Error())
 }
 
-func (s *stack) newIndex() *index.Index {
+// nearFuture is the index, of either kind.
+type nearFuture interface {
+	scanner.Index
+	dispatcher.Index
+	deadletter.Index
+	Close()
+}
+
+func (s *stack) wakes() string { return s.name + ".wakes" }
+
+func (s *stack) newIndex() nearFuture {
+	if s.small {
+		ix := index.NewDatabase(s.store, s.kafka, s.wakes(), "", s.log)
+		s.t.Cleanup(ix.Close)
+		return ix
+	}
 	id, err := s.store.Installation(s.t.Context())
 	require.NoError(s.t, err)
 	ix, err := index.New(index.Config{Addrs: []string{s.redis}, Prefix: s.name, Installation: id}, s.log)
@@ -227,7 +251,12 @@ func (s *stack) dispatcherWith(cfg dispatcher.Config) *process {
 	sent, err := sendlog.Open(s.t.TempDir(), sendlog.Config{Now: s.store.Clock().Now}, s.log)
 	require.NoError(s.t, err)
 	var members election.Source
-	if s.real {
+	if s.small {
+		roll := s.store.Roll()
+		s.t.Cleanup(roll.Close)
+		members, err = election.NewDatabase(election.Config{MemberID: id, Slots: s.store.SlotCount}, roll, s.store, s.log)
+		require.NoError(s.t, err)
+	} else if s.real {
 		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, s.store, s.log)
 		require.NoError(s.t, err)
 	} else {

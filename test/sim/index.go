@@ -13,7 +13,7 @@ import (
 // anyIndex is what the processes and the checks ask of the index, in memory or in Redis.
 type anyIndex interface {
 	scanner.Index
-	dispatcher.Index
+	dispatcher.Copy
 	deadletter.Index
 	Close()
 }

@@ -1,0 +1,204 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// Lines are the slots' lines in the database.
+type Lines interface {
+	// Beyond returns, for each of the places, the first place behind it in its slot that holds a task, if there is one.
+	Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error)
+	// Counts returns how many tasks the slots have in total in (bounds[i], bounds[i+1]]. It reads the nearest only, where there are many.
+	Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error)
+}
+
+// Database is the index of an installation without Redis. It keeps nothing: what is next is asked of the database, whose own index of the
+// lines is never behind. Wakes go over a topic of one partition.
+//
+// A wake that is lost costs what one of Redis costs: the owner of the slot looks at the database each second.
+type Database struct {
+	Lines
+	cfg   kafka.Config
+	topic string
+	key   string // of the installation's wakes
+	log   *zap.Logger
+
+	mu       sync.Mutex
+	producer *kgo.Client // of the first Wake
+	failed   error       // of a wake since the last one
+}
+
+// NewDatabase returns an index that asks lines. It connects to Kafka when it first wakes somebody, or listens. The id of the installation keeps its
+// wakes apart from those of others that share the topic.
+func NewDatabase(lines Lines, cfg kafka.Config, topic, installation string, log *zap.Logger) *Database {
+	return &Database{Lines: lines, cfg: cfg, topic: topic, key: installation[:min(len(installation), 8)], log: log}
+}
+
+const (
+	// wakePatience is how long a wake is tried. A later one would be worth nothing: the dispatchers have looked by themselves.
+	wakePatience = 2 * time.Second
+	// wakesInHand limits the wakes that are on their way.
+	wakesInHand = 1000
+	// wakePause follows a failed fetch.
+	wakePause = 250 * time.Millisecond
+	// wakeAnew is after how many failures in a row the client that listens is made anew: the topic may have been deleted and created.
+	wakeAnew = 20
+)
+
+// Close closes the connections, once what is on its way is there, within a moment. The channels of Wakes close with their contexts.
+func (d *Database) Close() {
+	d.mu.Lock()
+	client := d.producer
+	d.producer = nil
+	d.mu.Unlock()
+	if client == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = client.Flush(ctx)
+	client.Close()
+}
+
+// client is the one that wakes. One copy of a wake is enough, so nothing waits for others.
+func (d *Database) client() (*kgo.Client, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.producer != nil {
+		return d.producer, nil
+	}
+	client, err := kafka.New(d.cfg, d.log,
+		kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite(), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(wakesInHand),
+		kgo.RecordDeliveryTimeout(wakePatience), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		return nil, err
+	}
+	d.producer = client
+	return client, nil
+}
+
+// Wake tells the listeners of Wakes that the slots have a task at Pos, which may be earlier than what they wait for. It does not wait for
+// Kafka: it fails when an earlier wake has failed since the last call.
+func (d *Database) Wake(_ context.Context, at []SlotPos) error {
+	client, err := d.client()
+	if err != nil {
+		return fmt.Errorf("waking %d slots: %w", len(at), err)
+	}
+	for part := range chunks(at) {
+		client.TryProduce(context.Background(), &kgo.Record{Topic: d.topic, Key: []byte(d.key), Value: []byte(encodeWake(part))}, func(_ *kgo.Record, err error) {
+			if err != nil {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				d.failed = err
+			}
+		})
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err, d.failed = d.failed, nil
+	if err != nil {
+		return fmt.Errorf("waking slots over the topic %s: %w", d.topic, err)
+	}
+	return nil
+}
+
+// Wakes reads what Wake says, in this process and in others, from now on. It connects, and reconnects after every fault, by itself. A slow
+// reader gets wakes merged, as from Index.
+func (d *Database) Wakes(ctx context.Context) <-chan []SlotPos {
+	out, said := make(chan []SlotPos), make(chan string)
+	go func() {
+		defer close(said)
+		for ctx.Err() == nil {
+			if err := d.listen(ctx, said); err != nil && ctx.Err() == nil {
+				d.log.Warn("listening to wakes failed, trying again; tasks that are stored late are up to a second late", zap.String("topic", d.topic), zap.Error(err))
+				pause(ctx, wakePause)
+			}
+		}
+	}()
+	go func() {
+		defer close(out)
+		forward(ctx, said, out)
+	}()
+	return out
+}
+
+// listen passes on what comes to the topic, until the end or too many failures in a row.
+func (d *Database) listen(ctx context.Context, said chan<- string) error {
+	from := map[string]map[int32]kgo.Offset{d.topic: {0: kgo.NewOffset().AtEnd()}}
+	client, err := kafka.NewReader(d.cfg, d.log, kgo.ConsumePartitions(from), kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), kgo.FetchMaxBytes(1<<20))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for failures := 0; ctx.Err() == nil; {
+		fetches := client.PollFetches(ctx)
+		var failed error
+		fetches.EachError(func(_ string, _ int32, err error) { failed = errors.Join(failed, err) })
+		fetches.EachRecord(func(r *kgo.Record) {
+			failures = 0
+			if string(r.Key) != d.key {
+				return
+			}
+			select {
+			case said <- string(r.Value):
+			case <-ctx.Done():
+			}
+		})
+		if failed == nil || ctx.Err() != nil {
+			continue
+		}
+		if failures++; failures >= wakeAnew {
+			return failed
+		}
+		pause(ctx, wakePause)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Ping asks whether somebody could be woken.
+func (d *Database) Ping(ctx context.Context) error {
+	client, err := d.client()
+	if err != nil {
+		return err
+	}
+	there, err := kafka.TopicIDs(ctx, client, d.topic)
+	switch {
+	case err != nil:
+		return fmt.Errorf("looking for the topic %s: %w", d.topic, err)
+	case len(there) == 0:
+		return fmt.Errorf("the topic %s does not exist: run `notyet migrate`", d.topic)
+	}
+	return nil
+}
+
+// Next returns, for each of the slots, the lowest position above its Pos. It leaves out slots that have none.
+func (d *Database) Next(ctx context.Context, from []SlotPos) ([]SlotPos, error) {
+	return d.Beyond(ctx, from)
+}
+
+// Add does nothing: a task is in its line when it is stored.
+func (d *Database) Add(context.Context, []Entry) error { return nil }
+
+// Remove does nothing, likewise.
+func (d *Database) Remove(context.Context, []Entry) error { return nil }
+
+// Clear does nothing, likewise.
+func (d *Database) Clear(context.Context, int) error { return nil }
