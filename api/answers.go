@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -201,10 +202,7 @@ func (a *Answers) read(ctx context.Context, tail *answerTail) {
 			return
 		}
 		if failed { // avoid a busy loop while an error persists; the answers of other partitions wait for it too
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
+			loop.Rest(ctx, 100*time.Millisecond)
 		}
 	}
 }

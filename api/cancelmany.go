@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/look"
@@ -102,7 +103,7 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 		if err != nil {
 			return out, err
 		}
-		done, err := l.store.CancelPiece(ctx, f, entry, pause)
+		done, err := l.store.CancelPiece(ctx, f, entry, loop.Rest)
 		leave()
 		out.Cancelled, out.TooLate, entry = out.Cancelled+done.Cancelled, out.TooLate+done.TooLate, done.Entry
 		out.Matched = out.Cancelled + out.TooLate
@@ -116,16 +117,6 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 		if out.Cursor = formatCursor(done.More); done.More == nil || time.Now().After(ends) {
 			return out, nil
 		}
-	}
-}
-
-// pause rests as long as a transaction took.
-func pause(ctx context.Context, took time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(took):
-		return nil
 	}
 }
 
@@ -148,7 +139,7 @@ func (l *Local) countMany(ctx context.Context, r CancelMany, after *look.ListPla
 		if out.Cursor = formatCursor(page.More); page.More == nil || time.Now().After(ends) {
 			return out, nil
 		}
-		if err := pause(ctx, time.Since(began)); err != nil {
+		if err := loop.Rest(ctx, time.Since(began)); err != nil {
 			return out, err
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // Burst schedules n tasks that are all due within one second, spread over its milliseconds. It
@@ -65,7 +67,7 @@ func (b *Bench) sendBurst(ctx context.Context, r *Result, lead time.Duration) (s
 		return second, err
 	}
 	r.stored(stored, second, b.db != nil)
-	return second, sleep(ctx, time.Until(second))
+	return second, loop.Rest(ctx, time.Until(second))
 }
 
 // drain waits for the deliveries of a burst and tallies them.

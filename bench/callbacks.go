@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // Callbacks schedules rate HTTP callbacks a second to a receiver of its own on loopback, each due 3 to 5 s later at a random millisecond,
@@ -161,7 +163,7 @@ func (r *receiver) await(ctx context.Context, n int, lastDue time.Time, idle tim
 				moved = time.Now()
 			}
 		}
-		if err := sleep(ctx, pollEvery); err != nil {
+		if err := loop.Rest(ctx, pollEvery); err != nil {
 			return err
 		}
 	}

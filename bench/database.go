@@ -11,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // database is the installation's, seen from outside: what is stored, what is settled, and the bench's own rows.
@@ -105,7 +106,7 @@ func (b *Bench) stored(ctx context.Context, l *load) (time.Time, error) {
 		if now.Sub(moved) > b.cfg.IdleTimeout {
 			return time.Time{}, fmt.Errorf("%d of %d requests are stored, and none for %s: is a scanner running?", n, places.since(first), b.cfg.IdleTimeout)
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := loop.Rest(ctx, 10*time.Millisecond); err != nil {
 			return time.Time{}, err
 		}
 	}

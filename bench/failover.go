@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // Failover puts a steady load on the installation. After the warm-up it kills the dispatcher with
@@ -38,7 +40,7 @@ func (b *Bench) Failover(ctx context.Context, rate, pid int, warmUp, last time.D
 }
 
 func (b *Bench) kill(ctx context.Context, pid int, at time.Time) error {
-	if err := sleep(ctx, time.Until(at)); err != nil {
+	if err := loop.Rest(ctx, time.Until(at)); err != nil {
 		return err
 	}
 	if pid == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -105,7 +106,7 @@ func (b *Bench) awaitScheduled(ctx context.Context, from offsets, n int) (time.T
 			return time.Time{}, fmt.Errorf("%d of %d `scheduled` events came, and none for %s: is a scanner running?", seen, n, b.cfg.IdleTimeout)
 		}
 		from = to
-		if err := sleep(ctx, pollEvery); err != nil {
+		if err := loop.Rest(ctx, pollEvery); err != nil {
 			return time.Time{}, err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // offsets is a position in each partition of a topic.
@@ -38,7 +40,7 @@ func (b *Bench) ends(ctx context.Context, topic string) (offsets, error) {
 		if !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.LeaderNotAvailable) && !errors.Is(err, kerr.NotLeaderForPartition) {
 			break
 		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := loop.Rest(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -75,20 +77,8 @@ func (b *Bench) await(ctx context.Context, from offsets, n int, lastDue time.Tim
 		if time.Since(moved) > b.cfg.IdleTimeout {
 			return fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, got, n, b.cfg.IdleTimeout)
 		}
-		if err := sleep(ctx, pollEvery); err != nil {
+		if err := loop.Rest(ctx, pollEvery); err != nil {
 			return err
 		}
-	}
-}
-
-// sleep sleeps, or returns when ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -76,7 +77,7 @@ func (r *reporter) await(ctx context.Context, n int) error {
 		if time.Since(moved) > r.b.cfg.IdleTimeout {
 			return fmt.Errorf("reporting to %s: %d of %d reports are sent, and none for %s", r.b.cfg.Reports, now, n, r.b.cfg.IdleTimeout)
 		}
-		if err := sleep(ctx, pollEvery); err != nil {
+		if err := loop.Rest(ctx, pollEvery); err != nil {
 			return err
 		}
 	}

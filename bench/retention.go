@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -137,7 +138,7 @@ func (b *Bench) countRows(ctx context.Context, from, to time.Time) *rowCounts {
 	c := &rowCounts{done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		for c.err = sleep(ctx, time.Until(from)); c.err == nil && time.Now().Before(to); c.err = sleep(ctx, countEvery) {
+		for c.err = loop.Rest(ctx, time.Until(from)); c.err == nil && time.Now().Before(to); c.err = loop.Rest(ctx, countEvery) {
 			if c.last, c.err = b.db.rows(ctx); c.err != nil {
 				return
 			}

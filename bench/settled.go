@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // settling counts what the database has settled within a window. Without a database it counts
@@ -27,9 +29,9 @@ func (b *Bench) watchSettled(ctx context.Context, v Variant, begin, end time.Tim
 			return
 		}
 		var errs [5]error
-		errs[0] = sleep(ctx, time.Until(begin))
+		errs[0] = loop.Rest(ctx, time.Until(begin))
 		s.before, errs[1] = s.look(ctx)
-		errs[2] = sleep(ctx, time.Until(end))
+		errs[2] = loop.Rest(ctx, time.Until(end))
 		s.after, errs[3] = s.look(ctx)
 		if v.Report {
 			s.succeeded, errs[4] = b.db.succeeded(ctx, begin, end)

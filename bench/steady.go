@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // Steady schedules rate tasks a second, each due 3 to 5 s later at a random millisecond. It
@@ -83,13 +85,13 @@ func (b *Bench) watch(ctx context.Context, begin, end time.Time) *watch {
 	w := &watch{done: make(chan struct{}), seconds: end.Sub(begin).Seconds()}
 	go func() {
 		defer close(w.done)
-		if w.err = sleep(ctx, time.Until(begin)); w.err != nil {
+		if w.err = loop.Rest(ctx, time.Until(begin)); w.err != nil {
 			return
 		}
 		if w.before, w.err = b.usage(); w.err != nil {
 			return
 		}
-		if w.err = sleep(ctx, time.Until(end)); w.err != nil {
+		if w.err = loop.Rest(ctx, time.Until(end)); w.err != nil {
 			return
 		}
 		w.after, w.err = b.usage()

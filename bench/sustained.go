@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // Sustained schedules as many tasks as possible, each due 1 to 3 s later, with at most pending of
@@ -93,7 +95,7 @@ func (b *Bench) sendUpTo(ctx context.Context, l *load, from offsets, pending int
 			l.send(ctx, now.Add(shortestPressed).UnixMilli()+rand.Int64N((longestPressed-shortestPressed).Milliseconds()))
 		}
 		if room <= 0 {
-			if err := sleep(ctx, pollEvery/5); err != nil {
+			if err := loop.Rest(ctx, pollEvery/5); err != nil {
 				return err
 			}
 		}
@@ -124,7 +126,7 @@ func (b *Bench) finalEvents(ctx context.Context, r *Result, from offsets, t *tal
 			}
 			return nil
 		}
-		if err := sleep(ctx, pollEvery); err != nil {
+		if err := loop.Rest(ctx, pollEvery); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -36,7 +37,7 @@ func (b *Bench) Timers(ctx context.Context, n, minutes int, jitter time.Duration
 	begin := time.Now().Add(timerLead + time.Minute).Truncate(time.Minute)
 	end := begin.Add(time.Duration(minutes) * time.Minute)
 	b.cfg.Say("set within %s; measuring %d minutes from %s on", time.Since(l.began).Round(time.Second), minutes, begin.Format(time.TimeOnly))
-	if err := sleep(ctx, time.Until(begin)-time.Second); err != nil {
+	if err := loop.Rest(ctx, time.Until(begin)-time.Second); err != nil {
 		return nil, err
 	}
 	from, err := b.ends(ctx, b.cfg.Topic)
@@ -49,7 +50,7 @@ func (b *Bench) Timers(ctx context.Context, n, minutes int, jitter time.Duration
 	if err := b.gatherWith(ctx, runs.tally, from, lastDue, runs.add); err != nil {
 		return nil, err
 	}
-	if err := sleep(ctx, time.Until(end)); err != nil {
+	if err := loop.Rest(ctx, time.Until(end)); err != nil {
 		return nil, err
 	}
 	r := newResult("timers", n*minutes)

@@ -1,6 +1,10 @@
 package callback
 
-import "time"
+import (
+	"time"
+
+	"github.com/notyet/notyet/internal/loop"
+)
 
 // circuit counts an origin's failures. After failuresToOpen in a row it is open: one request at a
 // time asks the origin, after a pause that doubles, until one of them is answered. The requests that
@@ -11,8 +15,7 @@ import "time"
 type circuit struct {
 	failures int
 	open     bool
-	probing  bool // the request that asks is under way
-	pause    time.Duration
+	probing  bool      // the request that asks is under way
 	next     time.Time // when the next one may
 }
 
@@ -65,8 +68,9 @@ func (c *circuit) leave(o Outcome, probe bool, now time.Time) change {
 			return unchanged
 		}
 		before := c.open
-		c.open, c.pause = true, min(max(2*c.pause, firstPause), longestPause)
-		c.next = now.Add(max(c.pause, min(o.After, longestPause))) // Retry-After is for its task; others of the origin may be answered
+		c.open = true
+		rest := loop.Pause(c.failures-failuresToOpen+1, firstPause, longestPause)
+		c.next = now.Add(max(rest, min(o.After, longestPause))) // Retry-After is for its task; others of the origin may be answered
 		if before {
 			return unchanged
 		}

@@ -3,6 +3,8 @@ package callback
 import (
 	"sync"
 	"time"
+
+	"github.com/notyet/notyet/internal/share"
 )
 
 // room decides which requests may be in flight, so that an origin that is slow or does not answer
@@ -28,10 +30,6 @@ type originState struct {
 }
 
 const (
-	// shareOf: an origin's second and later requests take at most an eighth of the free room. So n
-	// origins that hold theirs leave (8/9)^n of it to the others.
-	shareOf = 8
-
 	// unprovenShare: origins that do not prove to answer take at most half of the room together.
 	// Otherwise a caller with a thousand names for a host that never answers could take all of it.
 	unprovenShare = 2
@@ -63,7 +61,7 @@ func newRoom(perOrigin, total int) *room {
 func (r *room) share(part float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.perOrigin = max(int(float64(r.ofAll)*part), 1)
+	r.perOrigin = share.Of(r.ofAll, part)
 }
 
 // Why a request was not let in.
@@ -112,7 +110,7 @@ func (r *room) blocked(origin string, now time.Time) (why string, wait time.Dura
 	switch {
 	case free <= 0, !o.proven(now) && r.unproven >= max(r.total/unprovenShare, 1):
 		return whyFull, fullPause
-	case o.inFlight >= r.perOrigin, o.inFlight > 0 && o.inFlight >= free/shareOf:
+	case o.inFlight >= r.perOrigin, !share.Has(free, o.inFlight):
 		return whyOrigin, fullPause
 	}
 	return "", 0

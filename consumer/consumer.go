@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -171,10 +172,7 @@ func (c *Consumer) poll(ctx context.Context, n int) ([]*kgo.Record, error) {
 	})
 	records := fetches.Records()
 	if failed && len(records) == 0 { // the client has the error of a partition again at once
-		select {
-		case <-ctx.Done():
-		case <-time.After(failedPollPause):
-		}
+		loop.Rest(ctx, failedPollPause)
 	}
 	return records, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 )
 
@@ -193,12 +194,8 @@ func (r *Result) count(page Page, o Options) {
 }
 
 func sleepUntil(ctx context.Context, at time.Time) error {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("replaying dead letters: %w", ctx.Err())
-	case <-timer.C:
-		return nil
+	if err := loop.Rest(ctx, time.Until(at)); err != nil {
+		return fmt.Errorf("replaying dead letters: %w", err)
 	}
+	return nil
 }

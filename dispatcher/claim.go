@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 )
 
@@ -50,23 +51,23 @@ func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos)
 		}
 		timer.Stop()
 		if !c.trust.trusted() || c.flight.Stopping() {
-			sleep(ctx, flight.ClaimPause)
+			loop.Rest(ctx, flight.ClaimPause)
 			continue
 		}
 		claimed, err := c.claim(ctx)
 		switch {
 		case errors.Is(err, store.ErrFenced):
 			c.ownership.fenced(ctx)
-			sleep(ctx, flight.ClaimPause)
+			loop.Rest(ctx, flight.ClaimPause)
 		case err != nil:
 			failures++
 			if ctx.Err() == nil {
 				c.log.Warn("claiming failed, trying again", zap.Error(err))
 			}
-			sleep(ctx, pauseAfter(failures))
+			loop.Rest(ctx, pauseAfter(failures))
 		case claimed:
 			failures = 0
-			sleep(ctx, flight.ClaimPause)
+			loop.Rest(ctx, flight.ClaimPause)
 		}
 	}
 }
@@ -160,7 +161,7 @@ func (c *claimer) readClaimed(ctx context.Context, ready []flight.Claim) ([]stor
 			return entries, err
 		}
 		c.log.Warn("reading a claimed range failed, trying again", zap.Error(err))
-		if sleep(ctx, pauseAfter(failures+1)); ctx.Err() != nil {
+		if loop.Rest(ctx, pauseAfter(failures+1)); ctx.Err() != nil {
 			return nil, err
 		}
 	}

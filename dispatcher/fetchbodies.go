@@ -6,6 +6,7 @@ import (
 
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/task"
@@ -63,7 +64,7 @@ func (f *fetcher) fetch(ctx context.Context, batch *flight.Batch) {
 	}
 	ready := f.flight.BodiesRead(batch, rows, rest, f.sources, f.tracer)
 	for ctx.Err() == nil && !f.trust.trusted() { // others may have taken the slots while the database did not answer
-		sleep(ctx, 10*time.Millisecond)
+		loop.Rest(ctx, 10*time.Millisecond)
 	}
 	f.noteIntents(ctx, f.flight.Intents(ready))
 	if ctx.Err() != nil {

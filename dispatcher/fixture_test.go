@@ -27,6 +27,7 @@ import (
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
@@ -532,7 +533,7 @@ type slowConn struct {
 
 func (c slowConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	if strings.Contains(query, c.db.slow) {
-		sleep(ctx, c.db.took)
+		loop.Rest(ctx, c.db.took)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // When one record of a partition fails for good, the producer fails all that it holds for the partition with the same
@@ -22,7 +23,7 @@ func (s *sender) isolate(ctx context.Context, g *flight.Outlet) {
 	alone, err := kafka.NewSoloProducer(s.kafka, s.log, opts...)
 	for err != nil { // files of TLS or of a password that are being replaced; nobody else would take these tasks
 		s.log.Error("making a producer for refused tasks failed, trying again", zap.String("topic", g.Topic()), zap.Error(err))
-		if sleep(ctx, time.Second); ctx.Err() != nil {
+		if loop.Rest(ctx, time.Second); ctx.Err() != nil {
 			return
 		}
 		alone, err = kafka.NewSoloProducer(s.kafka, s.log, opts...)
@@ -35,7 +36,7 @@ func (s *sender) isolate(ctx context.Context, g *flight.Outlet) {
 			return
 		}
 		for !s.trust.trusted() && ctx.Err() == nil {
-			sleep(ctx, 10*time.Millisecond)
+			loop.Rest(ctx, 10*time.Millisecond)
 		}
 		if !s.flight.Owns(one.Task) {
 			s.flight.DropSuspect(one.Task)

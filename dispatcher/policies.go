@@ -48,7 +48,7 @@ func (f *policies) start(ctx context.Context) error {
 			return ctx.Err()
 		}
 		f.log.Warn("the targets' policies are not known yet, and nothing is delivered before", zap.Error(err))
-		sleep(ctx, pauseAfter(failures))
+		loop.Rest(ctx, pauseAfter(failures))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/dispatcher/flight"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 const (
@@ -36,12 +37,12 @@ func (f *policies) move(ctx context.Context) {
 				f.metrics.Retries.Inc()
 				f.log.Warn("moving tasks of targets with a policy failed, trying again", zap.Error(err))
 			}
-			sleep(ctx, pauseAfter(failures))
+			loop.Rest(ctx, pauseAfter(failures))
 			f.kicks.Held.Now()
 			continue
 		}
 		failures = 0
-		sleep(ctx, heldEvery)
+		loop.Rest(ctx, heldEvery)
 	}
 }
 

@@ -124,7 +124,7 @@ func retireEvery(retention time.Duration) time.Duration {
 // the database is. On an idle server a bite of 900 rows takes about 30 ms; on one that is full, 150 ms. A round that lasts
 // until the next goes on without rests: a table that grows for ever is worse than deliveries that are a little later.
 func afterBite(ctx context.Context, took time.Duration) {
-	sleep(ctx, max(took, 10*time.Millisecond))
+	loop.Rest(ctx, max(took, 10*time.Millisecond))
 }
 
 // round forgets everything that this owner has to forget and that ended at or before the given time, Unix ms. Tasks that ended in their slot

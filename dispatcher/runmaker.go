@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 )
 
@@ -82,7 +83,7 @@ func (r *runMaker) run(ctx context.Context) {
 		case ctx.Err() == nil:
 			failures++
 			r.log.Warn("making the runs of timers failed, trying again", zap.Error(err))
-			sleep(ctx, pauseAfter(failures))
+			loop.Rest(ctx, pauseAfter(failures))
 			r.kick.Now()
 		}
 	}
@@ -109,7 +110,7 @@ func (r *runMaker) round(ctx context.Context) error {
 			return r.retire(ctx, owned)
 		}
 		r.last = made.Last
-		sleep(ctx, max(time.Since(began), runRest))
+		loop.Rest(ctx, max(time.Since(began), runRest))
 	}
 	return nil
 }
@@ -136,7 +137,7 @@ func (r *runMaker) retire(ctx context.Context, owned []store.SlotEpoch) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		sleep(ctx, runRest)
+		loop.Rest(ctx, runRest)
 	}
 	return nil
 }

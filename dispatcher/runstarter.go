@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/dispatcher/flight"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 )
 
@@ -56,6 +57,6 @@ func (s *runStarter) start(ctx context.Context, list []*flight.Task) {
 				s.log.Warn("starting runs of timers failed, trying again", zap.Error(err))
 			}
 		}
-		sleep(ctx, pauseAfter(failures))
+		loop.Rest(ctx, pauseAfter(failures))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // sender sends staged tasks at their instant, each to its target.
@@ -48,7 +49,7 @@ func (s *sender) run(ctx context.Context) {
 		for s.trust.trusted() && s.releaseSome(ctx) {
 		}
 		if !s.trust.trusted() {
-			sleep(ctx, 10*time.Millisecond)
+			loop.Rest(ctx, 10*time.Millisecond)
 		}
 	}
 }

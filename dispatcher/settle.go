@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -92,7 +93,7 @@ func (s *settler) settleThese(ctx context.Context, transitions []flight.Transiti
 		result, err := s.settleOnce(ctx, done, rows, events)
 		if errors.Is(err, store.ErrFenced) || len(result.Fenced) > 0 {
 			s.ownership.fenced(ctx)
-			sleep(ctx, flight.ClaimPause) // a slot whose release has no reply yet stays ours here
+			loop.Rest(ctx, flight.ClaimPause) // a slot whose release has no reply yet stays ours here
 			continue
 		}
 		if len(transitions) > 0 && store.BadRecord(err) {
@@ -105,7 +106,7 @@ func (s *settler) settleThese(ctx context.Context, transitions []flight.Transiti
 				s.log.Warn("settling failed, trying again", zap.Error(err))
 			}
 			s.logOutcomes(ctx)
-			sleep(ctx, pauseAfter(failures))
+			loop.Rest(ctx, pauseAfter(failures))
 			continue
 		}
 		s.metrics.settleTime.Observe(time.Since(began).Seconds())

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/dispatcher/flight"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
 )
@@ -42,16 +43,9 @@ func (sh *shared) fail(err error) {
 	}
 }
 
-// pauseAfter is the pause after the n-th failure in a row: 20 ms to 2 s.
+// pauseAfter is the pause after the n-th failure in a row: 40 ms to 2 s.
 func pauseAfter(failures int) time.Duration {
-	return min(20*time.Millisecond<<min(failures, 7), 2*time.Second)
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+	return loop.Pause(failures, 40*time.Millisecond, 2*time.Second)
 }
 
 // until runs f, each time within a bound, until it succeeds or ctx ends. A broken send log stays broken: the dispatcher
@@ -74,6 +68,6 @@ func (sh *shared) until(ctx context.Context, what string, f func(context.Context
 		if ctx.Err() == nil {
 			sh.log.Warn("a step failed, trying again", zap.String("step", what), zap.Error(err))
 		}
-		sleep(ctx, pauseAfter(failures))
+		loop.Rest(ctx, pauseAfter(failures))
 	}
 }

@@ -38,12 +38,12 @@ type health struct {
 	log      *zap.Logger
 
 	mu    sync.Mutex
-	err   error         // why it fails; nil: it works
-	since time.Time     // it has failed, or worked
-	told  ability       // what the group was told at the last join
-	until time.Time     // before then it rests
-	back  time.Time     // when the group was last told that it works again
-	pause time.Duration // how long the last rest was
+	err   error     // why it fails; nil: it works
+	since time.Time // it has failed, or worked
+	told  ability   // what the group was told at the last join
+	until time.Time // before then it rests
+	back  time.Time // when the group was last told that it works again
+	rests int       // how many it has had in a row
 }
 
 func newHealth(st *store.Store, standing *standing, log *zap.Logger) *health {
@@ -124,8 +124,8 @@ func (h *health) revoked() {
 	if h.told != fails {
 		return
 	}
-	if h.pause = min(2*h.pause, longestRest); h.pause == 0 || time.Since(h.back) >= rested {
-		h.pause = 2 * h.after
+	if h.rests++; time.Since(h.back) >= rested {
+		h.rests = 1
 	}
-	h.until = time.Now().Add(h.pause)
+	h.until = time.Now().Add(loop.Pause(h.rests, 2*h.after, longestRest))
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // A poll that brought few records is followed by a pause. Otherwise each record of a trickle would cost a fetch and a
@@ -101,18 +102,15 @@ func (p *poller) run(ctx context.Context) error {
 		looked()
 		p.group.AllowRebalance() // until here, no partition could be revoked and assigned again since the poll
 		p.queue.put(ctx, stretches)
-		var pause time.Duration
+		var rest time.Duration
 		switch {
 		case failed: // an error that persists must not make this loop spin
-			pause = 100 * time.Millisecond
+			rest = 100 * time.Millisecond
 		case fetches.NumRecords() < pollFew && !slices.ContainsFunc(stretches, func(r stretch) bool { return r.unreadable != nil }):
-			pause = time.Until(polled.Add(pollPause))
+			rest = time.Until(polled.Add(pollPause))
 		}
-		if pause > 0 {
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
+		if rest > 0 {
+			loop.Rest(ctx, rest)
 		}
 	}
 	return nil

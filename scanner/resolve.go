@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 )
 
@@ -22,18 +23,13 @@ type resolver struct {
 // run decides requests that wait for a delivery's outcome, soon after the outcome is known. All
 // scanners do so at the same time: the rows are locked, and each request is taken once.
 func (r *resolver) run(ctx context.Context) {
-	pause, after := resolveIdle, [16]byte{}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
+	rest, after := resolveIdle, [16]byte{}
+	for loop.Rest(ctx, rest) == nil {
 		n, next, err := r.resolveOnce(ctx, after)
 		if err != nil && ctx.Err() == nil {
 			r.log.Warn("deciding waiting requests failed", zap.Error(err))
 		}
-		pause, after = resolvePause(n, next, err), next
+		rest, after = resolvePause(n, next, err), next
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 )
 
@@ -21,19 +22,16 @@ type retrier struct {
 // do runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s. It returns at once what trying again cannot
 // change: ErrFenced, ErrUncovered, and errors that are about a record.
 func (r retrier) do(ctx context.Context, what string, f func() error) error {
-	pause := 50 * time.Millisecond
-	for {
+	for failures := 1; ; failures++ {
 		err := f()
 		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) || store.BadRecord(err) {
 			return err
 		}
 		r.failed.Inc()
-		r.log.Warn("failed, trying again", zap.String("doing", what), zap.Duration("pause", pause), zap.Error(err))
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, errors.Join(err, ctx.Err()))
-		case <-time.After(pause):
+		rest := loop.Pause(failures, 50*time.Millisecond, 5*time.Second)
+		r.log.Warn("failed, trying again", zap.String("doing", what), zap.Duration("pause", rest), zap.Error(err))
+		if ended := loop.Rest(ctx, rest); ended != nil {
+			return fmt.Errorf("%s: %w", what, errors.Join(err, ended))
 		}
-		pause = min(2*pause, 5*time.Second)
 	}
 }

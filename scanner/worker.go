@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/store"
 )
@@ -45,10 +46,7 @@ func (w *worker) run(ctx context.Context) {
 				w.parts.fail(r)
 			}
 			w.log.Warn("requests were not stored, and are read again", zap.Int("runs", len(left)), zap.Error(err))
-			select { // an error that persists must not make this loop spin
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
+			loop.Rest(ctx, time.Second) // an error that persists must not make this loop spin
 		}
 		w.queue.done(stretches)
 		for _, r := range stretches {

@@ -93,10 +93,8 @@ func (c *Clock) Start(ctx context.Context) error {
 		if ctx.Err() == nil {
 			c.log.Warn("asking the database for the time failed, trying again", zap.Error(err))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(clockEvery):
+		if err := loop.Rest(ctx, clockEvery); err != nil {
+			return err
 		}
 	}
 }

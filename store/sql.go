@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"gorm.io/gorm"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store/internal/dialect"
 )
 
@@ -48,10 +49,7 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 		}
 		s.log.Debug("transaction contended, running it again", zap.Int("attempt", attempt), zap.Error(err))
 		if attempt > 1 { // two that collide twice are in step: a random pause of 1 to 64 ms separates them
-			select {
-			case <-ctx.Done():
-			case <-time.After(rand.N(time.Millisecond << min(attempt-1, 6))):
-			}
+			loop.Rest(ctx, rand.N(loop.Pause(attempt, time.Millisecond, 64*time.Millisecond)))
 		}
 	}
 }

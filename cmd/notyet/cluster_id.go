@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 )
 
@@ -47,10 +48,7 @@ func (s *service) onKafka(run func(ctx context.Context) error) func(ctx context.
 				return err
 			}
 			s.log.Warn("looking which Kafka cluster this is failed, trying again: nothing is taken or delivered before", zap.Error(err))
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
+			loop.Rest(ctx, time.Second)
 		}
 		client.Close()
 		return run(ctx)

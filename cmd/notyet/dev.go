@@ -18,6 +18,7 @@ import (
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/embedded"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 type devCmd struct {
@@ -157,10 +158,7 @@ func (c *devCmd) startServers(cfg *config.Config, dir string, log *zap.Logger) (
 // greet prints what to type next, as soon as everything is ready.
 func (c *devCmd) greet(ctx context.Context, a *app, s *service) error {
 	for !s.http.Ready() && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(5 * time.Millisecond):
-		}
+		loop.Rest(ctx, 5*time.Millisecond)
 	}
 	if ctx.Err() == nil {
 		c.print(a, s)

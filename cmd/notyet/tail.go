@@ -17,6 +17,7 @@ import (
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -120,10 +121,7 @@ func (t *tail) failed(ctx context.Context, fetches kgo.Fetches) error {
 		}
 	}
 	if len(failed) > 0 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
+		loop.Rest(ctx, 100*time.Millisecond)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
@@ -55,16 +56,16 @@ func newGate(topic string, stage int) *Gate {
 }
 
 // set puts a policy in force, of which this dispatcher has a share.
-func (g *Gate) set(p store.Policy, share float64) {
+func (g *Gate) set(p store.Policy, part float64) {
 	g.Policy, g.room = p, 0
 	if p.MaxInFlight > 0 {
-		g.room = max(int(float64(p.MaxInFlight)*share), 1)
+		g.room = share.Of(p.MaxInFlight, part)
 	}
 	if p.Rate == 0 {
 		g.pace = nil
 		return
 	}
-	mine := p.Rate * share
+	mine := p.Rate * part
 	limit, burst := rate.Limit(mine), max(int(mine*paceBurst.Seconds()), 1)
 	if g.pace == nil {
 		g.pace = rate.NewLimiter(limit, burst)

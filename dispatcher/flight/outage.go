@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // An outlet that does not answer is asked by one task at a time, from a producer made for that, so that nobody else's records share
@@ -20,14 +22,15 @@ const (
 
 // outage is the time in which an outlet does not answer.
 type outage struct {
-	pause     time.Duration
-	next      time.Time // nothing is sent before
-	probing   bool      // a task is on its way
-	probeRead time.Time // when the latest one was read for that
+	first     time.Duration // for how long nothing is sent before the first task that asks
+	asked     int           // how often a task was sent to ask
+	next      time.Time     // nothing is sent before
+	probing   bool          // a task is on its way
+	probeRead time.Time     // when the latest one was read for that
 }
 
 func newOutage(now time.Time) *outage {
-	return &outage{pause: firstProbePause, next: now.Add(firstProbePause)}
+	return &outage{first: firstProbePause, next: now.Add(firstProbePause)}
 }
 
 // claim reports whether a task may be sent to ask the outlet, and takes the right to.
@@ -36,10 +39,12 @@ func (o *outage) claim(now time.Time) bool {
 		return false
 	}
 	o.probing = true
-	o.pause = min(2*o.pause, longestProbePause)
-	o.next = now.Add(o.pause)
+	o.asked++
+	o.next = now.Add(o.pause())
 	return true
 }
+
+func (o *outage) pause() time.Duration { return loop.Pause(o.asked+1, o.first, longestProbePause) }
 
 func (o *outage) mayAsk(now time.Time) bool { return !o.probing && !now.Before(o.next) }
 
@@ -56,7 +61,7 @@ func (o *outage) readsProbe(now time.Time) bool {
 // before was.
 func (o *outage) wait(now time.Time) time.Duration {
 	if !now.Before(o.next) {
-		return o.pause
+		return o.pause()
 	}
 	return max(o.next.Sub(now), time.Second)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -77,14 +78,10 @@ func (outs *outlets) keyOf(t *Task) outletKey {
 	return outletKey{t.topic, outs.where.Of(t.topic, t.record.Key)}
 }
 
-// shareOf is the part of the room that is left which one outlet may have in flight. So n outlets that take nothing leave
-// (8/9)^n of the room to the others.
-const shareOf = 8
-
-// hasRoom says whether a task may be sent through its outlet: one always, if there is room at all.
+// hasRoom says whether a task may be sent through its outlet: one always, if there is room at all, and then an outlet's share of it.
 func (outs *outlets) hasRoom(g *Outlet, t *Task) bool {
 	if t.settings.Ack == schemas.AckReport {
-		if room := outs.unsettled.room(); room <= 0 || g.owed > 0 && g.owed >= room/shareOf {
+		if !share.Has(outs.unsettled.room(), g.owed) {
 			return false
 		}
 	}
@@ -93,10 +90,7 @@ func (outs *outlets) hasRoom(g *Outlet, t *Task) bool {
 		tasks = min(tasks, max(outs.cfg.StageTasks/2, 1)-outs.atOrigins.tasks)
 		bytes = min(bytes, max(outs.cfg.StageBytes/2, 1)-outs.atOrigins.bytes)
 	}
-	if tasks <= 0 || bytes <= 0 {
-		return false
-	}
-	return g.sending == 0 || g.sending < tasks/shareOf && g.bytes < bytes/shareOf
+	return share.Has(tasks, g.sending) && share.Has(bytes, g.bytes)
 }
 
 // beginSending counts a task whose record goes to a producer.

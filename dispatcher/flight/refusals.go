@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // refusals remembers which targets refuse every record: the topic does not exist, may not be written, or its broker's clock is far from
@@ -22,7 +23,7 @@ type refusal struct {
 	clock         bool      // the clocks of the database and the broker differ: the tasks wait until somebody corrects one
 	since, latest time.Time // of the refusals in a row
 	next          time.Time // nothing is sent before
-	pause         time.Duration
+	rests         int       // in a row: after each task that asked
 }
 
 const (
@@ -39,12 +40,12 @@ func (r *refusals) refused(topic string, clock bool, now time.Time) (final bool)
 		if r.topics == nil {
 			r.topics = map[string]*refusal{}
 		}
-		e = &refusal{clock: clock, since: now, pause: firstRefusedPause / 2}
+		e = &refusal{clock: clock, since: now}
 		r.topics[topic] = e
 	}
 	if e.latest = now; !now.Before(e.next) { // not one of many that were sent together
-		e.pause = min(2*e.pause, longestRefusedPause)
-		e.next = now.Add(e.pause)
+		e.rests++
+		e.next = now.Add(e.pause())
 	}
 	return r.final(e, now)
 }
@@ -81,10 +82,14 @@ func (r *refusals) putsOff(topic string, now time.Time, asking bool) bool {
 	return e != nil && !r.final(e, now) && (asking || now.Before(e.next))
 }
 
+func (e *refusal) pause() time.Duration {
+	return loop.Pause(e.rests, firstRefusedPause, longestRefusedPause)
+}
+
 // pause is for how long a task of the target is put off.
 func (r *refusals) pause(topic string) time.Duration {
 	if e := r.topics[topic]; e != nil {
-		return e.pause
+		return e.pause()
 	}
 	return unsentPause
 }

@@ -74,14 +74,14 @@ func (fl *Flight) setAsideSent(t *Task) {
 }
 
 // originDown puts an origin's tasks off for as long as nothing is sent to it. The callback package says when to ask it, and logs it.
-func (fl *Flight) originDown(g *Outlet, pause time.Duration) {
+func (fl *Flight) originDown(g *Outlet, rest time.Duration) {
 	now := time.Now()
 	if g.outage == nil {
 		fl.metrics.Unresponsive.Inc()
 		g.outage = newOutage(now)
 		defer fl.postponeWaiting(g) // until it is asked again
 	}
-	g.outage.pause, g.outage.next, g.outage.probing = pause, now.Add(pause), false
+	g.outage.first, g.outage.asked, g.outage.next, g.outage.probing = rest, 0, now.Add(rest), false
 }
 
 // Unresponsive returns the names of the topics and origins of which a part does not answer, in order. For operators.

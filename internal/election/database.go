@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/election/roll"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/machine"
 )
 
@@ -298,7 +299,7 @@ func beating(ctx context.Context, r Roll, session time.Duration, enough int, wan
 	ctx, cancel := context.WithTimeout(ctx, session+time.Second)
 	defer cancel()
 	first, alive := map[string]int64{}, map[string]bool{}
-	for began := machine.Exact(); ; sleep(ctx, lookEvery/2) {
+	for began := machine.Exact(); ; loop.Rest(ctx, lookEvery/2) {
 		page, err := r.Read(ctx)
 		if err != nil {
 			return nil, err

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 var errFailing = errors.New("this process cannot work, and others can")
@@ -95,12 +97,12 @@ const (
 // grows each time: slots that go to and fro cost more than a member that is idle. It ends at once
 // when no other member works any longer: somebody must own the slots.
 func (m *Member) rest(ctx context.Context) {
-	if time.Since(m.back) >= rested {
-		m.pause = 2 * m.cfg.FailingAfter
+	if m.rests++; time.Since(m.back) >= rested {
+		m.rests = 1
 	}
-	over := time.Now().Add(m.pause)
+	over := time.Now().Add(loop.Pause(m.rests, 2*m.cfg.FailingAfter, longestRest))
 	for ctx.Err() == nil && (time.Now().Before(over) || m.health.failing(0) != nil) && m.ground.othersWork(ctx) {
-		sleep(ctx, m.cfg.FailingAfter)
+		loop.Rest(ctx, m.cfg.FailingAfter)
 	}
-	m.pause, m.back = min(2*m.pause, longestRest), time.Now()
+	m.back = time.Now()
 }

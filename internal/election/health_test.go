@@ -81,7 +81,7 @@ func TestARestEndsWhenNobodyElseWorks(t *testing.T) {
 		a, b := e.start("a", soon), e.start("b", soon)
 		e.settle(a, b)
 		require.True(e.t, a.ground.othersWork(e.t.Context()))
-		a.pause, a.back = longestRest, time.Now()
+		a.rests, a.back = 100, time.Now()
 		a.Report(errCutOff)
 		eventually(e.t, "b has all", e.owns(b))
 		b.leave()
@@ -97,13 +97,13 @@ func (others) othersWork(context.Context) bool { return true }
 // A member whose work fails again each time it is back stays away for longer each time.
 func TestPausesOfAMemberThatFailsAgainGrow(t *testing.T) {
 	z := &Member{cfg: Config{FailingAfter: time.Millisecond}, ground: others{}}
-	var pauses []time.Duration
-	for range 4 {
+	for n, shortest := range []time.Duration{2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond} {
+		began := time.Now()
 		z.rest(t.Context())
-		pauses = append(pauses, z.pause)
+		require.GreaterOrEqual(t, time.Since(began), shortest)
+		require.Equal(t, n+1, z.rests)
 	}
-	require.Equal(t, []time.Duration{4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond, 32 * time.Millisecond}, pauses)
 	z.back = z.back.Add(-rested)
 	z.rest(t.Context())
-	require.Equal(t, 4*time.Millisecond, z.pause)
+	require.Equal(t, 1, z.rests)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // Pauses between terms. The first is short, because a member that lost its connection has about a
@@ -32,8 +34,8 @@ type Member struct {
 	health   health
 
 	// Of Run.
-	pause time.Duration // of the next rest, if this process fails again soon
-	back  time.Time     // when the latest one ended
+	rests int       // in a row, as long as this process fails again soon
+	back  time.Time // when the latest one ended
 }
 
 var _ Source = (*Member)(nil)
@@ -105,7 +107,7 @@ func (m *Member) Run(ctx context.Context) error {
 	var ending sync.WaitGroup // what earlier terms still have to unwind
 	defer ending.Wait()
 	defer m.view.distrust()
-	pause := minPause
+	ended := 0 // terms in a row that did not begin
 	for nth := 0; ctx.Err() == nil; nth++ {
 		joined, err := m.serveTerm(ctx, nth, &ending)
 		if ctx.Err() != nil {
@@ -117,27 +119,17 @@ func (m *Member) Run(ctx context.Context) error {
 		if errors.Is(err, errFailing) {
 			m.log.Warn("leaving the election, until this process can work again", zap.Error(err))
 			m.rest(ctx)
-			pause = minPause
+			ended = 0
 			continue
 		}
-		if joined {
-			pause = minPause
+		if ended++; joined {
+			ended = 1
 		}
-		m.log.Warn("election term ended", zap.Bool("joined", joined), zap.Duration("pause", pause), zap.Error(err))
-		sleep(ctx, pause/2+rand.N(pause/2+1))
-		pause = min(2*pause, maxPause)
+		rest := loop.Pause(ended, minPause, maxPause)
+		m.log.Warn("election term ended", zap.Bool("joined", joined), zap.Duration("pause", rest), zap.Error(err))
+		loop.Rest(ctx, rest/2+rand.N(rest/2+1))
 	}
 	return nil
-}
-
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 func shuffled(servers []string) []string {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // Lines are the slots' lines in the database.
@@ -120,7 +121,7 @@ func (d *Database) Wakes(ctx context.Context) <-chan []SlotPos {
 		for ctx.Err() == nil {
 			if err := d.listen(ctx, said); err != nil && ctx.Err() == nil {
 				d.log.Warn("listening to wakes failed, trying again; tasks that are stored late are up to a second late", zap.String("topic", d.topic), zap.Error(err))
-				pause(ctx, wakePause)
+				loop.Rest(ctx, wakePause)
 			}
 		}
 	}()
@@ -159,18 +160,9 @@ func (d *Database) listen(ctx context.Context, said chan<- string) error {
 		if failures++; failures >= wakeAnew {
 			return failed
 		}
-		pause(ctx, wakePause)
+		loop.Rest(ctx, wakePause)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // Ping asks whether somebody could be woken.

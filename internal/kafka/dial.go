@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"net"
 	"time"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // A dial function makes a connection.
@@ -33,10 +35,7 @@ func unhurried(connect dial) dial {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := connect(ctx, network, address)
 		if err != nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(failedDialPause):
-			}
+			loop.Rest(ctx, failedDialPause)
 		}
 		return conn, err
 	}

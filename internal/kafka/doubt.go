@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // errMaybeStored wraps a refusal that need not be the first answer to its record.
@@ -31,8 +33,8 @@ func (l *LostConnections) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) { l.n
 // one is not in doubt (docs/known-gaps.md).
 func (l *LostConnections) pause(failures int) time.Duration {
 	l.n.Add(1)
-	const shortest, longest = 250 * time.Millisecond, 5 * time.Second
-	long := shortest << min(max(failures-1, 0), 5)
+	const longest = 5 * time.Second
+	long := loop.Pause(failures, 250*time.Millisecond, 8*time.Second)
 	return min(long*4/5+rand.N(long*2/5), longest)
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // Offsets are an offset of each partition of some topics.
@@ -158,19 +160,10 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 			}
 		}
 		if failed { // an error that stays must not become a spin
-			if err := pause(ctx, 100*time.Millisecond); err != nil {
+			if err := loop.Rest(ctx, 100*time.Millisecond); err != nil {
 				return fmt.Errorf("reading %d topics: %w", len(read), err)
 			}
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, long time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(long):
-		return nil
-	}
 }

@@ -16,21 +16,22 @@ var arrows = map[string][]string{
 	// as Kafka's is: the dispatcher sends with it.
 	"timer":    {},
 	"producer": {"schemas"},
-	"consumer": {"schemas"},
+	"consumer": {"schemas", "internal/loop"},
 	"store":    {"store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/loop", "internal/machine", "internal/election/roll"},
 	// Questions go to store/look, which never writes. The store asks too, and not the reverse: look opens a store in its tests only.
 	"store/look":     {"schemas", "task", "store/internal", "store"},
 	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine"},
 	"events":         {"schemas", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":        {"schemas", "task", "store", "store/look", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
-	"dispatcher":     {"schemas", "task", "store", "store/look", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
-	"callback":       {"schemas", "internal/defaults", "internal/reload"},
-	"deadletter":     {"schemas", "task", "store", "store/look", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint"},
+	"dispatcher":     {"schemas", "task", "store", "store/look", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
+	"callback":       {"schemas", "internal/defaults", "internal/reload", "internal/loop", "internal/share"},
+	"deadletter":     {"schemas", "task", "store", "store/look", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop"},
 
-	// Substrate: each part stands alone, but for defaults and places.
+	// Substrate: each part stands alone, but for defaults, places and loops.
 	"internal/defaults": {},
 	"internal/slots":    {"schemas"},
-	"internal/index":    {"schemas", "internal/defaults", "internal/slots", "internal/kafka"}, // the last for wakes
+	"internal/share":    {},
+	"internal/index":    {"schemas", "internal/defaults", "internal/slots", "internal/kafka", "internal/loop"}, // the last but one for wakes
 	"internal/sendlog":  {"schemas", "internal/defaults"},
 	"internal/election": {"schemas", "internal/defaults", "internal/loop", "internal/machine", "internal/election/roll", "store"}, // the last in tests
 	"internal/config":   {"schemas", "internal/defaults"},
@@ -38,7 +39,7 @@ var arrows = map[string][]string{
 	"internal/figures":  {},
 	"internal/access":   {"internal/reload"},
 	"internal/ops":      {"internal/access", "internal/defaults", "internal/reload"},
-	"internal/kafka":    {"schemas", "internal/defaults"},
+	"internal/kafka":    {"schemas", "internal/defaults", "internal/loop"},
 	"internal/tracing":  {},
 	"internal/embedded": {"internal/kafka"},
 	"test/arch":         {},
@@ -49,10 +50,10 @@ var arrows = map[string][]string{
 	"internal/loop":       {},
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
-	"api":      {"schemas", "task", "timer", "store", "store/look", "deadletter", "internal/access", "internal/figures", "internal/tracing"},
+	"api":      {"schemas", "task", "timer", "store", "store/look", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop"},
 	"console":  {"schemas", "api", "deadletter", "internal/access", "store", "store/look", "task"}, // the last two in tests, which fill a database
 	"doctor":   {"schemas", "store", "store/look", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
-	"bench":    {"schemas", "internal/kafka"},
+	"bench":    {"schemas", "internal/kafka", "internal/loop"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time
 	// Fault runs look at what the program leaves behind, and never run it in their own process.
