@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -105,4 +106,15 @@ func valueOf(t *testing.T, c prometheus.Counter) float64 {
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	return families[0].Metric[0].Counter.GetValue()
+}
+
+// wait returns 0 if a request to the origin would be sent now, otherwise for how long to put it off.
+func (s *Sender) wait(origin string) time.Duration { return s.room.wait(origin, time.Now()) }
+
+// wait returns 0 if a request to the origin would be let in now.
+func (r *room) wait(origin string, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, wait := r.blocked(origin, now)
+	return wait
 }

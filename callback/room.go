@@ -181,14 +181,6 @@ func (r *room) before(a, b *originState) bool {
 	return a.used.Before(b.used)
 }
 
-// wait returns 0 if a request to the origin would be let in now.
-func (r *room) wait(origin string, now time.Time) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, wait := r.blocked(origin, now)
-	return wait
-}
-
 // counts returns the requests in flight, the origins that are known and the open circuits.
 func (r *room) counts() (inFlight, origins, open int) {
 	r.mu.Lock()

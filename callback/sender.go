@@ -67,10 +67,6 @@ func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 // through. Other senders have the rest. A sender whose share was not set has all.
 func (s *Sender) Share(part float64) { s.room.share(part) }
 
-// Wait returns 0 if a request to the origin would be sent now, otherwise for how long to put it off.
-// It takes no seat: Send may still return NotSent.
-func (s *Sender) Wait(origin string) time.Duration { return s.room.wait(origin, time.Now()) }
-
 // Seat is room for one request to an origin. Exactly one of Send and Leave gives it back.
 type Seat struct {
 	sender *Sender

@@ -117,7 +117,7 @@ func TestAStopLeavesTheTaskInDoubt(t *testing.T) {
 		o := s.Send(ctx, requestTo("http://shop.example/"))
 		require.Equal(t, Interrupted, o.Verdict)
 		require.True(t, o.Sent)
-		require.Zero(t, s.Wait("http://shop.example"))
+		require.Zero(t, s.wait("http://shop.example"))
 	})
 }
 
@@ -267,7 +267,7 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Len(t, outcomes, 42, "beyond 8, at once")
-		require.Positive(t, s.Wait("http://slow.example"))
+		require.Positive(t, s.wait("http://slow.example"))
 		for range 42 {
 			o := <-outcomes
 			require.Equal(t, NotSent, o.Verdict)
@@ -340,7 +340,7 @@ func TestAnOriginThatDoesNotAnswerDelaysOnlyItself(t *testing.T) {
 		require.InDelta(t, 15, asked.Load(), 2, "once a minute, and a few in the first one")
 		require.EqualValues(t, 1, valueOf(t, s.metrics.circuits))
 		up.Store(true)
-		time.Sleep(s.Wait("http://down.example"))
+		time.Sleep(s.wait("http://down.example"))
 		o := send("down.example")
 		require.Equal(t, Outcome{Verdict: Delivered, Status: 200, Sent: true}, o)
 		require.Equal(t, 1, logs.FilterMessageSnippet("answers again").Len())

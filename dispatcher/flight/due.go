@@ -107,29 +107,24 @@ func (fl *Flight) admit(t *Task, now int64, waited bool) bool {
 	}
 	g := fl.outlets.of(t)
 	fl.rejudgeParked(t, g)
-	switch {
-	case g.origin && g.outage != nil:
-		if !g.outage.claim(time.Now()) {
-			fl.putOff(t, g)
-			return false
-		}
-		if !fl.room(g, t) {
-			g.outage.probing = false
-			fl.putOff(t, g)
-			return false
-		}
-	case g.outage != nil && (fl.outlets.probes >= probesAtOnce || !g.outage.claim(time.Now())):
+	switch silent := g.outage != nil; {
+	case silent && (!g.origin && fl.outlets.probes >= probesAtOnce || !g.outage.claim(time.Now())):
 		fl.putOff(t, g)
 		return false
-	case g.outage == nil && fl.outlets.refusals.putsOff(t.topic, time.Now(), g.sending > 0):
+	case silent && g.origin && !fl.room(g, t):
+		g.outage.probing = false
+		fl.putOff(t, g)
+		return false
+	case silent:
+	case fl.outlets.refusals.putsOff(t.topic, time.Now(), g.sending > 0):
 		fl.postpone(t, now, fl.outlets.refusals.pause(t.topic))
 		return false
-	case g.outage == nil && (!waited && len(g.waiting) > 0 || !fl.room(g, t)):
-		if g.outage != nil { // an origin, and it is known now
+	case !waited && len(g.waiting) > 0 || !fl.room(g, t):
+		if g.outage == nil {
+			g.waiting = append(g.waiting, t)
+		} else { // an origin, and it is known now
 			fl.putOff(t, g)
-			return false
 		}
-		g.waiting = append(g.waiting, t)
 		return false
 	}
 	fl.outlets.beginSending(g, t)

@@ -1,11 +1,22 @@
 package flight
 
-import "time"
+import (
+	"container/heap"
+	"time"
+)
 
-// dueHeap orders staged tasks by the instant of their release; those of one instant by class and then as they came.
+// dueHeap orders staged tasks by the instant of their release; those of one instant by class and then as they came. Its methods with capital letters
+// are for package heap.
 type dueHeap []*Task
 
-func (h dueHeap) less(a, b *Task) bool {
+func (h *dueHeap) push(t *Task) { heap.Push(h, t) }
+
+func (h *dueHeap) pop() *Task { return heap.Pop(h).(*Task) }
+
+func (h dueHeap) Len() int { return len(h) }
+
+func (h dueHeap) Less(i, j int) bool {
+	a, b := h[i], h[j]
 	if a.at != b.at {
 		return a.at < b.at
 	}
@@ -15,39 +26,16 @@ func (h dueHeap) less(a, b *Task) bool {
 	return a.seq < b.seq
 }
 
-func (h *dueHeap) push(t *Task) {
-	*h = append(*h, t)
-	s := *h
-	for i := len(s) - 1; i > 0; {
-		up := (i - 1) / 2
-		if !h.less(s[i], s[up]) {
-			break
-		}
-		s[i], s[up] = s[up], s[i]
-		i = up
-	}
-}
+func (h dueHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
-func (h *dueHeap) pop() *Task {
-	s := *h
-	top, last := s[0], len(s)-1
-	s[0], s[last] = s[last], nil
-	s = s[:last]
-	for i := 0; ; {
-		least := i
-		for _, c := range [2]int{2*i + 1, 2*i + 2} {
-			if c < last && h.less(s[c], s[least]) {
-				least = c
-			}
-		}
-		if least == i {
-			break
-		}
-		s[i], s[least] = s[least], s[i]
-		i = least
-	}
-	*h = s
-	return top
+func (h *dueHeap) Push(t any) { *h = append(*h, t.(*Task)) }
+
+func (h *dueHeap) Pop() any {
+	s, last := *h, len(*h)-1
+	t := s[last]
+	s[last] = nil
+	*h = s[:last]
+	return t
 }
 
 // untilDue is how long until the first staged task is due; at most a second.

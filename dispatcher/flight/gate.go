@@ -23,7 +23,6 @@ type Gate struct {
 	passed  passed        // through, lately
 
 	waiting dueHeap         // due, with their bodies, until they may go
-	since   map[int64]int64 // when they came here, Unix ms; by seq
 	coming  calledBack      // were held, and are not here yet
 	unread  []*Task         // claimed while nothing was let through; their bodies are not read
 	holding []*Task         // on their way to be held
@@ -52,7 +51,7 @@ const (
 // newGate makes the gate of a target of which something may be held. It takes no more than a part of what may be staged: others need
 // the room.
 func newGate(topic string, stage int) *Gate {
-	return &Gate{most: min(gateTasks, max(stage/8, 1)), Policy: store.Policy{Topic: topic}, since: map[int64]int64{}, coming: calledBack{bySeq: map[int64]*recalled{}}, behind: true}
+	return &Gate{most: min(gateTasks, max(stage/8, 1)), Policy: store.Policy{Topic: topic}, coming: calledBack{bySeq: map[int64]*recalled{}}, behind: true}
 }
 
 // set puts a policy in force, of which this dispatcher has a share.
@@ -117,16 +116,14 @@ func (g *Gate) waitsForEarlier(now time.Time) bool {
 
 // push keeps a task until it may go.
 func (g *Gate) push(t *Task, now int64) {
-	if _, back := g.since[t.seq]; !back {
-		g.since[t.seq] = now
-	}
+	t.atGate = now
 	g.waiting.push(t)
 }
 
 // next is the task that may go now; nil: none.
 func (g *Gate) next(now time.Time, scarce bool) *Task {
 	for len(g.waiting) > 0 && g.waiting[0].slot.abandoned {
-		delete(g.since, g.waiting.pop().seq)
+		g.waiting.pop()
 	}
 	if wait, ok := g.untilNext(now, scarce); !ok || wait > 0 {
 		return nil
@@ -135,7 +132,6 @@ func (g *Gate) next(now time.Time, scarce bool) *Task {
 		return nil
 	}
 	t := g.waiting.pop()
-	delete(g.since, t.seq)
 	g.passed.one(now)
 	t.passed = true
 	return t
@@ -145,12 +141,11 @@ func (g *Gate) next(now time.Time, scarce bool) *Task {
 func (g *Gate) takeBack(since int64) (out []*Task) {
 	var stay dueHeap
 	for _, t := range g.waiting {
-		if g.since[t.seq] > since {
+		if t.atGate > since {
 			stay.push(t)
-			continue
+		} else {
+			out = append(out, t)
 		}
-		delete(g.since, t.seq)
-		out = append(out, t)
 	}
 	g.waiting = stay
 	return out

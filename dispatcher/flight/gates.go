@@ -106,14 +106,14 @@ func (f *gates) forget(g *Gate) {
 // close sends what waits at a gate, or behind it for its partition, to held places.
 func (f *gates) close(g *Gate) {
 	for _, t := range g.takeBack(never) {
-		f.hold(g, t)
+		f.hold(g, t, t.attempt)
 	}
 	for _, o := range f.flight.outlets.byKey {
 		if o.topic != g.Topic {
 			continue
 		}
 		for _, t := range o.waiting {
-			f.hold(g, t)
+			f.hold(g, t, t.attempt)
 		}
 		o.waiting = nil
 	}

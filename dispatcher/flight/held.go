@@ -24,20 +24,15 @@ const (
 	leavingMost = 2000
 )
 
-// hold moves a task to a held place of its slot.
-func (f *gates) hold(g *Gate, t *Task) {
-	f.leaveHeld(g, t, t.unsentState(), t.attempt)
-}
-
-// leaveHeld is hold for a task whose body may not be known.
-func (f *gates) leaveHeld(g *Gate, t *Task, state task.State, attempt int) {
+// hold moves a task, of which so many attempts were made, to a held place of its slot. Its body may not be known.
+func (f *gates) hold(g *Gate, t *Task, made int) {
 	f.flight.metrics.Held.Inc()
 	g.behind = true
 	g.coming.arrives(t.seq)
 	g.holding = append(g.holding, t)
 	g.held++
 	delete(t.slot.parked, t.seq)
-	f.flight.putBack(t, state, task.Held(t.at), attempt)
+	f.flight.putBack(t, t.unsentState(), task.Held(t.at), made)
 	f.flight.kicks.Held.Now()
 }
 
@@ -125,7 +120,7 @@ func (f *gates) holdUnread(t *Task, h store.Head, known bool) bool {
 			t.at = min(t.at, r.at)
 		}
 	}
-	f.leaveHeld(g, t, task.StateLine, h.Attempt) // it stays what it is
+	f.hold(g, t, h.Attempt)
 	return true
 }
 
@@ -145,7 +140,7 @@ func (f *gates) restless(claims bool) (out []*Gate) {
 	here := 0 // at all gates together, or on their way
 	for _, g := range f.byTopic {
 		for _, t := range g.takeBack(oldest) {
-			f.hold(g, t)
+			f.hold(g, t, t.attempt)
 		}
 		g.forgetHeld()
 		g.coming.first(now)

@@ -44,8 +44,8 @@ func (fl *Flight) parkedMost() int { return max(3*fl.cfg.StageTasks, 10_000) }
 
 // putOff puts off a task that was not sent: until its outlet is asked again.
 func (fl *Flight) putOff(t *Task, g *Outlet) {
-	p, state := parked{outletKey: g.outletKey, at: t.at, attempt: t.attempt, lane: t.lane}, t.unsentState()
-	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && state == task.StateLine {
+	p := parked{outletKey: g.outletKey, at: t.at, attempt: t.attempt, lane: t.lane}
+	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
 		p.expires = t.due + bound + 1
 	}
 	if g.outage != nil && !t.slot.abandoned && fl.parkedTasks() < fl.parkedMost() {
@@ -54,11 +54,11 @@ func (fl *Flight) putOff(t *Task, g *Outlet) {
 		}
 		t.slot.parked[t.seq] = p
 	}
-	fl.leaveParked(t, g, p, state)
+	fl.leaveParked(t, g, p)
 }
 
 // leaveParked takes a task out of its place; its body may not be known.
-func (fl *Flight) leaveParked(t *Task, g *Outlet, p parked, state task.State) {
+func (fl *Flight) leaveParked(t *Task, g *Outlet, p parked) {
 	fl.gates.passesOver(g.topic, t.seq)
 	pause := unsentPause
 	if g.outage != nil {
@@ -69,7 +69,7 @@ func (fl *Flight) leaveParked(t *Task, g *Outlet, p parked, state task.State) {
 		pos = min(pos, p.expires)
 	}
 	fl.metrics.Postponed.Inc()
-	fl.putBack(t, state, pos, p.attempt)
+	fl.putBack(t, t.unsentState(), pos, p.attempt)
 }
 
 // parksAgain puts off a task whose body is not read, if its outlet still does not answer.
@@ -85,7 +85,7 @@ func (fl *Flight) parksAgain(t *Task) bool {
 		t.isProbe, t.parkedAt = true, &p.outletKey
 		return false
 	}
-	fl.leaveParked(t, g, p, task.StateLine) // as what it is
+	fl.leaveParked(t, g, p)
 	return true
 }
 

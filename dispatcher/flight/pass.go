@@ -9,43 +9,23 @@ import (
 // A claimed task asks the gate of its target before its body is read (diverts) and when it is due (detains): it passes, waits at the gate, or is
 // held.
 
-// paused says whether a target may get nothing.
-func (f *gates) paused(topic string) bool {
-	g := f.byTopic[topic]
-	return g != nil && g.Paused
-}
-
 // detains keeps a task that is due from being sent, if its target's policy wants that: it waits at the gate, or is
 // held in its slot.
 func (f *gates) detains(t *Task, now int64) bool {
-	if len(f.byTopic) == 0 {
+	switch g := f.byTopic[t.topic]; {
+	case g == nil, g.free(), t.passed && !g.Paused && !g.full():
 		return false
+	case g.Paused, !t.passed && !t.wasHeld && (g.behind || len(g.waiting) >= max(g.ahead(time.Now()), 1)):
+		f.hold(g, t, t.attempt)
+	default: // if it has passed, others of its target were faster
+		g.push(t, now)
 	}
-	g := f.byTopic[t.topic]
-	if g == nil || g.free() {
-		return false
-	}
-	if t.passed && !g.Paused {
-		if !g.full() {
-			return false
-		}
-		g.push(t, now) // others of its target were faster
-		return true
-	}
-	if g.Paused || !t.wasHeld && (g.behind || len(g.waiting) >= max(g.ahead(time.Now()), 1)) {
-		f.hold(g, t)
-		return true
-	}
-	g.push(t, now)
 	return true
 }
 
 // arrives notes that a task that was called back is here, whatever becomes of it: others may follow.
 func (f *gates) arrives(t *Task) {
-	if len(f.byTopic) == 0 || t.wasHeld {
-		return
-	}
-	if g := f.byTopic[t.topic]; g != nil && g.coming.has(t.seq) {
+	if g := f.byTopic[t.topic]; g != nil && !t.wasHeld && g.coming.has(t.seq) {
 		g.coming.arrives(t.seq)
 		t.wasHeld = true
 	}
@@ -54,10 +34,7 @@ func (f *gates) arrives(t *Task) {
 // keepsTurn gives a task that was called back, and is to be tried again, its instant from before it was held. The place to which it was called
 // back is behind what was claimed then: by that, it would wait behind tasks of its target that come after it.
 func (f *gates) keepsTurn(t *Task) {
-	if len(f.byTopic) == 0 || t.attempt == 0 || t.state == task.StateReport {
-		return
-	}
-	if g := f.byTopic[t.topic]; g != nil {
+	if g := f.byTopic[t.topic]; g != nil && t.attempt > 0 && t.state != task.StateReport {
 		if r := g.coming.of(t, t.attempt); r != nil {
 			t.at = min(t.at, r.at)
 		}
@@ -73,18 +50,12 @@ func (f *gates) passesOver(topic string, seq int64) {
 
 // begins and ends count what is with the producers.
 func (f *gates) begins(topic string) {
-	if len(f.byTopic) == 0 {
-		return
-	}
 	if g := f.byTopic[topic]; g != nil {
 		g.sending++
 	}
 }
 
 func (f *gates) ends(topic string) {
-	if len(f.byTopic) == 0 {
-		return
-	}
 	if g := f.byTopic[topic]; g != nil {
 		if g.sending = max(g.sending-1, 0); len(g.waiting) > 0 {
 			f.flight.kicks.Release.Now()

@@ -31,7 +31,7 @@ func (fl *Flight) putBack(t *Task, state task.State, pos int64, attempt int) {
 }
 
 // unsentState is how a task is put back that was not sent: unless a caller was told that it is too late, or an earlier owner may have
-// sent it, it can be cancelled.
+// sent it, it can be cancelled. One whose body is not read stays what its row says.
 func (t *Task) unsentState() task.State {
 	if t.maybeSent() {
 		return task.StateRetry

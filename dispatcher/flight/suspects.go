@@ -41,5 +41,6 @@ func (fl *Flight) DropSuspect(t *Task) {
 func (fl *Flight) TakesNothing(g *Outlet) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	return g.outage != nil || fl.gates.paused(g.topic)
+	gate := fl.gates.byTopic[g.topic]
+	return g.outage != nil || gate != nil && gate.Paused
 }

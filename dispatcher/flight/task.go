@@ -60,6 +60,7 @@ type content struct {
 	missed    bool      // a run that is too late, and dropped if a later one is on its way
 	started   bool      // a run that may be released, whatever comes: the database has said so
 	counted   bool      // by the dispatcher's staging
+	atGate    int64     // since when it waits at its target's gate, Unix ms
 	outletKey outletKey // where it was last sent, or waits to be
 	trace     *traced   // of an attempt whose caller is traced; otherwise nil
 	with      *Outlet   // counts it among what its producer holds; nil while none does
@@ -73,7 +74,7 @@ func (c *content) sendNumber() int32 { return task.SendNumber(c.replay, c.attemp
 // maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
 // set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.
 func (t *Task) maybeSent() bool {
-	return t.doubt || t.state == task.StateRetry
+	return t.doubt || t.content != nil && t.state == task.StateRetry
 }
 
 // dropContent lets go of what takes memory.
