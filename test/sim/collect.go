@@ -214,6 +214,12 @@ func (w *world) atRest(ctx context.Context) (history.Rest, error) {
 		return r, err
 	}
 	r.Pending = rows
+	if w.alone { // the database is the index
+		for _, p := range rows {
+			r.Index = append(r.Index, p.Entry)
+		}
+		return r, nil
+	}
 	for _, s := range slots {
 		entries, err := ix.Range(ctx, s.Slot, -1<<52, 1<<52)
 		if err != nil {

@@ -4,10 +4,15 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
 )
 
 // anyIndex is what the processes and the checks ask of the index, in memory or in Redis.
@@ -17,6 +22,31 @@ type anyIndex interface {
 	deadletter.Index
 	Close()
 }
+
+// nearFuture is what the processes ask of the index, of either kind.
+type nearFuture interface {
+	scanner.Index
+	dispatcher.Index
+	Close()
+}
+
+// near is a process's way to what is next.
+func (w *world) near(p *process, st *store.Store, log *zap.Logger) (nearFuture, error) {
+	if w.alone {
+		return woken{Database: index.NewDatabase(st, kafka.Config{}, schemas.TopicWakes, "", log), by: hints{m: w.memory, s: w.kafkaSrv, p: p}}, nil
+	}
+	return w.indexOf(p, log)
+}
+
+// woken is the database as the index. Its wakes meet what Kafka meets, and do not go over a topic: the client would ask for records all the
+// time, of which the seed's other faults are to be seen.
+type woken struct {
+	*index.Database
+	by hints
+}
+
+func (w woken) Wake(ctx context.Context, at []index.SlotPos) error { return w.by.Wake(ctx, at) }
+func (w woken) Wakes(ctx context.Context) <-chan []index.SlotPos   { return w.by.Wakes(ctx) }
 
 // indexPatience is what the client of Redis waits for an answer at most, its second try included.
 const indexPatience = 4 * time.Second

@@ -73,7 +73,7 @@ func (n *node) serve(r *running) (err error) {
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	ix, err := w.indexOf(r.process, log)
+	ix, err := w.near(r.process, st, log)
 	if err != nil {
 		return err
 	}
@@ -107,10 +107,11 @@ func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispa
 		return err
 	}
 	defer calls.Close()
-	members, err := n.w.source(r.process, n.name, st, log)
+	members, end, err := n.w.source(r.process, n.name, st, log)
 	if err != nil {
 		return err
 	}
+	defer end()
 	d, err := dispatcher.New(dispatcher.Deps{Callbacks: calls, Kafka: kcfg, Store: st, Index: ix, Members: members, SendLog: sent, Metrics: reg, Log: log}, cfg)
 	if err != nil {
 		return err

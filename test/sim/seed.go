@@ -37,6 +37,7 @@ type plan struct {
 	callbacks   int // how many are asked for
 	deaf        int // how often their receivers are in a bad way
 	zookeeper   bool
+	alone       bool // Kafka and the database alone: no ZooKeeper, no Redis
 	aims        aims
 	loses       bool // one process loses one server alone
 	edges       edges
@@ -110,20 +111,28 @@ func drawn(seed uint64) plan {
 	if last := rand.New(rand.NewPCG(seed, 23)); seed >= zookeeperSeeds && p.moves == 0 {
 		p.zookeeper = last.IntN(2) == 0
 	}
+	more = rand.New(rand.NewPCG(seed, 83))
+	if p.alone = seed >= aloneSeeds && p.moves == 0 && more.IntN(2) == 0; p.alone {
+		p.zookeeper, p.redis = false, false
+	}
 	if seed >= aimedSeeds {
 		p.aim()
 	}
 	if seed >= lostSeeds {
 		p.lose()
 	}
-	if seed >= setbackSeeds && seed < edgeSeeds {
+	switch {
+	case seed < setbackSeeds:
+	case seed < edgeSeeds, seed >= aloneSeeds && more.IntN(4) == 0:
 		p.setBack()
-	}
-	if seed >= edgeSeeds {
+	default:
 		p.edge()
 	}
 	return p
 }
+
+// aloneSeeds is likewise the first seed that may do without ZooKeeper and Redis.
+const aloneSeeds = 1 << 50
 
 // zookeeperSeeds is likewise the first seed whose election may go through ZooKeeper's client.
 const zookeeperSeeds = 1 << 43
@@ -137,7 +146,7 @@ const callSeeds = 1 << 40
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v, %d timers, %d callbacks (receivers in trouble %d times), %d times without a leader, zookeeper %v, retention %v, missed after %v, aims %+v, loses %v, edges %+v, set back %+v",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v, %d timers, %d callbacks (receivers in trouble %d times), %d times without a leader, zookeeper %v, alone %v, retention %v, missed after %v, aims %+v, loses %v, edges %+v, set back %+v",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks, p.timers, p.callbacks, p.deaf, p.leaderless, p.zookeeper, p.dispatcher.Retention, p.dispatcher.MisfireAfter, p.aims, p.loses, p.edges, p.setback)
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks, p.timers, p.callbacks, p.deaf, p.leaderless, p.zookeeper, p.alone, p.dispatcher.Retention, p.dispatcher.MisfireAfter, p.aims, p.loses, p.edges, p.setback)
 }

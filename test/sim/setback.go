@@ -13,7 +13,7 @@ import (
 )
 
 // setbackSeeds is the first seed in which the database may forget its last commits while everybody runs on: what earlier seeds draw stays
-// as it is. Seeds from edgeSeeds on do not draw it.
+// as it is. Seeds from edgeSeeds on do not draw it; a quarter of those from aloneSeeds on does.
 const setbackSeeds = 1 << 48
 
 // setback is a time whose commits the database forgets at its end: another server takes its place, to which they had not come.

@@ -21,8 +21,19 @@ func (w *world) startZooKeeper() (err error) {
 	return err
 }
 
-// source is a process start's part in the election.
-func (w *world) source(p *process, id string, st *store.Store, log *zap.Logger) (election.Source, error) {
+// source is a process start's part in the election. Close it when it has ended.
+func (w *world) source(p *process, id string, st *store.Store, log *zap.Logger) (members election.Source, end func(), err error) {
+	if w.alone {
+		roll := st.Roll()
+		m, err := election.NewDatabase(election.Config{MemberID: id, SessionTimeout: w.session, Slots: st.SlotCount}, roll, st, log)
+		return watched{Source: m, p: p, spin: &spin{find: w.find}}, roll.Close, err
+	}
+	members, err = w.apart(p, id, st, log)
+	return members, func() {}, err
+}
+
+// apart is an election that does not go through the database.
+func (w *world) apart(p *process, id string, st *store.Store, log *zap.Logger) (election.Source, error) {
 	if w.zookeeper == nil {
 		return watched{Source: w.electorate.member(p, id), p: p, spin: &spin{find: w.find}}, nil
 	}
@@ -60,6 +71,9 @@ func (s watched) Trusted() bool {
 
 // moveSlots gives slots to others.
 func (w *world) moveSlots(seed uint64) {
+	if w.alone {
+		return // a member that is paused, or does not reach the database, loses them
+	}
 	if w.zookeeper == nil {
 		w.electorate.shuffle(seed)
 		return
