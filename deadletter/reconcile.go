@@ -323,9 +323,9 @@ func (l *Local) forgetIndex(ctx context.Context) {
 	if l.index == nil {
 		return
 	}
-	slots, err := l.store.SlotCount(ctx)
-	for slot := 0; slot < slots && err == nil; slot++ {
-		err = l.index.Clear(ctx, slot)
+	slots, err := l.store.Slots(ctx)
+	for i := 0; i < len(slots) && err == nil; i++ {
+		err = l.index.Clear(ctx, slots[i].Slot)
 	}
 	if err != nil {
 		l.log.Warn("the index was not cleared; dispatchers find out themselves that it is off", zap.Error(err))

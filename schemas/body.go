@@ -74,6 +74,21 @@ func DecodeBody(b []byte) (Body, error) {
 	return body, nil
 }
 
+// BodyKey reads the key alone, from the beginning of what EncodeBody wrote. False: the beginning is too
+// short, or it is none of a body.
+func BodyKey(b []byte) (key []byte, ok bool) {
+	if len(b) == 0 || b[0] != bodyVersion {
+		return nil, false
+	}
+	r := bodyReader{rest: b[1:]}
+	r.varint() // length
+	r.take(1)  // attributes
+	r.varint()
+	r.varint()
+	key = r.bytes()
+	return key, !r.failed
+}
+
 // headers splits the leading settings from the business's headers.
 func (r *bodyReader) headers(body *Body) error {
 	count := r.varint()

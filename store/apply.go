@@ -66,25 +66,25 @@ func (s *Store) Apply(ctx context.Context, b Batch, now func() int64) (Applied, 
 }
 
 func (s *Store) apply(ctx context.Context, b Batch, now func() int64, reconciling bool) (Applied, error) {
-	slotCount, err := s.cachedSlotCount(ctx)
-	if err != nil {
-		return Applied{}, err
-	}
 	var out Applied
 	insert := s.prepare(ctx, insertQuery(preparedRows))
 	tries := 0
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.transact(ctx, func(tx *sql.Tx) error {
 		tries++
+		spread, err := s.spreadIn(ctx, tx)
+		if err != nil {
+			return err
+		}
 		if err := s.advance(ctx, tx, b); err != nil {
 			return err
 		}
-		w := work{store: s, tx: tx, insert: insert, clock: now, slotCount: slotCount, resolving: len(b.Resolve) > 0,
+		w := work{store: s, tx: tx, insert: insert, clock: now, spread: spread, resolving: len(b.Resolve) > 0,
 			mode: mode{reconciling: reconciling, first: tries == 1, several: len(b.Changes) > 1 || len(b.Resolve) > 1 && !reconciling}}
 		if err := w.run(ctx, b); err != nil {
 			return err
 		}
 		out = w.applied
-		_, err := s.audit(ctx, tx, b.offsets()) // an operator's change: scanners have no actor
+		_, err = s.audit(ctx, tx, b.offsets()) // an operator's change: scanners have no actor
 		return err
 	})
 	return out, err
@@ -97,7 +97,7 @@ type work struct {
 	insert    *sql.Stmt // of preparedRows tasks; nil: there is none
 	clock     func() int64
 	now       int64 // of the clock, when what is decided next was locked
-	slotCount int
+	spread    slots.Spread
 	resolving bool // it also looks at what waits
 	mode
 

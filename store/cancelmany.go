@@ -121,10 +121,6 @@ func (s *Store) withinBytes(ctx context.Context, tasks []look.View) (bite, rest 
 // unsure slots, and tasks for which more waits than one transaction takes, and notes in earlier how much that is: what comes later
 // comes after the cancel, so an id that gets requests all the time holds up nobody.
 func (s *Store) cancelTasks(ctx context.Context, tasks []look.View, f CancelFilter, now func() int64, earlier map[[16]byte]int, out *Cancelled) (again []look.View, err error) {
-	slotCount, err := s.cachedSlotCount(ctx)
-	if err != nil {
-		return nil, err
-	}
 	b := Batch{}
 	for _, v := range tasks {
 		b.Resolve = append(b.Resolve, task.Ident(v.Topic, v.ID))
@@ -132,7 +128,11 @@ func (s *Store) cancelTasks(ctx context.Context, tasks []look.View, f CancelFilt
 	var done Cancelled
 	var waits map[[16]byte]int
 	err = s.transact(ctx, func(tx *sql.Tx) error {
-		c := canceller{work: work{store: s, tx: tx, slotCount: slotCount, resolving: true, clock: now}, filter: f, earlier: earlier, waits: map[[16]byte]int{}}
+		spread, err := s.spreadIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		c := canceller{work: work{store: s, tx: tx, spread: spread, resolving: true, clock: now}, filter: f, earlier: earlier, waits: map[[16]byte]int{}}
 		if err := c.run(ctx, b); err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (c *canceller) cancel(id *identity) {
 		return
 	}
 	r := schemas.NewRequest(schemas.OpCancel, t.Topic, t.ID)
-	v := task.Decide(t, phase, task.Change{Request: &r}, c.slotCount, c.now)
+	v := task.Decide(t, phase, task.Change{Request: &r}, c.spread, c.now)
 	id.now = v.Next
 	if v.ToldTooLate {
 		c.taken = append(c.taken, t.Seq)

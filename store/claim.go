@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,23 +15,38 @@ import (
 // to the owner. All slots must be held under epoch and not given back, and none may be beyond pos,
 // or before the place up to which its owner has it claimed (from, one for each slot): a database
 // that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced. The
-// slots are sure from the commit on: see life.go.
+// slots are sure from the commit on: see life.go. A slot that is split is claimed as far as its tasks stand
+// where they belong.
 // Repeating a claim with the same pos after a lost reply succeeds.
 func (s *Store) Claim(ctx context.Context, slots []int, from []int64, epoch, pos int64) error {
+	return s.claim(ctx, slots, from, epoch, pos, "")
+}
+
+// ErrTurned says that the number of slots was begun to be changed, or a slot was split, and that the owner
+// has not looked since.
+var ErrTurned = errors.New("how keys are spread over slots has changed")
+
+// ClaimIn is Claim by an owner that has seen the slots at a turn: see Slot. It returns ErrTurned if there
+// was another one since.
+func (s *Store) ClaimIn(ctx context.Context, turn int64, slots []int, from []int64, epoch, pos int64) error {
+	return s.claim(ctx, slots, from, epoch, pos, " AND turn = ?", turn)
+}
+
+func (s *Store) claim(ctx context.Context, slots []int, from []int64, epoch, pos int64, also string, turn ...any) error {
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{pos, epoch}, tables.Args(slots)...)
-		a = append(a, epoch, pos)
+		a = append(a, epoch, pos, pos)
 		for i, slot := range slots {
 			a = append(a, slot, from[i])
 		}
 		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, life_epoch = ?, life = "+s.Life()+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.conditions.held+
-			" AND claimed <= ? AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END", a...)
+			" AND claimed <= ?"+s.conditions.inPlace+" AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END"+also, append(a, turn...)...)
 		if err != nil {
 			return err
 		}
 		n, err := res.RowsAffected()
 		if err == nil && n != int64(len(slots)) {
-			err = ErrFenced
+			err = refused(ctx, tx, slots, turn)
 		}
 		return err
 	})
@@ -38,6 +54,22 @@ func (s *Store) Claim(ctx context.Context, slots []int, from []int64, epoch, pos
 		return fmt.Errorf("claiming %d slots up to %d: %w", len(slots), pos, err)
 	}
 	return nil
+}
+
+// refused is why slots were not claimed.
+func refused(ctx context.Context, tx *sql.Tx, slots []int, turn []any) error {
+	if len(turn) == 0 {
+		return ErrFenced
+	}
+	var n int
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") AND turn <> ?", append(tables.Args(slots), turn...)...).Scan(&n)
+	switch {
+	case err != nil:
+		return err
+	case n > 0:
+		return ErrTurned
+	}
+	return ErrFenced
 }
 
 // Next returns the slots as they are, and for each that has one the first place beyond claimed that

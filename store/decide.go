@@ -67,7 +67,7 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 		return false
 	}
 	began := time.Now()
-	v := task.Decide(id.now, w.phase(id), c, w.slotCount, w.now)
+	v := task.Decide(id.now, w.phase(id), c, w.spread, w.now)
 	w.merged.took += time.Since(began)
 	if v.Wait {
 		return false

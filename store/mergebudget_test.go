@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
@@ -80,7 +81,7 @@ func TestABatchOfSlowTimersIsCut(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		batch := s.batch(s.timerRequest(schemas.OpTimer), s.timerRequest(schemas.OpTimerDisable))
 		decide := func(took time.Duration, several bool) (merged, error) {
-			w := work{store: s.Store, clock: At(s.now), now: s.now, slotCount: testSlots, mode: mode{several: several}, merged: merged{took: took}}
+			w := work{store: s.Store, clock: At(s.now), now: s.now, spread: slots.Even(testSlots), mode: mode{several: several}, merged: merged{took: took}}
 			err := s.transact(s.ctx, func(tx *sql.Tx) error {
 				w.tx = tx
 				return w.decideTimers(s.ctx, batch.Changes)

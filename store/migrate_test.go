@@ -29,7 +29,7 @@ func TestMigrate(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, slots, 5, "the number of slots is fixed by the first migration")
 			for i, slot := range slots {
-				require.Equal(t, Slot{Slot: i}, slot)
+				require.Equal(t, Slot{Slot: i, Change: unchanging(5)}, slot)
 			}
 		})
 	}
@@ -104,6 +104,9 @@ func TestMigrateAfterAStatementThatOutlivedItsConnection(t *testing.T) {
 			continue
 		}
 		f := b.fixture(t)
+		f.undone(28, "ALTER TABLE services DROP COLUMN spreads")
+		f.undone(27, "UPDATE slots SET base = 0, spread = 0, target = 0")
+		f.undone(26, "ALTER TABLE slots DROP COLUMN base, DROP COLUMN spread, DROP COLUMN target, DROP COLUMN moved, DROP COLUMN moved_held, DROP COLUMN turn")
 		f.undone(25, "DROP TABLE assignment")
 		f.undone(24, "DROP TABLE members")
 		f.undone(23, "ALTER TABLE slots DROP COLUMN life, DROP COLUMN life_epoch")
@@ -126,7 +129,7 @@ func TestMigrateNotesWhatIsMade(t *testing.T) {
 		if b.sqlite {
 			continue
 		}
-		for _, version := range []int64{8, 9, 10, 11, 12, 13, 16, 19, 21, 22, 23} {
+		for _, version := range []int64{8, 9, 10, 11, 12, 13, 16, 19, 21, 22, 23, 26, 28} {
 			s := open(t, b.fresh(t))
 			versions, err := s.versions()
 			require.NoError(t, err)
@@ -150,6 +153,9 @@ func TestMigrationsTakeTheirTime(t *testing.T) {
 			continue
 		}
 		f := b.fixture(t)
+		f.undone(28, "ALTER TABLE services DROP COLUMN spreads")
+		f.undone(27, "UPDATE slots SET base = 0, spread = 0, target = 0")
+		f.undone(26, "ALTER TABLE slots DROP COLUMN base, DROP COLUMN spread, DROP COLUMN target, DROP COLUMN moved, DROP COLUMN moved_held, DROP COLUMN turn")
 		f.undone(25, "DROP TABLE assignment")
 		f.undone(24, "DROP TABLE members")
 		f.undone(23, "ALTER TABLE slots DROP COLUMN life, DROP COLUMN life_epoch")
@@ -231,4 +237,32 @@ func TestCancelledCallsLeaveTheDatabaseWhole(t *testing.T) {
 			require.Equal(t, "pending", s.state("a"))
 		}
 	})
+}
+
+// Slots of a version before learn how many they are, whether a migration was killed on the way or not.
+func TestMigrateCountsTheSlotsThatAreThere(t *testing.T) {
+	for _, b := range backends() {
+		t.Run(b.name, func(t *testing.T) {
+			ctx, s := t.Context(), open(t, b.fresh(t))
+			m, err := s.migrator(s.db)
+			require.NoError(t, err)
+			before := int64(25)
+			if b.sqlite {
+				before = 16
+			}
+			_, err = m.UpTo(ctx, before)
+			require.NoError(t, err)
+			for slot := range 3 {
+				_, err = s.exec(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done) VALUES (?, 0, ?, 0, 0)", slot, []byte{})
+				require.NoError(t, err)
+			}
+			require.NoError(t, s.Migrate(ctx, testSlots))
+			rows, err := s.Slots(ctx)
+			require.NoError(t, err)
+			require.Len(t, rows, 3)
+			for _, r := range rows {
+				require.Equal(t, unchanging(3), r.Change)
+			}
+		})
+	}
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // lockSlots locks the slots of every row that this batch writes or judges. Once a known task is
-// among them, that is all slots: a request that waited for it may put it into any.
+// among them, that is all slots: a request that waited for it may put it into any. While the number of
+// slots changes, it is all as well: the first slot of a key says how far the keys are spread.
 func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 	set := slotSet{}
 	for _, t := range slices.Concat(w.fresh, w.late) {
@@ -22,11 +23,20 @@ func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 	for _, r := range w.timers.pending {
 		set.add(r.Slot)
 	}
-	for slot := 0; slot < w.slotCount && len(list) > 0; slot++ {
+	for _, id := range w.timers.list {
+		if id.now != nil {
+			set.add(id.now.Slot)
+		}
+	}
+	all := len(list) > 0 || len(set) > 0 && !w.spread.Whole()
+	for slot := 0; slot < w.spread.Rows() && all; slot++ {
 		set.add(slot)
 	}
 	var err error
 	if w.slots, err = w.store.lockSlots(ctx, w.tx, set, lockShared); err != nil {
+		return err
+	}
+	if err := w.store.checkSpread(w.spread, w.slots); err != nil {
 		return err
 	}
 	w.store.hint.learn(w.slots)

@@ -26,17 +26,17 @@ var errRehearsed = errors.New("rehearsed")
 // it marks their letters with who asked for it, so each letter is replayed once, whatever process
 // dies in between. The places are for the index. A rehearsal does all that and rolls it back.
 func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, rehearse bool) (report []Replayed, added []Place, err error) {
-	slotCount, err := s.cachedSlotCount(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		report, added = nil, nil
+		spread, err := s.spreadIn(ctx, tx)
+		if err != nil {
+			return err
+		}
 		letters, err := tables.Fetch(ctx, tx, tables.ScanDead, "SELECT "+tables.DeadColumns+" FROM dead_letters WHERE id IN ("+tables.Marks(len(ids))+") ORDER BY id"+s.locking(lockExclusive), tables.Args(ids)...)
 		if err != nil {
 			return err
 		}
-		w := work{store: s, tx: tx, now: now, slotCount: slotCount, resolving: true}
+		w := work{store: s, tx: tx, now: now, spread: spread, resolving: true}
 		batch := Batch{}
 		for _, d := range letters {
 			batch.Resolve = append(batch.Resolve, task.Ident(d.Topic, d.TaskID))
@@ -58,7 +58,7 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 			r := Replayed{ID: d.ID, Topic: d.Topic, TaskID: d.TaskID}
 			id := byKey[task.Ident(d.Topic, d.TaskID)]
 			if r.Skipped = task.NotReplayable(d, id.now, w.phase(id)); r.Skipped == "" {
-				id.now = task.Replayed(d, id.now, slotCount, now)
+				id.now = task.Replayed(d, id.now, spread, now)
 				marked = append(marked, d.ID)
 			}
 			report = append(report, r)

@@ -20,7 +20,7 @@ const serviceMemory = 3_600_000
 
 // Beat notes that a service is alive, and what it says of its work.
 func (s *Store) Beat(ctx context.Context, v Service) error {
-	again := s.dialect.Upsert("id", "seen", "http", "figures")
+	again := s.dialect.Upsert("id", "seen", "http", "figures", "spreads")
 	if v.Figures == nil || len(v.Figures) > MaxFigures { // a part of it would be worth nothing
 		v.Figures = []byte{}
 	}
@@ -32,7 +32,7 @@ func (s *Store) Beat(ctx context.Context, v Service) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM services WHERE seen < ?", now.UnixMilli()-serviceMemory); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen, figures) VALUES (?,?,?,?,?,?,?,?)"+again,
+		_, err := tx.ExecContext(ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen, figures, spreads) VALUES (?,?,?,?,?,?,?,?,1)"+again,
 			tables.CutText(v.ID, 255), tables.CutText(v.Kind, 16), tables.CutText(v.Member, 255), tables.CutText(v.Version, 64), tables.CutText(v.HTTP, 255), v.Started, now.UnixMilli(), v.Figures)
 		return err
 	})

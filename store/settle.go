@@ -37,7 +37,8 @@ type Transition struct {
 	Dead    *task.DeadLetter
 	// Recall brings forward a task that was put off and stands beyond claimed: to Pos, or right
 	// behind claimed. It stays what it is. A task that is no longer there, or has changed, or stands
-	// at another place than From if that is set, is not touched.
+	// at another place than From if that is set, is not touched. Nor is one that stands where its slot, which is
+	// split, may have tasks that belong to another slot.
 	Recall bool
 	Late   []schemas.Event // of a late answer (From 0): told only if the task still stands as its owner knows it
 	// EndsWait says that no report came in time. If one is there all the same, it decides instead.
@@ -54,7 +55,7 @@ func (e Transition) applies(row task.Task, s Slot) bool {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
 		return false
 	case e.Recall:
-		return row.Pos > s.Claimed && row.Pos > e.Pos && (e.From == 0 || row.Pos == e.From) && row.State <= task.StateRetry && row.Attempt == e.Attempt
+		return row.Pos > s.Claimed && s.InPlace(row.Pos) && row.Pos > e.Pos && (e.From == 0 || row.Pos == e.From) && row.State <= task.StateRetry && row.Attempt == e.Attempt
 	case row.Pos <= s.Claimed:
 		if e.From == 0 { // a late answer; another owner may have gone on with the task meanwhile
 			return row.Attempt <= e.Attempt

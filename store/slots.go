@@ -26,7 +26,7 @@ func (s *Store) makeSlots(ctx context.Context, n int) error {
 			return err
 		}
 		for i := range n {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch) VALUES (?, 0, ?, 0, 0, "+s.Life()+", 0)", i, []byte{}); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch, base, spread, target) VALUES (?, 0, ?, 0, 0, "+s.Life()+", 0, ?, ?, ?)", i, []byte{}, n, n, n); err != nil {
 				return fmt.Errorf("making slot %d: %w", i, err)
 			}
 		}
@@ -182,7 +182,8 @@ func (s *Store) lockSlots(ctx context.Context, tx *sql.Tx, set slotSet, clause s
 		return nil, fmt.Errorf("locking %d slots: %w", len(slots), err)
 	}
 	if len(rows) != len(slots) {
-		return nil, fmt.Errorf("locking slots %s: only %d of them exist", strings.Trim(fmt.Sprint(slots), "[]"), len(rows))
+		s.spread.Store(nil)
+		return nil, fmt.Errorf("locking slots %s: only %d of them exist: %w", strings.Trim(fmt.Sprint(slots), "[]"), len(rows), errSpread)
 	}
 	out := make(map[int]Slot, len(rows))
 	for _, r := range rows {

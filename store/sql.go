@@ -104,7 +104,7 @@ func contended(err error) bool {
 			return true
 		}
 	}
-	return duplicate(err)
+	return duplicate(err) || errors.Is(err, errSpread)
 }
 
 // duplicate tells whether another writer inserted the same identity between our look and our insert.

@@ -32,6 +32,7 @@ import (
 	"gorm.io/gorm/logger"
 
 	"github.com/notyet/notyet/internal/defaults"
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 )
@@ -69,7 +70,7 @@ type Store struct {
 	soleWriter bool // this process makes writers serial, with writing
 	hint       claimedHint
 
-	slotCount  atomic.Int64
+	spread     atomic.Pointer[slots.Spread] // see spreadIn
 	prepared   prepared
 	known      knownSources
 	runs       runNumbers

@@ -90,7 +90,7 @@ func (w *work) decideTimer(id *timerIdentity) error {
 			return errMerging
 		}
 		began := time.Now()
-		v := task.DecideTimer(id.now, c, w.slotCount, w.now)
+		v := task.DecideTimer(id.now, c, w.spread, w.now)
 		w.merged.took += time.Since(began)
 		id.now = v.Next
 		if v.Clear {
@@ -107,8 +107,20 @@ func (w *work) decideTimer(id *timerIdentity) error {
 
 // stillKept leaves out runs that are claimed, as far as is known.
 func (w *work) stillKept(kept []task.Kept) []task.Kept {
-	kept = slices.DeleteFunc(kept, func(k task.Kept) bool { return k.AllClaimed(w.store.hint.claimed(k.Slot)) })
+	kept = slices.DeleteFunc(kept, func(k task.Kept) bool { return k.AllClaimed(w.claimedOf(k, w.store.hint.claimed)) })
 	return kept[max(len(kept)-task.MostKept, 0):]
+}
+
+// claimedOf returns how far all slots are claimed in which kept runs may stand: their own, unless the number of slots was changed since.
+func (w *work) claimedOf(k task.Kept, claimed func(slot int) int64) int64 {
+	if w.spread.Whole() && k.Slots == w.spread.Base() {
+		return claimed(k.Slot)
+	}
+	least := claimed(0)
+	for slot := range w.spread.Rows() {
+		least = min(least, claimed(slot))
+	}
+	return least
 }
 
 // readPending locks the runs of changed timers that may not be claimed yet. Which of them are not is
@@ -165,7 +177,8 @@ func (w *work) nonePending(ctx context.Context, t *task.Timer, cause error) erro
 	for _, slot := range rows {
 		claimed[slot.Slot] = slot.Pos
 	}
-	if t.AllClaimed(func(slot int) int64 { return claimed[slot] }) {
+	of := func(slot int) int64 { return claimed[slot] }
+	if t.AllClaimed(of, func(k task.Kept) int64 { return w.claimedOf(k, of) }) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", errDamaged, cause)

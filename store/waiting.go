@@ -296,15 +296,3 @@ func (s *Store) resolvable() string {
 		" FROM (SELECT ident, MAX(report) AS report FROM waiting WHERE ident > ? GROUP BY ident ORDER BY ident LIMIT ?) w" +
 		" LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot ORDER BY w.ident"
 }
-
-func (s *Store) cachedSlotCount(ctx context.Context) (int, error) {
-	if n := s.slotCount.Load(); n > 0 {
-		return int(n), nil
-	}
-	n, err := s.SlotCount(ctx)
-	if err == nil && n == 0 {
-		err = ErrNotMigrated
-	}
-	s.slotCount.Store(int64(n))
-	return n, err
-}

@@ -28,9 +28,9 @@ type Verdict struct {
 // Decide is the whole state machine of what callers and consumers can do to a task. It depends only
 // on the task (nil: none is known), its phase, the change and the time in Unix ms; only the jitter
 // of a backoff is random. The store places the result in its slot's line.
-func Decide(cur *Task, ph Phase, c Change, slotCount int, now int64) Verdict {
+func Decide(cur *Task, ph Phase, c Change, spread slots.Spread, now int64) Verdict {
 	if c.Report != nil {
-		return report(cur, ph, *c.Report, now)
+		return report(cur, ph, *c.Report, spread, now)
 	}
 	r := c.Request
 	v := Verdict{Next: cur}
@@ -43,16 +43,16 @@ func Decide(cur *Task, ph Phase, c Change, slotCount int, now int64) Verdict {
 	}
 	switch r.Op {
 	case schemas.OpSchedule:
-		return schedule(cur, ph, c, slotCount)
+		return schedule(cur, ph, c, spread)
 	case schemas.OpCancel:
 		return cancel(cur, ph, c, now)
 	case schemas.OpFire:
-		return fire(cur, ph, c, now)
+		return fire(cur, ph, c, spread, now)
 	}
 	return v.reject(c, "notyet-op", r.Op.String(), "is not supported by this version")
 }
 
-func schedule(cur *Task, ph Phase, c Change, slotCount int) Verdict {
+func schedule(cur *Task, ph Phase, c Change, spread slots.Spread) Verdict {
 	r, v := c.Request, Verdict{Next: cur}
 	settings := r.Settings
 	if settings.IfExists == schemas.Once {
@@ -95,7 +95,7 @@ func schedule(cur *Task, ph Phase, c Change, slotCount int) Verdict {
 		}
 	}
 	next.Body = schemas.EncodeBody(nil, r.Key, value, r.Headers, settings)
-	next.Slot = slots.Of(r.Topic, r.Key, r.ID, slotCount)
+	next.Slot = spread.Of(r.Topic, r.Key, r.ID)
 	next.Pos = next.Due
 	next.Class = ClassOf(settings.Priority)
 	v.Next = next
@@ -136,7 +136,7 @@ func cancel(cur *Task, ph Phase, c Change, now int64) Verdict {
 	return v.answer(r, schemas.StateCancelled, v.Next.Due, "")
 }
 
-func fire(cur *Task, ph Phase, c Change, now int64) Verdict {
+func fire(cur *Task, ph Phase, c Change, spread slots.Spread, now int64) Verdict {
 	r, v := c.Request, Verdict{Next: cur}
 	switch {
 	case cur == nil || cur.State == StateCancelled || cur.State == StateTombstone:
@@ -150,7 +150,7 @@ func fire(cur *Task, ph Phase, c Change, now int64) Verdict {
 		return v.answer(r, schemas.StateTooLate, cur.Due, endedHow(cur))
 	}
 	next := *cur
-	next.Due, next.Pos = now, now
+	next.Due, next.Pos, next.Slot = now, now, next.line(spread)
 	if r.Version >= 0 {
 		next.Version = r.Version
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -99,7 +100,7 @@ func TestDecideRequests(t *testing.T) {
 			if cur != nil {
 				before = *cur
 			}
-			v := Decide(cur, ph, request(c.op, c.change), testSlots, testNow)
+			v := Decide(cur, ph, request(c.op, c.change), slots.Even(testSlots), testNow)
 			require.Equal(t, c.answer == "", v.Wait)
 			require.Equal(t, c.answer, v.Event.State)
 			require.Equal(t, c.taken, v.ToldTooLate)
@@ -137,9 +138,9 @@ func settingsOf(t *testing.T, row *Task) schemas.Settings {
 // A version outlives the requests without one that follow it.
 func TestDecideKeepsTheVersion(t *testing.T) {
 	cur, ph := stored(Pending, StateLine, 5)
-	require.Equal(t, int64(5), Decide(cur, ph, request(schemas.OpSchedule, nil), testSlots, testNow).Next.Version)
+	require.Equal(t, int64(5), Decide(cur, ph, request(schemas.OpSchedule, nil), slots.Even(testSlots), testNow).Next.Version)
 	cur, ph = stored(Ended, StateTombstone, 5)
-	require.Equal(t, int64(5), Decide(cur, ph, request(schemas.OpSchedule, nil), testSlots, testNow).Next.Version)
+	require.Equal(t, int64(5), Decide(cur, ph, request(schemas.OpSchedule, nil), slots.Even(testSlots), testNow).Next.Version)
 }
 
 // Requests that cannot be carried out change nothing, and leave a letter and an event.
@@ -150,10 +151,10 @@ func TestDecideRejects(t *testing.T) {
 		reason  string
 	}{
 		"an unknown operation": {func(cur *Task) Verdict {
-			return Decide(cur, Pending, request(schemas.Op(99), nil), testSlots, testNow)
+			return Decide(cur, Pending, request(schemas.Op(99), nil), slots.Even(testSlots), testNow)
 		}, "notyet-op"},
 		"a value that cannot be added": {func(cur *Task) Verdict {
-			return Decide(cur, Pending, request(schemas.OpSchedule, sum), testSlots, testNow)
+			return Decide(cur, Pending, request(schemas.OpSchedule, sum), slots.Even(testSlots), testNow)
 		}, `value "3 bytes": is not a JSON object`},
 		"too many that wait": {func(cur *Task) Verdict { return TooMany(request(schemas.OpSchedule, nil), cur) }, `notyet-id "a": requests wait`},
 	} {

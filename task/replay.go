@@ -38,7 +38,7 @@ func NotReplayable(d DeadLetter, cur *Task, ph Phase) string {
 // Replayed returns the pending task that a dead letter becomes again, due now (Unix ms), with no
 // attempt made. It keeps the seq of the task that died: with the number of replays, the seq still
 // names each delivery. It keeps the version that is known of its identity.
-func Replayed(d DeadLetter, cur *Task, slotCount int, now int64) *Task {
+func Replayed(d DeadLetter, cur *Task, spread slots.Spread, now int64) *Task {
 	t := &Task{Seq: d.Seq, Pos: now, Class: ClassRetried, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
 	if cur != nil {
 		t.Version = cur.Version
@@ -47,7 +47,7 @@ func Replayed(d DeadLetter, cur *Task, slotCount int, now int64) *Task {
 		}
 	}
 	if body, err := schemas.DecodeBody(t.Body); err == nil {
-		t.Slot = slots.Of(t.Topic, body.Key, t.ID, slotCount)
+		t.Slot = spread.Of(t.Topic, body.Key, t.ID)
 	}
 	return t
 }

@@ -56,9 +56,9 @@ func TestReplayed(t *testing.T) {
 	d := DeadLetter{Seq: 7, Topic: "orders", TaskID: "a", Due: 3, Attempt: 5, Replay: 2, Body: body}
 	want := Task{Seq: 7, Slot: slots.Of("orders", []byte("k"), "a", testSlots), Pos: testNow, Class: ClassRetried, Due: testNow, Replay: 3, Version: -1,
 		Created: testNow, Topic: "orders", ID: "a", Body: body}
-	require.Equal(t, want, *Replayed(d, nil, testSlots, testNow))
+	require.Equal(t, want, *Replayed(d, nil, slots.Even(testSlots), testNow))
 	want.Version = 4
-	require.Equal(t, want, *Replayed(d, &Task{Seq: 8, Version: 4}, testSlots, testNow), "the version that is known stays known")
+	require.Equal(t, want, *Replayed(d, &Task{Seq: 8, Version: 4}, slots.Even(testSlots), testNow), "the version that is known stays known")
 	d.Body = nil
-	require.Equal(t, want, *Replayed(d, &Task{Seq: 7, Version: 4, Body: body}, testSlots, testNow), "the row has the body that the letter could not keep")
+	require.Equal(t, want, *Replayed(d, &Task{Seq: 7, Version: 4, Body: body}, slots.Even(testSlots), testNow), "the row has the body that the letter could not keep")
 }

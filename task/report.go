@@ -1,6 +1,9 @@
 package task
 
-import "github.com/notyet/notyet/schemas"
+import (
+	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/schemas"
+)
 
 // report applies a consumer's report on an attempt. A report that is late, repeated or about another
 // task changes nothing, except that a late ok counts.
@@ -8,7 +11,7 @@ import "github.com/notyet/notyet/schemas"
 // A report that names its delivery also proves that the delivery was made. The caller has checked
 // that it is one of this task. The dispatcher may still wait for Kafka's answer, or have set the
 // task aside.
-func report(cur *Task, ph Phase, rep schemas.Report, now int64) Verdict {
+func report(cur *Task, ph Phase, rep schemas.Report, spread slots.Spread, now int64) Verdict {
 	v := Verdict{Next: cur}
 	proven := rep.Delivery != ""
 	if cur == nil || ph == Ended || ph == Pending && !proven {
@@ -47,6 +50,7 @@ func report(cur *Task, ph Phase, rep schemas.Report, now int64) Verdict {
 			wait = rep.RetryAfter
 		}
 		next.State, next.Pos, next.Class = StateRetry, now+schemas.CeilMillis(wait), ClassRetried
+		next.Slot = next.line(spread)
 		v.Event.State = schemas.StateRetrying
 	}
 	if !Published(body.Settings.Events, v.Event.State) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -52,7 +53,7 @@ func TestDecideReports(t *testing.T) {
 			cur.Attempt, cur.Body = c.attempt, schemas.EncodeBody(nil, nil, nil, nil, settings)
 			before := *cur
 			c.rep.Topic, c.rep.ID, c.rep.RetryAfter = "orders", "a", retryAfter
-			v := Decide(cur, c.phase, Change{Seq: 8, Report: &c.rep}, testSlots, testNow)
+			v := Decide(cur, c.phase, Change{Seq: 8, Report: &c.rep}, slots.Even(testSlots), testNow)
 			require.Equal(t, before, *cur, "what came in is only read")
 			require.Equal(t, c.wait, v.Wait)
 			require.Equal(t, c.event, v.Event.State)
@@ -83,6 +84,6 @@ func TestDecideReports(t *testing.T) {
 
 // A report of a task that nobody knows changes nothing.
 func TestDecideReportOfNoTask(t *testing.T) {
-	v := Decide(nil, Ended, Change{Seq: 8, Report: &schemas.Report{Topic: "orders", ID: "a", Attempt: 1, Status: schemas.StatusOK}}, testSlots, testNow)
+	v := Decide(nil, Ended, Change{Seq: 8, Report: &schemas.Report{Topic: "orders", ID: "a", Attempt: 1, Status: schemas.StatusOK}}, slots.Even(testSlots), testNow)
 	require.Equal(t, Verdict{}, v)
 }

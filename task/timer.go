@@ -52,6 +52,7 @@ type Kept struct {
 	Open       int64            `json:"open"` // they lie from here on,
 	To         int64            `json:"to"`   // before this
 	Placed     int64            `json:"placed"`
+	Slots      int              `json:"slots,omitempty"` // how many there were: with another number, the runs may have gone to other slots; 0: not known
 }
 
 // MostKept is of how many earlier definitions a timer knows the runs that were kept. Earlier ones are
@@ -87,13 +88,13 @@ type TimerVerdict struct {
 
 // DecideTimer is the whole state machine of what callers can do to a timer. It depends only on the
 // timer (nil: none is known), the request and the time in Unix ms.
-func DecideTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
+func DecideTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict {
 	r, v := c.Request, TimerVerdict{Next: cur}
 	if cur != nil && r.Version >= 0 && (r.Version < cur.Version || r.Version == cur.Version && cur.State == TimerDeleted && r.Op == schemas.OpTimer) {
 		return v.answer(r, schemas.StateStale, 0, fmt.Sprintf("notyet-version %d is below the known version %d, or not above the deleted one", r.Version, cur.Version))
 	}
 	if r.Op == schemas.OpTimer {
-		return setTimer(cur, c, slotCount, now)
+		return setTimer(cur, c, spread, now)
 	}
 	if cur == nil || cur.State == TimerDeleted {
 		return v.answer(r, schemas.StateNotFound, 0, "no timer of this topic and id is known")
@@ -128,7 +129,7 @@ func DecideTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
 	return TimerVerdict{Next: cur}.reject(c, schemas.HeaderOp, r.Op.String(), "is not supported by this version")
 }
 
-func setTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
+func setTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict {
 	r, v := c.Request, TimerVerdict{Next: cur}
 	def := DefinitionOf(r)
 	s, err := timer.New(def)
@@ -144,7 +145,7 @@ func setTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
 	}
 	body := schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)
 	set := &Timer{
-		Slot: slots.Of(r.Topic, r.Key, r.ID, slotCount), Next: next, Open: next, Seq: c.Seq, Version: r.Version, Created: r.Accepted,
+		Slot: spread.Of(r.Topic, r.Key, r.ID), Next: next, Open: next, Seq: c.Seq, Version: r.Version, Created: r.Accepted,
 		Topic: r.Topic, ID: r.ID, Definition: def, Body: body,
 	}
 	if cur != nil {
@@ -154,16 +155,20 @@ func setTimer(cur *Timer, c Change, slotCount int, now int64) TimerVerdict {
 		}
 	}
 	if v.Next = set; cur != nil && cur.State == TimerEnabled {
-		v.Clear, v.From, set.Kept = true, from, cur.keep(from)
+		v.Clear, v.From, set.Kept = true, from, cur.keep(from, spread)
 	}
 	return v.answer(r, schemas.StateTimerSet, next, "")
 }
 
 // keep returns the runs before an instant, of this definition and of earlier ones.
-func (t *Timer) keep(before int64) []Kept {
+func (t *Timer) keep(before int64, spread slots.Spread) []Kept {
 	kept := slices.Clone(t.Kept)
 	if to := min(t.Next, before); t.Open < to {
-		kept = append(kept, Kept{Definition: t.Definition, Slot: t.Slot, Open: t.Open, To: to, Placed: t.Placed})
+		k := Kept{Definition: t.Definition, Slot: t.Slot, Open: t.Open, To: to, Placed: t.Placed}
+		if spread.Whole() {
+			k.Slots = spread.Base()
+		}
+		kept = append(kept, k)
 	}
 	return kept
 }
@@ -243,15 +248,15 @@ func (t *Timer) Pending() ([]int64, error) {
 
 // AllClaimed tells that none of a timer's runs can be pending any more where slots are claimed up to
 // places, whatever its definition says: it may be one that cannot be read. Kept runs may lie in other
-// slots than the timer's own, because a key may have changed.
-func (t *Timer) AllClaimed(claimed func(slot int) int64) bool {
+// slots than the timer's own, because a key may have changed; kept tells how far all slots are claimed in which they may stand.
+func (t *Timer) AllClaimed(claimed func(slot int) int64, kept func(Kept) int64) bool {
 	last := t.Next
 	if last == NoRun {
 		if last = t.Definition.Until; last == 0 {
 			return false
 		}
 	}
-	return max(last+timer.LongestJitter.Milliseconds(), t.Placed) <= claimed(t.Slot) && !slices.ContainsFunc(t.Kept, func(k Kept) bool { return !k.AllClaimed(claimed(k.Slot)) })
+	return max(last+timer.LongestJitter.Milliseconds(), t.Placed) <= claimed(t.Slot) && !slices.ContainsFunc(t.Kept, func(k Kept) bool { return !k.AllClaimed(kept(k)) })
 }
 
 // Making says up to when the runs of timers are made.

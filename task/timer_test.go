@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/timer"
 )
@@ -21,7 +22,7 @@ func setEvery(d time.Duration, accepted int64) Change {
 // TestPendingHoldsAllThatIsNotClaimed: whatever was made late, nothing that may be pending is left out,
 // and what must be claimed by now is not looked at for ever.
 func TestPendingHoldsAllThatIsNotClaimed(t *testing.T) {
-	v := DecideTimer(nil, setEvery(10*time.Second, began), 4, began)
+	v := DecideTimer(nil, setEvery(10*time.Second, began), slots.Even(4), began)
 	require.Equal(t, schemas.StateTimerSet, v.Event.State)
 	tm := *v.Next
 	pending := func() (out []int64) {
@@ -48,7 +49,7 @@ func TestPendingHoldsAllThatIsNotClaimed(t *testing.T) {
 }
 
 func TestOneTimerGivesOthersTheirTurn(t *testing.T) {
-	v := DecideTimer(nil, setEvery(time.Second, began), 4, began)
+	v := DecideTimer(nil, setEvery(time.Second, began), slots.Even(4), began)
 	tm := *v.Next
 	runs, err := tm.Make(Making{Now: began, UpTo: began + 90_000, Tolerance: time.Minute, Room: 7, Bytes: 1 << 20})
 	require.NoError(t, err)
@@ -61,7 +62,7 @@ func TestOneTimerGivesOthersTheirTurn(t *testing.T) {
 
 // TestALateRequestMakesTheRunsSinceItWasAccepted: those that are missed by then are treated as such.
 func TestALateRequestMakesTheRunsSinceItWasAccepted(t *testing.T) {
-	v := DecideTimer(nil, setEvery(time.Minute, began), 4, began+600_000)
+	v := DecideTimer(nil, setEvery(time.Minute, began), slots.Even(4), began+600_000)
 	require.Equal(t, int64(began), v.Next.Next)
 	runs, err := v.Next.Make(Making{Now: began + 600_000, UpTo: began + 690_000, Tolerance: time.Second, Room: 100, Bytes: 1 << 20})
 	require.NoError(t, err)
@@ -85,11 +86,11 @@ func TestWhenAllRunsAreClaimed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.from == 0 {
-				require.False(t, c.timer.AllClaimed(upTo(NoRun)))
+				require.False(t, c.timer.AllClaimed(upTo(NoRun), keptIn(upTo(NoRun))))
 				return
 			}
-			require.False(t, c.timer.AllClaimed(upTo(c.from-1)))
-			require.True(t, c.timer.AllClaimed(upTo(c.from)))
+			require.False(t, c.timer.AllClaimed(upTo(c.from-1), keptIn(upTo(c.from-1))))
+			require.True(t, c.timer.AllClaimed(upTo(c.from), keptIn(upTo(c.from))))
 		})
 	}
 }
@@ -99,9 +100,15 @@ func TestKeptRunsOfAnotherSlotMayBePending(t *testing.T) {
 	day := timer.LongestJitter.Milliseconds()
 	set := Timer{Slot: 1, Next: began, Kept: []Kept{{Slot: 2, Open: began - 1, To: began}}}
 	claimed := map[int]int64{1: began + 2*day, 2: began - 1}
-	require.False(t, set.AllClaimed(func(slot int) int64 { return claimed[slot] }))
+	of := func(slot int) int64 { return claimed[slot] }
+	require.False(t, set.AllClaimed(of, keptIn(of)))
 	claimed[2] = began + day
-	require.True(t, set.AllClaimed(func(slot int) int64 { return claimed[slot] }))
+	require.True(t, set.AllClaimed(of, keptIn(of)))
+}
+
+// keptIn is claimed for kept runs, while the number of slots does not change.
+func keptIn(claimed func(int) int64) func(Kept) int64 {
+	return func(k Kept) int64 { return claimed(k.Slot) }
 }
 
 func upTo(claimed int64) func(int) int64 { return func(int) int64 { return claimed } }
@@ -111,7 +118,7 @@ func TestUntilTheBeginningOfTimeIsNotForEver(t *testing.T) {
 	from, until := int64(-86_400_000), int64(0)
 	c := setEvery(time.Minute, began)
 	c.Request.Timer.From, c.Request.Timer.Until = &from, &until
-	v := DecideTimer(nil, c, 4, began)
+	v := DecideTimer(nil, c, slots.Even(4), began)
 	require.Equal(t, schemas.StateRejected, v.Event.State)
 	require.Contains(t, v.Event.Reason, "notyet-until")
 	require.Nil(t, v.Next)
@@ -121,7 +128,7 @@ func TestUntilTheBeginningOfTimeIsNotForEver(t *testing.T) {
 func TestARunIsMadeAgainAsItWas(t *testing.T) {
 	c := setEvery(10*time.Second, began)
 	c.Request.Timer.Jitter, c.Request.Value = 3*time.Second, []byte("v")
-	v := DecideTimer(nil, c, 4, began)
+	v := DecideTimer(nil, c, slots.Even(4), began)
 	before, tm := *v.Next, *v.Next
 	made, err := tm.Make(Making{Now: began, UpTo: began + 90_000, Tolerance: time.Minute, Room: 100, Bytes: 1 << 20})
 	require.NoError(t, err)

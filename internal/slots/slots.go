@@ -8,7 +8,6 @@ package slots
 
 import (
 	"github.com/cespare/xxhash/v2"
-	jump "github.com/dgryski/go-jump"
 )
 
 // Kafka topic names consist of [a-zA-Z0-9._-], so neither separator can occur in one. The strings
@@ -28,10 +27,7 @@ const (
 // Growing from n to m slots moves only (m-n)/m of the tasks, all of them to the new slots (jump
 // consistent hash, Lamping and Veach 2014).
 func Of(topic string, key []byte, id string, n int) int {
-	if n <= 1 {
-		return 0
-	}
-	return int(jump.Hash(hash(topic, key, id), n))
+	return line(hash(topic, key, id), n)
 }
 
 func hash(topic string, key []byte, id string) uint64 {

@@ -3,12 +3,15 @@ package handle
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	place "github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
 )
 
 // Slot is one line of tasks, with the two offsets that move along it.
@@ -19,36 +22,72 @@ type Slot struct {
 	Claimed int64  // every task with pos <= Claimed is the owner's
 	Done    int64  // every task with pos <= Done is settled
 	Unsure  bool   // the database may have forgotten what the owner has claimed: see Handle.Unsure
+	Change
 }
+
+// Change is where a slot stands while the number of slots changes: docs/design/slots.md explains it.
+type Change struct {
+	Base, Target int   // the number of slots that finds a key's first slot, and the one to which it changes; the same in all rows
+	Spread       int   // the number of slots over which the keys of this one are spread: Base, and Target once it is split
+	Moved        int64 // of a slot that is split: each task up to this place stands where it belongs. No claim goes beyond it
+	MovedHeld    int64 // the same for held places
+	Turn         int64 // rises with each step after which owners must look again before they claim
+}
+
+// Changing tells whether the number of slots changes.
+func (c Change) Changing() bool { return c.Base != c.Target }
+
+// Split tells whether the slot's keys are spread over the number of slots that is to come.
+func (c Change) Split() bool { return c.Spread != c.Base }
+
+// Whole tells whether each task of the slot stands where it belongs.
+func (c Change) Whole() bool { return c.Moved == math.MaxInt64 && c.MovedHeld == math.MaxInt64 }
+
+// InPlace tells whether a task at this place of the slot stands where it belongs, for certain.
+func (c Change) InPlace(pos int64) bool {
+	if task.IsHeld(pos) {
+		return pos <= c.MovedHeld
+	}
+	return pos <= c.Moved
+}
+
+// Count is how many slots have owners: while their number changes, the old ones and the new ones.
+func (c Change) Count() int { return max(c.Base, c.Target) }
+
+// GivenUp tells whether the slot is to have no owner any more: only tasks that have ended are remembered there.
+func (s Slot) GivenUp() bool { return s.Base > 0 && s.Slot >= s.Count() }
 
 // SlotPos is a position in a slot's order.
 type SlotPos = place.Pos
 
 // SlotColumns are those of slots that ScanSlot reads.
 func (h *Handle) SlotColumns() string {
-	return "slot, epoch, owner, claimed, done, " + h.Unsure("slots")
+	return "slot, epoch, owner, claimed, done, " + h.Unsure("slots") + ", base, target, spread, moved, moved_held, turn"
 }
 
 // Unsure is the condition that a row of the table slots, of that name, is unsure: store/life.go explains it.
 func (h *Handle) Unsure(table string) string {
-	return "(" + table + ".life_epoch = " + table + ".epoch AND " + table + ".life <> " + h.life + ")"
+	return "(" + table + ".life_epoch = " + table + ".epoch AND " + table + ".life <> " + h.life +
+		" AND (" + table + ".slot < " + table + ".base OR " + table + ".slot < " + table + ".target))" // the others are not to be owned
 }
 
 // ScanSlot reads a slot.
 func ScanSlot(r *sql.Rows, s *Slot) error {
-	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Unsure)
+	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Unsure, &s.Base, &s.Target, &s.Spread, &s.Moved, &s.MovedHeld, &s.Turn)
 }
 
-// SlotCount is the number of slots; 0 before Migrate.
+// SlotCount is the number of slots that are to have owners; 0 before Migrate. While it changes, these are the old ones and the new
+// ones. There may be rows of more: see Slots.
 func (h *Handle) SlotCount(ctx context.Context) (int, error) {
 	var n int
-	if err := h.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots").Scan(&n); err != nil {
+	err := h.db.QueryRowContext(ctx, "SELECT CASE WHEN target > base THEN target ELSE base END FROM slots WHERE slot = 0").Scan(&n)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return 0, fmt.Errorf("counting the slots: %w", err)
 	}
 	return n, nil
 }
 
-// Slots reads all slots, in order.
+// Slots reads all slots, in order: also those that were given up and of which tasks that have ended are remembered.
 func (h *Handle) Slots(ctx context.Context) ([]Slot, error) {
 	out, err := tables.Fetch(ctx, h.db, ScanSlot, "SELECT "+h.SlotColumns()+" FROM slots ORDER BY slot")
 	if err != nil {
