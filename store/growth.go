@@ -1,0 +1,312 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+)
+
+// The number of slots changes while services run. docs/design/slots.md explains how: SetSlots begins, each
+// slot is split by its owner (Split), its other tasks follow (MoveOn), and FinishSlots ends it.
+
+// Change is where a slot stands while the number of slots changes.
+type Change = handle.Change
+
+// MostSlots is how many slots an installation may have.
+const MostSlots = 4096
+
+// ErrOlderServices says that a process is alive that does not know that the number of slots can change.
+var ErrOlderServices = errors.New("services of an older version are alive: upgrade or stop them first")
+
+// ErrSlots says that an installation cannot have so many slots.
+var ErrSlots = fmt.Errorf("the number of slots must be 1 to %d", MostSlots)
+
+// nextSlots is the name in the table meta of the number of slots that follows the one to which they change; 0: none does.
+const nextSlots = "slots.next"
+
+// Growth is how the number of slots changes.
+type Growth struct {
+	Base, Target int // the number of slots, and the one to which it changes
+	Next         int // the one that follows; 0: none does
+	Leaving      int // slots of which keys leave
+	Split        int // those of them that are split
+	Whole        int // those of them of which all tasks stand where they belong
+	Kept         int // slots that were given up, and of which ended tasks are remembered
+}
+
+// Changing tells whether the number of slots changes.
+func (g Growth) Changing() bool { return g.Base != g.Target }
+
+// Settled tells that the number of slots does not change, and no change is to follow.
+func (g Growth) Settled() bool { return !g.Changing() && g.Next == 0 }
+
+// growthOf is how far the change has come by all slots' rows.
+func growthOf(rows []Slot, next int) Growth {
+	if len(rows) == 0 {
+		return Growth{}
+	}
+	g := Growth{Base: rows[0].Base, Target: rows[0].Target, Next: next, Kept: len(rows) - rows[0].Count()}
+	for _, r := range rows {
+		if slots.Leaving(r.Slot, g.Base, g.Target) {
+			g.Leaving++
+			if r.Split() {
+				g.Split++
+				if r.Whole() {
+					g.Whole++
+				}
+			}
+		}
+	}
+	return g
+}
+
+// Growth returns how the number of slots changes.
+func (s *Store) Growth(ctx context.Context) (Growth, error) {
+	rows, err := s.Slots(ctx)
+	if err != nil {
+		return Growth{}, err
+	}
+	next, err := readNext(ctx, s.db)
+	return growthOf(rows, next), err
+}
+
+func readNext(ctx context.Context, q interface {
+	QueryRowContext(context.Context, string, ...any) *sql.Row
+}) (next int, err error) {
+	err = q.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?", []byte(nextSlots)).Scan(&next)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the next number of slots: %w", err)
+	}
+	return next, nil
+}
+
+// SetSlots lets the installation go over to n slots. While it goes over to another number, that comes first
+// and n follows. Repeating the call is harmless.
+func (s *Store) SetSlots(ctx context.Context, n int) (Growth, error) {
+	if n < 1 || n > MostSlots {
+		return Growth{}, ErrSlots
+	}
+	now, err := s.Time(ctx)
+	if err != nil {
+		return Growth{}, err
+	}
+	var out Growth
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		rows, err := s.lockAllSlots(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := s.noneOlder(ctx, tx, now.UnixMilli()); err != nil {
+			return err
+		}
+		next := 0
+		if rows[0].Changing() && n != rows[0].Target {
+			next = n
+		}
+		if err := setNext(ctx, tx, next); err != nil {
+			return err
+		}
+		if !rows[0].Changing() && n != rows[0].Base {
+			if rows, err = s.beginSlots(ctx, tx, rows, n); err != nil {
+				return err
+			}
+		}
+		out = growthOf(rows, next)
+		_, err = s.audit(ctx, tx, 1)
+		return err
+	})
+	if err != nil {
+		return Growth{}, fmt.Errorf("changing the number of slots to %d: %w", n, err)
+	}
+	return out, nil
+}
+
+func setNext(ctx context.Context, tx *sql.Tx, n int) error {
+	if err := ensureMeta(ctx, tx, []byte(nextSlots), 0); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ?", n, []byte(nextSlots))
+	return err
+}
+
+// noneOlder refuses while a process is alive that would place tasks by the count of rows.
+func (s *Store) noneOlder(ctx context.Context, tx *sql.Tx, now int64) error {
+	var older int
+	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM services WHERE spreads = 0 AND seen > ?", now-ServiceLease).Scan(&older); err != nil {
+		return err
+	}
+	if older > 0 {
+		return ErrOlderServices
+	}
+	return nil
+}
+
+// lockAllSlots locks all slots' rows, in order. So nobody places a task meanwhile.
+func (s *Store) lockAllSlots(ctx context.Context, tx *sql.Tx) ([]Slot, error) {
+	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots ORDER BY slot"+s.locking(lockExclusive))
+	if err == nil && len(rows) == 0 {
+		err = ErrNotMigrated
+	}
+	return rows, err
+}
+
+// beginSlots begins to change the number of slots, in the transaction that has all of them locked.
+func (s *Store) beginSlots(ctx context.Context, tx *sql.Tx, rows []Slot, n int) ([]Slot, error) {
+	base, turn := rows[0].Base, nextTurn(rows)
+	for slot := len(rows); slot < n; slot++ {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch, base, spread, target) VALUES (?, 0, ?, 0, 0, "+s.Life()+", 0, ?, ?, ?)",
+			slot, []byte{}, base, base, n); err != nil {
+			return nil, fmt.Errorf("making slot %d: %w", slot, err)
+		}
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE slots SET target = ?, spread = base, turn = ?", n, turn); err != nil {
+		return nil, err
+	}
+	return tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots ORDER BY slot")
+}
+
+func nextTurn(rows []Slot) int64 {
+	turn := int64(0)
+	for _, r := range rows {
+		turn = max(turn, r.Turn)
+	}
+	return turn + 1
+}
+
+// FinishSlots ends a change of the number of slots if all is where it belongs, and begins the one that is to
+// follow. It tells whether anything was to be done.
+func (s *Store) FinishSlots(ctx context.Context) (done bool, err error) {
+	now, err := s.Time(ctx)
+	if err != nil {
+		return false, err
+	}
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		done = false
+		rows, err := s.lockAllSlots(ctx, tx)
+		if err != nil {
+			return err
+		}
+		g := growthOf(rows, 0)
+		if g.Whole < g.Leaving {
+			return nil
+		}
+		if g.Changing() {
+			if all, err := empty(ctx, tx, rows[min(g.Target, len(rows)):]); err != nil || !all {
+				return err
+			}
+			done = true
+			if _, err := tx.ExecContext(ctx, "UPDATE slots SET base = target, spread = target, turn = ?", nextTurn(rows)); err != nil {
+				return err
+			}
+		}
+		return s.follow(ctx, tx, now.UnixMilli(), &done)
+	})
+	if err != nil {
+		return false, fmt.Errorf("ending the change of the number of slots: %w", err)
+	}
+	return done, nil
+}
+
+// empty tells whether no task to come stands in slots that are given up. Nobody would own it, so otherwise the
+// slot's owner looks at all of it again.
+func empty(ctx context.Context, tx *sql.Tx, given []Slot) (bool, error) {
+	all := true
+	for _, r := range given {
+		var n int
+		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT seq FROM tasks WHERE slot = ? AND pos > ? LIMIT 1) AS one", r.Slot, r.Done).Scan(&n); err != nil {
+			return false, err
+		}
+		if n == 0 {
+			continue
+		}
+		all = false
+		if _, err := tx.ExecContext(ctx, "UPDATE slots SET moved = ? WHERE slot = ?", timeEnd(), r.Slot); err != nil {
+			return false, err
+		}
+	}
+	return all, nil
+}
+
+// follow begins the change that is to follow, once no older service is alive.
+func (s *Store) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) error {
+	next, err := readNext(ctx, tx)
+	if err != nil || next == 0 {
+		return err
+	}
+	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots ORDER BY slot")
+	if err != nil {
+		return err
+	}
+	if next != rows[0].Base {
+		err := s.noneOlder(ctx, tx, now)
+		if errors.Is(err, ErrOlderServices) {
+			return nil
+		}
+		if err == nil {
+			_, err = s.beginSlots(ctx, tx, rows, next)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	*done = true
+	return setNext(ctx, tx, 0)
+}
+
+// DropSlots forgets slots that were given up and of which nothing is remembered, from the last one on, and
+// returns how many.
+func (s *Store) DropSlots(ctx context.Context) (n int, err error) {
+	rows, err := s.Slots(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for len(rows) > 0 && !rows[0].Changing() && len(rows) > rows[0].Count() {
+		last := rows[len(rows)-1]
+		dropped, err := s.dropSlot(ctx, last.Slot)
+		if err != nil || !dropped {
+			return n, err
+		}
+		rows = rows[:len(rows)-1]
+		n++
+	}
+	return n, nil
+}
+
+func (s *Store) dropSlot(ctx context.Context, slot int) (dropped bool, err error) {
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		rows, err := s.lockAllSlots(ctx, tx)
+		if err != nil {
+			return err
+		}
+		last := rows[len(rows)-1]
+		if last.Slot != slot || last.Changing() || slot < last.Count() || last.Owner != "" {
+			return nil
+		}
+		var used int
+		for _, table := range []string{"tasks", "timers"} {
+			var n int
+			if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT slot FROM "+table+" WHERE slot = ? LIMIT 1) AS one", slot).Scan(&n); err != nil {
+				return err
+			}
+			used += n
+		}
+		if used > 0 {
+			return nil
+		}
+		dropped = true
+		_, err = tx.ExecContext(ctx, "DELETE FROM slots WHERE slot = ?", slot)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("forgetting slot %d: %w", slot, err)
+	}
+	return dropped, nil
+}

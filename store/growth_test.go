@@ -1,0 +1,302 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	spreads "github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// takeAll makes me the owner of all slots under a new epoch, as after a takeover, and forgets what the owner before knew.
+func (f *fixture) takeAll() {
+	f.t.Helper()
+	f.own()
+}
+
+func (f *fixture) slotRow(slot int) Slot {
+	f.t.Helper()
+	rows, err := f.Slots(f.ctx)
+	require.NoError(f.t, err)
+	return rows[slot]
+}
+
+// drain settles all that is claimed of the slots.
+func (f *fixture) drain() {
+	f.t.Helper()
+	rows, err := f.Slots(f.ctx)
+	require.NoError(f.t, err)
+	var done []Done
+	for _, s := range rows {
+		entries, err := f.Entries(f.ctx, []Range{{s.Slot, s.Done, s.Claimed}})
+		require.NoError(f.t, err)
+		if s.Claimed > s.Done {
+			done = append(done, Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: s.Claimed, Count: len(entries)})
+		}
+	}
+	settled, err := f.Settle(f.ctx, done, nil, nil, At(f.now))
+	require.NoError(f.t, err)
+	require.Empty(f.t, settled.Mismatch)
+}
+
+// claimFar claims all slots as far as an owner may that has just looked, up to pos.
+func (f *fixture) claimFar(pos int64) {
+	f.t.Helper()
+	rows, err := f.Slots(f.ctx)
+	require.NoError(f.t, err)
+	most := map[int]int64{}
+	least := int64(everywhere)
+	for _, r := range rows {
+		if r.Split() {
+			least = min(least, r.Moved)
+		}
+	}
+	for _, r := range rows {
+		most[r.Slot] = pos
+		switch {
+		case r.Split():
+			most[r.Slot] = min(pos, r.Moved)
+		case r.Changing() && !spreads.Leaving(r.Slot, r.Base, r.Target):
+			most[r.Slot] = min(pos, least)
+		}
+		if r.Owner == "me" && r.Slot < r.Count() && most[r.Slot] > r.Claimed {
+			require.NoError(f.t, f.ClaimIn(f.ctx, r.Turn, []int{r.Slot}, []int64{r.Claimed}, f.epoch, most[r.Slot]))
+		}
+	}
+}
+
+// live reads all tasks that are to come, or in flight.
+func (f *fixture) live() []task.Task {
+	f.t.Helper()
+	rows, err := tables.Fetch(f.ctx, f.db, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks t WHERE slot >= 0 AND pos > (SELECT done FROM slots s WHERE s.slot = t.slot) ORDER BY seq")
+	require.NoError(f.t, err)
+	return rows
+}
+
+func hashOf(t *testing.T, row task.Task) (key []byte, id string) {
+	t.Helper()
+	body, err := schemas.DecodeBody(row.Body)
+	require.NoError(t, err)
+	return body.Key, task.Hashed(row.Seq, row.Replay, row.ID)
+}
+
+// inPlace verifies that each task stands where the spread wants it, or in a slot that is split, further on than that slot is in order. Timers
+// stand where the spread wants them.
+func (f *fixture) inPlace(t *testing.T) {
+	t.Helper()
+	rows, err := f.Slots(f.ctx)
+	require.NoError(t, err)
+	spread := spreadOf(rows)
+	least := int64(everywhere)
+	for _, r := range rows {
+		if r.Split() {
+			least = min(least, r.Moved)
+		}
+	}
+	for _, r := range rows {
+		if r.Split() {
+			require.LessOrEqual(t, r.Claimed, r.Moved, "slot %d is claimed beyond what is in place", r.Slot)
+		} else if r.Changing() && r.Slot < r.Count() && !spreads.Leaving(r.Slot, r.Base, r.Target) {
+			require.LessOrEqual(t, r.Claimed, least, "slot %d takes tasks over and is claimed beyond what is in place", r.Slot)
+		}
+	}
+	for _, row := range f.live() {
+		key, id := hashOf(t, row)
+		want := spread.Of(row.Topic, key, id)
+		if row.Slot == want {
+			continue
+		}
+		at := rows[row.Slot]
+		first := spreads.Of(row.Topic, key, id, spread.Base())
+		require.True(t, row.Slot == first && at.Split() && !at.InPlace(row.Pos), "task %s stands in slot %d at %d, and belongs to %d: that slot is in place up to %d, %d", row.ID, row.Slot, row.Pos, want, at.Moved, at.MovedHeld)
+	}
+	timers, err := tables.Fetch(f.ctx, f.db, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE slot >= 0")
+	require.NoError(t, err)
+	for _, v := range timers {
+		body, err := schemas.DecodeBody(v.Body)
+		require.NoError(t, err)
+		require.Equal(t, spread.Of(v.Topic, body.Key, v.ID), v.Slot, "timer %s", v.ID)
+	}
+}
+
+// TestSlotsChangeWhileAllGoesOn draws steps of callers and owners, and of takeovers, between the steps of changes: after each of them every task
+// stands where it belongs, or where it is not claimed. In the end all of them do, and none is lost.
+func TestSlotsChangeWhileAllGoesOn(t *testing.T) {
+	eachLarge(t, func(t *testing.T, f *fixture) {
+		for seed := range uint64(4) {
+			r := rand.New(rand.NewPCG(seed, 5))
+			f.takeAll()
+			shifts := map[int]*Shift{}
+			splits, moves, finished := 0, 0, 0
+			n := 0
+			for step := range 250 {
+				switch p := r.IntN(100); {
+				case p < 30:
+					f.someRequests(r, seed, &n)
+				case p < 34:
+					_, err := f.SetSlots(f.ctx, 1+r.IntN(9))
+					require.NoError(t, err)
+					f.takeAll()
+				case p < 38: // a takeover: what the owner before knew is gone
+					f.takeAll()
+					clear(shifts)
+				case p < 50:
+					f.now += r.Int64N(5000)
+					f.claimFar(f.now + 400)
+				case p < 62:
+					f.drain()
+				case p < 66:
+					f.make()
+				case p < 70:
+					f.holdSome(r)
+				case p < 80:
+					rows, err := f.Slots(f.ctx)
+					require.NoError(t, err)
+					s := rows[r.IntN(len(rows))]
+					moved, err := f.Split(f.ctx, s.Slot, f.epoch, s.Claimed, f.now)
+					if s.Owner == "me" && spreads.Leaving(s.Slot, s.Base, s.Target) && !s.Split() && s.Done < s.Claimed {
+						require.ErrorIs(t, err, ErrBusy)
+					} else if err == nil && f.slotRow(s.Slot).Split() && !s.Split() {
+						splits++
+						moves += len(moved.Added)
+					}
+				case p < 96:
+					rows, err := f.Slots(f.ctx)
+					require.NoError(t, err)
+					for _, s := range rows {
+						if s.Split() && !s.Whole() {
+							if shifts[s.Slot] == nil || shifts[s.Slot].Epoch != f.epoch {
+								shifts[s.Slot] = NewShift(s.Slot, f.epoch)
+							}
+							moved, err := f.MoveOn(f.ctx, shifts[s.Slot], f.now, func(int64) bool { return false })
+							require.NoError(t, err)
+							moves += len(moved.Added)
+							break
+						}
+					}
+				default:
+					done, err := f.FinishSlots(f.ctx)
+					require.NoError(t, err)
+					if done {
+						finished++
+						f.takeAll()
+						clear(shifts)
+					}
+				}
+				if step%5 == 0 {
+					f.inPlace(t)
+				}
+			}
+			f.finishAll(t)
+			f.inPlace(t)
+			g, err := f.Growth(f.ctx)
+			require.NoError(t, err)
+			require.True(t, g.Settled())
+			require.Positive(t, splits)
+			require.Positive(t, moves)
+		}
+	})
+}
+
+// finishAll carries a change out, and those that follow it.
+func (f *fixture) finishAll(t *testing.T) {
+	t.Helper()
+	for range 2000 {
+		g, err := f.Growth(f.ctx)
+		require.NoError(t, err)
+		if g.Settled() {
+			return
+		}
+		f.takeAll()
+		f.drain()
+		rows, err := f.Slots(f.ctx)
+		require.NoError(t, err)
+		for _, s := range rows {
+			if !spreads.Leaving(s.Slot, s.Base, s.Target) {
+				continue
+			}
+			if !s.Split() {
+				_, err := f.Split(f.ctx, s.Slot, f.epoch, s.Claimed, f.now)
+				require.NoError(t, err)
+			}
+			sh := NewShift(s.Slot, f.epoch)
+			for range 1000 {
+				moved, err := f.MoveOn(f.ctx, sh, f.now, func(int64) bool { return false })
+				require.NoError(t, err)
+				if moved.Whole {
+					break
+				}
+			}
+		}
+		_, err = f.FinishSlots(f.ctx)
+		require.NoError(t, err)
+	}
+	require.FailNow(t, "the change does not end")
+}
+
+// someRequests are of every kind, with keys and without.
+func (f *fixture) someRequests(r *rand.Rand, seed uint64, n *int) {
+	f.t.Helper()
+	var records []any
+	for range 1 + r.IntN(20) {
+		id := fmt.Sprintf("%d-%d", seed, *n)
+		if r.IntN(3) == 0 && *n > 0 {
+			id = fmt.Sprintf("%d-%d", seed, r.IntN(*n)) // one that is known
+		}
+		*n++
+		op := schemas.OpSchedule
+		switch r.IntN(12) {
+		case 0:
+			op = schemas.OpCancel
+		case 1:
+			op = schemas.OpFire
+		case 2:
+			op = schemas.OpTimer
+		case 3:
+			op = schemas.OpTimerDisable
+		}
+		req := schemas.NewRequest(op, target, id)
+		req.Accepted, req.Due, req.Value = f.now, f.now+r.Int64N(40_000), []byte("v")
+		if r.IntN(10) == 0 {
+			req.Due += 3_600_000
+		}
+		switch r.IntN(3) {
+		case 0:
+			req.Key = fmt.Appendf(nil, "k%d", r.IntN(20))
+		case 1:
+			req.Key = slices.Repeat([]byte{byte(r.IntN(5))}, 400) // longer than what is read of a body at first
+		}
+		if op == schemas.OpTimer {
+			req.Timer = schemas.Timer{Every: time.Duration(5+r.IntN(20)) * time.Second, Timezone: "UTC"}
+		}
+		records = append(records, &req)
+	}
+	f.do(records...)
+}
+
+// holdSome moves some claimed tasks to held places, and puts some off.
+func (f *fixture) holdSome(r *rand.Rand) {
+	f.t.Helper()
+	rows, err := f.Slots(f.ctx)
+	require.NoError(f.t, err)
+	var exits []Transition
+	for _, row := range f.live() {
+		if s := rows[row.Slot]; row.Pos > s.Claimed || row.Pos <= s.Done || r.IntN(2) == 0 {
+			continue
+		}
+		e := Transition{Seq: row.Seq, Slot: row.Slot, Epoch: f.epoch, From: row.Pos, State: task.StateLine, Pos: task.Held(row.Due), Lane: f.lane(row.Topic, row.Class)}
+		if r.IntN(3) == 0 {
+			e.State, e.Pos, e.Attempt = task.StateRetry, f.now+r.Int64N(10_000), row.Attempt+1
+		}
+		exits = append(exits, e)
+	}
+	_, err = f.Settle(f.ctx, nil, exits, nil, At(f.now))
+	require.NoError(f.t, err)
+}

@@ -1,0 +1,271 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// Shift is how far the owner of a slot that is split has moved its tasks to where they belong. It begins
+// at done, whatever an owner before has done. It is not safe for use by several goroutines.
+type Shift struct {
+	Slot  int
+	Epoch int64
+
+	begun bool
+	time  shiftRange
+	held  shiftRange
+	left  map[int64]bool // stay behind for now: their owner has them in flight, or waits for an answer about them
+}
+
+// NewShift begins to move tasks of a slot that its owner holds under an epoch.
+func NewShift(slot int, epoch int64) *Shift {
+	return &Shift{Slot: slot, Epoch: epoch, left: map[int64]bool{}}
+}
+
+// Left is how many tasks stay behind for now.
+func (sh *Shift) Left() int { return len(sh.left) }
+
+// Waits tells that nothing is to be moved but what stays behind for now.
+func (sh *Shift) Waits() bool { return sh.time.done && sh.held.done && len(sh.left) > 0 }
+
+// shiftRange is how far one of the two ranges of a slot is looked at.
+type shiftRange struct {
+	at   shiftPlace
+	to   int64 // its last place
+	done bool
+}
+
+// shiftPlace is a place in the order of the index on (slot, pos, lane): all up to it is looked at.
+type shiftPlace struct {
+	pos  int64
+	lane task.Lane
+	seq  int64 // 0: nothing at pos itself
+}
+
+const (
+	// shiftPage is how many tasks a step looks at.
+	shiftPage = tables.MaxRows
+	// shiftAhead is how far ahead, ms, tasks stand where they belong before held ones are looked at. Held tasks come before later
+	// ones: while they wait here, those of their target that come to the new slots are held too.
+	shiftAhead = 10_000
+)
+
+// MoveOn moves a page of tasks of a split slot to where they belong: those that are due next, then held ones, then the others.
+// waits tells of tasks about which their owner waits for an answer: they stay until it has come. Call it until Moved.Whole is set.
+// After an error, call it again. ErrFenced: the slot has another owner.
+func (s *Store) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq int64) bool) (Moved, error) {
+	var out Moved
+	var after Shift
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		after = *sh
+		after.left = map[int64]bool{}
+		for seq := range sh.left {
+			after.left[seq] = true
+		}
+		m := shifter{store: s, tx: tx}
+		err := m.step(ctx, &after, now, waits)
+		out = m.moved
+		return err
+	})
+	if err != nil {
+		return Moved{}, fmt.Errorf("moving tasks of slot %d on: %w", sh.Slot, err)
+	}
+	*sh = after
+	return out, nil
+}
+
+func (m *shifter) step(ctx context.Context, sh *Shift, now int64, waits func(seq int64) bool) error {
+	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.SlotColumns()+" FROM slots WHERE slot = ?", sh.Slot)
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return ErrFenced
+	}
+	switch m.slot = rows[0]; {
+	case !m.store.conditions.heldUnder(m.slot, sh.Epoch):
+		return ErrFenced
+	case !m.slot.Split() || m.slot.Whole():
+		m.moved.Whole = true
+		return nil
+	}
+	if !sh.begun {
+		sh.begun = true
+		sh.time = shiftRange{at: shiftPlace{pos: m.slot.Done}, to: timeEnd()}
+		sh.held = shiftRange{at: shiftPlace{pos: timeEnd()}, to: everywhere}
+	}
+	r := &sh.time
+	if !sh.held.done && (sh.time.done || sh.time.at.pos > now+shiftAhead) {
+		r = &sh.held
+	}
+	if r.done {
+		return m.moveLeft(ctx, sh, waits)
+	}
+	page, err := m.page(ctx, r)
+	if err != nil {
+		return err
+	}
+	leavers, err := m.leavers(ctx, page)
+	if err != nil {
+		return err
+	}
+	leavers = slices.DeleteFunc(leavers, func(l leaver) bool {
+		if waits(l.seq) {
+			sh.left[l.seq] = true
+		}
+		return sh.left[l.seq]
+	})
+	return m.shift(ctx, sh, leavers, r == &sh.held, r.moved())
+}
+
+// page reads the next tasks of a range, and moves it on.
+func (m *shifter) page(ctx context.Context, r *shiftRange) ([]shifterRow, error) {
+	var out []shifterRow
+	read := func(where string, a ...any) error {
+		if len(out) >= shiftPage {
+			return nil
+		}
+		rows, err := tables.Fetch(ctx, m.tx, scanShifter, "SELECT "+shifterColumns+" FROM "+m.store.dialect.Use("tasks", "line")+" WHERE slot = ? AND "+where+" ORDER BY pos, lane, seq LIMIT ?",
+			append(append([]any{m.slot.Slot}, a...), shiftPage-len(out))...)
+		out = append(out, rows...)
+		return err
+	}
+	at := r.at
+	var err error
+	if at.seq != 0 { // each in the order of the index: one condition for all would read all of a crowded place again
+		err = read("pos = ? AND lane = ? AND seq > ?", at.pos, int64(at.lane), at.seq)
+		if err == nil {
+			err = read("pos = ? AND lane > ?", at.pos, int64(at.lane))
+		}
+	}
+	if err == nil {
+		err = read("pos > ? AND pos <= ?", at.pos, r.to)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading tasks of the slot: %w", err)
+	}
+	if r.done = len(out) < shiftPage; !r.done {
+		last := out[len(out)-1]
+		r.at = shiftPlace{last.pos, last.lane, last.seq}
+	}
+	return out, nil
+}
+
+// moved is the place up to which all is where it belongs once the range is moved on.
+func (r *shiftRange) moved() int64 {
+	if r.done {
+		return r.to
+	}
+	return r.at.pos - 1
+}
+
+// shift moves leavers, and notes how far the slot is where it belongs.
+func (m *shifter) shift(ctx context.Context, sh *Shift, leavers []leaver, held bool, to int64) error {
+	leavers, err := m.lockRows(ctx, leavers)
+	if err != nil {
+		return err
+	}
+	at, err := m.lockShift(ctx, sh, leavers)
+	if err != nil {
+		return err
+	}
+	claimed := at[sh.Slot].Claimed
+	leavers = slices.DeleteFunc(leavers, func(l leaver) bool {
+		if l.pos <= claimed {
+			sh.left[l.seq] = true
+		}
+		return l.pos <= claimed
+	})
+	if err := m.write(ctx, leavers, at); err != nil {
+		return err
+	}
+	column := "moved"
+	if held {
+		column = "moved_held"
+	}
+	_, err = m.tx.ExecContext(ctx, "UPDATE slots SET "+column+" = ? WHERE slot = ? AND "+column+" < ?", to, sh.Slot, to)
+	return err
+}
+
+// lockShift locks the slot against others, and those to which leavers go against claims, all in one order. It verifies that
+// the owner holds the slot.
+func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (map[int]Slot, error) {
+	below, above := slotSet{}, slotSet{}
+	for _, l := range leavers {
+		if l.to < sh.Slot {
+			below.add(l.to)
+		} else {
+			above.add(l.to)
+		}
+	}
+	at := map[int]Slot{}
+	for _, step := range []struct {
+		set    slotSet
+		clause string
+	}{{below, lockShared}, {slotSet{sh.Slot: {}}, lockExclusive}, {above, lockShared}} {
+		rows, err := m.store.lockSlots(ctx, m.tx, step.set, step.clause)
+		if err != nil {
+			return nil, err
+		}
+		for n, s := range rows {
+			at[n] = s
+		}
+	}
+	if !m.store.conditions.heldUnder(at[sh.Slot], sh.Epoch) {
+		return nil, ErrFenced
+	}
+	return at, nil
+}
+
+// moveLeft moves those that stayed behind and need no longer stay. If none is left, all of the slot is where it belongs.
+func (m *shifter) moveLeft(ctx context.Context, sh *Shift, waits func(seq int64) bool) error {
+	var leavers []leaver
+	seqs := make([]int64, 0, len(sh.left))
+	for seq := range sh.left {
+		seqs = append(seqs, seq)
+	}
+	slices.Sort(seqs)
+	clear(sh.left)
+	err := tables.Chunks(seqs, func(part []int64) error {
+		rows, err := tables.Fetch(ctx, m.tx, scanShifter, "SELECT "+shifterColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") AND slot = ? AND pos > ?",
+			append(tables.Args(part), m.slot.Slot, m.slot.Done)...)
+		if err != nil {
+			return err
+		}
+		some, err := m.leavers(ctx, rows)
+		leavers = append(leavers, some...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reading tasks that stayed behind: %w", err)
+	}
+	going := leavers[:0]
+	for _, l := range leavers {
+		if l.pos <= m.slot.Claimed || waits(l.seq) {
+			sh.left[l.seq] = true
+		} else {
+			going = append(going, l)
+		}
+	}
+	n := len(going)
+	if err := m.shift(ctx, sh, going, false, timeEnd()); err != nil {
+		return err
+	}
+	if len(m.moved.Added) < n { // some have gone on meanwhile: look at them again
+		for _, seq := range seqs {
+			sh.left[seq] = true
+		}
+	}
+	if len(sh.left) > 0 {
+		return nil
+	}
+	m.moved.Whole = true
+	_, err = m.tx.ExecContext(ctx, "UPDATE slots SET moved = ?, moved_held = ? WHERE slot = ?", int64(everywhere), int64(everywhere), sh.Slot)
+	return err
+}

@@ -1,0 +1,419 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	spreads "github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// Why a slot is not split now.
+var (
+	// ErrBusy says that the slot has something in flight, or too many tasks that fall due in a moment.
+	ErrBusy = errors.New("the slot is busy")
+	// ErrNotReady says that a slot to which tasks would move has no owner yet.
+	ErrNotReady = errors.New("a slot that takes tasks over has no owner yet")
+)
+
+const (
+	// splitAhead is how far ahead, ms, all is where it belongs once a slot is split. No claim goes beyond it before the other
+	// tasks have followed, so it is the time that those have. splitLeast is the least.
+	splitAhead = 15_000
+	splitLeast = 3000
+	// splitMost is how many tasks a split looks at: its slot's tasks wait for it. splitMoves is how many leave with it, unless
+	// more fall due within splitLeast.
+	splitMost  = 20_000
+	splitMoves = 3000
+	// keyBytes is how much of a body is read for its key. Of a longer key, the whole body is read.
+	keyBytes = 256
+)
+
+// timeEnd is the last place that is no held one.
+func timeEnd() int64 { return task.Held(0) - 1 }
+
+// Moved is what a step of a change has done.
+type Moved struct {
+	Added   []Place // where tasks stand now
+	Removed []Place // where they stood
+	Timers  []int   // slots to which timers went
+	// Whole: all of the slot stands where it belongs.
+	Whole bool
+}
+
+// shifter is one attempt at moving tasks of a slot to where they belong.
+type shifter struct {
+	store *Store
+	tx    *sql.Tx
+	slot  Slot // that they leave, locked or not
+	moved Moved
+}
+
+// leaver is a task that belongs to another slot.
+type leaver struct {
+	seq, pos, due int64
+	lane          task.Lane
+	to            int
+}
+
+// row is a task as a shifter reads it.
+type shifterRow struct {
+	leaver
+	replay    int
+	topic, id string
+	begin     []byte // of the body
+}
+
+func scanShifter(r *sql.Rows, v *shifterRow) error {
+	return r.Scan(&v.seq, &v.pos, &v.lane, &v.due, &v.replay, &v.topic, &v.id, &v.begin)
+}
+
+const shifterColumns = "seq, pos, lane, due, replay, topic, id, SUBSTR(body, 1, 256)"
+
+// leavers returns those of the rows that belong to another slot than theirs.
+func (m *shifter) leavers(ctx context.Context, rows []shifterRow) ([]leaver, error) {
+	out := make([]leaver, 0, len(rows)/2)
+	for _, r := range rows {
+		key, ok := schemas.BodyKey(r.begin)
+		if !ok && len(r.begin) == keyBytes {
+			var body []byte
+			err := m.tx.QueryRowContext(ctx, "SELECT body FROM tasks WHERE seq = ?", r.seq).Scan(&body)
+			if errors.Is(err, sql.ErrNoRows) {
+				continue // it has ended or was replaced
+			}
+			if err != nil {
+				return nil, fmt.Errorf("reading the key of a task: %w", err)
+			}
+			key, ok = schemas.BodyKey(body)
+		}
+		if r.to = m.home(r.topic, key, task.Hashed(r.seq, r.replay, r.id), ok); r.to != m.slot.Slot {
+			out = append(out, r.leaver)
+		}
+	}
+	return out, nil
+}
+
+// home is where a key belongs. One that cannot be read stays, or goes to slot 0 if its slot is given up.
+func (m *shifter) home(topic string, key []byte, id string, known bool) int {
+	switch {
+	case known:
+		return spreads.Of(topic, key, id, m.slot.Target)
+	case m.slot.Slot >= m.slot.Target:
+		return 0
+	}
+	return m.slot.Slot
+}
+
+// lockRows locks the rows of leavers, before any slot, and leaves out those that have gone on since they were read.
+func (m *shifter) lockRows(ctx context.Context, leavers []leaver) ([]leaver, error) {
+	var out []leaver
+	slices.SortFunc(leavers, func(a, b leaver) int { return cmp.Compare(a.seq, b.seq) })
+	err := tables.Chunks(leavers, func(part []leaver) error {
+		type at struct{ seq, pos int64 }
+		rows, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, v *at) error { return r.Scan(&v.seq, &v.pos) },
+			"SELECT seq, pos FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") AND slot = ? ORDER BY seq"+m.store.locking(lockExclusive), append(seqsOfLeavers(part), m.slot.Slot)...)
+		for _, r := range rows {
+			i, _ := slices.BinarySearchFunc(part, r.seq, func(l leaver, seq int64) int { return cmp.Compare(l.seq, seq) })
+			if part[i].pos == r.pos {
+				out = append(out, part[i])
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("locking %d tasks that move: %w", len(leavers), err)
+	}
+	return out, nil
+}
+
+func seqsOfLeavers(leavers []leaver) []any {
+	out := make([]any, len(leavers))
+	for i, l := range leavers {
+		out[i] = l.seq
+	}
+	return out
+}
+
+// write moves leavers to their slots, which are locked. Their place stays, unless it was claimed there already.
+func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]Slot) error {
+	type place struct {
+		slot int
+		pos  int64 // 0: as it is
+	}
+	alike := map[place][]leaver{}
+	for _, l := range leavers {
+		p := place{slot: l.to}
+		pos := l.pos
+		if claimed := at[l.to].Claimed; l.pos <= claimed {
+			p.pos, pos = claimed+1, claimed+1
+		}
+		alike[p] = append(alike[p], l)
+		due := pos
+		if !task.IsHeld(pos) {
+			due = min(l.due, pos)
+		}
+		m.moved.Removed = append(m.moved.Removed, newPlace(m.slot.Slot, l.pos, l.seq, l.due))
+		m.moved.Added = append(m.moved.Added, newPlace(l.to, pos, l.seq, due))
+	}
+	for p, leavers := range alike {
+		err := tables.Chunks(leavers, func(part []leaver) error {
+			set, a := "slot = ?", []any{p.slot}
+			if p.pos != 0 {
+				set, a = "slot = ?, pos = ?", []any{p.slot, p.pos}
+			}
+			_, err := m.tx.ExecContext(ctx, "UPDATE tasks SET "+set+" WHERE seq IN ("+tables.Marks(len(part))+")", append(a, seqsOfLeavers(part)...)...)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("moving %d tasks to slot %d: %w", len(leavers), p.slot, err)
+		}
+	}
+	return nil
+}
+
+// Split spreads the keys of a slot over the number of slots that is to come. Its owner has claimed it up to
+// claimed, has settled all of that, and claims nothing meanwhile: so no first attempt of a key is in flight
+// here when the next one is placed elsewhere. Timers go with it, and tasks that fall due soon. The others
+// follow with MoveOn, and nobody claims beyond them before.
+//
+// ErrFenced: the slot has another owner. ErrBusy and ErrNotReady: later. Repeating the call is harmless: a slot
+// that is split already, or that no key leaves, is left alone.
+func (s *Store) Split(ctx context.Context, slot int, epoch, claimed, now int64) (Moved, error) {
+	ahead, err := s.splitReach(ctx, slot, claimed, now)
+	if err != nil {
+		return Moved{}, fmt.Errorf("splitting slot %d: %w", slot, err)
+	}
+	var out Moved
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		out = Moved{}
+		m := shifter{store: s, tx: tx}
+		err := m.split(ctx, slot, epoch, claimed, now, ahead)
+		out = m.moved
+		return err
+	})
+	if err != nil {
+		return Moved{}, fmt.Errorf("splitting slot %d: %w", slot, err)
+	}
+	s.spread.Store(nil)
+	return out, nil
+}
+
+// splitReach is how far ahead of now, ms, a split looks at tasks of its slot.
+func (s *Store) splitReach(ctx context.Context, slot int, claimed, now int64) (int64, error) {
+	pos, more, err := s.Nth(ctx, Range{Slot: slot, From: claimed, To: now + splitAhead}, splitMost)
+	switch {
+	case err != nil || !more:
+		return splitAhead, err
+	case pos-now <= splitLeast:
+		return 0, ErrBusy
+	}
+	return pos - 1 - now, nil
+}
+
+func (m *shifter) split(ctx context.Context, slot int, epoch, claimed, now, ahead int64) error {
+	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.SlotColumns()+" FROM slots ORDER BY slot")
+	if err != nil {
+		return err
+	}
+	if slot >= len(rows) {
+		return nil
+	}
+	m.slot = rows[slot]
+	if !spreads.Leaving(slot, m.slot.Base, m.slot.Target) || m.slot.Split() {
+		return nil
+	}
+	timers, err := m.lockTimers(ctx)
+	if err != nil {
+		return err
+	}
+	near, err := m.near(ctx, claimed, now+ahead, true)
+	if err != nil {
+		return err
+	}
+	at, err := m.lockSplit(ctx, epoch, claimed, len(rows))
+	if err != nil {
+		return err
+	}
+	least := max(now, claimed)
+	for _, s := range at {
+		if s.Slot != slot {
+			least = max(least, s.Claimed)
+		}
+	}
+	to := max(now+ahead, least+splitLeast)
+	if near, err = m.near(ctx, claimed, to, false); err != nil { // nobody adds any now
+		return err
+	}
+	near, to = nearest(near, to, least+splitLeast)
+	if err := m.write(ctx, near, at); err != nil {
+		return err
+	}
+	if err := m.moveTimers(ctx, timers, at); err != nil {
+		return err
+	}
+	list := make([]Slot, 0, len(at))
+	numbers := make([]any, 0, len(at)+1)
+	for _, s := range at {
+		list = append(list, s)
+		numbers = append(numbers, s.Slot)
+	}
+	if _, err := m.tx.ExecContext(ctx, "UPDATE slots SET turn = ? WHERE slot IN ("+tables.Marks(len(numbers))+")", append([]any{nextTurn(list)}, numbers...)...); err != nil {
+		return err
+	}
+	_, err = m.tx.ExecContext(ctx, "UPDATE slots SET spread = target, moved = ?, moved_held = ? WHERE slot = ?", to, timeEnd(), slot)
+	return err
+}
+
+// nearest leaves the tasks that move with a split, and how far: up to a place, but for no more of them than
+// splitMoves if they stand beyond least.
+func nearest(near []leaver, to, least int64) ([]leaver, int64) {
+	slices.SortFunc(near, func(a, b leaver) int { return cmp.Compare(a.pos, b.pos) })
+	if len(near) <= splitMoves {
+		return near, to
+	}
+	to = max(near[splitMoves].pos-1, least)
+	n, _ := slices.BinarySearchFunc(near, to+1, func(l leaver, pos int64) int { return cmp.Compare(l.pos, pos) })
+	return near[:n], to
+}
+
+// near reads the leavers of a piece of the slot, and locks their rows.
+func (m *shifter) near(ctx context.Context, from, to int64, lock bool) ([]leaver, error) {
+	rows, err := tables.Fetch(ctx, m.tx, scanShifter, "SELECT "+shifterColumns+" FROM tasks WHERE slot = ? AND pos > ? AND pos <= ?", m.slot.Slot, from, to)
+	if err != nil {
+		return nil, fmt.Errorf("reading what is due soon: %w", err)
+	}
+	leavers, err := m.leavers(ctx, rows)
+	if err != nil || !lock {
+		return leavers, err
+	}
+	return m.lockRows(ctx, leavers)
+}
+
+// lockSplit locks the slot and those to which its keys go, and verifies that the slot can be split.
+func (m *shifter) lockSplit(ctx context.Context, epoch, claimed int64, rows int) (map[int]Slot, error) {
+	set := slotSet{}
+	set.add(m.slot.Slot)
+	if m.slot.Target > m.slot.Base { // to new slots
+		for slot := m.slot.Base; slot < min(m.slot.Target, rows); slot++ {
+			set.add(slot)
+		}
+	} else {
+		for slot := range m.slot.Target {
+			set.add(slot)
+		}
+	}
+	at, err := m.store.lockSlots(ctx, m.tx, set, lockExclusive)
+	if err != nil {
+		return nil, err
+	}
+	now := at[m.slot.Slot]
+	switch {
+	case !m.store.conditions.heldUnder(now, epoch):
+		return nil, ErrFenced
+	case now.Base != m.slot.Base || now.Target != m.slot.Target || now.Split():
+		return nil, errSpread
+	case !m.store.conditions.idle(now, claimed):
+		return nil, ErrBusy
+	}
+	for _, s := range at {
+		if s.Owner == "" {
+			return nil, ErrNotReady
+		}
+	}
+	return at, nil
+}
+
+// movingTimer is a timer of the slot whose key leaves it.
+type movingTimer struct {
+	ident [16]byte
+	to    int
+}
+
+// lockTimers locks the timers that leave, before tasks and slots.
+func (m *shifter) lockTimers(ctx context.Context) (map[[16]byte]int, error) {
+	leaving, err := m.timersLeaving(ctx)
+	if err != nil || len(leaving) == 0 {
+		return nil, err
+	}
+	known := make(map[[16]byte]int, len(leaving))
+	err = tables.Chunks(leaving, func(part []movingTimer) error {
+		keys := make([]any, len(part))
+		for i, t := range part {
+			known[t.ident], keys[i] = t.to, t.ident[:]
+		}
+		_, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.store.locking(lockExclusive), keys...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("locking %d timers that move: %w", len(leaving), err)
+	}
+	return known, nil
+}
+
+func (m *shifter) timersLeaving(ctx context.Context) ([]movingTimer, error) {
+	type row struct {
+		ident     []byte
+		topic, id string
+		begin     []byte
+	}
+	rows, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, v *row) error { return r.Scan(&v.ident, &v.topic, &v.id, &v.begin) },
+		"SELECT ident, topic, id, SUBSTR(body, 1, 256) FROM timers WHERE slot = ? ORDER BY ident", m.slot.Slot)
+	if err != nil {
+		return nil, fmt.Errorf("reading the timers of the slot: %w", err)
+	}
+	var out []movingTimer
+	for _, r := range rows {
+		key, ok := schemas.BodyKey(r.begin)
+		if !ok && len(r.begin) == keyBytes {
+			var body []byte
+			if err := m.tx.QueryRowContext(ctx, "SELECT body FROM timers WHERE ident = ?", r.ident).Scan(&body); err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return nil, fmt.Errorf("reading the key of a timer: %w", err)
+			}
+			key, ok = schemas.BodyKey(body)
+		}
+		if to := m.home(r.topic, key, r.id, ok); to != m.slot.Slot {
+			out = append(out, movingTimer{[16]byte(r.ident), to})
+		}
+	}
+	return out, nil
+}
+
+// moveTimers moves the timers that leave. No run of theirs stands behind both its due time and the first place that is
+// free in their new slot. Those that came since lockTimers are read under the locks of the slots.
+func (m *shifter) moveTimers(ctx context.Context, known map[[16]byte]int, at map[int]Slot) error {
+	leaving, err := m.timersLeaving(ctx)
+	if err != nil {
+		return err
+	}
+	byTo := map[int][]any{}
+	for _, t := range leaving {
+		if to, locked := known[t.ident]; locked && to != t.to {
+			return errSpread // set anew meanwhile, with another key
+		}
+		byTo[t.to] = append(byTo[t.to], t.ident[:])
+	}
+	for to, keys := range byTo {
+		free := at[to].Claimed + 1
+		err := tables.Chunks(keys, func(part []any) error {
+			_, err := m.tx.ExecContext(ctx, "UPDATE timers SET slot = ?, placed = CASE WHEN placed < ? THEN ? ELSE placed END WHERE ident IN ("+tables.Marks(len(part))+")", append([]any{to, free, free}, part...)...)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("moving %d timers to slot %d: %w", len(keys), to, err)
+		}
+		m.moved.Timers = append(m.moved.Timers, to)
+	}
+	slices.Sort(m.moved.Timers)
+	return nil
+}
+
+// everywhere is the place up to which all of a slot that is whole stands where it belongs.
+const everywhere = math.MaxInt64
