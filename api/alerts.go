@@ -121,7 +121,7 @@ func (e *evidence) freeSlots() string {
 		alive[s.Member] = true
 	}
 	for _, slot := range e.slots {
-		if slot.Owner == "" || !alive[slot.Owner] {
+		if !slot.GivenUp() && (slot.Owner == "" || !alive[slot.Owner]) {
 			free++
 		}
 	}

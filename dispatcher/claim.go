@@ -56,6 +56,14 @@ func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos)
 		}
 		claimed, err := c.claim(ctx)
 		switch {
+		case errors.Is(err, store.ErrTurned):
+			c.kicks.Slots.Now()
+			if err := c.ownership.lookAtSlots(ctx); err != nil {
+				if ctx.Err() == nil {
+					c.log.Warn("looking at the slots failed, trying again", zap.Error(err))
+				}
+				sleep(ctx, flight.ClaimPause)
+			}
 		case errors.Is(err, store.ErrFenced):
 			c.ownership.fenced(ctx)
 			loop.Rest(ctx, flight.ClaimPause)
@@ -90,7 +98,7 @@ func (c *claimer) claim(ctx context.Context) (bool, error) {
 				l.To = nth
 			}
 		}
-		g := claimGroup{l.Epoch, l.To}
+		g := claimGroup{l.Epoch, l.To, l.Turn}
 		groups[g] = append(groups[g], l)
 	}
 	for g, together := range groups {
@@ -107,7 +115,7 @@ func (c *claimer) nth(ctx context.Context, r store.Range, n int) (int64, bool, e
 	return c.store.Nth(bound, r, n)
 }
 
-type claimGroup struct{ epoch, to int64 }
+type claimGroup struct{ epoch, to, turn int64 }
 
 func rangesOf(claims []flight.Claim) []store.Range {
 	out := make([]store.Range, len(claims))
@@ -127,7 +135,7 @@ func (c *claimer) claimTogether(ctx context.Context, ready []flight.Claim, g cla
 	began := time.Now()
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	err := c.store.Claim(bound, slots, from, g.epoch, g.to)
+	err := c.store.ClaimIn(bound, g.turn, slots, from, g.epoch, g.to)
 	c.claims.noteWrite(ctx, err)
 	if err != nil {
 		return err

@@ -53,6 +53,7 @@ type Deps struct {
 
 // Index is what a dispatcher needs of the index: internal/index has one in Redis, one in memory, and one that is the database.
 type Index interface {
+	Wake(ctx context.Context, at []index.SlotPos) error
 	Wakes(ctx context.Context) <-chan []index.SlotPos
 	Next(ctx context.Context, from []index.SlotPos) ([]index.SlotPos, error)
 	Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error)
@@ -88,6 +89,7 @@ type Dispatcher struct {
 	runMaker  *runMaker
 	starter   *runStarter
 	retirer   *retirer
+	changer   *changer
 
 	sent    *sendlog.Log
 	client  *kgo.Client
@@ -141,6 +143,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.runMaker = newRunMaker(d.claimer, d.results.Stored, deps.Index)
 	d.starter = newRunStarter(sh, fl, d.ownership)
 	d.retirer = newRetirer(sh, fl)
+	d.changer = newChanger(d.ownership, deps.Index)
 	d.settler = newSettler(d.sender, newAnnouncer(sh, fl, results), d.ownership, d.indexer, deps.SendLog)
 	return d, nil
 }
@@ -204,7 +207,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.health.run, d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.targetLoop, d.policies.run, d.policies.move} {
+	for _, run := range []func(context.Context){d.health.run, d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.changer.run, d.targetLoop, d.policies.run, d.policies.move} {
 		group.Go(func() error { run(loops); return nil })
 	}
 

@@ -55,7 +55,7 @@ func TestSlotWithAClaimUnderWayStays(t *testing.T) {
 
 	require.False(t, f.assign(m, d, 6), "it is not given away")
 	require.Equal(t, "one", f.slot(0).Owner)
-	require.NoError(t, d.claimer.claimTogether(t.Context(), ready, claimGroup{5, ready[0].To}))
+	require.NoError(t, d.claimer.claimTogether(t.Context(), ready, claimGroup{5, ready[0].To, ready[0].Turn}))
 	d.flight.EndClaim(ready)
 	require.False(t, f.assign(m, d, 6), "nor with what was claimed")
 	require.Equal(t, "one", f.slot(0).Owner)
@@ -65,7 +65,7 @@ func TestSlotWithAClaimUnderWayStays(t *testing.T) {
 	f.delivers(d)
 	d.settler.settle(t.Context())
 	require.True(t, f.assign(m, d, 6))
-	require.Equal(t, store.Slot{Epoch: 5, Claimed: ready[0].To, Done: ready[0].To}, f.slot(0))
+	require.Equal(t, store.Slot{Epoch: 5, Claimed: ready[0].To, Done: ready[0].To, Change: f.slot(0).Change}, f.slot(0))
 	ready, _ = d.flight.BeginClaim(d.lookahead())
 	require.Empty(t, ready)
 }
@@ -183,7 +183,7 @@ func TestSlotTakenAndNotBegunIsGivenBack(t *testing.T) {
 	d.flight.Taking(f.slots, 5)
 	require.True(t, f.assign(m, d, 6, 1))
 	require.Empty(t, f.slot(0).Owner)
-	require.Equal(t, store.Slot{Slot: 1, Epoch: 6, Owner: "one"}, f.slot(1))
+	require.Equal(t, store.Slot{Slot: 1, Epoch: 6, Owner: "one", Change: f.slot(1).Change}, f.slot(1))
 	require.Equal(t, 1, d.flight.Figures().Slots)
 	require.Empty(t, d.flight.Strays(nil))
 }

@@ -72,7 +72,7 @@ func (l *lastCall) note(err error) {
 func (l *lastCall) noteWrite(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
-	case errors.Is(err, store.ErrFenced), store.BadRecord(err):
+	case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrTurned), store.BadRecord(err):
 		l.note(nil)
 	default:
 		l.note(err)

@@ -40,13 +40,30 @@ func (ix *indexer) run(ctx context.Context) {
 		err := ix.warm(ctx)
 		if err == nil && time.Since(lastDrift) >= driftEvery {
 			lastDrift = time.Now()
-			suspects, err = ix.drift(ctx, suspects)
+			if suspects, err = ix.drift(ctx, suspects); err == nil {
+				err = ix.clearGivenUp(ctx)
+			}
 		}
 		if err != nil && ctx.Err() == nil {
 			ix.metrics.indexErrors.Inc()
 			ix.log.Warn("keeping the index in step failed, dispatch goes on from the database", zap.Error(err))
 		}
 	})
+}
+
+// clearGivenUp empties the index of slots that were given up: nobody owns them, and a late update may have added something. It is for the
+// owner of slot 0.
+func (ix *indexer) clearGivenUp(ctx context.Context) error {
+	if !ix.flight.OwnsFirst() {
+		return nil
+	}
+	rows, err := ix.store.Slots(ctx)
+	for i := 0; i < len(rows) && err == nil; i++ {
+		if rows[i].GivenUp() {
+			err = ix.index.Clear(ctx, rows[i].Slot)
+		}
+	}
+	return err
 }
 
 // update is best effort: the index is a hint, and what is missed here is mended by warm.

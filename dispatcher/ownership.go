@@ -23,12 +23,13 @@ type ownership struct {
 	flight *flight.Flight
 	trust  *trust
 	sent   *sendlog.Log
-	waits  map[int]wait // of the owner loop: for slots that are assigned here, by slot
-	failed atomic.Int32 // readings of entries that failed in a row; any loop that finds a slot lost may read
+	waits  map[int]wait  // of the owner loop: for slots that are assigned here, by slot
+	seeing chan struct{} // holds a token while slots are read and taken in: one reading after the other
+	failed atomic.Int32  // readings of entries that failed in a row; any loop that finds a slot lost may read
 }
 
 func newOwnership(sh *shared, fl *flight.Flight, tr *trust, sent *sendlog.Log) *ownership {
-	return &ownership{shared: sh, flight: fl, trust: tr, sent: sent, waits: map[int]wait{}}
+	return &ownership{shared: sh, flight: fl, trust: tr, sent: sent, waits: map[int]wait{}, seeing: make(chan struct{}, 1)}
 }
 
 // run keeps the owned slots in step with the assignment: it gives away what is assigned to others, once drained, and
@@ -125,6 +126,28 @@ func (o *ownership) confirm(ctx context.Context, slots []flight.Unsure) error {
 		}
 	}
 	return nil
+}
+
+// lookAtSlots takes in how far slots may be claimed while their number changes.
+func (o *ownership) lookAtSlots(ctx context.Context) error {
+	_, err := o.readSlots(ctx)
+	return err
+}
+
+func (o *ownership) readSlots(ctx context.Context) ([]store.Slot, error) {
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	select {
+	case o.seeing <- struct{}{}:
+		defer func() { <-o.seeing }()
+	case <-bound.Done():
+		return nil, bound.Err()
+	}
+	rows, err := o.store.Slots(bound)
+	if err == nil {
+		o.flight.SlotsSeen(rows)
+	}
+	return rows, err
 }
 
 // fenced abandons slots of which the database says that they are held under another epoch.

@@ -40,11 +40,23 @@ func (r *retirer) run(ctx context.Context) {
 }
 
 func (r *retirer) round(ctx context.Context) (err error) {
-	if r.tasks.slotCount, err = r.store.SlotCount(ctx); err != nil {
+	rows, err := r.store.Slots(ctx)
+	if err != nil || len(rows) == 0 {
 		return err
+	}
+	r.tasks.slotCount, r.tasks.givenUp = rows[0].Count(), nil
+	for _, row := range rows {
+		if row.GivenUp() && r.flight.OwnsFirst() {
+			r.tasks.givenUp = append(r.tasks.givenUp, row.Slot)
+		}
 	}
 	if err := r.tasks.round(ctx, r.before(r.cfg.Retention)); err != nil {
 		return err
+	}
+	if len(r.tasks.givenUp) > 0 {
+		if _, err := r.store.DropSlots(ctx); err != nil {
+			return err
+		}
 	}
 	if err := r.letters(ctx); err != nil {
 		return err
@@ -108,6 +120,7 @@ type taskRetirer struct {
 	store     ended
 	slotCount int
 	slots     func() []int // owned, ascending
+	givenUp   []int        // slots that nobody owns any more, if they are for this owner
 	retired   prometheus.Counter
 	log       *zap.Logger
 	pause     func(ctx context.Context, took time.Duration) // after a bite that took so long
@@ -138,7 +151,7 @@ func (r *taskRetirer) round(ctx context.Context, before int64) error {
 }
 
 func (r *taskRetirer) inLine(ctx context.Context, before int64, next time.Time) error {
-	for _, slot := range r.slots() {
+	for _, slot := range slices.Concat(r.slots(), r.givenUp) {
 		if err := r.retire(ctx, store.Range{Slot: slot, To: before}, next); err != nil {
 			return err
 		}

@@ -27,6 +27,7 @@ type Claim struct {
 	Slot     int
 	Epoch    int64
 	From, To int64
+	Turn     int64
 	Behind   bool // an outage has passed: the slot is claimed a bite at a time
 	slot     *ownedSlot
 }
@@ -94,7 +95,7 @@ func (fl *Flight) NextBy(end int64) (slots []int) {
 
 // claimAt returns when a slot is to be claimed next, with a look-ahead of so many ms.
 func (fl *Flight) claimAt(l *ownedSlot, ahead int64) int64 {
-	if !l.leaving.IsZero() || l.claiming {
+	if !l.leaving.IsZero() || l.claiming || l.turn < 0 || l.claimMost <= l.claimed {
 		return never
 	}
 	at := int64(never)
@@ -141,7 +142,7 @@ func (fl *Flight) BeginClaim(lookAhead int64) (ready []Claim, room int) {
 		at := fl.claimAt(l, lookAhead)
 		trigger = trigger || at <= now
 		if at <= now || at != never && l.next <= ahead {
-			ready = append(ready, Claim{Slot: l.number, Epoch: l.epoch, From: l.claimed, To: l.reach(ahead), Behind: l.liesBehind(now - overdue.Milliseconds()), slot: l})
+			ready = append(ready, Claim{Slot: l.number, Epoch: l.epoch, Turn: l.turn, From: l.claimed, To: min(l.reach(ahead), l.claimMost), Behind: l.liesBehind(now - overdue.Milliseconds()), slot: l})
 		}
 	}
 	if !trigger {

@@ -47,11 +47,11 @@ type env struct {
 }
 
 // Kicks has one for each loop. Flight and the loops give them, and only the loop takes its own.
-type Kicks struct{ Own, Claim, Sweep, Fetch, Release, Settle, Timers, Overlap, Held Kick }
+type Kicks struct{ Own, Claim, Sweep, Fetch, Release, Settle, Timers, Overlap, Held, Slots Kick }
 
 // NewKicks makes them all.
 func NewKicks() Kicks {
-	return Kicks{Own: newKick(), Claim: newKick(), Sweep: newKick(), Fetch: newKick(), Release: newKick(), Settle: newKick(), Timers: newKick(), Overlap: newKick(), Held: newKick()}
+	return Kicks{Own: newKick(), Claim: newKick(), Sweep: newKick(), Fetch: newKick(), Release: newKick(), Settle: newKick(), Timers: newKick(), Overlap: newKick(), Held: newKick(), Slots: newKick()}
 }
 
 // Kick wakes a loop; kicks that come while it is awake become one.

@@ -111,7 +111,7 @@ func (f *gates) holdUnread(t *Task, h store.Head, known bool) bool {
 		return false
 	}
 	g := f.byTopic[h.Topic]
-	if g == nil || !g.Paused && (!g.behind || g.coming.has(t.seq)) {
+	if g == nil || !g.Paused && (!g.behind && !t.slot.takesOver() || g.coming.has(t.seq)) {
 		return false
 	}
 	if t.at = h.Due; h.Attempt > 0 {
@@ -224,7 +224,7 @@ func (fl *Flight) HeldRead(look HeldLook, page []store.HeldTask) {
 			continue
 		}
 		g.found, g.behind = true, true
-		if g.coming.has(h.Seq) || !l.leaving.IsZero() {
+		if g.coming.has(h.Seq) || !l.leaving.IsZero() || h.Pos > l.callMost {
 			continue
 		}
 		at := task.HeldSince(h.Pos)

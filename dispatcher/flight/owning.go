@@ -97,7 +97,12 @@ func (fl *Flight) Took(got []store.Slot, epoch int64, entries []store.Entry, pro
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, s := range got {
-		fl.slots[s.Slot] = &ownedSlot{number: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never}
+		l := &ownedSlot{number: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never, turn: s.Turn, claimMost: never, callMost: never}
+		if s.Changing() { // how far it may be claimed depends on others
+			l.turn, l.claimMost, l.callMost = -1, s.Claimed, 0
+			fl.kicks.Slots.Now()
+		}
+		fl.slots[s.Slot] = l
 		delete(fl.lost, s.Slot)
 	}
 	fl.arrived++
@@ -127,6 +132,9 @@ func (fl *Flight) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) 
 			fl.abandonOurs(l, "the database was set back: it has forgotten what was claimed or settled")
 		case s.Unsure:
 			unsure = append(unsure, Unsure{s, l.claimed}) // not h.claimed: the latest claim may be among what was forgotten
+		}
+		if l != nil && s.Turn != l.turn {
+			fl.kicks.Slots.Now()
 		}
 	}
 	return unsure

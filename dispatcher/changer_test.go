@@ -1,0 +1,123 @@
+package dispatcher
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+// share gives the slots that are to have owners to members in turn, as a leader does.
+func (f *fixture) share(epoch *int64, members ...*members) {
+	f.Helper()
+	n, err := f.store.SlotCount(f.Context())
+	require.NoError(f, err)
+	*epoch++
+	for i, m := range members {
+		var mine []int
+		for slot := i; slot < n; slot += len(members) {
+			mine = append(mine, slot)
+		}
+		m.change(func() { m.current.Epoch, m.current.Slots = *epoch, mine })
+	}
+}
+
+// TestTheNumberOfSlotsChangesUnderLoad: more slots, and then fewer than at first, while tasks with few keys fall due all the time, a target is
+// paused and resumed, and a dispatcher dies on the way. Each task is delivered, not before it is due, and those of a key in the order of their
+// due times.
+func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
+	const keys, each = 25, 60
+	f := newFixture(t, 4, "orders", "stopped")
+	orders, stopped := f.read("orders"), f.read("stopped")
+	_, err := f.store.SetPolicy(t.Context(), "stopped", nowMillis(), func(p store.Policy) store.Policy { p.Paused = true; return p })
+	require.NoError(t, err)
+	one, two := f.elect(1), f.elect(1)
+	for _, m := range []*members{one, two} {
+		m.alive["one"], m.alive["two"] = true, true
+	}
+	epoch := int64(1)
+	f.share(&epoch, one, two)
+	cfg := func(name string) Config { return Config{MemberID: name, DrainTimeout: 5 * time.Second} }
+	first := f.start(one, t.TempDir(), cfg("one"))
+	second := f.start(two, t.TempDir(), cfg("two"))
+	f.eventually("all slots are owned", func() bool { return first.owned()+second.owned() == 4 })
+
+	asked := map[string]int64{}
+	load := func(round int) { // each due while the change goes on
+		for i := range keys {
+			for _, topic := range []string{"orders", "stopped"} {
+				id := fmt.Sprintf("%s-%d-%d", topic, i, round)
+				due := time.Now().Add(time.Second + time.Duration((round*7919+i*104729)%3000)*time.Millisecond)
+				r := ask(topic, id, due)
+				r.Key = fmt.Appendf(nil, "k%d", i)
+				asked[id] = due.UnixMilli()
+				f.schedule(r)
+			}
+		}
+	}
+	change := func(n int) {
+		_, err := f.store.SetSlots(t.Context(), n)
+		require.NoError(t, err)
+		f.share(&epoch, one, two)
+	}
+	whole := func(n int) func() bool {
+		return func() bool {
+			g, err := f.store.Growth(t.Context())
+			require.NoError(t, err)
+			return g.Settled() && g.Base == n
+		}
+	}
+	round := 0
+	until := func(done func() bool) {
+		deadline := time.Now().Add(bound)
+		for !done() {
+			require.True(t, time.Now().Before(deadline), "it takes too long")
+			load(round)
+			round++
+			time.Sleep(tick)
+		}
+	}
+	load(round)
+	round++
+	change(7)
+	until(whole(7))
+	f.share(&epoch, one, two)
+	_, err = f.store.SetPolicy(t.Context(), "stopped", nowMillis(), func(p store.Policy) store.Policy { p.Paused = false; return p })
+	require.NoError(t, err)
+	change(3)
+	until(func() bool {
+		g, err := f.store.Growth(t.Context())
+		require.NoError(t, err)
+		return g.Split > 0
+	})
+	second.crash(two)
+	one.change(func() { delete(one.alive, "two") })
+	f.share(&epoch, one)
+	until(whole(3))
+	f.share(&epoch, one)
+	f.eventually("the slots that were given up have no owner", func() bool { return first.owned() == 3 })
+
+	f.eventually("all is delivered", func() bool { return len(orders.copies())+len(stopped.copies()) == len(asked) })
+	slots, err := f.store.Slots(t.Context())
+	require.NoError(t, err)
+	for _, s := range slots {
+		require.Equal(t, s.Slot >= 3, s.GivenUp())
+	}
+	for _, l := range []*log{orders, stopped} {
+		latest, seen := map[string]int64{}, map[string]bool{}
+		for _, r := range l.all() {
+			id := header(r, schemas.HeaderID)
+			require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), asked[id], "early: %s", id)
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			require.GreaterOrEqual(t, asked[id], latest[string(r.Key)], "%s overtook another of its key", id)
+			latest[string(r.Key)] = asked[id]
+		}
+	}
+}

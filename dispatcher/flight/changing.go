@@ -1,0 +1,109 @@
+package flight
+
+import (
+	"time"
+
+	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/store"
+)
+
+// While the number of slots changes, a slot is split by its owner, and its tasks go to where they belong (docs/design/slots.md). Until they
+// are there, neither the slot nor those that take its tasks over are claimed, or have held tasks called back, beyond the place up to which
+// all is where it belongs.
+
+// SlotsSeen takes all slots as the database has them: how far those that are owned may be claimed. Whoever reads them calls it before they
+// are read again.
+func (fl *Flight) SlotsSeen(rows []store.Slot) {
+	claimTo, callTo := int64(never), int64(never) // of slots that take tasks over
+	for _, r := range rows {
+		if r.Split() {
+			claimTo, callTo = min(claimTo, r.Moved), min(callTo, r.MovedHeld)
+		}
+	}
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, r := range rows {
+		l := fl.slots[r.Slot]
+		if l == nil || r.Epoch != l.epoch {
+			continue
+		}
+		l.turn = r.Turn
+		switch {
+		case r.Split():
+			l.claimMost, l.callMost = r.Moved, r.MovedHeld
+		case r.Changing() && !slots.Leaving(r.Slot, r.Base, r.Target):
+			l.claimMost, l.callMost = claimTo, callTo
+		default:
+			l.claimMost, l.callMost = never, never
+		}
+	}
+	if callTo != fl.callTo { // held tasks have come to slots of ours, or may be called back now
+		fl.callTo = callTo
+		fl.arrived++
+	}
+	fl.kicks.Claim.Now()
+}
+
+// takesOver says that held tasks of other slots are still to come to a slot: what its gates would let through might overtake them.
+func (l *ownedSlot) takesOver() bool { return l.callMost != never }
+
+// Splitting is a slot that is about to be split.
+type Splitting struct {
+	Slot    int
+	Epoch   int64
+	Claimed int64
+	slot    *ownedSlot
+}
+
+// BeginSplit keeps a slot from being claimed, so that it drains, until EndSplit. False: that would take too long now.
+func (fl *Flight) BeginSplit(slot int) (Splitting, bool) {
+	now := fl.clock.Millis()
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	l := fl.slots[slot]
+	if l == nil || l.claiming || !l.leaving.IsZero() || l.turn < 0 || l.claimed > now+2*fl.cfg.LookAhead.Milliseconds() {
+		return Splitting{}, false
+	}
+	l.claiming = true
+	return Splitting{Slot: slot, Epoch: l.epoch, slot: l}, true
+}
+
+// Drained tells whether the slot has drained: all that was claimed is settled. gone: it never will, for it is not ours any more.
+func (fl *Flight) Drained(s *Splitting) (drained, gone bool) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	l := s.slot
+	s.Claimed = l.claimed
+	return l.done == l.claimed && l.head == len(l.tasks), l.abandoned || !l.leaving.IsZero()
+}
+
+// UntilDrained is how long it takes at least until the slot has drained: what is claimed falls due first.
+func (fl *Flight) UntilDrained(s Splitting) time.Duration {
+	now := fl.clock.Millis()
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	open := s.slot.open()
+	if len(open) == 0 {
+		return 0
+	}
+	return time.Duration(max(open[len(open)-1].pos-now, 0)) * time.Millisecond
+}
+
+// EndSplit lets the slot be claimed again. If it was split, what was put off in it is not called back from here any more: it may belong to
+// another slot. It comes when its time is over.
+func (fl *Flight) EndSplit(s Splitting, split bool) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	s.slot.claiming = false
+	if split {
+		s.slot.parked = nil
+	}
+	fl.kicks.Claim.Now()
+}
+
+// Waits tells whether the producer may still hold a task: its answer would be about the task where it stands now.
+func (fl *Flight) Waits(seq int64) bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return fl.stuck[seq] != nil
+}
