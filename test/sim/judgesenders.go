@@ -38,7 +38,11 @@ func (w *world) judgeSenders(h *history.History) {
 			continue // it is found elsewhere
 		}
 		s := sending{arrival: a, d: d, by: w.truth.producer(a.r.ProducerID), from: a.r.Timestamp, slot: slots.Of(a.r.Topic, a.r.Key, d.ID, w.slots)}
-		w.judgeSender(s)
+		if len(w.growth) > 0 { // its slot changes
+			s.slot = -1
+		} else {
+			w.judgeSender(s)
+		}
 		byKey[d.Key] = append(byKey[d.Key], s)
 	}
 	for _, copies := range byKey {

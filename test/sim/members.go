@@ -15,7 +15,7 @@ import (
 type electorate struct {
 	s       *server
 	session time.Duration
-	slots   int
+	slots   func() (int, error) // how many are to have owners
 	epochs  func(ctx context.Context) (int64, error)
 
 	mu      sync.Mutex
@@ -27,8 +27,8 @@ type electorate struct {
 	dirty   bool
 }
 
-func newElectorate(s *server, session time.Duration, slots int, epochs func(context.Context) (int64, error)) *electorate {
-	return &electorate{s: s, session: session, slots: slots, epochs: epochs, failing: map[string]time.Time{}, members: map[string]*member{}, heard: map[string]time.Time{}, owners: make([]string, slots)}
+func newElectorate(s *server, session time.Duration, slots func() (int, error), epochs func(context.Context) (int64, error)) *electorate {
+	return &electorate{s: s, session: session, slots: slots, epochs: epochs, failing: map[string]time.Time{}, members: map[string]*member{}, heard: map[string]time.Time{}}
 }
 
 // run ends sessions and shares the slots anew, until ctx ends.
@@ -37,7 +37,13 @@ func (e *electorate) run(ctx context.Context) {
 		if c := e.s.state(nil); c.frozen || c.refuse {
 			continue
 		}
+		n, err := e.slots()
 		e.mu.Lock()
+		if err == nil && n != len(e.owners) {
+			e.owners = append(make([]string, 0, n), e.owners[:min(n, len(e.owners))]...)
+			e.owners = append(e.owners, make([]string, n-len(e.owners))...)
+			e.dirty = true
+		}
 		for id, at := range e.heard {
 			if time.Since(at) >= e.session {
 				e.gone(id)
@@ -99,7 +105,7 @@ func (e *electorate) share(ctx context.Context) {
 	if len(ids) == 0 {
 		return
 	}
-	share, has := (e.slots+len(ids)-1)/len(ids), map[string]int{}
+	share, has := (len(e.owners)+len(ids)-1)/len(ids), map[string]int{}
 	for slot, owner := range e.owners {
 		if !slices.Contains(ids, owner) || has[owner] >= share {
 			e.owners[slot] = ""

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"database/sql/driver"
 	"encoding/binary"
@@ -42,6 +43,7 @@ type owned struct {
 	owner         string
 	epoch         int64
 	claimed, done int64
+	base, target  int           // how many slots there are, and are to be
 	doubts        map[name]bool // with a change of owner: the tasks in (done, claimed]
 }
 
@@ -55,6 +57,8 @@ func newTruth(find func(string, string, ...any), clock func() time.Time, retenti
 var watchTouched = []string{
 	"CREATE TEMP TABLE touched (what TEXT, slot INTEGER, pos INTEGER)",
 	"CREATE TEMP TABLE unsure (topic TEXT, id TEXT)",
+	"CREATE TEMP TABLE moved (seq INTEGER, replay INTEGER, topic TEXT, id TEXT, body BLOB, was INTEGER, slot INTEGER)",
+	"CREATE TEMP TRIGGER moved_update AFTER UPDATE OF slot ON main.tasks WHEN OLD.slot <> NEW.slot AND OLD.slot >= 0 AND NEW.slot >= 0 BEGIN INSERT INTO moved VALUES (NEW.seq, NEW.replay, NEW.topic, NEW.id, NEW.body, OLD.slot, NEW.slot); END",
 	fmt.Sprintf("CREATE TEMP TRIGGER unsure_update AFTER UPDATE ON main.tasks WHEN NEW.state = %d BEGIN INSERT INTO unsure VALUES (NEW.topic, NEW.id); END", task.StateRetry),
 	"CREATE TEMP TRIGGER touched_insert AFTER INSERT ON main.tasks BEGIN INSERT INTO touched VALUES ('task', NEW.slot, NEW.pos); END",
 	"CREATE TEMP TRIGGER touched_update AFTER UPDATE ON main.tasks BEGIN INSERT INTO touched VALUES ('task', OLD.slot, OLD.pos), ('task', NEW.slot, NEW.pos); END",
@@ -94,7 +98,12 @@ func (k *truth) before(c realConn, p *process) []owned {
 		defer k.mu.Unlock()
 		k.unsure[name{text(row[0]), text(row[1])}] = true
 	})
-	if _, err := c.ExecContext(context.Background(), "DELETE FROM temp.touched; DELETE FROM temp.unsure", nil); err != nil {
+	var moved []movedTask
+	k.query(c, "SELECT seq, replay, topic, id, body, was, slot FROM temp.moved", nil, func(row []driver.Value) {
+		body, _ := row[4].([]byte)
+		moved = append(moved, movedTask{row[0].(int64), int(row[1].(int64)), text(row[2]), text(row[3]), bytes.Clone(body), int(row[5].(int64)), int(row[6].(int64))})
+	})
+	if _, err := c.ExecContext(context.Background(), "DELETE FROM temp.touched; DELETE FROM temp.unsure; DELETE FROM temp.moved", nil); err != nil {
 		k.find("sim", "forgetting what was touched: %v", err)
 	}
 	if !strings.HasPrefix(p.name, "dispatcher") {
@@ -102,6 +111,7 @@ func (k *truth) before(c realConn, p *process) []owned {
 	}
 	slots := k.read(c)
 	k.judgeTouched(p, all, slots)
+	k.judgeMoved(p, moved, slots)
 	if !slices.ContainsFunc(all, func(t touched) bool { return t.what == "offset" || t.what == "owner" }) {
 		return nil
 	}
@@ -134,8 +144,21 @@ func (k *truth) judgeTouched(p *process, all []touched, slots []owned) {
 		case t.what == "gone", t.what == "owner", t.slot == task.OutOfLine:
 		case i < 0:
 			k.once("owner", "%s changed a %s of slot %d, which there is not", p.name, t.what, t.slot)
+		case slots[i].owner != p.name && t.what == "task" && slots[i].base != slots[i].target && t.pos > slots[i].claimed: // it came from a slot of its own
 		case slots[i].owner != p.name:
 			k.once("owner", "%s changed a %s of slot %d, which is %q's under epoch %d", p.name, t.what, t.slot, slots[i].owner, slots[i].epoch)
+		}
+	}
+}
+
+// judgeMoved: a task goes to another slot only while their number changes, and only to the one to which it belongs.
+func (k *truth) judgeMoved(p *process, moved []movedTask, slots []owned) {
+	for _, m := range moved {
+		switch home, ok := m.home(slots[0].target); {
+		case slots[0].base == slots[0].target:
+			k.once("slots", "%s moved %v, and the number of slots does not change", p.name, m)
+		case ok && home != m.to:
+			k.once("slots", "%s moved %v, and it belongs to slot %d of %d", p.name, m, home, slots[0].target)
 		}
 	}
 }
@@ -157,8 +180,8 @@ func (k *truth) committed(slots []owned) {
 }
 
 func (k *truth) read(c realConn) (out []owned) {
-	k.query(c, "SELECT slot, owner, epoch, claimed, done FROM slots ORDER BY slot", nil, func(row []driver.Value) {
-		out = append(out, owned{slot: int(row[0].(int64)), owner: text(row[1]), epoch: row[2].(int64), claimed: row[3].(int64), done: row[4].(int64)})
+	k.query(c, "SELECT slot, owner, epoch, claimed, done, base, target FROM slots ORDER BY slot", nil, func(row []driver.Value) {
+		out = append(out, owned{slot: int(row[0].(int64)), owner: text(row[1]), epoch: row[2].(int64), claimed: row[3].(int64), done: row[4].(int64), base: int(row[5].(int64)), target: int(row[6].(int64))})
 	})
 	return out
 }
@@ -258,12 +281,12 @@ func (k *truth) ownerAt(slot int, at time.Time, p string) (o owned, since time.T
 	return o, since
 }
 
-// inDoubt tells whether a task was in doubt when its slot changed hands in a span.
+// inDoubt tells whether a task was in doubt when its slot, or any slot (-1), changed hands in a span.
 func (k *truth) inDoubt(slot int, of name, from, to time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.ContainsFunc(k.owners, func(o owned) bool {
-		return o.slot == slot && !o.at.Before(from) && !o.at.After(to) && o.doubts[of]
+		return (o.slot == slot || slot < 0) && !o.at.Before(from) && !o.at.After(to) && o.doubts[of]
 	})
 }
 

@@ -199,7 +199,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 		return nil, err
 	}
 	w.electionSrv = newServer("election", p.seed+3)
-	w.electorate = newElectorate(w.electionSrv, p.session, p.slots, w.nextEpoch)
+	w.electorate = newElectorate(w.electionSrv, p.session, w.countSlots, w.nextEpoch)
 	if p.zookeeper {
 		if err := w.startZooKeeper(); err != nil {
 			return nil, err
@@ -212,6 +212,14 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("dispatcher-%d", i), disk: newServer(fmt.Sprintf("send log of dispatcher-%d", i), p.seed+10+uint64(i))})
 	}
 	return w, nil
+}
+
+// countSlots is the leader's other question.
+func (w *world) countSlots() (int, error) {
+	if c := w.db.state(nil); c.frozen || c.mute || c.refuse {
+		return 0, errRefused
+	}
+	return w.admin.SlotCount(context.Background())
 }
 
 // nextEpoch is the leader's question: it needs a database that answers.
@@ -301,6 +309,7 @@ func (w *world) run() (out Outcome) {
 	w.ask(begin)
 	w.tick(begin)
 	w.askCalls(begin)
+	w.setSlots(ctx)
 	helpers.Go(w.callTrouble)
 	if w.stepsBack > 0 {
 		time.AfterFunc(w.load/2, func() {
@@ -314,6 +323,7 @@ func (w *world) run() (out Outcome) {
 	w.endTicks()
 	w.calls.asking.Wait()
 	w.drain()
+	w.grown()
 	w.rest()
 	w.settled()
 	w.judgeCommitted()
