@@ -156,7 +156,7 @@ func TestDatabaseThatForgotWhatIsToBeGivenAway(t *testing.T) {
 	require.Equal(t, 1, d.flight.Left())
 	require.True(t, f.assign(m, d, 6))
 	require.Zero(t, d.flight.Left())
-	require.Equal(t, store.Slot{Epoch: 5, Claimed: claimed, Done: before.Done, Unsure: true}, f.slot(0))
+	require.Equal(t, store.Slot{Epoch: 5, Claimed: claimed, Done: before.Done, Unsure: true, Change: f.slot(0).Change}, f.slot(0))
 	require.Equal(t, []schemas.State{schemas.StateTooLate}, f.answers(f.schedule(cancelRecord("orders", "a"))))
 }
 
