@@ -58,6 +58,7 @@ type Index interface {
 	Next(ctx context.Context, from []index.SlotPos) ([]index.SlotPos, error)
 	Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error)
 	Add(ctx context.Context, entries []index.Entry) error
+	Remove(ctx context.Context, entries []index.Entry) error
 }
 
 // Copy is an index beside the database, which dispatchers keep in step with it.
@@ -67,7 +68,6 @@ type Copy interface {
 	Range(ctx context.Context, slot int, from, to int64) ([]index.Entry, error)
 	Marks(ctx context.Context, slots []int) (map[int]int64, error)
 	SetMark(ctx context.Context, slot int, upTo int64) error
-	Remove(ctx context.Context, entries []index.Entry) error
 	Trim(ctx context.Context, upTo []index.SlotPos) error
 	Clear(ctx context.Context, slot int) error
 }
