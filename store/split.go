@@ -234,8 +234,7 @@ func (m *shifter) split(ctx context.Context, slot int, epoch, claimed, now, ahea
 	if err != nil {
 		return err
 	}
-	near, err := m.near(ctx, claimed, now+ahead, true)
-	if err != nil {
+	if _, err := m.near(ctx, claimed, now+ahead, true); err != nil { // before slots, as everybody does
 		return err
 	}
 	at, err := m.lockSplit(ctx, epoch, claimed, len(rows))
@@ -249,7 +248,8 @@ func (m *shifter) split(ctx context.Context, slot int, epoch, claimed, now, ahea
 		}
 	}
 	to := max(now+ahead, least+splitLeast)
-	if near, err = m.near(ctx, claimed, to, false); err != nil { // nobody adds any now
+	near, err := m.near(ctx, claimed, to, false) // nobody adds any now
+	if err != nil {
 		return err
 	}
 	near, to = nearest(near, to, least+splitLeast)
