@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
 )
@@ -201,7 +202,7 @@ func (c *changer) drains(ctx context.Context, held *flight.Splitting) bool {
 			return false
 		}
 		c.kicks.Settle.Now()
-		sleep(ctx, 2*time.Millisecond)
+		loop.Rest(ctx, 2*time.Millisecond)
 	}
 	return false
 }

@@ -62,7 +62,7 @@ func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos)
 				if ctx.Err() == nil {
 					c.log.Warn("looking at the slots failed, trying again", zap.Error(err))
 				}
-				sleep(ctx, flight.ClaimPause)
+				loop.Rest(ctx, flight.ClaimPause)
 			}
 		case errors.Is(err, store.ErrFenced):
 			c.ownership.fenced(ctx)
