@@ -77,6 +77,7 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s.letters()
 	s.audits()
 	s.cluster()
+	s.slots()
 	s.overview()
 	mux.HandleFunc("/api/", unknownPath)
 }

@@ -81,6 +81,9 @@ func (l *Local) Cluster(ctx context.Context) (Cluster, error) {
 			out.Services = append(out.Services, s)
 		}
 		for _, s := range slots {
+			if s.GivenUp() {
+				continue
+			}
 			out.Slots = append(out.Slots, Slot{s.Slot, s.Owner, alive[s.Owner], s.Epoch, s.Claimed, s.Done})
 		}
 		lag, err := l.lag(ctx)

@@ -53,6 +53,8 @@ var calls = map[string]call{
 	"replay-by-id":       {"operate", "POST", "/api/v1/deadletters/replay", `{"ids":[1],"dry_run":true}`, "refused"},
 	"purge-deadletters":  {"admin", "POST", "/api/v1/deadletters/purge", `{"topic":"{topic}","task_id":"none"}`, ""},
 	"cluster":            {"read", "GET", "/api/v1/cluster", "", "open"},
+	"show-slots":         {"read", "GET", "/api/v1/slots", "", "open"},
+	"set-slots":          {"operate", "PUT", "/api/v1/slots", `{"slots":4}`, "refused"},
 	"overview":           {"read", "GET", "/api/v1/overview", "", "refused"},
 	"list-audit":         {"read", "GET", "/api/v1/audit?topic={topic}", "", ""},
 	"list-all-audit":     {"read", "GET", "/api/v1/audit", "", "filtered"},

@@ -6,9 +6,18 @@ import (
 	"github.com/notyet/notyet/api"
 )
 
+// clusterPage is what runs, and how far a change of the number of slots has come.
+type clusterPage struct {
+	api.Cluster
+	Change api.SlotsChange
+}
+
 func (c *Console) cluster(r *http.Request) (view, error) {
-	var d api.Cluster
-	if err := c.inside.get(r.Context(), "/cluster", nil, &d); err != nil {
+	var d clusterPage
+	if err := c.inside.get(r.Context(), "/cluster", nil, &d.Cluster); err != nil {
+		return view{}, err
+	}
+	if err := c.inside.get(r.Context(), "/slots", nil, &d.Change); err != nil {
 		return view{}, err
 	}
 	return view{page: "cluster", title: "Cluster", data: d}, nil

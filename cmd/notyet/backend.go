@@ -42,10 +42,12 @@ var (
 	_ letters = (*api.Client)(nil)
 )
 
-// installation answers who changed what, and what runs.
+// installation answers who changed what, and what runs, and changes the number of slots.
 type installation interface {
 	Audit(ctx context.Context, f api.AuditFilter) (api.AuditLog, error)
 	Cluster(ctx context.Context) (api.Cluster, error)
+	Slots(ctx context.Context) (api.SlotsChange, error)
+	SetSlots(ctx context.Context, n int) (api.SlotsChange, error)
 }
 
 var (

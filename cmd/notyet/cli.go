@@ -30,6 +30,7 @@ type cli struct {
 	Timer timerCmd `cmd:"" help:"Make, change and preview timers, which schedule messages again and again."`
 
 	Target targetCmd `cmd:"" help:"Pause, resume and limit what a target gets."`
+	Slots  slotsCmd  `cmd:"" help:"Show and change the number of slots."`
 
 	Deadletter deadletterCmd      `cmd:"" help:"List, replay and delete messages that were given up."`
 	Cluster    clusterCmd         `cmd:"" help:"Show the services that are alive, the slots, and the lag of the intake."`

@@ -333,7 +333,7 @@ func TestMigrate(t *testing.T) {
 	require.JSONEq(t, `{"slots":5,"topics_created":["in.a","in.b"],"topics_kept":["notyet.reports","notyet.results"]}`, r.stdout)
 	r = notyet(t, environ, "", "migrate", "--set", "slots=9")
 	require.Equal(t, command.ExitUsage, r.code)
-	require.Contains(t, r.stderr, "slots is 9 (flag), but the database has 5, and their number cannot be changed yet: write 5")
+	require.Contains(t, r.stderr, "slots is 9 (flag), but the database has 5, and migrate does not change their number: see `notyet slots set`, or write 5")
 	r = notyet(t, environ, "", "migrate")
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "5 slots")

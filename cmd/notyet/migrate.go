@@ -106,7 +106,7 @@ func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err er
 	}
 	slots, err = st.SlotCount(ctx)
 	if err == nil && cfg.IsSet("slots") && slots != cfg.Slots {
-		err = command.Usage("slots is %d (%s), but the database has %d, and their number cannot be changed yet: write %d, or leave it out", cfg.Slots, cfg.Origin("slots"), slots, slots)
+		err = command.Usage("slots is %d (%s), but the database has %d, and migrate does not change their number: see `notyet slots set`, or write %d, or leave it out", cfg.Slots, cfg.Origin("slots"), slots, slots)
 	}
 	return slots, err
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
+)
+
+type slotsCmd struct {
+	Show slotsShowCmd `cmd:"" help:"Show how many slots there are, and how far a change of their number has come."`
+	Set  slotsSetCmd  `cmd:"" help:"Change the number of slots while the services run."`
+}
+
+type slotsShowCmd struct {
+	command.Settings
+	command.Servers
+	command.AsJSON
+}
+
+// Help is part of --help.
+func (slotsShowCmd) Help() string {
+	return whereFrom + `
+KEPT are slots that were given up and of which ended tasks are remembered; nobody owns them.
+
+Example:
+  notyet slots show`
+}
+
+// Run prints the slots.
+func (c *slotsShowCmd) Run(a *app) error {
+	b, err := a.backend(c.Settings, c.Servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	now, err := b.Slots(a.Ctx)
+	if err != nil {
+		return err
+	}
+	return c.print(a, now)
+}
+
+func (c *slotsShowCmd) print(a *app, now api.SlotsChange) error {
+	if c.JSON {
+		return a.JSON(now)
+	}
+	a.Table([]any{"SLOTS", "TARGET", "THEN", "LEAVING", "SPLIT", "MOVED", "KEPT"}, [][]any{{now.Slots, now.Target, orDash(now.Next), orDash(now.Leaving), orDash(now.Split), orDash(now.Moved), now.Kept}})
+	return nil
+}
+
+func orDash(n int) any {
+	if n == 0 {
+		return "-"
+	}
+	return n
+}
+
+type slotsSetCmd struct {
+	slotsShowCmd
+	Slots int  `arg:"" help:"How many slots there are to be, 1 to 4096." name:"n"`
+	Wait  bool `help:"Wait until the number has changed, and all tasks have moved."`
+}
+
+// Help is part of --help.
+func (slotsSetCmd) Help() string {
+	return whereFrom + `
+Only tasks whose slot changes move: from 64 to 96 slots a third of them. Deliveries go on meanwhile, and those of a key stay in order. What is done stands if services stop on the way; the next ones go on. While a change is under way, that one comes first.
+
+Examples:
+  notyet slots set 96 --wait
+  notyet slots set 64`
+}
+
+// slotsEvery is how often the slots are looked at while a change is waited for.
+const slotsEvery = 500 * time.Millisecond
+
+// Run changes the number of slots.
+func (c *slotsSetCmd) Run(a *app) error {
+	b, err := a.backend(c.Settings, c.Servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	now, err := b.SetSlots(a.Ctx, c.Slots)
+	for told := ""; err == nil && c.Wait && now.Changes; now, err = b.Slots(a.Ctx) {
+		if text := fmt.Sprintf("%d to %d slots: %d of %d split, %d moved", now.Slots, now.Target, now.Split, now.Leaving, now.Moved); text != told {
+			told = text
+			fmt.Fprintln(a.Stderr, text)
+		}
+		select {
+		case <-a.Ctx.Done():
+			return a.Ctx.Err()
+		case <-time.After(slotsEvery):
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return c.print(a, now)
+}
