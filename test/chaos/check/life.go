@@ -251,6 +251,9 @@ func (w *walk) answerTo() string {
 		if e.State != "cancelled" && e.State != "too_late" && e.State != "not_found" {
 			continue
 		}
+		if e.State == "not_found" && answer == "cancelled" && w.only(history.Fire) != nil { // the answer to the fire
+			continue
+		}
 		if before != nil && e.State != before.State && w.rewound(before.At, e.At) {
 			w.Figures.Reversed++
 			answer = e.State
