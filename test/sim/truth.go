@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -136,6 +137,9 @@ func (k *truth) before(c realConn, p *process) []owned {
 // judgeTouched: a dispatcher changes only tasks and offsets of slots that it owns, and deletes no row before its time.
 func (k *truth) judgeTouched(p *process, all []touched, slots []owned) {
 	kept := k.clock().Add(-k.retention).UnixMilli()
+	k.mu.Lock()
+	last := maps.Clone(k.slots)
+	k.mu.Unlock()
 	for _, t := range all {
 		i := slices.IndexFunc(slots, func(o owned) bool { return o.slot == t.slot })
 		switch {
@@ -144,6 +148,7 @@ func (k *truth) judgeTouched(p *process, all []touched, slots []owned) {
 		case t.what == "gone", t.what == "owner", t.slot == task.OutOfLine:
 		case i < 0:
 			k.once("owner", "%s changed a %s of slot %d, which there is not", p.name, t.what, t.slot)
+		case t.what == "offset" && slots[i].owner == "" && slots[i].done == last[t.slot].done && slots[i].claimed >= last[t.slot].claimed: // it was given up, with all that had been claimed
 		case slots[i].owner != p.name && t.what == "task" && slots[i].base != slots[i].target && t.pos > slots[i].claimed: // it came from a slot of its own
 		case slots[i].owner != p.name:
 			k.once("owner", "%s changed a %s of slot %d, which is %q's under epoch %d", p.name, t.what, t.slot, slots[i].owner, slots[i].epoch)
