@@ -95,7 +95,7 @@ func (s *Store) keepMeta(ctx context.Context, name string, data []byte) (kept []
 			return err
 		}
 		kept = data
-		res, err := tx.ExecContext(ctx, "UPDATE meta SET data = ? WHERE name = ?", data, []byte(name))
+		res, err := tx.ExecContext(ctx, "UPDATE meta SET data = ? WHERE name = ? AND COALESCE(LENGTH(data), 0) = 0", data, []byte(name)) // not what another process has stored meanwhile
 		if err != nil {
 			return err
 		}
