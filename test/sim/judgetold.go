@@ -7,7 +7,7 @@ import (
 )
 
 // judgeTold holds what callers were told against what was delivered, in seeds from aimedSeeds on: the last event of each delivery that
-// asks for it, and whether it was too late where that was said. A database that was set back may forget a delivery and cancel its task.
+// asks for it, and whether it was too late where that was said. A database that was set back may forget a delivery: its task is decided again.
 func (w *world) judgeTold(h *history.History) {
 	if w.truth == nil {
 		return
@@ -25,22 +25,15 @@ func (w *world) judgeTold(h *history.History) {
 			told[deliveredAs{name{e.Topic, e.ID}, e.Due}] = true
 		}
 	}
-	cancelled := map[name]int64{}
-	for _, e := range h.Events {
-		if e.State == "cancelled" {
-			cancelled[name{e.Topic, e.ID}] = e.At
-		}
-	}
-	reversed := func(d history.Delivery) bool {
-		at := cancelled[name{d.Topic, d.ID}]
-		return at > d.At && slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Rewinds && f.Start <= at && f.End+2000 >= d.At })
+	forgotten := func(d history.Delivery) bool {
+		return slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Rewinds && f.Start <= d.At && d.At <= f.End+2000 })
 	}
 	for _, d := range h.Deliveries {
 		of := name{d.Topic, d.ID}
 		if at, ok := first[of]; !ok || d.At < at {
 			first[of] = d.At
 		}
-		if o := ops[d.Op]; o != nil && o.AllEvents && o.AckTimeout == 0 && !told[deliveredAs{of, d.Due}] && !reversed(d) {
+		if o := ops[d.Op]; o != nil && o.AllEvents && o.AckTimeout == 0 && !told[deliveredAs{of, d.Due}] && !forgotten(d) {
 			w.find("events", "%s/%s, due at %d, was delivered at %d, and its last event was never told", d.Topic, d.ID, d.Due, d.At)
 			told[deliveredAs{of, d.Due}] = true
 		}
