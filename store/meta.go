@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -108,47 +107,76 @@ func (s *Store) keepMeta(ctx context.Context, name string, data []byte) (kept []
 	return kept, err
 }
 
-// electionKind is the kind of the election by which dispatchers share the slots.
+// electionKind names the kind of the election by which dispatchers share the slots, and when a leader of that kind last asked.
 const electionKind = "election.kind"
 
 // ErrOtherElection says that the dispatchers at work elect in another way.
 var ErrOtherElection = errors.New("dispatchers at work elect in another way")
 
-// ElectBy notes that dispatchers elect in this way; member is the one that asks. Two elections at once would take the slots from each
-// other without end. So ElectBy fails with ErrOtherElection while another way is noted and another dispatcher is alive. Where nothing is
-// noted, dispatchers elect through ZooKeeper: one of the version before may be at work.
-func (s *Store) ElectBy(ctx context.Context, kind, member string) error {
-	noted := func(q dialect.Querier) (string, error) {
-		data, err := tables.ReadMeta(ctx, q, electionKind)
-		return cmp.Or(string(data), "zookeeper"), err
+// elected is how dispatchers elect, as a leader has noted it; kind is "" where nobody has.
+type elected struct {
+	kind string
+	at   int64 // Unix ms, by the database's clock
+}
+
+// within tells whether a leader has noted that within so many ms, by a clock that may have been set back.
+func (e elected) within(ms, now int64) bool { return e.kind != "" && now-e.at < ms && e.at-now < ms }
+
+func readElected(ctx context.Context, q dialect.Querier, lock string) (elected, error) {
+	rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, e *elected) error { return r.Scan(&e.kind, &e.at) },
+		"SELECT data, value FROM meta WHERE name = ?"+lock, []byte(electionKind))
+	if err != nil || len(rows) == 0 {
+		return elected{}, err
 	}
-	if now, err := noted(s.db); err != nil || now == kind {
-		return err
-	}
-	now, err := s.Time(ctx)
+	return rows[0], nil
+}
+
+// ElectBy notes that dispatchers elect in this way. Each leader asks again and again. Two elections at once would take the slots from each
+// other without end. So ElectBy fails with ErrOtherElection while a leader of another way has asked within ServiceLease, and while a
+// dispatcher of a version before is alive, which elects through ZooKeeper and notes nothing.
+func (s *Store) ElectBy(ctx context.Context, kind string) error {
+	clock, err := s.Time(ctx)
 	if err != nil {
 		return err
 	}
+	now := clock.UnixMilli()
+	if noted, err := readElected(ctx, s.db, ""); err != nil || noted.kind == kind && noted.within(ServiceLease/3, now) {
+		return err
+	}
 	return s.transact(ctx, func(tx *sql.Tx) error {
-		other, err := noted(tx)
-		if err != nil || other == kind {
+		noted, err := readElected(ctx, tx, s.locking(lockExclusive))
+		if err != nil {
 			return err
 		}
-		alive, err := tables.Fetch(ctx, tx, func(r *sql.Rows, name *string) error { return r.Scan(name) },
-			"SELECT owner FROM services WHERE LENGTH(owner) > 0 AND owner <> ? AND seen > ? ORDER BY owner LIMIT 10", []byte(member), now.UnixMilli()-ServiceLease)
-		switch {
-		case err != nil:
-			return err
-		case len(alive) > 0:
-			return fmt.Errorf("%w: election.kind is %s here, and %s for %s: set the same one everywhere, and stop those of the other kind (one that was killed counts for %d s)",
-				ErrOtherElection, kind, other, strings.Join(alive, ", "), ServiceLease/1000)
+		if noted.kind != kind {
+			if err := s.noOtherElection(ctx, tx, kind, noted, now); err != nil {
+				return err
+			}
 		}
-		if _, err := tx.ExecContext(ctx, "DELETE FROM meta WHERE name = ?", []byte(electionKind)); err != nil {
-			return err
+		change := "UPDATE meta SET value = ?, data = ? WHERE name = ?"
+		if noted.kind == "" {
+			change = "INSERT INTO meta (value, data, name) VALUES (?, ?, ?)" // a second one is a duplicate: tried again
 		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO meta (name, value, data) VALUES (?, 0, ?)", []byte(electionKind), []byte(kind))
+		_, err = tx.ExecContext(ctx, change, now, []byte(kind), []byte(electionKind))
 		return err
 	})
+}
+
+func (s *Store) noOtherElection(ctx context.Context, tx *sql.Tx, kind string, noted elected, now int64) error {
+	other, who := noted.kind, "dispatchers at work"
+	if !noted.within(ServiceLease, now) {
+		if kind == "zookeeper" {
+			return nil
+		}
+		older, err := tables.Fetch(ctx, tx, func(r *sql.Rows, name *string) error { return r.Scan(name) },
+			"SELECT owner FROM services WHERE LENGTH(owner) > 0 AND spreads = 0 AND seen > ? ORDER BY owner LIMIT 10", now-ServiceLease)
+		if err != nil || len(older) == 0 {
+			return err
+		}
+		other, who = "zookeeper", strings.Join(older, ", ")
+	}
+	return fmt.Errorf("%w: election.kind is %s here, and %s for %s: set the same one everywhere, and stop those of the other kind (one that was killed counts for %d s)",
+		ErrOtherElection, kind, other, who, ServiceLease/1000)
 }
 
 // ElectedBy returns how dispatchers elect, as it is noted.

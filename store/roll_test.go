@@ -144,24 +144,39 @@ func TestEpochsOfTheVersionBeforeGoOn(t *testing.T) {
 
 func TestOneElectionAtATime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		alive := func(member string) {
-			require.NoError(t, s.Beat(s.ctx, Service{ID: member, Kind: "dispatcher", Member: member}))
+		past := func(ms int64) {
+			t.Helper()
+			_, err := s.db.ExecContext(s.ctx, "UPDATE meta SET value = value - ? WHERE name = ?", ms, []byte(electionKind))
+			require.NoError(t, err)
 		}
-		require.NoError(t, s.ElectBy(s.ctx, "zookeeper", "a"), "which is what is noted where nothing is")
-		alive("a")
-		require.NoError(t, s.ElectBy(s.ctx, "zookeeper", "b"))
-		err := s.ElectBy(s.ctx, "mysql", "b")
+		require.NoError(t, s.Beat(s.ctx, Service{ID: "a", Kind: "dispatcher", Member: "a"}))
+		require.NoError(t, s.Beat(s.ctx, Service{ID: "b", Kind: "dispatcher", Member: "b"}))
+		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "both start at once, before anything is noted")
+		err := s.ElectBy(s.ctx, "zookeeper")
 		require.ErrorIs(t, err, ErrOtherElection)
-		require.ErrorContains(t, err, "election.kind")
-		require.ErrorContains(t, err, "zookeeper for a")
-		require.NoError(t, s.Leave(s.ctx, "a"))
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "s", Kind: "scanner"}), "a scanner elects nobody")
-		alive("b")
-		require.NoError(t, s.ElectBy(s.ctx, "mysql", "b"), "it is alone")
-		require.NoError(t, s.ElectBy(s.ctx, "mysql", "c"))
-		require.ErrorIs(t, s.ElectBy(s.ctx, "zookeeper", "c"), ErrOtherElection)
-		_, err = s.db.ExecContext(s.ctx, "UPDATE services SET seen = seen - ?", ServiceLease+1)
+		require.ErrorContains(t, err, "election.kind is zookeeper here, and mysql for dispatchers at work")
+		past(ServiceLease - 1000)
+		require.ErrorIs(t, s.ElectBy(s.ctx, "zookeeper"), ErrOtherElection)
+		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "its leader is still at work")
+		past(ServiceLease - 1000)
+		require.ErrorIs(t, s.ElectBy(s.ctx, "zookeeper"), ErrOtherElection, "and has said so")
+		past(ServiceLease)
+		require.NoError(t, s.ElectBy(s.ctx, "zookeeper"), "all were restarted with the other kind, and are alive")
+		require.ErrorIs(t, s.ElectBy(s.ctx, "mysql"), ErrOtherElection)
+		past(-2 * ServiceLease)
+		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "the clock was set back")
+	})
+}
+
+// Dispatchers of the version before elect through ZooKeeper, and note nothing.
+func TestDispatchersOfTheVersionBeforeElectThroughZooKeeper(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		require.NoError(t, s.Beat(s.ctx, Service{ID: "a", Kind: "dispatcher", Member: "a"}))
+		require.NoError(t, s.Beat(s.ctx, Service{ID: "s", Kind: "scanner"}))
+		_, err := s.db.ExecContext(s.ctx, "UPDATE services SET spreads = 0")
 		require.NoError(t, err)
-		require.NoError(t, s.ElectBy(s.ctx, "zookeeper", "c"), "the others are dead")
+		require.ErrorContains(t, s.ElectBy(s.ctx, "mysql"), "zookeeper for a:")
+		require.NoError(t, s.Leave(s.ctx, "a"))
+		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "a scanner elects nobody")
 	})
 }

@@ -239,7 +239,7 @@ func (s *service) electorate() (members *election.Member, err error) {
 	kind := s.cfg.Election.Kind
 	cfg.MemberID, cfg.Installation = s.cfg.Dispatcher.MemberID, s.installation
 	cfg.Slots = func(ctx context.Context) (int, error) {
-		if err := s.store.ElectBy(ctx, kind, members.MemberID()); err != nil {
+		if err := s.store.ElectBy(ctx, kind); err != nil {
 			return 0, err
 		}
 		return s.store.SlotCount(ctx)
