@@ -135,7 +135,11 @@ func (d *Database) Wakes(ctx context.Context) <-chan []SlotPos {
 // listen passes on what comes to the topic, until the end or too many failures in a row.
 func (d *Database) listen(ctx context.Context, said chan<- string) error {
 	from := map[string]map[int32]kgo.Offset{d.topic: {0: kgo.NewOffset().AtEnd()}}
-	client, err := kafka.NewReader(d.cfg, d.log, kgo.ConsumePartitions(from), kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), kgo.FetchMaxBytes(1<<20))
+	opts, err := kafka.BoundFetches()
+	if err != nil {
+		return err
+	}
+	client, err := kafka.NewReader(d.cfg, d.log, append(opts, kgo.ConsumePartitions(from), kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()))...)
 	if err != nil {
 		return err
 	}
@@ -157,7 +161,7 @@ func (d *Database) listen(ctx context.Context, said chan<- string) error {
 		if failed == nil || ctx.Err() != nil {
 			continue
 		}
-		if failures++; failures >= wakeAnew {
+		if failures++; failures >= wakeAnew || errors.Is(failed, kgo.ErrMaxDecompress) { // a client never goes on behind such a batch
 			return failed
 		}
 		loop.Rest(ctx, wakePause)

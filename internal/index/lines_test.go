@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/embedded"
@@ -85,6 +86,26 @@ func TestWakesOverATopic(t *testing.T) {
 	for range a { // closes
 	}
 	for range b {
+	}
+}
+
+// Whoever may write the topic may write a batch that is small on the way and large in memory.
+func TestALargeBatchMakesNobodyDeaf(t *testing.T) {
+	cfg := broker(t, embedded.Topic{Name: wakesTopic, Partitions: 1})
+	scanner, one := process(t, cfg), process(t, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	wakes := one.Wakes(ctx)
+	at := index.SlotPos{Slot: 3, Pos: base}
+	heard(t, wakes, scanner, at)
+
+	big, err := kafka.New(cfg, zap.NewNop(), kgo.ProducerBatchMaxBytes(100<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	defer big.Close()
+	require.NoError(t, big.ProduceSync(ctx, &kgo.Record{Topic: wakesTopic, Value: make([]byte, 70<<20)}).FirstErr())
+	at.Slot++
+	heard(t, wakes, scanner, at)
+	cancel()
+	for range wakes { // closes
 	}
 }
 

@@ -7,10 +7,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// boundFetches are the options that bound what fetches bring into memory. What is compressed is small on the way and large in
+// BoundFetches are the options that bound what fetches bring into memory. What is compressed is small on the way and large in
 // memory. A batch beyond the bound stops its partition with kgo.ErrDecompressTooLarge, until SetOffsets moves on behind it; a
 // fetch that has no room for now fails with ErrHeld, and is made again.
-func boundFetches() ([]kgo.Opt, error) {
+func BoundFetches() ([]kgo.Opt, error) {
 	decompressor, err := newBounded(maxBatchBytes, maxHeldBytes)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func NewConsumerGroup(cfg Config, group string, topics []string, log *zap.Logger
 	if group == "" || len(topics) == 0 {
 		return nil, errors.New("configuring the kafka consumer: a group and at least one topic are required")
 	}
-	bounds, err := boundFetches()
+	bounds, err := BoundFetches()
 	if err != nil {
 		return nil, err
 	}

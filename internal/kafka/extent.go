@@ -100,7 +100,7 @@ func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f 
 	if left == 0 {
 		return nil
 	}
-	opts, err := boundFetches()
+	opts, err := BoundFetches()
 	if err != nil {
 		return err
 	}
