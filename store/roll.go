@@ -77,9 +77,9 @@ func (r *Roll) Remove(ctx context.Context, c roll.Candidate) (bool, error) {
 	return n > 0, nil
 }
 
-// Leave removes a candidate.
-func (r *Roll) Leave(ctx context.Context, instance string) error {
-	if _, err := r.exec(ctx, "DELETE FROM members WHERE instance = ?", []byte(instance)); err != nil {
+// Leave removes a candidate, unless it has shown a later Beat.
+func (r *Roll) Leave(ctx context.Context, c roll.Candidate) error {
+	if _, err := r.exec(ctx, "DELETE FROM members WHERE instance = ? AND beat <= ?", []byte(c.Instance), c.Beat); err != nil {
 		return fmt.Errorf("leaving the election: %w", err)
 	}
 	return nil

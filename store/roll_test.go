@@ -51,8 +51,10 @@ func TestRollKeepsWhoIsThere(t *testing.T) {
 		there, err = r.Beat(s.ctx, a)
 		require.NoError(t, err)
 		require.False(t, there, "a late beat makes no member")
-		require.NoError(t, r.Leave(s.ctx, "2"))
-		require.NoError(t, r.Leave(s.ctx, "2"))
+		require.NoError(t, r.Leave(s.ctx, roll.Candidate{Instance: "2", Beat: 1}))
+		require.Len(t, s.page(r).Candidates, 1, "a late word of one that has joined anew")
+		require.NoError(t, r.Leave(s.ctx, roll.Candidate{Instance: "2", Beat: 2}))
+		require.NoError(t, r.Leave(s.ctx, roll.Candidate{Instance: "2", Beat: 2}))
 		require.Empty(t, s.page(r).Candidates)
 	})
 }
@@ -79,7 +81,7 @@ func TestRollPublishesForOneLeader(t *testing.T) {
 		page := s.page(r)
 		require.EqualValues(t, 6, page.Epoch)
 		require.Equal(t, "b", string(page.Data))
-		require.NoError(t, r.Leave(s.ctx, "1"))
+		require.NoError(t, r.Leave(s.ctx, a))
 		require.False(t, publish(a, 6, 8), "it has left")
 	})
 }

@@ -25,8 +25,8 @@ type Roll interface {
 	Read(ctx context.Context) (roll.Page, error)
 	// Remove removes a candidate that has this Beat, and tells whether there was one.
 	Remove(ctx context.Context, c roll.Candidate) (bool, error)
-	// Leave removes a candidate.
-	Leave(ctx context.Context, instance string) error
+	// Leave removes a candidate, unless it has shown a later Beat: a word that arrives late removes nobody who has joined anew.
+	Leave(ctx context.Context, c roll.Candidate) error
 	// Publish replaces the assignment of the epoch before, in the name of a candidate. It tells whether both
 	// were there.
 	Publish(ctx context.Context, by roll.Candidate, before, epoch int64, data []byte) (bool, error)
@@ -79,7 +79,7 @@ var _ seat = (*row)(nil)
 
 func (r *row) connected() error { return nil }
 
-// join also looks for candidates that have died: nobody else may be there to do that.
+// join also looks whether an earlier process with our id has died: nobody else may be there to do that.
 func (r *row) join() error {
 	s, err := r.look()
 	if err != nil {
@@ -104,7 +104,9 @@ func (r *row) join() error {
 
 // next is our candidate with its next beat.
 func (r *row) next() (roll.Candidate, error) {
-	data, err := json.Marshal(r.said)
+	said := r.said
+	said.Session = r.m.cfg.SessionTimeout.Milliseconds()
+	data, err := json.Marshal(said)
 	r.register.beat++
 	return roll.Candidate{Instance: r.m.instance, ID: r.m.cfg.MemberID, Beat: r.register.beat, Data: data}, err
 }
@@ -149,9 +151,13 @@ func (r *row) look() (s snapshot, err error) {
 	}
 	s.version, s.life = page.Epoch, page.Life
 	w := &r.register.watch
-	silent := w.look(page, machine.Exact())
+	only := ""
+	if r.own == "" { // who has not written yet may be unable to, as all the others are
+		only = r.m.cfg.MemberID
+	}
+	silent := w.look(page, machine.Exact(), only)
 	if s.stale = s.sharing.Epoch > 0 && s.sharing.Life != page.Life; s.stale {
-		s.hold = w.session - w.lived()
+		s.hold = w.longest - w.lived()
 	}
 	s.doubted = w.doubted
 	for _, c := range page.Candidates {
@@ -176,7 +182,7 @@ func (r *row) expire(c roll.Candidate) (bool, error) {
 	defer cancel()
 	gone, err := r.register.roll.Remove(ctx, c)
 	if gone {
-		r.log.Info("removed a member that shows no sign of life", zap.String("silent", c.ID), zap.Duration("session", r.register.watch.session))
+		r.log.Info("removed a member that shows no sign of life", zap.String("silent", c.ID), zap.Duration("session", r.register.watch.sessionOf(c)))
 	}
 	return gone, err
 }
@@ -214,13 +220,13 @@ func (r *row) follow(candidate) error          { return nil }
 func (r *row) remove(name string) error {
 	ctx, cancel := r.bound()
 	defer cancel()
-	return r.register.roll.Leave(ctx, name)
+	return r.register.roll.Leave(ctx, roll.Candidate{Instance: name, Beat: r.register.beat})
 }
 
 func (r *row) leave() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), time.Second)
 	defer cancel()
-	if err := r.register.roll.Leave(ctx, r.m.instance); err != nil {
+	if err := r.register.roll.Leave(ctx, roll.Candidate{Instance: r.m.instance, Beat: r.register.beat}); err != nil {
 		r.log.Warn("leaving the election without a word: the database does not answer", zap.Error(err))
 	}
 }
@@ -228,7 +234,7 @@ func (r *row) leave() {
 func (r *row) cut()    {}
 func (r *row) unwind() {}
 
-// watch notices candidates that show no sign of life for a session. It goes by this machine's oscillator
+// watch notices candidates that show no sign of life for their session. It goes by this machine's oscillator
 // alone. It counts from the moment when it had read a beat, and the beat was written before that.
 //
 // Between two looks it counts a quarter of the session at most. After an outage of the database, the first
@@ -237,47 +243,63 @@ func (r *row) unwind() {}
 // A database that has begun another life may have forgotten beats, and whole candidates, whose processes
 // trust what it told them before. So everybody's session begins anew.
 type watch struct {
-	session time.Duration
+	session time.Duration   // of this member, and of candidates that do not say theirs
 	life    string          // of the database, as read last
 	since   machine.Instant // when that life was first seen
+	longest time.Duration   // session among those who may trust what the life before told them
 	last    machine.Instant // of the last look
 	silent  map[string]silence
-	doubted []string // members of the life before, for a session
+	doubted []string // members of the life before, for the longest session
 }
 
 type silence struct {
-	id     string
-	beat   int64
-	lasted time.Duration
+	id      string
+	beat    int64
+	session time.Duration
+	lasted  time.Duration
 }
 
-// look returns the candidates that have been silent for a session; now is after the reading.
-func (w *watch) look(page roll.Page, now machine.Instant) (instances []string) {
-	step := min(now.Least(w.last), w.session/4)
+// look returns the candidates that have been silent for their session; now is after the reading. Of others than only the silence does not
+// count; only is "" where everybody's does.
+func (w *watch) look(page roll.Page, now machine.Instant, only string) (instances []string) {
+	passed := now.Least(w.last)
 	before := w.silent
 	w.last = now
 	if before == nil || page.Life != w.life {
-		w.life, w.since, w.doubted = page.Life, now, nil
+		w.life, w.since, w.longest, w.doubted = page.Life, now, w.session, nil
 		for _, s := range before {
 			w.doubted = append(w.doubted, s.id)
+			w.longest = max(w.longest, s.session)
 		}
 		before = nil
 	}
-	if w.lived() >= w.session {
+	if w.lived() >= w.longest {
 		w.doubted = nil
 	}
 	w.silent = make(map[string]silence, len(page.Candidates))
 	for _, c := range page.Candidates {
-		s := silence{id: c.ID, beat: c.Beat}
+		s := silence{id: c.ID, beat: c.Beat, session: w.sessionOf(c)}
+		counts := only == "" || only == c.ID
 		if was, known := before[c.Instance]; known && was.beat == c.Beat {
-			s.lasted = was.lasted + step
+			s.lasted = was.lasted
+			if counts {
+				s.lasted += min(passed, s.session/4)
+			}
 		}
 		w.silent[c.Instance] = s
-		if s.lasted >= w.session {
+		if counts && s.lasted >= s.session {
 			instances = append(instances, c.Instance)
 		}
 	}
 	return instances
+}
+
+// sessionOf is the candidate's own: it trusts for two thirds of that, whatever the other members are set to.
+func (w *watch) sessionOf(c roll.Candidate) time.Duration {
+	if own := time.Duration(candidateOf(c).Session) * time.Millisecond; own > 0 {
+		return own
+	}
+	return w.session
 }
 
 // lived is for how long the life of the database has been known at the last look.

@@ -23,17 +23,19 @@ NewDatabase elects through two tables instead of znodes: a row of members stands
 and the row of assignment for the other one. All that follows holds for both, but for these differences:
 
 	a session          a member changes its beat in each round, at least twice a second. Another one that has
-	                   seen no change for S by its own oscillator deletes the row, if it still has that beat
+	                   seen no change for S by its own oscillator deletes the row, if it still has that beat. S is
+	                   what the row says, so members with other settings may work beside each other
 	a watch            there is none: members look twice a second
 	a term             is not bound to a connection. It ends with any failed call, and the next one finds the
 	                   row as it was
 	the database away  everybody is untrusted after W, and stops; afterwards nothing moves. Between two looks
-	                   a member counts S/4 of silence at most, so the first one that is back waits for the others
+	                   a member counts S/4 of silence at most, and none before it has written, so the first one
+	                   that is back waits for the others
 	the database       may have forgotten beats, rows and assignments, of which members still think. So the
 	begins another     silence of all is counted anew, rows that are missing count as living for S, the leader
 	life               publishes nothing for S, and then publishes anew, under an epoch beyond all forgotten
 	                   ones (store.NextEpoch leaves a million out)
-	a late statement   an old beat makes nobody a member again; a deletion names the beat; an assignment names
+	a late statement   an old beat makes nobody a member again; each deletion names a beat; an assignment names
 	                   the epoch before it, which comes only once
 	its clock          is not asked
 

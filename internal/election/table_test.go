@@ -256,8 +256,8 @@ func (w *wire) Remove(ctx context.Context, c roll.Candidate) (bool, error) {
 	return over(ctx, w, func(ctx context.Context) (bool, error) { return w.Roll.Remove(ctx, c) })
 }
 
-func (w *wire) Leave(ctx context.Context, instance string) error {
-	_, err := over(ctx, w, func(ctx context.Context) (bool, error) { return true, w.Roll.Leave(ctx, instance) })
+func (w *wire) Leave(ctx context.Context, c roll.Candidate) error {
+	_, err := over(ctx, w, func(ctx context.Context) (bool, error) { return true, w.Roll.Leave(ctx, c) })
 	return err
 }
 

@@ -46,6 +46,8 @@ type memberData struct {
 	Installation string `json:"installation,omitempty"`
 	// Failing says that the process cannot do the work of an owner at present.
 	Failing bool `json:"failing,omitempty"`
+	// Session is for how long, in ms, a member in the database lives without a sign of life: its trust is two thirds of that.
+	Session int64 `json:"session,omitempty"`
 }
 
 // sharing is the content of the assignment znode. An empty or unreadable one is the zero sharing,
