@@ -41,7 +41,9 @@ func TestDispatchersElectThroughTheDatabase(t *testing.T) {
 	require.Contains(t, r.stderr, "dispatchers are at work (in the database): stop a, b first")
 
 	c := team("c")
-	c.serve(t, "dispatcher", "election.kind is zookeeper here, and mysql for a, b")
+	r = notyet(t, c.environ, "", "deadletter", "reconcile", "--dry-run")
+	require.Contains(t, r.stderr, "dispatchers are at work (in the database): stop a, b first", "whatever the settings of the command")
+	c.serve(t, "dispatcher", "election.kind is zookeeper here, and mysql for dispatchers at work")
 	r = notyet(t, c.environ, "", "doctor", "--json")
 	require.Contains(t, r.stdout, "dispatchers elect by mysql")
 }

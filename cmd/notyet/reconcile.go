@@ -122,12 +122,11 @@ func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) err
 	if err != nil {
 		return err
 	}
-	where, session := "zookeeper.root "+cfg.ZooKeeper.Root, ecfg.SessionTimeout
-	var dispatchers []string
-	if cfg.Election.Kind == config.KindMySQL {
-		where = "in the database"
-		dispatchers, err = beating(a.Ctx, cfg, session)
-	} else {
+	// The dispatchers may elect through the database although the settings of this command name ZooKeeper.
+	where, session := "in the database", cfg.Election.SessionTimeout
+	dispatchers, err := beating(a.Ctx, cfg, session)
+	if err == nil && len(dispatchers) == 0 && cfg.Election.Kind == config.KindZooKeeper {
+		where, session = "zookeeper.root "+cfg.ZooKeeper.Root, ecfg.SessionTimeout
 		dispatchers, err = election.Members(ctx, ecfg, log)
 	}
 	if err != nil {
