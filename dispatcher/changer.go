@@ -172,7 +172,7 @@ func (c *changer) split(ctx context.Context, slot int) error {
 		return nil
 	}
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
-	moved, err := c.store.Split(bound, slot, held.Epoch, held.Claimed, c.clock.Latest())
+	moved, err := c.store.Split(bound, slot, held.Epoch, held.Claimed, c.clock.Latest(), c.flight.Waits)
 	cancel()
 	switch {
 	case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotReady):

@@ -160,7 +160,7 @@ func TestSlotsChangeWhileAllGoesOn(t *testing.T) {
 					rows, err := f.Slots(f.ctx)
 					require.NoError(t, err)
 					s := rows[r.IntN(len(rows))]
-					moved, err := f.Split(f.ctx, s.Slot, f.epoch, s.Claimed, f.now)
+					moved, err := f.Split(f.ctx, s.Slot, f.epoch, s.Claimed, f.now, nobodyWaits)
 					if s.Owner == "me" && spreads.Leaving(s.Slot, s.Base, s.Target) && !s.Split() && s.Done < s.Claimed {
 						require.ErrorIs(t, err, ErrBusy)
 					} else if err == nil && f.slotRow(s.Slot).Split() && !s.Split() {
@@ -175,7 +175,7 @@ func TestSlotsChangeWhileAllGoesOn(t *testing.T) {
 							if shifts[s.Slot] == nil || shifts[s.Slot].Epoch != f.epoch {
 								shifts[s.Slot] = NewShift(s.Slot, f.epoch)
 							}
-							moved, err := f.MoveOn(f.ctx, shifts[s.Slot], f.now, func(int64) bool { return false })
+							moved, err := f.MoveOn(f.ctx, shifts[s.Slot], f.now, nobodyWaits)
 							require.NoError(t, err)
 							moves += len(moved.Added)
 							break
@@ -223,12 +223,12 @@ func (f *fixture) finishAll(t *testing.T) {
 				continue
 			}
 			if !s.Split() {
-				_, err := f.Split(f.ctx, s.Slot, f.epoch, s.Claimed, f.now)
+				_, err := f.Split(f.ctx, s.Slot, f.epoch, s.Claimed, f.now, nobodyWaits)
 				require.NoError(t, err)
 			}
 			sh := NewShift(s.Slot, f.epoch)
 			for range 1000 {
-				moved, err := f.MoveOn(f.ctx, sh, f.now, func(int64) bool { return false })
+				moved, err := f.MoveOn(f.ctx, sh, f.now, nobodyWaits)
 				require.NoError(t, err)
 				if moved.Whole {
 					break
@@ -299,4 +299,67 @@ func (f *fixture) holdSome(r *rand.Rand) {
 	}
 	_, err = f.Settle(f.ctx, nil, exits, nil, At(f.now))
 	require.NoError(f.t, err)
+}
+
+// nobodyWaits says that no answer is waited for.
+func nobodyWaits(int64) bool { return false }
+
+// someThatLeave schedules tasks with keys of their own, due in a second, and returns those of one slot that belong to other ones of n slots.
+func (f *fixture) someThatLeave(t *testing.T, n int) (slot int, ids []string) {
+	t.Helper()
+	var asked []any
+	for i := range 60 {
+		asked = append(asked, f.schedule(fmt.Sprintf("t%d", i)))
+	}
+	f.do(asked...)
+	for _, row := range f.live() {
+		if key, id := hashOf(t, row); row.Slot == 0 && spreads.Of(row.Topic, key, id, n) != 0 {
+			ids = append(ids, row.ID)
+		}
+	}
+	require.Greater(t, len(ids), 2)
+	return 0, ids
+}
+
+// TestASplitLeavesWhatItsOwnerWaitsFor: a task that is with the producer was set aside, to a place that is near. Its answer is about the place in
+// the slot that sent it. In another slot the answer would count for nothing, and the task would be sent once more.
+func TestASplitLeavesWhatItsOwnerWaitsFor(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		_, err := f.SetSlots(f.ctx, 8)
+		require.NoError(t, err)
+		f.takeAll()
+		slot, ids := f.someThatLeave(t, 8)
+		f.now += time.Second.Milliseconds()
+		f.claimFar(f.now)
+		var aside []Transition
+		for _, id := range ids {
+			aside = append(aside, f.transition(id, task.StateRetry, f.now+10_000, 0))
+		}
+		f.settle(f.now, aside...)
+		answered, unsent := f.row(ids[0]), f.row(ids[1])
+		late := f.transition(answered.ID, task.StateSucceeded, f.now, 1)
+
+		held := map[int64]bool{answered.Seq: true, unsent.Seq: true}
+		waits := func(seq int64) bool { return held[seq] }
+		moved, err := f.Split(f.ctx, slot, f.epoch, f.now, f.now, waits)
+		require.NoError(t, err)
+		require.Len(t, moved.Added, len(ids)-len(held))
+		settled, err := f.Settle(f.ctx, nil, []Transition{late}, nil, At(f.now))
+		require.NoError(t, err)
+		require.Empty(t, settled.Ignored, "the answer counts")
+		require.Equal(t, "succeeded", f.state(answered.ID))
+
+		sh := NewShift(slot, f.epoch)
+		for range 5 {
+			moved, err = f.MoveOn(f.ctx, sh, f.now, waits)
+			require.NoError(t, err)
+			require.False(t, moved.Whole)
+		}
+		require.Equal(t, slot, f.row(unsent.ID).Slot)
+		clear(held)
+		moved, err = f.MoveOn(f.ctx, sh, f.now, waits)
+		require.NoError(t, err)
+		require.True(t, moved.Whole)
+		f.inPlace(t)
+	})
 }

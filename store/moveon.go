@@ -68,8 +68,8 @@ func (s *Store) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq
 		for seq := range sh.left {
 			after.left[seq] = true
 		}
-		m := shifter{store: s, tx: tx}
-		err := m.step(ctx, &after, now, waits)
+		m := shifter{store: s, tx: tx, waits: waits}
+		err := m.step(ctx, &after, now)
 		out = m.moved
 		return err
 	})
@@ -80,7 +80,7 @@ func (s *Store) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq
 	return out, nil
 }
 
-func (m *shifter) step(ctx context.Context, sh *Shift, now int64, waits func(seq int64) bool) error {
+func (m *shifter) step(ctx context.Context, sh *Shift, now int64) error {
 	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.SlotColumns()+" FROM slots WHERE slot = ?", sh.Slot)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (m *shifter) step(ctx context.Context, sh *Shift, now int64, waits func(seq
 		r = &sh.held
 	}
 	if r.done {
-		return m.moveLeft(ctx, sh, waits)
+		return m.moveLeft(ctx, sh)
 	}
 	page, err := m.page(ctx, r)
 	if err != nil {
@@ -116,7 +116,7 @@ func (m *shifter) step(ctx context.Context, sh *Shift, now int64, waits func(seq
 		return err
 	}
 	leavers = slices.DeleteFunc(leavers, func(l leaver) bool {
-		if waits(l.seq) {
+		if m.waits(l.seq) {
 			sh.left[l.seq] = true
 		}
 		return sh.left[l.seq]
@@ -224,7 +224,7 @@ func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (m
 }
 
 // moveLeft moves those that stayed behind and need no longer stay. If none is left, all of the slot is where it belongs.
-func (m *shifter) moveLeft(ctx context.Context, sh *Shift, waits func(seq int64) bool) error {
+func (m *shifter) moveLeft(ctx context.Context, sh *Shift) error {
 	var leavers []leaver
 	seqs := make([]int64, 0, len(sh.left))
 	for seq := range sh.left {
@@ -247,7 +247,7 @@ func (m *shifter) moveLeft(ctx context.Context, sh *Shift, waits func(seq int64)
 	}
 	going := leavers[:0]
 	for _, l := range leavers {
-		if l.pos <= m.slot.Claimed || waits(l.seq) {
+		if l.pos <= m.slot.Claimed || m.waits(l.seq) {
 			sh.left[l.seq] = true
 		} else {
 			going = append(going, l)

@@ -53,7 +53,8 @@ type Moved struct {
 type shifter struct {
 	store *Store
 	tx    *sql.Tx
-	slot  Slot // that they leave, locked or not
+	waits func(seq int64) bool // its owner waits for an answer about a task: that one stays until the answer has come
+	slot  Slot                 // that they leave, locked or not
 	moved Moved
 }
 
@@ -182,11 +183,11 @@ func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]Slot) 
 // Split spreads the keys of a slot over the number of slots that is to come. Its owner has claimed it up to
 // claimed, has settled all of that, and claims nothing meanwhile: so no first attempt of a key is in flight
 // here when the next one is placed elsewhere. Timers go with it, and tasks that fall due soon. The others
-// follow with MoveOn, and nobody claims beyond them before.
+// follow with MoveOn, and nobody claims beyond them before. waits is as with MoveOn.
 //
 // ErrFenced: the slot has another owner. ErrBusy and ErrNotReady: later. Repeating the call is harmless: a slot
 // that is split already, or that no key leaves, is left alone.
-func (s *Store) Split(ctx context.Context, slot int, epoch, claimed, now int64) (Moved, error) {
+func (s *Store) Split(ctx context.Context, slot int, epoch, claimed, now int64, waits func(seq int64) bool) (Moved, error) {
 	ahead, err := s.splitReach(ctx, slot, claimed, now)
 	if err != nil {
 		return Moved{}, fmt.Errorf("splitting slot %d: %w", slot, err)
@@ -194,7 +195,7 @@ func (s *Store) Split(ctx context.Context, slot int, epoch, claimed, now int64) 
 	var out Moved
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		out = Moved{}
-		m := shifter{store: s, tx: tx}
+		m := shifter{store: s, tx: tx, waits: waits}
 		err := m.split(ctx, slot, epoch, claimed, now, ahead)
 		out = m.moved
 		return err
@@ -291,6 +292,7 @@ func (m *shifter) near(ctx context.Context, from, to int64, lock bool) ([]leaver
 		return nil, fmt.Errorf("reading what is due soon: %w", err)
 	}
 	leavers, err := m.leavers(ctx, rows)
+	leavers = slices.DeleteFunc(leavers, func(l leaver) bool { return m.waits(l.seq) })
 	if err != nil || !lock {
 		return leavers, err
 	}
