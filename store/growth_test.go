@@ -363,3 +363,46 @@ func TestASplitLeavesWhatItsOwnerWaitsFor(t *testing.T) {
 		f.inPlace(t)
 	})
 }
+
+// TestSlotsThatCameAndWent: a process that has placed nothing meanwhile knows a spread that is right, but none of the slots that were made and
+// given up since. A task that was delivered there has ended for it as for others.
+func TestSlotsThatCameAndWent(t *testing.T) {
+	for name, ask := range map[string]struct {
+		request func(f *fixture, id string) *schemas.Request
+		want    schemas.State
+	}{
+		"cancel": {func(f *fixture, id string) *schemas.Request { return f.cancel(id) }, schemas.StateTooLate},
+		"fire":   {func(f *fixture, id string) *schemas.Request { return f.fire(id) }, schemas.StateTooLate},
+		"keep":   {func(f *fixture, id string) *schemas.Request { return f.schedule(id, keep) }, schemas.StateScheduled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, f *fixture) {
+				f.takeAll()
+				f.do(f.schedule("first"))
+				known := f.spread.Load()
+				_, err := f.SetSlots(f.ctx, 2*testSlots)
+				require.NoError(t, err)
+				f.finishAll(t)
+				n := 0
+				for spreads.Of(target, fmt.Appendf(nil, "t%d", n), "", 2*testSlots) < testSlots {
+					n++
+				}
+				id := fmt.Sprintf("t%d", n)
+				f.takeAll()
+				f.do(f.schedule(id))
+				f.now += time.Second.Milliseconds()
+				f.deliver(f.now)
+				_, err = f.SetSlots(f.ctx, testSlots)
+				require.NoError(t, err)
+				f.finishAll(t)
+				require.GreaterOrEqual(t, f.row(id).Slot, testSlots)
+
+				f.spread.Store(known)
+				require.Equal(t, ask.want, f.answer(ask.request(f, id)))
+				if ask.want == schemas.StateScheduled {
+					require.Less(t, f.row(id).Slot, testSlots)
+				}
+			})
+		})
+	}
+}

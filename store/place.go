@@ -16,6 +16,12 @@ import (
 // among them, that is all slots: a request that waited for it may put it into any. While the number of
 // slots changes, it is all as well: the first slot of a key says how far the keys are spread.
 func (w *work) lockSlots(ctx context.Context, list []*identity) error {
+	for _, id := range list {
+		if t := id.before; t != nil && t.Slot >= w.spread.Rows() { // a slot that was made and given up since the spread was read
+			w.store.spread.Store(nil)
+			return errSpread
+		}
+	}
 	set := slotSet{}
 	for _, t := range slices.Concat(w.fresh, w.late) {
 		set.add(t.Slot)
