@@ -406,3 +406,32 @@ func TestSlotsThatCameAndWent(t *testing.T) {
 		})
 	}
 }
+
+// TestMovesThatTheDatabaseForgot: a database that was set back has tasks in the slot that its owner has moved on. Their owner begins anew.
+func TestMovesThatTheDatabaseForgot(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		_, err := f.SetSlots(f.ctx, 8)
+		require.NoError(t, err)
+		f.takeAll()
+		slot, ids := f.someThatLeave(t, 8)
+		early := f.now - 2*splitAhead // the tasks are due later than a split looks ahead
+		_, err = f.Split(f.ctx, slot, f.epoch, 0, early, nobodyWaits)
+		require.NoError(t, err)
+		before := f.slotRow(slot)
+		sh := NewShift(slot, f.epoch)
+		moved, err := f.MoveOn(f.ctx, sh, early, nobodyWaits)
+		require.NoError(t, err)
+		require.Len(t, moved.Added, len(ids))
+
+		forget := []string{fmt.Sprintf("UPDATE slots SET moved = %d, moved_held = %d WHERE slot = %d", before.Moved, before.MovedHeld, slot)}
+		for _, p := range moved.Removed {
+			forget = append(forget, fmt.Sprintf("UPDATE tasks SET slot = %d, pos = %d WHERE seq = %d", slot, p.Pos, p.Seq))
+		}
+		f.restart(forget...)
+		for !moved.Whole {
+			moved, err = f.MoveOn(f.ctx, sh, early, nobodyWaits)
+			require.NoError(t, err)
+		}
+		f.inPlace(t)
+	})
+}

@@ -12,12 +12,13 @@ import (
 )
 
 // Shift is how far the owner of a slot that is split has moved its tasks to where they belong. It begins
-// at done, whatever an owner before has done. It is not safe for use by several goroutines.
+// at done, whatever an owner before has done, and again in each life of the database: that may have forgotten what was moved. It is not safe for use by several goroutines.
 type Shift struct {
 	Slot  int
 	Epoch int64
 
 	begun bool
+	life  string // of the database, when it was last asked
 	time  shiftRange
 	held  shiftRange
 	left  map[int64]bool // stay behind for now: their owner has them in flight, or waits for an answer about them
@@ -94,6 +95,14 @@ func (m *shifter) step(ctx context.Context, sh *Shift, now int64) error {
 	case !m.slot.Split() || m.slot.Whole():
 		m.moved.Whole = true
 		return nil
+	}
+	var life string
+	if err := m.tx.QueryRowContext(ctx, "SELECT "+m.store.Life()).Scan(&life); err != nil {
+		return fmt.Errorf("asking for the life of the database: %w", err)
+	}
+	if life != sh.life {
+		*sh = *NewShift(sh.Slot, sh.Epoch)
+		sh.life = life
 	}
 	if !sh.begun {
 		sh.begun = true
