@@ -54,7 +54,7 @@ var calls = map[string]call{
 	"purge-deadletters":  {"admin", "POST", "/api/v1/deadletters/purge", `{"topic":"{topic}","task_id":"none"}`, ""},
 	"cluster":            {"read", "GET", "/api/v1/cluster", "", "open"},
 	"show-slots":         {"read", "GET", "/api/v1/slots", "", "open"},
-	"set-slots":          {"operate", "PUT", "/api/v1/slots", `{"slots":4}`, "refused"},
+	"set-slots":          {"admin", "PUT", "/api/v1/slots", `{"slots":4}`, "refused"},
 	"overview":           {"read", "GET", "/api/v1/overview", "", "refused"},
 	"list-audit":         {"read", "GET", "/api/v1/audit?topic={topic}", "", ""},
 	"list-all-audit":     {"read", "GET", "/api/v1/audit", "", "filtered"},

@@ -70,7 +70,7 @@ func (*setSlotsInput) scope(c access.Caller) error {
 
 func (s *server) slots() {
 	register(s, access.Read, "show-slots", http.MethodGet, "/api/v1/slots", "Show how many slots there are, and how far a change of their number has come", s.showSlots)
-	register(s, access.Operate, "set-slots", http.MethodPut, "/api/v1/slots", "Change the number of slots while the services run; while it changes already, that change comes first", s.setSlots)
+	register(s, access.Admin, "set-slots", http.MethodPut, "/api/v1/slots", "Change the number of slots while the services run; while it changes already, that change comes first", s.setSlots)
 }
 
 func (s *server) showSlots(ctx ctxType, _ *showSlotsInput) (*body[SlotsChange], error) {

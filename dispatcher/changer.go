@@ -160,6 +160,7 @@ func (c *changer) nextSplit(rows []store.Slot, owned map[int]int64) (slot int, o
 
 // split lets a slot drain, and splits it.
 func (c *changer) split(ctx context.Context, slot int) error {
+	delete(c.shifts, slot) // of an earlier change
 	held, ok := c.flight.BeginSplit(slot)
 	if !ok {
 		c.later(slot)
