@@ -73,13 +73,11 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 	}
 	round := 0
 	until := func(done func() bool) {
-		deadline := time.Now().Add(bound)
-		for !done() {
-			require.True(t, time.Now().Before(deadline), "it takes too long")
+		f.eventually("the slots change under load", func() bool {
 			load(round)
 			round++
-			time.Sleep(tick)
-		}
+			return done()
+		})
 	}
 	load(round)
 	round++
