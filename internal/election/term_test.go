@@ -25,7 +25,12 @@ func onFake(t *testing.T, cfg zkfake.Config) *ensemble {
 func (e *ensemble) openByHand(id string, change ...func(*Config)) *znodes {
 	term, err := e.member(id, change...).ground.(*quorum).openTerm(context.Background(), e.server)
 	require.NoError(e.t, err)
-	e.t.Cleanup(func() { term.leave(); term.term.cut(); term.term.unwind() })
+	e.t.Cleanup(func() {
+		term.m.view.distrust() // its timer would log after the test
+		term.leave()
+		term.term.cut()
+		term.term.unwind()
+	})
 	require.NoError(e.t, term.connected())
 	return term
 }
