@@ -27,14 +27,14 @@ func callbackConfig(c config.Callback) (callback.Config, error) {
 	}
 	pem, err := os.ReadFile(c.CA)
 	if err != nil {
-		return out, command.Usage("callback.ca: %v", err)
+		return out, command.Usage("callback.ca: %v: name a PEM file that notyet can read", err)
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return out, command.Usage("callback.ca %q: there is no certificate in PEM form in it", c.CA)
+		return out, command.Usage("callback.ca %q: there is no certificate in PEM form in it: name the file of the authority's certificate", c.CA)
 	}
 	out.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	return out, nil

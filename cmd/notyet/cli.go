@@ -17,6 +17,7 @@ type cli struct {
 	Dispatcher dispatcherCmd `cmd:"" help:"Run a dispatcher: delivers tasks when they are due."`
 	All        allCmd        `cmd:"" help:"Run a scanner and a dispatcher in one process."`
 	Doctor     doctorCmd     `cmd:"" help:"Look at all servers that are configured, and say what is wrong and the fix."`
+	Config     configCmd     `cmd:"" help:"Check the configuration, and print where each value comes from."`
 	Migrate    migrateCmd    `cmd:"" help:"Create or update the database tables and notyet's own topics."`
 
 	Schedule scheduleCmd `cmd:"" help:"Schedule a message."`

@@ -119,7 +119,7 @@ func TestExitCodes(t *testing.T) {
 
 func TestEveryCommandHasHelp(t *testing.T) {
 	for _, args := range [][]string{
-		{"dev"}, {"scanner"}, {"dispatcher"}, {"all"}, {"migrate"}, {"schedule"}, {"cancel"}, {"fire"}, {"get"}, {"list"}, {"forecast"}, {"watch"},
+		{"dev"}, {"scanner"}, {"dispatcher"}, {"all"}, {"migrate"}, {"config", "check"}, {"config", "print"}, {"schedule"}, {"cancel"}, {"fire"}, {"get"}, {"list"}, {"forecast"}, {"watch"},
 		{"deadletter", "list"}, {"deadletter", "show"}, {"deadletter", "replay"}, {"deadletter", "purge"}, {"deadletter", "export"},
 		{"intake", "status"}, {"intake", "skip"}, {"intake", "restart"}, {"timer", "set"}, {"timer", "list"}, {"timer", "show"}, {"target", "pause"}, {"target", "resume"}, {"target", "limit"}, {"target", "list"},
 	} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
@@ -58,6 +59,9 @@ func opsConfig(cfg *config.Config, log *zap.Logger) (ops.Config, error) {
 	if h.TLS.Enabled {
 		if h.TLS.Cert == "" {
 			return out, command.Usage("http.tls.enabled needs a certificate in a service: set http.tls.cert and http.tls.key to PEM files")
+		}
+		if _, err := tls.LoadX509KeyPair(h.TLS.Cert, h.TLS.Key); err != nil {
+			return out, command.Usage("http.tls.cert and http.tls.key: %v: name the PEM files of one pair", err)
 		}
 		out.Certificate, out.Key = h.TLS.Cert, h.TLS.Key
 	}

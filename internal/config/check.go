@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,7 +50,7 @@ func (l *loader) bad(key, value, problem, fix string) {
 	if f, _ := find(fields, key); f.secret {
 		value = ""
 	}
-	l.add(Problem{Key: key, Source: l.origin[key], Value: redact(value), Problem: problem, Fix: fix})
+	l.add(Problem{Key: key, Source: l.origin[key].String(), Value: redact(value), Problem: problem, Fix: fix})
 }
 
 func (l *loader) addresses(key string, list []string) {
@@ -226,7 +225,7 @@ func (l *loader) topics(c *Config) {
 		}
 		limits, _ := c.Limits(in.Topic)
 		if err := limits.Validate(); err != nil {
-			l.bad("intake", in.Topic, "has limits that cannot work: "+err.Error(), "see intake.allowed-targets, intake.aliases, intake.max-delay and intake.max-value-bytes")
+			l.bad("intake", in.Topic, "has limits that cannot work: "+quoting(err, slices.Concat(in.AllowedTargets, in.Aliases)), "see intake.allowed-targets, intake.aliases, intake.max-delay and intake.max-value-bytes")
 		}
 	}
 	l.topic("reports.topic", c.Reports.Topic)
@@ -239,6 +238,15 @@ func (l *loader) topics(c *Config) {
 		}
 		seen[name] = true
 	}
+}
+
+// quoting returns the error's text, which quotes one of the values, without credentials in it.
+func quoting(err error, values []string) string {
+	text := err.Error()
+	for _, v := range values {
+		text = strings.ReplaceAll(text, strconv.Quote(v), strconv.Quote(withoutCredentials(v)))
+	}
+	return text
 }
 
 // maxMetricTargets limits the targets with metrics of their own: each is some 13 series.
@@ -292,7 +300,9 @@ func (l *loader) durations(c *Config) {
 	}
 	positive("window", c.Window)
 	positive("stop-timeout", c.StopTimeout)
-	positive("zookeeper.session-timeout", c.ZooKeeper.SessionTimeout)
+	if d := c.ZooKeeper.SessionTimeout; d < 10*time.Millisecond {
+		l.bad("zookeeper.session-timeout", d.String(), "is out of range", "write 10ms or more; servers grant 2 to 20 of their ticks")
+	}
 	positive("intake.max-delay", c.Intake.MaxDelay)
 	positive("dispatcher.drain-timeout", c.Dispatcher.DrainTimeout)
 	positive("dispatcher.retention", c.Dispatcher.Retention)
@@ -320,18 +330,4 @@ func (l *loader) oneOf(key, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		l.bad(key, value, "is none of its values", "write one of "+strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
 	}
-}
-
-// String lists every setting with its value, one a line. Secrets are hidden.
-func (c *Config) String() string {
-	var b strings.Builder
-	for _, f := range fields {
-		v := reflect.ValueOf(c).Elem().FieldByIndex(f.index)
-		if f.secret && !v.IsZero() {
-			fmt.Fprintf(&b, "%s: (hidden)\n", f.key)
-			continue
-		}
-		fmt.Fprintf(&b, "%s: %v\n", f.key, v.Interface())
-	}
-	return b.String()
 }

@@ -47,15 +47,16 @@ type Config struct {
 	// then. Default 30s.
 	StopTimeout time.Duration `key:"stop-timeout"`
 
-	set map[string]string // where each key was set
+	set    map[string]Origin // where each key was set
+	unread map[string]bool   // keys whose values could not be read
 }
 
 // IsSet reports whether a key was set in the file, the environment or by a flag.
-func (c *Config) IsSet(key string) bool { return c.set[key] != "" }
+func (c *Config) IsSet(key string) bool { return c.set[key].Kind != "" }
 
 // Origin returns where a key was set: the name of the file or of the variable, or "flag". It
 // returns "" if the key was not set.
-func (c *Config) Origin(key string) string { return c.set[key] }
+func (c *Config) Origin(key string) string { return c.set[key].String() }
 
 // Kafka is how to connect to Kafka.
 type Kafka struct {
@@ -236,6 +237,8 @@ type Intake struct {
 	MaxDelay       time.Duration `key:"max-delay"`
 	MaxValueBytes  Size          `key:"max-value-bytes"`
 	Aliases        []string      `key:"aliases"`
+
+	own map[string]bool // the keys that the entry itself has
 }
 
 // Topic is one of notyet's own topics.

@@ -7,11 +7,11 @@ import (
 
 // Problem is one mistake in the configuration.
 type Problem struct {
-	Key     string // the key, as in the file
-	Source  string // where the value came from: a file, a variable or a flag; "" if the key was not set
-	Value   string // what was set; "" if it is a secret or the key was not set
-	Problem string
-	Fix     string
+	Key     string `json:"key"`              // as in the file
+	Source  string `json:"source,omitempty"` // where the value came from: a file, a variable or a flag; "" if the key was not set
+	Value   string `json:"value,omitempty"`  // what was set; "" if it is a secret or the key was not set
+	Problem string `json:"problem"`
+	Fix     string `json:"fix,omitempty"`
 }
 
 func (p Problem) String() string {

@@ -41,34 +41,42 @@ type Sources struct {
 // loader collects values and mistakes.
 type loader struct {
 	values   *koanf.Koanf
-	origin   map[string]string // where each key was set
+	origin   map[string]Origin // where each key was set
+	unread   map[string]bool   // keys whose values could not be read
 	problems []Problem
 }
 
 // Load reads and checks everything. The error is an *Error.
 func Load(s Sources) (*Config, error) {
+	cfg, problems := Read(s)
+	if len(problems) > 0 {
+		return nil, &Error{Problems: problems}
+	}
+	return cfg, nil
+}
+
+// Read returns the merged configuration with all its mistakes. If there are any, the configuration is
+// for showing, not for use: a key whose value could not be read has its default.
+func Read(s Sources) (*Config, []Problem) {
 	if s.Environ == nil {
 		s.Environ = os.Environ()
 	}
 	if s.File == "" {
 		s.File = lookup(s.Environ, FileVariable)
 	}
-	l := &loader{values: koanf.New("."), origin: map[string]string{}}
-	l.texts(s.Defaults, "default")
+	l := &loader{values: koanf.New("."), origin: map[string]Origin{}, unread: map[string]bool{}}
+	l.texts(s.Defaults, Origin{})
 	clear(l.origin)
 	l.file(s)
 	l.environment(s)
-	l.texts(s.Flags, "flag")
+	l.texts(s.Flags, Origin{Kind: FromFlag})
 	cfg := Default()
 	l.assign(&cfg)
 	cfg.inherit()
-	cfg.set = l.origin
+	cfg.set, cfg.unread = l.origin, l.unread
 	l.require(&cfg, s.Require)
 	l.check(&cfg)
-	if len(l.problems) > 0 {
-		return nil, &Error{Problems: l.problems}
-	}
-	return &cfg, nil
+	return &cfg, l.problems
 }
 
 func lookup(environ []string, name string) string {
@@ -83,9 +91,9 @@ func lookup(environ []string, name string) string {
 func (l *loader) add(p Problem) { l.problems = append(l.problems, p) }
 
 // take notes a value from origin, to be assigned later.
-func (l *loader) take(key string, value any, origin string) {
+func (l *loader) take(key string, value any, origin Origin) {
 	if err := l.values.Set(key, value); err != nil {
-		l.add(Problem{Key: key, Source: origin, Problem: "cannot be read: " + err.Error()})
+		l.add(Problem{Key: key, Source: origin.String(), Problem: "cannot be read: " + err.Error()})
 		return
 	}
 	l.origin[key] = origin
@@ -111,7 +119,7 @@ func (l *loader) file(s Sources) {
 		case value == nil && (known || section(key)): // a key without a value
 		case known:
 			if !ignored(s.Ignore, key) {
-				l.take(key, value, s.File)
+				l.take(key, value, Origin{FromFile, s.File})
 			}
 		case section(key):
 			l.add(Problem{Key: key, Source: s.File, Problem: "is a section", Fix: "write its keys below it, indented"})
@@ -181,14 +189,14 @@ func (l *loader) environment(s Sources) {
 		l.add(Problem{Key: envPrefix + "*", Problem: "cannot be read: " + err.Error()})
 	}
 	for _, key := range slices.Sorted(maps.Keys(found)) {
-		l.take(key, found[key], EnvName(key))
+		l.take(key, found[key], Origin{FromEnvironment, EnvName(key)})
 	}
 }
 
-func (l *loader) texts(values map[string]string, origin string) {
+func (l *loader) texts(values map[string]string, origin Origin) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if _, known := find(fields, key); !known {
-			l.unknownKey(origin, key)
+			l.unknownKey(origin.String(), key)
 			continue
 		}
 		l.take(key, values[key], origin)
@@ -206,7 +214,8 @@ func (l *loader) assign(cfg *Config) {
 		}
 		origin, raw := l.origin[f.key], l.values.Get(f.key)
 		if err := assign(reflect.ValueOf(cfg).Elem().FieldByIndex(f.index), raw); err != nil {
-			p := Problem{Key: f.key, Source: origin, Problem: "is not valid", Fix: err.Error()}
+			l.unread[f.key] = true
+			p := Problem{Key: f.key, Source: origin.String(), Problem: "is not valid", Fix: err.Error()}
 			if !f.secret {
 				p.Value = redact(fmt.Sprint(raw))
 			}
@@ -238,7 +247,7 @@ func (c *Config) inherit() {
 func (l *loader) require(c *Config, keys []string) {
 	for _, key := range keys {
 		without := key == "zookeeper.servers" && c.Election.Kind == KindMySQL || key == "redis.addrs" && c.Index.Kind == KindMySQL
-		if l.origin[key] == "" && !without {
+		if l.origin[key].Kind == "" && !without {
 			l.add(Problem{Key: key, Problem: "is not set", Fix: "set " + EnvName(key) + ", or " + key + " in the file"})
 		}
 	}

@@ -109,9 +109,10 @@ func assignIntakes(into reflect.Value, raw any) error {
 			if !isScalar(e) {
 				return fmt.Errorf("entry %d: write a name or a mapping with the key topic", i+1)
 			}
-			out[i].Topic = scalar(e)
+			out[i].Topic, out[i].own = scalar(e), map[string]bool{"topic": true}
 			continue
 		}
+		out[i].own = map[string]bool{}
 		for key, v := range settings {
 			f, known := find(intakeFields, key)
 			if !known {
@@ -120,6 +121,7 @@ func assignIntakes(into reflect.Value, raw any) error {
 			if err := assign(reflect.ValueOf(&out[i]).Elem().FieldByIndex(f.index), v); err != nil {
 				return fmt.Errorf("entry %d, %s: %w", i+1, key, err)
 			}
+			out[i].own[key] = true
 		}
 	}
 	into.Set(reflect.ValueOf(out))

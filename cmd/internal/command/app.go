@@ -79,7 +79,8 @@ func (e UsageError) Unwrap() error { return e.Err }
 // Usage makes a UsageError.
 func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// ErrReported means that the command has failed and has already printed why.
+// ErrReported means that the command has failed and has already printed why. In a UsageError it is the
+// caller's mistake.
 var ErrReported = errors.New("failed")
 
 // Grammar is the command line of one program.
@@ -164,6 +165,8 @@ func (a *App) Code(err error, isMistake func(error) bool) int {
 	switch {
 	case err == nil:
 		return ExitDone
+	case errors.Is(err, ErrReported) && errors.As(err, &bad):
+		return ExitUsage
 	case errors.Is(err, ErrReported):
 		return ExitFailed
 	case a.Ctx.Err() != nil && errors.Is(err, context.Canceled):

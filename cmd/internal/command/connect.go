@@ -33,17 +33,17 @@ func TLSConfig(key string, t config.TLS) (*tls.Config, error) {
 	if t.CA != "" {
 		pem, err := os.ReadFile(t.CA)
 		if err != nil {
-			return nil, Usage("%s.ca: %v", key, err)
+			return nil, Usage("%s.ca: %v: name a PEM file that notyet can read", key, err)
 		}
 		out.RootCAs = x509.NewCertPool()
 		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, Usage("%s.ca %q: there is no certificate in PEM form in it", key, t.CA)
+			return nil, Usage("%s.ca %q: there is no certificate in PEM form in it: name the file of the authority's certificate", key, t.CA)
 		}
 	}
 	if t.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {
-			return nil, Usage("%s.cert and %s.key: %v", key, key, err)
+			return nil, Usage("%s.cert and %s.key: %v: name the PEM files of one pair", key, key, err)
 		}
 		out.Certificates = []tls.Certificate{pair}
 	}

@@ -37,6 +37,15 @@ type AsJSON struct {
 
 // Load reads the configuration from all its sources.
 func (a *App) Load(s Settings, more Servers, src config.Sources) (*config.Config, error) {
+	src, err := a.Sources(s, more, src)
+	if err != nil {
+		return nil, err
+	}
+	return config.Load(src)
+}
+
+// Sources adds the file, the environment and the flags.
+func (a *App) Sources(s Settings, more Servers, src config.Sources) (config.Sources, error) {
 	flags := map[string]string{
 		"http.addr": s.HTTPAddr, "http.token": s.Token, "log.level": s.LogLevel, "kafka.brokers": more.KafkaBrokers, "mysql.dsn": more.MySQLDSN,
 		"redis.addrs": more.RedisAddrs, "zookeeper.servers": more.ZooKeeperServers,
@@ -49,12 +58,12 @@ func (a *App) Load(s Settings, more Servers, src config.Sources) (*config.Config
 	for _, pair := range s.Set {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return nil, Usage("--set without a value: write KEY=VALUE") // the argument may be a secret
+			return src, Usage("--set without a value: write KEY=VALUE") // the argument may be a secret
 		}
 		flags[key] = value
 	}
 	src.File, src.Environ, src.Flags = s.Config, a.Environ, flags
-	return config.Load(src)
+	return src, nil
 }
 
 // Quiet are the defaults of interactive commands. Their result is on stdout, and an error is

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/config"
+)
+
+type configCmd struct {
+	Check configCheckCmd `cmd:"" help:"Check the configuration as the start of a service does, without a server."`
+	Print configPrintCmd `cmd:"" help:"Print the merged configuration, and where each value comes from."`
+}
+
+type configCheckCmd struct {
+	command.Settings
+	command.Servers
+	command.AsJSON
+	Service string `default:"all" enum:"all,scanner,dispatcher" help:"Whose start: all, scanner or dispatcher. Each requires the servers that it needs." placeholder:"SERVICE"`
+}
+
+// Help is part of --help.
+func (configCheckCmd) Help() string {
+	return `Reads the file, the environment and the flags, and the files that they name: certificates, tokens, secrets of callbacks. It
+finds every mistake that would end a service at its start, and contacts no server: "notyet doctor" does that.
+
+Exit codes: 0 valid, 2 mistakes, each with its key, where it was set, and the fix.
+
+Examples:
+  notyet config check --config /etc/notyet.yaml
+  notyet config check --json --service scanner | jq '.problems[]'`
+}
+
+// checked is what config check prints.
+type checked struct {
+	Valid    bool             `json:"valid"`
+	Problems []config.Problem `json:"problems"`
+}
+
+// Run checks.
+func (c *configCheckCmd) Run(a *app) error {
+	required := dispatcherServers
+	if c.Service == "scanner" {
+		required = scannerServers
+	}
+	src, err := a.Sources(c.Settings, c.Servers, config.Sources{Require: required})
+	if err != nil {
+		return err
+	}
+	cfg, problems := config.Read(src)
+	if len(problems) == 0 {
+		problems = startProblems(cfg, c.Service != "scanner")
+	}
+	if c.JSON {
+		err = a.JSON(checked{Valid: len(problems) == 0, Problems: append([]config.Problem{}, problems...)})
+		return cmp.Or(err, mistaken(problems))
+	}
+	if len(problems) > 0 {
+		return &config.Error{Problems: problems}
+	}
+	_, err = fmt.Fprintln(a.Stdout, "the configuration is valid")
+	return err
+}
+
+// mistaken ends a command that has printed its problems.
+func mistaken(problems []config.Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return command.UsageError{Err: command.ErrReported}
+}
+
+// startProblems finds the mistakes in what the settings name, such as files, as openService and its parts find
+// them one by one.
+func startProblems(cfg *config.Config, dispatches bool) (out []config.Problem) {
+	note := func(err error) {
+		if err != nil {
+			out = append(out, problemOf(cfg, err))
+		}
+	}
+	_, err := opsConfig(cfg, zap.NewNop())
+	note(err)
+	_, err = command.KafkaConfig(cfg)
+	note(err)
+	_, err = storeConfig(cfg)
+	note(err)
+	if cfg.Index.Kind == config.KindRedis {
+		_, err = indexConfig(cfg)
+		note(err)
+	}
+	if !dispatches {
+		_, err = callback.NewGuard(callbackRules(cfg.Callback))
+		note(err)
+		return out
+	}
+	_, err = electionConfig(cfg)
+	note(err)
+	sending, err := callbackConfig(cfg.Callback)
+	note(err)
+	if err != nil {
+		return out
+	}
+	sender, err := callback.New(sending, zap.NewNop(), prometheus.NewRegistry())
+	note(err)
+	if err == nil {
+		sender.Close()
+	}
+	return out
+}
+
+// problemOf finds the key with which such an error begins.
+func problemOf(cfg *config.Config, err error) config.Problem {
+	text, key := err.Error(), ""
+	for _, k := range config.Keys() {
+		if strings.HasPrefix(text, k) && len(k) > len(key) {
+			key = k
+		}
+	}
+	return config.Problem{Key: key, Source: cfg.Origin(key), Problem: strings.TrimLeft(strings.TrimPrefix(text, key), ": ")}
+}
+
+type configPrintCmd struct {
+	command.Settings
+	command.Servers
+	command.AsJSON
+}
+
+// Help is part of --help.
+func (configPrintCmd) Help() string {
+	return `Prints every key with its value and where that comes from: default, the file, an environment variable, or a flag. Of
+secrets it shows only that they are set. Values that a service would refuse are printed too; then the exit code is 2.
+
+Examples:
+  notyet config print --config /etc/notyet.yaml
+  notyet config print --json | jq '.settings[] | select(.source != "default")'`
+}
+
+// printed is what config print prints.
+type printed struct {
+	Settings []config.Setting `json:"settings"`
+	Problems []config.Problem `json:"problems,omitempty"`
+}
+
+// Run prints.
+func (c *configPrintCmd) Run(a *app) error {
+	src, err := a.Sources(c.Settings, c.Servers, config.Sources{})
+	if err != nil {
+		return err
+	}
+	cfg, problems := config.Read(src)
+	out := printed{cfg.Settings(), problems}
+	if c.JSON {
+		return cmp.Or(a.JSON(out), mistaken(problems))
+	}
+	rows := make([][]any, 0, len(out.Settings))
+	for _, s := range out.Settings {
+		rows = append(rows, []any{s.Key, text(s.Value), s.From()})
+	}
+	a.Table([]any{"KEY", "VALUE", "FROM"}, rows)
+	if len(problems) > 0 {
+		return &config.Error{Problems: problems}
+	}
+	return nil
+}
+
+func text(value any) string {
+	if list, ok := value.([]string); ok {
+		return strings.Join(list, ",")
+	}
+	return fmt.Sprint(value)
+}
