@@ -3,10 +3,10 @@ export PATH := $(PATH):/usr/local/go/bin
 COMMIT ?= $(shell git describe --always --dirty --exclude '*' --abbrev=9 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-short bench sim sim-plants sim-places chaos check lint clean
+.PHONY: help build run test test-cluster test-short bench sim sim-plants sim-places chaos check lint clean
 
 help: ## lists these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/notyet, and bin/notyet-bench to measure it: static binaries, no C compiler needed
 	@scripts/retry go mod download
@@ -17,6 +17,9 @@ run: build ## the whole pipeline in one process, everything embedded
 
 test: ## installs and starts what the tests need, runs all tests (one package: make test ARGS=./store/...)
 	scripts/test $(ARGS)
+
+test-cluster: ## the end-to-end tests on three brokers, three ZooKeepers, a database with a replica, and Redis Cluster or sentinels (SERVERS_SENTINEL=1)
+	scripts/test-cluster $(ARGS)
 
 test-short: ## the tests that need no server
 	env -u NOTYET_KAFKA_BROKERS -u NOTYET_MYSQL_DSN -u NOTYET_REDIS_ADDRS -u NOTYET_ZOOKEEPER_SERVERS go test ./...

@@ -56,7 +56,10 @@ func onServers(t *testing.T, change func(*kafka.TopicSpec)) Config {
 	require.NoError(t, st.Close())
 	return Config{
 		Settings: &settings, Kafka: &kcfg, Store: &scfg, Disk: true, Version: "v1", Patience: 30 * time.Second,
-		Index:    &index.Config{Addrs: strings.Split(os.Getenv("NOTYET_REDIS_ADDRS"), ","), Prefix: own},
+		Index: &index.Config{
+			Addrs: strings.Split(os.Getenv("NOTYET_REDIS_ADDRS"), ","), Prefix: own,
+			Cluster: os.Getenv("NOTYET_REDIS_CLUSTER") == "true", MasterName: os.Getenv("NOTYET_REDIS_MASTER"),
+		},
 		Election: &election.Config{Servers: strings.Split(os.Getenv("NOTYET_ZOOKEEPER_SERVERS"), ","), Root: "/" + own},
 	}
 }

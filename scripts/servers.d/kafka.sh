@@ -1,13 +1,15 @@
-# Apache Kafka: one KRaft node that is broker and controller. The jars come through Maven, once, into the cache.
+# Apache Kafka: KRaft nodes that are broker and controller; one, or a cluster's three. The jars come through Maven, once, into the cache.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 kafka_port=${SERVERS_KAFKA_PORT:-19092}
 # Only to fetch the jars.
 kafka_needs=(mvn=maven /etc/ssl/certs/ca-certificates.crt=ca-certificates)
-# Far from the ports people pick next to another set's, and inside the range for every broker port.
-kafka_controller_port=$((kafka_port + (kafka_port > 65000 ? -517 : 517)))
+# kafka_beside PORT N: a node's other port. Far from the ports people pick next to another set's, and inside the range for every broker port.
+kafka_beside() { echo $(($1 + (kafka_port > 65000 ? -$2 : $2))); }
+kafka_controller_port() { kafka_beside "$(port_of "$1")" 517; }
 # Where users sign in (SCRAM). What they may do is for ACLs to say; whoever comes to the other listener may do everything.
-kafka_users_port=$((kafka_port + (kafka_port > 65000 ? -518 : 518)))
+kafka_users_port() { kafka_beside "$(port_of "$1")" 518; }
+if [[ $cluster ]]; then kafka_copies=3 kafka_in_sync=2 kafka_heap=320m; else kafka_copies=1 kafka_in_sync=1 kafka_heap=512m; fi
 # A new pom or checksum list is a new folder.
 kafka_lib=$cache/kafka-$(cat "$scripts"/servers.d/kafka.{pom.xml,sha256} | sha256sum | head -c 12)
 
@@ -29,32 +31,41 @@ fetch_kafka() {
 }
 
 kafka_prepare() {
-  local java
+  local java controller users
   java=$(java_bin)
-  ! listening "$kafka_controller_port" || fail "something else listens on 127.0.0.1:$kafka_controller_port, where Kafka's controller goes: change SERVERS_KAFKA_PORT"
-  ! listening "$kafka_users_port" || fail "something else listens on 127.0.0.1:$kafka_users_port, where Kafka's users sign in: change SERVERS_KAFKA_PORT"
+  controller=$(kafka_controller_port "$name")
+  users=$(kafka_users_port "$name")
+  ! listening "$controller" || fail "something else listens on 127.0.0.1:$controller, where Kafka's controller goes: change SERVERS_KAFKA_PORT"
+  ! listening "$users" || fail "something else listens on 127.0.0.1:$users, where Kafka's users sign in: change SERVERS_KAFKA_PORT"
   kafka_settings >"$home/server.properties"
   if [[ ! -e $home/formatted ]]; then
     rm -rf "$home/data"
-    "$java" -Xmx128m -cp "$kafka_lib/*" kafka.tools.StorageTool format -t "$(kafka_cluster_id)" -c "$home/server.properties" >>"$home/log" 2>&1 ||
+    [[ -s $dir/kafka-id ]] || kafka_cluster_id >"$dir/kafka-id"
+    "$java" -Xmx128m -cp "$kafka_lib/*" kafka.tools.StorageTool format -t "$(<"$dir/kafka-id")" -c "$home/server.properties" >>"$home/log" 2>&1 ||
       { tail -n 25 "$home/log" >&2; fail "formatting Kafka's storage failed"; }
     touch "$home/formatted"
   fi
-  run=("$java" -Xms512m -Xmx512m -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:+ExitOnOutOfMemoryError -Djava.awt.headless=true
+  run=("$java" "-Xms$kafka_heap" "-Xmx$kafka_heap" -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:+ExitOnOutOfMemoryError -Djava.awt.headless=true
     "-Dlog4j2.configurationFile=$scripts/servers.d/kafka.log4j2.properties" -cp "$kafka_lib/*" kafka.Kafka "$home/server.properties")
 }
 
 # 16 random bytes in URL-safe base64, as Kafka's own random-uuid prints; no '-', which it avoids in front.
 kafka_cluster_id() { head -c 16 /dev/urandom | base64 | tr '+/' '__' | tr -d '='; }
 
+kafka_voters() {
+  local each voters=()
+  for each in $(nodes_of kafka); do voters+=("$(number_of "$each")@127.0.0.1:$(kafka_controller_port "$each")"); done
+  (IFS=,; echo "${voters[*]}")
+}
+
 kafka_settings() {
   cat <<SETTINGS
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:$kafka_controller_port
+node.id=$(number_of "$name")
+controller.quorum.voters=$(kafka_voters)
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:$kafka_port,SASL_PLAINTEXT://127.0.0.1:$kafka_users_port,CONTROLLER://127.0.0.1:$kafka_controller_port
-advertised.listeners=PLAINTEXT://127.0.0.1:$kafka_port,SASL_PLAINTEXT://127.0.0.1:$kafka_users_port
+listeners=PLAINTEXT://127.0.0.1:$port,SASL_PLAINTEXT://127.0.0.1:$users,CONTROLLER://127.0.0.1:$controller
+advertised.listeners=PLAINTEXT://127.0.0.1:$port,SASL_PLAINTEXT://127.0.0.1:$users
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
 sasl.enabled.mechanisms=SCRAM-SHA-256
 listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
@@ -63,12 +74,13 @@ super.users=User:ANONYMOUS
 log.dirs=$home/data
 auto.create.topics.enable=false
 delete.topic.enable=true
-default.replication.factor=1
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
+default.replication.factor=$kafka_copies
+min.insync.replicas=$kafka_in_sync
+offsets.topic.replication.factor=$kafka_copies
+transaction.state.log.replication.factor=$kafka_copies
+transaction.state.log.min.isr=$kafka_in_sync
+share.coordinator.state.topic.replication.factor=$kafka_copies
+share.coordinator.state.topic.min.isr=$kafka_in_sync
 group.initial.rebalance.delay.ms=0
 # 50 each by default: creating them is the longest part of a first test.
 offsets.topic.num.partitions=8

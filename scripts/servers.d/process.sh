@@ -1,10 +1,25 @@
-# Starting, finding and stopping one server. Each server's own file gives NAME_port, NAME_needs and NAME_prepare; the last
-# writes what the server needs under $home and sets the array `run` to its command line.
+# Starting, finding and stopping one server. Its kind's file gives KIND_port, KIND_needs and KIND_prepare; the last writes what
+# the server $name needs under $home to listen at $port, and sets the array `run` to its command line.
 # shellcheck shell=bash disable=SC2154
 
 fail() { echo "servers: $*" >&2; exit 1; }
 
-port_of() { local variable=$1_port; echo "${!variable}"; }
+kind_of() { echo "${1%-*}"; }
+
+# number_of a cluster's server: kafka-2 is 2. A server that is alone is 1.
+number_of() { if [[ $1 == *-* ]]; then echo "${1##*-}"; else echo 1; fi; }
+
+# The servers of a cluster listen 10 ports from each other.
+port_of() { local variable; variable=$(kind_of "$1")_port; echo $((${!variable} + 10 * ($(number_of "$1") - 1))); }
+
+# nodes_of prints the names of a kind's servers.
+nodes_of() { local each; for each in "${all[@]}"; do [[ $(kind_of "$each") != "$1" ]] || echo "$each"; done; }
+
+addresses_of() {
+  local each list=()
+  for each in $(nodes_of "$1"); do list+=("127.0.0.1:$(port_of "$each")"); done
+  (IFS=,; echo "${list[*]}")
+}
 
 # Words of a process's command line; empty for a zombie and for a number that nobody has.
 command_line() { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null
@@ -21,16 +36,17 @@ pid_of() {
 # runs tells whether a process is there and has not ended. Its command line does not: in the middle of exec it is empty.
 runs() { [[ -r /proc/$1/stat && $(cat "/proc/$1/stat" 2>/dev/null) =~ \)\ [^ZX]\  ]]; }
 
-ready() { timeout 5 "$scripts/servers.d/probe" "$1" "$(port_of "$1")" 2>/dev/null; }
+ready() { timeout 5 "$scripts/servers.d/probe" "$(kind_of "$1")" "$(port_of "$1")" 2>/dev/null; }
 
 listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 start() {
   local name=$1 home=$dir/$1 port run=()
+  [[ -z $(pid_of "$name") ]] || return 0
   port=$(port_of "$name")
   if listening "$port"; then fail "something else listens on 127.0.0.1:$port: set SERVERS_$(setting "$name")_PORT"; fi
   mkdir -p "$home"
-  "${name}_prepare"
+  "$(kind_of "$name")_prepare"
   echo "servers: starting $name on 127.0.0.1:$port" >&2
   echo "$port" >"$home/port"
   # A session of its own without a terminal, so that it outlives the caller's shell. Descriptor 9 is the caller's lock.
@@ -41,13 +57,27 @@ start() {
   )
 }
 
-setting() { if [[ $1 == mariadb ]]; then echo MYSQL; else echo "${1^^}"; fi; }
+setting() {
+  local kind
+  kind=$(kind_of "$1")
+  case $kind in mariadb) echo MYSQL ;; sentinel) echo REDIS ;; *) echo "${kind^^}" ;; esac
+}
 
 await_ready() {
   local name=$1 deadline=$((SECONDS + wait_seconds))
   until ready "$name"; do
     runs "$(<"$dir/$name/pid")" || { tail -n 25 "$dir/$name/log" >&2; fail "$name ended while starting; its log is $dir/$name/log"; }
     ((SECONDS < deadline)) || { tail -n 25 "$dir/$name/log" >&2; fail "$name is not ready after ${wait_seconds}s"; }
+    sleep 0.1
+  done
+}
+
+# await WHAT COMMAND… waits until the command returns 0.
+await() {
+  local what=$1 deadline=$((SECONDS + wait_seconds))
+  shift
+  until "$@"; do
+    ((SECONDS < deadline)) || fail "after ${wait_seconds}s it is not so that $what"
     sleep 0.1
   done
 }

@@ -76,3 +76,36 @@ func TestWhichServersTheTestsUse(t *testing.T) {
 		})
 	}
 }
+
+func TestEnvironmentOfACluster(t *testing.T) {
+	for name, c := range map[string]struct {
+		set     []string
+		primary string // that was promoted
+		want    string
+	}{
+		"Redis Cluster": {want: `export NOTYET_KAFKA_BROKERS='127.0.0.1:1000,127.0.0.1:1010,127.0.0.1:1020'
+export NOTYET_MYSQL_DSN='notyet:notyet@tcp(127.0.0.1:2000)/notyet'
+export NOTYET_REDIS_ADDRS='127.0.0.1:3000,127.0.0.1:3010,127.0.0.1:3020,127.0.0.1:3030,127.0.0.1:3040,127.0.0.1:3050'
+export NOTYET_ZOOKEEPER_SERVERS='127.0.0.1:4000,127.0.0.1:4010,127.0.0.1:4020'
+export NOTYET_REDIS_CLUSTER='true'
+`},
+		"sentinels, after a promotion": {set: []string{"SERVERS_SENTINEL=1"}, primary: "mariadb-2", want: `export NOTYET_KAFKA_BROKERS='127.0.0.1:1000,127.0.0.1:1010,127.0.0.1:1020'
+export NOTYET_MYSQL_DSN='notyet:notyet@tcp(127.0.0.1:2010)/notyet'
+export NOTYET_REDIS_ADDRS='127.0.0.1:3005,127.0.0.1:3015,127.0.0.1:3025'
+export NOTYET_ZOOKEEPER_SERVERS='127.0.0.1:4000,127.0.0.1:4010,127.0.0.1:4020'
+export NOTYET_REDIS_MASTER='notyet'
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if c.primary != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "primary"), []byte(c.primary+"\n"), 0o644))
+			}
+			cmd := exec.CommandContext(t.Context(), "../../scripts/servers", "env", "--cluster")
+			cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "SERVERS_DIR=" + dir, "SERVERS_KAFKA_PORT=1000", "SERVERS_MYSQL_PORT=2000", "SERVERS_REDIS_PORT=3000", "SERVERS_ZOOKEEPER_PORT=4000"}, c.set...)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Equal(t, c.want, string(out))
+		})
+	}
+}

@@ -63,7 +63,8 @@ func (s *stack) environ() []string {
 		}
 	}
 	return append(env,
-		"NOTYET_KAFKA_BROKERS="+strings.Join(s.kafka.Brokers, ","), "NOTYET_MYSQL_DSN="+s.dsn, "NOTYET_REDIS_ADDRS="+s.redis,
+		"NOTYET_KAFKA_BROKERS="+strings.Join(s.kafka.Brokers, ","), "NOTYET_MYSQL_DSN="+s.dsn, "NOTYET_REDIS_ADDRS="+strings.Join(s.redis.Addrs, ","),
+		"NOTYET_REDIS_CLUSTER="+strconv.FormatBool(s.redis.Cluster), "NOTYET_REDIS_MASTER="+s.redis.MasterName,
 		"NOTYET_ZOOKEEPER_SERVERS="+strings.Join(s.zk, ","), "NOTYET_ZOOKEEPER_ROOT=/"+s.name, "NOTYET_REDIS_PREFIX="+s.name,
 		"NOTYET_INTAKE_TOPICS="+s.intake, "NOTYET_REPORTS_TOPIC="+s.reports, "NOTYET_RESULTS_TOPIC="+s.results,
 		"NOTYET_SCANNER_GROUP="+s.name, "NOTYET_LOG_FORMAT=console", "NOTYET_HTTP_PPROF=true",

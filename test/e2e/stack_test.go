@@ -38,7 +38,7 @@ type stack struct {
 	log     *zap.Logger
 	kafka   kafka.Config
 	dsn     string
-	redis   string
+	redis   index.Config // where it is
 	zk      []string
 	intake  string
 	reports string
@@ -80,7 +80,10 @@ func newStackIn(t *testing.T, real, small bool, partitions int32) *stack {
 	s.intake, s.reports, s.results = s.name+".intake", s.name+".reports", s.name+".results"
 	if real {
 		s.kafka.Brokers = strings.Split(os.Getenv("NOTYET_KAFKA_BROKERS"), ",")
-		s.redis = strings.Split(os.Getenv("NOTYET_REDIS_ADDRS"), ",")[0]
+		s.redis = index.Config{
+			Addrs:   strings.Split(os.Getenv("NOTYET_REDIS_ADDRS"), ","),
+			Cluster: os.Getenv("NOTYET_REDIS_CLUSTER") == "true", MasterName: os.Getenv("NOTYET_REDIS_MASTER"),
+		}
 		s.zk = strings.Split(os.Getenv("NOTYET_ZOOKEEPER_SERVERS"), ",")
 		s.dsn = mysqltest.Fresh(t)
 	} else {
@@ -90,7 +93,7 @@ func newStackIn(t *testing.T, real, small bool, partitions int32) *stack {
 		r, err := embedded.StartRedis()
 		require.NoError(t, err)
 		t.Cleanup(r.Close)
-		s.kafka.Brokers, s.redis = []string{k.Addr()}, r.Addr()
+		s.kafka.Brokers, s.redis.Addrs = []string{k.Addr()}, []string{r.Addr()}
 		s.dsn = "sqlite:" + t.TempDir() + "/notyet.db"
 	}
 	s.client, err = kafka.NewProducer(s.kafka, s.log)
@@ -151,7 +154,7 @@ func (s *stack) judging(partitions int32, names ...string) {
 func (s *stack) topicsOf(timestamps string, partitions int32, names ...string) {
 	var specs []kafka.TopicSpec
 	for _, n := range names {
-		specs = append(specs, kafka.TopicSpec{Name: n, Partitions: partitions, Replication: 1, Configs: map[string]string{"message.timestamp.type": timestamps}})
+		specs = append(specs, kafka.TopicSpec{Name: n, Partitions: partitions, Configs: map[string]string{"message.timestamp.type": timestamps}})
 	}
 	_, err := kafka.EnsureTopics(s.t.Context(), s.client, specs)
 	require.NoError(s.t, err)
@@ -197,7 +200,9 @@ func (s *stack) newIndex() nearFuture {
 	}
 	id, err := s.store.Installation(s.t.Context())
 	require.NoError(s.t, err)
-	ix, err := index.New(index.Config{Addrs: []string{s.redis}, Prefix: s.name, Installation: id}, s.log)
+	cfg := s.redis
+	cfg.Prefix, cfg.Installation = s.name, id
+	ix, err := index.New(cfg, s.log)
 	require.NoError(s.t, err)
 	s.t.Cleanup(ix.Close)
 	return ix
