@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	require.NoError(t, st.Migrate(t.Context(), 4))
-	broker, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0", Topics: []embedded.Topic{{Name: "in.a"}, {Name: "in.b"}, {Name: "results"}}}, log)
+	broker, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0", Topics: []embedded.Topic{{Name: "in.a"}, {Name: "in.b"}, {Name: "in.c"}, {Name: "results"}}}, log)
 	require.NoError(t, err)
 	t.Cleanup(broker.Close)
 	producer, err := kafka.NewProducer(kafka.Config{Brokers: []string{broker.Addr()}}, log, kgo.RecordPartitioner(Partitioner()))
@@ -66,6 +66,7 @@ func newWorld(t *testing.T) *world {
 	Mount(mux, w.local, NewPublisher(producer, alone), Config{Version: "test", Answers: w.answers, Intakes: []Intake{
 		{Topic: "in.a", Limits: schemas.Limits{InternalTopics: []string{"in.a", "in.b"}, MaxDelay: 48 * time.Hour}},
 		{Topic: "in.b", Limits: schemas.Limits{AllowedTargets: []string{"bills"}}},
+		{Topic: "in.c", Limits: schemas.Limits{Target: "carts", AllowedTargets: []string{"carts"}}},
 	}})
 	w.tokens = map[string]string{}
 	guard, err := access.New(access.Config{Tokens: w.tokensFile()}, log)

@@ -87,7 +87,7 @@ type pathTarget struct {
 	Waiting
 	Topic   string `path:"topic"`
 	ID      string `path:"id"`
-	Intake  string `query:"intake"  doc:"intake topic; default the first configured"`
+	Intake  string `query:"intake"  doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
 	Version string `query:"version" doc:"ignored as stale when it is lower than the task's" pattern:"^[0-9]{1,19}$"`
 	Key     string `query:"key"     doc:"record key: give that of the task's other requests, so that they stay in order"`
 }
@@ -142,17 +142,17 @@ func (s *server) firePath(ctx ctxType, in *pathTarget) (*answerOutput, error) {
 // ask sends the request and waits for the answer to it, and to no other request about the task. The
 // wait begins when Kafka has acknowledged the request.
 func (s *server) ask(ctx ctxType, op schemas.Op, t Target, w Waiting) (*answerOutput, error) {
-	return s.askRecord(ctx, t.ID, t.Intake, func(to Intake) (*kgo.Record, error) { return t.Record(op, to) }, w)
+	return s.askRecord(ctx, t.ID, to{t.Intake, t.Topic}, func(in Intake) (*kgo.Record, error) { return t.Record(op, in) }, w)
 }
 
 // askRecord is ask for any request that is answered.
-func (s *server) askRecord(ctx ctxType, id, intake string, record func(Intake) (*kgo.Record, error), w Waiting) (*answerOutput, error) {
+func (s *server) askRecord(ctx ctxType, id string, way to, record func(Intake) (*kgo.Record, error), w Waiting) (*answerOutput, error) {
 	wait, err := w.duration()
 	if err != nil {
 		return nil, err
 	}
 	if wait == 0 || s.answers == nil {
-		sent, err := s.publish(ctx, intake, record)
+		sent, err := s.publish(ctx, way, record)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +163,7 @@ func (s *server) askRecord(ctx ctxType, id, intake string, record func(Intake) (
 		return nil, problem(err)
 	}
 	defer s.answers.leave(mine)
-	sent, err := s.publish(ctx, intake, record)
+	sent, err := s.publish(ctx, way, record)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,8 +20,7 @@ func (r *Schedule) Record(in Intake) (*kgo.Record, error) {
 		return nil, err
 	}
 	b := builder{}
-	b.text(schemas.HeaderTopic, r.Topic)
-	b.text(schemas.HeaderURL, r.URL)
+	b.target(in, r.Topic, r.URL)
 	b.text(schemas.HeaderMethod, r.Method)
 	b.text(schemas.HeaderID, r.ID)
 	b.text(schemas.HeaderAt, string(r.At))
@@ -55,14 +55,22 @@ func (t *Target) Record(op schemas.Op, in Intake) (*kgo.Record, error) {
 	}
 	b := builder{}
 	b.text(schemas.HeaderOp, op.String())
-	b.text(schemas.HeaderTopic, t.Topic)
-	b.text(schemas.HeaderURL, t.URL)
+	b.target(in, t.Topic, t.URL)
 	b.text(schemas.HeaderID, t.ID)
 	b.number(schemas.HeaderVersion, t.Version)
 	return b.record(in, key, nil)
 }
 
 type builder struct{ headers []kgo.RecordHeader }
+
+// target names the target. A request that names none is for the intake's own.
+func (b *builder) target(in Intake, topic, url string) {
+	if url == "" {
+		topic = cmp.Or(topic, in.Limits.Target)
+	}
+	b.text(schemas.HeaderTopic, topic)
+	b.text(schemas.HeaderURL, url)
+}
 
 func (b *builder) text(name, value string) {
 	if value != "" {

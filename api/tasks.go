@@ -96,7 +96,7 @@ func (in *scheduleInput) scope(c access.Caller) error {
 }
 
 func (s *server) schedule(ctx ctxType, in *scheduleInput) (*body[Published], error) {
-	return s.publish(ctx, in.Body.Intake, func(to Intake) (*kgo.Record, error) {
+	return s.publish(ctx, to{in.Body.Intake, in.Body.Topic}, func(to Intake) (*kgo.Record, error) {
 		r, err := in.Body.Record(to)
 		if err == nil && in.Body.Delay != "" {
 			err = s.setDue(ctx, to, r)
@@ -162,10 +162,13 @@ func (in *scheduleInput) traced(r *kgo.Record, to Intake) *kgo.Record {
 	return &out
 }
 
-func (s *server) publish(ctx ctxType, topic string, record func(Intake) (*kgo.Record, error)) (*body[Published], error) {
-	to, ok := pick(s.intakes, topic)
+// to is where a request goes: to the intake that it names, or to the one for its target.
+type to struct{ intake, topic string }
+
+func (s *server) publish(ctx ctxType, way to, record func(Intake) (*kgo.Record, error)) (*body[Published], error) {
+	to, ok := Pick(s.intakes, way.intake, way.topic)
 	if !ok {
-		return nil, bad("intake", topic, "is not an intake topic: leave it out, or name one that is configured")
+		return nil, bad("intake", way.intake, "is not an intake topic: leave it out, or name one that is configured")
 	}
 	r, err := record(to)
 	if err != nil {
@@ -180,12 +183,29 @@ func (s *server) publish(ctx ctxType, topic string, record func(Intake) (*kgo.Re
 	return &body[Published]{done}, problem(err)
 }
 
-// pick returns an intake by its name; the first is the default.
-func pick(intakes []Intake, topic string) (Intake, bool) {
-	for _, in := range intakes {
-		if topic == "" || in.Topic == topic {
-			return in, true
+// Pick returns the intake of that name. Without a name it is the one whose own target the topic is, so that
+// requests about one task go one way; otherwise the first without a target of its own; otherwise the first.
+func Pick(intakes []Intake, name, topic string) (Intake, bool) {
+	if name != "" {
+		return pick(intakes, name)
+	}
+	for _, target := range []string{topic, ""} {
+		i := slices.IndexFunc(intakes, func(in Intake) bool { return in.Limits.Target == target })
+		if i >= 0 {
+			return intakes[i], true
 		}
 	}
-	return Intake{}, false
+	if len(intakes) == 0 {
+		return Intake{}, false
+	}
+	return intakes[0], true
+}
+
+// pick returns an intake by its name.
+func pick(intakes []Intake, name string) (Intake, bool) {
+	i := slices.IndexFunc(intakes, func(in Intake) bool { return in.Topic == name })
+	if i < 0 {
+		return Intake{}, false
+	}
+	return intakes[i], true
 }

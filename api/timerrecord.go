@@ -31,7 +31,7 @@ func (d *Definition) headers(b *builder) {
 // SetTimer makes or replaces a timer. Key, value, headers and the settings of deliveries are those of
 // each run.
 type SetTimer struct {
-	Intake string `json:"intake,omitempty" doc:"intake topic; default the first configured"`
+	Intake string `json:"intake,omitempty" doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
 	Definition
 	URL     string   `json:"url,omitempty"     doc:"send an HTTP request to this URL instead of a record to a topic; the timer's topic is its origin"`
 	Method  string   `json:"method,omitempty"  doc:"with url: POST (default), PUT, PATCH, DELETE or GET" minLength:"1"`
@@ -60,8 +60,7 @@ func (t *SetTimer) Record(topic, id string, in Intake) (*kgo.Record, error) {
 	}
 	b := builder{}
 	b.text(schemas.HeaderOp, schemas.OpTimer.String())
-	b.text(schemas.HeaderTopic, topic)
-	b.text(schemas.HeaderURL, t.URL)
+	b.target(in, topic, t.URL)
 	b.text(schemas.HeaderMethod, t.Method)
 	b.text(schemas.HeaderID, id)
 	t.Definition.headers(&b)

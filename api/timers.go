@@ -217,7 +217,7 @@ func (in *setTimerInput) scope(c access.Caller) error {
 
 func (s *server) setTimer(ctx ctxType, in *setTimerInput) (*answerOutput, error) {
 	record := func(to Intake) (*kgo.Record, error) { return in.Body.Record(in.Topic, in.ID, to) }
-	return s.askRecord(ctx, in.ID, in.Body.Intake, record, in.Waiting)
+	return s.askRecord(ctx, in.ID, to{in.Body.Intake, in.Topic}, record, in.Waiting)
 }
 
 func (s *server) timerOp(op schemas.Op) func(ctxType, *pathTarget) (*answerOutput, error) {

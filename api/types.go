@@ -100,8 +100,8 @@ type Letters struct {
 
 // Target names the task that a cancel or fire is about.
 type Target struct {
-	Intake  string `json:"intake,omitempty"  doc:"intake topic; default the first configured"`
-	Topic   string `json:"topic,omitempty"   doc:"target topic, or the origin of an HTTP callback"`
+	Intake  string `json:"intake,omitempty"  doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
+	Topic   string `json:"topic,omitempty"   doc:"target topic, or the origin of an HTTP callback; default the intake's own target"`
 	URL     string `json:"url,omitempty"     doc:"instead of the topic: any URL of the callback's origin"`
 	ID      string `json:"id"`
 	Version *int64 `json:"version,omitempty" doc:"ignored as stale when it is lower than the task's"`
@@ -113,8 +113,8 @@ type Target struct {
 // Schedule requests a delivery. The fields are the contract's headers, with the contract's
 // defaults.
 type Schedule struct {
-	Intake   string   `json:"intake,omitempty"    doc:"intake topic; default the first configured"`
-	Topic    string   `json:"topic,omitempty"     doc:"target topic; exactly one of topic and url"`
+	Intake   string   `json:"intake,omitempty"    doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
+	Topic    string   `json:"topic,omitempty"     doc:"target topic; exactly one of topic and url; default the intake's own target"`
 	URL      string   `json:"url,omitempty"       doc:"send an HTTP request to this URL instead of a record to a topic"`
 	Method   string   `json:"method,omitempty"    doc:"with url: POST (default), PUT, PATCH, DELETE or GET" minLength:"1"`
 	ID       string   `json:"id,omitempty"        doc:"caller's id; without one a repeated request is another task" minLength:"1"`
@@ -169,7 +169,7 @@ func (TimeText) Schema(huma.Registry) *huma.Schema {
 
 // Published is a request's position in the intake, and what it means there.
 type Published struct {
-	Topic     string `json:"topic"     doc:"target topic, or the origin of an HTTP callback"`
+	Topic     string `json:"topic"     doc:"target topic, or the origin of an HTTP callback; default the intake's own target"`
 	ID        string `json:"id"`
 	Op        string `json:"op"`
 	Due       int64  `json:"due"       doc:"Unix ms; 0 for cancel and fire"`

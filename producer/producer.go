@@ -28,7 +28,8 @@ var ErrNoAck = errors.New("the client must let Kafka acknowledge records: use kg
 
 // Config of a Producer. The zero value works.
 type Config struct {
-	// Intake is the intake topic. Default schemas.TopicIntake.
+	// Intake is the intake topic. One with a target of its own takes tasks for that topic alone. Default
+	// schemas.TopicIntake.
 	Intake string
 }
 

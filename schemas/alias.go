@@ -101,17 +101,17 @@ headers:
 	t := *r
 	t.Headers = rest
 	if alias == AliasETF1 {
-		names, rej := fromETF1(&t, theirs)
+		names, rej := l.fromETF1(&t, theirs)
 		return &t, names, rej
 	}
-	names, rej := fromNATS(&t, theirs)
+	names, rej := l.fromNATS(&t, theirs)
 	return &t, names, rej
 }
 
 // fromETF1 writes notyet's headers into a record that has lost its own.
-func fromETF1(r *kgo.Record, theirs map[string][]byte) (map[string]string, *Rejection) {
+func (l *Limits) fromETF1(r *kgo.Record, theirs map[string][]byte) (map[string]string, *Rejection) {
 	names := map[string]string{HeaderTopic: etf1Target, HeaderID: "record key", HeaderAt: etf1Epoch}
-	if rej := target(r, theirs, etf1Target); rej != nil {
+	if rej := l.addTarget(r, theirs, etf1Target); rej != nil {
 		return names, rej
 	}
 	if r.Key == nil {
@@ -136,9 +136,9 @@ func fromETF1(r *kgo.Record, theirs map[string][]byte) (map[string]string, *Reje
 }
 
 // fromNATS does the same.
-func fromNATS(r *kgo.Record, theirs map[string][]byte) (map[string]string, *Rejection) {
+func (l *Limits) fromNATS(r *kgo.Record, theirs map[string][]byte) (map[string]string, *Rejection) {
 	names := map[string]string{HeaderTopic: natsTarget, HeaderAt: natsAt}
-	if rej := target(r, theirs, natsTarget); rej != nil {
+	if rej := l.addTarget(r, theirs, natsTarget); rej != nil {
 		return names, rej
 	}
 	for name, v := range theirs {
@@ -158,8 +158,12 @@ func fromNATS(r *kgo.Record, theirs map[string][]byte) (map[string]string, *Reje
 	return names, nil
 }
 
-func target(r *kgo.Record, theirs map[string][]byte, name string) *Rejection {
+// addTarget writes the target's header. Without one, the record is for the intake's own target.
+func (l *Limits) addTarget(r *kgo.Record, theirs map[string][]byte, name string) *Rejection {
 	v, given := theirs[name]
+	if !given && l.Target != "" {
+		return nil
+	}
 	if !given {
 		return &Rejection{Header: name, Problem: "is missing", Fix: "name the target topic"}
 	}

@@ -45,10 +45,14 @@ func (d *decoder) misplaced(extra header) *Rejection {
 
 // target checks the task's target: a topic, or the origin of a URL.
 func (d *decoder) target(l *Limits) *Rejection {
-	topic, delivers := d.req.Topic, d.req.Op == OpSchedule || d.req.Op == OpTimer
+	delivers := d.req.Op == OpSchedule || d.req.Op == OpTimer
 	if d.seen&hMethod != 0 && d.seen&hURL == 0 {
 		return bad(hMethod, []byte(d.verb), "means nothing without "+HeaderURL, "leave it out, or send "+HeaderURL)
 	}
+	if rej := d.ownTarget(l); rej != nil {
+		return rej
+	}
+	topic := d.req.Topic
 	switch {
 	case d.seen&(hTopic|hURL) == hTopic|hURL:
 		return bad(hURL, d.url, "stands beside "+HeaderTopic, "send one of them")
@@ -62,6 +66,21 @@ func (d *decoder) target(l *Limits) *Rejection {
 		return bad(hTopic, []byte(topic), "is an internal topic", "name a topic of your own")
 	case !l.allows(topic):
 		return bad(hTopic, []byte(topic), "is not allowed on this intake topic", "ask its operator, or use another one")
+	}
+	return nil
+}
+
+// ownTarget fills in the intake's own target, and refuses every other one.
+func (d *decoder) ownTarget(l *Limits) *Rejection {
+	const problem = "is not the target of this intake topic"
+	switch {
+	case l.Target == "":
+	case d.seen&hURL != 0:
+		return bad(hURL, []byte(d.call.Origin), problem, "leave it out, or use another intake topic")
+	case d.seen&hTopic == 0:
+		d.req.Topic = l.Target
+	case d.req.Topic != l.Target:
+		return bad(hTopic, []byte(d.req.Topic), problem, "leave it out, write "+l.Target+", or use another intake topic")
 	}
 	return nil
 }

@@ -15,23 +15,23 @@ import (
 // (message.timestamp.type=LogAppendTime). With CreateTime it is the caller's clock.
 func Decode(r *kgo.Record, l Limits) (Request, error) {
 	if rej := l.size(r); rej != nil {
-		return Request{}, rej.addressed(r)
+		return Request{}, rej.addressed(r, &l)
 	}
 	var names map[string]string
 	if len(l.Aliases) > 0 {
 		var rej *Rejection
 		if r, names, rej = l.translated(r); rej != nil {
-			return Request{}, rej.addressed(r)
+			return Request{}, rej.addressed(r, &l)
 		}
 	}
 	d := decoder{rec: r}
 	d.req.Settings = defaults
 	d.req.Version = NoVersion
 	if rej := d.headers(); rej != nil {
-		return Request{}, rej.addressed(r).named(names)
+		return Request{}, rej.addressed(r, &l).named(names)
 	}
 	if rej := d.complete(&l); rej != nil {
-		return Request{}, rej.addressed(r).named(names)
+		return Request{}, rej.addressed(r, &l).named(names)
 	}
 	return d.req, nil
 }

@@ -239,6 +239,46 @@ func TestDecodeTargetsOfEveryOp(t *testing.T) {
 	}
 }
 
+// Each op on an intake with a target of its own is about that target, whether or not it names it, and about no
+// other.
+func TestDecodeOnAnIntakeWithATarget(t *testing.T) {
+	l := Limits{Target: "orders", AllowedTargets: []string{"orders"}, Aliases: Aliases}
+	require.NoError(t, l.Validate())
+	forOp := map[string][]string{"schedule": {HeaderDelay, "1m"}, "timer": {HeaderEvery, "1h"}}
+	for _, op := range opNames {
+		rest := append([]string{HeaderOp, op, HeaderID, "x"}, forOp[op]...)
+		for _, named := range [][]string{nil, {HeaderTopic, "orders"}} {
+			req, err := Decode(intake(append(rest, named...)...), l)
+			require.NoError(t, err, op)
+			require.Equal(t, "orders", req.Topic)
+		}
+		for want, other := range map[string][]string{
+			`notyet-topic "bills" is not the target of this intake topic: leave it out, write orders, or use another intake topic`:             {HeaderTopic, "bills"},
+			`notyet-topic "https://a.example" is not the target of this intake topic: leave it out, write orders, or use another intake topic`: {HeaderTopic, "https://a.example"},
+			`notyet-url "https://a.example" is not the target of this intake topic: leave it out, or use another intake topic`:                 {HeaderURL, "https://a.example/hook?secret"},
+			`notyet-topic is not a topic name: write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)`:                                        {HeaderTopic, ""},
+		} {
+			_, err := Decode(intake(append(rest, other...)...), l)
+			require.EqualError(t, err, want, op)
+		}
+	}
+
+	req, err := Decode(aliased([]byte("x"), []byte("v"), etf1Epoch, "1700000060"), l)
+	require.NoError(t, err)
+	require.Equal(t, []any{OpSchedule, "orders", "x"}, []any{req.Op, req.Topic, req.ID})
+	req, err = Decode(aliased(nil, nil, natsAt, "@at 2027-01-01T00:00:00Z", natsTarget, "orders"), l)
+	require.NoError(t, err)
+	require.Equal(t, "orders", req.Topic)
+	_, err = Decode(aliased(nil, nil, natsAt, "@at 2027-01-01T00:00:00Z", natsTarget, "bills"), l)
+	require.EqualError(t, err, `Nats-Schedule-Target "bills" is not the target of this intake topic: leave it out, write orders, or use another intake topic`)
+
+	_, err = Decode(intake(HeaderAt, "soon"), l)
+	require.Equal(t, "orders", err.(*Rejection).Topic, "a rejection is about the target")
+	for _, target := range []string{"__x", TopicResults, "a b", "https://a.example"} {
+		require.ErrorContains(t, Limits{Target: target}.Validate(), "checking target", target)
+	}
+}
+
 func TestRejectionIsAddressed(t *testing.T) {
 	for _, c := range []struct {
 		record    *kgo.Record

@@ -90,6 +90,7 @@ func indent(t *testing.T, v any) []byte {
 
 type requestCase struct {
 	Name      string           `json:"name"`
+	Target    string           `json:"target,omitempty"` // the intake's own
 	Record    goldenRecord     `json:"record"`
 	Request   *goldenRequest   `json:"request,omitempty"`
 	Rejection *goldenRejection `json:"rejection,omitempty"`
@@ -163,11 +164,15 @@ func goldenSettingsOf(s Settings) goldenSettings {
 }
 
 func TestGoldenRequests(t *testing.T) {
-	schema := document(t).compile(t, "requestHeaders")
+	addressed, forTarget := document(t).compile(t, "addressedRequestHeaders"), document(t).compile(t, "targetRequestHeaders")
 	goldenFile(t, "requests.json", func(t *testing.T, c *requestCase) {
 		c.Request, c.Rejection = nil, nil
+		schema := addressed
+		if c.Target != "" {
+			schema = forTarget
+		}
 		valid := schema.Validate(headerObject(c.Record.record())) == nil
-		req, err := Decode(c.Record.record(), Limits{})
+		req, err := Decode(c.Record.record(), Limits{Target: c.Target})
 		if err == nil {
 			require.True(t, valid, "%s: accepted by the code, refused by the document", c.Name)
 			c.Request = goldenOf(req)

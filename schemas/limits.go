@@ -85,6 +85,10 @@ type Limits struct {
 	// slashes of an origin, so "*" allows every topic and no callback. Default empty: every target.
 	AllowedTargets []string
 
+	// Target is the intake's own target topic: a request need not name it, and may name no other, and
+	// none by a URL. Default none: each request names its target.
+	Target string
+
 	// Callbacks returns why a URL is not called, or nil. It is asked about requests that are to be
 	// delivered. Default nil: every URL is accepted here; the dispatcher checks it again.
 	Callbacks func(CallbackURL) *Rejection
@@ -99,7 +103,7 @@ type Limits struct {
 	InternalTopics []string
 }
 
-// Validate returns an error for patterns that are malformed. Decode treats them as patterns that
+// Validate returns an error for a target that is none and for patterns that are malformed. Decode treats them as patterns that
 // match nothing.
 func (l Limits) Validate() error {
 	if l.MaxDelay < 0 || l.MaxValueBytes < 0 {
@@ -107,6 +111,9 @@ func (l Limits) Validate() error {
 	}
 	if l.MaxValueBytes > MaxValueBytes {
 		return fmt.Errorf("checking limits: a value size of %d bytes, and at most %d are possible", l.MaxValueBytes, MaxValueBytes)
+	}
+	if l.Target != "" && (!ValidTopic(l.Target) || l.internal(l.Target, "")) {
+		return fmt.Errorf("checking target %q: it is not a topic of the business", l.Target)
 	}
 	for _, a := range l.Aliases {
 		if !slices.Contains(Aliases, a) {

@@ -95,8 +95,9 @@ func nearest(name string) string {
 	return best
 }
 
-// addressed fills in the rejection's id and topic, as far as the record's are usable.
-func (r *Rejection) addressed(rec *kgo.Record) *Rejection {
+// addressed fills in the rejection's id and topic, as far as the record's are usable. A record that names
+// no target is one for the intake's own.
+func (r *Rejection) addressed(rec *kgo.Record, l *Limits) *Rejection {
 	r.ID = DefaultID(rec.Topic, rec.Partition, rec.Offset)
 	if v, ok := only(rec.Headers, HeaderID); ok && idProblem(v) == "" {
 		r.ID = string(v)
@@ -106,6 +107,8 @@ func (r *Rejection) addressed(rec *kgo.Record) *Rejection {
 	} else if v, ok := only(rec.Headers, HeaderURL); ok {
 		c, _ := ParseCallbackURL(v)
 		r.Topic = c.Origin
+	} else {
+		r.Topic = l.Target
 	}
 	return r
 }

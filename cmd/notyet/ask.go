@@ -25,7 +25,7 @@ type target struct {
 	ID          string        `help:"The task's id." name:"id" placeholder:"ID"`
 	Key         *string       `help:"Record key. Use the key of the task's other requests to keep their order." placeholder:"KEY" short:"k"`
 	TaskVersion string        `help:"The request is ignored as stale if its version is below the task's." name:"version" placeholder:"N"`
-	Intake      string        `help:"Intake topic, if several are configured." placeholder:"TOPIC"`
+	Intake      string        `help:"Intake topic, if several are configured. Default: the one whose target this is, otherwise the first." placeholder:"TOPIC"`
 	NoWait      bool          `help:"Return when Kafka has acknowledged the request; do not wait for the answer."`
 	Timeout     time.Duration `default:"10s" help:"How long to wait for the answer." placeholder:"DURATION"`
 }
@@ -77,10 +77,10 @@ Example:
 func (c *fireCmd) Run(a *app) error { return c.ask(a, schemas.OpFire, schemas.StateFired) }
 
 func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
-	if c.Topic == "" && c.URL == "" || c.ID == "" {
-		return command.Usage("missing flags: write --topic (-t) or --url, and --id")
+	if c.ID == "" {
+		return command.Usage("missing flags: write --id, and --topic (-t) or --url")
 	}
-	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake)
+	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
 	if err != nil {
 		return err
 	}

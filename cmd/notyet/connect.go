@@ -133,15 +133,20 @@ func intakes(cfg *config.Config) []api.Intake {
 }
 
 // publishing returns the configuration of a command that sends a request, and the intake topic with
-// the given name.
-func (a *app) publishing(s command.Settings, more command.Servers, name string) (*config.Config, api.Intake, error) {
+// the given name, or the one for the target. A request that names no target needs an intake that has one.
+func (a *app) publishing(s command.Settings, more command.Servers, name, topic, url string) (*config.Config, api.Intake, error) {
 	cfg, err := a.Client(s, more)
 	if err != nil {
 		return nil, api.Intake{}, err
 	}
-	topic, err := command.Intake(cfg, name)
-	limits, _ := cfg.Limits(topic)
-	return cfg, api.Intake{Topic: topic, Limits: limits}, err
+	if _, err := command.Intake(cfg, name); err != nil {
+		return nil, api.Intake{}, err
+	}
+	in, _ := api.Pick(intakes(cfg), name, topic)
+	if topic == "" && url == "" && in.Limits.Target == "" {
+		return nil, in, command.Usage("missing flags: write --topic (-t) or --url, or --intake with an intake topic that has a target of its own")
+	}
+	return cfg, in, nil
 }
 
 // publisher connects a producer for single records and checks that Kafka answers. The client alone

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,12 @@ func (c *doctorCmd) Run(a *app) error {
 	if dcfg.Kafka == nil && dcfg.Store == nil && dcfg.Index == nil && dcfg.Election == nil {
 		return command.Usage("no server is configured: set %s", strings.Join(dispatcherServers, ", "))
 	}
-	dcfg.Targets, dcfg.Patience = c.Targets, c.Patience
+	for _, name := range c.Targets {
+		if !slices.Contains(dcfg.Targets, name) {
+			dcfg.Targets = append(dcfg.Targets, name)
+		}
+	}
+	dcfg.Patience = c.Patience
 	out := examined{doctor.Look(a.Ctx, dcfg, zap.NewNop())}
 	if err := a.Ctx.Err(); err != nil {
 		return err
@@ -92,7 +98,7 @@ func (c *doctorCmd) print(a *app, all []doctor.Finding) {
 
 // doctorConfig says how to reach the servers whose settings are set.
 func doctorConfig(cfg *config.Config) (doctor.Config, error) {
-	out := doctor.Config{Settings: cfg, Version: command.Version()}
+	out := doctor.Config{Settings: cfg, Version: command.Version(), Targets: cfg.OwnTargets()}
 	kcfg, err := command.KafkaConfig(cfg)
 	if err != nil {
 		return out, err

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,6 +50,12 @@ func TestDoctorIsStrictWhenAsked(t *testing.T) {
 	require.Equal(t, command.ExitDone, r.code, r.stdout)
 	require.Contains(t, r.stdout, "has one copy")
 	require.Equal(t, command.ExitFailed, notyet(t, environ, "", "doctor", "--strict").code)
+
+	own := fileWith(t, "notyet.yaml", "intake:\n  topics: [notyet.intake, {topic: in.later, target: later}]\n")
+	r = notyet(t, environ, "", "doctor", "--all", "--config", own, "--targets", "later,other")
+	for _, target := range []string{"later", "other"} {
+		require.Equal(t, 1, strings.Count(r.stdout, "topic "+target+": 4 partitions"), "%s in %s", target, r.stdout)
+	}
 }
 
 // A service logs each finding once, and counts what holds now.

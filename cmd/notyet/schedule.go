@@ -24,8 +24,8 @@ type scheduleCmd struct {
 	command.Settings
 	command.Servers
 	command.AsJSON
-	Topic  string  `help:"Target topic." placeholder:"TOPIC" required:"" short:"t" xor:"target"`
-	URL    string  `help:"Send an HTTP request to this URL instead of a record to a topic, if the installation makes callbacks." name:"url" placeholder:"URL" required:"" xor:"target"`
+	Topic  string  `help:"Target topic. Not needed for an intake with a target of its own." placeholder:"TOPIC" short:"t" xor:"target"`
+	URL    string  `help:"Send an HTTP request to this URL instead of a record to a topic, if the installation makes callbacks." name:"url" placeholder:"URL" xor:"target"`
 	Method string  `help:"With --url: POST (default), PUT, PATCH, DELETE or GET." placeholder:"METHOD"`
 	ID     string  `help:"Id of the task: 1 to 255 bytes. With an id the task can be cancelled, and repeating the request is harmless." name:"id" placeholder:"ID"`
 	At     string  `help:"Due time: RFC 3339, or Unix milliseconds." placeholder:"TIME" xor:"due"`
@@ -39,7 +39,7 @@ type scheduleCmd struct {
 	TaskVersion string `help:"The request is ignored if its version is below the task's." name:"version" placeholder:"N"`
 	delivery
 
-	Intake  string        `help:"Intake topic, if several are configured." placeholder:"TOPIC"`
+	Intake  string        `help:"Intake topic, if several are configured. Default: the one whose target this is, otherwise the first." placeholder:"TOPIC"`
 	Wait    bool          `help:"Wait until the task has ended. Exit code 0 only if it succeeded."`
 	Timeout time.Duration `help:"Time limit. Default: 10s for Kafka's acknowledgement; with --wait, 30s after the due time or the last event." placeholder:"DURATION"`
 }
@@ -58,7 +58,7 @@ Examples:
 
 // Run publishes the request, and waits if requested.
 func (c *scheduleCmd) Run(a *app) error {
-	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake)
+	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
 	if err != nil {
 		return err
 	}

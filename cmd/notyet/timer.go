@@ -59,7 +59,7 @@ Examples:
 
 // Run sets the timer, and prints the answer.
 func (c *timerSetCmd) Run(a *app) error {
-	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake)
+	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
 	if err != nil {
 		return err
 	}

@@ -223,6 +223,9 @@ func (l *loader) topics(c *Config) {
 		if len(in.Topic) > schemas.MaxIntakeTopicLen {
 			l.bad("intake.topics", in.Topic, "is too long to make ids from", fmt.Sprintf("write at most %d characters", schemas.MaxIntakeTopicLen))
 		}
+		if !l.target(in, c.OwnTopics()) {
+			continue
+		}
 		limits, _ := c.Limits(in.Topic)
 		if err := limits.Validate(); err != nil {
 			l.bad("intake", in.Topic, "has limits that cannot work: "+quoting(err, slices.Concat(in.AllowedTargets, in.Aliases)), "see intake.allowed-targets, intake.aliases, intake.max-delay and intake.max-value-bytes")
@@ -238,6 +241,26 @@ func (l *loader) topics(c *Config) {
 		}
 		seen[name] = true
 	}
+}
+
+// target checks an intake's own target.
+func (l *loader) target(in Intake, own []string) (ok bool) {
+	const key = "intake.topics"
+	switch {
+	case in.Target == "":
+		return true
+	case schemas.IsOrigin(in.Target):
+		l.bad(key, in.Target, "is a target that is no topic", "name a topic; for callbacks write allowed-targets: [https://shop.example] instead")
+	case slices.Contains(own, in.Target) || strings.HasPrefix(in.Target, "__"):
+		l.bad(key, in.Target, "is a target that is an internal topic", "name a topic of your own")
+	case !slices.Equal(in.AllowedTargets, []string{in.Target}):
+		l.bad(key, in.Target, "is a target beside allowed-targets, which then mean nothing", "remove one of the two")
+	case !schemas.ValidTopic(in.Target):
+		l.topic(key, in.Target)
+	default:
+		return true
+	}
+	return false
 }
 
 // quoting returns the error's text, which quotes one of the values, without credentials in it.

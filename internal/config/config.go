@@ -7,6 +7,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 
 	"github.com/notyet/notyet/internal/defaults"
@@ -214,7 +215,9 @@ type Ops struct {
 
 // Intakes are the topics that requests come from, and their common settings.
 type Intakes struct {
-	// Topics are names. In the file they can also be mappings with the keys of Intake. Default
+	// Topics are names. In the file an entry can also be a mapping with topic, target, allowed-targets,
+	// max-delay, max-value-bytes and aliases: {topic: orders.later, target: orders}. An intake with a
+	// target of its own takes requests for that topic alone, and they need not name it. Default
 	// notyet.intake.
 	Topics []Intake `key:"topics"`
 	// AllowedTargets are patterns (path.Match). A target topic must match one, for every op: who
@@ -233,6 +236,7 @@ type Intakes struct {
 // Intake is one intake topic. It inherits what it leaves out from Intakes.
 type Intake struct {
 	Topic          string        `key:"topic"`
+	Target         string        `key:"target"` // the topic that all its requests are for; "": each names its own
 	AllowedTargets []string      `key:"allowed-targets"`
 	MaxDelay       time.Duration `key:"max-delay"`
 	MaxValueBytes  Size          `key:"max-value-bytes"`
@@ -382,7 +386,7 @@ func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
 				aliases = append(aliases, schemas.Alias(a))
 			}
 			return schemas.Limits{
-				Aliases: aliases, MaxDelay: in.MaxDelay, MaxValueBytes: int(in.MaxValueBytes), AllowedTargets: in.AllowedTargets, InternalTopics: c.OwnTopics(),
+				Aliases: aliases, MaxDelay: in.MaxDelay, MaxValueBytes: int(in.MaxValueBytes), Target: in.Target, AllowedTargets: in.AllowedTargets, InternalTopics: c.OwnTopics(),
 			}, true
 		}
 	}
@@ -399,6 +403,17 @@ func (c *Config) Unrestricted() []string {
 		}
 	}
 	return names
+}
+
+// OwnTargets returns the targets that intakes have of their own, each once.
+func (c *Config) OwnTargets() []string {
+	var targets []string
+	for _, in := range c.Intake.Topics {
+		if in.Target != "" && !slices.Contains(targets, in.Target) {
+			targets = append(targets, in.Target)
+		}
+	}
+	return targets
 }
 
 // IntakeNames returns the names of the intake topics.

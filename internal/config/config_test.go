@@ -98,6 +98,30 @@ intake:
 	require.Equal(t, schemas.Limits{MaxDelay: time.Hour, MaxValueBytes: 2048, AllowedTargets: []string{"bills", "bills.*"}, InternalTopics: cfg.OwnTopics()}, special)
 }
 
+func TestAnIntakeCanHaveATargetOfItsOwn(t *testing.T) {
+	cfg, err := load(t, `
+intake:
+  allowed-targets: [bills.*]
+  topics:
+    - plain
+    - {topic: orders.later, target: orders}
+`, nil, nil)
+	require.NoError(t, err)
+	l, _ := cfg.Limits("orders.later")
+	require.Equal(t, "orders", l.Target)
+	require.Equal(t, []string{"orders"}, l.AllowedTargets, "the common patterns are for the others")
+	l, _ = cfg.Limits("plain")
+	require.Empty(t, l.Target)
+	require.Equal(t, []string{"bills.*"}, l.AllowedTargets)
+	all := settingsOf(cfg)
+	require.Equal(t, "orders", all["intake.topics[orders.later].target"].Value)
+	require.Equal(t, FromFile, all["intake.topics[orders.later].allowed-targets"].Source)
+
+	cfg, err = load(t, "intake:\n  topics: [{topic: orders.later, target: orders}]\n", nil, nil)
+	require.NoError(t, err)
+	require.Empty(t, cfg.Unrestricted(), "its target restricts it")
+}
+
 func TestMistakes(t *testing.T) {
 	for name, c := range map[string]struct {
 		yaml  string
@@ -119,6 +143,11 @@ func TestMistakes(t *testing.T) {
 		"DSN without a database": {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/"}, want: []string{"mysql.dsn", "names no database"}},
 		"several Redis":          {env: []string{"NOTYET_REDIS_ADDRS=a:1,b:2"}, want: []string{"redis.addrs", "set redis.cluster or redis.master"}},
 		"an intake's typo":       {yaml: "intake:\n  topics:\n    - {topic: a, max-dely: 1h}\n", want: []string{"entry 1", "did you mean max-delay?"}},
+		"an origin as target":    {yaml: "intake:\n  topics:\n    - {topic: a, target: 'https://shop.example'}\n", want: []string{"intake.topics", "https://shop.example", "write allowed-targets"}},
+		"an internal target":     {yaml: "intake:\n  topics:\n    - {topic: a, target: notyet.results}\n", want: []string{"notyet.results", "name a topic of your own"}},
+		"a target misspelt":      {yaml: "intake:\n  topics:\n    - {topic: a, target: 'b c'}\n", want: []string{"1 problem(s)", `"b c"`, "is not a topic name"}},
+		"a target and patterns":  {yaml: "intake:\n  topics:\n    - {topic: a, target: b, allowed-targets: [c]}\n", want: []string{`"b"`, "remove one of the two"}},
+		"a target in a variable": {env: []string{"NOTYET_INTAKE_TOPICS={topic: a, target: b}"}, want: []string{"intake.topics (NOTYET_INTAKE_TOPICS)", "is not a topic name"}},
 		"a value too large":      {yaml: "intake:\n  max-value-bytes: 9MiB\n", want: []string{"intake.max-value-bytes", `"9437184"`, "write 1 to 8388608"}},
 		"a time below zero":      {env: []string{"NOTYET_DISPATCHER_UNDELIVERABLE_AFTER=-1s"}, want: []string{"dispatcher.undeliverable-after", "write a duration such as 1m, or 0s to try once"}},
 		"one topic's value":      {yaml: "intake:\n  topics:\n    - {topic: a, max-value-bytes: 8388609}\n", want: []string{"intake", `"a"`, "at most 8388608 are possible"}},

@@ -228,6 +228,9 @@ func (l *loader) assign(cfg *Config) {
 func (c *Config) inherit() {
 	for i := range c.Intake.Topics {
 		in := &c.Intake.Topics[i]
+		if in.Target != "" && in.AllowedTargets == nil {
+			in.AllowedTargets, in.own["allowed-targets"] = []string{in.Target}, true
+		}
 		if in.AllowedTargets == nil {
 			in.AllowedTargets = c.Intake.AllowedTargets
 		}

@@ -1,0 +1,75 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Requests about one target go through the intake that is for it, in whatever way they name it. A request that
+// names that intake need not name the target.
+func TestRequestsGoToTheIntakeOfTheirTarget(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct{ method, path, body, intake string }{
+		{"POST", "/api/v1/tasks", `{"topic":"orders","id":"x","delay":"1h"}`, "in.a"},
+		{"POST", "/api/v1/tasks", `{"topic":"carts","id":"x","delay":"1h"}`, "in.c"},
+		{"POST", "/api/v1/tasks", `{"intake":"in.c","id":"x","delay":"1h"}`, "in.c"},
+		{"POST", "/api/v1/tasks", `{"intake":"in.a","topic":"carts","id":"x","delay":"1h"}`, "in.a"},
+		{"POST", "/api/v1/tasks/cancel", `{"intake":"in.c","id":"x"}`, "in.c"},
+		{"POST", "/api/v1/tasks/carts/x/fire", "", "in.c"},
+		{"POST", "/api/v1/tasks/orders/x/cancel", "", "in.a"},
+		{"PUT", "/api/v1/timers/carts/x", `{"every":"1h"}`, "in.c"},
+		{"DELETE", "/api/v1/timers/carts/x", "", "in.c"},
+	} {
+		code, answer := w.do(c.method, c.path, c.body)
+		require.Equal(t, http.StatusAccepted, code, "%v: %s", c, answer)
+		var got Published
+		require.NoError(t, json.Unmarshal([]byte(answer), &got))
+		require.Equal(t, c.intake, got.Intake, "%v", c)
+		records := w.records(got.Intake, int(got.Offset)+1)
+		require.Contains(t, records[got.Offset].Headers, kgo.RecordHeader{Key: schemas.HeaderTopic, Value: []byte(got.Topic)}, "%v: the record names its target", c)
+	}
+}
+
+func TestAnotherTargetIsRefused(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct{ body, want string }{
+		{`{"intake":"in.c","topic":"orders","delay":"1h"}`, "is not the target of this intake topic: leave it out, write carts"},
+		{`{"intake":"in.c","url":"https://a.example/x","delay":"1h"}`, "is not the target of this intake topic"},
+		{`{"delay":"1h"}`, "is missing"},
+		{`{"intake":"carts","delay":"1h"}`, "is not an intake topic"},
+	} {
+		code, answer := w.do("POST", "/api/v1/tasks", c.body)
+		require.Equal(t, http.StatusUnprocessableEntity, code, answer)
+		require.Contains(t, answer, c.want)
+	}
+	code, _ := w.as("operate of orders", "POST", "/api/v1/tasks", `{"intake":"in.c","delay":"1h"}`)
+	require.Equal(t, http.StatusForbidden, code, "a target that is left out is not the caller's")
+}
+
+func TestPick(t *testing.T) {
+	own := func(topic, target string) Intake { return Intake{Topic: topic, Limits: schemas.Limits{Target: target}} }
+	all := []Intake{own("o", "orders"), own("a", ""), own("b", "")}
+	for _, c := range []struct {
+		from              []Intake
+		name, topic, want string
+	}{
+		{all, "", "orders", "o"},
+		{all, "", "bills", "a"},
+		{all, "", "", "a"},
+		{all, "b", "orders", "b"},
+		{all, "c", "orders", ""},
+		{all[:1], "", "bills", "o"},
+		{all[:1], "", "", "o"},
+		{nil, "", "", ""},
+	} {
+		in, ok := Pick(c.from, c.name, c.topic)
+		require.Equal(t, c.want, in.Topic, "%v", c)
+		require.Equal(t, c.want != "", ok)
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/schemas"
+)
+
+// On an intake with a target of its own, a record that says only when is delivered to that target, by the scanner
+// as by the command line, and one for another target is rejected with the fix.
+func TestAnIntakeWithATargetOfItsOwn(t *testing.T) {
+	file := fileWith(t, "notyet.yaml", "intake:\n  topics: [notyet.intake, {topic: orders.later, target: orders}]\n")
+	d := startDev(t, "--config", file)
+	d.environ = append(d.environ, "NOTYET_CONFIG="+file)
+	producer := client(t, d.kafka)
+	send := func(headers ...string) {
+		r := &kgo.Record{Topic: "orders.later", Key: []byte("k"), Value: []byte("v")}
+		for i := 0; i < len(headers); i += 2 {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+		}
+		require.NoError(t, producer.ProduceSync(t.Context(), r).FirstErr())
+	}
+	send(schemas.HeaderDelay, "0s")
+	require.Equal(t, "v", string(first(t, d.kafka, "orders").Value))
+
+	send(schemas.HeaderTopic, "bills", schemas.HeaderID, "astray", schemas.HeaderDelay, "0s")
+	r := d.cmd(t, "watch", "--id", "astray", "-n", "1", "--json")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	var e schemas.Event
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &e))
+	require.Equal(t, schemas.StateRejected, e.State)
+	require.Equal(t, `notyet-topic "bills" is not the target of this intake topic: leave it out, write orders, or use another intake topic`, e.Reason)
+
+	for _, named := range [][]string{{"-t", "orders"}, {"--intake", "orders.later"}} {
+		for _, args := range [][]string{
+			{"schedule", "--id", "x", "--delay", "1h", "--key", "k", "--value", "v", "--json"}, {"fire", "--id", "x", "--no-wait", "--json"}, {"timer", "set", "--id", "x", "--every", "1h", "--value", "v", "--no-wait", "--json"},
+		} {
+			r = d.cmd(t, append(args, named...)...)
+			require.Equal(t, command.ExitDone, r.code, r.stderr)
+			var sent struct{ Topic, Intake string }
+			require.NoError(t, json.Unmarshal([]byte(r.stdout), &sent))
+			require.Equal(t, "orders", sent.Topic)
+			require.Equal(t, "orders.later", sent.Intake, "%v", args)
+		}
+	}
+	require.Equal(t, command.ExitUsage, d.cmd(t, "schedule", "--delay", "1h", "--value", "v").code, "the first intake has no target")
+	require.Equal(t, command.ExitUsage, d.cmd(t, "cancel", "--id", "x", "-t", "bills", "--intake", "orders.later").code)
+
+	send(schemas.HeaderOp, "schedule", schemas.HeaderID, "y", schemas.HeaderDelay, "1h", schemas.HeaderEvents, "all")
+	send(schemas.HeaderOp, "cancel", schemas.HeaderID, "y")
+	require.Eventually(t, func() bool {
+		r := d.cmd(t, "get", "-t", "orders", "--id", "y", "--json")
+		var task struct{ State string }
+		return r.code == command.ExitDone && json.Unmarshal([]byte(r.stdout), &task) == nil && task.State == "cancelled"
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// Reconcile reads the intake again with the limits that scanners have.
+func TestReconcileDecodesLikeAScanner(t *testing.T) {
+	cfg, err := config.Load(config.Sources{Environ: []string{}, File: fileWith(t, "notyet.yaml", "intake:\n  topics: [{topic: orders.later, target: orders}]\n")})
+	require.NoError(t, err)
+	s := &service{cfg: cfg}
+	guarded, err := s.guardedIntakes()
+	require.NoError(t, err)
+	for _, headers := range [][]kgo.RecordHeader{
+		{{Key: schemas.HeaderDelay, Value: []byte("1h")}},
+		{{Key: schemas.HeaderDelay, Value: []byte("1h")}, {Key: schemas.HeaderTopic, Value: []byte("bills")}},
+		{{Key: schemas.HeaderDelay, Value: []byte("1h")}, {Key: schemas.HeaderURL, Value: []byte("https://a.example")}},
+	} {
+		r := &kgo.Record{Topic: "orders.later", Timestamp: time.UnixMilli(1790000000000), Headers: headers}
+		first, firstErr := schemas.Decode(r, scannerConfig(cfg, guarded).IntakeLimits[r.Topic])
+		again, againErr := schemas.Decode(r, scannerConfig(cfg, unguardedIntakes(cfg)).IntakeLimits[r.Topic])
+		require.Equal(t, first, again)
+		require.Equal(t, firstErr, againErr)
+		var rejection *schemas.Rejection
+		require.Equal(t, len(headers) > 1, errors.As(firstErr, &rejection))
+	}
+}
