@@ -4,16 +4,16 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/index"
 )
 
 func TestPoolMetrics(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
-		require.NoError(t, x.Ping(t.Context()))
-		require.NoError(t, x.Ping(t.Context()))
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *server, _ string) {
+		for range 2 {
+			require.NoError(t, x.SetMark(t.Context(), 1, base)) // of one slot, so on one server
+		}
 		reg := prometheus.NewRegistry()
 		require.NoError(t, reg.Register(x.Collector()))
 		families, err := reg.Gather()

@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
@@ -18,59 +20,98 @@ import (
 	"github.com/notyet/notyet/internal/index"
 )
 
-// onEveryServer runs f on miniredis, by both kinds of client, always, and on the server that
-// NOTYET_REDIS_ADDRS names when it is set, under a prefix of its own.
-func onEveryServer(t *testing.T, f func(t *testing.T, x *index.Index, raw *redis.Client, prefix string)) {
-	run := func(t *testing.T, addr, prefix string, cluster bool) {
-		x, err := index.New(index.Config{Addrs: []string{addr}, Prefix: prefix, Cluster: cluster}, zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel)))
+// server is what a test may ask past the index.
+type server struct {
+	redis.UniversalClient
+	cfg index.Config // where it is
+}
+
+// everywhere calls f with each server of a cluster that has a part of the keys, and otherwise with the only one.
+func (s *server) everywhere(t *testing.T, f func(ctx context.Context, one redis.UniversalClient)) {
+	ctx := context.Background()
+	cluster, ok := s.UniversalClient.(*redis.ClusterClient)
+	if !ok {
+		f(ctx, s.UniversalClient)
+		return
+	}
+	var one sync.Mutex // the library calls for all servers at once
+	require.NoError(t, cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		one.Lock()
+		defer one.Unlock()
+		f(ctx, c)
+		return nil
+	}))
+}
+
+func (s *server) keys(t *testing.T, pattern string) (all []string) {
+	s.everywhere(t, func(ctx context.Context, one redis.UniversalClient) {
+		keys, err := one.Keys(ctx, pattern).Result()
+		assert.NoError(t, err)
+		all = append(all, keys...)
+	})
+	return all
+}
+
+// onEveryServer runs f on miniredis, by both kinds of client, always, and on the servers that
+// NOTYET_REDIS_ADDRS names when it is set (with NOTYET_REDIS_CLUSTER or NOTYET_REDIS_MASTER a cluster, or sentinels), under a prefix of its own.
+func onEveryServer(t *testing.T, f func(t *testing.T, x *index.Index, raw *server, prefix string)) {
+	run := func(t *testing.T, cfg index.Config, raw redis.UniversalClient) {
+		x, err := index.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel)))
 		require.NoError(t, err)
 		t.Cleanup(x.Close)
-		raw := redis.NewClient(&redis.Options{Addr: addr})
+		s := &server{raw, cfg}
 		t.Cleanup(func() { _ = raw.Close() })
-		t.Cleanup(func() { dropPrefix(t, raw, prefix) })
-		f(t, x, raw, prefix)
+		t.Cleanup(func() {
+			for _, key := range s.keys(t, "{"+cfg.Prefix+":*") {
+				require.NoError(t, raw.Unlink(context.Background(), key).Err())
+			}
+		})
+		f(t, x, s, cfg.Prefix)
 	}
 	t.Run("miniredis", func(t *testing.T) {
-		run(t, miniredis.RunT(t).Addr(), "notyet", false)
+		addr := miniredis.RunT(t).Addr()
+		run(t, index.Config{Addrs: []string{addr}, Prefix: "notyet"}, redis.NewClient(&redis.Options{Addr: addr}))
 	})
 	// One node that has all the hash slots: the client of a cluster, at least.
 	t.Run("miniredis as a cluster", func(t *testing.T) {
-		run(t, miniredis.RunT(t).Addr(), "notyet", true)
+		addr := miniredis.RunT(t).Addr()
+		run(t, index.Config{Addrs: []string{addr}, Prefix: "notyet", Cluster: true}, redis.NewClient(&redis.Options{Addr: addr}))
 	})
 	t.Run("redis", func(t *testing.T) {
 		addrs := os.Getenv("NOTYET_REDIS_ADDRS")
 		if addrs == "" {
 			t.Skip("NOTYET_REDIS_ADDRS is not set")
 		}
-		addr, _, _ := strings.Cut(addrs, ",")
-		run(t, addr, fmt.Sprintf("test-%x", rand.Uint64()), false)
+		cfg := index.Config{
+			Addrs: strings.Split(addrs, ","), Prefix: fmt.Sprintf("test-%x", rand.Uint64()),
+			Cluster: os.Getenv("NOTYET_REDIS_CLUSTER") == "true", MasterName: os.Getenv("NOTYET_REDIS_MASTER"),
+		}
+		run(t, cfg, redis.NewUniversalClient(&redis.UniversalOptions{Addrs: cfg.Addrs, IsClusterMode: cfg.Cluster, MasterName: cfg.MasterName}))
 	})
-}
-
-func dropPrefix(t *testing.T, raw *redis.Client, prefix string) {
-	ctx := context.Background()
-	keys, err := raw.Keys(ctx, "{"+prefix+":*").Result()
-	require.NoError(t, err)
-	if len(keys) > 0 {
-		require.NoError(t, raw.Unlink(ctx, keys...).Err())
-	}
 }
 
 // A channel is the whole server's, so a database of its own (redis.db) would not keep an installation's wakes from another.
 func TestInstallationsShareAServer(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, _ *index.Index, raw *redis.Client, prefix string) {
+	onEveryServer(t, func(t *testing.T, _ *index.Index, raw *server, prefix string) {
 		ctx := t.Context()
 		var both []*index.Index
 		var wakes []<-chan []index.SlotPos
 		for _, id := range []string{"5f0c1a2b00000000", "5f0c1a2c00000000"} {
-			x, err := index.New(index.Config{Addrs: []string{raw.Options().Addr}, Prefix: prefix, Installation: id}, zaptest.NewLogger(t))
+			cfg := raw.cfg
+			cfg.Installation = id
+			x, err := index.New(cfg, zaptest.NewLogger(t))
 			require.NoError(t, err)
 			t.Cleanup(x.Close)
 			both, wakes = append(both, x), append(wakes, x.Wakes(ctx))
 		}
 		require.Eventually(t, func() bool {
-			n, err := raw.PubSubNumSub(ctx, prefix+":5f0c1a2b:wake", prefix+":5f0c1a2c:wake").Result()
-			return err == nil && n[prefix+":5f0c1a2b:wake"] == 1 && n[prefix+":5f0c1a2c:wake"] == 1
+			var here int64
+			raw.everywhere(t, func(ctx context.Context, one redis.UniversalClient) {
+				n, err := one.PubSubNumSub(ctx, prefix+":5f0c1a2b:wake", prefix+":5f0c1a2c:wake").Result()
+				assert.NoError(t, err)
+				here += n[prefix+":5f0c1a2b:wake"] + n[prefix+":5f0c1a2c:wake"]
+			})
+			return here == 2
 		}, 10*time.Second, time.Millisecond)
 		require.NoError(t, both[0].Add(ctx, []index.Entry{{Slot: 1, Pos: base, Seq: 1}}))
 		require.NoError(t, both[0].Wake(ctx, []index.SlotPos{{Slot: 1, Pos: base}}))
@@ -90,7 +131,7 @@ func TestInstallationsShareAServer(t *testing.T) {
 const base = int64(1_790_000_000_000) // a day in 2026, in ms: near enough to what scores will be
 
 func TestAddNextRemove(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *server, _ string) {
 		ctx := t.Context()
 		require.NoError(t, x.Ping(ctx))
 		entries := []index.Entry{
@@ -124,7 +165,7 @@ func TestAddNextRemove(t *testing.T) {
 }
 
 func TestAddMovesAnEntryToItsLastPosition(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *server, _ string) {
 		ctx := t.Context()
 		require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 2, Pos: base, Seq: 8}, {Slot: 3, Pos: 1, Seq: 9}, {Slot: 2, Pos: base + 9, Seq: 8}}))
 		members, err := x.Members(ctx, 2)
@@ -135,7 +176,7 @@ func TestAddMovesAnEntryToItsLastPosition(t *testing.T) {
 
 // Larger than one command and than one pipeline, over several slots.
 func TestManyEntries(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *server, _ string) {
 		ctx := t.Context()
 		const n, slots = 12_345, 3
 		entries := make([]index.Entry, n)
@@ -163,7 +204,7 @@ func TestManyEntries(t *testing.T) {
 }
 
 func TestCountAndTrimBounds(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *server, _ string) {
 		ctx := t.Context()
 		for i := range int64(10) {
 			require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 4, Pos: base + i, Seq: i}, {Slot: 5, Pos: base + i, Seq: i}}))
@@ -189,7 +230,7 @@ func TestCountAndTrimBounds(t *testing.T) {
 }
 
 func TestCountsBetweenBounds(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *server, _ string) {
 		ctx := t.Context()
 		var entries []index.Entry
 		slots := make([]int, 130) // more than go into one round trip
@@ -216,7 +257,7 @@ func TestCountsBetweenBounds(t *testing.T) {
 }
 
 func TestScoresAreExact(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *server, _ string) {
 		ctx := t.Context()
 		const highest = int64(1 << 53)
 		require.NoError(t, x.Add(ctx, []index.Entry{{Pos: highest - 1, Seq: 1}, {Pos: highest, Seq: 2}, {Pos: -highest, Seq: 3}}))
@@ -232,7 +273,7 @@ func TestScoresAreExact(t *testing.T) {
 }
 
 func TestMarks(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, raw *redis.Client, prefix string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, raw *server, prefix string) {
 		ctx := t.Context()
 		require.NoError(t, x.SetMark(ctx, 1, base))
 		require.NoError(t, x.SetMark(ctx, 2, 0))
@@ -259,7 +300,7 @@ func TestMarks(t *testing.T) {
 }
 
 func TestEmptyCallsChangeNothing(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, _ *redis.Client, _ string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, _ *server, _ string) {
 		ctx := t.Context()
 		require.NoError(t, x.Add(ctx, nil))
 		require.NoError(t, x.Remove(ctx, nil))
@@ -275,13 +316,11 @@ func TestEmptyCallsChangeNothing(t *testing.T) {
 }
 
 func TestKeysOfASlotShareAHashTag(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, raw *redis.Client, prefix string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, raw *server, prefix string) {
 		ctx := t.Context()
 		require.NoError(t, x.Add(ctx, []index.Entry{{Slot: 17, Pos: base, Seq: 1}}))
 		require.NoError(t, x.SetMark(ctx, 17, base))
-		keys, err := raw.Keys(ctx, "*"+prefix+"*").Result()
-		require.NoError(t, err)
-		require.ElementsMatch(t, []string{"{" + prefix + ":17}:due", "{" + prefix + ":17}:mark"}, keys)
+		require.ElementsMatch(t, []string{"{" + prefix + ":17}:due", "{" + prefix + ":17}:mark"}, raw.keys(t, "*"+prefix+"*"))
 		members, err := raw.ZRange(ctx, "{"+prefix+":17}:due", 0, -1).Result()
 		require.NoError(t, err)
 		require.Equal(t, []string{"1"}, members)
@@ -289,7 +328,7 @@ func TestKeysOfASlotShareAHashTag(t *testing.T) {
 }
 
 func TestForeignMemberIsAnErrorNotAnEntry(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, raw *redis.Client, prefix string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, raw *server, prefix string) {
 		ctx := t.Context()
 		require.NoError(t, raw.ZAdd(ctx, "{"+prefix+":1}:due", redis.Z{Score: 1, Member: "whose?"}).Err())
 		_, err := x.Members(ctx, 1)
@@ -298,7 +337,7 @@ func TestForeignMemberIsAnErrorNotAnEntry(t *testing.T) {
 }
 
 func TestServerAnswersAnError(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, x *index.Index, raw *redis.Client, prefix string) {
+	onEveryServer(t, func(t *testing.T, x *index.Index, raw *server, prefix string) {
 		ctx := t.Context()
 		require.NoError(t, raw.Set(ctx, "{"+prefix+":1}:due", "a string", 0).Err())
 		require.ErrorContains(t, x.Add(ctx, []index.Entry{{Slot: 0, Pos: 1, Seq: 1}, {Slot: 1, Pos: 1, Seq: 1}}), "WRONGTYPE")
