@@ -26,6 +26,7 @@ var checks = []check{
 	{"mysql.clock", ofDatabase(databaseClock)},
 	{"services", ofDatabase(services)},
 	{"election", ofDatabase(electionKind)},
+	{"index", ofDatabase(indexKind)},
 
 	{"kafka.version", ofCluster(kafkaVersion)},
 	{"kafka.topics", ofTopics(topicExists)},

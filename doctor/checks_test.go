@@ -85,15 +85,18 @@ func TestEachMistakeIsFound(t *testing.T) {
 		level Level
 		found string
 	}{
-		"a second of commits may go":   {set("innodb_flush_log_at_trx_commit", "2"), "mysql.durable", Warning, "is 2"},
-		"the binlog is not synced":     {set("sync_binlog", "0"), "mysql.durable", Warning, "sync_binlog is 0"},
-		"half pages":                   {set("innodb_doublewrite", "off"), "mysql.durable", Warning, "half written"},
-		"nothing is synced":            {set("innodb_flush_method", "nosync"), "mysql.durable", Warning, "forced to the disk"},
-		"a replica":                    {set("read_only", "on"), "mysql.writes", Failure, "read-only"},
-		"statements in the binlog":     {set("binlog_format", "statement"), "mysql.writes", Failure, "STATEMENT"},
-		"replicas may be behind":       {set("rpl_semi_sync_master_enabled", "off"), "mysql.writes", Note, "behind"},
-		"small packets":                {set("max_allowed_packet", "4194304"), "mysql.packets", Warning, "dead letters"},
-		"few connections":              {set("max_connections", "20"), "mysql.connections", Warning, "max_connections is 20"},
+		"a second of commits may go": {set("innodb_flush_log_at_trx_commit", "2"), "mysql.durable", Warning, "is 2"},
+		"the binlog is not synced":   {set("sync_binlog", "0"), "mysql.durable", Warning, "sync_binlog is 0"},
+		"half pages":                 {set("innodb_doublewrite", "off"), "mysql.durable", Warning, "half written"},
+		"nothing is synced":          {set("innodb_flush_method", "nosync"), "mysql.durable", Warning, "forced to the disk"},
+		"a replica":                  {set("read_only", "on"), "mysql.writes", Failure, "read-only"},
+		"statements in the binlog":   {set("binlog_format", "statement"), "mysql.writes", Failure, "STATEMENT"},
+		"replicas may be behind":     {set("rpl_semi_sync_master_enabled", "off"), "mysql.writes", Note, "behind"},
+		"small packets":              {set("max_allowed_packet", "4194304"), "mysql.packets", Warning, "dead letters"},
+		"few connections":            {set("max_connections", "20"), "mysql.connections", Warning, "max_connections is 20"},
+		"none for the election": {func(f *facts) {
+			f.database.Variables["max_connections"], f.Settings.Election.Kind = "26", config.KindMySQL
+		}, "mysql.connections", Warning, "may need 27"},
 		"few connections of a user":    {set("max_user_connections", "10"), "mysql.connections", Warning, "max_user_connections is 10"},
 		"an old server":                {func(f *facts) { f.database.Version = "5.7.44-log" }, "mysql.version", Warning, "5.7.44"},
 		"an old MariaDB":               {func(f *facts) { f.database.Version = "10.5.1-MariaDB" }, "mysql.version", Warning, "10.5.1"},
@@ -108,6 +111,7 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"no dispatcher":                {func(f *facts) { f.database.services[0].Member = "" }, "services", Warning, "no dispatcher"},
 		"no scanner":                   {func(f *facts) { f.database.services[0].Kind = "dispatcher" }, "services", Warning, "no scanner"},
 		"another election":             {func(f *facts) { f.Disk, f.database.elected = true, "mysql" }, "election", Failure, "elect by mysql"},
+		"another index":                {func(f *facts) { f.database.indexed = "mysql" }, "index", Failure, "services have index.kind mysql"},
 		"another version":              {func(f *facts) { f.Version = "v2" }, "services", Note, "1 of v1"},
 		"no intake":                    {topic(in, func(t *kafka.Topic) { *t = kafka.Topic{Err: kerr.UnknownTopicOrPartition} }), "kafka.topics", Failure, "does not exist"},
 		"no target":                    {topic("orders", func(t *kafka.Topic) { *t = kafka.Topic{Err: kerr.UnknownTopicOrPartition} }), "kafka.topics", Warning, "dead letters"},

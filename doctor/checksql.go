@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/store"
 )
 
@@ -135,6 +136,15 @@ func connections(c Config, d *database, where string) []Finding {
 	}
 	processes := max(len(d.services), 1)
 	need := processes*c.Settings.MySQL.MaxConns + spareConns
+	if c.Settings.Election.Kind == config.KindMySQL { // each dispatcher elects over a connection of its own
+		dispatchers := 0
+		for _, s := range d.services {
+			if s.Member != "" {
+				dispatchers++
+			}
+		}
+		need += max(dispatchers, 1)
+	}
 	if most < need {
 		return found(where, Warning, fmt.Sprintf("%s is %d, and %d services with mysql.max-conns %d may need %d", setting, most, processes, c.Settings.MySQL.MaxConns, need), "raise "+setting+", or lower mysql.max-conns")
 	}
@@ -217,4 +227,16 @@ func electionKind(c Config, d *database, where string) []Finding {
 		return found(where, Failure, "dispatchers elect by "+d.elected+", and election.kind is "+mine+" here: a dispatcher with this setting gets no slots while they are alive", "set the same election.kind everywhere")
 	}
 	return found(where, OK, "dispatchers elect by "+mine, "")
+}
+
+// indexKind compares the index of this configuration with that of the services.
+func indexKind(c Config, d *database, where string) []Finding {
+	mine := c.Settings.Index.Kind
+	switch {
+	case c.Running || d.indexed == "":
+		return nil
+	case d.indexed != mine:
+		return found(where, Failure, "services have index.kind "+d.indexed+", and it is "+mine+" here: a service with this setting does not start while they are alive", "set the same index.kind everywhere")
+	}
+	return found(where, OK, "services have index.kind "+mine, "")
 }

@@ -64,7 +64,7 @@ type database struct {
 	services []store.Service
 	// The installation's id, and the id of the Kafka cluster that it works on.
 	installation, kafka string
-	elected             string // how dispatchers elect, as it is noted; "": not yet
+	elected, indexed    string // how dispatchers elect, and the kind of the index, as they are noted; "": not yet
 }
 
 func askDatabase(ctx context.Context, c Config, log *zap.Logger) (func(*answers), error) {
@@ -91,6 +91,9 @@ func askDatabase(ctx context.Context, c Config, log *zap.Logger) (func(*answers)
 			return nil, err
 		}
 		if d.elected, err = st.ElectedBy(ctx); err != nil {
+			return nil, err
+		}
+		if d.indexed, err = st.IndexedBy(ctx); err != nil {
 			return nil, err
 		}
 	}

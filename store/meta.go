@@ -107,26 +107,40 @@ func (s *Store) keepMeta(ctx context.Context, name string, data []byte) (kept []
 	return kept, err
 }
 
-// electionKind names the kind of the election by which dispatchers share the slots, and when a leader of that kind last asked.
-const electionKind = "election.kind"
-
-// ErrOtherElection says that the dispatchers at work elect in another way.
-var ErrOtherElection = errors.New("dispatchers at work elect in another way")
-
-// elected is how dispatchers elect, as a leader has noted it; kind is "" where nobody has.
-type elected struct {
-	kind string
-	at   int64 // Unix ms, by the database's clock
+// common is a setting that processes at work have in common. Its row in meta has the value, and when a process has last noted it.
+type common struct {
+	name   string
+	other  error  // another value is in use
+	users  string // who is bound to it
+	before string // what processes of the version before do, which note nothing
+	older  string // SQL for those of them that are bound to it
 }
 
-// within tells whether a leader has noted that within so many ms, by a clock that may have been set back.
-func (e elected) within(ms, now int64) bool { return e.kind != "" && now-e.at < ms && e.at-now < ms }
+// ErrOtherElection says that the dispatchers at work elect in another way; ErrOtherIndex, that the services at work have another index.
+var (
+	ErrOtherElection = errors.New("dispatchers at work elect in another way")
+	ErrOtherIndex    = errors.New("services at work have another index")
+)
 
-func readElected(ctx context.Context, q dialect.Querier, lock string) (elected, error) {
-	rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, e *elected) error { return r.Scan(&e.kind, &e.at) },
-		"SELECT data, value FROM meta WHERE name = ?"+lock, []byte(electionKind))
+var (
+	electionKind = common{"election.kind", ErrOtherElection, "dispatchers", "zookeeper", "LENGTH(owner) > 0"}
+	indexKind    = common{"index.kind", ErrOtherIndex, "services", "redis", "LENGTH(id) > 0"}
+)
+
+// noted is a value that somebody has noted; value is "" where nobody has.
+type noted struct {
+	value string
+	at    int64 // Unix ms, by the database's clock
+}
+
+// within tells whether it was noted within so many ms, by a clock that may have been set back.
+func (n noted) within(ms, now int64) bool { return n.value != "" && now-n.at < ms && n.at-now < ms }
+
+func (c common) read(ctx context.Context, q dialect.Querier, lock string) (noted, error) {
+	rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, n *noted) error { return r.Scan(&n.value, &n.at) },
+		"SELECT data, value FROM meta WHERE name = ?"+lock, []byte(c.name))
 	if err != nil || len(rows) == 0 {
-		return elected{}, err
+		return noted{}, err
 	}
 	return rows[0], nil
 }
@@ -135,52 +149,67 @@ func readElected(ctx context.Context, q dialect.Querier, lock string) (elected, 
 // other without end. So ElectBy fails with ErrOtherElection while a leader of another way has asked within ServiceLease, and while a
 // dispatcher of a version before is alive, which elects through ZooKeeper and notes nothing.
 func (s *Store) ElectBy(ctx context.Context, kind string) error {
+	return s.share(ctx, electionKind, kind)
+}
+
+// IndexBy notes that services have this kind of index. Each asks before it starts, and again and again. With two kinds nobody would hear who
+// wakes whom, and tasks would be late. So IndexBy fails with ErrOtherIndex, as ElectBy does.
+func (s *Store) IndexBy(ctx context.Context, kind string) error { return s.share(ctx, indexKind, kind) }
+
+func (s *Store) share(ctx context.Context, c common, value string) error {
 	clock, err := s.Time(ctx)
 	if err != nil {
 		return err
 	}
 	now := clock.UnixMilli()
-	if noted, err := readElected(ctx, s.db, ""); err != nil || noted.kind == kind && noted.within(ServiceLease/3, now) {
+	if n, err := c.read(ctx, s.db, ""); err != nil || n.value == value && n.within(ServiceLease/3, now) {
 		return err
 	}
 	return s.transact(ctx, func(tx *sql.Tx) error {
-		noted, err := readElected(ctx, tx, s.locking(lockExclusive))
+		n, err := c.read(ctx, tx, s.locking(lockExclusive))
 		if err != nil {
 			return err
 		}
-		if noted.kind != kind {
-			if err := s.noOtherElection(ctx, tx, kind, noted, now); err != nil {
+		if n.value != value {
+			if err := c.free(ctx, tx, value, n, now); err != nil {
 				return err
 			}
 		}
 		change := "UPDATE meta SET value = ?, data = ? WHERE name = ?"
-		if noted.kind == "" {
+		if n.value == "" {
 			change = "INSERT INTO meta (value, data, name) VALUES (?, ?, ?)" // a second one is a duplicate: tried again
 		}
-		_, err = tx.ExecContext(ctx, change, now, []byte(kind), []byte(electionKind))
+		_, err = tx.ExecContext(ctx, change, now, []byte(value), []byte(c.name))
 		return err
 	})
 }
 
-func (s *Store) noOtherElection(ctx context.Context, tx *sql.Tx, kind string, noted elected, now int64) error {
-	other, who := noted.kind, "dispatchers at work"
-	if !noted.within(ServiceLease, now) {
-		if kind == "zookeeper" {
+// free fails while another value is in use.
+func (c common) free(ctx context.Context, tx *sql.Tx, value string, n noted, now int64) error {
+	other, who := n.value, c.users+" at work"
+	if !n.within(ServiceLease, now) {
+		if value == c.before {
 			return nil
 		}
 		older, err := tables.Fetch(ctx, tx, func(r *sql.Rows, name *string) error { return r.Scan(name) },
-			"SELECT owner FROM services WHERE LENGTH(owner) > 0 AND spreads = 0 AND seen > ? ORDER BY owner LIMIT 10", now-ServiceLease)
+			"SELECT CASE WHEN LENGTH(owner) > 0 THEN owner ELSE id END FROM services WHERE "+c.older+" AND spreads = 0 AND seen > ? ORDER BY owner, id LIMIT 10", now-ServiceLease)
 		if err != nil || len(older) == 0 {
 			return err
 		}
-		other, who = "zookeeper", strings.Join(older, ", ")
+		other, who = c.before, strings.Join(older, ", ")
 	}
-	return fmt.Errorf("%w: election.kind is %s here, and %s for %s: set the same one everywhere, and stop those of the other kind (one that was killed counts for %d s)",
-		ErrOtherElection, kind, other, who, ServiceLease/1000)
+	return fmt.Errorf("%w: %s is %s here, and %s for %s: set the same one everywhere, and stop those of the other kind (one that was killed counts for %d s)",
+		c.other, c.name, value, other, who, ServiceLease/1000)
 }
 
-// ElectedBy returns how dispatchers elect, as it is noted.
+// ElectedBy returns how dispatchers elect, as it is noted. IndexedBy returns the kind of the index likewise.
 func (s *Store) ElectedBy(ctx context.Context) (string, error) {
-	data, err := tables.ReadMeta(ctx, s.db, electionKind)
-	return string(data), err
+	n, err := electionKind.read(ctx, s.db, "")
+	return n.value, err
+}
+
+// IndexedBy returns the kind of the index, as it is noted.
+func (s *Store) IndexedBy(ctx context.Context) (string, error) {
+	n, err := indexKind.read(ctx, s.db, "")
+	return n.value, err
 }

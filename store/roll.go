@@ -23,6 +23,7 @@ func (s *Store) Roll() *Roll {
 	if s.apart != nil {
 		r.db = sql.OpenDB(s.apart)
 		s.dialect.Pool(r.db, 1, idleTimeout/2)
+		r.db.SetConnMaxLifetime(0) // at the server's limit of connections, somebody else might take the place of one that is renewed
 	}
 	return r
 }
@@ -88,7 +89,7 @@ func (r *Roll) Leave(ctx context.Context, c roll.Candidate) error {
 // Publish replaces the assignment of the epoch before, in the name of a candidate. It tells whether both were
 // there. An epoch is never published twice, so the epoch before is proof that nobody has written meanwhile.
 func (r *Roll) Publish(ctx context.Context, by roll.Candidate, before, epoch int64, data []byte) (bool, error) {
-	query := "UPDATE assignment SET epoch = ?, leader = ?, data = ? WHERE EXISTS (SELECT 1 FROM members WHERE instance = ?) AND epoch = ?"
+	query := "UPDATE assignment SET epoch = ?, leader = ?, data = ? WHERE one = 1 AND EXISTS (SELECT 1 FROM members WHERE instance = ?) AND epoch = ?"
 	args := []any{epoch, []byte(by.ID), data, []byte(by.Instance), before}
 	if before == 0 {
 		query = "INSERT INTO assignment (one, epoch, leader, data) SELECT 1, ?, ?, ? FROM members WHERE instance = ?"

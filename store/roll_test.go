@@ -2,12 +2,15 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/election/roll"
+	"github.com/notyet/notyet/store/internal/dialect"
 )
 
 func (f *fixture) roll() *Roll {
@@ -112,6 +115,34 @@ func TestRollHasAConnectionOfItsOwn(t *testing.T) {
 	}
 }
 
+// beats is a server that answers each statement and counts connections.
+type beats struct{ connections int }
+
+func (b *beats) Connect(context.Context) (driver.Conn, error) { b.connections++; return beating{}, nil }
+func (b *beats) Driver() driver.Driver                        { return nil }
+
+type beating struct{ driver.Conn }
+
+func (beating) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
+	return driver.RowsAffected(1), nil
+}
+func (beating) Close() error { return nil }
+
+// At the server's limit of connections, another process might take the place of a connection that is renewed.
+func TestRollKeepsItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &beats{}
+		r := (&Store{dialect: dialect.MySQL{}, apart: server}).Roll()
+		defer r.Close()
+		for range 2 * 60 * 60 {
+			_, err := r.Beat(t.Context(), roll.Candidate{})
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 1, server.connections)
+	})
+}
+
 // An epoch that the database has forgotten is not given to anybody else.
 func TestEpochsOfAnotherLifeAreLeftOut(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
@@ -148,7 +179,7 @@ func TestOneElectionAtATime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		past := func(ms int64) {
 			t.Helper()
-			_, err := s.db.ExecContext(s.ctx, "UPDATE meta SET value = value - ? WHERE name = ?", ms, []byte(electionKind))
+			_, err := s.db.ExecContext(s.ctx, "UPDATE meta SET value = value - ? WHERE name = ?", ms, []byte(electionKind.name))
 			require.NoError(t, err)
 		}
 		require.NoError(t, s.Beat(s.ctx, Service{ID: "a", Kind: "dispatcher", Member: "a"}))
@@ -167,6 +198,37 @@ func TestOneElectionAtATime(t *testing.T) {
 		require.ErrorIs(t, s.ElectBy(s.ctx, "mysql"), ErrOtherElection)
 		past(-2 * ServiceLease)
 		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "the clock was set back")
+	})
+}
+
+// Who wakes over Redis is not heard by those that listen to a topic.
+func TestOneIndexAtATime(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		require.NoError(t, s.Beat(s.ctx, Service{ID: "host-1", Kind: "scanner"}))
+		_, err := s.db.ExecContext(s.ctx, "UPDATE services SET spreads = 0")
+		require.NoError(t, err)
+		err = s.IndexBy(s.ctx, "mysql")
+		require.ErrorIs(t, err, ErrOtherIndex)
+		require.ErrorContains(t, err, "index.kind is mysql here, and redis for host-1:", "one of the version before notes nothing")
+		require.NoError(t, s.Leave(s.ctx, "host-1"))
+		require.NoError(t, s.IndexBy(s.ctx, "mysql"))
+		err = s.IndexBy(s.ctx, "redis")
+		require.ErrorIs(t, err, ErrOtherIndex)
+		require.ErrorContains(t, err, "index.kind is redis here, and mysql for services at work")
+		require.NoError(t, s.ElectBy(s.ctx, "zookeeper"), "an election of another kind may go with it")
+		_, err = s.db.ExecContext(s.ctx, "UPDATE meta SET value = value - ? WHERE name = ?", ServiceLease, []byte(indexKind.name))
+		require.NoError(t, err)
+		require.NoError(t, s.IndexBy(s.ctx, "redis"), "all were killed")
+		for _, id := range []string{"host-2", "host-3"} {
+			require.NoError(t, s.Beat(s.ctx, Service{ID: id, Kind: "all"}))
+		}
+		require.NoError(t, s.Leave(s.ctx, "host-2"))
+		require.ErrorIs(t, s.IndexBy(s.ctx, "mysql"), ErrOtherIndex)
+		require.NoError(t, s.Leave(s.ctx, "host-3"))
+		require.NoError(t, s.IndexBy(s.ctx, "mysql"), "all have ended")
+		kind, err := s.IndexedBy(s.ctx)
+		require.NoError(t, err)
+		require.Equal(t, "mysql", kind)
 	})
 }
 

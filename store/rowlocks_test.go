@@ -52,6 +52,11 @@ func TestTablesWithoutRowLocksAreRefused(t *testing.T) {
 
 	alter("slots", "InnoDB")
 	require.NoError(t, f.CheckRowLocks(f.ctx))
+	for _, table := range []string{"members", "assignment"} {
+		alter(table, "MyISAM")
+		require.ErrorContains(t, f.CheckRowLocks(f.ctx), "ALTER TABLE "+table+" ENGINE=InnoDB")
+		alter(table, "InnoDB")
+	}
 	alter("services", "MyISAM")
 	probe, err := f.lockProbe(f.ctx)
 	require.NoError(t, err)

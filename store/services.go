@@ -42,9 +42,16 @@ func (s *Store) Beat(ctx context.Context, v Service) error {
 	return nil
 }
 
-// Leave notes that a service has ended.
+// Leave notes that a service has ended. After the last one, services may start with another kind of index at once.
 func (s *Store) Leave(ctx context.Context, id string) error {
-	if _, err := s.exec(ctx, "DELETE FROM services WHERE id = ?", tables.CutText(id, 255)); err != nil {
+	now, err := s.Time(ctx)
+	if err == nil {
+		_, err = s.exec(ctx, "DELETE FROM services WHERE id = ?", tables.CutText(id, 255))
+	}
+	if err == nil {
+		_, err = s.exec(ctx, "UPDATE meta SET value = 0 WHERE name = ? AND NOT EXISTS (SELECT 1 FROM services WHERE seen > ?)", []byte(indexKind.name), now.UnixMilli()-ServiceLease)
+	}
+	if err != nil {
 		return fmt.Errorf("noting that the service %s has ended: %w", id, err)
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/election/roll"
 )
 
 // Where the server's sessions begin without autocommit, what a statement by itself has done stays done.
@@ -29,5 +31,32 @@ func TestStatementsByThemselvesAreCommitted(t *testing.T) {
 		slots, err := f.Slots(f.ctx)
 		require.NoError(t, err)
 		require.Empty(t, slots[1].Owner)
+	}
+}
+
+// Where the server's sessions refuse statements that name no key, all tables are still made, and rows without a key in the statement are changed.
+func TestStatementsWithoutKeysAreNotRefused(t *testing.T) {
+	for _, b := range backends() {
+		if b.sqlite {
+			continue
+		}
+		cfg := b.fresh(t)
+		parsed, err := mysql.ParseDSN(cfg.DSN)
+		require.NoError(t, err)
+		parsed.Params = map[string]string{"sql_safe_updates": "1"} // as a server's own setting would
+		cfg.DSN = parsed.FormatDSN()
+		s := open(t, cfg)
+		require.NoError(t, s.Migrate(t.Context(), 2))
+		_, err = s.SetSlots(t.Context(), 3)
+		require.NoError(t, err)
+		r := s.Roll()
+		defer r.Close()
+		a := roll.Candidate{Instance: "1", ID: "a", Data: []byte("{}")}
+		require.NoError(t, r.Join(t.Context(), a))
+		for before, epoch := range []int64{1, 2} {
+			won, err := r.Publish(t.Context(), a, int64(before), epoch, []byte("{}"))
+			require.NoError(t, err)
+			require.True(t, won)
+		}
 	}
 }

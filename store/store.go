@@ -183,6 +183,8 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 	}
 	// Where a server's sessions begin without it, a statement by itself is answered as done, and undone when its connection closes.
 	parsed.Params["autocommit"] = "1"
+	// Where they begin with it, statements that change all rows of a table, as those about all slots, are refused.
+	parsed.Params["sql_safe_updates"] = "0"
 	base, err := mysql.NewConnector(parsed)
 	if err != nil {
 		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")

@@ -97,14 +97,15 @@ func lagOf(cfg *config.Config, st *store.Store, client func(context.Context) (*k
 	}
 }
 
-// heartbeat says in the database that this process is alive, until ctx ends. Nothing depends on it
-// but what operators see.
+// heartbeat says in the database that this process is alive, until ctx ends, and which kind of index it has. Nothing depends on it
+// but what operators see, and that a service with another kind does not start.
 type heartbeat struct {
 	store   *store.Store
 	service store.Service
 	log     *zap.Logger
 	every   time.Duration // default a third of the lease
 	figures func() []byte // what it says of its work; nil: nothing
+	index   string        // the kind of its index; "": it has none
 }
 
 func newHeartbeat(st *store.Store, kind, member, http string, log *zap.Logger) *heartbeat {
@@ -126,9 +127,12 @@ func (h *heartbeat) run(ctx context.Context) error {
 			h.service.Figures = h.figures()
 		}
 		err := h.store.Beat(bound, h.service)
+		if err == nil && h.index != "" {
+			err = h.store.IndexBy(bound, h.index)
+		}
 		cancel()
 		if err != nil && !failing && ctx.Err() == nil {
-			h.log.Warn("operators do not see that this process is alive, trying again", zap.Error(err))
+			h.log.Warn("saying that this process is alive failed, trying again", zap.Error(err))
 		}
 		failing = err != nil
 		select {

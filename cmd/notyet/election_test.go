@@ -40,10 +40,34 @@ func TestDispatchersElectThroughTheDatabase(t *testing.T) {
 	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "dispatchers are at work (in the database): stop a, b first")
 
-	c := team("c")
+	redis := team("redis", "NOTYET_ELECTION_KIND=mysql").without("NOTYET_ZOOKEEPER_SERVERS")
+	for _, role := range []string{"scanner", "dispatcher", "all"} {
+		r = notyet(t, redis.environ, "", role)
+		require.Equal(t, command.ExitFailed, r.code)
+		require.Contains(t, r.stderr, "index.kind is redis here, and mysql for services at work")
+	}
+
+	c := team("c", "NOTYET_INDEX_KIND=mysql")
 	r = notyet(t, c.environ, "", "deadletter", "reconcile", "--dry-run")
 	require.Contains(t, r.stderr, "dispatchers are at work (in the database): stop a, b first", "whatever the settings of the command")
 	c.serve(t, "dispatcher", "election.kind is zookeeper here, and mysql for dispatchers at work")
 	r = notyet(t, c.environ, "", "doctor", "--json")
 	require.Contains(t, r.stdout, "dispatchers elect by mysql")
+	require.Contains(t, r.stdout, "services have index.kind mysql")
+}
+
+// A command that names no ensemble notices the dispatchers that elect there.
+func TestReconcileNoticesAnotherElection(t *testing.T) {
+	t.Parallel()
+	database, broker, zookeeper := filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one"), ensemble(t)
+	m := newTeam(t, database, broker, zookeeper)
+	m.environ = append(m.environ, "NOTYET_DISPATCHER_MEMBER_ID=a")
+	r := notyet(t, m.environ, "", "migrate", "--set", "slots=4")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	m.serve(t, "dispatcher", `"slots":[0,1,2,3]`)
+	other := team{append(m.environ, "NOTYET_ELECTION_KIND=mysql")}.without("NOTYET_ZOOKEEPER_SERVERS")
+	r = notyet(t, other.environ, "", "deadletter", "reconcile", "--dry-run")
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stderr, "election.kind is mysql here")
+	require.Contains(t, r.stderr, "stop a first")
 }

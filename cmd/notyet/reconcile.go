@@ -14,7 +14,10 @@ import (
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 )
 
 type deadReconcileCmd struct {
@@ -129,6 +132,11 @@ func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) err
 		where, session = "zookeeper.root "+cfg.ZooKeeper.Root, ecfg.SessionTimeout
 		dispatchers, err = election.Members(ctx, ecfg, log)
 	}
+	if err == nil && len(dispatchers) == 0 && cfg.Election.Kind == config.KindMySQL {
+		// They may elect through ZooKeeper, which these settings do not name.
+		where, session = "as they note in the database; election.kind is mysql here, and may be zookeeper there", store.ServiceLease*time.Millisecond
+		dispatchers, err = noting(a.Ctx, cfg)
+	}
 	if err != nil {
 		return err
 	}
@@ -148,6 +156,37 @@ func beating(ctx context.Context, cfg *config.Config, session time.Duration) ([]
 	roll := st.Roll()
 	defer roll.Close()
 	return election.Beating(ctx, roll, session)
+}
+
+// noting returns the dispatchers that note in the database that they are alive. It watches for a little longer than the pause between two
+// notes: those of a restored database are old.
+func noting(ctx context.Context, cfg *config.Config) ([]string, error) {
+	st, err := openStore(ctx, cfg, zap.NewNop())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = st.Close() }()
+	var first map[string]int64
+	for began := time.Now(); ; loop.Rest(ctx, time.Second/4) {
+		services, err := look.New(st).Services(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var alive []string
+		seen := map[string]int64{}
+		for _, s := range services {
+			seen[s.ID] = s.Seen
+			if was, known := first[s.ID]; first != nil && s.Member != "" && (!known || was != s.Seen) {
+				alive = append(alive, s.Member)
+			}
+		}
+		if first == nil {
+			first = seen
+		}
+		if len(alive) > 0 || time.Since(began) > store.ServiceLease*time.Millisecond/3+time.Second {
+			return alive, nil
+		}
+	}
 }
 
 func (c *deadReconcileCmd) tell(a *app, r deadletter.Reconciled) {

@@ -80,6 +80,9 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 	if err := s.store.CheckRowLocks(ctx); err != nil {
 		return s, err
 	}
+	if err := s.store.IndexBy(ctx, cfg.Index.Kind); err != nil {
+		return s, err
+	}
 	clock := s.store.Clock()
 	if err := clock.Start(ctx); err != nil {
 		return s, err
@@ -271,6 +274,7 @@ func (s *service) newRecorder(id string) *figures.Recorder {
 func (s *service) run(ctx context.Context, name string) error {
 	s.log.Info("started", zap.String("service", name), zap.String("version", command.Version()), zap.String("http", s.http.Addr()))
 	alive := newHeartbeat(s.store, name, s.member, s.http.Addr(), s.log)
+	alive.index = s.cfg.Index.Kind
 	recorder := s.newRecorder(alive.service.ID)
 	alive.figures = recorder.Now
 	s.life.parts = append([]part{{"heartbeat", alive.run}, {"figures", recorder.Run}}, s.life.parts...) // the last to stop: the others are at work until then

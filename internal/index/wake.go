@@ -120,7 +120,7 @@ func mergeWake(pending wakes, payload string) {
 			continue
 		}
 		pos, err := strconv.ParseInt(p, 10, 64)
-		if err != nil {
+		if err != nil || pos < TimersChanged { // whoever may write the topic may forge one
 			continue
 		}
 		pending.add(SlotPos{Slot: slot, Pos: pos})
