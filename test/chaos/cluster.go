@@ -43,12 +43,13 @@ const (
 	partCount = 4
 )
 
-// session is the ZooKeeper session timeout, which is the product's default.
+// session is the session timeout of the election, which is the product's default.
 const session = 4 * time.Second
 
 // Cluster is servers and processes. The harness itself connects to the servers without a proxy.
 type Cluster struct {
 	Servers *Servers
+	names   []string // of its servers
 	dir     string
 	binary  string
 	log     *zap.Logger
@@ -62,17 +63,17 @@ type Cluster struct {
 }
 
 // NewCluster builds the program, starts empty servers and everything on them. Logs and send logs go
-// to dir.
-func NewCluster(ctx context.Context, root, dir string, basePort int, seed uint64, log *zap.Logger) (*Cluster, error) {
-	servers := filepath.Join(dir, "servers")
-	c := &Cluster{Servers: NewServers(root, servers, basePort), dir: dir, binary: filepath.Join(dir, "notyet"), log: log, rng: rand.New(rand.NewPCG(seed, 4))}
+// to the run's folder.
+func NewCluster(ctx context.Context, cfg Config, log *zap.Logger) (*Cluster, error) {
+	dir, servers := cfg.Dir, filepath.Join(cfg.Dir, "servers")
+	c := &Cluster{Servers: NewServers(cfg.Root, servers, cfg.BasePort), names: cfg.servers(), dir: dir, binary: filepath.Join(dir, "notyet"), log: log, rng: rand.New(rand.NewPCG(cfg.Seed, 4))}
 	// The tag makes clocks adjustable. No fault point is armed.
 	build := exec.CommandContext(ctx, "go", "build", "-tags", "faultpoints", "-o", c.binary, "./cmd/notyet")
-	build.Dir = root
+	build.Dir = cfg.Root
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building notyet: %w: %s", err, out)
 	}
-	if err := c.Servers.Up(ctx); err != nil {
+	if err := c.Servers.Up(ctx, c.names...); err != nil {
 		return nil, err
 	}
 	for _, step := range []func(context.Context) error{c.connect, c.prepare, c.startNodes} {
@@ -108,7 +109,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 		return err
 	}
 	migrate := exec.CommandContext(ctx, c.binary, "migrate")
-	migrate.Env = append(c.env(), "NOTYET_KAFKA_BROKERS="+c.Servers.addr(kafkaServer), "NOTYET_MYSQL_DSN="+c.dsn(c.Servers.addr(mysqlServer)))
+	migrate.Env = append(c.env(), c.reach(c.Servers.addr)...)
 	if out, err := migrate.CombinedOutput(); err != nil {
 		return fmt.Errorf("migrating: %w: %s", err, out)
 	}
@@ -155,6 +156,27 @@ func (c *Cluster) startNodes(context.Context) error {
 
 func (c *Cluster) dsn(addr string) string { return "chaos:chaos@tcp(" + addr + ")/" + database }
 
+// reach is the environment of a process that finds each server at its address.
+func (c *Cluster) reach(addr func(server string) string) []string {
+	var env []string
+	for _, server := range c.names {
+		switch server {
+		case kafkaServer:
+			env = append(env, "NOTYET_KAFKA_BROKERS="+addr(server))
+		case mysqlServer:
+			env = append(env, "NOTYET_MYSQL_DSN="+c.dsn(addr(server)))
+		case redisServer:
+			env = append(env, "NOTYET_REDIS_ADDRS="+addr(server))
+		case zookeeperServer:
+			env = append(env, "NOTYET_ZOOKEEPER_SERVERS="+addr(server))
+		}
+	}
+	return env
+}
+
+// has tells whether the cluster has a server.
+func (c *Cluster) has(server string) bool { return slices.Contains(c.names, server) }
+
 // env is the environment that all processes share.
 func (c *Cluster) env() []string {
 	var env []string
@@ -163,8 +185,13 @@ func (c *Cluster) env() []string {
 			env = append(env, kv)
 		}
 	}
+	if c.has(zookeeperServer) {
+		env = append(env, "NOTYET_ZOOKEEPER_SESSION_TIMEOUT="+session.String())
+	} else {
+		env = append(env, "NOTYET_ELECTION_KIND=mysql", "NOTYET_INDEX_KIND=mysql", "NOTYET_ELECTION_SESSION_TIMEOUT="+session.String())
+	}
 	return append(env, "NOTYET_SLOTS="+strconv.Itoa(slotCount), "NOTYET_MIGRATE_PARTITIONS="+strconv.Itoa(partCount), "NOTYET_SCANNER_GROUP="+groupName,
-		"NOTYET_ZOOKEEPER_SESSION_TIMEOUT="+session.String(), "NOTYET_LOG_FORMAT=console", "NOTYET_DISPATCHER_UNDELIVERABLE_AFTER=5s")
+		"NOTYET_LOG_FORMAT=console", "NOTYET_DISPATCHER_UNDELIVERABLE_AFTER=5s")
 }
 
 func (c *Cluster) of(role string) []*node {
@@ -207,7 +234,8 @@ func (c *Cluster) broken(ctx context.Context) string {
 		return err.Error()
 	}
 	owners := map[string]bool{}
-	for _, s := range slots {
+	given := c.count(ctx, "SELECT MAX(GREATEST(base, target)) FROM "+database+".slots") // from there on, slots were given up
+	for _, s := range slots[:min(max(int(given), 0), len(slots))] {
 		owners[s.Owner] = true
 	}
 	for _, d := range c.of(dispatcherRole) {

@@ -23,7 +23,7 @@ func (c *Cluster) drain(ctx context.Context, bound time.Duration) error {
 	quiet := 0
 	for {
 		left := c.count(ctx, `SELECT (SELECT COUNT(*) FROM `+database+`.tasks t JOIN `+database+`.slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos < ?)
-			+ (SELECT COUNT(*) FROM `+database+`.outbox) + (SELECT COUNT(*) FROM `+database+`.waiting)`, time.Now().Add(restHorizon).UnixMilli())
+			+ (SELECT COUNT(*) FROM `+database+`.outbox) + (SELECT COUNT(*) FROM `+database+`.waiting) + `+slotsChanging, time.Now().Add(restHorizon).UnixMilli())
 		lag, err := c.lag(ctx)
 		if quiet++; left != 0 || err != nil || lag != 0 {
 			quiet = 0
@@ -236,6 +236,10 @@ func (c *Cluster) rest(ctx context.Context) (history.Rest, error) {
 	if err := rows.Err(); err != nil {
 		return r, err
 	}
+	if r.Slots, err = c.slotsAtRest(ctx); err != nil || !c.has(redisServer) {
+		r.Indexless = err == nil
+		return r, err
+	}
 	var installation string
 	if err := c.db.QueryRowContext(ctx, "SELECT data FROM "+database+".meta WHERE name = 'installation.id'").Scan(&installation); err != nil {
 		return r, fmt.Errorf("reading the installation's id: %w", err)
@@ -245,8 +249,9 @@ func (c *Cluster) rest(ctx context.Context) (history.Rest, error) {
 		return r, err
 	}
 	defer ix.Close()
-	for slot := range slotCount {
-		entries, err := ix.Members(ctx, slot)
+	// Slots that were given up are among them: theirs must be empty.
+	for slot := range c.count(ctx, "SELECT COUNT(*) FROM "+database+".slots") {
+		entries, err := ix.Members(ctx, int(slot))
 		if err != nil {
 			return r, err
 		}
@@ -255,4 +260,16 @@ func (c *Cluster) rest(ctx context.Context) (history.Rest, error) {
 		}
 	}
 	return r, nil
+}
+
+// slotsAtRest returns the number of slots, which must not change any more.
+func (c *Cluster) slotsAtRest(ctx context.Context) (n int, err error) {
+	var most int
+	if err := c.db.QueryRowContext(ctx, "SELECT MIN(base), GREATEST(MAX(base), MAX(spread), MAX(target)) FROM "+database+".slots").Scan(&n, &most); err != nil {
+		return 0, fmt.Errorf("reading the number of slots: %w", err)
+	}
+	if n != most {
+		return 0, fmt.Errorf("the number of slots changes at rest, from %d to %d", n, most)
+	}
+	return n, nil
 }

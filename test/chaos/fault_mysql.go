@@ -84,7 +84,7 @@ func (b *breaker) contend() error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	for slot := slotCount - 1; slot >= 0; slot-- {
+	for slot := b.count(ctx, "SELECT MAX(slot) FROM "+database+".slots"); slot >= 0; slot-- {
 		if _, err := tx.ExecContext(ctx, fmt.Sprintf("SELECT claimed FROM %s.slots WHERE slot = %d FOR UPDATE", database, slot)); err != nil {
 			return err
 		}
@@ -98,6 +98,9 @@ func (b *breaker) contend() error {
 // again.
 func restoreMySQL(b *breaker) error {
 	data, backup := b.Servers.home(mysqlServer)+"/data", filepath.Join(b.dir, "backup")
+	if err := b.awaitSlots(); err != nil {
+		return err
+	}
 	b.began(mysqlServer)
 	if err := b.Servers.Down(b.ctx, mysqlServer); err != nil {
 		return err
@@ -143,6 +146,9 @@ func restoreMySQL(b *breaker) error {
 // on. So does a failover to a replica that was behind. It tries again if nothing was lost by chance.
 func forgetMySQL(b *breaker) error {
 	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
+	if err := b.awaitSlots(); err != nil {
+		return err
+	}
 	b.began(mysqlServer)
 	var lost int64
 	tries := 0
@@ -198,8 +204,7 @@ func (b *breaker) reconcile() (string, error) {
 	for range 10 {
 		var said bytes.Buffer
 		cmd := exec.CommandContext(b.ctx, b.binary, args...)
-		cmd.Env = append(b.env(), "NOTYET_KAFKA_BROKERS="+b.Servers.addr(kafkaServer), "NOTYET_MYSQL_DSN="+b.dsn(b.Servers.addr(mysqlServer)),
-			"NOTYET_REDIS_ADDRS="+b.Servers.addr(redisServer), "NOTYET_ZOOKEEPER_SERVERS="+b.Servers.addr(zookeeperServer))
+		cmd.Env = append(b.env(), b.reach(b.Servers.addr)...)
 		cmd.Stderr = &said
 		if out, err = cmd.Output(); err == nil {
 			return strings.ReplaceAll(strings.Join(strings.Fields(string(out)), " "), dir, ""), nil

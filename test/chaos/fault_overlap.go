@@ -52,7 +52,7 @@ type disturbance func(b *breaker) (string, error)
 // disturbDuring puts a server into a bad state, disturbs a process in the middle of it, and ends
 // both, each at its own time.
 func (b *breaker) disturbDuring(name string, disturb disturbance) error {
-	server, state := serverNames[b.rng.IntN(len(serverNames))], badStates[b.rng.IntN(len(badStates))]
+	server, state := b.names[b.rng.IntN(len(b.names))], badStates[b.rng.IntN(len(badStates))]
 	span := b.randomSpan(2*time.Second, 10*time.Second)
 	lead := b.randomSpan(0, span/2)
 	if b.rng.IntN(3) == 0 {

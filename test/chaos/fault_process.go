@@ -238,9 +238,26 @@ var (
 	client    = regexp.MustCompile(`/127\.0\.0\.1:(\d+)\[.*sid=(0x[0-9a-f]+)`)
 )
 
-// leader asks ZooKeeper which session owns the oldest candidate, and finds the proxy of that
-// session's connection.
+// leader returns the dispatcher that leads the election.
 func (b *breaker) leader() (*node, error) {
+	if b.has(zookeeperServer) {
+		return b.ensembleLeader()
+	}
+	var id string
+	if err := b.db.QueryRowContext(b.ctx, "SELECT id FROM "+database+".members ORDER BY seq LIMIT 1").Scan(&id); err != nil {
+		return nil, fmt.Errorf("asking who leads: %w", err)
+	}
+	for _, n := range b.of(dispatcherRole) {
+		if n.name == id {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("nobody leads: the oldest candidate is %q", id)
+}
+
+// ensembleLeader asks ZooKeeper which session owns the oldest candidate, and finds the proxy of that
+// session's connection.
+func (b *breaker) ensembleLeader() (*node, error) {
 	dump, err := b.Servers.zookeeper("dump")
 	if err != nil {
 		return nil, fmt.Errorf("asking who leads: %w", err)

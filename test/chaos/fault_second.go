@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// joinSecond starts a scanner and a dispatcher of a second installation, with a database of its own, on the ensemble, the broker and the
-// Redis of the first. Each must end with an error that says so, and the first must not notice.
+// joinSecond starts a scanner and a dispatcher of a second installation, with a database of its own, on the other servers of the first.
+// Each must end with an error that says so, and the first must not notice.
 func joinSecond(b *breaker) error {
 	second := fmt.Sprintf("chaos_second_%d", b.note.N)
 	if _, err := b.db.ExecContext(b.ctx, "CREATE DATABASE "+second+" CHARACTER SET utf8mb4; GRANT ALL PRIVILEGES ON "+second+".* TO 'chaos'@'%'"); err != nil {
 		return err
 	}
-	env := append(b.env(), "NOTYET_KAFKA_BROKERS="+b.Servers.addr(kafkaServer), "NOTYET_REDIS_ADDRS="+b.Servers.addr(redisServer), "NOTYET_ZOOKEEPER_SERVERS="+b.Servers.addr(zookeeperServer),
-		"NOTYET_MYSQL_DSN="+strings.TrimSuffix(b.dsn(b.Servers.addr(mysqlServer)), database)+second, "NOTYET_DISPATCHER_MEMBER_ID="+second, "NOTYET_SENDLOG_DIR="+b.dir+"/"+second)
+	env := append(b.env(), b.reach(b.Servers.addr)...)
+	env = append(env, "NOTYET_MYSQL_DSN="+strings.TrimSuffix(b.dsn(b.Servers.addr(mysqlServer)), database)+second, "NOTYET_DISPATCHER_MEMBER_ID="+second, "NOTYET_SENDLOG_DIR="+b.dir+"/"+second)
 	run := func(command string) (string, error) {
 		addr, err := freeAddr()
 		if err != nil {
@@ -39,7 +39,11 @@ func joinSecond(b *breaker) error {
 	b.began("a second installation")
 	refused := true
 	var all []string
-	for _, role := range []string{scannerRole, dispatcherRole} {
+	roles := []string{scannerRole, dispatcherRole}
+	if !b.has(zookeeperServer) { // its dispatchers elect in its own database
+		roles = roles[:1]
+	}
+	for _, role := range roles {
 		said, err := run(role)
 		refused = refused && err != nil && strings.Contains(said, "installation")
 		all = append(all, fmt.Sprintf("%s: %v, %s", role, err, said))

@@ -17,10 +17,11 @@ import (
 // fault is one kind of fault.
 type fault struct {
 	kind     string
-	doubles  bool // it may cause second copies
-	disorder bool // it may delay tasks of one key one by one
-	rewinds  bool // it restores the database
-	overlap  bool // it combines two faults
+	needs    string // the server without which there is no such fault; "": it is one in each form
+	doubles  bool   // it may cause second copies
+	disorder bool   // it may delay tasks of one key one by one
+	rewinds  bool   // it restores the database
+	overlap  bool   // it combines two faults
 	hurt     func(b *breaker) error
 }
 
@@ -37,31 +38,32 @@ var faults = []fault{
 	{kind: "all-dispatchers-away", doubles: true, hurt: dispatchersAway},
 	{kind: "all-scanners-away", hurt: scannersAway},
 	{kind: "group-rebalance", hurt: rebalance},
-	{kind: "zookeeper-cut", doubles: true, hurt: cutZooKeeper},
-	{kind: "zookeeper-killed", doubles: true, hurt: killZooKeeper},
-	{kind: "zookeeper-wiped", doubles: true, hurt: wipeZooKeeper},
+	{kind: "zookeeper-cut", needs: zookeeperServer, doubles: true, hurt: cutZooKeeper},
+	{kind: "zookeeper-killed", needs: zookeeperServer, doubles: true, hurt: killZooKeeper},
+	{kind: "zookeeper-wiped", needs: zookeeperServer, doubles: true, hurt: wipeZooKeeper},
 	{kind: "kafka-answers-dropped", doubles: true, disorder: true, hurt: dropKafka},
 	{kind: "kafka-cut", doubles: true, disorder: true, hurt: cutKafka},
 	{kind: "broker-killed", doubles: true, disorder: true, hurt: killBroker},
 	{kind: "topic-deleted", hurt: deleteTopic},
 	{kind: "message-limit-lowered", hurt: lowerLimit},
-	{kind: "redis-flushed", hurt: flushRedis},
-	{kind: "redis-killed", hurt: killRedis},
-	{kind: "redis-stale", hurt: staleRedis},
-	{kind: "redis-full", hurt: fillRedis},
+	{kind: "redis-flushed", needs: redisServer, hurt: flushRedis},
+	{kind: "redis-killed", needs: redisServer, hurt: killRedis},
+	{kind: "redis-stale", needs: redisServer, hurt: staleRedis},
+	{kind: "redis-full", needs: redisServer, hurt: fillRedis},
 	{kind: "mysql-killed", doubles: true, hurt: killMySQL},
 	{kind: "mysql-read-only", doubles: true, hurt: freezeMySQL},
 	{kind: "mysql-slow", doubles: true, hurt: slowMySQL},
 	{kind: "mysql-locks", doubles: true, hurt: lockMySQL},
 	{kind: "mysql-restored", doubles: true, rewinds: true, hurt: restoreMySQL},
 	{kind: "mysql-forgets", doubles: true, rewinds: true, hurt: forgetMySQL},
+	{kind: "slots-set", hurt: setSlots},
 	{kind: "second-installation", hurt: joinSecond},
 	{kind: "clock-stepped", hurt: stepClock},
 	{kind: "suspend-dispatcher", doubles: true, hurt: suspendDispatcher},
 	{kind: "one-without-kafka", hurt: loseOne(kafkaServer)},
 	{kind: "one-without-mysql", hurt: loseOne(mysqlServer)},
-	{kind: "one-without-redis", hurt: loseOne(redisServer)},
-	{kind: "one-without-zookeeper", hurt: loseOne(zookeeperServer)},
+	{kind: "one-without-redis", needs: redisServer, hurt: loseOne(redisServer)},
+	{kind: "one-without-zookeeper", needs: zookeeperServer, hurt: loseOne(zookeeperServer)},
 	{kind: "hostile-records", hurt: sendHostile},
 	{kind: "all-expire", doubles: true, hurt: expireAll},
 	{kind: "all-targets-missing", hurt: missAll},
@@ -83,15 +85,24 @@ func Kinds() []string {
 	return names
 }
 
-func faultsNamed(names []string) ([]fault, error) {
-	if len(names) == 0 {
-		return faults, nil
-	}
+// faultsNamed returns the faults of these names, or all that there are on these servers.
+func faultsNamed(names, servers []string) ([]fault, error) {
 	var out []fault
+	if len(names) == 0 {
+		for _, f := range faults {
+			if f.needs == "" || slices.Contains(servers, f.needs) {
+				out = append(out, f)
+			}
+		}
+		return out, nil
+	}
 	for _, name := range names {
 		i := slices.IndexFunc(faults, func(f fault) bool { return f.kind == name })
 		if i < 0 {
 			return nil, fmt.Errorf("no fault is called %q: there are %s", name, strings.Join(Kinds(), ", "))
+		}
+		if needs := faults[i].needs; needs != "" && !slices.Contains(servers, needs) {
+			return nil, fmt.Errorf("the fault %s needs %s, which this form does without", name, needs)
 		}
 		out = append(out, faults[i])
 	}

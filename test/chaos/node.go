@@ -53,7 +53,7 @@ const (
 
 func (c *Cluster) newNode(name, role string) (*node, error) {
 	n := &node{name: name, role: role, binary: c.binary, dir: c.dir, proxies: map[string]*proxy.Proxy{}}
-	for _, server := range serverNames {
+	for _, server := range c.names {
 		begin := proxy.Start
 		if server == kafkaServer {
 			begin = proxy.StartKafka
@@ -72,9 +72,8 @@ func (c *Cluster) newNode(name, role string) (*node, error) {
 		return nil, err
 	}
 	n.clocks.Set(c.clocks())
-	n.env = append(c.env(), "NOTYET_FAULT_CLOCKS="+filepath.Join(n.dir, n.name+".clocks"), "NOTYET_HTTP_ADDR="+n.http, "NOTYET_DISPATCHER_MEMBER_ID="+name, "NOTYET_SENDLOG_DIR="+n.sendlog(),
-		"NOTYET_KAFKA_BROKERS="+n.proxies[kafkaServer].Addr(), "NOTYET_MYSQL_DSN="+c.dsn(n.proxies[mysqlServer].Addr()),
-		"NOTYET_REDIS_ADDRS="+n.proxies[redisServer].Addr(), "NOTYET_ZOOKEEPER_SERVERS="+n.proxies[zookeeperServer].Addr())
+	n.env = append(c.env(), "NOTYET_FAULT_CLOCKS="+filepath.Join(n.dir, n.name+".clocks"), "NOTYET_HTTP_ADDR="+n.http, "NOTYET_DISPATCHER_MEMBER_ID="+name, "NOTYET_SENDLOG_DIR="+n.sendlog())
+	n.env = append(n.env, c.reach(func(server string) string { return n.proxies[server].Addr() })...)
 	return n, nil
 }
 

@@ -37,6 +37,10 @@ func (c *Cluster) observe(ctx context.Context, rec *history.Recorder) {
 		if slots, err := c.slots(ctx); err == nil {
 			// Taken after reading, so that no claim of an earlier epoch lies in between.
 			at := time.Now().UnixMilli()
+			for slot := len(slots); len(slots) < len(last); slot++ { // the last ones are forgotten first
+				rec.Slot(history.SlotSample{At: at, Slot: slot, Gone: true})
+				delete(last, slot)
+			}
 			for _, s := range slots {
 				if s != last[s.Slot] {
 					last[s.Slot] = s

@@ -31,6 +31,14 @@ type Config struct {
 	Longest  time.Duration // latest due time of an ordinary task
 	Faults   []string      // kinds; empty means all
 	Rounds   int           // how often each kind happens at most; 0: as often as time allows
+	Small    bool          // Kafka and the database alone, which is election and index
+}
+
+func (c Config) servers() []string {
+	if c.Small {
+		return smallServers
+	}
+	return serverNames
 }
 
 // Report is the result of a run.
@@ -44,11 +52,11 @@ type Report struct {
 // Run runs everything and checks it. An error means that the run itself failed. Findings are in the
 // report, whose history is saved in Dir.
 func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err error) {
-	kinds, err := faultsNamed(cfg.Faults)
+	kinds, err := faultsNamed(cfg.Faults, cfg.servers())
 	if err != nil {
 		return rep, err
 	}
-	c, err := NewCluster(ctx, cfg.Root, cfg.Dir, cfg.BasePort, cfg.Seed, log)
+	c, err := NewCluster(ctx, cfg, log)
 	if err != nil {
 		return rep, err
 	}

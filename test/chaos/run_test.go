@@ -11,9 +11,20 @@ import (
 	"go.uber.org/zap/zaptest"
 )
 
-// TestTinyRun is a small `make chaos` on servers of its own: a few requests, and one fault of each
+// TestTinyRun is a tiny `make chaos` on servers of its own: a few requests, and one fault of each
 // sort.
 func TestTinyRun(t *testing.T) {
+	rep := tinyRun(t, Config{Faults: []string{"kill-leader", "kill-scanner", "redis-flushed", "zookeeper-cut", "mysql-killed", "slots-set"}})
+	require.Positive(t, rep.Result.Figures.Indexed)
+}
+
+// TestTinySmallRun is the same on Kafka and the database alone.
+func TestTinySmallRun(t *testing.T) {
+	rep := tinyRun(t, Config{Small: true, Faults: []string{"kill-leader", "mysql-killed", "slots-set"}})
+	require.True(t, rep.History.Rest.Indexless)
+}
+
+func tinyRun(t *testing.T, cfg Config) Report {
 	if testing.Short() || os.Getenv("CI") != "true" && os.Getenv("NOTYET_CHAOS") != "1" {
 		t.Skip("it starts servers of its own and takes two minutes: set NOTYET_CHAOS=1 (or CI=true) to run it")
 	}
@@ -23,19 +34,18 @@ func TestTinyRun(t *testing.T) {
 	}
 	root, err := filepath.Abs(root)
 	require.NoError(t, err)
-	rep, err := Run(t.Context(), Config{
-		Root: root, Dir: t.TempDir(), BasePort: 23000, Seed: 1, For: 5 * time.Minute, Rate: 60, Burst: 1000, Longest: 10 * time.Second, Rounds: 1,
-		Faults: []string{"kill-leader", "kill-scanner", "redis-flushed", "zookeeper-cut", "mysql-killed"},
-	}, zaptest.NewLogger(t))
+	cfg.Root, cfg.Dir, cfg.BasePort, cfg.Seed, cfg.For, cfg.Rate, cfg.Burst, cfg.Longest, cfg.Rounds = root, t.TempDir(), 23000, 1, 5*time.Minute, 60, 1000, 10*time.Second, 1
+	rep, err := Run(t.Context(), cfg, zaptest.NewLogger(t))
 	require.NoError(t, err)
 	require.Empty(t, rep.Result.Findings)
-	require.Len(t, rep.History.Faults, 5)
+	require.Len(t, rep.History.Faults, len(cfg.Faults))
 	f := rep.Result.Figures
 	require.Zero(t, f.Lost)
 	require.GreaterOrEqual(t, f.Earliest, int64(0))
-	require.Positive(t, f.Indexed)
+	require.Positive(t, f.Placed)
 	for _, fate := range []string{"delivered", "replaced", "stale", "cancelled", "rejected", "pending"} {
 		require.Positive(t, f.Fates[fate], fate)
 	}
 	require.EqualValues(t, 1, f.Takeover.TotalCount())
+	return rep
 }

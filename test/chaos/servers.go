@@ -26,6 +26,9 @@ const (
 
 var serverNames = []string{kafkaServer, mysqlServer, redisServer, zookeeperServer}
 
+// smallServers are those of the small form: the database is election and index.
+var smallServers = []string{kafkaServer, mysqlServer}
+
 // Servers is a set of real servers for this run alone, so they may be broken.
 type Servers struct {
 	script string // scripts/servers

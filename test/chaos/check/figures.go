@@ -24,6 +24,7 @@ type Figures struct {
 	Stragglers  int            // intents under an epoch that had ended
 	Intents     int
 	Indexed     int // entries that the index held at rest
+	Placed      int // pending tasks at rest whose slot was judged
 	Linear      int // identities whose history one order explains
 	Undecided   int // identities for which no order was looked for, or not to the end
 

@@ -1,6 +1,11 @@
 package check
 
-import "github.com/notyet/notyet/test/chaos/history"
+import (
+	"github.com/cespare/xxhash/v2"
+	jump "github.com/dgryski/go-jump"
+
+	"github.com/notyet/notyet/test/chaos/history"
+)
 
 // judgeSlots checks I9: a slot's epoch, claimed and done never fall.
 func (c *checker) judgeSlots() {
@@ -10,6 +15,8 @@ func (c *checker) judgeSlots() {
 		before := last[s.Slot]
 		last[s.Slot] = s
 		switch {
+		case s.Gone:
+			delete(last, s.Slot)
 		case s.Done > s.Claimed:
 			c.find("I9", "", "", "slot %d has settled up to %d and claimed up to %d", s.Slot, s.Done, s.Claimed)
 		case before == nil || c.rewound(before.At, s.At):
@@ -67,8 +74,22 @@ func (c *checker) judgeIndex() {
 		c.find("I11", "", "", "the index of slot %d lacks seq %d at %d", e.Slot, e.Seq, e.Pos)
 	}
 	for _, p := range c.h.Rest.Pending {
-		if p.Pos <= c.h.Rest.Until {
+		if p.Pos <= c.h.Rest.Until && !c.h.Rest.Indexless {
 			c.Figures.Indexed++
 		}
+		c.judgePlace(p)
+	}
+}
+
+// judgePlace checks the other half of I11: a pending task stands in the slot of its key, whatever numbers of slots there were before.
+func (c *checker) judgePlace(p history.Pending) {
+	l := c.lives[ident{p.Topic, p.ID}]
+	if l == nil || c.h.Rest.Slots == 0 {
+		return
+	}
+	c.Figures.Placed++
+	hash := xxhash.Sum64String(p.Topic + "\x00" + l.ops[0].Key) // all requests about a task carry one key
+	if want := int(jump.Hash(hash, c.h.Rest.Slots)); p.Slot != want {
+		c.find("I11", p.Topic, p.ID, "it stands in slot %d, and of %d slots it belongs in %d", p.Slot, c.h.Rest.Slots, want)
 	}
 }

@@ -225,6 +225,7 @@ type SlotSample struct {
 	Owner   string `json:"owner"`
 	Claimed int64  `json:"claimed"`
 	Done    int64  `json:"done"`
+	Gone    bool   `json:"gone,omitempty"` // its row was forgotten: it had been given up
 }
 
 // OffsetSample is what the group had committed for a partition and, read after that, what the
@@ -273,10 +274,16 @@ type Rest struct {
 	Took    int64     `json:"took"`  // ms from the end of all work until index and database agreed
 	Index   []Entry   `json:"index"`
 	Pending []Pending `json:"pending"`
+
+	Slots     int  `json:"slots,omitempty"`     // their number; 0: not known
+	Indexless bool `json:"indexless,omitempty"` // the database is the index
 }
 
 // Drift returns the entries that the index should not hold, and those that it lacks.
 func (r *Rest) Drift() (extra, missing []Entry) {
+	if r.Indexless {
+		return nil, nil
+	}
 	want := map[Entry]bool{}
 	for _, p := range r.Pending {
 		if p.Pos <= r.Until {

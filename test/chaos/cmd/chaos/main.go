@@ -46,6 +46,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&cfg.Longest, "longest", time.Minute, "farthest due time of an ordinary task")
 	flag.StringVar(&kinds, "faults", "", "kinds, separated by commas (default: all: "+strings.Join(chaos.Kinds(), ", ")+")")
 	flag.IntVar(&cfg.Rounds, "rounds", 0, "how often each kind is broken at most (default: as often as time allows)")
+	flag.BoolVar(&cfg.Small, "small", false, "Kafka and the database alone: election.kind and index.kind mysql")
 	flag.BoolVar(&long, "long", false, "the published form: an hour, 250 tasks a second and bursts of 50000")
 	flag.StringVar(&report, "report", "", "write the report to this file")
 	flag.StringVar(&again, "check", "", "judge this history again, and nothing else")
