@@ -33,15 +33,18 @@ type cluster struct {
 	dir    string
 	env    []string
 	port   int
+	all    []*proc // that were started
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *cluster { return newClusterOf(t, usualSlots) }
+
+func newClusterOf(t *testing.T, slots int) *cluster {
 	for _, name := range []string{"NOTYET_KAFKA_BROKERS", "NOTYET_MYSQL_DSN", "NOTYET_REDIS_ADDRS", "NOTYET_ZOOKEEPER_SERVERS"} {
 		if os.Getenv(name) == "" {
 			t.Skip(name + " is not set")
 		}
 	}
-	s := newStack(t, true)
+	s := newStackIn(t, true, false, 8, slots)
 	dir := os.Getenv("NOTYET_CLUSTER_LOGS") // keeps the logs of the processes
 	if dir == "" {
 		dir = t.TempDir()
@@ -91,6 +94,7 @@ func (c *cluster) spawn(name string, args ...string) *proc {
 	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(c.t, cmd.Start())
 	p := &proc{t: c.t, cmd: cmd, name: name, log: log.Name(), done: make(chan error, 1)}
+	c.all = append(c.all, p)
 	go func() { p.done <- cmd.Wait() }()
 	c.t.Cleanup(func() {
 		p.stop()

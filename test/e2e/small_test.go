@@ -9,7 +9,7 @@ import (
 // same.
 func TestKafkaAndTheDatabaseAlone(t *testing.T) {
 	run := func(t *testing.T, real bool) {
-		s := newStackIn(t, real, true, 8)
+		s := newStackIn(t, real, true, 8, usualSlots)
 		s.scanner()
 		s.dispatcher("one")
 		two := s.dispatcher("two")

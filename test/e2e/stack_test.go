@@ -69,10 +69,12 @@ func newStack(t *testing.T, real bool) *stack { return newStackOf(t, real, 8) }
 
 // newStackOf creates notyet's own topics with so many partitions.
 func newStackOf(t *testing.T, real bool, partitions int32) *stack {
-	return newStackIn(t, real, false, partitions)
+	return newStackIn(t, real, false, partitions, usualSlots)
 }
 
-func newStackIn(t *testing.T, real, small bool, partitions int32) *stack {
+const usualSlots = 16
+
+func newStackIn(t *testing.T, real, small bool, partitions int32, slots int) *stack {
 	var random [4]byte
 	_, err := rand.Read(random[:])
 	require.NoError(t, err)
@@ -110,7 +112,7 @@ func newStackIn(t *testing.T, real, small bool, partitions int32) *stack {
 	s.store, err = store.Open(ctx, store.Config{DSN: s.dsn}, s.log)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.store.Close() })
-	require.NoError(t, s.store.Migrate(ctx, 16))
+	require.NoError(t, s.store.Migrate(ctx, slots))
 	s.index = s.newIndex()
 	return s
 }
