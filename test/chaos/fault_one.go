@@ -1,6 +1,9 @@
 package chaos
 
 import (
+	"cmp"
+	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/notyet/notyet/test/chaos/proxy"
@@ -32,6 +35,25 @@ func loseOne(server string) func(b *breaker) error {
 		p.Heal()
 		hit := p.Affected()
 		b.evidence(hit > 0, "%s for %v; %d bytes and connections hit; it owned %d slots, and %d at the end", way, span.Round(time.Second), hit, had, left)
+		return nil
+	}
+}
+
+// haltServer stops a server's process for a while, as a host that swaps does: its connections stay open, and nothing is answered.
+func haltServer(server string) func(b *breaker) error {
+	return func(b *breaker) error {
+		b.began(server)
+		pid, err := b.Servers.Signal(server, syscall.SIGSTOP)
+		if err != nil {
+			return err
+		}
+		span := b.randomSpan(session/2, 3*session)
+		b.wait(span)
+		state, err := processState(pid)
+		if _, failed := b.Servers.Signal(server, syscall.SIGCONT); err != nil || failed != nil {
+			return fmt.Errorf("waking %s: %w", server, cmp.Or(err, failed))
+		}
+		b.evidence(state == 'T', "its process stood for %v", span.Round(time.Millisecond))
 		return nil
 	}
 }
