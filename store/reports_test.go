@@ -265,6 +265,71 @@ func TestReportBeforeTheOutcome(t *testing.T) {
 	}
 }
 
+// An ok that names the delivery proves it, so it ends a task that its owner still has. Nothing that the owner says later changes
+// the task or is told. Where the delivery is told too, the ok waits for it, so that the events are in order.
+func TestReportEndsWhatIsInFlight(t *testing.T) {
+	for name, owner := range map[string]Transition{
+		"delivered":        {State: task.StateReport, Pos: t0 + 61_000, Attempt: 1},
+		"set aside":        {State: task.StateRetry, Pos: t0 + 6000},
+		"given back":       {State: task.StateLine},
+		"refused for good": {State: task.StateDead, Pos: t0 + 2000, Dead: &task.DeadLetter{Kind: schemas.KindUndeliverable, Topic: target, TaskID: "a", Reason: "too large"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a", wantReport, tell(schemas.EventsFinal)), s.schedule("b", key("a")))
+				s.now = t0 + 1000
+				s.claim(s.now)
+				sent := s.row("a")
+				require.Empty(t, s.do(s.about(sent, 2, schemas.StatusOK)), "of no delivery")
+				require.Equal(t, "claimed", s.state("a"))
+				told := s.do(s.about(sent, 1, schemas.StatusOK))
+				require.Len(t, told, 1)
+				require.Equal(t, schemas.StateSucceeded, told[0].State)
+				require.Equal(t, "succeeded", s.state("a"))
+				require.Equal(t, 1, s.row("a").Attempt)
+				require.Empty(t, s.do(s.about(sent, 1, schemas.StatusFail)))
+				require.Zero(t, s.count("waiting"))
+
+				owner.Seq, owner.Slot, owner.Epoch, owner.From, owner.Lane = sent.Seq, sent.Slot, s.epoch, sent.Pos, s.lane(sent.Topic, sent.Class)
+				var events []schemas.Event
+				if owner.Dead != nil {
+					events = []schemas.Event{{Topic: target, ID: "a", State: schemas.StateDead}}
+				}
+				ended := s.row("a")
+				done := s.doneUpTo(s.now)
+				got, err := s.Settle(s.ctx, done, []Transition{owner}, events, At(s.now))
+				require.NoError(t, err)
+				require.Empty(t, got.Mismatch)
+				require.Empty(t, got.Events)
+				require.Empty(t, got.Moved)
+				require.Equal(t, owner.Dead != nil, got.Ignored[sent.Seq])
+				require.Equal(t, ended, s.row("a"))
+				require.Zero(t, s.count("dead_letters"))
+				require.Equal(t, "delivered", s.state("b"), "the slot goes on")
+			})
+		})
+	}
+}
+
+// The other reports on a task in flight wait, and so does an ok behind them.
+func TestReportsThatWaitForTheOutcome(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		quiet := tell(schemas.EventsFinal)
+		s.do(s.schedule("all", wantReport, tell(schemas.EventsAll)), s.schedule("unproven", wantReport, quiet), s.schedule("failed", wantReport, quiet))
+		s.claim(t0 + 1000)
+		require.Empty(t, s.do(s.about(s.row("all"), 1, schemas.StatusOK), says("unproven", 1, schemas.StatusOK), s.about(s.row("failed"), 1, schemas.StatusFail)))
+		require.Empty(t, s.do(s.about(s.row("failed"), 1, schemas.StatusOK)))
+		require.Equal(t, 4, s.count("waiting"))
+		var begins []Transition
+		for _, id := range []string{"all", "unproven", "failed"} {
+			begins = append(begins, s.transition(id, task.StateReport, t0+61_000, 1))
+		}
+		s.settle(t0+1000, begins...)
+		require.Equal(t, []string{"succeeded", "succeeded", "dead"}, []string{s.state("all"), s.state("unproven"), s.state("failed")})
+		require.Zero(t, s.count("waiting"))
+	})
+}
+
 // A batch that waits for its locks finds reports that other processes stored meanwhile. Their
 // backoff counts from when it has them.
 func TestBackoffOfAReportFoundBehindALock(t *testing.T) {
