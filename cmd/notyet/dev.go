@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
@@ -172,7 +173,8 @@ func (c *devCmd) print(a *app, s *service) {
 	if c.Data != "" {
 		kept = "everything is kept in " + c.Data
 	}
-	broker, web, in := s.cfg.Kafka.Brokers[0], s.http.Addr(), s.cfg.IntakeNames()[0]
+	broker, web := s.cfg.Kafka.Brokers[0], s.http.Addr()
+	in, _ := api.Pick(s.in, "", "orders")
 	elsewhere := ""
 	if broker != config.Default().Kafka.Brokers[0] {
 		elsewhere += " --kafka-brokers " + broker
@@ -197,7 +199,7 @@ or with any Kafka client:
   echo 'hello, later' | kcat -P -b %[2]s -t %[7]s -H notyet-topic=orders -H notyet-delay=5s
   kcat -C -b %[2]s -t orders -o beginning -f '%%T %%k %%s %%h\n'
 
-`, kept, broker, web, a.Program, elsewhere, asked, in, fromEnvironment(s.cfg, a.Environ))
+`, kept, broker, web, a.Program, elsewhere, asked, in.Topic, fromEnvironment(s.cfg, a.Environ))
 }
 
 // fromEnvironment returns which variables dev uses and which it ignores: a shell may still have

@@ -19,6 +19,7 @@ import (
 func TestAnIntakeWithATargetOfItsOwn(t *testing.T) {
 	file := fileWith(t, "notyet.yaml", "intake:\n  topics: [notyet.intake, {topic: orders.later, target: orders}]\n")
 	d := startDev(t, "--config", file)
+	require.Contains(t, d.out.String(), "-t orders.later -H notyet-topic=orders", "what dev suggests works")
 	d.environ = append(d.environ, "NOTYET_CONFIG="+file)
 	producer := client(t, d.kafka)
 	send := func(headers ...string) {
