@@ -79,7 +79,11 @@ func (c *devCmd) Run(a *app) error {
 		return err
 	}
 	member := fmt.Sprintf("dev-%d-%d", os.Getpid(), time.Now().UnixMilli())
-	if err := s.addDispatcher(election.NewLocal(member, s.store.SlotCount, s.store), member); err != nil {
+	sent, err := s.openSendLog()
+	if err != nil {
+		return err
+	}
+	if err := s.addDispatcher(election.NewLocal(member, s.store.SlotCount, s.store), member, sent); err != nil {
 		return err
 	}
 	s.life.add("greeting", func(ctx context.Context) error { return c.greet(ctx, a, s) })

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
@@ -190,17 +191,22 @@ func (s *service) addScanner() error {
 	return nil
 }
 
-// addDispatcher adds the dispatcher to the parts; memberID is its name in the election.
-func (s *service) addDispatcher(members election.Source, memberID string) error {
+// openSendLog opens the send log of a dispatcher.
+func (s *service) openSendLog() (*sendlog.Log, error) {
 	sent, err := sendlog.Open(s.cfg.SendLog.Dir, sendlog.Config{Now: s.store.Clock().Now, Retention: s.cfg.SendLog.Retention, MaxBytes: int64(s.cfg.SendLog.MaxBytes), Installation: s.installation}, s.log)
 	if err != nil {
-		return fmt.Errorf("%w (sendlog.dir says where it is; each dispatcher needs its own)", err)
+		return nil, fmt.Errorf("%w (sendlog.dir says where it is; each dispatcher needs its own)", err)
 	}
 	s.onClose(func() {
 		if err := sent.Close(); err != nil {
 			s.log.Warn("closing the send log failed", zap.Error(err))
 		}
 	})
+	return sent, nil
+}
+
+// addDispatcher adds the dispatcher to the parts; memberID is its name in the election.
+func (s *service) addDispatcher(members election.Source, memberID string, sent *sendlog.Log) error {
 	callbacks, err := s.addCallbacks()
 	if err != nil {
 		return err
@@ -226,21 +232,32 @@ func (s *service) addDispatcher(members election.Source, memberID string) error 
 
 // joinDispatchers adds a dispatcher that shares the slots with others.
 func (s *service) joinDispatchers() error {
-	members, err := s.electorate()
+	sent, err := s.openSendLog()
 	if err != nil {
 		return err
 	}
-	return s.addDispatcher(members, members.MemberID())
+	start := uuid.NewString()
+	before, err := sent.Occupy(start)
+	if err != nil {
+		return fmt.Errorf("%w (sendlog.dir)", err)
+	}
+	members, err := s.electorate(start, before)
+	if err != nil {
+		return err
+	}
+	return s.addDispatcher(members, members.MemberID(), sent)
 }
 
-// electorate returns the election among several dispatchers.
-func (s *service) electorate() (members *election.Member, err error) {
+// electorate returns the election among several dispatchers. start names this start of the process, and ended the one before, if it has
+// certainly ended.
+func (s *service) electorate(start, ended string) (members *election.Member, err error) {
 	cfg, err := electionConfig(s.cfg)
 	if err != nil {
 		return nil, err
 	}
 	kind := s.cfg.Election.Kind
 	cfg.MemberID, cfg.Installation = s.cfg.Dispatcher.MemberID, s.installation
+	cfg.Instance, cfg.Ended = start, ended
 	cfg.Slots = func(ctx context.Context) (int, error) {
 		if err := s.store.ElectBy(ctx, kind); err != nil {
 			return 0, err

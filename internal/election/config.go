@@ -38,6 +38,12 @@ type Config struct {
 	// live: a member whose id another process uses waits until that one is gone. Default
 	// hostname-pid-uuid.
 	MemberID string
+	// Instance names this process start, and is never used again. Default a new one.
+	Instance string
+	// Ended is the Instance of a process that has certainly ended. Its candidate goes as soon as this member has joined, so its
+	// slots do not wait for its session. A process that only seems to have ended must not be named: others would take its slots
+	// while it acts on them. Default none.
+	Ended string
 	// Dial makes connections instead of a net.Dialer; TLS is then its matter. Default TCP; a test that runs in virtual time brings
 	// its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -64,6 +70,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.FailingAfter = cmp.Or(c.FailingAfter, defaults.FailingAfter)
 	if c.MemberID == "" {
 		c.MemberID = defaultMemberID()
+	}
+	if c.Instance == "" {
+		c.Instance = uuid.NewString()
 	}
 	return c, c.validate()
 }

@@ -217,6 +217,27 @@ func TestDatabaseAwayCostsNoTrust(t *testing.T) {
 	})
 }
 
+// A process that was killed has ended, as its successor knows: nobody waits for its session, which lasts a minute here.
+func TestWhatAnEndedProcessLeftBehindGoesAtOnce(t *testing.T) {
+	for name, id := range map[string]string{"the same id": "a", "another id": "d"} {
+		t.Run(name, func(t *testing.T) {
+			onAll(t, func(e *ensemble) {
+				line := e.line()
+				a := e.start("a", patient, through(line))
+				e.settle(a)
+				b := e.start("b", patient)
+				e.settle(a, b)
+				line.sever(true)
+				began := time.Now()
+				again := e.start(id, patient, func(c *Config) { c.Ended = a.instance })
+				e.settle(again, b)
+				require.Less(e.t, time.Since(began), 20*time.Second)
+				require.Equal(e.t, id == "a", b.Alive("a"))
+			})
+		})
+	}
+}
+
 func TestOneProcessAtATimeHasAnID(t *testing.T) {
 	onAll(t, func(e *ensemble) {
 		first := e.start("same")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -159,7 +160,7 @@ func (r *row) look() (s snapshot, err error) {
 	if s.stale = s.sharing.Epoch > 0 && s.sharing.Life != page.Life; s.stale {
 		s.hold = w.longest - w.lived()
 	}
-	s.doubted = w.doubted
+	s.doubted, s.ends = w.doubted, w.left()
 	for _, c := range page.Candidates {
 		if slices.Contains(silent, c.Instance) && c.Instance != r.m.instance {
 			gone, err := r.expire(c)
@@ -220,7 +221,7 @@ func (r *row) follow(candidate) error          { return nil }
 func (r *row) remove(name string) error {
 	ctx, cancel := r.bound()
 	defer cancel()
-	return r.register.roll.Leave(ctx, roll.Candidate{Instance: name, Beat: r.register.beat})
+	return r.register.roll.Leave(ctx, roll.Candidate{Instance: name, Beat: math.MaxInt64}) // its process is not there to join anew
 }
 
 func (r *row) leave() {
@@ -292,6 +293,17 @@ func (w *watch) look(page roll.Page, now machine.Instant, only string) (instance
 		}
 	}
 	return instances
+}
+
+// left is how long the next session lasts that ends.
+func (w *watch) left() time.Duration {
+	least := w.session
+	for _, s := range w.silent {
+		if left := s.session - s.lasted; left > 0 {
+			least = min(least, left)
+		}
+	}
+	return least
 }
 
 // sessionOf is the candidate's own: it trusts for two thirds of that, whatever the other members are set to.

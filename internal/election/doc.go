@@ -25,7 +25,8 @@ and the row of assignment for the other one. All that follows holds for both, bu
 	a session          a member changes its beat in each round, at least twice a second. Another one that has
 	                   seen no change for S by its own oscillator deletes the row, if it still has that beat. S is
 	                   what the row says, so members with other settings may work beside each other
-	a watch            there is none: members look twice a second
+	a watch            there is none: members look twice a second, when a session is about to end, and each 0.1 s
+	                   while an assignment is due
 	a term             is not bound to a connection. It ends with any failed call, and the next one finds the
 	                   row as it was
 	the database away  everybody is untrusted after W, and stops; afterwards nothing moves. Between two looks
@@ -117,6 +118,8 @@ reasons.
 	the assignment is unreadable      ignored, replaced by the leader
 	the database is down for all      members stay trusted and keep their slots; slots of dead members wait for an epoch
 	the database is restored          an epoch that does not rise is refused and the next one allocated, until it rises
+	a killed member starts again      it knows that its earlier start has ended (Config.Ended), removes that candidate, and has its
+	                                  slots at once. docs/adr/0034 says which proof it takes
 	a member is restarted             its new process start gets a new epoch, though nothing moves; until then it has no slots
 	two processes have one id         the later one waits, untrusted, until the earlier one's candidate is gone
 	somebody deletes a candidate      its member is untrusted at the next round and joins again

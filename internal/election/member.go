@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/loop"
@@ -68,14 +67,13 @@ func newMember(cfg Config, epochs Epochs, log *zap.Logger) *Member {
 		log = zap.NewNop()
 	}
 	log = log.With(zap.String("member", cfg.MemberID))
-	instance := uuid.NewString()
 	return &Member{
 		cfg:      cfg,
 		epochs:   epochs,
 		log:      log,
-		instance: instance,
+		instance: cfg.Instance,
 		started:  time.Now().UnixMilli(),
-		view:     newView(cfg.MemberID, instance, log),
+		view:     newView(cfg.MemberID, cfg.Instance, log),
 	}
 }
 

@@ -17,6 +17,15 @@ import (
 // leaves 1/3 to find another server in time.
 const roundsPerWindow = 3
 
+// Where nothing wakes a member, a takeover waits for its rounds.
+const (
+	// hurryEvery is the longest pause while a new assignment is due, for hurryFor.
+	hurryEvery = 100 * time.Millisecond
+	hurryFor   = 2 * time.Second
+	// shortest is the shortest pause.
+	shortest = 10 * time.Millisecond
+)
+
 var (
 	errOver    = errors.New("the term is over")
 	errEvicted = errors.New("own candidate is missing")
@@ -36,6 +45,8 @@ type term struct {
 
 	window   time.Duration // the trust window of this term; valid once the seat is connected
 	restless time.Duration // the longest pause between rounds, where nothing wakes this term; 0: the pace
+	ends     time.Duration // with restless: how long the next session lasts that ends
+	changed  time.Time     // since when the assignment is of other members than the living ones; zero: it is of these
 	own      string        // name of our candidate
 	lead     *leader       // not nil while our candidate is the oldest
 
@@ -61,7 +72,7 @@ type seat interface {
 	fails(c candidate) (bool, error)
 	// follow sees to it that we learn that the candidate before ours is gone.
 	follow(before candidate) error
-	// remove removes a left-over candidate of this process.
+	// remove removes a candidate that a process has left behind: this one, or the one that has ended.
 	remove(name string) error
 	// leave removes our candidate. cut ends all connections without a word. unwind waits for what they leave behind.
 	leave()
@@ -78,6 +89,7 @@ type snapshot struct {
 	life    string        // of the database that was asked; "": the ground has none
 	stale   bool          // sharing is of another life: what came after it may be forgotten
 	hold    time.Duration // for how long nothing may be published yet
+	ends    time.Duration // how long the next session lasts that ends, where nothing else says so
 	doubted []string      // members that may live although they are no candidates
 }
 
@@ -154,6 +166,9 @@ func (t *term) round() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	if s.candidates, err = t.dropEnded(s.candidates); err != nil {
+		return 0, err
+	}
 	place, err := t.place(s.candidates)
 	if err != nil {
 		return 0, err
@@ -163,6 +178,7 @@ func (t *term) round() (time.Duration, error) {
 	}
 	alive := append(memberIDs(s.candidates), s.doubted...)
 	slices.Sort(alive)
+	t.expect(s)
 	t.m.view.apply(sent, t.window, s.sharing, slices.Compact(alive))
 	if place > 0 {
 		t.lead = nil
@@ -200,16 +216,48 @@ func (t *term) place(candidates []candidate) (int, error) {
 
 // stranger reports whether a candidate has our id and belongs to another process.
 func (t *term) stranger(c candidate) bool {
-	return c.ID == t.m.cfg.MemberID && c.Instance != t.m.instance
+	return c.ID == t.m.cfg.MemberID && c.Instance != t.m.instance && !t.ended(c)
 }
+
+// dropEnded removes what the process that has ended left behind.
+func (t *term) dropEnded(candidates []candidate) (living []candidate, err error) {
+	for _, c := range candidates {
+		if !t.ended(c) {
+			living = append(living, c)
+			continue
+		}
+		if err := t.seat.remove(c.name); err != nil {
+			return nil, err
+		}
+		t.log.Info("removed the candidate of a process that has ended", zap.String("ended", c.ID))
+	}
+	return living, nil
+}
+
+func (t *term) ended(c candidate) bool { return c.Instance != "" && c.Instance == t.m.cfg.Ended }
 
 // pace is the time limit of one call.
 func (t *term) pace() time.Duration { return t.window / roundsPerWindow }
 
 // between is the pause from the beginning of a round to the next.
 func (t *term) between() time.Duration {
-	if t.restless > 0 {
-		return min(t.restless, t.pace())
+	if t.restless == 0 {
+		return t.pace()
 	}
-	return t.pace()
+	longest := t.restless
+	if !t.changed.IsZero() && time.Since(t.changed) < hurryFor {
+		longest = hurryEvery
+	}
+	return min(max(min(longest, t.ends), shortest), t.pace())
+}
+
+// expect notes what the next round is to see soon: the end of a session, or a new assignment.
+func (t *term) expect(s snapshot) {
+	t.ends = s.ends
+	alive := memberIDs(s.candidates)
+	if slices.Equal(alive, s.sharing.Members) && slices.Equal(instancesOf(alive, s.candidates), s.sharing.Instances) {
+		t.changed = time.Time{}
+	} else if t.changed.IsZero() {
+		t.changed = time.Now()
+	}
 }

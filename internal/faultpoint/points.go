@@ -90,7 +90,7 @@ var Rows = []Row{
 	{StoreMaking, "runs of timers inserted, not committed", "the transaction is rolled back: their timers have not moved on, and the slot's next owner makes them"},
 	{DispatcherMade, "runs of timers stored, index not told, reply lost", "the same runs are not made again; the sweep finds them within a second"},
 	{DispatcherWindow, "window read, not indexed", "the mark has not moved: loaded again from where it is"},
-	{DispatcherClaimed, "claimed, not logged", "the next owner finds `(done, claimed]` in doubt and sends it: after the session timeout (4 s) when the owner was killed, at once when it left"},
+	{DispatcherClaimed, "claimed, not logged", "the next owner finds `(done, claimed]` in doubt and sends it: after the session timeout (4 s) when the owner was killed, at once when it left or began again in its directory"},
 	{DispatcherLogged, "logged, not sent", "the same: an intent alone proves nothing"},
 	{DispatcherTrusted, "paused between the look at trust and the send", "dead, as logged, not sent; on waking, it sends at most 256 tasks, and what its producer holds, as second copies with the same key, and its claims and settlements are refused. MySQL drops a transaction that was frozen with it after 5 s"},
 	{DispatcherSent, "sent, response lost", "the producer retries idempotently, no second copy; when the process died, the next owner sends a second copy with the same delivery key"},

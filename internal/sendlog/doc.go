@@ -9,6 +9,7 @@
 // # Layout of the directory
 //
 //	lock        held (flock) by the process that has the log open
+//	occupant    the dispatcher that has it, or had it last
 //	watermark   the last batch number known to be on disk
 //	db/         pebble: key = big-endian batch number, value = one batch
 //

@@ -133,6 +133,7 @@ var ErrClosed = errors.New("the send log is closed")
 // Log is safe for concurrent use.
 type Log struct {
 	cfg   Config
+	dir   string
 	log   *zap.Logger
 	lock  *flock.Flock
 	db    *pebble.DB
@@ -170,7 +171,7 @@ func Open(dir string, cfg Config, log *zap.Logger) (*Log, error) {
 		return nil, fmt.Errorf("opening the send log: %w", err)
 	}
 	l := &Log{
-		cfg: cfg, log: log, fault: newFault(log),
+		cfg: cfg, dir: dir, log: log, fault: newFault(log),
 		requests: make(chan *request), prunes: make(chan pruneRequest),
 		closing: make(chan struct{}),
 	}

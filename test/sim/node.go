@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
@@ -107,7 +108,12 @@ func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispa
 		return err
 	}
 	defer calls.Close()
-	members, end, err := n.w.source(r.process, n.name, st, log)
+	start := uuid.NewString()
+	before, err := sent.Occupy(start)
+	if err != nil {
+		return err
+	}
+	members, end, err := n.w.source(r.process, n.name, start, before, st, log)
 	if err != nil {
 		return err
 	}

@@ -21,24 +21,24 @@ func (w *world) startZooKeeper() (err error) {
 	return err
 }
 
-// source is a process start's part in the election. Close it when it has ended.
-func (w *world) source(p *process, id string, st *store.Store, log *zap.Logger) (members election.Source, end func(), err error) {
+// source is a process start's part in the election; ended is the process start before, if it has ended. Close it when it has ended.
+func (w *world) source(p *process, id, start, ended string, st *store.Store, log *zap.Logger) (members election.Source, end func(), err error) {
 	if w.alone {
 		roll := st.Roll()
-		m, err := election.NewDatabase(election.Config{MemberID: id, SessionTimeout: w.session, Slots: st.SlotCount}, roll, st, log)
+		m, err := election.NewDatabase(election.Config{MemberID: id, Instance: start, Ended: ended, SessionTimeout: w.session, Slots: st.SlotCount}, roll, st, log)
 		return watched{Source: m, p: p, spin: &spin{find: w.find}}, roll.Close, err
 	}
-	members, err = w.apart(p, id, st, log)
+	members, err = w.apart(p, id, start, ended, st, log)
 	return members, func() {}, err
 }
 
 // apart is an election that does not go through the database.
-func (w *world) apart(p *process, id string, st *store.Store, log *zap.Logger) (election.Source, error) {
+func (w *world) apart(p *process, id, start, ended string, st *store.Store, log *zap.Logger) (election.Source, error) {
 	if w.zookeeper == nil {
 		return watched{Source: w.electorate.member(p, id), p: p, spin: &spin{find: w.find}}, nil
 	}
 	members, err := election.NewZooKeeper(election.Config{
-		Servers: []string{zookeeperAddr}, MemberID: id, SessionTimeout: w.session, Slots: st.SlotCount,
+		Servers: []string{zookeeperAddr}, MemberID: id, Instance: start, Ended: ended, SessionTimeout: w.session, Slots: st.SlotCount,
 		Dial: w.through(p, w.electionSrv, time.Second, w.network.DialContext),
 	}, st, log)
 	watch := watched{Source: members, p: p, spin: &spin{find: w.find}}

@@ -1,0 +1,82 @@
+package sendlog
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// occupant is what a dispatcher notes of itself in the directory of its log.
+type occupant struct {
+	// Start names the start of the process.
+	Start string `json:"start"`
+	// Kernel names the start of the machine.
+	Kernel string `json:"kernel"`
+	// Lock names the file that the process has locked.
+	Lock string `json:"lock"`
+}
+
+// Occupy notes the start of the process whose dispatcher has the log, and returns the one that had it before, or "" where it is
+// not certain that no thread of that one runs any more.
+//
+// It is certain where that one had locked the file that is locked here, under the same kernel. A kernel takes a killed process's lock away
+// once none of its threads can run, and a living one lets go of it after its dispatcher has ended. A copy of the directory has another file,
+// and a disk that was moved another kernel: they prove nothing.
+func (l *Log) Occupy(start string) (before string, err error) {
+	path := filepath.Join(l.dir, "occupant")
+	was, err := readOccupant(path)
+	if err != nil {
+		return "", fmt.Errorf("reading who had the send log: %w", err)
+	}
+	now := occupant{Start: start, Kernel: kernel()}
+	if now.Lock, err = fileID(l.lock); err != nil {
+		return "", fmt.Errorf("identifying the send log's lock: %w", err)
+	}
+	if err := now.write(path); err != nil {
+		return "", fmt.Errorf("noting who has the send log: %w", err)
+	}
+	if now.Kernel == "" || now.Lock == "" || was.Kernel != now.Kernel || was.Lock != now.Lock {
+		return "", nil
+	}
+	return was.Start, nil
+}
+
+// write does not sync: what a machine forgets when it stops, its next kernel would not believe.
+func (o occupant) write(path string) error {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// readOccupant takes what is unreadable for nobody.
+func readOccupant(path string) (o occupant, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return o, nil
+	}
+	if err != nil {
+		return o, err
+	}
+	if json.Unmarshal(data, &o) != nil {
+		return occupant{}, nil
+	}
+	return o, nil
+}
+
+// kernel names this start of the machine's kernel, or is "" on other systems than Linux.
+func kernel() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}

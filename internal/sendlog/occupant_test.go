@@ -1,0 +1,66 @@
+package sendlog
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func occupy(t *testing.T, dir, start string) (before string) {
+	l := mustOpen(t, dir, Config{})
+	before, err := l.Occupy(start)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return before
+}
+
+func TestTheOccupantBeforeHasEnded(t *testing.T) {
+	dir := t.TempDir()
+	require.Empty(t, occupy(t, dir, "one"), "nobody was here")
+	require.Equal(t, "one", occupy(t, dir, "two"))
+	require.NoError(t, mustOpen(t, dir, Config{Existing: true}).Close(), "a reader is no occupant")
+	require.Equal(t, "two", occupy(t, dir, "three"))
+}
+
+// Who had the log may live where the lock says nothing about it.
+func TestTheOccupantBeforeMayLive(t *testing.T) {
+	tests := map[string]func(t *testing.T, dir string) string{
+		"the directory is a copy": func(t *testing.T, dir string) string {
+			copied := filepath.Join(t.TempDir(), "copy")
+			require.NoError(t, exec.Command("cp", "-a", dir, copied).Run())
+			return copied
+		},
+		"the lock was deleted under it": func(t *testing.T, dir string) string {
+			held, err := os.Open(filepath.Join(dir, "lock"))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = held.Close() })
+			require.NoError(t, os.Remove(held.Name()))
+			return dir
+		},
+		"another kernel": func(t *testing.T, dir string) string {
+			o, err := readOccupant(filepath.Join(dir, "occupant"))
+			require.NoError(t, err)
+			o.Kernel = "another"
+			require.NoError(t, o.write(filepath.Join(dir, "occupant")))
+			return dir
+		},
+		"the note is damaged": func(t *testing.T, dir string) string {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "occupant"), []byte(`{"start":"one`), 0o644))
+			return dir
+		},
+		"systems that name no kernel": func(t *testing.T, dir string) string {
+			require.NoError(t, occupant{Start: "one"}.write(filepath.Join(dir, "occupant")))
+			return dir
+		},
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			occupy(t, dir, "one")
+			require.Empty(t, occupy(t, change(t, dir), "two"))
+		})
+	}
+}
