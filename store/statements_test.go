@@ -17,11 +17,14 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// counted makes connections that count the statements of their transactions.
+// costs are the statements of transactions, and the rows that these have written.
+type costs struct{ statements, rows atomic.Int64 }
+
+// counted makes connections that count what their transactions cost.
 type counted struct {
 	real driver.Driver
 	dsn  string
-	n    *atomic.Int64
+	n    *costs
 }
 
 func (d counted) Connect(context.Context) (driver.Conn, error) {
@@ -44,21 +47,27 @@ type sqliteConn interface {
 
 type countedConn struct {
 	sqliteConn
-	n *atomic.Int64
+	n *costs
 }
 
 func (c countedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	c.n.Add(1)
-	return c.sqliteConn.ExecContext(ctx, query, args)
+	c.n.statements.Add(1)
+	res, err := c.sqliteConn.ExecContext(ctx, query, args)
+	if err == nil {
+		if n, err := res.RowsAffected(); err == nil {
+			c.n.rows.Add(n)
+		}
+	}
+	return res, err
 }
 
 func (c countedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	c.n.Add(1)
+	c.n.statements.Add(1)
 	return c.sqliteConn.QueryContext(ctx, query, args)
 }
 
-func countStatements(t *testing.T) (*fixture, *atomic.Int64) {
-	n := new(atomic.Int64)
+func countStatements(t *testing.T) (*fixture, *costs) {
+	n := new(costs)
 	path := t.TempDir() + "/notyet.db"
 	db, err := sql.Open("sqlite", path)
 	require.NoError(t, err)
@@ -143,10 +152,10 @@ func TestStatementsForManyTasks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, n := countStatements(t)
 			do := c.prepare(s)
-			before := n.Load()
+			before := n.statements.Load()
 			do()
-			t.Logf("%d statements for %d tasks", n.Load()-before, tasks)
-			require.LessOrEqual(t, n.Load()-before, c.most)
+			t.Logf("%d statements for %d tasks", n.statements.Load()-before, tasks)
+			require.LessOrEqual(t, n.statements.Load()-before, c.most)
 		})
 	}
 }
