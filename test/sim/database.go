@@ -415,6 +415,9 @@ func (c *dbConn) QueryContext(ctx context.Context, query string, args []driver.N
 			}
 		}()
 	}
+	if c.d.truth != nil && strings.Contains(query, " FROM slots") {
+		c.p.looksAtSlots()
+	}
 	_, err = c.call(ctx, func() (err error) {
 		really := func() (driver.Rows, error) { return c.real.QueryContext(context.Background(), query, args) }
 		if c.tx != nil || writes {

@@ -17,6 +17,7 @@
 //	modes.go      requests that keep, merge or fire what is there
 //	storm.go      identities that many requests are about, and looks at them
 //	aimed.go      requests and faults at instants that chance seldom hits
+//	brink.go      two things at once, of which a mistake needs both
 //	lost.go       a process that loses a server alone
 //	edges.go      transactions on the intake, offsets committed to Kafka, runs that wait for reports
 //	truth.go      who had which slot when, what was in doubt then, who sent what

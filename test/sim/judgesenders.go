@@ -61,6 +61,9 @@ func (w *world) judgeSender(s sending) {
 	// A record has its time in whole ms, by the database's clock, which a process knows as well as a call of it tells, and which may
 	// have been set back.
 	const clockError = 20 * time.Millisecond
+	if since, yes := s.by.unseen(s.from, clockError); yes && w.stepsBack == 0 {
+		w.truth.once("trust", "%s sent attempt %d of %s/%s at %d, and has not looked at its slots since it was without trust at %d", s.by.name, s.d.Attempt, s.r.Topic, s.d.ID, s.from.UnixMilli(), since.UnixMilli())
+	}
 	owner, since := w.truth.ownerAt(s.slot, s.from.Add(w.stepsBack+clockError), s.by.name)
 	if grace := w.window() + time.Second; !since.IsZero() && s.from.Sub(since) > grace {
 		w.find("owner", "%s sent attempt %d of %s/%s at %d, though slot %d has been another's for %v, and is %s's", s.by.name, s.d.Attempt, s.r.Topic, s.d.ID,

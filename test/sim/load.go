@@ -68,6 +68,7 @@ func (w *world) ask(begin time.Time) {
 	all = append(all, w.aimed(now)...)
 	all = append(all, w.lostTasks(now)...)
 	all = append(all, w.setbackTasks(now)...)
+	all = append(all, w.brinkTasks(now)...)
 	slices.SortStableFunc(all, func(a, b planned) int { return int(a.at - b.at) })
 	w.asked = make(chan struct{})
 	go func() {
@@ -238,6 +239,10 @@ func (w *world) report(r *kgo.Record) {
 			rep.Delivery = ""
 		}
 		w.client.Produce(context.Background(), schemas.EncodeReport(schemas.TopicReports, rep), nil)
+	}
+	if in, yes := w.reportOnBrink(r, d.ID, d.Attempt); yes {
+		time.AfterFunc(in, func() { send(rep) })
+		return
 	}
 	rnd := rand.New(rand.NewPCG(w.seed^uint64(d.Attempt)<<32, uint64(n)))
 	switch p := rnd.IntN(100); {

@@ -98,7 +98,7 @@ func (w *world) judgeLost(h *history.History) {
 		}
 		seen[d.Op] = true // the broker's order: the first copy
 		ready := max(o.Accepted, d.Due)
-		since := w.lostUntil()
+		since := max(w.lostUntil(), w.truth.putOffUntil(name{d.Topic, d.ID}))
 		if d.At <= since || ready > w.loss.to.UnixMilli()-w.lostLate() || w.otherFault(h, &d, ready) {
 			continue
 		}
@@ -109,7 +109,7 @@ func (w *world) judgeLost(h *history.History) {
 	}
 }
 
-// lostUntil is when the others have gone on. They call back what was set aside, a few at a time. What has piled up takes longer where it
+// lostUntil is when the others have gone on. What their slots' owner had put off comes at its place then (putOffUntil). They call back what was set aside, a few at a time. What has piled up takes longer where it
 // goes through a small room, beside tasks of a target that does not exist.
 func (w *world) lostUntil() int64 {
 	until := w.loss.from.Add(lostAfter + w.recalls)

@@ -103,6 +103,9 @@ func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispa
 	cfg.MemberID = n.name
 	reg := prometheus.NewRegistry()
 	r.gauges.Store(reg)
+	n.w.mu.Lock()
+	n.w.registries = append(n.w.registries, reg)
+	n.w.mu.Unlock()
 	calls, err := n.w.caller(r.process, reg, log)
 	if err != nil {
 		return err

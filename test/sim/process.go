@@ -21,6 +21,11 @@ type process struct {
 	pauses []interval
 
 	heard time.Time // when the election server wrote the last answer that has come
+
+	distrusted time.Time   // when it was last told that it is not trusted
+	trusted    bool        // as it was last told
+	regained   []time.Time // the last instants without trust, before it came back
+	looks      []time.Time // when it asked the database for slots
 }
 
 // interval is a time in which a process was paused.
@@ -92,6 +97,40 @@ func (p *process) hears(at time.Time) {
 	if at.After(p.heard) {
 		p.heard = at
 	}
+}
+
+// isTold notes whether it is told that it is trusted.
+func (p *process) isTold(trusted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !trusted {
+		p.distrusted = time.Now()
+	} else if !p.trusted && !p.distrusted.IsZero() {
+		p.regained = append(p.regained, p.distrusted)
+	}
+	p.trusted = trusted
+}
+
+// looksAtSlots notes that it asks the database for slots.
+func (p *process) looksAtSlots() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); len(p.looks) == 0 || p.looks[len(p.looks)-1].Before(now) {
+		p.looks = append(p.looks, now)
+	}
+}
+
+// unseen tells whether, at an instant by a clock that is behind by an error at most, it had lost its trust, had it back, and had not asked
+// for slots since. It also returns since when.
+func (p *process) unseen(at time.Time, clockError time.Duration) (since time.Time, yes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.regained {
+		if r.Before(at) {
+			since = r
+		}
+	}
+	return since, !since.IsZero() && !slices.ContainsFunc(p.looks, func(l time.Time) bool { return !l.Before(since) && l.Before(at.Add(clockError)) })
 }
 
 func (p *process) lastHeard() time.Time {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
 )
 
 // spin counts the turns of a loop that asks, each time, whether it is trusted. One that turns without a rest would stop virtual
@@ -76,6 +78,29 @@ func (w *world) held() (out []string) {
 		}
 	}
 	return out
+}
+
+// miscounts is the counter of settlements that closed another number of tasks than the database has.
+const miscounts = "notyet_dispatcher_mismatch_total"
+
+// judgeCounts: every settlement closes as many tasks as the database has there, unless that has forgotten some.
+func (w *world) judgeCounts() {
+	if w.truth == nil || w.setback.lost > 0 {
+		return
+	}
+	for _, r := range w.registries {
+		families, err := r.Gather()
+		i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == miscounts })
+		switch {
+		case err != nil || i < 0:
+			w.find("sim", "a dispatcher has no metric %s: %v", miscounts, err)
+		case families[i].GetMetric()[0].GetCounter().GetValue() > 0:
+			w.find("count", "a dispatcher closed a piece of a slot in which the database had another number of tasks")
+		default:
+			continue
+		}
+		return
+	}
 }
 
 // forgotten waits for the retention, and looks whether what has ended is gone.

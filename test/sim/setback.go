@@ -70,6 +70,7 @@ func (w *world) setbackTrouble() trouble {
 		if err := w.db.restore(path); err != nil {
 			w.find("sim", "setting the database back: %v", err)
 		}
+		w.startBehind()
 	}
 	return t
 }

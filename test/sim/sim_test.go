@@ -99,7 +99,7 @@ func TestSeeds(t *testing.T) {
 	if os.Getenv("SEED")+os.Getenv("SEEDS")+os.Getenv("SIM_FOR") == "" {
 		t.Skip("make sim searches: set SEED, SEEDS or SIM_FOR")
 	}
-	first, n, bound := setbackSeeds+rand.Uint64N(3*aloneSeeds-setbackSeeds), 1<<30, time.Hour
+	first, n, bound := setbackSeeds+rand.Uint64N(4*aloneSeeds-setbackSeeds), 1<<30, time.Hour
 	if text := os.Getenv("SIM_FOR"); text != "" {
 		var err error
 		bound, err = time.ParseDuration(text)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/task"
 )
 
@@ -44,8 +46,11 @@ type owned struct {
 	owner         string
 	epoch         int64
 	claimed, done int64
-	base, target  int           // how many slots there are, and are to be
-	doubts        map[name]bool // with a change of owner: the tasks in (done, claimed]
+	base, target  int            // how many slots there are, and are to be
+	spread        int            // target once it is split
+	moved         int64          // up to where it is in order then
+	doubts        map[name]bool  // with a change of owner: the tasks in (done, claimed]
+	putOff        map[name]int64 // likewise: the places of tasks that an owner before has put off
 }
 
 type name struct{ topic, id string }
@@ -58,6 +63,10 @@ func newTruth(find func(string, string, ...any), clock func() time.Time, retenti
 var watchTouched = []string{
 	"CREATE TEMP TABLE touched (what TEXT, slot INTEGER, pos INTEGER)",
 	"CREATE TEMP TABLE unsure (topic TEXT, id TEXT)",
+	"CREATE TEMP TABLE waited (topic TEXT, id TEXT, ident BLOB)",
+	"CREATE TEMP TABLE ordered (slot INTEGER)",
+	fmt.Sprintf("CREATE TEMP TRIGGER waited_update AFTER UPDATE ON main.tasks WHEN OLD.state = %[1]d AND NEW.state <> %[1]d BEGIN INSERT INTO waited VALUES (NEW.topic, NEW.id, NEW.ident); END", task.StateReport),
+	"CREATE TEMP TRIGGER ordered_update AFTER UPDATE OF moved ON main.slots WHEN OLD.moved <> NEW.moved BEGIN INSERT INTO ordered VALUES (NEW.slot); END",
 	"CREATE TEMP TABLE moved (seq INTEGER, replay INTEGER, topic TEXT, id TEXT, body BLOB, was INTEGER, slot INTEGER)",
 	"CREATE TEMP TRIGGER moved_update AFTER UPDATE OF slot ON main.tasks WHEN OLD.slot <> NEW.slot AND OLD.slot >= 0 AND NEW.slot >= 0 BEGIN INSERT INTO moved VALUES (NEW.seq, NEW.replay, NEW.topic, NEW.id, NEW.body, OLD.slot, NEW.slot); END",
 	fmt.Sprintf("CREATE TEMP TRIGGER unsure_update AFTER UPDATE ON main.tasks WHEN NEW.state = %d BEGIN INSERT INTO unsure VALUES (NEW.topic, NEW.id); END", task.StateRetry),
@@ -104,15 +113,21 @@ func (k *truth) before(c realConn, p *process) []owned {
 		body, _ := row[4].([]byte)
 		moved = append(moved, movedTask{row[0].(int64), int(row[1].(int64)), text(row[2]), text(row[3]), bytes.Clone(body), int(row[5].(int64)), int(row[6].(int64))})
 	})
-	if _, err := c.ExecContext(context.Background(), "DELETE FROM temp.touched; DELETE FROM temp.unsure; DELETE FROM temp.moved", nil); err != nil {
+	dispatches := strings.HasPrefix(p.name, "dispatcher")
+	if dispatches {
+		k.judgeWaits(c, p)
+		k.judgeOrdered(c, p)
+	}
+	if _, err := c.ExecContext(context.Background(), "DELETE FROM temp.touched; DELETE FROM temp.unsure; DELETE FROM temp.moved; DELETE FROM temp.waited; DELETE FROM temp.ordered", nil); err != nil {
 		k.find("sim", "forgetting what was touched: %v", err)
 	}
-	if !strings.HasPrefix(p.name, "dispatcher") {
+	if !dispatches {
 		return nil
 	}
 	slots := k.read(c)
 	k.judgeTouched(p, all, slots)
 	k.judgeMoved(p, moved, slots)
+	k.judgeReach(p, slots)
 	if !slices.ContainsFunc(all, func(t touched) bool { return t.what == "offset" || t.what == "owner" }) {
 		return nil
 	}
@@ -128,6 +143,11 @@ func (k *truth) before(c realConn, p *process) []owned {
 			args := []driver.NamedValue{{Ordinal: 1, Value: int64(o.slot)}, {Ordinal: 2, Value: o.done}, {Ordinal: 3, Value: o.claimed}}
 			k.query(c, "SELECT topic, id FROM tasks WHERE slot = ? AND pos > ? AND pos <= ?", args, func(row []driver.Value) {
 				o.doubts[name{text(row[0]), text(row[1])}] = true
+			})
+			o.putOff = map[name]int64{}
+			args = []driver.NamedValue{{Ordinal: 1, Value: int64(o.slot)}, {Ordinal: 2, Value: o.claimed}, {Ordinal: 3, Value: task.Held(0)}, {Ordinal: 4, Value: k.clock().UnixMilli()}}
+			k.query(c, "SELECT topic, id, pos FROM tasks WHERE slot = ? AND pos > ? AND pos < ? AND due < ?", args, func(row []driver.Value) {
+				o.putOff[name{text(row[0]), text(row[1])}] = row[2].(int64)
 			})
 		}
 	}
@@ -152,6 +172,54 @@ func (k *truth) judgeTouched(p *process, all []touched, slots []owned) {
 		case slots[i].owner != p.name && t.what == "task" && slots[i].base != slots[i].target && t.pos > slots[i].claimed: // it came from a slot of its own
 		case slots[i].owner != p.name:
 			k.once("owner", "%s changed a %s of slot %d, which is %q's under epoch %d", p.name, t.what, t.slot, slots[i].owner, slots[i].epoch)
+		}
+	}
+}
+
+// judgeWaits: a dispatcher ends no wait for a report of which a report is stored.
+func (k *truth) judgeWaits(c realConn, p *process) {
+	k.query(c, "SELECT e.topic, e.id FROM temp.waited e WHERE EXISTS (SELECT 1 FROM main.waiting w WHERE w.ident = e.ident AND w.report = 1)", nil, func(row []driver.Value) {
+		k.once("I8", "%s ended the wait of %s/%s, and a report on it was stored that nobody had looked at", p.name, text(row[0]), text(row[1]))
+	})
+}
+
+// judgeOrdered: once all of a slot is called in order up to a place, each task there that nobody has sent belongs to the slot.
+func (k *truth) judgeOrdered(c realConn, p *process) {
+	const inOrder = `SELECT t.seq, t.replay, t.topic, t.id, t.body, t.slot, s.target FROM main.tasks t JOIN main.slots s ON s.slot = t.slot
+		WHERE s.slot IN (SELECT slot FROM temp.ordered) AND s.spread = s.target AND t.pos > s.claimed AND t.pos <= s.moved AND t.state = ?`
+	k.query(c, inOrder, []driver.NamedValue{{Ordinal: 1, Value: int64(task.StateLine)}}, func(row []driver.Value) {
+		body, _ := row[4].([]byte)
+		m := movedTask{seq: row[0].(int64), replay: int(row[1].(int64)), topic: text(row[2]), id: text(row[3]), body: body, to: int(row[5].(int64))}
+		if home, ok := m.home(int(row[6].(int64))); ok && home != m.to {
+			k.once("slots", "%s called slot %d in order, and %s/%s, which stands there, belongs to slot %d", p.name, m.to, m.topic, m.id, home)
+		}
+	})
+}
+
+// judgeReach: while the number of slots changes, an owner claims no slot beyond what is in order: of its own tasks, or of those that are
+// to come to it. Whoever takes a slot may claim what a database that was set back has forgotten.
+func (k *truth) judgeReach(p *process, now []owned) {
+	k.mu.Lock()
+	last := maps.Clone(k.slots)
+	k.mu.Unlock()
+	least := int64(math.MaxInt64)
+	for _, o := range now {
+		if o.base != o.target && o.spread == o.target {
+			least = min(least, o.moved)
+		}
+	}
+	for _, o := range now {
+		most := least
+		switch before := last[o.slot]; {
+		case o.base == o.target, o.claimed <= before.claimed, o.epoch != before.epoch, o.owner != before.owner:
+			continue
+		case o.spread == o.target:
+			most = o.moved
+		case slots.Leaving(o.slot, o.base, o.target):
+			continue
+		}
+		if o.claimed > most {
+			k.once("slots", "%s claimed slot %d up to %d, and all is in order up to %d only", p.name, o.slot, o.claimed, most)
 		}
 	}
 }
@@ -185,8 +253,8 @@ func (k *truth) committed(slots []owned) {
 }
 
 func (k *truth) read(c realConn) (out []owned) {
-	k.query(c, "SELECT slot, owner, epoch, claimed, done, base, target FROM slots ORDER BY slot", nil, func(row []driver.Value) {
-		out = append(out, owned{slot: int(row[0].(int64)), owner: text(row[1]), epoch: row[2].(int64), claimed: row[3].(int64), done: row[4].(int64), base: int(row[5].(int64)), target: int(row[6].(int64))})
+	k.query(c, "SELECT slot, owner, epoch, claimed, done, base, target, spread, moved FROM slots ORDER BY slot", nil, func(row []driver.Value) {
+		out = append(out, owned{slot: int(row[0].(int64)), owner: text(row[1]), epoch: row[2].(int64), claimed: row[3].(int64), done: row[4].(int64), base: int(row[5].(int64)), target: int(row[6].(int64)), spread: int(row[7].(int64)), moved: row[8].(int64)})
 	})
 	return out
 }
@@ -284,6 +352,16 @@ func (k *truth) ownerAt(slot int, at time.Time, p string) (o owned, since time.T
 		o = c
 	}
 	return o, since
+}
+
+// putOffUntil is where a task stood that had been put off before its slot changed hands: its new owner does not call it back.
+func (k *truth) putOffUntil(of name) (at int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, o := range k.owners {
+		at = max(at, o.putOff[of])
+	}
+	return at
 }
 
 // inDoubt tells whether a task was in doubt when its slot, or any slot (-1), changed hands in a span.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
@@ -91,6 +92,7 @@ type world struct {
 	dying        sync.WaitGroup
 	recalls      time.Duration // the longest that it may have taken to call back what was held
 	links        map[*server]map[*link]bool
+	registries   []*prometheus.Registry // of all runs of dispatchers
 	findings     []check.Finding
 	ops          int64
 	opsApart     int64
@@ -344,6 +346,7 @@ func (w *world) run() (out Outcome) {
 	w.judgeTicks()
 	w.judgeCalls(h)
 	w.judgeLost(h)
+	w.judgeCounts()
 	all, _ := w.db.counts()
 	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest, Linear: linear, Undecided: undecided}
 	if len(w.findings) > 0 {

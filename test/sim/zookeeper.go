@@ -63,6 +63,7 @@ type watched struct {
 func (s watched) Trusted() bool {
 	s.spin.turn(s.p.name)
 	trusted := s.Source.Trusted()
+	s.p.isTold(trusted)
 	if trusted && s.lie != nil {
 		s.lie(time.Since(s.p.lastHeard()))
 	}
