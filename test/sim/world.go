@@ -304,6 +304,7 @@ func (w *world) run() (out Outcome) {
 		n.start()
 	}
 	begin := time.Now()
+	w.slowBroker()
 	whole := w.mischief()
 	asking, askedAll := context.WithCancel(ctx)
 	defer askedAll()
