@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
@@ -100,9 +102,9 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 	f.eventually("the slots that were given up have no owner", func() bool { return first.owned() == 3 })
 
 	f.eventually("all is delivered", func() bool { return len(orders.copies())+len(stopped.copies()) == len(asked) })
-	slots, err := f.store.Slots(t.Context())
+	rows, err := f.store.Slots(t.Context())
 	require.NoError(t, err)
-	for _, s := range slots {
+	for _, s := range rows {
 		require.Equal(t, s.Slot >= 3, s.GivenUp())
 	}
 	for _, l := range []*log{orders, stopped} {
@@ -117,5 +119,48 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 			require.GreaterOrEqual(t, asked[id], latest[string(r.Key)], "%s overtook another of its key", id)
 			latest[string(r.Key)] = asked[id]
 		}
+	}
+}
+
+// TestASplitThatTheDatabaseForgets: the owner of a new slot has claimed tasks that the database, set back, has in the slot that they had left.
+// The owner of that one has claimed none of them. It takes its slot anew, with what any owner can have claimed: none of them is cancelled any more.
+func TestASplitThatTheDatabaseForgets(t *testing.T) {
+	for name, forgotten := range map[string]string{
+		"the split":         "UPDATE slots SET base = 1, target = 2, spread = 1",
+		"all of the change": "DELETE FROM slots WHERE slot = 1; UPDATE slots SET base = 1, target = 1, spread = 1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 1, "orders")
+			_, d := f.owning(Config{})
+			due := time.Now().Add(2 * time.Second)
+			var asked, cancels []*kgo.Record
+			for n := 0; len(asked) < 10; n++ {
+				if id := fmt.Sprint("t", n); slots.Of("orders", []byte(id), id, 2) == 1 {
+					asked, cancels = append(asked, ask("orders", id, due)), append(cancels, cancelRecord("orders", id))
+				}
+			}
+			f.schedule(asked...)
+			before := f.slot(0)
+			_, err := f.store.SetSlots(t.Context(), 2)
+			require.NoError(t, err)
+			_, err = f.store.Acquire(t.Context(), []int{1}, 1, "two")
+			require.NoError(t, err)
+			_, worked, err := d.changer.round(t.Context())
+			require.NoError(t, err)
+			require.True(t, worked)
+			require.True(t, f.slot(0).Split())
+			require.NoError(t, claimTo(t.Context(), f.store, []int{1}, 1, due.UnixMilli()))
+
+			f.setBack(forgotten, "UPDATE tasks SET slot = 0", "UPDATE slots SET claimed = 0 WHERE slot = 1", fmt.Sprintf("UPDATE slots SET turn = %d, moved = %d, moved_held = %d", before.Turn, before.Moved, before.MovedHeld))
+			told := f.answers(f.schedule(cancels...))
+			d.claimer.sweep(t.Context())
+			told = append(told, f.resolved()...)
+			_, err = d.ownership.follow(t.Context())
+			require.NoError(t, err)
+			require.NotContains(t, append(told, f.resolved()...), schemas.StateCancelled)
+			require.Len(t, d.flight.Staying(), 1)
+			require.False(t, f.slot(0).Unsure)
+			require.GreaterOrEqual(t, f.slot(0).Claimed, due.UnixMilli())
+		})
 	}
 }

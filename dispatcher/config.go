@@ -85,6 +85,6 @@ func (c Config) withDefaults() (Config, error) {
 
 // flight is what the tasks in flight go by.
 func (c Config) flight() flight.Config {
-	return flight.Config{MemberID: c.MemberID, LookAhead: c.LookAhead, StageTasks: c.StageTasks, StageBytes: c.StageBytes, DrainTimeout: c.DrainTimeout,
+	return flight.Config{MemberID: c.MemberID, LookAhead: c.LookAhead, Furthest: max(c.LookAhead, c.BurstLookAhead), StageTasks: c.StageTasks, StageBytes: c.StageBytes, DrainTimeout: c.DrainTimeout,
 		UnresponsiveAfter: c.UnresponsiveAfter, UndeliverableAfter: c.UndeliverableAfter, MisfireAfter: c.MisfireAfter}
 }

@@ -28,7 +28,7 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 	}
 	for epoch, slots := range o.flight.Strays(assigned.Slots) {
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		err := o.store.Abandon(bound, slots, epoch, o.flight.LostClaims(slots)...)
+		err := o.store.Abandon(bound, slots, epoch, o.flight.Had(slots)...)
 		cancel()
 		if err != nil {
 			return err

@@ -182,7 +182,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 		return nil
 	}
 	o.flight.Taking(free, assigned.Epoch)
-	got, err := o.store.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.flight.LostClaims(free)...)
+	got, err := o.store.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.flight.Had(free)...)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 // to the owner. All slots must be held under epoch and not given back, and none may be beyond pos,
 // or before the place up to which its owner has it claimed (from, one for each slot): a database
 // that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced. The
-// slots are sure from the commit on: see life.go. A slot that is split is claimed as far as its tasks stand
-// where they belong.
+// slots are sure from the commit on: see life.go. While the number of slots changes, only Acquire makes them sure. A
+// slot that is split is claimed as far as its tasks stand where they belong.
 // Repeating a claim with the same pos after a lost reply succeeds.
 func (s *Store) Claim(ctx context.Context, slots []int, from []int64, epoch, pos int64) error {
 	return s.claim(ctx, slots, from, epoch, pos, "")
@@ -40,7 +40,7 @@ func (s *Store) claim(ctx context.Context, slots []int, from []int64, epoch, pos
 			a = append(a, slot, from[i])
 		}
 		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, life_epoch = ?, life = "+s.Life()+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.conditions.held+
-			" AND claimed <= ?"+s.conditions.inPlace+" AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END"+also, append(a, turn...)...)
+			" AND claimed <= ?"+s.conditions.inPlace+" AND (base = target OR NOT "+s.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END"+also, append(a, turn...)...)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store/internal/handle"
@@ -22,6 +23,10 @@ const MostSlots = 4096
 
 // ErrOlderServices says that a process is alive that does not know that the number of slots can change.
 var ErrOlderServices = errors.New("services of an older version are alive: upgrade or stop them first")
+
+// ErrNotCompared says that an owner may know of a change of the number of slots that the database has forgotten. Another
+// change would hide from the owner that it was forgotten.
+var ErrNotCompared = fmt.Errorf("%w: try again in a moment", errUnsure)
 
 // ErrSlots says that an installation cannot have so many slots.
 var ErrSlots = fmt.Errorf("the number of slots must be 1 to %d", MostSlots)
@@ -106,6 +111,9 @@ func (s *Store) SetSlots(ctx context.Context, n int) (Growth, error) {
 		}
 		if err := s.noneOlder(ctx, tx, now.UnixMilli()); err != nil {
 			return err
+		}
+		if slices.ContainsFunc(rows, func(r Slot) bool { return r.Unsure && r.Owner != "" }) {
+			return ErrNotCompared
 		}
 		next := 0
 		if rows[0].Changing() && n != rows[0].Target {
@@ -195,7 +203,7 @@ func (s *Store) FinishSlots(ctx context.Context) (done bool, err error) {
 			return err
 		}
 		g := growthOf(rows, 0)
-		if g.Whole < g.Leaving {
+		if g.Whole < g.Leaving || slices.ContainsFunc(rows, Slot.MayHaveMoved) { // owners must see first what was forgotten
 			return nil
 		}
 		if g.Changing() {

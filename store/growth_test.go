@@ -428,10 +428,94 @@ func TestMovesThatTheDatabaseForgot(t *testing.T) {
 			forget = append(forget, fmt.Sprintf("UPDATE tasks SET slot = %d, pos = %d WHERE seq = %d", slot, p.Pos, p.Seq))
 		}
 		f.restart(forget...)
+		_, err = f.Acquire(f.ctx, f.allSlots(), f.epoch, "me")
+		require.NoError(t, err)
 		for !moved.Whole {
 			moved, err = f.MoveOn(f.ctx, sh, early, nobodyWaits)
 			require.NoError(t, err)
 		}
 		f.inPlace(t)
 	})
+}
+
+// forgetSplit is how the database is set back to before a slot was split: the slots of before, and where tasks stood that have left since.
+func (f *fixture) forgetSplit(before []Slot, moved ...Moved) (forget []string) {
+	for _, s := range before {
+		forget = append(forget, fmt.Sprintf("UPDATE slots SET claimed = %d, done = %d, spread = %d, moved = %d, moved_held = %d, turn = %d WHERE slot = %d", s.Claimed, s.Done, s.Spread, s.Moved, s.MovedHeld, s.Turn, s.Slot))
+	}
+	for _, m := range moved {
+		for _, p := range m.Removed {
+			forget = append(forget, fmt.Sprintf("UPDATE tasks SET slot = %d, pos = %d WHERE seq = %d", p.Slot, p.Pos, p.Seq))
+		}
+	}
+	return forget
+}
+
+// TestASplitThatTheDatabaseForgot: the owner of a new slot has claimed tasks that stand, after a set-back, in the slot that they had left. The
+// owner of that one knows of no claim, and yet they are not pending: another one may be about to deliver them, or has.
+func TestASplitThatTheDatabaseForgot(t *testing.T) {
+	for name, ask := range map[string]func(*fixture, string) *schemas.Request{
+		"cancel": func(f *fixture, id string) *schemas.Request { return f.cancel(id) },
+		"fire":   func(f *fixture, id string) *schemas.Request { return f.fire(id) },
+	} {
+		for forgotten, steps := range map[string]struct{ begin, split bool }{"a page": {}, "the split": {split: true}, "all of it": {begin: true}} {
+			t.Run(name+", "+forgotten, func(t *testing.T) {
+				each(t, func(t *testing.T, f *fixture) {
+					f.takeAll()
+					first, err := f.Slots(f.ctx)
+					require.NoError(t, err)
+					_, err = f.SetSlots(f.ctx, 8)
+					require.NoError(t, err)
+					f.takeAll()
+					slot, ids := f.someThatLeave(t, 8)
+					early := f.now - 2*splitAhead
+					before, err := f.Slots(f.ctx)
+					require.NoError(t, err)
+					split, err := f.Split(f.ctx, slot, f.epoch, 0, early, nobodyWaits)
+					require.NoError(t, err)
+					if !steps.split && !steps.begin {
+						before, err = f.Slots(f.ctx)
+						require.NoError(t, err)
+					}
+					moved, err := f.MoveOn(f.ctx, NewShift(slot, f.epoch), early, nobodyWaits)
+					require.NoError(t, err)
+					require.Len(t, moved.Added, len(ids))
+					had := f.slotRow(slot)
+					due := f.now + time.Second.Milliseconds()
+					_, err = f.db.ExecContext(f.ctx, fmt.Sprintf("UPDATE slots SET claimed = %d WHERE slot > 3", due)) // their owners claim them
+					require.NoError(t, err)
+
+					forget := f.forgetSplit(before, split, moved)
+					if steps.begin {
+						forget = append(f.forgetSplit(first, split, moved), "DELETE FROM slots WHERE slot > 3", "UPDATE slots SET base = 4, target = 4, spread = 4")
+					}
+					f.restart(forget...)
+					require.Empty(t, f.do(ask(f, ids[0])), "it waits")
+					now := f.slotRow(slot)
+					if !steps.begin { // otherwise its owner knows better: see flight
+						require.ErrorIs(t, f.Claim(f.ctx, []int{slot}, []int64{now.Claimed}, f.epoch, now.Claimed), ErrFenced)
+						require.ErrorIs(t, f.ClaimIn(f.ctx, now.Turn, []int{slot}, []int64{now.Claimed}, f.epoch, due), ErrFenced)
+						_, err = f.Split(f.ctx, slot, f.epoch, now.Claimed, f.now, nobodyWaits)
+						if steps.split {
+							require.ErrorIs(t, err, ErrFenced)
+						}
+						_, err = f.MoveOn(f.ctx, NewShift(slot, f.epoch), f.now, nobodyWaits)
+						if !steps.split {
+							require.ErrorIs(t, err, ErrFenced)
+						}
+						done, err := f.FinishSlots(f.ctx)
+						require.NoError(t, err)
+						require.False(t, done)
+					}
+					require.Nil(t, f.resolve())
+
+					taken, err := f.Acquire(f.ctx, []int{slot}, f.epoch, "me", Had{Slot: slot, Pos: had.Claimed, Turn: had.Turn, Reach: due})
+					require.NoError(t, err)
+					require.Equal(t, due, taken[0].Claimed)
+					require.Equal(t, []schemas.State{schemas.StateTooLate}, f.resolve())
+					require.Equal(t, "claimed", f.state(ids[0]))
+				})
+			})
+		}
+	}
 }

@@ -64,9 +64,9 @@ func TestNothingIsTakenAwayInAnotherLife(t *testing.T) {
 				require.Equal(t, before, s.row("a"))
 
 				// Its owner comes with what it had claimed, and takes the slots anew.
-				var had []SlotPos
+				var had []Had
 				for _, slot := range s.allSlots() {
-					had = append(had, SlotPos{Slot: slot, Pos: t0 + 1000})
+					had = append(had, Had{Slot: slot, Pos: t0 + 1000})
 				}
 				_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
 				require.NoError(t, err)
@@ -298,7 +298,7 @@ func TestAcquireWithMoreThanTheDatabaseHas(t *testing.T) {
 		s.claim(t0)
 		_, err := s.Acquire(s.ctx, []int{3}, s.epoch+2, "later")
 		require.NoError(t, err)
-		had := []SlotPos{{Slot: 0, Pos: t0 + 5}, {Slot: 1, Pos: t0 - 5}, {Slot: 3, Pos: t0 + 5}}
+		had := []Had{{Slot: 0, Pos: t0 + 5}, {Slot: 1, Pos: t0 - 5}, {Slot: 3, Pos: t0 + 5}}
 		got, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", had...)
 		require.NoError(t, err)
 		claimed := func(slots []Slot) (out []int64) {

@@ -59,7 +59,7 @@ const (
 
 // MoveOn moves a page of tasks of a split slot to where they belong: those that are due next, then held ones, then the others.
 // waits tells of tasks about which their owner waits for an answer: they stay until it has come. Call it until Moved.Whole is set.
-// After an error, call it again. ErrFenced: the slot has another owner.
+// After an error, call it again. ErrFenced: the slot has another owner, or is unsure.
 func (s *Store) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq int64) bool) (Moved, error) {
 	var out Moved
 	var after Shift
@@ -90,7 +90,7 @@ func (m *shifter) step(ctx context.Context, sh *Shift, now int64) error {
 		return ErrFenced
 	}
 	switch m.slot = rows[0]; {
-	case !m.store.conditions.heldUnder(m.slot, sh.Epoch):
+	case !m.store.conditions.heldUnder(m.slot, sh.Epoch), m.slot.Unsure:
 		return ErrFenced
 	case !m.slot.Split() || m.slot.Whole():
 		m.moved.Whole = true
@@ -226,7 +226,7 @@ func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (m
 			at[n] = s
 		}
 	}
-	if !m.store.conditions.heldUnder(at[sh.Slot], sh.Epoch) {
+	if now := at[sh.Slot]; !m.store.conditions.heldUnder(now, sh.Epoch) || now.Unsure {
 		return nil, ErrFenced
 	}
 	return at, nil

@@ -107,7 +107,7 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 		if len(done) > 0 {
 			clause = lockExclusive
 		}
-		slots, err := s.lockSlots(ctx, tx, set, clause)
+		slots, err := s.lockSlotsThere(ctx, tx, set, clause) // one that the database has forgotten is held by nobody
 		if err != nil {
 			return err
 		}

@@ -412,3 +412,13 @@ func TestSettleRecalls(t *testing.T) {
 		require.Subset(t, settled.Moved, []Place{newPlace(before["waits"].Slot, t0+7001, before["waits"].Seq, t0+7001)})
 	})
 }
+
+// TestSettlingASlotThatTheDatabaseForgot: it is held by nobody, and its owner need not try again.
+func TestSettlingASlotThatTheDatabaseForgot(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.claim(t0)
+		settled, err := s.Settle(s.ctx, []Done{{Slot: 0, Epoch: s.epoch, To: t0}, {Slot: testSlots, Epoch: s.epoch, To: t0}}, nil, nil, At(s.now))
+		require.NoError(t, err)
+		require.Equal(t, []int{testSlots}, settled.Fenced)
+	})
+}

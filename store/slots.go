@@ -74,9 +74,10 @@ func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 // back under epoch. From the commit on, all writes of the previous owner fail, and the slots are
 // sure. Repeating the call after a lost reply is harmless.
 //
-// had is how far owner had slots claimed before. Where the database was set back and has less, it
-// claims as much again: what owner may have sent is in doubt then, and no longer pending.
-func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner string, had ...SlotPos) ([]Slot, error) {
+// had is what owner knows of slots. Where the database was set back and has less claimed, owner
+// claims as much again: what may have been sent is in doubt then, and no longer pending. Where it may have
+// forgotten that tasks had moved to another slot, owner claims what that slot's owner may have claimed.
+func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner string, had ...Had) ([]Slot, error) {
 	if owner == "" {
 		return nil, errors.New("acquiring slots: the owner must have a name, for a slot without one is free")
 	}
@@ -95,11 +96,16 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, life_epoch = ?, life = "+s.Life()+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
 		for i := range before {
 			b := &before[i]
-			at := slices.IndexFunc(had, func(h SlotPos) bool { return h.Slot == b.Slot && h.Pos > b.Claimed })
-			if at < 0 || err != nil {
+			to := b.Claimed
+			for _, h := range had {
+				if h.Slot == b.Slot {
+					to = max(to, h.claimed(*b))
+				}
+			}
+			if to == b.Claimed || err != nil {
 				continue
 			}
-			b.Claimed = had[at].Pos
+			b.Claimed = to
 			_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot = ?", b.Claimed, b.Slot)
 		}
 		return err
@@ -108,6 +114,24 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 		return nil, fmt.Errorf("acquiring %d slots: %w", len(slots), err)
 	}
 	return before, nil
+}
+
+// Had is what whoever takes a slot, or gives it up, knows of it that the database may have forgotten.
+type Had struct {
+	Slot int
+	Pos  int64 // it was claimed up to there
+	Turn int64 // and was seen at this turn; 0: neither
+	// Reach is how far any owner can have claimed. Tasks that stand here again, because the database has forgotten
+	// that they had moved, may be claimed up to there.
+	Reach int64
+}
+
+// claimed is how far a slot is to be claimed when it is taken as the database has it.
+func (h Had) claimed(s Slot) int64 {
+	if s.MayHaveMoved() || s.Turn < h.Turn {
+		return max(h.Pos, h.Reach)
+	}
+	return h.Pos
 }
 
 // Release gives back the slots of epoch that are drained, that is, all that was claimed is settled.
@@ -135,13 +159,16 @@ func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []i
 // Abandon gives up the slots that are still held under epoch, drained or not. What is claimed and
 // not settled in them is in doubt; the next owner deals with it. From the commit on, all later
 // writes under the epoch fail. It may be repeated. had is as with Acquire.
-func (s *Store) Abandon(ctx context.Context, slots []int, epoch int64, had ...SlotPos) error {
+func (s *Store) Abandon(ctx context.Context, slots []int, epoch int64, had ...Had) error {
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{[]byte{}}, tables.Args(slots)...)
 		_, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+tables.Marks(len(slots))+") AND epoch = ?", append(a, epoch)...)
 		for _, h := range had {
 			if err == nil {
 				_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot = ? AND epoch = ? AND claimed < ?", h.Pos, h.Slot, epoch, h.Pos)
+			}
+			if err == nil && h.Turn > 0 {
+				_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot = ? AND epoch = ? AND claimed < ? AND turn < ?", h.Reach, h.Slot, epoch, h.Reach, h.Turn)
 			}
 		}
 		return err
@@ -171,8 +198,18 @@ func (set slotSet) sorted() []int {
 	return out
 }
 
-// lockSlots reads the slots under a lock that keeps their claimed where it is until the transaction ends.
+// lockSlots reads the slots under a lock that keeps their claimed where it is until the transaction ends. All of them must exist.
 func (s *Store) lockSlots(ctx context.Context, tx *sql.Tx, set slotSet, clause string) (map[int]Slot, error) {
+	out, err := s.lockSlotsThere(ctx, tx, set, clause)
+	if err == nil && len(out) != len(set) {
+		s.spread.Store(nil)
+		return nil, fmt.Errorf("locking slots %s: only %d of them exist: %w", strings.Trim(fmt.Sprint(set.sorted()), "[]"), len(out), errSpread)
+	}
+	return out, err
+}
+
+// lockSlotsThere is lockSlots of those that exist.
+func (s *Store) lockSlotsThere(ctx context.Context, tx *sql.Tx, set slotSet, clause string) (map[int]Slot, error) {
 	slots := set.sorted()
 	if len(slots) == 0 {
 		return nil, nil
@@ -180,10 +217,6 @@ func (s *Store) lockSlots(ctx context.Context, tx *sql.Tx, set slotSet, clause s
 	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") ORDER BY slot"+s.locking(clause), tables.Args(slots)...)
 	if err != nil {
 		return nil, fmt.Errorf("locking %d slots: %w", len(slots), err)
-	}
-	if len(rows) != len(slots) {
-		s.spread.Store(nil)
-		return nil, fmt.Errorf("locking slots %s: only %d of them exist: %w", strings.Trim(fmt.Sprint(slots), "[]"), len(rows), errSpread)
 	}
 	out := make(map[int]Slot, len(rows))
 	for _, r := range rows {

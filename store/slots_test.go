@@ -111,12 +111,12 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, s.Abandon(s.ctx, []int{2}, s.epoch+1), "under another epoch")
 		require.Equal(t, "me", slot(2).Owner)
 		for range 2 {
-			require.NoError(t, s.Abandon(s.ctx, []int{0, 2}, s.epoch, SlotPos{Slot: 0, Pos: 900}, SlotPos{Slot: 2, Pos: 40}))
+			require.NoError(t, s.Abandon(s.ctx, []int{0, 2}, s.epoch, Had{Slot: 0, Pos: 900}, Had{Slot: 2, Pos: 40}))
 			require.Equal(t, still(Slot{Slot: 2, Epoch: s.epoch, Claimed: 60, Done: 50})[0], slot(2))
 			require.Equal(t, "you", slot(0).Owner)
 			require.Less(t, slot(0).Claimed, int64(900))
 		}
-		require.NoError(t, s.Abandon(s.ctx, []int{2}, s.epoch, SlotPos{Slot: 2, Pos: 70}), "the database had forgotten some of it")
+		require.NoError(t, s.Abandon(s.ctx, []int{2}, s.epoch, Had{Slot: 2, Pos: 70}), "the database had forgotten some of it")
 		require.EqualValues(t, 70, slot(2).Claimed)
 	})
 }

@@ -185,7 +185,7 @@ func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]Slot) 
 // here when the next one is placed elsewhere. Timers go with it, and tasks that fall due soon. The others
 // follow with MoveOn, and nobody claims beyond them before. waits is as with MoveOn.
 //
-// ErrFenced: the slot has another owner. ErrBusy and ErrNotReady: later. Repeating the call is harmless: a slot
+// ErrFenced: the slot has another owner, or is unsure. ErrBusy and ErrNotReady: later. Repeating the call is harmless: a slot
 // that is split already, or that no key leaves, is left alone.
 func (s *Store) Split(ctx context.Context, slot int, epoch, claimed, now int64, waits func(seq int64) bool) (Moved, error) {
 	ahead, err := s.splitReach(ctx, slot, claimed, now)
@@ -318,7 +318,7 @@ func (m *shifter) lockSplit(ctx context.Context, epoch, claimed int64, rows int)
 	}
 	now := at[m.slot.Slot]
 	switch {
-	case !m.store.conditions.heldUnder(now, epoch):
+	case !m.store.conditions.heldUnder(now, epoch), now.Unsure:
 		return nil, ErrFenced
 	case now.Base != m.slot.Base || now.Target != m.slot.Target || now.Split():
 		return nil, errSpread

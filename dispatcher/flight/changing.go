@@ -27,6 +27,10 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 		if l == nil || r.Epoch != l.epoch {
 			continue
 		}
+		if r.Turn < l.turn { // the database was set back: the sweep abandons the slot
+			fl.kicks.Sweep.Now()
+			continue
+		}
 		l.turn = r.Turn
 		switch {
 		case r.Split():

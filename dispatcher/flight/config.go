@@ -11,6 +11,7 @@ import (
 type Config struct {
 	MemberID           string // the owner of slots, as the database names it
 	LookAhead          time.Duration
+	Furthest           time.Duration // no look-ahead is longer
 	StageTasks         int
 	StageBytes         int
 	DrainTimeout       time.Duration

@@ -24,6 +24,7 @@ func newFlight(t *testing.T, cfg Config) *Flight {
 	t.Helper()
 	cfg.MemberID = cmp.Or(cfg.MemberID, "one")
 	cfg.LookAhead = cmp.Or(cfg.LookAhead, 400*time.Millisecond)
+	cfg.Furthest = cmp.Or(cfg.Furthest, 3*time.Second)
 	cfg.StageTasks = cmp.Or(cfg.StageTasks, 100_000)
 	cfg.StageBytes = cmp.Or(cfg.StageBytes, 256<<20)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 20*time.Second)

@@ -76,8 +76,8 @@ func (fl *Flight) missing(assigned []int) (out []int) {
 type Known map[int]knownSlot
 
 type knownSlot struct {
-	slot          *ownedSlot
-	claimed, done int64
+	slot                *ownedSlot
+	claimed, done, turn int64
 }
 
 // Known returns the slots of this moment, for SlotsRead and Swept.
@@ -86,7 +86,7 @@ func (fl *Flight) Known() Known {
 	defer fl.mu.Unlock()
 	out := make(Known, len(fl.slots))
 	for slot, l := range fl.slots {
-		out[slot] = knownSlot{l, l.claimed, l.done}
+		out[slot] = knownSlot{l, l.claimed, l.done, l.turn}
 	}
 	return out
 }
@@ -115,13 +115,15 @@ func (fl *Flight) Took(got []store.Slot, epoch int64, entries []store.Entry, pro
 }
 
 // SlotsRead holds slots, as they were read, against what was known of them before they were read: reading says nothing about what was
-// taken, claimed or settled meanwhile. All that was known was in the database by then. A slot that is no longer ours is abandoned, and so is
-// one of which the database has forgotten something: it was set back, and the slot is to be taken anew. SlotsRead returns those of which the
-// database has forgotten nothing since it was started: they are to be confirmed.
+// taken, claimed or settled meanwhile. All that was known was in the database by then, so slots has all of before. A slot that is no longer ours
+// is abandoned, and so is one of which the database has forgotten something: it was set back, and the slot is to be taken anew. SlotsRead
+// returns those of which the database has forgotten nothing since it was started: they are to be confirmed.
 func (fl *Flight) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	there := make(map[int]bool, len(slots))
 	for _, s := range slots {
+		there[s.Slot] = true
 		h := before[s.Slot]
 		l := fl.slots[s.Slot]
 		switch {
@@ -130,11 +132,18 @@ func (fl *Flight) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) 
 			fl.abandon(l, "the database says that it is not ours")
 		case s.Claimed < h.claimed || s.Done < h.done:
 			fl.abandonOurs(l, "the database was set back: it has forgotten what was claimed or settled")
+		case s.Turn < h.turn || s.MayHaveMoved():
+			fl.abandonOurs(l, "the database was started anew while the number of slots changes: tasks that had moved away may be here again")
 		case s.Unsure:
 			unsure = append(unsure, Unsure{s, l.claimed}) // not h.claimed: the latest claim may be among what was forgotten
 		}
 		if l != nil && s.Turn != l.turn {
 			fl.kicks.Slots.Now()
+		}
+	}
+	for slot, h := range before {
+		if !there[slot] && fl.slots[slot] == h.slot {
+			fl.abandon(h.slot, "the database was set back: it has forgotten that the slot was made")
 		}
 	}
 	return unsure
@@ -146,19 +155,21 @@ type Unsure struct {
 	From int64 // claimed here, by now
 }
 
-// lostSlot is a slot that was abandoned: under which epoch it was held here, and how far it was claimed.
-type lostSlot struct{ epoch, claimed int64 }
+// lostSlot is a slot that was abandoned: under which epoch it was held here, how far it was claimed, and at which turn it was seen.
+type lostSlot struct{ epoch, claimed, turn int64 }
 
-// LostClaims returns how far those of the slots were claimed here that were abandoned and not taken since. If the database was set back, it
-// may have forgotten a part of that, and what was staged here may have been sent: whoever takes the slot or gives it away claims that part
-// with it, so it is in doubt, and nobody can cancel it.
-func (fl *Flight) LostClaims(slots []int) (out []store.SlotPos) {
+// Had returns what is known here of slots that are about to be taken or given away: how far those were claimed that were abandoned and not
+// taken since. If the database was set back, it may have forgotten a part of that, and what was staged here may have been sent: whoever takes
+// the slot or gives it away claims that part with it, so it is in doubt, and nobody can cancel it. No owner claims further than Reach, by
+// any clock, if all have one configuration.
+func (fl *Flight) Had(slots []int) []store.Had {
+	reach := fl.clock.Latest() + fl.cfg.Furthest.Milliseconds()
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	for _, slot := range slots {
-		if lost, known := fl.lost[slot]; known {
-			out = append(out, store.SlotPos{Slot: slot, Pos: lost.claimed})
-		}
+	out := make([]store.Had, len(slots))
+	for i, slot := range slots {
+		lost := fl.lost[slot]
+		out[i] = store.Had{Slot: slot, Pos: lost.claimed, Turn: lost.turn, Reach: reach}
 	}
 	return out
 }
@@ -181,7 +192,7 @@ func (fl *Flight) abandonOurs(l *ownedSlot, why string) {
 func (fl *Flight) abandon(l *ownedSlot, why string) {
 	l.abandoned = true
 	before := fl.lost[l.number]
-	fl.lost[l.number] = lostSlot{max(before.epoch, l.epoch), max(before.claimed, l.claimed)}
+	fl.lost[l.number] = lostSlot{max(before.epoch, l.epoch), max(before.claimed, l.claimed), max(before.turn, l.turn)}
 	delete(fl.slots, l.number)
 	fl.entries -= len(l.open())
 	for _, t := range l.open() {

@@ -86,6 +86,21 @@ func TestSlotsThatTheDatabaseStillCallsOurs(t *testing.T) {
 		"another number of tasks": {func(fl *Flight, l *ownedSlot) {
 			fl.Settled(nil, []Closing{{store.Done{Slot: 0, Epoch: 5, From: 50, To: 100}, l}}, store.Settled{Mismatch: []int{0}}, 0)
 		}, true},
+		"that the slot was made": {func(fl *Flight, _ *ownedSlot) { fl.SlotsRead(nil, fl.Known()) }, false},
+		"a step of a change": {func(fl *Flight, _ *ownedSlot) {
+			seen, forgot := row, row
+			seen.Turn = 2
+			fl.SlotsSeen([]store.Slot{seen})
+			forgot.Turn = 1
+			fl.SlotsSeen([]store.Slot{forgot}) // whoever reads it first
+			fl.SlotsRead([]store.Slot{forgot}, fl.Known())
+			require.Equal(t, int64(2), fl.Had([]int{0})[0].Turn)
+		}, true},
+		"where tasks had moved, perhaps": {func(fl *Flight, _ *ownedSlot) {
+			unsure := row
+			unsure.Unsure, unsure.Base, unsure.Target = true, 1, 2
+			fl.SlotsRead([]store.Slot{unsure}, fl.Known())
+		}, true},
 		"another owner": {func(fl *Flight, _ *ownedSlot) {
 			theirs := row
 			theirs.Owner, theirs.Epoch = "two", 6
@@ -98,7 +113,9 @@ func TestSlotsThatTheDatabaseStillCallsOurs(t *testing.T) {
 			c.lose(fl, fl.slots[0])
 			require.Empty(t, fl.slots)
 			require.Equal(t, c.stray, len(fl.Strays(nil)[5]) == 1)
-			require.Equal(t, []store.SlotPos{{Slot: 0, Pos: 100}}, fl.LostClaims([]int{0}))
+			had := fl.Had([]int{0})
+			require.Len(t, had, 1)
+			require.Equal(t, int64(100), had[0].Pos)
 		})
 	}
 }

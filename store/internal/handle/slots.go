@@ -57,6 +57,10 @@ func (c Change) Count() int { return max(c.Base, c.Target) }
 // GivenUp tells whether the slot is to have no owner any more: only tasks that have ended are remembered there.
 func (s Slot) GivenUp() bool { return s.Base > 0 && s.Slot >= s.Count() }
 
+// MayHaveMoved tells whether the database may have forgotten that tasks of the slot had moved to another one, whose owner has
+// claimed them. The slot's own owner knows nothing of that claim, so it takes the slot anew instead of confirming it.
+func (s Slot) MayHaveMoved() bool { return s.Unsure && s.Changing() }
+
 // SlotPos is a position in a slot's order.
 type SlotPos = place.Pos
 
