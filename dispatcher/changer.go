@@ -27,6 +27,7 @@ type changer struct {
 	busy   map[int]busySlot     // slots that were not split, for now
 	shifts map[int]*store.Shift // split slots whose tasks are on the move
 	waited map[int]time.Time    // those with tasks that stay behind for now: until then
+	next   time.Time            // a change that is to follow is not tried to begin before
 }
 
 type busySlot struct {
@@ -47,8 +48,12 @@ const (
 	// Its tasks wait meanwhile.
 	drainWithin = 250 * time.Millisecond
 	drainMost   = 2 * time.Second
-	// busyFor is for how long a slot that did not drain is left alone.
-	busyFor = 500 * time.Millisecond
+	// busyFor is for how long a slot that did not drain is left alone, at least; otherwise so many times as long as it was kept from being
+	// claimed: its tasks are late for a fifth of the time at most.
+	busyFor   = 500 * time.Millisecond
+	busyTimes = 4
+	// followEvery is how often a change is tried to begin that had to wait: it is refused while a service of an older version is alive.
+	followEvery = 5 * time.Second
 )
 
 func (c *changer) run(ctx context.Context) {
@@ -97,7 +102,7 @@ func (c *changer) round(ctx context.Context) (changing, worked bool, err error) 
 		clear(c.busy)
 		clear(c.waited)
 		clear(c.shifts)
-		return false, false, nil
+		return c.beginNext(ctx)
 	}
 	if !c.trust.trusted() || c.flight.Stopping() {
 		return true, false, nil
@@ -117,6 +122,23 @@ func (c *changer) round(ctx context.Context) (changing, worked bool, err error) 
 		return true, done, err
 	}
 	return true, false, nil
+}
+
+// beginNext begins the change that is to follow and could not begin when the one before it ended.
+func (c *changer) beginNext(ctx context.Context) (waits, begun bool, err error) {
+	if !c.flight.OwnsFirst() || c.flight.Stopping() {
+		return false, false, nil
+	}
+	next, err := c.store.NextSlots(ctx)
+	if err != nil || next == 0 {
+		return false, false, err
+	}
+	if time.Now().Before(c.next) || !c.trust.trusted() {
+		return true, false, nil
+	}
+	c.next = time.Now().Add(followEvery)
+	begun, err = c.store.FinishSlots(ctx)
+	return true, begun, err
 }
 
 func allWhole(rows []store.Slot) bool {
@@ -161,15 +183,16 @@ func (c *changer) nextSplit(rows []store.Slot, owned map[int]int64) (slot int, o
 // split lets a slot drain, and splits it.
 func (c *changer) split(ctx context.Context, slot int) error {
 	delete(c.shifts, slot) // of an earlier change
+	began := time.Now()
 	held, ok := c.flight.BeginSplit(slot)
 	if !ok {
-		c.later(slot)
+		c.later(slot, began)
 		return nil
 	}
 	done := false
 	defer func() { c.flight.EndSplit(held, done) }()
 	if !c.drains(ctx, &held) {
-		c.later(slot)
+		c.later(slot, began)
 		return nil
 	}
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
@@ -177,7 +200,7 @@ func (c *changer) split(ctx context.Context, slot int) error {
 	cancel()
 	switch {
 	case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotReady):
-		c.later(slot)
+		c.later(slot, began)
 		return nil
 	case err != nil: // it may be split
 		return err
@@ -208,10 +231,10 @@ func (c *changer) drains(ctx context.Context, held *flight.Splitting) bool {
 	return false
 }
 
-// later leaves a slot alone for a while.
-func (c *changer) later(slot int) {
+// later leaves a slot alone for a while, which was kept from being claimed since an instant.
+func (c *changer) later(slot int, since time.Time) {
 	b := c.busy[slot]
-	c.busy[slot] = busySlot{b.times + 1, time.Now().Add(busyFor)}
+	c.busy[slot] = busySlot{b.times + 1, time.Now().Add(max(busyFor, busyTimes*time.Since(since)))}
 }
 
 // moveOn moves a page of a slot's tasks.

@@ -193,6 +193,9 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 		return err
 	}
 	o.flight.Clear(free, assigned.Epoch)
+	if slices.ContainsFunc(got, func(s store.Slot) bool { return s.Changing() }) { // they may be claimed now; the changer may be busy for seconds
+		return o.lookAtSlots(ctx)
+	}
 	return nil
 }
 

@@ -19,11 +19,12 @@ import (
 type retirer struct {
 	*shared
 	flight *flight.Flight
+	trust  *trust // asked whether the owner of a slot that was given up is alive
 	tasks  *taskRetirer
 }
 
-func newRetirer(sh *shared, fl *flight.Flight) *retirer {
-	r := &retirer{shared: sh, flight: fl}
+func newRetirer(sh *shared, fl *flight.Flight, tr *trust) *retirer {
+	r := &retirer{shared: sh, flight: fl, trust: tr}
 	r.tasks = &taskRetirer{store: r.store, slots: r.slots, retired: r.metrics.retired, log: r.log, pause: afterBite, every: retireEvery(r.cfg.Retention)}
 	return r
 }
@@ -54,7 +55,7 @@ func (r *retirer) round(ctx context.Context) (err error) {
 		return err
 	}
 	if len(r.tasks.givenUp) > 0 {
-		if _, err := r.store.DropSlots(ctx); err != nil {
+		if _, err := r.store.DropSlots(ctx, r.held); err != nil {
 			return err
 		}
 	}
@@ -62,6 +63,14 @@ func (r *retirer) round(ctx context.Context) (err error) {
 		return err
 	}
 	return r.audit(ctx)
+}
+
+// held tells whether the owner of a slot that was given up is still to give it back. One that died never does.
+func (r *retirer) held(s store.Slot) bool {
+	if s.Owner == r.cfg.MemberID { // or was it, before it was started anew
+		return slices.Contains(r.slots(), s.Slot)
+	}
+	return r.trust.members.Alive(s.Owner)
 }
 
 // before returns the instant a retention ago, Unix ms.

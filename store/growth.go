@@ -70,6 +70,9 @@ func growthOf(rows []Slot, next int) Growth {
 	return g
 }
 
+// NextSlots is the number of slots that follows the one to which they change; 0: none does.
+func (s *Store) NextSlots(ctx context.Context) (int, error) { return readNext(ctx, s.db) }
+
 // Growth returns how the number of slots changes.
 func (s *Store) Growth(ctx context.Context) (Growth, error) {
 	rows, err := s.Slots(ctx)
@@ -203,7 +206,7 @@ func (s *Store) FinishSlots(ctx context.Context) (done bool, err error) {
 			return err
 		}
 		g := growthOf(rows, 0)
-		if g.Whole < g.Leaving || slices.ContainsFunc(rows, Slot.MayHaveMoved) { // owners must see first what was forgotten
+		if g.Whole < g.Leaving || slices.ContainsFunc(rows, func(r Slot) bool { return r.Unsure }) { // owners must see first what was forgotten
 			return nil
 		}
 		if g.Changing() {
@@ -270,15 +273,15 @@ func (s *Store) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) e
 }
 
 // DropSlots forgets slots that were given up and of which nothing is remembered, from the last one on, and
-// returns how many.
-func (s *Store) DropSlots(ctx context.Context) (n int, err error) {
+// returns how many. held tells of a slot whether its owner is still to give it back.
+func (s *Store) DropSlots(ctx context.Context, held func(Slot) bool) (n int, err error) {
 	rows, err := s.Slots(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for len(rows) > 0 && !rows[0].Changing() && len(rows) > rows[0].Count() {
 		last := rows[len(rows)-1]
-		dropped, err := s.dropSlot(ctx, last.Slot)
+		dropped, err := s.dropSlot(ctx, last.Slot, held)
 		if err != nil || !dropped {
 			return n, err
 		}
@@ -288,14 +291,15 @@ func (s *Store) DropSlots(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-func (s *Store) dropSlot(ctx context.Context, slot int) (dropped bool, err error) {
+func (s *Store) dropSlot(ctx context.Context, slot int, held func(Slot) bool) (dropped bool, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
+		dropped = false
 		rows, err := s.lockAllSlots(ctx, tx)
 		if err != nil {
 			return err
 		}
 		last := rows[len(rows)-1]
-		if last.Slot != slot || last.Changing() || slot < last.Count() || last.Owner != "" {
+		if last.Slot != slot || last.Changing() || slot < last.Count() || last.Owner != "" && held(last) {
 			return nil
 		}
 		var used int

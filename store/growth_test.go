@@ -519,3 +519,22 @@ func TestASplitThatTheDatabaseForgot(t *testing.T) {
 		}
 	}
 }
+
+// TestGivenUpSlotsOfADeadOwner: a slot that was given up is forgotten although its owner has died with it.
+func TestGivenUpSlotsOfADeadOwner(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.takeAll()
+		_, err := f.SetSlots(f.ctx, 2)
+		require.NoError(t, err)
+		f.finishAll(t)
+		require.Equal(t, "me", f.slotRow(3).Owner)
+		for _, held := range []bool{true, false} {
+			n, err := f.DropSlots(f.ctx, func(Slot) bool { return held })
+			require.NoError(t, err)
+			require.Equal(t, held, n == 0)
+		}
+		rows, err := f.Slots(f.ctx)
+		require.NoError(t, err)
+		require.Len(t, rows, 2)
+	})
+}
