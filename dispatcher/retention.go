@@ -49,6 +49,9 @@ func (r *retirer) round(ctx context.Context) (err error) {
 	for _, row := range rows {
 		if row.GivenUp() && r.flight.OwnsFirst() {
 			r.tasks.givenUp = append(r.tasks.givenUp, row.Slot)
+			if err := r.bringHome(ctx, row); err != nil {
+				return err
+			}
 		}
 	}
 	if err := r.tasks.round(ctx, r.before(r.cfg.Retention)); err != nil {
@@ -63,6 +66,25 @@ func (r *retirer) round(ctx context.Context) (err error) {
 		return err
 	}
 	return r.audit(ctx)
+}
+
+// bringHome moves tasks to where they belong that stand in a slot that was given up.
+func (r *retirer) bringHome(ctx context.Context, row store.Slot) error {
+	tasks, timers := 0, 0
+	for ctx.Err() == nil {
+		moved, err := r.store.BringHome(ctx, row.Slot, row.Owner != "" && r.held(row))
+		if err != nil {
+			return err
+		}
+		if len(moved.Added)+len(moved.Timers) == 0 {
+			break
+		}
+		tasks, timers = tasks+len(moved.Added), timers+len(moved.Timers)
+	}
+	if tasks+timers > 0 {
+		r.log.Warn("moved tasks out of a slot that was given up: a program of an older version is running, stop it", zap.Int("slot", row.Slot), zap.Int("tasks", tasks), zap.Int("slots_with_timers", timers))
+	}
+	return nil
 }
 
 // held tells whether the owner of a slot that was given up is still to give it back. One that died never does.

@@ -538,3 +538,47 @@ func TestGivenUpSlotsOfADeadOwner(t *testing.T) {
 		require.Len(t, rows, 2)
 	})
 }
+
+// TestTasksInSlotsThatWereGivenUp: a program of an older version spreads keys over all rows of slots. What it has placed in slots that nobody
+// owns goes to where it belongs, but for what an owner of that version has claimed.
+func TestTasksInSlotsThatWereGivenUp(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		t.Run(fmt.Sprintf("held: %v", held), func(t *testing.T) {
+			each(t, func(t *testing.T, f *fixture) {
+				f.takeAll()
+				_, err := f.SetSlots(f.ctx, 2)
+				require.NoError(t, err)
+				f.finishAll(t)
+				f.takeAll()
+				f.claimFar(f.now)
+				many := []any{f.timerRequest(schemas.OpTimer)}
+				for i := range shiftPage + 100 {
+					many = append(many, f.schedule(fmt.Sprintf("t%d", i)))
+				}
+				f.do(many...)
+				late := f.schedule("late")
+				f.do(late)
+				for _, q := range []string{"UPDATE tasks SET slot = 3", "UPDATE timers SET slot = 3", fmt.Sprintf("UPDATE tasks SET pos = %d WHERE id = x'6c617465'", f.now-10), fmt.Sprintf("UPDATE slots SET done = %d, claimed = %d, owner = 'old' WHERE slot = 3", f.now-20, f.now-5)} {
+					_, err := f.db.ExecContext(f.ctx, q)
+					require.NoError(t, err)
+				}
+				for again := true; again; {
+					moved, err := f.BringHome(f.ctx, 3, held)
+					require.NoError(t, err)
+					again = len(moved.Added)+len(moved.Timers) > 0
+				}
+				require.Equal(t, held, f.row("late").Slot == 3)
+				if held {
+					_, err := f.db.ExecContext(f.ctx, "DELETE FROM tasks WHERE id = x'6c617465'")
+					require.NoError(t, err)
+				} else {
+					require.Equal(t, f.now+1, f.row("late").Pos)
+				}
+				f.inPlace(t)
+				moved, err := f.BringHome(f.ctx, 1, false)
+				require.NoError(t, err)
+				require.Empty(t, moved.Added, "of a slot that has an owner, nothing is moved")
+			})
+		})
+	}
+}

@@ -278,3 +278,66 @@ func (m *shifter) moveLeft(ctx context.Context, sh *Shift) error {
 	_, err = m.tx.ExecContext(ctx, "UPDATE slots SET moved = ?, moved_held = ? WHERE slot = ?", int64(everywhere), int64(everywhere), sh.Slot)
 	return err
 }
+
+// BringHome moves a page of tasks, and timers, out of a slot that was given up, to where they belong. A program of an older
+// version has placed them there, and nobody would deliver them. held: the slot has an owner after all, who delivers what is claimed.
+// Repeat it until nothing was moved.
+func (s *Store) BringHome(ctx context.Context, slot int, held bool) (Moved, error) {
+	var out Moved
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		m := shifter{store: s, tx: tx}
+		err := m.bringHome(ctx, slot, held)
+		out = m.moved
+		return err
+	})
+	if err != nil {
+		return Moved{}, fmt.Errorf("moving tasks out of slot %d, which was given up: %w", slot, err)
+	}
+	return out, nil
+}
+
+func (m *shifter) bringHome(ctx context.Context, slot int, held bool) error {
+	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.SlotColumns()+" FROM slots WHERE slot = ?", slot)
+	if err != nil || len(rows) == 0 || !rows[0].GivenUp() || rows[0].Changing() {
+		return err
+	}
+	m.slot = rows[0]
+	timers, err := m.lockTimers(ctx)
+	if err != nil {
+		return err
+	}
+	from := m.slot.Done
+	if held {
+		from = m.slot.Claimed
+	}
+	page, err := m.page(ctx, &shiftRange{at: shiftPlace{pos: from}, to: everywhere})
+	if err != nil || len(page)+len(timers) == 0 {
+		return err
+	}
+	leavers, err := m.leavers(ctx, page)
+	if err != nil {
+		return err
+	}
+	if leavers, err = m.lockRows(ctx, leavers); err != nil {
+		return err
+	}
+	set := slotSet{slot: {}}
+	for home := range m.slot.Target {
+		set.add(home)
+	}
+	at, err := m.store.lockSlots(ctx, m.tx, set, lockShared)
+	if err != nil {
+		return err
+	}
+	now := at[slot]
+	if now.Change != m.slot.Change { // another change has begun, and it moves them
+		return nil
+	}
+	if held {
+		leavers = slices.DeleteFunc(leavers, func(l leaver) bool { return l.pos <= now.Claimed })
+	}
+	if err := m.write(ctx, leavers, at); err != nil {
+		return err
+	}
+	return m.moveTimers(ctx, timers, at)
+}
