@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -97,11 +99,23 @@ func readNext(ctx context.Context, q interface {
 }
 
 // SetSlots lets the installation go over to n slots. While it goes over to another number, that comes first
-// and n follows. Repeating the call is harmless.
+// and n follows. Repeating the call is harmless. After a start of the database it waits for a while until owners have looked at their slots.
 func (s *Store) SetSlots(ctx context.Context, n int) (Growth, error) {
 	if n < 1 || n > MostSlots {
 		return Growth{}, ErrSlots
 	}
+	for began := time.Now(); ; {
+		g, err := s.setSlots(ctx, n)
+		if !errors.Is(err, ErrNotCompared) || time.Since(began) > comparedWithin || loop.Rest(ctx, comparedWithin/20) != nil {
+			return g, err
+		}
+	}
+}
+
+// comparedWithin is how long SetSlots waits until owners have looked: they do once a second.
+const comparedWithin = 5 * time.Second
+
+func (s *Store) setSlots(ctx context.Context, n int) (Growth, error) {
 	now, err := s.Time(ctx)
 	if err != nil {
 		return Growth{}, err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -581,4 +582,20 @@ func TestTasksInSlotsThatWereGivenUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSlotsAreSetOnceTheirOwnersHaveLooked: the turns of another change would hide from an owner that the database has forgotten one.
+func TestSlotsAreSetOnceTheirOwnersHaveLooked(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.claim(t0)
+		f.restart()
+		ctx, cancel := context.WithTimeout(f.ctx, 2*time.Second)
+		defer cancel()
+		_, err := f.SetSlots(ctx, 8)
+		require.ErrorIs(t, err, ErrNotCompared)
+		f.claim(t0)
+		g, err := f.SetSlots(f.ctx, 8)
+		require.NoError(t, err)
+		require.Equal(t, 8, g.Target)
+	})
 }
