@@ -66,7 +66,8 @@ mariadb_clone() {
     mariadb-backup --no-defaults --prepare "--target-dir=$home/data"
 }
 
-mariadb_sql() { mariadb --no-defaults --protocol=tcp -h 127.0.0.1 -P "$(port_of "$1")" -u root --connect-timeout=3 -N -B -e "$2"; }
+# mariadb_sql NAME SQL [OPTION]: the option says how results are printed.
+mariadb_sql() { mariadb --no-defaults --protocol=tcp -h 127.0.0.1 -P "$(port_of "$1")" -u root --connect-timeout=3 "${3--NB}" -e "$2"; }
 
 # mariadb_assemble makes a server that was copied follow the primary, and waits until the primary waits for it.
 mariadb_assemble() {
@@ -109,7 +110,7 @@ mariadb_promote() {
     rm -f "$dir/$old/pid"
   fi
   # What it has received counts: the primary's callers were told.
-  mariadb_sql "$new" 'STOP SLAVE IO_THREAD' 2>>"$dir/$new/log"
+  mariadb_sql "$new" 'START SLAVE SQL_THREAD; STOP SLAVE IO_THREAD' 2>>"$dir/$new/log"
   await "$new has applied what it received" mariadb_applied "$new"
   mariadb_sql "$new" 'STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = 0'
   echo "$new" >"$dir/primary"
@@ -121,6 +122,6 @@ ended() { ! runs "$1"; }
 
 mariadb_applied() {
   local received
-  received=$(mariadb_sql "$1" "SHOW ALL SLAVES STATUS\G" | sed -n 's/^ *Gtid_IO_Pos: //p')
-  [[ -z $received || $(mariadb_sql "$1" "SELECT MASTER_GTID_WAIT('$received', 5)") == 0 ]]
+  received=$(mariadb_sql "$1" 'SHOW ALL SLAVES STATUS' --vertical | sed -n 's/^ *Gtid_IO_Pos: //p') &&
+    [[ -n $received && $(mariadb_sql "$1" "SELECT MASTER_GTID_WAIT('$received', 5)") == 0 ]]
 }
