@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/test/chaos/proxy"
 )
 
 // Names on the servers that only this run uses.
@@ -41,6 +42,8 @@ func allTargets() []string { return append([]string{ackTopic, limitTopic, floodT
 const (
 	slotCount = 16
 	partCount = 4
+
+	sentinelMaster = "notyet" // in scripts/servers.d/redis.sh
 )
 
 // session is the session timeout of the election, which is the product's default.
@@ -55,18 +58,19 @@ type Cluster struct {
 	log     *zap.Logger
 	rng     *rand.Rand // of the machines' clocks
 
-	db     *sql.DB // as root, which can read while others cannot write
-	client *kgo.Client
-	large  *kgo.Client // sends records that exceed our limits, and compress to less than the broker's
-	admin  *kadm.Client
-	nodes  []*node
+	primary *proxy.Proxy // leads to the database server that takes writes
+	db      *sql.DB      // as root, which can read while others cannot write
+	client  *kgo.Client
+	large   *kgo.Client // sends records that exceed our limits, and compress to less than the broker's
+	admin   *kadm.Client
+	nodes   []*node
 }
 
 // NewCluster builds the program, starts empty servers and everything on them. Logs and send logs go
 // to the run's folder.
 func NewCluster(ctx context.Context, cfg Config, log *zap.Logger) (*Cluster, error) {
 	dir, servers := cfg.Dir, filepath.Join(cfg.Dir, "servers")
-	c := &Cluster{Servers: NewServers(cfg.Root, servers, cfg.BasePort), names: cfg.servers(), dir: dir, binary: filepath.Join(dir, "notyet"), log: log, rng: rand.New(rand.NewPCG(cfg.Seed, 4))}
+	c := &Cluster{Servers: NewServers(cfg.Root, servers, cfg.BasePort, cfg.Form), names: cfg.servers(), dir: dir, binary: filepath.Join(dir, "notyet"), log: log, rng: rand.New(rand.NewPCG(cfg.Seed, 4))}
 	// The tag makes clocks adjustable. No fault point is armed.
 	build := exec.CommandContext(ctx, "go", "build", "-tags", "faultpoints", "-o", c.binary, "./cmd/notyet")
 	build.Dir = cfg.Root
@@ -86,14 +90,17 @@ func NewCluster(ctx context.Context, cfg Config, log *zap.Logger) (*Cluster, err
 
 func (c *Cluster) connect(context.Context) error {
 	var err error
-	if c.db, err = sql.Open("mysql", "root@tcp("+c.Servers.addr(mysqlServer)+")/?multiStatements=true&timeout=2s&readTimeout=60s"); err != nil {
+	if c.primary, err = proxy.Start(c.Servers.addr(mysqlServer)); err != nil {
 		return err
 	}
-	if c.client, err = kgo.NewClient(kgo.SeedBrokers(c.Servers.addr(kafkaServer)), kgo.RecordDeliveryTimeout(30*time.Second), kgo.MaxBufferedRecords(500_000),
+	if c.db, err = sql.Open("mysql", "root@tcp("+c.primary.Addr()+")/?multiStatements=true&timeout=2s&readTimeout=60s"); err != nil {
+		return err
+	}
+	if c.client, err = kgo.NewClient(kgo.SeedBrokers(c.brokers()...), kgo.RecordDeliveryTimeout(30*time.Second), kgo.MaxBufferedRecords(500_000),
 		kgo.ProducerLinger(2*time.Millisecond)); err != nil {
 		return err
 	}
-	if c.large, err = kgo.NewClient(kgo.SeedBrokers(c.Servers.addr(kafkaServer)), kgo.ProducerBatchMaxBytes(64<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression())); err != nil {
+	if c.large, err = kgo.NewClient(kgo.SeedBrokers(c.brokers()...), kgo.ProducerBatchMaxBytes(64<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression())); err != nil {
 		return err
 	}
 	c.admin = kadm.NewClient(c.client)
@@ -156,6 +163,8 @@ func (c *Cluster) startNodes(context.Context) error {
 
 func (c *Cluster) dsn(addr string) string { return "chaos:chaos@tcp(" + addr + ")/" + database }
 
+func (c *Cluster) brokers() []string { return strings.Split(c.Servers.addr(kafkaServer), ",") }
+
 // reach is the environment of a process that finds each server at its address.
 func (c *Cluster) reach(addr func(server string) string) []string {
 	var env []string
@@ -167,6 +176,12 @@ func (c *Cluster) reach(addr func(server string) string) []string {
 			env = append(env, "NOTYET_MYSQL_DSN="+c.dsn(addr(server)))
 		case redisServer:
 			env = append(env, "NOTYET_REDIS_ADDRS="+addr(server))
+			switch c.Servers.form {
+			case Clustered:
+				env = append(env, "NOTYET_REDIS_CLUSTER=true")
+			case Sentinels:
+				env = append(env, "NOTYET_REDIS_MASTER="+sentinelMaster)
+			}
 		case zookeeperServer:
 			env = append(env, "NOTYET_ZOOKEEPER_SERVERS="+addr(server))
 		}
@@ -263,6 +278,9 @@ func (c *Cluster) Close() error {
 	}
 	if c.db != nil {
 		_ = c.db.Close()
+	}
+	if c.primary != nil {
+		c.primary.Close()
 	}
 	return c.Servers.Down(context.WithoutCancel(context.Background()))
 }

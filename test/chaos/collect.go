@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -93,7 +94,7 @@ func (c *Cluster) readAll(ctx context.Context, topics []string, each func(*kgo.R
 		}
 		from[o.Topic][o.Partition] = kgo.NewOffset().AtStart()
 	})
-	reader, err := kgo.NewClient(kgo.SeedBrokers(c.Servers.addr(kafkaServer)), kgo.ConsumePartitions(from), kgo.FetchMaxBytes(16<<20))
+	reader, err := kgo.NewClient(kgo.SeedBrokers(c.brokers()...), kgo.ConsumePartitions(from), kgo.FetchMaxBytes(16<<20))
 	if err != nil {
 		return err
 	}
@@ -244,7 +245,7 @@ func (c *Cluster) rest(ctx context.Context) (history.Rest, error) {
 	if err := c.db.QueryRowContext(ctx, "SELECT data FROM "+database+".meta WHERE name = 'installation.id'").Scan(&installation); err != nil {
 		return r, fmt.Errorf("reading the installation's id: %w", err)
 	}
-	ix, err := index.New(index.Config{Addrs: []string{c.Servers.addr(redisServer)}, Installation: installation}, c.log)
+	ix, err := index.New(c.indexConfig(installation), c.log)
 	if err != nil {
 		return r, err
 	}
@@ -272,4 +273,15 @@ func (c *Cluster) slotsAtRest(ctx context.Context) (n int, err error) {
 		return 0, fmt.Errorf("the number of slots changes at rest, from %d to %d", n, most)
 	}
 	return n, nil
+}
+
+func (c *Cluster) indexConfig(installation string) index.Config {
+	cfg := index.Config{Addrs: strings.Split(c.Servers.addr(redisServer), ","), Installation: installation}
+	switch c.Servers.form {
+	case Clustered:
+		cfg.Cluster = true
+	case Sentinels:
+		cfg.MasterName = sentinelMaster
+	}
+	return cfg
 }

@@ -33,16 +33,18 @@ func (b *breaker) hurtKafka(n *node, hurt func(*proxy.Proxy)) error {
 	return nil
 }
 
-func killBroker(b *breaker) error {
+func killBroker(b *breaker) error { return b.killBroker(b.member(kafkaServer)) }
+
+func (b *breaker) killBroker(name string) error {
 	before := b.load.acked.Load()
-	b.began(kafkaServer)
-	if err := b.Servers.Kill(kafkaServer); err != nil {
+	b.began(name)
+	if err := b.Servers.Kill(name); err != nil {
 		return err
 	}
 	begin := time.Now()
 	b.wait(b.randomSpan(0, 4*time.Second))
-	refused, silent := b.Servers.refuses(kafkaServer), b.load.acked.Load()
-	if err := b.Servers.Up(b.ctx, kafkaServer); err != nil {
+	refused, silent := b.Servers.refuses(name), b.load.acked.Load()
+	if err := b.Servers.Up(b.ctx, name); err != nil {
 		return err
 	}
 	b.evidence(refused, "the process was gone for %v; %d requests were acknowledged on its way down", time.Since(begin).Round(time.Millisecond), silent-before)

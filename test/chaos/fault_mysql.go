@@ -12,14 +12,15 @@ import (
 )
 
 func killMySQL(b *breaker) error {
-	b.began(mysqlServer)
-	if err := b.Servers.Kill(mysqlServer); err != nil {
+	primary := b.Servers.primary()
+	b.began(primary)
+	if err := b.Servers.Kill(primary); err != nil {
 		return err
 	}
 	begin := time.Now()
 	b.wait(b.randomSpan(0, 4*time.Second))
-	refused := b.Servers.refuses(mysqlServer)
-	err := b.Servers.Up(b.ctx, mysqlServer)
+	refused := b.Servers.refuses(primary)
+	err := b.Servers.Up(b.ctx, primary)
 	b.evidence(refused, "the process was gone for %v", time.Since(begin).Round(time.Millisecond))
 	return err
 }

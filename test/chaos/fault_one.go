@@ -42,16 +42,17 @@ func loseOne(server string) func(b *breaker) error {
 // haltServer stops a server's process for a while, as a host that swaps does: its connections stay open, and nothing is answered.
 func haltServer(server string) func(b *breaker) error {
 	return func(b *breaker) error {
-		b.began(server)
-		pid, err := b.Servers.Signal(server, syscall.SIGSTOP)
+		name := b.member(server)
+		b.began(name)
+		pid, err := b.Servers.Signal(name, syscall.SIGSTOP)
 		if err != nil {
 			return err
 		}
 		span := b.randomSpan(session/2, 3*session)
 		b.wait(span)
 		state, err := processState(pid)
-		if _, failed := b.Servers.Signal(server, syscall.SIGCONT); err != nil || failed != nil {
-			return fmt.Errorf("waking %s: %w", server, cmp.Or(err, failed))
+		if _, failed := b.Servers.Signal(name, syscall.SIGCONT); err != nil || failed != nil {
+			return fmt.Errorf("waking %s: %w", name, cmp.Or(err, failed))
 		}
 		b.evidence(state == 'T', "its process stood for %v", span.Round(time.Millisecond))
 		return nil

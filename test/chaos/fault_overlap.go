@@ -24,8 +24,12 @@ var badStates = []badState{
 		delay := b.randomSpan(20*time.Millisecond, 200*time.Millisecond)
 		return b.proxies(server, func(p *proxy.Proxy) { p.Delay(delay) })
 	}, (*breaker).healProxies},
-	{"frozen", func(b *breaker, server string) error { _, err := b.Servers.Signal(server, syscall.SIGSTOP); return err },
-		func(b *breaker, server string) error { _, err := b.Servers.Signal(server, syscall.SIGCONT); return err }},
+	// Of a cluster, one server is.
+	{"frozen", func(b *breaker, server string) error {
+		b.frozen = b.member(server)
+		_, err := b.Servers.Signal(b.frozen, syscall.SIGSTOP)
+		return err
+	}, func(b *breaker, _ string) error { _, err := b.Servers.Signal(b.frozen, syscall.SIGCONT); return err }},
 	{"refusing", func(b *breaker, server string) error {
 		return b.proxies(server, func(p *proxy.Proxy) { p.Cut() })
 	}, (*breaker).healProxies},

@@ -18,6 +18,8 @@ import (
 type fault struct {
 	kind     string
 	needs    string // the server without which there is no such fault; "": it is one in each form
+	single   bool   // only where there is one server of each
+	cluster  bool   // only where there is more than one
 	doubles  bool   // it may cause second copies
 	disorder bool   // it may delay tasks of one key one by one
 	rewinds  bool   // it restores the database
@@ -39,25 +41,32 @@ var faults = []fault{
 	{kind: "all-scanners-away", hurt: scannersAway},
 	{kind: "group-rebalance", hurt: rebalance},
 	{kind: "zookeeper-cut", needs: zookeeperServer, doubles: true, hurt: cutZooKeeper},
-	{kind: "zookeeper-killed", needs: zookeeperServer, doubles: true, hurt: killZooKeeper},
-	{kind: "zookeeper-wiped", needs: zookeeperServer, doubles: true, hurt: wipeZooKeeper},
+	{kind: "zookeeper-killed", single: true, needs: zookeeperServer, doubles: true, hurt: killZooKeeper},
+	{kind: "zookeeper-wiped", single: true, needs: zookeeperServer, doubles: true, hurt: wipeZooKeeper},
 	{kind: "kafka-answers-dropped", doubles: true, disorder: true, hurt: dropKafka},
 	{kind: "kafka-cut", doubles: true, disorder: true, hurt: cutKafka},
 	{kind: "broker-killed", doubles: true, disorder: true, hurt: killBroker},
 	{kind: "broker-frozen", doubles: true, disorder: true, hurt: haltServer(kafkaServer)},
 	{kind: "topic-deleted", hurt: deleteTopic},
 	{kind: "message-limit-lowered", hurt: lowerLimit},
-	{kind: "redis-flushed", needs: redisServer, hurt: flushRedis},
-	{kind: "redis-killed", needs: redisServer, hurt: killRedis},
-	{kind: "redis-stale", needs: redisServer, hurt: staleRedis},
-	{kind: "redis-full", needs: redisServer, hurt: fillRedis},
+	{kind: "redis-flushed", single: true, needs: redisServer, hurt: flushRedis},
+	{kind: "redis-killed", single: true, needs: redisServer, hurt: killRedis},
+	{kind: "redis-stale", single: true, needs: redisServer, hurt: staleRedis},
+	{kind: "redis-full", single: true, needs: redisServer, hurt: fillRedis},
 	{kind: "mysql-killed", doubles: true, hurt: killMySQL},
 	{kind: "mysql-frozen", doubles: true, hurt: haltServer(mysqlServer)},
 	{kind: "mysql-read-only", doubles: true, hurt: freezeMySQL},
 	{kind: "mysql-slow", doubles: true, hurt: slowMySQL},
 	{kind: "mysql-locks", doubles: true, hurt: lockMySQL},
-	{kind: "mysql-restored", doubles: true, rewinds: true, hurt: restoreMySQL},
-	{kind: "mysql-forgets", doubles: true, rewinds: true, hurt: forgetMySQL},
+	{kind: "mysql-restored", single: true, doubles: true, rewinds: true, hurt: restoreMySQL},
+	{kind: "mysql-forgets", single: true, doubles: true, rewinds: true, hurt: forgetMySQL},
+	{kind: "controller-killed", cluster: true, doubles: true, disorder: true, hurt: killController},
+	{kind: "partitions-reassigned", cluster: true, disorder: true, hurt: reassign},
+	{kind: "zookeeper-leader-killed", cluster: true, needs: zookeeperServer, doubles: true, hurt: killEnsembleLeader},
+	{kind: "zookeeper-quorum-lost", cluster: true, needs: zookeeperServer, doubles: true, hurt: loseQuorum},
+	{kind: "redis-failed-over", cluster: true, needs: redisServer, hurt: failRedisOver},
+	{kind: "mysql-promoted", cluster: true, doubles: true, hurt: promoteMySQL},
+	{kind: "mysql-promoted-late", cluster: true, doubles: true, rewinds: true, hurt: promoteLate},
 	{kind: "slots-set", hurt: setSlots},
 	{kind: "second-installation", hurt: joinSecond},
 	{kind: "clock-stepped", hurt: stepClock},
@@ -88,11 +97,14 @@ func Kinds() []string {
 }
 
 // faultsNamed returns the faults of these names, or all that there are on these servers.
-func faultsNamed(names, servers []string) ([]fault, error) {
+func faultsNamed(names, servers []string, form Form) ([]fault, error) {
+	exists := func(f fault) bool {
+		return (f.needs == "" || slices.Contains(servers, f.needs)) && (!f.single || form == Single) && (!f.cluster || form != Single)
+	}
 	var out []fault
 	if len(names) == 0 {
 		for _, f := range faults {
-			if f.needs == "" || slices.Contains(servers, f.needs) {
+			if exists(f) {
 				out = append(out, f)
 			}
 		}
@@ -103,8 +115,8 @@ func faultsNamed(names, servers []string) ([]fault, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("no fault is called %q: there are %s", name, strings.Join(Kinds(), ", "))
 		}
-		if needs := faults[i].needs; needs != "" && !slices.Contains(servers, needs) {
-			return nil, fmt.Errorf("the fault %s needs %s, which this form does without", name, needs)
+		if !exists(faults[i]) {
+			return nil, fmt.Errorf("the fault %s does not exist in this form: it is of other servers, or of another number of them", name)
 		}
 		out = append(out, faults[i])
 	}
@@ -119,6 +131,20 @@ type breaker struct {
 	load  *load
 	burst int // tasks of one burst
 	note  *history.Fault
+
+	frozen string // the server that was stopped
+}
+
+// member returns the database server that takes writes, or any server of another kind.
+func (b *breaker) member(kind string) string {
+	all := b.Servers.members(kind)
+	switch {
+	case len(all) == 1:
+		return kind
+	case kind == mysqlServer:
+		return b.Servers.primary()
+	}
+	return all[b.rng.IntN(len(all))]
 }
 
 // evidence notes how the fault's effect was observed, or that it had none.

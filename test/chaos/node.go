@@ -55,10 +55,13 @@ func (c *Cluster) newNode(name, role string) (*node, error) {
 	n := &node{name: name, role: role, binary: c.binary, dir: c.dir, proxies: map[string]*proxy.Proxy{}}
 	for _, server := range c.names {
 		begin := proxy.Start
-		if server == kafkaServer {
+		switch {
+		case server == kafkaServer:
 			begin = proxy.StartKafka
+		case server == redisServer && c.Servers.form != Single:
+			begin = proxy.StartRedis
 		}
-		p, err := begin(c.Servers.addr(server))
+		p, err := begin(c.Servers.targets(server)...)
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +76,7 @@ func (c *Cluster) newNode(name, role string) (*node, error) {
 	}
 	n.clocks.Set(c.clocks())
 	n.env = append(c.env(), "NOTYET_FAULT_CLOCKS="+filepath.Join(n.dir, n.name+".clocks"), "NOTYET_HTTP_ADDR="+n.http, "NOTYET_DISPATCHER_MEMBER_ID="+name, "NOTYET_SENDLOG_DIR="+n.sendlog())
-	n.env = append(n.env, c.reach(func(server string) string { return n.proxies[server].Addr() })...)
+	n.env = append(n.env, c.reach(func(server string) string { return n.proxies[server].Via(c.Servers.addr(server)) })...)
 	return n, nil
 }
 

@@ -59,7 +59,7 @@ type reporter struct {
 }
 
 func (c *Cluster) newReporter(seed uint64) (*reporter, error) {
-	reader, err := kgo.NewClient(kgo.SeedBrokers(c.Servers.addr(kafkaServer)), kgo.ConsumeTopics(ackTopic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	reader, err := kgo.NewClient(kgo.SeedBrokers(c.brokers()...), kgo.ConsumeTopics(ackTopic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(200*time.Millisecond))
 	if err != nil {
 		return nil, err

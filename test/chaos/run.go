@@ -32,6 +32,7 @@ type Config struct {
 	Faults   []string      // kinds; empty means all
 	Rounds   int           // how often each kind happens at most; 0: as often as time allows
 	Small    bool          // Kafka and the database alone, which is election and index
+	Form     Form          // of the servers
 }
 
 func (c Config) servers() []string {
@@ -52,7 +53,7 @@ type Report struct {
 // Run runs everything and checks it. An error means that the run itself failed. Findings are in the
 // report, whose history is saved in Dir.
 func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err error) {
-	kinds, err := faultsNamed(cfg.Faults, cfg.servers())
+	kinds, err := faultsNamed(cfg.Faults, cfg.servers(), cfg.Form)
 	if err != nil {
 		return rep, err
 	}

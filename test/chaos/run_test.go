@@ -24,6 +24,14 @@ func TestTinySmallRun(t *testing.T) {
 	require.True(t, rep.History.Rest.Indexless)
 }
 
+// TestTinyClusterRun is the same on several servers of each. In CI it would take too long.
+func TestTinyClusterRun(t *testing.T) {
+	if os.Getenv("NOTYET_CHAOS") != "1" {
+		t.Skip("it starts fourteen servers: set NOTYET_CHAOS=1 to run it")
+	}
+	tinyRun(t, Config{Form: Clustered, Faults: []string{"kill-leader", "controller-killed", "partitions-reassigned", "zookeeper-quorum-lost", "redis-failed-over", "mysql-promoted", "mysql-promoted-late"}})
+}
+
 func tinyRun(t *testing.T, cfg Config) Report {
 	if testing.Short() || os.Getenv("CI") != "true" && os.Getenv("NOTYET_CHAOS") != "1" {
 		t.Skip("it starts servers of its own and takes two minutes: set NOTYET_CHAOS=1 (or CI=true) to run it")

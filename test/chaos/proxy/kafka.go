@@ -12,22 +12,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// StartKafka is Start for a broker. It rewrites the broker addresses in answers to the proxy's, so
-// that clients come through the proxy. There must be one broker.
-func StartKafka(target string) (*Proxy, error) {
-	return start(target, func(addr string) rewriter {
-		host, port, _ := net.SplitHostPort(addr)
-		n, _ := strconv.Atoi(port)
-		return &kafka{host: host, port: int32(n), asked: map[int32]request{}}
-	})
+// StartKafka is Start for brokers. It rewrites the brokers' addresses in answers to the proxy's, so
+// that clients come through the proxy. The targets must be all brokers there are.
+func StartKafka(targets ...string) (*Proxy, error) {
+	return start(targets, func(p *Proxy) rewriter { return &kafka{proxy: p, asked: map[int32]request{}} })
 }
 
 type request struct{ key, version int16 }
 
 // kafka is one connection to a broker.
 type kafka struct {
-	host string
-	port int32
+	proxy *Proxy
 
 	mu    sync.Mutex
 	asked map[int32]request // by correlation id; only those whose answers are rewritten
@@ -92,7 +87,7 @@ func answer(key int16) kmsg.Response {
 	return nil
 }
 
-// rewrite replaces every broker address in an answer by the proxy's. An answer begins with the
+// rewrite replaces every broker's address in an answer by the proxy's. An answer begins with the
 // correlation id and, in flexible versions, with tags, of which there are none.
 func (k *kafka) rewrite(frame []byte) ([]byte, error) {
 	if len(frame) < 4 {
@@ -119,24 +114,29 @@ func (k *kafka) rewrite(frame []byte) ([]byte, error) {
 	return resp.AppendTo(bytes.Clone(head)), nil
 }
 
+// through replaces a broker's address by the proxy's.
+func (k *kafka) through(host *string, port *int32) {
+	addr := k.proxy.Via(net.JoinHostPort(*host, strconv.Itoa(int(*port))))
+	if h, n, err := net.SplitHostPort(addr); err == nil {
+		number, _ := strconv.Atoi(n)
+		*host, *port = h, int32(number)
+	}
+}
+
 func (k *kafka) replace(resp kmsg.Response) {
 	switch resp := resp.(type) {
 	case *kmsg.MetadataResponse:
 		for i := range resp.Brokers {
-			resp.Brokers[i].Host, resp.Brokers[i].Port = k.host, k.port
+			k.through(&resp.Brokers[i].Host, &resp.Brokers[i].Port)
 		}
 	case *kmsg.FindCoordinatorResponse:
-		if resp.Port > 0 {
-			resp.Host, resp.Port = k.host, k.port
-		}
+		k.through(&resp.Host, &resp.Port)
 		for i := range resp.Coordinators {
-			if c := &resp.Coordinators[i]; c.Port > 0 {
-				c.Host, c.Port = k.host, k.port
-			}
+			k.through(&resp.Coordinators[i].Host, &resp.Coordinators[i].Port)
 		}
 	case *kmsg.DescribeClusterResponse:
 		for i := range resp.Brokers {
-			resp.Brokers[i].Host, resp.Brokers[i].Port = k.host, k.port
+			k.through(&resp.Brokers[i].Host, &resp.Brokers[i].Port)
 		}
 	}
 }

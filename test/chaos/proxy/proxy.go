@@ -1,9 +1,10 @@
-// Package proxy stands between one process and one server, and fails like a network.
+// Package proxy stands between one process and a server, or a cluster of them, and fails like a network.
 package proxy
 
 import (
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 )
@@ -18,12 +19,11 @@ const (
 	Both = ToServer | ToClient
 )
 
-// Proxy forwards connections to one address. Its methods disturb that.
+// Proxy forwards connections to one address, or to the addresses of a cluster. Its methods disturb all of them.
 type Proxy struct {
-	listener net.Listener
-	target   string
-	answers  func(addr string) rewriter // nil: bytes pass unchanged
-	running  sync.WaitGroup
+	doors   []*door
+	answers func(*Proxy) rewriter // nil: bytes pass unchanged
+	running sync.WaitGroup
 
 	mu       sync.Mutex
 	changed  *sync.Cond // something below has changed
@@ -41,22 +41,56 @@ type rewriter interface {
 	forward(d Direction, from, to net.Conn, gate func(n int) bool) error
 }
 
-// Start listens on a port of 127.0.0.1 and forwards to target.
-func Start(target string) (*Proxy, error) { return start(target, nil) }
+// door is where the proxy takes connections for one address.
+type door struct {
+	listener net.Listener
+	target   string // mu of the proxy
+}
 
-func start(target string, answers func(addr string) rewriter) (*Proxy, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("listening for a proxy: %w", err)
-	}
-	p := &Proxy{listener: listener, target: target, answers: answers, conns: map[net.Conn]bool{}}
+func (d *door) addr() string { return d.listener.Addr().String() }
+
+// Start listens on a port of 127.0.0.1 for each target, and forwards to it.
+func Start(targets ...string) (*Proxy, error) { return start(targets, nil) }
+
+func start(targets []string, answers func(*Proxy) rewriter) (*Proxy, error) {
+	p := &Proxy{answers: answers, conns: map[net.Conn]bool{}}
 	p.changed = sync.NewCond(&p.mu)
-	p.running.Go(p.accept)
+	for _, target := range targets {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			p.Close()
+			return nil, fmt.Errorf("listening for a proxy: %w", err)
+		}
+		p.doors = append(p.doors, &door{listener: listener, target: target})
+	}
+	for _, d := range p.doors {
+		p.running.Go(func() { p.accept(d) })
+	}
 	return p, nil
 }
 
-// Addr returns the address to connect to.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+// Addr returns the address to connect to; with several targets, that of the first.
+func (p *Proxy) Addr() string { return p.doors[0].addr() }
+
+// Via returns the proxy's addresses for targets, both separated by commas.
+func (p *Proxy) Via(targets string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []string
+	for target := range strings.SplitSeq(targets, ",") {
+		for _, d := range p.doors {
+			if d.target == target {
+				out = append(out, d.addr())
+			}
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// Retarget forwards to another address from now on, and breaks all connections. The proxy must have one target.
+func (p *Proxy) Retarget(target string) {
+	p.set(func() { p.doors[0].target = target; p.dropAll() })
+}
 
 // Freeze holds bytes back in the given directions. 0 ends that and delivers what was held back.
 func (p *Proxy) Freeze(d Direction) { p.set(func() { p.frozen = d }) }
@@ -93,7 +127,9 @@ func (p *Proxy) Affected() int64 {
 
 // Close breaks all connections and waits until they are gone.
 func (p *Proxy) Close() {
-	_ = p.listener.Close()
+	for _, d := range p.doors {
+		_ = d.listener.Close()
+	}
 	p.set(func() { p.closed = true; p.dropAll() })
 	p.running.Wait()
 }
@@ -113,19 +149,22 @@ func (p *Proxy) dropAll() {
 	clear(p.conns)
 }
 
-func (p *Proxy) accept() {
+func (p *Proxy) accept(d *door) {
 	for {
-		client, err := p.listener.Accept()
+		client, err := d.listener.Accept()
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.target)
+		p.mu.Lock()
+		target := d.target
+		p.mu.Unlock()
+		server, err := net.Dial("tcp", target)
 		if err != nil {
 			_ = client.Close()
 			continue
 		}
 		p.mu.Lock()
-		if p.closed || p.cut {
+		if p.closed || p.cut || d.target != target {
 			p.affected++
 			_, _ = client.Close(), server.Close()
 		} else {
@@ -139,7 +178,7 @@ func (p *Proxy) accept() {
 func (p *Proxy) pipe(client, server net.Conn) {
 	var r rewriter = plain{}
 	if p.answers != nil {
-		r = p.answers(p.Addr())
+		r = p.answers(p)
 	}
 	for _, way := range []struct {
 		d        Direction

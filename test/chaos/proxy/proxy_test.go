@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,10 +147,10 @@ func TestDelayHoldsUp(t *testing.T) {
 // TestKafkaClientsComeThroughTheProxy: clients use the proxy not only for their first connection,
 // but for all brokers named in answers.
 func TestKafkaClientsComeThroughTheProxy(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "topic"))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "topic"))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	p, err := StartKafka(cluster.ListenAddrs()[0])
+	p, err := StartKafka(cluster.ListenAddrs()...)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	client, err := kgo.NewClient(kgo.SeedBrokers(p.Addr()), kgo.DefaultProduceTopic("topic"), kgo.ConsumerGroup("group"), kgo.ConsumeTopics("topic"))
@@ -159,10 +160,58 @@ func TestKafkaClientsComeThroughTheProxy(t *testing.T) {
 	defer cancel()
 	require.NoError(t, client.ProduceSync(ctx, kgo.StringRecord("hello")).FirstErr())
 	require.Len(t, client.PollFetches(ctx).Records(), 1)
-	_, port, err := net.SplitHostPort(p.Addr())
-	require.NoError(t, err)
 	brokers, err := kadm.NewClient(client).ListBrokers(ctx)
 	require.NoError(t, err)
-	require.Len(t, brokers, 1)
-	require.Equal(t, port, strconv.Itoa(int(brokers[0].Port)))
+	var named []string
+	for _, b := range brokers {
+		named = append(named, net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))))
+	}
+	require.ElementsMatch(t, strings.Split(p.Via(strings.Join(cluster.ListenAddrs(), ",")), ","), named)
+	require.Len(t, named, 3)
+}
+
+func TestRetargetLeadsElsewhere(t *testing.T) {
+	p := startEcho(t)
+	c := talk(t, p)
+	c.say("hello")
+	c.hears("hello")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	p.Retarget(l.Addr().String())
+	_, open := <-c.lines
+	require.False(t, open)
+	talk(t, p)
+	other, err := l.Accept()
+	require.NoError(t, err)
+	require.NoError(t, other.Close())
+}
+
+// TestRedisClientsComeThroughTheProxy: nodes name each other in lists, redirections and announcements.
+func TestRedisClientsComeThroughTheProxy(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	node := l.Addr().String()
+	_, port, err := net.SplitHostPort(node)
+	require.NoError(t, err)
+	require.Len(t, port, 5)
+	p, err := StartRedis(node)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	c := talk(t, p)
+	server, err := l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = server.Close() })
+	_, own, err := net.SplitHostPort(p.Addr())
+	require.NoError(t, err)
+	for said, want := range map[string]string{
+		":" + port: ":" + own, port: own, "-MOVED 3999 127.0.0.1:" + port: "-MOVED 3999 127.0.0.1:" + own,
+		"notyet 127.0.0.1 " + port + " 127.0.0.1 10001": "notyet 127.0.0.1 " + own + " 127.0.0.1 10001",
+		"1795600" + port: "1795600" + port, // a number of its own
+	} {
+		_, err := server.Write([]byte(said + "\r\n"))
+		require.NoError(t, err)
+		c.hears(want)
+	}
 }

@@ -35,10 +35,10 @@ var errFound = errors.New("invariants were broken")
 func run(ctx context.Context) error {
 	cfg := chaos.Config{}
 	var kinds, report, again string
-	var long, keep bool
+	var long, keep, cluster, sentinels bool
 	flag.StringVar(&cfg.Root, "root", ".", "the repository")
 	flag.StringVar(&cfg.Dir, "dir", "", "where logs, data and the history go (default: a new temporary folder)")
-	flag.IntVar(&cfg.BasePort, "port", 21000, "servers listen on this + 92, 181, 306, 379 and 609")
+	flag.IntVar(&cfg.BasePort, "port", 21000, "servers listen on this + 92, 181, 306, 379 and 609; clusters on up to 50 more")
 	flag.Uint64Var(&cfg.Seed, "seed", 0, "decides requests, consumers and faults (default: the time)")
 	flag.DurationVar(&cfg.For, "for", 10*time.Minute, "how long requests keep coming")
 	flag.IntVar(&cfg.Rate, "rate", 200, "tasks begun a second")
@@ -47,6 +47,8 @@ func run(ctx context.Context) error {
 	flag.StringVar(&kinds, "faults", "", "kinds, separated by commas (default: all: "+strings.Join(chaos.Kinds(), ", ")+")")
 	flag.IntVar(&cfg.Rounds, "rounds", 0, "how often each kind is broken at most (default: as often as time allows)")
 	flag.BoolVar(&cfg.Small, "small", false, "Kafka and the database alone: election.kind and index.kind mysql")
+	flag.BoolVar(&cluster, "cluster", false, "several servers of each: three brokers, three ZooKeepers, a database with a replica, Redis Cluster")
+	flag.BoolVar(&sentinels, "sentinels", false, "the same, with sentinels in Redis Cluster's place")
 	flag.BoolVar(&long, "long", false, "the published form: an hour, 250 tasks a second and bursts of 50000")
 	flag.StringVar(&report, "report", "", "write the report to this file")
 	flag.StringVar(&again, "check", "", "judge this history again, and nothing else")
@@ -54,6 +56,12 @@ func run(ctx context.Context) error {
 	flag.Parse()
 	if again != "" {
 		return judge(cfg, again, report)
+	}
+	switch {
+	case sentinels:
+		cfg.Form = chaos.Sentinels
+	case cluster:
+		cfg.Form = chaos.Clustered
 	}
 	if long {
 		cfg.For, cfg.Rate, cfg.Burst = time.Hour, 250, 50_000
