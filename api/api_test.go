@@ -25,6 +25,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -358,9 +359,9 @@ func TestDeadLettersBothWays(t *testing.T) {
 		record := &kgo.Record{Value: []byte{0xff}, Headers: []kgo.RecordHeader{{Key: "notyet-delay", Value: []byte("soon")}}}
 		w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint(i), Reason: "notyet-delay", Body: schemas.EncodeRejected(record)}})
 	}
-	local, err := w.local.Letters(t.Context(), store.DeadFilter{}, "", true)
+	local, err := w.local.Letters(t.Context(), letters.Filter{}, "", true)
 	require.NoError(t, err)
-	remote, err := w.client.Letters(t.Context(), store.DeadFilter{}, "", true)
+	remote, err := w.client.Letters(t.Context(), letters.Filter{}, "", true)
 	require.NoError(t, err)
 	require.Len(t, local.Letters, 3)
 	require.Equal(t, local, remote)
@@ -371,7 +372,7 @@ func TestDeadLettersBothWays(t *testing.T) {
 	_, err = w.client.Letter(t.Context(), 999)
 	require.ErrorIs(t, err, deadletter.ErrNotFound)
 
-	filter := store.DeadFilter{IDs: []int64{local.Letters[0].ID, local.Letters[2].ID}, Reason: "delay", Topic: "orders", Until: 1 << 50}
+	filter := letters.Filter{IDs: []int64{local.Letters[0].ID, local.Letters[2].ID}, Reason: "delay", Topic: "orders", Until: 1 << 50}
 	n, err := w.client.CountLetters(t.Context(), filter)
 	require.NoError(t, err)
 	require.Equal(t, int64(2), n)
@@ -381,7 +382,7 @@ func TestDeadLettersBothWays(t *testing.T) {
 	purged, err := deadletter.Purge(t.Context(), w.client, filter, nil)
 	require.NoError(t, err)
 	require.Equal(t, int64(2), purged)
-	purged, err = deadletter.Purge(t.Context(), w.client, store.DeadFilter{}, nil)
+	purged, err = deadletter.Purge(t.Context(), w.client, letters.Filter{}, nil)
 	require.NoError(t, err)
 	require.Equal(t, int64(1), purged)
 }

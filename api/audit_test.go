@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 )
 
@@ -36,7 +37,7 @@ func TestEveryChangeNamesWhoMadeIt(t *testing.T) {
 	letter := func() string {
 		record := &kgo.Record{Value: []byte("v")}
 		w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, Topic: "orders", TaskID: "dead", Reason: "bad", Body: schemas.EncodeRejected(record)}})
-		letters, err := w.local.Letters(t.Context(), store.DeadFilter{}, "", false)
+		letters, err := w.local.Letters(t.Context(), letters.Filter{}, "", false)
 		require.NoError(t, err)
 		return fmt.Sprint(letters.Letters[len(letters.Letters)-1].ID)
 	}
@@ -73,7 +74,7 @@ func TestEveryChangeNamesWhoMadeIt(t *testing.T) {
 		}
 	}
 	letter()
-	_, err := deadletter.Replay(t.Context(), w.client, store.DeadFilter{}, deadletter.Options{DryRun: true})
+	_, err := deadletter.Replay(t.Context(), w.client, letters.Filter{}, deadletter.Options{DryRun: true})
 	require.NoError(t, err)
 	code, _ := w.as("operate", "POST", "/api/v1/tasks/cancel", `{"topic":"orders","id":""}`)
 	require.Equal(t, 422, code)

@@ -16,7 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/notyet/notyet/deadletter"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -92,7 +92,7 @@ func (c *Client) Letter(ctx context.Context, id int64) (deadletter.Letter, error
 }
 
 // Letters implements deadletter.Source.
-func (c *Client) Letters(ctx context.Context, f store.DeadFilter, cursor string, content bool) (deadletter.Letters, error) {
+func (c *Client) Letters(ctx context.Context, f letters.Filter, cursor string, content bool) (deadletter.Letters, error) {
 	q := query(newLetterFilter(f))
 	set(q, "cursor", cursor)
 	set(q, "limit", f.Limit)
@@ -103,7 +103,7 @@ func (c *Client) Letters(ctx context.Context, f store.DeadFilter, cursor string,
 }
 
 // CountLetters counts what a filter selects.
-func (c *Client) CountLetters(ctx context.Context, f store.DeadFilter) (int64, error) {
+func (c *Client) CountLetters(ctx context.Context, f letters.Filter) (int64, error) {
 	for n, q := int64(0), query(newLetterFilter(f)); ; {
 		var out Count
 		if err := c.get(ctx, "/deadletters/count", q, &out, nil); err != nil {
@@ -118,7 +118,7 @@ func (c *Client) CountLetters(ctx context.Context, f store.DeadFilter) (int64, e
 }
 
 // ReplayPage implements deadletter.Pager.
-func (c *Client) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (deadletter.Page, error) {
+func (c *Client) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dryRun bool) (deadletter.Page, error) {
 	filter := newLetterFilter(f)
 	var out deadletter.Page
 	err := c.post(ctx, "/deadletters/replay", ReplayRequest{LetterFilter: filter, All: !filter.selects(), DryRun: dryRun, After: f.After, Limit: f.Limit, UpTo: upTo}, &out)
@@ -126,7 +126,7 @@ func (c *Client) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64,
 }
 
 // PurgePage implements deadletter.Purger.
-func (c *Client) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (deadletter.Purged, error) {
+func (c *Client) PurgePage(ctx context.Context, f letters.Filter, upTo int64) (deadletter.Purged, error) {
 	filter := newLetterFilter(f)
 	var out deadletter.Purged
 	err := c.post(ctx, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), After: f.After, Limit: f.Limit, UpTo: upTo}, &out)

@@ -9,7 +9,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 )
 
 // LetterFilter selects dead letters. The zero value selects all that were not replayed.
@@ -24,12 +24,12 @@ type LetterFilter struct {
 	Replayed bool    `json:"replayed,omitempty" query:"replayed" doc:"also those that were replayed"`
 }
 
-func newLetterFilter(f store.DeadFilter) LetterFilter {
+func newLetterFilter(f letters.Filter) LetterFilter {
 	return LetterFilter{IDs: f.IDs, Kind: f.Kind, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed}
 }
 
-func (f LetterFilter) store(limit int, after int64) store.DeadFilter {
-	return store.DeadFilter{IDs: f.IDs, Kind: f.Kind, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: after, Limit: limit}
+func (f LetterFilter) store(limit int, after int64) letters.Filter {
+	return letters.Filter{IDs: f.IDs, Kind: f.Kind, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: after, Limit: limit}
 }
 
 // selects reports whether the filter selects fewer than all letters.
@@ -104,7 +104,7 @@ func (s *server) countLetters(ctx ctxType, in *countInput) (*body[Count], error)
 	after, _ := strconv.ParseInt(place, 10, 64) // it is ours, or empty
 	var out Count
 	err = s.local.listing(ctx, func(ctx ctxType) error {
-		out.Count, after, err = s.local.store.CountDead(ctx, in.store(0, after), countFor)
+		out.Count, after, err = letters.New(s.local.store).Count(ctx, in.store(0, after), countFor)
 		return err
 	})
 	if err == nil && after > 0 {

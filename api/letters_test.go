@@ -10,7 +10,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 )
 
@@ -57,7 +57,7 @@ func TestDeadLettersByCursor(t *testing.T) {
 		require.Equal(t, 422, code, answer)
 		require.Contains(t, answer, "cursor")
 	}
-	found, err := deadletter.Collect(t.Context(), w.client, store.DeadFilter{}, 5)
+	found, err := deadletter.Collect(t.Context(), w.client, letters.Filter{}, 5)
 	require.NoError(t, err)
 	require.Len(t, found, 5)
 }

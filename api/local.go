@@ -8,6 +8,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -135,7 +136,7 @@ func (l *Local) Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 }
 
 // CountLetters counts what a filter selects.
-func (l *Local) CountLetters(ctx context.Context, f store.DeadFilter) (int64, error) {
-	n, _, err := l.store.CountDead(ctx, f, 0)
+func (l *Local) CountLetters(ctx context.Context, f letters.Filter) (int64, error) {
+	n, _, err := letters.New(l.store).Count(ctx, f, 0)
 	return n, err
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 )
 
@@ -142,7 +143,7 @@ func newLetter(d task.DeadLetter, content bool) Letter {
 }
 
 func readLetters(ctx context.Context, st *store.Store, ids []int64, content bool) ([]Letter, error) {
-	dead, err := st.ReadDead(ctx, ids, content)
+	dead, err := letters.New(st).Read(ctx, ids, content)
 	out := make([]Letter, 0, len(dead))
 	for _, d := range dead {
 		out = append(out, newLetter(d, content))

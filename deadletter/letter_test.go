@@ -7,10 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/notyet/notyet/store/letters"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/notyet/notyet/store"
 )
 
 func TestShowGivesEveryByteBack(t *testing.T) {
@@ -18,7 +17,7 @@ func TestShowGivesEveryByteBack(t *testing.T) {
 	g.kill("orders", "a/ü", "no such topic", []byte{0, 0xfe})
 	g.reject("r")
 
-	all, err := Collect(t.Context(), g.local(nil), store.DeadFilter{}, 10)
+	all, err := Collect(t.Context(), g.local(nil), letters.Filter{}, 10)
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Nil(t, all[0].Content)
@@ -65,7 +64,7 @@ func TestExport(t *testing.T) {
 	}
 	for limit, want := range map[int]int{0: 105, 7: 7, 100: 100, 101: 101, 200: 105} {
 		var out bytes.Buffer
-		n, err := Export(t.Context(), g.local(nil), store.DeadFilter{Limit: limit}, &out)
+		n, err := Export(t.Context(), g.local(nil), letters.Filter{Limit: limit}, &out)
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 )
 
 // Letters is a page of dead letters in the order of their ids.
@@ -20,11 +20,11 @@ type Letters struct {
 // later one passes the cursor of the page before. A page holds at most f.Limit letters (0: 100),
 // and fewer if their content is large. A page can be short or empty without being the last.
 type Source interface {
-	Letters(ctx context.Context, f store.DeadFilter, cursor string, content bool) (Letters, error)
+	Letters(ctx context.Context, f letters.Filter, cursor string, content bool) (Letters, error)
 }
 
 // Letters implements Source on the database.
-func (l *Local) Letters(ctx context.Context, f store.DeadFilter, cursor string, content bool) (Letters, error) {
+func (l *Local) Letters(ctx context.Context, f letters.Filter, cursor string, content bool) (Letters, error) {
 	if cursor != "" {
 		after, err := strconv.ParseInt(cursor, 10, 64)
 		if err != nil || after <= 0 || strconv.FormatInt(after, 10) != cursor {
@@ -32,9 +32,9 @@ func (l *Local) Letters(ctx context.Context, f store.DeadFilter, cursor string, 
 		}
 		f.After = after
 	}
-	read := l.store.SelectDead
+	read := letters.New(l.store).Select
 	if content {
-		read = l.store.SelectDeadWithBodies
+		read = letters.New(l.store).SelectWithBodies
 	}
 	page, err := read(ctx, f)
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *Local) Letters(ctx context.Context, f store.DeadFilter, cursor string, 
 }
 
 // Collect returns what a filter selects, at most want letters, without their content.
-func Collect(ctx context.Context, from Source, f store.DeadFilter, want int) ([]Letter, error) {
+func Collect(ctx context.Context, from Source, f letters.Filter, want int) ([]Letter, error) {
 	out, cursor := []Letter{}, ""
 	for {
 		f.Limit = min(1000, want-len(out))
@@ -68,7 +68,7 @@ const exportPage = 100
 
 // Export writes every letter that the filter selects as one JSON object a line, and returns their
 // number. f.Limit limits it; 0 means no limit.
-func Export(ctx context.Context, from Source, f store.DeadFilter, w io.Writer) (int, error) {
+func Export(ctx context.Context, from Source, f letters.Filter, w io.Writer) (int, error) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	written, bound, cursor := 0, f.Limit, ""

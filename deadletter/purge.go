@@ -3,7 +3,7 @@ package deadletter
 import (
 	"context"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 )
 
 // Purged is the progress of a purge.
@@ -16,23 +16,23 @@ type Purged struct {
 // Purger deletes the first letters that a filter selects, at most f.Limit (0: 1000). upTo works as
 // for Pager: it excludes letters that are written while the purge runs.
 type Purger interface {
-	PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (Purged, error)
+	PurgePage(ctx context.Context, f letters.Filter, upTo int64) (Purged, error)
 }
 
 // PurgePage implements Purger on the database.
-func (l *Local) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (Purged, error) {
+func (l *Local) PurgePage(ctx context.Context, f letters.Filter, upTo int64) (Purged, error) {
 	upTo, err := l.last(ctx, upTo)
 	if err != nil || upTo == 0 {
 		return Purged{}, err
 	}
 	f.UpTo = upTo
-	deleted, next, err := l.store.PurgeDead(auditing(ctx, "purge", f), f)
+	deleted, next, err := letters.New(l.store).Purge(auditing(ctx, "purge", f), f)
 	return Purged{Deleted: deleted, Next: next, UpTo: upTo}, err
 }
 
 // Purge deletes, page by page, every letter that the filter selects and that exists when it begins.
 // f.Limit limits it; 0 means no limit. With an error it returns the number deleted until then.
-func Purge(ctx context.Context, p Purger, f store.DeadFilter, progress func(Progress)) (int64, error) {
+func Purge(ctx context.Context, p Purger, f letters.Filter, progress func(Progress)) (int64, error) {
 	const pageSize = 1000
 	var total, upTo int64
 	left := f.Limit

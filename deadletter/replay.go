@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 )
 
 // PageSize is how many letters one transaction replays. It holds its locks for some tens of
@@ -30,7 +31,7 @@ type Page struct {
 // Without this limit a run would replay tasks again that have died once more meanwhile. A page may
 // be repeated: a letter is replayed only once.
 type Pager interface {
-	ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error)
+	ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dryRun bool) (Page, error)
 }
 
 // Index is what a replay needs of the index. internal/index implements it in Redis and in memory.
@@ -55,7 +56,7 @@ func NewLocal(st *store.Store, ix Index, by string, log *zap.Logger) *Local {
 
 // ReplayPage implements Pager. One transaction makes the tasks pending and marks the letters. Then
 // the index is told. If that fails, dispatchers find the tasks a little later.
-func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error) {
+func (l *Local) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dryRun bool) (Page, error) {
 	if f.Limit <= 0 || f.Limit > PageSize {
 		f.Limit = PageSize
 	}
@@ -67,7 +68,7 @@ func (l *Local) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, 
 	if f.UpTo = upTo; upTo == 0 {
 		return page, nil
 	}
-	found, err := l.store.SelectDeadWithBodies(ctx, f)
+	found, err := letters.New(l.store).SelectWithBodies(ctx, f)
 	if err != nil {
 		return Page{}, err
 	}
@@ -95,7 +96,7 @@ func (l *Local) last(ctx context.Context, upTo int64) (int64, error) {
 	if upTo > 0 {
 		return upTo, nil
 	}
-	return l.store.LastDead(ctx)
+	return letters.New(l.store).Last(ctx)
 }
 
 func (l *Local) hint(ctx context.Context, places []store.Place) {
@@ -140,7 +141,7 @@ type Options struct {
 // Replay replays, page by page, all letters that the filter selects and that exist when it begins.
 // f.Limit limits it; 0 means no limit. On an error, and when ctx ends, it returns what was done
 // until then. Another run continues from there.
-func Replay(ctx context.Context, pager Pager, f store.DeadFilter, o Options) (Result, error) {
+func Replay(ctx context.Context, pager Pager, f letters.Filter, o Options) (Result, error) {
 	result := Result{Reasons: map[string]int64{}}
 	began, left, upTo := time.Now(), f.Limit, int64(0)
 	size := PageSize

@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -26,7 +27,7 @@ func TestReplayOnceAndOnlyWhatCanBe(t *testing.T) {
 	want := Result{Progress: Progress{Done: 1, Skipped: 2}, Reasons: map[string]int64{
 		"a newer task of this topic and id is under way": 1, "it is a rejected request: correct it and publish it again": 1,
 	}}
-	dry, err := Replay(t.Context(), g.local(nil), store.DeadFilter{}, Options{DryRun: true})
+	dry, err := Replay(t.Context(), g.local(nil), letters.Filter{}, Options{DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, want, dry)
 	v, err := look.New(g.Store).Get(t.Context(), "orders", "a")
@@ -34,7 +35,7 @@ func TestReplayOnceAndOnlyWhatCanBe(t *testing.T) {
 	require.Equal(t, "dead", v.State, "a dry run changes nothing")
 
 	var told []string
-	real, err := Replay(t.Context(), g.local(nil), store.DeadFilter{}, Options{Each: func(r store.Replayed) { told = append(told, r.TaskID+":"+r.Skipped) }})
+	real, err := Replay(t.Context(), g.local(nil), letters.Filter{}, Options{Each: func(r store.Replayed) { told = append(told, r.TaskID+":"+r.Skipped) }})
 	require.NoError(t, err)
 	require.Equal(t, want, real, "the rehearsal told what then happened")
 	require.Len(t, told, 3)
@@ -44,7 +45,7 @@ func TestReplayOnceAndOnlyWhatCanBe(t *testing.T) {
 	require.Equal(t, "pending", v.State)
 	require.Equal(t, 1, v.Replay)
 
-	again, err := Replay(t.Context(), g.local(nil), store.DeadFilter{Topic: "orders", Replayed: true}, Options{})
+	again, err := Replay(t.Context(), g.local(nil), letters.Filter{Topic: "orders", Replayed: true}, Options{})
 	require.NoError(t, err)
 	require.Equal(t, int64(0), again.Done)
 	require.Equal(t, int64(1), again.Reasons["it has been replayed already"])
@@ -60,7 +61,7 @@ func TestReplayTellsTheIndex(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(ix.Close)
 
-	_, err = Replay(t.Context(), g.local(ix), store.DeadFilter{}, Options{})
+	_, err = Replay(t.Context(), g.local(ix), letters.Filter{}, Options{})
 	require.NoError(t, err)
 	members, err := ix.Members(t.Context(), 0)
 	require.NoError(t, err)
@@ -76,7 +77,7 @@ func TestReplayWithoutRedis(t *testing.T) {
 	ix, err := index.New(index.Config{Addrs: []string{"127.0.0.1:1"}, DialTimeout: 50 * time.Millisecond}, zaptest.NewLogger(t))
 	require.NoError(t, err)
 	t.Cleanup(ix.Close)
-	r, err := Replay(t.Context(), g.local(ix), store.DeadFilter{}, Options{})
+	r, err := Replay(t.Context(), g.local(ix), letters.Filter{}, Options{})
 	require.NoError(t, err)
 	require.Equal(t, int64(1), r.Done)
 }
@@ -88,7 +89,7 @@ type pages struct {
 	fail  int // at this page; 0: never
 }
 
-func (p *pages) ReplayPage(_ context.Context, f store.DeadFilter, upTo int64, _ bool) (Page, error) {
+func (p *pages) ReplayPage(_ context.Context, f letters.Filter, upTo int64, _ bool) (Page, error) {
 	if want := int64(99); len(p.sizes) > 0 && upTo != want {
 		return Page{}, errors.New("the bound of the first page must go to all others")
 	}
@@ -106,7 +107,7 @@ func (p *pages) ReplayPage(_ context.Context, f store.DeadFilter, upTo int64, _ 
 	return out, nil
 }
 
-func (p *pages) PurgePage(ctx context.Context, f store.DeadFilter, upTo int64) (Purged, error) {
+func (p *pages) PurgePage(ctx context.Context, f letters.Filter, upTo int64) (Purged, error) {
 	page, err := p.ReplayPage(ctx, f, upTo, false)
 	return Purged{Deleted: int64(len(page.Letters)), Next: page.Next, UpTo: page.UpTo}, err
 }
@@ -128,7 +129,7 @@ func TestPaging(t *testing.T) {
 	} {
 		p := &pages{all: c.all}
 		var last Progress
-		r, err := Replay(t.Context(), p, store.DeadFilter{Limit: c.limit}, Options{Rate: c.rate, Progress: func(p Progress) { last = p }})
+		r, err := Replay(t.Context(), p, letters.Filter{Limit: c.limit}, Options{Rate: c.rate, Progress: func(p Progress) { last = p }})
 		require.NoError(t, err)
 		require.Equal(t, c.want, r.Done)
 		require.Equal(t, r.Progress, last)
@@ -137,7 +138,7 @@ func TestPaging(t *testing.T) {
 }
 
 func TestReplayAnswersWhatWasDoneBeforeAFailure(t *testing.T) {
-	r, err := Replay(t.Context(), &pages{all: 2000, fail: 3}, store.DeadFilter{}, Options{})
+	r, err := Replay(t.Context(), &pages{all: 2000, fail: 3}, letters.Filter{}, Options{})
 	require.ErrorContains(t, err, "gone")
 	require.Equal(t, int64(1000), r.Done)
 }
@@ -149,7 +150,7 @@ type dyingPager struct {
 	pages int
 }
 
-func (m *dyingPager) ReplayPage(ctx context.Context, f store.DeadFilter, upTo int64, dryRun bool) (Page, error) {
+func (m *dyingPager) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dryRun bool) (Page, error) {
 	m.pages++
 	page, err := m.Local.ReplayPage(ctx, f, upTo, dryRun)
 	for range page.Letters {
@@ -164,18 +165,18 @@ func TestARunEndsThoughLettersKeepComing(t *testing.T) {
 		g.reject(fmt.Sprint(i))
 	}
 	m := &dyingPager{Local: g.local(nil), g: g}
-	r, err := Replay(t.Context(), m, store.DeadFilter{}, Options{Rate: 2})
+	r, err := Replay(t.Context(), m, letters.Filter{}, Options{Rate: 2})
 	require.NoError(t, err)
 	require.Equal(t, int64(5), r.Skipped, "what comes while a run goes on does not belong to it")
 	require.Equal(t, 3, m.pages)
 
-	last, err := g.LastDead(t.Context())
+	last, err := letters.New(g).Last(t.Context())
 	require.NoError(t, err)
 	g.reject("unseen")
-	purged, err := g.local(nil).PurgePage(t.Context(), store.DeadFilter{}, last)
+	purged, err := g.local(nil).PurgePage(t.Context(), letters.Filter{}, last)
 	require.NoError(t, err)
 	require.Equal(t, Purged{Deleted: 10, UpTo: last}, purged)
-	left, _, err := g.CountDead(t.Context(), store.DeadFilter{}, 0)
+	left, _, err := letters.New(g).Count(t.Context(), letters.Filter{}, 0)
 	require.NoError(t, err)
 	require.Equal(t, int64(1), left)
 }

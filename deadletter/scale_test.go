@@ -13,6 +13,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/mysqltest"
 )
@@ -87,49 +88,49 @@ func handle(t *testing.T, dsn string, n int) {
 		require.Equal(t, want, got, what)
 		t.Logf("%-44s %10s %9d letters %9.0f/s", what, took.Round(10*time.Microsecond), got, float64(got)/took.Seconds())
 	}
-	list := func(f store.DeadFilter) func() (int, error) {
+	list := func(f letters.Filter) func() (int, error) {
 		return func() (int, error) { found, err := local.Letters(ctx, f, "", false); return len(found.Letters), err }
 	}
-	count := func(f store.DeadFilter) func() (int, error) {
-		return func() (int, error) { found, _, err := g.CountDead(ctx, f, 0); return int(found), err }
+	count := func(f letters.Filter) func() (int, error) {
+		return func() (int, error) { found, _, err := letters.New(g).Count(ctx, f, 0); return int(found), err }
 	}
 	measure("write", n, func() (int, error) { g.writeLetters(n); return n, nil })
 
 	last := strconv.Itoa(n - 1)
-	measure("list, first page", 100, list(store.DeadFilter{}))
-	measure("list, page after 90 %", 100, list(store.DeadFilter{After: int64(n) * 9 / 10}))
-	measure("list by topic, first page", 100, list(store.DeadFilter{Topic: "topic-3"}))
-	measure("list by topic, page after 90 %", 100, list(store.DeadFilter{Topic: "topic-3", After: int64(n) * 9 / 10}))
-	measure("list by topic that has none", 0, list(store.DeadFilter{Topic: "topic-none"}))
-	measure("list by task id", 1, list(store.DeadFilter{TaskID: "order-" + last}))
-	measure("list by task id and topic", 1, list(store.DeadFilter{TaskID: "order-" + last, Topic: "topic-" + last[len(last)-1:]}))
-	measure("list by kind, 1 in 1000", min(100, n/1000), list(store.DeadFilter{Kind: schemas.KindRejected}))
-	measure("list by reason, 1 in 10000", min(100, n/10_000), list(store.DeadFilter{Reason: "disk full"}))
-	measure("list by reason that has none", 0, list(store.DeadFilter{Reason: "no such reason"}))
-	measure("list by time, first tenth", 100, list(store.DeadFilter{Until: diedAt(n / 10)}))
-	measure("list by time, last tenth", 100, list(store.DeadFilter{Since: diedAt(n - n/10)}))
-	measure("list by time, after the last", 0, list(store.DeadFilter{Since: diedAt(n)}))
+	measure("list, first page", 100, list(letters.Filter{}))
+	measure("list, page after 90 %", 100, list(letters.Filter{After: int64(n) * 9 / 10}))
+	measure("list by topic, first page", 100, list(letters.Filter{Topic: "topic-3"}))
+	measure("list by topic, page after 90 %", 100, list(letters.Filter{Topic: "topic-3", After: int64(n) * 9 / 10}))
+	measure("list by topic that has none", 0, list(letters.Filter{Topic: "topic-none"}))
+	measure("list by task id", 1, list(letters.Filter{TaskID: "order-" + last}))
+	measure("list by task id and topic", 1, list(letters.Filter{TaskID: "order-" + last, Topic: "topic-" + last[len(last)-1:]}))
+	measure("list by kind, 1 in 1000", min(100, n/1000), list(letters.Filter{Kind: schemas.KindRejected}))
+	measure("list by reason, 1 in 10000", min(100, n/10_000), list(letters.Filter{Reason: "disk full"}))
+	measure("list by reason that has none", 0, list(letters.Filter{Reason: "no such reason"}))
+	measure("list by time, first tenth", 100, list(letters.Filter{Until: diedAt(n / 10)}))
+	measure("list by time, last tenth", 100, list(letters.Filter{Since: diedAt(n - n/10)}))
+	measure("list by time, after the last", 0, list(letters.Filter{Since: diedAt(n)}))
 	measure("show", 1, func() (int, error) {
 		l, err := Show(ctx, g.Store, int64(n))
 		require.NotNil(t, l.Content)
 		return 1, err
 	})
 
-	measure("count all", n, count(store.DeadFilter{}))
-	measure("count a topic", n/10, count(store.DeadFilter{Topic: "topic-3"}))
-	measure("count a reason", n/10_000, count(store.DeadFilter{Reason: "disk full"}))
-	measure("count by time, last tenth", n/10, count(store.DeadFilter{Since: diedAt(n - n/10)}))
+	measure("count all", n, count(letters.Filter{}))
+	measure("count a topic", n/10, count(letters.Filter{Topic: "topic-3"}))
+	measure("count a reason", n/10_000, count(letters.Filter{Reason: "disk full"}))
+	measure("count by time, last tenth", n/10, count(letters.Filter{Since: diedAt(n - n/10)}))
 
 	measure("export by time, last tenth", n/10, func() (int, error) {
-		return Export(ctx, local, store.DeadFilter{Since: diedAt(n - n/10)}, io.Discard)
+		return Export(ctx, local, letters.Filter{Since: diedAt(n - n/10)}, io.Discard)
 	})
 	out := &sink{}
-	measure("export", n, func() (int, error) { return Export(ctx, local, store.DeadFilter{}, out) })
+	measure("export", n, func() (int, error) { return Export(ctx, local, letters.Filter{}, out) })
 	t.Logf("export wrote %d MiB, its heap was at most %d MiB", out.bytes>>20, out.heap>>20)
 	require.Equal(t, n, out.lines)
 	require.Less(t, out.heap, uint64(64<<20), "an export holds a page, not the table")
 
-	dead := store.DeadFilter{Topic: "topic-3", Kind: schemas.KindDead}
+	dead := letters.Filter{Topic: "topic-3", Kind: schemas.KindDead}
 	measure("replay of a topic, dry run", n/10, func() (int, error) {
 		r, err := Replay(ctx, local, dead, Options{DryRun: true})
 		return int(r.Done), err
@@ -142,10 +143,10 @@ func handle(t *testing.T, dsn string, n int) {
 	dead.Limit = 0
 	measure("replay of the others, unbounded", n/20, func() (int, error) { r, err := Replay(ctx, local, dead, Options{}); return int(r.Done), err })
 	measure("purge of a topic", n/10, func() (int, error) {
-		d, err := Purge(ctx, local, store.DeadFilter{Topic: "topic-4"}, nil)
+		d, err := Purge(ctx, local, letters.Filter{Topic: "topic-4"}, nil)
 		return int(d), err
 	})
-	measure("count what is left", n*8/10, count(store.DeadFilter{}))
+	measure("count what is left", n*8/10, count(letters.Filter{}))
 }
 
 // sink receives an export and samples the heap.

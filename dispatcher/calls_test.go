@@ -22,8 +22,9 @@ import (
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // receiver answers callbacks and remembers them.
@@ -180,7 +181,7 @@ func TestAnswersOfCallbacks(t *testing.T) {
 			told := events.events(t, schemas.StateDead)[name][0]
 			require.Equal(t, []any{c.kind, web.URL, c.attempts}, []any{told.Kind, told.Topic, told.Attempt})
 			require.Contains(t, told.Reason, c.reason)
-			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{Topic: web.URL})
+			dead, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{Topic: web.URL})
 			require.NoError(t, err)
 			require.Len(t, dead, 1)
 			require.Equal(t, []any{c.kind, told.Reason, c.attempts}, []any{dead[0].Kind, dead[0].Reason, dead[0].Attempt})
@@ -221,7 +222,7 @@ func TestARefusedCallbackIsADeadLetter(t *testing.T) {
 			f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
 			f.schedule(call("http://10.1.2.3/", "one", time.Now()))
 			f.eventually("it is dead", func() bool { return f.state("http://10.1.2.3", "one") == "dead" })
-			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+			dead, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 			require.NoError(t, err)
 			require.Equal(t, schemas.KindCallback, dead[0].Kind)
 			require.Contains(t, dead[0].Reason, c.reason)

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // What an earlier owner may have sent is not also told to have expired. What nobody can have sent is.
@@ -23,7 +24,7 @@ func TestTasksInDoubtDoNotExpire(t *testing.T) {
 	f.start(f.elect(5), t.TempDir(), Config{MemberID: "two"})
 	f.eventually("all is settled", func() bool { return f.settledUpTo(past) })
 	dead := func() map[string]string {
-		letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+		letters, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 		require.NoError(t, err)
 		out := map[string]string{}
 		for _, l := range letters {

@@ -13,7 +13,9 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/lettertest"
 	"github.com/notyet/notyet/test/mysqltest"
 )
 
@@ -87,7 +89,7 @@ func TestRefusedExitStandsAlone(t *testing.T) {
 			v, err := look.New(f.store).Get(t.Context(), "orders", "t17")
 			require.NoError(t, err)
 			require.Equal(t, c.want, v.State)
-			letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+			letters, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 			require.NoError(t, err)
 			require.Len(t, letters, c.letters)
 			if c.want == "pending" {

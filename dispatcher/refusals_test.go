@@ -14,8 +14,9 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // refuse has the broker answer what is produced to a topic with an error, until it is lifted.
@@ -52,7 +53,7 @@ func TestRefusedTargetIsTriedAgain(t *testing.T) {
 				return err == nil && v.State == "pending"
 			})
 			f.cancel(topic, "cancelled")
-			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+			dead, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 			require.NoError(t, err)
 			require.Empty(t, dead)
 			require.Equal(t, 1, d.inside(func(in flight.Figures) int { return in.RefusedTargets }))
@@ -98,7 +99,7 @@ func TestRefusedTargetIsGivenUp(t *testing.T) {
 			f.schedule(askMany(10, "closed", "r", due)...)
 			f.eventually("they are given up", func() bool { return len(events.events(t, schemas.StateDead)) == 10 })
 			require.Equal(t, c.least > 0, counted(d.metrics.Postponed) > 0)
-			dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+			dead, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 			require.NoError(t, err)
 			require.Len(t, dead, 10)
 			for _, l := range dead {
@@ -125,7 +126,7 @@ func TestClockThatABrokerRefuses(t *testing.T) {
 	f.eventually("no body is kept", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed + in.StagedTasks }) == 0 })
 	require.Less(t, d.client.BufferedProduceRecords(), int64(2), "one at a time asks again")
 	require.Equal(t, 1, d.inside(func(in flight.Figures) int { return in.ClockRefused }))
-	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	dead, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 	require.NoError(t, err)
 	require.Empty(t, dead)
 	mend()

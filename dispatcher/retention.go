@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 )
 
@@ -107,10 +108,10 @@ func (r *retirer) letters(ctx context.Context) error {
 		r.metrics.letterBytes.Set(0)
 		return nil
 	}
-	if err := r.forget(ctx, r.cfg.DeadRetention, r.store.RetireDead); err != nil {
+	if err := r.forget(ctx, r.cfg.DeadRetention, letters.New(r.store).Retire); err != nil {
 		return err
 	}
-	count, bytes, err := r.store.MeasureDead(ctx)
+	count, bytes, err := letters.New(r.store).Measure(ctx)
 	if err == nil {
 		r.metrics.letters.Set(float64(count))
 		r.metrics.letterBytes.Set(float64(bytes))

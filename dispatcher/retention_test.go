@@ -15,6 +15,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -244,7 +245,7 @@ func TestRetiringDeadLetters(t *testing.T) {
 				d.flight.Took([]store.Slot{{Slot: slot}}, 1, nil, nil)
 			}
 			require.NoError(t, d.retirer.letters(t.Context()))
-			count, _, err := f.store.MeasureDead(t.Context())
+			count, _, err := letters.New(f.store).Measure(t.Context())
 			require.NoError(t, err)
 			require.EqualValues(t, c.left, count)
 			require.Equal(t, c.say, gauged(t, d.metrics.letters))

@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/timer"
 )
 
@@ -166,7 +167,7 @@ func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
 		require.Equal(t, schemas.KindMissed, list[0].Kind, id)
 		require.Zero(t, orders.copies()[id])
 	}
-	count, _, err := f.store.CountDead(t.Context(), store.DeadFilter{}, 0)
+	count, _, err := letters.New(f.store).Count(t.Context(), letters.Filter{}, 0)
 	require.NoError(t, err)
 	require.Zero(t, count, "a dropped run has no dead letter")
 	require.Equal(t, 4, counted(d.metrics.DroppedRuns.WithLabelValues(flight.DropMissed)))

@@ -11,7 +11,9 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 func TestTooLateBecomesADeadLetter(t *testing.T) {
@@ -28,7 +30,7 @@ func TestTooLateBecomesADeadLetter(t *testing.T) {
 	f.eventually("the others are delivered", func() bool { return orders.count() == 2 })
 	f.eventually("it is told", func() bool { return len(events.events(t, schemas.StateDead)) == 1 })
 	require.Equal(t, map[string]int{"patient": 1, "eternal": 1}, orders.copies())
-	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	dead, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 	require.NoError(t, err)
 	require.Len(t, dead, 2)
 	for _, d := range dead {
@@ -81,7 +83,7 @@ func TestUnknownTargetBecomesADeadLetter(t *testing.T) {
 	f.schedule(ask("ordres", "mistyped", due), ask("orders", "right", due))
 	f.eventually("the other is delivered", func() bool { return orders.count() == 1 })
 	f.eventually("it is given up", func() bool { return f.settledUpTo(due) })
-	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	dead, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 	require.NoError(t, err)
 	require.Len(t, dead, 1)
 	require.Equal(t, "mistyped", dead[0].TaskID)

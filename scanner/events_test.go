@@ -11,8 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // A results topic that does not answer holds up neither the intake nor a stop, and nothing is lost of what it was to be told.
@@ -53,7 +54,7 @@ func TestBadRequestsAreRejectedWhole(t *testing.T) {
 	require.Equal(t, 3, counted(s.worker.metrics.dead.WithLabelValues(schemas.KindRejected)))
 	require.Zero(t, counted(s.worker.metrics.dead.WithLabelValues(schemas.KindDead)))
 
-	dead, err := f.store.DeadLetters(t.Context(), store.DeadFilter{Kind: schemas.KindRejected})
+	dead, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{Kind: schemas.KindRejected})
 	require.NoError(t, err)
 	require.Len(t, dead, 3)
 	body, err := schemas.DecodeRejected(dead[0].Body)

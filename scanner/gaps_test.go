@@ -19,7 +19,8 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // encodedAt is a request as a batch has it, that says to be so far behind the batch's first offset.
@@ -87,7 +88,7 @@ func TestABatchThatLiesHidesNobody(t *testing.T) {
 			f.start(f.store, Config{})
 			f.eventually("all is stored", func() bool { return f.sourceOf(0).Next == 8 })
 			require.Equal(t, 6, f.tasks(), "the requests of others")
-			letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+			letters, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 			require.NoError(t, err)
 			require.Len(t, letters, 1, "one for the batch")
 			require.Contains(t, letters[0].Reason, "the offsets 1 to 2 cannot be read")
@@ -107,7 +108,7 @@ func TestBatchesThatLieInARowAreOneLetter(t *testing.T) {
 	f.start(f.store, Config{})
 	f.eventually("all is stored", func() bool { return f.sourceOf(0).Next == 401 })
 	require.Equal(t, 1, f.tasks())
-	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	letters, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	require.Contains(t, letters[0].Reason, "the offsets 0 to 399 cannot be read")
@@ -123,7 +124,7 @@ func TestABatchThatFillsAFetchHoldsUpNobody(t *testing.T) {
 	f.publish(large)
 	f.start(f.store, Config{})
 	f.eventually("what stands behind it is stored", func() bool { return f.tasks() == 1 && f.sourceOf(0).Next == 2 })
-	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	letters, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	require.Contains(t, letters[0].Reason, "only 0 of its 1 records can be decoded")

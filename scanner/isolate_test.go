@@ -12,8 +12,10 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // refusing is a database that refuses some records as too long, and their dead letters as long as they have a body.
@@ -55,7 +57,7 @@ func TestARecordThatTheDatabaseRefusesBecomesADeadLetterAlone(t *testing.T) {
 		after, err := st.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 1000, after.Next)
-		letters, err := st.DeadLetters(t.Context(), store.DeadFilter{})
+		letters, err := lettertest.All(t.Context(), letters.New(st), letters.Filter{})
 		require.NoError(t, err)
 		letters = letters[i*len(db.offsets):]
 		require.Len(t, letters, len(db.offsets))

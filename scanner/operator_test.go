@@ -10,7 +10,9 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 func (f *fixture) operator() *Operator {
@@ -182,7 +184,7 @@ func TestAnOperatorPassesARecord(t *testing.T) {
 	f.eventually("the scanner goes on behind it", func() bool { return f.sourceOf(0).Next == 5 })
 	require.Equal(t, Partition{Topic: schemas.TopicIntake, State: StateOK, Next: 5, End: 5}, f.stands(0))
 	require.Equal(t, 4, f.tasks())
-	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{TaskID: "notyet.intake/0/2"})
+	letters, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{TaskID: "notyet.intake/0/2"})
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	require.Equal(t, schemas.KindRejected, letters[0].Kind)

@@ -10,7 +10,8 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // A batch of zeros is small on the way and would fill the memory: it becomes a dead letter without a body, and what stands
@@ -22,7 +23,7 @@ func TestABatchThatIsTooLargeInMemoryIsPassed(t *testing.T) {
 	f.publishTooLarge(0)
 	f.publish(ask("behind", 0))
 	f.eventually("what stands behind it is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 2 })
-	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	letters, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	require.Empty(t, letters[0].Body)
@@ -75,7 +76,7 @@ func TestABatchThatIsDamagedIsPassed(t *testing.T) {
 	f.publish(ask("behind", 0))
 	f.start(f.store, Config{})
 	f.eventually("what stands behind it is stored", func() bool { return f.tasks() == 2 && f.sourceOf(0).Next == 4 })
-	letters, err := f.store.DeadLetters(t.Context(), store.DeadFilter{})
+	letters, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 	require.NoError(t, err)
 	require.Len(t, letters, 1, "one for the batch")
 	require.Contains(t, letters[0].Reason, "the offsets 1 to 2 ")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -21,22 +22,13 @@ type Batch struct {
 }
 
 // Place is where a task stands in the line, for the index.
-type Place struct {
-	slots.Place
-	Due int64 // when its next attempt is to be made; earlier than Pos if the line was already claimed beyond that
-}
-
-func placeOf(t *task.Task) Place { return newPlace(t.Slot, t.Pos, t.Seq, t.Due) }
-
-func newPlace(slot int, pos, seq, due int64) Place {
-	return Place{slots.Place{Slot: slot, Pos: pos, Seq: seq}, due}
-}
+type Place = handle.Place
 
 // Applied is what a batch has done.
 type Applied struct {
-	Events  []Outbox // events that are decided and stored, to be published and then deleted (DeleteEvents)
-	Added   []Place
-	Removed []Place
+	Events  []handle.Outbox // events that are decided and stored, to be published and then deleted (DeleteEvents)
+	Added   []handle.Place
+	Removed []handle.Place
 	Timers  []int          // slots of timers that were set or enabled: their first runs are to be made
 	Waiting int            // requests that wait for a delivery's outcome
 	Dead    map[string]int // dead letters that it has stored, by kind
@@ -67,11 +59,11 @@ func (s *Store) Apply(ctx context.Context, b Batch, now func() int64) (Applied, 
 
 func (s *Store) apply(ctx context.Context, b Batch, now func() int64, reconciling bool) (Applied, error) {
 	var out Applied
-	insert := s.prepare(ctx, insertQuery(preparedRows))
+	insert := s.h.Prepare(ctx, insertQuery(handle.PreparedRows))
 	tries := 0
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		tries++
-		spread, err := s.spreadIn(ctx, tx)
+		spread, err := s.h.SpreadIn(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -84,7 +76,7 @@ func (s *Store) apply(ctx context.Context, b Batch, now func() int64, reconcilin
 			return err
 		}
 		out = w.applied
-		_, err = s.audit(ctx, tx, b.offsets()) // an operator's change: scanners have no actor
+		_, err = s.h.Audit(ctx, tx, b.offsets()) // an operator's change: scanners have no actor
 		return err
 	})
 	return out, err
@@ -180,7 +172,7 @@ func (w *work) run(ctx context.Context, b Batch) error {
 }
 
 func (w *work) finish(ctx context.Context) error {
-	if err := w.store.insertDead(ctx, w.tx, w.dead); err != nil {
+	if err := w.store.h.InsertDead(ctx, w.tx, w.dead); err != nil {
 		return err
 	}
 	for _, d := range w.dead {
@@ -192,11 +184,11 @@ func (w *work) finish(ctx context.Context) error {
 	for _, box := range w.events {
 		w.full = append(w.full, box)
 	}
-	for _, box := range eventBoxes(w.proven, w.now) {
+	for _, box := range handle.EventBoxes(w.proven, w.now) {
 		w.full = append(w.full, &eventBox{Outbox: box})
 	}
 	for _, box := range w.full {
-		if err := box.store(ctx, w.tx); err != nil {
+		if err := box.Store(ctx, w.tx); err != nil {
 			return err
 		}
 		w.applied.Events = append(w.applied.Events, box.Outbox)

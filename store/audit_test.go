@@ -10,9 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 func (f *fixture) audited() []AuditEntry {
@@ -30,12 +33,12 @@ func (f *fixture) audited() []AuditEntry {
 
 // by has the fixture's calls be those of an actor, who makes the change.
 func (f *fixture) by(e AuditEntry) {
-	f.ctx = Auditing(WithActor(f.test.Context(), Actor{Who: "ann", Via: ViaAPI}), e)
+	f.ctx = handle.Auditing(handle.WithActor(f.test.Context(), Actor{Who: "ann", Via: ViaAPI}), e)
 }
 
 func (f *fixture) letterIDs() (ids []int64) {
 	f.t.Helper()
-	letters, err := f.DeadLetters(f.ctx, DeadFilter{})
+	letters, err := lettertest.All(f.ctx, f.dead, letters.Filter{})
 	require.NoError(f.t, err)
 	for _, d := range letters {
 		ids = append(ids, d.ID)
@@ -45,7 +48,7 @@ func (f *fixture) letterIDs() (ids []int64) {
 
 // Each change and its entry are one transaction.
 func TestChangesAreAudited(t *testing.T) {
-	letters := func(s *fixture, n int) {
+	die := func(s *fixture, n int) {
 		var records []any
 		for i := range n {
 			records = append(records, &task.DeadLetter{Kind: schemas.KindRejected, Topic: target, TaskID: fmt.Sprint(i), Reason: "r"})
@@ -66,16 +69,16 @@ func TestChangesAreAudited(t *testing.T) {
 			_, _, err := s.Replay(s.ctx, s.letterIDs(), "ann", s.now, true)
 			return err
 		}, 0},
-		{"replay of nothing", func(s *fixture) { letters(s, 1) }, func(s *fixture) error {
+		{"replay of nothing", func(s *fixture) { die(s, 1) }, func(s *fixture) error {
 			_, _, err := s.Replay(s.ctx, s.letterIDs(), "ann", s.now, false)
 			return err
 		}, 0},
-		{"purge in several transactions", func(s *fixture) { letters(s, tables.MaxRows+7) }, func(s *fixture) error {
-			_, _, err := s.PurgeDead(s.ctx, DeadFilter{Limit: 1000})
+		{"purge in several transactions", func(s *fixture) { die(s, tables.MaxRows+7) }, func(s *fixture) error {
+			_, _, err := s.dead.Purge(s.ctx, letters.Filter{Limit: 1000})
 			return err
 		}, tables.MaxRows + 7},
 		{"purge of nothing", func(*fixture) {}, func(s *fixture) error {
-			_, _, err := s.PurgeDead(s.ctx, DeadFilter{})
+			_, _, err := s.dead.Purge(s.ctx, letters.Filter{})
 			return err
 		}, 0},
 		{"restart", func(*fixture) {}, func(s *fixture) error {
@@ -85,7 +88,7 @@ func TestChangesAreAudited(t *testing.T) {
 		{"restart that comes too late", func(*fixture) {}, func(s *fixture) error {
 			stale := s.source
 			stale.Next = 5
-			if _, err := s.Restart(s.ctx, stale, 0); !errors.Is(err, ErrFenced) {
+			if _, err := s.Restart(s.ctx, stale, 0); !errors.Is(err, handle.ErrFenced) {
 				return fmt.Errorf("want ErrFenced, got %w", err)
 			}
 			return nil
@@ -125,8 +128,8 @@ func TestAuditOfRequests(t *testing.T) {
 		}))
 		found := s.audited()
 		require.Equal(t, "\xff", found[0].TaskID, "the latest first")
-		require.Len(t, found[1].Who, maxAuditName-1)
-		require.Len(t, found[1].Topic, maxAuditTopic)
+		require.Len(t, found[1].Who, handle.MaxAuditName-1)
+		require.Len(t, found[1].Topic, handle.MaxAuditTopic)
 		require.True(t, json.Valid([]byte(found[1].Detail)))
 	})
 }
@@ -141,7 +144,7 @@ func TestAuditDetailIsBounded(t *testing.T) {
 		fields[fmt.Sprint("text", i)] = strings.Repeat("\x01", 1<<20)
 	}
 	text := AuditDetail(fields)
-	require.LessOrEqual(t, len(text), maxAuditDetail)
+	require.LessOrEqual(t, len(text), handle.MaxAuditDetail)
 	var out map[string]any
 	require.NoError(t, json.Unmarshal([]byte(text), &out))
 	require.EqualValues(t, 1000, out["ids_in_all"])

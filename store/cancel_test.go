@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -16,7 +17,7 @@ func TestCancelPending(t *testing.T) {
 		place := s.place("a")
 		s.now += 5
 		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateCancelled, Due: t0 + 1000, At: s.now}}, s.do(s.cancel("a")))
-		require.Equal(t, []Place{place}, s.last.Removed)
+		require.Equal(t, []handle.Place{place}, s.last.Removed)
 		require.Empty(t, s.last.Added)
 		require.Equal(t, "cancelled", s.state("a"))
 		require.Empty(t, s.row("a").Body, "nobody needs it any more")
@@ -160,8 +161,8 @@ func TestFire(t *testing.T) {
 		require.Equal(t, schemas.StateStale, s.answer(s.fire("a", version(2))))
 		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateFired, Due: s.now, At: s.now}}, s.do(s.fire("a", tell(schemas.EventsNone))))
 		row := s.row("a")
-		require.Equal(t, []Place{oldPlace}, s.last.Removed)
-		require.Equal(t, []Place{s.place("a")}, s.last.Added)
+		require.Equal(t, []handle.Place{oldPlace}, s.last.Removed)
+		require.Equal(t, []handle.Place{s.place("a")}, s.last.Added)
 		require.Equal(t, s.now, row.Due, "the delivery's notyet-due is the time of the fire")
 		require.Equal(t, s.now, row.Pos)
 		require.Equal(t, old.Body, row.Body)

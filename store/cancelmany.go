@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
@@ -28,8 +29,8 @@ type CancelFilter struct {
 // Cancelled is what one piece of a cancellation has done.
 type Cancelled struct {
 	Cancelled, TooLate int64
-	Removed            []Place         // for the index
-	Events             []Outbox        // their answers, which the owner of slot 0 publishes
+	Removed            []handle.Place  // for the index
+	Events             []handle.Outbox // their answers, which the owner of slot 0 publishes
 	More               *look.ListPlace // where the next piece begins; nil: this was the last
 	Entry              int64           // in the audit log: give it back with the next piece
 }
@@ -62,7 +63,7 @@ func (s *Store) CancelPiece(ctx context.Context, f CancelFilter, entry int64, re
 		if err != nil {
 			return out, err
 		}
-		now, err := s.Time(ctx)
+		now, err := s.h.Time(ctx)
 		if err != nil {
 			return out, err
 		}
@@ -127,8 +128,8 @@ func (s *Store) cancelTasks(ctx context.Context, tasks []look.View, f CancelFilt
 	}
 	var done Cancelled
 	var waits map[[16]byte]int
-	err = s.transact(ctx, func(tx *sql.Tx) error {
-		spread, err := s.spreadIn(ctx, tx)
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
+		spread, err := s.h.SpreadIn(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -139,9 +140,9 @@ func (s *Store) cancelTasks(ctx context.Context, tasks []look.View, f CancelFilt
 		done, again, waits = c.done, c.again, c.waits
 		done.Entry = out.Entry
 		if n := done.Cancelled; n > 0 && done.Entry > 0 {
-			return auditMore(ctx, tx, done.Entry, n)
+			return handle.AuditMore(ctx, tx, done.Entry, n)
 		} else if n > 0 {
-			done.Entry, err = s.audit(ctx, tx, n)
+			done.Entry, err = s.h.Audit(ctx, tx, n)
 			return err
 		}
 		return nil

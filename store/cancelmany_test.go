@@ -58,7 +58,7 @@ func TestCancelManyIsManyCancels(t *testing.T) {
 				s.claim(s.row("claimed").Pos)
 				s.do(s.schedule("ended", in(25*time.Second)), s.cancel("ended"))
 				before := s.dump()
-				places := map[int64]Place{}
+				places := map[int64]handle.Place{}
 				for _, id := range []string{"a1", "a2", "a9", "b1"} {
 					places[s.place(id).Seq] = s.place(id)
 				}
@@ -278,7 +278,7 @@ func TestBackoffOfAReportFoundByACancelOfMany(t *testing.T) {
 			records = append(records, s.schedule(fmt.Sprintf("o-%03d", i)))
 		}
 		s.do(append(records, s.schedule("z", in(1500*time.Millisecond), wantReport, fixedBackoff(5*time.Second)))...)
-		s.Handle = handle.New(s.db, s.dialect, func() time.Time { return time.UnixMilli(s.now) }, s.Life())
+		s.h.Now = func() time.Time { return time.UnixMilli(s.now) }
 		s.claim(t0 + 2000)
 		rested := false
 		_, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, func(context.Context, time.Duration) error {

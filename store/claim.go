@@ -33,14 +33,14 @@ func (s *Store) ClaimIn(ctx context.Context, turn int64, slots []int, from []int
 }
 
 func (s *Store) claim(ctx context.Context, slots []int, from []int64, epoch, pos int64, also string, turn ...any) error {
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{pos, epoch}, tables.Args(slots)...)
 		a = append(a, epoch, pos, pos)
 		for i, slot := range slots {
 			a = append(a, slot, from[i])
 		}
-		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, life_epoch = ?, life = "+s.Life()+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.conditions.held+
-			" AND claimed <= ?"+s.conditions.inPlace+" AND (base = target OR NOT "+s.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END"+also, append(a, turn...)...)
+		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.h.Conditions.Held+
+			" AND claimed <= ?"+s.h.Conditions.InPlace+" AND (base = target OR NOT "+s.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END"+also, append(a, turn...)...)
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (s *Store) claim(ctx context.Context, slots []int, from []int64, epoch, pos
 // refused is why slots were not claimed.
 func refused(ctx context.Context, tx *sql.Tx, slots []int, turn []any) error {
 	if len(turn) == 0 {
-		return ErrFenced
+		return handle.ErrFenced
 	}
 	var n int
 	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") AND turn <> ?", append(tables.Args(slots), turn...)...).Scan(&n)
@@ -69,7 +69,7 @@ func refused(ctx context.Context, tx *sql.Tx, slots []int, turn []any) error {
 	case n > 0:
 		return ErrTurned
 	}
-	return ErrFenced
+	return handle.ErrFenced
 }
 
 // Next returns the slots as they are, and for each that has one the first place beyond claimed that
@@ -78,7 +78,7 @@ func (s *Store) Next(ctx context.Context, slots []int) ([]Slot, []SlotPos, error
 	if len(slots) == 0 {
 		return nil, nil, nil
 	}
-	rows, err := tables.Fetch(ctx, s.db, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+")", tables.Args(slots)...)
+	rows, err := tables.Fetch(ctx, s.db, handle.ScanSlot, "SELECT "+s.h.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+")", tables.Args(slots)...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("looking for the next tasks: %w", err)
 	}
@@ -86,6 +86,6 @@ func (s *Store) Next(ctx context.Context, slots []int) ([]Slot, []SlotPos, error
 	for i, row := range rows {
 		claimed[i] = SlotPos{Slot: row.Slot, Pos: row.Claimed}
 	}
-	next, err := s.Beyond(ctx, claimed)
+	next, err := s.h.Beyond(ctx, claimed)
 	return rows, next, err
 }

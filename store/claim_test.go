@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -32,13 +33,13 @@ func TestClaimIsFenced(t *testing.T) {
 			"one slot does not exist":        {[]int{0, 77}, s.epoch, 300},
 			"a late repetition, gone beyond": {[]int{1}, s.epoch, 100},
 		} {
-			require.ErrorIs(t, claimTo(s.ctx, s.Store, c.slots, c.epoch, c.pos), ErrFenced, name)
+			require.ErrorIs(t, claimTo(s.ctx, s.Store, c.slots, c.epoch, c.pos), handle.ErrFenced, name)
 			require.Equal(t, before, s.dump(), name)
 		}
 		require.NoError(t, claimTo(s.ctx, s.Store, []int{3}, s.epoch+1, 300))
 
 		before = s.dump()
-		require.ErrorIs(t, s.Claim(s.ctx, []int{0, 1}, []int64{101, 200}, s.epoch, 400), ErrFenced, "its owner has one claimed further: the database was set back")
+		require.ErrorIs(t, s.Claim(s.ctx, []int{0, 1}, []int64{101, 200}, s.epoch, 400), handle.ErrFenced, "its owner has one claimed further: the database was set back")
 		require.Equal(t, before, s.dump())
 		require.NoError(t, s.Claim(s.ctx, []int{0, 1}, []int64{100, 150}, s.epoch, 400), "a claim whose reply was lost is no reason")
 	})
@@ -54,8 +55,8 @@ func TestTheOldOwnerIsFenced(t *testing.T) {
 		s.own()
 		before := s.dump()
 
-		require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), old, t0+2000), ErrFenced)
-		require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), old, t0+1000), ErrFenced, "not even what it has already")
+		require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), old, t0+2000), handle.ErrFenced)
+		require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), old, t0+1000), handle.ErrFenced, "not even what it has already")
 		exit := s.transition("a", task.StateDead, 0, 1)
 		exit.Epoch, exit.Dead = old, task.NewDeadLetter(s.row("a"), schemas.KindDead, "r", t0)
 		for _, c := range []struct {

@@ -67,7 +67,7 @@ func (s *Store) Clock() *Clock {
 
 // instant is the present moment, as far as the database's clock goes along with it.
 func (c *Clock) instant(look func() machine.Instant) machine.Instant {
-	if c.store == nil || c.store.Handle == nil { // a store that was not opened
+	if c.store == nil || c.store.h == nil { // a store that was not opened
 		return machine.Instant{Time: look().Time}
 	}
 	return c.store.dialect.Moment(look)
@@ -163,7 +163,7 @@ func (c *Clock) ask(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	sent := c.instant(machine.Exact)
-	shown, err := c.store.Time(bound)
+	shown, err := c.store.h.Time(bound)
 	if err != nil {
 		return err
 	}

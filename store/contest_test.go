@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/stretchr/testify/require"
 )
 
@@ -14,18 +15,18 @@ import (
 type contest func(s *fixture) *violations
 
 // The conditions that contests are run without.
-func noSharedLock(c *conditions)    { c.shared = "" }     // writers read claimed, but do not hold it where it is
-func noExclusiveLock(c *conditions) { c.exclusive = "" }  // writers read what they are about to change, but do not lock it
-func noOffsetCheck(c *conditions)   { c.expected = ">=" } // a batch counts as often as it is brought
+func noSharedLock(c *handle.Conditions)    { c.Shared = "" }     // writers read claimed, but do not hold it where it is
+func noExclusiveLock(c *handle.Conditions) { c.Exclusive = "" }  // writers read what they are about to change, but do not lock it
+func noOffsetCheck(c *handle.Conditions)   { c.Expected = ">=" } // a batch counts as often as it is brought
 
 // noEpochCheck lets an owner of the past still count.
-func noEpochCheck(c *conditions) {
-	c.held, c.heldUnder = " AND epoch >= ?", func(Slot, int64) bool { return true }
+func noEpochCheck(c *handle.Conditions) {
+	c.Held, c.HeldUnder = " AND epoch >= ?", func(Slot, int64) bool { return true }
 }
 
 // noReleaseCheck lets a slot be given back as it is, and its epoch still count.
-func noReleaseCheck(c *conditions) {
-	c.held, c.heldUnder, c.drained = " AND epoch = ?", func(slot Slot, epoch int64) bool { return slot.Epoch == epoch }, ""
+func noReleaseCheck(c *handle.Conditions) {
+	c.Held, c.HeldUnder, c.Drained = " AND epoch = ?", func(slot Slot, epoch int64) bool { return slot.Epoch == epoch }, ""
 }
 
 type violations struct {
@@ -66,11 +67,11 @@ func first(list []string) []string { return list[:min(len(list), 5)] }
 
 // notices runs the contest with a condition taken away until a violation shows, in at most a minute. SQLite's writers are
 // serial by themselves: a lock that is missing can only be noticed on MySQL, where there is one.
-func notices(t *testing.T, without func(*conditions), c contest) {
+func notices(t *testing.T, without func(*handle.Conditions), c contest) {
 	t.Helper()
-	probe := allConditions()
+	probe := handle.AllConditions()
 	without(&probe)
-	locks := probe.shared == "" || probe.exclusive == ""
+	locks := probe.Shared == "" || probe.Exclusive == ""
 	for _, b := range backends() {
 		if b.sqlite && locks {
 			continue
@@ -78,7 +79,7 @@ func notices(t *testing.T, without func(*conditions), c contest) {
 		t.Run(b.name, func(t *testing.T) {
 			for began, round := time.Now(), 1; ; round++ {
 				s := b.fixture(t)
-				without(&s.conditions)
+				without(&s.h.Conditions)
 				v := c(s)
 				if len(v.list) > 0 {
 					t.Logf("round %d: %d violations, as: %s", round, len(v.list), v.list[0])
@@ -97,6 +98,6 @@ func (f *fixture) rival() *Store {
 		return f.Store
 	}
 	s := f.another()
-	s.conditions = f.conditions
+	s.h.Conditions = f.h.Conditions
 	return s
 }

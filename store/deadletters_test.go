@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // letter is a dead letter that the case need not bring about by a task's life.
@@ -32,36 +34,36 @@ func TestDeadLetterFilters(t *testing.T) {
 			s.now = t0 + int64(i)*1000
 			s.letter(d)
 		}
-		all, err := s.DeadLetters(s.ctx, DeadFilter{})
+		all, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		require.Len(t, all, 5)
 		_, err = s.db.ExecContext(s.ctx, "UPDATE dead_letters SET replayed_at = 7 WHERE id = ?", all[1].ID)
 		require.NoError(t, err)
 
 		for name, c := range map[string]struct {
-			filter DeadFilter
+			filter letters.Filter
 			want   string // the task ids
 		}{
-			"all that were not replayed":      {DeadFilter{}, "a c a d"},
-			"all":                             {DeadFilter{Replayed: true}, "a b c a d"},
-			"by id":                           {DeadFilter{IDs: []int64{all[3].ID, all[0].ID, 999_999_999}}, "a a"},
-			"by kind":                         {DeadFilter{Kind: schemas.KindDead}, "a a d"},
-			"by topic, its letters' case too": {DeadFilter{Topic: "orders", Replayed: true}, "a b c"},
-			"by task id":                      {DeadFilter{TaskID: "a"}, "a a"},
-			"by both":                         {DeadFilter{TaskID: "a", Topic: "invoices"}, "a"},
-			"by a part of the reason":         {DeadFilter{Reason: "such"}, "a"},
-			"a % is a %":                      {DeadFilter{Reason: "0%", Replayed: true}, "b"},
-			"a _ is a _":                      {DeadFilter{Reason: "value_x"}, "c"},
-			"a ! is a !":                      {DeadFilter{Reason: "wrong!"}, "c"},
-			"by letters beyond ASCII":         {DeadFilter{Reason: "über"}, "a"},
-			"since":                           {DeadFilter{Since: t0 + 3000}, "a d"},
-			"until":                           {DeadFilter{Until: t0 + 3000}, "a c"},
-			"since and until":                 {DeadFilter{Since: t0 + 2000, Until: t0 + 3000}, "c"},
-			"the first":                       {DeadFilter{Limit: 2}, "a c"},
-			"the next":                        {DeadFilter{Limit: 2, After: all[2].ID}, "a d"},
-			"none":                            {DeadFilter{Topic: "none"}, ""},
+			"all that were not replayed":      {letters.Filter{}, "a c a d"},
+			"all":                             {letters.Filter{Replayed: true}, "a b c a d"},
+			"by id":                           {letters.Filter{IDs: []int64{all[3].ID, all[0].ID, 999_999_999}}, "a a"},
+			"by kind":                         {letters.Filter{Kind: schemas.KindDead}, "a a d"},
+			"by topic, its letters' case too": {letters.Filter{Topic: "orders", Replayed: true}, "a b c"},
+			"by task id":                      {letters.Filter{TaskID: "a"}, "a a"},
+			"by both":                         {letters.Filter{TaskID: "a", Topic: "invoices"}, "a"},
+			"by a part of the reason":         {letters.Filter{Reason: "such"}, "a"},
+			"a % is a %":                      {letters.Filter{Reason: "0%", Replayed: true}, "b"},
+			"a _ is a _":                      {letters.Filter{Reason: "value_x"}, "c"},
+			"a ! is a !":                      {letters.Filter{Reason: "wrong!"}, "c"},
+			"by letters beyond ASCII":         {letters.Filter{Reason: "über"}, "a"},
+			"since":                           {letters.Filter{Since: t0 + 3000}, "a d"},
+			"until":                           {letters.Filter{Until: t0 + 3000}, "a c"},
+			"since and until":                 {letters.Filter{Since: t0 + 2000, Until: t0 + 3000}, "c"},
+			"the first":                       {letters.Filter{Limit: 2}, "a c"},
+			"the next":                        {letters.Filter{Limit: 2, After: all[2].ID}, "a d"},
+			"none":                            {letters.Filter{Topic: "none"}, ""},
 		} {
-			letters, err := s.DeadLetters(s.ctx, c.filter)
+			letters, err := lettertest.All(s.ctx, s.dead, c.filter)
 			require.NoError(t, err, name)
 			got := ""
 			for i, d := range letters {
@@ -73,7 +75,7 @@ func TestDeadLetterFilters(t *testing.T) {
 			}
 			require.Equal(t, c.want, got, name)
 			if c.filter.Limit == 0 {
-				n, _, err := s.CountDead(s.ctx, c.filter, 0)
+				n, _, err := s.dead.Count(s.ctx, c.filter, 0)
 				require.NoError(t, err)
 				require.EqualValues(t, len(letters), n, name)
 			}
@@ -91,7 +93,7 @@ func TestDeadLettersInPages(t *testing.T) {
 		s.do(records...)
 		seen, after := map[string]bool{}, int64(0)
 		for {
-			page, err := s.DeadLetters(s.ctx, DeadFilter{After: after})
+			page, err := lettertest.All(s.ctx, s.dead, letters.Filter{After: after})
 			require.NoError(t, err)
 			if len(page) == 0 {
 				break
@@ -115,14 +117,14 @@ func TestPurgeDead(t *testing.T) {
 		}
 		records = append(records, &task.DeadLetter{Kind: schemas.KindDead, Topic: "other", TaskID: "x"})
 		s.do(records...)
-		all, err := s.DeadLetters(s.ctx, DeadFilter{})
+		all, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		_, err = s.db.ExecContext(s.ctx, "UPDATE dead_letters SET replayed_at = 7 WHERE id = ?", all[0].ID)
 		require.NoError(t, err)
 
-		f, purged := DeadFilter{Topic: target, Limit: 4}, int64(0)
+		f, purged := letters.Filter{Topic: target, Limit: 4}, int64(0)
 		for pages := 1; ; pages++ {
-			n, next, err := s.PurgeDead(s.ctx, f)
+			n, next, err := s.dead.Purge(s.ctx, f)
 			require.NoError(t, err)
 			purged += n
 			if f.After = next; next == 0 {
@@ -131,10 +133,10 @@ func TestPurgeDead(t *testing.T) {
 			}
 		}
 		require.EqualValues(t, 6, purged)
-		left, err := s.DeadLetters(s.ctx, DeadFilter{Replayed: true})
+		left, err := lettertest.All(s.ctx, s.dead, letters.Filter{Replayed: true})
 		require.NoError(t, err)
 		require.Len(t, left, 2, "what was replayed, and what was not meant")
-		n, _, err := s.PurgeDead(s.ctx, DeadFilter{Replayed: true})
+		n, _, err := s.dead.Purge(s.ctx, letters.Filter{Replayed: true})
 		require.NoError(t, err)
 		require.EqualValues(t, 2, n)
 	})
@@ -163,16 +165,16 @@ func TestLettersAreFoundByIndex(t *testing.T) {
 			}
 			return names
 		}
-		page := func(f DeadFilter) []string {
-			query, a := s.deadQuery(f, "id, topic, "+f.matchSQL())
-			return plan(query, append(a, 100)...)
+		page := func(f letters.Filter) []string {
+			query, a := s.dead.PageQuery(f, 100)
+			return plan(query, a...)
 		}
-		require.Equal(t, []string{"task"}, page(DeadFilter{TaskID: "77"}))
-		require.Equal(t, []string{"task"}, page(DeadFilter{TaskID: "77", Topic: "topic7"}))
-		require.Equal(t, []string{"topic"}, page(DeadFilter{Topic: "topic7"}))
-		require.Equal(t, []string{"kind"}, page(DeadFilter{Kind: schemas.KindDead}))
-		require.Equal(t, []string{"died"}, plan(firstSince, 0, s.now-50))
-		require.NotContains(t, page(DeadFilter{Since: s.now - 50}), "died", "a page must not sort all that died since")
+		require.Equal(t, []string{"task"}, page(letters.Filter{TaskID: "77"}))
+		require.Equal(t, []string{"task"}, page(letters.Filter{TaskID: "77", Topic: "topic7"}))
+		require.Equal(t, []string{"topic"}, page(letters.Filter{Topic: "topic7"}))
+		require.Equal(t, []string{"kind"}, page(letters.Filter{Kind: schemas.KindDead}))
+		require.Equal(t, []string{"died"}, plan(letters.FirstSince, 0, s.now-50))
+		require.NotContains(t, page(letters.Filter{Since: s.now - 50}), "died", "a page must not sort all that died since")
 	})
 }
 
@@ -200,20 +202,20 @@ func cells(t *testing.T, rows *sql.Rows) []string {
 // A run over pages that ends at the last letter there was does not meet what dies while it runs.
 func TestPurgeDeadUpTo(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		last, err := s.LastDead(s.ctx)
+		last, err := s.dead.Last(s.ctx)
 		require.NoError(t, err)
 		require.Zero(t, last)
 		s.letter(task.DeadLetter{Kind: schemas.KindDead, Topic: target, TaskID: "before"})
-		last, err = s.LastDead(s.ctx)
+		last, err = s.dead.Last(s.ctx)
 		require.NoError(t, err)
 		s.letter(task.DeadLetter{Kind: schemas.KindDead, Topic: target, TaskID: "meanwhile"})
-		n, next, err := s.PurgeDead(s.ctx, DeadFilter{Limit: 1, UpTo: last})
+		n, next, err := s.dead.Purge(s.ctx, letters.Filter{Limit: 1, UpTo: last})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
-		n, _, err = s.PurgeDead(s.ctx, DeadFilter{Limit: 1, After: next, UpTo: last})
+		n, _, err = s.dead.Purge(s.ctx, letters.Filter{Limit: 1, After: next, UpTo: last})
 		require.NoError(t, err)
 		require.Zero(t, n)
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		require.Len(t, letters, 1)
 		require.Equal(t, "meanwhile", letters[0].TaskID)
@@ -224,7 +226,7 @@ func TestPurgeDeadUpTo(t *testing.T) {
 func TestPurgeLeavesTheTask(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.die("a")
-		_, _, err := s.PurgeDead(s.ctx, DeadFilter{})
+		_, _, err := s.dead.Purge(s.ctx, letters.Filter{})
 		require.NoError(t, err)
 		require.Zero(t, s.count("dead_letters"))
 		require.Equal(t, schemas.StateTooLate, s.answer(s.cancel("a")))

@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // A page is bounded in letters and in what they carry, and holds at least one.
@@ -16,10 +18,10 @@ func TestDeadPageIsBoundedInBytes(t *testing.T) {
 		for i, size := range []int{1 << 20, 8 << 20, 8 << 20, 1, 1} {
 			s.letter(task.DeadLetter{Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint(i), Body: make([]byte, size)})
 		}
-		all, err := s.DeadLetters(s.ctx, DeadFilter{})
+		all, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		page := func(after int64, limit int) (n int, more bool) {
-			page, err := s.SelectDeadWithBodies(s.ctx, DeadFilter{After: after, Limit: limit})
+			page, err := s.dead.SelectWithBodies(s.ctx, letters.Filter{After: after, Limit: limit})
 			require.NoError(t, err)
 			return len(page.IDs), page.Next > 0
 		}

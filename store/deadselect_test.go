@@ -11,7 +11,9 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // letters writes n letters of a topic.
@@ -28,30 +30,30 @@ func (f *fixture) letters(n int, topic, reason string) {
 // next one begins.
 func TestAPageOfLettersLooksAtABoundedNumber(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		s.letters(deadExamined+200, "orders", "as usual")
+		s.letters(letters.Examined+200, "orders", "as usual")
 		s.letters(2, "orders", "what is looked for")
-		f := DeadFilter{Reason: "looked for", Limit: 10}
-		page, err := s.SelectDead(s.ctx, f)
+		f := letters.Filter{Reason: "looked for", Limit: 10}
+		page, err := s.dead.Select(s.ctx, f)
 		require.NoError(t, err)
 		require.Empty(t, page.IDs)
 		require.NotZero(t, page.Next)
 		f.After = page.Next
-		page, err = s.SelectDead(s.ctx, f)
+		page, err = s.dead.Select(s.ctx, f)
 		require.NoError(t, err)
 		require.Len(t, page.IDs, 2)
 		require.Zero(t, page.Next)
 
-		all, err := s.DeadLetters(s.ctx, DeadFilter{Reason: "looked for"})
+		all, err := lettertest.All(s.ctx, s.dead, letters.Filter{Reason: "looked for"})
 		require.NoError(t, err)
 		require.Len(t, all, 2, "who wants all goes on by itself")
-		n, next, err := s.CountDead(s.ctx, DeadFilter{Reason: "looked for"}, 0)
+		n, next, err := s.dead.Count(s.ctx, letters.Filter{Reason: "looked for"}, 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 2, n)
 		require.Zero(t, next)
-		deleted, next, err := s.PurgeDead(s.ctx, DeadFilter{Reason: "looked for"})
+		deleted, next, err := s.dead.Purge(s.ctx, letters.Filter{Reason: "looked for"})
 		require.NoError(t, err)
 		require.Zero(t, deleted)
-		deleted, next, err = s.PurgeDead(s.ctx, DeadFilter{Reason: "looked for", After: next})
+		deleted, next, err = s.dead.Purge(s.ctx, letters.Filter{Reason: "looked for", After: next})
 		require.NoError(t, err)
 		require.EqualValues(t, 2, deleted)
 		require.Zero(t, next)
@@ -66,7 +68,7 @@ func TestPagesOfLettersSayNothingAboutOthers(t *testing.T) {
 		s.letters(3, "orders", "as usual")
 		s.letters(300, "billing", "the secret is 4711")
 		allowed := func(topic string) bool { return topic == "orders" }
-		for _, f := range []DeadFilter{
+		for _, f := range []letters.Filter{
 			{}, {Kind: schemas.KindDead}, {TaskID: "1"}, {Since: t0}, {Until: s.now + 1}, {Replayed: true},
 			{Reason: "4"}, {Reason: "the secret is 4711"}, {Reason: "the secret is 4712"}, {Reason: "usual"},
 		} {
@@ -74,10 +76,10 @@ func TestPagesOfLettersSayNothingAboutOthers(t *testing.T) {
 				f.Limit, f.Allowed = limit, nil
 				own := f
 				own.Topic = "orders"
-				want, err := s.SelectDead(s.ctx, own)
+				want, err := s.dead.Select(s.ctx, own)
 				require.NoError(t, err)
 				f.Allowed = allowed
-				got, err := s.SelectDead(s.ctx, f)
+				got, err := s.dead.Select(s.ctx, f)
 				require.NoError(t, err)
 				require.Equal(t, want, got, "%+v", f)
 			}
@@ -88,14 +90,14 @@ func TestPagesOfLettersSayNothingAboutOthers(t *testing.T) {
 // Where a page ends may depend on how many letters others have, and on nothing that theirs say.
 func TestWhereAPageEndsSaysNothingAboutOthers(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		s.letters(deadExamined+1, "billing", "the secret is 4711")
-		f := DeadFilter{Allowed: func(topic string) bool { return topic == "orders" }}
-		want, err := s.SelectDead(s.ctx, f)
+		s.letters(letters.Examined+1, "billing", "the secret is 4711")
+		f := letters.Filter{Allowed: func(topic string) bool { return topic == "orders" }}
+		want, err := s.dead.Select(s.ctx, f)
 		require.NoError(t, err)
 		require.NotZero(t, want.Next)
 		for _, f.Kind = range []string{schemas.KindDead, schemas.KindRejected} {
 			for _, f.Reason = range []string{"", "4711", "4712"} {
-				got, err := s.SelectDead(s.ctx, f)
+				got, err := s.dead.Select(s.ctx, f)
 				require.NoError(t, err)
 				require.Equal(t, want, got, "%s %s", f.Kind, f.Reason)
 			}
@@ -105,11 +107,11 @@ func TestWhereAPageEndsSaysNothingAboutOthers(t *testing.T) {
 
 func TestCountingLettersEndsInTime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		s.letters(deadCounted+5, "orders", "r")
-		n, next, err := s.CountDead(s.ctx, DeadFilter{}, 1)
+		s.letters(letters.Counted+5, "orders", "r")
+		n, next, err := s.dead.Count(s.ctx, letters.Filter{}, 1)
 		require.NoError(t, err)
-		require.EqualValues(t, deadCounted, n)
-		more, next, err := s.CountDead(s.ctx, DeadFilter{After: next}, 1)
+		require.EqualValues(t, letters.Counted, n)
+		more, next, err := s.dead.Count(s.ctx, letters.Filter{After: next}, 1)
 		require.NoError(t, err)
 		require.EqualValues(t, 5, more)
 		require.Zero(t, next)

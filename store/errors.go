@@ -6,7 +6,11 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/notyet/notyet/store/internal/handle"
 )
+
+// ErrFenced says that the slot has another owner by now, or the intake another reader. Nothing was changed.
+var ErrFenced = handle.ErrFenced
 
 // aboutRecord are the errors of MySQL that the same row will always get.
 var aboutRecord = []uint16{

@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // Which states a task tells, by its notyet-events; rejections and answers to cancel and fire are told in any case.
@@ -86,7 +88,7 @@ func TestRejectedRecords(t *testing.T) {
 		require.Len(t, events, 3)
 		require.Equal(t, 2, s.count("tasks"))
 
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		require.Len(t, letters, 1)
 		want := *bad
@@ -100,7 +102,7 @@ func TestRejectedRecordsOfAnySize(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		long := strings.Repeat("ä", 3000)
 		s.do(&task.DeadLetter{Kind: schemas.KindRejected, Topic: target, TaskID: strings.Repeat("i", 300), Reason: "x" + long})
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		require.Len(t, letters, 1)
 		require.Equal(t, "x"+long[:4094], letters[0].Reason, "cut before the character that does not fit whole")

@@ -18,7 +18,7 @@ func (s *Store) Examine(ctx context.Context) (Examined, error) {
 	var out Examined
 	var err error
 	if out.Schema, out.Wanted, err = s.schema(ctx); err == nil {
-		err = s.dialect.Examine(ctx, s.db, s.Time, &out)
+		err = s.dialect.Examine(ctx, s.db, s.h.Time, &out)
 	}
 	if err != nil {
 		return out, fmt.Errorf("examining the database: %w", err)

@@ -29,11 +29,11 @@ func (s *Store) SaveMinute(ctx context.Context, process string, minute int64, da
 		return fmt.Errorf("saving the figures of a minute: %d bytes are more than the %d that a minute may have", len(data), MaxMinute)
 	}
 	again, old := s.dialect.Upsert("minute, process", "data"), s.dialect.DeleteOldest("figures", "minute", "minute, process")
-	if _, err := s.exec(ctx, "INSERT INTO figures (minute, process, data) VALUES (?, ?, ?)"+again, minute, tables.CutText(process, 255), data); err != nil {
+	if _, err := s.h.Exec(ctx, "INSERT INTO figures (minute, process, data) VALUES (?, ?, ?)"+again, minute, tables.CutText(process, 255), data); err != nil {
 		return fmt.Errorf("saving the figures of a minute: %w", err)
 	}
 	// Others forget the same rows at the same time. It is enough if one of them succeeds.
-	if _, err := s.exec(ctx, old, minute-FiguresMemory, figuresBite); err != nil && !contended(err) {
+	if _, err := s.h.Exec(ctx, old, minute-FiguresMemory, figuresBite); err != nil && !handle.Contended(err) {
 		return fmt.Errorf("forgetting old figures: %w", err)
 	}
 	return nil

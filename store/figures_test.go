@@ -36,10 +36,10 @@ func TestServicesReport(t *testing.T) {
 		require.Empty(t, reports()["a"], "what it does not know any more is not kept")
 
 		// A program of the version before writes no figures.
-		_, err := s.exec(s.ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen) SELECT ?, kind, owner, version, http, started, seen FROM services WHERE id = ?", []byte("old"), []byte("a"))
+		_, err := s.h.Exec(s.ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen) SELECT ?, kind, owner, version, http, started, seen FROM services WHERE id = ?", []byte("old"), []byte("a"))
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"a": "", "b": "", "c": "", "old": ""}, reports())
-		_, err = s.exec(s.ctx, "UPDATE services SET seen = seen - ? WHERE id = ?", ServiceLease+1, []byte("a"))
+		_, err = s.h.Exec(s.ctx, "UPDATE services SET seen = seen - ? WHERE id = ?", ServiceLease+1, []byte("a"))
 		require.NoError(t, err)
 		require.NotContains(t, reports(), "a", "it died")
 	})
@@ -136,7 +136,7 @@ func TestCountKinds(t *testing.T) {
 			s.letter(task.DeadLetter{Kind: schemas.KindDead, Topic: "orders", TaskID: fmt.Sprint(i)})
 		}
 		s.letter(task.DeadLetter{Kind: schemas.KindExpired, Topic: "orders", TaskID: "e"})
-		_, err := s.exec(s.ctx, "UPDATE dead_letters SET replayed_at = 7 WHERE task_id = ?", []byte("0"))
+		_, err := s.h.Exec(s.ctx, "UPDATE dead_letters SET replayed_at = 7 WHERE task_id = ?", []byte("0"))
 		require.NoError(t, err)
 		kinds := []string{schemas.KindDead, schemas.KindExpired, schemas.KindCallback}
 		got, err := look.New(s.Store).CountKinds(s.ctx, kinds, 4)

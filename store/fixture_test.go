@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -23,6 +25,7 @@ const target = "orders"
 // fixture is a store with one intake partition and one owner of all its slots.
 type fixture struct {
 	*Store
+	dead   letters.Letters
 	test   testing.TB
 	t      tester // what fails: the test, or one run of a model
 	ctx    context.Context
@@ -47,7 +50,7 @@ func claimTo(ctx context.Context, s *Store, slots []int, epoch, pos int64) error
 }
 
 func newFixture(t testing.TB, s *Store) *fixture {
-	f := &fixture{Store: s, test: t, t: t, ctx: context.Background(), now: t0}
+	f := &fixture{Store: s, dead: letters.New(s), test: t, t: t, ctx: context.Background(), now: t0}
 	var err error
 	f.source, err = s.Source(f.ctx, "in", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
@@ -55,7 +58,7 @@ func newFixture(t testing.TB, s *Store) *fixture {
 }
 
 // pendingEvents reads what the outbox holds of some sources, as a publisher does.
-func (f *fixture) pendingEvents(limit int, sources ...int) (out []Outbox) {
+func (f *fixture) pendingEvents(limit int, sources ...int) (out []handle.Outbox) {
 	f.t.Helper()
 	boxes, err := f.PendingOutboxes(f.ctx, sources, limit)
 	require.NoError(f.t, err)
@@ -75,6 +78,9 @@ func (f *fixture) another() *Store {
 	}
 	return open(f.test, f.config)
 }
+
+// handleAs has the store work on another handle, as another process would.
+func (f *fixture) handleAs(h *handle.Handle) { f.h, f.Ref = h, h.Ref() }
 
 // change wraps a *schemas.Request, a schemas.Report or a *DeadLetter and gives it the next intake offset.
 func (f *fixture) change(record any) task.Change {
@@ -263,10 +269,10 @@ func (f *fixture) row(id string) task.Task {
 	return rows[0]
 }
 
-func (f *fixture) place(id string) Place {
+func (f *fixture) place(id string) handle.Place {
 	f.t.Helper()
 	t := f.row(id)
-	return placeOf(&t)
+	return handle.PlaceOf(&t)
 }
 
 func (f *fixture) body(id string) schemas.Body {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -62,7 +63,7 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 func (w *work) readKnown(ctx context.Context, list []*identity) error {
 	return tables.Chunks(list, func(part []*identity) error {
 		byKey, keys := keysOf(part)
-		rows, err := tables.Fetch(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
+		rows, err := tables.Fetch(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")"+w.store.h.Locking(handle.LockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
 		}
@@ -114,7 +115,7 @@ func (w *work) splitFresh(list *[]*identity) error {
 		if err := w.decideAll(id); err != nil {
 			return err
 		}
-		if t := id.now; t != nil && t.Due > w.store.hint.claimed(t.Slot)+nearby {
+		if t := id.now; t != nil && t.Due > w.store.h.LastClaimed(t.Slot)+nearby {
 			t.Pos = t.Due
 			w.fresh = append(w.fresh, t)
 		} else if t != nil {

@@ -77,7 +77,7 @@ func (s *Store) NextSlots(ctx context.Context) (int, error) { return readNext(ct
 
 // Growth returns how the number of slots changes.
 func (s *Store) Growth(ctx context.Context) (Growth, error) {
-	rows, err := s.Slots(ctx)
+	rows, err := s.h.Slots(ctx)
 	if err != nil {
 		return Growth{}, err
 	}
@@ -121,7 +121,7 @@ func (s *Store) setSlots(ctx context.Context, n int) (Growth, error) {
 		return Growth{}, err
 	}
 	var out Growth
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		rows, err := s.lockAllSlots(ctx, tx)
 		if err != nil {
 			return err
@@ -145,7 +145,7 @@ func (s *Store) setSlots(ctx context.Context, n int) (Growth, error) {
 			}
 		}
 		out = growthOf(rows, next)
-		_, err = s.audit(ctx, tx, 1)
+		_, err = s.h.Audit(ctx, tx, 1)
 		return err
 	})
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Store) setSlots(ctx context.Context, n int) (Growth, error) {
 }
 
 func setNext(ctx context.Context, tx *sql.Tx, n int) error {
-	if err := ensureMeta(ctx, tx, []byte(nextSlots), 0); err != nil {
+	if err := handle.EnsureMeta(ctx, tx, []byte(nextSlots), 0); err != nil {
 		return err
 	}
 	_, err := tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ?", n, []byte(nextSlots))
@@ -176,7 +176,7 @@ func (s *Store) noneOlder(ctx context.Context, tx *sql.Tx, now int64) error {
 
 // lockAllSlots locks all slots' rows, in order. So nobody places a task meanwhile.
 func (s *Store) lockAllSlots(ctx context.Context, tx *sql.Tx) ([]Slot, error) {
-	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots ORDER BY slot"+s.locking(lockExclusive))
+	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.h.SlotColumns()+" FROM slots ORDER BY slot"+s.h.Locking(handle.LockExclusive))
 	if err == nil && len(rows) == 0 {
 		err = ErrNotMigrated
 	}
@@ -187,7 +187,7 @@ func (s *Store) lockAllSlots(ctx context.Context, tx *sql.Tx) ([]Slot, error) {
 func (s *Store) beginSlots(ctx context.Context, tx *sql.Tx, rows []Slot, n int) ([]Slot, error) {
 	base, turn := rows[0].Base, nextTurn(rows)
 	for slot := len(rows); slot < n; slot++ {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch, base, spread, target) VALUES (?, 0, ?, 0, 0, "+s.Life()+", 0, ?, ?, ?)",
+		if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch, base, spread, target) VALUES (?, 0, ?, 0, 0, "+s.h.Life+", 0, ?, ?, ?)",
 			slot, []byte{}, base, base, n); err != nil {
 			return nil, fmt.Errorf("making slot %d: %w", slot, err)
 		}
@@ -195,7 +195,7 @@ func (s *Store) beginSlots(ctx context.Context, tx *sql.Tx, rows []Slot, n int) 
 	if _, err := tx.ExecContext(ctx, "UPDATE slots SET target = ?, spread = base, turn = ?", n, turn); err != nil {
 		return nil, err
 	}
-	return tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots ORDER BY slot")
+	return tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.h.SlotColumns()+" FROM slots ORDER BY slot")
 }
 
 func nextTurn(rows []Slot) int64 {
@@ -209,11 +209,11 @@ func nextTurn(rows []Slot) int64 {
 // FinishSlots ends a change of the number of slots if all is where it belongs, and begins the one that is to
 // follow. It tells whether anything was to be done.
 func (s *Store) FinishSlots(ctx context.Context) (done bool, err error) {
-	now, err := s.Time(ctx)
+	now, err := s.h.Time(ctx)
 	if err != nil {
 		return false, err
 	}
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		done = false
 		rows, err := s.lockAllSlots(ctx, tx)
 		if err != nil {
@@ -266,7 +266,7 @@ func (s *Store) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) e
 	if err != nil || next == 0 {
 		return err
 	}
-	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots ORDER BY slot")
+	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.h.SlotColumns()+" FROM slots ORDER BY slot")
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (s *Store) DropSlots(ctx context.Context, held func(Slot) bool) (n int, err
 }
 
 func (s *Store) dropSlot(ctx context.Context, slot int, held func(Slot) bool) (dropped bool, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		dropped = false
 		rows, err := s.lockAllSlots(ctx, tx)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	spreads "github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -94,7 +95,7 @@ func (f *fixture) inPlace(t *testing.T) {
 	t.Helper()
 	rows, err := f.Slots(f.ctx)
 	require.NoError(t, err)
-	spread := spreadOf(rows)
+	spread := handle.SpreadOf(rows)
 	least := int64(everywhere)
 	for _, r := range rows {
 		if r.Split() {
@@ -380,8 +381,10 @@ func TestSlotsThatCameAndWent(t *testing.T) {
 			each(t, func(t *testing.T, f *fixture) {
 				f.takeAll()
 				f.do(f.schedule("first"))
-				known := f.spread.Load()
-				_, err := f.SetSlots(f.ctx, 2*testSlots)
+				before := handle.New(f.h.Config)
+				_, err := before.SpreadIn(f.ctx, f.db)
+				require.NoError(t, err)
+				_, err = f.SetSlots(f.ctx, 2*testSlots)
 				require.NoError(t, err)
 				f.finishAll(t)
 				n := 0
@@ -398,7 +401,7 @@ func TestSlotsThatCameAndWent(t *testing.T) {
 				f.finishAll(t)
 				require.GreaterOrEqual(t, f.row(id).Slot, testSlots)
 
-				f.spread.Store(known)
+				f.handleAs(before)
 				require.Equal(t, ask.want, f.answer(ask.request(f, id)))
 				if ask.want == schemas.StateScheduled {
 					require.Less(t, f.row(id).Slot, testSlots)

@@ -6,7 +6,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // Topics and ids are compared byte by byte, on every database: a collation that takes two of these for one would replace, cancel or
@@ -58,9 +61,9 @@ func TestAReasonMayBeAnything(t *testing.T) {
 			decoded, err := schemas.DecodeEvent(schemas.EncodeEvent("results", events[0]))
 			require.NoError(t, err)
 			require.Equal(t, events[0], decoded)
-			letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+			letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 			require.NoError(t, err)
-			require.LessOrEqual(t, len(letters[0].Reason), maxReason)
+			require.LessOrEqual(t, len(letters[0].Reason), handle.MaxReason)
 			require.Contains(t, events[0].Reason, letters[0].Reason, "cut between characters")
 		})
 	}

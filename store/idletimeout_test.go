@@ -18,7 +18,7 @@ func TestFrozenOwnerLetsGo(t *testing.T) {
 	s := backends()[2].fixture(t)
 	frozen, thaw, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
-		ended <- s.once(s.ctx, func(tx *sql.Tx) error {
+		ended <- s.h.Transact(s.ctx, func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(s.ctx, "UPDATE slots SET claimed = 5")
 			close(frozen)
 			<-thaw

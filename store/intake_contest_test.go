@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -137,7 +138,7 @@ func doubledIntake(s *fixture) *violations {
 				switch _, err := store.Apply(s.ctx, b, At(s.now)); {
 				case err == nil:
 					next = to
-				case errors.Is(err, ErrFenced):
+				case errors.Is(err, handle.ErrFenced):
 					src, err := store.Source(s.ctx, s.source.Topic, s.source.TopicID, s.source.Partition, 0)
 					if err != nil {
 						v.fail(err)

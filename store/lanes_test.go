@@ -42,15 +42,15 @@ func TestLanesCannotBeAimedAt(t *testing.T) {
 			require.Equal(t, []task.Lane{s.lane(topic, task.ClassNormal)}, s.lanesOf(topic))
 		}
 		require.NotEqual(t, s.lanesOf("billing"), s.lanesOf("a.5e0w0"))
-		key, err := s.another().LaneKey(s.ctx)
+		key, err := s.another().h.LaneKey(s.ctx)
 		require.NoError(t, err)
 		require.Equal(t, s.lane("billing", 0), key.Lane("billing", 0), "all processes have the same key")
 
 		other := open(t, s.backend.fresh(t))
-		_, err = other.LaneKey(s.ctx)
+		_, err = other.h.LaneKey(s.ctx)
 		require.Error(t, err, "not migrated")
 		require.NoError(t, other.Migrate(s.ctx, testSlots))
-		others, err := other.LaneKey(s.ctx)
+		others, err := other.h.LaneKey(s.ctx)
 		require.NoError(t, err)
 		require.NotEqual(t, key, others, "each installation has a key")
 		require.NotZero(t, others)

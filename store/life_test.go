@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -17,7 +16,7 @@ import (
 // restart begins another life of the database. forget is what the life before had, and this one lacks.
 func (f *fixture) restart(forget ...string) {
 	f.t.Helper()
-	f.Handle = handle.New(f.db, f.dialect, nil, fmt.Sprintf("'after %d'", f.offset))
+	f.h.Now, f.h.Life = nil, fmt.Sprintf("'after %d'", f.offset)
 	for _, q := range forget {
 		_, err := f.db.ExecContext(f.ctx, q)
 		require.NoError(f.t, err)
@@ -327,7 +326,7 @@ func TestLifeOfAServer(t *testing.T) {
 			s := open(t, cfg)
 			var life string
 			var second int64
-			require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT "+s.Life()+", UNIX_TIMESTAMP()").Scan(&life, &second))
+			require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT "+s.h.Life+", UNIX_TIMESTAMP()").Scan(&life, &second))
 			require.NoError(t, s.Close())
 			require.Len(t, life, 32)
 			if len(lives) == 0 || lives[len(lives)-1] != life {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -130,7 +131,7 @@ func (s *Store) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, er
 func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []task.Task, rest []int64, err error) {
 	seqs = slices.Sorted(slices.Values(seqs))
 	for len(seqs) > 0 && maxBytes > 0 {
-		part := seqs[:min(len(seqs), preparedRows)]
+		part := seqs[:min(len(seqs), handle.PreparedRows)]
 		rows, err := s.tasks(ctx, part, maxBytes)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading %d task bodies: %w", len(part), err)
@@ -149,7 +150,7 @@ func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []
 }
 
 func (s *Store) tasks(ctx context.Context, seqs []int64, maxBytes int) ([]task.Task, error) {
-	rows, err := s.query(ctx, "SELECT "+tables.TaskColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") ORDER BY seq", tables.Args(seqs))
+	rows, err := s.h.Query(ctx, "SELECT "+tables.TaskColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") ORDER BY seq", tables.Args(seqs))
 	if err != nil {
 		return nil, err
 	}

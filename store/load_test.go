@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -42,7 +43,7 @@ func TestEntries(t *testing.T) {
 		for _, e := range entries {
 			tasks, _, err := s.Tasks(s.ctx, []int64{e.Seq}, 1<<20)
 			require.NoError(t, err)
-			require.Equal(t, Entry{Place: placeOf(&tasks[0]).Place, Lane: s.lane(tasks[0].Topic, tasks[0].Class)}, e)
+			require.Equal(t, Entry{Place: handle.PlaceOf(&tasks[0]).Place, Lane: s.lane(tasks[0].Topic, tasks[0].Class)}, e)
 		}
 		slot := s.row("0").Slot
 		for _, c := range []struct {
@@ -229,7 +230,7 @@ func TestTasksInPages(t *testing.T) {
 // Ids, keys and values are bytes, and stay what they are in statements of every size.
 func TestManyTasksKeepTheirBytes(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		const n = 2*preparedRows + 3
+		const n = 2*handle.PreparedRows + 3
 		random := rand.NewChaCha8([32]byte{})
 		want := map[string]*schemas.Request{}
 		var records []any

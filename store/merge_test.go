@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 func TestMergePending(t *testing.T) {
@@ -126,7 +128,7 @@ func TestMergeRejects(t *testing.T) {
 				require.Contains(t, events[0].Reason, c.reason)
 				require.Equal(t, before, s.rows("a"))
 
-				letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+				letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 				require.NoError(t, err)
 				require.Len(t, letters, 1)
 				require.Equal(t, schemas.KindRejected, letters[0].Kind)
@@ -157,7 +159,7 @@ func TestMergedValuesAreBounded(t *testing.T) {
 					require.Equal(t, state, s.answer(r))
 					if state == schemas.StateRejected {
 						require.Equal(t, before, s.row("a"), "the pending task stays")
-						letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+						letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 						require.NoError(t, err)
 						require.Contains(t, letters[0].Reason, fmt.Sprintf("and %d are allowed", max(limit, schemas.DefaultMaxValueBytes)))
 					}

@@ -82,7 +82,7 @@ func TestABatchOfSlowTimersIsCut(t *testing.T) {
 		batch := s.batch(s.timerRequest(schemas.OpTimer), s.timerRequest(schemas.OpTimerDisable))
 		decide := func(took time.Duration, several bool) (merged, error) {
 			w := work{store: s.Store, clock: At(s.now), now: s.now, spread: slots.Even(testSlots), mode: mode{several: several}, merged: merged{took: took}}
-			err := s.transact(s.ctx, func(tx *sql.Tx) error {
+			err := s.h.Transact(s.ctx, func(tx *sql.Tx) error {
 				w.tx = tx
 				return w.decideTimers(s.ctx, batch.Changes)
 			})

@@ -75,7 +75,7 @@ func (s *Store) Secret(ctx context.Context, name string) (secret [16]byte, err e
 func (s *Store) OnKafka(ctx context.Context, cluster string, moved bool) error {
 	noted, err := s.keepMeta(ctx, kafkaCluster, []byte(cluster))
 	if err == nil && string(noted) != cluster && moved {
-		_, err = s.exec(ctx, "UPDATE meta SET data = ? WHERE name = ?", []byte(cluster), []byte(kafkaCluster))
+		_, err = s.h.Exec(ctx, "UPDATE meta SET data = ? WHERE name = ?", []byte(cluster), []byte(kafkaCluster))
 		noted = []byte(cluster)
 	}
 	switch {
@@ -89,7 +89,7 @@ func (s *Store) OnKafka(ctx context.Context, cluster string, moved bool) error {
 
 // keepMeta stores data under a name that has none, and returns what the name has then.
 func (s *Store) keepMeta(ctx context.Context, name string, data []byte) (kept []byte, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		if kept, err = tables.ReadMeta(ctx, tx, name); err != nil || len(kept) > 0 {
 			return err
 		}
@@ -165,8 +165,8 @@ func (s *Store) share(ctx context.Context, c common, value string) error {
 	if n, err := c.read(ctx, s.db, ""); err != nil || n.value == value && n.within(ServiceLease/3, now) {
 		return err
 	}
-	return s.transact(ctx, func(tx *sql.Tx) error {
-		n, err := c.read(ctx, tx, s.locking(lockExclusive))
+	return s.h.Transact(ctx, func(tx *sql.Tx) error {
+		n, err := c.read(ctx, tx, s.h.Locking(handle.LockExclusive))
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func TestEachDatabaseIsAnInstallation(t *testing.T) {
 				for _, name := range []string{installationID, handle.LanesKey} {
 					_, err = s.db.ExecContext(ctx, "UPDATE meta SET data = ? WHERE name = ?", []byte{}, []byte(name))
 					require.NoError(t, err)
-					s.Handle = handle.New(s.db, s.dialect, nil, s.Life()) // another process
+					s.h = handle.New(s.h.Config) // another process
 					require.ErrorIs(t, s.CheckMigrated(ctx), ErrNotMigrated, "a migration that was killed before its end")
 					require.NoError(t, s.Migrate(ctx, 2))
 					require.NoError(t, s.CheckMigrated(ctx))

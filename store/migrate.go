@@ -106,10 +106,10 @@ func (s *Store) CheckMigrated(ctx context.Context) error {
 	if _, err := s.Installation(ctx); err != nil {
 		return err
 	}
-	if _, err := s.LaneKey(ctx); err != nil {
+	if _, err := s.h.LaneKey(ctx); err != nil {
 		return err
 	}
-	n, err := s.SlotCount(ctx)
+	n, err := s.h.SlotCount(ctx)
 	if err == nil && n == 0 {
 		return ErrNotMigrated
 	}

@@ -25,7 +25,7 @@ func TestMigrate(t *testing.T) {
 			require.NoError(t, s.CheckMigrated(ctx))
 
 			require.NoError(t, s.Migrate(ctx, 9), "again, with another wish")
-			slots, err := s.Slots(ctx)
+			slots, err := s.h.Slots(ctx)
 			require.NoError(t, err)
 			require.Len(t, slots, 5, "the number of slots is fixed by the first migration")
 			for i, slot := range slots {
@@ -192,7 +192,7 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.NoError(t, stores[0].CheckMigrated(t.Context()))
-			n, err := stores[1].SlotCount(t.Context())
+			n, err := stores[1].h.SlotCount(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, 6, n)
 			id, err := stores[0].Installation(t.Context())
@@ -228,7 +228,7 @@ func TestCancelledCallsLeaveTheDatabaseWhole(t *testing.T) {
 		s.do(s.schedule("a"))
 		for range 20 {
 			ctx, cancel := context.WithCancel(s.ctx)
-			err := s.transact(ctx, func(tx *sql.Tx) error {
+			err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 				cancel()
 				_, err := tx.ExecContext(ctx, "DELETE FROM tasks")
 				return err
@@ -253,11 +253,11 @@ func TestMigrateCountsTheSlotsThatAreThere(t *testing.T) {
 			_, err = m.UpTo(ctx, before)
 			require.NoError(t, err)
 			for slot := range 3 {
-				_, err = s.exec(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done) VALUES (?, 0, ?, 0, 0)", slot, []byte{})
+				_, err = s.h.Exec(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done) VALUES (?, 0, ?, 0, 0)", slot, []byte{})
 				require.NoError(t, err)
 			}
 			require.NoError(t, s.Migrate(ctx, testSlots))
-			rows, err := s.Slots(ctx)
+			rows, err := s.h.Slots(ctx)
 			require.NoError(t, err)
 			require.Len(t, rows, 3)
 			for _, r := range rows {

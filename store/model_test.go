@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -138,7 +139,7 @@ func (m *stateMachine) Again(rt *rapid.T) {
 		rt.Skip("nothing was brought yet")
 	}
 	_, err := m.Apply(m.ctx, m.batch, At(m.now))
-	require.ErrorIs(rt, err, ErrFenced)
+	require.ErrorIs(rt, err, handle.ErrFenced)
 }
 
 func (m *stateMachine) Resolve(rt *rapid.T) {

@@ -59,11 +59,11 @@ const (
 
 // MoveOn moves a page of tasks of a split slot to where they belong: those that are due next, then held ones, then the others.
 // waits tells of tasks about which their owner waits for an answer: they stay until it has come. Call it until Moved.Whole is set.
-// After an error, call it again. ErrFenced: the slot has another owner, or is unsure.
+// After an error, call it again. handle.ErrFenced: the slot has another owner, or is unsure.
 func (s *Store) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq int64) bool) (Moved, error) {
 	var out Moved
 	var after Shift
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		after = *sh
 		after.left = map[int64]bool{}
 		for seq := range sh.left {
@@ -82,22 +82,22 @@ func (s *Store) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq
 }
 
 func (m *shifter) step(ctx context.Context, sh *Shift, now int64) error {
-	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.SlotColumns()+" FROM slots WHERE slot = ?", sh.Slot)
+	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.h.SlotColumns()+" FROM slots WHERE slot = ?", sh.Slot)
 	if err != nil {
 		return err
 	}
 	if len(rows) == 0 {
-		return ErrFenced
+		return handle.ErrFenced
 	}
 	switch m.slot = rows[0]; {
-	case !m.store.conditions.heldUnder(m.slot, sh.Epoch), m.slot.Unsure:
-		return ErrFenced
+	case !m.store.h.Conditions.HeldUnder(m.slot, sh.Epoch), m.slot.Unsure:
+		return handle.ErrFenced
 	case !m.slot.Split() || m.slot.Whole():
 		m.moved.Whole = true
 		return nil
 	}
 	var life string
-	if err := m.tx.QueryRowContext(ctx, "SELECT "+m.store.Life()).Scan(&life); err != nil {
+	if err := m.tx.QueryRowContext(ctx, "SELECT "+m.store.h.Life).Scan(&life); err != nil {
 		return fmt.Errorf("asking for the life of the database: %w", err)
 	}
 	if life != sh.life {
@@ -205,20 +205,20 @@ func (m *shifter) shift(ctx context.Context, sh *Shift, leavers []leaver, held b
 // lockShift locks the slot against others, and those to which leavers go against claims, all in one order. It verifies that
 // the owner holds the slot.
 func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (map[int]Slot, error) {
-	below, above := slotSet{}, slotSet{}
+	below, above := handle.SlotSet{}, handle.SlotSet{}
 	for _, l := range leavers {
 		if l.to < sh.Slot {
-			below.add(l.to)
+			below.Add(l.to)
 		} else {
-			above.add(l.to)
+			above.Add(l.to)
 		}
 	}
 	at := map[int]Slot{}
 	for _, step := range []struct {
-		set    slotSet
+		set    handle.SlotSet
 		clause string
-	}{{below, lockShared}, {slotSet{sh.Slot: {}}, lockExclusive}, {above, lockShared}} {
-		rows, err := m.store.lockSlots(ctx, m.tx, step.set, step.clause)
+	}{{below, handle.LockShared}, {handle.SlotSet{sh.Slot: {}}, handle.LockExclusive}, {above, handle.LockShared}} {
+		rows, err := m.store.h.LockSlots(ctx, m.tx, step.set, step.clause)
 		if err != nil {
 			return nil, err
 		}
@@ -226,8 +226,8 @@ func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (m
 			at[n] = s
 		}
 	}
-	if now := at[sh.Slot]; !m.store.conditions.heldUnder(now, sh.Epoch) || now.Unsure {
-		return nil, ErrFenced
+	if now := at[sh.Slot]; !m.store.h.Conditions.HeldUnder(now, sh.Epoch) || now.Unsure {
+		return nil, handle.ErrFenced
 	}
 	return at, nil
 }
@@ -284,7 +284,7 @@ func (m *shifter) moveLeft(ctx context.Context, sh *Shift) error {
 // Repeat it until nothing was moved.
 func (s *Store) BringHome(ctx context.Context, slot int, held bool) (Moved, error) {
 	var out Moved
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		m := shifter{store: s, tx: tx}
 		err := m.bringHome(ctx, slot, held)
 		out = m.moved
@@ -297,7 +297,7 @@ func (s *Store) BringHome(ctx context.Context, slot int, held bool) (Moved, erro
 }
 
 func (m *shifter) bringHome(ctx context.Context, slot int, held bool) error {
-	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.SlotColumns()+" FROM slots WHERE slot = ?", slot)
+	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.h.SlotColumns()+" FROM slots WHERE slot = ?", slot)
 	if err != nil || len(rows) == 0 || !rows[0].GivenUp() || rows[0].Changing() {
 		return err
 	}
@@ -321,11 +321,11 @@ func (m *shifter) bringHome(ctx context.Context, slot int, held bool) error {
 	if leavers, err = m.lockRows(ctx, leavers); err != nil {
 		return err
 	}
-	set := slotSet{slot: {}}
+	set := handle.SlotSet{slot: {}}
 	for home := range m.slot.Target {
-		set.add(home)
+		set.Add(home)
 	}
-	at, err := m.store.lockSlots(ctx, m.tx, set, lockShared)
+	at, err := m.store.h.LockSlots(ctx, m.tx, set, handle.LockShared)
 	if err != nil {
 		return err
 	}

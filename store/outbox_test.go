@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -16,7 +17,7 @@ func TestOutbox(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		other, err := s.Source(s.ctx, "in", [16]byte{1}, 1, 0)
 		require.NoError(t, err)
-		var want []Outbox
+		var want []handle.Outbox
 		for i := range 3 {
 			s.do(s.schedule(fmt.Sprint("a", i)), s.schedule(fmt.Sprint("b", i), tell(schemas.EventsNone)))
 			want = append(want, s.last.Events...)
@@ -85,10 +86,10 @@ func TestPendingEventsAreNotSorted(t *testing.T) {
 // More than a statement carries.
 func TestToldMany(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		var told []Outbox
+		var told []handle.Outbox
 		for range 25 {
 			for range 100 {
-				told = append(told, Outbox{Source: s.source.ID, Seq: task.Seq(s.source.ID, s.offset)})
+				told = append(told, handle.Outbox{Source: s.source.ID, Seq: task.Seq(s.source.ID, s.offset)})
 				s.offset++
 			}
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -25,24 +26,24 @@ func (o *outcomes) addEvent(now, seq int64, e schemas.Event) {
 	}
 	box := o.events[src]
 	if box == nil {
-		box = &eventBox{Outbox: Outbox{Source: src}}
+		box = &eventBox{Outbox: handle.Outbox{Source: src}}
 		o.events[src] = box
 	}
 	box.Seq = max(box.Seq, seq)
 	box.Events = append(box.Events, e)
-	box.size += eventSize(e)
+	box.size += handle.EventSize(e)
 }
 
 // eventBox gathers events of one source.
 type eventBox struct {
-	Outbox
+	handle.Outbox
 	size int // about, in bytes
 }
 
 // closeFullBoxes puts full boxes aside. It is called between identities, so that the events of one stay in order.
 func (o *outcomes) closeFullBoxes() {
 	for src, box := range o.events {
-		if box.size >= maxBox {
+		if box.size >= handle.MaxBox {
 			o.full = append(o.full, box)
 			delete(o.events, src)
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -48,7 +49,7 @@ const (
 // deleted and set again. Where the deleted timer has been forgotten meanwhile, nothing is remembered,
 // and it may be released.
 func (s *Store) StartRuns(ctx context.Context, starts []Start, now int64, tolerance time.Duration) (refused map[int64]Refusal, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		refused = map[int64]Refusal{}
 		return tables.Chunks(starts, func(part []Start) error {
 			d := starting{store: s, tx: tx, now: now, tolerance: tolerance, refused: refused}
@@ -118,14 +119,14 @@ func (d *starting) decide(ctx context.Context, starts []Start) error {
 // read locks the timers and their slots, and reads the runs that the timers remember.
 func (d *starting) read(ctx context.Context, starts []Start) error {
 	var keys []any
-	set := slotSet{}
+	set := handle.SlotSet{}
 	for _, r := range starts {
 		key := task.Ident(r.Topic, r.Timer)
 		keys = append(keys, key[:])
-		set.add(r.Slot)
+		set.Add(r.Slot)
 	}
 	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-	rows, err := tables.Fetch(ctx, d.tx, scanStarting, "SELECT topic, id, state, next, definition, running FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+d.store.locking(lockExclusive), keys...)
+	rows, err := tables.Fetch(ctx, d.tx, scanStarting, "SELECT topic, id, state, next, definition, running FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+d.store.h.Locking(handle.LockExclusive), keys...)
 	if err != nil {
 		return fmt.Errorf("reading timers: %w", err)
 	}
@@ -135,13 +136,13 @@ func (d *starting) read(ctx context.Context, starts []Start) error {
 		d.timers[task.Ident(rows[i].Topic, rows[i].ID)] = &rows[i]
 		seqs = append(seqs, rows[i].running)
 	}
-	slots, err := d.store.lockSlots(ctx, d.tx, set, lockShared) // nobody takes them over meanwhile
+	slots, err := d.store.h.LockSlots(ctx, d.tx, set, handle.LockShared) // nobody takes them over meanwhile
 	if err != nil {
 		return err
 	}
 	for _, r := range starts {
-		if !d.store.conditions.heldUnder(slots[r.Slot], r.Epoch) {
-			return ErrFenced
+		if !d.store.h.Conditions.HeldUnder(slots[r.Slot], r.Epoch) {
+			return handle.ErrFenced
 		}
 	}
 	running, err := d.tasks(ctx, "seq", seqs)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -138,7 +139,7 @@ func TestARunThatMustBeAlone(t *testing.T) {
 		before := s.dump()
 		row := s.row(timer.RunID("t", t0+40_000))
 		_, err := s.StartRuns(s.ctx, []Start{{SlotEpoch: SlotEpoch{row.Slot, s.epoch - 1}, Seq: row.Seq, Topic: target, Timer: "t"}}, s.now, tolerance)
-		require.ErrorIs(t, err, ErrFenced)
+		require.ErrorIs(t, err, handle.ErrFenced)
 		require.Equal(t, before, s.dump())
 
 		require.Equal(t, schemas.StateTimerDeleted, s.answer(s.timerRequest(schemas.OpTimerDelete)))

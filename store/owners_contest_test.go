@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/notyet/notyet/store/internal/handle"
 )
 
 func TestNeverTwoEffectiveOwners(t *testing.T)        { holds(t, owners) }
@@ -25,7 +27,7 @@ func owners(s *fixture) *violations {
 		switch {
 		case err == nil && before > epoch:
 			v.add("%s under epoch %d took effect after epoch %d had been acquired", what, epoch, before)
-		case err != nil && !errors.Is(err, ErrFenced):
+		case err != nil && !errors.Is(err, handle.ErrFenced):
 			v.fail(err)
 		}
 	}
@@ -54,7 +56,7 @@ func owners(s *fixture) *violations {
 					before = acquired.Load()
 					settled, err := store.Settle(s.ctx, []Done{{Slot: slots[0], Epoch: epoch, From: 0, To: 1}}, nil, nil, At(1))
 					if len(settled.Fenced) > 0 {
-						err = ErrFenced
+						err = handle.ErrFenced
 					}
 					effective("a settlement", epoch, before, err)
 				}
@@ -149,7 +151,7 @@ func leavers(s *fixture) *violations {
 					v.add("a claim up to %d took effect after all slots were given back", pos)
 				}
 				if err != nil {
-					if !errors.Is(err, ErrFenced) {
+					if !errors.Is(err, handle.ErrFenced) {
 						v.fail(err)
 					}
 					return
@@ -165,7 +167,7 @@ func leavers(s *fixture) *violations {
 // leave settles and gives back until nothing is kept.
 func leave(store *Store, s *fixture, v *violations, epoch int64, gone *atomic.Bool) {
 	for {
-		all, err := store.Slots(s.ctx)
+		all, err := store.h.Slots(s.ctx)
 		if err != nil {
 			v.fail(err)
 			return

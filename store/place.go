@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync/atomic"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -18,34 +18,34 @@ import (
 func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 	for _, id := range list {
 		if t := id.before; t != nil && t.Slot >= w.spread.Rows() { // a slot that was made and given up since the spread was read
-			w.store.spread.Store(nil)
-			return errSpread
+			w.store.h.ForgetSpread()
+			return handle.ErrSpread
 		}
 	}
-	set := slotSet{}
+	set := handle.SlotSet{}
 	for _, t := range slices.Concat(w.fresh, w.late) {
-		set.add(t.Slot)
+		set.Add(t.Slot)
 	}
 	for _, r := range w.timers.pending {
-		set.add(r.Slot)
+		set.Add(r.Slot)
 	}
 	for _, id := range w.timers.list {
 		if id.now != nil {
-			set.add(id.now.Slot)
+			set.Add(id.now.Slot)
 		}
 	}
 	all := len(list) > 0 || len(set) > 0 && !w.spread.Whole()
 	for slot := 0; slot < w.spread.Rows() && all; slot++ {
-		set.add(slot)
+		set.Add(slot)
 	}
 	var err error
-	if w.slots, err = w.store.lockSlots(ctx, w.tx, set, lockShared); err != nil {
+	if w.slots, err = w.store.h.LockSlots(ctx, w.tx, set, handle.LockShared); err != nil {
 		return err
 	}
-	if err := w.store.checkSpread(w.spread, w.slots); err != nil {
+	if err := w.store.h.CheckSpread(w.spread, w.slots); err != nil {
 		return err
 	}
-	w.store.hint.learn(w.slots)
+	w.store.h.LearnClaimed(w.slots)
 	return nil
 }
 
@@ -59,7 +59,7 @@ func (w *work) placeFresh(ctx context.Context) error {
 			t.Pos = claimed + 1
 			moves[t.Slot] = append(moves[t.Slot], t.Seq)
 		}
-		w.applied.Added = append(w.applied.Added, placeOf(t))
+		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
 	}
 	for slot, seqs := range moves {
 		err := tables.Chunks(seqs, func(part []any) error {
@@ -72,7 +72,7 @@ func (w *work) placeFresh(ctx context.Context) error {
 	}
 	for _, t := range w.late {
 		t.Pos = max(t.Due, w.slots[t.Slot].Claimed+1)
-		w.applied.Added = append(w.applied.Added, placeOf(t))
+		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
 	}
 	return w.insertTasks(ctx, w.late)
 }
@@ -103,7 +103,7 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 		}
 		if t := id.before; t != nil {
 			if t.Slot != task.OutOfLine && t.Pos > w.slots[t.Slot].Claimed { // the owner takes what is claimed out of the index
-				w.applied.Removed = append(w.applied.Removed, placeOf(t))
+				w.applied.Removed = append(w.applied.Removed, handle.PlaceOf(t))
 			}
 		}
 		if t := id.now; t != nil {
@@ -113,7 +113,7 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 					due = t.Pos // of the next attempt
 				}
 				t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
-				w.applied.Added = append(w.applied.Added, newPlace(t.Slot, t.Pos, t.Seq, due))
+				w.applied.Added = append(w.applied.Added, handle.NewPlace(t.Slot, t.Pos, t.Seq, due))
 			}
 		}
 		if m, only := id.moved(); only {
@@ -142,17 +142,4 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 		return err
 	}
 	return w.insertTasks(ctx, rows)
-}
-
-// claimedHint remembers the last claimed offset seen of each slot. With it, most tasks get their
-// final place before the lock is taken. It may be outdated: the place is judged again under the
-// lock.
-type claimedHint struct{ v [4096]atomic.Int64 }
-
-func (h *claimedHint) claimed(slot int) int64 { return h.v[slot].Load() }
-
-func (h *claimedHint) learn(slots map[int]Slot) {
-	for n, s := range slots {
-		h.v[n].Store(s.Claimed)
-	}
 }

@@ -8,8 +8,10 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // proofs is evidence that knows tasks by id alone.
@@ -90,7 +92,7 @@ func TestProvenTasksAreSettled(t *testing.T) {
 				require.Equal(t, beside, s.row("b"))
 				require.Empty(t, s.settleProven(proofs{"a": c.proof}), "once")
 				if c.state == "dead" {
-					letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+					letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 					require.NoError(t, err)
 					require.Equal(t, "kafka refused it: too large", letters[0].Reason)
 					require.Equal(t, schemas.KindUndeliverable, letters[0].Kind)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -25,14 +26,14 @@ var errRehearsed = errors.New("rehearsed")
 // Replay puts dead tasks back into the line, due now, with no attempt made. In the same transaction
 // it marks their letters with who asked for it, so each letter is replayed once, whatever process
 // dies in between. The places are for the index. A rehearsal does all that and rolls it back.
-func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, rehearse bool) (report []Replayed, added []Place, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, rehearse bool) (report []Replayed, added []handle.Place, err error) {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		report, added = nil, nil
-		spread, err := s.spreadIn(ctx, tx)
+		spread, err := s.h.SpreadIn(ctx, tx)
 		if err != nil {
 			return err
 		}
-		letters, err := tables.Fetch(ctx, tx, tables.ScanDead, "SELECT "+tables.DeadColumns+" FROM dead_letters WHERE id IN ("+tables.Marks(len(ids))+") ORDER BY id"+s.locking(lockExclusive), tables.Args(ids)...)
+		letters, err := tables.Fetch(ctx, tx, tables.ScanDead, "SELECT "+tables.DeadColumns+" FROM dead_letters WHERE id IN ("+tables.Marks(len(ids))+") ORDER BY id"+s.h.Locking(handle.LockExclusive), tables.Args(ids)...)
 		if err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func (s *Store) Replay(ctx context.Context, ids []int64, by string, now int64, r
 		if _, err = tx.ExecContext(ctx, "UPDATE dead_letters SET replayed_at = ?, replayed_by = ? WHERE id IN ("+tables.Marks(len(marked))+")", append([]any{now, tables.CutText(by, 255)}, tables.Args(marked)...)...); err != nil {
 			return err
 		}
-		_, err = s.audit(ctx, tx, int64(len(marked)))
+		_, err = s.h.Audit(ctx, tx, int64(len(marked)))
 		return err
 	})
 	if err != nil && !errors.Is(err, errRehearsed) {

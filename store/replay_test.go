@@ -8,19 +8,22 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 func TestReplay(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.die("a", version(5), key("k"), value("v"))
 		body := s.row("a").Body
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		s.now += 1000
 		report, added := s.replay()
 		require.Equal(t, []Replayed{{ID: letters[0].ID, Topic: target, TaskID: "a"}}, report)
-		require.Equal(t, []Place{s.place("a")}, added)
+		require.Equal(t, []handle.Place{s.place("a")}, added)
 
 		row := s.row("a")
 		require.Equal(t, task.Task{Seq: letters[0].Seq, Slot: slots.Of(target, []byte("k"), "a", testSlots), Pos: row.Pos, Due: s.now,
@@ -42,9 +45,9 @@ func TestReplayRehearsed(t *testing.T) {
 		s.die("a")
 		s.die("b")
 		s.do(s.schedule("b"))
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		dead, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
-		ids := []int64{letters[0].ID, letters[1].ID}
+		ids := []int64{dead[0].ID, dead[1].ID}
 		before := s.dump()
 		rehearsed, added, err := s.Replay(s.ctx, ids, "operator", s.now, true)
 		require.NoError(t, err)
@@ -55,10 +58,10 @@ func TestReplayRehearsed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, rehearsed, report)
 		require.Len(t, added, 1)
-		letters, err = s.DeadLetters(s.ctx, DeadFilter{Replayed: true})
+		dead, err = lettertest.All(s.ctx, s.dead, letters.Filter{Replayed: true})
 		require.NoError(t, err)
-		require.Equal(t, []string{"operator", ""}, []string{letters[0].ReplayedBy, letters[1].ReplayedBy})
-		require.Equal(t, []int64{s.now, 0}, []int64{letters[0].ReplayedAt, letters[1].ReplayedAt})
+		require.Equal(t, []string{"operator", ""}, []string{dead[0].ReplayedBy, dead[1].ReplayedBy})
+		require.Equal(t, []int64{s.now, 0}, []int64{dead[0].ReplayedAt, dead[1].ReplayedAt})
 	})
 }
 
@@ -155,7 +158,7 @@ func TestReplayByTwoAtOnce(t *testing.T) {
 		for _, id := range []string{"a", "b", "c", "d", "e"} {
 			s.die(id)
 		}
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		var ids []int64
 		for _, d := range letters {

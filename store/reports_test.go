@@ -8,7 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // awaiting is a task that was delivered once and whose report is awaited.
@@ -23,7 +26,7 @@ func TestReportOK(t *testing.T) {
 		place := s.place("a")
 		s.now += 30
 		require.Equal(t, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateSucceeded, Due: t0 + 1000, At: s.now, Attempt: 1, Lateness: schemas.LatenessUnknown}}, s.do(says("a", 1, schemas.StatusOK)))
-		require.Equal(t, []Place{place}, s.last.Removed)
+		require.Equal(t, []handle.Place{place}, s.last.Removed)
 		require.Equal(t, "succeeded", s.state("a"))
 		require.Empty(t, s.do(says("a", 1, schemas.StatusOK)), "doubled")
 		require.Empty(t, s.do(says("a", 1, schemas.StatusFail)), "late")
@@ -44,7 +47,7 @@ func TestReportRetry(t *testing.T) {
 		require.Equal(t, s.now+5000, row.Pos, "the backoff is counted from the report")
 		require.Equal(t, 1, row.Attempt)
 		require.Equal(t, task.ClassRetried, row.Class, "fresh work goes before retried work")
-		require.Equal(t, []Place{newPlace(row.Slot, row.Pos, row.Seq, row.Pos)}, s.last.Added, "what wakes its dispatcher is the next attempt, not the first due time")
+		require.Equal(t, []handle.Place{handle.NewPlace(row.Slot, row.Pos, row.Seq, row.Pos)}, s.last.Added, "what wakes its dispatcher is the next attempt, not the first due time")
 		require.Equal(t, "waiting_retry", s.state("a"))
 
 		for _, again := range []schemas.Report{r, says("a", 1, schemas.StatusFail), says("a", 2, schemas.StatusOK)} {
@@ -83,7 +86,7 @@ func TestReportFail(t *testing.T) {
 		require.Contains(t, events[0].Reason, r.Error)
 		require.Equal(t, schemas.KindDead, events[0].Kind)
 		require.Equal(t, "dead", s.state("a"))
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		row := s.row("a")
 		require.Equal(t, []task.DeadLetter{{ID: letters[0].ID, Seq: row.Seq, Kind: schemas.KindDead, Topic: target, TaskID: "a", Due: t0 + 1000, Attempt: 1,
@@ -112,7 +115,7 @@ func TestAttemptsExhausted(t *testing.T) {
 				s.awaitReport("a", attempt+1)
 			}
 		}
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		require.Len(t, letters, 1, "dead once")
 		require.Equal(t, 3, letters[0].Attempt)
@@ -203,7 +206,7 @@ func TestReportOfAnEarlierTask(t *testing.T) {
 
 		require.Len(t, s.do(s.about(tuesday, 1, schemas.StatusFail)), 1)
 		require.Equal(t, "dead", s.state("a"))
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		_, _, err = s.Replay(s.ctx, []int64{letters[0].ID}, "me", s.now, false)
 		require.NoError(t, err)

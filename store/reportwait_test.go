@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -113,7 +114,7 @@ func TestReportsBeforeTheSettlement(t *testing.T) {
 				require.Empty(t, again.Reported)
 				if c.then == "waiting_retry" {
 					require.Equal(t, s.now+5000, s.row("a").Pos)
-					require.Contains(t, got.Moved, newPlace(s.row("a").Slot, s.now+5000, s.row("a").Seq, s.now+5000))
+					require.Contains(t, got.Moved, handle.NewPlace(s.row("a").Slot, s.now+5000, s.row("a").Seq, s.now+5000))
 				}
 			})
 		})

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+
+	"github.com/notyet/notyet/store/internal/handle"
 )
 
 // Epoch is the leader epoch of the last record that was stored of a source. Kafka numbers the
@@ -53,13 +55,13 @@ func setEpochs(part []Advance, epochs map[int]Epoch) (string, []any) {
 // ErrFenced: the source has changed since it was read, because a scanner stored more or somebody
 // restarted it already.
 func (s *Store) Restart(ctx context.Context, src Source, from int64) (Source, error) {
-	now, err := s.Time(ctx)
+	now, err := s.h.Time(ctx)
 	if err != nil {
 		return Source{}, err
 	}
 	next := src
 	next.Next, next.Generation, next.Epoch = from, src.Generation+1, Epoch{Number: -1}
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "UPDATE sources SET retired_at = ? WHERE src = ? AND next_offset = ? AND retired_at = 0", now.UnixMilli(), src.ID, src.Next)
 		if err != nil {
 			return err
@@ -67,12 +69,12 @@ func (s *Store) Restart(ctx context.Context, src Source, from int64) (Source, er
 		if n, err := res.RowsAffected(); err != nil {
 			return err
 		} else if n != 1 {
-			return ErrFenced
+			return handle.ErrFenced
 		}
 		if err := insertSource(ctx, tx, &next); err != nil {
 			return err
 		}
-		_, err = s.audit(ctx, tx, 1)
+		_, err = s.h.Audit(ctx, tx, 1)
 		return err
 	})
 	if err != nil {

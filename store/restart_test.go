@@ -7,7 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 func TestEpochs(t *testing.T) {
@@ -74,7 +77,7 @@ func TestRestartGoesOnUnderAnotherSource(t *testing.T) {
 		// What a scanner still has in hand for the old one is refused, as a whole.
 		late := s.batch(s.schedule("late"))
 		_, err = s.Apply(s.ctx, late, At(s.now))
-		require.ErrorIs(t, err, ErrFenced)
+		require.ErrorIs(t, err, handle.ErrFenced)
 
 		// The offsets 1 to 3 come again, with other records.
 		var changes []task.Change
@@ -87,7 +90,7 @@ func TestRestartGoesOnUnderAnotherSource(t *testing.T) {
 		}
 		require.Equal(t, before, untold(old.ID), "the events of the old source wait to be told")
 		require.Positive(t, untold(made.ID))
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{TaskID: "bad"})
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{TaskID: "bad"})
 		require.NoError(t, err)
 		require.Len(t, letters, 1)
 
@@ -130,7 +133,7 @@ func TestRestartOfWhatHasMovedIsRefused(t *testing.T) {
 		seen := current(t, s)
 		s.do(s.schedule("a"))
 		_, err := s.Restart(s.ctx, seen, 0)
-		require.ErrorIs(t, err, ErrFenced, "a scanner has stored more")
+		require.ErrorIs(t, err, handle.ErrFenced, "a scanner has stored more")
 
 		seen = current(t, s)
 		stores := []*Store{s.Store, s.another(), s.another()}
@@ -146,7 +149,7 @@ func TestRestartOfWhatHasMovedIsRefused(t *testing.T) {
 				won++
 				continue
 			}
-			require.ErrorIs(t, err, ErrFenced)
+			require.ErrorIs(t, err, handle.ErrFenced)
 		}
 		require.Equal(t, 1, won)
 		all, err := s.Sources(s.ctx)

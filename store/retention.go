@@ -34,7 +34,7 @@ func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err err
 	}
 	if len(seqs) > 0 {
 		// The place is asked again: a tombstone may have been renewed meanwhile.
-		if _, err := s.exec(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") AND slot = ? AND pos <= ?", append(tables.Args(seqs), r.Slot, to)...); err != nil {
+		if _, err := s.h.Exec(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") AND slot = ? AND pos <= ?", append(tables.Args(seqs), r.Slot, to)...); err != nil {
 			return 0, r, fmt.Errorf("retiring %d tasks of slot %d: %w", len(seqs), r.Slot, err)
 		}
 	}
@@ -47,7 +47,7 @@ func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err err
 
 // NextEnded returns when the first task ended out of the line beyond the given time (Unix ms): one dive into the index.
 func (s *Store) NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error) {
-	next, err := s.Beyond(ctx, []SlotPos{{Slot: task.OutOfLine, Pos: after}})
+	next, err := s.h.Beyond(ctx, []SlotPos{{Slot: task.OutOfLine, Pos: after}})
 	if err != nil || len(next) == 0 {
 		return 0, false, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/internal/election/roll"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
@@ -40,7 +41,7 @@ func (r *Roll) exec(ctx context.Context, query string, args ...any) (int64, erro
 	var res sql.Result
 	var err error
 	if r.db == nil {
-		res, err = r.store.exec(ctx, query, args...)
+		res, err = r.store.h.Exec(ctx, query, args...)
 	} else {
 		res, err = r.db.ExecContext(ctx, query, args...)
 		err = r.store.dialect.Done(ctx, err)
@@ -97,7 +98,7 @@ func (r *Roll) Publish(ctx context.Context, by roll.Candidate, before, epoch int
 	}
 	n, err := r.exec(ctx, query, args...)
 	switch {
-	case err != nil && duplicate(err):
+	case err != nil && handle.Duplicate(err):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("publishing the assignment of slots: %w", err)
@@ -112,7 +113,7 @@ func (r *Roll) Read(ctx context.Context) (page roll.Page, err error) {
 		db = r.store.db
 	}
 	var epoch sql.NullInt64
-	err = db.QueryRowContext(ctx, "SELECT "+r.store.Life()+", a.epoch, a.data FROM (SELECT 1 AS one) AS o LEFT JOIN assignment a ON a.one = o.one").Scan(&page.Life, &epoch, &page.Data)
+	err = db.QueryRowContext(ctx, "SELECT "+r.store.h.Life+", a.epoch, a.data FROM (SELECT 1 AS one) AS o LEFT JOIN assignment a ON a.one = o.one").Scan(&page.Life, &epoch, &page.Data)
 	if err != nil {
 		return page, fmt.Errorf("reading the assignment of slots: %w", err)
 	}

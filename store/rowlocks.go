@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/handle"
 )
 
 // Why a database is refused.
@@ -33,6 +34,6 @@ func (s *Store) CheckRowLocks(ctx context.Context) error {
 }
 
 func (s *Store) lockProbe(ctx context.Context) (dialect.Probe, error) {
-	now, err := s.Time(ctx)
-	return dialect.Probe{Seen: now.UnixMilli() - lockProbeAge, Shared: s.locking(lockShared)}, err
+	now, err := s.h.Time(ctx)
+	return dialect.Probe{Seen: now.UnixMilli() - lockProbeAge, Shared: s.h.Locking(handle.LockShared)}, err
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -28,7 +29,7 @@ func insertArgs(key task.LaneKey, tasks []*task.Task) []any {
 
 // insertTasks writes tasks in the order of their seq, many to a statement.
 func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
-	key, err := w.store.LaneKeyIn(ctx, w.tx)
+	key, err := w.store.h.LaneKeyIn(ctx, w.tx)
 	if err != nil {
 		return err
 	}
@@ -37,10 +38,10 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 		for len(part) > 0 {
 			var err error
 			n := w.store.dialect.InsertRows(len(part))
-			if w.insert == nil || n < preparedRows {
+			if w.insert == nil || n < handle.PreparedRows {
 				_, err = w.tx.ExecContext(ctx, insertQuery(n), insertArgs(key, part[:n])...)
 			} else {
-				n = preparedRows
+				n = handle.PreparedRows
 				_, err = w.tx.StmtContext(ctx, w.insert).ExecContext(ctx, insertArgs(key, part[:n])...)
 			}
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -134,7 +135,7 @@ func TestPagesOfRunsFollowWhatTheDatabaseTakes(t *testing.T) {
 	require.Equal(t, []int{makeTimers, makeRuns, makeBytes}, []int{timers, runs, bytes})
 	sizes := []int{}
 	for timers > 1 {
-		require.False(t, p.failed(keys(timers), skip, errCommit))
+		require.False(t, p.failed(keys(timers), skip, handle.ErrCommit))
 		timers, runs, bytes = p.next()
 		sizes = append(sizes, timers)
 	}
@@ -142,13 +143,13 @@ func TestPagesOfRunsFollowWhatTheDatabaseTakes(t *testing.T) {
 	require.Equal(t, makeRuns/makeTimers, runs)
 	require.Equal(t, makeBytes/makeTimers, bytes)
 	for range makeTries - 1 {
-		require.False(t, p.failed(keys(1), skip, errCommit), "it may be the database")
+		require.False(t, p.failed(keys(1), skip, handle.ErrCommit), "it may be the database")
 	}
-	require.False(t, p.failed(keys(2)[1:], skip, errCommit), "another one fails too")
+	require.False(t, p.failed(keys(2)[1:], skip, handle.ErrCommit), "another one fails too")
 	for range makeTries - 1 {
-		require.False(t, p.failed(keys(1), skip, errCommit))
+		require.False(t, p.failed(keys(1), skip, handle.ErrCommit))
 	}
-	require.True(t, p.failed(keys(1), skip, errCommit), "always the same one")
+	require.True(t, p.failed(keys(1), skip, handle.ErrCommit), "always the same one")
 	require.True(t, p.failed(keys(2)[1:], skip, errDamaged), "it is known to be to blame")
 	for range 8 {
 		p.succeeded(skip)

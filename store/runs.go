@@ -13,6 +13,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -29,8 +30,8 @@ type Made struct {
 	Runs, Dropped int
 	Timers        int // looked at: 0 says that nothing is to be made
 	Last          int // the slot of the last of them
-	Added         []Place
-	Events        []Outbox // of dropped runs, to be published and then deleted (DeleteEvents)
+	Added         []handle.Place
+	Events        []handle.Outbox // of dropped runs, to be published and then deleted (DeleteEvents)
 }
 
 // MakeRuns makes the runs up to upTo of timers in the slots that are held, as tasks, in one transaction
@@ -54,7 +55,7 @@ func (s *Store) MakeRuns(ctx context.Context, owned []SlotEpoch, upTo, now int64
 		return Made{}, nil
 	}
 	page := maker{
-		work: work{store: s, insert: s.prepare(ctx, insertQuery(preparedRows)), now: now}, epochs: make(map[int]int64, len(owned)), skip: skip,
+		work: work{store: s, insert: s.h.Prepare(ctx, insertQuery(handle.PreparedRows)), now: now}, epochs: make(map[int]int64, len(owned)), skip: skip,
 		making: task.Making{Now: now, UpTo: upTo, Tolerance: tolerance, Room: runs, Bytes: bytes},
 	}
 	for _, h := range owned {
@@ -67,7 +68,7 @@ func (s *Store) MakeRuns(ctx context.Context, owned []SlotEpoch, upTo, now int64
 			s.pace.succeeded(skip)
 			made.Last = last
 			return made, nil
-		case errors.Is(err, ErrFenced), errors.Is(ctx.Err(), context.Canceled):
+		case errors.Is(err, handle.ErrFenced), errors.Is(ctx.Err(), context.Canceled):
 			return Made{}, err
 		case BadRecord(err) && len(keys) > 1:
 			keys = keys[:len(keys)/2] // the others come with the next page
@@ -87,7 +88,7 @@ func (s *Store) makePage(ctx context.Context, page maker, keys []any) (Made, err
 	}
 	page.numbers = &pageNumbers{of: &s.runs}
 	var out Made
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		m := page
 		m.tx = tx
 		if err := m.run(ctx, keys); err != nil {
@@ -115,9 +116,9 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 	if err != nil {
 		return err
 	}
-	slots := slotSet{}
+	slots := handle.SlotSet{}
 	for _, t := range timers {
-		slots.add(t.Slot)
+		slots.Add(t.Slot)
 	}
 	var dropped []schemas.Event
 	room, bytes, began := m.making.Room, m.making.Bytes, time.Now()
@@ -128,7 +129,7 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 			break
 		}
 		making := m.making
-		making.Claimed, making.Room, making.Bytes = m.store.hint.claimed(t.Slot), min(room, makeEach), bytes
+		making.Claimed, making.Room, making.Bytes = m.store.h.LastClaimed(t.Slot), min(room, makeEach), bytes
 		runs, err := t.Make(making)
 		if err != nil { // a newer version set it, perhaps: it waits for one that can read it
 			m.store.log.Error("a timer cannot be read, and makes no runs", zap.String("topic", t.Topic), zap.String("id", t.ID), zap.Error(err))
@@ -150,13 +151,13 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 	if err := faultpoint.At(faultpoint.StoreMaking); err != nil {
 		return err
 	}
-	if m.slots, err = m.store.lockSlots(ctx, m.tx, slots, lockShared); err != nil {
+	if m.slots, err = m.store.h.LockSlots(ctx, m.tx, slots, handle.LockShared); err != nil {
 		return err
 	}
-	m.store.hint.learn(m.slots)
+	m.store.h.LearnClaimed(m.slots)
 	for slot := range slots {
-		if !m.store.conditions.heldUnder(m.slots[slot], m.epochs[slot]) {
-			return ErrFenced
+		if !m.store.h.Conditions.HeldUnder(m.slots[slot], m.epochs[slot]) {
+			return handle.ErrFenced
 		}
 	}
 	if err := m.placeFresh(ctx); err != nil {
@@ -165,9 +166,9 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 	if err := m.moveOn(ctx, changed); err != nil {
 		return err
 	}
-	m.made.Events = eventBoxes(dropped, m.now)
+	m.made.Events = handle.EventBoxes(dropped, m.now)
 	for _, box := range m.made.Events {
-		if err := box.store(ctx, m.tx); err != nil {
+		if err := box.Store(ctx, m.tx); err != nil {
 			return err
 		}
 	}
@@ -176,7 +177,7 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 
 // read locks the timers, and leaves out those that have nothing to make any more.
 func (m *maker) read(ctx context.Context, keys []any) ([]task.Timer, error) {
-	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.store.locking(lockExclusive), keys...)
+	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.store.h.Locking(handle.LockExclusive), keys...)
 	if err != nil {
 		return nil, fmt.Errorf("reading %d timers: %w", len(keys), err)
 	}
@@ -201,7 +202,7 @@ func (m *maker) insertFresh(ctx context.Context) error {
 	m.fresh = nil
 	for i, t := range all {
 		t.Seq = seqs[i]
-		if t.Due > m.store.hint.claimed(t.Slot)+nearby {
+		if t.Due > m.store.h.LastClaimed(t.Slot)+nearby {
 			m.fresh = append(m.fresh, t)
 		} else {
 			m.late = append(m.late, t)
@@ -265,7 +266,7 @@ func (s *Store) RetireTimers(ctx context.Context, before int64) (int, error) {
 	if err != nil || len(keys) == 0 {
 		return 0, err
 	}
-	_, err = s.exec(ctx, "DELETE FROM timers WHERE ident IN ("+tables.Marks(len(keys))+") AND slot = ? AND next < ?", append(tables.Args(keys), task.OutOfLine, before)...)
+	_, err = s.h.Exec(ctx, "DELETE FROM timers WHERE ident IN ("+tables.Marks(len(keys))+") AND slot = ? AND next < ?", append(tables.Args(keys), task.OutOfLine, before)...)
 	if err != nil {
 		return 0, fmt.Errorf("forgetting %d deleted timers: %w", len(keys), err)
 	}

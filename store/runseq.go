@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -46,11 +47,11 @@ func (r *runNumbers) reserve(ctx context.Context, s *Store, n int, now int64) er
 	}
 	size := int64(max(n, runBlock))
 	var from int64
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		if err := ensureRunSource(ctx, tx); err != nil {
 			return err
 		}
-		err := tx.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?"+s.locking(lockExclusive), runCounter).Scan(&from)
+		err := tx.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?"+s.h.Locking(handle.LockExclusive), runCounter).Scan(&from)
 		if err != nil {
 			return err
 		}
@@ -102,19 +103,10 @@ func (b *pageNumbers) first(n int) ([]int64, error) {
 
 // ensureRunSource makes sure that the source of runs is known: without it, no run has a delivery key.
 func ensureRunSource(ctx context.Context, tx *sql.Tx) error {
-	if err := ensureMeta(ctx, tx, runCounter, 0); err != nil {
+	if err := handle.EnsureMeta(ctx, tx, runCounter, 0); err != nil {
 		return err
 	}
-	return ensureMeta(ctx, tx, runKey, rand.Int64())
-}
-
-func ensureMeta(ctx context.Context, tx *sql.Tx, name []byte, value int64) error {
-	var n int
-	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM meta WHERE name = ?", name).Scan(&n); err != nil || n > 0 {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value) VALUES (?, ?)", name, value) // a second one is a duplicate: tried again
-	return err
+	return handle.EnsureMeta(ctx, tx, runKey, rand.Int64())
 }
 
 // runSource is the source of runs, if there was ever one.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -24,7 +25,7 @@ func TestScheduleFresh(t *testing.T) {
 
 		slot := slots.Of(target, r.Key, "a", testSlots)
 		seq := task.Seq(s.source.ID, 0)
-		require.Equal(t, []Place{newPlace(slot, t0+1000, seq, t0+1000)}, s.last.Added)
+		require.Equal(t, []handle.Place{handle.NewPlace(slot, t0+1000, seq, t0+1000)}, s.last.Added)
 		require.Empty(t, s.last.Removed)
 
 		want := task.Task{Seq: seq, Slot: slot, Pos: t0 + 1000, Due: t0 + 1000, Version: 3, Created: t0, Topic: target, ID: "a",
@@ -74,7 +75,7 @@ func TestReplacePending(t *testing.T) {
 
 		row := s.row("a")
 		require.Equal(t, old, s.last.Removed)
-		require.Equal(t, []Place{placeOf(&row)}, s.last.Added)
+		require.Equal(t, []handle.Place{handle.PlaceOf(&row)}, s.last.Added)
 		require.Equal(t, task.Seq(s.source.ID, 1), row.Seq, "another content has another seq")
 		require.EqualValues(t, s.now+60_000, row.Due)
 		require.EqualValues(t, 1, row.Version, "a request without a version keeps the stored one")
@@ -171,7 +172,7 @@ func TestScheduleBehindClaimed(t *testing.T) {
 				row := s.row(id)
 				require.Equal(t, c.pos, row.Pos, id)
 				require.Equal(t, t0+c.due.Milliseconds(), row.Due, id)
-				require.Equal(t, []Place{placeOf(&row)}, s.last.Added, id)
+				require.Equal(t, []handle.Place{handle.PlaceOf(&row)}, s.last.Added, id)
 				require.Equal(t, "pending", s.state(id))
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -24,13 +25,13 @@ type SentRun struct {
 // it has stored, and may be repeated.
 func (s *Store) RestoreRuns(ctx context.Context, runs []SentRun, now int64, same func(*task.Task) bool) (n int, err error) {
 	if len(runs) > 0 { // a database of before the first run does not know their source
-		if err := s.transact(ctx, func(tx *sql.Tx) error { return ensureRunSource(ctx, tx) }); err != nil {
+		if err := s.h.Transact(ctx, func(tx *sql.Tx) error { return ensureRunSource(ctx, tx) }); err != nil {
 			return 0, fmt.Errorf("making the source of runs: %w", err)
 		}
 	}
 	for part := range slices.Chunk(runs, makeTimers) {
 		added := 0
-		err := s.transact(ctx, func(tx *sql.Tx) error {
+		err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 			m := maker{work: work{store: s, tx: tx, now: now}}
 			err := m.restore(ctx, part, same)
 			added = len(m.applied.Added)
@@ -49,7 +50,7 @@ func (m *maker) restore(ctx context.Context, runs []SentRun, same func(*task.Tas
 	if err != nil {
 		return err
 	}
-	slots, seen := slotSet{}, map[[16]byte]bool{}
+	slots, seen := handle.SlotSet{}, map[[16]byte]bool{}
 	for _, r := range runs {
 		key, run, ok := timerOf(r)
 		t := timers[key]
@@ -62,7 +63,7 @@ func (m *maker) restore(ctx context.Context, runs []SentRun, same func(*task.Tas
 		}
 		again.Seq = r.Seq
 		if same(again) {
-			slots.add(again.Slot)
+			slots.Add(again.Slot)
 			seen[task.Ident(r.Topic, r.ID)] = true
 			m.fresh = append(m.fresh, again)
 		}
@@ -70,7 +71,7 @@ func (m *maker) restore(ctx context.Context, runs []SentRun, same func(*task.Tas
 	if err := m.dropExisting(ctx); err != nil {
 		return err
 	}
-	if m.slots, err = m.store.lockSlots(ctx, m.tx, slots, lockShared); err != nil {
+	if m.slots, err = m.store.h.LockSlots(ctx, m.tx, slots, handle.LockShared); err != nil {
 		return err
 	}
 	m.late, m.fresh = m.fresh, nil
@@ -87,7 +88,7 @@ func (m *maker) timersOf(ctx context.Context, runs []SentRun) (map[[16]byte]*tas
 		}
 	}
 	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.store.locking(lockExclusive), keys...)
+	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.store.h.Locking(handle.LockExclusive), keys...)
 	if err != nil {
 		return nil, fmt.Errorf("reading timers: %w", err)
 	}

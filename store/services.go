@@ -24,11 +24,11 @@ func (s *Store) Beat(ctx context.Context, v Service) error {
 	if v.Figures == nil || len(v.Figures) > MaxFigures { // a part of it would be worth nothing
 		v.Figures = []byte{}
 	}
-	now, err := s.Time(ctx)
+	now, err := s.h.Time(ctx)
 	if err != nil {
 		return err
 	}
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM services WHERE seen < ?", now.UnixMilli()-serviceMemory); err != nil {
 			return err
 		}
@@ -46,10 +46,10 @@ func (s *Store) Beat(ctx context.Context, v Service) error {
 func (s *Store) Leave(ctx context.Context, id string) error {
 	now, err := s.Time(ctx)
 	if err == nil {
-		_, err = s.exec(ctx, "DELETE FROM services WHERE id = ?", tables.CutText(id, 255))
+		_, err = s.h.Exec(ctx, "DELETE FROM services WHERE id = ?", tables.CutText(id, 255))
 	}
 	if err == nil {
-		_, err = s.exec(ctx, "UPDATE meta SET value = 0 WHERE name = ? AND NOT EXISTS (SELECT 1 FROM services WHERE seen > ?)", []byte(indexKind.name), now.UnixMilli()-ServiceLease)
+		_, err = s.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name = ? AND NOT EXISTS (SELECT 1 FROM services WHERE seen > ?)", []byte(indexKind.name), now.UnixMilli()-ServiceLease)
 	}
 	if err != nil {
 		return fmt.Errorf("noting that the service %s has ended: %w", id, err)

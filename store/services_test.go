@@ -23,7 +23,7 @@ func TestServices(t *testing.T) {
 			return out
 		}
 		back := func(id string, ms int64) {
-			_, err := s.exec(s.ctx, "UPDATE services SET seen = seen - ? WHERE id = ?", ms, []byte(id))
+			_, err := s.h.Exec(s.ctx, "UPDATE services SET seen = seen - ? WHERE id = ?", ms, []byte(id))
 			require.NoError(t, err)
 		}
 		long := strings.Repeat("ü", 300)

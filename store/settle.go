@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -73,8 +74,8 @@ type Settled struct {
 	// has moved it beyond From. Settled tasks may be replaced, so count the rest from there, the
 	// next time.
 	Stands map[int]int64
-	Events []Outbox // the events, to be published and then deleted (DeleteEvents)
-	Moved  []Place  // where the tasks that stay in the line stand now
+	Events []handle.Outbox // the events, to be published and then deleted (DeleteEvents)
+	Moved  []handle.Place  // where the tasks that stay in the line stand now
 	// Reported are the transitions of tasks whose reports were there already, by seq, as the reports have made them.
 	Reported map[int64]Transition
 	// Ignored are answers about tasks with which others have gone on, by seq. Nothing was changed, and nothing is told.
@@ -88,36 +89,36 @@ type Settled struct {
 // now tells the time in Unix ms. As in Apply, it is asked once the rows are locked.
 func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transition, events []schemas.Event, now func() int64) (Settled, error) {
 	var out Settled
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		out = Settled{}
 		rows, err := s.lockTransitions(ctx, tx, transitions)
 		if err != nil {
 			return err
 		}
-		set, epochs := slotSet{}, map[int]int64{}
+		set, epochs := handle.SlotSet{}, map[int]int64{}
 		for _, d := range done {
-			set.add(d.Slot)
+			set.Add(d.Slot)
 			epochs[d.Slot] = d.Epoch
 		}
 		for _, e := range transitions {
-			set.add(e.Slot)
+			set.Add(e.Slot)
 			epochs[e.Slot] = e.Epoch
 		}
-		clause := lockShared // nobody may move claimed meanwhile
+		clause := handle.LockShared // nobody may move claimed meanwhile
 		if len(done) > 0 {
-			clause = lockExclusive
+			clause = handle.LockExclusive
 		}
-		slots, err := s.lockSlotsThere(ctx, tx, set, clause) // one that the database has forgotten is held by nobody
+		slots, err := s.h.LockSlotsThere(ctx, tx, set, clause) // one that the database has forgotten is held by nobody
 		if err != nil {
 			return err
 		}
 		for slot, epoch := range epochs {
-			if !s.conditions.heldUnder(slots[slot], epoch) {
+			if !s.h.Conditions.HeldUnder(slots[slot], epoch) {
 				out.Fenced = append(out.Fenced, slot)
 			}
 		}
 		if len(out.Fenced) > 0 {
-			return ErrFenced
+			return handle.ErrFenced
 		}
 		reports, err := s.decideReports(ctx, tx, transitions, rows, slots, now)
 		if err != nil {
@@ -132,9 +133,9 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 		if out.Mismatch, out.Stands, err = moveDone(ctx, tx, done, slots); err != nil || len(told) == 0 {
 			return err
 		}
-		out.Events = eventBoxes(told, now())
+		out.Events = handle.EventBoxes(told, now())
 		for _, box := range out.Events {
-			if err := box.store(ctx, tx); err != nil {
+			if err := box.Store(ctx, tx); err != nil {
 				return err
 			}
 		}
@@ -178,7 +179,7 @@ func (s *Store) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []T
 			err := r.Scan(&t.Seq, &key, &t.Slot, &t.Pos, &t.State, &t.Attempt)
 			copy(t.ident[:], key)
 			return err
-		}, "SELECT seq, ident, slot, pos, state, attempt FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+s.locking(lockExclusive), seqsOf(part)...)
+		}, "SELECT seq, ident, slot, pos, state, attempt FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+s.h.Locking(handle.LockExclusive), seqsOf(part)...)
 		for _, t := range list {
 			rows[t.Seq] = t
 		}
@@ -197,15 +198,15 @@ func seqsOf(transitions []Transition) []any {
 // maxCases is how many cases a CASE in an UPDATE has: the server goes through all of them for each row.
 const maxCases = 100
 
-func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now int64) ([]Place, error) {
-	var moved []Place
+func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now int64) ([]handle.Place, error) {
+	var moved []handle.Place
 	var dead []*task.DeadLetter
 	leaving := map[transitionGroup][]Transition{}
 	for _, e := range transitions {
 		row, claimed := rows[e.Seq].Task, slots[e.Slot].Claimed
 		if !e.applies(row, slots[e.Slot]) {
 			if row.Slot == e.Slot && row.Pos > claimed {
-				moved = append(moved, newPlace(row.Slot, row.Pos, row.Seq, row.Pos))
+				moved = append(moved, handle.NewPlace(row.Slot, row.Pos, row.Seq, row.Pos))
 			}
 			continue
 		}
@@ -215,7 +216,7 @@ func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []
 			}
 			e.Attempt = max(e.Attempt, row.Attempt) // another owner may have made the latest
 			e.Pos = max(e.Pos, claimed+1)
-			moved = append(moved, newPlace(e.Slot, e.Pos, e.Seq, e.Pos))
+			moved = append(moved, handle.NewPlace(e.Slot, e.Pos, e.Seq, e.Pos))
 		} else {
 			e.Pos = now
 		}
@@ -232,7 +233,7 @@ func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []
 			}
 		}
 	}
-	return moved, s.insertDead(ctx, tx, dead)
+	return moved, s.h.InsertDead(ctx, tx, dead)
 }
 
 // transitionGroup is what transitions that are written together have in common; their places differ.

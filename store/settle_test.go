@@ -7,7 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // Nothing is written for a task that is simply delivered: the offset says so.
@@ -153,7 +156,7 @@ func TestSettleExits(t *testing.T) {
 		}
 		require.Equal(t, []int64{before["report"].Seq, t0 + 61_000, before["retry"].Seq, t0 + 9000, before["back"].Seq, t0 + 5001}, moved)
 
-		letters, err := s.DeadLetters(s.ctx, DeadFilter{})
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
 		require.NoError(t, err)
 		require.Len(t, letters, 2)
 		require.Equal(t, []string{schemas.KindDead, schemas.KindExpired}, []string{letters[0].Kind, letters[1].Kind})
@@ -266,9 +269,9 @@ func TestAttemptsNeverGoBack(t *testing.T) {
 }
 
 // replay brings back every dead letter there is.
-func (f *fixture) replay() ([]Replayed, []Place) {
+func (f *fixture) replay() ([]Replayed, []handle.Place) {
 	f.t.Helper()
-	letters, err := f.DeadLetters(f.ctx, DeadFilter{Replayed: true})
+	letters, err := lettertest.All(f.ctx, f.dead, letters.Filter{Replayed: true})
 	require.NoError(f.t, err)
 	var ids []int64
 	for _, d := range letters {
@@ -409,7 +412,7 @@ func TestSettleRecalls(t *testing.T) {
 			}
 		}
 		require.Equal(t, []int64{before["waits"].Seq, before["may have been sent"].Seq}, moved)
-		require.Subset(t, settled.Moved, []Place{newPlace(before["waits"].Slot, t0+7001, before["waits"].Seq, t0+7001)})
+		require.Subset(t, settled.Moved, []handle.Place{handle.NewPlace(before["waits"].Slot, t0+7001, before["waits"].Seq, t0+7001)})
 	})
 }
 

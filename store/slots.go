@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -20,13 +18,13 @@ type SlotPos = handle.SlotPos
 
 // makeSlots makes n slots unless there are some, looking again after another process came first.
 func (s *Store) makeSlots(ctx context.Context, n int) error {
-	return s.transact(ctx, func(tx *sql.Tx) error {
+	return s.h.Transact(ctx, func(tx *sql.Tx) error {
 		var have int
 		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots").Scan(&have); err != nil || have > 0 {
 			return err
 		}
 		for i := range n {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch, base, spread, target) VALUES (?, 0, ?, 0, 0, "+s.Life()+", 0, ?, ?, ?)", i, []byte{}, n, n, n); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch, base, spread, target) VALUES (?, 0, ?, 0, 0, "+s.h.Life+", 0, ?, ?, ?)", i, []byte{}, n, n, n); err != nil {
 				return fmt.Errorf("making slot %d: %w", i, err)
 			}
 		}
@@ -44,20 +42,20 @@ const epochLeap = 1_000_000
 func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 	var epoch int64
 	name := []byte("epoch")
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		var taken int64
 		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(epoch), 0) FROM slots").Scan(&taken); err != nil {
 			return err
 		}
 		// MySQL assigns from left to right. A program of the version before notes no life.
-		res, err := tx.ExecContext(ctx, "UPDATE meta SET value = CASE WHEN value < ? THEN ? ELSE value END + CASE WHEN LENGTH(data) = 0 OR data = "+s.Life()+" THEN 1 ELSE ? END, data = "+s.Life()+" WHERE name = ?", taken, taken, epochLeap, name)
+		res, err := tx.ExecContext(ctx, "UPDATE meta SET value = CASE WHEN value < ? THEN ? ELSE value END + CASE WHEN LENGTH(data) = 0 OR data = "+s.h.Life+" THEN 1 ELSE ? END, data = "+s.h.Life+" WHERE name = ?", taken, taken, epochLeap, name)
 		if err != nil {
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil {
 			return err
 		} else if n == 0 {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value, data) VALUES (?, ?, "+s.Life()+")", name, taken+1); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value, data) VALUES (?, ?, "+s.h.Life+")", name, taken+1); err != nil {
 				return err
 			}
 		}
@@ -82,9 +80,9 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 		return nil, errors.New("acquiring slots: the owner must have a name, for a slot without one is free")
 	}
 	var before []Slot
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		var err error
-		before, err = tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") AND (epoch < ? OR (epoch = ? AND owner = ?)) ORDER BY slot"+s.locking(lockExclusive), append(tables.Args(slots), epoch, epoch, []byte(owner))...)
+		before, err = tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.h.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") AND (epoch < ? OR (epoch = ? AND owner = ?)) ORDER BY slot"+s.h.Locking(handle.LockExclusive), append(tables.Args(slots), epoch, epoch, []byte(owner))...)
 		if err != nil || len(before) == 0 {
 			return err
 		}
@@ -93,7 +91,7 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 		for _, b := range before {
 			taken = append(taken, b.Slot)
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, life_epoch = ?, life = "+s.Life()+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
+		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
 		for i := range before {
 			b := &before[i]
 			to := b.Claimed
@@ -141,10 +139,10 @@ func (h Had) claimed(s Slot) int64 {
 // From the commit on, all later writes under the epoch fail, claims too. So if a claim and a
 // release of one slot both succeed, the claim came first, and then the slot is not drained.
 func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []int, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		where := " WHERE slot IN (" + tables.Marks(len(slots)) + ") AND epoch = ? AND LENGTH(owner) > 0"
 		a := append(tables.Args(slots), epoch)
-		if _, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ?"+where+s.conditions.drained, append([]any{[]byte{}}, a...)...); err != nil {
+		if _, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ?"+where+s.h.Conditions.Drained, append([]any{[]byte{}}, a...)...); err != nil {
 			return err
 		}
 		kept, err = tables.Fetch(ctx, tx, func(r *sql.Rows, slot *int) error { return r.Scan(slot) }, "SELECT slot FROM slots"+where+" ORDER BY slot", a...)
@@ -160,7 +158,7 @@ func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []i
 // not settled in them is in doubt; the next owner deals with it. From the commit on, all later
 // writes under the epoch fail. It may be repeated. had is as with Acquire.
 func (s *Store) Abandon(ctx context.Context, slots []int, epoch int64, had ...Had) error {
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{[]byte{}}, tables.Args(slots)...)
 		_, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+tables.Marks(len(slots))+") AND epoch = ?", append(a, epoch)...)
 		for _, h := range had {
@@ -177,50 +175,4 @@ func (s *Store) Abandon(ctx context.Context, slots []int, epoch int64, had ...Ha
 		return fmt.Errorf("abandoning %d slots: %w", len(slots), err)
 	}
 	return nil
-}
-
-// slotSet collects slots to lock: ascending, and each once. Because all transactions use one order,
-// they do not deadlock.
-type slotSet map[int]struct{}
-
-func (set slotSet) add(slot int) {
-	if slot >= 0 {
-		set[slot] = struct{}{}
-	}
-}
-
-func (set slotSet) sorted() []int {
-	out := make([]int, 0, len(set))
-	for slot := range set {
-		out = append(out, slot)
-	}
-	slices.Sort(out)
-	return out
-}
-
-// lockSlots reads the slots under a lock that keeps their claimed where it is until the transaction ends. All of them must exist.
-func (s *Store) lockSlots(ctx context.Context, tx *sql.Tx, set slotSet, clause string) (map[int]Slot, error) {
-	out, err := s.lockSlotsThere(ctx, tx, set, clause)
-	if err == nil && len(out) != len(set) {
-		s.spread.Store(nil)
-		return nil, fmt.Errorf("locking slots %s: only %d of them exist: %w", strings.Trim(fmt.Sprint(set.sorted()), "[]"), len(out), errSpread)
-	}
-	return out, err
-}
-
-// lockSlotsThere is lockSlots of those that exist.
-func (s *Store) lockSlotsThere(ctx context.Context, tx *sql.Tx, set slotSet, clause string) (map[int]Slot, error) {
-	slots := set.sorted()
-	if len(slots) == 0 {
-		return nil, nil
-	}
-	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") ORDER BY slot"+s.locking(clause), tables.Args(slots)...)
-	if err != nil {
-		return nil, fmt.Errorf("locking %d slots: %w", len(slots), err)
-	}
-	out := make(map[int]Slot, len(rows))
-	for _, r := range rows {
-		out[r.Slot] = r
-	}
-	return out, nil
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"testing"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/stretchr/testify/require"
 )
 
@@ -134,8 +135,8 @@ func TestWhatIsGivenBackIsFenced(t *testing.T) {
 				s.deliver(t0)
 				require.NoError(t, giveBack(s, slot))
 				before := s.dump()
-				require.ErrorIs(t, claimTo(s.ctx, s.Store, []int{slot}, s.epoch, t0+1000), ErrFenced)
-				require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), s.epoch, t0+1000), ErrFenced)
+				require.ErrorIs(t, claimTo(s.ctx, s.Store, []int{slot}, s.epoch, t0+1000), handle.ErrFenced)
+				require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), s.epoch, t0+1000), handle.ErrFenced)
 				settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, t0, t0, 0}}, nil, nil, At(s.now))
 				require.NoError(t, err)
 				require.Equal(t, []int{slot}, settled.Fenced)

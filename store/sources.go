@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
@@ -45,11 +46,8 @@ func (s *Source) DeliveryKey(offset int64, attempt int) string {
 }
 
 const (
-	// TransitionSource is the outbox source of events about tasks that left their line; the owner
-	// of slot 0 looks after it.
-	TransitionSource = 2
-	firstSource      = 16
-	lastSource       = 31_999 // those above, up to 1<<15 - 1, are for measurements; seq stays positive
+	firstSource = 16
+	lastSource  = 31_999 // those above, up to 1<<15 - 1, are for measurements; seq stays positive
 )
 
 const sourceColumns = "src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at, stands_at, stands"
@@ -85,7 +83,7 @@ func InUse(all []Source) []Source {
 func (s *Store) FindSource(ctx context.Context, topic string, topicID [16]byte, partition int32) (Source, bool, error) {
 	var src Source
 	var found bool
-	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) (err error) {
 		src, found, err = findSource(ctx, tx, topic, topicID, partition)
 		return err
 	})
@@ -106,7 +104,7 @@ func findSource(ctx context.Context, q dialect.Querier, topic string, topicID [1
 // Source reads a partition's source. If the partition is new, it makes a source that begins at offset first.
 func (s *Store) Source(ctx context.Context, topic string, topicID [16]byte, partition int32, first int64) (Source, error) {
 	var src Source
-	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) (err error) {
 		var found bool
 		if src, found, err = findSource(ctx, tx, topic, topicID, partition); err != nil || found {
 			return err
@@ -174,14 +172,14 @@ func (s *Store) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
 		}
 		cases := "CASE src" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
 		epochs, values := setEpochs(part, b.Epochs)
-		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+epochs+" WHERE src IN ("+tables.Marks(len(part))+") AND retired_at = 0 AND next_offset "+s.conditions.expected+" "+cases, slices.Concat(to, values, sources, from)...)
+		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+epochs+" WHERE src IN ("+tables.Marks(len(part))+") AND retired_at = 0 AND next_offset "+s.h.Conditions.Expected+" "+cases, slices.Concat(to, values, sources, from)...)
 		if err != nil {
 			return fmt.Errorf("moving the offsets of %d sources: %w", len(part), err)
 		}
 		if n, err := res.RowsAffected(); err != nil {
 			return err
 		} else if n != int64(len(part)) {
-			return fmt.Errorf("moving the offsets of sources %v: %w", part, ErrFenced)
+			return fmt.Errorf("moving the offsets of sources %v: %w", part, handle.ErrFenced)
 		}
 		return nil
 	})

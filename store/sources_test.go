@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 )
 
 func TestSources(t *testing.T) {
@@ -107,7 +108,7 @@ func TestABatchIsStoredOnce(t *testing.T) {
 			"one of two is known": {Advance: []Advance{{s.source.ID, 3, 4}, {999, 0, 2}}, Gaps: []Gap{{s.source.ID, 3, 4}, {999, 0, 2}}},
 		} {
 			_, err := s.Apply(s.ctx, b, At(s.now))
-			require.ErrorIs(t, err, ErrFenced, name)
+			require.ErrorIs(t, err, handle.ErrFenced, name)
 			require.Equal(t, before, s.dump(), name)
 		}
 		require.Equal(t, `{"n":2}`, string(s.body("b").Value))
@@ -123,7 +124,7 @@ func TestABatchWhoseReplyWasLost(t *testing.T) {
 		stored := s.dump()
 
 		_, err = s.Apply(s.ctx, b, At(s.now+5))
-		require.ErrorIs(t, err, ErrFenced)
+		require.ErrorIs(t, err, handle.ErrFenced)
 		require.Equal(t, stored, s.dump())
 
 		src, err := s.Source(s.ctx, "in", [16]byte{1}, 0, 0)

@@ -42,9 +42,9 @@ func timeEnd() int64 { return task.Held(0) - 1 }
 
 // Moved is what a step of a change has done.
 type Moved struct {
-	Added   []Place // where tasks stand now
-	Removed []Place // where they stood
-	Timers  []int   // slots to which timers went
+	Added   []handle.Place // where tasks stand now
+	Removed []handle.Place // where they stood
+	Timers  []int          // slots to which timers went
 	// Whole: all of the slot stands where it belongs.
 	Whole bool
 }
@@ -120,7 +120,7 @@ func (m *shifter) lockRows(ctx context.Context, leavers []leaver) ([]leaver, err
 	err := tables.Chunks(leavers, func(part []leaver) error {
 		type at struct{ seq, pos int64 }
 		rows, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, v *at) error { return r.Scan(&v.seq, &v.pos) },
-			"SELECT seq, pos FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") AND slot = ? ORDER BY seq"+m.store.locking(lockExclusive), append(seqsOfLeavers(part), m.slot.Slot)...)
+			"SELECT seq, pos FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") AND slot = ? ORDER BY seq"+m.store.h.Locking(handle.LockExclusive), append(seqsOfLeavers(part), m.slot.Slot)...)
 		for _, r := range rows {
 			i, _ := slices.BinarySearchFunc(part, r.seq, func(l leaver, seq int64) int { return cmp.Compare(l.seq, seq) })
 			if part[i].pos == r.pos {
@@ -161,8 +161,8 @@ func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]Slot) 
 		if !task.IsHeld(pos) {
 			due = min(l.due, pos)
 		}
-		m.moved.Removed = append(m.moved.Removed, newPlace(m.slot.Slot, l.pos, l.seq, l.due))
-		m.moved.Added = append(m.moved.Added, newPlace(l.to, pos, l.seq, due))
+		m.moved.Removed = append(m.moved.Removed, handle.NewPlace(m.slot.Slot, l.pos, l.seq, l.due))
+		m.moved.Added = append(m.moved.Added, handle.NewPlace(l.to, pos, l.seq, due))
 	}
 	for p, leavers := range alike {
 		err := tables.Chunks(leavers, func(part []leaver) error {
@@ -193,7 +193,7 @@ func (s *Store) Split(ctx context.Context, slot int, epoch, claimed, now int64, 
 		return Moved{}, fmt.Errorf("splitting slot %d: %w", slot, err)
 	}
 	var out Moved
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		out = Moved{}
 		m := shifter{store: s, tx: tx, waits: waits}
 		err := m.split(ctx, slot, epoch, claimed, now, ahead)
@@ -203,7 +203,7 @@ func (s *Store) Split(ctx context.Context, slot int, epoch, claimed, now int64, 
 	if err != nil {
 		return Moved{}, fmt.Errorf("splitting slot %d: %w", slot, err)
 	}
-	s.spread.Store(nil)
+	s.h.ForgetSpread()
 	return out, nil
 }
 
@@ -220,7 +220,7 @@ func (s *Store) splitReach(ctx context.Context, slot int, claimed, now int64) (i
 }
 
 func (m *shifter) split(ctx context.Context, slot int, epoch, claimed, now, ahead int64) error {
-	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.SlotColumns()+" FROM slots ORDER BY slot")
+	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.h.SlotColumns()+" FROM slots ORDER BY slot")
 	if err != nil {
 		return err
 	}
@@ -301,28 +301,28 @@ func (m *shifter) near(ctx context.Context, from, to int64, lock bool) ([]leaver
 
 // lockSplit locks the slot and those to which its keys go, and verifies that the slot can be split.
 func (m *shifter) lockSplit(ctx context.Context, epoch, claimed int64, rows int) (map[int]Slot, error) {
-	set := slotSet{}
-	set.add(m.slot.Slot)
+	set := handle.SlotSet{}
+	set.Add(m.slot.Slot)
 	if m.slot.Target > m.slot.Base { // to new slots
 		for slot := m.slot.Base; slot < min(m.slot.Target, rows); slot++ {
-			set.add(slot)
+			set.Add(slot)
 		}
 	} else {
 		for slot := range m.slot.Target {
-			set.add(slot)
+			set.Add(slot)
 		}
 	}
-	at, err := m.store.lockSlots(ctx, m.tx, set, lockExclusive)
+	at, err := m.store.h.LockSlots(ctx, m.tx, set, handle.LockExclusive)
 	if err != nil {
 		return nil, err
 	}
 	now := at[m.slot.Slot]
 	switch {
-	case !m.store.conditions.heldUnder(now, epoch), now.Unsure:
-		return nil, ErrFenced
+	case !m.store.h.Conditions.HeldUnder(now, epoch), now.Unsure:
+		return nil, handle.ErrFenced
 	case now.Base != m.slot.Base || now.Target != m.slot.Target || now.Split():
-		return nil, errSpread
-	case !m.store.conditions.idle(now, claimed):
+		return nil, handle.ErrSpread
+	case !m.store.h.Conditions.Idle(now, claimed):
 		return nil, ErrBusy
 	}
 	for _, s := range at {
@@ -351,7 +351,7 @@ func (m *shifter) lockTimers(ctx context.Context) (map[[16]byte]int, error) {
 		for i, t := range part {
 			known[t.ident], keys[i] = t.to, t.ident[:]
 		}
-		_, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.store.locking(lockExclusive), keys...)
+		_, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.store.h.Locking(handle.LockExclusive), keys...)
 		return err
 	})
 	if err != nil {
@@ -398,7 +398,7 @@ func (m *shifter) moveTimers(ctx context.Context, known map[[16]byte]int, at map
 	byTo := map[int][]any{}
 	for _, t := range leaving {
 		if to, locked := known[t.ident]; locked && to != t.to {
-			return errSpread // set anew meanwhile, with another key
+			return handle.ErrSpread // set anew meanwhile, with another key
 		}
 		byTo[t.to] = append(byTo[t.to], t.ident[:])
 	}

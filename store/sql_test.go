@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/handle"
 )
 
 // A transaction whose context has ended is not committed: SQLite's driver answers "done" to a statement that it left out for that.
 func TestEndedTransactionsAreNotCommitted(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		ctx, cancel := context.WithCancel(s.ctx)
-		err := s.transact(ctx, func(tx *sql.Tx) error {
+		err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = 5")
 			cancel()
 			return err
@@ -44,8 +45,8 @@ func (l *leavingOut) ExecContext(context.Context, string, []driver.NamedValue) (
 // What a statement by itself says that it did, it did, whenever its context ended.
 func TestEndedStatementsAreNotDone(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
-	s := &Store{db: sql.OpenDB(&leavingOut{end}), dialect: dialect.SQLite{}}
-	t.Cleanup(func() { _ = s.Close() })
-	_, err := s.exec(ctx, "UPDATE slots SET claimed = 5")
+	db := sql.OpenDB(&leavingOut{end})
+	t.Cleanup(func() { _ = db.Close() })
+	_, err := handle.New(handle.Config{DB: db, Dialect: dialect.SQLite{}}).Exec(ctx, "UPDATE slots SET claimed = 5")
 	require.ErrorIs(t, err, context.Canceled)
 }

@@ -14,7 +14,7 @@ func (s *Store) Stands(ctx context.Context, source int, at int64, why string) er
 	if len(why) > maxStands {
 		why = why[:maxStands]
 	}
-	_, err := s.exec(ctx, "UPDATE sources SET stands_at = ?, stands = ? WHERE src = ? AND next_offset = ?", at, []byte(why), source, at)
+	_, err := s.h.Exec(ctx, "UPDATE sources SET stands_at = ?, stands = ? WHERE src = ? AND next_offset = ?", at, []byte(why), source, at)
 	if err != nil {
 		return fmt.Errorf("noting why source %d stands: %w", source, err)
 	}

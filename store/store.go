@@ -20,7 +20,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/glebarez/sqlite"
@@ -32,9 +31,9 @@ import (
 	"gorm.io/gorm/logger"
 
 	"github.com/notyet/notyet/internal/defaults"
-	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/task"
 )
 
 // Config says where the database is. The zero value is not usable: DSN is required.
@@ -62,26 +61,21 @@ type Config struct {
 
 // Store is safe for use by several goroutines.
 type Store struct {
-	*handle.Handle
-	gorm       *gorm.DB
+	handle.Ref // for the packages of the store
+	h          *handle.Handle
 	db         *sql.DB
 	log        *zap.Logger
 	dialect    dialect.Dialect
-	soleWriter bool // this process makes writers serial, with writing
-	hint       claimedHint
+	soleWriter bool // this process makes writers serial
 
-	spread     atomic.Pointer[slots.Spread] // see spreadIn
-	prepared   prepared
-	known      knownSources
-	runs       runNumbers
-	pace       makePace
-	conditions conditions
-	writing    sync.Mutex // SQLite's writers poll for its lock and may starve; with this one they take turns
-	clockOnce  sync.Once
-	clock      *Clock           // see Clock
-	evidence   Evidence         // set in a recovery only
-	patient    driver.Connector // for migrations: an answer may take as long as it takes. nil: as any other
-	apart      driver.Connector // makes connections beside the pool; nil: there can be none
+	known     knownSources
+	runs      runNumbers
+	pace      makePace
+	clockOnce sync.Once
+	clock     *Clock           // see Clock
+	evidence  Evidence         // set in a recovery only
+	patient   driver.Connector // for migrations: an answer may take as long as it takes. nil: as any other
+	apart     driver.Connector // makes connections beside the pool; nil: there can be none
 }
 
 const sqlitePrefix = "sqlite:"
@@ -95,13 +89,13 @@ const idleTimeout = 5 * time.Second
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, defaults.DatabaseConns)
 	cfg.SlotPatience = cmp.Or(cfg.SlotPatience, 10*time.Second)
-	s := &Store{log: log, conditions: allConditions()}
+	s := &Store{log: log}
 	dialector, life, err := s.dialector(cfg)
 	if err != nil {
 		return nil, err
 	}
 	handler := zapslog.NewHandler(log.Core())
-	s.gorm, err = gorm.Open(dialector, &gorm.Config{
+	db, err := gorm.Open(dialector, &gorm.Config{
 		DisableAutomaticPing:   true, // Ping below says it in one line
 		SkipDefaultTransaction: true,
 		TranslateError:         true,
@@ -113,10 +107,11 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	if s.db, err = s.gorm.DB(); err != nil {
+	if s.db, err = db.DB(); err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	s.Handle = handle.New(s.db, s.dialect, cfg.Clock, life)
+	s.h = handle.New(handle.Config{DB: s.db, Gorm: db, Dialect: s.dialect, Serial: s.soleWriter, Now: cfg.Clock, Life: life, Log: log})
+	s.Ref = s.h.Ref()
 	s.dialect.Pool(s.db, cfg.MaxConns, idleTimeout/2)
 	err = s.Ping(ctx)
 	if err == nil {
@@ -224,6 +219,23 @@ type mysqlLog struct{ log *zap.Logger }
 
 func (l mysqlLog) Print(v ...any) { l.log.Warn("mysql driver", zap.String("detail", fmt.Sprint(v...))) }
 
+// Time asks the database for its time. With SQLite, that is this machine's.
+func (s *Store) Time(ctx context.Context) (time.Time, error) { return s.h.Time(ctx) }
+
+// LaneKey returns the key of the hash in the installation's lanes. It never changes.
+func (s *Store) LaneKey(ctx context.Context) (task.LaneKey, error) { return s.h.LaneKey(ctx) }
+
+// SlotCount is the number of slots that are to have owners; 0 before Migrate.
+func (s *Store) SlotCount(ctx context.Context) (int, error) { return s.h.SlotCount(ctx) }
+
+// Slots reads all slots, in order: also those that were given up.
+func (s *Store) Slots(ctx context.Context) ([]Slot, error) { return s.h.Slots(ctx) }
+
+// Beyond returns, for each of the places, the first place behind it in its slot that holds a task, if there is one.
+func (s *Store) Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error) {
+	return s.h.Beyond(ctx, places)
+}
+
 // Ping checks that the server answers.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.db.PingContext(ctx); err != nil {
@@ -239,3 +251,8 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // Close releases the connections.
 func (s *Store) Close() error { return s.db.Close() }
+
+// maxPacket is the largest packet that MariaDB takes by default. In the text of a statement, some
+// bytes of a value need two. A statement whose text would be longer than this is sent prepared,
+// with its values beside the text.
+const maxPacket = 16<<20 - 1

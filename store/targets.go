@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -50,10 +51,10 @@ func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
 // says what is to be in force now: so two who change different things do not undo each other's.
 func (s *Store) SetPolicy(ctx context.Context, topic string, now int64, change func(Policy) Policy) (Policy, error) {
 	var out Policy
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		key := []byte(topic)
 		rows, err := tables.Fetch(ctx, tx, func(r *sql.Rows, p *Policy) error { return r.Scan(&p.Paused, &p.Rate, &p.MaxInFlight) },
-			"SELECT paused, rate, max_in_flight FROM targets WHERE topic = ?"+s.locking(lockExclusive), key)
+			"SELECT paused, rate, max_in_flight FROM targets WHERE topic = ?"+s.h.Locking(handle.LockExclusive), key)
 		if err != nil {
 			return err
 		}
@@ -74,7 +75,7 @@ func (s *Store) SetPolicy(ctx context.Context, topic string, now int64, change f
 			_, err = tx.ExecContext(ctx, "INSERT INTO targets (topic, paused, rate, max_in_flight, changed) VALUES (?, ?, ?, ?, ?)", key, out.Paused, out.Rate, out.MaxInFlight, now)
 		}
 		if err == nil {
-			_, err = s.audit(ctx, tx, 1)
+			_, err = s.h.Audit(ctx, tx, 1)
 		}
 		return err
 	})
@@ -144,7 +145,7 @@ func (s *Store) HeldTasks(ctx context.Context, topic string, after HeldPlace, n 
 // and what lies beyond. One condition for both would read all of that place again. It is one statement, because a dispatcher may have many
 // targets to look behind.
 func (s *Store) heldTasks(ctx context.Context, q dialect.Querier, topic string, after *HeldPlace, n int) ([]HeldTask, error) {
-	key, err := s.LaneKeyIn(ctx, q)
+	key, err := s.h.LaneKeyIn(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +176,7 @@ func heldPart(where string) string {
 
 // CountHeld counts the held tasks of a target, at most so many. It looks at as many of each lane, which other targets may share.
 func (s *Store) CountHeld(ctx context.Context, topic string, most int) (int, error) {
-	key, err := s.LaneKey(ctx)
+	key, err := s.h.LaneKey(ctx)
 	if err != nil {
 		return 0, err
 	}

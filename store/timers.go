@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -60,7 +61,7 @@ func (w *work) decideTimers(ctx context.Context, changes []task.Change) error {
 		for i, id := range part {
 			keys[i] = id.key[:]
 		}
-		rows, err := tables.Fetch(ctx, w.tx, w.scanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+w.store.locking(lockExclusive), keys...)
+		rows, err := tables.Fetch(ctx, w.tx, w.scanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+w.store.h.Locking(handle.LockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading %d timers: %w", len(keys), err)
 		}
@@ -107,7 +108,7 @@ func (w *work) decideTimer(id *timerIdentity) error {
 
 // stillKept leaves out runs that are claimed, as far as is known.
 func (w *work) stillKept(kept []task.Kept) []task.Kept {
-	kept = slices.DeleteFunc(kept, func(k task.Kept) bool { return k.AllClaimed(w.claimedOf(k, w.store.hint.claimed)) })
+	kept = slices.DeleteFunc(kept, func(k task.Kept) bool { return k.AllClaimed(w.claimedOf(k, w.store.h.LastClaimed)) })
 	return kept[max(len(kept)-task.MostKept, 0):]
 }
 
@@ -153,7 +154,7 @@ func (w *work) readPending(ctx context.Context) error {
 	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
 	return tables.Chunks(keys, func(part []any) error {
 		rows, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due) },
-			"SELECT seq, slot, pos, state, due FROM tasks WHERE ident IN ("+tables.Marks(len(part))+")"+w.store.locking(lockExclusive), part...)
+			"SELECT seq, slot, pos, state, due FROM tasks WHERE ident IN ("+tables.Marks(len(part))+")"+w.store.h.Locking(handle.LockExclusive), part...)
 		if err != nil {
 			return fmt.Errorf("reading %d runs: %w", len(part), err)
 		}
@@ -211,7 +212,7 @@ func (w *work) writeTimers(ctx context.Context) error {
 		switch slot := w.slots[t.Slot]; w.nowUnsure(&t, t.Phase(slot.Claimed, slot.Done)) {
 		case task.Pending:
 			gone = append(gone, t.Seq)
-			w.applied.Removed = append(w.applied.Removed, placeOf(&t))
+			w.applied.Removed = append(w.applied.Removed, handle.PlaceOf(&t))
 		case task.Unsure:
 			if t.State == task.StateLine { // its owner may have it, and the timer would make it once more
 				return errUnsure

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -73,7 +74,7 @@ func runMakers(s *fixture) *violations {
 					if err == nil && made.Runs > 0 && before > epoch {
 						v.add("%d runs were made under epoch %d after epoch %d had been acquired", made.Runs, epoch, before)
 					}
-					if err != nil && !errors.Is(err, ErrFenced) {
+					if err != nil && !errors.Is(err, handle.ErrFenced) {
 						v.fail(err)
 					}
 				}

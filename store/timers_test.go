@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -246,14 +247,14 @@ func TestRunsAreMadeByTheOwner(t *testing.T) {
 		s.own()
 		before := s.dump()
 		_, err := s.MakeRuns(s.ctx, s.owned(first), s.now+ahead, s.now, tolerance, nil)
-		require.ErrorIs(t, err, ErrFenced)
+		require.ErrorIs(t, err, handle.ErrFenced)
 		require.Equal(t, before, s.dump(), "nothing was made")
 		require.Equal(t, 2, s.make())
 		require.Equal(t, span(t0, s.now+ahead, 10_000), s.pending())
 		require.NoError(t, s.Abandon(s.ctx, s.allSlots(), s.epoch))
 		s.now += 20_000
 		_, err = s.MakeRuns(s.ctx, s.owned(s.epoch), s.now+ahead, s.now, tolerance, nil)
-		require.ErrorIs(t, err, ErrFenced, "given back")
+		require.ErrorIs(t, err, handle.ErrFenced, "given back")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -183,7 +184,7 @@ func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, 
 		seqs = append(seqs, v.seq)
 		left.rows, left.bytes = left.rows-1, left.bytes-v.size
 	}
-	taken, err := tables.Fetch(ctx, w.tx, scanWaiting, "SELECT ident, report, size, request FROM waiting WHERE seq IN ("+tables.Marks(len(seqs))+") ORDER BY report DESC, arrived"+w.store.locking(lockExclusive), tables.Args(seqs)...)
+	taken, err := tables.Fetch(ctx, w.tx, scanWaiting, "SELECT ident, report, size, request FROM waiting WHERE seq IN ("+tables.Marks(len(seqs))+") ORDER BY report DESC, arrived"+w.store.h.Locking(handle.LockExclusive), tables.Args(seqs)...)
 	if err != nil {
 		return fmt.Errorf("reading %d waiting requests: %w", len(seqs), err)
 	}
@@ -291,8 +292,8 @@ var answerable = fmt.Sprintf(`(SELECT x.size < 8192 AND INSTR(x.request, '"Op":%
 // resolvable reads one entry of the index for each identity, and one request where none of a task in flight is a report: a thousand requests may wait for each, for
 // hours, and every scanner looks again and again.
 func (s *Store) resolvable() string {
-	return "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0) AND NOT " + s.Unsure("s") + ")" +
-		" OR (w.report = 0 AND NOT " + s.Unsure("s") + " AND " + answerable + "), 0)" +
+	return "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0) AND NOT " + s.h.Unsure("s") + ")" +
+		" OR (w.report = 0 AND NOT " + s.h.Unsure("s") + " AND " + answerable + "), 0)" +
 		" FROM (SELECT ident, MAX(report) AS report FROM waiting WHERE ident > ? GROUP BY ident ORDER BY ident LIMIT ?) w" +
 		" LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot ORDER BY w.ident"
 }

@@ -12,8 +12,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // A schedule for a task that is being delivered is neither lost nor overtaken by the delivery: it waits.
@@ -32,7 +35,7 @@ func TestScheduleWhileInFlight(t *testing.T) {
 		require.Zero(t, s.last.Waiting)
 		require.Equal(t, "new", string(s.body("a").Value))
 		require.EqualValues(t, t0+5000, s.row("a").Due)
-		require.Equal(t, []Place{s.place("a")}, s.last.Added)
+		require.Equal(t, []handle.Place{s.place("a")}, s.last.Added)
 		require.Zero(t, s.count("waiting"))
 		require.Nil(t, s.resolve(), "once")
 	})
@@ -355,7 +358,7 @@ func TestWaitingQuota(t *testing.T) {
 				require.Equal(t, schemas.KindRejected, events[0].Kind)
 				require.Contains(t, events[0].Reason, fmt.Sprintf("at most %d of %d bytes in all", schemas.MaxWaiting, schemas.MaxWaitingBytes))
 				require.Equal(t, c.room+1, s.count("waiting"))
-				letters, err := s.DeadLetters(s.ctx, DeadFilter{Kind: schemas.KindRejected})
+				letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{Kind: schemas.KindRejected})
 				require.NoError(t, err)
 				require.Len(t, letters, 1)
 				require.Equal(t, "a", letters[0].TaskID)
@@ -406,14 +409,14 @@ func TestMigrateWhatWaits(t *testing.T) {
 			_, err = m.UpTo(ctx, before)
 			require.NoError(t, err)
 			for slot := range 3 {
-				_, err = store.exec(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done) VALUES (?, 0, ?, 0, 0)", slot, []byte{})
+				_, err = store.h.Exec(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done) VALUES (?, 0, ?, 0, 0)", slot, []byte{})
 				require.NoError(t, err)
 			}
 			insert := func(seq int64, r *schemas.Request) {
 				data, err := encodeChange(task.Change{Seq: seq, Request: r})
 				require.NoError(t, err)
 				key := task.Ident(r.Topic, r.ID)
-				_, err = store.exec(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES (?,?,?,?)", seq, key[:], false, data)
+				_, err = store.h.Exec(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES (?,?,?,?)", seq, key[:], false, data)
 				require.NoError(t, err)
 			}
 			s := &fixture{Store: store, test: t, t: t, ctx: ctx, now: t0, backend: b}

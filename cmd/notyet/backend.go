@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 )
 
 // tasks answers queries about tasks, from the database or through a service.
@@ -26,20 +27,20 @@ type tasks interface {
 	CancelMany(ctx context.Context, r api.CancelMany) (api.CancelledMany, error)
 }
 
-// letters reads, replays and deletes dead letters.
-type letters interface {
+// deadLetters reads, replays and deletes dead letters.
+type deadLetters interface {
 	deadletter.Pager
 	deadletter.Purger
 	deadletter.Source
 	Letter(ctx context.Context, id int64) (deadletter.Letter, error)
-	CountLetters(ctx context.Context, f store.DeadFilter) (int64, error)
+	CountLetters(ctx context.Context, f letters.Filter) (int64, error)
 }
 
 var (
-	_ tasks   = (*api.Local)(nil)
-	_ letters = (*api.Local)(nil)
-	_ tasks   = (*api.Client)(nil)
-	_ letters = (*api.Client)(nil)
+	_ tasks       = (*api.Local)(nil)
+	_ deadLetters = (*api.Local)(nil)
+	_ tasks       = (*api.Client)(nil)
+	_ deadLetters = (*api.Client)(nil)
 )
 
 // installation answers who changed what, and what runs, and changes the number of slots.
@@ -80,7 +81,7 @@ var (
 // backend is one or the other.
 type backend struct {
 	tasks
-	letters
+	deadLetters
 	installation
 	timers
 	targets
@@ -98,7 +99,7 @@ func (a *app) backend(s command.Settings, more command.Servers) (*backend, error
 			return nil, err
 		}
 		c := api.NewClient(ccfg)
-		return &backend{tasks: c, letters: c, installation: c, timers: c, targets: c, close: func() {}}, nil
+		return &backend{tasks: c, deadLetters: c, installation: c, timers: c, targets: c, close: func() {}}, nil
 	}
 	return a.direct(cfg)
 }
@@ -129,7 +130,7 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 		}
 		return client, err
 	})
-	return &backend{tasks: local, letters: local, installation: local, timers: local, targets: local, close: func() {
+	return &backend{tasks: local, deadLetters: local, installation: local, timers: local, targets: local, close: func() {
 		for _, f := range closes {
 			f()
 		}

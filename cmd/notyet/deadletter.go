@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 )
 
 type deadletterCmd struct {
@@ -39,8 +39,8 @@ type letterFilter struct {
 	Limit    *int   `group:"Filter" help:"At most this many, the oldest first." placeholder:"N" short:"n"`
 }
 
-func (f *letterFilter) filter(ids []int64) (store.DeadFilter, error) {
-	out := store.DeadFilter{IDs: ids, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed}
+func (f *letterFilter) filter(ids []int64) (letters.Filter, error) {
+	out := letters.Filter{IDs: ids, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed}
 	if kinds := schemas.Kinds(); f.Kind != "" && !slices.Contains(kinds, f.Kind) {
 		return out, command.Usage("--kind %q: write one of %s", f.Kind, strings.Join(kinds, ", "))
 	}
@@ -65,7 +65,7 @@ type letterChoice struct {
 }
 
 // chosen returns the filter. A forgotten filter must not mean all letters.
-func (c *letterChoice) chosen() (store.DeadFilter, error) {
+func (c *letterChoice) chosen() (letters.Filter, error) {
 	out, err := c.filter(c.IDs)
 	if err != nil {
 		return out, err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 )
 
 // bar shows a person the progress of a long command.
@@ -17,7 +17,7 @@ type bar struct {
 }
 
 // bar returns an empty bar, which shows nothing, unless standard error is a terminal.
-func (a *app) bar(b *backend, what string, f store.DeadFilter) *bar {
+func (a *app) bar(b *backend, what string, f letters.Filter) *bar {
 	if !command.IsTerminal(a.Stderr) {
 		return &bar{}
 	}

@@ -11,7 +11,7 @@ const (
 	// StoreReplacing: under the locks of rows and slots, before known tasks are cancelled,
 	// replaced, fired or ended (store/place.go, store/timers.go). Error: the transaction fails.
 	StoreReplacing = "store.replacing"
-	// StoreBuried: dead letters are written and not yet committed (store/deadletters.go). Error:
+	// StoreBuried: dead letters are written and not yet committed (store/internal/handle/deadletters.go). Error:
 	// the transaction fails.
 	StoreBuried = "store.buried"
 	// ScannerStored: a batch is committed (scanner/worker.go). Error: the reply to the commit is

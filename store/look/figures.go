@@ -67,7 +67,7 @@ func (r Reader) CountOverdue(ctx context.Context, before, most int64) (found Bou
 // CountKinds counts the dead letters of each kind that were not replayed, each up to a limit. It
 // reads an index only.
 func (r Reader) CountKinds(ctx context.Context, kinds []string, most int64) (map[string]Bounded, error) {
-	table := r.h.Dialect().Use("dead_letters", "kind")
+	table := r.h.Dialect.Use("dead_letters", "kind")
 	out := make(map[string]Bounded, len(kinds))
 	for _, kind := range kinds {
 		var n int64

@@ -170,7 +170,7 @@ type indexRange struct {
 // than most is read; n is how many were.
 func (c *counter) count(ctx context.Context, counts map[int64]int64, index string, ranges []indexRange, most int64) (n int64, err error) {
 	// Each index holds all that is asked about. Left to choose, a server may take the other one and look at every row.
-	words := c.h.Dialect()
+	words := c.h.Dialect
 	of, topic := "1", []any(nil)
 	if c.f.Topic != "" {
 		of, topic = "topic = ?", []any{[]byte(c.f.Topic)}

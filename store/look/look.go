@@ -14,7 +14,7 @@ import (
 type Reader struct{ h *handle.Handle }
 
 // New makes a Reader of a store.
-func New(st handle.Source) Reader { return Reader{st.Of()} }
+func New(st handle.Source) Reader { return Reader{handle.Of(st)} }
 
 // gather reads rows until it has limit (0: 100) of those to keep, has looked at most of them, or none is left. more says that rows may be
 // left.

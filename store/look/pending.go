@@ -13,7 +13,7 @@ import (
 // that come later, and those that are held. It reads an index only, so tasks of another target of
 // the same lane count too. Behind now, nothing in a lane has ended.
 func (r Reader) CountPending(ctx context.Context, topic string, after, most int64) (Bounded, error) {
-	table := r.h.Dialect().Use("tasks", "lane")
+	table := r.h.Dialect.Use("tasks", "lane")
 	key, err := r.h.LaneKey(ctx)
 	if err != nil {
 		return Bounded{}, err

@@ -19,13 +19,15 @@ var arrows = map[string][]string{
 	"consumer": {"schemas", "internal/loop"},
 	"store":    {"store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/loop", "internal/machine", "internal/election/roll"},
 	// Questions go to store/look, which never writes. The store asks too, and not the reverse: look opens a store in its tests only.
-	"store/look":     {"schemas", "task", "store/internal", "store"},
-	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine"},
+	"store/look": {"schemas", "task", "store/internal", "store"},
+	// Dead letters: read, counted, forgotten. Other packages of the store write them, so it imports none of those; its tests are the store's.
+	"store/letters":  {"task", "store/internal"},
+	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine", "internal/loop", "internal/faultpoint"},
 	"events":         {"schemas", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":        {"schemas", "task", "store", "store/look", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
-	"dispatcher":     {"schemas", "task", "store", "store/look", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
+	"dispatcher":     {"schemas", "task", "store", "store/look", "store/letters", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
 	"callback":       {"schemas", "internal/defaults", "internal/reload", "internal/loop", "internal/share"},
-	"deadletter":     {"schemas", "task", "store", "store/look", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop"},
+	"deadletter":     {"schemas", "task", "store", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop"},
 
 	// Substrate: each part stands alone, but for defaults, places and loops.
 	"internal/defaults": {},
@@ -50,7 +52,7 @@ var arrows = map[string][]string{
 	"internal/loop":       {},
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
-	"api":      {"schemas", "task", "timer", "store", "store/look", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop"},
+	"api":      {"schemas", "task", "timer", "store", "store/look", "store/letters", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop"},
 	"console":  {"schemas", "api", "deadletter", "internal/access", "store", "store/look", "task"}, // the last two in tests, which fill a database
 	"doctor":   {"schemas", "store", "store/look", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
 	"bench":    {"schemas", "internal/kafka", "internal/loop"},
@@ -67,6 +69,7 @@ var arrows = map[string][]string{
 	"test/testcert":    {},
 	"test/counter":     {},
 	"test/mysqltest":   {},
+	"test/lettertest":  {"task", "store/letters"},
 
 	// Tests of the built program, in a process of its own.
 	"test/program":  {},
@@ -82,7 +85,7 @@ var stages = []string{"producer", "consumer", "store", "events", "scanner", "dis
 // once. The first part is the library's home; the others are its doubles in tests. A library is every package whose path
 // begins with the key.
 var homes = map[string][]string{
-	"gorm.io/":                       {"store"},
+	"gorm.io/":                       {"store", "store/internal"},
 	"github.com/glebarez/sqlite":     {"store"},
 	"github.com/redis/go-redis/":     {"internal/index"},
 	"github.com/go-zookeeper/zk":     {"internal/election", "test/zkfake"},

@@ -23,7 +23,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/test/lettertest"
 	"github.com/notyet/notyet/test/program"
 )
 
@@ -180,7 +181,7 @@ func TestCallbacks(t *testing.T) {
 	require.GreaterOrEqual(t, limited[len(limited)-1].at.Sub(limited[0].at), 3*time.Second, "Retry-After is honoured")
 
 	require.Eventually(t, func() bool {
-		dead, err := c.store.DeadLetters(t.Context(), store.DeadFilter{Topic: good.URL})
+		dead, err := lettertest.All(t.Context(), letters.New(c.store), letters.Filter{Topic: good.URL})
 		return err == nil && len(dead) == 1 && dead[0].TaskID == "302" && dead[0].Kind == schemas.KindCallback && strings.Contains(dead[0].Reason, "answered 302")
 	}, time.Minute, 20*time.Millisecond)
 	require.Eventually(t, func() bool {

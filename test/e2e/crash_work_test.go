@@ -16,7 +16,9 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/lettertest"
 	"github.com/notyet/notyet/timer"
 )
 
@@ -472,7 +474,7 @@ func (k *work) judgeAnswers(id string, delivered func(value string) bool) {
 
 // judgeLetters counts the dead letters of each id.
 func (k *work) judgeLetters() {
-	letters, err := k.store.DeadLetters(k.t.Context(), store.DeadFilter{Replayed: true, Limit: 1000})
+	letters, err := lettertest.All(k.t.Context(), letters.New(k.store), letters.Filter{Replayed: true, Limit: 1000})
 	require.NoError(k.t, err)
 	have := map[string]int{}
 	for _, l := range letters {

@@ -15,7 +15,8 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // What a hostile record may cost: the goal of a request behind it, and the memory of a scanner. A busy machine may miss the
@@ -77,7 +78,7 @@ func TestHostileRecordsHoldUpNobody(t *testing.T) {
 			missed = fmt.Sprintf(", beyond the goal of %v", behindGoal)
 		}
 		t.Logf("%s: the request behind it was delivered after %v%s; the scanner has needed %d MB", bad.name, took.Round(time.Millisecond), missed, scanner.peak()>>20)
-		letters, err := c.store.DeadLetters(t.Context(), store.DeadFilter{Kind: schemas.KindRejected, Limit: 100})
+		letters, err := lettertest.All(t.Context(), letters.New(c.store), letters.Filter{Kind: schemas.KindRejected, Limit: 100})
 		require.NoError(t, err)
 		require.Len(t, letters, i+1)
 		require.Contains(t, letters[i].Reason, bad.reason)
@@ -115,7 +116,7 @@ func TestMassesOfHostileRecordsFitIntoMemory(t *testing.T) {
 		return len(seen) == partitions
 	})
 	t.Logf("the requests behind %d such batches were delivered after %v; the scanner has needed %d MB", len(batches)*partitions, time.Since(began).Round(time.Millisecond), scanner.peak()>>20)
-	letters, err := c.store.DeadLetters(t.Context(), store.DeadFilter{Kind: schemas.KindRejected, Limit: 100})
+	letters, err := lettertest.All(t.Context(), letters.New(c.store), letters.Filter{Kind: schemas.KindRejected, Limit: 100})
 	require.NoError(t, err)
 	require.Len(t, letters, len(batches)*partitions)
 	require.Less(t, scanner.peak(), scannerMemory, "the memory of the scanner")

@@ -10,7 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // TestOversizedTaskTakesNobodyAlong: one record that its topic refuses becomes a dead letter; tasks
@@ -40,7 +41,7 @@ func TestOversizedTaskTakesNobodyAlong(t *testing.T) {
 			return len(seen) == 10
 		})
 		s.answers(map[string]schemas.State{"large": schemas.StateDead})
-		letters, err := s.store.DeadLetters(t.Context(), store.DeadFilter{})
+		letters, err := lettertest.All(t.Context(), letters.New(s.store), letters.Filter{})
 		require.NoError(t, err)
 		require.Len(t, letters, 1)
 		require.Contains(t, letters[0].Reason, "MESSAGE_TOO_LARGE")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 )
 
@@ -84,7 +85,7 @@ func TestReplayIsResumedAfterAKill(t *testing.T) {
 	first.Env = c.env
 	require.NoError(t, first.Start())
 	left := func() int {
-		letters, _, err := c.store.CountDead(context.Background(), store.DeadFilter{Topic: target}, 0)
+		letters, _, err := letters.New(c.store).Count(context.Background(), letters.Filter{Topic: target}, 0)
 		require.NoError(t, err)
 		return int(letters)
 	}

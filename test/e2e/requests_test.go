@@ -11,8 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // publish sends requests and waits until Kafka has acknowledged them.
@@ -74,7 +75,7 @@ func TestCancelReplaceFireAndReject(t *testing.T) {
 			"unknown-header": schemas.StateRejected, "internal": schemas.StateRejected, "nobody": schemas.StateNotFound,
 		})
 		require.Contains(t, got["unknown-header"].Reason, "notyet-prioritee")
-		letters, err := s.store.DeadLetters(t.Context(), store.DeadFilter{Kind: schemas.KindRejected})
+		letters, err := lettertest.All(t.Context(), letters.New(s.store), letters.Filter{Kind: schemas.KindRejected})
 		require.NoError(t, err)
 		require.Len(t, letters, 3)
 		v, err := look.New(s.store).Get(t.Context(), target, "cancelled")
@@ -167,7 +168,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		for _, dead := range s.answers(wants) {
 			require.Less(t, last, dead.At, "a missing topic takes 4 s to be given up, and nobody else may wait for that")
 		}
-		letters, err := s.store.DeadLetters(t.Context(), store.DeadFilter{Topic: missing})
+		letters, err := lettertest.All(t.Context(), letters.New(s.store), letters.Filter{Topic: missing})
 		require.NoError(t, err)
 		require.Len(t, letters, 10)
 		require.Contains(t, letters[0].Reason, "UNKNOWN_TOPIC")

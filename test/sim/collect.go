@@ -11,9 +11,10 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/chaos/history"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 // observer reads all topics as they grow. It notes when the broker had each record: kfake knows no LogAppendTime.
@@ -89,7 +90,7 @@ func (w *world) history(begin, end time.Time) *history.History {
 	for _, a := range w.seen.all() {
 		w.place(h, ops, a)
 	}
-	letters, err := w.admin.DeadLetters(context.Background(), store.DeadFilter{Limit: 1000})
+	letters, err := lettertest.All(context.Background(), letters.New(w.admin), letters.Filter{Limit: 1000})
 	if err != nil {
 		w.find("sim", "reading the dead letters: %v", err)
 	}

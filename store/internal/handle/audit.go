@@ -1,5 +1,14 @@
 package handle
 
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/notyet/notyet/store/internal/tables"
+)
+
 // Actor is who changes something through the API or the command line.
 type Actor struct {
 	Who  string // name of the token, or user@host of a command that works on the database itself
@@ -31,4 +40,88 @@ type AuditEntry struct {
 	TaskID string // of one task; "": several, or not known yet
 	Detail string // a JSON object, see AuditDetail
 	Count  int64  // how many were changed; of a request that goes through Kafka, how many it asks to change
+}
+
+type (
+	actorKey  struct{}
+	changeKey struct{}
+)
+
+// WithActor returns a context under which changes are the actor's.
+func WithActor(ctx context.Context, a Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, a)
+}
+
+// ActorFrom returns the actor of WithActor. False: what is done under ctx is nobody's change, such
+// as the work of the services.
+func ActorFrom(ctx context.Context) (Actor, bool) {
+	a, ok := ctx.Value(actorKey{}).(Actor)
+	return a, ok
+}
+
+// Auditing returns a context under which the store writes the entry into the audit log, in the very
+// transaction that makes the change. So the log has each change that was made, and no other. What
+// the store does under ctx must be that change alone. Without an actor it returns ctx.
+func Auditing(ctx context.Context, e AuditEntry) context.Context {
+	actor, ok := ActorFrom(ctx)
+	if !ok {
+		return ctx
+	}
+	e.Actor = actor
+	return context.WithValue(ctx, changeKey{}, e)
+}
+
+// Audit writes the entry of Auditing, if there is one, in the transaction that changed n things. It
+// returns the entry's id for AuditMore.
+func (h *Handle) Audit(ctx context.Context, tx *sql.Tx, n int64) (id int64, err error) {
+	e, ok := ctx.Value(changeKey{}).(AuditEntry)
+	if !ok {
+		return 0, nil
+	}
+	e.Count = n
+	return h.InsertAudit(ctx, tx, []AuditEntry{e})
+}
+
+// AuditMore adds to the count of an entry whose change takes several transactions.
+func AuditMore(ctx context.Context, tx *sql.Tx, id, n int64) error {
+	if id == 0 || n == 0 {
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE audit SET amount = amount + ? WHERE id = ?", n, id); err != nil {
+		return fmt.Errorf("counting in the audit log: %w", err)
+	}
+	return nil
+}
+
+// The widths of the columns. Nobody has checked these texts before.
+const (
+	MaxAuditName   = 255
+	maxAuditWhat   = 32
+	MaxAuditTopic  = 300
+	MaxAuditDetail = 4096
+)
+
+// InsertAudit returns the id of the first entry.
+func (h *Handle) InsertAudit(ctx context.Context, tx *sql.Tx, entries []AuditEntry) (first int64, err error) {
+	at, now, err := h.Dialect.Millis(ctx, h.Time)
+	if err != nil {
+		return 0, err
+	}
+	err = tables.Chunks(entries, func(part []AuditEntry) error {
+		a := make([]any, 0, 9*len(part))
+		for _, e := range part {
+			a = append(append(a, now...), tables.CutText(e.Who, MaxAuditName), tables.CutText(e.Via, 8), tables.CutText(e.User, MaxAuditName), tables.CutText(e.What, maxAuditWhat),
+				tables.CutText(e.Topic, MaxAuditTopic), tables.CutText(e.TaskID, maxTaskID), tables.CutText(e.Detail, MaxAuditDetail), e.Count)
+		}
+		res, err := tx.ExecContext(ctx, "INSERT INTO audit (at, who, via, os_user, what, topic, task_id, detail, amount) VALUES "+
+			strings.Repeat(",("+at+",?,?,?,?,?,?,?,?)", len(part))[1:], a...)
+		if err == nil && first == 0 {
+			first, err = res.LastInsertId()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("writing %d entries of the audit log: %w", len(entries), err)
+	}
+	return first, nil
 }

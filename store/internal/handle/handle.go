@@ -8,12 +8,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	place "github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
+	"go.uber.org/zap"
+	"gorm.io/gorm"
 )
 
 // ErrNotMigrated means that the tables are missing or older than this program.
@@ -21,41 +25,54 @@ var ErrNotMigrated = errors.New("the database is not migrated: run `notyet migra
 
 // Handle is safe for use by several goroutines.
 type Handle struct {
-	db      *sql.DB
-	dialect dialect.Dialect
-	now     func() time.Time // of a database that is simulated; nil: the database is asked
-	life    string           // of the database, as an SQL expression: see Unsure
-	lanes   atomic.Pointer[task.LaneKey]
+	Config
+	// Conditions are what writers rest on. Only tests change them.
+	Conditions Conditions
+
+	lanes    atomic.Pointer[task.LaneKey]
+	spread   atomic.Pointer[place.Spread] // see SpreadIn
+	hint     claimedHint
+	prepared prepared
+	writing  sync.Mutex // SQLite's writers poll for its lock and may starve; with this one they take turns
 }
 
-// New makes a Handle of an open database. now is the clock of a database that is simulated, nil
-// otherwise. life is an SQL expression for the life of the database.
-func New(db *sql.DB, d dialect.Dialect, now func() time.Time, life string) *Handle {
-	return &Handle{db: db, dialect: d, now: now, life: life}
+// Config is what the store knows of an open database.
+type Config struct {
+	DB      *sql.DB
+	Gorm    *gorm.DB         // the same database, for tables that few write
+	Dialect dialect.Dialect  // says in the database's own words what SQLite and MySQL do differently
+	Serial  bool             // this process makes writers serial, with writing
+	Now     func() time.Time // of a database that is simulated; nil: the database is asked
+	Life    string           // of the database, as an SQL expression: see Unsure and store/life.go
+	Log     *zap.Logger
 }
 
-// Of returns the handle itself. Whatever embeds a Handle has this method, so that the packages of the
-// store take it.
-func (h *Handle) Of() *Handle { return h }
+// New makes a Handle.
+func New(cfg Config) *Handle { return &Handle{Config: cfg, Conditions: AllConditions()} }
+
+// Ref is a Handle that only the packages of the store can use. Whatever embeds one is a Source.
+type Ref struct{ h *Handle }
+
+// Ref refers to the handle.
+func (h *Handle) Ref() Ref { return Ref{h} }
+
+func (r Ref) handle() *Handle { return r.h }
 
 // Source has a Handle.
-type Source interface{ Of() *Handle }
+type Source interface{ handle() *Handle }
+
+// Of returns the Handle of a Source.
+func Of(s Source) *Handle { return s.handle() }
 
 // Reads is for statements that only read, outside any transaction.
-func (h *Handle) Reads() dialect.Querier { return h.db }
-
-// Dialect says in the database's own words what SQLite and MySQL do differently.
-func (h *Handle) Dialect() dialect.Dialect { return h.dialect }
-
-// Life is an SQL expression for the life of the database: see store/life.go.
-func (h *Handle) Life() string { return h.life }
+func (h *Handle) Reads() dialect.Querier { return h.DB }
 
 // Time asks the database for its time. With SQLite, that is this machine's.
 func (h *Handle) Time(ctx context.Context) (time.Time, error) {
-	if h.now != nil {
-		return h.now(), nil
+	if h.Now != nil {
+		return h.Now(), nil
 	}
-	return h.dialect.Time(ctx, h.db)
+	return h.Dialect.Time(ctx, h.DB)
 }
 
 // LanesKey is the name in the table meta of the key of the hash in lanes: 128 random bits, made once, by Migrate. It never
@@ -63,7 +80,7 @@ func (h *Handle) Time(ctx context.Context) (time.Time, error) {
 const LanesKey = "lanes.key"
 
 // LaneKey returns the key of the hash in the installation's lanes. It never changes.
-func (h *Handle) LaneKey(ctx context.Context) (task.LaneKey, error) { return h.LaneKeyIn(ctx, h.db) }
+func (h *Handle) LaneKey(ctx context.Context) (task.LaneKey, error) { return h.LaneKeyIn(ctx, h.DB) }
 
 // LaneKeyIn reads the key once. q is the caller's transaction, if it has one: there may be no other connection.
 func (h *Handle) LaneKeyIn(ctx context.Context, q dialect.Querier) (task.LaneKey, error) {

@@ -71,7 +71,7 @@ func (h *Handle) SlotColumns() string {
 
 // Unsure is the condition that a row of the table slots, of that name, is unsure: store/life.go explains it.
 func (h *Handle) Unsure(table string) string {
-	return "(" + table + ".life_epoch = " + table + ".epoch AND " + table + ".life <> " + h.life +
+	return "(" + table + ".life_epoch = " + table + ".epoch AND " + table + ".life <> " + h.Life +
 		" AND (" + table + ".slot < " + table + ".base OR " + table + ".slot < " + table + ".target))" // the others are not to be owned
 }
 
@@ -84,7 +84,7 @@ func ScanSlot(r *sql.Rows, s *Slot) error {
 // ones. There may be rows of more: see Slots.
 func (h *Handle) SlotCount(ctx context.Context) (int, error) {
 	var n int
-	err := h.db.QueryRowContext(ctx, "SELECT CASE WHEN target > base THEN target ELSE base END FROM slots WHERE slot = 0").Scan(&n)
+	err := h.DB.QueryRowContext(ctx, "SELECT CASE WHEN target > base THEN target ELSE base END FROM slots WHERE slot = 0").Scan(&n)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return 0, fmt.Errorf("counting the slots: %w", err)
 	}
@@ -93,7 +93,7 @@ func (h *Handle) SlotCount(ctx context.Context) (int, error) {
 
 // Slots reads all slots, in order: also those that were given up and of which tasks that have ended are remembered.
 func (h *Handle) Slots(ctx context.Context) ([]Slot, error) {
-	out, err := tables.Fetch(ctx, h.db, ScanSlot, "SELECT "+h.SlotColumns()+" FROM slots ORDER BY slot")
+	out, err := tables.Fetch(ctx, h.DB, ScanSlot, "SELECT "+h.SlotColumns()+" FROM slots ORDER BY slot")
 	if err != nil {
 		return nil, fmt.Errorf("reading the slots: %w", err)
 	}
@@ -116,7 +116,7 @@ func (h *Handle) Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error
 			a = append(a, p.Slot, p.Slot, p.Pos)
 		}
 		dives := strings.Repeat(" UNION ALL SELECT ?, (SELECT pos FROM tasks WHERE slot = ? AND pos > ? ORDER BY pos LIMIT 1)", len(part))
-		rows, err := tables.Fetch(ctx, h.db, func(r *sql.Rows, v *row) error { return r.Scan(&v.slot, &v.pos) }, dives[len(" UNION ALL "):], a...)
+		rows, err := tables.Fetch(ctx, h.DB, func(r *sql.Rows, v *row) error { return r.Scan(&v.slot, &v.pos) }, dives[len(" UNION ALL "):], a...)
 		if err != nil {
 			return nil, fmt.Errorf("looking for the next tasks: %w", err)
 		}

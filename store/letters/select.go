@@ -1,4 +1,4 @@
-package store
+package letters
 
 import (
 	"context"
@@ -12,38 +12,38 @@ import (
 )
 
 const (
-	deadExamined = 5000   // letters that one page looks at, at most
-	deadAtOnce   = 1000   // of them, those that one statement reads
-	deadCounted  = 10_000 // letters that one statement counts
+	Examined = 5000   // letters that one page looks at, at most
+	atOnce   = 1000   // of them, those that one statement reads
+	Counted  = 10_000 // letters that one statement counts
 )
 
-// DeadPage is a page of dead letters. Next is the id after which the next one begins; 0: this was the
+// Page is a page of dead letters. Next is the id after which the next one begins; 0: this was the
 // last. A page can be short or empty without being the last, because looking at letters that the filter
 // excludes is limited too.
-type DeadPage struct {
+type Page struct {
 	IDs  []int64
 	Next int64
 }
 
-// SelectDead returns the first letters that a filter selects, at most f.Limit (0: 100).
+// Select returns the first letters that a filter selects, at most f.Limit (0: 100).
 //
 // Where a page ends says nothing about letters of topics that are not allowed but how many there are in
 // all: every letter of a stretch is read, whatever the filter says about its content, and looked at here.
-func (s *Store) SelectDead(ctx context.Context, f DeadFilter) (page DeadPage, err error) {
-	if f, err = s.skipOld(ctx, f); err != nil {
+func (ls Letters) Select(ctx context.Context, f Filter) (page Page, err error) {
+	if f, err = ls.skipOld(ctx, f); err != nil {
 		return page, err
 	}
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
-	for looked := 0; looked < deadExamined; {
-		n := min(deadAtOnce, deadExamined-looked)
+	for looked := 0; looked < Examined; {
+		n := min(atOnce, Examined-looked)
 		if len(f.match()) == 0 && f.Allowed == nil {
 			n = min(n, f.Limit-len(page.IDs)+1) // all of them are wanted
 		}
-		rows, err := s.deadStretch(ctx, f, n)
+		rows, err := ls.stretch(ctx, f, n)
 		if err != nil {
-			return DeadPage{}, fmt.Errorf("selecting dead letters: %w", err)
+			return Page{}, fmt.Errorf("selecting dead letters: %w", err)
 		}
 		for _, l := range rows {
 			if !l.matches || f.Allowed != nil && !f.Allowed(l.topic) {
@@ -65,22 +65,28 @@ func (s *Store) SelectDead(ctx context.Context, f DeadFilter) (page DeadPage, er
 	return page, nil
 }
 
-// deadHead is a dead letter that was looked at.
-type deadHead struct {
+// head is a dead letter that was looked at.
+type head struct {
 	id      int64
 	topic   string
 	matches bool
 }
 
-// deadStretch reads the next n letters of the index that the filter narrows most.
-func (s *Store) deadStretch(ctx context.Context, f DeadFilter, n int) ([]deadHead, error) {
-	query, a := s.deadQuery(f, "id, topic, COALESCE("+f.matchSQL()+", 0)")
-	return tables.Ask(ctx, s.db, func(r *sql.Rows, l *deadHead) error { return r.Scan(&l.id, &l.topic, &l.matches) }, query, append(a, n)...)
+// stretch reads the next n letters of the index that the filter narrows most.
+func (ls Letters) stretch(ctx context.Context, f Filter, n int) ([]head, error) {
+	query, a := ls.PageQuery(f, n)
+	return tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, l *head) error { return r.Scan(&l.id, &l.topic, &l.matches) }, query, a...)
 }
 
-// deadQuery is a query for the next letters of the index that the filter narrows most. The number of
+// PageQuery reads the id, the topic, and whether the filter selects it, of the next n letters.
+func (ls Letters) PageQuery(f Filter, n int) (query string, a []any) {
+	query, a = ls.query(f, "id, topic, COALESCE("+f.matchSQL()+", 0)")
+	return query, append(a, n)
+}
+
+// query is a query for the next letters of the index that the filter narrows most. The number of
 // them is its last argument.
-func (s *Store) deadQuery(f DeadFilter, columns string) (query string, a []any) {
+func (ls Letters) query(f Filter, columns string) (query string, a []any) {
 	for _, c := range f.match() {
 		a = append(a, c.args...)
 	}
@@ -91,7 +97,7 @@ func (s *Store) deadQuery(f DeadFilter, columns string) (query string, a []any) 
 	}
 	table := "dead_letters"
 	if index != "" {
-		table = s.dialect.Use(table, index)
+		table = ls.h.Dialect.Use(table, index)
 	}
 	return "SELECT " + columns + " FROM " + table + " WHERE " + strings.Join(conditions, " AND ") + " ORDER BY id LIMIT ?", a
 }
@@ -103,7 +109,7 @@ type condition struct {
 }
 
 // index returns the index that narrows the filter most, with what it is asked for. "": the primary key.
-func (f DeadFilter) index() (name string, where []condition) {
+func (f Filter) index() (name string, where []condition) {
 	where = []condition{{"id > ?", []any{f.After}}}
 	add := func(sql string, args ...any) { where = append(where, condition{sql, args}) }
 	if f.UpTo > 0 {
@@ -129,7 +135,7 @@ func (f DeadFilter) index() (name string, where []condition) {
 }
 
 // match returns what index leaves of the filter.
-func (f DeadFilter) match() (rest []condition) {
+func (f Filter) match() (rest []condition) {
 	add := func(set bool, sql string, args ...any) {
 		if set {
 			rest = append(rest, condition{sql, args})
@@ -147,7 +153,7 @@ func (f DeadFilter) match() (rest []condition) {
 	return rest
 }
 
-func (f DeadFilter) matchSQL() string {
+func (f Filter) matchSQL() string {
 	all := []string{"1 = 1"}
 	for _, c := range f.match() {
 		all = append(all, c.sql)
@@ -155,16 +161,16 @@ func (f DeadFilter) matchSQL() string {
 	return "(" + strings.Join(all, " AND ") + ")"
 }
 
-// firstSince reads the index on died_at, and only that: for a bare MIN(id), SQLite would walk the table.
-const firstSince = "SELECT COALESCE(MIN(+id), ?) FROM dead_letters WHERE died_at >= ?"
+// FirstSince reads the index on died_at, and only that: for a bare MIN(id), SQLite would walk the table.
+const FirstSince = "SELECT COALESCE(MIN(+id), ?) FROM dead_letters WHERE died_at >= ?"
 
 // skipOld makes a run begin at the first letter that died at or after f.Since. Otherwise it would
 // read all older ones. Only the first page needs this.
-func (s *Store) skipOld(ctx context.Context, f DeadFilter) (DeadFilter, error) {
+func (ls Letters) skipOld(ctx context.Context, f Filter) (Filter, error) {
 	if f.Since <= 0 || f.After > 0 {
 		return f, nil
 	}
-	first, err := tables.Ask(ctx, s.db, func(r *sql.Rows, id *int64) error { return r.Scan(id) }, firstSince, int64(math.MaxInt64), f.Since)
+	first, err := tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, id *int64) error { return r.Scan(id) }, FirstSince, int64(math.MaxInt64), f.Since)
 	if err != nil || len(first) == 0 {
 		return f, fmt.Errorf("looking for the first letter that died since: %w", err)
 	}
@@ -172,22 +178,22 @@ func (s *Store) skipOld(ctx context.Context, f DeadFilter) (DeadFilter, error) {
 	return f, nil
 }
 
-// CountDead counts the dead letters that the filter selects, whatever its Limit, for as long as within
+// Count counts the dead letters that the filter selects, whatever its Limit, for as long as within
 // says (0: until all are counted). next is the id after which to go on; 0: all are counted.
-func (s *Store) CountDead(ctx context.Context, f DeadFilter, within time.Duration) (n, next int64, err error) {
-	if f, err = s.skipOld(ctx, f); err != nil {
+func (ls Letters) Count(ctx context.Context, f Filter, within time.Duration) (n, next int64, err error) {
+	if f, err = ls.skipOld(ctx, f); err != nil {
 		return 0, 0, err
 	}
 	type part struct{ looked, last, n int64 }
 	for began := time.Now(); ; {
-		query, a := s.deadQuery(f, "id, COALESCE("+f.matchSQL()+", 0) AS matches")
-		rows, err := tables.Ask(ctx, s.db, func(r *sql.Rows, p *part) error { return r.Scan(&p.looked, &p.last, &p.n) },
-			"SELECT COUNT(*), COALESCE(MAX(id), 0), COALESCE(SUM(matches), 0) FROM ("+query+") AS letters", append(a, deadCounted)...)
+		query, a := ls.query(f, "id, COALESCE("+f.matchSQL()+", 0) AS matches")
+		rows, err := tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, p *part) error { return r.Scan(&p.looked, &p.last, &p.n) },
+			"SELECT COUNT(*), COALESCE(MAX(id), 0), COALESCE(SUM(matches), 0) FROM ("+query+") AS letters", append(a, Counted)...)
 		if err != nil || len(rows) == 0 {
 			return 0, 0, fmt.Errorf("counting dead letters: %w", err)
 		}
 		n += rows[0].n
-		if rows[0].looked < deadCounted {
+		if rows[0].looked < Counted {
 			return n, 0, nil
 		}
 		f.After = rows[0].last

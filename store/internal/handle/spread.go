@@ -1,4 +1,4 @@
-package store
+package handle
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// errSpread says that a transaction has placed tasks by an outdated spread of keys over slots. The next
+// ErrSpread says that a transaction has placed tasks by an outdated spread of keys over slots. The next
 // try reads the spread again.
-var errSpread = errors.New("the number of slots is being changed")
+var ErrSpread = errors.New("the number of slots is being changed")
 
-// spreadIn returns how keys are spread over slots. It is read once, and again after checkSpread has found
+// SpreadIn returns how keys are spread over slots. It is read once, and again after CheckSpread has found
 // it outdated. q is the caller's transaction.
-func (s *Store) spreadIn(ctx context.Context, q dialect.Querier) (slots.Spread, error) {
-	if known := s.spread.Load(); known != nil {
+func (h *Handle) SpreadIn(ctx context.Context, q dialect.Querier) (slots.Spread, error) {
+	if known := h.spread.Load(); known != nil {
 		return *known, nil
 	}
 	rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *Slot) error { return r.Scan(&v.Slot, &v.Base, &v.Target, &v.Spread) },
@@ -29,13 +29,13 @@ func (s *Store) spreadIn(ctx context.Context, q dialect.Querier) (slots.Spread, 
 	if len(rows) == 0 {
 		return slots.Spread{}, ErrNotMigrated
 	}
-	spread := spreadOf(rows)
-	s.spread.Store(&spread)
+	spread := SpreadOf(rows)
+	h.spread.Store(&spread)
 	return spread, nil
 }
 
-// spreadOf is how all slots' rows, in order, spread keys.
-func spreadOf(rows []Slot) slots.Spread {
+// SpreadOf is how all slots' rows, in order, spread keys.
+func SpreadOf(rows []Slot) slots.Spread {
 	var split []bool
 	for i, r := range rows {
 		if r.Split() {
@@ -48,13 +48,16 @@ func spreadOf(rows []Slot) slots.Spread {
 	return slots.Changing(rows[0].Base, rows[0].Target, len(rows), split)
 }
 
-// checkSpread verifies, under the lock of slots, the spread by which tasks were placed in them.
-func (s *Store) checkSpread(spread slots.Spread, locked map[int]Slot) error {
+// CheckSpread verifies, under the lock of slots, the spread by which tasks were placed in them.
+func (h *Handle) CheckSpread(spread slots.Spread, locked map[int]Slot) error {
 	for n, row := range locked {
 		if row.Base != spread.Base() || row.Target != spread.Target() || row.Spread != spread.Count(n) {
-			s.spread.Store(nil)
-			return errSpread
+			h.ForgetSpread()
+			return ErrSpread
 		}
 	}
 	return nil
 }
+
+// ForgetSpread has the spread read again: it may be outdated.
+func (h *Handle) ForgetSpread() { h.spread.Store(nil) }

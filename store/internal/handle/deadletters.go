@@ -1,0 +1,36 @@
+package handle
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// The widths of columns whose content nobody has checked before: the id of a rejected request may
+// be the default id of an intake topic with a long name, and a reason may hold a consumer's text.
+const (
+	MaxReason = 4096
+	maxTaskID = 255
+)
+
+// InsertDead may be repeated: the second letter of one death is ignored.
+func (h *Handle) InsertDead(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) error {
+	again := h.Dialect.Keep("seq, replay", "seq")
+	return tables.Pieces(dead, func(d *task.DeadLetter) int { return len(d.Body) + len(d.Reason) + 100 }, func(part []*task.DeadLetter) error {
+		a := make([]any, 0, 12*len(part))
+		for _, d := range part {
+			a = append(a, d.Seq, []byte(d.Kind), []byte(d.Topic), tables.CutText(d.TaskID, maxTaskID), d.Due, d.Attempt, d.Replay, tables.CutText(d.Reason, MaxReason), d.DiedAt, 0, []byte{}, tables.NonNil(d.Body))
+		}
+		rows := strings.Repeat(",(?,?,?,?,?,?,?,?,?,?,?,?)", len(part))[1:]
+		_, err := tx.ExecContext(ctx, "INSERT INTO dead_letters (seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, replayed_by, body) VALUES "+rows+again, a...)
+		if err != nil {
+			return fmt.Errorf("writing %d dead letters: %w", len(part), err)
+		}
+		return faultpoint.At(faultpoint.StoreBuried)
+	})
+}

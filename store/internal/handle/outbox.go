@@ -1,0 +1,59 @@
+package handle
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// Outbox is a run of events that a transaction has decided. The transaction stores them, and they
+// stay until they are published. If the process dies before that, the next reader of the source
+// publishes them.
+type Outbox struct {
+	Source int
+	Seq    int64
+	Events []schemas.Event
+}
+
+// TransitionSource is the outbox source of events about tasks that left their line; the owner of slot 0 looks after it.
+const TransitionSource = 2
+
+// MaxBox keeps an outbox row below the 16 MiB of its column, and its statement below the server's
+// largest packet. JSON may write six bytes for one.
+const MaxBox = 2 << 20
+
+// EventSize estimates how many bytes an event takes in an outbox row.
+func EventSize(e schemas.Event) int { return 200 + len(e.Topic) + len(e.ID) + len(e.Reason) }
+
+// EventBoxes puts events about tasks that have left their line into outboxes of at most about MaxBox bytes each.
+func EventBoxes(events []schemas.Event, now int64) []Outbox {
+	var boxes []Outbox
+	seq := now<<20 | rand.Int64N(1<<20)
+	for len(events) > 0 {
+		n, bytes := 0, 0
+		for n < len(events) && bytes < MaxBox {
+			events[n].Reason = schemas.CutUTF8(events[n].Reason, MaxReason)
+			bytes += EventSize(events[n])
+			n++
+		}
+		boxes = append(boxes, Outbox{Source: TransitionSource, Seq: seq, Events: events[:n:n]})
+		events = events[n:]
+		seq++
+	}
+	return boxes
+}
+
+func (o *Outbox) Store(ctx context.Context, tx *sql.Tx) error {
+	data, err := json.Marshal(o.Events)
+	if err != nil {
+		return fmt.Errorf("encoding events: %w", err)
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO outbox (src, seq, events) VALUES (?,?,?)", o.Source, o.Seq, data); err != nil {
+		return fmt.Errorf("storing %d events: %w", len(o.Events), err)
+	}
+	return nil
+}

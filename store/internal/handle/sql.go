@@ -1,0 +1,112 @@
+package handle
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"go.uber.org/zap"
+	"gorm.io/gorm"
+
+	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/store/internal/dialect"
+)
+
+// ErrFenced says that the slot has another owner by now, or the intake another reader. Nothing was changed.
+var ErrFenced = errors.New("fenced: another owner holds it")
+
+// Lock clauses, for Locking.
+const (
+	LockShared    = dialect.LockShared
+	LockExclusive = dialect.LockExclusive
+)
+
+// Locking is a lock clause as the database wants it.
+func (h *Handle) Locking(clause string) string {
+	if clause == LockShared {
+		return h.Dialect.Lock(h.Conditions.Shared)
+	}
+	return h.Dialect.Lock(h.Conditions.Exclusive)
+}
+
+// Transact runs f in a transaction. It runs f again when the transaction was the victim of a
+// deadlock, or another writer came first. So f must be repeatable.
+func (h *Handle) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
+	for attempt := 1; ; attempt++ {
+		err := h.once(ctx, f)
+		if err == nil || ctx.Err() != nil || !Contended(err) || attempt >= 20 {
+			return err
+		}
+		h.Log.Debug("transaction contended, running it again", zap.Int("attempt", attempt), zap.Error(err))
+		if attempt > 1 { // two that collide twice are in step: a random pause of 1 to 64 ms separates them
+			loop.Rest(ctx, rand.N(loop.Pause(attempt, time.Millisecond, 64*time.Millisecond)))
+		}
+	}
+}
+
+// once runs f in a transaction. Nothing is committed once the context has ended: SQLite's driver
+// answers "done" to a statement that it left out for that.
+func (h *Handle) once(ctx context.Context, f func(tx *sql.Tx) error) error {
+	caller := ctx
+	if h.Serial {
+		// If the context of a transaction ends, its connection is closed, and with it a database in
+		// memory. The statements still have the caller's context, and a failed one rolls back.
+		ctx = context.WithoutCancel(ctx)
+		h.writing.Lock()
+		defer h.writing.Unlock()
+	}
+	tx, err := h.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("beginning a transaction: %w", err)
+	}
+	if err = f(tx); err == nil {
+		err = caller.Err()
+	}
+	if err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("%w: %w", ErrCommit, err)
+	}
+	return nil
+}
+
+// Exec runs one statement that writes, by itself. The end of the context is an error, as in once.
+func (h *Handle) Exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if h.Serial {
+		h.writing.Lock()
+		defer h.writing.Unlock()
+	}
+	res, err := h.DB.ExecContext(ctx, query, args...)
+	return res, h.Dialect.Done(ctx, err)
+}
+
+// ErrCommit says that the commit may or may not have happened.
+var ErrCommit = errors.New("committing")
+
+// Contended tells whether the same transaction can be tried again at once after an error.
+func Contended(err error) bool {
+	var my *mysql.MySQLError
+	if errors.As(err, &my) {
+		switch my.Number {
+		case 1213, 1205: // deadlock, lock wait timeout
+			return true
+		}
+	}
+	return Duplicate(err) || errors.Is(err, ErrSpread)
+}
+
+// Duplicate tells whether another writer inserted the same identity between our look and our insert.
+func Duplicate(err error) bool {
+	var my *mysql.MySQLError
+	if errors.As(err, &my) {
+		return my.Number == 1062
+	}
+	return errors.Is(err, gorm.ErrDuplicatedKey) || strings.Contains(err.Error(), "UNIQUE constraint failed")
+}

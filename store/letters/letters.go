@@ -1,0 +1,49 @@
+// Package letters reads, counts and forgets dead letters: tasks and requests that notyet has given up on. A filter goes
+// in; a page of ids, a count, or letters come out. Other packages of the store write them.
+package letters
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/task"
+)
+
+// Letters is a value without state of its own.
+type Letters struct{ h *handle.Handle }
+
+// New returns the dead letters of a store.
+func New(st handle.Source) Letters { return Letters{handle.Of(st)} }
+
+// Filter selects dead letters; the zero value selects all that were not replayed.
+type Filter struct {
+	IDs      []int64
+	Kind     string
+	Topic    string
+	TaskID   string
+	Reason   string // a part of the reason
+	Since    int64  // died at or after, Unix ms
+	Until    int64  // died before, Unix ms; 0: no bound
+	Replayed bool   // also those that were replayed
+	After    int64  // only ids above it: pages go in the order of ids
+	UpTo     int64  // only ids up to it, see Last; 0: no bound
+	Limit    int    // 0: 100
+	// Allowed tells whether a letter of the topic may be seen. nil: all.
+	Allowed func(topic string) bool
+}
+
+// Read returns the letters with the given ids that are still there, in the order of their ids.
+func (ls Letters) Read(ctx context.Context, ids []int64, body bool) (out []task.DeadLetter, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	query := ls.h.Gorm.WithContext(ctx).Table("dead_letters").Where("id IN ?", ids).Order("id")
+	if !body {
+		query = query.Omit("body")
+	}
+	if err = query.Find(&out).Error; err != nil {
+		return nil, fmt.Errorf("reading %d dead letters: %w", len(ids), err)
+	}
+	return out, nil
+}
