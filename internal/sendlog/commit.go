@@ -100,9 +100,6 @@ func (l *Log) run() {
 			continue
 		case <-l.closing:
 			return
-		case p := <-l.prunes:
-			p.done <- l.prune(p.before)
-			continue
 		case r := <-l.requests:
 			group = l.gather(append(group[:0], r))
 		}

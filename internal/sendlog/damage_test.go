@@ -126,7 +126,7 @@ func TestBitFlipInTheWriteAheadLogIsAGap(t *testing.T) {
 		}
 		require.Equal(t, []int64{0, 1, 2, 3, 4, 100}, seqs, "what follows the gap is read")
 	}
-	require.NoError(t, after.Prune(t.Context(), time.Now().Add(time.Hour)))
+	require.NoError(t, after.prune(time.Now().Add(time.Hour)))
 	_, err = replayed(t, after, time.Time{})
 	require.NoError(t, err, "until it is pruned")
 }

@@ -69,7 +69,6 @@ func TestFullDiskBreaksTheLogAndLosesNothing(t *testing.T) {
 			require.NotZero(t, disk.hits.Load(), "the fault did not strike")
 			disk.on.Store(false)
 			require.True(t, isBroken(l.AppendOutcomes(ctx, []Outcome{outcome(1)})), "for good")
-			require.True(t, isBroken(l.Prune(ctx, time.Now())))
 			require.True(t, isBroken(l.Close()))
 
 			after := mustOpen(t, copyDir(t, dir), Config{})

@@ -143,7 +143,6 @@ type Log struct {
 
 	pool      sync.Pool // of requests; not shared among logs, whose channels may be of another test's time
 	requests  chan *request
-	prunes    chan pruneRequest
 	closing   chan struct{}
 	closeOnce sync.Once
 	closeErr  error
@@ -172,8 +171,8 @@ func Open(dir string, cfg Config, log *zap.Logger) (*Log, error) {
 	}
 	l := &Log{
 		cfg: cfg, dir: dir, log: log, fault: newFault(log),
-		requests: make(chan *request), prunes: make(chan pruneRequest),
-		closing: make(chan struct{}),
+		requests: make(chan *request),
+		closing:  make(chan struct{}),
 	}
 	if err := l.open(dir); err != nil {
 		return nil, fmt.Errorf("opening the send log in %s: %w", dir, errors.Join(err, l.release()))

@@ -1,7 +1,6 @@
 package sendlog
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,41 +9,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"go.uber.org/zap"
 )
-
-// pruneRequest asks the committer, which alone writes.
-type pruneRequest struct {
-	before time.Time
-	done   chan error
-}
-
-// Prune forgets what was appended earlier than before. It is done by itself for
-// what is older than Config.Retention. Space is freed in the background. After
-// the clock was ahead for a while, batches from that while are kept until time
-// has caught up with them.
-func (l *Log) Prune(ctx context.Context, before time.Time) error {
-	r := pruneRequest{before, make(chan error, 1)}
-	select {
-	case l.prunes <- r:
-	case <-l.fault.broken:
-		return fmt.Errorf("pruning the send log: %w", l.fault.err())
-	case <-l.closing:
-		return fmt.Errorf("pruning the send log: %w", ErrClosed)
-	case <-ctx.Done():
-		return fmt.Errorf("pruning the send log: %w", ctx.Err())
-	}
-	var err error
-	select {
-	case err = <-r.done:
-	case <-l.fault.broken:
-		err = l.fault.err()
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("pruning the send log: %w", err)
-	}
-	return nil
-}
 
 // pruneSometimes applies the retention.
 func (l *Log) pruneSometimes() {
@@ -58,8 +22,9 @@ func (l *Log) pruneSometimes() {
 	}
 }
 
-// prune drops a prefix and records where the rest begins, in one batch: a crash
-// leaves both or neither, and no false gap.
+// prune drops the prefix that was appended before a time, and records where the rest begins, in one batch:
+// a crash leaves both or neither, and no false gap. Space is freed in the background. After the clock was
+// ahead for a while, batches from that while are kept until time has caught up with them.
 func (l *Log) prune(before time.Time) error {
 	snap, end := l.snapshot()
 	defer func() { _ = snap.Close() }() // only refuses while iterators are open

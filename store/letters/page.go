@@ -11,7 +11,7 @@ import (
 // MaxPageBytes limits the bodies of a page of dead letters. The last letter may exceed it.
 const MaxPageBytes = 16 << 20
 
-// SelectWithBodies is SelectDead for letters that are read with their bodies: the page holds no more
+// SelectWithBodies is Select for letters that are read with their bodies: the page holds no more
 // than MaxDeadPageBytes of them.
 func (ls Letters) SelectWithBodies(ctx context.Context, f Filter) (Page, error) {
 	page, err := ls.Select(ctx, f)
