@@ -67,7 +67,7 @@ var faults = []fault{
 	{kind: "redis-failed-over", cluster: true, needs: redisServer, hurt: failRedisOver},
 	{kind: "mysql-promoted", cluster: true, doubles: true, hurt: promoteMySQL},
 	{kind: "mysql-promoted-late", cluster: true, doubles: true, rewinds: true, hurt: promoteLate},
-	{kind: "slots-set", hurt: setSlots},
+	{kind: "slots-set", overlap: true, hurt: setSlots},
 	{kind: "second-installation", hurt: joinSecond},
 	{kind: "clock-stepped", hurt: stepClock},
 	{kind: "suspend-dispatcher", doubles: true, hurt: suspendDispatcher},
