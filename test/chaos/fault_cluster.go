@@ -162,7 +162,7 @@ func loseQuorum(b *breaker) error {
 func failRedisOver(b *breaker) error {
 	masters := b.redisMasters()
 	if len(masters) == 0 {
-		return errors.New("Redis has no master")
+		return errors.New("no Redis server is a master")
 	}
 	old := masters[b.rng.IntN(len(masters))]
 	b.began(old)
