@@ -66,14 +66,8 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 	if queued && c.Report == nil {
 		return false
 	}
-	phase := w.phase(id)
-	if c.Report != nil && phase == task.InFlight && id.queue.reports > 0 {
-		unproven := *c.Report
-		unproven.Delivery = ""
-		c.Report = &unproven
-	}
 	began := time.Now()
-	v := task.Decide(id.now, phase, c, w.spread, w.now)
+	v := task.Decide(id.now, w.phase(id), c, w.spread, w.now)
 	w.merged.took += time.Since(began)
 	if v.Wait {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A report on a task in flight waits in the table of waiting requests, unless it is an ok that proves its delivery. A task is in flight before
+// A report on a task in flight waits in the table of waiting requests. A task is in flight before
 // the transition that begins its wait for a report, and again before the one that ends the wait.
 // Neither transition may overlook such a report. Both writers hold the lock on the task's row: either
 // the report is stored before the transition, which then decides it, or the report's writer comes
@@ -23,15 +23,17 @@ type withReports struct {
 	transitions []Transition // all, those that reports have changed as they are then
 	changed     map[int64]Transition
 	events      []schemas.Event   // of the reports
-	unsaid      map[[16]byte]bool // identities of tasks that do not end as their owner says
+	unsaid      map[taskName]bool // tasks that do not end as their owner says
 }
+
+type taskName struct{ topic, id string }
 
 // decideReports decides the reports that wait for the tasks of transitions, and deletes those reports. A
 // task with reports goes where they put it, without a stop at the place where it would have waited.
 // Reports that do not fit into a transaction stay in their table; but no wait is ended while a report
 // may be left.
 func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now func() int64) (withReports, error) {
-	out := withReports{transitions: transitions, unsaid: map[[16]byte]bool{}}
+	out := withReports{transitions: transitions}
 	sure := maps.Clone(slots) // the owner itself says what is claimed
 	for n, slot := range sure {
 		slot.Unsure = false
@@ -41,11 +43,7 @@ func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Tra
 	var list []*identity
 	at := map[*identity]int{}
 	for i, e := range transitions {
-		row := rows[e.Seq]
-		if e.overtaken(row.Task) {
-			out.unsaid[row.ident] = true
-		}
-		if e.waits(row.Task) && e.applies(row.Task, slots[e.Slot]) {
+		if row := rows[e.Seq]; e.waits(row.Task) && e.applies(row.Task, slots[e.Slot]) {
 			id := &identity{key: row.ident}
 			at[id] = i
 			list = append(list, id)
@@ -73,7 +71,7 @@ func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Tra
 		return out, err
 	}
 	w.now = now()
-	out.transitions, out.changed = slices.Clone(transitions), map[int64]Transition{}
+	out.transitions, out.changed, out.unsaid = slices.Clone(transitions), map[int64]Transition{}, map[taskName]bool{}
 	for _, id := range list {
 		e := &out.transitions[at[id]]
 		e.stand(id.before, slots[e.Slot].Claimed)
@@ -82,7 +80,7 @@ func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Tra
 			continue
 		}
 		if e.EndsWait {
-			out.unsaid[id.key] = true
+			out.unsaid[taskName{id.now.Topic, id.now.ID}] = true
 		}
 		e.State, e.Pos, e.Attempt, e.Lane, e.Dead = id.now.State, id.now.Pos, id.now.Attempt, e.Lane.In(id.now.Class), nil
 		for _, d := range w.dead {
@@ -104,11 +102,6 @@ func (e Transition) waits(row task.Task) bool {
 	return e.State == task.StateReport && !e.Recall || e.EndsWait && row.State == task.StateReport
 }
 
-// overtaken tells whether a report that proves the delivery has ended the task, which its owner takes for dead.
-func (e Transition) overtaken(row task.Task) bool {
-	return e.State == task.StateDead && row.Slot == task.OutOfLine && row.State == task.StateSucceeded
-}
-
 // stand makes of a task's row what its reports are decided on: the task as it waits.
 func (e Transition) stand(row *task.Task, claimed int64) {
 	if !e.EndsWait {
@@ -119,8 +112,9 @@ func (e Transition) stand(row *task.Task, claimed int64) {
 
 // told are the events of a settlement: those of the owner that count, and those of the reports.
 func (r withReports) told(owners []schemas.Event) []schemas.Event {
-	if len(r.unsaid) > 0 {
-		owners = slices.DeleteFunc(slices.Clone(owners), func(e schemas.Event) bool { return r.unsaid[task.Ident(e.Topic, e.ID)] })
+	if len(r.changed) == 0 {
+		return owners
 	}
-	return append(slices.Clip(owners), r.events...)
+	kept := slices.DeleteFunc(slices.Clone(owners), func(e schemas.Event) bool { return r.unsaid[taskName{e.Topic, e.ID}] })
+	return append(kept, r.events...)
 }

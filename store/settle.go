@@ -78,7 +78,7 @@ type Settled struct {
 	Moved  []handle.Place  // where the tasks that stay in the line stand now
 	// Reported are the transitions of tasks whose reports were there already, by seq, as the reports have made them.
 	Reported map[int64]Transition
-	// Ignored are answers about tasks with which others have gone on, by seq. Nothing was changed, and nothing is told.
+	// Ignored are late answers about tasks with which others have gone on, by seq. Nothing was changed, and nothing is told.
 	Ignored map[int64]bool
 }
 
@@ -147,12 +147,12 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 	return out, nil
 }
 
-// toldLate adds the events of late answers that count, and returns the other answers, and those that a report has overtaken.
+// toldLate adds the events of late answers that count, and returns the other answers.
 func toldLate(told []schemas.Event, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot) (all []schemas.Event, ignored map[int64]bool) {
 	all = slices.Clip(told)
 	for _, e := range transitions {
 		switch {
-		case (e.From != 0 || e.Recall) && !e.overtaken(rows[e.Seq].Task):
+		case e.From != 0 || e.Recall:
 		case e.applies(rows[e.Seq].Task, slots[e.Slot]):
 			all = append(all, e.Late...)
 		case ignored == nil:

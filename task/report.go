@@ -10,9 +10,7 @@ import (
 //
 // A report that names its delivery also proves that the delivery was made. The caller has checked
 // that it is one of this task. The dispatcher may still wait for Kafka's answer, or have set the
-// task aside. An ok with such a proof ends the task at once, though its owner has it: the owner finds
-// that the task has left its place. Where the event of the delivery is published too, the ok waits, so
-// that the delivery is told first.
+// task aside.
 func report(cur *Task, ph Phase, rep schemas.Report, spread slots.Spread, now int64) Verdict {
 	v := Verdict{Next: cur}
 	proven := rep.Delivery != ""
@@ -23,13 +21,12 @@ func report(cur *Task, ph Phase, rep schemas.Report, spread slots.Spread, now in
 	if err != nil || body.Settings.Ack != schemas.AckReport {
 		return v
 	}
-	unanswered := proven && cur.State != StateReport && rep.Attempt == cur.Attempt+1
-	ends := unanswered && rep.Status == schemas.StatusOK && !Published(body.Settings.Events, schemas.StateDispatched)
-	if ph == Unsure || ph == InFlight && !ends {
+	if ph == InFlight || ph == Unsure {
 		v.Wait = rep.Attempt <= cur.Attempt+1
 		return v
 	}
 	next := *cur
+	unanswered := proven && cur.State != StateReport && rep.Attempt == cur.Attempt+1
 	if unanswered {
 		next.Attempt = rep.Attempt
 	}
