@@ -306,6 +306,12 @@ func (h *hands) count() int {
 	return h.moves
 }
 
+func (h *hands) violations() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.broken)
+}
+
 func (h *hands) member(id string) *owner {
 	i := slices.IndexFunc(h.owners, func(o *owner) bool { return o.MemberID() == id })
 	if i < 0 {
@@ -445,9 +451,9 @@ func (tm *team) until(what string, most time.Duration, cond func() bool) time.Du
 	}
 }
 
-// A leader that is killed, and all its slots, are taken over within a session and 0.7 s, and not before
+// A leader that is killed, and all its slots, are taken over within a session and two seconds, and not before
 // it has lost its trust.
-func TestTakeoverThroughTheDatabaseTakesASessionAndALittle(t *testing.T) {
+func TestTakeoverThroughTheDatabaseTakesASessionAndTwoSeconds(t *testing.T) {
 	for _, fate := range []trouble{killed, paused, refuse, frozen, deaf} {
 		t.Run(fmt.Sprint(fate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -459,13 +465,13 @@ func TestTakeoverThroughTheDatabaseTakesASessionAndALittle(t *testing.T) {
 				tm.until("shared", time.Minute, func() bool { return tm.owned(a, b, c) })
 				a.way.set(fate)
 				took := tm.until("taken over", time.Minute, func() bool { return tm.owned(b, c) })
-				require.LessOrEqual(t, took, session+700*time.Millisecond)
+				require.LessOrEqual(t, took, session+2*time.Second)
 				require.Greater(t, took, session*2/3)
 				if fate != killed {
 					a.way.set(none)
 					tm.until("a is back", time.Minute, func() bool { return tm.owned(a, b, c) })
 				}
-				require.Empty(t, tm.hands.broken)
+				require.Empty(t, tm.hands.violations())
 			})
 		})
 	}
@@ -488,7 +494,7 @@ func TestASuccessorDoesNotWaitForASession(t *testing.T) {
 				took := tm.until("taken over", time.Minute, func() bool { return tm.owned(again, b, c) && tm.holds(again) == 4 })
 				require.Less(t, took, 2*lookEvery)
 				require.Equal(t, moves+4, tm.hands.count(), "only the dead member's slots move")
-				require.Empty(t, tm.hands.broken)
+				require.Empty(t, tm.hands.violations())
 			})
 		})
 	}
@@ -507,7 +513,8 @@ func TestAProcessThatOnlySeemsToHaveEndedStillActs(t *testing.T) {
 				a.way.set(fate)
 				tm.startAs(Config{MemberID: "c", SessionTimeout: session, Ended: a.instance}, 3)
 				time.Sleep(session)
-				require.Equal(t, harm, len(tm.hands.broken) > 0, "%v", tm.hands.broken)
+				broken := tm.hands.violations()
+				require.Equal(t, harm, len(broken) > 0, "%v", broken)
 			})
 		})
 	}
@@ -521,7 +528,7 @@ func TestLeavingTheDatabaseIsSeenAtOnce(t *testing.T) {
 		tm.until("shared", time.Minute, func() bool { return tm.owned(a, b) })
 		a.leave()
 		require.LessOrEqual(t, tm.until("taken over", time.Minute, func() bool { return tm.owned(b) }), 2*lookEvery)
-		require.Empty(t, tm.hands.broken)
+		require.Empty(t, tm.hands.violations())
 	})
 }
 
@@ -565,7 +572,7 @@ func TestDatabaseThatForgetsHasNoTwoOwners(t *testing.T) {
 		tm.book.forget(time.Since(before) + time.Millisecond) // c has never joined
 		tm.until("shared again", 3*session, func() bool { return tm.owned(a, b, c) && a.Current().Epoch > epoch })
 		require.Greater(t, a.Current().Epoch, epoch+900, "what was forgotten is left out")
-		require.Empty(t, tm.hands.broken)
+		require.Empty(t, tm.hands.violations())
 	})
 }
 
@@ -586,7 +593,7 @@ func TestAMemberThatTheDatabaseForgetsLivesAsLongAsItTrusts(t *testing.T) {
 			time.Sleep(beatOf)
 		}
 		tm.until("c is dead", 2*session, func() bool { return !a.Alive("c") && !b.Alive("c") && tm.owned(a, b) })
-		require.Empty(t, tm.hands.broken)
+		require.Empty(t, tm.hands.violations())
 	})
 }
 
@@ -613,7 +620,7 @@ func TestAMemberLivesForItsOwnSession(t *testing.T) {
 				}
 				require.Greater(t, time.Since(trusted), 2*session, "by its own session")
 				tm.until("a is dead", 3*session, func() bool { return tm.owned(b) })
-				require.Empty(t, tm.hands.broken)
+				require.Empty(t, tm.hands.violations())
 			})
 		})
 	}
@@ -635,7 +642,7 @@ func TestANewcomerWaitsForThoseThatTheDatabaseForgot(t *testing.T) {
 		tm.book.forget(time.Since(before) + time.Millisecond)
 		d := tm.start("d", 3)
 		tm.until("d has all", time.Minute, func() bool { return tm.owned(d) })
-		require.Empty(t, tm.hands.broken)
+		require.Empty(t, tm.hands.violations())
 	})
 }
 
@@ -694,7 +701,7 @@ func storm(t *testing.T, seed uint64) {
 		o.way.set(none)
 	}
 	tm.until("well again", 10*session, func() bool { return tm.owned(live...) })
-	require.Empty(t, tm.hands.broken, "seed %d", seed)
+	require.Empty(t, tm.hands.violations(), "seed %d", seed)
 	tm.until("everybody knows", session, func() bool { return len(live[0].Current().Members) == len(live) })
 }
 
