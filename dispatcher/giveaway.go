@@ -44,7 +44,7 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 func (o *ownership) release(ctx context.Context, drained []int, epoch int64) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	kept, err := o.store.Release(bound, drained, epoch)
+	kept, err := o.store.Release(bound, drained, epoch, o.flight.Had(drained)...)
 	if err != nil {
 		return err
 	}

@@ -160,6 +160,31 @@ func TestDatabaseThatForgotWhatIsToBeGivenAway(t *testing.T) {
 	require.Equal(t, []schemas.State{schemas.StateTooLate}, f.answers(f.schedule(cancelRecord("orders", "a"))))
 }
 
+// A slot that has drained is given away in the second in which the database forgets what the slot had claimed and settled, before anybody
+// looks at it. The next owner learns what was claimed all the same, so nobody can cancel what was delivered.
+func TestDrainedSlotThatTheDatabaseForgotIsNotReleased(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m, d := f.owning(Config{})
+	before := f.slot(0)
+	f.schedule(ask("orders", "a", time.Now().Add(-time.Second), schemas.HeaderEvents, "none"))
+	d.claimer.sweep(t.Context())
+	_, err := d.claimer.claim(t.Context())
+	require.NoError(t, err)
+	f.delivers(d)
+	d.settler.settle(t.Context())
+	claimed := d.flight.Look(0).Claimed
+	require.Equal(t, claimed, f.slot(0).Done, "it has drained")
+
+	f.setBack(fmt.Sprintf("UPDATE slots SET claimed = %d, done = %d", before.Claimed, before.Done))
+	require.False(t, f.assign(m, d, 6), "it is ours until we have looked")
+	require.Equal(t, "one", f.slot(0).Owner)
+	d.claimer.sweep(t.Context())
+	require.Equal(t, 1, counted(d.metrics.Abandoned))
+	require.True(t, f.assign(m, d, 6))
+	require.GreaterOrEqual(t, f.slot(0).Claimed, claimed)
+	require.Equal(t, []schemas.State{schemas.StateTooLate}, f.answers(f.schedule(cancelRecord("orders", "a"))))
+}
+
 // The database forgets that the slot came here, and names the owner before, which is alive and knows nothing of it: nobody waits for that one.
 func TestDatabaseThatNamesTheOwnerBefore(t *testing.T) {
 	f := newFixture(t, 1, "orders")

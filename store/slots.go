@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -134,15 +136,17 @@ func (h Had) claimed(s Slot) int64 {
 
 // Release gives back the slots of epoch that are drained, that is, all that was claimed is settled.
 // It keeps and returns the others: their owner has something to settle, or a claim whose reply was
-// lost has moved claimed. It may be repeated.
+// lost has moved claimed. It also keeps a slot of which the database has forgotten a part: had is as with
+// Acquire. It may be repeated.
 //
 // From the commit on, all later writes under the epoch fail, claims too. So if a claim and a
 // release of one slot both succeed, the claim came first, and then the slot is not drained.
-func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []int, err error) {
+func (s *Store) Release(ctx context.Context, slots []int, epoch int64, had ...Had) (kept []int, err error) {
 	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
 		where := " WHERE slot IN (" + tables.Marks(len(slots)) + ") AND epoch = ? AND LENGTH(owner) > 0"
 		a := append(tables.Args(slots), epoch)
-		if _, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ?"+where+s.h.Conditions.Drained, append([]any{[]byte{}}, a...)...); err != nil {
+		whole, known := remembered(had)
+		if _, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ?"+where+s.h.Conditions.Drained+whole, slices.Concat([]any{[]byte{}}, a, known)...); err != nil {
 			return err
 		}
 		kept, err = tables.Fetch(ctx, tx, func(r *sql.Rows, slot *int) error { return r.Scan(slot) }, "SELECT slot FROM slots"+where+" ORDER BY slot", a...)
@@ -152,6 +156,19 @@ func (s *Store) Release(ctx context.Context, slots []int, epoch int64) (kept []i
 		return nil, fmt.Errorf("releasing %d slots: %w", len(slots), err)
 	}
 	return kept, nil
+}
+
+// remembered is the condition that the database remembers all that was had.
+func remembered(had []Had) (clause string, args []any) {
+	if len(had) == 0 {
+		return "", nil
+	}
+	var turns []any
+	for _, h := range had {
+		args, turns = append(args, h.Slot, h.Pos), append(turns, h.Slot, h.Turn)
+	}
+	cases := " >= CASE slot" + strings.Repeat(" WHEN ? THEN ?", len(had)) + " ELSE 0 END"
+	return " AND claimed" + cases + " AND turn" + cases, append(args, turns...)
 }
 
 // Abandon gives up the slots that are still held under epoch, drained or not. What is claimed and

@@ -170,8 +170,11 @@ func (fl *Flight) Had(slots []int) []store.Had {
 	defer fl.mu.Unlock()
 	out := make([]store.Had, len(slots))
 	for i, slot := range slots {
-		lost := fl.lost[slot]
-		out[i] = store.Had{Slot: slot, Pos: lost.claimed, Turn: lost.turn, Reach: reach}
+		had := fl.lost[slot]
+		if l := fl.slots[slot]; l != nil {
+			had.claimed, had.turn = max(had.claimed, l.claimed), max(had.turn, l.turn)
+		}
+		out[i] = store.Had{Slot: slot, Pos: had.claimed, Turn: had.turn, Reach: reach}
 	}
 	return out
 }
