@@ -248,7 +248,7 @@ func TestList(t *testing.T) {
 
 func TestScheduleGoesToTheIntake(t *testing.T) {
 	w := newWorld(t)
-	code, answer := w.do("POST", "/api/v1/tasks", `{"topic":"orders","id":"a","delay":"PT90S","priority":"high","version":3,"max_attempts":2,"if_exists":"keep",
+	code, answer := w.do("POST", "/api/v1/tasks", `{"topic":"orders","id":"a","delay":"PT90S","priority":"high","version":3,"max_attempts":2,"if_exists":"keep","tag":"vip,shop:7",
 		"key":"k","value_base64":"AP8=","headers":[{"key":"h","value":"1"},{"key":"h","value":"2"},{"key":"n","value":null}]}`)
 	require.Equal(t, 202, code, answer)
 	r := w.records("in.a", 1)[0]
@@ -261,6 +261,7 @@ func TestScheduleGoesToTheIntake(t *testing.T) {
 	require.Equal(t, schemas.PriorityHigh, req.Settings.Priority)
 	require.Equal(t, schemas.Keep, req.Settings.IfExists)
 	require.Equal(t, 2, req.Settings.MaxAttempts)
+	require.Equal(t, "vip,shop:7", req.Settings.Tag)
 	require.InDelta(t, r.Timestamp.UnixMilli()+90_000, req.Due, 10_000)
 	require.Equal(t, []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h", Value: []byte("2")}, {Key: "n"}}, req.Headers)
 	var p Published

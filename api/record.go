@@ -43,6 +43,7 @@ func (d *DeliverySettings) headers(b *builder) {
 	b.number(schemas.HeaderMaxAttempts, d.MaxAttempts)
 	b.text(schemas.HeaderBackoff, d.Backoff)
 	b.text(schemas.HeaderMaxLateness, d.MaxLateness)
+	b.text(schemas.HeaderTag, d.Tag)
 	b.text(schemas.HeaderEvents, d.Events)
 }
 

@@ -60,6 +60,7 @@ type Settings struct {
 	MaxAttempts int    `json:"max_attempts"`
 	Backoff     string `json:"backoff"`
 	MaxLateness string `json:"max_lateness,omitempty"`
+	Tag         string `json:"tag,omitempty"`
 	Events      string `json:"events"`
 }
 
@@ -77,7 +78,7 @@ func newTask(v look.View, content bool) Task {
 }
 
 func newSettings(s schemas.Settings) *Settings {
-	out := &Settings{URL: s.Callback.URL, Method: s.Callback.Method, Priority: s.Priority.String(), Ack: s.Ack.String(), MaxAttempts: s.MaxAttempts, Backoff: s.Backoff.String(), Events: s.Events.String()}
+	out := &Settings{URL: s.Callback.URL, Method: s.Callback.Method, Priority: s.Priority.String(), Ack: s.Ack.String(), MaxAttempts: s.MaxAttempts, Backoff: s.Backoff.String(), Events: s.Events.String(), Tag: s.Tag}
 	if s.Ack == schemas.AckReport || s.Callback.URL != "" {
 		out.AckTimeout = s.AckTimeout.String()
 	}
@@ -136,6 +137,7 @@ type DeliverySettings struct {
 	MaxAttempts *int64 `json:"max_attempts,omitempty"`
 	Backoff     string `json:"backoff,omitempty"      doc:"fixed:5s or exponential:1s:10m" minLength:"1"`
 	MaxLateness string `json:"max_lateness,omitempty" doc:"duration" minLength:"1"`
+	Tag         string `json:"tag,omitempty"          doc:"up to 4 tags with commas between" minLength:"1"`
 	Events      string `json:"events,omitempty"       doc:"none, final or all" minLength:"1"`
 }
 

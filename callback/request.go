@@ -43,6 +43,7 @@ const (
 	headerEncoding  = "Notyet-Id-Encoding"
 	headerDue       = "Notyet-Due"
 	headerAttempt   = "Notyet-Attempt"
+	headerTag       = "Notyet-Tag"
 	headerKey       = "Idempotency-Key"
 	headerWebhookID = "Webhook-Id"
 	headerTimestamp = "Webhook-Timestamp"
@@ -52,7 +53,7 @@ const (
 // withheld are the headers of a task that are not sent: notyet sets them, or they concern one
 // connection only (RFC 9110, 7.6.1). Those that a Connection header names are added to them.
 var withheld = map[string]bool{
-	headerID: true, headerEncoding: true, headerDue: true, headerAttempt: true, headerKey: true,
+	headerID: true, headerEncoding: true, headerDue: true, headerAttempt: true, headerTag: true, headerKey: true,
 	headerWebhookID: true, headerTimestamp: true, headerSignature: true,
 	"Host": true, "Content-Length": true,
 	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true,
@@ -86,6 +87,9 @@ func httpRequest(ctx context.Context, r Request, target schemas.CallbackURL, key
 	req.Header.Set(headerDue, strconv.FormatInt(d.Due, 10))
 	req.Header.Set(headerAttempt, strconv.Itoa(d.Attempt))
 	req.Header.Set(headerKey, d.Key)
+	if d.Tag != "" {
+		req.Header.Set(headerTag, d.Tag)
+	}
 	if len(keys) == 0 {
 		return req, nil
 	}

@@ -39,7 +39,7 @@ func TestOwnHeaders(t *testing.T) {
 			"te", "trailers", "trailer", "x", "transfer-encoding", "chunked", "upgrade", "h2c", "http2-settings", "x", "x-stays", "1"), http.Header{"X-Stays": {"1"}}},
 		{own("x-later", "1", "CONNECTION", " x-later "), http.Header{}},
 		// Set by notyet or by HTTP.
-		{own("host", "evil.test", "content-length", "1", "Notyet-Id", "x", "notyet-due", "1", "notyet-attempt", "9", "idempotency-key", "x",
+		{own("host", "evil.test", "content-length", "1", "Notyet-Id", "x", "notyet-due", "1", "notyet-attempt", "9", "notyet-tag", "x", "idempotency-key", "x",
 			"webhook-id", "x", "webhook-timestamp", "1", "Webhook-Signature", "v1,x", "notyet_id", "x", "WEBHOOK_ID", "x", "idempotency_key", "x"), http.Header{}},
 	} {
 		require.Equal(t, c.want, ownHeaders(c.in), "%q", c.in)
@@ -129,7 +129,7 @@ func TestWhatTheReceiverSees(t *testing.T) {
 		for _, body := range [][]byte{nil, {}, []byte("{}"), every, bytes.Repeat(every, 4096)} {
 			o := s.Send(t.Context(), Request{
 				URL: server.URL + "/a%2Fb//c?d=e%20f&g", Method: method, Body: body, Headers: own("x-a", "1", "content-type", "text/plain", "host", "other"),
-				Delivery: schemas.Delivery{ID: "größe", Due: 1790000060000, Attempt: 3, Key: "a-key"},
+				Delivery: schemas.Delivery{ID: "größe", Due: 1790000060000, Attempt: 3, Key: "a-key", Tag: "vip,shop:7"},
 			})
 			require.Equal(t, Outcome{Verdict: Delivered, Status: 200, Sent: true}, o)
 			got := <-requests
@@ -144,7 +144,7 @@ func TestWhatTheReceiverSees(t *testing.T) {
 			delete(got.header, "Content-Length")
 			require.Equal(t, http.Header{
 				"X-A": {"1"}, "Content-Type": {"text/plain"}, "User-Agent": {"notyet/1.2"},
-				"Notyet-Id": {"gr%C3%B6%C3%9Fe"}, "Notyet-Id-Encoding": {"percent"}, "Notyet-Due": {"1790000060000"}, "Notyet-Attempt": {"3"}, "Idempotency-Key": {"a-key"},
+				"Notyet-Id": {"gr%C3%B6%C3%9Fe"}, "Notyet-Id-Encoding": {"percent"}, "Notyet-Due": {"1790000060000"}, "Notyet-Attempt": {"3"}, "Notyet-Tag": {"vip,shop:7"}, "Idempotency-Key": {"a-key"},
 			}, got.header)
 		}
 	}

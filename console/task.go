@@ -168,7 +168,7 @@ func (c *Console) move(r *http.Request, t *api.Task, at string) (int, error) {
 	attempts := int64(t.Settings.MaxAttempts)
 	s := map[string]any{
 		"id": t.ID, "at": when, "priority": t.Settings.Priority, "ack": t.Settings.Ack, "ack_timeout": t.Settings.AckTimeout,
-		"max_attempts": attempts, "backoff": t.Settings.Backoff, "max_lateness": t.Settings.MaxLateness, "events": t.Settings.Events,
+		"max_attempts": attempts, "backoff": t.Settings.Backoff, "max_lateness": t.Settings.MaxLateness, "tag": t.Settings.Tag, "events": t.Settings.Events,
 		"key": t.Key, "key_base64": t.KeyBase64, "value": t.Value, "value_base64": t.ValueBase64, "headers": t.Headers,
 	}
 	if t.Settings.URL != "" {

@@ -119,7 +119,7 @@ func TestTimersRun(t *testing.T) {
 	events, orders := f.read(results), f.read("orders")
 	set := &kgo.Record{Topic: "intake", Value: []byte("v"), Timestamp: time.Now(), Headers: []kgo.RecordHeader{
 		{Key: schemas.HeaderOp, Value: []byte("timer")}, {Key: schemas.HeaderTopic, Value: []byte("orders")}, {Key: schemas.HeaderID, Value: []byte("t")},
-		{Key: schemas.HeaderEvery, Value: []byte("1s")}, {Key: "a", Value: []byte("1")},
+		{Key: schemas.HeaderEvery, Value: []byte("1s")}, {Key: "a", Value: []byte("1")}, {Key: schemas.HeaderTag, Value: []byte("vip,shop:7")},
 	}}
 	f.schedule(set)
 	f.start(f.elect(1), f.TempDir(), Config{})
@@ -127,6 +127,7 @@ func TestTimersRun(t *testing.T) {
 	for _, r := range orders.all() {
 		require.Equal(t, "t", header(r, schemas.HeaderTimer))
 		require.Equal(t, "1", header(r, "a"))
+		require.Equal(t, "vip,shop:7", header(r, schemas.HeaderTag))
 		require.Equal(t, timer.RunID("t", dueOf(t, r)), header(r, schemas.HeaderID))
 		require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), dueOf(t, r)-1)
 	}

@@ -221,6 +221,7 @@ func TestSettings(t *testing.T) {
 			s.Backoff = schemas.Backoff{Exponential: true, First: time.Second, Max: time.Hour}
 		}),
 		"lateness":   change(func(s *schemas.Settings) { s.MaxLateness = 36 * time.Hour }),
+		"tag":        change(func(s *schemas.Settings) { s.Tag = "vip,shop:7" }),
 		"all events": change(func(s *schemas.Settings) { s.Events = schemas.EventsAll }),
 		"no events":  change(func(s *schemas.Settings) { s.Events = schemas.EventsNone }),
 	}

@@ -48,6 +48,9 @@ func anySettings(t *rapid.T) Settings {
 	set("wait", func() { s.MaxWait = millis("wait") })
 	set("exists", func() { s.IfExists = Merge })
 	set("merge", func() { s.Merge = MergeAppend })
+	set("tag", func() {
+		s.Tag = rapid.StringMatching(`[A-Za-z0-9_.:-]{1,64}(,[A-Za-z0-9_.:-]{1,64}){0,3}`).Draw(t, "tag")
+	})
 	return s
 }
 

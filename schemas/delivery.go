@@ -20,6 +20,7 @@ type Delivery struct {
 	Key     string // idempotency key: equal for all copies of one attempt, different for all others
 	Replay  int    // n-th replay from the dead letters; 0: none
 	Timer   string `json:",omitempty"` // id of the timer of which this is a run; "": of none
+	Tag     string `json:",omitempty"` // the task's tags, comma-separated; "": none
 }
 
 // ErrNotDelivery means that a record has no delivery headers: notyet did not send it.
@@ -28,7 +29,7 @@ var ErrNotDelivery = errors.New("not a delivery of notyet")
 // AppendDelivery adds the headers of a delivery after the caller's own. Their values share one
 // allocation.
 func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
-	b := make([]byte, 0, len(d.ID)+len(d.Key)+len(d.Timer)+48) // three numbers of at most 20, 10 and 10 digits
+	b := make([]byte, 0, len(d.ID)+len(d.Key)+len(d.Timer)+len(d.Tag)+48) // three numbers of at most 20, 10 and 10 digits
 	add := func(name string, from int) {
 		h = append(h, kgo.RecordHeader{Key: name, Value: b[from:len(b):len(b)]})
 	}
@@ -52,6 +53,11 @@ func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
 		from = len(b)
 		b = append(b, d.Timer...)
 		add(HeaderTimer, from)
+	}
+	if d.Tag != "" {
+		from = len(b)
+		b = append(b, d.Tag...)
+		add(HeaderTag, from)
 	}
 	return h
 }
@@ -112,6 +118,8 @@ func (d *Delivery) set(name header, v []byte) *Rejection {
 		d.Key = string(v)
 	case hTimer:
 		d.Timer = string(v)
+	case hTag:
+		d.Tag = string(v)
 	case hDue:
 		n, isInt, fits := parseInt(v)
 		if !isInt || !fits {

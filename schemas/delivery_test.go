@@ -142,7 +142,7 @@ func TestEventEscapes(t *testing.T) {
 
 // A consumer may send back every header that it got.
 func TestReportWithTheHeadersOfTheDelivery(t *testing.T) {
-	for _, name := range []string{HeaderDue, HeaderDelivery, HeaderReplay, HeaderTimer} {
+	for _, name := range []string{HeaderDue, HeaderDelivery, HeaderReplay, HeaderTimer, HeaderTag} {
 		_, err := DecodeReport(intake(HeaderTopic, "orders", HeaderID, "x", HeaderAttempt, "1", HeaderStatus, "ok", name, "1"))
 		require.NoError(t, err, name)
 	}

@@ -138,6 +138,7 @@ func goldenTimerOf(t Timer) *goldenTimer {
 
 type goldenSettings struct {
 	Priority, Ack, AckTimeout, Backoff, MaxLateness, Events, MaxWait, IfExists, Merge string
+	Tag                                                                               string `json:",omitempty"`
 	MaxAttempts                                                                       int
 }
 
@@ -159,7 +160,7 @@ func goldenSettingsOf(s Settings) goldenSettings {
 	return goldenSettings{
 		Priority: s.Priority.String(), Ack: s.Ack.String(), AckTimeout: s.AckTimeout.String(), Backoff: s.Backoff.String(),
 		MaxLateness: s.MaxLateness.String(), Events: s.Events.String(), MaxWait: s.MaxWait.String(),
-		IfExists: s.IfExists.String(), Merge: s.Merge.String(), MaxAttempts: s.MaxAttempts,
+		IfExists: s.IfExists.String(), Merge: s.Merge.String(), Tag: s.Tag, MaxAttempts: s.MaxAttempts,
 	}
 }
 

@@ -23,6 +23,7 @@ const (
 	HeaderMaxAttempts = "notyet-max-attempts"
 	HeaderBackoff     = "notyet-backoff"
 	HeaderMaxLateness = "notyet-max-lateness"
+	HeaderTag         = "notyet-tag" // of a delivered record, too
 	HeaderEvents      = "notyet-events"
 	HeaderCron        = "notyet-cron"
 	HeaderEvery       = "notyet-every"
@@ -74,6 +75,7 @@ const (
 	hMaxAttempts
 	hBackoff
 	hMaxLateness
+	hTag
 	hEvents
 	hCron
 	hEvery
@@ -97,7 +99,7 @@ const (
 	hRequest
 
 	hNotRequest = hDue | hAttempt | hDelivery | hReplay | hTimer | hStatus | hRetryAfter | hState | hRequest
-	hSettings   = hIfExists | hMerge | hMaxWait | hPriority | hAck | hAckTimeout | hMaxAttempts | hBackoff | hMaxLateness | hEvents
+	hSettings   = hIfExists | hMerge | hMaxWait | hPriority | hAck | hAckTimeout | hMaxAttempts | hBackoff | hMaxLateness | hTag | hEvents
 	hRuns       = hCron | hEvery | hTimezone | hFrom | hUntil | hJitter | hMisfire | hOverlap
 	hTarget     = hOp | hTopic | hURL | hID | hVersion
 )
@@ -105,7 +107,7 @@ const (
 // headerNames is in the order of the bits.
 var headerNames = [...]string{
 	HeaderOp, HeaderTopic, HeaderID, HeaderAt, HeaderDelay, HeaderIfExists, HeaderMerge, HeaderMaxWait, HeaderVersion,
-	HeaderPriority, HeaderAck, HeaderAckTimeout, HeaderMaxAttempts, HeaderBackoff, HeaderMaxLateness, HeaderEvents,
+	HeaderPriority, HeaderAck, HeaderAckTimeout, HeaderMaxAttempts, HeaderBackoff, HeaderMaxLateness, HeaderTag, HeaderEvents,
 	HeaderCron, HeaderEvery, HeaderTimezone, HeaderFrom, HeaderUntil, HeaderJitter, HeaderMisfire, HeaderOverlap, HeaderURL, HeaderMethod,
 	HeaderDue, HeaderAttempt, HeaderDelivery, HeaderReplay, HeaderTimer, HeaderStatus, HeaderRetryAfter, HeaderState, HeaderRequest,
 }
@@ -173,6 +175,8 @@ func lookup(key string) header {
 		return hBackoff
 	case HeaderMaxLateness:
 		return hMaxLateness
+	case HeaderTag:
+		return hTag
 	case HeaderEvents:
 		return hEvents
 	case HeaderCron:

@@ -11,7 +11,7 @@ import (
 // Every other notyet header is rejected by name: a header without effect would mean that the
 // delivery differs from what the sender wanted.
 func TestEveryHeaderWithEveryOp(t *testing.T) {
-	delivery := []string{HeaderPriority, HeaderAck, HeaderAckTimeout, HeaderMaxAttempts, HeaderBackoff, HeaderMaxLateness, HeaderEvents}
+	delivery := []string{HeaderPriority, HeaderAck, HeaderAckTimeout, HeaderMaxAttempts, HeaderBackoff, HeaderMaxLateness, HeaderTag, HeaderEvents}
 	target := []string{HeaderOp, HeaderTopic, HeaderID, HeaderVersion}
 	takes := map[Op][]string{
 		OpSchedule: slices.Concat(target, delivery, []string{HeaderAt, HeaderDelay, HeaderIfExists, HeaderMerge, HeaderMaxWait}),
@@ -20,7 +20,7 @@ func TestEveryHeaderWithEveryOp(t *testing.T) {
 	}
 	values := map[string]string{
 		HeaderVersion: "7", HeaderAt: "1790000060000", HeaderDelay: "1m", HeaderIfExists: "merge", HeaderMerge: "sum", HeaderMaxWait: "1h",
-		HeaderPriority: "low", HeaderAck: "report", HeaderAckTimeout: "1m", HeaderMaxAttempts: "2", HeaderBackoff: "fixed:1s", HeaderMaxLateness: "1m",
+		HeaderPriority: "low", HeaderAck: "report", HeaderAckTimeout: "1m", HeaderMaxAttempts: "2", HeaderBackoff: "fixed:1s", HeaderMaxLateness: "1m", HeaderTag: "a",
 		HeaderEvents: "all", HeaderCron: "0 0 * * *", HeaderTimezone: "UTC", HeaderMisfire: "skip", HeaderFrom: "1790000060000", HeaderUntil: "1790000060000", HeaderJitter: "1m", HeaderOverlap: "allow", HeaderEvery: "1m",
 		HeaderDue: "1790000060000", HeaderAttempt: "1", HeaderDelivery: "x", HeaderReplay: "1", HeaderTimer: "t", HeaderStatus: "ok", HeaderRetryAfter: "1s", HeaderState: "dead", HeaderRequest: "x",
 	}

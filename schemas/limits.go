@@ -52,6 +52,10 @@ const (
 	// stays within MaxIDLen: two slashes, 10 digits of partition and 19 of offset follow it.
 	MaxIntakeTopicLen = MaxIDLen - 2 - 10 - 19
 
+	// MaxTags is how many tags a task has at most, and MaxTagLen how long each is in bytes.
+	MaxTags   = 4
+	MaxTagLen = 64
+
 	// MaxURLLen is the longest callback URL in bytes: what proxies and servers commonly accept.
 	MaxURLLen = 2048
 

@@ -21,7 +21,7 @@ var bounds = map[string]string{
 	"MaxKeyBytes": size(MaxKeyBytes), "MaxHeaderBytes": size(MaxHeaderBytes), "MaxHeaders": strconv.Itoa(MaxHeaders),
 	"DefaultMaxValueBytes": size(DefaultMaxValueBytes), "MaxValueBytes": size(MaxValueBytes), "MaxRejectedBytes": size(MaxRejectedBytes),
 	"MaxIDLen": strconv.Itoa(MaxIDLen), "MaxTimerIDLen": strconv.Itoa(MaxTimerIDLen),
-	"MaxTopicLen": strconv.Itoa(MaxTopicLen), "MaxIntakeTopicLen": strconv.Itoa(MaxIntakeTopicLen), "MaxURLLen": strconv.Itoa(MaxURLLen),
+	"MaxTopicLen": strconv.Itoa(MaxTopicLen), "MaxIntakeTopicLen": strconv.Itoa(MaxIntakeTopicLen), "MaxTags": strconv.Itoa(MaxTags), "MaxTagLen": strconv.Itoa(MaxTagLen), "MaxURLLen": strconv.Itoa(MaxURLLen),
 	"MaxWaiting": strconv.Itoa(MaxWaiting), "MaxWaitingBytes": size(MaxWaitingBytes), "MaxWaitingReports": strconv.Itoa(MaxWaitingReports),
 	"DefaultMaxDelay": strings.TrimSuffix(DefaultMaxDelay.String(), "0m0s"), "MaxReportError": size(MaxReportError),
 }

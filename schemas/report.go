@@ -129,7 +129,7 @@ func (r *Report) set(name header, v []byte) *Rejection {
 			return bad(name, v, "is not a delivery's key", "write the notyet-delivery of the delivered record, or leave it out")
 		}
 		r.Delivery = string(v)
-	case hDue, hReplay, hTimer: // of the delivery
+	case hDue, hReplay, hTimer, hTag: // of the delivery
 	default:
 		return bad(name, v, "is not part of a report", "leave it out")
 	}

@@ -33,6 +33,10 @@ type Settings struct {
 	// 0: no limit.
 	MaxLateness time.Duration
 
+	// Tag is up to MaxTags tags, comma-separated, by which lists, forecasts, cancels and replays select.
+	// Default none.
+	Tag string
+
 	// Events selects what goes to the results topic. Default: EventsFinal for a task with an id
 	// given by its caller, EventsNone for others. See DefaultEvents.
 	Events Events
@@ -102,6 +106,9 @@ func (s *Settings) set(h header, v []byte) *Rejection {
 		return setPositive(h, v, &s.MaxLateness)
 	case hMaxWait:
 		return setPositive(h, v, &s.MaxWait)
+	case hTag:
+		s.Tag = string(v)
+		return tagRejection(v)
 	case hMaxAttempts:
 		return s.setMaxAttempts(v)
 	case hBackoff:
@@ -215,6 +222,7 @@ func (s Settings) appendHeaders(dst []kgo.RecordHeader, events Events) []kgo.Rec
 	add(s.MaxAttempts != defaults.MaxAttempts, HeaderMaxAttempts, func() string { return strconv.Itoa(s.MaxAttempts) })
 	add(s.Backoff != defaults.Backoff, HeaderBackoff, s.Backoff.String)
 	add(s.MaxLateness != defaults.MaxLateness, HeaderMaxLateness, s.MaxLateness.String)
+	add(s.Tag != "", HeaderTag, func() string { return s.Tag })
 	add(s.Events != events, HeaderEvents, s.Events.String)
 	add(s.Run.Timer != "", HeaderTimer, s.Run.String)
 	return dst

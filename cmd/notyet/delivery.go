@@ -15,11 +15,12 @@ type delivery struct {
 	MaxAttempts string `help:"Maximum number of deliveries of a task. Default 16." placeholder:"N"`
 	Backoff     string `help:"Pause between attempts. Default exponential:1s:10m." placeholder:"KIND:…"`
 	MaxLateness string `help:"If a task would be later than this, make it a dead letter instead." placeholder:"DURATION"`
+	Tag         string `help:"Up to 4 tags with commas between, to select the task by one of them." placeholder:"TAG,…"`
 	Events      string `help:"Which events go to the results topic." placeholder:"none|final|all"`
 }
 
 func (d *delivery) request() (api.DeliverySettings, error) {
-	out := api.DeliverySettings{Priority: d.Priority, Ack: d.Ack, AckTimeout: d.AckTimeout, Backoff: d.Backoff, MaxLateness: d.MaxLateness, Events: d.Events}
+	out := api.DeliverySettings{Priority: d.Priority, Ack: d.Ack, AckTimeout: d.AckTimeout, Backoff: d.Backoff, MaxLateness: d.MaxLateness, Tag: d.Tag, Events: d.Events}
 	err := number("--max-attempts", d.MaxAttempts, &out.MaxAttempts)
 	return out, err
 }

@@ -101,7 +101,7 @@ func runSettings(w io.Writer, s *api.Settings) {
 	if s.URL != "" {
 		pairs(w, "calls", s.Method+" "+command.Plain(s.URL))
 	}
-	pairs(w, "ack", attempts, "ack timeout", s.AckTimeout, "max lateness", s.MaxLateness, "priority", s.Priority, "events", s.Events)
+	pairs(w, "ack", attempts, "ack timeout", s.AckTimeout, "max lateness", s.MaxLateness, "priority", s.Priority, "tag", s.Tag, "events", s.Events)
 }
 
 type listCmd struct {

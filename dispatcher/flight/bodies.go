@@ -194,7 +194,7 @@ func (fl *Flight) prepare(t *Task, c *content, row *task.Task, keys DeliveryKeys
 	if err != nil {
 		return err
 	}
-	d := schemas.Delivery{ID: row.ID, Due: row.Due, Attempt: c.attempt + 1, Key: key, Replay: row.Replay, Timer: body.Settings.Run.Timer}
+	d := schemas.Delivery{ID: row.ID, Due: row.Due, Attempt: c.attempt + 1, Key: key, Replay: row.Replay, Timer: body.Settings.Run.Timer, Tag: body.Settings.Tag}
 	c.trace = newTraced(tracer.Caller(body.Headers), key)
 	if cb := body.Settings.Callback; cb.URL != "" {
 		c.record = &kgo.Record{Topic: row.Topic, Key: body.Key, Value: body.Value}
