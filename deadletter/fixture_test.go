@@ -87,7 +87,7 @@ func (g *fixture) kill(topic, id, reason string, value []byte) {
 	_, err = g.Settle(ctx, []store.Done{{Slot: 0, Epoch: epoch, From: slots[0].Done, To: pos[0].Pos}}, []store.Transition{{
 		Seq: seq, Slot: 0, Epoch: epoch, State: task.StateDead, Attempt: 1,
 		Dead: &task.DeadLetter{Seq: seq, Kind: schemas.KindDead, Topic: topic, TaskID: id, Due: scheduled.Due, Attempt: 1, Reason: reason, DiedAt: now, Body: scheduled.Body},
-	}}, nil, store.At(now))
+	}}, store.At(now))
 	require.NoError(g.t, err)
 }
 

@@ -32,7 +32,7 @@ func TestEndedBetweenReadAndEntryIsNotSent(t *testing.T) {
 			require.Len(t, entries, 2)
 
 			end.Seq, end.Epoch, end.Lane = entries[0].Seq, 5, entries[0].Lane
-			_, err = f.store.Settle(t.Context(), nil, []store.Transition{end}, nil, nowMillis)
+			_, err = f.store.Settle(t.Context(), nil, []store.Transition{end}, nowMillis)
 			require.NoError(t, err)
 
 			d.flight.Claimed(ready, entries)

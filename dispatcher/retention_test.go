@@ -130,7 +130,7 @@ func (r *retention) settle(reported int) {
 		}
 		done = append(done, store.Done{Slot: s.Slot, Epoch: 1, From: s.Done, To: r.now, Count: count})
 	}
-	settled, err := r.store.Settle(r.Context(), done, exits, nil, store.At(r.now))
+	settled, err := r.store.Settle(r.Context(), done, exits, store.At(r.now))
 	require.NoError(r, err)
 	require.Empty(r, settled.Mismatch)
 }

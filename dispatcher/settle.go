@@ -12,7 +12,6 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -88,9 +87,9 @@ func (s *settler) settleThese(ctx context.Context, transitions []flight.Transiti
 			return nil
 		}
 		began := time.Now()
-		rows, events := flight.Rows(transitions)
+		rows := flight.Rows(transitions)
 		done := doneOf(closings)
-		result, err := s.settleOnce(ctx, done, rows, events)
+		result, err := s.settleOnce(ctx, done, rows)
 		if errors.Is(err, store.ErrFenced) || len(result.Fenced) > 0 {
 			s.ownership.fenced(ctx)
 			loop.Rest(ctx, flight.ClaimPause) // a slot whose release has no reply yet stays ours here
@@ -117,11 +116,11 @@ func (s *settler) settleThese(ctx context.Context, transitions []flight.Transiti
 	return ctx.Err()
 }
 
-func (s *settler) settleOnce(ctx context.Context, done []store.Done, transitions []store.Transition, events []schemas.Event) (store.Settled, error) {
+func (s *settler) settleOnce(ctx context.Context, done []store.Done, transitions []store.Transition) (store.Settled, error) {
 	if err := faultpoint.At(faultpoint.DispatcherNoted); err != nil {
 		return store.Settled{}, err
 	}
-	result, err := s.store.Settle(ctx, done, transitions, events, s.clock.Latest)
+	result, err := s.store.Settle(ctx, done, transitions, s.clock.Latest)
 	s.settles.noteWrite(ctx, err)
 	if err != nil {
 		return result, err

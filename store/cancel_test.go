@@ -135,7 +135,7 @@ func TestTooLateHolds(t *testing.T) {
 				s.claim(t0 + 2000)
 				require.Equal(t, schemas.StateTooLate, s.answer(ask(s)))
 				back := s.transition("a", task.StateLine, t0+5000, 0)
-				_, err := s.Settle(s.ctx, s.doneUpTo(t0+2000, back), []Transition{back}, nil, At(s.now))
+				_, err := s.Settle(s.ctx, s.doneUpTo(t0+2000, back), []Transition{back}, At(s.now))
 				require.NoError(t, err)
 
 				require.Equal(t, schemas.StateTooLate, s.answer(s.cancel("a")))

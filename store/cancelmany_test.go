@@ -286,7 +286,7 @@ func TestBackoffOfAReportFoundByACancelOfMany(t *testing.T) {
 				rested = true
 				s.now += 20_000 // a transaction that waits for a lock, and the rest after it
 				s.do(says("z", 1, schemas.StatusRetry))
-				_, err := s.Settle(s.ctx, nil, []Transition{s.transition("z", task.StateReport, s.now+60_000, 1)}, nil, At(s.now))
+				_, err := s.Settle(s.ctx, nil, []Transition{s.transition("z", task.StateReport, s.now+60_000, 1)}, At(s.now))
 				require.NoError(t, err)
 			}
 			return nil

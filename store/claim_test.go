@@ -63,7 +63,7 @@ func TestTheOldOwnerIsFenced(t *testing.T) {
 			done  []Done
 			exits []Transition
 		}{{[]Done{{slot, old, 0, t0 + 1000, 1}}, nil}, {nil, []Transition{exit}}} {
-			settled, err := s.Settle(s.ctx, c.done, c.exits, nil, At(s.now))
+			settled, err := s.Settle(s.ctx, c.done, c.exits, At(s.now))
 			require.NoError(t, err)
 			require.Equal(t, []int{slot}, settled.Fenced)
 			require.Empty(t, settled.Moved)

@@ -68,7 +68,7 @@ func TestCostsOfPlainTasks(t *testing.T) {
 		})
 		done := f.doneUpTo(f.now)
 		costs("settle", func() error {
-			_, err := f.Settle(f.ctx, done, nil, nil, At(f.now))
+			_, err := f.Settle(f.ctx, done, nil, At(f.now))
 			return err
 		})
 		costs("forget", func() error {

@@ -66,8 +66,14 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 	if queued && c.Report == nil {
 		return false
 	}
+	phase := w.phase(id)
+	// Where another record of the task may follow, as from the next owner's memory, that record would come after what is done with the id
+	// once the task has ended. Such a report waits for the owner, and so does one behind another report.
+	if c.Report != nil && phase == task.InFlight && id.queue.reports == 0 && id.now.State == task.StateLine && w.slots[id.now.Slot].SentOnce(id.now.Pos) {
+		phase = task.SentOnce
+	}
 	began := time.Now()
-	v := task.Decide(id.now, w.phase(id), c, w.spread, w.now)
+	v := task.Decide(id.now, phase, c, w.spread, w.now)
 	w.merged.took += time.Since(began)
 	if v.Wait {
 		return false

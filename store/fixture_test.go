@@ -189,7 +189,7 @@ func (f *fixture) claim(pos int64) {
 // settle closes every slot up to pos: but for the exits, all of it was delivered.
 func (f *fixture) settle(pos int64, exits ...Transition) Settled {
 	f.t.Helper()
-	settled, err := f.Settle(f.ctx, f.doneUpTo(pos, exits...), exits, nil, At(f.now))
+	settled, err := f.Settle(f.ctx, f.doneUpTo(pos, exits...), exits, At(f.now))
 	require.NoError(f.t, err)
 	require.Empty(f.t, settled.Mismatch)
 	require.Empty(f.t, settled.Fenced)

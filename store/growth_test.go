@@ -43,7 +43,7 @@ func (f *fixture) drain() {
 			done = append(done, Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: s.Claimed, Count: len(entries)})
 		}
 	}
-	settled, err := f.Settle(f.ctx, done, nil, nil, At(f.now))
+	settled, err := f.Settle(f.ctx, done, nil, At(f.now))
 	require.NoError(f.t, err)
 	require.Empty(f.t, settled.Mismatch)
 }
@@ -299,7 +299,7 @@ func (f *fixture) holdSome(r *rand.Rand) {
 		}
 		exits = append(exits, e)
 	}
-	_, err = f.Settle(f.ctx, nil, exits, nil, At(f.now))
+	_, err = f.Settle(f.ctx, nil, exits, At(f.now))
 	require.NoError(f.t, err)
 }
 
@@ -346,7 +346,7 @@ func TestASplitLeavesWhatItsOwnerWaitsFor(t *testing.T) {
 		moved, err := f.Split(f.ctx, slot, f.epoch, f.now, f.now, waits)
 		require.NoError(t, err)
 		require.Len(t, moved.Added, len(ids)-len(held))
-		settled, err := f.Settle(f.ctx, nil, []Transition{late}, nil, At(f.now))
+		settled, err := f.Settle(f.ctx, nil, []Transition{late}, At(f.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Ignored, "the answer counts")
 		require.Equal(t, "succeeded", f.state(answered.ID))

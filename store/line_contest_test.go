@@ -78,7 +78,7 @@ func (m *mover) close(to int64, counts map[int]int) {
 	for _, slot := range m.slots {
 		done = append(done, Done{slot, m.epoch, m.from, to, counts[slot]})
 	}
-	settled, err := m.store.Settle(m.s.ctx, done, nil, nil, At(to))
+	settled, err := m.store.Settle(m.s.ctx, done, nil, At(to))
 	switch {
 	case err != nil:
 		m.v.fail(err)

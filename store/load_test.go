@@ -168,7 +168,7 @@ func TestAsManySlotsAsThereCanBe(t *testing.T) {
 		for slot := range 4096 {
 			done = append(done, Done{slot, s.epoch, 0, t0 + 1000, counts[slot]})
 		}
-		settled, err := s.Settle(s.ctx, done, nil, nil, At(s.now))
+		settled, err := s.Settle(s.ctx, done, nil, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch)
 		require.Equal(t, "delivered", s.state("7"))

@@ -104,6 +104,7 @@ func TestMigrateAfterAStatementThatOutlivedItsConnection(t *testing.T) {
 			continue
 		}
 		f := b.fixture(t)
+		f.undone(29, "ALTER TABLE slots DROP COLUMN doubt, DROP COLUMN doubt_epoch")
 		f.undone(28, "ALTER TABLE services DROP COLUMN spreads")
 		f.undone(27, "UPDATE slots SET base = 0, spread = 0, target = 0")
 		f.undone(26, "ALTER TABLE slots DROP COLUMN base, DROP COLUMN spread, DROP COLUMN target, DROP COLUMN moved, DROP COLUMN moved_held, DROP COLUMN turn")
@@ -129,7 +130,7 @@ func TestMigrateNotesWhatIsMade(t *testing.T) {
 		if b.sqlite {
 			continue
 		}
-		for _, version := range []int64{8, 9, 10, 11, 12, 13, 16, 19, 21, 22, 23, 26, 28} {
+		for _, version := range []int64{8, 9, 10, 11, 12, 13, 16, 19, 21, 22, 23, 26, 28, 29} {
 			s := open(t, b.fresh(t))
 			versions, err := s.versions()
 			require.NoError(t, err)
@@ -153,6 +154,7 @@ func TestMigrationsTakeTheirTime(t *testing.T) {
 			continue
 		}
 		f := b.fixture(t)
+		f.undone(29, "ALTER TABLE slots DROP COLUMN doubt, DROP COLUMN doubt_epoch")
 		f.undone(28, "ALTER TABLE services DROP COLUMN spreads")
 		f.undone(27, "UPDATE slots SET base = 0, spread = 0, target = 0")
 		f.undone(26, "ALTER TABLE slots DROP COLUMN base, DROP COLUMN spread, DROP COLUMN target, DROP COLUMN moved, DROP COLUMN moved_held, DROP COLUMN turn")

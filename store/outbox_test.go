@@ -105,7 +105,11 @@ func TestManyEventsOfExits(t *testing.T) {
 		for i := range list { // each character takes six bytes in JSON
 			list[i] = schemas.Event{Topic: target, ID: fmt.Sprint(strings.Repeat("<", 240), i), State: schemas.StateDead, At: s.now}
 		}
-		settled, err := s.Settle(s.ctx, nil, nil, list, At(s.now))
+		s.do(s.schedule("a"))
+		s.claim(t0 + 1000)
+		end := s.transition("a", task.StateDead, 0, 1)
+		end.Events = list
+		settled, err := s.Settle(s.ctx, nil, []Transition{end}, At(s.now))
 		require.NoError(t, err)
 		require.Greater(t, len(settled.Events), 1)
 		var stored []schemas.Event

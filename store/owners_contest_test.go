@@ -54,7 +54,7 @@ func owners(s *fixture) *violations {
 					before := acquired.Load()
 					effective("a claim", epoch, before, claimTo(s.ctx, store, slots, epoch, pos.Add(1+rand.Int64N(3))))
 					before = acquired.Load()
-					settled, err := store.Settle(s.ctx, []Done{{Slot: slots[0], Epoch: epoch, From: 0, To: 1}}, nil, nil, At(1))
+					settled, err := store.Settle(s.ctx, []Done{{Slot: slots[0], Epoch: epoch, From: 0, To: 1}}, nil, At(1))
 					if len(settled.Fenced) > 0 {
 						err = handle.ErrFenced
 					}
@@ -183,7 +183,7 @@ func leave(store *Store, s *fixture, v *violations, epoch int64, gone *atomic.Bo
 				done = append(done, Done{Slot: slot.Slot, Epoch: epoch, From: slot.Done, To: slot.Claimed})
 			}
 		}
-		if _, err := store.Settle(s.ctx, done, nil, nil, At(1)); err != nil {
+		if _, err := store.Settle(s.ctx, done, nil, At(1)); err != nil {
 			v.fail(err)
 			return
 		}

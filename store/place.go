@@ -77,15 +77,15 @@ func (w *work) placeFresh(ctx context.Context) error {
 	return w.insertTasks(ctx, w.late)
 }
 
-// moved tells whether a task has ended with nothing changed but its place and state, as by a report,
+// moved tells whether a task has ended with nothing changed but its place, state and attempts, as by a report,
 // and by a cancel, which also drops the body. Such tasks of one batch can be updated together.
 func (id *identity) moved() (move, bool) {
 	if id.before == nil || id.now == nil || id.now.Slot != task.OutOfLine {
 		return move{}, false
 	}
 	a, b := *id.before, *id.now
-	a.Slot, a.Pos, a.State = b.Slot, b.Pos, b.State
-	m := move{b.Slot, b.Pos, b.State, len(b.Body) == 0}
+	a.Slot, a.Pos, a.State, a.Attempt = b.Slot, b.Pos, b.State, b.Attempt
+	m := move{b.Slot, b.Pos, b.State, b.Attempt, len(b.Body) == 0}
 	if m.bare {
 		a.Body = b.Body
 	}
@@ -102,7 +102,7 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 			continue
 		}
 		if t := id.before; t != nil {
-			if t.Slot != task.OutOfLine {
+			if t.Slot != task.OutOfLine && t.Pos > w.slots[t.Slot].Claimed { // the owner takes what is claimed out of the index
 				w.applied.Removed = append(w.applied.Removed, handle.PlaceOf(t))
 			}
 		}

@@ -62,7 +62,6 @@ type reportOwner struct {
 	*mover
 	closed     int64 // up to here all is settled; the exits are of what lies between it and from
 	exits      []Transition
-	events     []schemas.Event
 	deliveries chan delivery
 	open       atomic.Int64 // deliveries that a consumer has not yet done with
 	mu         sync.Mutex
@@ -79,16 +78,14 @@ func (o *reportOwner) step() {
 	entries := o.claim(now)
 	wg.Wait()
 	o.close()
-	o.closed, o.from, o.exits, o.events = o.from, now, nil, nil
+	o.closed, o.from, o.exits = o.from, now, nil
 	for _, e := range entries {
 		tasks, _, err := o.store.Tasks(o.s.ctx, []int64{e.Seq}, 1<<20)
 		if err != nil || len(tasks) != 1 {
 			o.v.add("a claimed task is gone: %v", err)
 			continue
 		}
-		exit, event := o.outcome(tasks[0], now)
-		o.exits = append(o.exits, exit)
-		o.events = append(o.events, event...)
+		o.exits = append(o.exits, o.outcome(tasks[0], now))
 	}
 }
 
@@ -108,7 +105,7 @@ func (o *reportOwner) claim(to int64) []Entry {
 }
 
 func (o *reportOwner) leave() {
-	settled, err := o.store.Settle(o.s.ctx, nil, o.exits, o.events, At(o.from))
+	settled, err := o.store.Settle(o.s.ctx, nil, o.exits, At(o.from))
 	if err != nil {
 		o.v.fail(err)
 	}
@@ -123,7 +120,7 @@ func (o *reportOwner) close() {
 	for _, slot := range o.slots {
 		done = append(done, Done{Slot: slot, Epoch: o.epoch, From: o.closed, To: o.from})
 	}
-	settled, err := o.store.Settle(o.s.ctx, done, nil, nil, At(o.from))
+	settled, err := o.store.Settle(o.s.ctx, done, nil, At(o.from))
 	switch {
 	case err != nil:
 		o.v.fail(err)
@@ -133,12 +130,12 @@ func (o *reportOwner) close() {
 }
 
 // outcome delivers a task, or ends the wait for its report.
-func (o *reportOwner) outcome(t task.Task, now int64) (Transition, []schemas.Event) {
+func (o *reportOwner) outcome(t task.Task, now int64) Transition {
 	e := Transition{Seq: t.Seq, Slot: t.Slot, Epoch: o.epoch, Attempt: t.Attempt, Lane: o.s.lane(t.Topic, t.Class)}
 	switch {
 	case t.State == task.StateReport && t.Attempt >= 3:
 		e.State, e.Dead = task.StateDead, task.NewDeadLetter(t, schemas.KindDead, "no report", now)
-		return e, []schemas.Event{{Topic: t.Topic, ID: t.ID, State: schemas.StateDead}}
+		e.Events = []schemas.Event{{Topic: t.Topic, ID: t.ID, State: schemas.StateDead}}
 	case t.State == task.StateReport:
 		e.State, e.Pos = task.StateRetry, now+3
 	default:
@@ -146,7 +143,7 @@ func (o *reportOwner) outcome(t task.Task, now int64) (Transition, []schemas.Eve
 		o.open.Add(1)
 		o.deliveries <- delivery{t.ID, e.Attempt} // before the outcome is stored: reports may overtake it
 	}
-	return e, nil
+	return e
 }
 
 // report is a consumer that reports on some deliveries, on some twice, and on some when it is late.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -239,7 +240,7 @@ func TestReportOfATaskThatWasSetAside(t *testing.T) {
 
 				before := s.dump()
 				late := Transition{Seq: sent.Seq, Slot: sent.Slot, Epoch: s.epoch, From: aside.Pos, State: task.StateReport, Pos: s.now + 60_000, Attempt: 1, Lane: s.lane(sent.Topic, sent.Class)}
-				_, err := s.Settle(s.ctx, nil, []Transition{late}, nil, At(s.now))
+				_, err := s.Settle(s.ctx, nil, []Transition{late}, At(s.now))
 				require.NoError(t, err)
 				require.Equal(t, before, s.dump(), "Kafka's answer comes after the report")
 			})
@@ -266,6 +267,122 @@ func TestReportBeforeTheOutcome(t *testing.T) {
 			require.Equal(t, "succeeded", s.state("a"))
 		})
 	}
+}
+
+// An ok that names the delivery proves it, so it ends a task that its owner still has. Nothing that the owner says later changes
+// the task or is told, though another task has the id by then. Where the delivery is told too, the ok waits for it, so that the events are in order.
+func TestReportEndsWhatIsInFlight(t *testing.T) {
+	for name, owner := range map[string]Transition{
+		"delivered":        {State: task.StateReport, Pos: t0 + 61_000, Attempt: 1},
+		"set aside":        {State: task.StateRetry, Pos: t0 + 6000},
+		"given back":       {State: task.StateLine},
+		"refused for good": {State: task.StateDead, Pos: t0 + 2000, Dead: &task.DeadLetter{Kind: schemas.KindUndeliverable, Topic: target, TaskID: "a", Reason: "too large"}},
+	} {
+		for _, again := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, scheduled anew %v", name, again), func(t *testing.T) {
+				each(t, func(t *testing.T, s *fixture) {
+					s.do(s.schedule("a", wantReport, tell(schemas.EventsFinal)), s.schedule("b", key("a")))
+					s.now = t0 + 1000
+					s.claim(s.now)
+					sent := s.row("a")
+					require.Empty(t, s.do(s.about(sent, 2, schemas.StatusOK)), "of no delivery")
+					require.Equal(t, "claimed", s.state("a"))
+					told := s.do(s.about(sent, 1, schemas.StatusOK))
+					require.Len(t, told, 1)
+					require.Equal(t, schemas.StateSucceeded, told[0].State)
+					require.Equal(t, "succeeded", s.state("a"))
+					require.Equal(t, 1, s.row("a").Attempt)
+					require.Empty(t, s.do(s.about(sent, 1, schemas.StatusFail)))
+					require.Zero(t, s.count("waiting"))
+
+					owner.Seq, owner.Slot, owner.Epoch, owner.From, owner.Lane = sent.Seq, sent.Slot, s.epoch, sent.Pos, s.lane(sent.Topic, sent.Class)
+					owner.Events = []schemas.Event{{Topic: target, ID: "a", State: schemas.StateDead}}
+					if again {
+						s.do(s.schedule("a", in(time.Hour)))
+					}
+					ended := s.row("a")
+					done := s.doneUpTo(s.now)
+					got, err := s.Settle(s.ctx, done, []Transition{owner}, At(s.now))
+					require.NoError(t, err)
+					require.Empty(t, got.Mismatch)
+					require.Empty(t, got.Events)
+					require.Empty(t, got.Moved)
+					require.Equal(t, []int64{sent.Seq}, got.Ignored)
+					require.Equal(t, ended, s.row("a"))
+					require.Zero(t, s.count("dead_letters"))
+					require.Equal(t, "delivered", s.state("b"), "the slot goes on")
+				})
+			})
+		}
+	}
+}
+
+// Another record of the task may follow the delivery that is reported on: from the memory of the next owner, from that of an owner that
+// set the task aside, or because the database has forgotten what its owner did. The report waits, so that nothing ends before that record.
+func TestReportOfWhatMayBeSentAgainWaits(t *testing.T) {
+	for name, then := range map[string]func(s *fixture){
+		"another owner": func(s *fixture) {
+			s.epoch++
+			_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "you")
+			require.NoError(s.t, err)
+		},
+		"another owner, of a version before": func(s *fixture) {
+			_, err := s.db.ExecContext(s.ctx, "UPDATE slots SET epoch = epoch + 1, life_epoch = life_epoch + 1, owner = 'you'")
+			require.NoError(s.t, err)
+		},
+		"set aside": func(s *fixture) {
+			s.settle(s.now, s.transition("a", task.StateRetry, s.now+1000, 0))
+			s.claim(s.now + 1000)
+		},
+		"the database was started anew": func(s *fixture) {
+			s.restart()
+			require.Empty(s.t, s.do(s.about(s.row("a"), 1, schemas.StatusFail)))
+			_, err := s.db.ExecContext(s.ctx, "DELETE FROM waiting")
+			require.NoError(s.t, err)
+			s.claim(s.now + 1)
+		},
+		"the database has forgotten the claim": func(s *fixture) {
+			s.restart(fmt.Sprintf("UPDATE slots SET claimed = %d, doubt = 0, doubt_epoch = -1", t0))
+			s.epoch++
+			var had []Had
+			for _, slot := range s.allSlots() {
+				had = append(had, Had{Slot: slot, Pos: s.now})
+			}
+			_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
+			require.NoError(s.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a", wantReport, tell(schemas.EventsFinal)))
+				s.now = t0 + 1000
+				s.claim(s.now)
+				then(s)
+				require.Empty(t, s.do(s.about(s.row("a"), 1, schemas.StatusOK)))
+				require.Equal(t, "claimed", s.state("a"))
+				require.Equal(t, 1, s.count("waiting"))
+			})
+		})
+	}
+}
+
+// The other reports on a task in flight wait, and so does an ok behind them.
+func TestReportsThatWaitForTheOutcome(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		quiet := tell(schemas.EventsFinal)
+		s.do(s.schedule("all", wantReport, tell(schemas.EventsAll)), s.schedule("unproven", wantReport, quiet), s.schedule("failed", wantReport, quiet))
+		s.claim(t0 + 1000)
+		require.Empty(t, s.do(s.about(s.row("all"), 1, schemas.StatusOK), says("unproven", 1, schemas.StatusOK), s.about(s.row("failed"), 1, schemas.StatusFail)))
+		require.Empty(t, s.do(s.about(s.row("failed"), 1, schemas.StatusOK)))
+		require.Equal(t, 4, s.count("waiting"))
+		var begins []Transition
+		for _, id := range []string{"all", "unproven", "failed"} {
+			begins = append(begins, s.transition(id, task.StateReport, t0+61_000, 1))
+		}
+		s.settle(t0+1000, begins...)
+		require.Equal(t, []string{"succeeded", "succeeded", "dead"}, []string{s.state("all"), s.state("unproven"), s.state("failed")})
+		require.Zero(t, s.count("waiting"))
+	})
 }
 
 // A batch that waits for its locks finds reports that other processes stored meanwhile. Their

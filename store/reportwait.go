@@ -12,21 +12,18 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A report on a task in flight waits in the table of waiting requests. A task is in flight before
-// the transition that begins its wait for a report, and again before the one that ends the wait.
-// Neither transition may overlook such a report. Both writers hold the lock on the task's row: either
-// the report is stored before the transition, which then decides it, or the report's writer comes
-// later and finds the task where the transition has put it.
+// A report on a task in flight waits in the table of waiting requests, unless it ends the task at once: see decideOne. A
+// task is in flight before the transition that begins its wait for a report, and again before the one that ends the wait.
+// Neither transition may overlook such a report. Both writers hold the lock on the task's row: either the report is stored
+// before the transition, which then decides it, or the report's writer comes later and finds the task where the transition
+// has put it.
 
 // withReports is what reports make of transitions.
 type withReports struct {
 	transitions []Transition // all, those that reports have changed as they are then
 	changed     map[int64]Transition
-	events      []schemas.Event   // of the reports
-	unsaid      map[taskName]bool // tasks that do not end as their owner says
+	events      []schemas.Event // of the reports
 }
-
-type taskName struct{ topic, id string }
 
 // decideReports decides the reports that wait for the tasks of transitions, and deletes those reports. A
 // task with reports goes where they put it, without a stop at the place where it would have waited.
@@ -71,7 +68,7 @@ func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Tra
 		return out, err
 	}
 	w.now = now()
-	out.transitions, out.changed, out.unsaid = slices.Clone(transitions), map[int64]Transition{}, map[taskName]bool{}
+	out.transitions, out.changed = slices.Clone(transitions), map[int64]Transition{}
 	for _, id := range list {
 		e := &out.transitions[at[id]]
 		e.stand(id.before, slots[e.Slot].Claimed)
@@ -79,8 +76,8 @@ func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Tra
 		if id.now == id.before {
 			continue
 		}
-		if e.EndsWait {
-			out.unsaid[taskName{id.now.Topic, id.now.ID}] = true
+		if e.EndsWait { // the task does not end as its owner says
+			e.Events = nil
 		}
 		e.State, e.Pos, e.Attempt, e.Lane, e.Dead = id.now.State, id.now.Pos, id.now.Attempt, e.Lane.In(id.now.Class), nil
 		for _, d := range w.dead {
@@ -108,13 +105,4 @@ func (e Transition) stand(row *task.Task, claimed int64) {
 		row.State, row.Attempt, row.Class = e.State, max(e.Attempt, row.Attempt), e.Lane.Class()
 	}
 	row.Pos = max(e.Pos, claimed+1)
-}
-
-// told are the events of a settlement: those of the owner that count, and those of the reports.
-func (r withReports) told(owners []schemas.Event) []schemas.Event {
-	if len(r.changed) == 0 {
-		return owners
-	}
-	kept := slices.DeleteFunc(slices.Clone(owners), func(e schemas.Event) bool { return r.unsaid[taskName{e.Topic, e.ID}] })
-	return append(kept, r.events...)
 }

@@ -39,15 +39,14 @@ func TestReportAtTheEndOfItsWait(t *testing.T) {
 				require.Empty(t, s.do(says("a", c.attempt, c.report)))
 				require.Equal(t, 1, s.count("waiting"))
 				var exits []Transition
-				var events []schemas.Event
 				for _, id := range []string{"a", "b"} {
 					e := s.transition(id, task.StateDead, 0, 3)
 					e.Dead = &task.DeadLetter{Seq: e.Seq, Kind: schemas.KindDead, Topic: target, TaskID: id, Reason: "no report"}
 					e.EndsWait = true
+					e.Events = []schemas.Event{{Topic: target, ID: id, State: schemas.StateDead}}
 					exits = append(exits, e)
-					events = append(events, schemas.Event{Topic: target, ID: id, State: schemas.StateDead})
 				}
-				got, err := s.Settle(s.ctx, nil, exits, events, At(t0+61_400))
+				got, err := s.Settle(s.ctx, nil, exits, At(t0+61_400))
 				require.NoError(t, err)
 				require.Equal(t, c.then, s.state("a"))
 				require.Equal(t, "dead", s.state("b"), "of which nobody has reported")
@@ -100,7 +99,8 @@ func TestReportsBeforeTheSettlement(t *testing.T) {
 				}
 				require.Equal(t, len(c.reports), s.count("waiting"))
 				exits := []Transition{s.transition("a", task.StateReport, s.now+60_000, 1), s.transition("b", task.StateReport, s.now+60_000, 1)}
-				got, err := s.Settle(s.ctx, s.doneUpTo(s.now, exits...), exits, []schemas.Event{{Topic: target, ID: "a", State: schemas.StateDispatched}}, At(s.now))
+				exits[0].Events = []schemas.Event{{Topic: target, ID: "a", State: schemas.StateDispatched}}
+				got, err := s.Settle(s.ctx, s.doneUpTo(s.now, exits...), exits, At(s.now))
 				require.NoError(t, err)
 				require.Empty(t, got.Mismatch)
 				require.Equal(t, c.then, s.state("a"))
@@ -108,7 +108,7 @@ func TestReportsBeforeTheSettlement(t *testing.T) {
 				require.Zero(t, s.count("waiting"))
 				require.Equal(t, "waiting_report", s.state("b"))
 				before := s.dump()
-				again, err := s.Settle(s.ctx, nil, exits, nil, At(s.now))
+				again, err := s.Settle(s.ctx, nil, exits, At(s.now))
 				require.NoError(t, err)
 				require.Equal(t, before, s.dump(), "a settlement that is repeated changes nothing")
 				require.Empty(t, again.Reported)
@@ -174,11 +174,11 @@ func TestMoreReportsThanASettlementTakes(t *testing.T) {
 					require.Equal(t, tasks*schemas.MaxWaitingReports-waitingReports, s.count("waiting"))
 					s.resolve()
 				} else {
-					_, err := s.Settle(s.ctx, nil, exits(task.StateRetry), nil, At(s.now))
+					_, err := s.Settle(s.ctx, nil, exits(task.StateRetry), At(s.now))
 					require.ErrorIs(t, err, errKnown)
 					require.True(t, BadRecord(err), "whoever settles halves the piece")
 					for _, e := range exits(task.StateRetry) {
-						_, err := s.Settle(s.ctx, nil, []Transition{e}, nil, At(s.now))
+						_, err := s.Settle(s.ctx, nil, []Transition{e}, At(s.now))
 						require.NoError(t, err)
 					}
 				}

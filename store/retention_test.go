@@ -36,7 +36,7 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 	_, err = s.Acquire(ctx, []int{0}, 1, "me")
 	require.NoError(t, err)
 	require.NoError(t, claimTo(ctx, s, []int{0}, 1, now))
-	res, err := s.Settle(ctx, []Done{{0, 1, 0, now, 2}}, nil, nil, At(now))
+	res, err := s.Settle(ctx, []Done{{0, 1, 0, now, 2}}, nil, At(now))
 	require.NoError(t, err)
 	require.Empty(t, res.Mismatch)
 

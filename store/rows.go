@@ -55,10 +55,11 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 
 // move is the new place and state of rows.
 type move struct {
-	slot  int
-	pos   int64
-	state task.State
-	bare  bool // their bodies are dropped
+	slot    int
+	pos     int64
+	state   task.State
+	attempt int
+	bare    bool // their bodies are dropped
 }
 
 func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
@@ -69,7 +70,7 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 			drop = ", body = ''"
 		}
 		err := tables.Chunks(seqs, func(part []int64) error {
-			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ?"+drop+" WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{m.slot, m.pos, int(m.state)}, tables.Args(part)...)...)
+			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ?, attempt = ?"+drop+" WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{m.slot, m.pos, int(m.state), m.attempt}, tables.Args(part)...)...)
 			return err
 		})
 		if err != nil {

@@ -41,7 +41,7 @@ type Transition struct {
 	// at another place than From if that is set, is not touched. Nor is one that stands where its slot, which is
 	// split, may have tasks that belong to another slot.
 	Recall bool
-	Late   []schemas.Event // of a late answer (From 0): told only if the task still stands as its owner knows it
+	Events []schemas.Event // told only if the task still stands as its owner knows it
 	// EndsWait says that no report came in time. If one is there all the same, it decides instead.
 	EndsWait bool
 }
@@ -78,8 +78,8 @@ type Settled struct {
 	Moved  []handle.Place  // where the tasks that stay in the line stand now
 	// Reported are the transitions of tasks whose reports were there already, by seq, as the reports have made them.
 	Reported map[int64]Transition
-	// Ignored are late answers about tasks with which others have gone on, by seq. Nothing was changed, and nothing is told.
-	Ignored map[int64]bool
+	// Ignored are transitions of tasks with which others have gone on, by seq. Nothing was changed, and nothing is told.
+	Ignored []int64
 }
 
 // Settle makes outcomes durable in one transaction: the tasks that leave their place, the events
@@ -87,7 +87,7 @@ type Settled struct {
 // tasks wait. It may be repeated after an error whose outcome is unknown.
 //
 // now tells the time in Unix ms. As in Apply, it is asked once the rows are locked.
-func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transition, events []schemas.Event, now func() int64) (Settled, error) {
+func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transition, now func() int64) (Settled, error) {
 	var out Settled
 	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		out = Settled{}
@@ -125,11 +125,11 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 			return err
 		}
 		out.Reported = reports.changed
-		var told []schemas.Event
-		told, out.Ignored = toldLate(reports.told(events), transitions, rows, slots)
-		if out.Moved, err = s.writeTransitions(ctx, tx, reports.transitions, rows, slots, now()); err != nil {
+		told, err := s.writeTransitions(ctx, tx, reports.transitions, rows, slots, now(), &out)
+		if err != nil {
 			return err
 		}
+		told = append(told, reports.events...)
 		if out.Mismatch, out.Stands, err = moveDone(ctx, tx, done, slots); err != nil || len(told) == 0 {
 			return err
 		}
@@ -145,23 +145,6 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 		return Settled{}, fmt.Errorf("settling %d slots, %d transitions: %w", len(done), len(transitions), err)
 	}
 	return out, nil
-}
-
-// toldLate adds the events of late answers that count, and returns the other answers.
-func toldLate(told []schemas.Event, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot) (all []schemas.Event, ignored map[int64]bool) {
-	all = slices.Clip(told)
-	for _, e := range transitions {
-		switch {
-		case e.From != 0 || e.Recall:
-		case e.applies(rows[e.Seq].Task, slots[e.Slot]):
-			all = append(all, e.Late...)
-		case ignored == nil:
-			ignored = map[int64]bool{e.Seq: true}
-		default:
-			ignored[e.Seq] = true
-		}
-	}
-	return all, ignored
 }
 
 // lockedRow is what a settlement reads of each task: where it stands, and what it is called.
@@ -198,25 +181,29 @@ func seqsOf(transitions []Transition) []any {
 // maxCases is how many cases a CASE in an UPDATE has: the server goes through all of them for each row.
 const maxCases = 100
 
-func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now int64) ([]handle.Place, error) {
-	var moved []handle.Place
+// writeTransitions writes the transitions of tasks that stand as their owners know them, and returns the events of those.
+func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now int64, out *Settled) (told []schemas.Event, err error) {
 	var dead []*task.DeadLetter
 	leaving := map[transitionGroup][]Transition{}
 	for _, e := range transitions {
 		row, claimed := rows[e.Seq].Task, slots[e.Slot].Claimed
 		if !e.applies(row, slots[e.Slot]) {
+			if repeated := row.Slot == task.OutOfLine && row.State == e.State; !repeated {
+				out.Ignored = append(out.Ignored, e.Seq)
+			}
 			if row.Slot == e.Slot && row.Pos > claimed {
-				moved = append(moved, handle.NewPlace(row.Slot, row.Pos, row.Seq, row.Pos))
+				out.Moved = append(out.Moved, handle.NewPlace(row.Slot, row.Pos, row.Seq, row.Pos))
 			}
 			continue
 		}
+		told = append(told, e.Events...)
 		if e.inLine() {
 			if e.State == task.StateLine {
 				e.State, e.Attempt = row.State, row.Attempt
 			}
 			e.Attempt = max(e.Attempt, row.Attempt) // another owner may have made the latest
 			e.Pos = max(e.Pos, claimed+1)
-			moved = append(moved, handle.NewPlace(e.Slot, e.Pos, e.Seq, e.Pos))
+			out.Moved = append(out.Moved, handle.NewPlace(e.Slot, e.Pos, e.Seq, e.Pos))
 		} else {
 			e.Pos = now
 		}
@@ -233,7 +220,7 @@ func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []
 			}
 		}
 	}
-	return moved, s.h.InsertDead(ctx, tx, dead)
+	return told, s.h.InsertDead(ctx, tx, dead)
 }
 
 // transitionGroup is what transitions that are written together have in common; their places differ.

@@ -41,14 +41,14 @@ func TestLateAnswers(t *testing.T) {
 			e := s.transition(id, task.StateDead, 0, 1)
 			e.Slot = s.row("b").Slot
 			e.Dead = &task.DeadLetter{Seq: e.Seq, Kind: schemas.KindDead, Topic: target, TaskID: id, Reason: "no answer"}
-			e.Late = []schemas.Event{{Topic: target, ID: id, State: schemas.StateDead}}
+			e.Events = []schemas.Event{{Topic: target, ID: id, State: schemas.StateDead}}
 			late = append(late, e)
 		}
-		got, err := s.Settle(s.ctx, nil, late, nil, At(s.now))
+		got, err := s.Settle(s.ctx, nil, late, At(s.now))
 		require.NoError(t, err)
-		require.Equal(t, map[int64]bool{late[0].Seq: true}, got.Ignored)
+		require.Equal(t, []int64{late[0].Seq}, got.Ignored)
 		require.Len(t, got.Events, 1)
-		require.Equal(t, late[1].Late, got.Events[0].Events)
+		require.Equal(t, late[1].Events, got.Events[0].Events)
 		require.Equal(t, []string{"succeeded", "dead"}, []string{s.state("a"), s.state("b")})
 		require.Equal(t, 1, s.count("dead_letters"))
 	})
@@ -66,7 +66,7 @@ func TestSettleMismatch(t *testing.T) {
 		done := s.doneUpTo(t0 + 1000)
 		done[0].Count--
 		done[1].Count++
-		settled, err := s.Settle(s.ctx, done, nil, nil, At(s.now))
+		settled, err := s.Settle(s.ctx, done, nil, At(s.now))
 		require.NoError(t, err)
 		require.ElementsMatch(t, []int{0, 1}, settled.Mismatch)
 		slots, err := s.Slots(s.ctx)
@@ -90,14 +90,14 @@ func TestSettleRangesMustFit(t *testing.T) {
 			"beyond claimed":        {slot, s.epoch, 0, t0 + 3000, 3},
 			"beyond claimed, empty": {slot, s.epoch, 0, t0 + 2700, 2},
 		} {
-			settled, err := s.Settle(s.ctx, []Done{d}, nil, nil, At(s.now))
+			settled, err := s.Settle(s.ctx, []Done{d}, nil, At(s.now))
 			require.NoError(t, err)
 			require.Equal(t, []int{slot}, settled.Mismatch, name)
 			require.Equal(t, "claimed", s.state("a"), name)
 		}
 		s.settle(t0 + 2500)
 		// A repetition of something older, in whatever state, moves nothing back.
-		settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, 0, t0 + 1000, 1}}, nil, nil, At(s.now))
+		settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, 0, t0 + 1000, 1}}, nil, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch, "it is settled")
 		require.Equal(t, "delivered", s.state("b"))
@@ -123,9 +123,9 @@ func TestSettleExits(t *testing.T) {
 		expired.Dead = task.NewDeadLetter(before["expired"], schemas.KindExpired, "too late", s.now)
 		retry := s.transition("retry", task.StateRetry, t0+9000, 1)
 		retry.Lane = s.lane(target, task.ClassRetried)
+		dead.Events = []schemas.Event{{Topic: target, ID: "dead", State: schemas.StateDead, At: s.now, Reason: "no such topic"}}
 		exits := []Transition{s.transition("report", task.StateReport, t0+61_000, 1), retry, s.transition("back", task.StateLine, 1, 0), dead, expired, s.transition("succeeded", task.StateSucceeded, 0, 1)}
-		events := []schemas.Event{{Topic: target, ID: "dead", State: schemas.StateDead, At: s.now, Reason: "no such topic"}}
-		settled, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, events, At(s.now))
+		settled, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch)
 
@@ -162,7 +162,7 @@ func TestSettleExits(t *testing.T) {
 		require.Equal(t, []string{schemas.KindDead, schemas.KindExpired}, []string{letters[0].Kind, letters[1].Kind})
 		require.Equal(t, settled.Events, s.pendingEvents(10, TransitionSource))
 		require.Len(t, settled.Events, 1)
-		require.Equal(t, events, settled.Events[0].Events)
+		require.Equal(t, dead.Events, settled.Events[0].Events)
 	})
 }
 
@@ -195,12 +195,12 @@ func TestSettleRepeated(t *testing.T) {
 					exit.Dead = task.NewDeadLetter(s.row("a"), schemas.KindDead, "r", s.now)
 				}
 				done := s.doneUpTo(t0+1000, exit)
-				_, err := s.Settle(s.ctx, done, []Transition{exit}, nil, At(s.now))
+				_, err := s.Settle(s.ctx, done, []Transition{exit}, At(s.now))
 				require.NoError(t, err)
 				c.mean(s)
 				before := s.dump()
 
-				settled, err := s.Settle(s.ctx, done, []Transition{exit}, nil, At(s.now))
+				settled, err := s.Settle(s.ctx, done, []Transition{exit}, At(s.now))
 				require.NoError(t, err)
 				require.Empty(t, settled.Mismatch, "it was settled the first time")
 				require.Equal(t, before, s.dump())
@@ -229,7 +229,7 @@ func TestSettleLateAnswer(t *testing.T) {
 					exit.Attempt = 0
 				}
 				for range 2 {
-					_, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, At(s.now))
+					_, err := s.Settle(s.ctx, nil, []Transition{exit}, At(s.now))
 					require.NoError(t, err)
 					require.Equal(t, c.want, s.state("a"))
 					require.Equal(t, exit.Attempt, s.row("a").Attempt)
@@ -237,7 +237,7 @@ func TestSettleLateAnswer(t *testing.T) {
 				if c.state == task.StateReport {
 					s.do(says("a", 1, schemas.StatusRetry))
 					row := s.row("a")
-					_, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, At(s.now))
+					_, err := s.Settle(s.ctx, nil, []Transition{exit}, At(s.now))
 					require.NoError(t, err)
 					require.Equal(t, row, s.row("a"))
 				}
@@ -256,12 +256,12 @@ func TestAttemptsNeverGoBack(t *testing.T) {
 		s.claim(t0 + 2000)
 		died := s.transition("a", task.StateDead, 0, 0)
 		died.From = 0 // a late answer
-		_, err := s.Settle(s.ctx, nil, []Transition{died}, nil, At(s.now))
+		_, err := s.Settle(s.ctx, nil, []Transition{died}, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, task.StateRetry, s.row("a").State)
 		aside := s.transition("a", task.StateRetry, t0+30_000, 0)
 		aside.From = t0 + 2000
-		_, err = s.Settle(s.ctx, nil, []Transition{aside}, nil, At(s.now))
+		_, err = s.Settle(s.ctx, nil, []Transition{aside}, At(s.now))
 		require.NoError(t, err)
 		require.EqualValues(t, t0+30_000, s.row("a").Pos)
 		require.Equal(t, 1, s.row("a").Attempt)
@@ -284,7 +284,7 @@ func (f *fixture) replay() ([]Replayed, []handle.Place) {
 
 func TestSettleNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		settled, err := s.Settle(s.ctx, nil, nil, nil, At(s.now))
+		settled, err := s.Settle(s.ctx, nil, nil, At(s.now))
 		require.NoError(t, err)
 		require.Zero(t, settled)
 	})
@@ -300,12 +300,13 @@ func TestSettleIsFencedAsAWhole(t *testing.T) {
 		s.do(records...)
 		s.claim(t0 + 1000)
 		exit := s.transition("7", task.StateRetry, t0+9000, 1)
+		exit.Events = []schemas.Event{{ID: "7", State: schemas.StateRetrying}}
 		done := s.doneUpTo(t0+1000, exit)
 		lost := (exit.Slot + 1) % testSlots
 		_, err := s.Acquire(s.ctx, []int{lost}, s.epoch+1, "you")
 		require.NoError(t, err)
 		before := s.dump()
-		settled, err := s.Settle(s.ctx, done, []Transition{exit}, []schemas.Event{{ID: "7", State: schemas.StateRetrying}}, At(s.now))
+		settled, err := s.Settle(s.ctx, done, []Transition{exit}, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, []int{lost}, settled.Fenced)
 		require.Equal(t, before, s.dump())
@@ -347,7 +348,7 @@ func TestExitRepeatedAfterItsTaskWasClaimedAgain(t *testing.T) {
 		s.settle(from, exit)
 		s.claim(from + 10)
 		before := s.dump()["tasks"]
-		again, err := s.Settle(s.ctx, nil, []Transition{exit}, nil, At(s.now))
+		again, err := s.Settle(s.ctx, nil, []Transition{exit}, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, again.Moved)
 		require.Equal(t, before, s.dump()["tasks"])
@@ -360,11 +361,11 @@ func TestSettleGoesOnFromWhereALostReplyHasIt(t *testing.T) {
 		s.do(s.schedule("a", key("k")), s.schedule("b", key("k"), in(2000*ms)))
 		s.claim(t0 + 5000)
 		first, all := s.doneUpTo(t0+1500), s.doneUpTo(t0+3000)
-		_, err := s.Settle(s.ctx, first, nil, nil, At(s.now))
+		_, err := s.Settle(s.ctx, first, nil, At(s.now))
 		require.NoError(t, err)
 		s.do(s.schedule("a", key("k"), in(9e9)))
 
-		settled, err := s.Settle(s.ctx, all, nil, nil, At(s.now))
+		settled, err := s.Settle(s.ctx, all, nil, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch)
 		require.Len(t, settled.Stands, len(all))
@@ -387,7 +388,7 @@ func TestSettleRecalls(t *testing.T) {
 		s.claim(t0 + 5000)
 		exits := []Transition{s.transition("waits", task.StateLine, t0+60_000, 0), s.transition("may have been sent", task.StateRetry, t0+60_000, 0), s.transition("cancelled", task.StateLine, t0+60_000, 0),
 			s.transition("claimed", task.StateLine, t0+6000, 0), s.transition("tried again", task.StateRetry, t0+60_000, 1), s.transition("reported on", task.StateReport, t0+60_000, 0)}
-		_, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, nil, At(s.now))
+		_, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, At(s.now))
 		require.NoError(t, err)
 		s.do(s.cancel("cancelled"))
 		s.claim(t0 + 7000)
@@ -399,7 +400,7 @@ func TestSettleRecalls(t *testing.T) {
 			e.State, e.From, e.Pos, e.Attempt, e.Recall = task.StateLine, 0, t0+1000, 0, true
 			recalls = append(recalls, e)
 		}
-		settled, err := s.Settle(s.ctx, nil, recalls, nil, At(s.now))
+		settled, err := s.Settle(s.ctx, nil, recalls, At(s.now))
 		require.NoError(t, err)
 		var moved []int64
 		for _, id := range ids {
@@ -420,7 +421,7 @@ func TestSettleRecalls(t *testing.T) {
 func TestSettlingASlotThatTheDatabaseForgot(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.claim(t0)
-		settled, err := s.Settle(s.ctx, []Done{{Slot: 0, Epoch: s.epoch, To: t0}, {Slot: testSlots, Epoch: s.epoch, To: t0}}, nil, nil, At(s.now))
+		settled, err := s.Settle(s.ctx, []Done{{Slot: 0, Epoch: s.epoch, To: t0}, {Slot: testSlots, Epoch: s.epoch, To: t0}}, nil, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, []int{testSlots}, settled.Fenced)
 	})

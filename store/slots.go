@@ -88,12 +88,11 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 		if err != nil || len(before) == 0 {
 			return err
 		}
-		taken := make([]any, 0, len(before)+3)
-		taken = append(taken, epoch, []byte(owner), epoch)
+		taken := []any{epoch, []byte(owner), epoch, epoch}
 		for _, b := range before {
 			taken = append(taken, b.Slot)
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
+		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, doubt = claimed, doubt_epoch = ?, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
 		for i := range before {
 			b := &before[i]
 			to := b.Claimed
@@ -106,7 +105,7 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 				continue
 			}
 			b.Claimed = to
-			_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot = ?", b.Claimed, b.Slot)
+			_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = ? WHERE slot = ?", b.Claimed, b.Claimed, b.Slot)
 		}
 		return err
 	})

@@ -56,6 +56,7 @@ func TestAcquire(t *testing.T) {
 		require.NoError(t, claimTo(s.ctx, s.Store, []int{1, 3}, 5, 70))
 		mine := still(Slot{Slot: 1, Epoch: 5, Owner: "me", Claimed: 70}, Slot{Slot: 3, Epoch: 5, Owner: "me", Claimed: 70})
 		require.Equal(t, mine, acquire(5, "me", 1, 3), "again, after a lost reply")
+		mine[0].Doubt, mine[1].Doubt = 70, 70
 
 		require.Empty(t, acquire(5, "you", 1, 3), "another of the same epoch is left alone")
 		require.Empty(t, acquire(4, "me", 1, 3), "an older term of my own, too")
@@ -65,7 +66,7 @@ func TestAcquire(t *testing.T) {
 		require.Equal(t, mine[1:], acquire(6, "you", 3), "a higher epoch takes over what is in doubt")
 		all, err := s.Slots(s.ctx)
 		require.NoError(t, err)
-		require.Equal(t, still(Slot{Slot: 0}, mine[0], Slot{Slot: 2, Epoch: 4, Owner: "you"}, Slot{Slot: 3, Epoch: 6, Owner: "you", Claimed: 70}), all)
+		require.Equal(t, still(Slot{Slot: 0}, mine[0], Slot{Slot: 2, Epoch: 4, Owner: "you"}, Slot{Slot: 3, Epoch: 6, Owner: "you", Claimed: 70, Doubt: 70}), all)
 	})
 }
 
@@ -137,7 +138,7 @@ func TestWhatIsGivenBackIsFenced(t *testing.T) {
 				before := s.dump()
 				require.ErrorIs(t, claimTo(s.ctx, s.Store, []int{slot}, s.epoch, t0+1000), handle.ErrFenced)
 				require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), s.epoch, t0+1000), handle.ErrFenced)
-				settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, t0, t0, 0}}, nil, nil, At(s.now))
+				settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, t0, t0, 0}}, nil, At(s.now))
 				require.NoError(t, err)
 				require.Equal(t, []int{slot}, settled.Fenced)
 				again, err := s.Acquire(s.ctx, []int{slot}, s.epoch, "me")

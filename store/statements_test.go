@@ -174,7 +174,7 @@ func BenchmarkReports(b *testing.B) {
 						reportAll(s, exits)
 					}
 					settle := func() {
-						_, err := s.Settle(s.ctx, nil, exits, nil, At(s.now))
+						_, err := s.Settle(s.ctx, nil, exits, At(s.now))
 						require.NoError(b, err)
 					}
 					began := time.Now()

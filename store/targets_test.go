@@ -180,11 +180,11 @@ func TestHeldTasks(t *testing.T) {
 		recall := Transition{Seq: d.Seq, Slot: d.Slot, Epoch: s.epoch, Recall: true, Pos: d.Due, Lane: s.lane(d.Topic, d.Class)}
 		stale := recall
 		stale.From = d.Pos - 1
-		_, err = s.Settle(s.ctx, nil, []Transition{stale}, nil, At(s.now))
+		_, err = s.Settle(s.ctx, nil, []Transition{stale}, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, d.Pos, s.row("d").Pos, "it stands at another place by now")
 		recall.From = d.Pos
-		settled, err := s.Settle(s.ctx, nil, []Transition{recall}, nil, At(s.now))
+		settled, err := s.Settle(s.ctx, nil, []Transition{recall}, At(s.now))
 		require.NoError(t, err)
 		require.Len(t, settled.Moved, 1)
 		require.Equal(t, s.now+time.Hour.Milliseconds()+1, s.row("d").Pos, "right behind what is claimed")

@@ -8,6 +8,7 @@ const (
 	InFlight              // its slot's owner has it
 	Between               // between attempts, or until a report comes
 	Ended                 // delivered, cancelled, reported, dead
+	SentOnce              // in flight, and a delivery of it is the only one: for reports
 	Unsure                // not claimed as far as the database remembers, but it may have forgotten a claim
 )
 

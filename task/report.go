@@ -10,7 +10,9 @@ import (
 //
 // A report that names its delivery also proves that the delivery was made. The caller has checked
 // that it is one of this task. The dispatcher may still wait for Kafka's answer, or have set the
-// task aside.
+// task aside. An ok with such a proof ends a task that was sent once, though its owner has it: the owner
+// finds that the task has left its place. Where the event of the delivery is published too, the ok
+// waits, so that the delivery is told first.
 func report(cur *Task, ph Phase, rep schemas.Report, spread slots.Spread, now int64) Verdict {
 	v := Verdict{Next: cur}
 	proven := rep.Delivery != ""
@@ -21,12 +23,13 @@ func report(cur *Task, ph Phase, rep schemas.Report, spread slots.Spread, now in
 	if err != nil || body.Settings.Ack != schemas.AckReport {
 		return v
 	}
-	if ph == InFlight || ph == Unsure {
+	unanswered := proven && cur.State != StateReport && rep.Attempt == cur.Attempt+1
+	ends := unanswered && rep.Status == schemas.StatusOK && !Published(body.Settings.Events, schemas.StateDispatched)
+	if ph == Unsure || ph == InFlight || ph == SentOnce && !ends {
 		v.Wait = rep.Attempt <= cur.Attempt+1
 		return v
 	}
 	next := *cur
-	unanswered := proven && cur.State != StateReport && rep.Attempt == cur.Attempt+1
 	if unanswered {
 		next.Attempt = rep.Attempt
 	}

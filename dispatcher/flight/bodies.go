@@ -113,8 +113,8 @@ func (fl *Flight) BodiesRead(b *Batch, rows []task.Task, rest []int64, keys Deli
 		row := &rows[i]
 		t := b.bySeq[row.Seq]
 		delete(b.bySeq, row.Seq)
-		// A late answer to an earlier sending may have ended or moved the task after the claim was read and before it entered. To send it
-		// now would deliver it twice.
+		// A report, or a late answer to an earlier sending, may have ended or moved the task after the claim was read and before it entered.
+		// To send it now would deliver it twice.
 		if row.Slot != t.slot.number || row.Pos != t.pos {
 			moved = append(moved, t)
 			continue
@@ -227,7 +227,8 @@ func (fl *Flight) Logged(b *Batch, ready []*Task) {
 	now := fl.clock.Millis()
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	// Nobody may remove a claimed row, short of a hand in the database. Such a task cannot be sent, and must not hold up its slot.
+	// Nobody may remove a claimed row, short of a hand in the database, and of a report on an earlier owner's delivery that is followed by
+	// another task of the same id. Such a task cannot be sent, and must not hold up its slot.
 	for _, t := range b.bySeq {
 		fl.gone(t)
 		fl.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.slot.number), zap.Bool("abandoned", t.slot.abandoned))

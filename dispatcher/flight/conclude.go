@@ -167,8 +167,8 @@ func (t *Task) tooLateFor(at int64) bool {
 
 func awaitReport(t *Task, o outcome) Transition {
 	return Transition{
-		Transition: store.Transition{State: task.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: t.lane.In(task.ClassRetried)},
-		events:     []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)}},
+		Transition: store.Transition{State: task.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: t.lane.In(task.ClassRetried),
+			Events: []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)}}},
 	}
 }
 
@@ -204,6 +204,6 @@ func (fl *Flight) answeredLate(o outcome) {
 // leaveUnannounced stores the end of a delivered task that has left its place with its events, which are published from there.
 func (fl *Flight) leaveUnannounced(t *Task, at int64) {
 	if !t.slot.abandoned {
-		fl.leave(t, Transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}, events: deliveredEvents(t, at)})
+		fl.leave(t, Transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane, Events: deliveredEvents(t, at)}})
 	}
 }

@@ -42,8 +42,8 @@ func (t *Task) unsentState() task.State {
 // retry puts a task back for another attempt, for which it is due at pos; made is how many were made.
 func (t *Task) retry(pos int64, made int, reason string) Transition {
 	return Transition{
-		Transition: store.Transition{State: task.StateRetry, Pos: pos, Attempt: made, Lane: t.lane.In(task.ClassRetried)},
-		events:     []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Lateness: schemas.LatenessUnknown, Reason: reason}},
+		Transition: store.Transition{State: task.StateRetry, Pos: pos, Attempt: made, Lane: t.lane.In(task.ClassRetried),
+			Events: []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Lateness: schemas.LatenessUnknown, Reason: reason}}},
 	}
 }
 
@@ -67,8 +67,8 @@ func (fl *Flight) deadLetter(t *Task, kind, reason string) {
 func (fl *Flight) deadTransition(t *Task, kind, reason string) Transition {
 	return Transition{
 		Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &task.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
-			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: fl.clock.Millis(), Body: t.body}},
-		events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Lateness: schemas.LatenessUnknown, Reason: reason}},
+			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: fl.clock.Millis(), Body: t.body},
+			Events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Lateness: schemas.LatenessUnknown, Reason: reason}}},
 	}
 }
 
@@ -76,9 +76,9 @@ func (fl *Flight) deadTransition(t *Task, kind, reason string) Transition {
 func (fl *Flight) leave(t *Task, e Transition) {
 	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.slot.number, t.slot.epoch, t.pos
 	e.task = t
-	e.events = slices.DeleteFunc(e.events, func(ev schemas.Event) bool { return !task.Published(t.settings.Events, ev.State) })
-	for i := range e.events {
-		ev := &e.events[i]
+	e.Events = slices.DeleteFunc(e.Events, func(ev schemas.Event) bool { return !task.Published(t.settings.Events, ev.State) })
+	for i := range e.Events {
+		ev := &e.Events[i]
 		ev.Topic, ev.ID, ev.Due, ev.At = t.topic, t.id, t.due, fl.clock.Millis()
 	}
 	fl.unstage(t)

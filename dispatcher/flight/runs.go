@@ -85,6 +85,6 @@ func (fl *Flight) dropRun(t *Task, why store.Refusal) {
 		label, event = DropMissed, task.Missed
 	}
 	fl.metrics.DroppedRuns.WithLabelValues(label).Inc()
-	fl.leave(t, Transition{Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane},
-		events: []schemas.Event{event(t.topic, t.id, t.due)}})
+	fl.leave(t, Transition{Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane,
+		Events: []schemas.Event{event(t.topic, t.id, t.due)}}})
 }

@@ -62,7 +62,7 @@ func TestAMissedRunIsNoDeadLetter(t *testing.T) {
 	require.False(t, s.admit(run, s.clock.Millis(), false))
 	fl.dropRun(run, store.RunMissed)
 	require.Nil(t, fl.inbox.transitions[0].Dead)
-	require.Equal(t, schemas.KindMissed, fl.inbox.transitions[0].events[0].Kind)
+	require.Equal(t, schemas.KindMissed, fl.inbox.transitions[0].Events[0].Kind)
 }
 
 // TestRunsThatMustBeAloneWait: in the order in which they are due, a bounded number at a time; the slots that were lost meanwhile are left out.

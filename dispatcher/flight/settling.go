@@ -1,11 +1,11 @@
 package flight
 
 import (
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -98,7 +98,7 @@ func (fl *Flight) Settled(transitions []Transition, closings []Closing, result s
 		if reported, ok := result.Reported[e.Seq]; ok {
 			e.Dead = reported.Dead
 		}
-		if e.Dead != nil && !result.Ignored[e.Seq] {
+		if e.Dead != nil && !slices.Contains(result.Ignored, e.Seq) {
 			fl.metrics.Dead.WithLabelValues(e.Dead.Kind).Inc()
 		}
 		if t := fl.stuck[e.Seq]; t != nil && t.lateAnswer {
@@ -156,17 +156,11 @@ func (fl *Flight) leftAgain(e Transition) {
 	}
 }
 
-// Rows are what the database is given of transitions: the rows, and the events that tell of them.
-func Rows(transitions []Transition) ([]store.Transition, []schemas.Event) {
+// Rows are what the database is given of transitions.
+func Rows(transitions []Transition) []store.Transition {
 	rows := make([]store.Transition, len(transitions))
-	var events []schemas.Event
 	for i, e := range transitions {
 		rows[i] = e.Transition
-		if e.From == 0 {
-			rows[i].Late = e.events
-			continue
-		}
-		events = append(events, e.events...)
 	}
-	return rows, events
+	return rows
 }

@@ -8,20 +8,19 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Transition is a task that leaves its place, with the events that tell of it.
+// Transition is a task that leaves its place.
 type Transition struct {
 	store.Transition
 	task    *Task
 	gate    *Gate // that waits for it: of a held task that is called back
-	events  []schemas.Event
-	reduced int // how often the database has refused it: see Reduce
+	reduced int   // how often the database has refused it: see Reduce
 }
 
 // after returns the end of a task that came with its made-th attempt.
 func (e Transition) after(made int) Transition {
 	e.Attempt, e.Dead.Attempt = made, made
-	for i := range e.events {
-		e.events[i].Attempt = made
+	for i := range e.Events {
+		e.Events[i].Attempt = made
 	}
 	return e
 }
@@ -53,7 +52,7 @@ func (e Transition) bytes() int {
 	if e.Dead != nil {
 		n += len(e.Dead.Body) + len(e.Dead.Reason)
 	}
-	for _, ev := range e.events {
+	for _, ev := range e.Events {
 		n += 200 + len(ev.ID) + len(ev.Topic) + len(ev.Reason)
 	}
 	return n
@@ -89,7 +88,7 @@ func (e *Transition) Reduce(now int64) bool {
 		if e.Dead == nil {
 			return false
 		}
-		e.Dead, e.events, e.State, e.Pos = nil, nil, task.StateLine, now+refusedPause.Milliseconds()
+		e.Dead, e.Events, e.State, e.Pos = nil, nil, task.StateLine, now+refusedPause.Milliseconds()
 	default:
 		return false
 	}
@@ -97,12 +96,12 @@ func (e *Transition) Reduce(now int64) bool {
 }
 
 func (e *Transition) cutReasons(n int) {
-	events := make([]schemas.Event, len(e.events)) // another try may still hold the old ones
-	for i, ev := range e.events {
+	events := make([]schemas.Event, len(e.Events)) // another try may still hold the old ones
+	for i, ev := range e.Events {
 		ev.Reason = cutASCII(ev.Reason, n)
 		events[i] = ev
 	}
-	e.events = events
+	e.Events = events
 	if e.Dead != nil {
 		dead := *e.Dead
 		dead.Reason = cutASCII(dead.Reason, n)

@@ -34,16 +34,16 @@ const t0 = 1_700_000_000_000
 func TestReduce(t *testing.T) {
 	odd := strings.Repeat("\xff\u00e4", 1000)
 	dead := &task.DeadLetter{Reason: odd, Body: []byte("body")}
-	e := Transition{Transition: store.Transition{State: task.StateDead, Dead: dead}, events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}
-	events := e.events
+	e := Transition{Transition: store.Transition{State: task.StateDead, Dead: dead, Events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}}
+	events := e.Events
 	require.True(t, e.Reduce(t0))
 	require.Equal(t, strings.Repeat("?", shortReason), e.Dead.Reason)
-	require.Equal(t, strings.Repeat("?", shortReason), e.events[0].Reason)
+	require.Equal(t, strings.Repeat("?", shortReason), e.Events[0].Reason)
 	require.Equal(t, odd, dead.Reason, "another try may still hold it")
 	require.Equal(t, odd, events[0].Reason)
 	require.True(t, e.Reduce(t0))
 	require.Empty(t, e.Dead.Body)
-	require.Empty(t, e.events[0].Reason)
+	require.Empty(t, e.Events[0].Reason)
 	require.True(t, e.Reduce(t0))
 	require.Equal(t, Transition{Transition: store.Transition{State: task.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
 	require.False(t, e.Reduce(t0))

@@ -62,10 +62,10 @@ func (s *stack) deadLetters(target string, n int) {
 				exits[i] = store.Transition{Seq: t.Seq, Slot: slot, Epoch: epoch, State: task.StateDead, Dead: &task.DeadLetter{Seq: t.Seq, Kind: schemas.KindDead, Topic: t.Topic,
 					TaskID: t.ID, Due: t.Due, Reason: "planted", DiedAt: now, Body: t.Body}}
 			}
-			_, err = s.store.Settle(ctx, nil, exits, nil, store.At(now))
+			_, err = s.store.Settle(ctx, nil, exits, store.At(now))
 			require.NoError(s.t, err)
 		}
-		_, err = s.store.Settle(ctx, []store.Done{{Slot: slot, Epoch: epoch, From: 0, To: now}}, nil, nil, store.At(now))
+		_, err = s.store.Settle(ctx, []store.Done{{Slot: slot, Epoch: epoch, From: 0, To: now}}, nil, store.At(now))
 		require.NoError(s.t, err)
 	}
 }

@@ -21,6 +21,7 @@ type Slot struct {
 	Owner   string // member id; empty when it is free
 	Claimed int64  // every task with pos <= Claimed is the owner's
 	Done    int64  // every task with pos <= Done is settled
+	Doubt   int64  // a task up to there may have been sent before its owner claimed it: by an earlier owner, or what the database has forgotten
 	Unsure  bool   // the database may have forgotten what the owner has claimed: see Handle.Unsure
 	Change
 }
@@ -33,6 +34,9 @@ type Change struct {
 	MovedHeld    int64 // the same for held places
 	Turn         int64 // rises with each step after which owners must look again before they claim
 }
+
+// SentOnce tells whether nobody but the slot's owner can have sent a claimed task that was never set aside, and the owner once.
+func (s Slot) SentOnce(pos int64) bool { return pos > s.Doubt && !s.Unsure }
 
 // Changing tells whether the number of slots changes.
 func (c Change) Changing() bool { return c.Base != c.Target }
@@ -66,7 +70,7 @@ type SlotPos = place.Pos
 
 // SlotColumns are those of slots that ScanSlot reads.
 func (h *Handle) SlotColumns() string {
-	return "slot, epoch, owner, claimed, done, " + h.Unsure("slots") + ", base, target, spread, moved, moved_held, turn"
+	return "slot, epoch, owner, claimed, done, CASE WHEN doubt_epoch = epoch THEN doubt ELSE claimed END, " + h.Unsure("slots") + ", base, target, spread, moved, moved_held, turn"
 }
 
 // Unsure is the condition that a row of the table slots, of that name, is unsure: store/life.go explains it.
@@ -77,7 +81,7 @@ func (h *Handle) Unsure(table string) string {
 
 // ScanSlot reads a slot.
 func ScanSlot(r *sql.Rows, s *Slot) error {
-	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Unsure, &s.Base, &s.Target, &s.Spread, &s.Moved, &s.MovedHeld, &s.Turn)
+	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Doubt, &s.Unsure, &s.Base, &s.Target, &s.Spread, &s.Moved, &s.MovedHeld, &s.Turn)
 }
 
 // SlotCount is the number of slots that are to have owners; 0 before Migrate. While it changes, these are the old ones and the new
