@@ -142,8 +142,8 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.indexer.index, _ = deps.Index.(Copy)
 	d.runMaker = newRunMaker(d.claimer, d.results.Stored, deps.Index)
 	d.starter = newRunStarter(sh, fl, d.ownership)
-	d.retirer = newRetirer(sh, fl, tr)
 	d.changer = newChanger(d.ownership, deps.Index)
+	d.retirer = newRetirer(d.changer)
 	d.settler = newSettler(d.sender, newAnnouncer(sh, fl, results), d.ownership, d.indexer, deps.SendLog)
 	return d, nil
 }

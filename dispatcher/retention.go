@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -20,12 +21,13 @@ import (
 type retirer struct {
 	*shared
 	flight *flight.Flight
-	trust  *trust // asked whether the owner of a slot that was given up is alive
+	trust  *trust                                       // asked whether the owner of a slot that was given up is alive
+	follow func(ctx context.Context, moved store.Moved) // tells the index, and owners, of tasks that have moved
 	tasks  *taskRetirer
 }
 
-func newRetirer(sh *shared, fl *flight.Flight, tr *trust) *retirer {
-	r := &retirer{shared: sh, flight: fl, trust: tr}
+func newRetirer(c *changer) *retirer {
+	r := &retirer{shared: c.shared, flight: c.flight, trust: c.trust, follow: c.follow}
 	r.tasks = &taskRetirer{store: r.store, slots: r.slots, retired: r.metrics.retired, log: r.log, pause: afterBite, every: retireEvery(r.cfg.Retention)}
 	return r
 }
@@ -42,6 +44,7 @@ func (r *retirer) run(ctx context.Context) {
 }
 
 func (r *retirer) round(ctx context.Context) (err error) {
+	next := time.Now().Add(r.tasks.every)
 	rows, err := r.store.Slots(ctx)
 	if err != nil || len(rows) == 0 {
 		return err
@@ -50,11 +53,14 @@ func (r *retirer) round(ctx context.Context) (err error) {
 	for _, row := range rows {
 		if row.GivenUp() && r.flight.OwnsFirst() {
 			r.tasks.givenUp = append(r.tasks.givenUp, row.Slot)
-			if err := r.bringHome(ctx, row); err != nil {
-				return err
-			}
 		}
 	}
+	home := r.bringHome(ctx, next) // whatever comes of it, what has ended is forgotten
+	return errors.Join(home, r.forgetAll(ctx))
+}
+
+// forgetAll forgets what ended longer ago than its retention.
+func (r *retirer) forgetAll(ctx context.Context) error {
 	if err := r.tasks.round(ctx, r.before(r.cfg.Retention)); err != nil {
 		return err
 	}
@@ -69,21 +75,35 @@ func (r *retirer) round(ctx context.Context) (err error) {
 	return r.audit(ctx)
 }
 
-// bringHome moves tasks to where they belong that stand in a slot that was given up.
-func (r *retirer) bringHome(ctx context.Context, row store.Slot) error {
+// bringHome moves tasks to where they belong that stand in slots that were given up, by turns of slots, until the next round is due.
+func (r *retirer) bringHome(ctx context.Context, next time.Time) error {
 	tasks, timers := 0, 0
-	for ctx.Err() == nil {
-		moved, err := r.store.BringHome(ctx, row.Slot, row.Owner != "" && r.held(row))
-		if err != nil {
-			return err
+	defer func() {
+		if tasks+timers > 0 {
+			r.log.Warn("moved tasks out of slots that were given up: a program of an older version is running, stop it", zap.Ints("slots", r.tasks.givenUp), zap.Int("tasks", tasks), zap.Int("slots_with_timers", timers))
 		}
-		if len(moved.Added)+len(moved.Timers) == 0 {
-			break
+	}()
+	for more := true; more; {
+		more = false
+		for _, slot := range r.tasks.givenUp {
+			if ctx.Err() != nil || !time.Now().Before(next) {
+				return nil
+			}
+			began := time.Now()
+			bound, cancel := context.WithTimeout(ctx, answerWithin)
+			moved, err := r.store.BringHome(bound, slot, r.held)
+			cancel()
+			if err != nil {
+				return err
+			}
+			if len(moved.Added)+len(moved.Timers) == 0 {
+				continue
+			}
+			more = true
+			tasks, timers = tasks+len(moved.Added), timers+len(moved.Timers)
+			r.follow(ctx, moved)
+			r.tasks.pause(ctx, time.Since(began))
 		}
-		tasks, timers = tasks+len(moved.Added), timers+len(moved.Timers)
-	}
-	if tasks+timers > 0 {
-		r.log.Warn("moved tasks out of a slot that was given up: a program of an older version is running, stop it", zap.Int("slot", row.Slot), zap.Int("tasks", tasks), zap.Int("slots_with_timers", timers))
 	}
 	return nil
 }

@@ -205,6 +205,71 @@ func TestRetiringStops(t *testing.T) {
 	require.Empty(t, left)
 }
 
+// A program of an older version places tasks in slots that were given up. However many it places, and whatever keeps them from being moved
+// home, the others are forgotten in time; and the index learns of those that were moved.
+func TestRetiringBesideAnOlderProgram(t *testing.T) {
+	given := func(t *testing.T) (*fixture, *Dispatcher, func(id string)) {
+		f := newFixture(t, 4, "orders")
+		f.schedule(ask("orders", "ended", time.Now().Add(-2*time.Hour)))
+		f.sql("UPDATE slots SET base = 2, spread = 2, target = 2; UPDATE slots SET done = 1, claimed = 1; UPDATE tasks SET slot = 3, pos = 1")
+		d := f.stepped(f.elect(1), Config{Retention: time.Hour})
+		d.flight.Took([]store.Slot{{Slot: 0}}, 1, nil, nil)
+		return f, d, func(id string) {
+			f.schedule(ask("orders", id, time.Now().Add(time.Minute)))
+			f.sql("UPDATE tasks SET slot = 3 WHERE pos > 1")
+		}
+	}
+	rows := func(t *testing.T, f *fixture) map[int]int {
+		count := map[int]int{}
+		for slot := range 4 {
+			left, err := f.store.Count(t.Context(), []store.Range{{Slot: slot, To: 1 << 60}})
+			require.NoError(t, err)
+			for _, n := range left {
+				count[slot] += n
+			}
+		}
+		return count
+	}
+	t.Run("they go home", func(t *testing.T) {
+		f, d, place := given(t)
+		place("a")
+		place("b")
+		require.NoError(t, d.retirer.round(t.Context()))
+		left := rows(t, f)
+		require.Zero(t, left[3])
+		require.Equal(t, 2, left[0]+left[1])
+		known := 0
+		for slot := range 2 {
+			entries, err := d.indexer.index.Range(t.Context(), slot, 0, 1<<60)
+			require.NoError(t, err)
+			known += len(entries)
+		}
+		require.Equal(t, 2, known)
+	})
+	t.Run("it never rests", func(t *testing.T) {
+		f, d, place := given(t)
+		d.retirer.tasks.every = 100 * time.Millisecond
+		placed := 0
+		d.retirer.tasks.pause = func(context.Context, time.Duration) {
+			place(fmt.Sprint(placed))
+			placed++
+			require.Less(t, placed, 1000)
+		}
+		place("first")
+		require.NoError(t, d.retirer.round(t.Context()))
+		ended, err := f.store.Count(t.Context(), []store.Range{{Slot: 3, To: 1}})
+		require.NoError(t, err)
+		require.Empty(t, ended)
+	})
+	t.Run("they cannot be moved", func(t *testing.T) {
+		f, d, place := given(t)
+		place("a")
+		f.sql("CREATE TRIGGER no BEFORE UPDATE OF slot ON tasks BEGIN SELECT RAISE(ABORT, 'no'); END")
+		require.Error(t, d.retirer.round(t.Context()))
+		require.Equal(t, map[int]int{3: 1}, rows(t, f), "the one that ended")
+	})
+}
+
 func TestRetireEvery(t *testing.T) {
 	for keep, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: 6 * time.Second, 7 * 24 * time.Hour: time.Minute} {
 		require.Equal(t, want, retireEvery(keep), fmt.Sprint(keep))

@@ -544,10 +544,10 @@ func TestGivenUpSlotsOfADeadOwner(t *testing.T) {
 }
 
 // TestTasksInSlotsThatWereGivenUp: a program of an older version spreads keys over all rows of slots. What it has placed in slots that nobody
-// owns goes to where it belongs, but for what an owner of that version has claimed.
+// owns goes to where it belongs, but for what an owner of that version has claimed and delivers.
 func TestTasksInSlotsThatWereGivenUp(t *testing.T) {
-	for _, held := range []bool{true, false} {
-		t.Run(fmt.Sprintf("held: %v", held), func(t *testing.T) {
+	for name, held := range map[string][]bool{"its owner is alive": {true}, "its owner has died": {false}, "its owner came when it was read": {false, true}} {
+		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, f *fixture) {
 				f.takeAll()
 				_, err := f.SetSlots(f.ctx, 2)
@@ -566,22 +566,34 @@ func TestTasksInSlotsThatWereGivenUp(t *testing.T) {
 					_, err := f.db.ExecContext(f.ctx, q)
 					require.NoError(t, err)
 				}
+				old := f.slotRow(3)
+				asked := 0
+				alive := func(s Slot) bool {
+					require.Equal(t, "old", s.Owner)
+					asked++
+					return held[min(asked, len(held))-1]
+				}
 				for again := true; again; {
-					moved, err := f.BringHome(f.ctx, 3, held)
+					moved, err := f.BringHome(f.ctx, 3, alive)
 					require.NoError(t, err)
 					again = len(moved.Added)+len(moved.Timers) > 0
 				}
-				require.Equal(t, held, f.row("late").Slot == 3)
-				if held {
+				if held[len(held)-1] {
+					require.Equal(t, old, f.slotRow(3))
+					require.Equal(t, 3, f.row("late").Slot)
 					_, err := f.db.ExecContext(f.ctx, "DELETE FROM tasks WHERE id = x'6c617465'")
 					require.NoError(t, err)
 				} else {
 					require.Equal(t, f.now+1, f.row("late").Pos)
+					require.Equal(t, schemas.StateTooLate, f.answer(f.cancel("late")), "it may have been delivered")
+					require.Equal(t, schemas.StateCancelled, f.answer(f.cancel("t1")), "this one was not claimed")
+					require.ErrorIs(t, f.Claim(f.ctx, []int{3}, []int64{old.Claimed}, old.Epoch, f.now), ErrFenced)
 				}
 				f.inPlace(t)
-				moved, err := f.BringHome(f.ctx, 1, false)
+				moved, err := f.BringHome(f.ctx, 1, func(Slot) bool { return false })
 				require.NoError(t, err)
 				require.Empty(t, moved.Added, "of a slot that has an owner, nothing is moved")
+				require.Equal(t, "me", f.slotRow(1).Owner)
 			})
 		})
 	}

@@ -280,9 +280,10 @@ func (m *shifter) moveLeft(ctx context.Context, sh *Shift) error {
 }
 
 // BringHome moves a page of tasks, and timers, out of a slot that was given up, to where they belong. A program of an older
-// version has placed them there, and nobody would deliver them. held: the slot has an owner after all, who delivers what is claimed.
-// Repeat it until nothing was moved.
-func (s *Store) BringHome(ctx context.Context, slot int, held bool) (Moved, error) {
+// version has placed them there, and nobody would deliver them. held tells of the slot whether its owner is alive, and delivers what it
+// has claimed. Any other owner loses the slot, and no caller can change what it has claimed: that may have been delivered. Repeat it
+// until nothing was moved.
+func (s *Store) BringHome(ctx context.Context, slot int, held func(Slot) bool) (Moved, error) {
 	var out Moved
 	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		m := shifter{store: s, tx: tx}
@@ -296,7 +297,7 @@ func (s *Store) BringHome(ctx context.Context, slot int, held bool) (Moved, erro
 	return out, nil
 }
 
-func (m *shifter) bringHome(ctx context.Context, slot int, held bool) error {
+func (m *shifter) bringHome(ctx context.Context, slot int, held func(Slot) bool) error {
 	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.h.SlotColumns()+" FROM slots WHERE slot = ?", slot)
 	if err != nil || len(rows) == 0 || !rows[0].GivenUp() || rows[0].Changing() {
 		return err
@@ -307,7 +308,7 @@ func (m *shifter) bringHome(ctx context.Context, slot int, held bool) error {
 		return err
 	}
 	from := m.slot.Done
-	if held {
+	if m.slot.Owner != "" && held(m.slot) {
 		from = m.slot.Claimed
 	}
 	page, err := m.page(ctx, &shiftRange{at: shiftPlace{pos: from}, to: everywhere})
@@ -321,23 +322,45 @@ func (m *shifter) bringHome(ctx context.Context, slot int, held bool) error {
 	if leavers, err = m.lockRows(ctx, leavers); err != nil {
 		return err
 	}
-	set := handle.SlotSet{slot: {}}
+	homes := handle.SlotSet{}
 	for home := range m.slot.Target {
-		set.Add(home)
+		homes.Add(home)
 	}
-	at, err := m.store.h.LockSlots(ctx, m.tx, set, handle.LockShared)
+	at, err := m.store.h.LockSlots(ctx, m.tx, homes, handle.LockShared)
 	if err != nil {
 		return err
 	}
-	now := at[slot]
+	own, err := m.store.h.LockSlots(ctx, m.tx, handle.SlotSet{slot: {}}, handle.LockExclusive)
+	if err != nil {
+		return err
+	}
+	now := own[slot]
 	if now.Change != m.slot.Change { // another change has begun, and it moves them
 		return nil
 	}
-	if held {
-		leavers = slices.DeleteFunc(leavers, func(l leaver) bool { return l.pos <= now.Claimed })
+	if leavers, err = m.leaveOwner(ctx, leavers, now, held); err != nil {
+		return err
 	}
 	if err := m.write(ctx, leavers, at); err != nil {
 		return err
 	}
 	return m.moveTimers(ctx, timers, at)
+}
+
+// leaveOwner returns the leavers that the owner of a slot that was given up, and is locked, does not deliver. Of an owner that is not
+// alive it takes the slot away: a settlement of that one would count what has left.
+func (m *shifter) leaveOwner(ctx context.Context, leavers []leaver, now Slot, held func(Slot) bool) ([]leaver, error) {
+	claimed := func(l leaver) bool { return l.pos <= now.Claimed }
+	if now.Owner != "" && held(now) {
+		return slices.DeleteFunc(leavers, claimed), nil
+	}
+	if now.Owner != "" {
+		if _, err := m.tx.ExecContext(ctx, "UPDATE slots SET owner = ? WHERE slot = ?", []byte{}, now.Slot); err != nil {
+			return nil, fmt.Errorf("taking the slot away from %s: %w", now.Owner, err)
+		}
+	}
+	for i := range leavers {
+		leavers[i].doubt = claimed(leavers[i])
+	}
+	return leavers, nil
 }

@@ -63,6 +63,7 @@ type leaver struct {
 	seq, pos, due int64
 	lane          task.Lane
 	to            int
+	doubt         bool // it may have been delivered, so no caller can change it
 }
 
 // row is a task as a shifter reads it.
@@ -146,12 +147,13 @@ func seqsOfLeavers(leavers []leaver) []any {
 // write moves leavers to their slots, which are locked. Their place stays, unless it was claimed there already.
 func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]Slot) error {
 	type place struct {
-		slot int
-		pos  int64 // 0: as it is
+		slot  int
+		pos   int64 // 0: as it is
+		doubt bool
 	}
 	alike := map[place][]leaver{}
 	for _, l := range leavers {
-		p := place{slot: l.to}
+		p := place{slot: l.to, doubt: l.doubt}
 		pos := l.pos
 		if claimed := at[l.to].Claimed; l.pos <= claimed {
 			p.pos, pos = claimed+1, claimed+1
@@ -169,6 +171,9 @@ func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]Slot) 
 			set, a := "slot = ?", []any{p.slot}
 			if p.pos != 0 {
 				set, a = "slot = ?, pos = ?", []any{p.slot, p.pos}
+			}
+			if p.doubt {
+				set, a = set+", state = CASE WHEN state = ? THEN ? ELSE state END", append(a, int(task.StateLine), int(task.StateRetry))
 			}
 			_, err := m.tx.ExecContext(ctx, "UPDATE tasks SET "+set+" WHERE seq IN ("+tables.Marks(len(part))+")", append(a, seqsOfLeavers(part)...)...)
 			return err
