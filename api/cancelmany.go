@@ -28,6 +28,7 @@ type CancelMany struct {
 	Topic    string `json:"topic,omitempty"     doc:"only this target topic"`
 	IDPrefix string `json:"id_prefix,omitempty" doc:"only ids that begin so"                                       maxLength:"255"`
 	Prefix   string `json:"id-prefix,omitempty" doc:"the same as id_prefix"                                        maxLength:"255"`
+	Tag      string `json:"tag,omitempty"       doc:"only tasks with this tag"                                         maxLength:"64"`
 	From     int64  `json:"from,omitempty"      doc:"only what is due at or after, Unix ms"                        minimum:"0"`
 	To       int64  `json:"to,omitempty"        doc:"only what is due before, Unix ms"                             minimum:"0"`
 	All      bool   `json:"all,omitempty"       doc:"without a filter: really all of them"`
@@ -44,7 +45,7 @@ type CancelledMany struct {
 }
 
 func (r *CancelMany) selects() bool {
-	return r.Topic != "" || r.IDPrefix != "" || r.From != 0 || r.To != 0
+	return r.Topic != "" || r.IDPrefix != "" || r.Tag != "" || r.From != 0 || r.To != 0
 }
 
 // check finds mistakes, and makes one of both names of the prefix.
@@ -57,6 +58,9 @@ func (r *CancelMany) check() error {
 	}
 	if r.IDPrefix == "" {
 		r.IDPrefix = r.Prefix
+	}
+	if err := checkTag(r.Tag); err != nil {
+		return err
 	}
 	switch {
 	case len(r.IDPrefix) > schemas.MaxIDLen:
@@ -91,9 +95,9 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 		return l.countMany(ctx, r, after, ends)
 	}
 	ctx = store.Auditing(ctx, store.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: store.AuditDetail(map[string]any{
-		"topic": r.Topic, "id_prefix": r.IDPrefix, "from": r.From, "to": r.To, "all": r.All,
+		"topic": r.Topic, "id_prefix": r.IDPrefix, "tag": r.Tag, "from": r.From, "to": r.To, "all": r.All,
 	})})
-	f := store.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, After: after, Ends: ends}
+	f := store.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From, To: r.To, After: after, Ends: ends}
 	turn := ctx
 	for entry := int64(0); ; turn = waiting(ctx) {
 		leave, err := l.changes.take(turn, 1)
@@ -123,7 +127,7 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 // countMany counts the tasks that match. Each page is one of the few lists that may be read at a time.
 // Between pages countMany rests, so a count delays neither cancels nor lists.
 func (l *Local) countMany(ctx context.Context, r CancelMany, after *look.ListPlace, ends time.Time) (out CancelledMany, err error) {
-	f := look.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, From: r.From, To: r.To, Limit: 1000, After: after}
+	f := look.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From, To: r.To, Limit: 1000, After: after}
 	for turn := ctx; ; turn = waiting(ctx) {
 		var page look.ListPage
 		began := time.Now()

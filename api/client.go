@@ -72,6 +72,7 @@ func (c *Client) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	q := url.Values{}
 	set(q, "topic", f.Topic)
 	set(q, "id-prefix", f.IDPrefix)
+	set(q, "tag", f.Tag)
 	set(q, "state", f.State)
 	set(q, "cursor", f.Cursor)
 	set(q, "from", f.From)

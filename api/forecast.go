@@ -22,6 +22,7 @@ const (
 // ForecastFilter selects what to count.
 type ForecastFilter struct {
 	Topic    string
+	Tag      string
 	From, To int64         // Unix ms; 0: now, and an hour after From
 	Step     time.Duration // 0: a minute
 }
@@ -67,9 +68,12 @@ func (f ForecastFilter) store(now time.Time) (look.ForecastFilter, error) {
 	if f.To == 0 {
 		f.To = f.From + time.Hour.Milliseconds()
 	}
-	out := look.ForecastFilter{Topic: f.Topic, From: f.From, To: f.To, Step: f.Step.Milliseconds(), Within: forecastTime}
+	out := look.ForecastFilter{Topic: f.Topic, Tag: f.Tag, From: f.From, To: f.To, Step: f.Step.Milliseconds(), Within: forecastTime}
 	wrong := func(field, value, problem string) error {
 		return &deadletter.FieldError{Field: field, Value: value, Problem: problem}
+	}
+	if err := checkTag(f.Tag); err != nil {
+		return out, err
 	}
 	switch {
 	case f.From < 0:
@@ -86,6 +90,7 @@ func (f ForecastFilter) store(now time.Time) (look.ForecastFilter, error) {
 
 type forecastInput struct {
 	Topic string `query:"topic" doc:"only this target topic"`
+	Tag   string `query:"tag"   doc:"only tasks with this tag, by their due time; tasks that are held are left out"`
 	From  int64  `query:"from"  doc:"Unix ms; default now"`
 	To    int64  `query:"to"    doc:"Unix ms, not included; default an hour after from"`
 	Step  string `query:"step"  doc:"at least 1s; at most 10080 steps" default:"1m"`
@@ -102,7 +107,7 @@ func (s *server) forecast(ctx ctxType, in *forecastInput) (*body[Forecast], erro
 	if err != nil || step <= 0 {
 		return nil, badQuery("step", in.Step, "is no duration: write one such as 1m")
 	}
-	out, err := s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, From: in.From, To: in.To, Step: step})
+	out, err := s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, Tag: in.Tag, From: in.From, To: in.To, Step: step})
 	return &body[Forecast]{out}, problem(err)
 }
 
@@ -110,6 +115,7 @@ func (s *server) forecast(ctx ctxType, in *forecastInput) (*body[Forecast], erro
 func (c *Client) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
 	q := url.Values{}
 	set(q, "topic", f.Topic)
+	set(q, "tag", f.Tag)
 	set(q, "from", f.From)
 	set(q, "to", f.To)
 	set(q, "step", f.Step)

@@ -37,8 +37,9 @@ func NewLocal(st *store.Store, dead *deadletter.Local) *Local {
 type TaskFilter struct {
 	Topic    string
 	IDPrefix string
+	Tag      string
 	State    string
-	From, To int64  // position in the slot's order: at or after From, before To, Unix ms
+	From, To int64  // position in the slot's order, with a tag the due time: at or after From, before To, Unix ms
 	Limit    int    // 0: 100
 	Ended    bool   // tasks that ended last instead of those that are due next
 	Content  bool   // with their content
@@ -88,6 +89,9 @@ func (l *Local) listing(ctx context.Context, read func(context.Context) error) e
 // Tasks returns a page of tasks: those due next first, or those that ended last first.
 func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	after, err := parseCursor(f.Cursor)
+	if err == nil {
+		err = checkTag(f.Tag)
+	}
 	if err != nil {
 		return Tasks{}, err
 	}
@@ -95,7 +99,7 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	err = l.listing(ctx, func(ctx context.Context) error {
 		var err error
 		page, err = look.New(l.store).List(ctx, look.ListFilter{
-			Topic: schemas.TargetName(f.Topic), IDPrefix: f.IDPrefix, State: f.State, From: f.From, To: f.To, Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
+			Topic: schemas.TargetName(f.Topic), IDPrefix: f.IDPrefix, Tag: f.Tag, State: f.State, From: f.From, To: f.To, Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
 		})
 		return err
 	})
@@ -107,6 +111,14 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 		out.Tasks = append(out.Tasks, newTask(v, f.Content))
 	}
 	return out, nil
+}
+
+// checkTag finds mistakes in a filter.
+func checkTag(tag string) error {
+	if tag == "" || schemas.ValidTag(tag) {
+		return nil
+	}
+	return &deadletter.FieldError{Field: "tag", Value: tag, Problem: "is not a tag: write one of 1 to 64 letters, digits or -_.:"}
 }
 
 // A cursor is the position at which a page ended. Callers pass it back unchanged.

@@ -24,6 +24,7 @@ type body[T any] struct{ Body T }
 type listTasksInput struct {
 	Topic    string `query:"topic"     doc:"only this target topic"`
 	IDPrefix string `query:"id-prefix" doc:"only ids that begin so"`
+	Tag      string `query:"tag"       doc:"only tasks with this tag; the order is then that of due times, and those that come again, wait for a report or are held are last"`
 	State    string `query:"state"     doc:"only tasks in this state; one of ended tasks implies ended" enum:"pending,claimed,waiting_report,waiting_retry,delivered,succeeded,cancelled,dead"`
 	From     int64  `query:"from"      doc:"only what is due, or has ended, at or after, Unix ms"`
 	To       int64  `query:"to"        doc:"only what is due, or has ended, before, Unix ms"`
@@ -49,7 +50,7 @@ func (s *server) listTasks(ctx ctxType, in *listTasksInput) (*body[Tasks], error
 		return nil, problem(err)
 	}
 	f := TaskFilter{
-		Topic: in.Topic, IDPrefix: in.IDPrefix, State: in.State, From: in.From, To: in.To, Limit: in.Limit, Cursor: after, Ended: in.Ended, Content: in.Content,
+		Topic: in.Topic, IDPrefix: in.IDPrefix, Tag: in.Tag, State: in.State, From: in.From, To: in.To, Limit: in.Limit, Cursor: after, Ended: in.Ended, Content: in.Content,
 	}
 	if caller := access.From(ctx); !caller.AllTopics() {
 		f.Allowed = caller.Topic

@@ -217,6 +217,9 @@ func TestFindGoesToTheTask(t *testing.T) {
 	_, text := b.get("/find?q=o-1")
 	require.Contains(t, text, "o-17")
 	require.Contains(t, text, "o-18")
+	_, text = b.get("/find?tag=vip")
+	require.Contains(t, text, `name="tag" value="vip"`)
+	require.Contains(t, text, "No task is like that")
 	_, text = b.get("/find?q=nothing")
 	require.Contains(t, text, "No task is like that")
 }

@@ -10,12 +10,12 @@ import (
 
 // findData is a search and what it found.
 type findData struct {
-	Q, Topic, State string
-	Ended           bool
-	Tasks           []api.Task
-	Next            string // the next page; empty: none
-	Asked           bool
-	States          []string
+	Q, Topic, Tag, State string
+	Ended                bool
+	Tasks                []api.Task
+	Next                 string // the next page; empty: none
+	Asked                bool
+	States               []string
 }
 
 var taskStates = []string{"pending", "claimed", "waiting_report", "waiting_retry", "delivered", "succeeded", "cancelled", "dead"}
@@ -23,9 +23,9 @@ var taskStates = []string{"pending", "claimed", "waiting_report", "waiting_retry
 // find looks for a task by topic and id. It lists those whose id begins so when there is no such task,
 // or no topic was named.
 func (c *Console) find(r *http.Request) (view, error) {
-	d := &findData{Q: strings.TrimSpace(r.FormValue("q")), Topic: strings.TrimSpace(r.FormValue("topic")), State: r.FormValue("state"), Ended: r.FormValue("ended") != "", States: taskStates}
+	d := &findData{Q: strings.TrimSpace(r.FormValue("q")), Topic: strings.TrimSpace(r.FormValue("topic")), Tag: strings.TrimSpace(r.FormValue("tag")), State: r.FormValue("state"), Ended: r.FormValue("ended") != "", States: taskStates}
 	v := view{page: "find", title: "Find a task", data: d}
-	d.Asked = d.Q != "" || d.Topic != "" || d.State != "" || d.Ended || r.FormValue("cursor") != ""
+	d.Asked = d.Q != "" || d.Topic != "" || d.Tag != "" || d.State != "" || d.Ended || r.FormValue("cursor") != ""
 	if !d.Asked {
 		return v, nil
 	}
@@ -45,6 +45,7 @@ func (c *Console) find(r *http.Request) (view, error) {
 	q := url.Values{"limit": {"50"}}
 	set(q, "topic", d.Topic)
 	set(q, "id-prefix", prefix)
+	set(q, "tag", d.Tag)
 	set(q, "state", d.State)
 	set(q, "cursor", r.FormValue("cursor"))
 	if d.Ended {
@@ -55,7 +56,7 @@ func (c *Console) find(r *http.Request) (view, error) {
 		return v, err
 	}
 	d.Tasks = page.Tasks
-	d.Next = next(r, "/find", page.Cursor, "q", "topic", "state", "ended")
+	d.Next = next(r, "/find", page.Cursor, "q", "topic", "tag", "state", "ended")
 	return v, nil
 }
 

@@ -17,13 +17,14 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// retirer forgets what ended longer ago than its retention: tasks, dead letters, and entries of the audit log.
+// retirer forgets what ended longer ago than its retention: tasks and their tags, dead letters, and entries of the audit log.
 type retirer struct {
 	*shared
 	flight *flight.Flight
 	trust  *trust                                       // asked whether the owner of a slot that was given up is alive
 	follow func(ctx context.Context, moved store.Moved) // tells the index, and owners, of tasks that have moved
 	tasks  *taskRetirer
+	swept  *store.TagPlace // where the sweep of the tags goes on
 }
 
 func newRetirer(c *changer) *retirer {
@@ -72,7 +73,10 @@ func (r *retirer) forgetAll(ctx context.Context) error {
 	if err := r.letters(ctx); err != nil {
 		return err
 	}
-	return r.audit(ctx)
+	if err := r.audit(ctx); err != nil {
+		return err
+	}
+	return r.sweep(ctx)
 }
 
 // bringHome moves tasks to where they belong that stand in slots that were given up, by turns of slots, until the next round is due.
@@ -145,6 +149,22 @@ func (r *retirer) audit(ctx context.Context) error {
 		return nil
 	}
 	return r.forget(ctx, r.cfg.AuditRetention, r.store.RetireAudit)
+}
+
+// sweep forgets the tags of what is forgotten. A round takes a tenth of its time for that, and the next one goes on.
+func (r *retirer) sweep(ctx context.Context) error {
+	for until := time.Now().Add(r.tasks.every / 10); r.flight.OwnsFirst() && ctx.Err() == nil; {
+		began := time.Now()
+		_, next, err := r.store.SweepTags(ctx, r.swept)
+		if err != nil {
+			return err
+		}
+		if r.swept = next; next == nil || time.Now().After(until) {
+			return nil
+		}
+		afterBite(ctx, time.Since(began))
+	}
+	return nil
 }
 
 // forget takes bite after bite of what is older than the retention, 0 being for ever. It rests after each.

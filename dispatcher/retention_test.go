@@ -354,6 +354,38 @@ func TestRetiringTheAuditLog(t *testing.T) {
 	}
 }
 
+// The tags of a task go with it, in the round of the owner of slot 0.
+func TestRetiringTags(t *testing.T) {
+	for _, c := range []struct {
+		slot, left int
+	}{{0, 0}, {1, 2}} {
+		t.Run(fmt.Sprint("the owner of slot ", c.slot), func(t *testing.T) {
+			f := newFixture(t, 2, "orders")
+			for _, op := range []schemas.Op{schemas.OpSchedule, schemas.OpCancel} {
+				request := schemas.NewRequest(op, "orders", "a")
+				request.Due, request.Settings.Tag = time.Now().Add(time.Hour).UnixMilli(), "vip,shop:7"
+				_, err := f.store.Apply(t.Context(), store.Batch{
+					Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}},
+					Changes: []task.Change{{Seq: task.Seq(f.source.ID, f.source.Next), Request: &request}},
+				}, store.At(time.Now().Add(-2*time.Hour).UnixMilli()))
+				require.NoError(t, err)
+				f.source.Next++
+			}
+			page, err := look.New(f.store).List(t.Context(), look.ListFilter{Tag: "vip", State: "cancelled"})
+			require.NoError(t, err)
+			require.Len(t, page.Tasks, 1)
+			d := f.stepped(f.elect(1), Config{})
+			d.flight.Took([]store.Slot{{Slot: c.slot}}, 1, nil, nil)
+			_, _, err = f.store.Retire(t.Context(), store.Range{Slot: task.OutOfLine, To: time.Now().UnixMilli()})
+			require.NoError(t, err)
+			require.NoError(t, d.retirer.round(t.Context()))
+			left, _, err := f.store.SweepTags(t.Context(), nil)
+			require.NoError(t, err)
+			require.Equal(t, c.left, left)
+		})
+	}
+}
+
 func gauged(t *testing.T, g prometheus.Gauge) int {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(g)

@@ -19,7 +19,8 @@ import (
 type CancelFilter struct {
 	Topic    string
 	IDPrefix string
-	From, To int64           // place in the line at or after, and before, Unix ms; 0: no bound
+	Tag      string          // one of the task's
+	From, To int64           // place in the line, with a tag the due time, at or after, and before, Unix ms; 0: no bound
 	After    *look.ListPlace // where the piece before ended
 	// Ends is when a piece that waits for requests of its tasks ends before it is done: More is then where
 	// it began, and what was too late counts again. Zero: never.
@@ -53,7 +54,7 @@ const (
 // log. rest is called after each transaction, with how long it took.
 func (s *Store) CancelPiece(ctx context.Context, f CancelFilter, entry int64, rest func(context.Context, time.Duration) error) (Cancelled, error) {
 	out := Cancelled{Entry: entry}
-	page, err := look.New(s).List(ctx, look.ListFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, From: f.From, To: f.To, Limit: cancelPiece, After: f.After})
+	page, err := look.New(s).List(ctx, look.ListFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, Tag: f.Tag, From: f.From, To: f.To, Limit: cancelPiece, After: f.After})
 	if err != nil {
 		return out, err
 	}
@@ -243,5 +244,11 @@ func (c *canceller) stillEarlier(id *identity, before int) int {
 // selects tells whether a task that is to come still lies within the filter.
 func (f *CancelFilter) selects(t *task.Task) bool {
 	next := task.HeldSince(t.Pos)
+	if f.Tag != "" {
+		if !schemas.HasTag(schemas.BodyTag(t.Body), f.Tag) {
+			return false // another request has taken its place
+		}
+		next = t.Due
+	}
 	return next >= f.From && (f.To <= 0 || next < f.To)
 }

@@ -304,7 +304,7 @@ func (f *fixture) count(table string) (n int) {
 func (f *fixture) dump() map[string][]string {
 	f.t.Helper()
 	out := map[string][]string{}
-	for _, table := range []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "timers", "audit"} {
+	for _, table := range []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "timers", "audit", "tags"} {
 		rows, err := f.db.QueryContext(f.ctx, "SELECT * FROM "+table+" ORDER BY 1, 2")
 		require.NoError(f.t, err)
 		columns, err := rows.Columns()

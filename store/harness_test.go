@@ -156,7 +156,7 @@ func emptyTables(t testing.TB, cfg Config) {
 	db, err := sql.Open("mysql", cfg.DSN)
 	require.NoError(t, err)
 	defer db.Close()
-	for _, table := range []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "meta", "timers", "audit", "targets", "services", "figures", "members", "assignment"} {
+	for _, table := range []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "meta", "timers", "audit", "targets", "services", "figures", "members", "assignment", "tags"} {
 		_, err := db.ExecContext(context.Background(), "DELETE FROM "+table)
 		require.NoError(t, err)
 	}

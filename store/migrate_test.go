@@ -104,6 +104,7 @@ func TestMigrateAfterAStatementThatOutlivedItsConnection(t *testing.T) {
 			continue
 		}
 		f := b.fixture(t)
+		f.undone(30, "DROP TABLE tags")
 		f.undone(29, "ALTER TABLE slots DROP COLUMN doubt, DROP COLUMN doubt_epoch")
 		f.undone(28, "ALTER TABLE services DROP COLUMN spreads")
 		f.undone(27, "UPDATE slots SET base = 0, spread = 0, target = 0")
@@ -154,6 +155,7 @@ func TestMigrationsTakeTheirTime(t *testing.T) {
 			continue
 		}
 		f := b.fixture(t)
+		f.undone(30, "DROP TABLE tags")
 		f.undone(29, "ALTER TABLE slots DROP COLUMN doubt, DROP COLUMN doubt_epoch")
 		f.undone(28, "ALTER TABLE services DROP COLUMN spreads")
 		f.undone(27, "UPDATE slots SET base = 0, spread = 0, target = 0")

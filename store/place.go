@@ -95,6 +95,7 @@ func (id *identity) moved() (move, bool) {
 // write brings the rows of the identities that changed up to date.
 func (w *work) write(ctx context.Context, list []*identity) error {
 	var gone []int64
+	var tags []handle.Tag // of those
 	var rows []*task.Task
 	same := map[move][]int64{}
 	for _, id := range list {
@@ -122,6 +123,9 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 		}
 		if id.before != nil {
 			gone = append(gone, id.before.Seq)
+			if id.now == nil || id.now.Seq != id.before.Seq || id.now.Due != id.before.Due {
+				tags = append(tags, handle.TagsOf(id.before)...)
+			}
 		}
 		if id.now != nil {
 			rows = append(rows, id.now)
@@ -139,6 +143,9 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 		return err
 	}
 	if err := deleteTasks(ctx, w.tx, gone); err != nil {
+		return err
+	}
+	if err := handle.DeleteTags(ctx, w.tx.ExecContext, tags); err != nil {
 		return err
 	}
 	return w.insertTasks(ctx, rows)

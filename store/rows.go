@@ -27,14 +27,14 @@ func insertArgs(key task.LaneKey, tasks []*task.Task) []any {
 	return a
 }
 
-// insertTasks writes tasks in the order of their seq, many to a statement.
+// insertTasks writes tasks in the order of their seq, many to a statement, and their tags.
 func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 	key, err := w.store.h.LaneKeyIn(ctx, w.tx)
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(tasks, func(a, b *task.Task) int { return cmp.Compare(a.Seq, b.Seq) })
-	return tables.Pieces(tasks, func(t *task.Task) int { return len(t.Body) + 100 }, func(part []*task.Task) error {
+	err = tables.Pieces(tasks, func(t *task.Task) int { return len(t.Body) + 100 }, func(part []*task.Task) error {
 		for len(part) > 0 {
 			var err error
 			n := w.store.dialect.InsertRows(len(part))
@@ -51,6 +51,14 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	var tags []handle.Tag
+	for _, t := range tasks {
+		tags = append(tags, handle.TagsOf(t)...)
+	}
+	return w.store.h.InsertTags(ctx, w.tx, tags)
 }
 
 // move is the new place and state of rows.

@@ -17,6 +17,7 @@ import (
 // many holds the flags of cancel without an id.
 type many struct {
 	Prefix string `group:"Many" help:"All tasks whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
+	Tag    string `group:"Many" help:"All tasks with this tag." placeholder:"TAG"`
 	From   string `group:"Many" help:"All tasks due at this time or later: RFC 3339, Unix milliseconds, or a duration from now." placeholder:"TIME"`
 	To     string `group:"Many" help:"All tasks due before this time, in the forms of --from." placeholder:"TIME"`
 	All    bool   `group:"Many" help:"Without a filter: really every task."`
@@ -27,7 +28,7 @@ type many struct {
 // alone refuses flags that mean nothing beside --id.
 func (m *many) alone() error {
 	if *m != (many{}) {
-		return command.Usage("--id stands beside flags that select many tasks: leave it, or --id-prefix, --from, --to, --all, --dry-run and --yes, out")
+		return command.Usage("--id stands beside flags that select many tasks: leave it, or --id-prefix, --tag, --from, --to, --all, --dry-run and --yes, out")
 	}
 	return nil
 }
@@ -47,13 +48,13 @@ func (m *many) cancelMany(a *app, t target) error {
 	if t.URL != "" {
 		return command.Usage("--url is for one task: add --id, or name the origin with --topic")
 	}
-	r := api.CancelMany{Topic: schemas.TargetName(t.Topic), IDPrefix: m.Prefix, All: m.All}
+	r := api.CancelMany{Topic: schemas.TargetName(t.Topic), IDPrefix: m.Prefix, Tag: m.Tag, All: m.All}
 	var err error
 	if r.From, r.To, err = dueSpan(m.From, m.To); err != nil {
 		return err
 	}
-	if selects := r.Topic != "" || r.IDPrefix != "" || r.From != 0 || r.To != 0; selects == m.All {
-		return command.Usage("which? say --id for one task, --topic, --id-prefix, --from or --to for many, or --all and none of them")
+	if selects := r.Topic != "" || r.IDPrefix != "" || r.Tag != "" || r.From != 0 || r.To != 0; selects == m.All {
+		return command.Usage("which? say --id for one task, --topic, --id-prefix, --tag, --from or --to for many, or --all and none of them")
 	}
 	b, err := a.backend(t.Settings, t.Servers)
 	if err != nil {

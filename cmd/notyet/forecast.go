@@ -15,6 +15,7 @@ type forecastCmd struct {
 	command.Servers
 	command.AsJSON
 	Topic string        `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
+	Tag   string        `help:"Only tasks with this tag." placeholder:"TAG"`
 	From  string        `help:"Start: RFC 3339, Unix milliseconds, or a duration from now. Default now." placeholder:"TIME"`
 	To    string        `help:"End, exclusive, in the forms of --from. Default an hour after --from." placeholder:"TIME"`
 	Step  time.Duration `default:"1m" help:"Length of a step, at least 1s; at most 10080 steps." placeholder:"DURATION"`
@@ -44,7 +45,7 @@ func (c *forecastCmd) Run(a *app) error {
 		return err
 	}
 	defer b.close()
-	f, err := wholeForecast(a.Ctx, b, api.ForecastFilter{Topic: c.Topic, From: from, To: to, Step: c.Step})
+	f, err := wholeForecast(a.Ctx, b, api.ForecastFilter{Topic: c.Topic, Tag: c.Tag, From: from, To: to, Step: c.Step})
 	if err != nil {
 		return err
 	}

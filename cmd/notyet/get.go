@@ -110,6 +110,7 @@ type listCmd struct {
 	command.AsJSON
 	Topic   string `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	Prefix  string `help:"Only tasks whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
+	Tag     string `help:"Only tasks with this tag, in order of due time." placeholder:"TAG"`
 	State   string `help:"Only tasks in this state, such as pending, waiting_retry or dead." placeholder:"STATE"`
 	To      string `help:"Only tasks due before this time, in the forms of --from." placeholder:"TIME"`
 	From    string `help:"Only tasks due at this time or later: RFC 3339, Unix milliseconds, or a duration from now." placeholder:"TIME"`
@@ -142,7 +143,7 @@ func (c *listCmd) Run(a *app) error {
 		return err
 	}
 	defer b.close()
-	tasks, err := listed(a.Ctx, b, api.TaskFilter{Topic: c.Topic, IDPrefix: c.Prefix, State: c.State, From: from, To: to, Limit: c.Limit, Ended: c.Ended, Content: c.Content})
+	tasks, err := listed(a.Ctx, b, api.TaskFilter{Topic: c.Topic, IDPrefix: c.Prefix, Tag: c.Tag, State: c.State, From: from, To: to, Limit: c.Limit, Ended: c.Ended, Content: c.Content})
 	if err != nil {
 		return err
 	}

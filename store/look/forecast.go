@@ -12,11 +12,13 @@ import (
 
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
 )
 
 // ForecastFilter says which tasks to count, and into which steps.
 type ForecastFilter struct {
 	Topic    string // "": all
+	Tag      string // "": all
 	From, To int64  // Unix ms, From included, To not
 	Step     int64  // ms, at least 1
 	// Within is for how long to count. 0: until all is counted.
@@ -34,11 +36,16 @@ type ForecastStep struct {
 
 // Forecast counts the tasks that are still to come by their place in the line: the due time, the
 // time of the next attempt, or the end of the wait for a report. It leaves out steps without tasks.
+// With a tag it counts by due times alone, and no task that is held.
 // It reads entries of two indexes in the order of time, and at least one step; for a topic their rows
 // too, since another topic may share its lanes. If Within is
 // over before all is counted, next is where to go on; otherwise it is 0.
 func (r Reader) Forecast(ctx context.Context, f ForecastFilter) (steps []ForecastStep, next int64, err error) {
-	c := counter{h: r.h, f: f, rows: cmp.Or(f.Stretch, stretchRows), counts: map[int64]int64{}}
+	most := int64(stretchRows)
+	if f.Tag != "" {
+		most = stretchTagged
+	}
+	c := counter{h: r.h, f: f, rows: cmp.Or(f.Stretch, most), counts: map[int64]int64{}}
 	if next, err = c.run(ctx); err != nil {
 		return nil, 0, fmt.Errorf("counting what falls due: %w", err)
 	}
@@ -59,8 +66,11 @@ type counter struct {
 	counts map[int64]int64 // by the beginning of the step
 }
 
-// stretchRows is the default of ForecastFilter.Stretch.
-const stretchRows = 200_000
+// stretchRows is the default of ForecastFilter.Stretch, and stretchTagged with a tag: each entry is then looked up in two tables.
+const (
+	stretchRows   = 200_000
+	stretchTagged = 20_000
+)
 
 // run counts a stretch of steps at a time: more while they are sparse, fewer where they are dense, so that it can end in time.
 func (c *counter) run(ctx context.Context) (next int64, err error) {
@@ -102,7 +112,7 @@ func (c *counter) run(ctx context.Context) (next int64, err error) {
 // before done. Beyond the place that every slot has claimed or passed, and beyond now, all of
 // it is to come. Before it, the slots' lines tell them apart.
 func (c *counter) begin(ctx context.Context) (err error) {
-	if c.slots, err = c.h.Slots(ctx); err != nil || c.f.Topic == "" {
+	if c.slots, err = c.h.Slots(ctx); err != nil || c.f.Topic == "" || c.f.Tag != "" {
 		return err
 	}
 	key, err := c.h.LaneKey(ctx)
@@ -123,6 +133,13 @@ func (c *counter) begin(ctx context.Context) (err error) {
 // stretch counts [from, to), and returns how much stands there. If that is above most, it keeps nothing and may have counted less.
 func (c *counter) stretch(ctx context.Context, from, to, most int64) (n int64, err error) {
 	counts := map[int64]int64{}
+	if c.f.Tag != "" {
+		if n, err = c.countTagged(ctx, counts, from, to, most); err != nil || n > most {
+			return n, err
+		}
+		c.keep(counts)
+		return n, nil
+	}
 	lines := to
 	if len(c.lanes) > 0 {
 		lines = min(to, c.beyond)
@@ -140,10 +157,41 @@ func (c *counter) stretch(ctx context.Context, from, to, most int64) (n int64, e
 	if n += more; err != nil || n > most {
 		return n, err
 	}
+	c.keep(counts)
+	return n, nil
+}
+
+func (c *counter) keep(counts map[int64]int64) {
 	for step, n := range counts {
 		c.counts[c.f.From+step*c.f.Step] += n
 	}
-	return n, nil
+}
+
+// countTagged is count for the entries of a tag.
+func (c *counter) countTagged(ctx context.Context, counts map[int64]int64, from, to, most int64) (n int64, err error) {
+	entries, a := fmt.Sprintf("SELECT pos, seq FROM tags WHERE kind = %d AND tag = ? AND pos >= ? AND pos < ?", handle.TagOfTask), []any{[]byte(c.f.Tag), from, to}
+	if most < math.MaxInt64 {
+		entries, a = entries+" LIMIT ?", append(a, most+1)
+	}
+	coming, args := "t.pos > s.done AND t.pos < ? AND t.due = g.pos", []any{c.f.From, c.f.Step, task.Held(0)}
+	if c.f.Topic != "" {
+		coming, args = coming+" AND t.topic = ?", append(args, []byte(c.f.Topic))
+	}
+	return c.read(ctx, counts, "SELECT "+c.h.Dialect.Quotient("(g.pos - ?)", "?")+" AS step, COUNT(*), SUM(CASE WHEN "+coming+" THEN 1 ELSE 0 END)"+
+		" FROM ("+entries+") AS g LEFT JOIN tasks t ON t.seq = g.seq LEFT JOIN slots s ON s.slot = t.slot GROUP BY step", append(args, a...))
+}
+
+// read adds what a statement counts, and returns how many entries it has read.
+func (c *counter) read(ctx context.Context, counts map[int64]int64, query string, args []any) (n int64, err error) {
+	type row struct{ step, n, counts int64 }
+	rows, err := tables.Ask(ctx, c.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
+	for _, r := range rows {
+		if r.counts > 0 {
+			counts[r.step] += r.counts
+		}
+		n += r.n
+	}
+	return n, err
 }
 
 // lines returns where tasks stand in the lines of the slots.
@@ -185,19 +233,9 @@ func (c *counter) count(ctx context.Context, counts map[int64]int64, index strin
 			from, args = from+" LIMIT ?", append(args, most-n+1)
 		}
 		query := "SELECT " + words.Quotient("(pos - ?)", "?") + " AS step, COUNT(*), SUM(counts) FROM (" + from + ") AS some GROUP BY step"
-		type row struct{ step, n, counts int64 }
-		rows, err := tables.Ask(ctx, c.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
-		if err != nil {
+		read, err := c.read(ctx, counts, query, args)
+		if n += read; err != nil || n > most {
 			return n, err
-		}
-		for _, r := range rows {
-			if r.counts > 0 {
-				counts[r.step] += r.counts
-			}
-			n += r.n
-		}
-		if n > most {
-			break
 		}
 	}
 	return n, nil

@@ -18,8 +18,9 @@ import (
 type ListFilter struct {
 	Topic    string
 	IDPrefix string
+	Tag      string // one of the task's. The order is then that of due times, see openTag
 	State    string // one of View's; "": all that are to come, or all that have ended
-	From, To int64  // place in the line at or after, and before, Unix ms; 0: no bound
+	From, To int64  // place in the line, with a tag the due time, at or after, and before, Unix ms; 0: no bound
 	Limit    int    // 0: 100
 	Ended    bool   // the latest settled ones first, instead of the next to come
 	Body     bool   // with their content
@@ -116,11 +117,13 @@ type lister struct {
 	looked  int // rows
 }
 
-// stream is a run of an index: of one slot's line, or of one lane.
+// stream is a run of an index: of one slot's line, of one lane, or of a tag.
 type stream struct {
-	column   string // slot or lane
+	column   string // slot, lane or tag
 	value    int64
+	tag      []byte
 	from, to int64 // places, both included
+	offset   int64 // of a tag: how much later a place is in the list than in the table
 	after    *ListPlace
 	read     []ListPlace // entries that were read and not yet taken
 	end      bool
@@ -141,6 +144,10 @@ func (l *lister) open(all []handle.Slot, lanes task.LaneKey) {
 		if !l.f.Ended {
 			add(column, value, task.Held(l.f.From), task.Held(to))
 		}
+	}
+	if l.f.Tag != "" {
+		l.openTag(all, max(from, 0), to)
+		return
 	}
 	if l.f.Topic != "" {
 		// No slot has a task to come at or before the lowest done. The places of ended tasks have no such limit.
@@ -170,12 +177,34 @@ func (l *lister) open(all []handle.Slot, lanes task.LaneKey) {
 	}
 }
 
+// openTag opens two streams, because tasks of the tag that were delivered may be many. Of tasks that are to come, nearly all
+// have a due time behind the least that is settled. The others come again, wait for a report, or are held: they come last, as
+// held ones do. Of tasks that have ended, nearly all have a due time up to the most that is settled, and come first.
+func (l *lister) openTag(all []handle.Slot, from, to int64) {
+	settled := int64(0)
+	for i, s := range all {
+		if i == 0 || l.f.Ended {
+			settled = max(settled, s.Done)
+		}
+		if !l.f.Ended {
+			settled = min(settled, s.Done)
+		}
+	}
+	add := func(from, to, offset int64) {
+		if from <= to {
+			l.streams = append(l.streams, &stream{column: "tag", tag: []byte(l.f.Tag), from: from + offset, to: to + offset, offset: offset, after: l.f.After})
+		}
+	}
+	add(max(from, settled+1), to, 0)
+	add(from, min(to, settled), task.Held(0))
+}
+
 // run takes entries in order, as many at a time as the page has room for, and looks at their rows.
 func (l *lister) run(ctx context.Context) (ListPage, error) {
 	page, bytes := ListPage{Tasks: []View{}}, 0
 	for {
 		want := min(l.f.Limit-len(page.Tasks), ListExamined-l.looked)
-		if l.f.IDPrefix != "" || l.f.State != "" || l.f.Allowed != nil {
+		if l.f.IDPrefix != "" || l.f.Tag != "" || l.f.State != "" || l.f.Allowed != nil {
 			want = min(500, ListExamined-l.looked) // many of them may not be wanted
 		}
 		if l.f.Body {
@@ -191,7 +220,7 @@ func (l *lister) run(ctx context.Context) (ListPage, error) {
 			return page, err
 		}
 		for _, e := range entries {
-			if v, ok := rows[e.Seq]; ok && l.wanted(v) {
+			if v, ok := rows[e.Seq]; ok && l.wanted(v) && (l.f.Tag == "" || handle.TagPos(v.Due) == task.HeldSince(e.Pos)) {
 				page.Tasks = append(page.Tasks, v)
 				bytes += len(v.Body)
 			}
@@ -270,6 +299,7 @@ func (l *lister) fill(ctx context.Context, n int) error {
 		}
 		l.entries += len(rows)
 		for _, r := range rows {
+			r.at.Pos += part[r.stream].offset
 			part[r.stream].read = append(part[r.stream].read, r.at)
 		}
 		for _, s := range part {
@@ -292,10 +322,13 @@ func (s *stream) query(i int, descending bool, n int) (queries []string, a []any
 	if descending {
 		beyond, order = "<", " DESC"
 	}
+	entries, by, value := "pos, lane, seq FROM tasks WHERE "+s.column+" = ?", "pos"+order+", lane"+order+", seq"+order, any(s.value)
+	if s.column == "tag" {
+		entries, by, value = fmt.Sprintf("pos, 0 AS lane, seq FROM tags WHERE kind = %d AND tag = ?", handle.TagOfTask), "pos"+order+", seq"+order, s.tag
+	}
 	one := func(where string, values ...any) {
-		queries = append(queries, fmt.Sprintf("SELECT * FROM (SELECT %d AS stream, pos, lane, seq FROM tasks WHERE %s = ? AND %s ORDER BY pos%s, lane%s, seq%s LIMIT ?) AS t%d_%d",
-			i, s.column, where, order, order, order, i, len(queries)))
-		a = append(append(append(a, s.value), values...), n)
+		queries = append(queries, fmt.Sprintf("SELECT * FROM (SELECT %d AS stream, %s AND %s ORDER BY %s LIMIT ?) AS t%d_%d", i, entries, where, by, i, len(queries)))
+		a = append(append(append(a, value), values...), n)
 	}
 	p := s.after
 	inside := p != nil && p.Pos >= s.from && p.Pos <= s.to
@@ -306,6 +339,8 @@ func (s *stream) query(i int, descending bool, n int) (queries []string, a []any
 		to = min(to, p.Pos-1)
 	}
 	switch {
+	case inside && s.column == "tag":
+		one("pos = ? AND seq "+beyond+" ?", p.Pos-s.offset, p.Seq)
 	case inside && s.column == "lane":
 		// The stream's lane stands before, at or behind the page's end as a whole.
 		switch c := cmp.Compare(s.value, int64(p.Lane)); {
@@ -318,7 +353,7 @@ func (s *stream) query(i int, descending bool, n int) (queries []string, a []any
 		one("pos = ? AND lane = ? AND seq "+beyond+" ?", p.Pos, int64(p.Lane), p.Seq)
 		one("pos = ? AND lane "+beyond+" ?", p.Pos, int64(p.Lane))
 	}
-	one("pos BETWEEN ? AND ?", from, to)
+	one("pos BETWEEN ? AND ?", from-s.offset, to-s.offset)
 	return queries, a
 }
 

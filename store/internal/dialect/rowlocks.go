@@ -45,7 +45,7 @@ func (MySQL) CheckRowLocks(ctx context.Context, db *sql.DB, probe Probe) error {
 
 func checkEngines(ctx context.Context, db *sql.DB) error {
 	var table, engine string
-	err := db.QueryRowContext(ctx, "SELECT table_name, COALESCE(engine, '') FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND COALESCE(engine, '') <> 'InnoDB' AND table_name IN ('tasks','slots','sources','waiting','outbox','timers','dead_letters','meta','services','members','assignment') ORDER BY table_name LIMIT 1").Scan(&table, &engine)
+	err := db.QueryRowContext(ctx, "SELECT table_name, COALESCE(engine, '') FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND COALESCE(engine, '') <> 'InnoDB' AND table_name IN ('tasks','slots','sources','waiting','outbox','timers','tags','dead_letters','meta','services','members','assignment') ORDER BY table_name LIMIT 1").Scan(&table, &engine)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil

@@ -1,0 +1,2 @@
+-- +goose Up
+CREATE TABLE tags (tag BLOB NOT NULL, kind INTEGER NOT NULL, pos INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (tag, kind, pos, seq)) WITHOUT ROWID;
