@@ -144,6 +144,7 @@ func query(f LetterFilter) url.Values {
 	set(q, "kind", f.Kind)
 	set(q, "topic", f.Topic)
 	set(q, "task_id", f.TaskID)
+	set(q, "tag", f.Tag)
 	set(q, "reason", f.Reason)
 	set(q, "since", f.Since)
 	set(q, "until", f.Until)

@@ -18,6 +18,7 @@ type LetterFilter struct {
 	Kind     string  `json:"kind,omitempty"     query:"kind"     doc:"dead, undeliverable, expired, rejected or callback" enum:"dead,undeliverable,expired,rejected,callback,missed"`
 	Topic    string  `json:"topic,omitempty"    query:"topic"    doc:"only this target topic"`
 	TaskID   string  `json:"task_id,omitempty"  query:"task_id"  doc:"only this task's"`
+	Tag      string  `json:"tag,omitempty"      query:"tag"      doc:"only of tasks with this tag; a rejected request has none"`
 	Reason   string  `json:"reason,omitempty"   query:"reason"   doc:"a part of the reason"`
 	Since    int64   `json:"since,omitempty"    query:"since"    doc:"died at or after, Unix ms"`
 	Until    int64   `json:"until,omitempty"    query:"until"    doc:"died before, Unix ms"`
@@ -25,16 +26,16 @@ type LetterFilter struct {
 }
 
 func newLetterFilter(f letters.Filter) LetterFilter {
-	return LetterFilter{IDs: f.IDs, Kind: f.Kind, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed}
+	return LetterFilter{IDs: f.IDs, Kind: f.Kind, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Tag: f.Tag, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed}
 }
 
 func (f LetterFilter) store(limit int, after int64) letters.Filter {
-	return letters.Filter{IDs: f.IDs, Kind: f.Kind, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: after, Limit: limit}
+	return letters.Filter{IDs: f.IDs, Kind: f.Kind, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Tag: f.Tag, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: f.Replayed, After: after, Limit: limit}
 }
 
 // selects reports whether the filter selects fewer than all letters.
 func (f LetterFilter) selects() bool {
-	return len(f.IDs) > 0 || f.Kind != "" || f.Topic != "" || f.TaskID != "" || f.Reason != "" || f.Since != 0 || f.Until != 0
+	return len(f.IDs) > 0 || f.Kind != "" || f.Topic != "" || f.TaskID != "" || f.Tag != "" || f.Reason != "" || f.Since != 0 || f.Until != 0
 }
 
 type listLettersInput struct {
@@ -62,6 +63,9 @@ func (in *listLettersInput) scope(c access.Caller) error {
 
 func (s *server) listLetters(ctx ctxType, in *listLettersInput) (*body[Letters], error) {
 	after, err := s.cursors.open(ctx, "deadletters", in.Cursor)
+	if err == nil {
+		err = checkTag(in.Tag)
+	}
 	if err != nil {
 		return nil, problem(err)
 	}
@@ -98,6 +102,9 @@ func (in *countInput) scope(c access.Caller) error { return withinTopics(c, in.T
 
 func (s *server) countLetters(ctx ctxType, in *countInput) (*body[Count], error) {
 	place, err := s.cursors.open(ctx, "count", in.Cursor)
+	if err == nil {
+		err = checkTag(in.Tag)
+	}
 	if err != nil {
 		return nil, problem(err)
 	}
@@ -187,8 +194,11 @@ func (s *server) purge(ctx ctxType, in *purgeInput) (*body[deadletter.Purged], e
 	return &body[deadletter.Purged]{page}, problem(err)
 }
 
-// guard refuses a request without a filter, unless it says all.
+// guard refuses a request with a mistake, and one without a filter, unless it says all.
 func guard(f LetterFilter, all bool) error {
+	if err := checkTag(f.Tag); err != nil {
+		return problem(err)
+	}
 	if f.selects() != all {
 		return nil
 	}

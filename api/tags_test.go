@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 )
 
@@ -59,7 +61,8 @@ func TestTags(t *testing.T) {
 	require.EqualValues(t, 3, forecast(ForecastFilter{Tag: "vip"}))
 	require.EqualValues(t, 2, forecast(ForecastFilter{Tag: "vip", Topic: "orders"}))
 
-	for path, body := range map[string]string{"GET /tasks?tag=a,b": "", "GET /tasks?tag=a%20b": "", "GET /forecast?tag=%2F": "", "POST /tasks/cancel-many": `{"tag":"a,b"}`} {
+	for path, body := range map[string]string{"GET /tasks?tag=a,b": "", "GET /tasks?tag=a%20b": "", "GET /forecast?tag=%2F": "", "POST /tasks/cancel-many": `{"tag":"a,b"}`,
+		"GET /deadletters?tag=a,b": "", "GET /deadletters/count?tag=a,b": "", "POST /deadletters/replay": `{"tag":"a b"}`, "POST /deadletters/purge": `{"tag":"a b"}`} {
 		var method, at string
 		_, err := fmt.Sscan(path, &method, &at)
 		require.NoError(t, err)
@@ -79,4 +82,47 @@ func TestTags(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, CancelledMany{Matched: 1}, done)
 	require.Equal(t, []string{"orders/2"}, listed("admin", "vip-2"))
+}
+
+func TestDeadLettersByTag(t *testing.T) {
+	w := newWorld(t)
+	settings := schemas.DefaultSettings()
+	for _, topic := range []string{"orders", "bills"} {
+		for i, tag := range []string{"vip", "vip,shop:7", ""} {
+			settings.Tag = tag
+			w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindDead, Topic: topic, TaskID: fmt.Sprint(i), Body: schemas.EncodeBody(nil, nil, []byte("v"), nil, settings)}})
+		}
+	}
+	all := func(f letters.Filter) (out []string) {
+		t.Helper()
+		found, err := deadletter.Collect(t.Context(), w.client, f, 100)
+		require.NoError(t, err)
+		for _, l := range found {
+			out = append(out, l.Topic+"/"+l.TaskID)
+		}
+		n, err := w.client.CountLetters(t.Context(), f)
+		require.NoError(t, err)
+		require.EqualValues(t, len(out), n)
+		return out
+	}
+	require.Equal(t, []string{"orders/0", "orders/1", "bills/0", "bills/1"}, all(letters.Filter{Tag: "vip"}))
+	require.Equal(t, []string{"bills/1"}, all(letters.Filter{Tag: "shop:7", Topic: "bills"}))
+	l, err := w.client.Letter(t.Context(), 2)
+	require.NoError(t, err)
+	require.Equal(t, "vip,shop:7", l.Tag)
+	code, answer := w.as("read of orders", "GET", "/api/v1/deadletters?tag=vip", "")
+	require.Equal(t, 200, code)
+	require.NotContains(t, answer, "bills")
+	for _, path := range []string{"replay", "purge"} {
+		code, answer = w.as("admin of orders", "POST", "/api/v1/deadletters/"+path, `{"tag":"vip"}`)
+		require.Equal(t, 403, code, answer)
+	}
+	page, err := w.client.ReplayPage(t.Context(), letters.Filter{Tag: "vip", Topic: "orders"}, 0, false)
+	require.NoError(t, err)
+	require.Len(t, page.Letters, 2)
+	require.Equal(t, []string{"bills/0", "bills/1"}, all(letters.Filter{Tag: "vip"}))
+	purged, err := w.client.PurgePage(t.Context(), letters.Filter{Tag: "shop:7"}, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, purged.Deleted)
+	require.JSONEq(t, `{"tag":"shop:7"}`, string(w.audited()[0].Extra))
 }

@@ -11,7 +11,7 @@ import (
 // auditing makes the store note a change of the letters that a filter selects.
 func auditing(ctx context.Context, what string, f letters.Filter) context.Context {
 	return store.Auditing(ctx, store.AuditEntry{What: what, Topic: f.Topic, TaskID: f.TaskID, Detail: store.AuditDetail(map[string]any{
-		"ids": f.IDs, "kind": f.Kind, "topic": f.Topic, "task_id": f.TaskID, "reason": f.Reason, "since": f.Since, "until": f.Until, "replayed": f.Replayed, "after": f.After,
+		"ids": f.IDs, "kind": f.Kind, "topic": f.Topic, "task_id": f.TaskID, "tag": f.Tag, "reason": f.Reason, "since": f.Since, "until": f.Until, "replayed": f.Replayed, "after": f.After,
 	})})
 }
 

@@ -31,6 +31,7 @@ type Letter struct {
 	Kind       string `json:"kind"        doc:"dead, undeliverable, expired, rejected or callback"`
 	Topic      string `json:"topic"`
 	TaskID     string `json:"task_id"`
+	Tag        string `json:"tag,omitempty" doc:"the task's tags, where the content is asked for"`
 	Due        int64  `json:"due"         doc:"Unix ms; 0: none"`
 	Attempt    int    `json:"attempt"     doc:"deliveries made"`
 	Replay     int    `json:"replay"      doc:"how often it had been replayed before it died"`
@@ -138,7 +139,7 @@ func newLetter(d task.DeadLetter, content bool) Letter {
 		body = schemas.Body{Value: d.Body}
 		l.Reason += " (its stored content cannot be read: " + err.Error() + ")"
 	}
-	l.Content = NewContent(body)
+	l.Content, l.Tag = NewContent(body), body.Settings.Tag
 	return l
 }
 

@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 )
 
 func tagged(tag string) option { return func(r *schemas.Request) { r.Settings.Tag = tag } }
@@ -208,6 +210,107 @@ func TestForecastByTag(t *testing.T) {
 			require.Equal(t, map[int64]int64{0: 2, 1000: 3, 2000: 3}, count(look.ForecastFilter{Tag: "a", Topic: target, Stretch: stretch}))
 			require.Empty(t, count(look.ForecastFilter{Tag: "c", Stretch: stretch}))
 		}
+	})
+}
+
+func TestLettersByTag(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for i, tag := range []string{"a", "b,a", "", "ab", "a,a"} {
+			s.die(fmt.Sprint(i), tagged(tag))
+		}
+		rejected := schemas.NewRequest(schemas.OpSchedule, target, "rejected")
+		rejected.Settings.Tag = "a"
+		s.do(&task.DeadLetter{Kind: schemas.KindRejected, Topic: target, TaskID: "rejected", Body: rejected.EncodeRejected()})
+		ids := func(f letters.Filter) (out []string) {
+			t.Helper()
+			f.Limit = 1
+			for {
+				page, err := s.dead.Select(s.ctx, f)
+				require.NoError(t, err)
+				found, err := s.dead.Read(s.ctx, page.IDs, false)
+				require.NoError(t, err)
+				for _, d := range found {
+					out = append(out, d.TaskID)
+				}
+				if f.After = page.Next; f.After == 0 {
+					n, next, err := s.dead.Count(s.ctx, letters.Filter{Tag: f.Tag, Topic: f.Topic, TaskID: f.TaskID, Kind: f.Kind, IDs: f.IDs, UpTo: f.UpTo, Replayed: f.Replayed}, 0)
+					require.NoError(t, err)
+					require.EqualValues(t, len(out), n)
+					require.Zero(t, next)
+					return out
+				}
+			}
+		}
+		require.Equal(t, []string{"0", "1", "4"}, ids(letters.Filter{Tag: "a"}))
+		require.Equal(t, []string{"1"}, ids(letters.Filter{Tag: "b", Topic: target}))
+		require.Empty(t, ids(letters.Filter{Tag: "a", Topic: "bills"}))
+		require.Empty(t, ids(letters.Filter{Tag: "c"}))
+		require.Equal(t, []string{"4"}, ids(letters.Filter{Tag: "a", TaskID: "4"}))
+		require.Equal(t, []string{"0", "1", "4"}, ids(letters.Filter{Tag: "a", Kind: schemas.KindDead}))
+		all, err := lettertest.All(s.ctx, s.dead, letters.Filter{Tag: "a"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"1"}, ids(letters.Filter{Tag: "a", IDs: []int64{all[1].ID, all[2].ID + 100}}))
+		require.Equal(t, []string{"0", "1"}, ids(letters.Filter{Tag: "a", UpTo: all[1].ID}))
+		page, err := s.dead.Select(s.ctx, letters.Filter{Tag: "a", Allowed: func(string) bool { return false }})
+		require.NoError(t, err)
+		require.Empty(t, page)
+
+		// What is replayed has its tags again, and so has its next letter.
+		s.now += 1000
+		report, _, err := s.Replay(s.ctx, []int64{all[0].ID, all[1].ID}, "operator", s.now, false)
+		require.NoError(t, err)
+		require.Empty(t, report[0].Skipped+report[1].Skipped)
+		require.Equal(t, []string{"4"}, ids(letters.Filter{Tag: "a"}))
+		require.Equal(t, []string{"0", "1", "4"}, ids(letters.Filter{Tag: "a", Replayed: true}))
+		require.ElementsMatch(t, []string{"0", "1"}, s.listed(look.ListFilter{Tag: "a"}))
+		require.Equal(t, []string{"1"}, s.listed(look.ListFilter{Tag: "b"}))
+		s.awaitReport("1", 1)
+		require.Equal(t, schemas.StateDead, s.answer(says("1", 1, schemas.StatusFail)))
+		require.Equal(t, []string{"4", "1"}, ids(letters.Filter{Tag: "a"}), "in the order of their ids")
+
+		deleted, next, err := s.dead.Purge(s.ctx, letters.Filter{Tag: "a"})
+		require.NoError(t, err)
+		require.EqualValues(t, 2, deleted)
+		require.Zero(t, next)
+		require.Equal(t, []string{"3"}, ids(letters.Filter{Tag: "ab"}))
+		before := s.count("tags")
+		n, _, err := s.SweepTags(s.ctx, nil)
+		require.NoError(t, err)
+		require.Equal(t, 3, n, "those of two letters, one of which had two")
+		require.Equal(t, before-3, s.count("tags"))
+		require.Equal(t, []string{"0", "1"}, ids(letters.Filter{Tag: "a", Replayed: true}), "the letters that are left")
+	})
+}
+
+// A page of letters by tag looks at a bounded number, and goes on behind letters that are gone.
+func TestLettersByTagPageByPage(t *testing.T) {
+	eachLarge(t, func(t *testing.T, s *fixture) {
+		settings := schemas.DefaultSettings()
+		settings.Tag = "a"
+		body := schemas.EncodeBody(nil, nil, nil, nil, settings)
+		n := letters.Examined + 200
+		records := make([]any, n)
+		for i := range records {
+			records[i] = &task.DeadLetter{Kind: schemas.KindDead, Topic: []string{"bills", "orders"}[i/(n-2)], TaskID: fmt.Sprint(i), Body: body}
+		}
+		s.do(records...)
+		page, err := s.dead.Select(s.ctx, letters.Filter{Tag: "a", Topic: "orders"})
+		require.NoError(t, err)
+		require.Empty(t, page.IDs)
+		require.NotZero(t, page.Next)
+		found, err := lettertest.All(s.ctx, s.dead, letters.Filter{Tag: "a", Topic: "orders"})
+		require.NoError(t, err)
+		require.Len(t, found, 2)
+		for next := int64(-1); next != 0; {
+			_, next, err = s.dead.Purge(s.ctx, letters.Filter{Topic: "bills", After: max(next, 0)})
+			require.NoError(t, err)
+		}
+		found, err = lettertest.All(s.ctx, s.dead, letters.Filter{Tag: "a"})
+		require.NoError(t, err)
+		require.Len(t, found, 2, "behind thousands that are gone")
+		count, _, err := s.dead.Count(s.ctx, letters.Filter{Tag: "a"}, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, count)
 	})
 }
 

@@ -43,11 +43,15 @@ func TestCommandsAreAudited(t *testing.T) {
 	for _, e := range found {
 		require.Equal(t, []any{"local", "cli", operator(), "orders", "a", int64(1)}, []any{e.Who, e.Via, e.User, e.Topic, e.Task, e.Count}, "through a service")
 	}
-	require.Contains(t, d.cmd(t, "schedule", "-t", "orders", "--id", "many-1", "--delay", "1h", "--value", "v").stdout, "many-1")
+	require.Contains(t, d.cmd(t, "schedule", "-t", "orders", "--id", "many-1", "--delay", "1h", "--value", "v", "--tag", "many,one").stdout, "many-1")
 	require.Eventually(t, func() bool {
 		return strings.Contains(d.cmd(t, "cancel", "-t", "orders", "--id-prefix", "many-", "--dry-run").stdout, "would cancel 1\n")
 	}, time.Minute, 10*time.Millisecond)
-	many := d.cmd(t, "cancel", "-t", "orders", "--id-prefix", "many-", "--json")
+	require.Contains(t, d.cmd(t, "list", "--tag", "one").stdout, "many-1")
+	require.Contains(t, d.cmd(t, "list", "--tag", "other").stdout, "no tasks")
+	require.Contains(t, d.cmd(t, "get", "-t", "orders", "--id", "many-1").stdout, "many,one")
+	require.Contains(t, d.cmd(t, "forecast", "--tag", "one", "--to", "2h").stdout, "1")
+	many := d.cmd(t, "cancel", "--tag", "many", "--json")
 	require.Equal(t, command.ExitDone, many.code, many.stderr)
 	require.JSONEq(t, `{"cancelled":1,"too_late":0,"matched":1}`, many.stdout)
 	require.Contains(t, d.cmd(t, "get", "-t", "orders", "--id", "many-1").stdout, "cancelled")
@@ -55,7 +59,7 @@ func TestCommandsAreAudited(t *testing.T) {
 	for _, args := range [][]string{{"cancel"}, {"cancel", "-t", "orders", "--all"}, {"cancel", "--id", "a"}, {"cancel", "-t", "orders", "--id", "a", "--dry-run"}, {"cancel", "-t", "orders", "--key", "k"}, {"fire", "--id", "a"}} {
 		require.Equal(t, command.ExitUsage, d.cmd(t, args...).code, "%v", args)
 	}
-	for _, args := range [][]string{{"list", "--state", "foo"}, {"target", "limit", "orders", "--rate", "2000000/s"}, {"target", "pause", "a b"}} { // what only the service knows to be wrong
+	for _, args := range [][]string{{"list", "--state", "foo"}, {"list", "--tag", "a b"}, {"deadletter", "list", "--tag", "a b"}, {"target", "limit", "orders", "--rate", "2000000/s"}, {"target", "pause", "a b"}} { // what only the service knows to be wrong
 		require.Equal(t, command.ExitUsage, d.cmd(t, args...).code, "%v", args)
 	}
 	r := d.cmd(t, "audit", "list", "--what", "schedule")

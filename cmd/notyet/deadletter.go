@@ -31,6 +31,7 @@ type letterFilter struct {
 	command.AsJSON
 	Topic    string `group:"Filter" help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	TaskID   string `group:"Filter" help:"Only the task with this id." name:"task-id" placeholder:"ID"`
+	Tag      string `group:"Filter" help:"Only tasks with this tag." placeholder:"TAG"`
 	Kind     string `group:"Filter" help:"dead (attempts used up, or reported fail), undeliverable (the target refused it), expired (max-lateness), rejected (a bad request) or callback." placeholder:"KIND"`
 	Reason   string `group:"Filter" help:"Only letters whose reason contains this text." placeholder:"TEXT"`
 	Since    string `group:"Filter" help:"Died at or after: RFC 3339, Unix milliseconds, or a duration ago (24h)." placeholder:"TIME"`
@@ -40,9 +41,12 @@ type letterFilter struct {
 }
 
 func (f *letterFilter) filter(ids []int64) (letters.Filter, error) {
-	out := letters.Filter{IDs: ids, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed}
+	out := letters.Filter{IDs: ids, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Tag: f.Tag, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed}
 	if kinds := schemas.Kinds(); f.Kind != "" && !slices.Contains(kinds, f.Kind) {
 		return out, command.Usage("--kind %q: write one of %s", f.Kind, strings.Join(kinds, ", "))
+	}
+	if f.Tag != "" && !schemas.ValidTag(f.Tag) {
+		return out, command.Usage("--tag %q: write one tag of 1 to 64 letters, digits or -_.:", f.Tag)
 	}
 	if f.Limit != nil {
 		if out.Limit = *f.Limit; out.Limit < 1 {
@@ -70,7 +74,7 @@ func (c *letterChoice) chosen() (letters.Filter, error) {
 	if err != nil {
 		return out, err
 	}
-	narrow := len(c.IDs) > 0 || c.Topic != "" || c.TaskID != "" || c.Kind != "" || c.Reason != "" || c.Since != "" || c.Until != ""
+	narrow := len(c.IDs) > 0 || c.Topic != "" || c.TaskID != "" || c.Tag != "" || c.Kind != "" || c.Reason != "" || c.Since != "" || c.Until != ""
 	switch {
 	case !narrow && !c.All:
 		return out, command.Usage("nothing selected: name ids, set a filter, or set --all")
@@ -168,7 +172,7 @@ func (c *deadShowCmd) Run(a *app) error {
 			}
 			continue
 		}
-		pairs(a.Stdout, "dead letter", fmt.Sprint(l.ID), "kind", l.Kind, "topic", l.Topic, "task", command.Plain(l.TaskID), "reason", command.Plain(l.Reason),
+		pairs(a.Stdout, "dead letter", fmt.Sprint(l.ID), "kind", l.Kind, "topic", l.Topic, "task", command.Plain(l.TaskID), "tag", l.Tag, "reason", command.Plain(l.Reason),
 			"died", when(l.DiedAt), "due", when(l.Due), "attempt", fmt.Sprint(l.Attempt), "replayed", when(l.ReplayedAt))
 		content(a.Stdout, l.Content)
 		fmt.Fprintln(a.Stdout)

@@ -22,6 +22,7 @@ type Filter struct {
 	Kind     string
 	Topic    string
 	TaskID   string
+	Tag      string // one of the task's; a rejected request has none
 	Reason   string // a part of the reason
 	Since    int64  // died at or after, Unix ms
 	Until    int64  // died before, Unix ms; 0: no bound

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
@@ -41,7 +42,7 @@ func (ls Letters) Select(ctx context.Context, f Filter) (page Page, err error) {
 		if len(f.match()) == 0 && f.Allowed == nil {
 			n = min(n, f.Limit-len(page.IDs)+1) // all of them are wanted
 		}
-		rows, err := ls.stretch(ctx, f, n)
+		rows, next, err := ls.stretch(ctx, f, n)
 		if err != nil {
 			return Page{}, fmt.Errorf("selecting dead letters: %w", err)
 		}
@@ -55,11 +56,11 @@ func (ls Letters) Select(ctx context.Context, f Filter) (page Page, err error) {
 			}
 			page.IDs = append(page.IDs, l.id)
 		}
-		if len(rows) < n {
+		if next == 0 {
 			return page, nil
 		}
 		looked += n
-		f.After = rows[n-1].id
+		f.After = next
 	}
 	page.Next = f.After
 	return page, nil
@@ -72,10 +73,38 @@ type head struct {
 	matches bool
 }
 
-// stretch reads the next n letters of the index that the filter narrows most.
-func (ls Letters) stretch(ctx context.Context, f Filter, n int) ([]head, error) {
+// stretch reads the next n letters of the index that the filter narrows most, and says behind which id to go on; 0: these were
+// the last.
+func (ls Letters) stretch(ctx context.Context, f Filter, n int) (rows []head, next int64, err error) {
+	tagged := f.Tag != ""
+	if tagged {
+		ids, err := ls.tagged(ctx, f, n)
+		if err != nil || len(ids) == 0 {
+			return nil, 0, err
+		}
+		if len(ids) == n {
+			next = ids[n-1]
+		}
+		f.IDs = ids
+	}
 	query, a := ls.PageQuery(f, n)
-	return tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, l *head) error { return r.Scan(&l.id, &l.topic, &l.matches) }, query, a...)
+	rows, err = tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, l *head) error { return r.Scan(&l.id, &l.topic, &l.matches) }, query, a...)
+	if !tagged && len(rows) == n {
+		next = rows[n-1].id
+	}
+	return rows, next, err
+}
+
+// tagged returns the ids of the next n letters with the filter's tag. A letter may be gone by now.
+func (ls Letters) tagged(ctx context.Context, f Filter, n int) ([]int64, error) {
+	where, a := "kind = ? AND tag = ? AND pos > ?", []any{handle.TagOfLetter, []byte(f.Tag), f.After}
+	if f.UpTo > 0 {
+		where, a = where+" AND pos <= ?", append(a, f.UpTo)
+	}
+	if len(f.IDs) > 0 {
+		where, a = where+" AND pos IN ("+tables.Marks(len(f.IDs))+")", append(a, tables.Args(f.IDs)...)
+	}
+	return tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, id *int64) error { return r.Scan(id) }, "SELECT pos FROM tags WHERE "+where+" ORDER BY pos LIMIT ?", append(a, n)...)
 }
 
 // PageQuery reads the id, the topic, and whether the filter selects it, of the next n letters.
@@ -184,6 +213,9 @@ func (ls Letters) Count(ctx context.Context, f Filter, within time.Duration) (n,
 	if f, err = ls.skipOld(ctx, f); err != nil {
 		return 0, 0, err
 	}
+	if f.Tag != "" {
+		return ls.countTagged(ctx, f, within)
+	}
 	type part struct{ looked, last, n int64 }
 	for began := time.Now(); ; {
 		query, a := ls.query(f, "id, COALESCE("+f.matchSQL()+", 0) AS matches")
@@ -200,5 +232,23 @@ func (ls Letters) Count(ctx context.Context, f Filter, within time.Duration) (n,
 		if within > 0 && time.Since(began) >= within {
 			return n, f.After, nil
 		}
+	}
+}
+
+func (ls Letters) countTagged(ctx context.Context, f Filter, within time.Duration) (n, next int64, err error) {
+	for began := time.Now(); ; {
+		rows, next, err := ls.stretch(ctx, f, atOnce)
+		if err != nil {
+			return 0, 0, fmt.Errorf("counting dead letters: %w", err)
+		}
+		for _, l := range rows {
+			if l.matches {
+				n++
+			}
+		}
+		if next == 0 || within > 0 && time.Since(began) >= within {
+			return n, next, nil
+		}
+		f.After = next
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -31,6 +32,43 @@ func (h *Handle) InsertDead(ctx context.Context, tx *sql.Tx, dead []*task.DeadLe
 		if err != nil {
 			return fmt.Errorf("writing %d dead letters: %w", len(part), err)
 		}
+		if err := h.insertLetterTags(ctx, tx, part); err != nil {
+			return err
+		}
 		return faultpoint.At(faultpoint.StoreBuried)
 	})
+}
+
+// insertLetterTags writes the tags of letters of tasks, under the ids that the database has given the letters.
+func (h *Handle) insertLetterTags(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) error {
+	type death struct {
+		seq    int64
+		replay int
+	}
+	tags := map[death]string{}
+	var seqs []any
+	for _, d := range dead {
+		if tag := schemas.BodyTag(d.Body); tag != "" {
+			tags[death{d.Seq, d.Replay}] = tag
+			seqs = append(seqs, d.Seq)
+		}
+	}
+	if len(seqs) == 0 {
+		return nil
+	}
+	type letter struct {
+		death
+		id int64
+	}
+	found, err := tables.Fetch(ctx, tx, func(r *sql.Rows, l *letter) error { return r.Scan(&l.id, &l.seq, &l.replay) }, "SELECT id, seq, replay FROM dead_letters WHERE seq IN ("+tables.Marks(len(seqs))+")", seqs...)
+	if err != nil {
+		return fmt.Errorf("reading the ids of %d dead letters: %w", len(seqs), err)
+	}
+	var rows []Tag
+	for _, l := range found {
+		for _, tag := range schemas.Tags(tags[l.death]) {
+			rows = append(rows, Tag{[]byte(tag), TagOfLetter, l.id, l.seq})
+		}
+	}
+	return h.InsertTags(ctx, tx, rows)
 }
