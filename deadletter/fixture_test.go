@@ -81,7 +81,7 @@ func (g *fixture) kill(topic, id, reason string, value []byte) {
 	_, pos, err := g.Next(ctx, []int{0})
 	require.NoError(g.t, err)
 	require.Len(g.t, pos, 1)
-	require.NoError(g.t, g.Claim(ctx, []int{0}, []int64{0}, epoch, pos[0].Pos))
+	require.NoError(g.t, g.Claim(ctx, 0, []int{0}, []int64{0}, epoch, pos[0].Pos))
 	seq := task.Seq(g.source.ID, g.next-1)
 	now := time.Now().UnixMilli()
 	_, err = g.Settle(ctx, []store.Done{{Slot: 0, Epoch: epoch, From: slots[0].Done, To: pos[0].Pos}}, []store.Transition{{

@@ -149,7 +149,7 @@ func TestASplitThatTheDatabaseForgets(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, worked)
 			require.True(t, f.slot(0).Split())
-			require.NoError(t, claimTo(t.Context(), f.store, []int{1}, 1, due.UnixMilli()))
+			require.NoError(t, f.store.Claim(t.Context(), f.slot(1).Turn, []int{1}, []int64{0}, 1, due.UnixMilli()))
 
 			f.setBack(forgotten, "UPDATE tasks SET slot = 0", "UPDATE slots SET claimed = 0 WHERE slot = 1", fmt.Sprintf("UPDATE slots SET turn = %d, moved = %d, moved_held = %d", before.Turn, before.Moved, before.MovedHeld))
 			told := f.answers(f.schedule(cancels...))

@@ -135,7 +135,7 @@ func (c *claimer) claimTogether(ctx context.Context, ready []flight.Claim, g cla
 	began := time.Now()
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	err := c.store.ClaimIn(bound, g.turn, slots, from, g.epoch, g.to)
+	err := c.store.Claim(bound, g.turn, slots, from, g.epoch, g.to)
 	c.claims.noteWrite(ctx, err)
 	if err != nil {
 		return err

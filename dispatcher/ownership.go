@@ -116,12 +116,12 @@ func (o *ownership) compare(ctx context.Context, slots []store.Slot, before flig
 }
 
 // confirm makes slots sure again: the database was started anew, and it has not forgotten a claim of them. A claim that comes first
-// confirms as well.
+// confirms as well. One that has turned, or is not ours any more, is looked at again.
 func (o *ownership) confirm(ctx context.Context, slots []flight.Unsure) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	for _, s := range slots {
-		if err := o.store.Claim(bound, []int{s.Slot.Slot}, []int64{s.From}, s.Epoch, s.Claimed); err != nil && !errors.Is(err, store.ErrFenced) {
+		if err := o.store.Claim(bound, s.Turn, []int{s.Slot.Slot}, []int64{s.From}, s.Epoch, s.Claimed); err != nil && !errors.Is(err, store.ErrFenced) && !errors.Is(err, store.ErrTurned) {
 			return err
 		}
 	}

@@ -120,6 +120,23 @@ func TestDatabaseThatWasStartedAnew(t *testing.T) {
 	require.Zero(t, counted(d.metrics.Abandoned))
 }
 
+// A slot that is found to be as it was known is made sure again only while it is: the database may forget more before that.
+func TestASlotIsConfirmedAsItWasRead(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	d := f.stepped(f.elect(5), Config{MemberID: "one"})
+	require.NoError(t, d.ownership.take(t.Context(), d.trust.members.Current(), f.slots))
+	f.setBack("UPDATE slots SET turn = 7")
+	read := []store.Slot{f.slot(0)}
+	unsure := d.flight.SlotsRead(read, d.flight.Known())
+	require.Len(t, unsure, 1)
+	f.setBack("UPDATE slots SET turn = 0")
+	require.NoError(t, d.ownership.confirm(t.Context(), unsure))
+	require.True(t, f.slot(0).Unsure)
+	f.setBack("UPDATE slots SET turn = 7")
+	require.NoError(t, d.ownership.confirm(t.Context(), unsure))
+	require.False(t, f.slot(0).Unsure)
+}
+
 // What the database calls claimed beyond what is known here was claimed here: the reply was lost. It is sent, though nothing is claimed
 // any more.
 func TestSweepFindsAClaimWithoutAReply(t *testing.T) {

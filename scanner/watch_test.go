@@ -57,7 +57,7 @@ func TestSeesWhenDispatchersDoNotKeepUp(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.store.Acquire(t.Context(), all, epoch, "it hangs")
 	require.NoError(t, err)
-	require.NoError(t, f.store.Claim(t.Context(), all, make([]int64, len(all)), epoch, due))
+	require.NoError(t, f.store.Claim(t.Context(), 0, all, make([]int64, len(all)), epoch, due))
 	unclaimed, unsettled = look()
 	require.Zero(t, unclaimed)
 	require.Equal(t, 1, unsettled, "its owner does not settle it")

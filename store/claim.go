@@ -11,36 +11,27 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Claim moves claimed of the slots ahead to pos. From the commit on, every task up to pos belongs
-// to the owner. All slots must be held under epoch and not given back, and none may be beyond pos,
-// or before the place up to which its owner has it claimed (from, one for each slot): a database
-// that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced. The
-// slots are sure from the commit on: see life.go. While the number of slots changes, only Acquire makes them sure. A
-// slot that is split is claimed as far as its tasks stand where they belong.
-// Repeating a claim with the same pos after a lost reply succeeds.
-func (s *Store) Claim(ctx context.Context, slots []int, from []int64, epoch, pos int64) error {
-	return s.claim(ctx, slots, from, epoch, pos, "")
-}
-
 // ErrTurned says that the number of slots was begun to be changed, or a slot was split, and that the owner
 // has not looked since.
 var ErrTurned = errors.New("how keys are spread over slots has changed")
 
-// ClaimIn is Claim by an owner that has seen the slots at a turn: see Slot. It returns ErrTurned if there
-// was another one since.
-func (s *Store) ClaimIn(ctx context.Context, turn int64, slots []int, from []int64, epoch, pos int64) error {
-	return s.claim(ctx, slots, from, epoch, pos, " AND turn = ?", turn)
-}
-
-func (s *Store) claim(ctx context.Context, slots []int, from []int64, epoch, pos int64, also string, turn ...any) error {
+// Claim moves claimed of the slots ahead to pos. From the commit on, every task up to pos belongs
+// to the owner. All slots must be held under epoch and not given back, and none may be beyond pos,
+// or before the place up to which its owner has it claimed (from, one for each slot): a database
+// that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced. Where a slot is at
+// another turn than the one at which its owner has seen it (see Slot), Claim returns ErrTurned. The
+// slots are sure from the commit on: see life.go. While the number of slots changes, only Acquire makes them sure. A
+// slot that is split is claimed as far as its tasks stand where they belong.
+// Repeating a claim with the same pos after a lost reply succeeds.
+func (s *Store) Claim(ctx context.Context, turn int64, slots []int, from []int64, epoch, pos int64) error {
 	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
-		a := append([]any{pos, pos, epoch}, tables.Args(slots)...)
+		a := append([]any{pos, epoch}, tables.Args(slots)...)
 		a = append(a, epoch, pos, pos)
 		for i, slot := range slots {
 			a = append(a, slot, from[i])
 		}
-		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = CASE WHEN life = "+s.h.Life+" THEN doubt ELSE ? END, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.h.Conditions.Held+
-			" AND claimed <= ?"+s.h.Conditions.InPlace+" AND (base = target OR NOT "+s.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END"+also, append(a, turn...)...)
+		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.h.Conditions.Held+
+			" AND claimed <= ?"+s.h.Conditions.InPlace+" AND (base = target OR NOT "+s.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END AND turn = ?", append(a, turn)...)
 		if err != nil {
 			return err
 		}
@@ -57,12 +48,9 @@ func (s *Store) claim(ctx context.Context, slots []int, from []int64, epoch, pos
 }
 
 // refused is why slots were not claimed.
-func refused(ctx context.Context, tx *sql.Tx, slots []int, turn []any) error {
-	if len(turn) == 0 {
-		return handle.ErrFenced
-	}
+func refused(ctx context.Context, tx *sql.Tx, slots []int, turn int64) error {
 	var n int
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") AND turn <> ?", append(tables.Args(slots), turn...)...).Scan(&n)
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") AND turn <> ?", append(tables.Args(slots), turn)...).Scan(&n)
 	switch {
 	case err != nil:
 		return err

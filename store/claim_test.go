@@ -39,9 +39,9 @@ func TestClaimIsFenced(t *testing.T) {
 		require.NoError(t, claimTo(s.ctx, s.Store, []int{3}, s.epoch+1, 300))
 
 		before = s.dump()
-		require.ErrorIs(t, s.Claim(s.ctx, []int{0, 1}, []int64{101, 200}, s.epoch, 400), handle.ErrFenced, "its owner has one claimed further: the database was set back")
+		require.ErrorIs(t, s.Claim(s.ctx, 0, []int{0, 1}, []int64{101, 200}, s.epoch, 400), handle.ErrFenced, "its owner has one claimed further: the database was set back")
 		require.Equal(t, before, s.dump())
-		require.NoError(t, s.Claim(s.ctx, []int{0, 1}, []int64{100, 150}, s.epoch, 400), "a claim whose reply was lost is no reason")
+		require.NoError(t, s.Claim(s.ctx, 0, []int{0, 1}, []int64{100, 150}, s.epoch, 400), "a claim whose reply was lost is no reason")
 	})
 }
 

@@ -46,7 +46,7 @@ type tester interface {
 
 // claimTo claims slots of which nothing is known.
 func claimTo(ctx context.Context, s *Store, slots []int, epoch, pos int64) error {
-	return s.Claim(ctx, slots, make([]int64, len(slots)), epoch, pos)
+	return s.Claim(ctx, 0, slots, make([]int64, len(slots)), epoch, pos)
 }
 
 func newFixture(t testing.TB, s *Store) *fixture {
@@ -183,7 +183,8 @@ func (f *fixture) claim(pos int64) {
 	if f.epoch == 0 {
 		f.own()
 	}
-	require.NoError(f.t, claimTo(f.ctx, f.Store, f.allSlots(), f.epoch, pos))
+	all := f.allSlots()
+	require.NoError(f.t, f.Claim(f.ctx, f.slotRow(0).Turn, all, make([]int64, len(all)), f.epoch, pos))
 }
 
 // settle closes every slot up to pos: but for the exits, all of it was delivered.

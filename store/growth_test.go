@@ -69,7 +69,7 @@ func (f *fixture) claimFar(pos int64) {
 			most[r.Slot] = min(pos, least)
 		}
 		if r.Owner == "me" && r.Slot < r.Count() && most[r.Slot] > r.Claimed {
-			require.NoError(f.t, f.ClaimIn(f.ctx, r.Turn, []int{r.Slot}, []int64{r.Claimed}, f.epoch, most[r.Slot]))
+			require.NoError(f.t, f.Claim(f.ctx, r.Turn, []int{r.Slot}, []int64{r.Claimed}, f.epoch, most[r.Slot]))
 		}
 	}
 }
@@ -497,8 +497,8 @@ func TestASplitThatTheDatabaseForgot(t *testing.T) {
 					require.Empty(t, f.do(ask(f, ids[0])), "it waits")
 					now := f.slotRow(slot)
 					if !steps.begin { // otherwise its owner knows better: see flight
-						require.ErrorIs(t, f.Claim(f.ctx, []int{slot}, []int64{now.Claimed}, f.epoch, now.Claimed), ErrFenced)
-						require.ErrorIs(t, f.ClaimIn(f.ctx, now.Turn, []int{slot}, []int64{now.Claimed}, f.epoch, due), ErrFenced)
+						require.ErrorIs(t, f.Claim(f.ctx, now.Turn, []int{slot}, []int64{now.Claimed}, f.epoch, now.Claimed), ErrFenced)
+						require.ErrorIs(t, f.Claim(f.ctx, now.Turn, []int{slot}, []int64{now.Claimed}, f.epoch, due), ErrFenced)
 						_, err = f.Split(f.ctx, slot, f.epoch, now.Claimed, f.now, nobodyWaits)
 						if steps.split {
 							require.ErrorIs(t, err, ErrFenced)
@@ -587,7 +587,7 @@ func TestTasksInSlotsThatWereGivenUp(t *testing.T) {
 					require.Equal(t, f.now+1, f.row("late").Pos)
 					require.Equal(t, schemas.StateTooLate, f.answer(f.cancel("late")), "it may have been delivered")
 					require.Equal(t, schemas.StateCancelled, f.answer(f.cancel("t1")), "this one was not claimed")
-					require.ErrorIs(t, f.Claim(f.ctx, []int{3}, []int64{old.Claimed}, old.Epoch, f.now), ErrFenced)
+					require.ErrorIs(t, f.Claim(f.ctx, old.Turn, []int{3}, []int64{old.Claimed}, old.Epoch, f.now), ErrFenced)
 				}
 				f.inPlace(t)
 				moved, err := f.BringHome(f.ctx, 1, func(Slot) bool { return false })

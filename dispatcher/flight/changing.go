@@ -65,7 +65,7 @@ func (fl *Flight) BeginSplit(slot int) (Splitting, bool) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	l := fl.slots[slot]
-	if l == nil || l.claiming || !l.leaving.IsZero() || l.turn < 0 || l.claimed > now+2*fl.cfg.LookAhead.Milliseconds() {
+	if l == nil || l.claiming || !l.leaving.IsZero() || l.claimMost != never || l.claimed > now+2*fl.cfg.LookAhead.Milliseconds() {
 		return Splitting{}, false
 	}
 	l.claiming = true

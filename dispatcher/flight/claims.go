@@ -95,7 +95,7 @@ func (fl *Flight) NextBy(end int64) (slots []int) {
 
 // claimAt returns when a slot is to be claimed next, with a look-ahead of so many ms.
 func (fl *Flight) claimAt(l *ownedSlot, ahead int64) int64 {
-	if !l.leaving.IsZero() || l.claiming || l.turn < 0 || l.claimMost <= l.claimed {
+	if !l.leaving.IsZero() || l.claiming || l.claimMost <= l.claimed {
 		return never
 	}
 	at := int64(never)

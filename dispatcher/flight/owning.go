@@ -99,7 +99,7 @@ func (fl *Flight) Took(got []store.Slot, epoch int64, entries []store.Entry, pro
 	for _, s := range got {
 		l := &ownedSlot{number: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never, turn: s.Turn, claimMost: never, callMost: never}
 		if s.Changing() { // how far it may be claimed depends on others
-			l.turn, l.claimMost, l.callMost = -1, s.Claimed, 0
+			l.claimMost, l.callMost = s.Claimed, 0
 		}
 		if s.Changing() || s.Slot == 0 { // the owner of slot 0 begins what is to follow
 			fl.kicks.Slots.Now()

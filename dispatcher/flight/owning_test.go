@@ -120,6 +120,22 @@ func TestSlotsThatTheDatabaseStillCallsOurs(t *testing.T) {
 	}
 }
 
+// A slot is taken while the number of slots changes. Before its owner has looked again, the database forgets that it was taken, and the
+// change with it: the owner still knows of the change.
+func TestTheTurnOfASlotThatWasTaken(t *testing.T) {
+	t.Parallel()
+	fl := newFlight(t, Config{})
+	row := store.Slot{Slot: 0, Epoch: 5, Owner: "one", Claimed: 100, Done: 100, Change: store.Change{Base: 1, Target: 2, Spread: 1, Turn: 3}}
+	fl.Took([]store.Slot{row}, 5, nil, nil)
+	fl.slots[0].next = 101
+	require.EqualValues(t, never, fl.claimAt(fl.slots[0], 1000), "it is not claimed before its owner has looked")
+	_, ok := fl.BeginSplit(0)
+	require.False(t, ok, "nor split")
+	fl.SlotsRead([]store.Slot{{Slot: 0, Epoch: 4, Claimed: 100, Done: 100, Change: store.Change{Base: 1, Target: 1, Spread: 1}}}, fl.Known())
+	require.Empty(t, fl.slots)
+	require.Equal(t, int64(3), fl.Had([]int{0})[0].Turn)
+}
+
 // While the slots are read, one of them is claimed, the database is started anew, and has forgotten the claim: the slot does not become
 // sure again by what was known before.
 func TestClaimWhileTheSlotsAreRead(t *testing.T) {

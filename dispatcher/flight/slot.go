@@ -24,7 +24,7 @@ type ownedSlot struct {
 	parked map[int64]parked // by seq; see parked
 
 	// Took and SlotsSeen write these: see changing.go.
-	turn      int64 // at which the slot was last seen; -1: not since it was taken
+	turn      int64 // at which the slot was last seen
 	claimMost int64 // no claim goes beyond it
 	callMost  int64 // no held task beyond it is called back
 

@@ -46,7 +46,7 @@ func (s *stack) deadLetters(target string, n int) {
 	require.NoError(s.t, err)
 	_, err = s.store.Acquire(ctx, all, epoch, "me")
 	require.NoError(s.t, err)
-	require.NoError(s.t, s.store.Claim(ctx, all, make([]int64, len(all)), epoch, now))
+	require.NoError(s.t, s.store.Claim(ctx, 0, all, make([]int64, len(all)), epoch, now))
 	for slot := range slots {
 		entries, err := s.store.Entries(ctx, []store.Range{{Slot: slot, From: 0, To: now}})
 		require.NoError(s.t, err)
