@@ -179,6 +179,15 @@ func (c *Client) post(ctx context.Context, path string, request, into any) error
 	return c.do(ctx, http.MethodPost, path, data, into, nil)
 }
 
+// postTimer sends a request about a timer.
+func (c *Client) postTimer(ctx context.Context, topic, id, what string, request, into any) error {
+	data, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("encoding the request: %w", err)
+	}
+	return c.do(ctx, http.MethodPost, "/timers/"+Segment(topic)+"/"+Segment(id)+"/"+what, data, into, look.ErrNoTimer)
+}
+
 // MistakeError is an answer that refuses a request for what it says.
 type MistakeError struct{ error }
 

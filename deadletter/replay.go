@@ -87,7 +87,7 @@ func (l *Local) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dr
 	if err := faultpoint.At(faultpoint.DeadletterReplayed); err != nil {
 		return Page{}, err
 	}
-	l.hint(ctx, places)
+	l.Hint(ctx, places)
 	return page, nil
 }
 
@@ -99,7 +99,8 @@ func (l *Local) last(ctx context.Context, upTo int64) (int64, error) {
 	return letters.New(l.store).Last(ctx)
 }
 
-func (l *Local) hint(ctx context.Context, places []store.Place) {
+// Hint tells the index of tasks that are due now. What it does not take, dispatchers find a little later.
+func (l *Local) Hint(ctx context.Context, places []store.Place) {
 	if l.index == nil || len(places) == 0 {
 		return
 	}
@@ -110,7 +111,7 @@ func (l *Local) hint(ctx context.Context, places []store.Place) {
 		wake = append(wake, index.SlotPos{Slot: p.Slot, Pos: p.Due})
 	}
 	if err := errors.Join(l.index.Add(ctx, entries), l.index.Wake(ctx, wake)); err != nil {
-		l.log.Warn("the index did not learn of replayed tasks; they are delivered a little later", zap.Int("tasks", len(places)), zap.Error(err))
+		l.log.Warn("the index did not learn of new tasks; they are delivered a little later", zap.Int("tasks", len(places)), zap.Error(err))
 	}
 }
 

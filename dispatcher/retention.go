@@ -37,6 +37,9 @@ func newRetirer(c *changer) *retirer {
 func (r *retirer) slots() []int { return slotsOf(r.flight.Views()) }
 
 func (r *retirer) run(ctx context.Context) {
+	if err := r.store.ForgetUpTo(ctx, r.before(r.cfg.Retention)); err != nil && ctx.Err() == nil { // backfills want to know it
+		r.log.Warn("noting up to when tasks are forgotten failed, trying again later", zap.Error(err))
+	}
 	loop.Every(ctx, r.tasks.every, func(ctx context.Context) {
 		if err := r.round(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("retiring ended tasks failed, trying again later", zap.Error(err))
@@ -62,7 +65,11 @@ func (r *retirer) round(ctx context.Context) (err error) {
 
 // forgetAll forgets what ended longer ago than its retention.
 func (r *retirer) forgetAll(ctx context.Context) error {
-	if err := r.tasks.round(ctx, r.before(r.cfg.Retention)); err != nil {
+	before := r.before(r.cfg.Retention)
+	if err := r.store.ForgetUpTo(ctx, before); err != nil {
+		return err
+	}
+	if err := r.tasks.round(ctx, before); err != nil {
 		return err
 	}
 	if len(r.tasks.givenUp) > 0 {

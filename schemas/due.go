@@ -24,6 +24,9 @@ const atFix = "write RFC 3339 such as 2027-01-31T08:00:00+01:00, or Unix millise
 // parseAt reads a due time as Unix milliseconds, rounded up.
 func parseAt(v []byte) (int64, *Rejection) { return parseTime(hAt, v) }
 
+// ParseTime reads a time in the forms of notyet-at, as Unix milliseconds.
+func ParseTime(text string) (int64, *Rejection) { return parseAt([]byte(text)) }
+
 // parseTime reads a header that is a time.
 func parseTime(h header, v []byte) (int64, *Rejection) {
 	if len(v) == 0 {

@@ -45,7 +45,16 @@ func (r *runNumbers) reserve(ctx context.Context, s *Store, n int, now int64) er
 	if r.to-r.next >= int64(n) {
 		return nil
 	}
-	size := int64(max(n, runBlock))
+	block, err := s.reserveRuns(ctx, max(n, runBlock), now)
+	if err != nil {
+		return err
+	}
+	r.next, r.to = block.next, block.to
+	return nil
+}
+
+// reserveRuns takes n numbers for its caller alone.
+func (s *Store) reserveRuns(ctx context.Context, n int, now int64) (*runNumbers, error) {
 	var from int64
 	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		if err := ensureRunSource(ctx, tx); err != nil {
@@ -56,14 +65,13 @@ func (r *runNumbers) reserve(ctx context.Context, s *Store, n int, now int64) er
 			return err
 		}
 		from = max(from, max(now-runEpoch, 0)<<runsPerMilli)
-		_, err = tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ?", from+size, runCounter)
+		_, err = tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ?", from+int64(n), runCounter)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("reserving numbers of runs: %w", err)
+		return nil, fmt.Errorf("reserving numbers of runs: %w", err)
 	}
-	r.next, r.to = from, from+size
-	return nil
+	return &runNumbers{next: from, to: from + int64(n)}, nil
 }
 
 // take returns the seqs of n runs, as far as they are reserved.

@@ -176,7 +176,7 @@ func (t *Timer) keep(before int64, spread slots.Spread) []Kept {
 // DefinitionOf returns when a timer runs that a request sets.
 func DefinitionOf(r *schemas.Request) timer.Definition {
 	t := r.Timer
-	def := timer.Definition{Cron: t.Cron, Every: t.Every, Zone: t.Timezone, From: r.Accepted, Jitter: t.Jitter, Misfire: timer.Misfire(t.Misfire.String()),
+	def := timer.Definition{Cron: t.Cron, Every: t.Every, Zone: t.Timezone, From: r.Accepted, Set: r.Accepted, Jitter: t.Jitter, Misfire: timer.Misfire(t.Misfire.String()),
 		Alone: t.Overlap == schemas.OverlapSkip}
 	if t.From != nil {
 		def.From = *t.From
@@ -278,13 +278,9 @@ type Runs struct {
 // Make makes the runs of a timer that are to exist by now, and moves the timer on.
 func (t *Timer) Make(m Making) (Runs, error) {
 	var out Runs
-	s, err := timer.Parse(t.Definition)
+	s, body, err := t.read()
 	if err != nil {
-		return out, fmt.Errorf("reading the definition of timer %q: %w", t.ID, err)
-	}
-	body, err := schemas.DecodeBody(t.Body)
-	if err != nil {
-		return out, fmt.Errorf("reading the body of timer %q: %w", t.ID, err)
+		return out, err
 	}
 	for t.Open < t.Next && max(s.Due(t.Topic, t.ID, t.Open), t.Placed) <= m.Claimed {
 		next, ok := s.Next(t.Open)
@@ -322,7 +318,11 @@ func (t *Timer) Make(m Making) (Runs, error) {
 
 // run returns the task of a run, without its seq.
 func (t *Timer) run(s timer.Schedule, body schemas.Body, run, dropFrom, now int64) *Task {
-	settings, due := body.Settings, s.Due(t.Topic, t.ID, run)
+	return t.task(body, run, s.Due(t.Topic, t.ID, run), dropFrom, now)
+}
+
+func (t *Timer) task(body schemas.Body, run, due, dropFrom, now int64) *Task {
+	settings := body.Settings
 	settings.Run = schemas.Run{Timer: t.ID, DropFrom: dropFrom, Alone: t.Definition.Alone}
 	return &Task{
 		Slot: t.Slot, Pos: due, Class: ClassOf(settings.Priority), Due: due, Version: schemas.NoVersion, Created: now,
@@ -336,15 +336,11 @@ func (t *Timer) RunAgain(run, now int64) *Task {
 	if t.State != TimerEnabled || run < t.Next {
 		return nil
 	}
-	s, err := timer.Parse(t.Definition)
+	s, body, err := t.read()
 	if err != nil {
 		return nil
 	}
 	if next, ok := s.Next(run - 1); !ok || next != run {
-		return nil
-	}
-	body, err := schemas.DecodeBody(t.Body)
-	if err != nil {
 		return nil
 	}
 	return t.run(s, body, run, s.DropFrom(t.Topic, t.ID, run), now)

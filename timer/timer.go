@@ -27,6 +27,7 @@ type Definition struct {
 	Jitter  time.Duration `json:"jitter,omitempty"`  // each run is due up to this much later
 	Misfire Misfire       `json:"misfire,omitempty"` // what becomes of missed runs
 	Alone   bool          `json:"alone,omitempty"`   // a run is dropped while an earlier one is unfinished
+	Set     int64         `json:"set,omitempty"`     // when the timer was set so; 0: not known. Equal to From: nobody has said where runs begin
 }
 
 const (
@@ -153,8 +154,29 @@ func loadZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
+// Reaching returns the schedule of a definition whose runs are looked for from an instant on, Unix ms. Where
+// nobody has said where its runs begin, it has those before it was set, too.
+func (d Definition) Reaching(from int64) (Schedule, error) {
+	if d.Set == d.From && from < d.From {
+		back := d.From - from
+		if every := d.Every.Milliseconds(); every > 0 {
+			back = (back + every - 1) / every * every
+		}
+		d.From -= back
+	}
+	return Parse(d)
+}
+
 // Definition returns what the schedule was made of.
 func (s Schedule) Definition() Definition { return s.def }
+
+// Count returns how many runs lie in [from, to), both in Unix ms, at most so many and one more.
+func (s Schedule) Count(from, to int64, most int) (n int) {
+	for run, ok := s.Next(from - 1); ok && run < to && n <= most; run, ok = s.Next(run) {
+		n++
+	}
+	return n
+}
 
 // Next returns the first run after an instant, both in Unix ms. It returns false if there is none.
 func (s Schedule) Next(after int64) (int64, bool) {

@@ -56,10 +56,12 @@ var (
 	_ installation = (*api.Client)(nil)
 )
 
-// timers answers queries about timers.
+// timers answers queries about timers, and makes runs.
 type timers interface {
 	Timer(ctx context.Context, topic, id string) (api.Timer, error)
 	Timers(ctx context.Context, f api.TimerFilter) (api.Timers, error)
+	RunTimer(ctx context.Context, topic, id string, r api.RunTimer) (api.TimerRun, error)
+	BackfillTimer(ctx context.Context, topic, id string, r api.Backfill) (api.Backfilled, error)
 }
 
 var (
@@ -154,6 +156,15 @@ func instant(flag, text string, direction time.Duration) (int64, error) {
 		return 0, command.Usage("%s %q: write RFC 3339 such as 2027-01-31T08:00:00Z, Unix milliseconds, or a duration such as 24h", flag, text)
 	}
 	return t.UnixMilli(), nil
+}
+
+// instantText is instant in the form that the API takes.
+func instantText(flag, text string, direction time.Duration) (api.TimeText, error) {
+	if text == "" {
+		return "", nil
+	}
+	ms, err := instant(flag, text, direction)
+	return api.TimeText(time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")), err
 }
 
 // dueSpan parses the flags --from and --to, which limit due times.

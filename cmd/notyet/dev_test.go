@@ -38,14 +38,20 @@ func client(t *testing.T, broker string, opts ...kgo.Opt) *kgo.Client {
 // first waits for a topic's first record.
 func first(t *testing.T, broker, topic string) *kgo.Record {
 	t.Helper()
+	return records(t, broker, topic, 1)[0]
+}
+
+// records waits for a topic's first n records.
+func records(t *testing.T, broker, topic string, n int) (out []*kgo.Record) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	c := client(t, broker, kgo.ConsumeTopics(topic), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
 	for {
 		fetches := c.PollFetches(ctx)
 		require.NoError(t, ctx.Err(), "no record came on %s", topic)
-		if r := fetches.Records(); len(r) > 0 {
-			return r[0]
+		if out = append(out, fetches.Records()...); len(out) >= n {
+			return out[:n]
 		}
 	}
 }

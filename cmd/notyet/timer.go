@@ -20,6 +20,9 @@ type timerCmd struct {
 	Disable timerDisableCmd `cmd:"" help:"Stop a timer until it is enabled, and print the answer."`
 	Delete  timerDeleteCmd  `cmd:"" help:"Delete a timer, and print the answer."`
 	Preview timerPreviewCmd `cmd:"" help:"Print the next runs of a definition, without making a timer."`
+
+	RunNow   timerRunCmd      `cmd:"" help:"Make one run now, and print it." name:"run"`
+	Backfill timerBackfillCmd `cmd:"" help:"Make the runs of a range that do not exist, and print how many."`
 }
 
 // definition holds the flags that say when a timer runs.

@@ -66,6 +66,47 @@ func TestTimersFromTheShell(t *testing.T) {
 	require.Equal(t, command.ExitFailed, d.cmd(t, "timer", "show", "-t", "orders", "--id", "tick").code)
 }
 
+// TestRunsFromTheShell: one now, and those of a range, each delivered once, of a timer that is disabled.
+func TestRunsFromTheShell(t *testing.T) {
+	d := startDev(t)
+	answered(t, d.cmd(t, "timer", "set", "-t", "orders", "--id", "a/b", "--cron", "0 * * * *", "--key", "k", "--value", "run", "--max-lateness", "1m", "--json"), schemas.StateTimerSet)
+	answered(t, d.cmd(t, "timer", "disable", "-t", "orders", "--id", "a/b", "--key", "k", "--json"), schemas.StateTimerDisabled)
+	r := d.cmd(t, "timer", "run", "orders", "a/b", "--json")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	var made api.TimerRun
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &made))
+	require.Equal(t, api.TimerRun{Topic: "orders", Timer: "a/b", ID: fmt.Sprintf("a/b@%d", made.At), At: made.At, Made: true}, made)
+	run := first(t, d.kafka, "orders")
+	require.Equal(t, []string{made.ID, "a/b", "run"}, []string{headerOf(run, schemas.HeaderID), headerOf(run, schemas.HeaderTimer), string(run.Value)})
+	r = d.cmd(t, "timer", "run", "-t", "orders", "--id", "a/b", "--at", fmt.Sprint(made.At))
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Equal(t, "was there "+made.ID+" of orders\n", r.stdout)
+
+	to := time.Now().Truncate(time.Hour)
+	span := []string{"timer", "backfill", "orders", "a/b", "--from", to.Add(-5 * time.Hour).Format(time.RFC3339), "--to", to.Format(time.RFC3339)}
+	r = d.cmd(t, append(span, "--dry-run")...)
+	require.Equal(t, "would make 5, were there 0, still to come 0, forgotten 0\n", r.stdout, r.stderr)
+	r = d.cmd(t, append(span, "--json")...)
+	require.JSONEq(t, `{"made":5,"existing":0,"coming":0,"forgotten":0}`, r.stdout, r.stderr)
+	r = d.cmd(t, append(span, "--json")...)
+	require.JSONEq(t, `{"made":0,"existing":5,"coming":0,"forgotten":0}`, r.stdout, r.stderr)
+	for hour, run := range records(t, d.kafka, "orders", 6)[1:] {
+		due := to.Add(time.Duration(hour-5) * time.Hour).UnixMilli()
+		require.Equal(t, []string{fmt.Sprintf("a/b@%d", due), fmt.Sprint(due)}, []string{headerOf(run, schemas.HeaderID), headerOf(run, schemas.HeaderDue)}, "the oldest first")
+	}
+
+	for _, args := range [][]string{{"run", "orders", "none"}, {"backfill", "orders", "none", "--from", "1h"}} {
+		require.Equal(t, command.ExitFailed, d.cmd(t, append([]string{"timer"}, args...)...).code, args)
+	}
+	for _, args := range [][]string{
+		{"run", "orders"}, {"run"}, {"run", "orders", "a/b", "--id", "a/b"}, {"run", "orders", "a/b", "--at", "x"}, {"run", "orders", "a/b", "--at", "2099-01-01T00:00:00Z"},
+		{"backfill", "orders", "a/b"}, {"backfill", "orders", "a/b", "--from", "1h", "--to", "2h"},
+	} {
+		r := d.cmd(t, append([]string{"timer"}, args...)...)
+		require.Equal(t, command.ExitUsage, r.code, "%v: %s%s", args, r.stdout, r.stderr)
+	}
+}
+
 func TestTimerPreview(t *testing.T) {
 	preview := func(args ...string) result {
 		return notyet(t, nil, "", append([]string{"timer", "preview"}, args...)...)

@@ -1,0 +1,246 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/timer"
+)
+
+// Bounds of one backfill: its runs, and the bytes of their bodies together.
+const (
+	MostBackfilled = 10_000
+	backfillBytes  = 256 << 20
+)
+
+// RunTimer asks for one run of a timer.
+type RunTimer struct {
+	At TimeText `json:"at,omitempty" doc:"the instant that names the run: RFC 3339 or Unix ms, not in the future; default now. A request that is repeated with its at makes no second run"`
+}
+
+// TimerRun is the run that was asked for.
+type TimerRun struct {
+	Topic string `json:"topic"`
+	Timer string `json:"timer"`
+	ID    string `json:"id"   doc:"of the run's task"`
+	At    int64  `json:"at"   doc:"the instant that names the run, Unix ms"`
+	Made  bool   `json:"made" doc:"false: the run existed, and nothing was made"`
+}
+
+// Backfill asks for the runs of a range.
+type Backfill struct {
+	From      TimeText `json:"from"                doc:"runs at this instant or later: RFC 3339 or Unix ms"`
+	To        TimeText `json:"to,omitempty"        doc:"runs before this instant; default now"`
+	DryRun    bool     `json:"dry_run,omitempty"   doc:"only count, and make nothing"`
+	Forgotten bool     `json:"forgotten,omitempty" doc:"also make runs of which nobody remembers whether they were made: see dispatcher.retention"`
+}
+
+// Backfilled is what became of the runs of a range.
+type Backfilled struct {
+	Made      int   `json:"made"                doc:"runs that did not exist and are made; with dry_run: would be"`
+	Existing  int   `json:"existing"            doc:"runs that are there, pending or ended: left alone"`
+	Coming    int   `json:"coming"              doc:"runs that the timer has still to make, and future ones: left alone"`
+	Forgotten int   `json:"forgotten"           doc:"runs that lie so far back that nobody remembers whether they were made: left alone, unless forgotten is sent"`
+	Next      int64 `json:"next,omitempty"      doc:"the first run that was not come to, Unix ms: send the request again, with this from or the one before; absent: all are done"`
+}
+
+// RunTimer makes one run of a timer, due now, or returns look.ErrNoTimer.
+func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (TimerRun, error) {
+	topic = schemas.TargetName(topic)
+	now, err := l.store.Time(ctx)
+	if err != nil {
+		return TimerRun{}, err
+	}
+	at, err := instantOr("at", r.At, now.UnixMilli())
+	if err != nil {
+		return TimerRun{}, err
+	}
+	since, err := l.store.Remembered(ctx, now.UnixMilli())
+	if err != nil {
+		return TimerRun{}, err
+	}
+	switch {
+	case at > now.UnixMilli():
+		return TimerRun{}, &deadletter.FieldError{Field: "at", Value: string(r.At), Problem: "is in the future: leave it out, or schedule a task for it"}
+	case at < since && r.At != "":
+		return TimerRun{}, &deadletter.FieldError{Field: "at", Value: string(r.At), Problem: "lies before " + stampMillis(since) + ", and nobody remembers whether that run was made: write a later time, or backfill with forgotten"}
+	}
+	ctx = store.Auditing(ctx, store.AuditEntry{What: "timer-run", Topic: topic, TaskID: id, Detail: store.AuditDetail(map[string]any{"at": at})})
+	done, err := l.store.AskRun(ctx, topic, id, at, now.UnixMilli())
+	if err != nil {
+		return TimerRun{}, err
+	}
+	l.Hint(ctx, done.Added)
+	return TimerRun{Topic: topic, Timer: id, ID: timer.RunID(id, at), At: at, Made: done.Made > 0}, nil
+}
+
+// BackfillTimer makes those of a timer's runs in a range that do not exist, the oldest first, or returns
+// look.ErrNoTimer. It makes a piece at a time, each in turn with other changes of many tasks, and rests as
+// long as the piece took. What was made stays made, wherever it ends: the same request goes on.
+func (l *Local) BackfillTimer(ctx context.Context, topic, id string, r Backfill) (out Backfilled, err error) {
+	topic = schemas.TargetName(topic)
+	now, err := l.store.Time(ctx)
+	if err != nil {
+		return out, err
+	}
+	span, err := l.backfillRange(ctx, topic, id, r, now.UnixMilli())
+	if err != nil {
+		return out, err
+	}
+	ctx = store.Auditing(ctx, store.AuditEntry{What: "timer-backfill", Topic: topic, TaskID: id, Detail: store.AuditDetail(map[string]any{
+		"from": span.From, "to": span.To, "forgotten": span.Forgotten,
+	})})
+	ends := time.Now().Add(l.cancelFor)
+	turn := ctx
+	for entry := int64(0); ; turn = waiting(ctx) {
+		leave, err := l.changes.take(turn, 1)
+		if errors.Is(err, ErrTurn) && out.Next > 0 {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		began := time.Now()
+		done, err := l.store.BackfillPiece(ctx, topic, id, span, entry, now.UnixMilli(), r.DryRun)
+		leave()
+		if err != nil {
+			return out, fmt.Errorf("after %d runs were made: %w", out.Made, err)
+		}
+		l.Hint(ctx, done.Added)
+		out.Made, out.Existing, out.Coming, out.Forgotten = out.Made+done.Made, out.Existing+done.Existing, out.Coming+done.Coming, out.Forgotten+done.Forgotten
+		span.From, out.Next, entry = done.Next, done.Next, done.Entry
+		if out.Next == 0 || time.Now().After(ends) {
+			return out, nil
+		}
+		if err := loop.Rest(ctx, time.Since(began)); err != nil {
+			return out, err
+		}
+	}
+}
+
+// backfillRange finds mistakes, and what is too much.
+func (l *Local) backfillRange(ctx context.Context, topic, id string, r Backfill, now int64) (span task.Range, err error) {
+	t, s, from, to, err := l.timerRange(ctx, topic, id, r.From, r.To, now, 0)
+	if err != nil {
+		return span, err
+	}
+	wrong := func(problem string) error {
+		return &deadletter.FieldError{Field: "from", Value: string(r.From), Problem: problem}
+	}
+	runs, most := s.Count(from, to, MostBackfilled), MostBackfilled
+	if len(t.Body) > 0 {
+		most = min(most, max(backfillBytes/len(t.Body), 1))
+	}
+	switch {
+	case r.From == "":
+		return span, wrong("is missing: write the instant of the first run, RFC 3339 or Unix ms")
+	case runs > most && most < MostBackfilled:
+		return span, wrong(fmt.Sprintf("and to hold more than %d runs, which is %d MiB of this timer's content: write a shorter range, and go on with the next", most, backfillBytes>>20))
+	case runs > most:
+		return span, wrong(fmt.Sprintf("and to hold more than %d runs: write a shorter range, and go on with the next", most))
+	case runs > 1 && t.Definition.Alone:
+		return span, wrong("and to hold several runs, and the timer's overlap skip drops all that begin while one is unfinished: write a range of one run, and go on when that has finished")
+	}
+	span = task.Range{From: from, To: to, Forgotten: r.Forgotten}
+	span.Remembered, err = l.store.Remembered(ctx, now)
+	return span, err
+}
+
+// timerRange reads a timer, and a range of its runs. Without from, the range is back long, in ms.
+func (l *Local) timerRange(ctx context.Context, topic, id string, fromText, toText TimeText, now, back int64) (t task.Timer, s timer.Schedule, from, to int64, err error) {
+	if to, err = instantOr("to", toText, now); err != nil {
+		return
+	}
+	if from, err = instantOr("from", fromText, to-back); err != nil {
+		return
+	}
+	if from < 0 {
+		return t, s, from, to, &deadletter.FieldError{Field: "from", Value: string(fromText), Problem: "lies before 1970: write a later time"}
+	}
+	if to <= from && (fromText != "" || back > 0) {
+		return t, s, from, to, &deadletter.FieldError{Field: "to", Value: string(toText), Problem: "is not after from: write a later time"}
+	}
+	if t, err = look.New(l.store).GetTimer(ctx, topic, id); err != nil {
+		return
+	}
+	s, err = t.Definition.Reaching(from)
+	return
+}
+
+// instantOr reads a time; the default is for none.
+func instantOr(field string, text TimeText, none int64) (int64, error) {
+	if text == "" {
+		return none, nil
+	}
+	ms, rejection := schemas.ParseTime(string(text))
+	if rejection != nil {
+		return 0, &deadletter.FieldError{Field: field, Value: string(text), Problem: rejection.Problem + ": " + rejection.Fix}
+	}
+	return ms, nil
+}
+
+func stampMillis(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+
+// RunTimer makes one run of a timer, or returns look.ErrNoTimer.
+func (c *Client) RunTimer(ctx context.Context, topic, id string, r RunTimer) (out TimerRun, err error) {
+	err = c.postTimer(ctx, topic, id, "run", r, &out)
+	return out, err
+}
+
+// BackfillTimer makes those of a timer's runs in a range that do not exist, or returns look.ErrNoTimer.
+func (c *Client) BackfillTimer(ctx context.Context, topic, id string, r Backfill) (out Backfilled, err error) {
+	err = c.postTimer(ctx, topic, id, "backfill", r, &out)
+	return out, err
+}
+
+type runTimerInput struct {
+	Waiting        // accepted as of other requests: the run exists when the answer comes
+	Topic   string `path:"topic"`
+	ID      string `path:"id"`
+	Body    *RunTimer
+}
+
+func (in *runTimerInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
+
+type backfillInput struct {
+	Topic string `path:"topic"`
+	ID    string `path:"id"`
+	Body  Backfill
+}
+
+func (in *backfillInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
+
+func (s *server) askedRuns(path string) {
+	const operate = access.Operate
+	register(s, operate, "run-timer", http.MethodPost, path+"/run",
+		"Make one run of a timer now, whether it is enabled or not; the run exists when the answer comes", s.runTimer)
+	register(s, operate, "backfill-timer", http.MethodPost, path+"/backfill",
+		"Make those runs of a timer in a range that do not exist, the oldest first; while there is next, send it again; at most "+strconv.Itoa(MostBackfilled)+" runs", s.backfillTimer)
+}
+
+func (s *server) runTimer(ctx ctxType, in *runTimerInput) (*body[TimerRun], error) {
+	if _, err := in.duration(); err != nil {
+		return nil, err
+	}
+	if in.Body == nil {
+		in.Body = &RunTimer{}
+	}
+	out, err := s.local.RunTimer(ctx, in.Topic, in.ID, *in.Body)
+	return &body[TimerRun]{out}, problem(err)
+}
+
+func (s *server) backfillTimer(ctx ctxType, in *backfillInput) (*body[Backfilled], error) {
+	out, err := s.local.BackfillTimer(ctx, in.Topic, in.ID, in.Body)
+	return &body[Backfilled]{out}, problem(err)
+}

@@ -1,0 +1,97 @@
+package task
+
+import (
+	"fmt"
+
+	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/timer"
+)
+
+// Range is a range of runs that a caller asks for after the fact.
+type Range struct {
+	From, To   int64 // runs that lie at or after, and before, Unix ms
+	Remembered int64 // of earlier runs nobody remembers whether they were made,
+	Forgotten  bool  // and they are made all the same
+	Room       int   // how many runs are looked at, at least 1
+	Bytes      int   // of the bodies of the runs, about
+}
+
+// Asked are the runs that a timer makes for a caller.
+type Asked struct {
+	Tasks     []*Task // without seq, in order; some of them may exist
+	Forgotten int     // runs that are left out because they may have been made
+	Coming    int     // runs that the timer itself has still to make
+	Next      int64   // the first run that was not looked at; 0: none
+}
+
+// AskRun returns the run at an instant, whatever the expression says. It is due now.
+func (t *Timer) AskRun(at, now int64) (Asked, error) {
+	_, body, err := t.read()
+	if err != nil {
+		return Asked{}, err
+	}
+	return Asked{Tasks: []*Task{t.askedRun(body, at, now, now)}}, nil
+}
+
+// Backfill returns the runs of a range that has passed. A run has the due time that it had, if that has
+// passed. A run that the timer has still to make is left to the timer.
+func (t *Timer) Backfill(r Range, now int64) (out Asked, err error) {
+	_, body, err := t.read()
+	if err != nil {
+		return out, err
+	}
+	s, err := t.Definition.Reaching(r.From)
+	if err != nil {
+		return out, fmt.Errorf("reading the definition of timer %q: %w", t.ID, err)
+	}
+	for run, ok := s.Next(r.From - 1); ok && run < r.To; run, ok = s.Next(run) {
+		switch {
+		case len(out.Tasks)+out.Forgotten+out.Coming >= r.Room || r.Bytes <= 0:
+			out.Next = run
+			return out, nil
+		case run > now || t.Makes(run):
+			out.Coming++
+		case run < r.Remembered && !r.Forgotten:
+			out.Forgotten++
+		default:
+			again := t.askedRun(body, run, min(s.Due(t.Topic, t.ID, run), now), now)
+			r.Bytes -= len(again.Body)
+			out.Tasks = append(out.Tasks, again)
+		}
+	}
+	return out, nil
+}
+
+// Makes tells whether the timer has still to make a run of its expression that lies at an instant, or to
+// drop it.
+func (t *Timer) Makes(run int64) bool {
+	return t.State == TimerEnabled && run >= t.Next && run >= t.Definition.From
+}
+
+// askedRun returns the task of a run that a caller asks for. It is never missed, and it does not expire:
+// the caller knows that it is late.
+func (t *Timer) askedRun(body schemas.Body, run, due, now int64) *Task {
+	body.Settings.MaxLateness = 0
+	return t.task(body, run, due, 0, now)
+}
+
+// PlaceIn puts a task that is not stored yet into its slot.
+func (t *Task) PlaceIn(spread slots.Spread) { t.Slot = t.line(spread) }
+
+// WasDropped tells whether a task is a run that was dropped, if it has no dead letter: it was never sent.
+func (t *Task) WasDropped() bool {
+	source, _ := SplitSeq(t.Seq)
+	return source == RunSource && t.Slot == OutOfLine && t.State == StateDead && t.Attempt == 0 && t.Replay == 0
+}
+
+// read reads the definition and the body.
+func (t *Timer) read() (s timer.Schedule, body schemas.Body, err error) {
+	if s, err = timer.Parse(t.Definition); err != nil {
+		return s, body, fmt.Errorf("reading the definition of timer %q: %w", t.ID, err)
+	}
+	if body, err = schemas.DecodeBody(t.Body); err != nil {
+		return s, body, fmt.Errorf("reading the body of timer %q: %w", t.ID, err)
+	}
+	return s, body, nil
+}
