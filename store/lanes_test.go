@@ -120,7 +120,7 @@ func TestRowsOfUnkeyedLanes(t *testing.T) {
 		page, err := s.HeldTasks(s.ctx, target, HeldPlace{}, 100)
 		require.NoError(t, err)
 		require.Len(t, page, n)
-		require.True(t, slices.IsSortedFunc(page, func(a, b HeldTask) int { return a.compare(b.HeldPlace) }))
+		require.True(t, slices.IsSortedFunc(page, func(a, b HeldTask) int { return a.Compare(b.HeldPlace) }))
 
 		// What is written anew is in a lane of its own.
 		s.do(s.fire("0"))

@@ -118,7 +118,8 @@ func (s *Store) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error 
 // HeldPlace is a place among a target's held tasks. The zero value is before all.
 type HeldPlace struct{ Pos, Seq int64 }
 
-func (p HeldPlace) compare(o HeldPlace) int {
+// Compare orders places.
+func (p HeldPlace) Compare(o HeldPlace) int {
 	return cmp.Or(cmp.Compare(p.Pos, o.Pos), cmp.Compare(p.Seq, o.Seq))
 }
 
@@ -150,7 +151,7 @@ func (s *Store) heldTasks(ctx context.Context, q dialect.Querier, topic string, 
 		return nil, err
 	}
 	from := HeldPlace{Pos: task.Held(0) - 1}
-	if after != nil && after.compare(from) > 0 {
+	if after != nil && after.Compare(from) > 0 {
 		from = *after
 	}
 	var parts []string
@@ -165,7 +166,7 @@ func (s *Store) heldTasks(ctx context.Context, q dialect.Querier, topic string, 
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(out, func(a, b HeldTask) int { return a.compare(b.HeldPlace) })
+	slices.SortFunc(out, func(a, b HeldTask) int { return a.Compare(b.HeldPlace) })
 	return out[:min(n, len(out))], nil
 }
 

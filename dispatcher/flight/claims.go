@@ -210,11 +210,11 @@ func (fl *Flight) enter(owned map[int]*ownedSlot, entries []store.Entry, doubt b
 			continue
 		}
 		t := &tasks[i]
-		*t = Task{slot: l, seq: e.Seq, pos: e.Pos, at: e.Pos, lane: e.Lane, doubt: doubt}
+		*t = Task{slot: l, seq: e.Seq, pos: e.Pos, at: e.Pos, order: e.Pos, lane: e.Lane, doubt: doubt}
 		// What came when its own place was claimed already is due before its place says. What belongs there must not overtake what was
 		// claimed before it.
 		if e.Pos == l.before+1 {
-			t.at = min(t.at, max(e.Due, now))
+			t.at, t.order = min(t.at, max(e.Due, now)), e.Due
 		}
 		l.tasks = append(l.tasks, t)
 		fl.entries++

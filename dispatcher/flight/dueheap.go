@@ -1,12 +1,13 @@
 package flight
 
 import (
+	"cmp"
 	"container/heap"
 	"time"
 )
 
-// dueHeap orders staged tasks by the instant of their release; those of one instant by class and then as they came. Its methods with capital letters
-// are for package heap.
+// dueHeap orders tasks by the instant of their release; those of one instant by class, then by order, and then as they came. Its methods with
+// capital letters are for package heap.
 type dueHeap []*Task
 
 func (h *dueHeap) push(t *Task) { heap.Push(h, t) }
@@ -23,7 +24,7 @@ func (h dueHeap) Less(i, j int) bool {
 	if ac, bc := a.lane.Class(), b.lane.Class(); ac != bc {
 		return ac < bc
 	}
-	return a.seq < b.seq
+	return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.seq, b.seq)) < 0
 }
 
 func (h dueHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }

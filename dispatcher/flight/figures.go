@@ -126,5 +126,5 @@ func (fl *Flight) LookAtGate(topic string) GateLook {
 	if g == nil {
 		return GateLook{}
 	}
-	return GateLook{Known: true, Paused: g.Paused, Open: g.Open(), Free: g.free(), Looked: !g.looked.IsZero(), Room: g.room, Sending: g.sending, Unread: len(g.unread)}
+	return GateLook{Known: true, Paused: g.Paused, Open: g.Open(), Free: g.free(), Looked: !g.looked.IsZero(), Room: g.room, Sending: g.sending, Unread: g.undecided()}
 }

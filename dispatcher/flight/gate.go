@@ -24,11 +24,13 @@ type Gate struct {
 
 	waiting dueHeap         // due, with their bodies, until they may go
 	coming  calledBack      // were held, and are not here yet
-	unread  []*Task         // claimed while nothing was let through; their bodies are not read
+	unread  dueHeap         // claimed while nothing was let through; their bodies are not read
+	judging []*Task         // the first of them, in order, until it is known whose they are
 	holding []*Task         // on their way to be held
 	held    int             // tasks ever moved to held places; callBack compares it to notice new ones
 	behind  bool            // something is held, or may be: what comes new goes behind it
 	after   store.HeldPlace // what stands up to here has been called back, or is not ours
+	back    store.HeldPlace // likewise, but a look that begins anew does not change it: see precedes
 	found   bool            // something of ours, since after was at the beginning
 	looked  time.Time       // at the held tasks
 }
@@ -76,7 +78,7 @@ func (g *Gate) set(p store.Policy, part float64) {
 
 // free says that tasks may pass the gate by: there is no policy, and nothing waits, is held or is on its way.
 func (g *Gate) free() bool {
-	return g.Open() && !g.behind && len(g.waiting)+g.coming.count()+len(g.holding)+len(g.unread) == 0
+	return g.Open() && !g.behind && len(g.waiting)+g.coming.count()+len(g.holding)+len(g.unread)+len(g.judging) == 0
 }
 
 func (g *Gate) full() bool { return g.room > 0 && g.sending >= g.room }
@@ -111,7 +113,22 @@ func (g *Gate) untilNext(now time.Time, scarce bool) (time.Duration, bool) {
 // waitsForEarlier says that a task that comes before the first one here is on its way.
 func (g *Gate) waitsForEarlier(now time.Time) bool {
 	first, ok := g.coming.first(now)
-	return ok && len(g.waiting) > 0 && first < g.waiting[0].at
+	if !ok {
+		first = never
+	}
+	return len(g.waiting) > 0 && min(first, g.firstUnread()) < g.waiting[0].at
+}
+
+// firstUnread is the instant of the first task that may be held; never: there is none.
+func (g *Gate) firstUnread() int64 {
+	at := int64(never)
+	if len(g.judging) > 0 {
+		at = g.judging[0].at
+	}
+	if len(g.unread) > 0 {
+		at = min(at, g.unread[0].at)
+	}
+	return at
 }
 
 // push keeps a task until it may go.
@@ -172,10 +189,7 @@ func (g *Gate) earliest() int64 {
 	for _, t := range g.holding {
 		at = min(at, t.at)
 	}
-	if len(g.unread) > 0 {
-		at = min(at, g.unread[0].at)
-	}
-	return at
+	return min(at, g.firstUnread())
 }
 
 // passed counts what was let through in the latest spans of gateAhead.

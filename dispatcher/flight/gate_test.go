@@ -323,3 +323,118 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 	require.Empty(t, fl.gates.restless(true))
 	require.Empty(t, fl.gates.byTopic["orders"].holding)
 }
+
+// A dispatcher has called a task back and died, before it has claimed the task or after. The next owner finds the task in the line, and calls back
+// later ones of its key. Nothing of them overtakes it.
+func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
+	for name, doubt := range map[string]bool{"not claimed": false, "claimed": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFlight(t, Config{MemberID: "one"})
+			f.ApplyPolicies([]store.Policy{{Topic: "orders", Changed: 1}}, f.gates.key, 1)
+			g, lane := f.gates.byTopic["orders"], f.gates.key.Lane("orders", task.ClassNormal)
+			now := nowMillis()
+			const first, second = 9, 5 // seqs; the first one is due before the second
+			due := map[int64]int64{first: now - 2000, second: now - 1000}
+			place := map[int64]int64{}
+			at := func(seq int64) store.Entry {
+				return store.Entry{Place: slots.Place{Slot: 0, Pos: place[seq], Seq: seq}, Lane: lane, Due: due[seq]}
+			}
+			var sent []int64
+			read := func() {
+				for {
+					batch, _ := f.NextBodies()
+					if batch == nil {
+						break
+					}
+					var rows []task.Task
+					for _, seq := range batch.Seqs() {
+						rows = append(rows, task.Task{Seq: seq, Slot: 0, Pos: place[seq], Topic: "orders", ID: "a", Due: due[seq], State: task.StateLine, Body: schemas.EncodeBody(nil, []byte("k"), nil, nil, schemas.DefaultSettings())})
+					}
+					f.Logged(batch, f.BodiesRead(batch, rows, nil, someKeys{}, nil))
+				}
+				out, _ := f.TakeDue()
+				for _, s := range out {
+					sent = append(sent, s.Task.seq)
+				}
+			}
+			judge := func() {
+				batch := f.Undecided()
+				var heads []store.Head
+				for _, seq := range batch.Seqs() {
+					heads = append(heads, store.Head{Seq: seq, Topic: "orders", Slot: 0, Pos: place[seq], Due: due[seq]})
+				}
+				f.Judged(batch, heads)
+			}
+			settle := func() { // as the database does
+				transitions, recalls := f.TakeLeaving()
+				for _, e := range append(transitions, recalls...) {
+					place[e.Seq] = max(e.Pos, f.slots[0].claimed+1)
+					if e.Dead != nil {
+						t.Fatal(e.Dead.Reason)
+					}
+					f.Settled([]Transition{e}, nil, store.Settled{Moved: []store.Place{{Place: at(e.Seq).Place, Due: place[e.Seq]}}}, 0)
+				}
+			}
+			callBack := func() { // what is held
+				for _, g := range f.Restless(true) {
+					look := f.LookBehind(g)
+					var page []store.HeldTask
+					for _, seq := range []int64{first, second} {
+						if h := (store.HeldPlace{Pos: place[seq], Seq: seq}); task.IsHeld(h.Pos) && h.Pos > look.After.Pos {
+							page = append(page, store.HeldTask{HeldPlace: h, Topic: "orders", Lane: lane})
+						}
+					}
+					f.HeldRead(look, page)
+				}
+			}
+			claim := func() {
+				var entries []store.Entry
+				l := f.slots[0]
+				to := l.claimed + 500
+				for _, seq := range []int64{second, first} {
+					if place[seq] > l.claimed && place[seq] <= to {
+						e := at(seq)
+						if e.Pos > l.claimed+1 {
+							e.Due = 0
+						}
+						entries = append(entries, e)
+					}
+				}
+				f.Claimed([]Claim{{Slot: 0, From: l.claimed, To: to, slot: l}}, entries)
+			}
+
+			place[first], place[second] = now+1, task.Held(due[second])
+			took := store.Slot{Slot: 0, Epoch: 5, Claimed: now, Done: now - 10}
+			var inDoubt []store.Entry
+			if doubt {
+				took.Claimed = now + 5
+				inDoubt = []store.Entry{at(first)}
+				inDoubt[0].Due = 0
+			}
+			f.Took([]store.Slot{took}, 5, inDoubt, nil)
+			f.ApplyPolicies([]store.Policy{{Topic: "orders", Changed: 1}}, f.gates.key, 1)
+			callBack() // the second one
+			if !doubt {
+				claim() // the first one
+			}
+			settle()
+			claim() // the second one
+			for range 20 {
+				read()
+				if len(sent) == 2 {
+					break
+				}
+				judge()
+				callBack()
+				settle()
+				claim()
+			}
+			require.Equal(t, []int64{first, second}, sent)
+			require.Empty(t, g.waiting)
+		})
+	}
+}
+
+type someKeys struct{}
+
+func (someKeys) DeliveryKey(int64, int) (string, error) { return "", nil }

@@ -47,7 +47,7 @@ func (f *gates) apply(all []store.Policy) {
 	if f.arrived != f.flight.arrived { // what was passed over may be ours now
 		f.arrived = f.flight.arrived
 		for _, g := range f.byTopic {
-			g.after, g.behind, g.found = store.HeldPlace{}, true, false
+			g.after, g.back, g.behind, g.found = store.HeldPlace{}, store.HeldPlace{}, true, false
 		}
 	}
 	share := f.part()

@@ -31,6 +31,9 @@ func (f *gates) hold(g *Gate, t *Task, made int) {
 	g.coming.arrives(t.seq)
 	g.holding = append(g.holding, t)
 	g.held++
+	if at := task.Held(t.at); at <= g.back.Pos {
+		g.back = store.HeldPlace{Pos: at - 1}
+	}
 	delete(t.slot.parked, t.seq)
 	f.flight.putBack(t, t.unsentState(), task.Held(t.at), made)
 	f.flight.kicks.Held.Now()
@@ -61,16 +64,20 @@ func (fl *Flight) Undecided() (out Undecided) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, g := range fl.gates.byTopic {
-		if len(g.unread) > 0 {
+		if len(g.unread)+len(g.judging) > 0 {
 			out = append(out, undecided{gate: g})
 		}
 	}
 	left := min(heldPage, leavingMost-fl.inbox.leavingTasks())
-	slices.SortFunc(out, func(a, b undecided) int { return len(a.gate.unread) - len(b.gate.unread) })
+	slices.SortFunc(out, func(a, b undecided) int { return a.gate.undecided() - b.gate.undecided() })
 	for i := range out { // the shortest first: the rest of their share is for the longer ones
-		all := out[i].gate.unread
-		n := min(len(all), max(left, 0)/(len(out)-i))
-		out[i].tasks = slices.Clone(all[:n])
+		g := out[i].gate
+		n := min(g.undecided(), max(left, 0)/(len(out)-i))
+		for all := len(g.judging) == 0; all && len(g.judging) < n; {
+			g.judging = append(g.judging, g.unread.pop())
+		}
+		n = min(n, len(g.judging))
+		out[i].tasks = slices.Clone(g.judging[:n])
 		left -= n
 	}
 	return slices.DeleteFunc(out, func(u undecided) bool { return len(u.tasks) == 0 })
@@ -87,9 +94,10 @@ func (fl *Flight) Judged(batch Undecided, heads []store.Head) {
 	var on []*Task
 	for _, part := range batch {
 		g := part.gate
-		if g.unread = g.unread[len(part.tasks):]; len(g.unread) == 0 {
-			g.unread = nil
-		} else {
+		if g.judging = g.judging[len(part.tasks):]; len(g.judging) == 0 {
+			g.judging = nil
+		}
+		if g.undecided() > 0 {
 			fl.kicks.Held.Now()
 		}
 		for _, t := range part.tasks {
@@ -120,9 +128,21 @@ func (f *gates) holdUnread(t *Task, h store.Head, known bool) bool {
 			t.at = min(t.at, r.at)
 		}
 	}
+	if f.precedes(g, t) {
+		g.coming.add(&recalled{seq: t.seq, at: t.at, attempt: h.Attempt, slot: t.slot, until: time.Now().Add(recallWait)})
+		return false
+	}
 	f.hold(g, t, h.Attempt)
 	return true
 }
+
+// precedes says that a task comes before others that were called back: an earlier owner has called this one back, or it came late. Held, it
+// would be overtaken.
+func (f *gates) precedes(g *Gate, t *Task) bool {
+	return !g.Paused && t.slot.leaving.IsZero() && !t.slot.takesOver() && f.arrived == f.flight.arrived && (store.HeldPlace{Pos: task.Held(t.at), Seq: t.seq}).Compare(g.back) <= 0
+}
+
+func (g *Gate) undecided() int { return len(g.unread) + len(g.judging) }
 
 // Restless takes back what has waited for long, and returns the gates that may let more through than is at them or on its way. While nothing
 // may be claimed there are none: what is called back would be given up on its way, and then more called back.
@@ -219,6 +239,9 @@ func (fl *Flight) HeldRead(look HeldLook, page []store.HeldTask) {
 			return
 		}
 		g.after = h.HeldPlace
+		if g.back.Compare(g.after) < 0 {
+			g.back = g.after
+		}
 		l := fl.slots[h.Slot]
 		if h.Topic != g.Topic || l == nil {
 			continue

@@ -15,7 +15,7 @@ func (f *gates) detains(t *Task, now int64) bool {
 	switch g := f.byTopic[t.topic]; {
 	case g == nil, g.free() && !t.slot.takesOver(), t.passed && !g.Paused && !g.full():
 		return false
-	case g.Paused, !t.passed && !t.wasHeld && (g.behind || t.slot.takesOver() || len(g.waiting) >= max(g.ahead(time.Now()), 1)):
+	case g.Paused, !t.passed && !t.wasHeld && !f.precedes(g, t) && (g.behind || t.slot.takesOver() || len(g.waiting) >= max(g.ahead(time.Now()), 1)):
 		f.hold(g, t, t.attempt)
 	default: // if it has passed, others of its target were faster
 		g.push(t, now)
@@ -100,7 +100,8 @@ func (f *gates) diverts(t *Task) bool {
 	}
 	for _, g := range f.lanes[t.lane.Target()] {
 		if g.Paused || (g.behind || t.slot.takesOver()) && !g.coming.has(t.seq) {
-			g.unread = append(g.unread, t)
+			t.at = min(t.at, t.order) // until it is read: it is not released before
+			g.unread.push(t)
 			f.flight.kicks.Held.Now()
 			return true
 		}

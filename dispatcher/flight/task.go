@@ -30,6 +30,7 @@ type Task struct {
 	seq        int64
 	pos        int64
 	at         int64 // when to release it, Unix ms; the latest such time until its body is read
+	order      int64 // tasks of one instant go by it: their due times, as far as those are known before their bodies are read
 	lane       task.Lane
 	status     status
 	lateAnswer bool // set aside, and its answer has come since: the task is about to end
