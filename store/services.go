@@ -20,7 +20,7 @@ const serviceMemory = 3_600_000
 
 // Beat notes that a service is alive, and what it says of its work.
 func (s *Store) Beat(ctx context.Context, v Service) error {
-	again := s.dialect.Upsert("id", "seen", "http", "figures", "spreads")
+	again := s.dialect.Upsert("id", "owner", "seen", "http", "figures", "spreads")
 	if v.Figures == nil || len(v.Figures) > MaxFigures { // a part of it would be worth nothing
 		v.Figures = []byte{}
 	}

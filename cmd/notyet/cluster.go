@@ -97,26 +97,44 @@ func lagOf(cfg *config.Config, st *store.Store, client func(context.Context) (*k
 	}
 }
 
-// heartbeat says in the database that this process is alive, until ctx ends, and which kind of index it has. Nothing depends on it
+// heartbeat says in the database that this process is alive, until it leaves, and which kind of index it has. Nothing depends on it
 // but what operators see, and that a service with another kind does not start.
 type heartbeat struct {
 	store   *store.Store
 	service store.Service
+	index   string // the kind of its index
 	log     *zap.Logger
 	every   time.Duration // default a third of the lease
 	figures func() []byte // what it says of its work; nil: nothing
-	index   string        // the kind of its index; "": it has none
 }
 
-func newHeartbeat(st *store.Store, kind, member, http string, log *zap.Logger) *heartbeat {
+func newHeartbeat(st *store.Store, kind, http, index string, log *zap.Logger) *heartbeat {
 	host, _ := os.Hostname()
-	return &heartbeat{store: st, log: log, service: store.Service{
-		ID: fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8]), Kind: kind, Member: member, Version: command.Version(), HTTP: http, Started: st.Clock().Millis(),
+	return &heartbeat{store: st, index: index, log: log, service: store.Service{
+		ID: fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8]), Kind: kind, Version: command.Version(), HTTP: http, Started: st.Clock().Millis(),
 	}}
+}
+
+// say says it once. The service is in the list before its kind of index is noted: the last one before it, which may end right now,
+// leaves the note to it.
+func (h *heartbeat) say(ctx context.Context) error {
+	if err := h.store.Beat(ctx, h.service); err != nil {
+		return err
+	}
+	return h.store.IndexBy(ctx, h.index)
 }
 
 // leaveTimeout limits the last word of a process.
 const leaveTimeout = 2 * time.Second
+
+// leave says that the process has ended.
+func (h *heartbeat) leave() {
+	bound, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := h.store.Leave(bound, h.service.ID); err != nil {
+		h.log.Debug("leaving the list of services failed; its lease ends soon", zap.Error(err))
+	}
+}
 
 func (h *heartbeat) run(ctx context.Context) error {
 	tick := time.NewTicker(cmp.Or(h.every, store.ServiceLease*time.Millisecond/3))
@@ -126,10 +144,7 @@ func (h *heartbeat) run(ctx context.Context) error {
 		if h.figures != nil {
 			h.service.Figures = h.figures()
 		}
-		err := h.store.Beat(bound, h.service)
-		if err == nil && h.index != "" {
-			err = h.store.IndexBy(bound, h.index)
-		}
+		err := h.say(bound)
 		cancel()
 		if err != nil && !failing && ctx.Err() == nil {
 			h.log.Warn("saying that this process is alive failed, trying again", zap.Error(err))
@@ -137,11 +152,6 @@ func (h *heartbeat) run(ctx context.Context) error {
 		failing = err != nil
 		select {
 		case <-ctx.Done():
-			bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
-			defer cancel()
-			if err := h.store.Leave(bound, h.service.ID); err != nil {
-				h.log.Debug("leaving the list of services failed; its lease ends soon", zap.Error(err))
-			}
 			return nil
 		case <-tick.C:
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/look"
@@ -75,13 +76,39 @@ func TestOverviewOfDev(t *testing.T) {
 	}
 }
 
+// A service that has started keeps its kind of index, though the last one before it ends in the same moment, until it has ended itself.
+func TestTheIndexOfAServiceThatStarts(t *testing.T) {
+	dsn := "sqlite:" + t.TempDir() + "/notyet.db"
+	st, err := store.Open(t.Context(), store.Config{DSN: dsn}, zap.NewNop())
+	require.NoError(t, err)
+	defer func() { _ = st.Close() }()
+	require.NoError(t, st.Migrate(t.Context(), 1))
+	require.NoError(t, st.Beat(t.Context(), store.Service{ID: "before", Kind: "scanner"}))
+	cfg, err := config.Load(config.Sources{Environ: []string{"NOTYET_INDEX_KIND=mysql", "NOTYET_HTTP_ADDR=127.0.0.1:0"}})
+	require.NoError(t, err)
+	cfg.MySQL.DSN = dsn
+	s, err := openService(t.Context(), cfg, "scanner", zap.NewNop())
+	require.NoError(t, err)
+	defer s.close()
+	require.NoError(t, st.Leave(t.Context(), "before"))
+	require.ErrorIs(t, st.IndexBy(t.Context(), "redis"), store.ErrOtherIndex)
+	s.close()
+	require.NoError(t, st.IndexBy(t.Context(), "redis"))
+
+	_, err = openService(t.Context(), cfg, "scanner", zap.NewNop())
+	require.ErrorIs(t, err, store.ErrOtherIndex)
+	left, err := look.New(st).Services(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, left, "one that could not start keeps nobody")
+}
+
 // A process that stops is gone at once, and a database that is away does not hold it up.
 func TestHeartbeat(t *testing.T) {
 	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
 	require.NoError(t, err)
 	defer func() { _ = st.Close() }()
 	require.NoError(t, st.Migrate(t.Context(), 1))
-	h := newHeartbeat(st, "scanner", "", "127.0.0.1:1", zap.NewNop())
+	h := newHeartbeat(st, "scanner", "127.0.0.1:1", "redis", zap.NewNop())
 	h.every = time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -98,6 +125,7 @@ func TestHeartbeat(t *testing.T) {
 	require.Eventually(t, alive(1), time.Minute, time.Millisecond, "it says so again and again")
 	stop()
 	require.NoError(t, <-ended)
+	h.leave()
 	require.True(t, alive(0)())
 
 	require.NoError(t, st.Close())
@@ -105,4 +133,5 @@ func TestHeartbeat(t *testing.T) {
 	go func() { ended <- h.run(ctx) }()
 	stop()
 	require.NoError(t, <-ended)
+	h.leave()
 }

@@ -69,7 +69,7 @@ func (c *devCmd) Run(a *app) error {
 	if _, err := migrateDatabase(a.Ctx, cfg); err != nil {
 		return err
 	}
-	s, err := openService(a.Ctx, cfg, log)
+	s, err := openService(a.Ctx, cfg, "dev", log)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (c *devCmd) Run(a *app) error {
 		return err
 	}
 	s.life.add("greeting", func(ctx context.Context) error { return c.greet(ctx, a, s) })
-	return s.run(a.Ctx, "dev")
+	return s.run(a.Ctx)
 }
 
 // directory returns where everything is kept: the given directory, or a temporary one that is

@@ -18,7 +18,7 @@ func (a *app) serve(s command.Settings, more command.Servers, name string, requi
 	if err != nil {
 		return err
 	}
-	srv, err := openService(a.Ctx, cfg, command.NewLogger(cfg.Log, a.Stderr))
+	srv, err := openService(a.Ctx, cfg, name, command.NewLogger(cfg.Log, a.Stderr))
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (a *app) serve(s command.Settings, more command.Servers, name string, requi
 	if err := srv.examineItself(); err != nil {
 		return err
 	}
-	return srv.run(a.Ctx, name)
+	return srv.run(a.Ctx)
 }
 
 type scannerCmd struct {

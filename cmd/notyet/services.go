@@ -40,6 +40,7 @@ type service struct {
 	life   *lifecycle
 	in     []api.Intake
 	tracer *tracing.Tracer
+	alive  *heartbeat
 
 	installation string // its id, from the database
 
@@ -50,7 +51,7 @@ type service struct {
 
 // openService opens what every service needs. It opens the port first, so that a wrong port is
 // noticed at once.
-func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *service, err error) {
+func openService(ctx context.Context, cfg *config.Config, name string, log *zap.Logger) (s *service, err error) {
 	s = &service{cfg: cfg, log: log, reg: ops.NewRegistry()}
 	s.reg.MustRegister(buildInfo())
 	defer func() {
@@ -81,11 +82,13 @@ func openService(ctx context.Context, cfg *config.Config, log *zap.Logger) (s *s
 	if err := s.store.CheckRowLocks(ctx); err != nil {
 		return s, err
 	}
-	if err := s.store.IndexBy(ctx, cfg.Index.Kind); err != nil {
-		return s, err
-	}
 	clock := s.store.Clock()
 	if err := clock.Start(ctx); err != nil {
+		return s, err
+	}
+	s.alive = newHeartbeat(s.store, name, s.http.Addr(), cfg.Index.Kind, log)
+	s.onClose(s.alive.leave)
+	if err := s.alive.say(ctx); err != nil {
 		return s, err
 	}
 	s.life.add("clock", func(ctx context.Context) error { clock.Run(ctx); return nil })
@@ -288,13 +291,11 @@ func (s *service) newRecorder(id string) *figures.Recorder {
 }
 
 // run serves until ctx ends or a part fails, then stops everything and closes what was opened.
-func (s *service) run(ctx context.Context, name string) error {
-	s.log.Info("started", zap.String("service", name), zap.String("version", command.Version()), zap.String("http", s.http.Addr()))
-	alive := newHeartbeat(s.store, name, s.member, s.http.Addr(), s.log)
-	alive.index = s.cfg.Index.Kind
-	recorder := s.newRecorder(alive.service.ID)
-	alive.figures = recorder.Now
-	s.life.parts = append([]part{{"heartbeat", alive.run}, {"figures", recorder.Run}}, s.life.parts...) // the last to stop: the others are at work until then
+func (s *service) run(ctx context.Context) error {
+	s.log.Info("started", zap.String("service", s.alive.service.Kind), zap.String("version", command.Version()), zap.String("http", s.http.Addr()))
+	recorder := s.newRecorder(s.alive.service.ID)
+	s.alive.service.Member, s.alive.figures = s.member, recorder.Now
+	s.life.parts = append([]part{{"heartbeat", s.alive.run}, {"figures", recorder.Run}}, s.life.parts...) // the last to stop: the others are at work until then
 	err := s.life.run(ctx)
 	if errors.Is(err, errStuck) {
 		s.closes = nil // closing could block on a stuck part; the process ends anyway
