@@ -91,7 +91,7 @@ func (s *sender) answeredBy(t *flight.Task, r *kgo.Record, err error, alone bool
 	}
 	now := s.clock.Now()
 	t.TraceSent(now, r, err)
-	s.flight.Answered(t, flight.Answer{At: now.UnixMilli(), Latest: s.clock.Latest(), Partition: r.Partition, Offset: r.Offset, Err: err, Alone: alone})
+	s.flight.Answered(t, flight.Answer{At: now.UnixMilli(), Partition: r.Partition, Offset: r.Offset, Err: err, Alone: alone})
 	if err == nil {
 		s.observe(t.Topic(), now.Sub(t.At()))
 	}
@@ -114,7 +114,7 @@ func (s *sender) called(t *flight.Task, method string, o callback.Outcome) {
 	}
 	now := s.clock.Now()
 	t.TraceCalled(method, now, o)
-	s.flight.Called(t, flight.Answer{At: now.UnixMilli(), Latest: s.clock.Latest(), Err: err, Alone: true}, o)
+	s.flight.Called(t, flight.Answer{At: now.UnixMilli(), Err: err, Alone: true}, o)
 	if err == nil {
 		s.observe(t.Topic(), now.Sub(t.At()))
 	}

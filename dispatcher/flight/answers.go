@@ -10,7 +10,6 @@ import (
 // Answer is what a producer said of a record, or a receiver of a callback.
 type Answer struct {
 	At        int64 // Unix ms, by the database's clock
-	Latest    int64 // no later than this, whatever the clock will turn out to be
 	Partition int32
 	Offset    int64
 	Err       error
@@ -29,7 +28,7 @@ func (fl *Flight) Answered(t *Task, a Answer) {
 		g.outage.probing = false
 	}
 	again := fl.outlets.refusedForNow(t.topic, a.Err)
-	fl.concludes(outcome{task: t, at: a.At, latest: a.Latest, partition: a.Partition, offset: a.Offset, err: a.Err, alone: a.Alone, again: again})
+	fl.concludes(outcome{task: t, at: a.At, partition: a.Partition, offset: a.Offset, err: a.Err, alone: a.Alone, again: again})
 	kickRelease := len(g.waiting) > 0 || fl.outlets.buffered.tasks > fl.cfg.StageTasks/2 // or tasks of other outlets wait for room
 	fl.outlets.forgetIdle(g)
 	fl.mu.Unlock()
@@ -59,7 +58,7 @@ func (fl *Flight) Called(t *Task, a Answer, o callback.Outcome) {
 	case g.outage != nil:
 		g.outage.probing = false
 	}
-	fl.concludes(outcome{task: t, at: a.At, latest: a.Latest, err: a.Err, alone: true})
+	fl.concludes(outcome{task: t, at: a.At, err: a.Err, alone: true})
 	fl.outlets.forgetIdle(g)
 	fl.mu.Unlock()
 	fl.kicks.Settle.Now()

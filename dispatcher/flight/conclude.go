@@ -19,7 +19,7 @@ import (
 type outcome struct {
 	task      *Task
 	at        int64
-	latest    int64 // no later than this, whatever the clock will turn out to be
+	latest    int64 // no later than this, whatever the clock will turn out to be: of a whole round
 	partition int32
 	offset    int64
 	err       error
@@ -66,9 +66,11 @@ func (fl *Flight) Conclude() (announce []Delivery, isolate []*Outlet) {
 	if len(outcomes) == 0 {
 		return nil, nil
 	}
+	latest := fl.clock.Latest()
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, o := range outcomes {
+		o.latest = latest
 		switch next, g := fl.conclude(o); {
 		case next:
 			announce = append(announce, fl.announces(o.task, o.at))
