@@ -18,7 +18,7 @@ var ErrTurned = errors.New("how keys are spread over slots has changed")
 // Claim moves claimed of the slots ahead to pos. From the commit on, every task up to pos belongs
 // to the owner. All slots must be held under epoch and not given back, and none may be beyond pos,
 // or before the place up to which its owner has it claimed (from, one for each slot): a database
-// that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced. Where a slot is at
+// that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced. Where all are held, and one is at
 // another turn than the one at which its owner has seen it (see Slot), Claim returns ErrTurned. The
 // slots are sure from the commit on: see life.go. While the number of slots changes, only Acquire makes them sure. A
 // slot that is split is claimed as far as its tasks stand where they belong.
@@ -37,7 +37,7 @@ func (s *Store) Claim(ctx context.Context, turn int64, slots []int, from []int64
 		}
 		n, err := res.RowsAffected()
 		if err == nil && n != int64(len(slots)) {
-			err = refused(ctx, tx, slots, turn)
+			err = s.refused(ctx, tx, slots, epoch, turn)
 		}
 		return err
 	})
@@ -47,14 +47,15 @@ func (s *Store) Claim(ctx context.Context, turn int64, slots []int, from []int64
 	return nil
 }
 
-// refused is why slots were not claimed.
-func refused(ctx context.Context, tx *sql.Tx, slots []int, turn int64) error {
-	var n int
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") AND turn <> ?", append(tables.Args(slots), turn)...).Scan(&n)
+// refused is why slots were not claimed. One that is not held is fenced, whatever its turn.
+func (s *Store) refused(ctx context.Context, tx *sql.Tx, slots []int, epoch, turn int64) error {
+	var held, turned int
+	a := append([]any{turn}, append(tables.Args(slots), epoch)...)
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(turn <> ?), 0) FROM slots WHERE slot IN ("+tables.Marks(len(slots))+")"+s.h.Conditions.Held, a...).Scan(&held, &turned)
 	switch {
 	case err != nil:
 		return err
-	case n > 0:
+	case held == len(slots) && turned > 0:
 		return ErrTurned
 	}
 	return handle.ErrFenced

@@ -104,3 +104,20 @@ func TestNext(t *testing.T) {
 		require.Empty(t, next(slot))
 	})
 }
+
+// A slot that is not held is fenced, whatever its turn: who looks at the slots because of a turn would look again and again.
+func TestAClaimAtAnotherTurn(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.own()
+		_, err := s.Acquire(s.ctx, []int{3}, s.epoch+1, "you")
+		require.NoError(t, err)
+		claim := func(turn int64, slots ...int) error {
+			return s.Claim(s.ctx, turn, slots, make([]int64, len(slots)), s.epoch, 300)
+		}
+		require.ErrorIs(t, claim(7, 0, 1), ErrTurned)
+		require.ErrorIs(t, claim(7, 3), handle.ErrFenced)
+		require.ErrorIs(t, claim(7, 0, 3), handle.ErrFenced)
+		require.ErrorIs(t, claim(7, 0, 77), handle.ErrFenced)
+		require.NoError(t, claim(0, 0, 1))
+	})
+}
