@@ -28,7 +28,7 @@ var ErrOlderServices = errors.New("services of an older version are alive: upgra
 
 // ErrNotCompared says that an owner may know of a change of the number of slots that the database has forgotten. Another
 // change would hide from the owner that it was forgotten.
-var ErrNotCompared = fmt.Errorf("%w: try again in a moment", errUnsure)
+var ErrNotCompared = fmt.Errorf("%w: try again in a moment; if no dispatcher is alive (notyet cluster), start one", errUnsure)
 
 // ErrSlots says that an installation cannot have so many slots.
 var ErrSlots = fmt.Errorf("the number of slots must be 1 to %d", MostSlots)

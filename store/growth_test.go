@@ -608,6 +608,7 @@ func TestSlotsAreSetOnceTheirOwnersHaveLooked(t *testing.T) {
 		defer cancel()
 		_, err := f.SetSlots(ctx, 8)
 		require.ErrorIs(t, err, ErrNotCompared)
+		require.ErrorContains(t, err, "start one", "perhaps no dispatcher is alive that could look")
 		f.claim(t0)
 		g, err := f.SetSlots(f.ctx, 8)
 		require.NoError(t, err)
