@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
 	"errors"
@@ -109,22 +111,25 @@ func (s *Store) keepMeta(ctx context.Context, name string, data []byte) (kept []
 
 // common is a setting that processes at work have in common. Its row in meta has the value, and when a process has last noted it.
 type common struct {
-	name   string
+	name   string // of the row
+	what   string // for operators
 	other  error  // another value is in use
 	users  string // who is bound to it
 	before string // what processes of the version before do, which note nothing
 	older  string // SQL for those of them that are bound to it
 }
 
-// ErrOtherElection says that the dispatchers at work elect in another way; ErrOtherIndex, that the services at work have another index.
+// ErrOtherElection says that the dispatchers at work elect in another way; ErrOtherIndex, that the services at work have another index;
+// ErrOtherTarget, that scanners at work have another target for an intake topic.
 var (
 	ErrOtherElection = errors.New("dispatchers at work elect in another way")
 	ErrOtherIndex    = errors.New("services at work have another index")
+	ErrOtherTarget   = errors.New("scanners at work have another target for an intake topic")
 )
 
 var (
-	electionKind = common{"election.kind", ErrOtherElection, "dispatchers", "zookeeper", "LENGTH(owner) > 0"}
-	indexKind    = common{"index.kind", ErrOtherIndex, "services", "redis", "LENGTH(id) > 0"}
+	electionKind = common{"election.kind", "election.kind", ErrOtherElection, "dispatchers", "zookeeper", "LENGTH(owner) > 0"}
+	indexKind    = common{"index.kind", "index.kind", ErrOtherIndex, "services", "redis", "LENGTH(id) > 0"}
 )
 
 // noted is a value that somebody has noted; value is "" where nobody has.
@@ -155,6 +160,19 @@ func (s *Store) ElectBy(ctx context.Context, kind string) error {
 // IndexBy notes that services have this kind of index. Each asks before it starts, and again and again. With two kinds nobody would hear who
 // wakes whom, and tasks would be late. So IndexBy fails with ErrOtherIndex, as ElectBy does.
 func (s *Store) IndexBy(ctx context.Context, kind string) error { return s.share(ctx, indexKind, kind) }
+
+// intakeTargets is how the names of rows begin that have an intake topic's own target; noTarget stands there for none.
+const (
+	intakeTargets = "intake.target."
+	noTarget      = "none"
+)
+
+// IntakeFor notes that scanners have this target, "" for none, for an intake topic. Each asks before it starts, and again and again. Of two
+// targets, the requests would go to one or the other by chance. So IntakeFor fails with ErrOtherTarget, as ElectBy does.
+func (s *Store) IntakeFor(ctx context.Context, topic, target string) error {
+	key := sha256.Sum256([]byte(topic)) // a topic's name may be longer than a row's
+	return s.share(ctx, common{intakeTargets + hex.EncodeToString(key[:16]), "the target of " + topic + " in intake.topics", ErrOtherTarget, "scanners", noTarget, "kind <> 'dispatcher'"}, cmp.Or(target, noTarget))
+}
 
 func (s *Store) share(ctx context.Context, c common, value string) error {
 	clock, err := s.Time(ctx)
@@ -199,7 +217,7 @@ func (c common) free(ctx context.Context, tx *sql.Tx, value string, n noted, now
 		other, who = c.before, strings.Join(older, ", ")
 	}
 	return fmt.Errorf("%w: %s is %s here, and %s for %s: set the same one everywhere, and stop those of the other kind (one that was killed counts for %d s)",
-		c.other, c.name, value, other, who, ServiceLease/1000)
+		c.other, c.what, value, other, who, ServiceLease/1000)
 }
 
 // ElectedBy returns how dispatchers elect, as it is noted. IndexedBy returns the kind of the index likewise.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql/driver"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -229,6 +230,32 @@ func TestOneIndexAtATime(t *testing.T) {
 		kind, err := s.IndexedBy(s.ctx)
 		require.NoError(t, err)
 		require.Equal(t, "mysql", kind)
+	})
+}
+
+// Of two targets that scanners have for an intake topic, requests would go to one or the other by chance.
+func TestOneTargetOfAnIntakeAtATime(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		long := strings.Repeat("l", 249)
+		require.NoError(t, s.IntakeFor(s.ctx, long, strings.Repeat("t", 249)))
+		require.NoError(t, s.Beat(s.ctx, Service{ID: "host-1", Kind: "scanner"}))
+		require.NoError(t, s.Beat(s.ctx, Service{ID: "host-2", Kind: "dispatcher"}))
+		require.NoError(t, s.IntakeFor(s.ctx, "later", "orders"))
+		require.NoError(t, s.IntakeFor(s.ctx, "later", "orders"))
+		for _, other := range []string{"", "bills"} {
+			require.ErrorIs(t, s.IntakeFor(s.ctx, "later", other), ErrOtherTarget)
+		}
+		require.ErrorContains(t, s.IntakeFor(s.ctx, "later", ""), "the target of later in intake.topics is none here, and orders for scanners at work: set the same one everywhere")
+		require.NoError(t, s.IntakeFor(s.ctx, "intake", ""), "another topic")
+		require.ErrorIs(t, s.IntakeFor(s.ctx, "intake", "orders"), ErrOtherTarget)
+		require.NoError(t, s.Leave(s.ctx, "host-1"))
+		require.NoError(t, s.IntakeFor(s.ctx, "intake", "orders"), "the last scanner has ended; a dispatcher reads no intake")
+		require.NoError(t, s.IntakeFor(s.ctx, "later", ""))
+
+		require.NoError(t, s.Beat(s.ctx, Service{ID: "old", Kind: "all"}))
+		_, err := s.db.ExecContext(s.ctx, "UPDATE services SET spreads = 0")
+		require.NoError(t, err)
+		require.ErrorContains(t, s.IntakeFor(s.ctx, "more", "orders"), "none for old:", "one of the version before knows no targets")
 	})
 }
 

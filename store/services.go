@@ -42,7 +42,8 @@ func (s *Store) Beat(ctx context.Context, v Service) error {
 	return nil
 }
 
-// Leave notes that a service has ended. After the last one, services may start with another kind of index at once.
+// Leave notes that a service has ended. After the last one, services may start with another kind of index at once, and
+// after the last scanner with other targets of intake topics.
 func (s *Store) Leave(ctx context.Context, id string) error {
 	now, err := s.Time(ctx)
 	if err == nil {
@@ -50,6 +51,10 @@ func (s *Store) Leave(ctx context.Context, id string) error {
 	}
 	if err == nil {
 		_, err = s.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name = ? AND NOT EXISTS (SELECT 1 FROM services WHERE seen > ?)", []byte(indexKind.name), now.UnixMilli()-ServiceLease)
+	}
+	if err == nil {
+		_, err = s.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name > ? AND name < ? AND NOT EXISTS (SELECT 1 FROM services WHERE kind <> 'dispatcher' AND seen > ?)",
+			[]byte(intakeTargets), []byte(intakeTargets+"~"), now.UnixMilli()-ServiceLease)
 	}
 	if err != nil {
 		return fmt.Errorf("noting that the service %s has ended: %w", id, err)

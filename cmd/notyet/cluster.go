@@ -97,12 +97,13 @@ func lagOf(cfg *config.Config, st *store.Store, client func(context.Context) (*k
 	}
 }
 
-// heartbeat says in the database that this process is alive, until it leaves, and which kind of index it has. Nothing depends on it
-// but what operators see, and that a service with another kind does not start.
+// heartbeat says in the database that this process is alive, until it leaves, which kind of index it has, and which targets
+// its intakes have. Nothing depends on it but what operators see, and that a service with others does not start.
 type heartbeat struct {
 	store   *store.Store
 	service store.Service
-	index   string // the kind of its index
+	index   string       // the kind of its index
+	intakes []api.Intake // that its scanner reads
 	log     *zap.Logger
 	every   time.Duration // default a third of the lease
 	figures func() []byte // what it says of its work; nil: nothing
@@ -121,7 +122,11 @@ func (h *heartbeat) say(ctx context.Context) error {
 	if err := h.store.Beat(ctx, h.service); err != nil {
 		return err
 	}
-	return h.store.IndexBy(ctx, h.index)
+	err := h.store.IndexBy(ctx, h.index)
+	for i := 0; err == nil && i < len(h.intakes); i++ {
+		err = h.store.IntakeFor(ctx, h.intakes[i].Topic, h.intakes[i].Limits.Target)
+	}
+	return err
 }
 
 // leaveTimeout limits the last word of a process.

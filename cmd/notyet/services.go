@@ -88,6 +88,9 @@ func openService(ctx context.Context, cfg *config.Config, name string, log *zap.
 	}
 	s.alive = newHeartbeat(s.store, name, s.http.Addr(), cfg.Index.Kind, log)
 	s.onClose(s.alive.leave)
+	if name != "dispatcher" {
+		s.alive.intakes = intakes(cfg)
+	}
 	if err := s.alive.say(ctx); err != nil {
 		return s, err
 	}
