@@ -165,13 +165,14 @@ func (s *Store) IndexBy(ctx context.Context, kind string) error { return s.share
 const (
 	intakeTargets = "intake.target."
 	noTarget      = "none"
+	readsIntakes  = "CAST(kind AS CHAR) <> 'dispatcher'" // SQLite has bytes there, which differ from any text
 )
 
 // IntakeFor notes that scanners have this target, "" for none, for an intake topic. Each asks before it starts, and again and again. Of two
 // targets, the requests would go to one or the other by chance. So IntakeFor fails with ErrOtherTarget, as ElectBy does.
 func (s *Store) IntakeFor(ctx context.Context, topic, target string) error {
 	key := sha256.Sum256([]byte(topic)) // a topic's name may be longer than a row's
-	return s.share(ctx, common{intakeTargets + hex.EncodeToString(key[:16]), "the target of " + topic + " in intake.topics", ErrOtherTarget, "scanners", noTarget, "kind <> 'dispatcher'"}, cmp.Or(target, noTarget))
+	return s.share(ctx, common{intakeTargets + hex.EncodeToString(key[:16]), "the target of " + topic + " in intake.topics", ErrOtherTarget, "scanners", noTarget, readsIntakes}, cmp.Or(target, noTarget))
 }
 
 func (s *Store) share(ctx context.Context, c common, value string) error {

@@ -256,6 +256,8 @@ func TestOneTargetOfAnIntakeAtATime(t *testing.T) {
 		_, err := s.db.ExecContext(s.ctx, "UPDATE services SET spreads = 0")
 		require.NoError(t, err)
 		require.ErrorContains(t, s.IntakeFor(s.ctx, "more", "orders"), "none for old:", "one of the version before knows no targets")
+		require.NoError(t, s.Leave(s.ctx, "old"))
+		require.NoError(t, s.IntakeFor(s.ctx, "more", "orders"), "a dispatcher of that version reads no intake")
 	})
 }
 

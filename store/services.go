@@ -53,7 +53,7 @@ func (s *Store) Leave(ctx context.Context, id string) error {
 		_, err = s.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name = ? AND NOT EXISTS (SELECT 1 FROM services WHERE seen > ?)", []byte(indexKind.name), now.UnixMilli()-ServiceLease)
 	}
 	if err == nil {
-		_, err = s.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name > ? AND name < ? AND NOT EXISTS (SELECT 1 FROM services WHERE kind <> 'dispatcher' AND seen > ?)",
+		_, err = s.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name > ? AND name < ? AND NOT EXISTS (SELECT 1 FROM services WHERE "+readsIntakes+" AND seen > ?)",
 			[]byte(intakeTargets), []byte(intakeTargets+"~"), now.UnixMilli()-ServiceLease)
 	}
 	if err != nil {
