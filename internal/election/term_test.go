@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -225,4 +226,34 @@ func TestRunEndsWithoutAnEnsemble(t *testing.T) {
 	require.Zero(t, z.Current())
 	require.NotEmpty(t, z.MemberID())
 	require.True(t, z.Alive("anybody"))
+}
+
+// slowSeat answers late. What a test of one round does not ask for is not there.
+type slowSeat struct {
+	seat
+	takes time.Duration
+	snapshot
+}
+
+func (s slowSeat) read() (snapshot, error) {
+	time.Sleep(s.takes)
+	return s.snapshot, nil
+}
+
+// A round's trust counts from when it asked. Where the whole process stands still behind it, as in a suspend, no timer ends the term: nothing
+// but the count protects the slots.
+func TestTrustOfARoundIsCountedFromItsQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMember(Config{MemberID: "a", TrustWindow: window}, nil, nil)
+		term := m.newTerm(t.Context(), m.log)
+		term.own = "own"
+		term.seat = slowSeat{takes: window * 3 / 10, snapshot: snapshot{sharing: sharing{Epoch: 1}, candidates: []candidate{{name: "own", memberData: memberData{ID: "a"}}}}}
+		_, err := term.round()
+		require.NoError(t, err)
+		time.Sleep(window*7/10 - 1)
+		require.True(t, m.Trusted())
+		time.Sleep(1)
+		require.False(t, m.Trusted())
+		m.view.distrust()
+	})
 }
