@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
@@ -100,6 +102,26 @@ func TestTheIndexOfAServiceThatStarts(t *testing.T) {
 	left, err := look.New(st).Services(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, left, "one that could not start keeps nobody")
+}
+
+// A dispatcher whose directory does not tell who had it before does without that.
+func TestADispatcherThatCannotReadWhoHadItsSendLog(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(dir+"/sendlog/occupant/x", 0o700))
+	dsn := "sqlite:" + dir + "/notyet.db"
+	st, err := store.Open(t.Context(), store.Config{DSN: dsn}, zap.NewNop())
+	require.NoError(t, err)
+	defer func() { _ = st.Close() }()
+	require.NoError(t, st.Migrate(t.Context(), 1))
+	cfg, err := config.Load(config.Sources{Environ: []string{"NOTYET_INDEX_KIND=mysql", "NOTYET_ELECTION_KIND=mysql", "NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_SENDLOG_DIR=" + dir + "/sendlog"}})
+	require.NoError(t, err)
+	cfg.MySQL.DSN = dsn
+	log, logged := observer.New(zap.WarnLevel)
+	s, err := openService(t.Context(), cfg, "dispatcher", zap.New(log))
+	require.NoError(t, err)
+	defer s.close()
+	require.NoError(t, s.joinDispatchers())
+	require.Equal(t, 1, logged.FilterMessageSnippet("sendlog.dir").Len())
 }
 
 // A process that stops is gone at once, and a database that is away does not hold it up.

@@ -245,7 +245,7 @@ func (s *service) joinDispatchers() error {
 	start := uuid.NewString()
 	before, err := sent.Occupy(start)
 	if err != nil {
-		return fmt.Errorf("%w (sendlog.dir)", err)
+		s.log.Warn("whether the dispatcher that had the send log before has ended is not certain: its slots may wait for its session (sendlog.dir)", zap.Error(err))
 	}
 	members, err := s.electorate(start, before)
 	if err != nil {
@@ -254,9 +254,9 @@ func (s *service) joinDispatchers() error {
 	return s.addDispatcher(members, members.MemberID(), sent)
 }
 
-// electorate returns the election among several dispatchers. start names this start of the process, and ended the one before, if it has
+// electorate returns the election among several dispatchers. start names this start of the process, and ended those before, which have
 // certainly ended.
-func (s *service) electorate(start, ended string) (members *election.Member, err error) {
+func (s *service) electorate(start string, ended []string) (members *election.Member, err error) {
 	cfg, err := electionConfig(s.cfg)
 	if err != nil {
 		return nil, err

@@ -40,10 +40,10 @@ type Config struct {
 	MemberID string
 	// Instance names this process start, and is never used again. Default a new one.
 	Instance string
-	// Ended is the Instance of a process that has certainly ended. Its candidate goes as soon as this member has joined, so its
-	// slots do not wait for its session. A process that only seems to have ended must not be named: others would take its slots
+	// Ended are the Instances of processes that have certainly ended. Their candidates go as soon as this member has joined, so their
+	// slots do not wait for a session. A process that only seems to have ended must not be named: others would take its slots
 	// while it acts on them. Default none.
-	Ended string
+	Ended []string
 	// Dial makes connections instead of a net.Dialer; TLS is then its matter. Default TCP; a test that runs in virtual time brings
 	// its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

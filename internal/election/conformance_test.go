@@ -229,7 +229,7 @@ func TestWhatAnEndedProcessLeftBehindGoesAtOnce(t *testing.T) {
 				e.settle(a, b)
 				line.sever(true)
 				began := time.Now()
-				again := e.start(id, patient, func(c *Config) { c.Ended = a.instance })
+				again := e.start(id, patient, func(c *Config) { c.Ended = []string{a.instance} })
 				e.settle(again, b)
 				require.Less(e.t, time.Since(began), 20*time.Second)
 				require.Equal(e.t, id == "a", b.Alive("a"))

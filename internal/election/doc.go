@@ -118,7 +118,7 @@ reasons.
 	the assignment is unreadable      ignored, replaced by the leader
 	the database is down for all      members stay trusted and keep their slots; slots of dead members wait for an epoch
 	the database is restored          an epoch that does not rise is refused and the next one allocated, until it rises
-	a killed member starts again      it knows that its earlier start has ended (Config.Ended), removes that candidate, and has its
+	a killed member starts again      it knows that its earlier starts have ended (Config.Ended), removes their candidates, and has its
 	                                  slots at once. docs/adr/0034 says which proof it takes
 	a member is restarted             its new process start gets a new epoch, though nothing moves; until then it has no slots
 	two processes have one id         the later one waits, untrusted, until the earlier one's candidate is gone

@@ -234,7 +234,9 @@ func (t *term) dropEnded(candidates []candidate) (living []candidate, err error)
 	return living, nil
 }
 
-func (t *term) ended(c candidate) bool { return c.Instance != "" && c.Instance == t.m.cfg.Ended }
+func (t *term) ended(c candidate) bool {
+	return c.Instance != "" && slices.Contains(t.m.cfg.Ended, c.Instance)
+}
 
 // pace is the time limit of one call.
 func (t *term) pace() time.Duration { return t.window / roundsPerWindow }

@@ -2,13 +2,26 @@ package sendlog
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
 )
 
-// fileID names the file that is locked, among all files of this machine.
+// onDisks are file systems whose locks this machine alone keeps. A server may take the lock of another one away from a process that lives
+// and is not told.
+var onDisks = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, 0x2fc12fc1 /* ZFS */}
+
+// fileID names the file that is locked, among all files of this machine. It is "" on file systems whose locks prove nothing.
 func fileID(lock *flock.Flock) (string, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(lock.Path(), &fs); err != nil {
+		return "", err
+	}
+	if !slices.Contains(onDisks, int64(fs.Type)) {
+		return "", nil
+	}
 	info, err := lock.Stat()
 	if err != nil {
 		return "", err

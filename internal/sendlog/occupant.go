@@ -14,35 +14,41 @@ import (
 type occupant struct {
 	// Start names the start of the process.
 	Start string `json:"start"`
+	// Before names the starts before it, the latest first.
+	Before []string `json:"before,omitempty"`
 	// Kernel names the start of the machine.
 	Kernel string `json:"kernel"`
 	// Lock names the file that the process has locked.
 	Lock string `json:"lock"`
 }
 
-// Occupy notes the start of the process whose dispatcher has the log, and returns the one that had it before, or "" where it is
-// not certain that no thread of that one runs any more.
+// mostBefore is how many starts are remembered. Each of them may have left something in the election, for a session of seconds.
+const mostBefore = 16
+
+// Occupy notes the start of the process whose dispatcher has the log, and returns those that had it before, the latest first, of which it is
+// certain that no thread runs any more.
 //
-// It is certain where that one had locked the file that is locked here, under the same kernel. A kernel takes a killed process's lock away
+// It is certain of those that had locked the file that is locked here, under the same kernel. A kernel takes a killed process's lock away
 // once none of its threads can run, and a living one lets go of it after its dispatcher has ended. A copy of the directory has another file,
 // and a disk that was moved another kernel: they prove nothing.
-func (l *Log) Occupy(start string) (before string, err error) {
+func (l *Log) Occupy(start string) (before []string, err error) {
 	path := filepath.Join(l.dir, "occupant")
 	was, err := readOccupant(path)
 	if err != nil {
-		return "", fmt.Errorf("reading who had the send log: %w", err)
+		return nil, fmt.Errorf("reading who had the send log: %w", err)
 	}
 	now := occupant{Start: start, Kernel: kernel()}
 	if now.Lock, err = fileID(l.lock); err != nil {
-		return "", fmt.Errorf("identifying the send log's lock: %w", err)
+		return nil, fmt.Errorf("identifying the send log's lock: %w", err)
+	}
+	if was.Start != "" && now.Kernel != "" && now.Lock != "" && was.Kernel == now.Kernel && was.Lock == now.Lock {
+		now.Before = append([]string{was.Start}, was.Before...)
+		now.Before = now.Before[:min(len(now.Before), mostBefore)]
 	}
 	if err := now.write(path); err != nil {
-		return "", fmt.Errorf("noting who has the send log: %w", err)
+		return nil, fmt.Errorf("noting who has the send log: %w", err)
 	}
-	if now.Kernel == "" || now.Lock == "" || was.Kernel != now.Kernel || was.Lock != now.Lock {
-		return "", nil
-	}
-	return was.Start, nil
+	return now.Before, nil
 }
 
 // write does not sync: what a machine forgets when it stops, its next kernel would not believe.

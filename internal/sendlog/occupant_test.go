@@ -1,15 +1,18 @@
 package sendlog
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
+	"github.com/gofrs/flock"
 	"github.com/stretchr/testify/require"
 )
 
-func occupy(t *testing.T, dir, start string) (before string) {
+func occupy(t *testing.T, dir, start string) (before []string) {
 	l := mustOpen(t, dir, Config{})
 	before, err := l.Occupy(start)
 	require.NoError(t, err)
@@ -20,9 +23,23 @@ func occupy(t *testing.T, dir, start string) (before string) {
 func TestTheOccupantBeforeHasEnded(t *testing.T) {
 	dir := t.TempDir()
 	require.Empty(t, occupy(t, dir, "one"), "nobody was here")
-	require.Equal(t, "one", occupy(t, dir, "two"))
+	require.Equal(t, []string{"one"}, occupy(t, dir, "two"))
 	require.NoError(t, mustOpen(t, dir, Config{Existing: true}).Close(), "a reader is no occupant")
-	require.Equal(t, "two", occupy(t, dir, "three"))
+	require.Equal(t, []string{"two", "one"}, occupy(t, dir, "three"), "the second may have ended before it could use what it knew")
+	for i := range 2 * mostBefore {
+		occupy(t, dir, fmt.Sprint(i))
+	}
+	require.Len(t, occupy(t, dir, "last"), mostBefore)
+}
+
+// A network's file system proves nothing: /proc stands for one here, for its locks are none of a disk's either.
+func TestAFileSystemThatIsNoDisks(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("nothing is proven elsewhere")
+	}
+	id, err := fileID(flock.New("/proc/self/status"))
+	require.NoError(t, err)
+	require.Empty(t, id)
 }
 
 // Who had the log may live where the lock says nothing about it.

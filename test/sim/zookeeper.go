@@ -21,8 +21,8 @@ func (w *world) startZooKeeper() (err error) {
 	return err
 }
 
-// source is a process start's part in the election; ended is the process start before, if it has ended. Close it when it has ended.
-func (w *world) source(p *process, id, start, ended string, st *store.Store, log *zap.Logger) (members election.Source, end func(), err error) {
+// source is a process start's part in the election; ended are the process starts before, which have ended. Close it when it has ended.
+func (w *world) source(p *process, id, start string, ended []string, st *store.Store, log *zap.Logger) (members election.Source, end func(), err error) {
 	if w.alone {
 		roll := st.Roll()
 		m, err := election.NewDatabase(election.Config{MemberID: id, Instance: start, Ended: ended, SessionTimeout: w.session, Slots: st.SlotCount}, roll, st, log)
@@ -33,7 +33,7 @@ func (w *world) source(p *process, id, start, ended string, st *store.Store, log
 }
 
 // apart is an election that does not go through the database.
-func (w *world) apart(p *process, id, start, ended string, st *store.Store, log *zap.Logger) (election.Source, error) {
+func (w *world) apart(p *process, id, start string, ended []string, st *store.Store, log *zap.Logger) (election.Source, error) {
 	if w.zookeeper == nil {
 		return watched{Source: w.electorate.member(p, id), p: p, spin: &spin{find: w.find}}, nil
 	}
