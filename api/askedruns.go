@@ -131,7 +131,11 @@ func (l *Local) BackfillTimer(ctx context.Context, topic, id string, r Backfill)
 
 // backfillRange finds mistakes, and what is too much.
 func (l *Local) backfillRange(ctx context.Context, topic, id string, r Backfill, now int64) (span task.Range, err error) {
-	t, s, from, to, err := l.timerRange(ctx, topic, id, r.From, r.To, now, 0)
+	t, from, to, err := l.timerRange(ctx, topic, id, r.From, r.To, now, 0)
+	if err != nil {
+		return span, err
+	}
+	s, err := t.Definition.Reaching(from)
 	if err != nil {
 		return span, err
 	}
@@ -158,7 +162,7 @@ func (l *Local) backfillRange(ctx context.Context, topic, id string, r Backfill,
 }
 
 // timerRange reads a timer, and a range of its runs. Without from, the range is back long, in ms.
-func (l *Local) timerRange(ctx context.Context, topic, id string, fromText, toText TimeText, now, back int64) (t task.Timer, s timer.Schedule, from, to int64, err error) {
+func (l *Local) timerRange(ctx context.Context, topic, id string, fromText, toText TimeText, now, back int64) (t task.Timer, from, to int64, err error) {
 	if to, err = instantOr("to", toText, now); err != nil {
 		return
 	}
@@ -166,15 +170,12 @@ func (l *Local) timerRange(ctx context.Context, topic, id string, fromText, toTe
 		return
 	}
 	if from < 0 {
-		return t, s, from, to, &deadletter.FieldError{Field: "from", Value: string(fromText), Problem: "lies before 1970: write a later time"}
+		return t, from, to, &deadletter.FieldError{Field: "from", Value: string(fromText), Problem: "lies before 1970: write a later time"}
 	}
 	if to <= from && (fromText != "" || back > 0) {
-		return t, s, from, to, &deadletter.FieldError{Field: "to", Value: string(toText), Problem: "is not after from: write a later time"}
+		return t, from, to, &deadletter.FieldError{Field: "to", Value: string(toText), Problem: "is not after from: write a later time"}
 	}
-	if t, err = look.New(l.store).GetTimer(ctx, topic, id); err != nil {
-		return
-	}
-	s, err = t.Definition.Reaching(from)
+	t, err = look.New(l.store).GetTimer(ctx, topic, id)
 	return
 }
 

@@ -68,6 +68,7 @@ var calls = map[string]call{
 	"disable-timer":      {"operate", "POST", "/api/v1/timers/{topic}/a/disable?wait=1ms", "", ""},
 	"run-timer":          {"operate", "POST", "/api/v1/timers/{topic}/a/run", "", ""},
 	"backfill-timer":     {"operate", "POST", "/api/v1/timers/{topic}/a/backfill", `{"from":"2026-01-01T00:00:00Z","to":"2026-01-01T09:00:00Z"}`, ""},
+	"audit-timer":        {"read", "GET", "/api/v1/timers/{topic}/a/audit", "", ""},
 	"preview-timer":      {"read", "POST", "/api/v1/timers/preview", `{"cron":"@daily"}`, "nothing"},
 	"list-targets":       {"read", "GET", "/api/v1/targets", "", "filtered"},
 	"set-target":         {"operate", "PUT", "/api/v1/targets/{topic}", `{"paused":true}`, ""},

@@ -167,6 +167,7 @@ func (s *server) timers() {
 	register(s, operate, "enable-timer", http.MethodPost, path+"/enable", "Ask to enable a timer; wait for the answer", s.timerOp(schemas.OpTimerEnable), accepted, answered)
 	register(s, operate, "disable-timer", http.MethodPost, path+"/disable", "Ask to disable a timer; wait for the answer", s.timerOp(schemas.OpTimerDisable), accepted, answered)
 	s.askedRuns(path)
+	s.timerAudits(path)
 	register(s, read, "preview-timer", http.MethodPost, "/api/v1/timers/preview", "Compute the next runs of a definition, without making a timer", s.previewTimer)
 }
 

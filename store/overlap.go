@@ -76,6 +76,7 @@ type starting struct {
 type startingTimer struct {
 	task.Timer       // its topic, id, state, next and definition
 	running    int64 // the seq of the run that it remembers
+	missed     bool  // its gaps have changed
 }
 
 // runTask is how far the task of a run is.
@@ -103,6 +104,7 @@ func (d *starting) decide(ctx context.Context, starts []Start) error {
 		}
 		if why != 0 {
 			d.refused[r.Seq] = why
+			d.missed(r, why)
 		}
 		if note.seq == 0 {
 			continue
@@ -113,7 +115,32 @@ func (d *starting) decide(ctx context.Context, starts []Start) error {
 		}
 		d.timers[key].running, d.runs[note.seq] = note.seq, note
 	}
+	for _, t := range d.timers {
+		if t.missed {
+			if err := tables.WriteDefinition(ctx, d.tx, &t.Timer); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// missed has the timer remember that a run was dropped, and why.
+func (d *starting) missed(r Start, why Refusal) {
+	t := d.timers[task.Ident(r.Topic, r.Timer)]
+	if t == nil || t.State == task.TimerDeleted {
+		return
+	}
+	s, err := timer.Parse(t.Definition)
+	if err != nil {
+		return // it was set by a newer version
+	}
+	reason := task.WhyOverlap
+	if why == RunMissed {
+		reason = task.WhyMisfire
+	}
+	t.Miss(s, r.Run, r.Run+1, reason)
+	t.missed = true
 }
 
 // read locks the timers and their slots, and reads the runs that the timers remember.
@@ -155,9 +182,10 @@ func (d *starting) read(ctx context.Context, starts []Start) error {
 
 func scanStarting(r *sql.Rows, t *startingTimer) error {
 	var definition []byte
+	var stored tables.StoredDefinition
 	err := r.Scan(&t.Topic, &t.ID, &t.State, &t.Next, &definition, &t.running)
-	if err == nil && json.Unmarshal(definition, &t.Definition) != nil {
-		t.Definition = timer.Definition{}
+	if err == nil && json.Unmarshal(definition, &stored) == nil {
+		t.Definition, t.Kept, t.Gaps = stored.Definition, stored.Kept, stored.Gaps
 	}
 	return err
 }

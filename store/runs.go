@@ -121,8 +121,10 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 		slots.Add(t.Slot)
 	}
 	var dropped []schemas.Event
+	count := 0
 	room, bytes, began := m.making.Room, m.making.Bytes, time.Now()
-	changed := timers[:0]
+	changed := make([]task.Timer, 0, len(timers))
+	var missed []*task.Timer
 	for i := range timers {
 		t := &timers[i]
 		if room <= 0 || bytes <= 0 || i > 0 && m.store.pace.expired(began) {
@@ -141,10 +143,13 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 			bytes -= len(run.Body)
 			m.fresh = append(m.fresh, run)
 		}
-		dropped = append(dropped, runs.Dropped...)
+		dropped, count = append(dropped, runs.Dropped...), count+runs.Missed
 		changed = append(changed, *t)
+		if runs.Gaps {
+			missed = append(missed, t)
+		}
 	}
-	m.made.Timers, m.made.Dropped = len(keys), len(dropped)
+	m.made.Timers, m.made.Dropped = len(keys), count
 	if err := m.insertFresh(ctx); err != nil {
 		return err
 	}
@@ -165,6 +170,11 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 	}
 	if err := m.moveOn(ctx, changed); err != nil {
 		return err
+	}
+	for _, t := range missed {
+		if err := tables.WriteDefinition(ctx, m.tx, t); err != nil {
+			return err
+		}
 	}
 	m.made.Events = handle.EventBoxes(dropped, m.now)
 	for _, box := range m.made.Events {

@@ -40,6 +40,7 @@ type Timer struct {
 	ID         string
 	Definition timer.Definition
 	Kept       []Kept // of earlier definitions, the newest last
+	Gaps       []Gap  // what was not sent, the latest last
 	Body       []byte // schemas.EncodeBody of each run, but for what names the run
 }
 
@@ -114,16 +115,19 @@ func DecideTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerd
 				next.Next = due
 			}
 			next.Open = next.Next
+			next.resume(now)
 		}
 		return v.answer(r, schemas.StateTimerEnabled, due, "")
 	case schemas.OpTimerDisable:
-		v.Clear = cur.State == TimerEnabled
+		if v.Clear = cur.State == TimerEnabled; v.Clear {
+			next.note(Gap{From: min(cur.Open, now), Why: WhyDisabled})
+		}
 		next.State, next.Next, next.Open, next.Kept = TimerDisabled, NoRun, NoRun, nil
 		return v.answer(r, schemas.StateTimerDisabled, 0, "")
 	case schemas.OpTimerDelete:
 		v.Clear = cur.State == TimerEnabled
 		next.State, next.Slot, next.Next, next.Open = TimerDeleted, OutOfLine, now, now
-		next.Definition, next.Kept, next.Body = timer.Definition{}, nil, nil
+		next.Definition, next.Kept, next.Gaps, next.Body = timer.Definition{}, nil, nil, nil
 		return v.answer(r, schemas.StateTimerDeleted, 0, "")
 	}
 	return TimerVerdict{Next: cur}.reject(c, schemas.HeaderOp, r.Op.String(), "is not supported by this version")
@@ -151,7 +155,8 @@ func setTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict
 	if cur != nil {
 		set.Version = max(set.Version, cur.Version)
 		if cur.State != TimerDeleted {
-			set.Created = cur.Created
+			set.Created, set.Gaps = cur.Created, cur.Gaps
+			set.resume(from)
 		}
 	}
 	if v.Next = set; cur != nil && cur.State == TimerEnabled {
@@ -273,6 +278,8 @@ type Making struct {
 type Runs struct {
 	Tasks   []*Task // without seq, in order
 	Dropped []schemas.Event
+	Missed  int  // how many were dropped, with an event or without
+	Gaps    bool // the timer's gaps have changed
 }
 
 // Make makes the runs of a timer that are to exist by now, and moves the timer on.
@@ -290,8 +297,9 @@ func (t *Timer) Make(m Making) (Runs, error) {
 	}
 	open := t.Open >= t.Next // nothing that was made is pending
 	run, ok := t.Next, true
-	if first, found := s.Latest(run, m.Now-m.Tolerance.Milliseconds(), timer.MostMissed); found {
-		run = first // a long outage: the runs before are passed over
+	if first, found := s.Latest(run, m.Now-m.Tolerance.Milliseconds(), timer.MostMissed); found && first > run {
+		t.Miss(s, run, first, WhyMisfire)
+		run, out.Gaps = first, true // a long outage: the runs before are passed over
 	}
 	if open {
 		t.Open = run
@@ -299,6 +307,8 @@ func (t *Timer) Make(m Making) (Runs, error) {
 	for ; ok && run <= m.UpTo && len(out.Tasks)+len(out.Dropped) < m.Room && m.Bytes > 0; run, ok = s.Next(run) {
 		dropFrom := s.DropFrom(t.Topic, t.ID, run)
 		if timer.Dropped(dropFrom, m.Now, m.Tolerance) {
+			t.Miss(s, run, run+1, WhyMisfire)
+			out.Missed, out.Gaps = out.Missed+1, true
 			out.Dropped = append(out.Dropped, Missed(t.Topic, timer.RunID(t.ID, run), s.Due(t.Topic, t.ID, run)))
 			continue
 		}

@@ -157,14 +157,29 @@ func loadZone(name string) (*time.Location, error) {
 // Reaching returns the schedule of a definition whose runs are looked for from an instant on, Unix ms. Where
 // nobody has said where its runs begin, it has those before it was set, too.
 func (d Definition) Reaching(from int64) (Schedule, error) {
-	if d.Set == d.From && from < d.From {
+	if d.Set == d.From {
+		d = d.before(from)
+	}
+	return Parse(d)
+}
+
+// Expression is Reaching with neither a first nor a last instant.
+func (d Definition) Expression(from int64) (Schedule, error) {
+	d = d.before(from)
+	d.Until = 0
+	return Parse(d)
+}
+
+// before moves From to an instant or before it; runs stay where they lie.
+func (d Definition) before(from int64) Definition {
+	if from < d.From {
 		back := d.From - from
 		if every := d.Every.Milliseconds(); every > 0 {
 			back = (back + every - 1) / every * every
 		}
 		d.From -= back
 	}
-	return Parse(d)
+	return d
 }
 
 // Definition returns what the schedule was made of.

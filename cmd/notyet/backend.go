@@ -61,6 +61,7 @@ type timers interface {
 	Timer(ctx context.Context, topic, id string) (api.Timer, error)
 	Timers(ctx context.Context, f api.TimerFilter) (api.Timers, error)
 	RunTimer(ctx context.Context, topic, id string, r api.RunTimer) (api.TimerRun, error)
+	AuditTimer(ctx context.Context, topic, id string, f api.TimerAuditFilter) (api.TimerAudit, error)
 	BackfillTimer(ctx context.Context, topic, id string, r api.Backfill) (api.Backfilled, error)
 }
 

@@ -22,6 +22,7 @@ type timerCmd struct {
 	Preview timerPreviewCmd `cmd:"" help:"Print the next runs of a definition, without making a timer."`
 
 	RunNow   timerRunCmd      `cmd:"" help:"Make one run now, and print it." name:"run"`
+	Audit    timerAuditCmd    `cmd:"" help:"Compare the runs that a timer should have had with those that were made."`
 	Backfill timerBackfillCmd `cmd:"" help:"Make the runs of a range that do not exist, and print how many."`
 }
 

@@ -95,12 +95,20 @@ func TestRunsFromTheShell(t *testing.T) {
 		require.Equal(t, []string{fmt.Sprintf("a/b@%d", due), fmt.Sprint(due)}, []string{headerOf(run, schemas.HeaderID), headerOf(run, schemas.HeaderDue)}, "the oldest first")
 	}
 
-	for _, args := range [][]string{{"run", "orders", "none"}, {"backfill", "orders", "none", "--from", "1h"}} {
+	r = d.cmd(t, "timer", "audit", "orders", "a/b", "--from", to.Add(-5*time.Hour).Format(time.RFC3339), "--to", to.Add(2*time.Hour).Format(time.RFC3339), "--json")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	var audited api.TimerAudit
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &audited))
+	require.Equal(t, []int{7, 5, 5}, []int{len(audited.Runs), audited.Made, audited.Late})
+	require.Equal(t, "not_expected", audited.Runs[6].State)
+	require.Contains(t, d.cmd(t, "timer", "audit", "-t", "orders", "--id", "a/b").stdout, "expected ")
+
+	for _, args := range [][]string{{"run", "orders", "none"}, {"audit", "orders", "none"}, {"backfill", "orders", "none", "--from", "1h"}} {
 		require.Equal(t, command.ExitFailed, d.cmd(t, append([]string{"timer"}, args...)...).code, args)
 	}
 	for _, args := range [][]string{
 		{"run", "orders"}, {"run"}, {"run", "orders", "a/b", "--id", "a/b"}, {"run", "orders", "a/b", "--at", "x"}, {"run", "orders", "a/b", "--at", "2099-01-01T00:00:00Z"},
-		{"backfill", "orders", "a/b"}, {"backfill", "orders", "a/b", "--from", "1h", "--to", "2h"},
+		{"audit", "orders"}, {"audit", "orders", "a/b", "--from", "1h", "--to", "2h"}, {"backfill", "orders", "a/b"}, {"backfill", "orders", "a/b", "--from", "1h", "--to", "2h"},
 	} {
 		r := d.cmd(t, append([]string{"timer"}, args...)...)
 		require.Equal(t, command.ExitUsage, r.code, "%v: %s%s", args, r.stdout, r.stderr)
