@@ -77,7 +77,12 @@ func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Tim
 		return TimerRun{}, &deadletter.FieldError{Field: "at", Value: string(r.At), Problem: "lies before " + stampMillis(since) + ", and nobody remembers whether that run was made: write a later time, or backfill with forgotten"}
 	}
 	ctx = store.Auditing(ctx, store.AuditEntry{What: "timer-run", Topic: topic, TaskID: id, Detail: store.AuditDetail(map[string]any{"at": at})})
+	leave, err := l.changes.take(ctx, 1) // each holds a timer's content in memory
+	if err != nil {
+		return TimerRun{}, err
+	}
 	done, err := l.store.AskRun(ctx, topic, id, at, now.UnixMilli())
+	leave()
 	if err != nil {
 		return TimerRun{}, err
 	}

@@ -99,11 +99,16 @@ func (l *Local) last(ctx context.Context, upTo int64) (int64, error) {
 	return letters.New(l.store).Last(ctx)
 }
 
+// hintTimeout is how long the index may keep a caller waiting.
+const hintTimeout = 2 * time.Second
+
 // Hint tells the index of tasks that are due now. What it does not take, dispatchers find a little later.
 func (l *Local) Hint(ctx context.Context, places []store.Place) {
 	if l.index == nil || len(places) == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
+	defer cancel()
 	entries := make([]index.Entry, 0, len(places))
 	wake := make([]index.SlotPos, 0, len(places))
 	for _, p := range places {
