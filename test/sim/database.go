@@ -23,6 +23,7 @@ type database struct {
 	silent  time.Duration // what a call waits for an answer at most
 	latency time.Duration // of a call while all is well
 	back    atomic.Int64  // how far its clock is behind, ns
+	stalls  atomic.Bool   // somebody has rows of slots locked that tasks are to leave: see growth.go
 	column  int           // how many bytes of events one row takes
 	memo    *memo
 	life    *atomic.Int64 // how often it has forgotten: see setback.go
@@ -393,6 +394,9 @@ func (c *dbConn) ExecContext(ctx context.Context, query string, args []driver.Na
 		}()
 	}
 	_, err = c.call(ctx, func() (err error) {
+		if c.d.stalls.Load() && strings.HasPrefix(query, "UPDATE slots SET moved") {
+			return lockWait
+		}
 		res, err = c.real.ExecContext(context.Background(), query, args)
 		if c.tx == nil {
 			c.d.truth.committed(c.d.truth.before(c.real, c.p))

@@ -77,6 +77,7 @@ func (w *world) mischief() (whole func()) {
 	all = append(all, w.aimedTroubles()...)
 	all = append(all, w.transactions()...)
 	all = append(all, w.brinkTroubles()...)
+	all = append(all, w.stallTroubles()...)
 	var under sync.WaitGroup
 	for i, t := range all {
 		under.Go(func() { w.suffer(i, t, all) })

@@ -14,9 +14,11 @@ import (
 // growthSeeds is the first seed whose number of slots may change on the way.
 const growthSeeds = 1 << 51
 
-// growsSetBack says that the number of slots also changes in seeds whose database forgets. It is false as long as docs/known-gaps.md says
-// that deliveries go wrong then.
-const growsSetBack = false
+// stallSeeds is the first seed in which tasks of split slots may be kept from following for so long that claims come to their bound.
+const stallSeeds = 6 << 49
+
+// stallLasts is longer than a split lets a slot be claimed without the tasks that are to follow.
+const stallLasts = 25 * time.Second
 
 // slotsSet is a wish of an operator: from then on, so many slots.
 type slotsSet struct {
@@ -27,12 +29,24 @@ type slotsSet struct {
 // grow draws how the number of slots changes: up and down, also while it changes still. It is no fault: nothing is excused by it.
 func (p *plan) grow() {
 	r := rand.New(rand.NewPCG(p.seed, 43))
-	if r.IntN(3) == 0 || p.setback.lost > 0 && !growsSetBack {
+	if r.IntN(3) == 0 {
 		return
 	}
 	for range 1 + r.IntN(4) {
 		p.growth = append(p.growth, slotsSet{time.Duration(r.Int64N(int64(p.load))), 1 + r.IntN(8)})
 	}
+	if p.seed >= stallSeeds && r.IntN(3) == 0 && !p.silent && p.hush == hushNone && p.moves == 0 {
+		p.stall, p.redis, p.longest = true, false, 30_000 // ms: some fall due beyond the bound
+	}
+}
+
+// stallTroubles is a time in which nothing follows out of slots that are split.
+func (w *world) stallTroubles() []trouble {
+	if !w.stall || len(w.growth) == 0 {
+		return nil
+	}
+	return []trouble{{kind: "locking rows of slots", target: w.db.name, at: w.growth[0].at, lasts: stallLasts,
+		begin: func() { w.db.stalls.Store(true) }, end: func() { w.db.stalls.Store(false) }}}
 }
 
 // setSlots changes the number of slots as the plan has it.
@@ -43,6 +57,13 @@ func (w *world) setSlots(ctx context.Context) {
 				return
 			}
 			state, err := w.admin.SetSlots(ctx, g.n)
+			for began := time.Now(); err != nil && w.setback.lost > 0 && ctx.Err() == nil && time.Since(began) < changePatience; {
+				time.Sleep(time.Second) // the operator repeats the command: the database was started anew
+				state, err = w.admin.SetSlots(ctx, g.n)
+			}
+			if ctx.Err() != nil {
+				return
+			}
 			if err != nil {
 				w.find("sim", "changing the number of slots to %d: %v", g.n, err)
 				return

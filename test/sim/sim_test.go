@@ -15,7 +15,7 @@ import (
 )
 
 // regressions are seeds that have failed once, each for a reason that is mended.
-var regressions = []uint64{1, 2, 3, 218, 1002, 3007, 863251567503, 187730883676, 449515481366, 675862539589, 920000285, 960001031, 4398046541578, 16099392943693, 9764727365219, 9048662329896, 260954363223527, 1002270391754777}
+var regressions = []uint64{1, 2, 3, 218, 1002, 3007, 863251567503, 187730883676, 449515481366, 675862539589, 920000285, 960001031, 4398046541578, 16099392943693, 9764727365219, 9048662329896, 260954363223527, 1002270391754777, 2600000000072105}
 
 // underRace is set where the race detector is on. With it the Go runtime itself has crashed in virtual time (SIGSEGV in a timer of a
 // bubble, Go 1.26.8), so scripts/test runs the simulator without it.
