@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // SlotsChange is how many slots there are, and how far a change of their number has come, in JSON.
@@ -26,10 +27,40 @@ type SlotsChange struct {
 	Split   int  `json:"split,omitempty"   doc:"those of them whose keys are spread over the new number"`
 	Moved   int  `json:"moved,omitempty"   doc:"those of them whose tasks have all moved"`
 	Kept    int  `json:"kept,omitempty"    doc:"slots that were given up, of which ended tasks are remembered"`
+	// Behind are those of the leaving ones whose tasks have not all moved.
+	Behind []SlotBehind `json:"behind,omitempty" doc:"those of the leaving ones whose tasks have not all moved"`
+}
+
+// SlotBehind is a slot that a change waits for.
+type SlotBehind struct {
+	Slot  int    `json:"slot"`
+	Owner string `json:"owner,omitempty"    doc:"the dispatcher that is to move its tasks; absent: none"`
+	Why   string `json:"why"                doc:"what it waits for: owner, in-flight (deliveries that are under way), answers (of Kafka, about a few tasks), tasks (they are on the move)"`
+	UpTo  int64  `json:"up_to,omitempty"    doc:"Unix ms; with in-flight: what was due by then has ended; with tasks: what is due by then has moved"`
+}
+
+func newSlotBehind(s store.Slot) SlotBehind {
+	out := SlotBehind{Slot: s.Slot, Owner: s.Owner, Why: "owner"}
+	switch {
+	case s.Owner == "":
+	case !s.Split():
+		out.Why, out.UpTo = "in-flight", s.Done
+	case s.AllButAnswers():
+		out.Why = "answers"
+	default:
+		if out.Why = "tasks"; !task.IsHeld(s.Moved + 1) { // otherwise only held ones are left
+			out.UpTo = s.Moved
+		}
+	}
+	return out
 }
 
 func newSlotsChange(g store.Growth) SlotsChange {
-	return SlotsChange{Slots: g.Base, Target: g.Target, Next: g.Next, Changes: !g.Settled(), Leaving: g.Leaving, Split: g.Split, Moved: g.Whole, Kept: g.Kept}
+	out := SlotsChange{Slots: g.Base, Target: g.Target, Next: g.Next, Changes: !g.Settled(), Leaving: g.Leaving, Split: g.Split, Moved: g.Whole, Kept: g.Kept}
+	for _, s := range g.Behind {
+		out.Behind = append(out.Behind, newSlotBehind(s))
+	}
+	return out
 }
 
 // Slots returns how many slots there are.

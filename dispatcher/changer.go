@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -99,6 +100,7 @@ func (c *changer) round(ctx context.Context) (changing, worked bool, err error) 
 		return true, false, err
 	}
 	if !rows[0].Changing() {
+		c.metrics.toMove.Set(0)
 		clear(c.busy)
 		clear(c.waited)
 		clear(c.shifts)
@@ -111,6 +113,7 @@ func (c *changer) round(ctx context.Context) (changing, worked bool, err error) 
 	for _, s := range c.flight.Staying() {
 		owned[s.Slot] = s.Epoch
 	}
+	c.metrics.toMove.Set(float64(toMove(rows, owned)))
 	if slot, ok := c.nextShift(rows, owned); ok {
 		return true, true, c.moveOn(ctx, slot, owned[slot])
 	}
@@ -141,13 +144,21 @@ func (c *changer) beginNext(ctx context.Context) (waits, begun bool, err error) 
 	return true, begun, err
 }
 
-func allWhole(rows []store.Slot) bool {
+// toFollow tells of a slot whose tasks have not all moved.
+func toFollow(r store.Slot) bool {
+	return slots.Leaving(r.Slot, r.Base, r.Target) && !(r.Split() && r.Whole())
+}
+
+func allWhole(rows []store.Slot) bool { return !slices.ContainsFunc(rows, toFollow) }
+
+// toMove counts the slots of ours that are behind.
+func toMove(rows []store.Slot, owned map[int]int64) (n int) {
 	for _, r := range rows {
-		if slots.Leaving(r.Slot, r.Base, r.Target) && !(r.Split() && r.Whole()) {
-			return false
+		if _, mine := owned[r.Slot]; mine && toFollow(r) {
+			n++
 		}
 	}
-	return true
+	return n
 }
 
 // nextShift returns the split slot of ours that is to move on next: the one that may be claimed least far.
@@ -192,6 +203,7 @@ func (c *changer) split(ctx context.Context, slot int) error {
 	done := false
 	defer func() { c.flight.EndSplit(held, done) }()
 	if !c.drains(ctx, &held) {
+		c.metrics.undrained.Inc()
 		c.later(slot, began)
 		return nil
 	}
@@ -266,6 +278,7 @@ func (c *changer) follow(ctx context.Context, moved store.Moved) {
 	if len(moved.Added)+len(moved.Timers) == 0 {
 		return
 	}
+	c.metrics.movedTasks.Add(float64(len(moved.Added)))
 	now := c.clock.Millis()
 	horizon, soon := now+c.cfg.Window.Milliseconds(), now+c.cfg.BurstLookAhead.Milliseconds()+2*flight.SweepEvery.Milliseconds()
 	remove := make([]index.Entry, len(moved.Removed))

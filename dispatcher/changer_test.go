@@ -99,6 +99,8 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 	f.share(&epoch, one)
 	until(whole(3))
 	f.share(&epoch, one)
+	require.Positive(t, counted(first.metrics.movedTasks))
+	f.eventually("nothing is to move", func() bool { return gauged(t, first.metrics.toMove) == 0 })
 	f.eventually("the slots that were given up have no owner", func() bool { return first.owned() == 3 })
 
 	f.eventually("all is delivered", func() bool { return len(orders.copies())+len(stopped.copies()) == len(asked) })
@@ -221,5 +223,10 @@ func TestASlotThatDoesNotDrain(t *testing.T) {
 	_, _, err = d.changer.round(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, d.changer.busy[0].times)
+	require.EqualValues(t, 1, counted(d.metrics.undrained))
+	require.EqualValues(t, 1, gauged(t, d.metrics.toMove))
+	g, err := f.store.Growth(t.Context())
+	require.NoError(t, err)
+	require.Len(t, g.Behind, 1)
 	require.GreaterOrEqual(t, d.changer.busy[0].until.Sub(began), (1+busyTimes)*drainWithin)
 }

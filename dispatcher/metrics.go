@@ -15,6 +15,8 @@ type metrics struct {
 
 	fenced, claims, refusedTransitions, deferredEvents prometheus.Counter
 	rebuilds, drift, indexErrors, retired, runs        prometheus.Counter
+	movedTasks, undrained                              prometheus.Counter
+	toMove                                             prometheus.Gauge
 
 	claimTime, fetchTime, settleTime, lateness prometheus.Histogram
 	letters, letterBytes                       prometheus.Gauge
@@ -42,6 +44,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		indexErrors:        counter("index_errors_total", "Failed calls to the index."),
 		retired:            counter("retired_total", "Ended tasks forgotten after the retention."),
 		runs:               counter("timer_runs_total", "Runs of timers that were made."),
+		movedTasks:         counter("moved_tasks_total", "Tasks moved to other slots while their number changes."),
+		undrained:          counter("undrained_slots_total", "Tries to split a slot that were given up because its deliveries did not end in time."),
+		toMove:             size("slots_to_move", "Own slots whose tasks have not all moved, while the number of slots changes."),
 
 		claimTime:  seconds("claim_seconds", "Time of one claim, with the reading of what it claimed.", 0.001, 12),
 		fetchTime:  seconds("fetch_seconds", "Time to read a run of bodies and to note the intents.", 0.001, 12),

@@ -38,12 +38,13 @@ const nextSlots = "slots.next"
 
 // Growth is how the number of slots changes.
 type Growth struct {
-	Base, Target int // the number of slots, and the one to which it changes
-	Next         int // the one that follows; 0: none does
-	Leaving      int // slots of which keys leave
-	Split        int // those of them that are split
-	Whole        int // those of them of which all tasks stand where they belong
-	Kept         int // slots that were given up, and of which ended tasks are remembered
+	Base, Target int    // the number of slots, and the one to which it changes
+	Next         int    // the one that follows; 0: none does
+	Leaving      int    // slots of which keys leave
+	Split        int    // those of them that are split
+	Whole        int    // those of them of which all tasks stand where they belong
+	Kept         int    // slots that were given up, and of which ended tasks are remembered
+	Behind       []Slot // those of Leaving that are not among Whole
 }
 
 // Changing tells whether the number of slots changes.
@@ -65,8 +66,10 @@ func growthOf(rows []Slot, next int) Growth {
 				g.Split++
 				if r.Whole() {
 					g.Whole++
+					continue
 				}
 			}
+			g.Behind = append(g.Behind, r)
 		}
 	}
 	return g

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -23,6 +24,7 @@ type slotsShowCmd struct {
 func (slotsShowCmd) Help() string {
 	return whereFrom + `
 KEPT are slots that were given up and of which ended tasks are remembered; nobody owns them.
+While the number changes, the slots follow whose tasks have not all moved. They wait for an owner, for deliveries that are in flight, for tasks that move, or for answers of Kafka about a few tasks. The metric notyet_dispatcher_moved_tasks_total has the pace.
 
 Example:
   notyet slots show`
@@ -47,7 +49,29 @@ func (c *slotsShowCmd) print(a *app, now api.SlotsChange) error {
 		return a.JSON(now)
 	}
 	a.Table([]any{"SLOTS", "TARGET", "THEN", "LEAVING", "SPLIT", "MOVED", "KEPT"}, [][]any{{now.Slots, now.Target, orDash(now.Next), orDash(now.Leaving), orDash(now.Split), orDash(now.Moved), now.Kept}})
+	if len(now.Behind) == 0 {
+		return nil
+	}
+	rows := make([][]any, 0, behindMost+1)
+	for i, b := range now.Behind {
+		if i == behindMost {
+			rows = append(rows, []any{fmt.Sprintf("and %d more", len(now.Behind)-i), "", "", ""})
+			break
+		}
+		rows = append(rows, []any{b.Slot, cmp.Or(b.Owner, "-"), b.Why, upTo(b.UpTo)})
+	}
+	a.Table([]any{"SLOT", "OWNER", "WAITS FOR", "DONE UP TO"}, rows)
 	return nil
+}
+
+// behindMost is how many slots that hold a change up are printed.
+const behindMost = 20
+
+func upTo(at int64) string {
+	if at == 0 {
+		return "-"
+	}
+	return time.UnixMilli(at).UTC().Format(time.RFC3339)
 }
 
 func orDash(n int) any {

@@ -47,6 +47,11 @@ func (c Change) Split() bool { return c.Spread != c.Base }
 // Whole tells whether each task of the slot stands where it belongs.
 func (c Change) Whole() bool { return c.Moved == math.MaxInt64 && c.MovedHeld == math.MaxInt64 }
 
+// AllButAnswers tells whether each task of the slot stands where it belongs, but for some about which its owner waits for an answer.
+func (c Change) AllButAnswers() bool {
+	return c.Moved != math.MaxInt64 && c.Moved >= task.Held(0)-1 && c.MovedHeld == math.MaxInt64
+}
+
 // InPlace tells whether a task at this place of the slot stands where it belongs, for certain.
 func (c Change) InPlace(pos int64) bool {
 	if task.IsHeld(pos) {
