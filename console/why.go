@@ -52,7 +52,11 @@ func (s *surroundings) why(t *api.Task) string {
 	case "claimed":
 		return s.held(t, "It is about to be delivered.", "It is being delivered.")
 	case "waiting_retry":
-		return fmt.Sprintf("Attempt %d failed%s. ", t.Attempt, because(t)) + s.held(t, "The next one is at "+utc(t.Next)+".", "The next one is due now.")
+		said := fmt.Sprintf("Attempt %d failed%s. ", t.Attempt, because(t))
+		if t.Attempt == 0 {
+			said = "It was put off, and may have been sent already: Kafka has not answered, or its dispatcher is gone. "
+		}
+		return said + s.held(t, "The next one is at "+utc(t.Next)+".", "The next one is due now.")
 	case "waiting_report":
 		text := fmt.Sprintf("Attempt %d was delivered, and no consumer has reported what became of it. Without a report it has failed at %s.", t.Attempt, utc(t.Next))
 		if s.late(t) > overdueAfter {

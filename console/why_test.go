@@ -39,6 +39,7 @@ func TestWhy(t *testing.T) {
 		"retry":              {api.Task{State: "waiting_retry", Next: at(time.Minute), Attempt: 2, Events: failed}, surroundings{}, "Attempt 2 failed, because: no stock. The next one is at 2027-01-15 08:01:00.000 UTC."},
 		"retry is late":      {api.Task{State: "waiting_retry", Next: at(-time.Minute), Attempt: 2}, surroundings{slots: []api.Slot{{Slot: 3}}}, "Attempt 2 failed. It is overdue, and no dispatcher has taken it. Slot 3 has no owner."},
 		"retry is held":      {api.Task{State: "waiting_retry", Next: at(-time.Minute), Attempt: 2}, surroundings{policies: []api.TargetPolicy{paused}}, "Attempt 2 failed. Its target is paused"},
+		"set aside":          {api.Task{State: "waiting_retry", Next: at(5 * time.Second)}, surroundings{silent: []string{"orders"}}, "It was put off, and may have been sent already"},
 		"report is late":     {api.Task{State: "waiting_report", Next: at(-time.Minute), Attempt: 2}, surroundings{slots: []api.Slot{{Slot: 3}}}, "Slot 3 has no owner."},
 		"dead":               {api.Task{State: "dead"}, surroundings{}, "It was given up. A replay"},
 	} {

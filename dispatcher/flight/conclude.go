@@ -199,7 +199,7 @@ func (fl *Flight) answeredLate(o outcome) {
 	case kafka.Permanent(o.err) && !o.again && (o.alone || !kafka.MaybeCollateral(o.err)):
 		fl.deadLetter(late, schemas.KindUndeliverable, task.RefusedByKafka(o.err.Error()))
 	default:
-		delete(fl.stuck, t.seq) // it was not sent: its later place stands
+		delete(fl.stuck, t.seq) // its later place stands, from which it is sent again
 	}
 }
 
