@@ -28,7 +28,7 @@ type CancelMany struct {
 	Topic    string `json:"topic,omitempty"     doc:"only this target topic"`
 	IDPrefix string `json:"id_prefix,omitempty" doc:"only ids that begin so"                                       maxLength:"255"`
 	Prefix   string `json:"id-prefix,omitempty" doc:"the same as id_prefix"                                        maxLength:"255"`
-	Tag      string `json:"tag,omitempty"       doc:"only tasks with this tag"                                         maxLength:"64"`
+	Tag      string `json:"tag,omitempty"       doc:"only tasks with this tag"                                         maxLength:"64"   minLength:"1"`
 	From     int64  `json:"from,omitempty"      doc:"only what is due at or after, Unix ms"                        minimum:"0"`
 	To       int64  `json:"to,omitempty"        doc:"only what is due before, Unix ms"                             minimum:"0"`
 	All      bool   `json:"all,omitempty"       doc:"without a filter: really all of them"`

@@ -18,7 +18,7 @@ type LetterFilter struct {
 	Kind     string  `json:"kind,omitempty"     query:"kind"     doc:"dead, undeliverable, expired, rejected or callback" enum:"dead,undeliverable,expired,rejected,callback,missed"`
 	Topic    string  `json:"topic,omitempty"    query:"topic"    doc:"only this target topic"`
 	TaskID   string  `json:"task_id,omitempty"  query:"task_id"  doc:"only this task's"`
-	Tag      string  `json:"tag,omitempty"      query:"tag"      doc:"only of tasks with this tag; a rejected request has none"`
+	Tag      string  `json:"tag,omitempty"      query:"tag"      doc:"only of tasks with this tag; a rejected request has none" minLength:"1"`
 	Reason   string  `json:"reason,omitempty"   query:"reason"   doc:"a part of the reason"`
 	Since    int64   `json:"since,omitempty"    query:"since"    doc:"died at or after, Unix ms"`
 	Until    int64   `json:"until,omitempty"    query:"until"    doc:"died before, Unix ms"`

@@ -71,6 +71,11 @@ func TestTags(t *testing.T) {
 		require.Contains(t, answer, "is not a tag: write one of 1 to 64 letters, digits or -_.:", path)
 	}
 
+	for path, body := range map[string]string{"/tasks/cancel-many": `{"topic":"orders","tag":""}`, "/deadletters/replay": `{"topic":"orders","tag":""}`, "/deadletters/purge": `{"topic":"orders","tag":""}`} {
+		code, answer := w.do("POST", "/api/v1"+path, body)
+		require.Equal(t, 422, code, "an empty variable of a script selects nothing: %s", answer)
+		require.Contains(t, answer, "body.tag")
+	}
 	code, answer := w.as("operate of orders", "POST", "/api/v1/tasks/cancel-many", `{"tag":"vip"}`)
 	require.Equal(t, 403, code, answer)
 	code, answer = w.as("operate of orders", "POST", "/api/v1/tasks/cancel-many", `{"tag":"vip","topic":"orders"}`)

@@ -298,10 +298,26 @@ func (m *stateMachine) Check(rt *rapid.T) {
 			body, err := schemas.DecodeBody(row.Body)
 			require.NoError(rt, err)
 			require.Equal(rt, want.shown(), string(body.Value), "value of %s", id)
+			require.Equal(rt, want.settings.Tag, body.Settings.Tag, "tags of %s", id)
 		}
 		if !want.ended() {
 			require.Equal(rt, want.pos, row.Pos, "place of %s", id)
 		}
+	}
+	for _, tag := range []string{"a", "b"} {
+		coming, ended := []string{}, []string{}
+		for _, id := range modelIDs {
+			switch want := m.ref.task(id); {
+			case want.state == "" || want.state == "cancelled" || !schemas.HasTag(want.settings.Tag, tag):
+			case want.ended():
+				ended = append(ended, id)
+			default:
+				coming = append(coming, id)
+			}
+		}
+		require.ElementsMatch(rt, coming, m.listed(look.ListFilter{Tag: tag, Limit: 2}), "to come with tag %s", tag)
+		cancelled := m.listed(look.ListFilter{Tag: tag, State: "cancelled"})
+		require.ElementsMatch(rt, ended, slices.DeleteFunc(m.listed(look.ListFilter{Tag: tag, Ended: true, Limit: 2}), func(id string) bool { return slices.Contains(cancelled, id) }), "ended with tag %s", tag)
 	}
 	require.Equal(rt, waiting, m.count("waiting"), "waiting requests")
 	require.Equal(rt, m.ref.letters, m.count("dead_letters"), "dead letters")
@@ -346,6 +362,7 @@ func (m *stateMachine) record(rt *rapid.T) any {
 		in(time.Duration(rapid.IntRange(-1000, 4000).Draw(rt, "delay")) * ms), key(id), maxAttempts(rapid.IntRange(1, 3).Draw(rt, "attempts")),
 		fixedBackoff(time.Duration(rapid.IntRange(1, 3000).Draw(rt, "backoff")) * ms),
 		tell(rapid.SampledFrom([]schemas.Events{schemas.EventsNone, schemas.EventsFinal, schemas.EventsAll}).Draw(rt, "events"))}
+	with = append(with, tagged(rapid.SampledFrom([]string{"", "a", "b", "b,a"}).Draw(rt, "tag")))
 	if rapid.Bool().Draw(rt, "report wanted") {
 		with = append(with, wantReport)
 	}

@@ -213,6 +213,23 @@ func TestForecastByTag(t *testing.T) {
 	})
 }
 
+func TestRunsHaveTheTagsOfTheirTimer(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.timerRequest(schemas.OpTimer, tagged("a,b")))
+		s.own()
+		made, err := s.MakeRuns(s.ctx, s.owned(s.epoch), s.now+20_000, s.now, time.Minute, nil)
+		require.NoError(t, err)
+		require.Equal(t, 3, made.Runs)
+		require.Len(t, s.listed(look.ListFilter{Tag: "b"}), 3)
+		s.do(s.timerRequest(schemas.OpTimer, tagged("c")))
+		_, err = s.MakeRuns(s.ctx, s.owned(s.epoch), s.now+20_000, s.now, time.Minute, nil)
+		require.NoError(t, err)
+		require.Empty(t, s.listed(look.ListFilter{Tag: "b"}))
+		require.Len(t, s.listed(look.ListFilter{Tag: "c"}), 3)
+		require.EqualValues(t, 3, s.cancelAll(CancelFilter{Tag: "c"}).Cancelled)
+	})
+}
+
 func TestLettersByTag(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		for i, tag := range []string{"a", "b,a", "", "ab", "a,a"} {

@@ -155,6 +155,9 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 			w.find("I3", "%s/%d/%d: %v", r.Topic, r.Partition, r.Offset, err)
 			return
 		}
+		if op := lastRequestOf(r.Value); op > 0 && d.Tag != tagsOf(op) {
+			w.find("I3", "%s/%d/%d has the tags %q, and its request %d had %q", r.Topic, r.Partition, r.Offset, d.Tag, op, tagsOf(op))
+		}
 		all, combined := requestsIn(r.Value)
 		if !combined {
 			all = nil

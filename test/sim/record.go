@@ -39,6 +39,7 @@ func record(p *planned) *kgo.Record {
 	}
 	own := append([]kgo.RecordHeader{{Key: "app", Value: []byte("sim")}, {Key: "n", Value: []byte{0, byte(op.N), 0xff}}, {Key: "app", Value: nil}}, p.extra...)
 	r.Headers = append(r.Headers, own...)
+	tag(r, op)
 	op.Hash = hashOf(r, own, combined)
 	return r
 }

@@ -348,6 +348,7 @@ func (w *world) run() (out Outcome) {
 	w.judgeCalls(h)
 	w.judgeLost(h)
 	w.judgeCounts()
+	w.judgeTags()
 	all, _ := w.db.counts()
 	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest, Linear: linear, Undecided: undecided}
 	if len(w.findings) > 0 {
