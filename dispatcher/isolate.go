@@ -42,7 +42,7 @@ func (s *sender) isolate(ctx context.Context, g *flight.Outlet) {
 			s.flight.DropSuspect(one.Task)
 			continue
 		}
-		if s.flight.TakesNothing(g) {
+		if s.flight.NotNow(g, one.Task) {
 			s.answeredBy(one.Task, one.Record, errUnresponsive, true)
 			continue
 		}
@@ -54,5 +54,5 @@ func (s *sender) isolate(ctx context.Context, g *flight.Outlet) {
 	}
 }
 
-// errUnresponsive ends the turn of a suspect whose outlet does not answer, or whose target is paused: nothing is in the topic of it, and it is put off.
+// errUnresponsive ends the turn of a suspect that is not to be sent now: nothing is in the topic of it, and it is put off.
 var errUnresponsive = fmt.Errorf("%w: its target does not answer", kafka.ErrNotSent)

@@ -37,10 +37,11 @@ func (fl *Flight) DropSuspect(t *Task) {
 	}
 }
 
-// TakesNothing says that an outlet does not answer, or that its target is paused.
-func (fl *Flight) TakesNothing(g *Outlet) bool {
+// NotNow says that a suspect is not to be sent: its outlet does not answer, its target is paused, or it was set aside while it waited here.
+// Its row has a later place then, comes from there, and may have ended meanwhile.
+func (fl *Flight) NotNow(g *Outlet, t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	gate := fl.gates.byTopic[g.topic]
-	return g.outage != nil || gate != nil && gate.Paused
+	return fl.stuck[t.seq] == t || g.outage != nil || gate != nil && gate.Paused
 }

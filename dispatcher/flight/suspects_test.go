@@ -5,9 +5,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
 )
+
+// A suspect that was set aside while it waited for its turn is not sent from memory, though its target answers again: a report may have ended
+// it meanwhile. It comes from its later place.
+func TestSuspectThatWasSetAsideIsNotSent(t *testing.T) {
+	fl := newFlight(t, Config{})
+	l := &ownedSlot{number: 0, epoch: 5}
+	fl.slots[0] = l
+	suspect := &Task{slot: l, seq: 9, status: left, content: &content{topic: "x", size: 100, attempt: 2}}
+	g := &Outlet{outletKey: outletKey{"x", 0}, trying: true}
+	fl.outlets.byKey[g.outletKey] = g
+	require.False(t, fl.NotNow(g, suspect))
+	fl.stuck[9] = suspect
+	require.True(t, fl.NotNow(g, suspect))
+	fl.answeredLate(outcome{task: suspect, err: kafka.ErrNotSent, alone: true})
+	require.Empty(t, fl.stuck)
+	fl.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
+	require.Equal(t, 1, fl.backlog.queue.size, "it is read, if it is there, and sent")
+}
 
 // A suspect is set aside, since its target falls silent, and then its slot is lost. Nobody else knows of its answer: should the slot come
 // back, the task is claimed and sent like any other. It was put off again and again for ever.

@@ -7,11 +7,11 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Bite is how many dead letters RetireDead deletes at most: each may hold megabytes.
+// Bite is how many dead letters Retire deletes at most: each may hold megabytes.
 const Bite = 200
 
 // Retire deletes dead letters that died before the given time (Unix ms), the oldest first, at
-// most deadBite of them. more says that there may be others.
+// most Bite of them. more says that there may be others.
 func (ls Letters) Retire(ctx context.Context, before int64) (n int, more bool, err error) {
 	var ids []int64
 	err = ls.h.Gorm.WithContext(ctx).Table("dead_letters").Where("died_at < ?", before).Order("died_at").Limit(Bite).Pluck("id", &ids).Error

@@ -12,7 +12,7 @@ import (
 const MaxPageBytes = 16 << 20
 
 // SelectWithBodies is Select for letters that are read with their bodies: the page holds no more
-// than MaxDeadPageBytes of them.
+// than MaxPageBytes of them.
 func (ls Letters) SelectWithBodies(ctx context.Context, f Filter) (Page, error) {
 	page, err := ls.Select(ctx, f)
 	if err != nil || len(page.IDs) == 0 {
