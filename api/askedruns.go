@@ -74,7 +74,7 @@ func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Tim
 	case at > now.UnixMilli():
 		return TimerRun{}, &deadletter.FieldError{Field: "at", Value: string(r.At), Problem: "is in the future: leave it out, or schedule a task for it"}
 	case at < since && r.At != "":
-		return TimerRun{}, &deadletter.FieldError{Field: "at", Value: string(r.At), Problem: "lies before " + stampMillis(since) + ", and nobody remembers whether that run was made: write a later time, or backfill with forgotten"}
+		return TimerRun{}, forgottenRun(r, since)
 	}
 	ctx = store.Auditing(ctx, store.AuditEntry{What: "timer-run", Topic: topic, TaskID: id, Detail: store.AuditDetail(map[string]any{"at": at})})
 	leave, err := l.changes.take(ctx, 1) // each holds a timer's content in memory
@@ -83,11 +83,18 @@ func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Tim
 	}
 	done, err := l.store.AskRun(ctx, topic, id, at, now.UnixMilli())
 	leave()
-	if err != nil {
+	switch {
+	case err != nil:
 		return TimerRun{}, err
+	case done.Forgotten > 0: // while it waited for its turn
+		return TimerRun{}, forgottenRun(r, now.UnixMilli())
 	}
 	l.Hint(ctx, done.Added)
 	return TimerRun{Topic: topic, Timer: id, ID: timer.RunID(id, at), At: at, Made: done.Made > 0}, nil
+}
+
+func forgottenRun(r RunTimer, since int64) error {
+	return &deadletter.FieldError{Field: "at", Value: string(r.At), Problem: "lies before " + stampMillis(since) + ", and nobody remembers whether that run was made: write a later time, or backfill with forgotten"}
 }
 
 // BackfillTimer makes those of a timer's runs in a range that do not exist, the oldest first, or returns

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/look"
@@ -31,7 +32,12 @@ type AskedRuns struct {
 // AskRun makes one run of a timer at an instant, whatever its expression says, due now. A run that exists
 // is not made twice: Made is 0 then. look.ErrNoTimer: there is no such timer.
 func (s *Store) AskRun(ctx context.Context, topic, id string, at, now int64) (AskedRuns, error) {
-	return s.askRuns(ctx, topic, id, 1, 0, now, false, func(t *task.Timer) (task.Asked, error) { return t.AskRun(at, now) })
+	return s.askRuns(ctx, topic, id, 1, 0, now, false, func(t *task.Timer, remembered int64) (task.Asked, error) {
+		if at < remembered && at < now {
+			return task.Asked{Forgotten: 1}, nil
+		}
+		return t.AskRun(at, now)
+	})
 }
 
 // BackfillPiece makes the next runs of a timer in a range, the oldest first, in one transaction. Call it
@@ -40,11 +46,14 @@ func (s *Store) AskRun(ctx context.Context, topic, id string, at, now int64) (As
 // the first: all pieces have one entry in the audit log.
 func (s *Store) BackfillPiece(ctx context.Context, topic, id string, r task.Range, entry, now int64, rehearse bool) (AskedRuns, error) {
 	r.Room, r.Bytes = makeEach, makeBytes
-	return s.askRuns(ctx, topic, id, r.Room, entry, now, rehearse, func(t *task.Timer) (task.Asked, error) { return t.Backfill(r, now) })
+	return s.askRuns(ctx, topic, id, r.Room, entry, now, rehearse, func(t *task.Timer, remembered int64) (task.Asked, error) {
+		r.Remembered = max(r.Remembered, remembered)
+		return t.Backfill(r, now)
+	})
 }
 
 // askRuns makes at most so many runs.
-func (s *Store) askRuns(ctx context.Context, topic, id string, most int, entry, now int64, rehearse bool, choose func(*task.Timer) (task.Asked, error)) (out AskedRuns, err error) {
+func (s *Store) askRuns(ctx context.Context, topic, id string, most int, entry, now int64, rehearse bool, choose func(t *task.Timer, remembered int64) (task.Asked, error)) (out AskedRuns, err error) {
 	block, err := s.reserveRuns(ctx, most, now)
 	if err != nil {
 		return AskedRuns{Entry: entry}, err
@@ -82,7 +91,7 @@ func (s *Store) askRuns(ctx context.Context, topic, id string, most int, entry, 
 }
 
 // ask stores those of the chosen runs that do not exist.
-func (m *maker) ask(ctx context.Context, topic, id string, choose func(*task.Timer) (task.Asked, error)) (task.Asked, error) {
+func (m *maker) ask(ctx context.Context, topic, id string, choose func(t *task.Timer, remembered int64) (task.Asked, error)) (task.Asked, error) {
 	key := task.Ident(topic, id)
 	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident = ?"+m.store.h.Locking(handle.LockExclusive), key[:])
 	if err != nil {
@@ -91,7 +100,12 @@ func (m *maker) ask(ctx context.Context, topic, id string, choose func(*task.Tim
 	if len(rows) == 0 || rows[0].State == task.TimerDeleted {
 		return task.Asked{}, look.ErrNoTimer
 	}
-	asked, err := choose(&rows[0])
+	// What is forgotten from here on stays until the commit.
+	since, err := rememberedSince(ctx, m.tx, m.store.h.Locking(handle.LockShared))
+	if err != nil {
+		return task.Asked{}, err
+	}
+	asked, err := choose(&rows[0], since)
 	if err != nil {
 		return task.Asked{}, err
 	}
@@ -167,12 +181,21 @@ func (s *Store) ForgetUpTo(ctx context.Context, before int64) error {
 // Remembered returns since when runs of timers are remembered, Unix ms: of a run from then on, no task
 // says that there was none. now, if nobody has noted it.
 func (s *Store) Remembered(ctx context.Context, now int64) (int64, error) {
-	upTo, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, v *int64) error { return r.Scan(v) }, "SELECT value FROM meta WHERE name = ?", forgotten)
+	since, err := rememberedSince(ctx, s.db, "")
+	if err != nil || since == 0 {
+		return now, err
+	}
+	return min(since, now), nil
+}
+
+// rememberedSince is Remembered, and 0 if nobody has noted it.
+func rememberedSince(ctx context.Context, from dialect.Querier, locking string) (int64, error) {
+	upTo, err := tables.Fetch(ctx, from, func(r *sql.Rows, v *int64) error { return r.Scan(v) }, "SELECT value FROM meta WHERE name = ?"+locking, forgotten)
 	if err != nil {
 		return 0, fmt.Errorf("reading up to when tasks are forgotten: %w", err)
 	}
 	if len(upTo) == 0 {
-		return now, nil
+		return 0, nil
 	}
-	return min(upTo[0]+endsEarly.Milliseconds(), now), nil
+	return upTo[0] + endsEarly.Milliseconds(), nil
 }

@@ -186,3 +186,25 @@ func TestBackfillsMeet(t *testing.T) {
 		require.Equal(t, []int{310, 310}, []int{rows, ids})
 	})
 }
+
+// The caller has looked since when runs are remembered, and waits for its turn meanwhile.
+func TestRunsAreForgottenWhileABackfillWaits(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.timerRequest(schemas.OpTimer))
+		s.make()
+		s.now += 25_000
+		s.claim(s.now)
+		s.deliver(s.now)
+		id := timer.RunID("t", t0)
+		require.Equal(t, "delivered", s.state(id))
+		require.NoError(t, s.ForgetUpTo(s.ctx, t0-600_000))
+		since, err := s.Remembered(s.ctx, s.now)
+		require.NoError(t, err)
+		require.Less(t, since, int64(t0)) // the caller reads it, and waits for its turn
+		require.NoError(t, s.ForgetUpTo(s.ctx, t0+5000))
+		_, err = s.db.ExecContext(s.ctx, "DELETE FROM tasks WHERE pos <= ?", t0+5000) // the retirer's round
+		require.NoError(t, err)
+		got := s.backfill(task.Range{From: t0, To: t0 + 1, Remembered: since})
+		require.Equal(t, []int{0, 1}, []int{got.Made, got.Forgotten}, "it was delivered, and nobody remembers it")
+	})
+}

@@ -25,12 +25,12 @@ var ErrTurned = errors.New("how keys are spread over slots has changed")
 // Repeating a claim with the same pos after a lost reply succeeds.
 func (s *Store) Claim(ctx context.Context, turn int64, slots []int, from []int64, epoch, pos int64) error {
 	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
-		a := append([]any{pos, epoch}, tables.Args(slots)...)
+		a := append([]any{pos, pos, pos, epoch}, tables.Args(slots)...)
 		a = append(a, epoch, pos, pos)
 		for i, slot := range slots {
 			a = append(a, slot, from[i])
 		}
-		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.h.Conditions.Held+
+		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = CASE WHEN life = "+s.h.Life+" OR doubt > ? THEN doubt ELSE ? END, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.h.Conditions.Held+
 			" AND claimed <= ?"+s.h.Conditions.InPlace+" AND (base = target OR NOT "+s.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END AND turn = ?", append(a, turn)...)
 		if err != nil {
 			return err

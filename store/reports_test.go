@@ -410,3 +410,62 @@ func TestBackoffOfAReportFoundBehindALock(t *testing.T) {
 		require.Equal(t, begun+300+5000, s.row("a").Pos)
 	})
 }
+
+// The database forgets a claim, and the owner dies: the next owner does not know that the task may have been sent.
+func TestReportAfterAForgottenClaimOfADeadOwner(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.claim(t0 - 10_000)
+		s.do(s.schedule("a", wantReport, tell(schemas.EventsFinal)))
+		sent := s.row("a")
+		s.claim(t0 + 1000) // and sends it, and dies with the database's last second
+		s.now = t0 + 1500
+		s.restart(fmt.Sprintf("UPDATE slots SET claimed = %d", t0-10_000))
+		require.Equal(t, s.allSlots(), s.unsureSlots())
+		s.epoch++
+		var had []Had
+		for _, slot := range s.allSlots() {
+			had = append(had, Had{Slot: slot, Reach: t0 + 30_000})
+		}
+		_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "you", had...)
+		require.NoError(t, err)
+		for _, slot := range s.allSlots() {
+			_, err = s.db.ExecContext(s.ctx, fmt.Sprintf("UPDATE slots SET claimed = %d WHERE slot = %d AND epoch = %d", t0+2000, slot, s.epoch))
+			require.NoError(t, err)
+		}
+		require.Equal(t, "claimed", s.state("a")) // the new owner has it in memory, and is about to send it
+		told := s.do(s.about(sent, 1, schemas.StatusOK))
+		require.Empty(t, told, "another record follows: the report waits")
+	})
+}
+
+// One fault: the database forgets its last second. All dispatchers live, and the owner takes the slots anew with what it had claimed.
+func TestReportOfWhatIsReadAgainWaits(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.now = t0
+		s.claim(t0)
+		offset := s.offset
+		r := s.schedule("a", wantReport, tell(schemas.EventsFinal))
+		s.do(r)
+		s.now = t0 + 1000
+		s.claim(s.now)
+		sent := s.row("a") // sent once
+		require.Equal(t, "claimed", s.state("a"))
+
+		s.restart(fmt.Sprintf("UPDATE slots SET claimed = %d", t0), "DELETE FROM tasks", fmt.Sprintf("UPDATE sources SET next_offset = %d WHERE src = %d", offset, s.source.ID))
+		s.offset = offset
+		var had []Had
+		for _, slot := range s.allSlots() {
+			had = append(had, Had{Slot: slot, Pos: t0 + 1000, Reach: t0 + 4000})
+		}
+		s.epoch++
+		_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
+		require.NoError(t, err)
+		s.do(r) // the scanner reads it again
+		require.Equal(t, sent.Seq, s.row("a").Seq)
+		s.now = t0 + 2500
+		s.claim(s.now) // and the owner is about to send it again
+		require.Equal(t, "claimed", s.state("a"))
+		told := s.do(s.about(sent, 1, schemas.StatusOK))
+		require.Empty(t, told, "another record follows: the report waits")
+	})
+}

@@ -88,11 +88,12 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 		if err != nil || len(before) == 0 {
 			return err
 		}
-		taken := []any{epoch, []byte(owner), epoch, epoch}
+		// Where claims may be forgotten, so may tasks that were sent: the scanner reads those again, behind all that was claimed.
+		taken := []any{int64(everywhere), epoch, []byte(owner), epoch, epoch}
 		for _, b := range before {
 			taken = append(taken, b.Slot)
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE slots SET epoch = ?, owner = ?, doubt = claimed, doubt_epoch = ?, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
+		_, err = tx.ExecContext(ctx, "UPDATE slots SET doubt = CASE WHEN "+s.h.Unsure("slots")+" THEN ? ELSE claimed END, epoch = ?, owner = ?, doubt_epoch = ?, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
 		for i := range before {
 			b := &before[i]
 			to := b.Claimed
@@ -105,7 +106,7 @@ func (s *Store) Acquire(ctx context.Context, slots []int, epoch int64, owner str
 				continue
 			}
 			b.Claimed = to
-			_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = ? WHERE slot = ?", b.Claimed, b.Claimed, b.Slot)
+			_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = CASE WHEN doubt < ? THEN ? ELSE doubt END WHERE slot = ?", b.Claimed, b.Claimed, b.Claimed, b.Slot)
 		}
 		return err
 	})

@@ -96,9 +96,9 @@ func (fl *Flight) conclude(o outcome) (announce bool, isolate *Outlet) {
 	switch {
 	case isCall:
 		fl.callFailed(t, o, call)
-	case o.err != nil && kafka.Permanent(o.err) && kafka.MaybeCollateral(o.err) && !o.alone:
+	case o.err != nil && kafka.Permanent(o.err) && kafka.MaybeCollateral(o.err) && !o.alone && kafka.NotSent(o.err):
 		return false, fl.suspect(t)
-	case o.err != nil && kafka.Permanent(o.err) && !o.again:
+	case o.err != nil && kafka.Permanent(o.err) && !o.again && (o.alone || !kafka.MaybeCollateral(o.err)):
 		fl.log.Info("a task cannot be delivered", zap.String("topic", t.topic), zap.String("id", t.id), zap.Error(o.err))
 		fl.deadLetter(t, schemas.KindUndeliverable, task.RefusedByKafka(o.err.Error()))
 	case o.err != nil:

@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // A suspect that was set aside while it waited for its turn is not sent from memory, though its target answers again: a report may have ended
@@ -48,4 +51,22 @@ func TestSuspectOfALostSlotIsForgotten(t *testing.T) {
 	_, ok = fl.NextSuspect(g)
 	require.False(t, ok)
 	require.Empty(t, fl.outlets.byKey)
+}
+
+// A refusal that came after a lost connection proves nothing: the record may be in its topic. Such a task comes from its row, in which nobody can cancel it.
+func TestARefusalThatIsDoubtedMakesNoSuspect(t *testing.T) {
+	fl := newFlight(t, Config{})
+	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
+	fl.slots[0] = l
+	s := &Task{slot: l, seq: 9, pos: 50, status: sending, content: &content{topic: "x", size: 100, record: &kgo.Record{Topic: "x"}}}
+	l.tasks = []*Task{s}
+	maybe := new(kafka.LostConnections).Judge(kerr.InvalidRecord, -1)
+	require.True(t, kafka.Permanent(maybe) && !kafka.NotSent(maybe))
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	_, isolate := fl.conclude(outcome{task: s, err: maybe})
+	require.Nil(t, isolate)
+	out, _, _ := fl.inbox.takeLeaving(10)
+	require.Len(t, out, 1)
+	require.Equal(t, task.StateRetry, out[0].State)
 }
