@@ -24,7 +24,8 @@ import (
 
 // TestSlotsChangeUnderLoad: three dispatchers go from 64 slots to 96 and to 48, and one of them is killed in the middle of the first change.
 // Meanwhile tasks fall due, of which some are cancelled or replaced at that very moment, a target is paused, and timers run, of which some
-// are disabled. Many more tasks are due much later: NOTYET_CLUSTER_TASKS says how many, and the log what it costs to move them.
+// are disabled. Many more tasks are due much later: NOTYET_CLUSTER_TASKS says how many, and the log what it costs to move them, and how late
+// others are meanwhile.
 func TestSlotsChangeUnderLoad(t *testing.T) {
 	r := &resized{cluster: newClusterOf(t, 64), later: clusterTasks(t, 20_000)}
 	r.db = r.open()
@@ -47,7 +48,7 @@ func TestSlotsChangeUnderLoad(t *testing.T) {
 		r.send(r.actions)
 	}()
 	before := r.slotsOf("later")
-	time.Sleep(time.Until(r.begin.Add(3 * time.Second))) // all timers have run
+	time.Sleep(time.Until(r.begin.Add(max(3*time.Second, r.span()/4)))) // all timers have run
 	grown := r.resize(96, func() {
 		r.eventually("some slots are split, not all", time.Minute, func() bool { g := r.growth(); return g.Split > 0 })
 		require.Less(t, r.growth().Whole, 64, "it was over before the kill")
@@ -79,6 +80,7 @@ type resized struct {
 
 	begin   time.Time // of the span in which tasks fall due
 	killed  int64
+	changes []change
 	actions []action
 
 	due       map[string]int64    // of what is to be delivered, by topic/id
@@ -88,6 +90,9 @@ type resized struct {
 	silenced  []string            // timers that are disabled while tasks move
 	answers   map[string][]answer // by id
 }
+
+// change is a time, in Unix ms, in which the number of slots changed.
+type change struct{ from, to int64 }
 
 type answer struct {
 	state schemas.State
@@ -250,6 +255,7 @@ func (r *resized) resize(to int, meanwhile func()) string {
 	meanwhile()
 	r.eventually(fmt.Sprintf("%d slots", to), time.Minute+time.Duration(r.later)*time.Millisecond, func() bool { g := r.growth(); return g.Settled() && g.Base == to })
 	took, spent := time.Since(began), 0.0
+	r.changes = append(r.changes, change{began.UnixMilli(), began.Add(took).UnixMilli()})
 	for pid, seconds := range r.cpu() {
 		spent += seconds - before[pid]
 	}
@@ -347,6 +353,30 @@ func (r *resized) judge() {
 		}
 	}
 	r.t.Logf("%d deliveries, lost 0, early 0, %d copies beside the kill", len(copies), extra)
+	r.tellLateness(copies)
+}
+
+// tellLateness logs how late the tasks of no special kind were, by what happened when they were due.
+func (r *resized) tellLateness(copies map[string][]arrival) {
+	late := map[string][]int64{}
+	for id, due := range r.due {
+		if !strings.HasPrefix(id, r.topic("load")+"/plain-") {
+			continue
+		}
+		when := "calm"
+		switch {
+		case due > r.killed-1000 && due < r.killed+7000:
+			when = "killed"
+		case slices.ContainsFunc(r.changes, func(c change) bool { return due >= c.from && due <= c.to }):
+			when = "changing"
+		}
+		late[when] = append(late[when], copies[id][0].at-due)
+	}
+	for when, all := range late {
+		slices.Sort(all)
+		at := func(share float64) int64 { return all[int(share*float64(len(all)-1))] }
+		r.t.Logf("late in ms, %s: %d tasks, p50 %d, p99 %d, p99.9 %d, most %d", when, len(all), at(0.5), at(0.99), at(0.999), at(1))
+	}
 }
 
 // judgeSilenced judges the runs of timers that were disabled: after the answer come those alone that were claimed before.
