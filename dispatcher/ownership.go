@@ -248,7 +248,7 @@ func (o *ownership) begin(ctx context.Context, got []store.Slot, epoch int64) er
 			doubts = append(doubts, store.Range{Slot: s.Slot, From: s.Done, To: s.Claimed})
 		}
 	}
-	entries, err := o.readEntries(ctx, o.store.Entries, doubts)
+	entries, err := o.readEntries(ctx, o.store.Doubts, doubts)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func TestCostsOfPlainTasks(t *testing.T) {
 		}
 		costs("store", func() error { f.do(requests...); return nil })
 		f.now += 2 * time.Hour.Milliseconds()
-		costs("claim", func() error { f.claim(f.now); return nil })
+		costs("claim", func() error { return claimTo(f.ctx, f.Store, f.allSlots(), f.epoch, f.now) })
 		var ranges []Range
 		for _, s := range f.allSlots() {
 			ranges = append(ranges, Range{s, 0, f.now})

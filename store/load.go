@@ -19,8 +19,8 @@ import (
 type Entry struct {
 	slots.Place
 	Lane task.Lane
-	// Due is known only of Claimed, at the first place of a range: those that came when their own
-	// place was claimed already stand there together with those that belong there.
+	// Due is known of tasks that may stand together with others at a later place than their own: of Claimed
+	// at the first place of a range, of Doubts where a place has several.
 	Due int64
 }
 
@@ -45,7 +45,31 @@ func (s *Store) Claimed(ctx context.Context, ranges []Range) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return entries, s.addDues(ctx, entries, ranges)
+	first := make(map[slots.Pos]bool, len(ranges))
+	for _, r := range ranges {
+		first[slots.Pos{Slot: r.Slot, Pos: r.From + 1}] = true
+	}
+	return entries, s.addDues(ctx, entries, func(i int) bool { return first[entries[i].at()] })
+}
+
+// mostDues bounds for how many tasks Doubts reads the due times: about 100 ms of work for the database.
+const mostDues = 20_000
+
+// Doubts reads what an owner finds claimed, with the due times of tasks that share a place: they came when the place was claimed already, or were
+// called back to it, and are to go in the order of their due times.
+func (s *Store) Doubts(ctx context.Context, ranges []Range) ([]Entry, error) {
+	entries, err := s.Entries(ctx, ranges)
+	if err != nil {
+		return nil, err
+	}
+	left := mostDues
+	return entries, s.addDues(ctx, entries, func(i int) bool {
+		shared := i > 0 && entries[i-1].at() == entries[i].at() || i+1 < len(entries) && entries[i+1].at() == entries[i].at()
+		if shared {
+			left--
+		}
+		return shared && left >= 0
+	})
 }
 
 // Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone.
@@ -66,16 +90,15 @@ func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 	return out, nil
 }
 
-// addDues adds the due times of the entries at the first places of the ranges.
-func (s *Store) addDues(ctx context.Context, entries []Entry, ranges []Range) error {
-	first := make(map[slots.Pos]bool, len(ranges))
-	for _, r := range ranges {
-		first[slots.Pos{Slot: r.Slot, Pos: r.From + 1}] = true
-	}
+func (e Entry) at() slots.Pos { return slots.Pos{Slot: e.Slot, Pos: e.Pos} }
+
+// addDues adds the due times of entries.
+func (s *Store) addDues(ctx context.Context, entries []Entry, wanted func(i int) bool) error {
 	bySeq := map[int64]*Entry{}
 	var seqs []any
 	for i := range entries {
-		if e := &entries[i]; first[slots.Pos{Slot: e.Slot, Pos: e.Pos}] {
+		if wanted(i) {
+			e := &entries[i]
 			bySeq[e.Seq], seqs = e, append(seqs, e.Seq)
 		}
 	}

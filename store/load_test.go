@@ -74,6 +74,23 @@ func (e Entry) id(s *fixture) string {
 	return ""
 }
 
+// Tasks that came when their places were claimed already share a place. Their next owner knows their due times.
+func TestDoubtsKnowTheDueTimesOfLateTasks(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.claim(t0 + 1000)
+		s.now = t0 + 2000
+		s.do(s.schedule("a", key("k"), in(-2020*ms)), s.schedule("b", key("k"), in(-2010*ms)), s.schedule("c", key("k"), in(1000*ms)))
+		slot := s.row("a").Slot
+		entries, err := s.Doubts(s.ctx, []Range{{slot, t0, t0 + 5000}})
+		require.NoError(t, err)
+		dues := map[int64]int64{}
+		for _, e := range entries {
+			dues[e.Seq] = e.Due
+		}
+		require.Equal(t, map[int64]int64{s.row("a").Seq: t0 - 20, s.row("b").Seq: t0 - 10, s.row("c").Seq: 0}, dues)
+	})
+}
+
 // A claim that is bounded by Nth, step by step, takes every task once, however many share a place.
 func TestNthBoundsAClaim(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {

@@ -82,23 +82,30 @@ func TestFirstOfAClaimOvertakesNobody(t *testing.T) {
 	require.Equal(t, []int64{4, 1, 2, 3, 5}, order, "4 came late and goes first; 3 was always to be behind 1 and 2")
 }
 
-// Tasks that came when their places were claimed already stand at one place. They go by their due times, though a turn takes only a part of them.
+// Tasks that came when their places were claimed already stand at one place. They go by their due times, though a turn takes only a part of them. So
+// they do where their owner has died since.
 func TestLateTasksOfAClaimGoByTheirDueTimes(t *testing.T) {
-	fl := newFlight(t, Config{StageTasks: 1000, StageBytes: 1 << 20})
-	const n = 3 * 128
-	l, now := &ownedSlot{number: 0}, nowMillis()
-	var entries []store.Entry
-	for seq := range int64(n) {
-		entries = append(entries, store.Entry{Place: slots.Place{Slot: 0, Pos: now + 2, Seq: seq}, Due: now - 1000 - seq})
-	}
-	l.claimTo(now + 1)
-	l.claimTo(now + 2)
-	fl.enter(map[int]*ownedSlot{0: l}, entries, false)
-	due := int64(0)
-	for range n {
-		batch, _ := fl.backlog.take(1, never)
-		require.Len(t, batch, 1)
-		require.Greater(t, now-1000-batch[0].seq, due)
-		due = now - 1000 - batch[0].seq
+	for name, doubt := range map[string]bool{"claimed": false, "in doubt": true} {
+		t.Run(name, func(t *testing.T) {
+			fl := newFlight(t, Config{StageTasks: 1000, StageBytes: 1 << 20})
+			const n = 3 * 128
+			l, now := &ownedSlot{number: 0}, nowMillis()
+			var entries []store.Entry
+			for seq := range int64(n) {
+				entries = append(entries, store.Entry{Place: slots.Place{Slot: 0, Pos: now + 2, Seq: seq}, Due: now - 1000 - seq})
+			}
+			if !doubt {
+				l.claimTo(now + 1)
+			}
+			l.claimTo(now + 2)
+			fl.enter(map[int]*ownedSlot{0: l}, entries, doubt)
+			due := int64(0)
+			for range n {
+				batch, _ := fl.backlog.take(1, never)
+				require.Len(t, batch, 1)
+				require.Greater(t, now-1000-batch[0].seq, due)
+				due = now - 1000 - batch[0].seq
+			}
+		})
 	}
 }

@@ -213,7 +213,7 @@ func (fl *Flight) enter(owned map[int]*ownedSlot, entries []store.Entry, doubt b
 		*t = Task{slot: l, seq: e.Seq, pos: e.Pos, at: e.Pos, order: e.Pos, lane: e.Lane, doubt: doubt}
 		// What came when its own place was claimed already is due before its place says. What belongs there must not overtake what was
 		// claimed before it.
-		if e.Pos == l.before+1 {
+		if e.Pos == l.before+1 || doubt && e.Due > 0 {
 			t.at, t.order = min(t.at, max(e.Due, now)), e.Due
 		}
 		l.tasks = append(l.tasks, t)
