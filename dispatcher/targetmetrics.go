@@ -34,10 +34,21 @@ const (
 	overdueLooked = 1000
 	// overdueAfter is how long a task may be due before it counts as overdue: what was delivered is settled well within it.
 	overdueAfter = 5 * time.Second
+	// dueCounted is for how long what falls due is counted, some two million tasks a second. A task that has been overdue for more than
+	// dueBacklog is not counted.
+	dueCounted = 500 * time.Millisecond
+	dueBacklog = 24 * time.Hour
 )
 
-// waiting counts what waits for targets. Both calls read indexes only, and no more than they are told to.
+// dueWithin are the spans in which what falls due is counted, the longest last.
+var dueWithin = []struct {
+	label string
+	span  time.Duration
+}{{"1m", time.Minute}, {"5m", 5 * time.Minute}, {"15m", 15 * time.Minute}}
+
+// waiting counts what waits for targets. All calls read indexes only, and no more than they are told to.
 type waiting interface {
+	Forecast(ctx context.Context, f look.ForecastFilter) (steps []look.ForecastStep, next int64, err error)
 	CountPending(ctx context.Context, topic string, after, most int64) (look.Bounded, error)
 	OldestOverdue(ctx context.Context, topics []string, before int64, perSlot int) (oldest map[string]int64, others int64, err error)
 }
@@ -46,8 +57,9 @@ type waiting interface {
 type targetMetrics struct {
 	lateness        *prometheus.HistogramVec
 	pending, oldest *prometheus.GaugeVec
-	top             int  // how many are named
-	fixed           bool // they are configured, and nobody else is
+	due             *prometheus.GaugeVec // of all targets together
+	top             int                  // how many are named
+	fixed           bool                 // they are configured, and nobody else is
 
 	mu      sync.Mutex // of the fields below; it is the last that anybody takes
 	named   map[string]prometheus.Observer
@@ -56,15 +68,16 @@ type targetMetrics struct {
 }
 
 func newTargetMetrics(configured []string, top int, reg prometheus.Registerer) *targetMetrics {
-	f, label := promauto.With(reg), []string{"target"}
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, label)
+	f := promauto.With(reg)
+	gauge := func(name, label, help string) *prometheus.GaugeVec {
+		return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, []string{label})
 	}
 	m := &targetMetrics{
 		lateness: f.NewHistogramVec(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "target_lateness_seconds",
-			Help: "As lateness_seconds, of single targets: those that are configured or have the most traffic, and other.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, label),
-		pending: gauge("target_pending_tasks", "Tasks of a target that come later, or are held, counted up to 100000; as the owner of slot 0 sees it, and not there elsewhere."),
-		oldest:  gauge("target_oldest_overdue_seconds", "How long the first task of a target that is overdue has been due; as the owner of slot 0 sees it, and not there elsewhere."),
+			Help: "As lateness_seconds, of single targets: those that are configured or have the most traffic, and other.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, []string{"target"}),
+		due:     gauge("due_tasks", "within", "Tasks that are overdue or fall due within this time, at least: they are counted for half a second. As the owner of slot 0 sees it, and not there elsewhere."),
+		pending: gauge("target_pending_tasks", "target", "Tasks of a target that come later, or are held, counted up to 100000; as the owner of slot 0 sees it, and not there elsewhere."),
+		oldest:  gauge("target_oldest_overdue_seconds", "target", "How long the first task of a target that is overdue has been due; as the owner of slot 0 sees it, and not there elsewhere."),
 		top:     top, fixed: len(configured) > 0, named: map[string]prometheus.Observer{}, traffic: map[string]float64{},
 	}
 	m.other = m.lateness.WithLabelValues(otherTargets)
@@ -143,8 +156,11 @@ func (m *targetMetrics) names() []string {
 	return slices.Sorted(maps.Keys(m.named))
 }
 
-// measure counts what waits for each named target. Counts of another dispatcher are not shown here.
+// measure counts what falls due, and what waits for each named target. Counts of another dispatcher are not shown here.
 func (m *targetMetrics) measure(ctx context.Context, from waiting, now int64) error {
+	if err := m.measureDue(ctx, from, now); err != nil {
+		return err
+	}
 	names := m.names()
 	pending := make(map[string]look.Bounded, len(names))
 	for _, topic := range names {
@@ -176,8 +192,27 @@ func (m *targetMetrics) measure(ctx context.Context, from waiting, now int64) er
 	return nil
 }
 
+func (m *targetMetrics) measureDue(ctx context.Context, from waiting, now int64) error {
+	longest := dueWithin[len(dueWithin)-1].span
+	steps, _, err := from.Forecast(ctx, look.ForecastFilter{From: now - dueBacklog.Milliseconds(), To: now + longest.Milliseconds(), Step: time.Minute.Milliseconds(), Within: dueCounted})
+	if err != nil {
+		return err
+	}
+	for _, within := range dueWithin {
+		n := int64(0)
+		for _, s := range steps {
+			if s.At < now+within.span.Milliseconds() {
+				n += s.Count
+			}
+		}
+		m.due.WithLabelValues(within.label).Set(float64(n))
+	}
+	return nil
+}
+
 // forget shows nothing of what waits.
 func (m *targetMetrics) forget() {
+	m.due.Reset()
 	m.pending.Reset()
 	m.oldest.Reset()
 }

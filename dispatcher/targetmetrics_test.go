@@ -98,10 +98,18 @@ func TestMetricsOfAnyNumberOfTargets(t *testing.T) {
 
 // counts is a database.
 type counts struct {
+	due     []look.ForecastStep
 	pending map[string]look.Bounded
 	oldest  map[string]int64
 	others  int64
 	err     error
+}
+
+func (c counts) Forecast(_ context.Context, f look.ForecastFilter) ([]look.ForecastStep, int64, error) {
+	if f.Within == 0 {
+		return nil, 0, errors.New("no bound")
+	}
+	return c.due, 0, c.err
 }
 
 func (c counts) CountPending(_ context.Context, topic string, _, most int64) (look.Bounded, error) {
@@ -119,12 +127,15 @@ func TestMeasuresWhatWaitsForTargets(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newTargetMetrics([]string{"orders", "bills"}, 20, reg)
 	now := time.Now().UnixMilli()
+	minute := func(n int64) int64 { return now + n*60_000 }
 	err := m.measure(t.Context(), counts{
+		due:     []look.ForecastStep{{At: minute(-90), Count: 1000}, {At: now, Count: 100}, {At: minute(1), Count: 10}, {At: minute(4), Count: 10}, {At: minute(5), Count: 1}},
 		pending: map[string]look.Bounded{"orders": {N: 7}, "bills": {N: pendingCounted, More: true}},
 		oldest:  map[string]int64{"orders": now - 9000},
 		others:  now - 30_000,
 	}, now)
 	require.NoError(t, err)
+	require.Equal(t, map[string]float64{"1m": 1100, "5m": 1120, "15m": 1121}, series(t, reg, "due_tasks"))
 	require.Equal(t, map[string]float64{"orders": 7, "bills": pendingCounted}, series(t, reg, "target_pending_tasks"))
 	require.Equal(t, map[string]float64{"orders": 9, "bills": 0, "other": 30}, series(t, reg, "target_oldest_overdue_seconds"))
 
@@ -132,6 +143,7 @@ func TestMeasuresWhatWaitsForTargets(t *testing.T) {
 	require.Equal(t, map[string]float64{"orders": 0, "bills": 0, "other": 0}, series(t, reg, "target_oldest_overdue_seconds"), "what was late has gone")
 	require.Error(t, m.measure(t.Context(), counts{err: errors.New("away")}, now))
 	m.forget()
+	require.Empty(t, series(t, reg, "due_tasks"))
 	require.Empty(t, series(t, reg, "target_pending_tasks"))
 	require.Empty(t, series(t, reg, "target_oldest_overdue_seconds"))
 }
@@ -145,12 +157,18 @@ func TestDeliveriesCountForTheirTarget(t *testing.T) {
 	f.eventually("all are counted", func() bool { return histogramCount(t, d.targetMetrics, "orders") == 5 })
 	f.eventually("the others are counted together", func() bool { return histogramCount(t, d.targetMetrics, otherTargets) == 3 })
 
-	f.schedule(ask("orders", "later", time.Now().Add(time.Hour)), ask("orders", "much later", time.Now().Add(2*time.Hour)))
+	f.schedule(ask("orders", "later", time.Now().Add(time.Hour)), ask("orders", "much later", time.Now().Add(2*time.Hour)), ask("bills", "soon", time.Now().Add(3*time.Minute)))
 	f.eventually("the slots are owned", func() bool {
 		d.measureTargets(t.Context())
 		return gaugeOf(t, d.targetMetrics.pending, "orders") == 2
 	})
 	require.InDelta(t, 0, gaugeOf(t, d.targetMetrics.oldest, "orders"), 0)
+	f.eventually("what was delivered does not count as due", func() bool {
+		d.measureTargets(t.Context())
+		return gaugeOf(t, d.targetMetrics.due, "1m") == 0
+	})
+	require.InDelta(t, 1, gaugeOf(t, d.targetMetrics.due, "5m"), 0)
+	require.InDelta(t, 1, gaugeOf(t, d.targetMetrics.due, "15m"), 0)
 }
 
 func gaugeOf(t *testing.T, vec *prometheus.GaugeVec, target string) float64 {
