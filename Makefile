@@ -3,7 +3,7 @@ export PATH := $(PATH):/usr/local/go/bin
 COMMIT ?= $(shell git describe --always --dirty --exclude '*' --abbrev=9 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-cluster test-short bench sim sim-plants sim-places chaos check lint clean
+.PHONY: help build run test test-cluster test-short test-packages bench sim sim-plants sim-places chaos check lint clean
 
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ test-cluster: ## the end-to-end tests on three brokers, three ZooKeepers, a data
 
 test-short: ## the tests that need no server
 	env -u NOTYET_KAFKA_BROKERS -u NOTYET_MYSQL_DSN -u NOTYET_REDIS_ADDRS -u NOTYET_ZOOKEEPER_SERVERS go test ./...
+
+test-packages: ## the Helm chart, rendered and judged by Kubernetes' own types; part of check
+	@cd test/packages && ../../scripts/retry go mod download
+	go -C test/packages test ./... $(ARGS)
 
 bench: build ## measures load and lateness on real servers
 	@[ -x scripts/bench ] || { echo 'scripts/bench does not exist'; exit 1; }
