@@ -25,7 +25,7 @@ test-short: ## the tests that need no server
 	env -u NOTYET_KAFKA_BROKERS -u NOTYET_MYSQL_DSN -u NOTYET_REDIS_ADDRS -u NOTYET_ZOOKEEPER_SERVERS go test ./...
 
 test-packages: ## the Helm chart, rendered and judged by Kubernetes' own types; part of check
-	@cd test/packages && ../../scripts/retry go mod download
+	@scripts/retry go -C test/packages mod download
 	go -C test/packages test ./... $(ARGS)
 
 bench: build ## measures load and lateness on real servers

@@ -213,7 +213,7 @@ func TestChartPodsAreRestricted(t *testing.T) {
 // Each mount has its volume, and each object that a pod names is in the release or is the operator's own.
 func TestChartPodsFindWhatTheyName(t *testing.T) {
 	eachForm(t, func(t *testing.T, r release, v values) {
-		own := []string{"notyet", "notyet-tokens", "ca", "main-cluster-ca-cert"} // the last but the user of Strimzi, which has the release's name
+		own := []string{"notyet-tokens", "ca"}
 		for component, pod := range r.pods {
 			volumes := map[string]bool{}
 			for _, c := range pod.claims {

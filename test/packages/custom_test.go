@@ -115,7 +115,16 @@ func TestChartStrimzi(t *testing.T) {
 		"group notyet-scanner ": "Read", "topic Notyet_Intake ": both, "topic orders.later ": both, "topic notyet.results ": both, "topic notyet.wakes ": both,
 		"topic notyet.reports ": read, "topic orders literal": write, "topic shop. prefix": write,
 	}, rights)
-	require.Equal(t, "notyet", users[0].Metadata.Name, "the pods mount its Secret")
+	mounted := []string{}
+	for _, volume := range r.pods["all"].spec.Volumes {
+		if volume.Projected != nil {
+			for _, source := range volume.Projected.Sources {
+				mounted = append(mounted, source.Secret.Name)
+			}
+		}
+	}
+	require.Equal(t, []string{"main-cluster-ca-cert", users[0].Metadata.Name}, mounted)
+	require.NotEqual(t, v["existingSecret"], users[0].Metadata.Name, "Strimzi would write into the operator's own Secret")
 
 	full := decode(t, forms(t)["full, all parts"])
 	require.Len(t, customs[kafkaTopic](t, full, "KafkaTopic"), 3, "intake, reports, results")

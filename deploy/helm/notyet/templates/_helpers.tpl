@@ -181,7 +181,7 @@ spec:
               name: {{ $root.Values.strimzi.cluster }}-cluster-ca-cert
               items: [{key: ca.crt, path: ca.crt}]
           - secret:
-              name: {{ include "notyet.name" $root }}
+              name: {{ include "notyet.name" $root }}-kafka
               items: [{key: user.crt, path: user.crt}, {key: user.key, path: user.key}]
     {{- end }}
     {{- with $root.Values.extraVolumes }}{{ toYaml . | nindent 4 }}{{ end }}
