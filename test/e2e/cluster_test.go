@@ -133,8 +133,10 @@ func (p *proc) stop() {
 	}
 }
 
-func clusterTasks(t *testing.T, short int) int {
-	if v := os.Getenv("NOTYET_CLUSTER_TASKS"); v != "" {
+func clusterTasks(t *testing.T, short int) int { return clusterNumber(t, "NOTYET_CLUSTER_TASKS", short) }
+
+func clusterNumber(t *testing.T, name string, short int) int {
+	if v := os.Getenv(name); v != "" {
 		n, err := strconv.Atoi(v)
 		require.NoError(t, err)
 		return n

@@ -24,10 +24,10 @@ import (
 
 // TestSlotsChangeUnderLoad: three dispatchers go from 64 slots to 96 and to 48, and one of them is killed in the middle of the first change.
 // Meanwhile tasks fall due, of which some are cancelled or replaced at that very moment, a target is paused, and timers run, of which some
-// are disabled. Many more tasks are due much later: NOTYET_CLUSTER_TASKS says how many, and the log what it costs to move them, and how late
-// others are meanwhile.
+// are disabled. NOTYET_CLUSTER_RATE says how many tasks fall due a second. Many more tasks are due much later: NOTYET_CLUSTER_TASKS says how
+// many. The log says what it costs to move them, and how late others are meanwhile.
 func TestSlotsChangeUnderLoad(t *testing.T) {
-	r := &resized{cluster: newClusterOf(t, 64), later: clusterTasks(t, 20_000)}
+	r := &resized{cluster: newClusterOf(t, 64), later: clusterTasks(t, 20_000), rate: clusterNumber(t, "NOTYET_CLUSTER_RATE", 325)}
 	r.db = r.open()
 	r.judging(4, r.topic("load"), r.topic("paused"), r.topic("ticks"), r.topic("later"))
 	r.spawn("scanner", "scanner")
@@ -77,6 +77,7 @@ type resized struct {
 	*cluster
 	db    *sql.DB
 	later int // tasks that are due in hours
+	rate  int // tasks a second that fall due meanwhile
 
 	begin   time.Time // of the span in which tasks fall due
 	killed  int64
@@ -101,7 +102,7 @@ type answer struct {
 
 // span is the time in which tasks fall due. There are more of them where more is to be moved.
 func (r *resized) span() time.Duration {
-	return 10*time.Second + time.Duration(r.later)*50*time.Microsecond
+	return 12*time.Second + time.Duration(r.later)*80*time.Microsecond
 }
 
 // claimedAhead is how long before its due time a run may be claimed at most: before a burst, and a little for the clocks.
@@ -189,7 +190,7 @@ func (r *resized) plan() {
 	when := func() int64 { return r.begin.Add(time.Duration(random.Int64N(int64(r.span())))).UnixMilli() }
 	now, load, paused := time.Now().UnixMilli(), r.topic("load"), r.topic("paused")
 	seconds := int(r.span() / time.Second)
-	for i := range 200 * seconds {
+	for i := range r.rate * 8 / 13 * seconds {
 		id, key, due := fmt.Sprintf("plain-%d", i), fmt.Sprintf("k%d", random.IntN(200)), when()
 		r.due[load+"/"+id] = due
 		if due > now+6000 { // stored long before anything near it is claimed: its place is certain
@@ -197,13 +198,13 @@ func (r *resized) plan() {
 		}
 		r.actions = append(r.actions, action{now, ask(load, id, key, due, schemas.HeaderEvents, "none")})
 	}
-	for i := range 50 * seconds {
+	for i := range r.rate * 2 / 13 * seconds {
 		id, due := fmt.Sprintf("cancel-%d", i), when()
 		r.cancelled[id] = true
 		r.actions = append(r.actions, action{now, ask(load, id, id, due)},
 			action{due - 50 + random.Int64N(101), keyed(request(r.intake, load, schemas.HeaderID, id, schemas.HeaderOp, "cancel"), id, "")})
 	}
-	for i := range 50 * seconds {
+	for i := range r.rate * 2 / 13 * seconds {
 		id, due := fmt.Sprintf("replace-%d", i), when()
 		r.replaced[id] = true
 		second := ask(load, id, id, due+500, schemas.HeaderVersion, "2", schemas.HeaderEvents, "all")
@@ -211,7 +212,7 @@ func (r *resized) plan() {
 		r.due[load+"/"+id] = due + 500
 		r.actions = append(r.actions, action{now, ask(load, id, id, due, schemas.HeaderVersion, "1")}, action{due - 50 + random.Int64N(101), second})
 	}
-	for i := range 25 * seconds {
+	for i := range r.rate / 13 * seconds {
 		id, key, due := fmt.Sprintf("paused-%d", i), fmt.Sprintf("p%d", i%30), when()
 		r.due[paused+"/"+id], r.keys[paused+"/"+id] = due, key
 		r.actions = append(r.actions, action{now, ask(paused, id, key, due, schemas.HeaderEvents, "none")})
@@ -364,11 +365,12 @@ func (r *resized) tellLateness(copies map[string][]arrival) {
 			continue
 		}
 		when := "calm"
+		change := slices.IndexFunc(r.changes, func(c change) bool { return due >= c.from && due <= c.to })
 		switch {
 		case due > r.killed-1000 && due < r.killed+7000:
 			when = "killed"
-		case slices.ContainsFunc(r.changes, func(c change) bool { return due >= c.from && due <= c.to }):
-			when = "changing"
+		case change >= 0:
+			when = []string{"growing", "shrinking"}[change]
 		}
 		late[when] = append(late[when], copies[id][0].at-due)
 	}
