@@ -133,7 +133,9 @@ func (p *proc) stop() {
 	}
 }
 
-func clusterTasks(t *testing.T, short int) int { return clusterNumber(t, "NOTYET_CLUSTER_TASKS", short) }
+func clusterTasks(t *testing.T, short int) int {
+	return clusterNumber(t, "NOTYET_CLUSTER_TASKS", short)
+}
 
 func clusterNumber(t *testing.T, name string, short int) int {
 	if v := os.Getenv(name); v != "" {

@@ -48,7 +48,7 @@ func TestSlotsChangeUnderLoad(t *testing.T) {
 		r.send(r.actions)
 	}()
 	before := r.slotsOf("later")
-	time.Sleep(time.Until(r.begin.Add(max(3*time.Second, r.span()/4)))) // all timers have run
+	time.Sleep(time.Until(r.begin.Add(max(3*time.Second, r.span()/8)))) // all timers have run
 	grown := r.resize(96, func() {
 		r.eventually("some slots are split, not all", time.Minute, func() bool { g := r.growth(); return g.Split > 0 })
 		require.Less(t, r.growth().Whole, 64, "it was over before the kill")
@@ -102,7 +102,7 @@ type answer struct {
 
 // span is the time in which tasks fall due. There are more of them where more is to be moved.
 func (r *resized) span() time.Duration {
-	return 12*time.Second + time.Duration(r.later)*80*time.Microsecond
+	return 12*time.Second + time.Duration(r.later)*120*time.Microsecond
 }
 
 // claimedAhead is how long before its due time a run may be claimed at most: before a burst, and a little for the clocks.
@@ -189,6 +189,7 @@ func (r *resized) plan() {
 	}
 	when := func() int64 { return r.begin.Add(time.Duration(random.Int64N(int64(r.span())))).UnixMilli() }
 	now, load, paused := time.Now().UnixMilli(), r.topic("load"), r.topic("paused")
+	asked := func(due int64) int64 { return max(now, due-10_000) } // long before it is due, and so many a second
 	seconds := int(r.span() / time.Second)
 	for i := range r.rate * 8 / 13 * seconds {
 		id, key, due := fmt.Sprintf("plain-%d", i), fmt.Sprintf("k%d", random.IntN(200)), when()
@@ -196,12 +197,12 @@ func (r *resized) plan() {
 		if due > now+6000 { // stored long before anything near it is claimed: its place is certain
 			r.keys[load+"/"+id] = key
 		}
-		r.actions = append(r.actions, action{now, ask(load, id, key, due, schemas.HeaderEvents, "none")})
+		r.actions = append(r.actions, action{asked(due), ask(load, id, key, due, schemas.HeaderEvents, "none")})
 	}
 	for i := range r.rate * 2 / 13 * seconds {
 		id, due := fmt.Sprintf("cancel-%d", i), when()
 		r.cancelled[id] = true
-		r.actions = append(r.actions, action{now, ask(load, id, id, due)},
+		r.actions = append(r.actions, action{asked(due), ask(load, id, id, due)},
 			action{due - 50 + random.Int64N(101), keyed(request(r.intake, load, schemas.HeaderID, id, schemas.HeaderOp, "cancel"), id, "")})
 	}
 	for i := range r.rate * 2 / 13 * seconds {
@@ -210,12 +211,12 @@ func (r *resized) plan() {
 		second := ask(load, id, id, due+500, schemas.HeaderVersion, "2", schemas.HeaderEvents, "all")
 		second.Value = []byte("2")
 		r.due[load+"/"+id] = due + 500
-		r.actions = append(r.actions, action{now, ask(load, id, id, due, schemas.HeaderVersion, "1")}, action{due - 50 + random.Int64N(101), second})
+		r.actions = append(r.actions, action{asked(due), ask(load, id, id, due, schemas.HeaderVersion, "1")}, action{due - 50 + random.Int64N(101), second})
 	}
 	for i := range r.rate / 13 * seconds {
 		id, key, due := fmt.Sprintf("paused-%d", i), fmt.Sprintf("p%d", i%30), when()
 		r.due[paused+"/"+id], r.keys[paused+"/"+id] = due, key
-		r.actions = append(r.actions, action{now, ask(paused, id, key, due, schemas.HeaderEvents, "none")})
+		r.actions = append(r.actions, action{asked(due), ask(paused, id, key, due, schemas.HeaderEvents, "none")})
 	}
 	r.planTimers(now)
 }
