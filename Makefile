@@ -24,7 +24,7 @@ test-cluster: ## the end-to-end tests on three brokers, three ZooKeepers, a data
 test-short: ## the tests that need no server
 	env -u NOTYET_KAFKA_BROKERS -u NOTYET_MYSQL_DSN -u NOTYET_REDIS_ADDRS -u NOTYET_ZOOKEEPER_SERVERS go test ./...
 
-test-packages: ## the Helm chart, rendered and judged by Kubernetes' own types; part of check
+test-packages: ## the Helm chart in Kubernetes' own types, the image, the unit; part of check
 	@scripts/retry go -C test/packages mod download
 	go -C test/packages test ./... $(ARGS)
 
