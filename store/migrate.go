@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/pressly/goose/v3"
@@ -93,6 +94,43 @@ func (s *Store) schema(ctx context.Context) (latest, wanted int64, err error) {
 	}
 	return latest, known[len(known)-1].Version, err
 }
+
+// Migration is one that Migrate has not made yet.
+type Migration struct {
+	Name string `json:"name"` // of its file
+	SQL  string `json:"sql"`
+}
+
+// Pending returns the migrations that Migrate would make, in their order, and whether there are slots. It changes nothing.
+func (s *Store) Pending(ctx context.Context) (pending []Migration, slots bool, err error) {
+	latest, _, err := s.schema(ctx)
+	if err != nil {
+		return nil, false, fmt.Errorf("reading the database's version: %w", err)
+	}
+	err = s.db.QueryRowContext(ctx, "SELECT COUNT(*) > 0 FROM slots").Scan(&slots)
+	if err != nil && !s.dialect.NoTable(err) {
+		return nil, false, fmt.Errorf("looking for slots: %w", err)
+	}
+	m, err := s.migrator(s.db)
+	if err != nil {
+		return nil, false, err
+	}
+	_, dir, _ := s.dialect.Migrations()
+	for _, source := range m.ListSources() {
+		if source.Version <= latest {
+			continue
+		}
+		text, err := fs.ReadFile(migrations, dir+"/"+source.Path)
+		if err != nil {
+			return nil, false, err
+		}
+		pending = append(pending, Migration{source.Path, gooseLines.ReplaceAllString(string(text), "")})
+	}
+	return pending, slots, nil
+}
+
+// gooseLines tell goose how to run a migration.
+var gooseLines = regexp.MustCompile(`(?m)^-- \+goose .*\n`)
 
 // CheckMigrated returns ErrNotMigrated when Migrate has something to do. It creates nothing.
 func (s *Store) CheckMigrated(ctx context.Context) error {

@@ -18,17 +18,37 @@ func TestMigrate(t *testing.T) {
 			ctx, s := t.Context(), open(t, b.fresh(t))
 
 			require.ErrorIs(t, s.CheckMigrated(ctx), ErrNotMigrated, "no tables yet")
+			pending, slots, err := s.Pending(ctx)
+			require.NoError(t, err)
+			require.False(t, slots)
+			require.Contains(t, pending[0].SQL, "CREATE TABLE tasks")
+			require.NotContains(t, pending[0].SQL, "goose")
+			var table string
+			require.True(t, s.dialect.NoTable(s.db.QueryRowContext(ctx, "SELECT 1 FROM goose_db_version").Scan(&table)), "nothing was made")
 			for _, n := range []int{-1, 0, 4097} {
 				require.ErrorContains(t, s.Migrate(ctx, n), "slots must be 1 to 4096")
 			}
 			require.NoError(t, s.Migrate(ctx, 5))
 			require.NoError(t, s.CheckMigrated(ctx))
+			all := pending
+			pending, slots, err = s.Pending(ctx)
+			require.NoError(t, err)
+			require.Empty(t, pending)
+			require.True(t, slots)
+			_, err = s.db.ExecContext(ctx, "DELETE FROM goose_db_version WHERE version_id = ?", len(all))
+			require.NoError(t, err)
+			pending, slots, err = s.Pending(ctx)
+			require.NoError(t, err)
+			require.Equal(t, all[len(all)-1:], pending, "an older version's database")
+			require.True(t, slots)
+			_, err = s.db.ExecContext(ctx, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (?, 1)", len(all))
+			require.NoError(t, err)
 
 			require.NoError(t, s.Migrate(ctx, 9), "again, with another wish")
-			slots, err := s.h.Slots(ctx)
+			rows, err := s.h.Slots(ctx)
 			require.NoError(t, err)
-			require.Len(t, slots, 5, "the number of slots is fixed by the first migration")
-			for i, slot := range slots {
+			require.Len(t, rows, 5, "the number of slots is fixed by the first migration")
+			for i, slot := range rows {
 				require.Equal(t, Slot{Slot: i, Change: unchanging(5)}, slot)
 			}
 		})

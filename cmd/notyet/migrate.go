@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -21,6 +22,7 @@ type migrateCmd struct {
 	command.Servers
 	command.AsJSON
 	DatabaseOnly bool `help:"Do not look at Kafka: others make its topics." name:"database-only"`
+	DryRun       bool `help:"Print the statements that would run and the topics that would be made, and change nothing." name:"dry-run"`
 	KafkaMoved   bool `help:"The installation has moved to another Kafka cluster, whose intake topics are new. Without it, a database that belongs to another cluster is refused." name:"kafka-moved"`
 }
 
@@ -28,7 +30,7 @@ type migrateCmd struct {
 func (migrateCmd) Help() string {
 	return `Run it before the first start and for each new version. It may be run again at any time, even while services run.
 It needs no right to create topics that exist (--database-only does not look at Kafka at all). It does not change existing topics, their partitions and settings, or the number of slots. If slots is set to another
-number, migrate fails.
+number, migrate fails. With --dry-run it changes nothing.
 
 The intake and report topics that it creates keep records for migrate.retention (14 days) by the broker's clock, whatever their
 size. Requests are lost if all scanners are down longer than this, or if an older database backup is restored. With three
@@ -60,6 +62,9 @@ func (c *migrateCmd) Run(a *app) error {
 		return err
 	}
 	log := command.NewLogger(cfg.Log, a.Stderr)
+	if c.DryRun {
+		return c.tell(a, cfg, log)
+	}
 	out := migrated{Created: []string{}, Kept: []string{}}
 	if out.Slots, err = migrateDatabase(a.Ctx, cfg); err != nil {
 		return err
@@ -84,6 +89,88 @@ func (c *migrateCmd) Run(a *app) error {
 	}
 	for _, name := range out.Kept {
 		fmt.Fprintf(a.Stdout, "topic %s: exists, left as it is\n", name)
+	}
+	return nil
+}
+
+// planned is what migrate --dry-run prints.
+type planned struct {
+	Migrations []store.Migration `json:"migrations"`
+	Slots      int               `json:"slots"` // to be made; 0: there are some
+	Topics     []kafka.TopicSpec `json:"topics"`
+}
+
+// tell says what migrate would do. It does not look whether Kafka is the installation's.
+func (c *migrateCmd) tell(a *app, cfg *config.Config, log *zap.Logger) error {
+	out := planned{Migrations: []store.Migration{}, Topics: []kafka.TopicSpec{}}
+	if err := out.database(a.Ctx, cfg); err != nil {
+		return err
+	}
+	if !c.DatabaseOnly {
+		if err := out.topics(a.Ctx, cfg, log); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return a.JSON(out)
+	}
+	for _, m := range out.Migrations {
+		fmt.Fprintf(a.Stdout, "-- %s\n%s\n", m.Name, m.SQL)
+	}
+	if out.Slots > 0 {
+		fmt.Fprintf(a.Stdout, "-- then the installation's id and key, and %d slots\n", out.Slots)
+	}
+	for _, t := range out.Topics {
+		fmt.Fprintf(a.Stdout, "-- topic %s: %d partitions, replication %d (0: the broker's default)", t.Name, t.Partitions, t.Replication)
+		for _, key := range slices.Sorted(maps.Keys(t.Configs)) {
+			fmt.Fprintf(a.Stdout, ", %s=%s", key, t.Configs[key])
+		}
+		fmt.Fprintln(a.Stdout)
+	}
+	fmt.Fprintf(a.Stdout, "-- %d migrations and %d topics to be made; nothing was changed\n", len(out.Migrations), len(out.Topics))
+	return nil
+}
+
+func (p *planned) database(ctx context.Context, cfg *config.Config) error {
+	scfg, err := storeConfig(cfg)
+	if err != nil {
+		return err
+	}
+	st, err := store.Open(ctx, scfg, zap.NewNop())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = st.Close() }()
+	pending, slots, err := st.Pending(ctx)
+	p.Migrations = append(p.Migrations, pending...)
+	if !slots {
+		p.Slots = cfg.Slots
+	}
+	return err
+}
+
+// topics notes those that do not exist.
+func (p *planned) topics(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+	kcfg, err := command.KafkaConfig(cfg)
+	if err != nil {
+		return err
+	}
+	client, err := kafka.New(kcfg, log)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := command.Reach(ctx, cfg, client); err != nil {
+		return err
+	}
+	there, err := kafka.TopicIDs(ctx, client, cfg.OwnTopics()...)
+	if err != nil {
+		return err
+	}
+	for _, spec := range topicSpecs(cfg) {
+		if _, exists := there[spec.Name]; !exists {
+			p.Topics = append(p.Topics, spec)
+		}
 	}
 	return nil
 }

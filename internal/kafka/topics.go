@@ -13,13 +13,13 @@ import (
 
 // TopicSpec describes a topic to create.
 type TopicSpec struct {
-	Name string
+	Name string `json:"name"`
 	// Partitions is their number; 0 takes the broker's default.
-	Partitions int32
+	Partitions int32 `json:"partitions"`
 	// Replication is the number of copies; 0 takes the broker's default.
-	Replication int16
+	Replication int16 `json:"replication"`
 	// Configs are the topic's settings, such as retention.ms.
-	Configs map[string]string
+	Configs map[string]string `json:"configs"`
 }
 
 // EnsureTopics creates the topics that do not exist and returns the names of
