@@ -30,6 +30,7 @@ func (a ability) String() string { return [...]string{"works", "rests", "falters
 //
 // A database that is away for all is noticed by the members at different moments. So a process that fails has the group join again only
 // after more than twice the time in which every other one notices. By then none of them says that it works, and nothing moves.
+// Whoever was asked meanwhile says so once it works: another one may fail by itself, and keeps its partitions until then.
 type health struct {
 	store    *store.Store
 	standing *standing
@@ -82,7 +83,7 @@ func (h *health) report(err error) bool {
 	case fails:
 		return h.told != fails
 	case works: // for a while, in which the others notice too that the database is back
-		return (h.told == fails || h.told == rests) && time.Since(h.since) >= h.after
+		return h.told != works && time.Since(h.since) >= h.after
 	}
 	return false
 }

@@ -329,7 +329,7 @@ func TestWhenTheGroupHearsOfAScanner(t *testing.T) {
 	at(t, func(h *health) { // the others have it join
 		say(h, errCutOff, 2*after-2*s)
 		require.Equal(t, falters, h.join())
-		require.Equal(t, time.Duration(-1), say(h, nil, time.Hour), "nothing came of it")
+		require.Equal(t, after, say(h, nil, time.Hour), "one that fails keeps its partitions until another one says that it works")
 		require.Equal(t, works, h.join())
 		say(h, errCutOff, 2*after)
 		require.Equal(t, fails, h.join())
