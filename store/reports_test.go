@@ -317,6 +317,48 @@ func TestReportEndsWhatIsInFlight(t *testing.T) {
 	}
 }
 
+// Of many tasks that were to wait for reports, those begin to wait about which no report has come, however many others stand between them.
+func TestManyThatWereReportedOnBeforeTheSettlement(t *testing.T) {
+	for _, between := range []int{0, 6} {
+		t.Run(fmt.Sprintf("%d others each", between), func(t *testing.T) {
+			eachLarge(t, func(t *testing.T, s *fixture) {
+				const tasks = 2 * fewWaits
+				var records, reports []any
+				for n := range tasks {
+					records = append(records, s.schedule(fmt.Sprint(n), wantReport, tell(schemas.EventsFinal)))
+					for i := range between {
+						records = append(records, s.schedule(fmt.Sprintf("%d-%d", n, i)))
+					}
+				}
+				s.do(records...)
+				s.now = t0 + 1000
+				s.claim(s.now)
+				var exits []Transition
+				var reported []int64
+				for n := range tasks {
+					e := s.transition(fmt.Sprint(n), task.StateReport, s.now+60_000, 1)
+					e.From = s.row(fmt.Sprint(n)).Pos
+					exits = append(exits, e)
+					if n%5 != 0 {
+						reported, reports = append(reported, e.Seq), append(reports, s.about(s.row(fmt.Sprint(n)), 1, schemas.StatusOK))
+					}
+				}
+				s.do(reports...)
+				got := s.settle(s.now, exits...)
+				require.ElementsMatch(t, reported, got.Ignored)
+				require.Len(t, got.Moved, tasks-len(reported))
+				for n := range tasks {
+					want := "succeeded"
+					if n%5 == 0 {
+						want = "waiting_report"
+					}
+					require.Equal(t, want, s.state(fmt.Sprint(n)))
+				}
+			})
+		})
+	}
+}
+
 // Another record of the task may follow the delivery that is reported on: from the memory of the next owner, from that of an owner that
 // set the task aside, or because the database has forgotten what its owner did. The report waits, so that nothing ends before that record.
 func TestReportOfWhatMayBeSentAgainWaits(t *testing.T) {

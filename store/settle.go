@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -91,7 +92,11 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 	var out Settled
 	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 		out = Settled{}
-		rows, err := s.lockTransitions(ctx, tx, transitions)
+		there, err := stillThere(ctx, tx, transitions)
+		if err != nil {
+			return err
+		}
+		rows, err := s.lockTransitions(ctx, tx, there)
 		if err != nil {
 			return err
 		}
@@ -152,6 +157,52 @@ type lockedRow struct {
 	task.Task
 	ident [16]byte
 }
+
+// fewWaits is up to how many tasks that begin to wait for reports are locked without a look whether they are still there.
+const fewWaits = 50
+
+// stillThere leaves out tasks that were to wait for reports, and have left the places at which they were claimed: most have, where
+// consumers report at once (see task.SentOnce). Nothing comes to a place that is claimed. So a look at the index without locks tells,
+// at a fraction of what it costs to lock each row.
+func stillThere(ctx context.Context, tx *sql.Tx, transitions []Transition) ([]Transition, error) {
+	places, n := map[int]Range{}, 0
+	for _, e := range transitions {
+		if e.beginsWait() {
+			r, known := places[e.Slot]
+			if !known {
+				r = Range{Slot: e.Slot, From: e.From - 1}
+			}
+			places[e.Slot], n = Range{e.Slot, min(r.From, e.From-1), max(r.To, e.From)}, n+1
+		}
+	}
+	if n <= fewWaits {
+		return transitions, nil
+	}
+	there, most := make(map[int64]bool, n), 4*n // others that are in flight may stand between them
+	for part := range slices.Chunk(slices.Collect(maps.Values(places)), tables.MaxRanges) {
+		where, a := rangesWhere(part)
+		seqs, err := tables.Fetch(ctx, tx, func(r *sql.Rows, seq *int64) error { return r.Scan(seq) }, "SELECT seq FROM tasks WHERE "+where+" LIMIT ?", append(a, most)...)
+		if err != nil {
+			return nil, fmt.Errorf("looking for tasks that are still to wait for reports: %w", err)
+		}
+		if len(seqs) == most {
+			return transitions, nil
+		}
+		for _, seq := range seqs {
+			there[seq] = true
+		}
+	}
+	out := make([]Transition, 0, len(transitions))
+	for _, e := range transitions {
+		if !e.beginsWait() || there[e.Seq] {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// beginsWait says that the task was sent from the place at which it was claimed, and is to wait for a report.
+func (e Transition) beginsWait() bool { return e.State == task.StateReport && e.From != 0 && !e.Recall && !e.EndsWait }
 
 // lockTransitions locks the rows before the slots, as all writers do. Another order would deadlock with them.
 func (s *Store) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]lockedRow, error) {
