@@ -107,24 +107,8 @@ const (
 func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 	requests, reports := piece{rows: waitingPiece, bytes: waitingBytes}, piece{rows: waitingReports, bytes: waitingBytes}
 	for part := range slices.Chunk(list, tables.MaxRows) {
-		byKey, keys := keysOf(part)
-		type count struct {
-			ident    []byte
-			report   bool
-			n, bytes int
-		}
-		counts, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, c *count) error { return r.Scan(&c.ident, &c.report, &c.n, &c.bytes) },
-			"SELECT ident, report, COUNT(*), SUM(size) FROM waiting WHERE ident IN ("+tables.Marks(len(keys))+") GROUP BY ident, report", keys...)
-		if err != nil {
+		if err := w.countWaiting(ctx, part); err != nil {
 			return fmt.Errorf("looking for waiting requests: %w", err)
-		}
-		for _, c := range counts {
-			id := byKey[[16]byte(c.ident)]
-			if c.report {
-				id.queue.reports = c.n
-			} else {
-				id.queue.requests, id.queue.bytes = c.n, c.bytes
-			}
 		}
 		var free, reported []*identity
 		for _, id := range part {
@@ -145,6 +129,40 @@ func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 		}
 	}
 	return nil
+}
+
+// countWaiting counts what waits for each identity. Mostly nearly nothing waits in the whole table, and the server reads that in a
+// fraction of the time that it takes to look up each identity.
+func (w *work) countWaiting(ctx context.Context, list []*identity) error {
+	byKey, keys := keysOf(list)
+	type count struct {
+		ident    []byte
+		report   bool
+		n, bytes int
+	}
+	read := func(query string, args ...any) ([]count, error) {
+		return tables.Fetch(ctx, w.tx, func(r *sql.Rows, c *count) error { return r.Scan(&c.ident, &c.report, &c.n, &c.bytes) }, query, args...)
+	}
+	var counts []count
+	var err error
+	few := len(list) / 4
+	if few > 0 {
+		counts, err = read("SELECT ident, report, 1, size FROM waiting LIMIT ?", few)
+	}
+	if err == nil && len(counts) == few {
+		counts, err = read("SELECT ident, report, COUNT(*), SUM(size) FROM waiting WHERE ident IN ("+tables.Marks(len(keys))+") GROUP BY ident, report", keys...)
+	}
+	for _, c := range counts {
+		id := byKey[[16]byte(c.ident)]
+		switch {
+		case id == nil:
+		case c.report:
+			id.queue.reports += c.n
+		default:
+			id.queue.requests, id.queue.bytes = id.queue.requests+c.n, id.queue.bytes+c.bytes
+		}
+	}
+	return err
 }
 
 func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
