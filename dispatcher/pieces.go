@@ -37,7 +37,6 @@ func (s *settler) settlePieces(ctx context.Context, transitions []flight.Transit
 // settlePiece settles a piece and returns those of it that are not durable: all when ctx ended, and a task that the database refuses
 // however little is left of it.
 func (s *settler) settlePiece(ctx context.Context, piece []flight.Transition) []flight.Transition {
-	piece = s.flight.Ours(piece)
 	err := s.settleThese(ctx, piece, func() []flight.Closing { return nil })
 	switch {
 	case err == nil:

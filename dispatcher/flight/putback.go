@@ -77,6 +77,9 @@ func (fl *Flight) leave(t *Task, e Transition) {
 	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.slot.number, t.slot.epoch, t.pos
 	e.task = t
 	e.Events = slices.DeleteFunc(e.Events, func(ev schemas.Event) bool { return !task.Published(t.settings.Events, ev.State) })
+	if len(e.Events) == 0 {
+		e.Events = nil // many may wait for the database
+	}
 	for i := range e.Events {
 		ev := &e.Events[i]
 		ev.Topic, ev.ID, ev.Due, ev.At = t.topic, t.id, t.due, fl.clock.Millis()

@@ -39,10 +39,14 @@ func (fl *Flight) NotLeft(transitions, recalls []Transition) {
 func (fl *Flight) Ours(transitions []Transition) []Transition {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	at := make(map[int64]int, len(transitions))
+	at := map[int64]int{}
 	out := transitions[:0]
 	for _, e := range transitions {
 		if l := fl.slots[e.Slot]; l == nil || l != e.task.slot { // the slot may have been taken anew under the same epoch
+			continue
+		}
+		if fl.stuck[e.Seq] == nil && !e.Recall { // nobody but a late answer has another word on a task
+			out = append(out, e)
 			continue
 		}
 		if i, ok := at[e.Seq]; ok {

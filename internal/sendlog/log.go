@@ -240,8 +240,8 @@ func (l *Log) options() *pebble.Options {
 		Logger:             pebbleLog{l.fault},
 		EventListener:      l.fault.events(),
 		// Nothing is read twice; keys only grow, so compaction moves tables
-		// without rewriting them and a bigger memtable only saves files.
-		MemTableSize: 16 << 20,
+		// without rewriting them and a bigger memtable only saves files. There are two of them.
+		MemTableSize: 8 << 20,
 		CacheSize:    8 << 20,
 	}
 }
