@@ -202,7 +202,9 @@ func stillThere(ctx context.Context, tx *sql.Tx, transitions []Transition) ([]Tr
 }
 
 // beginsWait says that the task was sent from the place at which it was claimed, and is to wait for a report.
-func (e Transition) beginsWait() bool { return e.State == task.StateReport && e.From != 0 && !e.Recall && !e.EndsWait }
+func (e Transition) beginsWait() bool {
+	return e.State == task.StateReport && e.From != 0 && !e.Recall && !e.EndsWait
+}
 
 // lockTransitions locks the rows before the slots, as all writers do. Another order would deadlock with them.
 func (s *Store) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]lockedRow, error) {
