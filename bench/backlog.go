@@ -18,7 +18,7 @@ type Shape struct {
 
 func (b *Bench) run(ctx context.Context, s Shape) (*Result, error) {
 	if s.Rate > 0 {
-		return b.steady(ctx, s.Rate, s.WarmUp, s.For)
+		return b.steady(ctx, s.Rate, shortestDelay, s.WarmUp, s.For)
 	}
 	return b.Sustained(ctx, Variant{}, s.Pending, s.WarmUp, s.For)
 }

@@ -16,7 +16,7 @@ func (b *Bench) Failover(ctx context.Context, rate, pid int, warmUp, last time.D
 	at := time.Now().Add(warmUp + longestDelay)
 	killed := make(chan error, 1)
 	go func() { killed <- b.kill(ctx, pid, at) }()
-	t, l, err := b.flow(ctx, rate, &tally{from: at.UnixMilli(), to: at.Add(last).UnixMilli(), killed: at.UnixMilli()})
+	t, l, err := b.flow(ctx, rate, shortestDelay, &tally{from: at.UnixMilli(), to: at.Add(last).UnixMilli(), killed: at.UnixMilli()})
 	if err != nil {
 		return nil, err
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 )
 
-// Steady schedules rate tasks a second, each due 3 to 5 s later at a random millisecond. It
+// Steady schedules rate tasks a second, each due ahead to two seconds more later, at a random millisecond. It
 // measures those that are due within `last` after the warm-up. Then it measures how long Kafka
 // alone takes to acknowledge records at the same rate.
-func (b *Bench) Steady(ctx context.Context, rate int, warmUp, last time.Duration) (*Result, error) {
-	r, err := b.steady(ctx, rate, warmUp, last)
+func (b *Bench) Steady(ctx context.Context, rate int, ahead, warmUp, last time.Duration) (*Result, error) {
+	r, err := b.steady(ctx, rate, ahead, warmUp, last)
 	if err != nil {
 		return nil, err
 	}
@@ -28,11 +28,11 @@ func (b *Bench) Steady(ctx context.Context, rate int, warmUp, last time.Duration
 }
 
 // steady is Steady without the comparison.
-func (b *Bench) steady(ctx context.Context, rate int, warmUp, last time.Duration) (*Result, error) {
-	begin := time.Now().Add(warmUp + longestDelay) // tasks due then were sent after the warm-up began
+func (b *Bench) steady(ctx context.Context, rate int, ahead, warmUp, last time.Duration) (*Result, error) {
+	begin := time.Now().Add(warmUp + ahead + delaySpread) // tasks due then were sent after the warm-up began
 	end := begin.Add(last)
 	watch := b.watch(ctx, begin, end)
-	t, l, err := b.flow(ctx, rate, &tally{from: begin.UnixMilli(), to: end.UnixMilli()})
+	t, l, err := b.flow(ctx, rate, ahead, &tally{from: begin.UnixMilli(), to: end.UnixMilli()})
 	if err != nil {
 		return nil, err
 	}
@@ -44,15 +44,16 @@ func (b *Bench) steady(ctx context.Context, rate int, warmUp, last time.Duration
 	return r, watch.into(r, b, t.dueIn)
 }
 
-// Delays of a steady load.
+// Delays of a steady load that is sent shortestDelay ahead.
 const (
 	shortestDelay = 3 * time.Second
-	longestDelay  = 5 * time.Second
+	delaySpread   = 2 * time.Second
+	longestDelay  = shortestDelay + delaySpread
 )
 
 // flow sends rate tasks a second until all tasks of the tally's window are sent, and tallies the
 // deliveries.
-func (b *Bench) flow(ctx context.Context, rate int, t *tally) (*tally, *load, error) {
+func (b *Bench) flow(ctx context.Context, rate int, ahead time.Duration, t *tally) (*tally, *load, error) {
 	from, err := b.ends(ctx, b.cfg.Topic)
 	if err != nil {
 		return nil, nil, err
@@ -60,8 +61,8 @@ func (b *Bench) flow(ctx context.Context, rate int, t *tally) (*tally, *load, er
 	begin, end := time.UnixMilli(t.from), time.UnixMilli(t.to)
 	b.cfg.Say("sending %d tasks a second; measuring from %s for %s", rate, begin.Format(time.TimeOnly), end.Sub(begin))
 	l := b.newLoad(Variant{})
-	err = pace(ctx, rate, time.Until(end)-shortestDelay, func() {
-		l.send(ctx, time.Now().Add(shortestDelay).UnixMilli()+rand.Int64N((longestDelay-shortestDelay).Milliseconds()))
+	err = pace(ctx, rate, time.Until(end)-ahead, func() {
+		l.send(ctx, time.Now().Add(ahead).UnixMilli()+rand.Int64N(delaySpread.Milliseconds()))
 	})
 	if err == nil {
 		err = l.flush(ctx)
@@ -70,7 +71,7 @@ func (b *Bench) flow(ctx context.Context, rate int, t *tally) (*tally, *load, er
 		return nil, nil, err
 	}
 	t.expect(int(l.sent))
-	return t, l, b.gather(ctx, t, from, end.Add(longestDelay))
+	return t, l, b.gather(ctx, t, from, end.Add(ahead+delaySpread))
 }
 
 // watch reads the processes' use at the beginning and the end of a window.

@@ -54,11 +54,13 @@ type steadyCmd struct {
 	Rate   int           `arg:"" help:"Tasks a second."`
 	For    time.Duration `default:"60s" help:"How long to measure. Default 60s." placeholder:"DURATION"`
 	WarmUp time.Duration `default:"20s" help:"Warm-up before measuring. Default 20s." placeholder:"DURATION"`
+	Ahead  time.Duration `default:"3s" help:"How long before its due time a task is sent, at least. Default 3s." placeholder:"DURATION"`
 }
 
 // Help is part of --help.
 func (steadyCmd) Help() string {
-	return `Schedules RATE tasks a second, each due 3 to 5 s later at a random millisecond. For comparison, it then sends records directly to
+	return `Schedules RATE tasks a second, each due 3 to 5 s later at a random millisecond. Far fewer tasks and a
+short --ahead show how soon a dispatcher is woken for them. For comparison, it then sends records directly to
 Kafka at the same rate and measures how long Kafka takes to acknowledge them.
 
 Example:
@@ -68,9 +70,9 @@ Example:
 // Run measures.
 func (c *steadyCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
-		return b.Steady(ctx, c.Rate, c.WarmUp, c.For)
+		return b.Steady(ctx, c.Rate, c.Ahead, c.WarmUp, c.For)
 	},
-		positive("RATE", c.Rate), command.AtLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+		positive("RATE", c.Rate), notNegative("--ahead", c.Ahead), command.AtLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
 }
 
 // pressure are the flags of measurements that send as much as goes through.
