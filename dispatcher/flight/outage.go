@@ -13,7 +13,7 @@ import (
 
 const (
 	firstProbePause   = 5 * time.Second
-	longestProbePause = time.Minute
+	longestProbePause = 45 * time.Second
 	// outageForgotten is how long nothing may be there to ask an unresponsive outlet with, before it counts as any other.
 	outageForgotten = 10 * time.Minute
 	// probesAtOnce bounds the producers that ask: each is a connection or more.
