@@ -13,7 +13,7 @@ import (
 
 const (
 	firstProbePause   = 5 * time.Second
-	longestProbePause = 45 * time.Second
+	longestProbePause = 47 * time.Second // and a probe may take 25 s: so a target that answers again is asked within 72 s
 	// outageForgotten is how long nothing may be there to ask an unresponsive outlet with, before it counts as any other.
 	outageForgotten = 10 * time.Minute
 	// probesAtOnce bounds the producers that ask: each is a connection or more.

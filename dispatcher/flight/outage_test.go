@@ -11,7 +11,7 @@ func TestOutage(t *testing.T) {
 	now := time.Now()
 	o := newOutage(now)
 	require.False(t, o.claim(now), "it was just found unresponsive")
-	for _, pause := range []time.Duration{10, 20, 40, 45, 45} {
+	for _, pause := range []time.Duration{10, 20, 40, 47, 47} {
 		now = o.next
 		require.True(t, o.claim(now))
 		require.False(t, o.claim(now), "one at a time")

@@ -182,7 +182,7 @@ func (w *world) judge(h *history.History) (linear, undecided int) {
 		Clock:  back,
 		Late:   1000 + ahead,
 	}
-	if w.hush != hushNone { // it may have been asked just before it answered; it is asked again within 45 s, and then calls back what waits
+	if w.hush != hushNone { // it may have been asked just before it answered; it is asked again within 47 s, and then calls back what waits
 		bounds.Recovery = 70_000
 	}
 	if w.recalls > 0 {
