@@ -322,7 +322,7 @@ func TestManyThatWereReportedOnBeforeTheSettlement(t *testing.T) {
 	for _, between := range []int{0, 6} {
 		t.Run(fmt.Sprintf("%d others each", between), func(t *testing.T) {
 			eachLarge(t, func(t *testing.T, s *fixture) {
-				const tasks = 2 * fewWaits
+				const tasks = 100
 				var records, reports []any
 				for n := range tasks {
 					records = append(records, s.schedule(fmt.Sprint(n), wantReport, tell(schemas.EventsFinal)))

@@ -158,9 +158,6 @@ type lockedRow struct {
 	ident [16]byte
 }
 
-// fewWaits is up to how many tasks that begin to wait for reports are locked without a look whether they are still there.
-const fewWaits = 50
-
 // stillThere leaves out tasks that were to wait for reports, and have left the places at which they were claimed: most have, where
 // consumers report at once (see task.SentOnce). Nothing comes to a place that is claimed. So a look at the index without locks tells,
 // at a fraction of what it costs to lock each row.
@@ -170,12 +167,12 @@ func stillThere(ctx context.Context, tx *sql.Tx, transitions []Transition) ([]Tr
 		if e.beginsWait() {
 			r, known := places[e.Slot]
 			if !known {
-				r = Range{Slot: e.Slot, From: e.From - 1}
+				r = Range{Slot: e.Slot, From: e.From - 1, To: e.From}
 			}
 			places[e.Slot], n = Range{e.Slot, min(r.From, e.From-1), max(r.To, e.From)}, n+1
 		}
 	}
-	if n <= fewWaits {
+	if n == 0 {
 		return transitions, nil
 	}
 	there, most := make(map[int64]bool, n), 4*n // others that are in flight may stand between them
