@@ -39,6 +39,7 @@ type cli struct {
 	Intake     intakeCmd          `cmd:"" help:"Show the intake's partitions, and move one that is stuck."`
 	Token      tokenCmd           `cmd:"" help:"Make tokens for the API."`
 	Version    command.VersionCmd `cmd:"" help:"Print the version; so does --version."`
+	Completion completionCmd      `cmd:"" help:"Print what makes a shell complete notyet's commands and flags."`
 
 	Bench benchCmd `cmd:"" hidden:"" passthrough:""`
 }

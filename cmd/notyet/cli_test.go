@@ -1,11 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/config"
 	"github.com/stretchr/testify/require"
 )
 
@@ -115,6 +118,44 @@ func TestExitCodes(t *testing.T) {
 			require.Empty(t, r.stdout, "%v: what is wrong is no output", c.args)
 		}
 	}
+}
+
+// TestErrorsAreJSONWhereItIsAskedFor: --json holds for errors too, and those of the command line.
+func TestErrorsAreJSONWhereItIsAskedFor(t *testing.T) {
+	nowhere := []string{"NOTYET_KAFKA_BROKERS=127.0.0.1:1", "NOTYET_HTTP_ADDR=127.0.0.1:1"}
+	for _, c := range []struct {
+		args     []string
+		code     int
+		error    string
+		try      string
+		problems []config.Problem
+	}{
+		{args: []string{"get", "-t", "a", "--json"}, code: 2, error: "--id", try: "notyet get --help"},
+		{args: []string{"get", "--json", "-t", "a", "--id", ""}, code: 2, error: "--id is empty", try: "notyet get --help"},
+		{args: []string{"list", "--jsn", "--json"}, code: 2, error: "--jsn", try: "notyet list --help"},
+		{args: []string{"list", "--json", "--limit", "0"}, code: 2, error: "1 to 1000"},
+		{args: []string{"list", "--json", "--set", "slots=0"}, code: 2, error: "1 problem(s)", problems: []config.Problem{{Key: "slots", Source: "flag", Value: "0", Problem: "is out of range", Fix: "write 1 to 4096"}}},
+		{args: []string{"get", "-t", "a", "--id", "\x1bb", "--json=true"}, code: 1, error: "127.0.0.1:1 (http.addr)"},
+		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x", "--json"}, code: 1, error: "no answer from Kafka"},
+	} {
+		r := notyet(t, nowhere, "", c.args...)
+		require.Equal(t, c.code, r.code, "%v: %s", c.args, r.stderr)
+		require.Empty(t, r.stdout, "%v", c.args)
+		require.Equal(t, 1, strings.Count(r.stderr, "\n"), "%v: %s", c.args, r.stderr)
+		var got struct {
+			Error    string
+			Try      string
+			Code     int
+			Problems []config.Problem
+		}
+		require.NoError(t, json.Unmarshal([]byte(r.stderr), &got), r.stderr)
+		require.Contains(t, got.Error, c.error, "%v", c.args)
+		require.Equal(t, c.try, got.Try, "%v", c.args)
+		require.Equal(t, c.code, got.Code, "%v", c.args)
+		require.Equal(t, c.problems, got.Problems, "%v", c.args)
+	}
+	r := notyet(t, nowhere, "", "get", "-t", "a", "--id", "b", "--json=false")
+	require.Contains(t, r.stderr, "notyet: ")
 }
 
 func TestEveryCommandHasHelp(t *testing.T) {

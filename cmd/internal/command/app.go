@@ -11,10 +11,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 
 	"github.com/notyet/notyet/internal/config"
 )
@@ -34,6 +36,8 @@ type App struct {
 	Environ        []string
 	Name           string // the program's, before every complaint
 	Program        string // how this program was called, for hints that can be typed
+
+	asJSON bool // errors are JSON, as --json asks
 }
 
 // OfProcess returns the environment of this process, whose context ends with the first signal.
@@ -114,6 +118,8 @@ func (a *App) Run(args []string, g Grammar) (code int) {
 		fmt.Fprintln(a.Stderr, a.Name+":", err)
 		return ExitFailed
 	}
+	kongcompletion.Register(parser)
+	a.asJSON = asksJSON(args)
 	if len(args) > 0 && args[0] == "--version" { // no flag: it is one of some commands, with another meaning
 		args = append([]string{"version"}, args[1:]...)
 	}
@@ -139,9 +145,47 @@ func noEmptyFlag(c *kong.Context) error {
 	return nil
 }
 
+// asksJSON looks for --json in a command line that may have mistakes.
+func asksJSON(args []string) bool {
+	for _, arg := range args {
+		name, value, given := strings.Cut(arg, "=")
+		if name == "--json" {
+			yes, err := strconv.ParseBool(value)
+			return !given || err == nil && yes
+		}
+	}
+	return false
+}
+
+// failed is an error of a command with --json.
+type failed struct {
+	Error    string           `json:"error"`
+	Problems []config.Problem `json:"problems,omitempty"` // of the configuration
+	Try      string           `json:"try,omitempty"`      // the command that explains more
+	Code     int              `json:"code"`               // the exit code
+}
+
+// fail prints an error, as JSON on one line if --json asks for it, and returns the exit code. It prints on
+// stderr, since stdout has what came before it.
+func (a *App) fail(code int, err error, try string) int {
+	if a.asJSON {
+		out := failed{Error: err.Error(), Try: try, Code: code}
+		var bad *config.Error
+		if errors.As(err, &bad) {
+			out.Problems = bad.Problems
+		}
+		_ = line(a.Stderr, out)
+		return code
+	}
+	fmt.Fprintln(a.Stderr, a.Name+":", err)
+	if try != "" {
+		fmt.Fprintln(a.Stderr, "Try:", try)
+	}
+	return code
+}
+
 // misused explains a mistake in the command line; parsed is nil if the mistake ended the parsing.
 func (a *App) misused(err error, parsed *kong.Context) int {
-	fmt.Fprintln(a.Stderr, a.Name+":", err)
 	var pe *kong.ParseError
 	if errors.As(err, &pe) {
 		parsed = pe.Context
@@ -154,8 +198,7 @@ func (a *App) misused(err error, parsed *kong.Context) int {
 			}
 		}
 	}
-	fmt.Fprintf(a.Stderr, "Try: %s --help\n", command)
-	return ExitUsage
+	return a.fail(ExitUsage, err, command+" --help")
 }
 
 // Code prints a command's error and returns the exit code.
@@ -170,12 +213,10 @@ func (a *App) Code(err error, isMistake func(error) bool) int {
 	case errors.Is(err, ErrReported):
 		return ExitFailed
 	case a.Ctx.Err() != nil && errors.Is(err, context.Canceled):
-		fmt.Fprintln(a.Stderr, a.Name+": interrupted")
-		return ExitFailed
+		return a.fail(ExitFailed, errors.New("interrupted"), "")
 	}
-	fmt.Fprintln(a.Stderr, a.Name+":", err)
 	if errors.As(err, &bad) || errors.As(err, &badConfig) || isMistake != nil && isMistake(err) {
-		return ExitUsage
+		return a.fail(ExitUsage, err, "")
 	}
-	return ExitFailed
+	return a.fail(ExitFailed, err, "")
 }

@@ -2,6 +2,7 @@ package command
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -22,8 +23,10 @@ func (a *App) JSON(v any) error {
 }
 
 // Line prints one value on one line, for streams.
-func (a *App) Line(v any) error {
-	enc := json.NewEncoder(a.Stdout)
+func (a *App) Line(v any) error { return line(a.Stdout, v) }
+
+func line(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
