@@ -10,13 +10,13 @@ package bench
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
@@ -35,8 +35,8 @@ type Config struct {
 	// DSN is the installation's MySQL or MariaDB. Default none: `scheduled` events then show what
 	// is stored, and what is settled is unknown.
 	DSN string
-	// TLS, when set, is used for every connection to it. Default what DSN says.
-	TLS *tls.Config
+	// BeforeConnect, when set, says before each connection to it who connects, and how. Default what DSN says.
+	BeforeConnect func(context.Context, *mysql.Config) error
 	// Topic is the target topic, which the bench creates. Default notyet-bench- and eight random
 	// characters.
 	Topic string
@@ -136,7 +136,7 @@ func (b *Bench) open(ctx context.Context) error {
 	}
 	b.admin = kadm.NewClient(b.intake)
 	if strings.Contains(b.cfg.DSN, "@") { // the embedded database has no address and allows no second process
-		if b.db, err = openDatabase(ctx, b.cfg.DSN, b.cfg.TLS); err != nil {
+		if b.db, err = openDatabase(ctx, b.cfg.DSN, b.cfg.BeforeConnect); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -17,14 +16,14 @@ import (
 // database is the installation's, seen from outside: what is stored, what is settled, and the bench's own rows.
 type database struct{ db *sql.DB }
 
-func openDatabase(ctx context.Context, dsn string, secure *tls.Config) (*database, error) {
+func openDatabase(ctx context.Context, dsn string, before func(context.Context, *mysql.Config) error) (*database, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("reading mysql.dsn (want user:password@tcp(host:port)/database): %w", err)
 	}
 	cfg.InterpolateParams = true // as the store does it
-	if secure != nil {
-		cfg.TLS, cfg.AllowFallbackToPlaintext = secure, false // as the store does it, too
+	if before != nil {
+		_ = cfg.Apply(mysql.BeforeConnect(before)) // this option has no error
 	}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {

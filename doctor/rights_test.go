@@ -46,7 +46,7 @@ func TestDocumentedRightsInKafka(t *testing.T) {
 	})
 	_, err = admin.AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{{User: own, Mechanism: kadm.ScramSha256, Iterations: 4096, Password: "geheim"}})
 	require.NoError(t, err)
-	cfg := Config{Settings: &settings, Targets: []string{target}, Patience: 30 * time.Second, Kafka: &kafka.Config{Brokers: []string{users}, SASL: "SCRAM-SHA-256", Username: own, Password: "geheim"}}
+	cfg := Config{Settings: &settings, Targets: []string{target}, Patience: 30 * time.Second, Kafka: &kafka.Config{Brokers: []string{users}, SASL: "SCRAM-SHA-256", Credentials: func() (string, string) { return own, "geheim" }}}
 	wrong := func() (out []string) {
 		for _, f := range Look(t.Context(), cfg, zap.NewNop()) {
 			if (f.Level == Failure || f.Level == Warning) && f.Check != "kafka.copies" {

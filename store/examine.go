@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -36,4 +37,15 @@ func Address(dsn string) string {
 		return ""
 	}
 	return parsed.Addr + "/" + parsed.DBName
+}
+
+// Credentials returns the user and the password of a DSN, and the DSN without them. Its error does not contain the DSN.
+func Credentials(dsn string) (user, password, rest string, err error) {
+	parsed, err := mysql.ParseDSN(dsn)
+	if err != nil || strings.HasPrefix(dsn, sqlitePrefix) {
+		return "", "", "", errors.New("this is no DSN of a server: want user:password@tcp(host:port)/database")
+	}
+	user, password = parsed.User, parsed.Passwd
+	parsed.User, parsed.Passwd = "", ""
+	return user, password, parsed.FormatDSN(), nil
 }

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -41,9 +42,11 @@ type Config struct {
 	// DSN of a MySQL or MariaDB server in the form of go-sql-driver (user:password@tcp(host:port)/database), or
 	// "sqlite:PATH" for the embedded database ("sqlite::memory:" keeps it in memory).
 	DSN string
-	// TLS, when set, is used for every connection. Without a ServerName, the certificate must name
-	// the host in DSN. Default what DSN says.
-	TLS *tls.Config
+	// Credentials, when set, are asked for each new connection, in place of those in DSN.
+	Credentials func() (user, password string)
+	// TLS, when set, is asked for the configuration of each new connection. Without a ServerName, the
+	// certificate must name the host in DSN. Default what DSN says.
+	TLS func() *tls.Config
 	// MaxConns limits the open connections. Default 16. SQLite always has one writer at a time.
 	MaxConns int
 	// Connector, when set, replaces DSN: it makes the connections of an embedded database. It
@@ -154,9 +157,8 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 	parsed.RejectReadOnly = true    // after a failover, leave the old primary
 	parsed.Loc = time.UTC
 	parsed.MaxAllowedPacket = min(parsed.MaxAllowedPacket, maxPacket)
-	if cfg.TLS != nil {
-		parsed.TLS = cfg.TLS
-		parsed.AllowFallbackToPlaintext = false // the driver would send the password to whoever says that it speaks no TLS
+	if err := parsed.Apply(mysql.BeforeConnect(cfg.BeforeConnect)); err != nil {
+		return nil, "", err
 	}
 	parsed.Logger = mysqlLog{s.log}
 	if parsed.Timeout == 0 {
@@ -192,6 +194,23 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 	s.apart = connector{base}
 	db := sql.OpenDB(s.apart)
 	return gormmysql.New(gormmysql.Config{Conn: db, DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), serverLife, nil
+}
+
+// BeforeConnect sets who connects, and how, for the driver's next connection.
+func (c Config) BeforeConnect(_ context.Context, next *mysql.Config) error {
+	if c.Credentials != nil {
+		next.User, next.Passwd = c.Credentials()
+	}
+	if c.TLS == nil {
+		return nil
+	}
+	next.TLS = c.TLS()
+	if host, _, err := net.SplitHostPort(next.Addr); err == nil && next.TLS.ServerName == "" {
+		next.TLS = next.TLS.Clone()
+		next.TLS.ServerName = host
+	}
+	next.AllowFallbackToPlaintext = false // the driver would send the password to whoever says that it speaks no TLS
+	return nil
 }
 
 // connector makes connections that note the life of the database, and whose transactions are READ

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,6 +61,25 @@ func TestMariaDBOverTLS(t *testing.T) {
 		return err
 	}
 	require.Eventually(t, func() bool { return connect(good) == nil }, 2*time.Minute, 50*time.Millisecond, "it starts")
+
+	// Certificates are asked for with each connection.
+	var now atomic.Pointer[tls.Config]
+	now.Store(certs.Client(t)())
+	changing := good
+	changing.TLS = now.Load
+	s, err := Open(t.Context(), changing, zap.NewNop())
+	require.NoError(t, err)
+	defer s.Close()
+	living, err := s.db.Conn(t.Context())
+	require.NoError(t, err)
+	defer living.Close()
+	for _, other := range []testcert.Files{testcert.New(t), testcert.Expired(t)} {
+		now.Store(other.Client(t)())
+		require.NoError(t, living.PingContext(t.Context()), "open connections go on")
+		require.ErrorContains(t, s.Ping(t.Context()), "mysql.tls")
+	}
+	now.Store(certs.Client(t)())
+	require.NoError(t, s.Ping(t.Context()))
 
 	stranger, plain := good, good
 	stranger.TLS, plain.TLS = testcert.New(t).Client(t), nil

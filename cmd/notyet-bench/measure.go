@@ -98,7 +98,7 @@ func reach(ctx context.Context, cfg *config.Config, kcfg kafka.Config, log *zap.
 }
 
 func (c *flags) config(a *command.App, cfg *config.Config) (bench.Config, error) {
-	kcfg, err := command.KafkaConfig(cfg)
+	kcfg, err := command.KafkaConfig(cfg, zap.NewNop())
 	if err != nil {
 		return bench.Config{}, err
 	}
@@ -118,12 +118,12 @@ func (c *flags) config(a *command.App, cfg *config.Config) (bench.Config, error)
 			return bench.Config{}, err
 		}
 	}
-	secure, err := command.TLSConfig("mysql.tls", cfg.MySQL.TLS)
+	scfg, err := command.StoreConfig(cfg, zap.NewNop())
 	if err != nil {
 		return bench.Config{}, err
 	}
 	return bench.Config{
-		Kafka: kcfg, Intake: intake, Reports: cfg.Reports.Topic, Results: cfg.Results.Topic, Limits: limits, DSN: cfg.MySQL.DSN, TLS: secure,
+		Kafka: kcfg, Intake: intake, Reports: cfg.Reports.Topic, Results: cfg.Results.Topic, Limits: limits, DSN: cfg.MySQL.DSN, BeforeConnect: scfg.BeforeConnect,
 		Topic: c.Topic, Partitions: c.Partitions, ValueBytes: c.ValueBytes, Keep: c.Keep, IdleTimeout: c.Patience, Processes: processes,
 		Say: func(format string, args ...any) { fmt.Fprintf(a.Stderr, format+"\n", args...) },
 	}, nil

@@ -86,12 +86,12 @@ func startProblems(cfg *config.Config, dispatches bool) (out []config.Problem) {
 	}
 	_, err := opsConfig(cfg, zap.NewNop())
 	note(err)
-	_, err = command.KafkaConfig(cfg)
+	_, err = command.KafkaConfig(cfg, zap.NewNop())
 	note(err)
-	_, err = storeConfig(cfg)
+	_, err = command.StoreConfig(cfg, zap.NewNop())
 	note(err)
 	if cfg.Index.Kind == config.KindRedis {
-		_, err = indexConfig(cfg)
+		_, err = command.IndexConfig(cfg, zap.NewNop())
 		note(err)
 	}
 	if !dispatches {
@@ -99,7 +99,7 @@ func startProblems(cfg *config.Config, dispatches bool) (out []config.Problem) {
 		note(err)
 		return out
 	}
-	_, err = electionConfig(cfg)
+	_, err = electionConfig(cfg, zap.NewNop())
 	note(err)
 	sending, err := callbackConfig(cfg.Callback)
 	note(err)

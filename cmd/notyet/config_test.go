@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/cmd/internal/command"
@@ -119,4 +121,34 @@ func TestConfigShowsNoSecret(t *testing.T) {
 	require.Contains(t, r.stderr, "http.tokens (flag)")
 	r = notyet(t, environ, "", append([]string{"config", "print"}, flags...)...)
 	require.Contains(t, r.stdout, "u:(hidden)@tcp(127.0.0.1:1)/d?(hidden)")
+}
+
+// A marker in the file of every secret is nowhere in what the commands print, and a service logs, whether servers refuse it or are away.
+func TestFilesOfSecretsAreShownNowhere(t *testing.T) {
+	const marker = "nyt_geheim"
+	named := func(variable, text string) string { return variable + "=" + fileWith(t, "secret", text+"\n") }
+	address := func(variable string) string { return cmp.Or(os.Getenv(variable), "127.0.0.1:1") }
+	database := "127.0.0.1:1"
+	if parsed, err := mysql.ParseDSN(os.Getenv("NOTYET_MYSQL_DSN")); err == nil && parsed.Net == "tcp" {
+		database = parsed.Addr
+	}
+	environ := []string{
+		"NOTYET_KAFKA_BROKERS=" + address("NOTYET_KAFKA_BROKERS"), "NOTYET_KAFKA_SASL_MECHANISM=SCRAM-SHA-256", named("NOTYET_KAFKA_SASL_USER_FILE", "user"), named("NOTYET_KAFKA_SASL_PASSWORD_FILE", marker),
+		"NOTYET_REDIS_ADDRS=" + address("NOTYET_REDIS_ADDRS"), named("NOTYET_REDIS_PASSWORD_FILE", marker), "NOTYET_ZOOKEEPER_SERVERS=127.0.0.1:1", named("NOTYET_ZOOKEEPER_AUTH_FILE", "u:"+marker),
+		"NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_SENDLOG_DIR=" + t.TempDir(), "NOTYET_LOG_LEVEL=debug",
+	}
+	whole := named("NOTYET_MYSQL_DSN_FILE", "u:"+marker+"@tcp("+database+")/d")
+	sentinels := []string{"NOTYET_REDIS_MASTER=m", named("NOTYET_REDIS_SENTINEL_PASSWORD_FILE", marker)}
+	for _, with := range [][]string{{whole}, {"NOTYET_MYSQL_DSN=u@tcp(" + database + ")/d", named("NOTYET_MYSQL_PASSWORD_FILE", marker)}, append(sentinels, whole), {whole, "NOTYET_REDIS_PASSWORD=" + marker}} {
+		for _, command := range []string{"config print", "config print --json", "config check", "doctor --patience 500ms", "scanner", "migrate"} {
+			r := notyet(t, append(with, environ...), "", strings.Fields(command)...)
+			require.NotContains(t, r.stdout+r.stderr, "geheim", "%s %v", command, with)
+			require.NotEmpty(t, r.stdout+r.stderr)
+		}
+	}
+	r := notyet(t, append(environ, whole), "", "config", "print")
+	require.Contains(t, r.stdout, "u:(hidden)@tcp("+database+")/d")
+	require.Equal(t, command.ExitDone, notyet(t, append(environ, whole), "", "config", "check").code)
+	r = notyet(t, append(environ, whole, "NOTYET_REDIS_PASSWORD="+marker), "", "config", "check")
+	require.Contains(t, r.stderr, "redis.password (NOTYET_REDIS_PASSWORD) and redis.password-file exclude each other")
 }

@@ -22,25 +22,12 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-func indexConfig(cfg *config.Config) (index.Config, error) {
-	t, err := command.TLSConfig("redis.tls", cfg.Redis.TLS)
-	r := cfg.Redis
-	return index.Config{
-		Addrs: r.Addrs, Username: r.User, Password: r.Password, SentinelUsername: r.SentinelUser, SentinelPassword: r.SentinelPassword, DB: r.DB, Cluster: r.Cluster, MasterName: r.Master, Prefix: r.Prefix, TLS: t,
-	}, err
-}
-
-func storeConfig(cfg *config.Config) (store.Config, error) {
-	t, err := command.TLSConfig("mysql.tls", cfg.MySQL.TLS)
-	return store.Config{DSN: cfg.MySQL.DSN, MaxConns: cfg.MySQL.MaxConns, TLS: t}, err
-}
-
 // electionConfig is what a member and a reader of the members have in common.
-func electionConfig(cfg *config.Config) (election.Config, error) {
+func electionConfig(cfg *config.Config, log *zap.Logger) (election.Config, error) {
 	if cfg.Election.Kind == config.KindMySQL {
 		return election.Config{SessionTimeout: cfg.Election.SessionTimeout}, nil
 	}
-	t, err := command.TLSConfig("zookeeper.tls", cfg.ZooKeeper.TLS)
+	t, err := command.TLSConfig("zookeeper.tls", cfg.ZooKeeper.TLS, log)
 	z := cfg.ZooKeeper
 	return election.Config{Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, Auth: z.Auth, TLS: t}, err
 }
@@ -48,8 +35,12 @@ func electionConfig(cfg *config.Config) (election.Config, error) {
 // clientConfig returns how commands reach the API.
 func clientConfig(cfg *config.Config) (api.ClientConfig, error) {
 	h := cfg.HTTP
-	t, err := command.TLSConfig("http.tls", config.TLS{Enabled: h.TLS.Enabled, CA: h.TLS.CA, ServerName: h.TLS.ServerName})
-	return api.ClientConfig{Addr: h.Addr, Token: h.Token, User: operator(), TLS: t}, err
+	out := api.ClientConfig{Addr: h.Addr, Token: h.Token, User: operator()}
+	t, err := command.TLSConfig("http.tls", config.TLS{Enabled: h.TLS.Enabled, CA: h.TLS.CA, ServerName: h.TLS.ServerName}, zap.NewNop())
+	if t != nil {
+		out.TLS = t()
+	}
+	return out, err
 }
 
 // opsConfig configures the HTTP server of a service.
@@ -75,7 +66,7 @@ func opsConfig(cfg *config.Config, log *zap.Logger) (ops.Config, error) {
 
 // openStore connects to a migrated database.
 func openStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store.Store, error) {
-	scfg, err := storeConfig(cfg)
+	scfg, err := command.StoreConfig(cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +93,7 @@ type nearFuture interface {
 // openIndex prepares the index of the database's installation.
 func openIndex(ctx context.Context, cfg *config.Config, st *store.Store, log *zap.Logger) (nearFuture, error) {
 	if cfg.Index.Kind == config.KindMySQL {
-		kcfg, err := command.KafkaConfig(cfg)
+		kcfg, err := command.KafkaConfig(cfg, log)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +103,7 @@ func openIndex(ctx context.Context, cfg *config.Config, st *store.Store, log *za
 		}
 		return index.NewDatabase(st, kcfg, cfg.Wakes.Topic, id, log), nil
 	}
-	icfg, err := indexConfig(cfg)
+	icfg, err := command.IndexConfig(cfg, log)
 	if err == nil {
 		icfg.Installation, err = st.Installation(ctx)
 	}
@@ -152,7 +143,7 @@ func (a *app) publishing(s command.Settings, more command.Servers, name, topic, 
 // publisher connects a producer for single records and checks that Kafka answers. The client alone
 // would retry forever.
 func publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.Client, error) {
-	kcfg, err := command.KafkaConfig(cfg)
+	kcfg, err := command.KafkaConfig(cfg, log)
 	if err != nil {
 		return nil, err
 	}

@@ -99,19 +99,19 @@ func (c *doctorCmd) print(a *app, all []doctor.Finding) {
 // doctorConfig says how to reach the servers whose settings are set.
 func doctorConfig(cfg *config.Config) (doctor.Config, error) {
 	out := doctor.Config{Settings: cfg, Version: command.Version(), Targets: cfg.OwnTargets()}
-	kcfg, err := command.KafkaConfig(cfg)
+	kcfg, err := command.KafkaConfig(cfg, zap.NewNop())
 	if err != nil {
 		return out, err
 	}
-	scfg, err := storeConfig(cfg)
+	scfg, err := command.StoreConfig(cfg, zap.NewNop())
 	if err != nil {
 		return out, err
 	}
-	icfg, err := indexConfig(cfg)
+	icfg, err := command.IndexConfig(cfg, zap.NewNop())
 	if err != nil {
 		return out, err
 	}
-	ecfg, err := electionConfig(cfg)
+	ecfg, err := electionConfig(cfg, zap.NewNop())
 	if err != nil {
 		return out, err
 	}

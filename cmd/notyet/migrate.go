@@ -132,7 +132,7 @@ func (c *migrateCmd) tell(a *app, cfg *config.Config, log *zap.Logger) error {
 }
 
 func (p *planned) database(ctx context.Context, cfg *config.Config) error {
-	scfg, err := storeConfig(cfg)
+	scfg, err := command.StoreConfig(cfg, zap.NewNop())
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (p *planned) database(ctx context.Context, cfg *config.Config) error {
 
 // topics notes those that do not exist.
 func (p *planned) topics(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
-	kcfg, err := command.KafkaConfig(cfg)
+	kcfg, err := command.KafkaConfig(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (p *planned) topics(ctx context.Context, cfg *config.Config, log *zap.Logge
 }
 
 func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err error) {
-	scfg, err := storeConfig(cfg)
+	scfg, err := command.StoreConfig(cfg, zap.NewNop())
 	if err != nil {
 		return 0, err
 	}
@@ -199,7 +199,7 @@ func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err er
 }
 
 func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger, moved bool) ([]string, error) {
-	kcfg, err := command.KafkaConfig(cfg)
+	kcfg, err := command.KafkaConfig(cfg, log)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func (c *deadReconcileCmd) Run(a *app) error {
 func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.Reconciled, error) {
 	var none deadletter.Reconciled
 	log := command.NewLogger(cfg.Log, a.Stderr)
-	kcfg, err := command.KafkaConfig(cfg)
+	kcfg, err := command.KafkaConfig(cfg, log)
 	if err != nil {
 		return none, err
 	}
@@ -121,7 +121,7 @@ func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) err
 	if len(scanners) > 0 {
 		return fmt.Errorf("scanners are at work (group %s): stop %s first. One that was killed counts for 6 s", cfg.Scanner.Group, strings.Join(scanners, ", "))
 	}
-	ecfg, err := electionConfig(cfg)
+	ecfg, err := electionConfig(cfg, log)
 	if err != nil {
 		return err
 	}

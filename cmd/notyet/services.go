@@ -72,7 +72,7 @@ func openService(ctx context.Context, cfg *config.Config, name string, log *zap.
 		return s, err
 	}
 	s.onClose(func() { _ = s.http.Close() })
-	if s.kafka, err = command.KafkaConfig(cfg); err != nil {
+	if s.kafka, err = command.KafkaConfig(cfg, log); err != nil {
 		return s, err
 	}
 	if s.store, err = openStore(ctx, cfg, log); err != nil {
@@ -257,7 +257,7 @@ func (s *service) joinDispatchers() error {
 // electorate returns the election among several dispatchers. start names this start of the process, and ended those before, which have
 // certainly ended.
 func (s *service) electorate(start string, ended []string) (members *election.Member, err error) {
-	cfg, err := electionConfig(s.cfg)
+	cfg, err := electionConfig(s.cfg, s.log)
 	if err != nil {
 		return nil, err
 	}

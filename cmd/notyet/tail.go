@@ -46,7 +46,7 @@ func openTail(ctx context.Context, cfg *config.Config, log *zap.Logger) (*tail, 
 }
 
 func openResults(ctx context.Context, cfg *config.Config, log *zap.Logger, fromStart bool) (*tail, error) {
-	kcfg, err := command.KafkaConfig(cfg)
+	kcfg, err := command.KafkaConfig(cfg, log)
 	if err != nil {
 		return nil, err
 	}

@@ -84,6 +84,10 @@ func (l *loader) listen(key, addr string) {
 
 func (l *loader) dsn(m MySQL) {
 	const fix = "write user:password@tcp(host:port)/database"
+	if m.PasswordFile != "" && (m.DSN == "" || strings.HasPrefix(m.DSN, "sqlite:")) {
+		l.bad("mysql.password-file", "", "is set without a server in mysql.dsn", "write user@tcp(host:port)/database, or remove it")
+		return
+	}
 	if path, sqlite := strings.CutPrefix(m.DSN, "sqlite:"); m.DSN == "" || sqlite && path != "" {
 		if sqlite && m.TLS.Enabled {
 			l.bad("mysql.tls.enabled", "true", "does nothing for a database in a file", "remove it")
@@ -100,6 +104,8 @@ func (l *loader) dsn(m MySQL) {
 		l.bad("mysql.dsn", "", "has a protocol that is neither tcp nor unix", fix)
 	case parsed.DBName == "":
 		l.bad("mysql.dsn", "", "names no database", fix)
+	case parsed.Passwd != "" && m.PasswordFile != "":
+		l.bad("mysql.dsn", "", "has a password beside mysql.password-file", "remove one")
 	default:
 		l.dsnParameters(parsed, m.TLS.Enabled)
 	}

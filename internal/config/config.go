@@ -75,11 +75,15 @@ type SASL struct {
 	Mechanism string `key:"mechanism"`
 	// User is the name to sign in with. Default none.
 	User string `key:"user"`
+	// UserFile is a file that holds the user. It is read again when it changes. Default none.
+	UserFile string `key:"user-file"`
 	// Password belongs to User. Default none.
 	Password string `key:"password" secret:"yes"`
+	// PasswordFile is a file that holds the password, read again likewise. Default none.
+	PasswordFile string `key:"password-file"`
 }
 
-// TLS is used for every connection when Enabled. Default plain TCP.
+// TLS is used for every connection when Enabled. Default plain TCP. Files are read again when they change.
 type TLS struct {
 	// Enabled turns it on. Default false: plain TCP.
 	Enabled bool `key:"enabled"`
@@ -98,7 +102,11 @@ type TLS struct {
 type MySQL struct {
 	// DSN is user:password@tcp(host:port)/database. Default none.
 	DSN string `key:"dsn" secret:"yes"`
-	TLS TLS    `key:"tls"`
+	// DSNFile is a file that holds the DSN. It is read again when it changes; then only user and password may be others. Default none.
+	DSNFile string `key:"dsn-file"`
+	// PasswordFile is a file that holds the password of a DSN without one, read again likewise. Default none.
+	PasswordFile string `key:"password-file"`
+	TLS          TLS    `key:"tls"`
 	// MaxConns limits the open connections of one process. Default 16.
 	MaxConns int `key:"max-conns"`
 }
@@ -112,11 +120,15 @@ type Redis struct {
 	User string `key:"user"`
 	// Password belongs to User, or is the server's. Default none.
 	Password string `key:"password" secret:"yes"`
+	// PasswordFile is a file that holds it. It is read again when it changes. Default none.
+	PasswordFile string `key:"password-file"`
 	// SentinelUser is the name to sign in to the sentinels with. Default none.
 	SentinelUser string `key:"sentinel-user"`
 	// SentinelPassword belongs to SentinelUser, or is the sentinels'. Default none: sentinels ask
 	// for no password.
 	SentinelPassword string `key:"sentinel-password" secret:"yes"`
+	// SentinelPasswordFile is a file that holds it, read again likewise. Default none.
+	SentinelPasswordFile string `key:"sentinel-password-file"`
 	// DB is the number of the database. Default 0.
 	DB int `key:"db"`
 	// Cluster says that Addrs are nodes of a Redis Cluster. Default false.
@@ -140,7 +152,9 @@ type ZooKeeper struct {
 	// Auth is user:password for digest authentication. Only that user can then read and write below
 	// Root; all dispatchers need the same. Default none: everybody who can connect has access.
 	Auth string `key:"auth" secret:"yes"`
-	TLS  TLS    `key:"tls"`
+	// AuthFile is a file that holds it. It is read at the start only: znodes keep the user that made them. Default none.
+	AuthFile string `key:"auth-file"`
+	TLS      TLS    `key:"tls"`
 	// SessionTimeout is how long an unresponsive dispatcher keeps its slots. Default 4s.
 	SessionTimeout time.Duration `key:"session-timeout"`
 }

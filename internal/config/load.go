@@ -72,6 +72,7 @@ func Read(s Sources) (*Config, []Problem) {
 	l.texts(s.Flags, Origin{Kind: FromFlag})
 	cfg := Default()
 	l.assign(&cfg)
+	l.secretFiles(&cfg)
 	cfg.inherit()
 	cfg.set, cfg.unread = l.origin, l.unread
 	l.require(&cfg, s.Require)

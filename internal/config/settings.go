@@ -72,12 +72,18 @@ func (c *Config) Settings() []Setting {
 			continue
 		}
 		value := shown(v.Interface())
-		if f.secret {
+		if f.secret || c.fromFile(f.key) {
 			value = masked(f.key, v.String())
 		}
 		out = append(out, c.setting(f.key, f.key, value))
 	}
 	return out
+}
+
+// fromFile tells whether the key's value is what a file holds, and thus a secret.
+func (c *Config) fromFile(key string) bool {
+	f, has := find(fields, key+fileSuffix)
+	return has && reflect.ValueOf(c).Elem().FieldByIndex(f.index).String() != ""
 }
 
 func (c *Config) intakeSettings(list string) (out []Setting) {

@@ -35,7 +35,7 @@ func (c Config) dial(ctx context.Context, network, addr string, timeout time.Dur
 	if c.TLS == nil {
 		return dialer.DialContext(ctx, network, addr)
 	}
-	conn, err := (&tls.Dialer{NetDialer: &dialer, Config: c.TLS}).DialContext(ctx, network, addr)
+	conn, err := (&tls.Dialer{NetDialer: &dialer, Config: c.TLS()}).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s with TLS (zookeeper.tls): %w", addr, err)
 	}

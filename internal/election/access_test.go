@@ -137,11 +137,14 @@ func TestTLSMistakesNameTheSetting(t *testing.T) {
 	certs, others := testcert.New(t), testcert.New(t)
 	secured := startTLS(t, e.server, certs.Server(t))
 	_, port, _ := net.SplitHostPort(secured)
-	wrongName := certs.Client(t)
-	wrongName.ServerName = "zookeeper.example.com"
+	wrongName := func() *tls.Config {
+		c := certs.Client(t)()
+		c.ServerName = "zookeeper.example.com"
+		return c
+	}
 	for name, tt := range map[string]struct {
 		server string
-		tls    *tls.Config
+		tls    func() *tls.Config
 		want   string
 	}{
 		"another authority":       {"localhost:" + port, others.Client(t), "unknown authority"},

@@ -31,9 +31,9 @@ type Config struct {
 	// existing open znodes are closed to others. Default none: everybody who can connect has
 	// access.
 	Auth string
-	// TLS, if set, is used for every connection. Without a ServerName the host in Servers is
-	// expected. Default plain TCP.
-	TLS *tls.Config
+	// TLS, if set, is asked for the configuration of each new connection. Without a ServerName the
+	// host in Servers is expected. Default plain TCP.
+	TLS func() *tls.Config
 	// MemberID names this start of the process. Do not reuse it while another process with it may
 	// live: a member whose id another process uses waits until that one is gone. Default
 	// hostname-pid-uuid.

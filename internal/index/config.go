@@ -38,11 +38,11 @@ type Config struct {
 	// Addrs are host:port pairs: of the server, with Cluster of some of its nodes, with MasterName
 	// of the sentinels. Default 127.0.0.1:6379.
 	Addrs []string
-	// Username and Password authenticate to the server (to the master, not to
-	// the sentinels). Default none.
-	Username, Password string
-	// SentinelUsername and SentinelPassword authenticate to the sentinels. Default none.
-	SentinelUsername, SentinelPassword string
+	// Credentials are asked for each new connection to the server (to the master, not to the
+	// sentinels). Default none.
+	Credentials func() (user, password string)
+	// SentinelCredentials are those for the sentinels. Default none.
+	SentinelCredentials func() (user, password string)
 	// DB is the database number; a cluster has only 0. Default 0.
 	DB int
 	// Cluster says that Addrs name nodes of a Redis Cluster. It is never guessed from the number of
@@ -51,8 +51,8 @@ type Config struct {
 	// MasterName, if set, is the name by which the sentinels at Addrs know the master. It excludes
 	// Cluster.
 	MasterName string
-	// TLS, if set, is used for every connection. Default plain TCP.
-	TLS *tls.Config
+	// TLS, if set, is asked for the configuration of each new connection. Default plain TCP.
+	TLS func() *tls.Config
 	// Dial opens connections. Default TCP; a test in virtual time sets its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Prefix is how all keys begin. It must not contain braces (they would move the hash tag) or

@@ -2,10 +2,13 @@ package index
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -53,9 +56,7 @@ func New(cfg Config, log *zap.Logger) (*Index, error) {
 // context. Neither is the library's default.
 func newClient(cfg Config) redis.UniversalClient {
 	o := &redis.UniversalOptions{
-		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password,
-		SentinelUsername: cfg.SentinelUsername, SentinelPassword: cfg.SentinelPassword,
-		DB: cfg.DB, MasterName: cfg.MasterName, TLSConfig: cfg.TLS, Dialer: cfg.Dial,
+		Addrs: cfg.Addrs, DB: cfg.DB, MasterName: cfg.MasterName, Dialer: cfg.dialer(),
 		ContextTimeoutEnabled: true,
 		MaxRetries:            1,
 		// A slot that moves between two nodes answers MOVED and then ASK.
@@ -67,6 +68,15 @@ func newClient(cfg Config) redis.UniversalClient {
 		// Open-source servers do not know the command that this would send.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
+	if cfg.Credentials != nil {
+		o.CredentialsProviderContext = func(context.Context) (string, string, error) {
+			user, password := cfg.Credentials()
+			return user, password, nil
+		}
+	}
+	if cfg.SentinelCredentials != nil {
+		o.OnConnect = cfg.signInToSentinel
+	}
 	switch {
 	case cfg.Cluster:
 		return redis.NewClusterClient(o.Cluster())
@@ -75,6 +85,30 @@ func newClient(cfg Config) redis.UniversalClient {
 	default:
 		return redis.NewClient(o.Simple())
 	}
+}
+
+// dialer returns nil for the library's own.
+func (c Config) dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if c.TLS == nil || c.Dial != nil {
+		return c.Dial
+	}
+	plain := &net.Dialer{Timeout: c.DialTimeout}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return (&tls.Dialer{NetDialer: plain, Config: c.TLS()}).DialContext(ctx, network, address)
+	}
+}
+
+// signInToSentinel authenticates to a server that has let nobody in yet: a sentinel. The master has, by Credentials. The library has
+// no better place: its own credentials for sentinels can never change.
+func (c Config) signInToSentinel(ctx context.Context, conn *redis.Conn) error {
+	if err := conn.Ping(ctx).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOAUTH") {
+		return err
+	}
+	user, password := c.SentinelCredentials()
+	if user == "" {
+		return conn.Auth(ctx, password).Err()
+	}
+	return conn.AuthACL(ctx, user, password).Err()
 }
 
 // Close closes the connections. The channels of Wakes close with their contexts.

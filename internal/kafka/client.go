@@ -31,12 +31,12 @@ type Config struct {
 	Brokers []string
 	// ClientID is what brokers log and count quotas by. Default "notyet".
 	ClientID string
-	// TLS, when set, is used for every connection. Default plain TCP.
-	TLS *tls.Config
+	// TLS, when set, is asked for the configuration of each new connection. Default plain TCP.
+	TLS func() *tls.Config
 	// SASL is the mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Default none.
 	SASL string
-	// Username and Password are for SASL.
-	Username, Password string
+	// Credentials are asked each time a connection authenticates. They are required with SASL.
+	Credentials func() (user, password string)
 	// Dial makes connections. Default TCP; a test that runs in virtual time brings its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now is the clock by which producers stamp records. Each service sets the database's, so that a
@@ -105,21 +105,28 @@ func (c Config) options(log *zap.Logger) ([]kgo.Opt, error) {
 }
 
 func (c Config) mechanism() (sasl.Mechanism, error) {
-	if c.SASL != "" && c.Username == "" {
+	switch {
+	case c.SASL == "" && c.Credentials == nil:
+		return nil, nil //nolint:nilnil // none is a valid answer
+	case c.SASL == "":
+		return nil, errors.New("kafka credentials without a SASL mechanism: set PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+	case c.Credentials == nil:
 		return nil, errors.New("kafka SASL needs a user name")
 	}
+	scrams := func(context.Context) (scram.Auth, error) {
+		user, password := c.Credentials()
+		return scram.Auth{User: user, Pass: password}, nil
+	}
 	switch c.SASL {
-	case "":
-		if c.Username != "" || c.Password != "" {
-			return nil, errors.New("kafka user name or password without a SASL mechanism: set PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
-		}
-		return nil, nil //nolint:nilnil // none is a valid answer
 	case "PLAIN":
-		return plain.Auth{User: c.Username, Pass: c.Password}.AsMechanism(), nil
+		return plain.Plain(func(context.Context) (plain.Auth, error) {
+			user, password := c.Credentials()
+			return plain.Auth{User: user, Pass: password}, nil
+		}), nil
 	case "SCRAM-SHA-256":
-		return scram.Auth{User: c.Username, Pass: c.Password}.AsSha256Mechanism(), nil
+		return scram.Sha256(scrams), nil
 	case "SCRAM-SHA-512":
-		return scram.Auth{User: c.Username, Pass: c.Password}.AsSha512Mechanism(), nil
+		return scram.Sha512(scrams), nil
 	default:
 		return nil, fmt.Errorf("kafka SASL mechanism %q is not PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", c.SASL)
 	}

@@ -20,8 +20,8 @@ import (
 func TestConfigIsChecked(t *testing.T) {
 	for want, cfg := range map[string]kafka.Config{
 		"user name":      {SASL: "PLAIN"},
-		"without a SASL": {Username: "u"},
-		`"GSSAPI"`:       {SASL: "GSSAPI", Username: "u"},
+		"without a SASL": {Credentials: as("u", "secret")},
+		`"GSSAPI"`:       {SASL: "GSSAPI", Credentials: as("u", "secret")},
 	} {
 		_, err := kafka.New(cfg, zap.NewNop())
 		require.ErrorContains(t, err, want)
@@ -42,11 +42,11 @@ func TestPingAndAuthentication(t *testing.T) {
 		return kafka.Ping(ctx, client)
 	}
 	require.ErrorContains(t, ping(cfg), "pinging kafka")
-	cfg.SASL, cfg.Username, cfg.Password = "SCRAM-SHA-256", "u", "secret"
+	cfg.SASL, cfg.Credentials = "SCRAM-SHA-256", as("u", "secret")
 	require.NoError(t, ping(cfg))
-	cfg.Password = "wrong"
+	cfg.Credentials = as("u", "wrong")
 	require.Error(t, ping(cfg))
-	cfg.SASL, cfg.Username, cfg.Password = "PLAIN", "p", "secret"
+	cfg.SASL, cfg.Credentials = "PLAIN", as("p", "secret")
 	require.NoError(t, ping(cfg))
 	cluster.Close()
 	require.Error(t, ping(cfg))

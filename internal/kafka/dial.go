@@ -25,7 +25,9 @@ func (c Config) dialer() dial {
 	}
 	plain := &net.Dialer{Timeout: dialTimeout}
 	if c.TLS != nil {
-		return unhurried((&tls.Dialer{NetDialer: plain, Config: c.TLS}).DialContext)
+		return unhurried(func(ctx context.Context, network, address string) (net.Conn, error) {
+			return (&tls.Dialer{NetDialer: plain, Config: c.TLS()}).DialContext(ctx, network, address)
+		})
 	}
 	return unhurried(plain.DialContext)
 }

@@ -99,7 +99,7 @@ func TestKafkaOverTLS(t *testing.T) {
 	t.Cleanup(cluster.Close)
 	for _, c := range []struct {
 		name    string
-		trusted *tls.Config
+		trusted func() *tls.Config
 		ok      bool
 	}{{"its own authority", certs.Client(t), true}, {"another authority", testcert.New(t).Client(t), false}} {
 		t.Run(c.name, func(t *testing.T) {

@@ -32,6 +32,11 @@ func newClient(t *testing.T, make func(kafka.Config, *zap.Logger, ...kgo.Opt) (*
 	return client
 }
 
+// as returns credentials that never change.
+func as(user, password string) func() (string, string) {
+	return func() (string, string) { return user, password }
+}
+
 func produce(t *testing.T, client *kgo.Client, topic string, value []byte) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -4,8 +4,12 @@
 package reload
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -21,7 +25,7 @@ type Value[T any] struct {
 
 	mu     sync.Mutex
 	value  T
-	stamp  string    // of the files when they were last loaded, or failed to load
+	stamp  stamp     // of the files when they were last loaded, or failed to load
 	looked time.Time // when the files were last checked
 	failed time.Time // since when the files cannot be used; zero: they can
 }
@@ -31,7 +35,7 @@ type Value[T any] struct {
 // again every second.
 func New[T any](load func() (T, error), fail func(error), paths ...string) (*Value[T], error) {
 	v := &Value[T]{paths: paths, load: load, fail: fail, looked: time.Now()}
-	v.stamp = v.stat() // before the load, so that a change in between is noticed later
+	v.stamp = v.sum() // before the load, so that a change in between is noticed later
 	var err error
 	v.value, err = load()
 	return v, err
@@ -59,7 +63,7 @@ func (v *Value[T]) Age() (T, time.Duration) {
 }
 
 func (v *Value[T]) look(now time.Time) {
-	stamp := v.stat()
+	stamp := v.sum()
 	changed := stamp != v.stamp
 	if !changed && v.failed.IsZero() {
 		return
@@ -78,16 +82,58 @@ func (v *Value[T]) look(now time.Time) {
 	}
 }
 
-// stat follows links: Kubernetes replaces a mounted secret by a link to another directory.
-func (v *Value[T]) stat() string {
-	stamp := ""
+// stamp tells one content of the files from another.
+type stamp [sha256.Size]byte
+
+// sum looks at what is in the files. Their times say too little: where Kubernetes replaces a mounted
+// secret, by a link to another directory, size and time can be those of before.
+func (v *Value[T]) sum() (s stamp) {
+	sum := sha256.New()
 	for _, path := range v.paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			stamp += err.Error()
-			continue
-		}
-		stamp += fmt.Sprintf("%d/%d;", info.ModTime().UnixNano(), info.Size())
+		text, err := read(path, maxFile)
+		fmt.Fprintf(sum, "%d %s %v;", len(text), text, err)
 	}
-	return stamp
+	sum.Sum(s[:0])
+	return s
+}
+
+const (
+	maxFile = 4 << 20  // limits what is read if the path is wrong
+	maxText = 64 << 10 // of a password, or of a token
+)
+
+// read returns what is in a file. Anything else, such as a pipe, gives what it has only once: it is not read.
+func read(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// ReadText returns the one text of a file, such as a password, without the line feeds at its end. An
+// empty file is an error: somebody is just writing it. Errors do not contain what is in the file.
+func ReadText(path string) (string, error) {
+	content, err := read(path, maxText+1)
+	text := strings.TrimRight(string(content), "\r\n")
+	switch {
+	case err != nil:
+		var at *os.PathError
+		if errors.As(err, &at) {
+			err = at.Err // the path may be the secret itself, by mistake
+		}
+		return "", fmt.Errorf("the file cannot be read: %w", err)
+	case len(content) > maxText:
+		return "", fmt.Errorf("the file is larger than %d bytes", maxText)
+	case text == "":
+		return "", errors.New("there is nothing in the file")
+	case strings.ContainsAny(text, "\r\n\x00"):
+		return "", errors.New("the file has more than one line, or a zero byte")
+	}
+	return text, nil
 }

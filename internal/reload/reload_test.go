@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +57,62 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 		require.Equal(t, "fourth", value)
 		require.Zero(t, broken)
 	})
+}
+
+// Size and time of a file can be those of before: a mounted secret of Kubernetes is replaced by a link to another folder.
+func TestAFileWithAnotherContentIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path, data := filepath.Join(dir, "password"), filepath.Join(dir, "..data")
+		mount := func(version, text string) {
+			require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o700))
+			file := filepath.Join(dir, version, "password")
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			require.NoError(t, os.Chtimes(file, time.Unix(1, 0), time.Unix(1, 0)))
+			require.NoError(t, os.Symlink(version, data+"_tmp"))
+			require.NoError(t, os.Rename(data+"_tmp", data))
+		}
+		mount("..1", "one\n")
+		require.NoError(t, os.Symlink(filepath.Join("..data", "password"), path))
+		v, err := New(func() (string, error) { return ReadText(path) }, func(err error) { t.Error(err) }, path)
+		require.NoError(t, err)
+		require.Equal(t, "one", v.Get())
+		mount("..2", "two\n")
+		time.Sleep(lookEvery)
+		require.Equal(t, "two", v.Get())
+	})
+}
+
+func TestReadText(t *testing.T) {
+	for name, c := range map[string]struct{ content, want, problem string }{
+		"a password":               {content: " geheim=? ", want: " geheim=? "},
+		"with a line feed":         {content: "geheim\r\n", want: "geheim"},
+		"nothing":                  {problem: "there is nothing in the file"},
+		"a line feed alone":        {content: "\n", problem: "there is nothing in the file"},
+		"several lines":            {content: "geheim\ngeheim", problem: "more than one line"},
+		"binary":                   {content: "geheim\x00", problem: "zero byte"},
+		"as large as it may be":    {content: strings.Repeat("x", maxText), want: strings.Repeat("x", maxText)},
+		"too large":                {content: strings.Repeat("x", maxText+1), problem: "larger than 65536 bytes"},
+		"line feeds that overflow": {content: "x" + strings.Repeat("\n", maxText), problem: "larger than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "secret")
+			require.NoError(t, os.WriteFile(path, []byte(c.content), 0o600))
+			text, err := ReadText(path)
+			require.Equal(t, c.want, text)
+			if c.problem == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.problem)
+			require.NotContains(t, err.Error(), "geheim")
+		})
+	}
+	_, err := ReadText(filepath.Join(t.TempDir(), "geheim"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NotContains(t, err.Error(), "geheim", "the setting may hold the secret in place of the file's name")
+	_, err = ReadText(t.TempDir())
+	require.Error(t, err)
 }
 
 // A file can become usable again without a change of its size or time: by a permission, for one.

@@ -36,7 +36,7 @@ var arrows = map[string][]string{
 	"internal/index":    {"schemas", "internal/defaults", "internal/slots", "internal/kafka", "internal/loop"}, // the last but one for wakes
 	"internal/sendlog":  {"schemas", "internal/defaults"},
 	"internal/election": {"schemas", "internal/defaults", "internal/loop", "internal/machine", "internal/election/roll", "store"}, // the last in tests
-	"internal/config":   {"schemas", "internal/defaults"},
+	"internal/config":   {"schemas", "internal/defaults", "internal/reload"},
 	"internal/reload":   {},
 	"internal/figures":  {},
 	"internal/access":   {"internal/reload"},

@@ -26,16 +26,21 @@ type Files struct {
 }
 
 // New makes an authority and two certificates by it, valid for a day.
-func New(t testing.TB) Files {
+func New(t testing.TB) Files { return until(t, time.Now().Add(24*time.Hour)) }
+
+// Expired makes what New makes, and it was valid until a minute ago.
+func Expired(t testing.TB) Files { return until(t, time.Now().Add(-time.Minute)) }
+
+func until(t testing.TB, end time.Time) Files {
 	dir := t.TempDir()
 	caKey := key(t)
-	ca := template("notyet test authority")
+	ca := template("notyet test authority", end)
 	ca.IsCA, ca.BasicConstraintsValid = true, true
 	ca.KeyUsage = x509.KeyUsageCertSign
 	caCert, caFile := sign(t, dir, "ca", ca, ca, caKey, caKey)
 	issue := func(name string, usage x509.ExtKeyUsage) (certFile, keyFile string) {
 		k := key(t)
-		cert := template(name)
+		cert := template(name, end)
 		cert.DNSNames, cert.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
 		cert.KeyUsage, cert.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{usage}
 		_, certFile = sign(t, dir, name, cert, caCert, k, caKey)
@@ -49,11 +54,14 @@ func New(t testing.TB) Files {
 	return f
 }
 
-// Client returns a configuration that trusts the authority and sends the client's certificate.
-func (f Files) Client(t testing.TB) *tls.Config {
+// Client returns, for each connection, a configuration that trusts the authority and sends the client's certificate.
+func (f Files) Client(t testing.TB) func() *tls.Config {
 	pair, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey)
 	require.NoError(t, err)
-	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: f.pool(t), Certificates: []tls.Certificate{pair}}
+	pool := f.pool(t)
+	return func() *tls.Config {
+		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair}}
+	}
 }
 
 // Server returns a configuration that sends the server's certificate and requires a client's.
@@ -77,11 +85,11 @@ func key(t testing.TB) *ecdsa.PrivateKey {
 	return k
 }
 
-func template(name string) *x509.Certificate {
+func template(name string, end time.Time) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62))
 	return &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
 	}
 }
 

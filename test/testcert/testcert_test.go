@@ -24,9 +24,9 @@ func TestOnlyTheOwnAuthorityIsTrusted(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	conn, err := tls.Dial("tcp", listener.Addr().String(), mine.Client(t))
+	conn, err := tls.Dial("tcp", listener.Addr().String(), mine.Client(t)())
 	require.NoError(t, err)
 	conn.Close()
-	_, err = tls.Dial("tcp", listener.Addr().String(), others.Client(t))
+	_, err = tls.Dial("tcp", listener.Addr().String(), others.Client(t)())
 	require.ErrorContains(t, err, "unknown authority")
 }

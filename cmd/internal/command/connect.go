@@ -4,31 +4,159 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/reload"
+	"github.com/notyet/notyet/store"
 )
 
-// KafkaConfig returns how clients reach the configured Kafka.
-func KafkaConfig(cfg *config.Config) (kafka.Config, error) {
-	t, err := TLSConfig("kafka.tls", cfg.Kafka.TLS)
-	return kafka.Config{
-		Brokers: cfg.Kafka.Brokers, ClientID: cfg.Kafka.ClientID, TLS: t,
-		SASL: cfg.Kafka.SASL.Mechanism, Username: cfg.Kafka.SASL.User, Password: cfg.Kafka.SASL.Password,
-	}, err
+// KafkaConfig returns how clients reach the configured Kafka. What it reads from files is read again when they change; log is
+// told what then cannot be used.
+func KafkaConfig(cfg *config.Config, log *zap.Logger) (kafka.Config, error) {
+	k := cfg.Kafka
+	out := kafka.Config{Brokers: k.Brokers, ClientID: k.ClientID, SASL: k.SASL.Mechanism}
+	var err error
+	if out.TLS, err = TLSConfig("kafka.tls", k.TLS, log); err != nil {
+		return out, err
+	}
+	if k.SASL.Mechanism != "" {
+		out.Credentials, err = credentials("kafka.sasl", source{k.SASL.User, k.SASL.UserFile}, source{k.SASL.Password, k.SASL.PasswordFile}, log)
+	}
+	return out, err
 }
 
-// TLSConfig returns nil if TLS is off.
-func TLSConfig(key string, t config.TLS) (*tls.Config, error) {
+// StoreConfig returns how to reach the configured database, likewise.
+func StoreConfig(cfg *config.Config, log *zap.Logger) (store.Config, error) {
+	m := cfg.MySQL
+	out := store.Config{DSN: m.DSN, MaxConns: m.MaxConns}
+	var err error
+	if out.TLS, err = TLSConfig("mysql.tls", m.TLS, log); err != nil {
+		return out, err
+	}
+	switch {
+	case m.PasswordFile != "":
+		user, _, _, err := store.Credentials(m.DSN)
+		if err != nil {
+			return out, Usage("mysql.dsn: %v", err)
+		}
+		out.Credentials, err = credentials("mysql", source{Value: user}, source{File: m.PasswordFile}, log)
+		return out, err
+	case m.DSNFile != "":
+		out.Credentials, err = watched("mysql.dsn-file", func() (pair, error) { return pairOfDSN(m) }, log, m.DSNFile)
+	}
+	return out, err
+}
+
+// pairOfDSN returns who connects. The rest of the DSN stays what it was at the start: another server or database would be another
+// installation.
+func pairOfDSN(m config.MySQL) (pair, error) {
+	dsn, err := reload.ReadText(m.DSNFile)
+	if err != nil {
+		return pair{}, err
+	}
+	_, _, before, err := store.Credentials(m.DSN)
+	if err != nil {
+		return pair{}, err
+	}
+	user, password, rest, err := store.Credentials(dsn)
+	if err == nil && rest != before {
+		err = errors.New("more than user and password has changed: restart notyet to use another address, database or parameter")
+	}
+	return pair{user, password}, err
+}
+
+// IndexConfig returns how to reach the configured Redis, likewise.
+func IndexConfig(cfg *config.Config, log *zap.Logger) (index.Config, error) {
+	r := cfg.Redis
+	out := index.Config{Addrs: r.Addrs, DB: r.DB, Cluster: r.Cluster, MasterName: r.Master, Prefix: r.Prefix}
+	var err error
+	if out.TLS, err = TLSConfig("redis.tls", r.TLS, log); err != nil {
+		return out, err
+	}
+	if r.User != "" || r.Password != "" {
+		if out.Credentials, err = credentials("redis", source{Value: r.User}, source{r.Password, r.PasswordFile}, log); err != nil {
+			return out, err
+		}
+	}
+	if r.SentinelUser != "" || r.SentinelPassword != "" {
+		out.SentinelCredentials, err = credentials("redis.sentinel", source{Value: r.SentinelUser}, source{r.SentinelPassword, r.SentinelPasswordFile}, log)
+	}
+	return out, err
+}
+
+// source is the value of a setting, or the file from which it is read.
+type source struct{ Value, File string }
+
+func (t source) read() (string, error) {
+	if t.File == "" {
+		return t.Value, nil
+	}
+	return reload.ReadText(t.File)
+}
+
+// pair is who signs in.
+type pair struct{ user, password string }
+
+// credentials are those that the files hold now. name begins the names of their settings.
+func credentials(name string, user, password source, log *zap.Logger) (func() (user, password string), error) {
+	var files []string
+	for _, t := range []source{user, password} {
+		if t.File != "" {
+			files = append(files, t.File)
+		}
+	}
+	return watched(name, func() (p pair, err error) {
+		if p.user, err = user.read(); err == nil {
+			p.password, err = password.read()
+		}
+		return p, err
+	}, log, files...)
+}
+
+func watched(name string, read func() (pair, error), log *zap.Logger, files ...string) (func() (user, password string), error) {
+	now, err := reload.New(read, func(err error) {
+		log.Warn("a secret has changed and cannot be used; the previous one stays in force", zap.String("setting", name), zap.Strings("files", files), zap.Error(err))
+	}, files...)
+	if err != nil {
+		return nil, Usage("%s: %v", name, err)
+	}
+	return func() (string, string) {
+		p := now.Get()
+		return p.user, p.password
+	}, nil
+}
+
+// TLSConfig returns what gives each new connection its configuration; nil if TLS is off.
+func TLSConfig(key string, t config.TLS, log *zap.Logger) (func() *tls.Config, error) {
 	if !t.Enabled {
 		return nil, nil // off is a valid result
 	}
+	var files []string
+	for _, file := range []string{t.CA, t.Cert, t.Key} {
+		if file != "" {
+			files = append(files, file)
+		}
+	}
+	now, err := reload.New(func() (*tls.Config, error) { return readTLS(key, t) }, func(err error) {
+		log.Warn("certificates have changed and cannot be used; the previous ones stay in force", zap.String("setting", key), zap.Strings("files", files), zap.Error(err))
+	}, files...)
+	if err != nil {
+		return nil, err
+	}
+	return now.Get, nil
+}
+
+func readTLS(key string, t config.TLS) (*tls.Config, error) {
 	out := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CA != "" {
 		pem, err := os.ReadFile(t.CA)
