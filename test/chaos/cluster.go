@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -54,7 +55,8 @@ type Cluster struct {
 	Servers *Servers
 	names   []string // of its servers
 	dir     string
-	binary  string
+	binary  string // the program of this tree
+	before  string // that of an older version, with which an upgrade begins; "": none
 	log     *zap.Logger
 	rng     *rand.Rand // of the machines' clocks
 
@@ -71,11 +73,14 @@ type Cluster struct {
 func NewCluster(ctx context.Context, cfg Config, log *zap.Logger) (*Cluster, error) {
 	dir, servers := cfg.Dir, filepath.Join(cfg.Dir, "servers")
 	c := &Cluster{Servers: NewServers(cfg.Root, servers, cfg.BasePort, cfg.Form), names: cfg.servers(), dir: dir, binary: filepath.Join(dir, "notyet"), log: log, rng: rand.New(rand.NewPCG(cfg.Seed, 4))}
-	// The tag makes clocks adjustable. No fault point is armed.
-	build := exec.CommandContext(ctx, "go", "build", "-tags", "faultpoints", "-o", c.binary, "./cmd/notyet")
-	build.Dir = cfg.Root
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building notyet: %w: %s", err, out)
+	if err := build(ctx, cfg.Root, c.binary); err != nil {
+		return nil, err
+	}
+	if cfg.Before != "" {
+		c.before = filepath.Join(dir, "notyet-before")
+		if err := buildCommit(ctx, cfg.Root, cfg.Before, c.before); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.Servers.Up(ctx, c.names...); err != nil {
 		return nil, err
@@ -87,6 +92,19 @@ func NewCluster(ctx context.Context, cfg Config, log *zap.Logger) (*Cluster, err
 	}
 	return c, nil
 }
+
+// build builds the program of a tree. The tag makes clocks adjustable; no fault point is armed.
+func build(ctx context.Context, root, binary string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "faultpoints", "-o", binary, "./cmd/notyet")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building notyet in %s: %w: %s", root, err, out)
+	}
+	return nil
+}
+
+// first returns the program with which the run begins.
+func (c *Cluster) first() string { return cmp.Or(c.before, c.binary) }
 
 func (c *Cluster) connect(context.Context) error {
 	var err error
@@ -115,12 +133,19 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if err := c.topics(ctx, append(allTargets(), intakeTopic, reportsTopic, resultsTopic)...); err != nil {
 		return err
 	}
-	migrate := exec.CommandContext(ctx, c.binary, "migrate")
-	migrate.Env = append(c.env(), c.reach(c.Servers.addr)...)
-	if out, err := migrate.CombinedOutput(); err != nil {
-		return fmt.Errorf("migrating: %w: %s", err, out)
+	_, err := c.command(ctx, c.first(), "migrate")
+	return err
+}
+
+// command runs a command of a program, and returns what it printed.
+func (c *Cluster) command(ctx context.Context, binary string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(c.env(), c.reach(c.Servers.addr)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("notyet %s: %w: %s", strings.Join(args, " "), err, out)
 	}
-	return nil
+	return string(out), err
 }
 
 // stamped are the targets whose records carry the time that the sender gives them, as Kafka makes
@@ -249,8 +274,12 @@ func (c *Cluster) broken(ctx context.Context) string {
 		return err.Error()
 	}
 	owners := map[string]bool{}
-	given := c.count(ctx, "SELECT MAX(GREATEST(base, target)) FROM "+database+".slots") // from there on, slots were given up
-	for _, s := range slots[:min(max(int(given), 0), len(slots))] {
+	// From there on, slots were given up. In older tables none are.
+	given := c.count(ctx, "SELECT MAX(GREATEST(base, target)) FROM "+database+".slots")
+	if given < 0 {
+		given = int64(len(slots))
+	}
+	for _, s := range slots[:min(int(given), len(slots))] {
 		owners[s.Owner] = true
 	}
 	for _, d := range c.of(dispatcherRole) {

@@ -4,6 +4,7 @@
 //
 //	servers.go, node.go, cluster.go   servers, processes, and a proxy between each two of them
 //	tasks.go, load.go, reports.go     requests and consumers, determined by a seed
+//	upgrade.go                        the version before, and the way to this one and back
 //	faults.go, fault_*.go             the faults; each notes how its effect was observed
 //	observe.go, collect.go            what is noted during the run and at its end
 //	run.go, report.go                 the whole run, and docs/faults.md

@@ -3,7 +3,6 @@ package chaos
 import (
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strconv"
 	"time"
@@ -45,10 +44,8 @@ func setSlots(b *breaker) error {
 	b.began(fmt.Sprintf("%d to %d slots, %s", from, to, more.name))
 	b.note.Doubles = more.doubles
 	begin := time.Now()
-	set := exec.CommandContext(b.ctx, b.binary, "slots", "set", strconv.Itoa(to))
-	set.Env = append(b.env(), b.reach(b.Servers.addr)...)
-	if out, err := set.CombinedOutput(); err != nil {
-		return fmt.Errorf("setting %d slots: %w: %s", to, err, out)
+	if _, err := b.command(b.ctx, b.binary, "slots", "set", strconv.Itoa(to)); err != nil {
+		return err
 	}
 	b.wait(b.randomSpan(0, time.Second))
 	did, err := more.disturb(b)

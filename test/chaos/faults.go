@@ -129,7 +129,9 @@ type breaker struct {
 	ctx   context.Context
 	rng   *rand.Rand
 	load  *load
+	rec   *history.Recorder
 	burst int // tasks of one burst
+	n     int // faults so far
 	note  *history.Fault
 
 	frozen string // the server that was stopped
@@ -186,18 +188,20 @@ func (b *breaker) waitUntil(bound time.Duration, done func() bool) bool {
 	return done()
 }
 
-// breakOne causes one fault, repairs it and waits until the cluster works again.
-func (b *breaker) breakOne(n int, f fault) (history.Fault, error) {
-	b.note = &history.Fault{N: n, Kind: f.kind, Start: time.Now().UnixMilli(), Doubles: f.doubles, Disorder: f.disorder, Rewinds: f.rewinds, Overlap: f.overlap}
+// breakOne causes one fault, repairs it, waits until the cluster works again, and notes it.
+func (b *breaker) breakOne(f fault) error {
+	b.n++
+	b.note = &history.Fault{N: b.n, Kind: f.kind, Start: time.Now().UnixMilli(), Doubles: f.doubles, Disorder: f.disorder, Rewinds: f.rewinds, Overlap: f.overlap}
 	err := f.hurt(b)
 	b.note.End = time.Now().UnixMilli()
-	b.log.Info("broken and healed", zap.Int("n", n), zap.String("kind", f.kind), zap.String("target", b.note.Target),
+	b.log.Info("broken and healed", zap.Int("n", b.n), zap.String("kind", f.kind), zap.String("target", b.note.Target),
 		zap.Int64("ms", b.note.End-b.note.Start), zap.Bool("effect", b.note.Effect), zap.String("evidence", b.note.Evidence), zap.Error(err))
 	whole := b.AwaitReady(b.ctx, 3*time.Minute)
 	if whole != nil {
-		whole = fmt.Errorf("after fault %d (%s): %w", n, f.kind, whole)
+		whole = fmt.Errorf("after fault %d (%s): %w", b.n, f.kind, whole)
 	}
-	return *b.note, errors.Join(err, whole)
+	b.rec.Fault(*b.note)
+	return errors.Join(err, whole)
 }
 
 // owned returns the number of slots of a member, and the highest epoch of all slots.

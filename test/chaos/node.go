@@ -52,7 +52,7 @@ const (
 )
 
 func (c *Cluster) newNode(name, role string) (*node, error) {
-	n := &node{name: name, role: role, binary: c.binary, dir: c.dir, proxies: map[string]*proxy.Proxy{}}
+	n := &node{name: name, role: role, binary: c.first(), dir: c.dir, proxies: map[string]*proxy.Proxy{}}
 	for _, server := range c.names {
 		begin := proxy.Start
 		switch {

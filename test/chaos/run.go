@@ -33,6 +33,7 @@ type Config struct {
 	Rounds   int           // how often each kind happens at most; 0: as often as time allows
 	Small    bool          // Kafka and the database alone, which is election and index
 	Form     Form          // of the servers
+	Before   string        // a commit: the processes begin with its program, and are rolled to this tree's and back; Faults hit them between
 }
 
 func (c Config) servers() []string {
@@ -103,7 +104,11 @@ func (c *Cluster) runWithFaults(ctx context.Context, cfg Config, kinds []fault) 
 	defer stop()
 	loading.Go(func() { l.run(ctx, coming, cfg.Rate) })
 	var unrest []string
-	if err := c.breakAll(ctx, coming, cfg, kinds, l, rec); err != nil {
+	disturb := c.breakAll
+	if c.before != "" {
+		disturb = c.rollAll
+	}
+	if err := disturb(ctx, coming, cfg, kinds, l, rec); err != nil {
 		unrest = append(unrest, err.Error())
 		stop()
 	} else if cfg.Rounds > 0 {
@@ -124,23 +129,25 @@ func (c *Cluster) runWithFaults(ctx context.Context, cfg Config, kinds []fault) 
 	return h, nil
 }
 
+// newBreaker returns when every partition has received something, so that no fault hits a cluster that is still starting.
+func (c *Cluster) newBreaker(ctx context.Context, cfg Config, l *load, rec *history.Recorder) *breaker {
+	b := &breaker{Cluster: c, ctx: ctx, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), load: l, rec: rec, burst: cfg.Burst}
+	b.waitUntil(time.Minute, func() bool {
+		return b.count(ctx, "SELECT COUNT(*) FROM "+database+".sources WHERE next_offset > 0") == 2*partCount
+	})
+	return b
+}
+
 // breakAll causes one fault after the other, a round at a time in an order that the seed
 // chooses.
 func (c *Cluster) breakAll(ctx, coming context.Context, cfg Config, kinds []fault, l *load, rec *history.Recorder) error {
-	b := &breaker{Cluster: c, ctx: ctx, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), load: l, burst: cfg.Burst}
-	b.waitUntil(time.Minute, func() bool { // every partition has received something, so that no fault hits a cluster that is still starting
-		return b.count(ctx, "SELECT COUNT(*) FROM "+database+".sources WHERE next_offset > 0") == 2*partCount
-	})
-	n := 0
+	b := c.newBreaker(ctx, cfg, l, rec)
 	for round := 0; cfg.Rounds == 0 || round < cfg.Rounds; round++ {
 		for _, next := range roundOf(b.rng, kinds, cfg.Rounds == 0) {
 			if coming.Err() != nil {
 				return nil
 			}
-			n++
-			f, err := b.breakOne(n, next)
-			rec.Fault(f)
-			if err != nil {
+			if err := b.breakOne(next); err != nil {
 				return err
 			}
 			b.wait(b.randomSpan(time.Second/2, 2*time.Second))

@@ -49,6 +49,7 @@ func run(ctx context.Context) error {
 	flag.BoolVar(&cfg.Small, "small", false, "Kafka and the database alone: election.kind and index.kind mysql")
 	flag.BoolVar(&cluster, "cluster", false, "several servers of each: three brokers, three ZooKeepers, a database with a replica, Redis Cluster")
 	flag.BoolVar(&sentinels, "sentinels", false, "the same, with sentinels in Redis Cluster's place")
+	flag.StringVar(&cfg.Before, "before", "", "begin with the program of this commit, and roll to this tree's and back; faults that are named hit the two versions side by side")
 	flag.BoolVar(&long, "long", false, "the published form: an hour, 250 tasks a second and bursts of 50000")
 	flag.StringVar(&report, "report", "", "write the report to this file")
 	flag.StringVar(&again, "check", "", "judge this history again, and nothing else")
@@ -65,6 +66,9 @@ func run(ctx context.Context) error {
 	}
 	if long {
 		cfg.For, cfg.Rate, cfg.Burst = time.Hour, 250, 50_000
+	}
+	if cfg.Before != "" {
+		cfg.For, cfg.Rounds = time.Hour, 1 // until all is rolled
 	}
 	if kinds != "" {
 		cfg.Faults = strings.Split(kinds, ",")
