@@ -3,7 +3,7 @@ export PATH := $(PATH):/usr/local/go/bin
 COMMIT ?= $(shell git describe --always --dirty --exclude '*' --abbrev=9 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-cluster test-short test-packages bench sim sim-plants sim-places chaos check lint clean
+.PHONY: help build run test test-cluster test-short test-packages bench sim sim-plants sim-places packages chaos check lint clean
 
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ sim-plants: ## puts one mistake at a time into the product, and counts the seeds
 sim-places: ## how often the simulator passes each place of the crash table (SEEDS=n, default 100)
 	SIM_PLACES=1 SEED='$(SEED)' SEEDS='$(SEEDS)' go test -tags faultpoints ./test/sim -run TestPlaces -count=1 -v -timeout 25h
 
+packages: ## dist/: for amd64 and arm64 an archive, deb, rpm and SBOM of notyet, and checksums; then their tests
+	scripts/packages
+	scripts/need dpkg-deb=dpkg rpm=rpm
+	PACKAGES_BUILT=1 go -C test/packages test -count=1 -run '^TestBuilt' .
+
 chaos: build ## fault runs on real servers
 	@[ -x scripts/chaos ] || { echo 'scripts/chaos does not exist'; exit 1; }
 	scripts/chaos $(ARGS)
@@ -51,5 +56,5 @@ check: ## formatting, vet, lint, tidy modules, import arrows, vulnerabilities
 lint: ## what golangci-lint finds (.golangci.yml); the first run downloads and builds it, which takes minutes
 	scripts/lint
 
-clean: ## removes bin/; servers, their data and downloads stay in the cache
-	rm -rf bin
+clean: ## removes bin/ and dist/; servers, their data and downloads stay in the cache
+	rm -rf bin dist
