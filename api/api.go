@@ -91,7 +91,7 @@ func describe(mux *http.ServeMux, cfg Config) huma.API {
 	c.RejectUnknownQueryParameters = true
 	c.Transformers = append(c.Transformers, shapeProblem)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"token": {Type: "http", Scheme: "bearer", Description: "A token of http.tokens. Without that file none is needed, on loopback addresses."},
+		"token": {Type: "http", Scheme: "bearer", Description: "A token of http.tokens, or a JWT of the issuer in http.jwt. Without that file none is needed, on loopback addresses."},
 	}
 	c.Security = []map[string][]string{{"token": {}}, {}}
 	return humago.New(mux, c)

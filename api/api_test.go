@@ -37,6 +37,7 @@ type world struct {
 	local   *Local
 	answers *Answers
 	broker  string
+	mux     *http.ServeMux // without a guard
 	url     string
 	client  *Client
 	tokens  map[string]string // by name: a role, or a role with topics of its own
@@ -69,7 +70,7 @@ func newWorld(t *testing.T) *world {
 		{Topic: "in.b", Limits: schemas.Limits{AllowedTargets: []string{"bills"}}},
 		{Topic: "in.c", Limits: schemas.Limits{Target: "carts", AllowedTargets: []string{"carts"}}},
 	}})
-	w.tokens = map[string]string{}
+	w.mux, w.tokens = mux, map[string]string{}
 	guard, err := access.New(access.Config{Tokens: w.tokensFile()}, log)
 	require.NoError(t, err)
 	server := httptest.NewServer(guard.Handler(mux))

@@ -22,7 +22,7 @@ import (
 type AuditEntry struct {
 	ID    int64           `json:"id"`
 	At    int64           `json:"at"              doc:"Unix ms"`
-	Who   string          `json:"who"             doc:"name of the token; user@host of a command that works on the database itself"`
+	Who   string          `json:"who"             doc:"name of the token; jwt: and the name of a caller whom the issuer in http.jwt knows; user@host of a command that works on the database itself"`
 	Via   string          `json:"via"             doc:"api or cli"`
 	User  string          `json:"user,omitempty"  doc:"of a command that used a token: user@host, as it says"`
 	What  string          `json:"what"            doc:"schedule, cancel, fire, replay, purge, reconcile, …"`

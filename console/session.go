@@ -21,7 +21,7 @@ const (
 	sessionLife = 12 * time.Hour
 	sessionIdle = time.Hour
 	maxSessions = 1000
-	maxOfToken  = 100 // so that who has one token cannot end the sessions of others
+	maxOfCaller = 100 // so that who has one token cannot end the sessions of others
 	cookieName  = "notyet_session"
 	// refreshHeader is sent by the script that refreshes a page by itself.
 	refreshHeader = "Notyet-Refresh"
@@ -41,6 +41,7 @@ type Sessions struct {
 
 type session struct {
 	token      string
+	name       string // of its caller
 	began, met time.Time
 }
 
@@ -104,12 +105,15 @@ func (s *Sessions) token(r *http.Request) (string, bool) {
 		return "", false
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	x := s.open[cookie.Value]
+	s.mu.Unlock()
 	if x == nil {
 		return "", false
 	}
-	if !s.guard.Valid(x.token) || x.over(time.Now()) {
+	valid := s.guard.Valid(r.Context(), x.token) // which may ask the issuer of a JWT
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !valid || x.over(time.Now()) {
 		delete(s.open, cookie.Value)
 		return "", false
 	}
@@ -124,16 +128,16 @@ func (x *session) over(now time.Time) bool {
 }
 
 // begin makes a session and returns its id. The one that was not used for the longest time gives way:
-// of the same token, if that has many, otherwise of all.
-func (s *Sessions) begin(token string) string {
+// of the same caller, if that has many, otherwise of all.
+func (s *Sessions) begin(token, name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(s.open, func(_ string, x *session) bool { return x.over(now) })
-	s.makeRoom(maxOfToken, func(x *session) bool { return x.token == token })
+	s.makeRoom(maxOfCaller, func(x *session) bool { return x.name == name })
 	s.makeRoom(maxSessions, func(*session) bool { return true })
 	id := rand.Text() + rand.Text() // 256 random bits
-	s.open[id] = &session{token: token, began: now, met: now}
+	s.open[id] = &session{token: token, name: name, began: now, met: now}
 	return id
 }
 
@@ -172,19 +176,20 @@ func (s *Sessions) show(w http.ResponseWriter, status int, f signInForm) {
 }
 
 func (s *Sessions) signIn(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
+	r.Body = http.MaxBytesReader(w, r.Body, 32<<10)
 	next := local(r.FormValue("next"))
 	token := strings.TrimSpace(r.FormValue("token"))
-	if !s.guard.SignIn(r, token) {
+	caller, err := s.guard.SignIn(r, token)
+	if err != nil {
 		if !s.wrong.Allow() {
 			w.Header().Set("Retry-After", "1")
 			s.show(w, http.StatusTooManyRequests, signInForm{Next: next, Wrong: "Too many wrong tokens: try again in a second."})
 			return
 		}
-		s.show(w, http.StatusUnauthorized, signInForm{Next: next, Wrong: "This token is none of those in http.tokens, or has expired. An administrator makes one with: notyet token new"})
+		s.show(w, http.StatusUnauthorized, signInForm{Next: next, Wrong: "You are not signed in: " + err.Error() + "."})
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.begin(token), Path: "/", HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds())})
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.begin(token, caller.Name), Path: "/", HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds())})
 	http.Redirect(w, r, next, http.StatusSeeOther)
 }
 

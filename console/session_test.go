@@ -146,7 +146,7 @@ func TestSessionsEnd(t *testing.T) {
 			_, ok := s.token(r)
 			return ok
 		}
-		used, idle := s.begin(w.tokens["read"]), s.begin(w.tokens["read"])
+		used, idle := s.begin(w.tokens["read"], "read"), s.begin(w.tokens["read"], "read")
 		for range 2 {
 			time.Sleep(sessionIdle * 2 / 3)
 			require.True(t, asks(used))
@@ -157,7 +157,7 @@ func TestSessionsEnd(t *testing.T) {
 		}
 		require.False(t, asks(used))
 
-		left := s.begin(w.tokens["read"])
+		left := s.begin(w.tokens["read"], "read")
 		refreshes = true
 		for range 3 {
 			require.True(t, asks(left))
@@ -167,16 +167,16 @@ func TestSessionsEnd(t *testing.T) {
 		require.False(t, asks(left), "a page that refreshes itself is no use of the session")
 		refreshes = false
 
-		other := s.begin(w.tokens["admin"])
-		first := s.begin(w.tokens["read"])
+		other := s.begin(w.tokens["admin"], "admin")
+		first := s.begin(w.tokens["read"], "read")
 		time.Sleep(time.Second)
-		second := s.begin(w.tokens["read"])
+		second := s.begin(w.tokens["read"], "read")
 		for range maxSessions - 1 {
 			time.Sleep(time.Millisecond)
-			s.begin(w.tokens["read"])
+			s.begin(w.tokens["read"], "read")
 			asks(second)
 		}
-		require.Len(t, s.open, maxOfToken+1)
+		require.Len(t, s.open, maxOfCaller+1)
 		require.True(t, asks(other), "who has one token ends no session of another")
 		require.False(t, asks(first), "the one that was not used for the longest time gave way")
 		require.True(t, asks(second))

@@ -56,8 +56,12 @@ func opsConfig(cfg *config.Config, log *zap.Logger) (ops.Config, error) {
 		}
 		out.Certificate, out.Key = h.TLS.Cert, h.TLS.Key
 	}
+	acfg := access.Config{Tokens: h.Tokens, Hosts: h.Hosts, JWT: access.JWT{Issuer: h.JWT.Issuer, Audience: h.JWT.Audience, GroupsClaim: h.JWT.GroupsClaim, NameClaim: h.JWT.NameClaim}}
 	var err error
-	if out.Guard, err = access.New(access.Config{Tokens: h.Tokens, Hosts: h.Hosts}, log); err != nil {
+	if acfg.JWT.TLS, err = command.TLSConfig("http.jwt", config.TLS{Enabled: true, CA: h.JWT.CA}, log); err != nil {
+		return out, err
+	}
+	if out.Guard, err = access.New(acfg, log); err != nil {
 		return out, command.UsageError{Err: err}
 	}
 	out.Front = console.NewSessions(out.Guard, command.Version()).Front

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"time"
 )
 
 // Role says what a caller may do. Each role includes the ones before it.
@@ -50,7 +51,12 @@ type Caller struct {
 	// Topics are patterns (path.Match) of the target topics that the caller may see and change.
 	// nil: all.
 	Topics []string
+	// Until is when the token ends. The zero time: never.
+	Until time.Time
 }
+
+// Ended reports whether the token has ended.
+func (c Caller) Ended(now time.Time) bool { return !c.Until.IsZero() && !now.Before(c.Until) }
 
 // May reports whether the caller has the role.
 func (c Caller) May(r Role) bool { return c.Role >= r && r > None }

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -17,6 +18,8 @@ type Config struct {
 	// Tokens is a YAML file, see Entry. Default none: everybody who connects to a loopback address
 	// may do everything.
 	Tokens string
+	// JWT says whose JSON Web Tokens are accepted too. Tokens then has the roles of their groups.
+	JWT JWT
 	// Hosts are names that the Host header may have in addition to loopback ones, if there are no
 	// tokens. Default none.
 	Hosts []string
@@ -39,7 +42,7 @@ func New(cfg Config, log *zap.Logger) (*Guard, error) {
 		return g, nil
 	}
 	var err error
-	g.tokens, err = OpenTokens(cfg.Tokens, log)
+	g.tokens, err = OpenTokens(cfg.Tokens, cfg.JWT, log)
 	return g, err
 }
 
@@ -47,27 +50,29 @@ func New(cfg Config, log *zap.Logger) (*Guard, error) {
 func (g *Guard) ByToken() bool { return g.tokens != nil }
 
 // Valid reports whether a token is in force.
-func (g *Guard) Valid(token string) bool {
+func (g *Guard) Valid(ctx context.Context, token string) bool {
 	if g.tokens == nil {
 		return false
 	}
-	_, err := g.tokens.Caller(token)
+	_, err := g.tokens.Caller(ctx, token)
 	return err == nil
 }
 
-// SignIn is Valid for an operator who has typed the token. It counts and logs a wrong one.
-func (g *Guard) SignIn(r *http.Request, token string) bool {
+// SignIn returns the caller for an operator who has typed the token. It counts and logs a token that is
+// refused, and its error says why.
+func (g *Guard) SignIn(r *http.Request, token string) (Caller, error) {
 	if g.tokens == nil {
-		return false
+		return Caller{}, errWrongToken
 	}
-	_, err := g.tokens.Caller(token)
+	c, err := g.tokens.Caller(r.Context(), token)
 	if err != nil {
-		g.refused.note(r, why(err))
+		g.refused.note(r, refusalOf(err).why)
 	}
-	return err == nil
+	return c, err
 }
 
-// Handler serves next to admitted callers, with the Caller in the request's context.
+// Handler serves next to admitted callers, with the Caller in the request's context, which ends when the
+// caller's token does.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, no := g.admit(r)
@@ -79,7 +84,13 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 			Refuse(w, no.status, no.detail)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(With(r.Context(), caller)))
+		ctx := With(r.Context(), caller)
+		if !caller.Until.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, caller.Until)
+			defer cancel()
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
@@ -89,6 +100,9 @@ type refusal struct {
 	status int
 	detail string
 }
+
+// Error is the detail.
+func (r *refusal) Error() string { return r.detail }
 
 func (g *Guard) admit(r *http.Request) (Caller, *refusal) {
 	if g.tokens != nil {
@@ -122,9 +136,9 @@ func (g *Guard) byToken(r *http.Request) (Caller, *refusal) {
 	if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") {
 		return unauthorized("no_token", "send one header Authorization: Bearer TOKEN")
 	}
-	c, err := g.tokens.Caller(strings.TrimSpace(token))
+	c, err := g.tokens.Caller(r.Context(), strings.TrimSpace(token))
 	if err != nil {
-		return unauthorized(why(err), err.Error())
+		return Caller{}, refusalOf(err)
 	}
 	return c, nil
 }

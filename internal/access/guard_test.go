@@ -139,18 +139,18 @@ func TestTokensAreReadAgain(t *testing.T) {
 		old, oldEntry := NewToken("old", Read, nil)
 		fresh, freshEntry := NewToken("fresh", Operate, nil)
 		path := tokensFile(t, oldEntry)
-		tokens, err := OpenTokens(path, zaptest.NewLogger(t))
+		tokens, err := OpenTokens(path, JWT{}, zaptest.NewLogger(t))
 		require.NoError(t, err)
-		_, err = tokens.Caller(old)
+		_, err = tokens.Caller(t.Context(), old)
 		require.NoError(t, err)
 
 		text, err := yaml.Marshal([]Entry{freshEntry, {Name: "other", SHA256: oldEntry.SHA256[:62] + "00", Role: "read"}})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, text, 0o600))
 		time.Sleep(2 * time.Second)
-		_, err = tokens.Caller(old)
+		_, err = tokens.Caller(t.Context(), old)
 		require.ErrorIs(t, err, errWrongToken, "one that was taken out is void")
-		c, err := tokens.Caller(fresh)
+		c, err := tokens.Caller(t.Context(), fresh)
 		require.NoError(t, err)
 		require.Equal(t, Operate, c.Role)
 
@@ -183,7 +183,7 @@ func TestTokensEndWhenTheFileCannotBeUsed(t *testing.T) {
 				require.Positive(t, gauge(t, g, "notyet_http_tokens_unusable_seconds"))
 				time.Sleep(tokensGrace)
 				require.Equal(t, 401, status())
-				require.False(t, g.Valid(token), "a session of the console ends too")
+				require.False(t, g.Valid(t.Context(), token), "a session of the console ends too")
 				require.Equal(t, 1.0, gauge(t, g, "notyet_http_refused_total"))
 
 				require.NoError(t, os.WriteFile(path, whole, 0o600))
@@ -224,11 +224,11 @@ func TestTokensExpire(t *testing.T) {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err) // as an operator writes it, a date has no quotes
 		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), `"`, "")), 0o600))
-		known, err := OpenTokens(path, zap.NewNop())
+		known, err := OpenTokens(path, JWT{}, zap.NewNop())
 		require.NoError(t, err)
 		valid := func() (out []bool) {
 			for _, token := range tokens {
-				_, err := known.Caller(token)
+				_, err := known.Caller(t.Context(), token)
 				require.True(t, err == nil || errors.Is(err, errExpired))
 				out = append(out, err == nil)
 			}
@@ -295,7 +295,8 @@ func TestRefusalsAreLogged(t *testing.T) {
 		require.Equal(t, "wrong_token", last["why"])
 		require.NotContains(t, fmt.Sprint(logs.All()), "secret")
 		r := httptest.NewRequest(http.MethodPost, "/sign-in", nil)
-		require.False(t, g.SignIn(r, "nyt_secret"))
+		_, err = g.SignIn(r, "nyt_secret")
+		require.ErrorIs(t, err, errWrongToken)
 		require.Equal(t, 1002.0, gauge(t, g, "notyet_http_refused_total"))
 	})
 }

@@ -23,7 +23,7 @@ type refusals struct {
 func newRefusals(log *zap.Logger) refusals {
 	count := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "notyet_http_refused_total",
-		Help: "Requests and sign-ins that were not admitted: without a token, with a wrong or expired one, with any while the tokens file cannot be used, or, without tokens, from another machine, through a proxy or to another host.",
+		Help: "Requests and sign-ins that were not admitted: without a token, with a wrong or expired one, with any while the tokens file cannot be used, with a JWT that is refused, or, without tokens, from another machine, through a proxy or to another host.",
 	}, []string{"why"})
 	return refusals{log: log, count: count, lines: &rate.Sometimes{Interval: time.Second}, since: new(atomic.Int64)}
 }
@@ -40,15 +40,13 @@ func (f *refusals) note(r *http.Request, why string) {
 	})
 }
 
-// why is the label of a refused token.
-func why(err error) string {
-	switch {
-	case errors.Is(err, errExpired):
-		return "expired"
-	case errors.Is(err, errUnusable):
-		return "unusable"
+// refusalOf returns why a token is refused.
+func refusalOf(err error) *refusal {
+	var no *refusal
+	if !errors.As(err, &no) {
+		no = &refusal{"wrong_token", http.StatusUnauthorized, err.Error()}
 	}
-	return "wrong_token"
+	return no
 }
 
 // shortened keeps a path from filling the log.
@@ -64,5 +62,13 @@ func (g *Guard) Collectors() []prometheus.Collector {
 			return 0
 		}
 		return g.tokens.Unusable().Seconds()
+	}), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "notyet_http_issuer_unread_seconds",
+		Help: "For how long the keys of the issuer in http.jwt could not be read. Those that were read before stay in force.",
+	}, func() float64 {
+		if g.tokens == nil || g.tokens.issuer == nil {
+			return 0
+		}
+		return g.tokens.issuer.keys.unread().Seconds()
 	})}
 }

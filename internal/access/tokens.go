@@ -2,6 +2,7 @@ package access
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -9,9 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,10 +24,11 @@ import (
 	"github.com/notyet/notyet/internal/reload"
 )
 
-// Entry is one token in the file, without the token itself.
+// Entry is one token in the file, without the token itself, or a group of those in http.jwt.
 type Entry struct {
-	Name   string   `json:"name"             yaml:"name"`
-	SHA256 string   `json:"sha256"           yaml:"sha256"` // of the token, in hexadecimal
+	Name   string   `json:"name"             yaml:"name,omitempty"`
+	SHA256 string   `json:"sha256"           yaml:"sha256,omitempty"` // of the token, in hexadecimal
+	Group  string   `json:"group,omitempty"  yaml:"group,omitempty"`  // instead of name and sha256
 	Role   string   `json:"role"             yaml:"role"`
 	Topics []string `json:"topics,omitempty" yaml:"topics,omitempty"` // absent: all
 	// Expires is when the token ends: RFC 3339, or a date, which means its beginning in UTC. Absent:
@@ -31,11 +36,22 @@ type Entry struct {
 	Expires string `json:"expires,omitempty" yaml:"expires,omitempty"`
 }
 
-// known is a checked Entry.
+// entries are the checked entries of a file.
+type entries struct {
+	tokens []known
+	groups []grant
+}
+
+// known is the entry of a token.
 type known struct {
-	sum     [sha256.Size]byte
-	caller  Caller
-	expires time.Time // zero: never
+	sum    [sha256.Size]byte
+	caller Caller
+}
+
+// grant is the entry of a group.
+type grant struct {
+	group  string
+	caller Caller // without a name
 }
 
 // maxTokensFile limits what is read if the path is wrong, for example a device.
@@ -47,47 +63,80 @@ const tokensGrace = time.Minute
 
 // Reasons for which a token is refused.
 var (
-	errWrongToken = errors.New("the token is none of those in http.tokens: make one with `notyet token new`")
-	errExpired    = errors.New("the token has expired: make another with `notyet token new`")
-	errUnusable   = errors.New("no token is accepted, because the file in http.tokens cannot be used: the service's log says why")
+	errWrongToken = &refusal{"wrong_token", http.StatusUnauthorized, "the token is none of those in http.tokens: make one with `notyet token new`"}
+	errExpired    = &refusal{"expired", http.StatusUnauthorized, "the token has expired: make another with `notyet token new`"}
+	errUnusable   = &refusal{"unusable", http.StatusUnauthorized, "no token is accepted, because the file in http.tokens cannot be used: the service's log says why"}
 )
 
-// Tokens are the tokens of a file, which is read again when it changes.
-type Tokens struct{ entries *reload.Value[[]known] }
+// Tokens are the tokens of a file, which is read again when it changes, and those of an issuer for whose
+// groups the file has entries.
+type Tokens struct {
+	entries *reload.Value[entries]
+	issuer  *issuer // nil: none
+}
 
 // OpenTokens reads the file. If reading it again fails later, it logs that, and the previous tokens
 // stay in force for tokensGrace. Then none is.
-func OpenTokens(file string, log *zap.Logger) (*Tokens, error) {
-	entries, err := reload.New(func() ([]known, error) { return readTokens(file) }, func(err error) {
+func OpenTokens(file string, cfg JWT, log *zap.Logger) (*Tokens, error) {
+	t := &Tokens{}
+	if cfg.Issuer != "" {
+		t.issuer = newIssuer(cfg, log)
+	}
+	var err error
+	t.entries, err = reload.New(func() (entries, error) { return readTokens(file, t.issuer != nil) }, func(err error) {
 		log.Error("the tokens file has changed and cannot be used; unless it is repaired, no token is accepted from a minute on", zap.Error(err))
 	}, file)
 	if err != nil {
 		return nil, err
 	}
-	return &Tokens{entries}, nil
+	return t, nil
 }
 
-// Caller returns the caller with this token, or why it is refused. Every wrong token takes the same
-// time.
-func (t *Tokens) Caller(token string) (Caller, error) {
-	entries, unusable := t.entries.Age()
+// Caller returns the caller with this token, or why it is refused. Every wrong token of the
+// file takes the same time.
+func (t *Tokens) Caller(ctx context.Context, token string) (Caller, error) {
+	all, unusable := t.entries.Age()
 	if unusable >= tokensGrace {
 		return Caller{}, errUnusable
 	}
 	sum := sha256.Sum256([]byte(token))
 	var found *known
-	for i := range entries {
-		if subtle.ConstantTimeCompare(sum[:], entries[i].sum[:]) == 1 {
-			found = &entries[i]
+	for i := range all.tokens {
+		if subtle.ConstantTimeCompare(sum[:], all.tokens[i].sum[:]) == 1 {
+			found = &all.tokens[i]
 		}
 	}
 	switch {
-	case found == nil:
+	case found == nil && t.issuer == nil:
 		return Caller{}, errWrongToken
-	case !found.expires.IsZero() && !time.Now().Before(found.expires):
+	case found == nil && strings.Count(token, ".") != 2:
+		return Caller{}, errNoJWT
+	case found == nil:
+		return t.issuer.caller(ctx, token, all.groups)
+	case found.caller.Ended(time.Now()):
 		return Caller{}, errExpired
 	}
 	return found.caller, nil
+}
+
+// granted returns what the groups may do: the highest role that one of them has, for the topics of those
+// that have it.
+func granted(grants []grant, groups []string) (c Caller, ok bool) {
+	for _, g := range grants {
+		if !slices.Contains(groups, g.group) || g.caller.Role < c.Role {
+			continue
+		}
+		if g.caller.Role > c.Role {
+			c, ok = g.caller, true
+			continue
+		}
+		if c.Topics != nil && g.caller.Topics != nil {
+			c.Topics = slices.Concat(c.Topics, g.caller.Topics)
+		} else {
+			c.Topics = nil // all
+		}
+	}
+	return c, ok
 }
 
 // Unusable returns for how long the file has not been usable. 0: it is.
@@ -96,22 +145,26 @@ func (t *Tokens) Unusable() time.Duration {
 	return d
 }
 
-func readTokens(file string) ([]known, error) {
+// readTokens reads a file, which may have groups if there is an issuer.
+func readTokens(file string, groups bool) (entries, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, fmt.Errorf("http.tokens: %w", err)
+		return entries{}, fmt.Errorf("http.tokens: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxTokensFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("http.tokens: %w", err)
+		return entries{}, fmt.Errorf("http.tokens: %w", err)
 	}
 	if len(text) > maxTokensFile {
-		return nil, fmt.Errorf("http.tokens: %s is larger than %d bytes", file, maxTokensFile)
+		return entries{}, fmt.Errorf("http.tokens: %s is larger than %d bytes", file, maxTokensFile)
 	}
 	out, err := parseTokens(text)
+	if err == nil && !groups && len(out.groups) > 0 {
+		err = errors.New("it has entries with group, and http.jwt.issuer is not set")
+	}
 	if err != nil { // it repeats what is in the wrong place, and that may be a token
-		return nil, fmt.Errorf("http.tokens: %s: %s", file, tokenText.ReplaceAllString(err.Error(), tokenPrefix+"(hidden)"))
+		return entries{}, fmt.Errorf("http.tokens: %s: %s", file, tokenText.ReplaceAllString(err.Error(), tokenPrefix+"(hidden)"))
 	}
 	return out, nil
 }
@@ -120,30 +173,43 @@ const tokenPrefix = "nyt_"
 
 var tokenText = regexp.MustCompile(tokenPrefix + `\w*`)
 
-func parseTokens(text []byte) ([]known, error) {
-	var entries []Entry
+func parseTokens(text []byte) (out entries, err error) {
+	var list []Entry
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(&entries); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("want a YAML list of {name, sha256, role, topics, expires}: %w", err)
+	if err := decoder.Decode(&list); err != nil && !errors.Is(err, io.EOF) {
+		return out, fmt.Errorf("want a YAML list of {name, sha256, role, topics, expires} or {group, role, topics}: %w", err)
 	}
-	if len(entries) == 0 {
-		return nil, errors.New("there is no token in it: add an entry that `notyet token new` prints")
+	if len(list) == 0 {
+		return out, errors.New("there is no token in it: add an entry that `notyet token new` prints")
 	}
-	names, sums := map[string]bool{}, map[[sha256.Size]byte]bool{}
-	out := make([]known, 0, len(entries))
-	for i, e := range entries {
-		k, err := e.check()
-		if err == nil && (names[e.Name] || sums[k.sum]) {
-			err = errors.New("another entry has the same name or sha256: give each its own")
+	for i, e := range list {
+		if err := out.add(e); err != nil {
+			return out, fmt.Errorf("entry %d (%q): %w", i+1, e.Name+e.Group, err)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("entry %d (%q): %w", i+1, e.Name, err)
-		}
-		names[e.Name], sums[k.sum] = true, true
-		out = append(out, k)
 	}
 	return out, nil
+}
+
+// add checks an entry and adds it.
+func (all *entries) add(e Entry) error {
+	if e.Group == "" {
+		k, err := e.check()
+		if err == nil && slices.ContainsFunc(all.tokens, func(o known) bool { return o.caller.Name == e.Name || o.sum == k.sum }) {
+			err = errors.New("another entry has the same name or sha256: give each its own")
+		}
+		all.tokens = append(all.tokens, k)
+		return err
+	}
+	if e.Name+e.SHA256+e.Expires != "" {
+		return errors.New("an entry with group has no name, sha256 and expires: the issuer names callers and ends their tokens")
+	}
+	if slices.ContainsFunc(all.groups, func(o grant) bool { return o.group == e.Group }) {
+		return errors.New("another entry has the same group: write one for each")
+	}
+	c, err := e.rights()
+	all.groups = append(all.groups, grant{e.Group, c})
+	return err
 }
 
 func (e Entry) check() (k known, err error) {
@@ -154,18 +220,22 @@ func (e Entry) check() (k known, err error) {
 	if err != nil || len(sum) != sha256.Size {
 		return k, errors.New("sha256: write the SHA-256 of the token as 64 hexadecimal digits")
 	}
+	c, err := e.rights()
+	if err != nil {
+		return k, err
+	}
+	c.Name = e.Name
+	c.Until, err = ParseExpires(e.Expires)
+	return known{[sha256.Size]byte(sum), c}, err
+}
+
+// rights returns role and topics.
+func (e Entry) rights() (Caller, error) {
 	role, err := ParseRole(e.Role)
 	if err != nil {
-		return k, err
+		return Caller{}, err
 	}
-	if err := CheckTopics(e.Topics); err != nil {
-		return k, err
-	}
-	expires, err := ParseExpires(e.Expires)
-	if err != nil {
-		return k, err
-	}
-	return known{[sha256.Size]byte(sum), Caller{Name: e.Name, Role: role, Topics: e.Topics}, expires}, nil
+	return Caller{Role: role, Topics: e.Topics}, CheckTopics(e.Topics)
 }
 
 // ParseExpires parses when a token ends. An empty text means never.
@@ -190,6 +260,9 @@ func CheckName(name string) error {
 		if c <= ' ' || c > '~' {
 			return errors.New("name: write ASCII letters, digits and punctuation, without blanks")
 		}
+	}
+	if strings.HasPrefix(name, jwtPrefix) {
+		return errors.New("name: names that begin with " + jwtPrefix + " are callers of the issuer in http.jwt: write another")
 	}
 	return nil
 }

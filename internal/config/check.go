@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +26,7 @@ func (l *loader) check(c *Config) {
 		l.listen("ops.addr", c.Ops.Addr)
 	}
 	l.http(c.HTTP)
+	l.jwt(c.HTTP)
 	l.dsn(c.MySQL)
 	l.sasl(c.Kafka.SASL)
 	l.tls("kafka.tls", c.Kafka.TLS)
@@ -195,6 +198,36 @@ func (l *loader) http(h HTTP) {
 	if strings.ContainsAny(h.Token, " \t\r\n") {
 		l.bad("http.token", "", "has white space in it", "write the token that `notyet token new` printed")
 	}
+}
+
+func (l *loader) jwt(h HTTP) {
+	j := h.JWT
+	if j.Issuer == "" {
+		if d := Default().HTTP.JWT; j != d {
+			l.bad("http.jwt.issuer", "", "is not set, and the other settings of http.jwt do nothing without it", "write the URL of the OpenID provider, or remove them")
+		}
+		return
+	}
+	u, err := url.Parse(j.Issuer)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || strings.ContainsAny(j.Issuer, "?# "):
+		l.bad("http.jwt.issuer", j.Issuer, "is not the URL of an issuer", "write one such as https://login.example.com/realms/main")
+	case u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())):
+		l.bad("http.jwt.issuer", j.Issuer, "is not https: whoever is between could make tokens", "write an https URL; http is for loopback addresses")
+	}
+	for key, value := range map[string]string{"audience": j.Audience, "groups-claim": j.GroupsClaim, "name-claim": j.NameClaim} {
+		if value == "" {
+			l.bad("http.jwt."+key, "", "is empty", "write what the issuer's tokens have")
+		}
+	}
+	if h.Tokens == "" {
+		l.bad("http.tokens", "", "is not set, and it says what the groups of http.jwt may do", "name a YAML file with entries {group, role, topics}")
+	}
+}
+
+func loopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
 func (l *loader) redis(r Redis) {

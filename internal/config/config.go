@@ -186,9 +186,10 @@ type HTTP struct {
 	// Addr is host:port to listen on. Commands find the API there. Default 127.0.0.1:8080.
 	Addr string `key:"addr"`
 	// Tokens is a YAML file of who may use the API: a list of {name, sha256, role, topics, expires},
-	// see "notyet token new". It is read again when it changes. Default none: the API serves loopback
+	// see "notyet token new", and of {group, role, topics} for http.jwt. It is read again when it changes. Default none: the API serves loopback
 	// addresses only.
 	Tokens string `key:"tokens"`
+	JWT    JWT    `key:"jwt"`
 	// Hosts are names that the Host header may have in addition to loopback ones, if there are no
 	// tokens.
 	Hosts []string `key:"hosts"`
@@ -202,6 +203,25 @@ type HTTP struct {
 	MaxConns int `key:"max-conns"`
 	// Pprof serves Go's profiles under /debug/pprof. Default false.
 	Pprof bool `key:"pprof"`
+}
+
+// JWT lets callers of an OpenID provider in. What they may do follows from their groups, for which
+// http.tokens has entries {group, role, topics}.
+type JWT struct {
+	// Issuer is the provider's URL, exactly as its tokens have it in iss. Its keys are read from the
+	// addresses that /.well-known/openid-configuration below it names. Default none: no JWT is accepted.
+	Issuer string `key:"issuer"`
+	// Audience is a value that a token must have in aud. Default none.
+	Audience string `key:"audience"`
+	// GroupsClaim is the claim with the groups: a list, or one group; scope and scp have blanks between
+	// them. Dots lead into objects: realm_access.roles. Default groups.
+	GroupsClaim string `key:"groups-claim"`
+	// NameClaim is the claim with the caller's name in the audit log, which begins with jwt: there. It must
+	// be one that no other caller can have. Default sub.
+	NameClaim string `key:"name-claim"`
+	// CA is a PEM file of the authorities to trust for the issuer. It is read again when it changes. Default the
+	// system's.
+	CA string `key:"ca"`
 }
 
 // HTTPTLS makes http.addr speak HTTPS. Default plain HTTP.
@@ -366,7 +386,7 @@ func Default() Config {
 		ZooKeeper: ZooKeeper{Servers: []string{"127.0.0.1:2181"}, Root: defaults.ZooKeeperRoot, SessionTimeout: defaults.SessionTimeout},
 		Election:  Election{Kind: KindZooKeeper, SessionTimeout: defaults.SessionTimeout},
 		Index:     Index{Kind: KindRedis},
-		HTTP:      HTTP{Addr: defaults.HTTP, MaxConns: defaults.HTTPConns},
+		HTTP:      HTTP{Addr: defaults.HTTP, MaxConns: defaults.HTTPConns, JWT: JWT{GroupsClaim: "groups", NameClaim: "sub"}},
 		Intake: Intakes{
 			Topics:   []Intake{{Topic: schemas.TopicIntake}},
 			MaxDelay: schemas.DefaultMaxDelay, MaxValueBytes: schemas.DefaultMaxValueBytes,

@@ -67,6 +67,7 @@ var arrows = map[string][]string{
 	"test/zkfake":      {},
 	"test/tracingtest": {"internal/tracing"},
 	"test/testcert":    {},
+	"test/oidctest":    {},
 	"test/counter":     {},
 	"test/mysqltest":   {},
 	"test/lettertest":  {"task", "store/letters"},
@@ -92,6 +93,7 @@ var homes = map[string][]string{
 	"github.com/cockroachdb/pebble/": {"internal/sendlog"},
 	"github.com/alecthomas/kong":     {"cmd"},
 	"code.dny.dev/ssrf":              {"callback"},
+	"github.com/go-jose/":            {"internal/access", "test/oidctest"},
 	"go.opentelemetry.io/":           {"internal/tracing", "test/tracingtest"},
 }
 

@@ -1,0 +1,198 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"go.uber.org/zap"
+)
+
+// JWT says whose JSON Web Tokens are accepted. The zero value accepts none.
+type JWT struct {
+	// Issuer is the URL of an OpenID provider, exactly as its tokens and its discovery document have it.
+	// Default none.
+	Issuer string
+	// Audience is what a token must be meant for.
+	Audience string
+	// GroupsClaim is the claim with the caller's groups. Where no claim has the name, its dots lead into
+	// objects: realm_access.roles.
+	GroupsClaim string
+	// NameClaim is the claim with the caller's name.
+	NameClaim string
+	// TLS gives each connection to the issuer its configuration. Default the system's authorities.
+	TLS func() *tls.Config
+}
+
+// Bounds of JSON Web Tokens.
+const (
+	maxJWT = 16 << 10
+	// maxJWTName leaves room for jwtPrefix in the audit log, whose names have 255 bytes.
+	maxJWTName = 200
+	// jwtSkew is how far the issuer's clock may be from ours.
+	jwtSkew = 30 * time.Second
+	// jwtPrefix tells a caller of the issuer from a token of the file with the same name.
+	jwtPrefix = "jwt:"
+)
+
+// algorithms are those whose keys the issuer can publish. With any other, whoever knows a public key, or
+// nothing at all, could make tokens.
+var algorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+}
+
+// Reasons for which a JSON Web Token is refused. None repeats anything of the token.
+var (
+	errNoJWT = &refusal{"wrong_token", http.StatusUnauthorized,
+		"the token is none of those in http.tokens, and no signed JWT: get one from the issuer in http.jwt.issuer, or make one with `notyet token new`"}
+	errLargeJWT     = &refusal{"malformed", http.StatusUnauthorized, fmt.Sprintf("the JWT is larger than %d bytes: let the issuer put less into it", maxJWT)}
+	errMalformedJWT = &refusal{"malformed", http.StatusUnauthorized, "the JWT cannot be read"}
+	errKindOfJWT    = &refusal{"malformed", http.StatusUnauthorized, "the JWT is no access token: its header typ is neither JWT nor at+jwt"}
+	errAlgorithm    = &refusal{"algorithm", http.StatusUnauthorized, "the JWT is signed with an algorithm that is not accepted: use RS, PS, ES (256, 384, 512) or EdDSA"}
+	errIssuer       = &refusal{"issuer", http.StatusUnauthorized, "the JWT is from another issuer than http.jwt.issuer says"}
+	errAudience     = &refusal{"audience", http.StatusUnauthorized, "the JWT is not for the audience in http.jwt.audience"}
+	errNoExpiry     = &refusal{"malformed", http.StatusUnauthorized, "the JWT never ends: let the issuer set exp"}
+	errSignature    = &refusal{"signature", http.StatusUnauthorized, "the signature of the JWT is wrong"}
+	errUnknownKey   = &refusal{"unknown_key", http.StatusUnauthorized, "the JWT is signed with a key that its issuer does not publish: get a new one; a key that was published in these seconds is known soon"}
+	errIssuerAway   = &refusal{"issuer_away", http.StatusServiceUnavailable, "the key of the JWT is not known, and the issuer's keys cannot be read at present: try again; the service's log says why"}
+	errJWTName      = &refusal{"malformed", http.StatusUnauthorized, fmt.Sprintf("the claim in http.jwt.name-claim is not a text of 1 to %d printable bytes", maxJWTName)}
+	errNoGroups     = &refusal{"no_role", http.StatusForbidden, "the JWT has no groups in the claim that http.jwt.groups-claim names"}
+	errNoRole       = &refusal{"no_role", http.StatusForbidden, "none of the groups in the JWT has a role: add an entry with group and role to the file in http.tokens"}
+)
+
+// issuer judges JSON Web Tokens.
+type issuer struct {
+	cfg  JWT
+	keys *issuerKeys
+	now  func() time.Time
+}
+
+func newIssuer(cfg JWT, log *zap.Logger) *issuer {
+	i := &issuer{cfg: cfg, now: time.Now}
+	i.keys = newIssuerKeys(cfg, func() time.Time { return i.now() }, log)
+	return i
+}
+
+// caller returns whose token it is, and what its groups may do.
+//
+// It looks at the claims before the signature, so that a token that would be refused anyway makes nobody
+// ask the issuer for keys. The claims count once the signature of these bytes is right.
+func (i *issuer) caller(ctx context.Context, token string, grants []grant) (Caller, error) {
+	if len(token) > maxJWT {
+		return Caller{}, errLargeJWT
+	}
+	parsed, err := jwt.ParseSigned(token, algorithms)
+	var algorithm *jose.ErrUnexpectedSignatureAlgorithm
+	switch {
+	case errors.As(err, &algorithm):
+		return Caller{}, errAlgorithm
+	case err != nil || len(parsed.Headers) != 1:
+		return Caller{}, errMalformedJWT
+	}
+	header := parsed.Headers[0]
+	if !isAccessToken(header) {
+		return Caller{}, errKindOfJWT
+	}
+	var usual jwt.Claims
+	var all map[string]any
+	if err := parsed.UnsafeClaimsWithoutVerification(&usual, &all); err != nil {
+		return Caller{}, errMalformedJWT
+	}
+	if err := i.judge(usual); err != nil {
+		return Caller{}, err
+	}
+	key, err := i.keys.find(ctx, header.KeyID, header.Algorithm)
+	if err != nil {
+		return Caller{}, err
+	}
+	if err := parsed.Claims(key); err != nil {
+		return Caller{}, errSignature
+	}
+	name, ok := claim(all, i.cfg.NameClaim).(string)
+	if !ok || !validJWTName(name) {
+		return Caller{}, errJWTName
+	}
+	groups := i.groups(all)
+	if len(groups) == 0 {
+		return Caller{}, errNoGroups
+	}
+	c, ok := granted(grants, groups)
+	if !ok {
+		return Caller{}, errNoRole
+	}
+	c.Name, c.Until = jwtPrefix+name, usual.Expiry.Time().Add(jwtSkew)
+	return c, nil
+}
+
+// isAccessToken refuses what an issuer signs for other purposes, such as a notice of a sign-out. Many
+// issuers name no kind, or JWT.
+func isAccessToken(h jose.Header) bool {
+	typ, _ := h.ExtraHeaders[jose.HeaderType].(string)
+	switch strings.TrimPrefix(strings.ToLower(typ), "application/") {
+	case "", "jwt", "at+jwt":
+		return true
+	}
+	return false
+}
+
+func (i *issuer) judge(c jwt.Claims) error {
+	now := i.now()
+	clock := " by the clock of this service, which says " + now.UTC().Format(time.RFC3339)
+	err := c.ValidateWithLeeway(jwt.Expected{Issuer: i.cfg.Issuer, AnyAudience: jwt.Audience{i.cfg.Audience}, Time: now}, jwtSkew)
+	switch {
+	case errors.Is(err, jwt.ErrInvalidIssuer):
+		return errIssuer
+	case errors.Is(err, jwt.ErrInvalidAudience):
+		return errAudience
+	case c.Expiry == nil:
+		return errNoExpiry
+	case errors.Is(err, jwt.ErrExpired):
+		return &refusal{"expired", http.StatusUnauthorized, "the JWT has expired" + clock + ": get a new one"}
+	case err != nil: // nbf or iat lies ahead
+		return &refusal{"not_yet_valid", http.StatusUnauthorized, "the JWT is not valid yet" + clock}
+	}
+	return nil
+}
+
+// claim returns a claim by its name, or along its dots.
+func claim(claims map[string]any, name string) any {
+	if v, ok := claims[name]; ok {
+		return v
+	}
+	first, rest, _ := strings.Cut(name, ".")
+	inner, _ := claims[first].(map[string]any)
+	if inner == nil {
+		return nil
+	}
+	return claim(inner, rest)
+}
+
+// groups returns the groups in a list or in one text. OAuth's scopes are one text with blanks between them.
+func (i *issuer) groups(claims map[string]any) (out []string) {
+	switch v := claim(claims, i.cfg.GroupsClaim).(type) {
+	case string:
+		if i.cfg.GroupsClaim == "scope" || i.cfg.GroupsClaim == "scp" {
+			return strings.Fields(v)
+		}
+		return []string{v}
+	case []any:
+		for _, e := range v {
+			if s, ok := e.(string); ok {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+func validJWTName(name string) bool {
+	return name != "" && len(name) <= maxJWTName && utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}
