@@ -31,11 +31,10 @@ func freezeMySQL(b *breaker) error {
 	if _, err := b.db.ExecContext(b.ctx, "SET GLOBAL read_only = 1"); err != nil {
 		return err
 	}
-	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
-	from, before := stored(), b.load.acked.Load()
+	from, before := b.stored(), b.load.acked.Load()
 	span := b.randomSpan(2*time.Second, 8*time.Second)
 	b.wait(span)
-	moved, came := stored()-from, b.load.acked.Load()-before
+	moved, came := b.stored()-from, b.load.acked.Load()-before
 	b.evidence(moved == 0 && came > 0, "for %v; %d requests came and %d were stored", span.Round(time.Millisecond), came, moved)
 	_, err := b.db.ExecContext(b.ctx, "SET GLOBAL read_only = 0")
 	return err
@@ -112,32 +111,85 @@ func restoreMySQL(b *breaker) error {
 	if err := b.Servers.Up(b.ctx, mysqlServer); err != nil {
 		return err
 	}
-	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
-	from := stored()
-	grown := b.waitUntil(30*time.Second, func() bool { return stored() > from })
+	from := b.stored()
+	grown := b.waitUntil(30*time.Second, func() bool { return b.stored() > from })
 	b.wait(b.randomSpan(2*time.Second, 6*time.Second))
-	lost := stored()
+	lost, what, err := b.goBack(backup)
+	b.evidence(grown && lost > 0, "%s", what)
+	return err
+}
+
+// stored returns how many requests and reports the database has.
+func (b *breaker) stored() int64 {
+	return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources")
+}
+
+// goBack kills all processes and the database, restores a backup and reconciles. It returns how many stored records were gone.
+func (b *breaker) goBack(backup string) (lost int64, what string, err error) {
+	lost = b.stored()
 	for _, n := range b.nodes {
 		n.kill()
 	}
 	if err := b.Servers.Kill(mysqlServer); err != nil {
-		return err
+		return 0, "", err
 	}
-	if err := replace(backup, data); err != nil {
-		return err
+	begin := time.Now()
+	if err := replace(backup, b.Servers.home(mysqlServer)+"/data"); err != nil {
+		return 0, "", err
 	}
 	if err := b.Servers.Up(b.ctx, mysqlServer); err != nil {
-		return err
+		return 0, "", err
 	}
-	lost -= stored()
+	lost -= b.stored()
+	restored := time.Now()
 	out, err := b.reconcile()
-	b.evidence(grown && lost > 0, "%d stored requests and reports were gone; reconcile: %s", lost, out)
+	what = fmt.Sprintf("%d stored requests and reports were gone; restored in %v, reconciled in %v: %s", lost, restored.Sub(begin).Round(time.Millisecond), time.Since(restored).Round(time.Millisecond), out)
 	if err != nil {
-		return err
+		return lost, what, err
 	}
 	for _, n := range b.nodes {
 		if err := n.start(); err != nil {
-			return err
+			return lost, what, err
+		}
+	}
+	return lost, what, nil
+}
+
+// drillBackup makes a backup while all work, loses the database in the middle of a burst of which some is in the backup, and follows the
+// documented procedure.
+func drillBackup(b *breaker) error {
+	if err := b.awaitSlots(); err != nil {
+		return err
+	}
+	due := time.Now().Add(20 * time.Second)
+	b.load.burst(b.burst, due.UnixMilli())
+	b.wait(8 * time.Second)
+	b.began(mysqlServer)
+	backup := filepath.Join(b.dir, "hot-backup")
+	begin, before := time.Now(), b.load.acked.Load()
+	if err := b.hotCopy(backup); err != nil {
+		return err
+	}
+	took, beside := time.Since(begin), b.load.acked.Load()-before
+	b.wait(time.Until(due.Add(b.randomSpan(0, time.Second))))
+	lost, what, err := b.goBack(backup)
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	err = b.AwaitReady(b.ctx, time.Minute)
+	b.evidence(beside > 0 && lost > 0, "backup in %v, while %d requests came; %s; at work again after %v", took.Round(time.Millisecond), beside, what, time.Since(started).Round(time.Millisecond))
+	return err
+}
+
+// hotCopy copies the database's files as of the end of the copy.
+func (b *breaker) hotCopy(to string) error {
+	for _, args := range [][]string{
+		{"--backup", "--host=127.0.0.1", fmt.Sprintf("--port=%d", b.Servers.port(mysqlServer)), "--user=root"}, {"--prepare"},
+	} {
+		cmd := exec.CommandContext(b.ctx, "mariadb-backup", append(append([]string{"--no-defaults"}, args...), "--target-dir="+to)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("mariadb-backup %s: %w: %s", args[0], err, out)
 		}
 	}
 	return nil
@@ -146,7 +198,6 @@ func restoreMySQL(b *breaker) error {
 // forgetMySQL kills a server that writes its log once a second, and starts it again without its last commits, while everybody runs
 // on. So does a failover to a replica that was behind. It tries again if nothing was lost by chance.
 func forgetMySQL(b *breaker) error {
-	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
 	if err := b.awaitSlots(); err != nil {
 		return err
 	}
@@ -159,7 +210,7 @@ func forgetMySQL(b *breaker) error {
 			return err
 		}
 		b.wait(b.randomSpan(2*time.Second, 4*time.Second))
-		before := stored()
+		before := b.stored()
 		if err := b.Servers.Kill(mysqlServer); err != nil {
 			return err
 		}
@@ -169,8 +220,8 @@ func forgetMySQL(b *breaker) error {
 		}
 		err := b.Servers.Up(b.ctx, mysqlServer)
 		if err == nil {
-			b.waitUntil(10*time.Second, func() bool { return stored() >= 0 })
-			lost = before - stored()
+			b.waitUntil(10*time.Second, func() bool { return b.stored() >= 0 })
+			lost = before - b.stored()
 		}
 		for _, n := range b.nodes {
 			n.proxies[mysqlServer].Heal()

@@ -23,6 +23,7 @@ type fault struct {
 	doubles  bool   // it may cause second copies
 	disorder bool   // it may delay tasks of one key one by one
 	rewinds  bool   // it restores the database
+	named    bool   // only if it is named
 	overlap  bool   // it combines two faults
 	hurt     func(b *breaker) error
 }
@@ -59,6 +60,7 @@ var faults = []fault{
 	{kind: "mysql-slow", doubles: true, hurt: slowMySQL},
 	{kind: "mysql-locks", doubles: true, hurt: lockMySQL},
 	{kind: "mysql-restored", single: true, doubles: true, rewinds: true, hurt: restoreMySQL},
+	{kind: "backup-drill", single: true, doubles: true, rewinds: true, named: true, hurt: drillBackup},
 	{kind: "mysql-forgets", single: true, doubles: true, rewinds: true, hurt: forgetMySQL},
 	{kind: "controller-killed", cluster: true, doubles: true, disorder: true, hurt: killController},
 	{kind: "partitions-reassigned", cluster: true, disorder: true, hurt: reassign},
@@ -104,7 +106,7 @@ func faultsNamed(names, servers []string, form Form) ([]fault, error) {
 	var out []fault
 	if len(names) == 0 {
 		for _, f := range faults {
-			if exists(f) {
+			if exists(f) && !f.named {
 				out = append(out, f)
 			}
 		}

@@ -63,7 +63,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err erro
 		return rep, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	begin := time.Now()
+	begin, built := time.Now(), commit(cfg.Root)
 	if err := c.AwaitReady(ctx, 2*time.Minute); err != nil {
 		return rep, err
 	}
@@ -71,7 +71,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err erro
 	if err != nil {
 		return rep, err
 	}
-	h.Run.Seed, h.Run.Commit, h.Run.Intake, h.Run.Slots, h.Run.Session = cfg.Seed, commit(cfg.Root), intakeTopic, slotCount, session.Milliseconds()
+	h.Run.Seed, h.Run.Commit, h.Run.Intake, h.Run.Slots, h.Run.Session = cfg.Seed, built, intakeTopic, slotCount, session.Milliseconds()
 	h.Run.Start, h.Run.End = begin.UnixMilli(), time.Now().UnixMilli()
 	if err := c.settle(ctx, h); err != nil {
 		return rep, err
