@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 )
@@ -104,8 +105,8 @@ func passwords(f facts) []Finding {
 	clear := func(where, what, fix string) {
 		out = append(out, Finding{Where: where, Level: Warning, Found: what + " goes over the network in the clear", Fix: fix})
 	}
-	if f.Kafka != nil && c.Kafka.SASL.Mechanism == "PLAIN" && !c.Kafka.TLS.Enabled && remote(c.Kafka.Brokers) {
-		clear("kafka.sasl", "kafka.sasl.password", "set kafka.tls.enabled, or use SCRAM-SHA-512")
+	if f.Kafka != nil && slices.Contains([]string{"PLAIN", "OAUTHBEARER"}, c.Kafka.SASL.Mechanism) && !c.Kafka.TLS.Enabled && remote(c.Kafka.Brokers) {
+		clear("kafka.sasl", "the password or token of kafka.sasl", "set kafka.tls.enabled, or use SCRAM-SHA-512")
 	}
 	if f.Index != nil && (c.Redis.Password != "" || c.Redis.SentinelPassword != "") && !c.Redis.TLS.Enabled && remote(c.Redis.Addrs) {
 		clear("redis", "the password of Redis or of its sentinels", "set redis.tls.enabled")

@@ -153,7 +153,7 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"Kafka's password": {func(f *facts) {
 			f.Settings.Kafka.SASL.Mechanism = "PLAIN"
 			f.Settings.Kafka.Brokers = []string{"k:9092"}
-		}, "passwords", Warning, "kafka.sasl.password"},
+		}, "passwords", Warning, "token of kafka.sasl"},
 		"Redis's password":      {func(f *facts) { f.Settings.Redis.Password = "x"; f.Settings.Redis.Addrs = []string{"r:6379"} }, "passwords", Warning, "Redis"},
 		"a sentinel's password": {func(f *facts) { f.Settings.Redis.SentinelPassword = "x"; f.Settings.Redis.Addrs = []string{"r"} }, "passwords", Warning, "sentinels"},
 		"ZooKeeper's password": {func(f *facts) {

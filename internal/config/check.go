@@ -164,13 +164,47 @@ func (l *loader) election(c *Config) {
 }
 
 func (l *loader) sasl(s SASL) {
-	l.oneOf("kafka.sasl.mechanism", s.Mechanism, "", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-	if s.Mechanism != "" && s.User == "" {
-		l.bad("kafka.sasl.user", "", "is not set though kafka.sasl.mechanism is", "set "+EnvName("kafka.sasl.user"))
+	const key = "kafka.sasl."
+	l.oneOf(key+"mechanism", s.Mechanism, "", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", oauthBearer, mskIAM)
+	bearer := s.Mechanism == oauthBearer
+	switch {
+	case s.Mechanism == "":
+		if s.User != "" || s.Password != "" || s.TokenFile != "" || s.TokenURL != "" || s.SessionToken != "" {
+			l.bad(key+"mechanism", "", "is not set though user, password or token is", "write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM")
+		}
+	case bearer && (s.TokenFile == "") == (s.TokenURL == ""):
+		l.bad(key+"mechanism", s.Mechanism, "needs one of kafka.sasl.token-file and kafka.sasl.token-url", "set one of them")
+	case bearer && s.TokenFile != "":
+		if s.User != "" || s.Password != "" || len(s.Scopes) > 0 {
+			l.bad(key+"token-file", "", "makes kafka.sasl.user, kafka.sasl.password and kafka.sasl.scopes useless", "remove them, or set kafka.sasl.token-url")
+		}
+	case s.User == "":
+		l.bad(key+"user", "", "is not set though kafka.sasl.mechanism is", "set "+EnvName(key+"user"))
+	case s.Password == "" && (bearer || s.Mechanism == mskIAM):
+		l.bad(key+"password", "", "is not set, and kafka.sasl.mechanism "+s.Mechanism+" needs it", "set "+EnvName(key+"password")+", or "+key+"password-file")
 	}
-	if s.Mechanism == "" && (s.User != "" || s.Password != "") {
-		l.bad("kafka.sasl.mechanism", "", "is not set though user or password is", "write PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+	if !bearer && s.Mechanism != "" && (s.TokenFile != "" || s.TokenURL != "" || len(s.Scopes) > 0) {
+		l.bad(key+"mechanism", s.Mechanism, "makes kafka.sasl.token-file, kafka.sasl.token-url and kafka.sasl.scopes useless", "write OAUTHBEARER, or remove them")
 	}
+	if s.Mechanism != "" && s.Mechanism != mskIAM && s.SessionToken != "" {
+		l.bad(key+"session-token", "", "is for kafka.sasl.mechanism AWS_MSK_IAM", "remove it")
+	}
+	if s.TokenURL != "" && !endpoint(s.TokenURL) {
+		l.bad(key+"token-url", s.TokenURL, "is not the address of a token endpoint", "write one such as https://login.example/token; http is for loopback hosts only, as it carries the secret in the clear")
+	}
+}
+
+// Mechanisms that need more than user and password.
+const oauthBearer, mskIAM = "OAUTHBEARER", "AWS_MSK_IAM"
+
+func endpoint(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	loopback := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	return u.Scheme == "https" || u.Scheme == "http" && loopback
 }
 
 func (l *loader) tls(key string, t TLS) {

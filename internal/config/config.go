@@ -71,16 +71,27 @@ type Kafka struct {
 
 // SASL authenticates to Kafka.
 type SASL struct {
-	// Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Default none.
+	// Mechanism is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM. Default none.
 	Mechanism string `key:"mechanism"`
-	// User is the name to sign in with. Default none.
+	// User is the name to sign in with; with OAUTHBEARER the client's id at token-url, with AWS_MSK_IAM the access key's id. Default none.
 	User string `key:"user"`
 	// UserFile is a file that holds the user. It is read again when it changes. Default none.
 	UserFile string `key:"user-file"`
-	// Password belongs to User. Default none.
+	// Password belongs to User: a password, the client's secret, or the secret access key. Default none.
 	Password string `key:"password" secret:"yes"`
 	// PasswordFile is a file that holds the password, read again likewise. Default none.
 	PasswordFile string `key:"password-file"`
+	// TokenURL is the endpoint that gives OAUTHBEARER its tokens, for User and Password (client credentials). It begins with https, or its
+	// host is a loopback one. Default none.
+	TokenURL string `key:"token-url"`
+	// Scopes are asked for at TokenURL. Default none.
+	Scopes []string `key:"scopes"`
+	// TokenFile is a file that holds the token of OAUTHBEARER, in place of TokenURL, read again likewise. Default none.
+	TokenFile string `key:"token-file"`
+	// SessionToken is that of temporary credentials, with AWS_MSK_IAM. Default none.
+	SessionToken string `key:"session-token" secret:"yes"`
+	// SessionTokenFile is a file that holds it, read again likewise. Default none.
+	SessionTokenFile string `key:"session-token-file"`
 }
 
 // TLS is used for every connection when Enabled. Default plain TCP. Files are read again when they change.

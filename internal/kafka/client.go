@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/aws"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 	"github.com/twmb/franz-go/plugin/kzap"
@@ -33,10 +35,14 @@ type Config struct {
 	ClientID string
 	// TLS, when set, is asked for the configuration of each new connection. Default plain TCP.
 	TLS func() *tls.Config
-	// SASL is the mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Default none.
+	// SASL is the mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM. Default none.
 	SASL string
-	// Credentials are asked each time a connection authenticates. They are required with SASL.
+	// Credentials are asked each time a connection authenticates. They are required with PLAIN and SCRAM.
 	Credentials func() (user, password string)
+	// Token is asked likewise, and required with OAUTHBEARER. It may take its time, within a bound of its own: see NewTokens.
+	Token func(context.Context) (string, error)
+	// AWS is asked likewise, and required with AWS_MSK_IAM. session is "" unless the credentials are temporary.
+	AWS func() (key, secret, session string)
 	// Dial makes connections. Default TCP; a test that runs in virtual time brings its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now is the clock by which producers stamp records. Each service sets the database's, so that a
@@ -105,31 +111,46 @@ func (c Config) options(log *zap.Logger) ([]kgo.Opt, error) {
 }
 
 func (c Config) mechanism() (sasl.Mechanism, error) {
-	switch {
-	case c.SASL == "" && c.Credentials == nil:
-		return nil, nil //nolint:nilnil // none is a valid answer
-	case c.SASL == "":
-		return nil, errors.New("kafka credentials without a SASL mechanism: set PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
-	case c.Credentials == nil:
-		return nil, errors.New("kafka SASL needs a user name")
-	}
 	scrams := func(context.Context) (scram.Auth, error) {
 		user, password := c.Credentials()
 		return scram.Auth{User: user, Pass: password}, nil
 	}
+	var out sasl.Mechanism
+	given := c.Credentials != nil
 	switch c.SASL {
+	case "":
+		if c.Credentials != nil || c.Token != nil || c.AWS != nil {
+			return nil, errors.New("kafka credentials without a SASL mechanism")
+		}
+		return nil, nil //nolint:nilnil // none is a valid answer
 	case "PLAIN":
-		return plain.Plain(func(context.Context) (plain.Auth, error) {
+		out = plain.Plain(func(context.Context) (plain.Auth, error) {
 			user, password := c.Credentials()
 			return plain.Auth{User: user, Pass: password}, nil
-		}), nil
+		})
 	case "SCRAM-SHA-256":
-		return scram.Sha256(scrams), nil
+		out = scram.Sha256(scrams)
 	case "SCRAM-SHA-512":
-		return scram.Sha512(scrams), nil
+		out = scram.Sha512(scrams)
+	case "OAUTHBEARER":
+		given = c.Token != nil
+		out = oauth.Oauth(func(ctx context.Context) (oauth.Auth, error) {
+			token, err := c.Token(ctx)
+			return oauth.Auth{Token: token}, err
+		})
+	case "AWS_MSK_IAM":
+		given = c.AWS != nil
+		out = aws.ManagedStreamingIAM(func(context.Context) (aws.Auth, error) {
+			key, secret, session := c.AWS()
+			return aws.Auth{AccessKey: key, SecretKey: secret, SessionToken: session}, nil
+		})
 	default:
-		return nil, fmt.Errorf("kafka SASL mechanism %q is not PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", c.SASL)
+		return nil, fmt.Errorf("kafka SASL mechanism %q is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER and AWS_MSK_IAM", c.SASL)
 	}
+	if !given {
+		return nil, errors.New("kafka SASL needs credentials: a user name, a token or an access key")
+	}
+	return out, nil
 }
 
 // Logger carries the library's messages to log.

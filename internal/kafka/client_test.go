@@ -20,6 +20,8 @@ import (
 func TestConfigIsChecked(t *testing.T) {
 	for want, cfg := range map[string]kafka.Config{
 		"user name":      {SASL: "PLAIN"},
+		"a token":        {SASL: "OAUTHBEARER", Credentials: as("u", "secret")},
+		"an access key":  {SASL: "AWS_MSK_IAM", Credentials: as("u", "secret")},
 		"without a SASL": {Credentials: as("u", "secret")},
 		`"GSSAPI"`:       {SASL: "GSSAPI", Credentials: as("u", "secret")},
 	} {

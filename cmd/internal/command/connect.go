@@ -29,10 +29,28 @@ func KafkaConfig(cfg *config.Config, log *zap.Logger) (kafka.Config, error) {
 	if out.TLS, err = TLSConfig("kafka.tls", k.TLS, log); err != nil {
 		return out, err
 	}
-	if k.SASL.Mechanism != "" {
-		out.Credentials, err = credentials("kafka.sasl", source{k.SASL.User, k.SASL.UserFile}, source{k.SASL.Password, k.SASL.PasswordFile}, log)
+	s := k.SASL
+	var now identities
+	switch {
+	case s.Mechanism == "":
+		return out, nil
+	case s.TokenFile != "":
+		now, err = watched("kafka.sasl", source{}, source{File: s.TokenFile}, source{}, log)
+		out.Token = func(context.Context) (string, error) { return now().password, nil }
+		return out, err
 	}
-	return out, err
+	if now, err = watched("kafka.sasl", source{s.User, s.UserFile}, source{s.Password, s.PasswordFile}, source{s.SessionToken, s.SessionTokenFile}, log); err != nil {
+		return out, err
+	}
+	switch s.Mechanism {
+	case "OAUTHBEARER":
+		out.Token = kafka.NewTokens(kafka.TokenEndpoint{URL: s.TokenURL, Scopes: s.Scopes, Credentials: now.pair})
+	case "AWS_MSK_IAM":
+		out.AWS = func() (string, string, string) { i := now(); return i.user, i.password, i.session }
+	default:
+		out.Credentials = now.pair
+	}
+	return out, nil
 }
 
 // StoreConfig returns how to reach the configured database, likewise.
@@ -52,27 +70,29 @@ func StoreConfig(cfg *config.Config, log *zap.Logger) (store.Config, error) {
 		out.Credentials, err = credentials("mysql", source{Value: user}, source{File: m.PasswordFile}, log)
 		return out, err
 	case m.DSNFile != "":
-		out.Credentials, err = watched("mysql.dsn-file", func() (pair, error) { return pairOfDSN(m) }, log, m.DSNFile)
+		now, err := reading("mysql.dsn-file", func() (identity, error) { return identityOfDSN(m) }, log, m.DSNFile)
+		out.Credentials = now.pair
+		return out, err
 	}
 	return out, err
 }
 
-// pairOfDSN returns who connects. The rest of the DSN stays what it was at the start: another server or database would be another
+// identityOfDSN returns who connects. The rest of the DSN stays what it was at the start: another server or database would be another
 // installation.
-func pairOfDSN(m config.MySQL) (pair, error) {
+func identityOfDSN(m config.MySQL) (identity, error) {
 	dsn, err := reload.ReadText(m.DSNFile)
 	if err != nil {
-		return pair{}, err
+		return identity{}, err
 	}
 	_, _, before, err := store.Credentials(m.DSN)
 	if err != nil {
-		return pair{}, err
+		return identity{}, err
 	}
 	user, password, rest, err := store.Credentials(dsn)
 	if err == nil && rest != before {
 		err = errors.New("more than user and password has changed: restart notyet to use another address, database or parameter")
 	}
-	return pair{user, password}, err
+	return identity{user: user, password: password}, err
 }
 
 // IndexConfig returns how to reach the configured Redis, likewise.
@@ -104,36 +124,50 @@ func (t source) read() (string, error) {
 	return reload.ReadText(t.File)
 }
 
-// pair is who signs in.
-type pair struct{ user, password string }
+// identity is who signs in. session goes with temporary credentials only.
+type identity struct{ user, password, session string }
+
+// identities gives the one that the files hold now.
+type identities func() identity
+
+func (now identities) pair() (user, password string) {
+	i := now()
+	return i.user, i.password
+}
 
 // credentials are those that the files hold now. name begins the names of their settings.
 func credentials(name string, user, password source, log *zap.Logger) (func() (user, password string), error) {
+	now, err := watched(name, user, password, source{}, log)
+	return now.pair, err
+}
+
+func watched(name string, user, password, session source, log *zap.Logger) (identities, error) {
 	var files []string
-	for _, t := range []source{user, password} {
-		if t.File != "" {
-			files = append(files, t.File)
+	for _, s := range []source{user, password, session} {
+		if s.File != "" {
+			files = append(files, s.File)
 		}
 	}
-	return watched(name, func() (p pair, err error) {
-		if p.user, err = user.read(); err == nil {
-			p.password, err = password.read()
+	return reading(name, func() (i identity, err error) {
+		if i.user, err = user.read(); err != nil {
+			return i, err
 		}
-		return p, err
+		if i.password, err = password.read(); err != nil {
+			return i, err
+		}
+		i.session, err = session.read()
+		return i, err
 	}, log, files...)
 }
 
-func watched(name string, read func() (pair, error), log *zap.Logger, files ...string) (func() (user, password string), error) {
+func reading(name string, read func() (identity, error), log *zap.Logger, files ...string) (identities, error) {
 	now, err := reload.New(read, func(err error) {
 		log.Warn("a secret has changed and cannot be used; the previous one stays in force", zap.String("setting", name), zap.Strings("files", files), zap.Error(err))
 	}, files...)
 	if err != nil {
 		return nil, Usage("%s: %v", name, err)
 	}
-	return func() (string, string) {
-		p := now.Get()
-		return p.user, p.password
-	}, nil
+	return now.Get, nil
 }
 
 // TLSConfig returns what gives each new connection its configuration; nil if TLS is off.

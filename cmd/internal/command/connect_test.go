@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/test/testcert"
 )
 
@@ -129,6 +132,47 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	})
 }
 
+// A token in a file, a client's secret, and the three parts of temporary credentials are read again too.
+func TestTokensAreReadAgain(t *testing.T) {
+	var asked atomic.Value
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, secret, _ := r.BasicAuth()
+		asked.Store(id + " " + secret)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"access_token":"from the endpoint"}`)
+	}))
+	t.Cleanup(endpoint.Close)
+	v := &volume{t: t, dir: t.TempDir()}
+	put := func(n int) {
+		v.put(map[string]string{"token": fmt.Sprint("token", n), "user": fmt.Sprint("user", n), "password": fmt.Sprint("geheim", n), "session": fmt.Sprint("session", n)})
+	}
+	put(1)
+	configured := func(environ ...string) kafka.Config {
+		cfg, err := config.Load(config.Sources{Environ: environ})
+		require.NoError(t, err)
+		out, err := KafkaConfig(cfg, zap.NewNop())
+		require.NoError(t, err)
+		return out
+	}
+	pair := []string{"NOTYET_KAFKA_SASL_USER_FILE=" + v.file("user"), "NOTYET_KAFKA_SASL_PASSWORD_FILE=" + v.file("password")}
+	file := configured("NOTYET_KAFKA_SASL_MECHANISM=OAUTHBEARER", "NOTYET_KAFKA_SASL_TOKEN_FILE="+v.file("token"))
+	client := configured(append(pair, "NOTYET_KAFKA_SASL_MECHANISM=OAUTHBEARER", "NOTYET_KAFKA_SASL_TOKEN_URL="+endpoint.URL)...)
+	aws := configured(append(pair, "NOTYET_KAFKA_SASL_MECHANISM=AWS_MSK_IAM", "NOTYET_KAFKA_SASL_SESSION_TOKEN_FILE="+v.file("session"))...)
+	all := func() string {
+		first, err := file.Token(t.Context())
+		require.NoError(t, err)
+		second, err := client.Token(t.Context())
+		require.NoError(t, err)
+		key, secret, session := aws.AWS()
+		return strings.Join([]string{first, second, asked.Load().(string), key, secret, session}, " ")
+	}
+	require.Equal(t, "token1 from the endpoint user1 geheim1 user1 geheim1 session1", all())
+	put(2)
+	require.Eventually(t, func() bool {
+		return all() == "token2 from the endpoint user2 geheim2 user2 geheim2 session2"
+	}, time.Minute, 50*time.Millisecond)
+}
+
 func TestNoCredentialsWithoutSettings(t *testing.T) {
 	cfg := config.Default()
 	kafka, err := KafkaConfig(&cfg, zap.NewNop())
@@ -137,7 +181,7 @@ func TestNoCredentialsWithoutSettings(t *testing.T) {
 	require.NoError(t, err)
 	database, err := StoreConfig(&cfg, zap.NewNop())
 	require.NoError(t, err)
-	require.True(t, kafka.Credentials == nil && kafka.TLS == nil && redis.Credentials == nil && redis.SentinelCredentials == nil && redis.TLS == nil && database.Credentials == nil && database.TLS == nil)
+	require.True(t, kafka.Credentials == nil && kafka.Token == nil && kafka.AWS == nil && kafka.TLS == nil && redis.Credentials == nil && redis.SentinelCredentials == nil && redis.TLS == nil && database.Credentials == nil && database.TLS == nil)
 }
 
 // A server takes new certificates, of a new authority: connections go on, and new ones succeed once the files have changed too.
