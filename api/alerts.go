@@ -5,11 +5,12 @@ import (
 
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // evidence is what rules are judged by.
 type evidence struct {
-	services []store.Service
+	services []admin.Service
 	slots    []store.Slot // nil: not known
 	now      *figures.Total
 	since    func(minutes int64) figures.Counts // in the latest minutes
@@ -60,10 +61,10 @@ var rules = []rule{
 	{name: "NotyetOldestOverdue", level: figures.Overdue, most: 300, why: "a task has been due for %d s and is not delivered"},
 	{name: "NotyetUnownedSlots", judge: (*evidence).freeSlots},
 	{name: "NotyetNoScanner", judge: func(e *evidence) string {
-		return e.nobody("no scanner is alive", func(s store.Service) bool { return s.Kind != "dispatcher" })
+		return e.nobody("no scanner is alive", func(s admin.Service) bool { return s.Kind != "dispatcher" })
 	}},
 	{name: "NotyetNoDispatcher", judge: func(e *evidence) string {
-		return e.nobody("no dispatcher is alive", func(s store.Service) bool { return s.Member != "" })
+		return e.nobody("no dispatcher is alive", func(s admin.Service) bool { return s.Member != "" })
 	}},
 	{name: "NotyetReportsExhausted", counter: figures.Failed, minutes: 5, why: "consumers reported %d tasks as failed for good in the last 5 minutes"},
 	{name: "NotyetBadReports", counter: figures.BadReports, minutes: 5, why: "%d reports of the last 5 minutes cannot be read"},
@@ -131,7 +132,7 @@ func (e *evidence) freeSlots() string {
 	return fmt.Sprintf("%d of %d slots have no living owner", free, len(e.slots))
 }
 
-func (e *evidence) nobody(why string, counts func(store.Service) bool) string {
+func (e *evidence) nobody(why string, counts func(admin.Service) bool) string {
 	for _, s := range e.services {
 		if counts(s) {
 			return ""

@@ -20,6 +20,7 @@ import (
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // Config of the API.
@@ -64,8 +65,8 @@ type server struct {
 // Mount adds the API to mux, which must be behind an access.Guard.
 func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, huma: describe(mux, cfg)}
-	s.cursors = &cursors{secret: local.store.Secret}
-	s.auditor = &auditor{audit: local.store.Audit}
+	s.cursors = &cursors{secret: admin.New(local.store).Secret}
+	s.auditor = &auditor{audit: admin.New(local.store).Audit}
 	s.bodies = newTurns(max(bodyBudget, s.largestBody()), max(bodyBudget/2, s.largestBody()))
 	s.unsent = newTurns(answerBudget, answerBudget/2)
 	s.tasks()

@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -76,7 +76,7 @@ func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Tim
 	case at < since && r.At != "":
 		return TimerRun{}, forgottenRun(r, since)
 	}
-	ctx = store.Auditing(ctx, store.AuditEntry{What: "timer-run", Topic: topic, TaskID: id, Detail: store.AuditDetail(map[string]any{"at": at})})
+	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "timer-run", Topic: topic, TaskID: id, Detail: admin.AuditDetail(map[string]any{"at": at})})
 	leave, err := l.changes.take(ctx, 1) // each holds a timer's content in memory
 	if err != nil {
 		return TimerRun{}, err
@@ -110,7 +110,7 @@ func (l *Local) BackfillTimer(ctx context.Context, topic, id string, r Backfill)
 	if err != nil {
 		return out, err
 	}
-	ctx = store.Auditing(ctx, store.AuditEntry{What: "timer-backfill", Topic: topic, TaskID: id, Detail: store.AuditDetail(map[string]any{
+	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "timer-backfill", Topic: topic, TaskID: id, Detail: admin.AuditDetail(map[string]any{
 		"from": span.From, "to": span.To, "forgotten": span.Forgotten,
 	})})
 	ends := time.Now().Add(l.cancelFor)

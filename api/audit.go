@@ -14,7 +14,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -32,7 +32,7 @@ type AuditEntry struct {
 	Extra json.RawMessage `json:"filter"          doc:"the filter, or what else was said; long values are cut"`
 }
 
-func newAuditEntry(e store.AuditEntry) AuditEntry {
+func newAuditEntry(e admin.AuditEntry) AuditEntry {
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 	out := AuditEntry{
 		ID: e.ID, At: e.At, Who: valid(e.Who), Via: e.Via, User: valid(e.User), What: e.What, Topic: valid(e.Topic), Task: valid(e.TaskID), Count: e.Count,
@@ -155,8 +155,8 @@ type noteInput struct{ Body Noted }
 func (in *noteInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
 
 func (s *server) noteRequest(ctx ctxType, in *noteInput) (*struct{}, error) {
-	actor, _ := store.ActorFrom(ctx)
-	e := store.AuditEntry{Actor: actor, What: in.Body.What, Topic: in.Body.Topic, TaskID: in.Body.Task, Detail: "{}", Count: 1}
+	actor, _ := admin.ActorFrom(ctx)
+	e := admin.AuditEntry{Actor: actor, What: in.Body.What, Topic: in.Body.Topic, TaskID: in.Body.Task, Detail: "{}", Count: 1}
 	return nil, problem(s.auditor.write(ctx, e))
 }
 
@@ -170,11 +170,11 @@ const userHeader = "Notyet-User"
 
 // actor puts who makes the change into the context: the token, and the user of a command that used it.
 func actor(ctx huma.Context, next func(huma.Context)) {
-	a := store.Actor{Who: access.From(ctx.Context()).Name, Via: store.ViaAPI, User: printable(ctx.Header(userHeader))}
+	a := admin.Actor{Who: access.From(ctx.Context()).Name, Via: admin.ViaAPI, User: printable(ctx.Header(userHeader))}
 	if a.User != "" {
-		a.Via = store.ViaCLI
+		a.Via = admin.ViaCLI
 	}
-	next(huma.WithContext(ctx, store.WithActor(ctx.Context(), a)))
+	next(huma.WithContext(ctx, admin.WithActor(ctx.Context(), a)))
 }
 
 // printable drops what neither a header nor a log may hold.

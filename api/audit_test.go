@@ -14,7 +14,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 )
@@ -27,7 +27,7 @@ func (w *world) audited() []AuditEntry {
 	local, err := w.local.Audit(w.t.Context(), AuditFilter{})
 	require.NoError(w.t, err)
 	require.Equal(w.t, local, log, "both ways of asking answer the same")
-	_, _, err = w.store.RetireAudit(w.t.Context(), 1<<60)
+	_, _, err = admin.New(w.store).RetireAudit(w.t.Context(), 1<<60)
 	require.NoError(w.t, err)
 	return log.Entries
 }
@@ -110,7 +110,7 @@ func id(t *testing.T, r *kgo.Record) string {
 func TestAuditorSharesStatements(t *testing.T) {
 	const callers = 2*auditPiece + 50
 	started, release := make(chan int), make(chan error)
-	a := &auditor{audit: func(_ context.Context, entries []store.AuditEntry) error {
+	a := &auditor{audit: func(_ context.Context, entries []admin.AuditEntry) error {
 		started <- len(entries)
 		return <-release
 	}}
@@ -118,7 +118,7 @@ func TestAuditorSharesStatements(t *testing.T) {
 	results := make(chan error, callers)
 	call := func(n int) {
 		for range n {
-			all.Go(func() { results <- a.write(t.Context(), store.AuditEntry{}) })
+			all.Go(func() { results <- a.write(t.Context(), admin.AuditEntry{}) })
 		}
 	}
 	call(1)
@@ -154,7 +154,7 @@ func TestAuditorSharesStatements(t *testing.T) {
 	}, auditTimeout, time.Millisecond)
 
 	a.waiting = make([]*auditWrite, auditWaiting)
-	require.ErrorIs(t, a.write(t.Context(), store.AuditEntry{}), ErrAudit, "bounded")
+	require.ErrorIs(t, a.write(t.Context(), admin.AuditEntry{}), ErrAudit, "bounded")
 }
 
 func TestAuditCursorAndFilters(t *testing.T) {
@@ -171,7 +171,7 @@ func TestAuditCursorAndFilters(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rest.Entries, 2)
 	require.Empty(t, rest.Cursor)
-	require.NoError(t, w.store.Audit(t.Context(), []store.AuditEntry{{What: "cancel", Topic: "https://shop.example", TaskID: "u", Detail: "{}"}}))
+	require.NoError(t, admin.New(w.store).Audit(t.Context(), []admin.AuditEntry{{What: "cancel", Topic: "https://shop.example", TaskID: "u", Detail: "{}"}}))
 	callback, err := w.client.Audit(t.Context(), AuditFilter{Topic: "HTTPS://shop.example:443"})
 	require.NoError(t, err)
 	require.Len(t, callback.Entries, 1, "in any form of the origin")

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // Limits of the entries that wait to be written, and how long a caller waits for its own.
@@ -27,7 +27,7 @@ var ErrAudit = errors.New("the audit log cannot be written, so this request was 
 // that come while one statement runs share the next one. So however many there are, they use one
 // connection to the database.
 type auditor struct {
-	audit func(context.Context, []store.AuditEntry) error
+	audit func(context.Context, []admin.AuditEntry) error
 
 	mu      sync.Mutex
 	waiting []*auditWrite
@@ -35,12 +35,12 @@ type auditor struct {
 }
 
 type auditWrite struct {
-	entry store.AuditEntry
+	entry admin.AuditEntry
 	done  chan error // has room for one
 }
 
 // write returns once the entry is stored. After an error it may be stored or not.
-func (a *auditor) write(ctx context.Context, e store.AuditEntry) error {
+func (a *auditor) write(ctx context.Context, e admin.AuditEntry) error {
 	w := &auditWrite{e, make(chan error, 1)}
 	a.mu.Lock()
 	if len(a.waiting) >= auditWaiting {
@@ -75,7 +75,7 @@ func (a *auditor) run() {
 			return
 		}
 		a.mu.Unlock()
-		entries := make([]store.AuditEntry, len(part))
+		entries := make([]admin.AuditEntry, len(part))
 		for i, w := range part {
 			entries[i] = w.entry
 		}
@@ -93,7 +93,7 @@ func (a *auditor) run() {
 
 // request notes a record for an intake topic.
 func (a *auditor) request(ctx context.Context, r *kgo.Record) error {
-	actor, _ := store.ActorFrom(ctx)
+	actor, _ := admin.ActorFrom(ctx)
 	e, err := Requested(r)
 	if err != nil {
 		return err
@@ -103,12 +103,12 @@ func (a *auditor) request(ctx context.Context, r *kgo.Record) error {
 }
 
 // Requested returns the entry about a record for an intake topic, without its actor.
-func Requested(r *kgo.Record) (store.AuditEntry, error) {
+func Requested(r *kgo.Record) (admin.AuditEntry, error) {
 	req, err := schemas.Decode(r, anyLimits)
 	if err != nil {
-		return store.AuditEntry{}, fmt.Errorf("reading what is to be published: %w", err)
+		return admin.AuditEntry{}, fmt.Errorf("reading what is to be published: %w", err)
 	}
-	e := store.AuditEntry{What: req.Op.String(), Topic: req.Topic, TaskID: req.ID, Count: 1}
+	e := admin.AuditEntry{What: req.Op.String(), Topic: req.Topic, TaskID: req.ID, Count: 1}
 	if !req.GivenID {
 		e.TaskID = "" // made of the position that it has once Kafka has it
 	}
@@ -116,6 +116,6 @@ func Requested(r *kgo.Record) (store.AuditEntry, error) {
 	if req.Version >= 0 {
 		detail["version"] = fmt.Sprint(req.Version)
 	}
-	e.Detail = store.AuditDetail(detail)
+	e.Detail = admin.AuditDetail(detail)
 	return e, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -94,7 +95,7 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 	if r.DryRun {
 		return l.countMany(ctx, r, after, ends)
 	}
-	ctx = store.Auditing(ctx, store.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: store.AuditDetail(map[string]any{
+	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: admin.AuditDetail(map[string]any{
 		"topic": r.Topic, "id_prefix": r.IDPrefix, "tag": r.Tag, "from": r.From, "to": r.To, "all": r.All,
 	})})
 	f := store.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From, To: r.To, After: after, Ends: ends}

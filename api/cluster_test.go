@@ -9,7 +9,7 @@ import (
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // Intakes often have the names of teams: a caller for some topics sees those that may write them.
@@ -44,8 +44,8 @@ func TestCluster(t *testing.T) {
 	require.Len(t, empty.Slots, 4)
 	require.NotEmpty(t, empty.LagError, "without Kafka, the rest is answered")
 
-	require.NoError(t, w.store.Beat(t.Context(), store.Service{ID: "s1", Kind: "scanner", Version: "v1", HTTP: "host:1", Started: 5}))
-	require.NoError(t, w.store.Beat(t.Context(), store.Service{ID: "d1", Kind: "dispatcher", Member: "me", Version: "v2"}))
+	require.NoError(t, admin.New(w.store).Beat(t.Context(), admin.Service{ID: "s1", Kind: "scanner", Version: "v1", HTTP: "host:1", Started: 5}))
+	require.NoError(t, admin.New(w.store).Beat(t.Context(), admin.Service{ID: "d1", Kind: "dispatcher", Member: "me", Version: "v2"}))
 	_, err = w.store.Acquire(t.Context(), []int{0, 2}, 7, "me")
 	require.NoError(t, err)
 	_, err = w.store.Acquire(t.Context(), []int{3}, 7, "gone")

@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
 )
 
@@ -49,16 +50,16 @@ func TestOverview(t *testing.T) {
 	require.Equal(t, "4 of 4 slots have no living owner", empty.alerts()["NotyetUnownedSlots"])
 
 	ctx := t.Context()
-	require.NoError(t, w.store.Beat(ctx, store.Service{ID: "s", Kind: "scanner", Figures: []byte(`{"v":1,"window_ms":60000,"last":{"n":{"stored":120,"rejected":6}}}`)}))
-	require.NoError(t, w.store.Beat(ctx, store.Service{ID: "d1", Kind: "dispatcher", Member: "me",
+	require.NoError(t, admin.New(w.store).Beat(ctx, admin.Service{ID: "s", Kind: "scanner", Figures: []byte(`{"v":1,"window_ms":60000,"last":{"n":{"stored":120,"rejected":6}}}`)}))
+	require.NoError(t, admin.New(w.store).Beat(ctx, admin.Service{ID: "d1", Kind: "dispatcher", Member: "me",
 		Figures: []byte(`{"v":1,"window_ms":60000,"last":{"n":{"delivered":990},"lateness":[990]},"levels":{"claimed":500000,"unresponsive":2},"targets":["bills"]}`)}))
-	require.NoError(t, w.store.Beat(ctx, store.Service{ID: "d2", Kind: "dispatcher", Member: "other",
+	require.NoError(t, admin.New(w.store).Beat(ctx, admin.Service{ID: "d2", Kind: "dispatcher", Member: "other",
 		Figures: []byte(`{"v":1,"window_ms":30000,"last":{"n":{"delivered":60},"lateness":[0,0,0,0,60]},"levels":{"claimed":1},"targets":["orders"],"more":3}`)}))
-	require.NoError(t, w.store.Beat(ctx, store.Service{ID: "later", Kind: "scanner", Figures: []byte(`{"v":2}`)}))
+	require.NoError(t, admin.New(w.store).Beat(ctx, admin.Service{ID: "later", Kind: "scanner", Figures: []byte(`{"v":2}`)}))
 	_, err := w.store.Acquire(ctx, []int{0, 1, 2, 3}, 7, "me")
 	require.NoError(t, err)
-	for topic, p := range map[string]store.Policy{"paused": {Paused: true, Rate: 5}, "limited": {Rate: 5}, "open": {}} {
-		_, err := w.store.SetPolicy(ctx, topic, 1, func(store.Policy) store.Policy { return p })
+	for topic, p := range map[string]admin.Policy{"paused": {Paused: true, Rate: 5}, "limited": {Rate: 5}, "open": {}} {
+		_, err := admin.New(w.store).SetPolicy(ctx, topic, 1, func(admin.Policy) admin.Policy { return p })
 		require.NoError(t, err)
 	}
 	due := time.Now().Add(-time.Hour).UnixMilli()
@@ -103,7 +104,7 @@ func TestOverviewSeries(t *testing.T) {
 	newest := time.Now().Add(-arrival).Unix()/60 - 1
 	put := func(process string, minute int64, data string) {
 		t.Helper()
-		require.NoError(t, w.store.SaveMinute(ctx, process, minute, []byte(data)))
+		require.NoError(t, admin.New(w.store).SaveMinute(ctx, process, minute, []byte(data)))
 	}
 	put("a", newest-50, `{"v":1,"n":{"delivered":60,"stored":6},"lateness":[60]}`)
 	put("b", newest-50, `{"v":1,"n":{"delivered":60,"dead":6},"lateness":[0,0,0,60]}`)
@@ -141,7 +142,7 @@ func TestOverviewReadsFinalMinutesOnce(t *testing.T) {
 	newest := last(now)
 	put := func(minute int64, n int) {
 		t.Helper()
-		require.NoError(t, w.store.SaveMinute(ctx, "a", minute, fmt.Appendf(nil, `{"v":1,"n":{"delivered":%d}}`, n)))
+		require.NoError(t, admin.New(w.store).SaveMinute(ctx, "a", minute, fmt.Appendf(nil, `{"v":1,"n":{"delivered":%d}}`, n)))
 	}
 	for m := newest - 100; m <= newest; m++ {
 		put(m, 60)
@@ -254,7 +255,7 @@ func TestAlertsOfTheOverview(t *testing.T) {
 	}
 	require.Empty(t, known, "what Prometheus tells, the overview tells")
 
-	all := []store.Service{{Kind: "all", Member: "me"}}
+	all := []admin.Service{{Kind: "all", Member: "me"}}
 	owned := []store.Slot{{Slot: 0, Owner: "me"}}
 	late := make(figures.Histogram, 16)
 	late[15] = 5
@@ -281,9 +282,9 @@ func TestAlertsOfTheOverview(t *testing.T) {
 		"the database was set back":         {e: evidence{services: all, slots: owned}, minutes: 14, counts: figures.Counts{N: map[string]int64{figures.Reread: 1}}, want: "NotyetDatabaseSetBack"},
 		"a slot of a process that is gone":  {e: evidence{services: all, slots: []store.Slot{{Owner: "gone"}}}, want: "NotyetUnownedSlots"},
 		"a free slot":                       {e: evidence{services: all, slots: []store.Slot{{}}}, want: "NotyetUnownedSlots"},
-		"a free slot and scanners alone":    {e: evidence{services: []store.Service{{Kind: "scanner"}, all[0]}, slots: []store.Slot{{}}}, want: "NotyetUnownedSlots"},
-		"no scanner":                        {e: evidence{services: []store.Service{{Kind: "dispatcher", Member: "me"}}, slots: owned}, want: "NotyetNoScanner"},
-		"no dispatcher, slots are not read": {e: evidence{services: []store.Service{{Kind: "scanner"}}}, want: "NotyetNoDispatcher"},
+		"a free slot and scanners alone":    {e: evidence{services: []admin.Service{{Kind: "scanner"}, all[0]}, slots: []store.Slot{{}}}, want: "NotyetUnownedSlots"},
+		"no scanner":                        {e: evidence{services: []admin.Service{{Kind: "dispatcher", Member: "me"}}, slots: owned}, want: "NotyetNoScanner"},
+		"no dispatcher, slots are not read": {e: evidence{services: []admin.Service{{Kind: "scanner"}}}, want: "NotyetNoDispatcher"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.e.now = &figures.Total{}
@@ -312,7 +313,7 @@ func TestAlertsByLevel(t *testing.T) {
 		figures.Halted: "NotyetIntakeHalted", figures.Standing: "NotyetIntakeStands", figures.Unclaimed: "NotyetOverdue", figures.Unsettled: "NotyetStuck",
 		figures.Unresponsive: "NotyetTargetSick",
 	} {
-		e := &evidence{services: []store.Service{{Kind: "all", Member: "me"}}, now: &figures.Total{Levels: map[string]int64{level: 1}},
+		e := &evidence{services: []admin.Service{{Kind: "all", Member: "me"}}, now: &figures.Total{Levels: map[string]int64{level: 1}},
 			since: func(int64) figures.Counts { return figures.Counts{} }}
 		found := alerts(e)
 		require.Len(t, found, 1, level)

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -87,7 +88,7 @@ type parts struct {
 	overdue look.Bounded
 	oldest  int64
 	letters map[string]look.Bounded
-	targets []store.Policy
+	targets []admin.Policy
 	slots   []store.Slot
 
 	mu      sync.Mutex
@@ -145,7 +146,7 @@ func (o *overviewer) readParts(ctx context.Context, now time.Time, p *parts) {
 		return err
 	})
 	part("targets", func(ctx context.Context) (err error) {
-		p.targets, err = o.store.Policies(ctx)
+		p.targets, err = admin.New(o.store).Policies(ctx)
 		return err
 	})
 	part("alerts", func(ctx context.Context) (err error) {
@@ -181,7 +182,7 @@ func letterKinds() []string {
 	return out
 }
 
-func totalOf(services []store.Service) *figures.Total {
+func totalOf(services []admin.Service) *figures.Total {
 	total := &figures.Total{}
 	for _, s := range services {
 		if now, ok := figures.ParseNow(s.Figures); ok {
@@ -191,7 +192,7 @@ func totalOf(services []store.Service) *figures.Total {
 	return total
 }
 
-func troubled(total *figures.Total, policies []store.Policy) TroubledTargets {
+func troubled(total *figures.Total, policies []admin.Policy) TroubledTargets {
 	out := TroubledTargets{Unresponsive: append([]string{}, total.Targets()...), MoreUnresponsive: total.More, Paused: []string{}, Limited: []string{}}
 	for _, p := range policies {
 		switch {

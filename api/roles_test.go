@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
 )
 
@@ -82,12 +82,12 @@ func secretive(t *testing.T) (*world, map[string]string) {
 	t.Helper()
 	w := newWorld(t)
 	for _, topic := range []string{"orders", "bills"} {
-		_, err := w.store.SetPolicy(t.Context(), topic, 1, func(store.Policy) store.Policy { return store.Policy{Paused: true} })
+		_, err := admin.New(w.store).SetPolicy(t.Context(), topic, 1, func(admin.Policy) admin.Policy { return admin.Policy{Paused: true} })
 		require.NoError(t, err)
 		w.setTimer(topic, "a", schemas.Timer{Every: time.Hour}, []byte("SECRET"))
 		w.schedule(topic, "a", time.Now().Add(time.Hour).UnixMilli(), []byte("SECRET key"), []byte("SECRET value"))
 		record := &kgo.Record{Key: []byte("SECRET"), Value: []byte("SECRET"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("SECRET")}}}
-		require.NoError(t, w.store.Audit(t.Context(), []store.AuditEntry{{Actor: store.Actor{Who: "ann"}, What: "cancel", Topic: topic, Detail: "{}"}}))
+		require.NoError(t, admin.New(w.store).Audit(t.Context(), []admin.AuditEntry{{Actor: admin.Actor{Who: "ann"}, What: "cancel", Topic: topic, Detail: "{}"}}))
 		w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, Topic: topic, TaskID: "dead", Reason: "bad", Body: schemas.EncodeRejected(record)}})
 	}
 	return w, map[string]string{"orders": "1", "bills": "2"}

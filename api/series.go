@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -39,7 +40,7 @@ func last(now time.Time) int64 { return now.Add(-arrival).Unix()/60 - 1 }
 // read reads what is not known yet, the latest first. If it fails on the way, the next call goes on.
 func (s *series) read(ctx context.Context, now time.Time) error {
 	newest := last(now)
-	oldest, final := newest-store.FiguresMemory+1, newest-figures.FinalAfter
+	oldest, final := newest-admin.FiguresMemory+1, newest-figures.FinalAfter
 	if s.known.to > final { // the database's clock was set back
 		s.known = span{}
 	}
@@ -90,7 +91,7 @@ func (s *series) fetch(ctx context.Context, from, to int64) error {
 func (s *series) points(now time.Time) []Minute {
 	out := []Minute{}
 	for _, minute := range slices.Sorted(maps.Keys(s.minutes)) {
-		if newest := last(now); minute <= newest && minute > newest-store.FiguresMemory {
+		if newest := last(now); minute <= newest && minute > newest-admin.FiguresMemory {
 			out = append(out, Minute{At: minute * time.Minute.Milliseconds(), Work: work(s.minutes[minute], 60)})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
 )
 
@@ -55,7 +56,7 @@ func newSlotBehind(s store.Slot) SlotBehind {
 	return out
 }
 
-func newSlotsChange(g store.Growth) SlotsChange {
+func newSlotsChange(g admin.Growth) SlotsChange {
 	out := SlotsChange{Slots: g.Base, Target: g.Target, Next: g.Next, Changes: !g.Settled(), Leaving: g.Leaving, Split: g.Split, Moved: g.Whole, Kept: g.Kept}
 	for _, s := range g.Behind {
 		out.Behind = append(out.Behind, newSlotBehind(s))
@@ -65,19 +66,19 @@ func newSlotsChange(g store.Growth) SlotsChange {
 
 // Slots returns how many slots there are.
 func (l *Local) Slots(ctx context.Context) (SlotsChange, error) {
-	g, err := l.store.Growth(ctx)
+	g, err := admin.New(l.store).Growth(ctx)
 	return newSlotsChange(g), err
 }
 
 // SetSlots changes the number of slots.
 func (l *Local) SetSlots(ctx context.Context, n int) (SlotsChange, error) {
-	noted := store.Auditing(ctx, store.AuditEntry{What: "slots", Detail: store.AuditDetail(map[string]any{"slots": n})})
-	g, err := l.store.SetSlots(noted, n)
+	noted := admin.Auditing(ctx, admin.AuditEntry{What: "slots", Detail: admin.AuditDetail(map[string]any{"slots": n})})
+	g, err := admin.New(l.store).SetSlots(noted, n)
 	switch {
-	case errors.Is(err, store.ErrSlots):
-		return SlotsChange{}, &deadletter.FieldError{Field: "slots", Value: strconv.Itoa(n), Problem: fmt.Sprintf("is not 1 to %d: write a number that is", store.MostSlots)}
-	case errors.Is(err, store.ErrOlderServices):
-		return SlotsChange{}, &deadletter.FieldError{Field: "slots", Value: strconv.Itoa(n), Problem: "cannot be changed: " + store.ErrOlderServices.Error()}
+	case errors.Is(err, admin.ErrSlots):
+		return SlotsChange{}, &deadletter.FieldError{Field: "slots", Value: strconv.Itoa(n), Problem: fmt.Sprintf("is not 1 to %d: write a number that is", admin.MostSlots)}
+	case errors.Is(err, admin.ErrOlderServices):
+		return SlotsChange{}, &deadletter.FieldError{Field: "slots", Value: strconv.Itoa(n), Problem: "cannot be changed: " + admin.ErrOlderServices.Error()}
 	}
 	return newSlotsChange(g), err
 }

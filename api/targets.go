@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // TargetPolicy is what operators have said about a target, in JSON.
@@ -59,7 +59,7 @@ func (c TargetChange) check() error {
 	return nil
 }
 
-func (c TargetChange) of(p store.Policy) store.Policy {
+func (c TargetChange) of(p admin.Policy) admin.Policy {
 	if c.Paused != nil {
 		p.Paused = *c.Paused
 	}
@@ -109,7 +109,7 @@ func checkTarget(name string) (string, error) {
 func (l *Local) Targets(ctx context.Context, allowed func(topic string) bool) (Targets, error) {
 	out := Targets{Targets: []TargetPolicy{}}
 	err := l.listing(ctx, func(ctx context.Context) error {
-		all, err := l.store.Policies(ctx)
+		all, err := admin.New(l.store).Policies(ctx)
 		for _, p := range all {
 			if err != nil || allowed != nil && !allowed(p.Topic) {
 				continue
@@ -124,8 +124,8 @@ func (l *Local) Targets(ctx context.Context, allowed func(topic string) bool) (T
 	return out, err
 }
 
-func (l *Local) target(ctx context.Context, p store.Policy) (TargetPolicy, error) {
-	held, err := l.store.CountHeld(ctx, p.Topic, heldCounted)
+func (l *Local) target(ctx context.Context, p admin.Policy) (TargetPolicy, error) {
+	held, err := admin.New(l.store).CountHeld(ctx, p.Topic, heldCounted)
 	return TargetPolicy{Topic: p.Topic, Paused: p.Paused, Rate: p.Rate, MaxInFlight: p.MaxInFlight, Changed: p.Changed, Held: held}, err
 }
 
@@ -152,10 +152,10 @@ func (l *Local) ChangeTarget(ctx context.Context, topic string, c TargetChange) 
 	if c.MaxInFlight != nil {
 		detail["max_in_flight"] = *c.MaxInFlight
 	}
-	noted := store.Auditing(ctx, store.AuditEntry{What: "target", Topic: topic, Detail: store.AuditDetail(detail)})
-	p, err := l.store.SetPolicy(noted, topic, now.UnixMilli(), c.of)
-	if errors.Is(err, store.ErrTooManyPolicies) {
-		return TargetPolicy{}, &deadletter.FieldError{Field: "topic", Value: topic, Problem: "cannot have a policy: " + store.ErrTooManyPolicies.Error()}
+	noted := admin.Auditing(ctx, admin.AuditEntry{What: "target", Topic: topic, Detail: admin.AuditDetail(detail)})
+	p, err := admin.New(l.store).SetPolicy(noted, topic, now.UnixMilli(), c.of)
+	if errors.Is(err, admin.ErrTooManyPolicies) {
+		return TargetPolicy{}, &deadletter.FieldError{Field: "topic", Value: topic, Problem: "cannot have a policy: " + admin.ErrTooManyPolicies.Error()}
 	}
 	if err != nil {
 		return TargetPolicy{}, err

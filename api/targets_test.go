@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/access"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 func (w *world) target(method, topic, change string) (int, TargetPolicy, string) {
@@ -79,8 +79,8 @@ func TestTargets(t *testing.T) {
 // However many targets somebody pauses, there is an end, and the answer says what to do.
 func TestTargetsAreBounded(t *testing.T) {
 	w := newWorld(t)
-	for i := range store.MaxPolicies {
-		_, err := w.store.SetPolicy(t.Context(), fmt.Sprint("t", i), 1, func(store.Policy) store.Policy { return store.Policy{Paused: true} })
+	for i := range admin.MaxPolicies {
+		_, err := admin.New(w.store).SetPolicy(t.Context(), fmt.Sprint("t", i), 1, func(admin.Policy) admin.Policy { return admin.Policy{Paused: true} })
 		require.NoError(t, err)
 	}
 	code, _, answer := w.target("PUT", "orders", `{"paused":true}`)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // by is a context of a caller.
@@ -165,7 +166,7 @@ func inProcess(w *world) http.Handler {
 	mux := http.NewServeMux()
 	s := &server{
 		huma: describe(mux, Config{}), local: w.local, intakes: []Intake{{Topic: "in"}}, answers: w.answers,
-		bodies: newTurns(bodyBudget, bodyBudget/2), unsent: newTurns(answerBudget, answerBudget/2), auditor: &auditor{audit: w.local.store.Audit}, cursors: &cursors{secret: w.local.store.Secret},
+		bodies: newTurns(bodyBudget, bodyBudget/2), unsent: newTurns(answerBudget, answerBudget/2), auditor: &auditor{audit: admin.New(w.store).Audit}, cursors: &cursors{secret: admin.New(w.store).Secret},
 	}
 	s.tasks()
 	s.asks()

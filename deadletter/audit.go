@@ -4,20 +4,20 @@ import (
 	"context"
 	"strings"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/letters"
 )
 
 // auditing makes the store note a change of the letters that a filter selects.
 func auditing(ctx context.Context, what string, f letters.Filter) context.Context {
-	return store.Auditing(ctx, store.AuditEntry{What: what, Topic: f.Topic, TaskID: f.TaskID, Detail: store.AuditDetail(map[string]any{
+	return admin.Auditing(ctx, admin.AuditEntry{What: what, Topic: f.Topic, TaskID: f.TaskID, Detail: admin.AuditDetail(map[string]any{
 		"ids": f.IDs, "kind": f.Kind, "topic": f.Topic, "task_id": f.TaskID, "tag": f.Tag, "reason": f.Reason, "since": f.Since, "until": f.Until, "replayed": f.Replayed, "after": f.After,
 	})})
 }
 
 // operator is who replays, as the letters keep it.
 func (l *Local) operator(ctx context.Context) string {
-	if actor, ok := store.ActorFrom(ctx); ok {
+	if actor, ok := admin.ActorFrom(ctx); ok {
 		return actor.String()
 	}
 	return l.by
@@ -26,11 +26,11 @@ func (l *Local) operator(ctx context.Context) string {
 // noteReconcile notes a reconciliation before it begins, with what it found to settle. It takes many
 // transactions, and an interrupted one has changed something too.
 func (l *Local) noteReconcile(ctx context.Context, r Reconcile, found Reconciled) error {
-	actor, ok := store.ActorFrom(ctx)
+	actor, ok := admin.ActorFrom(ctx)
 	if !ok {
 		return nil
 	}
-	return l.store.Audit(ctx, []store.AuditEntry{{Actor: actor, What: "reconcile", Count: int64(found.Left), Detail: store.AuditDetail(map[string]any{
+	return admin.New(l.store).Audit(ctx, []admin.AuditEntry{{Actor: actor, What: "reconcile", Count: int64(found.Left), Detail: admin.AuditDetail(map[string]any{
 		"send_logs": strings.Join(r.Logs, ", "), "since": found.Since, "topics": r.Topics,
 	})}})
 }

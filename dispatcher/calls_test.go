@@ -22,6 +22,7 @@ import (
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/lettertest"
@@ -383,7 +384,7 @@ func TestDispatchersShareAnOriginsRoom(t *testing.T) {
 	f.eventually("all are delivered", func() bool { return web.count() >= 2*each })
 	require.LessOrEqual(t, most.Load(), int64(bound))
 	require.Greater(t, most.Load(), int64(bound/2), "both have sent")
-	_, err := f.store.SetSlots(t.Context(), 8)
+	_, err := admin.New(f.store).SetSlots(t.Context(), 8)
 	require.NoError(t, err)
 	f.eventually("a part of more slots is less", func() bool {
 		return ds[0].inside(func(in flight.Figures) int { return int(100 * in.Part) }) == 25

@@ -121,7 +121,7 @@ func (c *changer) round(ctx context.Context) (changing, worked bool, err error) 
 		return true, true, c.split(ctx, slot)
 	}
 	if _, first := owned[0]; first && allWhole(rows) {
-		done, err := c.store.FinishSlots(ctx)
+		done, err := c.admin.FinishSlots(ctx)
 		return true, done, err
 	}
 	return true, false, nil
@@ -132,7 +132,7 @@ func (c *changer) beginNext(ctx context.Context) (waits, begun bool, err error) 
 	if !c.flight.OwnsFirst() || c.flight.Stopping() {
 		return false, false, nil
 	}
-	next, err := c.store.NextSlots(ctx)
+	next, err := c.admin.NextSlots(ctx)
 	if err != nil || next == 0 {
 		return false, false, err
 	}
@@ -140,7 +140,7 @@ func (c *changer) beginNext(ctx context.Context) (waits, begun bool, err error) 
 		return true, false, nil
 	}
 	c.next = time.Now().Add(followEvery)
-	begun, err = c.store.FinishSlots(ctx)
+	begun, err = c.admin.FinishSlots(ctx)
 	return true, begun, err
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // share gives the slots that are to have owners to members in turn, as a leader does.
@@ -35,7 +35,7 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 	const keys, each = 25, 60
 	f := newFixture(t, 4, "orders", "stopped")
 	orders, stopped := f.read("orders"), f.read("stopped")
-	_, err := f.store.SetPolicy(t.Context(), "stopped", nowMillis(), func(p store.Policy) store.Policy { p.Paused = true; return p })
+	_, err := admin.New(f.store).SetPolicy(t.Context(), "stopped", nowMillis(), func(p admin.Policy) admin.Policy { p.Paused = true; return p })
 	require.NoError(t, err)
 	one, two := f.elect(1), f.elect(1)
 	for _, m := range []*members{one, two} {
@@ -62,13 +62,13 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 		}
 	}
 	change := func(n int) {
-		_, err := f.store.SetSlots(t.Context(), n)
+		_, err := admin.New(f.store).SetSlots(t.Context(), n)
 		require.NoError(t, err)
 		f.share(&epoch, one, two)
 	}
 	whole := func(n int) func() bool {
 		return func() bool {
-			g, err := f.store.Growth(t.Context())
+			g, err := admin.New(f.store).Growth(t.Context())
 			require.NoError(t, err)
 			return g.Settled() && g.Base == n
 		}
@@ -86,11 +86,11 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 	change(7)
 	until(whole(7))
 	f.share(&epoch, one, two)
-	_, err = f.store.SetPolicy(t.Context(), "stopped", nowMillis(), func(p store.Policy) store.Policy { p.Paused = false; return p })
+	_, err = admin.New(f.store).SetPolicy(t.Context(), "stopped", nowMillis(), func(p admin.Policy) admin.Policy { p.Paused = false; return p })
 	require.NoError(t, err)
 	change(3)
 	until(func() bool {
-		g, err := f.store.Growth(t.Context())
+		g, err := admin.New(f.store).Growth(t.Context())
 		require.NoError(t, err)
 		return g.Split > 0
 	})
@@ -143,7 +143,7 @@ func TestASplitThatTheDatabaseForgets(t *testing.T) {
 			}
 			f.schedule(asked...)
 			before := f.slot(0)
-			_, err := f.store.SetSlots(t.Context(), 2)
+			_, err := admin.New(f.store).SetSlots(t.Context(), 2)
 			require.NoError(t, err)
 			_, err = f.store.Acquire(t.Context(), []int{1}, 1, "two")
 			require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestAChangeThatCouldNotFollow(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	m, d := f.owning(Config{})
 	for _, n := range []int{2, 3} {
-		_, err := f.store.SetSlots(t.Context(), n)
+		_, err := admin.New(f.store).SetSlots(t.Context(), n)
 		require.NoError(t, err)
 	}
 	f.sql(fmt.Sprintf("INSERT INTO services (id, kind, owner, version, http, started, seen, figures, spreads) VALUES ('old', 'scanner', '', '0', '', 0, %d, '', 0)", nowMillis()+time.Hour.Milliseconds()))
@@ -200,7 +200,7 @@ func TestAChangeThatCouldNotFollow(t *testing.T) {
 // TestASlotTakenDuringAChange may be claimed at once, however long the changer is busy with others.
 func TestASlotTakenDuringAChange(t *testing.T) {
 	f := newFixture(t, 1, "orders")
-	_, err := f.store.SetSlots(t.Context(), 2)
+	_, err := admin.New(f.store).SetSlots(t.Context(), 2)
 	require.NoError(t, err)
 	_, d := f.owning(Config{})
 	_, seen := d.flight.BeginSplit(0)
@@ -215,7 +215,7 @@ func TestASlotThatDoesNotDrain(t *testing.T) {
 	d.claimer.sweep(t.Context())
 	_, err := d.claimer.claim(t.Context())
 	require.NoError(t, err)
-	_, err = f.store.SetSlots(t.Context(), 2)
+	_, err = admin.New(f.store).SetSlots(t.Context(), 2)
 	require.NoError(t, err)
 	_, err = f.store.Acquire(t.Context(), []int{1}, 1, "two")
 	require.NoError(t, err)
@@ -225,7 +225,7 @@ func TestASlotThatDoesNotDrain(t *testing.T) {
 	require.Equal(t, 1, d.changer.busy[0].times)
 	require.EqualValues(t, 1, counted(d.metrics.undrained))
 	require.EqualValues(t, 1, gauged(t, d.metrics.toMove))
-	g, err := f.store.Growth(t.Context())
+	g, err := admin.New(f.store).Growth(t.Context())
 	require.NoError(t, err)
 	require.Len(t, g.Behind, 1)
 	require.GreaterOrEqual(t, d.changer.busy[0].until.Sub(began), (1+busyTimes)*drainWithin)

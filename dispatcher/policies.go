@@ -70,7 +70,7 @@ func (f *policies) run(ctx context.Context) {
 }
 
 func (f *policies) read(ctx context.Context) error {
-	all, err := f.store.Policies(ctx)
+	all, err := f.admin.Policies(ctx)
 	f.reads.note(err)
 	if err != nil {
 		return err

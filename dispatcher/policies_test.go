@@ -15,14 +15,15 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
 // policy says something about a target, as an operator does.
-func (f *fixture) policy(topic string, p store.Policy) {
+func (f *fixture) policy(topic string, p admin.Policy) {
 	f.Helper()
-	_, err := f.store.SetPolicy(f.Context(), topic, nowMillis(), func(store.Policy) store.Policy { return p })
+	_, err := admin.New(f.store).SetPolicy(f.Context(), topic, nowMillis(), func(admin.Policy) admin.Policy { return p })
 	require.NoError(f, err)
 }
 
@@ -36,7 +37,7 @@ func isPaused(g flight.GateLook) bool { return g.Paused }
 
 func (f *fixture) heldTasks(topic string) int {
 	f.Helper()
-	n, err := f.store.CountHeld(context.Background(), topic, 1<<20)
+	n, err := admin.New(f.store).CountHeld(context.Background(), topic, 1<<20)
 	require.NoError(f, err)
 	return n
 }
@@ -52,7 +53,7 @@ func (l *log) ids() (out []string) {
 // be cancelled. When it is resumed, it gets each once, in order of due time.
 func TestPausedTargetGetsNothing(t *testing.T) {
 	f := newFixture(t, 2, "orders", "others")
-	f.policy("orders", store.Policy{Paused: true})
+	f.policy("orders", admin.Policy{Paused: true})
 	orders, others, events := f.read("orders"), f.read("others"), f.read(results)
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", StageTasks: 400})
 	due, n := time.Now(), 400
@@ -88,7 +89,7 @@ func TestPausedTargetGetsNothing(t *testing.T) {
 	f.eventually("what was fired is held again", func() bool { return f.heldTasks("orders") == n-10 })
 	require.Zero(t, orders.count())
 
-	f.policy("orders", store.Policy{})
+	f.policy("orders", admin.Policy{})
 	f.eventually("the rest arrives", func() bool { return len(orders.copies()) == n-10 })
 	f.eventually("all is settled", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed }) == 0 })
 	require.Equal(t, n-10, orders.count(), "once")
@@ -111,14 +112,14 @@ func TestPauseTakesBackWhatIsNotReleased(t *testing.T) {
 	due := time.Now().Add(4 * time.Second)
 	f.schedule(askMany(60, "orders", "o", due)...)
 	f.eventually("they are staged", func() bool { return d.stagedTasks() == 60 })
-	f.policy("orders", store.Policy{Paused: true})
+	f.policy("orders", admin.Policy{Paused: true})
 	d.hears("orders", isPaused)
 	require.True(t, time.Now().Before(due), "in time")
 	f.eventually("all are held", func() bool { return f.heldTasks("orders") == 60 })
 	f.eventually("nothing is claimed", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed }) == 0 })
 	require.Zero(t, orders.count())
 	require.Zero(t, d.stagedTasks())
-	f.policy("orders", store.Policy{})
+	f.policy("orders", admin.Policy{})
 	f.eventually("they arrive", func() bool { return orders.count() == 60 })
 }
 
@@ -131,12 +132,12 @@ func TestPausedRetriesAndReports(t *testing.T) {
 	f.schedule(ask("orders", "again", time.Now(), append(report, schemas.HeaderMaxAttempts, "2")...))
 	f.schedule(ask("orders", "once", time.Now(), append(report, schemas.HeaderMaxAttempts, "1")...))
 	f.eventually("both are delivered", func() bool { return orders.count() == 2 })
-	f.policy("orders", store.Policy{Paused: true})
+	f.policy("orders", admin.Policy{Paused: true})
 	d.hears("orders", isPaused)
 	f.eventually("one is dead", func() bool { return len(events.events(t, schemas.StateDead)["once"]) == 1 })
 	f.eventually("the other's retry is held", func() bool { return f.heldTasks("orders") == 1 })
 	require.Equal(t, 2, orders.count())
-	f.policy("orders", store.Policy{})
+	f.policy("orders", admin.Policy{})
 	f.eventually("it comes", func() bool { return orders.copies()["again"] == 2 })
 	require.Equal(t, "2", header(orders.all()[2], schemas.HeaderAttempt))
 }
@@ -144,7 +145,7 @@ func TestPausedRetriesAndReports(t *testing.T) {
 // What becomes too late while its target is paused is judged when it is released.
 func TestPausedTaskExpiresOnceReleased(t *testing.T) {
 	f := newFixture(t, 1, "orders")
-	f.policy("orders", store.Policy{Paused: true})
+	f.policy("orders", admin.Policy{Paused: true})
 	orders, events := f.read("orders"), f.read(results)
 	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
 	due := time.Now()
@@ -152,7 +153,7 @@ func TestPausedTaskExpiresOnceReleased(t *testing.T) {
 	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 2 })
 	f.passes(due.Add(1100 * time.Millisecond))
 	require.Empty(t, events.events(t, schemas.StateDead))
-	f.policy("orders", store.Policy{})
+	f.policy("orders", admin.Policy{})
 	f.eventually("it is dead", func() bool { return len(events.events(t, schemas.StateDead)["late"]) == 1 })
 	f.eventually("the other arrives", func() bool { return orders.copies()["any"] == 1 })
 	require.Zero(t, orders.copies()["late"])
@@ -162,7 +163,7 @@ func TestPausedTaskExpiresOnceReleased(t *testing.T) {
 // A dispatcher that begins sends nothing before it has read the policies, and one whose database is away keeps to those it knows.
 func TestPoliciesWithoutTheDatabase(t *testing.T) {
 	f := newFixture(t, 1, "orders")
-	f.policy("orders", store.Policy{Paused: true})
+	f.policy("orders", admin.Policy{Paused: true})
 	f.sql("ALTER TABLE targets RENAME TO away")
 	orders := f.read("orders")
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
@@ -177,7 +178,7 @@ func TestPoliciesWithoutTheDatabase(t *testing.T) {
 	f.eventually("the pause stays in force", func() bool { return f.heldTasks("orders") == 2 })
 	require.Zero(t, orders.count())
 	f.sql("ALTER TABLE away RENAME TO targets")
-	f.policy("orders", store.Policy{})
+	f.policy("orders", admin.Policy{})
 	f.eventually("both arrive", func() bool { return orders.count() == 2 })
 }
 
@@ -199,7 +200,7 @@ func limitHolds(t *testing.T, l *log, perSecond, burst float64) {
 func TestLimitedTarget(t *testing.T) {
 	f := newFixture(t, 8, "orders", "others")
 	const perSecond = 40
-	f.policy("orders", store.Policy{Rate: perSecond})
+	f.policy("orders", admin.Policy{Rate: perSecond})
 	orders, others := f.read("orders"), f.read("others")
 	one, two := f.elect(5), f.elect(5)
 	one.current.Slots, two.current.Slots = f.slots[:4], f.slots[4:]
@@ -251,7 +252,7 @@ func disorder(values []int) (n int) {
 // No more records of a target are with Kafka than may be.
 func TestMaxInFlight(t *testing.T) {
 	f := newFixture(t, 2, "orders")
-	f.policy("orders", store.Policy{MaxInFlight: 3})
+	f.policy("orders", admin.Policy{MaxInFlight: 3})
 	answer := f.mute("orders")
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
 	d.hears("orders", func(g flight.GateLook) bool { return g.Room == 3 })
@@ -277,7 +278,7 @@ func TestPauseOutlivesItsDispatcher(t *testing.T) {
 	first := f.start(m, t.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second})
 	f.schedule(askMany(40, "orders", "o", time.Now().Add(3*time.Second))...)
 	f.eventually("they are claimed", func() bool { return first.stagedTasks() == 40 })
-	f.policy("orders", store.Policy{Paused: true})
+	f.policy("orders", admin.Policy{Paused: true})
 	first.crash(m)
 	second := f.start(f.elect(6), t.TempDir(), Config{MemberID: "two"})
 	f.eventually("what is in doubt is held", func() bool { return f.heldTasks("orders") == 40 })
@@ -285,7 +286,7 @@ func TestPauseOutlivesItsDispatcher(t *testing.T) {
 	require.Zero(t, orders.count())
 	third := f.start(f.elect(7), t.TempDir(), Config{MemberID: "three"})
 	third.hears("orders", isPaused)
-	f.policy("orders", store.Policy{Rate: 1000})
+	f.policy("orders", admin.Policy{Rate: 1000})
 	f.eventually("they arrive", func() bool { return len(orders.copies()) == 40 })
 	require.Equal(t, 40, orders.count())
 }
@@ -294,12 +295,12 @@ func TestPauseOutlivesItsDispatcher(t *testing.T) {
 func TestHeldRetriesGoOnAtOnce(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	orders := f.read("orders")
-	f.policy("orders", store.Policy{Paused: true})
+	f.policy("orders", admin.Policy{Paused: true})
 	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: time.Minute})
 	f.schedule(askMany(5, "orders", "o", time.Now())...)
 	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 5 })
 	f.sql(fmt.Sprintf("UPDATE tasks SET attempt = 1, state = %d", task.StateRetry))
-	f.policy("orders", store.Policy{})
+	f.policy("orders", admin.Policy{})
 	require.Eventually(f, func() bool { return orders.count() == 5 }, bound/2, tick, "before what was claimed is over")
 	for _, r := range orders.all() {
 		require.Equal(t, "2", header(r, schemas.HeaderAttempt))
@@ -310,13 +311,13 @@ func TestHeldRetriesGoOnAtOnce(t *testing.T) {
 func TestHeldTasksStayWhileNothingIsClaimed(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	orders := f.read("orders")
-	f.policy("orders", store.Policy{Paused: true})
+	f.policy("orders", admin.Policy{Paused: true})
 	m := f.elect(5)
 	d := f.start(m, t.TempDir(), Config{MemberID: "one"})
 	f.schedule(askMany(50, "orders", "o", time.Now())...)
 	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 50 })
 	m.trust(false)
-	f.policy("orders", store.Policy{})
+	f.policy("orders", admin.Policy{})
 	d.hears("orders", func(g flight.GateLook) bool { return g.Open })
 	f.passes(time.Now().Add(time.Second))
 	require.Equal(t, 50, f.heldTasks("orders"))
@@ -333,10 +334,10 @@ func TestManyPausedTargetsHoldUpNobody(t *testing.T) {
 		_, err := d.ownership.follow(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, d.policies.start(t.Context()))
-		policies := []store.Policy{{Topic: "orders", Rate: 100}}
+		policies := []admin.Policy{{Topic: "orders", Rate: 100}}
 		for i := range paused {
 			topic := fmt.Sprint("paused-", i)
-			policies = append(policies, store.Policy{Topic: topic, Paused: true})
+			policies = append(policies, admin.Policy{Topic: topic, Paused: true})
 			f.schedule(ask(topic, "a", time.Now()))
 		}
 		d.apply(t, policies)
@@ -359,10 +360,10 @@ func TestManyLimitedTargetsKeepTheirRates(t *testing.T) {
 		_, d := newSlowFixture(t, "FROM tasks WHERE lane = ? AND pos", 5*time.Millisecond)
 		_, err := d.ownership.follow(t.Context())
 		require.NoError(t, err)
-		var policies []store.Policy
+		var policies []admin.Policy
 		const together = 50
 		for i := range together {
-			policies = append(policies, store.Policy{Topic: fmt.Sprint("limited-", i), Rate: 100})
+			policies = append(policies, admin.Policy{Topic: fmt.Sprint("limited-", i), Rate: 100})
 		}
 		d.apply(t, policies)
 		began := time.Now()
@@ -375,7 +376,7 @@ func TestManyLimitedTargetsKeepTheirRates(t *testing.T) {
 }
 
 // apply puts policies in force, as if they had been read.
-func (d *Dispatcher) apply(t *testing.T, policies []store.Policy) {
+func (d *Dispatcher) apply(t *testing.T, policies []admin.Policy) {
 	key, err := d.store.LaneKey(t.Context())
 	require.NoError(t, err)
 	d.flight.ApplyPolicies(policies, key, 1)

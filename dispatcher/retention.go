@@ -73,7 +73,7 @@ func (r *retirer) forgetAll(ctx context.Context) error {
 		return err
 	}
 	if len(r.tasks.givenUp) > 0 {
-		if _, err := r.store.DropSlots(ctx, r.held); err != nil {
+		if _, err := r.admin.DropSlots(ctx, r.held); err != nil {
 			return err
 		}
 	}
@@ -155,7 +155,7 @@ func (r *retirer) audit(ctx context.Context) error {
 	if !r.flight.OwnsFirst() {
 		return nil
 	}
-	return r.forget(ctx, r.cfg.AuditRetention, r.store.RetireAudit)
+	return r.forget(ctx, r.cfg.AuditRetention, r.admin.RetireAudit)
 }
 
 // sweep forgets the tags of what is forgotten. A round takes a tenth of its time for that, and the next one goes on.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
@@ -335,7 +336,7 @@ func TestRetiringTheAuditLog(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t, 2, "orders")
-			require.NoError(t, f.store.Audit(t.Context(), make([]store.AuditEntry, 2000))) // some bites
+			require.NoError(t, admin.New(f.store).Audit(t.Context(), make([]admin.AuditEntry, 2000))) // some bites
 			d := f.stepped(f.elect(1), Config{AuditRetention: c.retention})
 			for _, slot := range c.slots {
 				d.flight.Took([]store.Slot{{Slot: slot}}, 1, nil, nil)

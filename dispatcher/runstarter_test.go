@@ -10,7 +10,7 @@ import (
 
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
 )
 
@@ -47,7 +47,7 @@ func (f *fixture) report(r schemas.Report) {
 func TestATimerFiresBehindALongBacklog(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	orders := f.read("orders")
-	f.policy("orders", store.Policy{Rate: 4})
+	f.policy("orders", admin.Policy{Rate: 4})
 	d := f.start(f.elect(1), f.TempDir(), Config{MisfireAfter: time.Second})
 	f.eventually("owned", func() bool { return d.owned() == 1 })
 	now := time.Now()

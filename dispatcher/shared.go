@@ -13,12 +13,14 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // shared is what every part works with. Its fields are set once, by New.
 type shared struct {
 	cfg     Config
 	store   *store.Store
+	admin   admin.Admin
 	clock   *store.Clock
 	log     *zap.Logger
 	metrics *metrics
@@ -32,7 +34,7 @@ type shared struct {
 }
 
 func newShared(cfg Config, st *store.Store, reg prometheus.Registerer, log *zap.Logger) *shared {
-	return &shared{cfg: cfg, store: st, clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: flight.NewKicks(), failure: make(chan error, 1)}
+	return &shared{cfg: cfg, store: st, admin: admin.New(st), clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: flight.NewKicks(), failure: make(chan error, 1)}
 }
 
 // fail ends Run with an error that cannot be mended in this process.

@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // well are the answers of servers with which nothing is wrong.
@@ -31,7 +32,7 @@ func well() facts {
 			"max_allowed_packet": "16777216", "max_connections": "300", "rpl_semi_sync_master_enabled": "on",
 		}},
 		installation: "1a", kafka: "k1",
-		services: []store.Service{{Kind: "all", Member: "m", Version: "v1"}},
+		services: []admin.Service{{Kind: "all", Member: "m", Version: "v1"}},
 	}
 	f.cluster = &cluster{id: "k1", versions: []string{"v4.0"}, mayJoin: true, topics: map[string]kafka.Topic{}}
 	for _, name := range append(settings.OwnTopics(), "orders") {

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -61,7 +62,7 @@ type database struct {
 	store.Examined
 	migrated error // nil: the tables are those of this program
 	locks    error // nil: row locks hold
-	services []store.Service
+	services []admin.Service
 	// The installation's id, and the id of the Kafka cluster that it works on.
 	installation, kafka string
 	elected, indexed    string // how dispatchers elect, and the kind of the index, as they are noted; "": not yet
@@ -87,13 +88,13 @@ func askDatabase(ctx context.Context, c Config, log *zap.Logger) (func(*answers)
 		if d.installation, err = st.Installation(ctx); err != nil {
 			return nil, err
 		}
-		if d.kafka, err = st.KafkaCluster(ctx); err != nil {
+		if d.kafka, err = admin.New(st).KafkaCluster(ctx); err != nil {
 			return nil, err
 		}
-		if d.elected, err = st.ElectedBy(ctx); err != nil {
+		if d.elected, err = admin.New(st).ElectedBy(ctx); err != nil {
 			return nil, err
 		}
-		if d.indexed, err = st.IndexedBy(ctx); err != nil {
+		if d.indexed, err = admin.New(st).IndexedBy(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
 )
 
@@ -187,7 +188,7 @@ func (o *Operator) Restart(ctx context.Context, topic string, part int32, from *
 	case *from < p.Start || *from > p.End:
 		return Restarted{}, refuse("offset %d is not in the log of %s/%d, which has those from %d up to %d", *from, topic, part, p.Start, p.End)
 	}
-	audited := store.Auditing(ctx, store.AuditEntry{What: "intake restart", Detail: store.AuditDetail(map[string]any{
+	audited := admin.Auditing(ctx, admin.AuditEntry{What: "intake restart", Detail: admin.AuditDetail(map[string]any{
 		"intake": topic, "partition": int64(part), "from": *from, "stored_to": p.Next,
 	})})
 	now, err := o.Store.Restart(audited, p.source, *from)
@@ -241,7 +242,7 @@ func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to in
 		fmt.Sprintf("%s passed the offsets %d to %d of %s/%d without storing them", o.Name, at, to-1, topic, part))
 	b := store.Batch{Advance: []store.Advance{{Source: p.source.ID, From: at, To: to}}, Changes: []task.Change{{Seq: letter.Seq, Rejected: letter}}}
 	b.Skip(p.source.ID, at+1, to)
-	audited := store.Auditing(ctx, store.AuditEntry{What: "intake skip", Detail: store.AuditDetail(map[string]any{"intake": topic, "partition": int64(part), "from": at, "to": to})})
+	audited := admin.Auditing(ctx, admin.AuditEntry{What: "intake skip", Detail: admin.AuditDetail(map[string]any{"intake": topic, "partition": int64(part), "from": at, "to": to})})
 	if _, err := o.Store.Apply(audited, b, store.At(now.UnixMilli())); err != nil {
 		return Skipped{}, moved(p, err)
 	}

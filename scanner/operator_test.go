@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/lettertest"
@@ -20,7 +21,7 @@ func (f *fixture) operator() *Operator {
 }
 
 func (f *fixture) asAnn() context.Context {
-	return store.WithActor(f.Context(), store.Actor{Who: "ann@host", Via: store.ViaCLI})
+	return admin.WithActor(f.Context(), admin.Actor{Who: "ann@host", Via: admin.ViaCLI})
 }
 
 // audited wants one entry in the audit log.

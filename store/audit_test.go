@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/letters"
@@ -18,7 +19,7 @@ import (
 	"github.com/notyet/notyet/test/lettertest"
 )
 
-func (f *fixture) audited() []AuditEntry {
+func (f *fixture) audited() []admin.AuditEntry {
 	f.t.Helper()
 	page, err := look.New(f.Store).ListAudit(f.ctx, look.AuditFilter{})
 	require.NoError(f.t, err)
@@ -32,8 +33,8 @@ func (f *fixture) audited() []AuditEntry {
 }
 
 // by has the fixture's calls be those of an actor, who makes the change.
-func (f *fixture) by(e AuditEntry) {
-	f.ctx = handle.Auditing(handle.WithActor(f.test.Context(), Actor{Who: "ann", Via: ViaAPI}), e)
+func (f *fixture) by(e admin.AuditEntry) {
+	f.ctx = handle.Auditing(handle.WithActor(f.test.Context(), admin.Actor{Who: "ann", Via: admin.ViaAPI}), e)
 }
 
 func (f *fixture) letterIDs() (ids []int64) {
@@ -105,14 +106,14 @@ func TestChangesAreAudited(t *testing.T) {
 			eachLarge(t, func(t *testing.T, s *fixture) {
 				c.before(s)
 				require.Empty(t, s.audited(), "what scanners and dispatchers do is nobody's change")
-				s.by(AuditEntry{What: "change", Topic: target, Detail: `{"a":1}`})
+				s.by(admin.AuditEntry{What: "change", Topic: target, Detail: `{"a":1}`})
 				require.NoError(t, c.change(s))
 				s.ctx = t.Context()
 				if c.count == 0 {
 					require.Empty(t, s.audited())
 					return
 				}
-				require.Equal(t, []AuditEntry{{Actor: Actor{Who: "ann", Via: ViaAPI}, What: "change", Topic: target, Detail: `{"a":1}`, Count: c.count}}, s.audited())
+				require.Equal(t, []admin.AuditEntry{{Actor: admin.Actor{Who: "ann", Via: admin.ViaAPI}, What: "change", Topic: target, Detail: `{"a":1}`, Count: c.count}}, s.audited())
 			})
 		})
 	}
@@ -122,9 +123,9 @@ func TestChangesAreAudited(t *testing.T) {
 func TestAuditOfRequests(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		long := strings.Repeat("ü", 3000)
-		require.NoError(t, s.Audit(s.ctx, []AuditEntry{
-			{Actor: Actor{Who: long, Via: ViaCLI, User: long}, What: long, Topic: long, TaskID: long, Detail: AuditDetail(map[string]any{"reason": long}), Count: 1},
-			{Actor: Actor{Who: "bob", Via: ViaAPI}, What: "cancel", Topic: target, TaskID: "\xff", Detail: "{}", Count: 1},
+		require.NoError(t, s.Audit(s.ctx, []admin.AuditEntry{
+			{Actor: admin.Actor{Who: long, Via: admin.ViaCLI, User: long}, What: long, Topic: long, TaskID: long, Detail: admin.AuditDetail(map[string]any{"reason": long}), Count: 1},
+			{Actor: admin.Actor{Who: "bob", Via: admin.ViaAPI}, What: "cancel", Topic: target, TaskID: "\xff", Detail: "{}", Count: 1},
 		}))
 		found := s.audited()
 		require.Equal(t, "\xff", found[0].TaskID, "the latest first")
@@ -143,7 +144,7 @@ func TestAuditDetailIsBounded(t *testing.T) {
 	for i := range 10 {
 		fields[fmt.Sprint("text", i)] = strings.Repeat("\x01", 1<<20)
 	}
-	text := AuditDetail(fields)
+	text := admin.AuditDetail(fields)
 	require.LessOrEqual(t, len(text), handle.MaxAuditDetail)
 	var out map[string]any
 	require.NoError(t, json.Unmarshal([]byte(text), &out))
@@ -152,21 +153,21 @@ func TestAuditDetailIsBounded(t *testing.T) {
 	require.EqualValues(t, 7, out["n"])
 	require.NotContains(t, out, "none")
 	require.NotContains(t, out, "zero")
-	require.Equal(t, `{"cut":true}`, AuditDetail(map[string]any{"a": func() {}}))
+	require.Equal(t, `{"cut":true}`, admin.AuditDetail(map[string]any{"a": func() {}}))
 }
 
 func TestListAudit(t *testing.T) {
 	eachLarge(t, func(t *testing.T, s *fixture) {
-		var entries []AuditEntry
+		var entries []admin.AuditEntry
 		for i := range 2*look.AuditExamined + 10 {
-			e := AuditEntry{Actor: Actor{Who: "many", Via: ViaAPI}, What: "schedule", Topic: "orders", TaskID: fmt.Sprint("t", i), Detail: "{}", Count: 1}
+			e := admin.AuditEntry{Actor: admin.Actor{Who: "many", Via: admin.ViaAPI}, What: "schedule", Topic: "orders", TaskID: fmt.Sprint("t", i), Detail: "{}", Count: 1}
 			if i == 3 {
 				e.Who, e.What, e.Topic = "ann", "cancel", "bills"
 			}
 			entries = append(entries, e)
 		}
 		require.NoError(t, s.Audit(s.ctx, entries))
-		walk := func(f look.AuditFilter) (out []AuditEntry, pages int) {
+		walk := func(f look.AuditFilter) (out []admin.AuditEntry, pages int) {
 			for {
 				page, err := look.New(s.Store).ListAudit(s.ctx, f)
 				require.NoError(t, err)

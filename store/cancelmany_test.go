@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
@@ -215,7 +216,7 @@ func TestCancelManyInPieces(t *testing.T) {
 			all = append(all, s.schedule(fmt.Sprint("t", i), in(time.Duration(i)*time.Millisecond+time.Hour)))
 		}
 		s.do(all...)
-		s.by(AuditEntry{What: "cancel many", Detail: "{}"})
+		s.by(admin.AuditEntry{What: "cancel many", Detail: "{}"})
 		piece, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, noRest)
 		require.NoError(t, err)
 		require.EqualValues(t, cancelPiece, piece.Cancelled)

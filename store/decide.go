@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
 
@@ -18,7 +19,7 @@ func (w *work) decideAll(id *identity) error {
 			return errMerging
 		}
 		if w.mayBeForgotten(id.now, c) {
-			return errUnsure
+			return handle.ErrUnsure
 		}
 		if w.decideOne(id, c, id.queue.requests > 0) {
 			continue
@@ -29,7 +30,7 @@ func (w *work) decideAll(id *identity) error {
 		}
 		added := id.queue.add(h)
 		if !added && w.phase(id) == task.Unsure { // soon there is room
-			return errUnsure
+			return handle.ErrUnsure
 		}
 		if !added && c.Request != nil {
 			w.addOutcome(c, task.TooMany(c, id.now))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -26,20 +27,20 @@ func TestServicesReport(t *testing.T) {
 			}
 			return out
 		}
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "a", Kind: "scanner", Figures: []byte(`{"v":1}`)}))
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "b", Kind: "dispatcher", Member: "me"}))
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "c", Kind: "scanner", Figures: make([]byte, MaxFigures+1)}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "a", Kind: "scanner", Figures: []byte(`{"v":1}`)}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "b", Kind: "dispatcher", Member: "me"}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "c", Kind: "scanner", Figures: make([]byte, admin.MaxFigures+1)}))
 		require.Equal(t, map[string]string{"a": `{"v":1}`, "b": "", "c": ""}, reports(), "what is too long is left out, and it is alive all the same")
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "a", Kind: "scanner", Figures: []byte(`{"v":1,"n":2}`)}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "a", Kind: "scanner", Figures: []byte(`{"v":1,"n":2}`)}))
 		require.Equal(t, `{"v":1,"n":2}`, reports()["a"])
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "a", Kind: "scanner"}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "a", Kind: "scanner"}))
 		require.Empty(t, reports()["a"], "what it does not know any more is not kept")
 
 		// A program of the version before writes no figures.
 		_, err := s.h.Exec(s.ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen) SELECT ?, kind, owner, version, http, started, seen FROM services WHERE id = ?", []byte("old"), []byte("a"))
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"a": "", "b": "", "c": "", "old": ""}, reports())
-		_, err = s.h.Exec(s.ctx, "UPDATE services SET seen = seen - ? WHERE id = ?", ServiceLease+1, []byte("a"))
+		_, err = s.h.Exec(s.ctx, "UPDATE services SET seen = seen - ? WHERE id = ?", admin.ServiceLease+1, []byte("a"))
 		require.NoError(t, err)
 		require.NotContains(t, reports(), "a", "it died")
 	})
@@ -62,9 +63,9 @@ func TestMinutesOfFigures(t *testing.T) {
 		require.NoError(t, s.SaveMinute(s.ctx, "a", 1002, []byte("w")))
 		require.Equal(t, []string{"1000 y", "1001 z"}, minutes(1000, 1001))
 		require.Equal(t, []string{"1002 w"}, minutes(1002, 1002))
-		require.ErrorContains(t, s.SaveMinute(s.ctx, "a", 1003, make([]byte, MaxMinute+1)), "2048")
+		require.ErrorContains(t, s.SaveMinute(s.ctx, "a", 1003, make([]byte, admin.MaxMinute+1)), "2048")
 
-		require.NoError(t, s.SaveMinute(s.ctx, "b", 1001+FiguresMemory, []byte("v")))
+		require.NoError(t, s.SaveMinute(s.ctx, "b", 1001+admin.FiguresMemory, []byte("v")))
 		require.Equal(t, []string{"1001 z", "1002 w"}, minutes(0, 1100), "the oldest are forgotten, whoever wrote them")
 	})
 }
@@ -81,7 +82,7 @@ func TestManySaveTheSameMinute(t *testing.T) {
 		errs := make([]error, processes)
 		var all sync.WaitGroup
 		for p := range processes {
-			all.Go(func() { errs[p] = s.SaveMinute(s.ctx, fmt.Sprint(p), 4+FiguresMemory, []byte("x")) })
+			all.Go(func() { errs[p] = s.SaveMinute(s.ctx, fmt.Sprint(p), 4+admin.FiguresMemory, []byte("x")) })
 		}
 		all.Wait()
 		for _, err := range errs {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/letters"
@@ -25,6 +26,7 @@ const target = "orders"
 // fixture is a store with one intake partition and one owner of all its slots.
 type fixture struct {
 	*Store
+	admin.Admin
 	dead   letters.Letters
 	test   testing.TB
 	t      tester // what fails: the test, or one run of a model
@@ -50,7 +52,7 @@ func claimTo(ctx context.Context, s *Store, slots []int, epoch, pos int64) error
 }
 
 func newFixture(t testing.TB, s *Store) *fixture {
-	f := &fixture{Store: s, dead: letters.New(s), test: t, t: t, ctx: context.Background(), now: t0}
+	f := &fixture{Store: s, Admin: admin.New(s), dead: letters.New(s), test: t, t: t, ctx: context.Background(), now: t0}
 	var err error
 	f.source, err = s.Source(f.ctx, "in", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
@@ -80,7 +82,10 @@ func (f *fixture) another() *Store {
 }
 
 // handleAs has the store work on another handle, as another process would.
-func (f *fixture) handleAs(h *handle.Handle) { f.h, f.Ref = h, h.Ref() }
+func (f *fixture) handleAs(h *handle.Handle) {
+	f.h, f.Ref = h, h.Ref()
+	f.Admin = admin.New(f.Store)
+}
 
 // change wraps a *schemas.Request, a schemas.Report or a *DeadLetter and gives it the next intake offset.
 func (f *fixture) change(record any) task.Change {

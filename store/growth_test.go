@@ -12,6 +12,7 @@ import (
 
 	spreads "github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -607,7 +608,7 @@ func TestSlotsAreSetOnceTheirOwnersHaveLooked(t *testing.T) {
 		ctx, cancel := context.WithTimeout(f.ctx, 2*time.Second)
 		defer cancel()
 		_, err := f.SetSlots(ctx, 8)
-		require.ErrorIs(t, err, ErrNotCompared)
+		require.ErrorIs(t, err, admin.ErrNotCompared)
 		require.ErrorContains(t, err, "start one", "perhaps no dispatcher is alive that could look")
 		f.claim(t0)
 		g, err := f.SetSlots(f.ctx, 8)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -48,7 +49,7 @@ func TestGetHistory(t *testing.T) {
 		s.die("d")
 		require.Equal(t, []schemas.State{schemas.StateScheduled, schemas.StateDead}, states("d"))
 		for range 3 {
-			require.NoError(t, s.Audit(s.ctx, []AuditEntry{{Actor: Actor{Who: "ann"}, What: "cancel", Topic: target, TaskID: "d", Detail: "{}"}, {Topic: "bills", TaskID: "d"}}))
+			require.NoError(t, s.Audit(s.ctx, []admin.AuditEntry{{Actor: admin.Actor{Who: "ann"}, What: "cancel", Topic: target, TaskID: "d", Detail: "{}"}, {Topic: "bills", TaskID: "d"}}))
 		}
 		s.replay()
 		_, h, err = look.New(s.Store).GetHistory(s.ctx, target, "d")

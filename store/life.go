@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 
 	"github.com/notyet/notyet/schemas"
@@ -21,10 +20,6 @@ import (
 //
 // A program of the version before takes slots without naming a life. The row's life_epoch is then not
 // its epoch, and the slot counts as sure.
-
-// errUnsure says that a request cannot be decided before the owners of slots have compared their
-// memory with the database, and that it cannot wait in the table of waiting requests. Try again.
-var errUnsure = errors.New("the database was started anew, and the dispatchers have not compared their slots with it yet")
 
 // serverLife is the life of MySQL and MariaDB, as each connection notes it when it begins.
 const serverLife = "COALESCE(@notyet_life, '')"

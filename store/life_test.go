@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -118,7 +119,7 @@ func TestNewTasksInAnotherLife(t *testing.T) {
 
 		b := s.batch(s.cancel("forgotten, perhaps", version(1)))
 		_, err := s.Apply(s.ctx, b, At(s.now))
-		require.ErrorIs(t, err, errUnsure)
+		require.ErrorIs(t, err, handle.ErrUnsure)
 		require.False(t, BadRecord(err))
 		s.claim(t0)
 		require.Equal(t, []schemas.State{schemas.StateCancelled}, states(s.apply(b)), "the same batch, again")
@@ -140,7 +141,7 @@ func TestCancelOfAnUnknownTaskInAnotherLife(t *testing.T) {
 				s.restart()
 				b := s.batch(before(s), s.cancel("a", version(3)))
 				_, err := s.Apply(s.ctx, b, At(s.now))
-				require.ErrorIs(t, err, errUnsure)
+				require.ErrorIs(t, err, handle.ErrUnsure)
 				s.claim(t0)
 				require.Contains(t, states(s.apply(b)), schemas.StateCancelled)
 			})
@@ -163,7 +164,7 @@ func TestTimerChangesInAnotherLife(t *testing.T) {
 
 				b := s.batch(s.timerRequest(op, func(r *schemas.Request) { r.Value = []byte("new") }))
 				_, err := s.Apply(s.ctx, b, At(s.now))
-				require.ErrorIs(t, err, errUnsure)
+				require.ErrorIs(t, err, handle.ErrUnsure)
 				require.False(t, BadRecord(err))
 				require.Zero(t, s.make())
 				require.Equal(t, run, s.row(timer.RunID("t", t0+10_000)))
@@ -263,7 +264,7 @@ func TestTooManyInAnotherLife(t *testing.T) {
 		}
 		b := s.batch(many...)
 		_, err := s.Apply(s.ctx, b, At(s.now))
-		require.ErrorIs(t, err, errUnsure)
+		require.ErrorIs(t, err, handle.ErrUnsure)
 		s.claim(t0)
 		s.apply(b)
 		require.Equal(t, fmt.Sprint(schemas.MaxWaiting), string(s.body("a").Value))

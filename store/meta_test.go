@@ -3,6 +3,7 @@ package store
 import (
 	"testing"
 
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/stretchr/testify/require"
 )
@@ -48,9 +49,9 @@ func TestADatabaseBelongsToOneKafka(t *testing.T) {
 		require.NoError(t, s.OnKafka(s.ctx, "one", false))
 		require.NoError(t, s.OnKafka(s.ctx, "one", false))
 		err := s.OnKafka(s.ctx, "two", false)
-		require.ErrorIs(t, err, ErrOtherKafka)
+		require.ErrorIs(t, err, admin.ErrOtherKafka)
 		require.ErrorContains(t, err, "one, and kafka.brokers lead to two")
 		require.NoError(t, s.OnKafka(s.ctx, "two", true), "it has moved")
-		require.ErrorIs(t, s.OnKafka(s.ctx, "one", false), ErrOtherKafka)
+		require.ErrorIs(t, s.OnKafka(s.ctx, "one", false), admin.ErrOtherKafka)
 	})
 }

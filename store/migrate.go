@@ -2,14 +2,17 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"regexp"
 
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 )
@@ -50,6 +53,19 @@ func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 			return err
 		}
 	}
+}
+
+// makeInstallation makes the installation's id, and the key of its lanes, unless there are some.
+func (s *Store) makeInstallation(ctx context.Context) error {
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails
+	if _, err := s.h.KeepMeta(ctx, installationID, hex.AppendEncode(nil, random[:16])); err != nil {
+		return fmt.Errorf("making the installation's id: %w", err)
+	}
+	if _, err := s.h.KeepMeta(ctx, handle.LanesKey, random[16:]); err != nil {
+		return fmt.Errorf("making the key of lanes: %w", err)
+	}
+	return nil
 }
 
 // Migrate brings the tables to this program's version, and makes the installation's id, the key of its lanes, and slots
@@ -152,4 +168,19 @@ func (s *Store) CheckMigrated(ctx context.Context) error {
 		return ErrNotMigrated
 	}
 	return err
+}
+
+// installationID names the installation: 128 random bits, made once, by Migrate.
+const installationID = "installation.id"
+
+// Installation returns the id of the installation, 32 hexadecimal digits. It never changes.
+func (s *Store) Installation(ctx context.Context) (string, error) {
+	id, err := tables.ReadMeta(ctx, s.db, installationID)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("reading the installation's id: %w", err)
+	case len(id) == 0:
+		return "", ErrNotMigrated
+	}
+	return string(id), nil
 }

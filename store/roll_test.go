@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/election/roll"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/dialect"
 )
 
@@ -180,24 +181,24 @@ func TestOneElectionAtATime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		past := func(ms int64) {
 			t.Helper()
-			_, err := s.db.ExecContext(s.ctx, "UPDATE meta SET value = value - ? WHERE name = ?", ms, []byte(electionKind.name))
+			_, err := s.db.ExecContext(s.ctx, "UPDATE meta SET value = value - ? WHERE name = ?", ms, []byte("election.kind"))
 			require.NoError(t, err)
 		}
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "a", Kind: "dispatcher", Member: "a"}))
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "b", Kind: "dispatcher", Member: "b"}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "a", Kind: "dispatcher", Member: "a"}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "b", Kind: "dispatcher", Member: "b"}))
 		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "both start at once, before anything is noted")
 		err := s.ElectBy(s.ctx, "zookeeper")
-		require.ErrorIs(t, err, ErrOtherElection)
+		require.ErrorIs(t, err, admin.ErrOtherElection)
 		require.ErrorContains(t, err, "election.kind is zookeeper here, and mysql for dispatchers at work")
-		past(ServiceLease - 1000)
-		require.ErrorIs(t, s.ElectBy(s.ctx, "zookeeper"), ErrOtherElection)
+		past(admin.ServiceLease - 1000)
+		require.ErrorIs(t, s.ElectBy(s.ctx, "zookeeper"), admin.ErrOtherElection)
 		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "its leader is still at work")
-		past(ServiceLease - 1000)
-		require.ErrorIs(t, s.ElectBy(s.ctx, "zookeeper"), ErrOtherElection, "and has said so")
-		past(ServiceLease)
+		past(admin.ServiceLease - 1000)
+		require.ErrorIs(t, s.ElectBy(s.ctx, "zookeeper"), admin.ErrOtherElection, "and has said so")
+		past(admin.ServiceLease)
 		require.NoError(t, s.ElectBy(s.ctx, "zookeeper"), "all were restarted with the other kind, and are alive")
-		require.ErrorIs(t, s.ElectBy(s.ctx, "mysql"), ErrOtherElection)
-		past(-2 * ServiceLease)
+		require.ErrorIs(t, s.ElectBy(s.ctx, "mysql"), admin.ErrOtherElection)
+		past(-2 * admin.ServiceLease)
 		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "the clock was set back")
 	})
 }
@@ -205,26 +206,26 @@ func TestOneElectionAtATime(t *testing.T) {
 // Who wakes over Redis is not heard by those that listen to a topic.
 func TestOneIndexAtATime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "host-1", Kind: "scanner"}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "host-1", Kind: "scanner"}))
 		_, err := s.db.ExecContext(s.ctx, "UPDATE services SET spreads = 0")
 		require.NoError(t, err)
 		err = s.IndexBy(s.ctx, "mysql")
-		require.ErrorIs(t, err, ErrOtherIndex)
+		require.ErrorIs(t, err, admin.ErrOtherIndex)
 		require.ErrorContains(t, err, "index.kind is mysql here, and redis for host-1:", "one of the version before notes nothing")
 		require.NoError(t, s.Leave(s.ctx, "host-1"))
 		require.NoError(t, s.IndexBy(s.ctx, "mysql"))
 		err = s.IndexBy(s.ctx, "redis")
-		require.ErrorIs(t, err, ErrOtherIndex)
+		require.ErrorIs(t, err, admin.ErrOtherIndex)
 		require.ErrorContains(t, err, "index.kind is redis here, and mysql for services at work")
 		require.NoError(t, s.ElectBy(s.ctx, "zookeeper"), "an election of another kind may go with it")
-		_, err = s.db.ExecContext(s.ctx, "UPDATE meta SET value = value - ? WHERE name = ?", ServiceLease, []byte(indexKind.name))
+		_, err = s.db.ExecContext(s.ctx, "UPDATE meta SET value = value - ? WHERE name = ?", admin.ServiceLease, []byte("index.kind"))
 		require.NoError(t, err)
 		require.NoError(t, s.IndexBy(s.ctx, "redis"), "all were killed")
 		for _, id := range []string{"host-2", "host-3"} {
-			require.NoError(t, s.Beat(s.ctx, Service{ID: id, Kind: "all"}))
+			require.NoError(t, s.Beat(s.ctx, admin.Service{ID: id, Kind: "all"}))
 		}
 		require.NoError(t, s.Leave(s.ctx, "host-2"))
-		require.ErrorIs(t, s.IndexBy(s.ctx, "mysql"), ErrOtherIndex)
+		require.ErrorIs(t, s.IndexBy(s.ctx, "mysql"), admin.ErrOtherIndex)
 		require.NoError(t, s.Leave(s.ctx, "host-3"))
 		require.NoError(t, s.IndexBy(s.ctx, "mysql"), "all have ended")
 		kind, err := s.IndexedBy(s.ctx)
@@ -238,21 +239,21 @@ func TestOneTargetOfAnIntakeAtATime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		long := strings.Repeat("l", 249)
 		require.NoError(t, s.IntakeFor(s.ctx, long, strings.Repeat("t", 249)))
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "host-1", Kind: "scanner"}))
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "host-2", Kind: "dispatcher"}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "host-1", Kind: "scanner"}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "host-2", Kind: "dispatcher"}))
 		require.NoError(t, s.IntakeFor(s.ctx, "later", "orders"))
 		require.NoError(t, s.IntakeFor(s.ctx, "later", "orders"))
 		for _, other := range []string{"", "bills"} {
-			require.ErrorIs(t, s.IntakeFor(s.ctx, "later", other), ErrOtherTarget)
+			require.ErrorIs(t, s.IntakeFor(s.ctx, "later", other), admin.ErrOtherTarget)
 		}
 		require.ErrorContains(t, s.IntakeFor(s.ctx, "later", ""), "the target of later in intake.topics is none here, and orders for scanners at work: set the same one everywhere")
 		require.NoError(t, s.IntakeFor(s.ctx, "intake", ""), "another topic")
-		require.ErrorIs(t, s.IntakeFor(s.ctx, "intake", "orders"), ErrOtherTarget)
+		require.ErrorIs(t, s.IntakeFor(s.ctx, "intake", "orders"), admin.ErrOtherTarget)
 		require.NoError(t, s.Leave(s.ctx, "host-1"))
 		require.NoError(t, s.IntakeFor(s.ctx, "intake", "orders"), "the last scanner has ended; a dispatcher reads no intake")
 		require.NoError(t, s.IntakeFor(s.ctx, "later", ""))
 
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "old", Kind: "all"}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "old", Kind: "all"}))
 		_, err := s.db.ExecContext(s.ctx, "UPDATE services SET spreads = 0")
 		require.NoError(t, err)
 		require.ErrorContains(t, s.IntakeFor(s.ctx, "more", "orders"), "none for old:", "one of the version before knows no targets")
@@ -264,8 +265,8 @@ func TestOneTargetOfAnIntakeAtATime(t *testing.T) {
 // Dispatchers of the version before elect through ZooKeeper, and note nothing.
 func TestDispatchersOfTheVersionBeforeElectThroughZooKeeper(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "a", Kind: "dispatcher", Member: "a"}))
-		require.NoError(t, s.Beat(s.ctx, Service{ID: "s", Kind: "scanner"}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "a", Kind: "dispatcher", Member: "a"}))
+		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "s", Kind: "scanner"}))
 		_, err := s.db.ExecContext(s.ctx, "UPDATE services SET spreads = 0")
 		require.NoError(t, err)
 		require.ErrorContains(t, s.ElectBy(s.ctx, "mysql"), "zookeeper for a:")

@@ -16,7 +16,7 @@ var (
 )
 
 // lockProbeAge makes the row of the probe of the locks one of a service that is gone.
-const lockProbeAge = 2 * ServiceLease
+const lockProbeAge = 2 * handle.ServiceLease
 
 // CheckRowLocks refuses a database on which a shared lock on a row does not stop a writer. The database
 // must be migrated.

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/election/roll"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // Where the server's sessions begin without autocommit, what a statement by itself has done stays done.
@@ -47,7 +48,7 @@ func TestStatementsWithoutKeysAreNotRefused(t *testing.T) {
 		cfg.DSN = parsed.FormatDSN()
 		s := open(t, cfg)
 		require.NoError(t, s.Migrate(t.Context(), 2))
-		_, err = s.SetSlots(t.Context(), 3)
+		_, err = admin.New(s).SetSlots(t.Context(), 3)
 		require.NoError(t, err)
 		r := s.Roll()
 		defer r.Close()

@@ -18,6 +18,9 @@ type Slot = handle.Slot
 // SlotPos is a position in a slot's order.
 type SlotPos = handle.SlotPos
 
+// Change is where a slot stands while the number of slots changes.
+type Change = handle.Change
+
 // makeSlots makes n slots unless there are some, looking again after another process came first.
 func (s *Store) makeSlots(ctx context.Context, n int) error {
 	return s.h.Transact(ctx, func(tx *sql.Tx) error {

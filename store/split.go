@@ -271,7 +271,7 @@ func (m *shifter) split(ctx context.Context, slot int, epoch, claimed, now, ahea
 		list = append(list, s)
 		numbers = append(numbers, s.Slot)
 	}
-	if _, err := m.tx.ExecContext(ctx, "UPDATE slots SET turn = ? WHERE slot IN ("+tables.Marks(len(numbers))+")", append([]any{nextTurn(list)}, numbers...)...); err != nil {
+	if _, err := m.tx.ExecContext(ctx, "UPDATE slots SET turn = ? WHERE slot IN ("+tables.Marks(len(numbers))+")", append([]any{handle.NextTurn(list)}, numbers...)...); err != nil {
 		return err
 	}
 	_, err = m.tx.ExecContext(ctx, "UPDATE slots SET spread = target, moved = ?, moved_held = ? WHERE slot = ?", to, timeEnd(), slot)

@@ -8,15 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
 func TestPolicies(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		set := func(topic string, want Policy) {
+		set := func(topic string, want admin.Policy) {
 			t.Helper()
-			got, err := s.SetPolicy(s.ctx, topic, s.now, func(p Policy) Policy {
+			got, err := s.SetPolicy(s.ctx, topic, s.now, func(p admin.Policy) admin.Policy {
 				require.Equal(t, topic, p.Topic)
 				return want
 			})
@@ -24,26 +25,26 @@ func TestPolicies(t *testing.T) {
 			want.Topic, want.Changed = topic, s.now
 			require.Equal(t, want, got)
 		}
-		set("orders", Policy{}) // nothing was said, and nothing is kept of it
+		set("orders", admin.Policy{}) // nothing was said, and nothing is kept of it
 		all, err := s.Policies(s.ctx)
 		require.NoError(t, err)
 		require.Empty(t, all)
 
-		set("orders", Policy{Paused: true})
+		set("orders", admin.Policy{Paused: true})
 		s.now++
-		set("https://shop.example:8443", Policy{Rate: 0.25, MaxInFlight: 3})
-		set("orders", Policy{Rate: 100})
+		set("https://shop.example:8443", admin.Policy{Rate: 0.25, MaxInFlight: 3})
+		set("orders", admin.Policy{Rate: 100})
 		all, err = s.Policies(s.ctx)
 		require.NoError(t, err)
-		require.Equal(t, []Policy{
+		require.Equal(t, []admin.Policy{
 			{Topic: "https://shop.example:8443", Rate: 0.25, MaxInFlight: 3, Changed: t0 + 1},
 			{Topic: "orders", Rate: 100, Changed: t0 + 1},
 		}, all)
 
-		got, err := s.SetPolicy(s.ctx, "orders", s.now, func(p Policy) Policy { p.Paused = true; return p })
+		got, err := s.SetPolicy(s.ctx, "orders", s.now, func(p admin.Policy) admin.Policy { p.Paused = true; return p })
 		require.NoError(t, err)
-		require.Equal(t, Policy{Topic: "orders", Paused: true, Rate: 100, Changed: s.now}, got, "the rest stays")
-		set("orders", Policy{})
+		require.Equal(t, admin.Policy{Topic: "orders", Paused: true, Rate: 100, Changed: s.now}, got, "the rest stays")
+		set("orders", admin.Policy{})
 		all, err = s.Policies(s.ctx)
 		require.NoError(t, err)
 		require.Len(t, all, 2, "what was held may still have to go")
@@ -55,21 +56,21 @@ func TestPolicies(t *testing.T) {
 // There is an end to how many every dispatcher reads; rows that mean nothing any more make room.
 func TestPoliciesAreBounded(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		paused := func(Policy) Policy { return Policy{Paused: true} }
-		for i := range MaxPolicies {
+		paused := func(admin.Policy) admin.Policy { return admin.Policy{Paused: true} }
+		for i := range admin.MaxPolicies {
 			_, err := s.db.ExecContext(s.ctx, "INSERT INTO targets (topic, paused, rate, max_in_flight, changed) VALUES (?, 1, 0, 0, ?)", []byte(fmt.Sprint("t", i)), s.now)
 			require.NoError(t, err)
 		}
 		_, err := s.SetPolicy(s.ctx, target, s.now, paused)
-		require.ErrorIs(t, err, ErrTooManyPolicies)
-		_, err = s.SetPolicy(s.ctx, "t7", s.now, func(Policy) Policy { return Policy{} })
+		require.ErrorIs(t, err, admin.ErrTooManyPolicies)
+		_, err = s.SetPolicy(s.ctx, "t7", s.now, func(admin.Policy) admin.Policy { return admin.Policy{} })
 		require.NoError(t, err, "one of those that are there can be changed")
 		_, err = s.SetPolicy(s.ctx, target, s.now, paused)
-		require.ErrorIs(t, err, ErrTooManyPolicies, "a dispatcher may not have heard of it")
+		require.ErrorIs(t, err, admin.ErrTooManyPolicies, "a dispatcher may not have heard of it")
 		s.now += 2 * time.Minute.Milliseconds()
 		_, err = s.SetPolicy(s.ctx, target, s.now, paused)
 		require.NoError(t, err)
-		require.Equal(t, MaxPolicies, s.count("targets"))
+		require.Equal(t, admin.MaxPolicies, s.count("targets"))
 	})
 }
 

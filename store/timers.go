@@ -215,7 +215,7 @@ func (w *work) writeTimers(ctx context.Context) error {
 			w.applied.Removed = append(w.applied.Removed, handle.PlaceOf(&t))
 		case task.Unsure:
 			if t.State == task.StateLine { // its owner may have it, and the timer would make it once more
-				return errUnsure
+				return handle.ErrUnsure
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 type auditCmd struct {
@@ -113,8 +113,8 @@ func note(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Recor
 			return fmt.Errorf("noting the request in the audit log, so it was not sent: %w", err)
 		}
 		defer func() { _ = st.Close() }()
-		e.Actor, _ = store.ActorFrom(ctx)
-		if err := st.Audit(ctx, []store.AuditEntry{e}); err != nil {
+		e.Actor, _ = admin.ActorFrom(ctx)
+		if err := admin.New(st).Audit(ctx, []admin.AuditEntry{e}); err != nil {
 			return fmt.Errorf("%w; nothing was sent", err)
 		}
 		return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -55,7 +55,7 @@ type app struct{ *command.App }
 
 // run runs the program: arguments in, exit code out.
 func (a *app) run(args []string) int {
-	a.Ctx = store.WithActor(a.Ctx, store.Actor{Who: operator(), Via: store.ViaCLI})
+	a.Ctx = admin.WithActor(a.Ctx, admin.Actor{Who: operator(), Via: admin.ViaCLI})
 	return a.Run(args, command.Grammar{Commands: &cli{}, Description: description, Bind: a, IsMistake: isMistake})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 type clusterCmd struct {
@@ -101,7 +102,7 @@ func lagOf(cfg *config.Config, st *store.Store, client func(context.Context) (*k
 // its intakes have. Nothing depends on it but what operators see, and that a service with others does not start.
 type heartbeat struct {
 	store   *store.Store
-	service store.Service
+	service admin.Service
 	index   string       // the kind of its index
 	intakes []api.Intake // that its scanner reads
 	log     *zap.Logger
@@ -111,7 +112,7 @@ type heartbeat struct {
 
 func newHeartbeat(st *store.Store, kind, http, index string, log *zap.Logger) *heartbeat {
 	host, _ := os.Hostname()
-	return &heartbeat{store: st, index: index, log: log, service: store.Service{
+	return &heartbeat{store: st, index: index, log: log, service: admin.Service{
 		ID: fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8]), Kind: kind, Version: command.Version(), HTTP: http, Started: st.Clock().Millis(),
 	}}
 }
@@ -119,12 +120,12 @@ func newHeartbeat(st *store.Store, kind, http, index string, log *zap.Logger) *h
 // say says it once. The service is in the list before its kind of index is noted: the last one before it, which may end right now,
 // leaves the note to it.
 func (h *heartbeat) say(ctx context.Context) error {
-	if err := h.store.Beat(ctx, h.service); err != nil {
+	if err := admin.New(h.store).Beat(ctx, h.service); err != nil {
 		return err
 	}
-	err := h.store.IndexBy(ctx, h.index)
+	err := admin.New(h.store).IndexBy(ctx, h.index)
 	for i := 0; err == nil && i < len(h.intakes); i++ {
-		err = h.store.IntakeFor(ctx, h.intakes[i].Topic, h.intakes[i].Limits.Target)
+		err = admin.New(h.store).IntakeFor(ctx, h.intakes[i].Topic, h.intakes[i].Limits.Target)
 	}
 	return err
 }
@@ -136,16 +137,16 @@ const leaveTimeout = 2 * time.Second
 func (h *heartbeat) leave() {
 	bound, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	if err := h.store.Leave(bound, h.service.ID); err != nil {
+	if err := admin.New(h.store).Leave(bound, h.service.ID); err != nil {
 		h.log.Debug("leaving the list of services failed; its lease ends soon", zap.Error(err))
 	}
 }
 
 func (h *heartbeat) run(ctx context.Context) error {
-	tick := time.NewTicker(cmp.Or(h.every, store.ServiceLease*time.Millisecond/3))
+	tick := time.NewTicker(cmp.Or(h.every, admin.ServiceLease*time.Millisecond/3))
 	defer tick.Stop()
 	for failing := false; ; {
-		bound, cancel := context.WithTimeout(ctx, store.ServiceLease*time.Millisecond/3)
+		bound, cancel := context.WithTimeout(ctx, admin.ServiceLease*time.Millisecond/3)
 		if h.figures != nil {
 			h.service.Figures = h.figures()
 		}

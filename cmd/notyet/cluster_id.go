@@ -13,9 +13,10 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
-// checkKafka fails with store.ErrOtherKafka if the database belongs to another Kafka cluster than the client's.
+// checkKafka fails with admin.ErrOtherKafka if the database belongs to another Kafka cluster than the client's.
 func checkKafka(ctx context.Context, st *store.Store, client *kgo.Client, moved bool) error {
 	ctx, cancel := context.WithTimeout(ctx, command.DialTimeout)
 	defer cancel()
@@ -23,8 +24,8 @@ func checkKafka(ctx context.Context, st *store.Store, client *kgo.Client, moved 
 	if err != nil || cluster == "" {
 		return err
 	}
-	err = st.OnKafka(ctx, cluster, moved)
-	if errors.Is(err, store.ErrOtherKafka) {
+	err = admin.New(st).OnKafka(ctx, cluster, moved)
+	if errors.Is(err, admin.ErrOtherKafka) {
 		return fmt.Errorf("%w: correct kafka.brokers or mysql.dsn; if the installation has moved to this Kafka, run notyet migrate --kafka-moved", err)
 	}
 	return err
@@ -44,7 +45,7 @@ func (s *service) onKafka(run func(ctx context.Context) error) func(ctx context.
 			if err == nil {
 				break
 			}
-			if errors.Is(err, store.ErrOtherKafka) {
+			if errors.Is(err, admin.ErrOtherKafka) {
 				return err
 			}
 			s.log.Warn("looking which Kafka cluster this is failed, trying again: nothing is taken or delivered before", zap.Error(err))

@@ -18,6 +18,7 @@ import (
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -85,20 +86,20 @@ func TestTheIndexOfAServiceThatStarts(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = st.Close() }()
 	require.NoError(t, st.Migrate(t.Context(), 1))
-	require.NoError(t, st.Beat(t.Context(), store.Service{ID: "before", Kind: "scanner"}))
+	require.NoError(t, admin.New(st).Beat(t.Context(), admin.Service{ID: "before", Kind: "scanner"}))
 	cfg, err := config.Load(config.Sources{Environ: []string{"NOTYET_INDEX_KIND=mysql", "NOTYET_HTTP_ADDR=127.0.0.1:0"}})
 	require.NoError(t, err)
 	cfg.MySQL.DSN = dsn
 	s, err := openService(t.Context(), cfg, "scanner", zap.NewNop())
 	require.NoError(t, err)
 	defer s.close()
-	require.NoError(t, st.Leave(t.Context(), "before"))
-	require.ErrorIs(t, st.IndexBy(t.Context(), "redis"), store.ErrOtherIndex)
+	require.NoError(t, admin.New(st).Leave(t.Context(), "before"))
+	require.ErrorIs(t, admin.New(st).IndexBy(t.Context(), "redis"), admin.ErrOtherIndex)
 	s.close()
-	require.NoError(t, st.IndexBy(t.Context(), "redis"))
+	require.NoError(t, admin.New(st).IndexBy(t.Context(), "redis"))
 
 	_, err = openService(t.Context(), cfg, "scanner", zap.NewNop())
-	require.ErrorIs(t, err, store.ErrOtherIndex)
+	require.ErrorIs(t, err, admin.ErrOtherIndex)
 	left, err := look.New(st).Services(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, left, "one that could not start keeps nobody")
@@ -143,7 +144,7 @@ func TestHeartbeat(t *testing.T) {
 		}
 	}
 	require.Eventually(t, alive(1), time.Minute, time.Millisecond)
-	require.NoError(t, st.Leave(t.Context(), h.service.ID))
+	require.NoError(t, admin.New(st).Leave(t.Context(), h.service.ID))
 	require.Eventually(t, alive(1), time.Minute, time.Millisecond, "it says so again and again")
 	stop()
 	require.NoError(t, <-ended)

@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // A scanner does not start beside one that has another target for an intake topic: which of them reads a record is chance.
@@ -32,7 +33,7 @@ func TestScannersWithOtherTargets(t *testing.T) {
 	one, err := open("scanner", "[{topic: orders.later, target: orders}]")
 	require.NoError(t, err)
 	_, err = open("scanner", "[orders.later]")
-	require.ErrorIs(t, err, store.ErrOtherTarget)
+	require.ErrorIs(t, err, admin.ErrOtherTarget)
 	for name, topics := range map[string]string{"scanner": "[notyet.intake]", "dispatcher": "[orders.later]", "all": "[notyet.intake, {topic: orders.later, target: orders}]"} {
 		s, err := open(name, topics)
 		require.NoError(t, err, name)

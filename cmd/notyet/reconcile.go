@@ -16,7 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/scanner"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -134,7 +134,7 @@ func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) err
 	}
 	if err == nil && len(dispatchers) == 0 && cfg.Election.Kind == config.KindMySQL {
 		// They may elect through ZooKeeper, which these settings do not name.
-		where, session = "as they note in the database; election.kind is mysql here, and may be zookeeper there", store.ServiceLease*time.Millisecond
+		where, session = "as they note in the database; election.kind is mysql here, and may be zookeeper there", admin.ServiceLease*time.Millisecond
 		dispatchers, err = noting(a.Ctx, cfg)
 	}
 	if err != nil {
@@ -183,7 +183,7 @@ func noting(ctx context.Context, cfg *config.Config) ([]string, error) {
 		if first == nil {
 			first = seen
 		}
-		if len(alive) > 0 || time.Since(began) > store.ServiceLease*time.Millisecond/3+time.Second {
+		if len(alive) > 0 || time.Since(began) > admin.ServiceLease*time.Millisecond/3+time.Second {
 			return alive, nil
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // service is one process: its stages around one database, one index and one HTTP port.
@@ -265,7 +266,7 @@ func (s *service) electorate(start string, ended []string) (members *election.Me
 	cfg.MemberID, cfg.Installation = s.cfg.Dispatcher.MemberID, s.installation
 	cfg.Instance, cfg.Ended = start, ended
 	cfg.Slots = func(ctx context.Context) (int, error) {
-		if err := s.store.ElectBy(ctx, kind); err != nil {
+		if err := admin.New(s.store).ElectBy(ctx, kind); err != nil {
 			return 0, err
 		}
 		return s.store.SlotCount(ctx)
@@ -288,7 +289,7 @@ func (s *service) newRecorder(id string) *figures.Recorder {
 	return figures.NewRecorder(figures.Config{
 		Gather: s.reg, Time: s.store.Time, Targets: s.silent,
 		Save: func(ctx context.Context, minute int64, data []byte) error {
-			return s.store.SaveMinute(ctx, id, minute, data)
+			return admin.New(s.store).SaveMinute(ctx, id, minute, data)
 		},
 	}, s.log)
 }

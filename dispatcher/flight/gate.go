@@ -9,13 +9,14 @@ import (
 
 	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
 )
 
 // Gate lets the tasks of one target with a policy through, in the order of the instants at which they are to be released. Tasks that
 // the gate cannot let through in a moment are held in the slots, where they can be cancelled and cost nothing; see held.go.
 type Gate struct {
-	store.Policy
+	admin.Policy
 	pace    *rate.Limiter // this dispatcher's share of the rate; nil: no limit
 	room    int           // its share of what may be in flight; 0: no limit
 	most    int           // that may be here or on their way
@@ -53,11 +54,11 @@ const (
 // newGate makes the gate of a target of which something may be held. It takes no more than a part of what may be staged: others need
 // the room.
 func newGate(topic string, stage int) *Gate {
-	return &Gate{most: min(gateTasks, max(stage/8, 1)), Policy: store.Policy{Topic: topic}, coming: calledBack{bySeq: map[int64]*recalled{}}, behind: true}
+	return &Gate{most: min(gateTasks, max(stage/8, 1)), Policy: admin.Policy{Topic: topic}, coming: calledBack{bySeq: map[int64]*recalled{}}, behind: true}
 }
 
 // set puts a policy in force, of which this dispatcher has a share.
-func (g *Gate) set(p store.Policy, part float64) {
+func (g *Gate) set(p admin.Policy, part float64) {
 	g.Policy, g.room = p, 0
 	if p.MaxInFlight > 0 {
 		g.room = share.Of(p.MaxInFlight, part)

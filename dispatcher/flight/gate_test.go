@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
 )
 
@@ -43,7 +44,7 @@ func TestGateKeepsThePace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate("orders", 100_000)
-				g.set(store.Policy{Topic: "orders", Rate: c.rate}, c.share)
+				g.set(admin.Policy{Topic: "orders", Rate: c.rate}, c.share)
 				for seq := range int64(20_000) {
 					g.push(gated(seq, 1000-seq), 0)
 				}
@@ -64,16 +65,16 @@ func TestGateChangesItsPace(t *testing.T) {
 		for seq := range int64(1000) {
 			g.push(gated(seq, seq), 0)
 		}
-		g.set(store.Policy{Topic: "orders", Rate: 10}, 1)
+		g.set(admin.Policy{Topic: "orders", Rate: 10}, 1)
 		first, _ := passing(g, time.Second)
 		require.InDelta(t, 10, len(first), 1)
-		g.set(store.Policy{Topic: "orders", Rate: 10, Changed: 1}, 1) // the same again gives nothing on top
+		g.set(admin.Policy{Topic: "orders", Rate: 10, Changed: 1}, 1) // the same again gives nothing on top
 		again, _ := passing(g, time.Second)
 		require.InDelta(t, 10, len(again), 1)
-		g.set(store.Policy{Topic: "orders", Paused: true}, 1)
+		g.set(admin.Policy{Topic: "orders", Paused: true}, 1)
 		none, _ := passing(g, time.Second)
 		require.Empty(t, none)
-		g.set(store.Policy{Topic: "orders"}, 1)
+		g.set(admin.Policy{Topic: "orders"}, 1)
 		rest, _ := passing(g, 0)
 		require.Len(t, rest, 1000-len(first)-len(again))
 	})
@@ -157,7 +158,7 @@ func TestHeldBehindWhatWasCalledBack(t *testing.T) {
 func TestKeepsTurn(t *testing.T) {
 	fl := newFlight(t, Config{MemberID: "one"})
 	l := &ownedSlot{epoch: 5}
-	fl.gates.apply([]store.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
+	fl.gates.apply([]admin.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
 	fl.gates.byTopic["orders"].coming.add(&recalled{seq: 7, at: 100, attempt: 1, slot: l})
 	for name, c := range map[string]struct {
 		slot    *ownedSlot
@@ -179,10 +180,10 @@ func TestKeepsTurn(t *testing.T) {
 func TestGateRoom(t *testing.T) {
 	g := newGate("orders", 100_000)
 	for share, want := range map[float64]int{1: 10, 0.5: 5, 0.25: 2, 0.01: 1} {
-		g.set(store.Policy{Topic: "orders", MaxInFlight: 10}, share)
+		g.set(admin.Policy{Topic: "orders", MaxInFlight: 10}, share)
 		require.Equal(t, want, g.room)
 	}
-	g.set(store.Policy{Topic: "orders", MaxInFlight: 2}, 1)
+	g.set(admin.Policy{Topic: "orders", MaxInFlight: 2}, 1)
 	for seq := range int64(4) {
 		g.push(gated(seq, seq), seq)
 	}
@@ -201,19 +202,19 @@ func TestGateRoom(t *testing.T) {
 func TestGateIsBounded(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
-		policy store.Policy
+		policy admin.Policy
 		stage  int
 		want   int
 	}{
-		"resumed":        {store.Policy{}, 100_000, gateTasks},
-		"little room":    {store.Policy{}, 80, 10},
-		"none":           {store.Policy{}, 1, 1},
-		"slow":           {store.Policy{Rate: 1}, 100_000, 1},
-		"half a second":  {store.Policy{Rate: 100}, 100_000, 55},
-		"fast":           {store.Policy{Rate: 1e6}, 100_000, gateTasks},
-		"one in flight":  {store.Policy{MaxInFlight: 1}, 100_000, 1},
-		"ten":            {store.Policy{MaxInFlight: 10}, 100_000, 10},
-		"both, the less": {store.Policy{MaxInFlight: 10, Rate: 10}, 100_000, 6},
+		"resumed":        {admin.Policy{}, 100_000, gateTasks},
+		"little room":    {admin.Policy{}, 80, 10},
+		"none":           {admin.Policy{}, 1, 1},
+		"slow":           {admin.Policy{Rate: 1}, 100_000, 1},
+		"half a second":  {admin.Policy{Rate: 100}, 100_000, 55},
+		"fast":           {admin.Policy{Rate: 1e6}, 100_000, gateTasks},
+		"one in flight":  {admin.Policy{MaxInFlight: 1}, 100_000, 1},
+		"ten":            {admin.Policy{MaxInFlight: 10}, 100_000, 10},
+		"both, the less": {admin.Policy{MaxInFlight: 10, Rate: 10}, 100_000, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate("orders", c.stage)
@@ -237,13 +238,13 @@ func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
 			fl.putOff(ct, &Outlet{outletKey: outletKey{"orders", 0}, outage: newOutage(time.Now())})
 		},
 		"paused again": func(ct *Task) {
-			fl.gates.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 2}})
+			fl.gates.apply([]admin.Policy{{Topic: "orders", Paused: true, Changed: 2}})
 			require.False(t, fl.admit(ct, nowMillis(), false))
 		},
 		"at the gate": func(ct *Task) { require.False(t, fl.admit(ct, nowMillis(), false)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			fl.gates.apply([]store.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
+			fl.gates.apply([]admin.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
 			g := fl.gates.byTopic["orders"]
 			g.coming.add(&recalled{7, 40, 0, l, time.Now().Add(recallWait)})
 			end(&Task{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "orders", due: 40, settings: schemas.DefaultSettings()}})
@@ -285,7 +286,7 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 	}
 	l := &ownedSlot{number: 0, epoch: 5, claimed: nowMillis() + 1000}
 	fl.slots[0] = l
-	fl.gates.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 1}})
+	fl.gates.apply([]admin.Policy{{Topic: "orders", Paused: true, Changed: 1}})
 	var both []*Task
 	for i, p := range places { // the other one has the lane that a program of a version before keys gave it
 		lane := []task.Lane{fl.gates.key.Lane("orders", task.ClassNormal), task.Unkeyed("orders", task.ClassNormal)}[i]
@@ -305,7 +306,7 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 	require.Equal(t, task.Held(places[0].Due), fl.inbox.transitions[0].Pos)
 
 	// Gates of one lane do not hold each other's tasks that were called back.
-	fl.gates.apply([]store.Policy{{Topic: "orders", Paused: true, Changed: 1}, {Topic: "others", Rate: 1, Changed: 1}})
+	fl.gates.apply([]admin.Policy{{Topic: "orders", Paused: true, Changed: 1}, {Topic: "others", Rate: 1, Changed: 1}})
 	others := fl.gates.byTopic["others"]
 	others.behind = true
 	others.coming.add(&recalled{seq: both[1].seq, at: 1, slot: l})
@@ -330,7 +331,7 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 	for name, doubt := range map[string]bool{"not claimed": false, "claimed": true} {
 		t.Run(name, func(t *testing.T) {
 			f := newFlight(t, Config{MemberID: "one"})
-			f.ApplyPolicies([]store.Policy{{Topic: "orders", Changed: 1}}, f.gates.key, 1)
+			f.ApplyPolicies([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key, 1)
 			g, lane := f.gates.byTopic["orders"], f.gates.key.Lane("orders", task.ClassNormal)
 			now := nowMillis()
 			const first, second = 9, 5 // seqs; the first one is due before the second
@@ -412,7 +413,7 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 				inDoubt[0].Due = 0
 			}
 			f.Took([]store.Slot{took}, 5, inDoubt, nil)
-			f.ApplyPolicies([]store.Policy{{Topic: "orders", Changed: 1}}, f.gates.key, 1)
+			f.ApplyPolicies([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key, 1)
 			callBack() // the second one
 			if !doubt {
 				claim() // the first one

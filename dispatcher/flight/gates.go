@@ -6,6 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
 )
 
@@ -26,7 +27,7 @@ func newGates(fl *Flight) *gates {
 }
 
 // ApplyPolicies puts policies in force, in an installation of so many slots. It returns which part of the slots is owned here.
-func (fl *Flight) ApplyPolicies(all []store.Policy, key task.LaneKey, slots int) (part float64) {
+func (fl *Flight) ApplyPolicies(all []admin.Policy, key task.LaneKey, slots int) (part float64) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.gates.slots, fl.gates.key = slots, key
@@ -40,7 +41,7 @@ func (f *gates) part() float64 {
 }
 
 // apply puts policies in force.
-func (f *gates) apply(all []store.Policy) {
+func (f *gates) apply(all []admin.Policy) {
 	if len(all) == 0 && len(f.byTopic) == 0 {
 		return
 	}
@@ -69,7 +70,7 @@ func (f *gates) apply(all []store.Policy) {
 	}
 	for topic, g := range f.byTopic {
 		if !said[topic] { // its row was deleted: nothing of it was held
-			g.set(store.Policy{Topic: topic}, share)
+			g.set(admin.Policy{Topic: topic}, share)
 			if g.free() && g.sending == 0 {
 				f.forget(g)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
 )
 
@@ -16,12 +17,12 @@ import (
 func TestEachGateHasItsTurn(t *testing.T) {
 	fl := newFlight(t, Config{MemberID: "one"})
 	fl.mu.Lock()
-	limited := []store.Policy{{Topic: "resumed"}}
+	limited := []admin.Policy{{Topic: "resumed"}}
 	for i := range 3 * gatesAtOnce {
-		limited = append(limited, store.Policy{Topic: fmt.Sprint("limited-", i), Rate: 1000})
+		limited = append(limited, admin.Policy{Topic: fmt.Sprint("limited-", i), Rate: 1000})
 	}
 	for i := range 3 * gatesAtOnce {
-		limited = append(limited, store.Policy{Topic: fmt.Sprint("idle-", i)})
+		limited = append(limited, admin.Policy{Topic: fmt.Sprint("idle-", i)})
 	}
 	fl.gates.apply(limited)
 	now := time.Now()
@@ -52,7 +53,7 @@ func TestEachGateHasItsTurn(t *testing.T) {
 // What was passed over while a slot was away, or about to leave, is looked at again when it is back.
 func TestHeldTasksOfASlotThatCameBack(t *testing.T) {
 	fl := newFlight(t, Config{})
-	limited := []store.Policy{{Topic: "orders", Rate: 1}}
+	limited := []admin.Policy{{Topic: "orders", Rate: 1}}
 	passedOver := func() *Gate {
 		fl.gates.apply(limited)
 		g := fl.gates.byTopic["orders"]
@@ -84,7 +85,7 @@ func TestHeldTasksOfASlotThatCameBack(t *testing.T) {
 func TestHeldTasksThatWereForgotten(t *testing.T) {
 	fl := newFlight(t, Config{StageTasks: 8}) // one at a time
 	fl.Took([]store.Slot{{Slot: 0}}, 5, nil, nil)
-	fl.ApplyPolicies([]store.Policy{{Topic: "orders", MaxInFlight: 8}}, task.LaneKey{}, 1)
+	fl.ApplyPolicies([]admin.Policy{{Topic: "orders", MaxInFlight: 8}}, task.LaneKey{}, 1)
 	g := fl.gates.byTopic["orders"]
 	g.behind, g.looked = false, time.Time{}
 	var held []store.HeldTask

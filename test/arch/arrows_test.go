@@ -20,14 +20,16 @@ var arrows = map[string][]string{
 	"store":    {"store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/loop", "internal/machine", "internal/election/roll"},
 	// Questions go to store/look, which never writes. The store asks too, and not the reverse: look opens a store in its tests only.
 	"store/look": {"schemas", "task", "store/internal", "store"},
+	// What operators say and processes agree on. The dispatcher reads policies there, and brings a new number of slots about.
+	"store/admin": {"schemas", "task", "store/internal", "internal/slots", "internal/loop"},
 	// Dead letters: read, counted, forgotten. Other packages of the store write them, so it imports none of those; its tests are the store's.
 	"store/letters":  {"task", "store/internal"},
 	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine", "internal/loop", "internal/faultpoint"},
 	"events":         {"schemas", "store", "internal/kafka", "internal/faultpoint"},
-	"scanner":        {"schemas", "task", "store", "store/look", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
-	"dispatcher":     {"schemas", "task", "store", "store/look", "store/letters", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
+	"scanner":        {"schemas", "task", "store", "store/admin", "store/look", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
+	"dispatcher":     {"schemas", "task", "store", "store/admin", "store/look", "store/letters", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
 	"callback":       {"schemas", "internal/defaults", "internal/reload", "internal/loop", "internal/share"},
-	"deadletter":     {"schemas", "task", "store", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop"},
+	"deadletter":     {"schemas", "task", "store", "store/admin", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop"},
 
 	// Substrate: each part stands alone, but for defaults, places and loops.
 	"internal/defaults": {},
@@ -52,9 +54,9 @@ var arrows = map[string][]string{
 	"internal/loop":       {},
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
-	"api":      {"schemas", "task", "timer", "store", "store/look", "store/letters", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop"},
+	"api":      {"schemas", "task", "timer", "store", "store/admin", "store/look", "store/letters", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop"},
 	"console":  {"schemas", "api", "deadletter", "internal/access", "store", "store/look", "task"}, // the last two in tests, which fill a database
-	"doctor":   {"schemas", "store", "store/look", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
+	"doctor":   {"schemas", "store", "store/admin", "store/look", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
 	"bench":    {"schemas", "internal/kafka", "internal/loop"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time

@@ -19,7 +19,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // TestSlotsChangeUnderLoad: three dispatchers go from 64 slots to 96 and to 48, and one of them is killed in the middle of the first change.
@@ -123,8 +123,8 @@ func (r *resized) owners() int {
 	return len(owners)
 }
 
-func (r *resized) growth() store.Growth {
-	g, err := r.store.Growth(r.t.Context())
+func (r *resized) growth() admin.Growth {
+	g, err := admin.New(r.store).Growth(r.t.Context())
 	require.NoError(r.t, err)
 	return g
 }

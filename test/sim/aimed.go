@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
@@ -175,7 +175,7 @@ func (w *world) aimedTroubles() (all []trouble) {
 	if w.aims.paused {
 		topic := plainTopics[1]
 		all = append(all, trouble{kind: "policy (paused)", target: topic, only: []string{topic}, gentle: true, at: pausedAt * time.Millisecond, lasts: 7 * time.Second,
-			begin: func() { w.policy(topic, store.Policy{Paused: true}) }, end: func() { w.policy(topic, store.Policy{}) }})
+			begin: func() { w.policy(topic, admin.Policy{Paused: true}) }, end: func() { w.policy(topic, admin.Policy{}) }})
 	}
 	if w.aims.oddDatabase {
 		c := condition{odd: pick(r, 0.02, 0.1, 0.3)}
@@ -228,7 +228,7 @@ func (w *world) all(at, lasts time.Duration) trouble {
 func (w *world) heldTrouble(r *rand.Rand) []trouble {
 	at := heldAt*time.Millisecond + time.Duration(r.IntN(80))*time.Millisecond
 	pause := trouble{kind: "policy (paused)", target: plainTopics[0], only: []string{plainTopics[0]}, gentle: true, at: at + 50*time.Millisecond, lasts: w.session + 8*time.Second,
-		begin: func() { w.policy(plainTopics[0], store.Policy{Paused: true}) }, end: func() { w.policy(plainTopics[0], store.Policy{}) }}
+		begin: func() { w.policy(plainTopics[0], admin.Policy{Paused: true}) }, end: func() { w.policy(plainTopics[0], admin.Policy{}) }}
 	return []trouble{w.all(at, 500*time.Millisecond), pause}
 }
 

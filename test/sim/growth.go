@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
 )
 
@@ -56,10 +57,10 @@ func (w *world) setSlots(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			state, err := w.admin.SetSlots(ctx, g.n)
+			state, err := admin.New(w.admin).SetSlots(ctx, g.n)
 			for began := time.Now(); err != nil && w.setback.lost > 0 && ctx.Err() == nil && time.Since(began) < changePatience; {
 				time.Sleep(time.Second) // the operator repeats the command: the database was started anew
-				state, err = w.admin.SetSlots(ctx, g.n)
+				state, err = admin.New(w.admin).SetSlots(ctx, g.n)
 			}
 			if ctx.Err() != nil {
 				return
@@ -84,7 +85,7 @@ func (w *world) grown() {
 	}
 	ctx := context.Background()
 	for began := time.Now(); ; time.Sleep(200 * time.Millisecond) {
-		g, err := w.admin.Growth(ctx)
+		g, err := admin.New(w.admin).Growth(ctx)
 		if err != nil {
 			w.find("sim", "looking at the number of slots: %v", err)
 			return

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // policies are targets that an operator pauses or limits for a while, in every third seed, beside whatever else happens. Where targets
@@ -20,18 +20,18 @@ func (w *world) policies() (all []trouble) {
 		if r.IntN(2) == 0 {
 			continue
 		}
-		p := pick(r, store.Policy{Paused: true}, store.Policy{Paused: true}, store.Policy{Rate: 0.5}, store.Policy{Rate: 20}, store.Policy{MaxInFlight: 1}, store.Policy{Rate: 200, MaxInFlight: 2})
+		p := pick(r, admin.Policy{Paused: true}, admin.Policy{Paused: true}, admin.Policy{Rate: 0.5}, admin.Policy{Rate: 20}, admin.Policy{MaxInFlight: 1}, admin.Policy{Rate: 200, MaxInFlight: 2})
 		all = append(all, trouble{
 			kind: fmt.Sprintf("policy (paused %v, rate %v, in flight %d)", p.Paused, p.Rate, p.MaxInFlight), target: topic, only: []string{topic}, gentle: true,
 			at: time.Duration(r.Int64N(int64(w.load))), lasts: spans[r.IntN(len(spans))],
-			begin: func() { w.policy(topic, p) }, end: func() { w.policy(topic, store.Policy{}) },
+			begin: func() { w.policy(topic, p) }, end: func() { w.policy(topic, admin.Policy{}) },
 		})
 	}
 	return all
 }
 
-func (w *world) policy(topic string, p store.Policy) {
-	if _, err := w.admin.SetPolicy(context.Background(), topic, time.Now().UnixMilli(), func(store.Policy) store.Policy { return p }); err != nil {
+func (w *world) policy(topic string, p admin.Policy) {
+	if _, err := admin.New(w.admin).SetPolicy(context.Background(), topic, time.Now().UnixMilli(), func(admin.Policy) admin.Policy { return p }); err != nil {
 		w.find("sim", "setting the policy of %s: %v", topic, err)
 	}
 }

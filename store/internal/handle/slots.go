@@ -84,9 +84,22 @@ func (h *Handle) Unsure(table string) string {
 		" AND (" + table + ".slot < " + table + ".base OR " + table + ".slot < " + table + ".target))" // the others are not to be owned
 }
 
+// ErrUnsure says that a request cannot be decided before the owners of slots have compared their
+// memory with the database, and that it cannot wait in the table of waiting requests. Try again.
+var ErrUnsure = errors.New("the database was started anew, and the dispatchers have not compared their slots with it yet")
+
 // ScanSlot reads a slot.
 func ScanSlot(r *sql.Rows, s *Slot) error {
 	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Doubt, &s.Unsure, &s.Base, &s.Target, &s.Spread, &s.Moved, &s.MovedHeld, &s.Turn)
+}
+
+// NextTurn is the turn of slots that follows those of all the rows.
+func NextTurn(rows []Slot) int64 {
+	turn := int64(0)
+	for _, r := range rows {
+		turn = max(turn, r.Turn)
+	}
+	return turn + 1
 }
 
 // SlotCount is the number of slots that are to have owners; 0 before Migrate. While it changes, these are the old ones and the new

@@ -1,4 +1,4 @@
-package store
+package admin
 
 import (
 	"context"
@@ -24,16 +24,16 @@ const figuresBite = handle.MaxServices
 
 // SaveMinute keeps what a process did in a minute (since 1970) in place of what was kept of it, and
 // forgets old minutes of all processes.
-func (s *Store) SaveMinute(ctx context.Context, process string, minute int64, data []byte) error {
+func (a Admin) SaveMinute(ctx context.Context, process string, minute int64, data []byte) error {
 	if len(data) > MaxMinute {
 		return fmt.Errorf("saving the figures of a minute: %d bytes are more than the %d that a minute may have", len(data), MaxMinute)
 	}
-	again, old := s.dialect.Upsert("minute, process", "data"), s.dialect.DeleteOldest("figures", "minute", "minute, process")
-	if _, err := s.h.Exec(ctx, "INSERT INTO figures (minute, process, data) VALUES (?, ?, ?)"+again, minute, tables.CutText(process, 255), data); err != nil {
+	again, old := a.h.Dialect.Upsert("minute, process", "data"), a.h.Dialect.DeleteOldest("figures", "minute", "minute, process")
+	if _, err := a.h.Exec(ctx, "INSERT INTO figures (minute, process, data) VALUES (?, ?, ?)"+again, minute, tables.CutText(process, 255), data); err != nil {
 		return fmt.Errorf("saving the figures of a minute: %w", err)
 	}
 	// Others forget the same rows at the same time. It is enough if one of them succeeds.
-	if _, err := s.h.Exec(ctx, old, minute-FiguresMemory, figuresBite); err != nil && !handle.Contended(err) {
+	if _, err := a.h.Exec(ctx, old, minute-FiguresMemory, figuresBite); err != nil && !handle.Contended(err) {
 		return fmt.Errorf("forgetting old figures: %w", err)
 	}
 	return nil

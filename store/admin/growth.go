@@ -1,4 +1,4 @@
-package store
+package admin
 
 import (
 	"context"
@@ -12,13 +12,11 @@ import (
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
 )
 
 // The number of slots changes while services run. docs/design/slots.md explains how: SetSlots begins, each
 // slot is split by its owner (Split), its other tasks follow (MoveOn), and FinishSlots ends it.
-
-// Change is where a slot stands while the number of slots changes.
-type Change = handle.Change
 
 // MostSlots is how many slots an installation may have.
 const MostSlots = 4096
@@ -28,7 +26,7 @@ var ErrOlderServices = errors.New("services of an older version are alive: upgra
 
 // ErrNotCompared says that an owner may know of a change of the number of slots that the database has forgotten. Another
 // change would hide from the owner that it was forgotten.
-var ErrNotCompared = fmt.Errorf("%w: try again in a moment; if no dispatcher is alive (notyet cluster), start one", errUnsure)
+var ErrNotCompared = fmt.Errorf("%w: try again in a moment; if no dispatcher is alive (notyet cluster), start one", handle.ErrUnsure)
 
 // ErrSlots says that an installation cannot have so many slots.
 var ErrSlots = fmt.Errorf("the number of slots must be 1 to %d", MostSlots)
@@ -38,13 +36,13 @@ const nextSlots = "slots.next"
 
 // Growth is how the number of slots changes.
 type Growth struct {
-	Base, Target int    // the number of slots, and the one to which it changes
-	Next         int    // the one that follows; 0: none does
-	Leaving      int    // slots of which keys leave
-	Split        int    // those of them that are split
-	Whole        int    // those of them of which all tasks stand where they belong
-	Kept         int    // slots that were given up, and of which ended tasks are remembered
-	Behind       []Slot // those of Leaving that are not among Whole
+	Base, Target int           // the number of slots, and the one to which it changes
+	Next         int           // the one that follows; 0: none does
+	Leaving      int           // slots of which keys leave
+	Split        int           // those of them that are split
+	Whole        int           // those of them of which all tasks stand where they belong
+	Kept         int           // slots that were given up, and of which ended tasks are remembered
+	Behind       []handle.Slot // those of Leaving that are not among Whole
 }
 
 // Changing tells whether the number of slots changes.
@@ -54,7 +52,7 @@ func (g Growth) Changing() bool { return g.Base != g.Target }
 func (g Growth) Settled() bool { return !g.Changing() && g.Next == 0 }
 
 // growthOf is how far the change has come by all slots' rows.
-func growthOf(rows []Slot, next int) Growth {
+func growthOf(rows []handle.Slot, next int) Growth {
 	if len(rows) == 0 {
 		return Growth{}
 	}
@@ -76,15 +74,15 @@ func growthOf(rows []Slot, next int) Growth {
 }
 
 // NextSlots is the number of slots that follows the one to which they change; 0: none does.
-func (s *Store) NextSlots(ctx context.Context) (int, error) { return readNext(ctx, s.db) }
+func (a Admin) NextSlots(ctx context.Context) (int, error) { return readNext(ctx, a.h.DB) }
 
 // Growth returns how the number of slots changes.
-func (s *Store) Growth(ctx context.Context) (Growth, error) {
-	rows, err := s.h.Slots(ctx)
+func (a Admin) Growth(ctx context.Context) (Growth, error) {
+	rows, err := a.h.Slots(ctx)
 	if err != nil {
 		return Growth{}, err
 	}
-	next, err := readNext(ctx, s.db)
+	next, err := readNext(ctx, a.h.DB)
 	return growthOf(rows, next), err
 }
 
@@ -103,12 +101,12 @@ func readNext(ctx context.Context, q interface {
 
 // SetSlots lets the installation go over to n slots. While it goes over to another number, that comes first
 // and n follows. Repeating the call is harmless. After a start of the database it waits for a while until owners have looked at their slots.
-func (s *Store) SetSlots(ctx context.Context, n int) (Growth, error) {
+func (a Admin) SetSlots(ctx context.Context, n int) (Growth, error) {
 	if n < 1 || n > MostSlots {
 		return Growth{}, ErrSlots
 	}
 	for began := time.Now(); ; {
-		g, err := s.setSlots(ctx, n)
+		g, err := a.setSlots(ctx, n)
 		if !errors.Is(err, ErrNotCompared) || time.Since(began) > comparedWithin || loop.Rest(ctx, comparedWithin/20) != nil {
 			return g, err
 		}
@@ -118,21 +116,21 @@ func (s *Store) SetSlots(ctx context.Context, n int) (Growth, error) {
 // comparedWithin is how long SetSlots waits until owners have looked: they do once a second.
 const comparedWithin = 5 * time.Second
 
-func (s *Store) setSlots(ctx context.Context, n int) (Growth, error) {
-	now, err := s.Time(ctx)
+func (a Admin) setSlots(ctx context.Context, n int) (Growth, error) {
+	now, err := a.h.Time(ctx)
 	if err != nil {
 		return Growth{}, err
 	}
 	var out Growth
-	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
-		rows, err := s.lockAllSlots(ctx, tx)
+	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
+		rows, err := a.lockAllSlots(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if err := s.noneOlder(ctx, tx, now.UnixMilli()); err != nil {
+		if err := a.noneOlder(ctx, tx, now.UnixMilli()); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(rows, func(r Slot) bool { return r.Unsure && r.Owner != "" }) {
+		if slices.ContainsFunc(rows, func(r handle.Slot) bool { return r.Unsure && r.Owner != "" }) {
 			return ErrNotCompared
 		}
 		next := 0
@@ -143,12 +141,12 @@ func (s *Store) setSlots(ctx context.Context, n int) (Growth, error) {
 			return err
 		}
 		if !rows[0].Changing() && n != rows[0].Base {
-			if rows, err = s.beginSlots(ctx, tx, rows, n); err != nil {
+			if rows, err = a.beginSlots(ctx, tx, rows, n); err != nil {
 				return err
 			}
 		}
 		out = growthOf(rows, next)
-		_, err = s.h.Audit(ctx, tx, 1)
+		_, err = a.h.Audit(ctx, tx, 1)
 		return err
 	})
 	if err != nil {
@@ -166,9 +164,9 @@ func setNext(ctx context.Context, tx *sql.Tx, n int) error {
 }
 
 // noneOlder refuses while a process is alive that would place tasks by the count of rows.
-func (s *Store) noneOlder(ctx context.Context, tx *sql.Tx, now int64) error {
+func (a Admin) noneOlder(ctx context.Context, tx *sql.Tx, now int64) error {
 	var older int
-	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM services WHERE spreads = 0 AND seen > ?", now-ServiceLease).Scan(&older); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM services WHERE spreads = 0 AND seen > ?", now-handle.ServiceLease).Scan(&older); err != nil {
 		return err
 	}
 	if older > 0 {
@@ -178,19 +176,19 @@ func (s *Store) noneOlder(ctx context.Context, tx *sql.Tx, now int64) error {
 }
 
 // lockAllSlots locks all slots' rows, in order. So nobody places a task meanwhile.
-func (s *Store) lockAllSlots(ctx context.Context, tx *sql.Tx) ([]Slot, error) {
-	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.h.SlotColumns()+" FROM slots ORDER BY slot"+s.h.Locking(handle.LockExclusive))
+func (a Admin) lockAllSlots(ctx context.Context, tx *sql.Tx) ([]handle.Slot, error) {
+	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+a.h.SlotColumns()+" FROM slots ORDER BY slot"+a.h.Locking(handle.LockExclusive))
 	if err == nil && len(rows) == 0 {
-		err = ErrNotMigrated
+		err = handle.ErrNotMigrated
 	}
 	return rows, err
 }
 
 // beginSlots begins to change the number of slots, in the transaction that has all of them locked.
-func (s *Store) beginSlots(ctx context.Context, tx *sql.Tx, rows []Slot, n int) ([]Slot, error) {
-	base, turn := rows[0].Base, nextTurn(rows)
+func (a Admin) beginSlots(ctx context.Context, tx *sql.Tx, rows []handle.Slot, n int) ([]handle.Slot, error) {
+	base, turn := rows[0].Base, handle.NextTurn(rows)
 	for slot := len(rows); slot < n; slot++ {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch, base, spread, target) VALUES (?, 0, ?, 0, 0, "+s.h.Life+", 0, ?, ?, ?)",
+		if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch, base, spread, target) VALUES (?, 0, ?, 0, 0, "+a.h.Life+", 0, ?, ?, ?)",
 			slot, []byte{}, base, base, n); err != nil {
 			return nil, fmt.Errorf("making slot %d: %w", slot, err)
 		}
@@ -198,32 +196,24 @@ func (s *Store) beginSlots(ctx context.Context, tx *sql.Tx, rows []Slot, n int) 
 	if _, err := tx.ExecContext(ctx, "UPDATE slots SET target = ?, spread = base, turn = ?", n, turn); err != nil {
 		return nil, err
 	}
-	return tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.h.SlotColumns()+" FROM slots ORDER BY slot")
-}
-
-func nextTurn(rows []Slot) int64 {
-	turn := int64(0)
-	for _, r := range rows {
-		turn = max(turn, r.Turn)
-	}
-	return turn + 1
+	return tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+a.h.SlotColumns()+" FROM slots ORDER BY slot")
 }
 
 // FinishSlots ends a change of the number of slots if all is where it belongs, and begins the one that is to
 // follow. It tells whether anything was to be done.
-func (s *Store) FinishSlots(ctx context.Context) (done bool, err error) {
-	now, err := s.h.Time(ctx)
+func (a Admin) FinishSlots(ctx context.Context) (done bool, err error) {
+	now, err := a.h.Time(ctx)
 	if err != nil {
 		return false, err
 	}
-	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
+	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
 		done = false
-		rows, err := s.lockAllSlots(ctx, tx)
+		rows, err := a.lockAllSlots(ctx, tx)
 		if err != nil {
 			return err
 		}
 		g := growthOf(rows, 0)
-		if g.Whole < g.Leaving || slices.ContainsFunc(rows, func(r Slot) bool { return r.Unsure }) { // owners must see first what was forgotten
+		if g.Whole < g.Leaving || slices.ContainsFunc(rows, func(r handle.Slot) bool { return r.Unsure }) { // owners must see first what was forgotten
 			return nil
 		}
 		if g.Changing() {
@@ -231,11 +221,11 @@ func (s *Store) FinishSlots(ctx context.Context) (done bool, err error) {
 				return err
 			}
 			done = true
-			if _, err := tx.ExecContext(ctx, "UPDATE slots SET base = target, spread = target, turn = ?", nextTurn(rows)); err != nil {
+			if _, err := tx.ExecContext(ctx, "UPDATE slots SET base = target, spread = target, turn = ?", handle.NextTurn(rows)); err != nil {
 				return err
 			}
 		}
-		return s.follow(ctx, tx, now.UnixMilli(), &done)
+		return a.follow(ctx, tx, now.UnixMilli(), &done)
 	})
 	if err != nil {
 		return false, fmt.Errorf("ending the change of the number of slots: %w", err)
@@ -245,7 +235,7 @@ func (s *Store) FinishSlots(ctx context.Context) (done bool, err error) {
 
 // empty tells whether no task to come stands in slots that are given up. Nobody would own it, so otherwise the
 // slot's owner looks at all of it again.
-func empty(ctx context.Context, tx *sql.Tx, given []Slot) (bool, error) {
+func empty(ctx context.Context, tx *sql.Tx, given []handle.Slot) (bool, error) {
 	all := true
 	for _, r := range given {
 		var n int
@@ -256,7 +246,7 @@ func empty(ctx context.Context, tx *sql.Tx, given []Slot) (bool, error) {
 			continue
 		}
 		all = false
-		if _, err := tx.ExecContext(ctx, "UPDATE slots SET moved = ? WHERE slot = ?", timeEnd(), r.Slot); err != nil {
+		if _, err := tx.ExecContext(ctx, "UPDATE slots SET moved = ? WHERE slot = ?", task.Held(0)-1, r.Slot); err != nil {
 			return false, err
 		}
 	}
@@ -264,22 +254,22 @@ func empty(ctx context.Context, tx *sql.Tx, given []Slot) (bool, error) {
 }
 
 // follow begins the change that is to follow, once no older service is alive.
-func (s *Store) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) error {
+func (a Admin) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) error {
 	next, err := readNext(ctx, tx)
 	if err != nil || next == 0 {
 		return err
 	}
-	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.h.SlotColumns()+" FROM slots ORDER BY slot")
+	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+a.h.SlotColumns()+" FROM slots ORDER BY slot")
 	if err != nil {
 		return err
 	}
 	if next != rows[0].Base {
-		err := s.noneOlder(ctx, tx, now)
+		err := a.noneOlder(ctx, tx, now)
 		if errors.Is(err, ErrOlderServices) {
 			return nil
 		}
 		if err == nil {
-			_, err = s.beginSlots(ctx, tx, rows, next)
+			_, err = a.beginSlots(ctx, tx, rows, next)
 		}
 		if err != nil {
 			return err
@@ -291,14 +281,14 @@ func (s *Store) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) e
 
 // DropSlots forgets slots that were given up and of which nothing is remembered, from the last one on, and
 // returns how many. held tells of a slot whether its owner is still to give it back.
-func (s *Store) DropSlots(ctx context.Context, held func(Slot) bool) (n int, err error) {
-	rows, err := s.Slots(ctx)
+func (a Admin) DropSlots(ctx context.Context, held func(handle.Slot) bool) (n int, err error) {
+	rows, err := a.h.Slots(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for len(rows) > 0 && !rows[0].Changing() && len(rows) > rows[0].Count() {
 		last := rows[len(rows)-1]
-		dropped, err := s.dropSlot(ctx, last.Slot, held)
+		dropped, err := a.dropSlot(ctx, last.Slot, held)
 		if err != nil || !dropped {
 			return n, err
 		}
@@ -308,10 +298,10 @@ func (s *Store) DropSlots(ctx context.Context, held func(Slot) bool) (n int, err
 	return n, nil
 }
 
-func (s *Store) dropSlot(ctx context.Context, slot int, held func(Slot) bool) (dropped bool, err error) {
-	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
+func (a Admin) dropSlot(ctx context.Context, slot int, held func(handle.Slot) bool) (dropped bool, err error) {
+	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
 		dropped = false
-		rows, err := s.lockAllSlots(ctx, tx)
+		rows, err := a.lockAllSlots(ctx, tx)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package store
+package admin
 
 import (
 	"context"
@@ -37,9 +37,9 @@ func Auditing(ctx context.Context, e AuditEntry) context.Context { return handle
 // Audit writes entries about requests that go through Kafka. Call it before the request is sent. If
 // the process dies in between, the log has a request that was never sent. In the other order a
 // change could be made that nobody answers for.
-func (s *Store) Audit(ctx context.Context, entries []AuditEntry) error {
-	return s.h.Transact(ctx, func(tx *sql.Tx) error {
-		_, err := s.h.InsertAudit(ctx, tx, entries)
+func (a Admin) Audit(ctx context.Context, entries []AuditEntry) error {
+	return a.h.Transact(ctx, func(tx *sql.Tx) error {
+		_, err := a.h.InsertAudit(ctx, tx, entries)
 		return err
 	})
 }
@@ -94,15 +94,15 @@ func detailText(fields map[string]any, longest int) string {
 
 // RetireAudit deletes entries that were written before the given time (Unix ms), the oldest first
 // and a piece at a time. more says that there may be others.
-func (s *Store) RetireAudit(ctx context.Context, before int64) (n int, more bool, err error) {
-	ids, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, id *int64) error { return r.Scan(id) }, "SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?", before, tables.MaxRows)
+func (a Admin) RetireAudit(ctx context.Context, before int64) (n int, more bool, err error) {
+	ids, err := tables.Fetch(ctx, a.h.DB, func(r *sql.Rows, id *int64) error { return r.Scan(id) }, "SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?", before, tables.MaxRows)
 	if err != nil {
 		return 0, false, fmt.Errorf("looking for old entries of the audit log: %w", err)
 	}
 	if len(ids) == 0 {
 		return 0, false, nil
 	}
-	if _, err := s.h.Exec(ctx, "DELETE FROM audit WHERE id IN ("+tables.Marks(len(ids))+")", tables.Args(ids)...); err != nil {
+	if _, err := a.h.Exec(ctx, "DELETE FROM audit WHERE id IN ("+tables.Marks(len(ids))+")", tables.Args(ids)...); err != nil {
 		return 0, false, fmt.Errorf("deleting %d old entries of the audit log: %w", len(ids), err)
 	}
 	return len(ids), len(ids) == tables.MaxRows, nil

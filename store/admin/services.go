@@ -1,4 +1,4 @@
-package store
+package admin
 
 import (
 	"context"
@@ -19,16 +19,16 @@ const ServiceLease = handle.ServiceLease
 const serviceMemory = 3_600_000
 
 // Beat notes that a service is alive, and what it says of its work.
-func (s *Store) Beat(ctx context.Context, v Service) error {
-	again := s.dialect.Upsert("id", "owner", "seen", "http", "figures", "spreads")
+func (a Admin) Beat(ctx context.Context, v Service) error {
+	again := a.h.Dialect.Upsert("id", "owner", "seen", "http", "figures", "spreads")
 	if v.Figures == nil || len(v.Figures) > MaxFigures { // a part of it would be worth nothing
 		v.Figures = []byte{}
 	}
-	now, err := s.h.Time(ctx)
+	now, err := a.h.Time(ctx)
 	if err != nil {
 		return err
 	}
-	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
+	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM services WHERE seen < ?", now.UnixMilli()-serviceMemory); err != nil {
 			return err
 		}
@@ -44,16 +44,16 @@ func (s *Store) Beat(ctx context.Context, v Service) error {
 
 // Leave notes that a service has ended. After the last one, services may start with another kind of index at once, and
 // after the last scanner with other targets of intake topics.
-func (s *Store) Leave(ctx context.Context, id string) error {
-	now, err := s.Time(ctx)
+func (a Admin) Leave(ctx context.Context, id string) error {
+	now, err := a.h.Time(ctx)
 	if err == nil {
-		_, err = s.h.Exec(ctx, "DELETE FROM services WHERE id = ?", tables.CutText(id, 255))
+		_, err = a.h.Exec(ctx, "DELETE FROM services WHERE id = ?", tables.CutText(id, 255))
 	}
 	if err == nil {
-		_, err = s.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name = ? AND NOT EXISTS (SELECT 1 FROM services WHERE seen > ?)", []byte(indexKind.name), now.UnixMilli()-ServiceLease)
+		_, err = a.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name = ? AND NOT EXISTS (SELECT 1 FROM services WHERE seen > ?)", []byte(indexKind.name), now.UnixMilli()-ServiceLease)
 	}
 	if err == nil {
-		_, err = s.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name > ? AND name < ? AND NOT EXISTS (SELECT 1 FROM services WHERE "+readsIntakes+" AND seen > ?)",
+		_, err = a.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name > ? AND name < ? AND NOT EXISTS (SELECT 1 FROM services WHERE "+readsIntakes+" AND seen > ?)",
 			[]byte(intakeTargets), []byte(intakeTargets+"~"), now.UnixMilli()-ServiceLease)
 	}
 	if err != nil {

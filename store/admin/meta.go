@@ -1,4 +1,4 @@
-package store
+package admin
 
 import (
 	"cmp"
@@ -18,54 +18,26 @@ import (
 
 // The table meta holds what the installation has one of: a number (value) or bytes (data) by name.
 
-// installationID names the installation: 128 random bits, made once, by Migrate.
-const installationID = "installation.id"
-
 // kafkaCluster is the id of the Kafka cluster that the installation works on.
 const kafkaCluster = "kafka.cluster"
 
 // ErrOtherKafka says that the database belongs to an installation on another Kafka cluster.
 var ErrOtherKafka = errors.New("the database belongs to another Kafka cluster")
 
-// Installation returns the id of the installation, 32 hexadecimal digits. It never changes.
-func (s *Store) Installation(ctx context.Context) (string, error) {
-	id, err := tables.ReadMeta(ctx, s.db, installationID)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("reading the installation's id: %w", err)
-	case len(id) == 0:
-		return "", ErrNotMigrated
-	}
-	return string(id), nil
-}
-
 // KafkaCluster returns the id of the Kafka cluster that the installation works on; "" where none is noted.
-func (s *Store) KafkaCluster(ctx context.Context) (string, error) {
-	id, err := tables.ReadMeta(ctx, s.db, kafkaCluster)
+func (a Admin) KafkaCluster(ctx context.Context) (string, error) {
+	id, err := tables.ReadMeta(ctx, a.h.DB, kafkaCluster)
 	if err != nil {
 		return "", fmt.Errorf("reading the Kafka cluster: %w", err)
 	}
 	return string(id), nil
 }
 
-// makeInstallation makes the installation's id, and the key of its lanes, unless there are some.
-func (s *Store) makeInstallation(ctx context.Context) error {
-	random := make([]byte, 32)
-	_, _ = rand.Read(random) // never fails
-	if _, err := s.keepMeta(ctx, installationID, hex.AppendEncode(nil, random[:16])); err != nil {
-		return fmt.Errorf("making the installation's id: %w", err)
-	}
-	if _, err := s.keepMeta(ctx, handle.LanesKey, random[16:]); err != nil {
-		return fmt.Errorf("making the key of lanes: %w", err)
-	}
-	return nil
-}
-
 // Secret returns 128 random bits that all processes of this installation have in common and nobody else knows. The first
 // process that asks makes them.
-func (s *Store) Secret(ctx context.Context, name string) (secret [16]byte, err error) {
+func (a Admin) Secret(ctx context.Context, name string) (secret [16]byte, err error) {
 	_, _ = rand.Read(secret[:]) // never fails
-	kept, err := s.keepMeta(ctx, "secret."+name, secret[:])
+	kept, err := a.h.KeepMeta(ctx, "secret."+name, secret[:])
 	if err != nil {
 		return secret, fmt.Errorf("reading the secret %s: %w", name, err)
 	}
@@ -74,10 +46,10 @@ func (s *Store) Secret(ctx context.Context, name string) (secret [16]byte, err e
 
 // OnKafka notes that the installation works on the Kafka cluster with this id. It fails with ErrOtherKafka if another
 // one is noted. moved replaces what is noted.
-func (s *Store) OnKafka(ctx context.Context, cluster string, moved bool) error {
-	noted, err := s.keepMeta(ctx, kafkaCluster, []byte(cluster))
+func (a Admin) OnKafka(ctx context.Context, cluster string, moved bool) error {
+	noted, err := a.h.KeepMeta(ctx, kafkaCluster, []byte(cluster))
 	if err == nil && string(noted) != cluster && moved {
-		_, err = s.h.Exec(ctx, "UPDATE meta SET data = ? WHERE name = ?", []byte(cluster), []byte(kafkaCluster))
+		_, err = a.h.Exec(ctx, "UPDATE meta SET data = ? WHERE name = ?", []byte(cluster), []byte(kafkaCluster))
 		noted = []byte(cluster)
 	}
 	switch {
@@ -87,26 +59,6 @@ func (s *Store) OnKafka(ctx context.Context, cluster string, moved bool) error {
 		return fmt.Errorf("%w: %s, and kafka.brokers lead to %s", ErrOtherKafka, noted, cluster)
 	}
 	return nil
-}
-
-// keepMeta stores data under a name that has none, and returns what the name has then.
-func (s *Store) keepMeta(ctx context.Context, name string, data []byte) (kept []byte, err error) {
-	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
-		if kept, err = tables.ReadMeta(ctx, tx, name); err != nil || len(kept) > 0 {
-			return err
-		}
-		kept = data
-		res, err := tx.ExecContext(ctx, "UPDATE meta SET data = ? WHERE name = ? AND COALESCE(LENGTH(data), 0) = 0", data, []byte(name)) // not what another process has stored meanwhile
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); err != nil || n > 0 {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO meta (name, value, data) VALUES (?, 0, ?)", []byte(name), data) // a second one is a duplicate: tried again
-		return err
-	})
-	return kept, err
 }
 
 // common is a setting that processes at work have in common. Its row in meta has the value, and when a process has last noted it.
@@ -151,15 +103,15 @@ func (c common) read(ctx context.Context, q dialect.Querier, lock string) (noted
 }
 
 // ElectBy notes that dispatchers elect in this way. Each leader asks again and again. Two elections at once would take the slots from each
-// other without end. So ElectBy fails with ErrOtherElection while a leader of another way has asked within ServiceLease, and while a
+// other without end. So ElectBy fails with ErrOtherElection while a leader of another way has asked within handle.ServiceLease, and while a
 // dispatcher of a version before is alive, which elects through ZooKeeper and notes nothing.
-func (s *Store) ElectBy(ctx context.Context, kind string) error {
-	return s.share(ctx, electionKind, kind)
+func (a Admin) ElectBy(ctx context.Context, kind string) error {
+	return a.share(ctx, electionKind, kind)
 }
 
 // IndexBy notes that services have this kind of index. Each asks before it starts, and again and again. With two kinds nobody would hear who
 // wakes whom, and tasks would be late. So IndexBy fails with ErrOtherIndex, as ElectBy does.
-func (s *Store) IndexBy(ctx context.Context, kind string) error { return s.share(ctx, indexKind, kind) }
+func (a Admin) IndexBy(ctx context.Context, kind string) error { return a.share(ctx, indexKind, kind) }
 
 // intakeTargets is how the names of rows begin that have an intake topic's own target; noTarget stands there for none.
 const (
@@ -170,22 +122,22 @@ const (
 
 // IntakeFor notes that scanners have this target, "" for none, for an intake topic. Each asks before it starts, and again and again. Of two
 // targets, the requests would go to one or the other by chance. So IntakeFor fails with ErrOtherTarget, as ElectBy does.
-func (s *Store) IntakeFor(ctx context.Context, topic, target string) error {
+func (a Admin) IntakeFor(ctx context.Context, topic, target string) error {
 	key := sha256.Sum256([]byte(topic)) // a topic's name may be longer than a row's
-	return s.share(ctx, common{intakeTargets + hex.EncodeToString(key[:16]), "the target of " + topic + " in intake.topics", ErrOtherTarget, "scanners", noTarget, readsIntakes}, cmp.Or(target, noTarget))
+	return a.share(ctx, common{intakeTargets + hex.EncodeToString(key[:16]), "the target of " + topic + " in intake.topics", ErrOtherTarget, "scanners", noTarget, readsIntakes}, cmp.Or(target, noTarget))
 }
 
-func (s *Store) share(ctx context.Context, c common, value string) error {
-	clock, err := s.Time(ctx)
+func (a Admin) share(ctx context.Context, c common, value string) error {
+	clock, err := a.h.Time(ctx)
 	if err != nil {
 		return err
 	}
 	now := clock.UnixMilli()
-	if n, err := c.read(ctx, s.db, ""); err != nil || n.value == value && n.within(ServiceLease/3, now) {
+	if n, err := c.read(ctx, a.h.DB, ""); err != nil || n.value == value && n.within(handle.ServiceLease/3, now) {
 		return err
 	}
-	return s.h.Transact(ctx, func(tx *sql.Tx) error {
-		n, err := c.read(ctx, tx, s.h.Locking(handle.LockExclusive))
+	return a.h.Transact(ctx, func(tx *sql.Tx) error {
+		n, err := c.read(ctx, tx, a.h.Locking(handle.LockExclusive))
 		if err != nil {
 			return err
 		}
@@ -206,29 +158,29 @@ func (s *Store) share(ctx context.Context, c common, value string) error {
 // free fails while another value is in use.
 func (c common) free(ctx context.Context, tx *sql.Tx, value string, n noted, now int64) error {
 	other, who := n.value, c.users+" at work"
-	if !n.within(ServiceLease, now) {
+	if !n.within(handle.ServiceLease, now) {
 		if value == c.before {
 			return nil
 		}
 		older, err := tables.Fetch(ctx, tx, func(r *sql.Rows, name *string) error { return r.Scan(name) },
-			"SELECT CASE WHEN LENGTH(owner) > 0 THEN owner ELSE id END FROM services WHERE "+c.older+" AND spreads = 0 AND seen > ? ORDER BY owner, id LIMIT 10", now-ServiceLease)
+			"SELECT CASE WHEN LENGTH(owner) > 0 THEN owner ELSE id END FROM services WHERE "+c.older+" AND spreads = 0 AND seen > ? ORDER BY owner, id LIMIT 10", now-handle.ServiceLease)
 		if err != nil || len(older) == 0 {
 			return err
 		}
 		other, who = c.before, strings.Join(older, ", ")
 	}
 	return fmt.Errorf("%w: %s is %s here, and %s for %s: set the same one everywhere, and stop those of the other kind (one that was killed counts for %d s)",
-		c.other, c.what, value, other, who, ServiceLease/1000)
+		c.other, c.what, value, other, who, handle.ServiceLease/1000)
 }
 
 // ElectedBy returns how dispatchers elect, as it is noted. IndexedBy returns the kind of the index likewise.
-func (s *Store) ElectedBy(ctx context.Context) (string, error) {
-	n, err := electionKind.read(ctx, s.db, "")
+func (a Admin) ElectedBy(ctx context.Context) (string, error) {
+	n, err := electionKind.read(ctx, a.h.DB, "")
 	return n.value, err
 }
 
 // IndexedBy returns the kind of the index, as it is noted.
-func (s *Store) IndexedBy(ctx context.Context) (string, error) {
-	n, err := indexKind.read(ctx, s.db, "")
+func (a Admin) IndexedBy(ctx context.Context) (string, error) {
+	n, err := indexKind.read(ctx, a.h.DB, "")
 	return n.value, err
 }

@@ -1,0 +1,12 @@
+// Package admin holds what operators say and what the processes of an installation agree on: the policies of
+// targets, the number of slots, the audit log, which services are alive, and the settings that all of them
+// share. A decision goes in, and a row comes out that every process reads.
+package admin
+
+import "github.com/notyet/notyet/store/internal/handle"
+
+// Admin is a value without state of its own.
+type Admin struct{ h *handle.Handle }
+
+// New makes the Admin of a store.
+func New(st handle.Source) Admin { return Admin{handle.Of(st)} }

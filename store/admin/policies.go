@@ -1,0 +1,130 @@
+package admin
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// Policy is what an operator has said about a target. It stays in force until it is taken back.
+type Policy struct {
+	Topic       string
+	Paused      bool
+	Rate        float64 // tasks a second, of all dispatchers together; 0: no limit
+	MaxInFlight int     // records that are with the producers at once; 0: no limit
+	Changed     int64   // Unix ms
+}
+
+// Open tells that the policy restricts nothing. Such a row stays for a while: what was held is still to go.
+func (p Policy) Open() bool { return !p.Paused && p.Rate == 0 && p.MaxInFlight == 0 }
+
+// MaxPolicies is how many targets can have a policy. Every dispatcher reads all of them several times a second.
+const MaxPolicies = 1000
+
+// heardWithin is when every dispatcher has long heard of a change, so that none holds tasks of the target any more.
+const heardWithin = time.Minute
+
+// ErrTooManyPolicies says that as many targets have a policy as can have one.
+var ErrTooManyPolicies = fmt.Errorf("%d targets have a policy, and no more can: resume some of them, or take their limits back", MaxPolicies)
+
+// Policies reads all of them by topic, those that restrict nothing as well.
+func (a Admin) Policies(ctx context.Context) ([]Policy, error) {
+	out, err := tables.Fetch(ctx, a.h.DB, func(r *sql.Rows, p *Policy) error {
+		return r.Scan(&p.Topic, &p.Paused, &p.Rate, &p.MaxInFlight, &p.Changed)
+	}, "SELECT topic, paused, rate, max_in_flight, changed FROM targets ORDER BY topic LIMIT ?", 2*MaxPolicies) // some may have come at once
+	if err != nil {
+		return nil, fmt.Errorf("reading the targets' policies: %w", err)
+	}
+	return out, nil
+}
+
+// SetPolicy stores what is said about a target, in place of what was said before. change gets that, and
+// says what is to be in force now: so two who change different things do not undo each other's.
+func (a Admin) SetPolicy(ctx context.Context, topic string, now int64, change func(Policy) Policy) (Policy, error) {
+	var out Policy
+	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
+		key := []byte(topic)
+		rows, err := tables.Fetch(ctx, tx, func(r *sql.Rows, p *Policy) error { return r.Scan(&p.Paused, &p.Rate, &p.MaxInFlight) },
+			"SELECT paused, rate, max_in_flight FROM targets WHERE topic = ?"+a.h.Locking(handle.LockExclusive), key)
+		if err != nil {
+			return err
+		}
+		before := Policy{Topic: topic}
+		if len(rows) > 0 {
+			before = rows[0]
+			before.Topic = topic
+		}
+		out = change(before)
+		out.Topic, out.Changed = topic, now
+		switch {
+		case len(rows) > 0:
+			_, err = tx.ExecContext(ctx, "UPDATE targets SET paused = ?, rate = ?, max_in_flight = ?, changed = ? WHERE topic = ?", out.Paused, out.Rate, out.MaxInFlight, now, key)
+		case !out.Open():
+			if err := a.roomForPolicy(ctx, tx, now); err != nil {
+				return err
+			}
+			_, err = tx.ExecContext(ctx, "INSERT INTO targets (topic, paused, rate, max_in_flight, changed) VALUES (?, ?, ?, ?, ?)", key, out.Paused, out.Rate, out.MaxInFlight, now)
+		}
+		if err == nil {
+			_, err = a.h.Audit(ctx, tx, 1)
+		}
+		return err
+	})
+	if err != nil {
+		return Policy{}, fmt.Errorf("storing the policy of a target: %w", err)
+	}
+	return out, nil
+}
+
+// roomForPolicy makes room for one more row: it forgets one that restricts nothing and whose held tasks have all gone.
+func (a Admin) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error {
+	var n int
+	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM targets").Scan(&n); err != nil || n < MaxPolicies {
+		return err
+	}
+	open, err := tables.Fetch(ctx, tx, func(r *sql.Rows, topic *[]byte) error { return r.Scan(topic) },
+		"SELECT topic FROM targets WHERE paused = 0 AND rate = 0 AND max_in_flight = 0 AND changed < ? ORDER BY changed", now-heardWithin.Milliseconds())
+	if err != nil {
+		return err
+	}
+	for _, topic := range open {
+		held, err := a.h.HeldTasks(ctx, tx, string(topic), nil, 1)
+		if err != nil {
+			return err
+		}
+		if len(held) == 0 {
+			// An operator may have paused it since it was read.
+			gone, err := tx.ExecContext(ctx, "DELETE FROM targets WHERE topic = ? AND paused = 0 AND rate = 0 AND max_in_flight = 0 AND changed < ?", topic, now-heardWithin.Milliseconds())
+			if err != nil {
+				return err
+			}
+			if n, err := gone.RowsAffected(); err != nil || n > 0 {
+				return err
+			}
+		}
+	}
+	return ErrTooManyPolicies
+}
+
+// CountHeld counts the held tasks of a target, at most so many. It looks at as many of each lane, which other targets may share.
+func (a Admin) CountHeld(ctx context.Context, topic string, most int) (int, error) {
+	key, err := a.h.LaneKey(ctx)
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for _, lane := range key.Lanes(topic) {
+		var n int
+		err := a.h.DB.QueryRowContext(ctx, "SELECT COALESCE(SUM(counts), 0) FROM (SELECT topic = ? AS counts FROM tasks WHERE lane = ? AND pos >= ? LIMIT ?) AS held", []byte(topic), int64(lane), task.Held(0), most).Scan(&n)
+		if err != nil {
+			return 0, fmt.Errorf("counting held tasks: %w", err)
+		}
+		total += n
+	}
+	return min(total, most), nil
+}

@@ -1,0 +1,55 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// HeldPlace is a place among a target's held tasks. The zero value is before all.
+type HeldPlace = handle.HeldPlace
+
+// HeldTask is a task that is held.
+type HeldTask = handle.HeldTask
+
+// HeldTasks returns up to n held tasks behind a place, in the order of the instants at which they should
+// have been released. They stand in all slots, and some may belong to another target of the same lane.
+func (s *Store) HeldTasks(ctx context.Context, topic string, after HeldPlace, n int) ([]HeldTask, error) {
+	out, err := s.h.HeldTasks(ctx, s.db, topic, &after, n)
+	if err != nil {
+		return nil, fmt.Errorf("reading held tasks: %w", err)
+	}
+	return out, nil
+}
+
+// Head is a task without its body.
+type Head struct {
+	Seq     int64
+	Slot    int
+	Pos     int64
+	Due     int64
+	State   task.State
+	Attempt int
+	Topic   string
+}
+
+// Heads reads tasks without their bodies. A seq that no longer exists is left out.
+func (s *Store) Heads(ctx context.Context, seqs []int64) ([]Head, error) {
+	var out []Head
+	err := tables.Chunks(slices.Sorted(slices.Values(seqs)), func(part []int64) error {
+		rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, h *Head) error {
+			return r.Scan(&h.Seq, &h.Slot, &h.Pos, &h.Due, &h.State, &h.Attempt, &h.Topic)
+		}, "SELECT seq, slot, pos, due, state, attempt, topic FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
+		out = append(out, rows...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading %d tasks without their bodies: %w", len(seqs), err)
+	}
+	return out, nil
+}
