@@ -101,9 +101,9 @@ func TestMissedRunsAreAudited(t *testing.T) {
 	r.Timer, r.Accepted = schemas.Timer{Every: time.Minute, Misfire: schemas.MisfireSkip}, now-20*60_000
 	_, err := w.store.Apply(t.Context(), w.batch(&r), store.At(now-20*60_000))
 	require.NoError(t, err)
-	epoch, err := w.store.NextEpoch(t.Context())
+	epoch, err := w.store.Line().NextEpoch(t.Context())
 	require.NoError(t, err)
-	slots, err := w.store.Acquire(t.Context(), []int{0, 1, 2, 3}, epoch, "me")
+	slots, err := w.store.Line().Acquire(t.Context(), []int{0, 1, 2, 3}, epoch, "me")
 	require.NoError(t, err)
 	require.Len(t, slots, 4)
 	var owned []store.SlotEpoch

@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -76,15 +77,15 @@ func (g *fixture) kill(topic, id, reason string, value []byte) {
 	slots, err := g.Slots(ctx)
 	require.NoError(g.t, err)
 	epoch := slots[0].Epoch + 1
-	_, err = g.Acquire(ctx, []int{0}, epoch, "me")
+	_, err = g.Line().Acquire(ctx, []int{0}, epoch, "me")
 	require.NoError(g.t, err)
-	_, pos, err := g.Next(ctx, []int{0})
+	_, pos, err := g.Line().Next(ctx, []int{0})
 	require.NoError(g.t, err)
 	require.Len(g.t, pos, 1)
-	require.NoError(g.t, g.Claim(ctx, 0, []int{0}, []int64{0}, epoch, pos[0].Pos))
+	require.NoError(g.t, g.Line().Claim(ctx, 0, []int{0}, []int64{0}, epoch, pos[0].Pos))
 	seq := task.Seq(g.source.ID, g.next-1)
 	now := time.Now().UnixMilli()
-	_, err = g.Settle(ctx, []store.Done{{Slot: 0, Epoch: epoch, From: slots[0].Done, To: pos[0].Pos}}, []store.Transition{{
+	_, err = g.Line().Settle(ctx, []line.Done{{Slot: 0, Epoch: epoch, From: slots[0].Done, To: pos[0].Pos}}, []line.Transition{{
 		Seq: seq, Slot: 0, Epoch: epoch, State: task.StateDead, Attempt: 1,
 		Dead: &task.DeadLetter{Seq: seq, Kind: schemas.KindDead, Topic: topic, TaskID: id, Due: scheduled.Due, Attempt: 1, Reason: reason, DiedAt: now, Body: scheduled.Body},
 	}}, store.At(now))

@@ -66,7 +66,7 @@ func TestReplayTellsTheIndex(t *testing.T) {
 	members, err := ix.Members(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, members, 1)
-	_, next, err := g.Next(t.Context(), []int{0})
+	_, next, err := g.Line().Next(t.Context(), []int{0})
 	require.NoError(t, err)
 	require.Equal(t, next[0].Pos, members[0].Pos)
 }

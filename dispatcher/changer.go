@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 // changer carries out changes of the number of slots: each owner splits its slots, one after the other, and moves their tasks to where they
@@ -25,10 +26,10 @@ type changer struct {
 	ownership *ownership
 	index     Index
 
-	busy   map[int]busySlot     // slots that were not split, for now
-	shifts map[int]*store.Shift // split slots whose tasks are on the move
-	waited map[int]time.Time    // those with tasks that stay behind for now: until then
-	next   time.Time            // a change that is to follow is not tried to begin before
+	busy   map[int]busySlot    // slots that were not split, for now
+	shifts map[int]*line.Shift // split slots whose tasks are on the move
+	waited map[int]time.Time   // those with tasks that stay behind for now: until then
+	next   time.Time           // a change that is to follow is not tried to begin before
 }
 
 type busySlot struct {
@@ -37,7 +38,7 @@ type busySlot struct {
 }
 
 func newChanger(ow *ownership, ix Index) *changer {
-	return &changer{shared: ow.shared, flight: ow.flight, trust: ow.trust, ownership: ow, index: ix, busy: map[int]busySlot{}, waited: map[int]time.Time{}, shifts: map[int]*store.Shift{}}
+	return &changer{shared: ow.shared, flight: ow.flight, trust: ow.trust, ownership: ow, index: ix, busy: map[int]busySlot{}, waited: map[int]time.Time{}, shifts: map[int]*line.Shift{}}
 }
 
 const (
@@ -208,10 +209,10 @@ func (c *changer) split(ctx context.Context, slot int) error {
 		return nil
 	}
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
-	moved, err := c.store.Split(bound, slot, held.Epoch, held.Claimed, c.clock.Latest(), c.flight.Waits)
+	moved, err := c.line.Split(bound, slot, held.Epoch, held.Claimed, c.clock.Latest(), c.flight.Waits)
 	cancel()
 	switch {
-	case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotReady):
+	case errors.Is(err, line.ErrBusy), errors.Is(err, line.ErrNotReady):
 		c.later(slot, began)
 		return nil
 	case err != nil: // it may be split
@@ -219,7 +220,7 @@ func (c *changer) split(ctx context.Context, slot int) error {
 	}
 	done = true
 	delete(c.busy, slot)
-	c.shifts[slot] = store.NewShift(slot, held.Epoch)
+	c.shifts[slot] = line.NewShift(slot, held.Epoch)
 	c.follow(ctx, moved)
 	c.log.Info("split a slot", zap.Int("slot", slot), zap.Int("moved", len(moved.Added)), zap.Int("slots_with_timers", len(moved.Timers)))
 	return c.ownership.lookAtSlots(ctx)
@@ -253,11 +254,11 @@ func (c *changer) later(slot int, since time.Time) {
 func (c *changer) moveOn(ctx context.Context, slot int, epoch int64) error {
 	sh := c.shifts[slot]
 	if sh == nil || sh.Epoch != epoch {
-		sh = store.NewShift(slot, epoch)
+		sh = line.NewShift(slot, epoch)
 		c.shifts[slot] = sh
 	}
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
-	moved, err := c.store.MoveOn(bound, sh, c.clock.Millis(), c.flight.Waits)
+	moved, err := c.line.MoveOn(bound, sh, c.clock.Millis(), c.flight.Waits)
 	cancel()
 	if err != nil {
 		return err
@@ -274,7 +275,7 @@ func (c *changer) moveOn(ctx context.Context, slot int, epoch int64) error {
 }
 
 // follow lets the index, and those who own the slots, know of tasks that have moved. The index is a hint: what it does not take, others find.
-func (c *changer) follow(ctx context.Context, moved store.Moved) {
+func (c *changer) follow(ctx context.Context, moved line.Moved) {
 	if len(moved.Added)+len(moved.Timers) == 0 {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 // claimer claims the near future of the owned slots. Only its own loop uses it; what it claims goes to those in flight.
@@ -56,7 +57,7 @@ func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos)
 		}
 		claimed, err := c.claim(ctx)
 		switch {
-		case errors.Is(err, store.ErrTurned):
+		case errors.Is(err, line.ErrTurned):
 			c.kicks.Slots.Now()
 			if err := c.ownership.lookAtSlots(ctx); err != nil {
 				if ctx.Err() == nil {
@@ -90,7 +91,7 @@ func (c *claimer) claim(ctx context.Context) (bool, error) {
 	groups := map[claimGroup][]flight.Claim{}
 	for _, l := range ready {
 		if l.Behind { // an outage has passed: a bite at a time
-			nth, more, err := c.nth(ctx, store.Range{Slot: l.Slot, From: l.From, To: l.To}, max(room/len(ready), 1000))
+			nth, more, err := c.nth(ctx, line.Range{Slot: l.Slot, From: l.From, To: l.To}, max(room/len(ready), 1000))
 			if err != nil {
 				return false, err
 			}
@@ -109,18 +110,18 @@ func (c *claimer) claim(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-func (c *claimer) nth(ctx context.Context, r store.Range, n int) (int64, bool, error) {
+func (c *claimer) nth(ctx context.Context, r line.Range, n int) (int64, bool, error) {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	return c.store.Nth(bound, r, n)
+	return c.line.Nth(bound, r, n)
 }
 
 type claimGroup struct{ epoch, to, turn int64 }
 
-func rangesOf(claims []flight.Claim) []store.Range {
-	out := make([]store.Range, len(claims))
+func rangesOf(claims []flight.Claim) []line.Range {
+	out := make([]line.Range, len(claims))
 	for i, l := range claims {
-		out[i] = store.Range{Slot: l.Slot, From: l.From, To: l.To}
+		out[i] = line.Range{Slot: l.Slot, From: l.From, To: l.To}
 	}
 	return out
 }
@@ -135,7 +136,7 @@ func (c *claimer) claimTogether(ctx context.Context, ready []flight.Claim, g cla
 	began := time.Now()
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	err := c.store.Claim(bound, g.turn, slots, from, g.epoch, g.to)
+	err := c.line.Claim(bound, g.turn, slots, from, g.epoch, g.to)
 	c.claims.noteWrite(ctx, err)
 	if err != nil {
 		return err
@@ -159,11 +160,11 @@ func (c *claimer) claimTogether(ctx context.Context, ready []flight.Claim, g cla
 
 // readClaimed reads what has been claimed, again and again until it is done: claimed has moved, so the read must follow. It gives
 // up when none of the slots is ours any more.
-func (c *claimer) readClaimed(ctx context.Context, ready []flight.Claim) ([]store.Entry, error) {
+func (c *claimer) readClaimed(ctx context.Context, ready []flight.Claim) ([]line.Entry, error) {
 	ranges := rangesOf(ready)
 	for failures := 0; ; failures++ {
 		bound, cancel := context.WithTimeout(ctx, readWithin(failures))
-		entries, err := c.store.Claimed(bound, ranges)
+		entries, err := c.line.Claimed(bound, ranges)
 		cancel()
 		if err == nil || c.flight.AllAbandoned(ready) {
 			return entries, err
@@ -187,7 +188,7 @@ func (c *claimer) askNext(ctx context.Context, ready []flight.Claim, slots []int
 	if err != nil {
 		c.metrics.indexErrors.Inc()
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		_, fromStore, err := c.store.Next(bound, slots)
+		_, fromStore, err := c.line.Next(bound, slots)
 		cancel()
 		if err != nil {
 			return // the sweep asks again

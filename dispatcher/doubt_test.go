@@ -17,7 +17,7 @@ func TestTasksInDoubtDoNotExpire(t *testing.T) {
 	orders := f.read("orders")
 	past := time.Now().Add(-time.Minute)
 	f.schedule(askMany(5, "orders", "doubt", past, schemas.HeaderMaxLateness, "1s")...)
-	_, err := f.store.Acquire(t.Context(), f.slots, 4, "one")
+	_, err := f.store.Line().Acquire(t.Context(), f.slots, 4, "one")
 	require.NoError(t, err)
 	require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, nowMillis()))
 	f.schedule(askMany(5, "orders", "late", past, schemas.HeaderMaxLateness, "1s")...)

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/index"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 // drift compares the nearest entries of each slot with the database's, and the number of all, and returns those that only one of
@@ -21,13 +21,13 @@ func (ix *indexer) drift(ctx context.Context, before map[index.Entry]bool) (map[
 	if err != nil {
 		return now, err
 	}
-	ranges := make([]store.Range, 0, len(views))
+	ranges := make([]line.Range, 0, len(views))
 	for _, v := range views {
 		if mark, ok := marks[v.Slot]; ok && mark > v.Claimed {
-			ranges = append(ranges, store.Range{Slot: v.Slot, From: v.Claimed, To: mark})
+			ranges = append(ranges, line.Range{Slot: v.Slot, From: v.Claimed, To: mark})
 		}
 	}
-	want, err := ix.store.Count(ctx, ranges)
+	want, err := ix.line.Count(ctx, ranges)
 	if err != nil {
 		return now, err
 	}
@@ -64,9 +64,9 @@ func (ix *indexer) drift(ctx context.Context, before map[index.Entry]bool) (map[
 
 // compare returns which of the nearest entries of a piece, of which the database has about n, only the database has, and which
 // only the index.
-func (ix *indexer) compare(ctx context.Context, r store.Range, n int) (missing, extra []index.Entry, err error) {
+func (ix *indexer) compare(ctx context.Context, r line.Range, n int) (missing, extra []index.Entry, err error) {
 	if n > driftPage {
-		to, more, err := ix.store.Nth(ctx, r, driftPage)
+		to, more, err := ix.line.Nth(ctx, r, driftPage)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -74,9 +74,9 @@ func (ix *indexer) compare(ctx context.Context, r store.Range, n int) (missing, 
 			r.To = to
 		}
 	}
-	var rows []store.Entry
+	var rows []line.Entry
 	if n > 0 {
-		if rows, err = ix.store.Entries(ctx, []store.Range{r}); err != nil {
+		if rows, err = ix.line.Entries(ctx, []line.Range{r}); err != nil {
 			return nil, nil, err
 		}
 	}

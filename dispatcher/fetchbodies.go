@@ -52,7 +52,7 @@ func (f *fetcher) fetch(ctx context.Context, batch *flight.Batch) {
 	var rows []task.Task
 	var rest []int64
 	f.until(ctx, "reading task bodies", func(ctx context.Context) (err error) {
-		rows, rest, err = f.store.Tasks(ctx, batch.Seqs(), batch.Bytes)
+		rows, rest, err = f.line.Tasks(ctx, batch.Seqs(), batch.Bytes)
 		return err
 	})
 	if ctx.Err() != nil {

@@ -8,14 +8,14 @@ import (
 
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
 // A claim has been read; before its tasks enter, the late answer to an earlier sending of one is settled, and nobody remembers that
 // sending any more. The task is not sent again, and does not hold up its line.
 func TestEndedBetweenReadAndEntryIsNotSent(t *testing.T) {
-	for name, end := range map[string]store.Transition{
+	for name, end := range map[string]line.Transition{
 		"delivered":          {State: task.StateSucceeded, Attempt: 1},
 		"waits for a report": {State: task.StateReport, Attempt: 1, Pos: nowMillis() + 60_000},
 	} {
@@ -32,7 +32,7 @@ func TestEndedBetweenReadAndEntryIsNotSent(t *testing.T) {
 			require.Len(t, entries, 2)
 
 			end.Seq, end.Epoch, end.Lane = entries[0].Seq, 5, entries[0].Lane
-			_, err = f.store.Settle(t.Context(), nil, []store.Transition{end}, nowMillis)
+			_, err = f.store.Line().Settle(t.Context(), nil, []line.Transition{end}, nowMillis)
 			require.NoError(t, err)
 
 			d.flight.Claimed(ready, entries)
@@ -69,7 +69,7 @@ func TestNoIntentOfWhatAnotherHasTaken(t *testing.T) {
 
 	m.trust(false)
 	require.False(t, d.trust.trusted())
-	_, err = f.store.Acquire(t.Context(), f.slots, 6, "two")
+	_, err = f.store.Line().Acquire(t.Context(), f.slots, 6, "two")
 	require.NoError(t, err)
 	asked, done := d.trust.suspended.look(), make(chan struct{})
 	go func() {

@@ -452,7 +452,7 @@ func released(d *Dispatcher) []flight.Sendable {
 }
 
 func claimTo(ctx context.Context, s *store.Store, slots []int, epoch, pos int64) error {
-	return s.Claim(ctx, 0, slots, make([]int64, len(slots)), epoch, pos)
+	return s.Line().Claim(ctx, 0, slots, make([]int64, len(slots)), epoch, pos)
 }
 
 func nowMillis() int64 { return time.Now().UnixMilli() }

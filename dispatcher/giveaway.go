@@ -28,7 +28,7 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 	}
 	for epoch, slots := range o.flight.Strays(assigned.Slots) {
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		err := o.store.Abandon(bound, slots, epoch, o.flight.Had(slots)...)
+		err := o.line.Abandon(bound, slots, epoch, o.flight.Had(slots)...)
 		cancel()
 		if err != nil {
 			return err
@@ -44,7 +44,7 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 func (o *ownership) release(ctx context.Context, drained []int, epoch int64) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	kept, err := o.store.Release(bound, drained, epoch, o.flight.Had(drained)...)
+	kept, err := o.line.Release(bound, drained, epoch, o.flight.Had(drained)...)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (o *ownership) catchUp(ctx context.Context, slots []store.Slot) error {
 		return nil
 	}
 	defer o.flight.EndClaim(behind)
-	entries, err := o.readEntries(ctx, o.store.Claimed, rangesOf(behind))
+	entries, err := o.readEntries(ctx, o.line.Claimed, rangesOf(behind))
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 // ownership keeps the owned slots in step with the assignment. Its loop takes and gives slots; the claim and settle loops call fenced.
@@ -121,7 +122,7 @@ func (o *ownership) confirm(ctx context.Context, slots []flight.Unsure) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	for _, s := range slots {
-		if err := o.store.Claim(bound, s.Turn, []int{s.Slot.Slot}, []int64{s.From}, s.Epoch, s.Claimed); err != nil && !errors.Is(err, store.ErrFenced) && !errors.Is(err, store.ErrTurned) {
+		if err := o.line.Claim(bound, s.Turn, []int{s.Slot.Slot}, []int64{s.From}, s.Epoch, s.Claimed); err != nil && !errors.Is(err, store.ErrFenced) && !errors.Is(err, line.ErrTurned) {
 			return err
 		}
 	}
@@ -182,7 +183,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 		return nil
 	}
 	o.flight.Taking(free, assigned.Epoch)
-	got, err := o.store.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.flight.Had(free)...)
+	got, err := o.line.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.flight.Had(free)...)
 	if err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func (o *ownership) waitFor(missing []int) {
 func readWithin(failures int) time.Duration { return answerWithin * time.Duration(min(failures+1, 8)) }
 
 // readEntries reads what is claimed or in doubt. After a failure it has longer, because whoever calls it calls it again.
-func (o *ownership) readEntries(ctx context.Context, read func(context.Context, []store.Range) ([]store.Entry, error), ranges []store.Range) ([]store.Entry, error) {
+func (o *ownership) readEntries(ctx context.Context, read func(context.Context, []line.Range) ([]line.Entry, error), ranges []line.Range) ([]line.Entry, error) {
 	bound, cancel := context.WithTimeout(ctx, readWithin(int(o.failed.Load())))
 	defer cancel()
 	entries, err := read(bound, ranges)
@@ -242,13 +243,13 @@ func (o *ownership) readEntries(ctx context.Context, read func(context.Context, 
 // begin starts on acquired slots. What the previous owner claimed and did not close is in doubt: it is sent again, with the
 // same id and attempt, less what the send log here proves acknowledged.
 func (o *ownership) begin(ctx context.Context, got []store.Slot, epoch int64) error {
-	var doubts []store.Range
+	var doubts []line.Range
 	for _, s := range got {
 		if s.Done < s.Claimed {
-			doubts = append(doubts, store.Range{Slot: s.Slot, From: s.Done, To: s.Claimed})
+			doubts = append(doubts, line.Range{Slot: s.Slot, From: s.Done, To: s.Claimed})
 		}
 	}
-	entries, err := o.readEntries(ctx, o.store.Doubts, doubts)
+	entries, err := o.readEntries(ctx, o.line.Doubts, doubts)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (f *policies) judge(ctx context.Context) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	heads, err := f.store.Heads(ctx, batch.Seqs())
+	heads, err := f.line.Heads(ctx, batch.Seqs())
 	if err == nil {
 		f.flight.Judged(batch, heads)
 	}
@@ -74,7 +74,7 @@ func (f *policies) judge(ctx context.Context) error {
 // callBack calls back the next tasks of a target that were held.
 func (f *policies) callBack(ctx context.Context, g *flight.Gate) error {
 	look := f.flight.LookBehind(g)
-	page, err := f.store.HeldTasks(ctx, look.Topic, look.After, look.Most)
+	page, err := f.line.HeldTasks(ctx, look.Topic, look.After, look.Most)
 	if err == nil {
 		f.flight.HeldRead(look, page)
 	}

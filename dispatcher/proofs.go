@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/dispatcher/flight"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 const (
@@ -34,7 +34,7 @@ func (o *ownership) loggedSince(first int64) time.Time {
 }
 
 // proofsOf reads what the send log proves of tasks in doubt.
-func (o *ownership) proofsOf(ctx context.Context, entries []store.Entry) flight.Proofs {
+func (o *ownership) proofsOf(ctx context.Context, entries []line.Entry) flight.Proofs {
 	if len(entries) == 0 {
 		return nil
 	}

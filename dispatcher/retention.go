@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -21,15 +22,15 @@ import (
 type retirer struct {
 	*shared
 	flight *flight.Flight
-	trust  *trust                                       // asked whether the owner of a slot that was given up is alive
-	follow func(ctx context.Context, moved store.Moved) // tells the index, and owners, of tasks that have moved
+	trust  *trust                                      // asked whether the owner of a slot that was given up is alive
+	follow func(ctx context.Context, moved line.Moved) // tells the index, and owners, of tasks that have moved
 	tasks  *taskRetirer
 	swept  *store.TagPlace // where the sweep of the tags goes on
 }
 
 func newRetirer(c *changer) *retirer {
 	r := &retirer{shared: c.shared, flight: c.flight, trust: c.trust, follow: c.follow}
-	r.tasks = &taskRetirer{store: r.store, slots: r.slots, retired: r.metrics.retired, log: r.log, pause: afterBite, every: retireEvery(r.cfg.Retention)}
+	r.tasks = &taskRetirer{store: r.line, slots: r.slots, retired: r.metrics.retired, log: r.log, pause: afterBite, every: retireEvery(r.cfg.Retention)}
 	return r
 }
 
@@ -102,7 +103,7 @@ func (r *retirer) bringHome(ctx context.Context, next time.Time) error {
 			}
 			began := time.Now()
 			bound, cancel := context.WithTimeout(ctx, answerWithin)
-			moved, err := r.store.BringHome(bound, slot, r.held)
+			moved, err := r.line.BringHome(bound, slot, r.held)
 			cancel()
 			if err != nil {
 				return err
@@ -189,7 +190,7 @@ func (r *retirer) forget(ctx context.Context, retention time.Duration, bite func
 
 // ended is the memory of ended tasks. Both calls are idempotent.
 type ended interface {
-	Retire(ctx context.Context, r store.Range) (n int, rest store.Range, err error)
+	Retire(ctx context.Context, r line.Range) (n int, rest line.Range, err error)
 	NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error)
 }
 
@@ -231,7 +232,7 @@ func (r *taskRetirer) round(ctx context.Context, before int64) error {
 
 func (r *taskRetirer) inLine(ctx context.Context, before int64, next time.Time) error {
 	for _, slot := range slices.Concat(r.slots(), r.givenUp) {
-		if err := r.retire(ctx, store.Range{Slot: slot, To: before}, next); err != nil {
+		if err := r.retire(ctx, line.Range{Slot: slot, To: before}, next); err != nil {
 			return err
 		}
 	}
@@ -253,7 +254,7 @@ func (r *taskRetirer) outOfLine(ctx context.Context, before int64, next time.Tim
 		window := pos / retireWindow
 		end := (window+1)*retireWindow - 1
 		if _, mine := slices.BinarySearch(slots, int(window%int64(r.slotCount))); mine {
-			if err := r.retire(ctx, store.Range{Slot: task.OutOfLine, From: pos - 1, To: min(end, before)}, next); err != nil {
+			if err := r.retire(ctx, line.Range{Slot: task.OutOfLine, From: pos - 1, To: min(end, before)}, next); err != nil {
 				return err
 			}
 		}
@@ -263,7 +264,7 @@ func (r *taskRetirer) outOfLine(ctx context.Context, before int64, next time.Tim
 }
 
 // retire forgets all of a piece, bite by bite. It rests after each until the next round is due.
-func (r *taskRetirer) retire(ctx context.Context, piece store.Range, next time.Time) error {
+func (r *taskRetirer) retire(ctx context.Context, piece line.Range, next time.Time) error {
 	for piece.From < piece.To && ctx.Err() == nil {
 		began := time.Now()
 		n, rest, err := r.store.Retire(ctx, piece)

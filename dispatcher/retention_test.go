@@ -17,6 +17,7 @@ import (
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -47,7 +48,7 @@ func newRetention(t *testing.T, slots int) *retention {
 	for i := range all {
 		all[i] = i
 	}
-	_, err = r.store.Acquire(t.Context(), all, 1, "me")
+	_, err = r.store.Line().Acquire(t.Context(), all, 1, "me")
 	require.NoError(t, err)
 	return r
 }
@@ -64,8 +65,8 @@ type countedStore struct {
 	name string
 }
 
-func (c countedStore) Retire(ctx context.Context, piece store.Range) (int, store.Range, error) {
-	n, rest, err := c.r.store.Retire(ctx, piece)
+func (c countedStore) Retire(ctx context.Context, piece line.Range) (int, line.Range, error) {
+	n, rest, err := c.r.store.Line().Retire(ctx, piece)
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	c.r.calls++
@@ -78,7 +79,7 @@ func (c countedStore) NextEnded(ctx context.Context, after int64) (int64, bool, 
 	c.r.mu.Lock()
 	c.r.calls++
 	c.r.mu.Unlock()
-	return c.r.store.NextEnded(ctx, after)
+	return c.r.store.Line().NextEnded(ctx, after)
 }
 
 // second lets n tasks be scheduled and end within a second: half are cancelled, a quarter reported, a quarter delivered.
@@ -115,23 +116,23 @@ func (r *retention) settle(reported int) {
 	r.Helper()
 	slots, err := r.store.Slots(r.Context())
 	require.NoError(r, err)
-	var done []store.Done
-	var exits []store.Transition
+	var done []line.Done
+	var exits []line.Transition
 	for _, s := range slots {
 		require.NoError(r, claimTo(r.Context(), r.store, []int{s.Slot}, 1, r.now))
-		entries, err := r.store.Entries(r.Context(), []store.Range{{Slot: s.Slot, From: s.Done, To: r.now}})
+		entries, err := r.store.Line().Entries(r.Context(), []line.Range{{Slot: s.Slot, From: s.Done, To: r.now}})
 		require.NoError(r, err)
 		count := len(entries)
 		for _, e := range entries {
 			if reported > 0 {
 				reported--
 				count--
-				exits = append(exits, store.Transition{Seq: e.Seq, Slot: s.Slot, Epoch: 1, State: task.StateSucceeded, Attempt: 1, Lane: e.Lane})
+				exits = append(exits, line.Transition{Seq: e.Seq, Slot: s.Slot, Epoch: 1, State: task.StateSucceeded, Attempt: 1, Lane: e.Lane})
 			}
 		}
-		done = append(done, store.Done{Slot: s.Slot, Epoch: 1, From: s.Done, To: r.now, Count: count})
+		done = append(done, line.Done{Slot: s.Slot, Epoch: 1, From: s.Done, To: r.now, Count: count})
 	}
-	settled, err := r.store.Settle(r.Context(), done, exits, store.At(r.now))
+	settled, err := r.store.Line().Settle(r.Context(), done, exits, store.At(r.now))
 	require.NoError(r, err)
 	require.Empty(r, settled.Mismatch)
 }
@@ -155,7 +156,7 @@ func TestRetentionKeepsUpWithTheRate(t *testing.T) {
 	}
 	require.Less(t, most, 2*rate*int(keep.Seconds()), "rows")
 	require.InDelta(t, r.retired["a"], r.retired["b"], float64(r.retired["a"]+r.retired["b"])/4, "the owners share the work: %v", r.retired)
-	gone, ok, err := r.store.NextEnded(t.Context(), 0)
+	gone, ok, err := r.store.Line().NextEnded(t.Context(), 0)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Greater(t, gone, r.now-keep.Milliseconds()-retireEvery(keep).Milliseconds()-1000)
@@ -174,7 +175,7 @@ func TestRetiringWhatHasPiledUp(t *testing.T) {
 	require.Zero(t, r.rows)
 	require.Equal(t, 16_000, r.retired["a"])
 	bites := int(rests.Load())
-	require.LessOrEqual(t, bites, 16_000/store.RetireBite+4+4, "a rest after each bite; one that is not full for each slot and window")
+	require.LessOrEqual(t, bites, 16_000/line.RetireBite+4+4, "a rest after each bite; one that is not full for each slot and window")
 	require.LessOrEqual(t, r.calls, bites+4+4+1)
 }
 
@@ -197,11 +198,11 @@ func TestRetiringStops(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	o.pause = func(context.Context, time.Duration) { stop() }
 	require.ErrorIs(t, o.round(ctx, r.now), context.Canceled)
-	require.LessOrEqual(t, r.retired["a"], 2*store.RetireBite, "one bite in the line and one out of it")
+	require.LessOrEqual(t, r.retired["a"], 2*line.RetireBite, "one bite in the line and one out of it")
 	o.pause = func(context.Context, time.Duration) {}
 	require.NoError(t, o.round(t.Context(), r.now))
 	// A bite that was stopped may have been forgotten all the same, so they are counted, not summed up.
-	left, err := r.store.Count(t.Context(), []store.Range{{To: r.now}, {Slot: task.OutOfLine, To: r.now}})
+	left, err := r.store.Line().Count(t.Context(), []line.Range{{To: r.now}, {Slot: task.OutOfLine, To: r.now}})
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
@@ -223,7 +224,7 @@ func TestRetiringBesideAnOlderProgram(t *testing.T) {
 	rows := func(t *testing.T, f *fixture) map[int]int {
 		count := map[int]int{}
 		for slot := range 4 {
-			left, err := f.store.Count(t.Context(), []store.Range{{Slot: slot, To: 1 << 60}})
+			left, err := f.store.Line().Count(t.Context(), []line.Range{{Slot: slot, To: 1 << 60}})
 			require.NoError(t, err)
 			for _, n := range left {
 				count[slot] += n
@@ -258,7 +259,7 @@ func TestRetiringBesideAnOlderProgram(t *testing.T) {
 		}
 		place("first")
 		require.NoError(t, d.retirer.round(t.Context()))
-		ended, err := f.store.Count(t.Context(), []store.Range{{Slot: 3, To: 1}})
+		ended, err := f.store.Line().Count(t.Context(), []line.Range{{Slot: 3, To: 1}})
 		require.NoError(t, err)
 		require.Empty(t, ended)
 	})
@@ -377,7 +378,7 @@ func TestRetiringTags(t *testing.T) {
 			require.Len(t, page.Tasks, 1)
 			d := f.stepped(f.elect(1), Config{})
 			d.flight.Took([]store.Slot{{Slot: c.slot}}, 1, nil, nil)
-			_, _, err = f.store.Retire(t.Context(), store.Range{Slot: task.OutOfLine, To: time.Now().UnixMilli()})
+			_, _, err = f.store.Line().Retire(t.Context(), line.Range{Slot: task.OutOfLine, To: time.Now().UnixMilli()})
 			require.NoError(t, err)
 			require.NoError(t, d.retirer.round(t.Context()))
 			left, _, err := f.store.SweepTags(t.Context(), nil)

@@ -153,9 +153,9 @@ func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
 		{Key: schemas.HeaderEvery, Value: []byte("2m")}, {Key: schemas.HeaderMisfire, Value: []byte("once")},
 	}}
 	f.schedule(set)
-	epoch, err := f.store.NextEpoch(t.Context())
+	epoch, err := f.store.Line().NextEpoch(t.Context())
 	require.NoError(t, err)
-	_, err = f.store.Acquire(t.Context(), f.slots, epoch, "before")
+	_, err = f.store.Line().Acquire(t.Context(), f.slots, epoch, "before")
 	require.NoError(t, err)
 	// An owner of ten minutes ago made the runs of the first five minutes, and went.
 	made, err := f.store.MakeRuns(t.Context(), []store.SlotEpoch{{Slot: 0, Epoch: epoch}}, accepted.Add(5*time.Minute).UnixMilli(), accepted.UnixMilli(), time.Minute, map[[16]byte]bool{})

@@ -43,7 +43,7 @@ func (s *runStarter) start(ctx context.Context, list []*flight.Task) {
 			return
 		}
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		refused, err := s.store.StartRuns(bound, starts, s.clock.Millis(), s.cfg.MisfireAfter)
+		refused, err := s.line.StartRuns(bound, starts, s.clock.Millis(), s.cfg.MisfireAfter)
 		cancel()
 		switch {
 		case err == nil:

@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 // settler makes durable what has come of tasks. Only its own loop uses it.
@@ -116,11 +117,11 @@ func (s *settler) settleThese(ctx context.Context, transitions []flight.Transiti
 	return ctx.Err()
 }
 
-func (s *settler) settleOnce(ctx context.Context, done []store.Done, transitions []store.Transition) (store.Settled, error) {
+func (s *settler) settleOnce(ctx context.Context, done []line.Done, transitions []line.Transition) (line.Settled, error) {
 	if err := faultpoint.At(faultpoint.DispatcherNoted); err != nil {
-		return store.Settled{}, err
+		return line.Settled{}, err
 	}
-	result, err := s.store.Settle(ctx, done, transitions, s.clock.Latest)
+	result, err := s.line.Settle(ctx, done, transitions, s.clock.Latest)
 	s.settles.noteWrite(ctx, err)
 	if err != nil {
 		return result, err
@@ -128,8 +129,8 @@ func (s *settler) settleOnce(ctx context.Context, done []store.Done, transitions
 	return result, faultpoint.At(faultpoint.DispatcherSettled)
 }
 
-func doneOf(closings []flight.Closing) []store.Done {
-	out := make([]store.Done, len(closings))
+func doneOf(closings []flight.Closing) []line.Done {
+	out := make([]line.Done, len(closings))
 	for i, c := range closings {
 		out[i] = c.Done
 	}
@@ -138,7 +139,7 @@ func doneOf(closings []flight.Closing) []store.Done {
 
 // afterSettle follows up on what is durable now: the index lets go of what is settled and learns of what moved; then the
 // events are told.
-func (s *settler) afterSettle(ctx context.Context, done []store.Done, result store.Settled) {
+func (s *settler) afterSettle(ctx context.Context, done []line.Done, result line.Settled) {
 	trim := make([]index.SlotPos, len(done))
 	for i, c := range done {
 		trim[i] = index.SlotPos{Slot: c.Slot, Pos: c.To}

@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/line"
 )
 
 // shared is what every part works with. Its fields are set once, by New.
@@ -21,6 +22,7 @@ type shared struct {
 	cfg     Config
 	store   *store.Store
 	admin   admin.Admin
+	line    line.Line
 	clock   *store.Clock
 	log     *zap.Logger
 	metrics *metrics
@@ -34,7 +36,7 @@ type shared struct {
 }
 
 func newShared(cfg Config, st *store.Store, reg prometheus.Registerer, log *zap.Logger) *shared {
-	return &shared{cfg: cfg, store: st, admin: admin.New(st), clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: flight.NewKicks(), failure: make(chan error, 1)}
+	return &shared{cfg: cfg, store: st, admin: admin.New(st), line: st.Line(), clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: flight.NewKicks(), failure: make(chan error, 1)}
 }
 
 // fail ends Run with an error that cannot be mended in this process.

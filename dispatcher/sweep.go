@@ -14,7 +14,7 @@ func (c *claimer) sweep(ctx context.Context) {
 	slots := slices.Sorted(maps.Keys(before))
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	stand, next, err := c.store.Next(bound, slots)
+	stand, next, err := c.line.Next(bound, slots)
 	if err == nil {
 		err = c.ownership.compare(ctx, stand, before)
 	}

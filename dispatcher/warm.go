@@ -6,7 +6,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 const (
@@ -48,14 +48,14 @@ func (ix *indexer) warm(ctx context.Context) error {
 // load adds (from, upTo] of a slot to the index, page by page, then moves the mark.
 func (ix *indexer) load(ctx context.Context, slot int, from, upTo int64) error {
 	for at := from; at < upTo; {
-		to, more, err := ix.store.Nth(ctx, store.Range{Slot: slot, From: at, To: upTo}, warmPage)
+		to, more, err := ix.line.Nth(ctx, line.Range{Slot: slot, From: at, To: upTo}, warmPage)
 		if err != nil {
 			return err
 		}
 		if !more {
 			to = upTo
 		}
-		entries, err := ix.store.Entries(ctx, []store.Range{{Slot: slot, From: at, To: to}})
+		entries, err := ix.line.Entries(ctx, []line.Range{{Slot: slot, From: at, To: to}})
 		if err != nil {
 			return err
 		}

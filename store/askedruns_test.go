@@ -159,7 +159,7 @@ func TestBackfillsMeet(t *testing.T) {
 			wait.Go(func() {
 				for r := (task.Range{From: t0 - 3_000_000, To: t0 + 60_000}); ; {
 					if i == 0 {
-						_, err := st.MakeRuns(s.ctx, []SlotEpoch{{s.timer().Slot, s.epoch}}, s.now+ahead, s.now, tolerance, map[[16]byte]bool{})
+						_, err := st.MakeRuns(s.ctx, []SlotEpoch{{Slot: s.timer().Slot, Epoch: s.epoch}}, s.now+ahead, s.now, tolerance, map[[16]byte]bool{})
 						if err != nil {
 							t.Error(err)
 							return

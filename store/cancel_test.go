@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -26,7 +27,7 @@ func TestCancelPending(t *testing.T) {
 		require.Empty(t, s.last.Removed)
 
 		s.claim(t0 + 10_000)
-		entries, err := s.Entries(s.ctx, []Range{{0, 0, s.now + 1e6}, {1, 0, s.now + 1e6}, {2, 0, s.now + 1e6}, {3, 0, s.now + 1e6}})
+		entries, err := s.Entries(s.ctx, []line.Range{{Slot: 0, From: 0, To: s.now + 1e6}, {Slot: 1, From: 0, To: s.now + 1e6}, {Slot: 2, From: 0, To: s.now + 1e6}, {Slot: 3, From: 0, To: s.now + 1e6}})
 		require.NoError(t, err)
 		require.Len(t, entries, 1)
 		require.Equal(t, s.row("b").Seq, entries[0].Seq)
@@ -135,7 +136,7 @@ func TestTooLateHolds(t *testing.T) {
 				s.claim(t0 + 2000)
 				require.Equal(t, schemas.StateTooLate, s.answer(ask(s)))
 				back := s.transition("a", task.StateLine, t0+5000, 0)
-				_, err := s.Settle(s.ctx, s.doneUpTo(t0+2000, back), []Transition{back}, At(s.now))
+				_, err := s.Settle(s.ctx, s.doneUpTo(t0+2000, back), []line.Transition{back}, At(s.now))
 				require.NoError(t, err)
 
 				require.Equal(t, schemas.StateTooLate, s.answer(s.cancel("a")))

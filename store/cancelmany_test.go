@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -287,7 +288,7 @@ func TestBackoffOfAReportFoundByACancelOfMany(t *testing.T) {
 				rested = true
 				s.now += 20_000 // a transaction that waits for a lock, and the rest after it
 				s.do(says("z", 1, schemas.StatusRetry))
-				_, err := s.Settle(s.ctx, nil, []Transition{s.transition("z", task.StateReport, s.now+60_000, 1)}, At(s.now))
+				_, err := s.Settle(s.ctx, nil, []line.Transition{s.transition("z", task.StateReport, s.now+60_000, 1)}, At(s.now))
 				require.NoError(t, err)
 			}
 			return nil

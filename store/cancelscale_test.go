@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/store/line"
 )
 
 // TestCancelManyAtScale cancels many tasks by their prefix among others, while their slots are
@@ -82,9 +84,9 @@ func TestCancelManyAtScale(t *testing.T) {
 
 		end := t0 + 2*time.Hour.Milliseconds() + int64(n)
 		s.claim(end)
-		var ranges []Range
+		var ranges []line.Range
 		for _, slot := range s.allSlots() {
-			ranges = append(ranges, Range{slot, 0, end})
+			ranges = append(ranges, line.Range{Slot: slot, From: 0, To: end})
 		}
 		entries, err := s.Entries(s.ctx, ranges)
 		require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -60,9 +61,9 @@ func TestTheOldOwnerIsFenced(t *testing.T) {
 		exit := s.transition("a", task.StateDead, 0, 1)
 		exit.Epoch, exit.Dead = old, task.NewDeadLetter(s.row("a"), schemas.KindDead, "r", t0)
 		for _, c := range []struct {
-			done  []Done
-			exits []Transition
-		}{{[]Done{{slot, old, 0, t0 + 1000, 1}}, nil}, {nil, []Transition{exit}}} {
+			done  []line.Done
+			exits []line.Transition
+		}{{[]line.Done{{Slot: slot, Epoch: old, From: 0, To: t0 + 1000, Count: 1}}, nil}, {nil, []line.Transition{exit}}} {
 			settled, err := s.Settle(s.ctx, c.done, c.exits, At(s.now))
 			require.NoError(t, err)
 			require.Equal(t, []int{slot}, settled.Fenced)
@@ -114,7 +115,7 @@ func TestAClaimAtAnotherTurn(t *testing.T) {
 		claim := func(turn int64, slots ...int) error {
 			return s.Claim(s.ctx, turn, slots, make([]int64, len(slots)), s.epoch, 300)
 		}
-		require.ErrorIs(t, claim(7, 0, 1), ErrTurned)
+		require.ErrorIs(t, claim(7, 0, 1), line.ErrTurned)
 		require.ErrorIs(t, claim(7, 3), handle.ErrFenced)
 		require.ErrorIs(t, claim(7, 0, 3), handle.ErrFenced)
 		require.ErrorIs(t, claim(7, 0, 77), handle.ErrFenced)

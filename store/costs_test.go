@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/line"
 )
 
 // cost is what one step costs the database.
@@ -49,9 +50,9 @@ func TestCostsOfPlainTasks(t *testing.T) {
 		costs("store", func() error { f.do(requests...); return nil })
 		f.now += 2 * time.Hour.Milliseconds()
 		costs("claim", func() error { return claimTo(f.ctx, f.Store, f.allSlots(), f.epoch, f.now) })
-		var ranges []Range
+		var ranges []line.Range
 		for _, s := range f.allSlots() {
-			ranges = append(ranges, Range{s, 0, f.now})
+			ranges = append(ranges, line.Range{Slot: s, From: 0, To: f.now})
 		}
 		var seqs []int64
 		costs("ids", func() error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/lettertest"
 )
@@ -155,9 +156,9 @@ func TestManyLongEvents(t *testing.T) {
 		}
 		s.do(records...)
 		s.claim(t0 + 1000)
-		var exits []Transition
+		var exits []line.Transition
 		for _, p := range s.last.Added {
-			exits = append(exits, Transition{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: task.StateReport, Pos: t0 + 60_000, Attempt: 1})
+			exits = append(exits, line.Transition{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: task.StateReport, Pos: t0 + 60_000, Attempt: 1})
 		}
 		s.settle(t0+1000, exits...)
 		for i := range records {

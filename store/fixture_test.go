@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -27,6 +28,7 @@ const target = "orders"
 type fixture struct {
 	*Store
 	admin.Admin
+	line.Line
 	dead   letters.Letters
 	test   testing.TB
 	t      tester // what fails: the test, or one run of a model
@@ -48,11 +50,12 @@ type tester interface {
 
 // claimTo claims slots of which nothing is known.
 func claimTo(ctx context.Context, s *Store, slots []int, epoch, pos int64) error {
-	return s.Claim(ctx, 0, slots, make([]int64, len(slots)), epoch, pos)
+	return s.Line().Claim(ctx, 0, slots, make([]int64, len(slots)), epoch, pos)
 }
 
 func newFixture(t testing.TB, s *Store) *fixture {
-	f := &fixture{Store: s, Admin: admin.New(s), dead: letters.New(s), test: t, t: t, ctx: context.Background(), now: t0}
+	f := &fixture{dead: letters.New(s), test: t, t: t, ctx: context.Background(), now: t0}
+	f.use(s)
 	var err error
 	f.source, err = s.Source(f.ctx, "in", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
@@ -84,8 +87,11 @@ func (f *fixture) another() *Store {
 // handleAs has the store work on another handle, as another process would.
 func (f *fixture) handleAs(h *handle.Handle) {
 	f.h, f.Ref = h, h.Ref()
-	f.Admin = admin.New(f.Store)
+	f.use(f.Store)
 }
+
+// use has the test go on with a store.
+func (f *fixture) use(s *Store) { f.Store, f.Admin, f.Line = s, admin.New(s), s.Line() }
 
 // change wraps a *schemas.Request, a schemas.Report or a *DeadLetter and gives it the next intake offset.
 func (f *fixture) change(record any) task.Change {
@@ -193,7 +199,7 @@ func (f *fixture) claim(pos int64) {
 }
 
 // settle closes every slot up to pos: but for the exits, all of it was delivered.
-func (f *fixture) settle(pos int64, exits ...Transition) Settled {
+func (f *fixture) settle(pos int64, exits ...line.Transition) line.Settled {
 	f.t.Helper()
 	settled, err := f.Settle(f.ctx, f.doneUpTo(pos, exits...), exits, At(f.now))
 	require.NoError(f.t, err)
@@ -203,18 +209,18 @@ func (f *fixture) settle(pos int64, exits ...Transition) Settled {
 }
 
 // doneUpTo is what an owner that has seen everything would settle.
-func (f *fixture) doneUpTo(pos int64, exits ...Transition) []Done {
+func (f *fixture) doneUpTo(pos int64, exits ...line.Transition) []line.Done {
 	f.t.Helper()
 	slots, err := f.Slots(f.ctx)
 	require.NoError(f.t, err)
-	var done []Done
+	var done []line.Done
 	for _, s := range slots {
-		entries, err := f.Entries(f.ctx, []Range{{s.Slot, s.Done, pos}})
+		entries, err := f.Entries(f.ctx, []line.Range{{Slot: s.Slot, From: s.Done, To: pos}})
 		require.NoError(f.t, err)
-		entries = slices.DeleteFunc(entries, func(e Entry) bool {
-			return slices.ContainsFunc(exits, func(x Transition) bool { return x.Seq == e.Seq })
+		entries = slices.DeleteFunc(entries, func(e line.Entry) bool {
+			return slices.ContainsFunc(exits, func(x line.Transition) bool { return x.Seq == e.Seq })
 		})
-		done = append(done, Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: pos, Count: len(entries)})
+		done = append(done, line.Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: pos, Count: len(entries)})
 	}
 	return done
 }
@@ -227,10 +233,10 @@ func (f *fixture) deliver(pos int64) {
 }
 
 // exit takes the task out of its place.
-func (f *fixture) transition(id string, state task.State, pos int64, attempt int) Transition {
+func (f *fixture) transition(id string, state task.State, pos int64, attempt int) line.Transition {
 	f.t.Helper()
 	row := f.row(id)
-	return Transition{Seq: row.Seq, Slot: row.Slot, Epoch: f.epoch, State: state, Pos: pos, Attempt: attempt, Lane: f.lane(row.Topic, row.Class)}
+	return line.Transition{Seq: row.Seq, Slot: row.Slot, Epoch: f.epoch, State: state, Pos: pos, Attempt: attempt, Lane: f.lane(row.Topic, row.Class)}
 }
 
 // lane is that of rows as this program writes them.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -36,12 +38,12 @@ func (f *fixture) drain() {
 	f.t.Helper()
 	rows, err := f.Slots(f.ctx)
 	require.NoError(f.t, err)
-	var done []Done
+	var done []line.Done
 	for _, s := range rows {
-		entries, err := f.Entries(f.ctx, []Range{{s.Slot, s.Done, s.Claimed}})
+		entries, err := f.Entries(f.ctx, []line.Range{{Slot: s.Slot, From: s.Done, To: s.Claimed}})
 		require.NoError(f.t, err)
 		if s.Claimed > s.Done {
-			done = append(done, Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: s.Claimed, Count: len(entries)})
+			done = append(done, line.Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: s.Claimed, Count: len(entries)})
 		}
 	}
 	settled, err := f.Settle(f.ctx, done, nil, At(f.now))
@@ -55,7 +57,7 @@ func (f *fixture) claimFar(pos int64) {
 	rows, err := f.Slots(f.ctx)
 	require.NoError(f.t, err)
 	most := map[int]int64{}
-	least := int64(everywhere)
+	least := int64(math.MaxInt64)
 	for _, r := range rows {
 		if r.Split() {
 			least = min(least, r.Moved)
@@ -97,7 +99,7 @@ func (f *fixture) inPlace(t *testing.T) {
 	rows, err := f.Slots(f.ctx)
 	require.NoError(t, err)
 	spread := handle.SpreadOf(rows)
-	least := int64(everywhere)
+	least := int64(math.MaxInt64)
 	for _, r := range rows {
 		if r.Split() {
 			least = min(least, r.Moved)
@@ -136,7 +138,7 @@ func TestSlotsChangeWhileAllGoesOn(t *testing.T) {
 		for seed := range uint64(4) {
 			r := rand.New(rand.NewPCG(seed, 5))
 			f.takeAll()
-			shifts := map[int]*Shift{}
+			shifts := map[int]*line.Shift{}
 			splits, moves, finished := 0, 0, 0
 			n := 0
 			for step := range 250 {
@@ -165,7 +167,7 @@ func TestSlotsChangeWhileAllGoesOn(t *testing.T) {
 					s := rows[r.IntN(len(rows))]
 					moved, err := f.Split(f.ctx, s.Slot, f.epoch, s.Claimed, f.now, nobodyWaits)
 					if s.Owner == "me" && spreads.Leaving(s.Slot, s.Base, s.Target) && !s.Split() && s.Done < s.Claimed {
-						require.ErrorIs(t, err, ErrBusy)
+						require.ErrorIs(t, err, line.ErrBusy)
 					} else if err == nil && f.slotRow(s.Slot).Split() && !s.Split() {
 						splits++
 						moves += len(moved.Added)
@@ -176,7 +178,7 @@ func TestSlotsChangeWhileAllGoesOn(t *testing.T) {
 					for _, s := range rows {
 						if s.Split() && !s.Whole() {
 							if shifts[s.Slot] == nil || shifts[s.Slot].Epoch != f.epoch {
-								shifts[s.Slot] = NewShift(s.Slot, f.epoch)
+								shifts[s.Slot] = line.NewShift(s.Slot, f.epoch)
 							}
 							moved, err := f.MoveOn(f.ctx, shifts[s.Slot], f.now, nobodyWaits)
 							require.NoError(t, err)
@@ -229,7 +231,7 @@ func (f *fixture) finishAll(t *testing.T) {
 				_, err := f.Split(f.ctx, s.Slot, f.epoch, s.Claimed, f.now, nobodyWaits)
 				require.NoError(t, err)
 			}
-			sh := NewShift(s.Slot, f.epoch)
+			sh := line.NewShift(s.Slot, f.epoch)
 			for range 1000 {
 				moved, err := f.MoveOn(f.ctx, sh, f.now, nobodyWaits)
 				require.NoError(t, err)
@@ -289,12 +291,12 @@ func (f *fixture) holdSome(r *rand.Rand) {
 	f.t.Helper()
 	rows, err := f.Slots(f.ctx)
 	require.NoError(f.t, err)
-	var exits []Transition
+	var exits []line.Transition
 	for _, row := range f.live() {
 		if s := rows[row.Slot]; row.Pos > s.Claimed || row.Pos <= s.Done || r.IntN(2) == 0 {
 			continue
 		}
-		e := Transition{Seq: row.Seq, Slot: row.Slot, Epoch: f.epoch, From: row.Pos, State: task.StateLine, Pos: task.Held(row.Due), Lane: f.lane(row.Topic, row.Class)}
+		e := line.Transition{Seq: row.Seq, Slot: row.Slot, Epoch: f.epoch, From: row.Pos, State: task.StateLine, Pos: task.Held(row.Due), Lane: f.lane(row.Topic, row.Class)}
 		if r.IntN(3) == 0 {
 			e.State, e.Pos, e.Attempt = task.StateRetry, f.now+r.Int64N(10_000), row.Attempt+1
 		}
@@ -334,7 +336,7 @@ func TestASplitLeavesWhatItsOwnerWaitsFor(t *testing.T) {
 		slot, ids := f.someThatLeave(t, 8)
 		f.now += time.Second.Milliseconds()
 		f.claimFar(f.now)
-		var aside []Transition
+		var aside []line.Transition
 		for _, id := range ids {
 			aside = append(aside, f.transition(id, task.StateRetry, f.now+10_000, 0))
 		}
@@ -347,12 +349,12 @@ func TestASplitLeavesWhatItsOwnerWaitsFor(t *testing.T) {
 		moved, err := f.Split(f.ctx, slot, f.epoch, f.now, f.now, waits)
 		require.NoError(t, err)
 		require.Len(t, moved.Added, len(ids)-len(held))
-		settled, err := f.Settle(f.ctx, nil, []Transition{late}, At(f.now))
+		settled, err := f.Settle(f.ctx, nil, []line.Transition{late}, At(f.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Ignored, "the answer counts")
 		require.Equal(t, "succeeded", f.state(answered.ID))
 
-		sh := NewShift(slot, f.epoch)
+		sh := line.NewShift(slot, f.epoch)
 		for range 5 {
 			moved, err = f.MoveOn(f.ctx, sh, f.now, waits)
 			require.NoError(t, err)
@@ -419,11 +421,11 @@ func TestMovesThatTheDatabaseForgot(t *testing.T) {
 		require.NoError(t, err)
 		f.takeAll()
 		slot, ids := f.someThatLeave(t, 8)
-		early := f.now - 2*splitAhead // the tasks are due later than a split looks ahead
+		early := f.now - 2*line.SplitAhead // the tasks are due later than a split looks ahead
 		_, err = f.Split(f.ctx, slot, f.epoch, 0, early, nobodyWaits)
 		require.NoError(t, err)
 		before := f.slotRow(slot)
-		sh := NewShift(slot, f.epoch)
+		sh := line.NewShift(slot, f.epoch)
 		moved, err := f.MoveOn(f.ctx, sh, early, nobodyWaits)
 		require.NoError(t, err)
 		require.Len(t, moved.Added, len(ids))
@@ -444,7 +446,7 @@ func TestMovesThatTheDatabaseForgot(t *testing.T) {
 }
 
 // forgetSplit is how the database is set back to before a slot was split: the slots of before, and where tasks stood that have left since.
-func (f *fixture) forgetSplit(before []Slot, moved ...Moved) (forget []string) {
+func (f *fixture) forgetSplit(before []Slot, moved ...line.Moved) (forget []string) {
 	for _, s := range before {
 		forget = append(forget, fmt.Sprintf("UPDATE slots SET claimed = %d, done = %d, spread = %d, moved = %d, moved_held = %d, turn = %d WHERE slot = %d", s.Claimed, s.Done, s.Spread, s.Moved, s.MovedHeld, s.Turn, s.Slot))
 	}
@@ -473,7 +475,7 @@ func TestASplitThatTheDatabaseForgot(t *testing.T) {
 					require.NoError(t, err)
 					f.takeAll()
 					slot, ids := f.someThatLeave(t, 8)
-					early := f.now - 2*splitAhead
+					early := f.now - 2*line.SplitAhead
 					before, err := f.Slots(f.ctx)
 					require.NoError(t, err)
 					split, err := f.Split(f.ctx, slot, f.epoch, 0, early, nobodyWaits)
@@ -482,7 +484,7 @@ func TestASplitThatTheDatabaseForgot(t *testing.T) {
 						before, err = f.Slots(f.ctx)
 						require.NoError(t, err)
 					}
-					moved, err := f.MoveOn(f.ctx, NewShift(slot, f.epoch), early, nobodyWaits)
+					moved, err := f.MoveOn(f.ctx, line.NewShift(slot, f.epoch), early, nobodyWaits)
 					require.NoError(t, err)
 					require.Len(t, moved.Added, len(ids))
 					had := f.slotRow(slot)
@@ -504,7 +506,7 @@ func TestASplitThatTheDatabaseForgot(t *testing.T) {
 						if steps.split {
 							require.ErrorIs(t, err, ErrFenced)
 						}
-						_, err = f.MoveOn(f.ctx, NewShift(slot, f.epoch), f.now, nobodyWaits)
+						_, err = f.MoveOn(f.ctx, line.NewShift(slot, f.epoch), f.now, nobodyWaits)
 						if !steps.split {
 							require.ErrorIs(t, err, ErrFenced)
 						}
@@ -514,7 +516,7 @@ func TestASplitThatTheDatabaseForgot(t *testing.T) {
 					}
 					require.Nil(t, f.resolve())
 
-					taken, err := f.Acquire(f.ctx, []int{slot}, f.epoch, "me", Had{Slot: slot, Pos: had.Claimed, Turn: had.Turn, Reach: due})
+					taken, err := f.Acquire(f.ctx, []int{slot}, f.epoch, "me", line.Had{Slot: slot, Pos: had.Claimed, Turn: had.Turn, Reach: due})
 					require.NoError(t, err)
 					require.Equal(t, due, taken[0].Claimed)
 					require.Equal(t, []schemas.State{schemas.StateTooLate}, f.resolve())
@@ -557,7 +559,7 @@ func TestTasksInSlotsThatWereGivenUp(t *testing.T) {
 				f.takeAll()
 				f.claimFar(f.now)
 				many := []any{f.timerRequest(schemas.OpTimer)}
-				for i := range shiftPage + 100 {
+				for i := range tables.MaxRows + 100 {
 					many = append(many, f.schedule(fmt.Sprintf("t%d", i)))
 				}
 				f.do(many...)

@@ -29,7 +29,7 @@ func TestFrozenOwnerLetsGo(t *testing.T) {
 	epoch, err := s.NextEpoch(s.ctx)
 	require.NoError(t, err)
 	began := time.Now()
-	got, err := s.rival().Acquire(s.ctx, s.allSlots(), epoch, "next")
+	got, err := s.rival().Line().Acquire(s.ctx, s.allSlots(), epoch, "next")
 	require.NoError(t, err)
 	require.Len(t, got, testSlots)
 	require.Zero(t, got[0].Claimed, "what was not committed did not happen")

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -109,18 +110,18 @@ func TestRowsOfUnkeyedLanes(t *testing.T) {
 		entries := s.whole(s.now)
 		require.Len(t, entries, n, "all are claimed")
 
-		var held []Transition
+		var held []line.Transition
 		for _, e := range entries {
-			held = append(held, Transition{Seq: e.Seq, Slot: e.Slot, Epoch: s.epoch, From: e.Pos, Pos: task.Held(e.Pos), Lane: e.Lane})
+			held = append(held, line.Transition{Seq: e.Seq, Slot: e.Slot, Epoch: s.epoch, From: e.Pos, Pos: task.Held(e.Pos), Lane: e.Lane})
 		}
 		s.settle(s.now, held...)
 		count, err := s.CountHeld(s.ctx, target, 100)
 		require.NoError(t, err)
 		require.Equal(t, n, count)
-		page, err := s.HeldTasks(s.ctx, target, HeldPlace{}, 100)
+		page, err := s.HeldTasks(s.ctx, target, line.HeldPlace{}, 100)
 		require.NoError(t, err)
 		require.Len(t, page, n)
-		require.True(t, slices.IsSortedFunc(page, func(a, b HeldTask) int { return a.Compare(b.HeldPlace) }))
+		require.True(t, slices.IsSortedFunc(page, func(a, b line.HeldTask) int { return a.Compare(b.HeldPlace) }))
 
 		// What is written anew is in a lane of its own.
 		s.do(s.fire("0"))
@@ -144,9 +145,9 @@ func TestHeldTasksOfAnotherTopicDoNotCount(t *testing.T) {
 		s.own()
 		s.now += 1000
 		s.claim(s.now)
-		var held []Transition
+		var held []line.Transition
 		for _, e := range s.whole(s.now) {
-			held = append(held, Transition{Seq: e.Seq, Slot: e.Slot, Epoch: s.epoch, From: e.Pos, Pos: task.Held(e.Pos), Lane: e.Lane})
+			held = append(held, line.Transition{Seq: e.Seq, Slot: e.Slot, Epoch: s.epoch, From: e.Pos, Pos: task.Held(e.Pos), Lane: e.Lane})
 		}
 		s.settle(s.now, held...)
 		for topic, want := range map[string]int{"billing": 3, "a.5e0w0": 1} {

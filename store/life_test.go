@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -64,9 +65,9 @@ func TestNothingIsTakenAwayInAnotherLife(t *testing.T) {
 				require.Equal(t, before, s.row("a"))
 
 				// Its owner comes with what it had claimed, and takes the slots anew.
-				var had []Had
+				var had []line.Had
 				for _, slot := range s.allSlots() {
-					had = append(had, Had{Slot: slot, Pos: t0 + 1000})
+					had = append(had, line.Had{Slot: slot, Pos: t0 + 1000})
 				}
 				_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
 				require.NoError(t, err)
@@ -298,7 +299,7 @@ func TestAcquireWithMoreThanTheDatabaseHas(t *testing.T) {
 		s.claim(t0)
 		_, err := s.Acquire(s.ctx, []int{3}, s.epoch+2, "later")
 		require.NoError(t, err)
-		had := []Had{{Slot: 0, Pos: t0 + 5}, {Slot: 1, Pos: t0 - 5}, {Slot: 3, Pos: t0 + 5}}
+		had := []line.Had{{Slot: 0, Pos: t0 + 5}, {Slot: 1, Pos: t0 - 5}, {Slot: 3, Pos: t0 + 5}}
 		got, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", had...)
 		require.NoError(t, err)
 		claimed := func(slots []Slot) (out []int64) {

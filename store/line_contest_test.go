@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -54,11 +55,11 @@ func (m *mover) step(to int64) {
 		m.v.fail(err)
 		return
 	}
-	var ranges []Range
+	var ranges []line.Range
 	for _, slot := range m.slots {
-		ranges = append(ranges, Range{slot, m.from, to})
+		ranges = append(ranges, line.Range{Slot: slot, From: m.from, To: to})
 	}
-	entries, err := m.store.Entries(m.s.ctx, ranges)
+	entries, err := m.store.Line().Entries(m.s.ctx, ranges)
 	if err != nil {
 		m.v.fail(err)
 	}
@@ -74,11 +75,11 @@ func (m *mover) step(to int64) {
 }
 
 func (m *mover) close(to int64, counts map[int]int) {
-	var done []Done
+	var done []line.Done
 	for _, slot := range m.slots {
-		done = append(done, Done{slot, m.epoch, m.from, to, counts[slot]})
+		done = append(done, line.Done{Slot: slot, Epoch: m.epoch, From: m.from, To: to, Count: counts[slot]})
 	}
-	settled, err := m.store.Settle(m.s.ctx, done, nil, At(to))
+	settled, err := m.store.Line().Settle(m.s.ctx, done, nil, At(to))
 	switch {
 	case err != nil:
 		m.v.fail(err)

@@ -13,15 +13,16 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
 // whole reads every line from its begin to pos.
-func (f *fixture) whole(pos int64) []Entry {
+func (f *fixture) whole(pos int64) []line.Entry {
 	f.t.Helper()
-	var ranges []Range
+	var ranges []line.Range
 	for _, slot := range f.allSlots() {
-		ranges = append(ranges, Range{slot, 0, pos})
+		ranges = append(ranges, line.Range{Slot: slot, From: 0, To: pos})
 	}
 	entries, err := f.Entries(f.ctx, ranges)
 	require.NoError(f.t, err)
@@ -37,22 +38,22 @@ func TestEntries(t *testing.T) {
 		}
 		entries := s.whole(t0 + 1000)
 		require.Len(t, entries, 10)
-		require.True(t, slices.IsSortedFunc(entries, func(a, b Entry) int {
+		require.True(t, slices.IsSortedFunc(entries, func(a, b line.Entry) int {
 			return slices.Compare([]int64{int64(a.Slot), a.Pos, a.Seq}, []int64{int64(b.Slot), b.Pos, b.Seq})
 		}), "by slot, pos and seq, whatever the lanes")
 		for _, e := range entries {
 			tasks, _, err := s.Tasks(s.ctx, []int64{e.Seq}, 1<<20)
 			require.NoError(t, err)
-			require.Equal(t, Entry{Place: handle.PlaceOf(&tasks[0]).Place, Lane: s.lane(tasks[0].Topic, tasks[0].Class)}, e)
+			require.Equal(t, line.Entry{Place: handle.PlaceOf(&tasks[0]).Place, Lane: s.lane(tasks[0].Topic, tasks[0].Class)}, e)
 		}
 		slot := s.row("0").Slot
 		for _, c := range []struct {
 			from, to int64
 			n        int
 		}{{0, t0 + 999, 0}, {t0 + 999, t0 + 1000, 5}, {t0 + 1000, t0 + 1999, 0}, {t0 + 1000, t0 + 2000, 5}, {t0 + 2000, t0 + 1000, 0}} {
-			part, err := s.Claimed(s.ctx, []Range{{slot, c.from, c.to}})
+			part, err := s.Claimed(s.ctx, []line.Range{{Slot: slot, From: c.from, To: c.to}})
 			require.NoError(t, err)
-			part = slices.DeleteFunc(part, func(e Entry) bool { return len(e.id(s)) > 5 })
+			part = slices.DeleteFunc(part, func(e line.Entry) bool { return len(s.idOf(e)) > 5 })
 			require.Len(t, part, c.n, "(from, to]: %d, %d", c.from, c.to)
 			for _, e := range part {
 				require.Equal(t, map[bool]int64{true: e.Pos}[e.Pos == c.from+1], e.Due, "only those at the first place")
@@ -64,10 +65,10 @@ func TestEntries(t *testing.T) {
 	})
 }
 
-// id names the entry's task; "other…" ones are in a slot by chance.
-func (e Entry) id(s *fixture) string {
-	tasks, _, err := s.Tasks(s.ctx, []int64{e.Seq}, 1<<20)
-	require.NoError(s.t, err)
+// idOf names the entry's task; "other…" ones are in a slot by chance.
+func (f *fixture) idOf(e line.Entry) string {
+	tasks, _, err := f.Tasks(f.ctx, []int64{e.Seq}, 1<<20)
+	require.NoError(f.t, err)
 	if tasks[0].ID[0] == 'o' {
 		return tasks[0].ID
 	}
@@ -81,7 +82,7 @@ func TestDoubtsKnowTheDueTimesOfLateTasks(t *testing.T) {
 		s.now = t0 + 2000
 		s.do(s.schedule("a", key("k"), in(-2020*ms)), s.schedule("b", key("k"), in(-2010*ms)), s.schedule("c", key("k"), in(1000*ms)))
 		slot := s.row("a").Slot
-		entries, err := s.Doubts(s.ctx, []Range{{slot, t0, t0 + 5000}})
+		entries, err := s.Doubts(s.ctx, []line.Range{{Slot: slot, From: t0, To: t0 + 5000}})
 		require.NoError(t, err)
 		dues := map[int64]int64{}
 		for _, e := range entries {
@@ -108,14 +109,14 @@ func TestNthBoundsAClaim(t *testing.T) {
 		seen := map[int64]bool{}
 		from, steps := int64(0), 0
 		for ; ; steps++ {
-			pos, ok, err := s.Nth(s.ctx, Range{Slot: slot, From: from, To: math.MaxInt64}, 40)
+			pos, ok, err := s.Nth(s.ctx, line.Range{Slot: slot, From: from, To: math.MaxInt64}, 40)
 			require.NoError(t, err)
 			if !ok {
 				pos = t0 + 100_000
 			}
-			entries, err := s.Entries(s.ctx, []Range{{slot, from, pos}})
+			entries, err := s.Entries(s.ctx, []line.Range{{Slot: slot, From: from, To: pos}})
 			require.NoError(t, err)
-			counts, err := s.Count(s.ctx, []Range{{slot, from, pos}})
+			counts, err := s.Count(s.ctx, []line.Range{{Slot: slot, From: from, To: pos}})
 			require.NoError(t, err)
 			require.Equal(t, len(entries), counts[slot])
 			for _, e := range entries {
@@ -130,10 +131,10 @@ func TestNthBoundsAClaim(t *testing.T) {
 		}
 		require.Len(t, seen, same+spread)
 		require.Greater(t, steps, 3)
-		_, ok, err := s.Nth(s.ctx, Range{Slot: (slot + 1) % testSlots, To: math.MaxInt64}, 1)
+		_, ok, err := s.Nth(s.ctx, line.Range{Slot: (slot + 1) % testSlots, To: math.MaxInt64}, 1)
 		require.NoError(t, err)
 		require.False(t, ok)
-		_, ok, err = s.Nth(s.ctx, Range{Slot: slot, To: 1}, 1)
+		_, ok, err = s.Nth(s.ctx, line.Range{Slot: slot, To: 1}, 1)
 		require.NoError(t, err)
 		require.False(t, ok, "what lies beyond is not counted")
 	})
@@ -145,12 +146,12 @@ func TestCount(t *testing.T) {
 			s.do(s.schedule(fmt.Sprint(i)))
 		}
 		want := map[int]int{}
-		var ranges []Range
+		var ranges []line.Range
 		for _, e := range s.whole(t0 + 1000) {
 			want[e.Slot]++
 		}
 		for slot := range testSlots {
-			ranges = append(ranges, Range{slot, 0, t0 + 1000})
+			ranges = append(ranges, line.Range{Slot: slot, From: 0, To: t0 + 1000})
 		}
 		counts, err := s.Count(s.ctx, ranges)
 		require.NoError(t, err)
@@ -175,15 +176,15 @@ func TestAsManySlotsAsThereCanBe(t *testing.T) {
 		s.claim(t0 + 1000)
 		require.Len(t, s.whole(t0+1000), 50)
 
-		var done []Done
-		var ranges []Range
+		var done []line.Done
+		var ranges []line.Range
 		for slot := range 4096 {
-			ranges = append(ranges, Range{slot, 0, t0 + 1000})
+			ranges = append(ranges, line.Range{Slot: slot, From: 0, To: t0 + 1000})
 		}
 		counts, err := s.Count(s.ctx, ranges)
 		require.NoError(t, err)
 		for slot := range 4096 {
-			done = append(done, Done{slot, s.epoch, 0, t0 + 1000, counts[slot]})
+			done = append(done, line.Done{Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 1000, Count: counts[slot]})
 		}
 		settled, err := s.Settle(s.ctx, done, nil, At(s.now))
 		require.NoError(t, err)

@@ -23,7 +23,7 @@ func TestEachDatabaseIsAnInstallation(t *testing.T) {
 				require.Regexp(t, "^[0-9a-f]{32}$", id)
 				ids[id] = true
 
-				_, err = s.NextEpoch(ctx) // writes its row as the version before does
+				_, err = s.Line().NextEpoch(ctx) // writes its row as the version before does
 				require.NoError(t, err)
 				require.NoError(t, s.Migrate(ctx, 2))
 				again, err := s.Installation(ctx)

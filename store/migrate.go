@@ -93,6 +93,22 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 	return s.makeSlots(ctx, slots)
 }
 
+// makeSlots makes n slots unless there are some, looking again after another process came first.
+func (s *Store) makeSlots(ctx context.Context, n int) error {
+	return s.h.Transact(ctx, func(tx *sql.Tx) error {
+		var have int
+		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM slots").Scan(&have); err != nil || have > 0 {
+			return err
+		}
+		for i := range n {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO slots (slot, epoch, owner, claimed, done, life, life_epoch, base, spread, target) VALUES (?, 0, ?, 0, 0, "+s.h.Life+", 0, ?, ?, ?)", i, []byte{}, n, n, n); err != nil {
+				return fmt.Errorf("making slot %d: %w", i, err)
+			}
+		}
+		return nil
+	})
+}
+
 // schema returns the version of the tables, 0 where there are none, and this program's.
 func (s *Store) schema(ctx context.Context) (latest, wanted int64, err error) {
 	m, err := s.migrator(s.db)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -66,10 +67,10 @@ func TestDroppedRunsSayWhy(t *testing.T) {
 		s.make()
 		s.now += 25_000
 		s.claim(s.now)
-		var starts []Start
+		var starts []line.Start
 		for _, at := range []int64{t0, t0 + 10_000, t0 + 20_000} {
 			run := s.row(timer.RunID("t", at))
-			starts = append(starts, Start{SlotEpoch: SlotEpoch{run.Slot, s.epoch}, Seq: run.Seq, Topic: target, Timer: "t", Run: at, Alone: true})
+			starts = append(starts, line.Start{SlotEpoch: SlotEpoch{Slot: run.Slot, Epoch: s.epoch}, Seq: run.Seq, Topic: target, Timer: "t", Run: at, Alone: true})
 		}
 		for range 2 { // the answer was lost
 			refused, err := s.StartRuns(s.ctx, starts, s.now, tolerance)
@@ -77,7 +78,7 @@ func TestDroppedRunsSayWhy(t *testing.T) {
 			require.Len(t, refused, 2)
 		}
 		require.Equal(t, []task.Gap{{From: t0 + 10_000, To: t0 + 20_001, Why: task.WhyOverlap}}, s.timer().Gaps)
-		var gone []Transition
+		var gone []line.Transition
 		for _, r := range starts[1:] {
 			gone = append(gone, s.transition(timer.RunID("t", r.Run), task.StateDead, 0, 0))
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -175,7 +176,7 @@ func (m *stateMachine) Takeover(*rapid.T) { m.own() }
 // Restart changes nothing either.
 func (m *stateMachine) Restart(rt *rapid.T) {
 	require.NoError(rt, m.Close())
-	m.Store = open(m.test, m.config)
+	m.use(open(m.test, m.config))
 }
 
 // Year lets a year pass, after which whatever ended in the one before is forgotten. What waited has been decided long ago.
@@ -189,7 +190,7 @@ func (m *stateMachine) Year(rt *rapid.T) {
 	m.now += 365 * day
 	m.ref.now = m.now
 	for _, slot := range append(m.allSlots(), task.OutOfLine) {
-		_, _, err := m.Retire(m.ctx, Range{Slot: slot, To: m.now - 30*day})
+		_, _, err := m.Retire(m.ctx, line.Range{Slot: slot, To: m.now - 30*day})
 		require.NoError(rt, err)
 	}
 	m.ref.forget()
@@ -211,7 +212,7 @@ func (m *stateMachine) Outcomes(rt *rapid.T) {
 
 // close settles up to a place; the report of one task is awaited in any case.
 func (m *stateMachine) close(rt *rapid.T, to int64, awaited string) {
-	var exits []Transition
+	var exits []line.Transition
 	want := map[string][]string{}
 	for _, id := range modelIDs {
 		if t := m.ref.task(id); t.state == "claimed" && t.pos <= to {
@@ -231,7 +232,7 @@ func (m *stateMachine) close(rt *rapid.T, to int64, awaited string) {
 	m.ref.done = to
 }
 
-func (m *stateMachine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (Transition, bool) {
+func (m *stateMachine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (line.Transition, bool) {
 	outcomes := []string{"awaiting", "retry", "back", "dead", "succeeded"}
 	if t.settings.Ack == schemas.AckNone {
 		outcomes = append(outcomes, "delivered", "delivered", "delivered")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -109,7 +110,7 @@ func TestManyEventsOfExits(t *testing.T) {
 		s.claim(t0 + 1000)
 		end := s.transition("a", task.StateDead, 0, 1)
 		end.Events = list
-		settled, err := s.Settle(s.ctx, nil, []Transition{end}, At(s.now))
+		settled, err := s.Settle(s.ctx, nil, []line.Transition{end}, At(s.now))
 		require.NoError(t, err)
 		require.Greater(t, len(settled.Events), 1)
 		var stored []schemas.Event

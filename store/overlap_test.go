@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
 )
@@ -16,19 +17,19 @@ import (
 func (f *fixture) start(seconds ...int64) []bool {
 	f.t.Helper()
 	var out []bool
-	for _, why := range f.starts(0, Start{Alone: true}, seconds...) {
+	for _, why := range f.starts(0, line.Start{Alone: true}, seconds...) {
 		out = append(out, why == 0)
 	}
 	return out
 }
 
 // starts asks whether runs of the timer t may be released so many seconds after t0, where a second's lateness is missed.
-func (f *fixture) starts(after int64, like Start, seconds ...int64) (out []Refusal) {
+func (f *fixture) starts(after int64, like line.Start, seconds ...int64) (out []line.Refusal) {
 	f.t.Helper()
-	var starts []Start
+	var starts []line.Start
 	for _, s := range seconds {
 		row := f.row(timer.RunID("t", t0+s*1000))
-		like.SlotEpoch, like.Seq, like.Topic, like.Timer, like.Run = SlotEpoch{row.Slot, f.epoch}, row.Seq, target, "t", t0+s*1000
+		like.SlotEpoch, like.Seq, like.Topic, like.Timer, like.Run = SlotEpoch{Slot: row.Slot, Epoch: f.epoch}, row.Seq, target, "t", t0+s*1000
 		starts = append(starts, like)
 	}
 	refused, err := f.StartRuns(f.ctx, starts, t0+after*1000, time.Second)
@@ -44,19 +45,19 @@ func TestAMissedRunIsDroppedForALaterOneThatIsReleased(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.do(s.timerRequest(schemas.OpTimer))
 		s.make() // 0 to 90 s
-		missed := Start{Missed: true}
-		require.Equal(t, []Refusal{RunMissed, RunMissed, 0}, s.starts(45, missed, 0, 10, 40), "that of 40 s is the latest of the missed")
+		missed := line.Start{Missed: true}
+		require.Equal(t, []line.Refusal{line.RunMissed, line.RunMissed, 0}, s.starts(45, missed, 0, 10, 40), "that of 40 s is the latest of the missed")
 		s.own()
-		require.Equal(t, []Refusal{RunMissed, 0}, s.starts(95, missed, 30, 40), "the next owner, 50 s later, keeps to it")
-		require.Equal(t, []Refusal{RunMissed, RunMissed, 0}, s.starts(95, missed, 50, 70, 90), "that of 40 s is not delivered yet; of those behind it, that of 90 s is the latest")
-		require.Equal(t, []Refusal{RunMissed, 0}, s.starts(95, missed, 30, 40), "and that of 40 s keeps its place")
+		require.Equal(t, []line.Refusal{line.RunMissed, 0}, s.starts(95, missed, 30, 40), "the next owner, 50 s later, keeps to it")
+		require.Equal(t, []line.Refusal{line.RunMissed, line.RunMissed, 0}, s.starts(95, missed, 50, 70, 90), "that of 40 s is not delivered yet; of those behind it, that of 90 s is the latest")
+		require.Equal(t, []line.Refusal{line.RunMissed, 0}, s.starts(95, missed, 30, 40), "and that of 40 s keeps its place")
 		s.claim(t0 + 40_000)
 		s.settle(t0 + 40_000)
-		require.Equal(t, []Refusal{RunMissed, RunMissed, 0}, s.starts(75, missed, 30, 50, 70), "that of 40 s is delivered")
+		require.Equal(t, []line.Refusal{line.RunMissed, line.RunMissed, 0}, s.starts(75, missed, 30, 50, 70), "that of 40 s is delivered")
 		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel(timer.RunID("t", t0+70_000))))
-		require.Equal(t, []Refusal{RunMissed}, s.starts(75, missed, 50), "for that of 60 s: that of 70 s is cancelled")
-		require.Equal(t, []Refusal{0}, s.starts(75, missed, 60))
-		require.Equal(t, []Refusal{0}, s.starts(95, missed, 90), "the last that is missed")
+		require.Equal(t, []line.Refusal{line.RunMissed}, s.starts(75, missed, 50), "for that of 60 s: that of 70 s is cancelled")
+		require.Equal(t, []line.Refusal{0}, s.starts(75, missed, 60))
+		require.Equal(t, []line.Refusal{0}, s.starts(95, missed, 90), "the last that is missed")
 	})
 }
 
@@ -66,11 +67,11 @@ func TestAMissedRunIsDroppedForOneThatIsStillToBeMade(t *testing.T) {
 		s.do(s.timerRequest(schemas.OpTimer))
 		s.make()
 		s.claim(t0 + 90_000)
-		require.Equal(t, []Refusal{RunMissed}, s.starts(200, Start{Missed: true}, 90))
+		require.Equal(t, []line.Refusal{line.RunMissed}, s.starts(200, line.Start{Missed: true}, 90))
 		require.Equal(t, schemas.StateTimerDisabled, s.answer(s.timerRequest(schemas.OpTimerDisable)))
-		require.Equal(t, []Refusal{RunMissed, 0}, s.starts(200, Start{Missed: true}, 80, 90), "they were claimed before")
+		require.Equal(t, []line.Refusal{line.RunMissed, 0}, s.starts(200, line.Start{Missed: true}, 80, 90), "they were claimed before")
 		require.Equal(t, schemas.StateTimerDeleted, s.answer(s.timerRequest(schemas.OpTimerDelete)))
-		require.Equal(t, []Refusal{RunMissed, 0}, s.starts(200, Start{Missed: true}, 80, 90))
+		require.Equal(t, []line.Refusal{line.RunMissed, 0}, s.starts(200, line.Start{Missed: true}, 80, 90))
 	})
 }
 
@@ -83,18 +84,18 @@ func TestMissedRunsByPolicy(t *testing.T) {
 		s.do(policy(schemas.MisfireSkip))
 		s.make()
 		s.claim(t0 + 90_000)
-		require.Equal(t, []Refusal{0}, s.starts(0, Start{Alone: true}, 0))
-		require.Equal(t, []Refusal{RunMissed}, s.starts(95, Start{Alone: true, Missed: true}, 0), "it was started, and the answer was lost")
-		missed := Start{Missed: true}
-		require.Equal(t, []Refusal{RunMissed, RunMissed}, s.starts(95, missed, 0, 90))
+		require.Equal(t, []line.Refusal{0}, s.starts(0, line.Start{Alone: true}, 0))
+		require.Equal(t, []line.Refusal{line.RunMissed}, s.starts(95, line.Start{Alone: true, Missed: true}, 0), "it was started, and the answer was lost")
+		missed := line.Start{Missed: true}
+		require.Equal(t, []line.Refusal{line.RunMissed, line.RunMissed}, s.starts(95, missed, 0, 90))
 		require.Equal(t, schemas.StateTimerDeleted, s.answer(s.timerRequest(schemas.OpTimerDelete)))
-		require.Equal(t, []Refusal{0}, s.starts(95, missed, 90))
-		require.Equal(t, []Refusal{RunMissed}, s.starts(95, Start{Missed: true, Skip: true}, 90))
+		require.Equal(t, []line.Refusal{0}, s.starts(95, missed, 90))
+		require.Equal(t, []line.Refusal{line.RunMissed}, s.starts(95, line.Start{Missed: true, Skip: true}, 90))
 
 		s.now += 100_000
 		s.do(policy(schemas.MisfireAll))
 		s.make() // 100 to 190 s
-		require.Equal(t, []Refusal{0}, s.starts(195, missed, 100))
+		require.Equal(t, []line.Refusal{0}, s.starts(195, missed, 100))
 	})
 }
 
@@ -106,9 +107,9 @@ func TestARunThatWasStartedIsNotDroppedAsMissed(t *testing.T) {
 		}))
 		s.make()
 		s.claim(t0)
-		require.Equal(t, []Refusal{0}, s.starts(0, Start{Alone: true}, 0))
-		require.Equal(t, []Refusal{RunOverlaps, RunOverlaps}, s.starts(25, Start{Alone: true, Missed: true}, 10, 20))
-		require.Equal(t, []Refusal{0}, s.starts(85, Start{Alone: true, Missed: true}, 0))
+		require.Equal(t, []line.Refusal{0}, s.starts(0, line.Start{Alone: true}, 0))
+		require.Equal(t, []line.Refusal{line.RunOverlaps, line.RunOverlaps}, s.starts(25, line.Start{Alone: true, Missed: true}, 10, 20))
+		require.Equal(t, []line.Refusal{0}, s.starts(85, line.Start{Alone: true, Missed: true}, 0))
 	})
 }
 
@@ -138,7 +139,7 @@ func TestARunThatMustBeAlone(t *testing.T) {
 
 		before := s.dump()
 		row := s.row(timer.RunID("t", t0+40_000))
-		_, err := s.StartRuns(s.ctx, []Start{{SlotEpoch: SlotEpoch{row.Slot, s.epoch - 1}, Seq: row.Seq, Topic: target, Timer: "t"}}, s.now, tolerance)
+		_, err := s.StartRuns(s.ctx, []line.Start{{SlotEpoch: SlotEpoch{Slot: row.Slot, Epoch: s.epoch - 1}, Seq: row.Seq, Topic: target, Timer: "t"}}, s.now, tolerance)
 		require.ErrorIs(t, err, handle.ErrFenced)
 		require.Equal(t, before, s.dump())
 

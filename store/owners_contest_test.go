@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 )
 
 func TestNeverTwoEffectiveOwners(t *testing.T)        { holds(t, owners) }
@@ -36,12 +37,12 @@ func owners(s *fixture) *violations {
 		wg.Go(func() {
 			store := stores[n%2]
 			for range terms {
-				epoch, err := store.NextEpoch(s.ctx)
+				epoch, err := store.Line().NextEpoch(s.ctx)
 				if err != nil {
 					v.fail(err)
 					return
 				}
-				taken, err := store.Acquire(s.ctx, slots, epoch, string(rune('a'+n)))
+				taken, err := store.Line().Acquire(s.ctx, slots, epoch, string(rune('a'+n)))
 				if err != nil {
 					v.fail(err)
 					return
@@ -54,7 +55,7 @@ func owners(s *fixture) *violations {
 					before := acquired.Load()
 					effective("a claim", epoch, before, claimTo(s.ctx, store, slots, epoch, pos.Add(1+rand.Int64N(3))))
 					before = acquired.Load()
-					settled, err := store.Settle(s.ctx, []Done{{Slot: slots[0], Epoch: epoch, From: 0, To: 1}}, nil, At(1))
+					settled, err := store.Line().Settle(s.ctx, []line.Done{{Slot: slots[0], Epoch: epoch, From: 0, To: 1}}, nil, At(1))
 					if len(settled.Fenced) > 0 {
 						err = handle.ErrFenced
 					}
@@ -86,7 +87,7 @@ func acquirers(s *fixture) *violations {
 		for n := range found {
 			wg.Go(func() {
 				found[n] = -1
-				taken, err := stores[n%2].Acquire(s.ctx, []int{0}, round*100+int64(n)+1, "me")
+				taken, err := stores[n%2].Line().Acquire(s.ctx, []int{0}, round*100+int64(n)+1, "me")
 				if err != nil {
 					v.fail(err)
 				} else if len(taken) == 1 {
@@ -172,7 +173,7 @@ func leave(store *Store, s *fixture, v *violations, epoch int64, gone *atomic.Bo
 			v.fail(err)
 			return
 		}
-		var done []Done
+		var done []line.Done
 		var held []int
 		for _, slot := range all {
 			if slot.Owner == "" {
@@ -180,14 +181,14 @@ func leave(store *Store, s *fixture, v *violations, epoch int64, gone *atomic.Bo
 			}
 			held = append(held, slot.Slot)
 			if slot.Done < slot.Claimed {
-				done = append(done, Done{Slot: slot.Slot, Epoch: epoch, From: slot.Done, To: slot.Claimed})
+				done = append(done, line.Done{Slot: slot.Slot, Epoch: epoch, From: slot.Done, To: slot.Claimed})
 			}
 		}
-		if _, err := store.Settle(s.ctx, done, nil, At(1)); err != nil {
+		if _, err := store.Line().Settle(s.ctx, done, nil, At(1)); err != nil {
 			v.fail(err)
 			return
 		}
-		kept, err := store.Release(s.ctx, held, epoch)
+		kept, err := store.Line().Release(s.ctx, held, epoch)
 		if err != nil {
 			v.fail(err)
 			return

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -61,7 +62,7 @@ func reportsAndTimeouts(s *fixture) *violations {
 type reportOwner struct {
 	*mover
 	closed     int64 // up to here all is settled; the exits are of what lies between it and from
-	exits      []Transition
+	exits      []line.Transition
 	deliveries chan delivery
 	open       atomic.Int64 // deliveries that a consumer has not yet done with
 	mu         sync.Mutex
@@ -80,7 +81,7 @@ func (o *reportOwner) step() {
 	o.close()
 	o.closed, o.from, o.exits = o.from, now, nil
 	for _, e := range entries {
-		tasks, _, err := o.store.Tasks(o.s.ctx, []int64{e.Seq}, 1<<20)
+		tasks, _, err := o.store.Line().Tasks(o.s.ctx, []int64{e.Seq}, 1<<20)
 		if err != nil || len(tasks) != 1 {
 			o.v.add("a claimed task is gone: %v", err)
 			continue
@@ -89,15 +90,15 @@ func (o *reportOwner) step() {
 	}
 }
 
-func (o *reportOwner) claim(to int64) []Entry {
+func (o *reportOwner) claim(to int64) []line.Entry {
 	if err := claimTo(o.s.ctx, o.store, o.slots, o.epoch, to); err != nil {
 		o.v.fail(err)
 	}
-	var ranges []Range
+	var ranges []line.Range
 	for _, slot := range o.slots {
-		ranges = append(ranges, Range{slot, o.from, to})
+		ranges = append(ranges, line.Range{Slot: slot, From: o.from, To: to})
 	}
-	entries, err := o.store.Entries(o.s.ctx, ranges)
+	entries, err := o.store.Line().Entries(o.s.ctx, ranges)
 	if err != nil {
 		o.v.fail(err)
 	}
@@ -105,7 +106,7 @@ func (o *reportOwner) claim(to int64) []Entry {
 }
 
 func (o *reportOwner) leave() {
-	settled, err := o.store.Settle(o.s.ctx, nil, o.exits, At(o.from))
+	settled, err := o.store.Line().Settle(o.s.ctx, nil, o.exits, At(o.from))
 	if err != nil {
 		o.v.fail(err)
 	}
@@ -116,11 +117,11 @@ func (o *reportOwner) leave() {
 
 // close finds that nothing is left where all has gone.
 func (o *reportOwner) close() {
-	var done []Done
+	var done []line.Done
 	for _, slot := range o.slots {
-		done = append(done, Done{Slot: slot, Epoch: o.epoch, From: o.closed, To: o.from})
+		done = append(done, line.Done{Slot: slot, Epoch: o.epoch, From: o.closed, To: o.from})
 	}
-	settled, err := o.store.Settle(o.s.ctx, done, nil, At(o.from))
+	settled, err := o.store.Line().Settle(o.s.ctx, done, nil, At(o.from))
 	switch {
 	case err != nil:
 		o.v.fail(err)
@@ -130,8 +131,8 @@ func (o *reportOwner) close() {
 }
 
 // outcome delivers a task, or ends the wait for its report.
-func (o *reportOwner) outcome(t task.Task, now int64) Transition {
-	e := Transition{Seq: t.Seq, Slot: t.Slot, Epoch: o.epoch, Attempt: t.Attempt, Lane: o.s.lane(t.Topic, t.Class)}
+func (o *reportOwner) outcome(t task.Task, now int64) line.Transition {
+	e := line.Transition{Seq: t.Seq, Slot: t.Slot, Epoch: o.epoch, Attempt: t.Attempt, Lane: o.s.lane(t.Topic, t.Class)}
 	switch {
 	case t.State == task.StateReport && t.Attempt >= 3:
 		e.State, e.Dead = task.StateDead, task.NewDeadLetter(t, schemas.KindDead, "no report", now)

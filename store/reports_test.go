@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/lettertest"
 )
@@ -239,8 +240,8 @@ func TestReportOfATaskThatWasSetAside(t *testing.T) {
 				require.Empty(t, s.do(s.about(sent, 1, status)), "doubled")
 
 				before := s.dump()
-				late := Transition{Seq: sent.Seq, Slot: sent.Slot, Epoch: s.epoch, From: aside.Pos, State: task.StateReport, Pos: s.now + 60_000, Attempt: 1, Lane: s.lane(sent.Topic, sent.Class)}
-				_, err := s.Settle(s.ctx, nil, []Transition{late}, At(s.now))
+				late := line.Transition{Seq: sent.Seq, Slot: sent.Slot, Epoch: s.epoch, From: aside.Pos, State: task.StateReport, Pos: s.now + 60_000, Attempt: 1, Lane: s.lane(sent.Topic, sent.Class)}
+				_, err := s.Settle(s.ctx, nil, []line.Transition{late}, At(s.now))
 				require.NoError(t, err)
 				require.Equal(t, before, s.dump(), "Kafka's answer comes after the report")
 			})
@@ -272,7 +273,7 @@ func TestReportBeforeTheOutcome(t *testing.T) {
 // An ok that names the delivery proves it, so it ends a task that its owner still has. Nothing that the owner says later changes
 // the task or is told, though another task has the id by then. Where the delivery is told too, the ok waits for it, so that the events are in order.
 func TestReportEndsWhatIsInFlight(t *testing.T) {
-	for name, owner := range map[string]Transition{
+	for name, owner := range map[string]line.Transition{
 		"delivered":        {State: task.StateReport, Pos: t0 + 61_000, Attempt: 1},
 		"set aside":        {State: task.StateRetry, Pos: t0 + 6000},
 		"given back":       {State: task.StateLine},
@@ -302,7 +303,7 @@ func TestReportEndsWhatIsInFlight(t *testing.T) {
 					}
 					ended := s.row("a")
 					done := s.doneUpTo(s.now)
-					got, err := s.Settle(s.ctx, done, []Transition{owner}, At(s.now))
+					got, err := s.Settle(s.ctx, done, []line.Transition{owner}, At(s.now))
 					require.NoError(t, err)
 					require.Empty(t, got.Mismatch)
 					require.Empty(t, got.Events)
@@ -333,7 +334,7 @@ func TestManyThatWereReportedOnBeforeTheSettlement(t *testing.T) {
 				s.do(records...)
 				s.now = t0 + 1000
 				s.claim(s.now)
-				var exits []Transition
+				var exits []line.Transition
 				var reported []int64
 				for n := range tasks {
 					e := s.transition(fmt.Sprint(n), task.StateReport, s.now+60_000, 1)
@@ -386,9 +387,9 @@ func TestReportOfWhatMayBeSentAgainWaits(t *testing.T) {
 		"the database has forgotten the claim": func(s *fixture) {
 			s.restart(fmt.Sprintf("UPDATE slots SET claimed = %d, doubt = 0, doubt_epoch = -1", t0))
 			s.epoch++
-			var had []Had
+			var had []line.Had
 			for _, slot := range s.allSlots() {
-				had = append(had, Had{Slot: slot, Pos: s.now})
+				had = append(had, line.Had{Slot: slot, Pos: s.now})
 			}
 			_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
 			require.NoError(s.t, err)
@@ -417,7 +418,7 @@ func TestReportsThatWaitForTheOutcome(t *testing.T) {
 		require.Empty(t, s.do(s.about(s.row("all"), 1, schemas.StatusOK), says("unproven", 1, schemas.StatusOK), s.about(s.row("failed"), 1, schemas.StatusFail)))
 		require.Empty(t, s.do(s.about(s.row("failed"), 1, schemas.StatusOK)))
 		require.Equal(t, 4, s.count("waiting"))
-		var begins []Transition
+		var begins []line.Transition
 		for _, id := range []string{"all", "unproven", "failed"} {
 			begins = append(begins, s.transition(id, task.StateReport, t0+61_000, 1))
 		}
@@ -464,9 +465,9 @@ func TestReportAfterAForgottenClaimOfADeadOwner(t *testing.T) {
 		s.restart(fmt.Sprintf("UPDATE slots SET claimed = %d", t0-10_000))
 		require.Equal(t, s.allSlots(), s.unsureSlots())
 		s.epoch++
-		var had []Had
+		var had []line.Had
 		for _, slot := range s.allSlots() {
-			had = append(had, Had{Slot: slot, Reach: t0 + 30_000})
+			had = append(had, line.Had{Slot: slot, Reach: t0 + 30_000})
 		}
 		_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "you", had...)
 		require.NoError(t, err)
@@ -495,9 +496,9 @@ func TestReportOfWhatIsReadAgainWaits(t *testing.T) {
 
 		s.restart(fmt.Sprintf("UPDATE slots SET claimed = %d", t0), "DELETE FROM tasks", fmt.Sprintf("UPDATE sources SET next_offset = %d WHERE src = %d", offset, s.source.ID))
 		s.offset = offset
-		var had []Had
+		var had []line.Had
 		for _, slot := range s.allSlots() {
-			had = append(had, Had{Slot: slot, Pos: t0 + 1000, Reach: t0 + 4000})
+			had = append(had, line.Had{Slot: slot, Pos: t0 + 1000, Reach: t0 + 4000})
 		}
 		s.epoch++
 		_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)

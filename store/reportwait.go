@@ -7,9 +7,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
-	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/store/line"
 )
 
 // A report on a task in flight waits in the table of waiting requests, unless it ends the task at once: see decideOne. A
@@ -18,19 +17,15 @@ import (
 // before the transition, which then decides it, or the report's writer comes later and finds the task where the transition
 // has put it.
 
-// withReports is what reports make of transitions.
-type withReports struct {
-	transitions []Transition // all, those that reports have changed as they are then
-	changed     map[int64]Transition
-	events      []schemas.Event // of the reports
-}
+// Line returns what owners of slots ask for.
+func (s *Store) Line() line.Line { return line.New(s, s.decideReports) }
 
 // decideReports decides the reports that wait for the tasks of transitions, and deletes those reports. A
 // task with reports goes where they put it, without a stop at the place where it would have waited.
 // Reports that do not fit into a transaction stay in their table; but no wait is ended while a report
 // may be left.
-func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now func() int64) (withReports, error) {
-	out := withReports{transitions: transitions}
+func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []line.Transition, rows map[int64]line.Row, slots map[int]Slot, now func() int64) (line.Reported, error) {
+	out := line.Reported{Transitions: transitions}
 	sure := maps.Clone(slots) // the owner itself says what is claimed
 	for n, slot := range sure {
 		slot.Unsure = false
@@ -40,8 +35,8 @@ func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Tra
 	var list []*identity
 	at := map[*identity]int{}
 	for i, e := range transitions {
-		if row := rows[e.Seq]; e.waits(row.Task) && e.applies(row.Task, slots[e.Slot]) {
-			id := &identity{key: row.ident}
+		if row := rows[e.Seq]; e.Waits(row.Task) && e.Applies(row.Task, slots[e.Slot]) {
+			id := &identity{key: row.Ident}
 			at[id] = i
 			list = append(list, id)
 		}
@@ -68,10 +63,10 @@ func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Tra
 		return out, err
 	}
 	w.now = now()
-	out.transitions, out.changed = slices.Clone(transitions), map[int64]Transition{}
+	out.Transitions, out.Changed = slices.Clone(transitions), map[int64]line.Transition{}
 	for _, id := range list {
-		e := &out.transitions[at[id]]
-		e.stand(id.before, slots[e.Slot].Claimed)
+		e := &out.Transitions[at[id]]
+		e.Stand(id.before, slots[e.Slot].Claimed)
 		w.decideDue(id)
 		if id.now == id.before {
 			continue
@@ -86,23 +81,10 @@ func (s *Store) decideReports(ctx context.Context, tx *sql.Tx, transitions []Tra
 			}
 		}
 		w.dead = nil
-		out.changed[e.Seq] = *e
+		out.Changed[e.Seq] = *e
 	}
 	for _, box := range slices.AppendSeq(w.full, maps.Values(w.events)) {
-		out.events = append(out.events, box.Events...)
+		out.Events = append(out.Events, box.Events...)
 	}
 	return out, w.writeWaiting(ctx, list)
-}
-
-// waits tells whether the transition begins or ends a wait for a report.
-func (e Transition) waits(row task.Task) bool {
-	return e.State == task.StateReport && !e.Recall || e.EndsWait && row.State == task.StateReport
-}
-
-// stand makes of a task's row what its reports are decided on: the task as it waits.
-func (e Transition) stand(row *task.Task, claimed int64) {
-	if !e.EndsWait {
-		row.State, row.Attempt, row.Class = e.State, max(e.Attempt, row.Attempt), e.Lane.Class()
-	}
-	row.Pos = max(e.Pos, claimed+1)
 }

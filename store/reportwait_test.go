@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -38,7 +39,7 @@ func TestReportAtTheEndOfItsWait(t *testing.T) {
 				s.claim(t0 + 61_000)
 				require.Empty(t, s.do(says("a", c.attempt, c.report)))
 				require.Equal(t, 1, s.count("waiting"))
-				var exits []Transition
+				var exits []line.Transition
 				for _, id := range []string{"a", "b"} {
 					e := s.transition(id, task.StateDead, 0, 3)
 					e.Dead = &task.DeadLetter{Seq: e.Seq, Kind: schemas.KindDead, Topic: target, TaskID: id, Reason: "no report"}
@@ -64,7 +65,7 @@ func TestReportAtTheEndOfItsWait(t *testing.T) {
 	}
 }
 
-func toldOf(got Settled, id string) (states []schemas.State) {
+func toldOf(got line.Settled, id string) (states []schemas.State) {
 	for _, box := range got.Events {
 		for _, e := range box.Events {
 			if e.ID == id {
@@ -98,7 +99,7 @@ func TestReportsBeforeTheSettlement(t *testing.T) {
 					require.Empty(t, s.do(s.about(s.row("a"), 1, status)))
 				}
 				require.Equal(t, len(c.reports), s.count("waiting"))
-				exits := []Transition{s.transition("a", task.StateReport, s.now+60_000, 1), s.transition("b", task.StateReport, s.now+60_000, 1)}
+				exits := []line.Transition{s.transition("a", task.StateReport, s.now+60_000, 1), s.transition("b", task.StateReport, s.now+60_000, 1)}
 				exits[0].Events = []schemas.Event{{Topic: target, ID: "a", State: schemas.StateDispatched}}
 				got, err := s.Settle(s.ctx, s.doneUpTo(s.now, exits...), exits, At(s.now))
 				require.NoError(t, err)
@@ -143,7 +144,7 @@ func TestMoreReportsThanASettlementTakes(t *testing.T) {
 		t.Run(fmt.Sprint("ends a wait: ", ends), func(t *testing.T) {
 			eachLarge(t, func(t *testing.T, s *fixture) {
 				const tasks = waitingReports/schemas.MaxWaitingReports + 5
-				exits := func(state task.State) (out []Transition) {
+				exits := func(state task.State) (out []line.Transition) {
 					for n := range tasks {
 						e := s.transition(fmt.Sprint(n), state, s.now+60_000, 1)
 						e.EndsWait = state != task.StateReport
@@ -178,7 +179,7 @@ func TestMoreReportsThanASettlementTakes(t *testing.T) {
 					require.ErrorIs(t, err, errKnown)
 					require.True(t, BadRecord(err), "whoever settles halves the piece")
 					for _, e := range exits(task.StateRetry) {
-						_, err := s.Settle(s.ctx, nil, []Transition{e}, At(s.now))
+						_, err := s.Settle(s.ctx, nil, []line.Transition{e}, At(s.now))
 						require.NoError(t, err)
 					}
 				}

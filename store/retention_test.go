@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -33,19 +34,19 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 	add(schemas.OpCancel, "cancelled", 0)
 	_, err = s.Apply(ctx, Batch{Advance: []Advance{{src.ID, 0, int64(len(changes))}}, Changes: changes}, At(now))
 	require.NoError(t, err)
-	_, err = s.Acquire(ctx, []int{0}, 1, "me")
+	_, err = s.Line().Acquire(ctx, []int{0}, 1, "me")
 	require.NoError(t, err)
 	require.NoError(t, claimTo(ctx, s, []int{0}, 1, now))
-	res, err := s.Settle(ctx, []Done{{0, 1, 0, now, 2}}, nil, At(now))
+	res, err := s.Line().Settle(ctx, []line.Done{{Slot: 0, Epoch: 1, From: 0, To: now, Count: 2}}, nil, At(now))
 	require.NoError(t, err)
 	require.Empty(t, res.Mismatch)
 
-	n, _, err := s.Retire(ctx, Range{To: now - 1000})
+	n, _, err := s.Line().Retire(ctx, line.Range{To: now - 1000})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	_, err = look.New(s).Get(ctx, "t", "old")
 	require.ErrorIs(t, err, look.ErrNotFound)
-	n, _, err = s.Retire(ctx, Range{To: now + 5000})
+	n, _, err = s.Line().Retire(ctx, line.Range{To: now + 5000})
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "what is not settled stays, whatever its place")
 	_, err = look.New(s).Get(ctx, "t", "unsettled")
@@ -53,7 +54,7 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 
 	_, err = look.New(s).Get(ctx, "t", "cancelled")
 	require.NoError(t, err)
-	n, _, err = s.Retire(ctx, Range{Slot: task.OutOfLine, To: now})
+	n, _, err = s.Line().Retire(ctx, line.Range{Slot: task.OutOfLine, To: now})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	_, err = look.New(s).Get(ctx, "t", "cancelled")
@@ -63,7 +64,7 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 // However many have ended, the oldest go first, a bite at a time, until nothing is left; many ended at the very same place.
 func TestRetireGoesOnUntilNothingIsLeft(t *testing.T) {
 	eachLarge(t, func(t *testing.T, s *fixture) {
-		const n = 2*RetireBite + RetireBite/2
+		const n = 2*line.RetireBite + line.RetireBite/2
 		for i := range 5 {
 			records := make([]any, 0, n/5)
 			for j := range n / 5 {
@@ -75,7 +76,7 @@ func TestRetireGoesOnUntilNothingIsLeft(t *testing.T) {
 		slot := s.row("0-0").Slot
 		s.deliver(t0 + 10_000)
 		var bites []int
-		for rest := (Range{Slot: slot, To: t0 + 4000}); rest.From < rest.To; {
+		for rest := (line.Range{Slot: slot, To: t0 + 4000}); rest.From < rest.To; {
 			var took int
 			var err error
 			took, rest, err = s.Retire(s.ctx, rest)
@@ -83,7 +84,7 @@ func TestRetireGoesOnUntilNothingIsLeft(t *testing.T) {
 			bites = append(bites, took)
 			require.LessOrEqual(t, len(bites), 4, "%v", bites)
 		}
-		require.Equal(t, []int{RetireBite, RetireBite, RetireBite / 2}, bites)
+		require.Equal(t, []int{line.RetireBite, line.RetireBite, line.RetireBite / 2}, bites)
 		require.Equal(t, 1, s.count("tasks"))
 		require.Equal(t, "delivered", s.state("later"))
 	})

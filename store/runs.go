@@ -16,14 +16,7 @@ import (
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
-	"github.com/notyet/notyet/timer"
 )
-
-// SlotEpoch is a slot that its owner holds under an epoch.
-type SlotEpoch struct {
-	Slot  int
-	Epoch int64
-}
 
 // Made is what MakeRuns has done.
 type Made struct {
@@ -246,7 +239,7 @@ func (m *maker) dropExisting(ctx context.Context) error {
 
 // moveOn stores up to where runs are made. What stands behind claimed by now is known under the lock.
 func (m *maker) moveOn(ctx context.Context, timers []task.Timer) error {
-	for part := range slices.Chunk(timers, maxCases) {
+	for part := range slices.Chunk(timers, tables.MaxCases) {
 		var next, open, placed, keys []any
 		for i := range part {
 			t := &part[i]
@@ -265,9 +258,6 @@ func (m *maker) moveOn(ctx context.Context, timers []task.Timer) error {
 	}
 	return nil
 }
-
-// runIdent is the identity of a timer's run.
-func runIdent(t *task.Timer, run int64) [16]byte { return task.Ident(t.Topic, timer.RunID(t.ID, run)) }
 
 // RetireTimers forgets deleted timers whose version was remembered since before an instant, a piece at
 // a time, and returns how many.

@@ -9,6 +9,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/lettertest"
 )
@@ -36,7 +37,7 @@ func TestLateAnswers(t *testing.T) {
 		s.claim(t0 + 10_000)
 		s.settle(t0+10_000, s.transition("a", task.StateSucceeded, 0, 1))
 		require.Equal(t, "succeeded", s.state("a"))
-		var late []Transition
+		var late []line.Transition
 		for _, id := range []string{"a", "b"} {
 			e := s.transition(id, task.StateDead, 0, 1)
 			e.Slot = s.row("b").Slot
@@ -85,19 +86,19 @@ func TestSettleRangesMustFit(t *testing.T) {
 		s.do(s.schedule("a", key("k"), in(1000*ms)), s.schedule("b", key("k"), in(2000*ms)), s.schedule("c", key("k"), in(3000*ms)))
 		slot := s.row("a").Slot
 		s.claim(t0 + 2500)
-		for name, d := range map[string]Done{
-			"a gap passes a over":   {slot, s.epoch, t0 + 1000, t0 + 2000, 1},
-			"beyond claimed":        {slot, s.epoch, 0, t0 + 3000, 3},
-			"beyond claimed, empty": {slot, s.epoch, 0, t0 + 2700, 2},
+		for name, d := range map[string]line.Done{
+			"a gap passes a over":   {Slot: slot, Epoch: s.epoch, From: t0 + 1000, To: t0 + 2000, Count: 1},
+			"beyond claimed":        {Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 3000, Count: 3},
+			"beyond claimed, empty": {Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 2700, Count: 2},
 		} {
-			settled, err := s.Settle(s.ctx, []Done{d}, nil, At(s.now))
+			settled, err := s.Settle(s.ctx, []line.Done{d}, nil, At(s.now))
 			require.NoError(t, err)
 			require.Equal(t, []int{slot}, settled.Mismatch, name)
 			require.Equal(t, "claimed", s.state("a"), name)
 		}
 		s.settle(t0 + 2500)
 		// A repetition of something older, in whatever state, moves nothing back.
-		settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, 0, t0 + 1000, 1}}, nil, At(s.now))
+		settled, err := s.Settle(s.ctx, []line.Done{{Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 1000, Count: 1}}, nil, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch, "it is settled")
 		require.Equal(t, "delivered", s.state("b"))
@@ -124,7 +125,7 @@ func TestSettleExits(t *testing.T) {
 		retry := s.transition("retry", task.StateRetry, t0+9000, 1)
 		retry.Lane = s.lane(target, task.ClassRetried)
 		dead.Events = []schemas.Event{{Topic: target, ID: "dead", State: schemas.StateDead, At: s.now, Reason: "no such topic"}}
-		exits := []Transition{s.transition("report", task.StateReport, t0+61_000, 1), retry, s.transition("back", task.StateLine, 1, 0), dead, expired, s.transition("succeeded", task.StateSucceeded, 0, 1)}
+		exits := []line.Transition{s.transition("report", task.StateReport, t0+61_000, 1), retry, s.transition("back", task.StateLine, 1, 0), dead, expired, s.transition("succeeded", task.StateSucceeded, 0, 1)}
 		settled, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch)
@@ -195,12 +196,12 @@ func TestSettleRepeated(t *testing.T) {
 					exit.Dead = task.NewDeadLetter(s.row("a"), schemas.KindDead, "r", s.now)
 				}
 				done := s.doneUpTo(t0+1000, exit)
-				_, err := s.Settle(s.ctx, done, []Transition{exit}, At(s.now))
+				_, err := s.Settle(s.ctx, done, []line.Transition{exit}, At(s.now))
 				require.NoError(t, err)
 				c.mean(s)
 				before := s.dump()
 
-				settled, err := s.Settle(s.ctx, done, []Transition{exit}, At(s.now))
+				settled, err := s.Settle(s.ctx, done, []line.Transition{exit}, At(s.now))
 				require.NoError(t, err)
 				require.Empty(t, settled.Mismatch, "it was settled the first time")
 				require.Equal(t, before, s.dump())
@@ -229,7 +230,7 @@ func TestSettleLateAnswer(t *testing.T) {
 					exit.Attempt = 0
 				}
 				for range 2 {
-					_, err := s.Settle(s.ctx, nil, []Transition{exit}, At(s.now))
+					_, err := s.Settle(s.ctx, nil, []line.Transition{exit}, At(s.now))
 					require.NoError(t, err)
 					require.Equal(t, c.want, s.state("a"))
 					require.Equal(t, exit.Attempt, s.row("a").Attempt)
@@ -237,7 +238,7 @@ func TestSettleLateAnswer(t *testing.T) {
 				if c.state == task.StateReport {
 					s.do(says("a", 1, schemas.StatusRetry))
 					row := s.row("a")
-					_, err := s.Settle(s.ctx, nil, []Transition{exit}, At(s.now))
+					_, err := s.Settle(s.ctx, nil, []line.Transition{exit}, At(s.now))
 					require.NoError(t, err)
 					require.Equal(t, row, s.row("a"))
 				}
@@ -256,12 +257,12 @@ func TestAttemptsNeverGoBack(t *testing.T) {
 		s.claim(t0 + 2000)
 		died := s.transition("a", task.StateDead, 0, 0)
 		died.From = 0 // a late answer
-		_, err := s.Settle(s.ctx, nil, []Transition{died}, At(s.now))
+		_, err := s.Settle(s.ctx, nil, []line.Transition{died}, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, task.StateRetry, s.row("a").State)
 		aside := s.transition("a", task.StateRetry, t0+30_000, 0)
 		aside.From = t0 + 2000
-		_, err = s.Settle(s.ctx, nil, []Transition{aside}, At(s.now))
+		_, err = s.Settle(s.ctx, nil, []line.Transition{aside}, At(s.now))
 		require.NoError(t, err)
 		require.EqualValues(t, t0+30_000, s.row("a").Pos)
 		require.Equal(t, 1, s.row("a").Attempt)
@@ -306,7 +307,7 @@ func TestSettleIsFencedAsAWhole(t *testing.T) {
 		_, err := s.Acquire(s.ctx, []int{lost}, s.epoch+1, "you")
 		require.NoError(t, err)
 		before := s.dump()
-		settled, err := s.Settle(s.ctx, done, []Transition{exit}, At(s.now))
+		settled, err := s.Settle(s.ctx, done, []line.Transition{exit}, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, []int{lost}, settled.Fenced)
 		require.Equal(t, before, s.dump())
@@ -323,9 +324,9 @@ func TestSettleManyExits(t *testing.T) {
 		}
 		s.do(records...)
 		s.claim(t0 + 1000)
-		var exits []Transition
+		var exits []line.Transition
 		for i, p := range s.last.Added {
-			exits = append(exits, Transition{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: task.StateRetry, Pos: t0 + 10_000 + int64(i), Attempt: i})
+			exits = append(exits, line.Transition{Seq: p.Seq, Slot: p.Slot, Epoch: s.epoch, State: task.StateRetry, Pos: t0 + 10_000 + int64(i), Attempt: i})
 		}
 		s.settle(t0+1000, exits...)
 		for _, i := range []int{0, 999, 1000, n - 1} {
@@ -348,7 +349,7 @@ func TestExitRepeatedAfterItsTaskWasClaimedAgain(t *testing.T) {
 		s.settle(from, exit)
 		s.claim(from + 10)
 		before := s.dump()["tasks"]
-		again, err := s.Settle(s.ctx, nil, []Transition{exit}, At(s.now))
+		again, err := s.Settle(s.ctx, nil, []line.Transition{exit}, At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, again.Moved)
 		require.Equal(t, before, s.dump()["tasks"])
@@ -386,14 +387,14 @@ func TestSettleRecalls(t *testing.T) {
 			s.do(s.schedule(id, key("k")))
 		}
 		s.claim(t0 + 5000)
-		exits := []Transition{s.transition("waits", task.StateLine, t0+60_000, 0), s.transition("may have been sent", task.StateRetry, t0+60_000, 0), s.transition("cancelled", task.StateLine, t0+60_000, 0),
+		exits := []line.Transition{s.transition("waits", task.StateLine, t0+60_000, 0), s.transition("may have been sent", task.StateRetry, t0+60_000, 0), s.transition("cancelled", task.StateLine, t0+60_000, 0),
 			s.transition("claimed", task.StateLine, t0+6000, 0), s.transition("tried again", task.StateRetry, t0+60_000, 1), s.transition("reported on", task.StateReport, t0+60_000, 0)}
 		_, err := s.Settle(s.ctx, s.doneUpTo(t0+5000, exits...), exits, At(s.now))
 		require.NoError(t, err)
 		s.do(s.cancel("cancelled"))
 		s.claim(t0 + 7000)
 		before := map[string]task.Task{}
-		var recalls []Transition
+		var recalls []line.Transition
 		for i, id := range ids {
 			before[id] = s.row(id)
 			e := exits[i]
@@ -421,7 +422,7 @@ func TestSettleRecalls(t *testing.T) {
 func TestSettlingASlotThatTheDatabaseForgot(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.claim(t0)
-		settled, err := s.Settle(s.ctx, []Done{{Slot: 0, Epoch: s.epoch, To: t0}, {Slot: testSlots, Epoch: s.epoch, To: t0}}, nil, At(s.now))
+		settled, err := s.Settle(s.ctx, []line.Done{{Slot: 0, Epoch: s.epoch, To: t0}, {Slot: testSlots, Epoch: s.epoch, To: t0}}, nil, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, []int{testSlots}, settled.Fenced)
 	})

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"math"
 	"testing"
 
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,7 +17,7 @@ func TestNextEpoch(t *testing.T) {
 			if i%2 == 1 {
 				from = other
 			}
-			epoch, err := from.NextEpoch(s.ctx)
+			epoch, err := from.Line().NextEpoch(s.ctx)
 			require.NoError(t, err)
 			require.Greater(t, epoch, last)
 			last = epoch
@@ -113,12 +115,12 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, s.Abandon(s.ctx, []int{2}, s.epoch+1), "under another epoch")
 		require.Equal(t, "me", slot(2).Owner)
 		for range 2 {
-			require.NoError(t, s.Abandon(s.ctx, []int{0, 2}, s.epoch, Had{Slot: 0, Pos: 900}, Had{Slot: 2, Pos: 40}))
+			require.NoError(t, s.Abandon(s.ctx, []int{0, 2}, s.epoch, line.Had{Slot: 0, Pos: 900}, line.Had{Slot: 2, Pos: 40}))
 			require.Equal(t, still(Slot{Slot: 2, Epoch: s.epoch, Claimed: 60, Done: 50})[0], slot(2))
 			require.Equal(t, "you", slot(0).Owner)
 			require.Less(t, slot(0).Claimed, int64(900))
 		}
-		require.NoError(t, s.Abandon(s.ctx, []int{2}, s.epoch, Had{Slot: 2, Pos: 70}), "the database had forgotten some of it")
+		require.NoError(t, s.Abandon(s.ctx, []int{2}, s.epoch, line.Had{Slot: 2, Pos: 70}), "the database had forgotten some of it")
 		require.EqualValues(t, 70, slot(2).Claimed)
 	})
 }
@@ -138,7 +140,7 @@ func TestWhatIsGivenBackIsFenced(t *testing.T) {
 				before := s.dump()
 				require.ErrorIs(t, claimTo(s.ctx, s.Store, []int{slot}, s.epoch, t0+1000), handle.ErrFenced)
 				require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), s.epoch, t0+1000), handle.ErrFenced)
-				settled, err := s.Settle(s.ctx, []Done{{slot, s.epoch, t0, t0, 0}}, nil, At(s.now))
+				settled, err := s.Settle(s.ctx, []line.Done{{Slot: slot, Epoch: s.epoch, From: t0, To: t0, Count: 0}}, nil, At(s.now))
 				require.NoError(t, err)
 				require.Equal(t, []int{slot}, settled.Fenced)
 				again, err := s.Acquire(s.ctx, []int{slot}, s.epoch, "me")
@@ -164,5 +166,5 @@ func still(rows ...Slot) []Slot {
 }
 
 func unchanging(n int) Change {
-	return Change{Base: n, Target: n, Spread: n, Moved: everywhere, MovedHeld: everywhere}
+	return Change{Base: n, Target: n, Spread: n, Moved: math.MaxInt64, MovedHeld: math.MaxInt64}
 }

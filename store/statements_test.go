@@ -14,6 +14,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -80,7 +81,7 @@ func countStatements(t *testing.T) (*fixture, *costs) {
 }
 
 // deliverMany schedules n tasks that want reports, claims them, and returns the transitions of their deliveries.
-func deliverMany(s *fixture, n int) (exits []Transition) {
+func deliverMany(s *fixture, n int) (exits []line.Transition) {
 	requests := make([]any, n)
 	for i := range requests {
 		requests[i] = s.schedule(fmt.Sprint(s.offset, "-", i), wantReport)
@@ -88,17 +89,17 @@ func deliverMany(s *fixture, n int) (exits []Transition) {
 	s.do(requests...)
 	s.now += 1000
 	s.claim(s.now)
-	entries, err := s.Entries(s.ctx, []Range{{0, 0, s.now}, {1, 0, s.now}, {2, 0, s.now}, {3, 0, s.now}})
+	entries, err := s.Entries(s.ctx, []line.Range{{Slot: 0, From: 0, To: s.now}, {Slot: 1, From: 0, To: s.now}, {Slot: 2, From: 0, To: s.now}, {Slot: 3, From: 0, To: s.now}})
 	require.NoError(s.t, err)
 	for i, e := range entries {
-		exits = append(exits, Transition{Seq: e.Seq, Slot: e.Slot, Epoch: s.epoch, From: e.Pos, State: task.StateReport, Pos: s.now + 60_000 + int64(i), Attempt: 1, Lane: e.Lane})
+		exits = append(exits, line.Transition{Seq: e.Seq, Slot: e.Slot, Epoch: s.epoch, From: e.Pos, State: task.StateReport, Pos: s.now + 60_000 + int64(i), Attempt: 1, Lane: e.Lane})
 	}
 	require.Len(s.t, exits, n)
 	return exits
 }
 
 // reportAll stores a report of ok on each.
-func reportAll(s *fixture, exits []Transition) {
+func reportAll(s *fixture, exits []line.Transition) {
 	seqs := make([]any, len(exits))
 	for i, e := range exits {
 		seqs[i] = e.Seq

@@ -12,6 +12,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/lettertest"
@@ -92,7 +93,7 @@ func TestListByTagIsTheWholeListOfTheTag(t *testing.T) {
 			case 3:
 				s.now += r.Int64N(1500)
 				s.claim(s.now)
-				var exits []Transition
+				var exits []line.Transition
 				for i := range 12 {
 					for _, row := range s.rows(fmt.Sprint(i)) {
 						if row.Slot >= 0 && row.State == task.StateLine && row.Pos <= s.now && row.Pos > s.doneOf(row.Slot) && r.IntN(2) == 0 {
@@ -354,7 +355,7 @@ func TestSweepTags(t *testing.T) {
 		}
 		require.Zero(t, sweep(), "all are remembered")
 		for _, slot := range append(s.allSlots(), task.OutOfLine) {
-			for rest := (Range{slot, 0, t0 + 499}); rest.From < rest.To; {
+			for rest := (line.Range{Slot: slot, From: 0, To: t0 + 499}); rest.From < rest.To; {
 				var err error
 				_, rest, err = s.Retire(s.ctx, rest)
 				require.NoError(t, err)

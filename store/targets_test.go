@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -77,7 +78,7 @@ func TestPoliciesAreBounded(t *testing.T) {
 // hold puts claimed tasks into their held lines, as their owner does.
 func (f *fixture) hold(ids ...string) {
 	f.t.Helper()
-	var all []Transition
+	var all []line.Transition
 	for _, id := range ids {
 		e := f.transition(id, task.StateLine, task.Held(f.row(id).Due), 0)
 		e.From = f.row(id).Pos
@@ -117,7 +118,7 @@ func TestHeldTasks(t *testing.T) {
 		require.Zero(t, n)
 
 		var order []int64
-		var after HeldPlace
+		var after line.HeldPlace
 		for {
 			page, err := s.HeldTasks(s.ctx, target, after, 2)
 			require.NoError(t, err)
@@ -178,14 +179,14 @@ func TestHeldTasks(t *testing.T) {
 
 		// It is called back as what was put off is.
 		d := s.row("d")
-		recall := Transition{Seq: d.Seq, Slot: d.Slot, Epoch: s.epoch, Recall: true, Pos: d.Due, Lane: s.lane(d.Topic, d.Class)}
+		recall := line.Transition{Seq: d.Seq, Slot: d.Slot, Epoch: s.epoch, Recall: true, Pos: d.Due, Lane: s.lane(d.Topic, d.Class)}
 		stale := recall
 		stale.From = d.Pos - 1
-		_, err = s.Settle(s.ctx, nil, []Transition{stale}, At(s.now))
+		_, err = s.Settle(s.ctx, nil, []line.Transition{stale}, At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, d.Pos, s.row("d").Pos, "it stands at another place by now")
 		recall.From = d.Pos
-		settled, err := s.Settle(s.ctx, nil, []Transition{recall}, At(s.now))
+		settled, err := s.Settle(s.ctx, nil, []line.Transition{recall}, At(s.now))
 		require.NoError(t, err)
 		require.Len(t, settled.Moved, 1)
 		require.Equal(t, s.now+time.Hour.Milliseconds()+1, s.row("d").Pos, "right behind what is claimed")
@@ -199,7 +200,7 @@ func TestHeads(t *testing.T) {
 		a, b := s.row("a"), s.row("b")
 		heads, err := s.Heads(s.ctx, []int64{b.Seq, 12345, a.Seq})
 		require.NoError(t, err)
-		require.Equal(t, []Head{
+		require.Equal(t, []line.Head{
 			{Seq: a.Seq, Slot: a.Slot, Pos: a.Pos, Due: a.Due, Topic: target},
 			{Seq: b.Seq, Slot: b.Slot, Pos: b.Pos, Due: b.Due, Topic: target},
 		}, heads)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -71,9 +72,9 @@ func TestRetire(t *testing.T) {
 		s.claim(t0 + 3000)
 		retire := func(slot int, before int64) int {
 			t.Helper()
-			n, rest, err := s.Retire(s.ctx, Range{Slot: slot, To: before})
+			n, rest, err := s.Retire(s.ctx, line.Range{Slot: slot, To: before})
 			require.NoError(t, err)
-			require.Equal(t, Range{slot, before, before}, rest, "nothing is left of it")
+			require.Equal(t, line.Range{Slot: slot, From: before, To: before}, rest, "nothing is left of it")
 			return n
 		}
 		require.Equal(t, 3, retire(slot, t0+1999))
@@ -83,7 +84,7 @@ func TestRetire(t *testing.T) {
 		require.Zero(t, retire(task.OutOfLine, t0-1))
 		require.Equal(t, 1, retire(task.OutOfLine, t0))
 		require.Equal(t, "", s.state("cancelled"))
-		_, _, err := s.Retire(s.ctx, Range{Slot: 77, To: t0})
+		_, _, err := s.Retire(s.ctx, line.Range{Slot: 77, To: t0})
 		require.Error(t, err)
 	})
 }

@@ -143,7 +143,7 @@ func (w *work) readPending(ctx context.Context) error {
 			if run < id.from {
 				continue
 			}
-			key := runIdent(id.before, run)
+			key := id.before.RunIdent(run)
 			w.timers.idents[key] = true
 			keys = append(keys, key[:])
 		}

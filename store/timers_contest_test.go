@@ -53,12 +53,12 @@ func runMakers(s *fixture) *violations {
 		wg.Go(func() {
 			store := stores[n%2]
 			for range 8 {
-				epoch, err := store.NextEpoch(s.ctx)
+				epoch, err := store.Line().NextEpoch(s.ctx)
 				if err != nil {
 					v.fail(err)
 					return
 				}
-				taken, err := store.Acquire(s.ctx, []int{0, 1, 2, 3}, epoch, string(rune('a'+n)))
+				taken, err := store.Line().Acquire(s.ctx, []int{0, 1, 2, 3}, epoch, string(rune('a'+n)))
 				if err != nil {
 					v.fail(err)
 					return
@@ -69,7 +69,7 @@ func runMakers(s *fixture) *violations {
 				raise(&acquired, epoch)
 				for range 4 {
 					before := acquired.Load()
-					owned := []SlotEpoch{{0, epoch}, {1, epoch}, {2, epoch}, {3, epoch}}
+					owned := []SlotEpoch{{Slot: 0, Epoch: epoch}, {Slot: 1, Epoch: epoch}, {Slot: 2, Epoch: epoch}, {Slot: 3, Epoch: epoch}}
 					made, err := store.MakeRuns(s.ctx, owned, upTo.Add(1000), t0, tolerance, map[[16]byte]bool{})
 					if err == nil && made.Runs > 0 && before > epoch {
 						v.add("%d runs were made under epoch %d after epoch %d had been acquired", made.Runs, epoch, before)

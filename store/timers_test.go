@@ -61,7 +61,7 @@ func (f *fixture) make() (n int) {
 
 func (f *fixture) owned(epoch int64) (out []SlotEpoch) {
 	for _, slot := range f.allSlots() {
-		out = append(out, SlotEpoch{slot, epoch})
+		out = append(out, SlotEpoch{Slot: slot, Epoch: epoch})
 	}
 	return out
 }

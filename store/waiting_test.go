@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/lettertest"
 )
@@ -134,7 +135,7 @@ func TestWaitingForARetiredTask(t *testing.T) {
 		s.do(s.schedule("a", value("new")), s.schedule("b", value("new")))
 		s.settle(t0 + 1000)
 		for _, slot := range s.allSlots() {
-			_, _, err := s.Retire(s.ctx, Range{Slot: slot, To: t0 + 1000})
+			_, _, err := s.Retire(s.ctx, line.Range{Slot: slot, To: t0 + 1000})
 			require.NoError(t, err)
 		}
 		require.Zero(t, s.count("tasks"))

@@ -230,6 +230,9 @@ func (v TimerVerdict) named(err error, r *schemas.Request) TimerVerdict {
 
 func millisText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) }
 
+// RunIdent is the identity of a run.
+func (t *Timer) RunIdent(run int64) [16]byte { return Ident(t.Topic, timer.RunID(t.ID, run)) }
+
 // Pending returns the runs of a timer that may not be claimed yet.
 func (t *Timer) Pending() ([]int64, error) {
 	if t.State != TimerEnabled {

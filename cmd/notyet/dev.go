@@ -83,7 +83,7 @@ func (c *devCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := s.addDispatcher(election.NewLocal(member, s.store.SlotCount, s.store), member, sent); err != nil {
+	if err := s.addDispatcher(election.NewLocal(member, s.store.SlotCount, s.store.Line()), member, sent); err != nil {
 		return err
 	}
 	s.life.add("greeting", func(ctx context.Context) error { return c.greet(ctx, a, s) })

@@ -274,9 +274,9 @@ func (s *service) electorate(start string, ended []string) (members *election.Me
 	if kind == config.KindMySQL {
 		roll := s.store.Roll()
 		s.onClose(roll.Close)
-		members, err = election.NewDatabase(cfg, roll, s.store, s.log)
+		members, err = election.NewDatabase(cfg, roll, s.store.Line(), s.log)
 	} else {
-		members, err = election.NewZooKeeper(cfg, s.store, s.log)
+		members, err = election.NewZooKeeper(cfg, s.store.Line(), s.log)
 	}
 	if err != nil {
 		return nil, command.UsageError{Err: err}

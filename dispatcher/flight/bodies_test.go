@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/slots"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -37,9 +37,9 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 	fl := newFlight(t, Config{StageTasks: 100, StageBytes: 1 << 20})
 	l := &ownedSlot{number: 0}
 	now := nowMillis()
-	var later []store.Entry
+	var later []line.Entry
 	for i := range 200 {
-		later = append(later, store.Entry{Place: slots.Place{Slot: 0, Pos: now + 30_000 + int64(i), Seq: int64(i)}})
+		later = append(later, line.Entry{Place: slots.Place{Slot: 0, Pos: now + 30_000 + int64(i), Seq: int64(i)}})
 	}
 	l.claimTo(now + 50_000)
 	fl.enter(map[int]*ownedSlot{0: l}, later, false)
@@ -52,7 +52,7 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 	require.Equal(t, time.Second, wait)
 
 	l.claimTo(now + 51_000)
-	fl.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: now + 50_001, Seq: 500}}, {Place: slots.Place{Slot: 0, Pos: now + 50_002, Seq: 501}}}, false)
+	fl.enter(map[int]*ownedSlot{0: l}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: now + 50_001, Seq: 500}}, {Place: slots.Place{Slot: 0, Pos: now + 50_002, Seq: 501}}}, false)
 	batch, _ = fl.NextBodies()
 	require.Len(t, batch.tasks, 1, "the one that stands behind what was claimed came late")
 	require.Equal(t, int64(500), batch.tasks[0].seq)
@@ -65,10 +65,10 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 func TestFirstOfAClaimOvertakesNobody(t *testing.T) {
 	fl := newFlight(t, Config{StageTasks: 100, StageBytes: 1 << 20})
 	l, now := &ownedSlot{number: 0}, nowMillis()
-	entry := func(seq, pos, due int64) store.Entry {
-		return store.Entry{Place: slots.Place{Slot: 0, Pos: pos, Seq: seq}, Due: due}
+	entry := func(seq, pos, due int64) line.Entry {
+		return line.Entry{Place: slots.Place{Slot: 0, Pos: pos, Seq: seq}, Due: due}
 	}
-	enter := func(to int64, entries ...store.Entry) {
+	enter := func(to int64, entries ...line.Entry) {
 		l.claimTo(to)
 		fl.enter(map[int]*ownedSlot{0: l}, entries, false)
 	}
@@ -90,9 +90,9 @@ func TestLateTasksOfAClaimGoByTheirDueTimes(t *testing.T) {
 			fl := newFlight(t, Config{StageTasks: 1000, StageBytes: 1 << 20})
 			const n = 3 * 128
 			l, now := &ownedSlot{number: 0}, nowMillis()
-			var entries []store.Entry
+			var entries []line.Entry
 			for seq := range int64(n) {
-				entries = append(entries, store.Entry{Place: slots.Place{Slot: 0, Pos: now + 2, Seq: seq}, Due: now - 1000 - seq})
+				entries = append(entries, line.Entry{Place: slots.Place{Slot: 0, Pos: now + 2, Seq: seq}, Due: now - 1000 - seq})
 			}
 			if !doubt {
 				l.claimTo(now + 1)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 const (
@@ -186,7 +187,7 @@ func (fl *Flight) AllAbandoned(claims []Claim) bool {
 }
 
 // Claimed moves slots to where they are claimed, with the tasks that stand there.
-func (fl *Flight) Claimed(claims []Claim, entries []store.Entry) {
+func (fl *Flight) Claimed(claims []Claim, entries []line.Entry) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	ours := make(map[int]*ownedSlot, len(claims))
@@ -200,7 +201,7 @@ func (fl *Flight) Claimed(claims []Claim, entries []store.Entry) {
 }
 
 // enter puts claimed tasks into their slots and into the queue for their bodies. They come in the order of their slots.
-func (fl *Flight) enter(owned map[int]*ownedSlot, entries []store.Entry, doubt bool) {
+func (fl *Flight) enter(owned map[int]*ownedSlot, entries []line.Entry, doubt bool) {
 	now := fl.clock.Millis()
 	queue := make([]*Task, 0, len(entries))
 	tasks := make([]Task, len(entries)) // one allocation for all

@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -169,7 +169,7 @@ func (t *Task) tooLateFor(at int64) bool {
 
 func awaitReport(t *Task, o outcome) Transition {
 	return Transition{
-		Transition: store.Transition{State: task.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: t.lane.In(task.ClassRetried),
+		Transition: line.Transition{State: task.StateReport, Pos: max(o.at, o.latest) + t.settings.AckTimeout.Milliseconds(), Attempt: t.attempt + 1, Lane: t.lane.In(task.ClassRetried),
 			Events: []schemas.Event{{State: schemas.StateDispatched, Attempt: t.attempt + 1, Lateness: max(o.at-t.at, 0)}}},
 	}
 }
@@ -206,6 +206,6 @@ func (fl *Flight) answeredLate(o outcome) {
 // leaveUnannounced stores the end of a delivered task that has left its place with its events, which are published from there.
 func (fl *Flight) leaveUnannounced(t *Task, at int64) {
 	if !t.slot.abandoned {
-		fl.leave(t, Transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane, Events: deliveredEvents(t, at)}})
+		fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane, Events: deliveredEvents(t, at)}})
 	}
 }

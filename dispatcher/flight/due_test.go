@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -29,8 +29,8 @@ func TestNothingIsSentInTheLastMoments(t *testing.T) {
 	transitions, _ := fl.TakeLeaving()
 	require.Len(t, transitions, 1)
 	require.Equal(t, task.StateLine, transitions[0].State, "it can be cancelled")
-	fl.Settled(transitions, nil, store.Settled{}, time.Millisecond)
-	fl.Settled(nil, fl.Closable(), store.Settled{}, time.Millisecond)
+	fl.Settled(transitions, nil, line.Settled{}, time.Millisecond)
+	fl.Settled(nil, fl.Closable(), line.Settled{}, time.Millisecond)
 	require.Equal(t, map[int64][]int{5: {0}}, fl.Leavers(nil), "so it drains")
 	require.Zero(t, fl.entries)
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/notyet/notyet/internal/share"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -23,17 +23,17 @@ type Gate struct {
 	sending int           // records with a producer
 	passed  passed        // through, lately
 
-	waiting dueHeap         // due, with their bodies, until they may go
-	coming  calledBack      // were held, and are not here yet
-	unread  dueHeap         // claimed while nothing was let through; their bodies are not read
-	judging []*Task         // the first of them, in order, until it is known whose they are
-	holding []*Task         // on their way to be held
-	held    int             // tasks ever moved to held places; callBack compares it to notice new ones
-	behind  bool            // something is held, or may be: what comes new goes behind it
-	after   store.HeldPlace // what stands up to here has been called back, or is not ours
-	back    store.HeldPlace // likewise, but a look that begins anew does not change it: see precedes
-	found   bool            // something of ours, since after was at the beginning
-	looked  time.Time       // at the held tasks
+	waiting dueHeap        // due, with their bodies, until they may go
+	coming  calledBack     // were held, and are not here yet
+	unread  dueHeap        // claimed while nothing was let through; their bodies are not read
+	judging []*Task        // the first of them, in order, until it is known whose they are
+	holding []*Task        // on their way to be held
+	held    int            // tasks ever moved to held places; callBack compares it to notice new ones
+	behind  bool           // something is held, or may be: what comes new goes behind it
+	after   line.HeldPlace // what stands up to here has been called back, or is not ours
+	back    line.HeldPlace // likewise, but a look that begins anew does not change it: see precedes
+	found   bool           // something of ours, since after was at the beginning
+	looked  time.Time      // at the held tasks
 }
 
 const (
@@ -175,7 +175,7 @@ func (g *Gate) forgetHeld() {
 	g.holding = slices.DeleteFunc(g.holding, func(t *Task) bool {
 		if t.status == left {
 			if pos := task.Held(t.at); pos <= g.after.Pos {
-				g.after = store.HeldPlace{Pos: pos - 1}
+				g.after = line.HeldPlace{Pos: pos - 1}
 			}
 			g.behind = true
 		}

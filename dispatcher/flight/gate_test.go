@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -144,7 +145,7 @@ func TestHeldBehindWhatWasCalledBack(t *testing.T) {
 	g := newGate("orders", 1000)
 	late := gated(1, 50)
 	late.status = leaving
-	g.holding, g.behind, g.after = []*Task{late}, false, store.HeldPlace{Pos: task.Held(50), Seq: 9}
+	g.holding, g.behind, g.after = []*Task{late}, false, line.HeldPlace{Pos: task.Held(50), Seq: 9}
 	g.forgetHeld()
 	require.False(t, g.behind)
 	late.status = left
@@ -276,9 +277,9 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 	fl := newFlight(t, Config{MemberID: "one"})
 	places := []store.Place{{Place: slots.Place{Pos: nowMillis(), Seq: 1}, Due: nowMillis()}, {Place: slots.Place{Pos: nowMillis(), Seq: 2}, Due: nowMillis()}}
 	judge := func() { // as the database says
-		var heads []store.Head
+		var heads []line.Head
 		for i, topic := range []string{"orders", "others"} {
-			heads = append(heads, store.Head{Seq: places[i].Seq, Topic: topic, Slot: 0, Pos: places[i].Pos, Due: places[i].Due})
+			heads = append(heads, line.Head{Seq: places[i].Seq, Topic: topic, Slot: 0, Pos: places[i].Pos, Due: places[i].Due})
 		}
 		batch := fl.Undecided()
 		require.NotEmpty(t, batch.Seqs())
@@ -337,8 +338,8 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 			const first, second = 9, 5 // seqs; the first one is due before the second
 			due := map[int64]int64{first: now - 2000, second: now - 1000}
 			place := map[int64]int64{}
-			at := func(seq int64) store.Entry {
-				return store.Entry{Place: slots.Place{Slot: 0, Pos: place[seq], Seq: seq}, Lane: lane, Due: due[seq]}
+			at := func(seq int64) line.Entry {
+				return line.Entry{Place: slots.Place{Slot: 0, Pos: place[seq], Seq: seq}, Lane: lane, Due: due[seq]}
 			}
 			var sent []int64
 			read := func() {
@@ -360,9 +361,9 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 			}
 			judge := func() {
 				batch := f.Undecided()
-				var heads []store.Head
+				var heads []line.Head
 				for _, seq := range batch.Seqs() {
-					heads = append(heads, store.Head{Seq: seq, Topic: "orders", Slot: 0, Pos: place[seq], Due: due[seq]})
+					heads = append(heads, line.Head{Seq: seq, Topic: "orders", Slot: 0, Pos: place[seq], Due: due[seq]})
 				}
 				f.Judged(batch, heads)
 			}
@@ -373,23 +374,23 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 					if e.Dead != nil {
 						t.Fatal(e.Dead.Reason)
 					}
-					f.Settled([]Transition{e}, nil, store.Settled{Moved: []store.Place{{Place: at(e.Seq).Place, Due: place[e.Seq]}}}, 0)
+					f.Settled([]Transition{e}, nil, line.Settled{Moved: []store.Place{{Place: at(e.Seq).Place, Due: place[e.Seq]}}}, 0)
 				}
 			}
 			callBack := func() { // what is held
 				for _, g := range f.Restless(true) {
 					look := f.LookBehind(g)
-					var page []store.HeldTask
+					var page []line.HeldTask
 					for _, seq := range []int64{first, second} {
-						if h := (store.HeldPlace{Pos: place[seq], Seq: seq}); task.IsHeld(h.Pos) && h.Pos > look.After.Pos {
-							page = append(page, store.HeldTask{HeldPlace: h, Topic: "orders", Lane: lane})
+						if h := (line.HeldPlace{Pos: place[seq], Seq: seq}); task.IsHeld(h.Pos) && h.Pos > look.After.Pos {
+							page = append(page, line.HeldTask{HeldPlace: h, Topic: "orders", Lane: lane})
 						}
 					}
 					f.HeldRead(look, page)
 				}
 			}
 			claim := func() {
-				var entries []store.Entry
+				var entries []line.Entry
 				l := f.slots[0]
 				to := l.claimed + 500
 				for _, seq := range []int64{second, first} {
@@ -406,10 +407,10 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 
 			place[first], place[second] = now+1, task.Held(due[second])
 			took := store.Slot{Slot: 0, Epoch: 5, Claimed: now, Done: now - 10}
-			var inDoubt []store.Entry
+			var inDoubt []line.Entry
 			if doubt {
 				took.Claimed = now + 5
-				inDoubt = []store.Entry{at(first)}
+				inDoubt = []line.Entry{at(first)}
 				inDoubt[0].Due = 0
 			}
 			f.Took([]store.Slot{took}, 5, inDoubt, nil)

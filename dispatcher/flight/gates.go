@@ -5,8 +5,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -48,7 +48,7 @@ func (f *gates) apply(all []admin.Policy) {
 	if f.arrived != f.flight.arrived { // what was passed over may be ours now
 		f.arrived = f.flight.arrived
 		for _, g := range f.byTopic {
-			g.after, g.back, g.behind, g.found = store.HeldPlace{}, store.HeldPlace{}, true, false
+			g.after, g.back, g.behind, g.found = line.HeldPlace{}, line.HeldPlace{}, true, false
 		}
 	}
 	share := f.part()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -57,7 +58,7 @@ func TestHeldTasksOfASlotThatCameBack(t *testing.T) {
 	passedOver := func() *Gate {
 		fl.gates.apply(limited)
 		g := fl.gates.byTopic["orders"]
-		g.behind, g.after = false, store.HeldPlace{Pos: 7}
+		g.behind, g.after = false, line.HeldPlace{Pos: 7}
 		fl.gates.apply(limited)
 		require.False(t, g.behind)
 		return g
@@ -88,9 +89,9 @@ func TestHeldTasksThatWereForgotten(t *testing.T) {
 	fl.ApplyPolicies([]admin.Policy{{Topic: "orders", MaxInFlight: 8}}, task.LaneKey{}, 1)
 	g := fl.gates.byTopic["orders"]
 	g.behind, g.looked = false, time.Time{}
-	var held []store.HeldTask
+	var held []line.HeldTask
 	for i := range int64(5) {
-		held = append(held, store.HeldTask{HeldPlace: store.HeldPlace{Pos: task.Held(1000 + i), Seq: i}, Topic: "orders"})
+		held = append(held, line.HeldTask{HeldPlace: line.HeldPlace{Pos: task.Held(1000 + i), Seq: i}, Topic: "orders"})
 	}
 	for i := range held {
 		<-fl.kicks.Held // the loop does not wait for its next round

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -32,7 +32,7 @@ func (f *gates) hold(g *Gate, t *Task, made int) {
 	g.holding = append(g.holding, t)
 	g.held++
 	if at := task.Held(t.at); at <= g.back.Pos {
-		g.back = store.HeldPlace{Pos: at - 1}
+		g.back = line.HeldPlace{Pos: at - 1}
 	}
 	delete(t.slot.parked, t.seq)
 	f.flight.putBack(t, t.unsentState(), task.Held(t.at), made)
@@ -84,8 +84,8 @@ func (fl *Flight) Undecided() (out Undecided) {
 }
 
 // Judged takes the heads of tasks: they are held, or go on their way if they are another target's.
-func (fl *Flight) Judged(batch Undecided, heads []store.Head) {
-	bySeq := make(map[int64]store.Head, len(heads))
+func (fl *Flight) Judged(batch Undecided, heads []line.Head) {
+	bySeq := make(map[int64]line.Head, len(heads))
 	for _, h := range heads {
 		bySeq[h.Seq] = h
 	}
@@ -114,7 +114,7 @@ func (fl *Flight) Judged(batch Undecided, heads []store.Head) {
 }
 
 // holdUnread holds a task of which the database says h, if it is to be held.
-func (f *gates) holdUnread(t *Task, h store.Head, known bool) bool {
+func (f *gates) holdUnread(t *Task, h line.Head, known bool) bool {
 	if !known || h.Slot != t.slot.number || h.Pos != t.pos || h.State > task.StateRetry {
 		return false
 	}
@@ -139,7 +139,7 @@ func (f *gates) holdUnread(t *Task, h store.Head, known bool) bool {
 // precedes says that a task comes before others that were called back: an earlier owner has called this one back, or it came late. Held, it
 // would be overtaken.
 func (f *gates) precedes(g *Gate, t *Task) bool {
-	return !g.Paused && t.slot.leaving.IsZero() && !t.slot.takesOver() && f.arrived == f.flight.arrived && (store.HeldPlace{Pos: task.Held(t.at), Seq: t.seq}).Compare(g.back) <= 0
+	return !g.Paused && t.slot.leaving.IsZero() && !t.slot.takesOver() && f.arrived == f.flight.arrived && (line.HeldPlace{Pos: task.Held(t.at), Seq: t.seq}).Compare(g.back) <= 0
 }
 
 func (g *Gate) undecided() int { return len(g.unread) + len(g.judging) }
@@ -203,7 +203,7 @@ func (g *Gate) wants(now time.Time) int { return g.ahead(now) - len(g.waiting) -
 // HeldLook is a look at the held places of a gate's target.
 type HeldLook struct {
 	Topic string
-	After store.HeldPlace
+	After line.HeldPlace
 	Most  int // tasks that are read
 
 	gate          *Gate
@@ -219,7 +219,7 @@ func (fl *Flight) LookBehind(g *Gate) HeldLook {
 }
 
 // HeldRead calls back the next of the held tasks that a look found.
-func (fl *Flight) HeldRead(look HeldLook, page []store.HeldTask) {
+func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	g, now := look.gate, time.Now()
@@ -263,6 +263,6 @@ func (fl *Flight) HeldRead(look HeldLook, page []store.HeldTask) {
 		if !g.found && look.earliest == never && g.held == look.held {
 			g.behind = false
 		}
-		g.after, g.found = store.HeldPlace{}, false
+		g.after, g.found = line.HeldPlace{}, false
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 // OwnsFirst says that slot 0 is owned: its owner does what one dispatcher does for all.
@@ -93,7 +94,7 @@ func (fl *Flight) Known() Known {
 
 // Took begins on acquired slots. The entries are what the previous owner claimed and did not close: they are in doubt, less what the send
 // log here proves acknowledged.
-func (fl *Flight) Took(got []store.Slot, epoch int64, entries []store.Entry, proven Proofs) {
+func (fl *Flight) Took(got []store.Slot, epoch int64, entries []line.Entry, proven Proofs) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, s := range got {
@@ -164,17 +165,17 @@ type lostSlot struct{ epoch, claimed, turn int64 }
 // taken since. If the database was set back, it may have forgotten a part of that, and what was staged here may have been sent: whoever takes
 // the slot or gives it away claims that part with it, so it is in doubt, and nobody can cancel it. No owner claims further than Reach, by
 // any clock, if all have one configuration.
-func (fl *Flight) Had(slots []int) []store.Had {
+func (fl *Flight) Had(slots []int) []line.Had {
 	reach := fl.clock.Latest() + fl.cfg.Furthest.Milliseconds()
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	out := make([]store.Had, len(slots))
+	out := make([]line.Had, len(slots))
 	for i, slot := range slots {
 		had := fl.lost[slot]
 		if l := fl.slots[slot]; l != nil {
 			had.claimed, had.turn = max(had.claimed, l.claimed), max(had.turn, l.turn)
 		}
-		out[i] = store.Had{Slot: slot, Pos: had.claimed, Turn: had.turn, Reach: reach}
+		out[i] = line.Had{Slot: slot, Pos: had.claimed, Turn: had.turn, Reach: reach}
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -17,7 +18,7 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	l := &ownedSlot{number: 0, epoch: 5}
 	original := &Task{slot: l, seq: 9, status: left, content: &content{attempt: 2}}
 	fl.stuck[9] = original
-	fl.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}, {Place: slots.Place{Slot: 0, Pos: 51, Seq: 10}}}, false)
+	fl.enter(map[int]*ownedSlot{0: l}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}, {Place: slots.Place{Slot: 0, Pos: 51, Seq: 10}}}, false)
 	require.Equal(t, 1, fl.backlog.queue.size)
 	require.Equal(t, int64(10), fl.backlog.queue.take(1, never)[0].seq)
 	require.Len(t, fl.inbox.transitions, 1)
@@ -27,7 +28,7 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 
 	original.lateAnswer = true // and when its end is on the way, it only has to get out of the way
 	fl.inbox.transitions = nil
-	fl.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: 90, Seq: 9}}}, false)
+	fl.enter(map[int]*ownedSlot{0: l}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 90, Seq: 9}}}, false)
 	require.Zero(t, fl.backlog.queue.size)
 	require.Empty(t, fl.inbox.transitions)
 	require.Equal(t, leaving, l.tasks[len(l.tasks)-1].status)
@@ -58,7 +59,7 @@ func TestAnsweredTasksOfALostSlotAreForgotten(t *testing.T) {
 			require.Contains(t, fl.stuck, int64(2), "of another slot")
 
 			again := &ownedSlot{number: 0, epoch: 6}
-			fl.enter(map[int]*ownedSlot{0: again}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 0}}}, false)
+			fl.enter(map[int]*ownedSlot{0: again}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 0}}}, false)
 			require.Equal(t, 1, fl.backlog.queue.size)
 			require.Equal(t, entered, again.tasks[0].status)
 		})
@@ -84,7 +85,7 @@ func TestSlotsThatTheDatabaseStillCallsOurs(t *testing.T) {
 			fl.SlotsRead([]store.Slot{forgot}, fl.Known())
 		}, true},
 		"another number of tasks": {func(fl *Flight, l *ownedSlot) {
-			fl.Settled(nil, []Closing{{store.Done{Slot: 0, Epoch: 5, From: 50, To: 100}, l}}, store.Settled{Mismatch: []int{0}}, 0)
+			fl.Settled(nil, []Closing{{line.Done{Slot: 0, Epoch: 5, From: 50, To: 100}, l}}, line.Settled{Mismatch: []int{0}}, 0)
 		}, true},
 		"that the slot was made": {func(fl *Flight, _ *ownedSlot) { fl.SlotsRead(nil, fl.Known()) }, false},
 		"a step of a change": {func(fl *Flight, _ *ownedSlot) {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -27,7 +27,7 @@ const unsentPause = 5 * time.Second
 // putBack puts a task back: out of its place, to a later one, where it stands until pos. Each task that is put off, set aside or held comes
 // here; its body may not be known. It says how many attempts were made, and whether the task can be cancelled meanwhile.
 func (fl *Flight) putBack(t *Task, state task.State, pos int64, attempt int) {
-	fl.leave(t, Transition{Transition: store.Transition{State: state, Pos: pos, Attempt: attempt, Lane: t.lane}})
+	fl.leave(t, Transition{Transition: line.Transition{State: state, Pos: pos, Attempt: attempt, Lane: t.lane}})
 }
 
 // unsentState is how a task is put back that was not sent: unless a caller was told that it is too late, or an earlier owner may have
@@ -42,7 +42,7 @@ func (t *Task) unsentState() task.State {
 // retry puts a task back for another attempt, for which it is due at pos; made is how many were made.
 func (t *Task) retry(pos int64, made int, reason string) Transition {
 	return Transition{
-		Transition: store.Transition{State: task.StateRetry, Pos: pos, Attempt: made, Lane: t.lane.In(task.ClassRetried),
+		Transition: line.Transition{State: task.StateRetry, Pos: pos, Attempt: made, Lane: t.lane.In(task.ClassRetried),
 			Events: []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Lateness: schemas.LatenessUnknown, Reason: reason}}},
 	}
 }
@@ -66,7 +66,7 @@ func (fl *Flight) deadLetter(t *Task, kind, reason string) {
 
 func (fl *Flight) deadTransition(t *Task, kind, reason string) Transition {
 	return Transition{
-		Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &task.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
+		Transition: line.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &task.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
 			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: fl.clock.Millis(), Body: t.body},
 			Events: []schemas.Event{{State: schemas.StateDead, Kind: kind, Attempt: t.attempt, Lateness: schemas.LatenessUnknown, Reason: reason}}},
 	}

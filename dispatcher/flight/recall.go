@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -16,7 +17,7 @@ const recallMost = 1000
 // recallOf calls a task of a slot back to where it is due at pos. from is its held place; 0: the task is not held.
 func recallOf(l *ownedSlot, seq, from, pos int64, attempt int, lane task.Lane) Transition {
 	return Transition{task: &Task{slot: l, seq: seq, lane: lane},
-		Transition: store.Transition{Seq: seq, Slot: l.number, Epoch: l.epoch, Recall: true, From: from, Pos: pos, Attempt: attempt, Lane: lane}}
+		Transition: line.Transition{Seq: seq, Slot: l.number, Epoch: l.epoch, Recall: true, From: from, Pos: pos, Attempt: attempt, Lane: lane}}
 }
 
 // recall hands tasks that are called back to the settlement.

@@ -3,6 +3,7 @@ package flight
 import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -43,17 +44,17 @@ func (fl *Flight) TakeRuns() []*Task {
 }
 
 // Starts are those of the runs whose slots are still ours, in the order in which they are due.
-func (fl *Flight) Starts(runs []*Task) []store.Start {
+func (fl *Flight) Starts(runs []*Task) []line.Start {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	now := fl.clock.Millis()
-	var out []store.Start
+	var out []line.Start
 	for _, t := range runs {
 		if t.slot.abandoned {
 			continue
 		}
 		t.missed = fl.missed(t, now)
-		out = append(out, store.Start{SlotEpoch: store.SlotEpoch{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer,
+		out = append(out, line.Start{SlotEpoch: store.SlotEpoch{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer,
 			Run: task.RunInstant(t.id), Alone: t.settings.Run.Alone, Missed: t.missed, Skip: t.settings.Run.DropFrom == t.due})
 	}
 	return out
@@ -61,7 +62,7 @@ func (fl *Flight) Starts(runs []*Task) []store.Start {
 
 // Started drops the runs that the database refused; the others wait for their release again. A run that became missed while the database
 // kept its answer is asked about once more.
-func (fl *Flight) Started(runs []*Task, refused map[int64]store.Refusal) {
+func (fl *Flight) Started(runs []*Task, refused map[int64]line.Refusal) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	now := fl.clock.Millis()
@@ -79,12 +80,12 @@ func (fl *Flight) Started(runs []*Task, refused map[int64]store.Refusal) {
 }
 
 // dropRun ends a run without a dead letter.
-func (fl *Flight) dropRun(t *Task, why store.Refusal) {
+func (fl *Flight) dropRun(t *Task, why line.Refusal) {
 	label, event := DropOverlap, task.Overlapping
-	if why == store.RunMissed {
+	if why == line.RunMissed {
 		label, event = DropMissed, task.Missed
 	}
 	fl.metrics.DroppedRuns.WithLabelValues(label).Inc()
-	fl.leave(t, Transition{Transition: store.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane,
+	fl.leave(t, Transition{Transition: line.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane,
 		Events: []schemas.Event{event(t.topic, t.id, t.due)}}})
 }

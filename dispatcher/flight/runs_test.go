@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -45,7 +45,7 @@ func TestWhichRunsAreMissed(t *testing.T) {
 				return
 			}
 			require.True(t, g.Starts(g.TakeRuns())[0].Missed)
-			g.dropRun(run, store.RunMissed)
+			g.dropRun(run, line.RunMissed)
 			require.Equal(t, task.StateDead, fl.inbox.transitions[0].State)
 			require.Nil(t, fl.inbox.transitions[0].Dead)
 			require.Equal(t, 1, counted(fl.metrics.DroppedRuns.WithLabelValues(DropMissed)))
@@ -60,7 +60,7 @@ func TestAMissedRunIsNoDeadLetter(t *testing.T) {
 	run := &Task{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings()}}
 	run.settings.MaxLateness, run.settings.Run = time.Second, schemas.Run{Timer: "t", DropFrom: 1}
 	require.False(t, s.admit(run, s.clock.Millis(), false))
-	fl.dropRun(run, store.RunMissed)
+	fl.dropRun(run, line.RunMissed)
 	require.Nil(t, fl.inbox.transitions[0].Dead)
 	require.Equal(t, schemas.KindMissed, fl.inbox.transitions[0].Events[0].Kind)
 }

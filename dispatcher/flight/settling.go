@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 // Check looks at the outlets that have not answered for long, and at the events that have not been acknowledged. It returns the topics that
@@ -65,7 +65,7 @@ func (fl *Flight) Ours(transitions []Transition) []Transition {
 
 // Closing is how far a slot can be closed.
 type Closing struct {
-	store.Done
+	line.Done
 	slot *ownedSlot
 }
 
@@ -75,7 +75,7 @@ func (fl *Flight) Closable() (out []Closing) {
 	defer fl.mu.Unlock()
 	for _, l := range fl.slots {
 		if to, count := l.closable(); to > l.done {
-			out = append(out, Closing{store.Done{Slot: l.number, Epoch: l.epoch, From: l.done, To: to, Count: count}, l})
+			out = append(out, Closing{line.Done{Slot: l.number, Epoch: l.epoch, From: l.done, To: to, Count: count}, l})
 		}
 	}
 	return out
@@ -89,7 +89,7 @@ func (fl *Flight) LeavePinned() {
 }
 
 // Settled takes what the database did: transitions and closings that are durable, after so long.
-func (fl *Flight) Settled(transitions []Transition, closings []Closing, result store.Settled, took time.Duration) {
+func (fl *Flight) Settled(transitions []Transition, closings []Closing, result line.Settled, took time.Duration) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	if len(transitions) > 0 {
@@ -124,7 +124,7 @@ func (fl *Flight) Settled(transitions []Transition, closings []Closing, result s
 }
 
 // close moves done. Where the database counts another number of tasks than were settled, the slot is taken anew.
-func (fl *Flight) close(closings []Closing, result store.Settled) {
+func (fl *Flight) close(closings []Closing, result line.Settled) {
 	mismatch := map[int]bool{}
 	for _, slot := range result.Mismatch {
 		mismatch[slot] = true
@@ -161,8 +161,8 @@ func (fl *Flight) leftAgain(e Transition) {
 }
 
 // Rows are what the database is given of transitions.
-func Rows(transitions []Transition) []store.Transition {
-	rows := make([]store.Transition, len(transitions))
+func Rows(transitions []Transition) []line.Transition {
+	rows := make([]line.Transition, len(transitions))
 	for i, e := range transitions {
 		rows[i] = e.Transition
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/slots"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -27,7 +27,7 @@ func TestSuspectThatWasSetAsideIsNotSent(t *testing.T) {
 	require.True(t, fl.NotNow(g, suspect))
 	fl.answeredLate(outcome{task: suspect, err: kafka.ErrNotSent, alone: true})
 	require.Empty(t, fl.stuck)
-	fl.enter(map[int]*ownedSlot{0: l}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
+	fl.enter(map[int]*ownedSlot{0: l}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
 	require.Equal(t, 1, fl.backlog.queue.size, "it is read, if it is there, and sent")
 }
 
@@ -46,7 +46,7 @@ func TestSuspectOfALostSlotIsForgotten(t *testing.T) {
 	require.True(t, ok)
 	fl.DropSuspect(one.Task)
 	require.Zero(t, fl.outlets.buffered)
-	fl.enter(map[int]*ownedSlot{0: {number: 0, epoch: 6}}, []store.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
+	fl.enter(map[int]*ownedSlot{0: {number: 0, epoch: 6}}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
 	require.Equal(t, 1, fl.backlog.queue.size, "it is read and sent")
 	_, ok = fl.NextSuspect(g)
 	require.False(t, ok)

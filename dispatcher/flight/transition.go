@@ -4,13 +4,13 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
 // Transition is a task that leaves its place.
 type Transition struct {
-	store.Transition
+	line.Transition
 	task    *Task
 	gate    *Gate // that waits for it: of a held task that is called back
 	reduced int   // how often the database has refused it: see Reduce

@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
 func TestPieceOf(t *testing.T) {
 	small := Transition{}
-	large := Transition{Transition: store.Transition{Dead: &task.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
-	huge := Transition{Transition: store.Transition{Dead: &task.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
+	large := Transition{Transition: line.Transition{Dead: &task.DeadLetter{Body: make([]byte, pieceBytes/2)}}}
+	huge := Transition{Transition: line.Transition{Dead: &task.DeadLetter{Body: make([]byte, 2*pieceBytes)}}}
 	for name, c := range map[string]struct {
 		transitions []Transition
 		want        int
@@ -34,7 +34,7 @@ const t0 = 1_700_000_000_000
 func TestReduce(t *testing.T) {
 	odd := strings.Repeat("\xff\u00e4", 1000)
 	dead := &task.DeadLetter{Reason: odd, Body: []byte("body")}
-	e := Transition{Transition: store.Transition{State: task.StateDead, Dead: dead, Events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}}
+	e := Transition{Transition: line.Transition{State: task.StateDead, Dead: dead, Events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}}
 	events := e.Events
 	require.True(t, e.Reduce(t0))
 	require.Equal(t, strings.Repeat("?", shortReason), e.Dead.Reason)
@@ -45,10 +45,10 @@ func TestReduce(t *testing.T) {
 	require.Empty(t, e.Dead.Body)
 	require.Empty(t, e.Events[0].Reason)
 	require.True(t, e.Reduce(t0))
-	require.Equal(t, Transition{Transition: store.Transition{State: task.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
+	require.Equal(t, Transition{Transition: line.Transition{State: task.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
 	require.False(t, e.Reduce(t0))
 
-	e = Transition{Transition: store.Transition{State: task.StateSucceeded}} // it is delivered: it must not become pending
+	e = Transition{Transition: line.Transition{State: task.StateSucceeded}} // it is delivered: it must not become pending
 	require.True(t, e.Reduce(t0))
 	require.True(t, e.Reduce(t0))
 	require.False(t, e.Reduce(t0))

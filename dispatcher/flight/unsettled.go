@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -122,5 +122,5 @@ func (fl *Flight) leavePinned() {
 
 // settleApart ends a delivered task by itself.
 func (fl *Flight) settleApart(t *Task) {
-	fl.leave(t, Transition{Transition: store.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
+	fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
 }

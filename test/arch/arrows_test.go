@@ -17,9 +17,11 @@ var arrows = map[string][]string{
 	"timer":    {},
 	"producer": {"schemas"},
 	"consumer": {"schemas", "internal/loop"},
-	"store":    {"store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/loop", "internal/machine", "internal/election/roll"},
+	"store":    {"store/line", "store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/loop", "internal/machine", "internal/election/roll"},
 	// Questions go to store/look, which never writes. The store asks too, and not the reverse: look opens a store in its tests only.
 	"store/look": {"schemas", "task", "store/internal", "store"},
+	// What the owner of a slot asks for. What puts tasks into the line, or decides what reports make of them, is not to be seen from here.
+	"store/line": {"schemas", "task", "timer", "store/internal", "internal/slots"},
 	// What operators say and processes agree on. The dispatcher reads policies there, and brings a new number of slots about.
 	"store/admin": {"schemas", "task", "store/internal", "internal/slots", "internal/loop"},
 	// Dead letters: read, counted, forgotten. Other packages of the store write them, so it imports none of those; its tests are the store's.
@@ -27,7 +29,7 @@ var arrows = map[string][]string{
 	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine", "internal/loop", "internal/faultpoint"},
 	"events":         {"schemas", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":        {"schemas", "task", "store", "store/admin", "store/look", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
-	"dispatcher":     {"schemas", "task", "store", "store/admin", "store/look", "store/letters", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
+	"dispatcher":     {"schemas", "task", "store", "store/admin", "store/line", "store/look", "store/letters", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
 	"callback":       {"schemas", "internal/defaults", "internal/reload", "internal/loop", "internal/share"},
 	"deadletter":     {"schemas", "task", "store", "store/admin", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop"},
 

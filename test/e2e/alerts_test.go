@@ -29,7 +29,7 @@ func registered(t *testing.T) map[string]bool {
 	require.NoError(t, err)
 	sent, err := sendlog.Open(t.TempDir(), sendlog.Config{}, s.log)
 	require.NoError(t, err)
-	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: election.NewLocal("d", s.store.SlotCount, s.store), SendLog: sent, Metrics: reg, Log: s.log},
+	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: election.NewLocal("d", s.store.SlotCount, s.store.Line()), SendLog: sent, Metrics: reg, Log: s.log},
 		dispatcher.Config{MemberID: "d"})
 	require.NoError(t, err)
 	calls, err := callback.New(callback.Config{}, s.log, reg)

@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 // TestReturnAfterAnOutage makes tasks due while no dispatcher runs. Then it delivers them together
@@ -91,11 +91,11 @@ func (s *stack) waitStored(n int) {
 	require.EventuallyWithT(s.t, func(t *assert.CollectT) {
 		slots, err := s.store.Slots(s.t.Context())
 		require.NoError(t, err)
-		ranges := make([]store.Range, len(slots))
+		ranges := make([]line.Range, len(slots))
 		for i, slot := range slots {
-			ranges[i] = store.Range{Slot: slot.Slot, From: slot.Done, To: math.MaxInt64}
+			ranges[i] = line.Range{Slot: slot.Slot, From: slot.Done, To: math.MaxInt64}
 		}
-		counts, err := s.store.Count(s.t.Context(), ranges)
+		counts, err := s.store.Line().Count(s.t.Context(), ranges)
 		require.NoError(t, err)
 		stored := 0
 		for _, c := range counts {

@@ -29,9 +29,9 @@ import (
 func (s *stack) dispatcherAt(id, dir string) *process {
 	sent, err := sendlog.Open(dir, sendlog.Config{}, s.log)
 	require.NoError(s.t, err)
-	var members election.Source = election.NewLocal(id, s.store.SlotCount, s.store)
+	var members election.Source = election.NewLocal(id, s.store.SlotCount, s.store.Line())
 	if s.real {
-		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, s.store, s.log)
+		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, s.store.Line(), s.log)
 		require.NoError(s.t, err)
 	}
 	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.newIndex(), Members: members, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: s.log},

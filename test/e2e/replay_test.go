@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -42,30 +43,30 @@ func (s *stack) deadLetters(target string, n int) {
 		_, err := s.store.Apply(ctx, b, store.At(now))
 		require.NoError(s.t, err)
 	}
-	epoch, err := s.store.NextEpoch(ctx)
+	epoch, err := s.store.Line().NextEpoch(ctx)
 	require.NoError(s.t, err)
-	_, err = s.store.Acquire(ctx, all, epoch, "me")
+	_, err = s.store.Line().Acquire(ctx, all, epoch, "me")
 	require.NoError(s.t, err)
-	require.NoError(s.t, s.store.Claim(ctx, 0, all, make([]int64, len(all)), epoch, now))
+	require.NoError(s.t, s.store.Line().Claim(ctx, 0, all, make([]int64, len(all)), epoch, now))
 	for slot := range slots {
-		entries, err := s.store.Entries(ctx, []store.Range{{Slot: slot, From: 0, To: now}})
+		entries, err := s.store.Line().Entries(ctx, []line.Range{{Slot: slot, From: 0, To: now}})
 		require.NoError(s.t, err)
 		for part := range slices.Chunk(entries, 500) {
 			seqs := make([]int64, len(part))
 			for i, e := range part {
 				seqs[i] = e.Seq
 			}
-			tasks, _, err := s.store.Tasks(ctx, seqs, 1<<30)
+			tasks, _, err := s.store.Line().Tasks(ctx, seqs, 1<<30)
 			require.NoError(s.t, err)
-			exits := make([]store.Transition, len(tasks))
+			exits := make([]line.Transition, len(tasks))
 			for i, t := range tasks {
-				exits[i] = store.Transition{Seq: t.Seq, Slot: slot, Epoch: epoch, State: task.StateDead, Dead: &task.DeadLetter{Seq: t.Seq, Kind: schemas.KindDead, Topic: t.Topic,
+				exits[i] = line.Transition{Seq: t.Seq, Slot: slot, Epoch: epoch, State: task.StateDead, Dead: &task.DeadLetter{Seq: t.Seq, Kind: schemas.KindDead, Topic: t.Topic,
 					TaskID: t.ID, Due: t.Due, Reason: "planted", DiedAt: now, Body: t.Body}}
 			}
-			_, err = s.store.Settle(ctx, nil, exits, store.At(now))
+			_, err = s.store.Line().Settle(ctx, nil, exits, store.At(now))
 			require.NoError(s.t, err)
 		}
-		_, err = s.store.Settle(ctx, []store.Done{{Slot: slot, Epoch: epoch, From: 0, To: now}}, nil, store.At(now))
+		_, err = s.store.Line().Settle(ctx, []line.Done{{Slot: slot, Epoch: epoch, From: 0, To: now}}, nil, store.At(now))
 		require.NoError(s.t, err)
 	}
 }

@@ -229,7 +229,7 @@ func (w *world) nextEpoch(ctx context.Context) (int64, error) {
 	if c := w.db.state(nil); c.frozen || c.mute || c.refuse {
 		return 0, errRefused
 	}
-	return w.admin.NextEpoch(ctx)
+	return w.admin.Line().NextEpoch(ctx)
 }
 
 func (w *world) link(l *link) {

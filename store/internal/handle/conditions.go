@@ -1,7 +1,7 @@
 package handle
 
 // Conditions are what claims, settlements and runs of an owner, and writes of a scanner, rest on. Taking and giving back
-// slots has conditions of its own: see store/slots.go. Only the tests of the store change them: each takes one away, and must see
+// slots has conditions of its own: see store/line/owners.go. Only the tests of the store change them: each takes one away, and must see
 // that a contest notices.
 type Conditions struct {
 	Shared    string // the lock of a writer that reads claimed, and holds it where it is

@@ -73,6 +73,12 @@ func (s Slot) MayHaveMoved() bool { return s.Unsure && s.Changing() }
 // SlotPos is a position in a slot's order.
 type SlotPos = place.Pos
 
+// SlotEpoch is a slot that its owner holds under an epoch.
+type SlotEpoch struct {
+	Slot  int
+	Epoch int64
+}
+
 // SlotColumns are those of slots that ScanSlot reads.
 func (h *Handle) SlotColumns() string {
 	return "slot, epoch, owner, claimed, done, CASE WHEN doubt_epoch = epoch THEN doubt ELSE claimed END, " + h.Unsure("slots") + ", base, target, spread, moved, moved_held, turn"

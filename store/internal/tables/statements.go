@@ -60,3 +60,6 @@ func Pieces[T any](values []T, size func(T) int, f func([]T) error) error {
 	}
 	return nil
 }
+
+// MaxCases is how many cases a CASE in an UPDATE has: the server goes through all of them for each row.
+const MaxCases = 100

@@ -1,4 +1,4 @@
-package store
+package line
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // Start is a run of a timer that is due, and must be alone or is missed.
 type Start struct {
-	SlotEpoch
+	handle.SlotEpoch
 	Seq    int64
 	Topic  string
 	Timer  string // id
@@ -48,11 +48,11 @@ const (
 // A run that was started is unfinished until its task has ended, also where its timer was deleted, or
 // deleted and set again. Where the deleted timer has been forgotten meanwhile, nothing is remembered,
 // and it may be released.
-func (s *Store) StartRuns(ctx context.Context, starts []Start, now int64, tolerance time.Duration) (refused map[int64]Refusal, err error) {
-	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
+func (l Line) StartRuns(ctx context.Context, starts []Start, now int64, tolerance time.Duration) (refused map[int64]Refusal, err error) {
+	err = l.h.Transact(ctx, func(tx *sql.Tx) error {
 		refused = map[int64]Refusal{}
 		return tables.Chunks(starts, func(part []Start) error {
-			d := starting{store: s, tx: tx, now: now, tolerance: tolerance, refused: refused}
+			d := starting{h: l.h, tx: tx, now: now, tolerance: tolerance, refused: refused}
 			return d.decide(ctx, part)
 		})
 	})
@@ -64,7 +64,7 @@ func (s *Store) StartRuns(ctx context.Context, starts []Start, now int64, tolera
 
 // starting is one decision about some runs.
 type starting struct {
-	store     *Store
+	h         *handle.Handle
 	tx        *sql.Tx
 	now       int64
 	tolerance time.Duration
@@ -153,7 +153,7 @@ func (d *starting) read(ctx context.Context, starts []Start) error {
 		set.Add(r.Slot)
 	}
 	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-	rows, err := tables.Fetch(ctx, d.tx, scanStarting, "SELECT topic, id, state, next, definition, running FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+d.store.h.Locking(handle.LockExclusive), keys...)
+	rows, err := tables.Fetch(ctx, d.tx, scanStarting, "SELECT topic, id, state, next, definition, running FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+d.h.Locking(handle.LockExclusive), keys...)
 	if err != nil {
 		return fmt.Errorf("reading timers: %w", err)
 	}
@@ -163,12 +163,12 @@ func (d *starting) read(ctx context.Context, starts []Start) error {
 		d.timers[task.Ident(rows[i].Topic, rows[i].ID)] = &rows[i]
 		seqs = append(seqs, rows[i].running)
 	}
-	slots, err := d.store.h.LockSlots(ctx, d.tx, set, handle.LockShared) // nobody takes them over meanwhile
+	slots, err := d.h.LockSlots(ctx, d.tx, set, handle.LockShared) // nobody takes them over meanwhile
 	if err != nil {
 		return err
 	}
 	for _, r := range starts {
-		if !d.store.h.Conditions.HeldUnder(slots[r.Slot], r.Epoch) {
+		if !d.h.Conditions.HeldUnder(slots[r.Slot], r.Epoch) {
 			return handle.ErrFenced
 		}
 	}
@@ -241,7 +241,7 @@ func (d *starting) standIn(ctx context.Context, t *startingTimer, r Start, behin
 	}
 	keys := make([]any, len(runs))
 	for i, run := range runs {
-		key := runIdent(&t.Timer, run)
+		key := t.RunIdent(run)
 		keys[i] = key[:]
 	}
 	tasks, err := d.tasks(ctx, "ident", keys)

@@ -1,4 +1,4 @@
-package store
+package line
 
 import (
 	"context"
@@ -49,10 +49,10 @@ type Transition struct {
 
 func (e Transition) inLine() bool { return e.State <= task.StateReport }
 
-// applies tells whether the task still stands where its owner knows it. When a settlement is
+// Applies tells whether the task still stands where its owner knows it. When a settlement is
 // repeated, the task may have left its place the first time, and callers and consumers may have
 // changed it since. That must stay.
-func (e Transition) applies(row task.Task, s Slot) bool {
+func (e Transition) Applies(row task.Task, s handle.Slot) bool {
 	switch {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
 		return false
@@ -88,15 +88,15 @@ type Settled struct {
 // tasks wait. It may be repeated after an error whose outcome is unknown.
 //
 // now tells the time in Unix ms. As in Apply, it is asked once the rows are locked.
-func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transition, now func() int64) (Settled, error) {
+func (l Line) Settle(ctx context.Context, done []Done, transitions []Transition, now func() int64) (Settled, error) {
 	var out Settled
-	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
+	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
 		out = Settled{}
 		there, err := stillThere(ctx, tx, transitions)
 		if err != nil {
 			return err
 		}
-		rows, err := s.lockTransitions(ctx, tx, there)
+		rows, err := l.lockTransitions(ctx, tx, there)
 		if err != nil {
 			return err
 		}
@@ -113,28 +113,28 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 		if len(done) > 0 {
 			clause = handle.LockExclusive
 		}
-		slots, err := s.h.LockSlotsThere(ctx, tx, set, clause) // one that the database has forgotten is held by nobody
+		slots, err := l.h.LockSlotsThere(ctx, tx, set, clause) // one that the database has forgotten is held by nobody
 		if err != nil {
 			return err
 		}
 		for slot, epoch := range epochs {
-			if !s.h.Conditions.HeldUnder(slots[slot], epoch) {
+			if !l.h.Conditions.HeldUnder(slots[slot], epoch) {
 				out.Fenced = append(out.Fenced, slot)
 			}
 		}
 		if len(out.Fenced) > 0 {
 			return handle.ErrFenced
 		}
-		reports, err := s.decideReports(ctx, tx, transitions, rows, slots, now)
+		reports, err := l.reports(ctx, tx, transitions, rows, slots, now)
 		if err != nil {
 			return err
 		}
-		out.Reported = reports.changed
-		told, err := s.writeTransitions(ctx, tx, reports.transitions, rows, slots, now(), &out)
+		out.Reported = reports.Changed
+		told, err := l.writeTransitions(ctx, tx, reports.Transitions, rows, slots, now(), &out)
 		if err != nil {
 			return err
 		}
-		told = append(told, reports.events...)
+		told = append(told, reports.Events...)
 		if out.Mismatch, out.Stands, err = moveDone(ctx, tx, done, slots); err != nil || len(told) == 0 {
 			return err
 		}
@@ -152,10 +152,10 @@ func (s *Store) Settle(ctx context.Context, done []Done, transitions []Transitio
 	return out, nil
 }
 
-// lockedRow is what a settlement reads of each task: where it stands, and what it is called.
-type lockedRow struct {
+// Row is what a settlement reads of each task: where it stands, and what it is called.
+type Row struct {
 	task.Task
-	ident [16]byte
+	Ident [16]byte
 }
 
 // stillThere leaves out tasks that were to wait for reports, and have left the places at which they were claimed: most have, where
@@ -204,15 +204,15 @@ func (e Transition) beginsWait() bool {
 }
 
 // lockTransitions locks the rows before the slots, as all writers do. Another order would deadlock with them.
-func (s *Store) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]lockedRow, error) {
-	rows := make(map[int64]lockedRow, len(transitions))
+func (l Line) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]Row, error) {
+	rows := make(map[int64]Row, len(transitions))
 	return rows, tables.Chunks(transitions, func(part []Transition) error {
-		list, err := tables.Fetch(ctx, tx, func(r *sql.Rows, t *lockedRow) error {
+		list, err := tables.Fetch(ctx, tx, func(r *sql.Rows, t *Row) error {
 			var key []byte
 			err := r.Scan(&t.Seq, &key, &t.Slot, &t.Pos, &t.State, &t.Attempt)
-			copy(t.ident[:], key)
+			copy(t.Ident[:], key)
 			return err
-		}, "SELECT seq, ident, slot, pos, state, attempt FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+s.h.Locking(handle.LockExclusive), seqsOf(part)...)
+		}, "SELECT seq, ident, slot, pos, state, attempt FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+l.h.Locking(handle.LockExclusive), seqsOf(part)...)
 		for _, t := range list {
 			rows[t.Seq] = t
 		}
@@ -228,16 +228,13 @@ func seqsOf(transitions []Transition) []any {
 	return out
 }
 
-// maxCases is how many cases a CASE in an UPDATE has: the server goes through all of them for each row.
-const maxCases = 100
-
 // writeTransitions writes the transitions of tasks that stand as their owners know them, and returns the events of those.
-func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]lockedRow, slots map[int]Slot, now int64, out *Settled) (told []schemas.Event, err error) {
+func (l Line) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]Row, slots map[int]handle.Slot, now int64, out *Settled) (told []schemas.Event, err error) {
 	var dead []*task.DeadLetter
 	leaving := map[transitionGroup][]Transition{}
 	for _, e := range transitions {
 		row, claimed := rows[e.Seq].Task, slots[e.Slot].Claimed
-		if !e.applies(row, slots[e.Slot]) {
+		if !e.Applies(row, slots[e.Slot]) {
 			if repeated := row.Slot == task.OutOfLine && row.State == e.State; !repeated {
 				out.Ignored = append(out.Ignored, e.Seq)
 			}
@@ -270,7 +267,7 @@ func (s *Store) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []
 			}
 		}
 	}
-	return told, s.h.InsertDead(ctx, tx, dead)
+	return told, l.h.InsertDead(ctx, tx, dead)
 }
 
 // transitionGroup is what transitions that are written together have in common; their places differ.
@@ -284,7 +281,7 @@ type transitionGroup struct {
 // rows is how many of the transitions one statement writes. All that end have the same place.
 func (d transitionGroup) rows() int {
 	if d.inLine {
-		return maxCases
+		return tables.MaxCases
 	}
 	return tables.MaxRows
 }
@@ -309,7 +306,7 @@ func (d transitionGroup) write(ctx context.Context, tx *sql.Tx, transitions []Tr
 // cannot pass a task that was overlooked. The count reads the (slot, pos) index only. A range must
 // begin at done, and must not reach beyond claimed, where writers still put tasks. A range that is
 // settled already is ignored.
-func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]Slot) (mismatch []int, stands map[int]int64, err error) {
+func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]handle.Slot) (mismatch []int, stands map[int]int64, err error) {
 	if len(done) == 0 {
 		return nil, nil, nil
 	}
@@ -338,7 +335,7 @@ func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]Slot) (mi
 		}
 		fit = append(fit, d)
 	}
-	for part := range slices.Chunk(fit, maxCases) {
+	for part := range slices.Chunk(fit, tables.MaxCases) {
 		var a, slots []any
 		for _, d := range part {
 			a = append(a, d.Slot, d.To)

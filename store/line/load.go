@@ -1,4 +1,4 @@
-package store
+package line
 
 import (
 	"cmp"
@@ -40,8 +40,8 @@ func rangesWhere(ranges []Range) (string, []any) {
 
 // Claimed reads what a claim took, with the due times of those at the first places. Only the owner
 // adds or removes tasks within a claimed range, so one read after the claim is complete.
-func (s *Store) Claimed(ctx context.Context, ranges []Range) ([]Entry, error) {
-	entries, err := s.Entries(ctx, ranges)
+func (l Line) Claimed(ctx context.Context, ranges []Range) ([]Entry, error) {
+	entries, err := l.Entries(ctx, ranges)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (s *Store) Claimed(ctx context.Context, ranges []Range) ([]Entry, error) {
 	for _, r := range ranges {
 		first[slots.Pos{Slot: r.Slot, Pos: r.From + 1}] = true
 	}
-	return entries, s.addDues(ctx, entries, func(i int) bool { return first[entries[i].at()] })
+	return entries, l.addDues(ctx, entries, func(i int) bool { return first[entries[i].at()] })
 }
 
 // mostDues bounds for how many tasks Doubts reads the due times: about 100 ms of work for the database.
@@ -57,13 +57,13 @@ const mostDues = 20_000
 
 // Doubts reads what an owner finds claimed, with the due times of tasks that share a place: they came when the place was claimed already, or were
 // called back to it, and are to go in the order of their due times.
-func (s *Store) Doubts(ctx context.Context, ranges []Range) ([]Entry, error) {
-	entries, err := s.Entries(ctx, ranges)
+func (l Line) Doubts(ctx context.Context, ranges []Range) ([]Entry, error) {
+	entries, err := l.Entries(ctx, ranges)
 	if err != nil {
 		return nil, err
 	}
 	left := mostDues
-	return entries, s.addDues(ctx, entries, func(i int) bool {
+	return entries, l.addDues(ctx, entries, func(i int) bool {
 		shared := i > 0 && entries[i-1].at() == entries[i].at() || i+1 < len(entries) && entries[i+1].at() == entries[i].at()
 		if shared {
 			left--
@@ -73,11 +73,11 @@ func (s *Store) Doubts(ctx context.Context, ranges []Range) ([]Entry, error) {
 }
 
 // Entries reads pieces of lines, ordered by slot, pos and seq, from the index alone.
-func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
+func (l Line) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 	var out []Entry
 	for part := range slices.Chunk(ranges, tables.MaxRanges) {
 		where, a := rangesWhere(part)
-		rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, e *Entry) error { return r.Scan(&e.Slot, &e.Pos, &e.Seq, &e.Lane) },
+		rows, err := tables.Fetch(ctx, l.h.DB, func(r *sql.Rows, e *Entry) error { return r.Scan(&e.Slot, &e.Pos, &e.Seq, &e.Lane) },
 			"SELECT slot, pos, seq, lane FROM tasks WHERE "+where, a...)
 		if err != nil {
 			return nil, fmt.Errorf("reading claimed entries: %w", err)
@@ -93,7 +93,7 @@ func (s *Store) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 func (e Entry) at() slots.Pos { return slots.Pos{Slot: e.Slot, Pos: e.Pos} }
 
 // addDues adds the due times of entries.
-func (s *Store) addDues(ctx context.Context, entries []Entry, wanted func(i int) bool) error {
+func (l Line) addDues(ctx context.Context, entries []Entry, wanted func(i int) bool) error {
 	bySeq := map[int64]*Entry{}
 	var seqs []any
 	for i := range entries {
@@ -104,7 +104,7 @@ func (s *Store) addDues(ctx context.Context, entries []Entry, wanted func(i int)
 	}
 	return tables.Chunks(seqs, func(part []any) error {
 		type due struct{ seq, due int64 }
-		dues, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, d *due) error { return r.Scan(&d.seq, &d.due) }, "SELECT seq, due FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", part...)
+		dues, err := tables.Fetch(ctx, l.h.DB, func(r *sql.Rows, d *due) error { return r.Scan(&d.seq, &d.due) }, "SELECT seq, due FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", part...)
 		if err != nil {
 			return fmt.Errorf("reading the due times of %d entries: %w", len(part), err)
 		}
@@ -116,8 +116,8 @@ func (s *Store) addDues(ctx context.Context, entries []Entry, wanted func(i int)
 }
 
 // Count returns how many tasks stand in each piece; a slot without any is left out. It reads the index only.
-func (s *Store) Count(ctx context.Context, ranges []Range) (map[int]int, error) {
-	return countRanges(ctx, s.db, ranges)
+func (l Line) Count(ctx context.Context, ranges []Range) (map[int]int, error) {
+	return countRanges(ctx, l.h.DB, ranges)
 }
 
 func countRanges(ctx context.Context, q dialect.Querier, ranges []Range) (map[int]int, error) {
@@ -138,8 +138,8 @@ func countRanges(ctx context.Context, q dialect.Querier, ranges []Range) (map[in
 
 // Nth returns the place of the n-th task (from 1) of a piece, and whether there are that many. A
 // claim up to that place takes n tasks, and any others at the very same place.
-func (s *Store) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, err error) {
-	err = s.db.QueryRowContext(ctx, "SELECT pos FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? ORDER BY pos LIMIT 1 OFFSET ?", r.Slot, r.From, r.To, n-1).Scan(&pos)
+func (l Line) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, err error) {
+	err = l.h.DB.QueryRowContext(ctx, "SELECT pos FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? ORDER BY pos LIMIT 1 OFFSET ?", r.Slot, r.From, r.To, n-1).Scan(&pos)
 	if err == sql.ErrNoRows {
 		return 0, false, nil
 	}
@@ -151,11 +151,11 @@ func (s *Store) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, er
 
 // Tasks reads tasks with their bodies, in the order of seq, until the bodies reach maxBytes. rest
 // are the seqs that were not read because of that limit. A seq that no longer exists is in neither.
-func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []task.Task, rest []int64, err error) {
+func (l Line) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []task.Task, rest []int64, err error) {
 	seqs = slices.Sorted(slices.Values(seqs))
 	for len(seqs) > 0 && maxBytes > 0 {
 		part := seqs[:min(len(seqs), handle.PreparedRows)]
-		rows, err := s.tasks(ctx, part, maxBytes)
+		rows, err := l.tasks(ctx, part, maxBytes)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading %d task bodies: %w", len(part), err)
 		}
@@ -172,8 +172,8 @@ func (s *Store) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []
 	return tasks, seqs, nil
 }
 
-func (s *Store) tasks(ctx context.Context, seqs []int64, maxBytes int) ([]task.Task, error) {
-	rows, err := s.h.Query(ctx, "SELECT "+tables.TaskColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") ORDER BY seq", tables.Args(seqs))
+func (l Line) tasks(ctx context.Context, seqs []int64, maxBytes int) ([]task.Task, error) {
+	rows, err := l.h.Query(ctx, "SELECT "+tables.TaskColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") ORDER BY seq", tables.Args(seqs))
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package store
+package line
 
 import (
 	"context"
@@ -19,8 +19,8 @@ type HeldTask = handle.HeldTask
 
 // HeldTasks returns up to n held tasks behind a place, in the order of the instants at which they should
 // have been released. They stand in all slots, and some may belong to another target of the same lane.
-func (s *Store) HeldTasks(ctx context.Context, topic string, after HeldPlace, n int) ([]HeldTask, error) {
-	out, err := s.h.HeldTasks(ctx, s.db, topic, &after, n)
+func (l Line) HeldTasks(ctx context.Context, topic string, after HeldPlace, n int) ([]HeldTask, error) {
+	out, err := l.h.HeldTasks(ctx, l.h.DB, topic, &after, n)
 	if err != nil {
 		return nil, fmt.Errorf("reading held tasks: %w", err)
 	}
@@ -39,10 +39,10 @@ type Head struct {
 }
 
 // Heads reads tasks without their bodies. A seq that no longer exists is left out.
-func (s *Store) Heads(ctx context.Context, seqs []int64) ([]Head, error) {
+func (l Line) Heads(ctx context.Context, seqs []int64) ([]Head, error) {
 	var out []Head
 	err := tables.Chunks(slices.Sorted(slices.Values(seqs)), func(part []int64) error {
-		rows, err := tables.Fetch(ctx, s.db, func(r *sql.Rows, h *Head) error {
+		rows, err := tables.Fetch(ctx, l.h.DB, func(r *sql.Rows, h *Head) error {
 			return r.Scan(&h.Seq, &h.Slot, &h.Pos, &h.Due, &h.State, &h.Attempt, &h.Topic)
 		}, "SELECT seq, slot, pos, due, state, attempt, topic FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
 		out = append(out, rows...)

@@ -1,4 +1,4 @@
-package store
+package line
 
 import (
 	"cmp"
@@ -25,9 +25,9 @@ var (
 )
 
 const (
-	// splitAhead is how far ahead, ms, all is where it belongs once a slot is split. No claim goes beyond it before the other
+	// SplitAhead is how far ahead, ms, all is where it belongs once a slot is split. No claim goes beyond it before the other
 	// tasks have followed, so it is the time that those have. splitLeast is the least.
-	splitAhead = 15_000
+	SplitAhead = 15_000
 	splitLeast = 3000
 	// splitMost is how many tasks a split looks at: its slot's tasks wait for it. splitMoves is how many leave with it, unless
 	// more fall due within splitLeast.
@@ -51,10 +51,10 @@ type Moved struct {
 
 // shifter is one attempt at moving tasks of a slot to where they belong.
 type shifter struct {
-	store *Store
+	h     *handle.Handle
 	tx    *sql.Tx
 	waits func(seq int64) bool // its owner waits for an answer about a task: that one stays until the answer has come
-	slot  Slot                 // that they leave, locked or not
+	slot  handle.Slot          // that they leave, locked or not
 	moved Moved
 }
 
@@ -121,7 +121,7 @@ func (m *shifter) lockRows(ctx context.Context, leavers []leaver) ([]leaver, err
 	err := tables.Chunks(leavers, func(part []leaver) error {
 		type at struct{ seq, pos int64 }
 		rows, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, v *at) error { return r.Scan(&v.seq, &v.pos) },
-			"SELECT seq, pos FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") AND slot = ? ORDER BY seq"+m.store.h.Locking(handle.LockExclusive), append(seqsOfLeavers(part), m.slot.Slot)...)
+			"SELECT seq, pos FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") AND slot = ? ORDER BY seq"+m.h.Locking(handle.LockExclusive), append(seqsOfLeavers(part), m.slot.Slot)...)
 		for _, r := range rows {
 			i, _ := slices.BinarySearchFunc(part, r.seq, func(l leaver, seq int64) int { return cmp.Compare(l.seq, seq) })
 			if part[i].pos == r.pos {
@@ -145,7 +145,7 @@ func seqsOfLeavers(leavers []leaver) []any {
 }
 
 // write moves leavers to their slots, which are locked. Their place stays, unless it was claimed there already.
-func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]Slot) error {
+func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]handle.Slot) error {
 	type place struct {
 		slot  int
 		pos   int64 // 0: as it is
@@ -192,15 +192,15 @@ func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]Slot) 
 //
 // ErrFenced: the slot has another owner, or is unsure. ErrBusy and ErrNotReady: later. Repeating the call is harmless: a slot
 // that is split already, or that no key leaves, is left alone.
-func (s *Store) Split(ctx context.Context, slot int, epoch, claimed, now int64, waits func(seq int64) bool) (Moved, error) {
-	ahead, err := s.splitReach(ctx, slot, claimed, now)
+func (l Line) Split(ctx context.Context, slot int, epoch, claimed, now int64, waits func(seq int64) bool) (Moved, error) {
+	ahead, err := l.splitReach(ctx, slot, claimed, now)
 	if err != nil {
 		return Moved{}, fmt.Errorf("splitting slot %d: %w", slot, err)
 	}
 	var out Moved
-	err = s.h.Transact(ctx, func(tx *sql.Tx) error {
+	err = l.h.Transact(ctx, func(tx *sql.Tx) error {
 		out = Moved{}
-		m := shifter{store: s, tx: tx, waits: waits}
+		m := shifter{h: l.h, tx: tx, waits: waits}
 		err := m.split(ctx, slot, epoch, claimed, now, ahead)
 		out = m.moved
 		return err
@@ -208,16 +208,16 @@ func (s *Store) Split(ctx context.Context, slot int, epoch, claimed, now int64, 
 	if err != nil {
 		return Moved{}, fmt.Errorf("splitting slot %d: %w", slot, err)
 	}
-	s.h.ForgetSpread()
+	l.h.ForgetSpread()
 	return out, nil
 }
 
 // splitReach is how far ahead of now, ms, a split looks at tasks of its slot.
-func (s *Store) splitReach(ctx context.Context, slot int, claimed, now int64) (int64, error) {
-	pos, more, err := s.Nth(ctx, Range{Slot: slot, From: claimed, To: now + splitAhead}, splitMost)
+func (l Line) splitReach(ctx context.Context, slot int, claimed, now int64) (int64, error) {
+	pos, more, err := l.Nth(ctx, Range{Slot: slot, From: claimed, To: now + SplitAhead}, splitMost)
 	switch {
 	case err != nil || !more:
-		return splitAhead, err
+		return SplitAhead, err
 	case pos-now <= splitLeast:
 		return 0, ErrBusy
 	}
@@ -225,7 +225,7 @@ func (s *Store) splitReach(ctx context.Context, slot int, claimed, now int64) (i
 }
 
 func (m *shifter) split(ctx context.Context, slot int, epoch, claimed, now, ahead int64) error {
-	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.h.SlotColumns()+" FROM slots ORDER BY slot")
+	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.h.SlotColumns()+" FROM slots ORDER BY slot")
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (m *shifter) split(ctx context.Context, slot int, epoch, claimed, now, ahea
 	if err := m.moveTimers(ctx, timers, at); err != nil {
 		return err
 	}
-	list := make([]Slot, 0, len(at))
+	list := make([]handle.Slot, 0, len(at))
 	numbers := make([]any, 0, len(at)+1)
 	for _, s := range at {
 		list = append(list, s)
@@ -305,7 +305,7 @@ func (m *shifter) near(ctx context.Context, from, to int64, lock bool) ([]leaver
 }
 
 // lockSplit locks the slot and those to which its keys go, and verifies that the slot can be split.
-func (m *shifter) lockSplit(ctx context.Context, epoch, claimed int64, rows int) (map[int]Slot, error) {
+func (m *shifter) lockSplit(ctx context.Context, epoch, claimed int64, rows int) (map[int]handle.Slot, error) {
 	set := handle.SlotSet{}
 	set.Add(m.slot.Slot)
 	if m.slot.Target > m.slot.Base { // to new slots
@@ -317,17 +317,17 @@ func (m *shifter) lockSplit(ctx context.Context, epoch, claimed int64, rows int)
 			set.Add(slot)
 		}
 	}
-	at, err := m.store.h.LockSlots(ctx, m.tx, set, handle.LockExclusive)
+	at, err := m.h.LockSlots(ctx, m.tx, set, handle.LockExclusive)
 	if err != nil {
 		return nil, err
 	}
 	now := at[m.slot.Slot]
 	switch {
-	case !m.store.h.Conditions.HeldUnder(now, epoch), now.Unsure:
+	case !m.h.Conditions.HeldUnder(now, epoch), now.Unsure:
 		return nil, handle.ErrFenced
 	case now.Base != m.slot.Base || now.Target != m.slot.Target || now.Split():
 		return nil, handle.ErrSpread
-	case !m.store.h.Conditions.Idle(now, claimed):
+	case !m.h.Conditions.Idle(now, claimed):
 		return nil, ErrBusy
 	}
 	for _, s := range at {
@@ -356,7 +356,7 @@ func (m *shifter) lockTimers(ctx context.Context) (map[[16]byte]int, error) {
 		for i, t := range part {
 			known[t.ident], keys[i] = t.to, t.ident[:]
 		}
-		_, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.store.h.Locking(handle.LockExclusive), keys...)
+		_, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.h.Locking(handle.LockExclusive), keys...)
 		return err
 	})
 	if err != nil {
@@ -395,7 +395,7 @@ func (m *shifter) timersLeaving(ctx context.Context) ([]movingTimer, error) {
 
 // moveTimers moves the timers that leave. No run of theirs stands behind both its due time and the first place that is
 // free in their new slot. Those that came since lockTimers are read under the locks of the slots.
-func (m *shifter) moveTimers(ctx context.Context, known map[[16]byte]int, at map[int]Slot) error {
+func (m *shifter) moveTimers(ctx context.Context, known map[[16]byte]int, at map[int]handle.Slot) error {
 	leaving, err := m.timersLeaving(ctx)
 	if err != nil {
 		return err

@@ -1,10 +1,11 @@
-package store
+package line
 
 import (
 	"context"
 	"database/sql"
 	"fmt"
 
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -17,24 +18,24 @@ const RetireBite = tables.MaxRows
 // empty. The rest begins behind what was forgotten, because the server still walks over deleted
 // rows for a while. What is forgotten takes its version with it, so the piece must lie further back
 // than any request can be late.
-func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err error) {
+func (l Line) Retire(ctx context.Context, r Range) (n int, rest Range, err error) {
 	to := r.To
 	if r.Slot != task.OutOfLine {
 		var done int64
-		if err := s.db.QueryRowContext(ctx, "SELECT done FROM slots WHERE slot = ?", r.Slot).Scan(&done); err != nil {
+		if err := l.h.DB.QueryRowContext(ctx, "SELECT done FROM slots WHERE slot = ?", r.Slot).Scan(&done); err != nil {
 			return 0, r, fmt.Errorf("reading how far slot %d is settled: %w", r.Slot, err)
 		}
 		to = min(to, done) // what lies beyond it has not ended
 	}
 	var last int64
-	seqs, err := tables.Fetch(ctx, s.db, func(rows *sql.Rows, seq *int64) error { return rows.Scan(seq, &last) },
+	seqs, err := tables.Fetch(ctx, l.h.DB, func(rows *sql.Rows, seq *int64) error { return rows.Scan(seq, &last) },
 		"SELECT seq, pos FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? ORDER BY pos LIMIT ?", r.Slot, r.From, to, RetireBite)
 	if err != nil {
 		return 0, r, fmt.Errorf("looking for ended tasks of slot %d: %w", r.Slot, err)
 	}
 	if len(seqs) > 0 {
 		// The place is asked again: a tombstone may have been renewed meanwhile.
-		if _, err := s.h.Exec(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") AND slot = ? AND pos <= ?", append(tables.Args(seqs), r.Slot, to)...); err != nil {
+		if _, err := l.h.Exec(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") AND slot = ? AND pos <= ?", append(tables.Args(seqs), r.Slot, to)...); err != nil {
 			return 0, r, fmt.Errorf("retiring %d tasks of slot %d: %w", len(seqs), r.Slot, err)
 		}
 	}
@@ -46,8 +47,8 @@ func (s *Store) Retire(ctx context.Context, r Range) (n int, rest Range, err err
 }
 
 // NextEnded returns when the first task ended out of the line beyond the given time (Unix ms): one dive into the index.
-func (s *Store) NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error) {
-	next, err := s.h.Beyond(ctx, []SlotPos{{Slot: task.OutOfLine, Pos: after}})
+func (l Line) NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error) {
+	next, err := l.h.Beyond(ctx, []handle.SlotPos{{Slot: task.OutOfLine, Pos: after}})
 	if err != nil || len(next) == 0 {
 		return 0, false, err
 	}

@@ -1,4 +1,4 @@
-package store
+package line
 
 import (
 	"context"
@@ -60,16 +60,16 @@ const (
 // MoveOn moves a page of tasks of a split slot to where they belong: those that are due next, then held ones, then the others.
 // waits tells of tasks about which their owner waits for an answer: they stay until it has come. Call it until Moved.Whole is set.
 // After an error, call it again. handle.ErrFenced: the slot has another owner, or is unsure.
-func (s *Store) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq int64) bool) (Moved, error) {
+func (l Line) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq int64) bool) (Moved, error) {
 	var out Moved
 	var after Shift
-	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
+	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
 		after = *sh
 		after.left = map[int64]bool{}
 		for seq := range sh.left {
 			after.left[seq] = true
 		}
-		m := shifter{store: s, tx: tx, waits: waits}
+		m := shifter{h: l.h, tx: tx, waits: waits}
 		err := m.step(ctx, &after, now)
 		out = m.moved
 		return err
@@ -82,7 +82,7 @@ func (s *Store) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq
 }
 
 func (m *shifter) step(ctx context.Context, sh *Shift, now int64) error {
-	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.h.SlotColumns()+" FROM slots WHERE slot = ?", sh.Slot)
+	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.h.SlotColumns()+" FROM slots WHERE slot = ?", sh.Slot)
 	if err != nil {
 		return err
 	}
@@ -90,14 +90,14 @@ func (m *shifter) step(ctx context.Context, sh *Shift, now int64) error {
 		return handle.ErrFenced
 	}
 	switch m.slot = rows[0]; {
-	case !m.store.h.Conditions.HeldUnder(m.slot, sh.Epoch), m.slot.Unsure:
+	case !m.h.Conditions.HeldUnder(m.slot, sh.Epoch), m.slot.Unsure:
 		return handle.ErrFenced
 	case !m.slot.Split() || m.slot.Whole():
 		m.moved.Whole = true
 		return nil
 	}
 	var life string
-	if err := m.tx.QueryRowContext(ctx, "SELECT "+m.store.h.Life).Scan(&life); err != nil {
+	if err := m.tx.QueryRowContext(ctx, "SELECT "+m.h.Life).Scan(&life); err != nil {
 		return fmt.Errorf("asking for the life of the database: %w", err)
 	}
 	if life != sh.life {
@@ -140,7 +140,7 @@ func (m *shifter) page(ctx context.Context, r *shiftRange) ([]shifterRow, error)
 		if len(out) >= shiftPage {
 			return nil
 		}
-		rows, err := tables.Fetch(ctx, m.tx, scanShifter, "SELECT "+shifterColumns+" FROM "+m.store.dialect.Use("tasks", "line")+" WHERE slot = ? AND "+where+" ORDER BY pos, lane, seq LIMIT ?",
+		rows, err := tables.Fetch(ctx, m.tx, scanShifter, "SELECT "+shifterColumns+" FROM "+m.h.Dialect.Use("tasks", "line")+" WHERE slot = ? AND "+where+" ORDER BY pos, lane, seq LIMIT ?",
 			append(append([]any{m.slot.Slot}, a...), shiftPage-len(out))...)
 		out = append(out, rows...)
 		return err
@@ -204,7 +204,7 @@ func (m *shifter) shift(ctx context.Context, sh *Shift, leavers []leaver, held b
 
 // lockShift locks the slot against others, and those to which leavers go against claims, all in one order. It verifies that
 // the owner holds the slot.
-func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (map[int]Slot, error) {
+func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (map[int]handle.Slot, error) {
 	below, above := handle.SlotSet{}, handle.SlotSet{}
 	for _, l := range leavers {
 		if l.to < sh.Slot {
@@ -213,12 +213,12 @@ func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (m
 			above.Add(l.to)
 		}
 	}
-	at := map[int]Slot{}
+	at := map[int]handle.Slot{}
 	for _, step := range []struct {
 		set    handle.SlotSet
 		clause string
 	}{{below, handle.LockShared}, {handle.SlotSet{sh.Slot: {}}, handle.LockExclusive}, {above, handle.LockShared}} {
-		rows, err := m.store.h.LockSlots(ctx, m.tx, step.set, step.clause)
+		rows, err := m.h.LockSlots(ctx, m.tx, step.set, step.clause)
 		if err != nil {
 			return nil, err
 		}
@@ -226,7 +226,7 @@ func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (m
 			at[n] = s
 		}
 	}
-	if now := at[sh.Slot]; !m.store.h.Conditions.HeldUnder(now, sh.Epoch) || now.Unsure {
+	if now := at[sh.Slot]; !m.h.Conditions.HeldUnder(now, sh.Epoch) || now.Unsure {
 		return nil, handle.ErrFenced
 	}
 	return at, nil
@@ -283,10 +283,10 @@ func (m *shifter) moveLeft(ctx context.Context, sh *Shift) error {
 // version has placed them there, and nobody would deliver them. held tells of the slot whether its owner is alive, and delivers what it
 // has claimed. Any other owner loses the slot, and no caller can change what it has claimed: that may have been delivered. Repeat it
 // until nothing was moved.
-func (s *Store) BringHome(ctx context.Context, slot int, held func(Slot) bool) (Moved, error) {
+func (l Line) BringHome(ctx context.Context, slot int, held func(handle.Slot) bool) (Moved, error) {
 	var out Moved
-	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
-		m := shifter{store: s, tx: tx}
+	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
+		m := shifter{h: l.h, tx: tx}
 		err := m.bringHome(ctx, slot, held)
 		out = m.moved
 		return err
@@ -297,8 +297,8 @@ func (s *Store) BringHome(ctx context.Context, slot int, held func(Slot) bool) (
 	return out, nil
 }
 
-func (m *shifter) bringHome(ctx context.Context, slot int, held func(Slot) bool) error {
-	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.store.h.SlotColumns()+" FROM slots WHERE slot = ?", slot)
+func (m *shifter) bringHome(ctx context.Context, slot int, held func(handle.Slot) bool) error {
+	rows, err := tables.Fetch(ctx, m.tx, handle.ScanSlot, "SELECT "+m.h.SlotColumns()+" FROM slots WHERE slot = ?", slot)
 	if err != nil || len(rows) == 0 || !rows[0].GivenUp() || rows[0].Changing() {
 		return err
 	}
@@ -326,11 +326,11 @@ func (m *shifter) bringHome(ctx context.Context, slot int, held func(Slot) bool)
 	for home := range m.slot.Target {
 		homes.Add(home)
 	}
-	at, err := m.store.h.LockSlots(ctx, m.tx, homes, handle.LockShared)
+	at, err := m.h.LockSlots(ctx, m.tx, homes, handle.LockShared)
 	if err != nil {
 		return err
 	}
-	own, err := m.store.h.LockSlots(ctx, m.tx, handle.SlotSet{slot: {}}, handle.LockExclusive)
+	own, err := m.h.LockSlots(ctx, m.tx, handle.SlotSet{slot: {}}, handle.LockExclusive)
 	if err != nil {
 		return err
 	}
@@ -349,7 +349,7 @@ func (m *shifter) bringHome(ctx context.Context, slot int, held func(Slot) bool)
 
 // leaveOwner returns the leavers that the owner of a slot that was given up, and is locked, does not deliver. Of an owner that is not
 // alive it takes the slot away: a settlement of that one would count what has left.
-func (m *shifter) leaveOwner(ctx context.Context, leavers []leaver, now Slot, held func(Slot) bool) ([]leaver, error) {
+func (m *shifter) leaveOwner(ctx context.Context, leavers []leaver, now handle.Slot, held func(handle.Slot) bool) ([]leaver, error) {
 	claimed := func(l leaver) bool { return l.pos <= now.Claimed }
 	if now.Owner != "" && held(now) {
 		return slices.DeleteFunc(leavers, claimed), nil

@@ -1,4 +1,4 @@
-package store
+package line
 
 import (
 	"context"
@@ -19,25 +19,25 @@ var ErrTurned = errors.New("how keys are spread over slots has changed")
 // to the owner. All slots must be held under epoch and not given back, and none may be beyond pos,
 // or before the place up to which its owner has it claimed (from, one for each slot): a database
 // that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced. Where all are held, and one is at
-// another turn than the one at which its owner has seen it (see Slot), Claim returns ErrTurned. The
-// slots are sure from the commit on: see life.go. While the number of slots changes, only Acquire makes them sure. A
+// another turn than the one at which its owner has seen it (see handle.Slot), Claim returns ErrTurned. The
+// slots are sure from the commit on: see store/life.go. While the number of slots changes, only Acquire makes them sure. A
 // slot that is split is claimed as far as its tasks stand where they belong.
 // Repeating a claim with the same pos after a lost reply succeeds.
-func (s *Store) Claim(ctx context.Context, turn int64, slots []int, from []int64, epoch, pos int64) error {
-	err := s.h.Transact(ctx, func(tx *sql.Tx) error {
+func (l Line) Claim(ctx context.Context, turn int64, slots []int, from []int64, epoch, pos int64) error {
+	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{pos, pos, pos, epoch}, tables.Args(slots)...)
 		a = append(a, epoch, pos, pos)
 		for i, slot := range slots {
 			a = append(a, slot, from[i])
 		}
-		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = CASE WHEN life = "+s.h.Life+" OR doubt > ? THEN doubt ELSE ? END, life_epoch = ?, life = "+s.h.Life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+s.h.Conditions.Held+
-			" AND claimed <= ?"+s.h.Conditions.InPlace+" AND (base = target OR NOT "+s.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END AND turn = ?", append(a, turn)...)
+		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = CASE WHEN life = "+l.h.Life+" OR doubt > ? THEN doubt ELSE ? END, life_epoch = ?, life = "+l.h.Life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+l.h.Conditions.Held+
+			" AND claimed <= ?"+l.h.Conditions.InPlace+" AND (base = target OR NOT "+l.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END AND turn = ?", append(a, turn)...)
 		if err != nil {
 			return err
 		}
 		n, err := res.RowsAffected()
 		if err == nil && n != int64(len(slots)) {
-			err = s.refused(ctx, tx, slots, epoch, turn)
+			err = l.refused(ctx, tx, slots, epoch, turn)
 		}
 		return err
 	})
@@ -48,10 +48,10 @@ func (s *Store) Claim(ctx context.Context, turn int64, slots []int, from []int64
 }
 
 // refused is why slots were not claimed. One that is not held is fenced, whatever its turn.
-func (s *Store) refused(ctx context.Context, tx *sql.Tx, slots []int, epoch, turn int64) error {
+func (l Line) refused(ctx context.Context, tx *sql.Tx, slots []int, epoch, turn int64) error {
 	var held, turned int
 	a := append([]any{turn}, append(tables.Args(slots), epoch)...)
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(turn <> ?), 0) FROM slots WHERE slot IN ("+tables.Marks(len(slots))+")"+s.h.Conditions.Held, a...).Scan(&held, &turned)
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(turn <> ?), 0) FROM slots WHERE slot IN ("+tables.Marks(len(slots))+")"+l.h.Conditions.Held, a...).Scan(&held, &turned)
 	switch {
 	case err != nil:
 		return err
@@ -63,18 +63,18 @@ func (s *Store) refused(ctx context.Context, tx *sql.Tx, slots []int, epoch, tur
 
 // Next returns the slots as they are, and for each that has one the first place beyond claimed that
 // holds a task. The task there falls due next, whatever any index says.
-func (s *Store) Next(ctx context.Context, slots []int) ([]Slot, []SlotPos, error) {
+func (l Line) Next(ctx context.Context, slots []int) ([]handle.Slot, []handle.SlotPos, error) {
 	if len(slots) == 0 {
 		return nil, nil, nil
 	}
-	rows, err := tables.Fetch(ctx, s.db, handle.ScanSlot, "SELECT "+s.h.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+")", tables.Args(slots)...)
+	rows, err := tables.Fetch(ctx, l.h.DB, handle.ScanSlot, "SELECT "+l.h.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+")", tables.Args(slots)...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("looking for the next tasks: %w", err)
 	}
-	claimed := make([]SlotPos, len(rows))
+	claimed := make([]handle.SlotPos, len(rows))
 	for i, row := range rows {
-		claimed[i] = SlotPos{Slot: row.Slot, Pos: row.Claimed}
+		claimed[i] = handle.SlotPos{Slot: row.Slot, Pos: row.Claimed}
 	}
-	next, err := s.h.Beyond(ctx, claimed)
+	next, err := l.h.Beyond(ctx, claimed)
 	return rows, next, err
 }

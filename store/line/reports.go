@@ -1,0 +1,34 @@
+package line
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/task"
+)
+
+// Reports decides the reports that wait for the tasks of transitions, in the transaction that has the rows and the slots
+// locked, and deletes those reports. Whoever takes reports in knows the rules.
+type Reports func(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]Row, slots map[int]handle.Slot, now func() int64) (Reported, error)
+
+// Reported is what reports make of transitions.
+type Reported struct {
+	Transitions []Transition // all, those that reports have changed as they are then
+	Changed     map[int64]Transition
+	Events      []schemas.Event // of the reports
+}
+
+// Waits tells whether the transition begins or ends a wait for a report.
+func (e Transition) Waits(row task.Task) bool {
+	return e.State == task.StateReport && !e.Recall || e.EndsWait && row.State == task.StateReport
+}
+
+// Stand makes of a task's row what its reports are decided on: the task as it waits.
+func (e Transition) Stand(row *task.Task, claimed int64) {
+	if !e.EndsWait {
+		row.State, row.Attempt, row.Class = e.State, max(e.Attempt, row.Attempt), e.Lane.Class()
+	}
+	row.Pos = max(e.Pos, claimed+1)
+}
