@@ -39,7 +39,7 @@ type world struct {
 	next     int64
 }
 
-func newWorld(t *testing.T, withTokens bool) *world {
+func newWorld(t *testing.T, withTokens bool, change ...func(*access.Config)) *world {
 	t.Helper()
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
 	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, log)
@@ -52,6 +52,9 @@ func newWorld(t *testing.T, withTokens bool) *world {
 		w.file = filepath.Join(t.TempDir(), "tokens.yaml")
 		w.writeTokens(access.Read, access.Operate, access.Admin)
 		cfg.Tokens = w.file
+	}
+	for _, c := range change {
+		c(&cfg)
 	}
 	guard, err := access.New(cfg, log)
 	require.NoError(t, err)

@@ -104,5 +104,5 @@ func Require(r Role, h http.HandlerFunc) http.HandlerFunc {
 
 // Beyond returns the text that says that a caller lacks a role.
 func Beyond(c Caller, r Role) string {
-	return fmt.Sprintf("this needs the role %s, and the token %q has the role %s: use a token of that role (notyet token new)", r, c.Name, c.Role)
+	return fmt.Sprintf("this needs the role %s, and the token %q has the role %s: use a token of that role (notyet token new, or a group in http.tokens)", r, c.Name, c.Role)
 }
